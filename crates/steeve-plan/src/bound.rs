@@ -1,0 +1,201 @@
+//! Problem in, the fewest bytes that any plan needs out. O(n log n).
+//!
+//! Three arguments, and the strongest wins:
+//! - blocks that are alive at the same step stand beside each other, so their bytes add up;
+//! - a pinned block reaches as far as it reaches;
+//! - two blocks above half the size of the largest possible buffer never share one at the same time. For each size,
+//!   as many buffers reach it as there are such blocks alive together, and the buffers' sizes are the sum over sizes:
+//!
+//! ```text
+//!   limit 8     step 1: a = 8     step 2: b = 5, c = 5
+//!   at least one buffer of 6 to 8, at least two of 1 to 5: 3 + 2 * 5 = 13 bytes, though 10 are alive at most
+//! ```
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::{Block, Bytes, Id, Problem, Step};
+
+/// A number of bytes below which no plan exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Bound {
+    /// The fewest bytes that any plan needs.
+    pub bytes: Bytes,
+    /// The first step at which the most bytes are alive; `None` without blocks. [`Problem::alive_at`] lists them.
+    pub step: Option<Step>,
+    /// The most bytes alive at a step. Equal to `bytes` unless another reason asks for more.
+    pub live: Bytes,
+    /// Why no plan can do with less.
+    pub reason: BoundReason,
+}
+
+/// What makes a [`Bound`] as high as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum BoundReason {
+    /// So many bytes are alive at one step.
+    Live,
+    /// A pinned block ends there.
+    Pinned,
+    /// The blocks can't share buffers of limited size better.
+    BufferLimit,
+}
+
+/// The fewest bytes that any plan of `problem` needs.
+///
+/// ```
+/// use steeve_plan::{Block, Bytes, Lifetime, Problem, Step, lower_bound};
+/// let problem = Problem::new(vec![
+///     Block::new(Bytes(4), Lifetime::new(0, 2)?),
+///     Block::new(Bytes(3), Lifetime::new(1, 3)?),
+///     Block::new(Bytes(2), Lifetime::new(2, 4)?),
+/// ])?;
+/// let bound = lower_bound(&problem);
+/// assert_eq!((bound.bytes, bound.step), (Bytes(7), Some(Step(1))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn lower_bound(problem: &Problem) -> Bound {
+    let (live, step) = most_live(problem);
+    bound_above(problem, live, step)
+}
+
+/// The bound, where the most live bytes and their step are known already.
+pub(crate) fn bound_above(problem: &Problem, live: Bytes, step: Option<Step>) -> Bound {
+    let mut bound = Bound { bytes: live, step, live, reason: BoundReason::Live };
+    let pinned = pinned_reach(problem);
+    if pinned > bound.bytes {
+        (bound.bytes, bound.reason) = (pinned, BoundReason::Pinned);
+    }
+    if let Some(limit) = problem.max_buffer() {
+        let apart = never_together(problem, limit);
+        if apart > bound.bytes {
+            (bound.bytes, bound.reason) = (apart, BoundReason::BufferLimit);
+        }
+    }
+    bound
+}
+
+/// The bytes a block of a problem keeps others from using. The problem's door has checked that they fit.
+pub(crate) fn occupied(block: &Block) -> u64 {
+    let mask = block.align.get() - 1;
+    (block.size.0 + mask) & !mask
+}
+
+/// The most bytes alive at a step, and the first such step. The problem's door keeps the sum in range.
+fn most_live(problem: &Problem) -> (Bytes, Option<Step>) {
+    let blocks = problem.blocks();
+    let mut births: Vec<(Step, u64)> = blocks.iter().map(|it| (it.life.start(), occupied(it))).collect();
+    let mut deaths: Vec<(Step, u64)> = blocks.iter().map(|it| (it.life.end(), occupied(it))).collect();
+    births.sort_unstable();
+    deaths.sort_unstable();
+    let mut dead = deaths.iter().peekable();
+    let (mut live, mut most, mut step) = (0, 0, births.first().map(|birth| birth.0));
+    for (at, bytes) in births {
+        // Deaths come before births: a block that ends at 7 is out of the way of one that starts at 7.
+        while let Some((_, bytes)) = dead.next_if(|death| death.0 <= at) {
+            live -= bytes;
+        }
+        live += bytes;
+        if live > most {
+            (most, step) = (live, Some(at));
+        }
+    }
+    (Bytes(most), step)
+}
+
+/// The sum over buffers of where their last pinned block ends.
+fn pinned_reach(problem: &Problem) -> Bytes {
+    let mut reach: Vec<u64> = Vec::new();
+    for block in problem.blocks() {
+        let Some(place) = block.pinned else { continue };
+        if block.size == Bytes::ZERO {
+            continue;
+        }
+        let buffer = place.buffer.index();
+        if reach.len() <= buffer {
+            reach.resize(buffer + 1, 0);
+        }
+        reach[buffer] = reach[buffer].max(place.offset.0 + occupied(block));
+    }
+    Bytes(reach.iter().fold(0, |sum: u64, end| sum.saturating_add(*end)))
+}
+
+/// Blocks above half of the largest possible buffer, one size after the other from the largest: how many are alive
+/// together at most is how many buffers have at least that size.
+fn never_together(problem: &Problem, limit: Bytes) -> Bytes {
+    let largest = problem.blocks().iter().map(occupied).max().unwrap_or(0);
+    let half = limit.0.max(largest) / 2;
+    let mut big: Vec<&Block> = problem.blocks().iter().filter(|it| occupied(it) > half).collect();
+    big.sort_by_key(|it| core::cmp::Reverse(occupied(it)));
+    let mut starts: Vec<Step> = big.iter().map(|it| it.life.start()).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    // The most are alive together at some start, so starts are the only steps to count at.
+    let at = |step| starts.partition_point(|start| *start < step);
+    let mut alive = Crowd::new(starts.len());
+    let mut total = 0u64;
+    let mut blocks = big.iter().peekable();
+    while let Some(block) = blocks.next() {
+        alive.add(at(block.life.start()), at(block.life.end()));
+        let next = blocks.peek().map_or(0, |next| occupied(next));
+        total = total.saturating_add(alive.most().saturating_mul(occupied(block) - next));
+    }
+    Bytes(total)
+}
+
+/// Counts over steps: add one to a range, ask for the largest. O(log n) each, as a tree of maxima with pending sums.
+struct Crowd {
+    leaves: usize,
+    most: Vec<u64>,
+}
+
+impl Crowd {
+    fn new(steps: usize) -> Self {
+        let leaves = steps.next_power_of_two();
+        Self { leaves, most: vec![0; 2 * leaves] }
+    }
+
+    /// `most[n]` is the largest count below `n`, less what is pending at the nodes above it. A range is a few whole
+    /// nodes; above them the maxima are made anew as the sum pending there (the old maximum less that of its children)
+    /// plus the children's maximum.
+    fn add(&mut self, start: usize, end: usize) {
+        let (mut low, mut high) = (start + self.leaves, end + self.leaves);
+        let mut whole = Vec::new();
+        while low < high {
+            if low & 1 == 1 {
+                whole.push(low);
+                low += 1;
+            }
+            if high & 1 == 1 {
+                high -= 1;
+                whole.push(high);
+            }
+            (low, high) = (low / 2, high / 2);
+        }
+        for node in whole {
+            self.raise(node);
+        }
+    }
+
+    fn raise(&mut self, mut node: usize) {
+        let mut rise = 1;
+        while rise > 0 {
+            let (parent, sibling) = (node / 2, node ^ 1);
+            let before = self.most[node];
+            self.most[node] += rise;
+            if node == 1 {
+                return;
+            }
+            // The parent's maximum rises by what the larger of its children rises.
+            let other = self.most[sibling];
+            rise = self.most[node].max(other) - before.max(other);
+            node = parent;
+        }
+    }
+
+    fn most(&self) -> u64 {
+        self.most[1]
+    }
+}

@@ -1,0 +1,468 @@
+//! Problem and placement in, a proven plan or everything that is wrong out. O(n log n).
+//!
+//! A sweep over time. At each step the live blocks stand in an ordered set, so a block that is born has only its two
+//! neighbours to fear:
+//!
+//! ```text
+//!   offset   | live ... [ before )   [ born )   [ after ) ... |
+//!                                ^ not beyond ^          ^ not before the end
+//! ```
+//!
+//! The set holds ranks (positions in the order of buffers and offsets), as bits in a tree of 64-bit words. That is an
+//! ordered map whose every operation touches four words for a million blocks. Nothing here is shared with the
+//! strategies whose work it judges; the live bytes are counted again as well.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::bound::bound_above;
+use crate::plan::Plan;
+use crate::{Align, Block, BlockId, BufferId, Bytes, Id, IdVec, Offset, Place, Placement, Problem, Step};
+
+/// Proves that `placement` solves `problem`: the only way to a [`Plan`].
+///
+/// Every block is aligned, in range and where it is pinned; a block that takes over another's bytes stands where that
+/// one stood; no two live blocks share a byte; no buffer and not their sum passes its limit.
+///
+/// ```
+/// use steeve_plan::{Block, Bytes, Lifetime, Offset, Place, Placement, Problem, certify};
+/// let problem = Problem::new(vec![
+///     Block::new(Bytes(4), Lifetime::new(0, 2)?),
+///     Block::new(Bytes(4), Lifetime::new(1, 3)?),
+/// ])?;
+/// let at = |offsets: [u64; 2]| Placement::new(offsets.map(|it| Place::first(Offset(it))).to_vec());
+/// assert!(certify(problem.clone(), at([0, 4])).is_ok());
+/// let wrong = certify(problem, at([0, 3])).unwrap_err();
+/// assert_eq!(wrong.to_string(), "blocks 0 and 1 share byte 3 of buffer 0 at step 1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violations> {
+    let (blocks, places) = (problem.blocks(), &placement.places);
+    if blocks.len() != places.len() {
+        let (blocks, places) = (blocks.len(), places.len());
+        return Err(Violations(vec![Violation::Count { blocks, places }]));
+    }
+    let mut wrong = Vec::new();
+    for (block, it) in blocks.pairs() {
+        check_place(&problem, places, block, it, &mut wrong);
+    }
+    if !wrong.is_empty() {
+        // Ends may be out of range, so the sweep has nothing to stand on.
+        return Err(Violations(wrong));
+    }
+    let buffers = buffer_sizes(&problem, places, &mut wrong);
+    let peak = buffers.iter().try_fold(Bytes::ZERO, |sum, size| sum.checked_add(*size));
+    match (peak, problem.capacity()) {
+        (None, _) => wrong.push(Violation::Endless),
+        (Some(peak), Some(capacity)) if peak > capacity => {
+            wrong.push(Violation::OverCapacity { peak, capacity });
+        }
+        _ => {}
+    }
+    let timeline = Timeline::new(&problem, places);
+    let (live, step) = match timeline.sweep() {
+        Some(most) => most,
+        None => {
+            overlaps(&problem, places, &mut wrong);
+            return Err(Violations(wrong));
+        }
+    };
+    match peak {
+        Some(peak) if wrong.is_empty() => {
+            let bound = bound_above(&problem, live, step);
+            Ok(Plan::proven(problem, placement, buffers, peak, bound))
+        }
+        _ => Err(Violations(wrong)),
+    }
+}
+
+/// Everything that is wrong with a placement; at least one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violations(Vec<Violation>);
+
+impl Violations {
+    /// The single violations: those of one block first, in the order of the blocks, then overlaps in the order of time.
+    pub fn list(&self) -> &[Violation] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 10;
+        for (index, violation) in self.0.iter().take(SHOWN).enumerate() {
+            let gap = if index == 0 { "" } else { "; " };
+            write!(f, "{gap}{violation}")?;
+        }
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+impl core::error::Error for Violations {}
+
+/// One thing that is wrong with a placement.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// Not one place per block.
+    #[error("there are {blocks} blocks but {places} places")]
+    Count {
+        /// How many blocks the problem has.
+        blocks: usize,
+        /// How many places were given.
+        places: usize,
+    },
+    /// A block stands in a buffer far beyond those that the blocks could fill.
+    #[error("block {block} stands in buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers")]
+    TooFar {
+        /// The block.
+        block: BlockId,
+        /// Its buffer.
+        buffer: BufferId,
+        /// How many blocks there are.
+        blocks: usize,
+    },
+    /// An offset that the block's alignment forbids.
+    #[error("block {block} stands at offset {offset}, which is no multiple of its alignment {align}")]
+    Misaligned {
+        /// The block.
+        block: BlockId,
+        /// Where it stands.
+        offset: Offset,
+        /// Its alignment.
+        align: Align,
+    },
+    /// A block that passes the end of the address space.
+    #[error("block {block} of {size} bytes at offset {offset} passes the end of the address space")]
+    OutOfRange {
+        /// The block.
+        block: BlockId,
+        /// Where it stands.
+        offset: Offset,
+        /// Its size.
+        size: Bytes,
+    },
+    /// A pinned block that stands elsewhere.
+    #[error("block {block} is pinned to offset {} of buffer {} but stands at offset {} of buffer {}", pinned.offset, pinned.buffer, place.offset, place.buffer)]
+    Unpinned {
+        /// The block.
+        block: BlockId,
+        /// Where it must stand.
+        pinned: Place,
+        /// Where it stands.
+        place: Place,
+    },
+    /// A block that takes over another's bytes but stands elsewhere.
+    #[error("block {block} follows block {follows} but stands at offset {} of buffer {} instead of offset {} of buffer {}", place.offset, place.buffer, expected.offset, expected.buffer)]
+    Strayed {
+        /// The follower.
+        block: BlockId,
+        /// Its predecessor.
+        follows: BlockId,
+        /// Where the follower stands.
+        place: Place,
+        /// Where its predecessor stands.
+        expected: Place,
+    },
+    /// A buffer above the limit that no single block excuses.
+    #[error("buffer {buffer} has {size} bytes, above the limit of {limit}, and its largest block has only {largest}")]
+    BufferTooLarge {
+        /// The buffer.
+        buffer: BufferId,
+        /// Its size.
+        size: Bytes,
+        /// The limit.
+        limit: Bytes,
+        /// The most bytes that a block in it occupies.
+        largest: Bytes,
+    },
+    /// The buffers together pass the capacity.
+    #[error("the buffers have {peak} bytes together, {} more than the capacity of {capacity}", peak.0 - capacity.0)]
+    OverCapacity {
+        /// The sum of the buffers' sizes.
+        peak: Bytes,
+        /// The capacity.
+        capacity: Bytes,
+    },
+    /// The buffers together pass the end of the address space.
+    #[error("the buffers have more than 2^64 bytes together")]
+    Endless,
+    /// Two live blocks share a byte.
+    #[error("blocks {block} and {other} share byte {offset} of buffer {buffer} at step {step}")]
+    Overlap {
+        /// The one that was alive first (at equal births, the one with the smaller id).
+        block: BlockId,
+        /// The other one.
+        other: BlockId,
+        /// Their buffer.
+        buffer: BufferId,
+        /// The first byte they share.
+        offset: Offset,
+        /// The first step at which they do.
+        step: Step,
+    },
+}
+
+impl Violation {
+    /// The blocks it speaks of: none, one or two.
+    pub fn blocks(&self) -> impl Iterator<Item = BlockId> {
+        let (first, second) = match self {
+            Self::TooFar { block, .. }
+            | Self::Misaligned { block, .. }
+            | Self::OutOfRange { block, .. }
+            | Self::Unpinned { block, .. } => (Some(*block), None),
+            Self::Strayed { block, follows, .. } => (Some(*follows), Some(*block)),
+            Self::Overlap { block, other, .. } => (Some(*block), Some(*other)),
+            _ => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+}
+
+/// Alignment, range, pin and predecessor of one block.
+fn check_place(
+    problem: &Problem,
+    places: &IdVec<BlockId, Place>,
+    block: BlockId,
+    it: &Block,
+    wrong: &mut Vec<Violation>,
+) {
+    let place = places[block];
+    let (offset, align) = (place.offset, it.align);
+    if place.buffer.index() >= places.len() {
+        let (buffer, blocks) = (place.buffer, places.len());
+        wrong.push(Violation::TooFar { block, buffer, blocks });
+    }
+    if !align.accepts(offset) {
+        wrong.push(Violation::Misaligned { block, offset, align });
+    }
+    if it.occupied().and_then(|bytes| offset.checked_add(bytes)).is_none() {
+        let size = it.size;
+        wrong.push(Violation::OutOfRange { block, offset, size });
+    }
+    if let Some(pinned) = it.pinned
+        && pinned != place
+    {
+        wrong.push(Violation::Unpinned { block, pinned, place });
+    }
+    if let Some(follows) = it.follows
+        && problem.blocks().get(follows).is_some()
+        && places[follows] != place
+    {
+        let expected = places[follows];
+        wrong.push(Violation::Strayed { block, follows, place, expected });
+    }
+}
+
+/// The end of a block whose range [`check_place`] has seen.
+fn end(place: Place, block: &Block) -> u64 {
+    block.occupied().map_or(u64::MAX, |bytes| place.offset.0 + bytes.0)
+}
+
+/// The size of each buffer, up to the last one in use.
+fn buffer_sizes(
+    problem: &Problem,
+    places: &IdVec<BlockId, Place>,
+    wrong: &mut Vec<Violation>,
+) -> IdVec<BufferId, Bytes> {
+    let count = places.iter().map(|place| place.buffer.index() + 1).max().unwrap_or(0);
+    let mut sizes = vec![Bytes::ZERO; count];
+    let mut largest = vec![Bytes::ZERO; count];
+    for (block, place) in problem.blocks().iter().zip(places) {
+        if block.size == Bytes::ZERO {
+            continue;
+        }
+        let (buffer, end) = (place.buffer.index(), Bytes(end(*place, block)));
+        sizes[buffer] = sizes[buffer].max(end);
+        largest[buffer] = largest[buffer].max(Bytes(end.0 - place.offset.0));
+    }
+    let sizes = IdVec::from(sizes);
+    if let Some(limit) = problem.max_buffer() {
+        for ((buffer, size), largest) in sizes.pairs().zip(largest) {
+            if *size > limit.max(largest) {
+                let size = *size;
+                wrong.push(Violation::BufferTooLarge { buffer, size, limit, largest });
+            }
+        }
+    }
+    sizes
+}
+
+/// Births and deaths in the order of time, each with the rank of its block in the order of buffers and offsets.
+struct Timeline {
+    births: Vec<(Step, u32)>,
+    deaths: Vec<(Step, u32)>,
+    /// By rank: buffer, first byte, end. Ranks of different buffers are neighbours too, so the buffer is compared.
+    spans: Vec<(BufferId, u64, u64)>,
+}
+
+impl Timeline {
+    fn new(problem: &Problem, places: &IdVec<BlockId, Place>) -> Self {
+        let mut spans: Vec<(BufferId, u64, u64, u32)> = Vec::with_capacity(places.len());
+        for ((block, it), place) in problem.blocks().pairs().zip(places) {
+            if it.size > Bytes::ZERO {
+                spans.push((place.buffer, place.offset.0, end(*place, it), block.index() as u32));
+            }
+        }
+        spans.sort_unstable();
+        let slice = problem.blocks().as_slice();
+        let mut births = Vec::with_capacity(spans.len());
+        let mut deaths = Vec::with_capacity(spans.len());
+        for (rank, span) in spans.iter().enumerate() {
+            let life = slice[span.3 as usize].life;
+            births.push((life.start(), rank as u32));
+            deaths.push((life.end(), rank as u32));
+        }
+        births.sort_unstable();
+        deaths.sort_unstable();
+        let spans = spans.into_iter().map(|(buffer, start, end, _)| (buffer, start, end)).collect();
+        Self { births, deaths, spans }
+    }
+
+    /// The most live bytes and their first step, or `None` if two live blocks share a byte.
+    fn sweep(&self) -> Option<(Bytes, Option<Step>)> {
+        let mut alive = Ranks::new(self.spans.len());
+        let (mut live, mut most) = (0u64, 0u64);
+        let mut step = self.births.first().map(|birth| birth.0);
+        let mut deaths = self.deaths.iter().peekable();
+        for (at, rank) in &self.births {
+            // Deaths come before births: a block that ends at 7 is out of the way of one that starts at 7.
+            while let Some((_, dead)) = deaths.next_if(|death| death.0 <= *at) {
+                alive.remove(*dead);
+                let (_, start, end) = self.spans[*dead as usize];
+                live -= end - start;
+            }
+            let (buffer, start, end) = self.spans[*rank as usize];
+            let before = alive.before(*rank).map(|it| self.spans[it as usize]);
+            let after = alive.after(*rank).map(|it| self.spans[it as usize]);
+            let pushed = before.is_some_and(|it| it.0 == buffer && start < it.2);
+            let pushes = after.is_some_and(|it| it.0 == buffer && it.1 < end);
+            if pushed || pushes {
+                return None;
+            }
+            alive.insert(*rank);
+            live += end - start;
+            if live > most {
+                (most, step) = (live, Some(*at));
+            }
+        }
+        Some((Bytes(most), step))
+    }
+}
+
+/// A set of ranks as bits: level 0 has one bit per rank, each level above one bit per word that is not zero.
+struct Ranks {
+    levels: Vec<Vec<u64>>,
+}
+
+impl Ranks {
+    fn new(count: usize) -> Self {
+        let mut levels = Vec::new();
+        let mut words = count.div_ceil(64).max(1);
+        loop {
+            levels.push(vec![0; words]);
+            if words == 1 {
+                return Self { levels };
+            }
+            words = words.div_ceil(64);
+        }
+    }
+
+    fn insert(&mut self, rank: u32) {
+        let mut at = rank as usize;
+        for level in &mut self.levels {
+            let was_empty = level[at / 64] == 0;
+            level[at / 64] |= 1 << (at % 64);
+            if !was_empty {
+                return;
+            }
+            at /= 64;
+        }
+    }
+
+    fn remove(&mut self, rank: u32) {
+        let mut at = rank as usize;
+        for level in &mut self.levels {
+            level[at / 64] &= !(1 << (at % 64));
+            if level[at / 64] != 0 {
+                return;
+            }
+            at /= 64;
+        }
+    }
+
+    /// The largest rank below `rank`.
+    fn before(&self, rank: u32) -> Option<u32> {
+        let mut at = rank as usize;
+        for (height, level) in self.levels.iter().enumerate() {
+            let below = level[at / 64] & ((1 << (at % 64)) - 1);
+            if below != 0 {
+                let found = at / 64 * 64 + 63 - below.leading_zeros() as usize;
+                let last = |word: u64| 63 - word.leading_zeros() as usize;
+                return Some(self.descend(height, found, last));
+            }
+            at /= 64;
+        }
+        None
+    }
+
+    /// The smallest rank above `rank`.
+    fn after(&self, rank: u32) -> Option<u32> {
+        let mut at = rank as usize;
+        for (height, level) in self.levels.iter().enumerate() {
+            let above = level[at / 64] & (!1 << (at % 64));
+            if above != 0 {
+                let found = at / 64 * 64 + above.trailing_zeros() as usize;
+                let first = |word: u64| word.trailing_zeros() as usize;
+                return Some(self.descend(height, found, first));
+            }
+            at /= 64;
+        }
+        None
+    }
+
+    fn descend(&self, height: usize, found: usize, pick: impl Fn(u64) -> usize) -> u32 {
+        let mut at = found;
+        for level in self.levels[..height].iter().rev() {
+            at = at * 64 + pick(level[at]);
+        }
+        at as u32
+    }
+}
+
+/// Every pair of live blocks that share a byte, in the order of time. Only for placements that are known to be wrong:
+/// a newborn looks at all live blocks of its buffer that start close enough to reach it.
+fn overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<Violation>) {
+    let blocks = problem.blocks();
+    let real = |id: &BlockId| blocks[*id].size > Bytes::ZERO;
+    let mut births: Vec<BlockId> = blocks.ids().filter(real).collect();
+    let mut deaths = births.clone();
+    births.sort_by_key(|id| (blocks[*id].life.start(), *id));
+    deaths.sort_by_key(|id| (blocks[*id].life.end(), *id));
+    let tallest = births.iter().map(|id| end(places[*id], &blocks[*id]) - places[*id].offset.0).max();
+    let mut alive: BTreeMap<(BufferId, u64, BlockId), u64> = BTreeMap::new();
+    let key = |id: BlockId| (places[id].buffer, places[id].offset.0, id);
+    let mut deaths = deaths.into_iter().peekable();
+    for other in births {
+        let step = blocks[other].life.start();
+        while let Some(dead) = deaths.next_if(|dead| blocks[*dead].life.end() <= step) {
+            alive.remove(&key(dead));
+        }
+        let (buffer, first, last) = (places[other].buffer, places[other].offset.0, end(places[other], &blocks[other]));
+        let reach = first.saturating_sub(tallest.unwrap_or(0));
+        let near = alive.range((buffer, reach, BlockId::FIRST)..(buffer, last, BlockId::FIRST));
+        let mut hit: Vec<(BlockId, u64)> =
+            near.filter(|(_, end)| first < **end).map(|((_, start, block), _)| (*block, *start)).collect();
+        hit.sort_unstable();
+        for (block, start) in hit {
+            let offset = Offset(first.max(start));
+            wrong.push(Violation::Overlap { block, other, buffer, offset, step });
+        }
+        alive.insert(key(other), last);
+    }
+}

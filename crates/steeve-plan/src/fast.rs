@@ -1,0 +1,189 @@
+//! The default strategy: several quick passes, the best of them; done as soon as one is at the bound.
+//!
+//! Descents and greedy orders each win on problems that the others lose, and none takes long. The bound is the proof:
+//! a pass that reaches it can't be beaten. Each pass is given up once it can't beat the best one so far.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::best_fit::best_fit;
+use crate::descent::{Key, Slope};
+use crate::greedy::{Fit, Limits, Order, greedy, order};
+use crate::items::{Item, Items};
+use crate::packing::Packing;
+use crate::sections::Sections;
+use crate::strategy::{Solution, peak_of};
+use crate::{BufferId, Bytes, Id, Offset, Place, Problem};
+
+/// What a greedy pass may look at before it is given up: about a tenth of a second.
+const LOOKS: u64 = 80_000_000;
+
+/// In the order of how often they are the first to reach the bound.
+const DESCENTS: [(Key, Time); 6] = [
+    (Key::Size, Time::Backward),
+    (Key::Length, Time::Forward),
+    (Key::Area, Time::Backward),
+    (Key::Size, Time::Forward),
+    (Key::Length, Time::Backward),
+    (Key::Area, Time::Forward),
+];
+
+/// One packs what grows and shrinks with the largest blocks, the other what is full of long-lived small ones.
+const ORDERS: [(Order, Fit); 2] = [(Order::Size, Fit::First), (Order::Length, Fit::Best)];
+
+/// With pins, or with several buffers, descents do not apply; more orders make up for that.
+const ALL_ORDERS: [(Order, Fit); 7] = [
+    (Order::Size, Fit::First),
+    (Order::Length, Fit::Best),
+    (Order::Size, Fit::Best),
+    (Order::Area, Fit::First),
+    (Order::Area, Fit::Best),
+    (Order::Length, Fit::First),
+    (Order::Birth, Fit::Best),
+];
+
+/// Above so many items a descent takes a good part of a second, and two have to do.
+const MANY: usize = 150_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Time {
+    Forward,
+    Backward,
+}
+
+/// The best of all passes. `None` only if no pass could place the blocks at all.
+pub(crate) fn fast(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solution> {
+    let limit = problem.max_buffer().map(|limit| limit.0);
+    let mut best: Option<Solution> = None;
+    if !items.has_pins() {
+        let stack = lowest_stack(&items.items, bound.0);
+        if limit.is_none_or(|limit| stack.peak <= limit) {
+            let places = stack.offsets.iter().map(|offset| Place::first(Offset(*offset)));
+            let placement = items.placement(problem, &places.collect::<Vec<_>>());
+            best = Some(Solution { placement, peak: Bytes(stack.peak) });
+        }
+    }
+    if best.is_none() {
+        best = several_buffers(problem, items, bound);
+    }
+    if best.as_ref().is_none_or(|best| best.peak > bound)
+        && let Some(placement) = best_fit(problem, items)
+        && let Some(peak) = peak_of(problem, &placement)
+        && best.as_ref().is_none_or(|best| peak < best.peak)
+    {
+        best = Some(Solution { placement, peak });
+    }
+    best
+}
+
+/// Items stacked in one buffer.
+pub(crate) struct Stack {
+    pub(crate) offsets: Vec<u64>,
+    pub(crate) peak: u64,
+}
+
+/// Descents, then greedy orders, until one is at the bound.
+pub(crate) fn lowest_stack(items: &[Item], bound: u64) -> Stack {
+    let packing = Packing::new(items);
+    let bound = bound.max(packing.bound());
+    let mut best: Option<Stack> = None;
+    let mut keep = |offsets: Option<Vec<u64>>| {
+        if let Some(offsets) = offsets {
+            let peak = packing.peak(&offsets);
+            if best.as_ref().is_none_or(|best| peak < best.peak) {
+                best = Some(Stack { offsets, peak });
+            }
+        }
+        best.as_ref().map_or(u64::MAX, |best| best.peak)
+    };
+    let mut lowest = u64::MAX;
+    let (mut forward, mut backward) = (None, None);
+    let passes = if items.len() > MANY { 2 } else { DESCENTS.len() };
+    for (key, time) in &DESCENTS[..passes] {
+        let slope = match time {
+            Time::Forward => forward.get_or_insert_with(|| Slope::new(packing.clone())),
+            Time::Backward => backward.get_or_insert_with(|| Slope::new(packing.mirrored())),
+        };
+        lowest = keep(slope.descend(*key, lowest));
+        if lowest <= bound {
+            break;
+        }
+    }
+    if lowest > bound {
+        let sections = Sections { count: packing.sections, lo: packing.lo.clone(), hi: packing.hi.clone() };
+        for (by, fit) in ORDERS {
+            let limits = Limits { buffer: None, peak: lowest, looks: LOOKS };
+            let places = greedy(items, &sections, &order(items, &sections, by), fit, limits);
+            let offsets = places.map(|places| places.iter().map(|place| place.offset.0).collect());
+            lowest = keep(offsets);
+            if lowest <= bound {
+                break;
+            }
+        }
+    }
+    // Stacking everything on everything is always possible.
+    best.unwrap_or_else(|| on_top_of_each_other(items))
+}
+
+fn on_top_of_each_other(items: &[Item]) -> Stack {
+    let mut peak = 0u64;
+    let mut offsets = Vec::with_capacity(items.len());
+    for item in items {
+        let offset = peak.next_multiple_of(item.align);
+        offsets.push(offset);
+        peak = offset + item.bytes;
+    }
+    Stack { offsets, peak }
+}
+
+/// Greedy passes over buffers of limited size or around pinned items; then each buffer without pins packed anew.
+fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solution> {
+    let sections = Sections::new(&items.items);
+    let limit = problem.max_buffer().map(|limit| limit.0);
+    let mut best: Option<Solution> = None;
+    for (by, fit) in ALL_ORDERS {
+        // The first pass must come to an end however long it takes: without it there may be nothing.
+        let looks = if best.is_none() { u64::MAX } else { LOOKS };
+        let limits = Limits { buffer: limit, peak: u64::MAX, looks };
+        let order = order(&items.items, &sections, by);
+        let Some(mut places) = greedy(&items.items, &sections, &order, fit, limits) else {
+            continue;
+        };
+        pack_each_buffer(&items.items, &mut places);
+        let placement = items.placement(problem, &places);
+        let Some(peak) = peak_of(problem, &placement) else {
+            continue;
+        };
+        if best.as_ref().is_none_or(|best| peak < best.peak) {
+            best = Some(Solution { placement, peak });
+        }
+        if peak <= bound {
+            break;
+        }
+    }
+    best
+}
+
+/// Who shares a buffer stays; how the buffer is packed may get better.
+fn pack_each_buffer(items: &[Item], places: &mut [Place]) {
+    let buffers = places.iter().map(|place| place.buffer.index() + 1).max().unwrap_or(0);
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); buffers];
+    for (index, place) in places.iter().enumerate() {
+        members[place.buffer.index()].push(index);
+    }
+    for (buffer, members) in members.iter().enumerate() {
+        let these: Vec<Item> = members.iter().map(|index| items[*index]).collect();
+        if these.iter().any(|item| item.pinned.is_some()) {
+            continue;
+        }
+        let top = members.iter().map(|index| places[*index].offset.0 + items[*index].bytes).max();
+        let stack = lowest_stack(&these, 0);
+        if let Some(buffer) = BufferId::from_index(buffer)
+            && top.is_some_and(|top| stack.peak < top)
+        {
+            for (index, offset) in members.iter().zip(stack.offsets) {
+                places[*index] = Place { buffer, offset: Offset(offset) };
+            }
+        }
+    }
+}

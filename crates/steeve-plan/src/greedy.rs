@@ -1,0 +1,307 @@
+//! Items one after the other in a given order, each into a gap between those already placed.
+//!
+//! This is the placer that can do everything: pinned items, any mix of alignments, buffers of limited size. Time is
+//! cut into slices, and each slice knows what stands in it in the order of offsets, so an item looks only at its own
+//! slices. What fills a whole slice of time is merged with its neighbours, and that keeps the lists short however many
+//! items live long:
+//!
+//! ```text
+//!   offset  |#######|#######|##  [b]|          slice 1 sees one solid range instead of three items,
+//!           |#######|#######|  [ c ]|          slice 2 sees each of b, c and the end of the solid ones
+//!             slice 0   1       2     time ->
+//! ```
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::items::Item;
+use crate::sections::Sections;
+use crate::{BufferId, Id, Offset, Place};
+
+/// The order in which items are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The largest first.
+    Size,
+    /// The longest-lived first.
+    Length,
+    /// The largest product of both first.
+    Area,
+    /// The earliest first.
+    Birth,
+}
+
+/// Which gap an item goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// The lowest.
+    First,
+    /// The tightest.
+    Best,
+}
+
+/// What a pass may cost and must stay below.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The most bytes of one buffer, unless a single item needs more.
+    pub(crate) buffer: Option<u64>,
+    /// Given up when the buffers' sum reaches it.
+    pub(crate) peak: u64,
+    /// Given up after so many looks at what is placed already.
+    pub(crate) looks: u64,
+}
+
+/// The items' indices in an order; ties by the other properties, then by index, so that the order is total.
+pub(crate) fn order(items: &[Item], sections: &Sections, by: Order) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..items.len() as u32).collect();
+    let length = |item: u32| sections.hi[item as usize] - sections.lo[item as usize];
+    let bytes = |item: u32| items[item as usize].bytes;
+    match by {
+        Order::Size => order.sort_by_key(|item| Reverse((bytes(*item), sections_before(sections, *item)))),
+        Order::Length => order.sort_by_key(|item| Reverse((length(*item), bytes(*item)))),
+        Order::Area => order.sort_by_key(|item| Reverse(u128::from(bytes(*item)) * u128::from(length(*item)))),
+        Order::Birth => order.sort_by_key(|item| (sections.lo[*item as usize], Reverse(bytes(*item)))),
+    }
+    order
+}
+
+fn sections_before(sections: &Sections, item: u32) -> Reverse<u32> {
+    Reverse(sections.lo[item as usize])
+}
+
+/// Places for all items, or `None` if the pass passes its limits or pinned items stand in each other's way.
+pub(crate) fn greedy(
+    items: &[Item],
+    sections: &Sections,
+    order: &[u32],
+    fit: Fit,
+    limits: Limits,
+) -> Option<Vec<Place>> {
+    let mut yard = Yard::new(items.len(), sections, limits);
+    let mut places = vec![Place::ORIGIN; items.len()];
+    for (index, item) in items.iter().enumerate() {
+        if let Some(place) = item.pinned {
+            yard.put(place, item.bytes, sections.lo[index], sections.hi[index])?;
+            places[index] = place;
+        }
+    }
+    for index in order {
+        let index = *index as usize;
+        let item = &items[index];
+        if item.pinned.is_none() {
+            let (lo, hi) = (sections.lo[index], sections.hi[index]);
+            let place = yard.find(item, lo, hi, fit)?;
+            yard.put(place, item.bytes, lo, hi)?;
+            places[index] = place;
+        }
+    }
+    Some(places)
+}
+
+/// All buffers so far.
+struct Yard {
+    buffers: Vec<Buffer>,
+    slices: usize,
+    width: u32,
+    limits: Limits,
+    peak: u64,
+}
+
+struct Buffer {
+    slices: Vec<Vec<Stretch>>,
+    top: u64,
+    /// The most bytes it may have: the limit, or its largest item.
+    room: u64,
+}
+
+/// Bytes in use for some sections of a slice.
+#[derive(Clone, Copy)]
+struct Stretch {
+    start: u64,
+    end: u64,
+    lo: u32,
+    hi: u32,
+}
+
+impl Yard {
+    fn new(items: usize, sections: &Sections, limits: Limits) -> Self {
+        // Short slices mean short lists, but an item that lives long stands in many of them.
+        let slices = (items / 64).clamp(1, 256).min(sections.count.max(1));
+        let width = (sections.count.max(1)).div_ceil(slices) as u32;
+        Self { buffers: Vec::new(), slices, width, limits, peak: 0 }
+    }
+
+    fn range(&self, lo: u32, hi: u32) -> core::ops::RangeInclusive<usize> {
+        (lo / self.width) as usize..=((hi - 1) / self.width) as usize
+    }
+
+    /// In the buffer that grows least; on a tie the earlier one; a new one if it fits into none.
+    fn find(&mut self, item: &Item, lo: u32, hi: u32, fit: Fit) -> Option<Place> {
+        let mut found: Option<(u64, Place)> = None;
+        for index in 0..self.buffers.len() {
+            let offset = self.gap(index, item, lo, hi, fit)?;
+            let buffer = &self.buffers[index];
+            let end = offset + item.bytes;
+            if end > buffer.room.max(item.bytes) {
+                continue;
+            }
+            let growth = end.saturating_sub(buffer.top);
+            if found.is_none_or(|(least, _)| growth < least) {
+                let place = Place { buffer: BufferId::from_index(index)?, offset: Offset(offset) };
+                found = Some((growth, place));
+            }
+            if growth == 0 {
+                break;
+            }
+        }
+        match found {
+            Some((_, place)) => Some(place),
+            None => {
+                let buffer = BufferId::from_index(self.buffers.len())?;
+                Some(Place { buffer, offset: Offset(0) })
+            }
+        }
+    }
+
+    /// The offset of the gap that `fit` chooses in one buffer. `None` when there is no patience left.
+    fn gap(&mut self, buffer: usize, item: &Item, lo: u32, hi: u32, fit: Fit) -> Option<u64> {
+        let range = self.range(lo, hi);
+        let lists = &self.buffers[buffer].slices[range];
+        let mut cursors = Cursors::new(lists, lo, hi, item);
+        let mut best: Option<(u64, u64)> = None;
+        loop {
+            let start = cursors.next_gap();
+            if fit == Fit::First {
+                best = Some((0, start));
+                break;
+            }
+            let Some(end) = cursors.end_of_gap(start) else {
+                // The gap above everything: only if there is no other.
+                best = best.or(Some((u64::MAX, start)));
+                break;
+            };
+            let room = end - start;
+            if best.is_none_or(|(least, _)| room < least) {
+                best = Some((room, start));
+            }
+            if room == item.bytes {
+                break;
+            }
+            cursors.skip_to(end);
+        }
+        let looks = cursors.looks;
+        self.limits.looks = self.limits.looks.checked_sub(looks)?;
+        best.map(|(_, start)| start)
+    }
+
+    /// Marks bytes as used. `None` if the buffers' sum reaches the limit, or a pinned item stands in the way.
+    fn put(&mut self, place: Place, bytes: u64, lo: u32, hi: u32) -> Option<()> {
+        let index = place.buffer.index();
+        while self.buffers.len() <= index {
+            let room = self.limits.buffer.unwrap_or(u64::MAX);
+            let slices = vec![Vec::new(); self.slices];
+            self.buffers.push(Buffer { slices, top: 0, room });
+        }
+        let range = self.range(lo, hi);
+        let width = self.width;
+        let buffer = &mut self.buffers[index];
+        let (start, end) = (place.offset.0, place.offset.0 + bytes);
+        buffer.room = buffer.room.max(bytes);
+        self.peak += end.saturating_sub(buffer.top);
+        buffer.top = buffer.top.max(end);
+        for slice in range {
+            let first = slice as u32 * width;
+            let (lo, hi) = (lo.max(first), hi.min(first + width));
+            self.limits.looks = self.limits.looks.checked_sub(1)?;
+            insert(&mut buffer.slices[slice], Stretch { start, end, lo, hi });
+        }
+        (self.peak < self.limits.peak).then_some(())
+    }
+}
+
+/// Keeps the order of starts, and merges with a neighbour that is used at the same time.
+fn insert(list: &mut Vec<Stretch>, new: Stretch) {
+    let at = list.partition_point(|it| it.start < new.start);
+    let same_time = |it: &Stretch| it.lo == new.lo && it.hi == new.hi;
+    let joins_before = at > 0 && same_time(&list[at - 1]) && list[at - 1].end == new.start;
+    let joins_after = list.get(at).is_some_and(|it| same_time(it) && it.start == new.end);
+    match (joins_before, joins_after) {
+        (true, true) => {
+            list[at - 1].end = list[at].end;
+            list.remove(at);
+        }
+        (true, false) => list[at - 1].end = new.end,
+        (false, true) => list[at].start = new.start,
+        (false, false) => list.insert(at, new),
+    }
+}
+
+/// A walk up the offsets of several slices at once.
+struct Cursors<'a> {
+    lists: &'a [Vec<Stretch>],
+    at: Vec<usize>,
+    lo: u32,
+    hi: u32,
+    bytes: u64,
+    align: u64,
+    run: u64,
+    looks: u64,
+}
+
+impl<'a> Cursors<'a> {
+    fn new(lists: &'a [Vec<Stretch>], lo: u32, hi: u32, item: &Item) -> Self {
+        Self {
+            lists,
+            at: vec![0; lists.len()],
+            lo,
+            hi,
+            bytes: item.bytes,
+            align: item.align,
+            run: 0,
+            looks: lists.len() as u64,
+        }
+    }
+
+    /// The next offset at which nothing is used for as many bytes as the item needs.
+    fn next_gap(&mut self) -> u64 {
+        loop {
+            let before = self.run;
+            for (list, at) in self.lists.iter().zip(&mut self.at) {
+                let from = *at;
+                while let Some(it) = list.get(*at)
+                    && it.start < self.run + self.bytes
+                {
+                    *at += 1;
+                    if self.run < it.end && it.lo < self.hi && self.lo < it.hi {
+                        self.run = it.end.next_multiple_of(self.align);
+                    }
+                }
+                self.looks += (*at - from) as u64;
+            }
+            if self.run == before {
+                return self.run;
+            }
+        }
+    }
+
+    /// Where the gap at `start` ends: the first use after it; `None` if there is none.
+    fn end_of_gap(&mut self, start: u64) -> Option<u64> {
+        let mut end = u64::MAX;
+        for (list, at) in self.lists.iter().zip(&mut self.at) {
+            // What is passed over here does not concern the item, so the cursor may stay behind it.
+            while let Some(it) = list.get(*at)
+                && !(it.lo < self.hi && self.lo < it.hi)
+            {
+                *at += 1;
+                self.looks += 1;
+            }
+            end = list.get(*at).map_or(end, |it| end.min(it.start));
+        }
+        (start < end && end < u64::MAX).then_some(end)
+    }
+
+    fn skip_to(&mut self, offset: u64) {
+        self.run = offset.next_multiple_of(self.align);
+    }
+}

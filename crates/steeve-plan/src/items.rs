@@ -1,0 +1,91 @@
+//! Problem in, the things to place out: chains merged, blocks of no bytes left out, padding included.
+//!
+//! A chain of blocks that take over each other's bytes moves as one, so it is one item as large as its largest block.
+//! (A smaller follower's tail stays unused then; `BestFit` uses it.) O(n).
+
+use alloc::vec::Vec;
+
+use crate::bound::occupied;
+use crate::problem::heads;
+use crate::{Bytes, Id, IdVec, Place, Placement, Problem, Step};
+
+crate::id_type! {
+    /// Something to place.
+    pub(crate) struct ItemId;
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    pub(crate) start: Step,
+    pub(crate) end: Step,
+    /// Above 0, and a multiple of the alignment of the block that needs them.
+    pub(crate) bytes: u64,
+    pub(crate) align: u64,
+    pub(crate) pinned: Option<Place>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Items {
+    pub(crate) items: Vec<Item>,
+    /// For each block its item; `None` for blocks that need no bytes.
+    owner: Vec<Option<ItemId>>,
+}
+
+impl Items {
+    pub(crate) fn new(problem: &Problem) -> Self {
+        let blocks = problem.blocks();
+        let heads = heads(blocks);
+        let mut items: Vec<Item> = Vec::with_capacity(blocks.len());
+        let mut owner: Vec<Option<ItemId>> = Vec::with_capacity(blocks.len());
+        owner.resize(blocks.len(), None);
+        // A head may stand behind its followers, so heads come first.
+        for (id, block) in blocks.pairs() {
+            if heads[id] != id || block.size == Bytes::ZERO {
+                continue;
+            }
+            owner[id.index()] = ItemId::from_index(items.len());
+            items.push(Item {
+                start: block.life.start(),
+                end: block.life.end(),
+                bytes: occupied(block),
+                align: block.align.get(),
+                pinned: block.pinned,
+            });
+        }
+        for (id, block) in blocks.pairs() {
+            let head = heads[id];
+            if head == id {
+                continue;
+            }
+            // A follower is not larger than its head, so a head of no bytes has only such followers.
+            let Some(item) = owner[head.index()] else {
+                continue;
+            };
+            owner[id.index()] = Some(item);
+            let item = &mut items[item.index()];
+            item.end = item.end.max(block.life.end());
+            item.bytes = item.bytes.max(occupied(block));
+            item.align = item.align.max(block.align.get());
+        }
+        Self { items, owner }
+    }
+
+    pub(crate) fn has_pins(&self) -> bool {
+        self.items.iter().any(|item| item.pinned.is_some())
+    }
+
+    /// The blocks' places, from those of the items. A block of no bytes stands where it is pinned, else at the origin;
+    /// in a chain, where the chain stands.
+    pub(crate) fn placement(&self, problem: &Problem, places: &[Place]) -> Placement {
+        let blocks = problem.blocks();
+        let heads = self.owner.iter().any(Option::is_none).then(|| heads(blocks));
+        let place_of = |(block, owner): (crate::BlockId, &Option<ItemId>)| match owner {
+            Some(item) => places[item.index()],
+            None => {
+                let head = heads.as_ref().map_or(block, |heads| heads[block]);
+                blocks[head].pinned.unwrap_or(Place::ORIGIN)
+            }
+        };
+        Placement::new(blocks.ids().zip(&self.owner).map(place_of).collect::<IdVec<_, _>>())
+    }
+}

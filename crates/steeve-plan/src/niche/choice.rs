@@ -1,0 +1,138 @@
+//! Which niche to branch on: the end of a niche with the fewest ways to go on.
+
+use alloc::vec::Vec;
+
+use super::state::{Height, Span, State};
+
+/// An end of a niche, and the ways to go on there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Choice {
+    pub(super) section: usize,
+    pub(super) floor: Height,
+    /// If nothing rests on this floor, the next height at which something could; `None` if that wastes too much.
+    pub(super) raised: Option<Height>,
+}
+
+/// Room for the work, kept between calls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chooser {
+    ends: Vec<NicheEnd>,
+    /// For each section how many niche ends stand before it.
+    ends_before: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NicheEnd {
+    section: usize,
+    floor: Height,
+    /// Items over the section that could rest on the floor.
+    resting: u32,
+    /// The least lowest offset above the floor.
+    next: Height,
+}
+
+impl Chooser {
+    /// `span` must hold an unplaced item over each of its sections.
+    pub(super) fn choose(&mut self, state: &State, unplaced: &[u32], span: Span) -> Option<Choice> {
+        self.find_ends(state, span);
+        self.count(state, unplaced, span);
+        let mut best: Option<(f64, NicheEnd)> = None;
+        for end in &self.ends {
+            let slack = state.slack(end.section);
+            let wasteful = slack > 0 && (end.next - end.floor <= slack || held_up(state, unplaced, *end).is_some());
+            let ways = end.resting + u32::from(wasteful);
+            // One way or none is no branching at all; the lowest first. Else few ways where there was trouble before.
+            let score = match ways {
+                0 => return Some(self.settled(state, unplaced, *end, wasteful)),
+                1 => end.floor as f64 * 1e-12,
+                _ => 1.0 + f64::from(ways) * 1e9 / (1.0 + state.trouble().at(end.section)),
+            };
+            if best.is_none_or(|(least, _)| score < least) {
+                best = Some((score, *end));
+            }
+        }
+        best.map(|(_, end)| self.settled(state, unplaced, end, true))
+    }
+
+    fn settled(&self, state: &State, unplaced: &[u32], end: NicheEnd, wasteful: bool) -> Choice {
+        let NicheEnd { section, floor, next, .. } = end;
+        let slack = state.slack(section);
+        let raised = match wasteful && slack > 0 {
+            true => {
+                let height = held_up(state, unplaced, end).map_or(next, |held| held.min(next));
+                (height - floor <= slack).then_some(height)
+            }
+            false => None,
+        };
+        Choice { section, floor, raised }
+    }
+
+    fn find_ends(&mut self, state: &State, span: Span) {
+        let floor = &state.floor;
+        self.ends.clear();
+        let mut start = span.lo;
+        while start < span.hi {
+            let height = floor[start];
+            let mut end = start + 1;
+            while end < span.hi && floor[end] == height {
+                end += 1;
+            }
+            let walled_left = start == span.lo || floor[start - 1] > height;
+            let walled_right = end == span.hi || floor[end] > height;
+            if walled_left && walled_right {
+                let new = |section| NicheEnd { section, floor: height, resting: 0, next: Height::MAX / 2 };
+                self.ends.push(new(start));
+                if end - 1 > start {
+                    self.ends.push(new(end - 1));
+                }
+            }
+            start = end;
+        }
+    }
+
+    fn count(&mut self, state: &State, unplaced: &[u32], span: Span) {
+        self.ends_before.clear();
+        self.ends_before.resize(state.sections() + 1, 0);
+        let mut ends = self.ends.iter().peekable();
+        let mut before = 0;
+        for section in span.lo..=span.hi {
+            self.ends_before[section] = before;
+            if ends.next_if(|end| end.section == section).is_some() {
+                before += 1;
+            }
+        }
+        for item in unplaced {
+            let span = state.span(*item as usize);
+            let lowest = state.lowest[*item as usize];
+            let covered = self.ends_before[span.lo] as usize..self.ends_before[span.hi] as usize;
+            for end in &mut self.ends[covered] {
+                if lowest == end.floor {
+                    end.resting += 1;
+                } else {
+                    end.next = end.next.min(lowest);
+                }
+            }
+        }
+    }
+}
+
+/// If the items that could rest on this floor must not, how high they stand at least: on an item beside the section
+/// that holds one of them up. Within the slack, else `None`.
+fn held_up(state: &State, unplaced: &[u32], end: NicheEnd) -> Option<Height> {
+    let most = end.floor + state.slack(end.section);
+    let mut least: Option<Height> = None;
+    for item in unplaced {
+        let span = state.span(*item as usize);
+        if !span.contains(end.section) || state.lowest[*item as usize] != end.floor {
+            continue;
+        }
+        for other in unplaced {
+            let beside = state.span(*other as usize);
+            let top = state.lowest[*other as usize] + state.size(*other as usize);
+            if top <= most && beside.overlaps(span) && !beside.contains(end.section) {
+                least = Some(least.map_or(top, |least| least.min(top)));
+            }
+        }
+    }
+    least
+}

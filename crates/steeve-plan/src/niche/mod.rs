@@ -1,0 +1,129 @@
+//! Niche search: does a packing fit under a capacity? A complete search that only has to avoid waste.
+//!
+//! The state is a skyline over the sections. `floor` is where the next item over a section can start at the lowest,
+//! `rest` is what must still be placed over it, so a state is dead as soon as `floor + rest` passes the capacity
+//! somewhere, and a solution wastes nothing in the sections that are full.
+//!
+//! ```text
+//!             ____                    Take an end of a niche (here `s`). Either one of the items over `s` that
+//!            |    |  ?  ______        could rest on its floor does: one branch each. Or none does, and `s` is
+//!        ____|    |____|              wasted up to the next height at which anything could rest there.
+//!                  s                  Any niche will do, so take the one with the fewest branches.
+//! ```
+//!
+//! The branches exclude each other and together cover every packing in which each item rests on the ground or on
+//! another item; if any packing fits, such a one does (push everything down). So a search that runs to its end without
+//! a solution has *proved* that there is none. The files: `state` is what holds and what follows from it, `choice`
+//! picks the niche, `tree` walks the branches, and this one restarts the walk with other orders.
+
+mod choice;
+mod state;
+mod tree;
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::packing::Packing;
+use crate::random::Random;
+use state::State;
+use tree::{End, Tree};
+
+/// How a walk ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Offsets under the capacity.
+    Found(Vec<u64>),
+    /// No packing fits: proved.
+    Refuted,
+    /// Out of nodes, or told to stop.
+    Open,
+}
+
+/// A search for one packing under one capacity, to be continued walk by walk: what failed is remembered.
+#[derive(Clone, Debug)]
+pub(crate) struct NicheSearch {
+    state: State,
+    tree: Tree,
+    random: Random,
+    unit: u64,
+    walks: usize,
+    /// For each item the highest load over its sections.
+    crowded: Vec<i64>,
+}
+
+/// What makes an item go first. Taken in turn, walk by walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Favour {
+    Crowded,
+    Area,
+    Length,
+    Size,
+    Trouble,
+}
+
+const FAVOURS: [Favour; 5] = [Favour::Crowded, Favour::Area, Favour::Length, Favour::Size, Favour::Trouble];
+
+/// How much chance decides from the second round on.
+const NOISE: f64 = 0.32;
+
+impl NicheSearch {
+    /// `None` if a number is too large for the search to count with, or there are too many items.
+    pub(crate) fn new(packing: &Packing, capacity: u64, seed: u64) -> Option<Self> {
+        let widest = packing.align.as_ref().and_then(|align| align.iter().copied().max()).unwrap_or(1);
+        let padded = |size: &u64| size.checked_next_multiple_of(widest);
+        let sizes: Vec<u64> = packing.size.iter().map(padded).collect::<Option<_>>()?;
+        let unit = sizes.iter().fold(0, |a, b| gcd(a, *b)).max(1);
+        let state = State::new(packing, &sizes, unit, capacity)?;
+        let crowded = state.items().map(|item| state.highest_load(item)).collect();
+        let tree = Tree::new(packing.len(), seed);
+        Some(Self { state, tree, random: Random::new(seed), unit, walks: 0, crowded })
+    }
+
+    /// One walk of at most `nodes` nodes with the next order. `pause` is asked now and then whether to stop.
+    pub(crate) fn walk(&mut self, nodes: u64, pause: &mut dyn FnMut(u64) -> bool) -> (Answer, u64) {
+        let favour = FAVOURS[self.walks % FAVOURS.len()];
+        let noise = if self.walks < FAVOURS.len() { 0.0 } else { NOISE };
+        self.walks += 1;
+        self.rank(favour, noise);
+        self.state.reset();
+        let (end, visited) = self.tree.walk(&mut self.state, nodes, pause);
+        let answer = match end {
+            End::Solved => {
+                let bytes = |item: usize| self.state.offset(item) as u64 * self.unit;
+                Answer::Found(self.state.items().map(bytes).collect())
+            }
+            End::Dead => Answer::Refuted,
+            End::Stopped => Answer::Open,
+        };
+        (answer, visited)
+    }
+
+    /// Gives each item its rank in the order of branches: the highest goes first.
+    fn rank(&mut self, favour: Favour, noise: f64) {
+        let state = &self.state;
+        let trouble = state.trouble();
+        let (sections, capacity) = (state.sections() as f64, state.capacity().max(1) as f64);
+        let mut ranks = vec![0.0; self.crowded.len()];
+        for item in state.items() {
+            let length = state.length(item) as f64 / sections;
+            let size = state.size(item) as f64 / capacity;
+            let crowded = self.crowded[item] as f64 / capacity;
+            let favoured = match favour {
+                Favour::Crowded => crowded + length * size * 1e-3,
+                Favour::Area => length * size,
+                Favour::Length => length + length * size * 1e-3,
+                Favour::Size => size,
+                Favour::Trouble => trouble.over(state.span(item)) + length * size,
+            };
+            ranks[item] = favoured * (1.0 + noise * self.random.fraction());
+        }
+        self.tree.set_ranks(ranks);
+    }
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

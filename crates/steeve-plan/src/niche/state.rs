@@ -1,0 +1,310 @@
+//! What holds at a node of the search, and what follows from it without branching.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::packing::Packing;
+
+/// Heights in units: a common divisor of all sizes.
+pub(super) type Height = i64;
+
+/// Above every height.
+const NEVER: Height = Height::MAX;
+
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    lo: Vec<u32>,
+    hi: Vec<u32>,
+    size: Vec<Height>,
+    load: Vec<Height>,
+    capacity: Height,
+    /// Top of what is placed over each section.
+    pub(super) sky: Vec<Height>,
+    /// No unplaced item over the section starts lower. Not below `sky`.
+    pub(super) floor: Vec<Height>,
+    /// What must still be placed over the section.
+    pub(super) rest: Vec<Height>,
+    /// For each unplaced item the highest floor over its sections: it can't start lower.
+    pub(super) lowest: Vec<Height>,
+    offset: Vec<Height>,
+    trouble: Trouble,
+    /// Room for one number per section, used within a function.
+    scratch: Vec<Height>,
+}
+
+/// A range of sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) lo: usize,
+    pub(super) hi: usize,
+}
+
+impl Span {
+    pub(super) fn range(self) -> Range<usize> {
+        self.lo..self.hi
+    }
+
+    pub(super) fn contains(self, section: usize) -> bool {
+        self.lo <= section && section < self.hi
+    }
+
+    pub(super) fn overlaps(self, other: Self) -> bool {
+        self.lo < other.hi && other.lo < self.hi
+    }
+
+    fn meet(self, other: Self) -> Self {
+        Self { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) }
+    }
+
+    fn join(self, other: Self) -> Self {
+        Self { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi) }
+    }
+}
+
+/// Where the search has failed so far, with later failures counting more (as in the dom/wdeg rule of constraint
+/// solvers: Boussemart et al., "Boosting systematic search by weighting constraints", ECAI 2004).
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    weight: Vec<f64>,
+    step: f64,
+}
+
+impl Trouble {
+    pub(super) fn at(&self, section: usize) -> f64 {
+        self.weight[section]
+    }
+
+    /// The largest weight over a span, as a share of the largest anywhere.
+    pub(super) fn over(&self, span: Span) -> f64 {
+        let most = self.weight.iter().copied().fold(1e-300, f64::max);
+        self.weight[span.range()].iter().copied().fold(0.0, f64::max) / most
+    }
+
+    fn count(&mut self, section: usize) {
+        self.weight[section] += self.step;
+    }
+
+    /// From now on failures count a little more.
+    fn age(&mut self) {
+        self.step *= 1.05;
+        if self.step > 1e100 {
+            self.weight.iter_mut().for_each(|weight| *weight *= 1e-100);
+            self.step *= 1e-100;
+        }
+    }
+}
+
+impl State {
+    /// `None` if the heights do not fit their type with room to add two.
+    pub(super) fn new(packing: &Packing, sizes: &[u64], unit: u64, capacity: u64) -> Option<Self> {
+        let total = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(size / unit))?;
+        if total >= Height::MAX as u64 / 4 || packing.len() >= u32::MAX as usize {
+            return None;
+        }
+        let size: Vec<Height> = sizes.iter().map(|size| (size / unit) as Height).collect();
+        let mut load = vec![0; packing.sections];
+        for (item, size) in size.iter().enumerate() {
+            let span = packing.lo[item] as usize..packing.hi[item] as usize;
+            load[span].iter_mut().for_each(|load| *load += size);
+        }
+        let sections = packing.sections;
+        Some(Self {
+            lo: packing.lo.clone(),
+            hi: packing.hi.clone(),
+            load,
+            // More than everything on one stack is never needed.
+            capacity: (capacity / unit).min(total) as Height,
+            sky: vec![0; sections],
+            floor: vec![0; sections],
+            rest: vec![0; sections],
+            lowest: vec![0; size.len()],
+            offset: vec![0; size.len()],
+            trouble: Trouble { weight: vec![0.0; sections], step: 1.0 },
+            scratch: vec![0; sections + 2],
+            size,
+        })
+    }
+
+    /// Back to the empty skyline. What was learnt about trouble stays.
+    pub(super) fn reset(&mut self) {
+        self.sky.fill(0);
+        self.floor.fill(0);
+        self.lowest.fill(0);
+        self.rest.copy_from_slice(&self.load);
+        self.trouble.age();
+    }
+
+    pub(super) fn items(&self) -> Range<usize> {
+        0..self.size.len()
+    }
+
+    pub(super) fn sections(&self) -> usize {
+        self.load.len()
+    }
+
+    pub(super) fn capacity(&self) -> Height {
+        self.capacity
+    }
+
+    pub(super) fn span(&self, item: usize) -> Span {
+        Span { lo: self.lo[item] as usize, hi: self.hi[item] as usize }
+    }
+
+    pub(super) fn length(&self, item: usize) -> u32 {
+        self.hi[item] - self.lo[item]
+    }
+
+    pub(super) fn size(&self, item: usize) -> Height {
+        self.size[item]
+    }
+
+    pub(super) fn offset(&self, item: usize) -> Height {
+        self.offset[item]
+    }
+
+    pub(super) fn trouble(&self) -> &Trouble {
+        &self.trouble
+    }
+
+    pub(super) fn highest_load(&self, item: usize) -> Height {
+        self.load[self.span(item).range()].iter().copied().max().unwrap_or(0)
+    }
+
+    /// How much of a section may still be wasted.
+    pub(super) fn slack(&self, section: usize) -> Height {
+        self.capacity - self.floor[section] - self.rest[section]
+    }
+
+    /// Puts an item at `height`, on all floors below it.
+    pub(super) fn put(&mut self, item: usize, height: Height) {
+        let (span, size) = (self.span(item), self.size[item]);
+        self.offset[item] = height;
+        self.sky[span.range()].fill(height + size);
+        self.floor[span.range()].fill(height + size);
+        self.rest[span.range()].iter_mut().for_each(|rest| *rest -= size);
+    }
+
+    /// Counts an item as unplaced again. Sky and floor are the tree's to restore.
+    pub(super) fn lift(&mut self, item: usize) {
+        let (span, size) = (self.span(item), self.size[item]);
+        self.rest[span.range()].iter_mut().for_each(|rest| *rest += size);
+    }
+
+    /// Raises floors and lowest offsets until nothing follows any more. The floors in `changed` have moved since the
+    /// last time. The span of all that moved, or `None` if a section can't hold what is left.
+    pub(super) fn settle(&mut self, unplaced: &[u32], changed: Span) -> Option<Span> {
+        let mut moved = changed;
+        let mut changed = changed;
+        if let Some(section) = changed.range().find(|at| self.floor[*at] + self.rest[*at] > self.capacity) {
+            self.trouble.count(section);
+            return None;
+        }
+        loop {
+            let mut stirred = changed;
+            for item in unplaced {
+                let (item, span) = (*item as usize, self.span(*item as usize));
+                if span.overlaps(changed) {
+                    let floors = &self.floor[span.meet(changed).range()];
+                    let lowest = floors.iter().copied().fold(self.lowest[item], Height::max);
+                    if lowest > self.lowest[item] {
+                        self.lowest[item] = lowest;
+                        stirred = stirred.join(span);
+                    }
+                }
+            }
+            self.scratch[stirred.range()].fill(NEVER);
+            for item in unplaced {
+                let (lowest, span) = (self.lowest[*item as usize], self.span(*item as usize));
+                if span.overlaps(stirred) {
+                    for least in &mut self.scratch[span.meet(stirred).range()] {
+                        *least = lowest.min(*least);
+                    }
+                }
+            }
+            let mut next: Option<Span> = None;
+            for section in stirred.range() {
+                let least = self.scratch[section];
+                if least == NEVER || least <= self.floor[section] {
+                    continue;
+                }
+                self.floor[section] = least;
+                if least + self.rest[section] > self.capacity {
+                    self.trouble.count(section);
+                    return None;
+                }
+                let here = Span { lo: section, hi: section + 1 };
+                next = Some(next.map_or(here, |span| span.join(here)));
+            }
+            match next {
+                None => return Some(moved),
+                Some(span) => {
+                    changed = span;
+                    moved = moved.join(span);
+                }
+            }
+        }
+    }
+
+    /// Whether an unplaced item fits wholly between the skyline and the floors: then another branch, which fills that
+    /// hole, is at least as good. Only what overlaps `moved` can have come to fit.
+    pub(super) fn leaves_a_hole(&self, unplaced: &[u32], moved: Span) -> bool {
+        unplaced.iter().any(|item| {
+            let (size, span) = (self.size[*item as usize], self.span(*item as usize));
+            // Almost always the first section tells.
+            if self.sky[span.lo] + size > self.floor[span.lo] || !span.overlaps(moved) {
+                return false;
+            }
+            let highest = self.sky[span.range()].iter().copied().max().unwrap_or(0);
+            let lowest = self.floor[span.range()].iter().copied().min().unwrap_or(NEVER);
+            highest + size <= lowest
+        })
+    }
+
+    /// Whether some section can't hold its unplaced items one on top of the other, each no lower than its lowest
+    /// offset (a one-machine schedule with release times, solved exactly by earliest release). `unplaced` must be in
+    /// the order of the lowest offsets.
+    pub(super) fn overfull(&mut self, unplaced: &[u32], span: Span) -> bool {
+        self.scratch[span.range()].fill(0);
+        for item in unplaced {
+            let item = *item as usize;
+            let (lowest, size) = (self.lowest[item], self.size[item]);
+            for top in &mut self.scratch[self.lo[item] as usize..self.hi[item] as usize] {
+                *top = lowest.max(*top) + size;
+            }
+        }
+        match span.range().find(|section| self.scratch[*section] > self.capacity) {
+            Some(section) => {
+                self.trouble.count(section);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The sections of `span` in which an unplaced item starts after all before have ended: where to split. Answers
+    /// through `cuts`, with the end of the last part as its last entry, and gives the first section with an item.
+    pub(super) fn cuts(&mut self, unplaced: &[u32], cuts: &mut Vec<usize>) -> Span {
+        cuts.clear();
+        let mut all = Span { lo: usize::MAX, hi: 0 };
+        for item in unplaced {
+            all = all.join(self.span(*item as usize));
+        }
+        let crossing = &mut self.scratch;
+        crossing[all.lo..all.hi + 1].fill(0);
+        for item in unplaced {
+            let (lo, hi) = (self.lo[*item as usize] as usize, self.hi[*item as usize] as usize);
+            crossing[lo + 1] += 1;
+            crossing[hi] -= 1;
+        }
+        let mut open = 0;
+        for section in all.lo + 1..all.hi {
+            open += crossing[section];
+            if open == 0 {
+                cuts.push(section);
+            }
+        }
+        cuts.push(all.hi);
+        all
+    }
+}

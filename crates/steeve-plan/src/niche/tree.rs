@@ -1,0 +1,331 @@
+//! The walk over the branches, depth first, on a stack of its own: a million items do not overflow it.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::choice::{Choice, Chooser};
+use super::state::{Height, Span, State};
+use crate::random::Random;
+
+/// How a walk, or a part of one, ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Everything is placed.
+    Solved,
+    /// There is no way.
+    Dead,
+    /// Out of nodes, or told to stop.
+    Stopped,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Tree {
+    /// Of the items that could rest on a floor, the one with the highest rank is tried first.
+    ranks: Vec<f64>,
+    /// A random number per item: a set of items is known by the sum of theirs.
+    labels: Vec<u64>,
+    /// States known to be dead, each in the slot its hash names; a newer one takes the place of an older.
+    dead: Vec<u64>,
+    frames: Vec<Frame>,
+    /// Stacks of item lists and of saved heights; each frame owns a piece of both.
+    items: Vec<u32>,
+    heights: Vec<Height>,
+    chooser: Chooser,
+    cuts: Vec<usize>,
+    nodes: u64,
+}
+
+/// Something that waits for the end of what was begun last.
+#[derive(Clone, Debug)]
+enum Frame {
+    Branch(Branch),
+    Split(Split),
+}
+
+/// Ways to go on at an end of a niche.
+#[derive(Clone, Debug)]
+struct Branch {
+    choice: Choice,
+    span: Span,
+    /// In `items`: the unplaced ones, and those of them that could rest on the floor and are still to be tried.
+    unplaced: Range<usize>,
+    untried: Range<usize>,
+    /// In `heights`: floors, skyline, lowest offsets.
+    saved: usize,
+    placed: Option<u32>,
+    hash: u64,
+}
+
+/// Parts that no item crosses, solved one after the other.
+#[derive(Clone, Debug)]
+struct Split {
+    parts: Vec<Part>,
+    next: usize,
+    span: Span,
+    unplaced: Range<usize>,
+    /// In `heights`: floors, skyline, lowest offsets, and what must still be placed.
+    saved: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    span: Span,
+    unplaced: Range<usize>,
+    slack: Height,
+}
+
+impl Tree {
+    pub(super) fn new(items: usize, seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x6E69_6368);
+        let slots = (items * 256).next_power_of_two().clamp(1 << 8, 1 << 18);
+        Self {
+            ranks: vec![0.0; items],
+            labels: (0..items).map(|_| random.next()).collect(),
+            dead: vec![0; slots],
+            frames: Vec::new(),
+            items: Vec::new(),
+            heights: Vec::new(),
+            chooser: Chooser::default(),
+            cuts: Vec::new(),
+            nodes: 0,
+        }
+    }
+
+    pub(super) fn set_ranks(&mut self, ranks: Vec<f64>) {
+        self.ranks = ranks;
+    }
+
+    /// Walks until it ends or has visited `limit` nodes. `pause` hears how many and says whether to stop.
+    pub(super) fn walk(&mut self, state: &mut State, limit: u64, pause: &mut dyn FnMut(u64) -> bool) -> (End, u64) {
+        self.frames.clear();
+        self.heights.clear();
+        self.items.clear();
+        self.items.extend(state.items().map(|item| item as u32));
+        self.nodes = 0;
+        // A clock is looked at after about as much work, however large the problem.
+        let between = (200_000 / (state.items().len() as u64 + 1)).clamp(1, 4096);
+        let mut asked = 0;
+        let everything = Span { lo: 0, hi: state.sections() };
+        let mut end = self.enter(state, 0..self.items.len(), everything, everything);
+        loop {
+            if self.nodes >= limit {
+                return (End::Stopped, self.nodes);
+            }
+            if self.nodes - asked >= between {
+                asked = self.nodes;
+                if pause(self.nodes) {
+                    return (End::Stopped, self.nodes);
+                }
+            }
+            end = match (end, self.frames.pop()) {
+                (Some(end), None) => return (end, self.nodes),
+                (None, None) => return (End::Dead, self.nodes),
+                (end, Some(Frame::Branch(branch))) => self.branch(state, branch, end),
+                (end, Some(Frame::Split(split))) => self.split(state, split, end),
+            };
+        }
+    }
+
+    /// A new node: either its end is known at once, or a frame is left behind that has the ways to go on.
+    fn enter(&mut self, state: &mut State, unplaced: Range<usize>, span: Span, changed: Span) -> Option<End> {
+        if unplaced.is_empty() {
+            return Some(End::Solved);
+        }
+        self.nodes += 1;
+        let Some(moved) = state.settle(&self.items[unplaced.clone()], changed) else {
+            return Some(End::Dead);
+        };
+        let items = &mut self.items[unplaced.clone()];
+        if state.leaves_a_hole(items, moved) {
+            return Some(End::Dead);
+        }
+        sort_by_lowest(items, &state.lowest);
+        if state.overfull(items, span) {
+            return Some(End::Dead);
+        }
+        let span = state.cuts(items, &mut self.cuts);
+        if self.cuts.len() > 1 {
+            let split = self.begin_split(state, unplaced, span);
+            self.frames.push(Frame::Split(split));
+            return None;
+        }
+        let hash = self.hash(state, unplaced.clone(), span);
+        if self.dead[self.slot(hash)] == hash {
+            return Some(End::Dead);
+        }
+        let Some(choice) = self.chooser.choose(state, &self.items[unplaced.clone()], span) else {
+            return Some(End::Dead);
+        };
+        let branch = self.begin_branch(state, unplaced, span, choice, hash);
+        self.frames.push(Frame::Branch(branch));
+        None
+    }
+
+    fn begin_branch(&mut self, state: &State, unplaced: Range<usize>, span: Span, choice: Choice, hash: u64) -> Branch {
+        let start = self.items.len();
+        for at in unplaced.clone() {
+            let item = self.items[at] as usize;
+            let rests = state.lowest[item] == choice.floor && state.span(item).contains(choice.section);
+            // Of identical items only the first: to swap them changes nothing.
+            let same = |other: &u32| {
+                let other = *other as usize;
+                state.span(other) == state.span(item) && state.size(other) == state.size(item)
+            };
+            if rests && !self.items[start..].iter().any(same) {
+                self.items.push(item as u32);
+            }
+        }
+        let ranks = &self.ranks;
+        let rank = |item: &u32| ranks[*item as usize];
+        self.items[start..].sort_unstable_by(|a, b| rank(b).total_cmp(&rank(a)).then(a.cmp(b)));
+        Branch {
+            choice,
+            span,
+            untried: start..self.items.len(),
+            saved: self.save(state, unplaced.clone(), span),
+            unplaced,
+            placed: None,
+            hash,
+        }
+    }
+
+    /// The next way to go on, after `end` of the last one.
+    fn branch(&mut self, state: &mut State, mut branch: Branch, end: Option<End>) -> Option<End> {
+        if end == Some(End::Solved) {
+            return end;
+        }
+        if end.is_some() {
+            self.restore(state, branch.unplaced.clone(), branch.span, branch.saved);
+            if let Some(item) = branch.placed.take() {
+                state.lift(item as usize);
+            }
+        }
+        self.items.truncate(branch.untried.end);
+        let kept = self.heights_of(branch.span, &branch.unplaced);
+        self.heights.truncate(branch.saved + kept);
+        if let Some(at) = branch.untried.next() {
+            let item = self.items[at];
+            state.put(item as usize, branch.choice.floor);
+            branch.placed = Some(item);
+            let (span, unplaced) = (branch.span, branch.unplaced.clone());
+            let changed = state.span(item as usize);
+            self.frames.push(Frame::Branch(branch));
+            let start = self.items.len();
+            for at in unplaced {
+                if self.items[at] != item {
+                    self.items.push(self.items[at]);
+                }
+            }
+            return self.enter(state, start..self.items.len(), span, changed);
+        }
+        if let Some(height) = branch.choice.raised.take() {
+            let section = branch.choice.section;
+            state.floor[section] = height;
+            let (span, unplaced) = (branch.span, branch.unplaced.clone());
+            self.frames.push(Frame::Branch(branch));
+            let start = self.items.len();
+            self.items.extend_from_within(unplaced);
+            let changed = Span { lo: section, hi: section + 1 };
+            return self.enter(state, start..self.items.len(), span, changed);
+        }
+        let slot = self.slot(branch.hash);
+        self.dead[slot] = branch.hash;
+        Some(End::Dead)
+    }
+
+    fn begin_split(&mut self, state: &State, unplaced: Range<usize>, span: Span) -> Split {
+        let mut parts = Vec::with_capacity(self.cuts.len());
+        let mut lo = span.lo;
+        for cut in &self.cuts {
+            let part = Span { lo, hi: *cut };
+            let start = self.items.len();
+            for at in unplaced.clone() {
+                if state.span(self.items[at] as usize).overlaps(part) {
+                    self.items.push(self.items[at]);
+                }
+            }
+            let slack = part.range().map(|section| state.slack(section)).min().unwrap_or(0);
+            parts.push(Part { span: part, unplaced: start..self.items.len(), slack });
+            lo = *cut;
+        }
+        // The tightest first: if one has no solution, it is most likely that one.
+        parts.sort_by_key(|part| (part.slack, part.unplaced.len()));
+        let saved = self.save(state, unplaced.clone(), span);
+        self.heights.extend_from_slice(&state.rest[span.range()]);
+        Split { parts, next: 0, span, unplaced, saved }
+    }
+
+    /// The next part, after `end` of the last one.
+    fn split(&mut self, state: &mut State, mut split: Split, end: Option<End>) -> Option<End> {
+        let (span, saved) = (split.span, split.saved);
+        if end == Some(End::Dead) {
+            self.restore(state, split.unplaced.clone(), span, saved);
+            let rest = saved + self.heights_of(span, &split.unplaced);
+            let length = span.hi - span.lo;
+            state.rest[span.range()].copy_from_slice(&self.heights[rest..rest + length]);
+            return end;
+        }
+        let Some(part) = split.parts.get(split.next).cloned() else {
+            return Some(End::Solved);
+        };
+        split.next += 1;
+        self.frames.push(Frame::Split(split));
+        let unmoved = Span { lo: part.span.lo, hi: part.span.lo };
+        self.enter(state, part.unplaced, part.span, unmoved)
+    }
+
+    fn save(&mut self, state: &State, unplaced: Range<usize>, span: Span) -> usize {
+        let saved = self.heights.len();
+        self.heights.extend_from_slice(&state.floor[span.range()]);
+        self.heights.extend_from_slice(&state.sky[span.range()]);
+        let lowest = self.items[unplaced].iter().map(|item| state.lowest[*item as usize]);
+        self.heights.extend(lowest);
+        saved
+    }
+
+    fn restore(&self, state: &mut State, unplaced: Range<usize>, span: Span, saved: usize) {
+        let length = span.hi - span.lo;
+        let (floors, rest) = self.heights[saved..].split_at(length);
+        let (skyline, lowest) = rest.split_at(length);
+        state.floor[span.range()].copy_from_slice(floors);
+        state.sky[span.range()].copy_from_slice(skyline);
+        for (item, lowest) in self.items[unplaced].iter().zip(lowest) {
+            state.lowest[*item as usize] = *lowest;
+        }
+    }
+
+    fn heights_of(&self, span: Span, unplaced: &Range<usize>) -> usize {
+        2 * (span.hi - span.lo) + unplaced.len()
+    }
+
+    /// Equal for states with the same unplaced items, floors and skyline. Never 0.
+    fn hash(&self, state: &State, unplaced: Range<usize>, span: Span) -> u64 {
+        let labels = self.items[unplaced].iter().map(|item| self.labels[*item as usize]);
+        let mut hash = labels.fold(0, u64::wrapping_add);
+        for section in span.range() {
+            let heights = (state.floor[section] as u64) ^ (state.sky[section] as u64).rotate_left(32);
+            hash = (hash ^ heights).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23);
+        }
+        hash | 1
+    }
+
+    fn slot(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.dead.len() - 1)
+    }
+}
+
+/// Insertion sort: the list comes from the parent's, in which little has moved. Ties by item, so that the order is
+/// total.
+fn sort_by_lowest(items: &mut [u32], lowest: &[Height]) {
+    let key = |item: u32| (lowest[item as usize], item);
+    for end in 1..items.len() {
+        let item = items[end];
+        let mut at = end;
+        while at > 0 && key(items[at - 1]) > key(item) {
+            items[at] = items[at - 1];
+            at -= 1;
+        }
+        items[at] = item;
+    }
+}

@@ -1,0 +1,79 @@
+//! One buffer, nothing pinned: items as rectangles over sections, the form that descents and the search work on.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::items::Item;
+use crate::sections::Sections;
+
+/// Rectangles to stack. All vectors are indexed by the item.
+#[derive(Clone, Debug)]
+pub(crate) struct Packing {
+    pub(crate) sections: usize,
+    pub(crate) lo: Vec<u32>,
+    pub(crate) hi: Vec<u32>,
+    pub(crate) size: Vec<u64>,
+    /// What each offset must be a multiple of; `None` where all sizes are multiples of all alignments, so that every
+    /// stack is aligned.
+    pub(crate) align: Option<Vec<u64>>,
+    /// The bytes alive in each section.
+    pub(crate) load: Vec<u64>,
+}
+
+impl Packing {
+    pub(crate) fn new(items: &[Item]) -> Self {
+        let Sections { count, lo, hi } = Sections::new(items);
+        let size: Vec<u64> = items.iter().map(|item| item.bytes).collect();
+        let widest = items.iter().map(|item| item.align).max().unwrap_or(1);
+        let stacks_aligned = size.iter().all(|size| size % widest == 0);
+        let align = (!stacks_aligned).then(|| items.iter().map(|item| item.align).collect());
+        let mut packing = Self { sections: count, lo, hi, size, align, load: Vec::new() };
+        packing.load = packing.loads();
+        packing
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.size.len()
+    }
+
+    /// The most bytes alive in a section: no stack is lower.
+    pub(crate) fn bound(&self) -> u64 {
+        self.load.iter().copied().max().unwrap_or(0)
+    }
+
+    /// The end of the highest item.
+    pub(crate) fn peak(&self, offsets: &[u64]) -> u64 {
+        offsets.iter().zip(&self.size).map(|(offset, size)| offset + size).max().unwrap_or(0)
+    }
+
+    /// The same with time running backwards. Offsets of one are offsets of the other.
+    pub(crate) fn mirrored(&self) -> Self {
+        let last = self.sections as u32;
+        let flip = |section: &u32| last - section;
+        Self {
+            sections: self.sections,
+            lo: self.hi.iter().map(flip).collect(),
+            hi: self.lo.iter().map(flip).collect(),
+            size: self.size.clone(),
+            align: self.align.clone(),
+            load: self.load.iter().rev().copied().collect(),
+        }
+    }
+
+    fn loads(&self) -> Vec<u64> {
+        // The sum of all sizes is below 2^64, so the differences wrap but the prefix sums do not.
+        let mut load = vec![0u64; self.sections + 1];
+        for (item, size) in self.size.iter().enumerate() {
+            let (lo, hi) = (self.lo[item] as usize, self.hi[item] as usize);
+            load[lo] = load[lo].wrapping_add(*size);
+            load[hi] = load[hi].wrapping_sub(*size);
+        }
+        let mut sum = 0u64;
+        for entry in &mut load {
+            sum = sum.wrapping_add(*entry);
+            *entry = sum;
+        }
+        load.truncate(self.sections);
+        load
+    }
+}

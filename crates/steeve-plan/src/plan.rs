@@ -1,0 +1,208 @@
+//! A plan that has been proven, and what can be told about it.
+
+use alloc::vec::Vec;
+
+use crate::bound::occupied;
+use crate::{BlockId, Bound, BufferId, Bytes, Id, IdVec, Place, Placement, Problem, Step};
+
+/// A proven plan: aligned, in range, within its limits, and no two live blocks share a byte.
+///
+/// Only [`certify`](crate::certify) makes one, so whoever holds a `Plan` need not check it again. Read back from a file
+/// (feature `serde`), it is certified again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "PlanFile", into = "PlanFile")
+)]
+pub struct Plan {
+    problem: Problem,
+    placement: Placement,
+    buffers: IdVec<BufferId, Bytes>,
+    peak: Bytes,
+    bound: Bound,
+}
+
+impl Plan {
+    /// For [`certify`](crate::certify), which has proven each of these.
+    pub(crate) fn proven(
+        problem: Problem,
+        placement: Placement,
+        buffers: IdVec<BufferId, Bytes>,
+        peak: Bytes,
+        bound: Bound,
+    ) -> Self {
+        Self { problem, placement, buffers, peak, bound }
+    }
+
+    /// The problem it solves.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Where each block stands.
+    pub fn places(&self) -> &IdVec<BlockId, Place> {
+        &self.placement.places
+    }
+
+    /// Where `block` stands.
+    ///
+    /// # Panics
+    /// On a block of another, larger problem, as indexing does.
+    pub fn place(&self, block: BlockId) -> Place {
+        self.placement.places[block]
+    }
+
+    /// The size of each buffer.
+    pub fn buffers(&self) -> &IdVec<BufferId, Bytes> {
+        &self.buffers
+    }
+
+    /// The bytes it needs: the sum of its buffers' sizes.
+    pub fn peak(&self) -> Bytes {
+        self.peak
+    }
+
+    /// The fewest bytes that any plan of this problem needs.
+    pub fn bound(&self) -> Bound {
+        self.bound
+    }
+
+    /// Whether it needs no byte more than its bound, which proves that no plan is smaller.
+    pub fn is_optimal(&self) -> bool {
+        self.peak == self.bound.bytes
+    }
+
+    /// Live and wasted bytes over time: one entry for each step at which a block is born or dies. O(n log n).
+    pub fn profile(&self) -> Vec<Moment> {
+        let blocks = self.problem.blocks();
+        let mut events: Vec<(Step, Change, BlockId)> = Vec::with_capacity(2 * blocks.len());
+        for (id, block) in blocks.pairs().filter(|it| it.1.size > Bytes::ZERO) {
+            events.push((block.life.start(), Change::Birth, id));
+            events.push((block.life.end(), Change::Death, id));
+        }
+        events.sort_unstable();
+        let mut tops: Vec<alloc::collections::BTreeSet<(u64, BlockId)>> = Vec::new();
+        tops.resize_with(self.buffers.len(), Default::default);
+        let (mut live, mut top) = (0, 0);
+        let mut moments: Vec<Moment> = Vec::new();
+        for (step, change, id) in events {
+            let (bytes, place) = (occupied(&blocks[id]), self.place(id));
+            let ends = &mut tops[place.buffer.index()];
+            top -= ends.last().map_or(0, |end| end.0);
+            match change {
+                Change::Birth => {
+                    live += bytes;
+                    ends.insert((place.offset.0 + bytes, id));
+                }
+                Change::Death => {
+                    live -= bytes;
+                    ends.remove(&(place.offset.0 + bytes, id));
+                }
+            }
+            top += ends.last().map_or(0, |end| end.0);
+            let moment = Moment { step, live: Bytes(live), wasted: Bytes(top.saturating_sub(live)) };
+            match moments.last_mut() {
+                Some(last) if last.step == step => *last = moment,
+                _ => moments.push(moment),
+            }
+        }
+        moments
+    }
+
+    /// The figures of the plan as one plain value.
+    pub fn report(&self) -> Report {
+        let alive = self.bound.step.map(|step| self.problem.alive_at(step));
+        Report {
+            blocks: self.problem.blocks().len(),
+            buffers: self.buffers.as_slice().to_vec(),
+            peak: self.peak,
+            bound: self.bound,
+            optimal: self.is_optimal(),
+            alive_at_bound: alive.unwrap_or_default(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    Death,
+    Birth,
+}
+
+/// What a plan holds from one step on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Moment {
+    /// From this step until the next entry's.
+    pub step: Step,
+    /// The bytes that live blocks occupy.
+    pub live: Bytes,
+    /// The bytes of holes below the highest live block, summed over the buffers.
+    pub wasted: Bytes,
+}
+
+/// The figures of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Report {
+    /// How many blocks it places.
+    pub blocks: usize,
+    /// The size of each buffer.
+    pub buffers: Vec<Bytes>,
+    /// Their sum.
+    pub peak: Bytes,
+    /// The fewest bytes that any plan needs.
+    pub bound: Bound,
+    /// Whether the peak is at the bound.
+    pub optimal: bool,
+    /// The blocks alive at the bound's step.
+    pub alive_at_bound: Vec<BlockId>,
+}
+
+/// The version of the serialised form of a [`Plan`]. Readers refuse any other.
+pub const PLAN_VERSION: u32 = 1;
+
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct PlanFile {
+    version: u32,
+    problem: Problem,
+    placement: Placement,
+}
+
+#[cfg(feature = "serde")]
+impl From<Plan> for PlanFile {
+    fn from(plan: Plan) -> Self {
+        Self { version: PLAN_VERSION, problem: plan.problem, placement: plan.placement }
+    }
+}
+
+/// Why a file is no plan.
+#[cfg(feature = "serde")]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanFileError {
+    /// Written by another version.
+    #[error("the plan has version {found}, and this program reads version {PLAN_VERSION}")]
+    Version {
+        /// The version in the file.
+        found: u32,
+    },
+    /// The plan is wrong.
+    #[error("the plan does not hold: {0}")]
+    Invalid(#[from] crate::Violations),
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<PlanFile> for Plan {
+    type Error = PlanFileError;
+
+    fn try_from(file: PlanFile) -> Result<Self, PlanFileError> {
+        if file.version != PLAN_VERSION {
+            return Err(PlanFileError::Version { found: file.version });
+        }
+        Ok(crate::certify(file.problem, file.placement)?)
+    }
+}

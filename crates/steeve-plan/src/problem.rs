@@ -1,0 +1,381 @@
+//! What is to be placed: blocks with a size, an alignment and a lifetime.
+//!
+//! [`Problem::new`] is the door: what is inside has been checked, and no stage after it checks again. Above all, every
+//! block's size, padding and pinned end together stay below 2^64, so that no stack of blocks can overflow an offset.
+
+use alloc::vec::Vec;
+
+use crate::{Align, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Step};
+
+/// One piece of memory that something needs for a while.
+///
+/// A block *occupies* its size rounded up to its alignment, as in every common allocator: with an alignment of 32, two
+/// blocks of 10 bytes that are alive together need 64 bytes, not 42.
+///
+/// ```
+/// use steeve_plan::{Align, Block, Bytes, Lifetime};
+/// let block = Block::new(Bytes(100), Lifetime::new(3, 8)?).aligned(Align::new(64)?);
+/// assert_eq!(block.occupied(), Some(Bytes(128)));
+/// # Ok::<(), steeve_plan::UnitError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Block {
+    /// How many bytes are used.
+    pub size: Bytes,
+    /// What its offset must be a multiple of.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub align: Align,
+    /// When they are used.
+    pub life: Lifetime,
+    /// Where it must stand, if the caller has decided that already.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub pinned: Option<Place>,
+    /// The block whose bytes it takes over in place: it starts where and when that one ends, and is not larger.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub follows: Option<BlockId>,
+}
+
+impl Block {
+    /// A block of `size` bytes that may stand anywhere.
+    pub const fn new(size: Bytes, life: Lifetime) -> Self {
+        Self { size, align: Align::ONE, life, pinned: None, follows: None }
+    }
+
+    /// The same with an alignment.
+    pub const fn aligned(mut self, align: Align) -> Self {
+        self.align = align;
+        self
+    }
+
+    /// The same, but it must stand at `place`.
+    pub const fn pinned_at(mut self, place: Place) -> Self {
+        self.pinned = Some(place);
+        self
+    }
+
+    /// The same, but it takes over the bytes of `predecessor`.
+    pub const fn following(mut self, predecessor: BlockId) -> Self {
+        self.follows = Some(predecessor);
+        self
+    }
+
+    /// The bytes it keeps others from using: its size rounded up to its alignment; `None` beyond 2^64 - 1, which no
+    /// block of a [`Problem`] reaches.
+    pub fn occupied(&self) -> Option<Bytes> {
+        self.align.round_up(self.size)
+    }
+}
+
+/// Where a block stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Place {
+    /// In which buffer.
+    pub buffer: BufferId,
+    /// How far from its beginning.
+    pub offset: Offset,
+}
+
+impl Place {
+    /// The beginning of the first buffer.
+    pub const ORIGIN: Self = Self::first(Offset(0));
+
+    /// A place in the first buffer.
+    pub const fn first(offset: Offset) -> Self {
+        Self { buffer: BufferId::FIRST, offset }
+    }
+}
+
+/// Blocks to place, and the limits of the memory they go to.
+///
+/// ```
+/// use steeve_plan::{Block, Bytes, Lifetime, Problem};
+/// let problem = Problem::new(vec![
+///     Block::new(Bytes(4), Lifetime::new(0, 2)?),
+///     Block::new(Bytes(4), Lifetime::new(1, 3)?),
+/// ])?
+/// .with_capacity(Bytes(8));
+/// assert_eq!(problem.blocks().len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "Unchecked", into = "Unchecked")
+)]
+pub struct Problem {
+    blocks: IdVec<BlockId, Block>,
+    max_buffer: Option<Bytes>,
+    capacity: Option<Bytes>,
+}
+
+impl Problem {
+    /// Checks the blocks one by one and together.
+    pub fn new(blocks: impl Into<IdVec<BlockId, Block>>) -> Result<Self, ProblemError> {
+        let blocks = blocks.into();
+        check(&blocks)?;
+        Ok(Self { blocks, max_buffer: None, capacity: None })
+    }
+
+    /// No buffer may be larger than `bytes`, except to hold a single block that is.
+    #[must_use]
+    pub fn with_max_buffer(mut self, bytes: Bytes) -> Self {
+        self.max_buffer = Some(bytes);
+        self
+    }
+
+    /// All buffers together must not be larger than `bytes`.
+    #[must_use]
+    pub fn with_capacity(mut self, bytes: Bytes) -> Self {
+        self.capacity = Some(bytes);
+        self
+    }
+
+    /// The blocks.
+    pub fn blocks(&self) -> &IdVec<BlockId, Block> {
+        &self.blocks
+    }
+
+    /// The limit on one buffer.
+    pub fn max_buffer(&self) -> Option<Bytes> {
+        self.max_buffer
+    }
+
+    /// The limit on all buffers together.
+    pub fn capacity(&self) -> Option<Bytes> {
+        self.capacity
+    }
+
+    /// The blocks that are alive at `step`, in order. O(n).
+    pub fn alive_at(&self, step: Step) -> Vec<BlockId> {
+        let alive = |(_, block): &(BlockId, &Block)| block.life.contains(step);
+        self.blocks.pairs().filter(alive).map(|(id, _)| id).collect()
+    }
+}
+
+/// What a [`Problem`] looks like before anyone has checked it.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Unchecked {
+    blocks: IdVec<BlockId, Block>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_buffer: Option<Bytes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    capacity: Option<Bytes>,
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<Unchecked> for Problem {
+    type Error = ProblemError;
+
+    fn try_from(data: Unchecked) -> Result<Self, ProblemError> {
+        let mut problem = Self::new(data.blocks)?;
+        problem.max_buffer = data.max_buffer;
+        problem.capacity = data.capacity;
+        Ok(problem)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl From<Problem> for Unchecked {
+    fn from(problem: Problem) -> Self {
+        Self { blocks: problem.blocks, max_buffer: problem.max_buffer, capacity: problem.capacity }
+    }
+}
+
+/// Why some blocks are no [`Problem`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProblemError {
+    /// More blocks than ids can count.
+    #[error("{blocks} blocks are more than the 4294967294 that can be numbered")]
+    TooMany {
+        /// How many there are.
+        blocks: usize,
+    },
+    /// Stacked on each other the blocks would pass the end of the address space.
+    #[error("the blocks up to block {block} (of {size} bytes) add up to 2^64 bytes or more")]
+    TooLarge {
+        /// The block that passes the limit.
+        block: BlockId,
+        /// Its size.
+        size: Bytes,
+    },
+    /// It follows a block that does not exist.
+    #[error("block {block} follows block {follows}, but there are only {blocks} blocks")]
+    FollowsNobody {
+        /// The follower.
+        block: BlockId,
+        /// The block it names.
+        follows: BlockId,
+        /// How many blocks there are.
+        blocks: usize,
+    },
+    /// Two blocks take over the same bytes.
+    #[error("blocks {block} and {other} both follow block {follows}; only one can take over its bytes")]
+    FollowsTwice {
+        /// The later follower.
+        block: BlockId,
+        /// The earlier one.
+        other: BlockId,
+        /// The block both name.
+        follows: BlockId,
+    },
+    /// A follower starts at another step than its predecessor ends.
+    #[error("block {block} starts at step {start} but follows block {follows}, which ends at step {end}")]
+    FollowsAtAnotherStep {
+        /// The follower.
+        block: BlockId,
+        /// Where it starts.
+        start: Step,
+        /// Its predecessor.
+        follows: BlockId,
+        /// Where that ends.
+        end: Step,
+    },
+    /// A follower is larger than its predecessor.
+    #[error("block {block} of {size} bytes does not fit into the {room} bytes of block {follows}, which it follows")]
+    FollowsSmaller {
+        /// The follower.
+        block: BlockId,
+        /// Its size.
+        size: Bytes,
+        /// Its predecessor.
+        follows: BlockId,
+        /// That one's size.
+        room: Bytes,
+    },
+    /// A chain stands where its first block stands, and a later one is pinned to another place.
+    #[error("block {block} is pinned, but block {head}, whose bytes it takes over, is not pinned to the same place")]
+    FollowsElsewhere {
+        /// The pinned block.
+        block: BlockId,
+        /// The first block of its chain.
+        head: BlockId,
+    },
+    /// A block is pinned to an offset that its alignment forbids.
+    #[error("block {block} is pinned to offset {offset}, which is no multiple of its alignment {align}")]
+    PinnedUnaligned {
+        /// The block.
+        block: BlockId,
+        /// Where it is pinned.
+        offset: Offset,
+        /// The alignment it, or a block that follows it, asks for.
+        align: Align,
+    },
+    /// A block is pinned to a buffer far beyond those that the blocks could fill.
+    #[error("block {block} is pinned to buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers")]
+    PinnedTooFar {
+        /// The block.
+        block: BlockId,
+        /// The buffer it names.
+        buffer: BufferId,
+        /// How many blocks there are.
+        blocks: usize,
+    },
+}
+
+/// O(n). The sum of sizes, paddings and pinned ends is what the highest stack of blocks can't pass.
+fn check(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
+    let count = blocks.len();
+    if count > 0 && BlockId::from_index(count - 1).is_none() {
+        return Err(ProblemError::TooMany { blocks: count });
+    }
+    let mut reach = 0u64;
+    let mut pinned_end = 0u64;
+    for (block, it) in blocks.pairs() {
+        let too_large = ProblemError::TooLarge { block, size: it.size };
+        let padded = it.size.0.checked_add(it.align.get() - 1);
+        reach = match padded.and_then(|padded| reach.checked_add(padded)) {
+            Some(reach) => reach,
+            None => return Err(too_large),
+        };
+        if let Some(place) = it.pinned {
+            check_pin(block, it, place, count)?;
+            pinned_end = match it.occupied().and_then(|bytes| place.offset.checked_add(bytes)) {
+                Some(end) => pinned_end.max(end.0),
+                None => return Err(too_large),
+            };
+        }
+        // One short of 2^64, which the strategies use for the walls around the stacks.
+        if reach.checked_add(pinned_end).is_none_or(|sum| sum == u64::MAX) {
+            return Err(too_large);
+        }
+    }
+    check_chains(blocks)
+}
+
+fn check_pin(block: BlockId, it: &Block, place: Place, blocks: usize) -> Result<(), ProblemError> {
+    if !it.align.accepts(place.offset) {
+        let (offset, align) = (place.offset, it.align);
+        return Err(ProblemError::PinnedUnaligned { block, offset, align });
+    }
+    if place.buffer.index() >= blocks {
+        let buffer = place.buffer;
+        return Err(ProblemError::PinnedTooFar { block, buffer, blocks });
+    }
+    Ok(())
+}
+
+fn check_chains(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
+    if blocks.iter().all(|block| block.follows.is_none()) {
+        return Ok(());
+    }
+    let mut follower: IdVec<BlockId, Option<BlockId>> = blocks.iter().map(|_| None).collect();
+    for (block, it) in blocks.pairs() {
+        let Some(follows) = it.follows else { continue };
+        let Some(before) = blocks.get(follows) else {
+            let blocks = blocks.len();
+            return Err(ProblemError::FollowsNobody { block, follows, blocks });
+        };
+        if let Some(other) = follower[follows].replace(block) {
+            return Err(ProblemError::FollowsTwice { block, other, follows });
+        }
+        let (start, end) = (it.life.start(), before.life.end());
+        if start != end {
+            return Err(ProblemError::FollowsAtAnotherStep { block, start, follows, end });
+        }
+        if it.size > before.size {
+            let (size, room) = (it.size, before.size);
+            return Err(ProblemError::FollowsSmaller { block, size, follows, room });
+        }
+    }
+    // Each chain moves forward in time, so it has a first block, and that one decides where all of it stands.
+    for (block, head) in heads(blocks).pairs() {
+        let (it, pinned) = (&blocks[block], blocks[*head].pinned);
+        if it.pinned.is_some() && it.pinned != pinned {
+            return Err(ProblemError::FollowsElsewhere { block, head: *head });
+        }
+        if let Some(place) = pinned
+            && !it.align.accepts(place.offset)
+        {
+            let (block, offset, align) = (*head, place.offset, it.align);
+            return Err(ProblemError::PinnedUnaligned { block, offset, align });
+        }
+    }
+    Ok(())
+}
+
+/// For each block the first one of its chain; itself where it follows nobody. O(n).
+pub(crate) fn heads(blocks: &IdVec<BlockId, Block>) -> IdVec<BlockId, BlockId> {
+    let mut heads: IdVec<BlockId, BlockId> = blocks.ids().collect();
+    let mut known: IdVec<BlockId, bool> = blocks.iter().map(|block| block.follows.is_none()).collect();
+    let mut path = Vec::new();
+    for start in blocks.ids() {
+        let mut at = start;
+        while !known[at]
+            && let Some(before) = blocks[at].follows
+        {
+            path.push(at);
+            at = before;
+        }
+        let head = heads[at];
+        for block in path.drain(..) {
+            heads[block] = head;
+            known[block] = true;
+        }
+    }
+    heads
+}
