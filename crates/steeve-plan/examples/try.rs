@@ -51,7 +51,7 @@ fn main() {
             "fast" => Strategy::Fast,
             "bf" => Strategy::BestFit,
             _ => {
-                Strategy::Best(Best { budget: Budget::Nodes(a[1].parse().unwrap()), threads: 1, ..Default::default() })
+                Strategy::Best(Best::new(Budget::Nodes(a[1].parse().unwrap())).with_threads(std::env::var("TH").map(|x|x.parse().unwrap()).unwrap_or(1)))
             }
         };
         let t = Instant::now();

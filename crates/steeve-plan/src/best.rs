@@ -1,85 +1,188 @@
-//! The strategy with a budget: what `Fast` found, then niche search for something smaller.
+//! The strategy with a budget: what `Fast` found, then a search for something smaller.
+//!
+//! Without pins and in one buffer, that is niche search at the bound and a ladder of capacities above it (`ladder`),
+//! which can prove that nothing smaller exists. With pins or several buffers it is bounded improvement and proves
+//! nothing: greedy orders with chance in them (`shuffle`), then each buffer packed as well as the search can.
 
 use alloc::vec::Vec;
-use core::ops::ControlFlow;
+use core::fmt;
 
 use crate::items::{Item, Items};
-use crate::niche::{Answer, NicheSearch};
-use crate::packing::Packing;
-use crate::strategy::{Progress, Solution};
-use crate::{Bytes, Offset, Place, Problem};
+use crate::ladder::{Aim, climb};
+use crate::meter::{Meter, Watch};
+use crate::shuffle::shuffle;
+use crate::strategy::{Solution, peak_of};
+use crate::{Bytes, Id, Offset, Place, Problem};
 
 /// How long to search, and with how many threads.
+///
+/// ```
+/// use steeve_plan::{Best, Budget, Strategy};
+/// let strategy = Strategy::Best(Best::new(Budget::Nodes(20_000)));
+/// assert_eq!(strategy.to_string(), "best");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Best {
     /// When to stop.
     pub budget: Budget,
-    /// How many threads may work. The result does not depend on it.
+    /// How many threads may work at once. With a budget in nodes the result does not depend on it.
     pub threads: usize,
 }
-impl Default for Best {
-    fn default() -> Self {
-        Self { budget: Budget::Nodes(1000000), threads: 1 }
+
+impl Best {
+    /// One thread with `budget`.
+    pub const fn new(budget: Budget) -> Self {
+        Self { budget, threads: 1 }
+    }
+
+    /// The same with several threads.
+    #[must_use]
+    pub const fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
     }
 }
+
+impl Default for Best {
+    /// One thread for a second; without a clock, 100,000 nodes.
+    fn default() -> Self {
+        Self::new(Budget::default())
+    }
+}
+
 /// What a search may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Budget {
-    /// So many nodes of the search tree.
+    /// So many nodes of the search tree. The same result on every machine.
     Nodes(u64),
     /// So much time.
     #[cfg(feature = "std")]
     Time(core::time::Duration),
 }
+
+impl Default for Budget {
+    fn default() -> Self {
+        #[cfg(feature = "std")]
+        return Self::Time(core::time::Duration::from_secs(1));
+        #[cfg(not(feature = "std"))]
+        Self::Nodes(100_000)
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(nodes) => write!(f, "{nodes} nodes"),
+            #[cfg(feature = "std")]
+            Self::Time(time) => write!(f, "{time:?}"),
+        }
+    }
+}
+
+/// The best that was found, and what was proved on the way.
 pub(crate) struct Found {
     pub(crate) solution: Solution,
     pub(crate) at_least: Bytes,
     pub(crate) nodes: u64,
 }
+
 pub(crate) fn search(
     problem: &Problem,
     items: &Items,
     bound: Bytes,
     first: Solution,
     settings: &Best,
-    watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
 ) -> Found {
-    let packing = Packing::new(&items.items);
-    let target = problem.capacity().unwrap_or(bound).0;
-    let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    let mut search = NicheSearch::new(&packing, target, seed).unwrap();
-    let Budget::Nodes(budget) = settings.budget else { panic!() };
-    let mut limit = 2.0 * packing.len() as f64;
-    let mut nodes = 0;
-    let grow: f64 = std::env::var("GROW").ok().and_then(|s| s.parse().ok()).unwrap_or(1.05);
-    let mut walks = 0;
-    while nodes < budget {
-        let (answer, visited) = search.walk(limit as u64, &mut |_| false);
-        nodes += visited;
-        walks += 1;
-        match answer {
-            Answer::Found(off) => {
-                let peak = packing.peak(&off);
-                let places: Vec<Place> = off.iter().map(|o| Place::first(Offset(*o))).collect();
-                if std::env::var("V").is_ok() {
-                    std::eprintln!("walks {walks}");
-                }
-                return Found {
-                    solution: Solution { placement: items.placement(problem, &places), peak: Bytes(peak) },
-                    at_least: bound,
-                    nodes,
-                };
-            }
-            Answer::Refuted => {
-                return Found { solution: first, at_least: Bytes(target + 1), nodes };
-            }
-            Answer::Open => {}
-        }
-        if walks % 5 == 0 {
-            limit *= grow;
+    let mut meter = Meter::new(settings.budget, watch);
+    let goal = match Goal::new(problem, bound) {
+        Some(goal) if first.peak > goal.enough => goal,
+        _ => return Found { solution: first, at_least: bound, nodes: 0 },
+    };
+    let limit = problem.max_buffer().map_or(u64::MAX, |limit| limit.0);
+    let (solution, at_least) = if !items.has_pins() && first.peak.0 <= limit {
+        one_buffer(problem, items, first, goal, settings, &mut meter)
+    } else {
+        (several_buffers(problem, items, first, goal, settings, &mut meter), bound)
+    };
+    Found { solution, at_least, nodes: meter.nodes() }
+}
+
+/// When to be content.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    /// The capacity, where one is given, else the bound.
+    pub(crate) enough: Bytes,
+    /// No plan is smaller than this.
+    pub(crate) bound: Bytes,
+    aim: Aim,
+}
+
+impl Goal {
+    /// `None` where the capacity is below the bound: there is nothing to search for.
+    fn new(problem: &Problem, bound: Bytes) -> Option<Self> {
+        match problem.capacity() {
+            None => Some(Self { enough: bound, bound, aim: Aim::Lowest }),
+            Some(capacity) if capacity < bound => None,
+            Some(capacity) => Some(Self { enough: capacity, bound, aim: Aim::Under(capacity.0) }),
         }
     }
-    let _ = watch;
-    Found { solution: first, at_least: bound, nodes }
+}
+
+fn one_buffer(
+    problem: &Problem,
+    items: &Items,
+    first: Solution,
+    goal: Goal,
+    settings: &Best,
+    meter: &mut Meter<'_, '_>,
+) -> (Solution, Bytes) {
+    let places = items.places(&first.placement);
+    let offsets = places.map(|places| places.iter().map(|place| place.offset.0).collect());
+    let climbed = climb(&items.items, offsets, goal.aim, settings.threads, meter);
+    // What merged items can't do, the blocks may: a tail is lost in a merged chain.
+    let at_least = if items.are_exact() { Bytes(climbed.at_least).max(goal.bound) } else { goal.bound };
+    match climbed.offsets {
+        Some((offsets, peak)) if peak < first.peak.0 => {
+            let places: Vec<Place> = offsets.into_iter().map(|offset| Place::first(Offset(offset))).collect();
+            (Solution { placement: items.placement(problem, &places), peak: Bytes(peak) }, at_least)
+        }
+        _ => (first, at_least),
+    }
+}
+
+/// Half of the budget for who stands in which buffer, the rest for how each buffer is packed.
+fn several_buffers(
+    problem: &Problem,
+    items: &Items,
+    first: Solution,
+    goal: Goal,
+    settings: &Best,
+    meter: &mut Meter<'_, '_>,
+) -> Solution {
+    let mut best = shuffle(problem, items, first, goal, meter);
+    let Some(mut places) = items.places(&best.placement) else { return best };
+    let buffers = places.iter().map(|place| place.buffer.index() + 1).max().unwrap_or(0);
+    for buffer in 0..buffers {
+        let members: Vec<usize> = (0..places.len()).filter(|item| places[*item].buffer.index() == buffer).collect();
+        let these: Vec<Item> = members.iter().map(|item| items.items[*item]).collect();
+        if meter.is_over() || these.iter().any(|item| item.pinned.is_some()) {
+            continue;
+        }
+        let offsets = members.iter().map(|item| places[*item].offset.0).collect();
+        if let Some((offsets, _)) = climb(&these, Some(offsets), Aim::Lowest, settings.threads, meter).offsets {
+            for (item, offset) in members.iter().zip(offsets) {
+                places[*item].offset = Offset(offset);
+            }
+        }
+    }
+    let placement = items.placement(problem, &places);
+    if let Some(peak) = peak_of(problem, &placement)
+        && peak < best.peak
+    {
+        best = Solution { placement, peak };
+    }
+    best
 }

@@ -165,7 +165,7 @@ fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
 }
 
 /// Who shares a buffer stays; how the buffer is packed may get better.
-fn pack_each_buffer(items: &[Item], places: &mut [Place]) {
+pub(crate) fn pack_each_buffer(items: &[Item], places: &mut [Place]) {
     let buffers = places.iter().map(|place| place.buffer.index() + 1).max().unwrap_or(0);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); buffers];
     for (index, place) in places.iter().enumerate() {

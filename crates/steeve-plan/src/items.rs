@@ -29,6 +29,8 @@ pub(crate) struct Items {
     pub(crate) items: Vec<Item>,
     /// For each block its item; `None` for blocks that need no bytes.
     owner: Vec<Option<ItemId>>,
+    /// Whether every item is used to its last byte all the time: no chain has a tail.
+    exact: bool,
 }
 
 impl Items {
@@ -38,6 +40,7 @@ impl Items {
         let mut items: Vec<Item> = Vec::with_capacity(blocks.len());
         let mut owner: Vec<Option<ItemId>> = Vec::with_capacity(blocks.len());
         owner.resize(blocks.len(), None);
+        let mut exact = true;
         // A head may stand behind its followers, so heads come first.
         for (id, block) in blocks.pairs() {
             if heads[id] != id || block.size == Bytes::ZERO {
@@ -63,15 +66,32 @@ impl Items {
             };
             owner[id.index()] = Some(item);
             let item = &mut items[item.index()];
+            exact &= occupied(block) == item.bytes;
             item.end = item.end.max(block.life.end());
             item.bytes = item.bytes.max(occupied(block));
             item.align = item.align.max(block.align.get());
         }
-        Self { items, owner }
+        Self { items, owner, exact }
     }
 
     pub(crate) fn has_pins(&self) -> bool {
         self.items.iter().any(|item| item.pinned.is_some())
+    }
+
+    /// Whether a plan of the items can be as small as one of the blocks: merging has lost no tail.
+    pub(crate) fn are_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// The items' places, from those of the blocks; `None` where a tail is used by another block, which items can't.
+    pub(crate) fn places(&self, placement: &Placement) -> Option<Vec<Place>> {
+        let mut places = alloc::vec![Place::ORIGIN; self.items.len()];
+        for (owner, place) in self.owner.iter().zip(&placement.places) {
+            if let Some(item) = owner {
+                places[item.index()] = *place;
+            }
+        }
+        self.exact.then_some(places)
     }
 
     /// The blocks' places, from those of the items. A block of no bytes stands where it is pinned, else at the origin;

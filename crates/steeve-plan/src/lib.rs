@@ -4,10 +4,15 @@
 
 extern crate alloc;
 
+mod meter;
+mod crew;
+mod ladder;
+mod shuffle;
 mod best;
 mod best_fit;
 mod bound;
 mod certify;
+pub mod csv;
 mod descent;
 mod fast;
 mod free_list;

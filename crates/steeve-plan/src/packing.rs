@@ -46,6 +46,20 @@ impl Packing {
         offsets.iter().zip(&self.size).map(|(offset, size)| offset + size).max().unwrap_or(0)
     }
 
+    /// Some of the items alone, over their own sections. They must be in the order of this packing, and `sections` they
+    /// cover must have no item of another part.
+    pub(crate) fn part(&self, items: &[u32]) -> Self {
+        let of = |values: &[u32]| items.iter().map(|item| values[*item as usize]).collect::<Vec<_>>();
+        let (mut lo, mut hi) = (of(&self.lo), of(&self.hi));
+        let first = lo.iter().copied().min().unwrap_or(0);
+        let last = hi.iter().copied().max().unwrap_or(0);
+        lo.iter_mut().chain(&mut hi).for_each(|section| *section -= first);
+        let size = items.iter().map(|item| self.size[*item as usize]).collect();
+        let align = self.align.as_ref().map(|align| items.iter().map(|item| align[*item as usize]).collect());
+        let load = self.load[first as usize..last as usize].to_vec();
+        Self { sections: load.len(), lo, hi, size, align, load }
+    }
+
     /// The same with time running backwards. Offsets of one are offsets of the other.
     pub(crate) fn mirrored(&self) -> Self {
         let last = self.sections as u32;

@@ -1,5 +1,6 @@
 //! Problem in, placement and verdict out: which strategy, with what budget, and who watches.
 
+use alloc::vec::Vec;
 use core::fmt;
 use core::ops::ControlFlow;
 
@@ -179,7 +180,7 @@ pub fn place(problem: &Problem, strategy: &Strategy) -> Result<Outcome, PlaceErr
 pub fn place_watched(
     problem: &Problem,
     strategy: &Strategy,
-    watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + '_),
 ) -> Result<Outcome, PlaceError> {
     let items = Items::new(problem);
     if items.has_pins() {
@@ -249,7 +250,7 @@ pub(crate) struct Solution {
 
 /// The sum of the buffers' sizes, or `None` beyond 2^64 - 1.
 pub(crate) fn peak_of(problem: &Problem, placement: &Placement) -> Option<Bytes> {
-    let mut sizes: alloc::vec::Vec<u64> = alloc::vec::Vec::new();
+    let mut sizes: Vec<u64> = Vec::new();
     for (block, place) in problem.blocks().iter().zip(&placement.places) {
         let buffer = place.buffer.index();
         if buffer >= sizes.len() {

@@ -98,6 +98,11 @@ impl NicheSearch {
         (answer, visited)
     }
 
+    /// The least capacity above `capacity` that could make a difference.
+    pub(crate) fn next_capacity(&self, capacity: u64) -> u64 {
+        (capacity / self.unit + 1).saturating_mul(self.unit)
+    }
+
     /// Gives each item its rank in the order of branches: the highest goes first.
     fn rank(&mut self, favour: Favour, noise: f64) {
         let state = &self.state;

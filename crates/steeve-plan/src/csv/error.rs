@@ -1,0 +1,284 @@
+//! What can be wrong with a block list, and where.
+
+use alloc::string::String;
+use core::fmt;
+
+use crate::{BlockId, UnitError};
+
+/// A column that a block list may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Column {
+    /// The block's name.
+    Id,
+    /// The first step at which it is alive.
+    Lower,
+    /// The first step at which it is no longer alive.
+    Upper,
+    /// Its bytes.
+    Size,
+    /// What its offset must be a multiple of.
+    Alignment,
+    /// The buffer it stands in.
+    Buffer,
+    /// Where it stands in that buffer.
+    Offset,
+    /// The name of the block whose bytes it takes over.
+    Follows,
+}
+
+impl Column {
+    /// All of them, in the order in which they are written.
+    pub const ALL: [Self; 8] = [
+        Self::Id,
+        Self::Lower,
+        Self::Upper,
+        Self::Size,
+        Self::Alignment,
+        Self::Buffer,
+        Self::Offset,
+        Self::Follows,
+    ];
+
+    /// What the header calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::Lower => "lower",
+            Self::Upper => "upper",
+            Self::Size => "size",
+            Self::Alignment => "alignment",
+            Self::Buffer => "buffer",
+            Self::Offset => "offset",
+            Self::Follows => "follows",
+        }
+    }
+
+    /// The column of that name, in capitals or not.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|column| column.name().eq_ignore_ascii_case(name))
+    }
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a text is no block list, and where in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}{}: {fault}", At(*column, *name))]
+pub struct CsvError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column by its position, from 1, where one is to blame.
+    pub column: Option<usize>,
+    /// The column by its name, where it has one.
+    pub name: Option<Column>,
+    /// What is wrong there.
+    #[source]
+    pub fault: CsvFault,
+}
+
+struct At(Option<usize>, Option<Column>);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (None, _) => Ok(()),
+            (Some(column), None) => write!(f, ", column {column}"),
+            (Some(column), Some(name)) => write!(f, ", column {column} ({name})"),
+        }
+    }
+}
+
+/// What is wrong with a line of a block list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CsvFault {
+    /// Nothing but blank lines.
+    #[error("there is no header; the first line must name the columns, for example id,lower,upper,size")]
+    NoHeader,
+    /// A column that nobody knows.
+    #[error("there is no column called {}; the columns are {}, separated by commas", Shown(found), Known)]
+    UnknownColumn {
+        /// What stands in the header.
+        found: String,
+    },
+    /// A column that the header names twice.
+    #[error("the header names this column already in column {first}")]
+    RepeatedColumn {
+        /// Where it stands first, from 1.
+        first: usize,
+    },
+    /// A column that must be there.
+    #[error("the header has no column {missing}; lower, upper and size must be there")]
+    MissingColumn {
+        /// The column.
+        missing: Column,
+    },
+    /// A line that is shorter than the header.
+    #[error("the line ends after {fields} fields, and this one is missing")]
+    MissingField {
+        /// How many fields the line has.
+        fields: usize,
+    },
+    /// A line that is longer than the header.
+    #[error("{} is one field too many; the header names {columns} columns", Shown(found))]
+    SurplusField {
+        /// The first field without a column.
+        found: String,
+        /// How many columns there are.
+        columns: usize,
+    },
+    /// An empty field where a number must be.
+    #[error("the number is missing")]
+    NumberMissing,
+    /// A field that is no number at all.
+    #[error("{} is not a number", Shown(found))]
+    NoNumber {
+        /// What stands there.
+        found: String,
+    },
+    /// A number with a fraction or an exponent.
+    #[error("{} is not a whole number in plain digits", Shown(found))]
+    NotWhole {
+        /// What stands there.
+        found: String,
+    },
+    /// A number below zero.
+    #[error("{} is negative", Shown(found))]
+    Negative {
+        /// What stands there.
+        found: String,
+    },
+    /// A number above 2^64 - 1.
+    #[error("{} is above {}, the largest number there is", Shown(found), u64::MAX)]
+    TooLarge {
+        /// What stands there.
+        found: String,
+    },
+    /// A lifetime that is empty, or an alignment that is no power of two.
+    #[error(transparent)]
+    Unit(UnitError),
+    /// A block without a name.
+    #[error("the id is missing")]
+    EmptyId,
+    /// Two blocks of the same name.
+    #[error("the id {} stands already on line {first}; ids must be unique", Shown(id))]
+    RepeatedId {
+        /// The name.
+        id: String,
+        /// The line on which it stands first.
+        first: usize,
+    },
+    /// A block that follows one that is not in the file.
+    #[error("there is no block with the id {} to follow", Shown(found))]
+    FollowsNobody {
+        /// The name it gives.
+        found: String,
+    },
+    /// Half a place.
+    #[error("buffer {buffer} is given, but no offset in it")]
+    BufferWithoutOffset {
+        /// The buffer.
+        buffer: u64,
+    },
+    /// A buffer beyond all that can be numbered.
+    #[error("buffer {buffer} is above 4294967293, the last that can be numbered")]
+    BufferTooFar {
+        /// The buffer.
+        buffer: u64,
+    },
+    /// More blocks than can be numbered.
+    #[error("there are more than the 4294967294 blocks that can be numbered")]
+    TooMany,
+    /// A quote that is never closed.
+    #[error("the quote that opens here is never closed")]
+    OpenQuote,
+    /// Something between a closing quote and the next comma.
+    #[error("{} stands behind the closing quote; a quote inside quotes is written twice", Shown(found))]
+    AfterQuote {
+        /// What stands there.
+        found: String,
+    },
+}
+
+/// Why names, blocks and places are no [`Table`](super::Table), or a table no placement.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// Not one name and one place (or the lack of one) per block.
+    #[error("there are {blocks} blocks, but {ids} ids and {places} places")]
+    Count {
+        /// How many names there are.
+        ids: usize,
+        /// How many blocks.
+        blocks: usize,
+        /// How many places.
+        places: usize,
+    },
+    /// More blocks than can be numbered.
+    #[error("{blocks} blocks are more than the 4294967294 that can be numbered")]
+    TooMany {
+        /// How many there are.
+        blocks: usize,
+    },
+    /// A block without a name.
+    #[error("block {block} has an empty id")]
+    EmptyId {
+        /// The block.
+        block: BlockId,
+    },
+    /// Two blocks of the same name.
+    #[error("blocks {first} and {second} have the same id {}; ids must be unique", Shown(id))]
+    RepeatedId {
+        /// The name.
+        id: String,
+        /// The first of the two.
+        first: BlockId,
+        /// The second.
+        second: BlockId,
+    },
+    /// A block that follows one that is not there.
+    #[error("block {id} follows block {follows}, which does not exist")]
+    FollowsNobody {
+        /// The name of the follower.
+        id: String,
+        /// The block it names.
+        follows: BlockId,
+    },
+    /// A block that stands nowhere.
+    #[error("block {id} has no offset")]
+    NoOffset {
+        /// Its name.
+        id: String,
+        /// The block.
+        block: BlockId,
+    },
+}
+
+struct Known;
+
+impl fmt::Display for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, column) in Column::ALL.iter().enumerate() {
+            write!(f, "{}{column}", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// What stood in the file, in quotes, and cut short where it is long: it may be a whole binary file.
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 40;
+        match self.0.char_indices().nth(SHOWN) {
+            None => write!(f, "\"{}\"", self.0.escape_debug()),
+            Some((cut, _)) => write!(f, "\"{}...\"", self.0[..cut].escape_debug()),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Laws of reading and writing, and a table of files that are wrong.
+#![allow(clippy::unwrap_used)]
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::{Table, read, write};
+use crate::{Align, Block, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Place, Problem};
+
+/// Reads `text` and shows it the way `write` does.
+fn check(text: &str, expected: &str) {
+    let table = read(text).unwrap();
+    assert_eq!(write(&table), expected, "of {text:?}");
+    assert_eq!(read(expected).unwrap(), table, "of {text:?}");
+}
+
+fn refuse(text: &str, expected: &str) {
+    assert_eq!(read(text).unwrap_err().to_string(), expected, "of {text:?}");
+}
+
+const PLAIN: &str = "id,lower,upper,size\na,0,2,8\nb,1,3,4\n";
+
+#[test]
+fn what_was_written_is_read_as_it_was() {
+    check(PLAIN, PLAIN);
+    let full = "id,lower,upper,size,alignment,buffer,offset,follows\na,0,2,8,64,1,64,\nb,2,3,4,64,1,64,a\n";
+    check(full, full);
+}
+
+#[test]
+fn columns_may_stand_in_any_order() {
+    check("size,upper,id,lower\n8,2,a,0\n4,3,b,1\n", PLAIN);
+}
+
+#[test]
+fn header_names_may_have_capitals() {
+    check("ID,Lower,UPPER,siZe\na,0,2,8\nb,1,3,4\n", PLAIN);
+}
+
+#[test]
+fn spaces_line_ends_marks_and_blank_lines_mean_nothing() {
+    check("\u{feff}\r\n id ,\tlower, upper , size\r\n\r\n a , 0, 2 ,8 \r\n   \r\nb,1,3,4", PLAIN);
+    check("\n\n\u{a0}id,lower,upper,size\na,0,2,8\n\n\nb,1,3,4\n\n \n", PLAIN);
+}
+
+#[test]
+fn without_an_id_column_rows_are_numbered_from_0() {
+    check("lower,upper,size\n0,2,8\n\n1,3,4\n", "id,lower,upper,size\n0,0,2,8\n1,1,3,4\n");
+}
+
+#[test]
+fn a_header_alone_is_an_empty_table() {
+    check("lower,upper,size", "id,lower,upper,size\n");
+    assert_eq!(read("lower,upper,size").unwrap().problem().unwrap().blocks().len(), 0);
+}
+
+#[test]
+fn empty_optional_fields_are_as_if_the_column_was_missing() {
+    check("id,lower,upper,size,alignment,buffer,offset,follows\na,0,2,8,,,,\nb,1,3,4,,,,\n", PLAIN);
+}
+
+#[test]
+fn quotes_protect_commas_spaces_line_ends_and_quotes() {
+    let text = "id,lower,upper,size,follows\n\"a,\"\"b\"\"\n c\",0,2,8,\n\" d \",2,3,4,\"a,\"\"b\"\"\n c\"\n";
+    check(text, text);
+    let table = read(text).unwrap();
+    assert_eq!(table.ids().as_slice(), ["a,\"b\"\n c", " d "]);
+    check("id,lower,upper,size\n \"a\" ,0,2,8\n5\" disk,1,3,4\n", "id,lower,upper,size\na,0,2,8\n\"5\"\" disk\",1,3,4\n");
+}
+
+#[test]
+fn the_largest_numbers_are_read() {
+    let text = "id,lower,upper,size,alignment,offset\n\
+                a,18446744073709551614,18446744073709551615,18446744073709551615,9223372036854775808,18446744073709551615\n";
+    check(text, text);
+}
+
+#[test]
+fn offsets_are_pins_or_a_plan_or_nothing() {
+    let table = read("lower,upper,size,buffer,offset\n0,2,8,1,16\n1,3,4,,\n").unwrap();
+    let second = BufferId::from_index(1).unwrap();
+    let place = Place { buffer: second, offset: Offset(16) };
+    let pins = |problem: Problem| problem.blocks().iter().map(|block| block.pinned).collect::<Vec<_>>();
+    assert_eq!(pins(table.problem().unwrap()), [None, None]);
+    assert_eq!(pins(table.pinned_problem().unwrap()), [Some(place), None]);
+    assert_eq!(table.placement().unwrap_err().to_string(), "block 1 has no offset");
+}
+
+#[test]
+fn a_block_is_found_by_its_name_and_may_follow_a_later_line() {
+    let table = read("id,lower,upper,size,follows\nb,2,3,4,a\na,0,2,8,\n").unwrap();
+    let a = BlockId::from_index(1);
+    assert_eq!((table.find("a"), table.find("c")), (a, None));
+    assert_eq!(table.blocks().as_slice()[0].follows, a);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_line_and_column() {
+    let columns = "the columns are id, lower, upper, size, alignment, buffer, offset, follows, separated by commas";
+    let header = "there is no header; the first line must name the columns, for example id,lower,upper,size";
+    for empty in ["", "\n", "\u{feff}", " \r\n\t\n"] {
+        refuse(empty, &alloc::format!("line 1: {header}"));
+    }
+    refuse("a;b", &alloc::format!("line 1, column 1: there is no column called \"a;b\"; {columns}"));
+    refuse("id,lower,upper,size,gaps", &alloc::format!("line 1, column 5: there is no column called \"gaps\"; {columns}"));
+    refuse("\nid,lower,upper,size,", &alloc::format!("line 2, column 5: there is no column called \"\"; {columns}"));
+    refuse("id,ID,lower", "line 1, column 2 (id): the header names this column already in column 1");
+    let missing = "line 1: the header has no column upper; lower, upper and size must be there";
+    refuse("id,lower,size\na,0,8", missing);
+}
+
+#[test]
+fn a_wrong_row_is_named_with_what_stood_there() {
+    let rows = [
+        ("a,0,2", "line 2, column 4 (size): the line ends after 3 fields, and this one is missing"),
+        ("a,0,2,8,9", "line 2, column 5: \"9\" is one field too many; the header names 4 columns"),
+        ("a,0,2,8,", "line 2, column 5: \"\" is one field too many; the header names 4 columns"),
+        ("a,0,2,", "line 2, column 4 (size): the number is missing"),
+        ("a,0,2,-8", "line 2, column 4 (size): \"-8\" is negative"),
+        ("a,-0.5,2,8", "line 2, column 2 (lower): \"-0.5\" is negative"),
+        ("a,0,2,8.0", "line 2, column 4 (size): \"8.0\" is not a whole number in plain digits"),
+        ("a,0,1e3,8", "line 2, column 3 (upper): \"1e3\" is not a whole number in plain digits"),
+        ("a,0,+2,8", "line 2, column 3 (upper): \"+2\" is not a whole number in plain digits"),
+        ("a,0,2,8K", "line 2, column 4 (size): \"8K\" is not a number"),
+        ("a,0,2,-", "line 2, column 4 (size): \"-\" is not a number"),
+        ("a,0,2,٣", "line 2, column 4 (size): \"٣\" is not a number"),
+        (
+            "a,0,2,18446744073709551616",
+            "line 2, column 4 (size): \"18446744073709551616\" is above 18446744073709551615, the largest number there is",
+        ),
+        ("a,2,2,8", "line 2, column 3 (upper): a lifetime must end after it starts, and [2, 2) does not"),
+        (",0,2,8", "line 2, column 1 (id): the id is missing"),
+        ("\"\",0,2,8", "line 2, column 1 (id): the id is missing"),
+        ("a,0,2,8\n\nb,0,1,1\n a ,1,3,4", "line 5, column 1 (id): the id \"a\" stands already on line 2; ids must be unique"),
+        ("\"a,0,2,8\nb,0,2,8", "line 2, column 1: the quote that opens here is never closed"),
+        (
+            "\"a\nb\" c,0,2,8",
+            "line 3, column 1: \"c\" stands behind the closing quote; a quote inside quotes is written twice",
+        ),
+        ("\"a\nb\",0,2,8\nc,0,2,x", "line 4, column 4 (size): \"x\" is not a number"),
+    ];
+    for (row, expected) in rows {
+        refuse(&alloc::format!("id,lower,upper,size\n{row}\n"), expected);
+    }
+}
+
+#[test]
+fn wrong_optional_fields_are_named_too() {
+    let rows = [
+        ("0,2,8,3,,,", "line 2, column 4 (alignment): an alignment must be a power of two, and 3 is none"),
+        ("0,2,8,0,,,", "line 2, column 4 (alignment): an alignment must be a power of two, and 0 is none"),
+        ("0,2,8,,1,,", "line 2, column 5 (buffer): buffer 1 is given, but no offset in it"),
+        ("0,2,8,,4294967295,0,", "line 2, column 5 (buffer): buffer 4294967295 is above 4294967293, the last that can be numbered"),
+        ("0,2,8,,,x,", "line 2, column 6 (offset): \"x\" is not a number"),
+        ("0,2,8,,,,zz", "line 2, column 7 (follows): there is no block with the id \"zz\" to follow"),
+    ];
+    for (row, expected) in rows {
+        refuse(&alloc::format!("lower,upper,size,alignment,buffer,offset,follows\n{row}\n"), expected);
+    }
+}
+
+#[test]
+fn a_long_field_is_cut_in_messages() {
+    let error = read(&"x".repeat(100_000)).unwrap_err().to_string();
+    assert!(error.len() < 300, "{error}");
+}
+
+#[test]
+fn a_table_is_checked_at_the_door() {
+    let block = Block::new(Bytes(1), Lifetime::new(0, 1).unwrap());
+    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<IdVec<BlockId, String>>();
+    let two = alloc::vec![block, block];
+    let make = |ids: &[&str], blocks: &[Block]| {
+        Table::new(names(ids), blocks.to_vec(), alloc::vec![None; blocks.len()]).map_err(|error| error.to_string())
+    };
+    assert!(make(&["a", "b"], &two).is_ok());
+    assert_eq!(make(&["a"], &two).unwrap_err(), "there are 2 blocks, but 1 ids and 2 places");
+    assert_eq!(make(&["a", ""], &two).unwrap_err(), "block 1 has an empty id");
+    assert_eq!(make(&["a", "a"], &two).unwrap_err(), "blocks 0 and 1 have the same id \"a\"; ids must be unique");
+    let lost = [block, block.following(BlockId::from_index(2).unwrap())];
+    assert_eq!(make(&["a", "b"], &lost).unwrap_err(), "block b follows block 2, which does not exist");
+}
+
+/// Any table whatever: sound as a problem or not.
+fn tables() -> impl Strategy<Value = Table> {
+    let place = proptest::option::of((0usize..3, any::<u64>()));
+    let row = ("\\PC{0,3}|[a-c,\" \n\r]{1,4}", any::<u64>(), any::<u64>(), any::<u64>(), 0u32..64, place, any::<u32>());
+    proptest::collection::vec(row, 0..12).prop_map(|rows| {
+        let count = rows.len();
+        let (mut ids, mut blocks, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, (name, start, end, size, log2, place, follows)) in rows.into_iter().enumerate() {
+            let (low, high) = (start.min(end).min(u64::MAX - 1), start.max(end));
+            let life = Lifetime::new(low, high.max(low + 1)).unwrap();
+            let mut block = Block::new(Bytes(size), life).aligned(Align::new(1 << log2).unwrap());
+            if follows.is_multiple_of(3) {
+                block.follows = BlockId::from_index(follows as usize % count);
+            }
+            // The number makes the name unique.
+            ids.push(alloc::format!("{name}{index}{name}"));
+            blocks.push(block);
+            places.push(place.map(|(buffer, offset)| Place {
+                buffer: BufferId::from_index(buffer).unwrap(),
+                offset: Offset(offset),
+            }));
+        }
+        Table::new(ids, blocks, places).unwrap()
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_table_survives_writing_and_reading(table in tables()) {
+        prop_assert_eq!(read(&write(&table)).unwrap(), table);
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "(id|lower|upper|size|offset|[0-9,\"\n a-])*") {
+        if let Ok(table) = read(&text) {
+            prop_assert_eq!(read(&write(&table)).unwrap(), table);
+        }
+    }
+
+    #[test]
+    fn no_rows_make_the_reader_panic(text in "[0-9,\"\n\r a-]{0,80}") {
+        let text = alloc::format!("id,lower,upper,size\n{text}");
+        if let Ok(table) = read(&text) {
+            prop_assert_eq!(read(&write(&table)).unwrap(), table);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Niche search at one capacity after the other: at the lower bound, where a solution is a proof, and halfway up to
+//! the best known, where one is easier to find.
+//!
+//! ```text
+//!   best known  ----------   every solution lowers it
+//!       middle  - - - - -    one walker: a solution lowers the best known, a refutation raises the least
+//!        least  ----------   the other walkers: a solution is optimal, a refutation raises it
+//! ```
+//!
+//! Items fall into components that never live together; only those that stand above a capacity are searched. The
+//! walkers go in rounds. What a round does depends on the rounds before it and on nothing else, so any number of
+//! threads gives the same result.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::Bytes;
+use crate::crew::{Task, walk_all};
+use crate::fast::lowest_stack;
+use crate::items::Item;
+use crate::meter::Meter;
+use crate::niche::{Answer, NicheSearch};
+use crate::packing::Packing;
+
+/// What to search for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// Any packing under a capacity.
+    Under(u64),
+    /// The lowest packing of all.
+    Lowest,
+}
+
+/// What was found.
+pub(crate) struct Climbed {
+    /// The lowest offsets with their peak, where they are lower than those given.
+    pub(crate) offsets: Option<(Vec<u64>, u64)>,
+    /// No packing of these items is lower.
+    pub(crate) at_least: u64,
+}
+
+/// Rounds in which one walker goes alone, because most problems are solved by then.
+const ALONE: u32 = 10;
+/// Walkers at the least capacity after that.
+const TOGETHER: usize = 3;
+/// The first walk has so many nodes for each item, and every few walks they grow by a little: long walks that begin
+/// wrong stay wrong.
+const NODES_PER_ITEM: f64 = 2.0;
+const WALKS_PER_GROWTH: u32 = 5;
+const GROWTH: f64 = 1.05;
+
+/// Searches until the aim, the proof or the end of the budget. `offsets` is where the items stand so far.
+pub(crate) fn climb(
+    items: &[Item],
+    offsets: Option<Vec<u64>>,
+    aim: Aim,
+    threads: usize,
+    meter: &mut Meter<'_, '_>,
+) -> Climbed {
+    let packing = Packing::new(items);
+    let offsets = offsets.unwrap_or_else(|| lowest_stack(items, 0).offsets);
+    let bound = packing.bound();
+    let before = packing.peak(&offsets);
+    let mut climb = Climb { components: components(&packing), best: before, offsets, at_least: bound, packing };
+    climb.run(aim, threads, meter);
+    // With mixed alignments all sizes are rounded up to the widest, and a refutation speaks of those.
+    let exact = climb.packing.align.is_none();
+    Climbed {
+        offsets: (climb.best < before).then_some((climb.offsets, climb.best)),
+        at_least: if exact { climb.at_least } else { bound },
+    }
+}
+
+struct Climb {
+    packing: Packing,
+    components: Vec<Component>,
+    offsets: Vec<u64>,
+    best: u64,
+    at_least: u64,
+}
+
+/// Items that are cut off from all others in time.
+struct Component {
+    items: Vec<u32>,
+    packing: Packing,
+}
+
+impl Climb {
+    fn run(&mut self, aim: Aim, threads: usize, meter: &mut Meter<'_, '_>) {
+        let mut low = Front::new(match aim {
+            Aim::Under(capacity) => capacity,
+            Aim::Lowest => self.at_least,
+        });
+        let mut middle: Option<Front> = None;
+        for round in 0u32.. {
+            if self.best <= low.capacity || meter.tell(0, Bytes(self.best), Bytes(self.at_least)) {
+                return;
+            }
+            low.recruit(self, if round < ALONE { 1 } else { TOGETHER });
+            if aim == Aim::Lowest && round >= ALONE {
+                self.set_middle(&mut middle, low.capacity);
+            }
+            if low.walkers.is_empty() {
+                return;
+            }
+            let learnt = self.round(&mut low, middle.as_mut(), threads, meter);
+            self.install(&low);
+            if let Some(front) = &middle {
+                self.install(front);
+            }
+            if let Some(above) = learnt {
+                self.at_least = self.at_least.max(above);
+                if aim != Aim::Lowest {
+                    return;
+                }
+                (low, middle) = (Front::new(self.at_least), None);
+            }
+        }
+    }
+
+    /// One walk of each walker. If a capacity was refuted, the least that remains.
+    fn round(
+        &self,
+        low: &mut Front,
+        mut middle: Option<&mut Front>,
+        threads: usize,
+        meter: &mut Meter<'_, '_>,
+    ) -> Option<u64> {
+        let leading = low.walkers.len();
+        let limit = low.limit(self);
+        let mut tasks: Vec<Task<'_>> = low.walkers.iter_mut().map(|walker| Task { walker, limit }).collect();
+        if let Some(front) = &mut middle {
+            let limit = front.limit(self);
+            tasks.extend(front.walkers.iter_mut().map(|walker| Task { walker, limit }));
+        }
+        let mut answers = walk_all(tasks, leading, threads, meter, (Bytes(self.best), Bytes(self.at_least)));
+        let of_middle = answers.split_off(leading);
+        let above = low.learn(answers);
+        above.max(middle.and_then(|front| front.learn(of_middle)))
+    }
+
+    /// Keeps the front between the least and the best known in the middle.
+    fn set_middle(&self, middle: &mut Option<Front>, low: u64) {
+        let capacity = self.at_least + (self.best - self.at_least) / 2;
+        if middle.as_ref().is_none_or(|front| front.capacity != capacity) {
+            *middle = (capacity > low).then(|| Front::new(capacity));
+        }
+        if let Some(front) = middle {
+            front.recruit(self, 1);
+        }
+    }
+
+    /// Moves the items to where a front has found room for all of them.
+    fn install(&mut self, front: &Front) {
+        let mut offsets = self.offsets.clone();
+        for (index, found) in &front.solved {
+            for (item, offset) in self.components[*index].items.iter().zip(found) {
+                offsets[*item as usize] = *offset;
+            }
+        }
+        let peak = self.packing.peak(&offsets);
+        if peak < self.best {
+            (self.offsets, self.best) = (offsets, peak);
+        }
+    }
+
+    fn peak_of(&self, component: &Component) -> u64 {
+        let top = |item: &u32| self.offsets[*item as usize] + self.packing.size[*item as usize];
+        component.items.iter().map(top).max().unwrap_or(0)
+    }
+}
+
+/// A capacity, and how far the search under it has come.
+struct Front {
+    capacity: u64,
+    /// Components done so far, with their offsets.
+    solved: Vec<(usize, Vec<u64>)>,
+    /// The component that is searched now, and by whom.
+    current: usize,
+    walkers: Vec<NicheSearch>,
+    walks: u32,
+    growth: f64,
+}
+
+impl Front {
+    fn new(capacity: u64) -> Self {
+        Self { capacity, solved: Vec::new(), current: 0, walkers: Vec::new(), walks: 0, growth: 1.0 }
+    }
+
+    /// Sees to it that `crew` walkers work on a component that stands too high; nobody, if none does or if it can't be
+    /// searched.
+    fn recruit(&mut self, climb: &Climb, crew: usize) {
+        if self.walkers.is_empty() {
+            let open = |index: &usize| {
+                let solved = self.solved.iter().any(|(done, _)| done == index);
+                !solved && climb.peak_of(&climb.components[*index]) > self.capacity
+            };
+            let Some(current) = (0..climb.components.len()).find(open) else { return };
+            (self.current, self.walks, self.growth) = (current, 0, 1.0);
+        }
+        let packing = &climb.components[self.current].packing;
+        while self.walkers.len() < crew {
+            let seed = self.walkers.len() as u64 + 1;
+            let Some(walker) = NicheSearch::new(packing, self.capacity, seed) else { return };
+            self.walkers.push(walker);
+        }
+    }
+
+    /// The nodes of the next walk.
+    fn limit(&mut self, climb: &Climb) -> u64 {
+        self.walks += 1;
+        if self.walks.is_multiple_of(WALKS_PER_GROWTH) {
+            self.growth *= GROWTH;
+        }
+        let items = climb.components[self.current].items.len();
+        (NODES_PER_ITEM * items as f64 * self.growth) as u64 + 1
+    }
+
+    /// Takes in what the walkers found: the first of them that knows decides. If the capacity is refuted, the least
+    /// that remains.
+    fn learn(&mut self, answers: Vec<Answer>) -> Option<u64> {
+        for (walker, answer) in self.walkers.iter().zip(answers) {
+            match answer {
+                Answer::Open => {}
+                Answer::Refuted => return Some(walker.next_capacity(self.capacity)),
+                Answer::Found(offsets) => {
+                    self.solved.push((self.current, offsets));
+                    self.walkers.clear();
+                    return None;
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Cuts the packing where no item crosses from one section to the next.
+fn components(packing: &Packing) -> Vec<Component> {
+    let mut reach = vec![0; packing.sections];
+    for (lo, hi) in packing.lo.iter().zip(&packing.hi) {
+        reach[*lo as usize] = (*hi).max(reach[*lo as usize]);
+    }
+    // For each section, the component it belongs to.
+    let mut component = vec![0; packing.sections];
+    let (mut end, mut count) = (0, 0usize);
+    for section in 0..packing.sections {
+        if section as u32 >= end {
+            count += 1;
+        }
+        end = reach[section].max(end);
+        component[section] = count - 1;
+    }
+    let mut members: Vec<Vec<u32>> = vec![Vec::new(); count];
+    for (item, lo) in (0..).zip(&packing.lo) {
+        members[component[*lo as usize]].push(item);
+    }
+    let build = |items: Vec<u32>| Component { packing: packing.part(&items), items };
+    members.into_iter().map(build).collect()
+}

@@ -1,0 +1,101 @@
+//! What a search has cost so far, what it may cost, and who is told.
+
+use core::ops::ControlFlow;
+
+use crate::strategy::Progress;
+use crate::{Budget, Bytes};
+
+/// Told now and then where a search stands; says whether to go on.
+pub(crate) type Watch<'a> = dyn FnMut(&Progress) -> ControlFlow<()> + 'a;
+
+/// Counts nodes against a budget and passes progress on.
+pub(crate) struct Meter<'a, 'w> {
+    watch: &'a mut Watch<'w>,
+    nodes: u64,
+    most: u64,
+    deadline: Deadline,
+    cancelled: bool,
+}
+
+impl<'a, 'w> Meter<'a, 'w> {
+    pub(crate) fn new(budget: Budget, watch: &'a mut Watch<'w>) -> Self {
+        let (most, deadline) = match budget {
+            Budget::Nodes(nodes) => (nodes, Deadline::NEVER),
+            #[cfg(feature = "std")]
+            Budget::Time(time) => (u64::MAX, Deadline::after(time)),
+        };
+        Self { watch, nodes: 0, most, deadline, cancelled: false }
+    }
+
+    pub(crate) fn nodes(&self) -> u64 {
+        self.nodes
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        self.most - self.nodes
+    }
+
+    /// When time is up.
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+
+    pub(crate) fn count(&mut self, nodes: u64) {
+        self.nodes = self.nodes.saturating_add(nodes).min(self.most);
+    }
+
+    /// Whether the budget is spent or the watcher has had enough.
+    pub(crate) fn is_over(&self) -> bool {
+        self.cancelled || self.nodes >= self.most || self.deadline.has_passed()
+    }
+
+    /// Tells the watcher, with `more` nodes not yet counted; true if it is time to stop.
+    pub(crate) fn tell(&mut self, more: u64, peak: Bytes, at_least: Bytes) -> bool {
+        let progress = Progress { nodes: self.nodes.saturating_add(more), peak, at_least };
+        self.cancelled |= (self.watch)(&progress).is_break();
+        self.is_over()
+    }
+}
+
+/// A moment after which a search stops.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    #[cfg(feature = "std")]
+    at: Option<std::time::Instant>,
+}
+
+impl Deadline {
+    #[cfg(feature = "std")]
+    const NEVER: Self = Self { at: None };
+    #[cfg(not(feature = "std"))]
+    const NEVER: Self = Self {};
+
+    /// A time too long for the clock is never.
+    #[cfg(feature = "std")]
+    fn after(time: core::time::Duration) -> Self {
+        Self { at: std::time::Instant::now().checked_add(time) }
+    }
+
+    #[cfg(feature = "std")]
+    pub(crate) fn has_passed(self) -> bool {
+        self.at.is_some_and(|at| std::time::Instant::now() >= at)
+    }
+
+    /// Halfway from now.
+    #[cfg(feature = "std")]
+    pub(crate) fn halved(self) -> Self {
+        let now = std::time::Instant::now();
+        let half = |at: std::time::Instant| at.checked_duration_since(now).map(|left| now + left / 2);
+        Self { at: self.at.map(|at| half(at).unwrap_or(at)) }
+    }
+
+    #[cfg(not(feature = "std"))]
+    pub(crate) fn halved(self) -> Self {
+        self
+    }
+
+    #[cfg(not(feature = "std"))]
+    pub(crate) fn has_passed(self) -> bool {
+        false
+    }
+}
