@@ -7,22 +7,43 @@ use crate::bound::occupied;
 use crate::free_list::FreeList;
 use crate::greedy::{Fit, Limits, Order, greedy, order};
 use crate::items::Items;
+use crate::problem::heads;
 use crate::sections::Sections;
 use crate::{BlockId, Bytes, Id, Offset, Place, Placement, Problem};
 
-/// Never fails on a problem whose pinned blocks agree, except for want of address space.
-pub(crate) fn best_fit(problem: &Problem, items: &Items) -> Option<Placement> {
-    online(problem, items).or_else(|| in_birth_order(problem, items))
+/// Never fails on a problem whose pinned blocks agree, except for want of address space, or if it does not get below
+/// the peak it is given.
+pub(crate) fn best_fit(problem: &Problem, items: &Items, below: Option<Bytes>) -> Option<Placement> {
+    let below = below.map_or(u64::MAX, |peak| peak.0);
+    if suits_the_free_list(problem, items) {
+        match online(problem, below) {
+            Online::Placed(placement) => return Some(placement),
+            Online::TooHigh => return None,
+            Online::OverLimit => {}
+        }
+    }
+    in_birth_order(problem, items, below)
 }
 
-/// With the free list itself. It knows one alignment and nothing of pins, and its last chunk ignores the limit: `None`
-/// in those cases.
-fn online(problem: &Problem, items: &Items) -> Option<Placement> {
+/// It knows one alignment and nothing of pins.
+fn suits_the_free_list(problem: &Problem, items: &Items) -> bool {
+    let mut aligns = problem.blocks().iter().map(|block| block.align);
+    let first = aligns.next();
+    !items.has_pins() && aligns.all(|align| Some(align) == first)
+}
+
+enum Online {
+    Placed(Placement),
+    /// Given up because it would not get below the peak it was given.
+    TooHigh,
+    /// The free list's last chunk ignores the limit of a buffer.
+    OverLimit,
+}
+
+/// With the free list itself.
+fn online(problem: &Problem, below: u64) -> Online {
     let blocks = problem.blocks();
     let align = blocks.iter().map(|block| block.align).next().unwrap_or_default();
-    if items.has_pins() || blocks.iter().any(|block| block.align != align) {
-        return None;
-    }
     let real = |id: &BlockId| blocks[*id].size > Bytes::ZERO;
     let mut births: Vec<BlockId> = blocks.ids().filter(real).collect();
     let mut deaths = births.clone();
@@ -36,7 +57,8 @@ fn online(problem: &Problem, items: &Items) -> Option<Placement> {
         }
     }
     let mut free = FreeList::new(align, problem.max_buffer());
-    let mut places = vec![Place::ORIGIN; blocks.len()];
+    // Only blocks of no bytes are pinned here, or keep this place.
+    let mut places: Vec<Place> = blocks.iter().map(|it| it.pinned.unwrap_or(Place::ORIGIN)).collect();
     let mut largest: Vec<u64> = Vec::new();
     let mut deaths = deaths.into_iter().peekable();
     for id in births {
@@ -51,23 +73,30 @@ fn online(problem: &Problem, items: &Items) -> Option<Placement> {
         }
         let place = match block.follows {
             Some(before) => places[before.index()],
-            None => free.take(block.size)?,
+            None => match free.take(block.size) {
+                Some(place) if free.total() < below => place,
+                _ => return Online::TooHigh,
+            },
         };
         places[id.index()] = place;
         let buffer = place.buffer.index();
         largest.resize(largest.len().max(buffer + 1), 0);
         largest[buffer] = largest[buffer].max(occupied(block));
     }
+    // A follower of no bytes stands where its chain stands.
+    for (id, head) in heads(blocks).pairs() {
+        places[id.index()] = places[head.index()];
+    }
     let limit = problem.max_buffer().map_or(u64::MAX, |limit| limit.0);
     let within = free.chunks().zip(&largest).all(|(size, largest)| size.0 <= limit.max(*largest));
-    within.then(|| Placement::new(places))
+    if within { Online::Placed(Placement::new(places)) } else { Online::OverLimit }
 }
 
 /// The same idea with the placer that knows pins and mixed alignments.
-fn in_birth_order(problem: &Problem, items: &Items) -> Option<Placement> {
+fn in_birth_order(problem: &Problem, items: &Items, below: u64) -> Option<Placement> {
     let sections = Sections::new(&items.items);
     let births = order(&items.items, &sections, Order::Birth);
-    let limits = Limits { buffer: problem.max_buffer().map(|limit| limit.0), peak: u64::MAX, looks: u64::MAX };
+    let limits = Limits { buffer: problem.max_buffer().map(|limit| limit.0), peak: below, looks: u64::MAX };
     let places = greedy(&items.items, &sections, &births, Fit::Best, limits)?;
     Some(items.placement(problem, &places))
 }

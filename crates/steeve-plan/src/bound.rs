@@ -22,7 +22,7 @@ use crate::{Block, Bytes, Id, Problem, Step};
 pub struct Bound {
     /// The fewest bytes that any plan needs.
     pub bytes: Bytes,
-    /// The first step at which the most bytes are alive; `None` without blocks. [`Problem::alive_at`] lists them.
+    /// The first step at which the most bytes are alive; `None` if no block has bytes. [`Problem::alive_at`] lists them.
     pub step: Option<Step>,
     /// The most bytes alive at a step. Equal to `bytes` unless another reason asks for more.
     pub live: Bytes,
@@ -85,9 +85,9 @@ pub(crate) fn occupied(block: &Block) -> u64 {
 
 /// The most bytes alive at a step, and the first such step. The problem's door keeps the sum in range.
 fn most_live(problem: &Problem) -> (Bytes, Option<Step>) {
-    let blocks = problem.blocks();
-    let mut births: Vec<(Step, u64)> = blocks.iter().map(|it| (it.life.start(), occupied(it))).collect();
-    let mut deaths: Vec<(Step, u64)> = blocks.iter().map(|it| (it.life.end(), occupied(it))).collect();
+    let blocks = || problem.blocks().iter().filter(|it| it.size > Bytes::ZERO);
+    let mut births: Vec<(Step, u64)> = blocks().map(|it| (it.life.start(), occupied(it))).collect();
+    let mut deaths: Vec<(Step, u64)> = blocks().map(|it| (it.life.end(), occupied(it))).collect();
     births.sort_unstable();
     deaths.sort_unstable();
     let mut dead = deaths.iter().peekable();

@@ -108,9 +108,7 @@ mod together {
             let own = hands.swap_remove(0);
             let others: Vec<_> = hands
                 .into_iter()
-                .map(|hand| {
-                    scope.spawn(|| work(hand, &mut |_| stop.load(Ordering::Relaxed) || deadline.has_passed()))
-                })
+                .map(|hand| scope.spawn(|| work(hand, &mut |_| stop.load(Ordering::Relaxed) || deadline.has_passed())))
                 .collect();
             let mut walks = work(own, &mut |nodes| {
                 let over = meter.tell(nodes, best, at_least);

@@ -19,7 +19,7 @@
 //! Spaces around fields, Windows line ends, a byte order mark, blank lines and a missing last line end are fine, and so
 //! are capitals in the header. A field in double quotes may hold commas, line ends, outer spaces and (doubled) quotes.
 //!
-//! Text in, [`Table`] out, and back: [`read`] of [`write`] is the same table. O(n log n), for the ids must be unique.
+//! Text in, [`Table`] out, and back: [`read`] of [`write()`] is the same table. O(n log n), for the ids must be unique.
 
 mod error;
 mod records;
@@ -103,7 +103,7 @@ impl Table {
         if ids.len() != blocks.len() || places.len() != blocks.len() {
             return Err(TableError::Count { ids: ids.len(), blocks: blocks.len(), places: places.len() });
         }
-        if ids.len() > 0 && BlockId::from_index(ids.len() - 1).is_none() {
+        if !ids.is_empty() && BlockId::from_index(ids.len() - 1).is_none() {
             return Err(TableError::TooMany { blocks: ids.len() });
         }
         if let Some((block, _)) = ids.pairs().find(|(_, id)| id.is_empty()) {

@@ -15,6 +15,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use crate::items::up;
 use crate::packing::Packing;
 
 /// Which of the items that fit goes first: the longest, the largest, or the one with the largest product of both.
@@ -134,7 +135,7 @@ impl<'a> Descent<'a> {
     fn run(mut self, limit: u64) -> Option<Vec<u64>> {
         let packing = &self.slope.packing;
         // A group whose best items do not fit is walked again and again; such a descent is given up.
-        let mut patience = 64 * packing.len() + 1024;
+        let mut patience = packing.len().saturating_mul(4000).min(100_000_000 + 64 * packing.len()) + 1024;
         let mut left = packing.len();
         let mut at = 0;
         while left > 0 {
@@ -150,7 +151,7 @@ impl<'a> Descent<'a> {
                     let item = self.best_at(start, niche.end, &mut patience)?;
                     let height = match &packing.align {
                         None => niche.height,
-                        Some(align) => niche.height.next_multiple_of(align[item]),
+                        Some(align) => up(niche.height, align[item]),
                     };
                     let top = height + packing.size[item];
                     if top >= limit {

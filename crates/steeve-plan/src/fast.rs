@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::best_fit::best_fit;
 use crate::descent::{Key, Slope};
 use crate::greedy::{Fit, Limits, Order, greedy, order};
-use crate::items::{Item, Items};
+use crate::items::{Item, Items, up};
 use crate::packing::Packing;
 use crate::sections::Sections;
 use crate::strategy::{Solution, peak_of};
@@ -67,7 +67,7 @@ pub(crate) fn fast(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
         best = several_buffers(problem, items, bound);
     }
     if best.as_ref().is_none_or(|best| best.peak > bound)
-        && let Some(placement) = best_fit(problem, items)
+        && let Some(placement) = best_fit(problem, items, best.as_ref().map(|best| best.peak))
         && let Some(peak) = peak_of(problem, &placement)
         && best.as_ref().is_none_or(|best| peak < best.peak)
     {
@@ -129,7 +129,7 @@ fn on_top_of_each_other(items: &[Item]) -> Stack {
     let mut peak = 0u64;
     let mut offsets = Vec::with_capacity(items.len());
     for item in items {
-        let offset = peak.next_multiple_of(item.align);
+        let offset = up(peak, item.align);
         offsets.push(offset);
         peak = offset + item.bytes;
     }

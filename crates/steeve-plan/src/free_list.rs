@@ -129,6 +129,11 @@ impl FreeList {
         self.chunks.iter().map(|chunk| Bytes(chunk.peak))
     }
 
+    /// The sum over the chunks.
+    pub(crate) fn total(&self) -> u64 {
+        self.chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.peak))
+    }
+
     /// Any range but the last of a chunk, the smallest that fits; else the last one of the chunk that grows least.
     fn choose(&self, size: u64) -> Option<(usize, usize)> {
         let mut found = None;

@@ -15,7 +15,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::items::Item;
+use crate::items::{Item, up};
 use crate::sections::Sections;
 use crate::{BufferId, Id, Offset, Place};
 
@@ -106,6 +106,8 @@ struct Yard {
     width: u32,
     limits: Limits,
     peak: u64,
+    /// Room for a walk, kept between walks.
+    cursors: Vec<usize>,
 }
 
 struct Buffer {
@@ -127,9 +129,9 @@ struct Stretch {
 impl Yard {
     fn new(items: usize, sections: &Sections, limits: Limits) -> Self {
         // Short slices mean short lists, but an item that lives long stands in many of them.
-        let slices = (items / 64).clamp(1, 256).min(sections.count.max(1));
+        let slices = (items / 256).clamp(1, 160).min(sections.count.max(1));
         let width = (sections.count.max(1)).div_ceil(slices) as u32;
-        Self { buffers: Vec::new(), slices, width, limits, peak: 0 }
+        Self { buffers: Vec::new(), slices, width, limits, peak: 0, cursors: Vec::new() }
     }
 
     fn range(&self, lo: u32, hi: u32) -> core::ops::RangeInclusive<usize> {
@@ -168,7 +170,7 @@ impl Yard {
     fn gap(&mut self, buffer: usize, item: &Item, lo: u32, hi: u32, fit: Fit) -> Option<u64> {
         let range = self.range(lo, hi);
         let lists = &self.buffers[buffer].slices[range];
-        let mut cursors = Cursors::new(lists, lo, hi, item);
+        let mut cursors = Cursors::new(lists, &mut self.cursors, lo, hi, item);
         let mut best: Option<(u64, u64)> = None;
         loop {
             let start = cursors.next_gap();
@@ -240,7 +242,8 @@ fn insert(list: &mut Vec<Stretch>, new: Stretch) {
 /// A walk up the offsets of several slices at once.
 struct Cursors<'a> {
     lists: &'a [Vec<Stretch>],
-    at: Vec<usize>,
+    /// For each slice, how far the walk has come.
+    at: &'a mut [usize],
     lo: u32,
     hi: u32,
     bytes: u64,
@@ -250,31 +253,24 @@ struct Cursors<'a> {
 }
 
 impl<'a> Cursors<'a> {
-    fn new(lists: &'a [Vec<Stretch>], lo: u32, hi: u32, item: &Item) -> Self {
-        Self {
-            lists,
-            at: vec![0; lists.len()],
-            lo,
-            hi,
-            bytes: item.bytes,
-            align: item.align,
-            run: 0,
-            looks: lists.len() as u64,
-        }
+    fn new(lists: &'a [Vec<Stretch>], at: &'a mut Vec<usize>, lo: u32, hi: u32, item: &Item) -> Self {
+        at.clear();
+        at.resize(lists.len(), 0);
+        Self { lists, at, lo, hi, bytes: item.bytes, align: item.align, run: 0, looks: lists.len() as u64 }
     }
 
     /// The next offset at which nothing is used for as many bytes as the item needs.
     fn next_gap(&mut self) -> u64 {
         loop {
             let before = self.run;
-            for (list, at) in self.lists.iter().zip(&mut self.at) {
+            for (list, at) in self.lists.iter().zip(self.at.iter_mut()) {
                 let from = *at;
                 while let Some(it) = list.get(*at)
                     && it.start < self.run + self.bytes
                 {
                     *at += 1;
                     if self.run < it.end && it.lo < self.hi && self.lo < it.hi {
-                        self.run = it.end.next_multiple_of(self.align);
+                        self.run = up(it.end, self.align);
                     }
                 }
                 self.looks += (*at - from) as u64;
@@ -288,7 +284,7 @@ impl<'a> Cursors<'a> {
     /// Where the gap at `start` ends: the first use after it; `None` if there is none.
     fn end_of_gap(&mut self, start: u64) -> Option<u64> {
         let mut end = u64::MAX;
-        for (list, at) in self.lists.iter().zip(&mut self.at) {
+        for (list, at) in self.lists.iter().zip(self.at.iter_mut()) {
             // What is passed over here does not concern the item, so the cursor may stay behind it.
             while let Some(it) = list.get(*at)
                 && !(it.lo < self.hi && self.lo < it.hi)
@@ -302,6 +298,6 @@ impl<'a> Cursors<'a> {
     }
 
     fn skip_to(&mut self, offset: u64) {
-        self.run = offset.next_multiple_of(self.align);
+        self.run = up(offset, self.align);
     }
 }

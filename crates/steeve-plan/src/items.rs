@@ -109,3 +109,8 @@ impl Items {
         Placement::new(blocks.ids().zip(&self.owner).map(place_of).collect::<IdVec<_, _>>())
     }
 }
+
+/// The least multiple of `align`, a power of two, that is not below `offset`.
+pub(crate) fn up(offset: u64, align: u64) -> u64 {
+    (offset + (align - 1)) & !(align - 1)
+}

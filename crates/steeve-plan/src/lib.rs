@@ -1,33 +1,95 @@
 //! Blocks with lifetimes in, a proven memory plan out.
+//!
+//! A [`Block`] is some bytes that are needed from one step to another. Blocks that are never needed at the same time
+//! may share memory; a plan says where each one stands so that all fit into as little as possible.
+//!
+//! ```text
+//!   offset
+//!      8 |      [ b         ]
+//!      4 | [ a      ][ c    ]         width is lifetime, height is size
+//!      0 | [ d                 ]      step ->
+//! ```
+//!
+//! Every arrow is one function, and nothing writes back:
+//!
+//! ```text
+//!   Problem --place--> Placement --certify--> Plan
+//!      |                (a claim)             (proven: aligned, in range, no two live blocks share a byte)
+//!      +--lower_bound--> Bound                 no plan is smaller
+//! ```
+//!
+//! ```
+//! use steeve_plan::{Align, Block, Bytes, Lifetime, Problem, Strategy, plan};
+//!
+//! // A tensor that lives through steps 0 and 1, and so on. Step `end` is the first at which it is not needed.
+//! let align = Align::new(64)?;
+//! let block = |bytes, start, end| Ok::<_, steeve_plan::UnitError>(
+//!     Block::new(Bytes(bytes), Lifetime::new(start, end)?).aligned(align),
+//! );
+//! let problem = Problem::new(vec![block(1000, 0, 2)?, block(500, 1, 3)?, block(1000, 2, 4)?])?;
+//!
+//! let plan = plan(problem, &Strategy::Fast)?;
+//! assert_eq!(plan.peak(), Bytes(1536));
+//! assert!(plan.is_optimal());
+//! for (block, place) in plan.places().pairs() {
+//!     println!("block {block} stands at offset {}", place.offset);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Which strategy
+//!
+//! | strategy | how | for |
+//! |---|---|---|
+//! | [`Strategy::BestFit`] | online, ggml's free list ([`FreeList`]) | comparison |
+//! | [`Strategy::Fast`] | descents and greedy orders, the best of them | everyday use: under a millisecond for a thousand blocks |
+//! | [`Strategy::Best`] | `Fast`, then niche search with a [`Budget`] | the last percent, or the proof that there is none |
+//!
+//! All of them know alignments, pinned blocks, blocks that take over another's bytes in place, buffers of limited size
+//! and a capacity. What they answer is an [`Outcome`] with a [`Verdict`]: optimal, fits, proved not to fit, or not
+//! found. [`plan()`] is the short way that places and certifies.
+//!
+//! # Features
+//!
+//! - `std` (default): time budgets and threads. Without it the crate needs only `alloc`.
+//! - `serde`: problems, placements and plans as data; reading a plan certifies it again.
+//! - `fuzz`: random problems and the bodies of the fuzz targets, for tests.
+
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
-mod meter;
-mod crew;
-mod ladder;
-mod shuffle;
-mod best;
-mod best_fit;
-mod bound;
-mod certify;
-pub mod csv;
-mod descent;
-mod fast;
-mod free_list;
-mod greedy;
-mod id;
-mod items;
-mod niche;
-mod packing;
-mod placement;
-mod plan;
-mod problem;
-mod random;
-mod sections;
-mod strategy;
+// The values, in the order in which they follow from each other.
 mod units;
+mod id;
+mod problem;
+mod bound;
+mod placement;
+mod certify;
+mod plan;
+pub mod csv;
+
+// The strategies: from the problem to what they work on, then from the simple to the thorough.
+mod strategy;
+mod items;
+mod sections;
+mod packing;
+mod free_list;
+mod best_fit;
+mod descent;
+mod greedy;
+mod fast;
+mod best;
+mod shuffle;
+mod ladder;
+mod crew;
+mod niche;
+mod meter;
+mod random;
+
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 
 pub use best::{Best, Budget};
 pub use bound::{Bound, BoundReason, lower_bound};

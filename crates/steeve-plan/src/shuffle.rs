@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::Problem;
 use crate::best::Goal;
 use crate::fast::pack_each_buffer;
 use crate::greedy::{Fit, Limits, greedy};
@@ -10,7 +11,6 @@ use crate::meter::Meter;
 use crate::random::Random;
 use crate::sections::Sections;
 use crate::strategy::{Solution, peak_of};
-use crate::Problem;
 
 /// How much chance moves an item in the order.
 const NOISE: f64 = 1.5;

@@ -15,21 +15,16 @@ use crate::{
 };
 
 /// How blocks are placed. All strategies are deterministic (with a time budget, as far as time is).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Strategy {
     /// Blocks in the order of their births, each where ggml's free list puts it.
     BestFit,
     /// Several quick passes and the best of them: the default.
+    #[default]
     Fast,
     /// [`Strategy::Fast`], then a search with a budget.
     Best(Best),
-}
-
-impl Default for Strategy {
-    fn default() -> Self {
-        Self::Fast
-    }
 }
 
 impl fmt::Display for Strategy {
@@ -188,7 +183,7 @@ pub fn place_watched(
     }
     let bound = lower_bound(problem);
     let first = match strategy {
-        Strategy::BestFit => best_fit(problem, &items).and_then(|placement| {
+        Strategy::BestFit => best_fit(problem, &items, None).and_then(|placement| {
             let peak = peak_of(problem, &placement)?;
             Some(Solution { placement, peak })
         }),

@@ -29,16 +29,8 @@ pub enum Column {
 
 impl Column {
     /// All of them, in the order in which they are written.
-    pub const ALL: [Self; 8] = [
-        Self::Id,
-        Self::Lower,
-        Self::Upper,
-        Self::Size,
-        Self::Alignment,
-        Self::Buffer,
-        Self::Offset,
-        Self::Follows,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::Id, Self::Lower, Self::Upper, Self::Size, Self::Alignment, Self::Buffer, Self::Offset, Self::Follows];
 
     /// What the header calls it.
     pub const fn name(self) -> &'static str {

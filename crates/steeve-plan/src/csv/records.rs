@@ -69,7 +69,11 @@ impl<'a> Records<'a> {
                 return Err(CsvError { line: opened, column, name: None, fault: CsvFault::OpenQuote });
             };
             self.line += piece.matches('\n').count();
-            if pieces.is_empty() { pieces = Cow::Borrowed(piece) } else { pieces.to_mut().push_str(piece) }
+            if pieces.is_empty() {
+                pieces = Cow::Borrowed(piece)
+            } else {
+                pieces.to_mut().push_str(piece)
+            }
             match after.strip_prefix('"') {
                 Some(more) => {
                     pieces.to_mut().push('"');

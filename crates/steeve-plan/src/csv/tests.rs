@@ -67,7 +67,10 @@ fn quotes_protect_commas_spaces_line_ends_and_quotes() {
     check(text, text);
     let table = read(text).unwrap();
     assert_eq!(table.ids().as_slice(), ["a,\"b\"\n c", " d "]);
-    check("id,lower,upper,size\n \"a\" ,0,2,8\n5\" disk,1,3,4\n", "id,lower,upper,size\na,0,2,8\n\"5\"\" disk\",1,3,4\n");
+    check(
+        "id,lower,upper,size\n \"a\" ,0,2,8\n5\" disk,1,3,4\n",
+        "id,lower,upper,size\na,0,2,8\n\"5\"\" disk\",1,3,4\n",
+    );
 }
 
 #[test]
@@ -104,7 +107,10 @@ fn what_is_wrong_is_named_with_line_and_column() {
         refuse(empty, &alloc::format!("line 1: {header}"));
     }
     refuse("a;b", &alloc::format!("line 1, column 1: there is no column called \"a;b\"; {columns}"));
-    refuse("id,lower,upper,size,gaps", &alloc::format!("line 1, column 5: there is no column called \"gaps\"; {columns}"));
+    refuse(
+        "id,lower,upper,size,gaps",
+        &alloc::format!("line 1, column 5: there is no column called \"gaps\"; {columns}"),
+    );
     refuse("\nid,lower,upper,size,", &alloc::format!("line 2, column 5: there is no column called \"\"; {columns}"));
     refuse("id,ID,lower", "line 1, column 2 (id): the header names this column already in column 1");
     let missing = "line 1: the header has no column upper; lower, upper and size must be there";
@@ -133,7 +139,10 @@ fn a_wrong_row_is_named_with_what_stood_there() {
         ("a,2,2,8", "line 2, column 3 (upper): a lifetime must end after it starts, and [2, 2) does not"),
         (",0,2,8", "line 2, column 1 (id): the id is missing"),
         ("\"\",0,2,8", "line 2, column 1 (id): the id is missing"),
-        ("a,0,2,8\n\nb,0,1,1\n a ,1,3,4", "line 5, column 1 (id): the id \"a\" stands already on line 2; ids must be unique"),
+        (
+            "a,0,2,8\n\nb,0,1,1\n a ,1,3,4",
+            "line 5, column 1 (id): the id \"a\" stands already on line 2; ids must be unique",
+        ),
         ("\"a,0,2,8\nb,0,2,8", "line 2, column 1: the quote that opens here is never closed"),
         (
             "\"a\nb\" c,0,2,8",
@@ -152,7 +161,10 @@ fn wrong_optional_fields_are_named_too() {
         ("0,2,8,3,,,", "line 2, column 4 (alignment): an alignment must be a power of two, and 3 is none"),
         ("0,2,8,0,,,", "line 2, column 4 (alignment): an alignment must be a power of two, and 0 is none"),
         ("0,2,8,,1,,", "line 2, column 5 (buffer): buffer 1 is given, but no offset in it"),
-        ("0,2,8,,4294967295,0,", "line 2, column 5 (buffer): buffer 4294967295 is above 4294967293, the last that can be numbered"),
+        (
+            "0,2,8,,4294967295,0,",
+            "line 2, column 5 (buffer): buffer 4294967295 is above 4294967293, the last that can be numbered",
+        ),
         ("0,2,8,,,x,", "line 2, column 6 (offset): \"x\" is not a number"),
         ("0,2,8,,,,zz", "line 2, column 7 (follows): there is no block with the id \"zz\" to follow"),
     ];

@@ -104,7 +104,7 @@ impl Tree {
         self.items.extend(state.items().map(|item| item as u32));
         self.nodes = 0;
         // A clock is looked at after about as much work, however large the problem.
-        let between = (200_000 / (state.items().len() as u64 + 1)).clamp(1, 4096);
+        let between = (50_000 / (state.items().len() as u64 + 1)).clamp(1, 1024);
         let mut asked = 0;
         let everything = Span { lo: 0, hi: state.sections() };
         let mut end = self.enter(state, 0..self.items.len(), everything, everything);

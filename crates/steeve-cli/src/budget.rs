@@ -1,0 +1,60 @@
+//! What a search may cost, as people write it: `500ms`, `2s`, `20000nodes`.
+
+use std::time::Duration;
+
+use steeve_plan::Budget;
+
+/// Reads a budget. A bare number is refused: seconds and nodes are too far apart to guess.
+pub(crate) fn parse_budget(text: &str) -> Result<Budget, BudgetError> {
+    let text = text.trim();
+    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let no_budget = || BudgetError::NoBudget { text: text.to_owned() };
+    let seconds = match unit.trim().to_ascii_lowercase().as_str() {
+        "node" | "nodes" | "n" => return number.parse().map(Budget::Nodes).map_err(|_| no_budget()),
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(no_budget()),
+    };
+    let number: f64 = number.parse().map_err(|_| no_budget())?;
+    let time = Duration::try_from_secs_f64(number * seconds);
+    time.map(Budget::Time).map_err(|_| BudgetError::TooLong { text: text.to_owned() })
+}
+
+/// Why a text is no budget.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BudgetError {
+    #[error("a budget is a time or a number of nodes, such as 500ms, 2s, 5min or 20000nodes; {text:?} is none")]
+    NoBudget { text: String },
+    #[error("{text} is longer than any clock runs")]
+    TooLong { text: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_budget;
+    use std::time::Duration;
+    use steeve_plan::Budget;
+
+    #[test]
+    fn budgets_are_times_or_nodes() {
+        let time = |seconds| Ok(Budget::Time(Duration::from_secs_f64(seconds)));
+        assert_eq!(parse_budget("500ms"), time(0.5));
+        assert_eq!(parse_budget("2s"), time(2.0));
+        assert_eq!(parse_budget("0.25 s"), time(0.25));
+        assert_eq!(parse_budget("5min"), time(300.0));
+        assert_eq!(parse_budget("20000nodes"), Ok(Budget::Nodes(20_000)));
+        assert_eq!(parse_budget("1 node"), Ok(Budget::Nodes(1)));
+    }
+
+    #[test]
+    fn what_is_no_budget_is_refused() {
+        let huge = "9".repeat(40) + "s";
+        for text in ["", "500", "s", "-1s", "1.5nodes", "1.2.3s", "ten s", "99999999999999999999nodes", huge.as_str()] {
+            assert!(parse_budget(text).is_err(), "{text}");
+        }
+    }
+}

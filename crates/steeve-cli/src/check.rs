@@ -1,0 +1,128 @@
+//! `steeve check`: a plan from a file, proven or taken apart.
+
+use std::io::{ErrorKind, Write};
+
+use steeve_plan::csv::Table;
+use steeve_plan::{Align, Block, BlockId, IdVec, Place, Placement, Plan, Problem, certify};
+
+use crate::answer::{Answer, Tone, say};
+use crate::args::CheckArgs;
+use crate::error::Error;
+use crate::explain::{self, Name};
+use crate::input::{self, Source};
+
+/// The verdict goes to the output, one sentence per violation: it is what was asked for.
+pub(crate) fn run(args: &CheckArgs, stdout: &mut dyn Write) -> Result<Answer, Error> {
+    let source = Source::new(&args.problem);
+    let plan_source = args.plan.as_deref().map(Source::new);
+    if source == Source::Stdin && plan_source == Some(Source::Stdin) {
+        return Err(Error::Usage("only one of PROBLEM and PLAN can be -, the standard input".to_owned()));
+    }
+    let table = input::table(&source)?;
+    let problem = input::problem(&source, &table, &args.limits)?;
+    let plan_table = plan_source.as_ref().map(input::table).transpose()?;
+    let file = plan_source.as_ref().unwrap_or(&source).to_string();
+    let placed = plan_table.as_ref().unwrap_or(&table);
+    if !placed.places().is_empty() && placed.places().iter().all(Option::is_none) {
+        let advice = match plan_source {
+            Some(_) => "give the problem first and then the plan",
+            None => "name a plan as well, or make one with steeve plan -o",
+        };
+        return Err(Error::NoOffsets { file, advice });
+    }
+    match prove(&file, &table, placed, problem) {
+        Ok(plan) => holds(stdout, &file, &plan),
+        Err(wrong) => does_not_hold(stdout, &file, &source, &wrong),
+    }
+}
+
+/// The places of one table for the problem of the other; or a sentence for each thing that is wrong.
+fn prove(file: &str, table: &Table, placed: &Table, problem: Problem) -> Result<Plan, Vec<String>> {
+    let places = places(table, placed)?;
+    note_differences(file, table, placed, &problem);
+    certify(problem, Placement::new(places))
+        .map_err(|wrong| wrong.list().iter().map(|it| explain::violation(it, table.ids())).collect())
+}
+
+fn does_not_hold(stdout: &mut dyn Write, file: &str, source: &Source, wrong: &[String]) -> Result<Answer, Error> {
+    for sentence in wrong {
+        match writeln!(stdout, "{file}: {sentence}") {
+            Ok(()) => {}
+            // Whoever reads has seen enough, and the answer stays the same.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Answer::No),
+            Err(error) => return Err(Error::Output(error)),
+        }
+    }
+    let things = match wrong.len() {
+        1 => "one thing is".to_owned(),
+        count => format!("{count} things are"),
+    };
+    say(
+        Tone::Error,
+        format!("{file}: the plan does not hold for {source}: {things} wrong; plan again with steeve plan"),
+    );
+    Ok(Answer::No)
+}
+
+fn holds(stdout: &mut dyn Write, file: &str, plan: &Plan) -> Result<Answer, Error> {
+    let blocks = match plan.places().len() {
+        1 => "1 block".to_owned(),
+        count => format!("{count} blocks"),
+    };
+    let buffers = match plan.buffers().len() {
+        0 | 1 => String::new(),
+        count => format!(" ({count} buffers)"),
+    };
+    let (peak, bound) = (plan.peak(), plan.bound().bytes);
+    let quality = if plan.is_optimal() {
+        "the lower bound: no plan is smaller".to_owned()
+    } else {
+        format!("{} above the lower bound of {bound}", peak.0 - bound.0)
+    };
+    let sentence = format!("{file}: the plan holds: {blocks} in {peak} bytes{buffers}, {quality}");
+    writeln!(stdout, "{sentence}").map_err(Error::Output)?;
+    Ok(Answer::Yes)
+}
+
+/// Where the plan puts the blocks of the problem, matched by id; or a sentence for each that has no match.
+fn places(table: &Table, placed: &Table) -> Result<IdVec<BlockId, Place>, Vec<String>> {
+    let mut places = Vec::with_capacity(table.ids().len());
+    let mut wrong = Vec::new();
+    for (block, id) in table.ids().pairs() {
+        match placed.find(id).map(|it| placed.places()[it]) {
+            Some(Some(place)) => places.push(place),
+            Some(None) => wrong.push(format!("block {} has no offset", Name(table.ids(), block))),
+            None => wrong.push(format!("block {} of the problem has no place in the plan", Name(table.ids(), block))),
+        }
+    }
+    for (block, id) in placed.ids().pairs() {
+        if table.find(id).is_none() {
+            wrong.push(format!("block {} of the plan is not in the problem", Name(placed.ids(), block)));
+        }
+    }
+    if wrong.is_empty() { Ok(places.into()) } else { Err(wrong) }
+}
+
+/// A plan may hold for other blocks than it was made for, but its owner should know.
+fn note_differences(file: &str, table: &Table, placed: &Table, problem: &Problem) {
+    // A larger alignment in the plan is no difference: it may have been made with --align.
+    let core = |block: &Block| Block { align: Align::ONE, follows: None, pinned: None, ..*block };
+    let differs = |(block, id): &(BlockId, &String)| {
+        let planned = placed.find(id).map(|it| core(&placed.blocks()[it]));
+        planned.is_some_and(|planned| planned != core(&problem.blocks()[*block]))
+    };
+    let mut different = table.ids().pairs().filter(differs);
+    let Some((first, _)) = different.next() else { return };
+    let others = match different.count() {
+        0 => String::new(),
+        1 => " and one more".to_owned(),
+        more => format!(" and {more} more"),
+    };
+    let name = Name(table.ids(), first);
+    say(
+        Tone::Note,
+        format!(
+            "{file}: block {name}{others} had another size or lifetime when this plan was made; sizes and lifetimes are those of the problem"
+        ),
+    );
+}

@@ -1,0 +1,109 @@
+//! Who watches a search: a bar for the user, and Ctrl-C.
+
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use steeve_plan::{Budget, Bytes, Progress, Strategy};
+
+use crate::answer::colours_allowed;
+use crate::size::SizeStyle;
+
+/// Whether the user has pressed Ctrl-C.
+#[derive(Clone, Debug)]
+pub(crate) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Listens to Ctrl-C if the strategy is one that can be stopped; the others end by themselves or die at once.
+    /// Pressed twice, it always ends the program. If the system refuses, Ctrl-C keeps its usual meaning.
+    pub(crate) fn listen(strategy: &Strategy) -> Self {
+        const KILLED_BY_CTRL_C: i32 = 130;
+        let pressed = Arc::new(AtomicBool::new(false));
+        if matches!(strategy, Strategy::Best(_)) {
+            let handler = Arc::clone(&pressed);
+            let _ = ctrlc::set_handler(move || {
+                if handler.swap(true, Ordering::Relaxed) {
+                    std::process::exit(KILLED_BY_CTRL_C);
+                }
+            });
+        }
+        Self(pressed)
+    }
+
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Watches one search. The bar appears on a terminal after a second and is gone when the search ends.
+pub(crate) struct Watcher<'a> {
+    file: &'a str,
+    budget: Option<Budget>,
+    start: Instant,
+    interrupt: &'a Interrupt,
+    bar: Option<ProgressBar>,
+}
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl<'a> Watcher<'a> {
+    /// `file` is best a short name: the bar has one line.
+    pub(crate) fn new(file: &'a str, strategy: &Strategy, interrupt: &'a Interrupt) -> Self {
+        let budget = match strategy {
+            Strategy::Best(best) => Some(best.budget),
+            _ => None,
+        };
+        Self { file, budget, start: Instant::now(), interrupt, bar: None }
+    }
+
+    /// For [`place_watched`](steeve_plan::place_watched): shows where the search stands and says whether to go on.
+    pub(crate) fn look(&mut self, progress: &Progress) -> ControlFlow<()> {
+        if self.interrupt.is_pressed() {
+            return ControlFlow::Break(());
+        }
+        if self.start.elapsed() >= PATIENCE && io::stderr().is_terminal() {
+            self.show(progress);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        let (position, length) = match self.budget {
+            Some(Budget::Nodes(nodes)) => (progress.nodes, Some(nodes)),
+            Some(Budget::Time(time)) => (millis(self.start.elapsed()), Some(millis(time))),
+            _ => (progress.nodes, None),
+        };
+        let bar = self.bar.get_or_insert_with(|| new_bar(self.file, length));
+        bar.set_position(length.map_or(position, |length| position.min(length)));
+        let size = |bytes: Bytes| SizeStyle::Human.show(bytes);
+        bar.set_message(format!("{} (bound {}), Ctrl-C stops", size(progress.peak), size(progress.at_least)));
+    }
+}
+
+impl Drop for Watcher<'_> {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn new_bar(file: &str, length: Option<u64>) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
+    let shape = match (length, colours_allowed()) {
+        (Some(_), true) => "{prefix} [{bar:16.cyan}] {percent}% {wide_msg}",
+        (Some(_), false) => "{prefix} [{bar:16}] {percent}% {wide_msg}",
+        (None, _) => "{prefix} {spinner} {wide_msg}",
+    };
+    if let Ok(style) = ProgressStyle::with_template(shape) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.with_prefix(file.to_owned())
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

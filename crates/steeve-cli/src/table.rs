@@ -1,0 +1,97 @@
+//! Tables for people: no frame, numbers to the right, colours only on a terminal.
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use steeve_plan::{Bytes, Verdict};
+
+use crate::answer::colours_allowed;
+
+/// A table with these columns; all but the first are aligned to the right.
+pub(crate) fn table(header: impl IntoIterator<Item = String>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    // Words broken to fit a narrow terminal are harder to read than long lines.
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    if !colours_allowed() || !io::stdout().is_terminal() {
+        table.force_no_tty();
+    }
+    let bold = |name: String| Cell::new(name).add_attribute(Attribute::Bold);
+    table.set_header(header.into_iter().map(bold).collect::<Vec<_>>());
+    for (index, column) in table.column_iter_mut().enumerate() {
+        let (padding, alignment) =
+            if index == 0 { ((0, 1), CellAlignment::Left) } else { ((1, 1), CellAlignment::Right) };
+        column.set_padding(padding);
+        column.set_cell_alignment(alignment);
+    }
+    table
+}
+
+/// Whether the lines of a table are longer than the terminal is wide; never where there is no terminal.
+pub(crate) fn is_too_wide(table: &Table) -> bool {
+    // A terminal that does not know its width says 0.
+    let terminal = Table::new().width().filter(|width| *width > 0 && io::stdout().is_terminal());
+    let widths = table.column_max_content_widths();
+    let paddings = table.column_iter().map(|column| usize::from(column.padding_width())).sum::<usize>();
+    let width = widths.into_iter().map(usize::from).sum::<usize>() + paddings;
+    terminal.is_some_and(|terminal| usize::from(terminal) < width)
+}
+
+/// The result of a plan.
+pub(crate) fn verdict(verdict: Verdict) -> Cell {
+    let cell = Cell::new(verdict);
+    match verdict {
+        Verdict::Optimal => cell.fg(Color::Green),
+        Verdict::CannotFit | Verdict::NotFound => cell.fg(Color::Red),
+        _ => cell,
+    }
+}
+
+/// Peak by bound, rounded up: `1.0000` is exactly the bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ratio(pub(crate) f64);
+
+impl Ratio {
+    pub(crate) fn new(peak: Bytes, bound: Bytes) -> Self {
+        if peak == bound { Self(1.0) } else { Self(peak.0 as f64 / bound.0 as f64) }
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Less than a millionth of a step above is a matter of binary fractions, not of bytes: 1.25 is 1.2500.
+        let steps = (self.0 * 1e4 - 1e-6).ceil();
+        let steps = if self.0 > 1.0 { steps.max(1e4 + 1.0) } else { steps };
+        write!(f, "{:.4}", steps / 1e4)
+    }
+}
+
+/// `420 µs`, `4.20 ms`, `1.20 s`.
+pub(crate) fn time(time: Duration) -> String {
+    if time < Duration::from_millis(1) {
+        format!("{} µs", time.as_micros())
+    } else if time < Duration::from_secs(1) {
+        format!("{:.2} ms", time.as_secs_f64() * 1e3)
+    } else {
+        format!("{:.2} s", time.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ratio;
+    use steeve_plan::Bytes;
+
+    #[test]
+    fn a_ratio_of_one_is_exact() {
+        let shown = |peak, bound| Ratio::new(Bytes(peak), Bytes(bound)).to_string();
+        assert_eq!(shown(0, 0), "1.0000");
+        assert_eq!(shown(u64::MAX, u64::MAX), "1.0000");
+        assert_eq!(shown(1_000_001, 1_000_000), "1.0001");
+        assert_eq!(shown(5, 4), "1.2500");
+        assert_eq!(shown(4, 3), "1.3334");
+        assert_eq!(shown(11, 10), "1.1000");
+    }
+}
