@@ -1,13 +1,13 @@
 //! Every figure that the planner must reach, each beside something measured in the same run.
 //!
 //! `cargo bench -p steeve-plan` prints them all; `cargo bench -p steeve-plan -- search fast certify memory` some.
-//! Times are CPU time of this thread, the least of several runs. Block files are read from `STEEVE_CORPUS`, else from
+//! One thread does all of it. Times are the least of several runs, because machines are shared. Block files are read from `STEEVE_CORPUS`, else from
 //! `../shared/corpus` beside the workspace; without them only the synthetic problems run.
 
 use std::hint::black_box;
 use std::io::Read;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use steeve_plan::{Best, Budget, Problem, Step, Strategy, certify, csv, fuzz, place};
 
@@ -33,7 +33,7 @@ fn main() {
 }
 
 fn search() {
-    println!("search: one thread, CPU ms and nodes; at the capacity, then at the lower bound");
+    println!("search: one thread, ms and nodes; at the capacity, then at the lower bound");
     let (mut under, mut lowest) = (Duration::ZERO, Duration::ZERO);
     for name in HARD {
         let Some(problem) = read(&format!("{name}.{CAPACITY}.csv")) else { continue };
@@ -58,7 +58,7 @@ fn search() {
 }
 
 fn fast() {
-    println!("fast: CPU ms, ratio to the bound; and the time of sorting the same 2n events");
+    println!("fast: ms, ratio to the bound; and the time of sorting the same 2n events");
     let files = ["resnet50.csv", "iree_mobilebert.csv", "bert_base.csv.gz", "pangu_2.6B.csv.gz", "S_1.csv.gz"];
     let named = files.iter().filter_map(|file| Some((file.to_string(), read(file)?)));
     let synthetic = [100_000, 1_000_000].map(|blocks| (format!("synthetic {blocks}"), fuzz::synthetic(blocks)));
@@ -78,7 +78,7 @@ fn fast() {
 }
 
 fn certifying() {
-    println!("certify: CPU ms, and its ratio to sorting the 2n events (goal: at most 2)");
+    println!("certify: ms, and its ratio to sorting the 2n events (goal: at most 2)");
     let files = ["resnet50.csv", "pangu_2.6B.csv.gz", "S_1.csv.gz"];
     let named = files.iter().filter_map(|file| Some((file.to_string(), read(file)?)));
     let synthetic = [100_000, 1_000_000].map(|blocks| (format!("synthetic {blocks}"), fuzz::synthetic(blocks)));
@@ -131,12 +131,12 @@ fn sorted_events(problem: &Problem) -> Vec<(Step, bool, u32)> {
     events
 }
 
-/// The least CPU time of several runs, and the last result.
+/// The least time of several runs, and the last result.
 fn least<T>(runs: u32, mut work: impl FnMut() -> T) -> (Duration, T) {
     let mut timed = || {
-        let before = cpu();
+        let before = Instant::now();
         let result = black_box(work());
-        (cpu().saturating_sub(before), result)
+        (before.elapsed(), result)
     };
     let mut best = timed();
     for _ in 1..runs {
@@ -144,12 +144,6 @@ fn least<T>(runs: u32, mut work: impl FnMut() -> T) -> (Duration, T) {
         best = (best.0.min(next.0), next.1);
     }
     best
-}
-
-/// CPU time of this thread so far.
-fn cpu() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    Duration::from_nanos(text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
 fn ms(time: Duration) -> f64 {

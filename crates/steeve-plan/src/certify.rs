@@ -53,28 +53,25 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
         return Err(Violations(wrong));
     }
     let buffers = buffer_sizes(&problem, places, &mut wrong);
-    let peak = buffers.iter().try_fold(Bytes::ZERO, |sum, size| sum.checked_add(*size));
-    match (peak, problem.capacity()) {
-        (None, _) => wrong.push(Violation::Endless),
-        (Some(peak), Some(capacity)) if peak > capacity => {
-            wrong.push(Violation::OverCapacity { peak, capacity });
-        }
-        _ => {}
-    }
-    let timeline = Timeline::new(&problem, places);
-    let (live, step) = match timeline.sweep() {
-        Some(most) => most,
-        None => {
-            overlaps(&problem, places, &mut wrong);
-            return Err(Violations(wrong));
-        }
+    let Some(peak) = buffers.iter().try_fold(Bytes::ZERO, |sum, size| sum.checked_add(*size)) else {
+        wrong.push(Violation::Endless);
+        return Err(Violations(wrong));
     };
-    match peak {
-        Some(peak) if wrong.is_empty() => {
+    if let Some(capacity) = problem.capacity()
+        && peak > capacity
+    {
+        wrong.push(Violation::OverCapacity { peak, capacity });
+    }
+    match Timeline::new(&problem, places, &buffers).sweep() {
+        Some((live, step)) if wrong.is_empty() => {
             let bound = bound_above(&problem, live, step);
             Ok(Plan::proven(problem, placement, buffers, peak, bound))
         }
-        _ => Err(Violations(wrong)),
+        Some(_) => Err(Violations(wrong)),
+        None => {
+            overlaps(&problem, places, &mut wrong);
+            Err(Violations(wrong))
+        }
     }
 }
 
@@ -293,65 +290,111 @@ fn buffer_sizes(
     sizes
 }
 
-/// Births and deaths in the order of time, each with the rank of its block in the order of buffers and offsets.
+/// Births and deaths in the order of time, and each block's rank in the order of addresses. Addresses count through all
+/// buffers, one behind the other, so that blocks of different buffers never meet.
 struct Timeline {
-    births: Vec<(Step, u32)>,
-    deaths: Vec<(Step, u32)>,
-    /// By rank: buffer, first byte, end. Ranks of different buffers are neighbours too, so the buffer is compared.
-    spans: Vec<(BufferId, u64, u64)>,
+    births: Vec<(u64, u32)>,
+    deaths: Vec<(u64, u32)>,
+    /// By block: its rank among those that have bytes.
+    ranks: Vec<u32>,
+    /// By rank: first address and end.
+    spans: Vec<(u64, u64)>,
 }
 
 impl Timeline {
-    fn new(problem: &Problem, places: &IdVec<BlockId, Place>) -> Self {
-        let mut spans: Vec<(BufferId, u64, u64, u32)> = Vec::with_capacity(places.len());
-        for ((block, it), place) in problem.blocks().pairs().zip(places) {
-            if it.size > Bytes::ZERO {
-                spans.push((place.buffer, place.offset.0, end(*place, it), block.index() as u32));
+    /// The buffers' sizes must have a sum.
+    fn new(problem: &Problem, places: &IdVec<BlockId, Place>, buffers: &IdVec<BufferId, Bytes>) -> Self {
+        let blocks = problem.blocks().as_slice();
+        let places = places.as_slice();
+        let mut bases = Vec::with_capacity(buffers.len());
+        let mut base = 0;
+        for size in buffers {
+            bases.push(base);
+            base += size.0;
+        }
+        let count = blocks.iter().filter(|it| it.size > Bytes::ZERO).count();
+        let mut order: Vec<(u64, u64, u32)> = Vec::with_capacity(count);
+        // In the order of the blocks, which is often that of their births, and then these are sorted already.
+        let mut births = Vec::with_capacity(count);
+        let mut deaths = Vec::with_capacity(count);
+        for (index, (block, place)) in (0..).zip(blocks.iter().zip(places)) {
+            if block.size > Bytes::ZERO {
+                let base = bases[place.buffer.index()];
+                order.push((base + place.offset.0, base + end(*place, block), index));
+                births.push((block.life.start().0, index));
+                deaths.push((block.life.end().0, index));
             }
         }
-        spans.sort_unstable();
-        let slice = problem.blocks().as_slice();
-        let mut births = Vec::with_capacity(spans.len());
-        let mut deaths = Vec::with_capacity(spans.len());
-        for (rank, span) in spans.iter().enumerate() {
-            let life = slice[span.3 as usize].life;
-            births.push((life.start(), rank as u32));
-            deaths.push((life.end(), rank as u32));
+        sort_by_number(&mut births, |birth| birth.0);
+        sort_by_number(&mut deaths, |death| death.0);
+        sort_by_number(&mut order, |span| span.0);
+        let mut ranks = vec![0; blocks.len()];
+        let mut spans = Vec::with_capacity(count);
+        for (rank, (start, end, index)) in (0..).zip(order) {
+            ranks[index as usize] = rank;
+            spans.push((start, end));
         }
-        births.sort_unstable();
-        deaths.sort_unstable();
-        let spans = spans.into_iter().map(|(buffer, start, end, _)| (buffer, start, end)).collect();
-        Self { births, deaths, spans }
+        Self { births, deaths, ranks, spans }
     }
 
     /// The most live bytes and their first step, or `None` if two live blocks share a byte.
     fn sweep(&self) -> Option<(Bytes, Option<Step>)> {
         let mut alive = Ranks::new(self.spans.len());
         let (mut live, mut most) = (0u64, 0u64);
-        let mut step = self.births.first().map(|birth| birth.0);
+        let mut step = self.births.first().map(|birth| Step(birth.0));
         let mut deaths = self.deaths.iter().peekable();
-        for (at, rank) in &self.births {
+        for (at, born) in &self.births {
             // Deaths come before births: a block that ends at 7 is out of the way of one that starts at 7.
             while let Some((_, dead)) = deaths.next_if(|death| death.0 <= *at) {
-                alive.remove(*dead);
-                let (_, start, end) = self.spans[*dead as usize];
+                let rank = self.ranks[*dead as usize];
+                alive.remove(rank);
+                let (start, end) = self.spans[rank as usize];
                 live -= end - start;
             }
-            let (buffer, start, end) = self.spans[*rank as usize];
-            let before = alive.before(*rank).map(|it| self.spans[it as usize]);
-            let after = alive.after(*rank).map(|it| self.spans[it as usize]);
-            let pushed = before.is_some_and(|it| it.0 == buffer && start < it.2);
-            let pushes = after.is_some_and(|it| it.0 == buffer && it.1 < end);
+            let rank = self.ranks[*born as usize];
+            let (start, end) = self.spans[rank as usize];
+            let pushed = alive.before(rank).is_some_and(|it| start < self.spans[it as usize].1);
+            let pushes = alive.after(rank).is_some_and(|it| self.spans[it as usize].0 < end);
             if pushed || pushes {
                 return None;
             }
-            alive.insert(*rank);
+            alive.insert(rank);
             live += end - start;
             if live > most {
-                (most, step) = (live, Some(*at));
+                (most, step) = (live, Some(Step(*at)));
             }
         }
         Some((Bytes(most), step))
+    }
+}
+
+/// Digit by digit from the least, each pass keeping the order of equal digits (Knuth, "The Art of Computer Programming"
+/// 3, 5.2.5): things with equal numbers stay in the order they came in.
+fn sort_by_number<T: Copy>(things: &mut Vec<T>, number: impl Fn(&T) -> u64) {
+    const BITS: u32 = 11;
+    if things.is_sorted_by_key(&number) {
+        return;
+    }
+    if things.len() < 1024 {
+        things.sort_by_key(number);
+        return;
+    }
+    let largest = things.iter().map(&number).max().unwrap_or(0);
+    let mut other = things.clone();
+    for shift in (0..u64::BITS - largest.leading_zeros()).step_by(BITS as usize) {
+        let digit = |thing: &T| (number(thing) >> shift) as usize & ((1 << BITS) - 1);
+        let mut starts = [0usize; 1 << BITS];
+        things.iter().for_each(|thing| starts[digit(thing)] += 1);
+        let mut sum = 0;
+        for start in &mut starts {
+            (*start, sum) = (sum, sum + *start);
+        }
+        for thing in things.iter() {
+            let start = &mut starts[digit(thing)];
+            other[*start] = *thing;
+            *start += 1;
+        }
+        core::mem::swap(things, &mut other);
     }
 }
 
