@@ -4,6 +4,8 @@
 //! One thread does all of it. Times are the least of several runs, because machines are shared. Block files are read from `STEEVE_CORPUS`, else from
 //! `../shared/corpus` beside the workspace; without them only the synthetic problems run.
 
+#![allow(clippy::expect_used, reason = "a benchmark that can not run has nothing to print")]
+
 use std::hint::black_box;
 use std::io::Read;
 use std::path::PathBuf;

@@ -298,8 +298,8 @@ impl State {
             crossing[hi] -= 1;
         }
         let mut open = 0;
-        for section in all.lo + 1..all.hi {
-            open += crossing[section];
+        for (section, change) in crossing.iter().enumerate().take(all.hi).skip(all.lo + 1) {
+            open += change;
             if open == 0 {
                 cuts.push(section);
             }

@@ -1,0 +1,73 @@
+//! Products, rows, joins and orders.
+
+use alloc::vec::Vec;
+
+use crate::{Context, GraphError, Layout, Op, Param, TensorId};
+
+/// In which direction to sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The smallest first.
+    Ascending,
+    /// The largest first.
+    Descending,
+}
+
+impl Context {
+    /// The matrix product: `a` `[k, m]` and `b` `[k, n]` make `[m, n]`. `a` is repeated over the outer dimensions.
+    pub fn mul_mat(&mut self, a: TensorId, b: TensorId) -> Result<TensorId, GraphError> {
+        self.apply(Op::MulMat, &[Some(a), Some(b)], &[])
+    }
+
+    /// The matrix product of each token with the experts that `ids` names for it.
+    pub fn mul_mat_id(&mut self, experts: TensorId, b: TensorId, ids: TensorId) -> Result<TensorId, GraphError> {
+        self.apply(Op::MulMatId, &[Some(experts), Some(b), Some(ids)], &[])
+    }
+
+    /// The rows of `a` that `ids` names.
+    pub fn get_rows(&mut self, a: TensorId, ids: TensorId) -> Result<TensorId, GraphError> {
+        self.apply(Op::GetRows, &[Some(a), Some(ids)], &[])
+    }
+
+    /// Writes `rows` into `target` where `ids` says. The result is a view of `target`.
+    pub fn set_rows(&mut self, target: TensorId, rows: TensorId, ids: TensorId) -> Result<TensorId, GraphError> {
+        self.apply(Op::SetRows, &[Some(rows), Some(ids), Some(target)], &[])
+    }
+
+    /// `a` and then `b` along dimension `dim`.
+    pub fn concat(&mut self, a: TensorId, b: TensorId, dim: u32) -> Result<TensorId, GraphError> {
+        self.apply(Op::Concat, &[Some(a), Some(b)], &[Param::Int(dim.into())])
+    }
+
+    /// `a` again and again until it fills `shape`.
+    pub fn repeat(&mut self, a: TensorId, shape: &[u64]) -> Result<TensorId, GraphError> {
+        let wanted = Layout::contiguous(self.tensor(a)?.layout.dtype(), shape)?;
+        self.build(Op::Repeat, &[Some(a)], &[], Some(wanted))
+    }
+
+    /// A copy without gaps in another shape.
+    pub fn cont_shaped(&mut self, a: TensorId, shape: &[u64]) -> Result<TensorId, GraphError> {
+        let wanted = Layout::contiguous(self.tensor(a)?.layout.dtype(), shape)?;
+        self.build(Op::Cont, &[Some(a)], &[], Some(wanted))
+    }
+
+    /// The order that sorts each row.
+    pub fn argsort(&mut self, a: TensorId, order: Order) -> Result<TensorId, GraphError> {
+        let number = match order {
+            Order::Ascending => 0,
+            Order::Descending => 1,
+        };
+        self.apply(Op::Argsort, &[Some(a)], &[Param::Int(number)])
+    }
+
+    /// Where the `k` largest elements of each row stand, in any order.
+    pub fn top_k(&mut self, a: TensorId, k: u64) -> Result<TensorId, GraphError> {
+        self.apply(Op::TopK, &[Some(a)], &[Param::count(k)])
+    }
+
+    /// A result of the given shape that an operation of the caller's makes of `sources`.
+    pub fn custom(&mut self, result: Layout, sources: &[TensorId]) -> Result<TensorId, GraphError> {
+        let sources: Vec<_> = sources.iter().copied().map(Some).collect();
+        self.build(Op::Custom, &sources, &[], Some(result))
+    }
+}

@@ -1,0 +1,251 @@
+//! Where tensors are built: metadata only, no memory.
+
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use steeve_plan::Bytes;
+
+use crate::error::{Named, Operands};
+use crate::parts::check_view;
+use crate::shape::Call;
+use crate::{DataType, Flags, GraphError, Layout, Names, Op, Param, Refusal, Tensor, TensorId, Tensors, View};
+
+/// Builds tensors, and checks their shapes while it does.
+///
+/// ```
+/// use steeve_graph::{Context, DataType};
+/// let mut context = Context::new();
+/// let w = context.external(DataType::Q4K, &[256, 64])?;
+/// context.set_name(w, "w")?;
+/// // What is built behind a mark can be dropped again, so that a loop over tokens does not grow.
+/// let mark = context.mark();
+/// let x = context.input(DataType::F32, &[256, 1])?;
+/// let y = context.mul_mat(w, x)?;
+/// assert_eq!(context.tensor(y)?.layout.shape(), [64]);
+/// context.rewind(mark)?;
+/// assert!(context.tensor(y).is_err());
+/// // A mistake shows the operation and the shapes.
+/// let narrow = context.input(DataType::F32, &[32, 1])?;
+/// let error = context.mul_mat(w, narrow).unwrap_err();
+/// assert_eq!(error.to_string(), "mul_mat of (w q4_K[256,64], f32[32]): the first dimensions must be equal");
+/// # Ok::<(), steeve_graph::GraphError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    tensors: Arc<Tensors>,
+    names: Arc<Names>,
+}
+
+/// A moment in the life of a [`Context`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    tensors: usize,
+}
+
+impl Context {
+    /// An empty context.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The tensors built so far.
+    pub fn tensors(&self) -> &Tensors {
+        &self.tensors
+    }
+
+    /// The names given so far.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// The tensor, unless it was never built here or has been rewound.
+    pub fn tensor(&self, id: TensorId) -> Result<&Tensor, GraphError> {
+        let tensors = self.tensors.len();
+        self.tensors.get(id).ok_or(GraphError::Unknown { tensor: id, tensors })
+    }
+
+    /// Remembers what has been built so far.
+    pub fn mark(&self) -> Mark {
+        Mark { tensors: self.tensors.len() }
+    }
+
+    /// Drops what was built after the mark. Ids of such tensors are no longer valid; the next tensors that are built get
+    /// them. Graphs made before keep theirs.
+    pub fn rewind(&mut self, mark: Mark) -> Result<(), GraphError> {
+        let tensors = self.tensors.len();
+        if mark.tensors > tensors {
+            return Err(GraphError::Mark { mark: mark.tensors, tensors });
+        }
+        if mark.tensors < tensors {
+            Arc::make_mut(&mut self.tensors).truncate(mark.tensors);
+            Arc::make_mut(&mut self.names).truncate(mark.tensors);
+        }
+        Ok(())
+    }
+
+    /// A tensor that nothing makes: a constant or a plain input, whose memory will be planned.
+    pub fn new_tensor(&mut self, dtype: DataType, shape: &[u64]) -> Result<TensorId, GraphError> {
+        self.push(Tensor::new(Layout::contiguous(dtype, shape)?), &[], &[])
+    }
+
+    /// A tensor that the caller writes before a run.
+    pub fn input(&mut self, dtype: DataType, shape: &[u64]) -> Result<TensorId, GraphError> {
+        let tensor = Tensor::new(Layout::contiguous(dtype, shape)?);
+        self.push(Tensor { flags: Flags::INPUT, ..tensor }, &[], &[])
+    }
+
+    /// A tensor whose memory the caller provides: a weight, a cache.
+    pub fn external(&mut self, dtype: DataType, shape: &[u64]) -> Result<TensorId, GraphError> {
+        let tensor = Tensor::new(Layout::contiguous(dtype, shape)?);
+        self.push(Tensor { external: true, ..tensor }, &[], &[])
+    }
+
+    /// A tensor of any kind, by hand; what the other functions make is checked more closely.
+    pub fn add_tensor(
+        &mut self,
+        tensor: Tensor,
+        sources: &[Option<TensorId>],
+        params: &[Param],
+    ) -> Result<TensorId, GraphError> {
+        for &source in sources.iter().flatten() {
+            self.tensor(source)?;
+        }
+        if let Some(view) = tensor.view {
+            self.tensor(view.root)?;
+            check_view(&self.tensors, &self.names, view.root, &tensor)?;
+        }
+        self.push(tensor, sources, params)
+    }
+
+    /// Applies any operation of the table; the functions named after them do the same with arguments that have names.
+    pub fn apply(&mut self, op: Op, sources: &[Option<TensorId>], params: &[Param]) -> Result<TensorId, GraphError> {
+        self.build(op, sources, params, None)
+    }
+
+    /// The operation with ggml's name and kind; an unknown one is kept by name.
+    pub fn op(&mut self, name: &str, kind: Option<&str>) -> Result<Op, GraphError> {
+        Arc::make_mut(&mut self.tensors).op(name, kind)
+    }
+
+    /// Gives a tensor a name.
+    pub fn set_name(&mut self, tensor: TensorId, name: &str) -> Result<(), GraphError> {
+        self.tensor(tensor)?;
+        Arc::make_mut(&mut self.names).set(tensor, name);
+        Ok(())
+    }
+
+    /// The caller will write it before a run.
+    pub fn set_input(&mut self, tensor: TensorId) -> Result<(), GraphError> {
+        self.flag(tensor, Flags::INPUT)
+    }
+
+    /// The caller will read it after a run.
+    pub fn set_output(&mut self, tensor: TensorId) -> Result<(), GraphError> {
+        self.flag(tensor, Flags::OUTPUT)
+    }
+
+    /// Training changes it.
+    pub fn set_param(&mut self, tensor: TensorId) -> Result<(), GraphError> {
+        self.flag(tensor, Flags::PARAM)
+    }
+
+    /// Training minimises it.
+    pub fn set_loss(&mut self, tensor: TensorId) -> Result<(), GraphError> {
+        self.flag(tensor, Flags::LOSS)
+    }
+
+    /// The caller provides its memory. Fails for a view, which is where its root is.
+    pub fn set_external(&mut self, tensor: TensorId) -> Result<(), GraphError> {
+        if let Some(view) = self.tensor(tensor)?.view {
+            let named = |id| Named::new(id, &self.names);
+            return Err(GraphError::ExternalView { tensor: named(tensor), root: named(view.root) });
+        }
+        self.change(tensor, |it| it.external = true)
+    }
+
+    pub(crate) fn tables(&self) -> (Arc<Tensors>, Arc<Names>) {
+        (Arc::clone(&self.tensors), Arc::clone(&self.names))
+    }
+
+    /// Applies an operation, where the caller may say what the result should be.
+    pub(crate) fn build(
+        &mut self,
+        op: Op,
+        sources: &[Option<TensorId>],
+        params: &[Param],
+        wanted: Option<Layout>,
+    ) -> Result<TensorId, GraphError> {
+        let layouts = self.layouts(sources)?;
+        let title = || self.tensors.op_title(op).to_ascii_lowercase();
+        let Some(rule) = op.entry().rule else {
+            return Err(GraphError::NoRule { op: title() });
+        };
+        let made = rule(&Call { sources: &layouts, params, wanted }).map_err(|reason| {
+            let operands = self.operands(sources, &layouts, wanted, reason);
+            GraphError::Shape { op: title(), operands, reason }
+        })?;
+        let view = match made.shares {
+            Some((slot, offset)) => Some(self.view_of(sources.get(slot).copied().flatten(), offset, &made.layout)?),
+            None => None,
+        };
+        let tensor = Tensor { op, view, ..Tensor::new(made.layout) };
+        self.push(tensor, sources, params)
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        tensor: Tensor,
+        sources: &[Option<TensorId>],
+        params: &[Param],
+    ) -> Result<TensorId, GraphError> {
+        Arc::make_mut(&mut self.tensors).push(tensor, sources, params)
+    }
+
+    fn layouts(&self, sources: &[Option<TensorId>]) -> Result<Vec<Option<Layout>>, GraphError> {
+        let layout = |source: &Option<TensorId>| match *source {
+            Some(source) => Ok(Some(self.tensor(source)?.layout)),
+            None => Ok(None),
+        };
+        sources.iter().map(layout).collect()
+    }
+
+    /// The sources, and the wanted shape where that is what does not fit.
+    fn operands(
+        &self,
+        sources: &[Option<TensorId>],
+        layouts: &[Option<Layout>],
+        wanted: Option<Layout>,
+        reason: Refusal,
+    ) -> Operands {
+        let name = |source: &Option<TensorId>| source.map_or("", |source| self.names.get(source)).into();
+        let given = sources.iter().zip(layouts).map(|(source, layout)| layout.map(|layout| (name(source), layout)));
+        let result = wanted.filter(|_| matches!(reason, Refusal::Unfit(_)));
+        Operands(given.chain(result.map(|layout| Some(("result".into(), layout)))).collect())
+    }
+
+    /// Flattens: the root of a view of a view is the tensor that owns the memory.
+    fn view_of(&self, source: Option<TensorId>, offset: Bytes, layout: &Layout) -> Result<View, GraphError> {
+        let Some(source) = source else {
+            return Err(GraphError::NoRule { op: "view".to_string() });
+        };
+        let root = self.tensors.root(source);
+        // An offset that overflows lies outside of any root; the largest one is refused below.
+        let offset = self.tensors.offset(source).checked_add(offset).unwrap_or(Bytes(u64::MAX));
+        let view = View { root, offset };
+        check_view(&self.tensors, &self.names, source, &Tensor { view: Some(view), ..Tensor::new(*layout) })?;
+        Ok(view)
+    }
+
+    fn flag(&mut self, tensor: TensorId, flag: Flags) -> Result<(), GraphError> {
+        self.change(tensor, |it| it.flags |= flag)
+    }
+
+    fn change(&mut self, tensor: TensorId, act: impl FnOnce(&mut Tensor)) -> Result<(), GraphError> {
+        self.tensor(tensor)?;
+        if let Some(it) = Arc::make_mut(&mut self.tensors).get_mut(tensor) {
+            act(it);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Graph in, the order that must be kept out: who reads what whom wrote, and who overwrites it.
+//!
+//! Nodes are taken in order, and for each root that anybody writes, the byte ranges are kept apart with their last writer
+//! and those who have read them since.
+//!
+//! ```text
+//!    root   0 ........ 64 ........ 128 ........ 256
+//!    writer    node 3      node 5       node 3
+//!    readers   4, 6        -            4
+//! ```
+//!
+//! O(log ranges) per access and range it covers. A range is from the first byte of a view to its last: strides with gaps
+//! are taken as touching the gaps, which may give an edge too many and never one too few.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use steeve_plan::IdVec;
+
+use crate::{Graph, TensorId};
+
+/// Why one node must wait for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hazard {
+    /// The later one reads what the earlier one wrote.
+    ReadAfterWrite,
+    /// The later one overwrites what the earlier one read.
+    WriteAfterRead,
+    /// The later one overwrites what the earlier one wrote.
+    WriteAfterWrite,
+}
+
+/// Node `after` must wait for node `before`. Both are places in [`Graph::nodes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dependency {
+    /// The one that waits.
+    pub after: usize,
+    /// The one it waits for.
+    pub before: usize,
+    /// Why.
+    pub hazard: Hazard,
+}
+
+impl Graph {
+    /// Which nodes must wait for which, sorted by the one that waits; each pair and reason once.
+    ///
+    /// Views and other nodes that only describe memory neither wait nor are waited for. Edges that follow from others
+    /// are left out where a range has been overwritten in between.
+    ///
+    /// ```
+    /// use steeve_graph::{Dependency, Graph, Hazard};
+    /// // A cache is written, read through a sibling view, and written again.
+    /// let graph: Graph = "
+    ///     cache = external 64; x = input 16
+    ///     there = view f32[16]+0 cache; write = cpy x there
+    ///     all = view f32[32]+0 cache;   read = neg all
+    ///     again = cpy x there"
+    ///     .parse()?;
+    /// assert_eq!(graph.dependencies(), [
+    ///     Dependency { after: 3, before: 1, hazard: Hazard::ReadAfterWrite },
+    ///     Dependency { after: 4, before: 1, hazard: Hazard::ReadAfterWrite },
+    ///     Dependency { after: 4, before: 1, hazard: Hazard::WriteAfterWrite },
+    ///     Dependency { after: 4, before: 3, hazard: Hazard::WriteAfterRead },
+    /// ]);
+    /// # Ok::<(), steeve_graph::TextError>(())
+    /// ```
+    pub fn dependencies(&self) -> Vec<Dependency> {
+        let mut found = Vec::new();
+        let mut roots = self.written_roots();
+        let mut edges = Vec::new();
+        for (after, &node) in self.nodes().iter().enumerate() {
+            let tensor = self.tensor(node);
+            if tensor.op.writes_nothing() {
+                continue;
+            }
+            for &source in self.sources(node).iter().flatten() {
+                if let Some(ranges) = &mut roots[self.root(source)] {
+                    ranges.read(self.extent(source), after, &mut edges);
+                }
+            }
+            if let Some(ranges) = &mut roots[self.root(node)] {
+                ranges.write(self.extent(node), after, &mut edges);
+            }
+            edges.sort_unstable();
+            edges.dedup();
+            let others = edges.drain(..).filter(|&(before, _)| before != after);
+            found.extend(others.map(|(before, hazard)| Dependency { after, before, hazard }));
+        }
+        found
+    }
+
+    /// Empty ranges for the roots that some node writes; a root that nobody writes orders nothing.
+    fn written_roots(&self) -> IdVec<TensorId, Option<Ranges>> {
+        let mut roots: IdVec<TensorId, Option<Ranges>> = self.tensors().iter().map(|_| None).collect();
+        for &node in self.nodes() {
+            if !self.tensor(node).op.writes_nothing() {
+                roots[self.root(node)].get_or_insert_default();
+            }
+        }
+        roots
+    }
+
+    /// The bytes of its root that a tensor touches: start and end.
+    fn extent(&self, id: TensorId) -> (u64, u64) {
+        let start = self.tensors().offset(id).get();
+        // A view lies within its root, so its end can be counted.
+        (start, start.saturating_add(self.tensor(id).nbytes().get()))
+    }
+}
+
+type Edges = Vec<(usize, Hazard)>;
+
+/// What happened to the bytes of a range.
+#[derive(Clone, Debug, Default)]
+struct Past {
+    end: u64,
+    writer: Option<usize>,
+    /// Who has read them since.
+    readers: Vec<usize>,
+}
+
+/// Disjoint ranges by their start. Bytes in no range have neither been read nor written.
+#[derive(Default)]
+struct Ranges {
+    by_start: BTreeMap<u64, Past>,
+}
+
+impl Ranges {
+    fn read(&mut self, (start, end): (u64, u64), node: usize, edges: &mut Edges) {
+        if start >= end {
+            return;
+        }
+        self.cut(start);
+        self.cut(end);
+        let mut gaps = Vec::new();
+        let mut at = start;
+        for (&from, past) in self.by_start.range_mut(start..end) {
+            if at < from {
+                gaps.push((at, from));
+            }
+            at = past.end;
+            edges.extend(past.writer.map(|writer| (writer, Hazard::ReadAfterWrite)));
+            if past.readers.last() != Some(&node) {
+                past.readers.push(node);
+            }
+        }
+        if at < end {
+            gaps.push((at, end));
+        }
+        for (from, end) in gaps {
+            self.by_start.insert(from, Past { end, writer: None, readers: alloc::vec![node] });
+        }
+    }
+
+    fn write(&mut self, (start, end): (u64, u64), node: usize, edges: &mut Edges) {
+        if start >= end {
+            return;
+        }
+        self.cut(start);
+        self.cut(end);
+        while let Some((&from, past)) = self.by_start.range(start..end).next() {
+            edges.extend(past.writer.map(|writer| (writer, Hazard::WriteAfterWrite)));
+            edges.extend(past.readers.iter().map(|&reader| (reader, Hazard::WriteAfterRead)));
+            self.by_start.remove(&from);
+        }
+        self.by_start.insert(start, Past { end, writer: Some(node), readers: Vec::new() });
+    }
+
+    /// Makes `at` a border, so that no range lies on both sides of it.
+    fn cut(&mut self, at: u64) {
+        let Some((_, past)) = self.by_start.range_mut(..at).next_back() else { return };
+        if past.end > at {
+            let behind = past.clone();
+            past.end = at;
+            self.by_start.insert(at, behind);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The types of data that ggml knows, so that every size is exact.
+//!
+//! A quantised type packs a *block* of elements into a fixed number of bytes; a plain type is a block of one.
+
+use core::fmt;
+use core::str::FromStr;
+
+macro_rules! data_types {
+    ($($variant:ident $name:literal $ggml:literal $block:literal $bytes:literal;)*) => {
+        /// What one element of a tensor is.
+        ///
+        /// ```
+        /// use steeve_graph::DataType;
+        /// let q4_k: DataType = "q4_K".parse()?;
+        /// assert_eq!((q4_k.block_len(), q4_k.block_bytes()), (256, 144));
+        /// assert!("q4_k_m".parse::<DataType>().is_err());
+        /// # Ok::<(), steeve_graph::UnknownType>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum DataType {
+            $(
+                #[doc = concat!("`", $name, "`: blocks of ", $block, " in ", $bytes, " bytes.")]
+                $variant,
+            )*
+        }
+
+        impl DataType {
+            /// Every type, in ggml's order.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// ggml's name of it, as in recorded graphs.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// How many elements one block holds.
+            pub const fn block_len(self) -> u64 {
+                match self { $(Self::$variant => $block),* }
+            }
+
+            /// How many bytes one block takes.
+            pub const fn block_bytes(self) -> u64 {
+                match self { $(Self::$variant => $bytes),* }
+            }
+
+            /// ggml's number of it.
+            pub const fn ggml_id(self) -> u32 {
+                match self { $(Self::$variant => $ggml),* }
+            }
+
+            /// The type with ggml's number `id`; `None` for numbers that ggml retired or has not given yet.
+            pub const fn from_ggml_id(id: u32) -> Option<Self> {
+                match id { $($ggml => Some(Self::$variant),)* _ => None }
+            }
+        }
+
+        impl FromStr for DataType {
+            type Err = UnknownType;
+
+            fn from_str(name: &str) -> Result<Self, UnknownType> {
+                match name { $($name => Ok(Self::$variant),)* _ => Err(UnknownType) }
+            }
+        }
+    };
+}
+
+//  variant  name       ggml's number, elements and bytes of a block
+data_types! {
+    F32     "f32"       0   1   4;
+    F16     "f16"       1   1   2;
+    Q4_0    "q4_0"      2   32  18;
+    Q4_1    "q4_1"      3   32  20;
+    Q5_0    "q5_0"      6   32  22;
+    Q5_1    "q5_1"      7   32  24;
+    Q8_0    "q8_0"      8   32  34;
+    Q8_1    "q8_1"      9   32  36;
+    Q2K     "q2_K"      10  256 84;
+    Q3K     "q3_K"      11  256 110;
+    Q4K     "q4_K"      12  256 144;
+    Q5K     "q5_K"      13  256 176;
+    Q6K     "q6_K"      14  256 210;
+    Q8K     "q8_K"      15  256 292;
+    Iq2Xxs  "iq2_xxs"   16  256 66;
+    Iq2Xs   "iq2_xs"    17  256 74;
+    Iq3Xxs  "iq3_xxs"   18  256 98;
+    Iq1S    "iq1_s"     19  256 50;
+    Iq4Nl   "iq4_nl"    20  32  18;
+    Iq3S    "iq3_s"     21  256 110;
+    Iq2S    "iq2_s"     22  256 82;
+    Iq4Xs   "iq4_xs"    23  256 136;
+    I8      "i8"        24  1   1;
+    I16     "i16"       25  1   2;
+    I32     "i32"       26  1   4;
+    I64     "i64"       27  1   8;
+    F64     "f64"       28  1   8;
+    Iq1M    "iq1_m"     29  256 56;
+    Bf16    "bf16"      30  1   2;
+    Tq1_0   "tq1_0"     34  256 54;
+    Tq2_0   "tq2_0"     35  256 66;
+    Mxfp4   "mxfp4"     39  32  17;
+    Nvfp4   "nvfp4"     40  64  36;
+    Q1_0    "q1_0"      41  128 18;
+    Q2_0    "q2_0"      42  64  18;
+}
+
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no [`DataType`] has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no such type of data; ggml's names are meant, such as f32, f16, i32, q8_0 or q4_K")]
+pub struct UnknownType;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_lead_back_to_their_type() {
+        for &dtype in DataType::ALL {
+            assert_eq!(dtype.name().parse(), Ok(dtype));
+            assert_eq!(DataType::from_ggml_id(dtype.ggml_id()), Some(dtype));
+        }
+        assert_eq!(DataType::from_ggml_id(4), None);
+    }
+
+    #[test]
+    fn a_plain_type_is_a_block_of_one() {
+        for name in ["f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64"] {
+            assert_eq!(name.parse::<DataType>().map(DataType::block_len), Ok(1), "{name}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What can be wrong with a tensor, a graph or an assignment, with the evidence.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use steeve_plan::Bytes;
+
+use crate::{Layout, LayoutError, MemoryId, Names, Refusal, TensorId};
+
+/// A tensor in an error: its id, and its name if it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Which tensor.
+    pub id: TensorId,
+    /// Its name, or an empty one.
+    pub name: Box<str>,
+}
+
+impl Named {
+    pub(crate) fn new(id: TensorId, names: &Names) -> Self {
+        Self { id, name: names.get(id).into() }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.is_empty() {
+            write!(f, "tensor {}", self.id)
+        } else {
+            write!(f, "tensor {} ({})", self.id, self.name)
+        }
+    }
+}
+
+/// What an operation was applied to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operands(pub Vec<Option<(Box<str>, Layout)>>);
+
+impl fmt::Display for Operands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, operand) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            match operand {
+                Some((name, layout)) if name.is_empty() => write!(f, "{comma}{layout}")?,
+                Some((name, layout)) => write!(f, "{comma}{name} {layout}")?,
+                None => write!(f, "{comma}-")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a tensor can't be built, or why parts are no graph.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// More tensors or sources than can be numbered.
+    #[error("{tensors} tensors with their sources are more than can be numbered")]
+    TooMany {
+        /// How many there are.
+        tensors: usize,
+    },
+    /// An id that is not, or no longer, in the context.
+    #[error("there is no tensor {tensor}: the context has {tensors} of them, and some may have been rewound")]
+    Unknown {
+        /// The id that was given.
+        tensor: TensorId,
+        /// How many tensors there are.
+        tensors: usize,
+    },
+    /// The operation does not fit its sources.
+    #[error("{op} of ({operands}): {reason}")]
+    Shape {
+        /// The operation.
+        op: String,
+        /// What it was applied to.
+        operands: Operands,
+        /// What it wanted.
+        reason: Refusal,
+    },
+    /// An operation whose rule is not known can't be applied.
+    #[error("{op} has no rule that says what it makes; give its result by hand")]
+    NoRule {
+        /// The operation.
+        op: String,
+    },
+    /// A shape that no tensor can have.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A view that ends behind its root.
+    #[error("{tensor} would view {bytes} bytes at offset {offset} of {root}, which has {room}")]
+    ViewOutside {
+        /// The view, or what it is made from.
+        tensor: Named,
+        /// Where it starts in the root.
+        offset: Bytes,
+        /// How many bytes it spans.
+        bytes: Bytes,
+        /// The tensor that owns the memory.
+        root: Named,
+        /// How many bytes that has.
+        room: Bytes,
+    },
+    /// A root must own memory.
+    #[error("{tensor} views {root}, which is a view itself; name the tensor that owns the memory")]
+    ViewOfView {
+        /// The view.
+        tensor: Named,
+        /// What it names as its root.
+        root: Named,
+    },
+    /// A view of a tensor that does not exist.
+    #[error("{tensor} views tensor {root}, but there are only {tensors} tensors")]
+    UnknownRoot {
+        /// The view.
+        tensor: Named,
+        /// What it names as its root.
+        root: TensorId,
+        /// How many tensors there are.
+        tensors: usize,
+    },
+    /// A source that does not exist.
+    #[error("source {slot} of {tensor} is tensor {source_id}, but there are only {tensors} tensors")]
+    UnknownSource {
+        /// The reader.
+        tensor: Named,
+        /// In which slot.
+        slot: usize,
+        /// The source it names.
+        source_id: TensorId,
+        /// How many tensors there are.
+        tensors: usize,
+    },
+    /// Only a root can be external.
+    #[error("{tensor} is a view of {root}; make that one external")]
+    ExternalView {
+        /// The view.
+        tensor: Named,
+        /// The tensor that owns the memory.
+        root: Named,
+    },
+    /// A mark of another context, or one that a rewind has passed already.
+    #[error("the mark stands behind tensor {mark}, but the context has only {tensors} tensors")]
+    Mark {
+        /// How many tensors there were at the mark.
+        mark: usize,
+        /// How many there are.
+        tensors: usize,
+    },
+    /// A graph can be extended only from the context it was made from.
+    #[error("{tensor} is another one in this context than in the graph")]
+    OtherContext {
+        /// The first tensor that differs.
+        tensor: Named,
+    },
+    /// An assignment for another graph.
+    #[error("the assignment has {given} {list}, but the graph has {wanted}")]
+    AssignmentLength {
+        /// `nodes` or `leafs`.
+        list: &'static str,
+        /// How many the assignment has.
+        given: usize,
+        /// How many the graph has.
+        wanted: usize,
+    },
+    /// There must be at least one memory.
+    #[error("there is no memory that the tensors could belong to")]
+    NoMemory,
+    /// A memory that does not exist.
+    #[error("memory {memory} is named, but there are only {memories}")]
+    UnknownMemory {
+        /// The memory that is named.
+        memory: MemoryId,
+        /// How many there are.
+        memories: usize,
+    },
+    /// A memory must share with an earlier one that does not share itself.
+    #[error("memory {memory} can't share with memory {with}: it must be an earlier one that shares with nobody")]
+    SharedMemory {
+        /// The memory that shares.
+        memory: MemoryId,
+        /// The one it names.
+        with: MemoryId,
+    },
+    /// Sizes for another number of memories.
+    #[error("{given} sizes are given for tensor {tensor}, but there are {memories} memories")]
+    SizesLength {
+        /// The tensor.
+        tensor: TensorId,
+        /// How many sizes were given.
+        given: usize,
+        /// How many memories there are.
+        memories: usize,
+    },
+    /// A tensor would get less memory than it spans.
+    #[error("tensor {tensor} spans {bytes} bytes and can't be given {size}")]
+    SizeTooSmall {
+        /// The tensor.
+        tensor: TensorId,
+        /// What it spans.
+        bytes: Bytes,
+        /// What it would get.
+        size: Bytes,
+    },
+}

@@ -1,0 +1,101 @@
+//! Random graphs, and the bodies of the fuzz targets. Tests run them for a moment; `cargo fuzz` for as long as it likes.
+
+mod generate;
+mod scramble;
+
+pub use generate::random_graph;
+pub use scramble::scrambled_graph;
+
+use alloc::string::ToString;
+
+use crate::AssignedGraph;
+
+/// Where random decisions come from: a seed, or the bytes of a fuzzer.
+#[derive(Clone, Debug)]
+pub struct Choices<'a> {
+    bytes: Option<&'a [u8]>,
+    state: u64,
+}
+
+impl<'a> Choices<'a> {
+    /// The same decisions for the same seed, everywhere and always.
+    pub fn from_seed(seed: u64) -> Self {
+        // The state must not be 0; an odd factor spreads small seeds.
+        Self { bytes: None, state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 }
+    }
+
+    /// The decisions that the bytes say; the first of all choices once they are used up.
+    pub fn from_bytes(bytes: &'a [u8]) -> Self {
+        Self { bytes: Some(bytes), state: 0 }
+    }
+
+    /// A number below `count`, or 0 if there is none.
+    pub fn below(&mut self, count: usize) -> usize {
+        let number = match &mut self.bytes {
+            Some(bytes) => take(bytes, if count > 256 { 4 } else { 1 }),
+            None => self.step(),
+        };
+        usize::try_from(number % (count.max(1) as u64)).unwrap_or(0)
+    }
+
+    /// Once in `times`, on average.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) + 1 == times
+    }
+
+    /// One of the items; `None` if there are none.
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> Option<T> {
+        items.get(self.below(items.len())).copied()
+    }
+
+    /// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled", 2016).
+    fn step(&mut self) -> u64 {
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        self.state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
+    }
+}
+
+fn take(bytes: &mut &[u8], count: usize) -> u64 {
+    let (now, later) = bytes.split_at(count.min(bytes.len()));
+    *bytes = later;
+    now.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// Any text is refused or read, and what is read survives being written and read again.
+///
+/// # Panics
+///
+/// If it does not: that is what a fuzzer looks for.
+pub fn text(bytes: &[u8]) {
+    let Ok(text) = core::str::from_utf8(bytes) else { return };
+    let Ok(first) = text.parse::<AssignedGraph>() else { return };
+    assert_survives(&first);
+    let _ = first.graph().dependencies();
+    let _ = first.graph().to_graphviz();
+}
+
+/// Writing a graph and reading it again gives the compact graph.
+///
+/// # Panics
+///
+/// If it does not.
+pub fn assert_survives(graph: &AssignedGraph) {
+    let written = graph.to_string();
+    let again = written.parse::<AssignedGraph>();
+    assert_eq!(again.as_ref().map_err(ToString::to_string), graph.compact().as_ref().map_err(ToString::to_string));
+    assert_eq!(again.map(|again| again.to_string()), Ok(written));
+}
+
+/// Any file is refused or read, and what is read survives being written and read again.
+///
+/// # Panics
+///
+/// If it does not: that is what a fuzzer looks for.
+#[cfg(feature = "json")]
+pub fn record(bytes: &[u8]) {
+    let Ok(first) = crate::Recorded::from_json_bytes(bytes) else { return };
+    let again = crate::Recorded::from_json(&first.to_json());
+    assert_eq!(again.map_err(|error| error.to_string()), Ok(first));
+}

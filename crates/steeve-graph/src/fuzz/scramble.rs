@@ -1,0 +1,125 @@
+//! Graphs that make no sense but are graphs: any operation, any source, any order.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use steeve_plan::{Align, Bytes, Id};
+
+use super::Choices;
+use crate::{
+    AllocSizes, AssignedGraph, Assignment, DataType, Flags, Glu, GraphParts, Layout, Memory, MemoryId, Op, Param,
+    Tensor, TensorId, Unary, View,
+};
+
+/// A graph that keeps every rule of [`GraphParts`] and no other: sources that stand behind their readers, nodes that
+/// read themselves, tensors listed twice, in both lists or in none. For what must survive anything.
+pub fn scrambled_graph(choices: &mut Choices<'_>) -> AssignedGraph {
+    let count = 1 + choices.below(12);
+    let mut parts = GraphParts::default();
+    let mut roots: Vec<(TensorId, u64)> = Vec::new();
+    for index in 0..count {
+        let layout = layout(choices);
+        let view = if choices.once_in(3) { within(choices, &roots, &layout) } else { None };
+        let op = op(choices, &mut parts);
+        let flags = Flags::from_bits(choices.below(16) as u64 & choices.below(16) as u64);
+        let external = choices.once_in(4);
+        let sources: Vec<_> = (0..choices.below(4)).map(|_| TensorId::from_index(choices.below(count + 1))).collect();
+        let sources: Vec<_> = sources.iter().map(|source| source.filter(|source| source.index() < count)).collect();
+        let params: Vec<_> = (0..choices.below(3) * choices.below(2)).map(|_| param(choices)).collect();
+        let Ok(id) = parts.push_with(Tensor { layout, op, flags, external, view }, &sources, &params) else { continue };
+        if view.is_none() {
+            roots.push((id, layout.nbytes().get()));
+        }
+        match choices.below(5) {
+            0 => {}
+            1 => parts.set_name(id, "odd \"name\";\n# \u{7} \u{1F6A2}"),
+            2 => parts.set_name(id, "same"),
+            _ => parts.set_name(id, &format!("t{index}")),
+        }
+    }
+    list(choices, count, &mut parts);
+    assign(choices, parts)
+}
+
+fn layout(choices: &mut Choices<'_>) -> Layout {
+    let dtype = choices.pick(DataType::ALL).unwrap_or(DataType::F32);
+    let ne = [dtype.block_len() * choices.below(4) as u64, 1 + choices.below(3) as u64, 1, 1 + choices.below(2) as u64];
+    let packed = Layout::contiguous(dtype, &ne).ok();
+    let strided = packed.and_then(|packed| {
+        let nb = packed.nb();
+        let wider = [nb[0], nb[1] * 2, nb[2] * 2, nb[3] * (1 + choices.below(3) as u64)];
+        Layout::new(dtype, ne, wider).ok().filter(|_| choices.once_in(3))
+    });
+    strided.or(packed).unwrap_or_else(smallest)
+}
+
+/// One byte, which is always a layout.
+fn smallest() -> Layout {
+    match Layout::contiguous(DataType::I8, &[1]) {
+        Ok(layout) => layout,
+        Err(_) => unreachable!("one byte is a layout"),
+    }
+}
+
+fn within(choices: &mut Choices<'_>, roots: &[(TensorId, u64)], layout: &Layout) -> Option<View> {
+    let (root, room) = choices.pick(roots)?;
+    let spare = room.checked_sub(layout.nbytes().get())?;
+    let offset = Bytes(choices.below(usize::try_from(spare).ok()? + 1) as u64);
+    Some(View { root, offset })
+}
+
+fn op(choices: &mut Choices<'_>, parts: &mut GraphParts) -> Op {
+    let named = match choices.below(8) {
+        0 => parts.op("UNARY", choices.pick(Unary::ALL).map(Unary::name)),
+        1 => parts.op("GLU", choices.pick(Glu::ALL).map(Glu::name)),
+        2 => parts.op(choices.pick(&["SSM_SCAN", "odd one", ""]).unwrap_or("X"), None),
+        3 => parts.op("UNARY", choices.pick(&["NEW", ""])),
+        _ => Ok(choices.pick(Op::PLAIN).unwrap_or(Op::None)),
+    };
+    named.unwrap_or(Op::None)
+}
+
+fn param(choices: &mut Choices<'_>) -> Param {
+    match choices.below(3) {
+        0 => Param::Int(choices.below(2000) as i64 - 1000),
+        1 => Param::Float(choices.pick(&[0.1, -1e-30, 1e20, f32::INFINITY, f32::NAN, -0.0]).unwrap_or(0.0)),
+        _ => Param::Float(choices.below(1 << 20) as f32 / 7.0),
+    }
+}
+
+/// Most tensors in one list, some in both, twice or in none, in any order.
+fn list(choices: &mut Choices<'_>, count: usize, parts: &mut GraphParts) {
+    for _ in 0..count + choices.below(3) {
+        let Some(id) = TensorId::from_index(choices.below(count)) else { continue };
+        if choices.once_in(2) { parts.leaf(id) } else { parts.node(id) }
+    }
+}
+
+fn assign(choices: &mut Choices<'_>, parts: GraphParts) -> AssignedGraph {
+    let memories: Vec<Memory> = (0..1 + choices.below(3)).map(|index| memory(choices, index)).collect();
+    let mut sizes = AllocSizes::new(memories.len());
+    for (id, tensor) in parts.tensors().pairs() {
+        if choices.once_in(4) {
+            let padded = |_| Bytes(tensor.nbytes().get() + choices.below(2) as u64 * 64);
+            let row: Vec<_> = (0..memories.len()).map(padded).collect();
+            // The sizes are as many as the memories and not below what the tensor spans.
+            let _ = sizes.set(id, tensor, &row);
+        }
+    }
+    let count = memories.len();
+    let Ok(graph) = parts.finish() else { unreachable!("every rule of the parts was kept") };
+    let mut any = |_: &TensorId| MemoryId::from_index(choices.below(count)).unwrap_or(MemoryId::FIRST);
+    let leafs = graph.leafs().iter().map(&mut any).collect();
+    let nodes = graph.nodes().iter().map(&mut any).collect();
+    let assigned = AssignedGraph::new(graph.clone(), memories, Assignment { leafs, nodes }, sizes);
+    assigned.unwrap_or_else(|_| graph.into())
+}
+
+pub(super) fn memory(choices: &mut Choices<'_>, index: usize) -> Memory {
+    let name = choices.pick(&["cpu", "gpu", "an odd one"]).unwrap_or("cpu");
+    let align = Align::new(1 << choices.below(8)).unwrap_or(Align::ONE);
+    let max_buffer = if choices.once_in(4) { Some(Bytes(1 << (8 + choices.below(8)))) } else { None };
+    let hold = if choices.once_in(6) { 1 + choices.below(2) as u32 } else { 0 };
+    let shared_with = if index > 0 && choices.once_in(4) { Some(MemoryId::FIRST) } else { None };
+    Memory { max_buffer, hold, shared_with, ..Memory::new(name, align) }
+}

@@ -1,0 +1,228 @@
+//! Tensors in the order in which they are computed.
+//!
+//! A graph shares its table of tensors with the context it was made from, so making one copies no tensor and the same
+//! ids are valid in both. What the context builds or changes later does not reach the graph.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use steeve_plan::Id;
+
+use crate::error::Named;
+use crate::{Context, GraphError, GraphParts, Names, Op, Param, Tensor, TensorId, Tensors};
+
+/// Nodes in the order in which they run, and the leafs they start from.
+///
+/// *Node order is meaning*: a node that writes into a cache has no edge to those who read the cache later.
+///
+/// ```
+/// use steeve_graph::{Context, DataType, Graph};
+/// let mut context = Context::new();
+/// let x = context.input(DataType::F32, &[64, 8])?;
+/// let w = context.external(DataType::F16, &[64, 32])?;
+/// let y = context.mul_mat(w, x)?;
+/// let z = context.relu(y)?;
+/// let graph = Graph::from_outputs(&context, &[z])?;
+/// assert_eq!(graph.nodes(), [y, z]);
+/// assert_eq!(graph.leafs(), [w, x]);
+/// # Ok::<(), steeve_graph::GraphError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Graph {
+    tensors: Arc<Tensors>,
+    names: Arc<Names>,
+    nodes: Vec<TensorId>,
+    leafs: Vec<TensorId>,
+}
+
+impl Graph {
+    /// All that `outputs` need, in ggml's order: depth first, sources in slot order.
+    ///
+    /// A tensor without operation is a leaf, unless it is a parameter. A view is reached through its source, as every
+    /// other tensor.
+    pub fn from_outputs(context: &Context, outputs: &[TensorId]) -> Result<Self, GraphError> {
+        let mut graph = Self::empty(context);
+        graph.expand(context, outputs)?;
+        Ok(graph)
+    }
+
+    /// Exactly these nodes in this order. Leafs are the tensors without operation that the nodes read, in the order in
+    /// which they are first read; what else they read is none of this graph's.
+    ///
+    /// ```
+    /// use steeve_graph::{Context, DataType, Graph};
+    /// let mut context = Context::new();
+    /// let x = context.input(DataType::F32, &[4])?;
+    /// let (y, z) = (context.neg(x)?, context.relu(x)?);
+    /// let graph = Graph::from_nodes(&context, &[z, y])?;
+    /// assert_eq!((graph.nodes(), graph.leafs()), (&[z, y][..], &[x][..]));
+    /// # Ok::<(), steeve_graph::GraphError>(())
+    /// ```
+    pub fn from_nodes(context: &Context, nodes: &[TensorId]) -> Result<Self, GraphError> {
+        let mut graph = Self::empty(context);
+        let mut listed = alloc::vec![false; graph.tensors.len()];
+        for &node in nodes {
+            context.tensor(node)?;
+            listed[node.index()] = true;
+        }
+        for &node in nodes {
+            for &source in context.tensors().sources(node).iter().flatten() {
+                let fresh = !core::mem::replace(&mut listed[source.index()], true);
+                if fresh && is_leaf(&context.tensors()[source]) {
+                    graph.leafs.push(source);
+                }
+            }
+        }
+        graph.nodes = nodes.to_vec();
+        Ok(graph)
+    }
+
+    /// Appends all that `tensors` need and the graph does not have yet: what no output reaches, such as writes into a
+    /// cache. Do so before the readers of the cache are appended.
+    ///
+    /// `context` is the one the graph was made from; it may have grown since.
+    ///
+    /// ```
+    /// use steeve_graph::{Bytes, Context, DataType, Graph};
+    /// let mut context = Context::new();
+    /// let cache = context.external(DataType::F32, &[4, 8])?;
+    /// let x = context.input(DataType::F32, &[4])?;
+    /// let place = context.view_1d(cache, 4, Bytes(16))?;
+    /// let write = context.cpy(x, place)?;
+    /// let mut graph = Graph::from_outputs(&context, &[write])?;
+    /// let read = context.sum(cache)?;
+    /// graph.expand(&context, &[read])?;
+    /// assert_eq!(graph.nodes(), [place, write, read]);
+    /// # Ok::<(), steeve_graph::GraphError>(())
+    /// ```
+    pub fn expand(&mut self, context: &Context, tensors: &[TensorId]) -> Result<(), GraphError> {
+        for &tensor in tensors {
+            context.tensor(tensor)?;
+        }
+        self.follow(context)?;
+        let mut visited = alloc::vec![false; self.tensors.len()];
+        for id in self.leafs.iter().chain(&self.nodes) {
+            visited[id.index()] = true;
+        }
+        for &tensor in tensors {
+            self.visit(tensor, &mut visited);
+        }
+        Ok(())
+    }
+
+    /// The parts of the graph, to be changed and checked again. Copies the tables only if somebody else has them too.
+    pub fn into_parts(self) -> GraphParts {
+        let Self { tensors, names, nodes, leafs } = self;
+        GraphParts { tensors: Arc::unwrap_or_clone(tensors), names: Arc::unwrap_or_clone(names), nodes, leafs }
+    }
+
+    /// The table of tensors. It may have some that the graph does not reach.
+    pub fn tensors(&self) -> &Tensors {
+        &self.tensors
+    }
+
+    /// The names of the tensors.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// The nodes in the order in which they run.
+    pub fn nodes(&self) -> &[TensorId] {
+        &self.nodes
+    }
+
+    /// The leafs.
+    pub fn leafs(&self) -> &[TensorId] {
+        &self.leafs
+    }
+
+    /// The tensor. Panics like an index for an id of another context; [`Tensors::get`] does not.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id]
+    }
+
+    /// The sources in slot order; an empty slot keeps its place.
+    pub fn sources(&self, id: TensorId) -> &[Option<TensorId>] {
+        self.tensors.sources(id)
+    }
+
+    /// The parameters of the operation; none where they are not known.
+    pub fn params(&self, id: TensorId) -> &[Param] {
+        self.tensors.params(id)
+    }
+
+    /// The tensor that owns the memory: itself, unless it is a view.
+    pub fn root(&self, id: TensorId) -> TensorId {
+        self.tensors.root(id)
+    }
+
+    /// The name, or an empty one.
+    pub fn name(&self, id: TensorId) -> &str {
+        self.names.get(id)
+    }
+
+    /// Whether the operation of `node` may write its result over its source in `slot`, by the table of operations
+    /// alone. That no other slot touches the same root is for the caller to see.
+    pub fn may_overwrite(&self, node: TensorId, slot: usize) -> bool {
+        let tensor = self.tensor(node);
+        let source = self.sources(node).get(slot).copied().flatten();
+        tensor.op.overwrites_slot(slot) && source.is_some_and(|source| self.tensor(source).layout == tensor.layout)
+    }
+
+    pub(crate) fn assemble(
+        tensors: Arc<Tensors>,
+        names: Arc<Names>,
+        nodes: Vec<TensorId>,
+        leafs: Vec<TensorId>,
+    ) -> Self {
+        Self { tensors, names, nodes, leafs }
+    }
+
+    fn empty(context: &Context) -> Self {
+        let (tensors, names) = context.tables();
+        Self { tensors, names, nodes: Vec::new(), leafs: Vec::new() }
+    }
+
+    /// Takes over what the context has become, if that is still the one the graph was made from.
+    fn follow(&mut self, context: &Context) -> Result<(), GraphError> {
+        let (tensors, names) = context.tables();
+        if !Arc::ptr_eq(&tensors, &self.tensors) {
+            let mut listed = self.leafs.iter().chain(&self.nodes);
+            if let Some(&id) = listed.find(|id| !self.tensors.same(**id, &tensors)) {
+                return Err(GraphError::OtherContext { tensor: Named::new(id, &self.names) });
+            }
+        }
+        (self.tensors, self.names) = (tensors, names);
+        Ok(())
+    }
+
+    /// Depth first with a stack of its own, so that a deep graph does not overflow the thread's.
+    fn visit(&mut self, start: TensorId, visited: &mut [bool]) {
+        let mut path: Vec<(TensorId, usize)> = Vec::new();
+        if !core::mem::replace(&mut visited[start.index()], true) {
+            path.push((start, 0));
+        }
+        while let Some((id, slot)) = path.last_mut() {
+            let id = *id;
+            match self.tensors.sources(id).get(*slot) {
+                Some(source) => {
+                    *slot += 1;
+                    if let Some(source) = *source
+                        && !core::mem::replace(&mut visited[source.index()], true)
+                    {
+                        path.push((source, 0));
+                    }
+                }
+                None => {
+                    let list = if is_leaf(&self.tensors[id]) { &mut self.leafs } else { &mut self.nodes };
+                    list.push(id);
+                    path.pop();
+                }
+            }
+        }
+    }
+}
+
+fn is_leaf(tensor: &Tensor) -> bool {
+    tensor.op == Op::None && !tensor.flags.is_param()
+}

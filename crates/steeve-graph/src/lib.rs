@@ -1,0 +1,51 @@
+//! Tensor graphs: types, shapes, operations, node order, and which memory each tensor belongs to.
+//!
+//! A [`Context`] builds [`Tensor`]s and checks their shapes; a [`Graph`] is some of them in the order in which they run;
+//! an [`AssignedGraph`] says which [`Memory`] each leaf and node belongs to. Graphs also come from a [`text`]
+//! form and (with the feature `json`) from recordings of ggml's own allocator.
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+extern crate alloc;
+
+mod build;
+mod compact;
+mod context;
+mod depend;
+mod dtype;
+mod error;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
+mod graph;
+mod graphviz;
+mod layout;
+mod memory;
+mod names;
+mod op;
+mod param;
+mod parts;
+#[cfg(feature = "json")]
+pub mod recorded;
+mod shape;
+mod tensor;
+pub mod text;
+
+pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, SoftMax, Window};
+pub use context::{Context, Mark};
+pub use depend::{Dependency, Hazard};
+pub use dtype::{DataType, UnknownType};
+pub use error::{GraphError, Named, Operands};
+pub use graph::Graph;
+pub use layout::{Layout, LayoutError, MAX_DIMS};
+pub use memory::{AllocSizes, AssignedGraph, Assignment, Memory, MemoryId};
+pub use names::Names;
+pub use op::{Glu, Op, OtherName, Unary};
+pub use param::Param;
+pub use parts::GraphParts;
+#[cfg(feature = "json")]
+pub use recorded::{RecordError, Recorded};
+pub use shape::Refusal;
+pub use steeve_plan::{Align, Bytes, Id, IdVec, Offset};
+pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
+pub use text::{TextError, TextFault};

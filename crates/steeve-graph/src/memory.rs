@@ -1,0 +1,284 @@
+//! Which memory each leaf and node belongs to, and how many bytes a tensor takes there.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use steeve_plan::{Align, Bytes, Id, IdVec};
+
+use crate::{Graph, GraphError, Tensor, TensorId};
+
+steeve_plan::id_type! {
+    /// One buffer type of one device.
+    pub struct MemoryId;
+}
+
+impl MemoryId {
+    /// The first memory, which is the default.
+    pub const FIRST: Self = Self(core::num::NonZeroU32::MIN);
+}
+
+/// One buffer type of one device: what the planner has to know about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// What to call it.
+    pub name: String,
+    /// What every offset must be a multiple of.
+    pub align: Align,
+    /// The largest buffer the device gives out.
+    pub max_buffer: Option<Bytes>,
+    /// For how many nodes after its last reader a tensor must stay, because the device fuses or reorders.
+    pub hold: u32,
+    /// The earlier memory that is the same one under another id.
+    pub shared_with: Option<MemoryId>,
+}
+
+impl Memory {
+    /// A memory without limits.
+    pub fn new(name: impl Into<String>, align: Align) -> Self {
+        Self { name: name.into(), align, max_buffer: None, hold: 0, shared_with: None }
+    }
+}
+
+/// One memory called `memory`, aligned to 1.
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new("memory", Align::ONE)
+    }
+}
+
+/// The memory of each leaf and of each node, in the order of the graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Assignment {
+    /// The memory of each leaf.
+    pub leafs: Vec<MemoryId>,
+    /// The memory of each node.
+    pub nodes: Vec<MemoryId>,
+}
+
+impl Assignment {
+    /// Everything in the first memory.
+    pub fn single(graph: &Graph) -> Self {
+        let all = |count: usize| alloc::vec![MemoryId::FIRST; count];
+        Self { leafs: all(graph.leafs().len()), nodes: all(graph.nodes().len()) }
+    }
+}
+
+/// How many bytes a tensor takes in a memory: what it spans, unless a row here says more.
+///
+/// Some backends pad tensors for their kernels, each in its own way. A row has one size for each memory.
+///
+/// ```
+/// use steeve_graph::{AllocSizes, Bytes, DataType, Id, Layout, MemoryId, Tensor, TensorId};
+/// let tensor = Tensor::new(Layout::contiguous(DataType::F32, &[10])?);
+/// let mut sizes = AllocSizes::new(1);
+/// let id = TensorId::from_index(3).unwrap();
+/// assert_eq!(sizes.get(id, &tensor, MemoryId::FIRST), Bytes(40));
+/// sizes.set(id, &tensor, &[Bytes(64)])?;
+/// assert_eq!(sizes.get(id, &tensor, MemoryId::FIRST), Bytes(64));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct AllocSizes {
+    memories: usize,
+    /// Empty as long as every size is the default.
+    rows: Vec<Option<RowId>>,
+    sizes: Vec<Bytes>,
+}
+
+steeve_plan::id_type! {
+    /// A row of sizes, one for each memory.
+    struct RowId;
+}
+
+impl AllocSizes {
+    /// Every tensor takes what it spans, in each of `memories`.
+    pub const fn new(memories: usize) -> Self {
+        Self { memories, rows: Vec::new(), sizes: Vec::new() }
+    }
+
+    /// The bytes that `tensor`, which is `id`, takes in `memory`. O(1).
+    pub fn get(&self, id: TensorId, tensor: &Tensor, memory: MemoryId) -> Bytes {
+        if self.rows.is_empty() {
+            return tensor.nbytes();
+        }
+        let row = self.row(id);
+        row.and_then(|row| row.get(memory.index())).copied().unwrap_or(tensor.nbytes())
+    }
+
+    /// One size for each memory, where they are not the default.
+    pub fn row(&self, id: TensorId) -> Option<&[Bytes]> {
+        let row = self.rows.get(id.index()).copied().flatten()?.index();
+        self.sizes.get(row * self.memories..(row + 1) * self.memories)
+    }
+
+    /// Sets the size of `tensor`, which is `id`, in each memory. No size may be below what it spans.
+    pub fn set(&mut self, id: TensorId, tensor: &Tensor, sizes: &[Bytes]) -> Result<(), GraphError> {
+        if sizes.len() != self.memories {
+            let (given, memories) = (sizes.len(), self.memories);
+            return Err(GraphError::SizesLength { tensor: id, given, memories });
+        }
+        let bytes = tensor.nbytes();
+        if let Some(&size) = sizes.iter().find(|&&size| size < bytes) {
+            return Err(GraphError::SizeTooSmall { tensor: id, bytes, size });
+        }
+        let default = sizes.iter().all(|&size| size == bytes);
+        match (self.rows.get(id.index()).copied().flatten(), default) {
+            (Some(row), _) => {
+                let start = row.index() * self.memories;
+                self.sizes[start..start + self.memories].copy_from_slice(sizes);
+            }
+            (None, true) => {}
+            (None, false) => {
+                let rows = self.sizes.len() / self.memories;
+                let row = RowId::from_index(rows).ok_or(GraphError::TooMany { tensors: rows })?;
+                if self.rows.len() <= id.index() {
+                    self.rows.resize(id.index() + 1, None);
+                }
+                self.rows[id.index()] = Some(row);
+                self.sizes.extend_from_slice(sizes);
+            }
+        }
+        Ok(())
+    }
+
+    /// For how many memories there are sizes.
+    pub const fn memories(&self) -> usize {
+        self.memories
+    }
+}
+
+impl PartialEq for AllocSizes {
+    fn eq(&self, other: &Self) -> bool {
+        let tensors = self.rows.len().max(other.rows.len());
+        let ids = (0..tensors).filter_map(TensorId::from_index);
+        self.memories == other.memories && ids.into_iter().all(|id| self.row(id) == other.row(id))
+    }
+}
+
+impl Eq for AllocSizes {}
+
+/// A graph, the memories there are, and which of them each leaf and node belongs to: what is to be planned.
+///
+/// [`AssignedGraph::new`] is the door; inside, everything fits together.
+///
+/// ```
+/// use steeve_graph::{Align, AssignedGraph, Memory, MemoryId};
+/// let graph = "x = input 16; y = neg x !output".parse()?;
+/// let assigned = AssignedGraph::single(graph, Memory::new("cpu", Align::new(32)?));
+/// assert_eq!(assigned.assignment().nodes, [MemoryId::FIRST]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssignedGraph {
+    graph: Graph,
+    memories: IdVec<MemoryId, Memory>,
+    assignment: Assignment,
+    sizes: AllocSizes,
+}
+
+impl AssignedGraph {
+    /// Checks that the assignment is one for this graph and these memories.
+    pub fn new(
+        graph: Graph,
+        memories: impl Into<IdVec<MemoryId, Memory>>,
+        assignment: Assignment,
+        sizes: AllocSizes,
+    ) -> Result<Self, GraphError> {
+        let memories = memories.into();
+        if memories.is_empty() {
+            return Err(GraphError::NoMemory);
+        }
+        check_memories(&memories)?;
+        check_lengths("leafs", assignment.leafs.len(), graph.leafs().len())?;
+        check_lengths("nodes", assignment.nodes.len(), graph.nodes().len())?;
+        let count = memories.len();
+        let mut used = assignment.leafs.iter().chain(&assignment.nodes);
+        if let Some(&memory) = used.find(|memory| memory.index() >= count) {
+            return Err(GraphError::UnknownMemory { memory, memories: count });
+        }
+        check_sizes(&sizes, &graph, count)?;
+        Ok(Self { graph, memories, assignment, sizes })
+    }
+
+    /// Everything in one memory, and every tensor takes what it spans.
+    pub fn single(graph: Graph, memory: Memory) -> Self {
+        let assignment = Assignment::single(&graph);
+        let memory = Memory { shared_with: None, ..memory };
+        Self { graph, memories: alloc::vec![memory].into(), assignment, sizes: AllocSizes::new(1) }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The memories.
+    pub fn memories(&self) -> &IdVec<MemoryId, Memory> {
+        &self.memories
+    }
+
+    /// Which memory each leaf and node belongs to.
+    pub fn assignment(&self) -> &Assignment {
+        &self.assignment
+    }
+
+    /// How many bytes tensors take.
+    pub fn sizes(&self) -> &AllocSizes {
+        &self.sizes
+    }
+
+    /// The bytes that tensor `id` takes in `memory`.
+    pub fn alloc_size(&self, id: TensorId, memory: MemoryId) -> Bytes {
+        self.sizes.get(id, self.graph.tensor(id), memory)
+    }
+
+    /// The first id of the same memory: itself, unless it shares.
+    pub fn owner(&self, memory: MemoryId) -> MemoryId {
+        self.memories[memory].shared_with.unwrap_or(memory)
+    }
+
+    /// The graph alone.
+    pub fn into_graph(self) -> Graph {
+        self.graph
+    }
+}
+
+/// Everything in one memory of alignment 1.
+impl From<Graph> for AssignedGraph {
+    fn from(graph: Graph) -> Self {
+        Self::single(graph, Memory::default())
+    }
+}
+
+fn check_memories(memories: &IdVec<MemoryId, Memory>) -> Result<(), GraphError> {
+    for (memory, it) in memories.pairs() {
+        let Some(with) = it.shared_with else { continue };
+        if with >= memory || memories[with].shared_with.is_some() {
+            return Err(GraphError::SharedMemory { memory, with });
+        }
+    }
+    Ok(())
+}
+
+fn check_lengths(list: &'static str, given: usize, wanted: usize) -> Result<(), GraphError> {
+    if given == wanted { Ok(()) } else { Err(GraphError::AssignmentLength { list, given, wanted }) }
+}
+
+fn check_sizes(sizes: &AllocSizes, graph: &Graph, memories: usize) -> Result<(), GraphError> {
+    for (tensor, row) in sizes.rows.iter().enumerate().filter_map(|(index, row)| Some((index, (*row)?))) {
+        let Some(tensor) = TensorId::from_index(tensor) else { continue };
+        let start = row.index() * sizes.memories;
+        let row = &sizes.sizes[start..start + sizes.memories];
+        if row.len() != memories {
+            return Err(GraphError::SizesLength { tensor, given: row.len(), memories });
+        }
+        let Some(it) = graph.tensors().get(tensor) else {
+            return Err(GraphError::Unknown { tensor, tensors: graph.tensors().len() });
+        };
+        let bytes = it.nbytes();
+        if let Some(&size) = row.iter().find(|&&size| size < bytes) {
+            return Err(GraphError::SizeTooSmall { tensor, bytes, size });
+        }
+    }
+    Ok(())
+}

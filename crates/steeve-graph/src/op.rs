@@ -1,0 +1,437 @@
+//! Every operation steeve knows: one entry in one place.
+//!
+//! An entry has ggml's name, the rule that says what the result looks like, whether ggml runs it in place, and which
+//! sources its result may take the place of. What is not in the table keeps its name, has no rule and overwrites
+//! nothing.
+
+use core::fmt;
+
+use crate::Layout;
+use crate::shape::{Rule, attention, elementwise, image, matrix, reduce, rows, view};
+
+steeve_plan::id_type! {
+    /// A name that is not in the tables here, kept by the [`Tensors`](crate::Tensors) it came with.
+    pub struct OtherName;
+}
+
+/// What the table says about an operation.
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) rule: Option<Rule>,
+    /// The source whose memory the result shares by itself, as views and cache writes do.
+    pub(crate) view_of: Option<usize>,
+    ggml_in_place: bool,
+    /// One bit per source slot.
+    overwrites: u16,
+    writes: bool,
+}
+
+const fn entry(name: &'static str) -> Entry {
+    Entry { name, rule: None, view_of: None, ggml_in_place: false, overwrites: 0, writes: true }
+}
+
+impl Entry {
+    const fn rule(mut self, rule: Rule) -> Self {
+        self.rule = Some(rule);
+        self
+    }
+
+    const fn view_of(mut self, slot: usize) -> Self {
+        self.view_of = Some(slot);
+        self
+    }
+
+    const fn ggml_in_place(mut self) -> Self {
+        self.ggml_in_place = true;
+        self
+    }
+
+    const fn overwrites(mut self, slot: usize) -> Self {
+        self.overwrites |= 1 << slot;
+        self
+    }
+
+    const fn writes_nothing(mut self) -> Self {
+        self.writes = false;
+        self
+    }
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $variant:ident => $entry:expr;)*) => {
+        /// What makes a tensor.
+        ///
+        /// ```
+        /// use steeve_graph::{DataType, Layout, Op, Unary};
+        /// let x = Layout::contiguous(DataType::F32, &[8, 4])?;
+        /// let row = Layout::contiguous(DataType::F32, &[8])?;
+        /// // A sum may take the place of a summand, but not of one that is added to every row.
+        /// assert!(Op::Add.may_overwrite(0, &[Some(&x), Some(&row)], &x));
+        /// assert!(!Op::Add.may_overwrite(1, &[Some(&x), Some(&row)], &x));
+        /// assert!(Op::Unary(Unary::Silu).ggml_in_place());
+        /// # Ok::<(), steeve_graph::LayoutError>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Op {
+            $($(#[$doc])* $variant,)*
+            /// An elementwise function of one source.
+            Unary(Unary),
+            /// A gated linear unit: of two sources, or of the halves of the rows of one.
+            Glu(Glu),
+            /// An operation of a recorded graph that is not in the table.
+            Other(OtherName),
+        }
+
+        impl Op {
+            /// The operations without a kind, in the order of the table.
+            pub const PLAIN: &[Self] = &[$(Self::$variant),*];
+
+            pub(crate) const fn entry(self) -> &'static Entry {
+                match self {
+                    $(Self::$variant => { const ENTRY: &Entry = &$entry; ENTRY })*
+                    Self::Unary(_) => UNARY,
+                    Self::Glu(_) => GLU,
+                    Self::Other(_) => OTHER,
+                }
+            }
+        }
+    };
+}
+
+// Elementwise: element i of the result depends on element i of the source and on nothing else of it, so a kernel may
+// write i as soon as it has read i. That is safe for equal layouts in any order of elements and with any number of
+// threads.
+const UNARY: &Entry = &entry("UNARY").rule(elementwise::unary).ggml_in_place().overwrites(0);
+
+// With two sources a GLU is elementwise in both; ggml just does not list it. With one source the result is half as
+// wide, which the demand for equal layouts excludes.
+const GLU: &Entry = &entry("GLU").rule(elementwise::glu).overwrites(0).overwrites(1);
+
+const OTHER: &Entry = &entry("");
+
+operations! {
+    /// No operation: a leaf, or a plain view.
+    None => entry("NONE").writes_nothing();
+    /// A copy. Never in place: copying bytes onto themselves with `memcpy` is undefined in C, and ggml does not.
+    Dup => entry("DUP").rule(elementwise::same);
+    /// `a + b`, where `b` may be repeated. Elementwise in `a`, and in `b` when it is not repeated, which equal layouts
+    /// say.
+    Add => entry("ADD").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    /// Adds to each row of `a` the row of `b` that `ids` names. Elementwise in `a`; rows of `b` are read in any order
+    /// and more than once, so even an equal layout does not make it safe.
+    AddId => entry("ADD_ID").rule(elementwise::same).ggml_in_place().overwrites(0);
+    /// Adds one number to all elements. That number is read for each of them, so it stays.
+    Add1 => entry("ADD1").rule(elementwise::same).ggml_in_place().overwrites(0);
+    /// `a - b`, as [`Add`](Self::Add).
+    Sub => entry("SUB").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    /// `a * b`, as [`Add`](Self::Add).
+    Mul => entry("MUL").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    /// `a / b`, as [`Add`](Self::Add).
+    Div => entry("DIV").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    /// The square.
+    Sqr => entry("SQR").rule(elementwise::same).ggml_in_place().overwrites(0);
+    /// The square root.
+    Sqrt => entry("SQRT").rule(elementwise::same).ggml_in_place().overwrites(0);
+    /// The natural logarithm.
+    Log => entry("LOG").rule(elementwise::same).ggml_in_place().overwrites(0);
+    /// The sum of all elements. Never in place: one element of the result needs all of the source.
+    Sum => entry("SUM").rule(reduce::sum);
+    /// The sum of each row.
+    SumRows => entry("SUM_ROWS").rule(reduce::sum_rows);
+    /// The mean of each row.
+    Mean => entry("MEAN").rule(reduce::mean);
+    /// Repeats a tensor to fill a larger shape. Never in place: an element is read again for each repetition.
+    Repeat => entry("REPEAT").rule(rows::repeat);
+    /// Joins two tensors along one dimension.
+    Concat => entry("CONCAT").rule(rows::concat);
+    /// The gradient of silu, from the gradient of its result and its source. Elementwise in both.
+    SiluBack => entry("SILU_BACK").rule(elementwise::same).ggml_in_place().overwrites(0).overwrites(1);
+    /// Subtracts the mean and divides by the deviation, row by row. A row's numbers are known before any of it is
+    /// written, and the last pass is elementwise (ggml builds such a node in place too, on request).
+    Norm => entry("NORM").rule(elementwise::same).overwrites(0);
+    /// Divides each row by its root mean square. Safe as [`Norm`](Self::Norm).
+    RmsNorm => entry("RMS_NORM").rule(elementwise::same).ggml_in_place().overwrites(0);
+    /// The gradient of rms_norm, from the gradient of its result (slot 0) and its source (slot 1). ggml's kernel first
+    /// copies slot 1 into the result and adds slot 0 afterwards: the result may stand on slot 1, while slot 0 would be
+    /// lost before it is added.
+    RmsNormBack => entry("RMS_NORM_BACK").rule(elementwise::same).ggml_in_place().overwrites(1);
+    /// [`Norm`](Self::Norm) over groups of channels. A group reads nothing but itself, and all of it before the last,
+    /// elementwise pass.
+    GroupNorm => entry("GROUP_NORM").rule(elementwise::same).overwrites(0);
+    /// Divides each row by its length. Safe as [`Norm`](Self::Norm).
+    L2Norm => entry("L2_NORM").rule(elementwise::same).overwrites(0);
+    /// The matrix product, with the rows of `a` as columns. Never in place: an element needs a whole row of each.
+    MulMat => entry("MUL_MAT").rule(matrix::mul_mat);
+    /// The matrix product with the experts that `ids` names.
+    MulMatId => entry("MUL_MAT_ID").rule(matrix::mul_mat_id);
+    /// Multiplies by a number and adds one.
+    Scale => entry("SCALE").rule(elementwise::scale).ggml_in_place().overwrites(0);
+    /// Copies `a` into the memory of `b`. Its result is a view already; a cast that owns its result changes the type.
+    Cpy => entry("CPY").rule(view::cpy).view_of(1);
+    /// A copy without gaps. Never in place, as [`Dup`](Self::Dup): otherwise it reorders elements.
+    Cont => entry("CONT").rule(elementwise::cont);
+    /// The same elements in another shape.
+    Reshape => entry("RESHAPE").rule(view::reshape).view_of(0).writes_nothing();
+    /// A part of a tensor.
+    View => entry("VIEW").rule(view::view).view_of(0).writes_nothing();
+    /// The dimensions in another order.
+    Permute => entry("PERMUTE").rule(view::permute).view_of(0).writes_nothing();
+    /// The first two dimensions exchanged.
+    Transpose => entry("TRANSPOSE").rule(view::transpose).view_of(0).writes_nothing();
+    /// The rows that `ids` names. Never in place: rows are read in any order, and more than once.
+    GetRows => entry("GET_ROWS").rule(rows::get_rows);
+    /// Writes rows into a tensor, at the places that `ids` names. Its result is a view of that tensor.
+    SetRows => entry("SET_ROWS").rule(rows::set_rows).view_of(2);
+    /// Minus infinity above the diagonal.
+    DiagMaskInf => entry("DIAG_MASK_INF").rule(elementwise::same).ggml_in_place().overwrites(0);
+    /// Zero above the diagonal.
+    DiagMaskZero => entry("DIAG_MASK_ZERO").rule(elementwise::same).ggml_in_place().overwrites(0);
+    /// Soft-max of each row, after a scale and a mask. A row is read in full before its last, elementwise pass; the
+    /// mask is not overwritten, because the same row of it serves many heads.
+    SoftMax => entry("SOFT_MAX").rule(attention::soft_max).ggml_in_place().overwrites(0);
+    /// The gradient of soft_max, from the gradient of its result (slot 0) and its result (slot 1). ggml's kernel copies
+    /// slot 0 into the result and multiplies by slot 1 afterwards: the result may stand on slot 0 only.
+    SoftMaxBack => entry("SOFT_MAX_BACK").rule(elementwise::same).ggml_in_place().overwrites(0);
+    /// Rotates pairs of elements by their position. A pair is read before it is written, and no other element needs
+    /// it; positions and frequencies are read for every row.
+    Rope => entry("ROPE").rule(attention::rope).ggml_in_place().overwrites(0);
+    /// The gradient of rope, which rotates back.
+    RopeBack => entry("ROPE_BACK").rule(attention::rope).ggml_in_place().overwrites(0);
+    /// Limits each element from below and above. Elementwise; ggml lists it since the versions after 0.21.
+    Clamp => entry("CLAMP").rule(elementwise::same).overwrites(0);
+    /// Copies the patches of an image under a convolution kernel, so that a matrix product convolves.
+    Im2col => entry("IM2COL").rule(image::im2col);
+    /// The maximum or mean of each window of a row.
+    Pool1d => entry("POOL_1D").rule(image::pool_1d);
+    /// The maximum or mean of each window of a plane.
+    Pool2d => entry("POOL_2D").rule(image::pool_2d);
+    /// A larger image, interpolated.
+    Upscale => entry("UPSCALE").rule(image::upscale);
+    /// Zeros around a tensor.
+    Pad => entry("PAD").rule(image::pad);
+    /// The order that sorts each row. Never in place: the type differs.
+    Argsort => entry("ARGSORT").rule(reduce::argsort);
+    /// Where the largest elements of each row stand.
+    TopK => entry("TOP_K").rule(reduce::top_k);
+    /// The same number everywhere. The source gives the shape and is not read.
+    Fill => entry("FILL").rule(elementwise::fill).ggml_in_place().overwrites(0);
+    /// Attention in one step. Never in place: each row of the result needs all keys and values, and `q` has another
+    /// order of dimensions.
+    FlashAttnExt => entry("FLASH_ATTN_EXT").rule(attention::flash_attn_ext);
+    /// An operation of the caller's. Nobody knows what its kernel reads when.
+    Custom => entry("CUSTOM").rule(view::custom);
+}
+
+impl Op {
+    /// ggml's name of it. An operation that is not in the table has an empty one here;
+    /// [`Tensors::op_name`](crate::Tensors::op_name) knows it.
+    pub const fn name(self) -> &'static str {
+        self.entry().name
+    }
+
+    /// Whether the planner of ggml 0.21 lets it take the place of a source.
+    pub const fn ggml_in_place(self) -> bool {
+        self.entry().ggml_in_place
+    }
+
+    /// Whether it only describes memory, so that running it does nothing: `NONE`, `VIEW`, `RESHAPE`, `PERMUTE` and
+    /// `TRANSPOSE`.
+    pub const fn writes_nothing(self) -> bool {
+        !self.entry().writes
+    }
+
+    /// Whether `result` may be written over the source in `slot` while the operation reads its sources.
+    ///
+    /// That holds if no other slot touches the same root, which the caller has to look at. It always demands equal
+    /// types, shapes and strides.
+    pub fn may_overwrite(self, slot: usize, sources: &[Option<&Layout>], result: &Layout) -> bool {
+        self.overwrites_slot(slot) && sources.get(slot).copied().flatten() == Some(result)
+    }
+
+    /// The part of [`may_overwrite`](Self::may_overwrite) that does not need the layouts.
+    pub const fn overwrites_slot(self, slot: usize) -> bool {
+        slot < 16 && self.entry().overwrites >> slot & 1 == 1
+    }
+
+    /// The plain operation with ggml's name, in upper case; `UNARY` and `GLU` have kinds and are not among them.
+    pub fn plain(name: &str) -> Option<Self> {
+        Self::PLAIN.iter().copied().find(|op| op.name() == name)
+    }
+}
+
+macro_rules! kinds {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $(#[doc = concat!("`", $text, "`")] $variant,)*
+            /// A kind of a recorded graph that is not in the list.
+            Other(OtherName),
+        }
+
+        impl $name {
+            /// Every kind in the list.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// ggml's name of it; empty for one that is not in the list.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* Self::Other(_) => "" }
+            }
+
+            /// The kind with ggml's name, in upper case.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|kind| kind.name() == name)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The elementwise functions that share the operation `UNARY`.
+    Unary {
+        Abs "ABS", Sgn "SGN", Neg "NEG", Step "STEP", Tanh "TANH", Elu "ELU", Relu "RELU", Sigmoid "SIGMOID",
+        Gelu "GELU", GeluQuick "GELU_QUICK", Silu "SILU", Hardswish "HARDSWISH", Hardsigmoid "HARDSIGMOID",
+        Exp "EXP", Expm1 "EXPM1", Softplus "SOFTPLUS", GeluErf "GELU_ERF", Xielu "XIELU", Floor "FLOOR",
+        Ceil "CEIL", Round "ROUND", Trunc "TRUNC",
+    }
+}
+
+kinds! {
+    /// The gated linear units that share the operation `GLU`.
+    Glu {
+        Reglu "REGLU", Geglu "GEGLU", Swiglu "SWIGLU", SwigluOai "SWIGLU_OAI", GegluErf "GEGLU_ERF",
+        GegluQuick "GEGLU_QUICK",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    /// One line per operation: what ggml does in place, what we overwrite, whose memory it shares, whether it writes.
+    const TABLE: &str = "\
+NONE            writes nothing
+DUP
+ADD             ggml in place, overwrites 0 1
+ADD_ID          ggml in place, overwrites 0
+ADD1            ggml in place, overwrites 0
+SUB             ggml in place, overwrites 0 1
+MUL             ggml in place, overwrites 0 1
+DIV             ggml in place, overwrites 0 1
+SQR             ggml in place, overwrites 0
+SQRT            ggml in place, overwrites 0
+LOG             ggml in place, overwrites 0
+SUM
+SUM_ROWS
+MEAN
+REPEAT
+CONCAT
+SILU_BACK       ggml in place, overwrites 0 1
+NORM            overwrites 0
+RMS_NORM        ggml in place, overwrites 0
+RMS_NORM_BACK   ggml in place, overwrites 1
+GROUP_NORM      overwrites 0
+L2_NORM         overwrites 0
+MUL_MAT
+MUL_MAT_ID
+SCALE           ggml in place, overwrites 0
+CPY             view of 1
+CONT
+RESHAPE         view of 0, writes nothing
+VIEW            view of 0, writes nothing
+PERMUTE         view of 0, writes nothing
+TRANSPOSE       view of 0, writes nothing
+GET_ROWS
+SET_ROWS        view of 2
+DIAG_MASK_INF   ggml in place, overwrites 0
+DIAG_MASK_ZERO  ggml in place, overwrites 0
+SOFT_MAX        ggml in place, overwrites 0
+SOFT_MAX_BACK   ggml in place, overwrites 0
+ROPE            ggml in place, overwrites 0
+ROPE_BACK       ggml in place, overwrites 0
+CLAMP           overwrites 0
+IM2COL
+POOL_1D
+POOL_2D
+UPSCALE
+PAD
+ARGSORT
+TOP_K
+FILL            ggml in place, overwrites 0
+FLASH_ATTN_EXT
+CUSTOM
+UNARY           ggml in place, overwrites 0
+GLU             overwrites 0 1
+";
+
+    fn line(op: Op) -> String {
+        let mut facts = Vec::new();
+        if op.ggml_in_place() {
+            facts.push(String::from("ggml in place"));
+        }
+        let slots: String = (0..16).filter(|&s| op.overwrites_slot(s)).map(|s| format!(" {s}")).collect();
+        if !slots.is_empty() {
+            facts.push(format!("overwrites{slots}"));
+        }
+        if let Some(slot) = op.entry().view_of {
+            facts.push(format!("view of {slot}"));
+        }
+        if op.writes_nothing() {
+            facts.push(String::from("writes nothing"));
+        }
+        format!("{:16}{}", op.name(), facts.join(", ")).trim_end().into()
+    }
+
+    #[test]
+    fn the_table_says_what_it_said() {
+        let kinds = [Op::Unary(Unary::Neg), Op::Glu(Glu::Swiglu)];
+        let table: String = Op::PLAIN.iter().copied().chain(kinds).map(|op| line(op) + "\n").collect();
+        assert_eq!(table, TABLE, "\n{table}");
+    }
+
+    #[test]
+    fn names_lead_back_to_their_operation() {
+        for &op in Op::PLAIN {
+            assert_eq!(Op::plain(op.name()), Some(op));
+        }
+        for &kind in Unary::ALL {
+            assert_eq!(Unary::from_name(kind.name()), Some(kind));
+        }
+        for &kind in Glu::ALL {
+            assert_eq!(Glu::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!((Op::plain("UNARY"), Op::plain("add")), (None, None));
+    }
+
+    #[test]
+    fn a_broadcast_source_is_never_overwritten() {
+        let layout = |shape: &[u64]| Layout::contiguous(crate::DataType::F32, shape).unwrap();
+        let (full, row) = (layout(&[8, 4]), layout(&[8]));
+        for op in [Op::Add, Op::Sub, Op::Mul, Op::Div] {
+            assert!(op.may_overwrite(0, &[Some(&full), Some(&row)], &full));
+            assert!(!op.may_overwrite(1, &[Some(&full), Some(&row)], &full));
+            assert!(op.may_overwrite(1, &[Some(&full), Some(&full)], &full));
+            assert!(!op.may_overwrite(2, &[Some(&full), Some(&full)], &full));
+        }
+    }
+
+    #[test]
+    fn unknown_operations_overwrite_nothing() {
+        let layout = Layout::contiguous(crate::DataType::F32, &[8]).unwrap();
+        let op = Op::Other(steeve_plan::Id::from_index(0).unwrap());
+        assert!((0..20).all(|slot| !op.may_overwrite(slot, &[Some(&layout); 20], &layout)));
+        assert!(!op.ggml_in_place() && !op.writes_nothing());
+    }
+}

@@ -1,0 +1,132 @@
+//! A graph put together by hand: from a C program's tensors, a recorded file or a text.
+//!
+//! Sources, roots, leafs and nodes may be named before they are pushed; [`GraphParts::finish`] checks all of them at
+//! once, in O(tensors + sources).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::error::Named;
+use crate::{Graph, GraphError, Names, Op, Param, Tensor, TensorId, Tensors};
+
+/// The parts of a graph that nobody has checked yet.
+///
+/// ```
+/// use steeve_graph::{DataType, GraphParts, Layout, Op, Tensor, Unary};
+/// let layout = Layout::contiguous(DataType::F32, &[8])?;
+/// let mut parts = GraphParts::default();
+/// let x = parts.push(Tensor::new(layout), &[])?;
+/// let y = parts.push(Tensor { op: Op::Unary(Unary::Neg), ..Tensor::new(layout) }, &[Some(x)])?;
+/// parts.leaf(x);
+/// parts.node(y);
+/// let graph = parts.finish()?;
+/// assert_eq!(graph.nodes(), [y]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GraphParts {
+    pub(crate) tensors: Tensors,
+    pub(crate) names: Names,
+    pub(crate) nodes: Vec<TensorId>,
+    pub(crate) leafs: Vec<TensorId>,
+}
+
+impl GraphParts {
+    /// Appends a tensor to the table.
+    pub fn push(&mut self, tensor: Tensor, sources: &[Option<TensorId>]) -> Result<TensorId, GraphError> {
+        self.tensors.push(tensor, sources, &[])
+    }
+
+    /// The same with the parameters of its operation.
+    pub fn push_with(
+        &mut self,
+        tensor: Tensor,
+        sources: &[Option<TensorId>],
+        params: &[Param],
+    ) -> Result<TensorId, GraphError> {
+        self.tensors.push(tensor, sources, params)
+    }
+
+    /// The operation with ggml's name and kind, see [`Tensors::op`].
+    pub fn op(&mut self, name: &str, kind: Option<&str>) -> Result<Op, GraphError> {
+        self.tensors.op(name, kind)
+    }
+
+    /// Gives a tensor a name.
+    pub fn set_name(&mut self, tensor: TensorId, name: &str) {
+        self.names.set(tensor, name);
+    }
+
+    /// Appends to the leafs.
+    pub fn leaf(&mut self, tensor: TensorId) {
+        self.leafs.push(tensor);
+    }
+
+    /// Appends to the nodes, which run in this order.
+    pub fn node(&mut self, tensor: TensorId) {
+        self.nodes.push(tensor);
+    }
+
+    /// Forgets everything and keeps the memory it stood in, for the next graph.
+    pub fn clear(&mut self) {
+        self.tensors.clear();
+        self.names.truncate(0);
+        self.nodes.clear();
+        self.leafs.clear();
+    }
+
+    /// The tensors so far.
+    pub fn tensors(&self) -> &Tensors {
+        &self.tensors
+    }
+
+    /// Checks that every id exists, every root owns memory and every view lies within its root.
+    pub fn finish(self) -> Result<Graph, GraphError> {
+        self.check()?;
+        let Self { tensors, names, nodes, leafs } = self;
+        Ok(Graph::assemble(Arc::new(tensors), Arc::new(names), nodes, leafs))
+    }
+
+    fn check(&self) -> Result<(), GraphError> {
+        let count = self.tensors.len();
+        let listed = self.leafs.iter().chain(&self.nodes);
+        for &tensor in listed {
+            if self.tensors.get(tensor).is_none() {
+                return Err(GraphError::Unknown { tensor, tensors: count });
+            }
+        }
+        for (id, tensor) in self.tensors.pairs() {
+            self.check_sources(id)?;
+            check_view(&self.tensors, &self.names, id, tensor)?;
+        }
+        Ok(())
+    }
+
+    fn check_sources(&self, id: TensorId) -> Result<(), GraphError> {
+        for (slot, source) in self.tensors.sources(id).iter().enumerate() {
+            let Some(source_id) = *source else { continue };
+            if self.tensors.get(source_id).is_none() {
+                let (tensor, tensors) = (Named::new(id, &self.names), self.tensors.len());
+                return Err(GraphError::UnknownSource { tensor, slot, source_id, tensors });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The root exists, owns memory and has room for the view.
+pub(crate) fn check_view(tensors: &Tensors, names: &Names, id: TensorId, tensor: &Tensor) -> Result<(), GraphError> {
+    let Some(view) = tensor.view else { return Ok(()) };
+    let named = |id| Named::new(id, names);
+    let Some(root) = tensors.get(view.root) else {
+        return Err(GraphError::UnknownRoot { tensor: named(id), root: view.root, tensors: tensors.len() });
+    };
+    if root.is_view() {
+        return Err(GraphError::ViewOfView { tensor: named(id), root: named(view.root) });
+    }
+    let (offset, bytes, room) = (view.offset, tensor.nbytes(), root.nbytes());
+    if offset.checked_add(bytes).is_none_or(|end| end > room) {
+        return Err(GraphError::ViewOutside { tensor: named(id), offset, bytes, root: named(view.root), room });
+    }
+    Ok(())
+}

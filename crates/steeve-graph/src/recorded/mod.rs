@@ -1,0 +1,260 @@
+//! Graphs recorded from ggml (`galloc-dump-1`): what its allocator was asked, and what it answered.
+//!
+//! ```
+//! use steeve_graph::{Bytes, MemoryId, Recorded};
+//! let json = r#"{"schema":"galloc-dump-1","tag":"tiny",
+//!     "buffers":[{"name":"CPU","alignment":32,"max_size":18446744073709551615,"shared_with":0,"chunks":[64]}],
+//!     "leafs":[[0,0]],"nodes":[[1,0]],
+//!     "tensors":[
+//!     {"id":0,"name":"x","op":"NONE","type":"f32","ne":[8,1,1,1],"nb":[4,32,32,32],"flags":1,"nbytes":32,
+//!      "alloc_size":[32],"res":{"buffer_id":0,"chunk":0,"offset":0,"size_max":32}},
+//!     {"id":1,"name":"y","op":"UNARY","desc":"NEG","type":"f32","ne":[8,1,1,1],"nb":[4,32,32,32],"flags":2,"nbytes":32,
+//!      "src":[0],"alloc_size":[32],"res":{"buffer_id":0,"chunk":0,"offset":32,"size_max":32}}]}"#;
+//! let recorded = Recorded::from_json(json)?;
+//! let graph = recorded.assigned.graph();
+//! assert_eq!(graph.name(graph.nodes()[0]), "y");
+//! assert_eq!(recorded.answer.chunks[MemoryId::FIRST], [Bytes(64)]);
+//! assert_eq!(Recorded::from_json(&recorded.to_json())?, recorded);
+//! # Ok::<(), steeve_graph::RecordError>(())
+//! ```
+
+mod read;
+mod schema;
+mod write;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use steeve_plan::{Bytes, IdVec, Offset};
+
+use crate::{AssignedGraph, DataType, GraphError, MemoryId, TensorId};
+
+/// A recorded graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recorded {
+    /// The graph, its memories and which of them each leaf and node belongs to.
+    pub assigned: AssignedGraph,
+    /// Where ggml put the tensors.
+    pub answer: Answer,
+    /// The id of each tensor in the record; none for the stand-ins of tensors that are outside of it.
+    ///
+    /// A source that the record does not describe is an external tensor of no bytes here; a root that it does not
+    /// describe is one as large as the view needs.
+    pub ids: IdVec<TensorId, Option<u64>>,
+    /// What each tensor had before planning.
+    pub before: IdVec<TensorId, Before>,
+    /// The names of the buffer types that [`Before::buffer_type`] means.
+    pub buffer_types: Vec<String>,
+    /// What else was noted.
+    pub notes: Notes,
+}
+
+/// What ggml's allocator answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Where each tensor stands; nothing for views and external tensors.
+    pub places: IdVec<TensorId, Option<Answered>>,
+    /// The size of each chunk of each memory. Memories that share repeat the same chunks.
+    pub chunks: IdVec<MemoryId, Vec<Bytes>>,
+}
+
+/// Where ggml put one tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// In which memory: the one asked for, or that of the tensor it took the place of.
+    pub memory: MemoryId,
+    /// In which piece of it.
+    pub chunk: u32,
+    /// How far from the start of the piece.
+    pub offset: Offset,
+    /// How many bytes it may take there.
+    pub size_max: Bytes,
+}
+
+/// What a tensor had before it was planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Before {
+    /// ggml's bits: 1 for an address, 2 for a buffer.
+    pub bits: u8,
+    /// Which of [`Recorded::buffer_types`] its buffer was of.
+    pub buffer_type: Option<u32>,
+}
+
+/// Notes of the recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Notes {
+    /// What was recorded.
+    pub tag: String,
+    /// Whether the program asked for sizes only.
+    pub no_alloc: Option<bool>,
+    /// The longest free list ggml had.
+    pub max_free_blocks: Option<u64>,
+    /// How many views were made in place.
+    pub n_view_inplace: Option<u64>,
+    /// ggml's own times.
+    pub time_us: Option<Times>,
+}
+
+/// ggml's own times in microseconds, the least of several repeats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct Times {
+    /// Planning alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<f64>,
+    /// Planning and making buffers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<f64>,
+    /// Asking whether the plan still fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needs_realloc: Option<f64>,
+    /// Giving each tensor its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alloc_graph: Option<f64>,
+    /// How many repeats there were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reps: Option<u64>,
+    /// How many runs of the program there were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs: Option<u64>,
+}
+
+impl Recorded {
+    /// Reads a recorded graph, and checks it.
+    pub fn from_json(json: &str) -> Result<Self, RecordError> {
+        read::read(serde_json::from_str(json)?)
+    }
+
+    /// The same from bytes, which must be UTF-8.
+    pub fn from_json_bytes(json: &[u8]) -> Result<Self, RecordError> {
+        read::read(serde_json::from_slice(json)?)
+    }
+
+    /// Writes it with the same schema. Reading that gives the same again.
+    pub fn to_json(&self) -> String {
+        write::write(self)
+    }
+}
+
+/// Why a file is no recorded graph.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// It is no JSON, or a field is missing or of another kind.
+    #[error("not a recorded graph: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It says that it is something else.
+    #[error("the schema is {found:?}; this reads \"galloc-dump-1\"")]
+    Schema {
+        /// What it says.
+        found: String,
+    },
+    /// Two tensors have one id.
+    #[error("two tensors have the id {id}")]
+    SameId {
+        /// The id.
+        id: u64,
+    },
+    /// An id that no tensor has.
+    #[error("{place} names tensor {id}, which is not in the record")]
+    UnknownId {
+        /// Who names it.
+        place: Place,
+        /// The id it names.
+        id: i64,
+    },
+    /// A buffer that is not in the record.
+    #[error("{place} names buffer {buffer}, but there are {buffers} of them")]
+    UnknownBuffer {
+        /// Who names it.
+        place: Place,
+        /// The buffer it names.
+        buffer: i64,
+        /// How many there are.
+        buffers: usize,
+    },
+    /// A field of a tensor that makes no sense.
+    #[error("tensor {id} ({name}): {fault}")]
+    Tensor {
+        /// Its id in the record.
+        id: u64,
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        fault: Fault,
+    },
+    /// A buffer's alignment that is no power of two.
+    #[error("buffer {buffer}: {error}")]
+    Align {
+        /// Which buffer.
+        buffer: usize,
+        /// What is wrong.
+        error: steeve_plan::UnitError,
+    },
+    /// The parts do not fit together.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// Where in a record something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// An entry of `leafs`.
+    Leaf(usize),
+    /// An entry of `nodes`.
+    Node(usize),
+    /// An entry of `buffers`.
+    Buffer(usize),
+    /// The sources of the tensor with this id.
+    Source(u64),
+    /// The root of the tensor with this id.
+    ViewSource(u64),
+    /// ggml's answer for the tensor with this id.
+    Answer(u64),
+}
+
+impl core::fmt::Display for Place {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Leaf(index) => write!(f, "leaf {index}"),
+            Self::Node(index) => write!(f, "node {index}"),
+            Self::Buffer(index) => write!(f, "buffer {index}"),
+            Self::Source(id) => write!(f, "a source of tensor {id}"),
+            Self::ViewSource(id) => write!(f, "the view source of tensor {id}"),
+            Self::Answer(id) => write!(f, "the answer for tensor {id}"),
+        }
+    }
+}
+
+/// What is wrong with a tensor of a record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A type that ggml did not have.
+    #[error("type {0:?} is not known")]
+    Type(String),
+    /// A layout that no tensor can have.
+    #[error(transparent)]
+    Layout(#[from] crate::LayoutError),
+    /// The record says another number of bytes than type, shape and strides do.
+    #[error("nbytes is {recorded}, but a tensor of {dtype}{ne:?} with strides {nb:?} spans {computed}")]
+    Bytes {
+        /// What the record says.
+        recorded: u64,
+        /// What the layout says.
+        computed: Bytes,
+        /// The type.
+        dtype: DataType,
+        /// The shape.
+        ne: [u64; 4],
+        /// The strides.
+        nb: [u64; 4],
+    },
+    /// An offset without a root, or a root without an offset.
+    #[error("view_src and view_offs must stand together")]
+    HalfView,
+    /// A chunk that can't be counted.
+    #[error("chunk {0} is out of range")]
+    Chunk(i64),
+}

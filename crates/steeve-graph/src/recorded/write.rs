@@ -1,0 +1,110 @@
+//! Checked graph in, fields of a record out.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use steeve_plan::{Bytes, Id};
+
+use super::schema::{Buffer, Dump, EMPTY, OUTSIDE, Res, Row, SCHEMA};
+use super::{Answered, Recorded};
+use crate::{MemoryId, Tensor, TensorId};
+
+pub(super) fn write(recorded: &Recorded) -> String {
+    let assigned = &recorded.assigned;
+    let (graph, assignment) = (assigned.graph(), assigned.assignment());
+    let leafs = list(recorded, graph.leafs(), &assignment.leafs);
+    let nodes = list(recorded, graph.nodes(), &assignment.nodes);
+    let rows = graph.tensors().ids().filter_map(|id| row(recorded, id));
+    let tensors: Vec<_> = rows.collect();
+    let notes = &recorded.notes;
+    let dump = Dump {
+        schema: SCHEMA.into(),
+        tag: notes.tag.as_str().into(),
+        no_alloc: notes.no_alloc,
+        n_nodes: nodes.len(),
+        n_leafs: leafs.len(),
+        n_tensors: tensors.len(),
+        time_us: notes.time_us,
+        max_free_blocks: notes.max_free_blocks,
+        n_view_inplace: notes.n_view_inplace,
+        buffers: buffers(recorded),
+        leafs,
+        nodes,
+        tensors,
+    };
+    // Nothing in these fields can fail to be written: no map has other keys than strings, and the target is memory.
+    serde_json::to_string(&dump).unwrap_or_default()
+}
+
+fn buffers(recorded: &Recorded) -> Vec<Buffer<'_>> {
+    let buffer = |(id, memory): (MemoryId, &'_ _)| {
+        let memory: &crate::Memory = memory;
+        let chunks = recorded.answer.chunks.get(id).map_or(&[][..], |chunks| chunks);
+        Buffer {
+            name: memory.name.clone().into(),
+            alignment: memory.align.get(),
+            max_size: memory.max_buffer.unwrap_or(Bytes(u64::MAX)).get(),
+            shared_with: Some(memory.shared_with.unwrap_or(id).index() as i64),
+            chunks: chunks.iter().map(|bytes| bytes.get()).collect(),
+        }
+    };
+    recorded.assigned.memories().pairs().map(buffer).collect()
+}
+
+/// The id in the record, or the number that says that it is outside.
+fn number(recorded: &Recorded, id: TensorId) -> i64 {
+    let known = recorded.ids.get(id).copied().flatten();
+    known.and_then(|id| i64::try_from(id).ok()).unwrap_or(OUTSIDE)
+}
+
+fn list(recorded: &Recorded, tensors: &[TensorId], memories: &[MemoryId]) -> Vec<(i64, i64)> {
+    let pairs = tensors.iter().zip(memories);
+    pairs.map(|(&tensor, memory)| (number(recorded, tensor), memory.index() as i64)).collect()
+}
+
+fn row(recorded: &Recorded, id: TensorId) -> Option<Row<'_>> {
+    let graph = recorded.assigned.graph();
+    let tensor = graph.tensor(id);
+    let tensors = graph.tensors();
+    let source = |source: &Option<TensorId>| source.map_or(EMPTY, |source| number(recorded, source));
+    let before = recorded.before.get(id).copied().unwrap_or_default();
+    let buffer_type = before.buffer_type.and_then(|index| recorded.buffer_types.get(index as usize));
+    // An external tensor must have been something before, or it would be read as a planned one.
+    let bits = if tensor.external && before.bits == 0 { 1 } else { before.bits };
+    Some(Row {
+        id: recorded.ids.get(id).copied().flatten()?,
+        name: graph.name(id).into(),
+        op: tensors.op_name(tensor.op).into(),
+        desc: tensors.kind_name(tensor.op).filter(|kind| !kind.is_empty()).map(Cow::Borrowed),
+        dtype: tensor.layout.dtype().name().into(),
+        ne: tensor.layout.ne(),
+        nb: tensor.layout.nb(),
+        flags: tensor.flags.bits().into(),
+        nbytes: tensor.nbytes().get(),
+        view_src: tensor.view.map(|view| number(recorded, view.root)),
+        view_offs: tensor.view.map(|view| view.offset.get()),
+        src: graph.sources(id).iter().map(source).collect(),
+        pre: bits,
+        pre_buft: buffer_type.map(|name| name.as_str().into()),
+        alloc_size: alloc_sizes(recorded, id, tensor),
+        res: recorded.answer.places.get(id).copied().flatten().map(res),
+    })
+}
+
+fn alloc_sizes(recorded: &Recorded, id: TensorId, tensor: &Tensor) -> Vec<u64> {
+    if !tensor.is_planned() && recorded.assigned.sizes().row(id).is_none() {
+        return Vec::new();
+    }
+    let sizes = recorded.assigned.memories().ids().map(|memory| recorded.assigned.alloc_size(id, memory));
+    sizes.map(Bytes::get).collect()
+}
+
+fn res(answered: Answered) -> Res {
+    Res {
+        buffer_id: answered.memory.index() as i64,
+        chunk: answered.chunk.into(),
+        offset: answered.offset.get(),
+        size_max: answered.size_max.get(),
+    }
+}

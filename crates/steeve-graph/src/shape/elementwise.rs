@@ -1,0 +1,65 @@
+//! Results with the shape of the first source, without gaps.
+
+use super::{Call, Made, Refusal, demand, repeats_to};
+use crate::{DataType, Layout};
+
+pub(crate) fn same(call: &Call<'_>) -> Result<Made, Refusal> {
+    Made::own(call.source(0)?.packed()?)
+}
+
+pub(crate) fn broadcast(call: &Call<'_>) -> Result<Made, Refusal> {
+    let (a, b) = (call.source(0)?, call.source(1)?);
+    demand(repeats_to(&b, &a), "the second must fill the first when it is repeated")?;
+    Made::own(a.packed()?)
+}
+
+pub(crate) fn unary(call: &Call<'_>) -> Result<Made, Refusal> {
+    let a = call.source(0)?;
+    demand(a.has_contiguous_rows(), "rows must have no gaps")?;
+    Made::own(a.packed()?)
+}
+
+pub(crate) fn scale(call: &Call<'_>) -> Result<Made, Refusal> {
+    let a = call.source(0)?;
+    demand(a.is_padded_rows(), "there must be no gaps but between rows")?;
+    Made::own(a.packed()?)
+}
+
+/// The shape of the source, or another one with as many elements.
+pub(crate) fn cont(call: &Call<'_>) -> Result<Made, Refusal> {
+    let a = call.source(0)?;
+    let ne = call.wanted.map_or(a.ne(), |wanted| wanted.ne());
+    let layout = typed(a.dtype(), ne)?;
+    demand(layout.elements() == a.elements(), "the number of elements must stay the same")?;
+    Made::own(layout)
+}
+
+/// The shape of the source, or the one the caller wants.
+pub(crate) fn fill(call: &Call<'_>) -> Result<Made, Refusal> {
+    match call.maybe(0) {
+        Some(like) => Made::own(like.packed()?),
+        None => Made::own(call.wanted()?),
+    }
+}
+
+pub(crate) fn glu(call: &Call<'_>) -> Result<Made, Refusal> {
+    let a = call.source(0)?;
+    demand(a.has_contiguous_rows(), "rows must have no gaps")?;
+    let [row, rest @ ..] = a.ne();
+    match call.maybe(1) {
+        Some(b) => {
+            demand(b.has_contiguous_rows(), "rows must have no gaps")?;
+            demand(a.same_shape(&b), "both shapes must be equal")?;
+            demand(a.dtype() == b.dtype(), "both types must be equal")?;
+            Made::own(a.packed()?)
+        }
+        None => {
+            demand(row.is_multiple_of(2), "a row must have two halves")?;
+            Made::own(typed(a.dtype(), [row / 2, rest[0], rest[1], rest[2]])?)
+        }
+    }
+}
+
+pub(crate) fn typed(dtype: DataType, ne: [u64; 4]) -> Result<Layout, Refusal> {
+    Ok(Layout::contiguous(dtype, &ne)?)
+}

@@ -1,0 +1,112 @@
+//! What the result of an operation looks like: layouts of the sources in, layout of the result out.
+//!
+//! The rules are ggml's. A rule that refuses says what it wanted; the [`Context`](crate::Context) adds the operation
+//! and the shapes.
+
+pub(crate) mod attention;
+pub(crate) mod elementwise;
+pub(crate) mod image;
+pub(crate) mod matrix;
+pub(crate) mod reduce;
+pub(crate) mod rows;
+pub(crate) mod view;
+
+use steeve_plan::Bytes;
+
+use crate::{Layout, LayoutError, Param};
+
+/// What an operation makes of what it is given.
+pub(crate) type Rule = fn(&Call<'_>) -> Result<Made, Refusal>;
+
+/// What an operation is given.
+pub(crate) struct Call<'a> {
+    pub(crate) sources: &'a [Option<Layout>],
+    pub(crate) params: &'a [Param],
+    /// What the caller wants the result to be, where that is for the caller to say.
+    pub(crate) wanted: Option<Layout>,
+}
+
+impl Call<'_> {
+    pub(crate) fn source(&self, slot: usize) -> Result<Layout, Refusal> {
+        self.maybe(slot).ok_or(Refusal::Missing { slot })
+    }
+
+    pub(crate) fn maybe(&self, slot: usize) -> Option<Layout> {
+        self.sources.get(slot).copied().flatten()
+    }
+
+    pub(crate) fn wanted(&self) -> Result<Layout, Refusal> {
+        self.wanted.ok_or(Refusal::Unsaid)
+    }
+
+    /// A parameter that must be an integer from 0.
+    pub(crate) fn count(&self, index: usize) -> Result<u64, Refusal> {
+        let value = self.params.get(index).and_then(|param| param.int());
+        value.and_then(|value| u64::try_from(value).ok()).ok_or(Refusal::Param { index })
+    }
+
+    pub(crate) fn float(&self, index: usize) -> Result<f32, Refusal> {
+        self.params.get(index).map(|param| param.float()).ok_or(Refusal::Param { index })
+    }
+}
+
+/// What an operation makes.
+pub(crate) struct Made {
+    pub(crate) layout: Layout,
+    /// The source whose memory it shares, and how far from that source's start.
+    pub(crate) shares: Option<(usize, Bytes)>,
+}
+
+impl Made {
+    pub(crate) fn own(layout: Layout) -> Result<Self, Refusal> {
+        Ok(Self { layout, shares: None })
+    }
+
+    pub(crate) fn shared(layout: Layout, slot: usize, offset: Bytes) -> Result<Self, Refusal> {
+        Ok(Self { layout, shares: Some((slot, offset)) })
+    }
+}
+
+/// Why an operation can't be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A source it needs was not given.
+    #[error("source {slot} is missing")]
+    Missing {
+        /// Which one, from 0.
+        slot: usize,
+    },
+    /// A parameter it needs was not given, or makes no sense.
+    #[error("parameter {index} is missing or out of range")]
+    Param {
+        /// Which one, from 0.
+        index: usize,
+    },
+    /// The shape of the result does not follow from the sources, and nobody said it.
+    #[error("the shape of the result does not follow from the sources, so it must be given")]
+    Unsaid,
+    /// Types, shapes or strides do not fit together.
+    #[error("{0}")]
+    Unfit(&'static str),
+    /// The result is no tensor.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+}
+
+pub(crate) fn demand(condition: bool, wish: &'static str) -> Result<(), Refusal> {
+    if condition { Ok(()) } else { Err(Refusal::Unfit(wish)) }
+}
+
+/// Whether copies of `part` fill `whole` exactly.
+pub(crate) fn repeats_to(part: &Layout, whole: &Layout) -> bool {
+    if part.ne().contains(&0) {
+        return whole.ne().contains(&0);
+    }
+    part.ne().iter().zip(whole.ne()).all(|(&part, whole)| whole.is_multiple_of(part))
+}
+
+/// `of` is a multiple of `part`; a part of nothing fills only nothing.
+pub(crate) fn divides(part: u64, of: u64) -> bool {
+    of.is_multiple_of(part)
+}

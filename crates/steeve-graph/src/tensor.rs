@@ -1,0 +1,362 @@
+//! Tensors, and the table they stand in.
+//!
+//! A [`Tensor`] owns nothing: its sources, its parameters and the names of unknown operations stand in shared vectors
+//! of its [`Tensors`], and its own name in [`Names`](crate::Names), so a table is cheap to copy and quick to walk.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::{BitOr, BitOrAssign, Index, Range};
+
+use steeve_plan::{Bytes, Id, IdVec};
+
+use crate::{Glu, GraphError, Layout, Op, OtherName, Param, Unary};
+
+steeve_plan::id_type! {
+    /// A tensor of a [`Context`](crate::Context), and of the graphs made from it.
+    pub struct TensorId;
+}
+
+/// What a tensor is and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Type, shape and strides.
+    pub layout: Layout,
+    /// What makes it.
+    pub op: Op,
+    /// What it means to the caller.
+    pub flags: Flags,
+    /// Whether the caller provides its memory. Only roots are external; a view is where its root is.
+    pub external: bool,
+    /// The root it shares memory with, if it owns none.
+    pub view: Option<View>,
+}
+
+impl Tensor {
+    /// A tensor that nothing makes and whose memory will be planned.
+    pub const fn new(layout: Layout) -> Self {
+        Self { layout, op: Op::None, flags: Flags::NONE, external: false, view: None }
+    }
+
+    /// From its first to its last byte.
+    pub const fn nbytes(&self) -> Bytes {
+        self.layout.nbytes()
+    }
+
+    /// Whether it shares the memory of another tensor.
+    pub const fn is_view(&self) -> bool {
+        self.view.is_some()
+    }
+
+    /// Whether the planner has to find memory for it.
+    pub const fn is_planned(&self) -> bool {
+        self.view.is_none() && !self.external
+    }
+}
+
+/// Where in its root a view starts. A root is never a view itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    /// The tensor that owns the memory.
+    pub root: TensorId,
+    /// How far from the root's start.
+    pub offset: Bytes,
+}
+
+/// What a tensor means to the caller.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// No flag.
+    pub const NONE: Self = Self(0);
+    /// The caller writes it before a run.
+    pub const INPUT: Self = Self(1);
+    /// The caller reads it after a run.
+    pub const OUTPUT: Self = Self(2);
+    /// Training changes it.
+    pub const PARAM: Self = Self(4);
+    /// Training minimises it.
+    pub const LOSS: Self = Self(8);
+
+    /// Each flag with its name.
+    pub const ALL: [(Self, &str); 4] =
+        [(Self::INPUT, "input"), (Self::OUTPUT, "output"), (Self::PARAM, "param"), (Self::LOSS, "loss")];
+
+    /// The flags of ggml's number. Bits that say nothing about memory are dropped.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self((bits & 15) as u8)
+    }
+
+    /// ggml's number.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether all of `flags` are set.
+    pub const fn contains(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// Whether it is an input.
+    pub const fn is_input(self) -> bool {
+        self.contains(Self::INPUT)
+    }
+
+    /// Whether it is an output.
+    pub const fn is_output(self) -> bool {
+        self.contains(Self::OUTPUT)
+    }
+
+    /// Whether it is a parameter.
+    pub const fn is_param(self) -> bool {
+        self.contains(Self::PARAM)
+    }
+
+    /// The names of the flags that are set.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::ALL.into_iter().filter(move |(flag, _)| self.contains(*flag)).map(|(_, name)| name)
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Flags {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}
+
+/// Where the sources and parameters of a tensor stand in the shared vectors.
+#[derive(Clone, Copy, Debug)]
+struct Spans {
+    sources: u32,
+    params: u32,
+}
+
+/// A table of tensors with their sources and parameters.
+///
+/// ```
+/// use steeve_graph::{DataType, Layout, Op, Tensor, Tensors, Unary};
+/// let layout = Layout::contiguous(DataType::F32, &[8])?;
+/// let mut tensors = Tensors::default();
+/// let x = tensors.push(Tensor::new(layout), &[], &[])?;
+/// let y = tensors.push(Tensor { op: Op::Unary(Unary::Neg), ..Tensor::new(layout) }, &[Some(x)], &[])?;
+/// assert_eq!(tensors.sources(y), [Some(x)]);
+/// assert_eq!(tensors.root(y), y);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Tensors {
+    table: IdVec<TensorId, Tensor>,
+    /// Where the spans of each tensor start; they end where the next one's start.
+    spans: Vec<Spans>,
+    sources: Vec<Option<TensorId>>,
+    params: Vec<Param>,
+    others: IdVec<OtherName, Box<str>>,
+}
+
+impl Tensors {
+    /// Appends a tensor. Its sources and its root may be tensors that are yet to come: [`GraphParts`](crate::GraphParts)
+    /// looks at the whole table in the end. A view is never external itself.
+    pub fn push(
+        &mut self,
+        tensor: Tensor,
+        sources: &[Option<TensorId>],
+        params: &[Param],
+    ) -> Result<TensorId, GraphError> {
+        let too_many = GraphError::TooMany { tensors: self.table.len() };
+        let (Ok(first_source), Ok(first_param)) = (u32::try_from(self.sources.len()), u32::try_from(self.params.len()))
+        else {
+            return Err(too_many);
+        };
+        let external = tensor.external && tensor.view.is_none();
+        let id = self.table.push(Tensor { external, ..tensor }).ok_or(too_many)?;
+        self.spans.push(Spans { sources: first_source, params: first_param });
+        self.sources.extend_from_slice(sources);
+        self.params.extend_from_slice(params);
+        Ok(id)
+    }
+
+    /// Room for `tensors` more of them with `sources` slots in all.
+    pub fn reserve(&mut self, tensors: usize, sources: usize) {
+        self.spans.reserve(tensors);
+        self.sources.reserve(sources);
+    }
+
+    /// How many tensors there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// The ids in order.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = TensorId> + ExactSizeIterator + use<> {
+        self.table.ids()
+    }
+
+    /// The tensors in order.
+    pub fn iter(&self) -> core::slice::Iter<'_, Tensor> {
+        self.table.iter()
+    }
+
+    /// Ids and tensors in order.
+    pub fn pairs(&self) -> impl DoubleEndedIterator<Item = (TensorId, &Tensor)> + ExactSizeIterator {
+        self.table.pairs()
+    }
+
+    /// The tensor, or `None` for an id of another table.
+    pub fn get(&self, id: TensorId) -> Option<&Tensor> {
+        self.table.get(id)
+    }
+
+    /// The sources in slot order; an empty slot keeps its place. Panics like an index for an id of another table.
+    pub fn sources(&self, id: TensorId) -> &[Option<TensorId>] {
+        &self.sources[self.span(id, |spans| spans.sources, self.sources.len())]
+    }
+
+    /// The parameters of the operation; none where they are not known, as in recorded graphs. Panics like an index for
+    /// an id of another table.
+    pub fn params(&self, id: TensorId) -> &[Param] {
+        &self.params[self.span(id, |spans| spans.params, self.params.len())]
+    }
+
+    fn span(&self, id: TensorId, start: impl Fn(&Spans) -> u32, all: usize) -> Range<usize> {
+        let end = self.spans.get(id.index() + 1).map_or(all, |next| start(next) as usize);
+        start(&self.spans[id.index()]) as usize..end
+    }
+
+    /// The tensor that owns the memory: itself, unless it is a view.
+    pub fn root(&self, id: TensorId) -> TensorId {
+        self.table[id].view.map_or(id, |view| view.root)
+    }
+
+    /// Where it starts, counted from the start of its root.
+    pub fn offset(&self, id: TensorId) -> Bytes {
+        self.table[id].view.map_or(Bytes::ZERO, |view| view.offset)
+    }
+
+    /// Whether its memory, or its root's, is the caller's.
+    pub fn is_external(&self, id: TensorId) -> bool {
+        self.table[self.root(id)].external
+    }
+
+    /// ggml's name of the operation, also of one that is not in the table.
+    pub fn op_name(&self, op: Op) -> &str {
+        match op {
+            Op::Other(name) => self.other(name),
+            _ => op.name(),
+        }
+    }
+
+    /// ggml's name of the kind of an operation that has kinds.
+    pub fn kind_name(&self, op: Op) -> Option<&str> {
+        match op {
+            Op::Unary(Unary::Other(name)) | Op::Glu(Glu::Other(name)) => Some(self.other(name)),
+            Op::Unary(kind) => Some(kind.name()),
+            Op::Glu(kind) => Some(kind.name()),
+            _ => None,
+        }
+    }
+
+    /// The kind if there is one, else the operation: `SILU`, `MUL_MAT`.
+    pub fn op_title(&self, op: Op) -> &str {
+        self.kind_name(op).filter(|kind| !kind.is_empty()).unwrap_or_else(|| self.op_name(op))
+    }
+
+    fn other(&self, name: OtherName) -> &str {
+        self.others.get(name).map_or("", |name| name)
+    }
+
+    /// The operation with ggml's name and, for `UNARY` and `GLU`, its kind. What is not in the tables is kept by name.
+    pub fn op(&mut self, name: &str, kind: Option<&str>) -> Result<Op, GraphError> {
+        let kind = kind.unwrap_or("");
+        Ok(match name {
+            "UNARY" => Op::Unary(match Unary::from_name(kind) {
+                Some(kind) => kind,
+                None => Unary::Other(self.keep(kind)?),
+            }),
+            "GLU" => Op::Glu(match Glu::from_name(kind) {
+                Some(kind) => kind,
+                None => Glu::Other(self.keep(kind)?),
+            }),
+            _ => match Op::plain(name) {
+                Some(op) => op,
+                None => Op::Other(self.keep(name)?),
+            },
+        })
+    }
+
+    fn keep(&mut self, name: &str) -> Result<OtherName, GraphError> {
+        let known = self.others.pairs().find(|(_, known)| known.as_ref() == name);
+        match known {
+            Some((id, _)) => Ok(id),
+            None => self.others.push(name.into()).ok_or(GraphError::TooMany { tensors: self.table.len() }),
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, id: TensorId) -> Option<&mut Tensor> {
+        if id.index() < self.table.len() { Some(&mut self.table[id]) } else { None }
+    }
+
+    /// Keeps the first `tensors` only.
+    pub(crate) fn truncate(&mut self, tensors: usize) {
+        if let Some(&Spans { sources, params }) = self.spans.get(tensors) {
+            self.spans.truncate(tensors);
+            self.sources.truncate(sources as usize);
+            self.params.truncate(params as usize);
+            let mut table = core::mem::take(&mut self.table).into_vec();
+            table.truncate(tensors);
+            self.table = table.into();
+        }
+    }
+
+    /// Forgets all tensors and keeps the memory they stood in.
+    pub(crate) fn clear(&mut self) {
+        self.truncate(0);
+        self.others = IdVec::new();
+    }
+
+    /// Whether tensor `id` is the same in both, names of unknown operations included and flags not.
+    pub(crate) fn same(&self, id: TensorId, other: &Self) -> bool {
+        let (Some(a), Some(b)) = (self.get(id), other.get(id)) else { return false };
+        (a.layout, a.view) == (b.layout, b.view)
+            && (self.op_name(a.op), self.kind_name(a.op)) == (other.op_name(b.op), other.kind_name(b.op))
+            && self.sources(id) == other.sources(id)
+            && self.params(id) == other.params(id)
+    }
+}
+
+impl Index<TensorId> for Tensors {
+    type Output = Tensor;
+
+    fn index(&self, id: TensorId) -> &Tensor {
+        &self.table[id]
+    }
+}
+
+/// Equal tensors in equal order. How the shared vectors came about does not matter.
+impl PartialEq for Tensors {
+    fn eq(&self, other: &Self) -> bool {
+        let marks = |tensor: &Tensor| (tensor.flags, tensor.external);
+        self.len() == other.len() && self.ids().all(|id| self.same(id, other) && marks(&self[id]) == marks(&other[id]))
+    }
+}
+
+impl Eq for Tensors {}

@@ -1,0 +1,149 @@
+//! Text in, statements of tokens out.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::iter::Peekable;
+use core::str::Chars;
+
+use super::{TextError, TextFault};
+
+/// A word, a quoted name or a symbol, and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    pub(super) line: u32,
+    pub(super) column: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Word(String),
+    Quoted(String),
+    Symbol(char),
+}
+
+impl Token {
+    pub(super) fn error(&self, fault: impl Into<TextFault>) -> TextError {
+        TextError { line: self.line, column: self.column, fault: fault.into() }
+    }
+}
+
+/// Letters of labels, of operations and of numbers.
+pub(super) fn is_word(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "_./%-".contains(character)
+}
+
+/// The statements that have any tokens.
+pub(super) fn statements(text: &str) -> Result<Vec<Vec<Token>>, TextError> {
+    let mut lexer = Lexer { rest: text.chars().peekable(), line: 1, column: 1 };
+    let (mut statements, mut tokens) = (Vec::new(), Vec::new());
+    while let Some(step) = lexer.step()? {
+        match step {
+            Step::Token(token) => tokens.push(token),
+            Step::End if !tokens.is_empty() => statements.push(core::mem::take(&mut tokens)),
+            Step::End | Step::Nothing => {}
+        }
+    }
+    if !tokens.is_empty() {
+        statements.push(tokens);
+    }
+    Ok(statements)
+}
+
+enum Step {
+    Token(Token),
+    /// The end of a statement.
+    End,
+    Nothing,
+}
+
+struct Lexer<'a> {
+    rest: Peekable<Chars<'a>>,
+    line: u32,
+    column: u32,
+}
+
+impl Lexer<'_> {
+    fn step(&mut self) -> Result<Option<Step>, TextError> {
+        let (line, column) = (self.line, self.column);
+        let Some(character) = self.next() else { return Ok(None) };
+        let token = |kind| Step::Token(Token { kind, line, column });
+        Ok(Some(match character {
+            '\n' | ';' => Step::End,
+            '#' => {
+                while self.rest.peek().is_some_and(|&next| next != '\n') {
+                    self.next();
+                }
+                Step::Nothing
+            }
+            '"' => match self.quoted() {
+                Some(name) => token(Kind::Quoted(name)),
+                None => return Err(TextError { line, column, fault: TextFault::Quote }),
+            },
+            '=' | '[' | ']' | '{' | '}' | '(' | ')' | '+' | '^' | '@' | '!' | ',' | '?' => {
+                token(Kind::Symbol(character))
+            }
+            _ if is_word(character) => {
+                let mut word = String::from(character);
+                while let Some(&next) = self.rest.peek()
+                    && is_word(next)
+                {
+                    word.push(next);
+                    self.next();
+                }
+                token(Kind::Word(word))
+            }
+            _ if character.is_whitespace() => Step::Nothing,
+            _ => return Err(TextError { line, column, fault: TextFault::Character(character) }),
+        }))
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let character = self.rest.next()?;
+        if character == '\n' {
+            self.line = self.line.saturating_add(1);
+            self.column = 1;
+        } else {
+            self.column = self.column.saturating_add(1);
+        }
+        Some(character)
+    }
+
+    /// The name behind an opening quote.
+    fn quoted(&mut self) -> Option<String> {
+        let mut name = String::new();
+        loop {
+            match self.next()? {
+                '"' => return Some(name),
+                '\n' => return None,
+                '\\' => name.push(self.escape()?),
+                character => name.push(character),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Option<char> {
+        match self.next()? {
+            'n' => Some('\n'),
+            'r' => Some('\r'),
+            't' => Some('\t'),
+            'u' => self.code_point(),
+            character @ ('\\' | '"') => Some(character),
+            _ => None,
+        }
+    }
+
+    /// `{1F6A2}`, as Rust writes it.
+    fn code_point(&mut self) -> Option<char> {
+        if self.next()? != '{' {
+            return None;
+        }
+        let mut number = 0u32;
+        loop {
+            match self.next()? {
+                '}' => return char::from_u32(number),
+                digit => number = number.checked_mul(16)?.checked_add(digit.to_digit(16)?)?,
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Graphs as text: one line per tensor, for tests and bug reports.
+//!
+//! ```text
+//! memory gpu align=128 max=1073741824 hold=2      a memory; without such lines there is one, aligned to 1
+//! memory host align=64
+//! x = input f32[64,32]                            leafs: input, external, leaf (a constant), param (a node)
+//! w = external q4_K[256,64] "blk.0.w (copy)"      a name that is no label stands behind in quotes
+//! cache = external f16[128,256]
+//! q = mul_mat f32[64,32] w x @host                operation, type and shape, sources, memory
+//! s = soft_max(0.125,0.0) q - mask                parameters in parentheses; - is an empty slot
+//! k = view f16[128,32]{2,512,16384,16384}+4096 cache    strides, if they have gaps; offset in the root
+//! z = view f32[8]+0^q                             a root that does not follow from the source
+//! y = silu q !output size=8448                    flags; bytes it takes, if more than it spans
+//! t = ?SSM_SCAN f32[64] x q                       an operation that is not in the table
+//! %7 = neg y                                      a label with % is no name
+//! leaf x                                          x is listed once more, here among the leafs
+//! ```
+//!
+//! Statements end with the line or with `;`, comments start with `#`. Type and shape may be left out where the
+//! operation and its sources say them, and `16` is short for `f32[16]` (in a view, for
+//! the type of its root): `a = fill 16; b = neg a`.
+//!
+//! Line order is node order. `!leaf`, `!node` and `!aside` (in neither list) say where a tensor is listed, if not where
+//! its operation suggests; `!owner` says that a view operation made no view; `!external` that memory is the caller's.
+//! Reading what was written gives the [compact](Graph::compact) graph.
+
+mod cursor;
+mod lexer;
+mod read;
+mod write;
+
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
+
+use crate::{AssignedGraph, Graph, GraphError, LayoutError, Op, Tensor};
+
+/// The line and column, from 1, at which a text is no graph, and why.
+///
+/// ```
+/// use steeve_graph::Graph;
+/// let error = "x = input 16\ny = neg z".parse::<Graph>().unwrap_err();
+/// assert_eq!(error.to_string(), "line 2, column 9: there is no tensor z");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {fault}")]
+pub struct TextError {
+    /// The line.
+    pub line: u32,
+    /// The column, in characters.
+    pub column: u32,
+    /// What is wrong there.
+    pub fault: TextFault,
+}
+
+/// What can be wrong with a text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TextFault {
+    /// A character that means nothing.
+    #[error("{0:?} means nothing here")]
+    Character(char),
+    /// A quoted name without its end.
+    #[error("this quoted name has no end on its line, or an escape other than \\\\, \\\", \\n, \\r, \\t and \\u{{..}}")]
+    Quote,
+    /// Something else was expected.
+    #[error("expected {0}")]
+    Expected(&'static str),
+    /// A number that is none, or too large.
+    #[error("{0} is no number that fits here")]
+    Number(String),
+    /// An operation that is not in the table.
+    #[error("there is no operation {0}; write ?{0} to keep its name")]
+    Op(String),
+    /// A flag that does not exist.
+    #[error("there is no flag !{0}")]
+    Flag(String),
+    /// An attribute that does not exist.
+    #[error("there is no attribute {0}=")]
+    Attribute(String),
+    /// A label that nothing has.
+    #[error("there is no tensor {0}")]
+    Tensor(String),
+    /// A memory that was not declared.
+    #[error("there is no memory {0}")]
+    Memory(String),
+    /// A label that two things have.
+    #[error("{0} is there already")]
+    Twice(String),
+    /// Type and shape were left out, and the sources do not say them.
+    #[error("give the type and shape: {0}")]
+    Unsaid(crate::Refusal),
+    /// The root of a view was left out, and the sources do not say it.
+    #[error("give the root of the view, as in +0^root")]
+    NoRoot,
+    /// A shape that no tensor can have.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The parts do not fit together.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// The memories are read and dropped.
+impl FromStr for Graph {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        Ok(read::read(text)?.into_graph())
+    }
+}
+
+impl FromStr for AssignedGraph {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        read::read(text)
+    }
+}
+
+/// The text form, without memories.
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write::write(f, self, None)
+    }
+}
+
+/// The text form.
+impl fmt::Display for AssignedGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write::write(f, self.graph(), Some(self))
+    }
+}
+
+/// In which list of a graph a tensor stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum List {
+    Leafs,
+    Nodes,
+    Neither,
+}
+
+impl List {
+    /// Where a tensor stands unless its line says otherwise.
+    fn usual(tensor: &Tensor) -> Self {
+        if tensor.op == Op::None && !tensor.flags.is_param() { Self::Leafs } else { Self::Nodes }
+    }
+
+    fn flag(self) -> &'static str {
+        match self {
+            Self::Leafs => "leaf",
+            Self::Nodes => "node",
+            Self::Neither => "aside",
+        }
+    }
+}
+
+/// The slot whose memory an operation usually shares; a plain view shares its first source's.
+fn usual_view(op: Op) -> usize {
+    op.entry().view_of.unwrap_or(0)
+}

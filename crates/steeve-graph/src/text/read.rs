@@ -1,0 +1,373 @@
+//! Text in, graph out: tokens to lines, then lines to tensors, because a source may stand behind its reader.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use steeve_plan::{Align, Bytes, Id};
+
+use super::cursor::{Cursor, Reference, Said};
+use super::lexer::{Kind, Token, statements};
+use super::{List, TextError, TextFault, usual_view};
+use crate::shape::Call;
+use crate::{
+    AllocSizes, AssignedGraph, Assignment, DataType, Flags, Glu, GraphError, GraphParts, Layout, Memory, MemoryId, Op,
+    Param, Refusal, Tensor, TensorId, Unary, View,
+};
+
+pub(super) fn read(text: &str) -> Result<AssignedGraph, TextError> {
+    let mut reader = Reader::default();
+    let statements = statements(text)?;
+    for tokens in &statements {
+        reader.statement(Cursor { tokens, at: 0 })?;
+    }
+    reader.finish()
+}
+
+/// A line that describes a tensor.
+struct Line {
+    token: Token,
+    name: String,
+    op: Head,
+    params: Vec<Param>,
+    layout: Option<Said>,
+    view: Option<(Bytes, Option<Reference>)>,
+    sources: Vec<Option<Reference>>,
+    flags: Flags,
+    external: bool,
+    owner: bool,
+    list: Option<List>,
+    memory: Option<Reference>,
+    sizes: Vec<Bytes>,
+}
+
+/// An operation by its names, because only the table can keep unknown ones.
+struct Head {
+    name: String,
+    kind: Option<String>,
+}
+
+/// One entry of the lists of the graph.
+struct Entry {
+    tensor: Reference,
+    list: List,
+    memory: Option<Reference>,
+}
+
+#[derive(Default)]
+struct Reader {
+    memories: Vec<Memory>,
+    memory_labels: BTreeMap<String, MemoryId>,
+    labels: BTreeMap<String, TensorId>,
+    lines: Vec<Line>,
+    entries: Vec<Entry>,
+}
+
+impl Reader {
+    fn statement(&mut self, mut cursor: Cursor<'_>) -> Result<(), TextError> {
+        let first = cursor.reference("a label")?;
+        if cursor.symbol('=') {
+            return self.tensor(first, cursor);
+        }
+        match first.label.as_str() {
+            "memory" => self.memory(cursor),
+            "leaf" => self.again(cursor, List::Leafs),
+            "node" => self.again(cursor, List::Nodes),
+            _ => Err(cursor.expected("=")),
+        }
+    }
+
+    fn memory(&mut self, mut cursor: Cursor<'_>) -> Result<(), TextError> {
+        let label = cursor.reference("the name of the memory")?;
+        let mut memory = Memory::new(name_of(&label.label), Align::ONE);
+        while let Some(token) = cursor.next() {
+            match &token.kind {
+                Kind::Quoted(name) => memory.name.clone_from(name),
+                Kind::Word(key) => {
+                    cursor.demand('=')?;
+                    self.memory_attribute(key, token, &mut memory, &mut cursor)?;
+                }
+                Kind::Symbol(_) => return Err(token.error(TextFault::Expected("align=, max=, hold= or shares="))),
+            }
+        }
+        let id = MemoryId::from_index(self.memories.len());
+        let id = id.ok_or(label.token.error(TextFault::Expected("fewer memories")))?;
+        self.memories.push(memory);
+        match self.memory_labels.insert(label.label.clone(), id) {
+            Some(_) => Err(label.token.error(TextFault::Twice(label.label))),
+            None => Ok(()),
+        }
+    }
+
+    fn memory_attribute(
+        &self,
+        key: &str,
+        token: &Token,
+        memory: &mut Memory,
+        cursor: &mut Cursor<'_>,
+    ) -> Result<(), TextError> {
+        match key {
+            "align" => {
+                let (value, token) = cursor.number()?;
+                memory.align = Align::new(value).map_err(|_| token.error(TextFault::Expected("a power of two")))?;
+            }
+            "max" => memory.max_buffer = Some(Bytes(cursor.number()?.0)),
+            "hold" => {
+                let (value, token) = cursor.number()?;
+                memory.hold = u32::try_from(value).map_err(|_| token.error(number_fault(value)))?;
+            }
+            "shares" => memory.shared_with = Some(self.memory_id(&cursor.reference("a memory")?)?),
+            _ => return Err(token.error(TextFault::Attribute(key.into()))),
+        }
+        Ok(())
+    }
+
+    fn again(&mut self, mut cursor: Cursor<'_>, list: List) -> Result<(), TextError> {
+        let tensor = cursor.reference("a tensor")?;
+        let memory = if cursor.symbol('@') { Some(cursor.reference("a memory")?) } else { None };
+        cursor.end()?;
+        self.entries.push(Entry { tensor, list, memory });
+        Ok(())
+    }
+
+    fn tensor(&mut self, label: Reference, mut cursor: Cursor<'_>) -> Result<(), TextError> {
+        let id = TensorId::from_index(self.lines.len());
+        let id = id.ok_or(label.token.error(GraphError::TooMany { tensors: self.lines.len() }))?;
+        if self.labels.insert(label.label.clone(), id).is_some() {
+            return Err(label.token.error(TextFault::Twice(label.label)));
+        }
+        let line = line(&label, &mut cursor)?;
+        let list = line.list;
+        let usual = if line.op.name == "NONE" && !line.flags.is_param() { List::Leafs } else { List::Nodes };
+        let list = list.unwrap_or(usual);
+        self.entries.push(Entry { tensor: label, list, memory: line.memory.clone() });
+        self.lines.push(line);
+        Ok(())
+    }
+
+    fn tensor_id(&self, reference: &Reference) -> Result<TensorId, TextError> {
+        let known = self.labels.get(&reference.label).copied();
+        known.ok_or_else(|| reference.token.error(TextFault::Tensor(reference.label.clone())))
+    }
+
+    fn memory_id(&self, reference: &Reference) -> Result<MemoryId, TextError> {
+        let known = self.memory_labels.get(&reference.label).copied();
+        known.ok_or_else(|| reference.token.error(TextFault::Memory(reference.label.clone())))
+    }
+
+    fn finish(mut self) -> Result<AssignedGraph, TextError> {
+        let last = Token { kind: Kind::Symbol(' '), line: 1, column: 1 };
+        let memories =
+            if self.memories.is_empty() { alloc::vec![Memory::default()] } else { core::mem::take(&mut self.memories) };
+        let mut parts = GraphParts::default();
+        let mut sizes = AllocSizes::new(memories.len());
+        for line in &self.lines {
+            let id = self.push(&mut parts, line)?;
+            let row: &[Bytes] = match line.sizes.as_slice() {
+                [] => continue,
+                [all] => &alloc::vec![*all; memories.len()],
+                row => row,
+            };
+            sizes.set(id, &parts.tensors()[id], row).map_err(|error| line.token.error(error))?;
+        }
+        let assignment = self.lists(&mut parts)?;
+        let whole = parts.finish().and_then(|graph| AssignedGraph::new(graph, memories, assignment, sizes));
+        whole.map_err(|error| self.blame(&error).unwrap_or(&last).error(error))
+    }
+
+    /// The line of the tensor that an error names.
+    fn blame(&self, error: &GraphError) -> Option<&Token> {
+        let tensor = match error {
+            GraphError::ViewOutside { tensor, .. }
+            | GraphError::ViewOfView { tensor, .. }
+            | GraphError::UnknownRoot { tensor, .. }
+            | GraphError::UnknownSource { tensor, .. } => tensor.id,
+            _ => return None,
+        };
+        self.lines.get(tensor.index()).map(|line| &line.token)
+    }
+
+    fn lists(&self, parts: &mut GraphParts) -> Result<Assignment, TextError> {
+        let mut assignment = Assignment::default();
+        for entry in &self.entries {
+            let id = self.tensor_id(&entry.tensor)?;
+            let memory = match &entry.memory {
+                Some(memory) => self.memory_id(memory)?,
+                None => MemoryId::FIRST,
+            };
+            match entry.list {
+                List::Leafs => {
+                    parts.leaf(id);
+                    assignment.leafs.push(memory);
+                }
+                List::Nodes => {
+                    parts.node(id);
+                    assignment.nodes.push(memory);
+                }
+                List::Neither => {}
+            }
+        }
+        Ok(assignment)
+    }
+
+    fn push(&self, parts: &mut GraphParts, line: &Line) -> Result<TensorId, TextError> {
+        let wrong = |error: GraphError| line.token.error(error);
+        let op = parts.op(&line.op.name, line.op.kind.as_deref()).map_err(wrong)?;
+        let source = |source: &Option<Reference>| source.as_ref().map(|it| self.tensor_id(it)).transpose();
+        let sources: Vec<_> = line.sources.iter().map(source).collect::<Result<_, _>>()?;
+        let (layout, view) = match &line.layout {
+            Some(said) => {
+                let view = self.said_view(parts, line, op, &sources)?;
+                let root = view.and_then(|view| parts.tensors().get(view.root));
+                (said.layout(root.map_or(DataType::F32, |root| root.layout.dtype()))?, view)
+            }
+            None => inferred(parts, line, op, &sources)?,
+        };
+        let view = if line.owner { None } else { view };
+        let tensor = Tensor { layout, op, flags: line.flags, external: line.external, view };
+        let id = parts.push_with(tensor, &sources, &line.params).map_err(wrong)?;
+        parts.set_name(id, &line.name);
+        Ok(id)
+    }
+
+    /// The view that a line with a shape describes: what it says, or what its operation does by itself.
+    fn said_view(
+        &self,
+        parts: &GraphParts,
+        line: &Line,
+        op: Op,
+        sources: &[Option<TensorId>],
+    ) -> Result<Option<View>, TextError> {
+        let usual = sources.get(usual_view(op)).copied().flatten();
+        let usual = usual.filter(|&source| parts.tensors().get(source).is_some());
+        Ok(match (&line.view, usual) {
+            (Some((offset, Some(root))), _) => Some(View { root: self.tensor_id(root)?, offset: *offset }),
+            (Some((offset, None)), Some(source)) => Some(View { root: parts.tensors().root(source), offset: *offset }),
+            (Some((_, None)), None) => return Err(line.token.error(TextFault::NoRoot)),
+            (None, Some(source)) if op.entry().view_of.is_some() => {
+                Some(View { root: parts.tensors().root(source), offset: parts.tensors().offset(source) })
+            }
+            (None, _) => None,
+        })
+    }
+}
+
+/// Layout and view by the rule of the operation, from sources that stand before.
+fn inferred(
+    parts: &GraphParts,
+    line: &Line,
+    op: Op,
+    sources: &[Option<TensorId>],
+) -> Result<(Layout, Option<View>), TextError> {
+    let unsaid = |refusal| line.token.error(TextFault::Unsaid(refusal));
+    let tensors = parts.tensors();
+    let mut layouts = Vec::with_capacity(sources.len());
+    for source in sources {
+        layouts.push(match *source {
+            Some(source) => Some(tensors.get(source).ok_or_else(|| unsaid(Refusal::Unsaid))?.layout),
+            None => None,
+        });
+    }
+    let rule = op.entry().rule.ok_or_else(|| unsaid(Refusal::Unsaid))?;
+    let made = rule(&Call { sources: &layouts, params: &line.params, wanted: None }).map_err(unsaid)?;
+    let view = made.shares.and_then(|(slot, offset)| {
+        let source = sources.get(slot).copied().flatten()?;
+        let offset = tensors.offset(source).checked_add(offset)?;
+        Some(View { root: tensors.root(source), offset })
+    });
+    Ok((made.layout, view))
+}
+
+/// What a label says about the name: one with a percent sign says nothing.
+fn name_of(label: &str) -> &str {
+    if label.starts_with('%') { "" } else { label }
+}
+
+fn number_fault(value: u64) -> TextFault {
+    TextFault::Number(alloc::format!("{value}"))
+}
+
+fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<Line, TextError> {
+    let (op, flags, external) = head(cursor)?;
+    let params = cursor.params()?;
+    let layout = cursor.layout()?;
+    let view = if layout.is_some() { cursor.view()? } else { None };
+    let mut line = Line {
+        token: label.token.clone(),
+        name: name_of(&label.label).into(),
+        op,
+        params,
+        layout,
+        view,
+        sources: Vec::new(),
+        flags,
+        external,
+        owner: false,
+        list: None,
+        memory: None,
+        sizes: Vec::new(),
+    };
+    while let Some(token) = cursor.next() {
+        match &token.kind {
+            Kind::Quoted(name) => line.name.clone_from(name),
+            Kind::Symbol('!') => flag(&mut line, cursor)?,
+            Kind::Symbol('@') => line.memory = Some(cursor.reference("a memory")?),
+            Kind::Word(word) if word == "-" => line.sources.push(None),
+            Kind::Word(word) if cursor.symbol('=') => match word.as_str() {
+                "size" => line.sizes = cursor.numbers()?.into_iter().map(Bytes).collect(),
+                _ => return Err(token.error(TextFault::Attribute(word.clone()))),
+            },
+            Kind::Word(word) => line.sources.push(Some(Reference { label: word.clone(), token: token.clone() })),
+            Kind::Symbol(_) => return Err(token.error(TextFault::Expected("a source, a flag or the end of the line"))),
+        }
+    }
+    Ok(line)
+}
+
+/// The operation, and the flags that its word says.
+fn head(cursor: &mut Cursor<'_>) -> Result<(Head, Flags, bool), TextError> {
+    let plain = |name: &str| Head { name: name.into(), kind: None };
+    if cursor.symbol('?') {
+        return Ok((plain(&cursor.name()?), Flags::NONE, false));
+    }
+    let Reference { label: word, token } = cursor.reference("an operation")?;
+    Ok(match word.as_str() {
+        "input" => (plain("NONE"), Flags::INPUT, false),
+        "param" => (plain("NONE"), Flags::PARAM, false),
+        "external" => (plain("NONE"), Flags::NONE, true),
+        "leaf" => (plain("NONE"), Flags::NONE, false),
+        "unary" | "glu" => {
+            cursor.demand('?')?;
+            let head = Head { name: word.to_ascii_uppercase(), kind: Some(cursor.name()?) };
+            (head, Flags::NONE, false)
+        }
+        _ => {
+            let upper = word.to_ascii_uppercase();
+            let lower = !word.contains(|character: char| character.is_ascii_uppercase());
+            let head = match () {
+                () if !lower => None,
+                () if Op::plain(&upper).is_some() => Some(plain(&upper)),
+                () if Unary::from_name(&upper).is_some() => Some(Head { name: "UNARY".into(), kind: Some(upper) }),
+                () if Glu::from_name(&upper).is_some() => Some(Head { name: "GLU".into(), kind: Some(upper) }),
+                () => None,
+            };
+            (head.ok_or_else(|| token.error(TextFault::Op(word)))?, Flags::NONE, false)
+        }
+    })
+}
+
+fn flag(line: &mut Line, cursor: &mut Cursor<'_>) -> Result<(), TextError> {
+    let Reference { label: name, token } = cursor.reference("a flag")?;
+    match name.as_str() {
+        "external" => line.external = true,
+        "owner" => line.owner = true,
+        "leaf" => line.list = Some(List::Leafs),
+        "node" => line.list = Some(List::Nodes),
+        "aside" => line.list = Some(List::Neither),
+        _ => match Flags::ALL.into_iter().find(|&(_, known)| known == name) {
+            Some((flag, _)) => line.flags |= flag,
+            None => return Err(token.error(TextFault::Flag(name))),
+        },
+    }
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! Order, growth and checks of graphs and contexts.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use steeve_graph::{
+    AllocSizes, AssignedGraph, Assignment, Bytes, Context, DataType, Graph, GraphError, GraphParts, Hazard, Id, Layout,
+    Memory, MemoryId, Op, Tensor, TensorId, Unary, View,
+};
+
+fn id(index: usize) -> TensorId {
+    TensorId::from_index(index).unwrap()
+}
+
+fn f32s(count: u64) -> Tensor {
+    Tensor::new(Layout::contiguous(DataType::F32, &[count]).unwrap())
+}
+
+fn names(graph: &Graph, ids: &[TensorId]) -> String {
+    ids.iter().map(|&id| graph.name(id)).collect::<Vec<_>>().join(" ")
+}
+
+/// A small network whose creation order differs from its node order.
+fn diamond() -> (Context, Vec<TensorId>) {
+    let mut context = Context::new();
+    let x = context.input(DataType::F32, &[8]).unwrap();
+    let w = context.external(DataType::F32, &[8]).unwrap();
+    let right = context.neg(x).unwrap();
+    let left = context.mul(x, w).unwrap();
+    let out = context.add(left, right).unwrap();
+    for (tensor, name) in [(x, "x"), (w, "w"), (right, "right"), (left, "left"), (out, "out")] {
+        context.set_name(tensor, name).unwrap();
+    }
+    (context, vec![x, w, right, left, out])
+}
+
+#[test]
+fn nodes_stand_in_the_order_in_which_sources_name_them() {
+    let (context, ids) = diamond();
+    let graph = Graph::from_outputs(&context, &[ids[4]]).unwrap();
+    assert_eq!(names(&graph, graph.nodes()), "left right out");
+    assert_eq!(names(&graph, graph.leafs()), "x w");
+}
+
+#[test]
+fn a_view_is_reached_through_its_source() {
+    let mut context = Context::new();
+    let x = context.input(DataType::F32, &[8]).unwrap();
+    let y = context.neg(x).unwrap();
+    let view = context.view_1d(y, 4, Bytes(16)).unwrap();
+    let z = context.reshape(view, &[2, 2]).unwrap();
+    let graph = Graph::from_outputs(&context, &[z]).unwrap();
+    assert_eq!(graph.nodes(), [y, view, z]);
+    assert_eq!(graph.root(z), y);
+    assert_eq!(graph.tensors().offset(z), Bytes(16));
+}
+
+#[test]
+fn a_parameter_without_operation_is_a_node() {
+    let mut context = Context::new();
+    let p = context.external(DataType::F32, &[8]).unwrap();
+    context.set_param(p).unwrap();
+    let y = context.neg(p).unwrap();
+    let graph = Graph::from_outputs(&context, &[y]).unwrap();
+    assert_eq!((graph.nodes(), graph.leafs()), (&[p, y][..], &[][..]));
+}
+
+#[test]
+fn expanding_appends_what_is_missing_only() {
+    let (mut context, ids) = diamond();
+    let mut graph = Graph::from_outputs(&context, &[ids[3]]).unwrap();
+    let late = context.relu(ids[3]).unwrap();
+    graph.expand(&context, &[ids[4], late]).unwrap();
+    assert_eq!(graph.nodes(), [ids[3], ids[2], ids[4], late]);
+    let before = graph.clone();
+    graph.expand(&context, &[ids[4]]).unwrap();
+    assert_eq!(graph, before);
+}
+
+#[test]
+fn a_cache_write_expanded_first_stands_before_its_readers() {
+    let mut context = Context::new();
+    let cache = context.external(DataType::F32, &[4, 8]).unwrap();
+    let x = context.input(DataType::F32, &[4, 1]).unwrap();
+    let place = context.view_2d(cache, [4, 1], 16, Bytes(32)).unwrap();
+    let write = context.cpy(x, place).unwrap();
+    let all = context.view_2d(cache, [4, 4], 16, Bytes(0)).unwrap();
+    let read = context.neg(all).unwrap();
+    let mut graph = Graph::from_outputs(&context, &[write]).unwrap();
+    graph.expand(&context, &[read]).unwrap();
+    assert_eq!(graph.nodes(), [place, write, all, read]);
+    let dependencies = graph.dependencies();
+    assert_eq!(dependencies.len(), 1);
+    assert_eq!((dependencies[0].before, dependencies[0].after), (1, 3));
+    assert_eq!(dependencies[0].hazard, Hazard::ReadAfterWrite);
+}
+
+#[test]
+fn parts_of_a_cache_that_do_not_touch_do_not_wait() {
+    let graph: Graph = "
+        cache = external 64; x = input 16
+        low = view f32[16]+0 cache;   a = cpy x low
+        high = view f32[16]+64 cache; b = cpy x high
+        c = neg low; d = neg high"
+        .parse()
+        .unwrap();
+    // A copy also reads the view it writes, so the first two have no edge, and each reader has one.
+    let edges: Vec<_> = graph.dependencies().iter().map(|it| (it.before, it.after, it.hazard)).collect();
+    assert_eq!(edges, [(1, 4, Hazard::ReadAfterWrite), (3, 5, Hazard::ReadAfterWrite)]);
+}
+
+#[test]
+fn an_explicit_list_is_kept_as_it_is() {
+    let (context, ids) = diamond();
+    let graph = Graph::from_nodes(&context, &[ids[2], ids[3]]).unwrap();
+    assert_eq!((graph.nodes(), graph.leafs()), (&[ids[2], ids[3]][..], &[ids[0], ids[1]][..]));
+    let cut = Graph::from_nodes(&context, &[ids[4]]).unwrap();
+    assert_eq!((cut.nodes(), cut.leafs()), (&[ids[4]][..], &[][..]));
+}
+
+#[test]
+fn a_deep_graph_does_not_overflow_the_stack() {
+    let mut context = Context::new();
+    let mut x = context.input(DataType::F32, &[1]).unwrap();
+    for _ in 0..300_000 {
+        x = context.neg(x).unwrap();
+    }
+    let graph = Graph::from_outputs(&context, &[x]).unwrap();
+    assert_eq!(graph.nodes().len(), 300_000);
+    assert_eq!(graph.dependencies().len(), 299_999);
+    assert_eq!(graph.compact().unwrap().nodes().len(), 300_000);
+}
+
+#[test]
+fn many_readers_and_writers_of_one_root_stay_linear() {
+    // A naive list of pairs would have 10^10 entries here.
+    let mut context = Context::new();
+    let cache = context.external(DataType::I8, &[1, 100_000]).unwrap();
+    let x = context.input(DataType::I8, &[1]).unwrap();
+    let mut graph = Graph::from_outputs(&context, &[]).unwrap();
+    let mut writes = Vec::new();
+    for place in 0..100_000 {
+        let view = context.view_1d(cache, 1, Bytes(place)).unwrap();
+        writes.push(context.cpy(x, view).unwrap());
+    }
+    graph.expand(&context, &writes).unwrap();
+    assert_eq!(graph.dependencies().len(), 0);
+}
+
+#[test]
+fn a_graph_keeps_what_the_context_rewinds() {
+    let (mut context, ids) = diamond();
+    let mark = context.mark();
+    let late = context.relu(ids[4]).unwrap();
+    let graph = Graph::from_outputs(&context, &[late]).unwrap();
+    context.rewind(mark).unwrap();
+    assert_eq!(graph.tensor(late).op, Op::Unary(Unary::Relu));
+    let error = context.neg(late).unwrap_err();
+    assert_eq!(error, GraphError::Unknown { tensor: late, tensors: 5 });
+    assert!(error.to_string().contains("tensor 5"), "{error}");
+    assert!(context.set_name(late, "x").is_err());
+    assert!(context.set_output(late).is_err());
+    assert!(Graph::from_outputs(&context, &[late]).is_err());
+}
+
+#[test]
+fn a_loop_of_mark_and_rewind_does_not_grow() {
+    let (mut context, ids) = diamond();
+    let mark = context.mark();
+    for _ in 0..3 {
+        let y = context.neg(ids[4]).unwrap();
+        context.set_name(y, "y").unwrap();
+        assert_eq!(y, id(5));
+        context.rewind(mark).unwrap();
+    }
+    assert_eq!(context.tensors().len(), 5);
+    context.rewind(mark).unwrap();
+}
+
+#[test]
+fn a_mark_that_was_passed_is_refused() {
+    let mut context = Context::new();
+    let early = context.mark();
+    context.input(DataType::F32, &[1]).unwrap();
+    let late = context.mark();
+    context.rewind(early).unwrap();
+    assert_eq!(context.rewind(late), Err(GraphError::Mark { mark: 1, tensors: 0 }));
+}
+
+#[test]
+fn a_graph_does_not_follow_another_context() {
+    let (mut context, ids) = diamond();
+    let mark = context.mark();
+    let first = context.relu(ids[4]).unwrap();
+    let mut graph = Graph::from_outputs(&context, &[first]).unwrap();
+    context.rewind(mark).unwrap();
+    let second = context.neg(ids[4]).unwrap();
+    assert_eq!(first, second);
+    let error = graph.expand(&context, &[second]).unwrap_err();
+    assert!(matches!(error, GraphError::OtherContext { .. }), "{error}");
+}
+
+#[test]
+fn only_roots_are_external() {
+    let mut context = Context::new();
+    let x = context.new_tensor(DataType::F32, &[8]).unwrap();
+    let view = context.view_1d(x, 4, Bytes(0)).unwrap();
+    assert!(matches!(context.set_external(view), Err(GraphError::ExternalView { .. })));
+    context.set_external(x).unwrap();
+    assert!(context.tensors().is_external(view) && !context.tensor(view).unwrap().external);
+}
+
+#[test]
+fn parts_with_a_fault_are_refused_by_name() {
+    let view = |root, offset| Tensor { view: Some(View { root, offset: Bytes(offset) }), ..f32s(8) };
+    let fault = |tensors: &[(Tensor, Vec<Option<TensorId>>)], nodes: &[usize]| {
+        let mut parts = GraphParts::default();
+        for (index, (tensor, sources)) in tensors.iter().enumerate() {
+            let id = parts.push(*tensor, sources).unwrap();
+            parts.set_name(id, &format!("t{index}"));
+        }
+        nodes.iter().for_each(|&node| parts.node(id(node)));
+        parts.finish().unwrap_err().to_string()
+    };
+    assert_eq!(
+        fault(&[(f32s(8), vec![None, Some(id(3))])], &[]),
+        "source 1 of tensor 0 (t0) is tensor 3, but there are only 1 tensors"
+    );
+    assert_eq!(fault(&[(view(id(4), 0), vec![])], &[]), "tensor 0 (t0) views tensor 4, but there are only 1 tensors");
+    assert_eq!(
+        fault(&[(f32s(8), vec![]), (view(id(0), 0), vec![]), (view(id(1), 0), vec![])], &[]),
+        "tensor 2 (t2) views tensor 1 (t1), which is a view itself; name the tensor that owns the memory"
+    );
+    assert_eq!(
+        fault(&[(f32s(8), vec![]), (view(id(0), 4), vec![])], &[]),
+        "tensor 1 (t1) would view 32 bytes at offset 4 of tensor 0 (t0), which has 32"
+    );
+    assert!(fault(&[(f32s(8), vec![])], &[1]).starts_with("there is no tensor 1"));
+}
+
+#[test]
+fn recorded_oddities_are_graphs() {
+    let mut parts = GraphParts::default();
+    let x = parts.push(f32s(8), &[]).unwrap();
+    // It reads itself, and a tensor that stands behind it.
+    let own = parts.push(Tensor { op: Op::Cpy, ..f32s(8) }, &[Some(x), Some(id(1)), Some(id(2))]).unwrap();
+    let late = parts.push(Tensor { op: Op::Unary(Unary::Neg), ..f32s(8) }, &[Some(x)]).unwrap();
+    for leaf in [x, x] {
+        parts.leaf(leaf);
+    }
+    for node in [x, own, late] {
+        parts.node(node);
+    }
+    let graph = parts.finish().unwrap();
+    assert_eq!(graph.to_string().parse::<Graph>().unwrap(), graph);
+    assert_eq!(graph.dependencies().len(), 1);
+    assert_eq!(graph.dependencies()[0].hazard, Hazard::WriteAfterRead);
+}
+
+#[test]
+fn parts_can_be_taken_apart_and_used_again() {
+    let (context, ids) = diamond();
+    let graph = Graph::from_outputs(&context, &[ids[4]]).unwrap();
+    let mut parts = graph.clone().into_parts();
+    assert_eq!(parts.clone().finish().unwrap(), graph);
+    parts.clear();
+    assert_eq!(parts, GraphParts::default());
+}
+
+#[test]
+fn an_assignment_must_be_one_for_the_graph() {
+    let graph: Graph = "x = input 4; y = neg x".parse().unwrap();
+    let single = Assignment::single(&graph);
+    let second = MemoryId::from_index(1).unwrap();
+    let new = |memories: Vec<Memory>, assignment: &Assignment, sizes| {
+        AssignedGraph::new(graph.clone(), memories, assignment.clone(), sizes).map(|_| ())
+    };
+    let one = || vec![Memory::default()];
+    assert_eq!(new(one(), &single, AllocSizes::new(1)), Ok(()));
+    assert_eq!(new(vec![], &single, AllocSizes::new(0)), Err(GraphError::NoMemory));
+    let short = Assignment { nodes: vec![], ..single.clone() };
+    assert!(matches!(new(one(), &short, AllocSizes::new(1)), Err(GraphError::AssignmentLength { list: "nodes", .. })));
+    let far = Assignment { nodes: vec![second], ..single.clone() };
+    assert!(matches!(new(one(), &far, AllocSizes::new(1)), Err(GraphError::UnknownMemory { .. })));
+    let shared = Memory { shared_with: Some(MemoryId::FIRST), ..Memory::default() };
+    assert!(matches!(new(vec![shared], &single, AllocSizes::new(1)), Err(GraphError::SharedMemory { .. })));
+    let mut sizes = AllocSizes::new(2);
+    sizes.set(id(1), graph.tensor(id(1)), &[Bytes(16), Bytes(32)]).unwrap();
+    assert!(matches!(new(one(), &single, sizes), Err(GraphError::SizesLength { .. })));
+    let mut sizes = AllocSizes::new(1);
+    assert!(matches!(
+        sizes.set(id(1), graph.tensor(id(1)), &[Bytes(15)]),
+        Err(GraphError::SizeTooSmall { bytes: Bytes(16), size: Bytes(15), .. })
+    ));
+}
+
+#[test]
+fn the_drawing_has_every_tensor_and_edge() {
+    let (context, ids) = diamond();
+    let graph = Graph::from_outputs(&context, &[ids[4]]).unwrap();
+    let drawing = graph.to_graphviz();
+    for expected in ["t0 -> t3 [label=0]", "t3 -> t4 [label=0]", "t2 -> t4 [label=1]", "shape=ellipse", "MUL"] {
+        assert!(drawing.contains(expected), "{expected} in\n{drawing}");
+    }
+}
