@@ -31,6 +31,13 @@ mod shape;
 mod tensor;
 pub mod text;
 
+// From the graph to its plan.
+mod draft;
+mod liveness;
+mod alias;
+mod ggml;
+mod plan;
+
 pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, SoftMax, Window};
 pub use context::{Context, Mark};
 pub use depend::{Dependency, Hazard};
@@ -41,11 +48,15 @@ pub use layout::{Layout, LayoutError, MAX_DIMS};
 pub use memory::{AllocSizes, AssignedGraph, Assignment, Memory, MemoryId};
 pub use names::Names;
 pub use op::{Glu, Op, OtherName, Unary};
+pub use ggml::{GgmlAnswer, GgmlPlace, ggml_answer};
 pub use param::Param;
 pub use parts::GraphParts;
+pub use plan::{
+    GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Reuse, TensorPlace, Unread, plan_graph,
+};
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, Recorded};
 pub use shape::Refusal;
-pub use steeve_plan::{Align, Bytes, Id, IdVec, Offset};
+pub use steeve_plan::{Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, Offset, Plan, Verdict};
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use text::{TextError, TextFault};

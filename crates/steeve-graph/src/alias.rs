@@ -1,0 +1,140 @@
+//! Lives in, shares out: which node takes over the bytes of a source that dies at it. O(edges).
+//!
+//! As a register allocator coalesces a copy, a node may write its result over a source that nobody needs any more. The
+//! source may be a view, as long as it starts where its root starts and the whole root dies with it: `rope(reshape(q))`
+//! runs in the bytes of `q`. Each dying root has only one node that could take it over, so taking one never spoils
+//! another, and every one taken lowers what is alive at that step.
+
+use steeve_plan::{Bytes, Id};
+
+use crate::draft::{Draft, Share, ShareId, end_of_run};
+use crate::liveness::{Life, lives};
+use crate::{AssignedGraph, MemoryId, TensorId, Unread};
+
+/// Which take-overs are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakeOver {
+    /// All that the table of operations allows.
+    More,
+    /// None.
+    None,
+}
+
+/// The shares of all tensors, by our own liveness. The second answer is whether ggml would have made a take-over that
+/// was not made here, so that its plan may be smaller.
+pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, unread: Unread) -> (Draft, bool) {
+    let graph = assigned.graph();
+    let lives = lives(assigned, unread);
+    let mut walk = Walk { assigned, lives: &lives, draft: Draft::new(lives.len()), end: end_of_run(assigned) };
+    let mut refused = false;
+    for leaf in graph.leafs() {
+        walk.open(graph.root(*leaf));
+    }
+    // Inputs have their bytes before the run; opening them in node order keeps the order of births.
+    for node in graph.nodes() {
+        for tensor in core::iter::once(*node).chain(graph.sources(*node).iter().copied().flatten()) {
+            let root = graph.root(tensor);
+            if lives[root.index()].first == 0 {
+                walk.open(root);
+            }
+        }
+    }
+    for (step, node) in (1..).zip(graph.nodes()) {
+        for source in graph.sources(*node).iter().copied().flatten() {
+            walk.open(graph.root(source));
+        }
+        let tensor = graph.tensor(*node);
+        if rule == TakeOver::More && tensor.is_planned() && walk.draft.of_tensor[node.index()].is_none() {
+            let taken = walk.take_over(*node, step);
+            refused |= !taken && walk.ggml_would(*node, step);
+        }
+        walk.open(graph.root(*node));
+    }
+    (walk.draft, refused)
+}
+
+struct Walk<'a> {
+    assigned: &'a AssignedGraph,
+    lives: &'a [Life],
+    draft: Draft,
+    end: u64,
+}
+
+impl Walk<'_> {
+    /// Gives a root bytes of its own, unless it has some or needs none.
+    fn open(&mut self, root: TensorId) {
+        let life = self.lives[root.index()];
+        let Some(memory) = life.home else { return };
+        if self.draft.of_tensor[root.index()].is_some() || !self.assigned.graph().tensor(root).is_planned() {
+            return;
+        }
+        let share = self.share(root, self.assigned.owner(memory), life.first, None);
+        self.draft.of_tensor[root.index()] = self.draft.shares.push(share);
+    }
+
+    fn share(&self, tensor: TensorId, memory: MemoryId, start: u64, follows: Option<ShareId>) -> Share {
+        let life = self.lives[tensor.index()];
+        let hold = u64::from(self.assigned.memories()[memory].hold);
+        let end = (life.last + 1 + hold).min(self.end);
+        let size = self.assigned.alloc_size(tensor, life.home.unwrap_or(memory));
+        Share { tensor, memory, size, start, end, follows }
+    }
+
+    /// Takes over a source that dies at `step`, if there is one.
+    fn take_over(&mut self, node: TensorId, step: u64) -> bool {
+        let Some(memory) = self.lives[node.index()].home else { return false };
+        let owner = self.assigned.owner(memory);
+        let size = self.assigned.alloc_size(node, memory);
+        let sources = self.assigned.graph().sources(node);
+        let mut found: Option<(Bytes, ShareId)> = None;
+        for (slot, source) in sources.iter().enumerate() {
+            let Some(source) = *source else { continue };
+            if !self.rule_allows(node, slot, source, owner) {
+                continue;
+            }
+            let Some(share) = self.dying(source, sources, step) else { continue };
+            let it = self.draft.shares[share];
+            // Of several, the one that fits best; the first of equals.
+            if it.memory == owner && it.size >= size && it.start < step && found.is_none_or(|best| it.size < best.0) {
+                found = Some((it.size, share));
+            }
+        }
+        let Some((_, before)) = found else { return false };
+        self.draft.shares[before].end = step;
+        let share = self.share(node, owner, step, Some(before));
+        self.draft.of_tensor[node.index()] = self.draft.shares.push(share);
+        true
+    }
+
+    /// Where nodes are fused or run side by side (`hold`), only what ggml itself takes over.
+    fn rule_allows(&self, node: TensorId, slot: usize, source: TensorId, memory: MemoryId) -> bool {
+        let graph = self.assigned.graph();
+        let ours = graph.may_overwrite(node, slot) && graph.tensors().offset(source) == Bytes::ZERO;
+        ours && (self.assigned.memories()[memory].hold == 0 || ggml_allows(self.assigned, node, source))
+    }
+
+    /// The share of the root behind `source`, if that root is used for the last time at `step` and by one slot only.
+    fn dying(&self, source: TensorId, sources: &[Option<TensorId>], step: u64) -> Option<ShareId> {
+        let graph = self.assigned.graph();
+        let root = graph.root(source);
+        let life = self.lives[root.index()];
+        let slots = sources.iter().flatten().filter(|other| graph.root(**other) == root).count();
+        let dies = life.last == step && !life.kept && slots == 1 && graph.tensor(root).is_planned();
+        if dies { self.draft.of_tensor[root.index()] } else { None }
+    }
+
+    /// Whether ggml's rule finds a source to take over where ours did not: another slot, or another memory.
+    fn ggml_would(&self, node: TensorId, step: u64) -> bool {
+        let sources = self.assigned.graph().sources(node);
+        let would = |source: &TensorId| ggml_allows(self.assigned, node, *source) && self.dying(*source, sources, step).is_some();
+        sources.iter().flatten().any(would)
+    }
+}
+
+/// ggml's own rule, apart from who is still alive: an operation of its list, and a source of equal layout that owns its
+/// bytes.
+pub(crate) fn ggml_allows(assigned: &AssignedGraph, node: TensorId, source: TensorId) -> bool {
+    let graph = assigned.graph();
+    let (tensor, parent) = (graph.tensor(node), graph.tensor(source));
+    tensor.op.ggml_in_place() && !parent.is_view() && !parent.flags.is_output() && parent.layout == tensor.layout
+}

@@ -1,0 +1,243 @@
+//! ggml's own plan, to the byte: its order of events on its free list. O(edges), plus the free list's searches.
+//!
+//! First leafs and inputs get their bytes, then each node in order; a source is freed when its last reader has run. The
+//! counts of readers and views are ggml's, and so are its mistakes: where a source stands behind its reader, or an
+//! input flag on a node that computes something, its answer may not hold, and then `certify` says so.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use steeve_plan::{Bytes, FreeList, Id, IdVec, Offset, Place};
+
+use crate::alias::ggml_allows;
+use crate::draft::{Draft, Share, ShareId, end_of_run};
+use crate::{AssignedGraph, GraphPlanError, MemoryId, TensorId};
+
+/// What ggml's allocator answers for a graph. Nobody has proved it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GgmlAnswer {
+    /// Where each tensor stands; nothing for views and external tensors, and for what the allocator never reaches.
+    pub places: IdVec<TensorId, Option<GgmlPlace>>,
+    /// The sizes of each memory's chunks. A memory that shares another's has none of its own.
+    pub chunks: IdVec<MemoryId, Vec<Bytes>>,
+}
+
+/// Where a tensor stands in ggml's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GgmlPlace {
+    /// The memory it was asked for, or that of the tensor it took over.
+    pub memory: MemoryId,
+    /// Chunk and offset.
+    pub place: Place,
+    /// The bytes it needs there.
+    pub size: Bytes,
+}
+
+/// What ggml's allocator answers for a graph, to the byte.
+///
+/// ```
+/// use steeve_graph::{AssignedGraph, Bytes, ggml_answer};
+/// let graph: AssignedGraph = "a = input f32[4]; b = neg a; c = neg b !output".parse()?;
+/// let answer = ggml_answer(&graph)?;
+/// // Each one takes over the bytes of the one before.
+/// assert_eq!(answer.chunks.as_slice()[0], [Bytes(16)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn ggml_answer(assigned: &AssignedGraph) -> Result<GgmlAnswer, GraphPlanError> {
+    let run = simulate(assigned)?;
+    let place = |share: &Option<ShareId>| {
+        let share = (*share)?;
+        let size = run.draft.shares[share].size;
+        Some(GgmlPlace { memory: run.asked[share], place: run.places[share], size })
+    };
+    Ok(GgmlAnswer {
+        places: run.draft.of_tensor.iter().map(place).collect(),
+        chunks: run.free.iter().map(|free| free.chunks().collect()).collect(),
+    })
+}
+
+/// The shares as ggml's events make them, and where its free list puts them.
+pub(crate) struct Simulation {
+    pub(crate) draft: Draft,
+    pub(crate) places: IdVec<ShareId, Place>,
+    asked: IdVec<ShareId, MemoryId>,
+    pub(crate) free: IdVec<MemoryId, FreeList>,
+}
+
+/// Runs ggml's events on the free lists.
+pub(crate) fn simulate(assigned: &AssignedGraph) -> Result<Simulation, GraphPlanError> {
+    let graph = assigned.graph();
+    let assignment = assigned.assignment();
+    let mut run = Run::new(assigned);
+    for (leaf, memory) in graph.leafs().iter().zip(&assignment.leafs) {
+        run.give(*leaf, *memory, 0)?;
+    }
+    for (node, memory) in graph.nodes().iter().zip(&assignment.nodes) {
+        let tensor = graph.tensor(*node);
+        if let Some(view) = tensor.view
+            && tensor.op != crate::Op::None
+        {
+            run.counts[view.root.index()].views += 1;
+        }
+        if tensor.flags.is_input() {
+            run.give(*node, *memory, 0)?;
+        }
+        for source in graph.sources(*node).iter().copied().flatten() {
+            run.counts[source.index()].readers += 1;
+            if graph.tensor(source).flags.is_input() {
+                run.give(source, *memory, 0)?;
+            }
+        }
+    }
+    for (step, (node, memory)) in (1..).zip(graph.nodes().iter().zip(&assignment.nodes)) {
+        for source in graph.sources(*node).iter().copied().flatten() {
+            run.give(source, *memory, step)?;
+        }
+        run.give(*node, *memory, step)?;
+        for source in graph.sources(*node).iter().copied().flatten() {
+            run.read(source, step);
+        }
+    }
+    Ok(run.simulation)
+}
+
+struct Run<'a> {
+    assigned: &'a AssignedGraph,
+    counts: Vec<Counts>,
+    simulation: Simulation,
+    end: u64,
+}
+
+/// Readers and views still to come. Signed: a graph may count a view down that was never counted up, and then it is
+/// neither freed nor taken over.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    readers: i32,
+    views: i32,
+    /// Whether it has bytes now.
+    owned: bool,
+}
+
+impl<'a> Run<'a> {
+    fn new(assigned: &'a AssignedGraph) -> Self {
+        let tensors = assigned.graph().tensors().len();
+        let free = assigned.memories().iter().map(|memory| FreeList::new(memory.align, memory.max_buffer));
+        let simulation = Simulation {
+            draft: Draft::new(tensors),
+            places: IdVec::new(),
+            asked: IdVec::new(),
+            free: free.collect(),
+        };
+        Self { assigned, counts: vec![Counts::default(); tensors], simulation, end: end_of_run(assigned) }
+    }
+
+    /// Bytes for a tensor that needs some and has none.
+    fn give(&mut self, tensor: TensorId, memory: MemoryId, step: u64) -> Result<(), GraphPlanError> {
+        let it = self.assigned.graph().tensor(tensor);
+        if self.counts[tensor.index()].owned || !it.is_planned() {
+            return Ok(());
+        }
+        self.counts[tensor.index()].owned = true;
+        if it.op.ggml_in_place() && self.take_over(tensor, step) {
+            return Ok(());
+        }
+        let owner = self.assigned.owner(memory);
+        let size = self.assigned.alloc_size(tensor, memory);
+        let Some(place) = self.simulation.free[owner].take(size) else {
+            let (memory, tensor) = (self.assigned.memories()[memory].name.clone(), self.named(tensor));
+            return Err(GraphPlanError::AddressSpace { memory, tensor, size });
+        };
+        let share = Share { tensor, memory: owner, size, start: step, end: self.end, follows: None };
+        self.record(tensor, share, place, memory);
+        Ok(())
+    }
+
+    fn named(&self, tensor: TensorId) -> crate::Named {
+        crate::Named::new(tensor, self.assigned.graph().names())
+    }
+
+    fn record(&mut self, tensor: TensorId, share: Share, place: Place, asked: MemoryId) {
+        let simulation = &mut self.simulation;
+        simulation.draft.of_tensor[tensor.index()] = simulation.draft.shares.push(share);
+        simulation.places.push(place);
+        simulation.asked.push(asked);
+    }
+
+    /// The first source that qualifies: its tail, if it has one, is free again.
+    fn take_over(&mut self, node: TensorId, step: u64) -> bool {
+        let graph = self.assigned.graph();
+        for source in graph.sources(node).iter().copied().flatten() {
+            let counts = self.counts[source.index()];
+            let last = counts.owned && counts.readers == 1 && counts.views == 0;
+            if !last || !ggml_allows(self.assigned, node, source) {
+                continue;
+            }
+            let Some(before) = self.simulation.draft.of_tensor[source.index()] else { continue };
+            let (memory, place) = (self.simulation.asked[before], self.simulation.places[before]);
+            let size = self.assigned.alloc_size(node, memory);
+            if size > self.assigned.alloc_size(source, memory) {
+                continue;
+            }
+            self.counts[source.index()].owned = false;
+            self.follow(node, before, step, memory, place, size);
+            return true;
+        }
+        false
+    }
+
+    fn follow(&mut self, node: TensorId, before: ShareId, step: u64, memory: MemoryId, place: Place, size: Bytes) {
+        let simulation = &mut self.simulation;
+        let old = &mut simulation.draft.shares[before];
+        let (owner, align) = (old.memory, self.assigned.memories()[old.memory].align);
+        let padded = |bytes: Bytes| align.round_up(bytes).unwrap_or(bytes).0;
+        let (kept, had) = (padded(size), padded(old.size));
+        if had > kept {
+            let tail = Place { offset: Offset(place.offset.0 + kept), ..place };
+            simulation.free[owner].release(tail, Bytes(had - kept));
+        }
+        if old.start >= step {
+            // Given and taken over at the same step: the two have the same bytes for the same time.
+            old.size = size;
+            simulation.draft.of_tensor[node.index()] = Some(before);
+            return;
+        }
+        old.end = step;
+        let share = Share { tensor: node, memory: owner, size, start: step, end: self.end, follows: Some(before) };
+        self.record(node, share, place, memory);
+    }
+
+    /// One reader less. The last one frees the source, or the root that no view of it needs any more.
+    fn read(&mut self, source: TensorId, step: u64) {
+        let counts = &mut self.counts[source.index()];
+        counts.readers -= 1;
+        if counts.readers != 0 || counts.views != 0 {
+            return;
+        }
+        match self.assigned.graph().tensor(source).view {
+            None => self.release(source, step),
+            Some(view) => {
+                let root = &mut self.counts[view.root.index()];
+                root.views -= 1;
+                if root.views == 0 && root.readers == 0 {
+                    self.release(view.root, step);
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, tensor: TensorId, step: u64) {
+        let counts = &mut self.counts[tensor.index()];
+        if !counts.owned || self.assigned.graph().tensor(tensor).flags.is_output() {
+            return;
+        }
+        counts.owned = false;
+        let simulation = &mut self.simulation;
+        if let Some(share) = simulation.draft.of_tensor[tensor.index()] {
+            let it = &mut simulation.draft.shares[share];
+            it.end = step + 1;
+            simulation.free[it.memory].release(simulation.places[share], it.size);
+        }
+    }
+}

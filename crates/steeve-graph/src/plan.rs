@@ -1,0 +1,377 @@
+//! Graph in, one proven plan per memory out.
+//!
+//! ```text
+//!   AssignedGraph --liveness, aliases--> shares --> one Problem per memory --place, certify--> Plan
+//!                                                                                  all of them: GraphPlan
+//! ```
+//!
+//! A plan is never larger than ggml's in any memory. Most are at their lower bound, which is not above ggml's where all
+//! of its take-overs are made; where one of the two fails, ggml's own answer is made as well and the smaller one taken.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use steeve_plan::{
+    Best, BlockId, BufferId, Bytes, Id, IdVec, Offset, Outcome, PlaceError, Placement, Plan, Problem, ProblemError,
+    Strategy, Verdict, Violations, certify, place,
+};
+
+use crate::alias::{TakeOver, shares};
+use crate::draft::{Draft, MemoryProblem};
+use crate::ggml::{Simulation, simulate};
+use crate::{AssignedGraph, MemoryId, Named, TensorId};
+
+/// How a graph is planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlanOptions {
+    /// How shares are placed.
+    pub strategy: GraphStrategy,
+    /// Which nodes take over a source's bytes. [`GraphStrategy::Ggml`] implies [`Reuse::Ggml`].
+    pub reuse: Reuse,
+    /// What becomes of nodes that nobody reads.
+    pub unread: Unread,
+}
+
+impl PlanOptions {
+    /// A strategy with its usual reuse.
+    pub const fn new(strategy: GraphStrategy) -> Self {
+        Self { strategy, reuse: Reuse::More, unread: Unread::Kept }
+    }
+
+    /// The same with another reuse.
+    #[must_use]
+    pub const fn with_reuse(mut self, reuse: Reuse) -> Self {
+        self.reuse = reuse;
+        self
+    }
+
+    /// The same with another rule for what nobody reads.
+    #[must_use]
+    pub const fn with_unread(mut self, unread: Unread) -> Self {
+        self.unread = unread;
+        self
+    }
+
+    fn reuse(&self) -> Reuse {
+        if self.strategy == GraphStrategy::Ggml { Reuse::Ggml } else { self.reuse }
+    }
+}
+
+/// How the shares of a graph are placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GraphStrategy {
+    /// As ggml does it, to the byte.
+    Ggml,
+    /// Quickly; never larger than ggml's plan.
+    #[default]
+    Fast,
+    /// [`GraphStrategy::Fast`], then a search with a budget for each memory.
+    Best(Best),
+}
+
+/// Which nodes take over the bytes of a source that dies at them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reuse {
+    /// Those that ggml chooses, exactly.
+    Ggml,
+    /// All that the table of operations allows, also through views.
+    #[default]
+    More,
+    /// None: every tensor has bytes of its own while it lives.
+    None,
+}
+
+/// What becomes of nodes and leafs that nobody reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unread {
+    /// They keep their bytes to the end, as with ggml: programs do read them after a run.
+    #[default]
+    Kept,
+    /// Only outputs keep theirs.
+    Freed,
+}
+
+/// A proven plan for a graph: one [`Plan`] per memory, and where each tensor stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphPlan {
+    pub(crate) assigned: AssignedGraph,
+    pub(crate) options: PlanOptions,
+    pub(crate) memories: Vec<MemoryPlan>,
+    /// For each tensor with bytes of its own: which of `memories`, and which block.
+    pub(crate) blocks: Vec<Option<(u32, BlockId)>>,
+}
+
+/// The plan of one memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryPlan {
+    /// Which memory; never one that shares another's.
+    pub memory: MemoryId,
+    /// Where its blocks stand.
+    pub plan: Plan,
+    /// How good that is, and how it is known.
+    pub verdict: Verdict,
+    /// The tensor that each block was made for.
+    pub tensors: IdVec<BlockId, TensorId>,
+}
+
+/// Where a tensor stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TensorPlace {
+    /// In which memory; never one that shares another's.
+    pub memory: MemoryId,
+    /// In which of its buffers.
+    pub buffer: BufferId,
+    /// How far from the buffer's start.
+    pub offset: Offset,
+    /// The bytes that it may use there.
+    pub size: Bytes,
+}
+
+/// Why a graph has no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphPlanError {
+    /// The tensors of a memory are no problem that could be solved.
+    #[error("memory {memory}: {error}")]
+    Problem {
+        /// The memory's name.
+        memory: String,
+        /// What is wrong.
+        error: ProblemError,
+    },
+    /// The tensors of a memory can't be placed.
+    #[error("memory {memory}: {error}")]
+    Place {
+        /// The memory's name.
+        memory: String,
+        /// What is wrong.
+        error: PlaceError,
+    },
+    /// ggml's own answer overwrites live bytes.
+    #[error("memory {memory}: ggml's plan does not hold for this graph: {violations}")]
+    GgmlFails {
+        /// The memory's name.
+        memory: String,
+        /// What is wrong.
+        violations: Violations,
+    },
+    /// A tensor passes the end of the address space.
+    #[error("memory {memory} has no room for {tensor} of {size} bytes within the address space")]
+    AddressSpace {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// What it needs.
+        size: Bytes,
+    },
+}
+
+/// Plans a graph, and proves the plan.
+///
+/// ```
+/// use steeve_graph::{AssignedGraph, Bytes, PlanOptions, plan_graph};
+/// let graph: AssignedGraph = "
+///     x = input f32[1024]
+///     a = sqr x
+///     b = neg a
+///     c = add a b !output
+/// "
+/// .parse()?;
+/// let plan = plan_graph(&graph, &PlanOptions::default())?;
+/// // `a` takes over `x`; `b` needs bytes of its own, because `a` is read once more; `c` takes over one of them.
+/// assert_eq!(plan.peak(), Bytes(2 * 4096));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan_graph(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
+    match (options.strategy, options.reuse()) {
+        (GraphStrategy::Ggml, _) => as_ggml_does(assigned, options),
+        (_, Reuse::Ggml) => with_ggml_shares(assigned, options),
+        (_, Reuse::None) => with_our_shares(assigned, options, TakeOver::None),
+        (_, Reuse::More) => with_our_shares(assigned, options, TakeOver::More),
+    }
+}
+
+fn as_ggml_does(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
+    let run = simulate(assigned)?;
+    let mut memories = Vec::new();
+    let problems = run.draft.problems(assigned)?;
+    for mut part in problems.iter().map(|part| PlacedPart::ggml(part, &run)) {
+        // ggml's last chunk ignores the limit; then it is its answer all the same.
+        if certify(part.problem.clone(), part.placement.clone()).is_err() {
+            part.problem = Problem::new(part.problem.blocks().clone()).unwrap_or(part.problem);
+        }
+        memories.push(part);
+    }
+    finish(assigned, options, &run.draft, &problems, memories)
+}
+
+/// ggml's shares packed better; where that does not reach the bound, perhaps ggml's packing is smaller.
+fn with_ggml_shares(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
+    let mut run = simulate(assigned)?;
+    extend_by_hold(assigned, &mut run.draft);
+    let problems = run.draft.problems(assigned)?;
+    let mut parts = Vec::with_capacity(problems.len());
+    for part in &problems {
+        let ours = PlacedPart::placed(assigned, part, options)?;
+        let ggml: u64 = run.free[part.memory].chunks().map(|chunk| chunk.0).sum();
+        let theirs = || PlacedPart::ggml(part, &run);
+        let holds = |part: &PlacedPart| certify(part.problem.clone(), part.placement.clone()).is_ok();
+        let smaller = (ours.peak.0 > ggml).then(theirs).filter(holds);
+        parts.push(smaller.unwrap_or(ours));
+    }
+    finish(assigned, options, &run.draft, &problems, parts)
+}
+
+fn with_our_shares(
+    assigned: &AssignedGraph,
+    options: &PlanOptions,
+    rule: TakeOver,
+) -> Result<GraphPlan, GraphPlanError> {
+    let (draft, refused) = shares(assigned, rule, options.unread);
+    let problems = draft.problems(assigned)?;
+    let mut parts = Vec::with_capacity(problems.len());
+    for part in &problems {
+        parts.push(PlacedPart::placed(assigned, part, options)?);
+    }
+    let held = assigned.memories().iter().any(|memory| memory.hold > 0);
+    let at_bound = parts.iter().all(|part| part.verdict == Verdict::Optimal);
+    // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
+    if rule == TakeOver::More && (refused || held || !at_bound) {
+        let theirs = with_ggml_shares(assigned, &options.with_reuse(Reuse::Ggml));
+        let larger = |plan: &GraphPlan| plan.memories.iter().zip(&parts).any(|(it, part)| it.plan.peak() < part.peak);
+        if let Ok(plan) = theirs
+            && larger(&plan)
+        {
+            return Ok(smaller_of(plan, finish(assigned, options, &draft, &problems, parts)?));
+        }
+    }
+    finish(assigned, options, &draft, &problems, parts)
+}
+
+/// Ours where no memory is larger than theirs; theirs otherwise, because a memory can't be taken from one and the next
+/// from the other: a tensor may stand in different memories in the two.
+fn smaller_of(theirs: GraphPlan, ours: GraphPlan) -> GraphPlan {
+    let larger = theirs.memories.iter().zip(&ours.memories).any(|(it, our)| it.plan.peak() < our.plan.peak());
+    if larger { GraphPlan { options: theirs.options, ..theirs } } else { ours }
+}
+
+/// Bytes stay for some steps after their last reader, unless they are taken over.
+fn extend_by_hold(assigned: &AssignedGraph, draft: &mut Draft) {
+    let end = crate::draft::end_of_run(assigned);
+    let followed: Vec<_> = draft.shares.iter().filter_map(|share| share.follows).collect();
+    let ends: Vec<u64> = followed.iter().map(|share| draft.shares[*share].end).collect();
+    for id in draft.shares.ids() {
+        let share = &mut draft.shares[id];
+        let hold = u64::from(assigned.memories()[share.memory].hold);
+        share.end = (share.end + hold).min(end.max(share.end));
+    }
+    for (share, end) in followed.into_iter().zip(ends) {
+        draft.shares[share].end = end;
+    }
+}
+
+/// A memory's blocks with their places, before the proof.
+struct PlacedPart {
+    problem: Problem,
+    placement: Placement,
+    peak: Bytes,
+    verdict: Verdict,
+}
+
+impl PlacedPart {
+    fn ggml(part: &MemoryProblem, run: &Simulation) -> Self {
+        let places: IdVec<BlockId, _> = part.shares.iter().map(|share| run.places[*share]).collect();
+        let peak = run.free[part.memory].chunks().map(|chunk| chunk.0).sum();
+        let placement = Placement::new(places);
+        Self { problem: part.problem.clone(), placement, peak: Bytes(peak), verdict: Verdict::Fits }
+    }
+
+    fn placed(
+        assigned: &AssignedGraph,
+        part: &MemoryProblem,
+        options: &PlanOptions,
+    ) -> Result<Self, GraphPlanError> {
+        let strategy = match options.strategy {
+            GraphStrategy::Best(best) => Strategy::Best(best),
+            GraphStrategy::Fast | GraphStrategy::Ggml => Strategy::Fast,
+        };
+        let outcome: Outcome = place(&part.problem, &strategy).map_err(|error| {
+            let memory = assigned.memories()[part.memory].name.clone();
+            GraphPlanError::Place { memory, error }
+        })?;
+        let Outcome { placement, peak, verdict, .. } = outcome;
+        Ok(Self { problem: part.problem.clone(), placement, peak, verdict })
+    }
+}
+
+/// The proof of each memory, and the whole.
+fn finish(
+    assigned: &AssignedGraph,
+    options: &PlanOptions,
+    draft: &Draft,
+    problems: &[MemoryProblem],
+    parts: Vec<PlacedPart>,
+) -> Result<GraphPlan, GraphPlanError> {
+    let mut memories = Vec::with_capacity(parts.len());
+    let mut block_of = alloc::vec![None; draft.shares.len()];
+    for (index, (problem, part)) in (0..).zip(problems.iter().zip(parts)) {
+        let plan = certify(part.problem, part.placement).map_err(|violations| {
+            let memory = assigned.memories()[problem.memory].name.clone();
+            GraphPlanError::GgmlFails { memory, violations }
+        })?;
+        for (block, share) in plan.problem().blocks().ids().zip(&problem.shares) {
+            block_of[share.index()] = Some((index, block));
+        }
+        let tensors = problem.shares.iter().map(|share| draft.shares[*share].tensor).collect();
+        let verdict = if plan.is_optimal() { Verdict::Optimal } else { part.verdict };
+        memories.push(MemoryPlan { memory: problem.memory, plan, verdict, tensors });
+    }
+    let blocks = draft.of_tensor.iter().map(|share| block_of[(*share)?.index()]).collect();
+    Ok(GraphPlan { assigned: assigned.clone(), options: *options, memories, blocks })
+}
+
+impl GraphPlan {
+    /// The graph it was made for.
+    pub fn assigned(&self) -> &AssignedGraph {
+        &self.assigned
+    }
+
+    /// How it was made.
+    pub fn options(&self) -> &PlanOptions {
+        &self.options
+    }
+
+    /// The plan of each memory that does not share another's, in order.
+    pub fn memories(&self) -> &[MemoryPlan] {
+        &self.memories
+    }
+
+    /// The bytes of all memories together.
+    pub fn peak(&self) -> Bytes {
+        Bytes(self.memories.iter().fold(0, |sum: u64, it| sum.saturating_add(it.plan.peak().0)))
+    }
+
+    /// The block of a tensor with bytes of its own, with the plan it stands in.
+    pub fn block(&self, tensor: TensorId) -> Option<(&MemoryPlan, BlockId)> {
+        let (memory, block) = self.blocks.get(tensor.index()).copied().flatten()?;
+        Some((&self.memories[memory as usize], block))
+    }
+
+    /// Where a tensor stands, also a view; `None` for external memory and for what the graph never touches.
+    pub fn place(&self, tensor: TensorId) -> Option<TensorPlace> {
+        let tensors = self.assigned.graph().tensors();
+        let it = tensors.get(tensor)?;
+        let (memory, block) = self.block(tensors.root(tensor))?;
+        let place = memory.plan.place(block);
+        let offset = place.offset.checked_add(tensors.offset(tensor))?;
+        let size = if it.is_view() { it.nbytes() } else { memory.plan.problem().blocks()[block].size };
+        Some(TensorPlace { memory: memory.memory, buffer: place.buffer, offset, size })
+    }
+}
