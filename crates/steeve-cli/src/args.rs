@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use steeve_graph::{GraphStrategy, PlanOptions, Reuse};
 use steeve_plan::{Align, Best, Budget, Bytes, Strategy};
 
 use crate::budget::parse_budget;
@@ -11,10 +12,10 @@ use crate::error::Error;
 use crate::out::OutFile;
 use crate::size::{SizeStyle, parse_align, parse_bytes};
 
-/// Plans where every block of memory stands, and proves the plan.
+/// Plans where every tensor of a graph, or every block of a list, stands in memory, and proves the plan.
 ///
-/// A block is a number of bytes that is needed for a while. Block lists are CSV files (plain or gzip) with the columns
-/// id, lower, upper, size and, if need be, alignment, offset, buffer, follows. `upper` is exclusive.
+/// Graphs are recorded from ggml (.json, .json.gz) or written as text (.graph), one tensor per line. Block lists are CSV
+/// files with the columns id, lower, upper, size and, if need be, alignment, offset, buffer, follows. `upper` is exclusive.
 #[derive(Debug, Parser)]
 #[command(name = "steeve", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -24,41 +25,50 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  steeve plan blocks.csv                        how many bytes do these blocks need?
-  steeve plan blocks.csv --capacity 1M          do they fit into one mebibyte?
-  steeve plan blocks.csv -o plan.csv            and where does each block stand?
-  steeve check blocks.csv plan.csv              does this plan hold?
+  steeve plan graph.json.gz                     how many bytes does each memory need, and how many does ggml take?
+  steeve show graph.json.gz                     why is it this large?
   steeve compare folder/                        which strategy does best?
+  steeve plan graph.json.gz -o plan.json        where does each tensor stand?
+  steeve check graph.json.gz plan.json          does this plan hold?
+  steeve plan blocks.csv --capacity 1M          do these blocks fit into one mebibyte?
 
 Exit status: 0 done, 1 the answer is no (does not fit, not valid), 2 bad usage or input.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Places the blocks of each file and shows how good the plan is.
+    /// Places the tensors or blocks of each file and shows how good the plan is.
     Plan(PlanArgs),
     /// Proves that a plan holds, or explains everything that is wrong with it.
     Check(CheckArgs),
     /// Runs every strategy on each file and shows them side by side.
     Compare(CompareArgs),
+    /// Shows what is alive when a memory is fullest, largest first.
+    Show(ShowPeakArgs),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  steeve plan blocks.csv
+  steeve plan graph.json.gz                     one row per memory, with ggml's bytes beside ours
+  steeve plan graph.json --strategy ggml        ggml's own plan, byte for byte
+  steeve plan graph.json --reuse ggml           ggml's in-place decisions, packed better
+  steeve plan graph.json -o plan.json           and where does each tensor stand?
   steeve plan blocks.csv.gz --strategy best --budget 2s --capacity 64MiB -o plan.json
-  cat blocks.csv | steeve plan - --json
+  echo 'x = input f32[64,32]; y = silu x; z = add y x !output' | steeve plan - --json
 
 The result is optimal (no plan is smaller: proved), fits, cannot fit (into --capacity: proved) or not found (within the
-budget; a plan may exist). Ctrl-C ends a search and gives the best plan so far.")]
+budget; a plan may exist). For a graph that is said of the given --reuse. Ctrl-C ends a search for a block list and gives
+the best plan so far.
+
+A graph as text has one tensor per line or between semicolons: label = operation type[shape] sources !flags. Memories, if
+there are several, come first, as in memory gpu align=128, and a tensor is put into one with @gpu.")]
 pub(crate) struct PlanArgs {
-    /// Block lists; a folder means every .csv and .csv.gz in it, - the standard input.
+    /// Graphs or block lists; a folder means every .json, .graph and .csv (plain or .gz) in it, - the standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// How to place the blocks [default: fast; best if a budget or threads are given].
-    #[arg(long, value_enum)]
-    pub(crate) strategy: Option<StrategyName>,
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
 
     #[command(flatten)]
     pub(crate) search: SearchArgs,
@@ -77,19 +87,25 @@ pub(crate) struct PlanArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  steeve check graph.json.gz                    plan it, and run the plan and ggml's recorded one byte by byte
+  steeve check graph.json.gz plan.json          does this plan hold for this graph?
   steeve check blocks.csv plan.json
   steeve check plan.csv --capacity 1M           the file has an offset column itself
 
-Blocks are matched by their id. A plan that was made with --align, --max-buffer or --pinned is held to that if you give
-the same options here.")]
+A plan of a graph is judged by running the graph at its addresses: every node must read what it would have read if every
+tensor had memory of its own. Tensors and blocks are matched by their id. A plan that was made with --align, --max-buffer
+or --pinned is held to that if you give the same options here.")]
 pub(crate) struct CheckArgs {
-    /// The block list; if it stands alone, with an offset column.
+    /// The graph or the block list; if a block list stands alone, with an offset column.
     #[arg(value_name = "PROBLEM")]
     pub(crate) problem: PathBuf,
 
-    /// The plan: a CSV with an offset column, or the JSON that steeve plan -o writes.
+    /// The plan: the JSON that steeve plan -o writes, or a CSV with an offset column.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -98,13 +114,16 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  steeve compare blocks.csv
+  steeve compare graph.json.gz
+  steeve compare corpus/graphs/
   steeve compare folder/ --budget 500ms --bytes
 
-The bound is the most that any strategy could prove: no plan is smaller. Ratios are peak by bound, rounded up, so that
-1.0000 is exactly the bound. The last line has sums, and the geometric mean of the ratios.")]
+Graphs: ggml's own plan, its in-place decisions packed better (fast, reuse ggml), ours (fast) and ours with a search
+(best); ratios are by ggml's bytes. Block lists: ratios are by the bound, the most that any strategy could prove. Ratios
+are rounded up, so that 1.0000 is exact. The last line has sums, and the geometric mean of the ratios over all memories
+(of graphs: all in which ggml needs any bytes).")]
 pub(crate) struct CompareArgs {
-    /// Block lists; a folder means every .csv and .csv.gz in it, - the standard input.
+    /// Graphs or block lists; a folder means every .json, .graph and .csv (plain or .gz) in it, - the standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -118,9 +137,39 @@ pub(crate) struct CompareArgs {
     pub(crate) show: ShowArgs,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  steeve show graph.json.gz
+  steeve show graph.json.gz --strategy ggml     the same for ggml's own plan
+  steeve show blocks.csv --top 5 --json
+
+For each memory: the first node (of a block list: the first step) at which the most bytes are alive, and whose they are.
+Node -1 is before the run. A tensor that another takes over in place ends where that one begins.")]
+pub(crate) struct ShowPeakArgs {
+    /// A graph or a block list; - is the standard input.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// How many to show of each memory.
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    pub(crate) top: usize,
+
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StrategyName {
-    /// Blocks in the order of their births, as ggml's allocator places them.
+    /// Graphs: as ggml's allocator does it, byte for byte; implies --reuse ggml.
+    Ggml,
+    /// Block lists: blocks in the order of their births, as ggml's allocator places them.
     BestFit,
     /// Several quick passes and the best of them.
     Fast,
@@ -128,10 +177,108 @@ pub(crate) enum StrategyName {
     Best,
 }
 
-/// What the strategy `best` may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReuseName {
+    /// Those that ggml chooses, exactly.
+    Ggml,
+    /// All that the operations allow, also through views.
+    More,
+    /// None: every tensor has bytes of its own while it lives.
+    None,
+}
+
+impl From<ReuseName> for Reuse {
+    fn from(name: ReuseName) -> Self {
+        match name {
+            ReuseName::Ggml => Self::Ggml,
+            ReuseName::More => Self::More,
+            ReuseName::None => Self::None,
+        }
+    }
+}
+
+/// How plans are made.
 #[derive(Debug, Args)]
+pub(crate) struct HowArgs {
+    /// How to place tensors or blocks [default: fast; best if a budget or threads are given].
+    #[arg(long, value_enum)]
+    pub(crate) strategy: Option<StrategyName>,
+
+    /// Which nodes of a graph take over the bytes of a source that dies at them [default: more].
+    #[arg(long, value_enum)]
+    pub(crate) reuse: Option<ReuseName>,
+}
+
+impl HowArgs {
+    /// What can be said before any file is read: a budget is for `best` alone, and `ggml` has its own reuse.
+    pub(crate) fn check(&self, search: &SearchArgs) -> Result<(), Error> {
+        let name = match self.strategy {
+            Some(StrategyName::Ggml) => "ggml",
+            Some(StrategyName::BestFit) => "best-fit",
+            Some(StrategyName::Fast) => "fast",
+            Some(StrategyName::Best) | None => return Ok(()),
+        };
+        if search.is_given() {
+            let why = format!("--budget and --threads are for --strategy best, not {name}; leave out one or the other");
+            return Err(Error::Usage(why));
+        }
+        match (self.strategy, self.reuse) {
+            (Some(StrategyName::Ggml), Some(ReuseName::More | ReuseName::None)) => {
+                let why = "--strategy ggml makes ggml's own plan, which implies --reuse ggml; leave out --reuse, or use --strategy fast";
+                Err(Error::Usage(why.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The strategy for a block list.
+    pub(crate) fn for_blocks(&self, file: &str, search: &SearchArgs) -> Result<Strategy, Error> {
+        if self.reuse.is_some() {
+            let why = format!(
+                "{file}: is a block list, in which nothing can be reused but what says so itself (column follows); leave out --reuse"
+            );
+            return Err(Error::Usage(why));
+        }
+        Ok(match self.strategy {
+            Some(StrategyName::Ggml) => {
+                let why = format!(
+                    "{file}: is a block list, and --strategy ggml needs a graph; use --strategy best-fit, which places blocks as ggml does"
+                );
+                return Err(Error::Usage(why));
+            }
+            Some(StrategyName::BestFit) => Strategy::BestFit,
+            Some(StrategyName::Fast) => Strategy::Fast,
+            Some(StrategyName::Best) => Strategy::Best(search.best()),
+            None if search.is_given() => Strategy::Best(search.best()),
+            None => Strategy::default(),
+        })
+    }
+
+    /// Strategy and reuse for a graph.
+    pub(crate) fn for_graph(&self, file: &str, search: &SearchArgs) -> Result<PlanOptions, Error> {
+        let strategy = match self.strategy {
+            Some(StrategyName::BestFit) => {
+                let why = format!(
+                    "{file}: is a graph, and --strategy best-fit is for block lists; use --strategy ggml, which is the same for graphs"
+                );
+                return Err(Error::Usage(why));
+            }
+            Some(StrategyName::Ggml) => {
+                return Ok(PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml));
+            }
+            Some(StrategyName::Fast) => GraphStrategy::Fast,
+            Some(StrategyName::Best) => GraphStrategy::Best(search.best()),
+            None if search.is_given() => GraphStrategy::Best(search.best()),
+            None => GraphStrategy::default(),
+        };
+        Ok(PlanOptions::new(strategy).with_reuse(self.reuse.map_or(Reuse::More, Reuse::from)))
+    }
+}
+
+/// What the strategy `best` may cost.
+#[derive(Debug, Default, Args)]
 pub(crate) struct SearchArgs {
-    /// What `best` may cost: 500ms, 2s, 5min or 20000nodes [default: 1s].
+    /// What `best` may cost for each memory: 500ms, 2s, 5min or 20000nodes [default: 1s].
     #[arg(long, value_parser = parse_budget)]
     pub(crate) budget: Option<Budget>,
 
@@ -161,19 +308,21 @@ impl SearchArgs {
 /// What a plan must keep to.
 #[derive(Debug, Args)]
 pub(crate) struct LimitArgs {
-    /// All buffers together must not be larger: bytes, or with a suffix such as 64K, 1.5MiB, 2G.
+    /// All buffers of a memory together must not be larger: bytes, or with a suffix such as 64K, 1.5MiB, 2G. In a graph
+    /// this is asked of each memory for itself.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) capacity: Option<Bytes>,
 
-    /// No buffer may be larger, except to hold a single block that is; there may be several buffers.
+    /// No buffer may be larger, except to hold a single block that is; there may be several buffers. In a graph this
+    /// takes the place of each memory's own limit.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_buffer: Option<Bytes>,
 
-    /// Align every block at least to this power of two.
+    /// Align every block or tensor at least to this power of two.
     #[arg(long, value_name = "SIZE", value_parser = parse_align)]
     pub(crate) align: Option<Align>,
 
-    /// Blocks with an offset in the file must stand there.
+    /// Blocks with an offset in the file must stand there (block lists only).
     #[arg(long)]
     pub(crate) pinned: bool,
 }
@@ -193,26 +342,6 @@ pub(crate) struct ShowArgs {
 impl ShowArgs {
     pub(crate) fn sizes(&self) -> SizeStyle {
         if self.bytes { SizeStyle::Exact } else { SizeStyle::Human }
-    }
-}
-
-impl PlanArgs {
-    /// The strategy that the arguments ask for; a budget for another than `best` is a mistake.
-    pub(crate) fn strategy(&self) -> Result<Strategy, Error> {
-        let searching = self.search.is_given();
-        let strategy = match self.strategy {
-            Some(StrategyName::BestFit) => Strategy::BestFit,
-            Some(StrategyName::Fast) => Strategy::Fast,
-            Some(StrategyName::Best) => Strategy::Best(self.search.best()),
-            None if searching => Strategy::Best(self.search.best()),
-            None => Strategy::default(),
-        };
-        if searching && !matches!(strategy, Strategy::Best(_)) {
-            let why =
-                format!("--budget and --threads are for --strategy best, not {strategy}; leave out one or the other");
-            return Err(Error::Usage(why));
-        }
-        Ok(strategy)
     }
 }
 

@@ -6,10 +6,12 @@ use steeve_plan::csv::Table;
 use steeve_plan::{Align, Block, BlockId, IdVec, Place, Placement, Plan, Problem, certify};
 
 use crate::answer::{Answer, Tone, say};
-use crate::args::CheckArgs;
+use crate::args::{CheckArgs, SearchArgs};
 use crate::error::Error;
 use crate::explain::{self, Name};
-use crate::input::{self, Source};
+use crate::input::{self, Input};
+use crate::source::Source;
+use crate::{block_list, graph};
 
 /// The verdict goes to the output, one sentence per violation: it is what was asked for.
 pub(crate) fn run(args: &CheckArgs, stdout: &mut dyn Write) -> Result<Answer, Error> {
@@ -18,21 +20,57 @@ pub(crate) fn run(args: &CheckArgs, stdout: &mut dyn Write) -> Result<Answer, Er
     if source == Source::Stdin && plan_source == Some(Source::Stdin) {
         return Err(Error::Usage("only one of PROBLEM and PLAN can be -, the standard input".to_owned()));
     }
-    let table = input::table(&source)?;
-    let problem = input::problem(&source, &table, &args.limits)?;
-    let plan_table = plan_source.as_ref().map(input::table).transpose()?;
-    let file = plan_source.as_ref().unwrap_or(&source).to_string();
-    let placed = plan_table.as_ref().unwrap_or(&table);
+    args.how.check(&SearchArgs::default())?;
+    let problem = input::read(&source)?;
+    let plan = plan_source.as_ref().map(input::read).transpose()?;
+    let (file, plan_file) = (source.to_string(), plan_source.map(|it| it.to_string()));
+    match (problem, plan) {
+        (Input::Graph(graph), None) => graph::check(*graph, None, args, stdout),
+        (Input::Graph(graph), Some(Input::Tensors(plan))) => graph::check(*graph, Some(plan), args, stdout),
+        (Input::Blocks(table), None) => check_blocks(&file, &table, None, args, stdout),
+        (Input::Blocks(table), Some(Input::Blocks(plan))) => {
+            check_blocks(&file, &table, Some((plan_file.unwrap_or_default(), plan)), args, stdout)
+        }
+        (Input::Tensors(_), _) => Err(Error::PlanOfGraph { file }),
+        (problem, Some(plan)) => Err(mismatch(file, &problem, plan_file.unwrap_or_default(), &plan)),
+    }
+}
+
+/// A plan of one kind for a problem of the other, or no plan at all.
+fn mismatch(problem: String, kind: &Input, file: String, plan: &Input) -> Error {
+    const NAMES: [&str; 2] = ["graph", "block list"];
+    let [wanted, found] = if matches!(kind, Input::Graph(_)) { NAMES } else { [NAMES[1], NAMES[0]] };
+    match plan {
+        Input::Graph(_) => Error::NotAPlan { file },
+        _ => Error::OtherPlan { file, problem, found, wanted },
+    }
+}
+
+/// A block list with a plan, or one that has offsets itself.
+fn check_blocks(
+    problem_file: &str,
+    table: &Table,
+    plan: Option<(String, Table)>,
+    args: &CheckArgs,
+    stdout: &mut dyn Write,
+) -> Result<Answer, Error> {
+    if args.how.strategy.is_some() || args.how.reuse.is_some() {
+        let why =
+            format!("{problem_file}: is a block list, whose plan is there already; leave out --strategy and --reuse");
+        return Err(Error::Usage(why));
+    }
+    let problem = block_list::problem(problem_file, table, &args.limits)?;
+    let (file, placed) = plan.as_ref().map_or((problem_file, table), |(file, plan)| (file.as_str(), plan));
     if !placed.places().is_empty() && placed.places().iter().all(Option::is_none) {
-        let advice = match plan_source {
+        let advice = match plan {
             Some(_) => "give the problem first and then the plan",
             None => "name a plan as well, or make one with steeve plan -o",
         };
-        return Err(Error::NoOffsets { file, advice });
+        return Err(Error::NoOffsets { file: file.to_owned(), advice });
     }
-    match prove(&file, &table, placed, problem) {
-        Ok(plan) => holds(stdout, &file, &plan),
-        Err(wrong) => does_not_hold(stdout, &file, &source, &wrong),
+    match prove(file, table, placed, problem) {
+        Ok(plan) => holds(stdout, file, &plan),
+        Err(wrong) => does_not_hold(stdout, file, "the plan", problem_file, &wrong),
     }
 }
 
@@ -44,7 +82,14 @@ fn prove(file: &str, table: &Table, placed: &Table, problem: Problem) -> Result<
         .map_err(|wrong| wrong.list().iter().map(|it| explain::violation(it, table.ids())).collect())
 }
 
-fn does_not_hold(stdout: &mut dyn Write, file: &str, source: &Source, wrong: &[String]) -> Result<Answer, Error> {
+/// Every sentence, and a last one on the error stream. `plan` is what to call the plan in it.
+pub(crate) fn does_not_hold(
+    stdout: &mut dyn Write,
+    file: &str,
+    plan: &str,
+    problem: &str,
+    wrong: &[String],
+) -> Result<Answer, Error> {
     for sentence in wrong {
         match writeln!(stdout, "{file}: {sentence}") {
             Ok(()) => {}
@@ -59,7 +104,7 @@ fn does_not_hold(stdout: &mut dyn Write, file: &str, source: &Source, wrong: &[S
     };
     say(
         Tone::Error,
-        format!("{file}: the plan does not hold for {source}: {things} wrong; plan again with steeve plan"),
+        format!("{file}: {plan} does not hold for {problem}: {things} wrong; plan again with steeve plan"),
     );
     Ok(Answer::No)
 }

@@ -1,216 +1,192 @@
-//! `steeve compare`: every strategy on each file, side by side.
+//! `steeve compare`: every strategy on each file, side by side. Block lists and graphs have a table each.
 
 use std::io::Write;
-use std::time::Duration;
 
-use comfy_table::{Cell, Color};
+use comfy_table::Cell;
+use steeve_plan::csv::Table;
 use steeve_plan::{Bytes, Strategy};
 
 use crate::answer::{Answer, Tone, report, say};
 use crate::args::CompareArgs;
+use crate::block_list::BlockList;
+use crate::board::{Board, Fit, Line, Try, geometric_mean, try_cells};
 use crate::error::Error;
-use crate::input::{Job, Source, job, sources};
+use crate::figures::{Figures, sum};
+use crate::graph;
+use crate::input::{self, Input};
 use crate::json::ResultLine;
 use crate::plan::{labels, print_line};
-use crate::progress::{Interrupt, Watcher};
+use crate::progress::{FileBar, Interrupt, Watcher};
 use crate::size::SizeStyle;
 use crate::solve::{Solved, solve};
+use crate::source::{Source, sources};
 use crate::table::{self, Ratio};
 
 /// The answer is no where nothing fits.
 pub(crate) fn run(args: &CompareArgs, stdout: &mut dyn Write) -> Result<Answer, Error> {
-    let strategies = [Strategy::BestFit, Strategy::Fast, Strategy::Best(args.search.best())];
-    let interrupt = Interrupt::listen(&strategies[2]);
-    let mut rows = Vec::new();
+    let interrupt = Interrupt::default();
+    let (mut lists, mut graphs) = (Vec::new(), Vec::new());
     let mut worst = Answer::Yes;
     let sources = sources(&args.files);
     let count = sources.len();
+    let bar = FileBar::new(count);
     for (index, source) in sources.into_iter().enumerate() {
         if index > 0 && interrupt.is_pressed() {
-            say(Tone::Error, format!("stopped by Ctrl-C; {} of {count} files are not compared", count - index));
+            let left = count - index;
+            bar.aside(|| say(Tone::Error, format!("stopped by Ctrl-C; {left} of {count} files are not compared")));
             worst = worst.max(Answer::No);
             break;
         }
-        let compared = source.and_then(|source| compare_file(&source, args, &strategies, &interrupt));
+        let name = source.as_ref().map_or_else(|_| String::new(), Source::short_name);
+        bar.next(&name);
+        let compared = source.and_then(|source| compare_file(&source, args, &interrupt, &bar));
         let compared = match compared {
             Ok(compared) => compared,
             Err(error) => {
-                worst = worst.max(report(&error));
+                worst = worst.max(bar.aside(|| report(&error)));
                 continue;
             }
         };
+        worst = worst.max(compared.answer);
         if args.show.json {
-            for (strategy, solved) in strategies.iter().zip(&compared.solved) {
-                print_line(stdout, &ResultLine::new(&compared.job, strategy, solved))?;
+            for figures in &compared.figures {
+                print_line(stdout, &ResultLine::new(&compared.file, figures))?;
             }
         }
-        worst = worst.max(compared.answer(&strategies));
-        rows.extend(compared.rows());
+        match compared.kind {
+            Kind::Blocks => lists.push(compared),
+            Kind::Graph => graphs.push(compared),
+        }
     }
-    if !args.show.json && !rows.is_empty() {
-        let shown = show(&rows, &strategies, args.show.sizes());
-        writeln!(stdout, "{}", shown.trim_fmt()).map_err(Error::Output)?;
+    drop(bar);
+    if !args.show.json {
+        show(stdout, &lists, &graphs, args.show.sizes())?;
     }
     Ok(worst)
 }
 
-/// One file with the plans of every strategy.
-struct Compared {
-    name: String,
-    job: Job,
-    /// By strategy, then by memory.
-    solved: Vec<Vec<Solved>>,
+/// One file and what every strategy made of it.
+pub(crate) struct Compared {
+    pub(crate) name: String,
+    pub(crate) file: String,
+    pub(crate) kind: Kind,
+    pub(crate) answer: Answer,
+    pub(crate) figures: Vec<Figures>,
 }
 
-fn compare_file(
-    source: &Source,
+/// What was compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Blocks,
+    Graph,
+}
+
+fn compare_file(source: &Source, args: &CompareArgs, interrupt: &Interrupt, bar: &FileBar) -> Result<Compared, Error> {
+    let (name, file) = (source.short_name(), source.to_string());
+    match input::read(source)? {
+        // A search draws a bar of its own.
+        Input::Blocks(table) => bar.aside(|| compare_blocks(name, file, table, args, interrupt)),
+        Input::Graph(graph) => {
+            let (figures, refused) = graph::compare(&graph.limited(&args.limits)?, args)?;
+            let answer = if refused.is_empty() { Answer::Yes } else { Answer::No };
+            bar.aside(|| refused.iter().for_each(|why| say(Tone::Error, format!("{file}: {why}"))));
+            Ok(Compared { name, file, kind: Kind::Graph, answer, figures })
+        }
+        Input::Tensors(_) => Err(Error::PlanOfGraph { file }),
+    }
+}
+
+fn compare_blocks(
+    name: String,
+    file: String,
+    table: Table,
     args: &CompareArgs,
-    strategies: &[Strategy],
     interrupt: &Interrupt,
 ) -> Result<Compared, Error> {
-    let (name, job) = (source.short_name(), job(source, &args.limits)?);
-    let mut solved = Vec::with_capacity(strategies.len());
-    for strategy in strategies {
-        let plan = |memory| {
-            let mut watcher = Watcher::new(&name, strategy, interrupt);
-            solve(&job.file, memory, strategy, &mut |progress| watcher.look(progress))
-        };
-        solved.push(job.memories.iter().map(plan).collect::<Result<Vec<_>, Error>>()?);
+    let list = BlockList::new(file.clone(), table, &args.limits)?;
+    let strategies = [Strategy::BestFit, Strategy::Fast, Strategy::Best(args.search.best())];
+    interrupt.listen(&strategies[2]);
+    let plan = |strategy: &Strategy| {
+        let mut watcher = Watcher::new(&name, strategy, interrupt);
+        solve(&list, strategy, &mut |progress| watcher.look(progress))
+    };
+    let solved = strategies.iter().map(plan).collect::<Result<Vec<Solved>, Error>>()?;
+    let figures: Vec<Figures> = solved.iter().zip(&strategies).map(|(it, strategy)| it.figures(strategy)).collect();
+    let fits = figures.iter().any(Figures::fits);
+    // The last strategy has searched the longest: its reason is the best.
+    let why = solved.last().and_then(|it| it.refusal(&list, &strategies[2]));
+    if let (false, Some(why)) = (fits, why) {
+        say(Tone::Error, format!("{file}: {why}"));
     }
-    Ok(Compared { name, job, solved })
+    let answer = if fits { Answer::Yes } else { Answer::No };
+    Ok(Compared { name, file, kind: Kind::Blocks, answer, figures })
 }
 
-impl Compared {
-    /// Says why not even the last strategy, which has searched the longest, makes a memory fit.
-    fn answer(&self, strategies: &[Strategy]) -> Answer {
-        let mut answer = Answer::Yes;
-        for (index, memory) in self.job.memories.iter().enumerate() {
-            let mut tried = self.solved.iter().zip(strategies).map(|(solved, strategy)| (&solved[index], strategy));
-            if tried.clone().any(|(solved, _)| solved.verdict.fits()) {
-                continue;
-            }
-            answer = Answer::No;
-            if let Some(why) = tried.next_back().and_then(|(solved, strategy)| solved.refusal(memory, strategy)) {
-                say(Tone::Error, format!("{}: {why}", self.job.file));
-            }
-        }
-        answer
+fn show(stdout: &mut dyn Write, lists: &[Compared], graphs: &[Compared], sizes: SizeStyle) -> Result<(), Error> {
+    let mut boards = Vec::new();
+    if !lists.is_empty() {
+        boards.push(block_board(lists, sizes));
     }
-
-    /// A row per memory.
-    fn rows(&self) -> impl Iterator<Item = Row> {
-        let several = self.job.memories.len() > 1;
-        self.job.memories.iter().enumerate().map(move |(index, memory)| {
-            let suffix = if several { format!(" {}", memory.name) } else { String::new() };
-            let solved = self.solved.iter().map(|solved| &solved[index]);
-            let tries = solved.clone().map(|it| Try {
-                peak: it.plan.peak(),
-                time: it.time,
-                fit: if it.verdict.fits() { Fit::Within } else { Fit::Over },
-            });
-            Row {
-                short: format!("{}{suffix}", self.name),
-                long: format!("{}{suffix}", self.job.file),
-                blocks: memory.problem.blocks().len(),
-                bound: solved.map(|it| it.at_least).max().unwrap_or_default(),
-                tries: tries.collect(),
-            }
-        })
+    if !graphs.is_empty() {
+        boards.push(graph::board(graphs, sizes));
     }
+    for (index, board) in boards.iter().enumerate() {
+        let gap = if index == 0 { "" } else { "\n" };
+        writeln!(stdout, "{gap}{}", board.show().trim_fmt()).map_err(Error::Output)?;
+    }
+    Ok(())
 }
 
-/// The figures of one memory.
+/// The figures of one block list.
 struct Row {
-    short: String,
-    long: String,
     blocks: usize,
     /// The most that any strategy could prove.
     bound: Bytes,
     tries: Vec<Try>,
 }
 
-/// What one strategy did.
-struct Try {
-    peak: Bytes,
-    time: Duration,
-    fit: Fit,
-}
-
-/// Whether it stays within the capacity.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fit {
-    Within,
-    Over,
-}
-
-/// Strategies side by side; on a terminal that is too narrow for that, one below the other.
-fn show(rows: &[Row], strategies: &[Strategy], sizes: SizeStyle) -> comfy_table::Table {
-    let mut lines = lines(rows, sizes);
-    if rows.len() > 1 {
-        lines.push(summary(rows, strategies.len(), sizes));
-    }
-    let wide = side_by_side(&lines, strategies);
-    if table::is_too_wide(&wide) { one_below_the_other(&lines, strategies) } else { wide }
-}
-
-/// The cells of one file: file, blocks and bound, then peak, ratio and time of each strategy.
-struct Line {
-    head: [Cell; 3],
-    tries: Vec<[Cell; 3]>,
-}
-
-fn lines(rows: &[Row], sizes: SizeStyle) -> Vec<Line> {
-    let labels = labels(rows.iter().map(|row| (row.short.as_str(), row.long.as_str())));
-    let line = |(row, label): (&Row, String)| {
-        let cells = |it: &Try| {
-            let ratio = Cell::new(Ratio::new(it.peak, row.bound));
-            let best = row.tries.iter().all(|other| it.peak <= other.peak);
-            let peak = match it.fit {
-                Fit::Over => Cell::new(format!("{} (over)", sizes.show(it.peak))).fg(Color::Red),
-                Fit::Within => Cell::new(sizes.show(it.peak)),
-            };
-            [peak, if best { ratio.fg(Color::Green) } else { ratio }, Cell::new(table::time(it.time))]
-        };
-        let head = [Cell::new(label), Cell::new(row.blocks), Cell::new(sizes.show(row.bound))];
-        Line { head, tries: row.tries.iter().map(cells).collect() }
-    };
-    rows.iter().zip(labels).map(line).collect()
-}
-
-fn side_by_side(lines: &[Line], strategies: &[Strategy]) -> comfy_table::Table {
-    let columns = strategies.iter().flat_map(|it| [it.to_string(), "ratio".to_owned(), "time".to_owned()]);
-    let mut shown = table::table(["file", "blocks", "bound"].map(str::to_owned).into_iter().chain(columns));
-    for line in lines {
-        shown.add_row(line.head.iter().chain(line.tries.iter().flatten()).cloned());
-    }
-    shown
-}
-
-fn one_below_the_other(lines: &[Line], strategies: &[Strategy]) -> comfy_table::Table {
-    let header = ["file", "blocks", "bound", "strategy", "peak", "ratio", "time"];
-    let mut shown = table::table(header.map(str::to_owned));
-    for line in lines {
-        let heads = std::iter::once(line.head.clone()).chain(std::iter::repeat(["", "", ""].map(Cell::new)));
-        for ((head, it), strategy) in heads.zip(&line.tries).zip(strategies) {
-            shown.add_row(head.into_iter().chain([Cell::new(strategy)]).chain(it.iter().cloned()));
+impl Row {
+    fn new(compared: &Compared) -> Self {
+        let memories =
+            || compared.figures.iter().flat_map(|figures| figures.memories.iter().map(move |it| (figures, it)));
+        let tries = memories().map(|(figures, it)| Try {
+            peak: it.peak,
+            time: Some(figures.time),
+            fit: if it.verdict.fits() { Fit::Within } else { Fit::Over },
+        });
+        Self {
+            blocks: memories().map(|(_, it)| it.blocks).next().unwrap_or(0),
+            bound: memories().map(|(_, it)| it.at_least).max().unwrap_or_default(),
+            tries: tries.collect(),
         }
     }
-    shown
 }
 
-/// Sums, and the geometric mean of the ratios, which treats a file of a kilobyte like one of a gigabyte.
-fn summary(rows: &[Row], strategies: usize, sizes: SizeStyle) -> Line {
-    let sum = |bytes: &dyn Fn(&Row) -> Bytes| {
-        let total = rows.iter().fold(0u64, |sum, row| sum.saturating_add(bytes(row).0));
-        Cell::new(sizes.show(Bytes(total)))
-    };
-    let blocks: usize = rows.iter().map(|row| row.blocks).sum();
-    let tries = (0..strategies).map(|index| {
-        let logs: f64 = rows.iter().map(|row| Ratio::new(row.tries[index].peak, row.bound).0.ln()).sum();
-        let time: Duration = rows.iter().map(|row| row.tries[index].time).sum();
-        let mean = Ratio((logs / rows.len() as f64).exp());
-        [sum(&|row| row.tries[index].peak), Cell::new(mean), Cell::new(table::time(time))]
+fn block_board(compared: &[Compared], sizes: SizeStyle) -> Board {
+    let rows: Vec<Row> = compared.iter().map(Row::new).collect();
+    let labels = labels(compared.iter().map(|it| (it.name.as_str(), it.file.as_str())));
+    let mut board = Board::new(vec!["file", "blocks", "bound"], vec!["best-fit", "fast", "best"]);
+    for (row, label) in rows.iter().zip(labels) {
+        let head = vec![Cell::new(label), Cell::new(row.blocks), Cell::new(sizes.show(row.bound))];
+        board.push(Line { head, tries: try_cells(&row.tries, Some(row.bound), sizes) });
+    }
+    if rows.len() > 1 {
+        board.push(summary(&rows, sizes));
+    }
+    board
+}
+
+/// Sums, and the geometric mean of the ratios.
+fn summary(rows: &[Row], sizes: SizeStyle) -> Line {
+    let tries = (0..rows[0].tries.len()).map(|index| {
+        let all = || rows.iter().map(|row| (row, row.tries[index]));
+        let mean = geometric_mean(all().map(|(row, it)| Ratio::new(it.peak, row.bound).0));
+        let bytes = sizes.show(sum(all().map(|(_, it)| it.peak)));
+        let time = table::time(all().filter_map(|(_, it)| it.time).sum());
+        [Cell::new(bytes), mean.map_or(Cell::new("-"), Cell::new), Cell::new(time)]
     });
-    let head = [Cell::new(format!("all {}", rows.len())), Cell::new(blocks), sum(&|row| row.bound)];
+    let blocks: usize = rows.iter().map(|row| row.blocks).sum();
+    let bound = sizes.show(sum(rows.iter().map(|row| row.bound)));
+    let head = vec![Cell::new(format!("all {}", rows.len())), Cell::new(blocks), Cell::new(bound)];
     Line { head, tries: tries.collect() }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use steeve_graph::{RecordError, TextError};
 use steeve_plan::csv::{CsvError, TableError};
 
 use crate::answer::Answer;
@@ -16,25 +17,45 @@ pub(crate) enum Error {
     Read { file: String, source: io::Error },
     #[error("{file}: is a folder; name a file in it")]
     Folder { file: String },
-    #[error("{file}: there is no .csv and no .csv.gz in this folder; name the files themselves")]
+    #[error("{file}: there is no .csv, .json or .graph (plain or .gz) in this folder; name the files themselves")]
     EmptyFolder { file: String },
     #[error("{file}: the gzip data is damaged ({source}); compress or copy it again")]
     Gzip { file: String, source: io::Error },
-    #[error("{file}: is empty; write a block list with the header id,lower,upper,size into it")]
+    #[error(
+        "{file}: is empty; write a block list with the header id,lower,upper,size into it, or a graph such as x = input 16"
+    )]
     Empty { file: String },
-    #[error("{file}: is not text in UTF-8; steeve reads block lists as CSV and plans as JSON, plain or gzip")]
+    #[error(
+        "{file}: is not text in UTF-8; steeve reads graphs as JSON or text, block lists as CSV and plans as JSON, plain or gzip"
+    )]
     NotText { file: String },
     #[error(
-        "{file}: is {kind} model, which can't be planned directly, for it does not say when each tensor is needed; give a block list (CSV) of its computation"
+        "{file}: is {kind} model, which can't be planned directly, for it does not say when each tensor is needed; record the graph while a program runs the model (the drop-in library will do that with STEEVE_RECORD=DIR), or write the graph in the text form (steeve help plan shows it)"
     )]
     Model { file: String, kind: &'static str },
-    #[error("{file}: is a recorded graph, which this version can't plan; give a block list (CSV)")]
-    RecordedGraph { file: String },
+    #[error(
+        "{file}: is a graph (a recorded graph or one in text) and no plan; give the problem first and then its plan"
+    )]
+    NotAPlan { file: String },
+    #[error("{file}: is the plan of a graph; give the graph itself, and to check this plan: steeve check GRAPH {file}")]
+    PlanOfGraph { file: String },
+    #[error("{file}: is the plan of a {found}, and {problem} is a {wanted}; give the plan that was made for it")]
+    OtherPlan { file: String, problem: String, found: &'static str, wanted: &'static str },
+    #[error("{file}: the schema is {found}, and this program reads \"{known}\"; record the graph again", known = crate::json::RECORDED)]
+    Schema { file: String, found: serde_json::Value },
+    #[error("{file}: {source}; record it again, or leave it out")]
+    Record { file: String, source: Box<RecordError> },
+    #[error("{file}: {source}")]
+    Text { file: String, source: Box<TextError> },
     #[error("{file}: {source}")]
     Csv { file: String, source: CsvError },
-    #[error("{file}: is not a plan in JSON: {source}; write one with steeve plan -o")]
+    #[error(
+        "{file}: is not a plan in JSON and no recorded graph: {source}; write a plan with steeve plan -o, or record the graph again"
+    )]
     Json { file: String, source: serde_json::Error },
-    #[error("{file}: is JSON but no plan, for it has no \"{missing}\"; write one with steeve plan -o")]
+    #[error(
+        "{file}: is JSON but no plan, for it has no \"{missing}\" (and no recorded graph, which has a \"schema\"); write one with steeve plan -o"
+    )]
     NoPlan { file: String, missing: &'static str },
     #[error("{file}: the plan has version {found}, and this program reads version {known}; write it again", known = crate::json::VERSION)]
     Version { file: String, found: serde_json::Value },

@@ -1,19 +1,14 @@
 //! A plan as a file: CSV or JSON, plain or gzip, as its name ends.
 
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use steeve_plan::Strategy;
-use steeve_plan::csv::Table;
 
 use crate::error::Error;
-use crate::input::Job;
-use crate::json::PlanFile;
-use crate::solve::Solved;
 
 /// Where to write a plan, and in which form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +16,15 @@ pub(crate) struct OutFile {
     path: PathBuf,
     form: Form,
     packing: Packing,
+}
+
+/// A plan that can be written.
+pub(crate) trait Document {
+    /// One block per line.
+    fn csv(&self) -> Result<String, Error>;
+
+    /// One object, without the end of its line.
+    fn json(&self) -> serde_json::Result<String>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,39 +64,23 @@ impl OutFile {
         self.path.display().to_string()
     }
 
-    /// Writes the plans of a job, one after the other.
-    pub(crate) fn write(&self, job: &Job, strategy: &Strategy, solved: &[Solved]) -> Result<(), Error> {
-        let written = fs::File::create(&self.path).and_then(|file| {
-            let mut file = BufWriter::new(file);
-            match self.packing {
-                Packing::Plain => self.form.write(job, strategy, solved, &mut file)?,
-                Packing::Gzip => {
-                    // JSON comes a few letters at a time, and each call of the encoder costs.
-                    let mut packed = BufWriter::new(GzEncoder::new(&mut file, Compression::default()));
-                    self.form.write(job, strategy, solved, &mut packed)?;
-                    packed.into_inner()?.finish()?;
-                }
-            }
-            file.flush()
-        });
-        written.map_err(|source| Error::Write { file: self.name(), source })
+    /// Writes a plan. Where it has no such form, no file is touched.
+    pub(crate) fn write(&self, plan: &dyn Document) -> Result<(), Error> {
+        let failed = |source: io::Error| Error::Write { file: self.name(), source };
+        let text = match self.form {
+            Form::Csv => plan.csv()?,
+            Form::Json => plan.json().map_err(|error| failed(error.into()))? + "\n",
+        };
+        let bytes = match self.packing {
+            Packing::Plain => text.into_bytes(),
+            Packing::Gzip => packed(&text).map_err(failed)?,
+        };
+        fs::write(&self.path, bytes).map_err(failed)
     }
 }
 
-impl Form {
-    fn write(self, job: &Job, strategy: &Strategy, solved: &[Solved], to: &mut dyn Write) -> io::Result<()> {
-        match self {
-            Self::Csv => {
-                for (memory, solved) in job.memories.iter().zip(solved) {
-                    let table = Table::of_plan(&solved.plan, memory.ids.clone()).map_err(io::Error::other)?;
-                    write!(to, "{table}")?;
-                }
-                Ok(())
-            }
-            Self::Json => {
-                serde_json::to_writer(&mut *to, &PlanFile::new(job, strategy, solved))?;
-                writeln!(to)
-            }
-        }
-    }
+fn packed(text: &str) -> io::Result<Vec<u8>> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    packed.write_all(text.as_bytes())?;
+    packed.finish()
 }

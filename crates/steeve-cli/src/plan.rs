@@ -1,29 +1,36 @@
 //! `steeve plan`: each file placed, proven and shown.
 
 use std::io::Write;
+use std::time::Duration;
 
 use comfy_table::Cell;
-use steeve_plan::{Strategy, Verdict};
+use steeve_plan::Verdict;
 
 use crate::answer::{Answer, Tone, report, say};
 use crate::args::PlanArgs;
+use crate::block_list::BlockList;
+use crate::block_plan::BlockPlan;
 use crate::error::Error;
-use crate::input::{Job, Source, job, sources};
+use crate::figures::{Figures, MemoryFigures};
+use crate::graph::{self, GraphFile, GraphPlanFile};
+use crate::input::{self, Input};
 use crate::json::ResultLine;
+use crate::out::Document;
 use crate::progress::{Interrupt, Watcher};
 use crate::size::SizeStyle;
-use crate::solve::{Solved, solve};
-use crate::table;
+use crate::solve::solve;
+use crate::source::{Source, sources};
+use crate::table::{self, Ratio};
 
 /// A mistake in one file does not keep the others from being planned.
 pub(crate) fn run(args: &PlanArgs, stdout: &mut dyn Write) -> Result<Answer, Error> {
-    let strategy = args.strategy()?;
+    args.how.check(&args.search)?;
     let sources = sources(&args.files);
     if args.out.is_some() && sources.len() != 1 {
         let why = format!("--out takes the plan of one file, and there are {}; plan them one by one", sources.len());
         return Err(Error::Usage(why));
     }
-    let interrupt = Interrupt::listen(&strategy);
+    let interrupt = Interrupt::default();
     let mut rows = Vec::new();
     let mut worst = Answer::Yes;
     let count = sources.len();
@@ -33,75 +40,88 @@ pub(crate) fn run(args: &PlanArgs, stdout: &mut dyn Write) -> Result<Answer, Err
             worst = worst.max(Answer::No);
             break;
         }
-        let planned = source.and_then(|source| plan_file(&source, args, &strategy, &interrupt));
-        let row = match planned {
+        let row = match source.and_then(|source| plan_file(&source, args, &interrupt)) {
             Ok(row) => row,
             Err(error) => {
                 worst = worst.max(report(&error));
                 continue;
             }
         };
-        worst = worst.max(row.answer(&strategy));
+        worst = worst.max(if row.figures.fits() { Answer::Yes } else { Answer::No });
         if args.show.json {
-            let line = ResultLine::new(&row.job, &strategy, &row.solved);
-            print_line(stdout, &line)?;
-        }
-        if let Some(out) = &args.out {
-            if row.fits() {
-                out.write(&row.job, &strategy, &row.solved)?;
-            } else {
-                say(Tone::Note, format!("{}: not written, for there is no plan that fits", out.name()));
-            }
+            print_line(stdout, &ResultLine::new(&row.file, &row.figures))?;
         }
         rows.push(row);
     }
     if !args.show.json && !rows.is_empty() {
-        let shown = show(&rows, &strategy, args.show.sizes());
+        let shown = show(&rows, args.show.sizes());
         writeln!(stdout, "{}", shown.trim_fmt()).map_err(Error::Output)?;
     }
     Ok(worst)
 }
 
-/// One file with its plans.
+/// One file and what its plan amounts to.
 struct Planned {
     /// The name without its folders.
     name: String,
-    job: Job,
-    /// One per memory of the job.
-    solved: Vec<Solved>,
+    file: String,
+    figures: Figures,
 }
 
-impl Planned {
-    fn fits(&self) -> bool {
-        self.solved.iter().all(|it| it.verdict.fits())
-    }
-
-    /// Says why a memory does not fit.
-    fn answer(&self, strategy: &Strategy) -> Answer {
-        for (memory, solved) in self.job.memories.iter().zip(&self.solved) {
-            if let Some(why) = solved.refusal(memory, strategy) {
-                say(Tone::Error, format!("{}: {why}", self.job.file));
-            }
+fn plan_file(source: &Source, args: &PlanArgs, interrupt: &Interrupt) -> Result<Planned, Error> {
+    let (name, file) = (source.short_name(), source.to_string());
+    let figures = match input::read(source)? {
+        Input::Blocks(table) => {
+            let list = BlockList::new(file.clone(), table, &args.limits)?;
+            plan_blocks(&name, &list, args, interrupt)?
         }
-        if self.fits() { Answer::Yes } else { Answer::No }
-    }
+        Input::Graph(graph) => plan_graph(&graph.limited(&args.limits)?, args)?,
+        Input::Tensors(_) => return Err(Error::PlanOfGraph { file }),
+    };
+    Ok(Planned { name, file, figures })
 }
 
-fn plan_file(source: &Source, args: &PlanArgs, strategy: &Strategy, interrupt: &Interrupt) -> Result<Planned, Error> {
-    let (name, job) = (source.short_name(), job(source, &args.limits)?);
-    let mut solved = Vec::with_capacity(job.memories.len());
-    for memory in &job.memories {
-        let mut watcher = Watcher::new(&name, strategy, interrupt);
-        solved.push(solve(&job.file, memory, strategy, &mut |progress| watcher.look(progress))?);
+fn plan_blocks(name: &str, list: &BlockList, args: &PlanArgs, interrupt: &Interrupt) -> Result<Figures, Error> {
+    let strategy = args.how.for_blocks(&list.file, &args.search)?;
+    interrupt.listen(&strategy);
+    let mut watcher = Watcher::new(name, &strategy, interrupt);
+    let solved = solve(list, &strategy, &mut |progress| watcher.look(progress))?;
+    drop(watcher);
+    if interrupt.is_pressed() && solved.verdict != Verdict::Optimal {
+        say(Tone::Note, format!("{}: stopped by Ctrl-C; this is the best plan so far", list.file));
     }
-    if interrupt.is_pressed() && solved.iter().any(|it| it.verdict != Verdict::Optimal) {
-        say(Tone::Note, format!("{}: stopped by Ctrl-C; this is the best plan so far", job.file));
+    let figures = solved.figures(&strategy);
+    if let Some(why) = solved.refusal(list, &strategy) {
+        say(Tone::Error, format!("{}: {why}", list.file));
     }
-    Ok(Planned { name, job, solved })
+    write_out(args, &figures, &BlockPlan { list, solved: &solved, figures: &figures })?;
+    Ok(figures)
+}
+
+/// A graph can't be watched, so Ctrl-C keeps its usual meaning.
+fn plan_graph(graph: &GraphFile, args: &PlanArgs) -> Result<Figures, Error> {
+    let options = args.how.for_graph(&graph.file, &args.search)?;
+    let solved = graph::solve(graph, &options, args.limits.capacity)?;
+    for why in graph::refusals(graph, &solved, args.limits.capacity) {
+        say(Tone::Error, format!("{}: {why}", graph.file));
+    }
+    write_out(args, &solved.figures, &GraphPlanFile { graph, solved: &solved })?;
+    Ok(solved.figures)
+}
+
+fn write_out(args: &PlanArgs, figures: &Figures, document: &dyn Document) -> Result<(), Error> {
+    match &args.out {
+        None => Ok(()),
+        Some(out) if figures.fits() => out.write(document),
+        Some(out) => {
+            say(Tone::Note, format!("{}: not written, for there is no plan that fits", out.name()));
+            Ok(())
+        }
+    }
 }
 
 /// One line of JSON.
-pub(crate) fn print_line(stdout: &mut dyn Write, line: &ResultLine<'_>) -> Result<(), Error> {
+pub(crate) fn print_line(stdout: &mut dyn Write, line: &impl serde::Serialize) -> Result<(), Error> {
     serde_json::to_writer(&mut *stdout, line).map_err(|error| Error::Output(error.into()))?;
     writeln!(stdout).and_then(|()| stdout.flush()).map_err(Error::Output)
 }
@@ -113,30 +133,85 @@ pub(crate) fn labels<'a>(names: impl Iterator<Item = (&'a str, &'a str)> + Clone
     names.map(|(short, long)| if unique { short.to_owned() } else { long.to_owned() }).collect()
 }
 
-/// A row per memory. What is the same everywhere and says nothing (one memory, one buffer) has no column.
-fn show(rows: &[Planned], strategy: &Strategy, sizes: SizeStyle) -> comfy_table::Table {
-    let several_memories = rows.iter().any(|row| row.job.memories.len() > 1);
-    let several_buffers = rows.iter().flat_map(|row| &row.solved).any(|it| it.plan.buffers().len() > 1);
-    let mut header = vec!["file"];
-    header.extend(several_memories.then_some("memory"));
-    header.extend(["blocks", "peak", "bound", "ratio", "result"]);
-    header.extend(several_buffers.then_some("buffers"));
-    header.extend(["time", "strategy"]);
-    let mut shown = table::table(header.into_iter().map(str::to_owned));
-    let labels = labels(rows.iter().map(|row| (row.name.as_str(), row.job.file.as_str())));
-    for (row, label) in rows.iter().zip(labels) {
-        for (memory, it) in row.job.memories.iter().zip(&row.solved) {
-            let mut cells = vec![Cell::new(&label)];
-            cells.extend(several_memories.then(|| Cell::new(&memory.name)));
-            cells.push(Cell::new(memory.problem.blocks().len()));
-            cells.push(Cell::new(sizes.show(it.plan.peak())));
-            cells.push(Cell::new(sizes.show(it.at_least)));
-            cells.push(Cell::new(table::Ratio::new(it.plan.peak(), it.at_least)));
-            cells.push(table::verdict(it.verdict));
-            cells.extend(several_buffers.then(|| Cell::new(it.plan.buffers().len())));
-            cells.push(Cell::new(table::time(it.time)));
-            cells.push(Cell::new(strategy));
-            shown.add_row(cells);
+/// Columns that are the same everywhere and say nothing (one memory, one buffer) are left out.
+#[derive(Clone, Copy)]
+struct Columns {
+    memories: bool,
+    ggml: bool,
+    buffers: bool,
+}
+
+impl Columns {
+    fn of(rows: &[Planned]) -> Self {
+        let memories = || rows.iter().flat_map(|row| &row.figures.memories);
+        Self {
+            memories: rows.iter().any(|row| row.figures.memories.len() > 1),
+            ggml: memories().any(|it| it.ggml.is_some()),
+            buffers: memories().any(|it| it.chunks.len() > 1),
+        }
+    }
+
+    fn header(self) -> Vec<&'static str> {
+        let mut header = vec!["file"];
+        header.extend(self.memories.then_some("memory"));
+        header.push("blocks");
+        header.extend(self.ggml.then_some("ggml"));
+        header.push("peak");
+        header.extend(self.ggml.then_some("of ggml"));
+        header.extend(["bound", "ratio", "result"]);
+        header.extend(self.buffers.then_some("buffers"));
+        header.extend(["time", "strategy"]);
+        header.extend(self.ggml.then_some("reuse"));
+        header
+    }
+
+    fn cells(self, line: &Line<'_>, sizes: SizeStyle) -> Vec<Cell> {
+        let Line { label, memory, figures, time } = line;
+        let mut cells = vec![Cell::new(label)];
+        cells.extend(self.memories.then(|| Cell::new(&memory.name)));
+        cells.push(Cell::new(memory.blocks));
+        cells.extend(self.ggml.then(|| Cell::new(memory.ggml.map_or_else(nothing, |ggml| sizes.show(ggml)))));
+        cells.push(Cell::new(sizes.show(memory.peak)));
+        cells.extend(self.ggml.then(|| table::of_ggml(memory.peak, memory.ggml)));
+        cells.push(Cell::new(sizes.show(memory.at_least)));
+        cells.push(Cell::new(Ratio::new(memory.peak, memory.at_least)));
+        cells.push(table::verdict(memory.verdict));
+        cells.extend(self.buffers.then(|| Cell::new(memory.chunks.len())));
+        cells.push(Cell::new(time.map_or_else(String::new, table::time)));
+        cells.push(Cell::new(figures.strategy));
+        cells.extend(self.ggml.then(|| Cell::new(figures.reuse.map_or_else(nothing, str::to_owned))));
+        cells
+    }
+}
+
+/// One line of the table.
+struct Line<'a> {
+    label: &'a str,
+    memory: &'a MemoryFigures,
+    figures: &'a Figures,
+    /// Only the whole file has a time, not one memory of several.
+    time: Option<Duration>,
+}
+
+/// What stands where a figure has no meaning.
+fn nothing() -> String {
+    "-".to_owned()
+}
+
+/// A row per memory and, where there are several, one for all of them.
+fn show(rows: &[Planned], sizes: SizeStyle) -> comfy_table::Table {
+    let columns = Columns::of(rows);
+    let mut shown = table::table(columns.header().into_iter().map(str::to_owned));
+    let labels = labels(rows.iter().map(|row| (row.name.as_str(), row.file.as_str())));
+    for (row, label) in rows.iter().zip(&labels) {
+        let figures = &row.figures;
+        let total = figures.total();
+        for memory in &figures.memories {
+            let time = total.is_none().then_some(figures.time);
+            shown.add_row(columns.cells(&Line { label, memory, figures, time }, sizes));
+        }
+        if let Some(memory) = &total {
+            shown.add_row(columns.cells(&Line { label, memory, figures, time: Some(figures.time) }, sizes));
         }
     }
     shown

@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,24 +13,28 @@ use crate::answer::colours_allowed;
 use crate::size::SizeStyle;
 
 /// Whether the user has pressed Ctrl-C.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
+static LISTENING: Once = Once::new();
+
 impl Interrupt {
-    /// Listens to Ctrl-C if the strategy is one that can be stopped; the others end by themselves or die at once.
-    /// Pressed twice, it always ends the program. If the system refuses, Ctrl-C keeps its usual meaning.
-    pub(crate) fn listen(strategy: &Strategy) -> Self {
+    /// Listens to Ctrl-C from now on, if the strategy is one that can be stopped; the others end by themselves or die at
+    /// once. Pressed twice, it always ends the program. If the system refuses, Ctrl-C keeps its usual meaning.
+    pub(crate) fn listen(&self, strategy: &Strategy) {
         const KILLED_BY_CTRL_C: i32 = 130;
-        let pressed = Arc::new(AtomicBool::new(false));
-        if matches!(strategy, Strategy::Best(_)) {
-            let handler = Arc::clone(&pressed);
+        if !matches!(strategy, Strategy::Best(_)) {
+            return;
+        }
+        let handler = Arc::clone(&self.0);
+        // Only once: the system takes one handler for the whole program.
+        LISTENING.call_once(|| {
             let _ = ctrlc::set_handler(move || {
                 if handler.swap(true, Ordering::Relaxed) {
                     std::process::exit(KILLED_BY_CTRL_C);
                 }
             });
-        }
-        Self(pressed)
+        });
     }
 
     pub(crate) fn is_pressed(&self) -> bool {
@@ -106,4 +110,39 @@ fn new_bar(file: &str, length: Option<u64>) -> ProgressBar {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How many of many files are done. Nothing where there are few, or no terminal.
+pub(crate) struct FileBar(Option<ProgressBar>);
+
+impl FileBar {
+    pub(crate) fn new(files: usize) -> Self {
+        const MANY: usize = 4;
+        let shown = files >= MANY && io::stderr().is_terminal();
+        Self(shown.then(|| new_bar("files", Some(files as u64))))
+    }
+
+    /// Goes on to the next file.
+    pub(crate) fn next(&self, name: &str) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(name.to_owned());
+            bar.inc(1);
+        }
+    }
+
+    /// Does something that may write to the terminal itself.
+    pub(crate) fn aside<T>(&self, act: impl FnOnce() -> T) -> T {
+        match &self.0 {
+            Some(bar) => bar.suspend(act),
+            None => act(),
+        }
+    }
+}
+
+impl Drop for FileBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
 }

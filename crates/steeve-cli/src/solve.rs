@@ -1,4 +1,4 @@
-//! One memory in, one proven plan out, with what the strategy knows of it.
+//! One block list in, one proven plan out, with what the strategy knows of it.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -7,9 +7,10 @@ use steeve_plan::{
     Bound, Bytes, Outcome, PlaceError, Plan, Problem, Progress, Strategy, Verdict, certify, place_watched,
 };
 
+use crate::block_list::BlockList;
 use crate::error::Error;
 use crate::explain::{self, Name};
-use crate::input::Memory;
+use crate::figures::{Figures, MemoryFigures};
 
 /// A plan and what is known of it.
 #[derive(Debug)]
@@ -25,18 +26,28 @@ pub(crate) struct Solved {
 }
 
 impl Solved {
-    pub(crate) fn is_optimal(&self) -> bool {
-        self.plan.peak() == self.at_least
+    /// What there is to show.
+    pub(crate) fn figures(&self, strategy: &Strategy) -> Figures {
+        let memory = MemoryFigures {
+            name: ONLY_MEMORY.to_owned(),
+            blocks: self.plan.places().len(),
+            peak: self.plan.peak(),
+            at_least: self.at_least,
+            verdict: self.verdict,
+            chunks: self.plan.buffers().as_slice().to_vec(),
+            ggml: None,
+        };
+        Figures { strategy: name(strategy), reuse: None, time: self.time, memories: vec![memory] }
     }
 
     /// Why it does not fit and what to do about it; `None` where it fits.
-    pub(crate) fn refusal(&self, memory: &Memory, strategy: &Strategy) -> Option<String> {
-        let capacity = memory.problem.capacity()?;
+    pub(crate) fn refusal(&self, list: &BlockList, strategy: &Strategy) -> Option<String> {
+        let capacity = list.problem.capacity()?;
         let (peak, at_least, bound) = (self.plan.peak(), self.at_least, self.bound);
         match self.verdict {
             Verdict::CannotFit => {
                 let why = PlaceError::CannotFit { capacity, bound, at_least };
-                let largest = largest_alive(memory, bound);
+                let largest = largest_alive(list, bound);
                 Some(format!("{why}{largest}; raise --capacity to {at_least} or more"))
             }
             Verdict::NotFound => {
@@ -52,28 +63,39 @@ impl Solved {
     }
 }
 
-/// Places the blocks of a memory and proves the result.
+/// The name of the only memory of a block list.
+pub(crate) const ONLY_MEMORY: &str = "memory";
+
+/// What the command line calls a strategy.
+fn name(strategy: &Strategy) -> &'static str {
+    match strategy {
+        Strategy::BestFit => "best-fit",
+        Strategy::Best(_) => "best",
+        _ => "fast",
+    }
+}
+
+/// Places the blocks of a list and proves the result.
 pub(crate) fn solve(
-    file: &str,
-    memory: &Memory,
+    list: &BlockList,
     strategy: &Strategy,
     watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Solved, Error> {
     let start = Instant::now();
-    let placed = place_watched(&memory.problem, strategy, watch);
+    let placed = place_watched(&list.problem, strategy, watch);
     let time = start.elapsed();
-    let Outcome { placement, verdict, bound, at_least, .. } = placed.map_err(|error| no_place(file, memory, error))?;
-    let problem = if verdict.fits() { memory.problem.clone() } else { without_capacity(&memory.problem) };
+    let Outcome { placement, verdict, bound, at_least, .. } = placed.map_err(|error| no_place(list, error))?;
+    let problem = if verdict.fits() { list.problem.clone() } else { without_capacity(&list.problem) };
     match certify(problem, placement) {
         Ok(plan) => Ok(Solved { plan, verdict, at_least, time, bound }),
-        Err(wrong) => unreachable!("the strategy {strategy} made a wrong placement of {file}: {wrong}"),
+        Err(wrong) => unreachable!("the strategy {strategy} made a wrong placement of {}: {wrong}", list.file),
     }
 }
 
-fn no_place(file: &str, memory: &Memory, error: PlaceError) -> Error {
-    let file = file.to_owned();
+fn no_place(list: &BlockList, error: PlaceError) -> Error {
+    let file = list.file.clone();
     match error {
-        PlaceError::Pinned(wrong) => Error::Pinned { file, why: explain::violations(&wrong, &memory.ids) },
+        PlaceError::Pinned(wrong) => Error::Pinned { file, why: explain::violations(&wrong, &list.ids) },
         PlaceError::AddressSpace => Error::AddressSpace { file },
         other => Error::Place { file, why: other.to_string() },
     }
@@ -90,13 +112,13 @@ fn without_capacity(problem: &Problem) -> Problem {
 }
 
 /// The blocks to look at first when there is too much at one step.
-fn largest_alive(memory: &Memory, bound: Bound) -> String {
+fn largest_alive(list: &BlockList, bound: Bound) -> String {
     const SHOWN: usize = 3;
     let Some(step) = bound.step else { return String::new() };
-    let blocks = memory.problem.blocks();
-    let mut alive = memory.problem.alive_at(step);
+    let blocks = list.problem.blocks();
+    let mut alive = list.problem.alive_at(step);
     alive.sort_by_key(|id| (std::cmp::Reverse(blocks[*id].size), *id));
-    let name = |id| format!("{} ({})", Name(&memory.ids, id), blocks[id].size);
+    let name = |id| format!("{} ({})", Name(&list.ids, id), blocks[id].size);
     let names: Vec<String> = alive.into_iter().take(SHOWN).map(name).collect();
     if names.is_empty() { String::new() } else { format!(" (the largest at step {step}: {})", names.join(", ")) }
 }

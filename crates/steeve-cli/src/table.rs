@@ -49,13 +49,24 @@ pub(crate) fn verdict(verdict: Verdict) -> Cell {
     }
 }
 
-/// Peak by bound, rounded up: `1.0000` is exactly the bound.
+/// Our bytes by ggml's; a dash where ggml has none or nobody knows.
+pub(crate) fn of_ggml(ours: Bytes, ggml: Option<Bytes>) -> Cell {
+    match ggml {
+        Some(ggml) if ggml > Bytes::ZERO => {
+            let cell = Cell::new(Ratio::new(ours, ggml));
+            if ours < ggml { cell.fg(Color::Green) } else { cell }
+        }
+        _ => Cell::new("-"),
+    }
+}
+
+/// One number of bytes by another, rounded up: `1.0000` is exactly the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ratio(pub(crate) f64);
 
 impl Ratio {
-    pub(crate) fn new(peak: Bytes, bound: Bytes) -> Self {
-        if peak == bound { Self(1.0) } else { Self(peak.0 as f64 / bound.0 as f64) }
+    pub(crate) fn new(bytes: Bytes, by: Bytes) -> Self {
+        if bytes == by { Self(1.0) } else { Self(bytes.0 as f64 / by.0 as f64) }
     }
 }
 

@@ -1,109 +1,19 @@
 //! The real binary on real files: every command, every exit status, every kind of bad input.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod harness;
+
 use std::fs;
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::Value;
 
-/// What a run of the command said.
-struct Said {
-    status: i32,
-    out: String,
-    err: String,
-}
-
-fn steeve(args: &[&str]) -> Said {
-    steeve_with(args, b"")
-}
-
-fn steeve_with(args: &[&str], stdin: &[u8]) -> Said {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_steeve"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // Who does not read its input may be gone already.
-    let _ = child.stdin.take().unwrap().write_all(stdin);
-    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { status: status.code().unwrap(), out: text(stdout), err: text(stderr) }
-}
-
-impl Said {
-    #[track_caller]
-    fn expect(&self, status: i32) -> &Self {
-        assert_eq!(self.status, status, "\nout: {}\nerr: {}", self.out, self.err);
-        self
-    }
-
-    #[track_caller]
-    fn complains(&self, words: &[&str]) -> &Self {
-        for word in words {
-            assert!(self.err.contains(word), "no {word:?} in {:?}", self.err);
-        }
-        self
-    }
-}
-
-/// A folder of its own for each test, gone at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("steeve-test-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
-        let path = self.path(name);
-        fs::write(&path, content).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use crate::harness::{Folder, gzip, json, steeve, steeve_with, words};
 
 fn corpus(name: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/blocks").join(name);
-    root.canonicalize().unwrap().display().to_string()
-}
-
-fn gzip(text: &str) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    packed.write_all(text.as_bytes()).unwrap();
-    packed.finish().unwrap()
-}
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
-}
-
-/// The words of a table's lines, without the time, which no two runs share.
-fn words(table: &str, leave_out: &[usize]) -> Vec<String> {
-    let words = |line: &str| {
-        // "2.50 KiB" and "12 µs" are one cell: cells stand two spaces apart.
-        let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
-        let kept = cells.iter().enumerate().filter(|(index, _)| !leave_out.contains(index));
-        kept.map(|(_, cell)| *cell).collect::<Vec<_>>().join(" | ")
-    };
-    table.lines().map(words).collect()
+    harness::corpus(&format!("blocks/{name}"))
 }
 
 const TWO: &str = "id,lower,upper,size\nleft,0,2,8\nright,1,3,4\n";
@@ -277,6 +187,7 @@ fn each_violation_is_explained_in_the_files_own_words() {
     let expected = [
         "block right stands at offset 9, which is no multiple of its alignment 4",
         "block \"big one\" stands at offset 12, which is no multiple of its alignment 8",
+        "blocks right and \"big one\" share byte 12 of buffer 0 at step 2",
     ];
     assert_eq!(check(plan, &[]), expected);
     let plan = "id,offset,lower,upper,size\nright,8,1,3,4\nleft,0,0,2,8\nbig one,16,2,4,8\n";
@@ -466,7 +377,7 @@ fn bad_usage_is_explained() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["plan", "check", "compare"] {
+    for command in ["plan", "check", "compare", "show"] {
         let said = steeve(&[command, "--help"]);
         assert!(said.expect(0).out.contains(&format!("Examples:\n  steeve {command} ")), "{}", said.out);
     }

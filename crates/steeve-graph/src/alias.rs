@@ -16,6 +16,8 @@ use crate::{AssignedGraph, MemoryId, TensorId, Unread};
 pub(crate) enum TakeOver {
     /// All that the table of operations allows.
     More,
+    /// Those of ggml's rule, as far as they are safe: within one memory, and nothing that must survive.
+    Ggml,
     /// None.
     None,
 }
@@ -25,7 +27,7 @@ pub(crate) enum TakeOver {
 pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, unread: Unread) -> (Draft, bool) {
     let graph = assigned.graph();
     let lives = lives(assigned, unread);
-    let mut walk = Walk { assigned, lives: &lives, draft: Draft::new(lives.len()), end: end_of_run(assigned) };
+    let mut walk = Walk { assigned, rule, lives: &lives, draft: Draft::new(lives.len()), end: end_of_run(assigned) };
     let mut refused = false;
     for leaf in graph.leafs() {
         walk.open(graph.root(*leaf));
@@ -44,7 +46,7 @@ pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, unread: Unread) -
             walk.open(graph.root(source));
         }
         let tensor = graph.tensor(*node);
-        if rule == TakeOver::More && tensor.is_planned() && walk.draft.of_tensor[node.index()].is_none() {
+        if rule != TakeOver::None && tensor.is_planned() && walk.draft.of_tensor[node.index()].is_none() {
             let taken = walk.take_over(*node, step);
             refused |= !taken && walk.ggml_would(*node, step);
         }
@@ -55,6 +57,7 @@ pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, unread: Unread) -
 
 struct Walk<'a> {
     assigned: &'a AssignedGraph,
+    rule: TakeOver,
     lives: &'a [Life],
     draft: Draft,
     end: u64,
@@ -76,8 +79,9 @@ impl Walk<'_> {
         let life = self.lives[tensor.index()];
         let hold = u64::from(self.assigned.memories()[memory].hold);
         let end = (life.last + 1 + hold).min(self.end);
-        let size = self.assigned.alloc_size(tensor, life.home.unwrap_or(memory));
-        Share { tensor, memory, size, start, end, follows }
+        let asked = life.home.unwrap_or(memory);
+        let size = self.assigned.alloc_size(tensor, asked);
+        Share { tensor, memory, asked, size, start, end, follows }
     }
 
     /// Takes over a source that dies at `step`, if there is one.
@@ -109,8 +113,12 @@ impl Walk<'_> {
     /// Where nodes are fused or run side by side (`hold`), only what ggml itself takes over.
     fn rule_allows(&self, node: TensorId, slot: usize, source: TensorId, memory: MemoryId) -> bool {
         let graph = self.assigned.graph();
+        let ggml = || ggml_allows(self.assigned, node, source);
+        if self.rule == TakeOver::Ggml {
+            return ggml();
+        }
         let ours = graph.may_overwrite(node, slot) && graph.tensors().offset(source) == Bytes::ZERO;
-        ours && (self.assigned.memories()[memory].hold == 0 || ggml_allows(self.assigned, node, source))
+        ours && (self.assigned.memories()[memory].hold == 0 || ggml())
     }
 
     /// The share of the root behind `source`, if that root is used for the last time at `step` and by one slot only.
@@ -126,7 +134,9 @@ impl Walk<'_> {
     /// Whether ggml's rule finds a source to take over where ours did not: another slot, or another memory.
     fn ggml_would(&self, node: TensorId, step: u64) -> bool {
         let sources = self.assigned.graph().sources(node);
-        let would = |source: &TensorId| ggml_allows(self.assigned, node, *source) && self.dying(*source, sources, step).is_some();
+        let would = |source: &TensorId| {
+            ggml_allows(self.assigned, node, *source) && self.dying(*source, sources, step).is_some()
+        };
         sources.iter().flatten().any(would)
     }
 }

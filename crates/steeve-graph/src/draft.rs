@@ -30,6 +30,8 @@ pub(crate) struct Share {
     pub(crate) tensor: TensorId,
     /// The memory they are in; never one that shares another's.
     pub(crate) memory: MemoryId,
+    /// The memory it was asked for, which may share the other; it decides how many bytes the tensor needs.
+    pub(crate) asked: MemoryId,
     pub(crate) size: Bytes,
     pub(crate) start: u64,
     pub(crate) end: u64,

@@ -50,7 +50,7 @@ pub fn ggml_answer(assigned: &AssignedGraph) -> Result<GgmlAnswer, GraphPlanErro
     let place = |share: &Option<ShareId>| {
         let share = (*share)?;
         let size = run.draft.shares[share].size;
-        Some(GgmlPlace { memory: run.asked[share], place: run.places[share], size })
+        Some(GgmlPlace { memory: run.draft.shares[share].asked, place: run.places[share], size })
     };
     Ok(GgmlAnswer {
         places: run.draft.of_tensor.iter().map(place).collect(),
@@ -62,7 +62,6 @@ pub fn ggml_answer(assigned: &AssignedGraph) -> Result<GgmlAnswer, GraphPlanErro
 pub(crate) struct Simulation {
     pub(crate) draft: Draft,
     pub(crate) places: IdVec<ShareId, Place>,
-    asked: IdVec<ShareId, MemoryId>,
     pub(crate) free: IdVec<MemoryId, FreeList>,
 }
 
@@ -124,12 +123,7 @@ impl<'a> Run<'a> {
     fn new(assigned: &'a AssignedGraph) -> Self {
         let tensors = assigned.graph().tensors().len();
         let free = assigned.memories().iter().map(|memory| FreeList::new(memory.align, memory.max_buffer));
-        let simulation = Simulation {
-            draft: Draft::new(tensors),
-            places: IdVec::new(),
-            asked: IdVec::new(),
-            free: free.collect(),
-        };
+        let simulation = Simulation { draft: Draft::new(tensors), places: IdVec::new(), free: free.collect() };
         Self { assigned, counts: vec![Counts::default(); tensors], simulation, end: end_of_run(assigned) }
     }
 
@@ -149,8 +143,8 @@ impl<'a> Run<'a> {
             let (memory, tensor) = (self.assigned.memories()[memory].name.clone(), self.named(tensor));
             return Err(GraphPlanError::AddressSpace { memory, tensor, size });
         };
-        let share = Share { tensor, memory: owner, size, start: step, end: self.end, follows: None };
-        self.record(tensor, share, place, memory);
+        let share = Share { tensor, memory: owner, asked: memory, size, start: step, end: self.end, follows: None };
+        self.record(share, place);
         Ok(())
     }
 
@@ -158,11 +152,10 @@ impl<'a> Run<'a> {
         crate::Named::new(tensor, self.assigned.graph().names())
     }
 
-    fn record(&mut self, tensor: TensorId, share: Share, place: Place, asked: MemoryId) {
+    fn record(&mut self, share: Share, place: Place) {
         let simulation = &mut self.simulation;
-        simulation.draft.of_tensor[tensor.index()] = simulation.draft.shares.push(share);
+        simulation.draft.of_tensor[share.tensor.index()] = simulation.draft.shares.push(share);
         simulation.places.push(place);
-        simulation.asked.push(asked);
     }
 
     /// The first source that qualifies: its tail, if it has one, is free again.
@@ -175,22 +168,23 @@ impl<'a> Run<'a> {
                 continue;
             }
             let Some(before) = self.simulation.draft.of_tensor[source.index()] else { continue };
-            let (memory, place) = (self.simulation.asked[before], self.simulation.places[before]);
+            let memory = self.simulation.draft.shares[before].asked;
             let size = self.assigned.alloc_size(node, memory);
             if size > self.assigned.alloc_size(source, memory) {
                 continue;
             }
             self.counts[source.index()].owned = false;
-            self.follow(node, before, step, memory, place, size);
+            self.follow(node, before, step, size);
             return true;
         }
         false
     }
 
-    fn follow(&mut self, node: TensorId, before: ShareId, step: u64, memory: MemoryId, place: Place, size: Bytes) {
+    fn follow(&mut self, node: TensorId, before: ShareId, step: u64, size: Bytes) {
         let simulation = &mut self.simulation;
+        let place = simulation.places[before];
         let old = &mut simulation.draft.shares[before];
-        let (owner, align) = (old.memory, self.assigned.memories()[old.memory].align);
+        let (owner, asked, align) = (old.memory, old.asked, self.assigned.memories()[old.memory].align);
         let padded = |bytes: Bytes| align.round_up(bytes).unwrap_or(bytes).0;
         let (kept, had) = (padded(size), padded(old.size));
         if had > kept {
@@ -204,8 +198,9 @@ impl<'a> Run<'a> {
             return;
         }
         old.end = step;
-        let share = Share { tensor: node, memory: owner, size, start: step, end: self.end, follows: Some(before) };
-        self.record(node, share, place, memory);
+        let follows = Some(before);
+        let share = Share { tensor: node, memory: owner, asked, size, start: step, end: self.end, follows };
+        self.record(share, place);
     }
 
     /// One reader less. The last one frees the source, or the root that no view of it needs any more.

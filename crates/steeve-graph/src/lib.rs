@@ -37,18 +37,22 @@ mod liveness;
 mod alias;
 mod ggml;
 mod plan;
+mod together;
+mod fits;
+mod replay;
 
 pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, SoftMax, Window};
 pub use context::{Context, Mark};
 pub use depend::{Dependency, Hazard};
 pub use dtype::{DataType, UnknownType};
 pub use error::{GraphError, Named, Operands};
+pub use fits::{Change, Fingerprint, Misfit};
+pub use ggml::{GgmlAnswer, GgmlPlace, ggml_answer};
 pub use graph::Graph;
 pub use layout::{Layout, LayoutError, MAX_DIMS};
 pub use memory::{AllocSizes, AssignedGraph, Assignment, Memory, MemoryId};
 pub use names::Names;
 pub use op::{Glu, Op, OtherName, Unary};
-pub use ggml::{GgmlAnswer, GgmlPlace, ggml_answer};
 pub use param::Param;
 pub use parts::GraphParts;
 pub use plan::{
@@ -56,7 +60,9 @@ pub use plan::{
 };
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, Recorded};
+pub use replay::{Hold, Places, ReplayFault, ReplayFaults, Writer, replay};
 pub use shape::Refusal;
 pub use steeve_plan::{Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, Offset, Plan, Verdict};
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use text::{TextError, TextFault};
+pub use together::{PlansTogether, TogetherError, plan_together};

@@ -17,9 +17,10 @@ use steeve_plan::{
 };
 
 use crate::alias::{TakeOver, shares};
-use crate::draft::{Draft, MemoryProblem};
+use crate::draft::{Draft, MemoryProblem, Share, ShareId, end_of_run};
 use crate::ggml::{Simulation, simulate};
-use crate::{AssignedGraph, MemoryId, Named, TensorId};
+use crate::liveness::lives;
+use crate::{AssignedGraph, Graph, Hold, MemoryId, Named, Places, Tensor, TensorId};
 
 /// How a graph is planned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,8 +102,22 @@ pub struct GraphPlan {
     pub(crate) assigned: AssignedGraph,
     pub(crate) options: PlanOptions,
     pub(crate) memories: Vec<MemoryPlan>,
-    /// For each tensor with bytes of its own: which of `memories`, and which block.
-    pub(crate) blocks: Vec<Option<(u32, BlockId)>>,
+    /// What each tensor with bytes of its own was given.
+    pub(crate) given: Vec<Option<Given>>,
+    /// Tensors that nodes use but that are neither nodes nor leafs.
+    pub(crate) unlisted: Vec<TensorId>,
+    /// Nodes that take over a source, with its slot.
+    pub(crate) take_overs: Vec<(TensorId, u32)>,
+}
+
+/// What a tensor was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    /// Which of the plan's memories.
+    part: u32,
+    block: BlockId,
+    /// The memory that decides how many bytes the tensor needs.
+    pub(crate) asked: MemoryId,
 }
 
 /// The plan of one memory.
@@ -131,6 +146,13 @@ pub struct TensorPlace {
     pub offset: Offset,
     /// The bytes that it may use there.
     pub size: Bytes,
+}
+
+impl TensorPlace {
+    /// A claim that a tensor stands there.
+    pub const fn new(memory: MemoryId, buffer: BufferId, offset: Offset, size: Bytes) -> Self {
+        Self { memory, buffer, offset, size }
+    }
 }
 
 /// Why a graph has no plan.
@@ -215,6 +237,9 @@ fn as_ggml_does(assigned: &AssignedGraph, options: &PlanOptions) -> Result<Graph
 /// ggml's shares packed better; where that does not reach the bound, perhaps ggml's packing is smaller.
 fn with_ggml_shares(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
     let mut run = simulate(assigned)?;
+    if !keeps_all(assigned, &run.draft, options.unread) {
+        return with_our_shares(assigned, options, TakeOver::Ggml);
+    }
     extend_by_hold(assigned, &mut run.draft);
     let problems = run.draft.problems(assigned)?;
     let mut parts = Vec::with_capacity(problems.len());
@@ -259,12 +284,30 @@ fn with_our_shares(
 /// from the other: a tensor may stand in different memories in the two.
 fn smaller_of(theirs: GraphPlan, ours: GraphPlan) -> GraphPlan {
     let larger = theirs.memories.iter().zip(&ours.memories).any(|(it, our)| it.plan.peak() < our.plan.peak());
-    if larger { GraphPlan { options: theirs.options, ..theirs } } else { ours }
+    if larger { theirs } else { ours }
+}
+
+/// Whether ggml's events keep everything as long as it is needed. They do not where an output is a view that is also
+/// read, or a source stands behind its reader.
+fn keeps_all(assigned: &AssignedGraph, draft: &Draft, unread: Unread) -> bool {
+    let mut taken: IdVec<ShareId, bool> = draft.shares.iter().map(|_| false).collect();
+    for share in &draft.shares {
+        if let Some(before) = share.follows {
+            taken[before] = true;
+        }
+    }
+    lives(assigned, unread).iter().zip(&draft.of_tensor).all(|(life, share)| {
+        let Some(share) = *share else { return true };
+        let it = &draft.shares[share];
+        // Who takes over does so at the last use.
+        let until = if taken[share] { it.end } else { it.end - 1 };
+        it.start <= life.first && life.last.min(end_of_run(assigned) - 1) <= until && !(life.kept && taken[share])
+    })
 }
 
 /// Bytes stay for some steps after their last reader, unless they are taken over.
 fn extend_by_hold(assigned: &AssignedGraph, draft: &mut Draft) {
-    let end = crate::draft::end_of_run(assigned);
+    let end = end_of_run(assigned);
     let followed: Vec<_> = draft.shares.iter().filter_map(|share| share.follows).collect();
     let ends: Vec<u64> = followed.iter().map(|share| draft.shares[*share].end).collect();
     for id in draft.shares.ids() {
@@ -293,11 +336,7 @@ impl PlacedPart {
         Self { problem: part.problem.clone(), placement, peak: Bytes(peak), verdict: Verdict::Fits }
     }
 
-    fn placed(
-        assigned: &AssignedGraph,
-        part: &MemoryProblem,
-        options: &PlanOptions,
-    ) -> Result<Self, GraphPlanError> {
+    fn placed(assigned: &AssignedGraph, part: &MemoryProblem, options: &PlanOptions) -> Result<Self, GraphPlanError> {
         let strategy = match options.strategy {
             GraphStrategy::Best(best) => Strategy::Best(best),
             GraphStrategy::Fast | GraphStrategy::Ggml => Strategy::Fast,
@@ -333,8 +372,48 @@ fn finish(
         let verdict = if plan.is_optimal() { Verdict::Optimal } else { part.verdict };
         memories.push(MemoryPlan { memory: problem.memory, plan, verdict, tensors });
     }
-    let blocks = draft.of_tensor.iter().map(|share| block_of[(*share)?.index()]).collect();
-    Ok(GraphPlan { assigned: assigned.clone(), options: *options, memories, blocks })
+    let given = |share: &Option<ShareId>| {
+        let share = (*share)?;
+        let (part, block) = block_of[share.index()]?;
+        Some(Given { part, block, asked: draft.shares[share].asked })
+    };
+    let given = draft.of_tensor.iter().map(given).collect();
+    let options = PlanOptions { reuse: options.reuse(), ..*options };
+    let (unlisted, take_overs) = (unlisted(assigned.graph()), take_overs(assigned.graph(), draft));
+    Ok(GraphPlan { assigned: assigned.clone(), options, memories, given, unlisted, take_overs })
+}
+
+/// Sources and roots that are in neither list, each once.
+fn unlisted(graph: &Graph) -> Vec<TensorId> {
+    let mut known = alloc::vec![false; graph.tensors().len()];
+    for tensor in graph.leafs().iter().chain(graph.nodes()) {
+        known[tensor.index()] = true;
+    }
+    let mut unlisted = Vec::new();
+    let mut meet = |tensor: TensorId| {
+        if !core::mem::replace(&mut known[tensor.index()], true) {
+            unlisted.push(tensor);
+        }
+    };
+    for node in graph.leafs().iter().chain(graph.nodes()) {
+        meet(graph.root(*node));
+        for source in graph.sources(*node).iter().copied().flatten() {
+            meet(source);
+            meet(graph.root(source));
+        }
+    }
+    unlisted
+}
+
+/// Which slot each node took over.
+fn take_overs(graph: &Graph, draft: &Draft) -> Vec<(TensorId, u32)> {
+    let slot = |share: &Share| {
+        let taken = draft.shares[share.follows?].tensor;
+        let same = |source: &Option<TensorId>| source.is_some_and(|source| graph.root(source) == taken);
+        let slot = graph.sources(share.tensor).iter().position(same)?;
+        Some((share.tensor, slot as u32))
+    };
+    draft.shares.iter().filter_map(slot).collect()
 }
 
 impl GraphPlan {
@@ -360,8 +439,17 @@ impl GraphPlan {
 
     /// The block of a tensor with bytes of its own, with the plan it stands in.
     pub fn block(&self, tensor: TensorId) -> Option<(&MemoryPlan, BlockId)> {
-        let (memory, block) = self.blocks.get(tensor.index()).copied().flatten()?;
-        Some((&self.memories[memory as usize], block))
+        let given = self.given.get(tensor.index()).copied().flatten()?;
+        Some((&self.memories[given.part as usize], given.block))
+    }
+
+    /// Where each tensor with bytes of its own stands, as a claim that [`replay`](crate::replay()) can judge.
+    pub fn places(&self) -> Places {
+        let tensors = self.assigned.graph().tensors();
+        let own = |(id, tensor): (TensorId, &Tensor)| if tensor.is_planned() { self.place(id) } else { None };
+        let PlanOptions { strategy, reuse, unread } = self.options;
+        let hold = if strategy == GraphStrategy::Ggml { Hold::Ignored } else { Hold::Kept };
+        Places { places: tensors.pairs().map(own).collect(), reuse, unread, hold }
     }
 
     /// Where a tensor stands, also a view; `None` for external memory and for what the graph never touches.

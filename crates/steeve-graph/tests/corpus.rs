@@ -2,64 +2,28 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::{Path, PathBuf};
 
 use steeve_graph::{AssignedGraph, Context, Op, Recorded, Tensor, TensorId};
 
-fn corpus() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
-    let folder = std::env::var_os("STEEVE_CORPUS").map_or_else(beside, PathBuf::from).join("graphs");
-    if folder.is_dir() {
-        Some(folder)
-    } else {
-        println!("skipped: there is no corpus at {}", folder.display());
-        None
-    }
-}
+mod recordings;
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files(&path, found);
-        } else if path.to_string_lossy().ends_with(".json.gz") {
-            found.push(path);
-        }
-    }
-    found.sort();
-}
-
-fn each_graph(mut act: impl FnMut(&Path, Recorded)) {
-    let Some(folder) = corpus() else { return };
-    let mut found = Vec::new();
-    files(&folder, &mut found);
-    for path in found {
-        let mut json = String::new();
-        let file = std::fs::File::open(&path).unwrap();
-        flate2::read::GzDecoder::new(file).read_to_string(&mut json).unwrap();
-        let recorded = Recorded::from_json(&json).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        act(&path, recorded);
-    }
-}
+use recordings::each_graph;
 
 #[test]
 fn every_recorded_graph_survives_writing_and_reading() {
-    let mut graphs = 0;
-    each_graph(|path, recorded| {
+    let graphs = each_graph(|path, recorded| {
         let again = Recorded::from_json(&recorded.to_json()).unwrap();
-        assert!(again == recorded, "{}", path.display());
-        graphs += 1;
+        assert!(again == recorded, "{}", path);
     });
-    println!("{graphs} graphs");
+    println!("corpus: {graphs} graph files tested");
 }
 
 #[test]
 fn every_recorded_graph_survives_its_text() {
     each_graph(|path, recorded| {
         let text = recorded.assigned.to_string();
-        let again: AssignedGraph = text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert!(again == recorded.assigned.compact().unwrap(), "{}", path.display());
+        let again: AssignedGraph = text.parse().unwrap_or_else(|error| panic!("{}: {error}", path));
+        assert!(again == recorded.assigned.compact().unwrap(), "{}", path);
     });
 }
 
@@ -86,11 +50,11 @@ fn the_rules_of_shapes_are_ggmls() {
             };
             let sources: Vec<_> = graph.sources(node).iter().map(&mut copy).collect();
             let made = context.apply(tensor.op, &sources, &[]);
-            let made = made.unwrap_or_else(|error| panic!("{}: {node}: {error}", path.display()));
+            let made = made.unwrap_or_else(|error| panic!("{}: {node}: {error}", path));
             let made = *context.tensor(made).unwrap();
             // A copy may have another shape, which is not recorded.
             let reshaped = tensor.op == Op::Cont && made.layout.elements() == tensor.layout.elements();
-            let place = format!("{}: {node} {}", path.display(), graph.name(node));
+            let place = format!("{}: {node} {}", path, graph.name(node));
             assert!(made.layout == tensor.layout || reshaped, "{place}: {} is no {}", made.layout, tensor.layout);
             context.rewind(mark).unwrap();
             *agreed.entry(tensor.op.name().into()).or_default() += 1;
@@ -112,6 +76,6 @@ fn dependencies_point_backwards_and_are_few() {
         let graph = recorded.assigned.graph();
         let dependencies = graph.dependencies();
         assert!(dependencies.iter().all(|it| it.before < it.after));
-        assert!(dependencies.len() < 20 * graph.nodes().len(), "{}: {}", path.display(), dependencies.len());
+        assert!(dependencies.len() < 20 * graph.nodes().len(), "{}: {}", path, dependencies.len());
     });
 }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::items::{Item, Items};
-use crate::ladder::{Aim, climb};
+use crate::ladder::{Aim, Climbed, climb};
 use crate::meter::{Meter, Watch};
 use crate::shuffle::shuffle;
 use crate::strategy::{Solution, peak_of};
@@ -101,13 +101,25 @@ pub(crate) fn search(
         Some(goal) if first.peak > goal.enough => goal,
         _ => return Found { solution: first, at_least: bound, nodes: 0 },
     };
+    let mut best = first;
+    let mut at_least = bound;
     let limit = problem.max_buffer().map_or(u64::MAX, |limit| limit.0);
-    let (solution, at_least) = if !items.has_pins() && first.peak.0 <= limit {
-        one_buffer(problem, items, first, goal, settings, &mut meter)
-    } else {
-        (several_buffers(problem, items, first, goal, settings, &mut meter), bound)
+    if !items.has_pins() && bound.0 <= limit {
+        (best, at_least) = one_buffer(problem, items, best, goal, settings, &mut meter);
+    }
+    let open = |best: &Solution| match goal.aim {
+        Aim::Lowest => best.peak > at_least,
+        Aim::Under(capacity) => best.peak.0 > capacity && at_least.0 <= capacity,
     };
-    Found { solution, at_least, nodes: meter.nodes() }
+    if open(&best) && (best.peak.0 > limit || items.has_pins()) {
+        best = meter.with_half(|meter| each_buffer(problem, items, best, settings, meter));
+    }
+    // What is left goes to chance: there are pins, several buffers, mixed alignments, tails, or too many blocks for the
+    // search, which would have used the budget up otherwise.
+    if open(&best) && !meter.is_over() {
+        best = shuffle(problem, items, best, goal, &mut meter);
+    }
+    Found { solution: best, at_least, nodes: meter.nodes() }
 }
 
 /// When to be content.
@@ -131,6 +143,7 @@ impl Goal {
     }
 }
 
+/// Niche search for a plan in one buffer. If the one at hand has several, first for any that fits into one.
 fn one_buffer(
     problem: &Problem,
     items: &Items,
@@ -139,13 +152,26 @@ fn one_buffer(
     settings: &Best,
     meter: &mut Meter<'_, '_>,
 ) -> (Solution, Bytes) {
-    let places = items.places(&first.placement);
-    let offsets = places.map(|places| places.iter().map(|place| place.offset.0).collect());
-    let climbed = climb(&items.items, offsets, goal.aim, settings.threads, meter);
+    let limit = problem.max_buffer().map_or(u64::MAX, |limit| limit.0);
+    let fits = first.peak.0 <= limit;
+    let offsets = || items.places(&first.placement).iter().map(|place| place.offset.0).collect::<Vec<u64>>();
+    let climb_to = |offsets, aim, meter: &mut Meter<'_, '_>| climb(&items.items, offsets, aim, settings.threads, meter);
+    let mut climbed = if fits {
+        climb_to(Some(offsets()), goal.aim, meter)
+    } else {
+        let capacity = problem.capacity().map_or(limit, |capacity| capacity.0.min(limit));
+        meter.with_half(|meter| climb_to(None, Aim::Under(capacity), meter))
+    };
+    if !fits && goal.aim == Aim::Lowest && climbed.offsets.as_ref().is_some_and(|found| found.1 <= limit) {
+        let proved = climbed.at_least;
+        let found = climbed.offsets.take();
+        let lower = climb_to(found.as_ref().map(|found| found.0.clone()), Aim::Lowest, meter);
+        climbed = Climbed { offsets: lower.offsets.or(found), at_least: lower.at_least.max(proved) };
+    }
     // What merged items can't do, the blocks may: a tail is lost in a merged chain.
     let at_least = if items.are_exact() { Bytes(climbed.at_least).max(goal.bound) } else { goal.bound };
     match climbed.offsets {
-        Some((offsets, peak)) if peak < first.peak.0 => {
+        Some((offsets, peak)) if peak < first.peak.0 && peak <= limit => {
             let places: Vec<Place> = offsets.into_iter().map(|offset| Place::first(Offset(offset))).collect();
             (Solution { placement: items.placement(problem, &places), peak: Bytes(peak) }, at_least)
         }
@@ -153,36 +179,37 @@ fn one_buffer(
     }
 }
 
-/// Half of the budget for who stands in which buffer, the rest for how each buffer is packed.
-fn several_buffers(
+/// Who stands in which buffer stays; each buffer without pins is packed as well as the search can.
+fn each_buffer(
     problem: &Problem,
     items: &Items,
     first: Solution,
-    goal: Goal,
     settings: &Best,
     meter: &mut Meter<'_, '_>,
 ) -> Solution {
-    let mut best = shuffle(problem, items, first, goal, meter);
-    let Some(mut places) = items.places(&best.placement) else { return best };
+    let mut places = items.places(&first.placement);
     let buffers = places.iter().map(|place| place.buffer.index() + 1).max().unwrap_or(0);
-    for buffer in 0..buffers {
-        let members: Vec<usize> = (0..places.len()).filter(|item| places[*item].buffer.index() == buffer).collect();
+    let mut members: Vec<Vec<usize>> = alloc::vec![Vec::new(); buffers];
+    for (item, place) in places.iter().enumerate() {
+        members[place.buffer.index()].push(item);
+    }
+    for members in members {
         let these: Vec<Item> = members.iter().map(|item| items.items[*item]).collect();
         if meter.is_over() || these.iter().any(|item| item.pinned.is_some()) {
             continue;
         }
         let offsets = members.iter().map(|item| places[*item].offset.0).collect();
-        if let Some((offsets, _)) = climb(&these, Some(offsets), Aim::Lowest, settings.threads, meter).offsets {
+        // Half of what is left for each, so that one hard buffer leaves something for the others.
+        let climbed = meter.with_half(|meter| climb(&these, Some(offsets), Aim::Lowest, settings.threads, meter));
+        if let Some((offsets, _)) = climbed.offsets {
             for (item, offset) in members.iter().zip(offsets) {
                 places[*item].offset = Offset(offset);
             }
         }
     }
     let placement = items.placement(problem, &places);
-    if let Some(peak) = peak_of(problem, &placement)
-        && peak < best.peak
-    {
-        best = Solution { placement, peak };
+    match peak_of(problem, &placement) {
+        Some(peak) if peak < first.peak => Solution { placement, peak },
+        _ => first,
     }
-    best
 }

@@ -11,18 +11,44 @@ use crate::problem::heads;
 use crate::sections::Sections;
 use crate::{BlockId, Bytes, Id, Offset, Place, Placement, Problem};
 
+/// How long a pass may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// As long as it needs: there is nothing else.
+    Any,
+    /// A fraction of a second: it is one of many.
+    Little,
+}
+
+impl Effort {
+    /// How often it may look at something.
+    pub(crate) fn looks(self) -> u64 {
+        match self {
+            Self::Any => u64::MAX,
+            Self::Little => 80_000_000,
+        }
+    }
+}
+
+/// Takes from what is left; false if it is not enough.
+fn spend(left: &mut u64, looks: usize) -> bool {
+    let enough = *left >= looks as u64;
+    *left = left.saturating_sub(looks as u64);
+    enough
+}
+
 /// Never fails on a problem whose pinned blocks agree, except for want of address space, or if it does not get below
 /// the peak it is given.
-pub(crate) fn best_fit(problem: &Problem, items: &Items, below: Option<Bytes>) -> Option<Placement> {
+pub(crate) fn best_fit(problem: &Problem, items: &Items, below: Option<Bytes>, effort: Effort) -> Option<Placement> {
     let below = below.map_or(u64::MAX, |peak| peak.0);
     if suits_the_free_list(problem, items) {
-        match online(problem, below) {
+        match online(problem, below, effort) {
             Online::Placed(placement) => return Some(placement),
             Online::TooHigh => return None,
             Online::OverLimit => {}
         }
     }
-    in_birth_order(problem, items, below)
+    in_birth_order(problem, items, below, effort)
 }
 
 /// It knows one alignment and nothing of pins.
@@ -41,7 +67,7 @@ enum Online {
 }
 
 /// With the free list itself.
-fn online(problem: &Problem, below: u64) -> Online {
+fn online(problem: &Problem, below: u64, effort: Effort) -> Online {
     let blocks = problem.blocks();
     let align = blocks.iter().map(|block| block.align).next().unwrap_or_default();
     let real = |id: &BlockId| blocks[*id].size > Bytes::ZERO;
@@ -61,6 +87,7 @@ fn online(problem: &Problem, below: u64) -> Online {
     let mut places: Vec<Place> = blocks.iter().map(|it| it.pinned.unwrap_or(Place::ORIGIN)).collect();
     let mut largest: Vec<u64> = Vec::new();
     let mut deaths = deaths.into_iter().peekable();
+    let mut looks = effort.looks();
     for id in births {
         let block = &blocks[id];
         while let Some(dead) = deaths.next_if(|dead| blocks[*dead].life.end() <= block.life.start()) {
@@ -74,7 +101,7 @@ fn online(problem: &Problem, below: u64) -> Online {
         let place = match block.follows {
             Some(before) => places[before.index()],
             None => match free.take(block.size) {
-                Some(place) if free.total() < below => place,
+                Some(place) if free.total() < below && spend(&mut looks, free.ranges()) => place,
                 _ => return Online::TooHigh,
             },
         };
@@ -93,10 +120,10 @@ fn online(problem: &Problem, below: u64) -> Online {
 }
 
 /// The same idea with the placer that knows pins and mixed alignments.
-fn in_birth_order(problem: &Problem, items: &Items, below: u64) -> Option<Placement> {
+fn in_birth_order(problem: &Problem, items: &Items, below: u64, effort: Effort) -> Option<Placement> {
     let sections = Sections::new(&items.items);
     let births = order(&items.items, &sections, Order::Birth);
-    let limits = Limits { buffer: problem.max_buffer().map(|limit| limit.0), peak: below, looks: u64::MAX };
+    let limits = Limits { buffer: problem.max_buffer().map(|limit| limit.0), peak: below, looks: effort.looks() };
     let places = greedy(&items.items, &sections, &births, Fit::Best, limits)?;
     Some(items.placement(problem, &places))
 }

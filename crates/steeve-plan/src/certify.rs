@@ -48,13 +48,15 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
     for (block, it) in blocks.pairs() {
         check_place(&problem, places, block, it, &mut wrong);
     }
-    if !wrong.is_empty() {
-        // Ends may be out of range, so the sweep has nothing to stand on.
+    let off_the_map = |it: &Violation| matches!(it, Violation::OutOfRange { .. } | Violation::TooFar { .. });
+    if wrong.iter().any(off_the_map) {
+        // Ends out of range, or buffers without end: the sweep has nothing to stand on.
         return Err(Violations(wrong));
     }
     let buffers = buffer_sizes(&problem, places, &mut wrong);
     let Some(peak) = buffers.iter().try_fold(Bytes::ZERO, |sum, size| sum.checked_add(*size)) else {
         wrong.push(Violation::Endless);
+        overlaps(&problem, places, &mut wrong);
         return Err(Violations(wrong));
     };
     if let Some(capacity) = problem.capacity()
@@ -189,6 +191,9 @@ pub enum Violation {
     /// The buffers together pass the end of the address space.
     #[error("the buffers have more than 2^64 bytes together")]
     Endless,
+    /// There are more overlaps than are listed.
+    #[error("there are more overlaps than these")]
+    AndMore,
     /// Two live blocks share a byte.
     #[error("blocks {block} and {other} share byte {offset} of buffer {buffer} at step {step}")]
     Overlap {
@@ -478,6 +483,9 @@ impl Ranks {
     }
 }
 
+/// So many are listed; pairs grow with the square of the blocks, and nobody reads a million.
+const MOST_VIOLATIONS: usize = 100_000;
+
 /// Every pair of live blocks that share a byte, in the order of time. Only for placements that are known to be wrong:
 /// a newborn looks at all live blocks of its buffer that start close enough to reach it.
 fn overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<Violation>) {
@@ -503,6 +511,10 @@ fn overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<V
             near.filter(|(_, end)| first < **end).map(|((_, start, block), _)| (*block, *start)).collect();
         hit.sort_unstable();
         for (block, start) in hit {
+            if wrong.len() >= MOST_VIOLATIONS {
+                wrong.push(Violation::AndMore);
+                return;
+            }
             let offset = Offset(first.max(start));
             wrong.push(Violation::Overlap { block, other, buffer, offset, step });
         }

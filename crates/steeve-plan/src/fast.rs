@@ -6,17 +6,15 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::best_fit::best_fit;
+use crate::best_fit::{Effort, best_fit};
 use crate::descent::{Key, Slope};
 use crate::greedy::{Fit, Limits, Order, greedy, order};
 use crate::items::{Item, Items, up};
+use crate::niche::{Answer, NicheSearch};
 use crate::packing::Packing;
 use crate::sections::Sections;
 use crate::strategy::{Solution, peak_of};
 use crate::{BufferId, Bytes, Id, Offset, Place, Problem};
-
-/// What a greedy pass may look at before it is given up: about a tenth of a second.
-const LOOKS: u64 = 80_000_000;
 
 /// In the order of how often they are the first to reach the bound.
 const DESCENTS: [(Key, Time); 6] = [
@@ -45,6 +43,9 @@ const ALL_ORDERS: [(Order, Fit); 7] = [
 /// Above so many items a descent takes a good part of a second, and two have to do.
 const MANY: usize = 150_000;
 
+/// Up to so many items a walk of the search is as quick as a few passes.
+const FEW: usize = 256;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Time {
     Forward,
@@ -56,7 +57,12 @@ pub(crate) fn fast(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
     let limit = problem.max_buffer().map(|limit| limit.0);
     let mut best: Option<Solution> = None;
     if !items.has_pins() {
-        let stack = lowest_stack(&items.items, bound.0);
+        let mut stack = lowest_stack(&items.items, bound.0);
+        if stack.peak > bound.0
+            && let Some(lower) = short_walk(&items.items, bound.0)
+        {
+            stack = lower;
+        }
         if limit.is_none_or(|limit| stack.peak <= limit) {
             let places = stack.offsets.iter().map(|offset| Place::first(Offset(*offset)));
             let placement = items.placement(problem, &places.collect::<Vec<_>>());
@@ -66,8 +72,9 @@ pub(crate) fn fast(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
     if best.is_none() {
         best = several_buffers(problem, items, bound);
     }
+    let effort = if best.is_none() { Effort::Any } else { Effort::Little };
     if best.as_ref().is_none_or(|best| best.peak > bound)
-        && let Some(placement) = best_fit(problem, items, best.as_ref().map(|best| best.peak))
+        && let Some(placement) = best_fit(problem, items, best.as_ref().map(|best| best.peak), effort)
         && let Some(peak) = peak_of(problem, &placement)
         && best.as_ref().is_none_or(|best| peak < best.peak)
     {
@@ -85,7 +92,9 @@ pub(crate) struct Stack {
 /// Descents, then greedy orders, until one is at the bound.
 pub(crate) fn lowest_stack(items: &[Item], bound: u64) -> Stack {
     let packing = Packing::new(items);
-    let bound = bound.max(packing.bound());
+    // Items that shrink are lower than their packing says, but only greedy passes know that.
+    let shrinks = items.iter().any(|item| item.shrinks.is_some());
+    let bound = if shrinks { bound } else { bound.max(packing.bound()) };
     let mut best: Option<Stack> = None;
     let mut keep = |offsets: Option<Vec<u64>>| {
         if let Some(offsets) = offsets {
@@ -110,9 +119,10 @@ pub(crate) fn lowest_stack(items: &[Item], bound: u64) -> Stack {
         }
     }
     if lowest > bound {
-        let sections = Sections { count: packing.sections, lo: packing.lo.clone(), hi: packing.hi.clone() };
-        for (by, fit) in ORDERS {
-            let limits = Limits { buffer: None, peak: lowest, looks: LOOKS };
+        let sections = Sections::new(items);
+        let orders = if shrinks { &ALL_ORDERS[..] } else { &ORDERS };
+        for (by, fit) in orders.iter().copied() {
+            let limits = Limits { buffer: None, peak: lowest, looks: Effort::Little.looks() };
             let places = greedy(items, &sections, &order(items, &sections, by), fit, limits);
             let offsets = places.map(|places| places.iter().map(|place| place.offset.0).collect());
             lowest = keep(offsets);
@@ -123,6 +133,19 @@ pub(crate) fn lowest_stack(items: &[Item], bound: u64) -> Stack {
     }
     // Stacking everything on everything is always possible.
     best.unwrap_or_else(|| on_top_of_each_other(items))
+}
+
+/// One walk of the search at the bound, where a problem is so small that it takes no longer than the passes.
+fn short_walk(items: &[Item], bound: u64) -> Option<Stack> {
+    if items.len() > FEW {
+        return None;
+    }
+    let packing = Packing::new(items);
+    let mut search = NicheSearch::new(&packing, bound, 1)?;
+    match search.walk(2 * items.len() as u64, &mut |_| false) {
+        (Answer::Found(offsets), _) => Some(Stack { peak: packing.peak(&offsets), offsets }),
+        _ => None,
+    }
 }
 
 fn on_top_of_each_other(items: &[Item]) -> Stack {
@@ -143,7 +166,7 @@ fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
     let mut best: Option<Solution> = None;
     for (by, fit) in ALL_ORDERS {
         // The first pass must come to an end however long it takes: without it there may be nothing.
-        let looks = if best.is_none() { u64::MAX } else { LOOKS };
+        let looks = if best.is_none() { Effort::Any.looks() } else { Effort::Little.looks() };
         let limits = Limits { buffer: limit, peak: u64::MAX, looks };
         let order = order(&items.items, &sections, by);
         let Some(mut places) = greedy(&items.items, &sections, &order, fit, limits) else {

@@ -129,6 +129,11 @@ impl FreeList {
         self.chunks.iter().map(|chunk| Bytes(chunk.peak))
     }
 
+    /// How many free ranges there are: what a call looks at.
+    pub(crate) fn ranges(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.free.len()).sum()
+    }
+
     /// The sum over the chunks.
     pub(crate) fn total(&self) -> u64 {
         self.chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.peak))

@@ -82,7 +82,7 @@ pub(crate) fn greedy(
     let mut places = vec![Place::ORIGIN; items.len()];
     for (index, item) in items.iter().enumerate() {
         if let Some(place) = item.pinned {
-            yard.put(place, item.bytes, sections.lo[index], sections.hi[index])?;
+            yard.put_item(place, index, item, sections)?;
             places[index] = place;
         }
     }
@@ -92,12 +92,15 @@ pub(crate) fn greedy(
         if item.pinned.is_none() {
             let (lo, hi) = (sections.lo[index], sections.hi[index]);
             let place = yard.find(item, lo, hi, fit)?;
-            yard.put(place, item.bytes, lo, hi)?;
+            yard.put_item(place, index, item, sections)?;
             places[index] = place;
         }
     }
     Some(places)
 }
+
+/// So many buffers are asked for room.
+const MANY_BUFFERS: usize = 256;
 
 /// All buffers so far.
 struct Yard {
@@ -141,7 +144,8 @@ impl Yard {
     /// In the buffer that grows least; on a tie the earlier one; a new one if it fits into none.
     fn find(&mut self, item: &Item, lo: u32, hi: u32, fit: Fit) -> Option<Place> {
         let mut found: Option<(u64, Place)> = None;
-        for index in 0..self.buffers.len() {
+        // Of very many buffers the older ones are full; to ask all of them would take the square of their number.
+        for index in self.buffers.len().saturating_sub(MANY_BUFFERS)..self.buffers.len() {
             let offset = self.gap(index, item, lo, hi, fit)?;
             let buffer = &self.buffers[index];
             let end = offset + item.bytes;
@@ -195,6 +199,21 @@ impl Yard {
         let looks = cursors.looks;
         self.limits.looks = self.limits.looks.checked_sub(looks)?;
         best.map(|(_, start)| start)
+    }
+
+    /// Marks an item's bytes as used: all of them at first, fewer once it has shrunk.
+    fn put_item(&mut self, place: Place, index: usize, item: &Item, sections: &Sections) -> Option<()> {
+        let (lo, hi) = (sections.lo[index], sections.hi[index]);
+        match (item.shrinks, sections.shrunk.get(index)) {
+            (Some(shrink), Some(from)) if *from < hi => {
+                self.put(place, item.bytes, lo, *from)?;
+                if shrink.bytes > 0 {
+                    self.put(place, shrink.bytes, *from, hi)?;
+                }
+                Some(())
+            }
+            _ => self.put(place, item.bytes, lo, hi),
+        }
     }
 
     /// Marks bytes as used. `None` if the buffers' sum reaches the limit, or a pinned item stands in the way.

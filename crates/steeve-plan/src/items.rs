@@ -1,13 +1,13 @@
 //! Problem in, the things to place out: chains merged, blocks of no bytes left out, padding included.
 //!
 //! A chain of blocks that take over each other's bytes moves as one, so it is one item as large as its largest block.
-//! (A smaller follower's tail stays unused then; `BestFit` uses it.) O(n).
+//! (The greedy passes know one step at which a chain gets smaller, and `BestFit` all of them.) O(n).
 
 use alloc::vec::Vec;
 
 use crate::bound::occupied;
 use crate::problem::heads;
-use crate::{Bytes, Id, IdVec, Place, Placement, Problem, Step};
+use crate::{Block, Bytes, Id, IdVec, Place, Placement, Problem, Step};
 
 crate::id_type! {
     /// Something to place.
@@ -22,6 +22,15 @@ pub(crate) struct Item {
     pub(crate) bytes: u64,
     pub(crate) align: u64,
     pub(crate) pinned: Option<Place>,
+    /// A chain that needs less from some step on.
+    pub(crate) shrinks: Option<Shrink>,
+}
+
+/// From this step on only so many bytes are needed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shrink {
+    pub(crate) from: Step,
+    pub(crate) bytes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -53,6 +62,7 @@ impl Items {
                 bytes: occupied(block),
                 align: block.align.get(),
                 pinned: block.pinned,
+                shrinks: None,
             });
         }
         for (id, block) in blocks.pairs() {
@@ -71,6 +81,9 @@ impl Items {
             item.bytes = item.bytes.max(occupied(block));
             item.align = item.align.max(block.align.get());
         }
+        if !exact {
+            find_shrinks(problem, &owner, &mut items);
+        }
         Self { items, owner, exact }
     }
 
@@ -83,15 +96,15 @@ impl Items {
         self.exact
     }
 
-    /// The items' places, from those of the blocks; `None` where a tail is used by another block, which items can't.
-    pub(crate) fn places(&self, placement: &Placement) -> Option<Vec<Place>> {
+    /// The items' places, from those of the blocks.
+    pub(crate) fn places(&self, placement: &Placement) -> Vec<Place> {
         let mut places = alloc::vec![Place::ORIGIN; self.items.len()];
         for (owner, place) in self.owner.iter().zip(&placement.places) {
             if let Some(item) = owner {
                 places[item.index()] = *place;
             }
         }
-        self.exact.then_some(places)
+        places
     }
 
     /// The blocks' places, from those of the items. A block of no bytes stands where it is pinned, else at the origin;
@@ -107,6 +120,27 @@ impl Items {
             }
         };
         Placement::new(blocks.ids().zip(&self.owner).map(place_of).collect::<IdVec<_, _>>())
+    }
+}
+
+/// Of a chain that gets smaller several times, the step at which the most is gained: bytes given back, times the steps
+/// until the end.
+fn find_shrinks(problem: &Problem, owner: &[Option<ItemId>], items: &mut [Item]) {
+    let member = |(block, owner): (&Block, &Option<ItemId>)| Some(((*owner)?, block.life.start(), occupied(block)));
+    let mut members: Vec<(ItemId, Step, u64)> = problem.blocks().iter().zip(owner).filter_map(member).collect();
+    members.sort_unstable();
+    let mut gains = alloc::vec![0u128; items.len()];
+    // From the end of each chain, so that `needed` is the most that any later block needs.
+    let mut last: Option<(ItemId, u64)> = None;
+    for (owner, from, bytes) in members.into_iter().rev() {
+        let needed = last.filter(|it| it.0 == owner).map_or(bytes, |it| it.1.max(bytes));
+        last = Some((owner, needed));
+        let item = &mut items[owner.index()];
+        let gain = u128::from(item.bytes - needed) * u128::from(item.end.0 - from.0);
+        if from > item.start && gain > gains[owner.index()] {
+            gains[owner.index()] = gain;
+            item.shrinks = Some(Shrink { from, bytes: needed });
+        }
     }
 }
 

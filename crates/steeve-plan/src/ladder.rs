@@ -1,9 +1,9 @@
-//! Niche search at one capacity after the other: at the lower bound, where a solution is a proof, and halfway up to
-//! the best known, where one is easier to find.
+//! Niche search at several capacities: at the lower bound, where a solution is a proof, and on rungs between it and the
+//! best known, where one is easier to find.
 //!
 //! ```text
 //!   best known  ----------   every solution lowers it
-//!       middle  - - - - -    one walker: a solution lowers the best known, a refutation raises the least
+//!        rungs  - - - - -    one walker each: a solution lowers the best known, a refutation raises the least
 //!        least  ----------   the other walkers: a solution is optimal, a refutation raises it
 //! ```
 //!
@@ -39,10 +39,12 @@ pub(crate) struct Climbed {
     pub(crate) at_least: u64,
 }
 
-/// Rounds in which one walker goes alone, because most problems are solved by then.
+/// Rounds in which one walker goes alone on a component, because most are solved by then.
 const ALONE: u32 = 10;
 /// Walkers at the least capacity after that.
-const TOGETHER: usize = 3;
+const TOGETHER: usize = 2;
+/// And one at each of these parts of the way up to the best known.
+const RUNGS: [u64; 2] = [6, 2];
 /// The first walk has so many nodes for each item, and every few walks they grow by a little: long walks that begin
 /// wrong stay wrong.
 const NODES_PER_ITEM: f64 = 2.0;
@@ -91,61 +93,71 @@ impl Climb {
             Aim::Under(capacity) => capacity,
             Aim::Lowest => self.at_least,
         });
-        let mut middle: Option<Front> = None;
-        for round in 0u32.. {
+        let mut rungs: Vec<Front> = Vec::new();
+        loop {
             if self.best <= low.capacity || meter.tell(0, Bytes(self.best), Bytes(self.at_least)) {
                 return;
             }
-            low.recruit(self, if round < ALONE { 1 } else { TOGETHER });
-            if aim == Aim::Lowest && round >= ALONE {
-                self.set_middle(&mut middle, low.capacity);
+            let alone = low.walks < ALONE;
+            low.recruit(self, if alone { 1 } else { TOGETHER });
+            if aim == Aim::Lowest && !alone {
+                self.set_rungs(&mut rungs, low.capacity);
             }
             if low.walkers.is_empty() {
                 return;
             }
-            let learnt = self.round(&mut low, middle.as_mut(), threads, meter);
-            self.install(&low);
-            if let Some(front) = &middle {
-                self.install(front);
-            }
-            if let Some(above) = learnt {
+            let refuted = self.round(&mut low, &mut rungs, threads, meter);
+            if let Some(above) = refuted {
                 self.at_least = self.at_least.max(above);
                 if aim != Aim::Lowest {
                     return;
                 }
-                (low, middle) = (Front::new(self.at_least), None);
+                low = Front::new(self.at_least);
             }
         }
     }
 
     /// One walk of each walker. If a capacity was refuted, the least that remains.
     fn round(
-        &self,
+        &mut self,
         low: &mut Front,
-        mut middle: Option<&mut Front>,
+        rungs: &mut [Front],
         threads: usize,
         meter: &mut Meter<'_, '_>,
     ) -> Option<u64> {
         let leading = low.walkers.len();
-        let limit = low.limit(self);
-        let mut tasks: Vec<Task<'_>> = low.walkers.iter_mut().map(|walker| Task { walker, limit }).collect();
-        if let Some(front) = &mut middle {
+        let mut tasks: Vec<Task<'_>> = Vec::new();
+        let mut counts = Vec::new();
+        for front in core::iter::once(&mut *low).chain(rungs.iter_mut()) {
             let limit = front.limit(self);
+            counts.push(front.walkers.len());
             tasks.extend(front.walkers.iter_mut().map(|walker| Task { walker, limit }));
         }
-        let mut answers = walk_all(tasks, leading, threads, meter, (Bytes(self.best), Bytes(self.at_least)));
-        let of_middle = answers.split_off(leading);
-        let above = low.learn(answers);
-        above.max(middle.and_then(|front| front.learn(of_middle)))
+        let answers = walk_all(tasks, leading, threads, meter, (Bytes(self.best), Bytes(self.at_least)));
+        let mut answers = answers.into_iter();
+        let mut refuted = None;
+        for (front, count) in core::iter::once(low).chain(rungs).zip(counts) {
+            match front.learn(answers.by_ref().take(count)) {
+                Lesson::Nothing => {}
+                Lesson::Solved => self.install(front),
+                Lesson::Refuted(above) => refuted = refuted.max(Some(above)),
+            }
+        }
+        refuted
     }
 
-    /// Keeps the front between the least and the best known in the middle.
-    fn set_middle(&self, middle: &mut Option<Front>, low: u64) {
-        let capacity = self.at_least + (self.best - self.at_least) / 2;
-        if middle.as_ref().is_none_or(|front| front.capacity != capacity) {
-            *middle = (capacity > low).then(|| Front::new(capacity));
+    /// Keeps a front at each rung between the least and the best known; one that is reached or refuted moves.
+    fn set_rungs(&self, rungs: &mut Vec<Front>, low: u64) {
+        rungs.retain(|front| low < front.capacity && front.capacity < self.best);
+        for part in RUNGS {
+            let capacity = self.at_least + (self.best - self.at_least) / part;
+            let gap = (self.best - self.at_least) / 8;
+            let near = |front: &Front| front.capacity.abs_diff(capacity) <= gap;
+            if low < capacity && rungs.len() < RUNGS.len() && !rungs.iter().any(near) {
+                rungs.push(Front::new(capacity));
+            }
         }
-        if let Some(front) = middle {
+        for front in rungs {
             front.recruit(self, 1);
         }
     }
@@ -216,22 +228,28 @@ impl Front {
         (NODES_PER_ITEM * items as f64 * self.growth) as u64 + 1
     }
 
-    /// Takes in what the walkers found: the first of them that knows decides. If the capacity is refuted, the least
-    /// that remains.
-    fn learn(&mut self, answers: Vec<Answer>) -> Option<u64> {
-        for (walker, answer) in self.walkers.iter().zip(answers) {
-            match answer {
-                Answer::Open => {}
-                Answer::Refuted => return Some(walker.next_capacity(self.capacity)),
-                Answer::Found(offsets) => {
-                    self.solved.push((self.current, offsets));
-                    self.walkers.clear();
-                    return None;
-                }
+    /// Takes in what the walkers found: the first of them that knows decides.
+    fn learn(&mut self, answers: impl Iterator<Item = Answer>) -> Lesson {
+        let known = self.walkers.iter().zip(answers).find(|(_, answer)| *answer != Answer::Open);
+        match known {
+            Some((walker, Answer::Refuted)) => Lesson::Refuted(walker.next_capacity(self.capacity)),
+            Some((_, Answer::Found(offsets))) => {
+                self.solved.push((self.current, offsets));
+                self.walkers.clear();
+                Lesson::Solved
             }
+            _ => Lesson::Nothing,
         }
-        None
     }
+}
+
+/// What a round has taught a front.
+enum Lesson {
+    Nothing,
+    /// A component fits.
+    Solved,
+    /// Nothing fits: the least capacity that remains.
+    Refuted(u64),
 }
 
 /// Cuts the packing where no item crosses from one section to the next.

@@ -40,6 +40,16 @@ impl<'a, 'w> Meter<'a, 'w> {
         self.deadline
     }
 
+    /// Acts with half of what is left. What it does not use is there afterwards.
+    pub(crate) fn with_half<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let (most, deadline) = (self.most, self.deadline);
+        self.most = self.nodes + self.left().div_ceil(2);
+        self.deadline = deadline.halved();
+        let result = act(self);
+        (self.most, self.deadline) = (most, deadline);
+        result
+    }
+
     pub(crate) fn count(&mut self, nodes: u64) {
         self.nodes = self.nodes.saturating_add(nodes).min(self.most);
     }

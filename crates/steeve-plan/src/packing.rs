@@ -22,7 +22,7 @@ pub(crate) struct Packing {
 
 impl Packing {
     pub(crate) fn new(items: &[Item]) -> Self {
-        let Sections { count, lo, hi } = Sections::new(items);
+        let Sections { count, lo, hi, .. } = Sections::new(items);
         let size: Vec<u64> = items.iter().map(|item| item.bytes).collect();
         let widest = items.iter().map(|item| item.align).max().unwrap_or(1);
         let stacks_aligned = size.iter().all(|size| size % widest == 0);

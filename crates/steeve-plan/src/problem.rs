@@ -284,7 +284,7 @@ fn check(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
         return Err(ProblemError::TooMany { blocks: count });
     }
     let mut reach = 0u64;
-    let mut pinned_end = 0u64;
+    let mut pinned = Reach::default();
     for (block, it) in blocks.pairs() {
         let too_large = ProblemError::TooLarge { block, size: it.size };
         let padded = it.size.0.checked_add(it.align.get() - 1);
@@ -294,17 +294,35 @@ fn check(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
         };
         if let Some(place) = it.pinned {
             check_pin(block, it, place, count)?;
-            pinned_end = match it.occupied().and_then(|bytes| place.offset.checked_add(bytes)) {
-                Some(end) => pinned_end.max(end.0),
-                None => return Err(too_large),
-            };
+            let end = it.occupied().and_then(|bytes| place.offset.checked_add(bytes));
+            if end.and_then(|end| pinned.extend(place.buffer.index(), end.0)).is_none() {
+                return Err(too_large);
+            }
         }
         // One short of 2^64, which the strategies use for the walls around the stacks.
-        if reach.checked_add(pinned_end).is_none_or(|sum| sum == u64::MAX) {
+        if reach.checked_add(pinned.sum).is_none_or(|sum| sum == u64::MAX) {
             return Err(too_large);
         }
     }
     check_chains(blocks)
+}
+
+/// How far the pinned blocks reach in each buffer, and in all of them together.
+#[derive(Default)]
+struct Reach {
+    ends: Vec<u64>,
+    sum: u64,
+}
+
+impl Reach {
+    /// `None` where the sum passes 2^64 - 1.
+    fn extend(&mut self, buffer: usize, end: u64) -> Option<()> {
+        self.ends.resize(self.ends.len().max(buffer + 1), 0);
+        let growth = end.saturating_sub(self.ends[buffer]);
+        self.ends[buffer] += growth;
+        self.sum = self.sum.checked_add(growth)?;
+        Some(())
+    }
 }
 
 fn check_pin(block: BlockId, it: &Block, place: Place, blocks: usize) -> Result<(), ProblemError> {

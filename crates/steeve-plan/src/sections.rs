@@ -15,6 +15,8 @@ pub(crate) struct Sections {
     /// First section of each item, and the one behind its last.
     pub(crate) lo: Vec<u32>,
     pub(crate) hi: Vec<u32>,
+    /// For items that shrink, the first section at which they have; empty if none does.
+    pub(crate) shrunk: Vec<u32>,
 }
 
 impl Sections {
@@ -27,6 +29,8 @@ impl Sections {
         let mut hi = alloc::vec![0; items.len()];
         let mut section = 0;
         let mut deaths = deaths.into_iter().peekable();
+        let shrinks = items.iter().any(|item| item.shrinks.is_some());
+        let mut times: Vec<(Step, u32)> = Vec::new();
         for (step, born) in births {
             let mut died = false;
             while let Some((_, dead)) = deaths.next_if(|death| death.0 <= step) {
@@ -35,11 +39,21 @@ impl Sections {
             }
             section += u32::from(died);
             lo[born as usize] = section;
+            if shrinks {
+                times.push((step, section));
+            }
         }
         for (_, dead) in deaths {
             hi[dead as usize] = section + 1;
         }
         let count = if items.is_empty() { 0 } else { section as usize + 1 };
-        Self { count, lo, hi }
+        // Who was born before an item shrinks may meet it at its full size, so it has that in their sections.
+        let shrunk = |item: &Item| {
+            let from = item.shrinks.map_or(item.end, |shrink| shrink.from);
+            let before = times.partition_point(|birth| birth.0 < from);
+            before.checked_sub(1).map_or(0, |last| times[last].1 + 1)
+        };
+        let shrunk = if shrinks { items.iter().map(shrunk).collect() } else { Vec::new() };
+        Self { count, lo, hi, shrunk }
     }
 }

@@ -1,4 +1,4 @@
-//! Greedy passes in orders with chance in them: for pins and several buffers, where niche search does not apply.
+//! Greedy passes in orders with chance in them, where niche search does not apply or has nothing more to say.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use crate::strategy::{Solution, peak_of};
 /// How much chance moves an item in the order.
 const NOISE: f64 = 1.5;
 
-/// Ends at the goal, or when half of the budget is spent. A pass counts as one node for each item.
+/// Ends at the goal, or when the budget is spent. A pass counts as one node for each item.
 pub(crate) fn shuffle(
     problem: &Problem,
     items: &Items,
@@ -27,12 +27,9 @@ pub(crate) fn shuffle(
     let sections = Sections::new(things);
     let mut random = Random::new(0x5348_5546);
     let mut best = first;
-    let half = meter.left() / 2;
-    let half_time = meter.deadline().halved();
     let looks = 4_000_000 + 1000 * things.len() as u64;
     for pass in 0u32.. {
-        let spent = meter.left() <= half || half_time.has_passed();
-        if best.peak <= goal.enough || spent || meter.tell(0, best.peak, goal.bound) {
+        if best.peak <= goal.enough || meter.tell(0, best.peak, goal.bound) {
             break;
         }
         let favour = |item: usize| {

@@ -5,7 +5,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use crate::best::{self, Best};
-use crate::best_fit::best_fit;
+use crate::best_fit::{Effort, best_fit};
 use crate::bound::{lower_bound, occupied};
 use crate::fast::fast;
 use crate::items::Items;
@@ -103,8 +103,8 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceError {
-    /// Pinned blocks contradict each other or the limit of a buffer.
-    #[error("the pinned blocks contradict each other: {0}")]
+    /// The pinned blocks do not hold by themselves: they share bytes, or pass the limit of a buffer.
+    #[error("the pinned blocks do not hold: {0}")]
     Pinned(Violations),
     /// Not even a buffer per block stays within the address space.
     #[error("the blocks can't be placed within 2^64 bytes")]
@@ -183,7 +183,7 @@ pub fn place_watched(
     }
     let bound = lower_bound(problem);
     let first = match strategy {
-        Strategy::BestFit => best_fit(problem, &items, None).and_then(|placement| {
+        Strategy::BestFit => best_fit(problem, &items, None, Effort::Any).and_then(|placement| {
             let peak = peak_of(problem, &placement)?;
             Some(Solution { placement, peak })
         }),

@@ -200,10 +200,7 @@ fn pinned_blocks_stay_and_the_rest_finds_room_around_them() {
     let both = vec![pinned, block(1, 3, 4).pinned_at(Place::first(Offset(25)))];
     let error = place(&Problem::new(both).unwrap(), &Strategy::Fast).unwrap_err();
     assert!(matches!(error, PlaceError::Pinned(_)));
-    assert_eq!(
-        error.to_string(),
-        "the pinned blocks contradict each other: blocks 0 and 1 share byte 25 of buffer 0 at step 3"
-    );
+    assert_eq!(error.to_string(), "the pinned blocks do not hold: blocks 0 and 1 share byte 25 of buffer 0 at step 3");
     let far = block(1, 0, 1).pinned_at(Place { buffer: BufferId::from_index(7).unwrap(), offset: Offset(0) });
     assert!(matches!(Problem::new(vec![far]), Err(ProblemError::PinnedTooFar { .. })));
 }

@@ -67,7 +67,7 @@ const FAVOURS: [Favour; 5] = [Favour::Crowded, Favour::Area, Favour::Length, Fav
 const NOISE: f64 = 0.32;
 
 impl NicheSearch {
-    /// `None` if a number is too large for the search to count with, or there are too many items.
+    /// `None` if a number is too large for the search to count with, or the packing too large to search.
     pub(crate) fn new(packing: &Packing, capacity: u64, seed: u64) -> Option<Self> {
         let widest = packing.align.as_ref().and_then(|align| align.iter().copied().max()).unwrap_or(1);
         let padded = |size: &u64| size.checked_next_multiple_of(widest);

@@ -9,6 +9,10 @@ use crate::packing::Packing;
 /// Heights in units: a common divisor of all sizes.
 pub(super) type Height = i64;
 
+/// The most items, each counted once for each of its sections, that a search makes sense for: a node looks at all of
+/// them several times.
+const MOST_CELLS: u64 = 20_000_000;
+
 /// Above every height.
 const NEVER: Height = Height::MAX;
 
@@ -96,13 +100,17 @@ impl Trouble {
 }
 
 impl State {
-    /// `None` if the heights do not fit their type with room to add two.
+    /// `None` if the heights do not fit their type with room to add two, or if a single node would take too long.
     pub(super) fn new(packing: &Packing, sizes: &[u64], unit: u64, capacity: u64) -> Option<Self> {
         let total = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(size / unit))?;
         if total >= Height::MAX as u64 / 4 || packing.len() >= u32::MAX as usize {
             return None;
         }
         let size: Vec<Height> = sizes.iter().map(|size| (size / unit) as Height).collect();
+        let width: u64 = packing.lo.iter().zip(&packing.hi).map(|(lo, hi)| u64::from(hi - lo)).sum();
+        if width > MOST_CELLS {
+            return None;
+        }
         let mut load = vec![0; packing.sections];
         for (item, size) in size.iter().enumerate() {
             let span = packing.lo[item] as usize..packing.hi[item] as usize;

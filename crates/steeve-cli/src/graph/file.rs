@@ -1,0 +1,142 @@
+//! A graph as a file gives it, under the limits of the command line.
+
+use std::cell::OnceCell;
+
+use steeve_graph::recorded::Answer;
+use steeve_graph::{AssignedGraph, Bytes, Id, IdVec, Memory, MemoryId, Op, Recorded, TensorId, ggml_answer};
+
+use crate::args::LimitArgs;
+use crate::error::Error;
+use crate::figures::sum;
+
+/// A graph, what its file calls the tensors, and what ggml answered for it.
+#[derive(Debug)]
+pub(crate) struct GraphFile {
+    /// The file as the user named it.
+    pub(crate) file: String,
+    pub(crate) assigned: AssignedGraph,
+    /// The ids of the record; tensors of a text are counted from 0.
+    ids: Option<IdVec<TensorId, Option<u64>>>,
+    /// ggml's own answer, as long as it is one to this question.
+    answer: Option<Answer>,
+    ggml: OnceCell<IdVec<MemoryId, Option<Bytes>>>,
+}
+
+impl GraphFile {
+    pub(crate) fn recorded(file: String, recorded: Recorded) -> Self {
+        let Recorded { assigned, ids, answer, .. } = recorded;
+        Self { file, assigned, ids: Some(ids), answer: Some(answer), ggml: OnceCell::new() }
+    }
+
+    pub(crate) fn text(file: String, assigned: AssignedGraph) -> Self {
+        Self { file, assigned, ids: None, answer: None, ggml: OnceCell::new() }
+    }
+
+    /// The same under other limits. What ggml answered under its own is no answer then.
+    pub(crate) fn limited(self, limits: &LimitArgs) -> Result<Self, Error> {
+        if limits.pinned {
+            let why = format!("{}: is a graph, which pins nothing; leave out --pinned", self.file);
+            return Err(Error::Usage(why));
+        }
+        let limited = |memory: &Memory| Memory {
+            align: limits.align.map_or(memory.align, |align| align.max(memory.align)),
+            max_buffer: limits.max_buffer.or(memory.max_buffer),
+            ..memory.clone()
+        };
+        let memories: IdVec<MemoryId, Memory> = self.assigned.memories().iter().map(limited).collect();
+        if memories == *self.assigned.memories() {
+            return Ok(self);
+        }
+        let (assignment, sizes) = (self.assigned.assignment().clone(), self.assigned.sizes().clone());
+        match AssignedGraph::new(self.assigned.graph().clone(), memories, assignment, sizes) {
+            Ok(assigned) => Ok(Self { assigned, answer: None, ggml: OnceCell::new(), ..self }),
+            Err(error) => Err(Error::Place { file: self.file, why: error.to_string() }),
+        }
+    }
+
+    /// Where ggml put the tensors, if that was recorded.
+    pub(crate) fn answer(&self) -> Option<&Answer> {
+        self.answer.as_ref()
+    }
+
+    /// The bytes that ggml needs in a memory: recorded or, where they are not, worked out.
+    pub(crate) fn ggml(&self, memory: MemoryId) -> Option<Bytes> {
+        let worked_out = || {
+            let chunks = match &self.answer {
+                Some(answer) => Some(answer.chunks.clone()),
+                None => ggml_answer(&self.assigned).ok().map(|answer| answer.chunks),
+            };
+            let bytes = |memory| Some(sum(chunks.as_ref()?.get(memory)?.iter().copied()));
+            self.assigned.memories().ids().map(bytes).collect()
+        };
+        self.ggml.get_or_init(worked_out).get(memory).copied().flatten()
+    }
+
+    /// The memories that share no other's, in order.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = MemoryId> {
+        self.assigned.memories().pairs().filter(|(_, memory)| memory.shared_with.is_none()).map(|(id, _)| id)
+    }
+
+    pub(crate) fn memory_name(&self, memory: MemoryId) -> &str {
+        &self.assigned.memories()[memory].name
+    }
+
+    /// The id of a tensor in its file. Stand-ins for what a record does not describe have none.
+    pub(crate) fn id(&self, tensor: TensorId) -> Option<u64> {
+        match &self.ids {
+            Some(ids) => ids.get(tensor).copied().flatten(),
+            None => Some(tensor.index() as u64),
+        }
+    }
+
+    /// A tensor in a sentence: `tensor 12 (kq)`.
+    pub(crate) fn tensor(&self, tensor: TensorId) -> String {
+        let name = self.assigned.graph().name(tensor);
+        match (self.id(tensor), name) {
+            (Some(id), "") => format!("tensor {id}"),
+            (Some(id), name) => format!("tensor {id} ({name})"),
+            (None, name) => format!("the tensor {name} outside of the record"),
+        }
+    }
+
+    /// A tensor in a table: its name, or else its id.
+    pub(crate) fn label(&self, tensor: TensorId) -> String {
+        match (self.assigned.graph().name(tensor), self.id(tensor)) {
+            ("", Some(id)) => format!("#{id}"),
+            (name, _) => name.to_owned(),
+        }
+    }
+
+    /// What makes a tensor: its operation, or what it is to the graph.
+    pub(crate) fn operation(&self, tensor: TensorId) -> String {
+        let it = self.assigned.graph().tensor(tensor);
+        if it.op != Op::None {
+            return self.assigned.graph().tensors().op_title(it.op).to_lowercase();
+        }
+        let flags = it.flags;
+        let role = if flags.is_input() {
+            "input"
+        } else if flags.is_param() {
+            "param"
+        } else {
+            "leaf"
+        };
+        role.to_owned()
+    }
+
+    /// The tensors with bytes of their own that a plan must place, in order.
+    pub(crate) fn placed(&self) -> Vec<TensorId> {
+        let graph = self.assigned.graph();
+        let mut touched = vec![false; graph.tensors().len()];
+        for tensor in graph.leafs().iter().chain(graph.nodes()) {
+            touched[graph.root(*tensor).index()] = true;
+        }
+        for node in graph.nodes() {
+            for source in graph.sources(*node).iter().flatten() {
+                touched[graph.root(*source).index()] = true;
+            }
+        }
+        let placed = |tensor: &TensorId| touched[tensor.index()] && graph.tensor(*tensor).is_planned();
+        graph.tensors().ids().filter(placed).collect()
+    }
+}

@@ -1,0 +1,256 @@
+//! A claim where the tensors of a graph stand, taken apart by two checkers; each fault is one sentence.
+//!
+//! The first looks at each tensor alone: is it in the graph, in its memory, in its chunk, aligned and large enough? The
+//! second, [`replay`], executes the graph at the claimed addresses. Neither knows who made the claim, nor any lifetime.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use steeve_graph::{BufferId, Bytes, Hold, Id, IdVec, MemoryId, Places, Reuse, TensorId, TensorPlace, Unread, replay};
+
+use super::file::GraphFile;
+use super::plan_file::{TensorClaim, TensorPlan};
+use crate::figures::{memory_called, sum};
+
+/// A claim whose tensors and memories are those of the graph.
+pub(crate) struct Claim {
+    places: Places,
+    /// The sizes of the chunks of each memory.
+    chunks: IdVec<MemoryId, Vec<Bytes>>,
+}
+
+impl Claim {
+    /// Matches a plan file with the graph it is said to be of; or a sentence for each mismatch.
+    pub(crate) fn of_file(graph: &GraphFile, plan: &TensorPlan) -> Result<Self, Vec<String>> {
+        let owners: Vec<MemoryId> = graph.owners().collect();
+        let names: Vec<&str> = owners.iter().map(|memory| graph.memory_name(*memory)).collect();
+        let planned: Vec<&str> = plan.buffers.iter().map(|buffer| buffer.name.as_str()).collect();
+        if names != planned {
+            return Err(vec![format!(
+                "the plan is for the memories {}, and the graph has {}",
+                planned.join(", "),
+                names.join(", ")
+            )]);
+        }
+        let mut chunks: IdVec<MemoryId, Vec<Bytes>> = graph.assigned.memories().iter().map(|_| Vec::new()).collect();
+        for (memory, buffer) in owners.iter().zip(&plan.buffers) {
+            chunks[*memory].clone_from(&buffer.chunks);
+        }
+        let places = places(graph, plan, &owners)?;
+        Ok(Self { places: Places { places, reuse: plan.reuse, unread: Unread::Kept, hold: plan.hold }, chunks })
+    }
+
+    /// ggml's own plan, as it was recorded.
+    pub(crate) fn of_ggml(graph: &GraphFile) -> Option<Self> {
+        let answer = graph.answer()?;
+        let place = |tensor: TensorId| {
+            let it = answer.places.get(tensor).copied().flatten()?;
+            let (memory, buffer) = (graph.assigned.owner(it.memory), BufferId::from_index(it.chunk as usize)?);
+            Some(TensorPlace::new(memory, buffer, it.offset, it.size_max))
+        };
+        let mut places: IdVec<TensorId, Option<TensorPlace>> =
+            graph.assigned.graph().tensors().ids().map(|_| None).collect();
+        for tensor in graph.placed() {
+            places[tensor] = place(tensor);
+        }
+        let places = Places { places, reuse: Reuse::Ggml, unread: Unread::Kept, hold: Hold::Ignored };
+        Some(Self { places, chunks: answer.chunks.clone() })
+    }
+
+    /// A plan of our own.
+    pub(crate) fn of_plan(graph: &GraphFile, plan: &steeve_graph::GraphPlan) -> Self {
+        let mut chunks: IdVec<MemoryId, Vec<Bytes>> = graph.assigned.memories().iter().map(|_| Vec::new()).collect();
+        for memory in plan.memories() {
+            chunks[memory.memory] = memory.plan.buffers().as_slice().to_vec();
+        }
+        Self { places: plan.places(), chunks }
+    }
+
+    /// How many tensors have a place.
+    pub(crate) fn tensors(&self) -> usize {
+        self.places.places.iter().flatten().count()
+    }
+
+    /// The bytes of all chunks of the memories that share no other's.
+    pub(crate) fn bytes(&self, graph: &GraphFile) -> Bytes {
+        sum(graph.owners().map(|memory| self.memory_bytes(memory)))
+    }
+
+    fn memory_bytes(&self, memory: MemoryId) -> Bytes {
+        sum(self.chunks[memory].iter().copied())
+    }
+
+    /// Everything that is wrong with it.
+    pub(crate) fn faults(&self, graph: &GraphFile, capacity: Option<Bytes>) -> Vec<String> {
+        let mut faults = Vec::new();
+        let homes = homes(graph);
+        for (tensor, place) in self.places.places.pairs() {
+            if let Some(place) = place {
+                faults.extend(self.fault_of(graph, tensor, place, &homes));
+            }
+        }
+        faults.extend(self.limits(graph, capacity));
+        if let Err(wrong) = replay(&graph.assigned, &self.places) {
+            faults.extend(wrong.list().iter().map(ToString::to_string));
+        }
+        faults
+    }
+
+    /// What is wrong with one tensor's place, whatever the others'.
+    fn fault_of(
+        &self,
+        graph: &GraphFile,
+        tensor: TensorId,
+        place: &TensorPlace,
+        homes: &BTreeSet<(TensorId, MemoryId)>,
+    ) -> Vec<String> {
+        let TensorPlace { memory, buffer, offset, size, .. } = *place;
+        let (name, align) = (graph.tensor(tensor), graph.assigned.memories()[memory].align);
+        let place_name = format!("chunk {buffer} of {}", memory_called(graph.memory_name(memory)));
+        let mut faults = Vec::new();
+        let needed = graph.assigned.alloc_size(tensor, memory);
+        if size < needed {
+            faults.push(format!("{name} has {size} bytes in the plan, {} less than it needs", needed.0 - size.0));
+        }
+        if !align.accepts(offset) {
+            faults.push(format!("{name} stands at offset {offset}, which is no multiple of the alignment {align}"));
+        }
+        let end = offset.0.checked_add(size.0);
+        match (self.chunks[memory].get(buffer.index()), end) {
+            (None, _) => {
+                let chunks = self.chunks[memory].len();
+                // Nothing can stand where there is no chunk, and nothing needs no chunk.
+                if size > Bytes::ZERO {
+                    faults.push(format!("{name} stands in {place_name}, which has {chunks} chunks"));
+                }
+            }
+            (Some(chunk), Some(end)) if end <= chunk.0 => {}
+            (Some(chunk), _) => faults.push(format!(
+                "{name} of {size} bytes at offset {offset} passes the end of {place_name}, which has {chunk} bytes"
+            )),
+        }
+        if !homes.contains(&(tensor, memory)) && !self.takes_over(graph, tensor, place) {
+            faults.push(format!(
+                "{name} stands in {}, which no node that uses it is in",
+                memory_called(graph.memory_name(memory))
+            ));
+        }
+        faults
+    }
+
+    /// Whether a tensor stands where one of its sources does: then it may be in that one's memory.
+    fn takes_over(&self, graph: &GraphFile, tensor: TensorId, place: &TensorPlace) -> bool {
+        let it = graph.assigned.graph();
+        it.sources(tensor).iter().flatten().any(|source| {
+            let other = self.places.places.get(it.root(*source)).copied().flatten();
+            other.is_some_and(|other| {
+                (other.memory, other.buffer, other.offset) == (place.memory, place.buffer, place.offset)
+            })
+        })
+    }
+
+    /// Chunks above the memory's limit that no single tensor asks for, and memories above the capacity.
+    fn limits(&self, graph: &GraphFile, capacity: Option<Bytes>) -> Vec<String> {
+        let mut largest: BTreeMap<(MemoryId, BufferId), u64> = BTreeMap::new();
+        for place in self.places.places.iter().flatten() {
+            let align = graph.assigned.memories()[place.memory].align;
+            let size = align.round_up(place.size).unwrap_or(place.size).0;
+            let most = largest.entry((place.memory, place.buffer)).or_default();
+            *most = size.max(*most);
+        }
+        let mut faults = Vec::new();
+        for memory in graph.owners() {
+            let name = memory_called(graph.memory_name(memory));
+            for (index, chunk) in self.chunks[memory].iter().enumerate() {
+                let Some(limit) = graph.assigned.memories()[memory].max_buffer else { break };
+                let single = BufferId::from_index(index).and_then(|buffer| largest.get(&(memory, buffer)));
+                if chunk.0 > limit.0.max(single.copied().unwrap_or(0)) {
+                    faults.push(format!(
+                        "chunk {index} of {name} has {chunk} bytes, and no buffer there may have more than {limit}"
+                    ));
+                }
+            }
+            let bytes = self.memory_bytes(memory);
+            if let Some(capacity) = capacity.filter(|capacity| bytes > *capacity) {
+                let more = bytes.0 - capacity.0;
+                faults.push(format!("{name} has {bytes} bytes, {more} more than the capacity of {capacity}"));
+            }
+        }
+        faults
+    }
+}
+
+/// Where the plan puts the tensors of the graph, matched by id; or a sentence for each that has no match.
+fn places(
+    graph: &GraphFile,
+    plan: &TensorPlan,
+    owners: &[MemoryId],
+) -> Result<IdVec<TensorId, Option<TensorPlace>>, Vec<String>> {
+    let tensors = graph.assigned.graph().tensors();
+    let by_id: BTreeMap<u64, TensorId> = tensors.ids().filter_map(|it| Some((graph.id(it)?, it))).collect();
+    let mut places: IdVec<TensorId, Option<TensorPlace>> = tensors.ids().map(|_| None).collect();
+    let mut wrong = Vec::new();
+    for claim in &plan.tensors {
+        match matched(graph, claim, &by_id, owners) {
+            Ok((tensor, _)) if places[tensor].is_some() => {
+                wrong.push(format!("{} has two places in the plan", graph.tensor(tensor)));
+            }
+            Ok((tensor, place)) => places[tensor] = Some(place),
+            Err(why) => wrong.push(why),
+        }
+    }
+    let claimed: BTreeSet<u64> = plan.tensors.iter().map(|claim| claim.id).collect();
+    for tensor in graph.placed() {
+        if graph.id(tensor).is_none_or(|id| !claimed.contains(&id)) {
+            wrong.push(format!("{} of the graph has no place in the plan", graph.tensor(tensor)));
+        }
+    }
+    if wrong.is_empty() { Ok(places) } else { Err(wrong) }
+}
+
+/// One tensor of a plan with its place in the graph's words.
+fn matched(
+    graph: &GraphFile,
+    claim: &TensorClaim,
+    by_id: &BTreeMap<u64, TensorId>,
+    owners: &[MemoryId],
+) -> Result<(TensorId, TensorPlace), String> {
+    let TensorClaim { id, name, buffer, chunk, offset, size } = claim;
+    let Some(tensor) = by_id.get(id).copied() else {
+        return Err(format!("tensor {id} ({name}) of the plan is not in the graph"));
+    };
+    let it = graph.assigned.graph().tensor(tensor);
+    if graph.assigned.graph().name(tensor) != name {
+        return Err(format!(
+            "{} is called {name:?} in the plan, so it is the plan of another graph",
+            graph.tensor(tensor)
+        ));
+    }
+    if !it.is_planned() {
+        let kind = if it.is_view() { "a view" } else { "external" };
+        return Err(format!(
+            "{} is {kind} and has no place of its own, but the plan gives it one",
+            graph.tensor(tensor)
+        ));
+    }
+    let Some(memory) = owners.get(*buffer) else {
+        return Err(format!("{} stands in buffer {buffer}, and the plan has {}", graph.tensor(tensor), owners.len()));
+    };
+    let Some(chunk) = BufferId::from_index(*chunk) else {
+        return Err(format!("{} stands in chunk {chunk}, and there can't be so many", graph.tensor(tensor)));
+    };
+    Ok((tensor, TensorPlace::new(*memory, chunk, *offset, *size)))
+}
+
+/// The memories, by their first ids, of the nodes and leafs that make or read each root.
+fn homes(graph: &GraphFile) -> BTreeSet<(TensorId, MemoryId)> {
+    let (assigned, it) = (&graph.assigned, graph.assigned.graph());
+    let leafs = it.leafs().iter().zip(&assigned.assignment().leafs);
+    let nodes = it.nodes().iter().zip(&assigned.assignment().nodes);
+    let mut homes = BTreeSet::new();
+    for (tensor, memory) in leafs.chain(nodes) {
+        let memory = assigned.owner(*memory);
+        homes.insert((it.root(*tensor), memory));
+        homes.extend(it.sources(*tensor).iter().flatten().map(|source| (it.root(*source), memory)));
+    }
+    homes
+}

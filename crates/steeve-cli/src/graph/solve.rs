@@ -1,0 +1,139 @@
+//! One graph in, one proven plan per memory out, with its figures and with why it does not fit.
+
+use std::time::Instant;
+
+use steeve_graph::{
+    Bytes, GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Reuse, Verdict, plan_graph,
+};
+
+use super::file::GraphFile;
+use super::plan_file::node_of;
+use crate::error::Error;
+use crate::figures::{Figures, MemoryFigures, memory_called};
+
+/// A plan and what it amounts to.
+#[derive(Debug)]
+pub(crate) struct SolvedGraph {
+    /// Proven; but where a verdict says that it does not fit, it passes the capacity.
+    pub(crate) plan: GraphPlan,
+    pub(crate) figures: Figures,
+}
+
+/// Plans a graph. The capacity is asked of each memory for itself, after it has been planned.
+pub(crate) fn solve(graph: &GraphFile, options: &PlanOptions, capacity: Option<Bytes>) -> Result<SolvedGraph, Error> {
+    let start = Instant::now();
+    let plan = plan_graph(&graph.assigned, options);
+    let time = start.elapsed();
+    let plan = plan.map_err(|error| no_plan(graph, &error))?;
+    let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacity)).collect();
+    // What was asked for; where ggml's own take-overs turn out smaller, a plan with --reuse more keeps to those.
+    let (strategy, reuse) = (strategy_name(options.strategy), reuse_name(options.reuse));
+    Ok(SolvedGraph { plan, figures: Figures { strategy, reuse: Some(reuse), time, memories } })
+}
+
+fn figures(graph: &GraphFile, memory: &MemoryPlan, capacity: Option<Bytes>) -> MemoryFigures {
+    let peak = memory.plan.peak();
+    // A search may prove more than the bound says.
+    let at_least = if memory.verdict == Verdict::Optimal { peak } else { memory.plan.bound().bytes };
+    let verdict = match capacity {
+        Some(capacity) if at_least > capacity => Verdict::CannotFit,
+        Some(capacity) if peak > capacity => Verdict::NotFound,
+        _ => memory.verdict,
+    };
+    MemoryFigures {
+        name: graph.memory_name(memory.memory).to_owned(),
+        blocks: memory.plan.places().len(),
+        peak,
+        at_least,
+        verdict,
+        chunks: memory.plan.buffers().as_slice().to_vec(),
+        ggml: graph.ggml(memory.memory),
+    }
+}
+
+fn no_plan(graph: &GraphFile, error: &GraphPlanError) -> Error {
+    let why = match error {
+        GraphPlanError::GgmlFails { .. } => format!("{error}; plan it with --strategy fast"),
+        _ => error.to_string(),
+    };
+    Error::Place { file: graph.file.clone(), why }
+}
+
+/// What the command line calls a strategy.
+fn strategy_name(strategy: GraphStrategy) -> &'static str {
+    match strategy {
+        GraphStrategy::Ggml => "ggml",
+        GraphStrategy::Best(_) => "best",
+        _ => "fast",
+    }
+}
+
+/// What the command line calls a reuse.
+pub(crate) fn reuse_name(reuse: Reuse) -> &'static str {
+    match reuse {
+        Reuse::Ggml => "ggml",
+        Reuse::None => "none",
+        _ => "more",
+    }
+}
+
+/// Which memories do not fit, by how much, and what to do about it.
+pub(crate) fn refusals(graph: &GraphFile, solved: &SolvedGraph, capacity: Option<Bytes>) -> Vec<String> {
+    let Some(capacity) = capacity else { return Vec::new() };
+    let memories = solved.plan.memories().iter().zip(&solved.figures.memories);
+    let options = solved.plan.options();
+    let refusal = |(memory, it): (&MemoryPlan, &MemoryFigures)| {
+        let (name, peak, at_least) = (memory_called(&it.name), it.peak, it.at_least);
+        let missing = |bytes: Bytes| bytes.0.saturating_sub(capacity.0);
+        match it.verdict {
+            Verdict::CannotFit => Some(format!(
+                "{name} can't do with {capacity} bytes: it needs at least {at_least}{}, {} more{}; {}raise --capacity to {at_least} or more",
+                at_node(memory, at_least),
+                missing(at_least),
+                largest_alive(graph, memory),
+                more_reuse(options.reuse),
+            )),
+            Verdict::NotFound => Some(format!(
+                "no plan of {name} within {capacity} bytes was found; the smallest has {peak}, {} too many, and none has less than {at_least}; {}, or raise --capacity to {peak}",
+                missing(peak),
+                further_search(options.strategy),
+            )),
+            _ => None,
+        }
+    };
+    memories.filter_map(refusal).collect()
+}
+
+/// Where so many bytes are alive; nothing where something else asks for them.
+fn at_node(memory: &MemoryPlan, bytes: Bytes) -> String {
+    let bound = memory.plan.bound();
+    match bound.step {
+        Some(step) if bound.live == bytes && step.0 == 0 => " before the run".to_owned(),
+        Some(step) if bound.live == bytes => format!(" at node {}", node_of(step)),
+        _ => String::new(),
+    }
+}
+
+fn more_reuse(reuse: Reuse) -> &'static str {
+    if reuse == Reuse::More { "" } else { "try --reuse more, or " }
+}
+
+fn further_search(strategy: GraphStrategy) -> &'static str {
+    match strategy {
+        GraphStrategy::Ggml => "plan with --strategy fast",
+        GraphStrategy::Best(_) => "give the search a larger --budget",
+        _ => "search with --strategy best",
+    }
+}
+
+/// The tensors to look at first when there is too much at one node.
+fn largest_alive(graph: &GraphFile, memory: &MemoryPlan) -> String {
+    const SHOWN: usize = 3;
+    let Some(step) = memory.plan.bound().step else { return String::new() };
+    let blocks = memory.plan.problem().blocks();
+    let mut alive = memory.plan.problem().alive_at(step);
+    alive.sort_by_key(|id| (std::cmp::Reverse(blocks[*id].size), *id));
+    let name = |id| format!("{} ({})", graph.label(memory.tensors[id]), blocks[id].size);
+    let names: Vec<String> = alive.into_iter().take(SHOWN).map(name).collect();
+    if names.is_empty() { String::new() } else { format!(" (the largest there: {})", names.join(", ")) }
+}

@@ -1,0 +1,122 @@
+//! Where bytes come from: files, folders and the standard input, unpacked where they are gzip.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use crate::error::Error;
+
+/// Where bytes come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Stdin,
+    File(PathBuf),
+}
+
+impl Source {
+    pub(crate) fn new(path: &Path) -> Self {
+        if path.as_os_str() == "-" { Self::Stdin } else { Self::File(path.to_owned()) }
+    }
+
+    /// The name without its folders, for tables.
+    pub(crate) fn short_name(&self) -> String {
+        match self {
+            Self::File(path) => {
+                path.file_name().map_or_else(|| self.to_string(), |it| it.to_string_lossy().into_owned())
+            }
+            Self::Stdin => self.to_string(),
+        }
+    }
+
+    /// Whether the name ends so, whatever its capitals, and whether or not it says that it is packed.
+    pub(crate) fn ends_with(&self, ending: &str) -> bool {
+        let Self::File(path) = self else { return false };
+        let name = path.to_string_lossy().to_lowercase();
+        name.strip_suffix(".gz").unwrap_or(&name).ends_with(ending)
+    }
+
+    /// All bytes, unpacked where they are gzip.
+    pub(crate) fn unpacked(&self) -> Result<Vec<u8>, Error> {
+        const GZIP: [u8; 2] = [0x1f, 0x8b];
+        let file = self.to_string();
+        let bytes = match self {
+            Self::File(path) if path.is_dir() => return Err(Error::Folder { file }),
+            Self::File(path) => fs::read(path),
+            Self::Stdin => {
+                let mut bytes = Vec::new();
+                io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+            }
+        };
+        let bytes = match bytes {
+            Ok(bytes) => bytes,
+            Err(source) => return Err(Error::Read { file, source }),
+        };
+        if !bytes.starts_with(&GZIP) {
+            return Ok(bytes);
+        }
+        let mut plain = Vec::new();
+        match MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain) {
+            Ok(_) => Ok(plain),
+            Err(source) => Err(Error::Gzip { file, source }),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdin => f.write_str("<stdin>"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// The files to work on, with folders replaced by what can be planned in them.
+pub(crate) fn sources(paths: &[PathBuf]) -> Vec<Result<Source, Error>> {
+    let mut sources = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            sources.push(Ok(Source::new(path)));
+            continue;
+        }
+        let mut files = Vec::new();
+        match collect(path, &mut files) {
+            Ok(()) if files.is_empty() => {
+                sources.push(Err(Error::EmptyFolder { file: path.display().to_string() }));
+            }
+            Ok(()) => {
+                files.sort();
+                sources.extend(files.into_iter().map(|file| Ok(Source::File(file))));
+            }
+            Err(source) => sources.push(Err(Error::Read { file: path.display().to_string(), source })),
+        }
+    }
+    sources
+}
+
+/// What is taken from a folder. Other text files in it are notes more often than graphs.
+const TAKEN: [&str; 3] = [".csv", ".json", ".graph"];
+
+/// All files of a folder and the folders in it that can be planned by their names.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        // Folders behind links are left alone: a link may lead back to where it stands.
+        if entry.file_type()?.is_dir() && !hidden {
+            collect(&path, files)?;
+        } else if path.is_file() && !hidden {
+            let source = Source::File(path);
+            if TAKEN.iter().any(|ending| source.ends_with(ending))
+                && let Source::File(path) = source
+            {
+                files.push(path);
+            }
+        }
+    }
+    Ok(())
+}

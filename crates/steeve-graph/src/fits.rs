@@ -1,0 +1,276 @@
+//! Whether a plan still holds for a graph: one pass, no allocation.
+//!
+//! A plan is made for operations and edges, and only as good as those: two graphs with as many nodes of the same sizes
+//! but other edges need different plans (ggml does not look, and overwrites live data). So everything that liveness and
+//! aliases depend on must be equal; sizes may shrink.
+
+use alloc::boxed::Box;
+
+use steeve_plan::{Bytes, Id};
+
+use crate::{AssignedGraph, Graph, GraphPlan, Named, Op, TensorId, Tensors};
+
+/// Why a plan does not fit a graph.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misfit {
+    /// Not as many nodes or leafs.
+    #[error("the plan was made for {planned} {list}, and the graph has {given}")]
+    Count {
+        /// "nodes" or "leafs".
+        list: &'static str,
+        /// How many the plan knows.
+        planned: usize,
+        /// How many there are.
+        given: usize,
+    },
+    /// Other memories.
+    #[error("the memories differ from those the plan was made for")]
+    Memories,
+    /// A tensor is not what it was.
+    #[error("{tensor} has changed since the plan was made: {what}")]
+    Changed {
+        /// The tensor.
+        tensor: Named,
+        /// What is different about it.
+        what: Change,
+    },
+    /// A tensor has outgrown its place.
+    #[error("{tensor} needs {needed} bytes, and its place in the plan has {room}")]
+    Outgrown {
+        /// The tensor.
+        tensor: Named,
+        /// What it needs.
+        needed: Bytes,
+        /// What it has.
+        room: Bytes,
+    },
+    /// A node took over a source, and may not any more.
+    #[error("{tensor} was planned over its source in slot {slot}, which their shapes do not allow any more")]
+    NotInPlace {
+        /// The node.
+        tensor: Named,
+        /// The slot of the source.
+        slot: usize,
+    },
+}
+
+/// What is different about a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// It is another tensor at the same position.
+    Identity,
+    /// Another operation.
+    Operation(Box<str>),
+    /// Other sources.
+    Edges,
+    /// Another root, or a view where there was none.
+    View,
+    /// Other flags.
+    Flags,
+    /// External now, or no longer.
+    External,
+    /// It belongs to another memory.
+    Memory,
+}
+
+impl core::fmt::Display for Change {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Identity => write!(f, "it is another tensor"),
+            Self::Operation(name) => write!(f, "its operation is {name} now"),
+            Self::Edges => write!(f, "it has other sources"),
+            Self::View => write!(f, "it is a view of something else"),
+            Self::Flags => write!(f, "its flags are others"),
+            Self::External => write!(f, "its memory was planned and is the caller's now, or the other way round"),
+            Self::Memory => write!(f, "it belongs to another memory"),
+        }
+    }
+}
+
+impl GraphPlan {
+    /// Whether the plan may be used for `graph`: the graph it was made for, perhaps with smaller tensors.
+    ///
+    /// ```
+    /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
+    /// let graph = |size: u64| -> AssignedGraph { format!("x = input f32[{size}]; y = sqr x !output").parse().unwrap() };
+    /// let plan = plan_graph(&graph(512), &PlanOptions::default())?;
+    /// assert!(plan.fits(&graph(64)).is_ok());
+    /// let error = plan.fits(&graph(1024)).unwrap_err();
+    /// assert_eq!(error.to_string(), "tensor 0 (x) needs 4096 bytes, and its place in the plan has 2048");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fits(&self, graph: &AssignedGraph) -> Result<(), Misfit> {
+        let (old, new) = (self.assigned.graph(), graph.graph());
+        count("nodes", old.nodes().len(), new.nodes().len())?;
+        count("leafs", old.leafs().len(), new.leafs().len())?;
+        if self.assigned.memories() != graph.memories() {
+            return Err(Misfit::Memories);
+        }
+        let lists = [
+            (old.leafs(), new.leafs(), &self.assigned.assignment().leafs, &graph.assignment().leafs),
+            (old.nodes(), new.nodes(), &self.assigned.assignment().nodes, &graph.assignment().nodes),
+        ];
+        for (planned, given, before, now) in lists {
+            for (index, (planned, given)) in planned.iter().zip(given).enumerate() {
+                if planned != given {
+                    return Err(changed(new, *given, Change::Identity));
+                }
+                if before[index] != now[index] {
+                    return Err(changed(new, *given, Change::Memory));
+                }
+                self.same(graph, *given)?;
+            }
+        }
+        for tensor in &self.unlisted {
+            if new.tensors().get(*tensor).is_none() {
+                return Err(changed(old, *tensor, Change::Identity));
+            }
+            self.same(graph, *tensor)?;
+        }
+        self.still_in_place(new)
+    }
+
+    /// One tensor: equal but for its sizes, and those not above its place.
+    fn same(&self, graph: &AssignedGraph, tensor: TensorId) -> Result<(), Misfit> {
+        let (old, new) = (self.assigned.graph(), graph.graph());
+        let (before, now) = (old.tensor(tensor), new.tensor(tensor));
+        let fail = |what| Err(changed(new, tensor, what));
+        if !same_op(old.tensors(), before.op, new.tensors(), now.op) {
+            return fail(Change::Operation(new.tensors().op_title(now.op).into()));
+        }
+        if old.sources(tensor) != new.sources(tensor) {
+            return fail(Change::Edges);
+        }
+        if before.view.map(|view| view.root) != now.view.map(|view| view.root) {
+            return fail(Change::View);
+        }
+        if before.flags != now.flags {
+            return fail(Change::Flags);
+        }
+        if before.external != now.external {
+            return fail(Change::External);
+        }
+        let root = new.root(tensor);
+        let Some((memory, block)) = self.block(root) else { return Ok(()) };
+        let room = memory.plan.problem().blocks()[block].size;
+        let needed = match now.view {
+            None => {
+                let asked = self.given.get(tensor.index()).copied().flatten().map_or(memory.memory, |it| it.asked);
+                graph.alloc_size(tensor, asked)
+            }
+            Some(view) => view.offset.checked_add(now.nbytes()).unwrap_or(Bytes(u64::MAX)),
+        };
+        if needed > room {
+            return Err(Misfit::Outgrown { tensor: Named::new(tensor, new.names()), needed, room });
+        }
+        Ok(())
+    }
+
+    fn still_in_place(&self, graph: &Graph) -> Result<(), Misfit> {
+        for (node, slot) in &self.take_overs {
+            let slot = *slot as usize;
+            let source = graph.sources(*node).get(slot).copied().flatten();
+            let start = source.map(|source| graph.tensors().offset(source));
+            let equal = source.is_some_and(|source| graph.tensor(source).layout == graph.tensor(*node).layout);
+            if !equal || start != Some(Bytes::ZERO) {
+                return Err(Misfit::NotInPlace { tensor: Named::new(*node, graph.names()), slot });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number that graphs share if a plan of one may fit the other: everything but the sizes. Not zero by chance only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint(pub u128);
+
+impl core::fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl AssignedGraph {
+    /// The fingerprint of operations, edges, view roots, flags, external memory and assignment.
+    ///
+    /// ```
+    /// use steeve_graph::AssignedGraph;
+    /// let graph = |text: &str| text.parse::<AssignedGraph>().unwrap();
+    /// let one = graph("a = input f32[4]; b = sqr a; c = neg a; d = add b c !output");
+    /// let small = graph("a = input f32[2]; b = sqr a; c = neg a; d = add b c !output");
+    /// let other = graph("a = input f32[4]; b = sqr a; c = neg b; d = add b c !output");
+    /// assert_eq!(one.fingerprint(), small.fingerprint());
+    /// assert_ne!(one.fingerprint(), other.fingerprint());
+    /// ```
+    pub fn fingerprint(&self) -> Fingerprint {
+        let graph = self.graph();
+        let mut hash = Hash::new();
+        for (list, memories) in [(graph.leafs(), &self.assignment().leafs), (graph.nodes(), &self.assignment().nodes)] {
+            hash.add(list.len() as u64);
+            for (tensor, memory) in list.iter().zip(memories) {
+                hash.add(memory.index() as u64);
+                hash.tensor(graph, *tensor);
+            }
+        }
+        Fingerprint(hash.finish())
+    }
+}
+
+/// Two independent streams of multiply and rotate, so that the result has 128 bits.
+struct Hash(u64, u64);
+
+impl Hash {
+    fn new() -> Self {
+        Self(0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344)
+    }
+
+    fn add(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+        self.1 = (self.1.rotate_left(31) ^ word).wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.add(text.len() as u64);
+        text.bytes().for_each(|byte| self.add(u64::from(byte)));
+    }
+
+    fn tensor(&mut self, graph: &Graph, id: TensorId) {
+        let tensor = graph.tensor(id);
+        let tensors = graph.tensors();
+        self.add(id.index() as u64);
+        self.text(tensors.op_name(tensor.op));
+        self.text(tensors.kind_name(tensor.op).unwrap_or(""));
+        let root = tensor.view.map_or(0, |view| view.root.index() as u64 + 1);
+        self.add(root << 16 | u64::from(tensor.flags.bits()) << 1 | u64::from(tensor.external));
+        self.add(graph.sources(id).len() as u64);
+        for source in graph.sources(id) {
+            let external = source.is_some_and(|source| tensors.is_external(source));
+            let number = source.map_or(0, |source| source.index() as u64 + 1);
+            self.add(number << 1 | u64::from(external));
+        }
+    }
+
+    fn finish(mut self) -> u128 {
+        self.add(0x5354_4545_5645);
+        u128::from(self.0) << 64 | u128::from(self.1)
+    }
+}
+
+fn count(list: &'static str, planned: usize, given: usize) -> Result<(), Misfit> {
+    if planned == given { Ok(()) } else { Err(Misfit::Count { list, planned, given }) }
+}
+
+fn changed(graph: &Graph, tensor: TensorId, what: Change) -> Misfit {
+    Misfit::Changed { tensor: Named::new(tensor, graph.names()), what }
+}
+
+/// Names that are not in the table are numbered by each table in its own way.
+fn same_op(old: &Tensors, before: Op, new: &Tensors, now: Op) -> bool {
+    let by_name = |op| matches!(op, Op::Other(_) | Op::Unary(crate::Unary::Other(_)) | Op::Glu(crate::Glu::Other(_)));
+    if by_name(before) || by_name(now) {
+        return old.op_name(before) == new.op_name(now) && old.kind_name(before) == new.kind_name(now);
+    }
+    before == now
+}

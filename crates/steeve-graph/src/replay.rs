@@ -1,0 +1,504 @@
+//! The second checker: knows no lifetimes, only what nodes read and write.
+//!
+//! The node list is executed twice on maps from bytes to tags: once with every root in memory of its own, once at the
+//! planned addresses. A tag says who wrote a byte last. Every read must see the same tags in both, and at the end so must
+//! every output and everything that is never freed:
+//!
+//! ```text
+//!   apart    a: [aaaa]   b: [bbbb]                       node 2 reads a: aaaa
+//!   planned  [aaaa]  then b is put over its half: [aabb] node 2 reads a: aabb, so b overwrote it too early
+//! ```
+//!
+//! Nothing here is shared with liveness, aliases or the strategies. O(accesses * log of pieces).
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+use steeve_plan::{BufferId, Bytes, Id, IdVec, Offset};
+
+use crate::{AssignedGraph, Graph, MemoryId, Named, Op, Reuse, TensorId, TensorPlace, Unread};
+
+/// A claim where the tensors of a graph stand, to be replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// For each tensor with bytes of its own where they are; nothing for views and external tensors.
+    pub places: IdVec<TensorId, Option<TensorPlace>>,
+    /// Which sources a node may write over: [`Reuse::Ggml`] those of ggml's list, otherwise those of our own table.
+    pub reuse: Reuse,
+    /// Whether what nobody reads must survive the run.
+    pub unread: Unread,
+    /// Whether reads are repeated for as many steps as a memory's `hold` says.
+    pub hold: Hold,
+}
+
+/// Whether a plan keeps sources for a backend that reads them late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hold {
+    /// For as many steps as each memory says.
+    #[default]
+    Kept,
+    /// Not at all, as in ggml's own plans.
+    Ignored,
+}
+
+/// Executes the graph at the planned addresses and beside them, and compares.
+///
+/// ```
+/// use steeve_graph::{AssignedGraph, Offset, PlanOptions, plan_graph, replay};
+/// let graph: AssignedGraph = "x = input f32[64]; a = sqr x; b = neg a; c = add a b !output".parse()?;
+/// let mut places = plan_graph(&graph, &PlanOptions::default())?.places();
+/// assert!(replay(&graph, &places).is_ok());
+/// // Put `b` where `a` still is:
+/// let nodes = graph.graph().nodes();
+/// places.places[nodes[1]] = places.places[nodes[0]];
+/// let faults = replay(&graph, &places).unwrap_err();
+/// assert!(faults.to_string().contains("reads tensor 1 (a), but node 1"), "{faults}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn replay(assigned: &AssignedGraph, places: &Places) -> Result<(), ReplayFaults> {
+    let mut replay = Replay::new(assigned, places);
+    replay.before_the_run();
+    for index in 0..assigned.graph().nodes().len() {
+        replay.node(index);
+    }
+    replay.after_the_run();
+    if replay.faults.is_empty() { Ok(()) } else { Err(ReplayFaults(replay.faults)) }
+}
+
+/// Everything that went wrong in a replay; at least one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayFaults(Vec<ReplayFault>);
+
+impl ReplayFaults {
+    /// The single faults, in the order in which they happened.
+    pub fn list(&self) -> &[ReplayFault] {
+        &self.0
+    }
+}
+
+impl fmt::Display for ReplayFaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 5;
+        for (index, fault) in self.0.iter().take(SHOWN).enumerate() {
+            let gap = if index == 0 { "" } else { "; " };
+            write!(f, "{gap}{fault}")?;
+        }
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+impl core::error::Error for ReplayFaults {}
+
+/// One thing that went wrong in a replay.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayFault {
+    /// A node read bytes that someone else had overwritten.
+    #[error(
+        "node {node} ({reader}) reads {tensor}, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}"
+    )]
+    Overwritten {
+        /// The position of the node that reads.
+        node: usize,
+        /// The node.
+        reader: Named,
+        /// What it reads.
+        tensor: Named,
+        /// Who wrote there.
+        by: Writer,
+        /// The name of the memory.
+        memory: String,
+        /// The buffer.
+        buffer: BufferId,
+        /// The first byte that is wrong.
+        offset: Offset,
+    },
+    /// Something that must survive the run did not.
+    #[error("{tensor} must survive the run, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}")]
+    Lost {
+        /// What was lost.
+        tensor: Named,
+        /// Who wrote there.
+        by: Writer,
+        /// The name of the memory.
+        memory: String,
+        /// The buffer.
+        buffer: BufferId,
+        /// The first byte that is wrong.
+        offset: Offset,
+    },
+    /// A node writes over a source that its operation may still read.
+    #[error("node {node} ({writer}) writes over its source in slot {slot}, {tensor}, which {operation} may not")]
+    InPlace {
+        /// The position of the node.
+        node: usize,
+        /// The node.
+        writer: Named,
+        /// The slot of the source.
+        slot: usize,
+        /// The source.
+        tensor: Named,
+        /// The operation's name.
+        operation: String,
+    },
+    /// A tensor is used that stands nowhere.
+    #[error("node {node} uses {tensor}, which stands nowhere")]
+    Unplaced {
+        /// The position of the node.
+        node: usize,
+        /// The tensor.
+        tensor: Named,
+    },
+}
+
+/// Who wrote a byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Writer {
+    /// A node, by its position and tensor.
+    Node(usize, Named),
+    /// The caller, before the run.
+    Caller(Named),
+    /// Nobody.
+    Nobody,
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node, tensor) => write!(f, "node {node} ({tensor})"),
+            Self::Caller(tensor) => write!(f, "the caller's {tensor}"),
+            Self::Nobody => write!(f, "nobody"),
+        }
+    }
+}
+
+/// Who wrote a byte last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tag {
+    Caller(TensorId),
+    Node(usize),
+}
+
+/// An address space: the memory of one root, or a planned buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Space {
+    Root(TensorId),
+    Buffer(MemoryId, BufferId),
+}
+
+struct Replay<'a> {
+    assigned: &'a AssignedGraph,
+    places: &'a Places,
+    apart: BTreeMap<TensorId, Tags>,
+    planned: BTreeMap<Space, Tags>,
+    /// By node: the root it has written over as its operation allows.
+    taken: BTreeMap<usize, TensorId>,
+    faults: Vec<ReplayFault>,
+}
+
+impl<'a> Replay<'a> {
+    fn new(assigned: &'a AssignedGraph, places: &'a Places) -> Self {
+        let (apart, planned, taken) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { assigned, places, apart, planned, taken, faults: Vec::new() }
+    }
+
+    fn graph(&self) -> &'a Graph {
+        self.assigned.graph()
+    }
+
+    fn named(&self, tensor: TensorId) -> Named {
+        Named::new(tensor, self.graph().names())
+    }
+
+    /// Leafs, inputs and what the caller owns are there before the run.
+    fn before_the_run(&mut self) {
+        let graph = self.graph();
+        let mut seen = vec![false; graph.tensors().len()];
+        let leafs = graph.leafs().iter().map(|leaf| graph.root(*leaf));
+        let touched = graph.nodes().iter().flat_map(|node| {
+            let tensors = core::iter::once(*node).chain(graph.sources(*node).iter().copied().flatten());
+            tensors.map(|tensor| graph.root(tensor))
+        });
+        let given = |root: &TensorId| graph.tensor(*root).external || graph.tensor(*root).flags.is_input();
+        for root in leafs.chain(touched.filter(given)) {
+            if !core::mem::replace(&mut seen[root.index()], true) {
+                let size = self.size(root);
+                self.write(root, 0..size, Tag::Caller(root));
+            }
+        }
+    }
+
+    fn node(&mut self, index: usize) {
+        let graph = self.graph();
+        let node = graph.nodes()[index];
+        if graph.tensor(node).op.writes_nothing() {
+            return;
+        }
+        for source in graph.sources(node).iter().copied().flatten() {
+            self.read(index, source);
+        }
+        self.check_in_place(index, node);
+        let root = graph.root(node);
+        let range = match graph.tensor(node).view {
+            None => 0..self.size(root),
+            Some(view) => view.offset.0..view.offset.0 + graph.tensor(node).nbytes().0,
+        };
+        self.write(root, range, Tag::Node(index));
+        // A fused or concurrent kernel may read its sources later than its turn.
+        let hold = match self.places.hold {
+            Hold::Kept => self.assigned.memories().iter().map(|memory| memory.hold as usize).max().unwrap_or(0),
+            Hold::Ignored => 0,
+        };
+        for earlier in index.saturating_sub(hold)..index {
+            self.read_again(earlier, index);
+        }
+    }
+
+    /// What must be there at the end: outputs, and what nobody has read.
+    fn after_the_run(&mut self) {
+        let graph = self.graph();
+        let mut read = vec![false; graph.tensors().len()];
+        let mut viewed = vec![false; graph.tensors().len()];
+        for node in graph.nodes() {
+            for source in graph.sources(*node).iter().copied().flatten() {
+                read[source.index()] = true;
+            }
+            let tensor = graph.tensor(*node);
+            if let (Some(view), true) = (tensor.view, tensor.op != Op::None) {
+                viewed[view.root.index()] = true;
+            }
+        }
+        for tensor in graph.leafs().iter().chain(graph.nodes()).copied() {
+            let it = graph.tensor(tensor);
+            // A view without an operation is a mark in the node order, not a result.
+            let result = if it.is_view() { it.op != Op::None } else { !viewed[tensor.index()] };
+            let unread = !read[tensor.index()] && result && self.places.unread == Unread::Kept;
+            if it.flags.is_output() || unread {
+                self.survive(tensor);
+            }
+        }
+    }
+
+    /// The bytes that a root has: what it needs, or what it was given.
+    fn size(&self, root: TensorId) -> u64 {
+        let needed = self.graph().tensor(root).nbytes().0;
+        self.places.places.get(root).copied().flatten().map_or(needed, |place| place.size.0.max(needed))
+    }
+
+    /// Where a root starts in the planned world; `None` if it stands nowhere.
+    fn spot(&self, root: TensorId) -> Option<(Space, u64)> {
+        if self.graph().tensor(root).external {
+            return Some((Space::Root(root), 0));
+        }
+        let place = self.places.places.get(root).copied().flatten()?;
+        Some((Space::Buffer(place.memory, place.buffer), place.offset.0))
+    }
+
+    fn write(&mut self, root: TensorId, range: Range<u64>, tag: Tag) {
+        self.apart.entry(root).or_default().write(range.clone(), tag);
+        if let Some((space, start)) = self.spot(root) {
+            let range = start.saturating_add(range.start)..start.saturating_add(range.end);
+            self.planned.entry(space).or_default().write(range, tag);
+        }
+    }
+
+    /// The first byte of a tensor at which the two worlds differ, with who wrote there in the planned one.
+    fn difference(&self, tensor: TensorId) -> Option<(u64, Option<Tag>)> {
+        let tensors = self.graph().tensors();
+        let root = tensors.root(tensor);
+        let first = tensors.offset(tensor).0;
+        let range = first..first + self.graph().tensor(tensor).nbytes().0;
+        let apart = self.apart.get(&root)?;
+        let (space, start) = self.spot(root)?;
+        let nothing = Tags::default();
+        let planned = self.planned.get(&space).unwrap_or(&nothing);
+        // Bytes that nobody has written mean nothing in either world.
+        apart.pieces(range).find_map(|(piece, tag)| {
+            let there = start.saturating_add(piece.start)..start.saturating_add(piece.end);
+            planned.first_other(there, tag)
+        })
+    }
+
+    fn read(&mut self, node: usize, source: TensorId) {
+        let root = self.graph().root(source);
+        if self.spot(root).is_none() && self.graph().tensor(root).nbytes() > Bytes::ZERO {
+            let fault = ReplayFault::Unplaced { node, tensor: self.named(source) };
+            self.faults.push(fault);
+            return;
+        }
+        if let Some((offset, by)) = self.difference(source) {
+            self.report_read(node, source, offset, by);
+        }
+    }
+
+    /// The reads of `earlier`, once more after `now`: only who took a source over as it may has touched it.
+    fn read_again(&mut self, earlier: usize, now: usize) {
+        let graph = self.graph();
+        let node = graph.nodes()[earlier];
+        if graph.tensor(node).op.writes_nothing() {
+            return;
+        }
+        for source in graph.sources(node).iter().copied().flatten() {
+            let root = graph.root(source);
+            let Some((Space::Buffer(memory, _), _)) = self.spot(root) else { continue };
+            if now - earlier > self.assigned.memories()[memory].hold as usize {
+                continue;
+            }
+            if let Some((offset, by)) = self.difference(source)
+                && !self.took_over(by, root)
+            {
+                self.report_read(earlier, source, offset, by);
+            }
+        }
+    }
+
+    /// Whether `by` wrote over `root`, or over one that wrote over it, as its operation allows. Writes of the node itself
+    /// into its own root count as well.
+    fn took_over(&self, by: Option<Tag>, root: TensorId) -> bool {
+        let graph = self.graph();
+        let Some(Tag::Node(mut node)) = by else { return false };
+        loop {
+            if graph.root(graph.nodes()[node]) == root {
+                return true;
+            }
+            let Some(taken) = self.taken.get(&node) else { return false };
+            if *taken == root {
+                return true;
+            }
+            let Some(maker) = graph.nodes()[..node].iter().rposition(|it| it == taken) else { return false };
+            node = maker;
+        }
+    }
+
+    fn survive(&mut self, tensor: TensorId) {
+        let Some((offset, by)) = self.difference(tensor) else { return };
+        let (memory, buffer) = self.buffer_of(tensor);
+        let by = self.writer(by);
+        let tensor = self.named(tensor);
+        self.faults.push(ReplayFault::Lost { tensor, by, memory, buffer, offset: Offset(offset) });
+    }
+
+    fn report_read(&mut self, node: usize, source: TensorId, offset: u64, by: Option<Tag>) {
+        let (memory, buffer) = self.buffer_of(source);
+        let reader = self.named(self.graph().nodes()[node]);
+        let (tensor, by, offset) = (self.named(source), self.writer(by), Offset(offset));
+        self.faults.push(ReplayFault::Overwritten { node, reader, tensor, by, memory, buffer, offset });
+    }
+
+    fn buffer_of(&self, tensor: TensorId) -> (String, BufferId) {
+        match self.spot(self.graph().root(tensor)) {
+            Some((Space::Buffer(memory, buffer), _)) => {
+                (self.assigned.memories().get(memory).map_or(String::new(), |it| it.name.clone()), buffer)
+            }
+            _ => ("the caller's memory".into(), BufferId::FIRST),
+        }
+    }
+
+    fn writer(&self, tag: Option<Tag>) -> Writer {
+        match tag {
+            None => Writer::Nobody,
+            Some(Tag::Caller(tensor)) => Writer::Caller(self.named(tensor)),
+            Some(Tag::Node(node)) => Writer::Node(node, self.named(self.graph().nodes()[node])),
+        }
+    }
+
+    /// A node whose result shares bytes with a source must be one whose operation allows that, and start where the
+    /// source starts.
+    fn check_in_place(&mut self, index: usize, node: TensorId) {
+        let graph = self.graph();
+        if graph.tensor(node).is_view() {
+            return;
+        }
+        let Some((space, start)) = self.spot(node) else { return };
+        let end = start.saturating_add(self.size(node));
+        let sources = graph.sources(node);
+        for (slot, source) in sources.iter().enumerate() {
+            let Some(source) = *source else { continue };
+            let root = graph.root(source);
+            let Some((other, base)) = self.spot(root).filter(|_| root != node) else { continue };
+            let first = base.saturating_add(graph.tensors().offset(source).0);
+            let last = first.saturating_add(graph.tensor(source).nbytes().0);
+            if other != space || first >= end || start >= last {
+                continue;
+            }
+            let alone = sources.iter().flatten().filter(|it| graph.root(**it) == root).count() == 1;
+            let equal = graph.tensor(source).layout == graph.tensor(node).layout;
+            let allowed = match self.places.reuse {
+                Reuse::Ggml => graph.tensor(node).op.ggml_in_place() && equal,
+                Reuse::More | Reuse::None => graph.may_overwrite(node, slot),
+            };
+            if allowed && alone && first == start {
+                self.taken.insert(index, root);
+            } else {
+                let operation = graph.tensors().op_title(graph.tensor(node).op).into();
+                let (writer, tensor) = (self.named(node), self.named(source));
+                self.faults.push(ReplayFault::InPlace { node: index, writer, slot, tensor, operation });
+            }
+        }
+    }
+}
+
+/// Disjoint ranges of bytes, each with the tag of who wrote it last.
+#[derive(Clone, Debug, Default)]
+struct Tags {
+    /// By start: end and tag.
+    pieces: BTreeMap<u64, (u64, Tag)>,
+}
+
+impl Tags {
+    fn write(&mut self, range: Range<u64>, tag: Tag) {
+        if range.is_empty() {
+            return;
+        }
+        self.split(range.start);
+        self.split(range.end);
+        let covered: Vec<u64> = self.pieces.range(range.clone()).map(|(start, _)| *start).collect();
+        for start in covered {
+            self.pieces.remove(&start);
+        }
+        self.pieces.insert(range.start, (range.end, tag));
+    }
+
+    /// Makes sure that no piece crosses `at`.
+    fn split(&mut self, at: u64) {
+        if let Some((start, (end, tag))) = self.pieces.range_mut(..at).next_back()
+            && at < *end
+        {
+            let (start, old, tag) = (*start, *end, *tag);
+            self.pieces.insert(start, (at, tag));
+            self.pieces.insert(at, (old, tag));
+        }
+    }
+
+    /// The pieces within a range, cut to it.
+    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Tag)> + use<'_> {
+        let before = self.pieces.range(..range.start).next_back();
+        let (first, last) = (range.start, range.end);
+        let cut = move |(start, (end, tag)): (&u64, &(u64, Tag))| (first.max(*start)..last.min(*end), *tag);
+        before.into_iter().chain(self.pieces.range(range)).map(cut).filter(|(piece, _)| !piece.is_empty())
+    }
+
+    /// The first byte of a range whose tag is not `tag`, with its tag.
+    fn first_other(&self, range: Range<u64>, tag: Tag) -> Option<(u64, Option<Tag>)> {
+        let mut at = range.start;
+        for (piece, found) in self.pieces(range.clone()) {
+            if at < piece.start {
+                return Some((at, None));
+            }
+            if found != tag {
+                return Some((piece.start, Some(found)));
+            }
+            at = piece.end;
+        }
+        (at < range.end).then_some((at, None))
+    }
+}
