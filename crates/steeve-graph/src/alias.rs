@@ -22,8 +22,8 @@ pub(crate) enum TakeOver {
     None,
 }
 
-/// The shares of all tensors, by our own liveness. The second answer is whether ggml would have made a take-over that
-/// was not made here, so that its plan may be smaller.
+/// The shares of all tensors, by our own liveness. The second answer is whether ggml makes a take-over that is not made
+/// here, so that its plan may be smaller.
 pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, unread: Unread) -> (Draft, bool) {
     let graph = assigned.graph();
     let lives = lives(assigned, unread);
@@ -47,8 +47,9 @@ pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, unread: Unread) -
         }
         let tensor = graph.tensor(*node);
         if rule != TakeOver::None && tensor.is_planned() && walk.draft.of_tensor[node.index()].is_none() {
-            let taken = walk.take_over(*node, step);
-            refused |= !taken && walk.ggml_would(*node, step);
+            let theirs = walk.ggml_choice(*node, step);
+            let ours = walk.take_over(*node, step);
+            refused |= theirs.is_some() && theirs != ours;
         }
         walk.open(graph.root(*node));
     }
@@ -84,9 +85,9 @@ impl Walk<'_> {
         Share { tensor, memory, asked, size, start, end, follows }
     }
 
-    /// Takes over a source that dies at `step`, if there is one.
-    fn take_over(&mut self, node: TensorId, step: u64) -> bool {
-        let Some(memory) = self.lives[node.index()].home else { return false };
+    /// Takes over a source that dies at `step`, if there is one; whose share that was.
+    fn take_over(&mut self, node: TensorId, step: u64) -> Option<ShareId> {
+        let memory = self.lives[node.index()].home?;
         let owner = self.assigned.owner(memory);
         let size = self.assigned.alloc_size(node, memory);
         let sources = self.assigned.graph().sources(node);
@@ -103,11 +104,11 @@ impl Walk<'_> {
                 found = Some((it.size, share));
             }
         }
-        let Some((_, before)) = found else { return false };
+        let (_, before) = found?;
         self.draft.shares[before].end = step;
         let share = self.share(node, owner, step, Some(before));
         self.draft.of_tensor[node.index()] = self.draft.shares.push(share);
-        true
+        Some(before)
     }
 
     /// Where nodes are fused or run side by side (`hold`), only what ggml itself takes over.
@@ -131,13 +132,15 @@ impl Walk<'_> {
         if dies { self.draft.of_tensor[root.index()] } else { None }
     }
 
-    /// Whether ggml's rule finds a source to take over where ours did not: another slot, or another memory.
-    fn ggml_would(&self, node: TensorId, step: u64) -> bool {
-        let sources = self.assigned.graph().sources(node);
-        let would = |source: &TensorId| {
-            ggml_allows(self.assigned, node, *source) && self.dying(*source, sources, step).is_some()
-        };
-        sources.iter().flatten().any(would)
+    /// What ggml's rule takes over, perhaps in another memory or through a slot that we leave alone.
+    fn ggml_choice(&self, node: TensorId, step: u64) -> Option<ShareId> {
+        let graph = self.assigned.graph();
+        if !graph.tensor(node).op.ggml_in_place() {
+            return None;
+        }
+        let sources = graph.sources(node);
+        let allowed = |source: &&TensorId| ggml_allows(self.assigned, node, **source);
+        sources.iter().flatten().filter(allowed).find_map(|source| self.dying(*source, sources, step))
     }
 }
 

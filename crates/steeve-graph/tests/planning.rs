@@ -3,8 +3,8 @@
 
 use steeve_graph::fuzz::{Choices, random_graph, scrambled_graph};
 use steeve_graph::{
-    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Misfit, PlanOptions, Reuse, TensorId, Unread,
-    ggml_answer, plan_graph, plan_together, replay,
+    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Misfit, PlanOptions, Reuse, Tensor, TensorId,
+    Unread, ggml_answer, plan_graph, plan_together, replay,
 };
 
 fn graph(text: &str) -> AssignedGraph {
@@ -47,15 +47,23 @@ fn every_plan_of_every_orderly_graph_replays_and_none_is_above_ggmls() {
     for seed in 0..2500 {
         let graph = random_graph(&mut Choices::from_seed(seed));
         let ggml = plan_graph(&graph, &PlanOptions::new(GraphStrategy::Ggml)).unwrap();
-        // ggml frees the root of an output that is a view; and it knows nothing of `hold`.
-        let sound = replay(&graph, &ggml.places()).is_ok() && graph.memories().iter().all(|it| it.hold == 0);
+        // ggml frees the root of an output that is a view and is read, and it knows nothing of `hold`.
+        let lost = |tensor: &Tensor| tensor.is_view() && tensor.flags.is_output();
+        let sound = !graph.graph().tensors().iter().any(lost) && graph.memories().iter().all(|it| it.hold == 0);
+        if sound {
+            replay(&graph, &ggml.places()).unwrap_or_else(|faults| panic!("seed {seed}, ggml: {faults}"));
+        }
         for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
             let ours = plan(&graph, reuse);
             ours.fits(&graph).unwrap_or_else(|misfit| panic!("seed {seed}: {misfit}"));
             if sound && reuse != Reuse::None {
                 compared += 1;
                 for (our, their) in ours.memories().iter().zip(ggml.memories()) {
-                    assert!(our.plan.peak() <= their.plan.peak(), "seed {seed}, {reuse:?}, memory {}", our.memory);
+                    assert!(
+                        our.plan.peak() <= their.plan.peak(),
+                        "seed {seed}, {reuse:?}, memory {}\n{graph}",
+                        our.memory
+                    );
                 }
             }
         }
@@ -134,10 +142,10 @@ fn a_cache_written_through_a_view_keeps_what_a_sibling_view_reads_later() {
 
 #[test]
 fn ggml_frees_the_tail_of_a_source_that_was_larger() {
-    // a takes 64 bytes for 32, b only 32: the tail at 32 is free when c comes, which still fits below d.
+    // a takes 64 bytes for 32, b only 32: the tail is free when c comes.
     let (places, sizes) = as_ggml(
         "memory m align=32
-         x = input 16
+         x = input 16 !output
          a = mul_mat f32[8] x x size=64
          b = neg a
          c = mul_mat f32[8] b b
@@ -172,7 +180,7 @@ fn ggml_takes_over_across_memories() {
          a = mul_mat f32[4] x x @gpu
          b = neg a @cpu !output",
     );
-    assert_eq!((places.as_str(), sizes), ("x@0 a@16 b@16", vec![vec![32], vec![]]));
+    assert_eq!((places.as_str(), sizes), ("x@0 a@0 b@0", vec![vec![16], vec![16]]));
 }
 
 #[test]
@@ -212,7 +220,7 @@ fn ggml_gives_a_tensor_of_no_bytes_an_offset() {
     let (places, sizes) = as_ggml(
         "memory m align=16; x = input 4; e = mul_mat f32[0] x x; y = mul_mat f32[4] x x !output; z = mul_mat f32[4] e x !output",
     );
-    assert_eq!((places.as_str(), sizes), ("x@0 e@16 y@16 z@0", vec![vec![32]]));
+    assert_eq!((places.as_str(), sizes), ("x@0 e@16 y@16 z@32", vec![vec![48]]));
 }
 
 // A plan of another graph.
@@ -249,7 +257,6 @@ fn what_a_plan_depends_on_must_not_change_and_sizes_may_only_shrink() {
     assert!(misfit("x = input", "x = external").contains("flags"));
     assert!(misfit("b = neg a", "b = neg a !output").contains("flags"));
     assert!(misfit("f32[8,4]", "f32[8,5]").contains("needs 160 bytes, and its place in the plan has 128"));
-    assert!(misfit("c = sqr v !output", "c = sqr v; d = neg c !output").contains("5 nodes") || true);
     let more = graph(&format!("{text}; d = neg c"));
     assert!(matches!(plan.fits(&more), Err(Misfit::Count { list: "nodes", .. })));
     assert!(matches!(plan.fits(&graph(&format!("memory m align=64\n{text}"))), Err(Misfit::Memories)));

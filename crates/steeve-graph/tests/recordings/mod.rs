@@ -36,7 +36,7 @@ fn read(path: &Path) -> Recorded {
 }
 
 /// Acts on every graph, with its folder and name (`llm/whisper...`). How many of them are from the shared corpus.
-pub fn each_graph(mut act: impl FnMut(&str, Recorded)) -> usize {
+pub(crate) fn each_graph(mut act: impl FnMut(&str, Recorded)) -> usize {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/graphs");
     let mut found = Vec::new();
     let shared = shared();
