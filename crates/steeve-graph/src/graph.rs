@@ -178,6 +178,12 @@ impl Graph {
         Self { tensors, names, nodes, leafs }
     }
 
+    /// The same with its nodes in another order, which may mean something else.
+    #[cfg(all(test, feature = "fuzz"))]
+    pub(crate) fn with_nodes(&self, nodes: Vec<TensorId>) -> Self {
+        Self { nodes, ..self.clone() }
+    }
+
     fn empty(context: &Context) -> Self {
         let (tensors, names) = context.tables();
         Self { tensors, names, nodes: Vec::new(), leafs: Vec::new() }

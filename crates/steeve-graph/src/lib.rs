@@ -40,6 +40,8 @@ mod plan;
 mod together;
 mod fits;
 mod replay;
+#[cfg(all(test, feature = "fuzz"))]
+mod mutants;
 
 pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, SoftMax, Window};
 pub use context::{Context, Mark};

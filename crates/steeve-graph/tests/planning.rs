@@ -4,7 +4,7 @@
 use steeve_graph::fuzz::{Choices, random_graph, scrambled_graph};
 use steeve_graph::{
     AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Misfit, PlanOptions, Reuse, Tensor, TensorId,
-    Unread, ggml_answer, plan_graph, plan_together, replay,
+    TensorPlace, Unread, ggml_answer, plan_graph, plan_together, replay,
 };
 
 fn graph(text: &str) -> AssignedGraph {
@@ -276,6 +276,32 @@ fn a_take_over_that_became_a_broadcast_is_noticed() {
         text(4).replace("a = mul_mat f32[8,4] y y", "a = mul_mat f32[8,1] y y").replace("add a y", "add f32[8,4] a y");
     let misfit = plan.fits(&graph(&broadcast)).unwrap_err();
     assert!(matches!(misfit, Misfit::NotInPlace { slot: 0, .. }), "{misfit}");
+}
+
+#[test]
+fn writing_over_a_source_that_the_operation_still_reads_is_a_fault() {
+    // One row is added to four: its bytes are needed for each of them. The rows may be written over, the one may not.
+    let graph = graph(
+        "x = input f32[8]; y = input f32[8,4]; a = neg x; b = neg y; c = add b a; m = mul_mat f32[8,4] c c !output",
+    );
+    let mut places = plan(&graph, Reuse::None).places();
+    let at = |name: &str| tensor(&graph, name);
+    let mut over = |node: &str, source: &str| {
+        let kept = places.places[at(node)];
+        places.places[at(node)] = places.places[at(source)]
+            .map(|place| TensorPlace::new(place.memory, place.buffer, place.offset, kept.unwrap().size));
+        let answer = replay(&graph, &places).err().map(|faults| faults.to_string());
+        places.places[at(node)] = kept;
+        answer
+    };
+    assert_eq!(over("c", "b"), None);
+    let broadcast = over("c", "a").unwrap();
+    assert!(
+        broadcast.contains("node 2 (tensor 4 (c)) writes over its source in slot 1, tensor 2 (a), which ADD may not"),
+        "{broadcast}"
+    );
+    let product = over("m", "c").unwrap();
+    assert!(product.contains("which MUL_MAT may not"), "{product}");
 }
 
 #[test]

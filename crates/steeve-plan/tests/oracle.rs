@@ -161,6 +161,70 @@ fn what_the_search_refutes_is_infeasible_and_what_is_infeasible_is_refuted() {
     assert!(infeasible * 2 > cases);
 }
 
+/// Blocks that tile a rectangle of time and memory without a gap: they fit at their bound, by construction.
+fn tiling(seed: u64, steps: usize, height: usize) -> Problem {
+    let noise = fuzz::noise(seed, 4000);
+    let mut dice = Dice::new(&noise);
+    let mut taken = vec![vec![false; height]; steps];
+    let mut blocks = Vec::new();
+    for start in 0..steps {
+        for low in 0..height {
+            if taken[start][low] {
+                continue;
+            }
+            let most = (low..height).take_while(|at| !taken[start][*at]).count() as u64;
+            let size = 1 + dice.roll(most.min(9)) as usize;
+            let fits = |step: &usize| (low..low + size).all(|at| !taken[*step][at]);
+            let long = (start..steps).take_while(fits).count() as u64;
+            let end = start + 1 + dice.roll(long.min(12)) as usize;
+            for column in &mut taken[start..end] {
+                column[low..low + size].fill(true);
+            }
+            let life = Lifetime::new(start as u64, end as u64).unwrap();
+            blocks.push(Block::new(Bytes(size as u64), life));
+        }
+    }
+    Problem::new(blocks).unwrap()
+}
+
+#[test]
+fn what_is_known_to_fit_is_never_refuted() {
+    let (mut searched, mut solved, mut blocks) = (0, 0, 0);
+    for seed in 0..300 {
+        let (steps, height) = (20 + seed as usize % 25, 40 + seed as usize % 31);
+        let problem = tiling(seed, steps, height);
+        assert_eq!(lower_bound(&problem).bytes.0, height as u64);
+        let strategy = Strategy::Best(Best::new(Budget::Nodes(3000)));
+        let outcome = place(&problem.clone().with_capacity(Bytes(height as u64)), &strategy).unwrap();
+        assert_ne!(outcome.verdict, Verdict::CannotFit, "seed {seed}: refuted what fits\n{problem:?}");
+        assert_eq!(outcome.at_least.0, height as u64, "seed {seed}");
+        blocks = blocks.max(problem.blocks().len());
+        searched += u32::from(outcome.nodes > 0);
+        solved += u32::from(outcome.verdict == Verdict::Optimal);
+    }
+    println!("{searched} of 300 searched, {solved} solved, up to {blocks} blocks");
+    assert!(searched > 50 && solved > 150);
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing_also_when_many_walkers_go() {
+    // Hard enough that one walker alone does not do: only then do several go at once.
+    let mut together = 0;
+    for seed in 0..40 {
+        let problem = tiling(seed, 60, 60);
+        let answer = |threads| place(&problem, &Strategy::Best(Best::new(Budget::Nodes(30_000)).with_threads(threads)));
+        let alone = answer(1).unwrap();
+        together += u32::from(alone.nodes as usize > 25 * problem.blocks().len());
+        for threads in [2, 3, 4] {
+            assert_eq!(answer(threads).unwrap(), alone, "seed {seed}, {threads} threads");
+        }
+        if together >= 3 {
+            break;
+        }
+    }
+    assert!(together > 0, "no problem was hard enough");
+}
+
 /// Every pair, every byte range, every step range: the slow way to certify.
 fn quadratic(problem: &Problem, places: &[Place]) -> Vec<(usize, usize)> {
     let blocks = problem.blocks().as_slice();

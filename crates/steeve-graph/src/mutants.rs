@@ -1,0 +1,211 @@
+//! Faults planted on purpose: the checker must catch every one that does harm.
+//!
+//! Whether a fault does harm is decided by running the graph on real bytes, once with every root in memory of its own
+//! and once at the planned addresses. A node's result depends on every byte it reads, so what was overwritten too early
+//! shows in the end. This knows nothing of tags, lifetimes or the checker.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use steeve_plan::{Id, IdVec, Strategy, certify, place};
+
+use crate::alias::{TakeOver, shares};
+use crate::draft::{Draft, end_of_run};
+use crate::fuzz::{Choices, random_graph};
+use crate::{AssignedGraph, Graph, Hold, Op, Places, Reuse, TensorId, TensorPlace, Unread, replay};
+
+/// Bytes of every address space.
+type World = BTreeMap<(usize, usize), Vec<u8>>;
+
+/// Where a root starts: a space and an offset.
+fn spot(graph: &Graph, places: Option<&Places>, root: TensorId) -> Option<((usize, usize), usize)> {
+    let external = graph.tensor(root).external;
+    match places {
+        Some(places) if !external => {
+            let place = places.places[root]?;
+            Some(((place.memory.index(), place.buffer.index()), place.offset.0 as usize))
+        }
+        _ => Some(((usize::MAX, root.index()), 0)),
+    }
+}
+
+fn bytes<'w>(world: &'w mut World, graph: &Graph, places: Option<&Places>, tensor: TensorId) -> Option<&'w mut [u8]> {
+    let (space, start) = spot(graph, places, graph.root(tensor))?;
+    let start = start + graph.tensors().offset(tensor).0 as usize;
+    let end = start + graph.tensor(tensor).nbytes().0 as usize;
+    let memory = world.entry(space).or_default();
+    if memory.len() < end {
+        memory.resize(end, 0);
+    }
+    Some(&mut memory[start..end])
+}
+
+/// Runs the graph; what must survive at the end, byte for byte.
+fn run(graph: &Graph, places: Option<&Places>) -> Vec<Vec<u8>> {
+    let mut world = World::new();
+    let mut filled = vec![false; graph.tensors().len()];
+    let roots = graph.leafs().iter().map(|leaf| graph.root(*leaf)).chain(graph.nodes().iter().flat_map(|node| {
+        let used = core::iter::once(*node).chain(graph.sources(*node).iter().copied().flatten());
+        let given = |root: &TensorId| graph.tensor(*root).external || graph.tensor(*root).flags.is_input();
+        used.map(|tensor| graph.root(tensor)).filter(given)
+    }));
+    for root in roots.collect::<Vec<_>>() {
+        if !core::mem::replace(&mut filled[root.index()], true)
+            && let Some(bytes) = bytes(&mut world, graph, places, root)
+        {
+            fill(bytes, root.index() as u64 + 1);
+        }
+    }
+    for (index, node) in graph.nodes().iter().enumerate() {
+        if graph.tensor(*node).op.writes_nothing() {
+            continue;
+        }
+        let mut hash = index as u64 + 1000;
+        for source in graph.sources(*node).iter().copied().flatten() {
+            for byte in bytes(&mut world, graph, places, source).unwrap_or_default() {
+                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3).rotate_left(7);
+            }
+        }
+        if let Some(bytes) = bytes(&mut world, graph, places, *node) {
+            fill(bytes, hash);
+        }
+    }
+    let survivors = survivors(graph);
+    survivors.iter().map(|it| bytes(&mut world, graph, places, *it).unwrap_or_default().to_vec()).collect()
+}
+
+fn fill(bytes: &mut [u8], mut seed: u64) {
+    for byte in bytes {
+        seed = seed.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        *byte = (seed >> 56) as u8;
+    }
+}
+
+/// Outputs, and results that nobody reads.
+fn survivors(graph: &Graph) -> Vec<TensorId> {
+    let is_read = |tensor: TensorId| graph.nodes().iter().any(|node| graph.sources(*node).contains(&Some(tensor)));
+    let is_viewed = |tensor: TensorId| {
+        graph.nodes().iter().any(|node| {
+            let it = graph.tensor(*node);
+            it.op != Op::None && it.view.is_some_and(|view| view.root == tensor)
+        })
+    };
+    let kept = |tensor: &TensorId| {
+        let it = graph.tensor(*tensor);
+        let result = if it.is_view() { it.op != Op::None } else { !is_viewed(*tensor) };
+        it.flags.is_output() || (result && !is_read(*tensor))
+    };
+    graph.leafs().iter().chain(graph.nodes()).copied().filter(kept).collect()
+}
+
+/// Places the shares of a draft, right or wrong.
+fn placed(assigned: &AssignedGraph, draft: &Draft) -> Option<Places> {
+    let mut place_of = vec![None; draft.shares.len()];
+    for part in draft.problems(assigned).ok()? {
+        let outcome = place(&part.problem, &Strategy::Fast).ok()?;
+        // The first checker sees nothing wrong: it believes the lifetimes it is given.
+        let plan = certify(part.problem, outcome.placement).ok()?;
+        for ((block, at), share) in plan.places().pairs().zip(&part.shares) {
+            let size = plan.problem().blocks()[block].size;
+            place_of[share.index()] = Some(TensorPlace::new(part.memory, at.buffer, at.offset, size));
+        }
+    }
+    let places: IdVec<TensorId, _> = draft.of_tensor.iter().map(|share| place_of[(*share)?.index()]).collect();
+    Some(Places { places, reuse: Reuse::More, unread: Unread::Kept, hold: Hold::Kept })
+}
+
+/// Plants a fault; what kind it is, or `None` if there was no place for it.
+fn spoil(assigned: &AssignedGraph, draft: &mut Draft, choices: &mut Choices<'_>) -> Option<&'static str> {
+    let ids: Vec<_> = draft.shares.ids().collect();
+    let id = *ids.get(choices.below(ids.len()))?;
+    let followed = draft.shares.iter().any(|share| share.follows == Some(id));
+    let end = end_of_run(assigned);
+    let share = &mut draft.shares[id];
+    match choices.below(4) {
+        0 if !followed && share.end > share.start + 1 => {
+            share.end -= 1;
+            Some("a lifetime one too short")
+        }
+        1 if !followed && share.end == end && share.end > share.start + 1 => {
+            share.end = share.start + 1;
+            Some("an output or an unread node reused")
+        }
+        2 if !followed && share.end < end && share.end > share.start + 2 => {
+            share.end = share.start + 1;
+            Some("a lifetime that ignores later readers and views")
+        }
+        3 if share.follows.is_none() && share.start > 0 => {
+            let (memory, size, start) = (share.memory, share.size, share.start);
+            let other = ids.iter().copied().filter(|other| {
+                let it = &draft.shares[*other];
+                let free = !draft.shares.iter().any(|share| share.follows == Some(*other));
+                *other != id && free && it.memory == memory && it.size >= size && it.start < start && start < it.end
+            });
+            let others: Vec<_> = other.collect();
+            let other = *others.get(choices.below(others.len()))?;
+            draft.shares[other].end = start;
+            draft.shares[id].follows = Some(other);
+            Some("a take-over of something that is still needed")
+        }
+        _ => None,
+    }
+}
+
+/// The same graph with a node moved behind a later one that has no edge to it: a cache write behind its reader, say.
+fn reordered(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Option<AssignedGraph> {
+    let graph = assigned.graph();
+    let mut nodes = graph.nodes().to_vec();
+    let mut assignment = assigned.assignment().clone();
+    let from = choices.below(nodes.len());
+    let to = from + 1 + choices.below(6);
+    if to >= nodes.len() {
+        return None;
+    }
+    // With an edge it would read bytes that nobody has written, and those may be anything.
+    let passed = &nodes[from + 1..=to];
+    if passed.iter().any(|later| graph.sources(*later).contains(&Some(nodes[from]))) {
+        return None;
+    }
+    let node = nodes.remove(from);
+    nodes.insert(to, node);
+    let memory = assignment.nodes.remove(from);
+    assignment.nodes.insert(to, memory);
+    let graph = graph.with_nodes(nodes);
+    AssignedGraph::new(graph, assigned.memories().clone(), assignment, assigned.sizes().clone()).ok()
+}
+
+#[test]
+fn every_planted_fault_that_does_harm_is_caught() {
+    let mut harmful: BTreeMap<&str, u32> = BTreeMap::new();
+    let (mut mutants, mut harmless_caught) = (0, 0);
+    for seed in 0..1200 {
+        let mut choices = Choices::from_seed(seed);
+        let assigned = random_graph(&mut choices);
+        let (right, _) = shares(&assigned, TakeOver::More, Unread::Kept);
+        let good = placed(&assigned, &right).unwrap();
+        assert_eq!(run(assigned.graph(), None), run(assigned.graph(), Some(&good)), "seed {seed}: the plan is wrong");
+        for _ in 0..8 {
+            let mut draft = right.clone();
+            let (kind, graph, places) = if choices.below(5) == 0 {
+                let Some(graph) = reordered(&assigned, &mut choices) else { continue };
+                ("a node moved past another", graph, good.clone())
+            } else {
+                let Some(kind) = spoil(&assigned, &mut draft, &mut choices) else { continue };
+                let Some(places) = placed(&assigned, &draft) else { continue };
+                (kind, assigned.clone(), places)
+            };
+            mutants += 1;
+            let harm = run(graph.graph(), None) != run(graph.graph(), Some(&places));
+            let caught = replay(&graph, &places).is_err();
+            assert!(caught || !harm, "seed {seed}: {kind} does harm and is not caught\n{graph}");
+            harmless_caught += u32::from(caught && !harm);
+            if harm {
+                *harmful.entry(kind).or_default() += 1;
+            }
+        }
+    }
+    std::println!("{mutants} mutants, harmful and caught: {harmful:?}; caught though harmless: {harmless_caught}");
+    assert_eq!(harmful.len(), 5, "{harmful:?}");
+    assert!(harmful.values().all(|count| *count >= 20), "{harmful:?}");
+}
