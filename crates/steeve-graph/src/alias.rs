@@ -22,13 +22,19 @@ pub(crate) enum TakeOver {
     None,
 }
 
-/// The shares of all tensors, by our own liveness. The second answer is whether ggml makes a take-over that is not made
-/// here, so that its plan may be smaller.
-pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, unread: Unread) -> (Draft, bool) {
+/// What our own liveness and rules say.
+pub(crate) struct OurShares {
+    pub(crate) draft: Draft,
+    /// Whether ggml makes a take-over that is not made here, so that its plan may be smaller.
+    pub(crate) differs: bool,
+}
+
+/// The shares of all tensors, by our own liveness.
+pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, unread: Unread) -> OurShares {
     let graph = assigned.graph();
     let lives = lives(assigned, unread);
     let mut walk = Walk { assigned, rule, lives: &lives, draft: Draft::new(lives.len()), end: end_of_run(assigned) };
-    let mut refused = false;
+    let mut differs = false;
     for leaf in graph.leafs() {
         walk.open(graph.root(*leaf));
     }
@@ -49,11 +55,11 @@ pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, unread: Unread) -
         if rule != TakeOver::None && tensor.is_planned() && walk.draft.of_tensor[node.index()].is_none() {
             let theirs = walk.ggml_choice(*node, step);
             let ours = walk.take_over(*node, step);
-            refused |= theirs.is_some() && theirs != ours;
+            differs |= theirs.is_some() && theirs != ours;
         }
         walk.open(graph.root(*node));
     }
-    (walk.draft, refused)
+    OurShares { draft: walk.draft, differs }
 }
 
 struct Walk<'a> {

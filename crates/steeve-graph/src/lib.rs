@@ -1,8 +1,29 @@
-//! Tensor graphs: types, shapes, operations, node order, and which memory each tensor belongs to.
+//! Tensor graphs, and proven plans for them: what lives when, what may share, and where it stands.
 //!
 //! A [`Context`] builds [`Tensor`]s and checks their shapes; a [`Graph`] is some of them in the order in which they run;
 //! an [`AssignedGraph`] says which [`Memory`] each leaf and node belongs to. Graphs also come from a [`text`]
 //! form and (with the feature `json`) from recordings of ggml's own allocator.
+//!
+//! [`plan_graph`] finds out when each tensor needs its bytes and which node may take over whose, and gives each memory a
+//! certified plan; [`replay`](replay()) checks it once more, knowing nothing of lifetimes; [`GraphPlan::fits`] says whether
+//! a plan may be used again. [`ggml_answer`] is what ggml's own allocator would do, to the byte.
+//!
+//! ```
+//! use steeve_graph::{AssignedGraph, Context, DataType, Graph, PlanOptions, plan_graph, replay};
+//!
+//! let mut context = Context::new();
+//! let weights = context.external(DataType::F32, &[64, 64])?;
+//! let x = context.input(DataType::F32, &[64, 32])?;
+//! let q = context.mul_mat(weights, x)?;
+//! let y = context.silu(q)?;
+//! context.set_output(y)?;
+//!
+//! let graph = AssignedGraph::from(Graph::from_outputs(&context, &[y])?);
+//! let plan = plan_graph(&graph, &PlanOptions::default())?;
+//! replay(&graph, &plan.places())?;
+//! assert_eq!(plan.peak().get(), 2 * 64 * 32 * 4); // `y` takes over the bytes of `q`
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]

@@ -182,7 +182,7 @@ fn every_planted_fault_that_does_harm_is_caught() {
     for seed in 0..1200 {
         let mut choices = Choices::from_seed(seed);
         let assigned = random_graph(&mut choices);
-        let (right, _) = shares(&assigned, TakeOver::More, Unread::Kept);
+        let right = shares(&assigned, TakeOver::More, Unread::Kept).draft;
         let good = placed(&assigned, &right).unwrap();
         assert_eq!(run(assigned.graph(), None), run(assigned.graph(), Some(&good)), "seed {seed}: the plan is wrong");
         for _ in 0..8 {

@@ -5,8 +5,9 @@
 //!                                                                                  all of them: GraphPlan
 //! ```
 //!
-//! A plan is never larger than ggml's in any memory. Most are at their lower bound, which is not above ggml's where all
-//! of its take-overs are made; where one of the two fails, ggml's own answer is made as well and the smaller one taken.
+//! A plan with take-overs is never larger than ggml's in any memory, unless the memory has a `hold` or ggml's plan frees
+//! something that must survive. Most are at their lower bound, which is not above ggml's where all of its take-overs are
+//! made; where one of the two fails, ggml's own answer is made as well and the smaller one taken.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,7 +17,7 @@ use steeve_plan::{
     Strategy, Verdict, Violations, certify, place,
 };
 
-use crate::alias::{TakeOver, shares};
+use crate::alias::{OurShares, TakeOver, shares};
 use crate::draft::{Draft, MemoryProblem, Share, ShareId, end_of_run};
 use crate::ggml::{Simulation, simulate};
 use crate::liveness::lives;
@@ -35,7 +36,7 @@ pub struct PlanOptions {
 }
 
 impl PlanOptions {
-    /// A strategy with its usual reuse.
+    /// A strategy with [`Reuse::More`] (ggml's strategy has ggml's reuse whatever is said).
     pub const fn new(strategy: GraphStrategy) -> Self {
         Self { strategy, reuse: Reuse::More, unread: Unread::Kept }
     }
@@ -65,7 +66,7 @@ impl PlanOptions {
 pub enum GraphStrategy {
     /// As ggml does it, to the byte.
     Ggml,
-    /// Quickly; never larger than ggml's plan.
+    /// Quickly; with take-overs never larger than ggml's plan (but for memories with `hold`).
     #[default]
     Fast,
     /// [`GraphStrategy::Fast`], then a search with a budget for each memory.
@@ -130,6 +131,8 @@ pub struct MemoryPlan {
     pub plan: Plan,
     /// How good that is, and how it is known.
     pub verdict: Verdict,
+    /// No plan of these blocks is smaller: the bound, or more where a search has refuted it.
+    pub at_least: Bytes,
     /// The tensor that each block was made for.
     pub tensors: IdVec<BlockId, TensorId>,
 }
@@ -222,19 +225,21 @@ pub fn plan_graph(assigned: &AssignedGraph, options: &PlanOptions) -> Result<Gra
 
 fn as_ggml_does(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
     let run = simulate(assigned)?;
-    let mut memories = Vec::new();
     let problems = run.draft.problems(assigned)?;
-    for mut part in problems.iter().map(|part| PlacedPart::ggml(part, &run)) {
-        // ggml's last chunk ignores the limit; then it is its answer all the same.
-        if certify(part.problem.clone(), part.placement.clone()).is_err() {
-            part.problem = Problem::new(part.problem.blocks().clone()).unwrap_or(part.problem);
-        }
-        memories.push(part);
+    let mut parts = Vec::with_capacity(problems.len());
+    for part in &problems {
+        // ggml's last chunk ignores the limit, and that is its answer all the same.
+        let answer = Part::of_ggml(part, part.problem.clone(), &run)
+            .or_else(|_| Part::of_ggml(part, part.problem.clone().without_max_buffer(), &run));
+        parts.push(answer.map_err(|violations| {
+            let memory = assigned.memories()[part.memory].name.clone();
+            GraphPlanError::GgmlFails { memory, violations }
+        })?);
     }
-    finish(assigned, options, &run.draft, &problems, memories)
+    Ok(assemble(assigned, options, &run.draft, &problems, parts))
 }
 
-/// ggml's shares packed better; where that does not reach the bound, perhaps ggml's packing is smaller.
+/// ggml's shares packed better; where that is not smaller, ggml's own packing, if it holds.
 fn with_ggml_shares(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
     let mut run = simulate(assigned)?;
     if !keeps_all(assigned, &run.draft, options.unread) {
@@ -244,47 +249,39 @@ fn with_ggml_shares(assigned: &AssignedGraph, options: &PlanOptions) -> Result<G
     let problems = run.draft.problems(assigned)?;
     let mut parts = Vec::with_capacity(problems.len());
     for part in &problems {
-        let ours = PlacedPart::placed(assigned, part, options)?;
-        let ggml: u64 = run.free[part.memory].chunks().map(|chunk| chunk.0).sum();
-        let theirs = || PlacedPart::ggml(part, &run);
-        let holds = |part: &PlacedPart| certify(part.problem.clone(), part.placement.clone()).is_ok();
-        let smaller = (ours.peak.0 > ggml).then(theirs).filter(holds);
-        parts.push(smaller.unwrap_or(ours));
+        let ours = Part::placed(assigned, part, options)?;
+        let theirs = (ours.plan.peak() > run.free[part.memory].total())
+            .then(|| Part::of_ggml(part, part.problem.clone(), &run).ok())
+            .flatten();
+        parts.push(theirs.unwrap_or(ours));
     }
-    finish(assigned, options, &run.draft, &problems, parts)
+    Ok(assemble(assigned, options, &run.draft, &problems, parts))
 }
 
+/// Our own shares. ggml's plan instead, if any memory of it is smaller: a memory can't be taken from one plan and the
+/// next from the other, because a tensor may stand in different memories in the two.
 fn with_our_shares(
     assigned: &AssignedGraph,
     options: &PlanOptions,
     rule: TakeOver,
 ) -> Result<GraphPlan, GraphPlanError> {
-    let (draft, refused) = shares(assigned, rule, options.unread);
+    let OurShares { draft, differs } = shares(assigned, rule, options.unread);
     let problems = draft.problems(assigned)?;
     let mut parts = Vec::with_capacity(problems.len());
     for part in &problems {
-        parts.push(PlacedPart::placed(assigned, part, options)?);
+        parts.push(Part::placed(assigned, part, options)?);
     }
     let held = assigned.memories().iter().any(|memory| memory.hold > 0);
-    let at_bound = parts.iter().all(|part| part.verdict == Verdict::Optimal);
+    let at_bound = parts.iter().all(|part| part.plan.is_optimal());
     // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
-    if rule == TakeOver::More && (refused || held || !at_bound) {
-        let theirs = with_ggml_shares(assigned, &options.with_reuse(Reuse::Ggml));
-        let larger = |plan: &GraphPlan| plan.memories.iter().zip(&parts).any(|(it, part)| it.plan.peak() < part.peak);
-        if let Ok(plan) = theirs
-            && larger(&plan)
-        {
-            return Ok(smaller_of(plan, finish(assigned, options, &draft, &problems, parts)?));
-        }
+    if rule == TakeOver::More
+        && (differs || held || !at_bound)
+        && let Ok(theirs) = with_ggml_shares(assigned, &options.with_reuse(Reuse::Ggml))
+        && theirs.memories.iter().zip(&parts).any(|(their, our)| their.plan.peak() < our.plan.peak())
+    {
+        return Ok(theirs);
     }
-    finish(assigned, options, &draft, &problems, parts)
-}
-
-/// Ours where no memory is larger than theirs; theirs otherwise, because a memory can't be taken from one and the next
-/// from the other: a tensor may stand in different memories in the two.
-fn smaller_of(theirs: GraphPlan, ours: GraphPlan) -> GraphPlan {
-    let larger = theirs.memories.iter().zip(&ours.memories).any(|(it, our)| it.plan.peak() < our.plan.peak());
-    if larger { theirs } else { ours }
+    Ok(assemble(assigned, options, &draft, &problems, parts))
 }
 
 /// Whether ggml's events keep everything as long as it is needed. They do not where an output is a view that is also
@@ -320,57 +317,56 @@ fn extend_by_hold(assigned: &AssignedGraph, draft: &mut Draft) {
     }
 }
 
-/// A memory's blocks with their places, before the proof.
-struct PlacedPart {
-    problem: Problem,
-    placement: Placement,
-    peak: Bytes,
+/// A memory's proven plan, and what else is known of it.
+struct Part {
+    plan: Plan,
     verdict: Verdict,
+    at_least: Bytes,
 }
 
-impl PlacedPart {
-    fn ggml(part: &MemoryProblem, run: &Simulation) -> Self {
+impl Part {
+    /// ggml's places for the blocks of one memory.
+    fn of_ggml(part: &MemoryProblem, problem: Problem, run: &Simulation) -> Result<Self, Violations> {
         let places: IdVec<BlockId, _> = part.shares.iter().map(|share| run.places[*share]).collect();
-        let peak = run.free[part.memory].chunks().map(|chunk| chunk.0).sum();
-        let placement = Placement::new(places);
-        Self { problem: part.problem.clone(), placement, peak: Bytes(peak), verdict: Verdict::Fits }
+        let plan = certify(problem, Placement::new(places))?;
+        let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
+        Ok(Self { at_least: plan.bound().bytes, plan, verdict })
     }
 
+    /// Our places for the blocks of one memory.
     fn placed(assigned: &AssignedGraph, part: &MemoryProblem, options: &PlanOptions) -> Result<Self, GraphPlanError> {
         let strategy = match options.strategy {
             GraphStrategy::Best(best) => Strategy::Best(best),
             GraphStrategy::Fast | GraphStrategy::Ggml => Strategy::Fast,
         };
-        let outcome: Outcome = place(&part.problem, &strategy).map_err(|error| {
+        let Outcome { placement, verdict, at_least, .. } = place(&part.problem, &strategy).map_err(|error| {
             let memory = assigned.memories()[part.memory].name.clone();
             GraphPlanError::Place { memory, error }
         })?;
-        let Outcome { placement, peak, verdict, .. } = outcome;
-        Ok(Self { problem: part.problem.clone(), placement, peak, verdict })
+        match certify(part.problem.clone(), placement) {
+            Ok(plan) => Ok(Self { plan, verdict, at_least }),
+            Err(wrong) => unreachable!("a strategy made a wrong placement: {wrong}"),
+        }
     }
 }
 
-/// The proof of each memory, and the whole.
-fn finish(
+/// The plans of all memories as one.
+fn assemble(
     assigned: &AssignedGraph,
     options: &PlanOptions,
     draft: &Draft,
     problems: &[MemoryProblem],
-    parts: Vec<PlacedPart>,
-) -> Result<GraphPlan, GraphPlanError> {
+    parts: Vec<Part>,
+) -> GraphPlan {
     let mut memories = Vec::with_capacity(parts.len());
     let mut block_of = alloc::vec![None; draft.shares.len()];
     for (index, (problem, part)) in (0..).zip(problems.iter().zip(parts)) {
-        let plan = certify(part.problem, part.placement).map_err(|violations| {
-            let memory = assigned.memories()[problem.memory].name.clone();
-            GraphPlanError::GgmlFails { memory, violations }
-        })?;
+        let Part { plan, verdict, at_least } = part;
         for (block, share) in plan.problem().blocks().ids().zip(&problem.shares) {
             block_of[share.index()] = Some((index, block));
         }
         let tensors = problem.shares.iter().map(|share| draft.shares[*share].tensor).collect();
-        let verdict = if plan.is_optimal() { Verdict::Optimal } else { part.verdict };
-        memories.push(MemoryPlan { memory: problem.memory, plan, verdict, tensors });
+        memories.push(MemoryPlan { memory: problem.memory, plan, verdict, at_least, tensors });
     }
     let given = |share: &Option<ShareId>| {
         let share = (*share)?;
@@ -380,7 +376,7 @@ fn finish(
     let given = draft.of_tensor.iter().map(given).collect();
     let options = PlanOptions { reuse: options.reuse(), ..*options };
     let (unlisted, take_overs) = (unlisted(assigned.graph()), take_overs(assigned.graph(), draft));
-    Ok(GraphPlan { assigned: assigned.clone(), options, memories, given, unlisted, take_overs })
+    GraphPlan { assigned: assigned.clone(), options, memories, given, unlisted, take_overs }
 }
 
 /// Sources and roots that are in neither list, each once.

@@ -350,7 +350,8 @@ impl<'a> Replay<'a> {
         for source in graph.sources(node).iter().copied().flatten() {
             let root = graph.root(source);
             let Some((Space::Buffer(memory, _), _)) = self.spot(root) else { continue };
-            if now - earlier > self.assigned.memories()[memory].hold as usize {
+            let hold = self.assigned.memories().get(memory).map_or(0, |it| it.hold as usize);
+            if now - earlier > hold {
                 continue;
             }
             if let Some((offset, by)) = self.difference(source)

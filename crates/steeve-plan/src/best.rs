@@ -1,8 +1,9 @@
 //! The strategy with a budget: what `Fast` found, then a search for something smaller.
 //!
-//! Without pins and in one buffer, that is niche search at the bound and a ladder of capacities above it (`ladder`),
-//! which can prove that nothing smaller exists. With pins or several buffers it is bounded improvement and proves
-//! nothing: greedy orders with chance in them (`shuffle`), then each buffer packed as well as the search can.
+//! Without pins and in one buffer, that is niche search at the bound and on rungs above it (`ladder`), which can prove
+//! that nothing smaller exists. With pins or several buffers it is bounded improvement and proves nothing: each buffer is
+//! packed as well as the search can. What the search leaves of the budget, because it does not apply or has nothing more
+//! to say (pins, tails, mixed alignments, too many blocks), goes to greedy orders with chance in them (`shuffle`).
 
 use alloc::vec::Vec;
 use core::fmt;

@@ -60,7 +60,7 @@ fn suits_the_free_list(problem: &Problem, items: &Items) -> bool {
 
 enum Online {
     Placed(Placement),
-    /// Given up because it would not get below the peak it was given.
+    /// Given up: it would not get below the peak it was given, or not in time, or not within the address space.
     TooHigh,
     /// The free list's last chunk ignores the limit of a buffer.
     OverLimit,
@@ -101,7 +101,7 @@ fn online(problem: &Problem, below: u64, effort: Effort) -> Online {
         let place = match block.follows {
             Some(before) => places[before.index()],
             None => match free.take(block.size) {
-                Some(place) if free.total() < below && spend(&mut looks, free.ranges()) => place,
+                Some(place) if free.total().0 < below && spend(&mut looks, free.ranges()) => place,
                 _ => return Online::TooHigh,
             },
         };

@@ -10,7 +10,8 @@
 //!
 //! The set holds ranks (positions in the order of buffers and offsets), as bits in a tree of 64-bit words. That is an
 //! ordered map whose every operation touches four words for a million blocks. Nothing here is shared with the
-//! strategies whose work it judges; the live bytes are counted again as well.
+//! strategies whose work it judges; the live bytes are counted again as well. (What the bound adds to them for pins and
+//! for limited buffers comes from `bound`; it decides only whether a plan may be called optimal.)
 
 use alloc::collections::BTreeMap;
 use alloc::vec;

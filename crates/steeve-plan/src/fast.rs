@@ -1,7 +1,8 @@
 //! The default strategy: several quick passes, the best of them; done as soon as one is at the bound.
 //!
 //! Descents and greedy orders each win on problems that the others lose, and none takes long. The bound is the proof:
-//! a pass that reaches it can't be beaten. Each pass is given up once it can't beat the best one so far.
+//! a pass that reaches it can't be beaten. In one buffer a pass is given up once it can't beat the best one so far. If
+//! none reaches the bound, a small problem gets one short walk of the search, and at last ggml's free list is tried.
 
 use alloc::vec;
 use alloc::vec::Vec;

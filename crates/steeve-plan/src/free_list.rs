@@ -134,9 +134,9 @@ impl FreeList {
         self.chunks.iter().map(|chunk| chunk.free.len()).sum()
     }
 
-    /// The sum over the chunks.
-    pub(crate) fn total(&self) -> u64 {
-        self.chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.peak))
+    /// The sum over the chunks, at most 2^64 - 1.
+    pub fn total(&self) -> Bytes {
+        Bytes(self.chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.peak)))
     }
 
     /// Any range but the last of a chunk, the smallest that fits; else the last one of the chunk that grows least.

@@ -58,16 +58,12 @@ pub(crate) fn order(items: &[Item], sections: &Sections, by: Order) -> Vec<u32> 
     let length = |item: u32| sections.hi[item as usize] - sections.lo[item as usize];
     let bytes = |item: u32| items[item as usize].bytes;
     match by {
-        Order::Size => order.sort_by_key(|item| Reverse((bytes(*item), sections_before(sections, *item)))),
+        Order::Size => order.sort_by_key(|item| Reverse((bytes(*item), Reverse(sections.lo[*item as usize])))),
         Order::Length => order.sort_by_key(|item| Reverse((length(*item), bytes(*item)))),
         Order::Area => order.sort_by_key(|item| Reverse(u128::from(bytes(*item)) * u128::from(length(*item)))),
         Order::Birth => order.sort_by_key(|item| (sections.lo[*item as usize], Reverse(bytes(*item)))),
     }
     order
-}
-
-fn sections_before(sections: &Sections, item: u32) -> Reverse<u32> {
-    Reverse(sections.lo[item as usize])
 }
 
 /// Places for all items, or `None` if the pass passes its limits or pinned items stand in each other's way.

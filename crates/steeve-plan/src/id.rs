@@ -146,8 +146,8 @@ impl<I: Id, T> IdVec<I, T> {
 
     /// The ids in order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + use<I, T> {
-        // Longer than ids can count never gets built by `push`; a vector made from a `Vec` may be, and its surplus has
-        // no id. Problems check their length at the door.
+        // `push` builds no vector that is longer than ids can count. One made from a `Vec` may be; whoever takes such a
+        // vector from a caller checks its length first, as `Problem` does.
         (0..self.items.len()).map(|index| match I::from_index(index) {
             Some(id) => id,
             None => unreachable!("an IdVec is no longer than its ids can count"),

@@ -162,7 +162,7 @@ impl Climb {
         }
     }
 
-    /// Moves the items to where a front has found room for all of them.
+    /// Moves the items of the components that a front has solved, if that lowers the peak.
     fn install(&mut self, front: &Front) {
         let mut offsets = self.offsets.clone();
         for (index, found) in &front.solved {

@@ -133,6 +133,20 @@ impl Problem {
         self
     }
 
+    /// The same without a limit on one buffer.
+    #[must_use]
+    pub fn without_max_buffer(mut self) -> Self {
+        self.max_buffer = None;
+        self
+    }
+
+    /// The same without a limit on all buffers together.
+    #[must_use]
+    pub fn without_capacity(mut self) -> Self {
+        self.capacity = None;
+        self
+    }
+
     /// The blocks.
     pub fn blocks(&self) -> &IdVec<BlockId, Block> {
         &self.blocks
@@ -190,7 +204,7 @@ impl From<Problem> for Unchecked {
 #[non_exhaustive]
 pub enum ProblemError {
     /// More blocks than ids can count.
-    #[error("{blocks} blocks are more than the 4294967294 that can be numbered")]
+    #[error("{blocks} blocks are more than the 4294967295 that can be numbered")]
     TooMany {
         /// How many there are.
         blocks: usize,

@@ -42,7 +42,7 @@ unit! {
     Offset
 }
 unit! {
-    /// A moment of the run. Node `t` of a graph runs at step `t`.
+    /// A moment of the run, counted as the caller likes.
     Step
 }
 

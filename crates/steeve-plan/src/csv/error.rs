@@ -178,13 +178,13 @@ pub enum CsvFault {
         buffer: u64,
     },
     /// A buffer beyond all that can be numbered.
-    #[error("buffer {buffer} is above 4294967293, the last that can be numbered")]
+    #[error("buffer {buffer} is above 4294967294, the last that can be numbered")]
     BufferTooFar {
         /// The buffer.
         buffer: u64,
     },
     /// More blocks than can be numbered.
-    #[error("there are more than the 4294967294 blocks that can be numbered")]
+    #[error("there are more than the 4294967295 blocks that can be numbered")]
     TooMany,
     /// A quote that is never closed.
     #[error("the quote that opens here is never closed")]
@@ -212,7 +212,7 @@ pub enum TableError {
         places: usize,
     },
     /// More blocks than can be numbered.
-    #[error("{blocks} blocks are more than the 4294967294 that can be numbered")]
+    #[error("{blocks} blocks are more than the 4294967295 that can be numbered")]
     TooMany {
         /// How many there are.
         blocks: usize,

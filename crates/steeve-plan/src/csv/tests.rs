@@ -163,7 +163,7 @@ fn wrong_optional_fields_are_named_too() {
         ("0,2,8,,1,,", "line 2, column 5 (buffer): buffer 1 is given, but no offset in it"),
         (
             "0,2,8,,4294967295,0,",
-            "line 2, column 5 (buffer): buffer 4294967295 is above 4294967293, the last that can be numbered",
+            "line 2, column 5 (buffer): buffer 4294967295 is above 4294967294, the last that can be numbered",
         ),
         ("0,2,8,,,x,", "line 2, column 6 (offset): \"x\" is not a number"),
         ("0,2,8,,,,zz", "line 2, column 7 (follows): there is no block with the id \"zz\" to follow"),

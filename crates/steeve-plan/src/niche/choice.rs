@@ -43,7 +43,7 @@ impl Chooser {
             let ways = end.resting + u32::from(wasteful);
             // One way or none is no branching at all; the lowest first. Else few ways where there was trouble before.
             let score = match ways {
-                0 => return Some(self.settled(state, unplaced, *end, wasteful)),
+                0 => return Some(Choice { section: end.section, floor: end.floor, raised: None }),
                 1 => end.floor as f64 * 1e-12,
                 _ => 1.0 + f64::from(ways) * 1e9 / (1.0 + state.trouble().at(end.section)),
             };
@@ -51,20 +51,7 @@ impl Chooser {
                 best = Some((score, *end));
             }
         }
-        best.map(|(_, end)| self.settled(state, unplaced, end, true))
-    }
-
-    fn settled(&self, state: &State, unplaced: &[u32], end: NicheEnd, wasteful: bool) -> Choice {
-        let NicheEnd { section, floor, next, .. } = end;
-        let slack = state.slack(section);
-        let raised = match wasteful && slack > 0 {
-            true => {
-                let height = held_up(state, unplaced, end).map_or(next, |held| held.min(next));
-                (height - floor <= slack).then_some(height)
-            }
-            false => None,
-        };
-        Choice { section, floor, raised }
+        best.map(|(_, end)| settled(state, unplaced, end))
     }
 
     fn find_ends(&mut self, state: &State, span: Span) {
@@ -114,6 +101,15 @@ impl Chooser {
             }
         }
     }
+}
+
+/// The end of a niche with what happens if nothing rests on its floor.
+fn settled(state: &State, unplaced: &[u32], end: NicheEnd) -> Choice {
+    let NicheEnd { section, floor, next, .. } = end;
+    let slack = state.slack(section);
+    let height = || held_up(state, unplaced, end).map_or(next, |held| held.min(next));
+    let raised = (slack > 0).then(height).filter(|height| height - floor <= slack);
+    Choice { section, floor, raised }
 }
 
 /// If the items that could rest on this floor must not, how high they stand at least: on an item beside the section

@@ -290,8 +290,8 @@ impl State {
         }
     }
 
-    /// The sections of `span` in which an unplaced item starts after all before have ended: where to split. Answers
-    /// through `cuts`, with the end of the last part as its last entry, and gives the first section with an item.
+    /// Where to split: the sections in which an unplaced item starts after all before have ended, through `cuts`, with the
+    /// end of the last part as its last entry. The answer is the span of all unplaced items.
     pub(super) fn cuts(&mut self, unplaced: &[u32], cuts: &mut Vec<usize>) -> Span {
         cuts.clear();
         let mut all = Span { lo: usize::MAX, hi: 0 };

@@ -120,7 +120,8 @@ impl Tree {
             }
             end = match (end, self.frames.pop()) {
                 (Some(end), None) => return (end, self.nodes),
-                (None, None) => return (End::Dead, self.nodes),
+                // A node without an end has left a frame. To call it dead instead would be a false proof.
+                (None, None) => unreachable!("a walk lost its frames"),
                 (end, Some(Frame::Branch(branch))) => self.branch(state, branch, end),
                 (end, Some(Frame::Split(split))) => self.split(state, split, end),
             };
