@@ -3,9 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use steeve_plan::{
-    Bound, Bytes, Outcome, PlaceError, Plan, Problem, Progress, Strategy, Verdict, certify, place_watched,
-};
+use steeve_plan::{Bound, Bytes, Outcome, PlaceError, Plan, Progress, Strategy, Verdict, certify, place_watched};
 
 use crate::block_list::BlockList;
 use crate::error::Error;
@@ -85,7 +83,7 @@ pub(crate) fn solve(
     let placed = place_watched(&list.problem, strategy, watch);
     let time = start.elapsed();
     let Outcome { placement, verdict, bound, at_least, .. } = placed.map_err(|error| no_place(list, error))?;
-    let problem = if verdict.fits() { list.problem.clone() } else { without_capacity(&list.problem) };
+    let problem = if verdict.fits() { list.problem.clone() } else { list.problem.clone().without_capacity() };
     match certify(problem, placement) {
         Ok(plan) => Ok(Solved { plan, verdict, at_least, time, bound }),
         Err(wrong) => unreachable!("the strategy {strategy} made a wrong placement of {}: {wrong}", list.file),
@@ -98,16 +96,6 @@ fn no_place(list: &BlockList, error: PlaceError) -> Error {
         PlaceError::Pinned(wrong) => Error::Pinned { file, why: explain::violations(&wrong, &list.ids) },
         PlaceError::AddressSpace => Error::AddressSpace { file },
         other => Error::Place { file, why: other.to_string() },
-    }
-}
-
-/// A plan above the capacity is still worth its figures.
-fn without_capacity(problem: &Problem) -> Problem {
-    let free = Problem::new(problem.blocks().clone());
-    match (free, problem.max_buffer()) {
-        (Ok(free), Some(limit)) => free.with_max_buffer(limit),
-        (Ok(free), None) => free,
-        (Err(error), _) => unreachable!("the blocks of a problem are a problem: {error}"),
     }
 }
 

@@ -29,10 +29,17 @@ impl Sections {
         let mut hi = alloc::vec![0; items.len()];
         let mut section = 0;
         let mut deaths = deaths.into_iter().peekable();
-        let shrinks = items.iter().any(|item| item.shrinks.is_some());
+        // To shrink is to die a little: what is born after it stands in another section.
+        let mut shrinking: Vec<Step> = items.iter().filter_map(|item| Some(item.shrinks?.from)).collect();
+        shrinking.sort_unstable();
+        let shrinks = !shrinking.is_empty();
+        let mut shrinking = shrinking.into_iter().peekable();
         let mut times: Vec<(Step, u32)> = Vec::new();
         for (step, born) in births {
             let mut died = false;
+            while shrinking.next_if(|from| *from <= step).is_some() {
+                died = true;
+            }
             while let Some((_, dead)) = deaths.next_if(|death| death.0 <= step) {
                 hi[dead as usize] = section + 1;
                 died = true;

@@ -32,9 +32,7 @@ pub(crate) fn solve(graph: &GraphFile, options: &PlanOptions, capacity: Option<B
 }
 
 fn figures(graph: &GraphFile, memory: &MemoryPlan, capacity: Option<Bytes>) -> MemoryFigures {
-    let peak = memory.plan.peak();
-    // A search may prove more than the bound says.
-    let at_least = if memory.verdict == Verdict::Optimal { peak } else { memory.plan.bound().bytes };
+    let (peak, at_least) = (memory.plan.peak(), memory.at_least);
     let verdict = match capacity {
         Some(capacity) if at_least > capacity => Verdict::CannotFit,
         Some(capacity) if peak > capacity => Verdict::NotFound,
