@@ -65,7 +65,7 @@ pub(crate) fn climb(
     let before = packing.peak(&offsets);
     let mut climb = Climb { components: components(&packing), best: before, offsets, at_least: bound, packing };
     climb.run(aim, threads, meter);
-    // With mixed alignments all sizes are rounded up to the widest, and a refutation speaks of those.
+    // With mixed alignments an item need not rest on anything, and a refutation proves nothing.
     let exact = climb.packing.align.is_none();
     Climbed {
         offsets: (climb.best < before).then_some((climb.offsets, climb.best)),

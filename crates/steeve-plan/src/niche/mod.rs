@@ -69,11 +69,10 @@ const NOISE: f64 = 0.32;
 impl NicheSearch {
     /// `None` if a number is too large for the search to count with, or the packing too large to search.
     pub(crate) fn new(packing: &Packing, capacity: u64, seed: u64) -> Option<Self> {
-        let widest = packing.align.as_ref().and_then(|align| align.iter().copied().max()).unwrap_or(1);
-        let padded = |size: &u64| size.checked_next_multiple_of(widest);
-        let sizes: Vec<u64> = packing.size.iter().map(padded).collect::<Option<_>>()?;
-        let unit = sizes.iter().fold(0, |a, b| gcd(a, *b)).max(1);
-        let state = State::new(packing, &sizes, unit, capacity)?;
+        // Alignments are counted in units too, so they must not divide one.
+        let numbers = packing.size.iter().chain(packing.align.iter().flatten());
+        let unit = numbers.fold(0, |a, b| gcd(a, *b)).max(1);
+        let state = State::new(packing, unit, capacity)?;
         let crowded = state.items().map(|item| state.highest_load(item)).collect();
         let tree = Tree::new(packing.len(), seed);
         Some(Self { state, tree, random: Random::new(seed), unit, walks: 0, crowded })

@@ -21,6 +21,8 @@ pub(super) struct State {
     lo: Vec<u32>,
     hi: Vec<u32>,
     size: Vec<Height>,
+    /// What each offset must be a multiple of, where stacks do not see to it: powers of two.
+    align: Option<Vec<Height>>,
     load: Vec<Height>,
     capacity: Height,
     /// Top of what is placed over each section.
@@ -101,12 +103,16 @@ impl Trouble {
 
 impl State {
     /// `None` if the heights do not fit their type with room to add two, or if a single node would take too long.
-    pub(super) fn new(packing: &Packing, sizes: &[u64], unit: u64, capacity: u64) -> Option<Self> {
-        let total = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(size / unit))?;
+    pub(super) fn new(packing: &Packing, unit: u64, capacity: u64) -> Option<Self> {
+        let align: Option<Vec<Height>> =
+            packing.align.as_ref().map(|align| align.iter().map(|it| (it / unit) as Height).collect());
+        let padding = packing.align.iter().flatten().map(|align| align / unit);
+        let heights = packing.size.iter().map(|size| size / unit).chain(padding);
+        let total = heights.into_iter().try_fold(0u64, |sum, height| sum.checked_add(height))?;
         if total >= Height::MAX as u64 / 4 || packing.len() >= u32::MAX as usize {
             return None;
         }
-        let size: Vec<Height> = sizes.iter().map(|size| (size / unit) as Height).collect();
+        let size: Vec<Height> = packing.size.iter().map(|size| (size / unit) as Height).collect();
         let width: u64 = packing.lo.iter().zip(&packing.hi).map(|(lo, hi)| u64::from(hi - lo)).sum();
         if width > MOST_CELLS {
             return None;
@@ -120,6 +126,7 @@ impl State {
         Some(Self {
             lo: packing.lo.clone(),
             hi: packing.hi.clone(),
+            align,
             load,
             // More than everything on one stack is never needed.
             capacity: (capacity / unit).min(total) as Height,
@@ -214,7 +221,10 @@ impl State {
                 let (item, span) = (*item as usize, self.span(*item as usize));
                 if span.overlaps(changed) {
                     let floors = &self.floor[span.meet(changed).range()];
-                    let lowest = floors.iter().copied().fold(self.lowest[item], Height::max);
+                    let mut lowest = floors.iter().copied().fold(self.lowest[item], Height::max);
+                    if let Some(align) = &self.align {
+                        lowest = (lowest + align[item] - 1) & -align[item];
+                    }
                     if lowest > self.lowest[item] {
                         self.lowest[item] = lowest;
                         stirred = stirred.join(span);
