@@ -2,7 +2,8 @@
 //!
 //! A plan is made for operations and edges, and only as good as those: two graphs with as many nodes of the same sizes
 //! but other edges need different plans (ggml does not look, and overwrites live data). So everything that liveness and
-//! aliases depend on must be equal; sizes may shrink.
+//! aliases depend on must be equal; sizes may shrink. Tensors are told apart by their ids: a graph that is built again in
+//! the same way (after [`Context::rewind`](crate::Context::rewind), say) has the same ones.
 
 use alloc::boxed::Box;
 

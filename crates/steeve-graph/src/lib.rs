@@ -83,7 +83,7 @@ pub use plan::{
 };
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, Recorded};
-pub use replay::{Hold, Places, ReplayFault, ReplayFaults, Writer, replay};
+pub use replay::{Hold, PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
 pub use shape::Refusal;
 pub use steeve_plan::{Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, Offset, Plan, Verdict};
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};

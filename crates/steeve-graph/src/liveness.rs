@@ -22,6 +22,8 @@ pub(crate) struct Life {
     pub(crate) last: u64,
     /// Whether it lives to the end.
     pub(crate) kept: bool,
+    /// Whether its bytes are ours to plan.
+    pub(crate) planned: bool,
 }
 
 /// The life of every root; of views, nothing.
@@ -34,7 +36,8 @@ pub(crate) fn lives(assigned: &AssignedGraph, unread: Unread) -> Vec<Life> {
     let mut meet = |root: TensorId, step: u64, memory: MemoryId| {
         let life = &mut lives[root.index()];
         if life.home.is_none() {
-            (life.home, life.first) = (Some(memory), step);
+            let planned = tensors[root].is_planned();
+            *life = Life { home: Some(memory), first: step, planned, ..*life };
         }
         life.last = life.last.max(step);
     };
@@ -42,11 +45,15 @@ pub(crate) fn lives(assigned: &AssignedGraph, unread: Unread) -> Vec<Life> {
     for (leaf, memory) in graph.leafs().iter().zip(&assignment.leafs) {
         meet(tensors.root(*leaf), 0, *memory);
     }
+    // So has what no node makes: a constant that a node reads, perhaps through a view, and that is in neither list.
+    let mut listed = vec![false; tensors.len()];
+    graph.nodes().iter().for_each(|node| listed[node.index()] = true);
     for (node, memory) in graph.nodes().iter().zip(&assignment.nodes) {
-        let inputs = core::iter::once(*node).chain(graph.sources(*node).iter().copied().flatten());
-        for tensor in inputs {
-            if graph.tensor(tensor).flags.is_input() && !graph.tensor(tensor).is_view() {
-                meet(tensor, 0, *memory);
+        for tensor in core::iter::once(*node).chain(graph.sources(*node).iter().copied().flatten()) {
+            let root = tensors.root(tensor);
+            let it = graph.tensor(root);
+            if it.flags.is_input() || (it.op == Op::None && !listed[root.index()]) {
+                meet(root, 0, *memory);
             }
         }
     }

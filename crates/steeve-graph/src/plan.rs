@@ -5,8 +5,8 @@
 //!                                                                                  all of them: GraphPlan
 //! ```
 //!
-//! A plan with take-overs is never larger than ggml's in any memory, unless the memory has a `hold` or ggml's plan frees
-//! something that must survive. Most are at their lower bound, which is not above ggml's where all of its take-overs are
+//! A plan with take-overs is never larger than ggml's in any memory, unless the memory has a `hold`, or ggml's plan frees
+//! something that must survive or writes over a source that its operation still reads. Most are at their lower bound, which is not above ggml's where all of its take-overs are
 //! made; where one of the two fails, ggml's own answer is made as well and the smaller one taken.
 
 use alloc::string::String;
@@ -258,8 +258,8 @@ fn with_ggml_shares(assigned: &AssignedGraph, options: &PlanOptions) -> Result<G
     Ok(assemble(assigned, options, &run.draft, &problems, parts))
 }
 
-/// Our own shares. ggml's plan instead, if any memory of it is smaller: a memory can't be taken from one plan and the
-/// next from the other, because a tensor may stand in different memories in the two.
+/// Our own shares. ggml's instead, if any memory of that plan is smaller and all its take-overs are in our table: a memory
+/// can't be taken from one plan and the next from the other, because a tensor may stand in different memories in the two.
 fn with_our_shares(
     assigned: &AssignedGraph,
     options: &PlanOptions,
@@ -276,7 +276,8 @@ fn with_our_shares(
     // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
     if rule == TakeOver::More
         && (differs || held || !at_bound)
-        && let Ok(theirs) = with_ggml_shares(assigned, &options.with_reuse(Reuse::Ggml))
+        && let Ok(theirs) = with_ggml_shares(assigned, options)
+        && theirs.take_overs.iter().all(|(node, slot)| assigned.graph().may_overwrite(*node, *slot as usize))
         && theirs.memories.iter().zip(&parts).any(|(their, our)| their.plan.peak() < our.plan.peak())
     {
         return Ok(theirs);
@@ -294,7 +295,8 @@ fn keeps_all(assigned: &AssignedGraph, draft: &Draft, unread: Unread) -> bool {
         }
     }
     lives(assigned, unread).iter().zip(&draft.of_tensor).all(|(life, share)| {
-        let Some(share) = *share else { return true };
+        // What is used must stand somewhere; views and external tensors have no share of their own.
+        let Some(share) = *share else { return life.home.is_none() || !life.planned };
         let it = &draft.shares[share];
         // Who takes over does so at the last use.
         let until = if taken[share] { it.end } else { it.end - 1 };
@@ -403,13 +405,19 @@ fn unlisted(graph: &Graph) -> Vec<TensorId> {
 
 /// Which slot each node took over.
 fn take_overs(graph: &Graph, draft: &Draft) -> Vec<(TensorId, u32)> {
-    let slot = |share: &Share| {
-        let taken = draft.shares[share.follows?].tensor;
+    let slot = |node: &TensorId| {
+        let share: &Share = &draft.shares[draft.of_tensor[node.index()]?];
+        let taken = match share.follows {
+            Some(before) if share.tensor == *node => draft.shares[before].tensor,
+            // Given and taken over at the same step: two tensors have one share.
+            _ if share.tensor != *node => share.tensor,
+            _ => return None,
+        };
         let same = |source: &Option<TensorId>| source.is_some_and(|source| graph.root(source) == taken);
-        let slot = graph.sources(share.tensor).iter().position(same)?;
-        Some((share.tensor, slot as u32))
+        let slot = graph.sources(*node).iter().position(same)?;
+        Some((*node, slot as u32))
     };
-    draft.shares.iter().filter_map(slot).collect()
+    graph.nodes().iter().filter_map(slot).collect()
 }
 
 impl GraphPlan {

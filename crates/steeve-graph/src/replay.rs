@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
-use steeve_plan::{BufferId, Bytes, Id, IdVec, Offset};
+use steeve_plan::{Align, BufferId, Bytes, Id, IdVec, Offset};
 
 use crate::{AssignedGraph, Graph, MemoryId, Named, Op, Reuse, TensorId, TensorPlace, Unread};
 
@@ -62,6 +62,7 @@ pub enum Hold {
 /// ```
 pub fn replay(assigned: &AssignedGraph, places: &Places) -> Result<(), ReplayFaults> {
     let mut replay = Replay::new(assigned, places);
+    replay.check_claims();
     replay.before_the_run();
     for index in 0..assigned.graph().nodes().len() {
         replay.node(index);
@@ -149,6 +150,20 @@ pub enum ReplayFault {
         /// The operation's name.
         operation: String,
     },
+    /// A tensor stands where none can: the place does not make sense by itself.
+    #[error("{tensor} stands at offset {offset} of memory {memory} with {size} bytes, but {why}")]
+    Place {
+        /// The tensor.
+        tensor: Named,
+        /// The memory it is said to be in.
+        memory: MemoryId,
+        /// Where it is said to stand.
+        offset: Offset,
+        /// The bytes it is said to have.
+        size: Bytes,
+        /// What is wrong with that.
+        why: PlaceFault,
+    },
     /// A tensor is used that stands nowhere.
     #[error("node {node} uses {tensor}, which stands nowhere")]
     Unplaced {
@@ -157,6 +172,21 @@ pub enum ReplayFault {
         /// The tensor.
         tensor: Named,
     },
+}
+
+/// Why a tensor can't stand at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceFault {
+    /// There is no such memory.
+    #[error("there is no such memory")]
+    NoMemory,
+    /// Its memory asks for another alignment.
+    #[error("the memory asks for an alignment of {0}")]
+    Misaligned(Align),
+    /// It needs more.
+    #[error("it needs {0}")]
+    TooSmall(Bytes),
 }
 
 /// Who wrote a byte.
@@ -219,6 +249,34 @@ impl<'a> Replay<'a> {
         Named::new(tensor, self.graph().names())
     }
 
+    /// Each place by itself: its memory, its alignment, its size.
+    fn check_claims(&mut self) {
+        for (tensor, place) in self.places.places.pairs() {
+            let (Some(place), Some(it)) = (*place, self.graph().tensors().get(tensor)) else { continue };
+            if !it.is_planned() {
+                continue;
+            }
+            if let Some(why) = self.misplaced(tensor, place) {
+                let TensorPlace { memory, offset, size, .. } = place;
+                let tensor = self.named(tensor);
+                self.faults.push(ReplayFault::Place { tensor, memory, offset, size, why });
+            }
+        }
+    }
+
+    fn misplaced(&self, tensor: TensorId, place: TensorPlace) -> Option<PlaceFault> {
+        let memories = self.assigned.memories();
+        let Some(memory) = memories.get(place.memory) else { return Some(PlaceFault::NoMemory) };
+        if !memory.align.accepts(place.offset) {
+            return Some(PlaceFault::Misaligned(memory.align));
+        }
+        // It may have been asked for under any of the names that share this memory.
+        let owner = self.assigned.owner(place.memory);
+        let names = memories.ids().filter(|name| self.assigned.owner(*name) == owner);
+        let needed = names.map(|name| self.assigned.alloc_size(tensor, name)).min()?;
+        (place.size < needed).then_some(PlaceFault::TooSmall(needed))
+    }
+
     /// Leafs, inputs and what the caller owns are there before the run.
     fn before_the_run(&mut self) {
         let graph = self.graph();
@@ -228,7 +286,13 @@ impl<'a> Replay<'a> {
             let tensors = core::iter::once(*node).chain(graph.sources(*node).iter().copied().flatten());
             tensors.map(|tensor| graph.root(tensor))
         });
-        let given = |root: &TensorId| graph.tensor(*root).external || graph.tensor(*root).flags.is_input();
+        // What no node makes is there from the start, in a list or not.
+        let mut made = vec![false; graph.tensors().len()];
+        graph.nodes().iter().for_each(|node| made[node.index()] = true);
+        let given = |root: &TensorId| {
+            let it = graph.tensor(*root);
+            it.external || it.flags.is_input() || (it.op == Op::None && !made[root.index()])
+        };
         for root in leafs.chain(touched.filter(given)) {
             if !core::mem::replace(&mut seen[root.index()], true) {
                 let size = self.size(root);
@@ -240,7 +304,13 @@ impl<'a> Replay<'a> {
     fn node(&mut self, index: usize) {
         let graph = self.graph();
         let node = graph.nodes()[index];
-        if graph.tensor(node).op.writes_nothing() {
+        let tensor = graph.tensor(node);
+        if tensor.op == Op::None && tensor.is_planned() {
+            // A node without an operation is filled by whoever put it there: the scheduler's copy of a tensor, say.
+            let size = self.size(node);
+            self.write(node, 0..size, Tag::Node(index));
+        }
+        if tensor.op.writes_nothing() {
             return;
         }
         for source in graph.sources(node).iter().copied().flatten() {
@@ -435,7 +505,8 @@ impl<'a> Replay<'a> {
             let equal = graph.tensor(source).layout == graph.tensor(node).layout;
             let allowed = match self.places.reuse {
                 Reuse::Ggml => graph.tensor(node).op.ggml_in_place() && equal,
-                Reuse::More | Reuse::None => graph.may_overwrite(node, slot),
+                Reuse::More => graph.may_overwrite(node, slot),
+                Reuse::None => false,
             };
             if allowed && alone && first == start {
                 self.taken.insert(index, root);

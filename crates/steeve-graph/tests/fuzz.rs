@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use steeve_graph::fuzz::{Choices, assert_survives, random_graph, record, scrambled_graph, text};
+use steeve_graph::fuzz::{Choices, assert_survives, plan, random_graph, record, scrambled_graph, text};
 use steeve_graph::{AssignedGraph, Graph, Id, MemoryId, Op};
 
 proptest! {
@@ -18,6 +18,11 @@ proptest! {
     #[test]
     fn a_built_graph_survives_its_text(seed: u64) {
         assert_survives(&random_graph(&mut Choices::from_seed(seed)));
+    }
+
+    #[test]
+    fn bytes_make_graphs_that_can_be_planned(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        plan(&bytes);
     }
 
     #[test]

@@ -95,11 +95,14 @@ fn a_search_of_a_second_brings_every_memory_without_a_limit_to_its_bound() {
 
 #[test]
 fn a_buffer_limit_costs_little_where_ggml_pays_twice() {
+    let mut seen = 0;
     each_graph(|name, recorded| {
         if name == "multi/llama-3.1-8b.gpu1max1g.c32768.fa0.pp" {
             let plan = planned(name, &recorded, PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::Ggml));
             let (ours, ggml) = (plan.memories()[0].plan.peak().0, ggml_bytes(&recorded, &plan)[0]);
             assert!(ours * 100 <= ggml * 53, "{ours} of {ggml}");
+            seen += 1;
         }
     });
+    assert!(seen > 0);
 }

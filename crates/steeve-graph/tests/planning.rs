@@ -3,8 +3,8 @@
 
 use steeve_graph::fuzz::{Choices, random_graph, scrambled_graph};
 use steeve_graph::{
-    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Misfit, Offset, PlanOptions, Reuse, Tensor,
-    TensorId, TensorPlace, Unread, ggml_answer, plan_graph, plan_together, replay,
+    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Misfit, Offset, Places, PlanOptions, Reuse,
+    Tensor, TensorId, TensorPlace, Unread, ggml_answer, plan_graph, plan_together, replay,
 };
 
 fn graph(text: &str) -> AssignedGraph {
@@ -56,7 +56,9 @@ fn every_plan_of_every_orderly_graph_replays_and_none_is_above_ggmls() {
         for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
             let ours = plan(&graph, reuse);
             ours.fits(&graph).unwrap_or_else(|misfit| panic!("seed {seed}: {misfit}"));
-            if sound && reuse != Reuse::None {
+            // ggml also takes over what an operation may still read (a soft-max mask, say), and may be smaller so.
+            let honest = || replay(&graph, &Places { reuse: Reuse::More, ..ggml.places() }).is_ok();
+            if sound && (reuse == Reuse::Ggml || reuse == Reuse::More && honest()) {
                 compared += 1;
                 for (our, their) in ours.memories().iter().zip(ggml.memories()) {
                     assert!(
@@ -80,6 +82,7 @@ fn any_graph_at_all_has_a_plan_or_an_error() {
         for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
             let plan = plan_graph(&graph, &with(GraphStrategy::Fast, reuse)).unwrap();
             plan.fits(&graph).unwrap_or_else(|misfit| panic!("seed {seed}: {misfit}"));
+            replay(&graph, &plan.places()).unwrap_or_else(|faults| panic!("seed {seed}, {reuse:?}: {faults}\n{graph}"));
         }
         match plan_graph(&graph, &PlanOptions::new(GraphStrategy::Ggml)) {
             Ok(_) | Err(GraphPlanError::GgmlFails { .. }) => {}
@@ -108,6 +111,36 @@ fn a_source_that_dies_is_taken_over_also_through_a_view() {
 }
 
 #[test]
+fn what_no_node_makes_has_its_bytes_before_the_run_in_a_list_or_not() {
+    let text = "
+        a = input f32[64] !aside
+        b = input f32[64]
+        v = view f32[32]+0 a !aside
+        s = cont b
+        s1 = cont s
+        n = neg v !output
+        cc = cont s1 !output
+    ";
+    for text in [text.to_owned(), text.replace("a = input", "a = leaf")] {
+        let graph = graph(&text);
+        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+            assert!(plan(&graph, reuse).place(tensor(&graph, "v")).is_some());
+        }
+    }
+}
+
+#[test]
+fn more_reuse_never_writes_over_what_an_operation_still_reads_even_where_ggml_does() {
+    for text in [
+        "x = input f32[64,4]; g = mul_mat f32[64,4] x x; d = rms_norm_back g x; e = mul_mat f32[1] d x !output",
+        "x = input f32[1,4]; k = mul_mat f32[64,4] x x; m = input f32[64,4]; s = soft_max k m; e = mul_mat f32[1] s k !output",
+    ] {
+        let plan = plan(&graph(text), Reuse::More);
+        assert_eq!(plan.options().reuse, Reuse::More, "{text}");
+    }
+}
+
+#[test]
 fn what_nobody_reads_lives_to_the_end_unless_the_caller_opts_out() {
     let graph = graph("x = input 256; a = sqr x; b = sqr x; c = sqr x; d = neg c !output");
     let kept = plan(&graph, Reuse::None);
@@ -131,9 +164,13 @@ fn a_cache_written_through_a_view_keeps_what_a_sibling_view_reads_later() {
         for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
             let plan = plan(&graph, reuse);
             assert_eq!(plan.place(tensor(&graph, "cache")).is_some(), cache == "input");
-            // The read moved before the write would see other bytes, wherever things stand.
-            let places = plan.places();
-            assert!(replay(&graph, &places).is_ok());
+            if cache == "input" {
+                // With `new` over a planned cache, the caller's two writes disturb each other.
+                let mut places = plan.places();
+                places.places[tensor(&graph, "new")] = places.places[tensor(&graph, "cache")];
+                let faults = replay(&graph, &places).unwrap_err().to_string();
+                assert!(faults.contains("reads") && faults.contains("has overwritten byte"), "{faults}");
+            }
         }
     }
 }
@@ -285,6 +322,7 @@ fn writing_over_a_source_that_the_operation_still_reads_is_a_fault() {
         "x = input f32[8]; y = input f32[8,4]; a = neg x; b = neg y; c = add b a; m = mul_mat f32[8,4] c c !output",
     );
     let mut places = plan(&graph, Reuse::None).places();
+    places.reuse = Reuse::More;
     // Everything far from everything else, so that only what is put over something touches it.
     for id in graph.graph().tensors().ids() {
         let far = Offset(4096 * id.index() as u64);
@@ -328,7 +366,7 @@ fn several_graphs_share_buffers_that_are_as_large_as_the_largest_needs() {
 #[test]
 fn sizes_beyond_the_address_space_are_an_error() {
     let huge = "x = input i8[4611686018427387904]; y = dup x; z = dup y; a = dup z; b = concat i8[4611686018427387904,3] a z !output; c = add i8[1] x y";
-    let Ok(graph) = huge.parse::<AssignedGraph>() else { return };
+    let graph = graph(huge);
     for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
         let error = plan_graph(&graph, &with(GraphStrategy::Fast, reuse)).unwrap_err();
         assert!(error.to_string().contains("memory"), "{error}");

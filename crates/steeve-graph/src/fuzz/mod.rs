@@ -8,7 +8,7 @@ pub use scramble::scrambled_graph;
 
 use alloc::string::ToString;
 
-use crate::AssignedGraph;
+use crate::{AssignedGraph, PlanOptions, Reuse, plan_graph, replay};
 
 /// Where random decisions come from: a seed, or the bytes of a fuzzer.
 #[derive(Clone, Debug)]
@@ -98,4 +98,20 @@ pub fn record(bytes: &[u8]) {
     let Ok(first) = crate::Recorded::from_json_bytes(bytes) else { return };
     let again = crate::Recorded::from_json(&first.to_json());
     assert_eq!(again.map_err(|error| error.to_string()), Ok(first));
+}
+
+/// Any graph at all: it has a plan with each reuse, the plan replays, and it fits the graph it was made for.
+pub fn plan(bytes: &[u8]) {
+    let mut choices = Choices::from_bytes(bytes);
+    let graph = if choices.once_in(2) { random_graph(&mut choices) } else { scrambled_graph(&mut choices) };
+    for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        match plan_graph(&graph, &PlanOptions::default().with_reuse(reuse)) {
+            Ok(plan) => {
+                assert!(plan.fits(&graph).is_ok(), "{reuse:?}: the plan does not fit its own graph\n{graph}");
+                let replayed = replay(&graph, &plan.places());
+                assert!(replayed.is_ok(), "{reuse:?}: {replayed:?}\n{graph}");
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
 }

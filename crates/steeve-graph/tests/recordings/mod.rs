@@ -44,9 +44,10 @@ pub(crate) fn each_graph(mut act: impl FnMut(&str, Recorded)) -> usize {
         files(folder, &mut found);
     }
     let counted = found.len();
-    if shared.is_none() {
-        files(&own, &mut found);
-    }
+    let mut in_project = Vec::new();
+    files(&own, &mut in_project);
+    assert!(!in_project.is_empty(), "the project's own graphs are missing");
+    found.extend(in_project);
     for path in &found {
         let folder = path.parent().and_then(Path::file_name).unwrap().to_string_lossy();
         let name = path.file_name().unwrap().to_string_lossy();
