@@ -42,17 +42,22 @@ fn spend(left: &mut u64, looks: usize) -> bool {
 pub(crate) fn best_fit(problem: &Problem, items: &Items, below: Option<Bytes>, effort: Effort) -> Option<Placement> {
     let below = below.map_or(u64::MAX, |peak| peak.0);
     if suits_the_free_list(problem, items) {
-        match online(problem, below, effort) {
-            Online::Placed(placement) => return Some(placement),
-            Online::TooHigh => return None,
-            Online::OverLimit => {}
+        let align = problem.blocks().iter().map(|block| block.align).next().unwrap_or_default();
+        let ggml = FreeList::new(align, problem.max_buffer());
+        // ggml's last chunk ignores the limit; if that matters, once more with as many chunks as it takes.
+        for free in [ggml.clone(), ggml.with_any_number_of_chunks()] {
+            match online(problem, free, below, effort) {
+                Online::Placed(placement) => return Some(placement),
+                Online::TooHigh => return None,
+                Online::OverLimit => {}
+            }
         }
     }
     in_birth_order(problem, items, below, effort)
 }
 
 /// It knows one alignment and nothing of pins.
-fn suits_the_free_list(problem: &Problem, items: &Items) -> bool {
+pub(crate) fn suits_the_free_list(problem: &Problem, items: &Items) -> bool {
     let mut aligns = problem.blocks().iter().map(|block| block.align);
     let first = aligns.next();
     !items.has_pins() && aligns.all(|align| Some(align) == first)
@@ -67,9 +72,8 @@ enum Online {
 }
 
 /// With the free list itself.
-fn online(problem: &Problem, below: u64, effort: Effort) -> Online {
+fn online(problem: &Problem, mut free: FreeList, below: u64, effort: Effort) -> Online {
     let blocks = problem.blocks();
-    let align = blocks.iter().map(|block| block.align).next().unwrap_or_default();
     let real = |id: &BlockId| blocks[*id].size > Bytes::ZERO;
     let mut births: Vec<BlockId> = blocks.ids().filter(real).collect();
     let mut deaths = births.clone();
@@ -82,7 +86,6 @@ fn online(problem: &Problem, below: u64, effort: Effort) -> Online {
             kept[before.index()] = occupied(block);
         }
     }
-    let mut free = FreeList::new(align, problem.max_buffer());
     // Only blocks of no bytes are pinned here, or keep this place.
     let mut places: Vec<Place> = blocks.iter().map(|it| it.pinned.unwrap_or(Place::ORIGIN)).collect();
     let mut largest: Vec<u64> = Vec::new();

@@ -7,7 +7,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::best_fit::{Effort, best_fit};
+use crate::best_fit::{Effort, best_fit, suits_the_free_list};
 use crate::descent::{Key, Slope};
 use crate::greedy::{Fit, Limits, Order, greedy, order};
 use crate::items::{Item, Items, up};
@@ -164,8 +164,16 @@ fn on_top_of_each_other(items: &[Item]) -> Stack {
 fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solution> {
     let sections = Sections::new(&items.items);
     let limit = problem.max_buffer().map(|limit| limit.0);
-    let mut best: Option<Solution> = None;
+    // The free list always comes to an end, and then the passes need not.
+    let free_list = suits_the_free_list(problem, items).then(|| best_fit(problem, items, None, Effort::Any)).flatten();
+    let mut best = free_list.and_then(|placement| {
+        let peak = peak_of(problem, &placement)?;
+        Some(Solution { placement, peak })
+    });
     for (by, fit) in ALL_ORDERS {
+        if best.as_ref().is_some_and(|best| best.peak <= bound) {
+            break;
+        }
         // The first pass must come to an end however long it takes: without it there may be nothing.
         let looks = if best.is_none() { Effort::Any.looks() } else { Effort::Little.looks() };
         let limits = Limits { buffer: limit, peak: u64::MAX, looks };
@@ -180,9 +188,6 @@ fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
         };
         if best.as_ref().is_none_or(|best| peak < best.peak) {
             best = Some(Solution { placement, peak });
-        }
-        if peak <= bound {
-            break;
         }
     }
     best

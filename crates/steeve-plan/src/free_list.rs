@@ -32,6 +32,8 @@ use crate::{Align, BufferId, Bytes, Id, Offset, Place};
 pub struct FreeList {
     align: Align,
     limit: u64,
+    /// The last of so many chunks has no limit.
+    most_chunks: usize,
     chunks: Vec<Chunk>,
 }
 
@@ -64,7 +66,19 @@ impl Range {
 impl FreeList {
     /// An empty memory whose sizes are rounded up to `align` and whose chunks have at most `limit` bytes.
     pub fn new(align: Align, limit: Option<Bytes>) -> Self {
-        Self { align, limit: limit.map_or(NO_LIMIT, |limit| limit.0.min(NO_LIMIT)), chunks: Vec::new() }
+        Self {
+            align,
+            limit: limit.map_or(NO_LIMIT, |limit| limit.0.min(NO_LIMIT)),
+            most_chunks: MOST_CHUNKS,
+            chunks: Vec::new(),
+        }
+    }
+
+    /// The same with as many chunks as it takes, so that none passes the limit but for a single tensor.
+    #[must_use]
+    pub fn with_any_number_of_chunks(mut self) -> Self {
+        self.most_chunks = usize::MAX;
+        self
     }
 
     /// Takes room for `size` bytes; `None`, and nothing changes, if the address space has none.
@@ -177,12 +191,9 @@ impl FreeList {
 
     fn open(&mut self, size: u64) -> Option<usize> {
         let index = self.chunks.len();
-        let room = match index + 1 {
-            MOST_CHUNKS.. => NO_LIMIT,
-            _ => size.max(self.limit),
-        };
+        let room = if index + 1 >= self.most_chunks { NO_LIMIT } else { size.max(self.limit) };
         // Without a limit the last chunk takes all that comes, up to the end of the address space.
-        if index >= MOST_CHUNKS || size > room {
+        if index >= self.most_chunks || size > room {
             return None;
         }
         self.chunks.push(Chunk { free: Vec::from([Range { start: 0, size: room }]), peak: 0 });

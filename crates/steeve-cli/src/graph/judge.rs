@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use steeve_graph::{BufferId, Bytes, Hold, Id, IdVec, MemoryId, Places, Reuse, TensorId, TensorPlace, Unread, replay};
+use steeve_graph::{
+    BufferId, Bytes, Hold, Id, IdVec, MemoryId, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay,
+};
 
 use super::file::GraphFile;
 use super::plan_file::{TensorClaim, TensorPlan};
@@ -90,7 +92,9 @@ impl Claim {
         }
         faults.extend(self.limits(graph, capacity));
         if let Err(wrong) = replay(&graph.assigned, &self.places) {
-            faults.extend(wrong.list().iter().map(ToString::to_string));
+            // Each place by itself has been judged above, with the chunks that the file speaks of.
+            let between = wrong.list().iter().filter(|fault| !matches!(fault, ReplayFault::Place { .. }));
+            faults.extend(between.map(ToString::to_string));
         }
         faults
     }
