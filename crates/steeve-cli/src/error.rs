@@ -65,7 +65,7 @@ pub(crate) enum Error {
     Table { file: String, source: TableError },
     #[error("{file}: no block has an offset, so there is no plan to check; {advice}")]
     NoOffsets { file: String, advice: &'static str },
-    #[error("{file}: the pinned blocks contradict each other: {why}; change their offsets or plan without --pinned")]
+    #[error("{file}: the pinned blocks do not hold: {why}; change their offsets or plan without --pinned")]
     Pinned { file: String, why: String },
     #[error("{file}: the blocks can't be placed within 2^64 bytes; raise --max-buffer or make them smaller")]
     AddressSpace { file: String },

@@ -120,7 +120,7 @@ pub(crate) fn lowest_stack(items: &[Item], bound: u64) -> Stack {
         }
     }
     if lowest > bound {
-        let sections = Sections::new(items);
+        let sections = if shrinks { Sections::new(items) } else { packing.sections() };
         let orders = if shrinks { &ALL_ORDERS[..] } else { &ORDERS };
         for (by, fit) in orders.iter().copied() {
             let limits = Limits { buffer: None, peak: lowest, looks: Effort::Little.looks() };

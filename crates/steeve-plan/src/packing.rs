@@ -36,6 +36,11 @@ impl Packing {
         self.size.len()
     }
 
+    /// The sections of items that do not shrink.
+    pub(crate) fn sections(&self) -> Sections {
+        Sections { count: self.sections, lo: self.lo.clone(), hi: self.hi.clone(), shrunk: Vec::new() }
+    }
+
     /// The most bytes alive in a section: no stack is lower.
     pub(crate) fn bound(&self) -> u64 {
         self.load.iter().copied().max().unwrap_or(0)
