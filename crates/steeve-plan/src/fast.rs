@@ -44,6 +44,9 @@ const ALL_ORDERS: [(Order, Fit); 7] = [
 /// Above so many items a descent takes a good part of a second, and two have to do.
 const MANY: usize = 150_000;
 
+/// From so many items on, to look for the tightest gap of all takes longer than everything else together.
+const MANY_TO_FIT: usize = 50_000;
+
 /// Up to so many items a walk of the search is as quick as a few passes.
 const FEW: usize = 256;
 
@@ -121,7 +124,11 @@ pub(crate) fn lowest_stack(items: &[Item], bound: u64) -> Stack {
     }
     if lowest > bound {
         let sections = if shrinks { Sections::new(items) } else { packing.sections() };
-        let orders = if shrinks { &ALL_ORDERS[..] } else { &ORDERS };
+        let orders = match items.len() {
+            _ if shrinks => &ALL_ORDERS[..],
+            MANY_TO_FIT.. => &ORDERS[..1],
+            _ => &ORDERS,
+        };
         for (by, fit) in orders.iter().copied() {
             let limits = Limits { buffer: None, peak: lowest, looks: Effort::Little.looks() };
             let places = greedy(items, &sections, &order(items, &sections, by), fit, limits);
