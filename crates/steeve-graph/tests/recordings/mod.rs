@@ -35,7 +35,8 @@ fn read(path: &Path) -> Recorded {
     Recorded::from_json(&json).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Acts on every graph, with its folder and name (`llm/whisper...`). How many of them are from the shared corpus.
+/// Acts on every graph, with its folder and name (`llm/qwen3...`; `project/llm/...` for the project's own, most of which
+/// are in the shared corpus too). How many of them are from the shared corpus.
 pub(crate) fn each_graph(mut act: impl FnMut(&str, Recorded)) -> usize {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/graphs");
     let mut found = Vec::new();
@@ -48,10 +49,11 @@ pub(crate) fn each_graph(mut act: impl FnMut(&str, Recorded)) -> usize {
     files(&own, &mut in_project);
     assert!(!in_project.is_empty(), "the project's own graphs are missing");
     found.extend(in_project);
-    for path in &found {
+    for (index, path) in found.iter().enumerate() {
+        let whose = if index < counted { "" } else { "project/" };
         let folder = path.parent().and_then(Path::file_name).unwrap().to_string_lossy();
         let name = path.file_name().unwrap().to_string_lossy();
-        act(&format!("{folder}/{}", name.trim_end_matches(".json.gz")), read(path));
+        act(&format!("{whose}{folder}/{}", name.trim_end_matches(".json.gz")), read(path));
     }
     counted
 }
