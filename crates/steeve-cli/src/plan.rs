@@ -4,7 +4,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use comfy_table::Cell;
-use steeve_plan::Verdict;
+use steeve_graph::GraphStrategy;
+use steeve_plan::{Progress, Strategy, Verdict};
 
 use crate::answer::{Answer, Tone, report, say};
 use crate::args::PlanArgs;
@@ -75,7 +76,7 @@ fn plan_file(source: &Source, args: &PlanArgs, interrupt: &Interrupt) -> Result<
             let list = BlockList::new(file.clone(), table, &args.limits)?;
             plan_blocks(&name, &list, args, interrupt)?
         }
-        Input::Graph(graph) => plan_graph(&graph.limited(&args.limits)?, args)?,
+        Input::Graph(graph) => plan_graph(&name, &graph.limited(&args.limits)?, args, interrupt)?,
         Input::Tensors(_) => return Err(Error::PlanOfGraph { file }),
     };
     Ok(Planned { name, file, figures })
@@ -88,7 +89,7 @@ fn plan_blocks(name: &str, list: &BlockList, args: &PlanArgs, interrupt: &Interr
     let solved = solve(list, &strategy, &mut |progress| watcher.look(progress))?;
     drop(watcher);
     if interrupt.is_pressed() && solved.verdict != Verdict::Optimal {
-        say(Tone::Note, format!("{}: stopped by Ctrl-C; this is the best plan so far", list.file));
+        say_stopped(&list.file);
     }
     let figures = solved.figures(&strategy);
     if let Some(why) = solved.refusal(list, &strategy) {
@@ -98,15 +99,29 @@ fn plan_blocks(name: &str, list: &BlockList, args: &PlanArgs, interrupt: &Interr
     Ok(figures)
 }
 
-/// A graph can't be watched, so Ctrl-C keeps its usual meaning.
-fn plan_graph(graph: &GraphFile, args: &PlanArgs) -> Result<Figures, Error> {
+fn plan_graph(name: &str, graph: &GraphFile, args: &PlanArgs, interrupt: &Interrupt) -> Result<Figures, Error> {
     let options = args.how.for_graph(&graph.file, &args.search)?;
-    let solved = graph::solve(graph, &options, args.limits.capacity)?;
+    let strategy = match options.strategy {
+        GraphStrategy::Best(best) => Strategy::Best(best),
+        _ => Strategy::Fast,
+    };
+    interrupt.listen(&strategy);
+    let mut watcher = Watcher::new(name, &strategy, interrupt);
+    let look = &mut |progress: &Progress| watcher.look(progress);
+    let solved = graph::solve_watched(graph, &options, args.limits.capacity, look)?;
+    drop(watcher);
+    if interrupt.is_pressed() && solved.figures.verdict() != Verdict::Optimal {
+        say_stopped(&graph.file);
+    }
     for why in graph::refusals(graph, &solved, args.limits.capacity) {
         say(Tone::Error, format!("{}: {why}", graph.file));
     }
     write_out(args, &solved.figures, &GraphPlanFile { graph, solved: &solved })?;
     Ok(solved.figures)
+}
+
+fn say_stopped(file: &str) {
+    say(Tone::Note, format!("{file}: stopped by Ctrl-C; this is the best plan so far"));
 }
 
 fn write_out(args: &PlanArgs, figures: &Figures, document: &dyn Document) -> Result<(), Error> {

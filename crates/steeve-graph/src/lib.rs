@@ -80,12 +80,13 @@ pub use param::Param;
 pub use parts::GraphParts;
 pub use plan::{
     GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Reuse, TensorPlace, Unread, plan_graph,
+    plan_graph_watched,
 };
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, Recorded};
 pub use replay::{Hold, PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
 pub use shape::Refusal;
-pub use steeve_plan::{Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, Offset, Plan, Verdict};
+pub use steeve_plan::{Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, Offset, Plan, Progress, Verdict};
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use text::{TextError, TextFault};
 pub use together::{PlansTogether, TogetherError, plan_together};

@@ -11,10 +11,11 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 
 use steeve_plan::{
     Best, BlockId, BufferId, Bytes, Id, IdVec, Offset, Outcome, PlaceError, Placement, Plan, Problem, ProblemError,
-    Strategy, Verdict, Violations, certify, place,
+    Progress, Strategy, Verdict, Violations, certify, place_watched,
 };
 
 use crate::alias::{OurShares, TakeOver, shares};
@@ -215,13 +216,25 @@ pub enum GraphPlanError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn plan_graph(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
+    plan_graph_watched(assigned, options, &mut |_| ControlFlow::Continue(()))
+}
+
+/// The same with someone who watches the search of each memory. `Break` ends it, and the best plan so far is the answer.
+pub fn plan_graph_watched(
+    assigned: &AssignedGraph,
+    options: &PlanOptions,
+    watch: &mut Watch<'_>,
+) -> Result<GraphPlan, GraphPlanError> {
     match (options.strategy, options.reuse()) {
         (GraphStrategy::Ggml, _) => as_ggml_does(assigned, options),
-        (_, Reuse::Ggml) => with_ggml_shares(assigned, options),
-        (_, Reuse::None) => with_our_shares(assigned, options, TakeOver::None),
-        (_, Reuse::More) => with_our_shares(assigned, options, TakeOver::More),
+        (_, Reuse::Ggml) => with_ggml_shares(assigned, options, watch),
+        (_, Reuse::None) => with_our_shares(assigned, options, TakeOver::None, watch),
+        (_, Reuse::More) => with_our_shares(assigned, options, TakeOver::More, watch),
     }
 }
+
+/// Told now and then where a search stands; says whether to go on.
+type Watch<'a> = dyn FnMut(&Progress) -> ControlFlow<()> + 'a;
 
 fn as_ggml_does(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
     let run = simulate(assigned)?;
@@ -240,16 +253,20 @@ fn as_ggml_does(assigned: &AssignedGraph, options: &PlanOptions) -> Result<Graph
 }
 
 /// ggml's shares packed better; where that is not smaller, ggml's own packing, if it holds.
-fn with_ggml_shares(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
+fn with_ggml_shares(
+    assigned: &AssignedGraph,
+    options: &PlanOptions,
+    watch: &mut Watch<'_>,
+) -> Result<GraphPlan, GraphPlanError> {
     let mut run = simulate(assigned)?;
     if !keeps_all(assigned, &run.draft, options.unread) {
-        return with_our_shares(assigned, options, TakeOver::Ggml);
+        return with_our_shares(assigned, options, TakeOver::Ggml, watch);
     }
     extend_by_hold(assigned, &mut run.draft);
     let problems = run.draft.problems(assigned)?;
     let mut parts = Vec::with_capacity(problems.len());
     for part in &problems {
-        let ours = Part::placed(assigned, part, options)?;
+        let ours = Part::placed(assigned, part, options, watch)?;
         let theirs = (ours.plan.peak() > run.free[part.memory].total())
             .then(|| Part::of_ggml(part, part.problem.clone(), &run).ok())
             .flatten();
@@ -264,19 +281,20 @@ fn with_our_shares(
     assigned: &AssignedGraph,
     options: &PlanOptions,
     rule: TakeOver,
+    watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
     let OurShares { draft, differs } = shares(assigned, rule, options.unread);
     let problems = draft.problems(assigned)?;
     let mut parts = Vec::with_capacity(problems.len());
     for part in &problems {
-        parts.push(Part::placed(assigned, part, options)?);
+        parts.push(Part::placed(assigned, part, options, watch)?);
     }
     let held = assigned.memories().iter().any(|memory| memory.hold > 0);
     let at_bound = parts.iter().all(|part| part.plan.is_optimal());
     // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
     if rule == TakeOver::More
         && (differs || held || !at_bound)
-        && let Ok(theirs) = with_ggml_shares(assigned, options)
+        && let Ok(theirs) = with_ggml_shares(assigned, options, watch)
         && theirs.take_overs.iter().all(|(node, slot)| assigned.graph().may_overwrite(*node, *slot as usize))
         && theirs.memories.iter().zip(&parts).any(|(their, our)| their.plan.peak() < our.plan.peak())
     {
@@ -336,15 +354,21 @@ impl Part {
     }
 
     /// Our places for the blocks of one memory.
-    fn placed(assigned: &AssignedGraph, part: &MemoryProblem, options: &PlanOptions) -> Result<Self, GraphPlanError> {
+    fn placed(
+        assigned: &AssignedGraph,
+        part: &MemoryProblem,
+        options: &PlanOptions,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self, GraphPlanError> {
         let strategy = match options.strategy {
             GraphStrategy::Best(best) => Strategy::Best(best),
             GraphStrategy::Fast | GraphStrategy::Ggml => Strategy::Fast,
         };
-        let Outcome { placement, verdict, at_least, .. } = place(&part.problem, &strategy).map_err(|error| {
-            let memory = assigned.memories()[part.memory].name.clone();
-            GraphPlanError::Place { memory, error }
-        })?;
+        let Outcome { placement, verdict, at_least, .. } =
+            place_watched(&part.problem, &strategy, watch).map_err(|error| {
+                let memory = assigned.memories()[part.memory].name.clone();
+                GraphPlanError::Place { memory, error }
+            })?;
         match certify(part.problem.clone(), placement) {
             Ok(plan) => Ok(Self { plan, verdict, at_least }),
             Err(wrong) => unreachable!("a strategy made a wrong placement: {wrong}"),

@@ -16,4 +16,4 @@ pub(crate) use check::check;
 pub(crate) use compare::{board, compare};
 pub(crate) use file::GraphFile;
 pub(crate) use plan_file::{GraphPlanFile, TensorPlan, node_of, nodes_of};
-pub(crate) use solve::{refusals, solve};
+pub(crate) use solve::{refusals, solve, solve_watched};

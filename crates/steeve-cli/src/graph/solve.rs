@@ -1,9 +1,11 @@
 //! One graph in, one proven plan per memory out, with its figures and with why it does not fit.
 
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use steeve_graph::{
-    Bytes, GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Reuse, Verdict, plan_graph,
+    Bytes, GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Progress, Reuse, Verdict,
+    plan_graph_watched,
 };
 
 use super::file::GraphFile;
@@ -21,8 +23,18 @@ pub(crate) struct SolvedGraph {
 
 /// Plans a graph. The capacity is asked of each memory for itself, after it has been planned.
 pub(crate) fn solve(graph: &GraphFile, options: &PlanOptions, capacity: Option<Bytes>) -> Result<SolvedGraph, Error> {
+    solve_watched(graph, options, capacity, &mut |_| ControlFlow::Continue(()))
+}
+
+/// The same with someone who watches the search and may end it.
+pub(crate) fn solve_watched(
+    graph: &GraphFile,
+    options: &PlanOptions,
+    capacity: Option<Bytes>,
+    watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+) -> Result<SolvedGraph, Error> {
     let start = Instant::now();
-    let plan = plan_graph(&graph.assigned, options);
+    let plan = plan_graph_watched(&graph.assigned, options, watch);
     let time = start.elapsed();
     let plan = plan.map_err(|error| no_plan(graph, &error))?;
     let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacity)).collect();
