@@ -110,19 +110,35 @@ impl Graph {
 
 type Edges = Vec<(usize, Hazard)>;
 
+steeve_plan::id_type! {
+    /// One who has read a range, in a list that ranges share.
+    struct ReaderId;
+}
+
+/// A reader, and those who read the same bytes before it. A range that is cut in two leaves both halves with the same
+/// list, so a list may be part of many others.
+#[derive(Clone, Copy, Debug)]
+struct Reader {
+    node: usize,
+    before: Option<ReaderId>,
+    /// The last node that waited for this reader: whoever is before it has been waited for as well.
+    waited_for_by: Option<usize>,
+}
+
 /// What happened to the bytes of a range.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Past {
     end: u64,
     writer: Option<usize>,
-    /// Who has read them since.
-    readers: Vec<usize>,
+    /// The last of those who have read them since.
+    readers: Option<ReaderId>,
 }
 
 /// Disjoint ranges by their start. Bytes in no range have neither been read nor written.
 #[derive(Default)]
 struct Ranges {
     by_start: BTreeMap<u64, Past>,
+    readers: IdVec<ReaderId, Reader>,
 }
 
 impl Ranges {
@@ -132,6 +148,7 @@ impl Ranges {
         }
         self.cut(start);
         self.cut(end);
+        let readers = &mut self.readers;
         let mut gaps = Vec::new();
         let mut at = start;
         for (&from, past) in self.by_start.range_mut(start..end) {
@@ -140,15 +157,16 @@ impl Ranges {
             }
             at = past.end;
             edges.extend(past.writer.map(|writer| (writer, Hazard::ReadAfterWrite)));
-            if past.readers.last() != Some(&node) {
-                past.readers.push(node);
+            if past.readers.is_none_or(|last| readers[last].node != node) {
+                past.readers = readers.push(Reader { node, before: past.readers, waited_for_by: None });
             }
         }
         if at < end {
             gaps.push((at, end));
         }
         for (from, end) in gaps {
-            self.by_start.insert(from, Past { end, writer: None, readers: alloc::vec![node] });
+            let readers = self.readers.push(Reader { node, before: None, waited_for_by: None });
+            self.by_start.insert(from, Past { end, writer: None, readers });
         }
     }
 
@@ -158,19 +176,31 @@ impl Ranges {
         }
         self.cut(start);
         self.cut(end);
-        while let Some((&from, past)) = self.by_start.range(start..end).next() {
+        while let Some((&from, &past)) = self.by_start.range(start..end).next() {
             edges.extend(past.writer.map(|writer| (writer, Hazard::WriteAfterWrite)));
-            edges.extend(past.readers.iter().map(|&reader| (reader, Hazard::WriteAfterRead)));
+            self.wait_for_readers(past.readers, node, edges);
             self.by_start.remove(&from);
         }
-        self.by_start.insert(start, Past { end, writer: Some(node), readers: Vec::new() });
+        self.by_start.insert(start, Past { end, writer: Some(node), readers: None });
+    }
+
+    fn wait_for_readers(&mut self, mut last: Option<ReaderId>, node: usize, edges: &mut Edges) {
+        while let Some(id) = last {
+            let reader = &mut self.readers[id];
+            if reader.waited_for_by == Some(node) {
+                return;
+            }
+            reader.waited_for_by = Some(node);
+            edges.push((reader.node, Hazard::WriteAfterRead));
+            last = reader.before;
+        }
     }
 
     /// Makes `at` a border, so that no range lies on both sides of it.
     fn cut(&mut self, at: u64) {
         let Some((_, past)) = self.by_start.range_mut(..at).next_back() else { return };
         if past.end > at {
-            let behind = past.clone();
+            let behind = *past;
             past.end = at;
             self.by_start.insert(at, behind);
         }
