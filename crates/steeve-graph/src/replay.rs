@@ -11,14 +11,19 @@
 //!
 //! Nothing here is shared with liveness, aliases or the strategies. O(accesses * log of pieces).
 
+mod fault;
+mod tags;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
 use core::ops::Range;
 
-use steeve_plan::{Align, BufferId, Bytes, Id, IdVec, Offset};
+pub use fault::{PlaceFault, ReplayFault, ReplayFaults, Writer};
+
+use steeve_plan::{BufferId, Bytes, Id, IdVec, Offset};
+use tags::{Tag, Tags};
 
 use crate::{AssignedGraph, Graph, MemoryId, Named, Op, Reuse, TensorId, TensorPlace, Unread};
 
@@ -69,153 +74,6 @@ pub fn replay(assigned: &AssignedGraph, places: &Places) -> Result<(), ReplayFau
     }
     replay.after_the_run();
     if replay.faults.is_empty() { Ok(()) } else { Err(ReplayFaults(replay.faults)) }
-}
-
-/// Everything that went wrong in a replay; at least one thing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplayFaults(Vec<ReplayFault>);
-
-impl ReplayFaults {
-    /// The single faults, in the order in which they happened.
-    pub fn list(&self) -> &[ReplayFault] {
-        &self.0
-    }
-}
-
-impl fmt::Display for ReplayFaults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 5;
-        for (index, fault) in self.0.iter().take(SHOWN).enumerate() {
-            let gap = if index == 0 { "" } else { "; " };
-            write!(f, "{gap}{fault}")?;
-        }
-        match self.0.len().saturating_sub(SHOWN) {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
-        }
-    }
-}
-
-impl core::error::Error for ReplayFaults {}
-
-/// One thing that went wrong in a replay.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReplayFault {
-    /// A node read bytes that someone else had overwritten.
-    #[error(
-        "node {node} ({reader}) reads {tensor}, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}"
-    )]
-    Overwritten {
-        /// The position of the node that reads.
-        node: usize,
-        /// The node.
-        reader: Named,
-        /// What it reads.
-        tensor: Named,
-        /// Who wrote there.
-        by: Writer,
-        /// The name of the memory.
-        memory: String,
-        /// The buffer.
-        buffer: BufferId,
-        /// The first byte that is wrong.
-        offset: Offset,
-    },
-    /// Something that must survive the run did not.
-    #[error("{tensor} must survive the run, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}")]
-    Lost {
-        /// What was lost.
-        tensor: Named,
-        /// Who wrote there.
-        by: Writer,
-        /// The name of the memory.
-        memory: String,
-        /// The buffer.
-        buffer: BufferId,
-        /// The first byte that is wrong.
-        offset: Offset,
-    },
-    /// A node writes over a source that its operation may still read.
-    #[error("node {node} ({writer}) writes over its source in slot {slot}, {tensor}, which {operation} may not")]
-    InPlace {
-        /// The position of the node.
-        node: usize,
-        /// The node.
-        writer: Named,
-        /// The slot of the source.
-        slot: usize,
-        /// The source.
-        tensor: Named,
-        /// The operation's name.
-        operation: String,
-    },
-    /// A tensor stands where none can: the place does not make sense by itself.
-    #[error("{tensor} stands at offset {offset} of memory {memory} with {size} bytes, but {why}")]
-    Place {
-        /// The tensor.
-        tensor: Named,
-        /// The memory it is said to be in.
-        memory: MemoryId,
-        /// Where it is said to stand.
-        offset: Offset,
-        /// The bytes it is said to have.
-        size: Bytes,
-        /// What is wrong with that.
-        why: PlaceFault,
-    },
-    /// A tensor is used that stands nowhere.
-    #[error("node {node} uses {tensor}, which stands nowhere")]
-    Unplaced {
-        /// The position of the node.
-        node: usize,
-        /// The tensor.
-        tensor: Named,
-    },
-}
-
-/// Why a tensor can't stand at a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlaceFault {
-    /// There is no such memory.
-    #[error("there is no such memory")]
-    NoMemory,
-    /// Its memory asks for another alignment.
-    #[error("the memory asks for an alignment of {0}")]
-    Misaligned(Align),
-    /// It needs more.
-    #[error("it needs {0}")]
-    TooSmall(Bytes),
-}
-
-/// Who wrote a byte.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Writer {
-    /// A node, by its position and tensor.
-    Node(usize, Named),
-    /// The caller, before the run.
-    Caller(Named),
-    /// Nobody.
-    Nobody,
-}
-
-impl fmt::Display for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Node(node, tensor) => write!(f, "node {node} ({tensor})"),
-            Self::Caller(tensor) => write!(f, "the caller's {tensor}"),
-            Self::Nobody => write!(f, "nobody"),
-        }
-    }
-}
-
-/// Who wrote a byte last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tag {
-    Caller(TensorId),
-    Node(usize),
 }
 
 /// An address space: the memory of one root, or a planned buffer.
@@ -516,61 +374,5 @@ impl<'a> Replay<'a> {
                 self.faults.push(ReplayFault::InPlace { node: index, writer, slot, tensor, operation });
             }
         }
-    }
-}
-
-/// Disjoint ranges of bytes, each with the tag of who wrote it last.
-#[derive(Clone, Debug, Default)]
-struct Tags {
-    /// By start: end and tag.
-    pieces: BTreeMap<u64, (u64, Tag)>,
-}
-
-impl Tags {
-    fn write(&mut self, range: Range<u64>, tag: Tag) {
-        if range.is_empty() {
-            return;
-        }
-        self.split(range.start);
-        self.split(range.end);
-        let covered: Vec<u64> = self.pieces.range(range.clone()).map(|(start, _)| *start).collect();
-        for start in covered {
-            self.pieces.remove(&start);
-        }
-        self.pieces.insert(range.start, (range.end, tag));
-    }
-
-    /// Makes sure that no piece crosses `at`.
-    fn split(&mut self, at: u64) {
-        if let Some((start, (end, tag))) = self.pieces.range_mut(..at).next_back()
-            && at < *end
-        {
-            let (start, old, tag) = (*start, *end, *tag);
-            self.pieces.insert(start, (at, tag));
-            self.pieces.insert(at, (old, tag));
-        }
-    }
-
-    /// The pieces within a range, cut to it.
-    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Tag)> + use<'_> {
-        let before = self.pieces.range(..range.start).next_back();
-        let (first, last) = (range.start, range.end);
-        let cut = move |(start, (end, tag)): (&u64, &(u64, Tag))| (first.max(*start)..last.min(*end), *tag);
-        before.into_iter().chain(self.pieces.range(range)).map(cut).filter(|(piece, _)| !piece.is_empty())
-    }
-
-    /// The first byte of a range whose tag is not `tag`, with its tag.
-    fn first_other(&self, range: Range<u64>, tag: Tag) -> Option<(u64, Option<Tag>)> {
-        let mut at = range.start;
-        for (piece, found) in self.pieces(range.clone()) {
-            if at < piece.start {
-                return Some((at, None));
-            }
-            if found != tag {
-                return Some((piece.start, Some(found)));
-            }
-            at = piece.end;
-        }
-        (at < range.end).then_some((at, None))
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn search(
     settings: &Best,
     watch: &mut Watch<'_>,
 ) -> Found {
-    let mut meter = Meter::new(settings.budget, watch);
+    let mut meter = Meter::new(settings.budget, watch, first.peak, bound);
     let goal = match Goal::new(problem, bound) {
         Some(goal) if first.peak > goal.enough => goal,
         _ => return Found { solution: first, at_least: bound, nodes: 0 },
@@ -113,7 +113,7 @@ pub(crate) fn search(
         Aim::Under(capacity) => best.peak.0 > capacity && at_least.0 <= capacity,
     };
     if open(&best) && (best.peak.0 > limit || items.has_pins()) {
-        best = meter.with_half(|meter| each_buffer(problem, items, best, settings, meter));
+        best = meter.with_half(|meter| meter.on_a_part(|meter| each_buffer(problem, items, best, settings, meter)));
     }
     // What is left goes to chance: there are pins, several buffers, mixed alignments, tails, or too many blocks for the
     // search, which would have used the budget up otherwise.
@@ -161,7 +161,7 @@ fn one_buffer(
         climb_to(Some(offsets()), goal.aim, meter)
     } else {
         let capacity = problem.capacity().map_or(limit, |capacity| capacity.0.min(limit));
-        meter.with_half(|meter| climb_to(None, Aim::Under(capacity), meter))
+        meter.with_half(|meter| meter.on_a_part(|meter| climb_to(None, Aim::Under(capacity), meter)))
     };
     if !fits && goal.aim == Aim::Lowest && climbed.offsets.as_ref().is_some_and(|found| found.1 <= limit) {
         let proved = climbed.at_least;

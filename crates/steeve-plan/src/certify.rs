@@ -13,14 +13,20 @@
 //! strategies whose work it judges; the live bytes are counted again as well. (What the bound adds to them for pins and
 //! for limited buffers comes from `bound`; it decides only whether a plan may be called optimal.)
 
+mod ranks;
+mod violation;
+
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
+
+pub use violation::{Violation, Violations};
+
+use ranks::{Ranks, sort_by_number};
 
 use crate::bound::bound_above;
 use crate::plan::Plan;
-use crate::{Align, Block, BlockId, BufferId, Bytes, Id, IdVec, Offset, Place, Placement, Problem, Step};
+use crate::{Block, BlockId, BufferId, Bytes, Id, IdVec, Offset, Place, Placement, Problem, Step};
 
 /// Proves that `placement` solves `problem`: the only way to a [`Plan`].
 ///
@@ -75,155 +81,6 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
             overlaps(&problem, places, &mut wrong);
             Err(Violations(wrong))
         }
-    }
-}
-
-/// Everything that is wrong with a placement; at least one thing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violations(Vec<Violation>);
-
-impl Violations {
-    /// The single violations: those of one block first, in the order of the blocks, then overlaps in the order of time.
-    pub fn list(&self) -> &[Violation] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Violations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 10;
-        for (index, violation) in self.0.iter().take(SHOWN).enumerate() {
-            let gap = if index == 0 { "" } else { "; " };
-            write!(f, "{gap}{violation}")?;
-        }
-        match self.0.len().saturating_sub(SHOWN) {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
-        }
-    }
-}
-
-impl core::error::Error for Violations {}
-
-/// One thing that is wrong with a placement.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Violation {
-    /// Not one place per block.
-    #[error("there are {blocks} blocks but {places} places")]
-    Count {
-        /// How many blocks the problem has.
-        blocks: usize,
-        /// How many places were given.
-        places: usize,
-    },
-    /// A block stands in a buffer far beyond those that the blocks could fill.
-    #[error("block {block} stands in buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers")]
-    TooFar {
-        /// The block.
-        block: BlockId,
-        /// Its buffer.
-        buffer: BufferId,
-        /// How many blocks there are.
-        blocks: usize,
-    },
-    /// An offset that the block's alignment forbids.
-    #[error("block {block} stands at offset {offset}, which is no multiple of its alignment {align}")]
-    Misaligned {
-        /// The block.
-        block: BlockId,
-        /// Where it stands.
-        offset: Offset,
-        /// Its alignment.
-        align: Align,
-    },
-    /// A block that passes the end of the address space.
-    #[error("block {block} of {size} bytes at offset {offset} passes the end of the address space")]
-    OutOfRange {
-        /// The block.
-        block: BlockId,
-        /// Where it stands.
-        offset: Offset,
-        /// Its size.
-        size: Bytes,
-    },
-    /// A pinned block that stands elsewhere.
-    #[error("block {block} is pinned to offset {} of buffer {} but stands at offset {} of buffer {}", pinned.offset, pinned.buffer, place.offset, place.buffer)]
-    Unpinned {
-        /// The block.
-        block: BlockId,
-        /// Where it must stand.
-        pinned: Place,
-        /// Where it stands.
-        place: Place,
-    },
-    /// A block that takes over another's bytes but stands elsewhere.
-    #[error("block {block} follows block {follows} but stands at offset {} of buffer {} instead of offset {} of buffer {}", place.offset, place.buffer, expected.offset, expected.buffer)]
-    Strayed {
-        /// The follower.
-        block: BlockId,
-        /// Its predecessor.
-        follows: BlockId,
-        /// Where the follower stands.
-        place: Place,
-        /// Where its predecessor stands.
-        expected: Place,
-    },
-    /// A buffer above the limit that no single block excuses.
-    #[error("buffer {buffer} has {size} bytes, above the limit of {limit}, and its largest block has only {largest}")]
-    BufferTooLarge {
-        /// The buffer.
-        buffer: BufferId,
-        /// Its size.
-        size: Bytes,
-        /// The limit.
-        limit: Bytes,
-        /// The most bytes that a block in it occupies.
-        largest: Bytes,
-    },
-    /// The buffers together pass the capacity.
-    #[error("the buffers have {peak} bytes together, {} more than the capacity of {capacity}", peak.0 - capacity.0)]
-    OverCapacity {
-        /// The sum of the buffers' sizes.
-        peak: Bytes,
-        /// The capacity.
-        capacity: Bytes,
-    },
-    /// The buffers together pass the end of the address space.
-    #[error("the buffers have more than 2^64 bytes together")]
-    Endless,
-    /// There are more overlaps than are listed.
-    #[error("there are more overlaps than these")]
-    AndMore,
-    /// Two live blocks share a byte.
-    #[error("blocks {block} and {other} share byte {offset} of buffer {buffer} at step {step}")]
-    Overlap {
-        /// The one that was alive first (at equal births, the one with the smaller id).
-        block: BlockId,
-        /// The other one.
-        other: BlockId,
-        /// Their buffer.
-        buffer: BufferId,
-        /// The first byte they share.
-        offset: Offset,
-        /// The first step at which they do.
-        step: Step,
-    },
-}
-
-impl Violation {
-    /// The blocks it speaks of: none, one or two.
-    pub fn blocks(&self) -> impl Iterator<Item = BlockId> {
-        let (first, second) = match self {
-            Self::TooFar { block, .. }
-            | Self::Misaligned { block, .. }
-            | Self::OutOfRange { block, .. }
-            | Self::Unpinned { block, .. } => (Some(*block), None),
-            Self::Strayed { block, follows, .. } => (Some(*follows), Some(*block)),
-            Self::Overlap { block, other, .. } => (Some(*block), Some(*other)),
-            _ => (None, None),
-        };
-        first.into_iter().chain(second)
     }
 }
 
@@ -371,116 +228,6 @@ impl Timeline {
             }
         }
         Some((Bytes(most), step))
-    }
-}
-
-/// Digit by digit from the least, each pass keeping the order of equal digits (Knuth, "The Art of Computer Programming"
-/// 3, 5.2.5): things with equal numbers stay in the order they came in.
-fn sort_by_number<T: Copy>(things: &mut Vec<T>, number: impl Fn(&T) -> u64) {
-    const BITS: u32 = 11;
-    if things.is_sorted_by_key(&number) {
-        return;
-    }
-    if things.len() < 1024 {
-        things.sort_by_key(number);
-        return;
-    }
-    let largest = things.iter().map(&number).max().unwrap_or(0);
-    let mut other = things.clone();
-    for shift in (0..u64::BITS - largest.leading_zeros()).step_by(BITS as usize) {
-        let digit = |thing: &T| (number(thing) >> shift) as usize & ((1 << BITS) - 1);
-        let mut starts = [0usize; 1 << BITS];
-        things.iter().for_each(|thing| starts[digit(thing)] += 1);
-        let mut sum = 0;
-        for start in &mut starts {
-            (*start, sum) = (sum, sum + *start);
-        }
-        for thing in things.iter() {
-            let start = &mut starts[digit(thing)];
-            other[*start] = *thing;
-            *start += 1;
-        }
-        core::mem::swap(things, &mut other);
-    }
-}
-
-/// A set of ranks as bits: level 0 has one bit per rank, each level above one bit per word that is not zero.
-struct Ranks {
-    levels: Vec<Vec<u64>>,
-}
-
-impl Ranks {
-    fn new(count: usize) -> Self {
-        let mut levels = Vec::new();
-        let mut words = count.div_ceil(64).max(1);
-        loop {
-            levels.push(vec![0; words]);
-            if words == 1 {
-                return Self { levels };
-            }
-            words = words.div_ceil(64);
-        }
-    }
-
-    fn insert(&mut self, rank: u32) {
-        let mut at = rank as usize;
-        for level in &mut self.levels {
-            let was_empty = level[at / 64] == 0;
-            level[at / 64] |= 1 << (at % 64);
-            if !was_empty {
-                return;
-            }
-            at /= 64;
-        }
-    }
-
-    fn remove(&mut self, rank: u32) {
-        let mut at = rank as usize;
-        for level in &mut self.levels {
-            level[at / 64] &= !(1 << (at % 64));
-            if level[at / 64] != 0 {
-                return;
-            }
-            at /= 64;
-        }
-    }
-
-    /// The largest rank below `rank`.
-    fn before(&self, rank: u32) -> Option<u32> {
-        let mut at = rank as usize;
-        for (height, level) in self.levels.iter().enumerate() {
-            let below = level[at / 64] & ((1 << (at % 64)) - 1);
-            if below != 0 {
-                let found = at / 64 * 64 + 63 - below.leading_zeros() as usize;
-                let last = |word: u64| 63 - word.leading_zeros() as usize;
-                return Some(self.descend(height, found, last));
-            }
-            at /= 64;
-        }
-        None
-    }
-
-    /// The smallest rank above `rank`.
-    fn after(&self, rank: u32) -> Option<u32> {
-        let mut at = rank as usize;
-        for (height, level) in self.levels.iter().enumerate() {
-            let above = level[at / 64] & (!1 << (at % 64));
-            if above != 0 {
-                let found = at / 64 * 64 + above.trailing_zeros() as usize;
-                let first = |word: u64| word.trailing_zeros() as usize;
-                return Some(self.descend(height, found, first));
-            }
-            at /= 64;
-        }
-        None
-    }
-
-    fn descend(&self, height: usize, found: usize, pick: impl Fn(u64) -> usize) -> u32 {
-        let mut at = found;
-        for level in self.levels[..height].iter().rev() {
-            at = at * 64 + pick(level[at]);
-        }
-        at as u32
     }
 }
 

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use crate::Bytes;
 use crate::meter::Meter;
 use crate::niche::{Answer, NicheSearch};
 
@@ -19,16 +18,15 @@ pub(crate) fn walk_all(
     leading: usize,
     threads: usize,
     meter: &mut Meter<'_, '_>,
-    (best, at_least): (Bytes, Bytes),
 ) -> Vec<Answer> {
     let share = meter.left() / tasks.len().max(1) as u64;
     tasks.iter_mut().for_each(|task| task.limit = task.limit.min(share.max(1)));
     let walks = match threads.min(tasks.len()) {
-        0 | 1 => in_turn(tasks, leading, meter, best, at_least),
+        0 | 1 => in_turn(tasks, leading, meter),
         #[cfg(feature = "std")]
-        threads => together::walk(tasks, leading, threads, meter, best, at_least),
+        threads => together::walk(tasks, leading, threads, meter),
         #[cfg(not(feature = "std"))]
-        _ => in_turn(tasks, leading, meter, best, at_least),
+        _ => in_turn(tasks, leading, meter),
     };
     let mut decided = false;
     let mut answers = Vec::with_capacity(walks.len());
@@ -43,13 +41,7 @@ pub(crate) fn walk_all(
     answers
 }
 
-fn in_turn(
-    tasks: Vec<Task<'_>>,
-    leading: usize,
-    meter: &mut Meter<'_, '_>,
-    best: Bytes,
-    at_least: Bytes,
-) -> Vec<(Answer, u64)> {
+fn in_turn(tasks: Vec<Task<'_>>, leading: usize, meter: &mut Meter<'_, '_>) -> Vec<(Answer, u64)> {
     let mut walks = Vec::with_capacity(tasks.len());
     let mut decided = false;
     let mut before = 0;
@@ -58,7 +50,7 @@ fn in_turn(
             walks.push((Answer::Open, 0));
             continue;
         }
-        let (answer, nodes) = task.walker.walk(task.limit, &mut |nodes| meter.tell(before + nodes, best, at_least));
+        let (answer, nodes) = task.walker.walk(task.limit, &mut |nodes| meter.tell(before + nodes));
         decided |= answer != Answer::Open;
         before += nodes;
         walks.push((answer, nodes));
@@ -70,7 +62,7 @@ fn in_turn(
 mod together {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use super::{Answer, Bytes, Meter, Task, Vec};
+    use super::{Answer, Meter, Task, Vec};
 
     type Walk = (usize, (Answer, u64));
 
@@ -80,8 +72,6 @@ mod together {
         leading: usize,
         threads: usize,
         meter: &mut Meter<'_, '_>,
-        best: Bytes,
-        at_least: Bytes,
     ) -> Vec<(Answer, u64)> {
         let mut hands: Vec<Vec<(usize, Task<'_>)>> = Vec::new();
         hands.resize_with(threads, Vec::new);
@@ -111,7 +101,7 @@ mod together {
                 .map(|hand| scope.spawn(|| work(hand, &mut |_| stop.load(Ordering::Relaxed) || deadline.has_passed())))
                 .collect();
             let mut walks = work(own, &mut |nodes| {
-                let over = meter.tell(nodes, best, at_least);
+                let over = meter.tell(nodes);
                 stop.fetch_or(over, Ordering::Relaxed);
                 over
             });

@@ -95,7 +95,8 @@ impl Climb {
         });
         let mut rungs: Vec<Front> = Vec::new();
         loop {
-            if self.best <= low.capacity || meter.tell(0, Bytes(self.best), Bytes(self.at_least)) {
+            meter.note(Bytes(self.best), Bytes(self.at_least));
+            if self.best <= low.capacity || meter.tell(0) {
                 return;
             }
             let alone = low.walks < ALONE;
@@ -133,7 +134,7 @@ impl Climb {
             counts.push(front.walkers.len());
             tasks.extend(front.walkers.iter_mut().map(|walker| Task { walker, limit }));
         }
-        let answers = walk_all(tasks, leading, threads, meter, (Bytes(self.best), Bytes(self.at_least)));
+        let answers = walk_all(tasks, leading, threads, meter);
         let mut answers = answers.into_iter();
         let mut refuted = None;
         for (front, count) in core::iter::once(low).chain(rungs).zip(counts) {

@@ -15,16 +15,30 @@ pub(crate) struct Meter<'a, 'w> {
     most: u64,
     deadline: Deadline,
     cancelled: bool,
+    /// What the watcher is told of the whole: the smallest peak so far, and what no plan is below.
+    peak: Bytes,
+    at_least: Bytes,
+    scope: Scope,
+}
+
+/// What a search works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// All blocks: what it finds is news.
+    Whole,
+    /// One buffer of several, or something that is no plan yet: nobody wants to hear of it.
+    Part,
 }
 
 impl<'a, 'w> Meter<'a, 'w> {
-    pub(crate) fn new(budget: Budget, watch: &'a mut Watch<'w>) -> Self {
+    /// `peak` is what there is already, and no plan is below `at_least`.
+    pub(crate) fn new(budget: Budget, watch: &'a mut Watch<'w>, peak: Bytes, at_least: Bytes) -> Self {
         let (most, deadline) = match budget {
             Budget::Nodes(nodes) => (nodes, Deadline::NEVER),
             #[cfg(feature = "std")]
             Budget::Time(time) => (u64::MAX, Deadline::after(time)),
         };
-        Self { watch, nodes: 0, most, deadline, cancelled: false }
+        Self { watch, nodes: 0, most, deadline, cancelled: false, peak, at_least, scope: Scope::Whole }
     }
 
     pub(crate) fn nodes(&self) -> u64 {
@@ -36,6 +50,7 @@ impl<'a, 'w> Meter<'a, 'w> {
     }
 
     /// When time is up.
+    #[cfg(feature = "std")]
     pub(crate) fn deadline(&self) -> Deadline {
         self.deadline
     }
@@ -50,6 +65,22 @@ impl<'a, 'w> Meter<'a, 'w> {
         result
     }
 
+    /// Acts on a part of the whole: what it notes is not news.
+    pub(crate) fn on_a_part<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let scope = core::mem::replace(&mut self.scope, Scope::Part);
+        let result = act(self);
+        self.scope = scope;
+        result
+    }
+
+    /// Notes what is known of the whole by now.
+    pub(crate) fn note(&mut self, peak: Bytes, at_least: Bytes) {
+        if self.scope == Scope::Whole {
+            self.peak = self.peak.min(peak);
+            self.at_least = self.at_least.max(at_least);
+        }
+    }
+
     pub(crate) fn count(&mut self, nodes: u64) {
         self.nodes = self.nodes.saturating_add(nodes).min(self.most);
     }
@@ -60,7 +91,8 @@ impl<'a, 'w> Meter<'a, 'w> {
     }
 
     /// Tells the watcher, with `more` nodes not yet counted; true if it is time to stop.
-    pub(crate) fn tell(&mut self, more: u64, peak: Bytes, at_least: Bytes) -> bool {
+    pub(crate) fn tell(&mut self, more: u64) -> bool {
+        let (peak, at_least) = (self.peak, self.at_least);
         let progress = Progress { nodes: self.nodes.saturating_add(more), peak, at_least };
         self.cancelled |= (self.watch)(&progress).is_break();
         self.is_over()

@@ -29,7 +29,8 @@ pub(crate) fn shuffle(
     let mut best = first;
     let looks = 4_000_000 + 1000 * things.len() as u64;
     for pass in 0u32.. {
-        if best.peak <= goal.enough || meter.tell(0, best.peak, goal.bound) {
+        meter.note(best.peak, goal.bound);
+        if best.peak <= goal.enough || meter.tell(0) {
             break;
         }
         let favour = |item: usize| {

@@ -1,0 +1,149 @@
+//! What can go wrong in a replay: who reads, who overwrote, where.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use steeve_plan::{Align, BufferId, Bytes, Offset};
+
+use crate::{MemoryId, Named};
+
+/// Everything that went wrong in a replay; at least one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayFaults(pub(super) Vec<ReplayFault>);
+
+impl ReplayFaults {
+    /// The single faults, in the order in which they happened.
+    pub fn list(&self) -> &[ReplayFault] {
+        &self.0
+    }
+}
+
+impl fmt::Display for ReplayFaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 5;
+        for (index, fault) in self.0.iter().take(SHOWN).enumerate() {
+            let gap = if index == 0 { "" } else { "; " };
+            write!(f, "{gap}{fault}")?;
+        }
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+impl core::error::Error for ReplayFaults {}
+
+/// One thing that went wrong in a replay.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayFault {
+    /// A node read bytes that someone else had overwritten.
+    #[error(
+        "node {node} ({reader}) reads {tensor}, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}"
+    )]
+    Overwritten {
+        /// The position of the node that reads.
+        node: usize,
+        /// The node.
+        reader: Named,
+        /// What it reads.
+        tensor: Named,
+        /// Who wrote there.
+        by: Writer,
+        /// The name of the memory.
+        memory: String,
+        /// The buffer.
+        buffer: BufferId,
+        /// The first byte that is wrong.
+        offset: Offset,
+    },
+    /// Something that must survive the run did not.
+    #[error("{tensor} must survive the run, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}")]
+    Lost {
+        /// What was lost.
+        tensor: Named,
+        /// Who wrote there.
+        by: Writer,
+        /// The name of the memory.
+        memory: String,
+        /// The buffer.
+        buffer: BufferId,
+        /// The first byte that is wrong.
+        offset: Offset,
+    },
+    /// A node writes over a source that its operation may still read.
+    #[error("node {node} ({writer}) writes over its source in slot {slot}, {tensor}, which {operation} may not")]
+    InPlace {
+        /// The position of the node.
+        node: usize,
+        /// The node.
+        writer: Named,
+        /// The slot of the source.
+        slot: usize,
+        /// The source.
+        tensor: Named,
+        /// The operation's name.
+        operation: String,
+    },
+    /// A tensor stands where none can: the place does not make sense by itself.
+    #[error("{tensor} stands at offset {offset} of memory {memory} with {size} bytes, but {why}")]
+    Place {
+        /// The tensor.
+        tensor: Named,
+        /// The memory it is said to be in.
+        memory: MemoryId,
+        /// Where it is said to stand.
+        offset: Offset,
+        /// The bytes it is said to have.
+        size: Bytes,
+        /// What is wrong with that.
+        why: PlaceFault,
+    },
+    /// A tensor is used that stands nowhere.
+    #[error("node {node} uses {tensor}, which stands nowhere")]
+    Unplaced {
+        /// The position of the node.
+        node: usize,
+        /// The tensor.
+        tensor: Named,
+    },
+}
+
+/// Why a tensor can't stand at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceFault {
+    /// There is no such memory.
+    #[error("there is no such memory")]
+    NoMemory,
+    /// Its memory asks for another alignment.
+    #[error("the memory asks for an alignment of {0}")]
+    Misaligned(Align),
+    /// It needs more.
+    #[error("it needs {0}")]
+    TooSmall(Bytes),
+}
+
+/// Who wrote a byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Writer {
+    /// A node, by its position and tensor.
+    Node(usize, Named),
+    /// The caller, before the run.
+    Caller(Named),
+    /// Nobody.
+    Nobody,
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node, tensor) => write!(f, "node {node} ({tensor})"),
+            Self::Caller(tensor) => write!(f, "the caller's {tensor}"),
+            Self::Nobody => write!(f, "nobody"),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Ordered sets for the sweep: small numbers as bits, and a sort by digits to number things with.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A set of ranks as bits: level 0 has one bit per rank, each level above one bit per word that is not zero.
+pub(super) struct Ranks {
+    levels: Vec<Vec<u64>>,
+}
+
+impl Ranks {
+    pub(super) fn new(count: usize) -> Self {
+        let mut levels = Vec::new();
+        let mut words = count.div_ceil(64).max(1);
+        loop {
+            levels.push(vec![0; words]);
+            if words == 1 {
+                return Self { levels };
+            }
+            words = words.div_ceil(64);
+        }
+    }
+
+    pub(super) fn insert(&mut self, rank: u32) {
+        let mut at = rank as usize;
+        for level in &mut self.levels {
+            let was_empty = level[at / 64] == 0;
+            level[at / 64] |= 1 << (at % 64);
+            if !was_empty {
+                return;
+            }
+            at /= 64;
+        }
+    }
+
+    pub(super) fn remove(&mut self, rank: u32) {
+        let mut at = rank as usize;
+        for level in &mut self.levels {
+            level[at / 64] &= !(1 << (at % 64));
+            if level[at / 64] != 0 {
+                return;
+            }
+            at /= 64;
+        }
+    }
+
+    /// The largest rank below `rank`.
+    pub(super) fn before(&self, rank: u32) -> Option<u32> {
+        let mut at = rank as usize;
+        for (height, level) in self.levels.iter().enumerate() {
+            let below = level[at / 64] & ((1 << (at % 64)) - 1);
+            if below != 0 {
+                let found = at / 64 * 64 + 63 - below.leading_zeros() as usize;
+                let last = |word: u64| 63 - word.leading_zeros() as usize;
+                return Some(self.descend(height, found, last));
+            }
+            at /= 64;
+        }
+        None
+    }
+
+    /// The smallest rank above `rank`.
+    pub(super) fn after(&self, rank: u32) -> Option<u32> {
+        let mut at = rank as usize;
+        for (height, level) in self.levels.iter().enumerate() {
+            let above = level[at / 64] & (!1 << (at % 64));
+            if above != 0 {
+                let found = at / 64 * 64 + above.trailing_zeros() as usize;
+                let first = |word: u64| word.trailing_zeros() as usize;
+                return Some(self.descend(height, found, first));
+            }
+            at /= 64;
+        }
+        None
+    }
+
+    fn descend(&self, height: usize, found: usize, pick: impl Fn(u64) -> usize) -> u32 {
+        let mut at = found;
+        for level in self.levels[..height].iter().rev() {
+            at = at * 64 + pick(level[at]);
+        }
+        at as u32
+    }
+}
+
+/// Digit by digit from the least, each pass keeping the order of equal digits (Knuth, "The Art of Computer Programming"
+/// 3, 5.2.5): things with equal numbers stay in the order they came in.
+pub(super) fn sort_by_number<T: Copy>(things: &mut Vec<T>, number: impl Fn(&T) -> u64) {
+    const BITS: u32 = 11;
+    if things.is_sorted_by_key(&number) {
+        return;
+    }
+    if things.len() < 1024 {
+        things.sort_by_key(number);
+        return;
+    }
+    let largest = things.iter().map(&number).max().unwrap_or(0);
+    let mut other = things.clone();
+    for shift in (0..u64::BITS - largest.leading_zeros()).step_by(BITS as usize) {
+        let digit = |thing: &T| (number(thing) >> shift) as usize & ((1 << BITS) - 1);
+        let mut starts = [0usize; 1 << BITS];
+        things.iter().for_each(|thing| starts[digit(thing)] += 1);
+        let mut sum = 0;
+        for start in &mut starts {
+            (*start, sum) = (sum, sum + *start);
+        }
+        for thing in things.iter() {
+            let start = &mut starts[digit(thing)];
+            other[*start] = *thing;
+            *start += 1;
+        }
+        core::mem::swap(things, &mut other);
+    }
+}
