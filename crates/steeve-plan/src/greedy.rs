@@ -54,16 +54,22 @@ pub(crate) struct Limits {
 
 /// The items' indices in an order; ties by the other properties, then by index, so that the order is total.
 pub(crate) fn order(items: &[Item], sections: &Sections, by: Order) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..items.len() as u32).collect();
-    let length = |item: u32| sections.hi[item as usize] - sections.lo[item as usize];
-    let bytes = |item: u32| items[item as usize].bytes;
+    let length = |item: usize| sections.hi[item] - sections.lo[item];
+    let bytes = |item: usize| items[item].bytes;
+    let area = |item: usize| u128::from(bytes(item)) * u128::from(length(item));
     match by {
-        Order::Size => order.sort_by_key(|item| Reverse((bytes(*item), Reverse(sections.lo[*item as usize])))),
-        Order::Length => order.sort_by_key(|item| Reverse((length(*item), bytes(*item)))),
-        Order::Area => order.sort_by_key(|item| Reverse(u128::from(bytes(*item)) * u128::from(length(*item)))),
-        Order::Birth => order.sort_by_key(|item| (sections.lo[*item as usize], Reverse(bytes(*item)))),
+        Order::Size => sorted(items.len(), |item| (Reverse(bytes(item)), sections.lo[item])),
+        Order::Length => sorted(items.len(), |item| Reverse((length(item), bytes(item)))),
+        Order::Area => sorted(items.len(), |item| Reverse(area(item))),
+        Order::Birth => sorted(items.len(), |item| (sections.lo[item], Reverse(bytes(item)))),
     }
-    order
+}
+
+/// Keys are made once and travel with the items: sorting looks nothing up.
+fn sorted<K: Ord>(count: usize, key: impl Fn(usize) -> K) -> Vec<u32> {
+    let mut keyed: Vec<(K, u32)> = (0..count).map(|item| (key(item), item as u32)).collect();
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, item)| item).collect()
 }
 
 /// Places for all items, or `None` if the pass passes its limits or pinned items stand in each other's way.
