@@ -12,8 +12,8 @@ use crate::items::{Item, Items};
 use crate::ladder::{Aim, Climbed, climb};
 use crate::meter::{Meter, Watch};
 use crate::shuffle::shuffle;
-use crate::strategy::{Solution, peak_of};
-use crate::{Bytes, Id, Offset, Place, Problem};
+use crate::strategy::Solution;
+use crate::{BufferId, Bytes, Id, Offset, Place, Problem};
 
 /// How long to search, and with how many threads.
 ///
@@ -154,8 +154,10 @@ fn one_buffer(
     meter: &mut Meter<'_, '_>,
 ) -> (Solution, Bytes) {
     let limit = problem.max_buffer().map_or(u64::MAX, |limit| limit.0);
-    let fits = first.peak.0 <= limit;
-    let offsets = || items.places(&first.placement).iter().map(|place| place.offset.0).collect::<Vec<u64>>();
+    let places = items.places(&first.placement);
+    // Several buffers may be small enough together and still be several: their offsets are no stack.
+    let fits = first.peak.0 <= limit && places.iter().all(|place| place.buffer == BufferId::FIRST);
+    let offsets = || places.iter().map(|place| place.offset.0).collect::<Vec<u64>>();
     let climb_to = |offsets, aim, meter: &mut Meter<'_, '_>| climb(&items.items, offsets, aim, settings.threads, meter);
     let mut climbed = if fits {
         climb_to(Some(offsets()), goal.aim, meter)
@@ -208,9 +210,6 @@ fn each_buffer(
             }
         }
     }
-    let placement = items.placement(problem, &places);
-    match peak_of(problem, &placement) {
-        Some(peak) if peak < first.peak => Solution { placement, peak },
-        _ => first,
-    }
+    let packed = Solution::new(problem, items.placement(problem, &places));
+    packed.filter(|packed| packed.peak < first.peak).unwrap_or(first)
 }

@@ -14,7 +14,7 @@ use crate::items::{Item, Items, up};
 use crate::niche::{Answer, NicheSearch};
 use crate::packing::Packing;
 use crate::sections::Sections;
-use crate::strategy::{Solution, peak_of};
+use crate::strategy::Solution;
 use crate::{BufferId, Bytes, Id, Offset, Place, Problem};
 
 /// In the order of how often they are the first to reach the bound.
@@ -58,33 +58,30 @@ enum Time {
 
 /// The best of all passes. `None` only if no pass could place the blocks at all.
 pub(crate) fn fast(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solution> {
-    let limit = problem.max_buffer().map(|limit| limit.0);
-    let mut best: Option<Solution> = None;
-    if !items.has_pins() {
-        let mut stack = lowest_stack(&items.items, bound.0);
-        if stack.peak > bound.0
-            && let Some(lower) = short_walk(&items.items, bound.0)
-        {
-            stack = lower;
-        }
-        if limit.is_none_or(|limit| stack.peak <= limit) {
-            let places = stack.offsets.iter().map(|offset| Place::first(Offset(*offset)));
-            let placement = items.placement(problem, &places.collect::<Vec<_>>());
-            best = Some(Solution { placement, peak: Bytes(stack.peak) });
-        }
+    let Some(one) = in_one_buffer(problem, items, bound) else { return several_buffers(problem, items, bound) };
+    if one.peak <= bound {
+        return Some(one);
     }
-    if best.is_none() {
-        best = several_buffers(problem, items, bound);
+    let online = best_fit(problem, items, Some(one.peak), Effort::Little).and_then(|it| Solution::new(problem, it));
+    online.filter(|online| online.peak < one.peak).or(Some(one))
+}
+
+/// `None` with pins, or if one buffer would pass its limit.
+fn in_one_buffer(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solution> {
+    if items.has_pins() {
+        return None;
     }
-    let effort = if best.is_none() { Effort::Any } else { Effort::Little };
-    if best.as_ref().is_none_or(|best| best.peak > bound)
-        && let Some(placement) = best_fit(problem, items, best.as_ref().map(|best| best.peak), effort)
-        && let Some(peak) = peak_of(problem, &placement)
-        && best.as_ref().is_none_or(|best| peak < best.peak)
+    let mut stack = lowest_stack(&items.items, bound.0);
+    if stack.peak > bound.0
+        && let Some(lower) = short_walk(&items.items, bound.0)
     {
-        best = Some(Solution { placement, peak });
+        stack = lower;
     }
-    best
+    if problem.max_buffer().is_some_and(|limit| stack.peak > limit.0) {
+        return None;
+    }
+    let places: Vec<Place> = stack.offsets.iter().map(|offset| Place::first(Offset(*offset))).collect();
+    Solution::new(problem, items.placement(problem, &places))
 }
 
 /// Items stacked in one buffer.
@@ -173,10 +170,7 @@ fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
     let limit = problem.max_buffer().map(|limit| limit.0);
     // The free list always comes to an end, and then the passes need not.
     let free_list = suits_the_free_list(problem, items).then(|| best_fit(problem, items, None, Effort::Any)).flatten();
-    let mut best = free_list.and_then(|placement| {
-        let peak = peak_of(problem, &placement)?;
-        Some(Solution { placement, peak })
-    });
+    let mut best = free_list.and_then(|placement| Solution::new(problem, placement));
     for (by, fit) in ALL_ORDERS {
         if best.as_ref().is_some_and(|best| best.peak <= bound) {
             break;
@@ -189,12 +183,10 @@ fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
             continue;
         };
         pack_each_buffer(&items.items, &mut places);
-        let placement = items.placement(problem, &places);
-        let Some(peak) = peak_of(problem, &placement) else {
-            continue;
-        };
-        if best.as_ref().is_none_or(|best| peak < best.peak) {
-            best = Some(Solution { placement, peak });
+        if let Some(found) = Solution::new(problem, items.placement(problem, &places))
+            && best.as_ref().is_none_or(|best| found.peak < best.peak)
+        {
+            best = Some(found);
         }
     }
     best

@@ -10,7 +10,7 @@ use crate::items::Items;
 use crate::meter::Meter;
 use crate::random::Random;
 use crate::sections::Sections;
-use crate::strategy::{Solution, peak_of};
+use crate::strategy::Solution;
 
 /// How much chance moves an item in the order.
 const NOISE: f64 = 1.5;
@@ -51,11 +51,10 @@ pub(crate) fn shuffle(
         meter.count(things.len().max(1) as u64);
         let Some(mut places) = greedy(things, &sections, &order, fit, limits) else { continue };
         pack_each_buffer(things, &mut places);
-        let placement = items.placement(problem, &places);
-        if let Some(peak) = peak_of(problem, &placement)
-            && peak < best.peak
+        if let Some(found) = Solution::new(problem, items.placement(problem, &places))
+            && found.peak < best.peak
         {
-            best = Solution { placement, peak };
+            best = found;
         }
     }
     best

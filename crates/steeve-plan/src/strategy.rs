@@ -183,10 +183,10 @@ pub fn place_watched(
     }
     let bound = lower_bound(problem);
     let first = match strategy {
-        Strategy::BestFit => best_fit(problem, &items, None, Effort::Any).and_then(|placement| {
-            let peak = peak_of(problem, &placement)?;
-            Some(Solution { placement, peak })
-        }),
+        Strategy::BestFit => {
+            let placement = best_fit(problem, &items, None, Effort::Any);
+            placement.and_then(|placement| Solution::new(problem, placement))
+        }
         Strategy::Fast | Strategy::Best(_) => fast(problem, &items, bound.bytes),
     };
     let first = first.ok_or(PlaceError::AddressSpace)?;
@@ -243,8 +243,15 @@ pub(crate) struct Solution {
     pub(crate) peak: Bytes,
 }
 
+impl Solution {
+    /// `None` if the buffers' sizes pass 2^64 - 1 together.
+    pub(crate) fn new(problem: &Problem, placement: Placement) -> Option<Self> {
+        peak_of(problem, &placement).map(|peak| Self { placement, peak })
+    }
+}
+
 /// The sum of the buffers' sizes, or `None` beyond 2^64 - 1.
-pub(crate) fn peak_of(problem: &Problem, placement: &Placement) -> Option<Bytes> {
+fn peak_of(problem: &Problem, placement: &Placement) -> Option<Bytes> {
     let mut sizes: Vec<u64> = Vec::new();
     for (block, place) in problem.blocks().iter().zip(&placement.places) {
         let buffer = place.buffer.index();
