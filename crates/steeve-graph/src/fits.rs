@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 
 use steeve_plan::{Bytes, Id};
 
-use crate::{AssignedGraph, Graph, GraphPlan, Named, Op, TensorId, Tensors};
+use crate::{AssignedGraph, Graph, GraphPlan, MemoryId, Named, Op, TensorId, Tensors};
 
 /// Why a plan does not fit a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,39 +103,46 @@ impl GraphPlan {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn fits(&self, graph: &AssignedGraph) -> Result<(), Misfit> {
-        let (old, new) = (self.assigned.graph(), graph.graph());
-        count("nodes", old.nodes().len(), new.nodes().len())?;
-        count("leafs", old.leafs().len(), new.leafs().len())?;
+        self.fits_graph(graph.graph(), |tensor, memory| graph.alloc_size(tensor, memory))?;
         if self.assigned.memories() != graph.memories() {
             return Err(Misfit::Memories);
         }
-        let lists = [
-            (old.leafs(), new.leafs(), &self.assigned.assignment().leafs, &graph.assignment().leafs),
-            (old.nodes(), new.nodes(), &self.assigned.assignment().nodes, &graph.assignment().nodes),
-        ];
-        for (planned, given, before, now) in lists {
-            for (index, (planned, given)) in planned.iter().zip(given).enumerate() {
-                if planned != given {
-                    return Err(changed(new, *given, Change::Identity));
+        let (old, new) = (self.assigned.assignment(), graph.assignment());
+        let lists = [(&old.leafs, &new.leafs, graph.graph().leafs()), (&old.nodes, &new.nodes, graph.graph().nodes())];
+        for (before, now, tensors) in lists {
+            if let Some(index) = before.iter().zip(now).position(|(before, now)| before != now) {
+                return Err(changed(graph.graph(), tensors[index], Change::Memory));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for a graph that nobody has assigned: leafs and nodes belong to the memories they were planned in, and
+    /// `size` says how many bytes a tensor takes in a memory.
+    pub fn fits_graph(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> Result<(), Misfit> {
+        let planned = self.assigned.graph();
+        count("nodes", planned.nodes().len(), graph.nodes().len())?;
+        count("leafs", planned.leafs().len(), graph.leafs().len())?;
+        for (before, now) in [(planned.leafs(), graph.leafs()), (planned.nodes(), graph.nodes())] {
+            for (before, now) in before.iter().zip(now) {
+                if before != now {
+                    return Err(changed(graph, *now, Change::Identity));
                 }
-                if before[index] != now[index] {
-                    return Err(changed(new, *given, Change::Memory));
-                }
-                self.same(graph, *given)?;
+                self.same(graph, *now, &size)?;
             }
         }
         for tensor in &self.unlisted {
-            if new.tensors().get(*tensor).is_none() {
-                return Err(changed(old, *tensor, Change::Identity));
+            if graph.tensors().get(*tensor).is_none() {
+                return Err(changed(planned, *tensor, Change::Identity));
             }
-            self.same(graph, *tensor)?;
+            self.same(graph, *tensor, &size)?;
         }
-        self.still_in_place(new)
+        self.still_in_place(graph)
     }
 
     /// One tensor: equal but for its sizes, and those not above its place.
-    fn same(&self, graph: &AssignedGraph, tensor: TensorId) -> Result<(), Misfit> {
-        let (old, new) = (self.assigned.graph(), graph.graph());
+    fn same(&self, new: &Graph, tensor: TensorId, size: &impl Fn(TensorId, MemoryId) -> Bytes) -> Result<(), Misfit> {
+        let old = self.assigned.graph();
         let (before, now) = (old.tensor(tensor), new.tensor(tensor));
         let fail = |what| Err(changed(new, tensor, what));
         if !same_op(old.tensors(), before.op, new.tensors(), now.op) {
@@ -153,14 +160,10 @@ impl GraphPlan {
         if before.external != now.external {
             return fail(Change::External);
         }
-        let root = new.root(tensor);
-        let Some((memory, block)) = self.block(root) else { return Ok(()) };
-        let room = memory.plan.problem().blocks()[block].size;
+        let Some(given) = self.given.get(new.root(tensor).index()).copied().flatten() else { return Ok(()) };
+        let room = self.memories[given.part as usize].plan.problem().blocks()[given.block].size;
         let needed = match now.view {
-            None => {
-                let asked = self.given.get(tensor.index()).copied().flatten().map_or(memory.memory, |it| it.asked);
-                graph.alloc_size(tensor, asked)
-            }
+            None => size(tensor, given.asked),
             Some(view) => view.offset.checked_add(now.nbytes()).unwrap_or(Bytes(u64::MAX)),
         };
         if needed > room {

@@ -1,7 +1,7 @@
 //! Tensors in the order in which they are computed.
 //!
 //! A graph shares its table of tensors with the context it was made from, so making one copies no tensor and the same
-//! ids are valid in both. What the context builds or changes later does not reach the graph.
+//! ids are valid in both. What the context builds or changes later does not reach the graph. Cloning one costs four counts.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -31,8 +31,8 @@ use crate::{Context, GraphError, GraphParts, Names, Op, Param, Tensor, TensorId,
 pub struct Graph {
     tensors: Arc<Tensors>,
     names: Arc<Names>,
-    nodes: Vec<TensorId>,
-    leafs: Vec<TensorId>,
+    nodes: Arc<Vec<TensorId>>,
+    leafs: Arc<Vec<TensorId>>,
 }
 
 impl Graph {
@@ -59,7 +59,7 @@ impl Graph {
     /// # Ok::<(), steeve_graph::GraphError>(())
     /// ```
     pub fn from_nodes(context: &Context, nodes: &[TensorId]) -> Result<Self, GraphError> {
-        let mut graph = Self::empty(context);
+        let (mut graph, mut leafs) = (Self::empty(context), Vec::new());
         let mut listed = alloc::vec![false; graph.tensors.len()];
         for &node in nodes {
             context.tensor(node)?;
@@ -69,11 +69,11 @@ impl Graph {
             for &source in context.tensors().sources(node).iter().flatten() {
                 let fresh = !core::mem::replace(&mut listed[source.index()], true);
                 if fresh && is_leaf(&context.tensors()[source]) {
-                    graph.leafs.push(source);
+                    leafs.push(source);
                 }
             }
         }
-        graph.nodes = nodes.to_vec();
+        (graph.nodes, graph.leafs) = (Arc::new(nodes.to_vec()), Arc::new(leafs));
         Ok(graph)
     }
 
@@ -101,11 +101,12 @@ impl Graph {
         }
         self.follow(context)?;
         let mut visited = alloc::vec![false; self.tensors.len()];
-        for id in self.leafs.iter().chain(&self.nodes) {
+        for id in self.leafs.iter().chain(&*self.nodes) {
             visited[id.index()] = true;
         }
+        let (nodes, leafs) = (Arc::make_mut(&mut self.nodes), Arc::make_mut(&mut self.leafs));
         for &tensor in tensors {
-            self.visit(tensor, &mut visited);
+            visit(&self.tensors, tensor, &mut visited, nodes, leafs);
         }
         Ok(())
     }
@@ -113,7 +114,12 @@ impl Graph {
     /// The parts of the graph, to be changed and checked again. Copies the tables only if somebody else has them too.
     pub fn into_parts(self) -> GraphParts {
         let Self { tensors, names, nodes, leafs } = self;
-        GraphParts { tensors: Arc::unwrap_or_clone(tensors), names: Arc::unwrap_or_clone(names), nodes, leafs }
+        GraphParts {
+            tensors: Arc::unwrap_or_clone(tensors),
+            names: Arc::unwrap_or_clone(names),
+            nodes: Arc::unwrap_or_clone(nodes),
+            leafs: Arc::unwrap_or_clone(leafs),
+        }
     }
 
     /// The table of tensors. It may have some that the graph does not reach.
@@ -175,25 +181,25 @@ impl Graph {
         nodes: Vec<TensorId>,
         leafs: Vec<TensorId>,
     ) -> Self {
-        Self { tensors, names, nodes, leafs }
+        Self { tensors, names, nodes: Arc::new(nodes), leafs: Arc::new(leafs) }
     }
 
     /// The same with its nodes in another order, which may mean something else.
     #[cfg(all(test, feature = "fuzz"))]
     pub(crate) fn with_nodes(&self, nodes: Vec<TensorId>) -> Self {
-        Self { nodes, ..self.clone() }
+        Self { nodes: Arc::new(nodes), ..self.clone() }
     }
 
     fn empty(context: &Context) -> Self {
         let (tensors, names) = context.tables();
-        Self { tensors, names, nodes: Vec::new(), leafs: Vec::new() }
+        Self { tensors, names, nodes: Arc::default(), leafs: Arc::default() }
     }
 
     /// Takes over what the context has become, if that is still the one the graph was made from.
     fn follow(&mut self, context: &Context) -> Result<(), GraphError> {
         let (tensors, names) = context.tables();
         if !Arc::ptr_eq(&tensors, &self.tensors) {
-            let mut listed = self.leafs.iter().chain(&self.nodes);
+            let mut listed = self.leafs.iter().chain(&*self.nodes);
             if let Some(&id) = listed.find(|id| !self.tensors.same(**id, &tensors)) {
                 return Err(GraphError::OtherContext { tensor: Named::new(id, &self.names) });
             }
@@ -201,29 +207,35 @@ impl Graph {
         (self.tensors, self.names) = (tensors, names);
         Ok(())
     }
+}
 
-    /// Depth first with a stack of its own, so that a deep graph does not overflow the thread's.
-    fn visit(&mut self, start: TensorId, visited: &mut [bool]) {
-        let mut path: Vec<(TensorId, usize)> = Vec::new();
-        if !core::mem::replace(&mut visited[start.index()], true) {
-            path.push((start, 0));
-        }
-        while let Some((id, slot)) = path.last_mut() {
-            let id = *id;
-            match self.tensors.sources(id).get(*slot) {
-                Some(source) => {
-                    *slot += 1;
-                    if let Some(source) = *source
-                        && !core::mem::replace(&mut visited[source.index()], true)
-                    {
-                        path.push((source, 0));
-                    }
+/// Depth first with a stack of its own, so that a deep graph does not overflow the thread's.
+fn visit(
+    tensors: &Tensors,
+    start: TensorId,
+    visited: &mut [bool],
+    nodes: &mut Vec<TensorId>,
+    leafs: &mut Vec<TensorId>,
+) {
+    let mut path: Vec<(TensorId, usize)> = Vec::new();
+    if !core::mem::replace(&mut visited[start.index()], true) {
+        path.push((start, 0));
+    }
+    while let Some((id, slot)) = path.last_mut() {
+        let id = *id;
+        match tensors.sources(id).get(*slot) {
+            Some(source) => {
+                *slot += 1;
+                if let Some(source) = *source
+                    && !core::mem::replace(&mut visited[source.index()], true)
+                {
+                    path.push((source, 0));
                 }
-                None => {
-                    let list = if is_leaf(&self.tensors[id]) { &mut self.leafs } else { &mut self.nodes };
-                    list.push(id);
-                    path.pop();
-                }
+            }
+            None => {
+                let list = if is_leaf(&tensors[id]) { &mut *leafs } else { &mut *nodes };
+                list.push(id);
+                path.pop();
             }
         }
     }

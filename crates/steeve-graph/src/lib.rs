@@ -60,6 +60,7 @@ mod ggml;
 mod plan;
 mod together;
 mod fits;
+mod survive;
 mod replay;
 #[cfg(all(test, feature = "fuzz"))]
 mod mutants;
@@ -87,6 +88,7 @@ pub use recorded::{RecordError, Recorded};
 pub use replay::{Hold, PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
 pub use shape::Refusal;
 pub use steeve_plan::{Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, Offset, Plan, Progress, Verdict};
+pub use survive::Survivors;
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use text::{TextError, TextFault};
 pub use together::{PlansTogether, TogetherError, plan_together};

@@ -116,8 +116,8 @@ pub struct GraphPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     /// Which of the plan's memories.
-    part: u32,
-    block: BlockId,
+    pub(crate) part: u32,
+    pub(crate) block: BlockId,
     /// The memory that decides how many bytes the tensor needs.
     pub(crate) asked: MemoryId,
 }

@@ -83,7 +83,7 @@ impl Align {
     pub const ONE: Self = Self { log2: 0 };
 
     /// Fails unless `bytes` is a power of two.
-    pub fn new(bytes: u64) -> Result<Self, UnitError> {
+    pub const fn new(bytes: u64) -> Result<Self, UnitError> {
         if bytes.is_power_of_two() {
             Ok(Self { log2: bytes.trailing_zeros() as u8 })
         } else {

@@ -1,0 +1,135 @@
+//! Where tensors stand in real memory.
+
+use std::sync::Arc;
+
+use steeve_graph::{Bytes, Id, Offset, TensorId};
+
+use crate::{DeviceError, SharedBuffer};
+
+/// A tensor's place in a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Address<'a> {
+    /// The buffer.
+    pub buffer: &'a SharedBuffer,
+    /// How far from its start.
+    pub offset: Offset,
+    /// The bytes that the tensor may use there.
+    pub size: Bytes,
+}
+
+impl Address<'_> {
+    /// The address as its device counts.
+    pub fn number(&self) -> u64 {
+        self.buffer.address().saturating_add(self.offset.0)
+    }
+}
+
+/// Somebody who knows where tensors stand: bindings, or the allocation of a graph.
+pub trait Locate: Send + Sync {
+    /// Where `tensor` stands; `None` if it has no memory.
+    fn locate(&self, tensor: TensorId) -> Option<Address<'_>>;
+}
+
+/// Tensors whose memory the caller provides, and where it is. Clones are cheap.
+///
+/// ```
+/// use std::sync::Arc;
+/// use steeve_device::{Bindings, BufferType, Bytes, HostMemory, Offset, SharedBuffer, Usage};
+/// use steeve_graph::{Context, DataType};
+/// let mut context = Context::new();
+/// let weight = context.external(DataType::F32, &[16])?;
+/// let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
+/// let buffer = SharedBuffer::allocate(&memory, Bytes(128), Usage::Weights)?;
+/// let mut bindings = Bindings::new();
+/// bindings.bind(weight, &buffer, Offset(64), Bytes(64))?;
+/// assert_eq!(bindings.get(weight).map(|address| address.offset), Some(Offset(64)));
+/// assert!(bindings.bind(weight, &buffer, Offset(65), Bytes(64)).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Bindings(Arc<Vec<Option<Bound>>>);
+
+#[derive(Clone, Debug)]
+struct Bound {
+    buffer: SharedBuffer,
+    offset: Offset,
+    size: Bytes,
+}
+
+impl Bindings {
+    /// No tensor at all.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `tensor` has `size` bytes at `offset` of `buffer`, whatever it had before.
+    pub fn bind(
+        &mut self,
+        tensor: TensorId,
+        buffer: &SharedBuffer,
+        offset: Offset,
+        size: Bytes,
+    ) -> Result<(), DeviceError> {
+        if offset.0.checked_add(size.0).is_none_or(|end| end > buffer.size().0) {
+            let memory = buffer.memory().name().into();
+            return Err(DeviceError::Outside { memory, offset, size, room: buffer.size() });
+        }
+        let bounds = Arc::make_mut(&mut self.0);
+        if bounds.len() <= tensor.index() {
+            bounds.resize(tensor.index() + 1, None);
+        }
+        bounds[tensor.index()] = Some(Bound { buffer: buffer.clone(), offset, size });
+        Ok(())
+    }
+
+    /// Where `tensor` stands.
+    pub fn get(&self, tensor: TensorId) -> Option<Address<'_>> {
+        let bound = self.0.get(tensor.index())?.as_ref()?;
+        Some(Address { buffer: &bound.buffer, offset: bound.offset, size: bound.size })
+    }
+
+    /// All tensors with their places, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (TensorId, Address<'_>)> {
+        (0..self.0.len()).filter_map(TensorId::from_index).filter_map(|id| Some((id, self.get(id)?)))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    /// Takes over all of `other`'s, which win where both have one.
+    pub fn extend(&mut self, other: &Self) {
+        if self.0.is_empty() {
+            self.0 = Arc::clone(&other.0);
+            return;
+        }
+        let bounds = Arc::make_mut(&mut self.0);
+        if bounds.len() < other.0.len() {
+            bounds.resize(other.0.len(), None);
+        }
+        for (bound, new) in bounds.iter_mut().zip(&*other.0) {
+            if new.is_some() {
+                bound.clone_from(new);
+            }
+        }
+    }
+
+    /// The distinct buffers, in the order of the tensors that stand in them.
+    pub fn buffers(&self) -> Vec<SharedBuffer> {
+        let mut buffers: Vec<SharedBuffer> = Vec::new();
+        for bound in self.0.iter().flatten() {
+            // Tensors mostly stand in the buffer of the one before.
+            if !buffers.iter().rev().any(|buffer| buffer.is_same(&bound.buffer)) {
+                buffers.push(bound.buffer.clone());
+            }
+        }
+        buffers
+    }
+}
+
+impl Locate for Bindings {
+    fn locate(&self, tensor: TensorId) -> Option<Address<'_>> {
+        self.get(tensor)
+    }
+}

@@ -1,0 +1,414 @@
+//! Memory of this process: the only file of this crate with `unsafe`.
+//!
+//! A [`HostBuffer`] is memory of its own (aligned, perhaps in huge pages), memory of an owner that the caller hands over
+//! (a vector, a mapped file), or memory lent for a while. All accesses go through a [`Span`]: a start and a length that
+//! have been proven to lie within the buffer, and that can't outlive the borrow they were made from.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use memmap2::MmapMut;
+use steeve_graph::{Align, Bytes, Offset};
+
+use crate::{Buffer, BufferType, DeviceError, SharedBuffer, Usage};
+
+/// Plain memory of this process.
+///
+/// ```
+/// use steeve_device::{Align, BufferType, Bytes, HostMemory, Pages};
+/// let memory = HostMemory::new().with_align(Align::new(128)?).with_pages(Pages::Huge);
+/// let buffer = memory.allocate(Bytes(1 << 20))?;
+/// assert_eq!(buffer.address() % 128, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct HostMemory {
+    name: Box<str>,
+    align: Align,
+    pages: Pages,
+}
+
+/// Which pages memory is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pages {
+    /// Those of the allocator.
+    #[default]
+    Plain,
+    /// Huge ones where the system has them, which saves address translation in large buffers.
+    Huge,
+}
+
+impl HostMemory {
+    /// Memory called `host`, in which tensors stand at multiples of 32 bytes, as ggml's do.
+    pub fn new() -> Self {
+        Self::named("host")
+    }
+
+    /// The same with another name.
+    pub fn named(name: &str) -> Self {
+        Self { name: name.into(), align: DEFAULT_ALIGN, pages: Pages::Plain }
+    }
+
+    /// The same with another alignment of tensors.
+    #[must_use]
+    pub fn with_align(self, align: Align) -> Self {
+        Self { align, ..self }
+    }
+
+    /// The same with other pages.
+    #[must_use]
+    pub fn with_pages(self, pages: Pages) -> Self {
+        Self { pages, ..self }
+    }
+}
+
+/// As ggml's processor memory has it.
+pub(crate) const DEFAULT_ALIGN: Align = match Align::new(32) {
+    Ok(align) => align,
+    Err(_) => Align::ONE,
+};
+
+impl Default for HostMemory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl BufferType for HostMemory {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn align(&self) -> Align {
+        self.align
+    }
+
+    fn is_host(&self) -> bool {
+        true
+    }
+
+    fn allocate(&self, size: Bytes) -> Result<Box<dyn Buffer>, DeviceError> {
+        let out_of_memory = || DeviceError::OutOfMemory { memory: self.name.to_string(), asked: size, left: None };
+        let len = usize::try_from(size.0).map_err(|_| out_of_memory())?;
+        let align = usize::try_from(self.align.get()).map_err(|_| out_of_memory())?;
+        let home = match self.pages {
+            // A mapping is aligned to a page, which is not enough for every alignment.
+            Pages::Huge if len > 0 && align <= PAGE => Home::Mapped(map_huge(len).ok_or_else(out_of_memory)?),
+            Pages::Huge | Pages::Plain => Home::Own(Own::new(len, align).ok_or_else(out_of_memory)?),
+        };
+        Ok(Box::new(HostBuffer { name: self.name.clone(), home }))
+    }
+}
+
+/// The smallest page that any system we run on has.
+const PAGE: usize = 4096;
+
+/// Anonymous memory that the system is asked to back with huge pages. It may not have any: then they are small.
+fn map_huge(len: usize) -> Option<MmapMut> {
+    let map = MmapMut::map_anon(len).ok()?;
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    Some(map)
+}
+
+/// A piece of memory of this process.
+pub struct HostBuffer {
+    name: Box<str>,
+    home: Home,
+}
+
+enum Home {
+    Own(Own),
+    Mapped(MmapMut),
+    Readable(Box<dyn AsRef<[u8]> + Send + Sync>),
+    Writable(Box<dyn OwnedBytes>),
+    Lent(Lent),
+}
+
+/// What can be read and written; a name for two traits in one box.
+trait OwnedBytes: Send + Sync {
+    fn bytes(&self) -> &[u8];
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + Sync> OwnedBytes for T {
+    fn bytes(&self) -> &[u8] {
+        self.as_ref()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.as_mut()
+    }
+}
+
+impl HostBuffer {
+    /// Memory that can only be read: a mapped file, an `Arc<[u8]>`, a static.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use steeve_device::{Buffer, HostBuffer, Offset};
+    /// let weights: Arc<[u8]> = vec![1, 2, 3, 4].into();
+    /// let mut buffer = HostBuffer::read_only("weights", weights);
+    /// let mut two = [0; 2];
+    /// buffer.read(Offset(1), &mut two)?;
+    /// assert_eq!(two, [2, 3]);
+    /// assert_eq!(buffer.write(Offset(1), &two).unwrap_err().to_string(), "weights is read only");
+    /// # Ok::<(), steeve_device::DeviceError>(())
+    /// ```
+    pub fn read_only(name: &str, owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self { name: name.into(), home: Home::Readable(Box::new(owner)) }
+    }
+
+    /// Memory that the caller hands over: a `Vec<u8>`, a mapped file that is private or writable.
+    pub fn owned(name: &str, owner: impl AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static) -> Self {
+        Self { name: name.into(), home: Home::Writable(Box::new(owner)) }
+    }
+
+    /// `size` bytes at `offset` for reading.
+    pub fn span(&self, offset: Offset, size: Bytes) -> Result<Span<'_>, DeviceError> {
+        let (start, len) = self.extent();
+        let (at, size) = within(&self.name, offset, size, len)?;
+        // SAFETY: `within` has proven that `at` is at most the length of the memory that starts at `start`.
+        let start = unsafe { start.add(at) };
+        Ok(Span { start, len: size, borrow: PhantomData })
+    }
+
+    /// `size` bytes at `offset` for writing.
+    pub fn span_mut(&mut self, offset: Offset, size: Bytes) -> Result<SpanMut<'_>, DeviceError> {
+        let (start, len) = match &mut self.home {
+            Home::Own(own) => (own.start, own.len),
+            Home::Lent(lent) => (lent.start, lent.len),
+            Home::Mapped(map) => (NonNull::from(&mut **map).cast(), map.len()),
+            Home::Writable(owner) => {
+                let bytes = owner.bytes_mut();
+                (NonNull::from(&mut *bytes).cast(), bytes.len())
+            }
+            Home::Readable(_) => return Err(DeviceError::ReadOnly { memory: self.name.to_string() }),
+        };
+        let (at, size) = within(&self.name, offset, size, len)?;
+        // SAFETY: `within` has proven that `at` is at most the length of the memory that starts at `start`.
+        let start = unsafe { start.add(at) };
+        Ok(SpanMut { start, len: size, borrow: PhantomData })
+    }
+
+    fn extent(&self) -> (NonNull<u8>, usize) {
+        match &self.home {
+            Home::Own(own) => (own.start, own.len),
+            Home::Lent(lent) => (lent.start, lent.len),
+            Home::Mapped(map) => (NonNull::from(&**map).cast(), map.len()),
+            Home::Readable(owner) => slice_extent((**owner).as_ref()),
+            Home::Writable(owner) => slice_extent(owner.bytes()),
+        }
+    }
+}
+
+fn slice_extent(bytes: &[u8]) -> (NonNull<u8>, usize) {
+    (NonNull::from(bytes).cast(), bytes.len())
+}
+
+/// Start and length as numbers that lie within `room`.
+fn within(memory: &str, offset: Offset, size: Bytes, room: usize) -> Result<(usize, usize), DeviceError> {
+    match (usize::try_from(offset.0), usize::try_from(size.0)) {
+        (Ok(at), Ok(len)) if at.checked_add(len).is_some_and(|end| end <= room) => Ok((at, len)),
+        _ => Err(DeviceError::Outside { memory: memory.into(), offset, size, room: Bytes(room as u64) }),
+    }
+}
+
+impl Buffer for HostBuffer {
+    fn size(&self) -> Bytes {
+        Bytes(self.extent().1 as u64)
+    }
+
+    fn address(&self) -> u64 {
+        self.extent().0.addr().get() as u64
+    }
+
+    fn read(&self, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
+        into.copy_from_slice(self.span(offset, Bytes(into.len() as u64))?.as_slice());
+        Ok(())
+    }
+
+    fn write(&mut self, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
+        self.span_mut(offset, Bytes(from.len() as u64))?.as_slice_mut().copy_from_slice(from);
+        Ok(())
+    }
+
+    fn fill(&mut self, offset: Offset, size: Bytes, byte: u8) -> Result<(), DeviceError> {
+        self.span_mut(offset, size)?.as_slice_mut().fill(byte);
+        Ok(())
+    }
+
+    fn copy_within(&mut self, from: Offset, to: Offset, size: Bytes) -> Result<(), DeviceError> {
+        let room = self.extent().1;
+        let (from, len) = within(&self.name, from, size, room)?;
+        let (to, _) = within(&self.name, to, size, room)?;
+        let mut all = self.span_mut(Offset(0), Bytes(room as u64))?;
+        all.as_slice_mut().copy_within(from..from + len, to);
+        Ok(())
+    }
+
+    fn copy_from(&mut self, to: Offset, source: &dyn Buffer, from: Offset, size: Bytes) -> Result<(), DeviceError> {
+        let mut target = self.span_mut(to, size)?;
+        // One copy, whoever the source is: it reads straight into this memory.
+        source.read(from, target.as_slice_mut())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl fmt::Debug for HostBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostBuffer").field("name", &self.name).field("size", &self.size()).finish_non_exhaustive()
+    }
+}
+
+/// A piece of host memory for reading, proven to lie within its buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    borrow: PhantomData<&'a [u8]>,
+}
+
+/// A piece of host memory for writing, proven to lie within its buffer.
+#[derive(Debug)]
+pub struct SpanMut<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: a span is a `&[u8]` in all but name, which is `Send`.
+unsafe impl Send for Span<'_> {}
+// SAFETY: a span is a `&[u8]` in all but name, which is `Sync`.
+unsafe impl Sync for Span<'_> {}
+// SAFETY: a span for writing is a `&mut [u8]` in all but name, which is `Send`.
+unsafe impl Send for SpanMut<'_> {}
+// SAFETY: through a shared `SpanMut` nothing but its start and length can be had.
+unsafe impl Sync for SpanMut<'_> {}
+
+impl<'a> Span<'a> {
+    /// Its first byte. Valid for reads of its length while the borrow lasts.
+    pub fn start(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &'a [u8] {
+        // SAFETY: the span lies within memory that is initialised, and the borrow it was made from lasts for 'a and keeps
+        // writers away.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl SpanMut<'_> {
+    /// Its first byte. Valid for reads and writes of its length while the borrow lasts.
+    pub fn start(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes.
+    pub fn as_slice_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the span lies within memory that is initialised, and the borrow it was made from lasts and keeps all
+        // others away.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+/// Memory of the global allocator, zeroed.
+struct Own {
+    start: NonNull<u8>,
+    len: usize,
+    layout: Layout,
+}
+
+// SAFETY: the memory has one owner, like a `Box<[u8]>`.
+unsafe impl Send for Own {}
+// SAFETY: shared access only reads, like a `Box<[u8]>`.
+unsafe impl Sync for Own {}
+
+impl Own {
+    /// `None` if there is no such memory. Bases are at least on a cache line of their own.
+    fn new(len: usize, align: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(len, align.max(64)).ok()?;
+        if len == 0 {
+            // No memory, but an address that is aligned.
+            let start = NonNull::new(std::ptr::without_provenance_mut(layout.align()))?;
+            return Some(Self { start, len, layout });
+        }
+        // SAFETY: the size is not zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { start, len, layout })
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: `new` got it from the allocator with this layout, and nobody else frees it.
+            unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        }
+    }
+}
+
+/// See [`SharedBuffer::lend`].
+pub(crate) fn lend<R>(bytes: &mut [u8], act: impl FnOnce(&SharedBuffer) -> R) -> R {
+    let memory = HostMemory::named("lent memory").with_align(Align::ONE);
+    let home = Home::Lent(Lent { start: NonNull::from(&mut *bytes).cast(), len: bytes.len() });
+    let buffer = Box::new(HostBuffer { name: memory.name.clone(), home });
+    // The buffer can be reached through its handle alone, and `TakeBack` drops it before `bytes` is free again, also when
+    // `act` panics: no `Lent` outlives the borrow.
+    let take_back = TakeBack(SharedBuffer::new(Arc::new(memory), buffer, Usage::Any));
+    act(&take_back.0)
+}
+
+/// Drops lent memory, and waits for whoever is still using it in another thread.
+struct TakeBack(SharedBuffer);
+
+impl Drop for TakeBack {
+    fn drop(&mut self) {
+        self.0.wait_and_release();
+    }
+}
+
+/// Memory that somebody else owns, and that [`lend`] keeps borrowed for as long as this exists.
+struct Lent {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it stands for a `&mut [u8]`, which is `Send`.
+unsafe impl Send for Lent {}
+// SAFETY: shared access only reads, as with a `&mut [u8]`.
+unsafe impl Sync for Lent {}

@@ -1,0 +1,61 @@
+//! Memory of devices behind one interface.
+//!
+//! ```text
+//!   Registry --- Device ----- BufferType --allocate--> Buffer
+//!                   |                                    |
+//!                   +-------- Backend                SharedBuffer   a handle with one borrow flag
+//!                             prepare, submit            |
+//!                                                     Bindings      tensor -> buffer and offset
+//! ```
+//!
+//! A [`BufferType`] is a kind of memory and what the planner must know of it; a [`Buffer`] is a piece of it. A
+//! [`SharedBuffer`] is how everybody holds one: cheap to clone, borrowed once per transfer or run, and its memory can be
+//! taken back. [`Backend`]s run graphs in such memory. [`HostMemory`] is plain memory of this process, [`NullDevice`] only
+//! counts, and [`DiscreteDevice`] is a device with memory of its own for tests. [`conformance`] judges any of them.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use steeve_device::{BufferType, Bytes, HostMemory, Offset, SharedBuffer, Usage};
+//!
+//! let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
+//! let buffer = SharedBuffer::allocate(&memory, Bytes(1024), Usage::Any)?;
+//! buffer.write(Offset(16), b"hello")?;
+//! let mut back = [0; 5];
+//! buffer.read(Offset(16), &mut back)?;
+//! assert_eq!(&back, b"hello");
+//! let error = buffer.write(Offset(1020), b"hello").unwrap_err();
+//! assert_eq!(error.to_string(), "5 bytes at offset 1020 pass the end of a buffer of host, which has 1024 bytes");
+//! # Ok::<(), steeve_device::DeviceError>(())
+//! ```
+#![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod error;
+mod buffer;
+mod shared;
+mod bindings;
+mod device;
+mod backend;
+
+// Memories.
+#[allow(unsafe_code)]
+mod host;
+mod spec;
+mod ledger;
+mod null;
+mod discrete;
+
+pub mod conformance;
+
+pub use backend::{Backend, Event, Finished, Prepared};
+pub use bindings::{Address, Bindings, Locate};
+pub use buffer::{Buffer, BufferType, InitTensor, Padding, Usage};
+pub use device::{Device, DeviceKind, MemoryInfo, Registry};
+pub use discrete::{DiscreteDevice, Faults};
+pub use error::DeviceError;
+pub use host::{HostBuffer, HostMemory, Pages, Span, SpanMut};
+pub use ledger::Ledger;
+pub use null::NullDevice;
+pub use shared::{Reading, SharedBuffer, Writing};
+pub use spec::MemorySpec;
+pub use steeve_graph::{Align, Bytes, Graph, Offset, TensorId, Tensors};

@@ -1,0 +1,162 @@
+//! A device that counts bytes and has none: for planning.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use steeve_graph::{Align, Bytes, Graph, Offset, TensorId};
+
+use crate::ledger::Entry;
+use crate::{Backend, Buffer, BufferType, Device, DeviceError, DeviceKind, Ledger, MemoryInfo, MemorySpec, Padding};
+
+/// A device whose buffers are numbers. Everything about memory can be found out with it, and nothing is allocated.
+///
+/// ```
+/// use steeve_device::{Bytes, Device, MemorySpec, NullDevice, SharedBuffer, Usage};
+/// let device = NullDevice::new(MemorySpec::new("gpu").with_capacity(Bytes(80 << 30)));
+/// let memory = &device.buffer_types()[0];
+/// let buffer = SharedBuffer::allocate(memory, Bytes(50 << 30), Usage::Compute)?;
+/// assert_eq!(device.ledger().live(), Bytes(50 << 30));
+/// let error = SharedBuffer::allocate(memory, Bytes(50 << 30), Usage::Compute).unwrap_err();
+/// assert_eq!(error.to_string(), "gpu has no 53687091200 bytes left, only 32212254720");
+/// # Ok::<(), steeve_device::DeviceError>(())
+/// ```
+#[derive(Debug)]
+pub struct NullDevice {
+    spec: MemorySpec,
+    ledger: Ledger,
+    types: [Arc<dyn BufferType>; 1],
+}
+
+impl NullDevice {
+    /// A device with one such memory.
+    pub fn new(spec: impl Into<MemorySpec>) -> Self {
+        let (spec, ledger) = (spec.into(), Ledger::default());
+        let memory = NullMemory { spec: spec.clone(), ledger: ledger.clone() };
+        Self { spec, ledger, types: [Arc::new(memory)] }
+    }
+
+    /// What it has given out.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+impl Device for NullDevice {
+    fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Planning
+    }
+
+    fn memory(&self) -> MemoryInfo {
+        self.ledger.info(self.spec.capacity)
+    }
+
+    fn buffer_types(&self) -> &[Arc<dyn BufferType>] {
+        &self.types
+    }
+
+    fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
+        Err(DeviceError::unsupported(&self.spec.name, graph, node, NO_COMPUTE))
+    }
+
+    fn backend(&self) -> Result<Box<dyn Backend>, DeviceError> {
+        Err(DeviceError::Failed { device: self.spec.name.clone(), why: NO_COMPUTE.into() })
+    }
+}
+
+const NO_COMPUTE: &str = "this device computes nothing";
+
+#[derive(Debug)]
+struct NullMemory {
+    spec: MemorySpec,
+    ledger: Ledger,
+}
+
+impl BufferType for NullMemory {
+    fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    fn align(&self) -> Align {
+        self.spec.align
+    }
+
+    fn max_size(&self) -> Option<Bytes> {
+        self.spec.max_size
+    }
+
+    fn is_host(&self) -> bool {
+        false
+    }
+
+    fn hold(&self) -> u32 {
+        self.spec.hold
+    }
+
+    fn padding(&self) -> Option<&dyn Padding> {
+        self.spec.as_padding()
+    }
+
+    fn allocate(&self, size: Bytes) -> Result<Box<dyn Buffer>, DeviceError> {
+        self.ledger.ask();
+        let entry = self.ledger.enter(&self.spec, size)?;
+        Ok(Box::new(NullBuffer { name: self.spec.name.clone(), size, _entry: entry }))
+    }
+}
+
+#[derive(Debug)]
+struct NullBuffer {
+    name: String,
+    size: Bytes,
+    _entry: Entry,
+}
+
+impl NullBuffer {
+    /// Nothing can be had from here, but a transfer that would not fit is told so first.
+    fn refuse(&self, offset: Offset, size: Bytes) -> Result<(), DeviceError> {
+        let (memory, room) = (self.name.clone(), self.size);
+        match offset.0.checked_add(size.0) {
+            Some(end) if end <= room.0 && size == Bytes::ZERO => Ok(()),
+            Some(end) if end <= room.0 => Err(DeviceError::NoBytes { memory }),
+            _ => Err(DeviceError::Outside { memory, offset, size, room }),
+        }
+    }
+}
+
+impl Buffer for NullBuffer {
+    fn size(&self) -> Bytes {
+        self.size
+    }
+
+    fn address(&self) -> u64 {
+        0
+    }
+
+    fn read(&self, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.refuse(offset, Bytes(into.len() as u64))
+    }
+
+    fn write(&mut self, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
+        self.refuse(offset, Bytes(from.len() as u64))
+    }
+
+    fn fill(&mut self, offset: Offset, size: Bytes, _byte: u8) -> Result<(), DeviceError> {
+        self.refuse(offset, size)
+    }
+
+    fn copy_within(&mut self, from: Offset, to: Offset, size: Bytes) -> Result<(), DeviceError> {
+        self.refuse(from, size)?;
+        self.refuse(to, size)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}

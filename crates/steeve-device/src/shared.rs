@@ -1,0 +1,253 @@
+//! How everybody holds a buffer: a cheap handle with one borrow flag.
+//!
+//! A transfer or a run borrows the buffer once, for reading or for writing; whoever comes in between gets an error instead
+//! of torn data, and nobody ever waits. The owner can take the memory back: what is held elsewhere then says
+//! [`Released`](DeviceError::Released).
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+
+use steeve_graph::{Bytes, Offset};
+
+use crate::{Buffer, BufferType, DeviceError, Usage};
+
+/// A buffer that several can hold. Clones are the same buffer.
+///
+/// ```
+/// use std::sync::Arc;
+/// use steeve_device::{BufferType, Bytes, DeviceError, HostMemory, Offset, SharedBuffer, Usage};
+/// let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
+/// let buffer = SharedBuffer::allocate(&memory, Bytes(64), Usage::Compute)?;
+/// let other = buffer.clone();
+/// {
+///     let running = buffer.borrow_mut()?;
+///     assert!(matches!(other.write(Offset(0), &[1]), Err(DeviceError::InUse { .. })));
+///     assert_eq!(running.size(), Bytes(64));
+/// }
+/// other.write(Offset(0), &[1])?;
+/// buffer.release()?;
+/// assert!(matches!(other.write(Offset(0), &[1]), Err(DeviceError::Released { .. })));
+/// # Ok::<(), DeviceError>(())
+/// ```
+#[derive(Clone)]
+pub struct SharedBuffer(Arc<Inner>);
+
+struct Inner {
+    memory: Arc<dyn BufferType>,
+    size: Bytes,
+    address: u64,
+    usage: AtomicU8,
+    /// `None` once the memory has been given back. Never locked by waiting, but for the end of [`SharedBuffer::lend`].
+    buffer: RwLock<Option<Box<dyn Buffer>>>,
+}
+
+impl SharedBuffer {
+    /// A new buffer of exactly this type; its promises about size and alignment are checked.
+    pub fn allocate(memory: &Arc<dyn BufferType>, size: Bytes, usage: Usage) -> Result<Self, DeviceError> {
+        let buffer = memory.allocate(size)?;
+        let broken = |promised: String, given: String| {
+            Err(DeviceError::Broken { memory: memory.name().into(), promised, given })
+        };
+        if buffer.size() < size {
+            return broken(format!("a buffer of {size} bytes"), format!("{}", buffer.size()));
+        }
+        if !memory.align().accepts(Offset(buffer.address())) {
+            return broken(
+                format!("buffers at multiples of {}", memory.align()),
+                format!("one at address {:#x}", buffer.address()),
+            );
+        }
+        Ok(Self::new(Arc::clone(memory), buffer, usage))
+    }
+
+    /// A buffer that exists already.
+    pub fn new(memory: Arc<dyn BufferType>, buffer: Box<dyn Buffer>, usage: Usage) -> Self {
+        let (size, address) = (buffer.size(), buffer.address());
+        let (usage, buffer) = (AtomicU8::new(number(usage)), RwLock::new(Some(buffer)));
+        Self(Arc::new(Inner { memory, size, address, usage, buffer }))
+    }
+
+    /// Lends memory of the caller's for as long as `act` runs. Handles that outlive it say [`DeviceError::Released`].
+    ///
+    /// Offsets of tensors are aligned by address, so the slice may start anywhere.
+    ///
+    /// ```
+    /// use steeve_device::{Offset, SharedBuffer};
+    /// let mut mine = vec![0; 100];
+    /// let kept = SharedBuffer::lend(&mut mine, |buffer| {
+    ///     buffer.write(Offset(99), &[7]).map(|()| buffer.clone())
+    /// })?;
+    /// assert_eq!(mine[99], 7);
+    /// assert!(kept.write(Offset(99), &[7]).is_err());
+    /// # Ok::<(), steeve_device::DeviceError>(())
+    /// ```
+    pub fn lend<R>(bytes: &mut [u8], act: impl FnOnce(&Self) -> R) -> R {
+        crate::host::lend(bytes, act)
+    }
+
+    /// The kind of memory.
+    pub fn memory(&self) -> &Arc<dyn BufferType> {
+        &self.0.memory
+    }
+
+    /// Its size.
+    pub fn size(&self) -> Bytes {
+        self.0.size
+    }
+
+    /// The address of its first byte, as its device counts.
+    pub fn address(&self) -> u64 {
+        self.0.address
+    }
+
+    /// What it is for.
+    pub fn usage(&self) -> Usage {
+        match self.0.usage.load(Ordering::Relaxed) {
+            1 => Usage::Weights,
+            2 => Usage::Compute,
+            _ => Usage::Any,
+        }
+    }
+
+    /// Says what it is for.
+    pub fn set_usage(&self, usage: Usage) {
+        self.0.usage.store(number(usage), Ordering::Relaxed);
+    }
+
+    /// Whether both are handles of one buffer.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Borrows it for reading; others can read too.
+    pub fn borrow(&self) -> Result<Reading<'_>, DeviceError> {
+        let guard = match self.0.buffer.try_read() {
+            Ok(guard) => guard,
+            // Who panicked while writing has left bytes half written, which are bytes all the same.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(self.in_use()),
+        };
+        if guard.is_some() { Ok(Reading(guard)) } else { Err(self.released()) }
+    }
+
+    /// Borrows it for writing; nobody else can read or write.
+    pub fn borrow_mut(&self) -> Result<Writing<'_>, DeviceError> {
+        let guard = self.lock()?;
+        if guard.is_some() { Ok(Writing(guard)) } else { Err(self.released()) }
+    }
+
+    /// Gives the memory back now, whoever else holds a handle. Fails if it is in use; twice is once.
+    pub fn release(&self) -> Result<(), DeviceError> {
+        *self.lock()? = None;
+        Ok(())
+    }
+
+    /// Copies bytes out of it.
+    pub fn read(&self, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.borrow()?.read(offset, into)
+    }
+
+    /// Copies bytes into it.
+    pub fn write(&self, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
+        self.borrow_mut()?.write(offset, from)
+    }
+
+    /// Sets `size` bytes to `byte`.
+    pub fn fill(&self, offset: Offset, size: Bytes, byte: u8) -> Result<(), DeviceError> {
+        self.borrow_mut()?.fill(offset, size, byte)
+    }
+
+    /// Sets all bytes to `byte`.
+    pub fn clear(&self, byte: u8) -> Result<(), DeviceError> {
+        self.borrow_mut()?.clear(byte)
+    }
+
+    /// Copies out of another buffer or out of this one, by the shortest way the devices know.
+    pub fn copy_from(&self, to: Offset, source: &Self, from: Offset, size: Bytes) -> Result<(), DeviceError> {
+        if self.is_same(source) {
+            return self.borrow_mut()?.copy_within(from, to, size);
+        }
+        let source = source.borrow()?;
+        self.borrow_mut()?.copy_from(to, &*source, from, size)
+    }
+
+    /// Gives the memory back as soon as nobody uses it.
+    pub(crate) fn wait_and_release(&self) {
+        match self.0.buffer.write() {
+            Ok(mut guard) => *guard = None,
+            Err(poisoned) => *poisoned.into_inner() = None,
+        }
+    }
+
+    fn lock(&self) -> Result<RwLockWriteGuard<'_, Option<Box<dyn Buffer>>>, DeviceError> {
+        match self.0.buffer.try_write() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(self.in_use()),
+        }
+    }
+
+    fn in_use(&self) -> DeviceError {
+        DeviceError::InUse { memory: self.0.memory.name().into(), size: self.size() }
+    }
+
+    fn released(&self) -> DeviceError {
+        DeviceError::Released { memory: self.0.memory.name().into(), size: self.size() }
+    }
+}
+
+impl fmt::Debug for SharedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = self.0.memory.name();
+        f.debug_struct("SharedBuffer").field("memory", &memory).field("size", &self.0.size).finish_non_exhaustive()
+    }
+}
+
+fn number(usage: Usage) -> u8 {
+    match usage {
+        Usage::Any => 0,
+        Usage::Weights => 1,
+        Usage::Compute => 2,
+    }
+}
+
+/// A buffer borrowed for reading.
+#[derive(Debug)]
+pub struct Reading<'a>(RwLockReadGuard<'a, Option<Box<dyn Buffer>>>);
+
+impl Deref for Reading<'_> {
+    type Target = dyn Buffer;
+
+    fn deref(&self) -> &Self::Target {
+        match &*self.0 {
+            Some(buffer) => &**buffer,
+            None => unreachable!("a released buffer can't be borrowed"),
+        }
+    }
+}
+
+/// A buffer borrowed for writing.
+#[derive(Debug)]
+pub struct Writing<'a>(RwLockWriteGuard<'a, Option<Box<dyn Buffer>>>);
+
+impl Deref for Writing<'_> {
+    type Target = dyn Buffer;
+
+    fn deref(&self) -> &Self::Target {
+        match &*self.0 {
+            Some(buffer) => &**buffer,
+            None => unreachable!("a released buffer can't be borrowed"),
+        }
+    }
+}
+
+impl DerefMut for Writing<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match &mut *self.0 {
+            Some(buffer) => &mut **buffer,
+            None => unreachable!("a released buffer can't be borrowed"),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a memory is like, where no hardware says so.
+
+use steeve_graph::{Align, Bytes, TensorId, Tensors};
+
+use crate::{BufferType, Padding};
+
+/// The figures of a memory: of a device that is planned for, or of one that is made up for a test.
+///
+/// ```
+/// use steeve_device::{Align, Bytes, MemorySpec};
+/// let gpu = MemorySpec::new("gpu").with_align(Align::new(256)?).with_max_size(Bytes(1 << 30)).with_hold(3);
+/// assert_eq!(gpu.name, "gpu");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemorySpec {
+    /// What to call it.
+    pub name: String,
+    /// What the offsets of tensors are multiples of.
+    pub align: Align,
+    /// The largest buffer.
+    pub max_size: Option<Bytes>,
+    /// How many bytes there are in all.
+    pub capacity: Option<Bytes>,
+    /// For how many nodes after its last reader a tensor must stay.
+    pub hold: u32,
+    /// What the sizes of tensors are rounded up to, beyond the alignment of their offsets.
+    pub padding: Option<Align>,
+}
+
+impl MemorySpec {
+    /// Unlimited memory in which tensors stand at multiples of 32 bytes.
+    pub fn new(name: impl Into<String>) -> Self {
+        let align = crate::host::DEFAULT_ALIGN;
+        Self { name: name.into(), align, max_size: None, capacity: None, hold: 0, padding: None }
+    }
+
+    /// The figures of an existing kind of memory, but for what it pads.
+    pub fn like(memory: &dyn BufferType) -> Self {
+        let (align, max_size, hold) = (memory.align(), memory.max_size(), memory.hold());
+        Self { align, max_size, hold, ..Self::new(memory.name()) }
+    }
+
+    /// The same with another alignment of offsets.
+    #[must_use]
+    pub fn with_align(self, align: Align) -> Self {
+        Self { align, ..self }
+    }
+
+    /// The same with a largest buffer.
+    #[must_use]
+    pub fn with_max_size(self, max_size: Bytes) -> Self {
+        Self { max_size: Some(max_size), ..self }
+    }
+
+    /// The same with a limit on all buffers together.
+    #[must_use]
+    pub fn with_capacity(self, capacity: Bytes) -> Self {
+        Self { capacity: Some(capacity), ..self }
+    }
+
+    /// The same with a hold.
+    #[must_use]
+    pub fn with_hold(self, hold: u32) -> Self {
+        Self { hold, ..self }
+    }
+
+    /// The same with sizes of tensors rounded up.
+    #[must_use]
+    pub fn with_padding(self, padding: Align) -> Self {
+        Self { padding: Some(padding), ..self }
+    }
+
+    pub(crate) fn as_padding(&self) -> Option<&dyn Padding> {
+        self.padding.is_some().then_some(self as &dyn Padding)
+    }
+}
+
+impl From<&str> for MemorySpec {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl Padding for MemorySpec {
+    fn alloc_size(&self, tensors: &Tensors, tensor: TensorId) -> Bytes {
+        let bytes = tensors.get(tensor).map_or(Bytes::ZERO, |it| it.nbytes());
+        self.padding.and_then(|padding| padding.round_up(bytes)).unwrap_or(bytes)
+    }
+}

@@ -1,0 +1,94 @@
+//! Plan in, which tensors still have their contents after a run out. O(n log n).
+//!
+//! A tensor survives if nobody who is written after it stands on its bytes. The last write decides, and that is known from
+//! the order of nodes alone: lifetimes are not asked.
+//!
+//! ```text
+//!   written at 1   [ a ]              lost: c stands on its end
+//!   written at 2         [ b ]        survives
+//!   written at 3      [ c]            survives
+//! ```
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use steeve_plan::{BufferId, Id};
+
+use crate::{Graph, GraphPlan, MemoryId, Op, TensorId};
+
+/// Which tensors keep their contents until the end of a run, see [`GraphPlan::survivors`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survivors(Vec<bool>);
+
+impl Survivors {
+    /// Whether `tensor` still has its contents after a run; of a view, whether its root has.
+    pub fn contains(&self, tensor: TensorId) -> bool {
+        self.0.get(tensor.index()).copied().unwrap_or(false)
+    }
+}
+
+impl GraphPlan {
+    /// Which tensors still have their contents after a run: outputs, and whatever nobody happens to overwrite. External
+    /// tensors are among them; what the graph never touches is not.
+    ///
+    /// ```
+    /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
+    /// let graph: AssignedGraph = "x = input f32[64]; a = sqr x; b = neg a; c = add a b !output".parse()?;
+    /// let survivors = plan_graph(&graph, &PlanOptions::default())?.survivors();
+    /// let (x, c) = (graph.graph().leafs()[0], graph.graph().nodes()[2]);
+    /// assert!(survivors.contains(c));
+    /// assert!(!survivors.contains(x)); // `a` has taken over its bytes
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn survivors(&self) -> Survivors {
+        let graph = self.assigned().graph();
+        let written = last_writes(graph);
+        let mut roots: Vec<TensorId> = graph.tensors().ids().filter(|id| self.block(*id).is_some()).collect();
+        roots.sort_by_key(|root| core::cmp::Reverse(written[root.index()]));
+        let mut taken = Taken::default();
+        let mut intact = vec![false; graph.tensors().len()];
+        for root in roots {
+            let Some(place) = self.place(root) else { continue };
+            let (start, end) = (place.offset.0, place.offset.0.saturating_add(place.size.0));
+            intact[root.index()] = taken.take(place.memory, place.buffer, start, end);
+        }
+        let survives = |root: TensorId| graph.tensor(root).external || intact[root.index()];
+        Survivors(graph.tensors().ids().map(|id| survives(graph.root(id))).collect())
+    }
+}
+
+/// For each root the step of the last node that writes it, itself or through a view; 0 if that is the caller.
+fn last_writes(graph: &Graph) -> Vec<usize> {
+    let mut written = vec![0; graph.tensors().len()];
+    for (index, node) in graph.nodes().iter().enumerate() {
+        if graph.tensor(*node).op != Op::None && !graph.tensor(*node).op.writes_nothing() {
+            written[graph.root(*node).index()] = index + 1;
+        }
+    }
+    written
+}
+
+/// Ranges that later writes cover: disjoint, by start.
+#[derive(Default)]
+struct Taken(BTreeMap<(MemoryId, BufferId, u64), u64>);
+
+impl Taken {
+    /// Whether the range was free; afterwards it is not.
+    fn take(&mut self, memory: MemoryId, buffer: BufferId, start: u64, end: u64) -> bool {
+        if start == end {
+            return true;
+        }
+        let (mut from, mut to, mut free) = (start, end, true);
+        // Ranges do not overlap, so the last one that starts before our end is the last that may touch us.
+        while let Some((&(m, b, other), &other_end)) = self.0.range(..(memory, buffer, end)).next_back()
+            && (m, b) == (memory, buffer)
+            && other_end > start
+        {
+            (from, to, free) = (from.min(other), to.max(other_end), false);
+            self.0.remove(&(memory, buffer, other));
+        }
+        self.0.insert((memory, buffer, from), to);
+        free
+    }
+}

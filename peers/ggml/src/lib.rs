@@ -1,0 +1,30 @@
+//! The same graphs planned by ggml's own allocator and by steeve, in one process.
+//!
+//! ```text
+//!   AssignedGraph --Ggml::new--> a real ggml graph, one buffer type per memory, an allocator
+//!                                     |  fresh            as a program that builds the graph again has it
+//!                                   Fresh --reserve-->    sizes of the memories
+//!                                     |  alloc
+//!                                  Placed                 where ggml put each tensor
+//! ```
+//!
+//! Memory is never touched: ggml's buffers start at an address that nobody reads, so graphs of any size can be planned.
+//! [`Verdict`] compares ggml's answer with `steeve_graph::ggml_answer`; [`measure`] takes times of both sides in turn.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod abi;
+mod memory;
+mod op;
+mod mirror;
+mod ggml;
+mod verdict;
+
+pub mod corpus;
+pub mod measure;
+mod ours;
+pub mod transformer;
+
+pub use ggml::{Fresh, Ggml, GgmlError, Placed, Spot, version};
+pub use mirror::ClampRule;
+pub use ours::Ours;
+pub use verdict::{Difference, Verdict, verdict};
