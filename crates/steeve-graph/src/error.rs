@@ -19,7 +19,8 @@ pub struct Named {
 }
 
 impl Named {
-    pub(crate) fn new(id: TensorId, names: &Names) -> Self {
+    /// With the name it has in `names`.
+    pub fn new(id: TensorId, names: &Names) -> Self {
         Self { id, name: names.get(id).into() }
     }
 }
