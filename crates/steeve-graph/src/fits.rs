@@ -111,7 +111,8 @@ impl GraphPlan {
         let lists = [(&old.leafs, &new.leafs, graph.graph().leafs()), (&old.nodes, &new.nodes, graph.graph().nodes())];
         for (before, now, tensors) in lists {
             if let Some(index) = before.iter().zip(now).position(|(before, now)| before != now) {
-                return Err(changed(graph.graph(), tensors[index], Change::Memory));
+                let tensor = Named::new(tensors[index], graph.graph().names());
+                return Err(Misfit::Changed { tensor, what: Change::Memory });
             }
         }
         Ok(())
@@ -120,20 +121,29 @@ impl GraphPlan {
     /// The same for a graph that nobody has assigned: leafs and nodes belong to the memories they were planned in, and
     /// `size` says how many bytes a tensor takes in a memory.
     pub fn fits_graph(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> Result<(), Misfit> {
+        self.compare(graph, size).map_err(|difference| difference.explain(self.assigned.graph(), graph))
+    }
+
+    /// Whether [`fits_graph`](Self::fits_graph) says yes. Never allocates anything, not even to say no.
+    pub fn accepts(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> bool {
+        self.compare(graph, size).is_ok()
+    }
+
+    fn compare(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> Result<(), Difference> {
         let planned = self.assigned.graph();
         count("nodes", planned.nodes().len(), graph.nodes().len())?;
         count("leafs", planned.leafs().len(), graph.leafs().len())?;
         for (before, now) in [(planned.leafs(), graph.leafs()), (planned.nodes(), graph.nodes())] {
             for (before, now) in before.iter().zip(now) {
                 if before != now {
-                    return Err(changed(graph, *now, Change::Identity));
+                    return Err(Difference::Tensor(*now, Part::Identity));
                 }
                 self.same(graph, *now, &size)?;
             }
         }
         for tensor in &self.unlisted {
             if graph.tensors().get(*tensor).is_none() {
-                return Err(changed(planned, *tensor, Change::Identity));
+                return Err(Difference::Tensor(*tensor, Part::Identity));
             }
             self.same(graph, *tensor, &size)?;
         }
@@ -141,24 +151,29 @@ impl GraphPlan {
     }
 
     /// One tensor: equal but for its sizes, and those not above its place.
-    fn same(&self, new: &Graph, tensor: TensorId, size: &impl Fn(TensorId, MemoryId) -> Bytes) -> Result<(), Misfit> {
+    fn same(
+        &self,
+        new: &Graph,
+        tensor: TensorId,
+        size: &impl Fn(TensorId, MemoryId) -> Bytes,
+    ) -> Result<(), Difference> {
         let old = self.assigned.graph();
         let (before, now) = (old.tensor(tensor), new.tensor(tensor));
-        let fail = |what| Err(changed(new, tensor, what));
+        let fail = |part| Err(Difference::Tensor(tensor, part));
         if !same_op(old.tensors(), before.op, new.tensors(), now.op) {
-            return fail(Change::Operation(new.tensors().op_title(now.op).into()));
+            return fail(Part::Operation);
         }
         if old.sources(tensor) != new.sources(tensor) {
-            return fail(Change::Edges);
+            return fail(Part::Edges);
         }
         if before.view.map(|view| view.root) != now.view.map(|view| view.root) {
-            return fail(Change::View);
+            return fail(Part::View);
         }
         if before.flags != now.flags {
-            return fail(Change::Flags);
+            return fail(Part::Flags);
         }
         if before.external != now.external {
-            return fail(Change::External);
+            return fail(Part::External);
         }
         let Some(given) = self.given.get(new.root(tensor).index()).copied().flatten() else { return Ok(()) };
         let room = self.memories[given.part as usize].plan.problem().blocks()[given.block].size;
@@ -166,23 +181,66 @@ impl GraphPlan {
             None => size(tensor, given.asked),
             Some(view) => view.offset.checked_add(now.nbytes()).unwrap_or(Bytes(u64::MAX)),
         };
-        if needed > room {
-            return Err(Misfit::Outgrown { tensor: Named::new(tensor, new.names()), needed, room });
-        }
-        Ok(())
+        if needed > room { Err(Difference::Outgrown { tensor, needed, room }) } else { Ok(()) }
     }
 
-    fn still_in_place(&self, graph: &Graph) -> Result<(), Misfit> {
+    fn still_in_place(&self, graph: &Graph) -> Result<(), Difference> {
         for (node, slot) in &self.take_overs {
-            let slot = *slot as usize;
-            let source = graph.sources(*node).get(slot).copied().flatten();
+            let source = graph.sources(*node).get(*slot as usize).copied().flatten();
             let start = source.map(|source| graph.tensors().offset(source));
             let equal = source.is_some_and(|source| graph.tensor(source).layout == graph.tensor(*node).layout);
             if !equal || start != Some(Bytes::ZERO) {
-                return Err(Misfit::NotInPlace { tensor: Named::new(*node, graph.names()), slot });
+                return Err(Difference::NotInPlace { tensor: *node, slot: *slot });
             }
         }
         Ok(())
+    }
+}
+
+/// A [`Misfit`] before anybody asks for names.
+#[derive(Clone, Copy)]
+enum Difference {
+    Count { list: &'static str, planned: usize, given: usize },
+    Tensor(TensorId, Part),
+    Outgrown { tensor: TensorId, needed: Bytes, room: Bytes },
+    NotInPlace { tensor: TensorId, slot: u32 },
+}
+
+/// A [`Change`] before anybody asks for names.
+#[derive(Clone, Copy)]
+enum Part {
+    Identity,
+    Operation,
+    Edges,
+    View,
+    Flags,
+    External,
+}
+
+impl Difference {
+    fn explain(self, planned: &Graph, graph: &Graph) -> Misfit {
+        // What the graph no longer has keeps its old name.
+        let known = |tensor| if graph.tensors().get(tensor).is_some() { graph } else { planned };
+        let named = |tensor| Named::new(tensor, known(tensor).names());
+        match self {
+            Self::Count { list, planned, given } => Misfit::Count { list, planned, given },
+            Self::Outgrown { tensor, needed, room } => Misfit::Outgrown { tensor: named(tensor), needed, room },
+            Self::NotInPlace { tensor, slot } => Misfit::NotInPlace { tensor: named(tensor), slot: slot as usize },
+            Self::Tensor(tensor, part) => Misfit::Changed {
+                tensor: named(tensor),
+                what: match part {
+                    Part::Identity => Change::Identity,
+                    Part::Operation => {
+                        let op = known(tensor).tensor(tensor).op;
+                        Change::Operation(known(tensor).tensors().op_title(op).into())
+                    }
+                    Part::Edges => Change::Edges,
+                    Part::View => Change::View,
+                    Part::Flags => Change::Flags,
+                    Part::External => Change::External,
+                },
+            },
+        }
     }
 }
 
@@ -262,12 +320,8 @@ impl Hash {
     }
 }
 
-fn count(list: &'static str, planned: usize, given: usize) -> Result<(), Misfit> {
-    if planned == given { Ok(()) } else { Err(Misfit::Count { list, planned, given }) }
-}
-
-fn changed(graph: &Graph, tensor: TensorId, what: Change) -> Misfit {
-    Misfit::Changed { tensor: Named::new(tensor, graph.names()), what }
+fn count(list: &'static str, planned: usize, given: usize) -> Result<(), Difference> {
+    if planned == given { Ok(()) } else { Err(Difference::Count { list, planned, given }) }
 }
 
 /// Names that are not in the table are numbered by each table in its own way.
