@@ -145,6 +145,11 @@ impl Context {
         self.flag(tensor, Flags::OUTPUT)
     }
 
+    /// It survives a run, so that an input need not be written again for the next. The same as being an output.
+    pub fn keep(&mut self, tensor: TensorId) -> Result<(), GraphError> {
+        self.set_output(tensor)
+    }
+
     /// Training changes it.
     pub fn set_param(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.flag(tensor, Flags::PARAM)

@@ -1,0 +1,110 @@
+//! Whose contents are in the memory, and which of them are worth reading.
+//!
+//! Handles are numbered in the order in which they are made. The memory belongs to the latest that wrote or ran; who came
+//! before is stale. Within the handle that has it:
+//!
+//! ```text
+//!   Filling --begin--> Running --finish--> Ran      (an input that does not survive is written: Filling again)
+//!      ^                  |
+//!      +----- dropped ----+
+//! ```
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use steeve_graph::{Id, TensorId};
+
+use crate::AllocError;
+
+/// What all handles of an allocator share.
+#[derive(Debug, Default)]
+pub(crate) struct Contents(Mutex<State>);
+
+/// What is in the memory.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// The number of the next handle; the first is 1.
+    made: u64,
+    /// The handle that the contents belong to.
+    owner: u64,
+    pub(crate) phase: Phase,
+    /// Whether each source has been written since its bytes were last lost, one bit each.
+    written: Vec<u64>,
+    /// Whether a run of this owner has happened, so that missing inputs were consumed.
+    pub(crate) has_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    #[default]
+    Filling,
+    Running,
+    Ran,
+}
+
+impl Contents {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The number of a new handle.
+    pub(crate) fn new_handle(&mut self) -> Result<u64, AllocError> {
+        if self.phase == Phase::Running {
+            return Err(AllocError::Running);
+        }
+        self.made += 1;
+        Ok(self.made)
+    }
+
+    /// Room for a bit for each tensor.
+    pub(crate) fn make_room(&mut self, tensors: usize) {
+        let words = tensors.div_ceil(64);
+        if self.written.len() < words {
+            self.written.resize(words, 0);
+        }
+    }
+
+    /// All contents are lost, and every handle is stale.
+    pub(crate) fn lose(&mut self) -> Result<(), AllocError> {
+        let next = self.new_handle()?;
+        self.take(next);
+        Ok(())
+    }
+
+    /// Whether `handle` may still be used.
+    pub(crate) fn check(&self, handle: u64) -> Result<(), AllocError> {
+        if self.owner > handle { Err(AllocError::Stale) } else { Ok(()) }
+    }
+
+    /// The memory belongs to `handle` from now on.
+    pub(crate) fn claim(&mut self, handle: u64) -> Result<(), AllocError> {
+        self.check(handle)?;
+        if self.owner < handle {
+            self.take(handle);
+        }
+        Ok(())
+    }
+
+    /// Whether it is `handle` that has the memory.
+    pub(crate) fn is_owner(&self, handle: u64) -> bool {
+        self.owner == handle
+    }
+
+    fn take(&mut self, handle: u64) {
+        (self.owner, self.phase, self.has_run) = (handle, Phase::Filling, false);
+        self.written.fill(0);
+    }
+
+    pub(crate) fn is_written(&self, tensor: TensorId) -> bool {
+        let (word, bit) = (tensor.index() / 64, tensor.index() % 64);
+        self.written.get(word).is_some_and(|word| word >> bit & 1 == 1)
+    }
+
+    pub(crate) fn set_written(&mut self, tensor: TensorId, is: bool) {
+        let (word, bit) = (tensor.index() / 64, tensor.index() % 64);
+        if let Some(word) = self.written.get_mut(word) {
+            *word = *word & !(1 << bit) | u64::from(is) << bit;
+        }
+    }
+}

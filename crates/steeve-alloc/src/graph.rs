@@ -1,0 +1,322 @@
+//! Plans graphs, and keeps the buffers that they run in.
+
+use std::sync::Arc;
+
+use steeve_device::{Bindings, BufferType, Bytes, Offset};
+use steeve_graph::{Assignment, Graph, GraphPlan, Id, MemoryId, MemoryPlan, Misfit, Named, TensorId, plan_graph};
+
+use crate::contents::Contents;
+use crate::error::AtPeak;
+use crate::memories::Memories;
+use crate::planned::{Planned, Plans};
+use crate::pool::{Buffers, Pool, Sizes, matched};
+use crate::{AllocError, AllocOptions, Allocation, Replan};
+
+/// Plans graphs, owns the buffers that they run in, and tells where each tensor stands.
+///
+/// `reserve` a graph of the worst case; `alloc` every graph that is to run. An unchanged graph costs one pass over its
+/// nodes; a graph that needs another plan or larger buffers gets them, where the allocator may.
+///
+/// ```
+/// use std::sync::Arc;
+/// use steeve_alloc::GraphAllocator;
+/// use steeve_device::{Bindings, BufferType, HostMemory};
+/// use steeve_graph::{Bytes, Context, DataType, Graph};
+///
+/// let build = |tokens: u64| -> Result<_, steeve_graph::GraphError> {
+///     let mut context = Context::new();
+///     let x = context.input(DataType::F32, &[256, tokens])?;
+///     let h = context.sqr(x)?;
+///     let y = context.neg(h)?;
+///     context.set_output(y)?;
+///     Ok((x, y, Graph::from_outputs(&context, &[y])?))
+/// };
+/// let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
+/// let mut allocator = GraphAllocator::new(&memory);
+/// let (.., prompt) = build(512)?;
+/// assert_eq!(allocator.required(&prompt)?, [Bytes(512 << 10)]); // nothing is allocated yet
+/// assert_eq!(allocator.buffer_size(0)?, Bytes(0));
+/// allocator.reserve(&prompt)?;
+/// assert_eq!(allocator.buffer_size(0)?, Bytes(512 << 10));
+///
+/// let (x, _, token) = build(1)?;
+/// let allocation = allocator.alloc(&token, &Bindings::new())?;
+/// allocation.write(x, &[1.5f32; 256])?;
+/// assert_eq!(allocator.buffer_size(0)?, Bytes(512 << 10)); // the plan of the larger graph fits
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct GraphAllocator {
+    memories: Memories,
+    options: AllocOptions,
+    pool: Pool,
+    plans: Plans,
+    contents: Arc<Contents>,
+}
+
+impl GraphAllocator {
+    /// Everything in one kind of memory.
+    pub fn new(memory: &Arc<dyn BufferType>) -> Self {
+        match Self::with_buffers([Arc::clone(memory)]) {
+            Ok(allocator) => allocator,
+            Err(error) => unreachable!("one buffer type is enough: {error}"),
+        }
+    }
+
+    /// Several kinds of memory, which leafs and nodes are assigned to by their index. The same one twice is one memory.
+    pub fn with_buffers(memories: impl IntoIterator<Item = Arc<dyn BufferType>>) -> Result<Self, AllocError> {
+        let memories = Memories::new(memories.into_iter().collect())?;
+        let pool = Pool::new(&memories);
+        let (options, plans, contents) = (AllocOptions::new(), Plans::default(), Arc::default());
+        Ok(Self { memories, options, pool, plans, contents })
+    }
+
+    /// The same with other options. Plans and buffers that exist stay.
+    #[must_use]
+    pub fn with_options(mut self, options: AllocOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The options.
+    pub fn options(&self) -> &AllocOptions {
+        &self.options
+    }
+
+    /// The bytes that each buffer needs for `graph`, without allocating any. With several memories everything is in the
+    /// first, see [`required_with`](Self::required_with).
+    pub fn required(&self, graph: &Graph) -> Result<Vec<Bytes>, AllocError> {
+        self.required_with(graph, &Assignment::single(graph))
+    }
+
+    /// The same for a graph whose leafs and nodes are assigned to memories.
+    pub fn required_with(&self, graph: &Graph, assignment: &Assignment) -> Result<Vec<Bytes>, AllocError> {
+        let plan = self.plan(graph, assignment)?;
+        let mut sizes = vec![Bytes::ZERO; self.memories.planned().len()];
+        for memory in plan.memories() {
+            sizes[memory.memory.index()] = memory.plan.peak();
+        }
+        Ok(sizes)
+    }
+
+    /// Plans a graph and makes the buffers large enough for it. With several memories everything is in the first.
+    ///
+    /// Handles from before stay valid, unless a buffer has to grow.
+    pub fn reserve(&mut self, graph: &Graph) -> Result<(), AllocError> {
+        self.reserve_with(graph, &Assignment::single(graph))
+    }
+
+    /// The same for a graph whose leafs and nodes are assigned to memories.
+    pub fn reserve_with(&mut self, graph: &Graph, assignment: &Assignment) -> Result<(), AllocError> {
+        let memories = &self.memories;
+        let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
+        if self.plans.find_by(|planned| same(planned) && planned.accepts(graph, memories)).is_none() {
+            let plan = self.plan(graph, assignment)?;
+            self.use_plans(vec![plan])?;
+        }
+        self.pool.complete()?;
+        Ok(())
+    }
+
+    /// Plans several graphs and makes the buffers large enough for each: they never run at the same time.
+    pub fn reserve_all<'a>(&mut self, graphs: impl IntoIterator<Item = &'a Graph>) -> Result<(), AllocError> {
+        let plans = graphs.into_iter().map(|graph| self.plan(graph, &Assignment::single(graph)));
+        let plans = plans.collect::<Result<Vec<_>, _>>()?;
+        self.use_plans(plans)
+    }
+
+    /// Reserves for a plan that exists already, perhaps read from a file. It must have been made for the same memories.
+    pub fn reserve_planned(&mut self, plan: GraphPlan) -> Result<(), AllocError> {
+        let assigned = plan.assigned();
+        if assigned.memories() != self.memories.planned() {
+            let names = |memories: &[steeve_graph::Memory]| {
+                let name = |it: &steeve_graph::Memory| format!("{} aligned to {}", it.name, it.align);
+                memories.iter().map(name).collect::<Vec<_>>().join(", ")
+            };
+            let (planned, own) = (names(assigned.memories().as_slice()), names(self.memories.planned().as_slice()));
+            return Err(AllocError::OtherMemories { planned, own });
+        }
+        let graph = assigned.graph();
+        plan.fits_graph(graph, |tensor, memory| self.memories.size(graph, tensor, memory))
+            .map_err(AllocError::PlanMisfit)?;
+        self.use_plans(vec![plan])
+    }
+
+    /// The plan that `alloc` would use for a graph now, to be looked at or saved.
+    pub fn plan_of(&self, graph: &Graph) -> Option<&GraphPlan> {
+        self.plans.iter().find(|planned| planned.accepts(graph, &self.memories)).map(|planned| &planned.plan)
+    }
+
+    /// Says where the tensors of a graph stand. External tensors stand where `bindings` says.
+    ///
+    /// A plan that fits is used, and this is one pass over the graph that allocates nothing. Otherwise the graph is planned
+    /// as [`Replan`] allows, and buffers grow where they must. Buffers are reset.
+    pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Allocation, AllocError> {
+        let planned = match self.plans.find(graph, &self.memories) {
+            Some(planned) => Arc::clone(planned),
+            None => self.plan_again(graph)?,
+        };
+        check_bound(&planned, graph, bindings)?;
+        let buffers = Arc::clone(self.pool.complete()?);
+        let handle = self.contents.lock().new_handle()?;
+        for buffer in buffers.all() {
+            buffer.borrow_mut()?.reset()?;
+        }
+        if buffers.hooked {
+            show_tensors(&planned, &buffers, graph)?;
+        }
+        let contents = Arc::clone(&self.contents);
+        Ok(Allocation::new(graph.clone(), bindings.clone(), planned, buffers, contents, handle))
+    }
+
+    /// How many bytes are allocated for buffer `index`: 0 where nothing is, and for the second mention of a memory.
+    pub fn buffer_size(&self, index: usize) -> Result<Bytes, AllocError> {
+        let buffers = self.memories.planned().len();
+        let memory = MemoryId::from_index(index).filter(|_| index < buffers);
+        let memory = memory.ok_or(AllocError::BufferIndex { index, buffers })?;
+        match self.memories.planned()[memory].shared_with {
+            Some(_) => Ok(Bytes::ZERO),
+            None => Ok(self.pool.allocated(memory)),
+        }
+    }
+
+    /// Sets all bytes of all buffers, so that whoever reads what was never written sees it. All handles are stale.
+    pub fn clear(&mut self, byte: u8) -> Result<(), AllocError> {
+        let buffers = Arc::clone(self.pool.complete()?);
+        self.contents.lock().lose()?;
+        for buffer in buffers.all() {
+            buffer.clear(byte)?;
+        }
+        Ok(())
+    }
+
+    fn plan(&self, graph: &Graph, assignment: &Assignment) -> Result<GraphPlan, AllocError> {
+        let assigned = self.memories.assign(graph, assignment.clone())?;
+        Ok(plan_graph(&assigned, &self.options.plan)?)
+    }
+
+    /// A plan for a graph that none fits, where that is allowed.
+    fn plan_again(&mut self, graph: &Graph) -> Result<Arc<Planned>, AllocError> {
+        let single = self.memories.is_single();
+        let assignment = match (self.options.replan, self.plans.latest()) {
+            (Replan::OneMemory | Replan::Always, _) if single => Assignment::single(graph),
+            (_, None) => return Err(AllocError::NothingReserved),
+            (Replan::Always, Some(latest)) if is_as_long(latest, graph) => latest.plan.assigned().assignment().clone(),
+            (_, Some(latest)) => return Err(AllocError::NeedsReserve { misfit: self.misfit(latest, graph) }),
+        };
+        let plan = self.plan(graph, &assignment)?;
+        self.use_plans(vec![plan])?;
+        match self.plans.latest() {
+            Some(planned) => Ok(Arc::clone(planned)),
+            None => unreachable!("the plan has just been kept"),
+        }
+    }
+
+    fn misfit(&self, latest: &Planned, graph: &Graph) -> Misfit {
+        let size = |tensor, memory| self.memories.size(graph, tensor, memory);
+        match latest.plan.fits_graph(graph, size) {
+            Err(misfit) => misfit,
+            Ok(()) => unreachable!("a plan that fits has been found before"),
+        }
+    }
+
+    /// Makes the buffers large enough for all of the plans, and keeps those. All or nothing.
+    fn use_plans(&mut self, plans: Vec<GraphPlan>) -> Result<(), AllocError> {
+        let mut sizes = self.pool.sizes();
+        let mut kept = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let parts = sizes.iter_mut().zip(plan.memories());
+            let chunks = parts.map(|(sizes, it)| matched(sizes, &buffers_of(it))).collect();
+            self.check_budgets(&plan, &sizes)?;
+            kept.push(Arc::new(Planned::new(plan, chunks)));
+        }
+        if self.pool.must_grow(&sizes) {
+            self.pool.check_free(&sizes)?;
+            self.contents.lock().lose()?;
+            self.pool.grow(&sizes)?;
+        }
+        for planned in kept {
+            self.contents.lock().make_room(planned.plan.assigned().graph().tensors().len());
+            self.plans.keep(planned, &self.memories, self.options.plans);
+        }
+        Ok(())
+    }
+
+    fn check_budgets(&self, plan: &GraphPlan, sizes: &Sizes) -> Result<(), AllocError> {
+        for (it, sizes) in plan.memories().iter().zip(sizes) {
+            let Some(budget) = self.options.budget(it.memory.index()) else { continue };
+            let needed = Bytes(sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0)));
+            if needed > budget {
+                let memory = self.memories.planned()[it.memory].name.clone();
+                return Err(AllocError::OverBudget { memory, needed, budget, at_peak: at_peak(plan, it) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The sizes of a plan's buffers. Tensors of no bytes at all need none, but a place.
+fn buffers_of(it: &MemoryPlan) -> Vec<Bytes> {
+    let mut sizes = it.plan.buffers().as_slice().to_vec();
+    if sizes.is_empty() && !it.tensors.is_empty() {
+        sizes.push(Bytes::ZERO);
+    }
+    sizes
+}
+
+/// Whether an assignment for the plan's graph is one for `graph`.
+fn is_as_long(planned: &Planned, graph: &Graph) -> bool {
+    let old = planned.plan.assigned().graph();
+    (old.nodes().len(), old.leafs().len()) == (graph.nodes().len(), graph.leafs().len())
+}
+
+/// The tensors that live when most bytes are live, the largest first.
+fn at_peak(plan: &GraphPlan, it: &MemoryPlan) -> AtPeak {
+    let names = plan.assigned().graph().names();
+    let size = |block: &steeve_graph::BlockId| it.plan.problem().blocks()[*block].size;
+    let mut blocks = it.plan.report().alive_at_bound;
+    blocks.sort_by_key(|block| (std::cmp::Reverse(size(block)), *block));
+    AtPeak(blocks.iter().map(|block| (Named::new(it.tensors[*block], names), size(block))).collect())
+}
+
+/// Every external tensor has memory, and enough of it.
+fn check_bound(planned: &Planned, graph: &Graph, bindings: &Bindings) -> Result<(), AllocError> {
+    for &tensor in &planned.externals {
+        let needed = graph.tensor(tensor).nbytes();
+        match bindings.get(tensor) {
+            Some(address) if address.size >= needed => {}
+            found => {
+                let tensor = Named::new(tensor, graph.names());
+                return Err(match found {
+                    Some(address) => AllocError::BoundTooSmall { tensor, needed, bound: address.size },
+                    None => AllocError::Unbound { tensor },
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Shows every planned tensor of the graph to the buffer it stands in, if that wants to see it.
+fn show_tensors(planned: &Planned, buffers: &Buffers, graph: &Graph) -> Result<(), AllocError> {
+    let mut by_buffer: Vec<(usize, usize, Offset, TensorId)> = Vec::new();
+    for (part, it) in planned.plan.memories().iter().enumerate() {
+        for tensor in graph.tensors().ids().take(planned.plan.assigned().graph().tensors().len()) {
+            let Some(place) = planned.plan.place(graph.root(tensor)).filter(|place| place.memory == it.memory) else {
+                continue;
+            };
+            let chunk = planned.chunk(part, place.buffer);
+            by_buffer.push((part, chunk, Offset(place.offset.0 + graph.tensors().offset(tensor).0), tensor));
+        }
+    }
+    by_buffer.sort_by_key(|(part, chunk, ..)| (*part, *chunk));
+    for run in by_buffer.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+        let Some(&(part, chunk, ..)) = run.first() else { continue };
+        let mut buffer = buffers.parts[part][chunk].borrow_mut()?;
+        let Some(hook) = buffer.init_hook() else { continue };
+        for (_, _, offset, tensor) in run {
+            hook.init_tensor(graph.tensors(), *tensor, *offset)?;
+        }
+    }
+    Ok(())
+}

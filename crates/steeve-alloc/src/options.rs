@@ -1,0 +1,82 @@
+//! How a graph allocator plans, and what it may do by itself.
+
+use steeve_graph::{Bytes, PlanOptions};
+
+/// How a [`GraphAllocator`](crate::GraphAllocator) plans, and what it may do by itself.
+///
+/// ```
+/// use steeve_alloc::{AllocOptions, Replan};
+/// use steeve_graph::{Best, Budget, Bytes, GraphStrategy, PlanOptions};
+/// let best = GraphStrategy::Best(Best::new(Budget::Nodes(10_000)));
+/// let options = AllocOptions::new()
+///     .with_plan(PlanOptions::new(best))
+///     .with_budget(0, Bytes(512 << 20))
+///     .with_replan(Replan::Always);
+/// assert_eq!(options.budget(0), Some(Bytes(512 << 20)));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocOptions {
+    pub(crate) plan: PlanOptions,
+    pub(crate) replan: Replan,
+    pub(crate) plans: usize,
+    budgets: Vec<Option<Bytes>>,
+}
+
+/// When `alloc` may plan a graph by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Replan {
+    /// With one memory. With several it can't know who goes where, and returns an error that says what changed.
+    #[default]
+    OneMemory,
+    /// Always: with several memories each leaf and node goes where the one at its position went last.
+    Always,
+    /// Never: a graph that nobody reserved is an error.
+    Never,
+}
+
+impl AllocOptions {
+    /// Plans with the default strategy and reuse, no budget, a few plans kept.
+    pub fn new() -> Self {
+        Self { plan: PlanOptions::default(), replan: Replan::default(), plans: 8, budgets: Vec::new() }
+    }
+
+    /// Strategy, reuse and search budget.
+    #[must_use]
+    pub fn with_plan(self, plan: PlanOptions) -> Self {
+        Self { plan, ..self }
+    }
+
+    /// When `alloc` may plan by itself.
+    #[must_use]
+    pub fn with_replan(self, replan: Replan) -> Self {
+        Self { replan, ..self }
+    }
+
+    /// How many graphs' plans are kept; at least one.
+    #[must_use]
+    pub fn with_plans(self, plans: usize) -> Self {
+        Self { plans: plans.max(1), ..self }
+    }
+
+    /// The buffers of memory `index` may take at most `bytes` together.
+    #[must_use]
+    pub fn with_budget(mut self, index: usize, bytes: Bytes) -> Self {
+        if self.budgets.len() <= index {
+            self.budgets.resize(index + 1, None);
+        }
+        self.budgets[index] = Some(bytes);
+        self
+    }
+
+    /// How many bytes the buffers of memory `index` may take together.
+    pub fn budget(&self, index: usize) -> Option<Bytes> {
+        self.budgets.get(index).copied().flatten()
+    }
+}
+
+impl Default for AllocOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,235 @@
+//! The buffers of a graph allocator: what they are, and how they grow.
+//!
+//! Each memory has some *chunks*, each one buffer. A chunk never shrinks. To grow, its buffer is freed first and made anew,
+//! so that old and new never exist together; if that fails, the chunk keeps its old size and has no buffer until
+//! [`Pool::complete`] makes one.
+
+use std::sync::Arc;
+
+use steeve_device::{BufferType, Bytes, SharedBuffer, Usage};
+use steeve_graph::{IdVec, MemoryId};
+
+use crate::AllocError;
+use crate::memories::Memories;
+
+/// All buffers of an allocator.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// One part for each memory that shares no other's, in order.
+    parts: Vec<Part>,
+    /// The part of each memory.
+    part_of: IdVec<MemoryId, usize>,
+    /// The same buffers, for the handles; `None` while one is missing.
+    buffers: Option<Arc<Buffers>>,
+}
+
+/// The buffers of each part.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    pub(crate) parts: Vec<Vec<SharedBuffer>>,
+    part_of: IdVec<MemoryId, usize>,
+    /// Whether some buffer wants to see each tensor.
+    pub(crate) hooked: bool,
+}
+
+impl Buffers {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &SharedBuffer> {
+        self.parts.iter().flatten()
+    }
+
+    /// The part of a memory, and its buffers.
+    pub(crate) fn of(&self, memory: MemoryId) -> (usize, &[SharedBuffer]) {
+        let part = self.part_of[memory];
+        (part, &self.parts[part])
+    }
+}
+
+#[derive(Debug)]
+struct Part {
+    memory: Arc<dyn BufferType>,
+    chunks: Vec<Chunk>,
+}
+
+impl Part {
+    /// The chunks that are smaller than wanted.
+    fn growing(&self, wanted: &[Bytes]) -> impl Iterator<Item = &Chunk> {
+        self.chunks.iter().zip(wanted).filter(|(chunk, wanted)| **wanted > chunk.size).map(|(chunk, _)| chunk)
+    }
+
+    fn growing_mut(&mut self, wanted: &[Bytes]) -> impl Iterator<Item = &mut Chunk> {
+        self.chunks.iter_mut().zip(wanted).filter(|(chunk, wanted)| **wanted > chunk.size).map(|(chunk, _)| chunk)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Chunk {
+    size: Bytes,
+    buffer: Option<SharedBuffer>,
+}
+
+/// For each part the chunk of each buffer of a plan.
+pub(crate) type Matching = Vec<Vec<usize>>;
+
+/// For each part the sizes that its chunks should have.
+pub(crate) type Sizes = Vec<Vec<Bytes>>;
+
+impl Pool {
+    pub(crate) fn new(memories: &Memories) -> Self {
+        let mut part_of: IdVec<MemoryId, usize> = IdVec::new();
+        let mut parts = Vec::new();
+        for (id, memory) in memories.planned().pairs() {
+            let part = match memory.shared_with {
+                Some(first) => part_of[first],
+                None => {
+                    parts.push(Part { memory: Arc::clone(memories.memory_type(id)), chunks: Vec::new() });
+                    parts.len() - 1
+                }
+            };
+            part_of.push(part);
+        }
+        Self { parts, part_of, buffers: None }
+    }
+
+    /// The sizes now, also of chunks whose buffer is missing.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.parts.iter().map(|part| part.chunks.iter().map(|chunk| chunk.size).collect()).collect()
+    }
+
+    /// The bytes that really are allocated in a memory.
+    pub(crate) fn allocated(&self, memory: MemoryId) -> Bytes {
+        let chunks = &self.parts[self.part_of[memory]].chunks;
+        Bytes(chunks.iter().filter(|chunk| chunk.buffer.is_some()).map(|chunk| chunk.size.0).sum())
+    }
+
+    /// All buffers, made where they are missing.
+    pub(crate) fn complete(&mut self) -> Result<&Arc<Buffers>, AllocError> {
+        if self.buffers.is_none() {
+            self.make(&self.sizes())?;
+        }
+        match &mut self.buffers {
+            Some(buffers) => Ok(buffers),
+            none => Ok(none.insert(Arc::new(gather(&self.parts, &self.part_of)?))),
+        }
+    }
+
+    /// Whether any chunk is missing or smaller than `wanted`, so that [`grow`](Self::grow) would lose contents.
+    pub(crate) fn must_grow(&self, wanted: &Sizes) -> bool {
+        let grows = |(part, wanted): (&Part, &Vec<Bytes>)| {
+            part.chunks.len() < wanted.len() || part.growing(wanted).next().is_some()
+        };
+        self.parts.iter().zip(wanted).any(grows)
+    }
+
+    /// Fails if a chunk that has to grow is in use.
+    pub(crate) fn check_free(&self, wanted: &Sizes) -> Result<(), AllocError> {
+        for chunk in self.parts.iter().zip(wanted).flat_map(|(part, wanted)| part.growing(wanted)) {
+            if let Some(buffer) = &chunk.buffer {
+                drop(buffer.borrow_mut()?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes every chunk at least as large as `wanted`. If that fails, all chunks have their old sizes, and those that
+    /// should have grown have no buffer.
+    pub(crate) fn grow(&mut self, wanted: &Sizes) -> Result<(), AllocError> {
+        self.buffers = None;
+        for (part, wanted) in self.parts.iter_mut().zip(wanted) {
+            for chunk in part.growing_mut(wanted) {
+                if let Some(buffer) = chunk.buffer.take() {
+                    buffer.release()?;
+                }
+            }
+        }
+        self.make(wanted)
+    }
+
+    /// Makes the buffers that are missing, at the sizes that are wanted; if one fails, those made before it go again.
+    fn make(&mut self, wanted: &Sizes) -> Result<(), AllocError> {
+        let mut made: Vec<(usize, usize, SharedBuffer)> = Vec::new();
+        for (number, (part, wanted)) in self.parts.iter().zip(wanted).enumerate() {
+            for (index, &size) in wanted.iter().enumerate() {
+                let chunk = part.chunks.get(index);
+                if chunk.is_some_and(|chunk| chunk.buffer.is_some()) {
+                    continue;
+                }
+                let size = chunk.map_or(size, |chunk| chunk.size.max(size));
+                let buffer = SharedBuffer::allocate(&part.memory, size, Usage::Compute).map_err(|error| {
+                    let what = format!("chunk {index} of {}", part.memory.name());
+                    AllocError::Buffer { what, size, error: error.into() }
+                })?;
+                made.push((number, index, buffer));
+            }
+        }
+        for (part, index, buffer) in made {
+            let chunk = Chunk { size: buffer.size(), buffer: Some(buffer) };
+            let chunks = &mut self.parts[part].chunks;
+            match chunks.get_mut(index) {
+                Some(old) => *old = chunk,
+                // They come in order, so this is the next one.
+                None => chunks.push(chunk),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The allocator owns its buffers: what handles still hold is empty from now on. A run in another thread keeps its own
+/// until it ends.
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for chunk in self.parts.iter().flat_map(|part| &part.chunks) {
+            if let Some(buffer) = &chunk.buffer {
+                let _ = buffer.release();
+            }
+        }
+    }
+}
+
+fn gather(parts: &[Part], part_of: &IdVec<MemoryId, usize>) -> Result<Buffers, AllocError> {
+    let chunks = |part: &Part| part.chunks.iter().filter_map(|chunk| chunk.buffer.clone()).collect();
+    let parts: Vec<Vec<SharedBuffer>> = parts.iter().map(chunks).collect();
+    let mut hooked = false;
+    for buffer in parts.iter().flatten() {
+        hooked |= buffer.borrow_mut()?.init_hook().is_some();
+    }
+    Ok(Buffers { parts, part_of: part_of.clone(), hooked })
+}
+
+/// Gives each buffer of a plan a chunk: the largest to the largest, so that little has to grow. Answers the chunks, and
+/// enters into `sizes` what they must have.
+pub(crate) fn matched(sizes: &mut Vec<Bytes>, needed: &[Bytes]) -> Vec<usize> {
+    if sizes.len() < needed.len() {
+        sizes.resize(needed.len(), Bytes::ZERO);
+    }
+    let mut chunks: Vec<usize> = (0..sizes.len()).collect();
+    chunks.sort_by_key(|chunk| std::cmp::Reverse(sizes[*chunk]));
+    let mut buffers: Vec<usize> = (0..needed.len()).collect();
+    buffers.sort_by_key(|buffer| std::cmp::Reverse(needed[*buffer]));
+    let mut matching = vec![0; needed.len()];
+    for (buffer, chunk) in buffers.into_iter().zip(chunks) {
+        matching[buffer] = chunk;
+        sizes[chunk] = sizes[chunk].max(needed[buffer]);
+    }
+    matching
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(sizes: &[u64], needed: &[u64], matching: &[usize], after: &[u64]) {
+        let mut sizes: Vec<Bytes> = sizes.iter().copied().map(Bytes).collect();
+        let needed: Vec<Bytes> = needed.iter().copied().map(Bytes).collect();
+        assert_eq!(matched(&mut sizes, &needed), matching);
+        assert_eq!(sizes, after.iter().copied().map(Bytes).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_largest_buffer_goes_to_the_largest_chunk() {
+        check(&[], &[5, 7], &[1, 0], &[7, 5]);
+        check(&[100, 50], &[60, 90], &[1, 0], &[100, 60]);
+        check(&[100, 50], &[40], &[0], &[100, 50]);
+        check(&[50], &[40, 60], &[1, 0], &[60, 40]);
+    }
+}
