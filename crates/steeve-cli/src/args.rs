@@ -7,7 +7,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use steeve_graph::{GraphStrategy, PlanOptions, Reuse};
 use steeve_plan::{Align, Best, Budget, Bytes, Strategy};
 
-use crate::budget::parse_budget;
 use crate::error::Error;
 use crate::out::OutFile;
 use crate::size::{SizeStyle, parse_align, parse_bytes};
@@ -279,7 +278,7 @@ impl HowArgs {
 #[derive(Debug, Default, Args)]
 pub(crate) struct SearchArgs {
     /// What `best` may cost for each memory: 500ms, 2s, 5min or 20000nodes [default: 1s].
-    #[arg(long, value_parser = parse_budget)]
+    #[arg(long)]
     pub(crate) budget: Option<Budget>,
 
     /// How many threads `best` may use [default: 1].

@@ -16,7 +16,6 @@ mod args;
 mod block_list;
 mod block_plan;
 mod board;
-mod budget;
 mod check;
 mod compare;
 mod error;

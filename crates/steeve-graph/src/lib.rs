@@ -60,6 +60,8 @@ mod ggml;
 mod plan;
 mod together;
 mod fits;
+#[cfg(feature = "json")]
+mod saved;
 mod survive;
 mod replay;
 #[cfg(all(test, feature = "fuzz"))]
@@ -86,9 +88,11 @@ pub use plan::{
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, Recorded};
 pub use replay::{Hold, PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
+#[cfg(feature = "json")]
+pub use saved::{GRAPH_PLAN_VERSION, SavedPlanError};
 pub use shape::Refusal;
 pub use steeve_plan::{Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, Offset, Plan, Progress, Verdict};
 pub use survive::Survivors;
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use text::{TextError, TextFault};
-pub use together::{PlansTogether, TogetherError, plan_together};
+pub use together::{PlansTogether, TogetherError, plan_together, share_buffers};

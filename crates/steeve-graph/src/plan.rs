@@ -406,7 +406,7 @@ fn assemble(
 }
 
 /// Sources and roots that are in neither list, each once.
-fn unlisted(graph: &Graph) -> Vec<TensorId> {
+pub(crate) fn unlisted(graph: &Graph) -> Vec<TensorId> {
     let mut known = alloc::vec![false; graph.tensors().len()];
     for tensor in graph.leafs().iter().chain(graph.nodes()) {
         known[tensor.index()] = true;
@@ -469,6 +469,17 @@ impl GraphPlan {
     pub fn block(&self, tensor: TensorId) -> Option<(&MemoryPlan, BlockId)> {
         let given = self.given.get(tensor.index()).copied().flatten()?;
         Some((&self.memories[given.part as usize], given.block))
+    }
+
+    /// The memory that decides how many bytes a tensor with bytes of its own needs: the one it was asked for, which may
+    /// share the one it stands in.
+    pub fn asked(&self, tensor: TensorId) -> Option<MemoryId> {
+        self.given.get(tensor.index()).copied().flatten().map(|given| given.asked)
+    }
+
+    /// The nodes that take over the bytes of a source, with its slot.
+    pub fn take_overs(&self) -> &[(TensorId, u32)] {
+        &self.take_overs
     }
 
     /// Where each tensor with bytes of its own stands, as a claim that [`replay`](crate::replay()) can judge.

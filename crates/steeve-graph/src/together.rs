@@ -83,3 +83,29 @@ fn grow(sizes: &mut Vec<Bytes>, needed: &[Bytes]) {
     let known = sizes.len().min(needed.len());
     sizes.extend_from_slice(&needed[known..]);
 }
+
+/// Gives each buffer of a plan one of the buffers there are: the largest to the largest, so that little has to grow.
+/// Answers which, and enters into `sizes` what they must have.
+///
+/// ```
+/// use steeve_graph::{Bytes, share_buffers};
+/// let mut sizes = vec![Bytes(100), Bytes(50)];
+/// assert_eq!(share_buffers(&mut sizes, &[Bytes(60), Bytes(90)]), [1, 0]);
+/// assert_eq!(sizes, [Bytes(100), Bytes(60)]);
+/// ```
+pub fn share_buffers(sizes: &mut Vec<Bytes>, needed: &[Bytes]) -> Vec<usize> {
+    if sizes.len() < needed.len() {
+        sizes.resize(needed.len(), Bytes::ZERO);
+    }
+    let by_size = |sizes: &[Bytes]| {
+        let mut order: Vec<usize> = (0..sizes.len()).collect();
+        order.sort_by_key(|index| core::cmp::Reverse(sizes[*index]));
+        order
+    };
+    let mut shared = alloc::vec![0; needed.len()];
+    for (buffer, chunk) in by_size(needed).into_iter().zip(by_size(sizes)) {
+        shared[buffer] = chunk;
+        sizes[chunk] = sizes[chunk].max(needed[buffer]);
+    }
+    shared
+}

@@ -81,6 +81,8 @@ mod descent;
 mod greedy;
 mod fast;
 mod best;
+#[cfg(feature = "std")]
+mod budget;
 mod shuffle;
 mod ladder;
 mod crew;
@@ -93,6 +95,8 @@ pub mod fuzz;
 
 pub use best::{Best, Budget};
 pub use bound::{Bound, BoundReason, lower_bound};
+#[cfg(feature = "std")]
+pub use budget::BudgetError;
 pub use certify::{Violation, Violations, certify};
 pub use free_list::FreeList;
 pub use id::{BlockId, BufferId, Id, IdVec};

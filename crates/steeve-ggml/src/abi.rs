@@ -1,0 +1,69 @@
+//! ggml's structures in memory, as far as they are looked at. The same since ggml 0.9.4; [`handshake`](crate::handshake)
+//! makes sure of it at run time.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// A buffer type, a buffer, a backend, a context: never looked into.
+#[repr(C)]
+pub(crate) struct Opaque {
+    _private: [u8; 0],
+}
+
+/// `ggml_backend_buffer_type_t`
+pub(crate) type BufferType = *mut Opaque;
+/// `ggml_backend_buffer_t`
+pub(crate) type Buffer = *mut Opaque;
+/// `ggml_context *`
+pub(crate) type Context = *mut Opaque;
+/// `ggml_gallocr_t` of ggml's own
+pub(crate) type Original = *mut Opaque;
+
+pub(crate) const MAX_SOURCES: usize = 10;
+pub(crate) const NAME_BYTES: usize = 64;
+
+/// `ggml_tensor` up to its name. What follows is not the same everywhere, so a tensor is only ever used behind a pointer.
+#[repr(C)]
+pub(crate) struct Tensor {
+    pub(crate) dtype: c_int,
+    pub(crate) buffer: Buffer,
+    pub(crate) ne: [i64; 4],
+    pub(crate) nb: [usize; 4],
+    pub(crate) op: c_int,
+    pub(crate) op_params: [i32; 16],
+    pub(crate) flags: i32,
+    pub(crate) src: [*mut Tensor; MAX_SOURCES],
+    pub(crate) view_src: *mut Tensor,
+    pub(crate) view_offs: usize,
+    pub(crate) data: *mut c_void,
+    pub(crate) name: [c_char; NAME_BYTES],
+}
+
+/// `ggml_cgraph` up to its leafs.
+#[repr(C)]
+pub(crate) struct Graph {
+    pub(crate) size: c_int,
+    pub(crate) n_nodes: c_int,
+    pub(crate) n_leafs: c_int,
+    pub(crate) nodes: *mut *mut Tensor,
+    pub(crate) grads: *mut *mut Tensor,
+    pub(crate) grad_accs: *mut *mut Tensor,
+    pub(crate) leafs: *mut *mut Tensor,
+}
+
+/// `ggml_init_params`
+#[repr(C)]
+pub(crate) struct InitParams {
+    pub(crate) mem_size: usize,
+    pub(crate) mem_buffer: *mut c_void,
+    pub(crate) no_alloc: bool,
+}
+
+/// `GGML_BACKEND_BUFFER_USAGE_COMPUTE`
+pub(crate) const USAGE_COMPUTE: c_int = 2;
+
+impl Tensor {
+    /// Whether somebody has given it memory. Views have none of their own.
+    pub(crate) fn is_placed(&self) -> bool {
+        !self.data.is_null() || !self.buffer.is_null()
+    }
+}

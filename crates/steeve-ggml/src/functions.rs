@@ -1,0 +1,103 @@
+//! ggml's functions that the drop-in calls, as one table per ggml in the process.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use crate::abi::{Buffer, BufferType, Context, Graph, InitParams, Original, Tensor};
+
+macro_rules! functions {
+    (
+        required { $($required:ident: fn($($required_arg:ty),*) $(-> $required_ret:ty)?;)* }
+        optional { $($optional:ident: fn($($optional_arg:ty),*) $(-> $optional_ret:ty)?;)* }
+    ) => {
+        /// The functions of one ggml.
+        #[allow(non_snake_case)]
+        #[derive(Clone, Copy)]
+        pub(crate) struct Functions {
+            $(pub(crate) $required: unsafe extern "C" fn($($required_arg),*) $(-> $required_ret)?,)*
+            $(pub(crate) $optional: Option<unsafe extern "C" fn($($optional_arg),*) $(-> $optional_ret)?>,)*
+        }
+
+        impl Functions {
+            /// Asks `find` for each by its name. `Err` is the name of the first that must be there and is not.
+            pub(crate) fn find(find: impl Fn(&CStr) -> *mut c_void) -> Result<Self, &'static str> {
+                Ok(Self {
+                    $($required: {
+                        let found = find(c_name(concat!(stringify!($required), "\0")));
+                        if found.is_null() {
+                            return Err(stringify!($required));
+                        }
+                        // SAFETY: a function of this name has this signature in every ggml since 0.9.4.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($required_arg),*) $(-> $required_ret)?>(found)
+                        }
+                    },)*
+                    $($optional: {
+                        let found = find(c_name(concat!(stringify!($optional), "\0")));
+                        // SAFETY: as above; a null pointer is `None`.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($optional_arg),*) $(-> $optional_ret)?>>(found)
+                        }
+                    },)*
+                })
+            }
+
+            /// Those that the linker finds.
+            #[cfg(feature = "whole")]
+            pub(crate) fn linked() -> Self {
+                mod linked {
+                    use super::*;
+                    unsafe extern "C" {
+                        $(pub(super) fn $required($(_: $required_arg),*) $(-> $required_ret)?;)*
+                    }
+                }
+                Self { $($required: linked::$required,)* $($optional: None,)* }
+            }
+        }
+    };
+}
+
+functions! {
+    required {
+        ggml_backend_buft_get_alignment: fn(BufferType) -> usize;
+        ggml_backend_buft_get_max_size: fn(BufferType) -> usize;
+        ggml_backend_buft_get_alloc_size: fn(BufferType, *const Tensor) -> usize;
+        ggml_backend_buft_alloc_buffer: fn(BufferType, usize) -> Buffer;
+        ggml_backend_buft_name: fn(BufferType) -> *const c_char;
+        ggml_backend_buft_is_host: fn(BufferType) -> bool;
+        ggml_backend_buffer_get_base: fn(Buffer) -> *mut c_void;
+        ggml_backend_buffer_get_size: fn(Buffer) -> usize;
+        ggml_backend_buffer_reset: fn(Buffer);
+        ggml_backend_buffer_set_usage: fn(Buffer, c_int);
+        ggml_backend_buffer_free: fn(Buffer);
+        ggml_backend_tensor_alloc: fn(Buffer, *mut Tensor, *mut c_void) -> c_int;
+        ggml_backend_view_init: fn(*mut Tensor) -> c_int;
+        ggml_op_name: fn(c_int) -> *const c_char;
+        ggml_op_desc: fn(*const Tensor) -> *const c_char;
+        ggml_nbytes: fn(*const Tensor) -> usize;
+        ggml_init: fn(InitParams) -> Context;
+        ggml_free: fn(Context);
+        ggml_new_tensor_2d: fn(Context, c_int, i64, i64) -> *mut Tensor;
+        ggml_view_1d: fn(Context, *mut Tensor, i64, usize) -> *mut Tensor;
+        ggml_add: fn(Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
+        ggml_set_input: fn(*mut Tensor);
+        ggml_set_output: fn(*mut Tensor);
+        ggml_set_name: fn(*mut Tensor, *const c_char) -> *mut Tensor;
+        ggml_new_graph: fn(Context) -> *mut Graph;
+        ggml_build_forward_expand: fn(*mut Graph, *mut Tensor);
+    }
+    optional {
+        ggml_op_can_inplace: fn(c_int) -> bool;
+        ggml_version: fn() -> *const c_char;
+        ggml_backend_buft_is_meta: fn(BufferType) -> bool;
+        ggml_gallocr_new_n: fn(*mut BufferType, c_int) -> Original;
+        ggml_gallocr_free: fn(Original);
+        ggml_gallocr_reserve_n: fn(Original, *mut Graph, *const c_int, *const c_int) -> bool;
+        ggml_gallocr_reserve_n_size: fn(Original, *mut Graph, *const c_int, *const c_int, *mut usize);
+        ggml_gallocr_alloc_graph: fn(Original, *mut Graph) -> bool;
+        ggml_gallocr_get_buffer_size: fn(Original, c_int) -> usize;
+    }
+}
+
+fn c_name(name: &'static str) -> &'static CStr {
+    CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or(c"")
+}

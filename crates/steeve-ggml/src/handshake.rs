@@ -1,0 +1,66 @@
+//! Whether ggml's structures are the ones we know: ggml builds a small graph, and we look at it.
+
+use std::ffi::{CStr, c_int};
+
+use crate::abi::{InitParams, Tensor};
+use crate::functions::Functions;
+
+/// ggml's number of f32, and the flags of inputs and outputs.
+const F32: c_int = 0;
+const INPUT: i32 = 1;
+const OUTPUT: i32 = 2;
+
+/// `Err` says what is different.
+pub(crate) fn handshake(ggml: &Functions) -> Result<(), String> {
+    let params = InitParams { mem_size: 4 << 20, mem_buffer: std::ptr::null_mut(), no_alloc: true };
+    // SAFETY: ggml makes its own memory.
+    let context = unsafe { (ggml.ggml_init)(params) };
+    if context.is_null() {
+        return Err("ggml_init made no context".into());
+    }
+    // SAFETY: the context has room for three tensors and a graph of the default size, and is ours alone.
+    let verdict = unsafe { look(ggml, context) };
+    // SAFETY: made above, and nobody else has it.
+    unsafe { (ggml.ggml_free)(context) };
+    verdict
+}
+
+/// # Safety
+/// The context is one of this ggml's, with room.
+unsafe fn look(ggml: &Functions, context: crate::abi::Context) -> Result<(), String> {
+    // SAFETY: plain calls of builders with tensors of the same context.
+    let (x, row, sum, graph) = unsafe {
+        let x = (ggml.ggml_new_tensor_2d)(context, F32, 7, 5);
+        (ggml.ggml_set_input)(x);
+        (ggml.ggml_set_name)(x, c"steeve looks".as_ptr());
+        let row = (ggml.ggml_view_1d)(context, x, 7, 56);
+        let sum = (ggml.ggml_add)(context, x, row);
+        (ggml.ggml_set_output)(sum);
+        let graph = (ggml.ggml_new_graph)(context);
+        (ggml.ggml_build_forward_expand)(graph, sum);
+        (x, row, sum, graph)
+    };
+    if [x, row, sum].iter().any(|tensor| tensor.is_null()) || graph.is_null() {
+        return Err("ggml built no graph".into());
+    }
+    // SAFETY: pointers to what ggml has just built. Each is longer than what we know of it, in every version there is;
+    // and before the graph's lists are followed, their lengths have been seen to be right.
+    let (x_is, row_is, sum_is, graph_is) = unsafe { (&*x, &*row, &*sum, &*graph) };
+    let expect = |right: bool, what: &str| if right { Ok(()) } else { Err(format!("its {what} are not where we know")) };
+    expect(x_is.dtype == F32 && x_is.ne == [7, 5, 1, 1] && x_is.nb == [4, 28, 140, 140], "shapes and strides")?;
+    expect(x_is.op == 0 && row_is.op != 0 && sum_is.op != 0 && sum_is.op != row_is.op, "operations")?;
+    expect(x_is.flags & 15 == INPUT && row_is.flags & 15 == 0 && sum_is.flags & 15 == OUTPUT, "flags")?;
+    let sources = |of: &Tensor, are: &[*mut Tensor]| {
+        of.src.iter().zip(are.iter().copied().chain(std::iter::repeat(std::ptr::null_mut()))).all(|(a, b)| *a == b)
+    };
+    expect(sources(x_is, &[]) && sources(row_is, &[x]) && sources(sum_is, &[x, row]), "sources")?;
+    expect(x_is.view_src.is_null() && row_is.view_src == x && row_is.view_offs == 56, "views")?;
+    expect(!x_is.is_placed() && !sum_is.is_placed(), "addresses")?;
+    // SAFETY: 64 bytes of a name, which ggml ends with a zero.
+    expect(unsafe { CStr::from_ptr(x_is.name.as_ptr()) } == c"steeve looks", "names")?;
+    expect(graph_is.n_nodes == 2 && graph_is.n_leafs == 1 && graph_is.size >= 2, "node counts")?;
+    expect(!graph_is.nodes.is_null() && !graph_is.leafs.is_null(), "nodes")?;
+    // SAFETY: two nodes and one leaf, as just seen.
+    let (nodes, leaf) = unsafe { ([*graph_is.nodes, *graph_is.nodes.add(1)], *graph_is.leafs) };
+    expect(nodes == [row, sum] && leaf == x, "nodes")
+}

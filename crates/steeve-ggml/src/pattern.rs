@@ -1,0 +1,297 @@
+//! Whether a graph is the one that a plan was made for. One pass over ggml's tensors, nothing allocated.
+//!
+//! Each position of the lists, and each source, has a number in the plan. The first time a number is met it is bound to
+//! the tensor that stands there; every other time it must be the same tensor. That two numbers are not bound to one tensor
+//! is seen when addresses are given out: a tensor can't stand in two places, and where both places are one, so that it can,
+//! the run is the planned one all the same.
+
+use std::ffi::c_int;
+
+use steeve_graph::{Bytes, GraphPlan, Id, MemoryId, TensorId};
+
+use crate::abi::{MAX_SOURCES, Tensor};
+use crate::functions::Functions;
+use crate::read::{Lists, Memories, ReadGraph, layout};
+
+/// No tensor.
+const NONE: u32 = u32::MAX;
+
+/// The flags that say something about memory.
+const FLAGS: i32 = 15;
+
+/// What a plan expects of a graph.
+pub(crate) struct Pattern {
+    leafs: usize,
+    /// The number at each position: leafs, then nodes.
+    listed: Vec<u32>,
+    known: Vec<Known>,
+    /// Every number once: roots before their views, sources before who reads them.
+    pub(crate) order: Vec<u32>,
+    take_overs: Vec<(u32, u32)>,
+}
+
+/// What is known of one tensor.
+struct Known {
+    op: c_int,
+    flags: i32,
+    dtype: c_int,
+    place: Place,
+    root: u32,
+    is_listed: bool,
+    /// Whether its sources count: those of leafs and of tensors outside of the lists do not.
+    is_node: bool,
+    sources: [u32; MAX_SOURCES],
+    ne: [i64; 4],
+    nb: [usize; 4],
+    view_offs: usize,
+}
+
+/// Where a tensor stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Where its root does.
+    View,
+    /// Where the caller put it.
+    External,
+    /// Where the plan says.
+    Planned {
+        /// Which of the plan's memories.
+        part: u32,
+        /// Which of that memory's buffers.
+        buffer: u32,
+        offset: u64,
+        room: u64,
+        /// The memory that says how many bytes it takes.
+        asked: MemoryId,
+    },
+    /// The graph does not use it.
+    Nowhere,
+}
+
+/// Whether a graph is the planned one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// To the last stride.
+    Same,
+    /// But for shapes.
+    Reshaped,
+    /// Not at all.
+    Other,
+}
+
+impl Pattern {
+    /// # Safety
+    /// The tensors are those that the graph was read from.
+    pub(crate) unsafe fn new(read: &ReadGraph, plan: &GraphPlan) -> Self {
+        let graph = read.assigned.graph();
+        let number = |id: &TensorId| id.index() as u32;
+        let listed: Vec<u32> = graph.leafs().iter().chain(graph.nodes()).map(number).collect();
+        let mut is_listed = vec![false; read.tensors.len()];
+        listed.iter().for_each(|number| is_listed[*number as usize] = true);
+        let mut is_node = vec![false; read.tensors.len()];
+        graph.nodes().iter().for_each(|node| is_node[node.index()] = true);
+        let part_of = |memory: MemoryId| plan.memories().iter().position(|it| it.memory == memory).unwrap_or(0) as u32;
+        let place = |id: TensorId| match (graph.tensor(id).view, graph.tensor(id).external, plan.place(id)) {
+            (Some(_), ..) => Place::View,
+            (None, true, _) => Place::External,
+            (None, false, None) => Place::Nowhere,
+            (None, false, Some(place)) => Place::Planned {
+                part: part_of(place.memory),
+                buffer: place.buffer.index() as u32,
+                offset: place.offset.0,
+                room: place.size.0,
+                asked: plan.asked(id).unwrap_or(place.memory),
+            },
+        };
+        let known = graph.tensors().ids().map(|id| {
+            let mut sources = [NONE; MAX_SOURCES];
+            for (source, is) in sources.iter_mut().zip(graph.sources(id)) {
+                *source = is.as_ref().map_or(NONE, number);
+            }
+            // SAFETY: as promised.
+            let tensor = unsafe { &*read.tensors[id.index()] };
+            Known {
+                op: tensor.op,
+                flags: tensor.flags & FLAGS,
+                dtype: tensor.dtype,
+                place: place(id),
+                root: graph.tensor(id).view.map_or(NONE, |view| number(&view.root)),
+                is_listed: is_listed[id.index()],
+                is_node: is_node[id.index()],
+                sources,
+                ne: tensor.ne,
+                nb: tensor.nb,
+                view_offs: tensor.view_offs,
+            }
+        });
+        let known: Vec<Known> = known.collect();
+        let order = order(&listed, &known);
+        let take_overs = plan.take_overs().iter().map(|(node, slot)| (number(node), *slot)).collect();
+        Self { leafs: graph.leafs().len(), listed, known, order, take_overs }
+    }
+
+    pub(crate) fn place(&self, number: u32) -> Place {
+        self.known[number as usize].place
+    }
+
+    pub(crate) fn root(&self, number: u32) -> u32 {
+        self.known[number as usize].root
+    }
+
+    pub(crate) fn tensors(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Compares, and binds each number to its tensor in `bound`. `placed` says where a planned tensor would stand, so that
+    /// one that stands there already counts as planned.
+    ///
+    /// # Safety
+    /// The lists are a graph of ggml's: every pointer that can be reached is null or a tensor.
+    pub(crate) unsafe fn compare(
+        &self,
+        lists: Lists<'_>,
+        bound: &mut Vec<*mut Tensor>,
+        placed: impl Fn(Place) -> usize,
+    ) -> Match {
+        if lists.leafs.len() != self.leafs || lists.leafs.len() + lists.nodes.len() != self.listed.len() {
+            return Match::Other;
+        }
+        bound.clear();
+        bound.resize(self.known.len(), std::ptr::null_mut());
+        let mut same = true;
+        for (&number, &tensor) in self.listed.iter().zip(lists.leafs.iter().chain(lists.nodes)) {
+            if !bind(bound, number, tensor) {
+                return Match::Other;
+            }
+            // SAFETY: a listed tensor, as promised.
+            match unsafe { self.compare_one(number, &*tensor, bound, &placed) } {
+                Match::Same => {}
+                Match::Reshaped => same = false,
+                Match::Other => return Match::Other,
+            }
+        }
+        // Whoever is in neither list was bound by whoever uses it; a root's number is above its view's here.
+        for number in 0..self.known.len() as u32 {
+            let (known, tensor) = (&self.known[number as usize], bound[number as usize]);
+            if known.is_listed {
+                continue;
+            }
+            if tensor.is_null() {
+                return Match::Other;
+            }
+            // SAFETY: a source or a root of a listed tensor, as promised.
+            match unsafe { self.compare_one(number, &*tensor, bound, &placed) } {
+                Match::Same => {}
+                Match::Reshaped => same = false,
+                Match::Other => return Match::Other,
+            }
+        }
+        if same { Match::Same } else { Match::Reshaped }
+    }
+
+    unsafe fn compare_one(
+        &self,
+        number: u32,
+        tensor: &Tensor,
+        bound: &mut [*mut Tensor],
+        placed: &impl Fn(Place) -> usize,
+    ) -> Match {
+        let known = &self.known[number as usize];
+        if (tensor.op, tensor.flags & FLAGS, tensor.dtype) != (known.op, known.flags, known.dtype) {
+            return Match::Other;
+        }
+        let is_same_root = match known.root {
+            NONE => tensor.view_src.is_null(),
+            root => bind(bound, root, tensor.view_src),
+        };
+        let is_where_it_was = match known.place {
+            Place::View => true,
+            Place::External => tensor.is_placed(),
+            Place::Nowhere => !tensor.is_placed(),
+            place => !tensor.is_placed() || tensor.data.addr() == placed(place),
+        };
+        if !is_same_root || !is_where_it_was {
+            return Match::Other;
+        }
+        if known.is_node {
+            for (&source, &is) in known.sources.iter().zip(&tensor.src) {
+                let fits = if source == NONE { is.is_null() } else { bind(bound, source, is) };
+                if !fits {
+                    return Match::Other;
+                }
+            }
+        }
+        let is_same = (&tensor.ne, &tensor.nb, tensor.view_offs) == (&known.ne, &known.nb, known.view_offs);
+        if is_same { Match::Same } else { Match::Reshaped }
+    }
+
+    /// Whether a reshaped graph still has room: no tensor above its place, no view beyond its root, and whoever takes over a
+    /// source still looks like it.
+    ///
+    /// # Safety
+    /// `bound` comes from `compare` with the same graph, whose pointers are still good.
+    pub(crate) unsafe fn has_room(&self, ggml: &Functions, memories: &Memories, bound: &[*mut Tensor]) -> bool {
+        // SAFETY: as promised.
+        let at = |number: u32| unsafe { &*bound[number as usize] };
+        let fits = |(number, known): (u32, &Known)| {
+            let tensor = at(number);
+            let Ok(layout) = layout(tensor) else { return false };
+            match known.place {
+                Place::Planned { room, asked, .. } => {
+                    // SAFETY: a buffer type and a tensor of the same ggml.
+                    let size = unsafe { (ggml.ggml_backend_buft_get_alloc_size)(memories.types[asked.index()], tensor) };
+                    size as u64 <= room
+                }
+                Place::View => {
+                    let end = Bytes(tensor.view_offs as u64).checked_add(layout.nbytes());
+                    let root = layout_of(at(known.root));
+                    end.is_some_and(|end| root.is_some_and(|root| end <= root))
+                }
+                Place::External | Place::Nowhere => true,
+            }
+        };
+        let in_place = |&(node, slot): &(u32, u32)| {
+            let source = at(node).src[slot as usize];
+            // SAFETY: as promised; `compare` has seen that there is a source where the plan has one.
+            let (node, source) = (at(node), unsafe { &*source });
+            let offset = if source.view_src.is_null() { 0 } else { source.view_offs };
+            (node.dtype, node.ne, node.nb, 0) == (source.dtype, source.ne, source.nb, offset)
+        };
+        (0..).zip(&self.known).all(fits) && self.take_overs.iter().all(in_place)
+    }
+}
+
+fn layout_of(tensor: &Tensor) -> Option<Bytes> {
+    layout(tensor).ok().map(|layout| layout.nbytes())
+}
+
+/// Whether the number stands for this tensor; if for none yet, it does from now on.
+#[inline]
+fn bind(bound: &mut [*mut Tensor], number: u32, tensor: *mut Tensor) -> bool {
+    let slot = &mut bound[number as usize];
+    if slot.is_null() {
+        *slot = tensor;
+    }
+    *slot == tensor && !tensor.is_null()
+}
+
+/// The order in which ggml gives out addresses: leafs, then each node behind its sources.
+fn order(listed: &[u32], known: &[Known]) -> Vec<u32> {
+    let mut done = vec![false; known.len()];
+    let mut order = Vec::with_capacity(known.len());
+    let mut visit = |number: u32| {
+        let root = known[number as usize].root;
+        for number in [root, number] {
+            if number != NONE && !std::mem::replace(&mut done[number as usize], true) {
+                order.push(number);
+            }
+        }
+    };
+    for &number in listed {
+        let sources = known[number as usize].sources;
+        sources.into_iter().filter(|source| *source != NONE).for_each(&mut visit);
+        visit(number);
+    }
+    (0..known.len() as u32).for_each(visit);
+    order
+}

@@ -1,0 +1,312 @@
+//! The caller's graph in, a graph that can be planned out. Looks at everything once and trusts nothing but pointers.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int};
+
+use steeve_graph::{
+    AllocSizes, AssignedGraph, Assignment, Bytes, DataType, Flags, GraphParts, Id, IdVec, Layout, Memory, MemoryId, Op,
+    Tensor, TensorId, View,
+};
+
+use crate::abi::{self, BufferType};
+use crate::ggml::Ggml;
+
+/// Why a graph can't be planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// It makes no sense to anybody.
+    Malformed(String),
+    /// It may make sense to ggml, but not to us.
+    Unknown(String),
+}
+
+/// The memories of an allocator, and the buffer type of each.
+pub(crate) struct Memories {
+    pub(crate) types: Vec<BufferType>,
+    pub(crate) planned: IdVec<MemoryId, Memory>,
+    /// Whether each is plain CPU memory.
+    pub(crate) is_cpu: Vec<bool>,
+}
+
+/// Which memory each leaf and node belongs to, as the caller said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ids {
+    pub(crate) leafs: Vec<c_int>,
+    pub(crate) nodes: Vec<c_int>,
+}
+
+/// The caller's lists.
+#[derive(Clone, Copy)]
+pub(crate) struct Lists<'a> {
+    pub(crate) leafs: &'a [*mut abi::Tensor],
+    pub(crate) nodes: &'a [*mut abi::Tensor],
+}
+
+impl<'a> Lists<'a> {
+    /// # Safety
+    /// Null, or a graph of ggml's that lives as long as the answer is used.
+    pub(crate) unsafe fn of(graph: *const abi::Graph) -> Result<Self, Unreadable> {
+        // SAFETY: as promised.
+        let Some(graph) = (unsafe { graph.as_ref() }) else { return malformed("the graph is null") };
+        // SAFETY: as promised.
+        let list = |count: c_int, start: *mut *mut abi::Tensor, name: &str| match usize::try_from(count) {
+            Ok(0) => Ok(&[][..]),
+            Ok(_) if start.is_null() => malformed(format!("{count} {name} are announced, and their list is null")),
+            // SAFETY: a list of so many pointers, as promised.
+            Ok(count) => Ok(unsafe { std::slice::from_raw_parts(start.cast_const(), count) }),
+            Err(_) => malformed(format!("there are {count} {name}")),
+        };
+        let leafs = list(graph.n_leafs, graph.leafs, "leafs")?;
+        let nodes = list(graph.n_nodes, graph.nodes, "nodes")?;
+        let all = leafs.iter().map(|leaf| ("leaf", leaf)).chain(nodes.iter().map(|node| ("node", node)));
+        match all.enumerate().find(|(_, (_, tensor))| tensor.is_null()) {
+            Some((index, (kind, _))) => {
+                let index = if kind == "leaf" { index } else { index - leafs.len() };
+                malformed(format!("{kind} {index} is null"))
+            }
+            None => Ok(Self { leafs, nodes }),
+        }
+    }
+
+    /// The memories that the caller says; all in the first where it says nothing.
+    ///
+    /// # Safety
+    /// Each is null, or has one number for each leaf or node.
+    pub(crate) unsafe fn ids(&self, nodes: *const c_int, leafs: *const c_int) -> Ids {
+        let list = |ids: *const c_int, count: usize| match ids.is_null() || count == 0 {
+            true => vec![0; count],
+            // SAFETY: as promised.
+            false => unsafe { std::slice::from_raw_parts(ids, count) }.to_vec(),
+        };
+        Ids { leafs: list(leafs, self.leafs.len()), nodes: list(nodes, self.nodes.len()) }
+    }
+}
+
+/// A graph as the planner knows it, with ggml's tensor for each of its ids.
+pub(crate) struct ReadGraph {
+    pub(crate) assigned: AssignedGraph,
+    pub(crate) tensors: Vec<*mut abi::Tensor>,
+}
+
+/// For what a graph is read: operations are called differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be planned: every operation overwrites what this ggml lets it overwrite, and nothing else.
+    Plan {
+        /// Whether a GLU of two sources may take the place of one, in CPU memory.
+        glu: bool,
+    },
+    /// To be written to a file: with the names of tensors.
+    Record,
+}
+
+/// Reads a graph.
+///
+/// # Safety
+/// The lists are a graph of this ggml's: every pointer that can be reached is null or a tensor.
+pub(crate) unsafe fn read(
+    ggml: &Ggml,
+    lists: Lists<'_>,
+    memories: &Memories,
+    ids: &Ids,
+    purpose: Purpose,
+) -> Result<ReadGraph, Unreadable> {
+    let reader = Reader { ggml, memories, purpose, numbers: HashMap::new(), tensors: Vec::new() };
+    // SAFETY: passed on.
+    unsafe { reader.read(lists, ids) }
+}
+
+struct Reader<'a> {
+    ggml: &'a Ggml,
+    memories: &'a Memories,
+    purpose: Purpose,
+    numbers: HashMap<*mut abi::Tensor, TensorId>,
+    tensors: Vec<*mut abi::Tensor>,
+}
+
+impl Reader<'_> {
+    unsafe fn read(mut self, lists: Lists<'_>, ids: &Ids) -> Result<ReadGraph, Unreadable> {
+        let mut parts = GraphParts::default();
+        for &leaf in lists.leafs {
+            let leaf = self.number(leaf)?;
+            parts.leaf(leaf);
+        }
+        for &node in lists.nodes {
+            let node = self.number(node)?;
+            parts.node(node);
+        }
+        let assignment = Assignment { leafs: self.assigned(&ids.leafs)?, nodes: self.assigned(&ids.nodes)? };
+        // In the table, sources come with their numbers, and who is met for the first time is appended: so the list grows
+        // while it is walked.
+        let listed = self.tensors.len();
+        let mut is_node = vec![false; listed];
+        for node in lists.nodes {
+            is_node[self.number(*node)?.index()] = true;
+        }
+        let mut index = 0;
+        while let Some(&pointer) = self.tensors.get(index) {
+            // SAFETY: as the caller of `read` promised.
+            let tensor = unsafe { &*pointer };
+            let mut sources = Vec::new();
+            // Who is in neither list is only looked at, and who made it does not matter.
+            if is_node.get(index).copied().unwrap_or(false) {
+                let used = tensor.src.iter().rposition(|source| !source.is_null()).map_or(0, |last| last + 1);
+                for source in &tensor.src[..used] {
+                    sources.push(if source.is_null() { None } else { Some(self.number(*source)?) });
+                }
+            }
+            let (kind, memory) = (self.title(index), self.home(&assignment, index, lists));
+            // SAFETY: passed on.
+            let read = unsafe { self.tensor(&mut parts, pointer, memory) }.map_err(|why| why.about(&kind))?;
+            let id = parts.push(read, &sources).map_err(|error| Unreadable::Malformed(error.to_string()))?;
+            if self.purpose == Purpose::Record {
+                // SAFETY: 64 bytes of a name; ggml ends it with a zero, and if not, the last one is left out.
+                let name = unsafe { std::slice::from_raw_parts(tensor.name.as_ptr().cast::<u8>(), abi::NAME_BYTES) };
+                let name = CStr::from_bytes_until_nul(name).map_or_else(|_| "".into(), CStr::to_string_lossy);
+                parts.set_name(id, &name);
+            }
+            index += 1;
+        }
+        let graph = parts.finish().map_err(|error| Unreadable::Malformed(error.to_string()))?;
+        let sizes = self.sizes(&graph)?;
+        let assigned = AssignedGraph::new(graph, self.memories.planned.clone(), assignment, sizes);
+        let assigned = assigned.map_err(|error| Unreadable::Malformed(error.to_string()))?;
+        Ok(ReadGraph { assigned, tensors: self.tensors })
+    }
+
+    /// The id of a tensor, a new one if it is met for the first time.
+    fn number(&mut self, tensor: *mut abi::Tensor) -> Result<TensorId, Unreadable> {
+        let next = TensorId::from_index(self.tensors.len());
+        let next = next.ok_or_else(|| Unreadable::Malformed("there are too many tensors".into()))?;
+        let number = *self.numbers.entry(tensor).or_insert(next);
+        if number == next {
+            self.tensors.push(tensor);
+        }
+        Ok(number)
+    }
+
+    fn assigned(&self, ids: &[c_int]) -> Result<Vec<MemoryId>, Unreadable> {
+        let memories = self.memories.types.len();
+        let memory = |&id: &c_int| {
+            let index = usize::try_from(id).ok().filter(|index| *index < memories).and_then(MemoryId::from_index);
+            index.ok_or_else(|| Unreadable::Malformed(format!("buffer {id} is named, and there are {memories}")))
+        };
+        ids.iter().map(memory).collect()
+    }
+
+    /// The memory of a node, for what depends on it.
+    fn home(&self, assignment: &Assignment, index: usize, lists: Lists<'_>) -> Option<MemoryId> {
+        // Without duplicates, which nobody makes, nodes come right behind the leafs.
+        assignment.nodes.get(index.checked_sub(lists.leafs.len())?).copied()
+    }
+
+    fn title(&self, index: usize) -> String {
+        let name = self.tensors.get(index).map(|tensor| {
+            // SAFETY: as the caller of `read` promised; see above for the name.
+            let name = unsafe { std::slice::from_raw_parts((&raw const (**tensor).name).cast::<u8>(), abi::NAME_BYTES) };
+            CStr::from_bytes_until_nul(name).map_or_else(|_| "".into(), CStr::to_string_lossy)
+        });
+        format!("tensor {index} ({})", name.unwrap_or_default())
+    }
+
+    /// # Safety
+    /// The tensor is one of this ggml's.
+    unsafe fn tensor(
+        &mut self,
+        parts: &mut GraphParts,
+        pointer: *mut abi::Tensor,
+        memory: Option<MemoryId>,
+    ) -> Result<Tensor, Unreadable> {
+        // SAFETY: as promised.
+        let tensor = unsafe { &*pointer };
+        let layout = layout(tensor)?;
+        let view = match tensor.view_src.is_null() {
+            true => None,
+            false => Some(View { root: self.number(tensor.view_src)?, offset: Bytes(tensor.view_offs as u64) }),
+        };
+        // SAFETY: passed on.
+        let op = unsafe { self.op(parts, tensor, memory) }?;
+        let flags = Flags::from_bits(tensor.flags as u64);
+        let external = view.is_none() && tensor.is_placed();
+        Ok(Tensor { op, flags, external, view, ..Tensor::new(layout) })
+    }
+
+    /// # Safety
+    /// The tensor is one of this ggml's.
+    unsafe fn op(
+        &self,
+        parts: &mut GraphParts,
+        tensor: &abi::Tensor,
+        memory: Option<MemoryId>,
+    ) -> Result<Op, Unreadable> {
+        let unknown = || Unreadable::Unknown(format!("operation {} is unknown", tensor.op));
+        let operation = self.ggml.operation(tensor.op).ok_or_else(unknown)?;
+        // SAFETY: as promised.
+        let kind = || unsafe { self.ggml.kind(tensor) };
+        let kind = matches!(&*operation.name, "UNARY" | "GLU").then(kind);
+        let op = parts.op(&operation.name, kind.as_deref()).map_err(|error| Unreadable::Malformed(error.to_string()))?;
+        let Purpose::Plan { glu } = self.purpose else { return Ok(op) };
+        if op.writes_nothing() {
+            return Ok(op);
+        }
+        let in_cpu = memory.is_some_and(|memory| self.memories.is_cpu[memory.index()]);
+        let two_sources = !tensor.src[1].is_null();
+        if matches!(op, Op::Glu(_)) && glu && in_cpu && two_sources {
+            return Ok(op);
+        }
+        Ok(match (operation.in_place.unwrap_or(op.ggml_in_place()), op.ggml_in_place()) {
+            (true, true) => op,
+            // This ggml runs in place what the table does not know of: planned as an operation that does.
+            (true, false) => Op::Scale,
+            // And what may not be overwritten here is planned as one that never is.
+            (false, _) => Op::Cont,
+        })
+    }
+
+    /// How many bytes each planned tensor takes in each memory.
+    fn sizes(&self, graph: &steeve_graph::Graph) -> Result<AllocSizes, Unreadable> {
+        let mut sizes = AllocSizes::new(self.memories.types.len());
+        let mut row = Vec::with_capacity(self.memories.types.len());
+        for ((id, tensor), pointer) in graph.tensors().pairs().zip(&self.tensors) {
+            if !tensor.is_planned() {
+                continue;
+            }
+            row.clear();
+            for memory in &self.memories.types {
+                // SAFETY: a buffer type of the caller's, and a tensor of the same ggml.
+                let size = unsafe { (self.ggml.functions.ggml_backend_buft_get_alloc_size)(*memory, *pointer) };
+                row.push(Bytes(size as u64));
+            }
+            sizes.set(id, tensor, &row).map_err(|error| Unreadable::Unknown(error.to_string()))?;
+        }
+        Ok(sizes)
+    }
+}
+
+/// Type, shape and strides, if they make sense.
+pub(crate) fn layout(tensor: &abi::Tensor) -> Result<Layout, Unreadable> {
+    let dtype = u32::try_from(tensor.dtype).ok().and_then(DataType::from_ggml_id);
+    let dtype = dtype.ok_or_else(|| Unreadable::Unknown(format!("data type {} is unknown", tensor.dtype)))?;
+    let mut ne = [0; 4];
+    for (ne, &given) in ne.iter_mut().zip(&tensor.ne) {
+        match u64::try_from(given) {
+            Ok(given) => *ne = given,
+            Err(_) => return malformed(format!("a shape of {:?}", tensor.ne)),
+        }
+    }
+    let nb = tensor.nb.map(|stride| stride as u64);
+    Layout::new(dtype, ne, nb).map_err(|error| Unreadable::Malformed(error.to_string()))
+}
+
+fn malformed<T>(why: impl Into<String>) -> Result<T, Unreadable> {
+    Err(Unreadable::Malformed(why.into()))
+}
+
+impl Unreadable {
+    fn about(self, what: &str) -> Self {
+        match self {
+            Self::Malformed(why) => Self::Malformed(format!("{what}: {why}")),
+            Self::Unknown(why) => Self::Unknown(format!("{what}: {why}")),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Each graph as a file of the corpus's form: a bug report, and the way to plan it elsewhere.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use steeve_graph::recorded::{Answer, Answered, Before, Notes};
+use steeve_graph::{Id, Recorded, ggml_answer};
+
+use crate::ggml::Ggml;
+use crate::read::{Ids, Lists, Memories, Purpose, read};
+use crate::say;
+
+/// Writes a graph into the folder, which is made if need be. What goes wrong is said, and does not matter otherwise.
+///
+/// # Safety
+/// A graph of this ggml's.
+pub(crate) unsafe fn record(ggml: &Ggml, lists: Lists<'_>, memories: &Memories, ids: &Ids, folder: &Path) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: passed on.
+    let graph = match unsafe { read(ggml, lists, memories, ids, Purpose::Record) } {
+        Ok(graph) => graph,
+        Err(why) => return say!("graph {number} is not recorded: {why:?}"),
+    };
+    let answer = match ggml_answer(&graph.assigned) {
+        Ok(answer) => answer,
+        Err(error) => return say!("graph {number} is not recorded: {error}"),
+    };
+    let places = answer.places.iter().map(|place| {
+        let it = (*place)?;
+        Some(Answered {
+            memory: it.memory,
+            chunk: it.place.buffer.index() as u32,
+            offset: it.place.offset,
+            size_max: it.size,
+        })
+    });
+    // A memory that shares another's repeats its chunks.
+    let chunks = graph.assigned.memories().ids().map(|memory| answer.chunks[graph.assigned.owner(memory)].clone());
+    let before = graph.tensors.iter().map(|tensor| {
+        // SAFETY: a tensor of the graph.
+        let tensor = unsafe { &**tensor };
+        let bits = u8::from(!tensor.data.is_null()) | u8::from(!tensor.buffer.is_null()) << 1;
+        Before { bits, buffer_type: None }
+    });
+    let program = std::env::args().next().unwrap_or_default();
+    let program = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let recorded = Recorded {
+        answer: Answer { places: places.collect(), chunks: chunks.collect() },
+        ids: (0..graph.tensors.len() as u64).map(Some).collect(),
+        before: before.collect(),
+        buffer_types: Vec::new(),
+        notes: Notes { tag: format!("{program}, ggml {}", ggml.version()), ..Notes::default() },
+        assigned: graph.assigned,
+    };
+    let name = format!("{}-{number:04}-{}nodes.json.gz", std::process::id(), lists.nodes.len());
+    if let Err(error) = write(&folder.join(&name), &recorded.to_json()) {
+        say!("{} can't be written: {error}", folder.join(name).display());
+    }
+}
+
+fn write(file: &Path, json: &str) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut writer = flate2::write::GzEncoder::new(std::fs::File::create(file)?, flate2::Compression::default());
+    writer.write_all(json.as_bytes())?;
+    writer.finish()?.sync_all()
+}

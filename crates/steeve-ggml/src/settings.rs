@@ -1,0 +1,133 @@
+//! What the environment says.
+//!
+//! ```text
+//!   STEEVE_STRATEGY=ggml|fast|best   how to place tensors [fast; best if a budget is given]
+//!   STEEVE_BUDGET=500ms|20000nodes   what a search of `best` may cost
+//!   STEEVE_REUSE=ggml|more           who takes over whose bytes; `more`: also two-source GLU, in CPU memory [ggml]
+//!   STEEVE_HOLD=N                    for how many nodes a source outlives its last reader [0 in CPU memory, else 8]
+//!   STEEVE_LOG=1                     a line for each reserve
+//!   STEEVE_CHECK=1                   replay every plan before it is used
+//!   STEEVE_RECORD=DIR                write each graph to a file
+//!   STEEVE_OFF=1                     ggml's own allocator, untouched
+//! ```
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use steeve_graph::{Best, Budget, GraphStrategy};
+
+use crate::say;
+
+/// How plans are made, and what is told about it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Settings {
+    pub(crate) strategy: GraphStrategy,
+    pub(crate) more: bool,
+    pub(crate) hold: Option<u32>,
+    pub(crate) log: bool,
+    pub(crate) check: bool,
+    pub(crate) record: Option<PathBuf>,
+    pub(crate) off: bool,
+}
+
+/// What the environment said when it was first asked.
+pub(crate) fn settings() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| {
+        let (settings, complaints) = Settings::read(|name| std::env::var(name).ok());
+        for complaint in complaints {
+            say!("{complaint}");
+        }
+        settings
+    })
+}
+
+impl Settings {
+    /// The settings, and a sentence for each one that makes no sense and was left at its default.
+    fn read(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<String>) {
+        let mut complaints = Vec::new();
+        let get = |name: &str| get(name).filter(|value| !value.is_empty());
+        let mut wrong = |name: &str, value: &str, meant: &str| {
+            complaints.push(format!("{name}={value} makes no sense and is ignored; it may be {meant}"));
+        };
+        let budget = get("STEEVE_BUDGET").and_then(|value| match value.parse::<Budget>() {
+            Ok(budget) => Some(budget),
+            Err(_) => {
+                wrong("STEEVE_BUDGET", &value, "a time or a number of nodes: 500ms, 2s, 20000nodes");
+                None
+            }
+        });
+        let best = GraphStrategy::Best(Best::new(budget.unwrap_or_default()));
+        let strategy = match get("STEEVE_STRATEGY").as_deref() {
+            Some("ggml") => GraphStrategy::Ggml,
+            Some("fast") => GraphStrategy::Fast,
+            Some("best") => best,
+            None if budget.is_some() => best,
+            None => GraphStrategy::Fast,
+            Some(value) => {
+                wrong("STEEVE_STRATEGY", value, "ggml, fast or best");
+                GraphStrategy::Fast
+            }
+        };
+        let more = match get("STEEVE_REUSE").as_deref() {
+            Some("more") => true,
+            Some("ggml") | None => false,
+            Some(value) => {
+                wrong("STEEVE_REUSE", value, "ggml or more");
+                false
+            }
+        };
+        let hold = get("STEEVE_HOLD").and_then(|value| match value.parse() {
+            Ok(hold) => Some(hold),
+            Err(_) => {
+                wrong("STEEVE_HOLD", &value, "a number of nodes");
+                None
+            }
+        });
+        let mut is_on = |name: &str| match get(name).as_deref() {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(value) => {
+                wrong(name, value, "0 or 1");
+                false
+            }
+        };
+        let (log, check, off) = (is_on("STEEVE_LOG"), is_on("STEEVE_CHECK"), is_on("STEEVE_OFF"));
+        let record = get("STEEVE_RECORD").map(PathBuf::from);
+        (Self { strategy, more, hold, log, check, record, off }, complaints)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> (Settings, Vec<String>) {
+        Settings::read(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.into()))
+    }
+
+    #[test]
+    fn silence_means_the_defaults() {
+        let (settings, complaints) = read(&[("STEEVE_LOG", ""), ("STEEVE_CHECK", "0")]);
+        assert_eq!(complaints, Vec::<String>::new());
+        assert_eq!(settings.strategy, GraphStrategy::Fast);
+        assert!(!settings.more && !settings.log && !settings.check && !settings.off && settings.hold.is_none());
+    }
+
+    #[test]
+    fn a_budget_alone_means_best() {
+        let (settings, _) = read(&[("STEEVE_BUDGET", "100nodes")]);
+        assert_eq!(settings.strategy, GraphStrategy::Best(Best::new(Budget::Nodes(100))));
+        let (settings, _) = read(&[("STEEVE_BUDGET", "100nodes"), ("STEEVE_STRATEGY", "ggml")]);
+        assert_eq!(settings.strategy, GraphStrategy::Ggml);
+    }
+
+    #[test]
+    fn nonsense_is_named_and_ignored() {
+        let nonsense = [("STEEVE_STRATEGY", "fastest"), ("STEEVE_HOLD", "-1"), ("STEEVE_LOG", "yes"), ("STEEVE_REUSE", "x")];
+        let (settings, complaints) = read(&nonsense);
+        assert_eq!(settings, read(&[]).0);
+        assert_eq!(complaints.len(), 4);
+        assert!(complaints[0].contains("STEEVE_STRATEGY=fastest makes no sense"), "{complaints:?}");
+    }
+}

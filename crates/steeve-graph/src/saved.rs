@@ -1,0 +1,812 @@
+//! A plan as a file, so that a program starts without planning.
+//!
+//! Searching is what costs time, and its result is where each block stands. The file holds that, and what else it takes to
+//! check it:
+//!
+//! ```text
+//! {"version":1, "fingerprint":"6ad0...", "strategy":"fast", "reuse":"more", "unread":"kept",
+//!  "memories":[{"name":"gpu", "align":128, "max_buffer":null, "hold":0, "verdict":"optimal", "at_least":8192,
+//!               "blocks":[[0, 0, 4096, [0,2], null, 0, 0],      tensor, memory it was asked for, bytes, steps,
+//!                         [3, 0, 4096, [2,4], 0, 0, 0], ...],   block it takes over, buffer, offset
+//!               "sharing":[[5,1]]}]}                            tensor 5 stands in block 1 too
+//! ```
+//!
+//! A loaded plan may be used for every graph that it [`fits`](GraphPlan::fits), so it must hold for shapes that nobody has
+//! seen yet. A replay of one graph does not show that: a view that reads the first half of its root today may read the
+//! second half tomorrow. What does is the argument by which plans are made, so that is what the file is held to: every
+//! block is there for as long as the graph needs its tensor, no two blocks that are there at once share a byte, and a node
+//! shares bytes with a source only as its operation allows. All three are decided by the graph and the addresses; the
+//! file's word counts for nothing. Then the plan is replayed all the same. O(n log n).
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use steeve_plan::{
+    Align, Best, Block, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Place, Placement, Plan, Problem,
+    ProblemError, UnitError, Verdict, Violations, certify,
+};
+
+use crate::alias::ggml_allows;
+use crate::draft::end_of_run;
+use crate::liveness::{Life, lives};
+use crate::plan::{Given, unlisted};
+use crate::{
+    AssignedGraph, Fingerprint, GraphPlan, GraphStrategy, Memory, MemoryId, MemoryPlan, Misfit, Named, PlanOptions,
+    ReplayFaults, Reuse, TensorId, Unread, replay,
+};
+
+/// The version of a saved [`GraphPlan`]. Readers refuse any other.
+pub const GRAPH_PLAN_VERSION: u32 = 1;
+
+impl GraphPlan {
+    /// The plan as a file, the same bytes for the same plan. The graph is not part of it, only its fingerprint.
+    ///
+    /// ```
+    /// use steeve_graph::{AssignedGraph, GraphPlan, PlanOptions, plan_graph};
+    /// let graph: AssignedGraph = "x = input f32[64]; a = sqr x; b = neg a; c = add a b !output".parse()?;
+    /// let plan = plan_graph(&graph, &PlanOptions::default())?;
+    /// let saved = plan.to_json();
+    /// assert!(saved.starts_with(r#"{"version":1,"fingerprint":""#));
+    /// assert_eq!(GraphPlan::from_json(&saved, &graph)?, plan);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to_json(&self) -> String {
+        // Texts and numbers only, which JSON can't refuse.
+        serde_json::to_string(&Saved::of(self)).unwrap_or_default()
+    }
+
+    /// A plan from a file, for the graph it was made for or one that it fits: equal but for its sizes, and those not
+    /// above their places.
+    ///
+    /// Nothing in the file is believed, so that a plan that is loaded is as good as one that was made just now, but:
+    /// - the options are what the file says, and the plan is held to those. Who can't do with [`Unread::Freed`], with
+    ///   ggml's reuse, or with ggml's strategy (which ignores `hold` and, in its last chunk, `max_buffer`) must look at
+    ///   [`GraphPlan::options`]. The budget of a search is not saved;
+    /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`] is the bound, and
+    ///   [`MemoryPlan::verdict`] is that the plan is optimal if it is at the bound. A block may be said to live to the end
+    ///   though it need not (ggml frees some never), and that counts in the bound;
+    /// - a plan of ggml's that frees something too early is refused, also where no harm is done at these shapes.
+    ///
+    /// All these checks take longer than most fast plans are made in; saving pays for plans that a search has found.
+    ///
+    /// ```
+    /// use steeve_graph::{AssignedGraph, GraphPlan, PlanOptions, plan_graph};
+    /// let graph = |text: &str| text.parse::<AssignedGraph>().unwrap();
+    /// let planned = graph("x = input f32[64]; a = sqr x; b = neg a; c = add a b !output");
+    /// let saved = plan_graph(&planned, &PlanOptions::default())?.to_json();
+    ///
+    /// let plan = GraphPlan::from_json(&saved, &planned)?;
+    /// assert_eq!(plan.peak().get(), 512);
+    ///
+    /// let larger = graph("x = input f32[65]; a = sqr x; b = neg a; c = add a b !output");
+    /// let error = GraphPlan::from_json(&saved, &larger).unwrap_err();
+    /// assert_eq!(error.to_string(), "memory memory: tensor 0 (x) needs 260 bytes, and its block has 256");
+    ///
+    /// let other = graph("x = input f32[64]; a = sqr x; b = neg x; c = add a b !output");
+    /// assert!(GraphPlan::from_json(&saved, &other).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_json(text: &str, graph: &AssignedGraph) -> Result<Self, SavedPlanError> {
+        let saved: Saved = match serde_json::from_str(text) {
+            Ok(saved) => saved,
+            // The file of another version may look quite different, and then the version is what is wrong with it.
+            Err(error) => match serde_json::from_str(text) {
+                Ok(Head { version }) if version != GRAPH_PLAN_VERSION => {
+                    return Err(SavedPlanError::Version { found: version });
+                }
+                _ => return Err(error.into()),
+            },
+        };
+        if saved.version != GRAPH_PLAN_VERSION {
+            return Err(SavedPlanError::Version { found: saved.version });
+        }
+        let plan = Door::new(&saved, graph).plan(saved)?;
+        plan.fits(graph)?;
+        replay(graph, &plan.places())?;
+        Ok(plan)
+    }
+}
+
+/// Why a file is no plan for a graph.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SavedPlanError {
+    /// It is no JSON, or a field is missing, unknown or of another kind.
+    #[error("not a saved plan: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Written by another version.
+    #[error("the plan has version {found}, and this program reads version {GRAPH_PLAN_VERSION}")]
+    Version {
+        /// The version in the file.
+        found: u32,
+    },
+    /// Made for a graph with other operations, edges, flags or assignment.
+    #[error(
+        "the plan was made for another graph (fingerprint {saved}; this one has {graph}): operations, edges, views, flags, external tensors or assignment differ"
+    )]
+    Fingerprint {
+        /// The fingerprint in the file.
+        saved: String,
+        /// That of the graph.
+        graph: Fingerprint,
+    },
+    /// Not as many memories.
+    #[error("the plan has {saved} memories, and the graph has {graph} that do not share another's")]
+    Memories {
+        /// How many the file has.
+        saved: usize,
+        /// How many the graph has.
+        graph: usize,
+    },
+    /// A memory is not what it was.
+    #[error("the plan was made for {}, and the graph has {} there", described(saved), described(graph))]
+    Memory {
+        /// The memory in the file.
+        saved: Box<Memory>,
+        /// That of the graph.
+        graph: Box<Memory>,
+    },
+    /// A tensor that does not exist.
+    #[error("memory {memory}: block {block} is said to be tensor {tensor}'s, but there are only {tensors} tensors")]
+    UnknownTensor {
+        /// The memory's name.
+        memory: String,
+        /// The block.
+        block: usize,
+        /// The tensor that is named.
+        tensor: u32,
+        /// How many there are.
+        tensors: usize,
+    },
+    /// A tensor shares a block that does not exist.
+    #[error("memory {memory}: {tensor} is said to share block {block}, but there are only {blocks} blocks")]
+    UnknownBlock {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// The block that is named.
+        block: BlockId,
+        /// How many there are.
+        blocks: usize,
+    },
+    /// A block has two tensors beside its own.
+    #[error("memory {memory}: {tensor} is said to share block {block}, which another tensor shares already")]
+    Crowded {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// The block that is named.
+        block: BlockId,
+    },
+    /// A place for what needs none.
+    #[error("memory {memory} has a block for {tensor}, which needs none: it is external, a view, or never used")]
+    Needless {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+    },
+    /// A tensor stands at two places.
+    #[error("memory {memory} has a block for {tensor}, which has one already")]
+    Twice {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+    },
+    /// A tensor stands nowhere.
+    #[error("{tensor} has no block, and the graph uses it")]
+    Unplaced {
+        /// The tensor.
+        tensor: Named,
+    },
+    /// A tensor stands in a memory that it does not belong to, nor what it takes over.
+    #[error(
+        "memory {memory} has a block for {tensor}, which belongs to memory {home}; the file says that it was asked for in memory number {asked}"
+    )]
+    Elsewhere {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// The name of the memory it belongs to.
+        home: String,
+        /// The memory that the file says.
+        asked: u32,
+    },
+    /// A block is too small for its tensor.
+    #[error("memory {memory}: {tensor} needs {needed} bytes, and its block has {size}")]
+    TooSmall {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// What it needs.
+        needed: Bytes,
+        /// What it has.
+        size: Bytes,
+    },
+    /// Steps that are no lifetime.
+    #[error("memory {memory}, {tensor}: {error}")]
+    Steps {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// What is wrong.
+        error: UnitError,
+    },
+    /// The blocks of a memory are no problem that could have a plan.
+    #[error("memory {memory}: {error}")]
+    Problem {
+        /// The memory's name.
+        memory: String,
+        /// What is wrong.
+        error: ProblemError,
+    },
+    /// The blocks of a memory stand where they can't.
+    #[error("memory {memory}: {violations}{}", listed(tensors))]
+    Invalid {
+        /// The memory's name.
+        memory: String,
+        /// The tensors of the first violation.
+        tensors: Vec<Named>,
+        /// What is wrong.
+        violations: Violations,
+    },
+    /// A block is there for another time than its tensor is needed.
+    #[error("memory {memory}: {tensor} is needed in {needed}, and its block is there in {saved}")]
+    Lifetime {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// From where to where the graph needs it, unless its last reader takes it over.
+        needed: Lifetime,
+        /// What the file says.
+        saved: Lifetime,
+    },
+    /// A node stands on a source that it may not write over.
+    #[error("{tensor} stands on the bytes of its source in slot {slot}, {taken}, which {operation} may not")]
+    TakeOver {
+        /// The node.
+        tensor: Named,
+        /// The slot of the source.
+        slot: usize,
+        /// The tensor whose bytes they are.
+        taken: Named,
+        /// The node's operation.
+        operation: String,
+    },
+    /// The file claims more of its plan, or less, than the plan can be.
+    #[error(
+        "memory {memory}: a plan of {peak} bytes with a bound of {bound} can't be \"{verdict}\" with at least {at_least}"
+    )]
+    Claim {
+        /// The memory's name.
+        memory: String,
+        /// What the plan needs.
+        peak: Bytes,
+        /// What every plan needs.
+        bound: Bytes,
+        /// The verdict in the file.
+        verdict: Verdict,
+        /// The file's word for what every plan needs.
+        at_least: Bytes,
+    },
+    /// The plan does not fit the graph.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    /// The plan does not hold.
+    #[error("the plan does not hold: {0}")]
+    Replay(#[from] ReplayFaults),
+}
+
+fn described(memory: &Memory) -> String {
+    let limit = memory.max_buffer.map_or("of any size".into(), |limit| alloc::format!("of at most {limit} bytes"));
+    let Memory { name, align, hold, .. } = memory;
+    alloc::format!("memory {name} (alignment {align}, buffers {limit}, hold {hold})")
+}
+
+fn listed(tensors: &[Named]) -> String {
+    let names: Vec<String> = tensors.iter().map(ToString::to_string).collect();
+    if names.is_empty() { String::new() } else { alloc::format!(" ({})", names.join(", ")) }
+}
+
+/// All that is known of a file of another version.
+#[derive(Deserialize)]
+struct Head {
+    version: u32,
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    version: u32,
+    fingerprint: String,
+    strategy: StrategyWord,
+    #[serde(with = "ReuseWord")]
+    reuse: Reuse,
+    #[serde(with = "UnreadWord")]
+    unread: Unread,
+    memories: Vec<SavedMemory>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedMemory {
+    name: String,
+    align: Align,
+    max_buffer: Option<Bytes>,
+    hold: u32,
+    verdict: VerdictWord,
+    at_least: Bytes,
+    blocks: Vec<Row>,
+    /// Tensors that have a block beside the one it was made for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sharing: Vec<(u32, BlockId)>,
+}
+
+/// A block: its tensor, the memory that was asked for, its bytes, its steps, whom it follows, where it stands.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Row(u32, u32, Bytes, (u64, u64), Option<BlockId>, BufferId, Offset);
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StrategyWord {
+    Ggml,
+    Fast,
+    Best,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Reuse", rename_all = "lowercase")]
+enum ReuseWord {
+    Ggml,
+    More,
+    None,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Unread", rename_all = "lowercase")]
+enum UnreadWord {
+    Kept,
+    Freed,
+}
+
+/// Without a capacity there are no other verdicts.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum VerdictWord {
+    Optimal,
+    Fits,
+}
+
+impl Saved {
+    fn of(plan: &GraphPlan) -> Self {
+        let strategy = match plan.options.strategy {
+            GraphStrategy::Ggml => StrategyWord::Ggml,
+            GraphStrategy::Fast => StrategyWord::Fast,
+            GraphStrategy::Best(_) => StrategyWord::Best,
+        };
+        let mut memories: Vec<SavedMemory> = plan.memories.iter().map(|it| SavedMemory::of(plan, it)).collect();
+        for (tensor, given) in plan.given.iter().enumerate() {
+            let Some(Given { part, block, asked }) = *given else { continue };
+            let memory = &mut memories[part as usize];
+            let Row(owner, row_asked, ..) = &mut memory.blocks[block.index()];
+            // Whoever shares a block was asked for where its owner was.
+            *row_asked = asked.index() as u32;
+            if *owner as usize != tensor {
+                memory.sharing.push((tensor as u32, block));
+            }
+        }
+        let PlanOptions { reuse, unread, .. } = plan.options;
+        let fingerprint = plan.assigned.fingerprint().to_string();
+        Self { version: GRAPH_PLAN_VERSION, fingerprint, strategy, reuse, unread, memories }
+    }
+
+    fn options(&self) -> PlanOptions {
+        let (strategy, reuse) = match self.strategy {
+            StrategyWord::Ggml => (GraphStrategy::Ggml, Reuse::Ggml),
+            StrategyWord::Fast => (GraphStrategy::Fast, self.reuse),
+            StrategyWord::Best => (GraphStrategy::Best(Best::default()), self.reuse),
+        };
+        PlanOptions { strategy, reuse, unread: self.unread }
+    }
+}
+
+impl SavedMemory {
+    fn of(plan: &GraphPlan, it: &MemoryPlan) -> Self {
+        let Memory { name, align, max_buffer, hold, .. } = plan.assigned.memories()[it.memory].clone();
+        let verdict = if it.verdict == Verdict::Optimal { VerdictWord::Optimal } else { VerdictWord::Fits };
+        let row = |((block, place), tensor): ((&Block, &Place), &TensorId)| {
+            let asked = it.memory.index() as u32;
+            let tensor = tensor.index() as u32;
+            Row(tensor, asked, block.size, block.life.into(), block.follows, place.buffer, place.offset)
+        };
+        let blocks = it.plan.problem().blocks().iter().zip(it.plan.places()).zip(&it.tensors).map(row).collect();
+        Self { name, align, max_buffer, hold, verdict, at_least: it.at_least, blocks, sharing: Vec::new() }
+    }
+}
+
+/// Holds a file to the graph.
+struct Door<'a> {
+    graph: &'a AssignedGraph,
+    options: PlanOptions,
+    lives: Vec<Life>,
+    /// The memory that ggml asks for each tensor's bytes.
+    asked_by_ggml: Vec<Option<MemoryId>>,
+    end: u64,
+    given: Vec<Option<Given>>,
+}
+
+impl<'a> Door<'a> {
+    fn new(saved: &Saved, graph: &'a AssignedGraph) -> Self {
+        let options = saved.options();
+        let given = vec![None; graph.graph().tensors().len()];
+        let (lives, asked_by_ggml) = (lives(graph, options.unread), asked_by_ggml(graph));
+        Self { graph, options, lives, asked_by_ggml, end: end_of_run(graph), given }
+    }
+
+    fn plan(mut self, saved: Saved) -> Result<GraphPlan, SavedPlanError> {
+        let graph = self.graph.fingerprint();
+        if saved.fingerprint != graph.to_string() {
+            return Err(SavedPlanError::Fingerprint { saved: saved.fingerprint, graph });
+        }
+        let owners: Vec<MemoryId> =
+            self.graph.memories().ids().filter(|memory| self.graph.owner(*memory) == *memory).collect();
+        if saved.memories.len() != owners.len() {
+            return Err(SavedPlanError::Memories { saved: saved.memories.len(), graph: owners.len() });
+        }
+        let mut memories = Vec::with_capacity(owners.len());
+        for (part, (saved, memory)) in (0..).zip(saved.memories.into_iter().zip(owners)) {
+            same_memory(&saved, &self.graph.memories()[memory])?;
+            memories.push(Part { memory, part, saved }.check(&mut self)?);
+        }
+        let needs = |life: &Life, given: &Option<Given>| life.home.is_some() && life.planned && given.is_none();
+        let bare = self.lives.iter().zip(&self.given).position(|(life, given)| needs(life, given));
+        if let Some(tensor) = bare.and_then(TensorId::from_index) {
+            return Err(SavedPlanError::Unplaced { tensor: self.named(tensor) });
+        }
+        let take_overs = self.take_overs(&memories)?;
+        let Self { graph, options, given, .. } = self;
+        Ok(GraphPlan {
+            assigned: graph.clone(),
+            options,
+            memories,
+            given,
+            unlisted: unlisted(graph.graph()),
+            take_overs,
+        })
+    }
+
+    fn named(&self, tensor: TensorId) -> Named {
+        Named::new(tensor, self.graph.graph().names())
+    }
+
+    fn life(&self, tensor: TensorId) -> Life {
+        self.lives[tensor.index()]
+    }
+
+    /// The node that runs at a step.
+    fn node(&self, step: u64) -> Option<TensorId> {
+        let index = usize::try_from(step.checked_sub(1)?).ok()?;
+        self.graph.graph().nodes().get(index).copied()
+    }
+
+    /// For how many steps a memory keeps what has been read.
+    fn hold(&self, memory: MemoryId) -> u64 {
+        let ignored = self.options.strategy == GraphStrategy::Ggml;
+        if ignored { 0 } else { self.graph.memories()[memory].hold.into() }
+    }
+
+    /// When a tensor must have its bytes, if nobody takes them over.
+    fn needed(&self, tensor: TensorId, memory: MemoryId) -> Lifetime {
+        let life = self.life(tensor);
+        match Lifetime::new(life.first, (life.last + 1 + self.hold(memory)).min(self.end)) {
+            Ok(needed) => needed,
+            Err(_) => unreachable!("what is used is used before the run ends"),
+        }
+    }
+
+    /// Whether `tensor` is used for the last time by `taker`, at `step`.
+    fn is_taken_over(&self, tensor: TensorId, taker: TensorId, step: u64) -> bool {
+        // What is kept is used last when no node runs any more.
+        self.life(tensor).last == step && self.node(step) == Some(taker)
+    }
+
+    /// Nodes that stand on the bytes of a source, whatever the file calls it. Of views nothing is asked: what they write
+    /// and what they read are needed at the same step, so the lifetimes keep them apart.
+    fn take_overs(&self, memories: &[MemoryPlan]) -> Result<Vec<(TensorId, u32)>, SavedPlanError> {
+        let graph = self.graph.graph();
+        let mut found = Vec::new();
+        for node in graph.nodes() {
+            let Some(given) = self.given[node.index()] else { continue };
+            for (slot, source) in (0..).zip(graph.sources(*node)) {
+                let Some(source) = *source else { continue };
+                let root = graph.root(source);
+                let Some(taken) = self.given[root.index()].filter(|it| root != *node && it.part == given.part) else {
+                    continue;
+                };
+                let MemoryPlan { memory, plan, .. } = &memories[given.part as usize];
+                if !touch(plan, given.block, taken.block) {
+                    continue;
+                }
+                if !self.may_take_over(*node, slot, source, *memory) {
+                    let operation = graph.tensors().op_title(graph.tensor(*node).op).into();
+                    let (tensor, taken, slot) = (self.named(*node), self.named(root), slot as usize);
+                    return Err(SavedPlanError::TakeOver { tensor, slot, taken, operation });
+                }
+                found.push((*node, slot));
+            }
+        }
+        Ok(found)
+    }
+
+    /// By the rule that the plan says it was made with. Shapes may have no bytes here and some tomorrow, so this can't be
+    /// left to the replay.
+    fn may_take_over(&self, node: TensorId, slot: u32, source: TensorId, memory: MemoryId) -> bool {
+        let graph = self.graph.graph();
+        let root = graph.root(source);
+        let slots = graph.sources(node).iter().flatten().filter(|other| graph.root(**other) == root).count();
+        let as_ggml = || ggml_allows(self.graph, node, source);
+        let allowed = match self.options.reuse {
+            Reuse::Ggml => as_ggml(),
+            Reuse::More => {
+                let ours = graph.may_overwrite(node, slot as usize) && graph.tensors().offset(source) == Bytes::ZERO;
+                ours && (self.hold(memory) == 0 || as_ggml())
+            }
+            Reuse::None => false,
+        };
+        allowed && slots == 1
+    }
+}
+
+/// Where ggml asks for each tensor's bytes: as we do, where it is first used, but a view does not speak for its root.
+fn asked_by_ggml(assigned: &AssignedGraph) -> Vec<Option<MemoryId>> {
+    let graph = assigned.graph();
+    let mut asked = vec![None; graph.tensors().len()];
+    let mut ask = |tensor: TensorId, memory: MemoryId| {
+        asked[tensor.index()].get_or_insert(memory);
+    };
+    let nodes = || graph.nodes().iter().copied().zip(assigned.assignment().nodes.iter().copied());
+    graph.leafs().iter().zip(&assigned.assignment().leafs).for_each(|(leaf, memory)| ask(*leaf, *memory));
+    for (node, memory) in nodes() {
+        let used = core::iter::once(node).chain(graph.sources(node).iter().copied().flatten());
+        used.filter(|tensor| graph.tensor(*tensor).flags.is_input()).for_each(|tensor| ask(tensor, memory));
+    }
+    for (node, memory) in nodes() {
+        graph.sources(node).iter().copied().flatten().chain([node]).for_each(|tensor| ask(tensor, memory));
+    }
+    asked
+}
+
+/// Name, alignment, limit and hold; which other ids share it is part of the graph's assignment.
+fn same_memory(saved: &SavedMemory, memory: &Memory) -> Result<(), SavedPlanError> {
+    let SavedMemory { name, align, max_buffer, hold, .. } = saved;
+    if (name, align, max_buffer, hold) == (&memory.name, &memory.align, &memory.max_buffer, &memory.hold) {
+        return Ok(());
+    }
+    let (name, align, max_buffer, hold) = (name.clone(), *align, *max_buffer, *hold);
+    let saved = Memory { name, align, max_buffer, hold, shared_with: None };
+    Err(SavedPlanError::Memory { saved: Box::new(saved), graph: Box::new(memory.clone()) })
+}
+
+/// Whether two blocks of a plan share bytes, or would if they had any.
+fn touch(plan: &Plan, block: BlockId, other: BlockId) -> bool {
+    let blocks = plan.problem().blocks();
+    let (here, there) = (plan.place(block), plan.place(other));
+    let end = |place: Place, block: BlockId| place.offset.0.saturating_add(blocks[block].size.0);
+    let overlap = here.buffer == there.buffer
+        && here.offset.0 < end(there, other)
+        && there.offset.0 < end(here, block)
+        // Without bytes there is nothing to share, even within another's range.
+        && blocks[block].size > Bytes::ZERO
+        && blocks[other].size > Bytes::ZERO;
+    overlap || block == other || blocks[block].follows == Some(other)
+}
+
+/// One memory of the file.
+struct Part {
+    memory: MemoryId,
+    part: u32,
+    saved: SavedMemory,
+}
+
+impl Part {
+    fn check(self, door: &mut Door<'_>) -> Result<MemoryPlan, SavedPlanError> {
+        let mut tensors = IdVec::new();
+        let mut blocks = Vec::with_capacity(self.saved.blocks.len());
+        for (index, row) in self.saved.blocks.iter().enumerate() {
+            let (tensor, block) = self.block(door, index, row)?;
+            tensors.push(tensor);
+            blocks.push(block);
+        }
+        let mut sharers: IdVec<BlockId, Option<TensorId>> = vec![None; blocks.len()].into();
+        for (tensor, block) in &self.saved.sharing {
+            let tensor = self.sharer(door, *tensor, *block, &blocks)?;
+            if sharers[*block].replace(tensor).is_some() {
+                let (memory, tensor, block) = (self.name(), door.named(tensor), *block);
+                return Err(SavedPlanError::Crowded { memory, tensor, block });
+            }
+        }
+        let plan = self.proven(door, blocks, &tensors)?;
+        self.check_lives(door, &plan, &tensors, &sharers)?;
+        self.check_claims(&plan)?;
+        let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
+        Ok(MemoryPlan { memory: self.memory, at_least: plan.bound().bytes, plan, verdict, tensors })
+    }
+
+    fn name(&self) -> String {
+        self.saved.name.clone()
+    }
+
+    /// One block by itself: its tensor, its memory, its size.
+    fn block(&self, door: &mut Door<'_>, index: usize, row: &Row) -> Result<(TensorId, Block), SavedPlanError> {
+        let Row(tensor, asked, size, (start, end), follows, ..) = *row;
+        let tensor = self.tensor(door, index, tensor)?;
+        // Whoever takes over bytes goes to where they are, wherever it was assigned.
+        let before = follows.and_then(|before| self.saved.blocks.get(before.index())).map(|Row(_, asked, ..)| *asked);
+        let home = door.life(tensor).home.unwrap_or(self.memory);
+        let asked = MemoryId::from_index(asked as usize)
+            .filter(|it| *it == home || Some(*it) == door.asked_by_ggml[tensor.index()] || Some(row.1) == before)
+            .filter(|it| door.graph.memories().get(*it).is_some() && door.graph.owner(*it) == self.memory);
+        let Some(asked) = asked else {
+            let (memory, tensor, home) = (self.name(), door.named(tensor), door.graph.memories()[home].name.clone());
+            return Err(SavedPlanError::Elsewhere { memory, tensor, home, asked: row.1 });
+        };
+        let block = BlockId::from_index(index);
+        self.give(door, tensor, block, asked, size)?;
+        let life = Lifetime::new(start, end).map_err(|error| {
+            let (memory, tensor) = (self.name(), door.named(tensor));
+            SavedPlanError::Steps { memory, tensor, error }
+        })?;
+        let align = door.graph.memories()[self.memory].align;
+        Ok((tensor, Block { follows, ..Block::new(size, life).aligned(align) }))
+    }
+
+    /// A tensor that took over another's bytes at the step at which that one was given them.
+    fn sharer(
+        &self,
+        door: &mut Door<'_>,
+        tensor: u32,
+        block: BlockId,
+        blocks: &[Block],
+    ) -> Result<TensorId, SavedPlanError> {
+        let tensor = self.tensor(door, block.index(), tensor)?;
+        let owner = self.saved.blocks.get(block.index());
+        let (Some(Row(_, asked, ..)), Some(it)) = (owner, blocks.get(block.index())) else {
+            let (memory, tensor, blocks) = (self.name(), door.named(tensor), blocks.len());
+            return Err(SavedPlanError::UnknownBlock { memory, tensor, block, blocks });
+        };
+        let asked = MemoryId::from_index(*asked as usize).unwrap_or(self.memory);
+        self.give(door, tensor, Some(block), asked, it.size)?;
+        Ok(tensor)
+    }
+
+    fn tensor(&self, door: &Door<'_>, block: usize, tensor: u32) -> Result<TensorId, SavedPlanError> {
+        let tensors = door.graph.graph().tensors();
+        let memory = || self.name();
+        let Some(id) = TensorId::from_index(tensor as usize).filter(|id| tensors.get(*id).is_some()) else {
+            return Err(SavedPlanError::UnknownTensor { memory: memory(), block, tensor, tensors: tensors.len() });
+        };
+        let life = door.life(id);
+        if life.home.is_none() || !life.planned {
+            return Err(SavedPlanError::Needless { memory: memory(), tensor: door.named(id) });
+        }
+        Ok(id)
+    }
+
+    fn give(
+        &self,
+        door: &mut Door<'_>,
+        tensor: TensorId,
+        block: Option<BlockId>,
+        asked: MemoryId,
+        size: Bytes,
+    ) -> Result<(), SavedPlanError> {
+        let needed = door.graph.alloc_size(tensor, asked);
+        if size < needed {
+            return Err(SavedPlanError::TooSmall { memory: self.name(), tensor: door.named(tensor), needed, size });
+        }
+        // Beyond what ids can count there is no problem, and that is said later.
+        let given = block.map(|block| Given { part: self.part, block, asked });
+        if core::mem::replace(&mut door.given[tensor.index()], given).is_some() {
+            return Err(SavedPlanError::Twice { memory: self.name(), tensor: door.named(tensor) });
+        }
+        Ok(())
+    }
+
+    /// The certified plan of the blocks where the file puts them.
+    fn proven(
+        &self,
+        door: &Door<'_>,
+        blocks: Vec<Block>,
+        tensors: &IdVec<BlockId, TensorId>,
+    ) -> Result<Plan, SavedPlanError> {
+        let problem = Problem::new(blocks).map_err(|error| SavedPlanError::Problem { memory: self.name(), error })?;
+        let place = |Row(.., buffer, offset): &Row| Place { buffer: *buffer, offset: *offset };
+        let placement = Placement::new(self.saved.blocks.iter().map(place).collect::<Vec<_>>());
+        let proven = match self.saved.max_buffer {
+            None => certify(problem, placement),
+            Some(limit) => match certify(problem.clone().with_max_buffer(limit), placement.clone()) {
+                // ggml's last chunk ignores the limit, and that is its answer all the same.
+                Err(_) if door.options.strategy == GraphStrategy::Ggml => certify(problem, placement),
+                proven => proven,
+            },
+        };
+        proven.map_err(|violations| {
+            let first = violations.list().first().into_iter().flat_map(|it| it.blocks());
+            let tensors = first.filter_map(|block| tensors.get(block)).map(|it| door.named(*it)).collect();
+            SavedPlanError::Invalid { memory: self.name(), tensors, violations }
+        })
+    }
+
+    /// Each block is there when its tensor is needed, and no longer.
+    fn check_lives(
+        &self,
+        door: &Door<'_>,
+        plan: &Plan,
+        tensors: &IdVec<BlockId, TensorId>,
+        sharers: &IdVec<BlockId, Option<TensorId>>,
+    ) -> Result<(), SavedPlanError> {
+        let blocks = plan.problem().blocks();
+        let mut takers: IdVec<BlockId, Option<TensorId>> = vec![None; blocks.len()].into();
+        for (block, it) in blocks.pairs() {
+            if let Some(before) = it.follows {
+                takers[before] = Some(tensors[block]);
+            }
+        }
+        for (block, it) in blocks.pairs() {
+            let (start, end) = (it.life.start().0, it.life.end().0);
+            let mut tensor = tensors[block];
+            if let Some(sharer) = sharers[block] {
+                let right = door.life(tensor).first == start && door.is_taken_over(tensor, sharer, start);
+                self.check_life(door, tensor, it.life, right)?;
+                tensor = sharer;
+            }
+            let ends = match takers[block] {
+                Some(taker) => door.is_taken_over(tensor, taker, end),
+                // What ggml never frees ends with the run.
+                None => end == door.needed(tensor, self.memory).end().0 || end == door.end,
+            };
+            self.check_life(door, tensor, it.life, door.life(tensor).first == start && ends)?;
+        }
+        Ok(())
+    }
+
+    fn check_life(
+        &self,
+        door: &Door<'_>,
+        tensor: TensorId,
+        saved: Lifetime,
+        right: bool,
+    ) -> Result<(), SavedPlanError> {
+        if right {
+            return Ok(());
+        }
+        let needed = door.needed(tensor, self.memory);
+        Err(SavedPlanError::Lifetime { memory: self.name(), tensor: door.named(tensor), needed, saved })
+    }
+
+    /// What was said of the plan when it was saved could be true.
+    fn check_claims(&self, plan: &Plan) -> Result<(), SavedPlanError> {
+        let (peak, bound, at_least) = (plan.peak(), plan.bound().bytes, self.saved.at_least);
+        let verdict = match self.saved.verdict {
+            VerdictWord::Optimal => Verdict::Optimal,
+            VerdictWord::Fits => Verdict::Fits,
+        };
+        let possible = bound <= at_least && at_least <= peak && (at_least == peak) == (verdict == Verdict::Optimal);
+        if possible {
+            Ok(())
+        } else {
+            Err(SavedPlanError::Claim { memory: self.name(), peak, bound, verdict, at_least })
+        }
+    }
+}
