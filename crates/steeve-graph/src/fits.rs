@@ -74,6 +74,8 @@ pub enum Change {
     External,
     /// It belongs to another memory.
     Memory,
+    /// Another shape, where ggml's plan holds for one only.
+    Shape,
 }
 
 impl core::fmt::Display for Change {
@@ -86,6 +88,7 @@ impl core::fmt::Display for Change {
             Self::Flags => write!(f, "its flags are others"),
             Self::External => write!(f, "its memory was planned and is the caller's now, or the other way round"),
             Self::Memory => write!(f, "it belongs to another memory"),
+            Self::Shape => write!(f, "it has another shape, and ggml's plan of this graph holds for one only"),
         }
     }
 }
@@ -175,8 +178,11 @@ impl GraphPlan {
         if before.external != now.external {
             return fail(Part::External);
         }
+        if self.one_shape && (before.layout, before.view) != (now.layout, now.view) {
+            return fail(Part::Shape);
+        }
         let Some(given) = self.given.get(new.root(tensor).index()).copied().flatten() else { return Ok(()) };
-        let room = self.memories[given.part as usize].plan.problem().blocks()[given.block].size;
+        let room = given.room;
         let needed = match now.view {
             None => size(tensor, given.asked),
             Some(view) => view.offset.checked_add(now.nbytes()).unwrap_or(Bytes(u64::MAX)),
@@ -215,6 +221,7 @@ enum Part {
     View,
     Flags,
     External,
+    Shape,
 }
 
 impl Difference {
@@ -238,6 +245,7 @@ impl Difference {
                     Part::View => Change::View,
                     Part::Flags => Change::Flags,
                     Part::External => Change::External,
+                    Part::Shape => Change::Shape,
                 },
             },
         }
@@ -326,6 +334,9 @@ fn count(list: &'static str, planned: usize, given: usize) -> Result<(), Differe
 
 /// Names that are not in the table are numbered by each table in its own way.
 fn same_op(old: &Tensors, before: Op, new: &Tensors, now: Op) -> bool {
+    if before == now && !matches!(before, Op::Other(_) | Op::Unary(_) | Op::Glu(_)) {
+        return true;
+    }
     let by_name = |op| matches!(op, Op::Other(_) | Op::Unary(crate::Unary::Other(_)) | Op::Glu(crate::Glu::Other(_)));
     if by_name(before) || by_name(now) {
         return old.op_name(before) == new.op_name(now) && old.kind_name(before) == new.kind_name(now);

@@ -110,6 +110,8 @@ pub struct GraphPlan {
     pub(crate) unlisted: Vec<TensorId>,
     /// Nodes that take over a source, with its slot.
     pub(crate) take_overs: Vec<(TensorId, u32)>,
+    /// Whether it holds for the shapes of its graph alone, because ggml frees something too early for others.
+    pub(crate) one_shape: bool,
 }
 
 /// What a tensor was given.
@@ -120,6 +122,8 @@ pub(crate) struct Given {
     pub(crate) block: BlockId,
     /// The memory that decides how many bytes the tensor needs.
     pub(crate) asked: MemoryId,
+    /// The size of the block, so that `fits` need not look it up.
+    pub(crate) room: Bytes,
 }
 
 /// The plan of one memory.
@@ -249,7 +253,8 @@ fn as_ggml_does(assigned: &AssignedGraph, options: &PlanOptions) -> Result<Graph
             GraphPlanError::GgmlFails { memory, violations }
         })?);
     }
-    Ok(assemble(assigned, options, &run.draft, &problems, parts))
+    let one_shape = !keeps_all(assigned, &run.draft, options.unread);
+    Ok(GraphPlan { one_shape, ..assemble(assigned, options, &run.draft, &problems, parts) })
 }
 
 /// ggml's shares packed better; where that is not smaller, ggml's own packing, if it holds.
@@ -397,12 +402,13 @@ fn assemble(
     let given = |share: &Option<ShareId>| {
         let share = (*share)?;
         let (part, block) = block_of[share.index()]?;
-        Some(Given { part, block, asked: draft.shares[share].asked })
+        let room = memories[part as usize].plan.problem().blocks()[block].size;
+        Some(Given { part, block, asked: draft.shares[share].asked, room })
     };
     let given = draft.of_tensor.iter().map(given).collect();
     let options = PlanOptions { reuse: options.reuse(), ..*options };
     let (unlisted, take_overs) = (unlisted(assigned.graph()), take_overs(assigned.graph(), draft));
-    GraphPlan { assigned: assigned.clone(), options, memories, given, unlisted, take_overs }
+    GraphPlan { assigned: assigned.clone(), options, memories, given, unlisted, take_overs, one_shape: false }
 }
 
 /// Sources and roots that are in neither list, each once.
@@ -475,6 +481,12 @@ impl GraphPlan {
     /// share the one it stands in.
     pub fn asked(&self, tensor: TensorId) -> Option<MemoryId> {
         self.given.get(tensor.index()).copied().flatten().map(|given| given.asked)
+    }
+
+    /// Whether it fits its own graph only, and none of other shapes: ggml's plan for a graph in which it frees something
+    /// that is needed later, at shapes where that does no harm.
+    pub fn is_for_one_shape(&self) -> bool {
+        self.one_shape
     }
 
     /// The nodes that take over the bytes of a source, with its slot.

@@ -18,24 +18,24 @@
 //! shares bytes with a source only as its operation allows. All three are decided by the graph and the addresses; the
 //! file's word counts for nothing. Then the plan is replayed all the same. O(n log n).
 
+mod fault;
+mod form;
+
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use serde::{Deserialize, Serialize};
-use steeve_plan::{
-    Align, Best, Block, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Place, Placement, Plan, Problem,
-    ProblemError, UnitError, Verdict, Violations, certify,
-};
+pub use fault::SavedPlanError;
+use form::{Head, Row, Saved, SavedMemory, VerdictWord};
+use steeve_plan::{Block, BlockId, Bytes, Id, IdVec, Lifetime, Place, Placement, Plan, Problem, Verdict, certify};
 
 use crate::alias::ggml_allows;
 use crate::draft::end_of_run;
 use crate::liveness::{Life, lives};
 use crate::plan::{Given, unlisted};
 use crate::{
-    AssignedGraph, Fingerprint, GraphPlan, GraphStrategy, Memory, MemoryId, MemoryPlan, Misfit, Named, PlanOptions,
-    ReplayFaults, Reuse, TensorId, Unread, replay,
+    AssignedGraph, GraphPlan, GraphStrategy, Memory, MemoryId, MemoryPlan, Named, PlanOptions, Reuse, TensorId, replay,
 };
 
 /// The version of a saved [`GraphPlan`]. Readers refuse any other.
@@ -110,331 +110,6 @@ impl GraphPlan {
     }
 }
 
-/// Why a file is no plan for a graph.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SavedPlanError {
-    /// It is no JSON, or a field is missing, unknown or of another kind.
-    #[error("not a saved plan: {0}")]
-    Json(#[from] serde_json::Error),
-    /// Written by another version.
-    #[error("the plan has version {found}, and this program reads version {GRAPH_PLAN_VERSION}")]
-    Version {
-        /// The version in the file.
-        found: u32,
-    },
-    /// Made for a graph with other operations, edges, flags or assignment.
-    #[error(
-        "the plan was made for another graph (fingerprint {saved}; this one has {graph}): operations, edges, views, flags, external tensors or assignment differ"
-    )]
-    Fingerprint {
-        /// The fingerprint in the file.
-        saved: String,
-        /// That of the graph.
-        graph: Fingerprint,
-    },
-    /// Not as many memories.
-    #[error("the plan has {saved} memories, and the graph has {graph} that do not share another's")]
-    Memories {
-        /// How many the file has.
-        saved: usize,
-        /// How many the graph has.
-        graph: usize,
-    },
-    /// A memory is not what it was.
-    #[error("the plan was made for {}, and the graph has {} there", described(saved), described(graph))]
-    Memory {
-        /// The memory in the file.
-        saved: Box<Memory>,
-        /// That of the graph.
-        graph: Box<Memory>,
-    },
-    /// A tensor that does not exist.
-    #[error("memory {memory}: block {block} is said to be tensor {tensor}'s, but there are only {tensors} tensors")]
-    UnknownTensor {
-        /// The memory's name.
-        memory: String,
-        /// The block.
-        block: usize,
-        /// The tensor that is named.
-        tensor: u32,
-        /// How many there are.
-        tensors: usize,
-    },
-    /// A tensor shares a block that does not exist.
-    #[error("memory {memory}: {tensor} is said to share block {block}, but there are only {blocks} blocks")]
-    UnknownBlock {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-        /// The block that is named.
-        block: BlockId,
-        /// How many there are.
-        blocks: usize,
-    },
-    /// A block has two tensors beside its own.
-    #[error("memory {memory}: {tensor} is said to share block {block}, which another tensor shares already")]
-    Crowded {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-        /// The block that is named.
-        block: BlockId,
-    },
-    /// A place for what needs none.
-    #[error("memory {memory} has a block for {tensor}, which needs none: it is external, a view, or never used")]
-    Needless {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-    },
-    /// A tensor stands at two places.
-    #[error("memory {memory} has a block for {tensor}, which has one already")]
-    Twice {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-    },
-    /// A tensor stands nowhere.
-    #[error("{tensor} has no block, and the graph uses it")]
-    Unplaced {
-        /// The tensor.
-        tensor: Named,
-    },
-    /// A tensor stands in a memory that it does not belong to, nor what it takes over.
-    #[error(
-        "memory {memory} has a block for {tensor}, which belongs to memory {home}; the file says that it was asked for in memory number {asked}"
-    )]
-    Elsewhere {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-        /// The name of the memory it belongs to.
-        home: String,
-        /// The memory that the file says.
-        asked: u32,
-    },
-    /// A block is too small for its tensor.
-    #[error("memory {memory}: {tensor} needs {needed} bytes, and its block has {size}")]
-    TooSmall {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-        /// What it needs.
-        needed: Bytes,
-        /// What it has.
-        size: Bytes,
-    },
-    /// Steps that are no lifetime.
-    #[error("memory {memory}, {tensor}: {error}")]
-    Steps {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-        /// What is wrong.
-        error: UnitError,
-    },
-    /// The blocks of a memory are no problem that could have a plan.
-    #[error("memory {memory}: {error}")]
-    Problem {
-        /// The memory's name.
-        memory: String,
-        /// What is wrong.
-        error: ProblemError,
-    },
-    /// The blocks of a memory stand where they can't.
-    #[error("memory {memory}: {violations}{}", listed(tensors))]
-    Invalid {
-        /// The memory's name.
-        memory: String,
-        /// The tensors of the first violation.
-        tensors: Vec<Named>,
-        /// What is wrong.
-        violations: Violations,
-    },
-    /// A block is there for another time than its tensor is needed.
-    #[error("memory {memory}: {tensor} is needed in {needed}, and its block is there in {saved}")]
-    Lifetime {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-        /// From where to where the graph needs it, unless its last reader takes it over.
-        needed: Lifetime,
-        /// What the file says.
-        saved: Lifetime,
-    },
-    /// A node stands on a source that it may not write over.
-    #[error("{tensor} stands on the bytes of its source in slot {slot}, {taken}, which {operation} may not")]
-    TakeOver {
-        /// The node.
-        tensor: Named,
-        /// The slot of the source.
-        slot: usize,
-        /// The tensor whose bytes they are.
-        taken: Named,
-        /// The node's operation.
-        operation: String,
-    },
-    /// The file claims more of its plan, or less, than the plan can be.
-    #[error(
-        "memory {memory}: a plan of {peak} bytes with a bound of {bound} can't be \"{verdict}\" with at least {at_least}"
-    )]
-    Claim {
-        /// The memory's name.
-        memory: String,
-        /// What the plan needs.
-        peak: Bytes,
-        /// What every plan needs.
-        bound: Bytes,
-        /// The verdict in the file.
-        verdict: Verdict,
-        /// The file's word for what every plan needs.
-        at_least: Bytes,
-    },
-    /// The plan does not fit the graph.
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    /// The plan does not hold.
-    #[error("the plan does not hold: {0}")]
-    Replay(#[from] ReplayFaults),
-}
-
-fn described(memory: &Memory) -> String {
-    let limit = memory.max_buffer.map_or("of any size".into(), |limit| alloc::format!("of at most {limit} bytes"));
-    let Memory { name, align, hold, .. } = memory;
-    alloc::format!("memory {name} (alignment {align}, buffers {limit}, hold {hold})")
-}
-
-fn listed(tensors: &[Named]) -> String {
-    let names: Vec<String> = tensors.iter().map(ToString::to_string).collect();
-    if names.is_empty() { String::new() } else { alloc::format!(" ({})", names.join(", ")) }
-}
-
-/// All that is known of a file of another version.
-#[derive(Deserialize)]
-struct Head {
-    version: u32,
-}
-
-/// The file.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Saved {
-    version: u32,
-    fingerprint: String,
-    strategy: StrategyWord,
-    #[serde(with = "ReuseWord")]
-    reuse: Reuse,
-    #[serde(with = "UnreadWord")]
-    unread: Unread,
-    memories: Vec<SavedMemory>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SavedMemory {
-    name: String,
-    align: Align,
-    max_buffer: Option<Bytes>,
-    hold: u32,
-    verdict: VerdictWord,
-    at_least: Bytes,
-    blocks: Vec<Row>,
-    /// Tensors that have a block beside the one it was made for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    sharing: Vec<(u32, BlockId)>,
-}
-
-/// A block: its tensor, the memory that was asked for, its bytes, its steps, whom it follows, where it stands.
-#[derive(Clone, Copy, Serialize, Deserialize)]
-struct Row(u32, u32, Bytes, (u64, u64), Option<BlockId>, BufferId, Offset);
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum StrategyWord {
-    Ggml,
-    Fast,
-    Best,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Reuse", rename_all = "lowercase")]
-enum ReuseWord {
-    Ggml,
-    More,
-    None,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Unread", rename_all = "lowercase")]
-enum UnreadWord {
-    Kept,
-    Freed,
-}
-
-/// Without a capacity there are no other verdicts.
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum VerdictWord {
-    Optimal,
-    Fits,
-}
-
-impl Saved {
-    fn of(plan: &GraphPlan) -> Self {
-        let strategy = match plan.options.strategy {
-            GraphStrategy::Ggml => StrategyWord::Ggml,
-            GraphStrategy::Fast => StrategyWord::Fast,
-            GraphStrategy::Best(_) => StrategyWord::Best,
-        };
-        let mut memories: Vec<SavedMemory> = plan.memories.iter().map(|it| SavedMemory::of(plan, it)).collect();
-        for (tensor, given) in plan.given.iter().enumerate() {
-            let Some(Given { part, block, asked }) = *given else { continue };
-            let memory = &mut memories[part as usize];
-            let Row(owner, row_asked, ..) = &mut memory.blocks[block.index()];
-            // Whoever shares a block was asked for where its owner was.
-            *row_asked = asked.index() as u32;
-            if *owner as usize != tensor {
-                memory.sharing.push((tensor as u32, block));
-            }
-        }
-        let PlanOptions { reuse, unread, .. } = plan.options;
-        let fingerprint = plan.assigned.fingerprint().to_string();
-        Self { version: GRAPH_PLAN_VERSION, fingerprint, strategy, reuse, unread, memories }
-    }
-
-    fn options(&self) -> PlanOptions {
-        let (strategy, reuse) = match self.strategy {
-            StrategyWord::Ggml => (GraphStrategy::Ggml, Reuse::Ggml),
-            StrategyWord::Fast => (GraphStrategy::Fast, self.reuse),
-            StrategyWord::Best => (GraphStrategy::Best(Best::default()), self.reuse),
-        };
-        PlanOptions { strategy, reuse, unread: self.unread }
-    }
-}
-
-impl SavedMemory {
-    fn of(plan: &GraphPlan, it: &MemoryPlan) -> Self {
-        let Memory { name, align, max_buffer, hold, .. } = plan.assigned.memories()[it.memory].clone();
-        let verdict = if it.verdict == Verdict::Optimal { VerdictWord::Optimal } else { VerdictWord::Fits };
-        let row = |((block, place), tensor): ((&Block, &Place), &TensorId)| {
-            let asked = it.memory.index() as u32;
-            let tensor = tensor.index() as u32;
-            Row(tensor, asked, block.size, block.life.into(), block.follows, place.buffer, place.offset)
-        };
-        let blocks = it.plan.problem().blocks().iter().zip(it.plan.places()).zip(&it.tensors).map(row).collect();
-        Self { name, align, max_buffer, hold, verdict, at_least: it.at_least, blocks, sharing: Vec::new() }
-    }
-}
-
 /// Holds a file to the graph.
 struct Door<'a> {
     graph: &'a AssignedGraph,
@@ -483,6 +158,8 @@ impl<'a> Door<'a> {
             given,
             unlisted: unlisted(graph.graph()),
             take_overs,
+            // The file was held to how long each tensor is needed.
+            one_shape: false,
         })
     }
 
@@ -716,7 +393,7 @@ impl Part {
             return Err(SavedPlanError::TooSmall { memory: self.name(), tensor: door.named(tensor), needed, size });
         }
         // Beyond what ids can count there is no problem, and that is said later.
-        let given = block.map(|block| Given { part: self.part, block, asked });
+        let given = block.map(|block| Given { part: self.part, block, asked, room: size });
         if core::mem::replace(&mut door.given[tensor.index()], given).is_some() {
             return Err(SavedPlanError::Twice { memory: self.name(), tensor: door.named(tensor) });
         }

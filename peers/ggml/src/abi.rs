@@ -28,8 +28,7 @@ pub(crate) struct BufferType {
         Option<unsafe extern "C" fn(ggml_backend_buffer_type_t, *mut *mut ggml_tensor, c_int) -> ggml_backend_buffer_t>,
     pub(crate) get_alignment: unsafe extern "C" fn(ggml_backend_buffer_type_t) -> usize,
     pub(crate) get_max_size: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t) -> usize>,
-    pub(crate) get_alloc_size:
-        Option<unsafe extern "C" fn(ggml_backend_buffer_type_t, *const ggml_tensor) -> usize>,
+    pub(crate) get_alloc_size: Option<unsafe extern "C" fn(ggml_backend_buffer_type_t, *const ggml_tensor) -> usize>,
     pub(crate) get_alloc_size_n:
         Option<unsafe extern "C" fn(ggml_backend_buffer_type_t, *mut *mut ggml_tensor, c_int) -> usize>,
     pub(crate) is_host: Option<extern "C" fn(ggml_backend_buffer_type_t) -> bool>,

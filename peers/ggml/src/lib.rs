@@ -20,11 +20,12 @@ mod ggml;
 mod verdict;
 
 pub mod corpus;
-pub mod measure;
+mod counted;
 mod ours;
+pub mod measure;
 pub mod transformer;
 
 pub use ggml::{Fresh, Ggml, GgmlError, Placed, Spot, version};
 pub use mirror::ClampRule;
-pub use ours::Ours;
-pub use verdict::{Difference, Verdict, verdict};
+pub use ours::{OurError, Ours, rebuilt};
+pub use verdict::{Difference, Failure, Verdict, verdict};

@@ -47,7 +47,10 @@ impl FakeMemory {
             alloc_buffer_n: None,
             get_alignment: alignment,
             get_max_size: memory.max_buffer.map(|_| max_size as _),
-            get_alloc_size: (sizes == Sizes::Rows).then_some(alloc_size),
+            get_alloc_size: match sizes {
+                Sizes::Spans => None,
+                Sizes::Rows => Some(alloc_size),
+            },
             get_alloc_size_n: None,
             is_host: None,
             device: ptr::null_mut(),

@@ -1,0 +1,132 @@
+//! Times of both sides, taken in turn: ggml, steeve, ggml, steeve and so on, so that a machine that is busy for a while
+//! is so for both. The median of each counts.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use steeve_graph::{AssignedGraph, Bytes, GraphError};
+
+use crate::ggml::{Ggml, GgmlError};
+use crate::mirror::ClampRule;
+use crate::ours::{OurError, Ours, rebuilt};
+
+/// What was measured on one graph.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// The nodes of the graph.
+    pub nodes: usize,
+    /// Planning, with buffers that are large enough already.
+    pub reserve: Pair,
+    /// What is done for every run of a graph that has a plan.
+    pub alloc: Pair,
+    /// Bytes of all memories: ggml's.
+    pub ggml: Bytes,
+    /// Bytes of all memories: ours.
+    pub ours: Bytes,
+}
+
+/// A time of each side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// ggml's.
+    pub ggml: Duration,
+    /// Ours.
+    pub ours: Duration,
+}
+
+/// Why a graph was not measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeasureError {
+    /// ggml has no answer.
+    #[error(transparent)]
+    Ggml(#[from] GgmlError),
+    /// We have none.
+    #[error(transparent)]
+    Ours(#[from] OurError),
+    /// The graph could not be built again.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// Measures one graph.
+///
+/// ```
+/// let graph = "x = input f32[64]; y = sqr x; z = add x y !output".parse()?;
+/// let figures = peer_ggml::measure::figures(&graph, 3)?;
+/// assert_eq!((figures.nodes, figures.ggml.0, figures.ours.0), (2, 512, 512));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn figures(assigned: &AssignedGraph, repeats: usize) -> Result<Figures, MeasureError> {
+    let mut ggml = Ggml::new(assigned, ClampRule::Linked)?;
+    let mut ours = Ours::new(assigned)?;
+    let reserve = in_turn(
+        repeats,
+        || {
+            let mut fresh = ggml.fresh();
+            timed(|| Ok(fresh.plan()?))
+        },
+        || {
+            ours.forget()?;
+            timed(|| Ok(ours.reserve(assigned)?))
+        },
+    )?;
+    let alloc = in_turn(
+        repeats,
+        || {
+            let fresh = ggml.fresh();
+            timed(|| {
+                black_box(fresh.alloc()?);
+                Ok(())
+            })
+        },
+        || {
+            let again = rebuilt(assigned.graph())?;
+            timed(|| Ok(ours.alloc(&again)?))
+        },
+    )?;
+    let bytes = Bytes(ggml.sizes().iter().map(|size| size.0).sum());
+    let (nodes, ours) = (assigned.graph().nodes().len(), ours.peak(assigned.graph()));
+    Ok(Figures { nodes, reserve, alloc, ggml: bytes, ours })
+}
+
+impl Pair {
+    /// Ours by ggml's.
+    pub fn ratio(&self) -> f64 {
+        self.ours.as_secs_f64() / self.ggml.as_secs_f64()
+    }
+}
+
+/// The middle one of some values; not a number if there is none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+type Timed = Result<Duration, MeasureError>;
+
+/// The medians of two acts that take turns. The first turn of each is not counted: it makes buffers and warms caches.
+fn in_turn(
+    repeats: usize,
+    mut ggml: impl FnMut() -> Timed,
+    mut ours: impl FnMut() -> Timed,
+) -> Result<Pair, MeasureError> {
+    ggml()?;
+    ours()?;
+    let (mut of_ggml, mut of_ours) = (Vec::with_capacity(repeats), Vec::with_capacity(repeats));
+    for _ in 0..repeats.max(1) {
+        of_ggml.push(ggml()?);
+        of_ours.push(ours()?);
+    }
+    let middle = |mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    Ok(Pair { ggml: middle(of_ggml), ours: middle(of_ours) })
+}
+
+fn timed(act: impl FnOnce() -> Result<(), MeasureError>) -> Timed {
+    let before = Instant::now();
+    act()?;
+    Ok(before.elapsed())
+}
