@@ -38,6 +38,7 @@ pub trait Backend: Send + Debug {
 
     /// Enqueues a write. `from` has been read when this returns.
     fn write(&self, buffer: &SharedBuffer, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
+        self.synchronise()?;
         buffer.write(offset, from)
     }
 

@@ -131,12 +131,16 @@ fn staged_copy<B: Buffer + ?Sized>(
     from: Offset,
     size: Bytes,
 ) -> Result<(), DeviceError> {
-    // An empty transfer at the far end proves the bounds of both sides.
-    let (Some(to_end), Some(from_end)) = (to.checked_add(size), from.checked_add(size)) else {
-        return Err(DeviceError::Outside { memory: "the target".into(), offset: to, size, room: target.size() });
+    // An empty transfer at the far end proves the bounds of both sides. An end beyond 2^64 - 1 is beyond any buffer.
+    let end = |start: Offset| start.checked_add(size).unwrap_or(Offset(u64::MAX));
+    let whole = |offset: Offset| {
+        move |error| match error {
+            DeviceError::Outside { memory, room, .. } => DeviceError::Outside { memory, offset, size, room },
+            other => other,
+        }
     };
-    source.read(from_end, &mut [])?;
-    target.write(to_end, &[])?;
+    source.read(end(from), &mut []).map_err(whole(from))?;
+    target.write(end(to), &[]).map_err(whole(to))?;
     let mut stage = vec![0; STAGE.min(size.0) as usize];
     let mut done = 0;
     while done < size.0 {

@@ -4,6 +4,7 @@
 //! and it fails when it is told to.
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,17 +40,16 @@ pub struct DiscreteDevice {
 impl DiscreteDevice {
     /// A device with one such memory.
     pub fn new(spec: impl Into<MemorySpec>) -> Self {
-        Self::with(spec.into(), None)
+        Self::with(spec.into(), Ledger::default(), Faults::default(), None)
     }
 
     /// The same with buffers that want to see each tensor that is placed in them.
     #[must_use]
     pub fn with_init_hook(self) -> Self {
-        Self::with(self.spec, Some(Inits::default()))
+        Self::with(self.spec, self.ledger, self.faults, Some(Inits::default()))
     }
 
-    fn with(spec: MemorySpec, inits: Option<Inits>) -> Self {
-        let (ledger, faults) = (Ledger::default(), Faults::default());
+    fn with(spec: MemorySpec, ledger: Ledger, faults: Faults, inits: Option<Inits>) -> Self {
         let memory = DiscreteMemory {
             spec: spec.clone(),
             ledger: ledger.clone(),
@@ -129,7 +129,8 @@ impl Faults {
         self.with(|fault| fault.refuse_above = Some(size));
     }
 
-    /// The next `count` reads, writes, fills and copies succeed; the one behind them fails.
+    /// The next `count` reads, writes, fills and copies succeed; the one behind them fails, and those behind that succeed
+    /// again. A copy between two buffers reads one and writes the other; what moves no byte does not count.
     pub fn fail_transfer_after(&self, count: u64) {
         self.with(|fault| fault.transfers = Some(count));
     }
@@ -211,21 +212,28 @@ impl BufferType for DiscreteMemory {
             return Err(DeviceError::TooLarge { memory, asked: size, max });
         }
         let entry = self.ledger.enter(&self.spec, size)?;
-        let len = usize::try_from(size.0);
-        let len = len.map_err(|_| DeviceError::OutOfMemory { memory: memory.clone(), asked: size, left: None })?;
+        let out_of_memory = || DeviceError::OutOfMemory { memory: memory.clone(), asked: size, left: None };
+        let bytes = garbage(size).ok_or_else(out_of_memory)?;
         // Far from each other and from anything that could be a pointer here.
         let address =
             self.next_address.fetch_add(1, Ordering::Relaxed).wrapping_mul(1 << 48) & !(self.spec.align.get() - 1);
         Ok(Box::new(DiscreteBuffer {
             name: memory,
             address,
-            // Nobody may count on zeros.
-            bytes: vec![0xA5; len],
+            bytes,
             faults: self.faults.clone(),
             inits: self.inits.clone(),
             _entry: entry,
         }))
     }
+}
+
+/// Nobody may count on zeros. `None` if the host itself has not so much.
+fn garbage(size: Bytes) -> Option<Vec<u8>> {
+    let (len, mut bytes) = (usize::try_from(size.0).ok()?, Vec::new());
+    bytes.try_reserve_exact(len).ok()?;
+    bytes.resize(len, 0xA5);
+    Some(bytes)
 }
 
 #[derive(Debug)]
@@ -239,16 +247,27 @@ struct DiscreteBuffer {
 }
 
 impl DiscreteBuffer {
-    fn range(&self, offset: Offset, size: Bytes) -> Result<std::ops::Range<usize>, DeviceError> {
+    /// The bytes of a transfer that is about to be made.
+    fn transfer(&self, offset: Offset, size: Bytes) -> Result<Range<usize>, DeviceError> {
+        let range = self.range(offset, size)?;
+        self.fail_if_told(size)?;
+        Ok(range)
+    }
+
+    fn range(&self, offset: Offset, size: Bytes) -> Result<Range<usize>, DeviceError> {
         let room = Bytes(self.bytes.len() as u64);
         let Some(end) = offset.0.checked_add(size.0).filter(|end| *end <= room.0) else {
             return Err(DeviceError::Outside { memory: self.name.clone(), offset, size, room });
         };
-        if self.faults.transfer_fails() {
-            return Err(DeviceError::Failed { device: self.name.clone(), why: "told to fail this transfer".into() });
-        }
         // Both are at most the length of a vector.
         Ok(offset.0 as usize..end as usize)
+    }
+
+    fn fail_if_told(&self, size: Bytes) -> Result<(), DeviceError> {
+        if size > Bytes::ZERO && self.faults.transfer_fails() {
+            return Err(DeviceError::Failed { device: self.name.clone(), why: "told to fail this transfer".into() });
+        }
+        Ok(())
     }
 }
 
@@ -262,25 +281,26 @@ impl Buffer for DiscreteBuffer {
     }
 
     fn read(&self, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
-        let range = self.range(offset, Bytes(into.len() as u64))?;
+        let range = self.transfer(offset, Bytes(into.len() as u64))?;
         into.copy_from_slice(&self.bytes[range]);
         Ok(())
     }
 
     fn write(&mut self, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
-        let range = self.range(offset, Bytes(from.len() as u64))?;
+        let range = self.transfer(offset, Bytes(from.len() as u64))?;
         self.bytes[range].copy_from_slice(from);
         Ok(())
     }
 
     fn fill(&mut self, offset: Offset, size: Bytes, byte: u8) -> Result<(), DeviceError> {
-        let range = self.range(offset, size)?;
+        let range = self.transfer(offset, size)?;
         self.bytes[range].fill(byte);
         Ok(())
     }
 
     fn copy_within(&mut self, from: Offset, to: Offset, size: Bytes) -> Result<(), DeviceError> {
         let (from, to) = (self.range(from, size)?, self.range(to, size)?);
+        self.fail_if_told(size)?;
         self.bytes.copy_within(from, to.start);
         Ok(())
     }

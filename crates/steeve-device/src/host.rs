@@ -180,35 +180,38 @@ impl HostBuffer {
 
     /// `size` bytes at `offset` for writing.
     pub fn span_mut(&mut self, offset: Offset, size: Bytes) -> Result<SpanMut<'_>, DeviceError> {
-        let (start, len) = match &mut self.home {
-            Home::Own(own) => (own.start, own.len),
-            Home::Lent(lent) => (lent.start, lent.len),
-            Home::Mapped(map) => (NonNull::from(&mut **map).cast(), map.len()),
-            Home::Writable(owner) => {
-                let bytes = owner.bytes_mut();
-                (NonNull::from(&mut *bytes).cast(), bytes.len())
-            }
-            Home::Readable(_) => return Err(DeviceError::ReadOnly { memory: self.name.to_string() }),
-        };
-        let (at, size) = within(&self.name, offset, size, len)?;
-        // SAFETY: `within` has proven that `at` is at most the length of the memory that starts at `start`.
-        let start = unsafe { start.add(at) };
-        Ok(SpanMut { start, len: size, borrow: PhantomData })
+        self.home.span_mut(&self.name, offset, size)
     }
 
     fn extent(&self) -> (NonNull<u8>, usize) {
         match &self.home {
             Home::Own(own) => (own.start, own.len),
             Home::Lent(lent) => (lent.start, lent.len),
-            Home::Mapped(map) => (NonNull::from(&**map).cast(), map.len()),
-            Home::Readable(owner) => slice_extent((**owner).as_ref()),
-            Home::Writable(owner) => slice_extent(owner.bytes()),
+            Home::Mapped(map) => parts(NonNull::from(&**map)),
+            Home::Readable(owner) => parts(NonNull::from((**owner).as_ref())),
+            Home::Writable(owner) => parts(NonNull::from(owner.bytes())),
         }
     }
 }
 
-fn slice_extent(bytes: &[u8]) -> (NonNull<u8>, usize) {
-    (NonNull::from(bytes).cast(), bytes.len())
+impl Home {
+    fn span_mut(&mut self, name: &str, offset: Offset, size: Bytes) -> Result<SpanMut<'_>, DeviceError> {
+        let (start, len) = match self {
+            Self::Own(own) => (own.start, own.len),
+            Self::Lent(lent) => (lent.start, lent.len),
+            Self::Mapped(map) => parts(NonNull::from(&mut **map)),
+            Self::Writable(owner) => parts(NonNull::from(owner.bytes_mut())),
+            Self::Readable(_) => return Err(DeviceError::ReadOnly { memory: name.into() }),
+        };
+        let (at, size) = within(name, offset, size, len)?;
+        // SAFETY: `within` has proven that `at` is at most the length of the memory that starts at `start`.
+        let start = unsafe { start.add(at) };
+        Ok(SpanMut { start, len: size, borrow: PhantomData })
+    }
+}
+
+fn parts(bytes: NonNull<[u8]>) -> (NonNull<u8>, usize) {
+    (bytes.cast(), bytes.len())
 }
 
 /// Start and length as numbers that lie within `room`.
@@ -263,7 +266,12 @@ impl Buffer for HostBuffer {
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
+        match self.home {
+            // Who has a `&mut HostBuffer` can swap it for another and so carry lent memory away from the handle that gives
+            // it back. What is lent shows nobody but `SpanMut::of` what it is.
+            Home::Lent(_) => &mut self.home,
+            Home::Own(_) | Home::Mapped(_) | Home::Readable(_) | Home::Writable(_) => self,
+        }
     }
 }
 
@@ -274,6 +282,16 @@ impl fmt::Debug for HostBuffer {
 }
 
 /// A piece of host memory for reading, proven to lie within its buffer.
+///
+/// It can't outlive the buffer:
+///
+/// ```compile_fail,E0505
+/// use steeve_device::{Bytes, HostBuffer, Offset};
+/// let buffer = HostBuffer::owned("bytes", vec![1; 8]);
+/// let span = buffer.span(Offset(0), Bytes(8)).unwrap();
+/// drop(buffer);
+/// span.as_slice();
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     start: NonNull<u8>,
@@ -282,6 +300,16 @@ pub struct Span<'a> {
 }
 
 /// A piece of host memory for writing, proven to lie within its buffer.
+///
+/// There is one at a time, and nobody reads meanwhile:
+///
+/// ```compile_fail,E0502
+/// use steeve_device::{Bytes, HostBuffer, Offset};
+/// let mut buffer = HostBuffer::owned("bytes", vec![1; 8]);
+/// let mut writing = buffer.span_mut(Offset(0), Bytes(4)).unwrap();
+/// let reading = buffer.span(Offset(4), Bytes(4)).unwrap();
+/// writing.as_slice_mut().copy_from_slice(reading.as_slice());
+/// ```
 #[derive(Debug)]
 pub struct SpanMut<'a> {
     start: NonNull<u8>,
@@ -299,6 +327,11 @@ unsafe impl Send for SpanMut<'_> {}
 unsafe impl Sync for SpanMut<'_> {}
 
 impl<'a> Span<'a> {
+    /// `size` bytes at `offset` of a buffer of this process; `None` if its memory is elsewhere.
+    pub fn of(buffer: &'a dyn Buffer, offset: Offset, size: Bytes) -> Option<Result<Self, DeviceError>> {
+        buffer.as_any().downcast_ref::<HostBuffer>().map(|host| host.span(offset, size))
+    }
+
     /// Its first byte. Valid for reads of its length while the borrow lasts.
     pub fn start(&self) -> *const u8 {
         self.start.as_ptr()
@@ -322,7 +355,29 @@ impl<'a> Span<'a> {
     }
 }
 
-impl SpanMut<'_> {
+impl<'a> SpanMut<'a> {
+    /// `size` bytes at `offset` of a buffer of this process, also of one that is [lent](SharedBuffer::lend); `None` if its
+    /// memory is elsewhere.
+    ///
+    /// ```
+    /// use steeve_device::{Bytes, Offset, SharedBuffer, SpanMut};
+    /// let mut mine = [0; 8];
+    /// SharedBuffer::lend(&mut mine, |buffer| {
+    ///     let mut running = buffer.borrow_mut()?;
+    ///     let span = SpanMut::of(&mut *running, Offset(6), Bytes(2));
+    ///     span.transpose().map(|span| span.map(|mut span| span.as_slice_mut().fill(7)))
+    /// })?;
+    /// assert_eq!(mine, [0, 0, 0, 0, 0, 0, 7, 7]);
+    /// # Ok::<(), steeve_device::DeviceError>(())
+    /// ```
+    pub fn of(buffer: &'a mut dyn Buffer, offset: Offset, size: Bytes) -> Option<Result<Self, DeviceError>> {
+        let any = buffer.as_any_mut();
+        if any.is::<Home>() {
+            return any.downcast_mut::<Home>().map(|home| home.span_mut(LENT, offset, size));
+        }
+        any.downcast_mut::<HostBuffer>().map(|host| host.span_mut(offset, size))
+    }
+
     /// Its first byte. Valid for reads and writes of its length while the borrow lasts.
     pub fn start(&mut self) -> *mut u8 {
         self.start.as_ptr()
@@ -384,21 +439,35 @@ impl Drop for Own {
 
 /// See [`SharedBuffer::lend`].
 pub(crate) fn lend<R>(bytes: &mut [u8], act: impl FnOnce(&SharedBuffer) -> R) -> R {
-    let memory = HostMemory::named("lent memory").with_align(Align::ONE);
-    let home = Home::Lent(Lent { start: NonNull::from(&mut *bytes).cast(), len: bytes.len() });
-    let buffer = Box::new(HostBuffer { name: memory.name.clone(), home });
-    // The buffer can be reached through its handle alone, and `TakeBack` drops it before `bytes` is free again, also when
-    // `act` panics: no `Lent` outlives the borrow.
+    let memory = HostMemory::named(LENT).with_align(Align::ONE);
+    let (start, len) = parts(NonNull::from(bytes));
+    let buffer = Box::new(HostBuffer { name: memory.name.clone(), home: Home::Lent(Lent { start, len }) });
+    // The buffer can be reached through its handle alone: nobody gets a `&mut HostBuffer` of it that could be moved out of.
+    // `TakeBack` drops it before `bytes` is free again, also when `act` panics. So no `Lent` outlives the borrow.
     let take_back = TakeBack(SharedBuffer::new(Arc::new(memory), buffer, Usage::Any));
     act(&take_back.0)
 }
+
+const LENT: &str = "lent memory";
 
 /// Drops lent memory, and waits for whoever is still using it in another thread.
 struct TakeBack(SharedBuffer);
 
 impl Drop for TakeBack {
     fn drop(&mut self) {
+        // A lock may panic instead of waiting for its own thread for ever. Whoever still reads would then read what is no
+        // longer lent, so there is no way on.
+        let no_way_on = AbortOnUnwind;
         self.0.wait_and_release();
+        std::mem::forget(no_way_on);
+    }
+}
+
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        std::process::abort();
     }
 }
 

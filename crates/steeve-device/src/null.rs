@@ -117,11 +117,14 @@ struct NullBuffer {
 impl NullBuffer {
     /// Nothing can be had from here, but a transfer that would not fit is told so first.
     fn refuse(&self, offset: Offset, size: Bytes) -> Result<(), DeviceError> {
-        let (memory, room) = (self.name.clone(), self.size);
-        match offset.0.checked_add(size.0) {
-            Some(end) if end <= room.0 && size == Bytes::ZERO => Ok(()),
-            Some(end) if end <= room.0 => Err(DeviceError::NoBytes { memory }),
-            _ => Err(DeviceError::Outside { memory, offset, size, room }),
+        self.fits(offset, size)?;
+        if size == Bytes::ZERO { Ok(()) } else { Err(DeviceError::NoBytes { memory: self.name.clone() }) }
+    }
+
+    fn fits(&self, offset: Offset, size: Bytes) -> Result<(), DeviceError> {
+        match offset.checked_add(size) {
+            Some(end) if end.0 <= self.size.0 => Ok(()),
+            _ => Err(DeviceError::Outside { memory: self.name.clone(), offset, size, room: self.size }),
         }
     }
 }
@@ -148,7 +151,7 @@ impl Buffer for NullBuffer {
     }
 
     fn copy_within(&mut self, from: Offset, to: Offset, size: Bytes) -> Result<(), DeviceError> {
-        self.refuse(from, size)?;
+        self.fits(from, size)?;
         self.refuse(to, size)
     }
 

@@ -69,7 +69,8 @@ impl SharedBuffer {
         Self(Arc::new(Inner { memory, size, address, usage, buffer }))
     }
 
-    /// Lends memory of the caller's for as long as `act` runs. Handles that outlive it say [`DeviceError::Released`].
+    /// Lends memory of the caller's for as long as `act` runs. Handles that outlive it say [`DeviceError::Released`]; who
+    /// still borrows the buffer in another thread is waited for, for ever if that borrow was leaked.
     ///
     /// Offsets of tensors are aligned by address, so the slice may start anywhere.
     ///

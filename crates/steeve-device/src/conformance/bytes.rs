@@ -1,0 +1,410 @@
+//! The laws of memory that has bytes: each transfer is made beside a vector, and then the two are compared in full.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use steeve_graph::{Bytes, Offset};
+
+use super::memory::{Law, at_most, usual_size};
+use super::random::Random;
+use super::report::{Findings, Stop};
+use crate::{Buffer, BufferType, Device, DeviceError, DiscreteDevice, HostMemory, Span, SpanMut};
+
+pub(super) const LAWS: &[Law] = &[
+    ("what is written can be read", round_trips),
+    ("a transfer may reach the end", reaches_the_end),
+    ("a transfer that passes the end is refused and changes nothing", passes_the_end),
+    ("a copy that passes an end is refused and changes nothing", copy_passes_an_end),
+    ("fill and clear touch their range alone", fills),
+    ("copies within a buffer may overlap", overlaps),
+    ("copies from another buffer arrive", copies),
+    ("copies from and to host memory arrive", host_copies),
+    ("copies from and to another device arrive", foreign_copies),
+    ("large copies arrive", large_copies),
+    ("reset leaves the bytes", reset),
+    ("no two buffers share a byte", apart),
+    ("many can read at once", readers),
+    ("the host sees host memory where it stands", host_spans),
+];
+
+/// A buffer, and what should be in it.
+struct Piece {
+    buffer: Box<dyn Buffer>,
+    model: Vec<u8>,
+}
+
+impl Piece {
+    /// A buffer of `size` bytes or more, all of them random.
+    fn new(memory: &dyn BufferType, size: u64, random: &mut Random) -> Result<Self, Stop> {
+        let mut buffer = memory.allocate(Bytes(size))?;
+        let room = buffer.size().0;
+        if room < size {
+            return Err(Stop::Failed(format!("{size} bytes were asked for, and the buffer has {room}")));
+        }
+        if room > TOO_LARGE {
+            return Err(Stop::Skip(format!("a buffer of {size} bytes has {room}, which is too much to look at")));
+        }
+        let model = random.bytes(room as usize);
+        buffer.write(Offset(0), &model)?;
+        Ok(Self { buffer, model })
+    }
+
+    fn usual(memory: &dyn BufferType, random: &mut Random) -> Result<Self, Stop> {
+        Self::new(memory, usual_size(memory)?, random)
+    }
+
+    fn room(&self) -> u64 {
+        self.model.len() as u64
+    }
+
+    /// Reads everything, and says where it is not what it should be.
+    fn verify(&self, findings: &mut Findings, after: impl Display) -> Result<(), Stop> {
+        let mut seen = vec![0; self.model.len()];
+        self.buffer.read(Offset(0), &mut seen)?;
+        let differ = || seen.iter().zip(&self.model).enumerate().filter(|(_, (seen, model))| seen != model);
+        if let Some((at, (seen, model))) = differ().next() {
+            let (count, room) = (differ().count(), self.room());
+            findings.say(format!(
+                "after {after}, byte {at} of {room} is {seen:#04x} instead of {model:#04x}; {count} bytes differ"
+            ));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Stop> {
+        self.buffer.write(Offset(offset), from)?;
+        self.model[offset as usize..][..from.len()].copy_from_slice(from);
+        Ok(())
+    }
+
+    fn fill(&mut self, offset: u64, size: u64, byte: u8) -> Result<(), Stop> {
+        self.buffer.fill(Offset(offset), Bytes(size), byte)?;
+        self.model[offset as usize..][..size as usize].fill(byte);
+        Ok(())
+    }
+
+    fn copy_within(&mut self, from: u64, to: u64, size: u64) -> Result<(), Stop> {
+        self.buffer.copy_within(Offset(from), Offset(to), Bytes(size))?;
+        self.model.copy_within(from as usize..(from + size) as usize, to as usize);
+        Ok(())
+    }
+
+    fn copy_from(&mut self, to: u64, source: &Self, from: u64, size: u64) -> Result<(), Stop> {
+        self.buffer.copy_from(Offset(to), &*source.buffer, Offset(from), Bytes(size))?;
+        self.model[to as usize..][..size as usize].copy_from_slice(&source.model[from as usize..][..size as usize]);
+        Ok(())
+    }
+}
+
+/// Buffers above this are not compared.
+const TOO_LARGE: u64 = 1 << 28;
+
+/// Ranges that lie within `room` bytes: every edge, and some in between.
+fn inside(room: u64, random: &mut Random) -> Vec<(u64, u64)> {
+    let mut ranges = Vec::new();
+    for offset in [0, 1, 2, 3, room / 2, room.saturating_sub(2), room.saturating_sub(1), room] {
+        let rest = room.saturating_sub(offset);
+        ranges.extend([0, 1, 2, 3, rest.saturating_sub(1), rest].map(|size| (offset, size)));
+    }
+    for _ in 0..32 {
+        let offset = random.below(room + 1);
+        ranges.push((offset, random.below(room - offset + 1)));
+    }
+    ranges.retain(|(offset, size)| offset + size <= room);
+    ranges.sort_unstable();
+    ranges.dedup();
+    ranges
+}
+
+/// Ranges of at most `room + 1` bytes that pass the end of `room` bytes, also by passing 2^64 or by being cut to 32 bits.
+fn short_outside(room: u64) -> Vec<(u64, u64)> {
+    let max = u64::MAX;
+    let mut ranges = vec![(0, room + 1), (1, room), (room, 1), (room + 1, 0), (room + 1, 1), (room + 4096, 0)];
+    ranges.extend([(room - 1, 2), (room / 2, room - room / 2 + 1), (1 << 32, 0), (1 << 32, 1), (1 << 63, 1)]);
+    ranges.extend([(max, 0), (max, 1), (max - room + 1, room), (max - room, room + 1), (max / 2, 1)]);
+    ranges
+}
+
+/// Those, and ranges that are longer than any slice.
+fn outside(room: u64) -> Vec<(u64, u64)> {
+    let max = u64::MAX;
+    let long = [
+        (0, max),
+        (1, max),
+        (room, max),
+        (max, max),
+        (room / 2, (max - room / 2).saturating_add(1)),
+        (0, 1 << 32),
+        (1, 1 << 63),
+    ];
+    short_outside(room).into_iter().chain(long).collect()
+}
+
+/// A refusal has the numbers of what was asked.
+fn expect_outside(findings: &mut Findings, what: &str, asked: (u64, u64), room: u64, result: Result<(), DeviceError>) {
+    let (offset, size) = asked;
+    let asked = || format!("{what} of {size} bytes at offset {offset} of {room}");
+    match result {
+        Ok(()) => findings.say(format!("{} was accepted", asked())),
+        Err(DeviceError::Outside { offset: o, size: s, room: r, .. }) => {
+            let same = (o.0, s.0, r.0) == (offset, size, room);
+            findings.expect(same, || format!("{} was refused as {s} bytes at offset {o} of {r}", asked()));
+        }
+        Err(other) => findings.say(format!("{} was refused with other words: {other}", asked())),
+    }
+}
+
+fn round_trips(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let random = &mut Random::new(1);
+    let mut piece = Piece::usual(&**memory, random)?;
+    piece.verify(findings, "a write of all bytes")?;
+    for _ in 0..64 {
+        let offset = random.below(piece.room());
+        let size = random.below((piece.room() - offset).min(67) + 1);
+        piece.write(offset, &random.bytes(size as usize))?;
+        piece.verify(findings, format_args!("a write of {size} bytes at offset {offset}"))?;
+    }
+    Ok(())
+}
+
+fn reaches_the_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let random = &mut Random::new(2);
+    let mut piece = Piece::usual(&**memory, random)?;
+    for (offset, size) in inside(piece.room(), random) {
+        let at = format!("of {size} bytes at offset {offset} of {}", piece.room());
+        let mut seen = vec![0; size as usize];
+        match piece.buffer.read(Offset(offset), &mut seen) {
+            Ok(()) => {
+                let same = seen == piece.model[offset as usize..][..size as usize];
+                findings.expect(same, || format!("a read {at} gave other bytes"));
+            }
+            Err(error) => findings.say(format!("a read {at} was refused: {error}")),
+        }
+        if let Err(error) = piece.buffer.write(Offset(offset), &seen) {
+            findings.say(format!("a write {at} was refused: {error}"));
+        }
+        if let Err(Stop::Failed(error)) = piece.fill(offset, size, 0x3C) {
+            findings.say(format!("a fill {at} was {error}"));
+        }
+        piece.verify(findings, format_args!("transfers {at}"))?;
+        piece.write(0, &random.bytes(piece.model.len()))?;
+    }
+    Ok(())
+}
+
+fn passes_the_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let random = &mut Random::new(3);
+    let mut piece = Piece::usual(&**memory, random)?;
+    let room = piece.room();
+    for asked @ (offset, size) in short_outside(room) {
+        let (at, sent) = (Offset(offset), random.bytes(size as usize));
+        let mut seen = sent.clone();
+        expect_outside(findings, "a read", asked, room, piece.buffer.read(at, &mut seen));
+        findings.expect(seen == sent, || format!("a refused read of {size} bytes at {offset} gave some of them"));
+        expect_outside(findings, "a write", asked, room, piece.buffer.write(at, &sent));
+        piece.verify(findings, format_args!("a refused write of {size} bytes at offset {offset}"))?;
+    }
+    for asked @ (offset, size) in outside(room) {
+        let result = piece.buffer.fill(Offset(offset), Bytes(size), 0x3C);
+        expect_outside(findings, "a fill", asked, room, result);
+        piece.verify(findings, format_args!("a refused fill of {size} bytes at offset {offset}"))?;
+    }
+    Ok(())
+}
+
+fn copy_passes_an_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let random = &mut Random::new(4);
+    let (mut piece, other) = (Piece::usual(&**memory, random)?, Piece::usual(&**memory, random)?);
+    if piece.room() != other.room() {
+        return Err(Stop::Skip(String::from("two buffers of one size have different sizes")));
+    }
+    let (room, start) = (piece.room(), Offset(0));
+    for (offset, size) in outside(room) {
+        let (at, bytes, from) = (Offset(offset), Bytes(size), &*other.buffer);
+        let tries = [
+            ("a copy within, from there", piece.buffer.copy_within(at, start, bytes)),
+            ("a copy within, to there", piece.buffer.copy_within(start, at, bytes)),
+            ("a copy from another, from there", piece.buffer.copy_from(start, from, at, bytes)),
+            ("a copy from another, to there", piece.buffer.copy_from(at, from, start, bytes)),
+        ];
+        for (what, result) in tries {
+            // If both sides pass the end, it is for the memory to say which one.
+            let swapped =
+                matches!(&result, Err(DeviceError::Outside { offset, .. }) if *offset == start && size > room);
+            let told = if swapped { (0, size) } else { (offset, size) };
+            expect_outside(findings, what, told, room, result);
+        }
+        piece.verify(findings, format_args!("refused copies of {size} bytes at offset {offset}"))?;
+        other.verify(findings, format_args!("refused copies of {size} bytes at offset {offset}"))?;
+    }
+    Ok(())
+}
+
+fn fills(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let random = &mut Random::new(5);
+    let mut piece = Piece::usual(&**memory, random)?;
+    for (offset, size) in inside(piece.room(), random) {
+        for byte in [0, 0xFF, 0x5A] {
+            piece.fill(offset, size, byte)?;
+            piece.verify(findings, format_args!("a fill of {size} bytes at offset {offset} with {byte:#04x}"))?;
+        }
+        piece.write(0, &random.bytes(piece.model.len()))?;
+    }
+    for byte in [0x5A, 0, 0xFF] {
+        piece.buffer.clear(byte)?;
+        piece.model.fill(byte);
+        piece.verify(findings, format_args!("a clear with {byte:#04x}"))?;
+    }
+    Ok(())
+}
+
+fn overlaps(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let random = &mut Random::new(6);
+    let mut piece = Piece::usual(&**memory, random)?;
+    let room = piece.room();
+    for shift in [0, 1, 2, 3, 4, 7, 8, 13, 16, 31, 64, 100, 255, room / 2, room - 1] {
+        for size in [0, 1, 2, 5, 8, 63, 64, 65, 333, room.saturating_sub(shift)] {
+            let Some(spare) = room.checked_sub(shift + size) else { continue };
+            let low = random.below(spare + 1);
+            for (from, to) in [(low, low + shift), (low + shift, low)] {
+                piece.copy_within(from, to, size)?;
+                piece.verify(findings, format_args!("a copy within of {size} bytes from offset {from} to {to}"))?;
+            }
+        }
+        piece.write(0, &random.bytes(piece.model.len()))?;
+    }
+    Ok(())
+}
+
+/// Copies at every edge of both.
+fn copy_between(target: &mut Piece, source: &Piece, findings: &mut Findings, random: &mut Random) -> Result<(), Stop> {
+    for (from, size) in inside(source.room(), random) {
+        let Some(spare) = target.room().checked_sub(size) else { continue };
+        for to in [0, random.below(spare + 1), spare] {
+            target.copy_from(to, source, from, size)?;
+            target.verify(findings, format_args!("a copy of {size} bytes from offset {from} of another to {to}"))?;
+        }
+        source.verify(findings, format_args!("a copy of {size} bytes out of it"))?;
+        target.write(0, &random.bytes(target.model.len()))?;
+    }
+    Ok(())
+}
+
+fn copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let random = &mut Random::new(7);
+    let (mut target, source) = (Piece::usual(&**memory, random)?, Piece::usual(&**memory, random)?);
+    copy_between(&mut target, &source, findings, random)
+}
+
+fn host_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    both_ways(&**memory, &HostMemory::new(), findings)
+}
+
+fn foreign_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    both_ways(&**memory, &*DiscreteDevice::new("another device").buffer_types()[0], findings)
+}
+
+fn both_ways(memory: &dyn BufferType, foreign: &dyn BufferType, findings: &mut Findings) -> Result<(), Stop> {
+    let random = &mut Random::new(8);
+    let (mut here, mut there) = (Piece::usual(memory, random)?, Piece::new(foreign, usual_size(memory)?, random)?);
+    copy_between(&mut here, &there, findings, random)?;
+    copy_between(&mut there, &here, findings, random)
+}
+
+/// Longer than any piece by piece that a device may have: 1 MiB and a bit.
+fn large_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let (random, wanted) = (&mut Random::new(9), (1 << 21) + (1 << 20) + 77);
+    let size = at_most(&**memory, wanted);
+    if size < wanted {
+        return Err(Stop::Skip(format!("no buffer has more than {size} bytes")));
+    }
+    let (mut here, other) = (Piece::new(&**memory, size, random)?, Piece::new(&**memory, size, random)?);
+    let mut host = Piece::new(&HostMemory::new(), size, random)?;
+    let most = size - 13;
+    here.copy_from(5, &other, 7, most)?;
+    here.verify(findings, format_args!("a copy of {most} bytes from another buffer"))?;
+    here.copy_from(3, &host, 11, most)?;
+    here.verify(findings, format_args!("a copy of {most} bytes from host memory"))?;
+    host.copy_from(2, &other, 13, most)?;
+    host.verify(findings, format_args!("a copy of {most} bytes to host memory"))?;
+    for shift in [1, 4096, 1 << 20, (1 << 20) + 1] {
+        for (from, to) in [(0, shift), (shift, 0)] {
+            let most = here.room() - shift;
+            here.copy_within(from, to, most)?;
+            here.verify(findings, format_args!("a copy within of {most} bytes from offset {from} to {to}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn reset(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let mut piece = Piece::usual(&**memory, &mut Random::new(10))?;
+    for _ in 0..2 {
+        piece.buffer.reset()?;
+        piece.verify(findings, "a reset")?;
+    }
+    Ok(())
+}
+
+fn apart(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let random = &mut Random::new(11);
+    let mut pieces: Vec<Piece> = Vec::new();
+    for round in 0..12 {
+        // Some are dropped in between, so that their memory may be given out again.
+        if round % 4 == 3 {
+            pieces.remove(random.below(pieces.len() as u64) as usize);
+        }
+        pieces.push(Piece::usual(&**memory, random)?);
+        for piece in &pieces {
+            piece.verify(findings, "another buffer was made and written")?;
+        }
+    }
+    let byte = [0x77];
+    for index in 0..pieces.len() {
+        pieces[index].fill(0, 1, byte[0])?;
+        for piece in &pieces {
+            piece.verify(findings, "another buffer was filled")?;
+        }
+    }
+    Ok(())
+}
+
+fn readers(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let piece = Piece::usual(&**memory, &mut Random::new(12))?;
+    let read = || {
+        let mut found = Findings::default();
+        let end = (0..16).try_for_each(|_| piece.verify(&mut found, "reads of several threads"));
+        (found, end)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+        for thread in threads {
+            match thread.join() {
+                Ok((found, end)) => {
+                    findings.absorb(found);
+                    end?;
+                }
+                Err(_) => findings.say("a reader panicked"),
+            }
+        }
+        Ok(())
+    })
+}
+
+fn host_spans(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    if !memory.is_host() {
+        return Err(Stop::Skip(String::from("it is no host memory")));
+    }
+    let mut piece = Piece::usual(&**memory, &mut Random::new(13))?;
+    let (address, room) = (piece.buffer.address(), Bytes(piece.room()));
+    let Some(span) = Span::of(&*piece.buffer, Offset(0), room) else {
+        return Err(Stop::Skip(String::from("its buffers are no HostBuffer")));
+    };
+    let start = span?.start().addr() as u64;
+    findings.expect(start == address, || format!("a buffer at address {address:#x} starts at {start:#x}"));
+    if let Some(span) = SpanMut::of(&mut *piece.buffer, Offset(0), room) {
+        span?.as_slice_mut().fill(0x42);
+        piece.model.fill(0x42);
+    }
+    piece.verify(findings, "a write by the host")
+}

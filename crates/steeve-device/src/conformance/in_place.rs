@@ -1,0 +1,274 @@
+//! The laws of one operation, on all of its cases.
+//!
+//! A case runs in memory where every tensor stands apart, and again with the result on each source that it may overwrite.
+//! All memory around the tensors is filled with `0xFF`, which are no numbers, so that whoever reads too far is found out.
+
+use steeve_graph::{DataType, Op, TensorId};
+
+use super::case::{Case, Reach, Values, element_offsets};
+use super::report::{Findings, Report, Stop};
+use super::table::cases;
+use super::trial::{Contents, Place, Places, Stage};
+use crate::{Backend, DeviceError};
+
+/// What the free memory holds, and what it holds when that must not matter.
+const FILL: u8 = 0xFF;
+const OTHER_FILL: u8 = 0x11;
+
+/// What is found out about an operation of one type.
+#[derive(Default)]
+pub(super) struct Found {
+    apart: Law,
+    over: Vec<(usize, Law)>,
+    /// Cases that are not supported, and yet can be prepared.
+    pub(super) contradictions: Vec<String>,
+    /// How many cases ran.
+    pub(super) ran: usize,
+}
+
+#[derive(Default)]
+struct Law {
+    findings: Findings,
+    ran: usize,
+}
+
+/// Runs all cases of an operation, and enters what it finds.
+pub(super) fn check_operation(
+    backend: &dyn Backend,
+    op: Op,
+    dtype: DataType,
+    title: &str,
+    report: &mut Report,
+) -> Found {
+    let slots = (0..16).filter(|slot| op.overwrites_slot(*slot)).map(|slot| (slot, Law::default()));
+    let mut found = Found { over: slots.collect(), ..Found::default() };
+    match cases(op, dtype) {
+        Ok(cases) => cases.iter().for_each(|case| found.check(backend, case)),
+        Err(error) => found.apart.findings.say(format!("the suite itself has a fault: {error}")),
+    }
+    let laws = std::mem::take(&mut found.over);
+    let laws = laws.into_iter().map(|(slot, law)| (format!("{title} {dtype} over source {slot}"), law));
+    let apart = (format!("{title} {dtype} apart"), std::mem::take(&mut found.apart));
+    for (name, law) in [apart].into_iter().chain(laws) {
+        let end = if law.ran > 0 { Ok(()) } else { Err(Stop::Skip(String::from("no case can run"))) };
+        report.enter(&name, law.findings, end);
+    }
+    found
+}
+
+impl Found {
+    fn check(&mut self, backend: &dyn Backend, case: &Case) {
+        if let Some(refusal) = refusal(backend, case) {
+            self.leave_out(case, refusal.to_string());
+            let places = Places::apart(&case.graph, &*backend.buffer_type());
+            let stage = Stage::new(backend, &case.graph, places, &Contents::new(), FILL);
+            if stage.is_ok_and(|stage| stage.prepare(0..case.graph.nodes().len()).is_ok()) {
+                self.contradictions.push(format!("{} is not supported ({refusal}), but can be prepared", case.title()));
+            }
+            return;
+        }
+        match Apart::run(backend, case) {
+            Ok(apart) => {
+                self.ran += 1;
+                self.apart.note(case, apart.check(backend));
+                for (slot, law) in &mut self.over {
+                    if case.slots().contains(slot) {
+                        law.note(case, apart.check_over(backend, *slot));
+                    }
+                }
+            }
+            Err(Stop::Skip(why)) => self.leave_out(case, format!("{}: {why}", case.title())),
+            Err(failed) => {
+                self.leave_out(case, format!("{}: it does not even run apart", case.title()));
+                self.apart.note(case, Err(failed));
+            }
+        }
+    }
+
+    fn leave_out(&mut self, case: &Case, why: String) {
+        self.apart.findings.leave_out(why.clone());
+        for (slot, law) in &mut self.over {
+            if case.slots().contains(slot) {
+                law.findings.leave_out(why.clone());
+            }
+        }
+    }
+}
+
+impl Law {
+    fn note(&mut self, case: &Case, said: Result<Vec<String>, Stop>) {
+        match said {
+            Ok(said) => said.into_iter().for_each(|what| self.findings.say(format!("{}: {what}", case.title()))),
+            Err(Stop::Failed(what)) => self.findings.say(format!("{}: {what}", case.title())),
+            Err(Stop::Skip(why)) => return self.findings.leave_out(format!("{}: {why}", case.title())),
+        }
+        self.ran += 1;
+    }
+}
+
+/// Why the backend does not run a case, if it does not.
+fn refusal(backend: &dyn Backend, case: &Case) -> Option<DeviceError> {
+    case.graph.nodes().iter().find_map(|node| backend.supports(&case.graph, *node).err())
+}
+
+/// A case that has run with every tensor apart.
+struct Apart<'a> {
+    case: &'a Case,
+    places: Places,
+    contents: Contents,
+    result: Vec<u8>,
+    said: Vec<String>,
+}
+
+impl<'a> Apart<'a> {
+    fn run(backend: &dyn Backend, case: &'a Case) -> Result<Self, Stop> {
+        let (places, contents) = (Places::apart(&case.graph, &*backend.buffer_type()), case.contents());
+        let mut said = Vec::new();
+        let result = run(backend, case, &places, &contents, FILL, &mut said)?;
+        Ok(Self { case, places, contents, result, said })
+    }
+
+    /// The result depends on the sources, on nothing else, and on each element only where it should.
+    fn check(&self, backend: &dyn Backend) -> Result<Vec<String>, Stop> {
+        let (case, places, mut said) = (self.case, &self.places, self.said.clone());
+        let again = run(backend, case, places, &self.contents, OTHER_FILL, &mut said)?;
+        if let Some(differs) = self.differs(&again) {
+            said.push(format!("the result depends on bytes that are none of its sources: {differs}"));
+        }
+        for leaf in 0..case.leafs.len() {
+            let changed = run(backend, case, places, &case.changed_contents(leaf), FILL, &mut said)?;
+            self.judge_change(leaf, &changed, &mut said);
+        }
+        for slot in case.slots() {
+            if let Some(contents) = self.nudged(slot) {
+                let changed = run(backend, case, places, &contents, FILL, &mut said)?;
+                self.judge_reach(slot, &changed, &mut said);
+            }
+        }
+        Ok(said)
+    }
+
+    /// The result is the same where it stands on the source in `slot`.
+    fn check_over(&self, backend: &dyn Backend, slot: usize) -> Result<Vec<String>, Stop> {
+        let (case, mut said) = (self.case, Vec::new());
+        let source = self.source_root(slot).ok_or_else(|| Stop::Failed(String::from("the source is missing")))?;
+        let Some(places) = self.places.over(case.node, source) else {
+            return Err(Stop::Skip(String::from("the result takes more bytes than the source")));
+        };
+        let result = run(backend, case, &places, &self.contents, FILL, &mut said)?;
+        if let Some(differs) = self.differs(&result) {
+            said.push(format!("the result is another one than apart: {differs}"));
+        }
+        Ok(said)
+    }
+
+    fn source_root(&self, slot: usize) -> Option<TensorId> {
+        let source = self.case.graph.sources(self.case.node).get(slot).copied().flatten()?;
+        Some(self.case.graph.root(source))
+    }
+
+    /// Where the elements of another result differ.
+    fn differing<'b>(&'b self, other: &'b [u8]) -> impl Iterator<Item = (u64, usize)> + 'b {
+        let layout = self.case.graph.tensor(self.case.node).layout;
+        let size = layout.dtype().block_bytes() as usize;
+        let differs = move |(_, at): &(u64, usize)| self.result[*at..][..size] != other[*at..][..size];
+        (0..).zip(element_offsets(&layout)).filter(differs)
+    }
+
+    fn differs(&self, other: &[u8]) -> Option<String> {
+        let (index, at) = self.differing(other).next()?;
+        let layout = self.case.graph.tensor(self.case.node).layout;
+        let size = layout.dtype().block_bytes() as usize;
+        let (one, two) = (&self.result[at..][..size], &other[at..][..size]);
+        let (count, all) = (self.differing(other).count(), layout.elements());
+        Some(format!("element {index} has the bytes {two:02x?} instead of {one:02x?}; {count} of {all} differ"))
+    }
+
+    /// Other values must give another result, unless they are not read.
+    fn judge_change(&self, leaf: usize, changed: &[u8], said: &mut Vec<String>) {
+        let (case, differs) = (self.case, self.differing(changed).next().is_some());
+        let few = case.graph.tensor(case.node).layout.elements() < 16;
+        match (case.reach, differs) {
+            (Reach::Nothing, true) => {
+                said.push(format!("the result depends on leaf {leaf}, which gives the shape only"))
+            }
+            (Reach::Nothing, false) | (_, true) => {}
+            // Among a few elements a step may well be the same.
+            (_, false) if few => {}
+            (_, false) => said.push(format!("the result is the same, whatever leaf {leaf} holds")),
+        }
+    }
+
+    /// The contents with one element of the source in `slot` changed, if that source is a leaf or all of one.
+    fn nudged(&self, slot: usize) -> Option<Contents> {
+        let source = self.case.graph.sources(self.case.node).get(slot).copied().flatten()?;
+        let (root, layout) = (self.source_root(slot)?, self.case.graph.tensor(source).layout);
+        let at = element_offsets(&layout).nth(self.nudge() as usize)?;
+        let mut contents = self.contents.clone();
+        let (_, bytes) = contents.iter_mut().find(|(id, _)| *id == root)?;
+        let last = bytes.get_mut(at + layout.dtype().block_bytes() as usize - 1)?;
+        // A bit of the exponent of a little-endian number, and its sign where it has one.
+        let (_, values) = self.case.leafs.iter().find(|(id, _)| *id == root)?;
+        *last ^= if layout.dtype() == DataType::F16 { 0x04 } else { 0x01 };
+        *last ^= if matches!(values, Values::Any) { 0x80 } else { 0 };
+        Some(contents)
+    }
+
+    /// Which element is changed: one in the middle.
+    fn nudge(&self) -> u64 {
+        self.case.graph.tensor(self.case.node).layout.elements() / 2
+    }
+
+    fn judge_reach(&self, slot: usize, changed: &[u8], said: &mut Vec<String>) {
+        let ne = self.case.graph.tensor(self.case.node).layout.ne();
+        let (per_row, per_cube) = (ne[0], ne[0] * ne[1] * ne[2]);
+        let nudge = self.nudge();
+        let reached = |index: u64| match self.case.reach {
+            Reach::Nothing => false,
+            Reach::Element => index == nudge,
+            Reach::Row => index / per_row == nudge / per_row,
+            Reach::Cube => index / per_cube == nudge / per_cube,
+        };
+        if let Some((index, _)) = self.differing(changed).find(|(index, _)| !reached(*index)) {
+            let reach = self.case.reach;
+            said.push(format!("element {nudge} of source {slot} reaches element {index}, beyond its {reach:?}"));
+        }
+    }
+}
+
+/// Runs a case; the bytes of its result. Says what else has changed in memory.
+fn run(
+    backend: &dyn Backend,
+    case: &Case,
+    places: &Places,
+    contents: &Contents,
+    fill: u8,
+    said: &mut Vec<String>,
+) -> Result<Vec<u8>, Stop> {
+    let stage = Stage::new(backend, &case.graph, places.clone(), contents, fill)?;
+    let before = stage.image()?;
+    stage.run()?;
+    let after = stage.image()?;
+    if let Some(what) = strayed(case, places, &before, &after) {
+        said.push(what);
+    }
+    Ok(stage.part(&after, case.node).to_vec())
+}
+
+/// What was written that is not the result, in words. What a tensor has behind its elements is for the kernels.
+fn strayed(case: &Case, places: &Places, before: &[u8], after: &[u8]) -> Option<String> {
+    let tensors = case.graph.tensors();
+    let mut free = vec![true; before.len()];
+    for (id, place) in places.iter() {
+        let spanned = tensors[id].nbytes().0;
+        let padding = Place { offset: place.offset + spanned, size: place.size.saturating_sub(spanned) };
+        free[padding.range()].fill(false);
+    }
+    free[places.get(case.node)?.range()].fill(false);
+    let at = (0..before.len()).find(|at| free[*at] && before[*at] != after[*at])?;
+    let hit = places.iter().find(|(_, place)| place.range().contains(&at));
+    let whose = hit.map_or("of no tensor".into(), |(id, place)| {
+        format!("{} of tensor {id} ({})", at - place.offset as usize, case.graph.name(id))
+    });
+    Some(format!("byte {at} of the buffer, byte {whose}, has become {:#04x}", after[at]))
+}

@@ -1,0 +1,196 @@
+//! What a check found.
+
+use std::fmt;
+
+use crate::DeviceError;
+
+/// What a check found: a plain value.
+///
+/// ```
+/// use steeve_device::conformance::check_device;
+/// use steeve_device::NullDevice;
+/// let report = check_device(&NullDevice::new("plan"));
+/// assert!(report.is_ok() && report.has_checked("plan: it has a name"));
+/// assert!(report.to_string().ends_with(", 0 failures"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// What was checked.
+    pub subject: String,
+    /// The laws that were checked, in order, those that do not hold among them.
+    pub checked: Vec<String>,
+    /// The laws, or the cases of one, that could not be checked.
+    pub skipped: Vec<Skipped>,
+    /// What does not hold.
+    pub failures: Vec<Failure>,
+}
+
+/// A law that could not be checked, or not in every case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Skipped {
+    /// The law.
+    pub law: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// A law that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The law.
+    pub law: String,
+    /// What was seen, with the numbers.
+    pub what: String,
+}
+
+impl Report {
+    /// Whether every law that was checked holds, and there was one.
+    pub fn is_ok(&self) -> bool {
+        self.failures.is_empty() && !self.checked.is_empty()
+    }
+
+    /// The way to end a test.
+    ///
+    /// # Panics
+    ///
+    /// Unless [`is_ok`](Self::is_ok), with all failures.
+    #[track_caller]
+    pub fn assert(&self) {
+        assert!(self.is_ok(), "{self}");
+    }
+
+    /// Whether the law was checked.
+    pub fn has_checked(&self, law: &str) -> bool {
+        self.checked.iter().any(|checked| checked == law)
+    }
+
+    pub(crate) fn new(subject: String) -> Self {
+        Self { subject, ..Self::default() }
+    }
+
+    /// Checks one law: `act` says what it finds.
+    pub(crate) fn check(&mut self, law: &str, act: impl FnOnce(&mut Findings) -> Result<(), Stop>) {
+        let mut findings = Findings::default();
+        let end = act(&mut findings);
+        self.enter(law, findings, end);
+    }
+
+    pub(crate) fn enter(&mut self, law: &str, mut findings: Findings, end: Result<(), Stop>) {
+        for why in std::mem::take(&mut findings.left_out) {
+            self.skip(law, why);
+        }
+        match end {
+            Ok(()) => {}
+            Err(Stop::Failed(what)) => findings.say(what),
+            Err(Stop::Skip(why)) => {
+                self.skip(law, why);
+                if findings.said.is_empty() {
+                    return;
+                }
+            }
+        }
+        if !self.has_checked(law) {
+            self.checked.push(law.into());
+        }
+        let count = findings.said.len();
+        for (index, what) in findings.said.into_iter().take(SHOWN).enumerate() {
+            let more =
+                if index + 1 == SHOWN && count > SHOWN { format!("; {} more", count - SHOWN) } else { "".into() };
+            self.failures.push(Failure { law: law.into(), what: format!("{what}{more}") });
+        }
+    }
+
+    pub(crate) fn skip(&mut self, law: &str, why: impl Into<String>) {
+        let skipped = Skipped { law: law.into(), why: why.into() };
+        if !self.skipped.contains(&skipped) {
+            self.skipped.push(skipped);
+        }
+    }
+
+    /// Takes over what was found out about a part.
+    pub(crate) fn include(&mut self, part: &str, other: Self) {
+        let name = |law: String| format!("{part}: {law}");
+        self.checked.extend(other.checked.into_iter().map(name));
+        self.skipped.extend(other.skipped.into_iter().map(|it| Skipped { law: name(it.law), ..it }));
+        self.failures.extend(other.failures.into_iter().map(|it| Failure { law: name(it.law), ..it }));
+    }
+}
+
+/// So many failures of one law are shown.
+const SHOWN: usize = 3;
+
+/// So many failures of a report are shown.
+const LINES: usize = 24;
+
+/// One line of counts, then what failed; with `{:#}` all of it, and also what was skipped and what was checked.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (checked, skipped) = (self.checked.len(), self.skipped.len());
+        write!(f, "{}: {checked} laws checked, {skipped} skipped, {} failures", self.subject, self.failures.len())?;
+        let lines = if f.alternate() { usize::MAX } else { LINES };
+        for Failure { law, what } in self.failures.iter().take(lines) {
+            write!(f, "\n  failed: {law}: {what}")?;
+        }
+        if self.failures.len() > lines {
+            write!(f, "\n  and {} more", self.failures.len() - lines)?;
+        }
+        if f.alternate() {
+            for Skipped { law, why } in &self.skipped {
+                write!(f, "\n  skipped: {law}: {why}")?;
+            }
+            for law in &self.checked {
+                write!(f, "\n  checked: {law}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is found out about one law.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    said: Vec<String>,
+    left_out: Vec<String>,
+}
+
+impl Findings {
+    pub(crate) fn say(&mut self, what: impl Into<String>) {
+        self.said.push(what.into());
+    }
+
+    /// Takes over what somebody else found.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.said.extend(other.said);
+        self.left_out.extend(other.left_out);
+    }
+
+    /// A case that could not be looked at.
+    pub(crate) fn leave_out(&mut self, why: impl Into<String>) {
+        self.left_out.push(why.into());
+    }
+
+    pub(crate) fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.say(what());
+        }
+    }
+}
+
+/// Why a law was not looked at to the end.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// It does not hold.
+    Failed(String),
+    /// It can't be looked at.
+    Skip(String),
+}
+
+/// What the law did not expect to be refused.
+impl From<DeviceError> for Stop {
+    fn from(error: DeviceError) -> Self {
+        Self::Failed(format!("refused: {error}"))
+    }
+}

@@ -1,0 +1,224 @@
+//! The suite for memories and devices: it passes what is right, and finds out what is wrong, for the right reason.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod wrong;
+
+use std::sync::Arc;
+
+use steeve_device::conformance::{Report, check_device, check_memory};
+use steeve_device::{Align, BufferType, Bytes, Device, DiscreteDevice, HostMemory, MemorySpec, NullDevice, Pages};
+use wrong::{DeviceFault, Fault, MAX, Wrong, WrongDevice};
+
+fn failed_laws(report: &Report) -> Vec<&str> {
+    let mut laws: Vec<&str> = report.failures.iter().map(|failure| failure.law.as_str()).collect();
+    laws.dedup();
+    laws
+}
+
+/// Exactly these laws fail.
+#[track_caller]
+fn catches(fault: Fault, laws: &[&str]) {
+    let report = check_memory(&Wrong::memory(fault));
+    assert_eq!(failed_laws(&report), laws, "{fault:?}\n{report}");
+}
+
+/// At least this law fails.
+#[track_caller]
+fn catches_among_others(fault: Fault, law: &str) {
+    let report = check_memory(&Wrong::memory(fault));
+    assert!(failed_laws(&report).contains(&law), "{fault:?}\n{report}");
+}
+
+const PASSES: &str = "a transfer that passes the end is refused and changes nothing";
+const COPY_PASSES: &str = "a copy that passes an end is refused and changes nothing";
+const REACHES: &str = "a transfer may reach the end";
+const ROUND_TRIP: &str = "what is written can be read";
+const FILLS: &str = "fill and clear touch their range alone";
+const OVERLAPS: &str = "copies within a buffer may overlap";
+const LARGE: &str = "large copies arrive";
+const COPIES: [&str; 3] = [
+    "copies from another buffer arrive",
+    "copies from and to host memory arrive",
+    "copies from and to another device arrive",
+];
+
+#[test]
+fn the_memories_of_this_crate_conform() {
+    let align = |bytes| Align::new(bytes).unwrap();
+    let mut memories: Vec<Arc<dyn BufferType>> = Vec::new();
+    for bytes in [1, 2, 32, 64, 256, 4096, 1 << 16] {
+        for pages in [Pages::Plain, Pages::Huge] {
+            memories.push(Arc::new(HostMemory::new().with_align(align(bytes)).with_pages(pages)));
+        }
+        let discrete = MemorySpec::new("discrete").with_align(align(bytes)).with_max_size(Bytes(MAX));
+        memories.push(Arc::clone(&DiscreteDevice::new(discrete).with_init_hook().buffer_types()[0]));
+    }
+    memories.push(Wrong::memory(Fault::None));
+    for memory in memories {
+        let report = check_memory(&memory);
+        report.assert();
+        for law in [PASSES, COPY_PASSES, REACHES, ROUND_TRIP, FILLS, OVERLAPS, LARGE].into_iter().chain(COPIES) {
+            assert!(report.has_checked(law), "{law:?} was not checked\n{report:#}");
+        }
+        assert!(report.skipped.len() <= 3, "{report:#}");
+    }
+}
+
+#[test]
+fn host_memory_conforms() {
+    for pages in [Pages::Plain, Pages::Huge] {
+        let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new().with_pages(pages));
+        let report = check_memory(&memory);
+        report.assert();
+        assert!(report.has_checked("the host sees host memory where it stands"), "{report:#}");
+    }
+}
+
+#[test]
+fn small_memories_conform() {
+    for max in [1, 2, 3, 7, 64, 1000] {
+        let device = DiscreteDevice::new(MemorySpec::new("small").with_max_size(Bytes(max)));
+        let report = check_memory(&device.buffer_types()[0]);
+        report.assert();
+        assert!(report.has_checked(PASSES) && report.has_checked(OVERLAPS), "{report:#}");
+        assert!(report.skipped.iter().any(|it| it.law == LARGE), "{report:#}");
+    }
+}
+
+#[test]
+fn memory_without_bytes_skips_the_laws_of_bytes() {
+    let device = NullDevice::new(MemorySpec::new("plan").with_max_size(Bytes(1 << 40)));
+    let report = check_memory(&device.buffer_types()[0]);
+    report.assert();
+    assert!(report.has_checked("who has no bytes says so"));
+    assert!(report.has_checked("the largest buffer can be had"));
+    for law in [PASSES, COPY_PASSES, REACHES, ROUND_TRIP, FILLS, OVERLAPS, LARGE].into_iter().chain(COPIES) {
+        assert!(!report.has_checked(law), "{law:?}");
+        assert!(report.skipped.iter().any(|it| it.law == law && it.why == "plan has no bytes"), "{law:?}\n{report:#}");
+    }
+    // Who can be written must be readable too.
+    catches_among_others(Fault::NoBytesForReaders, ROUND_TRIP);
+}
+
+#[test]
+fn wrong_sizes_and_addresses_are_found_out() {
+    catches(Fault::NoName, &["it has a name"]);
+    catches(
+        Fault::MisalignedBase,
+        &[
+            "a buffer stands at a multiple of the alignment",
+            "a handle lends to many readers or to one writer",
+            "a handle takes its memory back",
+        ],
+    );
+    catches_among_others(Fault::Smaller, "a buffer has the size that was asked for, or more");
+    catches(
+        Fault::RefusesZero,
+        &[
+            "a buffer has the size that was asked for, or more",
+            "a buffer stands at a multiple of the alignment",
+            "the init hook sees a tensor that stands in the buffer",
+        ],
+    );
+    catches(Fault::OverstatesMax, &["the largest buffer can be had"]);
+    catches(Fault::CutsToMax, &["what is too large is refused, or had in full"]);
+    catches_among_others(Fault::Sulks, "what is too large is refused, or had in full");
+    catches(Fault::PadsAtRandom, &["a tensor takes what it spans, or more"]);
+    catches(Fault::TwoTypes, &["a buffer is of one type"]);
+}
+
+#[test]
+fn wrong_bounds_are_found_out() {
+    catches(Fault::AcceptsOneMore, &[PASSES, COPY_PASSES]);
+    catches_among_others(Fault::RefusesTheLast, REACHES);
+    catches_among_others(Fault::RefusesEmptyAtEnd, REACHES);
+    catches(Fault::AcceptsEmptyBeyond, &[PASSES, COPY_PASSES]);
+    catches(Fault::Wraps, &[PASSES, COPY_PASSES]);
+    catches(Fault::Cuts, &[PASSES, COPY_PASSES]);
+    catches(Fault::SaysLittle, &[PASSES, COPY_PASSES]);
+    catches(Fault::WrongNumbers, &[PASSES, COPY_PASSES]);
+}
+
+#[test]
+fn errors_that_change_something_are_found_out() {
+    catches(Fault::WritesThenRefuses, &[PASSES]);
+    catches(Fault::ReadsThenRefuses, &[PASSES]);
+    catches(Fault::FillsThenRefuses, &[PASSES]);
+    catches(Fault::CopiesThenRefuses, &[COPY_PASSES]);
+}
+
+#[test]
+fn wrong_transfers_are_found_out() {
+    catches_among_others(Fault::WritesWords, ROUND_TRIP);
+    catches_among_others(Fault::ReadsWords, ROUND_TRIP);
+    catches_among_others(Fault::FillsOneMore, FILLS);
+    catches_among_others(Fault::FillsOneLess, FILLS);
+    catches_among_others(Fault::FillsZeros, FILLS);
+    catches(Fault::ClearLeavesTheLast, &[FILLS]);
+    catches(Fault::CopiesUpwards, &[OVERLAPS, LARGE]);
+    catches(Fault::CopiesDownwards, &[OVERLAPS, LARGE]);
+    catches(Fault::CopiesFromStart, &[COPIES[0], COPIES[1], COPIES[2], LARGE]);
+    catches(Fault::CopiesToStart, &[COPIES[0], COPIES[1], COPIES[2], LARGE]);
+    catches(Fault::CopiesAtMostOneMegabyte, &[LARGE]);
+    catches(Fault::ResetClears, &["reset leaves the bytes"]);
+    catches_among_others(Fault::SharesBytes, "no two buffers share a byte");
+    catches_among_others(Fault::ReadersDisturb, "many can read at once");
+}
+
+#[test]
+fn failures_have_the_numbers() {
+    let report = check_memory(&Wrong::memory(Fault::ClearLeavesTheLast));
+    let what = &report.failures[0].what;
+    assert!(what.starts_with("after a clear with 0x5a, byte 1020 of 1021 is 0x"), "{what}");
+    assert!(what.ends_with(" instead of 0x5a; 1 bytes differ"), "{what}");
+    let report = check_memory(&Wrong::memory(Fault::AcceptsOneMore));
+    assert_eq!(report.failures[0].what, "a read of 1022 bytes at offset 0 of 1021 was accepted");
+    assert!(report.failures[2].what.contains("; "), "{}", report.failures[2].what);
+    assert!(report.to_string().starts_with("memory wrong: 2"), "{report}");
+    let panic = std::panic::catch_unwind(|| report.assert()).unwrap_err();
+    assert!(panic.downcast_ref::<String>().unwrap().contains("was accepted"));
+}
+
+#[test]
+fn the_devices_of_this_crate_conform() {
+    let report = check_device(&WrongDevice::new(DeviceFault::None));
+    report.assert();
+    for law in
+        ["many buffers leave nothing behind", "a refusal leaves nothing behind", "a buffer counts while it exists"]
+    {
+        assert!(report.has_checked(&format!("gpu: {law}")), "{law:?} was not checked\n{report:#}");
+    }
+    assert!(report.has_checked(&format!("pinned: {PASSES}")));
+    let discrete =
+        DiscreteDevice::new(MemorySpec::new("d").with_capacity(Bytes(1 << 24)).with_max_size(Bytes(1 << 22)));
+    check_device(&discrete).assert();
+    assert_eq!((discrete.ledger().live(), discrete.ledger().buffers()), (Bytes(0), 0));
+    let null = NullDevice::new(MemorySpec::new("n").with_capacity(Bytes(1 << 40)));
+    let report = check_device(&null);
+    report.assert();
+    assert!(report.has_checked("n: many buffers leave nothing behind"), "{report:#}");
+    assert_eq!((null.ledger().live(), null.ledger().buffers()), (Bytes(0), 0));
+    assert!(null.ledger().asked() > 100, "the suite hardly ran");
+}
+
+#[test]
+fn wrong_devices_are_found_out() {
+    for (fault, law) in [
+        (DeviceFault::NoName, "it has names"),
+        (DeviceFault::NoDescription, "it has names"),
+        (DeviceFault::TwinTypes, "it has names"),
+        (DeviceFault::FreeAboveTotal, "free memory is part of the whole"),
+        (DeviceFault::DefaultIsLast, "the first buffer type is the default"),
+        (DeviceFault::NoDefault, "the first buffer type is the default"),
+        (DeviceFault::CantReadItself, "it reads its own buffer types"),
+        (DeviceFault::SupportsWithoutBackend, "it computes in memory that it reads"),
+        (DeviceFault::KeepsBuffers, "gpu: many buffers leave nothing behind"),
+        (DeviceFault::KeepsRefusals, "gpu: a refusal leaves nothing behind"),
+        (DeviceFault::CountsHalf, "gpu: a buffer counts while it exists"),
+    ] {
+        let report = check_device(&WrongDevice::new(fault));
+        assert!(failed_laws(&report).contains(&law), "{fault:?}\n{report}");
+        let few = if matches!(fault, DeviceFault::KeepsBuffers | DeviceFault::FreeAboveTotal) { 3 } else { 1 };
+        assert!(failed_laws(&report).len() <= few, "{fault:?}\n{report}");
+    }
+}
