@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use steeve_device::{Address, Bindings, Bytes, Locate, Offset, SharedBuffer};
+use steeve_device::{Address, Bindings, Buffer, Bytes, Locate, Reading, SharedBuffer};
 use steeve_graph::{Graph, Layout, Named, TensorId};
 
-use crate::contents::{Contents, Phase, State};
-use crate::element::{packed_size, runs};
+use crate::contents::{Contents, Phase};
+use crate::element::{end_of_runs, packed_size, runs, zeroed};
 use crate::planned::Planned;
 use crate::pool::Buffers;
 use crate::{AllocError, Element};
@@ -56,8 +56,9 @@ impl Allocation {
     /// The elements of a tensor, in order whatever its strides.
     pub fn read<T: Element>(&self, tensor: TensorId) -> Result<Vec<T>, AllocError> {
         let elements = self.layout_of::<T>(tensor)?.elements();
-        let mut data = vec![T::zeroed(); usize::try_from(elements).unwrap_or(0)];
-        self.read_into(tensor, &mut data)?;
+        let buffer = self.open(tensor)?;
+        let mut data = zeroed(elements)?;
+        self.transfer_out(tensor, &*buffer, bytemuck::cast_slice_mut(&mut data))?;
         Ok(data)
     }
 
@@ -65,11 +66,11 @@ impl Allocation {
     pub fn read_into<T: Element>(&self, tensor: TensorId, data: &mut [T]) -> Result<(), AllocError> {
         let elements = self.layout_of::<T>(tensor)?.elements();
         self.check_length(tensor, "elements", elements, data.len())?;
-        self.check_readable(tensor)?;
-        self.transfer_out(tensor, bytemuck::cast_slice_mut(data))
+        self.transfer_out(tensor, &*self.open(tensor)?, bytemuck::cast_slice_mut(data))
     }
 
-    /// Writes the elements of an input or an external tensor, in order whatever its strides.
+    /// Writes the elements of an input or an external tensor, in order whatever its strides. A view that is a part of an
+    /// input can be written once all of that has been.
     pub fn write<T: Element>(&self, tensor: TensorId, data: &[T]) -> Result<(), AllocError> {
         let elements = self.layout_of::<T>(tensor)?.elements();
         self.check_length(tensor, "elements", elements, data.len())?;
@@ -78,8 +79,11 @@ impl Allocation {
 
     /// The bytes of a tensor without gaps: the only way to read quantised types.
     pub fn read_bytes(&self, tensor: TensorId) -> Result<Vec<u8>, AllocError> {
-        self.check_readable(tensor)?;
-        self.raw_bytes(tensor)
+        let size = packed_size(self.layout(tensor)?);
+        let buffer = self.open(tensor)?;
+        let mut data = zeroed(size)?;
+        self.transfer_out(tensor, &*buffer, &mut data)?;
+        Ok(data)
     }
 
     /// Writes the bytes of an input or an external tensor, without gaps: the only way to write quantised types.
@@ -92,35 +96,49 @@ impl Allocation {
     /// another graph.
     pub fn raw_bytes(&self, tensor: TensorId) -> Result<Vec<u8>, AllocError> {
         let size = packed_size(self.layout(tensor)?);
-        let mut data = vec![0; usize::try_from(size).unwrap_or(0)];
-        self.transfer_out(tensor, &mut data)?;
+        let address = self.address(tensor)?;
+        self.check_idle(tensor)?;
+        let buffer = address.buffer.borrow()?;
+        let mut data = zeroed(size)?;
+        self.transfer_out(tensor, &*buffer, &mut data)?;
         Ok(data)
     }
 
-    /// Writes bytes where any tensor stands, whatever else that destroys.
+    /// Writes bytes where any tensor stands, whatever else that destroys. It does not count as written.
     pub fn write_raw_bytes(&self, tensor: TensorId, data: &[u8]) -> Result<(), AllocError> {
         self.check_length(tensor, "bytes", packed_size(self.layout(tensor)?), data.len())?;
+        let address = self.address(tensor)?;
+        self.transferable(tensor)?;
+        self.check_idle(tensor)?;
+        let mut buffer = address.buffer.borrow_mut()?;
         if !self.graph.tensors().is_external(tensor) {
-            self.contents.lock().claim(self.handle)?;
+            let mut state = self.contents.lock();
+            state.check_idle()?;
+            state.claim(self.handle)?;
         }
-        self.transfer_in(tensor, data)
+        self.transfer_in(tensor, &mut *buffer, data)
     }
 
-    /// Begins a run: every input must have been written. Until the answer is finished or dropped, nothing can be read or
-    /// written through any handle.
+    /// Begins a run: every input must have been written. Until the answer is finished or dropped, nothing but external
+    /// tensors can be read or written through any handle, and those only while the run does not use their buffers.
     pub fn begin(&self) -> Result<Run<'_>, AllocError> {
-        let mut state = self.contents.lock();
-        self.check_idle(&state)?;
-        state.claim(self.handle)?;
-        for &source in &self.planned.sources {
-            if !state.is_written(source) && self.graph.tensor(source).nbytes() > Bytes::ZERO {
-                let tensor = self.named(source);
-                return Err(match state.has_run {
-                    true => AllocError::Consumed { tensor },
-                    false => AllocError::NotWritten { tensor },
-                });
-            }
+        let has_bytes = |tensor: TensorId| self.graph.tensor(tensor).nbytes() > Bytes::ZERO;
+        if let Some(tensor) = self.planned.orphans.iter().copied().find(|orphan| has_bytes(*orphan)) {
+            return Err(AllocError::NotComputed { tensor: self.named(tensor) });
         }
+        let mut state = self.contents.lock();
+        state.check_idle()?;
+        state.check(self.handle)?;
+        let owner = state.is_owner(self.handle);
+        let missing = |source: &TensorId| !(owner && state.is_written(*source)) && has_bytes(*source);
+        if let Some(tensor) = self.planned.sources.iter().copied().find(missing) {
+            let tensor = self.named(tensor);
+            return Err(match owner && state.has_run {
+                true => AllocError::Consumed { tensor },
+                false => AllocError::NotWritten { tensor },
+            });
+        }
+        state.claim(self.handle)?;
         state.phase = Phase::Running;
         Ok(Run { allocation: self, end: Phase::Filling })
     }
@@ -128,6 +146,13 @@ impl Allocation {
     /// The buffers of the plan that the graph runs in, without those of external tensors.
     pub fn buffers(&self) -> impl Iterator<Item = &SharedBuffer> {
         self.buffers.all()
+    }
+
+    fn planned_address(&self, root: TensorId) -> Option<Address<'_>> {
+        let place = self.planned.plan.place(root)?;
+        let (part, buffers) = self.buffers.of(place.memory);
+        let buffer = buffers.get(self.planned.chunk(part, place.buffer))?;
+        Some(Address { buffer, offset: place.offset, size: place.size })
     }
 
     fn named(&self, tensor: TensorId) -> Named {
@@ -158,23 +183,33 @@ impl Allocation {
         Err(AllocError::Length { tensor: self.named(tensor), unit, wanted, given })
     }
 
-    fn check_idle(&self, state: &State) -> Result<(), AllocError> {
-        if state.phase == Phase::Running { Err(AllocError::Running) } else { Ok(()) }
+    /// No run may be in progress where a planned tensor is touched.
+    fn check_idle(&self, tensor: TensorId) -> Result<(), AllocError> {
+        if self.graph.tensors().is_external(tensor) { Ok(()) } else { self.contents.lock().check_idle() }
+    }
+
+    /// The tensor's buffer, with contents of the tensor's own in it for as long as it is borrowed.
+    fn open(&self, tensor: TensorId) -> Result<Reading<'_>, AllocError> {
+        let address = self.address(tensor)?;
+        // Once for an error that says more than that the buffer is in use or gone, and once more when nobody can write.
+        self.check_readable(tensor)?;
+        let buffer = address.buffer.borrow()?;
+        self.check_readable(tensor)?;
+        Ok(buffer)
     }
 
     /// Whether the tensor has contents of its own now.
     fn check_readable(&self, tensor: TensorId) -> Result<(), AllocError> {
-        self.address(tensor)?;
         let root = self.graph.root(tensor);
         if self.graph.tensor(root).external {
             return Ok(());
         }
         let state = self.contents.lock();
-        self.check_idle(&state)?;
+        state.check_idle()?;
         state.check(self.handle)?;
         let owner = state.is_owner(self.handle);
         let named = || self.named(tensor);
-        if self.planned.sources.binary_search(&root).is_ok() {
+        if self.planned.is_source(root) {
             return match (owner && state.is_written(root), owner && state.has_run) {
                 (true, _) => Ok(()),
                 (false, true) => Err(AllocError::Consumed { tensor: named() }),
@@ -182,6 +217,7 @@ impl Allocation {
             };
         }
         match (owner, state.phase) {
+            _ if self.planned.is_unfilled(root) => Err(AllocError::NotComputed { tensor: named() }),
             (true, Phase::Ran) if self.planned.survivors().contains(root) => Ok(()),
             (true, Phase::Ran) => Err(AllocError::Reused { tensor: named() }),
             (true, _) if state.has_run => Err(AllocError::Reused { tensor: named() }),
@@ -191,36 +227,61 @@ impl Allocation {
 
     /// Writes what the run will read.
     fn write_input(&self, tensor: TensorId, data: &[u8]) -> Result<(), AllocError> {
-        self.address(tensor)?;
+        let address = self.address(tensor)?;
+        self.transferable(tensor)?;
         let root = self.graph.root(tensor);
         if self.graph.tensor(root).external {
-            return self.transfer_in(tensor, data);
+            return self.transfer_in(tensor, &mut *address.buffer.borrow_mut()?, data);
         }
-        let is_source = self.planned.sources.binary_search(&root).is_ok();
+        let is_source = self.planned.is_source(root);
         if !is_source && !self.graph.tensor(root).flags.is_input() {
             return Err(AllocError::Computed { tensor: self.named(tensor) });
         }
+        // As with reading: once for the better error, once more when nobody else can write.
+        {
+            let state = self.contents.lock();
+            state.check_idle()?;
+            state.check(self.handle)?;
+        }
+        let mut buffer = address.buffer.borrow_mut()?;
         {
             let mut state = self.contents.lock();
-            self.check_idle(&state)?;
+            state.check_idle()?;
+            state.check(self.handle)?;
+            let written = state.is_owner(self.handle) && state.is_written(root);
+            if is_source && !written && !self.is_all_of(tensor, root) {
+                return Err(AllocError::Part { tensor: self.named(tensor), root: self.named(root) });
+            }
             state.claim(self.handle)?;
             // Where it does not survive a run, something else stands now that will be lost.
             if state.phase == Phase::Ran && !self.planned.survivors().contains(root) {
                 state.phase = Phase::Filling;
             }
+            // A transfer that fails leaves neither the old contents nor the new.
+            state.set_written(root, false);
         }
-        self.transfer_in(tensor, data)?;
-        self.contents.lock().set_written(root, true);
+        self.transfer_in(tensor, &mut *buffer, data)?;
+        let mut state = self.contents.lock();
+        // A later handle may have taken the memory meanwhile, in another buffer.
+        if state.is_owner(self.handle) {
+            state.set_written(root, true);
+        }
         Ok(())
     }
 
-    fn transfer_out(&self, tensor: TensorId, data: &mut [u8]) -> Result<(), AllocError> {
-        let (address, layout) = (self.address(tensor)?, self.layout(tensor)?);
+    /// Whether writing `tensor` writes all of `root`.
+    fn is_all_of(&self, tensor: TensorId, root: TensorId) -> bool {
+        let (part, all) = (&self.graph.tensor(tensor).layout, &self.graph.tensor(root).layout);
+        tensor == root || part.is_contiguous() && part.nbytes() == all.nbytes()
+    }
+
+    fn transfer_out(&self, tensor: TensorId, buffer: &dyn Buffer, data: &mut [u8]) -> Result<(), AllocError> {
+        let (address, layout) = (self.address(tensor)?, self.transferable(tensor)?);
         if layout.is_contiguous() {
-            return Ok(address.buffer.read(address.offset, data)?);
+            return Ok(buffer.read(address.offset, data)?);
         }
-        let mut all = vec![0; usize::try_from(layout.nbytes().0).unwrap_or(0)];
-        address.buffer.read(address.offset, &mut all)?;
+        let mut all: Vec<u8> = zeroed(layout.nbytes().0)?;
+        buffer.read(address.offset, &mut all)?;
         let (starts, len) = runs(layout);
         for (start, piece) in starts.zip(data.chunks_exact_mut(len.max(1))) {
             piece.copy_from_slice(&all[start..start + len]);
@@ -228,14 +289,13 @@ impl Allocation {
         Ok(())
     }
 
-    fn transfer_in(&self, tensor: TensorId, data: &[u8]) -> Result<(), AllocError> {
-        let (address, layout) = (self.address(tensor)?, self.layout(tensor)?);
-        let mut buffer = address.buffer.borrow_mut()?;
+    fn transfer_in(&self, tensor: TensorId, buffer: &mut dyn Buffer, data: &[u8]) -> Result<(), AllocError> {
+        let (address, layout) = (self.address(tensor)?, self.transferable(tensor)?);
         if layout.is_contiguous() {
             return Ok(buffer.write(address.offset, data)?);
         }
         // The gaps belong to others and keep their bytes.
-        let mut all = vec![0; usize::try_from(layout.nbytes().0).unwrap_or(0)];
+        let mut all: Vec<u8> = zeroed(layout.nbytes().0)?;
         buffer.read(address.offset, &mut all)?;
         let (starts, len) = runs(layout);
         for (start, piece) in starts.zip(data.chunks_exact(len.max(1))) {
@@ -243,21 +303,31 @@ impl Allocation {
         }
         Ok(buffer.write(address.offset, &all)?)
     }
+
+    /// The layout, if all elements lie within the bytes that it says it spans. Strides below the size of a block do not.
+    fn transferable(&self, tensor: TensorId) -> Result<&Layout, AllocError> {
+        let layout = self.layout(tensor)?;
+        let (wanted, given) = (end_of_runs(layout), layout.nbytes().0);
+        if wanted > given {
+            return Err(AllocError::Length { tensor: self.named(tensor), unit: "bytes", wanted, given });
+        }
+        Ok(layout)
+    }
 }
 
 impl Locate for Allocation {
     fn locate(&self, tensor: TensorId) -> Option<Address<'_>> {
         let it = self.graph.tensors().get(tensor)?;
         let (root, start) = (self.graph.root(tensor), self.graph.tensors().offset(tensor));
-        let size = it.nbytes();
-        if self.graph.tensor(root).external {
-            let address = self.bindings.get(root)?;
-            return Some(Address { offset: Offset(address.offset.0 + start.0), size, ..address });
-        }
-        let place = self.planned.plan.place(root)?;
-        let (part, buffers) = self.buffers.of(place.memory);
-        let buffer = buffers.get(self.planned.chunk(part, place.buffer))?;
-        Some(Address { buffer, offset: Offset(place.offset.0 + start.0), size })
+        let Address { buffer, offset, size } = match self.graph.tensor(root).external {
+            true => self.bindings.get(root)?,
+            false => self.planned_address(root)?,
+        };
+        // Who provides memory for a tensor that the graph does not use may provide too little of it.
+        let end = start.checked_add(it.nbytes()).filter(|end| *end <= size)?;
+        // A root may use all that it was given, and a view what it spans.
+        let size = if it.is_view() { Bytes(end.0 - start.0) } else { size };
+        Some(Address { buffer, offset: offset.checked_add(start)?, size })
     }
 }
 
@@ -288,6 +358,10 @@ impl Drop for Run<'_> {
         (state.phase, state.has_run) = (self.end, true);
         for source in planned.sources.iter().filter(|source| !survivors.contains(**source)) {
             state.set_written(*source, false);
+        }
+        if self.end != Phase::Ran {
+            // Who knows how far the nodes came that write into these.
+            planned.changed.iter().for_each(|source| state.set_written(*source, false));
         }
     }
 }

@@ -48,11 +48,14 @@ impl Contents {
 }
 
 impl State {
+    /// Fails while a run is in progress.
+    pub(crate) fn check_idle(&self) -> Result<(), AllocError> {
+        if self.phase == Phase::Running { Err(AllocError::Running) } else { Ok(()) }
+    }
+
     /// The number of a new handle.
     pub(crate) fn new_handle(&mut self) -> Result<u64, AllocError> {
-        if self.phase == Phase::Running {
-            return Err(AllocError::Running);
-        }
+        self.check_idle()?;
         self.made += 1;
         Ok(self.made)
     }

@@ -104,12 +104,20 @@ fn parts(context: &Context, memory: &Arc<dyn BufferType>, placed: &Bindings) -> 
     Ok(parts)
 }
 
-/// Views whose roots stand somewhere.
+/// Views that do not stand anywhere yet, though their roots do.
 fn bind_views(context: &Context, bindings: &mut Bindings) -> Result<(), AllocError> {
     for (id, tensor) in context.tensors().pairs() {
-        let Some(view) = tensor.view else { continue };
+        let Some(view) = tensor.view.filter(|_| bindings.get(id).is_none()) else { continue };
         let Some(root) = bindings.get(view.root) else { continue };
-        let (buffer, offset) = (root.buffer.clone(), Offset(root.offset.0.saturating_add(view.offset.0)));
+        let needed = view.offset.checked_add(tensor.nbytes()).unwrap_or(Bytes(u64::MAX));
+        if needed > root.size {
+            let tensor = Named::new(view.root, context.names());
+            return Err(AllocError::BoundTooSmall { tensor, needed, bound: root.size });
+        }
+        let (buffer, offset) = (root.buffer.clone(), Offset(root.offset.0 + view.offset.0));
+        if let Some(hook) = buffer.borrow_mut()?.init_hook() {
+            hook.init_tensor(context.tensors(), id, offset)?;
+        }
         bindings.bind(id, &buffer, offset, tensor.nbytes())?;
     }
     Ok(())

@@ -66,7 +66,7 @@ pub enum AllocError {
         size: Bytes,
     },
     /// A plan above the budget of a memory. Nothing was allocated.
-    #[error("{memory} needs {needed} bytes, {} above its budget of {budget}; at the peak live {at_peak}", .needed.0 - .budget.0)]
+    #[error("{memory} needs {needed} bytes, {} above its budget of {budget}; at the peak live {at_peak}", .needed.0.saturating_sub(.budget.0))]
     OverBudget {
         /// The memory.
         memory: String,
@@ -83,8 +83,10 @@ pub enum AllocError {
         /// What does not fit the plan used last.
         misfit: Misfit,
     },
-    /// Nothing has been reserved, and there are several memories to choose from.
-    #[error("nothing is reserved: with several memories call reserve_with first, which says who goes where")]
+    /// Nothing has been reserved, and the allocator may not plan by itself.
+    #[error(
+        "nothing is reserved: call reserve first, or with several memories reserve_with, which says who goes where"
+    )]
     NothingReserved,
     /// A plan that was made for other memories.
     #[error("the plan was made for {planned}, and this allocator has {own}")]
@@ -154,6 +156,14 @@ pub enum AllocError {
     Computed {
         /// The tensor.
         tensor: Named,
+    },
+    /// Only a part of an input would have contents.
+    #[error("{tensor} is a part of {root}, which has not been written: write all of that first")]
+    Part {
+        /// The view.
+        tensor: Named,
+        /// Who owns the memory.
+        root: Named,
     },
     /// Elements of another type.
     #[error("{tensor} has elements of type {dtype}, not {given}")]

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, Bytes, Offset};
-use steeve_graph::{Assignment, Graph, GraphPlan, Id, MemoryId, MemoryPlan, Misfit, Named, TensorId, plan_graph};
+use steeve_graph::{
+    Assignment, Graph, GraphPlan, Id, MemoryId, MemoryPlan, Misfit, Named, TensorId, plan_graph, share_buffers,
+};
 
 use crate::contents::Contents;
 use crate::error::AtPeak;
 use crate::memories::Memories;
-use crate::planned::{Planned, Plans};
-use crate::pool::{Buffers, Pool, Sizes, matched};
+use crate::planned::{Planned, Plans, externals};
+use crate::pool::{Buffers, Pool, Sizes};
 use crate::{AllocError, AllocOptions, Allocation, Replan};
 
 /// Plans graphs, owns the buffers that they run in, and tells where each tensor stands.
@@ -122,7 +124,9 @@ impl GraphAllocator {
     pub fn reserve_all<'a>(&mut self, graphs: impl IntoIterator<Item = &'a Graph>) -> Result<(), AllocError> {
         let plans = graphs.into_iter().map(|graph| self.plan(graph, &Assignment::single(graph)));
         let plans = plans.collect::<Result<Vec<_>, _>>()?;
-        self.use_plans(plans)
+        self.use_plans(plans)?;
+        self.pool.complete()?;
+        Ok(())
     }
 
     /// Reserves for a plan that exists already, perhaps read from a file. It must have been made for the same memories.
@@ -139,7 +143,9 @@ impl GraphAllocator {
         let graph = assigned.graph();
         plan.fits_graph(graph, |tensor, memory| self.memories.size(graph, tensor, memory))
             .map_err(AllocError::PlanMisfit)?;
-        self.use_plans(vec![plan])
+        self.use_plans(vec![plan])?;
+        self.pool.complete()?;
+        Ok(())
     }
 
     /// The plan that `alloc` would use for a graph now, to be looked at or saved.
@@ -152,11 +158,16 @@ impl GraphAllocator {
     /// A plan that fits is used, and this is one pass over the graph that allocates nothing. Otherwise the graph is planned
     /// as [`Replan`] allows, and buffers grow where they must. Buffers are reset.
     pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Allocation, AllocError> {
+        self.contents.lock().check_idle()?;
         let planned = match self.plans.find(graph, &self.memories) {
             Some(planned) => Arc::clone(planned),
-            None => self.plan_again(graph)?,
+            None => {
+                // Before anything grows, and contents are lost.
+                check_bound(&externals(graph), graph, bindings)?;
+                self.plan_again(graph)?
+            }
         };
-        check_bound(&planned, graph, bindings)?;
+        check_bound(&planned.externals, graph, bindings)?;
         let buffers = Arc::clone(self.pool.complete()?);
         let handle = self.contents.lock().new_handle()?;
         for buffer in buffers.all() {
@@ -226,25 +237,36 @@ impl GraphAllocator {
         let mut kept = Vec::with_capacity(plans.len());
         for plan in plans {
             let parts = sizes.iter_mut().zip(plan.memories());
-            let chunks = parts.map(|(sizes, it)| matched(sizes, &buffers_of(it))).collect();
+            let chunks = parts.map(|(sizes, it)| share_buffers(sizes, &buffers_of(it))).collect();
             self.check_budgets(&plan, &sizes)?;
             kept.push(Arc::new(Planned::new(plan, chunks)));
         }
         if self.pool.must_grow(&sizes) {
+            self.contents.lock().check_idle()?;
             self.pool.check_free(&sizes)?;
-            self.contents.lock().lose()?;
+            if self.pool.must_replace(&sizes) {
+                self.contents.lock().lose()?;
+            }
             self.pool.grow(&sizes)?;
         }
+        // What is reserved together is kept together.
+        let most = self.options.plans.max(kept.len());
         for planned in kept {
             self.contents.lock().make_room(planned.plan.assigned().graph().tensors().len());
-            self.plans.keep(planned, &self.memories, self.options.plans);
+            self.plans.keep(planned, &self.memories, most);
         }
         Ok(())
     }
 
+    /// What a memory may take, under whichever of its mentions that was said.
+    fn budget(&self, owner: MemoryId) -> Option<Bytes> {
+        let mentions = self.memories.planned().pairs().filter(|(id, it)| it.shared_with.unwrap_or(*id) == owner);
+        mentions.filter_map(|(id, _)| self.options.budget(id.index())).min()
+    }
+
     fn check_budgets(&self, plan: &GraphPlan, sizes: &Sizes) -> Result<(), AllocError> {
         for (it, sizes) in plan.memories().iter().zip(sizes) {
-            let Some(budget) = self.options.budget(it.memory.index()) else { continue };
+            let Some(budget) = self.budget(it.memory) else { continue };
             let needed = Bytes(sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0)));
             if needed > budget {
                 let memory = self.memories.planned()[it.memory].name.clone();
@@ -280,8 +302,8 @@ fn at_peak(plan: &GraphPlan, it: &MemoryPlan) -> AtPeak {
 }
 
 /// Every external tensor has memory, and enough of it.
-fn check_bound(planned: &Planned, graph: &Graph, bindings: &Bindings) -> Result<(), AllocError> {
-    for &tensor in &planned.externals {
+fn check_bound(externals: &[TensorId], graph: &Graph, bindings: &Bindings) -> Result<(), AllocError> {
+    for &tensor in externals {
         let needed = graph.tensor(tensor).nbytes();
         match bindings.get(tensor) {
             Some(address) if address.size >= needed => {}

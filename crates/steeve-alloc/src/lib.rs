@@ -54,8 +54,10 @@ mod graph;
 mod contents;
 mod allocation;
 mod element;
+mod compute;
 
 pub use allocation::{Allocation, Run};
+pub use compute::Computation;
 pub use context::{allocate_context, allocate_context_on, allocate_rest_of_context, context_size};
 pub use element::Element;
 pub use error::{AllocError, AtPeak};

@@ -7,14 +7,20 @@ use steeve_graph::{BufferId, Graph, GraphPlan, Id, Op, Survivors, TensorId};
 use crate::memories::Memories;
 use crate::pool::Matching;
 
-/// A plan, and what it takes to use it.
+/// A plan, and what it takes to use it. All lists are by id.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) plan: GraphPlan,
     /// The chunk of each of its buffers.
     pub(crate) chunks: Matching,
-    /// Tensors that are planned and that no node makes: the caller writes them before a run.
+    /// Tensors that have their bytes before the run and that no node computes: the caller writes them.
     pub(crate) sources: Vec<TensorId>,
+    /// Those of them that nodes write into.
+    pub(crate) changed: Vec<TensorId>,
+    /// Tensors that have no bytes before their turn and that no operation computes: copies that a scheduler fills.
+    unfilled: Vec<TensorId>,
+    /// Those of them that nobody will fill, so that a run would read garbage.
+    pub(crate) orphans: Vec<TensorId>,
     /// Roots whose memory the caller provides.
     pub(crate) externals: Vec<TensorId>,
     survivors: OnceLock<Survivors>,
@@ -23,10 +29,43 @@ pub(crate) struct Planned {
 impl Planned {
     pub(crate) fn new(plan: GraphPlan, chunks: Matching) -> Self {
         let graph = plan.assigned().graph();
-        let made_by_caller = |id: &TensorId| plan.block(*id).is_some() && graph.tensor(*id).op == Op::None;
-        let sources = graph.tensors().ids().filter(made_by_caller).collect();
+        let (mut is_leaf, mut is_node) = (vec![false; graph.tensors().len()], vec![false; graph.tensors().len()]);
+        graph.leafs().iter().for_each(|leaf| is_leaf[graph.root(*leaf).index()] = true);
+        graph.nodes().iter().for_each(|node| is_node[node.index()] = true);
+        let mut is_changed = vec![false; graph.tensors().len()];
+        let writers = graph.nodes().iter().filter(|node| !graph.tensor(**node).op.writes_nothing());
+        writers.for_each(|node| is_changed[graph.root(*node).index()] = true);
+
+        let (mut sources, mut unfilled, mut orphans) = (Vec::new(), Vec::new(), Vec::new());
+        for (id, tensor) in graph.tensors().pairs().filter(|(id, _)| plan.block(*id).is_some()) {
+            let is_node = is_node[id.index()];
+            let is_there = is_leaf[id.index()] || tensor.flags.is_input() || (tensor.op == Op::None && !is_node);
+            let is_computed = is_node && !tensor.op.writes_nothing();
+            match (is_there, is_computed) {
+                (_, true) => {}
+                (true, false) => sources.push(id),
+                (false, false) => {
+                    unfilled.push(id);
+                    // A parameter is the caller's to write, and has no bytes yet when the caller could.
+                    if !is_node || tensor.flags.is_param() {
+                        orphans.push(id);
+                    }
+                }
+            }
+        }
+        let changed = sources.iter().copied().filter(|source| is_changed[source.index()]).collect();
         let externals = externals(graph);
-        Self { plan, chunks, sources, externals, survivors: OnceLock::new() }
+        Self { plan, chunks, sources, changed, unfilled, orphans, externals, survivors: OnceLock::new() }
+    }
+
+    /// Whether the caller writes it before a run.
+    pub(crate) fn is_source(&self, root: TensorId) -> bool {
+        self.sources.binary_search(&root).is_ok()
+    }
+
+    /// Whether it is neither written by the caller nor computed.
+    pub(crate) fn is_unfilled(&self, root: TensorId) -> bool {
+        self.unfilled.binary_search(&root).is_ok()
     }
 
     /// The chunk of a buffer of the plan. Tensors of no bytes may stand in buffers that do not exist: any will do.
@@ -46,7 +85,7 @@ impl Planned {
 }
 
 /// The external roots that leafs and nodes touch, each once.
-fn externals(graph: &Graph) -> Vec<TensorId> {
+pub(crate) fn externals(graph: &Graph) -> Vec<TensorId> {
     let listed = graph.leafs().iter().chain(graph.nodes());
     let touched = listed.flat_map(|id| graph.sources(*id).iter().copied().flatten().chain([*id]));
     let mut roots: Vec<TensorId> =

@@ -65,6 +65,8 @@ impl Part {
 struct Chunk {
     size: Bytes,
     buffer: Option<SharedBuffer>,
+    /// Whether the buffer wants to see each tensor.
+    hooked: bool,
 }
 
 /// For each part the chunk of each buffer of a plan.
@@ -106,18 +108,19 @@ impl Pool {
         if self.buffers.is_none() {
             self.make(&self.sizes())?;
         }
-        match &mut self.buffers {
-            Some(buffers) => Ok(buffers),
-            none => Ok(none.insert(Arc::new(gather(&self.parts, &self.part_of)?))),
-        }
+        let Self { parts, part_of, buffers } = self;
+        Ok(buffers.get_or_insert_with(|| Arc::new(gather(parts, part_of))))
     }
 
-    /// Whether any chunk is missing or smaller than `wanted`, so that [`grow`](Self::grow) would lose contents.
+    /// Whether there are fewer or smaller chunks than `wanted`.
     pub(crate) fn must_grow(&self, wanted: &Sizes) -> bool {
-        let grows = |(part, wanted): (&Part, &Vec<Bytes>)| {
-            part.chunks.len() < wanted.len() || part.growing(wanted).next().is_some()
-        };
-        self.parts.iter().zip(wanted).any(grows)
+        let lacks = |(part, wanted): (&Part, &Vec<Bytes>)| part.chunks.len() < wanted.len();
+        self.parts.iter().zip(wanted).any(lacks) || self.must_replace(wanted)
+    }
+
+    /// Whether [`grow`](Self::grow) would lose contents: more chunks alone take nothing from those that are there.
+    pub(crate) fn must_replace(&self, wanted: &Sizes) -> bool {
+        self.parts.iter().zip(wanted).any(|(part, wanted)| part.growing(wanted).next().is_some())
     }
 
     /// Fails if a chunk that has to grow is in use.
@@ -136,9 +139,11 @@ impl Pool {
         self.buffers = None;
         for (part, wanted) in self.parts.iter_mut().zip(wanted) {
             for chunk in part.growing_mut(wanted) {
-                if let Some(buffer) = chunk.buffer.take() {
+                // What is in use after all stays.
+                if let Some(buffer) = &chunk.buffer {
                     buffer.release()?;
                 }
+                chunk.buffer = None;
             }
         }
         self.make(wanted)
@@ -146,7 +151,7 @@ impl Pool {
 
     /// Makes the buffers that are missing, at the sizes that are wanted; if one fails, those made before it go again.
     fn make(&mut self, wanted: &Sizes) -> Result<(), AllocError> {
-        let mut made: Vec<(usize, usize, SharedBuffer)> = Vec::new();
+        let mut made: Vec<(usize, usize, Chunk)> = Vec::new();
         for (number, (part, wanted)) in self.parts.iter().zip(wanted).enumerate() {
             for (index, &size) in wanted.iter().enumerate() {
                 let chunk = part.chunks.get(index);
@@ -158,11 +163,11 @@ impl Pool {
                     let what = format!("chunk {index} of {}", part.memory.name());
                     AllocError::Buffer { what, size, error: error.into() }
                 })?;
-                made.push((number, index, buffer));
+                let hooked = buffer.borrow_mut()?.init_hook().is_some();
+                made.push((number, index, Chunk { size: buffer.size(), buffer: Some(buffer), hooked }));
             }
         }
-        for (part, index, buffer) in made {
-            let chunk = Chunk { size: buffer.size(), buffer: Some(buffer) };
+        for (part, index, chunk) in made {
             let chunks = &mut self.parts[part].chunks;
             match chunks.get_mut(index) {
                 Some(old) => *old = chunk,
@@ -186,50 +191,8 @@ impl Drop for Pool {
     }
 }
 
-fn gather(parts: &[Part], part_of: &IdVec<MemoryId, usize>) -> Result<Buffers, AllocError> {
+fn gather(parts: &[Part], part_of: &IdVec<MemoryId, usize>) -> Buffers {
+    let hooked = parts.iter().flat_map(|part| &part.chunks).any(|chunk| chunk.hooked);
     let chunks = |part: &Part| part.chunks.iter().filter_map(|chunk| chunk.buffer.clone()).collect();
-    let parts: Vec<Vec<SharedBuffer>> = parts.iter().map(chunks).collect();
-    let mut hooked = false;
-    for buffer in parts.iter().flatten() {
-        hooked |= buffer.borrow_mut()?.init_hook().is_some();
-    }
-    Ok(Buffers { parts, part_of: part_of.clone(), hooked })
-}
-
-/// Gives each buffer of a plan a chunk: the largest to the largest, so that little has to grow. Answers the chunks, and
-/// enters into `sizes` what they must have.
-pub(crate) fn matched(sizes: &mut Vec<Bytes>, needed: &[Bytes]) -> Vec<usize> {
-    if sizes.len() < needed.len() {
-        sizes.resize(needed.len(), Bytes::ZERO);
-    }
-    let mut chunks: Vec<usize> = (0..sizes.len()).collect();
-    chunks.sort_by_key(|chunk| std::cmp::Reverse(sizes[*chunk]));
-    let mut buffers: Vec<usize> = (0..needed.len()).collect();
-    buffers.sort_by_key(|buffer| std::cmp::Reverse(needed[*buffer]));
-    let mut matching = vec![0; needed.len()];
-    for (buffer, chunk) in buffers.into_iter().zip(chunks) {
-        matching[buffer] = chunk;
-        sizes[chunk] = sizes[chunk].max(needed[buffer]);
-    }
-    matching
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(sizes: &[u64], needed: &[u64], matching: &[usize], after: &[u64]) {
-        let mut sizes: Vec<Bytes> = sizes.iter().copied().map(Bytes).collect();
-        let needed: Vec<Bytes> = needed.iter().copied().map(Bytes).collect();
-        assert_eq!(matched(&mut sizes, &needed), matching);
-        assert_eq!(sizes, after.iter().copied().map(Bytes).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn the_largest_buffer_goes_to_the_largest_chunk() {
-        check(&[], &[5, 7], &[1, 0], &[7, 5]);
-        check(&[100, 50], &[60, 90], &[1, 0], &[100, 60]);
-        check(&[100, 50], &[40], &[0], &[100, 50]);
-        check(&[50], &[40, 60], &[1, 0], &[60, 40]);
-    }
+    Buffers { parts: parts.iter().map(chunks).collect(), part_of: part_of.clone(), hooked }
 }

@@ -62,7 +62,9 @@ impl GraphPlan {
 fn last_writes(graph: &Graph) -> Vec<usize> {
     let mut written = vec![0; graph.tensors().len()];
     for (index, node) in graph.nodes().iter().enumerate() {
-        if graph.tensor(*node).op != Op::None && !graph.tensor(*node).op.writes_nothing() {
+        // Who has bytes of its own and no operation is filled by somebody when its turn comes: a copy of the scheduler's.
+        let it = graph.tensor(*node);
+        if !it.op.writes_nothing() || (it.op == Op::None && it.is_planned()) {
             written[graph.root(*node).index()] = index + 1;
         }
     }

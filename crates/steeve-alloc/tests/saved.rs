@@ -1,0 +1,130 @@
+//! Laws of plans that were made before: a program starts without planning.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[allow(dead_code, reason = "every test uses some of it")]
+mod graphs;
+#[allow(dead_code, reason = "every test uses some of it")]
+mod placed;
+
+use std::sync::Arc;
+
+use graphs::{assigned, device, memory, spec, tensor};
+use placed::Laws;
+use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan};
+use steeve_device::{Bindings, BufferType, Bytes, DiscreteDevice};
+use steeve_graph::{Align, AssignedGraph, Assignment, GraphPlan, Memory, PlanOptions, plan_graph};
+
+fn chain(size: u64) -> AssignedGraph {
+    assigned(&format!(
+        "memory gpu align=32; x = input f32[{size}]; a = sqr x; b = ?F f32[{size}] a; c = add a b; y = neg c !output"
+    ))
+}
+
+/// An allocator that plans nothing by itself.
+fn strict(device: &DiscreteDevice) -> GraphAllocator {
+    GraphAllocator::new(&memory(device)).with_options(AllocOptions::new().with_replan(Replan::Never))
+}
+
+#[test]
+fn a_plan_that_was_saved_is_used_without_planning() {
+    let first = device(32);
+    let mut planner = GraphAllocator::new(&memory(&first));
+    planner.reserve(chain(64).graph()).unwrap();
+    let plan = planner.plan_of(chain(64).graph()).unwrap();
+    let (saved, assigned) = (plan.to_json(), plan.assigned().clone());
+
+    // Another program, another device of the same kind.
+    let second = device(32);
+    let mut allocator = strict(&second);
+    let plan = GraphPlan::from_json(&saved, &assigned).unwrap();
+    allocator.reserve_planned(plan).unwrap();
+    assert_eq!(allocator.buffer_size(0), planner.buffer_size(0));
+    for size in [64, 3] {
+        let graph = chain(size);
+        let bindings = Bindings::new();
+        let allocation = allocator.alloc(graph.graph(), &bindings).unwrap();
+        let memories = [memory(&second)];
+        let (assignment, options) = (graph.assignment(), &PlanOptions::default());
+        Laws { memories: &memories, assignment, options, bindings: &bindings }.check(&allocation).unwrap();
+        allocation.write(tensor(graph.graph(), "x"), &vec![1.0f32; size as usize]).unwrap();
+        allocation.begin().unwrap().finish();
+    }
+    assert_eq!(second.ledger().asked(), 1);
+    assert!(matches!(allocator.alloc(chain(65).graph(), &Bindings::new()), Err(AllocError::NeedsReserve { .. })));
+}
+
+#[test]
+fn a_plan_of_several_memories_is_used_where_it_says() {
+    let text = "memory gpu align=32; memory gpu2 align=32; x = input i8[64] @gpu; a = ?F i8[64] x @gpu2
+                y = ?F i8[64] a @gpu !output";
+    let graph = assigned(text);
+    let devices = [device(32), DiscreteDevice::new(steeve_device::MemorySpec::new("gpu2"))];
+    let memories: Vec<Arc<dyn BufferType>> = devices.iter().map(|device| memory(device)).collect();
+    let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
+    let mut allocator = GraphAllocator::with_buffers(memories.clone()).unwrap();
+    allocator.reserve_planned(GraphPlan::from_json(&plan.to_json(), &graph).unwrap()).unwrap();
+    let bindings = Bindings::new();
+    let allocation = allocator.alloc(graph.graph(), &bindings).unwrap();
+    let (assignment, options) = (graph.assignment(), &PlanOptions::default());
+    Laws { memories: &memories, assignment, options, bindings: &bindings }.check(&allocation).unwrap();
+}
+
+#[test]
+fn a_plan_for_other_memories_is_refused() {
+    let plan = |text: &str| plan_graph(&assigned(text), &PlanOptions::default()).unwrap();
+    let body = "x = input i8[64]; y = ?F i8[64] x !output";
+    let device = device(32);
+    let mut allocator = strict(&device);
+    for memories in [
+        "memory gpu align=64;",
+        "memory cpu align=32;",
+        "memory gpu align=32 max=4096;",
+        "memory gpu align=32 hold=1;",
+        "memory gpu align=32; memory more align=32;",
+    ] {
+        let error = allocator.reserve_planned(plan(&format!("{memories} {body}"))).unwrap_err();
+        assert!(matches!(error, AllocError::OtherMemories { .. }), "{memories} {error}");
+    }
+    assert_eq!((device.ledger().asked(), allocator.buffer_size(0)), (0, Ok(Bytes(0))));
+    let error = allocator.reserve_planned(plan(&format!("memory cpu align=64; {body}"))).unwrap_err();
+    assert_eq!(error.to_string(), "the plan was made for cpu aligned to 64, and this allocator has gpu aligned to 32");
+    allocator.reserve_planned(plan(&format!("memory gpu align=32; {body}"))).unwrap();
+}
+
+#[test]
+fn a_plan_whose_places_are_too_small_for_what_a_memory_pads_is_refused() {
+    let device = DiscreteDevice::new(spec(32).with_padding(Align::new(256).unwrap()));
+    let graph = assigned("memory gpu align=32; x = input i8[64]; y = ?F i8[64] x !output");
+    let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
+    let error = strict(&device).reserve_planned(plan).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the plan can't be used here: tensor 0 (x) needs 256 bytes, and its place in the plan has 64"
+    );
+    // With its sizes it is welcome.
+    let mut planner = GraphAllocator::new(&memory(&device));
+    planner.reserve(graph.graph()).unwrap();
+    let plan = planner.plan_of(graph.graph()).unwrap().clone();
+    strict(&device).reserve_planned(plan).unwrap();
+}
+
+#[test]
+fn a_saved_plan_above_the_budget_is_refused() {
+    let device = device(32);
+    let mut allocator = strict(&device).with_options(AllocOptions::new().with_budget(0, Bytes(100)));
+    let plan = plan_graph(&chain(64), &PlanOptions::default()).unwrap();
+    assert!(matches!(allocator.reserve_planned(plan), Err(AllocError::OverBudget { .. })));
+    assert_eq!(device.ledger().asked(), 0);
+}
+
+#[test]
+fn planned_by_hand_or_by_the_allocator_is_the_same() {
+    let graph = chain(64).into_graph();
+    let by_hand = AssignedGraph::single(graph.clone(), Memory::new("gpu", Align::new(32).unwrap()));
+    let by_hand = plan_graph(&by_hand, &PlanOptions::default()).unwrap();
+    let device = device(32);
+    let mut allocator = GraphAllocator::new(&memory(&device));
+    allocator.reserve_with(&graph, &Assignment::single(&graph)).unwrap();
+    assert_eq!(allocator.plan_of(&graph), Some(&by_hand));
+    assert_eq!(allocator.plan_of(chain(640).graph()), None);
+}
