@@ -1,5 +1,6 @@
 //! The command line: what may be asked, with an example for each command.
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -30,8 +31,9 @@ Examples:
   steeve plan graph.json.gz -o plan.json        where does each tensor stand?
   steeve check graph.json.gz plan.json          does this plan hold?
   steeve plan blocks.csv --capacity 1M          do these blocks fit into one mebibyte?
+  steeve record -- python3 transcribe.py        which graphs does this program give to ggml, and what would each take?
 
-Exit status: 0 done, 1 the answer is no (does not fit, not valid), 2 bad usage or input.";
+Exit status: 0 done, 1 the answer is no (does not fit, not valid), 2 bad usage or input; of record the program's own.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -43,6 +45,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Shows what is alive when a memory is fullest, largest first.
     Show(ShowPeakArgs),
+    /// Runs a program that uses ggml, records its graphs and shows what each would take.
+    Record(RecordArgs),
 }
 
 #[derive(Debug, Args)]
@@ -162,6 +166,43 @@ pub(crate) struct ShowPeakArgs {
 
     #[command(flatten)]
     pub(crate) show: ShowArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "steeve record [OPTIONS] -- PROGRAM [ARGS]...",
+    after_help = "\
+Examples:
+  steeve record -- python3 transcribe.py
+  steeve record -o graphs -- llama-cli -m model.gguf -p Hello -n 16 --no-conversation
+  steeve show graphs/4711-0000-936nodes.json.gz     why is one of them this large?
+
+The program runs with steeve's drop-in library preloaded, which plans its memory and writes a file for each new plan. Its
+input and output are its own; the table comes on the error stream when it has ended. steeve is what the drop-in takes as it
+is, more what it takes with STEEVE_REUSE=more, bound the fewest bytes that any plan without that needs. The other settings
+of the drop-in, such as STEEVE_LOG=1, are handed on; docs/ggml.md has them all.
+
+The library is built by cargo build --release -p steeve-ggml. It is looked for next to this program and in ../lib from
+there, unless --library or STEEVE_LIBRARY says where it is.
+
+Exit status: the program's own, 128 + the signal's number if it was killed, 2 if it could not be run."
+)]
+pub(crate) struct RecordArgs {
+    /// The folder for the graphs. What is in it already is left alone.
+    #[arg(short, long, value_name = "DIR", default_value = "steeve-recorded")]
+    pub(crate) out: PathBuf,
+
+    /// The drop-in, libsteeve_ggml.so.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) library: Option<PathBuf>,
+
+    /// Show sizes as exact bytes.
+    #[arg(long)]
+    pub(crate) bytes: bool,
+
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -30,7 +30,7 @@ pub(crate) enum Error {
     )]
     NotText { file: String },
     #[error(
-        "{file}: is {kind} model, which can't be planned directly, for it does not say when each tensor is needed; record the graph while a program runs the model (the drop-in library will do that with STEEVE_RECORD=DIR), or write the graph in the text form (steeve help plan shows it)"
+        "{file}: is {kind} model, which can't be planned directly, for it does not say when each tensor is needed; record the graph while a program runs the model (steeve record -- PROGRAM ARGS), or write the graph in the text form (steeve help plan shows it)"
     )]
     Model { file: String, kind: &'static str },
     #[error(
@@ -71,6 +71,23 @@ pub(crate) enum Error {
     AddressSpace { file: String },
     #[error("{file}: can't be planned: {why}")]
     Place { file: String, why: String },
+    #[error(
+        "the drop-in library is not at {looked}; build it with cargo build --release -p steeve-ggml, and name it with --library target/release/{name} or STEEVE_LIBRARY",
+        name = crate::drop_in::NAME
+    )]
+    NoLibrary { looked: String },
+    #[error("{file}: is no shared library; name the {name} that cargo build --release -p steeve-ggml makes", name = crate::drop_in::NAME)]
+    NotALibrary { file: String },
+    #[error(
+        "{file}: can't be preloaded, for the loader ends a path at a space or colon; copy the library to a folder without them"
+    )]
+    LibraryPath { file: String },
+    #[error("{folder}: can't be used as a folder for graphs: {source}; name another with --out")]
+    RecordFolder { folder: String, source: io::Error },
+    #[error("{program}: there is no such program; check its name or path")]
+    NoProgram { program: String },
+    #[error("{program}: can't be started: {source}")]
+    Start { program: String, source: io::Error },
     #[error("{file}: can't be written: {source}; check the folder and its permissions")]
     Write { file: String, source: io::Error },
     #[error("the output can't be written: {0}")]

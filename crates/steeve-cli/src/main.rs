@@ -1,6 +1,7 @@
-//! The `steeve` command: plans tensor graphs and block lists, checks plans, compares strategies, explains peaks.
+//! The `steeve` command: plans tensor graphs and block lists, checks plans, compares strategies, explains peaks, records graphs.
 //!
-//! Arguments in, one of three answers out (the exit status: 0 done, 1 the answer is no, 2 bad usage or input).
+//! Arguments in, one of three answers out (the exit status: 0 done, 1 the answer is no, 2 bad usage or input; `record` gives
+//! that of the program it runs).
 //!
 //! ```text
 //!   Source --input::read--> block list --solve--> Solved  \
@@ -8,7 +9,8 @@
 //!                                                               \-> Document --> -o plan
 //! ```
 //!
-//! A block list has one memory, a graph one or more. `plan`, `check`, `compare` and `show` say what came out.
+//! A block list has one memory, a graph one or more. `plan`, `check`, `compare` and `show` say what came out; `record` makes
+//! graphs to begin with.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -18,6 +20,7 @@ mod block_plan;
 mod board;
 mod check;
 mod compare;
+mod drop_in;
 mod error;
 mod explain;
 mod figures;
@@ -27,6 +30,7 @@ mod json;
 mod out;
 mod plan;
 mod progress;
+mod record;
 mod show;
 mod size;
 mod solve;
@@ -45,20 +49,21 @@ use crate::error::Error;
 fn main() -> ExitCode {
     let mut stdout = io::stdout().lock();
     let done = match Cli::parse().command {
-        Command::Plan(args) => plan::run(&args, &mut stdout),
-        Command::Check(args) => check::run(&args, &mut stdout),
-        Command::Compare(args) => compare::run(&args, &mut stdout),
-        Command::Show(args) => show::run(&args, &mut stdout),
+        Command::Plan(args) => plan::run(&args, &mut stdout).map(ExitCode::from),
+        Command::Check(args) => check::run(&args, &mut stdout).map(ExitCode::from),
+        Command::Compare(args) => compare::run(&args, &mut stdout).map(ExitCode::from),
+        Command::Show(args) => show::run(&args, &mut stdout).map(ExitCode::from),
+        Command::Record(args) => record::run(&args),
     };
     // Whoever reads the output may have seen enough, as in `steeve plan ... | head`: no reason to complain.
     let enough = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
-    let answer = match done {
-        Ok(answer) => answer,
-        Err(Error::Output(error)) if enough(&error) => Answer::Yes,
-        Err(error) => answer::report(&error),
+    let status = match done {
+        Ok(status) => status,
+        Err(Error::Output(error)) if enough(&error) => Answer::Yes.into(),
+        Err(error) => answer::report(&error).into(),
     };
     match stdout.flush() {
         Err(error) if !enough(&error) => answer::report(&Error::Output(error)).into(),
-        _ => answer.into(),
+        _ => status,
     }
 }

@@ -431,7 +431,7 @@ fn bad_graphs_are_named_and_explained() {
     check("broken.json", "{\"schema\":\"galloc-dump-1\",", &["no recorded graph", "line 1"]);
     check("schema.json", "{\"schema\":\"galloc-dump-2\"}", &["galloc-dump-2", "reads \"galloc-dump-1\""]);
     check("fields.json", "{\"schema\":\"galloc-dump-1\"}", &["missing field", "record it again"]);
-    check("model.gguf", "", &["a GGUF model", "record the graph", "STEEVE_RECORD", "text form"]);
+    check("model.gguf", "", &["a GGUF model", "record the graph", "steeve record", "text form"]);
     check("model.onnx", "x", &["an ONNX model", "record the graph"]);
     let unknown = folder.file("unknown.graph", "x = input 16; y = ?FROBNICATE f32[16] x !output");
     assert_eq!(result(&[&unknown])["buffers"][0]["peak"], 128, "what nobody knows never runs in place");

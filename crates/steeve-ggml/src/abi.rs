@@ -13,12 +13,16 @@ pub(crate) struct Opaque {
 pub(crate) type BufferType = *mut Opaque;
 /// `ggml_backend_buffer_t`
 pub(crate) type Buffer = *mut Opaque;
+/// `ggml_backend_t`
+#[cfg(all(feature = "whole", not(test)))]
+pub(crate) type Backend = *mut Opaque;
 /// `ggml_context *`
 pub(crate) type Context = *mut Opaque;
 /// `ggml_gallocr_t` of ggml's own
 pub(crate) type Original = *mut Opaque;
 
 pub(crate) const MAX_SOURCES: usize = 10;
+pub(crate) const OP_PARAMS: usize = 16;
 pub(crate) const NAME_BYTES: usize = 64;
 
 /// `ggml_tensor` up to its name. What follows is not the same everywhere, so a tensor is only ever used behind a pointer.
@@ -29,7 +33,7 @@ pub(crate) struct Tensor {
     pub(crate) ne: [i64; 4],
     pub(crate) nb: [usize; 4],
     pub(crate) op: c_int,
-    pub(crate) op_params: [i32; 16],
+    pub(crate) op_params: [i32; OP_PARAMS],
     pub(crate) flags: i32,
     pub(crate) src: [*mut Tensor; MAX_SOURCES],
     pub(crate) view_src: *mut Tensor,
@@ -57,6 +61,14 @@ pub(crate) struct InitParams {
     pub(crate) mem_buffer: *mut c_void,
     pub(crate) no_alloc: bool,
 }
+
+/// `GGML_STATUS_SUCCESS`, and what else functions answer.
+#[cfg(all(feature = "whole", not(test)))]
+pub(crate) const SUCCESS: c_int = 0;
+#[cfg(all(feature = "whole", not(test)))]
+pub(crate) const FAILED: c_int = -1;
+#[cfg(all(feature = "whole", not(test)))]
+pub(crate) const ALLOC_FAILED: c_int = -2;
 
 /// `GGML_BACKEND_BUFFER_USAGE_COMPUTE`
 pub(crate) const USAGE_COMPUTE: c_int = 2;

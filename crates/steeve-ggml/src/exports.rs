@@ -3,108 +3,88 @@
 //! # Safety
 //! All of them: as ggml's own. Handles come from `ggml_gallocr_new` or `_new_n`, graphs are ggml's, lists of ids are null or
 //! have one number for each node or leaf.
+// These are public to C, and the header is made from what is called public here.
+#![allow(unreachable_pub)]
 
 use std::ffi::{c_int, c_void};
 
 use crate::abi::{BufferType, Graph};
-use crate::handle::{Handle, catch};
-use crate::settings::settings;
+use crate::handle::{Handle, Whose, catch};
 use crate::say;
+use crate::settings::settings;
 
-/// A handle for one buffer type.
-///
-/// # Safety
-/// See the module.
-#[cfg(all(not(feature = "whole"), target_arch = "x86_64"))]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_new(buffer_type: BufferType) -> *mut Handle {
-    // The return address says who called, and with that which ggml is meant.
-    std::arch::naked_asm!("mov rsi, [rsp]", "jmp {}", sym new_called_from)
+/// The body of a function that passes its return address on behind its arguments: it says who called, and with that which
+/// ggml is meant where the buffer type does not.
+#[cfg(all(any(not(feature = "whole"), test), target_arch = "x86_64"))]
+macro_rules! with_caller {
+    (new_of_one($($argument:ident),*)) => { std::arch::naked_asm!("mov rsi, [rsp]", "jmp {}", sym new_of_one) };
+    (new_of_some($($argument:ident),*)) => { std::arch::naked_asm!("mov rdx, [rsp]", "jmp {}", sym new_of_some) };
 }
 
-/// A handle for several buffer types.
-///
-/// # Safety
-/// See the module.
-#[cfg(all(not(feature = "whole"), target_arch = "x86_64"))]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_new_n(types: *mut BufferType, count: c_int) -> *mut Handle {
-    std::arch::naked_asm!("mov rdx, [rsp]", "jmp {}", sym new_n_called_from)
+#[cfg(all(any(not(feature = "whole"), test), target_arch = "aarch64"))]
+macro_rules! with_caller {
+    (new_of_one($($argument:ident),*)) => { std::arch::naked_asm!("mov x1, x30", "b {}", sym new_of_one) };
+    (new_of_some($($argument:ident),*)) => { std::arch::naked_asm!("mov x2, x30", "b {}", sym new_of_some) };
 }
 
-/// A handle for one buffer type.
-///
-/// # Safety
-/// See the module.
-#[cfg(all(not(feature = "whole"), target_arch = "aarch64"))]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_new(buffer_type: BufferType) -> *mut Handle {
-    std::arch::naked_asm!("mov x1, x30", "b {}", sym new_called_from)
+#[cfg(any(all(feature = "whole", not(test)), not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+macro_rules! with_caller {
+    ($function:ident($($argument:ident),*)) => {
+        // SAFETY: passed on, without the caller.
+        unsafe { $function($($argument,)* std::ptr::null()) }
+    };
 }
 
-/// A handle for several buffer types.
+/// A handle for one buffer type. Null if ggml can't be found.
 ///
 /// # Safety
-/// See the module.
-#[cfg(all(not(feature = "whole"), target_arch = "aarch64"))]
-#[unsafe(naked)]
+/// The buffer type is ggml's.
+#[cfg_attr(all(any(not(feature = "whole"), test), any(target_arch = "x86_64", target_arch = "aarch64")), unsafe(naked))]
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_new_n(types: *mut BufferType, count: c_int) -> *mut Handle {
-    std::arch::naked_asm!("mov x2, x30", "b {}", sym new_n_called_from)
+pub unsafe extern "C" fn ggml_gallocr_new(buft: BufferType) -> *mut Handle {
+    with_caller!(new_of_one(buft))
 }
 
-/// A handle for one buffer type.
+/// A handle for several buffer types. Null if ggml can't be found.
 ///
 /// # Safety
-/// See the module.
-#[cfg(any(feature = "whole", not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+/// So many buffer types of ggml's.
+#[cfg_attr(all(any(not(feature = "whole"), test), any(target_arch = "x86_64", target_arch = "aarch64")), unsafe(naked))]
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_new(buffer_type: BufferType) -> *mut Handle {
-    // SAFETY: passed on. Without the caller, the buffer type says which ggml is meant.
-    unsafe { new_called_from(buffer_type, std::ptr::null()) }
+pub unsafe extern "C" fn ggml_gallocr_new_n(bufts: *mut BufferType, n_bufs: c_int) -> *mut Handle {
+    with_caller!(new_of_some(bufts, n_bufs))
 }
 
-/// A handle for several buffer types.
-///
-/// # Safety
-/// See the module.
-#[cfg(any(feature = "whole", not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_new_n(types: *mut BufferType, count: c_int) -> *mut Handle {
-    // SAFETY: passed on.
-    unsafe { new_n_called_from(types, count, std::ptr::null()) }
-}
-
-unsafe extern "C" fn new_called_from(buffer_type: BufferType, caller: *const c_void) -> *mut Handle {
+unsafe extern "C" fn new_of_one(buffer_type: BufferType, caller: *const c_void) -> *mut Handle {
     let mut types = [buffer_type];
     // SAFETY: one buffer type.
-    unsafe { new_n_called_from(types.as_mut_ptr(), 1, caller) }
+    unsafe { new_of_some(types.as_mut_ptr(), 1, caller) }
 }
 
-unsafe extern "C" fn new_n_called_from(types: *mut BufferType, count: c_int, caller: *const c_void) -> *mut Handle {
+unsafe extern "C" fn new_of_some(types: *mut BufferType, count: c_int, caller: *const c_void) -> *mut Handle {
     let made = catch(|| {
         let count = usize::try_from(count).ok().filter(|count| *count > 0 && !types.is_null())?;
         // SAFETY: so many buffer types, as promised.
         let types = unsafe { std::slice::from_raw_parts(types, count) }.to_vec();
-        let first = types.first().copied().unwrap_or(std::ptr::null_mut());
-        #[cfg(not(feature = "whole"))]
-        let ggml = match crate::find::ggml_of(caller, first.cast()) {
+        if let Some(index) = types.iter().position(|it| it.is_null()) {
+            say!("buffer type {index} is null");
+            return None;
+        }
+        #[cfg(any(not(feature = "whole"), test))]
+        let ggml = match crate::find::ggml_of(types[0].cast(), caller) {
             Ok(ggml) => ggml,
             Err(why) => {
                 say!("{why}");
                 return None;
             }
         };
-        #[cfg(feature = "whole")]
+        #[cfg(all(feature = "whole", not(test)))]
         let ggml = {
-            let _ = (caller, first);
+            let _ = caller;
             crate::whole::linked()
         };
         // SAFETY: passed on.
-        Some(Box::into_raw(Box::new(unsafe { Handle::new(ggml, settings(), types) })))
+        Some(unsafe { Handle::new(ggml, settings(), types) }.into_raw())
     });
     made.flatten().unwrap_or(std::ptr::null_mut())
 }
@@ -112,75 +92,106 @@ unsafe extern "C" fn new_n_called_from(types: *mut BufferType, count: c_int, cal
 /// Frees a handle and its buffers. Null is fine.
 ///
 /// # Safety
-/// See the module.
+/// A handle that nobody uses any more, or null.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_free(handle: *mut Handle) {
-    if !handle.is_null() {
-        // SAFETY: a handle of ours that the caller will not use again.
-        catch(|| drop(unsafe { Box::from_raw(handle) }));
-    }
-}
-
-/// Plans a graph and makes the buffers large enough for it.
-///
-/// # Safety
-/// See the module.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_reserve(handle: *mut Handle, graph: *mut Graph) -> bool {
+pub unsafe extern "C" fn ggml_gallocr_free(galloc: *mut Handle) {
     // SAFETY: passed on.
-    unsafe { ggml_gallocr_reserve_n(handle, graph, std::ptr::null(), std::ptr::null()) }
+    catch(|| unsafe { Handle::free(galloc) });
 }
 
-/// The same with the buffer of each node and leaf.
+/// Plans a graph and makes the buffers large enough for it. False if the device has no such memory.
 ///
 /// # Safety
-/// See the module.
+/// A handle, and a graph of ggml's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_reserve_n(
-    handle: *mut Handle,
+pub unsafe extern "C" fn ggml_gallocr_reserve(galloc: *mut Handle, graph: *mut Graph) -> bool {
+    // SAFETY: passed on.
+    unsafe { ggml_gallocr_reserve_n(galloc, graph, std::ptr::null(), std::ptr::null()) }
+}
+
+/// The same with the number of the buffer for each node and each leaf; null means that all are in the first.
+///
+/// # Safety
+/// A handle, a graph of ggml's, and as many numbers as it has nodes and leafs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ggml_gallocr_reserve_n(
+    galloc: *mut Handle,
     graph: *mut Graph,
     node_buffer_ids: *const c_int,
     leaf_buffer_ids: *const c_int,
 ) -> bool {
-    // SAFETY: a handle of ours, and the rest passed on.
-    unsafe { handle.as_mut().is_some_and(|handle| handle.reserve(graph, node_buffer_ids, leaf_buffer_ids)) }
+    // SAFETY: a handle, and the rest passed on.
+    let answer = catch(|| unsafe {
+        match Handle::whose(galloc)? {
+            Whose::Ours(handle) => Some(handle.reserve(graph, node_buffer_ids, leaf_buffer_ids)),
+            Whose::Ggmls(ggml, handle) => {
+                Some((ggml.ggml_gallocr_reserve_n)(handle, graph, node_buffer_ids, leaf_buffer_ids))
+            }
+        }
+    });
+    answer.flatten().unwrap_or(false)
 }
 
-/// What a reserve would take, for each buffer.
+/// Writes what a reserve would take for each buffer to `sizes`, and takes nothing.
 ///
 /// # Safety
-/// See the module; `sizes` has room for one number for each buffer type.
+/// As `ggml_gallocr_reserve_n`; `sizes` has room for one number for each buffer type.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_reserve_n_size(
-    handle: *mut Handle,
+pub unsafe extern "C" fn ggml_gallocr_reserve_n_size(
+    galloc: *mut Handle,
     graph: *mut Graph,
     node_buffer_ids: *const c_int,
     leaf_buffer_ids: *const c_int,
     sizes: *mut usize,
 ) {
-    // SAFETY: a handle of ours, and the rest passed on.
-    if let Some(handle) = unsafe { handle.as_mut() }.filter(|_| !sizes.is_null()) {
-        // SAFETY: as above.
-        unsafe { handle.reserve_size(graph, node_buffer_ids, leaf_buffer_ids, sizes) };
+    if sizes.is_null() {
+        return;
     }
+    // SAFETY: a handle, and the rest passed on.
+    catch(|| unsafe {
+        match Handle::whose(galloc) {
+            Some(Whose::Ours(handle)) => {
+                let answer = handle.reserve_size(graph, node_buffer_ids, leaf_buffer_ids);
+                sizes.copy_from_nonoverlapping(answer.as_ptr(), answer.len());
+            }
+            Some(Whose::Ggmls(ggml, handle)) => {
+                if let Some(reserve) = ggml.ggml_gallocr_reserve_n_size {
+                    reserve(handle, graph, node_buffer_ids, leaf_buffer_ids, sizes);
+                }
+            }
+            None => {}
+        }
+    });
 }
 
-/// Gives every tensor of a graph its address.
+/// Gives every tensor of a graph its address. False if that fails; with several buffers it must have been reserved.
 ///
 /// # Safety
-/// See the module.
+/// A handle, and a graph of ggml's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_alloc_graph(handle: *mut Handle, graph: *mut Graph) -> bool {
-    // SAFETY: a handle of ours, and the rest passed on.
-    unsafe { handle.as_mut().is_some_and(|handle| handle.alloc(graph)) }
+pub unsafe extern "C" fn ggml_gallocr_alloc_graph(galloc: *mut Handle, graph: *mut Graph) -> bool {
+    // SAFETY: a handle, and the rest passed on.
+    let answer = catch(|| unsafe {
+        match Handle::whose(galloc)? {
+            Whose::Ours(handle) => Some(handle.alloc(graph)),
+            Whose::Ggmls(ggml, handle) => Some((ggml.ggml_gallocr_alloc_graph)(handle, graph)),
+        }
+    });
+    answer.flatten().unwrap_or(false)
 }
 
-/// How many bytes are allocated for a buffer.
+/// How many bytes are allocated for a buffer; 0 for one that shares the memory of an earlier one.
 ///
 /// # Safety
-/// See the module.
+/// A handle.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ggml_gallocr_get_buffer_size(handle: *mut Handle, buffer_id: c_int) -> usize {
-    // SAFETY: a handle of ours.
-    unsafe { handle.as_mut() }.map_or(0, |handle| handle.buffer_size(buffer_id))
+pub unsafe extern "C" fn ggml_gallocr_get_buffer_size(galloc: *mut Handle, buffer_id: c_int) -> usize {
+    // SAFETY: a handle.
+    let answer = catch(|| unsafe {
+        match Handle::whose(galloc)? {
+            Whose::Ours(handle) => Some(handle.buffer_size(buffer_id)),
+            Whose::Ggmls(ggml, handle) => Some((ggml.ggml_gallocr_get_buffer_size)(handle, buffer_id)),
+        }
+    });
+    answer.flatten().unwrap_or(0)
 }

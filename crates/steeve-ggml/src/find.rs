@@ -1,42 +1,34 @@
 //! Which ggml a call came from.
 //!
 //! Programs load ggml in their own way, often so that its names are nobody else's (`RTLD_LOCAL`), and there may be two of
-//! them. So each caller is asked for its own: the object that the call came from, or else the one that the buffer type
-//! stands in, or else any that has ggml's functions. An object is opened again without being loaded, and a name is
-//! looked up in it and in what it was linked with, never among everybody's.
+//! them. So it is the one that the buffer type's object sees, for the functions must know it; or else the one that the
+//! caller's object sees; or else any. All functions are then taken from the one object that they are defined in: among
+//! everybody's names, those of the allocator are ours.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use crate::functions::Functions;
+use crate::functions::{Functions, Originals};
 use crate::ggml::Ggml;
+use crate::object::{base_of, info_of};
 
-/// The ggml that `caller` calls, or that `memory` belongs to.
-pub(crate) fn ggml_of(caller: *const c_void, memory: *const c_void) -> Result<&'static Ggml, String> {
-    let mut missing = "no loaded object has ggml's functions";
-    for object in [caller, memory].into_iter().filter_map(object_of).chain(loaded()) {
-        match object.functions() {
-            Ok(functions) => return Ok(known(functions)),
-            // Whoever has some of them is worth more words than whoever has none.
-            Err(name) if object.symbol(c"ggml_backend_buft_get_alignment").is_some() => missing = name,
-            Err(_) => {}
-        }
-    }
-    Err(format!("ggml can't be found: {missing}"))
+/// The functions by which a ggml is known. The first is not ours in any case; the second is there in a ggml that has
+/// changed beyond recognition.
+const ANCHORS: [&CStr; 2] = [c"ggml_backend_buft_get_alignment", c"ggml_gallocr_new_n"];
+
+/// The ggml that `memory` belongs to, or that `caller` calls.
+pub(crate) fn ggml_of(memory: *const c_void, caller: *const c_void) -> Result<&'static Ggml, String> {
+    let mut objects = [memory, caller].into_iter().filter_map(object_of).chain(loaded());
+    objects
+        .find_map(|object| object.ggml())
+        .ok_or_else(|| "ggml can't be found: no loaded object has its functions".into())
 }
 
-/// One entry per ggml for as long as the process lives.
-fn known(functions: Functions) -> &'static Ggml {
-    static KNOWN: Mutex<Vec<&'static Ggml>> = Mutex::new(Vec::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    match known.iter().find(|ggml| ggml.is(&functions)) {
-        Some(ggml) => ggml,
-        None => {
-            let ggml: &'static Ggml = Box::leak(Box::new(Ggml::new(functions)));
-            known.push(ggml);
-            ggml
-        }
-    }
+/// The ggml of the process, if there is only one that has an allocator of its own.
+pub(crate) fn only() -> Option<&'static Ggml> {
+    let mut found = loaded().filter_map(|object| object.ggml()).filter(|ggml| ggml.originals.is_some());
+    let first = found.next()?;
+    found.all(|other| std::ptr::eq(other, first)).then_some(first)
 }
 
 /// A loaded object that has been opened again.
@@ -46,20 +38,46 @@ impl Object {
     /// An object by its path; the program itself has an empty one.
     fn open(path: &CStr) -> Option<Self> {
         let name = if path.is_empty() { std::ptr::null() } else { path.as_ptr() };
-        // SAFETY: the path is a C string or null. What is loaded already is only looked up; it is never closed again.
+        // SAFETY: the path is a C string or null. What is loaded already is only looked up.
         let handle = unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         (!handle.is_null()).then_some(Self(handle))
     }
 
+    /// Looks a name up in the object and in what it was linked with; in the program, among everybody's names.
     fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the handle is open and the name is a C string.
         let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
-        // The program's own handle finds everybody's names, ours among them: that would be a call in circles.
-        (!found.is_null() && !is_ours(found)).then_some(found)
+        // Ours would be a call in circles.
+        (!found.is_null() && base_of(found) != base_of(ggml_of as *const c_void)).then_some(found)
     }
 
-    fn functions(&self) -> Result<Functions, &'static str> {
-        Functions::find(|name| self.symbol(name).unwrap_or(std::ptr::null_mut()))
+    /// The ggml whose functions the object sees. There is one entry for each as long as the process lives.
+    fn ggml(&self) -> Option<&'static Ggml> {
+        static KNOWN: Mutex<Vec<(usize, &'static Ggml)>> = Mutex::new(Vec::new());
+        let anchor = ANCHORS.into_iter().find_map(|name| self.symbol(name))?;
+        let base = base_of(anchor)?;
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, ggml)) = known.iter().find(|(known, _)| *known == base) {
+            return Some(ggml);
+        }
+        let home = object_of(anchor)?;
+        let find = |name: &CStr| home.symbol(name).unwrap_or(std::ptr::null_mut());
+        let (functions, originals) = (Functions::find(find), Originals::find(find).ok());
+        if functions.is_err() && originals.is_none() {
+            return None;
+        }
+        let ggml: &'static Ggml = Box::leak(Box::new(Ggml::new(functions, originals)));
+        known.push((base, ggml));
+        // From now on its functions may be called at any time, so it stays loaded.
+        std::mem::forget(home);
+        Some(ggml)
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: opened by `open`, and closed once.
+        unsafe { libc::dlclose(self.0) };
     }
 }
 
@@ -69,36 +87,14 @@ fn object_of(address: *const c_void) -> Option<Object> {
     if info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader keeps the name as long as the object is loaded.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    // The program's name is what it was started with, which need not be a path: then it is opened without one.
-    Object::open(name).or_else(|| is_program(name).then(|| Object::open(c"")).flatten())
-}
-
-fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
-    if address.is_null() {
-        return None;
+    // The program's name is what it was started with, which need not be a path.
+    // SAFETY: a number of the kernel's; where it has none, 0.
+    let in_program = unsafe { libc::getauxval(libc::AT_PHDR) } as *const c_void;
+    if base_of(in_program) == Some(info.dli_fbase.addr()) {
+        return Object::open(c"");
     }
-    let mut info = libc::Dl_info {
-        dli_fname: std::ptr::null(),
-        dli_fbase: std::ptr::null_mut(),
-        dli_sname: std::ptr::null(),
-        dli_saddr: std::ptr::null_mut(),
-    };
-    // SAFETY: any address may be asked for, and `info` is ours to be written.
-    let known = unsafe { libc::dladdr(address, &mut info) };
-    (known != 0).then_some(info)
-}
-
-fn is_program(name: &CStr) -> bool {
-    std::env::args_os().next().is_some_and(|first| first.as_encoded_bytes() == name.to_bytes())
-}
-
-/// Whether an address lies in this library.
-fn is_ours(address: *mut c_void) -> bool {
-    let base = |address| info_of(address).map(|info| info.dli_fbase);
-    // In a test or a static library everything is one object, and nobody is preloaded.
-    cfg!(not(any(test, feature = "whole"))) && base(address) == base(is_ours as *const c_void)
+    // SAFETY: the loader keeps the name as long as the object is loaded.
+    Object::open(unsafe { CStr::from_ptr(info.dli_fname) })
 }
 
 /// All loaded objects, in the order in which they were loaded.

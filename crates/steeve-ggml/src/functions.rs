@@ -1,24 +1,27 @@
-//! ggml's functions that the drop-in calls, as one table per ggml in the process.
+//! ggml's functions that the drop-in calls, as tables of one ggml in the process.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+#[cfg(any(not(feature = "whole"), test))]
+use std::ffi::CStr;
+use std::ffi::{c_char, c_int, c_void};
 
 use crate::abi::{Buffer, BufferType, Context, Graph, InitParams, Original, Tensor};
 
 macro_rules! functions {
     (
+        $(#[$doc:meta])* $table:ident
         required { $($required:ident: fn($($required_arg:ty),*) $(-> $required_ret:ty)?;)* }
         optional { $($optional:ident: fn($($optional_arg:ty),*) $(-> $optional_ret:ty)?;)* }
     ) => {
-        /// The functions of one ggml.
-        #[allow(non_snake_case)]
+        $(#[$doc])*
         #[derive(Clone, Copy)]
-        pub(crate) struct Functions {
+        pub(crate) struct $table {
             $(pub(crate) $required: unsafe extern "C" fn($($required_arg),*) $(-> $required_ret)?,)*
             $(pub(crate) $optional: Option<unsafe extern "C" fn($($optional_arg),*) $(-> $optional_ret)?>,)*
         }
 
-        impl Functions {
+        impl $table {
             /// Asks `find` for each by its name. `Err` is the name of the first that must be there and is not.
+            #[cfg(any(not(feature = "whole"), test))]
             pub(crate) fn find(find: impl Fn(&CStr) -> *mut c_void) -> Result<Self, &'static str> {
                 Ok(Self {
                     $($required: {
@@ -42,7 +45,8 @@ macro_rules! functions {
             }
 
             /// Those that the linker finds.
-            #[cfg(feature = "whole")]
+            #[cfg(all(feature = "whole", not(test)))]
+            #[allow(dead_code)]
             pub(crate) fn linked() -> Self {
                 mod linked {
                     use super::*;
@@ -57,13 +61,14 @@ macro_rules! functions {
 }
 
 functions! {
+    /// What plans and buffers need.
+    Functions
     required {
         ggml_backend_buft_get_alignment: fn(BufferType) -> usize;
         ggml_backend_buft_get_max_size: fn(BufferType) -> usize;
         ggml_backend_buft_get_alloc_size: fn(BufferType, *const Tensor) -> usize;
         ggml_backend_buft_alloc_buffer: fn(BufferType, usize) -> Buffer;
         ggml_backend_buft_name: fn(BufferType) -> *const c_char;
-        ggml_backend_buft_is_host: fn(BufferType) -> bool;
         ggml_backend_buffer_get_base: fn(Buffer) -> *mut c_void;
         ggml_backend_buffer_get_size: fn(Buffer) -> usize;
         ggml_backend_buffer_reset: fn(Buffer);
@@ -71,9 +76,9 @@ functions! {
         ggml_backend_buffer_free: fn(Buffer);
         ggml_backend_tensor_alloc: fn(Buffer, *mut Tensor, *mut c_void) -> c_int;
         ggml_backend_view_init: fn(*mut Tensor) -> c_int;
+        ggml_type_name: fn(c_int) -> *const c_char;
         ggml_op_name: fn(c_int) -> *const c_char;
         ggml_op_desc: fn(*const Tensor) -> *const c_char;
-        ggml_nbytes: fn(*const Tensor) -> usize;
         ggml_init: fn(InitParams) -> Context;
         ggml_free: fn(Context);
         ggml_new_tensor_2d: fn(Context, c_int, i64, i64) -> *mut Tensor;
@@ -89,15 +94,25 @@ functions! {
         ggml_op_can_inplace: fn(c_int) -> bool;
         ggml_version: fn() -> *const c_char;
         ggml_backend_buft_is_meta: fn(BufferType) -> bool;
-        ggml_gallocr_new_n: fn(*mut BufferType, c_int) -> Original;
-        ggml_gallocr_free: fn(Original);
-        ggml_gallocr_reserve_n: fn(Original, *mut Graph, *const c_int, *const c_int) -> bool;
-        ggml_gallocr_reserve_n_size: fn(Original, *mut Graph, *const c_int, *const c_int, *mut usize);
-        ggml_gallocr_alloc_graph: fn(Original, *mut Graph) -> bool;
-        ggml_gallocr_get_buffer_size: fn(Original, c_int) -> usize;
     }
 }
 
+functions! {
+    /// ggml's own graph allocator.
+    Originals
+    required {
+        ggml_gallocr_new_n: fn(*mut BufferType, c_int) -> Original;
+        ggml_gallocr_free: fn(Original);
+        ggml_gallocr_reserve_n: fn(Original, *mut Graph, *const c_int, *const c_int) -> bool;
+        ggml_gallocr_alloc_graph: fn(Original, *mut Graph) -> bool;
+        ggml_gallocr_get_buffer_size: fn(Original, c_int) -> usize;
+    }
+    optional {
+        ggml_gallocr_reserve_n_size: fn(Original, *mut Graph, *const c_int, *const c_int, *mut usize);
+    }
+}
+
+#[cfg(any(not(feature = "whole"), test))]
 fn c_name(name: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or(c"")
 }

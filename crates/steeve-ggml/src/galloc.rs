@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use steeve_graph::{
-    Align, Bytes, GraphPlan, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanOptions, Reuse, ggml_answer, plan_graph,
-    replay, share_buffers,
+    Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanOptions,
+    Reuse, ggml_answer, plan_graph, replay, share_buffers,
 };
 
 use crate::abi::{self, Buffer, BufferType, Tensor, USAGE_COMPUTE};
 use crate::functions::Functions;
-use crate::ggml::{Ggml, text};
+use crate::ggml::{Known, text};
 use crate::pattern::{Match, Pattern, Place};
 use crate::read::{Ids, Lists, Memories, Purpose, Unreadable, read};
 use crate::record::record;
@@ -35,7 +35,7 @@ const HOLD: u32 = 8;
 /// Why there is no plan.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The graph makes no sense.
+    /// The graph makes no sense to anybody.
     Malformed(String),
     /// We can't, but ggml may.
     Beyond(String),
@@ -52,9 +52,15 @@ impl From<Unreadable> for Trouble {
     }
 }
 
+impl From<GraphPlanError> for Trouble {
+    fn from(error: GraphPlanError) -> Self {
+        Self::Beyond(error.to_string())
+    }
+}
+
 /// An allocator that plans by itself.
 pub(crate) struct Galloc {
-    ggml: &'static Ggml,
+    ggml: &'static Known,
     settings: &'static Settings,
     memories: Memories,
     parts: Vec<Part>,
@@ -62,6 +68,7 @@ pub(crate) struct Galloc {
     entries: Vec<Entry>,
     /// Which memory leafs and nodes belong to since the last reserve.
     ids: Option<Arc<Ids>>,
+    /// The tensors of the graph that is being allocated, by the first entry's numbers.
     bound: Vec<*mut Tensor>,
 }
 
@@ -92,11 +99,10 @@ impl Galloc {
     /// # Safety
     /// The buffer types are this ggml's and live as long as the answer.
     pub(crate) unsafe fn new(
-        ggml: &'static Ggml,
+        ggml: &'static Known,
         settings: &'static Settings,
         types: &[BufferType],
     ) -> Result<Self, String> {
-        ggml.check()?;
         // SAFETY: passed on.
         let memories = unsafe { memories(&ggml.functions, settings, types) }?;
         let owners = memories.planned.pairs().filter(|(_, memory)| memory.shared_with.is_none());
@@ -157,23 +163,15 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            if self.find(lists) {
-                self.grow()?;
-                if self.assign() {
-                    return Ok(true);
+            if !self.find(lists) {
+                // With several memories only the caller knows who goes where.
+                if self.memories.types.len() > 1 {
+                    return Ok(false);
                 }
-                // One tensor under two numbers: not the planned graph after all. It is planned as what it is.
-                self.entries.remove(0);
+                self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()))?;
             }
-            // With several memories only the caller knows who goes where.
-            if self.parts.len() > 1 {
-                return Ok(false);
-            }
-            self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()))?;
             self.grow()?;
-            if !self.find(lists) || !self.assign() {
-                return Err(Trouble::Beyond("a plan does not fit its own graph".into()));
-            }
+            self.assign();
         }
         Ok(true)
     }
@@ -182,22 +180,19 @@ impl Galloc {
     pub(crate) fn buffer_size(&self, index: usize) -> usize {
         let memory = MemoryId::from_index(index);
         let part = self.parts.iter().find(|part| Some(part.memory) == memory);
-        let chunks = part.map(|part| part.chunks.as_slice()).unwrap_or_default();
-        chunks.iter().filter(|chunk| !chunk.buffer.is_null()).map(|chunk| chunk.size.0 as usize).sum()
+        let buffers = part.map(|part| part.chunks.as_slice()).unwrap_or_default().iter().map(|chunk| chunk.buffer);
+        let get_size = self.ggml.functions.ggml_backend_buffer_get_size;
+        // SAFETY: buffers that we have made.
+        buffers.filter(|buffer| !buffer.is_null()).map(|buffer| unsafe { get_size(buffer) }).sum()
     }
 
-    /// How many memories there are.
-    pub(crate) fn memories(&self) -> usize {
-        self.memories.types.len()
-    }
-
-    /// Ggml's own layout from now on, for want of ggml's own allocator.
-    pub(crate) fn only_ggml(&mut self, settings: &'static Settings) {
-        self.settings = settings;
+    /// ggml's own layout from now on, for want of ggml's own allocator.
+    pub(crate) fn only_ggml(&mut self) {
+        self.settings = self.settings.only_ggml();
         self.entries.clear();
     }
 
-    /// Makes the entry of this graph the first, from those that fit or anew.
+    /// Makes the entry of this graph the first, from those that fit or anew, and binds the graph's tensors.
     ///
     /// # Safety
     /// A graph of this ggml's.
@@ -211,30 +206,46 @@ impl Galloc {
         if unsafe { self.find(lists) } {
             return Ok(());
         }
-        let start = Instant::now();
         let purpose = Purpose::Plan { glu: self.settings.more };
         // SAFETY: passed on.
         let graph = unsafe { read(self.ggml, lists, &self.memories, &ids, purpose) }?;
-        let beyond = |error: &dyn std::fmt::Display| Trouble::Beyond(error.to_string());
+        // First of all: whatever goes wrong from here on can be looked into.
+        if let Some(folder) = &self.settings.record {
+            // SAFETY: passed on.
+            unsafe { record(self.ggml, lists, &self.memories, &ids, folder) };
+        }
+        let plan = self.solve(&graph.assigned)?;
+        // SAFETY: the tensors that were just read.
+        let pattern = unsafe { Pattern::new(&graph, &plan, &self.memories) };
+        self.bound = graph.tensors;
+        self.entries.insert(0, Entry { ids, pattern, plan, chunks: None });
+        self.entries.truncate(PLANS);
+        Ok(())
+    }
+
+    /// The plan for a graph: ours, or ggml's where that is smaller.
+    fn solve(&self, graph: &AssignedGraph) -> Result<GraphPlan, Trouble> {
+        let start = Instant::now();
         let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
-        let options = PlanOptions::new(self.settings.strategy).with_reuse(reuse);
-        let plan = plan_graph(&graph.assigned, &options).map_err(|error| beyond(&error))?;
-        let theirs = ggml_answer(&graph.assigned).map_err(|error| beyond(&error))?;
+        let plan = plan_graph(graph, &PlanOptions::new(self.settings.strategy).with_reuse(reuse))?;
+        let theirs = ggml_answer(graph)?;
         let totals: IdVec<MemoryId, u64> =
             theirs.chunks.iter().map(|chunks| chunks.iter().map(|size| size.0).sum()).collect();
-        // Never worse. A memory with a hold may need more than ggml does, which has none.
+        // Never worse: a memory with a hold may need more than ggml does, which has none. But never wrong either, and
+        // where ggml frees what is still needed, its plan is no match.
         let is_worse = plan.memories().iter().any(|it| it.plan.peak().0 > totals[it.memory]);
-        let as_ggml = || plan_graph(&graph.assigned, &PlanOptions::new(GraphStrategy::Ggml));
-        let plan = if is_worse { as_ggml().unwrap_or(plan) } else { plan };
+        let as_ggml = || plan_graph(graph, &PlanOptions::new(GraphStrategy::Ggml)).ok();
+        let as_ggml = is_worse.then(as_ggml).flatten().filter(|theirs| !theirs.is_for_one_shape());
+        let plan = as_ggml.unwrap_or(plan);
         let planned = start.elapsed();
         if self.settings.check {
-            replay(&graph.assigned, &plan.places()).map_err(|faults| beyond(&faults))?;
+            replay(graph, &plan.places()).map_err(|faults| Trouble::Beyond(faults.to_string()))?;
         }
         if self.settings.log {
             let bound: u64 = plan.memories().iter().map(|it| it.at_least.0).sum();
             say!(
                 "{} nodes in {}: ggml {}, steeve {}, bound {} bytes, {:.2} ms{}",
-                lists.nodes.len(),
+                graph.graph().nodes().len(),
                 names(&self.memories),
                 totals.iter().sum::<u64>(),
                 plan.peak(),
@@ -243,25 +254,7 @@ impl Galloc {
                 if self.settings.check { ", replayed" } else { "" },
             );
         }
-        if let Some(folder) = &self.settings.record {
-            // SAFETY: passed on.
-            unsafe { record(self.ggml, lists, &self.memories, &ids, folder) };
-        }
-        // SAFETY: the tensors that were just read.
-        let pattern = unsafe { Pattern::new(&graph, &plan) };
-        self.keep(Entry { ids, pattern, plan, chunks: None });
-        Ok(())
-    }
-
-    /// Keeps an entry as the first. Those whose work it can do go, and so does the last if there are too many.
-    fn keep(&mut self, entry: Entry) {
-        self.entries.retain(|old| {
-            let assigned = old.plan.assigned();
-            let size = |tensor, memory| assigned.alloc_size(tensor, memory);
-            !(old.ids == entry.ids && entry.plan.accepts(assigned.graph(), size))
-        });
-        self.entries.insert(0, entry);
-        self.entries.truncate(PLANS);
+        Ok(plan)
     }
 
     /// Makes the entry that fits the graph the first, and binds its tensors.
@@ -269,34 +262,38 @@ impl Galloc {
     /// # Safety
     /// A graph of this ggml's.
     unsafe fn find(&mut self, lists: Lists<'_>) -> bool {
-        let Self { entries, bound, parts, ids, .. } = self;
-        let fits = |entry: &Entry| {
-            if ids.as_ref().is_some_and(|ids| !Arc::ptr_eq(ids, &entry.ids)) {
+        let Self { ggml, memories, entries, bound, parts, ids, .. } = self;
+        // With one memory there is nothing to be said about who goes where.
+        let ids = ids.as_ref().filter(|_| memories.types.len() > 1);
+        let fits = |entry: &mut Entry| {
+            if ids.is_some_and(|ids| !Arc::ptr_eq(ids, &entry.ids)) {
                 return false;
             }
-            let placed = |place: Place| entry.address(parts, place).map_or(0, |(_, address)| address);
+            let Entry { pattern, chunks, .. } = entry;
+            let placed = |place: Place| address(chunks.as_deref()?, parts, place);
             // SAFETY: passed on; `bound` has just been filled.
             unsafe {
-                match entry.pattern.compare(lists, bound, placed) {
+                match pattern.compare(lists, bound, placed) {
                     Match::Same => true,
-                    Match::Reshaped => entry.pattern.has_room(&self.ggml.functions, &self.memories, bound),
+                    // A plan that was never used may be far too large for this one.
+                    Match::Reshaped => chunks.is_some() && pattern.has_room(ggml, memories, bound),
                     Match::Other => false,
                 }
             }
         };
-        let Some(index) = entries.iter().position(fits) else { return false };
+        let Some(index) = entries.iter_mut().position(fits) else { return false };
         entries[..=index].rotate_right(1);
         true
     }
 
-    /// Makes the buffers large enough for the first entry. What has to grow is freed first.
+    /// Makes the buffers large enough for the first entry.
     fn grow(&mut self) -> Result<(), Trouble> {
-        let Some(entry) = self.entries.first_mut() else { return Ok(()) };
+        let Some(entry) = self.entries.first() else { return Ok(()) };
         let is_there = |part: &Part| part.chunks.iter().all(|chunk| !chunk.buffer.is_null());
         if entry.chunks.is_some() && self.parts.iter().all(is_there) {
             return Ok(());
         }
-        let mut matching = Vec::with_capacity(self.parts.len());
+        let mut chunks = Vec::with_capacity(self.parts.len());
         let mut wanted = Vec::with_capacity(self.parts.len());
         for (part, it) in self.parts.iter().zip(entry.plan.memories()) {
             let mut sizes: Vec<Bytes> = part.chunks.iter().map(|chunk| chunk.size).collect();
@@ -305,76 +302,72 @@ impl Galloc {
                 // As ggml, which has a buffer for each memory as soon as anything is reserved, if only of no bytes.
                 needed.push(Bytes::ZERO);
             }
-            matching.push(share_buffers(&mut sizes, &needed));
+            chunks.push(share_buffers(&mut sizes, &needed));
             wanted.push(sizes);
         }
-        let ggml = &self.ggml.functions;
-        for (part, wanted) in self.parts.iter_mut().zip(&wanted) {
-            part.chunks.iter_mut().zip(wanted).filter(|(chunk, wanted)| chunk.size < **wanted).for_each(|(chunk, _)| {
-                chunk.free(ggml);
-            });
-        }
-        for (part, wanted) in self.parts.iter_mut().zip(&wanted) {
-            part.make(ggml, wanted)?;
-        }
-        entry.chunks = Some(matching);
+        self.make(&wanted)?;
+        self.use_first(chunks);
         Ok(())
     }
 
-    /// Gives the tensors bound to the first entry their addresses. `false` if one tensor would have two.
+    /// Makes every chunk at least as large as wanted. What has to grow is freed first.
+    fn make(&mut self, wanted: &[Vec<Bytes>]) -> Result<(), Trouble> {
+        let ggml = &self.ggml.functions;
+        for (part, wanted) in self.parts.iter_mut().zip(wanted) {
+            let growing = part.chunks.iter_mut().zip(wanted).filter(|(chunk, wanted)| chunk.size < **wanted);
+            growing.for_each(|(chunk, _)| chunk.free(ggml));
+        }
+        self.parts.iter_mut().zip(wanted).try_for_each(|(part, wanted)| part.make(ggml, wanted))
+    }
+
+    /// The first entry is in use from now on. Others whose work it can do go.
+    fn use_first(&mut self, chunks: Vec<Vec<usize>>) {
+        let Some((first, others)) = self.entries.split_first_mut() else { return };
+        first.chunks = Some(chunks);
+        let is_covered = |old: &Entry| {
+            let assigned = old.plan.assigned();
+            old.ids == first.ids
+                && first.plan.accepts(assigned.graph(), |tensor, memory| assigned.alloc_size(tensor, memory))
+        };
+        let kept: Vec<bool> = std::iter::once(true).chain(others.iter().map(|old| !is_covered(old))).collect();
+        let mut kept = kept.into_iter();
+        self.entries.retain(|_| kept.next().unwrap_or(true));
+    }
+
+    /// Gives the tensors bound to the first entry their addresses.
     ///
     /// # Safety
-    /// The tensors have just been bound, and their graph is still there.
-    unsafe fn assign(&mut self) -> bool {
+    /// The tensors have just been bound, their graph is still there, and the buffers are large enough.
+    unsafe fn assign(&mut self) {
         let ggml = &self.ggml.functions;
         for chunk in self.parts.iter().flat_map(|part| &part.chunks) {
             // SAFETY: `grow` has made all of them.
             unsafe { (ggml.ggml_backend_buffer_reset)(chunk.buffer) };
         }
-        let Some(entry) = self.entries.first() else { return false };
-        for (done, &number) in entry.pattern.order.iter().enumerate() {
+        let [Entry { pattern, chunks: Some(chunks), .. }, ..] = self.entries.as_slice() else { return };
+        for &number in &pattern.order {
             let pointer = self.bound[number as usize];
             // SAFETY: a tensor of the graph, see above.
             let tensor = unsafe { &*pointer };
-            match entry.pattern.place(number) {
+            match pattern.place(number) {
                 Place::View => {
                     // SAFETY: as above; a root stands before its views.
-                    let root_is_placed = unsafe { !(*self.bound[entry.pattern.root(number) as usize]).buffer.is_null() };
-                    if tensor.buffer.is_null() && root_is_placed {
+                    let root = unsafe { &*self.bound[pattern.root(number) as usize] };
+                    // A root of no bytes may have a buffer and no address. ggml would fail over that.
+                    if tensor.buffer.is_null() && !root.buffer.is_null() && !root.data.is_null() {
                         // SAFETY: as ggml does it: a view without a buffer whose root has one.
                         unsafe { (ggml.ggml_backend_view_init)(pointer) };
                     }
                 }
                 place @ Place::Planned { .. } => {
-                    let Some((buffer, address)) = entry.address(&self.parts, place) else { continue };
+                    let Some((buffer, address)) = address(chunks, &self.parts, place) else { continue };
                     if !tensor.is_placed() {
                         // SAFETY: within the buffer, because the plan is proven and the chunk is as large as it says; the
                         // tensor has no address yet.
                         unsafe { (ggml.ggml_backend_tensor_alloc)(buffer, pointer, address as *mut _) };
-                    } else if tensor.data.addr() != address {
-                        // SAFETY: those that were given addresses in this loop, and perhaps some that had theirs.
-                        unsafe { self.take_back(done) };
-                        return false;
                     }
                 }
                 Place::External | Place::Nowhere => {}
-            }
-        }
-        true
-    }
-
-    /// Makes tensors of ours unplaced again.
-    ///
-    /// # Safety
-    /// As [`assign`](Self::assign).
-    unsafe fn take_back(&self, count: usize) {
-        let Some(entry) = self.entries.first() else { return };
-        for &number in &entry.pattern.order[..count] {
-            if matches!(entry.pattern.place(number), Place::View | Place::Planned { .. }) {
-                let pointer = self.bound[number as usize];
-                // SAFETY: a tensor of the graph, see above.
-                let tensor = unsafe { &mut *pointer };
-                (tensor.data, tensor.buffer) = (std::ptr::null_mut(), std::ptr::null_mut());
             }
         }
     }
@@ -389,17 +382,15 @@ impl Drop for Galloc {
     }
 }
 
-impl Entry {
-    /// Buffer and address of a planned place.
-    #[inline]
-    fn address(&self, parts: &[Part], place: Place) -> Option<(Buffer, usize)> {
-        let Place::Planned { part, buffer, offset, .. } = place else { return None };
-        // Tensors of no bytes may stand in buffers that do not exist: the first will do.
-        let chunks = self.chunks.as_ref()?.get(part as usize)?;
-        let chunk = chunks.get(buffer as usize).or_else(|| chunks.first())?;
-        let chunk = parts[part as usize].chunks.get(*chunk)?;
-        (!chunk.buffer.is_null()).then_some((chunk.buffer, chunk.base + offset as usize))
-    }
+/// Buffer and address of a planned place, with the chunk of each buffer.
+#[inline]
+fn address(chunks: &[Vec<usize>], parts: &[Part], place: Place) -> Option<(Buffer, usize)> {
+    let Place::Planned { part, buffer, offset, .. } = place else { return None };
+    // Tensors of no bytes may stand in buffers that do not exist: the first will do.
+    let chunks = chunks.get(part as usize)?;
+    let chunk = chunks.get(buffer as usize).or_else(|| chunks.first())?;
+    let chunk = parts[part as usize].chunks.get(*chunk)?;
+    (!chunk.buffer.is_null()).then_some((chunk.buffer, chunk.base + offset as usize))
 }
 
 impl Part {

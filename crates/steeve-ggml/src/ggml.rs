@@ -1,19 +1,31 @@
 //! One ggml in the process: its functions, and what has been found out about it.
 
-use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_int};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use steeve_graph::DataType;
 
 use crate::abi::Tensor;
-use crate::functions::Functions;
+use crate::functions::{Functions, Originals};
 use crate::handshake::handshake;
+use crate::object::base_of;
 
 /// One ggml.
 pub(crate) struct Ggml {
+    /// The functions that we call, or the name of one that is missing.
+    functions: Result<Functions, &'static str>,
+    /// Its own allocator, where that can be reached.
+    pub(crate) originals: Option<Originals>,
+    known: OnceLock<Result<Known, String>>,
+}
+
+/// A ggml whose structures are the ones we know.
+pub(crate) struct Known {
     pub(crate) functions: Functions,
-    /// Whether its structures are the ones we know; if not, why.
-    checked: OnceLock<Result<(), String>>,
-    operations: Mutex<BTreeMap<c_int, Operation>>,
+    /// Each operation at its number.
+    operations: Vec<Operation>,
+    /// The data types that it calls as we do.
+    types: Vec<DataType>,
 }
 
 /// What ggml says about one of its operations.
@@ -24,56 +36,98 @@ pub(crate) struct Operation {
     pub(crate) in_place: Option<bool>,
 }
 
-/// There are about a hundred operations. Far beyond is no operation.
+/// There are about a hundred operations. Nobody asks for names far beyond.
 const MOST_OPERATIONS: c_int = 1000;
 
+/// There are about forty data types.
+const MOST_TYPES: c_int = 100;
+
+/// There are about forty kinds of unary operations, and fewer of gated ones.
+const MOST_KINDS: i32 = 100;
+
 impl Ggml {
-    pub(crate) fn new(functions: Functions) -> Self {
-        Self { functions, checked: OnceLock::new(), operations: Mutex::default() }
+    pub(crate) fn new(functions: Result<Functions, &'static str>, originals: Option<Originals>) -> Self {
+        Self { functions, originals, known: OnceLock::new() }
     }
 
-    /// Whether these are its functions.
-    pub(crate) fn is(&self, functions: &Functions) -> bool {
-        std::ptr::fn_addr_eq(self.functions.ggml_backend_buft_get_alignment, functions.ggml_backend_buft_get_alignment)
+    /// The same with the certainty that we know its structures; if not, why. Looked at once.
+    pub(crate) fn known(&self) -> Result<&Known, String> {
+        let look = || {
+            let functions = self.functions.map_err(|name| format!("this ggml has no {name}"))?;
+            handshake(&functions)?;
+            Ok(Known { functions, operations: operations(&functions), types: types(&functions) })
+        };
+        self.known.get_or_init(look).as_ref().map_err(String::clone)
     }
+}
 
-    /// Whether its structures are the ones we know. Looked at once.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        self.checked.get_or_init(|| handshake(&self.functions)).clone()
-    }
-
+impl Known {
     pub(crate) fn version(&self) -> String {
         // SAFETY: a function without arguments that answers a string of ggml's own.
         let version = self.functions.ggml_version.and_then(|version| unsafe { text(version()) });
         version.unwrap_or_else(|| "of an unknown version".into())
     }
 
-    /// Name and nature of an operation that stands in a graph; `None` for a number that can't be one.
-    pub(crate) fn operation(&self, op: c_int) -> Option<Operation> {
-        if !(0..MOST_OPERATIONS).contains(&op) {
-            return None;
-        }
-        let mut operations = self.operations.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = operations.get(&op) {
-            return Some(known.clone());
-        }
-        // SAFETY: the number stands in a tensor that ggml made, so it is one of its operations.
-        let name = unsafe { text((self.functions.ggml_op_name)(op)) }?;
-        // SAFETY: as above.
-        let in_place = self.functions.ggml_op_can_inplace.map(|can| unsafe { can(op) });
-        let operation = Operation { name: name.into(), in_place };
-        operations.insert(op, operation.clone());
-        Some(operation)
+    /// Name and nature of an operation; `None` for a number that is none.
+    pub(crate) fn operation(&self, op: c_int) -> Option<&Operation> {
+        self.operations.get(usize::try_from(op).ok()?)
     }
 
-    /// The kind of a unary or gated operation, as ggml calls it; otherwise the operation's name again.
+    /// The data type with this number, if it is one to ggml and to us.
+    pub(crate) fn data_type(&self, number: c_int) -> Option<DataType> {
+        let dtype = DataType::from_ggml_id(u32::try_from(number).ok()?)?;
+        self.types.contains(&dtype).then_some(dtype)
+    }
+
+    /// Whether ggml has a name for the data type with this number.
+    pub(crate) fn has_type(&self, number: c_int) -> bool {
+        (0..MOST_TYPES).contains(&number) && type_name(&self.functions, number).is_some_and(|name| !name.is_empty())
+    }
+
+    /// The kind of a unary or gated operation, as ggml calls it.
     ///
     /// # Safety
-    /// The tensor is one of this ggml's.
-    pub(crate) unsafe fn kind(&self, tensor: *const Tensor) -> String {
+    /// The tensor is one of this ggml's, with such an operation.
+    pub(crate) unsafe fn kind(&self, tensor: *const Tensor) -> Option<String> {
         // SAFETY: as promised.
-        unsafe { text((self.functions.ggml_op_desc)(tensor)) }.unwrap_or_default()
+        let kind = unsafe { (*tensor).op_params[0] };
+        if !(0..MOST_KINDS).contains(&kind) {
+            return None;
+        }
+        let ggml = self.functions.ggml_op_desc;
+        // SAFETY: as promised. ggml does not look whether it has such a kind; the answer is checked.
+        unsafe { own_text(ggml(tensor), ggml as *const c_void) }
     }
+}
+
+/// All operations that ggml has a name for. It has no function that says how many there are, and does not look whether it
+/// has the one that it is asked for: so they are asked for in order, until the answer is no name.
+fn operations(ggml: &Functions) -> Vec<Operation> {
+    let is_name = |name: &String| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    };
+    let operation = |op: c_int| {
+        let function = ggml.ggml_op_name;
+        // SAFETY: the number of an operation, or the one behind the last.
+        let name = unsafe { own_text(function(op), function as *const c_void) }.filter(is_name)?;
+        // SAFETY: an operation's number.
+        let in_place = ggml.ggml_op_can_inplace.map(|can| unsafe { can(op) });
+        Some(Operation { name: name.into(), in_place })
+    };
+    (0..MOST_OPERATIONS).map_while(operation).collect()
+}
+
+/// The data types that ggml calls as we do: a number means nothing by itself.
+fn types(ggml: &Functions) -> Vec<DataType> {
+    let is_known =
+        |dtype: &DataType| type_name(ggml, dtype.ggml_id() as c_int).is_some_and(|name| name == dtype.name());
+    DataType::ALL.iter().copied().filter(is_known).collect()
+}
+
+fn type_name(ggml: &Functions, number: c_int) -> Option<String> {
+    let function = ggml.ggml_type_name;
+    // SAFETY: ggml does not look whether it has such a type; what it finds behind its last is checked.
+    unsafe { own_text(function(number), function as *const c_void) }
 }
 
 /// A string of ggml's.
@@ -83,4 +137,29 @@ impl Ggml {
 pub(crate) unsafe fn text(string: *const c_char) -> Option<String> {
     // SAFETY: as promised.
     (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned())
+}
+
+/// A constant string, if it lies in the same loaded object as the function that named it, and is short.
+///
+/// # Safety
+/// Any number, if the loader can say where it points to; otherwise as [`text`].
+unsafe fn own_text(string: *const c_char, function: *const c_void) -> Option<String> {
+    const LONGEST: usize = 64;
+    if string.is_null() || base_of(string.cast()) != base_of(function) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    for index in 0..LONGEST {
+        let at = string.wrapping_add(index);
+        // Beyond the end of the object there may be nothing to read.
+        if index > 0 && at.addr().is_multiple_of(4096) && base_of(at.cast()) != base_of(function) {
+            return None;
+        }
+        // SAFETY: within the object, as just seen, or within a string.
+        match unsafe { *at } as u8 {
+            0 => return String::from_utf8(bytes).ok(),
+            byte => bytes.push(byte),
+        }
+    }
+    None
 }

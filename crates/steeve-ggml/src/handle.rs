@@ -1,13 +1,12 @@
 //! What ggml's handle points to: our allocator, and ggml's own for when ours gives up.
 
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
-
-use steeve_graph::GraphStrategy;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::{BufferType, Graph, Original};
-use crate::functions::Functions;
+use crate::functions::Originals;
 use crate::galloc::{Galloc, Trouble};
 use crate::ggml::Ggml;
 use crate::say;
@@ -24,162 +23,234 @@ pub(crate) struct Handle {
 
 enum Mode {
     Ours(Galloc),
-    /// Once fallen back it stays so.
-    Original,
+    /// Once fallen back it stays so. Our buffers stay as long as the caller may use them.
+    Original(Option<Galloc>),
+}
+
+/// What a call is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// What was allocated is void.
+    Memory,
+    /// It is still in use.
+    Sizes,
+}
+
+/// Whose handle it is. ggml's own functions may call each other through us (0.9.4 does), with a handle of their own.
+pub(crate) enum Whose<'a> {
+    Ours(&'a mut Handle),
+    Ggmls(&'static Originals, Original),
+}
+
+/// All handles that there are.
+fn handles() -> MutexGuard<'static, BTreeMap<usize, Owner>> {
+    static HANDLES: Mutex<BTreeMap<usize, Owner>> = Mutex::new(BTreeMap::new());
+    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Clone, Copy)]
+enum Owner {
+    Us,
+    Ggml(&'static Originals),
 }
 
 impl Handle {
     /// # Safety
     /// The buffer types are this ggml's.
     pub(crate) unsafe fn new(ggml: &'static Ggml, settings: &'static Settings, types: Vec<BufferType>) -> Self {
-        let mut handle = Self { ggml, types, mode: Mode::Original, original: None };
-        if !settings.off {
-            // SAFETY: passed on.
-            match catch(|| unsafe { Galloc::new(ggml, settings, &handle.types) }) {
-                Some(Ok(ours)) => handle.mode = Mode::Ours(ours),
-                Some(Err(why)) => say!("ggml's own allocator is used: {why}"),
-                None => {}
-            }
+        let mut handle = Self { ggml, types, mode: Mode::Original(None), original: None };
+        // Without ggml's own allocator its layout will do.
+        let settings = match (settings.off, &ggml.originals) {
+            (false, _) => settings,
+            (true, Some(_)) => return handle,
+            (true, None) => settings.only_ggml(),
+        };
+        // SAFETY: passed on.
+        match catch(|| unsafe { Galloc::new(ggml.known()?, settings, &handle.types) }) {
+            Some(Ok(ours)) => handle.mode = Mode::Ours(ours),
+            Some(Err(why)) if ggml.originals.is_some() => say!("ggml's own allocator is used: {why}"),
+            Some(Err(why)) => say!("nothing can be allocated: {why}"),
+            None => say!("something went wrong inside"),
         }
         handle
+    }
+
+    /// As C has it.
+    pub(crate) fn into_raw(self) -> *mut Self {
+        let handle = Box::into_raw(Box::new(self));
+        handles().insert(handle.addr(), Owner::Us);
+        handle
+    }
+
+    /// Whose handle it is; `None` for null and for one that nobody knows.
+    ///
+    /// # Safety
+    /// Nobody else uses it meanwhile.
+    pub(crate) unsafe fn whose<'a>(handle: *mut Self) -> Option<Whose<'a>> {
+        let known = handles().get(&handle.addr()).copied();
+        let owner = known.or_else(|| stranger(handle))?;
+        if known.is_none() {
+            handles().insert(handle.addr(), owner);
+        }
+        match owner {
+            // SAFETY: made by `into_raw` and not freed yet, or it would not be among the handles.
+            Owner::Us => Some(Whose::Ours(unsafe { &mut *handle })),
+            Owner::Ggml(originals) => Some(Whose::Ggmls(originals, handle.cast())),
+        }
+    }
+
+    /// Frees a handle, whosever it is.
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    pub(crate) unsafe fn free(handle: *mut Self) {
+        let owner = handles().remove(&handle.addr());
+        match owner.or_else(|| stranger(handle)) {
+            // SAFETY: made by `into_raw`, and no longer among the handles.
+            Some(Owner::Us) => drop(unsafe { Box::from_raw(handle) }),
+            // SAFETY: a handle of ggml's own.
+            Some(Owner::Ggml(originals)) => unsafe { (originals.ggml_gallocr_free)(handle.cast()) },
+            None => {}
+        }
     }
 
     /// # Safety
     /// A graph of the same ggml's, and null or one number for each node and leaf.
     pub(crate) unsafe fn reserve(&mut self, graph: *mut Graph, nodes: *const c_int, leafs: *const c_int) -> bool {
         // SAFETY: passed on.
-        unsafe {
+        let answer = unsafe {
             self.act(
+                Asked::Memory,
                 |ours| ours.reserve(graph, nodes, leafs).map(|()| true),
-                |ggml, original| ggml.ggml_gallocr_reserve_n.is_some_and(|reserve| reserve(original, graph, nodes, leafs)),
-                || false,
+                |ggml, original| (ggml.ggml_gallocr_reserve_n)(original, graph, nodes, leafs),
             )
-        }
+        };
+        answer.unwrap_or(false)
     }
 
+    /// What a reserve would take for each buffer; nothing where that is not known.
+    ///
     /// # Safety
-    /// As [`reserve`](Self::reserve), and `sizes` has room for one number for each buffer type.
+    /// As [`reserve`](Self::reserve).
     pub(crate) unsafe fn reserve_size(
         &mut self,
         graph: *mut Graph,
         nodes: *const c_int,
         leafs: *const c_int,
-        sizes: *mut usize,
-    ) {
+    ) -> Vec<usize> {
         let count = self.types.len();
-        let write = |bytes: &[usize]| {
-            for (index, bytes) in bytes.iter().enumerate().take(count) {
-                // SAFETY: room for as many numbers as there are buffer types, as promised.
-                unsafe { sizes.add(index).write(*bytes) };
-            }
-        };
         // SAFETY: passed on.
-        unsafe {
+        let answer = unsafe {
             self.act(
-                |ours| ours.reserve_size(graph, nodes, leafs).map(|bytes| write(&bytes)),
-                |ggml, original| match ggml.ggml_gallocr_reserve_n_size {
-                    Some(reserve) => reserve(original, graph, nodes, leafs, sizes),
-                    None => write(&vec![0; count]),
+                Asked::Sizes,
+                |ours| ours.reserve_size(graph, nodes, leafs),
+                |ggml, original| {
+                    let mut sizes = vec![0; count];
+                    if let Some(reserve) = ggml.ggml_gallocr_reserve_n_size {
+                        reserve(original, graph, nodes, leafs, sizes.as_mut_ptr());
+                    }
+                    sizes
                 },
-                || write(&vec![0; count]),
-            );
-        }
+            )
+        };
+        answer.unwrap_or_else(|| vec![0; count])
     }
 
     /// # Safety
     /// A graph of the same ggml's.
     pub(crate) unsafe fn alloc(&mut self, graph: *mut Graph) -> bool {
         // SAFETY: passed on.
-        unsafe {
+        let answer = unsafe {
             self.act(
+                Asked::Memory,
                 |ours| ours.alloc(graph),
-                |ggml, original| ggml.ggml_gallocr_alloc_graph.is_some_and(|alloc| alloc(original, graph)),
-                || false,
+                |ggml, original| (ggml.ggml_gallocr_alloc_graph)(original, graph),
             )
-        }
+        };
+        answer.unwrap_or(false)
     }
 
-    pub(crate) fn buffer_size(&mut self, index: c_int) -> usize {
-        let Ok(index_is) = usize::try_from(index) else { return 0 };
-        if index_is >= self.types.len() {
+    pub(crate) fn buffer_size(&self, index: c_int) -> usize {
+        let Some(index_is) = usize::try_from(index).ok().filter(|index| *index < self.types.len()) else {
             say!("buffer {index} is asked for, and there are {}", self.types.len());
             return 0;
-        }
-        match &self.mode {
-            Mode::Ours(ours) => ours.buffer_size(index_is),
-            Mode::Original => match (self.original, self.ggml.functions.ggml_gallocr_get_buffer_size) {
-                // SAFETY: ggml's own handle, and an index that it has.
-                (Some(original), Some(size)) => unsafe { size(original, index) },
-                _ => 0,
-            },
+        };
+        match (&self.mode, self.original, &self.ggml.originals) {
+            (Mode::Ours(ours) | Mode::Original(Some(ours)), ..) => ours.buffer_size(index_is),
+            // SAFETY: ggml's own handle, and an index that it has.
+            (_, Some(handle), Some(ggml)) => unsafe { (ggml.ggml_gallocr_get_buffer_size)(handle, index) },
+            _ => 0,
         }
     }
 
-    /// Ours, or ggml's own if ours gives up, now or earlier.
+    /// Ours, or ggml's own if ours gives up, now or earlier; `None` if both refuse.
     ///
     /// # Safety
     /// The closures may be called.
     unsafe fn act<R>(
         &mut self,
+        asked: Asked,
         ours: impl Fn(&mut Galloc) -> Result<R, Trouble>,
-        original: impl Fn(&Functions, Original) -> R,
-        refused: impl Fn() -> R,
-    ) -> R {
+        original: impl Fn(&Originals, Original) -> R,
+    ) -> Option<R> {
         if let Mode::Ours(galloc) = &mut self.mode {
             match catch(|| ours(galloc)) {
-                Some(Ok(answer)) => return answer,
+                Some(Ok(answer)) => return Some(answer),
                 Some(Err(Trouble::Malformed(why))) => {
                     say!("the graph is refused: {why}");
-                    return refused();
+                    return None;
                 }
                 Some(Err(Trouble::NoMemory(why))) => {
                     say!("{why}");
-                    return refused();
+                    return None;
                 }
                 Some(Err(Trouble::Beyond(why))) => self.give_up(&why),
                 None => self.give_up("something went wrong inside"),
             }
             // Without ggml's own allocator, ggml's layout is the one that is as good as any.
             if let Mode::Ours(galloc) = &mut self.mode {
-                return match catch(|| ours(galloc)) {
-                    Some(Ok(answer)) => answer,
-                    _ => refused(),
-                };
+                return catch(|| ours(galloc)).and_then(Result::ok);
             }
         }
-        match self.original() {
-            Some(handle) => original(&self.ggml.functions, handle),
-            None => {
+        // First ours go: both together might be too much.
+        if asked == Asked::Memory {
+            self.mode = Mode::Original(None);
+        }
+        match (self.original(), &self.ggml.originals) {
+            (Some(handle), Some(ggml)) => Some(original(ggml, handle)),
+            _ => {
                 say!("neither steeve's nor ggml's allocator can be used");
-                refused()
+                None
             }
         }
     }
 
-    /// ggml's own allocator from now on, or its layout if there is none. Our buffers go.
+    /// ggml's own allocator from now on, or its layout if there is none.
     fn give_up(&mut self, why: &str) {
-        static ONLY_GGML: OnceLock<Settings> = OnceLock::new();
-        if self.ggml.functions.ggml_gallocr_new_n.is_some() {
-            say!("ggml's own allocator is used from now on: {why}");
-            self.mode = Mode::Original;
-        } else if let Mode::Ours(galloc) = &mut self.mode {
-            say!("ggml's layout is used from now on: {why}");
-            let settings = ONLY_GGML.get_or_init(|| Settings {
-                strategy: GraphStrategy::Ggml,
-                more: false,
-                check: false,
-                ..crate::settings::settings().clone()
-            });
-            galloc.only_ggml(settings);
-        }
+        self.mode = match std::mem::replace(&mut self.mode, Mode::Original(None)) {
+            Mode::Ours(galloc) if self.ggml.originals.is_some() => {
+                say!("ggml's own allocator is used from now on: {why}");
+                Mode::Original(Some(galloc))
+            }
+            Mode::Ours(mut galloc) => {
+                say!("ggml's layout is used from now on: {why}");
+                galloc.only_ggml();
+                Mode::Ours(galloc)
+            }
+            original => original,
+        };
     }
 
+    /// ggml's own handle, made when it is first needed.
     fn original(&mut self) -> Option<Original> {
         if self.original.is_none() {
-            let new = self.ggml.functions.ggml_gallocr_new_n?;
+            let ggml = self.ggml.originals.as_ref()?;
             // SAFETY: ggml's own function with the caller's own buffer types.
-            let made = unsafe { new(self.types.as_mut_ptr(), self.types.len() as c_int) };
-            self.original = (!made.is_null()).then_some(made);
+            let made = unsafe { (ggml.ggml_gallocr_new_n)(self.types.as_mut_ptr(), self.types.len() as c_int) };
+            if !made.is_null() {
+                handles().insert(made.addr(), Owner::Ggml(ggml));
+                self.original = Some(made);
+            }
         }
         self.original
     }
@@ -187,14 +258,50 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let (Some(original), Some(free)) = (self.original.take(), self.ggml.functions.ggml_gallocr_free) {
+        if let (Some(original), Some(ggml)) = (self.original.take(), &self.ggml.originals) {
+            handles().remove(&original.addr());
             // SAFETY: made by `original`, and freed once.
-            unsafe { free(original) };
+            unsafe { (ggml.ggml_gallocr_free)(original) };
         }
     }
+}
+
+/// The owner of a handle that did not pass through us: the only ggml there is. With two of them nobody can say.
+fn stranger(handle: *mut Handle) -> Option<Owner> {
+    if handle.is_null() {
+        return None;
+    }
+    #[cfg(any(not(feature = "whole"), test))]
+    if let Some(originals) = crate::find::only().and_then(|ggml| ggml.originals.as_ref()) {
+        return Some(Owner::Ggml(originals));
+    }
+    say!("handle {handle:?} is not known");
+    None
 }
 
 /// The answer, or `None` if it panicked: that never crosses into C.
 pub(crate) fn catch<R>(act: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(act)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_here() {
+        assert_eq!(catch(|| 7), Some(7));
+        assert_eq!(catch(|| [1, 2, 3][std::hint::black_box(3)]), None);
+    }
+
+    #[test]
+    fn nobodys_handles_are_refused() {
+        // SAFETY: there is no ggml that could take a handle for its own.
+        unsafe {
+            assert!(Handle::whose(std::ptr::null_mut()).is_none());
+            assert!(Handle::whose(std::ptr::dangling_mut()).is_none());
+            Handle::free(std::ptr::null_mut());
+            Handle::free(std::ptr::dangling_mut());
+        }
+    }
 }

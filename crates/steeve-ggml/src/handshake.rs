@@ -12,13 +12,13 @@ const OUTPUT: i32 = 2;
 
 /// `Err` says what is different.
 pub(crate) fn handshake(ggml: &Functions) -> Result<(), String> {
-    let params = InitParams { mem_size: 4 << 20, mem_buffer: std::ptr::null_mut(), no_alloc: true };
+    let params = InitParams { mem_size: 4 << 20, mem_buffer: std::ptr::null_mut(), no_alloc: false };
     // SAFETY: ggml makes its own memory.
     let context = unsafe { (ggml.ggml_init)(params) };
     if context.is_null() {
         return Err("ggml_init made no context".into());
     }
-    // SAFETY: the context has room for three tensors and a graph of the default size, and is ours alone.
+    // SAFETY: the context has room for three small tensors and a graph of the default size, and is ours alone.
     let verdict = unsafe { look(ggml, context) };
     // SAFETY: made above, and nobody else has it.
     unsafe { (ggml.ggml_free)(context) };
@@ -46,7 +46,8 @@ unsafe fn look(ggml: &Functions, context: crate::abi::Context) -> Result<(), Str
     // SAFETY: pointers to what ggml has just built. Each is longer than what we know of it, in every version there is;
     // and before the graph's lists are followed, their lengths have been seen to be right.
     let (x_is, row_is, sum_is, graph_is) = unsafe { (&*x, &*row, &*sum, &*graph) };
-    let expect = |right: bool, what: &str| if right { Ok(()) } else { Err(format!("its {what} are not where we know")) };
+    let expect =
+        |right: bool, what: &str| if right { Ok(()) } else { Err(format!("its {what} are not where we know")) };
     expect(x_is.dtype == F32 && x_is.ne == [7, 5, 1, 1] && x_is.nb == [4, 28, 140, 140], "shapes and strides")?;
     expect(x_is.op == 0 && row_is.op != 0 && sum_is.op != 0 && sum_is.op != row_is.op, "operations")?;
     expect(x_is.flags & 15 == INPUT && row_is.flags & 15 == 0 && sum_is.flags & 15 == OUTPUT, "flags")?;
@@ -55,7 +56,10 @@ unsafe fn look(ggml: &Functions, context: crate::abi::Context) -> Result<(), Str
     };
     expect(sources(x_is, &[]) && sources(row_is, &[x]) && sources(sum_is, &[x, row]), "sources")?;
     expect(x_is.view_src.is_null() && row_is.view_src == x && row_is.view_offs == 56, "views")?;
-    expect(!x_is.is_placed() && !sum_is.is_placed(), "addresses")?;
+    let in_x = x_is.data.addr().wrapping_add(row_is.view_offs);
+    let buffers = [x_is.buffer, row_is.buffer, sum_is.buffer];
+    expect(!x_is.data.is_null() && row_is.data.addr() == in_x && sum_is.data.addr() != x_is.data.addr(), "addresses")?;
+    expect(buffers.iter().all(|buffer| buffer.is_null()), "buffers")?;
     // SAFETY: 64 bytes of a name, which ggml ends with a zero.
     expect(unsafe { CStr::from_ptr(x_is.name.as_ptr()) } == c"steeve looks", "names")?;
     expect(graph_is.n_nodes == 2 && graph_is.n_leafs == 1 && graph_is.size >= 2, "node counts")?;

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `exports` | the C functions |
 //! | `handle` | what their handle is: our allocator, and ggml's own for when ours gives up |
-//! | `find`, `functions`, `ggml`, `handshake` | which ggml a call came from, its functions, and whether we know its structures |
+//! | `find`, `object`, `functions`, `ggml`, `handshake` | which ggml a call came from, its functions, and whether we know its structures |
 //! | `abi`, `read` | its structures, and the caller's graph as one of ours |
 //! | `galloc`, `pattern` | plans and buffers; whether a graph is the planned one |
 //! | `settings`, `record` | the environment; graphs as files |
@@ -21,8 +21,9 @@
 mod abi;
 mod functions;
 mod handshake;
+mod object;
 mod ggml;
-#[cfg(not(feature = "whole"))]
+#[cfg(any(not(feature = "whole"), test))]
 mod find;
 mod settings;
 mod read;
@@ -31,15 +32,17 @@ mod record;
 mod galloc;
 mod handle;
 mod exports;
-#[cfg(feature = "whole")]
+#[cfg(all(feature = "whole", not(test)))]
 mod whole;
 
 /// One line on stderr that begins with `steeve`. Failing to say something is no failure.
 macro_rules! say {
-    ($($what:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), "steeve: {}", format_args!($($what)*));
-    }};
+    ($($what:tt)*) => { $crate::say_line(format_args!($($what)*)) };
 }
 use say;
 
+fn say_line(what: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    // In one piece, or the lines of several threads are mixed.
+    let _ = std::io::stderr().write_all(format!("steeve: {what}\n").as_bytes());
+}

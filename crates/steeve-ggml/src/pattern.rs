@@ -1,16 +1,15 @@
 //! Whether a graph is the one that a plan was made for. One pass over ggml's tensors, nothing allocated.
 //!
 //! Each position of the lists, and each source, has a number in the plan. The first time a number is met it is bound to
-//! the tensor that stands there; every other time it must be the same tensor. That two numbers are not bound to one tensor
-//! is seen when addresses are given out: a tensor can't stand in two places, and where both places are one, so that it can,
-//! the run is the planned one all the same.
+//! the tensor that stands there; every other time it must be the same tensor, and in the end no tensor may have two numbers.
+//! So a graph that passes has the planned edges, no more and no fewer.
 
 use std::ffi::c_int;
 
 use steeve_graph::{Bytes, GraphPlan, Id, MemoryId, TensorId};
 
-use crate::abi::{MAX_SOURCES, Tensor};
-use crate::functions::Functions;
+use crate::abi::{Buffer, MAX_SOURCES, OP_PARAMS, Tensor};
+use crate::ggml::Known as Ggml;
 use crate::read::{Lists, Memories, ReadGraph, layout};
 
 /// No tensor.
@@ -28,6 +27,12 @@ pub(crate) struct Pattern {
     /// Every number once: roots before their views, sources before who reads them.
     pub(crate) order: Vec<u32>,
     take_overs: Vec<(u32, u32)>,
+    /// Every number once, in the order in which their tensors stood in memory when they were last sorted.
+    by_address: Vec<u32>,
+    /// The parameters of those who stand in other than plain CPU memory: some backends pad by them.
+    params: Vec<(u32, [i32; OP_PARAMS])>,
+    /// Whether the plan holds for these shapes only.
+    one_shape: bool,
 }
 
 /// What is known of one tensor.
@@ -82,7 +87,7 @@ pub(crate) enum Match {
 impl Pattern {
     /// # Safety
     /// The tensors are those that the graph was read from.
-    pub(crate) unsafe fn new(read: &ReadGraph, plan: &GraphPlan) -> Self {
+    pub(crate) unsafe fn new(read: &ReadGraph, plan: &GraphPlan, memories: &Memories) -> Self {
         let graph = read.assigned.graph();
         let number = |id: &TensorId| id.index() as u32;
         let listed: Vec<u32> = graph.leafs().iter().chain(graph.nodes()).map(number).collect();
@@ -127,7 +132,17 @@ impl Pattern {
         let known: Vec<Known> = known.collect();
         let order = order(&listed, &known);
         let take_overs = plan.take_overs().iter().map(|(node, slot)| (number(node), *slot)).collect();
-        Self { leafs: graph.leafs().len(), listed, known, order, take_overs }
+        let by_address = (0..known.len() as u32).collect();
+        let is_padded = |known: &Known| match known.place {
+            Place::Planned { asked, .. } => !memories.is_cpu[asked.index()],
+            _ => false,
+        };
+        let padded = (0..).zip(&known).filter(|(_, known)| is_padded(known));
+        // SAFETY: as promised.
+        let params =
+            padded.map(|(number, _)| (number, unsafe { (*read.tensors[number as usize]).op_params })).collect();
+        let one_shape = plan.is_for_one_shape();
+        Self { leafs: graph.leafs().len(), listed, known, order, take_overs, by_address, params, one_shape }
     }
 
     pub(crate) fn place(&self, number: u32) -> Place {
@@ -138,55 +153,50 @@ impl Pattern {
         self.known[number as usize].root
     }
 
-    pub(crate) fn tensors(&self) -> usize {
-        self.known.len()
-    }
-
     /// Compares, and binds each number to its tensor in `bound`. `placed` says where a planned tensor would stand, so that
     /// one that stands there already counts as planned.
     ///
     /// # Safety
     /// The lists are a graph of ggml's: every pointer that can be reached is null or a tensor.
     pub(crate) unsafe fn compare(
-        &self,
+        &mut self,
         lists: Lists<'_>,
         bound: &mut Vec<*mut Tensor>,
-        placed: impl Fn(Place) -> usize,
+        placed: impl Fn(Place) -> Option<(Buffer, usize)>,
     ) -> Match {
         if lists.leafs.len() != self.leafs || lists.leafs.len() + lists.nodes.len() != self.listed.len() {
             return Match::Other;
         }
         bound.clear();
         bound.resize(self.known.len(), std::ptr::null_mut());
-        let mut same = true;
+        let mut verdict = Match::Same;
         for (&number, &tensor) in self.listed.iter().zip(lists.leafs.iter().chain(lists.nodes)) {
             if !bind(bound, number, tensor) {
                 return Match::Other;
             }
             // SAFETY: a listed tensor, as promised.
-            match unsafe { self.compare_one(number, &*tensor, bound, &placed) } {
-                Match::Same => {}
-                Match::Reshaped => same = false,
-                Match::Other => return Match::Other,
+            verdict = verdict.and(unsafe { self.compare_one(number, &*tensor, bound, &placed) });
+            if verdict == Match::Other {
+                return verdict;
             }
         }
         // Whoever is in neither list was bound by whoever uses it; a root's number is above its view's here.
-        for number in 0..self.known.len() as u32 {
-            let (known, tensor) = (&self.known[number as usize], bound[number as usize]);
-            if known.is_listed {
-                continue;
-            }
-            if tensor.is_null() {
-                return Match::Other;
-            }
-            // SAFETY: a source or a root of a listed tensor, as promised.
-            match unsafe { self.compare_one(number, &*tensor, bound, &placed) } {
-                Match::Same => {}
-                Match::Reshaped => same = false,
-                Match::Other => return Match::Other,
+        for number in (0..self.known.len() as u32).filter(|number| !self.known[*number as usize].is_listed) {
+            // SAFETY: null, or a source or a root of a listed tensor, as promised.
+            let Some(tensor) = (unsafe { bound[number as usize].as_ref() }) else { return Match::Other };
+            // SAFETY: as above.
+            verdict = verdict.and(unsafe { self.compare_one(number, tensor, bound, &placed) });
+            if verdict == Match::Other {
+                return verdict;
             }
         }
-        if same { Match::Same } else { Match::Reshaped }
+        // SAFETY: all numbers are bound, as just seen.
+        let is_told_so = |(number, params): &(u32, _)| unsafe { (*bound[*number as usize]).op_params == *params };
+        if !self.params.iter().all(is_told_so) {
+            verdict = verdict.and(Match::Reshaped);
+        }
+        let is_too_much = self.one_shape && verdict == Match::Reshaped;
+        if is_too_much || !self.are_distinct(bound) { Match::Other } else { verdict }
     }
 
     unsafe fn compare_one(
@@ -194,7 +204,7 @@ impl Pattern {
         number: u32,
         tensor: &Tensor,
         bound: &mut [*mut Tensor],
-        placed: &impl Fn(Place) -> usize,
+        placed: &impl Fn(Place) -> Option<(Buffer, usize)>,
     ) -> Match {
         let known = &self.known[number as usize];
         if (tensor.op, tensor.flags & FLAGS, tensor.dtype) != (known.op, known.flags, known.dtype) {
@@ -208,7 +218,7 @@ impl Pattern {
             Place::View => true,
             Place::External => tensor.is_placed(),
             Place::Nowhere => !tensor.is_placed(),
-            place => !tensor.is_placed() || tensor.data.addr() == placed(place),
+            place => !tensor.is_placed() || placed(place) == Some((tensor.buffer, tensor.data.addr())),
         };
         if !is_same_root || !is_where_it_was {
             return Match::Other;
@@ -225,26 +235,40 @@ impl Pattern {
         if is_same { Match::Same } else { Match::Reshaped }
     }
 
+    /// Whether no tensor has two numbers. Graphs are mostly built in the same way and in the same memory: then the tensors
+    /// stand in the order of the last time, and that is seen in one pass.
+    fn are_distinct(&mut self, bound: &[*mut Tensor]) -> bool {
+        let address = |number: u32| bound[number as usize].addr();
+        let is_rising = |numbers: &[u32]| numbers.windows(2).all(|pair| address(pair[0]) < address(pair[1]));
+        if !is_rising(&self.by_address) {
+            self.by_address.sort_unstable_by_key(|number| address(*number));
+            return is_rising(&self.by_address);
+        }
+        true
+    }
+
     /// Whether a reshaped graph still has room: no tensor above its place, no view beyond its root, and whoever takes over a
     /// source still looks like it.
     ///
     /// # Safety
     /// `bound` comes from `compare` with the same graph, whose pointers are still good.
-    pub(crate) unsafe fn has_room(&self, ggml: &Functions, memories: &Memories, bound: &[*mut Tensor]) -> bool {
+    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories, bound: &[*mut Tensor]) -> bool {
         // SAFETY: as promised.
         let at = |number: u32| unsafe { &*bound[number as usize] };
+        let get_alloc_size = ggml.functions.ggml_backend_buft_get_alloc_size;
+        let bytes = |tensor: &Tensor| layout(ggml, tensor).ok().map(|layout| layout.nbytes());
         let fits = |(number, known): (u32, &Known)| {
             let tensor = at(number);
-            let Ok(layout) = layout(tensor) else { return false };
+            let Some(needed) = bytes(tensor) else { return false };
             match known.place {
                 Place::Planned { room, asked, .. } => {
                     // SAFETY: a buffer type and a tensor of the same ggml.
-                    let size = unsafe { (ggml.ggml_backend_buft_get_alloc_size)(memories.types[asked.index()], tensor) };
+                    let size = unsafe { get_alloc_size(memories.types[asked.index()], tensor) };
                     size as u64 <= room
                 }
                 Place::View => {
-                    let end = Bytes(tensor.view_offs as u64).checked_add(layout.nbytes());
-                    let root = layout_of(at(known.root));
+                    let end = Bytes(tensor.view_offs as u64).checked_add(needed);
+                    let root = bytes(at(known.root));
                     end.is_some_and(|end| root.is_some_and(|root| end <= root))
                 }
                 Place::External | Place::Nowhere => true,
@@ -261,8 +285,14 @@ impl Pattern {
     }
 }
 
-fn layout_of(tensor: &Tensor) -> Option<Bytes> {
-    layout(tensor).ok().map(|layout| layout.nbytes())
+impl Match {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Same, Self::Same) => Self::Same,
+            (Self::Other, _) | (_, Self::Other) => Self::Other,
+            _ => Self::Reshaped,
+        }
+    }
 }
 
 /// Whether the number stands for this tensor; if for none yet, it does from now on.

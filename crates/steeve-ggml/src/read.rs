@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
 
 use steeve_graph::{
-    AllocSizes, AssignedGraph, Assignment, Bytes, DataType, Flags, GraphParts, Id, IdVec, Layout, Memory, MemoryId, Op,
-    Tensor, TensorId, View,
+    AllocSizes, AssignedGraph, Assignment, Bytes, Flags, GraphError, GraphParts, Id, IdVec, Layout, Memory, MemoryId,
+    Op, Tensor, TensorId, View,
 };
 
 use crate::abi::{self, BufferType};
-use crate::ggml::Ggml;
+use crate::ggml::Known;
 
 /// Why a graph can't be planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// It makes no sense to anybody.
+    /// ggml itself would fail over it: nothing where a tensor should be, or more bytes than can be counted.
     Malformed(String),
     /// It may make sense to ggml, but not to us.
     Unknown(String),
@@ -105,7 +105,7 @@ pub(crate) enum Purpose {
 /// # Safety
 /// The lists are a graph of this ggml's: every pointer that can be reached is null or a tensor.
 pub(crate) unsafe fn read(
-    ggml: &Ggml,
+    ggml: &Known,
     lists: Lists<'_>,
     memories: &Memories,
     ids: &Ids,
@@ -117,7 +117,7 @@ pub(crate) unsafe fn read(
 }
 
 struct Reader<'a> {
-    ggml: &'a Ggml,
+    ggml: &'a Known,
     memories: &'a Memories,
     purpose: Purpose,
     numbers: HashMap<*mut abi::Tensor, TensorId>,
@@ -127,50 +127,30 @@ struct Reader<'a> {
 impl Reader<'_> {
     unsafe fn read(mut self, lists: Lists<'_>, ids: &Ids) -> Result<ReadGraph, Unreadable> {
         let mut parts = GraphParts::default();
+        let assignment = Assignment { leafs: self.assigned(&ids.leafs)?, nodes: self.assigned(&ids.nodes)? };
         for &leaf in lists.leafs {
-            let leaf = self.number(leaf)?;
-            parts.leaf(leaf);
+            parts.leaf(self.number(leaf)?);
         }
-        for &node in lists.nodes {
+        // The memory of each node: who has none is no node.
+        let mut homes = vec![None; lists.leafs.len() + lists.nodes.len()];
+        for (&node, home) in lists.nodes.iter().zip(&assignment.nodes) {
             let node = self.number(node)?;
+            homes[node.index()] = Some(*home);
             parts.node(node);
         }
-        let assignment = Assignment { leafs: self.assigned(&ids.leafs)?, nodes: self.assigned(&ids.nodes)? };
         // In the table, sources come with their numbers, and who is met for the first time is appended: so the list grows
         // while it is walked.
-        let listed = self.tensors.len();
-        let mut is_node = vec![false; listed];
-        for node in lists.nodes {
-            is_node[self.number(*node)?.index()] = true;
-        }
         let mut index = 0;
         while let Some(&pointer) = self.tensors.get(index) {
-            // SAFETY: as the caller of `read` promised.
-            let tensor = unsafe { &*pointer };
-            let mut sources = Vec::new();
-            // Who is in neither list is only looked at, and who made it does not matter.
-            if is_node.get(index).copied().unwrap_or(false) {
-                let used = tensor.src.iter().rposition(|source| !source.is_null()).map_or(0, |last| last + 1);
-                for source in &tensor.src[..used] {
-                    sources.push(if source.is_null() { None } else { Some(self.number(*source)?) });
-                }
-            }
-            let (kind, memory) = (self.title(index), self.home(&assignment, index, lists));
+            let home = homes.get(index).copied().flatten();
             // SAFETY: passed on.
-            let read = unsafe { self.tensor(&mut parts, pointer, memory) }.map_err(|why| why.about(&kind))?;
-            let id = parts.push(read, &sources).map_err(|error| Unreadable::Malformed(error.to_string()))?;
-            if self.purpose == Purpose::Record {
-                // SAFETY: 64 bytes of a name; ggml ends it with a zero, and if not, the last one is left out.
-                let name = unsafe { std::slice::from_raw_parts(tensor.name.as_ptr().cast::<u8>(), abi::NAME_BYTES) };
-                let name = CStr::from_bytes_until_nul(name).map_or_else(|_| "".into(), CStr::to_string_lossy);
-                parts.set_name(id, &name);
-            }
+            unsafe { self.tensor(&mut parts, pointer, home) }.map_err(|why| why.about(&self.title(index)))?;
             index += 1;
         }
-        let graph = parts.finish().map_err(|error| Unreadable::Malformed(error.to_string()))?;
+        let graph = parts.finish().map_err(|error| Unreadable::Unknown(error.to_string()))?;
         let sizes = self.sizes(&graph)?;
         let assigned = AssignedGraph::new(graph, self.memories.planned.clone(), assignment, sizes);
-        let assigned = assigned.map_err(|error| Unreadable::Malformed(error.to_string()))?;
+        let assigned = assigned.map_err(|error| Unreadable::Unknown(error.to_string()))?;
         Ok(ReadGraph { assigned, tensors: self.tensors })
     }
 
@@ -194,41 +174,51 @@ impl Reader<'_> {
         ids.iter().map(memory).collect()
     }
 
-    /// The memory of a node, for what depends on it.
-    fn home(&self, assignment: &Assignment, index: usize, lists: Lists<'_>) -> Option<MemoryId> {
-        // Without duplicates, which nobody makes, nodes come right behind the leafs.
-        assignment.nodes.get(index.checked_sub(lists.leafs.len())?).copied()
-    }
-
     fn title(&self, index: usize) -> String {
-        let name = self.tensors.get(index).map(|tensor| {
-            // SAFETY: as the caller of `read` promised; see above for the name.
-            let name = unsafe { std::slice::from_raw_parts((&raw const (**tensor).name).cast::<u8>(), abi::NAME_BYTES) };
-            CStr::from_bytes_until_nul(name).map_or_else(|_| "".into(), CStr::to_string_lossy)
-        });
+        // SAFETY: as the caller of `read` promised.
+        let name = self.tensors.get(index).map(|tensor| unsafe { name(*tensor) });
         format!("tensor {index} ({})", name.unwrap_or_default())
     }
 
+    /// Appends a tensor to the table.
+    ///
     /// # Safety
     /// The tensor is one of this ggml's.
     unsafe fn tensor(
         &mut self,
         parts: &mut GraphParts,
         pointer: *mut abi::Tensor,
-        memory: Option<MemoryId>,
-    ) -> Result<Tensor, Unreadable> {
+        home: Option<MemoryId>,
+    ) -> Result<(), Unreadable> {
         // SAFETY: as promised.
         let tensor = unsafe { &*pointer };
-        let layout = layout(tensor)?;
+        let layout = layout(self.ggml, tensor)?;
+        let mut sources = [None; abi::MAX_SOURCES];
+        let mut used = 0;
+        // Who is no node is only looked at, and who made it does not matter.
+        if home.is_some() {
+            for (slot, (source, &is)) in sources.iter_mut().zip(&tensor.src).enumerate() {
+                if !is.is_null() {
+                    (*source, used) = (Some(self.number(is)?), slot + 1);
+                }
+            }
+        }
         let view = match tensor.view_src.is_null() {
             true => None,
             false => Some(View { root: self.number(tensor.view_src)?, offset: Bytes(tensor.view_offs as u64) }),
         };
         // SAFETY: passed on.
-        let op = unsafe { self.op(parts, tensor, memory) }?;
+        let op = unsafe { self.op(parts, tensor, home) }?;
         let flags = Flags::from_bits(tensor.flags as u64);
         let external = view.is_none() && tensor.is_placed();
-        Ok(Tensor { op, flags, external, view, ..Tensor::new(layout) })
+        let too_many = |error: GraphError| Unreadable::Malformed(error.to_string());
+        let read = Tensor { op, flags, external, view, ..Tensor::new(layout) };
+        let id = parts.push(read, &sources[..used]).map_err(too_many)?;
+        if self.purpose == Purpose::Record {
+            // SAFETY: as promised.
+            parts.set_name(id, &unsafe { name(pointer) });
+        }
+        Ok(())
     }
 
     /// # Safety
@@ -237,19 +227,23 @@ impl Reader<'_> {
         &self,
         parts: &mut GraphParts,
         tensor: &abi::Tensor,
-        memory: Option<MemoryId>,
+        home: Option<MemoryId>,
     ) -> Result<Op, Unreadable> {
         let unknown = || Unreadable::Unknown(format!("operation {} is unknown", tensor.op));
         let operation = self.ggml.operation(tensor.op).ok_or_else(unknown)?;
-        // SAFETY: as promised.
-        let kind = || unsafe { self.ggml.kind(tensor) };
-        let kind = matches!(&*operation.name, "UNARY" | "GLU").then(kind);
-        let op = parts.op(&operation.name, kind.as_deref()).map_err(|error| Unreadable::Malformed(error.to_string()))?;
-        let Purpose::Plan { glu } = self.purpose else { return Ok(op) };
+        let too_many = |error: GraphError| Unreadable::Malformed(error.to_string());
+        let Purpose::Plan { glu } = self.purpose else {
+            // SAFETY: as promised.
+            let kind = || unsafe { self.ggml.kind(tensor) };
+            let kind = matches!(&*operation.name, "UNARY" | "GLU").then(kind).flatten();
+            return parts.op(&operation.name, kind.as_deref()).map_err(too_many);
+        };
+        // To plans, one kind is as good as another.
+        let op = parts.op(&operation.name, None).map_err(too_many)?;
         if op.writes_nothing() {
             return Ok(op);
         }
-        let in_cpu = memory.is_some_and(|memory| self.memories.is_cpu[memory.index()]);
+        let in_cpu = home.is_some_and(|home| self.memories.is_cpu[home.index()]);
         let two_sources = !tensor.src[1].is_null();
         if matches!(op, Op::Glu(_)) && glu && in_cpu && two_sources {
             return Ok(op);
@@ -266,36 +260,58 @@ impl Reader<'_> {
     /// How many bytes each planned tensor takes in each memory.
     fn sizes(&self, graph: &steeve_graph::Graph) -> Result<AllocSizes, Unreadable> {
         let mut sizes = AllocSizes::new(self.memories.types.len());
+        let mut left = isize::MAX as u64;
         let mut row = Vec::with_capacity(self.memories.types.len());
+        let get_alloc_size = self.ggml.functions.ggml_backend_buft_get_alloc_size;
         for ((id, tensor), pointer) in graph.tensors().pairs().zip(&self.tensors) {
             if !tensor.is_planned() {
                 continue;
             }
             row.clear();
-            for memory in &self.memories.types {
-                // SAFETY: a buffer type of the caller's, and a tensor of the same ggml.
-                let size = unsafe { (self.ggml.functions.ggml_backend_buft_get_alloc_size)(*memory, *pointer) };
-                row.push(Bytes(size as u64));
+            for (memory, &buffer_type) in self.memories.planned.iter().zip(&self.memories.types) {
+                row.push(match memory.shared_with {
+                    Some(first) => row[first.index()],
+                    // SAFETY: a buffer type of the caller's, and a tensor of the same ggml.
+                    None => Bytes(unsafe { get_alloc_size(buffer_type, *pointer) } as u64),
+                });
             }
+            let largest = row.iter().map(|size| size.0).max().unwrap_or(0);
+            // Far below what could overflow anywhere, and far above what there is.
+            left = left.checked_sub(largest).ok_or_else(|| Unreadable::Malformed(too_large(largest)))?;
             sizes.set(id, tensor, &row).map_err(|error| Unreadable::Unknown(error.to_string()))?;
         }
         Ok(sizes)
     }
 }
 
+fn too_large(bytes: u64) -> String {
+    format!("with one tensor of {bytes} bytes, all of them have more than can be addressed")
+}
+
 /// Type, shape and strides, if they make sense.
-pub(crate) fn layout(tensor: &abi::Tensor) -> Result<Layout, Unreadable> {
-    let dtype = u32::try_from(tensor.dtype).ok().and_then(DataType::from_ggml_id);
-    let dtype = dtype.ok_or_else(|| Unreadable::Unknown(format!("data type {} is unknown", tensor.dtype)))?;
+pub(crate) fn layout(ggml: &Known, tensor: &abi::Tensor) -> Result<Layout, Unreadable> {
+    let unknown = || match format!("data type {} is unknown", tensor.dtype) {
+        why if ggml.has_type(tensor.dtype) => Unreadable::Unknown(why),
+        why => Unreadable::Malformed(why),
+    };
+    let dtype = ggml.data_type(tensor.dtype).ok_or_else(unknown)?;
     let mut ne = [0; 4];
     for (ne, &given) in ne.iter_mut().zip(&tensor.ne) {
-        match u64::try_from(given) {
-            Ok(given) => *ne = given,
-            Err(_) => return malformed(format!("a shape of {:?}", tensor.ne)),
-        }
+        let negative = |_| Unreadable::Unknown(format!("a shape of {:?}", tensor.ne));
+        *ne = u64::try_from(given).map_err(negative)?;
     }
     let nb = tensor.nb.map(|stride| stride as u64);
     Layout::new(dtype, ne, nb).map_err(|error| Unreadable::Malformed(error.to_string()))
+}
+
+/// The name of a tensor.
+///
+/// # Safety
+/// A tensor of ggml's.
+pub(crate) unsafe fn name(tensor: *const abi::Tensor) -> String {
+    // SAFETY: as promised. ggml ends a name with a zero; one without is none.
+    let bytes = unsafe { std::slice::from_raw_parts((&raw const (*tensor).name).cast::<u8>(), abi::NAME_BYTES) };
+    CStr::from_bytes_until_nul(bytes).map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned())
 }
 
 fn malformed<T>(why: impl Into<String>) -> Result<T, Unreadable> {

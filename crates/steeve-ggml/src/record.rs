@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use steeve_graph::recorded::{Answer, Answered, Before, Notes};
 use steeve_graph::{Id, Recorded, ggml_answer};
 
-use crate::ggml::Ggml;
+use crate::ggml::Known;
 use crate::read::{Ids, Lists, Memories, Purpose, read};
 use crate::say;
 
@@ -15,7 +15,7 @@ use crate::say;
 ///
 /// # Safety
 /// A graph of this ggml's.
-pub(crate) unsafe fn record(ggml: &Ggml, lists: Lists<'_>, memories: &Memories, ids: &Ids, folder: &Path) {
+pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories, ids: &Ids, folder: &Path) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     // SAFETY: passed on.
@@ -44,7 +44,7 @@ pub(crate) unsafe fn record(ggml: &Ggml, lists: Lists<'_>, memories: &Memories, 
         let bits = u8::from(!tensor.data.is_null()) | u8::from(!tensor.buffer.is_null()) << 1;
         Before { bits, buffer_type: None }
     });
-    let program = std::env::args().next().unwrap_or_default();
+    let program = std::env::args_os().next().unwrap_or_default();
     let program = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let recorded = Recorded {
         answer: Answer { places: places.collect(), chunks: chunks.collect() },

@@ -11,6 +11,7 @@
 //!   STEEVE_OFF=1                     ggml's own allocator, untouched
 //! ```
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -34,7 +35,7 @@ pub(crate) struct Settings {
 pub(crate) fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
-        let (settings, complaints) = Settings::read(|name| std::env::var(name).ok());
+        let (settings, complaints) = Settings::read(|name| std::env::var_os(name));
         for complaint in complaints {
             say!("{complaint}");
         }
@@ -43,10 +44,17 @@ pub(crate) fn settings() -> &'static Settings {
 }
 
 impl Settings {
+    /// The same with ggml's layout and nothing that could fail.
+    pub(crate) fn only_ggml(&self) -> &'static Self {
+        static ONLY_GGML: OnceLock<Settings> = OnceLock::new();
+        ONLY_GGML.get_or_init(|| Self { strategy: GraphStrategy::Ggml, more: false, check: false, ..self.clone() })
+    }
+
     /// The settings, and a sentence for each one that makes no sense and was left at its default.
-    fn read(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<String>) {
+    fn read(get: impl Fn(&str) -> Option<OsString>) -> (Self, Vec<String>) {
         let mut complaints = Vec::new();
-        let get = |name: &str| get(name).filter(|value| !value.is_empty());
+        let given = |name: &str| get(name).filter(|value| !value.is_empty());
+        let get = |name: &str| given(name).map(|value| value.to_string_lossy().into_owned());
         let mut wrong = |name: &str, value: &str, meant: &str| {
             complaints.push(format!("{name}={value} makes no sense and is ignored; it may be {meant}"));
         };
@@ -93,7 +101,7 @@ impl Settings {
             }
         };
         let (log, check, off) = (is_on("STEEVE_LOG"), is_on("STEEVE_CHECK"), is_on("STEEVE_OFF"));
-        let record = get("STEEVE_RECORD").map(PathBuf::from);
+        let record = given("STEEVE_RECORD").map(PathBuf::from);
         (Self { strategy, more, hold, log, check, record, off }, complaints)
     }
 }
@@ -124,7 +132,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_named_and_ignored() {
-        let nonsense = [("STEEVE_STRATEGY", "fastest"), ("STEEVE_HOLD", "-1"), ("STEEVE_LOG", "yes"), ("STEEVE_REUSE", "x")];
+        let nonsense =
+            [("STEEVE_STRATEGY", "fastest"), ("STEEVE_HOLD", "-1"), ("STEEVE_LOG", "yes"), ("STEEVE_REUSE", "x")];
         let (settings, complaints) = read(&nonsense);
         assert_eq!(settings, read(&[]).0);
         assert_eq!(complaints.len(), 4);

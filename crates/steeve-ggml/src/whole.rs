@@ -1,0 +1,303 @@
+//! The rest of ggml's allocator, for those who link: tensors one behind another in a buffer, and all tensors of a context.
+//!
+//! With this the static library can stand in for ggml's own object file. ggml's other functions are found by the linker.
+//!
+//! # Safety
+//! All of them: as ggml's own. Where ggml ends the process, these answer a status or null, and say why.
+// These are public to C, and the header is made from what is called public here. It is made from this file alone: so each
+// item says again that it belongs to the feature.
+#![allow(unreachable_pub)]
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use steeve_graph::Tensors;
+
+use crate::abi::{ALLOC_FAILED, Backend, Buffer, BufferType, Context, FAILED, SUCCESS, Tensor};
+use crate::functions::Functions;
+use crate::ggml::Ggml;
+use crate::handle::catch;
+use crate::read::name;
+use crate::say;
+
+unsafe extern "C" {
+    fn ggml_get_first_tensor(context: Context) -> *mut Tensor;
+    fn ggml_get_next_tensor(context: Context, tensor: *mut Tensor) -> *mut Tensor;
+    fn ggml_backend_buffer_get_alignment(buffer: Buffer) -> usize;
+    fn ggml_backend_buffer_get_alloc_size(buffer: Buffer, tensor: *const Tensor) -> usize;
+    fn ggml_backend_multi_buffer_alloc_buffer(buffers: *mut Buffer, count: usize) -> Buffer;
+    fn ggml_backend_get_default_buffer_type(backend: Backend) -> BufferType;
+}
+
+/// The ggml that we are linked with.
+pub(crate) fn linked() -> &'static Ggml {
+    static LINKED: OnceLock<Ggml> = OnceLock::new();
+    LINKED.get_or_init(|| Ggml::new(Ok(Functions::linked()), None))
+}
+
+fn functions() -> &'static Functions {
+    static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+    FUNCTIONS.get_or_init(Functions::linked)
+}
+
+/// Tensors one behind another in a buffer that it does not own.
+#[cfg(feature = "whole")]
+#[repr(C)]
+pub struct TensorAllocator {
+    buffer: Buffer,
+    base: *mut c_void,
+    alignment: usize,
+    offset: usize,
+}
+
+/// An allocator at the first aligned byte of a buffer.
+///
+/// # Safety
+/// A buffer of ggml's.
+#[cfg(feature = "whole")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ggml_tallocr_new(buffer: Buffer) -> TensorAllocator {
+    // SAFETY: as promised.
+    let (base, alignment) =
+        unsafe { ((functions().ggml_backend_buffer_get_base)(buffer), ggml_backend_buffer_get_alignment(buffer)) };
+    let aligned = base.addr().checked_next_multiple_of(alignment.max(1)).unwrap_or(usize::MAX);
+    TensorAllocator { buffer, base, alignment, offset: aligned - base.addr() }
+}
+
+/// Gives a tensor the next bytes of the buffer. Where there are too few, the status says so and nothing changes.
+///
+/// # Safety
+/// An allocator, and a tensor of ggml's.
+#[cfg(feature = "whole")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ggml_tallocr_alloc(talloc: *mut TensorAllocator, tensor: *mut Tensor) -> c_int {
+    // SAFETY: null, or as promised.
+    let (Some(talloc), Some(given)) = (unsafe { (talloc.as_mut(), tensor.as_ref()) }) else { return FAILED };
+    // SAFETY: as promised.
+    let title = || unsafe { name(tensor) };
+    if given.is_placed() || !given.view_src.is_null() {
+        say!("tensor {} has memory already", title());
+        return FAILED;
+    }
+    // SAFETY: as promised.
+    let (bytes, size) = unsafe {
+        let bytes = ggml_backend_buffer_get_alloc_size(talloc.buffer, tensor);
+        (bytes, (functions().ggml_backend_buffer_get_size)(talloc.buffer))
+    };
+    let padded = bytes.checked_next_multiple_of(talloc.alignment.max(1));
+    let Some(end) = padded.and_then(|bytes| talloc.offset.checked_add(bytes)).filter(|end| *end <= size) else {
+        let left = size.saturating_sub(talloc.offset);
+        say!("tensor {} needs {bytes} bytes in steps of {}, and {left} are left", title(), talloc.alignment);
+        return ALLOC_FAILED;
+    };
+    let address = talloc.base.wrapping_byte_add(talloc.offset);
+    talloc.offset = end;
+    // SAFETY: within the buffer, as just seen, and the tensor has no address yet.
+    unsafe { (functions().ggml_backend_tensor_alloc)(talloc.buffer, tensor, address) }
+}
+
+/// How many bytes the tensors of a context take that have no memory yet.
+///
+/// # Safety
+/// A context and a buffer type of ggml's.
+#[cfg(feature = "whole")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors_from_buft_size(ctx: Context, buft: BufferType) -> usize {
+    // SAFETY: passed on.
+    let pieces = catch(|| unsafe { pieces(buft, &tensors(ctx)) }).flatten().unwrap_or_default();
+    pieces.iter().fold(0, |sum: usize, piece| sum.saturating_add(piece.bytes))
+}
+
+/// Gives all tensors of a context memory that have none. Null if there are none, or if that fails: then nothing changes.
+///
+/// # Safety
+/// A context and a buffer type of ggml's.
+#[cfg(feature = "whole")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors_from_buft(ctx: Context, buft: BufferType) -> Buffer {
+    // SAFETY: passed on.
+    let made = catch(|| unsafe {
+        let tensors = tensors(ctx);
+        allocate(buft, &tensors, &pieces(buft, &tensors)?)
+    });
+    made.flatten().unwrap_or(std::ptr::null_mut())
+}
+
+/// The same in the default memory of a backend.
+///
+/// # Safety
+/// A context and a backend of ggml's.
+#[cfg(feature = "whole")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors(ctx: Context, backend: Backend) -> Buffer {
+    // SAFETY: passed on.
+    unsafe { ggml_backend_alloc_ctx_tensors_from_buft(ctx, ggml_backend_get_default_buffer_type(backend)) }
+}
+
+/// Whether the planner lets an operation take the place of one of its sources.
+#[cfg(feature = "whole")]
+#[unsafe(no_mangle)]
+pub extern "C" fn ggml_op_can_inplace(op: c_int) -> bool {
+    let can = catch(|| {
+        let operation = linked().known().ok()?.operation(op)?;
+        Some(Tensors::default().op(&operation.name, None).ok()?.ggml_in_place())
+    });
+    can.flatten().unwrap_or(false)
+}
+
+/// # Safety
+/// A context of ggml's, or null.
+unsafe fn tensors(context: Context) -> Vec<*mut Tensor> {
+    if context.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: as promised.
+    let first = unsafe { ggml_get_first_tensor(context) };
+    let some = |tensor: *mut Tensor| (!tensor.is_null()).then_some(tensor);
+    // SAFETY: as promised, and a tensor of it.
+    std::iter::successors(some(first), |tensor| some(unsafe { ggml_get_next_tensor(context, *tensor) })).collect()
+}
+
+/// One buffer, and who stands in it.
+struct Piece {
+    bytes: usize,
+    tensors: Range<usize>,
+}
+
+/// Cuts the tensors into buffers: a new one where the next tensor would pass the largest there is. `None` if they have more
+/// bytes than can be counted.
+///
+/// # Safety
+/// A buffer type of ggml's or null, and tensors of the same ggml's.
+unsafe fn pieces(buffer_type: BufferType, tensors: &[*mut Tensor]) -> Option<Vec<Piece>> {
+    if buffer_type.is_null() {
+        return None;
+    }
+    let ggml = functions();
+    // SAFETY: as promised.
+    let (alignment, max_size) = unsafe {
+        ((ggml.ggml_backend_buft_get_alignment)(buffer_type), (ggml.ggml_backend_buft_get_max_size)(buffer_type))
+    };
+    let mut pieces = Vec::new();
+    let mut piece = Piece { bytes: 0, tensors: 0..0 };
+    for (index, &tensor) in tensors.iter().enumerate() {
+        // SAFETY: as promised.
+        let bytes = match unsafe { needs_memory(tensor) } {
+            false => 0,
+            // SAFETY: as promised.
+            true => unsafe { (ggml.ggml_backend_buft_get_alloc_size)(buffer_type, tensor) },
+        };
+        let Some(bytes) = bytes.checked_next_multiple_of(alignment.max(1)) else {
+            // SAFETY: as promised.
+            say!("tensor {} of {bytes} bytes is too large", unsafe { name(tensor) });
+            return None;
+        };
+        let sum = piece.bytes.checked_add(bytes).filter(|sum| *sum <= max_size);
+        piece = match sum {
+            Some(sum) => Piece { bytes: sum, tensors: piece.tensors.start..index + 1 },
+            None if piece.bytes == 0 => Piece { bytes, tensors: piece.tensors.start..index + 1 },
+            None => {
+                pieces.push(piece);
+                Piece { bytes, tensors: index..index + 1 }
+            }
+        };
+    }
+    if piece.bytes > 0 {
+        pieces.push(piece);
+    }
+    Some(pieces)
+}
+
+/// Makes the buffers and puts the tensors into them. A failure takes everything back.
+///
+/// # Safety
+/// As [`pieces`], which come from there.
+unsafe fn allocate(buffer_type: BufferType, tensors: &[*mut Tensor], pieces: &[Piece]) -> Option<Buffer> {
+    let ggml = functions();
+    let mut made: Vec<Buffer> = Vec::with_capacity(pieces.len());
+    let mut placed: Vec<*mut Tensor> = Vec::new();
+    let mut all_is_well = true;
+    for piece in pieces {
+        // SAFETY: as promised.
+        let buffer = unsafe { (ggml.ggml_backend_buft_alloc_buffer)(buffer_type, piece.bytes) };
+        if buffer.is_null() {
+            say!("a buffer of {} bytes could not be allocated", piece.bytes);
+            all_is_well = false;
+            break;
+        }
+        made.push(buffer);
+        // SAFETY: the buffer that was just made, and tensors as promised.
+        all_is_well = unsafe { fill(buffer, &tensors[piece.tensors.clone()], &mut placed) };
+        if !all_is_well {
+            break;
+        }
+    }
+    if all_is_well {
+        let buffer = match made.as_mut_slice() {
+            [] => return None,
+            [only] => *only,
+            // SAFETY: buffers of ggml's, which the new one owns.
+            several => unsafe { ggml_backend_multi_buffer_alloc_buffer(several.as_mut_ptr(), several.len()) },
+        };
+        if !buffer.is_null() {
+            return Some(buffer);
+        }
+    }
+    for tensor in placed {
+        // SAFETY: tensors that were given memory here.
+        unsafe { ((*tensor).buffer, (*tensor).data) = (std::ptr::null_mut(), std::ptr::null_mut()) };
+    }
+    for buffer in made {
+        // SAFETY: made here, and nobody else has it.
+        unsafe { (ggml.ggml_backend_buffer_free)(buffer) };
+    }
+    None
+}
+
+/// Whether all tensors have memory now: those that need some stand in the buffer, views where their sources are.
+///
+/// # Safety
+/// A buffer with room, and tensors of ggml's.
+unsafe fn fill(buffer: Buffer, tensors: &[*mut Tensor], placed: &mut Vec<*mut Tensor>) -> bool {
+    // SAFETY: passed on.
+    let mut allocator = unsafe { ggml_tallocr_new(buffer) };
+    for &tensor in tensors {
+        // SAFETY: passed on.
+        let status = unsafe {
+            if needs_memory(tensor) {
+                placed.push(tensor);
+                ggml_tallocr_alloc(&mut allocator, tensor)
+            } else if is_view_of_memory(tensor) {
+                placed.push(tensor);
+                (functions().ggml_backend_view_init)(tensor)
+            } else {
+                SUCCESS
+            }
+        };
+        if status != SUCCESS {
+            // SAFETY: passed on.
+            say!("tensor {} could not be set up: status {status}", unsafe { name(tensor) });
+            return false;
+        }
+    }
+    true
+}
+
+/// # Safety
+/// A tensor of ggml's.
+unsafe fn needs_memory(tensor: *const Tensor) -> bool {
+    // SAFETY: as promised.
+    let tensor = unsafe { &*tensor };
+    !tensor.is_placed() && tensor.view_src.is_null()
+}
+
+/// # Safety
+/// A tensor of ggml's.
+unsafe fn is_view_of_memory(tensor: *const Tensor) -> bool {
+    // SAFETY: as promised.
+    unsafe {
+        let root = (*tensor).view_src.as_ref();
+        (*tensor).buffer.is_null() && root.is_some_and(|root| !root.buffer.is_null() && !root.data.is_null())
+    }
+}

@@ -1,0 +1,214 @@
+//! The library under C programs: preloaded below ggmls of every kind, loaded in every way, with graphs of every sort.
+#![cfg(not(feature = "whole"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Command;
+
+use harness::{BARE, Ggml, Loaded, NEW, Workshop, preloaded, said};
+use steeve_graph::{Bytes, MemoryId, Recorded};
+
+/// Without settings, the lines that the program `report` prints.
+const OURS: &str = "640\n640\n640\n1 buffers, 0 originals\n";
+/// With ggml's own bytes.
+const AS_GGML: &str = "896\n896\n896\n1 buffers, 0 originals\n";
+/// With the allocator of the test's own ggml.
+const THEIRS: &str = "1824\n1824\n1984\n2 buffers, 1 originals\n";
+
+#[test]
+fn plans_are_kept_and_never_stale() {
+    let Some(workshop) = Workshop::open("plans") else { return };
+    for loaded in [Loaded::Local, Loaded::Global, Loaded::Linked] {
+        let said = workshop.run("plans", NEW, loaded, &[], &[]).well();
+        assert_eq!(said.lines(), Vec::<&str>::new());
+    }
+    for env in [
+        &[][..],
+        &[("STEEVE_CHECK", "1"), ("STEEVE_HOLD", "0")],
+        &[("STEEVE_CHECK", "1"), ("STEEVE_HOLD", "0"), ("STEEVE_REUSE", "more")],
+        &[("STEEVE_REUSE", "more")],
+        &[("STEEVE_BUDGET", "50nodes")],
+    ] {
+        let said = workshop.run("plans", BARE, Loaded::Local, &[], env).well();
+        assert_eq!(said.lines(), Vec::<&str>::new(), "{env:?}");
+    }
+}
+
+#[test]
+fn each_graph_is_planned_once() {
+    let Some(workshop) = Workshop::open("alternating") else { return };
+    let said = workshop.run("plans", NEW, Loaded::Local, &["alternating"], &[("STEEVE_LOG", "1")]).well();
+    assert_eq!(said.lines().len(), 12, "{:?}", said.lines());
+}
+
+#[test]
+fn malformed_graphs_are_answered_or_refused() {
+    let Some(workshop) = Workshop::open("malformed") else { return };
+    for loaded in [Loaded::Local, Loaded::Linked] {
+        workshop.run("malformed", NEW, loaded, &[], &[]).well();
+    }
+    workshop.run("malformed", BARE, Loaded::Local, &[], &[]).well();
+    // Everything that looks at graphs, at once.
+    let folder = workshop.folder.0.join("records");
+    let env = [("STEEVE_CHECK", "1"), ("STEEVE_LOG", "1"), ("STEEVE_RECORD", folder.to_str().unwrap())];
+    workshop.run("malformed", NEW, Loaded::Local, &["small"], &env).well();
+}
+
+#[test]
+fn ggmls_own_allocator_takes_over_for_good() {
+    let Some(workshop) = Workshop::open("fallback") else { return };
+    for loaded in [Loaded::Local, Loaded::Global, Loaded::Linked] {
+        let said = workshop.run("fallback", NEW, loaded, &["both"], &[]).well();
+        assert_eq!(
+            said.lines(),
+            ["steeve: ggml's own allocator is used from now on: tensor 2 (): data type 36 is unknown"; 2]
+        );
+        let said = workshop.run("fallback", NEW, loaded, &["theirs"], &[("STEEVE_OFF", "1")]).well();
+        assert_eq!(said.lines(), Vec::<&str>::new());
+    }
+    let said = workshop.run("fallback", BARE, Loaded::Local, &["ours"], &[]).well();
+    assert_eq!(said.lines(), ["steeve: ggml's layout is used from now on: tensor 2 (): data type 36 is unknown"]);
+}
+
+#[test]
+fn other_structures_are_left_to_ggml() {
+    let Some(workshop) = Workshop::open("layouts") else { return };
+    let layouts: [(&str, &[&str], &str); 6] = [
+        ("flags", &["-DMOCK_LAYOUT=1"], "its operations are not where we know"),
+        ("views", &["-DMOCK_LAYOUT=2"], "its views are not where we know"),
+        ("data", &["-DMOCK_LAYOUT=3"], "its addresses are not where we know"),
+        ("lists", &["-DMOCK_LAYOUT=4"], "its nodes are not where we know"),
+        ("missing", &["-DMOCK_MISSING"], "this ggml has no ggml_type_name"),
+        ("both", &["-DMOCK_MISSING", "-DMOCK_LAYOUT=1"], "this ggml has no ggml_type_name"),
+    ];
+    for (name, defines, why) in layouts {
+        for originals in [true, false] {
+            let name: &'static str = if originals { name } else { format!("{name}_bare").leak() };
+            let defines: Vec<&str> = defines.iter().copied().chain((!originals).then_some("-DMOCK_OLD")).collect();
+            let ggml = Ggml { name, defines: defines.leak(), originals };
+            let expected = if originals { "theirs" } else { "none" };
+            let said = workshop.run("fallback", ggml, Loaded::Local, &[expected], &[]).well();
+            if originals {
+                assert_eq!(said.lines()[0], format!("steeve: ggml's own allocator is used: {why}"));
+            } else if why.contains("where we know") {
+                assert_eq!(said.lines()[0], format!("steeve: nothing can be allocated: {why}"));
+            } else {
+                assert_eq!(said.lines()[0], "steeve: ggml can't be found: no loaded object has its functions");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_number_means_the_type_that_ggml_calls_so() {
+    let Some(workshop) = Workshop::open("types") else { return };
+    let ggml = Ggml { name: "types", defines: &["-DMOCK_OTHER_TYPES", "-DTYPE=28"], originals: true };
+    let said = workshop.run("typed", ggml, Loaded::Local, &["original"], &[]).well();
+    assert_eq!(said.lines().len(), 1);
+    let ggml = Ggml { name: "same", defines: &["-DTYPE=28"], originals: true };
+    let said = workshop.run("typed", ggml, Loaded::Local, &["ours"], &[]).well();
+    assert_eq!(said.lines().len(), 0);
+}
+
+#[test]
+fn each_caller_has_its_own_ggml() {
+    let Some(workshop) = Workshop::open("two") else { return };
+    let one = Ggml { name: "one", ..NEW };
+    let two = Ggml { name: "two", ..NEW };
+    let other = Ggml { name: "other", defines: &["-DMOCK_LAYOUT=1"], originals: true };
+    for args in [&[][..], &["elsewhere"]] {
+        let run = |ggmls: &[Ggml]| said(preloaded(&mut workshop.command("report", ggmls, Loaded::Local, args))).well();
+        assert_eq!(run(&[one, two]).out, format!("{OURS}{OURS}"));
+        assert_eq!(run(&[two, one]).out, format!("{OURS}{OURS}"));
+        assert_eq!(run(&[one, other]).out, format!("{OURS}{THEIRS}"));
+        assert_eq!(run(&[other, one, BARE]).out, format!("{THEIRS}{OURS}{OURS}"));
+    }
+}
+
+#[test]
+fn memory_is_used_as_it_should_be() {
+    let Some(workshop) = Workshop::open("valgrind") else { return };
+    let valgrind = ["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"];
+    if !Command::new("valgrind").arg("--version").output().is_ok_and(|said| said.status.success()) {
+        println!("skipped: there is no valgrind");
+        return;
+    }
+    for (program, args) in [("malformed", "small"), ("fallback", "both"), ("plans", "")] {
+        let plain = workshop.command(program, &[NEW], Loaded::Local, &[args]);
+        let mut watched = Command::new("valgrind");
+        said(preloaded(watched.args(valgrind).arg(plain.get_program()).args(plain.get_args()))).well();
+    }
+}
+
+#[test]
+fn the_environment_is_obeyed() {
+    let Some(workshop) = Workshop::open("environment") else { return };
+    let run = |env: &[(&str, &str)]| workshop.run("report", NEW, Loaded::Local, &[], env).well();
+    assert_eq!(run(&[]).out, OURS);
+    assert_eq!(run(&[("STEEVE_STRATEGY", "ggml")]).out, AS_GGML);
+    assert_eq!(run(&[("STEEVE_STRATEGY", "best"), ("STEEVE_BUDGET", "100nodes")]).out, OURS);
+    assert_eq!(run(&[("STEEVE_OFF", "1")]).out, THEIRS);
+    // Without an allocator of its own, ggml's layout is as near as one gets.
+    let bare = |env: &[(&str, &str)]| workshop.run("report", BARE, Loaded::Local, &[], env).well();
+    assert_eq!(bare(&[]).out, OURS);
+    assert_eq!(bare(&[("STEEVE_OFF", "1")]).out, AS_GGML);
+    let said = run(&[("STEEVE_STRATEGY", "fastest"), ("STEEVE_HOLD", "2")]);
+    assert_eq!(
+        said.lines(),
+        ["steeve: STEEVE_STRATEGY=fastest makes no sense and is ignored; it may be ggml, fast or best"]
+    );
+}
+
+#[test]
+fn the_log_has_a_line_for_each_plan() {
+    let Some(workshop) = Workshop::open("log") else { return };
+    for (check, end) in [("0", ""), ("1", ", replayed")] {
+        let said =
+            workshop.run("report", NEW, Loaded::Local, &[], &[("STEEVE_LOG", "1"), ("STEEVE_CHECK", check)]).well();
+        let lines = said.lines();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        for (line, start) in lines.iter().zip([
+            "steeve: 4 nodes in CPU: ggml 896, steeve 640, bound 640 bytes, ",
+            "steeve: 6 nodes in CPU: ggml 896, steeve 640, bound 640 bytes, ",
+        ]) {
+            let time = line.strip_prefix(start).and_then(|rest| rest.strip_suffix(end)?.strip_suffix(" ms"));
+            assert!(time.is_some_and(|time| time.parse::<f64>().is_ok()), "{line}");
+        }
+    }
+}
+
+#[test]
+fn records_can_be_read() {
+    let Some(workshop) = Workshop::open("record") else { return };
+    let folder = workshop.folder.0.join("some/where");
+    let said = workshop.run("report", NEW, Loaded::Local, &[], &[("STEEVE_RECORD", folder.to_str().unwrap())]).well();
+    assert_eq!((said.out.as_str(), said.lines().len()), (OURS, 0));
+    let records = records(&folder);
+    assert_eq!(records.len(), 2);
+    let small = &records[0];
+    assert_eq!(small.assigned.graph().nodes().len(), 4);
+    assert_eq!(small.answer.chunks[MemoryId::FIRST], [Bytes(896)]);
+    assert_eq!(small.assigned.memories()[MemoryId::FIRST].name, "CPU");
+    assert!(small.notes.tag.contains("ggml 0.0.0-mock"), "{}", small.notes.tag);
+    let graph = records[1].assigned.graph();
+    let names: Vec<_> = graph.nodes().iter().map(|node| graph.tensors().op_title(graph.tensor(*node).op)).collect();
+    assert_eq!(names, ["MUL_MAT", "MUL_MAT", "MUL_MAT", "MUL_MAT", "SILU", "FANCY"]);
+    assert_eq!(graph.name(graph.nodes()[4]), "gated");
+    // A folder that can't be made is a line, and nothing else.
+    let said = workshop.run("report", NEW, Loaded::Local, &[], &[("STEEVE_RECORD", "/dev/null/x")]).well();
+    assert_eq!((said.out.as_str(), said.lines().len()), (OURS, 2));
+}
+
+fn records(folder: &Path) -> Vec<Recorded> {
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let read = |file: &std::path::PathBuf| {
+        let mut json = String::new();
+        flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap()).read_to_string(&mut json).unwrap();
+        Recorded::from_json(&json).unwrap()
+    };
+    files.iter().map(read).collect()
+}
