@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use steeve_device::{Address, Bindings, Buffer, Bytes, Locate, Reading, SharedBuffer};
-use steeve_graph::{Graph, Layout, Named, TensorId};
+use steeve_graph::{Graph, GraphError, Layout, Named, TensorId};
 
 use crate::contents::{Contents, Phase};
-use crate::element::{end_of_runs, packed_size, runs, zeroed};
+use crate::element::{check_span, packed_size, read_packed, write_packed, zeroed};
 use crate::planned::Planned;
 use crate::pool::Buffers;
 use crate::{AllocError, Element};
@@ -20,8 +20,10 @@ use crate::{AllocError, Element};
 /// output too, which keeps it ([`Context::keep`](steeve_graph::Context::keep)). Who writes or runs through a later handle
 /// of the same allocator takes the memory, and this handle is stale.
 ///
-/// Several threads can read through one handle.
-#[derive(Debug)]
+/// Several threads can read through one handle, and clones are the same handle. A transfer borrows its buffer for a moment
+/// and never waits: who writes while another thread reads or writes in the same buffer gets
+/// [`InUse`](steeve_device::DeviceError::InUse), and may try again.
+#[derive(Clone, Debug)]
 pub struct Allocation {
     graph: Graph,
     bindings: Bindings,
@@ -162,7 +164,10 @@ impl Allocation {
     fn layout(&self, tensor: TensorId) -> Result<&Layout, AllocError> {
         match self.graph.tensors().get(tensor) {
             Some(it) => Ok(&it.layout),
-            None => Err(AllocError::NotPlaced { tensor: self.named(tensor) }),
+            None => {
+                let tensors = self.graph.tensors().len();
+                Err(AllocError::Graph(GraphError::Unknown { tensor, tensors }))
+            }
         }
     }
 
@@ -276,41 +281,16 @@ impl Allocation {
     }
 
     fn transfer_out(&self, tensor: TensorId, buffer: &dyn Buffer, data: &mut [u8]) -> Result<(), AllocError> {
-        let (address, layout) = (self.address(tensor)?, self.transferable(tensor)?);
-        if layout.is_contiguous() {
-            return Ok(buffer.read(address.offset, data)?);
-        }
-        let mut all: Vec<u8> = zeroed(layout.nbytes().0)?;
-        buffer.read(address.offset, &mut all)?;
-        let (starts, len) = runs(layout);
-        for (start, piece) in starts.zip(data.chunks_exact_mut(len.max(1))) {
-            piece.copy_from_slice(&all[start..start + len]);
-        }
-        Ok(())
+        read_packed(buffer, self.address(tensor)?.offset, self.transferable(tensor)?, data)
     }
 
     fn transfer_in(&self, tensor: TensorId, buffer: &mut dyn Buffer, data: &[u8]) -> Result<(), AllocError> {
-        let (address, layout) = (self.address(tensor)?, self.transferable(tensor)?);
-        if layout.is_contiguous() {
-            return Ok(buffer.write(address.offset, data)?);
-        }
-        // The gaps belong to others and keep their bytes.
-        let mut all: Vec<u8> = zeroed(layout.nbytes().0)?;
-        buffer.read(address.offset, &mut all)?;
-        let (starts, len) = runs(layout);
-        for (start, piece) in starts.zip(data.chunks_exact(len.max(1))) {
-            all[start..start + len].copy_from_slice(piece);
-        }
-        Ok(buffer.write(address.offset, &all)?)
+        write_packed(buffer, self.address(tensor)?.offset, self.transferable(tensor)?, data)
     }
 
-    /// The layout, if all elements lie within the bytes that it says it spans. Strides below the size of a block do not.
     fn transferable(&self, tensor: TensorId) -> Result<&Layout, AllocError> {
         let layout = self.layout(tensor)?;
-        let (wanted, given) = (end_of_runs(layout), layout.nbytes().0);
-        if wanted > given {
-            return Err(AllocError::Length { tensor: self.named(tensor), unit: "bytes", wanted, given });
-        }
+        check_span(layout, || self.named(tensor))?;
         Ok(layout)
     }
 }

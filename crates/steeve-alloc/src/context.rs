@@ -19,6 +19,10 @@ use crate::{AllocError, TensorAllocator};
 /// Gives memory to all tensors of a context, views after their roots. From then on they are external: graphs use them
 /// where they stand. A failure frees what it made and changes nothing; nothing to do is no error.
 ///
+/// Call it when the weights and caches are built and before anything else is: all tensors means all, inputs and results of
+/// operations too. A second call gives all of them memory once more; [`allocate_rest_of_context`] leaves alone what is
+/// placed already.
+///
 /// ```
 /// use std::sync::Arc;
 /// use steeve_alloc::{allocate_context, context_size};

@@ -1,8 +1,8 @@
 //! Types that elements of tensors are read and written as.
 
 use half::{bf16, f16};
-use steeve_device::{Bytes, DeviceError};
-use steeve_graph::{DataType, Layout};
+use steeve_device::{Buffer, Bytes, DeviceError, Offset};
+use steeve_graph::{DataType, Layout, Named};
 
 use crate::AllocError;
 
@@ -30,10 +30,8 @@ pub(crate) fn zeroed<T: bytemuck::Pod>(len: u64) -> Result<Vec<T>, AllocError> {
     let asked = Bytes(len.saturating_mul(size_of::<T>() as u64));
     let out_of_memory = || DeviceError::OutOfMemory { memory: "this process".into(), asked, left: None };
     let len = usize::try_from(len).map_err(|_| out_of_memory())?;
-    let mut data = Vec::new();
-    data.try_reserve_exact(len).map_err(|_| out_of_memory())?;
-    data.resize(len, T::zeroed());
-    Ok(data)
+    // Pages of zeros that nobody touches cost nothing.
+    Ok(bytemuck::allocation::try_zeroed_vec(len).map_err(|()| out_of_memory())?)
 }
 
 /// The bytes of a tensor without gaps: those of all its [runs].
@@ -43,8 +41,68 @@ pub(crate) fn packed_size(layout: &Layout) -> u64 {
     blocks.iter().fold(dtype.block_bytes(), |product, count| product.saturating_mul(*count))
 }
 
+/// Fails unless all elements lie within the bytes that the layout says it spans. Strides below the size of a block do not.
+pub(crate) fn check_span(layout: &Layout, tensor: impl FnOnce() -> Named) -> Result<(), AllocError> {
+    let (wanted, given) = (end_of_runs(layout), layout.nbytes().0);
+    if wanted > given {
+        return Err(AllocError::Length { tensor: tensor(), unit: "bytes", wanted, given });
+    }
+    Ok(())
+}
+
+/// Above this many bytes a tensor that is mostly gaps is moved run by run.
+const SPARSE: u64 = 1 << 20;
+
+fn is_sparse(layout: &Layout) -> bool {
+    layout.nbytes().0 > SPARSE && layout.nbytes().0 / 4 > packed_size(layout)
+}
+
+/// Reads a tensor without its gaps. The layout has been [checked](check_span).
+pub(crate) fn read_packed(buffer: &dyn Buffer, at: Offset, layout: &Layout, data: &mut [u8]) -> Result<(), AllocError> {
+    if layout.is_contiguous() {
+        return Ok(buffer.read(at, data)?);
+    }
+    let (starts, len) = runs(layout);
+    let pieces = starts.zip(data.chunks_exact_mut(len.max(1)));
+    if is_sparse(layout) {
+        for (start, piece) in pieces {
+            buffer.read(Offset(at.0 + start as u64), piece)?;
+        }
+        return Ok(());
+    }
+    let mut all: Vec<u8> = zeroed(layout.nbytes().0)?;
+    buffer.read(at, &mut all)?;
+    pieces.for_each(|(start, piece)| piece.copy_from_slice(&all[start..start + len]));
+    Ok(())
+}
+
+/// Writes a tensor around its gaps, which belong to others and keep their bytes. The layout has been
+/// [checked](check_span).
+pub(crate) fn write_packed(
+    buffer: &mut dyn Buffer,
+    at: Offset,
+    layout: &Layout,
+    data: &[u8],
+) -> Result<(), AllocError> {
+    if layout.is_contiguous() {
+        return Ok(buffer.write(at, data)?);
+    }
+    let (starts, len) = runs(layout);
+    let pieces = starts.zip(data.chunks_exact(len.max(1)));
+    if is_sparse(layout) {
+        for (start, piece) in pieces {
+            buffer.write(Offset(at.0 + start as u64), piece)?;
+        }
+        return Ok(());
+    }
+    let mut all: Vec<u8> = zeroed(layout.nbytes().0)?;
+    buffer.read(at, &mut all)?;
+    pieces.for_each(|(start, piece)| all[start..start + len].copy_from_slice(piece));
+    Ok(buffer.write(at, &all)?)
+}
+
 /// Where the last of the [runs] ends.
-pub(crate) fn end_of_runs(layout: &Layout) -> u64 {
+fn end_of_runs(layout: &Layout) -> u64 {
     let (ne, nb, dtype) = (layout.ne(), layout.nb(), layout.dtype());
     let blocks = [ne[0] / dtype.block_len(), ne[1], ne[2], ne[3]];
     if blocks.contains(&0) {
@@ -58,7 +116,7 @@ pub(crate) fn end_of_runs(layout: &Layout) -> u64 {
 
 /// For each run of bytes without gaps where it starts within the tensor, in the order of the elements, and how long all
 /// of them are.
-pub(crate) fn runs(layout: &Layout) -> (impl Iterator<Item = usize>, usize) {
+fn runs(layout: &Layout) -> (impl Iterator<Item = usize>, usize) {
     let (ne, nb, dtype) = (layout.ne(), layout.nb(), layout.dtype());
     let blocks = ne[0] / dtype.block_len();
     // A row is one run, or one for each block where those have gaps.

@@ -78,7 +78,9 @@ pub enum AllocError {
         at_peak: AtPeak,
     },
     /// Several memories, and no plan that fits: who goes where must be said again.
-    #[error("no reserved plan fits: {misfit}; call reserve_with for this graph, or allow planning again")]
+    #[error(
+        "no reserved plan fits: {misfit}; call reserve_with for this graph, or allow planning again with Replan::Always"
+    )]
     NeedsReserve {
         /// What does not fit the plan used last.
         misfit: Misfit,
@@ -115,6 +117,23 @@ pub enum AllocError {
         /// What it has.
         bound: Bytes,
     },
+    /// An external tensor can't stand where graphs are planned.
+    #[error("{tensor} is external, and is bound to a buffer of this allocator, which is planned for other tensors")]
+    BoundToPlanned {
+        /// The tensor.
+        tensor: Named,
+    },
+    /// A saved plan that is none, or not one for this graph.
+    #[error("the saved plan can't be used: {0}")]
+    SavedPlan(String),
+    /// A plan of ggml's strategy for a memory whose backends read sources late.
+    #[error("the plan was made with ggml's strategy, and {memory} needs sources to be held for {hold} nodes")]
+    IgnoresHold {
+        /// The memory.
+        memory: String,
+        /// For how many nodes.
+        hold: u32,
+    },
     /// The tensor is not part of the graph.
     #[error("{tensor} has no place: the graph does not use it")]
     NotPlaced {
@@ -122,7 +141,9 @@ pub enum AllocError {
         tensor: Named,
     },
     /// Another handle has written or run in the same memory, or it has grown.
-    #[error("the allocation is stale: the memory has been used through a later one, or has grown")]
+    #[error(
+        "the allocation is stale: the memory has been used through a later one, has grown, or its allocator is gone"
+    )]
     Stale,
     /// A run is in progress.
     #[error("a run is in progress in this memory")]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use steeve_device::{Bindings, BufferType, Bytes, Offset};
+use steeve_device::{Bindings, BufferType, Bytes, Offset, SharedBuffer};
 use steeve_graph::{
-    Assignment, Graph, GraphPlan, Id, MemoryId, MemoryPlan, Misfit, Named, TensorId, plan_graph, share_buffers,
+    Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Named, TensorId, plan_graph, share_buffers,
 };
 
 use crate::contents::Contents;
@@ -108,7 +108,8 @@ impl GraphAllocator {
         self.reserve_with(graph, &Assignment::single(graph))
     }
 
-    /// The same for a graph whose leafs and nodes are assigned to memories.
+    /// The same for a graph whose leafs and nodes are assigned to memories. A node that takes over the bytes of a source
+    /// stands where that does, also in another memory than its own, as with ggml.
     pub fn reserve_with(&mut self, graph: &Graph, assignment: &Assignment) -> Result<(), AllocError> {
         let memories = &self.memories;
         let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
@@ -140,12 +141,49 @@ impl GraphAllocator {
             let (planned, own) = (names(assigned.memories().as_slice()), names(self.memories.planned().as_slice()));
             return Err(AllocError::OtherMemories { planned, own });
         }
+        let hold = self.memories.planned().iter().find(|memory| memory.hold > 0);
+        if let Some(memory) = hold.filter(|_| plan.options().strategy == GraphStrategy::Ggml)
+            && self.options.plan.strategy != GraphStrategy::Ggml
+        {
+            return Err(AllocError::IgnoresHold { memory: memory.name.clone(), hold: memory.hold });
+        }
         let graph = assigned.graph();
         plan.fits_graph(graph, |tensor, memory| self.memories.size(graph, tensor, memory))
             .map_err(AllocError::PlanMisfit)?;
         self.use_plans(vec![plan])?;
         self.pool.complete()?;
         Ok(())
+    }
+
+    /// Reserves by a plan that [`GraphPlan::to_json`] wrote, so that a program starts without planning. The plan is held to
+    /// the graph: whatever it says, it is either right or refused.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use steeve_alloc::GraphAllocator;
+    /// use steeve_device::{BufferType, HostMemory};
+    /// use steeve_graph::{AssignedGraph, Graph};
+    /// let graph: AssignedGraph = "x = input f32[64]; y = sqr x !output".parse()?;
+    /// let graph: Graph = graph.into_graph();
+    /// let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
+    /// let mut first = GraphAllocator::new(&memory);
+    /// first.reserve(&graph)?;
+    /// let saved = first.plan_of(&graph).map(|plan| plan.to_json()).unwrap_or_default();
+    ///
+    /// let mut second = GraphAllocator::new(&memory);
+    /// second.load_plan(&graph, &saved)?;
+    /// assert_eq!(second.buffer_size(0)?, first.buffer_size(0)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn load_plan(&mut self, graph: &Graph, json: &str) -> Result<(), AllocError> {
+        self.load_plan_with(graph, &Assignment::single(graph), json)
+    }
+
+    /// The same for a graph whose leafs and nodes are assigned to memories.
+    pub fn load_plan_with(&mut self, graph: &Graph, assignment: &Assignment, json: &str) -> Result<(), AllocError> {
+        let assigned = self.memories.assign(graph, assignment.clone())?;
+        let plan = GraphPlan::from_json(json, &assigned).map_err(|error| AllocError::SavedPlan(error.to_string()))?;
+        self.reserve_planned(plan)
     }
 
     /// The plan that `alloc` would use for a graph now, to be looked at or saved.
@@ -163,11 +201,11 @@ impl GraphAllocator {
             Some(planned) => Arc::clone(planned),
             None => {
                 // Before anything grows, and contents are lost.
-                check_bound(&externals(graph), graph, bindings)?;
+                self.check_bound(&externals(graph), graph, bindings)?;
                 self.plan_again(graph)?
             }
         };
-        check_bound(&planned.externals, graph, bindings)?;
+        self.check_bound(&planned.externals, graph, bindings)?;
         let buffers = Arc::clone(self.pool.complete()?);
         let handle = self.contents.lock().new_handle()?;
         for buffer in buffers.all() {
@@ -213,7 +251,14 @@ impl GraphAllocator {
             (Replan::OneMemory | Replan::Always, _) if single => Assignment::single(graph),
             (_, None) => return Err(AllocError::NothingReserved),
             (Replan::Always, Some(latest)) if is_as_long(latest, graph) => latest.plan.assigned().assignment().clone(),
-            (_, Some(latest)) => return Err(AllocError::NeedsReserve { misfit: self.misfit(latest, graph) }),
+            (_, Some(latest)) => {
+                let size = |tensor, memory| self.memories.size(graph, tensor, memory);
+                return match latest.plan.fits_graph(graph, size) {
+                    Err(misfit) => Err(AllocError::NeedsReserve { misfit }),
+                    // Sizes that are not the same twice are the device's affair.
+                    Ok(()) => Ok(Arc::clone(latest)),
+                };
+            }
         };
         let plan = self.plan(graph, &assignment)?;
         self.use_plans(vec![plan])?;
@@ -223,16 +268,12 @@ impl GraphAllocator {
         }
     }
 
-    fn misfit(&self, latest: &Planned, graph: &Graph) -> Misfit {
-        let size = |tensor, memory| self.memories.size(graph, tensor, memory);
-        match latest.plan.fits_graph(graph, size) {
-            Err(misfit) => misfit,
-            Ok(()) => unreachable!("a plan that fits has been found before"),
-        }
-    }
-
     /// Makes the buffers large enough for all of the plans, and keeps those. All or nothing.
     fn use_plans(&mut self, plans: Vec<GraphPlan>) -> Result<(), AllocError> {
+        let buffers = self.memories.planned().len();
+        if let Some((&index, _)) = self.options.budgets.range(buffers..).next() {
+            return Err(AllocError::BufferIndex { index, buffers });
+        }
         let mut sizes = self.pool.sizes();
         let mut kept = Vec::with_capacity(plans.len());
         for plan in plans {
@@ -264,6 +305,31 @@ impl GraphAllocator {
         mentions.filter_map(|(id, _)| self.options.budget(id.index())).min()
     }
 
+    /// Every external tensor has memory, enough of it, and none that is planned for something else. Both lists are in
+    /// order, so this is one walk.
+    fn check_bound(&self, externals: &[TensorId], graph: &Graph, bindings: &Bindings) -> Result<(), AllocError> {
+        let mut bound = bindings.iter().peekable();
+        let mut known: Option<&SharedBuffer> = None;
+        for &tensor in externals {
+            let needed = graph.tensor(tensor).nbytes();
+            let named = || Named::new(tensor, graph.names());
+            while bound.next_if(|(other, _)| *other < tensor).is_some() {}
+            let Some((_, address)) = bound.next_if(|(other, _)| *other == tensor) else {
+                return Err(AllocError::Unbound { tensor: named() });
+            };
+            if address.size < needed {
+                return Err(AllocError::BoundTooSmall { tensor: named(), needed, bound: address.size });
+            }
+            if known.is_none_or(|known| !known.is_same(address.buffer)) {
+                if self.pool.owns(address.buffer) {
+                    return Err(AllocError::BoundToPlanned { tensor: named() });
+                }
+                known = Some(address.buffer);
+            }
+        }
+        Ok(())
+    }
+
     fn check_budgets(&self, plan: &GraphPlan, sizes: &Sizes) -> Result<(), AllocError> {
         for (it, sizes) in plan.memories().iter().zip(sizes) {
             let Some(budget) = self.budget(it.memory) else { continue };
@@ -274,6 +340,13 @@ impl GraphAllocator {
             }
         }
         Ok(())
+    }
+}
+
+/// Handles that are still there are stale.
+impl Drop for GraphAllocator {
+    fn drop(&mut self) {
+        let _ = self.contents.lock().lose();
     }
 }
 
@@ -299,24 +372,6 @@ fn at_peak(plan: &GraphPlan, it: &MemoryPlan) -> AtPeak {
     let mut blocks = it.plan.report().alive_at_bound;
     blocks.sort_by_key(|block| (std::cmp::Reverse(size(block)), *block));
     AtPeak(blocks.iter().map(|block| (Named::new(it.tensors[*block], names), size(block))).collect())
-}
-
-/// Every external tensor has memory, and enough of it.
-fn check_bound(externals: &[TensorId], graph: &Graph, bindings: &Bindings) -> Result<(), AllocError> {
-    for &tensor in externals {
-        let needed = graph.tensor(tensor).nbytes();
-        match bindings.get(tensor) {
-            Some(address) if address.size >= needed => {}
-            found => {
-                let tensor = Named::new(tensor, graph.names());
-                return Err(match found {
-                    Some(address) => AllocError::BoundTooSmall { tensor, needed, bound: address.size },
-                    None => AllocError::Unbound { tensor },
-                });
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Shows every planned tensor of the graph to the buffer it stands in, if that wants to see it.

@@ -44,6 +44,7 @@
 mod error;
 mod linear;
 mod context;
+mod bound;
 
 // Graphs.
 mod options;
@@ -57,6 +58,7 @@ mod element;
 mod compute;
 
 pub use allocation::{Allocation, Run};
+pub use bound::{read_tensor, write_tensor};
 pub use compute::Computation;
 pub use context::{allocate_context, allocate_context_on, allocate_rest_of_context, context_size};
 pub use element::Element;

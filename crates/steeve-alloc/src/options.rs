@@ -1,5 +1,7 @@
 //! How a graph allocator plans, and what it may do by itself.
 
+use std::collections::BTreeMap;
+
 use steeve_graph::{Bytes, PlanOptions};
 
 /// How a [`GraphAllocator`](crate::GraphAllocator) plans, and what it may do by itself.
@@ -19,7 +21,7 @@ pub struct AllocOptions {
     pub(crate) plan: PlanOptions,
     pub(crate) replan: Replan,
     pub(crate) plans: usize,
-    budgets: Vec<Option<Bytes>>,
+    pub(crate) budgets: BTreeMap<usize, Bytes>,
 }
 
 /// When `alloc` may plan a graph by itself.
@@ -38,7 +40,7 @@ pub enum Replan {
 impl AllocOptions {
     /// Plans with the default strategy and reuse, no budget, a few plans kept.
     pub fn new() -> Self {
-        Self { plan: PlanOptions::default(), replan: Replan::default(), plans: 8, budgets: Vec::new() }
+        Self { plan: PlanOptions::default(), replan: Replan::default(), plans: 8, budgets: BTreeMap::new() }
     }
 
     /// Strategy, reuse and search budget.
@@ -59,19 +61,17 @@ impl AllocOptions {
         Self { plans: plans.max(1), ..self }
     }
 
-    /// The buffers of memory `index` may take at most `bytes` together.
+    /// The buffers of memory `index` may take at most `bytes` together. A memory that does not exist is an error when
+    /// something is reserved.
     #[must_use]
     pub fn with_budget(mut self, index: usize, bytes: Bytes) -> Self {
-        if self.budgets.len() <= index {
-            self.budgets.resize(index + 1, None);
-        }
-        self.budgets[index] = Some(bytes);
+        self.budgets.insert(index, bytes);
         self
     }
 
     /// How many bytes the buffers of memory `index` may take together.
     pub fn budget(&self, index: usize) -> Option<Bytes> {
-        self.budgets.get(index).copied().flatten()
+        self.budgets.get(&index).copied()
     }
 }
 

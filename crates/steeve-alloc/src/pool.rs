@@ -103,8 +103,24 @@ impl Pool {
         Bytes(chunks.iter().filter(|chunk| chunk.buffer.is_some()).map(|chunk| chunk.size.0).sum())
     }
 
+    /// Whether it is one of these.
+    pub(crate) fn owns(&self, buffer: &SharedBuffer) -> bool {
+        self.parts.iter().flat_map(|part| &part.chunks).filter_map(|it| it.buffer.as_ref()).any(|it| it.is_same(buffer))
+    }
+
+    /// Forgets buffers whose memory somebody has given back.
+    fn drop_released(&mut self) {
+        for chunk in self.parts.iter_mut().flat_map(|part| &mut part.chunks) {
+            if chunk.buffer.as_ref().is_some_and(SharedBuffer::is_released) {
+                chunk.buffer = None;
+                self.buffers = None;
+            }
+        }
+    }
+
     /// All buffers, made where they are missing.
     pub(crate) fn complete(&mut self) -> Result<&Arc<Buffers>, AllocError> {
+        self.drop_released();
         if self.buffers.is_none() {
             self.make(&self.sizes())?;
         }

@@ -102,7 +102,6 @@ fn a_budget_holds_under_whichever_mention_of_a_memory_it_was_said() {
         (AllocOptions::new().with_budget(1, Bytes(100)), Some(Bytes(100))),
         (AllocOptions::new().with_budget(0, Bytes(90)).with_budget(1, Bytes(100)), Some(Bytes(90))),
         (AllocOptions::new().with_budget(0, Bytes(100)).with_budget(1, Bytes(90)), Some(Bytes(90))),
-        (AllocOptions::new().with_budget(7, Bytes(1)), None),
     ] {
         let allocator = GraphAllocator::with_buffers([Arc::clone(&same), Arc::clone(&same)]).unwrap();
         let found = match allocator.with_options(options).reserve(&peaked(64)) {
@@ -111,6 +110,15 @@ fn a_budget_holds_under_whichever_mention_of_a_memory_it_was_said() {
             Err(other) => panic!("{other}"),
         };
         assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_budget_for_a_memory_that_is_not_there_is_an_error() {
+    for index in [1, 7, usize::MAX] {
+        let options = AllocOptions::new().with_budget(index, Bytes(1));
+        let error = GraphAllocator::new(&memory(&device(8))).with_options(options).reserve(&peaked(64)).unwrap_err();
+        assert_eq!(error, AllocError::BufferIndex { index, buffers: 1 });
     }
 }
 

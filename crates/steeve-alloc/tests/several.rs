@@ -127,7 +127,7 @@ fn a_graph_that_outgrew_its_plan_is_an_error_that_names_the_tensor() {
     assert_eq!(
         error.to_string(),
         "no reserved plan fits: tensor 0 (x) needs 65 bytes, and its place in the plan has 64; call reserve_with for this \
-         graph, or allow planning again"
+         graph, or allow planning again with Replan::Always"
     );
     assert_eq!(gpu.ledger().asked(), 1);
     // A smaller one fits.

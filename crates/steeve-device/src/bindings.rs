@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steeve_graph::{Bytes, Id, Offset, TensorId};
+use steeve_graph::{Bytes, Offset, TensorId};
 
 use crate::{DeviceError, SharedBuffer};
 
@@ -47,13 +47,21 @@ pub trait Locate: Send + Sync {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Bindings(Arc<Vec<Option<Bound>>>);
+pub struct Bindings(Arc<Vec<Bound>>);
 
+/// By tensor, in order.
 #[derive(Clone, Debug)]
 struct Bound {
+    tensor: TensorId,
     buffer: SharedBuffer,
     offset: Offset,
     size: Bytes,
+}
+
+impl Bound {
+    fn address(&self) -> Address<'_> {
+        Address { buffer: &self.buffer, offset: self.offset, size: self.size }
+    }
 }
 
 impl Bindings {
@@ -74,28 +82,31 @@ impl Bindings {
             let memory = buffer.memory().name().into();
             return Err(DeviceError::Outside { memory, offset, size, room: buffer.size() });
         }
+        let bound = Bound { tensor, buffer: buffer.clone(), offset, size };
         let bounds = Arc::make_mut(&mut self.0);
-        if bounds.len() <= tensor.index() {
-            bounds.resize(tensor.index() + 1, None);
+        // Tensors mostly come in order.
+        let behind_all = bounds.last().is_none_or(|last| last.tensor < tensor);
+        match if behind_all { Err(bounds.len()) } else { bounds.binary_search_by_key(&tensor, |bound| bound.tensor) } {
+            Ok(index) => bounds[index] = bound,
+            Err(index) => bounds.insert(index, bound),
         }
-        bounds[tensor.index()] = Some(Bound { buffer: buffer.clone(), offset, size });
         Ok(())
     }
 
     /// Where `tensor` stands.
     pub fn get(&self, tensor: TensorId) -> Option<Address<'_>> {
-        let bound = self.0.get(tensor.index())?.as_ref()?;
-        Some(Address { buffer: &bound.buffer, offset: bound.offset, size: bound.size })
+        let index = self.0.binary_search_by_key(&tensor, |bound| bound.tensor).ok()?;
+        Some(self.0[index].address())
     }
 
     /// All tensors with their places, by id.
     pub fn iter(&self) -> impl Iterator<Item = (TensorId, Address<'_>)> {
-        (0..self.0.len()).filter_map(TensorId::from_index).filter_map(|id| Some((id, self.get(id)?)))
+        self.0.iter().map(|bound| (bound.tensor, bound.address()))
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(Option::is_none)
+        self.0.is_empty()
     }
 
     /// Takes over all of `other`'s, which win where both have one.
@@ -104,21 +115,18 @@ impl Bindings {
             self.0 = Arc::clone(&other.0);
             return;
         }
-        let bounds = Arc::make_mut(&mut self.0);
-        if bounds.len() < other.0.len() {
-            bounds.resize(other.0.len(), None);
-        }
-        for (bound, new) in bounds.iter_mut().zip(&*other.0) {
-            if new.is_some() {
-                bound.clone_from(new);
-            }
-        }
+        // A stable sort keeps ours before theirs, and of equals the last one stays.
+        let mut all: Vec<Bound> = self.0.iter().chain(&*other.0).cloned().collect();
+        all.sort_by_key(|bound| std::cmp::Reverse(bound.tensor));
+        all.reverse();
+        all.dedup_by_key(|bound| bound.tensor);
+        self.0 = Arc::new(all);
     }
 
     /// The distinct buffers, in the order of the tensors that stand in them.
     pub fn buffers(&self) -> Vec<SharedBuffer> {
         let mut buffers: Vec<SharedBuffer> = Vec::new();
-        for bound in self.0.iter().flatten() {
+        for bound in self.0.iter() {
             // Tensors mostly stand in the buffer of the one before.
             if !buffers.iter().rev().any(|buffer| buffer.is_same(&bound.buffer)) {
                 buffers.push(bound.buffer.clone());

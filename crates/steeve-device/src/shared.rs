@@ -11,7 +11,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use steeve_graph::{Bytes, Offset};
 
-use crate::{Buffer, BufferType, DeviceError, Usage};
+use crate::{Buffer, BufferType, DeviceError, HostBuffer, HostMemory, Usage};
 
 /// A buffer that several can hold. Clones are the same buffer.
 ///
@@ -67,6 +67,28 @@ impl SharedBuffer {
         let (size, address) = (buffer.size(), buffer.address());
         let (usage, buffer) = (AtomicU8::new(number(usage)), RwLock::new(Some(buffer)));
         Self(Arc::new(Inner { memory, size, address, usage, buffer }))
+    }
+
+    /// Memory that can only be read and that has an owner: a mapped file, an `Arc<[u8]>`, a static.
+    ///
+    /// ```
+    /// use steeve_device::{Offset, SharedBuffer, Usage};
+    /// // With the crate `memmap2`: `let file = unsafe { Mmap::map(&File::open("model.gguf")?)? };`
+    /// let file: &'static [u8] = b"GGUF and so on";
+    /// let weights = SharedBuffer::read_only("model.gguf", file, Usage::Weights);
+    /// let mut start = [0; 4];
+    /// weights.read(Offset(0), &mut start)?;
+    /// assert_eq!(&start, b"GGUF");
+    /// assert!(weights.write(Offset(0), &start).is_err());
+    /// # Ok::<(), steeve_device::DeviceError>(())
+    /// ```
+    pub fn read_only(name: &str, owner: impl AsRef<[u8]> + Send + Sync + 'static, usage: Usage) -> Self {
+        Self::new(Arc::new(HostMemory::named(name)), Box::new(HostBuffer::read_only(name, owner)), usage)
+    }
+
+    /// Memory that the caller hands over: a `Vec<u8>`, a mapped file that is private or writable.
+    pub fn owned(name: &str, owner: impl AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static, usage: Usage) -> Self {
+        Self::new(Arc::new(HostMemory::named(name)), Box::new(HostBuffer::owned(name, owner)), usage)
     }
 
     /// Lends memory of the caller's for as long as `act` runs. Handles that outlive it say [`DeviceError::Released`]; who
@@ -137,6 +159,11 @@ impl SharedBuffer {
     pub fn borrow_mut(&self) -> Result<Writing<'_>, DeviceError> {
         let guard = self.lock()?;
         if guard.is_some() { Ok(Writing(guard)) } else { Err(self.released()) }
+    }
+
+    /// Whether the memory has been given back.
+    pub fn is_released(&self) -> bool {
+        matches!(self.borrow(), Err(DeviceError::Released { .. }))
     }
 
     /// Gives the memory back now, whoever else holds a handle. Fails if it is in use; twice is once.

@@ -26,7 +26,7 @@ fn lent_memory_is_written_in_place() {
         all.iter().map(|byte| u32::from(*byte)).sum::<u32>()
     });
     assert_eq!(mine[..12], [50, 1, 2, 3, 4, 5, 6, 7, 8, 9, 50, 1]);
-    assert_eq!(sum, mine.iter().map(|byte| u32::from(*byte)).sum());
+    assert_eq!(sum, mine.iter().map(|byte| u32::from(*byte)).sum::<u32>());
     mine.push(1);
 }
 

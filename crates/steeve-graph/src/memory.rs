@@ -15,6 +15,11 @@ steeve_plan::id_type! {
 impl MemoryId {
     /// The first memory, which is the default.
     pub const FIRST: Self = Self(core::num::NonZeroU32::MIN);
+
+    /// The memory at a position of the list, from 0.
+    pub const fn nth(position: u16) -> Self {
+        Self(core::num::NonZeroU32::MIN.saturating_add(position as u32))
+    }
 }
 
 /// One buffer type of one device: what the planner has to know about it.
@@ -60,6 +65,21 @@ impl Assignment {
     pub fn single(graph: &Graph) -> Self {
         let all = |count: usize| alloc::vec![MemoryId::FIRST; count];
         Self { leafs: all(graph.leafs().len()), nodes: all(graph.nodes().len()) }
+    }
+
+    /// Each leaf and node where `memory` says.
+    ///
+    /// ```
+    /// use steeve_graph::{Assignment, AssignedGraph, MemoryId};
+    /// let graph: AssignedGraph = "x = input 16; y = sqr x; z = neg y !output".parse()?;
+    /// let last = graph.graph().nodes()[1];
+    /// let assignment = Assignment::by(graph.graph(), |tensor| MemoryId::nth(if tensor == last { 1 } else { 0 }));
+    /// assert_eq!(assignment.nodes, [MemoryId::FIRST, MemoryId::nth(1)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn by(graph: &Graph, memory: impl Fn(TensorId) -> MemoryId) -> Self {
+        let all = |list: &[TensorId]| list.iter().map(|tensor| memory(*tensor)).collect();
+        Self { leafs: all(graph.leafs()), nodes: all(graph.nodes()) }
     }
 }
 

@@ -51,7 +51,7 @@ pub use steeve_plan as plan;
 pub mod prelude {
     pub use steeve_alloc::{
         AllocError, AllocOptions, Allocation, Element, GraphAllocator, Replan, TensorAllocator, allocate_context,
-        allocate_context_on, context_size,
+        allocate_context_on, context_size, read_tensor, write_tensor,
     };
     pub use steeve_cpu::{CpuBackend, CpuDevice};
     pub use steeve_device::{
