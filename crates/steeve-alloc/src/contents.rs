@@ -22,7 +22,7 @@ pub(crate) struct Contents(Mutex<State>);
 /// What is in the memory.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The number of the next handle; the first is 1.
+    /// The number of the latest handle; 0 for none.
     made: u64,
     /// The handle that the contents belong to.
     owner: u64,

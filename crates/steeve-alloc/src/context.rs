@@ -84,7 +84,8 @@ struct Part {
     size: Bytes,
 }
 
-/// Tensors in order, cut where the next one would pass the largest buffer. All sizes together stay below 2^64.
+/// Tensors in order, cut where the next one would pass the largest buffer. All sizes together stay below 2^64. Tensors of no
+/// bytes alone need an empty buffer, for they need a place.
 fn parts(context: &Context, memory: &Arc<dyn BufferType>, placed: &Bindings) -> Result<Vec<Part>, AllocError> {
     let tensors = context.tensors();
     let max_size = memory.max_size().unwrap_or(Bytes(u64::MAX));
@@ -104,7 +105,6 @@ fn parts(context: &Context, memory: &Arc<dyn BufferType>, placed: &Bindings) -> 
             _ => parts.push(Part { tensors: vec![id], size: padded }),
         }
     }
-    // Tensors of no bytes alone need no buffer of any size, but a place: an empty buffer is one.
     Ok(parts)
 }
 

@@ -135,8 +135,7 @@ impl GraphAllocator {
         let assigned = plan.assigned();
         if assigned.memories() != self.memories.planned() {
             let names = |memories: &[steeve_graph::Memory]| {
-                let name = |it: &steeve_graph::Memory| format!("{} aligned to {}", it.name, it.align);
-                memories.iter().map(name).collect::<Vec<_>>().join(", ")
+                memories.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
             };
             let (planned, own) = (names(assigned.memories().as_slice()), names(self.memories.planned().as_slice()));
             return Err(AllocError::OtherMemories { planned, own });
@@ -377,14 +376,12 @@ fn at_peak(plan: &GraphPlan, it: &MemoryPlan) -> AtPeak {
 /// Shows every planned tensor of the graph to the buffer it stands in, if that wants to see it.
 fn show_tensors(planned: &Planned, buffers: &Buffers, graph: &Graph) -> Result<(), AllocError> {
     let mut by_buffer: Vec<(usize, usize, Offset, TensorId)> = Vec::new();
-    for (part, it) in planned.plan.memories().iter().enumerate() {
-        for tensor in graph.tensors().ids().take(planned.plan.assigned().graph().tensors().len()) {
-            let Some(place) = planned.plan.place(graph.root(tensor)).filter(|place| place.memory == it.memory) else {
-                continue;
-            };
-            let chunk = planned.chunk(part, place.buffer);
-            by_buffer.push((part, chunk, Offset(place.offset.0 + graph.tensors().offset(tensor).0), tensor));
-        }
+    // What was built after planning is none of the plan's.
+    for tensor in graph.tensors().ids().take(planned.plan.assigned().graph().tensors().len()) {
+        let Some(place) = planned.plan.place(graph.root(tensor)) else { continue };
+        let (part, _) = buffers.of(place.memory);
+        let chunk = planned.chunk(part, place.buffer);
+        by_buffer.push((part, chunk, Offset(place.offset.0 + graph.tensors().offset(tensor).0), tensor));
     }
     by_buffer.sort_by_key(|(part, chunk, ..)| (*part, *chunk));
     for run in by_buffer.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {

@@ -22,7 +22,7 @@ impl Memories {
             return Err(AllocError::NoBufferType);
         }
         let padded = types.iter().any(|memory| memory.padding().is_some());
-        let first = |memory: &Arc<dyn BufferType>| types.iter().position(|other| is_same(memory, other));
+        let first = |memory: &Arc<dyn BufferType>| types.iter().position(|other| Arc::ptr_eq(memory, other));
         let planned = types.iter().enumerate().map(|(index, memory)| {
             let shared_with = first(memory).filter(|first| *first < index).and_then(MemoryId::from_index);
             let (max_buffer, hold) = (memory.max_size(), memory.hold());
@@ -69,9 +69,4 @@ impl Memories {
         }
         Ok(AssignedGraph::new(graph.clone(), self.planned.clone(), assignment, sizes)?)
     }
-}
-
-/// Whether both are the same object, whatever the interface they are seen through.
-fn is_same(one: &Arc<dyn BufferType>, other: &Arc<dyn BufferType>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }

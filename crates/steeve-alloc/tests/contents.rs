@@ -185,7 +185,8 @@ fn who_writes_or_runs_through_a_later_handle_makes_this_one_stale() {
     assert!(matches!(later.write(world.id("y"), &[1.0f32; 2]), Err(AllocError::Computed { .. })));
     assert!(world.read("y").is_ok());
     later.write(world.id("x"), &[3.0f32, 4.0]).unwrap();
-    let stale = "the allocation is stale: the memory has been used through a later one, has grown, or its allocator is gone";
+    let stale =
+        "the allocation is stale: the memory has been used through a later one, has grown, or its allocator is gone";
     assert_eq!(world.read("y"), Err(stale.into()));
     assert_eq!(world.write("x", &[0.0; 2]), Err(stale.into()));
     assert_eq!(world.run(), Err(stale.into()));

@@ -87,7 +87,11 @@ fn a_plan_for_other_memories_is_refused() {
     }
     assert_eq!((device.ledger().asked(), allocator.buffer_size(0)), (0, Ok(Bytes(0))));
     let error = allocator.reserve_planned(plan(&format!("memory cpu align=64; {body}"))).unwrap_err();
-    assert_eq!(error.to_string(), "the plan was made for cpu aligned to 64, and this allocator has gpu aligned to 32");
+    assert_eq!(
+        error.to_string(),
+        "the plan was made for memory cpu (alignment 64, buffers of any size, hold 0), and this allocator has memory gpu \
+         (alignment 32, buffers of any size, hold 0)"
+    );
     allocator.reserve_planned(plan(&format!("memory gpu align=32; {body}"))).unwrap();
 }
 

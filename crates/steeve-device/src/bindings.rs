@@ -84,9 +84,7 @@ impl Bindings {
         }
         let bound = Bound { tensor, buffer: buffer.clone(), offset, size };
         let bounds = Arc::make_mut(&mut self.0);
-        // Tensors mostly come in order.
-        let behind_all = bounds.last().is_none_or(|last| last.tensor < tensor);
-        match if behind_all { Err(bounds.len()) } else { bounds.binary_search_by_key(&tensor, |bound| bound.tensor) } {
+        match bounds.binary_search_by_key(&tensor, |bound| bound.tensor) {
             Ok(index) => bounds[index] = bound,
             Err(index) => bounds.insert(index, bound),
         }
@@ -115,10 +113,9 @@ impl Bindings {
             self.0 = Arc::clone(&other.0);
             return;
         }
-        // A stable sort keeps ours before theirs, and of equals the last one stays.
-        let mut all: Vec<Bound> = self.0.iter().chain(&*other.0).cloned().collect();
-        all.sort_by_key(|bound| std::cmp::Reverse(bound.tensor));
-        all.reverse();
+        // Stable: theirs stand before ours, and the first stays.
+        let mut all: Vec<Bound> = other.0.iter().chain(&*self.0).cloned().collect();
+        all.sort_by_key(|bound| bound.tensor);
         all.dedup_by_key(|bound| bound.tensor);
         self.0 = Arc::new(all);
     }

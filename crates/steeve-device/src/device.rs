@@ -58,7 +58,7 @@ pub trait Device: Send + Sync + Debug {
 
     /// Whether its backends can read and write memory of this type, its own or another's.
     fn reads(&self, memory: &Arc<dyn BufferType>) -> bool {
-        self.buffer_types().iter().any(|own| std::ptr::addr_eq(Arc::as_ptr(own), Arc::as_ptr(memory)))
+        self.buffer_types().iter().any(|own| Arc::ptr_eq(own, memory))
     }
 
     /// Whether its backends can run a node; if not, why.

@@ -252,7 +252,7 @@ impl Difference {
     }
 }
 
-/// A number that graphs share if a plan of one may fit the other: everything but the sizes. Not zero by chance only.
+/// A number that graphs share if a plan of one may fit the other: everything but the sizes. Others share it by chance only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub u128);
 

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use steeve_plan::{Align, Bytes, Id, IdVec};
 
@@ -41,6 +42,19 @@ impl Memory {
     /// A memory without limits.
     pub fn new(name: impl Into<String>, align: Align) -> Self {
         Self { name: name.into(), align, max_buffer: None, hold: 0, shared_with: None }
+    }
+}
+
+/// All that the planner knows of it.
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory {} (alignment {}, buffers ", self.name, self.align)?;
+        match self.max_buffer {
+            Some(limit) => write!(f, "of at most {limit} bytes")?,
+            None => write!(f, "of any size")?,
+        }
+        write!(f, ", hold {})", self.hold)?;
+        self.shared_with.map_or(Ok(()), |with| write!(f, " shared with memory {with}"))
     }
 }
 

@@ -54,7 +54,7 @@ fn free_in_total(device: &dyn Device, when: &str, findings: &mut Findings) {
 }
 
 fn same(a: &Arc<dyn BufferType>, b: &Arc<dyn BufferType>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
+    Arc::ptr_eq(a, b)
 }
 
 fn default_type(device: &dyn Device, findings: &mut Findings) -> Result<(), Stop> {

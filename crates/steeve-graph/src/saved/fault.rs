@@ -41,7 +41,7 @@ pub enum SavedPlanError {
         graph: usize,
     },
     /// A memory is not what it was.
-    #[error("the plan was made for {}, and the graph has {} there", described(saved), described(graph))]
+    #[error("the plan was made for {saved}, and the graph has {graph} there")]
     Memory {
         /// The memory in the file.
         saved: Box<Memory>,
@@ -204,12 +204,6 @@ pub enum SavedPlanError {
     /// The plan does not hold.
     #[error("the plan does not hold: {0}")]
     Replay(#[from] ReplayFaults),
-}
-
-fn described(memory: &Memory) -> String {
-    let limit = memory.max_buffer.map_or("of any size".into(), |limit| alloc::format!("of at most {limit} bytes"));
-    let Memory { name, align, hold, .. } = memory;
-    alloc::format!("memory {name} (alignment {align}, buffers {limit}, hold {hold})")
 }
 
 fn listed(tensors: &[Named]) -> String {
