@@ -84,7 +84,7 @@ unsafe extern "C" fn new_of_some(types: *mut BufferType, count: c_int, caller: *
             crate::whole::linked()
         };
         // SAFETY: passed on.
-        Some(unsafe { Handle::new(ggml, settings(), types) }.into_raw())
+        Some(unsafe { Handle::open(ggml, settings(), types) })
     });
     made.flatten().unwrap_or(std::ptr::null_mut())
 }

@@ -28,9 +28,11 @@ use crate::settings::Settings;
 /// How many graphs' plans are kept.
 const PLANS: usize = 16;
 
-/// For how many nodes a source outlives its last reader in memory that is not plain CPU memory: about as many as the
-/// longest chains that backends fuse.
-const HOLD: u32 = 8;
+/// For how many nodes a source outlives its last reader in memory that is not plain CPU memory. Backends fuse chains of
+/// nodes, and a fused one reads the sources of its first node when it writes the result of its last. Chains of ten and more
+/// are common (the routers of experts), and ggml's matcher takes at most 31. Where that costs more than ggml's layout takes,
+/// ggml's layout is used, which is what its backends are tested with.
+const HOLD: u32 = 32;
 
 /// Why there is no plan.
 #[derive(Debug)]
@@ -66,6 +68,8 @@ pub(crate) struct Galloc {
     parts: Vec<Part>,
     /// The plans that were used last, the latest first.
     entries: Vec<Entry>,
+    /// How many entries there ever were.
+    made: u64,
     /// Which memory leafs and nodes belong to since the last reserve.
     ids: Option<Arc<Ids>>,
     /// The tensors of the graph that is being allocated, by the first entry's numbers.
@@ -88,6 +92,8 @@ struct Chunk {
 
 /// A plan and the graph it was made for.
 struct Entry {
+    /// Told apart by this.
+    number: u64,
     ids: Arc<Ids>,
     pattern: Pattern,
     plan: GraphPlan,
@@ -111,7 +117,7 @@ impl Galloc {
             Part { memory, buffer_type, chunks: Vec::new() }
         };
         let parts = owners.map(part).collect();
-        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), ids: None, bound: Vec::new() })
+        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, ids: None, bound: Vec::new() })
     }
 
     /// Plans a graph and makes the buffers large enough.
@@ -163,11 +169,15 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            if !self.find(lists) {
-                // With several memories only the caller knows who goes where.
-                if self.memories.types.len() > 1 {
+            let latest = self.entries.first().map(|entry| entry.number);
+            let is_found = self.find(lists);
+            if self.memories.types.len() > 1 {
+                // Only the caller knows who goes where. And where tensors move because another plan is used, it must first
+                // wait for its devices, which ggml's scheduler does before it reserves.
+                if !is_found || self.entries.first().map(|entry| entry.number) != latest {
                     return Ok(false);
                 }
+            } else if !is_found {
                 self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()))?;
             }
             self.grow()?;
@@ -204,6 +214,14 @@ impl Galloc {
         self.ids = Some(Arc::clone(&ids));
         // SAFETY: passed on.
         if unsafe { self.find(lists) } {
+            if self.settings.log {
+                let peak = self.entries.first().map_or(Bytes::ZERO, |entry| entry.plan.peak());
+                say!(
+                    "{} nodes in {}: steeve {peak} bytes, by a plan that was kept",
+                    lists.nodes.len(),
+                    names(&self.memories)
+                );
+            }
             return Ok(());
         }
         let purpose = Purpose::Plan { glu: self.settings.more };
@@ -218,7 +236,8 @@ impl Galloc {
         // SAFETY: the tensors that were just read.
         let pattern = unsafe { Pattern::new(&graph, &plan, &self.memories) };
         self.bound = graph.tensors;
-        self.entries.insert(0, Entry { ids, pattern, plan, chunks: None });
+        self.made += 1;
+        self.entries.insert(0, Entry { number: self.made, ids, pattern, plan, chunks: None });
         self.entries.truncate(PLANS);
         Ok(())
     }
@@ -345,6 +364,9 @@ impl Galloc {
             unsafe { (ggml.ggml_backend_buffer_reset)(chunk.buffer) };
         }
         let [Entry { pattern, chunks: Some(chunks), .. }, ..] = self.entries.as_slice() else { return };
+        if !pattern.has_unplaced {
+            return;
+        }
         for &number in &pattern.order {
             let pointer = self.bound[number as usize];
             // SAFETY: a tensor of the graph, see above.

@@ -1,7 +1,8 @@
 //! One ggml in the process: its functions, and what has been found out about it.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use steeve_graph::DataType;
 
@@ -9,6 +10,7 @@ use crate::abi::Tensor;
 use crate::functions::{Functions, Originals};
 use crate::handshake::handshake;
 use crate::object::base_of;
+use crate::say;
 
 /// One ggml.
 pub(crate) struct Ggml {
@@ -17,6 +19,8 @@ pub(crate) struct Ggml {
     /// Its own allocator, where that can be reached.
     pub(crate) originals: Option<Originals>,
     known: OnceLock<Result<Known, String>>,
+    /// What has been said about it.
+    said: Mutex<BTreeSet<String>>,
 }
 
 /// A ggml whose structures are the ones we know.
@@ -47,17 +51,28 @@ const MOST_KINDS: i32 = 100;
 
 impl Ggml {
     pub(crate) fn new(functions: Result<Functions, &'static str>, originals: Option<Originals>) -> Self {
-        Self { functions, originals, known: OnceLock::new() }
+        Self { functions, originals, known: OnceLock::new(), said: Mutex::default() }
     }
 
-    /// The same with the certainty that we know its structures; if not, why. Looked at once.
+    /// The same with the certainty that we know its structures and that its calls come by; if not, why. Looked at once.
     pub(crate) fn known(&self) -> Result<&Known, String> {
         let look = || {
+            #[cfg(any(not(feature = "whole"), test))]
+            self.originals.as_ref().map_or(Ok(()), replaceable)?;
             let functions = self.functions.map_err(|name| format!("this ggml has no {name}"))?;
             handshake(&functions)?;
             Ok(Known { functions, operations: operations(&functions), types: types(&functions) })
         };
         self.known.get_or_init(look).as_ref().map_err(String::clone)
+    }
+
+    /// Says something about it, once.
+    pub(crate) fn say_once(&self, what: String) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if !said.contains(&what) {
+            say!("{what}");
+            said.insert(what);
+        }
     }
 }
 
@@ -97,6 +112,37 @@ impl Known {
         let ggml = self.functions.ggml_op_desc;
         // SAFETY: as promised. ggml does not look whether it has such a kind; the answer is checked.
         unsafe { own_text(ggml(tensor), ggml as *const c_void) }
+    }
+}
+
+/// Whether those who call ggml's allocator from inside of its own object call ours. Its scheduler is in there, and calls all
+/// of these: were only some of them bound inside, they would get a handle of ours.
+#[cfg(any(not(feature = "whole"), test))]
+fn replaceable(ggml: &Originals) -> Result<(), String> {
+    use crate::interposable::bound_inside;
+    let mut names = vec![
+        c"ggml_gallocr_reserve_n",
+        c"ggml_gallocr_alloc_graph",
+        c"ggml_gallocr_get_buffer_size",
+        c"ggml_gallocr_free",
+    ];
+    if ggml.ggml_gallocr_reserve_n_size.is_some() {
+        names.push(c"ggml_gallocr_reserve_n_size");
+    }
+    let address = ggml.ggml_gallocr_reserve_n as *const c_void;
+    let file = || {
+        let info = crate::object::info_of(address);
+        // SAFETY: the loader keeps the name as long as the object is loaded.
+        info.and_then(|info| unsafe { text(info.dli_fname) }).unwrap_or_else(|| "its object".into())
+    };
+    match bound_inside(address, &names) {
+        Ok(None) => Ok(()),
+        Ok(Some(name)) => Err(format!(
+            "ggml calls its allocator inside {}, so it can't be replaced (no relocation names {})",
+            file(),
+            name.to_string_lossy()
+        )),
+        Err(why) => Err(format!("whether ggml's allocator can be replaced in {} is not known: {why}", file())),
     }
 }
 

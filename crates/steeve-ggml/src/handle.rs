@@ -55,29 +55,38 @@ enum Owner {
 }
 
 impl Handle {
+    /// A new handle, as C has it. Where ours can't be used from the start it is ggml's own, so that ggml's functions may be
+    /// called with it by whoever does not call ours.
+    ///
     /// # Safety
     /// The buffer types are this ggml's.
-    pub(crate) unsafe fn new(ggml: &'static Ggml, settings: &'static Settings, types: Vec<BufferType>) -> Self {
-        let mut handle = Self { ggml, types, mode: Mode::Original(None), original: None };
-        // Without ggml's own allocator its layout will do.
+    pub(crate) unsafe fn open(
+        ggml: &'static Ggml,
+        settings: &'static Settings,
+        mut types: Vec<BufferType>,
+    ) -> *mut Self {
         let settings = match (settings.off, &ggml.originals) {
             (false, _) => settings,
-            (true, Some(_)) => return handle,
+            // SAFETY: passed on.
+            (true, Some(originals)) => return unsafe { ggmls_own(originals, &mut types) }.cast(),
+            // Without ggml's own allocator its layout will do.
             (true, None) => settings.only_ggml(),
         };
         // SAFETY: passed on.
-        match catch(|| unsafe { Galloc::new(ggml.known()?, settings, &handle.types) }) {
-            Some(Ok(ours)) => handle.mode = Mode::Ours(ours),
-            Some(Err(why)) if ggml.originals.is_some() => say!("ggml's own allocator is used: {why}"),
-            Some(Err(why)) => say!("nothing can be allocated: {why}"),
-            None => say!("something went wrong inside"),
-        }
-        handle
-    }
-
-    /// As C has it.
-    pub(crate) fn into_raw(self) -> *mut Self {
-        let handle = Box::into_raw(Box::new(self));
+        let ours = catch(|| unsafe { Galloc::new(ggml.known()?, settings, &types) });
+        let mode = match (ours.unwrap_or_else(|| Err("something went wrong inside".into())), &ggml.originals) {
+            (Ok(ours), _) => Mode::Ours(ours),
+            (Err(why), Some(originals)) => {
+                ggml.say_once(format!("ggml's own allocator is used: {why}"));
+                // SAFETY: passed on.
+                return unsafe { ggmls_own(originals, &mut types) }.cast();
+            }
+            (Err(why), None) => {
+                ggml.say_once(format!("nothing can be allocated: {why}"));
+                Mode::Original(None)
+            }
+        };
+        let handle = Box::into_raw(Box::new(Self { ggml, types, mode, original: None }));
         handles().insert(handle.addr(), Owner::Us);
         handle
     }
@@ -93,7 +102,7 @@ impl Handle {
             handles().insert(handle.addr(), owner);
         }
         match owner {
-            // SAFETY: made by `into_raw` and not freed yet, or it would not be among the handles.
+            // SAFETY: made by `open` and not freed yet, or it would not be among the handles.
             Owner::Us => Some(Whose::Ours(unsafe { &mut *handle })),
             Owner::Ggml(originals) => Some(Whose::Ggmls(originals, handle.cast())),
         }
@@ -106,7 +115,7 @@ impl Handle {
     pub(crate) unsafe fn free(handle: *mut Self) {
         let owner = handles().remove(&handle.addr());
         match owner.or_else(|| stranger(handle)) {
-            // SAFETY: made by `into_raw`, and no longer among the handles.
+            // SAFETY: made by `open`, and no longer among the handles.
             Some(Owner::Us) => drop(unsafe { Box::from_raw(handle) }),
             // SAFETY: a handle of ggml's own.
             Some(Owner::Ggml(originals)) => unsafe { (originals.ggml_gallocr_free)(handle.cast()) },
@@ -245,12 +254,9 @@ impl Handle {
     fn original(&mut self) -> Option<Original> {
         if self.original.is_none() {
             let ggml = self.ggml.originals.as_ref()?;
-            // SAFETY: ggml's own function with the caller's own buffer types.
-            let made = unsafe { (ggml.ggml_gallocr_new_n)(self.types.as_mut_ptr(), self.types.len() as c_int) };
-            if !made.is_null() {
-                handles().insert(made.addr(), Owner::Ggml(ggml));
-                self.original = Some(made);
-            }
+            // SAFETY: the caller's own buffer types.
+            let made = unsafe { ggmls_own(ggml, &mut self.types) };
+            self.original = (!made.is_null()).then_some(made);
         }
         self.original
     }
@@ -264,6 +270,19 @@ impl Drop for Handle {
             unsafe { (ggml.ggml_gallocr_free)(original) };
         }
     }
+}
+
+/// A handle of ggml's own, which is then known as such; null if it makes none.
+///
+/// # Safety
+/// The buffer types are this ggml's.
+unsafe fn ggmls_own(ggml: &'static Originals, types: &mut [BufferType]) -> Original {
+    // SAFETY: ggml's own function, as promised.
+    let made = unsafe { (ggml.ggml_gallocr_new_n)(types.as_mut_ptr(), types.len() as c_int) };
+    if !made.is_null() {
+        handles().insert(made.addr(), Owner::Ggml(ggml));
+    }
+    made
 }
 
 /// The owner of a handle that did not pass through us: the only ggml there is. With two of them nobody can say.

@@ -1,6 +1,6 @@
 //! Whether ggml's structures are the ones we know: ggml builds a small graph, and we look at it.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 
 use crate::abi::{InitParams, Tensor};
 use crate::functions::Functions;
@@ -12,8 +12,11 @@ const OUTPUT: i32 = 2;
 
 /// `Err` says what is different.
 pub(crate) fn handshake(ggml: &Functions) -> Result<(), String> {
-    let params = InitParams { mem_size: 4 << 20, mem_buffer: std::ptr::null_mut(), no_alloc: false };
-    // SAFETY: ggml makes its own memory.
+    // Pages of our own and not the process's heap: after a large block was freed, malloc would keep more of what the program
+    // frees later.
+    let pages = Pages::new(4 << 20).ok_or("there is no memory to build a graph in")?;
+    let params = InitParams { mem_size: pages.size, mem_buffer: pages.start, no_alloc: false };
+    // SAFETY: the memory outlives the context.
     let context = unsafe { (ggml.ggml_init)(params) };
     if context.is_null() {
         return Err("ggml_init made no context".into());
@@ -23,6 +26,28 @@ pub(crate) fn handshake(ggml: &Functions) -> Result<(), String> {
     // SAFETY: made above, and nobody else has it.
     unsafe { (ggml.ggml_free)(context) };
     verdict
+}
+
+/// Memory straight from the system, of which only what is touched exists.
+struct Pages {
+    start: *mut c_void,
+    size: usize,
+}
+
+impl Pages {
+    fn new(size: usize) -> Option<Self> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new pages wherever there is room.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
+        (start != libc::MAP_FAILED).then_some(Self { start, size })
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, and nobody uses them any more.
+        unsafe { libc::munmap(self.start, self.size) };
+    }
 }
 
 /// # Safety

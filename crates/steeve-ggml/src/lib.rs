@@ -9,6 +9,7 @@
 //! | `exports` | the C functions |
 //! | `handle` | what their handle is: our allocator, and ggml's own for when ours gives up |
 //! | `find`, `object`, `functions`, `ggml`, `handshake` | which ggml a call came from, its functions, and whether we know its structures |
+//! | `interposable` | whether its own calls come by, or are bound inside |
 //! | `abi`, `read` | its structures, and the caller's graph as one of ours |
 //! | `galloc`, `pattern` | plans and buffers; whether a graph is the planned one |
 //! | `settings`, `record` | the environment; graphs as files |
@@ -22,6 +23,8 @@ mod abi;
 mod functions;
 mod handshake;
 mod object;
+#[cfg(any(not(feature = "whole"), test))]
+mod interposable;
 mod ggml;
 #[cfg(any(not(feature = "whole"), test))]
 mod find;

@@ -33,6 +33,8 @@ pub(crate) struct Pattern {
     params: Vec<(u32, [i32; OP_PARAMS])>,
     /// Whether the plan holds for these shapes only.
     one_shape: bool,
+    /// Whether some tensor of the graph that was compared last has no buffer yet.
+    pub(crate) has_unplaced: bool,
 }
 
 /// What is known of one tensor.
@@ -142,7 +144,8 @@ impl Pattern {
         let params =
             padded.map(|(number, _)| (number, unsafe { (*read.tensors[number as usize]).op_params })).collect();
         let one_shape = plan.is_for_one_shape();
-        Self { leafs: graph.leafs().len(), listed, known, order, take_overs, by_address, params, one_shape }
+        let leafs = graph.leafs().len();
+        Self { leafs, listed, known, order, take_overs, by_address, params, one_shape, has_unplaced: true }
     }
 
     pub(crate) fn place(&self, number: u32) -> Place {
@@ -169,13 +172,17 @@ impl Pattern {
         }
         bound.clear();
         bound.resize(self.known.len(), std::ptr::null_mut());
+        let mut has_unplaced = false;
         let mut verdict = Match::Same;
         for (&number, &tensor) in self.listed.iter().zip(lists.leafs.iter().chain(lists.nodes)) {
             if !bind(bound, number, tensor) {
                 return Match::Other;
             }
             // SAFETY: a listed tensor, as promised.
-            verdict = verdict.and(unsafe { self.compare_one(number, &*tensor, bound, &placed) });
+            let tensor = unsafe { &*tensor };
+            has_unplaced |= tensor.buffer.is_null();
+            // SAFETY: as above.
+            verdict = verdict.and(unsafe { self.compare_one(number, tensor, bound, &placed) });
             if verdict == Match::Other {
                 return verdict;
             }
@@ -184,12 +191,14 @@ impl Pattern {
         for number in (0..self.known.len() as u32).filter(|number| !self.known[*number as usize].is_listed) {
             // SAFETY: null, or a source or a root of a listed tensor, as promised.
             let Some(tensor) = (unsafe { bound[number as usize].as_ref() }) else { return Match::Other };
+            has_unplaced |= tensor.buffer.is_null();
             // SAFETY: as above.
             verdict = verdict.and(unsafe { self.compare_one(number, tensor, bound, &placed) });
             if verdict == Match::Other {
                 return verdict;
             }
         }
+        self.has_unplaced = has_unplaced;
         // SAFETY: all numbers are bound, as just seen.
         let is_told_so = |(number, params): &(u32, _)| unsafe { (*bound[*number as usize]).op_params == *params };
         if !self.params.iter().all(is_told_so) {

@@ -1,6 +1,7 @@
 //! Each graph as a file of the corpus's form: a bug report, and the way to plan it elsewhere.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -54,17 +55,44 @@ pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories,
         notes: Notes { tag: format!("{program}, ggml {}", ggml.version()), ..Notes::default() },
         assigned: graph.assigned,
     };
-    let name = format!("{}-{number:04}-{}nodes.json.gz", std::process::id(), lists.nodes.len());
-    if let Err(error) = write(&folder.join(&name), &recorded.to_json()) {
-        say!("{} can't be written: {error}", folder.join(name).display());
+    let name = |number| format!("{}-{number:04}-{}nodes.json.gz", std::process::id(), lists.nodes.len());
+    let others = std::iter::repeat_with(|| COUNT.fetch_add(1, Ordering::Relaxed));
+    let file = create(folder, std::iter::once(number).chain(others).map(name));
+    if let Err(error) = file.and_then(|file| write(file, &recorded.to_json())) {
+        say!("graph {number} can't be written to {}: {error}", folder.display());
     }
 }
 
-fn write(file: &Path, json: &str) -> std::io::Result<()> {
-    if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let mut writer = flate2::write::GzEncoder::new(std::fs::File::create(file)?, flate2::Compression::default());
+/// A new file with the first name that nobody has. In a container each program may have the same process number, and what it
+/// has recorded earlier stays.
+fn create(folder: &Path, names: impl Iterator<Item = String>) -> std::io::Result<File> {
+    std::fs::create_dir_all(folder)?;
+    let mut files = names.map(|name| File::create_new(folder.join(name)));
+    let is_taken = |file: &std::io::Result<File>| file.as_ref().is_err_and(|it| it.kind() == ErrorKind::AlreadyExists);
+    files.find(|file| !is_taken(file)).unwrap_or_else(|| Err(ErrorKind::AlreadyExists.into()))
+}
+
+fn write(file: File, json: &str) -> std::io::Result<()> {
+    let mut writer = flate2::write::GzEncoder::new(file, flate2::Compression::default());
     writer.write_all(json.as_bytes())?;
     writer.finish()?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_is_overwritten() {
+        let folder = std::env::temp_dir().join(format!("steeve-record-{}", std::process::id()));
+        let names = || (0..3).map(|number| format!("{number}.json.gz"));
+        for text in ["one", "two"] {
+            create(&folder, names()).unwrap().write_all(text.as_bytes()).unwrap();
+        }
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        assert_eq!((read("0.json.gz"), read("1.json.gz")), ("one".into(), "two".into()));
+        assert!(create(&folder, names()).is_ok());
+        assert_eq!(create(&folder, names()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

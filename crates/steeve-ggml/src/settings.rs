@@ -4,7 +4,7 @@
 //!   STEEVE_STRATEGY=ggml|fast|best   how to place tensors [fast; best if a budget is given]
 //!   STEEVE_BUDGET=500ms|20000nodes   what a search of `best` may cost
 //!   STEEVE_REUSE=ggml|more           who takes over whose bytes; `more`: also two-source GLU, in CPU memory [ggml]
-//!   STEEVE_HOLD=N                    for how many nodes a source outlives its last reader [0 in CPU memory, else 8]
+//!   STEEVE_HOLD=N                    for how many nodes a source outlives its last reader [0 in CPU memory, else 32]
 //!   STEEVE_LOG=1                     a line for each reserve
 //!   STEEVE_CHECK=1                   replay every plan before it is used
 //!   STEEVE_RECORD=DIR                write each graph to a file
@@ -100,7 +100,9 @@ impl Settings {
                 false
             }
         };
-        let (log, check, off) = (is_on("STEEVE_LOG"), is_on("STEEVE_CHECK"), is_on("STEEVE_OFF"));
+        let (log, check) = (is_on("STEEVE_LOG"), is_on("STEEVE_CHECK"));
+        // Whoever reaches for this switch means it, however it is spelt.
+        let off = get("STEEVE_OFF").is_some_and(|value| value != "0");
         let record = given("STEEVE_RECORD").map(PathBuf::from);
         (Self { strategy, more, hold, log, check, record, off }, complaints)
     }

@@ -103,6 +103,33 @@ fn other_structures_are_left_to_ggml() {
 }
 
 #[test]
+fn a_ggml_that_calls_itself_inside_is_left_alone() {
+    let Some(workshop) = Workshop::open("bound") else { return };
+    let bound: [(&str, &[&str], &str); 3] = [
+        ("partly", &["-DMOCK_PARTLY_BOUND"], "ggml_gallocr_reserve_n)"),
+        ("functions", &["-Wl,-Bsymbolic-functions"], "ggml_gallocr_reserve_n)"),
+        ("symbolic", &["-Wl,-Bsymbolic"], "ggml_gallocr_reserve_n)"),
+    ];
+    for (name, defines, which) in bound {
+        let ggml = Ggml { name, defines, originals: true };
+        for loaded in [Loaded::Local, Loaded::Linked] {
+            let said = workshop.run("fallback", ggml, loaded, &["theirs"], &[]).well();
+            let [line] = said.lines()[..] else { panic!("{:?}", said.lines()) };
+            assert!(
+                line.starts_with("steeve: ggml's own allocator is used: ggml calls its allocator inside "),
+                "{line}"
+            );
+            assert!(
+                line.contains(&format!("libggml_{name}.so, so it can't be replaced")) && line.ends_with(which),
+                "{line}"
+            );
+            let said = workshop.run("fallback", ggml, loaded, &["theirs"], &[("STEEVE_OFF", "1")]).well();
+            assert_eq!(said.lines(), Vec::<&str>::new());
+        }
+    }
+}
+
+#[test]
 fn a_number_means_the_type_that_ggml_calls_so() {
     let Some(workshop) = Workshop::open("types") else { return };
     let ggml = Ggml { name: "types", defines: &["-DMOCK_OTHER_TYPES", "-DTYPE=28"], originals: true };

@@ -6,7 +6,7 @@ use steeve_graph::{Bytes, Context, DataType, Graph};
 
 use super::memory::{at_most, check_memory, excessive, own_fault};
 use super::report::{Findings, Report, Stop};
-use crate::{Buffer, BufferType, Device, DeviceError};
+use crate::{Buffer, BufferType, Device, DeviceError, DeviceKind};
 
 /// Checks all laws of a device and of its memories. Its backends are for [`check_backend`](super::check_backend).
 ///
@@ -104,6 +104,9 @@ const ROUNDS: usize = 8;
 
 /// What one buffer or many of them are made of, so that they fit into what is free.
 fn piece_of(device: &dyn Device, memory: &dyn BufferType, count: u64) -> Result<Bytes, Stop> {
+    if matches!(device.kind(), DeviceKind::Cpu | DeviceKind::IntegratedGpu) {
+        return Err(Stop::Skip(String::from("it shares its memory with everybody else, who take and give some too")));
+    }
     match at_most(memory, (1 << 20).min(device.memory().free.0 / count)) {
         0 => Err(Stop::Skip(format!("not even {count} bytes are free, or no buffer has one"))),
         size => Ok(Bytes(size)),

@@ -154,3 +154,5 @@ struct ggml_cgraph * mock_graph(struct ggml_context * ctx, int size);
 
 // A handle of this ggml's own allocator, made behind the back of whoever is preloaded.
 ggml_gallocr_t mock_original(void);
+// Allocates a graph from inside of ggml, as its scheduler does: the size of the buffer, 0 if that fails.
+size_t mock_schedule(struct ggml_cgraph * graph);

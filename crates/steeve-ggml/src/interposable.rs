@@ -1,0 +1,176 @@
+//! Whether a loaded object calls its own functions in such a way that another's can come in between.
+//!
+//! ```text
+//!   object --PT_DYNAMIC--> DT_JMPREL, DT_RELA, DT_REL --symbol--> DT_SYMTAB --name--> DT_STRTAB
+//! ```
+//!
+//! A call that a preloaded library can take over has a relocation with the function's name. A function without one is never
+//! called in there, or the linker has bound the calls inside (`-Bsymbolic`, link-time optimisation): then it would be handed
+//! what is not its own. Nothing is read outside of what the loader has mapped for the object.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
+
+/// `elf.h`: what the entries of the dynamic section are about.
+mod tag {
+    pub(super) const END: usize = 0;
+    pub(super) const PLT_SIZE: usize = 2;
+    pub(super) const STRINGS: usize = 5;
+    pub(super) const SYMBOLS: usize = 6;
+    pub(super) const RELA: usize = 7;
+    pub(super) const RELA_SIZE: usize = 8;
+    pub(super) const STRINGS_SIZE: usize = 10;
+    pub(super) const SYMBOL_SIZE: usize = 11;
+    pub(super) const SYMBOLIC: usize = 16;
+    pub(super) const REL: usize = 17;
+    pub(super) const REL_SIZE: usize = 18;
+    pub(super) const PLT_KIND: usize = 20;
+    pub(super) const PLT: usize = 23;
+    pub(super) const FLAGS: usize = 30;
+    /// A flag: its own names come before those of all others.
+    pub(super) const FLAG_SYMBOLIC: usize = 2;
+}
+
+const WORD: usize = size_of::<usize>();
+
+/// Where a relocation's symbol begins in its second word.
+const SYMBOL_SHIFT: u32 = if WORD == 8 { 32 } else { 8 };
+
+/// The first of these functions whose calls inside of the object that `address` lies in can't be taken over; `None` if there
+/// is none. `Err` if the object can't be looked at.
+pub(crate) fn bound_inside<'a>(address: *const c_void, names: &[&'a CStr]) -> Result<Option<&'a CStr>, &'static str> {
+    let object = Object::around(address).ok_or("nobody knows where it is loaded")?;
+    let named = object.named(names).ok_or("its relocations can't be read")?;
+    Ok(names.iter().zip(named).find(|(_, is_named)| !is_named).map(|(name, _)| *name))
+}
+
+/// A loaded object: where it was moved to, its readable segments and its dynamic section.
+struct Object {
+    moved_by: usize,
+    segments: Vec<Range<usize>>,
+    dynamic: Range<usize>,
+}
+
+impl Object {
+    fn around(address: *const c_void) -> Option<Self> {
+        struct Search {
+            address: usize,
+            found: Option<Object>,
+        }
+        unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
+            // SAFETY: the loader hands over an object's description, and `around` its own search.
+            let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+            let moved_by = info.dlpi_addr as usize;
+            let headers = match info.dlpi_phdr.is_null() {
+                true => &[],
+                // SAFETY: so many headers, of the loader's.
+                false => unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) },
+            };
+            let range = |start: usize, size: usize| {
+                let start = moved_by.wrapping_add(start);
+                start..start.saturating_add(size)
+            };
+            let of_kind = |kind| headers.iter().filter(move |header| header.p_type == kind);
+            let readable = of_kind(libc::PT_LOAD).filter(|header| header.p_flags & libc::PF_R != 0);
+            let segments: Vec<_> = readable.map(|header| range(header.p_vaddr as _, header.p_memsz as _)).collect();
+            if !segments.iter().any(|segment| segment.contains(&search.address)) {
+                return 0;
+            }
+            let dynamic =
+                of_kind(libc::PT_DYNAMIC).next().map(|header| range(header.p_vaddr as _, header.p_memsz as _));
+            search.found = dynamic.map(|dynamic| Object { moved_by, segments, dynamic });
+            1
+        }
+        let mut search = Search { address: address.addr(), found: None };
+        // SAFETY: `look` is called before this returns and keeps nothing.
+        unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+        search.found
+    }
+
+    /// For each of the names whether a relocation has it. `None` if a table is not where it should be.
+    fn named(&self, names: &[&CStr]) -> Option<Vec<bool>> {
+        let dynamic = self.table(self.dynamic.start, self.dynamic.len() / (2 * WORD) * (2 * WORD))?;
+        let entry = |index: usize| Some((dynamic.word(2 * index)?, dynamic.word(2 * index + 1)?));
+        let entries: Vec<_> = (0..).map_while(entry).take_while(|(tag, _)| *tag != tag::END).collect();
+        let value = |tag| entries.iter().find(|entry| entry.0 == tag).map(|entry| entry.1);
+        if value(tag::SYMBOLIC).is_some() || value(tag::FLAGS).is_some_and(|flags| flags & tag::FLAG_SYMBOLIC != 0) {
+            return Some(vec![false; names.len()]);
+        }
+        let strings = self.table(value(tag::STRINGS)?, value(tag::STRINGS_SIZE)?)?;
+        let (symbols, symbol_size) = (value(tag::SYMBOLS)?, value(tag::SYMBOL_SIZE)?);
+        let mut named = vec![false; names.len()];
+        for (start, size, kind) in [
+            (tag::PLT, tag::PLT_SIZE, value(tag::PLT_KIND).unwrap_or(tag::RELA)),
+            (tag::RELA, tag::RELA_SIZE, tag::RELA),
+            (tag::REL, tag::REL_SIZE, tag::REL),
+        ] {
+            let (Some(start), Some(size)) = (value(start), value(size)) else { continue };
+            let words = if kind == tag::RELA { 3 } else { 2 };
+            let relocations = self.table(start, size)?;
+            for index in 0..size / (words * WORD) {
+                let symbol = relocations.word(words * index + 1)? >> SYMBOL_SHIFT;
+                if symbol == 0 {
+                    continue;
+                }
+                // How many symbols there are is written nowhere, so each is a table of its own.
+                let at = symbols.checked_add(symbol.checked_mul(symbol_size)?)?;
+                let name = self.table(at, 4)?.half_word()?;
+                for (name_is, is_named) in names.iter().zip(&mut named) {
+                    *is_named |= strings.has_at(name as usize, name_is.to_bytes_with_nul());
+                }
+            }
+        }
+        Some(named)
+    }
+
+    /// So many bytes of the object, if one segment has them all.
+    fn table(&self, start: usize, size: usize) -> Option<Table<'_>> {
+        let is_there = |start: &usize| {
+            let end = start.checked_add(size);
+            end.is_some_and(|end| self.segments.iter().any(|segment| segment.start <= *start && end <= segment.end))
+        };
+        // Some loaders leave addresses as they are in the file.
+        let start = [start, start.wrapping_add(self.moved_by)].into_iter().find(is_there)?;
+        // SAFETY: within a readable segment, as just seen, of an object that stays loaded: one of its functions is in use. The
+        // loader has written these tables before anybody could ask.
+        Some(Table(unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(start), size) }))
+    }
+}
+
+/// Bytes of an object.
+struct Table<'a>(&'a [u8]);
+
+impl Table<'_> {
+    fn word(&self, index: usize) -> Option<usize> {
+        let start = index.checked_mul(WORD)?;
+        Some(usize::from_ne_bytes(self.0.get(start..start.checked_add(WORD)?)?.try_into().ok()?))
+    }
+
+    fn half_word(&self) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.0.get(..4)?.try_into().ok()?))
+    }
+
+    fn has_at(&self, start: usize, text: &[u8]) -> bool {
+        self.0.get(start..).is_some_and(|rest| rest.starts_with(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_programs_calls_of_its_libraries_are_named() {
+        let here = bound_inside as *const c_void;
+        assert_eq!(bound_inside(here, &[c"dladdr", c"dl_iterate_phdr"]), Ok(None));
+        assert_eq!(bound_inside(here, &[c"dladdr", c"ggml_gallocr_reserve_n"]), Ok(Some(c"ggml_gallocr_reserve_n")));
+        // No part of a name is a name.
+        assert_eq!(bound_inside(here, &[c"dladd"]), Ok(Some(c"dladd")));
+    }
+
+    #[test]
+    fn nowhere_is_no_object() {
+        let nowhere = std::ptr::without_provenance(1);
+        assert_eq!(bound_inside(nowhere, &[c"dladdr"]), Err("nobody knows where it is loaded"));
+    }
+}
