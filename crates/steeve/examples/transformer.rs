@@ -56,7 +56,7 @@ impl Size {
             };
             *field = args.next().ok_or_else(|| format!("{name} needs a number"))?.parse()?;
         }
-        if size.width % size.heads != 0 || size.heads % size.kv_heads != 0 {
+        if !size.width.is_multiple_of(size.heads) || !size.heads.is_multiple_of(size.kv_heads) {
             return Err("the width must be a multiple of the heads, and those of the heads of keys and values".into());
         }
         if size.prompt == 0 || size.prompt + size.tokens > size.context {

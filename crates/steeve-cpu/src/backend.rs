@@ -1,0 +1,221 @@
+//! The processor as a device.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use steeve_device::{
+    Backend, BufferType, Bytes, Device, DeviceError, DeviceKind, HostMemory, Locate, MemoryInfo, Prepared,
+};
+use steeve_graph::{Graph, TensorId};
+
+use crate::pool::Pool;
+use crate::run::{CpuPrepared, Observed, Observer, Run, kernel_of, prepare};
+use crate::watch::{Cancel, Timings};
+
+const NAME: &str = "CPU";
+
+/// Runs graphs on the processor. Each call does its work before it returns.
+///
+/// ```
+/// use steeve_alloc::GraphAllocator;
+/// use steeve_cpu::CpuBackend;
+/// use steeve_device::{Backend, Bindings};
+/// use steeve_graph::{Context, DataType, Graph};
+///
+/// let mut context = Context::new();
+/// let x = context.input(DataType::F32, &[3])?;
+/// let y = context.sqr(x)?;
+/// context.set_output(y)?;
+/// let graph = Graph::from_outputs(&context, &[y])?;
+///
+/// let backend = CpuBackend::new(2);
+/// let mut allocator = GraphAllocator::new(&backend.buffer_type());
+/// let allocation = allocator.alloc(&graph, &Bindings::new())?;
+/// allocation.write(x, &[1.0f32, 2.0, 3.0])?;
+/// allocation.compute(&backend)?;
+/// assert_eq!(allocation.read::<f32>(y)?, [1.0, 4.0, 9.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CpuBackend {
+    pool: Arc<Pool>,
+    memory: Arc<dyn BufferType>,
+    cancel: Cancel,
+    observer: Mutex<Option<Box<Observer>>>,
+    timings: Mutex<Option<Timings>>,
+}
+
+impl CpuBackend {
+    /// So many threads, the caller's among them; at least that one. They are made now and kept.
+    pub fn new(threads: usize) -> Self {
+        Self::with(Arc::new(Pool::new(threads)), Arc::new(HostMemory::named(NAME)))
+    }
+
+    fn with(pool: Arc<Pool>, memory: Arc<dyn BufferType>) -> Self {
+        let (cancel, observer, timings) = (Cancel::default(), Mutex::default(), Mutex::default());
+        Self { pool, memory, cancel, observer, timings }
+    }
+
+    /// How many threads it has.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// What ends its runs.
+    pub fn cancel(&self) -> Cancel {
+        self.cancel.clone()
+    }
+
+    /// Tells `observer` about each node's result, in order; `Break` ends the run.
+    pub fn observe(&self, observer: impl FnMut(&Observed<'_>) -> ControlFlow<()> + Send + 'static) {
+        *self.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(observer));
+    }
+
+    /// Nobody is told any more.
+    pub fn stop_observing(&self) {
+        *self.observer.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Measures each node of the runs from now on.
+    pub fn measure(&self) {
+        *self.timings.lock().unwrap_or_else(PoisonError::into_inner) = Some(Timings::default());
+    }
+
+    /// How long the nodes of the last run took; nothing unless it is [measured](Self::measure).
+    pub fn timings(&self) -> Option<Timings> {
+        self.timings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Default for CpuBackend {
+    /// As many threads as the machine has cores.
+    fn default() -> Self {
+        Self::new(cores())
+    }
+}
+
+impl std::fmt::Debug for CpuBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuBackend").field("threads", &self.threads()).finish_non_exhaustive()
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn buffer_type(&self) -> Arc<dyn BufferType> {
+        Arc::clone(&self.memory)
+    }
+
+    fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
+        kernel_of(NAME, graph, node).map(drop)
+    }
+
+    fn prepare(
+        &self,
+        graph: &Graph,
+        nodes: Range<usize>,
+        tensors: &dyn Locate,
+    ) -> Result<Box<dyn Prepared>, DeviceError> {
+        Ok(Box::new(prepare(NAME, graph, nodes, tensors)?))
+    }
+
+    fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
+        let Some(prepared) = prepared.as_any_mut().downcast_mut::<CpuPrepared>() else {
+            let why = "another backend has prepared these nodes".into();
+            return Err(DeviceError::Failed { device: NAME.into(), why });
+        };
+        let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timings = self.timings.lock().unwrap_or_else(PoisonError::into_inner);
+        let (pool, cancel) = (&*self.pool, &self.cancel);
+        let observer = observer.as_mut().map(|observer| &mut **observer as &mut Observer);
+        Run { name: NAME, pool, cancel, observer, timings: timings.as_mut() }.run(prepared)
+    }
+
+    fn synchronise(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// The processor and its memory.
+///
+/// ```
+/// use std::sync::Arc;
+/// use steeve_cpu::CpuDevice;
+/// use steeve_device::{Device, DeviceKind, Registry};
+/// let mut registry = Registry::new();
+/// registry.register(Arc::new(CpuDevice::new()));
+/// assert_eq!(registry.best().map(|device| device.kind()), Some(DeviceKind::Cpu));
+/// ```
+#[derive(Debug)]
+pub struct CpuDevice {
+    threads: usize,
+    types: [Arc<dyn BufferType>; 1],
+}
+
+impl CpuDevice {
+    /// With as many threads for each backend as the machine has cores.
+    pub fn new() -> Self {
+        Self::with_threads(cores())
+    }
+
+    /// With so many threads for each backend.
+    pub fn with_threads(threads: usize) -> Self {
+        Self { threads, types: [Arc::new(HostMemory::named(NAME))] }
+    }
+}
+
+impl Default for CpuDevice {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Device for CpuDevice {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn description(&self) -> &str {
+        "the processor"
+    }
+
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Cpu
+    }
+
+    fn memory(&self) -> MemoryInfo {
+        memory_info().unwrap_or_default()
+    }
+
+    fn buffer_types(&self) -> &[Arc<dyn BufferType>] {
+        &self.types
+    }
+
+    fn reads(&self, memory: &Arc<dyn BufferType>) -> bool {
+        memory.is_host()
+    }
+
+    fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
+        kernel_of(NAME, graph, node).map(drop)
+    }
+
+    fn backend(&self) -> Result<Box<dyn Backend>, DeviceError> {
+        Ok(Box::new(CpuBackend::with(Arc::new(Pool::new(self.threads)), Arc::clone(&self.types[0]))))
+    }
+}
+
+/// What the system says about its memory; nothing where it does not.
+fn memory_info() -> Option<MemoryInfo> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = |name: &str| {
+        let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+        rest.split_whitespace().find_map(|word| word.parse::<u64>().ok())
+    };
+    Some(MemoryInfo { free: Bytes(line("MemAvailable:")? << 10), total: Bytes(line("MemTotal:")? << 10) })
+}

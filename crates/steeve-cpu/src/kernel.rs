@@ -1,0 +1,165 @@
+//! What a kernel is, and how one is chosen.
+
+use std::fmt::Debug;
+
+use steeve_graph::{Op, Param};
+
+use crate::kernels;
+use crate::raw::{Raw, Shape};
+
+/// A node, as far as choosing a kernel for it goes.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) op: Op,
+    pub(crate) params: &'a [Param],
+    pub(crate) result: Shape,
+    pub(crate) sources: &'a [Option<Shape>],
+}
+
+impl Ask<'_> {
+    /// A source that must be there.
+    pub(crate) fn source(&self, slot: usize) -> Result<Shape, String> {
+        self.sources.get(slot).copied().flatten().ok_or_else(|| format!("source {slot} is missing"))
+    }
+
+    /// A source that may be missing.
+    pub(crate) fn optional(&self, slot: usize) -> Option<Shape> {
+        self.sources.get(slot).copied().flatten()
+    }
+
+    /// A source that must have the shape of the result.
+    pub(crate) fn like_result(&self, slot: usize) -> Result<Shape, String> {
+        let source = self.source(slot)?;
+        if source.ne == self.result.ne {
+            Ok(source)
+        } else {
+            Err(format!("source {slot} has another shape than the result"))
+        }
+    }
+
+    /// A real parameter that must be there.
+    pub(crate) fn float(&self, index: usize) -> Result<f32, String> {
+        self.params.get(index).map(|it| it.float()).ok_or_else(|| format!("parameter {index} is missing"))
+    }
+
+    /// A whole parameter that must be there.
+    pub(crate) fn int(&self, index: usize) -> Result<i64, String> {
+        self.params.get(index).and_then(|it| it.int()).ok_or_else(|| format!("parameter {index} is no whole number"))
+    }
+
+    /// A parameter that counts.
+    pub(crate) fn count(&self, index: usize) -> Result<usize, String> {
+        usize::try_from(self.int(index)?).map_err(|_| format!("parameter {index} is negative"))
+    }
+}
+
+/// What a kernel works on. Sources that it may not write over while it reads them stand apart from the result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operands<'a> {
+    pub(crate) result: Raw<'a>,
+    pub(crate) sources: &'a [Option<Raw<'a>>],
+}
+
+impl<'a> Operands<'a> {
+    /// A source that was there when the kernel was chosen.
+    pub(crate) fn source(&self, slot: usize) -> Raw<'a> {
+        match self.sources.get(slot).copied().flatten() {
+            Some(source) => source,
+            None => unreachable!("the kernel was chosen with a source in slot {slot}"),
+        }
+    }
+
+    /// A source that may be missing.
+    pub(crate) fn optional(&self, slot: usize) -> Option<Raw<'a>> {
+        self.sources.get(slot).copied().flatten()
+    }
+}
+
+/// Computes one node. The work is cut into units, which any thread may take in any order; how they are cut depends on
+/// shapes alone, and so does every result.
+pub(crate) trait Kernel: Send + Sync + Debug {
+    /// Into how many units the work is cut.
+    fn units(&self) -> usize;
+
+    /// Does one unit. What data alone can show to be wrong, such as a row that does not exist, is an error.
+    ///
+    /// # Safety
+    /// The operands have the shapes that the kernel was chosen for, their memory is borrowed, and no other thread writes
+    /// what this unit touches. The result may stand exactly on a source whose slot the operation overwrites; otherwise
+    /// sources and result are apart.
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String>;
+}
+
+/// Memory of a thread, for rows that are worked on.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    floats: Vec<f32>,
+    words: Vec<u64>,
+}
+
+impl Scratch {
+    /// `N` rows of the given lengths. What is in them is left from before.
+    pub(crate) fn rows<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
+        let total: usize = lengths.iter().sum();
+        if self.floats.len() < total {
+            self.floats.resize(total, 0.0);
+        }
+        let mut rest = self.floats.as_mut_slice();
+        lengths.map(|length| {
+            let (row, behind) = std::mem::take(&mut rest).split_at_mut(length);
+            rest = behind;
+            row
+        })
+    }
+
+    /// So many words, and a row of that length. What is in them is left from before.
+    pub(crate) fn words_and_row(&mut self, length: usize) -> (&mut [u64], &mut [f32]) {
+        if self.words.len() < length {
+            self.words.resize(length, 0);
+        }
+        if self.floats.len() < length {
+            self.floats.resize(length, 0.0);
+        }
+        (&mut self.words[..length], &mut self.floats[..length])
+    }
+}
+
+/// Rows in units of about so many elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    rows: usize,
+    per_unit: usize,
+}
+
+impl Rows {
+    /// Enough for a thread to be worth waking, few enough for all of them to have some.
+    const ELEMENTS: usize = 16 * 1024;
+
+    /// Rows that cost about `elements` each.
+    pub(crate) fn new(rows: usize, elements: usize) -> Self {
+        Self { rows, per_unit: (Self::ELEMENTS / elements.max(1)).max(1) }
+    }
+
+    /// The rows of a result.
+    pub(crate) fn of(result: &Shape) -> Self {
+        Self::new(result.rows(), result.ne[0])
+    }
+
+    pub(crate) fn units(&self) -> usize {
+        self.rows.div_ceil(self.per_unit)
+    }
+
+    /// The rows of a unit.
+    pub(crate) fn unit(&self, unit: usize) -> std::ops::Range<usize> {
+        let start = unit * self.per_unit;
+        start..(start + self.per_unit).min(self.rows)
+    }
+}
+
+/// The kernel for a node; `None` if the node writes nothing. The error says what is not supported.
+pub(crate) fn choose(ask: &Ask<'_>) -> Result<Option<Box<dyn Kernel>>, String> {
+    if ask.op.writes_nothing() {
+        return Ok(None);
+    }
+    kernels::choose(ask).map(Some)
+}

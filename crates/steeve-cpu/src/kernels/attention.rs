@@ -1,0 +1,357 @@
+//! Attention in one step.
+//!
+//! ```text
+//!   for each block of keys:   scores = keys x queries   scale, softcap, mask
+//!                             weights = exp(scores - the largest so far)
+//!                             sums = sums * (what the largest has grown by) + values x weights
+//!   result = sums / (sum of the weights)
+//! ```
+//!
+//! Scores of one block at a time are all that exists of them (Milakov and Gimelshein 2018; Dao et al. 2022). A unit is a
+//! few queries that share their keys: tokens, and the heads of a group. How they are cut depends on shapes alone.
+
+use steeve_graph::DataType;
+
+use super::functions::{exp, tanh};
+use super::product::{FEW, Matrix, Out, Size, Sum, product, readable};
+use crate::kernel::{Ask, Kernel, Operands, Scratch};
+use crate::number::{is_float, load_row, store};
+use crate::raw::Raw;
+use crate::wide::wide;
+
+/// `q` `[d, token, head]`, `k` `[d, key, head]`, `v` `[dv, key, head]` and a mask `[key, token]` make `[dv, head, token]`.
+/// Slot 4 may have sinks: one more score for each head, with no value.
+pub(crate) fn flash_attn_ext(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (scale, max_bias, softcap) = (ask.float(0)?, ask.float(1)?, ask.float(2)?);
+    fits(ask)?;
+    if max_bias > 0.0 && ask.optional(3).is_none() {
+        return Err("a bias needs a mask".into());
+    }
+    let (q, k, v) = (ask.source(0)?, ask.source(1)?, ask.source(2)?);
+    let [_, tokens, heads, outer] = q.ne;
+    // Heads whose keys and values differ have nothing to share.
+    let group = if k.ne[2] == v.ne[2] { heads / k.ne[2].max(1) } else { 1 };
+    let (groups, queries) = (heads / group.max(1) * outer, group * tokens);
+    // All threads should have something, though keys are then read more than once.
+    let block = queries.div_ceil(UNITS.div_ceil(groups.max(1))).clamp(FEW / 2, QUERIES);
+    let scale = if softcap == 0.0 { scale } else { scale / softcap };
+    let slopes = (0..heads).map(|head| slope(head, heads, max_bias)).collect();
+    Ok(Box::new(Attention { scale, softcap, slopes, group, block, units: queries.div_ceil(block) * groups }))
+}
+
+/// How many queries go together at most.
+const QUERIES: usize = 64;
+
+/// How many units there should be at least.
+const UNITS: usize = 16;
+
+/// How many keys go together.
+const KEYS: usize = 256;
+
+/// Types and shapes, more closely than ggml's rule looks at them.
+fn fits(ask: &Ask<'_>) -> Result<(), String> {
+    let demand = |condition: bool, wish: &str| if condition { Ok(()) } else { Err(wish.to_owned()) };
+    let divides = |part: usize, whole: usize| whole.is_multiple_of(part);
+    let (q, k, v, result) = (ask.source(0)?, ask.source(1)?, ask.source(2)?, ask.result);
+    readable(&k)?;
+    readable(&v)?;
+    demand(is_float(q.dtype), "the queries must be f32, f16 or bf16")?;
+    let [d, tokens, heads, outer] = q.ne;
+    demand(d > 0, "queries of no elements have no scores")?;
+    demand(k.ne[0] == d && v.ne[1] == k.ne[1], "queries, keys and values must fit together")?;
+    demand(k.ne[3] == outer && v.ne[3] == outer, "all must have the same outermost dimension")?;
+    let heads_fit = divides(k.ne[2], heads) && divides(v.ne[2], heads);
+    demand(heads_fit, "the heads of keys and values must divide those of the queries")?;
+    let made = result.dtype == DataType::F32 && result.ne == [v.ne[0], heads, tokens, outer];
+    demand(made, "the result must be f32 and have a row for each head and token")?;
+    if let Some(mask) = ask.optional(3) {
+        demand(is_float(mask.dtype), "the mask must be f32, f16 or bf16")?;
+        let all = mask.ne[0] >= k.ne[1] && mask.ne[1] >= tokens;
+        demand(all, "the mask must have a row for each query and an element for each key")?;
+        let outer_fits = divides(mask.ne[2], heads) && divides(mask.ne[3], outer);
+        demand(outer_fits, "the outer dimensions of the mask must divide those of the queries")?;
+    }
+    let sinks_fit = ask.optional(4).is_none_or(|it| it.dtype == DataType::F32 && it.ne == [heads, 1, 1, 1]);
+    demand(sinks_fit, "there must be one f32 sink for each head")
+}
+
+/// What the mask of a head is multiplied by (ALiBi, Press et al. 2021), as ggml computes it.
+fn slope(head: usize, heads: usize, max_bias: f32) -> f32 {
+    if max_bias <= 0.0 {
+        return 1.0;
+    }
+    let whole = 1usize << heads.ilog2();
+    let (m0, m1) = ((-max_bias / whole as f32).exp2(), (-max_bias / 2.0 / whole as f32).exp2());
+    if head < whole { m0.powi(head as i32 + 1) } else { m1.powi(2 * (head - whole) as i32 + 1) }
+}
+
+#[derive(Debug)]
+struct Attention {
+    scale: f32,
+    /// Zero for none.
+    softcap: f32,
+    slopes: Vec<f32>,
+    /// How many heads share their keys and values.
+    group: usize,
+    /// How many queries of a group make a unit.
+    block: usize,
+    units: usize,
+}
+
+impl Kernel for Attention {
+    fn units(&self) -> usize {
+        self.units
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (q, k, v) = (operands.source(0), operands.source(1), operands.source(2));
+        let ([d, _, heads, _], keys, dv) = (q.shape.ne, k.shape.ne[1], v.shape.ne[0]);
+        let part = self.part(operands, unit);
+        let size = Size { m: KEYS.min(keys), n: part.count, k: d };
+        let lengths = [part.count * d, part.count * size.m, part.count * (dv + 2), size.m, size.m * dv, size.room()];
+        let [queries, scores, so_far, mask, values_room, room] = scratch.rows(lengths);
+        for (i, row) in queries.chunks_mut(d).enumerate() {
+            let (head, token) = part.query(i);
+            // SAFETY: a row of the queries.
+            unsafe { load_row(q, q.shape.row_offset([token, head, part.outer]), row) };
+        }
+        let mut so_far = SoFar::new(so_far, part.count, dv);
+        // Where the keys and the values of these heads start.
+        let start =
+            |of: Raw<'_>, key: usize| of.shape.row_offset([key, part.head / (heads / of.shape.ne[2]), part.outer]);
+        for first in (0..keys).step_by(KEYS) {
+            let size = Size { m: KEYS.min(keys - first), ..size };
+            let (scores, mask) = (&mut scores[..size.m * part.count], &mut mask[..size.m]);
+            // SAFETY: a block of keys, and parts of rows of the mask.
+            unsafe {
+                if (0..part.count).all(|i| part.load_mask(i, first, mask) && mask.iter().all(|x| *x == NOTHING)) {
+                    continue;
+                }
+                let keys = Matrix::new(k, start(k, first));
+                product(keys, Matrix::loaded(queries, d), size, Out::room(scores, size.m), room);
+            }
+            for (i, scores) in scores.chunks_mut(size.m).enumerate() {
+                finish(scores, self.scale, self.softcap);
+                // SAFETY: a part of a row of the mask.
+                if unsafe { part.load_mask(i, first, mask) } {
+                    add_mask(scores, mask, self.slopes[part.query(i).0]);
+                }
+                so_far.soften(i, scores);
+            }
+            let size = Size { m: dv, n: part.count, k: size.m };
+            // SAFETY: a block of values, and a weight for each of them and each query.
+            unsafe { add_values(Matrix::new(v, start(v, first)), scores, size, so_far.sums, values_room) };
+        }
+        // SAFETY: the rows of the result that only this unit writes.
+        unsafe { part.write(&mut so_far, operands) };
+        Ok(())
+    }
+}
+
+impl Attention {
+    fn part<'a>(&self, operands: &Operands<'a>, unit: usize) -> Part<'a> {
+        let [_, tokens, heads, _] = operands.source(0).shape.ne;
+        let (queries, groups) = (self.group * tokens, heads / self.group);
+        let blocks = queries.div_ceil(self.block);
+        let (first, rest) = (unit % blocks * self.block, unit / blocks);
+        let (head, outer) = (rest % groups * self.group, rest / groups);
+        Part {
+            mask: operands.optional(3),
+            first,
+            count: self.block.min(queries - first),
+            head,
+            group: self.group,
+            outer,
+        }
+    }
+}
+
+/// The queries of a unit.
+struct Part<'a> {
+    mask: Option<Raw<'a>>,
+    first: usize,
+    count: usize,
+    /// The first head of their group.
+    head: usize,
+    group: usize,
+    /// The outermost position.
+    outer: usize,
+}
+
+impl Part<'_> {
+    /// The head and the token of a query. The heads of a token follow one another.
+    fn query(&self, i: usize) -> (usize, usize) {
+        (self.head + (self.first + i) % self.group, (self.first + i) / self.group)
+    }
+
+    /// Loads a part of a query's row of the mask, from `key` on; whether there is one.
+    ///
+    /// # Safety
+    /// There are so many keys.
+    unsafe fn load_mask(&self, i: usize, key: usize, row: &mut [f32]) -> bool {
+        let (Some(mask), (head, token)) = (self.mask, self.query(i)) else { return false };
+        // The outer dimensions of a mask start over.
+        let offset = mask.shape.row_offset([token, head, self.outer]) + key * mask.shape.nb[0];
+        // SAFETY: as promised.
+        unsafe { load_row(mask, offset, row) };
+        true
+    }
+
+    /// # Safety
+    /// Nobody else looks at the rows of these queries.
+    unsafe fn write(&self, so_far: &mut SoFar<'_>, operands: &Operands<'_>) {
+        let (result, sinks) = (operands.result, operands.optional(4));
+        for i in 0..self.count {
+            let (head, token) = self.query(i);
+            if let Some(sinks) = sinks {
+                // SAFETY: there is a sink for each head.
+                so_far.soften(i, &mut [unsafe { sinks.read(head * sinks.shape.nb[0]) }]);
+            }
+            let offset = result.shape.row_offset([head, token, self.outer]);
+            // SAFETY: as promised.
+            unsafe { store(DataType::F32, result.at(offset), result.shape.nb[0], so_far.mean(i)) };
+        }
+    }
+}
+
+/// What each query has seen so far.
+struct SoFar<'a> {
+    /// The largest score.
+    largest: &'a mut [f32],
+    /// The sum of the weights, as they are by the largest score.
+    totals: &'a mut [f32],
+    /// Rows of sums of values times weights.
+    sums: &'a mut [f32],
+    length: usize,
+}
+
+impl<'a> SoFar<'a> {
+    fn new(room: &'a mut [f32], queries: usize, length: usize) -> Self {
+        let (largest, rest) = room.split_at_mut(queries);
+        let (totals, sums) = rest.split_at_mut(queries);
+        largest.fill(NOTHING);
+        totals.fill(0.0);
+        sums.fill(0.0);
+        Self { largest, totals, sums, length }
+    }
+
+    fn row(&mut self, i: usize) -> &mut [f32] {
+        &mut self.sums[i * self.length..(i + 1) * self.length]
+    }
+
+    /// Turns scores into weights, for which the sums must be made ready where a larger score has come.
+    fn soften(&mut self, i: usize, scores: &mut [f32]) {
+        let grown = soften(scores, &mut self.largest[i], &mut self.totals[i]);
+        if grown != 1.0 {
+            self.row(i).iter_mut().for_each(|sum| *sum *= grown);
+        }
+    }
+
+    /// The sums of a query divided by its weights; zero where it has seen nothing.
+    fn mean(&mut self, i: usize) -> &[f32] {
+        let part = if self.totals[i] == 0.0 { 0.0 } else { 1.0 / self.totals[i] };
+        let row = self.row(i);
+        row.iter_mut().for_each(|sum| *sum *= part);
+        row
+    }
+}
+
+const NOTHING: f32 = f32::NEG_INFINITY;
+
+wide! {
+    /// What becomes of scores before the mask.
+    fn finish(scores: &mut [f32], scale: f32, softcap: f32) {
+        scores.iter_mut().for_each(|score| *score *= scale);
+        if softcap != 0.0 {
+            scores.iter_mut().for_each(|score| *score = softcap * tanh(*score));
+        }
+    }
+}
+
+wide! {
+    /// Where the mask says nothing the score is nothing, whatever stands there: nobody may have written that key.
+    fn add_mask(scores: &mut [f32], mask: &[f32], slope: f32) {
+        for (score, mask) in scores.iter_mut().zip(mask) {
+            *score = if *mask == NOTHING { NOTHING } else { *score + slope * mask };
+        }
+    }
+}
+
+wide! {
+    /// Turns scores into weights and adds those up. Returns what all weights before must be multiplied by, because a larger
+    /// score has come.
+    fn soften(scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
+        let (chunks, rest) = scores.as_chunks_mut::<8>();
+        let mut most = [*largest; 8];
+        for chunk in &*chunks {
+            for (most, score) in most.iter_mut().zip(chunk) {
+                *most = if *score > *most { *score } else { *most };
+            }
+        }
+        let new = most.iter().chain(&*rest).fold(NOTHING, |most, score| if *score > most { *score } else { most });
+        // Nothing less nothing is no number, and where nothing has been seen anything will do.
+        let base = if new == NOTHING { 0.0 } else { new };
+        let mut sums = [0.0; 8];
+        for chunk in chunks {
+            for (sum, score) in sums.iter_mut().zip(chunk) {
+                *score = exp(*score - base);
+                *sum += *score;
+            }
+        }
+        for (sum, score) in sums.iter_mut().zip(rest) {
+            *score = exp(*score - base);
+            *sum += *score;
+        }
+        let grown = if *largest == new { 1.0 } else { exp(*largest - base) };
+        *total = *total * grown + sums.iter().sum::<f32>();
+        *largest = new;
+        grown
+    }
+}
+
+/// Adds `k` rows of values, each times its weight, to each of `n` rows of sums of length `m`. Weights are rows of `k`.
+/// Values without any weight are not looked at: nobody may have written them.
+///
+/// # Safety
+/// There are so many rows of values. `room` holds them.
+unsafe fn add_values(values: Matrix<'_>, weights: &[f32], size: Size, sums: &mut [f32], room: &mut [f32]) {
+    let Size { m, n, k } = size;
+    if n <= FEW || m <= FEW {
+        for key in 0..k {
+            // SAFETY: as promised.
+            unsafe { values.load(key, 0, &mut room[..m]) };
+            add_weighted(&room[..m], &weights[key..], k, sums);
+        }
+        return;
+    }
+    let mut used = [0.0f32; KEYS];
+    for weights in weights.chunks(k) {
+        used.iter_mut().zip(weights).for_each(|(used, weight)| *used += weight);
+    }
+    let in_place = values.in_place().filter(|(_, stride)| *stride >= m && !used[..k].contains(&0.0));
+    let (a, stride) = in_place.unwrap_or_else(|| {
+        for (key, row) in room.chunks_mut(m).take(k).enumerate() {
+            if used[key] == 0.0 {
+                row.fill(0.0);
+            } else {
+                // SAFETY: as promised.
+                unsafe { values.load(key, 0, row) };
+            }
+        }
+        (room.as_ptr(), m)
+    });
+    let sum = Sum { a, a_row: 1, a_column: stride, b: weights.as_ptr(), b_column: k };
+    // SAFETY: `k` rows of values, and the weights.
+    unsafe { sum.add_to(sums.as_mut_ptr(), m, size) };
+}
+
+wide! {
+    /// Adds a row to each row of sums, times the first of each `stride` weights.
+    fn add_weighted(row: &[f32], weights: &[f32], stride: usize, sums: &mut [f32]) {
+        for (sums, weight) in sums.chunks_mut(row.len().max(1)).zip(weights.iter().step_by(stride)) {
+            if *weight != 0.0 {
+                sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x);
+            }
+        }
+    }
+}

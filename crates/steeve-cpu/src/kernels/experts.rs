@@ -1,0 +1,85 @@
+//! The matrix product with experts that ids name.
+//!
+//! The rows that one expert gets are gathered, so that its product is one; a unit is a tile of an expert. Which rows an
+//! expert gets is for the ids to say, so units are cut for an even distribution, and some have nothing to do.
+
+use steeve_graph::DataType;
+
+use super::gather::id_at;
+use super::matrix::{Tiles, Zeros};
+use super::product::{Matrix, Out, Size, product, readable};
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{is_float, load_row, store};
+
+/// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
+pub(crate) fn mul_mat_id(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (experts, b, ids, result) = (ask.source(0)?, ask.source(1)?, ask.source(2)?, ask.result);
+    readable(&experts)?;
+    if !is_float(b.dtype) || ids.dtype != DataType::I32 || result.dtype != DataType::F32 {
+        return Err("the second source must be f32, f16 or bf16, the ids i32 and the result f32".into());
+    }
+    let ([k, m, count, one], [used, tokens, ..]) = (experts.ne, ids.ne);
+    let b_fits = b.ne[0] == k && used.is_multiple_of(b.ne[1]) && b.ne[2..] == [tokens, 1];
+    if !b_fits || one != 1 || ids.ne[2..] != [1, 1] || result.ne != [m, used, tokens, 1] {
+        return Err("the shapes do not fit together".into());
+    }
+    if k == 0 {
+        return Ok(Box::new(Zeros { rows: Rows::of(&result) }));
+    }
+    let tiles = Tiles::new(Size { m, n: (used * tokens).div_ceil(count.max(1)), k });
+    // Somebody has to look at the ids, even if there are no experts.
+    Ok(Box::new(MulMatId { tiles, units: (tiles.down() * count).max(1) }))
+}
+
+#[derive(Debug)]
+struct MulMatId {
+    tiles: Tiles,
+    units: usize,
+}
+
+/// How many rows are gathered at a time.
+const TOGETHER: usize = 512;
+
+impl Kernel for MulMatId {
+    fn units(&self) -> usize {
+        self.units
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (experts, b, ids) = (operands.source(0), operands.source(1), operands.source(2));
+        let [used, tokens, ..] = ids.shape.ne;
+        let expert = unit / self.tiles.down();
+        let mut rows = Vec::new();
+        for (slot, token) in (0..tokens).flat_map(|token| (0..used).map(move |slot| (slot, token))) {
+            let offset = slot * ids.shape.nb[0] + token * ids.shape.nb[1];
+            // SAFETY: an element of the ids.
+            let id =
+                unsafe { id_at(ids, offset, experts.shape.ne[2]) }.map_err(|why| why.replace("rows", "experts"))?;
+            if id == expert {
+                rows.push((slot, token));
+            }
+        }
+        let tile = self.tiles.strip(unit % self.tiles.down());
+        let (k, start) = (tile.size.k, experts.shape.row_offset([tile.row, 0, 0]) + expert * experts.shape.nb[2]);
+        for rows in rows.chunks(TOGETHER) {
+            let size = Size { n: rows.len(), ..tile.size };
+            let [gathered, out, room] = scratch.rows([size.n * k, size.m * size.n, size.room()]);
+            for (row, &(slot, token)) in gathered.chunks_mut(k).zip(rows) {
+                // SAFETY: a row of the second source, whose rows are repeated over the slots.
+                unsafe { load_row(b, b.shape.row_offset([slot, token, 0]), row) };
+            }
+            // SAFETY: a tile of an expert, with what was gathered.
+            unsafe {
+                let a = Matrix::new(experts, start);
+                product(a, Matrix::loaded(gathered, k), size, Out::room(out, size.m), room);
+            }
+            let result = operands.result;
+            for (column, &(slot, token)) in out.chunks(size.m.max(1)).zip(rows) {
+                let offset = result.shape.row_offset([slot, token, 0]) + tile.row * result.shape.nb[0];
+                // SAFETY: a part of a row of the result that only this unit writes.
+                unsafe { store(DataType::F32, result.at(offset), result.shape.nb[0], column) };
+            }
+        }
+        Ok(())
+    }
+}

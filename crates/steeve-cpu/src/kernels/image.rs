@@ -1,0 +1,231 @@
+//! Patches of images, and windows on them.
+
+use std::ops::Range;
+
+use steeve_graph::{DataType, Op};
+
+use super::map::floats;
+use super::walk::Walk;
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{load, load_row, store_row};
+
+/// The patches of an image under a convolution kernel, one in each row.
+pub(crate) fn im2col(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (kernel, image, result) = (ask.source(0)?, ask.source(1)?, ask.result);
+    floats([image, result])?;
+    let both = |index: usize| Ok::<_, String>([ask.count(index)?, ask.count(index + 1)?]);
+    let (stride, padding, dilation) = (both(0)?, both(2)?, both(4)?);
+    let flat = ask.count(6)? == 0;
+    // A row is an image of height one, whose channels are its second dimension.
+    let spread = |ne: [usize; 4]| if flat { [ne[0], 1, ne[1], ne[2]] } else { ne };
+    let (size, source) = (spread(kernel.ne), spread(image.ne));
+    let image_steps = if flat { [image.nb[0], 0, image.nb[1], image.nb[2]] } else { image.nb };
+    let (places, steps) = if flat {
+        ([result.ne[1], 1, result.ne[2]], [result.nb[1], 0, result.nb[2]])
+    } else {
+        ([result.ne[1], result.ne[2], result.ne[3]], [result.nb[1], result.nb[2], result.nb[3]])
+    };
+    let patch = size[0].checked_mul(size[1]).and_then(|area| area.checked_mul(size[2]));
+    if patch != Some(result.ne[0]) || source[2] != size[2] || source[3] != places[2] || flat && result.ne[3] != 1 {
+        return Err("kernel, image and result do not fit together".into());
+    }
+    // The last three operands count: the place across, the place down, the image.
+    let mut walk = Walk::new();
+    walk.push(places[0], [steps[0], 1, 0, 0]);
+    walk.push(places[1], [steps[1], 0, 1, 0]);
+    walk.push(places[2], [steps[2], 0, 0, 1]);
+    let way = [0, 1].map(|i| match i {
+        // There is one direction only, whatever the parameters say about the other.
+        1 if flat => Way { stride: 1, padding: 0, dilation: 1, length: 1 },
+        i => Way { stride: stride[i], padding: padding[i], dilation: dilation[i], length: source[i] },
+    });
+    let size = [size[0], size[1], size[2]];
+    Ok(Box::new(Im2col { size, way, image_steps, walk, rows: Rows::of(&result) }))
+}
+
+/// How a kernel moves in one direction of an image.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    stride: usize,
+    padding: usize,
+    dilation: usize,
+    /// Of the image.
+    length: usize,
+}
+
+impl Way {
+    /// Where the kernel's element `at` lies when it stands at `place`; nothing for the padding.
+    fn position(&self, place: usize, at: usize) -> Option<usize> {
+        let padded = place.checked_mul(self.stride)?.checked_add(at.checked_mul(self.dilation)?)?;
+        padded.checked_sub(self.padding).filter(|&position| position < self.length)
+    }
+
+    /// Which of the kernel's `size` elements lie within the image.
+    fn inside(&self, place: usize, size: usize) -> Range<usize> {
+        if self.dilation == 0 {
+            // All elements lie on each other.
+            return 0..if self.position(place, 0).is_some() { size } else { 0 };
+        }
+        let start = place.saturating_mul(self.stride);
+        let before = |end: usize| end.saturating_sub(start).div_ceil(self.dilation).min(size);
+        before(self.padding)..before(self.padding.saturating_add(self.length))
+    }
+}
+
+#[derive(Debug)]
+struct Im2col {
+    /// The kernel: across, down, channels.
+    size: [usize; 3],
+    way: [Way; 2],
+    /// Of the image: across, down, channel, image.
+    image_steps: [usize; 4],
+    /// Result, place across, place down, image.
+    walk: Walk<4>,
+    rows: Rows,
+}
+
+impl Kernel for Im2col {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, image, rows) = (operands.result, operands.source(1), self.rows.unit(unit));
+        let ([width, height, channels], [step, down, channel_step, outer]) = (self.size, self.image_steps);
+        let [across_way, down_way] = self.way;
+        let [patch] = scratch.rows([result.shape.ne[0]]);
+        for [r, across, place, number] in self.walk.from(rows.start).take(rows.len()) {
+            let inside = across_way.inside(across, width);
+            let mut rest = &mut *patch;
+            for channel in 0..channels {
+                for at in 0..height {
+                    let (row, behind) = rest.split_at_mut(width);
+                    rest = behind;
+                    let first = across_way.position(across, inside.start);
+                    let (Some(y), Some(x)) = (down_way.position(place, at), first) else {
+                        row.fill(0.0);
+                        continue;
+                    };
+                    row[..inside.start].fill(0.0);
+                    row[inside.end..].fill(0.0);
+                    let offset = number * outer + channel * channel_step + y * down + x * step;
+                    let part = &mut row[inside.clone()];
+                    let stride = step.wrapping_mul(across_way.dilation);
+                    // SAFETY: elements of one row of the image. Few of them are not worth a call.
+                    unsafe {
+                        if image.shape.dtype == DataType::F32 && part.len() < 8 {
+                            (0..part.len()).for_each(|i| part[i] = image.read(offset + i * stride));
+                        } else {
+                            load(image.shape.dtype, image.at(offset), stride, part);
+                        }
+                    }
+                }
+            }
+            // SAFETY: a row of the result.
+            unsafe { store_row(result, r, patch) };
+        }
+        Ok(())
+    }
+}
+
+/// The maximum or the mean of each window.
+pub(crate) fn pool(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (a, result) = (ask.source(0)?, ask.result);
+    floats([a, result])?;
+    let mean = match ask.int(0)? {
+        0 => false,
+        1 => true,
+        pool => return Err(format!("pool {pool} is neither 0 nor 1")),
+    };
+    // ggml counts with a fraction of the padding when it makes the result, and leaves it out when it fills it.
+    let padding = |index: usize| ask.float(index).map(|padding| padding as i64);
+    let (plane, windows, kept) = if ask.op == Op::Pool1d {
+        let across = Window { size: ask.count(1)?, stride: ask.count(2)?, padding: padding(3)? };
+        (None, [across, Window { size: 1, stride: 1, padding: 0 }], 1)
+    } else {
+        let window = |i: usize| {
+            Ok::<_, String>(Window { size: ask.count(1 + i)?, stride: ask.count(3 + i)?, padding: padding(5 + i)? })
+        };
+        (Some(a.ne[1]), [window(0)?, window(1)?], 2)
+    };
+    if result.ne[kept..] != a.ne[kept..] {
+        return Err("the result must have the outer dimensions of the source".into());
+    }
+    // Down the plane the source does not step with the result.
+    let mut walk = Walk::new();
+    for dim in 1..4 {
+        let (step, row) = if dim < kept { (0, 1) } else { (a.nb[dim], 0) };
+        walk.push(result.ne[dim], [result.nb[dim], step, row]);
+    }
+    let elements = result.ne[0].saturating_mul(windows[0].size).saturating_mul(windows[1].size);
+    Ok(Box::new(Pool { mean, windows, plane, walk, rows: Rows::new(result.rows(), elements) }))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    size: usize,
+    stride: usize,
+    padding: i64,
+}
+
+impl Window {
+    /// What it covers of `length` elements.
+    fn at(&self, place: usize, length: usize) -> Range<usize> {
+        let within = |edge: i128| usize::try_from(edge.max(0)).map_or(length, |edge| edge.min(length));
+        let start = place as i128 * self.stride as i128 - i128::from(self.padding);
+        within(start)..within(start + self.size as i128)
+    }
+}
+
+#[derive(Debug)]
+struct Pool {
+    mean: bool,
+    windows: [Window; 2],
+    /// The height of a plane, if windows go down.
+    plane: Option<usize>,
+    /// Result, source, row within the plane.
+    walk: Walk<3>,
+    rows: Rows,
+}
+
+impl Kernel for Pool {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
+        let (length, [across, down]) = (a.shape.ne[0], self.windows);
+        let [x, out] = scratch.rows([length, result.shape.ne[0]]);
+        for [r, a_, row] in self.walk.from(rows.start).take(rows.len()) {
+            out.fill(if self.mean { 0.0 } else { f32::MIN });
+            // An empty row stands nowhere.
+            let covered = if length == 0 { 0..0 } else { self.plane.map_or(0..1, |height| down.at(row, height)) };
+            for y in covered {
+                let offset = if self.plane.is_some() { a_ + y * a.shape.nb[1] } else { a_ };
+                // SAFETY: a row of the source.
+                unsafe { load_row(a, offset, x) };
+                for (place, out) in out.iter_mut().enumerate() {
+                    let window = &x[across.at(place, length)];
+                    *out = match self.mean {
+                        true => window.iter().fold(*out, |sum, x| sum + x),
+                        false => window.iter().fold(*out, |max, x| if *x > max { *x } else { max }),
+                    };
+                }
+            }
+            if self.mean {
+                for (place, out) in out.iter_mut().enumerate() {
+                    *out = match (self.plane, across.at(place, length).len()) {
+                        // ggml divides by the whole window in a plane, and in a row by what it covers.
+                        (Some(_), _) => *out / (across.size as f32 * down.size as f32),
+                        (None, 0) => 0.0,
+                        (None, covered) => *out / covered as f32,
+                    };
+                }
+            }
+            // SAFETY: a row of the result.
+            unsafe { store_row(result, r, out) };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! Products of matrices, cut into tiles that depend on shapes alone.
+
+use steeve_graph::DataType;
+
+use super::product::{FEW, Matrix, Out, Size, product, readable};
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{is_float, store_row};
+
+/// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
+pub(crate) fn mul_mat(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (a, b, result) = (ask.source(0)?, ask.source(1)?, ask.result);
+    readable(&a)?;
+    if !is_float(b.dtype) || result.dtype != DataType::F32 {
+        return Err("the second source must be f32, f16 or bf16, and the result f32".into());
+    }
+    let [k, m, ..] = a.ne;
+    let [_, n, planes, cubes] = b.ne;
+    let divides = |part: usize, whole: usize| whole.is_multiple_of(part);
+    if b.ne[0] != k || result.ne != [m, n, planes, cubes] || !divides(a.ne[2], planes) || !divides(a.ne[3], cubes) {
+        return Err("the shapes do not fit together".into());
+    }
+    if k == 0 {
+        return Ok(Box::new(Zeros { rows: Rows::of(&result) }));
+    }
+    let repeats = [planes / a.ne[2].max(1), cubes / a.ne[3].max(1)];
+    let tiles = Tiles::new(Size { m, n, k });
+    Ok(Box::new(MulMat { tiles, planes, units: tiles.count() * planes * cubes, repeats }))
+}
+
+#[derive(Debug)]
+struct MulMat {
+    tiles: Tiles,
+    planes: usize,
+    units: usize,
+    /// How often each plane and each cube of `a` is used.
+    repeats: [usize; 2],
+}
+
+impl Kernel for MulMat {
+    fn units(&self) -> usize {
+        self.units
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, b) = (operands.result, operands.source(0), operands.source(1));
+        let (tile, plane) = (self.tiles.tile(unit % self.tiles.count()), unit / self.tiles.count());
+        let [i2, i3] = [plane % self.planes, plane / self.planes];
+        let a_offset = a.shape.row_offset([tile.row, i2 / self.repeats[0], i3 / self.repeats[1]]);
+        let b_offset = b.shape.row_offset([tile.column, i2, i3]);
+        let [room] = scratch.rows([tile.size.room()]);
+        let [element, column, ..] = result.shape.nb;
+        // SAFETY: tiles lie within the matrices, and each is written by one unit.
+        unsafe {
+            let start = result.at(tile.row * element + result.shape.row_offset([tile.column, i2, i3]));
+            let out = Out { start, row: element, column };
+            product(Matrix::new(a, a_offset), Matrix::new(b, b_offset), tile.size, out, room);
+        }
+        Ok(())
+    }
+}
+
+/// The sums of nothing.
+#[derive(Debug)]
+pub(crate) struct Zeros {
+    pub(crate) rows: Rows,
+}
+
+impl Kernel for Zeros {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let result = operands.result;
+        let [zeros] = scratch.rows([result.shape.ne[0]]);
+        zeros.fill(0.0);
+        for row in self.rows.unit(unit) {
+            // SAFETY: a row of the result, which one unit writes.
+            unsafe { store_row(result, result.shape.row_offset(result.shape.row_at(row)), zeros) };
+        }
+        Ok(())
+    }
+}
+
+/// A matrix product in tiles.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tiles {
+    size: Size,
+    rows: usize,
+    columns: usize,
+}
+
+/// A tile starts at `row` of the first matrix and at `column`, which is a row, of the second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tile {
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+    pub(crate) size: Size,
+}
+
+impl Tiles {
+    /// Few rows on one side: enough of the other to be worth waking a thread. Otherwise what keeps the library near its best
+    /// speed: it reorders the rows it is given, which must be used by enough columns, and each core has a cache of its own.
+    pub(crate) fn new(size: Size) -> Self {
+        const ELEMENTS: usize = 64 * 1024;
+        let enough = (ELEMENTS / size.k.max(1)).clamp(16, 4096);
+        let (rows, columns) = match size {
+            Size { n: ..=FEW, .. } => (enough, FEW),
+            Size { m: ..=FEW, .. } => (FEW, enough),
+            _ => (128, 512),
+        };
+        Self { size, rows, columns }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.down() * self.size.n.div_ceil(self.columns)
+    }
+
+    /// How many there are along the first matrix.
+    pub(crate) fn down(&self) -> usize {
+        self.size.m.div_ceil(self.rows)
+    }
+
+    /// All columns of some rows of the first matrix.
+    pub(crate) fn strip(&self, index: usize) -> Tile {
+        let row = index * self.rows;
+        Tile { row, column: 0, size: Size { m: self.rows.min(self.size.m - row), ..self.size } }
+    }
+
+    /// Tiles that share columns of the result follow one another.
+    pub(crate) fn tile(&self, index: usize) -> Tile {
+        let (strip, column) = (self.strip(index % self.down()), index / self.down() * self.columns);
+        Tile { column, size: Size { n: self.columns.min(self.size.n - column), ..strip.size }, ..strip }
+    }
+}

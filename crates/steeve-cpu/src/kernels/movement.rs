@@ -1,0 +1,378 @@
+//! Copies: the elements of a tensor in another place, order or type.
+//!
+//! A copy takes the elements of both tensors in order, whatever their shapes, so it is cut into units along that order.
+//! What keeps its type is moved block by block, whatever the blocks hold; a plain element is a block of one.
+
+use half::{bf16, f16};
+use steeve_graph::DataType;
+
+use super::turn::turned;
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{is_float, load, store};
+use crate::quant::{Codec, codec};
+use crate::raw::{Raw, Shape};
+
+/// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
+pub(crate) fn copy(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (a, result) = (ask.source(0)?, ask.result);
+    if a.elements() != result.elements() {
+        return Err("both must have the same number of elements".into());
+    }
+    let (from, to) = (Grid::new(&a)?, Grid::new(&result)?);
+    if a.dtype == result.dtype {
+        return Ok(turned(&from, &to).unwrap_or_else(|| Box::new(Moved { from: from.merged(), to: to.merged() })));
+    }
+    let (from, to) = (from.merged(), to.merged());
+    let as_float = |dtype: DataType| is_float(dtype) || codec(dtype).is_some();
+    if as_float(a.dtype) && as_float(result.dtype) {
+        return Ok(Box::new(Converted { from, to, elements: a.elements() }));
+    }
+    if is_plain(a.dtype) && is_plain(result.dtype) {
+        return Ok(Box::new(Cast { from, to }));
+    }
+    Err(format!("{} can't become {} here", a.dtype, result.dtype))
+}
+
+fn is_plain(dtype: DataType) -> bool {
+    use DataType::{Bf16, F16, F32, F64, I8, I16, I32, I64};
+    matches!(dtype, F32 | F16 | Bf16 | F64 | I8 | I16 | I32 | I64)
+}
+
+/// The blocks of a tensor: how many in each dimension, and where they stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    pub(crate) ne: [usize; 4],
+    pub(crate) nb: [usize; 4],
+    /// The bytes of a block.
+    pub(crate) size: usize,
+}
+
+impl Grid {
+    /// Fails if a row is not made of whole blocks.
+    pub(crate) fn new(shape: &Shape) -> Result<Self, String> {
+        let (length, size) = (shape.dtype.block_len() as usize, shape.dtype.block_bytes() as usize);
+        let mut ne = shape.ne;
+        if length > 1 && (!ne[0].is_multiple_of(length) || shape.nb[0] != size) {
+            return Err(format!("rows of {} must be whole blocks without gaps", shape.dtype));
+        }
+        ne[0] /= length;
+        Ok(Self { ne, nb: shape.nb, size })
+    }
+
+    /// The same blocks in the same order, with fewer and longer rows where there are no gaps between them.
+    pub(crate) fn merged(self) -> Self {
+        let mut merged = Self { ne: [1; 4], nb: [self.size, 0, 0, 0], size: self.size };
+        let mut last = 0;
+        for dim in (0..4).filter(|&dim| self.ne[dim] != 1) {
+            if merged.ne[last] == 1 {
+                (merged.ne[last], merged.nb[last]) = (self.ne[dim], self.nb[dim]);
+            } else if Some(self.nb[dim]) == merged.nb[last].checked_mul(merged.ne[last]) {
+                merged.ne[last] *= self.ne[dim];
+            } else {
+                last += 1;
+                (merged.ne[last], merged.nb[last]) = (self.ne[dim], self.nb[dim]);
+            }
+        }
+        merged
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.ne.iter().product()
+    }
+
+    pub(crate) fn rows(&self) -> Rows {
+        Rows::new(self.ne[1] * self.ne[2] * self.ne[3], self.ne[0] * self.size / 4)
+    }
+
+    pub(crate) fn row_at(&self, row: usize) -> [usize; 3] {
+        let [_, n1, n2, _] = self.ne;
+        [row % n1, row / n1 % n2, row / n1 / n2]
+    }
+
+    pub(crate) fn row_offset(&self, at: [usize; 3]) -> usize {
+        at.iter().zip(&self.nb[1..]).map(|(i, stride)| i * stride).sum()
+    }
+}
+
+/// A block of a grid, and the way to the next.
+struct Cursor<'a> {
+    grid: &'a Grid,
+    at: [usize; 4],
+}
+
+impl<'a> Cursor<'a> {
+    /// The block that has `index` before it.
+    fn new(grid: &'a Grid, index: usize) -> Self {
+        let mut rest = index;
+        let at = grid.ne.map(|n| {
+            let at = rest % n;
+            rest /= n;
+            at
+        });
+        Self { grid, at }
+    }
+
+    fn offset(&self) -> usize {
+        self.at.iter().zip(&self.grid.nb).map(|(i, stride)| i * stride).sum()
+    }
+
+    /// How many blocks of this row are left.
+    fn left(&self) -> usize {
+        self.grid.ne[0] - self.at[0]
+    }
+
+    /// Goes on by at most as many as are left in the row.
+    fn advance(&mut self, blocks: usize) {
+        self.at[0] += blocks;
+        for dim in 0..3 {
+            if self.at[dim] == self.grid.ne[dim] {
+                self.at[dim] = 0;
+                self.at[dim + 1] += 1;
+            }
+        }
+    }
+}
+
+/// Copies `count` blocks of `size` bytes that stand `steps` bytes apart, from the second to the first.
+///
+/// # Safety
+/// All of them lie within borrowed memory; the two sides are apart.
+pub(crate) unsafe fn move_blocks([to, from]: [*mut u8; 2], steps: [usize; 2], size: usize, count: usize) {
+    /// # Safety
+    /// As above, for blocks of the size of `T`.
+    unsafe fn each<T: Copy>([to, from]: [*mut u8; 2], steps: [usize; 2], count: usize) {
+        for i in 0..count {
+            // SAFETY: as promised.
+            unsafe {
+                let block = from.add(i * steps[1]).cast::<T>().read_unaligned();
+                to.add(i * steps[0]).cast::<T>().write_unaligned(block);
+            }
+        }
+    }
+    // SAFETY: as promised.
+    unsafe {
+        match size {
+            _ if steps == [size; 2] => to.copy_from_nonoverlapping(from, count * size),
+            1 => each::<u8>([to, from], steps, count),
+            2 => each::<u16>([to, from], steps, count),
+            4 => each::<u32>([to, from], steps, count),
+            8 => each::<u64>([to, from], steps, count),
+            _ => (0..count).for_each(|i| to.add(i * steps[0]).copy_from_nonoverlapping(from.add(i * steps[1]), size)),
+        }
+    }
+}
+
+/// How many blocks or elements a unit copies; a whole number of blocks of every type.
+const UNIT: usize = 32 * 1024;
+
+fn unit_range(unit: usize, all: usize) -> std::ops::Range<usize> {
+    unit * UNIT..all.min((unit + 1) * UNIT)
+}
+
+/// Blocks that stay as they are.
+#[derive(Debug)]
+struct Moved {
+    from: Grid,
+    to: Grid,
+}
+
+impl Kernel for Moved {
+    fn units(&self) -> usize {
+        self.to.blocks().div_ceil(UNIT)
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+        let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.to.blocks()));
+        let (mut from, mut to) = (Cursor::new(&self.from, range.start), Cursor::new(&self.to, range.start));
+        let mut left = range.len();
+        while left > 0 {
+            let count = left.min(from.left()).min(to.left());
+            // SAFETY: blocks of rows of both, and each of the result's is written by one unit.
+            unsafe {
+                let places = [result.at(to.offset()), a.at(from.offset())];
+                move_blocks(places, [self.to.nb[0], self.from.nb[0]], self.to.size, count);
+            }
+            from.advance(count);
+            to.advance(count);
+            left -= count;
+        }
+        Ok(())
+    }
+}
+
+/// Elements that are `f32` on their way.
+#[derive(Debug)]
+struct Converted {
+    from: Grid,
+    to: Grid,
+    elements: usize,
+}
+
+/// How many elements are on the way at a time; a whole number of blocks of every type.
+const PIECE: usize = 1024;
+
+impl Kernel for Converted {
+    fn units(&self) -> usize {
+        self.elements.div_ceil(UNIT)
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.elements));
+        let [row] = scratch.rows([PIECE]);
+        let mut from = Typed::new(&self.from, a, range.start);
+        let mut to = Typed::new(&self.to, result, range.start);
+        for start in range.clone().step_by(PIECE) {
+            let row = &mut row[..PIECE.min(range.end - start)];
+            // SAFETY: both have as many elements, and each of the result's is written by one unit.
+            unsafe {
+                from.load(row);
+                to.store(row);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A place in a tensor that can be read and written as `f32`.
+struct Typed<'a> {
+    raw: Raw<'a>,
+    codec: Option<Codec>,
+    /// The elements of a block.
+    length: usize,
+    cursor: Cursor<'a>,
+}
+
+impl<'a> Typed<'a> {
+    fn new(grid: &'a Grid, raw: Raw<'a>, element: usize) -> Self {
+        let length = raw.shape.dtype.block_len() as usize;
+        Self { raw, codec: codec(raw.shape.dtype), length, cursor: Cursor::new(grid, element / length) }
+    }
+
+    /// How many elements can be read or written at once, of so many; at least one.
+    fn run(&self, wanted: usize) -> usize {
+        // A codec wants its blocks side by side.
+        let apart = self.codec.is_some() && self.cursor.grid.nb[0] != self.cursor.grid.size;
+        (if apart { self.length } else { self.cursor.left() * self.length }).min(wanted)
+    }
+
+    /// # Safety
+    /// So many elements are left, and they end between blocks.
+    unsafe fn load(&mut self, mut row: &mut [f32]) {
+        while !row.is_empty() {
+            let (part, rest) = row.split_at_mut(self.run(row.len()));
+            let (grid, blocks) = (self.cursor.grid, part.len() / self.length);
+            // SAFETY: as promised, blocks of one row.
+            unsafe {
+                match self.codec {
+                    None => load(self.raw.shape.dtype, self.raw.at(self.cursor.offset()), grid.nb[0], part),
+                    Some(codec) => (codec.decode)(self.raw.bytes(self.cursor.offset(), blocks * grid.size), part),
+                }
+            }
+            self.cursor.advance(blocks);
+            row = rest;
+        }
+    }
+
+    /// # Safety
+    /// So many elements are left, and they end between blocks; nobody else looks at them.
+    unsafe fn store(&mut self, mut row: &[f32]) {
+        while !row.is_empty() {
+            let (part, rest) = row.split_at(self.run(row.len()));
+            let (grid, blocks) = (self.cursor.grid, part.len() / self.length);
+            // SAFETY: as promised, blocks of one row.
+            unsafe {
+                match self.codec {
+                    None => store(self.raw.shape.dtype, self.raw.at(self.cursor.offset()), grid.nb[0], part),
+                    Some(codec) => (codec.encode)(part, self.raw.bytes_mut(self.cursor.offset(), blocks * grid.size)),
+                }
+            }
+            self.cursor.advance(blocks);
+            row = rest;
+        }
+    }
+}
+
+/// Plain numbers of which one side is whole or double: rare, so one at a time.
+#[derive(Debug)]
+struct Cast {
+    from: Grid,
+    to: Grid,
+}
+
+impl Kernel for Cast {
+    fn units(&self) -> usize {
+        self.to.blocks().div_ceil(UNIT)
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+        let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.to.blocks()));
+        let (mut from, mut to) = (Cursor::new(&self.from, range.start), Cursor::new(&self.to, range.start));
+        for _ in range {
+            // SAFETY: an element of each.
+            unsafe { Number::read(a, from.offset()).write(result, to.offset()) };
+            from.advance(1);
+            to.advance(1);
+        }
+        Ok(())
+    }
+}
+
+/// A number of any plain type. Real ones lose their fraction when they become whole, and the nearest end of the range if
+/// they are beyond it; whole ones keep their lowest bits. That is what casts in C do, where it is defined.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Whole(i64),
+    Real(f64),
+}
+
+impl Number {
+    /// # Safety
+    /// There is an element of that plain type.
+    unsafe fn read(from: Raw<'_>, offset: usize) -> Self {
+        // SAFETY: as promised.
+        unsafe {
+            match from.shape.dtype {
+                DataType::F32 => Self::Real(from.read::<f32>(offset).into()),
+                DataType::F16 => Self::Real(from.read::<f16>(offset).into()),
+                DataType::Bf16 => Self::Real(from.read::<bf16>(offset).into()),
+                DataType::F64 => Self::Real(from.read::<f64>(offset)),
+                DataType::I8 => Self::Whole(from.read::<i8>(offset).into()),
+                DataType::I16 => Self::Whole(from.read::<i16>(offset).into()),
+                DataType::I32 => Self::Whole(from.read::<i32>(offset).into()),
+                DataType::I64 => Self::Whole(from.read::<i64>(offset)),
+                dtype => unreachable!("{dtype} is not plain"),
+            }
+        }
+    }
+
+    /// # Safety
+    /// There is an element of that plain type, and nobody else looks at it.
+    unsafe fn write(self, to: Raw<'_>, offset: usize) {
+        let real = match self {
+            Self::Whole(x) => x as f64,
+            Self::Real(x) => x,
+        };
+        macro_rules! whole {
+            ($type:ty) => {
+                match self {
+                    Self::Whole(x) => x as $type,
+                    Self::Real(x) => x as $type,
+                }
+            };
+        }
+        // SAFETY: as promised.
+        unsafe {
+            match to.shape.dtype {
+                DataType::F32 => to.write(offset, real as f32),
+                DataType::F16 => to.write(offset, f16::from_f64(real)),
+                DataType::Bf16 => to.write(offset, bf16::from_f64(real)),
+                DataType::F64 => to.write(offset, real),
+                DataType::I8 => to.write(offset, whole!(i8)),
+                DataType::I16 => to.write(offset, whole!(i16)),
+                DataType::I32 => to.write(offset, whole!(i32)),
+                DataType::I64 => to.write(offset, whole!(i64)),
+                dtype => unreachable!("{dtype} is not plain"),
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Norms: what a row is divided by, found out in double precision.
+
+use super::map::floats;
+use super::rows::{each_pair, each_row};
+use super::sum::{Sum, add_row, dot, itself, square, sum};
+use super::walk::Walk;
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{load, store};
+use crate::raw::Shape;
+use crate::wide::wide;
+
+/// Each row less its mean, divided by its deviation.
+pub(crate) fn norm(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let epsilon = ask.float(0)?;
+    each_row(ask, move |row| norm_row(row, epsilon))
+}
+
+wide! {
+    fn norm_row(row: &mut [f32], epsilon: f32) {
+        let count = row.len() as f64;
+        let mean = (sum(row, itself) / count) as f32;
+        row.iter_mut().for_each(|x| *x -= mean);
+        let variance = (sum(row, square) / count) as f32;
+        scale(row, 1.0 / (variance + epsilon).sqrt());
+    }
+}
+
+/// Each row divided by its root mean square.
+pub(crate) fn rms_norm(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let epsilon = ask.float(0)?;
+    each_row(ask, move |row| rms_norm_row(row, epsilon))
+}
+
+wide! {
+    fn rms_norm_row(row: &mut [f32], epsilon: f32) {
+        let mean = (sum(row, square) / row.len() as f64) as f32;
+        scale(row, 1.0 / (mean + epsilon).sqrt());
+    }
+}
+
+/// Each row divided by its length, or by epsilon if that is larger.
+pub(crate) fn l2_norm(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let epsilon = ask.float(0)?;
+    each_row(ask, move |row| l2_norm_row(row, epsilon))
+}
+
+wide! {
+    fn l2_norm_row(row: &mut [f32], epsilon: f32) {
+        let length = sum(row, square).sqrt() as f32;
+        scale(row, 1.0 / length.max(epsilon));
+    }
+}
+
+/// The gradient of [`rms_norm`]: `dx = (dz - x * sum(x dz) / sum(x x + epsilon)) / rms`.
+pub(crate) fn rms_norm_back(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let epsilon = ask.float(0)?;
+    each_pair(ask, move |gradient, x| rms_norm_back_row(gradient, x, epsilon))
+}
+
+wide! {
+    fn rms_norm_back_row(gradient: &mut [f32], x: &[f32], epsilon: f32) {
+        let count = x.len() as f64;
+        let squares = sum(x, square);
+        let factor = 1.0 / ((squares / count) as f32 + epsilon).sqrt();
+        let share = (dot(x, gradient) / (squares + f64::from(epsilon) * count)) as f32;
+        gradient.iter_mut().zip(x).for_each(|(dz, x)| *dz = (*dz - x * share) * factor);
+    }
+}
+
+#[inline(always)]
+fn scale(row: &mut [f32], factor: f32) {
+    row.iter_mut().for_each(|x| *x *= factor);
+}
+
+/// [`norm`] over groups of the third dimension.
+pub(crate) fn group_norm(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (a, groups, epsilon) = (ask.like_result(0)?, ask.count(0)?, ask.float(1)?);
+    floats([ask.result, a])?;
+    if groups == 0 {
+        return Err("there must be at least one group".into());
+    }
+    let [n0, n1, channels, outer] = ask.result.ne;
+    let per_group = channels.div_ceil(groups).max(1);
+    let groups = channels.div_ceil(per_group);
+    Ok(Box::new(GroupNorm {
+        epsilon,
+        per_group,
+        groups,
+        whole: Group::new(&ask.result, &a, per_group),
+        last: Group::new(&ask.result, &a, channels - groups.saturating_sub(1) * per_group),
+        rows: Rows::new(groups * outer, n0 * n1 * per_group),
+    }))
+}
+
+#[derive(Debug)]
+struct GroupNorm {
+    epsilon: f32,
+    /// How many channels a group has.
+    per_group: usize,
+    /// How many groups there are; the last may be smaller.
+    groups: usize,
+    whole: Group,
+    last: Group,
+    rows: Rows,
+}
+
+impl Kernel for GroupNorm {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a) = (operands.result, operands.source(0));
+        let (r, s) = (result.shape, a.shape);
+        let [x] = scratch.rows([PART]);
+        for index in self.rows.unit(unit) {
+            let (number, outer) = (index % self.groups, index / self.groups);
+            let group = if number + 1 == self.groups { &self.last } else { &self.whole };
+            let start = |shape: &Shape| number * self.per_group * shape.nb[2] + outer * shape.nb[3];
+            let starts = [start(r), start(s)];
+            let mut sum = Sum::default();
+            // SAFETY: parts of the group, in the source.
+            group.each_part(starts, |[_, a_], n| unsafe {
+                load(s.dtype, a.at(a_), group.steps[1], &mut x[..n]);
+                add_row(&mut sum, &x[..n]);
+            });
+            let mean = (sum.total() / group.count() as f64) as f32;
+            let mut squares = Sum::default();
+            // SAFETY: as above.
+            group.each_part(starts, |[_, a_], n| unsafe {
+                load(s.dtype, a.at(a_), group.steps[1], &mut x[..n]);
+                add_squares(&mut squares, &x[..n], mean);
+            });
+            let variance = (squares.total() / group.count() as f64) as f32;
+            let factor = 1.0 / (variance + self.epsilon).sqrt();
+            // SAFETY: parts of both; the source's is copied before the result's is written, and no other group reads it.
+            group.each_part(starts, |[r_, a_], n| unsafe {
+                load(s.dtype, a.at(a_), group.steps[1], &mut x[..n]);
+                x[..n].iter_mut().for_each(|x| *x = (*x - mean) * factor);
+                store(r.dtype, result.at(r_), group.steps[0], &x[..n]);
+            });
+        }
+        Ok(())
+    }
+}
+
+wide! {
+    fn add_squares(sum: &mut Sum, row: &[f32], mean: f32) {
+        sum.add(row, |x| square(x - mean));
+    }
+}
+
+/// The elements of a group, as lines that are as long as they can be.
+#[derive(Debug)]
+struct Group {
+    length: usize,
+    /// Along a line, in the result and in the source.
+    steps: [usize; 2],
+    walk: Walk<2>,
+}
+
+/// What is loaded at once.
+const PART: usize = 1024;
+
+impl Group {
+    fn new(result: &Shape, a: &Shape, channels: usize) -> Self {
+        let mut walk = Walk::new();
+        for (dim, n) in [result.ne[0], result.ne[1], channels].into_iter().enumerate() {
+            walk.push(n, [result.nb[dim], a.nb[dim]]);
+        }
+        let (length, steps, walk) = walk.split_in_order();
+        Self { length, steps, walk }
+    }
+
+    fn count(&self) -> usize {
+        self.length * self.walk.count()
+    }
+
+    /// Calls `act` for parts of the group, in order: where each starts in the result and in the source, and its length.
+    fn each_part(&self, starts: [usize; 2], mut act: impl FnMut([usize; 2], usize)) {
+        for offsets in self.walk.from(0).take(self.walk.count()) {
+            for at in (0..self.length).step_by(PART) {
+                let place = |i: usize| starts[i] + offsets[i] + at * self.steps[i];
+                act([place(0), place(1)], PART.min(self.length - at));
+            }
+        }
+    }
+}

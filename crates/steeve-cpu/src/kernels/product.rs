@@ -1,0 +1,366 @@
+//! Products of a few hundred rows with a few hundred rows: what matrix products and attention are made of.
+//!
+//! ```text
+//!   a  m rows of k        b  n rows of k        out[i, j] = sum over k of a[i, k] * b[j, k]
+//! ```
+//!
+//! With few rows on one side each row of the other is read once and multiplied with all of them, because reading is what
+//! takes the time. Otherwise both are cut along `k` and given to the library, converted to `f32` where they are not. Which
+//! way is taken, and where is cut, depends on `m`, `n` and `k` alone, and so does every result: strides, addresses and
+//! types only decide about what is copied.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use steeve_graph::DataType;
+
+use crate::number::{is_float, load};
+use crate::quant::codec;
+use crate::raw::{Raw, Shape};
+use crate::wide::wide;
+
+/// With so few rows on one side there is nothing for the library to win.
+pub(crate) const FEW: usize = 16;
+
+/// How much of `k` is converted and multiplied at a time.
+const PIECE: usize = 1024;
+
+/// How much of a row is converted at a time where it is read once.
+const CHUNK: usize = 256;
+
+/// So many rows are read at a time, which keeps more of memory busy than one.
+const ROWS: usize = 4;
+
+/// Each sum is kept in so many parts, so that one addition need not wait for the one before.
+const LANES: usize = 16;
+
+/// Whether the rows of a tensor can be read as `f32`.
+pub(crate) fn readable(shape: &Shape) -> Result<(), String> {
+    if is_float(shape.dtype) {
+        return Ok(());
+    }
+    let dtype = shape.dtype;
+    if codec(dtype).is_none() {
+        return Err(format!("{dtype} can't be read as f32 here"));
+    }
+    let whole = (shape.ne[0] as u64).is_multiple_of(dtype.block_len()) && shape.nb[0] as u64 == dtype.block_bytes();
+    if whole { Ok(()) } else { Err(format!("rows of {dtype} must be whole blocks without gaps")) }
+}
+
+/// Rows in memory that can be read as `f32`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matrix<'a> {
+    start: *const u8,
+    dtype: DataType,
+    /// Bytes from one row to the next.
+    row: usize,
+    /// Bytes from one element, or block, to the next.
+    step: usize,
+    borrow: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Matrix<'a> {
+    /// The rows of a plane of a [`readable`] tensor, from the one at `offset` on.
+    ///
+    /// # Safety
+    /// `offset` is where a row starts, and nobody writes the tensor while the matrix is used.
+    pub(crate) unsafe fn new(raw: Raw<'a>, offset: usize) -> Self {
+        let shape = raw.shape;
+        // SAFETY: as promised.
+        let start = unsafe { raw.at(offset) };
+        Self { start, dtype: shape.dtype, row: shape.nb[1], step: shape.nb[0], borrow: PhantomData }
+    }
+
+    /// Rows that were loaded, one behind another.
+    pub(crate) fn loaded(rows: &'a [f32], length: usize) -> Self {
+        Self { start: rows.as_ptr().cast(), dtype: DataType::F32, row: 4 * length, step: 4, borrow: PhantomData }
+    }
+
+    /// Loads a part of a row. It starts and ends between blocks.
+    ///
+    /// # Safety
+    /// There is such a row, and it has that part.
+    pub(crate) unsafe fn load(&self, row: usize, from: usize, into: &mut [f32]) {
+        match codec(self.dtype) {
+            // SAFETY: as promised.
+            None => unsafe { load(self.dtype, self.start.add(row * self.row + from * self.step), self.step, into) },
+            Some(codec) => {
+                let (block, size) = (self.dtype.block_len() as usize, self.dtype.block_bytes() as usize);
+                // SAFETY: as promised, and blocks stand side by side in what is readable.
+                let blocks = unsafe {
+                    let start = self.start.add(row * self.row + from / block * size);
+                    std::slice::from_raw_parts(start, into.len() / block * size)
+                };
+                (codec.decode)(blocks, into);
+            }
+        }
+    }
+
+    /// A part of a row as `f32`, where it stands or in `room`.
+    ///
+    /// # Safety
+    /// As for [`load`](Self::load).
+    unsafe fn part<'b>(&'b self, row: usize, from: usize, length: usize, room: &'b mut [f32]) -> &'b [f32] {
+        match self.in_place() {
+            // SAFETY: as promised.
+            Some((start, stride)) => unsafe { std::slice::from_raw_parts(start.add(row * stride + from), length) },
+            None => {
+                // SAFETY: as promised.
+                unsafe { self.load(row, from, &mut room[..length]) };
+                &room[..length]
+            }
+        }
+    }
+
+    /// Where the rows stand, and how many elements apart, if that is how `f32` can be read in place.
+    pub(crate) fn in_place(&self) -> Option<(*const f32, usize)> {
+        let start = self.start.cast::<f32>();
+        let fits = self.dtype == DataType::F32 && self.step == 4 && self.row.is_multiple_of(4) && start.is_aligned();
+        fits.then_some((start, self.row / 4))
+    }
+
+    /// A piece of each of `rows` rows as `f32`: where it stands, and how many elements apart; loaded into `room` unless it
+    /// can be read in place.
+    ///
+    /// # Safety
+    /// There are such rows, and they have that piece. It is used for no longer than `room` is left alone.
+    pub(crate) unsafe fn piece(&self, rows: usize, part: Range<usize>, room: &mut [f32]) -> (*const f32, usize) {
+        if let Some((start, stride)) = self.in_place() {
+            // SAFETY: as promised.
+            return (unsafe { start.add(part.start) }, stride);
+        }
+        let length = part.len();
+        for row in 0..rows {
+            // SAFETY: as promised.
+            unsafe { self.load(row, part.start, &mut room[row * length..(row + 1) * length]) };
+        }
+        (room.as_ptr(), length)
+    }
+}
+
+/// Where a product goes: element `[i, j]` stands `i` rows and `j` columns from the start, both in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out {
+    pub(crate) start: *mut u8,
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+}
+
+impl Out {
+    /// Side by side, columns of `length`.
+    pub(crate) fn room(room: &mut [f32], length: usize) -> Self {
+        Self { start: room.as_mut_ptr().cast(), row: 4, column: 4 * length }
+    }
+
+    fn turned(self) -> Self {
+        Self { row: self.column, column: self.row, ..self }
+    }
+
+    /// # Safety
+    /// There is such an element, and nobody else looks at it.
+    unsafe fn write(self, i: usize, j: usize, value: f32) {
+        // SAFETY: as promised.
+        unsafe { self.start.add(i * self.row + j * self.column).cast::<f32>().write_unaligned(value) }
+    }
+}
+
+/// How many rows on each side, and how long they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+}
+
+impl Size {
+    /// How much memory a product of this size takes at most; a smaller one takes less.
+    pub(crate) fn room(self) -> usize {
+        let Self { m, n, k } = self;
+        let few = m.min(FEW).max(n.min(FEW)) * k;
+        few.max((m + n) * k.min(PIECE) + m * n)
+    }
+}
+
+/// Multiplies.
+///
+/// # Safety
+/// There are such rows of `a` and `b`, and such elements of `out`, which nobody else looks at. `room` is as large as the
+/// size says.
+pub(crate) unsafe fn product(a: Matrix<'_>, b: Matrix<'_>, size: Size, out: Out, room: &mut [f32]) {
+    let Size { m, n, k } = size;
+    // SAFETY: as promised.
+    unsafe {
+        if n <= FEW {
+            dots(a, b, size, out, room);
+        } else if m <= FEW {
+            dots(b, a, Size { m: n, n: m, k }, out.turned(), room);
+        } else {
+            pieces(a, b, size, out, room);
+        }
+    }
+}
+
+/// Reads each row of `a` once.
+///
+/// # Safety
+/// As for [`product`]; `b` has at most [`FEW`] rows.
+unsafe fn dots(a: Matrix<'_>, b: Matrix<'_>, Size { m, n, k }: Size, out: Out, room: &mut [f32]) {
+    // SAFETY: as promised.
+    let (few, stride) = unsafe { b.piece(n, 0..k, room) };
+    let mut rows: [&[f32]; FEW] = [&[]; FEW];
+    for (j, row) in rows.iter_mut().enumerate().take(n) {
+        // SAFETY: a row of `b`, in its place or in `room`, neither of which is written below.
+        *row = unsafe { std::slice::from_raw_parts(few.add(j * stride), k) };
+    }
+    let mut sums = [[[0.0; LANES]; ROWS]; FEW];
+    let (few, sums) = (&rows[..n], &mut sums[..n]);
+    let mut loaded = [[0.0; CHUNK]; ROWS];
+    for first in (0..m).step_by(ROWS) {
+        let count = ROWS.min(m - first);
+        sums.fill([[0.0; LANES]; ROWS]);
+        // Rows that are read once, in their place, need no cutting.
+        let chunk = if n == 1 && a.in_place().is_some() { k.max(1) } else { CHUNK };
+        for from in (0..k).step_by(chunk) {
+            let length = chunk.min(k - from);
+            let mut rows: [&[f32]; ROWS] = [&[]; ROWS];
+            for (i, (row, loaded)) in rows.iter_mut().zip(&mut loaded).take(count).enumerate() {
+                // SAFETY: as promised.
+                *row = unsafe { a.part(first + i, from, length, loaded) };
+            }
+            add_products(&rows[..count], few, from, sums);
+        }
+        for (j, sums) in sums.iter().enumerate() {
+            for (i, sums) in sums[..count].iter().enumerate() {
+                // SAFETY: as promised.
+                unsafe { out.write(first + i, j, total(*sums)) };
+            }
+        }
+    }
+}
+
+wide! {
+    /// Adds the products of each of `rows` with each of `few`, from element `from` on, in lanes.
+    fn add_products(rows: &[&[f32]], few: &[&[f32]], from: usize, sums: &mut [[[f32; LANES]; ROWS]]) {
+        for (few, sums) in few.iter().zip(sums) {
+            let few = &few[from..];
+            match rows.as_array() {
+                Some(rows) => add_lanes::<ROWS>(few, *rows, sums),
+                None => rows.iter().zip(sums).for_each(|(row, sum)| add_lanes(few, [row], std::array::from_mut(sum))),
+            }
+        }
+    }
+}
+
+/// Adds the products of `one` with each of `rows`, all of one length.
+#[inline(always)]
+fn add_lanes<const N: usize>(one: &[f32], rows: [&[f32]; N], sums: &mut [[f32; LANES]; N]) {
+    let length = rows[0].len();
+    let (one, rest) = one[..length].as_chunks::<LANES>();
+    let rows = rows.map(|row| row[..length].as_chunks::<LANES>());
+    let mut lanes = *sums;
+    for (at, x) in one.iter().enumerate() {
+        for (lanes, (row, _)) in lanes.iter_mut().zip(&rows) {
+            for ((sum, x), y) in lanes.iter_mut().zip(x).zip(&row[at]) {
+                *sum += x * y;
+            }
+        }
+    }
+    for (lanes, (_, row)) in lanes.iter_mut().zip(&rows) {
+        for ((sum, x), y) in lanes.iter_mut().zip(rest).zip(*row) {
+            *sum += x * y;
+        }
+    }
+    *sums = lanes;
+}
+
+/// The sum of the lanes, halved again and again.
+fn total(mut lanes: [f32; LANES]) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] += lanes[lane + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Gives pieces to the library, which adds them up.
+///
+/// # Safety
+/// As for [`product`].
+unsafe fn pieces(a: Matrix<'_>, b: Matrix<'_>, Size { m, n, k }: Size, out: Out, room: &mut [f32]) {
+    let (product, room) = room.split_at_mut(m * n);
+    let (a_room, b_room) = room.split_at_mut(m * k.min(PIECE));
+    let in_place = out.row == 4 && out.column.is_multiple_of(4) && out.start.cast::<f32>().is_aligned();
+    let to = if in_place { out } else { Out::room(product, m) };
+    for from in (0..k.max(1)).step_by(PIECE) {
+        let part = from..k.min(from + PIECE);
+        // SAFETY: as promised.
+        let ((a, a_stride), (b, b_stride)) =
+            unsafe { (a.piece(m, part.clone(), a_room), b.piece(n, part.clone(), b_room)) };
+        let sum = Sum { a, a_row: a_stride, a_column: 1, b, b_column: b_stride };
+        let size = Size { m, n, k: part.len() };
+        // SAFETY: as promised; `to` is aligned.
+        unsafe {
+            match from {
+                0 => sum.write(to.start.cast(), to.column / 4, size),
+                _ => sum.add_to(to.start.cast(), to.column / 4, size),
+            }
+        }
+    }
+    if !in_place {
+        for (j, column) in product.chunks(m.max(1)).enumerate() {
+            for (i, value) in column.iter().enumerate() {
+                // SAFETY: as promised.
+                unsafe { out.write(i, j, *value) };
+            }
+        }
+    }
+}
+
+/// A product for the library: `a` is `m` rows and `k` columns, `b` has its `k` rows side by side. Strides count elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sum {
+    pub(crate) a: *const f32,
+    pub(crate) a_row: usize,
+    pub(crate) a_column: usize,
+    pub(crate) b: *const f32,
+    pub(crate) b_column: usize,
+}
+
+impl Sum {
+    /// Writes it into columns of `out`.
+    ///
+    /// # Safety
+    /// All elements are there, and nobody else looks at those of `out`.
+    pub(crate) unsafe fn write(self, out: *mut f32, column: usize, size: Size) {
+        // SAFETY: as promised.
+        unsafe { self.run(out, column, size, false) }
+    }
+
+    /// Adds it to columns of `out`.
+    ///
+    /// # Safety
+    /// As for [`write`](Self::write).
+    pub(crate) unsafe fn add_to(self, out: *mut f32, column: usize, size: Size) {
+        // SAFETY: as promised.
+        unsafe { self.run(out, column, size, true) }
+    }
+
+    /// # Safety
+    /// As for [`write`](Self::write).
+    unsafe fn run(self, out: *mut f32, column: usize, Size { m, n, k }: Size, add: bool) {
+        // A stride of a tensor in memory is below 2^63.
+        let [a_row, a_column, b_column, column] =
+            [self.a_row, self.a_column, self.b_column, column].map(usize::cast_signed);
+        let none = gemm::Parallelism::None;
+        // SAFETY: as promised.
+        unsafe {
+            gemm::gemm(
+                m, n, k, out, column, 1, add, self.a, a_column, a_row, self.b, b_column, 1, 1.0, 1.0, false, false,
+                false, none,
+            );
+        }
+    }
+}

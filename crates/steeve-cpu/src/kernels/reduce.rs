@@ -1,0 +1,123 @@
+//! Sums and means, in double precision and in the order of the elements.
+
+use steeve_graph::{DataType, Op};
+
+use super::sum::{Sum, add_row};
+use super::walk::Walk;
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{is_float, load, store};
+use crate::raw::{Raw, Shape};
+
+/// The sum of all elements.
+pub(crate) fn sum(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let a = ask.source(0)?;
+    if ask.result.elements() != 1 {
+        return Err("the result must be one number".into());
+    }
+    let mut all = Walk::new();
+    (0..4).for_each(|dim| all.push(a.ne[dim], [a.nb[dim]]));
+    total(ask, &a, all, Walk::new(), Rows::new(1, 1))
+}
+
+/// The sum or the mean of each row.
+pub(crate) fn of_rows(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (a, result) = (ask.source(0)?, ask.result);
+    if result.ne[0] != 1 || result.ne[1..] != a.ne[1..] {
+        return Err("the result must have one number for each row".into());
+    }
+    let mut row = Walk::new();
+    row.push(a.ne[0], [a.nb[0]]);
+    total(ask, &a, row, Walk::rows([&result, &a]), Rows::new(result.rows(), a.ne[0]))
+}
+
+/// The kernel that makes one number of each `part`.
+fn total(ask: &Ask<'_>, a: &Shape, part: Walk<1>, walk: Walk<2>, rows: Rows) -> Result<Box<dyn Kernel>, String> {
+    let (from, to) = (a.dtype, ask.result.dtype);
+    let divisor = if ask.op == Op::Mean { Some(a.ne[0] as f64) } else { None };
+    let fits = match (from, to) {
+        (DataType::I32, DataType::I32) => divisor.is_none(),
+        (DataType::I32, to) => is_float(to),
+        (from, to) => is_float(from) && is_float(to),
+    };
+    if !fits {
+        return Err(format!("no {to} is made of {from} this way"));
+    }
+    let (length, [step], part) = part.split_in_order();
+    Ok(Box::new(Total { from, to, divisor, length, step, part, walk, rows }))
+}
+
+#[derive(Debug)]
+struct Total {
+    from: DataType,
+    to: DataType,
+    /// What a sum is divided by.
+    divisor: Option<f64>,
+    /// What is added up: lines, the steps along them, and the way from line to line.
+    length: usize,
+    step: usize,
+    part: Walk<1>,
+    /// From one such part to the next: result, source.
+    walk: Walk<2>,
+    rows: Rows,
+}
+
+/// What is loaded at once.
+const PIECE: usize = 1024;
+
+impl Total {
+    /// # Safety
+    /// A part of the source.
+    unsafe fn floats(&self, a: Raw<'_>, start: usize, x: &mut [f32]) -> f64 {
+        let mut sum = Sum::default();
+        for [line] in self.part.from(0).take(self.part.count()) {
+            for at in (0..self.length).step_by(PIECE) {
+                let x = &mut x[..PIECE.min(self.length - at)];
+                // SAFETY: elements of the part.
+                unsafe { load(self.from, a.at(start + line + at * self.step), self.step, x) };
+                add_row(&mut sum, x);
+            }
+        }
+        sum.total()
+    }
+
+    /// # Safety
+    /// A part of the source.
+    unsafe fn ints(&self, a: Raw<'_>, start: usize) -> i64 {
+        let mut sum = 0i64;
+        for [line] in self.part.from(0).take(self.part.count()) {
+            for i in 0..self.length {
+                // SAFETY: an element of the part.
+                sum = sum.wrapping_add(unsafe { a.read::<i32>(start + line + i * self.step) }.into());
+            }
+        }
+        sum
+    }
+}
+
+impl Kernel for Total {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
+        let [x] = scratch.rows([PIECE]);
+        for [r, a_] in self.walk.from(rows.start).take(rows.len()) {
+            // SAFETY: a part of the source, and the element of the result that it makes.
+            unsafe {
+                let sum = match (self.from, self.to) {
+                    (DataType::I32, DataType::I32) => {
+                        // As if every addition had wrapped.
+                        result.write(r, self.ints(a, a_) as i32);
+                        continue;
+                    }
+                    (DataType::I32, _) => self.ints(a, a_) as f64,
+                    _ => self.floats(a, a_, x),
+                };
+                let value = self.divisor.map_or(sum, |divisor| sum / divisor);
+                store(self.to, result.at(r), 4, &[value as f32]);
+            }
+        }
+        Ok(())
+    }
+}

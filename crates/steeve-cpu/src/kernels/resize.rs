@@ -1,0 +1,189 @@
+//! Images of another size: larger ones, and zeros around them. What is only moved may be of any plain type.
+
+use std::marker::PhantomData;
+
+use super::map::floats;
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{load_row, store_row};
+use crate::raw::Shape;
+
+/// An image of another size.
+pub(crate) fn upscale(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (a, result) = (ask.source(0)?, ask.result);
+    if a.elements() == 0 && result.elements() != 0 {
+        return Err("nothing can be made larger".into());
+    }
+    match ask.int(0)? {
+        0 => {
+            let scale = Scale::new(&a, &result);
+            let columns = (0..result.ne[0]).map(|at| scale.nearest(0, at) * a.nb[0]).collect();
+            moved(&a, &result, Move::Nearest { scale, columns })
+        }
+        1 => {
+            floats([a, result])?;
+            let scale = Scale::new(&a, &result);
+            let columns = (0..result.ne[0]).map(|at| scale.around(0, at)).collect();
+            Ok(Box::new(Bilinear { scale, columns, rows: Rows::of(&result) }))
+        }
+        mode => Err(format!("mode {mode} is neither 0 nor 1")),
+    }
+}
+
+/// How much larger each dimension is.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    factors: [f32; 4],
+    lengths: [usize; 4],
+}
+
+impl Scale {
+    fn new(a: &Shape, result: &Shape) -> Self {
+        let factors = std::array::from_fn(|dim| result.ne[dim] as f32 / a.ne[dim] as f32);
+        Self { factors, lengths: a.ne }
+    }
+
+    /// The element of the source that is nearest.
+    fn nearest(&self, dim: usize, at: usize) -> usize {
+        ((at as f32 / self.factors[dim]) as usize).min(self.lengths[dim].saturating_sub(1))
+    }
+
+    /// The two elements of the source around, and how far from the first.
+    fn around(&self, dim: usize, at: usize) -> (usize, usize, f32) {
+        let position = (at as f32 + 0.5) / self.factors[dim] - 0.5;
+        let last = self.lengths[dim].saturating_sub(1);
+        let floor = position.floor() as i64;
+        let within = |at: i64| usize::try_from(at).unwrap_or(0).min(last);
+        let first = within(floor);
+        (first, within(floor + 1), (position - first as f32).clamp(0.0, 1.0))
+    }
+}
+
+#[derive(Debug)]
+struct Bilinear {
+    scale: Scale,
+    /// The two columns around each of the result, and how far from the first.
+    columns: Vec<(usize, usize, f32)>,
+    rows: Rows,
+}
+
+impl Kernel for Bilinear {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
+        let [above, below, out] = scratch.rows([a.shape.ne[0], a.shape.ne[0], result.shape.ne[0]]);
+        for row in rows {
+            let at @ [i1, i2, i3] = result.shape.row_at(row);
+            let (y0, y1, dy) = self.scale.around(1, i1);
+            let (plane, cube) = (self.scale.nearest(2, i2), self.scale.nearest(3, i3));
+            // SAFETY: rows of the operands.
+            unsafe {
+                load_row(a, a.shape.row_offset([y0, plane, cube]), above);
+                load_row(a, a.shape.row_offset([y1, plane, cube]), below);
+                for (out, &(x0, x1, dx)) in out.iter_mut().zip(&self.columns) {
+                    *out = above[x0] * (1.0 - dx) * (1.0 - dy)
+                        + above[x1] * dx * (1.0 - dy)
+                        + below[x0] * (1.0 - dx) * dy
+                        + below[x1] * dx * dy;
+                }
+                store_row(result, result.shape.row_offset(at), out);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Zeros before and behind the elements of each dimension.
+pub(crate) fn pad(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (a, result) = (ask.source(0)?, ask.result);
+    let mut before = [0; 4];
+    for (dim, zeros) in before.iter_mut().enumerate() {
+        *zeros = ask.count(2 * dim)?;
+        let padded = zeros.checked_add(a.ne[dim]).and_then(|sum| sum.checked_add(ask.count(2 * dim + 1).ok()?));
+        if padded != Some(result.ne[dim]) {
+            return Err(format!("dimension {dim} of the result is not what the padding makes it"));
+        }
+    }
+    moved(&a, &result, Move::Pad { before })
+}
+
+/// How elements are moved.
+#[derive(Debug)]
+enum Move {
+    /// With the column that each of the result is taken from, in bytes.
+    Nearest {
+        scale: Scale,
+        columns: Vec<usize>,
+    },
+    Pad {
+        before: [usize; 4],
+    },
+}
+
+fn moved(a: &Shape, result: &Shape, how: Move) -> Result<Box<dyn Kernel>, String> {
+    if a.dtype != result.dtype {
+        return Err("both types must be equal".into());
+    }
+    let rows = Rows::of(result);
+    match (a.dtype.block_len(), a.dtype.block_bytes()) {
+        (1, 1) => Ok(Box::new(Moved::<u8> { how, rows, element: PhantomData })),
+        (1, 2) => Ok(Box::new(Moved::<u16> { how, rows, element: PhantomData })),
+        (1, 4) => Ok(Box::new(Moved::<u32> { how, rows, element: PhantomData })),
+        (1, 8) => Ok(Box::new(Moved::<u64> { how, rows, element: PhantomData })),
+        _ => Err("only plain types".into()),
+    }
+}
+
+/// Moves elements of the size of `T`.
+#[derive(Debug)]
+struct Moved<T> {
+    how: Move,
+    rows: Rows,
+    element: PhantomData<T>,
+}
+
+impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for Moved<T> {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+        let (result, a) = (operands.result, operands.source(0));
+        let (r, s) = (result.shape, a.shape);
+        for row in self.rows.unit(unit) {
+            let at = r.row_at(row);
+            let to = r.row_offset(at);
+            let zeros = |range: std::ops::Range<usize>| {
+                // SAFETY: elements of a row of the result.
+                range.for_each(|i| unsafe { result.write(to + i * r.nb[0], T::default()) });
+            };
+            match &self.how {
+                Move::Nearest { scale, columns } => {
+                    let from =
+                        s.row_offset([scale.nearest(1, at[0]), scale.nearest(2, at[1]), scale.nearest(3, at[2])]);
+                    for (i, column) in columns.iter().enumerate() {
+                        // SAFETY: an element of each row.
+                        unsafe { result.write::<T>(to + i * r.nb[0], a.read(from + column)) };
+                    }
+                }
+                Move::Pad { before: [first, outer @ ..] } => {
+                    let inner = |i: usize| at[i].checked_sub(outer[i]).filter(|&position| position < s.ne[i + 1]);
+                    let (Some(i1), Some(i2), Some(i3)) = (inner(0), inner(1), inner(2)) else {
+                        zeros(0..r.ne[0]);
+                        continue;
+                    };
+                    let from = s.row_offset([i1, i2, i3]);
+                    zeros(0..*first);
+                    for i in 0..s.ne[0] {
+                        // SAFETY: an element of each row.
+                        unsafe { result.write::<T>(to + (first + i) * r.nb[0], a.read(from + i * s.nb[0])) };
+                    }
+                    zeros(first + s.ne[0]..r.ne[0]);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! Rotary positions: pairs of elements turned by angles that depend on the position of a token.
+//!
+//! The angles of a token are found once and used for all its heads. They are made as ggml makes them, one from the other
+//! in single precision, so that a model sees what it sees there.
+
+use std::f32::consts::PI;
+
+use steeve_graph::{DataType, Op};
+
+use super::map::floats;
+use super::walk::Walk;
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{load_row, store_row};
+use crate::raw::Raw;
+
+/// Rotates `[dim, head, token]` by the positions of its tokens; back for the gradient.
+pub(crate) fn rope(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (a, positions) = (ask.like_result(0)?, ask.source(1)?);
+    floats([ask.result, a])?;
+    let numbers = Numbers::new(ask)?;
+    let [length, heads, tokens, outer] = ask.result.ne;
+    let pairs = numbers.pairs(length)?;
+    let parts = if numbers.sections.is_some() { 4 } else { 1 };
+    if positions.dtype != DataType::I32 || Some(positions.elements()) != tokens.checked_mul(parts) {
+        return Err(format!("there must be {parts} positions of i32 for each token"));
+    }
+    if positions.ne[0] != positions.elements() {
+        return Err("the positions must be one row".into());
+    }
+    if let Some(factors) = ask.optional(2)
+        && (factors.dtype != DataType::F32 || factors.ne[0] < pairs)
+    {
+        return Err(format!("there must be a frequency factor of f32 for each of {pairs} pairs"));
+    }
+    let (r, mut within, mut walk) = (ask.result, Walk::new(), Walk::new());
+    within.push(heads, [r.nb[1], a.nb[1]]);
+    walk.push(tokens, [r.nb[2], a.nb[2], 1]);
+    walk.push(outer, [r.nb[3], a.nb[3], 0]);
+    let rows = Rows::new(tokens * outer, length * heads);
+    Ok(Box::new(Rope { numbers, pairs, tokens, heads: within, walk, rows }))
+}
+
+/// Which elements are a pair.
+#[derive(Clone, Copy, Debug)]
+enum Pairing {
+    /// Neighbours.
+    Neighbours,
+    /// The same place in both halves of what is rotated.
+    Halves,
+    /// The same, and all of the row is rotated.
+    Vision,
+}
+
+/// Which part of a position a pair is turned by.
+#[derive(Clone, Copy, Debug)]
+enum Sharing {
+    /// Sections one behind another.
+    Sections,
+    /// The same, and the angles start over in each.
+    Restarting,
+    /// The first three parts in turn.
+    Interleaved,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    dims: usize,
+    pairing: Pairing,
+    sections: Option<(Sharing, [usize; 4])>,
+    freq_scale: f32,
+    /// What an angle is multiplied by from pair to pair.
+    theta_scale: f32,
+    ext_factor: f32,
+    /// What the result is multiplied by.
+    magnitude: f32,
+    /// Between which pairs YaRN goes from one to the other.
+    ramp: [f32; 2],
+    /// 1 forward, -1 back.
+    sign: f32,
+}
+
+impl Numbers {
+    fn new(ask: &Ask<'_>) -> Result<Self, String> {
+        let (dims, context) = (ask.count(0)?, ask.int(2)?);
+        let (pairing, sharing) = match ask.int(1)? {
+            0 => (Pairing::Neighbours, None),
+            2 => (Pairing::Halves, None),
+            8 => (Pairing::Halves, Some(Sharing::Sections)),
+            24 => (Pairing::Vision, Some(Sharing::Restarting)),
+            40 => (Pairing::Halves, Some(Sharing::Interleaved)),
+            mode => return Err(format!("mode {mode} is none of 0, 2, 8, 24 and 40")),
+        };
+        let sections = match sharing {
+            None => None,
+            Some(sharing) => {
+                let sections = [ask.count(9)?, ask.count(10)?, ask.count(11)?, ask.count(12)?];
+                // Sums of them stay small this way.
+                if sections.iter().all(|&it| it == 0) || sections.iter().any(|&it| it > 1 << 30) {
+                    return Err(format!("sections of {sections:?} pairs make no sense"));
+                }
+                Some((sharing, sections))
+            }
+        };
+        let (freq_base, freq_scale, ext_factor) = (ask.float(3)?, ask.float(4)?, ask.float(5)?);
+        let corrected = if ext_factor == 0.0 { 1.0 } else { 1.0 + 0.1 * (1.0 / freq_scale).ln() };
+        let turns = |beta: f32| dims as f32 * (context as f32 / (beta * 2.0 * PI)).ln() / (2.0 * freq_base.ln());
+        Ok(Self {
+            dims,
+            pairing,
+            sections,
+            freq_scale,
+            theta_scale: freq_base.powf(-2.0 / dims as f32),
+            ext_factor,
+            magnitude: ask.float(6)? * corrected,
+            ramp: [turns(ask.float(7)?).floor().max(0.0), turns(ask.float(8)?).ceil().min(dims as f32 - 1.0)],
+            sign: if ask.op == Op::RopeBack { -1.0 } else { 1.0 },
+        })
+    }
+
+    /// How many pairs of a row of `length` are rotated.
+    fn pairs(&self, length: usize) -> Result<usize, String> {
+        let Self { dims, pairing, .. } = *self;
+        let fits = match pairing {
+            Pairing::Neighbours | Pairing::Halves => dims <= length && dims.is_multiple_of(2),
+            Pairing::Vision => dims.checked_mul(2) == Some(length),
+        };
+        match pairing {
+            _ if !fits => Err(format!("{dims} of {length} elements can't be rotated in pairs")),
+            Pairing::Vision => Ok(dims),
+            _ => Ok(dims / 2),
+        }
+    }
+
+    /// Cosine and sine of a pair, for the angle it would be turned by at its own speed.
+    fn turn(&self, pair: usize, theta: f32) -> (f32, f32) {
+        let mut angle = self.freq_scale * theta;
+        if self.ext_factor != 0.0 {
+            let [low, high] = self.ramp;
+            let along = (pair as f32 - low) / (high - low).max(0.001);
+            let mix = (1.0 - along.clamp(0.0, 1.0)) * self.ext_factor;
+            angle = angle * (1.0 - mix) + theta * mix;
+        }
+        let (sin, cos) = angle.sin_cos();
+        (cos * self.magnitude, sin * self.magnitude * self.sign)
+    }
+
+    /// Cosines and sines of all pairs. `factor` divides the angle of a pair.
+    fn turns(&self, parts: [f32; 4], cos: &mut [f32], sin: &mut [f32], factor: impl Fn(usize) -> f32) {
+        let mut thetas = parts;
+        for (pair, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
+            let mut part = 0;
+            if let Some((sharing, sections)) = &self.sections {
+                let sector = pair % sections.iter().sum::<usize>();
+                let ends = [sections[0], sections[0] + sections[1], sections[0] + sections[1] + sections[2]];
+                part = match sharing {
+                    Sharing::Interleaved if sector < 3 * sections[sector % 3] => sector % 3,
+                    Sharing::Interleaved => 3,
+                    _ => ends.iter().filter(|&&end| sector >= end).count(),
+                };
+                if let Sharing::Restarting = sharing {
+                    // Of sections that start at one place, only the first starts over, as in ggml.
+                    let starts = [0, ends[0], ends[1], ends[2]];
+                    if let Some(first) = starts.iter().position(|&start| start == sector) {
+                        thetas[first] = parts[first];
+                    }
+                }
+            }
+            (*cos, *sin) = self.turn(pair, thetas[part] / factor(pair));
+            thetas.iter_mut().for_each(|theta| *theta *= self.theta_scale);
+        }
+    }
+
+    fn rotate(&self, row: &mut [f32], cos: &[f32], sin: &[f32]) {
+        let turn = |x: &mut f32, y: &mut f32, cos: f32, sin: f32| (*x, *y) = (*x * cos - *y * sin, *x * sin + *y * cos);
+        let angles = cos.iter().zip(sin);
+        match self.pairing {
+            Pairing::Neighbours => {
+                let (pairs, _) = row[..self.dims].as_chunks_mut::<2>();
+                pairs.iter_mut().zip(angles).for_each(|([x, y], (cos, sin))| turn(x, y, *cos, *sin));
+            }
+            Pairing::Halves | Pairing::Vision => {
+                let (first, second) = row.split_at_mut(cos.len());
+                first.iter_mut().zip(second).zip(angles).for_each(|((x, y), (cos, sin))| turn(x, y, *cos, *sin));
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Rope {
+    numbers: Numbers,
+    pairs: usize,
+    tokens: usize,
+    /// From head to head: result, source.
+    heads: Walk<2>,
+    /// From token to token: result, source, position.
+    walk: Walk<3>,
+    rows: Rows,
+}
+
+impl Rope {
+    /// # Safety
+    /// A token of the operands.
+    unsafe fn turns(
+        &self,
+        positions: Raw<'_>,
+        factors: Option<Raw<'_>>,
+        token: usize,
+        cos: &mut [f32],
+        sin: &mut [f32],
+    ) {
+        // SAFETY: there is a position for each part and token, and a factor for each pair.
+        unsafe {
+            let at = |part: usize| positions.read::<i32>((token + part * self.tokens) * positions.shape.nb[0]) as f32;
+            let parts = if self.numbers.sections.is_some() { std::array::from_fn(at) } else { [at(0); 4] };
+            match factors {
+                Some(factors) => {
+                    self.numbers.turns(parts, cos, sin, |pair| factors.read::<f32>(pair * factors.shape.nb[0]));
+                }
+                None => self.numbers.turns(parts, cos, sin, |_| 1.0),
+            }
+        }
+    }
+}
+
+impl Kernel for Rope {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, positions) = (operands.result, operands.source(0), operands.source(1));
+        let [x, cos, sin] = scratch.rows([result.shape.ne[0], self.pairs, self.pairs]);
+        let tokens = self.rows.unit(unit);
+        for [r, a_, token] in self.walk.from(tokens.start).take(tokens.len()) {
+            // SAFETY: a token of the operands.
+            unsafe { self.turns(positions, operands.optional(2), token, cos, sin) };
+            for [to, from] in self.heads.from(0).take(self.heads.count()) {
+                // SAFETY: rows of the operands; the source's is copied before the result's is written.
+                unsafe {
+                    load_row(a, a_ + from, x);
+                    self.numbers.rotate(x, cos, sin);
+                    store_row(result, r + to, x);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! Kernels that make each row of the result of a row of each source. A row is copied before its result is written.
+
+use std::fmt;
+
+use super::map::floats;
+use super::walk::Walk;
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{load_row, store_row};
+
+/// A function that changes a row of the first source.
+pub(crate) fn each_row(ask: &Ask<'_>, function: impl Row + 'static) -> Result<Box<dyn Kernel>, String> {
+    let a = ask.like_result(0)?;
+    floats([ask.result, a])?;
+    Ok(Box::new(EachRow { function, walk: Walk::rows([&ask.result, &a]), rows: Rows::of(&ask.result) }))
+}
+
+/// A function that changes a row of the first source with one of the second, which has the same shape.
+pub(crate) fn each_pair(ask: &Ask<'_>, function: impl RowPair + 'static) -> Result<Box<dyn Kernel>, String> {
+    let (a, b) = (ask.like_result(0)?, ask.like_result(1)?);
+    floats([ask.result, a, b])?;
+    Ok(Box::new(EachPair { function, walk: Walk::rows([&ask.result, &a, &b]), rows: Rows::of(&ask.result) }))
+}
+
+pub(crate) trait Row: Fn(&mut [f32]) + Send + Sync {}
+impl<F: Fn(&mut [f32]) + Send + Sync> Row for F {}
+
+pub(crate) trait RowPair: Fn(&mut [f32], &[f32]) + Send + Sync {}
+impl<F: Fn(&mut [f32], &[f32]) + Send + Sync> RowPair for F {}
+
+struct EachRow<F> {
+    function: F,
+    walk: Walk<2>,
+    rows: Rows,
+}
+
+impl<F: Row> Kernel for EachRow<F> {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
+        let [x] = scratch.rows([result.shape.ne[0]]);
+        for [r, a_] in self.walk.from(rows.start).take(rows.len()) {
+            // SAFETY: rows of the operands; the source's is copied before the result's is written.
+            unsafe {
+                load_row(a, a_, x);
+                (self.function)(x);
+                store_row(result, r, x);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct EachPair<F> {
+    function: F,
+    walk: Walk<3>,
+    rows: Rows,
+}
+
+impl<F: RowPair> Kernel for EachPair<F> {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, b, rows) = (operands.result, operands.source(0), operands.source(1), self.rows.unit(unit));
+        let [x, y] = scratch.rows([result.shape.ne[0]; 2]);
+        for [r, a_, b_] in self.walk.from(rows.start).take(rows.len()) {
+            // SAFETY: rows of the operands; the sources' are copied before the result's is written.
+            unsafe {
+                load_row(a, a_, x);
+                load_row(b, b_, y);
+                (self.function)(x, y);
+                store_row(result, r, x);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<F> fmt::Debug for EachRow<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EachRow").field("walk", &self.walk).finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Debug for EachPair<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EachPair").field("walk", &self.walk).finish_non_exhaustive()
+    }
+}

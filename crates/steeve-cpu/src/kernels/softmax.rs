@@ -1,0 +1,193 @@
+//! Soft-max, its gradient, and masks of the part above the diagonal.
+
+use steeve_graph::{DataType, Op};
+
+use super::functions::exp;
+use super::map::floats;
+use super::rows::each_pair;
+use super::sum::{dot, itself, sum};
+use super::walk::Walk;
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{is_float, load_row, store_row};
+use crate::raw::Shape;
+use crate::wide::wide;
+
+/// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
+pub(crate) fn soft_max(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (a, result) = (ask.like_result(0)?, ask.result);
+    floats([result, a])?;
+    let (mask, sinks) = (ask.optional(1), ask.optional(2));
+    if let Some(mask) = &mask {
+        mask_fits(mask, &result)?;
+    }
+    if let Some(sinks) = &sinks
+        && (sinks.dtype != DataType::F32 || sinks.ne != [result.ne[2], 1, 1, 1])
+    {
+        return Err("there must be one sink of f32 for each head".into());
+    }
+    // The mask has at least as many rows as the source, and is repeated over heads and batches. The last operand counts
+    // heads.
+    let mut walk = Walk::new();
+    for dim in 1..4 {
+        let (n, mask) = (result.ne[dim], mask.as_ref().map_or((1, 0), |mask| (mask.ne[dim], mask.nb[dim])));
+        let part = if dim == 1 { n } else { mask.0 };
+        let steps = [result.nb[dim], a.nb[dim], usize::from(dim == 2), mask.1];
+        walk.push_repeated(n, steps, part.max(1));
+    }
+    let (scale, max_bias) = (ask.float(0)?, ask.float(1).unwrap_or(0.0));
+    Ok(Box::new(SoftMax { scale, slopes: Slopes::new(max_bias, result.ne[2]), walk, rows: Rows::of(&result) }))
+}
+
+fn mask_fits(mask: &Shape, a: &Shape) -> Result<(), String> {
+    if !is_float(mask.dtype) {
+        return Err("the mask must be f32, f16 or bf16".into());
+    }
+    let repeats = |dim: usize| mask.ne[dim] != 0 && a.ne[dim].is_multiple_of(mask.ne[dim]);
+    if mask.ne[0] == a.ne[0] && mask.ne[1] >= a.ne[1] && repeats(2) && repeats(3) {
+        return Ok(());
+    }
+    Err("the mask does not fill the source when it is repeated".into())
+}
+
+#[derive(Debug)]
+struct SoftMax {
+    scale: f32,
+    slopes: Slopes,
+    /// Result, source, head, mask.
+    walk: Walk<4>,
+    rows: Rows,
+}
+
+impl Kernel for SoftMax {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
+        let (mask, sinks) = (operands.optional(1), operands.optional(2));
+        let n = result.shape.ne[0];
+        let [x, m] = scratch.rows([n, if mask.is_some() { n } else { 0 }]);
+        for [r, a_, head, mask_] in self.walk.from(rows.start).take(rows.len()) {
+            // SAFETY: rows of the operands and a sink; all are copied before the result's is written.
+            unsafe {
+                load_row(a, a_, x);
+                if let Some(mask) = mask {
+                    load_row(mask, mask_, m);
+                    let slope = self.slopes.of(head);
+                    x.iter_mut().zip(&*m).for_each(|(x, m)| *x = *x * self.scale + slope * m);
+                } else {
+                    x.iter_mut().for_each(|x| *x *= self.scale);
+                }
+                let sink = sinks.map(|sinks| sinks.read::<f32>(head * sinks.shape.nb[0]));
+                soft_max_row(x, sink);
+                store_row(result, r, x);
+            }
+        }
+        Ok(())
+    }
+}
+
+wide! {
+    fn soft_max_row(row: &mut [f32], sink: Option<f32>) {
+        let max = largest(row).max(sink.unwrap_or(f32::NEG_INFINITY));
+        row.iter_mut().for_each(|x| *x = exp(*x - max));
+        let total = sum(row, itself) + sink.map_or(0.0, |sink| f64::from(exp(sink - max)));
+        let factor = (1.0 / total) as f32;
+        row.iter_mut().for_each(|x| *x *= factor);
+    }
+}
+
+/// The largest element; minus infinity if there is none.
+#[inline(always)]
+fn largest(row: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    let (blocks, tail) = row.as_chunks::<16>();
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(|(lane, x)| *lane = larger(*lane, *x));
+    }
+    lanes.iter().chain(tail).fold(f32::NEG_INFINITY, |max, x| larger(max, *x))
+}
+
+/// The slopes of ALiBi: powers of one number for the first heads, as many as the largest power of two in their count, and
+/// the odd powers of its root for the others.
+#[derive(Clone, Copy, Debug)]
+struct Slopes {
+    /// Both numbers, and how many heads have the first; nothing if every slope is one.
+    bases: Option<(f32, f32, usize)>,
+}
+
+impl Slopes {
+    fn new(max_bias: f32, heads: usize) -> Self {
+        let first = 1 << heads.max(1).ilog2();
+        let base = |bias: f32| 2.0f32.powf(-bias / first as f32);
+        Self { bases: (max_bias > 0.0).then(|| (base(max_bias), base(max_bias / 2.0), first)) }
+    }
+
+    fn of(&self, head: usize) -> f32 {
+        match self.bases {
+            None => 1.0,
+            Some((base, _, first)) if head < first => base.powf((head + 1) as f32),
+            Some((_, base, first)) => base.powf((2 * (head - first) + 1) as f32),
+        }
+    }
+}
+
+/// The gradient of soft-max: `dx = scale * y * (dy - sum(y dy))`.
+pub(crate) fn soft_max_back(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let scale = ask.float(0).unwrap_or(1.0);
+    if ask.float(1).is_ok_and(|max_bias| max_bias != 0.0) {
+        return Err("only without a bias".into());
+    }
+    each_pair(ask, move |gradient, y| soft_max_back_row(gradient, y, scale))
+}
+
+wide! {
+    fn soft_max_back_row(gradient: &mut [f32], y: &[f32], scale: f32) {
+        let mean = dot(y, gradient) as f32;
+        gradient.iter_mut().zip(y).for_each(|(dy, y)| *dy = scale * (*dy - mean) * y);
+    }
+}
+
+/// Minus infinity or zero above the diagonal that starts at a column.
+pub(crate) fn diag_mask(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let (a, past) = (ask.like_result(0)?, ask.count(0)?);
+    floats([ask.result, a])?;
+    let value = if ask.op == Op::DiagMaskInf { f32::NEG_INFINITY } else { 0.0 };
+    let mut walk = Walk::new();
+    for dim in 1..4 {
+        walk.push(ask.result.ne[dim], [ask.result.nb[dim], a.nb[dim], usize::from(dim == 1)]);
+    }
+    Ok(Box::new(DiagMask { past, value, walk, rows: Rows::of(&ask.result) }))
+}
+
+#[derive(Debug)]
+struct DiagMask {
+    past: usize,
+    value: f32,
+    /// Result, source, row of the plane.
+    walk: Walk<3>,
+    rows: Rows,
+}
+
+impl Kernel for DiagMask {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
+        let [x] = scratch.rows([result.shape.ne[0]]);
+        for [r, a_, row] in self.walk.from(rows.start).take(rows.len()) {
+            let first = self.past.saturating_add(row).saturating_add(1).min(x.len());
+            // SAFETY: rows of the operands; the source's is copied before the result's is written.
+            unsafe {
+                load_row(a, a_, x);
+                x[first..].fill(self.value);
+                store_row(result, r, x);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Orders of rows. An element and its index are sorted as one word, so that equal elements stay in their order.
+
+use steeve_graph::DataType;
+
+use super::walk::Walk;
+use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::number::{is_float, load_row};
+use crate::raw::{Raw, Shape};
+
+/// The order that sorts each row.
+pub(crate) fn argsort(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let a = ask.like_result(0)?;
+    let descending = match ask.int(0)? {
+        0 => false,
+        1 => true,
+        order => return Err(format!("order {order} is neither 0 nor 1")),
+    };
+    sorted(ask, &a, descending)
+}
+
+/// Where the largest elements of each row stand, the largest first.
+pub(crate) fn top_k(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
+    let a = ask.source(0)?;
+    if ask.result.ne[0] > a.ne[0] || ask.result.ne[1..] != a.ne[1..] {
+        return Err("the result must have rows that are as long or shorter".into());
+    }
+    sorted(ask, &a, true)
+}
+
+fn sorted(ask: &Ask<'_>, a: &Shape, descending: bool) -> Result<Box<dyn Kernel>, String> {
+    if !is_float(a.dtype) && a.dtype != DataType::I32 {
+        return Err("only f32, f16, bf16 and i32".into());
+    }
+    if ask.result.dtype != DataType::I32 {
+        return Err("the result must be i32".into());
+    }
+    if i32::try_from(a.ne[0]).is_err() {
+        return Err("a row must be short enough to be numbered by i32".into());
+    }
+    Ok(Box::new(Sorted { descending, walk: Walk::rows([&ask.result, a]), rows: Rows::new(a.rows(), a.ne[0]) }))
+}
+
+#[derive(Debug)]
+struct Sorted {
+    descending: bool,
+    walk: Walk<2>,
+    rows: Rows,
+}
+
+impl Sorted {
+    /// Smaller for what comes first.
+    fn word(&self, key: u32, index: usize) -> u64 {
+        let key = if self.descending { !key } else { key };
+        u64::from(key) << 32 | index as u64
+    }
+
+    /// # Safety
+    /// A row of the source.
+    unsafe fn load(&self, a: Raw<'_>, offset: usize, words: &mut [u64], x: &mut [f32]) {
+        if a.shape.dtype == DataType::I32 {
+            for (i, word) in words.iter_mut().enumerate() {
+                // SAFETY: an element of the row.
+                let value = unsafe { a.read::<i32>(offset + i * a.shape.nb[0]) };
+                *word = self.word(value.cast_unsigned() ^ 1 << 31, i);
+            }
+            return;
+        }
+        // SAFETY: a row of floats.
+        unsafe { load_row(a, offset, x) };
+        for (i, (word, x)) in words.iter_mut().zip(x).enumerate() {
+            *word = self.word(key(*x), i);
+        }
+    }
+}
+
+/// In the order of the numbers. Both zeros are equal, and what is no number is larger than all.
+fn key(x: f32) -> u32 {
+    let bits = if x.is_nan() { f32::NAN.to_bits() } else { (x + 0.0).to_bits() };
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+impl Kernel for Sorted {
+    fn units(&self) -> usize {
+        self.rows.units()
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
+        let (length, count) = (a.shape.ne[0], result.shape.ne[0]);
+        let (words, x) = scratch.words_and_row(length);
+        for [r, a_] in self.walk.from(rows.start).take(rows.len()) {
+            // SAFETY: a row of the source.
+            unsafe { self.load(a, a_, words, x) };
+            if 0 < count && count < length {
+                words.select_nth_unstable(count);
+            }
+            words[..count].sort_unstable();
+            for (i, word) in words[..count].iter().enumerate() {
+                // SAFETY: an element of the result's row.
+                unsafe { result.write(r + i * result.shape.nb[0], *word as u32 as i32) };
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_the_order_of_the_numbers() {
+        let numbers = [f32::NEG_INFINITY, -2.0, -1e-40, 0.0, 1e-40, 1.0, f32::MAX, f32::INFINITY, f32::NAN];
+        assert!(numbers.map(key).is_sorted_by(|a, b| a < b));
+        assert_eq!((key(-0.0), key(-f32::NAN)), (key(0.0), key(f32::NAN)));
+    }
+}

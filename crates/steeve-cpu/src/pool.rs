@@ -1,0 +1,246 @@
+//! Threads that are made once and share units of work.
+//!
+//! Units are taken from one counter, so a slow thread holds nobody up; what a unit computes does not depend on who takes it.
+//! Between two pieces of work a thread spins for a moment, because the next node comes soon, and then sleeps. One that
+//! wakes too late has no part in the work, and nobody waits for it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::kernel::Scratch;
+
+/// Threads, the caller's among them.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// The caller's own; also who has it is the only one who gives out work.
+    scratch: Mutex<Scratch>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Counts pieces of work; changes when there is a new one.
+    number: AtomicUsize,
+    board: Mutex<Board>,
+    wake: Condvar,
+    /// The first unit that nobody has taken yet.
+    next: AtomicUsize,
+    /// Workers that have begun the current piece and not finished it. Rises only while the board is locked.
+    busy: AtomicUsize,
+    panicked: AtomicBool,
+    stop: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Board {
+    /// The current piece, for as long as workers may begin it.
+    job: Option<Job>,
+    /// Workers that must be woken.
+    sleeping: usize,
+}
+
+/// A piece of work. The closure is borrowed by [`Crew::run`], which waits for all who have begun before it returns.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    units: usize,
+    work: *const (dyn Fn(usize, &mut Scratch) + Sync),
+}
+
+// SAFETY: the closure is `Sync`, and it outlives the work.
+unsafe impl Send for Job {}
+
+/// How often a thread looks for work before it sleeps.
+const SPINS: usize = 2000;
+
+impl Pool {
+    /// So many threads in all; at least the caller's.
+    pub(crate) fn new(threads: usize) -> Self {
+        let shared = Arc::new(Shared::default());
+        let worker = |index: usize| {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new().name(format!("steeve-{index}")).spawn(move || shared.serve()).ok()
+        };
+        // A thread that can't be had is one less; the work is done all the same.
+        let workers = (1..threads).map_while(worker).collect();
+        Self { shared, workers, scratch: Mutex::default() }
+    }
+
+    /// How many threads there are.
+    pub(crate) fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Who holds it may give out work, with scratch memory of its own.
+    pub(crate) fn enter(&self) -> Crew<'_> {
+        Crew { pool: self, scratch: self.scratch.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        {
+            let _board = self.shared.lock();
+            self.shared.stop.store(true, Ordering::Release);
+        }
+        self.shared.wake.notify_all();
+        for worker in self.workers.drain(..) {
+            // Its panic has been told already.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// The right to give out work, one at a time.
+pub(crate) struct Crew<'a> {
+    pool: &'a Pool,
+    scratch: MutexGuard<'a, Scratch>,
+}
+
+impl Crew<'_> {
+    /// Does all units, here and on the other threads, and returns when the last is done.
+    ///
+    /// # Panics
+    /// If a unit panics, once all are done.
+    pub(crate) fn run(&mut self, units: usize, work: &(dyn Fn(usize, &mut Scratch) + Sync)) {
+        let shared = &self.pool.shared;
+        if units <= 1 || self.pool.workers.is_empty() {
+            (0..units).for_each(|unit| work(unit, &mut self.scratch));
+            return;
+        }
+        // SAFETY: the lifetime is forgotten, and `Finish` waits until no worker can have the closure any more, also if a
+        // unit panics here.
+        let work: *const (dyn Fn(usize, &mut Scratch) + Sync) =
+            unsafe { std::mem::transmute::<*const (dyn Fn(usize, &mut Scratch) + Sync + '_), _>(work) };
+        let sleeping = {
+            let mut board = shared.lock();
+            board.job = Some(Job { units, work });
+            shared.next.store(0, Ordering::Relaxed);
+            shared.panicked.store(false, Ordering::Relaxed);
+            shared.number.fetch_add(1, Ordering::Release);
+            board.sleeping
+        };
+        let finish = Finish(shared);
+        (1..units).take(sleeping).for_each(|_| shared.wake.notify_one());
+        shared.take_units(Job { units, work }, &mut self.scratch);
+        drop(finish);
+        assert!(!shared.panicked.load(Ordering::Relaxed), "a kernel panicked on another thread");
+    }
+
+    pub(crate) fn scratch(&mut self) -> &mut Scratch {
+        &mut self.scratch
+    }
+}
+
+/// Lets no worker begin the current piece any more, and waits for those who have.
+struct Finish<'a>(&'a Shared);
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.0.lock().job = None;
+        let mut spins = 0;
+        while self.0.busy.load(Ordering::Acquire) > 0 {
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_units(&self, job: Job, scratch: &mut Scratch) {
+        // SAFETY: `Crew::run` keeps the closure until every worker is done.
+        let work = unsafe { &*job.work };
+        loop {
+            let unit = self.next.fetch_add(1, Ordering::Relaxed);
+            if unit >= job.units {
+                return;
+            }
+            work(unit, scratch);
+        }
+    }
+
+    /// What a worker does until the pool is dropped.
+    fn serve(&self) {
+        let mut scratch = Scratch::default();
+        let mut seen = 0;
+        while let Some(job) = self.wait(&mut seen) {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.take_units(job, &mut scratch)));
+            if done.is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+            }
+            self.busy.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// The next piece of work, which has begun then; `None` when there will be no more.
+    fn wait(&self, seen: &mut usize) -> Option<Job> {
+        loop {
+            for _ in 0..SPINS {
+                if self.number.load(Ordering::Acquire) != *seen || self.stop.load(Ordering::Acquire) {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            let mut board = self.lock();
+            while self.number.load(Ordering::Acquire) == *seen && !self.stop.load(Ordering::Acquire) {
+                board.sleeping += 1;
+                board = self.wake.wait(board).unwrap_or_else(PoisonError::into_inner);
+                board.sleeping -= 1;
+            }
+            if self.stop.load(Ordering::Acquire) {
+                return None;
+            }
+            *seen = self.number.load(Ordering::Acquire);
+            if let Some(job) = board.job {
+                self.busy.fetch_add(1, Ordering::Relaxed);
+                return Some(job);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_is_done_once_whatever_the_threads() {
+        for threads in [1, 2, 3, 8] {
+            let pool = Pool::new(threads);
+            let mut crew = pool.enter();
+            for units in [0, 1, 2, 7, 1000] {
+                let counts: Vec<AtomicUsize> = (0..units).map(|_| AtomicUsize::new(0)).collect();
+                crew.run(units, &|unit, _| {
+                    counts[unit].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(
+                    counts.iter().all(|count| count.load(Ordering::Relaxed) == 1),
+                    "{threads} threads, {units} units"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_is_told_when_all_are_done_and_the_pool_goes_on() {
+        let pool = Pool::new(3);
+        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            pool.enter().run(100, &|unit, _| assert!(unit != 50, "unit 50"));
+        }));
+        assert!(failed.is_err());
+        let done = AtomicUsize::new(0);
+        pool.enter().run(100, &|_, _| {
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 100);
+    }
+}

@@ -1,0 +1,162 @@
+//! Block formats, as in GGUF files: elements that share a scale.
+//!
+//! ```text
+//!   q8_0   scale f16, 32 x i8                       element = scale * i8
+//!   q4_0   scale f16, 16 bytes                      element = scale * (nibble - 8); the low nibbles are the first half
+//! ```
+//!
+//! Rounding is that of ggml's reference, to the bit. Another format is one more line in [`codec`] and two functions.
+
+use half::f16;
+use steeve_graph::DataType;
+
+use crate::wide::wide;
+
+/// How blocks are read and written. Both sides hold the same whole number of blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Codec {
+    pub(crate) decode: fn(&[u8], &mut [f32]),
+    pub(crate) encode: fn(&[f32], &mut [u8]),
+}
+
+/// The codec of a type; `None` for plain types and formats that nobody has written yet.
+pub(crate) fn codec(dtype: DataType) -> Option<Codec> {
+    match dtype {
+        DataType::Q8_0 => Some(Codec { decode: decode_q8_0, encode: encode_q8_0 }),
+        DataType::Q4_0 => Some(Codec { decode: decode_q4_0, encode: encode_q4_0 }),
+        _ => None,
+    }
+}
+
+wide! {
+    fn decode_q8_0(bytes: &[u8], row: &mut [f32]) {
+        for (block, row) in bytes.as_chunks::<34>().0.iter().zip(row.as_chunks_mut::<32>().0) {
+            let [s0, s1, quants @ ..] = *block;
+            let scale = f16::from_ne_bytes([s0, s1]).to_f32();
+            for (x, q) in row.iter_mut().zip(quants) {
+                *x = scale * f32::from(q.cast_signed());
+            }
+        }
+    }
+}
+
+wide! {
+    fn encode_q8_0(row: &[f32], bytes: &mut [u8]) {
+        for (row, block) in row.as_chunks().0.iter().zip(bytes.as_chunks_mut::<34>().0) {
+            let scale = largest(row) / 127.0;
+            let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+            [block[0], block[1]] = f16::from_f32(scale).to_ne_bytes();
+            for (q, x) in block[2..].iter_mut().zip(row) {
+                let x = x * inverse;
+                // To the nearest, halves away from zero: half less one bit, or what is just below a half would reach one.
+                *q = low_byte((x + 0.499_999_97_f32.copysign(x)).trunc());
+            }
+        }
+    }
+}
+
+wide! {
+    fn decode_q4_0(bytes: &[u8], row: &mut [f32]) {
+        for (block, row) in bytes.as_chunks::<18>().0.iter().zip(row.as_chunks_mut::<32>().0) {
+            let [s0, s1, pairs @ ..] = *block;
+            let scale = f16::from_ne_bytes([s0, s1]).to_f32();
+            // In two steps, each of which vector instructions can make.
+            let mut nibbles = [0; 32];
+            for (i, pair) in pairs.into_iter().enumerate() {
+                nibbles[i] = (pair & 15).cast_signed() - 8;
+                nibbles[16 + i] = (pair >> 4).cast_signed() - 8;
+            }
+            for (x, nibble) in row.iter_mut().zip(nibbles) {
+                *x = scale * f32::from(nibble);
+            }
+        }
+    }
+}
+
+wide! {
+    fn encode_q4_0(row: &[f32], bytes: &mut [u8]) {
+        for (row, block) in row.as_chunks().0.iter().zip(bytes.as_chunks_mut::<18>().0) {
+            // The first element that is farthest from zero becomes -8 exactly, whatever its sign.
+            let largest = largest(row);
+            // A row of zeros has a positive one, as in ggml, whatever their signs.
+            let farthest = row.iter().find(|x| largest > 0.0 && x.abs() == largest).copied().unwrap_or(0.0);
+            let scale = farthest / -8.0;
+            let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+            [block[0], block[1]] = f16::from_f32(scale).to_ne_bytes();
+            let nibble = |x: f32| low_byte(if x < 15.0 { x.trunc() } else { 15.0 });
+            let nibbles = row.map(|x| nibble(x * inverse + 8.5));
+            for (i, pair) in block[2..].iter_mut().enumerate() {
+                *pair = nibbles[i] | nibbles[16 + i] << 4;
+            }
+        }
+    }
+}
+
+/// The lowest byte of a small integer: adding this leaves it in the lowest bits, and vector instructions can.
+#[inline(always)]
+fn low_byte(x: f32) -> u8 {
+    (x + 12_582_912.0).to_bits() as u8
+}
+
+/// How far from zero a block reaches. What is no number does not count.
+#[inline(always)]
+fn largest(row: &[f32; 32]) -> f32 {
+    let mut most = [0.0; 8];
+    for part in row.as_chunks::<8>().0 {
+        for (most, x) in most.iter_mut().zip(part) {
+            *most = if *most < x.abs() { x.abs() } else { *most };
+        }
+    }
+    most.into_iter().fold(0.0, f32::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(dtype: DataType, row: &[f32]) -> Vec<u8> {
+        let mut bytes = vec![0; row.len() / 32 * dtype.block_bytes() as usize];
+        (codec(dtype).unwrap().encode)(row, &mut bytes);
+        bytes
+    }
+
+    fn floats(dtype: DataType, bytes: &[u8]) -> Vec<f32> {
+        let mut row = vec![0.0; bytes.len() / dtype.block_bytes() as usize * 32];
+        (codec(dtype).unwrap().decode)(bytes, &mut row);
+        row
+    }
+
+    #[test]
+    fn blocks_stand_as_in_files() {
+        let mut q8 = f16::from_f32(0.5).to_ne_bytes().to_vec();
+        q8.extend((0..32).map(|i| (i as i8 - 16).cast_unsigned()));
+        assert_eq!(floats(DataType::Q8_0, &q8), (0..32).map(|i| 0.5 * (i - 16) as f32).collect::<Vec<_>>());
+        let mut q4 = f16::from_f32(2.0).to_ne_bytes().to_vec();
+        q4.extend((0..16).map(|i| i | (15 - i) << 4));
+        let wanted: Vec<f32> = (0..16).chain((0..16).rev()).map(|i| 2.0 * (i - 8) as f32).collect();
+        assert_eq!(floats(DataType::Q4_0, &q4), wanted);
+    }
+
+    #[test]
+    fn what_a_block_can_hold_comes_back_as_it_was() {
+        let row: Vec<f32> = (0..64).map(|i| if i == 7 { 127.0 } else { (i * 5 % 120) as f32 - 60.0 }).collect();
+        let back = floats(DataType::Q8_0, &blocks(DataType::Q8_0, &row));
+        assert_eq!(back[..32], row[..32]);
+        let row: Vec<f32> = (0..32).map(|i| (i % 16) as f32 - 8.0).collect();
+        assert_eq!(floats(DataType::Q4_0, &blocks(DataType::Q4_0, &row)), row);
+        let zeros = [0.0; 32];
+        assert_eq!(floats(DataType::Q8_0, &blocks(DataType::Q8_0, &zeros)), zeros);
+        assert_eq!(floats(DataType::Q4_0, &blocks(DataType::Q4_0, &zeros)), zeros);
+    }
+
+    #[test]
+    fn halves_round_away_from_zero_as_in_the_reference() {
+        let mut row = [0.0; 32];
+        (row[0], row[1], row[2], row[3]) = (127.0, 0.5, -0.5, 2.5);
+        let q8 = blocks(DataType::Q8_0, &row);
+        assert_eq!(q8[2..6], [127, 1, 255, 3]);
+        (row[0], row[1], row[2], row[3]) = (-8.0, 0.5, -0.5, 7.5);
+        let q4 = blocks(DataType::Q4_0, &row);
+        assert_eq!(q4[2..6].iter().map(|pair| pair & 15).collect::<Vec<_>>(), [0, 9, 8, 15]);
+    }
+}

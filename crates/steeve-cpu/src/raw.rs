@@ -1,0 +1,143 @@
+//! Tensors in memory as kernels see them: raw pointers, proven once to lie within what is borrowed.
+//!
+//! A `&[T]` and a `&mut [T]` over the same bytes would be undefined, and a result may well stand on a source. So elements
+//! and rows are copied in and out, and references to planned memory are made for as long as a row is copied, or to sources
+//! of operations that never run in place.
+
+use std::marker::PhantomData;
+
+use steeve_graph::{DataType, Layout};
+
+/// Type, shape and strides, as numbers that address memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) ne: [usize; 4],
+    pub(crate) nb: [usize; 4],
+    pub(crate) dtype: DataType,
+    /// From the first byte to the last.
+    pub(crate) bytes: usize,
+}
+
+impl Shape {
+    /// `None` for what no memory of this machine holds.
+    pub(crate) fn new(layout: &Layout) -> Option<Self> {
+        let number = |value: u64| usize::try_from(value).ok();
+        let all =
+            |values: [u64; 4]| Some([number(values[0])?, number(values[1])?, number(values[2])?, number(values[3])?]);
+        // Strides of dimensions that nobody steps along may be anything.
+        let nb = std::array::from_fn(|dim| if layout.ne()[dim] > 1 || dim == 0 { layout.nb()[dim] } else { 0 });
+        let bytes = number(layout.nbytes().get())?;
+        // Also of a tensor without elements some dimensions are multiplied.
+        layout.ne().iter().try_fold(1usize, |product, &n| product.checked_mul(number(n)?.max(1)))?;
+        Some(Self { ne: all(layout.ne())?, nb: all(nb)?, dtype: layout.dtype(), bytes })
+    }
+
+    /// How many elements.
+    pub(crate) fn elements(&self) -> usize {
+        self.ne.iter().product()
+    }
+
+    /// How many rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.ne[1] * self.ne[2] * self.ne[3]
+    }
+
+    /// The position of a row in the outer three dimensions.
+    pub(crate) fn row_at(&self, row: usize) -> [usize; 3] {
+        let [_, n1, n2, _] = self.ne;
+        [row % n1, row / n1 % n2, row / n1 / n2]
+    }
+
+    /// Where a row starts, in bytes. Indices beyond the shape start over, as a repeated source's do.
+    pub(crate) fn row_offset(&self, [i1, i2, i3]: [usize; 3]) -> usize {
+        let [_, n1, n2, n3] = self.ne;
+        i1 % n1 * self.nb[1] + i2 % n2 * self.nb[2] + i3 % n3 * self.nb[3]
+    }
+
+    /// Whether two of its elements may share bytes, as far as strides tell.
+    pub(crate) fn overlaps_itself(&self) -> bool {
+        let mut dims = [0, 1, 2, 3];
+        dims.sort_by_key(|&dim| self.nb[dim]);
+        let block = self.dtype.block_len() as usize;
+        // What the dimensions so far span; the next must step over it.
+        let mut span = self.dtype.block_bytes() as usize;
+        dims.into_iter().any(|dim| {
+            let steps = if dim == 0 { self.ne[0].div_ceil(block) } else { self.ne[dim] }.saturating_sub(1);
+            let shares = steps > 0 && self.nb[dim] < span;
+            span += steps * self.nb[dim];
+            shares
+        })
+    }
+}
+
+/// A tensor in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raw<'a> {
+    start: *mut u8,
+    pub(crate) shape: &'a Shape,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: a pointer to memory that is borrowed for 'a, with a shape. Who reads and writes it when is for the kernels, which
+// are told so.
+unsafe impl Send for Raw<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Raw<'_> {}
+
+impl<'a> Raw<'a> {
+    /// # Safety
+    /// `start` and the `shape.bytes` behind it are memory that is borrowed for 'a; for writing, if it will be written.
+    pub(crate) unsafe fn new(start: *mut u8, shape: &'a Shape) -> Self {
+        Self { start, shape, borrow: PhantomData }
+    }
+
+    /// The byte at `offset`.
+    ///
+    /// # Safety
+    /// Within the tensor.
+    pub(crate) unsafe fn at(self, offset: usize) -> *mut u8 {
+        debug_assert!(offset <= self.shape.bytes, "{offset} lies outside of {:?}", self.shape);
+        // SAFETY: as promised.
+        unsafe { self.start.add(offset) }
+    }
+
+    /// An element by its position in bytes. It may stand at any address.
+    ///
+    /// # Safety
+    /// Within the tensor, whose bytes at that place are a `T`.
+    pub(crate) unsafe fn read<T: Copy>(self, offset: usize) -> T {
+        debug_assert!(offset + size_of::<T>() <= self.shape.bytes, "{offset} lies outside of {:?}", self.shape);
+        // SAFETY: as promised.
+        unsafe { self.start.add(offset).cast::<T>().read_unaligned() }
+    }
+
+    /// `len` bytes from `offset` on.
+    ///
+    /// # Safety
+    /// Within the tensor, and nobody writes them while they are looked at.
+    pub(crate) unsafe fn bytes(self, offset: usize, len: usize) -> &'a [u8] {
+        debug_assert!(offset + len <= self.shape.bytes, "{offset} lies outside of {:?}", self.shape);
+        // SAFETY: as promised.
+        unsafe { std::slice::from_raw_parts(self.start.add(offset), len) }
+    }
+
+    /// `len` bytes from `offset` on, to be written.
+    ///
+    /// # Safety
+    /// Within the tensor, which is the result of the node that runs, and nobody else looks at them meanwhile.
+    pub(crate) unsafe fn bytes_mut(self, offset: usize, len: usize) -> &'a mut [u8] {
+        debug_assert!(offset + len <= self.shape.bytes, "{offset} lies outside of {:?}", self.shape);
+        // SAFETY: as promised.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(offset), len) }
+    }
+
+    /// Writes an element by its position in bytes.
+    ///
+    /// # Safety
+    /// Within the tensor, which is the result of the node that runs.
+    pub(crate) unsafe fn write<T: Copy>(self, offset: usize, value: T) {
+        debug_assert!(offset + size_of::<T>() <= self.shape.bytes, "{offset} lies outside of {:?}", self.shape);
+        // SAFETY: as promised.
+        unsafe { self.start.add(offset).cast::<T>().write_unaligned(value) }
+    }
+}

@@ -1,0 +1,335 @@
+//! Nodes that are ready to run, and running them.
+//!
+//! Each buffer is borrowed once per run. A source that shares bytes with the result is what the kernel expects only if the
+//! operation overwrites that slot and both stand exactly on each other; any other is copied away before the kernel runs,
+//! so that a kernel never sees its sources change.
+
+use std::any::Any;
+use std::ops::{ControlFlow, Range};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use steeve_device::{DeviceError, Locate, Offset, Prepared, Reading, SharedBuffer, Span, SpanMut, Writing};
+use steeve_graph::{Graph, Layout, Named, Op, TensorId};
+
+use crate::kernel::{Ask, Kernel, Operands, choose};
+use crate::pool::{Crew, Pool};
+use crate::raw::{Raw, Shape};
+use crate::watch::{Cancel, NodeTime, Timings};
+
+/// Most operations have two sources; none has more.
+const MOST_SOURCES: usize = 16;
+
+/// Nodes with their kernels and operands.
+#[derive(Debug)]
+pub(crate) struct CpuPrepared {
+    graph: Graph,
+    buffers: Vec<SharedBuffer>,
+    /// Whether each buffer is written.
+    written: Vec<bool>,
+    steps: Vec<Step>,
+    sources: Vec<Option<Operand>>,
+    /// Where sources are copied to that share bytes with a result.
+    stage: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Step {
+    node: TensorId,
+    kernel: Box<dyn Kernel>,
+    units: usize,
+    /// Whether units write the same bytes, so that their order matters.
+    in_order: bool,
+    result: Operand,
+    sources: Range<usize>,
+    /// One bit for each source that is copied away first.
+    staged: u16,
+}
+
+/// A tensor in one of the buffers.
+#[derive(Clone, Copy, Debug)]
+struct Operand {
+    buffer: usize,
+    offset: usize,
+    shape: Shape,
+}
+
+impl Operand {
+    fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.shape.bytes
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.range(), other.range());
+        self.buffer == other.buffer && a.start < b.end && b.start < a.end
+    }
+}
+
+impl Prepared for CpuPrepared {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Chooses kernels, and finds out where everything stands.
+pub(crate) fn prepare(
+    name: &str,
+    graph: &Graph,
+    nodes: Range<usize>,
+    tensors: &dyn Locate,
+) -> Result<CpuPrepared, DeviceError> {
+    let all = graph.nodes();
+    let Some(nodes) = all.get(nodes.clone()) else {
+        let why = format!("nodes {} to {} are asked for, and the graph has {}", nodes.start, nodes.end, all.len());
+        return Err(DeviceError::Failed { device: name.into(), why });
+    };
+    let mut prepared = CpuPrepared {
+        graph: graph.clone(),
+        buffers: Vec::new(),
+        written: Vec::new(),
+        steps: Vec::with_capacity(nodes.len()),
+        sources: Vec::new(),
+        stage: Vec::new(),
+    };
+    for &node in nodes {
+        prepared.add(name, node, tensors)?;
+    }
+    Ok(prepared)
+}
+
+/// The kernel of a node; `None` if it writes nothing.
+pub(crate) fn kernel_of(name: &str, graph: &Graph, node: TensorId) -> Result<Option<Box<dyn Kernel>>, DeviceError> {
+    let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
+    let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
+    let shape = |id: TensorId| {
+        let shape = Shape::new(&graph.tensor(id).layout);
+        shape.ok_or_else(|| refuse(format!("{} is too large for this machine", Named::new(id, graph.names()))))
+    };
+    let mut sources = Vec::with_capacity(graph.sources(node).len());
+    for source in graph.sources(node) {
+        sources.push(source.map(shape).transpose()?);
+    }
+    if sources.len() > MOST_SOURCES {
+        return Err(refuse(format!("it has {} sources", sources.len())));
+    }
+    let ask = Ask { op: tensor.op, params: graph.params(node), result: shape(node)?, sources: &sources };
+    choose(&ask).map_err(refuse)
+}
+
+impl CpuPrepared {
+    fn add(&mut self, name: &str, node: TensorId, tensors: &dyn Locate) -> Result<(), DeviceError> {
+        let Some(kernel) = kernel_of(name, &self.graph, node)? else { return Ok(()) };
+        let units = kernel.units();
+        if units == 0 || self.graph.tensor(node).layout.elements() == 0 {
+            return Ok(());
+        }
+        let result = self.operand(name, node, tensors)?;
+        self.written[result.buffer] = true;
+        let first = self.sources.len();
+        let (mut staged, mut stage) = (0, 0);
+        for slot in 0..self.graph.sources(node).len() {
+            let source = match self.graph.sources(node)[slot] {
+                Some(source) => Some(self.operand(name, source, tensors)?),
+                None => None,
+            };
+            if source.is_some_and(|source| self.must_stage(node, slot, &source, &result)) {
+                staged |= 1 << slot;
+                stage += source.map_or(0, |source| source.shape.bytes.next_multiple_of(64));
+            }
+            self.sources.push(source);
+        }
+        if self.stage.len() < stage {
+            self.stage.resize(stage, 0);
+        }
+        let in_order = units == 1 || result.shape.overlaps_itself();
+        self.steps.push(Step { node, kernel, units, in_order, result, sources: first..self.sources.len(), staged });
+        Ok(())
+    }
+
+    /// Whether the kernel would see the source change.
+    fn must_stage(&self, node: TensorId, slot: usize, source: &Operand, result: &Operand) -> bool {
+        let op = self.graph.tensor(node).op;
+        // What is written into is not read.
+        let is_target = matches!((op, slot), (Op::Cpy, 1) | (Op::SetRows, 2));
+        let stands_on_it = source.offset == result.offset && source.shape == result.shape;
+        source.overlaps(result) && !is_target && !(op.overwrites_slot(slot) && stands_on_it)
+    }
+
+    fn operand(&mut self, name: &str, tensor: TensorId, tensors: &dyn Locate) -> Result<Operand, DeviceError> {
+        let named = || Named::new(tensor, self.graph.names());
+        let Some(address) = tensors.locate(tensor) else { return Err(DeviceError::Unplaced { tensor: named() }) };
+        let layout = self.graph.tensor(tensor).layout;
+        let fail = |why: String| Err(DeviceError::Failed { device: name.into(), why });
+        let Some(shape) = Shape::new(&layout) else { return fail(format!("{} is too large", named())) };
+        let buffer = address.buffer;
+        if !buffer.memory().is_host() {
+            let memory = buffer.memory().name();
+            return fail(format!("{} stands in {memory}, which the processor can't reach", named()));
+        }
+        let Ok(offset) = usize::try_from(address.offset.0) else { return fail(format!("{} is too far", named())) };
+        let end = address.offset.checked_add(layout.nbytes());
+        if end.is_none_or(|end| end.0 > buffer.size().0) {
+            let (memory, size) = (buffer.memory().name().into(), layout.nbytes());
+            return Err(DeviceError::Outside { memory, offset: address.offset, size, room: buffer.size() });
+        }
+        let index = match self.buffers.iter().rposition(|known| known.is_same(buffer)) {
+            Some(index) => index,
+            None => {
+                self.buffers.push(buffer.clone());
+                self.written.push(false);
+                self.buffers.len() - 1
+            }
+        };
+        Ok(Operand { buffer: index, offset, shape })
+    }
+}
+
+/// Who is told about each node's result, and may end the run.
+pub(crate) type Observer = dyn FnMut(&Observed<'_>) -> ControlFlow<()> + Send;
+
+/// The result of a node that has just run.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Observed<'a> {
+    /// The graph.
+    pub graph: &'a Graph,
+    /// The node.
+    pub node: TensorId,
+    /// Type, shape and strides of its result.
+    pub layout: Layout,
+    /// The bytes that it spans, gaps included.
+    pub bytes: &'a [u8],
+}
+
+/// What goes with a run.
+pub(crate) struct Run<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) pool: &'a Pool,
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) observer: Option<&'a mut Observer>,
+    pub(crate) timings: Option<&'a mut Timings>,
+}
+
+impl Run<'_> {
+    /// Runs all nodes, on borrowed buffers.
+    pub(crate) fn run(mut self, prepared: &mut CpuPrepared) -> Result<(), DeviceError> {
+        let CpuPrepared { graph, buffers, written, steps, sources, stage } = prepared;
+        let mut borrowed = Vec::with_capacity(buffers.len());
+        for (buffer, written) in buffers.iter().zip(written) {
+            borrowed.push(if *written {
+                Borrowed::Mut(buffer.borrow_mut()?)
+            } else {
+                Borrowed::Shared(buffer.borrow()?)
+            });
+        }
+        let mut starts = Vec::with_capacity(buffers.len());
+        for (borrowed, buffer) in borrowed.iter_mut().zip(buffers.iter()) {
+            starts.push(borrowed.start(self.name, buffer)?);
+        }
+        let mut crew = self.pool.enter();
+        if let Some(timings) = &mut self.timings {
+            timings.0.clear();
+        }
+        let count = steps.len();
+        for (index, step) in steps.iter().enumerate() {
+            if self.cancel.is_cancelled() {
+                return Err(DeviceError::Cancelled { node: index, nodes: count });
+            }
+            let start = self.timings.is_some().then(Instant::now);
+            // SAFETY: `prepare` has seen that every operand lies within its buffer, and `borrowed` has them all, for
+            // writing where something is written.
+            unsafe { step.run(&mut crew, &starts, &sources[step.sources.clone()], stage) }.map_err(|why| {
+                DeviceError::Failed {
+                    device: self.name.into(),
+                    why: format!("{}: {why}", Named::new(step.node, graph.names())),
+                }
+            })?;
+            if let (Some(timings), Some(start)) = (&mut self.timings, start) {
+                let op = graph.tensor(step.node).op.name();
+                timings.0.push(NodeTime { node: step.node, op, time: start.elapsed() });
+            }
+            if let Some(observer) = &mut self.observer {
+                // SAFETY: as above, and no kernel runs now.
+                let bytes = unsafe {
+                    let start = starts[step.result.buffer].add(step.result.offset);
+                    std::slice::from_raw_parts(start, step.result.shape.bytes)
+                };
+                let layout = graph.tensor(step.node).layout;
+                if observer(&Observed { graph, node: step.node, layout, bytes }).is_break() {
+                    return Err(DeviceError::Cancelled { node: index + 1, nodes: count });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Step {
+    /// # Safety
+    /// Each operand lies within the buffer that starts at its place in `starts`, and all are borrowed.
+    unsafe fn run(
+        &self,
+        crew: &mut Crew<'_>,
+        starts: &[*mut u8],
+        sources: &[Option<Operand>],
+        stage: &mut [u8],
+    ) -> Result<(), String> {
+        // SAFETY: as promised.
+        let raw = |operand: &Operand| unsafe { starts[operand.buffer].add(operand.offset) };
+        let mut raws: [Option<Raw<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
+        let mut stage = stage;
+        for (slot, (entry, source)) in raws.iter_mut().zip(sources).enumerate() {
+            let Some(operand) = source else { continue };
+            let mut start = raw(operand);
+            if self.staged >> slot & 1 == 1 {
+                let (copy, rest) = stage.split_at_mut(operand.shape.bytes.next_multiple_of(64));
+                stage = rest;
+                // SAFETY: the source as promised, and a copy of its size.
+                unsafe { std::ptr::copy_nonoverlapping(start, copy.as_mut_ptr(), operand.shape.bytes) };
+                start = copy.as_mut_ptr();
+            }
+            // SAFETY: as promised, or the copy.
+            *entry = Some(unsafe { Raw::new(start, &operand.shape) });
+        }
+        // SAFETY: as promised.
+        let result = unsafe { Raw::new(raw(&self.result), &self.result.shape) };
+        let operands = Operands { result, sources: &raws[..sources.len()] };
+        if self.in_order {
+            // SAFETY: the kernel was chosen for these shapes, and sources that it must not see change are copies.
+            return (0..self.units).try_for_each(|unit| unsafe { self.kernel.run(&operands, unit, crew.scratch()) });
+        }
+        // Of several errors the one of the first unit counts, whoever was quicker.
+        let failed: Mutex<Option<(usize, String)>> = Mutex::new(None);
+        crew.run(self.units, &|unit, scratch| {
+            // SAFETY: as above; each unit is done once.
+            if let Err(why) = unsafe { self.kernel.run(&operands, unit, scratch) } {
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                if failed.as_ref().is_none_or(|(first, _)| unit < *first) {
+                    *failed = Some((unit, why));
+                }
+            }
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, why)| Err(why))
+    }
+}
+
+/// A buffer for as long as a run lasts.
+enum Borrowed<'a> {
+    Shared(Reading<'a>),
+    Mut(Writing<'a>),
+}
+
+impl Borrowed<'_> {
+    /// Its first byte; null stands for nothing in an empty one.
+    fn start(&mut self, name: &str, buffer: &SharedBuffer) -> Result<*mut u8, DeviceError> {
+        let size = buffer.size();
+        let no_host = || {
+            let why = format!("{} is no memory of this process", buffer.memory().name());
+            DeviceError::Failed { device: name.into(), why }
+        };
+        match self {
+            Self::Shared(reading) => Ok(Span::of(&**reading, Offset(0), size).ok_or_else(no_host)??.start().cast_mut()),
+            Self::Mut(writing) => Ok(SpanMut::of(&mut **writing, Offset(0), size).ok_or_else(no_host)??.start()),
+        }
+    }
+}
