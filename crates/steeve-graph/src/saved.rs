@@ -62,7 +62,7 @@ impl GraphPlan {
     /// above their places.
     ///
     /// Nothing in the file is believed, so that a plan that is loaded is as good as one that was made just now, but:
-    /// - the options are what the file says, and the plan is held to those. Who can't do with [`Unread::Freed`], with
+    /// - the options are what the file says, and the plan is held to those. Who can't do with [`Unread::Freed`](crate::Unread::Freed), with
     ///   ggml's reuse, or with ggml's strategy (which ignores `hold` and, in its last chunk, `max_buffer`) must look at
     ///   [`GraphPlan::options`]. The budget of a search is not saved;
     /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`] is the bound, and

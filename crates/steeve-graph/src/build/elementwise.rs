@@ -101,6 +101,7 @@ impl Context {
     }
 
     /// A trainable activation, with its four numbers.
+    /// They are those that `ggml_xielu` takes; ggml stores the first two of them transformed, and nobody does here.
     pub fn xielu(&mut self, a: TensorId, numbers: [f32; 4]) -> Result<TensorId, GraphError> {
         self.apply(Op::Unary(Unary::Xielu), &[Some(a)], &numbers.map(Param::Float))
     }
