@@ -225,7 +225,8 @@ impl Allocation {
             _ if self.planned.is_unfilled(root) => Err(AllocError::NotComputed { tensor: named() }),
             (true, Phase::Ran) if self.planned.survivors().contains(root) => Ok(()),
             (true, Phase::Ran) => Err(AllocError::Reused { tensor: named() }),
-            (true, _) if state.has_run => Err(AllocError::Reused { tensor: named() }),
+            // The last run did not finish, or inputs for the next have been written where results stood.
+            (true, _) if state.has_run => Err(AllocError::Lost { tensor: named() }),
             _ => Err(AllocError::NotComputed { tensor: named() }),
         }
     }

@@ -172,6 +172,12 @@ pub enum AllocError {
         /// The tensor.
         tensor: Named,
     },
+    /// The last run did not finish, or inputs of the next one have been written over its results.
+    #[error("{tensor} is lost: the last run did not finish, or inputs have been written since; run again")]
+    Lost {
+        /// The tensor.
+        tensor: Named,
+    },
     /// The run computes it.
     #[error("{tensor} is computed by the run, so writing it is in vain")]
     Computed {

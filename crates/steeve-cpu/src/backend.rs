@@ -1,7 +1,7 @@
 //! The processor as a device.
 
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use steeve_device::{
     Backend, BufferType, Bytes, Device, DeviceError, DeviceKind, HostMemory, Locate, MemoryInfo, Prepared,
@@ -40,7 +40,7 @@ pub struct CpuBackend {
     pool: Arc<Pool>,
     memory: Arc<dyn BufferType>,
     cancel: Cancel,
-    observer: Mutex<Option<Box<Observer>>>,
+    observer: Mutex<Option<Arc<Mutex<Box<Observer>>>>>,
     timings: Mutex<Option<Timings>>,
 }
 
@@ -65,9 +65,10 @@ impl CpuBackend {
         self.cancel.clone()
     }
 
-    /// Tells `observer` about each node's result, in order; `Break` ends the run.
+    /// Tells `observer` about the result of each node that computes something, in order; `Break` ends the run. It may not run
+    /// graphs on this backend itself.
     pub fn observe(&self, observer: impl FnMut(&Observed<'_>) -> ControlFlow<()> + Send + 'static) {
-        *self.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(observer));
+        *self.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Mutex::new(Box::new(observer))));
     }
 
     /// Nobody is told any more.
@@ -75,9 +76,14 @@ impl CpuBackend {
         *self.observer.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Measures each node of the runs from now on.
+    /// Measures each node that computes something, in all runs from now on.
     pub fn measure(&self) {
         *self.timings.lock().unwrap_or_else(PoisonError::into_inner) = Some(Timings::default());
+    }
+
+    /// Nothing is measured any more.
+    pub fn stop_measuring(&self) {
+        *self.timings.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// How long the nodes of the last run took; nothing unless it is [measured](Self::measure).
@@ -130,11 +136,26 @@ impl Backend for CpuBackend {
             let why = "another backend has prepared these nodes".into();
             return Err(DeviceError::Failed { device: NAME.into(), why });
         };
-        let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut timings = self.timings.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing stays locked during the run but the observer itself, which may well ask this backend something.
+        let observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut observing = match observer.as_ref().map(|observer| observer.try_lock()) {
+            Some(Err(TryLockError::WouldBlock)) => {
+                let why = "its observer is told about another run, which must end first".into();
+                return Err(DeviceError::Failed { device: NAME.into(), why });
+            }
+            Some(Err(TryLockError::Poisoned(poisoned))) => Some(poisoned.into_inner()),
+            Some(Ok(observing)) => Some(observing),
+            None => None,
+        };
+        let mut timings = self.timings().map(|_| Timings::default());
         let (pool, cancel) = (&*self.pool, &self.cancel);
-        let observer = observer.as_mut().map(|observer| &mut **observer as &mut Observer);
-        Run { name: NAME, pool, cancel, observer, timings: timings.as_mut() }.run(prepared)
+        let observer = observing.as_mut().map(|observer| &mut ***observer as &mut Observer);
+        let done = Run { name: NAME, pool, cancel, observer, timings: timings.as_mut() }.run(prepared);
+        let mut measured = self.timings.lock().unwrap_or_else(PoisonError::into_inner);
+        if measured.is_some() && timings.is_some() {
+            *measured = timings;
+        }
+        done
     }
 
     fn synchronise(&self) -> Result<(), DeviceError> {

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 
 use crate::kernel::Scratch;
 
@@ -17,6 +17,8 @@ pub(crate) struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// The caller's own; also who has it is the only one who gives out work.
     scratch: Mutex<Scratch>,
+    /// The thread that has it.
+    holder: Mutex<Option<ThreadId>>,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +53,9 @@ struct Job {
 // SAFETY: the closure is `Sync`, and it outlives the work.
 unsafe impl Send for Job {}
 
+/// More threads than any machine has cores.
+const MOST: usize = 1024;
+
 /// How often a thread looks for work before it sleeps.
 const SPINS: usize = 2000;
 
@@ -62,9 +67,10 @@ impl Pool {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name(format!("steeve-{index}")).spawn(move || shared.serve()).ok()
         };
-        // A thread that can't be had is one less; the work is done all the same.
-        let workers = (1..threads).map_while(worker).collect();
-        Self { shared, workers, scratch: Mutex::default() }
+        // More threads than a machine could have help nobody. One that can't be had is one less, and the work is done all the
+        // same.
+        let workers = (1..threads.min(MOST)).map_while(worker).collect();
+        Self { shared, workers, scratch: Mutex::default(), holder: Mutex::default() }
     }
 
     /// How many threads there are.
@@ -72,9 +78,20 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Who holds it may give out work, with scratch memory of its own.
-    pub(crate) fn enter(&self) -> Crew<'_> {
-        Crew { pool: self, scratch: self.scratch.lock().unwrap_or_else(PoisonError::into_inner) }
+    /// Who holds it may give out work, with scratch memory of its own. `None` for a thread that holds it already, which would
+    /// wait for itself.
+    pub(crate) fn enter(&self) -> Option<Crew<'_>> {
+        let this = std::thread::current().id();
+        if *self.holder() == Some(this) {
+            return None;
+        }
+        let scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.holder() = Some(this);
+        Some(Crew { pool: self, scratch })
+    }
+
+    fn holder(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.holder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,6 +113,12 @@ impl Drop for Pool {
 pub(crate) struct Crew<'a> {
     pool: &'a Pool,
     scratch: MutexGuard<'a, Scratch>,
+}
+
+impl Drop for Crew<'_> {
+    fn drop(&mut self) {
+        *self.pool.holder() = None;
+    }
 }
 
 impl Crew<'_> {
@@ -216,7 +239,7 @@ mod tests {
     fn every_unit_is_done_once_whatever_the_threads() {
         for threads in [1, 2, 3, 8] {
             let pool = Pool::new(threads);
-            let mut crew = pool.enter();
+            let mut crew = pool.enter().unwrap();
             for units in [0, 1, 2, 7, 1000] {
                 let counts: Vec<AtomicUsize> = (0..units).map(|_| AtomicUsize::new(0)).collect();
                 crew.run(units, &|unit, _| {
@@ -234,11 +257,11 @@ mod tests {
     fn a_panic_is_told_when_all_are_done_and_the_pool_goes_on() {
         let pool = Pool::new(3);
         let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            pool.enter().run(100, &|unit, _| assert!(unit != 50, "unit 50"));
+            pool.enter().unwrap().run(100, &|unit, _| assert!(unit != 50, "unit 50"));
         }));
         assert!(failed.is_err());
         let done = AtomicUsize::new(0);
-        pool.enter().run(100, &|_, _| {
+        pool.enter().unwrap().run(100, &|_, _| {
             done.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(done.load(Ordering::Relaxed), 100);

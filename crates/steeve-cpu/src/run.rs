@@ -10,14 +10,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use steeve_device::{DeviceError, Locate, Offset, Prepared, Reading, SharedBuffer, Span, SpanMut, Writing};
-use steeve_graph::{Graph, Layout, Named, Op, TensorId};
+use steeve_graph::{Bytes, Graph, Layout, Named, Op, TensorId};
 
 use crate::kernel::{Ask, Kernel, Operands, choose};
 use crate::pool::{Crew, Pool};
 use crate::raw::{Raw, Shape};
 use crate::watch::{Cancel, NodeTime, Timings};
 
-/// Most operations have two sources; none has more.
+/// No operation has more sources.
 const MOST_SOURCES: usize = 16;
 
 /// Nodes with their kernels and operands.
@@ -36,6 +36,8 @@ pub(crate) struct CpuPrepared {
 #[derive(Debug)]
 struct Step {
     node: TensorId,
+    /// Which of the graph's nodes it is.
+    index: usize,
     kernel: Box<dyn Kernel>,
     units: usize,
     /// Whether units write the same bytes, so that their order matters.
@@ -79,8 +81,9 @@ pub(crate) fn prepare(
     tensors: &dyn Locate,
 ) -> Result<CpuPrepared, DeviceError> {
     let all = graph.nodes();
+    let first = nodes.start;
     let Some(nodes) = all.get(nodes.clone()) else {
-        let why = format!("nodes {} to {} are asked for, and the graph has {}", nodes.start, nodes.end, all.len());
+        let why = format!("nodes {first} to {} are asked for, and the graph has {}", nodes.end, all.len());
         return Err(DeviceError::Failed { device: name.into(), why });
     };
     let mut prepared = CpuPrepared {
@@ -91,8 +94,8 @@ pub(crate) fn prepare(
         sources: Vec::new(),
         stage: Vec::new(),
     };
-    for &node in nodes {
-        prepared.add(name, node, tensors)?;
+    for (index, &node) in (first..).zip(nodes) {
+        prepared.add(name, index, node, tensors)?;
     }
     Ok(prepared)
 }
@@ -117,7 +120,7 @@ pub(crate) fn kernel_of(name: &str, graph: &Graph, node: TensorId) -> Result<Opt
 }
 
 impl CpuPrepared {
-    fn add(&mut self, name: &str, node: TensorId, tensors: &dyn Locate) -> Result<(), DeviceError> {
+    fn add(&mut self, name: &str, index: usize, node: TensorId, tensors: &dyn Locate) -> Result<(), DeviceError> {
         let Some(kernel) = kernel_of(name, &self.graph, node)? else { return Ok(()) };
         let units = kernel.units();
         if units == 0 || self.graph.tensor(node).layout.elements() == 0 {
@@ -139,10 +142,20 @@ impl CpuPrepared {
             self.sources.push(source);
         }
         if self.stage.len() < stage {
+            let more = stage - self.stage.len();
+            self.stage.try_reserve_exact(more).map_err(|_| {
+                let asked = Bytes(stage as u64);
+                DeviceError::OutOfMemory {
+                    memory: format!("{name}, for sources that stand under their result,"),
+                    asked,
+                    left: None,
+                }
+            })?;
             self.stage.resize(stage, 0);
         }
         let in_order = units == 1 || result.shape.overlaps_itself();
-        self.steps.push(Step { node, kernel, units, in_order, result, sources: first..self.sources.len(), staged });
+        let sources = first..self.sources.len();
+        self.steps.push(Step { node, index, kernel, units, in_order, result, sources, staged });
         Ok(())
     }
 
@@ -226,24 +239,30 @@ impl Run<'_> {
         for (borrowed, buffer) in borrowed.iter_mut().zip(buffers.iter()) {
             starts.push(borrowed.start(self.name, buffer)?);
         }
-        let mut crew = self.pool.enter();
+        let Some(mut crew) = self.pool.enter() else {
+            let why = "it runs a graph already, on this very thread: an observer can't run another".into();
+            return Err(DeviceError::Failed { device: self.name.into(), why });
+        };
         if let Some(timings) = &mut self.timings {
             timings.0.clear();
         }
-        let count = steps.len();
-        for (index, step) in steps.iter().enumerate() {
+        for step in steps.iter() {
+            let cancelled = |node: usize| DeviceError::Cancelled { node, nodes: graph.nodes().len() };
             if self.cancel.is_cancelled() {
-                return Err(DeviceError::Cancelled { node: index, nodes: count });
+                return Err(cancelled(step.index));
             }
             let start = self.timings.is_some().then(Instant::now);
             // SAFETY: `prepare` has seen that every operand lies within its buffer, and `borrowed` has them all, for
             // writing where something is written.
-            unsafe { step.run(&mut crew, &starts, &sources[step.sources.clone()], stage) }.map_err(|why| {
-                DeviceError::Failed {
-                    device: self.name.into(),
-                    why: format!("{}: {why}", Named::new(step.node, graph.names())),
-                }
+            let done = unsafe { step.run(&mut crew, &starts, &sources[step.sources.clone()], stage, self.cancel) };
+            done.map_err(|why| {
+                let why = format!("{}: {why}", Named::new(step.node, graph.names()));
+                DeviceError::Failed { device: self.name.into(), why }
             })?;
+            // Units that were left out leave a result that is none.
+            if self.cancel.is_cancelled() {
+                return Err(cancelled(step.index));
+            }
             if let (Some(timings), Some(start)) = (&mut self.timings, start) {
                 let op = graph.tensor(step.node).op.name();
                 timings.0.push(NodeTime { node: step.node, op, time: start.elapsed() });
@@ -256,7 +275,7 @@ impl Run<'_> {
                 };
                 let layout = graph.tensor(step.node).layout;
                 if observer(&Observed { graph, node: step.node, layout, bytes }).is_break() {
-                    return Err(DeviceError::Cancelled { node: index + 1, nodes: count });
+                    return Err(cancelled(step.index + 1));
                 }
             }
         }
@@ -273,6 +292,7 @@ impl Step {
         starts: &[*mut u8],
         sources: &[Option<Operand>],
         stage: &mut [u8],
+        cancel: &Cancel,
     ) -> Result<(), String> {
         // SAFETY: as promised.
         let raw = |operand: &Operand| unsafe { starts[operand.buffer].add(operand.offset) };
@@ -301,6 +321,9 @@ impl Step {
         // Of several errors the one of the first unit counts, whoever was quicker.
         let failed: Mutex<Option<(usize, String)>> = Mutex::new(None);
         crew.run(self.units, &|unit, scratch| {
+            if cancel.is_cancelled() {
+                return;
+            }
             // SAFETY: as above; each unit is done once.
             if let Err(why) = unsafe { self.kernel.run(&operands, unit, scratch) } {
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);

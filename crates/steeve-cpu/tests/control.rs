@@ -187,15 +187,15 @@ fn a_cancelled_backend_runs_nothing() {
     let before = allocation.raw_bytes(chain.x).unwrap();
     backend.cancel().cancel();
     let error = refusal(allocation.compute(&backend));
-    assert_eq!(error, DeviceError::Cancelled { node: 0, nodes: 5 });
-    assert_eq!(error.to_string(), "the run was cancelled before node 0 of 5");
+    assert_eq!(error, DeviceError::Cancelled { node: 0, nodes: 6 });
+    assert_eq!(error.to_string(), "the run was cancelled before node 0 of 6");
     assert_eq!(allocation.raw_bytes(chain.x).unwrap(), before);
     // A run that was begun has consumed its inputs, however far it came.
     let consumed = |error: AllocError| matches!(error, AllocError::Consumed { tensor } if tensor.id == chain.x);
     assert!(consumed(allocation.read::<f32>(chain.x).unwrap_err()));
     backend.cancel().reset();
     assert!(consumed(allocation.compute(&backend).unwrap_err()));
-    assert!(matches!(allocation.read::<f32>(chain.nodes[4]), Err(AllocError::Reused { .. })));
+    assert!(matches!(allocation.read::<f32>(chain.nodes[4]), Err(AllocError::Lost { .. })));
     chain.fill(&allocation);
     allocation.compute(&backend).unwrap();
     assert_eq!(allocation.read::<f32>(chain.nodes[4]).unwrap(), [0.0; 12]);
@@ -231,10 +231,9 @@ fn the_callback_can_end_a_run() {
             _ => ControlFlow::Continue(()),
         });
         let error = refusal(chain.allocated(&backend).compute(&backend));
-        assert_eq!(
-            (error, seen.load(Ordering::SeqCst)),
-            (DeviceError::Cancelled { node: stop + 1, nodes: 5 }, stop + 1)
-        );
+        // A view among the nodes is counted, though nobody sees it.
+        assert!(matches!(error, DeviceError::Cancelled { node, nodes: 6 } if node > stop), "{error}");
+        assert_eq!(seen.load(Ordering::SeqCst), stop + 1);
         // By cancelling, which ends this run and all others before their next node; behind the last there is none.
         let count = Arc::new(AtomicUsize::new(0));
         backend.observe(move |_| {
@@ -246,7 +245,7 @@ fn the_callback_can_end_a_run() {
         let result = chain.allocated(&backend).compute(&backend);
         match stop {
             4 => assert!(result.is_ok()),
-            _ => assert_eq!(refusal(result), DeviceError::Cancelled { node: stop + 1, nodes: 5 }),
+            _ => assert!(matches!(refusal(result), DeviceError::Cancelled { node, nodes: 6 } if node > stop)),
         }
         backend.stop_observing();
         assert!(backend.cancel().is_cancelled());
@@ -273,7 +272,7 @@ fn another_thread_can_end_a_run() {
         ControlFlow::Continue(())
     });
     let error = refusal(chain.allocated(&backend).compute(&backend));
-    assert_eq!(error, DeviceError::Cancelled { node: 1, nodes: 5 });
+    assert_eq!(error, DeviceError::Cancelled { node: 1, nodes: 6 });
     watcher.join().unwrap();
 }
 

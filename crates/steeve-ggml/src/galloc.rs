@@ -214,14 +214,6 @@ impl Galloc {
         self.ids = Some(Arc::clone(&ids));
         // SAFETY: passed on.
         if unsafe { self.find(lists) } {
-            if self.settings.log {
-                let peak = self.entries.first().map_or(Bytes::ZERO, |entry| entry.plan.peak());
-                say!(
-                    "{} nodes in {}: steeve {peak} bytes, by a plan that was kept",
-                    lists.nodes.len(),
-                    names(&self.memories)
-                );
-            }
             return Ok(());
         }
         let purpose = Purpose::Plan { glu: self.settings.more };

@@ -226,7 +226,7 @@ fn main() -> Result<(), Failure> {
         let run = allocator.alloc(&step.graph, &weights)?;
         run.write(step.tokens, &next)?;
         run.write(step.positions, &(past..past + count).map(|position| position as i32).collect::<Vec<_>>())?;
-        run.write_bytes(step.mask, &mask(past, count))?;
+        run.write(step.mask, &mask(past, count))?;
         run.compute(&cpu)?;
         let scores = run.read::<f32>(step.scores)?;
         past += count;
@@ -248,11 +248,11 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Which positions each token sees: all up to its own, as f16 numbers that are added to the scores.
-fn mask(past: u64, count: u64) -> Vec<u8> {
-    const HIDDEN: [u8; 2] = 0xFC00u16.to_le_bytes(); // minus infinity
-    let row =
-        |token: u64| (0..past + count).flat_map(move |position| if position <= past + token { [0; 2] } else { HIDDEN });
+/// Which positions each token sees: all up to its own. The numbers are added to the scores.
+fn mask(past: u64, count: u64) -> Vec<f16> {
+    let row = |token: u64| {
+        (0..past + count).map(move |position| if position <= past + token { f16::ZERO } else { f16::NEG_INFINITY })
+    };
     (0..count).flat_map(row).collect()
 }
 
@@ -274,21 +274,13 @@ fn fill(context: &Context, weights: &Bindings) -> Result<(), Failure> {
         let mut bytes = Vec::with_capacity(usize::try_from(layout.nbytes().get())?);
         for _ in 0..layout.elements() {
             match layout.dtype() {
-                DataType::F32 => bytes.extend_from_slice(&(1.0 + 0.1 * random()).to_le_bytes()),
-                _ => bytes.extend_from_slice(&half(scale * random()).to_le_bytes()),
+                DataType::F32 => bytes.extend_from_slice(&(1.0 + 0.1 * random()).to_ne_bytes()),
+                _ => bytes.extend_from_slice(&f16::from_f32(scale * random()).to_ne_bytes()),
             }
         }
         address.buffer.write(address.offset, &bytes)?;
     }
     Ok(())
-}
-
-/// The bits of a small number as f16, cut off.
-fn half(number: f32) -> u16 {
-    let bits = number.to_bits();
-    let exponent = (bits >> 23 & 0xFF) as i32 - 127 + 15;
-    let sign = (bits >> 16) as u16 & 0x8000;
-    if exponent <= 0 { sign } else { sign | (exponent as u16) << 10 | (bits >> 13) as u16 & 0x3FF }
 }
 
 fn peak_resident() -> Option<u64> {

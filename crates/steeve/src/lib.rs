@@ -28,6 +28,37 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Again and again, and under watch
+//!
+//! ```
+//! use steeve::prelude::*;
+//!
+//! let mut context = Context::new();
+//! let x = context.input(DataType::F16, &[3])?;
+//! let y = context.sqr(x)?;
+//! context.keep(x)?; // survives a run, so that it need not be written again
+//! context.set_output(y)?;
+//! let graph = Graph::from_outputs(&context, &[y])?;
+//!
+//! let cpu = CpuBackend::new(2); // two threads, made once
+//! cpu.measure();
+//! cpu.observe(|it| {
+//!     assert_eq!(it.bytes.len(), 6); // each result, as soon as it is there
+//!     std::ops::ControlFlow::Continue(())
+//! });
+//! let options = AllocOptions::new().with_budget(0, Bytes(1 << 20)); // fails early, and names the tensors at the peak
+//! let mut allocator = GraphAllocator::new(&cpu.buffer_type()).with_options(options);
+//! let run = allocator.alloc(&graph, &Bindings::new())?;
+//! run.write(x, &[1.0, 2.0, 3.0].map(f16::from_f32))?;
+//! let mut ready = run.prepare(&cpu)?; // kernels are chosen once
+//! ready.run()?;
+//! ready.run()?;
+//! assert_eq!(run.read::<f16>(y)?, [1.0, 4.0, 9.0].map(f16::from_f32));
+//! println!("{}", cpu.timings().unwrap_or_default()); // a table of operations
+//! let stop: Cancel = cpu.cancel(); // `stop.cancel()` from any thread ends runs
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Weights and caches are *external*: [`allocate_context`](alloc::allocate_context) gives them memory of their own, and the
 //! [`Bindings`](device::Bindings) that it returns go into `alloc`. The examples `quickstart`, `transformer` and `own_graph`
 //! show more (`cargo run --release -p steeve --example transformer`).
@@ -49,17 +80,19 @@ pub use steeve_plan as plan;
 
 /// What most programs need: `use steeve::prelude::*;`.
 pub mod prelude {
+    pub use half::{bf16, f16};
     pub use steeve_alloc::{
-        AllocError, AllocOptions, Allocation, Element, GraphAllocator, Replan, TensorAllocator, allocate_context,
-        allocate_context_on, context_size, read_tensor, write_tensor,
+        AllocError, AllocOptions, Allocation, Computation, Element, GraphAllocator, Replan, TensorAllocator,
+        allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
     };
-    pub use steeve_cpu::{CpuBackend, CpuDevice};
+    pub use steeve_cpu::{Cancel, CpuBackend, CpuDevice, NodeTime, Observed, Timings};
     pub use steeve_device::{
-        Backend, Bindings, BufferType, Device, DeviceKind, HostMemory, NullDevice, Registry, SharedBuffer, Usage,
+        Backend, Bindings, BufferType, Device, DeviceError, DeviceKind, HostMemory, MemorySpec, NullDevice, Registry,
+        SharedBuffer, Usage,
     };
     pub use steeve_graph::{
         Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, DataType, FlashAttention, Glu,
-        Graph, GraphPlan, GraphStrategy, Memory, Offset, Op, Order, PlanOptions, Reuse, Rope, SoftMax, TensorId, Unary,
-        plan_graph, replay,
+        Graph, GraphError, GraphPlan, GraphStrategy, Layout, Memory, MemoryId, Offset, Op, Order, PlanOptions, Reuse,
+        Rope, SoftMax, TensorId, Unary, plan_graph, replay,
     };
 }

@@ -328,7 +328,8 @@ unsafe fn add_values(values: Matrix<'_>, weights: &[f32], size: Size, sums: &mut
     for weights in weights.chunks(k) {
         used.iter_mut().zip(weights).for_each(|(used, weight)| *used += weight);
     }
-    let in_place = values.in_place().filter(|(_, stride)| *stride >= m && !used[..k].contains(&0.0));
+    let hides = weights.contains(&0.0);
+    let in_place = values.in_place().filter(|(_, stride)| *stride >= m && !hides);
     let (a, stride) = in_place.unwrap_or_else(|| {
         for (key, row) in room.chunks_mut(m).take(k).enumerate() {
             if used[key] == 0.0 {
@@ -340,6 +341,13 @@ unsafe fn add_values(values: Matrix<'_>, weights: &[f32], size: Size, sums: &mut
         }
         (room.as_ptr(), m)
     });
+    // What one query sees and another does not must not reach the other, and zero times infinity would.
+    if hides && !room[..k * m].iter().all(|value| value.is_finite()) {
+        for (key, row) in room.chunks(m).take(k).enumerate() {
+            add_weighted(row, &weights[key..], k, sums);
+        }
+        return;
+    }
     let sum = Sum { a, a_row: 1, a_column: stride, b: weights.as_ptr(), b_column: k };
     // SAFETY: `k` rows of values, and the weights.
     unsafe { sum.add_to(sums.as_mut_ptr(), m, size) };
