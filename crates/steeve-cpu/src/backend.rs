@@ -147,7 +147,8 @@ impl Backend for CpuBackend {
             Some(Ok(observing)) => Some(observing),
             None => None,
         };
-        let mut timings = self.timings().map(|_| Timings::default());
+        let is_measured = self.timings.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let mut timings = is_measured.then(Timings::default);
         let (pool, cancel) = (&*self.pool, &self.cancel);
         let observer = observing.as_mut().map(|observer| &mut ***observer as &mut Observer);
         let done = Run { name: NAME, pool, cancel, observer, timings: timings.as_mut() }.run(prepared);

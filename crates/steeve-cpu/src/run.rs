@@ -17,7 +17,7 @@ use crate::pool::{Crew, Pool};
 use crate::raw::{Raw, Shape};
 use crate::watch::{Cancel, NodeTime, Timings};
 
-/// No operation has more sources.
+/// More sources are refused; `staged` has a bit for each.
 const MOST_SOURCES: usize = 16;
 
 /// Nodes with their kernels and operands.
@@ -243,9 +243,6 @@ impl Run<'_> {
             let why = "it runs a graph already, on this very thread: an observer can't run another".into();
             return Err(DeviceError::Failed { device: self.name.into(), why });
         };
-        if let Some(timings) = &mut self.timings {
-            timings.0.clear();
-        }
         for step in steps.iter() {
             let cancelled = |node: usize| DeviceError::Cancelled { node, nodes: graph.nodes().len() };
             if self.cancel.is_cancelled() {

@@ -14,14 +14,14 @@ use steeve_graph::TensorId;
 /// let backend = CpuBackend::new(1);
 /// let cancel: Cancel = backend.cancel();
 /// std::thread::spawn(move || cancel.cancel()).join().unwrap();
-/// assert!(backend.cancel().is_cancelled()); // every run ends at its next node until `reset`
+/// assert!(backend.cancel().is_cancelled()); // every run ends soon, until `reset`
 /// backend.cancel().reset();
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Every run ends before its next node.
+    /// Every run ends before its next unit of work, and says so.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
