@@ -37,7 +37,7 @@ const NAME: &str = "CPU";
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct CpuBackend {
-    pool: Arc<Pool>,
+    pool: Pool,
     memory: Arc<dyn BufferType>,
     cancel: Cancel,
     observer: Mutex<Option<Arc<Mutex<Box<Observer>>>>>,
@@ -47,10 +47,11 @@ pub struct CpuBackend {
 impl CpuBackend {
     /// So many threads, the caller's among them; at least that one. They are made now and kept.
     pub fn new(threads: usize) -> Self {
-        Self::with(Arc::new(Pool::new(threads)), Arc::new(HostMemory::named(NAME)))
+        Self::with(threads, Arc::new(HostMemory::named(NAME)))
     }
 
-    fn with(pool: Arc<Pool>, memory: Arc<dyn BufferType>) -> Self {
+    fn with(threads: usize, memory: Arc<dyn BufferType>) -> Self {
+        let pool = Pool::new(threads);
         let (cancel, observer, timings) = (Cancel::default(), Mutex::default(), Mutex::default());
         Self { pool, memory, cancel, observer, timings }
     }
@@ -149,7 +150,7 @@ impl Backend for CpuBackend {
         };
         let is_measured = self.timings.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let mut timings = is_measured.then(Timings::default);
-        let (pool, cancel) = (&*self.pool, &self.cancel);
+        let (pool, cancel) = (&self.pool, &self.cancel);
         let observer = observing.as_mut().map(|observer| &mut ***observer as &mut Observer);
         let done = Run { name: NAME, pool, cancel, observer, timings: timings.as_mut() }.run(prepared);
         let mut measured = self.timings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,7 +229,7 @@ impl Device for CpuDevice {
     }
 
     fn backend(&self) -> Result<Box<dyn Backend>, DeviceError> {
-        Ok(Box::new(CpuBackend::with(Arc::new(Pool::new(self.threads)), Arc::clone(&self.types[0]))))
+        Ok(Box::new(CpuBackend::with(self.threads, Arc::clone(&self.types[0]))))
     }
 }
 
