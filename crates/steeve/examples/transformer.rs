@@ -54,12 +54,16 @@ impl Size {
                 "--threads" => &mut size.threads,
                 _ => return Err(format!("{name} is unknown; see the first lines of the example").into()),
             };
-            *field = args.next().ok_or_else(|| format!("{name} needs a number"))?.parse()?;
+            let number = args.next().ok_or_else(|| format!("{name} needs a number"))?;
+            *field = number.parse().map_err(|error| format!("{name} {number}: {error}"))?;
+        }
+        if [size.width, size.heads, size.kv_heads, size.hidden, size.vocabulary].contains(&0) {
+            return Err("a model without width, heads or words says nothing".into());
         }
         if !size.width.is_multiple_of(size.heads) || !size.heads.is_multiple_of(size.kv_heads) {
             return Err("the width must be a multiple of the heads, and those of the heads of keys and values".into());
         }
-        if size.prompt == 0 || size.prompt + size.tokens > size.context {
+        if size.prompt == 0 || size.prompt.saturating_add(size.tokens) > size.context {
             return Err("prompt and tokens must fit the context, and the prompt must not be empty".into());
         }
         Ok(size)
