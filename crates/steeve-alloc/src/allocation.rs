@@ -5,7 +5,7 @@ use std::sync::Arc;
 use steeve_device::{Address, Bindings, Buffer, Bytes, Locate, Reading, SharedBuffer};
 use steeve_graph::{Graph, GraphError, Layout, Named, TensorId};
 
-use crate::contents::{Contents, Phase};
+use crate::contents::{Contents, Phase, State};
 use crate::element::{check_span, packed_size, read_packed, write_packed, zeroed};
 use crate::planned::Planned;
 use crate::pool::Buffers;
@@ -123,26 +123,52 @@ impl Allocation {
 
     /// Begins a run: every input must have been written. Until the answer is finished or dropped, nothing but external
     /// tensors can be read or written through any handle, and those only while the run does not use their buffers.
-    pub fn begin(&self) -> Result<Run<'_>, AllocError> {
-        let has_bytes = |tensor: TensorId| self.graph.tensor(tensor).nbytes() > Bytes::ZERO;
-        if let Some(tensor) = self.planned.orphans.iter().copied().find(|orphan| has_bytes(*orphan)) {
+    pub fn begin(&self) -> Result<Run, AllocError> {
+        if let Some(tensor) = self.planned.orphans.iter().copied().find(|orphan| self.has_bytes(*orphan)) {
             return Err(AllocError::NotComputed { tensor: self.named(tensor) });
         }
         let mut state = self.contents.lock();
         state.check_idle()?;
         state.check(self.handle)?;
-        let owner = state.is_owner(self.handle);
-        let missing = |source: &TensorId| !(owner && state.is_written(*source)) && has_bytes(*source);
-        if let Some(tensor) = self.planned.sources.iter().copied().find(missing) {
-            let tensor = self.named(tensor);
-            return Err(match owner && state.has_run {
-                true => AllocError::Consumed { tensor },
-                false => AllocError::NotWritten { tensor },
-            });
-        }
+        self.check_written(&state)?;
         state.claim(self.handle)?;
-        state.phase = Phase::Running;
-        Ok(Run { allocation: self, end: Phase::Filling })
+        state.phase = Phase::Running { open: false };
+        drop(state);
+        Ok(Run { allocation: self.clone(), end: Phase::Filling })
+    }
+
+    /// Whether every tensor stands where it does in `other`, and is the same tensor.
+    pub fn stands_like(&self, other: &Self) -> bool {
+        self.graph.is_same(&other.graph)
+            && Arc::ptr_eq(&self.planned, &other.planned)
+            && Arc::ptr_eq(&self.buffers, &other.buffers)
+            && self.bindings.is_same(&other.bindings)
+    }
+
+    /// Whether external tensors stand where these bindings say: a clone of them was given to `alloc`.
+    pub fn is_bound_by(&self, bindings: &Bindings) -> bool {
+        self.bindings.is_same(bindings)
+    }
+
+    /// Whether both are clones of one handle.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.handle == other.handle && Arc::ptr_eq(&self.contents, &other.contents)
+    }
+
+    /// Every input has contents.
+    fn check_written(&self, state: &State) -> Result<(), AllocError> {
+        let owner = state.is_owner(self.handle);
+        let missing = |source: &TensorId| !(owner && state.is_written(*source)) && self.has_bytes(*source);
+        let Some(tensor) = self.planned.sources.iter().copied().find(missing) else { return Ok(()) };
+        let tensor = self.named(tensor);
+        Err(match owner && state.has_run {
+            true => AllocError::Consumed { tensor },
+            false => AllocError::NotWritten { tensor },
+        })
+    }
+
+    fn has_bytes(&self, tensor: TensorId) -> bool {
+        self.graph.tensor(tensor).nbytes() > Bytes::ZERO
     }
 
     /// The buffers of the plan that the graph runs in, without those of external tensors.
@@ -244,15 +270,16 @@ impl Allocation {
             return Err(AllocError::Computed { tensor: self.named(tensor) });
         }
         // As with reading: once for the better error, once more when nobody else can write.
+        let unchanged = self.planned.changed.binary_search(&root).is_err();
         {
             let state = self.contents.lock();
-            state.check_idle()?;
+            state.check_fillable(unchanged)?;
             state.check(self.handle)?;
         }
         let mut buffer = address.buffer.borrow_mut()?;
         {
             let mut state = self.contents.lock();
-            state.check_idle()?;
+            state.check_fillable(unchanged)?;
             state.check(self.handle)?;
             let written = state.is_owner(self.handle) && state.is_written(root);
             if is_source && !written && !self.is_all_of(tensor, root) {
@@ -314,15 +341,53 @@ impl Locate for Allocation {
 
 /// A run in progress. Dropped without being [finished](Self::finish), its results count as lost.
 #[derive(Debug)]
-pub struct Run<'a> {
-    allocation: &'a Allocation,
+pub struct Run {
+    allocation: Allocation,
     end: Phase,
 }
 
-impl Run<'_> {
+impl Run {
     /// The allocation that runs.
     pub fn allocation(&self) -> &Allocation {
-        self.allocation
+        &self.allocation
+    }
+
+    /// The run has taken what it needs of the inputs: from now on they can be written for the next one, but for those that
+    /// nodes write into. Who calls this must have planned the graph so that nothing else ever stands where they do.
+    pub fn hand_back_inputs(&self) {
+        self.allocation.contents.lock().phase = Phase::Running { open: true };
+    }
+
+    /// The same run once more, behind itself: every input must have contents, and keep them through a run.
+    pub fn again(&self) -> Result<(), AllocError> {
+        let Allocation { planned, contents, .. } = &self.allocation;
+        let lost = |source: &&TensorId| self.allocation.has_bytes(**source) && !planned.survivors().contains(**source);
+        if let Some(tensor) = planned.sources.iter().find(lost) {
+            return Err(AllocError::Consumed { tensor: self.allocation.named(*tensor) });
+        }
+        let mut state = contents.lock();
+        state.check(self.allocation.handle)?;
+        self.allocation.check_written(&state)?;
+        state.phase = Phase::Running { open: false };
+        Ok(())
+    }
+
+    /// The bytes of a tensor as they are now, without gaps. Whoever runs must see to it that nobody writes them meanwhile.
+    pub fn peek_bytes(&self, tensor: TensorId) -> Result<Vec<u8>, AllocError> {
+        let allocation = &self.allocation;
+        let address = allocation.address(tensor)?;
+        let mut data = zeroed(packed_size(allocation.layout(tensor)?))?;
+        allocation.transfer_out(tensor, &*address.buffer.borrow()?, &mut data)?;
+        Ok(data)
+    }
+
+    /// The elements of a tensor as they are now, see [`peek_bytes`](Self::peek_bytes).
+    pub fn peek<T: Element>(&self, tensor: TensorId) -> Result<Vec<T>, AllocError> {
+        let allocation = &self.allocation;
+        let mut data = zeroed(allocation.layout_of::<T>(tensor)?.elements())?;
+        let address = allocation.address(tensor)?;
+        allocation.transfer_out(tensor, &*address.buffer.borrow()?, bytemuck::cast_slice_mut(&mut data))?;
+        Ok(data)
     }
 
     /// The run is done: what survived it can be read.
@@ -331,7 +396,7 @@ impl Run<'_> {
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for Run {
     fn drop(&mut self) {
         let planned = &self.allocation.planned;
         let survivors = planned.survivors();

@@ -37,7 +37,10 @@ pub(crate) struct State {
 pub(crate) enum Phase {
     #[default]
     Filling,
-    Running,
+    Running {
+        /// Whether the inputs have been handed back and can be written for the next run.
+        open: bool,
+    },
     Ran,
 }
 
@@ -50,7 +53,12 @@ impl Contents {
 impl State {
     /// Fails while a run is in progress.
     pub(crate) fn check_idle(&self) -> Result<(), AllocError> {
-        if self.phase == Phase::Running { Err(AllocError::Running) } else { Ok(()) }
+        if matches!(self.phase, Phase::Running { .. }) { Err(AllocError::Running) } else { Ok(()) }
+    }
+
+    /// The same, but inputs that have been handed back can be written, if no node writes into them.
+    pub(crate) fn check_fillable(&self, unchanged: bool) -> Result<(), AllocError> {
+        if unchanged && self.phase == (Phase::Running { open: true }) { Ok(()) } else { self.check_idle() }
     }
 
     /// The number of a new handle.

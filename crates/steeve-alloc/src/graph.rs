@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, Bytes, Offset, SharedBuffer};
 use steeve_graph::{
-    Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Named, TensorId, plan_graph, share_buffers,
+    Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Misfit, Named, TensorId, plan_graph,
+    share_buffers,
 };
 
 use crate::contents::Contents;
@@ -76,8 +77,13 @@ impl GraphAllocator {
     /// The same with other options. Plans and buffers that exist stay.
     #[must_use]
     pub fn with_options(mut self, options: AllocOptions) -> Self {
-        self.options = options;
+        self.set_options(options);
         self
+    }
+
+    /// Other options from now on. Plans and buffers that exist stay.
+    pub fn set_options(&mut self, options: AllocOptions) {
+        self.options = options;
     }
 
     /// The options.
@@ -111,9 +117,7 @@ impl GraphAllocator {
     /// The same for a graph whose leafs and nodes are assigned to memories. A node that takes over the bytes of a source
     /// stands where that does, also in another memory than its own, as with ggml.
     pub fn reserve_with(&mut self, graph: &Graph, assignment: &Assignment) -> Result<(), AllocError> {
-        let memories = &self.memories;
-        let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
-        if self.plans.find_by(|planned| same(planned) && planned.accepts(graph, memories)).is_none() {
+        if self.find_with(graph, assignment).is_none() {
             let plan = self.plan(graph, assignment)?;
             self.use_plans(vec![plan])?;
         }
@@ -121,9 +125,25 @@ impl GraphAllocator {
         Ok(())
     }
 
+    /// The plan of a graph assigned like this, as the latest from now on.
+    fn find_with(&mut self, graph: &Graph, assignment: &Assignment) -> Option<&Arc<Planned>> {
+        let memories = &self.memories;
+        let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
+        self.plans.find_by(|planned| same(planned) && planned.accepts(graph, memories))
+    }
+
     /// Plans several graphs and makes the buffers large enough for each: they never run at the same time.
     pub fn reserve_all<'a>(&mut self, graphs: impl IntoIterator<Item = &'a Graph>) -> Result<(), AllocError> {
-        let plans = graphs.into_iter().map(|graph| self.plan(graph, &Assignment::single(graph)));
+        let graphs = graphs.into_iter().map(|graph| (graph, Assignment::single(graph))).collect::<Vec<_>>();
+        self.reserve_all_with(graphs.iter().map(|(graph, assignment)| (*graph, assignment)))
+    }
+
+    /// The same for graphs whose leafs and nodes are assigned to memories. All of them are reserved, or none.
+    pub fn reserve_all_with<'a>(
+        &mut self,
+        graphs: impl IntoIterator<Item = (&'a Graph, &'a Assignment)>,
+    ) -> Result<(), AllocError> {
+        let plans = graphs.into_iter().map(|(graph, assignment)| self.plan(graph, assignment));
         let plans = plans.collect::<Result<Vec<_>, _>>()?;
         self.use_plans(plans)?;
         self.pool.complete()?;
@@ -204,6 +224,32 @@ impl GraphAllocator {
                 self.plan_again(graph)?
             }
         };
+        self.place(planned, graph, bindings)
+    }
+
+    /// The same for a graph whose leafs and nodes are assigned to memories; a plan that was made for another assignment is
+    /// none for this one. What is not planned yet is, unless that is [never](Replan::Never) allowed.
+    pub fn alloc_with(
+        &mut self,
+        graph: &Graph,
+        assignment: &Assignment,
+        bindings: &Bindings,
+    ) -> Result<Allocation, AllocError> {
+        self.contents.lock().check_idle()?;
+        let planned = match self.find_with(graph, assignment).map(Arc::clone) {
+            Some(planned) => planned,
+            None if self.options.replan == Replan::Never => return Err(self.not_reserved(graph)),
+            None => {
+                self.check_bound(&externals(graph), graph, bindings)?;
+                let plan = self.plan(graph, assignment)?;
+                self.keep_plan(plan)?
+            }
+        };
+        self.place(planned, graph, bindings)
+    }
+
+    /// A handle to a graph that is planned.
+    fn place(&mut self, planned: Arc<Planned>, graph: &Graph, bindings: &Bindings) -> Result<Allocation, AllocError> {
         self.check_bound(&planned.externals, graph, bindings)?;
         let buffers = Arc::clone(self.pool.complete()?);
         let handle = self.contents.lock().new_handle()?;
@@ -250,16 +296,22 @@ impl GraphAllocator {
             (Replan::OneMemory | Replan::Always, _) if single => Assignment::single(graph),
             (_, None) => return Err(AllocError::NothingReserved),
             (Replan::Always, Some(latest)) if is_as_long(latest, graph) => latest.plan.assigned().assignment().clone(),
-            (_, Some(latest)) => {
-                let size = |tensor, memory| self.memories.size(graph, tensor, memory);
-                return match latest.plan.fits_graph(graph, size) {
-                    Err(misfit) => Err(AllocError::NeedsReserve { misfit }),
-                    // Sizes that are not the same twice are the device's affair.
-                    Ok(()) => Ok(Arc::clone(latest)),
-                };
-            }
+            (_, Some(_)) => return Err(self.not_reserved(graph)),
         };
         let plan = self.plan(graph, &assignment)?;
+        self.keep_plan(plan)
+    }
+
+    /// What to say about a graph that no plan fits.
+    fn not_reserved(&self, graph: &Graph) -> AllocError {
+        let Some(latest) = self.plans.latest() else { return AllocError::NothingReserved };
+        let size = |tensor, memory| self.memories.size(graph, tensor, memory);
+        // If the plan fits after all, it is for other memories.
+        let misfit = latest.plan.fits_graph(graph, size).err().unwrap_or(Misfit::Memories);
+        AllocError::NeedsReserve { misfit }
+    }
+
+    fn keep_plan(&mut self, plan: GraphPlan) -> Result<Arc<Planned>, AllocError> {
         self.use_plans(vec![plan])?;
         match self.plans.latest() {
             Some(planned) => Ok(Arc::clone(planned)),

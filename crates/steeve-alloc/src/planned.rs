@@ -78,9 +78,10 @@ impl Planned {
         self.survivors.get_or_init(|| self.plan.survivors())
     }
 
-    /// Whether the plan may be used for `graph`.
+    /// Whether the plan may be used for `graph`. The graph it was made for need not be looked at.
     pub(crate) fn accepts(&self, graph: &Graph, memories: &Memories) -> bool {
-        self.plan.accepts(graph, |tensor, memory| memories.size(graph, tensor, memory))
+        let planned = self.plan.assigned().graph();
+        planned.is_same(graph) || self.plan.accepts(graph, |tensor, memory| memories.size(graph, tensor, memory))
     }
 }
 

@@ -21,6 +21,18 @@ pub trait Backend: Send + Debug {
     /// The kind of memory it computes in, unless told otherwise.
     fn buffer_type(&self) -> Arc<dyn BufferType>;
 
+    /// Whether work may still be under way when a call returns. If not, each call is done when it returns.
+    fn is_async(&self) -> bool {
+        false
+    }
+
+    /// Whether [`copy`](Self::copy) from one kind of memory to the other is enqueued like any other work of this backend.
+    /// Otherwise somebody else has to see to it that both sides are at rest, and it is done at once.
+    fn can_copy(&self, to: &Arc<dyn BufferType>, from: &Arc<dyn BufferType>) -> bool {
+        let _ = (to, from);
+        false
+    }
+
     /// Whether it can run a node; if not, an error that names the node and the types.
     fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError>;
 

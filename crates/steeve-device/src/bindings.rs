@@ -97,6 +97,11 @@ impl Bindings {
         Some(self.0[index].address())
     }
 
+    /// Whether both are clones of one list, so that every tensor stands where it does in the other.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// All tensors with their places, by id.
     pub fn iter(&self) -> impl Iterator<Item = (TensorId, Address<'_>)> {
         self.0.iter().map(|bound| (bound.tensor, bound.address()))

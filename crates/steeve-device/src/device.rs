@@ -64,6 +64,13 @@ pub trait Device: Send + Sync + Debug {
     /// Whether its backends can run a node; if not, why.
     fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError>;
 
+    /// Whether it is worth moving a node here although its weights are in the memory of the host and have to be copied for
+    /// it. A product with many columns is, on a fast device.
+    fn offloads(&self, graph: &Graph, node: TensorId) -> bool {
+        let _ = (graph, node);
+        false
+    }
+
     /// A stream of work on it.
     fn backend(&self) -> Result<Box<dyn Backend>, DeviceError>;
 }

@@ -122,6 +122,25 @@ impl Graph {
         }
     }
 
+    /// Whether both are handles of one graph, which is known without looking at a tensor.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.tensors, &other.tensors)
+            && Arc::ptr_eq(&self.nodes, &other.nodes)
+            && Arc::ptr_eq(&self.leafs, &other.leafs)
+    }
+
+    /// Whether they are equal but for the names: what is known of one is known of the other.
+    ///
+    /// ```
+    /// use steeve_graph::Graph;
+    /// let graph = |text: &str| text.parse::<Graph>().unwrap();
+    /// assert!(graph("x = input f32[4]; y = sqr x").is_like(&graph("a = input f32[4]; b = sqr a")));
+    /// assert!(!graph("x = input f32[4]; y = sqr x").is_like(&graph("x = input f32[8]; y = sqr x")));
+    /// ```
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.nodes == other.nodes && self.leafs == other.leafs && self.tensors == other.tensors
+    }
+
     /// The table of tensors. It may have some that the graph does not reach.
     pub fn tensors(&self) -> &Tensors {
         &self.tensors

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::error::Named;
-use crate::{Graph, GraphError, Names, Op, Param, Tensor, TensorId, Tensors};
+use crate::{Flags, Graph, GraphError, Names, Op, Param, Tensor, TensorId, Tensors};
 
 /// The parts of a graph that nobody has checked yet.
 ///
@@ -55,6 +55,45 @@ impl GraphParts {
     /// Gives a tensor a name.
     pub fn set_name(&mut self, tensor: TensorId, name: &str) {
         self.names.set(tensor, name);
+    }
+
+    /// Makes a tensor read another one in a slot that it has. Nothing else about it changes.
+    ///
+    /// ```
+    /// use steeve_graph::{Graph, GraphError, GraphParts};
+    /// let graph: Graph = "x = input 4; y = input 4; z = neg x".parse()?;
+    /// let (x, y, z) = (graph.leafs()[0], graph.leafs()[1], graph.nodes()[0]);
+    /// let mut parts = graph.into_parts();
+    /// parts.set_source(z, 0, y)?;
+    /// assert_eq!(parts.finish()?.sources(z), [Some(y)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_source(&mut self, tensor: TensorId, slot: usize, source: TensorId) -> Result<(), GraphError> {
+        let tensors = self.tensors.len();
+        if self.tensors.get(tensor).is_none() {
+            return Err(GraphError::Unknown { tensor, tensors });
+        }
+        match self.tensors.sources_mut(tensor).get_mut(slot) {
+            Some(entry) => *entry = Some(source),
+            None => {
+                let tensor = Named::new(tensor, &self.names);
+                return Err(GraphError::UnknownSource { tensor, slot, source_id: source, tensors });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a tensor more flags.
+    pub fn add_flags(&mut self, tensor: TensorId, flags: Flags) -> Result<(), GraphError> {
+        let tensors = self.tensors.len();
+        let it = self.tensors.get_mut(tensor).ok_or(GraphError::Unknown { tensor, tensors })?;
+        it.flags |= flags;
+        Ok(())
+    }
+
+    /// Puts other nodes in the place of those there are; they run in this order.
+    pub fn set_nodes(&mut self, nodes: Vec<TensorId>) {
+        self.nodes = nodes;
     }
 
     /// Appends to the leafs.

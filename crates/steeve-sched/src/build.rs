@@ -1,0 +1,357 @@
+//! Pieces in, the schedule out: copies become nodes at the start of their split, and take the place of sources.
+//!
+//! What a split needs of one root is copied once: overlapping parts together, and a part that stands in a copy which an
+//! earlier split has made in the same memory not at all, unless the root has been written since. Weights are the
+//! exception: their copies die with their split.
+//!
+//! A copy is a `DUP` in the memory of its worker that reads the tensors it is a copy of. So the planner keeps those until
+//! then, and no stage has to know what a copy is.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use steeve_graph::{
+    Assignment, Bytes, DataType, Flags, GraphError, GraphParts, Id, Layout, MemoryId, Op, Tensor, TensorId, View,
+};
+
+use crate::assign::Assigned;
+use crate::cut::{Need, Piece};
+use crate::ground::{Ground, SpaceId};
+use crate::schedule::{CopyIn, Schedule, Split};
+use crate::worker::WorkerId;
+
+/// Makes the schedule of the pieces.
+pub(crate) fn build(
+    ground: &Ground<'_>,
+    assigned: &Assigned,
+    pieces: &[Piece],
+    turns: usize,
+) -> Result<Schedule, GraphError> {
+    let callers = ground.graph.tensors().len();
+    let mut builder = Builder {
+        ground,
+        assigned,
+        turns,
+        parts: ground.graph.clone().into_parts(),
+        nodes: Vec::with_capacity(ground.graph.nodes().len()),
+        memories: Vec::with_capacity(ground.graph.nodes().len()),
+        splits: Vec::with_capacity(pieces.len()),
+        copies: Vec::new(),
+        copy_of: Vec::new(),
+        made: BTreeMap::new(),
+        writes: vec![0; callers],
+    };
+    for piece in pieces {
+        builder.add(piece)?;
+    }
+    if pieces.is_empty() {
+        builder.take_over(0..ground.graph.nodes().len());
+    }
+    let leafs = builder.leafs()?;
+    let Builder { mut parts, nodes, memories, splits, copies, copy_of, .. } = builder;
+    parts.set_nodes(nodes);
+    let of = |tensor| assigned.of(ground, tensor);
+    Ok(Schedule {
+        graph: parts.finish()?,
+        assignment: Assignment { leafs, nodes: memories },
+        names: ground.workers.iter().map(|worker| worker.name().to_string()).collect(),
+        workers: ground.graph.tensors().ids().map(of).collect(),
+        splits,
+        copies,
+        copy_of,
+        turns,
+    })
+}
+
+struct Builder<'a> {
+    ground: &'a Ground<'a>,
+    assigned: &'a Assigned,
+    turns: usize,
+    parts: GraphParts,
+    nodes: Vec<TensorId>,
+    /// Of the nodes.
+    memories: Vec<MemoryId>,
+    splits: Vec<Split>,
+    copies: Vec<CopyIn>,
+    copy_of: Vec<usize>,
+    /// The copies of each root.
+    made: BTreeMap<TensorId, Vec<Made>>,
+    /// How often each root has been written so far.
+    writes: Vec<u32>,
+}
+
+/// A copy that later splits may use.
+#[derive(Clone, Debug)]
+struct Made {
+    copy: usize,
+    space: SpaceId,
+    range: Range<u64>,
+    /// How often the root had been written when it was made.
+    writes: u32,
+    split: usize,
+    /// What stands in it: the copy itself, and views of it.
+    tensors: Vec<(u64, Layout, TensorId)>,
+}
+
+impl Builder<'_> {
+    fn add(&mut self, piece: &Piece) -> Result<(), GraphError> {
+        let first_copy = self.copies.len();
+        // By root, then in the order of their bytes; in the order of nodes among equals.
+        let mut needs: Vec<(TensorId, Range<u64>, Need)> = Vec::with_capacity(piece.needs.len());
+        for need in &piece.needs {
+            needs.push((self.ground.graph.root(need.source), self.extent(need.source), *need));
+        }
+        needs.sort_by_key(|(root, range, _)| (*root, range.start, range.end));
+        for of_root in needs.chunk_by(|one, other| one.0 == other.0) {
+            self.copy_root(piece, of_root)?;
+        }
+        let start = self.nodes.len();
+        self.take_over(piece.nodes.clone());
+        let (nodes, copies) = (start..self.nodes.len(), first_copy..self.copies.len());
+        self.splits.push(Split { worker: piece.worker, cause: piece.cause, nodes, copies });
+        for &node in &self.ground.graph.nodes()[piece.nodes.clone()] {
+            if self.ground.computes(node) {
+                self.writes[self.ground.graph.root(node).index()] += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of its root that a tensor spans.
+    fn extent(&self, tensor: TensorId) -> Range<u64> {
+        let tensors = self.ground.graph.tensors();
+        let start = tensors.offset(tensor).0;
+        start..start + tensors[tensor].nbytes().0
+    }
+
+    /// The caller's nodes as they are.
+    fn take_over(&mut self, nodes: Range<usize>) {
+        for &node in &self.ground.graph.nodes()[nodes] {
+            let worker = self.assigned.of(self.ground, node).map(|(worker, _)| worker);
+            self.node(node, worker);
+        }
+    }
+
+    fn node(&mut self, node: TensorId, worker: Option<WorkerId>) {
+        self.nodes.push(node);
+        self.memories.push(memory(worker));
+    }
+
+    /// Gives the nodes of a piece what they need of one root.
+    fn copy_root(&mut self, piece: &Piece, needs: &[(TensorId, Range<u64>, Need)]) -> Result<(), GraphError> {
+        let mut missing: Vec<&(TensorId, Range<u64>, Need)> = Vec::new();
+        for need in needs {
+            match self.find(piece, need) {
+                Some(made) => self.give(made, piece, need)?,
+                None => missing.push(need),
+            }
+        }
+        // They are sorted by where they start, so what overlaps or touches stands together.
+        let mut rest = &missing[..];
+        while let Some(first) = rest.first() {
+            let mut end = first.1.end;
+            let count = rest
+                .iter()
+                .take_while(|need| {
+                    need.1.start <= end && {
+                        end = end.max(need.1.end);
+                        true
+                    }
+                })
+                .count();
+            let (group, others) = rest.split_at(count);
+            let made = self.copy(piece, first.1.start..end, group)?;
+            for need in group {
+                self.give(made, piece, need)?;
+            }
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// A copy that has the bytes already, as its place among those of the root.
+    fn find(&self, piece: &Piece, (root, range, _): &(TensorId, Range<u64>, Need)) -> Option<usize> {
+        let space = self.ground.space_of(piece.worker);
+        let is_weight = self.ground.is_weight(*root);
+        self.made.get(root)?.iter().position(|made| {
+            made.space == space
+                && made.writes == self.writes[root.index()]
+                && (!is_weight || made.split == self.splits.len())
+                && made.range.start <= range.start
+                && range.end <= made.range.end
+        })
+    }
+
+    /// Makes a copy of some bytes of a root; answers its place among those of the root.
+    fn copy(
+        &mut self,
+        piece: &Piece,
+        range: Range<u64>,
+        group: &[&(TensorId, Range<u64>, Need)],
+    ) -> Result<usize, GraphError> {
+        let graph = self.ground.graph;
+        let mut sources: Vec<TensorId> = group.iter().map(|(.., need)| need.source).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let Some(&(root, _, first)) = group.first().copied() else { unreachable!("a group has someone who needs it") };
+        let layout = graph.tensor(first.source).layout;
+        // One tensor alone is copied as what it is, so that its copy can do what it could: be written over, be padded.
+        let alike = |source: &TensorId| graph.tensor(*source).layout == layout && self.extent(*source) == range;
+        let layout = match sources.iter().all(alike) {
+            true => layout,
+            // There are not so many bytes in a graph that was checked.
+            false => Layout::contiguous(DataType::I8, &[range.end - range.start]).unwrap_or(layout),
+        };
+        let is_weight = self.ground.is_weight(root);
+        let is_input = self.ground.is_filled_by_caller(root);
+        // A weight does not change, and its copy is made in the stream that reads it.
+        let turns = if is_weight { 1 } else { self.turns };
+        let flags = if turns > 1 { Flags::INPUT | Flags::OUTPUT } else { Flags::NONE };
+        let index = self.copies.len();
+        let ids = self.ids(piece, root, &range, group);
+        // Who asks for experts is read when they are copied.
+        let slots: Vec<Option<TensorId>> = sources.iter().chain(&ids).copied().map(Some).collect();
+        let mut copies = Vec::with_capacity(turns);
+        for turn in 0..turns {
+            let tensor = Tensor { op: Op::Dup, flags, ..Tensor::new(layout) };
+            let copy = self.push(tensor, &slots, index)?;
+            let worker = self.ground.workers[piece.worker].name();
+            let name = self.copy_name(first.source, worker, turn);
+            self.parts.set_name(copy, &name);
+            self.node(copy, Some(piece.worker));
+            copies.push(copy);
+        }
+        let whole = layout == graph.tensor(first.source).layout;
+        let tensors = if whole { copies.first().map(|copy| (range.start, layout, *copy)) } else { None };
+        let made = Made {
+            copy: index,
+            space: self.ground.space_of(piece.worker),
+            range: range.clone(),
+            writes: self.writes[root.index()],
+            split: self.splits.len(),
+            tensors: tensors.into_iter().collect(),
+        };
+        self.copies.push(CopyIn {
+            root,
+            start: Bytes(range.start),
+            size: Bytes(range.end - range.start),
+            copies,
+            to: piece.worker,
+            from: self.assigned.of(self.ground, root).map(|(worker, _)| worker),
+            is_weight,
+            is_input,
+            ids,
+        });
+        let of_root = self.made.entry(root).or_default();
+        of_root.push(made);
+        Ok(of_root.len() - 1)
+    }
+
+    /// Who asks for experts, if all that the copy is for is to be asked for some of them.
+    fn ids(
+        &self,
+        piece: &Piece,
+        root: TensorId,
+        range: &Range<u64>,
+        group: &[&(TensorId, Range<u64>, Need)],
+    ) -> Vec<TensorId> {
+        let graph = self.ground.graph;
+        let layout = &graph.tensor(root).layout;
+        // A copy of a part, or of something with gaps, is made as a whole; and so is what does not stand still.
+        if !self.ground.is_weight(root) || !layout.is_contiguous() || *range != (0..layout.nbytes().0) {
+            return Vec::new();
+        }
+        let mut asking = Vec::new();
+        for (.., need) in group {
+            let asks = graph.tensor(need.node).op == Op::MulMatId && need.slot == 0 && need.source == root;
+            let ids = graph.sources(need.node).get(2).copied().flatten().filter(|_| asks);
+            let Some(ids) = ids.filter(|ids| graph.tensor(*ids).layout.dtype() == DataType::I32) else {
+                return Vec::new();
+            };
+            let in_split = graph.nodes()[piece.nodes.clone()].iter();
+            let ids_root = graph.root(ids);
+            let changes = in_split.into_iter().any(|node| self.ground.computes(*node) && graph.root(*node) == ids_root);
+            if changes {
+                return Vec::new();
+            }
+            asking.push(ids);
+        }
+        asking.sort_unstable();
+        asking.dedup();
+        asking
+    }
+
+    /// Puts a copy, or a view of it, in the place of a source.
+    fn give(
+        &mut self,
+        made: usize,
+        piece: &Piece,
+        (root, range, need): &(TensorId, Range<u64>, Need),
+    ) -> Result<(), GraphError> {
+        let layout = self.ground.graph.tensor(need.source).layout;
+        let Some(it) = self.made.get(root).and_then(|of_root| of_root.get(made)) else { return Ok(()) };
+        let known = it.tensors.iter().find(|(start, known, _)| *start == range.start && *known == layout);
+        let tensor = match known {
+            Some((.., tensor)) => *tensor,
+            None => {
+                let (copy, offset) = (it.copy, Bytes(range.start - it.range.start));
+                let first = self.copies[copy].copies[0];
+                let view = Tensor { op: Op::View, view: Some(View { root: first, offset }), ..Tensor::new(layout) };
+                let tensor = self.push(view, &[Some(first)], copy)?;
+                let name = self.copy_name(need.source, self.ground.workers[piece.worker].name(), 0);
+                self.parts.set_name(tensor, &name);
+                self.node(tensor, Some(self.copies[copy].to));
+                if let Some(it) = self.made.get_mut(root).and_then(|of_root| of_root.get_mut(made)) {
+                    it.tensors.push((range.start, layout, tensor));
+                }
+                tensor
+            }
+        };
+        self.parts.set_source(need.node, need.slot, tensor)
+    }
+
+    fn push(&mut self, tensor: Tensor, sources: &[Option<TensorId>], copy: usize) -> Result<TensorId, GraphError> {
+        self.copy_of.push(copy);
+        self.parts.push(tensor, sources)
+    }
+
+    fn copy_name(&self, source: TensorId, worker: &str, turn: usize) -> String {
+        let name = match self.ground.graph.name(source) {
+            "" => format!("{source}"),
+            name => name.to_string(),
+        };
+        if turn == 0 { format!("{name}@{worker}") } else { format!("{name}@{worker}#{turn}") }
+    }
+
+    /// The memory of each leaf. What nodes touch and nobody lists is a leaf from now on, because it must be assigned; and
+    /// where copies are used in turn, what the caller writes stays.
+    fn leafs(&mut self) -> Result<Vec<MemoryId>, GraphError> {
+        let (graph, ground) = (self.ground.graph, self.ground);
+        let mut listed = vec![false; graph.tensors().len()];
+        for tensor in graph.leafs().iter().chain(graph.nodes()) {
+            listed[tensor.index()] = true;
+        }
+        let mut leafs: Vec<TensorId> = graph.leafs().to_vec();
+        for node in graph.nodes() {
+            for tensor in graph.sources(*node).iter().copied().flatten().chain([*node]) {
+                let root = graph.root(tensor);
+                if graph.tensor(root).is_planned() && !std::mem::replace(&mut listed[root.index()], true) {
+                    self.parts.leaf(root);
+                    leafs.push(root);
+                }
+            }
+        }
+        if self.turns > 1 {
+            for root in leafs.iter().map(|leaf| graph.root(*leaf)).filter(|root| ground.is_filled_by_caller(*root)) {
+                self.parts.add_flags(root, Flags::INPUT | Flags::OUTPUT)?;
+            }
+        }
+        let worker = |leaf: &TensorId| self.assigned.of(ground, graph.root(*leaf)).map(|(worker, _)| worker);
+        Ok(leafs.iter().map(|leaf| memory(worker(leaf))).collect())
+    }
+}
+
+/// The memory of a worker; anyone's for what stands elsewhere.
+fn memory(worker: Option<WorkerId>) -> MemoryId {
+    worker.and_then(|worker| MemoryId::from_index(worker.index())).unwrap_or(MemoryId::FIRST)
+}

@@ -1,0 +1,95 @@
+//! How far each stream is, as far as the others know: so that nobody waits for what he knows to be done.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use steeve_device::{Backend, Event};
+
+use crate::SchedError;
+use crate::order::{HOST, Wait};
+
+/// The runs of a program since all streams were at rest. Actions of all runs are numbered in the order of the host's calls,
+/// from 1.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    run: usize,
+    actions: usize,
+    /// For each stream the last action of each stream that it knows to be done before its next one.
+    known: Vec<Vec<usize>>,
+    events: BTreeMap<usize, Recorded>,
+}
+
+/// An event behind an action, and what its stream knew then.
+#[derive(Debug)]
+struct Recorded {
+    event: Arc<dyn Event>,
+    stream: usize,
+    known: Vec<usize>,
+}
+
+impl Clock {
+    pub(crate) fn new(streams: usize, actions: usize) -> Self {
+        Self { run: 0, actions, known: vec![vec![0; streams]; streams], events: BTreeMap::new() }
+    }
+
+    /// The number of the run that is about to be made.
+    pub(crate) fn run(&self) -> usize {
+        self.run
+    }
+
+    fn number(&self, run: usize, action: usize) -> usize {
+        run * self.actions + action + 1
+    }
+
+    /// Lets a stream wait, unless it knows already. Nobody is the host, who waits himself.
+    pub(crate) fn wait(&mut self, stream: usize, wait: Wait, backend: Option<&dyn Backend>) -> Result<(), SchedError> {
+        // What was before the first run is done.
+        let Some(run) = self.run.checked_sub(wait.back) else { return Ok(()) };
+        let number = self.number(run, wait.action);
+        let Some(recorded) = self.events.get(&number) else { return Ok(()) };
+        if self.known[stream][recorded.stream] >= number {
+            return Ok(());
+        }
+        match backend {
+            Some(backend) => backend.wait(&*recorded.event)?,
+            None => recorded.event.synchronise()?,
+        }
+        join(&mut self.known[stream], &recorded.known);
+        Ok(())
+    }
+
+    /// An action has been enqueued, or is done if it is the host's. An event is recorded if a backend is given.
+    pub(crate) fn done(
+        &mut self,
+        stream: usize,
+        action: usize,
+        backend: Option<&dyn Backend>,
+    ) -> Result<(), SchedError> {
+        let number = self.number(self.run, action);
+        if stream != HOST {
+            // It comes after all that the host has waited for.
+            let host = self.known[HOST].clone();
+            join(&mut self.known[stream], &host);
+        }
+        self.known[stream][stream] = number;
+        if let Some(backend) = backend {
+            let recorded = Recorded { event: backend.record()?, stream, known: self.known[stream].clone() };
+            self.events.insert(number, recorded);
+        }
+        Ok(())
+    }
+
+    /// The run has been enqueued; events from before the last `turns` runs are of no use any more.
+    pub(crate) fn next_run(&mut self, turns: usize) {
+        self.run += 1;
+        if let Some(oldest) = self.run.checked_sub(turns) {
+            self.events = self.events.split_off(&self.number(oldest, 0));
+        }
+    }
+}
+
+fn join(known: &mut [usize], other: &[usize]) {
+    for (known, other) in known.iter_mut().zip(other) {
+        *known = (*known).max(*other);
+    }
+}

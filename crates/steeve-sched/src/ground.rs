@@ -1,0 +1,142 @@
+//! What the decisions about a graph stand on: which memories there are, who reaches which of them, what stands where.
+
+use std::sync::Arc;
+
+use steeve_device::{BufferType, Usage};
+use steeve_graph::{Graph, Id, IdVec, Named, TensorId};
+
+use crate::worker::{WorkerId, Workers};
+use crate::{Homes, SchedError};
+
+steeve_plan::id_type! {
+    /// A kind of memory: of a worker, or of a tensor that the caller has placed.
+    pub(crate) struct SpaceId;
+}
+
+/// Where the caller has placed a tensor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    pub(crate) space: SpaceId,
+    pub(crate) is_weight: bool,
+}
+
+/// A graph, who could compute it, and where its external tensors stand.
+#[derive(Debug)]
+pub(crate) struct Ground<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) workers: &'a Workers,
+    pub(crate) spaces: IdVec<SpaceId, Arc<dyn BufferType>>,
+    /// For each worker and each space whether the worker reads and writes it.
+    reach: Vec<bool>,
+    space_of: IdVec<WorkerId, SpaceId>,
+    /// By tensor; nothing for what is planned.
+    placed: Vec<Option<Placed>>,
+    /// Whether each tensor is a node that computes something.
+    computes: Vec<bool>,
+    /// Whether some node writes into each root.
+    written: Vec<bool>,
+}
+
+impl<'a> Ground<'a> {
+    pub(crate) fn new(graph: &'a Graph, workers: &'a Workers, homes: &Homes) -> Result<Self, SchedError> {
+        let tensors = graph.tensors();
+        let mut spaces = IdVec::new();
+        let space_of = workers.iter().map(|worker| number(&mut spaces, worker.memory())).collect();
+        let mut placed = vec![None; tensors.len()];
+        for home in homes.iter().filter(|home| tensors.get(home.tensor).is_some_and(|it| it.external)) {
+            let (space, is_weight) = (number(&mut spaces, &home.memory), home.usage == Usage::Weights);
+            placed[home.tensor.index()] = Some(Placed { space, is_weight });
+        }
+        let reach = workers.iter().flat_map(|worker| {
+            // Its own memory it reaches whatever its device says.
+            let reads = |memory| Arc::ptr_eq(memory, worker.memory()) || worker.device().reads(memory);
+            spaces.iter().map(reads).collect::<Vec<_>>()
+        });
+        let reach = reach.collect();
+        let (mut computes, mut written) = (vec![false; tensors.len()], vec![false; tensors.len()]);
+        for &node in graph.nodes().iter().filter(|node| !graph.tensor(**node).op.writes_nothing()) {
+            computes[node.index()] = true;
+            written[graph.root(node).index()] = true;
+        }
+        let ground = Self { graph, workers, spaces, reach, space_of, placed, computes, written };
+        ground.check_homes()?;
+        Ok(ground)
+    }
+
+    /// Every external root that a node touches stands somewhere.
+    fn check_homes(&self) -> Result<(), SchedError> {
+        for &node in self.graph.nodes().iter().filter(|node| self.computes(**node)) {
+            for tensor in self.graph.sources(node).iter().copied().flatten().chain([node]) {
+                let root = self.graph.root(tensor);
+                if self.graph.tensor(root).external && self.placed(root).is_none() {
+                    return Err(SchedError::NoHome { tensor: self.named(root) });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a worker reads and writes a space.
+    pub(crate) fn reaches(&self, worker: WorkerId, space: SpaceId) -> bool {
+        self.reach[worker.index() * self.spaces.len() + space.index()]
+    }
+
+    /// The space of a worker's results.
+    pub(crate) fn space_of(&self, worker: WorkerId) -> SpaceId {
+        self.space_of[worker]
+    }
+
+    /// Where the caller has placed a root.
+    pub(crate) fn placed(&self, root: TensorId) -> Option<Placed> {
+        self.placed[root.index()]
+    }
+
+    /// Whether a tensor is a weight, or a part of one.
+    pub(crate) fn is_weight(&self, tensor: TensorId) -> bool {
+        self.placed(self.graph.root(tensor)).is_some_and(|placed| placed.is_weight)
+    }
+
+    /// Whether it is a node that computes something.
+    pub(crate) fn computes(&self, tensor: TensorId) -> bool {
+        self.computes[tensor.index()]
+    }
+
+    /// The nodes that compute something, in order.
+    pub(crate) fn computing(&self) -> impl DoubleEndedIterator<Item = TensorId> {
+        self.graph.nodes().iter().copied().filter(|node| self.computes(*node))
+    }
+
+    /// Whether some node writes into a root.
+    pub(crate) fn is_written(&self, root: TensorId) -> bool {
+        self.written[root.index()]
+    }
+
+    /// Whether the caller alone writes a root, before each run.
+    pub(crate) fn is_filled_by_caller(&self, root: TensorId) -> bool {
+        self.graph.tensor(root).is_planned() && !self.is_written(root)
+    }
+
+    /// Who is assigned together: whatever writes into one planned root, and the root itself; otherwise each by itself.
+    pub(crate) fn unit(&self, tensor: TensorId) -> TensorId {
+        let root = self.graph.root(tensor);
+        if self.graph.tensor(root).external { tensor } else { root }
+    }
+
+    /// The last worker, which inputs go to.
+    pub(crate) fn last(&self) -> Result<WorkerId, SchedError> {
+        self.workers.ids().next_back().ok_or(SchedError::NoWorker)
+    }
+
+    pub(crate) fn named(&self, tensor: TensorId) -> Named {
+        Named::new(tensor, self.graph.names())
+    }
+}
+
+/// The number of a kind of memory, a new one if it has none.
+fn number(spaces: &mut IdVec<SpaceId, Arc<dyn BufferType>>, memory: &Arc<dyn BufferType>) -> SpaceId {
+    let known = spaces.pairs().find(|(_, known)| Arc::ptr_eq(known, memory)).map(|(id, _)| id);
+    match known.or_else(|| spaces.push(Arc::clone(memory))) {
+        Some(space) => space,
+        None => unreachable!("there are not so many tensors"),
+    }
+}

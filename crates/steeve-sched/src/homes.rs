@@ -1,0 +1,88 @@
+//! Which memory the caller's tensors stand in.
+
+use std::sync::Arc;
+
+use steeve_device::{Bindings, BufferType, Usage};
+use steeve_graph::TensorId;
+
+/// The memory of external tensors, and what it is for: what decides where operations run. [`Bindings`] say it too, but
+/// here nothing needs to be allocated.
+///
+/// ```
+/// use std::sync::Arc;
+/// use steeve_device::{Device, NullDevice, Usage};
+/// use steeve_graph::{Context, DataType};
+/// use steeve_sched::Homes;
+/// let gpu = NullDevice::new("gpu");
+/// let weight = Context::new().external(DataType::F16, &[4096, 4096])?;
+/// let mut homes = Homes::new();
+/// homes.put(weight, &gpu.buffer_types()[0], Usage::Weights);
+/// # Ok::<(), steeve_graph::GraphError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Homes(Vec<Home>);
+
+/// By tensor, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) tensor: TensorId,
+    pub(crate) memory: Arc<dyn BufferType>,
+    pub(crate) usage: Usage,
+}
+
+impl Homes {
+    /// Nothing is known.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `tensor` stands in this memory, whatever was said before.
+    pub fn put(&mut self, tensor: TensorId, memory: &Arc<dyn BufferType>, usage: Usage) {
+        let home = Home { tensor, memory: Arc::clone(memory), usage };
+        match self.0.binary_search_by_key(&tensor, |home| home.tensor) {
+            Ok(index) => self.0[index] = home,
+            Err(index) => self.0.insert(index, home),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Home> {
+        self.0.iter()
+    }
+
+    /// Whether bindings say the same. Allocates nothing.
+    pub(crate) fn are_those_of(&self, bindings: &Bindings) -> bool {
+        let mut bound = bindings.iter();
+        let same = |home: &Home| {
+            bound.next().is_some_and(|(tensor, address)| {
+                let (memory, usage) = (address.buffer.memory(), address.buffer.usage());
+                tensor == home.tensor && usage == home.usage && Arc::ptr_eq(memory, &home.memory)
+            })
+        };
+        self.0.iter().all(same) && bound.next().is_none()
+    }
+}
+
+impl From<&Bindings> for Homes {
+    fn from(bindings: &Bindings) -> Self {
+        let home = |(tensor, address): (TensorId, steeve_device::Address<'_>)| {
+            let (memory, usage) = (Arc::clone(address.buffer.memory()), address.buffer.usage());
+            Home { tensor, memory, usage }
+        };
+        Self(bindings.iter().map(home).collect())
+    }
+}
+
+impl From<&Homes> for Homes {
+    fn from(homes: &Homes) -> Self {
+        homes.clone()
+    }
+}
+
+impl PartialEq for Homes {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Home, &Home)| {
+            one.tensor == other.tensor && one.usage == other.usage && Arc::ptr_eq(&one.memory, &other.memory)
+        };
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
+    }
+}

@@ -1,0 +1,57 @@
+//! One graph over several devices: who computes what, what has to be copied, and all of it in planned memory.
+//!
+//! ```text
+//!   Graph, where its weights are
+//!     |  assign     a worker and a reason for each tensor
+//!     |  cut        runs of nodes on one worker; what each of them can't read
+//!     |  build      copies as nodes of a new graph: the Schedule
+//!     |  alloc      all memories in one go, by the graph allocator
+//!    Job
+//!     |  submit     copies and runs in order, on streams that wait for each other by events
+//!   results
+//! ```
+//!
+//! A [`Scheduler`] has some [`Worker`]s in order of priority, the processor last. [`Scheduler::required`] tells the bytes
+//! that each of them needs and allocates none; [`Scheduler::alloc`] gives a [`Job`], [`Scheduler::compute`] computes it.
+//! A [`Schedule`] is what was decided, as a table, as a drawing, and with a reason for each tensor.
+//!
+//! Who waits for whom is not thought out for each kind of copy: it is found from the bytes that each action really reads and
+//! writes, over consecutive runs, so that planned memory which one tensor takes over from another on a different device,
+//! caches of the caller's and copies in turn are all the same case.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod error;
+mod worker;
+mod homes;
+mod options;
+
+// From the graph to its schedule.
+mod ground;
+mod reason;
+mod assign;
+mod cut;
+mod schedule;
+mod build;
+mod report;
+
+// Computing it.
+mod order;
+mod clock;
+mod experts;
+mod program;
+mod job;
+mod scheduler;
+mod watch;
+
+pub use assign::Offload;
+pub use cut::Cause;
+pub use error::{Refusals, SchedError};
+pub use homes::Homes;
+pub use job::Job;
+pub use options::SchedOptions;
+pub use reason::Reason;
+pub use schedule::{CopyIn, Schedule, Split};
+pub use scheduler::Scheduler;
+pub use watch::{Seen, Watch, Watched};
+pub use worker::{Worker, WorkerId};

@@ -1,0 +1,76 @@
+//! What a scheduler may do, and how it plans.
+
+use std::collections::BTreeMap;
+
+use steeve_graph::{Bytes, Id, PlanOptions};
+
+use crate::{Offload, WorkerId};
+
+/// How a [`Scheduler`](crate::Scheduler) spreads and plans graphs.
+///
+/// ```
+/// use steeve_graph::Bytes;
+/// use steeve_sched::{Offload, SchedOptions};
+/// let options = SchedOptions::new().with_turns(2).with_offload(Offload::Never);
+/// assert_eq!(options.turns(), 2);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedOptions {
+    pub(crate) plan: PlanOptions,
+    pub(crate) offload: Offload,
+    pub(crate) turns: usize,
+    /// By the worker's number.
+    pub(crate) budgets: BTreeMap<usize, Bytes>,
+}
+
+impl SchedOptions {
+    /// Plans with the default strategy and reuse; operations move to devices that want them; one copy of what is copied; no
+    /// budget.
+    pub fn new() -> Self {
+        let (plan, offload, budgets) = (PlanOptions::default(), Offload::default(), BTreeMap::new());
+        Self { plan, offload, turns: 1, budgets }
+    }
+
+    /// Strategy, reuse and search budget.
+    #[must_use]
+    pub fn with_plan(self, plan: PlanOptions) -> Self {
+        Self { plan, ..self }
+    }
+
+    /// Whether operations may move away from weights in the memory of the host.
+    #[must_use]
+    pub fn with_offload(self, offload: Offload) -> Self {
+        Self { offload, ..self }
+    }
+
+    /// Pipeline mode: so many copies of what is copied between workers, used in turn by one run after the other, so that the
+    /// first worker can begin the next run while the last is still busy with this one. At least one. Inputs and such copies
+    /// then have memory of their own; weights that are copied still have one copy, because they do not change.
+    #[must_use]
+    pub fn with_turns(self, turns: usize) -> Self {
+        Self { turns: turns.max(1), ..self }
+    }
+
+    /// The buffers of a worker may take at most so many bytes. What is above is an error that names the tensors at the peak.
+    #[must_use]
+    pub fn with_budget(mut self, worker: WorkerId, bytes: Bytes) -> Self {
+        self.budgets.insert(worker.index(), bytes);
+        self
+    }
+
+    /// How many copies of what is copied are used in turn.
+    pub fn turns(&self) -> usize {
+        self.turns
+    }
+
+    /// How many bytes the buffers of a worker may take.
+    pub fn budget(&self, worker: WorkerId) -> Option<Bytes> {
+        self.budgets.get(&worker.index()).copied()
+    }
+}
+
+impl Default for SchedOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}

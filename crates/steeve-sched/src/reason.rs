@@ -1,0 +1,83 @@
+//! Why something runs where it does.
+
+use std::fmt::Write;
+
+use steeve_graph::{Graph, IdVec, Named, TensorId};
+
+use crate::WorkerId;
+
+/// Why a tensor was given to a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The caller said so.
+    Pinned,
+    /// It is written into a tensor that the caller has placed.
+    Placed {
+        /// That tensor.
+        root: TensorId,
+    },
+    /// The caller writes it, and inputs are on the last worker.
+    Input,
+    /// Its weight is there.
+    Weight {
+        /// The weight.
+        weight: TensorId,
+    },
+    /// The device wants it although its weight is in the memory of the host.
+    Offloaded {
+        /// The weight.
+        weight: TensorId,
+    },
+    /// A node nearby is there.
+    Neighbour {
+        /// That node.
+        node: TensorId,
+    },
+    /// More of its sources can be read there than elsewhere.
+    Sources {
+        /// How many can.
+        readable: usize,
+        /// How many there are.
+        of: usize,
+    },
+    /// It was on another worker with the same memory, and this one comes first.
+    Upgraded {
+        /// The other worker.
+        from: WorkerId,
+    },
+    /// The node that reads it first is there.
+    Reader {
+        /// That node.
+        node: TensorId,
+    },
+    /// It has to be somewhere, and nobody reads it.
+    Unread,
+}
+
+impl Reason {
+    /// In words.
+    pub(crate) fn words(self, graph: &Graph, names: &IdVec<WorkerId, String>) -> String {
+        let named = |tensor| Named::new(tensor, graph.names());
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _ = match self {
+            Self::Pinned => write!(text, "pinned by the caller"),
+            Self::Placed { root } => write!(text, "writes into {}, which stands there", named(root)),
+            Self::Input => write!(text, "the caller writes it"),
+            Self::Weight { weight } => write!(text, "its weight {} is there", named(weight)),
+            Self::Offloaded { weight } => {
+                write!(text, "worth the copy of its weight {} out of host memory", named(weight))
+            }
+            Self::Neighbour { node } => write!(text, "next to {}", named(node)),
+            Self::Sources { readable, of } => write!(text, "can read {readable} of its {of} sources"),
+            Self::Upgraded { from } => {
+                let from = names.get(from).map_or("another", |name| name);
+                write!(text, "was {from}'s, which has the same memory and comes later")
+            }
+            Self::Reader { node } => write!(text, "{} reads it", named(node)),
+            Self::Unread => write!(text, "nobody reads it"),
+        };
+        text
+    }
+}

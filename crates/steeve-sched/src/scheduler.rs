@@ -1,0 +1,355 @@
+//! Graphs in, results out, on several devices.
+
+use std::sync::Arc;
+
+use steeve_alloc::{AllocOptions, GraphAllocator, Replan, Run};
+use steeve_device::{Bindings, Bytes, Device};
+use steeve_graph::{Graph, Id, TensorId};
+
+use crate::assign::{Pins, assign};
+use crate::build::build;
+use crate::clock::Clock;
+use crate::cut::cut;
+use crate::ground::Ground;
+use crate::job::Job;
+use crate::program::Program;
+use crate::schedule::Schedule;
+use crate::worker::{Worker, WorkerId, Workers};
+use crate::{Homes, SchedError, SchedOptions};
+
+/// Spreads graphs over several devices, allocates their memory, and computes them.
+///
+/// Devices come in order of priority, the processor last. Weights decide: an operation runs where its weight stands, what is
+/// between two such operations stays with them, and whatever a device can't read is copied for it. Every decision has a
+/// reason ([`Schedule::why`]). The caller's graph is not changed, and the same graph again costs neither a split nor a plan.
+///
+/// ```
+/// use std::sync::Arc;
+/// use steeve_cpu::CpuDevice;
+/// use steeve_device::{Bindings, Device};
+/// use steeve_graph::{Context, DataType, Graph};
+/// use steeve_sched::Scheduler;
+///
+/// let mut context = Context::new();
+/// let x = context.input(DataType::F32, &[3])?;
+/// let y = context.sqr(x)?;
+/// context.set_output(y)?;
+/// let graph = Graph::from_outputs(&context, &[y])?;
+///
+/// let processor: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(1));
+/// let mut scheduler = Scheduler::new([processor])?; // faster devices go before it
+/// let job = scheduler.alloc(&graph, &Bindings::new())?;
+/// job.write(x, &[1.0f32, 2.0, 3.0])?;
+/// scheduler.compute(&job)?;
+/// assert_eq!(job.read::<f32>(y)?, [1.0, 4.0, 9.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Scheduler {
+    workers: Workers,
+    options: SchedOptions,
+    pins: Pins,
+    allocator: GraphAllocator,
+    /// The graphs that were scheduled last, the latest first.
+    known: Vec<Known>,
+    flight: Option<Flight>,
+}
+
+/// A graph that has been scheduled.
+#[derive(Debug)]
+struct Known {
+    graph: Graph,
+    homes: Homes,
+    schedule: Arc<Schedule>,
+    program: Option<Program>,
+}
+
+/// Runs of a job that nobody has waited for yet.
+#[derive(Debug)]
+struct Flight {
+    job: Job,
+    run: Run,
+    clock: Clock,
+}
+
+/// How many graphs are remembered: a few shapes of a few models.
+const MOST_KNOWN: usize = 16;
+
+impl Scheduler {
+    /// A stream of work on each of the devices, the most wanted first, the processor last.
+    pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self, SchedError> {
+        Self::with_workers(devices.into_iter().map(|device| Worker::new(&device)).collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// The same without any stream of work: everything can be found out, and nothing computed. The devices may be stand-ins
+    /// for those that are not there.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use steeve_device::{Device, NullDevice, Usage};
+    /// use steeve_graph::{Bytes, Context, DataType, Graph};
+    /// use steeve_sched::{Homes, Scheduler};
+    ///
+    /// let device = |name: &str| -> Arc<dyn Device> { Arc::new(NullDevice::new(name).as_if_it_computed()) };
+    /// let (gpu, cpu) = (device("gpu"), device("cpu"));
+    /// let mut context = Context::new();
+    /// let weight = context.external(DataType::F16, &[4096, 4096])?;
+    /// let x = context.input(DataType::F32, &[4096, 8])?;
+    /// let y = context.mul_mat(weight, x)?;
+    /// let graph = Graph::from_outputs(&context, &[y])?;
+    /// let mut homes = Homes::new();
+    /// homes.put(weight, &gpu.buffer_types()[0], Usage::Weights);
+    ///
+    /// let scheduler = Scheduler::for_planning([gpu, cpu])?;
+    /// // The input is on the processor, and copied to where the weight is.
+    /// assert_eq!(scheduler.required(&graph, &homes)?, [Bytes(256 << 10), Bytes(128 << 10)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn for_planning(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self, SchedError> {
+        let workers = devices.into_iter().map(|device| Worker::for_planning(&device));
+        Self::with_workers(workers.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// Workers that exist already, the most wanted first, the processor last.
+    pub fn with_workers(workers: impl IntoIterator<Item = Worker>) -> Result<Self, SchedError> {
+        let workers: Workers = workers.into_iter().collect();
+        if workers.is_empty() {
+            return Err(SchedError::NoWorker);
+        }
+        let allocator = GraphAllocator::with_buffers(workers.iter().map(|worker| Arc::clone(worker.memory())))?;
+        let (options, pins, known) = (SchedOptions::new(), Pins::new(), Vec::new());
+        let scheduler = Self { workers, options, pins, allocator, known, flight: None };
+        Ok(scheduler.with_options(SchedOptions::new()))
+    }
+
+    /// The same with other options. Buffers that exist stay.
+    #[must_use]
+    pub fn with_options(mut self, options: SchedOptions) -> Self {
+        let plan = AllocOptions::new().with_plan(options.plan).with_replan(Replan::Always).with_plans(MOST_KNOWN);
+        let plan = options.budgets.iter().fold(plan, |plan, (worker, bytes)| plan.with_budget(*worker, *bytes));
+        // What is in flight was planned by other rules, and is none of ours any more.
+        let _ = self.synchronise();
+        self.known.clear();
+        self.options = options;
+        self.allocator.set_options(plan);
+        self
+    }
+
+    /// The options.
+    pub fn options(&self) -> &SchedOptions {
+        &self.options
+    }
+
+    /// The workers, in order of priority.
+    pub fn workers(&self) -> impl ExactSizeIterator<Item = (WorkerId, &Worker)> {
+        self.workers.pairs()
+    }
+
+    /// The first worker of that name.
+    pub fn worker(&self, name: &str) -> Option<WorkerId> {
+        self.workers.pairs().find(|(_, worker)| worker.name() == name).map(|(id, _)| id)
+    }
+
+    /// From now on `tensor` is on `worker`, in all graphs that have it, until [`reset`](Self::reset). A worker that can't run
+    /// it is an error when the graph is scheduled. A view stands where its root does, so that is what is pinned.
+    pub fn pin(&mut self, tensor: TensorId, worker: WorkerId) -> Result<(), SchedError> {
+        if worker.index() >= self.workers.len() {
+            return Err(SchedError::UnknownWorker { index: worker.index(), workers: self.workers.len() });
+        }
+        self.pins.insert(tensor, worker);
+        self.known.clear();
+        Ok(())
+    }
+
+    /// Takes a pin back.
+    pub fn unpin(&mut self, tensor: TensorId) {
+        if self.pins.remove(&tensor).is_some() {
+            self.known.clear();
+        }
+    }
+
+    /// Who does what, without planning or allocating anything. `homes` says where external tensors stand: bindings, or
+    /// [`Homes`].
+    pub fn schedule(&self, graph: &Graph, homes: impl Into<Homes>) -> Result<Arc<Schedule>, SchedError> {
+        self.find_or_make(graph, &homes.into())
+    }
+
+    /// The bytes that each worker's buffers need for a graph, without allocating any. What workers share is counted for the
+    /// first of them.
+    pub fn required(&self, graph: &Graph, homes: impl Into<Homes>) -> Result<Vec<Bytes>, SchedError> {
+        let schedule = self.find_or_make(graph, &homes.into())?;
+        Ok(self.allocator.required_with(schedule.graph(), schedule.assignment())?)
+    }
+
+    /// Makes the buffers large enough for a graph. Waits for work in flight.
+    pub fn reserve(&mut self, graph: &Graph, homes: impl Into<Homes>) -> Result<(), SchedError> {
+        self.synchronise()?;
+        let schedule = self.remember(graph, homes.into())?;
+        Ok(self.allocator.reserve_with(schedule.graph(), schedule.assignment())?)
+    }
+
+    /// Makes the buffers large enough for each of several graphs, which never run at the same time. All of them are
+    /// reserved, or none.
+    pub fn reserve_all<'a, H: Into<Homes>>(
+        &mut self,
+        graphs: impl IntoIterator<Item = (&'a Graph, H)>,
+    ) -> Result<(), SchedError> {
+        self.synchronise()?;
+        let schedules = graphs.into_iter().map(|(graph, homes)| self.remember(graph, homes.into()));
+        let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
+        let all = schedules.iter().map(|it| (it.graph(), it.assignment()));
+        Ok(self.allocator.reserve_all_with(all)?)
+    }
+
+    /// Gives a graph its memory. A graph that is the same as before costs neither a split nor a plan; another one is
+    /// scheduled, planned if no plan fits, and buffers grow where they must.
+    ///
+    /// Waits for work in flight, unless copies are used [in turn](SchedOptions::with_turns) and nothing has changed.
+    pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Job, SchedError> {
+        let same = |known: &Known| known.homes.are_those_of(bindings) && known.graph.is_like(graph);
+        let schedule = match self.known.iter().position(same) {
+            Some(index) => {
+                self.known[..=index].rotate_right(1);
+                Arc::clone(&self.known[0].schedule)
+            }
+            None => self.remember(graph, bindings.into())?,
+        };
+        if let Some(Flight { job, .. }) = &self.flight {
+            let is_same = Arc::ptr_eq(&job.schedule, &schedule) && job.allocation.is_bound_by(bindings);
+            if is_same && schedule.turns() > 1 {
+                return Ok(job.clone());
+            }
+            self.synchronise()?;
+        }
+        let allocation = self.allocator.alloc_with(schedule.graph(), schedule.assignment(), bindings)?;
+        Ok(Job { schedule, allocation })
+    }
+
+    /// Computes a job and waits for it. All inputs must have been written.
+    pub fn compute(&mut self, job: &Job) -> Result<(), SchedError> {
+        self.submit(job)?;
+        self.synchronise()
+    }
+
+    /// Starts to compute a job. May return before it is done; [`synchronise`](Self::synchronise) waits for it, and until then
+    /// its results can't be read.
+    ///
+    /// With copies [in turn](SchedOptions::with_turns) the inputs can be written for the next run at once, and the same job
+    /// submitted again behind itself. Any other job waits first.
+    pub fn submit(&mut self, job: &Job) -> Result<(), SchedError> {
+        let index = self.index_of(job)?;
+        if self.flight.as_ref().is_some_and(|flight| !flight.job.allocation.is_same(&job.allocation)) {
+            self.synchronise()?;
+        }
+        let Known { schedule, program, .. } = &mut self.known[index];
+        let program = match program.take().filter(|program| program.is_for(&job.allocation)) {
+            Some(ready) => program.insert(ready),
+            None => program.insert(Program::new(schedule, &job.allocation, &self.workers)?),
+        };
+        match &self.flight {
+            Some(flight) => flight.run.again()?,
+            None => {
+                let (run, clock) = (job.allocation.begin()?, program.clock());
+                self.flight = Some(Flight { job: job.clone(), run, clock });
+            }
+        }
+        let Some(flight) = &mut self.flight else { unreachable!("it has just been started") };
+        if let Err(error) = program.submit(schedule, &self.workers, &mut flight.clock) {
+            self.abandon();
+            return Err(error);
+        }
+        if schedule.turns() > 1 {
+            flight.run.hand_back_inputs();
+        }
+        Ok(())
+    }
+
+    /// Waits for everything that was submitted. If some of it failed, results are lost, and the scheduler can be used again.
+    pub fn synchronise(&mut self) -> Result<(), SchedError> {
+        let done = self.settle();
+        if let (Some(flight), Ok(())) = (self.flight.take(), &done) {
+            flight.run.finish();
+        }
+        done
+    }
+
+    /// Forgets all graphs and pins. Buffers stay. Waits for work in flight.
+    pub fn reset(&mut self) -> Result<(), SchedError> {
+        self.pins.clear();
+        self.known.clear();
+        self.synchronise()
+    }
+
+    /// How many bytes are allocated for a worker's buffers; what workers share is counted for the first of them.
+    pub fn buffer_size(&self, worker: WorkerId) -> Result<Bytes, SchedError> {
+        Ok(self.allocator.buffer_size(worker.index())?)
+    }
+
+    /// The plan of a graph that was allocated, to be looked at.
+    pub fn plan_of(&self, job: &Job) -> Option<&steeve_graph::GraphPlan> {
+        self.allocator.plan_of(job.schedule.graph())
+    }
+
+    pub(crate) fn workers_list(&self) -> &Workers {
+        &self.workers
+    }
+
+    /// Where a job's graph is among those that are known.
+    pub(crate) fn index_of(&self, job: &Job) -> Result<usize, SchedError> {
+        let is_it = |known: &Known| Arc::ptr_eq(&known.schedule, &job.schedule);
+        self.known.iter().position(is_it).ok_or(SchedError::UnknownJob)
+    }
+
+    /// Waits for all workers, and says what went wrong first.
+    pub(crate) fn settle(&self) -> Result<(), SchedError> {
+        let mut done = Ok(());
+        for worker in self.workers.iter() {
+            if let Ok(backend) = worker.backend() {
+                done = done.and(backend.synchronise().map_err(SchedError::from));
+            }
+        }
+        done
+    }
+
+    /// Waits for whatever was enqueued before something failed, and gives up its results.
+    pub(crate) fn abandon(&mut self) {
+        let _ = self.settle();
+        self.flight = None;
+    }
+
+    fn find_or_make(&self, graph: &Graph, homes: &Homes) -> Result<Arc<Schedule>, SchedError> {
+        match self.known.iter().find(|known| known.homes == *homes && known.graph.is_like(graph)) {
+            Some(known) => Ok(Arc::clone(&known.schedule)),
+            None => Ok(Arc::new(self.make(graph, homes)?)),
+        }
+    }
+
+    fn make(&self, graph: &Graph, homes: &Homes) -> Result<Schedule, SchedError> {
+        let ground = Ground::new(graph, &self.workers, homes)?;
+        let assigned = assign(&ground, &self.pins, self.options.offload)?;
+        let turns = self.options.turns;
+        let pieces = cut(&ground, &assigned, turns > 1);
+        Ok(build(&ground, &assigned, &pieces, turns)?)
+    }
+
+    /// The schedule of a graph, as the latest from now on.
+    fn remember(&mut self, graph: &Graph, homes: Homes) -> Result<Arc<Schedule>, SchedError> {
+        let schedule = self.find_or_make(graph, &homes)?;
+        match self.known.iter().position(|known| Arc::ptr_eq(&known.schedule, &schedule)) {
+            Some(index) => self.known[..=index].rotate_right(1),
+            None => {
+                let known = Known { graph: graph.clone(), homes, schedule: Arc::clone(&schedule), program: None };
+                self.known.insert(0, known);
+                self.known.truncate(MOST_KNOWN);
+            }
+        }
+        Ok(schedule)
+    }
+}
+
+/// Nobody may work in memory that is gone.
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        let _ = self.synchronise();
+    }
+}

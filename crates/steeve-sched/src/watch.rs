@@ -1,0 +1,135 @@
+//! Looking at nodes while they are computed.
+
+use std::ops::ControlFlow;
+
+use steeve_alloc::{AllocError, Element, Run};
+use steeve_graph::{Graph, TensorId};
+
+use crate::experts::Asked;
+use crate::program::{InTurn, move_of};
+use crate::{Job, SchedError, Scheduler, WorkerId};
+
+/// Someone who looks at the results of nodes. A closure that takes a [`Seen`] looks at all of them.
+pub trait Watch {
+    /// Whether to stop at a node that is about to be computed. Where nobody wants to look, nodes run together.
+    fn wants(&mut self, graph: &Graph, node: TensorId) -> bool {
+        let _ = (graph, node);
+        true
+    }
+
+    /// The node has just been computed. `Break` ends the run.
+    fn see(&mut self, seen: &Seen<'_>) -> ControlFlow<()>;
+}
+
+impl<F: FnMut(&Seen<'_>) -> ControlFlow<()>> Watch for F {
+    fn see(&mut self, seen: &Seen<'_>) -> ControlFlow<()> {
+        self(seen)
+    }
+}
+
+/// A node that has just been computed.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Seen<'a> {
+    /// The graph, with copies in it.
+    pub graph: &'a Graph,
+    /// The node.
+    pub node: TensorId,
+    /// Who has computed it.
+    pub worker: WorkerId,
+    run: &'a Run,
+}
+
+impl Seen<'_> {
+    /// The elements of its result, in order whatever its strides.
+    pub fn read<T: Element>(&self) -> Result<Vec<T>, AllocError> {
+        self.run.peek(self.node)
+    }
+
+    /// The bytes of its result without gaps.
+    pub fn bytes(&self) -> Result<Vec<u8>, AllocError> {
+        self.run.peek_bytes(self.node)
+    }
+}
+
+/// How a watched run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Watched {
+    /// All nodes were computed, and results can be read.
+    Finished,
+    /// The watcher ended it at this node. Results are lost.
+    Stopped(TensorId),
+}
+
+impl Scheduler {
+    /// Computes a job step by step, and shows the nodes that `watch` wants to see. Slower than
+    /// [`compute`](Self::compute): all work waits at each of them.
+    ///
+    /// ```
+    /// # use std::{ops::ControlFlow, sync::Arc};
+    /// # use steeve_cpu::CpuDevice;
+    /// # use steeve_device::{Bindings, Device};
+    /// # use steeve_graph::{Context, DataType, Graph};
+    /// # use steeve_sched::{Scheduler, Seen, Watched};
+    /// # let mut context = Context::new();
+    /// # let x = context.input(DataType::F32, &[2])?;
+    /// # let y = context.sqr(x)?;
+    /// # let z = context.neg(y)?;
+    /// # let graph = Graph::from_outputs(&context, &[z])?;
+    /// # let processor: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(1));
+    /// # let mut scheduler = Scheduler::new([processor])?;
+    /// # let job = scheduler.alloc(&graph, &Bindings::new())?;
+    /// job.write(x, &[2.0f32, 3.0])?;
+    /// let mut squares = Vec::new();
+    /// let ended = scheduler.compute_watched(&job, &mut |seen: &Seen<'_>| {
+    ///     if seen.node == y {
+    ///         squares = seen.read::<f32>().unwrap_or_default();
+    ///     }
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert_eq!((ended, &squares[..]), (Watched::Finished, &[4.0, 9.0][..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn compute_watched(&mut self, job: &Job, watch: &mut dyn Watch) -> Result<Watched, SchedError> {
+        self.index_of(job)?;
+        self.synchronise()?;
+        let run = job.allocation.begin()?;
+        let ended = self.walk(job, &run, watch);
+        // Whatever happened, nobody works in this memory when it is given back.
+        let settled = self.settle();
+        let ended = ended?;
+        settled?;
+        if ended == Watched::Finished {
+            run.finish();
+        }
+        Ok(ended)
+    }
+
+    /// One piece after the other, each done before the next.
+    fn walk(&self, job: &Job, run: &Run, watch: &mut dyn Watch) -> Result<Watched, SchedError> {
+        let (schedule, graph) = (&*job.schedule, job.schedule.graph());
+        let tensors = InTurn { schedule, allocation: &job.allocation, turn: 0 };
+        for split in schedule.splits() {
+            for copy in &schedule.copies()[split.copies.clone()] {
+                move_of(copy, &tensors)?.make(&Asked::All, None)?;
+            }
+            let backend = self.workers_list()[split.worker].backend()?;
+            let mut start = split.nodes.start;
+            for index in split.nodes.clone() {
+                let node = graph.nodes()[index];
+                let is_wanted = !graph.tensor(node).op.writes_nothing() && watch.wants(graph, node);
+                if !is_wanted && index + 1 < split.nodes.end {
+                    continue;
+                }
+                backend.submit(&mut *backend.prepare(graph, start..index + 1, &tensors)?)?;
+                backend.synchronise()?;
+                start = index + 1;
+                if is_wanted && watch.see(&Seen { graph, node, worker: split.worker, run }).is_break() {
+                    return Ok(Watched::Stopped(node));
+                }
+            }
+        }
+        Ok(Watched::Finished)
+    }
+}
