@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A plan with take-overs is never larger than ggml's in any memory, unless the memory has a `hold`, or ggml's plan frees
-//! something that must survive or writes over a source that its operation still reads. Most are at their lower bound, which is not above ggml's where all of its take-overs are
-//! made; where one of the two fails, ggml's own answer is made as well and the smaller one taken.
+//! something that must survive, writes over a source that its operation still reads, or takes a node into the memory of its
+//! source, where whoever reads it may not reach it. Most are at their lower bound, which is not above ggml's where all of
+//! its take-overs are made; where one of the two fails, ggml's own answer is made as well and the smaller one taken.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -301,6 +302,7 @@ fn with_our_shares(
         && (differs || held || !at_bound)
         && let Ok(theirs) = with_ggml_shares(assigned, options, watch)
         && theirs.take_overs.iter().all(|(node, slot)| assigned.graph().may_overwrite(*node, *slot as usize))
+        && theirs.stays_at_home()
         && theirs.memories.iter().zip(&parts).any(|(their, our)| their.plan.peak() < our.plan.peak())
     {
         return Ok(theirs);
@@ -464,6 +466,18 @@ impl GraphPlan {
     /// The plan of each memory that does not share another's, in order.
     pub fn memories(&self) -> &[MemoryPlan] {
         &self.memories
+    }
+
+    /// Whether every node that takes over a source stands in the memory that it was assigned to. With ggml's reuse it may
+    /// stand in that of its source instead.
+    pub fn stays_at_home(&self) -> bool {
+        let (graph, assignment) = (self.assigned.graph(), self.assigned.assignment());
+        let mut homes = graph.nodes().iter().zip(&assignment.nodes);
+        // Both lists are in the order of nodes.
+        self.take_overs.iter().all(|(node, _)| {
+            let home = homes.find(|(other, _)| *other == node).map(|(_, memory)| self.assigned.owner(*memory));
+            self.block(*node).map(|(it, _)| it.memory) == home
+        })
     }
 
     /// The bytes of all memories together.

@@ -5,10 +5,13 @@
 //!   1 what is certain    pinned, written into placed memory, inputs, next to a weight
 //!   2 neighbours         down and up the nodes: first from all workers but the last, then from all
 //!   3 upgrades           to an earlier worker with the same memory; who is left over goes where its sources are
-//!   4 the rest           follows its first reader
+//!   4 borders            cheap nodes beside a change of workers go to its other side, if that copies fewer bytes
+//!   5 the rest           follows its first reader
 //! ```
 //!
 //! Nodes that write into one planned root, and the root itself, are one *unit*: they are assigned together.
+
+mod border;
 
 use std::collections::BTreeMap;
 
@@ -71,6 +74,7 @@ pub(crate) fn assign(ground: &Ground<'_>, pins: &Pins, offload: Offload) -> Resu
     assigner.spread(Whose::All, Way::Down);
     assigner.spread(Whose::All, Way::Up);
     assigner.upgrade()?;
+    border::shift(&mut assigner);
     assigner.rest();
     Ok(assigner.assigned)
 }

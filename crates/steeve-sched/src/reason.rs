@@ -46,6 +46,11 @@ pub enum Reason {
         /// The other worker.
         from: WorkerId,
     },
+    /// It is cheap to compute and stands at a border, where being here copies fewer bytes than being there.
+    Border {
+        /// The worker on the other side.
+        from: WorkerId,
+    },
     /// The node that reads it first is there.
     Reader {
         /// That node.
@@ -59,6 +64,7 @@ impl Reason {
     /// In words.
     pub(crate) fn words(self, graph: &Graph, names: &IdVec<WorkerId, String>) -> String {
         let named = |tensor| Named::new(tensor, graph.names());
+        let worker = |id| names.get(id).map_or("another", |name| name);
         let mut text = String::new();
         // Writing into a string does not fail.
         let _ = match self {
@@ -72,9 +78,9 @@ impl Reason {
             Self::Neighbour { node } => write!(text, "next to {}", named(node)),
             Self::Sources { readable, of } => write!(text, "can read {readable} of its {of} sources"),
             Self::Upgraded { from } => {
-                let from = names.get(from).map_or("another", |name| name);
-                write!(text, "was {from}'s, which has the same memory and comes later")
+                write!(text, "was {}'s, which has the same memory and comes later", worker(from))
             }
+            Self::Border { from } => write!(text, "fewer bytes are copied than if {} computed it", worker(from)),
             Self::Reader { node } => write!(text, "{} reads it", named(node)),
             Self::Unread => write!(text, "nobody reads it"),
         };

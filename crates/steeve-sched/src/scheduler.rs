@@ -60,6 +60,8 @@ pub struct Scheduler {
 struct Known {
     graph: Graph,
     homes: Homes,
+    /// The bindings that were last seen to have these homes.
+    bindings: Bindings,
     schedule: Arc<Schedule>,
     program: Option<Program>,
 }
@@ -204,12 +206,16 @@ impl Scheduler {
     /// Gives a graph its memory. A graph that is the same as before costs neither a split nor a plan; another one is
     /// scheduled, planned if no plan fits, and buffers grow where they must.
     ///
+    /// Bindings that were given before are not looked at again: who changes what a buffer is for
+    /// ([`set_usage`](steeve_device::SharedBuffer::set_usage)) has to [`reset`](Self::reset).
+    ///
     /// Waits for work in flight, unless copies are used [in turn](SchedOptions::with_turns) and nothing has changed.
     pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Job, SchedError> {
-        let same = |known: &Known| known.homes.are_those_of(bindings) && known.graph.is_like(graph);
-        let schedule = match self.known.iter().position(same) {
+        let stands = |known: &Known| known.bindings.is_same(bindings) || known.homes.are_those_of(bindings);
+        let schedule = match self.known.iter().position(|known| stands(known) && known.graph.is_like(graph)) {
             Some(index) => {
                 self.known[..=index].rotate_right(1);
+                self.known[0].bindings = bindings.clone();
                 Arc::clone(&self.known[0].schedule)
             }
             None => self.remember(graph, bindings.into())?,
@@ -338,7 +344,8 @@ impl Scheduler {
         match self.known.iter().position(|known| Arc::ptr_eq(&known.schedule, &schedule)) {
             Some(index) => self.known[..=index].rotate_right(1),
             None => {
-                let known = Known { graph: graph.clone(), homes, schedule: Arc::clone(&schedule), program: None };
+                let (graph, schedule, bindings) = (graph.clone(), Arc::clone(&schedule), Bindings::new());
+                let known = Known { graph, homes, bindings, schedule, program: None };
                 self.known.insert(0, known);
                 self.known.truncate(MOST_KNOWN);
             }

@@ -59,9 +59,38 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # On several devices
+//!
+//! A [`Scheduler`](sched::Scheduler) runs each operation where its weight is, copies what a device can't read, and plans all
+//! memories in one go. Devices come in order of priority, the processor last:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use steeve::prelude::*;
+//!
+//! let cpu: Arc<dyn Device> = Arc::new(CpuDevice::new());
+//! let mut context = Context::new();
+//! let weight = context.external(DataType::F32, &[2, 2])?;
+//! let bindings = allocate_context(&mut context, &cpu.buffer_types()[0])?; // each weight where you want it
+//! let x = context.input(DataType::F32, &[2])?;
+//! let y = context.mul_mat(weight, x)?;
+//! context.set_output(y)?;
+//! let graph = Graph::from_outputs(&context, &[y])?;
+//!
+//! let mut scheduler = Scheduler::new([cpu])?; // Scheduler::new([gpu, cpu])
+//! assert_eq!(scheduler.required(&graph, &bindings)?, [Bytes(64)]); // per device, and nothing is allocated
+//! let job = scheduler.alloc(&graph, &bindings)?;
+//! job.write(weight, &[1.0f32, 2.0, 3.0, 4.0])?;
+//! job.write(x, &[1.0f32, 1.0])?;
+//! scheduler.compute(&job)?;
+//! assert_eq!(job.read::<f32>(y)?, [3.0, 7.0]);
+//! println!("{}", job.schedule()); // which nodes where, what is copied, how many bytes
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Weights and caches are *external*: [`allocate_context`](alloc::allocate_context) gives them memory of their own, and the
-//! [`Bindings`](device::Bindings) that it returns go into `alloc`. The examples `quickstart`, `transformer` and `own_graph`
-//! show more (`cargo run --release -p steeve --example transformer`).
+//! [`Bindings`](device::Bindings) that it returns go into `alloc`. The examples `quickstart`, `transformer`, `devices` and
+//! `own_graph` show more (`cargo run --release -p steeve --example transformer`).
 //!
 //! | crate | what |
 //! |---|---|
@@ -70,6 +99,7 @@
 //! | [`device`] | memory of devices and backends behind one interface |
 //! | [`alloc`] | buffers behind plans; reading and writing tensors |
 //! | [`cpu`] | the processor |
+//! | [`sched`] | one graph over several devices |
 #![forbid(unsafe_code)]
 
 pub use steeve_alloc as alloc;
@@ -77,6 +107,7 @@ pub use steeve_cpu as cpu;
 pub use steeve_device as device;
 pub use steeve_graph as graph;
 pub use steeve_plan as plan;
+pub use steeve_sched as sched;
 
 /// What most programs need: `use steeve::prelude::*;`.
 pub mod prelude {
@@ -95,4 +126,5 @@ pub mod prelude {
         Graph, GraphError, GraphPlan, GraphStrategy, Layout, Memory, MemoryId, Offset, Op, Order, PlanOptions, Reuse,
         Rope, SoftMax, TensorId, Unary, plan_graph, replay,
     };
+    pub use steeve_sched::{Homes, Job, SchedError, SchedOptions, Schedule, Scheduler, Worker, WorkerId};
 }

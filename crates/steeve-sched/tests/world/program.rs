@@ -1,0 +1,229 @@
+//! Nodes that are ready to run: each in staging memory of its own, by the kernels of the processor.
+//!
+//! A node's sources are copied out, the kernel runs on the copies, and the result is copied back. A result may be a
+//! view that is written in part, so what it spans is copied out too.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use steeve_cpu::CpuBackend;
+use steeve_device::{
+    Backend, Bindings, BufferType, Bytes, DeviceError, Graph, HostMemory, Locate, Offset, Prepared, SharedBuffer,
+    TensorId, Usage,
+};
+use steeve_graph::Named;
+
+use super::faults::Act;
+use super::gate::Gate;
+use super::lock;
+use super::memory::{Place, Use, Whose};
+use super::random::{Pacer, pause};
+
+/// What a stream works with.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) name: String,
+    pub(super) cpu: CpuBackend,
+    pub(super) nodes: Mutex<Pacer>,
+    pub(super) copies: Mutex<Pacer>,
+    /// What it must pass to host memory. The host itself must not.
+    pub(super) gate: Option<Arc<Gate>>,
+}
+
+impl Engine {
+    pub(super) fn gate(&self) -> Option<&Gate> {
+        self.gate.as_deref()
+    }
+
+    pub(super) fn pause(pacer: &Mutex<Pacer>) {
+        let time = lock(pacer).next();
+        pause(time);
+    }
+
+    /// What the kernels of the processor say is said by this device.
+    pub(super) fn own(&self, error: DeviceError) -> DeviceError {
+        own_error(&self.name, error)
+    }
+}
+
+pub(super) fn own_error(name: &str, error: DeviceError) -> DeviceError {
+    match error {
+        DeviceError::Unsupported { node, op, why, .. } => {
+            DeviceError::Unsupported { backend: name.into(), node, op, why }
+        }
+        DeviceError::Failed { why, .. } => DeviceError::Failed { device: name.into(), why },
+        other => other,
+    }
+}
+
+/// Nodes in order, and the buffers that they stand in.
+#[derive(Debug, Default)]
+pub(super) struct Program {
+    steps: Vec<Step>,
+    buffers: Vec<(SharedBuffer, Use)>,
+}
+
+/// A node.
+#[derive(Debug)]
+struct Step {
+    /// The result comes first; it is both loaded and stored.
+    operands: Vec<Operand>,
+    stage: SharedBuffer,
+    prepared: Mutex<Box<dyn Prepared>>,
+}
+
+/// A tensor, and where its copy stands.
+#[derive(Debug)]
+struct Operand {
+    place: Place,
+    range: Range<usize>,
+    staged: Offset,
+}
+
+/// For any type of numbers.
+const ALIGN: u64 = 64;
+
+/// The memory that a device computes in: that with this number, and perhaps the host's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    pub(super) own: u64,
+    pub(super) host: bool,
+}
+
+impl Reach {
+    fn has(self, place: &Place) -> bool {
+        match place.whose(self.own) {
+            Whose::Own => true,
+            Whose::Host => self.host,
+            Whose::Peer | Whose::Foreign => false,
+        }
+    }
+}
+
+/// A program in the making.
+struct Maker<'a> {
+    engine: &'a Engine,
+    graph: &'a Graph,
+    tensors: &'a dyn Locate,
+    reach: Reach,
+    program: Program,
+}
+
+impl Maker<'_> {
+    fn add(&mut self, index: usize) -> Result<(), DeviceError> {
+        let (engine, graph) = (self.engine, self.graph);
+        let node = graph.nodes()[index];
+        if graph.tensor(node).op.writes_nothing() || graph.tensor(node).layout.elements() == 0 {
+            return Ok(());
+        }
+        let mut ids = vec![node];
+        for &source in graph.sources(node).iter().flatten() {
+            if !ids.contains(&source) {
+                ids.push(source);
+            }
+        }
+        let (mut operands, mut room) = (Vec::new(), 0);
+        for &id in &ids {
+            let (place, range) = self.operand(id, if id == node { Use::Write } else { Use::Read })?;
+            operands.push(Operand { place, range, staged: Offset(room) });
+            room = (room + graph.tensor(id).nbytes().0).next_multiple_of(ALIGN);
+        }
+        let stage: Arc<dyn BufferType> = Arc::new(HostMemory::named(&engine.name));
+        let stage = SharedBuffer::allocate(&stage, Bytes(room), Usage::Compute)?;
+        let mut bindings = Bindings::new();
+        for (id, operand) in ids.iter().zip(&operands) {
+            bindings.bind(*id, &stage, operand.staged, graph.tensor(*id).nbytes())?;
+        }
+        let prepared = engine.cpu.prepare(graph, index..index + 1, &bindings).map_err(|error| engine.own(error))?;
+        self.program.steps.push(Step { operands, stage, prepared: Mutex::new(prepared) });
+        Ok(())
+    }
+
+    /// Where a tensor stands, if it can be reached.
+    fn operand(&mut self, tensor: TensorId, usage: Use) -> Result<(Place, Range<usize>), DeviceError> {
+        let named = || Named::new(tensor, self.graph.names());
+        let Some(address) = self.tensors.locate(tensor) else { return Err(DeviceError::Unplaced { tensor: named() }) };
+        let (buffer, size) = (address.buffer, self.graph.tensor(tensor).nbytes());
+        let Some(place) = Place::of(buffer, Use::Read)?.filter(|place| self.reach.has(place)) else {
+            let why = format!("{} stands in {}, which it can't reach", named(), buffer.memory().name());
+            return Err(DeviceError::Failed { device: self.engine.name.clone(), why });
+        };
+        let range = range_in(buffer, address.offset, size)?;
+        match self.program.buffers.iter_mut().find(|(known, _)| known.is_same(buffer)) {
+            Some((_, known)) if usage == Use::Write => *known = Use::Write,
+            Some(_) => {}
+            None => self.program.buffers.push((buffer.clone(), usage)),
+        }
+        Ok((place, range))
+    }
+}
+
+impl Program {
+    pub(super) fn new(
+        engine: &Engine,
+        graph: &Graph,
+        nodes: Range<usize>,
+        tensors: &dyn Locate,
+        reach: Reach,
+    ) -> Result<Self, DeviceError> {
+        let mut maker = Maker { engine, graph, tensors, reach, program: Self::default() };
+        for index in nodes {
+            maker.add(index)?;
+        }
+        Ok(maker.program)
+    }
+
+    /// Whether all buffers are free to be used now.
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        self.buffers.iter().try_for_each(|(buffer, usage)| Place::of(buffer, *usage).map(drop))
+    }
+
+    /// Runs all nodes, or fails in the middle.
+    pub(super) fn run(&self, engine: &Engine, fails: bool) -> Result<(), DeviceError> {
+        let end = if fails { self.steps.len() / 2 } else { self.steps.len() };
+        for step in &self.steps[..end] {
+            step.run(engine)?;
+        }
+        if fails { Err(Act::Submit.error(&engine.name)) } else { Ok(()) }
+    }
+}
+
+impl Step {
+    fn run(&self, engine: &Engine) -> Result<(), DeviceError> {
+        Engine::pause(&engine.nodes);
+        for operand in &self.operands {
+            let mut bytes = vec![0; operand.range.len()];
+            operand.place.load(engine.gate(), operand.range.start, &mut bytes)?;
+            self.stage.write(operand.staged, &bytes)?;
+        }
+        engine.cpu.submit(&mut **lock(&self.prepared)).map_err(|error| engine.own(error))?;
+        let result = &self.operands[0];
+        let mut bytes = vec![0; result.range.len()];
+        self.stage.read(result.staged, &mut bytes)?;
+        Engine::pause(&engine.nodes);
+        result.place.store(engine.gate(), result.range.start, &bytes)
+    }
+}
+
+/// Bytes that lie within a buffer.
+pub(super) fn range_in(buffer: &SharedBuffer, offset: Offset, size: Bytes) -> Result<Range<usize>, DeviceError> {
+    let room = buffer.size();
+    let end = offset.0.checked_add(size.0).filter(|end| *end <= room.0);
+    let range = end.and_then(|end| Some(usize::try_from(offset.0).ok()?..usize::try_from(end).ok()?));
+    range.ok_or_else(|| DeviceError::Outside { memory: buffer.memory().name().into(), offset, size, room })
+}
+
+/// What [`Backend::prepare`] gives out.
+#[derive(Debug)]
+pub(super) struct TestPrepared {
+    /// Whose it is.
+    pub(super) engine: Arc<Engine>,
+    pub(super) program: Arc<Program>,
+}
+
+impl Prepared for TestPrepared {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
