@@ -70,6 +70,8 @@ pub enum AllocError {
     OverBudget {
         /// The memory.
         memory: String,
+        /// Its place among the allocator's.
+        index: usize,
         /// What all of its buffers would take.
         needed: Bytes,
         /// What they may.

@@ -386,8 +386,8 @@ impl GraphAllocator {
             let Some(budget) = self.budget(it.memory) else { continue };
             let needed = Bytes(sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0)));
             if needed > budget {
-                let memory = self.memories.planned()[it.memory].name.clone();
-                return Err(AllocError::OverBudget { memory, needed, budget, at_peak: at_peak(plan, it) });
+                let (memory, index) = (self.memories.planned()[it.memory].name.clone(), it.memory.index());
+                return Err(AllocError::OverBudget { memory, index, needed, budget, at_peak: at_peak(plan, it) });
             }
         }
         Ok(())

@@ -71,7 +71,7 @@ fn many_tensors_at_the_peak_are_counted() {
         names.iter().enumerate().map(|(index, name)| format!("{name} = input i8[{}]", 8 * (index + 1))).collect();
     let graph = graph(&format!("{}; y = ?JOIN i8[8] {} !output", inputs.join("; "), names.join(" ")));
     let error = limited(&device(8), 100).reserve(&graph).unwrap_err();
-    let AllocError::OverBudget { memory, needed, budget, at_peak } = &error else { panic!("{error}") };
+    let AllocError::OverBudget { memory, needed, budget, at_peak, .. } = &error else { panic!("{error}") };
     assert_eq!((memory.as_str(), *needed, *budget), ("gpu", Bytes(368), Bytes(100)));
     assert_eq!(at_peak.0.len(), 10);
     assert!(at_peak.0.windows(2).all(|pair| pair[0].1 >= pair[1].1), "the largest first");

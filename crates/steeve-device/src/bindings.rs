@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use steeve_graph::{Bytes, Offset, TensorId};
 
-use crate::{DeviceError, SharedBuffer};
+use crate::{DeviceError, SharedBuffer, Usage};
 
 /// A tensor's place in a buffer.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +123,12 @@ impl Bindings {
         all.sort_by_key(|bound| bound.tensor);
         all.dedup_by_key(|bound| bound.tensor);
         self.0 = Arc::new(all);
+    }
+
+    /// Says what all of its buffers are for. A scheduler runs operations where their
+    /// [weights](crate::Usage::Weights) are.
+    pub fn set_usage(&self, usage: Usage) {
+        self.0.iter().for_each(|bound| bound.buffer.set_usage(usage));
     }
 
     /// The distinct buffers, in the order of the tensors that stand in them.

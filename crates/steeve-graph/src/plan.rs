@@ -302,7 +302,7 @@ fn with_our_shares(
         && (differs || held || !at_bound)
         && let Ok(theirs) = with_ggml_shares(assigned, options, watch)
         && theirs.take_overs.iter().all(|(node, slot)| assigned.graph().may_overwrite(*node, *slot as usize))
-        && theirs.stays_at_home()
+        && theirs.away_from_home().is_none()
         && theirs.memories.iter().zip(&parts).any(|(their, our)| their.plan.peak() < our.plan.peak())
     {
         return Ok(theirs);
@@ -468,16 +468,17 @@ impl GraphPlan {
         &self.memories
     }
 
-    /// Whether every node that takes over a source stands in the memory that it was assigned to. With ggml's reuse it may
-    /// stand in that of its source instead.
-    pub fn stays_at_home(&self) -> bool {
+    /// A node that takes over a source in another memory than the one it was assigned to, as only happens with ggml's
+    /// reuse.
+    pub fn away_from_home(&self) -> Option<TensorId> {
         let (graph, assignment) = (self.assigned.graph(), self.assigned.assignment());
         let mut homes = graph.nodes().iter().zip(&assignment.nodes);
         // Both lists are in the order of nodes.
-        self.take_overs.iter().all(|(node, _)| {
+        let is_away = |node: &TensorId| {
             let home = homes.find(|(other, _)| *other == node).map(|(_, memory)| self.assigned.owner(*memory));
-            self.block(*node).map(|(it, _)| it.memory) == home
-        })
+            self.block(*node).map(|(it, _)| it.memory) != home
+        };
+        self.take_overs.iter().map(|(node, _)| *node).find(is_away)
     }
 
     /// The bytes of all memories together.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use steeve_alloc::GraphAllocator;
+use steeve_cpu::CpuDevice;
 use steeve_device::{Bindings, BufferType, Bytes, Device, NullDevice, Offset, SharedBuffer, Usage};
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{Context, DataType, Graph, GraphError, TensorId};
@@ -22,7 +23,31 @@ use transformer::Transformer;
 
 fn main() {
     times();
+    overhead();
     distances();
+}
+
+/// What a run costs beyond the nodes themselves, on the processor alone.
+fn overhead() {
+    let mut context = Context::new();
+    let x = context.input(DataType::F32, &[16]).expect("a tensor");
+    context.keep(x).expect("it is there");
+    let last = (0..3000).fold(x, |last, _| context.scale(last, 1.0).expect("a node"));
+    let graph = Graph::from_outputs(&context, &[last]).expect("a graph");
+    let processor: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(1));
+    let backend = processor.backend().expect("a backend");
+    let mut allocator = GraphAllocator::new(&processor.buffer_types()[0]);
+    let allocation = allocator.alloc(&graph, &Bindings::new()).expect("memory");
+    allocation.write(x, &[1.0f32; 16]).expect("an input");
+    let mut ready = allocation.prepare(&*backend).expect("kernels");
+    let one = median(101, || (), |()| ready.run().expect("a run"));
+    let mut scheduler = Scheduler::new([processor]).expect("a device");
+    let job = scheduler.alloc(&graph, &Bindings::new()).expect("memory");
+    job.write(x, &[1.0f32; 16]).expect("an input");
+    scheduler.compute(&job).expect("a run");
+    let three = median(101, || (), |()| scheduler.compute(&job).expect("a run"));
+    let [one_us, three_us] = [one, three].map(|seconds| seconds * 1e6);
+    println!("\na run of 3000 small nodes: {one_us:.1} by itself, {three_us:.1} scheduled, {:.2} times", three / one);
 }
 
 fn times() {

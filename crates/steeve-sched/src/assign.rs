@@ -41,12 +41,18 @@ pub enum Offload {
 pub(crate) struct Assigned {
     /// By unit.
     of_unit: Vec<Option<(WorkerId, Reason)>>,
+    /// Nodes that another worker computes than that of their unit, in the same memory.
+    elsewhere: BTreeMap<TensorId, WorkerId>,
 }
 
 impl Assigned {
     /// The worker of a tensor; nothing for external tensors that no node writes, and for what no node touches.
     pub(crate) fn of(&self, ground: &Ground<'_>, tensor: TensorId) -> Option<(WorkerId, Reason)> {
-        self.of_unit[ground.unit(tensor).index()]
+        let unit = ground.unit(tensor);
+        match self.elsewhere.get(&tensor) {
+            Some(worker) => Some((*worker, Reason::Placed { root: unit })),
+            None => self.of_unit[unit.index()],
+        }
     }
 
     /// The worker that computes a node.
@@ -76,6 +82,7 @@ pub(crate) fn assign(ground: &Ground<'_>, pins: &Pins, offload: Offload) -> Resu
     assigner.upgrade()?;
     border::shift(&mut assigner);
     assigner.rest();
+    assigner.share_out();
     Ok(assigner.assigned)
 }
 
@@ -119,7 +126,7 @@ impl<'a> Assigner<'a> {
         Ok(Self {
             ground,
             last: ground.last()?,
-            assigned: Assigned { of_unit: vec![None; tensors] },
+            assigned: Assigned { of_unit: vec![None; tensors], elsewhere: BTreeMap::new() },
             answers: vec![Answer::Unasked; tensors * ground.workers.len()],
             writers,
         })
@@ -142,7 +149,8 @@ impl<'a> Assigner<'a> {
         own.into_iter().chain(through_views)
     }
 
-    /// Whether a worker can run all nodes of a unit, where they write.
+    /// Whether a worker can have a unit: it runs the node, where it writes; if there are several, each of them can be run by
+    /// somebody in its memory.
     fn runs(&mut self, unit: TensorId, worker: WorkerId) -> bool {
         if let Some(placed) = self.ground.placed(self.ground.graph.root(unit))
             && !self.ground.reaches(worker, placed.space)
@@ -152,7 +160,19 @@ impl<'a> Assigner<'a> {
         if self.writers.is_empty() {
             return !self.ground.computes(unit) || self.supports(unit, worker);
         }
-        self.members(unit).all(|node| self.supports(node, worker))
+        match self.members(unit).count() {
+            0 | 1 => self.members(unit).all(|node| self.supports(node, worker)),
+            _ => self.members(unit).all(|node| self.runner(node, worker).is_some()),
+        }
+    }
+
+    /// Who computes a node of a unit that is assigned to a worker: that one, or the first other that reaches its memory.
+    fn runner(&mut self, node: TensorId, worker: WorkerId) -> Option<WorkerId> {
+        if self.supports(node, worker) {
+            return Some(worker);
+        }
+        let (ground, space) = (self.ground, self.ground.space_of(worker));
+        ground.workers.ids().find(|other| ground.reaches(*other, space) && self.supports(node, *other))
     }
 
     fn supports(&mut self, node: TensorId, worker: WorkerId) -> bool {
@@ -187,14 +207,14 @@ impl<'a> Assigner<'a> {
                 return refuse(format!("what shares its memory was pinned to {other}"));
             }
             if !self.runs(unit, worker) {
-                let why = match self.members(unit).find(|node| !self.supports(*node, worker)) {
+                let why = match self.members(unit).find(|node| self.runner(*node, worker).is_none()) {
                     Some(node) => self.refusal(node, worker),
                     None => format!("it can't reach the memory of {}", ground.named(ground.graph.root(tensor))),
                 };
                 return refuse(why);
             }
-            // An external tensor that no node writes stands where it stands.
-            if !ground.graph.tensor(unit).external {
+            // An external tensor that no node computes stands where it stands.
+            if !ground.graph.tensor(unit).external || ground.computes(unit) {
                 self.set(unit, worker, Reason::Pinned);
             }
         }
@@ -204,6 +224,18 @@ impl<'a> Assigner<'a> {
     /// What is certain by itself.
     fn start(&mut self, offload: Offload) {
         let ground = self.ground;
+        for node in ground.computing() {
+            for source in ground.graph.sources(node).iter().copied().flatten() {
+                let root = ground.graph.root(source);
+                // Also those that nobody lists, and parameters among the nodes.
+                if ground.is_filled_by_caller(root)
+                    && ground.graph.tensor(root).flags.is_input()
+                    && self.get(root).is_none()
+                {
+                    self.set(root, self.last, Reason::Input);
+                }
+            }
+        }
         let leafs = ground.graph.leafs().iter().copied();
         for tensor in leafs.chain(ground.computing()) {
             let unit = ground.unit(tensor);
@@ -233,7 +265,8 @@ impl<'a> Assigner<'a> {
         let weight = sources.into_iter().find(|source| ground.is_weight(*source))?;
         let placed = ground.placed(ground.graph.root(weight))?;
         let beside = self.first_that_runs(unit, placed.space);
-        if offload == Offload::Wanted && beside == Some(self.last) && ground.spaces[placed.space].is_host() {
+        let stays = beside.is_none_or(|worker| worker == self.last);
+        if offload == Offload::Wanted && stays && ground.spaces[placed.space].is_host() {
             let wants = |it: &mut Self, worker| it.device(worker).offloads(ground.graph, tensor);
             let earlier = ground.workers.ids().take(self.last.index());
             let taker = earlier.into_iter().find(|worker| wants(self, *worker) && self.runs(unit, *worker));
@@ -355,6 +388,16 @@ impl<'a> Assigner<'a> {
             Err(DeviceError::Unsupported { why, .. }) => why,
             Err(other) => other.to_string(),
             Ok(()) => "it has changed its mind".into(),
+        }
+    }
+
+    /// Gives the nodes of units whose worker can't run them to somebody who can.
+    fn share_out(&mut self) {
+        for (unit, node) in self.writers.clone().into_iter().flat_map(|(unit, node)| [(unit, unit), (unit, node)]) {
+            let Some(worker) = self.get(unit).filter(|_| self.ground.computes(node)) else { continue };
+            if let Some(other) = self.runner(node, worker).filter(|other| *other != worker) {
+                self.assigned.elsewhere.insert(node, other);
+            }
         }
     }
 

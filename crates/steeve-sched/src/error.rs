@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use steeve_alloc::AllocError;
-use steeve_device::DeviceError;
+use steeve_alloc::{AllocError, AtPeak};
+use steeve_device::{Bytes, DeviceError};
 use steeve_graph::{GraphError, Named};
 
 /// Why a graph could not be scheduled or computed.
@@ -46,6 +46,32 @@ pub enum SchedError {
     NoHome {
         /// The tensor.
         tensor: Named,
+    },
+    /// A plan above the budget of a worker. Nothing was allocated.
+    #[error("{worker} needs {needed} bytes, {} above its budget of {budget}; at the peak live {at_peak}", .needed.0.saturating_sub(.budget.0))]
+    OverBudget {
+        /// The worker.
+        worker: String,
+        /// What its buffers would take.
+        needed: Bytes,
+        /// What they may.
+        budget: Bytes,
+        /// Who lives when most is live.
+        at_peak: AtPeak,
+    },
+    /// A node that is in the list of nodes more than once.
+    #[error("{node} is listed more than once: on several devices it would need other copies each time")]
+    ListedTwice {
+        /// The node.
+        node: Named,
+    },
+    /// ggml's reuse has put a result into another memory than that of its worker.
+    #[error(
+        "with ggml's reuse {node} stands in the memory of its source, where its readers may not reach it; use Reuse::More"
+    )]
+    AwayFromHome {
+        /// The node.
+        node: Named,
     },
     /// A worker that only plans.
     #[error("{worker} is there for planning and computes nothing")]

@@ -55,7 +55,9 @@ impl<'a> Ground<'a> {
         let reach = reach.collect();
         let (mut computes, mut written) = (vec![false; tensors.len()], vec![false; tensors.len()]);
         for &node in graph.nodes().iter().filter(|node| !graph.tensor(**node).op.writes_nothing()) {
-            computes[node.index()] = true;
+            if std::mem::replace(&mut computes[node.index()], true) {
+                return Err(SchedError::ListedTwice { node: Named::new(node, graph.names()) });
+            }
             written[graph.root(node).index()] = true;
         }
         let ground = Self { graph, workers, spaces, reach, space_of, placed, computes, written };

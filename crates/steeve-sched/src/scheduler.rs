@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use steeve_alloc::{AllocOptions, GraphAllocator, Replan, Run};
+use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan, Run};
 use steeve_device::{Bindings, Bytes, Device};
-use steeve_graph::{Graph, Id, TensorId};
+use steeve_graph::{Graph, GraphPlan, GraphStrategy, Id, Named, PlanOptions, Reuse, TensorId};
 
 use crate::assign::{Pins, assign};
 use crate::build::build;
@@ -187,7 +187,9 @@ impl Scheduler {
     pub fn reserve(&mut self, graph: &Graph, homes: impl Into<Homes>) -> Result<(), SchedError> {
         self.synchronise()?;
         let schedule = self.remember(graph, homes.into())?;
-        Ok(self.allocator.reserve_with(schedule.graph(), schedule.assignment())?)
+        let reserved = self.allocator.reserve_with(schedule.graph(), schedule.assignment());
+        reserved.map_err(|error| self.explain(error))?;
+        self.check_home(&schedule)
     }
 
     /// Makes the buffers large enough for each of several graphs, which never run at the same time. All of them are
@@ -200,7 +202,8 @@ impl Scheduler {
         let schedules = graphs.into_iter().map(|(graph, homes)| self.remember(graph, homes.into()));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
         let all = schedules.iter().map(|it| (it.graph(), it.assignment()));
-        Ok(self.allocator.reserve_all_with(all)?)
+        self.allocator.reserve_all_with(all).map_err(|error| self.explain(error))?;
+        schedules.iter().try_for_each(|schedule| self.check_home(schedule))
     }
 
     /// Gives a graph its memory. A graph that is the same as before costs neither a split nor a plan; another one is
@@ -227,7 +230,9 @@ impl Scheduler {
             }
             self.synchronise()?;
         }
-        let allocation = self.allocator.alloc_with(schedule.graph(), schedule.assignment(), bindings)?;
+        let allocation = self.allocator.alloc_with(schedule.graph(), schedule.assignment(), bindings);
+        let allocation = allocation.map_err(|error| self.explain(error))?;
+        self.check_home(&schedule)?;
         Ok(Job { schedule, allocation })
     }
 
@@ -292,7 +297,7 @@ impl Scheduler {
     }
 
     /// The plan of a graph that was allocated, to be looked at.
-    pub fn plan_of(&self, job: &Job) -> Option<&steeve_graph::GraphPlan> {
+    pub fn plan_of(&self, job: &Job) -> Option<&GraphPlan> {
         self.allocator.plan_of(job.schedule.graph())
     }
 
@@ -321,6 +326,30 @@ impl Scheduler {
     pub(crate) fn abandon(&mut self) {
         let _ = self.settle();
         self.flight = None;
+    }
+
+    /// An allocator's error in terms of workers.
+    fn explain(&self, error: AllocError) -> SchedError {
+        match error {
+            AllocError::OverBudget { index, needed, budget, at_peak, .. } => {
+                let worker = self.workers.iter().nth(index).map_or("?", Worker::name).into();
+                SchedError::OverBudget { worker, needed, budget, at_peak }
+            }
+            AllocError::BufferIndex { index, buffers } => SchedError::UnknownWorker { index, workers: buffers },
+            other => other.into(),
+        }
+    }
+
+    /// Results stand in the memories of their workers, or their readers may not find them. Only ggml's reuse does otherwise.
+    fn check_home(&self, schedule: &Schedule) -> Result<(), SchedError> {
+        let PlanOptions { strategy, reuse, .. } = self.options.plan;
+        if strategy != GraphStrategy::Ggml && reuse != Reuse::Ggml {
+            return Ok(());
+        }
+        match self.allocator.plan_of(schedule.graph()).and_then(GraphPlan::away_from_home) {
+            Some(node) => Err(SchedError::AwayFromHome { node: Named::new(node, schedule.graph().names()) }),
+            None => Ok(()),
+        }
     }
 
     fn find_or_make(&self, graph: &Graph, homes: &Homes) -> Result<Arc<Schedule>, SchedError> {

@@ -72,6 +72,7 @@
 //! let mut context = Context::new();
 //! let weight = context.external(DataType::F32, &[2, 2])?;
 //! let bindings = allocate_context(&mut context, &cpu.buffer_types()[0])?; // each weight where you want it
+//! bindings.set_usage(Usage::Weights); // operations follow them
 //! let x = context.input(DataType::F32, &[2])?;
 //! let y = context.mul_mat(weight, x)?;
 //! context.set_output(y)?;
