@@ -5,7 +5,10 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use llama_cpp_sys_2::{ggml_backend_buffer_t, ggml_backend_buffer_type_t, ggml_op, ggml_tensor};
+use llama_cpp_sys_2::{
+    ggml_backend_buffer_t, ggml_backend_buffer_type_t, ggml_backend_dev_t, ggml_backend_dev_type, ggml_backend_t,
+    ggml_op, ggml_tensor,
+};
 
 /// The start of `ggml_cgraph`, as far as the allocator reads it.
 #[repr(C)]
@@ -44,6 +47,35 @@ pub(crate) struct BufferFunctions {
     /// `init_tensor`, `memset_tensor`, `set_tensor`, `get_tensor`, `set_tensor_2d`, `get_tensor_2d`, `cpy_tensor`,
     /// `clear` and `reset`.
     pub(crate) others: [Option<extern "C" fn()>; 9],
+}
+
+/// `ggml_backend_device`: what the scheduler asks, and what it is answered with. Nobody calls the functions between.
+#[repr(C)]
+pub(crate) struct Device {
+    /// `get_name`, `get_description` and `get_memory`.
+    pub(crate) about: [Option<extern "C" fn()>; 3],
+    pub(crate) get_type: extern "C" fn(ggml_backend_dev_t) -> ggml_backend_dev_type,
+    /// `get_props`, `init_backend`, `get_buffer_type`, `get_host_buffer_type` and `buffer_from_host_ptr`.
+    pub(crate) makers: [Option<extern "C" fn()>; 5],
+    pub(crate) supports_op: extern "C" fn(ggml_backend_dev_t, *const ggml_tensor) -> bool,
+    pub(crate) supports_buft: unsafe extern "C" fn(ggml_backend_dev_t, ggml_backend_buffer_type_t) -> bool,
+    pub(crate) offload_op: Option<extern "C" fn(ggml_backend_dev_t, *const ggml_tensor) -> bool>,
+    /// `event_new`, `event_free` and `event_synchronize`.
+    pub(crate) events: [Option<extern "C" fn()>; 3],
+    pub(crate) reg: *mut c_void,
+    pub(crate) context: *mut c_void,
+}
+
+/// `ggml_backend`: a stream of work on a device.
+#[repr(C)]
+pub(crate) struct Backend {
+    pub(crate) guid: *mut c_void,
+    pub(crate) get_name: extern "C" fn(ggml_backend_t) -> *const c_char,
+    /// `free`, five that transfer, `synchronize`, four for plans, `graph_compute`, two for events and `graph_optimize`:
+    /// none is needed to schedule.
+    pub(crate) others: [Option<extern "C" fn()>; 15],
+    pub(crate) device: ggml_backend_dev_t,
+    pub(crate) context: *mut c_void,
 }
 
 unsafe extern "C" {

@@ -13,6 +13,7 @@ Examples:
   cargo run --release                           the choice
   cargo run --release -- llm/llama generated    all graphs with one of these in their name
   cargo run --release -- --all -r 11            every graph, 11 repeats each
+  cargo run --release -- --sched                the schedulers: what one more run of the same graph costs
   cargo run --release -- --check                are ggml's answers what steeve says they are, for every graph?
 
 Exit status: 0 done, 1 an answer differs, 2 bad usage or input.")]
@@ -28,6 +29,10 @@ pub(crate) struct Cli {
     /// Compare ggml's sizes and places with those that steeve says ggml has, instead of times.
     #[arg(long)]
     pub(crate) check: bool,
+
+    /// Time the schedulers instead of the allocators, on one device and on three.
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) sched: bool,
 
     /// Where the folder `graphs` is. [default: STEEVE_CORPUS, else ../shared/corpus beside the project, else the project's]
     #[arg(long, value_name = "FOLDER")]

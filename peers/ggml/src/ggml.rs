@@ -3,12 +3,13 @@
 //! [`Ggml::fresh`] is the only door to reserving and allocating, so ggml never sees an address of an earlier run, nor a
 //! buffer that it has freed since.
 
-use std::ffi::{CStr, c_int};
-use std::ptr::NonNull;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
 
 use llama_cpp_sys_2::{
-    ggml_backend_buffer_get_base, ggml_gallocr, ggml_gallocr_alloc_graph, ggml_gallocr_free,
-    ggml_gallocr_get_buffer_size, ggml_gallocr_new_n, ggml_gallocr_reserve_n, ggml_version,
+    GGML_LOG_LEVEL_ERROR, GGML_LOG_LEVEL_WARN, ggml_backend_buffer_get_base, ggml_gallocr, ggml_gallocr_alloc_graph,
+    ggml_gallocr_free, ggml_gallocr_get_buffer_size, ggml_gallocr_new_n, ggml_gallocr_reserve_n, ggml_log_level,
+    ggml_log_set, ggml_version,
 };
 use steeve_graph::{AssignedGraph, Bytes, Id, IdVec, MemoryId, Offset, TensorId};
 
@@ -19,6 +20,19 @@ use crate::mirror::{ClampRule, Mirror, padded};
 pub fn version() -> String {
     // SAFETY: a string that ends and lives for ever.
     unsafe { CStr::from_ptr(ggml_version()) }.to_string_lossy().into_owned()
+}
+
+/// From now on ggml says what went wrong, and not what it is doing.
+pub fn hush() {
+    // SAFETY: the function lives for ever, and needs no data.
+    unsafe { ggml_log_set(Some(warn), ptr::null_mut()) };
+}
+
+unsafe extern "C" fn warn(level: ggml_log_level, text: *const c_char, _: *mut c_void) {
+    if matches!(level, GGML_LOG_LEVEL_WARN | GGML_LOG_LEVEL_ERROR) {
+        // SAFETY: ggml calls with a string that ends.
+        eprint!("{}", unsafe { CStr::from_ptr(text) }.to_string_lossy());
+    }
 }
 
 /// A graph in ggml, and an allocator for it.

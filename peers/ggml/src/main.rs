@@ -3,6 +3,7 @@
 mod args;
 mod check;
 mod table;
+mod sched_table;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -16,7 +17,11 @@ use args::Cli;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = if cli.check { check::run(&cli) } else { table::run(&cli).map(|()| ExitCode::SUCCESS) };
+    let done = match (cli.check, cli.sched) {
+        (true, _) => check::run(&cli),
+        (_, true) => sched_table::run(&cli).map(|()| ExitCode::SUCCESS),
+        _ => table::run(&cli).map(|()| ExitCode::SUCCESS),
+    };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error}");
         ExitCode::from(2)

@@ -8,7 +8,10 @@ use steeve_graph::{AssignedGraph, Bytes, GraphError};
 
 use crate::ggml::{Ggml, GgmlError};
 use crate::mirror::ClampRule;
+use crate::our_sched::OurSched;
 use crate::ours::{OurError, Ours, rebuilt};
+use crate::sched::{Cut, GgmlSched};
+use crate::spread::Spread;
 
 /// What was measured on one graph.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +26,21 @@ pub struct Figures {
     pub ggml: Bytes,
     /// Bytes of all memories: ours.
     pub ours: Bytes,
+}
+
+/// What was measured of the schedulers on one graph.
+#[derive(Clone, Copy, Debug)]
+pub struct SchedFigures {
+    /// The nodes of the graph.
+    pub nodes: usize,
+    /// Splitting and planning.
+    pub reserve: Pair,
+    /// What is done for every run of a graph that is as before.
+    pub alloc: Pair,
+    /// How ggml cuts the graph.
+    pub ggml: Cut,
+    /// How we do.
+    pub ours: Cut,
 }
 
 /// A time of each side.
@@ -88,6 +106,50 @@ pub fn figures(assigned: &AssignedGraph, repeats: usize) -> Result<Figures, Meas
     let bytes = Bytes(ggml.sizes().iter().map(|size| size.0).sum());
     let (nodes, ours) = (assigned.graph().nodes().len(), ours.peak(assigned.graph()));
     Ok(Figures { nodes, reserve, alloc, ggml: bytes, ours })
+}
+
+/// Measures the schedulers on one graph, with its external tensors spread over devices.
+///
+/// ```
+/// use peer_ggml::{Spread, measure::sched_figures};
+/// let graph = "x = input f32[64]; a = external f32[64,64]; b = external f32[64,64]; c = external f32[64,64]; \
+///              y = mul_mat a x; z = mul_mat b y; u = mul_mat c z !output".parse()?;
+/// let figures = sched_figures(&graph, Spread { devices: 3, parts: 3 }, 3)?;
+/// assert_eq!((figures.ggml.splits, figures.ggml.copies), (3, 2));
+/// assert_eq!(figures.ggml, figures.ours);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn sched_figures(assigned: &AssignedGraph, spread: Spread, repeats: usize) -> Result<SchedFigures, MeasureError> {
+    let graph = assigned.graph();
+    let mut ggml = GgmlSched::new(assigned, spread)?;
+    let mut ours = OurSched::new(assigned, spread)?;
+    let reserve = in_turn(
+        repeats,
+        || {
+            let fresh = ggml.fresh();
+            timed(|| Ok(fresh.reserve()?))
+        },
+        || {
+            ours.forget()?;
+            timed(|| Ok(ours.reserve(graph)?))
+        },
+    )?;
+    let alloc = in_turn(
+        repeats,
+        || {
+            let fresh = ggml.fresh();
+            timed(|| {
+                black_box(fresh.alloc()?);
+                Ok(())
+            })
+        },
+        || {
+            let again = rebuilt(graph)?;
+            timed(|| Ok(ours.alloc(&again)?))
+        },
+    )?;
+    let (ggml, ours) = (ggml.fresh().alloc()?.cut(), ours.cut(graph)?);
+    Ok(SchedFigures { nodes: graph.nodes().len(), reserve, alloc, ggml, ours })
 }
 
 impl Pair {

@@ -33,11 +33,16 @@ pub enum ClampRule {
     NeverInPlace,
 }
 
+/// What a tensor of ggml's reads, by slot.
+type Sources = [*mut ggml_tensor; 10];
+
 pub(crate) struct Mirror {
     context: NonNull<ggml_context>,
     graph: NonNull<ggml_cgraph>,
     /// By the index of their id.
     tensors: Vec<*mut ggml_tensor>,
+    /// The sources of each of them.
+    sources: Vec<Sources>,
     /// All that ggml gives an address to, with the one they have before: views of external tensors are born with one.
     unplaced: Vec<(*mut ggml_tensor, *mut c_void)>,
     pub(crate) leaf_memories: Vec<c_int>,
@@ -65,6 +70,7 @@ impl Mirror {
             context,
             graph: NonNull::new(made).ok_or(GgmlError::NoContext)?,
             tensors: Vec::with_capacity(graph.tensors().len()),
+            sources: Vec::with_capacity(graph.tensors().len()),
             unplaced: Vec::new(),
             leaf_memories: numbers(&assigned.assignment().leafs),
             node_memories: numbers(&assigned.assignment().nodes),
@@ -97,6 +103,27 @@ impl Mirror {
             tensor.buffer = ptr::null_mut();
             tensor.data = data;
         }
+    }
+
+    /// Takes back the copies that a scheduler has put in the place of sources.
+    pub(crate) fn forget_copies(&mut self) {
+        for (&tensor, sources) in self.tensors.iter().zip(&self.sources) {
+            // SAFETY: as for `forget_places`.
+            unsafe { (*tensor).src = *sources };
+        }
+    }
+
+    /// The copies that a scheduler has put in the place of sources. They live until it splits again.
+    pub(crate) fn copies(&self) -> Vec<*mut ggml_tensor> {
+        let mut found = Vec::new();
+        for (&tensor, sources) in self.tensors.iter().zip(&self.sources) {
+            // SAFETY: as for `place`.
+            let now = unsafe { (*tensor).src };
+            found.extend(now.into_iter().zip(sources).filter(|(now, before)| now != *before).map(|(now, _)| now));
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     /// Makes all tensors, and then links them: a source may stand behind its reader.
@@ -152,6 +179,8 @@ impl Mirror {
         slots
             .ok_or(GgmlError::TooManySources { tensor: id, sources: found.len(), slots: count })?
             .copy_from_slice(&found);
+        let linked = it.src;
+        self.sources.push(linked);
         Ok(())
     }
 
@@ -160,6 +189,11 @@ impl Mirror {
         let external = self.external;
         let it = self.tensor_mut(id);
         (it.buffer, it.data) = (external, data);
+    }
+
+    /// Says which buffer of the caller's an external tensor is in, which must live as long as it is asked about.
+    pub(crate) fn stand_in(&mut self, id: TensorId, buffer: ggml_backend_buffer_t) {
+        self.tensor_mut(id).buffer = buffer;
     }
 
     /// Makes a tensor a view, and answers the address that it is born with.

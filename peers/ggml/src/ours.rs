@@ -5,6 +5,7 @@ use std::sync::Arc;
 use steeve_alloc::{AllocError, AllocOptions, GraphAllocator};
 use steeve_device::{Bindings, BufferType, Device, DeviceError, NullDevice, SharedBuffer, Usage};
 use steeve_graph::{AssignedGraph, Bytes, Context, DataType, Graph, GraphError, GraphPlan, Id, MemoryId, Offset};
+use steeve_sched::SchedError;
 
 use crate::counted::CountedMemory;
 
@@ -25,6 +26,9 @@ pub enum OurError {
     /// The device's.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The scheduler's.
+    #[error(transparent)]
+    Sched(Box<SchedError>),
     /// A graph could not be built.
     #[error(transparent)]
     Graph(#[from] GraphError),
@@ -91,5 +95,11 @@ fn bindings(graph: &Graph) -> Result<Bindings, OurError> {
 impl From<AllocError> for OurError {
     fn from(error: AllocError) -> Self {
         Self::Alloc(error.into())
+    }
+}
+
+impl From<SchedError> for OurError {
+    fn from(error: SchedError) -> Self {
+        Self::Sched(error.into())
     }
 }
