@@ -48,11 +48,16 @@ pub(crate) struct Assigned {
 impl Assigned {
     /// The worker of a tensor; nothing for external tensors that no node writes, and for what no node touches.
     pub(crate) fn of(&self, ground: &Ground<'_>, tensor: TensorId) -> Option<(WorkerId, Reason)> {
-        let unit = ground.unit(tensor);
+        let (worker, reason) = self.of_unit[ground.unit(tensor).index()]?;
         match self.elsewhere.get(&tensor) {
-            Some(worker) => Some((*worker, Reason::Placed { root: unit })),
-            None => self.of_unit[unit.index()],
+            Some(other) => Some((*other, Reason::Elsewhere { instead_of: worker })),
+            None => Some((worker, reason)),
         }
+    }
+
+    /// The worker in whose memory a tensor is planned.
+    pub(crate) fn home(&self, ground: &Ground<'_>, tensor: TensorId) -> Option<WorkerId> {
+        self.of_unit[ground.unit(tensor).index()].map(|(worker, _)| worker)
     }
 
     /// The worker that computes a node.
@@ -81,8 +86,8 @@ pub(crate) fn assign(ground: &Ground<'_>, pins: &Pins, offload: Offload) -> Resu
     assigner.spread(Whose::All, Way::Up);
     assigner.upgrade()?;
     border::shift(&mut assigner);
-    assigner.rest();
     assigner.share_out();
+    assigner.rest();
     Ok(assigner.assigned)
 }
 
@@ -206,12 +211,11 @@ impl<'a> Assigner<'a> {
                 let other = ground.workers[other].name();
                 return refuse(format!("what shares its memory was pinned to {other}"));
             }
+            if ground.computes(tensor) && !self.supports(tensor, worker) {
+                return refuse(self.refusal(tensor, worker));
+            }
             if !self.runs(unit, worker) {
-                let why = match self.members(unit).find(|node| self.runner(*node, worker).is_none()) {
-                    Some(node) => self.refusal(node, worker),
-                    None => format!("it can't reach the memory of {}", ground.named(ground.graph.root(tensor))),
-                };
-                return refuse(why);
+                return refuse(self.refusal_of(unit, tensor, worker));
             }
             // An external tensor that no node computes stands where it stands.
             if !ground.graph.tensor(unit).external || ground.computes(unit) {
@@ -265,10 +269,12 @@ impl<'a> Assigner<'a> {
         let weight = sources.into_iter().find(|source| ground.is_weight(*source))?;
         let placed = ground.placed(ground.graph.root(weight))?;
         let beside = self.first_that_runs(unit, placed.space);
-        let stays = beside.is_none_or(|worker| worker == self.last);
-        if offload == Offload::Wanted && stays && ground.spaces[placed.space].is_host() {
+        // Host memory that is a device's own is that device's, and whoever else could read it.
+        let hosts = ground.space_of(self.last);
+        let is_owned = ground.workers.ids().map(|it| ground.space_of(it)).any(|it| it == placed.space && it != hosts);
+        if offload == Offload::Wanted && ground.spaces[placed.space].is_host() && !is_owned {
             let wants = |it: &mut Self, worker| it.device(worker).offloads(ground.graph, tensor);
-            let earlier = ground.workers.ids().take(self.last.index());
+            let earlier = ground.workers.ids().take_while(|worker| Some(*worker) != beside);
             let taker = earlier.into_iter().find(|worker| wants(self, *worker) && self.runs(unit, *worker));
             if let Some(worker) = taker {
                 return Some((worker, Reason::Offloaded { weight }));
@@ -289,8 +295,11 @@ impl<'a> Assigner<'a> {
         for node in order {
             let unit = ground.unit(node);
             match (self.get(unit), current) {
-                (Some(worker), _) if worker == self.last && whose == Whose::AllButLast => current = None,
-                (Some(worker), _) => current = Some((worker, node)),
+                (Some(worker), _) => {
+                    let runner = self.runner(node, worker).unwrap_or(worker);
+                    let is_left_out = runner == self.last && whose == Whose::AllButLast;
+                    current = if is_left_out { None } else { Some((runner, node)) };
+                }
                 (None, Some((worker, from))) if self.runs(unit, worker) => {
                     self.set(unit, worker, Reason::Neighbour { node: from });
                 }
@@ -370,10 +379,12 @@ impl<'a> Assigner<'a> {
 
     /// Why a worker does not run a unit, told about `node` if that is why.
     fn refusal_of(&mut self, unit: TensorId, node: TensorId, worker: WorkerId) -> String {
-        if !self.supports(node, worker) {
+        if self.ground.computes(node) && !self.supports(node, worker) {
             return self.refusal(node, worker);
         }
-        match self.members(unit).find(|other| !self.supports(*other, worker)) {
+        let others: Vec<TensorId> = self.members(unit).filter(|other| !self.supports(*other, worker)).collect();
+        let helpless = others.iter().copied().find(|other| self.runner(*other, worker).is_none());
+        match helpless.or(others.first().copied()) {
             Some(other) => {
                 let (other, why) = (self.ground.named(other), self.refusal(other, worker));
                 format!("it shares its memory with {other}: {why}")
@@ -405,7 +416,7 @@ impl<'a> Assigner<'a> {
     fn rest(&mut self) {
         let ground = self.ground;
         for node in ground.computing() {
-            let Some(worker) = self.get(ground.unit(node)) else { continue };
+            let Some((worker, _)) = self.assigned.of(ground, node) else { continue };
             for source in ground.graph.sources(node).iter().copied().flatten() {
                 let root = ground.graph.root(source);
                 if ground.placed(root).is_none() && self.get(root).is_none() {

@@ -1,8 +1,7 @@
 //! Pieces in, the schedule out: copies become nodes at the start of their split, and take the place of sources.
 //!
 //! What a split needs of one root is copied once: overlapping parts together, and a part that stands in a copy which an
-//! earlier split has made in the same memory not at all, unless the root has been written since. Weights are the
-//! exception: their copies die with their split.
+//! earlier split has made in the same memory not at all, unless the root has been written since.
 //!
 //! A copy is a `DUP` in the memory of its worker that reads the tensors it is a copy of. So the planner keeps those until
 //! then, and no stage has to know what a copy is.
@@ -88,7 +87,6 @@ struct Made {
     range: Range<u64>,
     /// How often the root had been written when it was made.
     writes: u32,
-    split: usize,
     /// What stands in it: the copy itself, and views of it.
     tensors: Vec<(u64, Layout, TensorId)>,
 }
@@ -127,8 +125,7 @@ impl Builder<'_> {
     /// The caller's nodes as they are.
     fn take_over(&mut self, nodes: Range<usize>) {
         for &node in &self.ground.graph.nodes()[nodes] {
-            let worker = self.assigned.of(self.ground, node).map(|(worker, _)| worker);
-            self.node(node, worker);
+            self.node(node, self.assigned.home(self.ground, node));
         }
     }
 
@@ -172,11 +169,11 @@ impl Builder<'_> {
     /// A copy that has the bytes already, as its place among those of the root.
     fn find(&self, piece: &Piece, (root, range, _): &(TensorId, Range<u64>, Need)) -> Option<usize> {
         let space = self.ground.space_of(piece.worker);
-        let is_weight = self.ground.is_weight(*root);
         self.made.get(root)?.iter().position(|made| {
             made.space == space
                 && made.writes == self.writes[root.index()]
-                && (!is_weight || made.split == self.splits.len())
+                // Of experts only those are there that somebody has asked for.
+                && self.copies[made.copy].ids.is_empty()
                 && made.range.start <= range.start
                 && range.end <= made.range.end
         })
@@ -228,7 +225,6 @@ impl Builder<'_> {
             space: self.ground.space_of(piece.worker),
             range: range.clone(),
             writes: self.writes[root.index()],
-            split: self.splits.len(),
             tensors: tensors.into_iter().collect(),
         };
         self.copies.push(CopyIn {
@@ -238,6 +234,7 @@ impl Builder<'_> {
             copies,
             to: piece.worker,
             from: self.assigned.of(self.ground, root).map(|(worker, _)| worker),
+            from_memory: self.assigned.space(self.ground, root).map_or("", |it| self.ground.spaces[it].name()).into(),
             is_weight,
             is_input,
             ids,
@@ -346,8 +343,7 @@ impl Builder<'_> {
                 self.parts.add_flags(root, Flags::INPUT | Flags::OUTPUT)?;
             }
         }
-        let worker = |leaf: &TensorId| self.assigned.of(ground, graph.root(*leaf)).map(|(worker, _)| worker);
-        Ok(leafs.iter().map(|leaf| memory(worker(leaf))).collect())
+        Ok(leafs.iter().map(|leaf| memory(self.assigned.home(ground, graph.root(*leaf)))).collect())
     }
 }
 

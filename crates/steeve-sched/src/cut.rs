@@ -6,12 +6,13 @@
 //!   split    [ 0     ] [ 1     ] [2 ] [3 ]      so it starts a split of its own
 //! ```
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use steeve_graph::{Id, TensorId};
+use steeve_graph::{Op, TensorId};
 
 use crate::assign::Assigned;
-use crate::ground::Ground;
+use crate::ground::{Ground, SpaceId};
 use crate::worker::WorkerId;
 
 /// Why a split starts where it does.
@@ -49,8 +50,10 @@ pub(crate) struct Need {
 pub(crate) fn cut(ground: &Ground<'_>, assigned: &Assigned, in_turn: bool) -> Vec<Piece> {
     let graph = ground.graph;
     let mut pieces: Vec<Piece> = Vec::new();
-    // The piece that has last copied each weight, from 1.
-    let mut copied_in = vec![0; graph.tensors().len()];
+    // Which weights have been copied into which memory.
+    let mut copied: BTreeSet<(TensorId, SpaceId)> = BTreeSet::new();
+    // Those of the last piece whose copies serve nobody else, because of experts only some are copied.
+    let mut copied_here: BTreeSet<TensorId> = BTreeSet::new();
     for (index, &node) in graph.nodes().iter().enumerate().filter(|(_, node)| ground.computes(**node)) {
         let worker = assigned.worker(ground, node);
         let is_needed = |source: TensorId| {
@@ -63,20 +66,24 @@ pub(crate) fn cut(ground: &Ground<'_>, assigned: &Assigned, in_turn: bool) -> Ve
             .filter_map(|(slot, source)| Some(Need { node, slot, source: source? }))
             .filter(|need| is_needed(need.source))
             .collect();
+        let space = ground.space_of(worker);
         let weights = || needs.iter().map(|need| graph.root(need.source)).filter(|root| ground.is_weight(*root));
+        let is_there = |weight: &TensorId| copied.contains(&(*weight, space)) || copied_here.contains(weight);
         let cause = match pieces.last() {
             None => Some(Cause::Start),
             Some(piece) if piece.worker != worker => Some(Cause::Worker),
-            Some(_) if weights().any(|weight| copied_in[weight.index()] != pieces.len()) => Some(Cause::Weight),
+            Some(_) if !weights().all(|weight| is_there(&weight)) => Some(Cause::Weight),
             Some(_) => None,
         };
         if let Some(cause) = cause {
             // What only describes memory belongs to whoever came before, or to the first.
             let start = if pieces.is_empty() { 0 } else { index };
             pieces.push(Piece { worker, cause, nodes: start..start, needs: Vec::new() });
+            copied_here.clear();
         }
-        for weight in weights() {
-            copied_in[weight.index()] = pieces.len();
+        match graph.tensor(node).op {
+            Op::MulMatId => copied_here.extend(weights()),
+            _ => copied.extend(weights().map(|weight| (weight, space))),
         }
         if let Some(piece) = pieces.last_mut() {
             piece.needs.extend(needs);

@@ -45,6 +45,12 @@ impl Homes {
         }
     }
 
+    /// Where `tensor` stands, and what that memory is for.
+    pub fn get(&self, tensor: TensorId) -> Option<(&Arc<dyn BufferType>, Usage)> {
+        let index = self.0.binary_search_by_key(&tensor, |home| home.tensor).ok()?;
+        Some((&self.0[index].memory, self.0[index].usage))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Home> {
         self.0.iter()
     }

@@ -58,6 +58,16 @@ impl SchedOptions {
         self
     }
 
+    /// Strategy, reuse and search budget.
+    pub fn plan(&self) -> &PlanOptions {
+        &self.plan
+    }
+
+    /// Whether operations may move away from weights in the memory of the host.
+    pub fn offload(&self) -> Offload {
+        self.offload
+    }
+
     /// How many copies of what is copied are used in turn.
     pub fn turns(&self) -> usize {
         self.turns

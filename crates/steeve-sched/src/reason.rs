@@ -51,6 +51,11 @@ pub enum Reason {
         /// The worker on the other side.
         from: WorkerId,
     },
+    /// The worker in whose memory it stands can't run it, and this one reaches that memory.
+    Elsewhere {
+        /// That worker.
+        instead_of: WorkerId,
+    },
     /// The node that reads it first is there.
     Reader {
         /// That node.
@@ -81,6 +86,9 @@ impl Reason {
                 write!(text, "was {}'s, which has the same memory and comes later", worker(from))
             }
             Self::Border { from } => write!(text, "fewer bytes are copied than if {} computed it", worker(from)),
+            Self::Elsewhere { instead_of } => {
+                write!(text, "{} can't run it, and this one reaches its memory", worker(instead_of))
+            }
             Self::Reader { node } => write!(text, "{} reads it", named(node)),
             Self::Unread => write!(text, "nobody reads it"),
         };

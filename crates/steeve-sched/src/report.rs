@@ -43,8 +43,9 @@ impl fmt::Display for Schedule {
                 writeln!(f, "       <- {}", self.copy_line(copy))?;
             }
         }
-        let (splits, copies) = (self.splits.len(), self.copies.len());
-        write!(f, "{splits} splits, {copies} copies of {} bytes", self.copied())
+        let count = |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+        let splits = count(self.splits.len(), "split", "splits");
+        write!(f, "{splits}, {} of {} bytes", count(self.copies.len(), "copy", "copies"), self.copied())
     }
 }
 
@@ -86,9 +87,9 @@ impl Schedule {
 
     fn draw(&self, text: &mut String) -> fmt::Result {
         text.write_str("digraph {\n  rankdir=TB;\n  compound=true;\n  node [fontname=monospace,shape=box];\n")?;
-        for &leaf in self.graph.leafs() {
-            let shape = if self.graph.tensor(leaf).external { "folder" } else { "ellipse" };
-            writeln!(text, "  t{leaf} [shape={shape},label={}];", quoted(&self.label(leaf)))?;
+        for given in self.given() {
+            let shape = if self.graph.tensor(given).external { "folder" } else { "ellipse" };
+            writeln!(text, "  t{given} [shape={shape},label={}];", quoted(&self.label(given)))?;
         }
         for (number, split) in self.splits.iter().enumerate() {
             let colour = COLOURS[split.worker.index() % COLOURS.len()];
@@ -119,6 +120,18 @@ impl Schedule {
         text.write_str("}\n")
     }
 
+    /// What the caller gives: leafs, and roots that nodes read and nobody computes or lists.
+    fn given(&self) -> Vec<TensorId> {
+        let computes = |tensor: &TensorId| !self.graph.tensor(*tensor).op.writes_nothing();
+        let nodes = self.graph.nodes().iter().filter(|node| computes(node));
+        let read = nodes.flat_map(|node| self.graph.sources(*node)).flatten().map(|source| self.graph.root(*source));
+        let mut given: Vec<TensorId> = self.graph.leafs().iter().copied().chain(read).collect();
+        given.retain(|tensor| !computes(tensor));
+        given.sort_unstable();
+        given.dedup();
+        given
+    }
+
     /// The node that wrote a root last before a split, or the root.
     fn maker(&self, root: TensorId, split: &Split) -> TensorId {
         let before = &self.graph.nodes()[..split.nodes.start];
@@ -135,8 +148,7 @@ impl Schedule {
 
     fn copy_line(&self, copy: &CopyIn) -> String {
         let named = Named::new(copy.root, self.graph.names());
-        let from = copy.from.map_or("the caller", |worker| self.names[worker].as_str());
-        let mut line = format!("{named} from {from}, {} bytes", copy.size);
+        let mut line = format!("{named} from {}, {} bytes", copy.from_memory, copy.size);
         if copy.size < self.graph.tensor(copy.root).nbytes() {
             let _ = write!(line, " at {}", copy.start);
         }

@@ -55,6 +55,8 @@ pub struct CopyIn {
     pub to: WorkerId,
     /// The worker that computes the tensor; nothing if the caller provides it.
     pub from: Option<WorkerId>,
+    /// The memory that it stands in.
+    pub from_memory: String,
     /// Whether it is a weight, or a part of one.
     pub is_weight: bool,
     /// Whether the caller alone writes it, so that it is copied before the caller may write it again.

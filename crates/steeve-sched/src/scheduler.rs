@@ -127,6 +127,12 @@ impl Scheduler {
     /// The same with other options. Buffers that exist stay.
     #[must_use]
     pub fn with_options(mut self, options: SchedOptions) -> Self {
+        self.set_options(options);
+        self
+    }
+
+    /// Other options from now on. Buffers that exist stay; work in flight is waited for.
+    pub fn set_options(&mut self, options: SchedOptions) {
         let plan = AllocOptions::new().with_plan(options.plan).with_replan(Replan::Always).with_plans(MOST_KNOWN);
         let plan = options.budgets.iter().fold(plan, |plan, (worker, bytes)| plan.with_budget(*worker, *bytes));
         // What is in flight was planned by other rules, and is none of ours any more.
@@ -134,7 +140,6 @@ impl Scheduler {
         self.known.clear();
         self.options = options;
         self.allocator.set_options(plan);
-        self
     }
 
     /// The options.
@@ -208,6 +213,8 @@ impl Scheduler {
 
     /// Gives a graph its memory. A graph that is the same as before costs neither a split nor a plan; another one is
     /// scheduled, planned if no plan fits, and buffers grow where they must.
+    ///
+    /// Names do not count: a graph that differs from one before by names alone has the schedule of that one.
     ///
     /// Bindings that were given before are not looked at again: who changes what a buffer is for
     /// ([`set_usage`](steeve_device::SharedBuffer::set_usage)) has to [`reset`](Self::reset).
@@ -353,7 +360,8 @@ impl Scheduler {
     }
 
     fn find_or_make(&self, graph: &Graph, homes: &Homes) -> Result<Arc<Schedule>, SchedError> {
-        match self.known.iter().find(|known| known.homes == *homes && known.graph.is_like(graph)) {
+        // With its names, because people look at it.
+        match self.known.iter().find(|known| known.homes == *homes && known.graph == *graph) {
             Some(known) => Ok(Arc::clone(&known.schedule)),
             None => Ok(Arc::new(self.make(graph, homes)?)),
         }

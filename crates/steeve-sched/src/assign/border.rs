@@ -9,13 +9,14 @@
 //!   copied   product and residual                  copied   the sum
 //! ```
 //!
-//! Only nodes beside a border move, so there are never more splits; only those that cost no more than reading their sources,
+//! Only nodes beside a border move, so the workers do not change more often; only those that cost no more than reading their sources,
 //! so nothing expensive goes to a slower device; and only where strictly fewer bytes are copied, so it comes to an end. O(edges
 //! of the nodes beside borders) for each round.
 
 use steeve_graph::{Id, Op, TensorId};
 
 use super::Assigner;
+use crate::ground::{Ground, SpaceId};
 use crate::{Reason, WorkerId};
 
 /// How often all borders are looked at. A border moves by one node or more in each round.
@@ -107,15 +108,19 @@ impl<'a, 'b> Borders<'a, 'b> {
     /// The bytes of a root that are copied, once into each memory that needs them, if `node` is computed by `worker`.
     fn copied_of(&mut self, root: TensorId, node: TensorId, worker: WorkerId) -> u64 {
         let ground = self.assigner.ground;
-        let home =
-            if root == node { Some(ground.space_of(worker)) } else { self.assigner.assigned.space(ground, root) };
-        // What nobody has placed yet follows its reader.
-        let Some(home) = home else { return 0 };
         let Readers { first, edges } = self.readers.get_or_insert_with(|| Readers::new(ground));
-        let mut copies: Vec<(crate::ground::SpaceId, u64)> = Vec::new();
-        for &(reader, bytes) in &edges[first[root.index()]..first[root.index() + 1]] {
-            let by = if reader == node { Some(worker) } else { self.assigner.get(ground.unit(reader)) };
-            let Some(by) = by.filter(|by| !ground.reaches(*by, home)) else { continue };
+        let edges = &edges[first[root.index()]..first[root.index() + 1]];
+        let reads = |reader| if reader == node { Some(worker) } else { self.assigner.get(ground.unit(reader)) };
+        let home = match self.assigner.assigned.space(ground, root) {
+            _ if root == node => Some(ground.space_of(worker)),
+            Some(home) => Some(home),
+            // What nobody has placed yet follows its first reader.
+            None => edges.first().and_then(|(reader, _)| reads(*reader)).map(|first| ground.space_of(first)),
+        };
+        let Some(home) = home else { return 0 };
+        let mut copies: Vec<(SpaceId, u64)> = Vec::new();
+        for &(reader, bytes) in edges {
+            let Some(by) = reads(reader).filter(|by| !ground.reaches(*by, home)) else { continue };
             let space = ground.space_of(by);
             match copies.iter_mut().find(|(known, _)| *known == space) {
                 Some((_, most)) => *most = (*most).max(bytes),
@@ -127,7 +132,7 @@ impl<'a, 'b> Borders<'a, 'b> {
 }
 
 impl Readers {
-    fn new(ground: &crate::ground::Ground<'_>) -> Self {
+    fn new(ground: &Ground<'_>) -> Self {
         let graph = ground.graph;
         let mut all: Vec<(TensorId, TensorId, u64)> = Vec::new();
         for node in ground.computing() {
