@@ -27,26 +27,64 @@ impl From<Answer> for ExitCode {
     }
 }
 
-/// Says what went wrong and what that means for the exit status.
-pub(crate) fn report(error: &Error) -> Answer {
-    say(Tone::Error, error);
-    error.answer()
+/// How much is said beside the answer itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Voice {
+    /// Errors alone.
+    Quiet,
+    /// Errors, notes, and progress of long work on a terminal.
+    #[default]
+    Plain,
+    /// The same, and what is being done.
+    Verbose,
+}
+
+impl Voice {
+    /// Says what went wrong and what that means for the exit status.
+    pub(crate) fn report(self, error: &Error) -> Answer {
+        self.error(error);
+        error.answer()
+    }
+
+    /// Something failed.
+    pub(crate) fn error(self, message: impl fmt::Display) {
+        say(Tone::Error, message);
+    }
+
+    /// Something is worth knowing.
+    pub(crate) fn note(self, message: impl fmt::Display) {
+        if self != Self::Quiet {
+            say(Tone::Note, message);
+        }
+    }
+
+    /// Something that only those want to know who asked for it.
+    pub(crate) fn detail(self, message: impl FnOnce() -> String) {
+        if self == Self::Verbose {
+            say(Tone::Detail, message());
+        }
+    }
+
+    /// Whether long work shows how far it is.
+    pub(crate) fn shows_progress(self) -> bool {
+        self != Self::Quiet && io::stderr().is_terminal()
+    }
 }
 
 /// How a message begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
-    /// Something failed.
+enum Tone {
     Error,
-    /// Something is worth knowing.
     Note,
+    Detail,
 }
 
 /// One line on the error stream. If even that is closed there is nobody to tell.
-pub(crate) fn say(tone: Tone, message: impl fmt::Display) {
+fn say(tone: Tone, message: impl fmt::Display) {
     let (word, colour) = match tone {
         Tone::Error => ("error", "\x1b[1;31m"),
         Tone::Note => ("note", "\x1b[1;36m"),
+        Tone::Detail => ("detail", "\x1b[2m"),
     };
     let mut stderr = io::stderr().lock();
     let _ = if stderr.is_terminal() && colours_allowed() {

@@ -8,7 +8,6 @@ use crate::block_list::BlockList;
 use crate::error::Error;
 use crate::figures::Figures;
 use crate::json::{MemoryEntry, VERSION, entries};
-use crate::out::Document;
 use crate::solve::Solved;
 
 /// A plan to be written. Only a [`Plan`] has places that may be.
@@ -18,13 +17,15 @@ pub(crate) struct BlockPlan<'a> {
     pub(crate) figures: &'a Figures,
 }
 
-impl Document for BlockPlan<'_> {
-    fn csv(&self) -> Result<String, Error> {
+impl BlockPlan<'_> {
+    /// One block per line.
+    pub(crate) fn csv(&self) -> Result<String, Error> {
         let table = Table::of_plan(&self.solved.plan, self.list.ids.clone());
         table.map(|table| table.to_string()).map_err(|source| Error::Table { file: self.list.file.clone(), source })
     }
 
-    fn json(&self) -> serde_json::Result<String> {
+    /// One object, without the end of its line.
+    pub(crate) fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string(&PlanFile {
             version: VERSION,
             file: &self.list.file,

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use steeve_plan::csv::Table;
 use steeve_plan::{Align, Block, BlockId, IdVec, Place, Placement, Plan, Problem, certify};
 
-use crate::answer::{Answer, Tone, say};
+use crate::answer::{Answer, Voice};
 use crate::args::{CheckArgs, SearchArgs};
 use crate::error::Error;
 use crate::explain::{self, Name};
@@ -14,7 +14,7 @@ use crate::source::Source;
 use crate::{block_list, graph};
 
 /// The verdict goes to the output, one sentence per violation: it is what was asked for.
-pub(crate) fn run(args: &CheckArgs, stdout: &mut dyn Write) -> Result<Answer, Error> {
+pub(crate) fn run(args: &CheckArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
     let source = Source::new(&args.problem);
     let plan_source = args.plan.as_deref().map(Source::new);
     if source == Source::Stdin && plan_source == Some(Source::Stdin) {
@@ -25,11 +25,11 @@ pub(crate) fn run(args: &CheckArgs, stdout: &mut dyn Write) -> Result<Answer, Er
     let plan = plan_source.as_ref().map(input::read).transpose()?;
     let (file, plan_file) = (source.to_string(), plan_source.map(|it| it.to_string()));
     match (problem, plan) {
-        (Input::Graph(graph), None) => graph::check(*graph, None, args, stdout),
-        (Input::Graph(graph), Some(Input::Tensors(plan))) => graph::check(*graph, Some(plan), args, stdout),
-        (Input::Blocks(table), None) => check_blocks(&file, &table, None, args, stdout),
+        (Input::Graph(graph), None) => graph::check(*graph, None, args, voice, stdout),
+        (Input::Graph(graph), Some(Input::Tensors(plan))) => graph::check(*graph, Some(plan), args, voice, stdout),
+        (Input::Blocks(table), None) => check_blocks(&file, &table, None, args, voice, stdout),
         (Input::Blocks(table), Some(Input::Blocks(plan))) => {
-            check_blocks(&file, &table, Some((plan_file.unwrap_or_default(), plan)), args, stdout)
+            check_blocks(&file, &table, Some((plan_file.unwrap_or_default(), plan)), args, voice, stdout)
         }
         (Input::Tensors(_), _) => Err(Error::PlanOfGraph { file }),
         (problem, Some(plan)) => Err(mismatch(file, &problem, plan_file.unwrap_or_default(), &plan)),
@@ -52,6 +52,7 @@ fn check_blocks(
     table: &Table,
     plan: Option<(String, Table)>,
     args: &CheckArgs,
+    voice: Voice,
     stdout: &mut dyn Write,
 ) -> Result<Answer, Error> {
     if args.how.strategy.is_some() || args.how.reuse.is_some() {
@@ -68,28 +69,35 @@ fn check_blocks(
         };
         return Err(Error::NoOffsets { file: file.to_owned(), advice });
     }
-    match prove(file, table, placed, problem) {
+    match prove(file, table, placed, problem, voice) {
         Ok(plan) => holds(stdout, file, &plan),
-        Err(wrong) => does_not_hold(stdout, file, "the plan", problem_file, &wrong),
+        Err(wrong) => does_not_hold(stdout, voice, &Title { file, plan: "the plan" }, problem_file, &wrong),
     }
 }
 
 /// The places of one table for the problem of the other; or a sentence for each thing that is wrong.
-fn prove(file: &str, table: &Table, placed: &Table, problem: Problem) -> Result<Plan, Vec<String>> {
+fn prove(file: &str, table: &Table, placed: &Table, problem: Problem, voice: Voice) -> Result<Plan, Vec<String>> {
     let places = places(table, placed)?;
-    note_differences(file, table, placed, &problem);
+    note_differences(file, table, placed, &problem, voice);
     certify(problem, Placement::new(places))
         .map_err(|wrong| wrong.list().iter().map(|it| explain::violation(it, table.ids())).collect())
 }
 
-/// Every sentence, and a last one on the error stream. `plan` is what to call the plan in it.
+/// How a verdict begins: which file, and which plan.
+pub(crate) struct Title<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) plan: &'a str,
+}
+
+/// Every sentence, and a last one on the error stream.
 pub(crate) fn does_not_hold(
     stdout: &mut dyn Write,
-    file: &str,
-    plan: &str,
+    voice: Voice,
+    title: &Title<'_>,
     problem: &str,
     wrong: &[String],
 ) -> Result<Answer, Error> {
+    let Title { file, plan } = title;
     for sentence in wrong {
         match writeln!(stdout, "{file}: {sentence}") {
             Ok(()) => {}
@@ -102,10 +110,7 @@ pub(crate) fn does_not_hold(
         1 => "one thing is".to_owned(),
         count => format!("{count} things are"),
     };
-    say(
-        Tone::Error,
-        format!("{file}: {plan} does not hold for {problem}: {things} wrong; plan again with steeve plan"),
-    );
+    voice.error(format!("{file}: {plan} does not hold for {problem}: {things} wrong; plan again with steeve plan"));
     Ok(Answer::No)
 }
 
@@ -149,7 +154,7 @@ fn places(table: &Table, placed: &Table) -> Result<IdVec<BlockId, Place>, Vec<St
 }
 
 /// A plan may hold for other blocks than it was made for, but its owner should know.
-fn note_differences(file: &str, table: &Table, placed: &Table, problem: &Problem) {
+fn note_differences(file: &str, table: &Table, placed: &Table, problem: &Problem, voice: Voice) {
     // A larger alignment in the plan is no difference: it may have been made with --align.
     let core = |block: &Block| Block { align: Align::ONE, follows: None, pinned: None, ..*block };
     let differs = |(block, id): &(BlockId, &String)| {
@@ -164,8 +169,7 @@ fn note_differences(file: &str, table: &Table, placed: &Table, problem: &Problem
         more => format!(" and {more} more"),
     };
     let name = Name(table.ids(), first);
-    say(
-        Tone::Note,
+    voice.note(
         format!(
             "{file}: block {name}{others} had another size or lifetime when this plan was made; sizes and lifetimes are those of the problem"
         ),

@@ -6,8 +6,8 @@ use comfy_table::Cell;
 use steeve_plan::csv::Table;
 use steeve_plan::{Bytes, Strategy};
 
-use crate::answer::{Answer, Tone, report, say};
-use crate::args::CompareArgs;
+use crate::answer::{Answer, Voice};
+use crate::args::{CompareArgs, RowName};
 use crate::block_list::BlockList;
 use crate::board::{Board, Fit, Line, Try, geometric_mean, try_cells};
 use crate::error::Error;
@@ -18,32 +18,34 @@ use crate::json::ResultLine;
 use crate::plan::{labels, print_line};
 use crate::progress::{FileBar, Interrupt, Watcher};
 use crate::size::SizeStyle;
+use crate::slide;
 use crate::solve::{Solved, solve};
 use crate::source::{Source, sources};
 use crate::table::{self, Ratio};
 
 /// The answer is no where nothing fits.
-pub(crate) fn run(args: &CompareArgs, stdout: &mut dyn Write) -> Result<Answer, Error> {
+pub(crate) fn run(args: &CompareArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
     let interrupt = Interrupt::default();
     let (mut lists, mut graphs) = (Vec::new(), Vec::new());
     let mut worst = Answer::Yes;
     let sources = sources(&args.files);
     let count = sources.len();
-    let bar = FileBar::new(count);
+    let bar = FileBar::new(count, voice);
     for (index, source) in sources.into_iter().enumerate() {
         if index > 0 && interrupt.is_pressed() {
             let left = count - index;
-            bar.aside(|| say(Tone::Error, format!("stopped by Ctrl-C; {left} of {count} files are not compared")));
+            bar.aside(|| voice.error(format!("stopped by Ctrl-C; {left} of {count} files are not compared")));
             worst = worst.max(Answer::No);
             break;
         }
         let name = source.as_ref().map_or_else(|_| String::new(), Source::short_name);
         bar.next(&name);
-        let compared = source.and_then(|source| compare_file(&source, args, &interrupt, &bar));
+        let compared =
+            source.and_then(|source| compare_file(&source, args, &Watch { interrupt: &interrupt, bar: &bar, voice }));
         let compared = match compared {
             Ok(compared) => compared,
             Err(error) => {
-                worst = worst.max(bar.aside(|| report(&error)));
+                worst = worst.max(bar.aside(|| voice.report(&error)));
                 continue;
             }
         };
@@ -60,9 +62,30 @@ pub(crate) fn run(args: &CompareArgs, stdout: &mut dyn Write) -> Result<Answer, 
     }
     drop(bar);
     if !args.show.json {
-        show(stdout, &lists, &graphs, args.show.sizes())?;
+        let by_folder = match args.rows {
+            Some(rows) => rows == RowName::Folder,
+            None => count > MANY,
+        };
+        if by_folder && lists.len() + graphs.len() > 0 {
+            write!(stdout, "{}", slide::show(&lists, &graphs, args.show.sizes())).map_err(Error::Output)?;
+        } else {
+            show(stdout, &lists, &graphs, args.show.sizes())?;
+        }
+        if args.rows.is_none() && by_folder {
+            voice.note(format!("{count} files are summed up by folder; --rows file shows each"));
+        }
     }
     Ok(worst)
+}
+
+/// More files than this are summed up by folder.
+const MANY: usize = 40;
+
+/// Who looks on while a file is compared.
+struct Watch<'a> {
+    interrupt: &'a Interrupt,
+    bar: &'a FileBar,
+    voice: Voice,
 }
 
 /// One file and what every strategy made of it.
@@ -81,15 +104,15 @@ pub(crate) enum Kind {
     Graph,
 }
 
-fn compare_file(source: &Source, args: &CompareArgs, interrupt: &Interrupt, bar: &FileBar) -> Result<Compared, Error> {
+fn compare_file(source: &Source, args: &CompareArgs, watch: &Watch<'_>) -> Result<Compared, Error> {
     let (name, file) = (source.short_name(), source.to_string());
     match input::read(source)? {
         // A search draws a bar of its own.
-        Input::Blocks(table) => bar.aside(|| compare_blocks(name, file, table, args, interrupt)),
+        Input::Blocks(table) => watch.bar.aside(|| compare_blocks(name, file, table, args, watch)),
         Input::Graph(graph) => {
             let (figures, refused) = graph::compare(&graph.limited(&args.limits)?, args)?;
             let answer = if refused.is_empty() { Answer::Yes } else { Answer::No };
-            bar.aside(|| refused.iter().for_each(|why| say(Tone::Error, format!("{file}: {why}"))));
+            watch.bar.aside(|| refused.iter().for_each(|why| watch.voice.error(format!("{file}: {why}"))));
             Ok(Compared { name, file, kind: Kind::Graph, answer, figures })
         }
         Input::Tensors(_) => Err(Error::PlanOfGraph { file }),
@@ -101,13 +124,13 @@ fn compare_blocks(
     file: String,
     table: Table,
     args: &CompareArgs,
-    interrupt: &Interrupt,
+    watch: &Watch<'_>,
 ) -> Result<Compared, Error> {
     let list = BlockList::new(file.clone(), table, &args.limits)?;
     let strategies = [Strategy::BestFit, Strategy::Fast, Strategy::Best(args.search.best())];
-    interrupt.listen(&strategies[2]);
+    watch.interrupt.listen(&strategies[2]);
     let plan = |strategy: &Strategy| {
-        let mut watcher = Watcher::new(&name, strategy, interrupt);
+        let mut watcher = Watcher::new(&name, strategy, watch.interrupt, watch.voice);
         solve(&list, strategy, &mut |progress| watcher.look(progress))
     };
     let solved = strategies.iter().map(plan).collect::<Result<Vec<Solved>, Error>>()?;
@@ -116,7 +139,7 @@ fn compare_blocks(
     // The last strategy has searched the longest: its reason is the best.
     let why = solved.last().and_then(|it| it.refusal(&list, &strategies[2]));
     if let (false, Some(why)) = (fits, why) {
-        say(Tone::Error, format!("{file}: {why}"));
+        watch.voice.error(format!("{file}: {why}"));
     }
     let answer = if fits { Answer::Yes } else { Answer::No };
     Ok(Compared { name, file, kind: Kind::Blocks, answer, figures })

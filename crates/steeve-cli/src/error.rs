@@ -19,6 +19,10 @@ pub(crate) enum Error {
     Folder { file: String },
     #[error("{file}: there is no .csv, .json or .graph (plain or .gz) in this folder; name the files themselves")]
     EmptyFolder { file: String },
+    #[error("{pattern}: no file fits this pattern; check the folder, and put the pattern in quotes")]
+    NothingFits { pattern: String },
+    #[error("{pattern}: is no pattern of file names ({why}); use *, ?, [abc] and **")]
+    Pattern { pattern: String, why: String },
     #[error("{file}: the gzip data is damaged ({source}); compress or copy it again")]
     Gzip { file: String, source: io::Error },
     #[error(

@@ -1,4 +1,5 @@
-//! The `steeve` command: plans tensor graphs and block lists, checks plans, compares strategies, explains peaks, records graphs.
+//! The `steeve` command: plans tensor graphs and block lists, checks and draws plans, compares strategies, explains peaks,
+//! records graphs.
 //!
 //! Arguments in, one of three answers out (the exit status: 0 done, 1 the answer is no, 2 bad usage or input; `record` gives
 //! that of the program it runs).
@@ -6,11 +7,11 @@
 //! ```text
 //!   Source --input::read--> block list --solve--> Solved  \
 //!                           graph --graph::solve--> SolvedGraph --> Figures --> table, JSON
-//!                                                               \-> Document --> -o plan
+//!                                                               \-> Made, a Document --> -o plan, picture, header
 //! ```
 //!
-//! A block list has one memory, a graph one or more. `plan`, `check`, `compare` and `show` say what came out; `record` makes
-//! graphs to begin with.
+//! A block list has one memory, a graph one or more. `plan`, `check`, `compare` and `show` say what came out, `view` draws
+//! it; `record` makes graphs to begin with.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -27,20 +28,24 @@ mod figures;
 mod graph;
 mod input;
 mod json;
+mod made;
 mod out;
 mod plan;
 mod progress;
 mod record;
 mod show;
 mod size;
+mod slide;
 mod solve;
 mod source;
+mod standing;
 mod table;
+mod view;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::answer::Answer;
 use crate::args::{Cli, Command};
@@ -48,22 +53,29 @@ use crate::error::Error;
 
 fn main() -> ExitCode {
     let mut stdout = io::stdout().lock();
-    let done = match Cli::parse().command {
-        Command::Plan(args) => plan::run(&args, &mut stdout).map(ExitCode::from),
-        Command::Check(args) => check::run(&args, &mut stdout).map(ExitCode::from),
-        Command::Compare(args) => compare::run(&args, &mut stdout).map(ExitCode::from),
+    let cli = Cli::parse();
+    let voice = cli.voice();
+    let done = match cli.command {
+        Command::Plan(args) => plan::run(&args, voice, &mut stdout).map(ExitCode::from),
+        Command::Check(args) => check::run(&args, voice, &mut stdout).map(ExitCode::from),
+        Command::Compare(args) => compare::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::Show(args) => show::run(&args, &mut stdout).map(ExitCode::from),
-        Command::Record(args) => record::run(&args),
+        Command::View(args) => view::run(&args, voice, &mut stdout).map(ExitCode::from),
+        Command::Record(args) => record::run(&args, voice),
+        Command::Completions(args) => {
+            clap_complete::generate(args.shell, &mut Cli::command(), "steeve", &mut stdout);
+            Ok(Answer::Yes.into())
+        }
     };
     // Whoever reads the output may have seen enough, as in `steeve plan ... | head`: no reason to complain.
     let enough = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
     let status = match done {
         Ok(status) => status,
         Err(Error::Output(error)) if enough(&error) => Answer::Yes.into(),
-        Err(error) => answer::report(&error).into(),
+        Err(error) => voice.report(&error).into(),
     };
     match stdout.flush() {
-        Err(error) if !enough(&error) => answer::report(&Error::Output(error)).into(),
+        Err(error) if !enough(&error) => voice.report(&Error::Output(error)).into(),
         _ => status,
     }
 }

@@ -1,4 +1,4 @@
-//! A plan as a file: CSV or JSON, plain or gzip, as its name ends.
+//! A plan as a file: data, a picture or a C header, as its name ends; data may be gzip.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use steeve_view::{HeaderStyle, Picture, SvgStyle, header, page, svg};
 
 use crate::error::Error;
 
@@ -14,7 +15,7 @@ use crate::error::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutFile {
     path: PathBuf,
-    form: Form,
+    pub(crate) form: Form,
     packing: Packing,
 }
 
@@ -25,12 +26,27 @@ pub(crate) trait Document {
 
     /// One object, without the end of its line.
     fn json(&self) -> serde_json::Result<String>;
+
+    /// What there is to draw. The last map of it is the plan itself.
+    fn picture(&self) -> Picture;
 }
 
+/// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+pub(crate) enum Form {
     Csv,
     Json,
+    Header,
+    Page,
+    Svg,
+}
+
+/// How pictures and headers look.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drawing {
+    pub(crate) svg: SvgStyle,
+    /// How the constants of a header begin; else as the file is called.
+    pub(crate) prefix: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,17 +59,20 @@ impl FromStr for OutFile {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        const WRONG: &str = "the name must end in .html, .svg, .h, .csv, .json, .csv.gz or .json.gz";
         let name = text.to_lowercase();
         let (name, packing) = match name.strip_suffix(".gz") {
             Some(name) => (name, Packing::Gzip),
             None => (name.as_str(), Packing::Plain),
         };
-        let form = if name.ends_with(".csv") {
-            Form::Csv
-        } else if name.ends_with(".json") {
-            Form::Json
-        } else {
-            return Err("the name must end in .csv, .json, .csv.gz or .json.gz".to_owned());
+        let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+        let form = match (ending, packing) {
+            ("csv", _) => Form::Csv,
+            ("json", _) => Form::Json,
+            ("h", Packing::Plain) => Form::Header,
+            ("html" | "htm", Packing::Plain) => Form::Page,
+            ("svg", Packing::Plain) => Form::Svg,
+            _ => return Err(WRONG.to_owned()),
         };
         Ok(Self { path: PathBuf::from(text), form, packing })
     }
@@ -65,17 +84,41 @@ impl OutFile {
     }
 
     /// Writes a plan. Where it has no such form, no file is touched.
-    pub(crate) fn write(&self, plan: &dyn Document) -> Result<(), Error> {
-        let failed = |source: io::Error| Error::Write { file: self.name(), source };
+    pub(crate) fn write(&self, plan: &dyn Document, file: &str, drawing: &Drawing) -> Result<(), Error> {
         let text = match self.form {
             Form::Csv => plan.csv()?,
-            Form::Json => plan.json().map_err(|error| failed(error.into()))? + "\n",
+            Form::Json => plan.json().map_err(|error| self.failed(error.into()))? + "\n",
+            Form::Header | Form::Page | Form::Svg => return self.write_picture(&plan.picture(), file, drawing),
         };
+        self.write_text(text)
+    }
+
+    /// Draws a picture. A header is made of its last map; data is none.
+    pub(crate) fn write_picture(&self, picture: &Picture, file: &str, drawing: &Drawing) -> Result<(), Error> {
+        let text = match (self.form, picture.maps.last()) {
+            (Form::Page, _) => page(picture),
+            (Form::Header, Some(map)) => {
+                let style = match &drawing.prefix {
+                    Some(prefix) => HeaderStyle::named(file, prefix),
+                    None => HeaderStyle::of_file(file),
+                };
+                header(map, &style)
+            }
+            _ => svg(picture, &drawing.svg),
+        };
+        self.write_text(text)
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::Write { file: self.name(), source }
+    }
+
+    fn write_text(&self, text: String) -> Result<(), Error> {
         let bytes = match self.packing {
             Packing::Plain => text.into_bytes(),
-            Packing::Gzip => packed(&text).map_err(failed)?,
+            Packing::Gzip => packed(&text).map_err(|source| self.failed(source))?,
         };
-        fs::write(&self.path, bytes).map_err(failed)
+        fs::write(&self.path, bytes).map_err(|source| self.failed(source))
     }
 }
 

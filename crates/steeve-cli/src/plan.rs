@@ -4,27 +4,24 @@ use std::io::Write;
 use std::time::Duration;
 
 use comfy_table::Cell;
-use steeve_graph::GraphStrategy;
-use steeve_plan::{Progress, Strategy, Verdict};
+use steeve_plan::Bytes;
 
-use crate::answer::{Answer, Tone, report, say};
+use crate::answer::{Answer, Voice};
 use crate::args::PlanArgs;
-use crate::block_list::BlockList;
-use crate::block_plan::BlockPlan;
+use crate::board::geometric_mean;
 use crate::error::Error;
-use crate::figures::{Figures, MemoryFigures};
-use crate::graph::{self, GraphFile, GraphPlanFile};
-use crate::input::{self, Input};
+use crate::figures::{Figures, MemoryFigures, sum};
+use crate::input;
 use crate::json::ResultLine;
-use crate::out::Document;
-use crate::progress::{Interrupt, Watcher};
+use crate::made::{Made, Making};
+use crate::out::Drawing;
+use crate::progress::{FileBar, Interrupt};
 use crate::size::SizeStyle;
-use crate::solve::solve;
 use crate::source::{Source, sources};
 use crate::table::{self, Ratio};
 
 /// A mistake in one file does not keep the others from being planned.
-pub(crate) fn run(args: &PlanArgs, stdout: &mut dyn Write) -> Result<Answer, Error> {
+pub(crate) fn run(args: &PlanArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
     args.how.check(&args.search)?;
     let sources = sources(&args.files);
     if args.out.is_some() && sources.len() != 1 {
@@ -35,25 +32,30 @@ pub(crate) fn run(args: &PlanArgs, stdout: &mut dyn Write) -> Result<Answer, Err
     let mut rows = Vec::new();
     let mut worst = Answer::Yes;
     let count = sources.len();
+    let bar = FileBar::new(count, voice);
     for (index, source) in sources.into_iter().enumerate() {
         if index > 0 && interrupt.is_pressed() {
-            say(Tone::Error, format!("stopped by Ctrl-C; {} of {count} files are not planned", count - index));
+            let left = count - index;
+            bar.aside(|| voice.error(format!("stopped by Ctrl-C; {left} of {count} files are not planned")));
             worst = worst.max(Answer::No);
             break;
         }
-        let row = match source.and_then(|source| plan_file(&source, args, &interrupt)) {
+        bar.next(&source.as_ref().map_or_else(|_| String::new(), Source::short_name));
+        // A search draws a bar of its own, and may have something to say.
+        let row = match bar.aside(|| source.and_then(|source| plan_file(&source, args, &interrupt, voice))) {
             Ok(row) => row,
             Err(error) => {
-                worst = worst.max(report(&error));
+                worst = worst.max(bar.aside(|| voice.report(&error)));
                 continue;
             }
         };
         worst = worst.max(if row.figures.fits() { Answer::Yes } else { Answer::No });
         if args.show.json {
-            print_line(stdout, &ResultLine::new(&row.file, &row.figures))?;
+            bar.aside(|| print_line(stdout, &ResultLine::new(&row.file, &row.figures)))?;
         }
         rows.push(row);
     }
+    drop(bar);
     if !args.show.json && !rows.is_empty() {
         let shown = show(&rows, args.show.sizes());
         writeln!(stdout, "{}", shown.trim_fmt()).map_err(Error::Output)?;
@@ -69,67 +71,25 @@ struct Planned {
     figures: Figures,
 }
 
-fn plan_file(source: &Source, args: &PlanArgs, interrupt: &Interrupt) -> Result<Planned, Error> {
-    let (name, file) = (source.short_name(), source.to_string());
-    let figures = match input::read(source)? {
-        Input::Blocks(table) => {
-            let list = BlockList::new(file.clone(), table, &args.limits)?;
-            plan_blocks(&name, &list, args, interrupt)?
-        }
-        Input::Graph(graph) => plan_graph(&name, &graph.limited(&args.limits)?, args, interrupt)?,
-        Input::Tensors(_) => return Err(Error::PlanOfGraph { file }),
-    };
+fn plan_file(source: &Source, args: &PlanArgs, interrupt: &Interrupt, voice: Voice) -> Result<Planned, Error> {
+    let making = Making { how: &args.how, search: &args.search, limits: &args.limits, interrupt, voice };
+    let made = making.make(source, input::read(source)?)?;
+    write_out(args, &made, voice)?;
+    let (name, file, figures) = (source.short_name(), source.to_string(), made.figures().clone());
+    voice.detail(|| format!("{file}: planned in {}", table::time(figures.time)));
     Ok(Planned { name, file, figures })
 }
 
-fn plan_blocks(name: &str, list: &BlockList, args: &PlanArgs, interrupt: &Interrupt) -> Result<Figures, Error> {
-    let strategy = args.how.for_blocks(&list.file, &args.search)?;
-    interrupt.listen(&strategy);
-    let mut watcher = Watcher::new(name, &strategy, interrupt);
-    let solved = solve(list, &strategy, &mut |progress| watcher.look(progress))?;
-    drop(watcher);
-    if interrupt.is_pressed() && solved.verdict != Verdict::Optimal {
-        say_stopped(&list.file);
-    }
-    let figures = solved.figures(&strategy);
-    if let Some(why) = solved.refusal(list, &strategy) {
-        say(Tone::Error, format!("{}: {why}", list.file));
-    }
-    write_out(args, &figures, &BlockPlan { list, solved: &solved, figures: &figures })?;
-    Ok(figures)
-}
-
-fn plan_graph(name: &str, graph: &GraphFile, args: &PlanArgs, interrupt: &Interrupt) -> Result<Figures, Error> {
-    let options = args.how.for_graph(&graph.file, &args.search)?;
-    let strategy = match options.strategy {
-        GraphStrategy::Best(best) => Strategy::Best(best),
-        _ => Strategy::Fast,
-    };
-    interrupt.listen(&strategy);
-    let mut watcher = Watcher::new(name, &strategy, interrupt);
-    let look = &mut |progress: &Progress| watcher.look(progress);
-    let solved = graph::solve_watched(graph, &options, args.limits.capacity, look)?;
-    drop(watcher);
-    if interrupt.is_pressed() && solved.figures.verdict() != Verdict::Optimal {
-        say_stopped(&graph.file);
-    }
-    for why in graph::refusals(graph, &solved, args.limits.capacity) {
-        say(Tone::Error, format!("{}: {why}", graph.file));
-    }
-    write_out(args, &solved.figures, &GraphPlanFile { graph, solved: &solved })?;
-    Ok(solved.figures)
-}
-
-fn say_stopped(file: &str) {
-    say(Tone::Note, format!("{file}: stopped by Ctrl-C; this is the best plan so far"));
-}
-
-fn write_out(args: &PlanArgs, figures: &Figures, document: &dyn Document) -> Result<(), Error> {
+fn write_out(args: &PlanArgs, made: &Made, voice: Voice) -> Result<(), Error> {
     match &args.out {
         None => Ok(()),
-        Some(out) if figures.fits() => out.write(document),
+        Some(out) if made.figures().fits() => {
+            out.write(made, made.file(), &Drawing::default())?;
+            voice.detail(|| format!("{}: written", out.name()));
+            Ok(())
+        }
         Some(out) => {
-            say(Tone::Note, format!("{}: not written, for there is no plan that fits", out.name()));
+            voice.note(format!("{}: not written, for there is no plan that fits", out.name()));
             Ok(())
         }
     }
@@ -199,6 +159,32 @@ impl Columns {
     }
 }
 
+impl Columns {
+    /// All memories of all files: sums, and the geometric means of the ratios.
+    fn summary(self, rows: &[Planned], sizes: SizeStyle) -> Vec<Cell> {
+        let memories = || rows.iter().flat_map(|row| &row.figures.memories);
+        let total = |of: fn(&MemoryFigures) -> Bytes| Cell::new(sizes.show(sum(memories().map(of))));
+        let mean = |ratios: Option<Ratio>| ratios.map_or_else(|| Cell::new(nothing()), Cell::new);
+        let by_ggml = memories().filter_map(|it| Some((it.peak, it.ggml.filter(|ggml| *ggml > Bytes::ZERO)?)));
+        let by_bound = memories().filter(|it| it.at_least > Bytes::ZERO).map(|it| Ratio::new(it.peak, it.at_least).0);
+        let mut cells = vec![Cell::new(format!("all {}", rows.len()))];
+        cells.extend(self.memories.then(|| Cell::new("")));
+        cells.push(Cell::new(memories().map(|it| it.blocks).sum::<usize>()));
+        cells.extend(self.ggml.then(|| Cell::new(sizes.show(sum(memories().filter_map(|it| it.ggml))))));
+        cells.push(total(|it| it.peak));
+        cells.extend(self.ggml.then(|| mean(geometric_mean(by_ggml.map(|(ours, ggml)| Ratio::new(ours, ggml).0)))));
+        cells.push(total(|it| it.at_least));
+        cells.push(mean(geometric_mean(by_bound)));
+        let optimal = memories().filter(|it| it.is_optimal()).count();
+        cells.push(Cell::new(format!("{optimal} of {} optimal", memories().count())));
+        cells.extend(self.buffers.then(|| Cell::new(memories().map(|it| it.chunks.len()).sum::<usize>())));
+        cells.push(Cell::new(table::time(rows.iter().map(|row| row.figures.time).sum())));
+        cells.push(Cell::new(""));
+        cells.extend(self.ggml.then(|| Cell::new("")));
+        cells
+    }
+}
+
 /// One line of the table.
 struct Line<'a> {
     label: &'a str,
@@ -228,6 +214,9 @@ fn show(rows: &[Planned], sizes: SizeStyle) -> comfy_table::Table {
         if let Some(memory) = &total {
             shown.add_row(columns.cells(&Line { label, memory, figures, time: Some(figures.time) }, sizes));
         }
+    }
+    if rows.len() > 1 {
+        shown.add_row(columns.summary(rows, sizes));
     }
     shown
 }

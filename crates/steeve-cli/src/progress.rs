@@ -1,6 +1,5 @@
 //! Who watches a search: a bar for the user, and Ctrl-C.
 
-use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use steeve_plan::{Budget, Bytes, Progress, Strategy};
 
-use crate::answer::colours_allowed;
+use crate::answer::{Voice, colours_allowed};
 use crate::size::SizeStyle;
 
 /// Whether the user has pressed Ctrl-C.
@@ -48,6 +47,7 @@ pub(crate) struct Watcher<'a> {
     budget: Option<Budget>,
     start: Instant,
     interrupt: &'a Interrupt,
+    voice: Voice,
     bar: Option<ProgressBar>,
 }
 
@@ -55,12 +55,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 impl<'a> Watcher<'a> {
     /// `file` is best a short name: the bar has one line.
-    pub(crate) fn new(file: &'a str, strategy: &Strategy, interrupt: &'a Interrupt) -> Self {
+    pub(crate) fn new(file: &'a str, strategy: &Strategy, interrupt: &'a Interrupt, voice: Voice) -> Self {
         let budget = match strategy {
             Strategy::Best(best) => Some(best.budget),
             _ => None,
         };
-        Self { file, budget, start: Instant::now(), interrupt, bar: None }
+        Self { file, budget, start: Instant::now(), interrupt, voice, bar: None }
     }
 
     /// For [`place_watched`](steeve_plan::place_watched): shows where the search stands and says whether to go on.
@@ -68,7 +68,7 @@ impl<'a> Watcher<'a> {
         if self.interrupt.is_pressed() {
             return ControlFlow::Break(());
         }
-        if self.start.elapsed() >= PATIENCE && io::stderr().is_terminal() {
+        if self.start.elapsed() >= PATIENCE && self.voice.shows_progress() {
             self.show(progress);
         }
         ControlFlow::Continue(())
@@ -116,9 +116,9 @@ fn millis(time: Duration) -> u64 {
 pub(crate) struct FileBar(Option<ProgressBar>);
 
 impl FileBar {
-    pub(crate) fn new(files: usize) -> Self {
+    pub(crate) fn new(files: usize, voice: Voice) -> Self {
         const MANY: usize = 4;
-        let shown = files >= MANY && io::stderr().is_terminal();
+        let shown = files >= MANY && voice.shows_progress();
         Self(shown.then(|| new_bar("files", Some(files as u64))))
     }
 

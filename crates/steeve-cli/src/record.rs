@@ -17,7 +17,7 @@ use std::{fs, path};
 use comfy_table::Cell;
 use steeve_graph::{GraphStrategy, PlanOptions, Reuse};
 
-use crate::answer::{Tone, report, say};
+use crate::answer::Voice;
 use crate::args::RecordArgs;
 use crate::drop_in::DropIn;
 use crate::error::Error;
@@ -29,7 +29,7 @@ use crate::source::Source;
 use crate::table;
 
 /// The exit status is the program's.
-pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode, Error> {
+pub(crate) fn run(args: &RecordArgs, voice: Voice) -> Result<ExitCode, Error> {
     let [program, arguments @ ..] = args.program.as_slice() else {
         return Err(Error::Usage("name the program to run, as in steeve record -- PROGRAM ARGS".to_owned()));
     };
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode, Error> {
     let folder = Folder::open(&args.out)?;
     if !folder.before.is_empty() {
         let (there, out) = (counted(folder.before.len()), args.out.display());
-        say(Tone::Note, format!("{out} has {there} already; what is there stays, and only what is new is listed"));
+        voice.note(format!("{out} has {there} already; what is there stays, and only what is new is listed"));
     }
     let mut command = Command::new(program);
     command.args(arguments);
@@ -57,13 +57,13 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode, Error> {
     if let Some(signal) = signal(status) {
         let hint =
             if CRASHES.contains(&signal) { "; if it does well without steeve record, please report that" } else { "" };
-        say(Tone::Error, format!("{} was killed ({status}){hint}", program.display()));
+        voice.error(format!("{} was killed ({status}){hint}", program.display()));
     }
     if recorded.is_empty() {
-        say(Tone::Note, NOTHING);
+        voice.note(NOTHING);
     } else {
         // Whether anybody can read the table changes nothing about the program's own status.
-        match show(&recorded, args) {
+        match show(&recorded, args, voice) {
             Err(Error::Output(_)) => {}
             shown => shown?,
         }
@@ -164,17 +164,17 @@ struct Row {
 }
 
 /// A graph that can't be read is named, and the others are shown.
-fn show(files: &[PathBuf], args: &RecordArgs) -> Result<(), Error> {
+fn show(files: &[PathBuf], args: &RecordArgs, voice: Voice) -> Result<(), Error> {
     let mut rows = Vec::new();
     for file in files {
         match plan(file) {
             Ok(row) => rows.push(row),
             Err(error) => {
-                report(&error);
+                voice.report(&error);
             }
         }
     }
-    say(Tone::Note, format!("{} recorded in {}", counted(files.len()), args.out.display()));
+    voice.note(format!("{} recorded in {}", counted(files.len()), args.out.display()));
     if rows.is_empty() {
         return Ok(());
     }

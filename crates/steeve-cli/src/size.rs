@@ -1,8 +1,7 @@
 //! Sizes as people write them: `65536`, `64K`, `1.5GiB`; and as they read them: `1.50 GiB`.
 
-use std::fmt;
-
 use steeve_plan::{Align, Bytes, UnitError};
+use steeve_view::human;
 
 /// Reads a number of bytes. `K`, `Ki` and `KiB` are 1024, `kB` is 1000, and so on up to exbibytes; capitals do not
 /// matter. A fraction of a byte is dropped.
@@ -73,37 +72,15 @@ pub(crate) enum SizeStyle {
 impl SizeStyle {
     pub(crate) fn show(self, bytes: Bytes) -> String {
         match self {
-            Self::Human => Human(bytes).to_string(),
+            Self::Human => human(bytes),
             Self::Exact => bytes.to_string(),
         }
     }
 }
 
-/// Shows `1536` as `1.50 KiB`.
-struct Human(Bytes);
-
-impl fmt::Display for Human {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-        if self.0.0 < 1024 {
-            return write!(f, "{} B", self.0);
-        }
-        let mut value = self.0.0 as f64 / 1024.0;
-        let mut units = UNITS.iter().peekable();
-        // 1023.995 would be printed as 1024.00.
-        while value >= 1023.995
-            && let Some(_) = units.next()
-            && units.peek().is_some()
-        {
-            value /= 1024.0;
-        }
-        write!(f, "{value:.2} {}", units.next().unwrap_or(&"EiB"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Human, parse_align, parse_bytes};
+    use super::{parse_align, parse_bytes};
     use steeve_plan::Bytes;
 
     #[test]
@@ -142,17 +119,5 @@ mod tests {
     fn an_alignment_is_a_power_of_two() {
         assert_eq!(parse_align("4K").map(|align| align.get()), Ok(4096));
         assert!(parse_align("48").is_err() && parse_align("0").is_err());
-    }
-
-    #[test]
-    fn sizes_are_shown_with_three_digits_or_more() {
-        let shown = |bytes| Human(Bytes(bytes)).to_string();
-        assert_eq!(shown(0), "0 B");
-        assert_eq!(shown(1023), "1023 B");
-        assert_eq!(shown(1024), "1.00 KiB");
-        assert_eq!(shown(1536), "1.50 KiB");
-        assert_eq!(shown((1 << 20) - 1), "1.00 MiB");
-        assert_eq!(shown(1 << 20), "1.00 MiB");
-        assert_eq!(shown(u64::MAX), "16.00 EiB");
     }
 }

@@ -74,10 +74,18 @@ impl fmt::Display for Source {
     }
 }
 
-/// The files to work on, with folders replaced by what can be planned in them.
+/// The files to work on, with folders replaced by what can be planned in them, and patterns by what fits them.
 pub(crate) fn sources(paths: &[PathBuf]) -> Vec<Result<Source, Error>> {
     let mut sources = Vec::new();
-    for path in paths {
+    for path in paths.iter().flat_map(|path| matching(path)) {
+        let path = match path {
+            Ok(path) => path,
+            Err(error) => {
+                sources.push(Err(error));
+                continue;
+            }
+        };
+        let path = path.as_path();
         if !path.is_dir() {
             sources.push(Ok(Source::new(path)));
             continue;
@@ -95,6 +103,24 @@ pub(crate) fn sources(paths: &[PathBuf]) -> Vec<Result<Source, Error>> {
         }
     }
     sources
+}
+
+/// What a pattern means, for shells that leave it alone, and for `**`, which few of them know. What exists under a name is
+/// no pattern, whatever letters it has.
+fn matching(path: &Path) -> Vec<Result<PathBuf, Error>> {
+    let plain = || vec![Ok(path.to_owned())];
+    let Some(text) = path.to_str().filter(|text| text.contains(['*', '?', '['])) else { return plain() };
+    if path.exists() {
+        return plain();
+    }
+    let pattern = match glob::glob(text) {
+        Ok(pattern) => pattern,
+        Err(error) => return vec![Err(Error::Pattern { pattern: text.to_owned(), why: error.msg.to_owned() })],
+    };
+    let found: Vec<Result<PathBuf, Error>> = pattern
+        .map(|it| it.map_err(|error| Error::Read { file: error.path().display().to_string(), source: error.into() }))
+        .collect();
+    if found.is_empty() { vec![Err(Error::NothingFits { pattern: text.to_owned() })] } else { found }
 }
 
 /// What is taken from a folder. Other text files in it are notes more often than graphs.

@@ -31,12 +31,16 @@ pub(crate) fn table(header: impl IntoIterator<Item = String>) -> Table {
 
 /// Whether the lines of a table are longer than the terminal is wide; never where there is no terminal.
 pub(crate) fn is_too_wide(table: &Table) -> bool {
-    // A terminal that does not know its width says 0.
-    let terminal = Table::new().width().filter(|width| *width > 0 && io::stdout().is_terminal());
     let widths = table.column_max_content_widths();
     let paddings = table.column_iter().map(|column| usize::from(column.padding_width())).sum::<usize>();
     let width = widths.into_iter().map(usize::from).sum::<usize>() + paddings;
-    terminal.is_some_and(|terminal| usize::from(terminal) < width)
+    terminal_width().is_some_and(|terminal| terminal < width)
+}
+
+/// How wide the terminal is; nothing where there is none.
+pub(crate) fn terminal_width() -> Option<usize> {
+    // A terminal that does not know its width says 0.
+    Table::new().width().filter(|width| *width > 0 && io::stdout().is_terminal()).map(usize::from)
 }
 
 /// The result of a plan.

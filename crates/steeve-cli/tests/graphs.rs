@@ -129,13 +129,19 @@ fn a_written_plan_has_every_tensor_with_bytes_of_its_own() {
     let (plan, packed) = (folder.path("plan.json"), folder.path("plan.json.gz"));
     steeve(&["plan", &file, "-o", &plan]).expect(0);
     let written = json(&fs::read_to_string(&plan).unwrap());
-    let tensor = |id: u64, name: &str, offset: u64, size: u64, first: i64, last: i64| object!({"id": id, "name": name, "buffer": 0, "chunk": 0, "offset": offset, "size": size, "first": first, "last": last});
+    let tensor = |id: u64, name: &str, offset: u64, size: u64, (first, last): (i64, i64), op: &str| {
+        let shape = if size == 256 { "f32[64]" } else { "f32[64,32]" };
+        object!({
+            "id": id, "name": name, "buffer": 0, "chunk": 0, "offset": offset, "size": size, "first": first, "last": last,
+            "op": op, "type": shape,
+        })
+    };
     let at = |index: usize| written["tensors"][index]["offset"].as_u64().unwrap();
     let expected = object!([
-        tensor(0, "x", at(0), 8192, -1, 1),
-        tensor(1, "y", at(1), 8192, 0, 0),
-        tensor(2, "z", at(1), 8192, 1, 3),
-        tensor(4, "w", at(3), 256, 3, 3),
+        tensor(0, "x", at(0), 8192, (-1, 1), "input"),
+        tensor(1, "y", at(1), 8192, (0, 0), "silu"),
+        tensor(2, "z", at(1), 8192, (1, 3), "add"),
+        tensor(4, "w", at(3), 256, (3, 3), "neg"),
     ]);
     assert_eq!(written["tensors"], expected);
     assert_eq!((&written["version"], &written["reuse"]), (&1.into(), &"more".into()));

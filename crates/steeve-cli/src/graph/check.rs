@@ -8,9 +8,9 @@ use super::file::GraphFile;
 use super::judge::Claim;
 use super::plan_file::TensorPlan;
 use super::solve::{reuse_name, solve};
-use crate::answer::Answer;
+use crate::answer::{Answer, Voice};
 use crate::args::{CheckArgs, HowArgs, SearchArgs};
-use crate::check::does_not_hold;
+use crate::check::{Title, does_not_hold};
 use crate::error::Error;
 use crate::table::Ratio;
 
@@ -19,6 +19,7 @@ pub(crate) fn check(
     graph: GraphFile,
     plan: Option<TensorPlan>,
     args: &CheckArgs,
+    voice: Voice,
     stdout: &mut dyn Write,
 ) -> Result<Answer, Error> {
     let graph = graph.limited(&args.limits)?;
@@ -27,19 +28,19 @@ pub(crate) fn check(
         let plan = under_rule(plan, &args.how)?;
         let title = Title { file: &plan.file, plan: "the plan" };
         return match Claim::of_file(&graph, &plan) {
-            Ok(claim) => judge(stdout, &title, &graph, &claim, capacity),
-            Err(faults) => does_not_hold(stdout, title.file, title.plan, &graph.file, &faults),
+            Ok(claim) => judge(stdout, voice, &title, &graph, &claim, capacity),
+            Err(faults) => does_not_hold(stdout, voice, &title, &graph.file, &faults),
         };
     }
     let options = args.how.for_graph(&graph.file, &SearchArgs::default())?;
     let solved = solve(&graph, &options, None)?;
     let name = format!("our plan (strategy {}, reuse {})", solved.figures.strategy, reuse_name(options.reuse));
     let title = Title { file: &graph.file, plan: &name };
-    let mut answer = judge(stdout, &title, &graph, &Claim::of_plan(&graph, &solved.plan), capacity)?;
+    let mut answer = judge(stdout, voice, &title, &graph, &Claim::of_plan(&graph, &solved.plan), capacity)?;
     if let Some(claim) = Claim::of_ggml(&graph) {
         let title = Title { file: &graph.file, plan: "ggml's recorded plan" };
         // The capacity is asked of our plan: nobody can change what ggml did.
-        answer = answer.max(judge(stdout, &title, &graph, &claim, None)?);
+        answer = answer.max(judge(stdout, voice, &title, &graph, &claim, None)?);
     }
     Ok(answer)
 }
@@ -56,6 +57,7 @@ fn under_rule(plan: TensorPlan, how: &HowArgs) -> Result<TensorPlan, Error> {
 
 fn judge(
     stdout: &mut dyn Write,
+    voice: Voice,
     title: &Title<'_>,
     graph: &GraphFile,
     claim: &Claim,
@@ -65,14 +67,8 @@ fn judge(
     if faults.is_empty() {
         holds(stdout, title, graph, claim)
     } else {
-        does_not_hold(stdout, title.file, title.plan, &graph.file, &faults)
+        does_not_hold(stdout, voice, title, &graph.file, &faults)
     }
-}
-
-/// How a verdict begins: which file, and which plan.
-struct Title<'a> {
-    file: &'a str,
-    plan: &'a str,
 }
 
 fn holds(stdout: &mut dyn Write, title: &Title<'_>, graph: &GraphFile, claim: &Claim) -> Result<Answer, Error> {

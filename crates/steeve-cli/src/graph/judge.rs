@@ -218,7 +218,7 @@ fn matched(
     by_id: &BTreeMap<u64, TensorId>,
     owners: &[MemoryId],
 ) -> Result<(TensorId, TensorPlace), String> {
-    let TensorClaim { id, name, buffer, chunk, offset, size } = claim;
+    let TensorClaim { id, name, buffer, chunk, offset, size, .. } = claim;
     let Some(tensor) = by_id.get(id).copied() else {
         return Err(format!("tensor {id} ({name}) of the plan is not in the graph"));
     };

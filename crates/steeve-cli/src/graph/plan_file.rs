@@ -11,7 +11,6 @@ use super::file::GraphFile;
 use super::solve::{SolvedGraph, reuse_name};
 use crate::error::Error;
 use crate::json::{MemoryEntry, VERSION, entries};
-use crate::out::Document;
 
 /// A plan to be written.
 pub(crate) struct GraphPlanFile<'a> {
@@ -19,9 +18,9 @@ pub(crate) struct GraphPlanFile<'a> {
     pub(crate) solved: &'a SolvedGraph,
 }
 
-impl Document for GraphPlanFile<'_> {
+impl GraphPlanFile<'_> {
     /// A block list with offsets. It has room for one memory only.
-    fn csv(&self) -> Result<String, Error> {
+    pub(crate) fn csv(&self) -> Result<String, Error> {
         let used: Vec<&MemoryPlan> =
             self.solved.plan.memories().iter().filter(|it| !it.plan.places().is_empty()).collect();
         let file = self.graph.file.clone();
@@ -39,7 +38,8 @@ impl Document for GraphPlanFile<'_> {
         table.map(|table| table.to_string()).map_err(|source| Error::Table { file, source })
     }
 
-    fn json(&self) -> serde_json::Result<String> {
+    /// One object, without the end of its line.
+    pub(crate) fn json(&self) -> serde_json::Result<String> {
         let (plan, figures) = (&self.solved.plan, &self.solved.figures);
         serde_json::to_string(&PlanFile {
             version: VERSION,
@@ -92,6 +92,8 @@ struct TensorEntry<'a> {
     size: Bytes,
     first: i64,
     last: i64,
+    op: String,
+    r#type: String,
 }
 
 /// Every tensor with bytes of its own, also where it took them over; no views.
@@ -109,6 +111,8 @@ fn tensor_entries<'a>(graph: &'a GraphFile, plan: &GraphPlan) -> Vec<TensorEntry
             size: place.size,
             first,
             last,
+            op: graph.operation(tensor),
+            r#type: graph.assigned.graph().tensor(tensor).layout.to_string(),
         })
     };
     graph.placed().into_iter().filter_map(entry).collect()
@@ -140,6 +144,7 @@ pub(crate) struct TensorPlan {
 pub(crate) struct BufferClaim {
     pub(crate) name: String,
     pub(crate) chunks: Vec<Bytes>,
+    pub(crate) lower_bound: Option<Bytes>,
 }
 
 /// A tensor as a plan file describes it.
@@ -152,6 +157,13 @@ pub(crate) struct TensorClaim {
     pub(crate) chunk: usize,
     pub(crate) offset: Offset,
     pub(crate) size: Bytes,
+    /// The nodes at which it is there, what makes it, and its type and shape: for pictures alone.
+    pub(crate) first: Option<i64>,
+    pub(crate) last: Option<i64>,
+    #[serde(default)]
+    pub(crate) op: String,
+    #[serde(default)]
+    pub(crate) r#type: String,
 }
 
 #[derive(Deserialize)]

@@ -87,6 +87,32 @@ pub(crate) fn corpus(name: &str) -> String {
     root.canonicalize().unwrap().display().to_string()
 }
 
+/// Compares with a file of the repository; with `STEEVE_UPDATE=1` it is written instead.
+#[track_caller]
+pub(crate) fn golden(file: &Path, made: &str) {
+    if std::env::var_os("STEEVE_UPDATE").is_some() {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, made).unwrap();
+        return;
+    }
+    let kept = fs::read_to_string(file).unwrap_or_default();
+    assert!(
+        kept == made,
+        "{} is not up to date: STEEVE_UPDATE=1 makes it anew\n{}",
+        file.display(),
+        difference(&kept, made)
+    );
+}
+
+/// The first line that is not the same.
+fn difference(kept: &str, made: &str) -> String {
+    let mut lines = kept.lines().zip(made.lines()).enumerate();
+    match lines.find(|(_, (kept, made))| kept != made) {
+        Some((at, (kept, made))) => format!("line {}:\n- {kept}\n+ {made}", at + 1),
+        None => format!("{} lines are {} now", kept.lines().count(), made.lines().count()),
+    }
+}
+
 pub(crate) fn gzip(text: &str) -> Vec<u8> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());
     packed.write_all(text.as_bytes()).unwrap();

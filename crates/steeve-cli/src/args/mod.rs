@@ -1,5 +1,7 @@
 //! The command line: what may be asked, with an example for each command.
 
+mod view;
+
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -8,6 +10,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use steeve_graph::{GraphStrategy, PlanOptions, Reuse};
 use steeve_plan::{Align, Best, Budget, Bytes, Strategy};
 
+pub(crate) use view::ViewArgs;
+
+use crate::answer::Voice;
 use crate::error::Error;
 use crate::out::OutFile;
 use crate::size::{SizeStyle, parse_align, parse_bytes};
@@ -21,19 +26,39 @@ use crate::size::{SizeStyle, parse_align, parse_bytes};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    /// Say nothing but the answer and errors: no notes, no progress.
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
+    quiet: bool,
+
+    /// Say what is being done, too.
+    #[arg(short, long, global = true, help_heading = "Messages")]
+    verbose: bool,
+}
+
+impl Cli {
+    pub(crate) fn voice(&self) -> Voice {
+        match (self.quiet, self.verbose) {
+            (true, _) => Voice::Quiet,
+            (_, true) => Voice::Verbose,
+            _ => Voice::Plain,
+        }
+    }
 }
 
 const EXAMPLES: &str = "\
 Examples:
   steeve plan graph.json.gz                     how many bytes does each memory need, and how many does ggml take?
   steeve show graph.json.gz                     why is it this large?
+  steeve view graph.json.gz -o map.html         what does it look like?
   steeve compare folder/                        which strategy does best?
   steeve plan graph.json.gz -o plan.json        where does each tensor stand?
   steeve check graph.json.gz plan.json          does this plan hold?
   steeve plan blocks.csv --capacity 1M          do these blocks fit into one mebibyte?
   steeve record -- python3 transcribe.py        which graphs does this program give to ggml, and what would each take?
 
-Exit status: 0 done, 1 the answer is no (does not fit, not valid), 2 bad usage or input; of record the program's own.";
+Exit status: 0 done, 1 the answer is no (does not fit, not valid), 2 bad usage or input; of record the program's own.
+Colours are for terminals; NO_COLOR=1 switches them off. docs/command-line.md lists every message and what to do about it.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -45,8 +70,24 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Shows what is alive when a memory is fullest, largest first.
     Show(ShowPeakArgs),
+    /// Draws a plan: a map in the terminal, a page, a drawing; or writes it for programs.
+    View(ViewArgs),
     /// Runs a program that uses ggml, records its graphs and shows what each would take.
     Record(RecordArgs),
+    /// Prints what a shell needs to complete commands and options.
+    Completions(CompletionsArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  steeve completions bash > ~/.local/share/bash-completion/completions/steeve
+  steeve completions zsh > \"${fpath[1]}/_steeve\"
+  steeve completions fish > ~/.config/fish/completions/steeve.fish")]
+pub(crate) struct CompletionsArgs {
+    /// Which shell.
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
@@ -56,6 +97,7 @@ Examples:
   steeve plan graph.json --strategy ggml        ggml's own plan, byte for byte
   steeve plan graph.json --reuse ggml           ggml's in-place decisions, packed better
   steeve plan graph.json -o plan.json           and where does each tensor stand?
+  steeve plan corpus/graphs/llm                 every graph in a folder, and all together
   steeve plan blocks.csv.gz --strategy best --budget 2s --capacity 64MiB -o plan.json
   echo 'x = input f32[64,32]; y = silu x; z = add y x !output' | steeve plan - --json
 
@@ -66,7 +108,8 @@ the best plan so far.
 A graph as text has one tensor per line or between semicolons: label = operation type[shape] sources !flags. Memories, if
 there are several, come first, as in memory gpu align=128, and a tensor is put into one with @gpu.")]
 pub(crate) struct PlanArgs {
-    /// Graphs or block lists; a folder means every .json, .graph and .csv (plain or .gz) in it, - the standard input.
+    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it, a pattern such as
+    /// 'graphs/**/*.pp.json.gz' what fits it, - the standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -79,7 +122,8 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 
-    /// Write the plan to this file: .csv or .json, with .gz if it is to be compressed.
+    /// Write the plan to this file: .csv or .json, with .gz if it is to be compressed; or draw it, as .html or .svg; or
+    /// make it a C header, .h.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<OutFile>,
 
@@ -117,18 +161,26 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  steeve compare corpus/                        a row per folder, and all together
   steeve compare graph.json.gz
-  steeve compare corpus/graphs/
   steeve compare folder/ --budget 500ms --bytes
 
 Graphs: ggml's own plan, its in-place decisions packed better (fast, reuse ggml), ours (fast) and ours with a search
 (best); ratios are by ggml's bytes. Block lists: ratios are by the bound, the most that any strategy could prove. Ratios
 are rounded up, so that 1.0000 is exact. The last line has sums, and the geometric mean of the ratios over all memories
-(of graphs: all in which ggml needs any bytes).")]
+(of graphs: all in which ggml needs any bytes).
+
+More than 40 files are summed up by folder, unless --rows file says otherwise: the bytes of the first strategy and of the
+last, what that saves, the mean of the ratios and the smallest of them (at best), and how many memories are at their bound.")]
 pub(crate) struct CompareArgs {
-    /// Graphs or block lists; a folder means every .json, .graph and .csv (plain or .gz) in it, - the standard input.
+    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it, a pattern such as
+    /// 'graphs/**/*.pp.json.gz' what fits it, - the standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+
+    /// What a row is [default: file; folder if there are more than 40 files].
+    #[arg(long, value_enum)]
+    pub(crate) rows: Option<RowName>,
 
     #[command(flatten)]
     pub(crate) search: SearchArgs,
@@ -138,6 +190,14 @@ pub(crate) struct CompareArgs {
 
     #[command(flatten)]
     pub(crate) show: ShowArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RowName {
+    /// Each file.
+    File,
+    /// All files of a folder together.
+    Folder,
 }
 
 #[derive(Debug, Args)]

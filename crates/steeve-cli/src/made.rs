@@ -1,0 +1,174 @@
+//! One file in, its plan out, whatever the file holds: what `plan` shows and writes, and `view` draws.
+
+use std::ops::ControlFlow;
+
+use steeve_graph::{AssignedGraph, GraphPlan, GraphStrategy, PlanOptions, Reuse, plan_graph};
+use steeve_plan::{Progress, Strategy, Verdict};
+use steeve_view::{Map, Picture};
+
+use crate::answer::Voice;
+use crate::args::{HowArgs, LimitArgs, SearchArgs};
+use crate::block_list::BlockList;
+use crate::block_plan::BlockPlan;
+use crate::error::Error;
+use crate::figures::Figures;
+use crate::graph::{self, GraphFile, GraphPlanFile, SolvedGraph};
+use crate::input::Input;
+use crate::out::Document;
+use crate::progress::{Interrupt, Watcher};
+use crate::solve::{ONLY_MEMORY, Solved, solve};
+use crate::source::Source;
+
+/// A file with its plan.
+pub(crate) enum Made {
+    Blocks { list: BlockList, solved: Box<Solved>, figures: Figures },
+    Graph { graph: Box<GraphFile>, solved: Box<SolvedGraph> },
+}
+
+/// How plans are made, and who looks on.
+#[derive(Clone, Copy)]
+pub(crate) struct Making<'a> {
+    pub(crate) how: &'a HowArgs,
+    pub(crate) search: &'a SearchArgs,
+    pub(crate) limits: &'a LimitArgs,
+    pub(crate) interrupt: &'a Interrupt,
+    pub(crate) voice: Voice,
+}
+
+impl Making<'_> {
+    /// Plans what a file holds, and says where that does not fit.
+    pub(crate) fn make(&self, source: &Source, input: Input) -> Result<Made, Error> {
+        let (name, file) = (source.short_name(), source.to_string());
+        match input {
+            Input::Blocks(table) => self.blocks(&name, BlockList::new(file, table, self.limits)?),
+            Input::Graph(graph) => self.graph(&name, graph.limited(self.limits)?),
+            Input::Tensors(_) => Err(Error::PlanOfGraph { file }),
+        }
+    }
+
+    fn blocks(&self, name: &str, list: BlockList) -> Result<Made, Error> {
+        let strategy = self.how.for_blocks(&list.file, self.search)?;
+        self.voice.detail(|| format!("{}: a list of {} blocks", list.file, list.problem.blocks().len()));
+        self.interrupt.listen(&strategy);
+        let solved = self.watched(name, &strategy, |watch| solve(&list, &strategy, watch))?;
+        self.say_stopped(&list.file, solved.verdict);
+        if let Some(why) = solved.refusal(&list, &strategy) {
+            self.voice.error(format!("{}: {why}", list.file));
+        }
+        let figures = solved.figures(&strategy);
+        Ok(Made::Blocks { list, solved: Box::new(solved), figures })
+    }
+
+    fn graph(&self, name: &str, graph: GraphFile) -> Result<Made, Error> {
+        let options = self.how.for_graph(&graph.file, self.search)?;
+        self.voice.detail(|| {
+            let it = graph.assigned.graph();
+            let memories = graph.owners().map(|memory| graph.memory_name(memory)).collect::<Vec<_>>().join(", ");
+            let (nodes, tensors) = (it.nodes().len(), it.tensors().len());
+            format!("{}: a graph of {nodes} nodes and {tensors} tensors in {memories}", graph.file)
+        });
+        let strategy = match options.strategy {
+            GraphStrategy::Best(best) => Strategy::Best(best),
+            _ => Strategy::Fast,
+        };
+        self.interrupt.listen(&strategy);
+        let capacity = self.limits.capacity;
+        let solved = self.watched(name, &strategy, |watch| graph::solve_watched(&graph, &options, capacity, watch))?;
+        self.say_stopped(&graph.file, solved.figures.verdict());
+        for why in graph::refusals(&graph, &solved, capacity) {
+            self.voice.error(format!("{}: {why}", graph.file));
+        }
+        Ok(Made::Graph { graph: Box::new(graph), solved: Box::new(solved) })
+    }
+
+    fn watched<T>(
+        &self,
+        name: &str,
+        strategy: &Strategy,
+        act: impl FnOnce(&mut dyn FnMut(&Progress) -> ControlFlow<()>) -> T,
+    ) -> T {
+        let mut watcher = Watcher::new(name, strategy, self.interrupt, self.voice);
+        act(&mut |progress| watcher.look(progress))
+    }
+
+    fn say_stopped(&self, file: &str, verdict: Verdict) {
+        if self.interrupt.is_pressed() && verdict != Verdict::Optimal {
+            self.voice.note(format!("{file}: stopped by Ctrl-C; this is the best plan so far"));
+        }
+    }
+}
+
+impl Made {
+    pub(crate) fn figures(&self) -> &Figures {
+        match self {
+            Self::Blocks { figures, .. } => figures,
+            Self::Graph { solved, .. } => &solved.figures,
+        }
+    }
+
+    pub(crate) fn file(&self) -> &str {
+        match self {
+            Self::Blocks { list, .. } => &list.file,
+            Self::Graph { graph, .. } => &graph.file,
+        }
+    }
+
+    /// The plan to be drawn, under a name.
+    pub(crate) fn map(&self, name: &str) -> Map {
+        match self {
+            Self::Blocks { list, solved, .. } => Map::of_blocks(name, ONLY_MEMORY, &solved.plan, &list.ids),
+            Self::Graph { solved, .. } => Map::of_graph(name, &solved.plan),
+        }
+    }
+
+    /// ggml's own plan of the same graph, unless this is it.
+    pub(crate) fn ggml(&self) -> Option<Map> {
+        match self {
+            Self::Graph { graph, solved } if solved.figures.strategy != "ggml" => {
+                ggml_plan(&graph.assigned).map(|plan| Map::of_graph("ggml", &plan))
+            }
+            _ => None,
+        }
+    }
+
+    /// Who made the plan, in a word or two.
+    pub(crate) fn maker(&self) -> &'static str {
+        match self.figures().strategy {
+            "ggml" => "ggml",
+            "best-fit" => "best-fit",
+            "best" => "steeve (best)",
+            _ => "steeve",
+        }
+    }
+}
+
+/// Nothing where ggml's own plan overwrites live bytes.
+fn ggml_plan(graph: &AssignedGraph) -> Option<GraphPlan> {
+    plan_graph(graph, &PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml)).ok()
+}
+
+impl Document for Made {
+    fn csv(&self) -> Result<String, Error> {
+        match self {
+            Self::Blocks { list, solved, figures } => BlockPlan { list, solved, figures }.csv(),
+            Self::Graph { graph, solved } => GraphPlanFile { graph, solved }.csv(),
+        }
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        match self {
+            Self::Blocks { list, solved, figures } => BlockPlan { list, solved, figures }.json(),
+            Self::Graph { graph, solved } => GraphPlanFile { graph, solved }.json(),
+        }
+    }
+
+    /// A graph is drawn beside ggml's plan of it.
+    fn picture(&self) -> Picture {
+        let title = Source::new(self.file().as_ref()).short_name();
+        let ours = self.map(self.maker());
+        match self.ggml() {
+            Some(ggml) => Picture::of_two(title, ggml, ours),
+            None => Picture::of(title, ours),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! `steeve view`: a plan, or two, as a picture: in the terminal, as a page, as a drawing, or as a file for programs.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+
+use steeve_plan::{Bytes, Step};
+use steeve_view::{Map, Picture, Sizes, TerminalStyle, Unit, terminal};
+
+use crate::answer::{Answer, Voice, colours_allowed};
+use crate::args::ViewArgs;
+use crate::error::Error;
+use crate::input::{self, Input};
+use crate::made::{Made, Making};
+use crate::out::{Drawing, Form, OutFile};
+use crate::progress::Interrupt;
+use crate::size::SizeStyle;
+use crate::source::Source;
+use crate::{standing, table};
+
+/// The answer is no where a plan does not hold or does not fit; it is drawn all the same.
+pub(crate) fn run(args: &ViewArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
+    args.how.check(&args.search)?;
+    let sources = args.sources()?;
+    let interrupt = Interrupt::default();
+    let making = Making { how: &args.how, search: &args.search, limits: &args.limits, interrupt: &interrupt, voice };
+    let names = names(&sources);
+    let mut views = Vec::new();
+    for (source, name) in sources.iter().zip(&names) {
+        views.push(View::of(source, name.as_deref(), args, &making)?);
+    }
+    let answer = views.iter().map(View::answer).max().unwrap_or(Answer::Yes);
+    let picture = picture(&views, &sources, args);
+    if args.ggml && picture.maps.len() < 2 {
+        voice.note(format!("{}: there is no plan of ggml's to put beside this one", sources[0]));
+    }
+    let picture = match &args.memory {
+        Some(memory) => only(picture, memory)?,
+        None => picture,
+    };
+    let picture = match args.steps {
+        Some(range) => within(picture, range)?,
+        None => picture,
+    };
+    if picture.memories().is_empty() {
+        voice.note(format!("{}: nothing needs memory, so there is nothing to draw", sources[0]));
+    }
+    match &args.out {
+        Some(out) => write(out, &views, &picture, args, voice)?,
+        None => write!(stdout, "{}", terminal(&picture, &terminal_style(args))).map_err(Error::Output)?,
+    }
+    Ok(answer)
+}
+
+/// What a map is called: one file's after who made it, two after the files.
+fn names(sources: &[Source]) -> Vec<Option<String>> {
+    match sources {
+        [_] => vec![None],
+        _ => {
+            let pairs: Vec<(String, String)> = sources.iter().map(|it| (it.short_name(), it.to_string())).collect();
+            let labels = crate::plan::labels(pairs.iter().map(|(short, long)| (short.as_str(), long.as_str())));
+            labels.into_iter().map(Some).collect()
+        }
+    }
+}
+
+/// One file to be drawn.
+enum View {
+    /// Planned now.
+    Made(Made, Map),
+    /// A plan that stands in the file.
+    Standing { file: String, map: Map, answer: Answer },
+}
+
+impl View {
+    fn of(source: &Source, name: Option<&str>, args: &ViewArgs, making: &Making<'_>) -> Result<Self, Error> {
+        let input = input::read(source)?;
+        let file = source.to_string();
+        let planned = args.how.strategy.is_some();
+        let stands = match &input {
+            Input::Tensors(plan) => Some(standing::of_tensors(name.unwrap_or("plan"), plan)?),
+            // Whoever names a strategy wants it planned anew.
+            Input::Blocks(table)
+                if !planned && !table.places().is_empty() && table.places().iter().all(Option::is_some) =>
+            {
+                Some(standing::of_blocks(&file, name.unwrap_or("plan"), table)?)
+            }
+            _ => None,
+        };
+        if let Some(stands) = stands {
+            making.voice.detail(|| format!("{file}: a plan, drawn as it stands"));
+            let answer = match stands.wrong {
+                Some(wrong) => {
+                    making.voice.error(format!("{file}: the plan does not hold: {wrong}; it is drawn as it stands"));
+                    Answer::No
+                }
+                None => Answer::Yes,
+            };
+            return Ok(Self::Standing { file, map: stands.map, answer });
+        }
+        let made = making.make(source, input)?;
+        let map = made.map(name.unwrap_or(made.maker()));
+        Ok(Self::Made(made, map))
+    }
+
+    fn answer(&self) -> Answer {
+        match self {
+            Self::Standing { answer, .. } => *answer,
+            Self::Made(made, _) if made.figures().fits() => Answer::Yes,
+            Self::Made(..) => Answer::No,
+        }
+    }
+
+    fn map(&self) -> &Map {
+        match self {
+            Self::Made(_, map) | Self::Standing { map, .. } => map,
+        }
+    }
+
+    fn file(&self) -> &str {
+        match self {
+            Self::Made(made, _) => made.file(),
+            Self::Standing { file, .. } => file,
+        }
+    }
+}
+
+/// Two files beside each other; or one, beside ggml's plan in a page or where that is asked for.
+fn picture(views: &[View], sources: &[Source], args: &ViewArgs) -> Picture {
+    let files = || sources.iter().map(Source::short_name).collect::<Vec<_>>().join(" and ");
+    let title = args.title.clone().unwrap_or_else(files);
+    match views {
+        [before, after] => Picture::of_two(title, before.map().clone(), after.map().clone()),
+        [one, ..] => {
+            let is_page = args.out.as_ref().is_some_and(|out| out.form == Form::Page);
+            let ggml = match one {
+                View::Made(made, _) if is_page || args.ggml => made.ggml(),
+                _ => None,
+            };
+            match ggml {
+                Some(ggml) => Picture::of_two(title, ggml, one.map().clone()),
+                None => Picture::of(title, one.map().clone()),
+            }
+        }
+        [] => Picture::of(title, Map::new("", Vec::new())),
+    }
+}
+
+fn only(picture: Picture, memory: &str) -> Result<Picture, Error> {
+    let names = picture.memories().join(", ");
+    let picture = picture.only(memory);
+    if picture.memories().is_empty() {
+        return Err(Error::Usage(format!(
+            "--memory {memory}: there is no such memory with anything in it; there are: {names}"
+        )));
+    }
+    Ok(picture)
+}
+
+fn within(picture: Picture, (from, to): (u64, u64)) -> Result<Picture, Error> {
+    let unit = picture.maps.first().map_or(Unit::Step, |map| map.unit);
+    // Step 0 of a graph is before its first node.
+    let shift = u64::from(unit == Unit::Node);
+    let picture = picture.between(Step(from.saturating_add(shift)), Step(to.saturating_add(shift)));
+    if picture.memories().is_empty() {
+        let why = format!(
+            "--steps {from}..{to}: nothing is alive at these {}s; leave it out to see all of them",
+            unit.word()
+        );
+        return Err(Error::Usage(why));
+    }
+    Ok(picture)
+}
+
+fn write(out: &OutFile, views: &[View], picture: &Picture, args: &ViewArgs, voice: Voice) -> Result<(), Error> {
+    let drawing = args.drawing();
+    match (out.form, views) {
+        (Form::Csv | Form::Json, [View::Made(made, _)]) => out.write(made, made.file(), &drawing)?,
+        (Form::Csv | Form::Json, [View::Standing { file, .. }]) => {
+            let why = format!(
+                "{file}: is a plan already, and is drawn as it stands; copy it, or plan anew with steeve plan -o"
+            );
+            return Err(Error::Usage(why));
+        }
+        (Form::Csv | Form::Json | Form::Header, [_, _, ..]) => {
+            let why = format!(
+                "{}: holds one plan, and there are two; name one file, or draw them as .html or .svg",
+                out.name()
+            );
+            return Err(Error::Usage(why));
+        }
+        _ => out.write_picture(picture, views.first().map_or("", View::file), &drawing)?,
+    }
+    let bytes = std::fs::metadata(out.name()).map_or(0, |about| about.len());
+    voice.note(format!("{}: written, {}", out.name(), SizeStyle::Human.show(Bytes(bytes))));
+    Ok(())
+}
+
+fn terminal_style(args: &ViewArgs) -> TerminalStyle {
+    const PIPED: usize = 80;
+    let terminal = io::stdout().is_terminal();
+    let width = args.width.unwrap_or_else(|| table::terminal_width().unwrap_or(PIPED));
+    let style = if terminal && colours_allowed() { TerminalStyle::colour(width) } else { TerminalStyle::plain(width) };
+    let sizes = if args.bytes { Sizes::Exact } else { Sizes::Human };
+    style.with_height(args.height.unwrap_or(20)).with_colouring(args.colouring()).with_sizes(sizes)
+}
+
+impl ViewArgs {
+    fn sources(&self) -> Result<Vec<Source>, Error> {
+        let sources: Vec<Source> = self.files.iter().map(|path: &PathBuf| Source::new(path)).collect();
+        match sources.as_slice() {
+            [Source::Stdin, Source::Stdin] => {
+                Err(Error::Usage("only one of the files can be -, the standard input".to_owned()))
+            }
+            _ => Ok(sources),
+        }
+    }
+
+    fn drawing(&self) -> Drawing {
+        Drawing { svg: self.svg_style(), prefix: self.prefix.clone() }
+    }
+}

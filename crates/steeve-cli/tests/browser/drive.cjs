@@ -1,0 +1,327 @@
+// Drives the pages that browser.rs has made. Each law is one function; whatever fails ends the program.
+"use strict";
+const assert = require("node:assert/strict");
+const path = require("node:path");
+
+const order = JSON.parse(process.argv[2]);
+const { chromium } = require(order.playwright);
+const say = (line) => console.log(`browser: ${line}`);
+const has = (text, ...words) => words.forEach((word) => assert.ok(text.includes(word), `no ${JSON.stringify(word)} in ${JSON.stringify(text)}`));
+
+let browser;
+
+// Opens a page and has it watched: no request, no message, no error.
+async function open(file, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 860 }, ...options });
+  const page = await context.newPage();
+  const trouble = [];
+  page.on("console", (message) => trouble.push(`console: ${message.text()}`));
+  page.on("pageerror", (error) => trouble.push(`error: ${error.stack}`));
+  page.on("request", (request) => { if (request.url() !== `file://${file}` && !request.url().startsWith("data:")) trouble.push(`request: ${request.url()}`); });
+  await page.goto(`file://${file}`);
+  await settle(page);
+  page.finish = async (shot) => {
+    if (shot) await page.screenshot({ path: path.join(order.shots, `${shot}.png`) });
+    assert.deepEqual(trouble, []);
+    await context.close();
+  };
+  return page;
+}
+
+// Waits until what moves has come to rest.
+const settle = (page) => page.evaluate(() => new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 220)));
+const text = (page, selector) => page.locator(selector).innerText();
+const seen = (page) => page.evaluate(() => ({ ...steeve.state.window }));
+const span = (win) => win.x1 - win.x0;
+const height = (win) => win.y1 - win.y0;
+
+async function hover(page, map, name) {
+  const point = await page.evaluate(([map, name]) => steeve.point(map, name), [map, name]);
+  await page.mouse.move(point.x - 1, point.y);
+  await page.mouse.move(point.x, point.y);
+  await settle(page);
+  return point;
+}
+
+async function a_recorded_graph_has_ggmls_plan_beside_ours() {
+  const page = await open(order.recorded);
+  const { blocks, peak, ggml } = order.planned;
+  const less = (ggml - peak).toLocaleString("en");
+  has(await text(page, "#figures"), "92.01 MiB", "56.28 MiB", `less (${less} bytes, 38.8 %)`, "lower bound, reached");
+  has(await page.getAttribute("#map-0", "aria-label"), "ggml", `${blocks} blocks in 92.01 MiB`);
+  has(await page.getAttribute("#map-1", "aria-label"), "steeve", `${blocks} blocks in 56.28 MiB`);
+  assert.deepEqual(await page.evaluate(() => steeve.drawn()), [blocks, blocks]);
+  assert.equal(await page.title(), "qwen3-30b-a3b.c4096.fa1.out1.pp.json.gz · steeve");
+  await page.screenshot({ path: path.join(order.shots, "recorded-light.png") });
+
+  await page.getByRole("button", { name: "steeve", exact: true }).click();
+  await settle(page);
+  assert.equal(await page.locator(".pane").count(), 1);
+  assert.deepEqual(await page.evaluate(() => steeve.drawn()), [blocks]);
+  await page.getByRole("button", { name: "both" }).click();
+  assert.equal(await page.locator(".pane").count(), 2);
+  await page.finish();
+}
+
+async function hovering_tells_everything_about_a_block() {
+  const page = await open(order.small);
+  await hover(page, 1, "ffn_up");
+  const tip = await text(page, "#tip");
+  has(tip, "ffn_up", "operation\nadd", "shape\nf32[64,32]", "role\nfeed-forward", "bytes\n8.00 KiB (8,192)", "offset\n");
+  has(tip, "first use\nnode 1 (ffn_up, add)", "last use\nnode 3 (y, neg)", "same bytes\npart", "in place of\nattn_q", "in ggml\noffset");
+  await page.mouse.move(2, 2);
+  await settle(page);
+  assert.ok(await page.locator("#tip").isHidden());
+  await page.finish();
+}
+
+async function sharing_is_told_before_and_after() {
+  const page = await open(order.recorded);
+  await page.keyboard.press("p");
+  await settle(page);
+  const point = await hover(page, 1, "ffn_moe_up-0");
+  has(await text(page, "#tip"), "mul_mat_id", "f32[768,8,512]", "12.00 MiB (12,582,912)", "before it\n", "after it\n", "in ggml\noffset 36.01 MiB");
+  await page.mouse.click(point.x, point.y);
+  has(await text(page, "#chosen"), "ffn_moe_up-0", "first use\nnode 44");
+  await page.finish("recorded-hover");
+}
+
+async function a_step_lists_what_is_alive_largest_first() {
+  const page = await open(order.recorded, { colorScheme: "dark" });
+  const box = await page.locator("#curve-1").boundingBox();
+  await page.mouse.click(box.x + box.width * 0.6, box.y + box.height * 0.7);
+  await settle(page);
+  has(await text(page, "#alive"), "steeve, node 1", " alive, ", "MiB");
+  const rows = await page.locator("#alive .bytes").allInnerTexts();
+  const unit = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 };
+  const bytes = rows.map((row) => { const [value, name] = row.split(" "); return value * unit[name]; });
+  assert.ok(bytes.length > 3 && bytes.every((it, i) => i === 0 || it <= bytes[i - 1]), String(rows));
+  await page.locator("#alive button").first().click();
+  await settle(page);
+  has(await text(page, "#chosen"), (await page.locator("#alive .name").first().innerText()));
+  await page.finish("recorded-dark-alive");
+}
+
+async function search_finds_marks_and_jumps() {
+  const page = await open(order.recorded);
+  await page.keyboard.press("/");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "search");
+  await page.keyboard.type("ffn_moe_down");
+  await settle(page);
+  assert.equal(await text(page, "#found"), "48 found, 1.47 GiB");
+  const before = await seen(page);
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Enter");
+  await settle(page);
+  assert.equal(await text(page, "#found"), "2 of 48");
+  has(await text(page, "#chosen"), "ffn_moe_down-1");
+  assert.ok(span(await seen(page)) < span(before) / 4);
+  await page.screenshot({ path: path.join(order.shots, "recorded-search.png") });
+  await page.fill("#search", "no such thing");
+  assert.equal(await text(page, "#found"), "nothing found");
+  await page.fill("#search", "/^l_out-1.$/");
+  has(await text(page, "#found"), "10 found");
+  await page.keyboard.press("Escape");
+  assert.equal(await text(page, "#found"), "");
+  await page.finish();
+}
+
+async function the_legend_hides_and_shows() {
+  const page = await open(order.recorded);
+  const entry = page.locator("#legend button", { hasText: "feed-forward" });
+  const [all] = await page.evaluate(() => steeve.drawn());
+  const count = Number((await entry.locator(".count").innerText()).replace(",", ""));
+  await entry.click();
+  await settle(page);
+  assert.equal(await entry.getAttribute("aria-pressed"), "false");
+  assert.deepEqual(await page.evaluate(() => steeve.drawn()), [all - count, all - count]);
+  await page.locator("#all").click();
+  await settle(page);
+  assert.deepEqual(await page.evaluate(() => steeve.drawn()), [all, all]);
+  await page.selectOption("#by", "operation");
+  has(await text(page, "#legend"), "mul_mat_id", "flash_attn_ext", "rope");
+  await page.selectOption("#by", "name");
+  has(await text(page, "#legend"), "ffn_moe_down-#", "other");
+  await page.selectOption("#by", "size");
+  has(await text(page, "#legend"), "above 1/2 of the largest");
+  await page.uncheck("#patterns");
+  await settle(page);
+  await page.finish("recorded-size");
+}
+
+async function each_memory_and_buffer_has_a_tab() {
+  const page = await open(order.limited);
+  const names = await page.locator("[role=tab]").allInnerTexts();
+  assert.deepEqual(names.map((name) => name.replace(/\s+/g, " ")), [
+    "FAKE0 4.10 GiB → 2.08 GiB", "FAKE0 · 0 100.01 MiB → 2.00 GiB", "FAKE0 · 1 2.00 GiB → 84.01 MiB", "FAKE0 · 2 2.00 GiB → 0 B", "FAKE_Host 84.01 MiB → 84.01 MiB",
+  ]);
+  await page.getByRole("tab", { name: "FAKE0 · 1" }).click();
+  await settle(page);
+  has(await page.getAttribute("#map-0", "aria-label"), "FAKE0, buffer 1");
+  await page.keyboard.press("End");
+  await settle(page);
+  assert.equal(await page.locator("[role=tab][aria-selected=true]").innerText().then((it) => it.slice(0, 9)), "FAKE_Host");
+  has(await page.getAttribute("#map-1", "aria-label"), "FAKE_Host: 8 blocks");
+  await page.keyboard.press("ArrowRight");
+  await settle(page);
+  has(await page.getAttribute("#map-1", "aria-label"), "FAKE0: 651 blocks");
+  await page.finish("limited");
+}
+
+async function two_plans_are_compared_by_their_bytes() {
+  const page = await open(order.plans);
+  has(await text(page, "#figures"), "old.json", "new.json", "less (37,472,256 bytes, 38.8 %)");
+  assert.equal(await page.locator(".pane").count(), 2);
+  await hover(page, 0, "inp_embd");
+  has(await text(page, "#tip"), "inp_embd", "in new.json\noffset");
+  await page.finish("plans");
+}
+
+async function the_keyboard_is_enough() {
+  const page = await open(order.recorded);
+  const full = await seen(page);
+  await page.focus("#map-0");
+  for (const key of ["+", "+", "+"]) { await page.keyboard.press(key); await settle(page); }
+  const near = await seen(page);
+  assert.ok(span(near) < span(full) / 2 && height(near) < height(full) / 2);
+  await page.keyboard.press("ArrowRight");
+  await settle(page);
+  assert.ok((await seen(page)).x0 > near.x0);
+  await page.keyboard.press("ArrowUp");
+  await settle(page);
+  assert.ok((await seen(page)).y0 > near.y0);
+  await page.keyboard.press("-");
+  await settle(page);
+  assert.ok(span(await seen(page)) > span(near));
+  await page.keyboard.press("0");
+  await settle(page);
+  assert.deepEqual(await seen(page), full);
+  await page.keyboard.press(">");
+  await settle(page);
+  assert.ok(span(await seen(page)) < span(full) && height(await seen(page)) === height(full));
+  await page.keyboard.press("0");
+  await settle(page);
+  await page.keyboard.press(".");
+  await page.keyboard.press(".");
+  await settle(page);
+  const first = await text(page, "#chosen");
+  await page.keyboard.press(",");
+  assert.notEqual(await text(page, "#chosen"), first);
+  await page.keyboard.press("]");
+  const step = await text(page, "#alive");
+  await page.keyboard.press("]");
+  assert.notEqual(await text(page, "#alive"), step);
+  await page.keyboard.press("Escape");
+  has(await text(page, "#alive"), "Click on the curve");
+  await page.keyboard.press("?");
+  assert.ok(await page.locator("#keys").isVisible());
+  await page.keyboard.press("Escape");
+  assert.ok(await page.locator("#keys").isHidden());
+  // Everything can be reached with the tabulator, and what has the focus shows it.
+  const reached = new Set();
+  await page.evaluate(() => document.activeElement.blur());
+  for (let i = 0; i < 40; i++) {
+    await page.keyboard.press("Tab");
+    // Behind the last element the browser itself has the focus.
+    if (await page.evaluate(() => document.activeElement === document.body)) continue;
+    const [id, outline] = await page.evaluate(() => [document.activeElement.id || document.activeElement.innerText.slice(0, 40), getComputedStyle(document.activeElement).outlineStyle]);
+    const within = await page.evaluate(() => getComputedStyle(document.activeElement.closest(".search") || document.activeElement).borderColor);
+    assert.ok(outline !== "none" || (id === "search" && within), `${id} hides its focus`);
+    reached.add(id);
+  }
+  for (const id of ["search", "by", "patterns", "in", "fit", "peak", "theme", "help", "map-0", "curve-0", "map-1", "curve-1", "all"]) assert.ok(reached.has(id), `${id} in ${[...reached]}`);
+  await page.finish("keyboard");
+}
+
+async function mouse_wheel_drag_and_fingers_move_the_map() {
+  const page = await open(order.recorded, { hasTouch: true });
+  const box = await page.locator("#map-1").boundingBox();
+  const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+  const full = await seen(page);
+  await page.mouse.move(x, y);
+  for (let i = 0; i < 3; i++) { await page.mouse.wheel(0, -240); await settle(page); }
+  const near = await seen(page);
+  assert.ok(span(near) < span(full) / 3);
+  await page.mouse.down();
+  await page.mouse.move(x - 80, y, { steps: 4 });
+  await page.mouse.up();
+  await settle(page);
+  const moved = await seen(page);
+  assert.ok(moved.x0 > near.x0 && Math.abs(span(moved) - span(near)) < 1e-6 * span(near));
+  const touch = await page.context().newCDPSession(page);
+  const fingers = (spread) => [{ x: x - spread, y, id: 1 }, { x: x + spread, y, id: 2 }];
+  await touch.send("Input.dispatchTouchEvent", { type: "touchStart", touchPoints: fingers(40) });
+  for (const spread of [60, 90, 120]) await touch.send("Input.dispatchTouchEvent", { type: "touchMove", touchPoints: fingers(spread) });
+  await touch.send("Input.dispatchTouchEvent", { type: "touchEnd", touchPoints: [] });
+  await settle(page);
+  assert.ok(span(await seen(page)) < span(moved) * 0.8, "fingers that part zoom in");
+  await page.finish();
+}
+
+async function light_and_dark_follow_the_reader() {
+  const ground = (page) => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const page = await open(order.blocks, { colorScheme: "dark" });
+  const dark = await ground(page);
+  await page.keyboard.press("t");
+  const light = await ground(page);
+  assert.notEqual(dark, light);
+  await page.emulateMedia({ colorScheme: "light" });
+  assert.equal(await ground(page), light);
+  has(await text(page, "#subtitle"), "12 blocks");
+  await page.finish("blocks-light");
+  const small = await open(order.small, { viewport: { width: 420, height: 800 }, colorScheme: "dark" });
+  await small.finish("small-narrow-dark");
+}
+
+async function a_wrong_plan_is_drawn_as_it_stands() {
+  const page = await open(order.wrong);
+  assert.deepEqual(await page.evaluate(() => steeve.drawn()), [2]);
+  await page.finish("wrong");
+}
+
+async function a_hundred_thousand_blocks_stay_fluid() {
+  const begun = Date.now();
+  const page = await open(order.many);
+  const loaded = Date.now() - begun - 220;
+  assert.deepEqual(await page.evaluate(() => steeve.drawn()), [100000]);
+  const times = await page.evaluate(() => steeve.measure(20));
+  times.sort((a, b) => a - b);
+  // The same as the user sees it: from one frame to the next while the wheel turns.
+  const box = await page.locator("#map-0").boundingBox();
+  await page.evaluate(() => {
+    window.frames_seen = [];
+    let last = performance.now();
+    const tick = (now) => { frames_seen.push(now - last); last = now; requestAnimationFrame(tick); };
+    requestAnimationFrame(tick);
+  });
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+  for (let i = 0; i < 10; i++) await page.mouse.wheel(0, i < 5 ? -120 : 120);
+  await settle(page);
+  const frames = await page.evaluate(() => frames_seen.slice(1).sort((a, b) => a - b));
+  const half = (list) => list[list.length >> 1].toFixed(1), most = (list) => list[list.length - 1].toFixed(1);
+  say(`100000 blocks: loaded in ${loaded} ms; a window is drawn in ${half(times)} ms (at most ${most(times)}); frames while zooming ${half(frames)} ms apart (at most ${most(frames)})`);
+  const hit = await page.evaluate(() => { const begun = performance.now(); steeve.point(0, "layer200.t7"); return performance.now() - begun; });
+  assert.ok(hit < 1000);
+  await page.finish("many");
+}
+
+const LAWS = [
+  a_recorded_graph_has_ggmls_plan_beside_ours, hovering_tells_everything_about_a_block, sharing_is_told_before_and_after, a_step_lists_what_is_alive_largest_first,
+  search_finds_marks_and_jumps, the_legend_hides_and_shows, each_memory_and_buffer_has_a_tab, two_plans_are_compared_by_their_bytes, the_keyboard_is_enough,
+  mouse_wheel_drag_and_fingers_move_the_map, light_and_dark_follow_the_reader, a_wrong_plan_is_drawn_as_it_stands, a_hundred_thousand_blocks_stay_fluid,
+];
+
+(async () => {
+  browser = await chromium.launch({ executablePath: order.chromium, args: ["--no-sandbox", "--disable-gpu"] });
+  try {
+    for (const law of LAWS) {
+      await law().catch((error) => { throw new Error(`${law.name}: ${error.stack}`); });
+      say(`${law.name.replaceAll("_", " ")}: ok`);
+    }
+  } finally {
+    await browser.close();
+  }
+})().catch((error) => {
+  console.error(error.message);
+  process.exit(1);
+});

@@ -1,0 +1,34 @@
+//! Every help text, as it stands in `tests/golden/help`. `STEEVE_UPDATE=1 cargo test -p steeve-cli --test help` writes them
+//! anew.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use std::path::Path;
+
+use crate::harness::{golden, steeve};
+
+const COMMANDS: [&str; 7] = ["plan", "view", "show", "compare", "check", "record", "completions"];
+
+#[test]
+fn every_help_text_is_what_it_was() {
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help").join(format!("{name}.txt"));
+    golden(&file("steeve"), &steeve(&["--help"]).expect(0).out);
+    for command in COMMANDS {
+        let said = steeve(&[command, "--help"]);
+        assert!(said.expect(0).out.contains(&format!("Examples:\n  steeve {command} ")), "{}", said.out);
+        assert_eq!(steeve(&["help", command]).expect(0).out, said.out);
+        golden(&file(command), &said.out);
+    }
+}
+
+#[test]
+fn the_list_of_commands_is_complete() {
+    let help = steeve(&["--help"]).expect(0).out.clone();
+    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let listed: Vec<&str> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    for command in COMMANDS {
+        assert!(listed.contains(&command), "{listed:?}");
+    }
+    assert_eq!(listed.len(), COMMANDS.len() + 1, "{listed:?} and help");
+}

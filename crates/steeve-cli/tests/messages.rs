@@ -1,0 +1,266 @@
+//! Every error of docs/command-line.md is said by the real binary, with the status that stands there; and whatever is said
+//! here stands there.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg(target_os = "linux")]
+
+mod harness;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::harness::{Folder, Said, corpus, gzip, json, steeve, steeve_with};
+
+const TWO: &str = "id,lower,upper,size\nleft,0,2,8\nright,1,3,4\n";
+const GRAPH: &str = "x = input f32[64,32]; y = silu x; z = add y x !output";
+const TWO_MEMORIES: &str =
+    "memory gpu\nmemory host\nt = input f32[8] @host\nx = input f32[8] @gpu\ny = add x t !output @gpu\n";
+
+/// The rows of the tables of errors: status and message.
+fn rows() -> Vec<(i32, String)> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command-line.md");
+    let text = fs::read_to_string(docs).unwrap();
+    let errors = text.split_once("\n## Errors\n").unwrap().1;
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix(" |")?.splitn(2, " | ").collect();
+        let message = cells.get(1)?.strip_prefix('`')?.strip_suffix('`')?;
+        Some((cells[0].parse().ok()?, message.to_owned()))
+    };
+    errors.lines().filter_map(row).collect()
+}
+
+/// Whether a message is what a row says, with something for each `…`.
+fn fits(row: &str, message: &str) -> bool {
+    let mut rest = message;
+    row.split('…').filter(|part| !part.is_empty()).all(|part| match rest.find(part) {
+        Some(at) => {
+            rest = &rest[at + part.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+/// What was said, each with its status.
+#[derive(Default)]
+struct Heard(Vec<(i32, String)>);
+
+impl Heard {
+    /// Takes in what a run has said; exactly one error is expected, unless the command line itself was wrong.
+    #[track_caller]
+    fn hear(&mut self, said: &Said) {
+        let errors = said.err.lines().filter_map(|line| line.strip_prefix("error: ")).collect::<Vec<_>>();
+        assert_eq!(errors.len(), 1, "status {}\nout: {}\nerr: {}", said.status, said.out, said.err);
+        self.0.push((said.status, errors[0].to_owned()));
+    }
+
+    #[track_caller]
+    fn run(&mut self, args: &[&str]) {
+        self.hear(&steeve(args));
+    }
+}
+
+#[test]
+fn every_error_of_the_docs_is_said_and_every_error_that_is_said_is_in_the_docs() {
+    let mut heard = Heard::default();
+    files(&mut heard);
+    plans(&mut heard);
+    answers(&mut heard);
+    programs(&mut heard);
+    usage(&mut heard);
+    let rows = rows();
+    assert!(rows.len() > 60, "{}", rows.len());
+    let mut used = BTreeSet::new();
+    for (status, message) in &heard.0 {
+        // The most specific row is meant: "can't be planned: …" is a row, and so is much that ends in a name.
+        let fitting = rows.iter().enumerate().filter(|(_, (_, row))| fits(row, message));
+        let Some((index, (expected, _))) = fitting.max_by_key(|(_, (_, row))| row.len()) else {
+            panic!("not in docs/command-line.md: {message}");
+        };
+        assert_eq!(status, expected, "{message}");
+        used.insert(index);
+    }
+    let silent: Vec<&str> =
+        rows.iter().enumerate().filter(|(index, _)| !used.contains(index)).map(|(_, (_, row))| row.as_str()).collect();
+    assert!(silent.is_empty(), "nothing says: {silent:#?}");
+    println!("messages: {} errors in {} rows", heard.0.len(), rows.len());
+}
+
+fn files(heard: &mut Heard) {
+    let folder = Folder::new("messages-files");
+    let mut plan = |name: &str, content: &[u8]| heard.run(&["plan", &folder.file(name, content)]);
+    plan("cut.csv.gz", &gzip(TWO)[..20]);
+    plan("empty.csv", b"");
+    plan("binary", &[0xff, 0xfe, 0, 1]);
+    plan("model.gguf", b"GGUF");
+    plan("schema.json", br#"{"schema":"galloc-dump-2"}"#);
+    plan("fields.json", br#"{"schema":"galloc-dump-1"}"#);
+    plan("line.graph", b"x = input 16\ny = neg z\n");
+    plan("number.csv", b"id,lower,upper,size\na,0,x,1\n");
+    plan("broken.json", b"{\"version\": 1,");
+    plan("other.json", b"{\"a\": 1}");
+    plan("version.json", br#"{"version":2,"blocks":[]}"#);
+    plan("follows.csv", b"id,lower,upper,size,follows\na,0,1,1,\nb,2,3,1,a\n");
+    plan(
+        "twice.json",
+        br#"{"version":1,"blocks":[{"id":"a","lower":0,"upper":1,"size":1},{"id":"a","lower":0,"upper":1,"size":1}]}"#,
+    );
+    let nowhere = folder.path("nowhere.csv");
+    heard.run(&["plan", &nowhere]);
+    fs::create_dir(folder.path("empty")).unwrap();
+    heard.run(&["plan", &folder.path("empty")]);
+    heard.run(&["view", &folder.path("empty")]);
+    heard.run(&["plan", &folder.path("*.onnx")]);
+    heard.run(&["compare", &folder.path("a[")]);
+    let two = folder.file("two.csv", TWO);
+    heard.run(&["plan", &two, "-o", "/nowhere/at/all/plan.csv"]);
+    heard.run(&["view", &two, "-o", "/nowhere/at/all/map.html"]);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_steeve")).args(["plan", &two]).stdout(full).output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    heard.hear(&Said { status: out.status.code().unwrap(), out: String::new(), err });
+}
+
+fn plans(heard: &mut Heard) {
+    let folder = Folder::new("messages-plans");
+    let (two, graph) = (folder.file("two.csv", TWO), folder.file("small.graph", GRAPH));
+    let (plan, list) = (folder.path("graph.json"), folder.path("list.json"));
+    steeve(&["plan", &graph, "-o", &plan]).expect(0);
+    steeve(&["plan", &two, "-o", &list]).expect(0);
+    heard.run(&["check", &graph, &graph]);
+    heard.run(&["plan", &plan]);
+    heard.run(&["check", &graph, &list]);
+    heard.run(&["check", &two]);
+    heard.run(&["check", &two, &two]);
+    heard.run(&["check", &list, "--strategy", "fast"]);
+    heard.run(&["check", &graph, &plan, "--strategy", "fast"]);
+    heard.run(&["view", &plan, "-o", &folder.path("again.json")]);
+    heard.run(&["view", &plan, &list, "-o", &folder.path("two.h")]);
+    let mut wrong = json(&fs::read_to_string(&plan).unwrap());
+    wrong["tensors"][0].as_object_mut().unwrap().remove("last");
+    heard.run(&["view", &folder.file("wrong.json", wrong.to_string())]);
+    wrong["tensors"][0]["offset"] = 1.into();
+    heard.run(&["check", &graph, &folder.file("wrong.json", wrong.to_string())]);
+    let overlap = folder.file("overlap.csv", "id,lower,upper,size,offset\nleft,0,2,8,0\nright,1,3,4,4\n");
+    heard.run(&["view", &overlap]);
+    heard.run(&["plan", &overlap, "--pinned"]);
+}
+
+fn answers(heard: &mut Heard) {
+    let folder = Folder::new("messages-answers");
+    let (two, tiny) = (folder.file("two.csv", TWO), corpus("blocks/tiny.csv"));
+    heard.run(&["plan", &two, "--capacity", "10"]);
+    heard.run(&["plan", &tiny, "--capacity", "3000", "--strategy", "best-fit"]);
+    heard.run(&["plan", &folder.file("small.graph", GRAPH), "--capacity", "1K"]);
+    let recorded = corpus("graphs/other/train-mnist-fc.b500.0000.json.gz");
+    heard.run(&["plan", &recorded, "--strategy", "ggml", "--capacity", "3.2MB"]);
+    heard.run(&["plan", &folder.file("huge.graph", GRAPH), "--align", "8E"]);
+    stopped(heard, &folder);
+}
+
+/// Ctrl-C in the middle of the first file of two.
+fn stopped(heard: &mut Heard, folder: &Folder) {
+    let mut rows = String::from("lower,upper,size\n");
+    let mut state = 1u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % below
+    };
+    for _ in 0..3000 {
+        let lower = random(1000);
+        rows += &format!("{lower},{},{}\n", lower + 1 + random(60), 1 + random(100_000));
+    }
+    let (first, second) = (folder.file("first.csv", &rows), folder.file("second.csv", &rows));
+    let child = Command::new(env!("CARGO_BIN_EXE_steeve"))
+        .args(["--quiet", "plan", &first, &second, "--budget", "2min"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let out = child.wait_with_output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    heard.hear(&Said { status: out.status.code().unwrap(), out: String::new(), err });
+}
+
+fn programs(heard: &mut Heard) {
+    let folder = Folder::new("messages-programs");
+    let library = folder.file("libsteeve_ggml.so", b"\x7fELF");
+    let record = |library: &str, out: &str, program: &[&str]| {
+        let said = steeve(&[&["record", "--library", library, "-o", out, "--"], program].concat());
+        // The loader says that the stand-in is too short, and goes on.
+        let err = said.err.lines().filter(|line| !line.contains("ld.so")).map(|line| format!("{line}\n")).collect();
+        Said { err, ..said }
+    };
+    let out = folder.path("graphs");
+    heard.hear(&record(&folder.path("nothing.so"), &out, &["true"]));
+    heard.hear(&record(&folder.file("text.so", "text"), &out, &["true"]));
+    fs::create_dir(folder.path("a b")).unwrap();
+    heard.hear(&record(&folder.file("a b/lib.so", b"\x7fELF"), &out, &["true"]));
+    heard.hear(&record(&library, &folder.file("file", ""), &["true"]));
+    heard.hear(&record(&library, &out, &[&folder.path("no-such-program")]));
+    let locked = folder.file("locked", "#!/bin/sh\n");
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o644)).unwrap();
+    heard.hear(&record(&library, &out, &[&locked]));
+    heard.hear(&record(&library, &out, &["sh", "-c", "kill -9 $$"]));
+}
+
+fn usage(heard: &mut Heard) {
+    let folder = Folder::new("messages-usage");
+    let (two, graph) = (folder.file("two.csv", TWO), folder.file("small.graph", GRAPH));
+    let memories = folder.file("memories.graph", TWO_MEMORIES);
+    let out = folder.path("plan.csv");
+    for args in [
+        ["plan", &two, "--nonsense"].as_slice(),
+        &["plan"],
+        &["plan", &two, "--quiet", "--verbose"],
+        &["plan", &two, "--capacity", "1.2.3"],
+        &["plan", &two, "--capacity", "1X"],
+        &["plan", &two, "--capacity", "16E"],
+        &["plan", &two, "--align", "48"],
+        &["view", &two, "--steps", "9..3"],
+        &["view", &two, "-o", "map.png"],
+        &["plan", &two, "--budget", "1s", "--strategy", "fast"],
+        &["plan", &graph, "--strategy", "ggml", "--reuse", "more"],
+        &["plan", &two, "--reuse", "more"],
+        &["plan", &two, "--strategy", "ggml"],
+        &["plan", &graph, "--strategy", "best-fit"],
+        &["plan", &graph, "--pinned"],
+        &["plan", &two, &graph, "-o", &out],
+        &["check", "-", "-"],
+        &["view", "-", "-"],
+        &["plan", &memories, "-o", &out],
+        &["view", &memories, "--memory", "disk"],
+        &["view", &two, "--steps", "70..90"],
+    ] {
+        heard.run(args);
+    }
+}
+
+#[test]
+fn quiet_and_verbose_change_what_is_said_beside_the_answer() {
+    let folder = Folder::new("messages-voice");
+    let (two, out) = (folder.file("two.csv", TWO), folder.path("map.svg"));
+    assert!(steeve(&["view", &two, "-o", &out]).expect(0).err.starts_with("note: "));
+    assert_eq!(steeve(&["view", &two, "-o", &out, "--quiet"]).expect(0).err, "");
+    assert_eq!(steeve(&["-q", "plan", &two, "--capacity", "1", "-o", &out]).expect(1).err.lines().count(), 1);
+    steeve(&["plan", &two, "--verbose"]).expect(0).complains(&["detail: ", "a list of 2 blocks", "planned in"]);
+    let graph = folder.file("small.graph", GRAPH);
+    steeve(&["-v", "plan", &graph]).expect(0).complains(&["a graph of 2 nodes and 3 tensors in memory"]);
+    let plain = steeve(&["plan", "--json", &two]).expect(0).err.clone();
+    assert_eq!(plain, "");
+}
+
+#[test]
+fn whatever_the_shell_asks_for_is_there() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let said = steeve(&["completions", shell]);
+        assert!(said.expect(0).out.contains("steeve") && said.out.contains("compare"), "{shell}");
+    }
+    steeve(&["completions", "dos"]).expect(2).complains(&["bash", "zsh"]);
+    let said = steeve_with(&["view", "-"], GRAPH.as_bytes());
+    assert!(said.expect(0).out.starts_with("<stdin>: steeve\n16.00 KiB in 3 blocks"), "{}", said.out);
+}

@@ -1,0 +1,52 @@
+//! Pictures of memory plans: width is lifetime, height is size, vertical position is offset.
+//!
+//! A proven plan in, one [`Map`] out; one map, or two to compare, are a [`Picture`]; and a picture is drawn as
+//!
+//! | function | what |
+//! |---|---|
+//! | [`page()`] | one self-contained HTML page: zoom, pan, search, what is alive at each step, two plans side by side |
+//! | [`svg()`] | a drawing for papers and READMEs, with a limit on its rectangles |
+//! | [`terminal()`] | a map as wide as the terminal, in colours or in letters |
+//! | [`header()`] | no picture but the same facts for a C compiler: arena sizes and an offset per tensor |
+//!
+//! ```text
+//!   GraphPlan, Plan --Map::of_...--> Map --> Picture --page, svg, terminal, header--> String
+//! ```
+//!
+//! ```
+//! use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
+//! use steeve_view::{Map, Picture, TerminalStyle, page, svg, terminal};
+//!
+//! let graph: AssignedGraph = "x = input f32[64,32]; y = silu x; z = add y x !output".parse()?;
+//! let plan = plan_graph(&graph, &PlanOptions::default())?;
+//! let picture = Picture::of("tiny.graph", Map::of_graph("steeve", &plan));
+//!
+//! print!("{}", terminal(&picture, &TerminalStyle::plain(60)));
+//! assert!(svg(&picture, &Default::default()).starts_with("<svg "));
+//! assert!(page(&picture).starts_with("<!doctype html>"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Everything here is deterministic to the byte, and nothing is checked: a map shows what it is told.
+#![forbid(unsafe_code)]
+
+// What is drawn.
+mod bytes;
+mod role;
+mod map;
+mod legend;
+
+// How it is drawn.
+mod page;
+mod svg;
+mod terminal;
+mod header;
+
+pub use bytes::human;
+pub use header::{HeaderStyle, header};
+pub use legend::{Colouring, Legend};
+pub use map::{Also, Map, MemoryMap, Picture, Tile, Unit};
+pub use page::page;
+pub use role::Role;
+pub use svg::{SvgStyle, Theme, svg};
+pub use terminal::{Ink, Sizes, TerminalStyle, terminal};

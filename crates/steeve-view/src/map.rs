@@ -1,0 +1,393 @@
+//! Plans in, what there is to draw of them out: rectangles with names, one set per memory.
+
+use std::collections::BTreeMap;
+
+use steeve_graph::{GraphPlan, MemoryPlan, Op, TensorId, Tensors};
+use steeve_plan::{BlockId, Bound, Bytes, Id, IdVec, Lifetime, Offset, Plan, Problem, Step, lower_bound};
+
+use crate::Role;
+
+/// One plan, or two to be compared.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Picture {
+    /// What it is a picture of.
+    pub title: String,
+    /// One or two. With two, the second is the one that was made from the first, or is meant to be better.
+    pub maps: Vec<Map>,
+}
+
+impl Picture {
+    /// A picture of one plan.
+    pub fn of(title: impl Into<String>, map: Map) -> Self {
+        Self { title: title.into(), maps: vec![map] }
+    }
+
+    /// A picture of two plans: the one before (or ggml's), and the one after (or ours).
+    pub fn of_two(title: impl Into<String>, before: Map, after: Map) -> Self {
+        Self { title: title.into(), maps: vec![before, after] }
+    }
+
+    /// The names of all memories that have blocks, each once.
+    pub fn memories(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for memory in self.maps.iter().flat_map(|map| &map.memories) {
+            if !memory.tiles.is_empty() && !names.contains(&memory.name.as_str()) {
+                names.push(&memory.name);
+            }
+        }
+        names
+    }
+
+    /// The same with only what is alive from `first` until just before `end`.
+    #[must_use]
+    pub fn between(mut self, first: Step, end: Step) -> Self {
+        for memory in self.maps.iter_mut().flat_map(|map| &mut map.memories) {
+            let mut moved: Vec<Option<usize>> = Vec::with_capacity(memory.tiles.len());
+            let mut tiles = Vec::new();
+            for tile in memory.tiles.drain(..) {
+                let life = Lifetime::new(tile.life.start().max(first), tile.life.end().min(end)).ok();
+                moved.push(life.map(|_| tiles.len()));
+                tiles.extend(life.map(|life| Tile { life, ..tile }));
+            }
+            for tile in &mut tiles {
+                tile.follows = tile.follows.and_then(|before| moved.get(before).copied().flatten());
+            }
+            memory.tiles = tiles;
+            memory.fullest = memory.fullest.filter(|step| (first..end).contains(step));
+        }
+        self
+    }
+
+    /// The same with only those memories that are called so.
+    #[must_use]
+    pub fn only(mut self, memory: &str) -> Self {
+        for map in &mut self.maps {
+            map.memories.retain(|it| it.name == memory);
+        }
+        self
+    }
+}
+
+/// A plan as it is drawn.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Map {
+    /// Whose plan it is.
+    pub name: String,
+    /// What steps are.
+    pub unit: Unit,
+    /// What runs at each step, where that is known: the first entry is node 0, which is step 1.
+    pub nodes: Vec<(String, String)>,
+    /// The memories, in the order of the plan.
+    pub memories: Vec<MemoryMap>,
+}
+
+/// What steps are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Step 0 is before the run, and node `n` runs at step `n + 1`.
+    Node,
+    /// Steps are just steps.
+    Step,
+}
+
+impl Unit {
+    /// The word for one of them.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Step => "step",
+        }
+    }
+
+    /// A step by its number: nodes are counted from 0, and -1 is before the run.
+    pub fn number(self, step: Step) -> i128 {
+        match self {
+            Self::Node => i128::from(step.0) - 1,
+            Self::Step => i128::from(step.0),
+        }
+    }
+}
+
+/// One memory of a plan.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct MemoryMap {
+    /// What it is called.
+    pub name: String,
+    /// The size of each buffer.
+    pub buffers: Vec<Bytes>,
+    /// No plan of these blocks is smaller.
+    pub bound: Bytes,
+    /// Where the most bytes are alive, first.
+    pub fullest: Option<Step>,
+    /// The blocks.
+    pub tiles: Vec<Tile>,
+}
+
+/// One block.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Tile {
+    /// What it is called; names need not be unique.
+    pub name: String,
+    /// What makes it; nothing if nobody knows.
+    pub operation: String,
+    /// Type and shape; nothing if nobody knows.
+    pub layout: String,
+    /// What it is for.
+    pub role: Role,
+    /// When it is there.
+    pub life: Lifetime,
+    /// In which buffer.
+    pub buffer: usize,
+    /// How far from the buffer's start.
+    pub offset: Offset,
+    /// Its bytes.
+    pub size: Bytes,
+    /// Its bytes, rounded up to its alignment.
+    pub occupied: Bytes,
+    /// Its alignment in bytes.
+    pub align: u64,
+    /// The tile whose bytes it takes over, by its index.
+    pub follows: Option<usize>,
+    /// Tensors that stand in the same bytes: views, and what was made in place at once.
+    pub also: Vec<Also>,
+}
+
+/// A tensor within the bytes of a tile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Also {
+    /// What it is called.
+    pub name: String,
+    /// How far from the buffer's start.
+    pub offset: Offset,
+    /// Its bytes.
+    pub size: Bytes,
+}
+
+impl Also {
+    /// A tensor at these bytes.
+    pub fn new(name: impl Into<String>, offset: Offset, size: Bytes) -> Self {
+        Self { name: name.into(), offset, size }
+    }
+}
+
+impl MemoryMap {
+    /// A memory with these blocks. Its bound and its fullest step are worked out.
+    pub fn new(name: impl Into<String>, buffers: Vec<Bytes>, tiles: Vec<Tile>) -> Self {
+        let (bytes, fullest) = fullest(&tiles);
+        Self { name: name.into(), buffers, bound: bytes, fullest, tiles }
+    }
+
+    /// The bytes of all its buffers.
+    pub fn peak(&self) -> Bytes {
+        Bytes(self.buffers.iter().fold(0u64, |sum, size| sum.saturating_add(size.0)))
+    }
+
+    /// Where each buffer starts if they are stacked on each other.
+    pub(crate) fn bases(&self) -> Vec<u64> {
+        let mut base = 0u64;
+        let start = |size: &Bytes| {
+            let start = base;
+            base = base.saturating_add(size.0);
+            start
+        };
+        self.buffers.iter().map(start).collect()
+    }
+
+    /// The steps at which anything is alive.
+    pub(crate) fn span(&self) -> Option<(u64, u64)> {
+        let first = self.tiles.iter().map(|tile| tile.life.start().0).min()?;
+        let last = self.tiles.iter().map(|tile| tile.life.end().0).max()?;
+        Some((first, last))
+    }
+
+    /// Live bytes from each step at which they change. O(n log n).
+    pub(crate) fn live(&self) -> Vec<(u64, u64)> {
+        let mut changes: BTreeMap<u64, i128> = BTreeMap::new();
+        for tile in &self.tiles {
+            *changes.entry(tile.life.start().0).or_default() += i128::from(tile.occupied.0);
+            *changes.entry(tile.life.end().0).or_default() -= i128::from(tile.occupied.0);
+        }
+        let mut live = 0i128;
+        let sum = |(step, change): (u64, i128)| {
+            live += change;
+            (step, u64::try_from(live).unwrap_or(u64::MAX))
+        };
+        changes.into_iter().map(sum).collect()
+    }
+}
+
+/// The most bytes alive at once, and when that is first so.
+fn fullest(tiles: &[Tile]) -> (Bytes, Option<Step>) {
+    let block = |tile: &Tile| steeve_plan::Block::new(tile.occupied, tile.life);
+    match Problem::new(tiles.iter().map(block).collect::<Vec<_>>()) {
+        Ok(problem) => {
+            let Bound { live, step, .. } = lower_bound(&problem);
+            (live, step)
+        }
+        // Only blocks of more than all addresses together are no problem.
+        Err(_) => (Bytes(u64::MAX), None),
+    }
+}
+
+impl Tile {
+    /// A block without alignment of which no more is known.
+    pub fn new(name: impl Into<String>, life: Lifetime, offset: Offset, size: Bytes) -> Self {
+        let name = name.into();
+        let role = Role::of_name(&name).unwrap_or(Role::Other);
+        Self {
+            name,
+            operation: String::new(),
+            layout: String::new(),
+            role,
+            life,
+            buffer: 0,
+            offset,
+            size,
+            occupied: size,
+            align: 1,
+            follows: None,
+            also: Vec::new(),
+        }
+    }
+}
+
+impl Map {
+    /// A map of whatever somebody claims. Steps are just steps.
+    pub fn new(name: impl Into<String>, memories: Vec<MemoryMap>) -> Self {
+        Self { name: name.into(), unit: Unit::Step, nodes: Vec::new(), memories }
+    }
+
+    /// The map of a block list's plan. `ids` are the names of the blocks; the memory is called `memory`.
+    ///
+    /// ```
+    /// use steeve_plan::{Strategy, csv, plan};
+    /// use steeve_view::Map;
+    /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\n")?;
+    /// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+    /// assert_eq!(map.memories[0].tiles[1].name, "relu");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of_blocks(name: impl Into<String>, memory: &str, plan: &Plan, ids: &IdVec<BlockId, String>) -> Self {
+        let tile = |block: BlockId| {
+            let it = Tile { role: Role::Other, ..tile_of(plan, block) };
+            match ids.get(block) {
+                Some(id) => Tile { name: id.clone(), role: Role::of_name(id).unwrap_or(Role::Other), ..it },
+                None => it,
+            }
+        };
+        let tiles = plan.problem().blocks().ids().map(tile).collect();
+        Self::new(name, vec![memory_of(memory, plan, plan.bound().bytes, tiles)])
+    }
+
+    /// The map of a graph's plan: one memory for each of its.
+    pub fn of_graph(name: impl Into<String>, plan: &GraphPlan) -> Self {
+        let graph = plan.assigned().graph();
+        let also = also(plan);
+        let memory = |it: &MemoryPlan| {
+            let tile = |block: BlockId| tensor_tile(plan, it, block, &also);
+            let tiles = it.plan.problem().blocks().ids().map(tile).collect();
+            memory_of(&plan.assigned().memories()[it.memory].name, &it.plan, it.at_least, tiles)
+        };
+        let memories: Vec<MemoryMap> = plan.memories().iter().map(memory).collect();
+        let node = |node: &TensorId| (label(graph.name(*node), *node), operation(graph.tensors(), *node));
+        let nodes = graph.nodes().iter().map(node).collect();
+        Self { name: name.into(), unit: Unit::Node, nodes, memories }.with_spread_roles()
+    }
+
+    /// The same, but what has no name of its own has the role of what was made just before it, to which it most likely
+    /// belongs.
+    #[must_use]
+    pub fn with_spread_roles(mut self) -> Self {
+        self.memories.iter_mut().for_each(spread_roles);
+        self
+    }
+
+    /// The bytes of all memories.
+    pub fn peak(&self) -> Bytes {
+        Bytes(self.memories.iter().fold(0u64, |sum, it| sum.saturating_add(it.peak().0)))
+    }
+
+    /// The memory that is called so.
+    pub fn memory(&self, name: &str) -> Option<&MemoryMap> {
+        self.memories.iter().find(|it| it.name == name)
+    }
+}
+
+fn memory_of(name: &str, plan: &Plan, bound: Bytes, tiles: Vec<Tile>) -> MemoryMap {
+    let (buffers, fullest) = (plan.buffers().as_slice().to_vec(), plan.bound().step);
+    MemoryMap { name: name.to_owned(), buffers, bound, fullest, tiles }
+}
+
+/// Size, lifetime and place of a block.
+fn tile_of(plan: &Plan, block: BlockId) -> Tile {
+    let (it, place) = (&plan.problem().blocks()[block], plan.place(block));
+    let tile = Tile::new(format!("#{block}"), it.life, place.offset, it.size);
+    Tile {
+        buffer: place.buffer.index(),
+        occupied: it.align.round_up(it.size).unwrap_or(it.size),
+        align: it.align.get(),
+        follows: it.follows.map(Id::index),
+        ..tile
+    }
+}
+
+/// The same with what the graph knows of its tensor.
+fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, also: &BTreeMap<TensorId, Vec<Also>>) -> Tile {
+    let (graph, tensor) = (plan.assigned().graph(), memory.tensors[block]);
+    let (it, operation) = (graph.tensor(tensor), operation(graph.tensors(), tensor));
+    Tile {
+        name: label(graph.name(tensor), tensor),
+        layout: it.layout.to_string(),
+        role: Role::guess(it.flags, graph.name(tensor), &operation),
+        operation,
+        also: also.get(&tensor).cloned().unwrap_or_default(),
+        ..tile_of(&memory.plan, block)
+    }
+}
+
+/// For the tensor of each block, the others in its bytes: views, and those made in place at the step of its birth.
+fn also(plan: &GraphPlan) -> BTreeMap<TensorId, Vec<Also>> {
+    let graph = plan.assigned().graph();
+    let mut also: BTreeMap<TensorId, Vec<Also>> = BTreeMap::new();
+    for tensor in graph.tensors().ids() {
+        let Some((memory, block)) = plan.block(graph.root(tensor)) else { continue };
+        let owner = memory.tensors[block];
+        let (false, Some(place)) = (owner == tensor, plan.place(tensor)) else { continue };
+        let name = label(graph.name(tensor), tensor);
+        also.entry(owner).or_default().push(Also { name, offset: place.offset, size: place.size });
+    }
+    also
+}
+
+fn label(name: &str, tensor: TensorId) -> String {
+    if name.trim().is_empty() { format!("#{}", tensor.index()) } else { name.to_owned() }
+}
+
+/// What makes a tensor, in small letters; nothing for leafs.
+fn operation(tensors: &Tensors, tensor: TensorId) -> String {
+    match tensors.get(tensor) {
+        Some(it) if it.op != Op::None => tensors.op_title(it.op).to_lowercase(),
+        _ => String::new(),
+    }
+}
+
+fn spread_roles(memory: &mut MemoryMap) {
+    let mut order: Vec<usize> = (0..memory.tiles.len()).collect();
+    order.sort_by_key(|index| memory.tiles[*index].life.start());
+    let mut role = None;
+    for index in order {
+        let tile = &mut memory.tiles[index];
+        let named = Role::of_name(&tile.name);
+        match (named, role) {
+            (Some(named), _) => role = named.spreads().then_some(named),
+            (None, Some(role)) if tile.role.is_vague() => tile.role = role,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A picture as one HTML page that needs nothing else: no network, no framework. Its parts lie in `page/`.
+//!
+//! The data is JSON in a script element, one array per property of the blocks, with all texts in one table. Colours, live
+//! bytes and what shares memory are worked out in the page.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::legend::{DARK, LIGHT};
+use crate::{Map, MemoryMap, Picture, Role, Tile, Unit};
+
+/// Draws a picture as a page.
+///
+/// ```
+/// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
+/// use steeve_view::{Map, Picture, page};
+/// let graph: AssignedGraph = "x = input f32[64]; y = silu x; z = add y x !output".parse()?;
+/// let plan = plan_graph(&graph, &PlanOptions::default())?;
+/// let html = page(&Picture::of("tiny.graph", Map::of_graph("steeve", &plan)));
+/// assert!(html.contains("<title>tiny.graph") && !html.contains("https://"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn page(picture: &Picture) -> String {
+    let data = serde_json::to_string(&Data::new(picture)).unwrap_or_else(|_| "null".to_owned());
+    // Within a script element nothing but its end is special, and that starts with this letter.
+    let data = data.replace('<', "\\u003c");
+    let mut page = String::with_capacity(data.len() + 100_000);
+    for part in split(include_str!("page/page.html")) {
+        match part {
+            Part::Text(text) => page.push_str(text),
+            Part::Slot("title") => page.push_str(&escaped(&picture.title)),
+            Part::Slot("style") => page.push_str(include_str!("page/page.css")),
+            Part::Slot("script") => SCRIPTS.iter().for_each(|script| page.push_str(script)),
+            Part::Slot("data") => page.push_str(&data),
+            Part::Slot(_) => {}
+        }
+    }
+    page
+}
+
+/// In the order in which they need each other.
+const SCRIPTS: [&str; 6] = [
+    include_str!("page/model.js"),
+    include_str!("page/colour.js"),
+    include_str!("page/paint.js"),
+    include_str!("page/pane.js"),
+    include_str!("page/panel.js"),
+    include_str!("page/main.js"),
+];
+
+enum Part<'a> {
+    Text(&'a str),
+    Slot(&'a str),
+}
+
+/// The text between slots, which look like `{{name}}`, and the slots.
+fn split(template: &str) -> impl Iterator<Item = Part<'_>> {
+    template.split("{{").enumerate().flat_map(|(index, piece)| match (index, piece.split_once("}}")) {
+        (1.., Some((slot, text))) => vec![Part::Slot(slot), Part::Text(text)],
+        _ => vec![Part::Text(piece)],
+    })
+}
+
+/// Text that means nothing but itself in HTML and SVG.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            // No other control character may stand in XML.
+            letter if letter.is_control() => escaped.push('\u{fffd}'),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+/// What the page is given.
+#[derive(Serialize)]
+struct Data<'a> {
+    title: &'a str,
+    version: &'static str,
+    unit: &'static str,
+    light: &'static [&'static str],
+    dark: &'static [&'static str],
+    roles: Vec<&'static str>,
+    strings: Vec<&'a str>,
+    maps: Vec<MapData<'a>>,
+}
+
+#[derive(Serialize)]
+struct MapData<'a> {
+    name: &'a str,
+    /// Two entries for each node: its name and its operation.
+    nodes: Vec<u32>,
+    memories: Vec<MemoryData<'a>>,
+}
+
+#[derive(Serialize)]
+struct MemoryData<'a> {
+    name: &'a str,
+    buffers: Vec<u64>,
+    bound: u64,
+    fullest: Option<u64>,
+    start: Vec<u64>,
+    /// How many steps a block is alive.
+    steps: Vec<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    buffer: Vec<usize>,
+    offset: Vec<u64>,
+    size: Vec<u64>,
+    /// What is added to the size by the alignment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    padding: Vec<u64>,
+    label: Vec<u32>,
+    operation: Vec<u32>,
+    layout: Vec<u32>,
+    role: Vec<usize>,
+    /// The index of the block whose bytes it takes over, plus one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    follows: Vec<usize>,
+    /// A block and the names of some that stand in its bytes too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    also: Vec<(usize, Vec<u32>)>,
+}
+
+impl<'a> Data<'a> {
+    fn new(picture: &'a Picture) -> Self {
+        let mut texts = Texts::default();
+        let maps = picture.maps.iter().map(|map| MapData::new(map, &mut texts)).collect();
+        let nodes = picture.maps.iter().any(|map| map.unit == Unit::Node);
+        Self {
+            title: &picture.title,
+            version: env!("CARGO_PKG_VERSION"),
+            unit: if nodes { Unit::Node.word() } else { Unit::Step.word() },
+            light: &LIGHT,
+            dark: &DARK,
+            roles: Role::ALL.iter().map(|role| role.title()).collect(),
+            strings: texts.list,
+            maps,
+        }
+    }
+}
+
+impl<'a> MapData<'a> {
+    fn new(map: &'a Map, texts: &mut Texts<'a>) -> Self {
+        let nodes =
+            map.nodes.iter().flat_map(|(name, operation)| [texts.index(name), texts.index(operation)]).collect();
+        let used = map.memories.iter().filter(|memory| !memory.tiles.is_empty());
+        Self { name: &map.name, nodes, memories: used.map(|memory| MemoryData::new(memory, texts)).collect() }
+    }
+}
+
+impl<'a> MemoryData<'a> {
+    fn new(memory: &'a MemoryMap, texts: &mut Texts<'a>) -> Self {
+        fn column<T: PartialEq + Default>(tiles: &[Tile], of: impl Fn(&Tile) -> T) -> Vec<T> {
+            let column: Vec<T> = tiles.iter().map(of).collect();
+            // A column that says nothing is left out.
+            if column.iter().all(|it| *it == T::default()) { Vec::new() } else { column }
+        }
+        const NAMED: usize = 6;
+        let tiles = &memory.tiles;
+        let also = |(index, tile): (usize, &'a Tile), texts: &mut Texts<'a>| {
+            let mut names: Vec<u32> = Vec::new();
+            for it in &tile.also {
+                let name = texts.index(&it.name);
+                // A tensor may have many views of one name, which need not be told one by one.
+                if names.len() < NAMED && !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            (!names.is_empty()).then_some((index, names))
+        };
+        Self {
+            name: &memory.name,
+            buffers: memory.buffers.iter().map(|size| size.0).collect(),
+            bound: memory.bound.0,
+            fullest: memory.fullest.map(|step| step.0),
+            start: tiles.iter().map(|tile| tile.life.start().0).collect(),
+            steps: tiles.iter().map(|tile| tile.life.end().0 - tile.life.start().0).collect(),
+            buffer: column(tiles, |tile| tile.buffer),
+            offset: tiles.iter().map(|tile| tile.offset.0).collect(),
+            size: tiles.iter().map(|tile| tile.size.0).collect(),
+            padding: column(tiles, |tile| tile.occupied.0.saturating_sub(tile.size.0)),
+            label: tiles.iter().map(|tile| texts.index(&tile.name)).collect(),
+            operation: tiles.iter().map(|tile| texts.index(&tile.operation)).collect(),
+            layout: tiles.iter().map(|tile| texts.index(&tile.layout)).collect(),
+            role: tiles.iter().map(|tile| Role::ALL.iter().position(|role| *role == tile.role).unwrap_or(0)).collect(),
+            follows: column(tiles, |tile| tile.follows.map_or(0, |before| before + 1)),
+            also: tiles.iter().enumerate().filter_map(|it| also(it, texts)).collect(),
+        }
+    }
+}
+
+/// Each text once.
+#[derive(Default)]
+struct Texts<'a> {
+    list: Vec<&'a str>,
+    index: HashMap<&'a str, u32>,
+}
+
+impl<'a> Texts<'a> {
+    fn index(&mut self, text: &'a str) -> u32 {
+        let list = &mut self.list;
+        *self.index.entry(text).or_insert_with(|| {
+            list.push(text);
+            list.len() as u32 - 1
+        })
+    }
+}

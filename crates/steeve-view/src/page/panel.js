@@ -1,0 +1,183 @@
+// What stands beside the map: figures, tabs, legend, the chosen block, what is alive at a step.
+
+const byId = (id) => document.getElementById(id);
+
+function element(tag, { text, html, ...rest } = {}, ...children) {
+  const it = document.createElement(tag);
+  if (text !== undefined) it.textContent = text;
+  for (const [name, value] of Object.entries(rest)) {
+    if (name.startsWith("on")) it.addEventListener(name.slice(2), value);
+    else if (name === "class") it.className = value;
+    else it.setAttribute(name, value);
+  }
+  it.append(...children);
+  return it;
+}
+
+// The end of a run is no node any more.
+function moment(map, step) {
+  if (NODES && map.nodes.length && step > map.nodes.length / 2) return "after the run";
+  const what = running(map, step);
+  return what ? `${step_name(step)} (${what})` : step_name(step);
+}
+
+const list = (memory, blocks, most) => {
+  const names = blocks.slice(0, most).map((i) => memory.name_of(i) || "?");
+  return blocks.length > most ? `${names.join(", ")} and ${blocks.length - most} more` : names.join(", ");
+};
+
+// Everything that is known of a block, as pairs.
+function facts({ map, memory, i }) {
+  const plan = MAPS[map];
+  const rows = [];
+  const row = (name, value) => { if (value) rows.push([name, value]); };
+  row("operation", memory.operation_of(i));
+  row("shape", TEXT[memory.layout[i]]);
+  row("role", DATA.roles[memory.role[i]]);
+  row("bytes", exact(memory.size[i]) + (memory.room[i] > memory.size[i] ? `, takes ${memory.room[i].toLocaleString("en")}` : ""));
+  row("offset", exact(memory.offset[i]) + (memory.buffers.length > 1 ? ` in buffer ${memory.buffer[i]}` : ""));
+  row("first use", moment(plan, memory.start[i]));
+  // Who takes over the bytes reads them first.
+  row("last use", moment(plan, NODES && memory.taker[i] >= 0 ? memory.end[i] : memory.end[i] - 1));
+  if (memory.follows[i] >= 0) row("in place of", memory.name_of(memory.follows[i]));
+  if (memory.taker[i] >= 0) row("taken over by", memory.name_of(memory.taker[i]));
+  const also = memory.also.get(i);
+  if (also) row("same bytes", also.map((text) => TEXT[text]).join(", "));
+  const { before, after } = memory.sharing(i);
+  row("shares with", before.length + after.length === 0 ? "nobody" : "");
+  row("before it", list(memory, before, 3));
+  row("after it", list(memory, after, 3));
+  MAPS.forEach((other, index) => {
+    const there = index === map ? null : other.memories.find((it) => it.name === memory.name);
+    if (!there) return;
+    const j = there.namesake(memory.name_of(i), memory.start[i]);
+    row(`in ${other.name}`, j < 0 ? "not there" : `offset ${exact(there.offset[j])}${there.buffers.length > 1 ? ` in buffer ${there.buffer[j]}` : ""}`);
+  });
+  return rows;
+}
+
+function fact_list(mark) {
+  const rows = facts(mark).flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]);
+  return [element("p", { class: "named", text: mark.memory.name_of(mark.i) || "(no name)" }), element("dl", { class: "facts" }, ...rows)];
+}
+
+function show_chosen() {
+  byId("chosen").replaceChildren(...(state.chosen ? fact_list(state.chosen) : [element("p", { class: "dim", text: "Point at a block, or press . and , to go from one to the next." })]));
+}
+
+function show_tip(event, content) {
+  const tip = byId("tip");
+  tip.hidden = !content;
+  if (!content) return;
+  tip.replaceChildren(...content);
+  const [gap, box] = [14, tip.getBoundingClientRect()];
+  const left = event.clientX + gap + box.width > innerWidth ? event.clientX - gap - box.width : event.clientX + gap;
+  const top = event.clientY + gap + box.height > innerHeight ? Math.max(4, innerHeight - box.height - 6) : event.clientY + gap;
+  tip.style.left = `${Math.max(4, left)}px`;
+  tip.style.top = `${top}px`;
+}
+
+function show_alive() {
+  const box = byId("alive");
+  const memory = state.step === null ? null : state.tab.memories[state.step_map];
+  if (!memory) {
+    box.replaceChildren(element("p", { class: "dim", text: "Click on the curve below the map to list what is alive at a step." }));
+    return;
+  }
+  const SHOWN = 100;
+  const map = MAPS[state.step_map];
+  const alive = memory.alive(state.step, state.tab.buffer);
+  const bytes = alive.reduce((sum, i) => sum + memory.room[i], 0);
+  const of = state.classes.of.get(memory);
+  const whose = MAPS.length > 1 ? `${map.name}, ` : "";
+  const row = (i) => element("tr", {}, element("td", {}, element("button", { type: "button", onclick: () => choose({ map: state.step_map, memory, i }, "go") },
+    element("i", { style: `background:${ink.css[of[i]]}` }), element("span", { class: "name", text: memory.name_of(i), title: memory.name_of(i) }), element("span", { class: "bytes", text: human(memory.size[i]) }))));
+  box.replaceChildren(
+    element("p", { class: "named", text: `${whose}${moment(map, state.step)}` }),
+    element("p", { class: "dim", text: `${alive.length} alive, ${exact(bytes)}` }),
+    element("table", { class: "alive-list", "aria-label": "Alive, largest first" }, element("tbody", {}, ...alive.slice(0, SHOWN).map(row))),
+    ...(alive.length > SHOWN ? [element("p", { class: "dim", text: `and ${alive.length - SHOWN} more with ${human(alive.slice(SHOWN).reduce((sum, i) => sum + memory.size[i], 0))}` })] : []),
+  );
+}
+
+function show_legend() {
+  const { classes } = state;
+  const counts = classes.titles.map(() => 0);
+  // Of two plans the one is counted that has more of a kind: mostly they have the same blocks.
+  for (const { memory, buffer } of shown_panes()) {
+    if (!memory) continue;
+    const [of, own] = [classes.of.get(memory), classes.titles.map(() => 0)];
+    for (let i = 0; i < memory.count; i++) if (buffer === null || memory.buffer[i] === buffer) own[of[i]]++;
+    own.forEach((count, kind) => { counts[kind] = Math.max(counts[kind], count); });
+  }
+  const entry = (title, index) => {
+    const swatch = element("canvas", { width: 18, height: 14, "aria-hidden": "true" });
+    paint_swatch(swatch, index);
+    const button = element("button", { type: "button", "aria-pressed": String(classes.shown[index]), title: "Click to hide or show; with Shift to show nothing else",
+      onclick: (event) => toggle_class(index, event.shiftKey) },
+      swatch, element("span", { class: "name", text: title, title }), element("span", { class: "count", text: counts[index].toLocaleString("en") }));
+    return counts[index] ? [element("li", {}, button)] : [];
+  };
+  // Whoever used the keyboard stays where they are.
+  const focused = [...byId("legend").querySelectorAll("button")].findIndex((it) => it === document.activeElement);
+  byId("legend").replaceChildren(...classes.titles.flatMap(entry));
+  if (focused >= 0) byId("legend").querySelectorAll("button")[focused]?.focus();
+}
+
+function paint_swatch(canvas, index) {
+  const raster = new Raster();
+  raster.resize(canvas.width, canvas.height);
+  raster.rect(0, 0, canvas.width, canvas.height, ink.plain[index]);
+  if (state.patterns) raster.pattern({ left: 0, top: 0, right: canvas.width, bottom: canvas.height, x: 0, y: 0 }, PATTERNS[index % PATTERNS.length], ink.mark[index]);
+  canvas.getContext("2d").putImageData(raster.image, 0, 0);
+}
+
+function toggle_class(index, alone) {
+  const { shown } = state.classes;
+  if (alone) shown.fill(false).splice(index, 1, true);
+  else shown[index] = !shown[index];
+  show_legend();
+  draw();
+}
+
+// Totals over all memories, and what the second plan saves.
+function show_figures() {
+  const total = (map) => map.memories.reduce((sum, memory) => sum + memory.peak(null), 0);
+  const bound = (map) => map.memories.reduce((sum, memory) => sum + memory.bound, 0);
+  const figure = (value, label, tone = "") => element("div", { class: `figure ${tone}` }, element("b", { text: value }), element("span", { text: label }));
+  const last = MAPS[MAPS.length - 1];
+  const list = MAPS.map((map) => figure(human(total(map)), map.name));
+  if (MAPS.length === 2) {
+    const [before, after] = MAPS.map(total);
+    const less = before - after;
+    const part = Math.abs(less / before * 100);
+    const percent = !before ? "" : part < 0.05 ? ", under 0.1 %" : `, ${part.toFixed(1)} %`;
+    const label = less === 0 ? "the same size" : `${less > 0 ? "less" : "more"} (${Math.abs(less).toLocaleString("en")} bytes${percent})`;
+    list.push(figure(human(Math.abs(less)), label, less > 0 ? "good" : less < 0 ? "bad" : ""));
+  }
+  const [peak, least] = [total(last), bound(last)];
+  list.push(figure(human(least), peak === least ? "lower bound, reached" : `lower bound, × ${(Math.ceil(peak / least * 1e4 - 1e-6) / 1e4).toFixed(4)}`, peak === least ? "good" : ""));
+  byId("figures").replaceChildren(...list);
+  const blocks = last.memories.reduce((sum, memory) => sum + memory.count, 0);
+  const nodes = NODES && last.nodes.length ? `${(last.nodes.length / 2).toLocaleString("en")} nodes, ` : "";
+  const memories = last.memories.length === 1 ? "" : ` in ${last.memories.length} memories`;
+  byId("subtitle").textContent = `${nodes}${blocks.toLocaleString("en")} blocks${memories} · steeve ${DATA.version}`;
+}
+
+function show_tabs() {
+  const bar = byId("tabs");
+  bar.hidden = TABS.length < 2 && MAPS.length < 2 && TABS[0]?.name === "memory";
+  bar.replaceChildren(...TABS.map((tab, index) => {
+    const name = tab.buffer === null ? tab.name : `${tab.name} · ${tab.buffer}`;
+    const sizes = tab.memories.map((memory) => (memory ? human(memory.peak(tab.buffer)) : "–")).join(" → ");
+    const chosen = tab === state.tab;
+    return element("button", { type: "button", role: "tab", id: `tab-${index}`, "aria-selected": String(chosen), "aria-controls": "panes", tabindex: chosen ? "0" : "-1",
+      onclick: () => show_tab(index) }, `${name} `, element("small", { text: sizes }));
+  }));
+}
+
+function show_modes() {
+  const modes = MAPS.length < 2 ? [] : [...MAPS.map((map, index) => [map.name, index]), ["both", "both"]];
+  byId("modes").hidden = modes.length === 0;
+  byId("modes").replaceChildren(...modes.map(([text, mode]) => element("button", { type: "button", text, "aria-pressed": String(state.mode === mode), onclick: () => show_mode(mode) })));
+}

@@ -1,0 +1,445 @@
+//! A picture as SVG, for papers and READMEs: one row per memory, two plans side by side on one scale.
+//!
+//! ```text
+//!   title, and what the second plan saves
+//!   +--------------+ +--------------+
+//!   | map          | | map          |   per memory
+//!   +--------------+ +--------------+
+//!   | live bytes   | | live bytes   |
+//!   legend
+//! ```
+//!
+//! The number of rectangles is limited: the largest are drawn as they are, the others are merged into cells of a grid that
+//! is as coarse as it must be, and a note says so. Rectangles of a colour are one path, which keeps files small.
+
+mod merge;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use steeve_plan::{Bytes, Step};
+
+use crate::bytes::{Change, difference};
+use crate::legend::{DARK, LIGHT, Legend};
+use crate::page::escaped;
+use crate::svg::merge::{Look, Merged, Rectangle, Scale, merged};
+use crate::{Colouring, Map, MemoryMap, Picture, Unit, human};
+
+/// How an SVG looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SvgStyle {
+    /// Pixels from left to right.
+    pub width: u32,
+    /// Pixels of a map from its bottom to its top.
+    pub height: u32,
+    /// No more rectangles than this are drawn.
+    pub rectangles: usize,
+    /// What colours tell apart.
+    pub colouring: Colouring,
+    /// Light or dark ground.
+    pub theme: Theme,
+}
+
+impl Default for SvgStyle {
+    fn default() -> Self {
+        Self { width: 1000, height: 320, rectangles: 6000, colouring: Colouring::Fitting, theme: Theme::Auto }
+    }
+}
+
+impl SvgStyle {
+    /// The same with other colours.
+    #[must_use]
+    pub const fn with_colouring(mut self, colouring: Colouring) -> Self {
+        self.colouring = colouring;
+        self
+    }
+
+    /// The same on another ground.
+    #[must_use]
+    pub const fn with_theme(mut self, theme: Theme) -> Self {
+        self.theme = theme;
+        self
+    }
+
+    /// The same with another limit on its rectangles.
+    #[must_use]
+    pub const fn with_rectangles(mut self, rectangles: usize) -> Self {
+        self.rectangles = rectangles;
+        self
+    }
+
+    /// The same with another width.
+    #[must_use]
+    pub const fn with_width(mut self, width: u32) -> Self {
+        self.width = width;
+        self
+    }
+}
+
+/// The ground of a drawing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Theme {
+    /// As the reader has it.
+    #[default]
+    Auto,
+    /// White.
+    Light,
+    /// Nearly black.
+    Dark,
+}
+
+const MARGIN: f64 = 16.0;
+const GUTTER: f64 = 64.0;
+const GAP: f64 = 24.0;
+const CURVE: f64 = 54.0;
+
+/// Draws a picture as SVG.
+///
+/// ```
+/// use steeve_plan::{Strategy, csv, plan};
+/// use steeve_view::{Map, Picture, SvgStyle, svg};
+/// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\n")?;
+/// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+/// let drawing = svg(&Picture::of("blocks.csv", map), &SvgStyle::default());
+/// assert!(drawing.contains("blocks.csv") && drawing.contains("4.00 KiB"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn svg(picture: &Picture, style: &SvgStyle) -> String {
+    let legend = Legend::new(picture, style.colouring);
+    let memories = picture.memories();
+    let panels = (memories.len() * picture.maps.len()).max(1);
+    let mut drawing = Drawing {
+        body: String::new(),
+        style,
+        legend: &legend,
+        budget: (style.rectangles / panels).max(16),
+        merged: (0, 0),
+    };
+    let mut y = drawing.title(picture);
+    for memory in &memories {
+        y = drawing.row(picture, memory, y);
+    }
+    y = drawing.legend(y);
+    let (width, height) = (style.width, (y + MARGIN).ceil());
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">\n",
+        escaped(&summary(picture)),
+    );
+    let _ = write!(
+        svg,
+        "<style>{}</style>\n<rect class=\"bg\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n",
+        css(style, &legend)
+    );
+    svg.push_str(&drawing.body);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// One sentence for those who can't see it.
+fn summary(picture: &Picture) -> String {
+    let plan = |map: &Map| format!("{} takes {}", map.name, human(map.peak()));
+    format!("Memory map of {}: {}", picture.title, picture.maps.iter().map(plan).collect::<Vec<_>>().join(", "))
+}
+
+/// Ground, letters and the colours of the legend.
+fn css(style: &SvgStyle, legend: &Legend) -> String {
+    let colours = |palette: &[&str]| {
+        let colour =
+            |(index, entry): (usize, &crate::legend::Entry)| format!(".c{index}{{fill:{}}}", palette[entry.colour]);
+        legend.entries.iter().enumerate().map(colour).collect::<String>()
+    };
+    let light = format!(
+        ".bg,.card{{fill:#fff}}.plot{{fill:#f7f8fa;stroke:#dde2e9}}text{{fill:#1c2430}}.d{{fill:#5c6878}}.good{{fill:#14804a}}.bad{{fill:#b3261e}}.m{{stroke:#fff}}.peak{{stroke:#b3261e}}.bound{{stroke:#14804a}}.live{{fill:#4d7fe6}}.cut{{stroke:#5c6878}}.n{{fill:#fff}}{}",
+        colours(&LIGHT)
+    );
+    let dark = format!(
+        ".bg,.card{{fill:#0e1217}}.plot{{fill:#151a21;stroke:#2a323d}}text{{fill:#e4e9f0}}.d{{fill:#97a3b2}}.good{{fill:#5fd39a}}.bad{{fill:#ff8a80}}.m{{stroke:#0e1217}}.peak{{stroke:#ff8a80}}.bound{{stroke:#5fd39a}}.live{{fill:#5b8ff5}}.cut{{stroke:#97a3b2}}.n{{fill:#0e1217}}{}",
+        colours(&DARK)
+    );
+    let shape = "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}.h{font-size:16px;font-weight:600}.b{font-weight:600}.s{font-size:10.5px}.n{font-size:10px}.m{stroke-width:.5}.line{fill:none;stroke-width:1.2}.bound{stroke-dasharray:5 3}.cut{stroke-width:.8;stroke-dasharray:2 3}.live{fill-opacity:.35}.card{fill-opacity:.85}.f{fill-opacity:.4}";
+    match style.theme {
+        Theme::Light => format!("{shape}{light}"),
+        Theme::Dark => format!("{shape}{dark}"),
+        Theme::Auto => format!("{shape}{light}@media(prefers-color-scheme:dark){{{dark}}}"),
+    }
+}
+
+/// What has been drawn so far.
+struct Drawing<'a> {
+    body: String,
+    style: &'a SvgStyle,
+    legend: &'a Legend,
+    /// Rectangles for each map.
+    budget: usize,
+    /// How many blocks were merged, and into how many rectangles.
+    merged: (usize, usize),
+}
+
+impl Drawing<'_> {
+    fn text(&mut self, x: f64, y: f64, class: &str, anchor: &str, text: &str) {
+        let anchor = if anchor == "start" { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
+        let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+        let _ =
+            writeln!(self.body, "<text x=\"{}\" y=\"{}\"{class}{anchor}>{}</text>", Short(x), Short(y), escaped(text));
+    }
+
+    /// What it is, and what the second plan saves. Answers where the next thing starts.
+    fn title(&mut self, picture: &Picture) -> f64 {
+        self.text(MARGIN, 30.0, "h", "start", &picture.title);
+        if let [before, after] = picture.maps.as_slice() {
+            let (change, words) = difference(before.peak(), after.peak());
+            let class = match change {
+                Change::Less => "b good",
+                Change::More => "b bad",
+                Change::Same => "b",
+            };
+            self.text(f64::from(self.style.width) - MARGIN, 30.0, class, "end", &words);
+        }
+        44.0
+    }
+
+    /// The maps of one memory side by side.
+    fn row(&mut self, picture: &Picture, memory: &str, y: f64) -> f64 {
+        let several = picture.memories().len() > 1;
+        let count = picture.maps.len() as f64;
+        let width = (f64::from(self.style.width) - 2.0 * MARGIN - GUTTER - GAP * (count - 1.0)) / count;
+        let maps: Vec<(&Map, Option<&MemoryMap>)> = picture.maps.iter().map(|map| (map, map.memory(memory))).collect();
+        let spans = || maps.iter().filter_map(|(_, it)| it.as_ref()?.span());
+        let scale = Scale {
+            first: spans().map(|it| it.0).min().unwrap_or(0),
+            last: spans().map(|it| it.1).max().unwrap_or(1),
+            top: maps.iter().filter_map(|(_, it)| Some(it.as_ref()?.peak().0)).max().unwrap_or(1).max(1) as f64 * 1.06,
+            x: 0.0,
+            y: y + 26.0,
+            width,
+            height: f64::from(self.style.height),
+        };
+        for (index, (map, it)) in maps.iter().enumerate() {
+            let scale = Scale { x: MARGIN + GUTTER + index as f64 * (width + GAP), ..scale };
+            let title = if several { format!("{}, {memory}", map.name) } else { map.name.clone() };
+            if let Some(it) = it {
+                let facts =
+                    format!("{}{}", human(it.peak()), if it.peak() == it.bound { ": no plan is smaller" } else { "" });
+                self.text(scale.x, y + 18.0, "b", "start", &title);
+                self.text(scale.x + width, y + 18.0, "d", "end", &facts);
+                self.map(it, &scale);
+                self.curve(it, &scale, map.unit);
+            }
+            if index == 0 {
+                self.axis(&scale);
+            }
+        }
+        scale.y + scale.height + CURVE + 46.0
+    }
+
+    fn axis(&mut self, scale: &Scale) {
+        // Powers of two, and at most eight of them.
+        let mut step = 1u64;
+        while scale.top / step as f64 > 8.0 {
+            step = step.saturating_mul(2);
+        }
+        let mut at = 0u64;
+        while at as f64 <= scale.top {
+            let label = human(Bytes(at)).replace(".00 ", " ");
+            self.text(scale.x - 8.0, scale.up(at) + 4.0, "d s", "end", if at == 0 { "0" } else { &label });
+            at = match at.checked_add(step) {
+                Some(next) => next,
+                None => break,
+            };
+        }
+    }
+
+    fn map(&mut self, memory: &MemoryMap, scale: &Scale) {
+        let Scale { x, y, width, height, .. } = *scale;
+        let _ = writeln!(
+            self.body,
+            "<rect class=\"plot\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+            Short(x),
+            Short(y),
+            Short(width),
+            Short(height)
+        );
+        let bases = memory.bases();
+        let boxes: Vec<(Rectangle, usize)> =
+            memory.tiles.iter().map(|tile| (Rectangle::of(tile, &bases, scale), self.legend.entry_of(tile))).collect();
+        let Merged { boxes: drawn, cells, blocks } = merged(&boxes, self.budget, scale);
+        self.merged = (self.merged.0 + blocks, self.merged.1 + cells);
+        let mut paths: BTreeMap<(usize, Look), String> = BTreeMap::new();
+        for (it, class, look) in &drawn {
+            let path = paths.entry((*class, *look)).or_default();
+            // What is thinner than a hair would not be seen at all.
+            let (wide, high) = (it.width.max(0.4), it.height.max(0.4));
+            let _ = write!(path, "M{} {}h{}v{}h-{}z", Short(it.x), Short(it.y), Short(wide), Short(high), Short(wide));
+        }
+        for ((class, look), path) in paths {
+            let _ = writeln!(self.body, "<path class=\"c{class}{}\" d=\"{path}\"/>", look.class());
+        }
+        self.names(memory, &boxes);
+        for base in bases.iter().skip(1) {
+            self.line(scale.x, scale.up(*base), width, "cut");
+        }
+        if memory.bound < memory.peak() {
+            // Two lines that are close have their labels on different sides.
+            let close = scale.up(memory.bound.0) - scale.up(memory.peak().0) < 16.0;
+            self.labelled(scale, memory.bound, "bound", if close { Side::Below } else { Side::Above });
+        }
+        self.labelled(scale, memory.peak(), "peak", Side::Above);
+    }
+
+    /// Names within the largest blocks.
+    fn names(&mut self, memory: &MemoryMap, boxes: &[(Rectangle, usize)]) {
+        const NAMED: usize = 40;
+        const LETTER: f64 = 5.6;
+        let mut large: Vec<usize> =
+            (0..boxes.len()).filter(|at| boxes[*at].0.width > 50.0 && boxes[*at].0.height > 11.0).collect();
+        large.sort_by(|a, b| boxes[*b].0.area().total_cmp(&boxes[*a].0.area()).then(a.cmp(b)));
+        large.truncate(NAMED);
+        large.sort_unstable();
+        for at in large {
+            let it = &boxes[at].0;
+            let room = ((it.width - 8.0) / LETTER) as usize;
+            let name = shortened(&memory.tiles[at].name, room);
+            self.text(it.x + 4.0, it.y + it.height / 2.0 + 3.5, "n", "start", &name);
+        }
+    }
+
+    fn line(&mut self, x: f64, y: f64, width: f64, class: &str) {
+        let _ = writeln!(self.body, "<path class=\"line {class}\" d=\"M{} {}h{}\"/>", Short(x), Short(y), Short(width));
+    }
+
+    /// A line across a map, with its bytes at the left where there is least to hide.
+    fn labelled(&mut self, scale: &Scale, bytes: Bytes, class: &str, side: Side) {
+        let y = scale.up(bytes.0);
+        self.line(scale.x, y, scale.width, class);
+        let label = format!("{class} {}", human(bytes));
+        let width = label.len() as f64 * 5.7 + 8.0;
+        let left = scale.x + scale.width - width - 4.0;
+        let top = if side == Side::Above { y - 15.0 } else { y + 3.0 };
+        let _ = writeln!(
+            self.body,
+            "<rect class=\"card\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"13\" rx=\"2\"/>",
+            Short(left),
+            Short(top),
+            Short(width)
+        );
+        self.text(left + width - 4.0, top + 10.0, "s", "end", &label);
+    }
+
+    /// Live bytes over time, with the bound, and the numbers of the steps.
+    fn curve(&mut self, memory: &MemoryMap, scale: &Scale, unit: Unit) {
+        let base = scale.y + scale.height + 10.0 + CURVE;
+        let up = |bytes: u64| base - bytes as f64 / scale.top * CURVE;
+        // The most within each pixel is enough.
+        let live = memory.live();
+        let columns = scale.width as usize;
+        let mut most = vec![0u64; columns.max(1)];
+        for (index, (step, bytes)) in live.iter().enumerate() {
+            let until = live.get(index + 1).map_or(scale.last, |next| next.0);
+            let column = |step: u64| ((scale.along(step) - scale.x).max(0.0) as usize).min(most.len() - 1);
+            let (from, to) = (column(*step), column(until).max(column(*step)));
+            let to = if scale.along(until) - scale.x - to as f64 <= 0.0 { to.saturating_sub(1).max(from) } else { to };
+            most[from..=to].iter_mut().for_each(|it| *it = (*it).max(*bytes));
+        }
+        let mut path = format!("M{} {}", Short(scale.x), Short(base));
+        let mut last = f64::NAN;
+        for (column, bytes) in most.iter().enumerate() {
+            let y = up(*bytes);
+            if (y - last).abs() > 0.04 || last.is_nan() {
+                let _ = write!(path, "H{}V{}", Short(scale.x + column as f64), Short(y));
+                last = y;
+            }
+        }
+        let _ = write!(path, "H{}V{}z", Short(scale.x + scale.width), Short(base));
+        let _ = writeln!(self.body, "<path class=\"live\" d=\"{path}\"/>");
+        self.line(scale.x, up(memory.bound.0), scale.width, "bound");
+        if scale.x < MARGIN + GUTTER + 1.0 {
+            self.text(scale.x - 8.0, base - 2.0, "d s", "end", "live bytes");
+        }
+        let number = |step: u64| format!("{} {}", unit.word(), unit.number(Step(step)).max(0));
+        self.text(scale.x, base + 14.0, "d s", "start", &number(scale.first));
+        self.text(scale.x + scale.width, base + 14.0, "d s", "end", &number(scale.last.saturating_sub(1)));
+        if let Some(step) = memory.fullest {
+            let x = scale.along(step.0);
+            let _ = writeln!(
+                self.body,
+                "<path class=\"line cut\" d=\"M{} {}V{}\"/>",
+                Short(x),
+                Short(scale.y),
+                Short(base)
+            );
+            let near_the_edge = x - scale.x < 150.0 || scale.x + scale.width - x < 150.0;
+            if !near_the_edge {
+                self.text(x, base + 14.0, "d s", "middle", &format!("fullest at {}", number(step.0)));
+            }
+        }
+    }
+
+    fn legend(&mut self, y: f64) -> f64 {
+        let (mut x, mut y) = (MARGIN + GUTTER, y + 6.0);
+        for index in 0..self.legend.entries.len() {
+            let title = self.legend.entries[index].title.clone();
+            let width = 26.0 + title.chars().count() as f64 * 6.6;
+            if x + width > f64::from(self.style.width) - MARGIN {
+                (x, y) = (MARGIN + GUTTER, y + 20.0);
+            }
+            let _ = writeln!(
+                self.body,
+                "<rect class=\"c{index}\" x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" rx=\"2\"/>",
+                Short(x),
+                Short(y - 10.0)
+            );
+            self.text(x + 17.0, y, "", "start", &title);
+            x += width + 6.0;
+        }
+        if let (blocks @ 1.., cells) = self.merged {
+            y += 20.0;
+            let note = format!(
+                "{blocks} small blocks are merged into {cells} rectangles; steeve view FILE -o map.html shows each."
+            );
+            self.text(MARGIN + GUTTER, y, "d s", "start", &note);
+        }
+        y
+    }
+}
+
+/// Where a label stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Above,
+    Below,
+}
+
+/// As many letters as there is room for.
+fn shortened(name: &str, room: usize) -> String {
+    if name.chars().count() <= room {
+        return name.to_owned();
+    }
+    name.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// A number with at most two digits behind the point.
+struct Short(f64);
+
+impl std::fmt::Display for Short {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = format!("{:.2}", self.0);
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        f.write_str(if text == "-0" { "0" } else { text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_short_as_they_can_be() {
+        let short = |it: f64| Short(it).to_string();
+        assert_eq!(
+            [short(1.0), short(1.5), short(1.256), short(-0.001), short(100.0)],
+            ["1", "1.5", "1.26", "0", "100"]
+        );
+    }
+}
