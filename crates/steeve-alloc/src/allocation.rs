@@ -122,7 +122,8 @@ impl Allocation {
     }
 
     /// Begins a run: every input must have been written. Until the answer is finished or dropped, nothing but external
-    /// tensors can be read or written through any handle, and those only while the run does not use their buffers.
+    /// tensors can be read or written through any handle; of those that the graph uses none can be written through this
+    /// one, and those that it writes can't be read.
     pub fn begin(&self) -> Result<Run, AllocError> {
         if let Some(tensor) = self.planned.orphans.iter().copied().find(|orphan| self.has_bytes(*orphan)) {
             return Err(AllocError::NotComputed { tensor: self.named(tensor) });
@@ -229,11 +230,18 @@ impl Allocation {
         Ok(buffer)
     }
 
+    /// No run of this very handle may be in progress if the external tensor is among those that it uses.
+    fn check_at_rest(&self, root: TensorId, used: &[TensorId]) -> Result<(), AllocError> {
+        let state = self.contents.lock();
+        let is_ours = state.is_owner(self.handle) && used.binary_search(&root).is_ok();
+        if is_ours { state.check_idle() } else { Ok(()) }
+    }
+
     /// Whether the tensor has contents of its own now.
     fn check_readable(&self, tensor: TensorId) -> Result<(), AllocError> {
         let root = self.graph.root(tensor);
         if self.graph.tensor(root).external {
-            return Ok(());
+            return self.check_at_rest(root, &self.planned.changed_externals);
         }
         let state = self.contents.lock();
         state.check_idle()?;
@@ -263,6 +271,7 @@ impl Allocation {
         self.transferable(tensor)?;
         let root = self.graph.root(tensor);
         if self.graph.tensor(root).external {
+            self.check_at_rest(root, &self.planned.externals)?;
             return self.transfer_in(tensor, &mut *address.buffer.borrow_mut()?, data);
         }
         let is_source = self.planned.is_source(root);

@@ -86,6 +86,15 @@ impl GraphAllocator {
         self.options = options;
     }
 
+    /// Forgets all plans and gives all buffers back; the next `alloc` makes them again, as large as they must be then.
+    /// Handles from before are stale.
+    pub fn release(&mut self) -> Result<(), AllocError> {
+        self.contents.lock().lose()?;
+        self.plans = Plans::default();
+        self.pool = Pool::new(&self.memories);
+        Ok(())
+    }
+
     /// The options.
     pub fn options(&self) -> &AllocOptions {
         &self.options

@@ -23,6 +23,8 @@ pub(crate) struct Planned {
     pub(crate) orphans: Vec<TensorId>,
     /// Roots whose memory the caller provides.
     pub(crate) externals: Vec<TensorId>,
+    /// Those of them that nodes write into.
+    pub(crate) changed_externals: Vec<TensorId>,
     survivors: OnceLock<Survivors>,
 }
 
@@ -55,7 +57,9 @@ impl Planned {
         }
         let changed = sources.iter().copied().filter(|source| is_changed[source.index()]).collect();
         let externals = externals(graph);
-        Self { plan, chunks, sources, changed, unfilled, orphans, externals, survivors: OnceLock::new() }
+        let changed_externals = externals.iter().copied().filter(|root| is_changed[root.index()]).collect();
+        let survivors = OnceLock::new();
+        Self { plan, chunks, sources, changed, unfilled, orphans, externals, changed_externals, survivors }
     }
 
     /// Whether the caller writes it before a run.

@@ -38,6 +38,9 @@ pub trait Backend: Send + Debug {
 
     /// Chooses kernels for some consecutive nodes whose tensors stand where `tensors` says. What is not supported, or
     /// stands nowhere, is an error here and not later.
+    ///
+    /// Nodes among them that only describe memory (views, reshapes) are to be passed over: there is nothing to run, and they
+    /// may stand in memory that this backend can't reach.
     fn prepare(
         &self,
         graph: &Graph,
@@ -45,7 +48,8 @@ pub trait Backend: Send + Debug {
         tensors: &dyn Locate,
     ) -> Result<Box<dyn Prepared>, DeviceError>;
 
-    /// Runs what this backend has prepared. May return before it is done.
+    /// Runs what this backend has prepared. May return before it is done, and the caller keeps what was prepared until it
+    /// is.
     fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError>;
 
     /// Enqueues a write. `from` has been read when this returns.

@@ -97,9 +97,13 @@ impl Bindings {
         Some(self.0[index].address())
     }
 
-    /// Whether both are clones of one list, so that every tensor stands where it does in the other.
+    /// Whether every tensor stands where it does in the other. Of clones that is known at once.
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        let same = |(one, other): (&Bound, &Bound)| {
+            let places = (one.tensor, one.offset, one.size) == (other.tensor, other.offset, other.size);
+            places && one.buffer.is_same(&other.buffer)
+        };
+        Arc::ptr_eq(&self.0, &other.0) || (self.0.len() == other.0.len() && self.0.iter().zip(other.0.iter()).all(same))
     }
 
     /// All tensors with their places, by id.

@@ -139,6 +139,11 @@ impl SharedBuffer {
         self.0.usage.store(number(usage), Ordering::Relaxed);
     }
 
+    /// A number that no other buffer has as long as this one is held.
+    pub fn number(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// Whether both are handles of one buffer.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

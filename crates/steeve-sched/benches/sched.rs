@@ -23,8 +23,31 @@ use transformer::Transformer;
 
 fn main() {
     times();
+    shared_input();
     overhead();
     distances();
+}
+
+/// A border at every third node, and one input that half of all nodes read: the worst for whoever asks who reads what.
+fn shared_input() {
+    let devices = ["gpu0", "gpu1", "cpu"].map(device);
+    let (mut context, mut homes) = (Context::new(), Homes::new());
+    let z = context.input(DataType::F32, &[64]).expect("a tensor");
+    let mut last = context.input(DataType::F32, &[64]).expect("a tensor");
+    for layer in 0..1000 {
+        let weight = context.external(DataType::F32, &[64, 64]).expect("a tensor");
+        homes.put(weight, &devices[layer % 3].buffer_types()[0], Usage::Weights);
+        last = context.mul_mat(weight, last).expect("a node");
+        last = context.add(last, z).expect("a node");
+        last = context.add(last, z).expect("a node");
+    }
+    let graph = Graph::from_outputs(&context, &[last]).expect("a graph");
+    let memory = &device("one").buffer_types()[0].clone();
+    let one = median(21, || GraphAllocator::new(memory), |it| it.reserve(&graph).expect("memory"));
+    let scheduler = || Scheduler::for_planning(devices.clone()).expect("devices");
+    let three = median(21, scheduler, |it| it.reserve(&graph, &homes).expect("memory"));
+    let [one_us, three_us] = [one, three].map(|seconds| seconds * 1e6);
+    println!("changed, 1000 borders          3000    1000 {one_us:14.1} {three_us:15.1} {:7.2}", three / one);
 }
 
 /// What a run costs beyond the nodes themselves, on the processor alone.

@@ -53,7 +53,7 @@ pub(crate) fn build(
     Ok(Schedule {
         graph: parts.finish()?,
         assignment: Assignment { leafs, nodes: memories },
-        names: ground.workers.iter().map(|worker| worker.name().to_string()).collect(),
+        names: ground.workers.ids().map(|worker| ground.title(worker)).collect(),
         workers: ground.graph.tensors().ids().map(of).collect(),
         splits,
         copies,
@@ -212,8 +212,7 @@ impl Builder<'_> {
         for turn in 0..turns {
             let tensor = Tensor { op: Op::Dup, flags, ..Tensor::new(layout) };
             let copy = self.push(tensor, &slots, index)?;
-            let worker = self.ground.workers[piece.worker].name();
-            let name = self.copy_name(first.source, worker, turn);
+            let name = self.copy_name(first.source, piece.worker, turn);
             self.parts.set_name(copy, &name);
             self.node(copy, Some(piece.worker));
             copies.push(copy);
@@ -295,7 +294,7 @@ impl Builder<'_> {
                 let first = self.copies[copy].copies[0];
                 let view = Tensor { op: Op::View, view: Some(View { root: first, offset }), ..Tensor::new(layout) };
                 let tensor = self.push(view, &[Some(first)], copy)?;
-                let name = self.copy_name(need.source, self.ground.workers[piece.worker].name(), 0);
+                let name = self.copy_name(need.source, piece.worker, 0);
                 self.parts.set_name(tensor, &name);
                 self.node(tensor, Some(self.copies[copy].to));
                 if let Some(it) = self.made.get_mut(root).and_then(|of_root| of_root.get_mut(made)) {
@@ -312,7 +311,8 @@ impl Builder<'_> {
         self.parts.push(tensor, sources)
     }
 
-    fn copy_name(&self, source: TensorId, worker: &str, turn: usize) -> String {
+    fn copy_name(&self, source: TensorId, worker: WorkerId, turn: usize) -> String {
+        let worker = self.ground.title(worker);
         let name = match self.ground.graph.name(source) {
             "" => format!("{source}"),
             name => name.to_string(),

@@ -59,6 +59,16 @@ pub enum SchedError {
         /// Who lives when most is live.
         at_peak: AtPeak,
     },
+    /// Two external tensors on the same bytes, and a node writes one of them.
+    #[error(
+        "{one} and {other} are bound to the same bytes, and a node writes into one of them: make one a view of the other"
+    )]
+    Overlap {
+        /// One of them.
+        one: Named,
+        /// The other.
+        other: Named,
+    },
     /// A node that is in the list of nodes more than once.
     #[error("{node} is listed more than once: on several devices it would need other copies each time")]
     ListedTwice {
@@ -80,7 +90,10 @@ pub enum SchedError {
         worker: String,
     },
     /// The job is another scheduler's, or this one has forgotten it.
-    #[error("the job is not one of this scheduler's, or it was reset since; allocate the graph again")]
+    #[error(
+        "the job is not one of this scheduler's, or was forgotten since (by a reset, by other options, or for many other \
+         graphs); allocate the graph again"
+    )]
     UnknownJob,
     /// The allocator refuses.
     #[error(transparent)]

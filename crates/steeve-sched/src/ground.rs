@@ -129,6 +129,15 @@ impl<'a> Ground<'a> {
         self.workers.ids().next_back().ok_or(SchedError::NoWorker)
     }
 
+    /// The name of a worker; with a number if an earlier one has the same.
+    pub(crate) fn title(&self, worker: WorkerId) -> String {
+        let name = self.workers[worker].name();
+        match self.workers.iter().take(worker.index()).filter(|it| it.name() == name).count() {
+            0 => name.into(),
+            earlier => format!("{name} ({})", earlier + 1),
+        }
+    }
+
     pub(crate) fn named(&self, tensor: TensorId) -> Named {
         Named::new(tensor, self.graph.names())
     }

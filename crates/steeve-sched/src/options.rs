@@ -19,6 +19,7 @@ pub struct SchedOptions {
     pub(crate) plan: PlanOptions,
     pub(crate) offload: Offload,
     pub(crate) turns: usize,
+    pub(crate) graphs: usize,
     /// By the worker's number.
     pub(crate) budgets: BTreeMap<usize, Bytes>,
 }
@@ -28,7 +29,7 @@ impl SchedOptions {
     /// budget.
     pub fn new() -> Self {
         let (plan, offload, budgets) = (PlanOptions::default(), Offload::default(), BTreeMap::new());
-        Self { plan, offload, turns: 1, budgets }
+        Self { plan, offload, turns: 1, graphs: 16, budgets }
     }
 
     /// Strategy, reuse and search budget.
@@ -45,10 +46,19 @@ impl SchedOptions {
 
     /// Pipeline mode: so many copies of what is copied between workers, used in turn by one run after the other, so that the
     /// first worker can begin the next run while the last is still busy with this one. At least one. Inputs and such copies
-    /// then have memory of their own; weights that are copied still have one copy, because they do not change.
+    /// then have memory of their own; weights that are copied still have one copy, because they do not change. So have
+    /// results: a run overwrites those of the run before, and who wants them waits in between. It pays where runs leave
+    /// something behind in caches, as the parts of a long prompt do.
     #[must_use]
     pub fn with_turns(self, turns: usize) -> Self {
         Self { turns: turns.max(1), ..self }
+    }
+
+    /// How many graphs are remembered with their schedules and plans, so that allocating them again costs nothing; 16 unless
+    /// said otherwise, and as many as are [reserved together](crate::Scheduler::reserve_all). At least one.
+    #[must_use]
+    pub fn with_graphs(self, graphs: usize) -> Self {
+        Self { graphs: graphs.max(1), ..self }
     }
 
     /// The buffers of a worker may take at most so many bytes. What is above is an error that names the tensors at the peak.

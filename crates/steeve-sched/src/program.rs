@@ -1,6 +1,7 @@
 //! A schedule and its places in, actions that are ready to run out: copies and splits, each on a stream, each with what it
 //! has to wait for.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use steeve_alloc::Allocation;
@@ -79,7 +80,7 @@ impl Program {
             actions.push(Action::new(Act::Run { split: number }, by, &streams));
         }
         if streams.count > 1 {
-            let mut buffers = Vec::new();
+            let mut buffers = BTreeMap::new();
             let mut steps = Vec::with_capacity(actions.len());
             for action in &actions {
                 let mut touched = Vec::with_capacity(turns);
@@ -255,7 +256,7 @@ impl Move<'_> {
 }
 
 /// The bytes that an action touches.
-fn touch(act: Act, tensors: &InTurn<'_>, buffers: &mut Vec<SharedBuffer>) -> Result<Touched, SchedError> {
+fn touch(act: Act, tensors: &InTurn<'_>, buffers: &mut BTreeMap<usize, usize>) -> Result<Touched, SchedError> {
     let schedule = tensors.schedule;
     let mut touched = Touched::default();
     match act {
@@ -293,12 +294,9 @@ fn touch(act: Act, tensors: &InTurn<'_>, buffers: &mut Vec<SharedBuffer>) -> Res
     Ok(touched)
 }
 
-fn extent(address: &Address<'_>, size: Bytes, buffers: &mut Vec<SharedBuffer>) -> Extent {
-    let known = buffers.iter().position(|buffer| buffer.is_same(address.buffer));
-    let buffer = known.unwrap_or_else(|| {
-        buffers.push(address.buffer.clone());
-        buffers.len() - 1
-    });
+fn extent(address: &Address<'_>, size: Bytes, buffers: &mut BTreeMap<usize, usize>) -> Extent {
+    let next = buffers.len();
+    let buffer = *buffers.entry(address.buffer.number()).or_insert(next);
     let start = address.offset.0;
     Extent { buffer, start, end: start.saturating_add(size.0) }
 }

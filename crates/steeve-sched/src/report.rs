@@ -1,5 +1,6 @@
 //! A schedule for people: a table of its splits, and a drawing.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use steeve_graph::{Bytes, Graph, Id, Named, TensorId};
@@ -106,14 +107,20 @@ impl Schedule {
             }
             writeln!(text, "  }}")?;
         }
+        // Who has written each root last, if that is not the root itself.
+        let mut writers: BTreeMap<TensorId, TensorId> = BTreeMap::new();
+        let last = |writers: &BTreeMap<TensorId, TensorId>, root: TensorId| writers.get(&root).copied().unwrap_or(root);
         for split in &self.splits {
             for copy in &self.copies[split.copies.clone()] {
-                let from = self.maker(copy.root, split);
+                let from = last(&writers, copy.root);
                 writeln!(text, "  t{from} -> t{} [style=bold,label=\"{} B\"];", copy.copies[0], copy.size)?;
             }
             for node in self.computing(split) {
                 for source in self.graph.sources(node).iter().flatten() {
-                    writeln!(text, "  t{} -> t{node};", self.graph.root(*source))?;
+                    writeln!(text, "  t{} -> t{node};", last(&writers, self.graph.root(*source)))?;
+                }
+                if self.graph.tensor(node).is_view() {
+                    writers.insert(self.graph.root(node), node);
                 }
             }
         }
@@ -130,14 +137,6 @@ impl Schedule {
         given.sort_unstable();
         given.dedup();
         given
-    }
-
-    /// The node that wrote a root last before a split, or the root.
-    fn maker(&self, root: TensorId, split: &Split) -> TensorId {
-        let before = &self.graph.nodes()[..split.nodes.start];
-        let writes =
-            |node: &&TensorId| !self.graph.tensor(**node).op.writes_nothing() && self.graph.root(**node) == root;
-        before.iter().rev().find(writes).copied().unwrap_or(root)
     }
 
     /// The nodes of a split that compute something.
@@ -170,7 +169,9 @@ impl Schedule {
     }
 
     fn label(&self, tensor: TensorId) -> String {
-        format!("{}\n{}\n{}", self.title(tensor), op(&self.graph, tensor), self.graph.tensor(tensor).layout)
+        let (name, layout) = (self.graph.name(tensor), self.graph.tensor(tensor).layout);
+        let name = if name.is_empty() { tensor.to_string() } else { name.to_string() };
+        format!("{name}\n{}\n{layout}", op(&self.graph, tensor))
     }
 }
 

@@ -48,7 +48,8 @@ use crate::{Homes, SchedError, SchedOptions};
 pub struct Scheduler {
     workers: Workers,
     options: SchedOptions,
-    pins: Pins,
+    /// Jobs that were scheduled by other pins stay usable.
+    pins: Arc<Pins>,
     allocator: GraphAllocator,
     /// The graphs that were scheduled last, the latest first.
     known: Vec<Known>,
@@ -62,6 +63,7 @@ struct Known {
     homes: Homes,
     /// The bindings that were last seen to have these homes.
     bindings: Bindings,
+    pins: Arc<Pins>,
     schedule: Arc<Schedule>,
     program: Option<Program>,
 }
@@ -73,9 +75,6 @@ struct Flight {
     run: Run,
     clock: Clock,
 }
-
-/// How many graphs are remembered: a few shapes of a few models.
-const MOST_KNOWN: usize = 16;
 
 impl Scheduler {
     /// A stream of work on each of the devices, the most wanted first, the processor last.
@@ -119,27 +118,35 @@ impl Scheduler {
             return Err(SchedError::NoWorker);
         }
         let allocator = GraphAllocator::with_buffers(workers.iter().map(|worker| Arc::clone(worker.memory())))?;
-        let (options, pins, known) = (SchedOptions::new(), Pins::new(), Vec::new());
+        let (options, pins, known) = (SchedOptions::new(), Arc::default(), Vec::new());
         let scheduler = Self { workers, options, pins, allocator, known, flight: None };
         Ok(scheduler.with_options(SchedOptions::new()))
     }
 
-    /// The same with other options. Buffers that exist stay.
+    /// The same with other options, for a scheduler that has done nothing yet; see [`set_options`](Self::set_options).
     #[must_use]
     pub fn with_options(mut self, options: SchedOptions) -> Self {
-        self.set_options(options);
+        // Of work in flight nobody will ask.
+        let _ = self.set_options(options);
         self
     }
 
-    /// Other options from now on. Buffers that exist stay; work in flight is waited for.
-    pub fn set_options(&mut self, options: SchedOptions) {
-        let plan = AllocOptions::new().with_plan(options.plan).with_replan(Replan::Always).with_plans(MOST_KNOWN);
-        let plan = options.budgets.iter().fold(plan, |plan, (worker, bytes)| plan.with_budget(*worker, *bytes));
-        // What is in flight was planned by other rules, and is none of ours any more.
-        let _ = self.synchronise();
+    /// Other options from now on. Work in flight is waited for, whose error is the answer; plans and buffers are given up,
+    /// because they were made by other rules, and jobs with them.
+    pub fn set_options(&mut self, options: SchedOptions) -> Result<(), SchedError> {
+        let done = self.synchronise();
         self.known.clear();
         self.options = options;
-        self.allocator.set_options(plan);
+        self.tell_allocator();
+        self.allocator.release()?;
+        done
+    }
+
+    fn tell_allocator(&mut self) {
+        let SchedOptions { plan, graphs, budgets, .. } = &self.options;
+        let options = AllocOptions::new().with_plan(*plan).with_replan(Replan::Always).with_plans(*graphs);
+        let options = budgets.iter().fold(options, |options, (worker, bytes)| options.with_budget(*worker, *bytes));
+        self.allocator.set_options(options);
     }
 
     /// The options.
@@ -157,21 +164,21 @@ impl Scheduler {
         self.workers.pairs().find(|(_, worker)| worker.name() == name).map(|(id, _)| id)
     }
 
-    /// From now on `tensor` is on `worker`, in all graphs that have it, until [`reset`](Self::reset). A worker that can't run
-    /// it is an error when the graph is scheduled. A view stands where its root does, so that is what is pinned.
+    /// From now on the tensor with this id is on `worker`, in every graph that is scheduled, whatever context it is from, until
+    /// [`unpin`](Self::unpin) or [`reset`](Self::reset). Jobs that exist stay as they are. A worker that can't run it is an
+    /// error when the graph is scheduled. A view stands where its root does, so that is what is pinned.
     pub fn pin(&mut self, tensor: TensorId, worker: WorkerId) -> Result<(), SchedError> {
         if worker.index() >= self.workers.len() {
             return Err(SchedError::UnknownWorker { index: worker.index(), workers: self.workers.len() });
         }
-        self.pins.insert(tensor, worker);
-        self.known.clear();
+        Arc::make_mut(&mut self.pins).insert(tensor, worker);
         Ok(())
     }
 
     /// Takes a pin back.
     pub fn unpin(&mut self, tensor: TensorId) {
-        if self.pins.remove(&tensor).is_some() {
-            self.known.clear();
+        if self.pins.contains_key(&tensor) {
+            Arc::make_mut(&mut self.pins).remove(&tensor);
         }
     }
 
@@ -204,7 +211,11 @@ impl Scheduler {
         graphs: impl IntoIterator<Item = (&'a Graph, H)>,
     ) -> Result<(), SchedError> {
         self.synchronise()?;
-        let schedules = graphs.into_iter().map(|(graph, homes)| self.remember(graph, homes.into()));
+        let graphs: Vec<(&Graph, Homes)> = graphs.into_iter().map(|(graph, homes)| (graph, homes.into())).collect();
+        // What is reserved together is remembered together.
+        self.options.graphs = self.options.graphs.max(graphs.len());
+        self.tell_allocator();
+        let schedules = graphs.into_iter().map(|(graph, homes)| self.remember(graph, homes));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
         let all = schedules.iter().map(|it| (it.graph(), it.assignment()));
         self.allocator.reserve_all_with(all).map_err(|error| self.explain(error))?;
@@ -222,14 +233,22 @@ impl Scheduler {
     /// Waits for work in flight, unless copies are used [in turn](SchedOptions::with_turns) and nothing has changed.
     pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Job, SchedError> {
         let stands = |known: &Known| known.bindings.is_same(bindings) || known.homes.are_those_of(bindings);
-        let schedule = match self.known.iter().position(|known| stands(known) && known.graph.is_like(graph)) {
+        let same = |known: &Known| Arc::ptr_eq(&known.pins, &self.pins) && stands(known) && known.graph.is_like(graph);
+        let schedule = match self.known.iter().position(same) {
             Some(index) => {
                 self.known[..=index].rotate_right(1);
-                self.known[0].bindings = bindings.clone();
                 Arc::clone(&self.known[0].schedule)
             }
-            None => self.remember(graph, bindings.into())?,
+            None => {
+                // Something that is in flight may have to be forgotten for it.
+                self.synchronise()?;
+                self.remember(graph, bindings.into())?
+            }
         };
+        if !self.known[0].bindings.is_same(bindings) {
+            check_apart(&schedule, bindings)?;
+            self.known[0].bindings = bindings.clone();
+        }
         if let Some(Flight { job, .. }) = &self.flight {
             let is_same = Arc::ptr_eq(&job.schedule, &schedule) && job.allocation.is_bound_by(bindings);
             if is_same && schedule.turns() > 1 {
@@ -293,14 +312,22 @@ impl Scheduler {
 
     /// Forgets all graphs and pins. Buffers stay. Waits for work in flight.
     pub fn reset(&mut self) -> Result<(), SchedError> {
-        self.pins.clear();
+        let done = self.synchronise();
+        self.pins = Arc::default();
         self.known.clear();
-        self.synchronise()
+        done
+    }
+
+    /// Gives all buffers back, and forgets what is planned; the next graph makes them again, as large as they must be then.
+    /// Jobs are stale. Waits for work in flight.
+    pub fn release(&mut self) -> Result<(), SchedError> {
+        self.synchronise()?;
+        Ok(self.allocator.release()?)
     }
 
     /// How many bytes are allocated for a worker's buffers; what workers share is counted for the first of them.
     pub fn buffer_size(&self, worker: WorkerId) -> Result<Bytes, SchedError> {
-        Ok(self.allocator.buffer_size(worker.index())?)
+        self.allocator.buffer_size(worker.index()).map_err(|error| self.explain(error))
     }
 
     /// The plan of a graph that was allocated, to be looked at.
@@ -361,7 +388,9 @@ impl Scheduler {
 
     fn find_or_make(&self, graph: &Graph, homes: &Homes) -> Result<Arc<Schedule>, SchedError> {
         // With its names, because people look at it.
-        match self.known.iter().find(|known| known.homes == *homes && known.graph == *graph) {
+        let same =
+            |known: &&Known| Arc::ptr_eq(&known.pins, &self.pins) && known.homes == *homes && known.graph == *graph;
+        match self.known.iter().find(same) {
             Some(known) => Ok(Arc::clone(&known.schedule)),
             None => Ok(Arc::new(self.make(graph, homes)?)),
         }
@@ -382,13 +411,53 @@ impl Scheduler {
             Some(index) => self.known[..=index].rotate_right(1),
             None => {
                 let (graph, schedule, bindings) = (graph.clone(), Arc::clone(&schedule), Bindings::new());
-                let known = Known { graph, homes, bindings, schedule, program: None };
-                self.known.insert(0, known);
-                self.known.truncate(MOST_KNOWN);
+                let pins = Arc::clone(&self.pins);
+                self.known.insert(0, Known { graph, homes, bindings, pins, schedule, program: None });
+                self.known.truncate(self.options.graphs);
             }
         }
         Ok(schedule)
     }
+}
+
+/// External tensors that nodes write stand apart from all others: a copy of a tensor is known to be out of date when a node
+/// writes that very tensor.
+fn check_apart(schedule: &Schedule, bindings: &Bindings) -> Result<(), SchedError> {
+    let graph = schedule.graph();
+    let mut written: Vec<TensorId> = graph
+        .nodes()
+        .iter()
+        .filter(|node| !graph.tensor(**node).op.writes_nothing())
+        .map(|node| graph.root(*node))
+        .collect();
+    written.retain(|root| graph.tensor(*root).external);
+    if written.is_empty() {
+        return Ok(());
+    }
+    written.sort_unstable();
+    let mut places: Vec<(usize, u64, u64, TensorId)> = bindings
+        .iter()
+        .filter(|(tensor, _)| graph.tensors().get(*tensor).is_some_and(|it| it.external && it.nbytes() > Bytes::ZERO))
+        .map(|(tensor, it)| (it.buffer.number(), it.offset.0, it.offset.0 + graph.tensor(tensor).nbytes().0, tensor))
+        .collect();
+    places.sort_unstable();
+    // The one that reaches furthest so far, and the one of those that are written.
+    let (mut furthest, mut furthest_written): (Option<(usize, u64, TensorId)>, Option<(usize, u64, TensorId)>) =
+        (None, None);
+    for (buffer, start, end, tensor) in places {
+        let is_written = written.binary_search(&tensor).is_ok();
+        let before = if is_written { furthest } else { furthest_written };
+        if let Some((_, _, other)) = before.filter(|(known, until, _)| *known == buffer && *until > start) {
+            let [one, other] = [tensor, other].map(|tensor| Named::new(tensor, graph.names()));
+            return Err(SchedError::Overlap { one, other });
+        }
+        for (last, counts) in [(&mut furthest, true), (&mut furthest_written, is_written)] {
+            if counts && last.is_none_or(|(known, until, _)| known != buffer || until < end) {
+                *last = Some((buffer, end, tensor));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Nobody may work in memory that is gone.

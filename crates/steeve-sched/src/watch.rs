@@ -122,8 +122,11 @@ impl Scheduler {
                 if !is_wanted && index + 1 < split.nodes.end {
                     continue;
                 }
-                backend.submit(&mut *backend.prepare(graph, start..index + 1, &tensors)?)?;
-                backend.synchronise()?;
+                let mut prepared = backend.prepare(graph, start..index + 1, &tensors)?;
+                let submitted = backend.submit(&mut *prepared);
+                // Nothing that was prepared may go while somebody works on it.
+                let done = backend.synchronise();
+                submitted.and(done)?;
                 start = index + 1;
                 if is_wanted && watch.see(&Seen { graph, node, worker: split.worker, run }).is_break() {
                     return Ok(Watched::Stopped(node));

@@ -78,7 +78,7 @@ const DRAWING: &str = r##"digraph {
     label="split 0 on gpu"; style=filled; color="#cfe8ff";
     t11 [shape=cds,style="filled",fillcolor=white,label="copy of x\n32 bytes"];
     t5 [style=filled,fillcolor=white,label="h\nmul_mat\nf32[8]"];
-    t6 [style=filled,fillcolor=white,label="6 silu\nsilu\nf32[8]"];
+    t6 [style=filled,fillcolor=white,label="6\nsilu\nf32[8]"];
   }
   subgraph cluster_1 {
     label="split 1 on cpu"; style=filled; color="#ffe3c2";
@@ -114,10 +114,7 @@ fn the_table_says_how_copies_differ() {
     let graph = "w = external f32[8,4,16] @cpu; w1 = external 8 @gpu; x = input f32[8,2,3]; i = input i32[2,3]
          v = view [8]+64 x; y = mul_mat_id w x i; z = ?F f32[8] w1 v";
     let schedule = Stand::new("gpu offloads mul_mat_id; cpu host", graph).schedule().to_string();
-    assert!(
-        schedule.contains("<- tensor 0 (w) from cpu, 2048 bytes, the experts that are asked for"),
-        "{schedule}"
-    );
+    assert!(schedule.contains("<- tensor 0 (w) from cpu, 2048 bytes, the experts that are asked for"), "{schedule}");
     let graph = "w1 = external 8 @gpu; x = input f32[8,2,3]; v = view [8]+64 x; z = ?F f32[8] w1 v";
     let stand = Stand::new("gpu; cpu host", graph).with(SchedOptions::new().with_turns(3));
     let schedule = stand.schedule().to_string();

@@ -388,3 +388,112 @@ fn what_no_device_can_run_is_an_error_that_names_it() {
     assert!(text.contains("; CPU: "), "{text}");
     assert!(!matches!(error, SchedError::Device(DeviceError::Failed { .. })));
 }
+
+/// A cache on the gpu, written there from an input.
+fn cached(gpu: &Arc<dyn Device>) -> (Graph, Bindings, TensorId, TensorId) {
+    let mut context = Context::new();
+    let cache = context.external(F32, &[16]).unwrap();
+    let x = context.input(F32, &[16]).unwrap();
+    let y = context.scale_bias(x, 2.0, 0.0).unwrap();
+    let written = context.cpy(y, cache).unwrap();
+    let mut bindings = Bindings::new();
+    bind(&mut bindings, &context, cache, gpu, &[0.0; 16]);
+    (Graph::from_nodes(&context, &[y, written]).unwrap(), bindings, cache, x)
+}
+
+#[test]
+fn what_a_run_in_flight_uses_can_be_neither_read_nor_written() {
+    let world = World::new();
+    let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true));
+    let (graph, bindings, cache, x) = cached(&gpu);
+    let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
+    let job = scheduler.alloc(&graph, &bindings).unwrap();
+    job.write(x, &[3.0f32; 16]).unwrap();
+    let latch = world.latch();
+    scheduler.workers().next().unwrap().1.backend().unwrap().wait(latch.event()).unwrap();
+    scheduler.submit(&job).unwrap();
+    assert_eq!(job.read::<f32>(cache), Err(AllocError::Running));
+    assert_eq!(job.write(cache, &[1.0f32; 16]), Err(AllocError::Running));
+    latch.release();
+    scheduler.synchronise().unwrap();
+    assert_eq!(job.read::<f32>(cache).unwrap(), [6.0; 16]);
+}
+
+#[test]
+fn other_options_hold_for_graphs_that_were_planned_before() {
+    let world = World::new();
+    let gpu: Arc<dyn Device> = Arc::new(world.device("gpu"));
+    let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
+    let chain = Chain::new(6);
+    chain.spread(&mut scheduler);
+    scheduler.alloc(&chain.graph, &Bindings::new()).unwrap();
+    let gpu = scheduler.worker("gpu").unwrap();
+    scheduler.set_options(SchedOptions::new().with_budget(gpu, Bytes(8))).unwrap();
+    let error = scheduler.alloc(&chain.graph, &Bindings::new()).unwrap_err();
+    assert!(matches!(&error, SchedError::OverBudget { worker, .. } if worker == "gpu"), "{error}");
+    // Without a budget again, and with another plan.
+    let apart = steeve_graph::PlanOptions::default().with_reuse(steeve_graph::Reuse::None);
+    scheduler.set_options(SchedOptions::new().with_plan(apart)).unwrap();
+    let required = scheduler.required(&chain.graph, &Bindings::new()).unwrap();
+    scheduler.alloc(&chain.graph, &Bindings::new()).unwrap();
+    assert_eq!(scheduler.buffer_size(gpu).unwrap(), required[0]);
+    scheduler.release().unwrap();
+    assert_eq!(scheduler.buffer_size(gpu).unwrap(), Bytes(0));
+}
+
+#[test]
+fn pins_leave_jobs_that_exist_as_they_are() {
+    let world = World::new();
+    let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true).jitter(2, 30));
+    let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
+    let chain = Chain::new(4);
+    chain.spread(&mut scheduler);
+    let job = scheduler.alloc(&chain.graph, &Bindings::new()).unwrap();
+    job.write(chain.x, &[2.0f32; 64]).unwrap();
+    scheduler.submit(&job).unwrap();
+    let (gpu, node) = (scheduler.worker("gpu").unwrap(), chain.nodes[1]);
+    scheduler.pin(node, gpu).unwrap();
+    scheduler.synchronise().unwrap();
+    assert_eq!(job.read::<f32>(chain.y).unwrap(), chain.answer(2.0));
+    assert_eq!(chain.compute(&mut scheduler, &job, 3.0).unwrap(), chain.answer(3.0));
+    let other = scheduler.alloc(&chain.graph, &Bindings::new()).unwrap();
+    assert_eq!((job.schedule().worker(node) == Some(gpu), other.schedule().worker(node)), (false, Some(gpu)));
+    assert_eq!(chain.compute(&mut scheduler, &other, 4.0).unwrap(), chain.answer(4.0));
+}
+
+#[test]
+fn external_tensors_on_the_same_bytes_are_refused_if_one_is_written() {
+    let world = World::new();
+    let gpu: Arc<dyn Device> = Arc::new(world.device("gpu"));
+    let mut context = Context::new();
+    let (one, other) = (context.external(F32, &[16]).unwrap(), context.external(F32, &[8]).unwrap());
+    let x = context.input(F32, &[16]).unwrap();
+    let written = context.cpy(x, one).unwrap();
+    let read = context.sqr(other).unwrap();
+    let buffer = SharedBuffer::allocate(memory(&gpu), Bytes(96), Usage::Any).unwrap();
+    let mut bindings = Bindings::new();
+    bindings.bind(one, &buffer, Offset(0), Bytes(64)).unwrap();
+    bindings.bind(other, &buffer, Offset(32), Bytes(32)).unwrap();
+    let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
+    let graph = Graph::from_nodes(&context, &[written, read]).unwrap();
+    let error = scheduler.alloc(&graph, &bindings).unwrap_err();
+    assert!(matches!(error, SchedError::Overlap { .. }), "{error}");
+    // Side by side, or if both are only read, there is nothing to be said.
+    scheduler.alloc(&Graph::from_nodes(&context, &[read]).unwrap(), &bindings).unwrap();
+    bindings.bind(other, &buffer, Offset(64), Bytes(32)).unwrap();
+    scheduler.alloc(&graph, &bindings).unwrap();
+}
+
+#[test]
+fn graphs_that_are_reserved_together_are_remembered_together() {
+    let mut scheduler = Scheduler::new([processor()]).unwrap();
+    let chains: Vec<Chain> = (1..40).map(Chain::new).collect();
+    let none = Bindings::new();
+    scheduler.reserve_all(chains.iter().map(|chain| (&chain.graph, &none))).unwrap();
+    let mut rounds = (0..2).map(|_| {
+        let schedules =
+            chains.iter().map(|chain| std::ptr::from_ref(scheduler.alloc(&chain.graph, &none).unwrap().schedule()));
+        schedules.collect::<Vec<_>>()
+    });
+    assert_eq!(rounds.next(), rounds.next());
+}

@@ -11,7 +11,7 @@
 //!
 //! Only nodes beside a border move, so the workers do not change more often; only those that cost no more than reading their sources,
 //! so nothing expensive goes to a slower device; and only where strictly fewer bytes are copied, so it comes to an end. O(edges
-//! of the nodes beside borders) for each round.
+//! of the nodes beside borders * workers) for each round.
 
 use steeve_graph::{Id, Op, TensorId};
 
@@ -46,11 +46,15 @@ struct Borders<'a, 'b> {
     readers: Option<Readers>,
 }
 
-/// Who reads each root: of root `r` the edges from `first[r]` to `first[r + 1]`.
+/// Who reads each root.
 struct Readers {
-    first: Vec<usize>,
-    /// The node, and how many bytes of the root it reads.
-    edges: Vec<(TensorId, u64)>,
+    /// How often each worker reads each root.
+    counts: Vec<u32>,
+    workers: usize,
+    /// The most bytes of each root that somebody reads.
+    bytes: Vec<u64>,
+    /// The node that reads each root first.
+    first: Vec<Option<TensorId>>,
 }
 
 impl<'a, 'b> Borders<'a, 'b> {
@@ -69,19 +73,25 @@ impl<'a, 'b> Borders<'a, 'b> {
         let Some(now) = self.worker(Some(index)) else { return false };
         let (before, after) = (self.worker(index.checked_sub(1)), self.worker(Some(index + 1)));
         // Whoever joins a neighbour leaves at most as many borders as there were.
-        let others: Vec<WorkerId> = [before, after].into_iter().flatten().filter(|other| *other != now).collect();
-        if others.is_empty() || !self.is_free(index) {
+        let others = [before, after].into_iter().flatten().filter(|other| *other != now);
+        if others.clone().next().is_none() || !self.is_free(index) {
             return false;
         }
         let node = self.nodes[index];
-        let Some(old) = self.copied(node, now) else { return false };
-        for other in others {
-            if self.copied(node, other).is_some_and(|new| new < old) && self.assigner.runs(node, other) {
-                self.assigner.set(node, other, Reason::Border { from: now });
-                return true;
-            }
+        let mut readers = self.readers.take().unwrap_or_else(|| Readers::new(self.assigner));
+        let old = self.copied(&readers, node, now);
+        let better = others.into_iter().find(|other| {
+            readers.shift(self.assigner.ground, node, now, *other);
+            let new = self.copied(&readers, node, *other);
+            readers.shift(self.assigner.ground, node, *other, now);
+            new < old && self.assigner.runs(node, *other)
+        });
+        if let Some(better) = better {
+            readers.shift(self.assigner.ground, node, now, better);
+            self.assigner.set(node, better, Reason::Border { from: now });
         }
-        false
+        self.readers = Some(readers);
+        better.is_some()
     }
 
     /// Whether a node is cheap, and was put where it is for want of a better reason.
@@ -94,62 +104,70 @@ impl<'a, 'b> Borders<'a, 'b> {
         unforced && alone && is_cheap(ground.graph.tensor(node).op)
     }
 
-    /// The bytes that are copied of a node's sources and of its result, if a worker computes it. `None` if they can't be
-    /// counted.
-    fn copied(&mut self, node: TensorId, worker: WorkerId) -> Option<u64> {
+    /// The bytes that are copied of a node's sources and of its result, if a worker computes it and is counted as reader.
+    fn copied(&self, readers: &Readers, node: TensorId, worker: WorkerId) -> u64 {
         let graph = self.assigner.ground.graph;
-        let mut roots: Vec<TensorId> =
-            graph.sources(node).iter().copied().flatten().map(|source| graph.root(source)).chain([node]).collect();
+        let sources = graph.sources(node).iter().copied().flatten().map(|source| graph.root(source));
+        let mut roots: Vec<TensorId> = sources.chain([node]).collect();
         roots.sort_unstable();
         roots.dedup();
-        roots.into_iter().try_fold(0u64, |sum, root| sum.checked_add(self.copied_of(root, node, worker)))
+        roots.iter().fold(0, |sum: u64, root| sum.saturating_add(self.copied_of(readers, *root, node, worker)))
     }
 
-    /// The bytes of a root that are copied, once into each memory that needs them, if `node` is computed by `worker`.
-    fn copied_of(&mut self, root: TensorId, node: TensorId, worker: WorkerId) -> u64 {
+    /// The bytes of a root that are copied, once into each memory that needs them.
+    fn copied_of(&self, readers: &Readers, root: TensorId, node: TensorId, worker: WorkerId) -> u64 {
         let ground = self.assigner.ground;
-        let Readers { first, edges } = self.readers.get_or_insert_with(|| Readers::new(ground));
-        let edges = &edges[first[root.index()]..first[root.index() + 1]];
         let reads = |reader| if reader == node { Some(worker) } else { self.assigner.get(ground.unit(reader)) };
         let home = match self.assigner.assigned.space(ground, root) {
             _ if root == node => Some(ground.space_of(worker)),
             Some(home) => Some(home),
             // What nobody has placed yet follows its first reader.
-            None => edges.first().and_then(|(reader, _)| reads(*reader)).map(|first| ground.space_of(first)),
+            None => readers.first[root.index()].and_then(reads).map(|first| ground.space_of(first)),
         };
         let Some(home) = home else { return 0 };
-        let mut copies: Vec<(SpaceId, u64)> = Vec::new();
-        for &(reader, bytes) in edges {
-            let Some(by) = reads(reader).filter(|by| !ground.reaches(*by, home)) else { continue };
+        let mut spaces: Vec<SpaceId> = Vec::new();
+        for by in ground.workers.ids().filter(|by| readers.count(root, *by) > 0 && !ground.reaches(*by, home)) {
             let space = ground.space_of(by);
-            match copies.iter_mut().find(|(known, _)| *known == space) {
-                Some((_, most)) => *most = (*most).max(bytes),
-                None => copies.push((space, bytes)),
+            if !spaces.contains(&space) {
+                spaces.push(space);
             }
         }
-        copies.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes))
+        readers.bytes[root.index()].saturating_mul(spaces.len() as u64)
     }
 }
 
 impl Readers {
-    fn new(ground: &Ground<'_>) -> Self {
-        let graph = ground.graph;
-        let mut all: Vec<(TensorId, TensorId, u64)> = Vec::new();
+    fn new(assigner: &Assigner<'_>) -> Self {
+        let ground = assigner.ground;
+        let (tensors, workers) = (ground.graph.tensors().len(), ground.workers.len());
+        let counts = vec![0; tensors * workers];
+        let mut readers = Self { counts, workers, bytes: vec![0; tensors], first: vec![None; tensors] };
         for node in ground.computing() {
-            for source in graph.sources(node).iter().copied().flatten() {
-                all.push((graph.root(source), node, graph.tensor(source).nbytes().0));
+            let worker = assigner.get(ground.unit(node));
+            for source in ground.graph.sources(node).iter().copied().flatten() {
+                let root = ground.graph.root(source);
+                let (bytes, first) = (&mut readers.bytes[root.index()], &mut readers.first[root.index()]);
+                *bytes = (*bytes).max(ground.graph.tensor(source).nbytes().0);
+                first.get_or_insert(node);
+                if let Some(worker) = worker {
+                    readers.counts[root.index() * workers + worker.index()] += 1;
+                }
             }
         }
-        let mut first = vec![0; graph.tensors().len() + 1];
-        for (root, ..) in &all {
-            first[root.index() + 1] += 1;
+        readers
+    }
+
+    fn count(&self, root: TensorId, worker: WorkerId) -> u32 {
+        self.counts[root.index() * self.workers + worker.index()]
+    }
+
+    /// A node goes from one worker to another, and what it reads is read there.
+    fn shift(&mut self, ground: &Ground<'_>, node: TensorId, from: WorkerId, to: WorkerId) {
+        for source in ground.graph.sources(node).iter().copied().flatten() {
+            let first = ground.graph.root(source).index() * self.workers;
+            self.counts[first + from.index()] -= 1;
+            self.counts[first + to.index()] += 1;
         }
-        for index in 1..first.len() {
-            first[index] += first[index - 1];
-        }
-        // Stable, so readers stay in order.
-        all.sort_by_key(|(root, ..)| *root);
-        Self { first, edges: all.into_iter().map(|(_, node, bytes)| (node, bytes)).collect() }
     }
 }
 
