@@ -41,6 +41,7 @@ mod clock;
 mod experts;
 mod program;
 mod job;
+mod apart;
 mod scheduler;
 mod watch;
 

@@ -6,6 +6,7 @@ use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan, Run};
 use steeve_device::{Bindings, Bytes, Device};
 use steeve_graph::{Graph, GraphPlan, GraphStrategy, Id, Named, PlanOptions, Reuse, TensorId};
 
+use crate::apart::check_apart;
 use crate::assign::{Pins, assign};
 use crate::build::build;
 use crate::clock::Clock;
@@ -246,7 +247,7 @@ impl Scheduler {
             }
         };
         if !self.known[0].bindings.is_same(bindings) {
-            check_apart(&schedule, bindings)?;
+            check_apart(schedule.graph(), bindings)?;
             self.known[0].bindings = bindings.clone();
         }
         if let Some(Flight { job, .. }) = &self.flight {
@@ -418,46 +419,6 @@ impl Scheduler {
         }
         Ok(schedule)
     }
-}
-
-/// External tensors that nodes write stand apart from all others: a copy of a tensor is known to be out of date when a node
-/// writes that very tensor.
-fn check_apart(schedule: &Schedule, bindings: &Bindings) -> Result<(), SchedError> {
-    let graph = schedule.graph();
-    let mut written: Vec<TensorId> = graph
-        .nodes()
-        .iter()
-        .filter(|node| !graph.tensor(**node).op.writes_nothing())
-        .map(|node| graph.root(*node))
-        .collect();
-    written.retain(|root| graph.tensor(*root).external);
-    if written.is_empty() {
-        return Ok(());
-    }
-    written.sort_unstable();
-    let mut places: Vec<(usize, u64, u64, TensorId)> = bindings
-        .iter()
-        .filter(|(tensor, _)| graph.tensors().get(*tensor).is_some_and(|it| it.external && it.nbytes() > Bytes::ZERO))
-        .map(|(tensor, it)| (it.buffer.number(), it.offset.0, it.offset.0 + graph.tensor(tensor).nbytes().0, tensor))
-        .collect();
-    places.sort_unstable();
-    // The one that reaches furthest so far, and the one of those that are written.
-    let (mut furthest, mut furthest_written): (Option<(usize, u64, TensorId)>, Option<(usize, u64, TensorId)>) =
-        (None, None);
-    for (buffer, start, end, tensor) in places {
-        let is_written = written.binary_search(&tensor).is_ok();
-        let before = if is_written { furthest } else { furthest_written };
-        if let Some((_, _, other)) = before.filter(|(known, until, _)| *known == buffer && *until > start) {
-            let [one, other] = [tensor, other].map(|tensor| Named::new(tensor, graph.names()));
-            return Err(SchedError::Overlap { one, other });
-        }
-        for (last, counts) in [(&mut furthest, true), (&mut furthest_written, is_written)] {
-            if counts && last.is_none_or(|(known, until, _)| known != buffer || until < end) {
-                *last = Some((buffer, end, tensor));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Nobody may work in memory that is gone.
