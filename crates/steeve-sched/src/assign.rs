@@ -80,10 +80,10 @@ pub(crate) fn assign(ground: &Ground<'_>, pins: &Pins, offload: Offload) -> Resu
     let mut assigner = Assigner::new(ground)?;
     assigner.pin(pins)?;
     assigner.start(offload);
-    assigner.spread(Whose::AllButLast, Way::Down);
-    assigner.spread(Whose::AllButLast, Way::Up);
-    assigner.spread(Whose::All, Way::Down);
-    assigner.spread(Whose::All, Way::Up);
+    for whose in [Whose::AllButLast, Whose::All] {
+        assigner.spread(whose, ground.computing());
+        assigner.spread(whose, ground.computing().rev());
+    }
     assigner.upgrade()?;
     border::shift(&mut assigner);
     assigner.share_out();
@@ -95,12 +95,6 @@ pub(crate) fn assign(ground: &Ground<'_>, pins: &Pins, offload: Offload) -> Resu
 enum Whose {
     AllButLast,
     All,
-}
-
-#[derive(Clone, Copy)]
-enum Way {
-    Down,
-    Up,
 }
 
 /// What a device has said about a node.
@@ -284,15 +278,10 @@ impl<'a> Assigner<'a> {
     }
 
     /// From node to node, as long as the devices support it.
-    fn spread(&mut self, whose: Whose, way: Way) {
+    fn spread(&mut self, whose: Whose, nodes: impl Iterator<Item = TensorId>) {
         let ground = self.ground;
-        let (mut down, mut up) = (ground.computing(), ground.computing().rev());
-        let order: &mut dyn Iterator<Item = TensorId> = match way {
-            Way::Down => &mut down,
-            Way::Up => &mut up,
-        };
         let mut current: Option<(WorkerId, TensorId)> = None;
-        for node in order {
+        for node in nodes {
             let unit = ground.unit(node);
             match (self.get(unit), current) {
                 (Some(worker), _) => {
@@ -319,8 +308,9 @@ impl<'a> Assigner<'a> {
                 Some((worker, _)) => {
                     let space = ground.space_of(worker);
                     let better = ground.workers.ids().take(worker.index()).find(|earlier| {
-                        let (readable, of) = self.readable(unit, *earlier);
-                        ground.space_of(*earlier) == space && readable == of && self.runs(unit, *earlier)
+                        ground.space_of(*earlier) == space
+                            && self.reads_all(unit, *earlier)
+                            && self.runs(unit, *earlier)
                     });
                     if let Some(better) = better {
                         self.set(unit, better, Reason::Upgraded { from: worker });
@@ -345,6 +335,11 @@ impl<'a> Assigner<'a> {
             }
         }
         (readable, of)
+    }
+
+    fn reads_all(&self, unit: TensorId, worker: WorkerId) -> bool {
+        let (readable, of) = self.readable(unit, worker);
+        readable == of
     }
 
     fn settle(&mut self, unit: TensorId, node: TensorId) -> Result<(), SchedError> {
@@ -404,8 +399,9 @@ impl<'a> Assigner<'a> {
 
     /// Gives the nodes of units whose worker can't run them to somebody who can.
     fn share_out(&mut self) {
-        for (unit, node) in self.writers.clone().into_iter().flat_map(|(unit, node)| [(unit, unit), (unit, node)]) {
-            let Some(worker) = self.get(unit).filter(|_| self.ground.computes(node)) else { continue };
+        let ground = self.ground;
+        for node in ground.computing() {
+            let Some(worker) = self.get(ground.unit(node)) else { continue };
             if let Some(other) = self.runner(node, worker).filter(|other| *other != worker) {
                 self.assigned.elsewhere.insert(node, other);
             }

@@ -26,7 +26,6 @@ pub(crate) fn build(
     pieces: &[Piece],
     turns: usize,
 ) -> Result<Schedule, GraphError> {
-    let callers = ground.graph.tensors().len();
     let mut builder = Builder {
         ground,
         assigned,
@@ -38,7 +37,6 @@ pub(crate) fn build(
         copies: Vec::new(),
         copy_of: Vec::new(),
         made: BTreeMap::new(),
-        writes: vec![0; callers],
     };
     for piece in pieces {
         builder.add(piece)?;
@@ -75,8 +73,6 @@ struct Builder<'a> {
     copy_of: Vec<usize>,
     /// The copies of each root.
     made: BTreeMap<TensorId, Vec<Made>>,
-    /// How often each root has been written so far.
-    writes: Vec<u32>,
 }
 
 /// A copy that later splits may use.
@@ -85,8 +81,6 @@ struct Made {
     copy: usize,
     space: SpaceId,
     range: Range<u64>,
-    /// How often the root had been written when it was made.
-    writes: u32,
     /// What stands in it: the copy itself, and views of it.
     tensors: Vec<(u64, Layout, TensorId)>,
 }
@@ -109,7 +103,8 @@ impl Builder<'_> {
         self.splits.push(Split { worker: piece.worker, cause: piece.cause, nodes, copies });
         for &node in &self.ground.graph.nodes()[piece.nodes.clone()] {
             if self.ground.computes(node) {
-                self.writes[self.ground.graph.root(node).index()] += 1;
+                // Its copies are out of date.
+                self.made.remove(&self.ground.graph.root(node));
             }
         }
         Ok(())
@@ -171,7 +166,6 @@ impl Builder<'_> {
         let space = self.ground.space_of(piece.worker);
         self.made.get(root)?.iter().position(|made| {
             made.space == space
-                && made.writes == self.writes[root.index()]
                 // Of experts only those are there that somebody has asked for.
                 && self.copies[made.copy].ids.is_empty()
                 && made.range.start <= range.start
@@ -196,8 +190,7 @@ impl Builder<'_> {
         let alike = |source: &TensorId| graph.tensor(*source).layout == layout && self.extent(*source) == range;
         let layout = match sources.iter().all(alike) {
             true => layout,
-            // There are not so many bytes in a graph that was checked.
-            false => Layout::contiguous(DataType::I8, &[range.end - range.start]).unwrap_or(layout),
+            false => Layout::contiguous(DataType::I8, &[range.end - range.start])?,
         };
         let is_weight = self.ground.is_weight(root);
         let is_input = self.ground.is_filled_by_caller(root);
@@ -223,14 +216,13 @@ impl Builder<'_> {
             copy: index,
             space: self.ground.space_of(piece.worker),
             range: range.clone(),
-            writes: self.writes[root.index()],
             tensors: tensors.into_iter().collect(),
         };
         self.copies.push(CopyIn {
             root,
             start: Bytes(range.start),
             size: Bytes(range.end - range.start),
-            copies,
+            tensors: copies,
             to: piece.worker,
             from: self.assigned.of(self.ground, root).map(|(worker, _)| worker),
             from_memory: self.assigned.space(self.ground, root).map_or("", |it| self.ground.spaces[it].name()).into(),
@@ -291,7 +283,7 @@ impl Builder<'_> {
             Some((.., tensor)) => *tensor,
             None => {
                 let (copy, offset) = (it.copy, Bytes(range.start - it.range.start));
-                let first = self.copies[copy].copies[0];
+                let first = self.copies[copy].tensors[0];
                 let view = Tensor { op: Op::View, view: Some(View { root: first, offset }), ..Tensor::new(layout) };
                 let tensor = self.push(view, &[Some(first)], copy)?;
                 let name = self.copy_name(need.source, piece.worker, 0);

@@ -41,12 +41,14 @@ impl Clock {
         run * self.actions + action + 1
     }
 
-    /// Lets a stream wait, unless it knows already. Nobody is the host, who waits himself.
+    /// Lets a stream wait, unless it knows already. Without a backend it is the host that waits.
     pub(crate) fn wait(&mut self, stream: usize, wait: Wait, backend: Option<&dyn Backend>) -> Result<(), SchedError> {
         // What was before the first run is done.
         let Some(run) = self.run.checked_sub(wait.back) else { return Ok(()) };
         let number = self.number(run, wait.action);
-        let Some(recorded) = self.events.get(&number) else { return Ok(()) };
+        let Some(recorded) = self.events.get(&number) else {
+            unreachable!("whoever is waited for has recorded an event, and those of the last runs are kept");
+        };
         if self.known[stream][recorded.stream] >= number {
             return Ok(());
         }

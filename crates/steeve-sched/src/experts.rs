@@ -11,7 +11,7 @@ use crate::schedule::CopyIn;
 pub(crate) enum Asked {
     All,
     /// These bytes, counted from the start of the copy.
-    Some(Vec<Range<u64>>),
+    Parts(Vec<Range<u64>>),
 }
 
 /// Reads the tensors that ask for experts. Someone who asks for an expert that is not there gets all: whoever computes
@@ -49,5 +49,5 @@ pub(crate) fn asked(copy: &CopyIn, tensors: &InTurn<'_>) -> Result<Asked, SchedE
             None => parts.push(start..end),
         }
     }
-    Ok(Asked::Some(parts))
+    Ok(Asked::Parts(parts))
 }

@@ -83,6 +83,11 @@ impl SchedOptions {
         self.turns
     }
 
+    /// How many graphs are remembered.
+    pub fn graphs(&self) -> usize {
+        self.graphs
+    }
+
     /// How many bytes the buffers of a worker may take.
     pub fn budget(&self, worker: WorkerId) -> Option<Bytes> {
         self.budgets.get(&worker.index()).copied()

@@ -97,23 +97,11 @@ pub(crate) fn waits(steps: &[Step], streams: usize, turns: usize) -> Vec<Vec<Wai
 }
 
 /// An action of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
-    stream: usize,
     run: usize,
     action: usize,
-}
-
-impl PartialOrd for Mark {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Mark {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.run, self.action, self.stream).cmp(&(other.run, other.action, other.stream))
-    }
+    stream: usize,
 }
 
 /// Disjoint ranges by buffer and start. What is in none has never been touched.

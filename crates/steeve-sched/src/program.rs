@@ -1,7 +1,6 @@
 //! A schedule and its places in, actions that are ready to run out: copies and splits, each on a stream, each with what it
 //! has to wait for.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use steeve_alloc::Allocation;
@@ -80,12 +79,11 @@ impl Program {
             actions.push(Action::new(Act::Run { split: number }, by, &streams));
         }
         if streams.count > 1 {
-            let mut buffers = BTreeMap::new();
             let mut steps = Vec::with_capacity(actions.len());
             for action in &actions {
                 let mut touched = Vec::with_capacity(turns);
                 for turn in 0..turns {
-                    touched.push(touch(action.act, &InTurn { schedule, allocation, turn }, &mut buffers)?);
+                    touched.push(touch(action.act, &InTurn { schedule, allocation, turn })?);
                 }
                 steps.push(Step { stream: action.stream, touched });
             }
@@ -176,9 +174,9 @@ impl Streams {
 /// has computed it brings it, and is free to go on; and what the caller writes is copied at once, so that the caller is.
 fn copier(copy: &CopyIn, allocation: &Allocation, workers: &Workers) -> Result<Option<WorkerId>, SchedError> {
     let memory = |tensor| Ok::<_, SchedError>(allocation.address(tensor)?.buffer.memory());
-    let (to, from) = (memory(copy.copies[0])?, memory(copy.root)?);
+    let (to, from) = (memory(copy.tensors[0])?, memory(copy.root)?);
     let can = |worker: &WorkerId| workers[*worker].is_async() && workers[*worker].can_copy(to, from);
-    if copy.copies.len() == 1 {
+    if copy.tensors.len() == 1 {
         return Ok(Some(copy.to).filter(can));
     }
     match copy.from {
@@ -205,11 +203,11 @@ impl InTurn<'_> {
 
 impl Locate for InTurn<'_> {
     fn locate(&self, tensor: TensorId) -> Option<Address<'_>> {
-        let Some(copy) = self.schedule.copy_of(tensor).filter(|copy| copy.copies.len() > 1) else {
+        let Some(copy) = self.schedule.copy_of(tensor).filter(|copy| copy.tensors.len() > 1) else {
             return self.allocation.locate(tensor);
         };
         let graph = self.schedule.graph();
-        let Address { buffer, offset, size } = self.allocation.locate(copy.copies[self.turn % copy.copies.len()])?;
+        let Address { buffer, offset, size } = self.allocation.locate(copy.tensors[self.turn % copy.tensors.len()])?;
         let it = graph.tensor(tensor);
         let size = if it.is_view() { it.nbytes() } else { size };
         Some(Address { buffer, offset: offset.checked_add(graph.tensors().offset(tensor))?, size })
@@ -225,8 +223,7 @@ pub(crate) struct Move<'a> {
 
 /// From where to where a copy goes.
 pub(crate) fn move_of<'a>(copy: &CopyIn, tensors: &'a InTurn<'a>) -> Result<Move<'a>, SchedError> {
-    let to = tensors.allocation.address(copy.copies[tensors.turn % copy.copies.len()])?;
-    let from = tensors.allocation.address(copy.root)?;
+    let (to, from) = (tensors.address(copy.tensors[0])?, tensors.address(copy.root)?);
     let start = Offset(from.offset.0 + copy.start.0);
     Ok(Move { to: (to.buffer, to.offset), from: (from.buffer, start), size: copy.size })
 }
@@ -236,7 +233,7 @@ impl Move<'_> {
     pub(crate) fn make(&self, asked: &Asked, backend: Option<&dyn steeve_device::Backend>) -> Result<(), SchedError> {
         match asked {
             Asked::All => self.part(0..self.size.0, backend),
-            Asked::Some(parts) => parts.iter().try_for_each(|part| self.part(part.clone(), backend)),
+            Asked::Parts(parts) => parts.iter().try_for_each(|part| self.part(part.clone(), backend)),
         }
     }
 
@@ -256,36 +253,35 @@ impl Move<'_> {
 }
 
 /// The bytes that an action touches.
-fn touch(act: Act, tensors: &InTurn<'_>, buffers: &mut BTreeMap<usize, usize>) -> Result<Touched, SchedError> {
+fn touch(act: Act, tensors: &InTurn<'_>) -> Result<Touched, SchedError> {
     let schedule = tensors.schedule;
     let mut touched = Touched::default();
     match act {
         Act::Ask { copy } => {
             for &ids in &schedule.copies()[copy].ids {
                 let size = schedule.graph().tensor(ids).nbytes();
-                touched.reads.push(extent(&tensors.address(ids)?, size, buffers));
+                touched.reads.push(extent(&tensors.address(ids)?, size));
             }
         }
         Act::Copy { copy } => {
             let Move { to, from, size } = move_of(&schedule.copies()[copy], tensors)?;
-            let range = |(buffer, offset)| extent(&Address { buffer, offset, size }, size, &mut *buffers);
+            let range = |(buffer, offset)| extent(&Address { buffer, offset, size }, size);
             let [from, to] = [from, to].map(range);
             touched.reads.push(from);
             touched.writes.push(to);
         }
         Act::Run { split } => {
             let graph = schedule.graph();
-            let nodes = &graph.nodes()[schedule.splits()[split].nodes.clone()];
-            for &node in nodes.iter().filter(|node| !graph.tensor(**node).op.writes_nothing()) {
+            for node in schedule.computing(&schedule.splits()[split]) {
                 for source in graph.sources(node).iter().copied().flatten() {
                     let size = graph.tensor(source).nbytes();
                     if size > Bytes::ZERO {
-                        touched.reads.push(extent(&tensors.address(source)?, size, buffers));
+                        touched.reads.push(extent(&tensors.address(source)?, size));
                     }
                 }
                 if graph.tensor(node).nbytes() > Bytes::ZERO {
                     let address = tensors.address(node)?;
-                    touched.writes.push(extent(&address, address.size, buffers));
+                    touched.writes.push(extent(&address, address.size));
                 }
             }
         }
@@ -294,9 +290,8 @@ fn touch(act: Act, tensors: &InTurn<'_>, buffers: &mut BTreeMap<usize, usize>) -
     Ok(touched)
 }
 
-fn extent(address: &Address<'_>, size: Bytes, buffers: &mut BTreeMap<usize, usize>) -> Extent {
-    let next = buffers.len();
-    let buffer = *buffers.entry(address.buffer.number()).or_insert(next);
+fn extent(address: &Address<'_>, size: Bytes) -> Extent {
+    let buffer = address.buffer.number();
     let start = address.offset.0;
     Extent { buffer, start, end: start.saturating_add(size.0) }
 }

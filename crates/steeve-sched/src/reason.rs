@@ -1,7 +1,5 @@
 //! Why something runs where it does.
 
-use std::fmt::Write;
-
 use steeve_graph::{Graph, IdVec, Named, TensorId};
 
 use crate::WorkerId;
@@ -70,28 +68,25 @@ impl Reason {
     pub(crate) fn words(self, graph: &Graph, names: &IdVec<WorkerId, String>) -> String {
         let named = |tensor| Named::new(tensor, graph.names());
         let worker = |id| names.get(id).map_or("another", |name| name);
-        let mut text = String::new();
-        // Writing into a string does not fail.
-        let _ = match self {
-            Self::Pinned => write!(text, "pinned by the caller"),
-            Self::Placed { root } => write!(text, "writes into {}, which stands there", named(root)),
-            Self::Input => write!(text, "the caller writes it"),
-            Self::Weight { weight } => write!(text, "its weight {} is there", named(weight)),
+        match self {
+            Self::Pinned => "pinned by the caller".into(),
+            Self::Placed { root } => format!("writes into {}, which stands there", named(root)),
+            Self::Input => "the caller writes it".into(),
+            Self::Weight { weight } => format!("its weight {} is there", named(weight)),
             Self::Offloaded { weight } => {
-                write!(text, "worth the copy of its weight {} out of host memory", named(weight))
+                format!("worth the copy of its weight {} out of host memory", named(weight))
             }
-            Self::Neighbour { node } => write!(text, "next to {}", named(node)),
-            Self::Sources { readable, of } => write!(text, "can read {readable} of its {of} sources"),
+            Self::Neighbour { node } => format!("next to {}", named(node)),
+            Self::Sources { readable, of } => format!("can read {readable} of its {of} sources"),
             Self::Upgraded { from } => {
-                write!(text, "was {}'s, which has the same memory and comes later", worker(from))
+                format!("was {}'s, which has the same memory and comes later", worker(from))
             }
-            Self::Border { from } => write!(text, "fewer bytes are copied than if {} computed it", worker(from)),
+            Self::Border { from } => format!("fewer bytes are copied than if {} computed it", worker(from)),
             Self::Elsewhere { instead_of } => {
-                write!(text, "{} can't run it, and this one reaches its memory", worker(instead_of))
+                format!("{} can't run it, and this one reaches its memory", worker(instead_of))
             }
-            Self::Reader { node } => write!(text, "{} reads it", named(node)),
-            Self::Unread => write!(text, "nobody reads it"),
-        };
-        text
+            Self::Reader { node } => format!("{} reads it", named(node)),
+            Self::Unread => "nobody reads it".into(),
+        }
     }
 }

@@ -98,7 +98,7 @@ impl Schedule {
             writeln!(text, "  subgraph cluster_{number} {{")?;
             writeln!(text, "    label={}; style=filled; color=\"{colour}\";", quoted(&title))?;
             for copy in &self.copies[split.copies.clone()] {
-                let id = copy.copies[0];
+                let id = copy.tensors[0];
                 let label = format!("copy of {}\n{} bytes", self.title(copy.root), copy.size);
                 writeln!(text, "    t{id} [shape=cds,style=\"filled\",fillcolor=white,label={}];", quoted(&label))?;
             }
@@ -113,7 +113,7 @@ impl Schedule {
         for split in &self.splits {
             for copy in &self.copies[split.copies.clone()] {
                 let from = last(&writers, copy.root);
-                writeln!(text, "  t{from} -> t{} [style=bold,label=\"{} B\"];", copy.copies[0], copy.size)?;
+                writeln!(text, "  t{from} -> t{} [style=bold,label=\"{} B\"];", copy.tensors[0], copy.size)?;
             }
             for node in self.computing(split) {
                 for source in self.graph.sources(node).iter().flatten() {
@@ -154,8 +154,8 @@ impl Schedule {
         if !copy.ids.is_empty() {
             line.push_str(", the experts that are asked for");
         }
-        if copy.copies.len() > 1 {
-            let _ = write!(line, ", {} in turn", copy.copies.len());
+        if copy.tensors.len() > 1 {
+            let _ = write!(line, ", {} in turn", copy.tensors.len());
         }
         line
     }

@@ -50,7 +50,7 @@ pub struct CopyIn {
     /// How many they are.
     pub size: Bytes,
     /// The copy. Where several are used in turn, all of them.
-    pub copies: Vec<TensorId>,
+    pub tensors: Vec<TensorId>,
     /// The worker in whose memory the copy stands.
     pub to: WorkerId,
     /// The worker that computes the tensor; nothing if the caller provides it.

@@ -120,8 +120,9 @@ impl Scheduler {
         }
         let allocator = GraphAllocator::with_buffers(workers.iter().map(|worker| Arc::clone(worker.memory())))?;
         let (options, pins, known) = (SchedOptions::new(), Arc::default(), Vec::new());
-        let scheduler = Self { workers, options, pins, allocator, known, flight: None };
-        Ok(scheduler.with_options(SchedOptions::new()))
+        let mut scheduler = Self { workers, options, pins, allocator, known, flight: None };
+        scheduler.tell_allocator();
+        Ok(scheduler)
     }
 
     /// The same with other options, for a scheduler that has done nothing yet; see [`set_options`](Self::set_options).
@@ -387,12 +388,16 @@ impl Scheduler {
         }
     }
 
-    fn find_or_make(&self, graph: &Graph, homes: &Homes) -> Result<Arc<Schedule>, SchedError> {
-        // With its names, because people look at it.
+    /// With its names, because people look at it.
+    fn find(&self, graph: &Graph, homes: &Homes) -> Option<usize> {
         let same =
-            |known: &&Known| Arc::ptr_eq(&known.pins, &self.pins) && known.homes == *homes && known.graph == *graph;
-        match self.known.iter().find(same) {
-            Some(known) => Ok(Arc::clone(&known.schedule)),
+            |known: &Known| Arc::ptr_eq(&known.pins, &self.pins) && known.homes == *homes && known.graph == *graph;
+        self.known.iter().position(same)
+    }
+
+    fn find_or_make(&self, graph: &Graph, homes: &Homes) -> Result<Arc<Schedule>, SchedError> {
+        match self.find(graph, homes) {
+            Some(index) => Ok(Arc::clone(&self.known[index].schedule)),
             None => Ok(Arc::new(self.make(graph, homes)?)),
         }
     }
@@ -407,17 +412,16 @@ impl Scheduler {
 
     /// The schedule of a graph, as the latest from now on.
     fn remember(&mut self, graph: &Graph, homes: Homes) -> Result<Arc<Schedule>, SchedError> {
-        let schedule = self.find_or_make(graph, &homes)?;
-        match self.known.iter().position(|known| Arc::ptr_eq(&known.schedule, &schedule)) {
+        match self.find(graph, &homes) {
             Some(index) => self.known[..=index].rotate_right(1),
             None => {
-                let (graph, schedule, bindings) = (graph.clone(), Arc::clone(&schedule), Bindings::new());
-                let pins = Arc::clone(&self.pins);
+                let schedule = Arc::new(self.make(graph, &homes)?);
+                let (graph, bindings, pins) = (graph.clone(), Bindings::new(), Arc::clone(&self.pins));
                 self.known.insert(0, Known { graph, homes, bindings, pins, schedule, program: None });
                 self.known.truncate(self.options.graphs);
             }
         }
-        Ok(schedule)
+        Ok(Arc::clone(&self.known[0].schedule))
     }
 }
 

@@ -111,7 +111,7 @@ fn copies_in_turn_have_memory_of_their_own_and_inputs_are_kept() {
     let schedule = stand(4).schedule();
     let (flags, graph) = (schedule.graph().tensor(stand(4).id("x")).flags, schedule.graph());
     assert!(flags.is_input() && flags.is_output(), "nothing is written over an input");
-    assert!(schedule.copies()[0].copies.iter().all(|copy| graph.tensor(*copy).flags.is_output()));
+    assert!(schedule.copies()[0].tensors.iter().all(|copy| graph.tensor(*copy).flags.is_output()));
 }
 
 #[test]

@@ -642,7 +642,7 @@ fn a_copy_says_what_it_is() {
     assert_eq!((x.from, x.to, x.is_weight, x.is_input, x.size.0), (Some(cpu), gpu, false, true, 32));
     assert_eq!((a.from, a.to, a.is_weight, a.is_input, a.size.0), (Some(gpu), cpu, false, false, 32));
     assert_eq!(schedule.copied().0, 320);
-    assert_eq!(schedule.graph().name(w.copies[0]), "w@gpu");
+    assert_eq!(schedule.graph().name(w.tensors[0]), "w@gpu");
 }
 
 #[test]
@@ -703,7 +703,7 @@ fn who_asks_for_experts_lives_until_they_are_copied() {
     let stand = Stand::new("gpu offloads mul_mat_id; cpu host", graph).pin("i@cpu");
     let schedule = stand.schedule();
     let copy = schedule.copies().iter().find(|copy| copy.is_weight).unwrap();
-    assert!(schedule.graph().sources(copy.copies[0]).contains(&Some(stand.id("i"))));
+    assert!(schedule.graph().sources(copy.tensors[0]).contains(&Some(stand.id("i"))));
 }
 
 // Without limits.
@@ -801,7 +801,7 @@ fn tensors_of_the_schedule_have_the_callers_ids_and_copies_come_behind() {
         assert_eq!((tensor, before.name(id)), (after.tensor(id), after.name(id)));
     }
     let callers = before.tensors().len();
-    assert!(schedule.copies().iter().flat_map(|copy| &copy.copies).all(|copy| copy.index() >= callers));
+    assert!(schedule.copies().iter().flat_map(|copy| &copy.tensors).all(|copy| copy.index() >= callers));
     assert_eq!(before.leafs(), &after.leafs()[..before.leafs().len()]);
 }
 
@@ -1115,9 +1115,9 @@ impl<'a> Judge<'a> {
             for copy in split.copies.clone() {
                 let it = &schedule.copies()[copy];
                 let each = if it.is_weight { 1 } else { turns };
-                assert_eq!((it.copies.len(), it.to), (each, split.worker));
+                assert_eq!((it.tensors.len(), it.to), (each, split.worker));
                 let between = &nodes[end..split.nodes.start];
-                assert!(it.copies.iter().all(|copy| between.contains(copy)), "copies are made before their split");
+                assert!(it.tensors.iter().all(|copy| between.contains(copy)), "copies are made before their split");
                 self.copied(copy, number);
             }
             for &node in nodes[split.nodes.clone()].iter().filter(|node| computes(&stand.graph, **node)) {
@@ -1180,7 +1180,7 @@ impl<'a> Judge<'a> {
             let covers = old.start <= new.start && new.end <= old.end && !new.is_empty();
             assert!(it.is_weight || !same || !covers, "bytes are copied that are there\n{}", self.schedule);
         }
-        for &copy in &it.copies {
+        for &copy in &it.tensors {
             assert_eq!(graph.tensor(copy).op, Op::Dup);
             assert_eq!(graph.tensor(copy).nbytes(), it.size);
             assert!(
@@ -1207,7 +1207,7 @@ impl<'a> Judge<'a> {
             }
             // A copy: of the right root, at the right bytes, and not older than the root.
             assert_eq!(before.tensor(source).layout, after.tensor(now).layout);
-            let is_it = |made: &&Made| self.schedule.copies()[made.copy].copies[0] == after.root(now);
+            let is_it = |made: &&Made| self.schedule.copies()[made.copy].tensors[0] == after.root(now);
             let made =
                 self.made.iter().find(is_it).unwrap_or_else(|| panic!("a copy that is not made yet: {}", said()));
             let copy = &self.schedule.copies()[made.copy];

@@ -138,8 +138,8 @@ impl Stand {
         if copy.size < self.graph.tensor(copy.root).nbytes() {
             text += &format!("[{}..{}]", copy.start, copy.start.0 + copy.size.0);
         }
-        if copy.copies.len() > 1 {
-            text += &format!("#{}", copy.copies.len());
+        if copy.tensors.len() > 1 {
+            text += &format!("#{}", copy.tensors.len());
         }
         text
     }
