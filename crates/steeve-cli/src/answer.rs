@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use steeve_view::printable;
+
 use crate::error::Error;
 
 /// Over several files the worst answer counts, so they are ordered.
@@ -86,6 +88,8 @@ fn say(tone: Tone, message: impl fmt::Display) {
         Tone::Note => ("note", "\x1b[1;36m"),
         Tone::Detail => ("detail", "\x1b[2m"),
     };
+    // Names of files and tensors may hold anything. (Only our own messages have several lines.)
+    let message = message.to_string().split('\n').map(printable).collect::<Vec<_>>().join("\n");
     let mut stderr = io::stderr().lock();
     let _ = if stderr.is_terminal() && colours_allowed() {
         writeln!(stderr, "{colour}{word}:\x1b[0m {message}")
@@ -94,7 +98,8 @@ fn say(tone: Tone, message: impl fmt::Display) {
     };
 }
 
-/// See <https://no-color.org>: any value but the empty one forbids colours.
+/// See <https://no-color.org>: any value but the empty one forbids colours. A terminal that calls itself dumb has none.
 pub(crate) fn colours_allowed() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    !dumb && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Write};
 
 use steeve_plan::csv::Table;
 use steeve_plan::{Align, Block, BlockId, IdVec, Place, Placement, Plan, Problem, certify};
+use steeve_view::printable;
 
 use crate::answer::{Answer, Voice};
 use crate::args::{CheckArgs, SearchArgs};
@@ -99,7 +100,7 @@ pub(crate) fn does_not_hold(
 ) -> Result<Answer, Error> {
     let Title { file, plan } = title;
     for sentence in wrong {
-        match writeln!(stdout, "{file}: {sentence}") {
+        match writeln!(stdout, "{}", printable(&format!("{file}: {sentence}"))) {
             Ok(()) => {}
             // Whoever reads has seen enough, and the answer stays the same.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Answer::No),

@@ -190,7 +190,7 @@ fn block_board(compared: &[Compared], sizes: SizeStyle) -> Board {
     let labels = labels(compared.iter().map(|it| (it.name.as_str(), it.file.as_str())));
     let mut board = Board::new(vec!["file", "blocks", "bound"], vec!["best-fit", "fast", "best"]);
     for (row, label) in rows.iter().zip(labels) {
-        let head = vec![Cell::new(label), Cell::new(row.blocks), Cell::new(sizes.show(row.bound))];
+        let head = vec![table::text(&label), Cell::new(row.blocks), Cell::new(sizes.show(row.bound))];
         board.push(Line { head, tries: try_cells(&row.tries, Some(row.bound), sizes) });
     }
     if rows.len() > 1 {

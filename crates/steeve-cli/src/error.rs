@@ -67,6 +67,8 @@ pub(crate) enum Error {
     Block { file: String, why: String },
     #[error("{file}: {source}")]
     Table { file: String, source: TableError },
+    #[error("{file}: the plan does not hold: {why}; no header is made of it")]
+    DoesNotHold { file: String, why: String },
     #[error("{file}: no block has an offset, so there is no plan to check; {advice}")]
     NoOffsets { file: String, advice: &'static str },
     #[error("{file}: the pinned blocks do not hold: {why}; change their offsets or plan without --pinned")]
@@ -102,7 +104,9 @@ impl Error {
     pub(crate) fn answer(&self) -> Answer {
         match self {
             // The input is sound; there is just no plan.
-            Self::Pinned { .. } | Self::AddressSpace { .. } | Self::Place { .. } => Answer::No,
+            Self::DoesNotHold { .. } | Self::Pinned { .. } | Self::AddressSpace { .. } | Self::Place { .. } => {
+                Answer::No
+            }
             _ => Answer::Bad,
         }
     }

@@ -77,7 +77,8 @@ impl<'a> Content<'a> {
         match text.trim_start().chars().next() {
             None => Self::Empty,
             Some('\0') => Self::Binary,
-            Some('{') => Self::Json(text),
+            // No header of a block list begins so, nor does a graph.
+            Some('{' | '[') => Self::Json(text),
             Some(_) if source.ends_with(".graph") || starts_as_a_graph(text) => Self::Graph(text),
             Some(_) => Self::BlockList(text),
         }

@@ -5,7 +5,7 @@
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use steeve_plan::Bytes;
+use steeve_plan::{Align, Bytes};
 
 use crate::error::Error;
 use crate::figures::{Figures, MemoryFigures};
@@ -52,6 +52,9 @@ pub(crate) struct MemoryEntry<'a> {
     lower_bound: Bytes,
     optimal: bool,
     chunks: &'a [Bytes],
+    /// Of a graph's plan: what each offset is a multiple of. Blocks have an alignment each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) alignment: Option<Align>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ggml: Option<Bytes>,
 }
@@ -66,6 +69,7 @@ pub(crate) fn entries(figures: &Figures) -> Vec<MemoryEntry<'_>> {
             lower_bound: memory.at_least,
             optimal: memory.is_optimal(),
             chunks: &memory.chunks,
+            alignment: None,
             ggml: memory.ggml,
         }
     }

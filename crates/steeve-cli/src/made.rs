@@ -10,11 +10,12 @@ use crate::answer::Voice;
 use crate::args::{HowArgs, LimitArgs, SearchArgs};
 use crate::block_list::BlockList;
 use crate::block_plan::BlockPlan;
+use crate::element;
 use crate::error::Error;
 use crate::figures::Figures;
 use crate::graph::{self, GraphFile, GraphPlanFile, SolvedGraph};
 use crate::input::Input;
-use crate::out::Document;
+use crate::out::{Document, Form};
 use crate::progress::{Interrupt, Watcher};
 use crate::solve::{ONLY_MEMORY, Solved, solve};
 use crate::source::Source;
@@ -31,6 +32,8 @@ pub(crate) struct Making<'a> {
     pub(crate) how: &'a HowArgs,
     pub(crate) search: &'a SearchArgs,
     pub(crate) limits: &'a LimitArgs,
+    /// What the plan is written as; nothing if it is shown only.
+    pub(crate) form: Option<Form>,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) voice: Voice,
 }
@@ -41,7 +44,13 @@ impl Making<'_> {
         let (name, file) = (source.short_name(), source.to_string());
         match input {
             Input::Blocks(table) => self.blocks(&name, BlockList::new(file, table, self.limits)?),
-            Input::Graph(graph) => self.graph(&name, graph.limited(self.limits)?),
+            Input::Graph(graph) => {
+                let mut limits = self.limits.clone();
+                if self.form == Some(Form::Header) {
+                    limits.align = limits.align.or_else(|| Some(element::largest(&graph)));
+                }
+                self.graph(&name, graph.limited(&limits)?)
+            }
             Input::Tensors(_) => Err(Error::PlanOfGraph { file }),
         }
     }
@@ -110,6 +119,15 @@ impl Made {
         match self {
             Self::Blocks { list, .. } => &list.file,
             Self::Graph { graph, .. } => &graph.file,
+        }
+    }
+
+    /// Says where a C program could not read a tensor.
+    pub(crate) fn note_unreadable(&self, form: Form, voice: Voice) {
+        if form == Form::Header
+            && let Some(why) = element::unreadable(&self.map(self.maker()))
+        {
+            voice.note(format!("{}: {why}", self.file()));
         }
     }
 

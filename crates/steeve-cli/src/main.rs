@@ -22,6 +22,7 @@ mod board;
 mod check;
 mod compare;
 mod drop_in;
+mod element;
 mod error;
 mod explain;
 mod figures;
@@ -63,8 +64,10 @@ fn main() -> ExitCode {
         Command::View(args) => view::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::Record(args) => record::run(&args, voice),
         Command::Completions(args) => {
-            clap_complete::generate(args.shell, &mut Cli::command(), "steeve", &mut stdout);
-            Ok(Answer::Yes.into())
+            // Where the output can't be written, the generator itself would only panic.
+            let mut script = Vec::new();
+            clap_complete::generate(args.shell, &mut Cli::command(), "steeve", &mut script);
+            stdout.write_all(&script).map(|()| Answer::Yes.into()).map_err(Error::Output)
         }
     };
     // Whoever reads the output may have seen enough, as in `steeve plan ... | head`: no reason to complain.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use steeve_view::{HeaderStyle, Picture, SvgStyle, header, page, svg};
+use steeve_view::{HeaderStyle, PageStyle, Picture, SvgStyle, header, page, svg};
 
 use crate::error::Error;
 
@@ -45,6 +45,7 @@ pub(crate) enum Form {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drawing {
     pub(crate) svg: SvgStyle,
+    pub(crate) page: PageStyle,
     /// How the constants of a header begin; else as the file is called.
     pub(crate) prefix: Option<String>,
 }
@@ -96,7 +97,7 @@ impl OutFile {
     /// Draws a picture. A header is made of its last map; data is none.
     pub(crate) fn write_picture(&self, picture: &Picture, file: &str, drawing: &Drawing) -> Result<(), Error> {
         let text = match (self.form, picture.maps.last()) {
-            (Form::Page, _) => page(picture),
+            (Form::Page, _) => page(picture, &drawing.page),
             (Form::Header, Some(map)) => {
                 let style = match &drawing.prefix {
                     Some(prefix) => HeaderStyle::named(file, prefix),

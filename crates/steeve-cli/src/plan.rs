@@ -72,7 +72,8 @@ struct Planned {
 }
 
 fn plan_file(source: &Source, args: &PlanArgs, interrupt: &Interrupt, voice: Voice) -> Result<Planned, Error> {
-    let making = Making { how: &args.how, search: &args.search, limits: &args.limits, interrupt, voice };
+    let form = args.out.as_ref().map(|out| out.form);
+    let making = Making { how: &args.how, search: &args.search, limits: &args.limits, form, interrupt, voice };
     let made = making.make(source, input::read(source)?)?;
     write_out(args, &made, voice)?;
     let (name, file, figures) = (source.short_name(), source.to_string(), made.figures().clone());
@@ -85,6 +86,7 @@ fn write_out(args: &PlanArgs, made: &Made, voice: Voice) -> Result<(), Error> {
         None => Ok(()),
         Some(out) if made.figures().fits() => {
             out.write(made, made.file(), &Drawing::default())?;
+            made.note_unreadable(out.form, voice);
             voice.detail(|| format!("{}: written", out.name()));
             Ok(())
         }
@@ -142,8 +144,8 @@ impl Columns {
 
     fn cells(self, line: &Line<'_>, sizes: SizeStyle) -> Vec<Cell> {
         let Line { label, memory, figures, time } = line;
-        let mut cells = vec![Cell::new(label)];
-        cells.extend(self.memories.then(|| Cell::new(&memory.name)));
+        let mut cells = vec![table::text(label)];
+        cells.extend(self.memories.then(|| table::text(&memory.name)));
         cells.push(Cell::new(memory.blocks));
         cells.extend(self.ggml.then(|| Cell::new(memory.ggml.map_or_else(nothing, |ggml| sizes.show(ggml)))));
         cells.push(Cell::new(sizes.show(memory.peak)));

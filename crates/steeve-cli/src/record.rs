@@ -212,8 +212,8 @@ fn board(rows: &[Row], sizes: SizeStyle) -> comfy_table::Table {
         let totals = (row.plain.total(), row.more.total());
         let memories = row.plain.memories.iter().zip(&row.more.memories);
         for (plain, more) in memories.chain(totals.0.iter().zip(&totals.1)) {
-            let mut cells = vec![Cell::new(&row.name), Cell::new(row.nodes)];
-            cells.extend(several.then(|| Cell::new(&plain.name)));
+            let mut cells = vec![table::text(&row.name), Cell::new(row.nodes)];
+            cells.extend(several.then(|| table::text(&plain.name)));
             cells.extend(bytes(plain, more, sizes));
             shown.add_row(cells);
         }

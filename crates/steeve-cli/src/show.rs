@@ -7,6 +7,7 @@ use comfy_table::Cell;
 use serde::Serialize;
 use steeve_graph::MemoryPlan;
 use steeve_plan::{BlockId, Bytes, Plan, Step};
+use steeve_view::printable;
 
 use crate::answer::Answer;
 use crate::args::{SearchArgs, ShowPeakArgs};
@@ -177,8 +178,9 @@ fn text(file: &str, peak: &Peak, sizes: SizeStyle) -> String {
         lost => format!(", {} more are lost to gaps between them or between buffers", size(Bytes(lost))),
     };
     let head = format!(
-        "{file}: {} needs {}: {} are alive {when}{lost}",
-        memory_called(&peak.name),
+        "{}: {} needs {}: {} are alive {when}{lost}",
+        printable(file),
+        printable(&memory_called(&peak.name)),
         size(peak.peak),
         size(peak.live)
     );
@@ -201,10 +203,10 @@ fn rows(alive: &[Alive], sizes: SizeStyle) -> comfy_table::Table {
         match it {
             Alive::Tensor { name, op, r#type, first, last, .. } => {
                 let nodes = format!("{first} to {last}");
-                shown.add_row([Cell::new(name), bytes, Cell::new(op), Cell::new(r#type), Cell::new(nodes)]);
+                shown.add_row([table::short_text(name), bytes, table::text(op), Cell::new(r#type), Cell::new(nodes)]);
             }
             Alive::Block { id, lower, upper, .. } => {
-                shown.add_row([Cell::new(id), bytes, Cell::new(format!("[{lower}, {upper})"))]);
+                shown.add_row([table::short_text(id), bytes, Cell::new(format!("[{lower}, {upper})"))]);
             }
         };
     }

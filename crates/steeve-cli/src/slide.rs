@@ -81,7 +81,7 @@ impl<'a> Group<'a> {
         let saved = base.0.saturating_sub(ours.0);
         let cell = |ratio: Option<Ratio>| ratio.map_or_else(|| Cell::new("-"), Cell::new);
         vec![
-            Cell::new(label),
+            table::text(label),
             Cell::new(self.files),
             Cell::new(self.memories.len()),
             Cell::new(sizes.show(base)),

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use steeve_plan::{Bytes, Verdict};
+use steeve_view::printable;
 
 use crate::answer::colours_allowed;
 
@@ -27,6 +28,21 @@ pub(crate) fn table(header: impl IntoIterator<Item = String>) -> Table {
         column.set_cell_alignment(alignment);
     }
     table
+}
+
+/// A name from a file, which may hold anything: control characters do nothing to the terminal.
+pub(crate) fn text(name: &str) -> Cell {
+    Cell::new(printable(name))
+}
+
+/// The same, and no longer than a table can bear.
+pub(crate) fn short_text(name: &str) -> Cell {
+    const MOST: usize = 64;
+    let name = printable(name);
+    if name.chars().count() <= MOST {
+        return Cell::new(name);
+    }
+    Cell::new(name.chars().take(MOST - 1).chain(['…']).collect::<String>())
 }
 
 /// Whether the lines of a table are longer than the terminal is wide; never where there is no terminal.

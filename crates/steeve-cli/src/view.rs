@@ -8,21 +8,32 @@ use steeve_view::{Map, Picture, Sizes, TerminalStyle, Unit, terminal};
 
 use crate::answer::{Answer, Voice, colours_allowed};
 use crate::args::ViewArgs;
+use crate::element;
 use crate::error::Error;
+use crate::figures::memory_called;
 use crate::input::{self, Input};
 use crate::made::{Made, Making};
 use crate::out::{Drawing, Form, OutFile};
 use crate::progress::Interrupt;
 use crate::size::SizeStyle;
 use crate::source::Source;
+use crate::standing::Standing;
 use crate::{standing, table};
 
 /// The answer is no where a plan does not hold or does not fit; it is drawn all the same.
 pub(crate) fn run(args: &ViewArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
     args.how.check(&args.search)?;
+    args.check_uses()?;
     let sources = args.sources()?;
     let interrupt = Interrupt::default();
-    let making = Making { how: &args.how, search: &args.search, limits: &args.limits, interrupt: &interrupt, voice };
+    let making = Making {
+        how: &args.how,
+        search: &args.search,
+        limits: &args.limits,
+        form: args.form(),
+        interrupt: &interrupt,
+        voice,
+    };
     let names = names(&sources);
     let mut views = Vec::new();
     for (source, name) in sources.iter().zip(&names) {
@@ -46,7 +57,7 @@ pub(crate) fn run(args: &ViewArgs, voice: Voice, stdout: &mut dyn Write) -> Resu
     }
     match &args.out {
         Some(out) => write(out, &views, &picture, args, voice)?,
-        None => write!(stdout, "{}", terminal(&picture, &terminal_style(args))).map_err(Error::Output)?,
+        None => write!(stdout, "{}", terminal(&picture, &terminal_style(args)?)).map_err(Error::Output)?,
     }
     Ok(answer)
 }
@@ -75,10 +86,10 @@ impl View {
     fn of(source: &Source, name: Option<&str>, args: &ViewArgs, making: &Making<'_>) -> Result<Self, Error> {
         let input = input::read(source)?;
         let file = source.to_string();
-        let planned = args.how.strategy.is_some();
+        // Whoever names a strategy wants a block list planned anew; the plan of a graph is all there is.
+        let planned = args.how.strategy.is_some() || args.search.is_given();
         let stands = match &input {
             Input::Tensors(plan) => Some(standing::of_tensors(name.unwrap_or("plan"), plan)?),
-            // Whoever names a strategy wants it planned anew.
             Input::Blocks(table)
                 if !planned && !table.places().is_empty() && table.places().iter().all(Option::is_some) =>
             {
@@ -87,6 +98,11 @@ impl View {
             _ => None,
         };
         if let Some(stands) = stands {
+            let advice = if let Input::Blocks(_) = input { ", or plan it anew with --strategy" } else { "" };
+            args.check_unplanned(&file, advice)?;
+            if args.form() == Some(Form::Header) {
+                stands.check_header(&file)?;
+            }
             making.voice.detail(|| format!("{file}: a plan, drawn as it stands"));
             let answer = match stands.wrong {
                 Some(wrong) => {
@@ -190,18 +206,47 @@ fn write(out: &OutFile, views: &[View], picture: &Picture, args: &ViewArgs, voic
         }
         _ => out.write_picture(picture, views.first().map_or("", View::file), &drawing)?,
     }
+    if out.form == Form::Header
+        && let [view] = views
+        && let Some(why) = element::unreadable(view.map())
+    {
+        voice.note(format!("{}: {why}", view.file()));
+    }
     let bytes = std::fs::metadata(out.name()).map_or(0, |about| about.len());
     voice.note(format!("{}: written, {}", out.name(), SizeStyle::Human.show(Bytes(bytes))));
     Ok(())
 }
 
-fn terminal_style(args: &ViewArgs) -> TerminalStyle {
+fn terminal_style(args: &ViewArgs) -> Result<TerminalStyle, Error> {
     const PIPED: usize = 80;
+    // Each cell takes memory for each kind of block.
+    const MOST: usize = 1000;
+    if let Some(count) = args.width.max(args.height).filter(|count| *count > MOST) {
+        let why =
+            format!("a map in the terminal has at most {MOST} columns and lines, not {count}; draw it with -o map.svg");
+        return Err(Error::Usage(why));
+    }
     let terminal = io::stdout().is_terminal();
-    let width = args.width.unwrap_or_else(|| table::terminal_width().unwrap_or(PIPED));
+    let width = args.width.unwrap_or_else(|| table::terminal_width().unwrap_or(PIPED).min(MOST));
     let style = if terminal && colours_allowed() { TerminalStyle::colour(width) } else { TerminalStyle::plain(width) };
     let sizes = if args.bytes { Sizes::Exact } else { Sizes::Human };
-    style.with_height(args.height.unwrap_or(20)).with_colouring(args.colouring()).with_sizes(sizes)
+    Ok(style.with_height(args.height.unwrap_or(20)).with_colouring(args.colouring()).with_sizes(sizes))
+}
+
+impl Standing {
+    /// A header is for programs, so it is made only of what holds and says all that they need.
+    fn check_header(&self, file: &str) -> Result<(), Error> {
+        if let Some(why) = &self.wrong {
+            return Err(Error::DoesNotHold { file: file.to_owned(), why: why.clone() });
+        }
+        match &self.unaligned {
+            Some(memory) => Err(Error::Usage(format!(
+                "{file}: does not say how {} is aligned, which a C header needs; write the plan again with steeve plan -o",
+                memory_called(memory)
+            ))),
+            None => Ok(()),
+        }
+    }
 }
 
 impl ViewArgs {
@@ -211,11 +256,23 @@ impl ViewArgs {
             [Source::Stdin, Source::Stdin] => {
                 Err(Error::Usage("only one of the files can be -, the standard input".to_owned()))
             }
+            [_, _, _, ..] => {
+                let why = format!(
+                    "view draws one plan or compares two, and there are {} files; name one or two",
+                    sources.len()
+                );
+                Err(Error::Usage(why))
+            }
+            [_, _] if self.ggml => {
+                let why =
+                    "--ggml puts ggml's plan beside that of one file, and there are two; leave out one or the other";
+                Err(Error::Usage(why.to_owned()))
+            }
             _ => Ok(sources),
         }
     }
 
     fn drawing(&self) -> Drawing {
-        Drawing { svg: self.svg_style(), prefix: self.prefix.clone() }
+        Drawing { svg: self.svg_style(), page: self.page_style(), prefix: self.prefix.clone() }
     }
 }

@@ -97,10 +97,17 @@ fn the_page_shows_what_the_plan_says() {
     };
     fs::write(path("small.graph"), SMALL).unwrap();
     fs::write(path("many.csv"), many()).unwrap();
+    fs::write(path("other.csv"), "id,lower,upper,size\nold_one,0,2,8\nboth,1,3,4\n").unwrap();
+    fs::write(path("more.csv"), "id,lower,upper,size\nboth,1,3,4\nnew_one,2,5,8\nnew_two,3,4,8\n").unwrap();
+    let far = 1_000_000_000_000_000_000u64;
+    fs::write(path("far.csv"), format!("id,lower,upper,size\na,{far},{},8\nb,{far},{},8\n", far * 2, far * 3)).unwrap();
     fs::write(path("wrong.csv"), "id,lower,upper,size,offset\nleft,0,2,8,0\nright,1,3,4,4\n").unwrap();
     let (old, new) = (path("old.json"), path("new.json"));
     steeve(&["plan", &corpus(RECORDED), "--strategy", "ggml", "-o", &old]).expect(0);
     steeve(&["plan", &corpus(RECORDED), "-o", &new]).expect(0);
+    // Of one and the same graph: the plan as a block list, whose steps are steps, and the graph with its nodes.
+    let list = path("list.csv");
+    steeve(&["plan", &corpus(RECORDED), "--strategy", "ggml", "-o", &list]).expect(0);
     let wrong = path("wrong.html");
     steeve(&["view", &path("wrong.csv"), "-o", &wrong]).expect(1).complains(&["the plan does not hold"]);
     let planned = json(&steeve(&["plan", "--json", &corpus(RECORDED)]).expect(0).out);
@@ -111,6 +118,10 @@ fn the_page_shows_what_the_plan_says() {
         "limited": page("limited.html", &[&corpus(LIMITED)]),
         "plans": page("plans.html", &[&old, &new]),
         "blocks": page("blocks.html", &[&corpus("blocks/tiny.csv")]),
+        "mixed": page("mixed.html", &[&list, &corpus(RECORDED)]),
+        "part": page("part.html", &[&corpus(RECORDED), "--steps", "0..40", "--colour-by", "operation", "--theme", "dark"]),
+        "other": page("other.html", &[&path("other.csv"), &path("more.csv")]),
+        "far": page("far.html", &[&path("far.csv")]),
         "many": page("many.html", &[&path("many.csv")]),
         "wrong": wrong,
     });

@@ -137,13 +137,19 @@ fn a_written_plan_has_every_tensor_with_bytes_of_its_own() {
         })
     };
     let at = |index: usize| written["tensors"][index]["offset"].as_u64().unwrap();
-    let expected = object!([
+    let mut expected = object!([
         tensor(0, "x", at(0), 8192, (-1, 1), "input"),
         tensor(1, "y", at(1), 8192, (0, 0), "silu"),
         tensor(2, "z", at(1), 8192, (1, 3), "add"),
         tensor(4, "w", at(3), 256, (3, 3), "neg"),
     ]);
+    expected[0]["flags"] = object!(["input"]);
+    expected[2]["flags"] = object!(["output"]);
+    expected[2]["follows"] = 1.into();
+    expected[2]["views"] = object!([{"id": 3, "name": "v", "offset": at(1), "size": 256}]);
+    expected[3]["flags"] = object!(["output"]);
     assert_eq!(written["tensors"], expected);
+    assert_eq!(written["buffers"][0]["alignment"], 1);
     assert_eq!((&written["version"], &written["reuse"]), (&1.into(), &"more".into()));
     steeve(&["plan", &file, "-o", &packed]).expect(0);
     steeve(&["check", &file, &packed]).expect(0);

@@ -19,6 +19,7 @@ fn every_help_text_is_what_it_was() {
         assert!(said.expect(0).out.contains(&format!("Examples:\n  steeve {command} ")), "{}", said.out);
         assert_eq!(steeve(&["help", command]).expect(0).out, said.out);
         golden(&file(command), &said.out);
+        assert!(said.out.lines().all(|line| line.len() <= 124), "{command} has lines that are too long");
     }
 }
 

@@ -100,6 +100,7 @@ fn files(heard: &mut Heard) {
     plan("line.graph", b"x = input 16\ny = neg z\n");
     plan("number.csv", b"id,lower,upper,size\na,0,x,1\n");
     plan("broken.json", b"{\"version\": 1,");
+    plan("list.json", b"[1,2");
     plan("other.json", b"{\"a\": 1}");
     plan("version.json", br#"{"version":2,"blocks":[]}"#);
     plan("follows.csv", b"id,lower,upper,size,follows\na,0,1,1,\nb,2,3,1,a\n");
@@ -117,10 +118,12 @@ fn files(heard: &mut Heard) {
     let two = folder.file("two.csv", TWO);
     heard.run(&["plan", &two, "-o", "/nowhere/at/all/plan.csv"]);
     heard.run(&["view", &two, "-o", "/nowhere/at/all/map.html"]);
-    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let out = Command::new(env!("CARGO_BIN_EXE_steeve")).args(["plan", &two]).stdout(full).output().unwrap();
-    let err = String::from_utf8(out.stderr).unwrap();
-    heard.hear(&Said { status: out.status.code().unwrap(), out: String::new(), err });
+    for args in [["plan", &two], ["view", &two], ["completions", "zsh"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let out = Command::new(env!("CARGO_BIN_EXE_steeve")).args(args).stdout(full).output().unwrap();
+        let err = String::from_utf8(out.stderr).unwrap();
+        heard.hear(&Said { status: out.status.code().unwrap(), out: String::new(), err });
+    }
 }
 
 fn plans(heard: &mut Heard) {
@@ -137,6 +140,20 @@ fn plans(heard: &mut Heard) {
     heard.run(&["check", &list, "--strategy", "fast"]);
     heard.run(&["check", &graph, &plan, "--strategy", "fast"]);
     heard.run(&["view", &plan, "-o", &folder.path("again.json")]);
+    heard.run(&["view", &plan, "--capacity", "1M"]);
+    heard.run(&["view", &plan, &plan, "--ggml"]);
+    heard.run(&["view", &plan, &plan, &plan]);
+    let mut old = json(&fs::read_to_string(&plan).unwrap());
+    old["buffers"][0].as_object_mut().unwrap().remove("alignment");
+    heard.run(&["view", &folder.file("old.json", old.to_string()), "-o", &folder.path("old.h")]);
+    let mut stray = json(&fs::read_to_string(&plan).unwrap());
+    stray["tensors"][0]["offset"] = 1_000_000.into();
+    heard.run(&["view", &folder.file("stray.json", stray.to_string())]);
+    heard.run(&["view", &folder.path("stray.json"), "-o", &folder.path("stray.h")]);
+    stray["tensors"][0]["follows"] = 77.into();
+    heard.run(&["view", &folder.file("stray.json", stray.to_string())]);
+    stray["tensors"][0]["buffer"] = 77.into();
+    heard.run(&["view", &folder.file("stray.json", stray.to_string())]);
     heard.run(&["view", &plan, &list, "-o", &folder.path("two.h")]);
     let mut wrong = json(&fs::read_to_string(&plan).unwrap());
     wrong["tensors"][0].as_object_mut().unwrap().remove("last");
@@ -215,6 +232,10 @@ fn usage(heard: &mut Heard) {
     let out = folder.path("plan.csv");
     for args in [
         ["plan", &two, "--nonsense"].as_slice(),
+        &["paln", &two],
+        &["view", &two, "--width", "0"],
+        &["view", &two, "--height", "5000"],
+        &["view", &two, "--theme", "dark"],
         &["plan"],
         &["plan", &two, "--quiet", "--verbose"],
         &["plan", &two, "--capacity", "1.2.3"],
@@ -260,6 +281,16 @@ fn whatever_the_shell_asks_for_is_there() {
         let said = steeve(&["completions", shell]);
         assert!(said.expect(0).out.contains("steeve") && said.out.contains("compare"), "{shell}");
     }
+    // Whoever reads may have seen enough before the first byte.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_steeve"))
+        .args(["completions", "zsh"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
     steeve(&["completions", "dos"]).expect(2).complains(&["bash", "zsh"]);
     let said = steeve_with(&["view", "-"], GRAPH.as_bytes());
     assert!(said.expect(0).out.starts_with("<stdin>: steeve\n16.00 KiB in 3 blocks"), "{}", said.out);

@@ -154,11 +154,13 @@ fn what_needs_no_memory_is_no_mistake() {
 #[test]
 fn colours_are_for_terminals() {
     // `script` runs a command in a terminal of its own.
-    let run = |no_color: &str, args: &str| {
+    let run_in = |term: &str, no_color: &str, args: &str| {
         let command = format!("{} {args}", env!("CARGO_BIN_EXE_steeve"));
-        let script = Command::new("script").args(["-qec", &command, "/dev/null"]).env("NO_COLOR", no_color).output();
+        let mut script = Command::new("script");
+        let script = script.args(["-qec", &command, "/dev/null"]).env("NO_COLOR", no_color).env("TERM", term).output();
         script.ok().map(|out| String::from_utf8_lossy(&out.stdout).into_owned())
     };
+    let run = |no_color: &str, args: &str| run_in("xterm-256color", no_color, args);
     let (view, plan) = (format!("view {}", corpus("blocks/tiny.csv")), format!("plan {}", corpus("blocks/tiny.csv")));
     let Some(coloured) = run("", &view) else {
         println!("colours: skipped, there is no script(1)");
@@ -169,6 +171,8 @@ fn colours_are_for_terminals() {
     for args in [&view, &plan] {
         let plain = run("1", args).unwrap();
         assert!(!plain.contains("\x1b["), "{plain:?}");
+        let dumb = run_in("dumb", "", args).unwrap();
+        assert!(!dumb.contains("\x1b["), "{dumb:?}");
     }
 }
 
@@ -228,4 +232,294 @@ fn a_graph_from_the_standard_input_is_drawn() {
     let out = folder.path("map.h");
     steeve_with(&["view", "-q", "-", "-o", &out, "--prefix", "tiny"], SMALL.as_bytes()).expect(0);
     assert!(fs::read_to_string(&out).unwrap().contains("#define TINY_ARENA_SIZE 16384u"));
+}
+
+const EMBEDDED: &str = include_str!("../examples/embedded/net.graph");
+
+/// A plan of the example, changed.
+fn spoiled(folder: &Folder, spoil: impl Fn(&mut serde_json::Value)) -> String {
+    let (graph, plan) = (folder.file("net.graph", EMBEDDED), folder.path("net.json"));
+    steeve(&["plan", &graph, "-o", &plan]).expect(0);
+    let mut content = json(&fs::read_to_string(&plan).unwrap());
+    spoil(&mut content);
+    folder.file("spoiled.json", content.to_string())
+}
+
+#[test]
+fn a_saved_plan_that_does_not_hold_is_drawn_and_refused() {
+    let folder = Folder::new("view-spoiled");
+    let at = |plan: &serde_json::Value, name: &str| {
+        plan["tensors"].as_array().unwrap().iter().position(|it| it["name"] == name).unwrap()
+    };
+    let set = |name: &'static str, field: &'static str, value: serde_json::Value| {
+        move |plan: &mut serde_json::Value| {
+            let index = at(plan, name);
+            plan["tensors"][index][field] = value.clone();
+        }
+    };
+    let check = |spoil: &dyn Fn(&mut serde_json::Value), words: &[&str]| {
+        let plan = spoiled(&folder, spoil);
+        let said = steeve(&["view", &plan]);
+        said.expect(1).complains(words).complains(&["the plan does not hold: ", "; it is drawn as it stands"]);
+        // Nothing is missing from the picture.
+        assert!(said.out.contains(" in 8 blocks"), "{}", said.out);
+        let page = folder.path("map.html");
+        steeve(&["view", &plan, "-o", &page]).expect(1).complains(words);
+        let memory = &data(&fs::read_to_string(&page).unwrap())["maps"][0]["memories"][0];
+        for index in 0..8 {
+            let number = |column: &str| memory[column].get(index).map_or(0, |it| it.as_u64().unwrap());
+            let buffer = memory["buffers"][number("buffer") as usize].as_u64().unwrap();
+            assert!(number("offset") + number("size") <= buffer, "{memory}");
+        }
+        let header = folder.path("net.h");
+        let said = steeve(&["view", &plan, "-o", &header]);
+        said.expect(1).complains(words).complains(&["no header is made of it"]);
+        assert!(!Path::new(&header).exists());
+    };
+    check(&set("s", "offset", 100_000.into()), &["block s of 256 bytes at offset 100000 passes the end of chunk 0"]);
+    check(
+        &|plan| plan["buffers"][0]["chunks"] = [100].as_slice().into(),
+        &["passes the end of chunk 0, which has 100"],
+    );
+    check(&set("s", "offset", 257.into()), &["block s stands at offset 257, which is no multiple of its alignment 16"]);
+    check(&set("s", "chunk", 3.into()), &["block s stands in chunk 3, and there are 1"]);
+    check(&set("s", "chunk", u64::MAX.into()), &["block s stands in chunk 18446744073709551615"]);
+    check(&set("x", "offset", 0.into()), &["blocks x and h1 share byte 0"]);
+    check(&set("a1", "follows", 0.into()), &["block a1 of 256 bytes does not fit into the 128 bytes of block x"]);
+}
+
+#[test]
+fn a_saved_plan_says_all_that_a_picture_and_a_header_need() {
+    let folder = Folder::new("view-again");
+    let graph = "memory gpu align=128\nmemory host align=64\nmask = input f32[100] @host\nx = input f32[64,33] @gpu\n\
+                 q = silu x @gpu\nup = add q x @gpu\npart = view f32[64]+0 up @gpu\ny = neg part !output @gpu\n";
+    for (name, graph) in [("two.graph", graph), ("net.graph", EMBEDDED), ("small.graph", SMALL)] {
+        let (graph, plan) = (folder.file(name, graph), folder.path("plan.json"));
+        steeve(&["plan", &graph, "-o", &plan]).expect(0);
+        let page = |file: &str, map: usize| {
+            let out = folder.path("map.html");
+            steeve(&["view", "-q", file, "-o", &out]).expect(0);
+            let data = data(&fs::read_to_string(&out).unwrap());
+            let text = |index: &serde_json::Value| data["strings"][index.as_u64().unwrap() as usize].clone();
+            let mut memories = data["maps"][map]["memories"].clone();
+            // Texts are numbered as they come, so they are compared by themselves.
+            for memory in memories.as_array_mut().unwrap() {
+                for column in ["label", "operation", "layout"] {
+                    let texts = memory[column].as_array().unwrap().iter().map(text).collect::<Vec<_>>();
+                    memory[column] = texts.into();
+                }
+                for also in memory.get_mut("also").and_then(|it| it.as_array_mut()).into_iter().flatten() {
+                    let texts = also[1].as_array().unwrap().iter().map(text).collect::<Vec<_>>();
+                    also[1] = texts.into();
+                }
+            }
+            memories
+        };
+        assert_eq!(page(&plan, 0), page(&graph, 1), "{name}");
+    }
+    // The same constants, but for the file that they were made from.
+    let (graph, plan) = (folder.path("net.graph"), folder.path("net.json"));
+    steeve(&["plan", &graph, "-o", &plan]).expect(0);
+    let header = |file: &str| {
+        let out = folder.path("net.h");
+        assert_eq!(steeve(&["view", "-q", file, "-o", &out]).expect(0).err, "");
+        fs::read_to_string(&out).unwrap().lines().skip(1).map(|line| format!("{line}\n")).collect::<String>()
+    };
+    assert_eq!(header(&plan), header(&graph));
+    assert!(header(&plan).contains("#define NET_ARENA_ALIGN 16u"));
+    // Plans that were written before say nothing of alignments, and are drawn as ever.
+    let mut old = json(&fs::read_to_string(&plan).unwrap());
+    old["buffers"][0].as_object_mut().unwrap().remove("alignment");
+    for tensor in old["tensors"].as_array_mut().unwrap() {
+        for field in ["flags", "within", "follows", "views"] {
+            tensor.as_object_mut().unwrap().remove(field);
+        }
+    }
+    let old = folder.file("old.json", old.to_string());
+    steeve(&["view", &old]).expect(0);
+    steeve(&["check", &graph, &old]).expect(0);
+    let said = steeve(&["view", &old, "-o", &folder.path("old.h")]);
+    said.expect(2).complains(&["does not say how memory sram is aligned", "write the plan again with steeve plan -o"]);
+    assert!(!Path::new(&folder.path("old.h")).exists());
+}
+
+#[test]
+fn a_plan_of_the_corpus_that_was_saved_holds_and_looks_the_same() {
+    let folder = Folder::new("view-saved-corpus");
+    for (name, strategy) in [
+        (RECORDED, "fast"),
+        (RECORDED, "ggml"),
+        ("graphs/multi/llama-3.1-8b.gpu1max1g.c32768.fa0.pp.json.gz", "fast"),
+        ("graphs/other/train-mnist-fc.b500.0000.json.gz", "ggml"),
+    ] {
+        let plan = folder.path("plan.json");
+        steeve(&["plan", &corpus(name), "--strategy", strategy, "-o", &plan]).expect(0);
+        let shown = |file: &str, options: &[&str]| {
+            let said = steeve(&[&["view", file, "--title", "t", "--bytes"], options].concat());
+            said.expect(0).out.replace("t: plan", "t").replace("t: steeve", "t").replace("t: ggml", "t")
+        };
+        assert_eq!(shown(&plan, &[]), shown(&corpus(name), &["--strategy", strategy]), "{name}");
+    }
+}
+
+#[test]
+fn a_header_is_aligned_for_the_elements_of_its_tensors() {
+    let folder = Folder::new("view-elements");
+    let graph = "a = input i8[3]; b = input f32[4]; c = silu b; d = add c b !output; e = dup a !output";
+    let graph = folder.file("al.graph", graph);
+    let number = |text: &str, name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("#define {name} "))).unwrap();
+        line.split('u').next().unwrap().parse().unwrap()
+    };
+    let out = folder.path("al.h");
+    for command in ["view", "plan"] {
+        assert_eq!(steeve(&[command, "-q", &graph, "-o", &out]).expect(0).err, "");
+        let text = fs::read_to_string(&out).unwrap();
+        assert_eq!(number(&text, "AL_ARENA_ALIGN"), 4);
+        for name in ["B", "C", "D"] {
+            assert_eq!(number(&text, &format!("AL_{name}_OFFSET")) % 4, 0, "{text}");
+        }
+    }
+    // Whoever wants it otherwise is told what that means; and so is who saved a plan for something else.
+    let words = ["is f32 and stands at offset", "which not every machine can read; plan with --align 4"];
+    for command in ["view", "plan"] {
+        steeve(&[command, &graph, "--align", "1", "-o", &out]).expect(0).complains(&words);
+    }
+    let plan = folder.path("al.json");
+    steeve(&["plan", &graph, "-o", &plan]).expect(0);
+    steeve(&["view", &plan, "-o", &out]).expect(0).complains(&words);
+    // Bytes need no alignment, nor does a block list of which nobody knows the types.
+    let bytes = folder.file("bytes.graph", "a = input i8[3]; b = neg a !output");
+    steeve(&["view", "-q", &bytes, "-o", &out]).expect(0);
+    assert_eq!(number(&fs::read_to_string(&out).unwrap(), "BYTES_ARENA_ALIGN"), 1);
+}
+
+#[test]
+fn some_steps_of_a_plan_are_told_as_they_are() {
+    let folder = Folder::new("view-part");
+    let out = folder.path("map.html");
+    steeve(&["view", "-q", &corpus(RECORDED), "-o", &out]).expect(0);
+    let whole = data(&fs::read_to_string(&out).unwrap());
+    steeve(&["view", "-q", &corpus(RECORDED), "--steps", "0..3", "-o", &out]).expect(0);
+    let part = data(&fs::read_to_string(&out).unwrap());
+    assert_eq!(part["steps"], json("[1, 4]"));
+    let lives = |data: &serde_json::Value| {
+        let memory = &data["maps"][1]["memories"][0];
+        let life = |at: usize| {
+            let label = memory["label"][at].as_u64().unwrap() as usize;
+            (data["strings"][label].to_string(), memory["start"][at].to_string(), memory["steps"][at].to_string())
+        };
+        (0..memory["start"].as_array().unwrap().len()).map(life).collect::<Vec<_>>()
+    };
+    let (all, some) = (lives(&whole), lives(&part));
+    assert!(some.len() > 3 && some.len() < 50 && some.iter().all(|it| all.contains(it)), "{some:?}");
+    assert!(some.iter().any(|(_, start, steps)| start == "0" && steps.parse::<u64>().unwrap() > 100), "{some:?}");
+    for (ending, option) in
+        [("h", "--steps"), ("json", "--steps"), ("csv", "--steps"), ("h", "--memory"), ("json", "--memory")]
+    {
+        let out = folder.path(&format!("part.{ending}"));
+        let said =
+            steeve(&["view", &corpus(RECORDED), "-o", &out, option, if option == "--steps" { "0..3" } else { "CPU" }]);
+        said.expect(2).complains(&[option, "is for a map in the terminal or a page (.html) or a drawing (.svg)"]);
+        assert!(!Path::new(&out).exists());
+    }
+}
+
+#[test]
+fn options_that_would_change_nothing_are_refused() {
+    let folder = Folder::new("view-refused");
+    let (graph, plan) = (folder.file("small.graph", SMALL), folder.path("plan.json"));
+    steeve(&["plan", &graph, "-o", &plan]).expect(0);
+    let out = |ending: &str| folder.path(&format!("out.{ending}"));
+    for (ending, options) in [
+        ("h", ["--theme", "dark"].as_slice()),
+        ("h", &["--title", "x"]),
+        ("html", &["--width", "100"]),
+        ("html", &["--rectangles", "100"]),
+        ("svg", &["--prefix", "x"]),
+        ("svg", &["--bytes"]),
+        ("json", &["--ggml"]),
+        ("csv", &["--colour-by", "size"]),
+    ] {
+        let said = steeve(&[&["view", &graph, "-o", &out(ending)], options].concat());
+        said.expect(2).complains(&[options[0], "leave it out"]);
+    }
+    steeve(&["view", &graph, "--theme", "dark"]).expect(2).complains(&["and this is a map in the terminal"]);
+    for options in [
+        ["--capacity", "1"].as_slice(),
+        &["--align", "64"],
+        &["--max-buffer", "1"],
+        &["--reuse", "none"],
+        &["--strategy", "fast"],
+        &["--budget", "1s"],
+        &["--threads", "2"],
+    ] {
+        let said = steeve(&[&["view", &plan], options].concat());
+        said.expect(2).complains(&["is a plan already, whatever made it; leave out", options[0]]);
+    }
+    let list = folder.file("list.csv", "id,lower,upper,size,offset\na,0,1,8,100\nb,0,1,8,0\n");
+    steeve(&["view", &list, "--align", "64"])
+        .expect(2)
+        .complains(&["leave out --align, or plan it anew with --strategy"]);
+    assert!(steeve(&["view", &list, "--budget", "10nodes"]).expect(0).out.contains("16 B in 2 blocks"));
+    // A page is opened as it was asked for.
+    steeve(&["view", "-q", &graph, "--colour-by", "size", "--theme", "dark", "-o", &out("html")]).expect(0);
+    let page = fs::read_to_string(out("html")).unwrap();
+    assert_eq!(data(&page)["by"], "size");
+    assert!(page.contains("data-theme=\"dark\""));
+}
+
+#[test]
+fn a_map_of_a_terminal_has_a_limit() {
+    let file = corpus("blocks/tiny.csv");
+    for option in ["--width", "--height"] {
+        for count in ["1001", "20000"] {
+            let said = steeve(&["view", &file, option, count]);
+            said.expect(2).complains(&[
+                "a map in the terminal has at most 1000 columns and lines",
+                count,
+                "-o map.svg",
+            ]);
+        }
+        for count in ["0", "20001", "99999999999", "18446744073709551616", "x"] {
+            steeve(&["view", &file, option, count]).expect(2).complains(&["a number from 1 to 20000"]);
+        }
+    }
+    let said = steeve(&["view", &file, "--width", "1000", "--height", "1000"]);
+    assert!(said.expect(0).out.lines().count() > 1000);
+    for width in ["24", "30", "39"] {
+        let said = steeve(&["view", &corpus(RECORDED), "--ggml", "--width", width, "--height", "4"]);
+        let width: usize = width.parse().unwrap();
+        assert!(said.expect(0).out.lines().all(|line| line.chars().count() <= width), "{}", said.out);
+    }
+}
+
+#[test]
+fn plans_with_one_memory_each_stand_beside_each_other_whatever_its_name() {
+    let folder = Folder::new("view-names");
+    let list = folder.path("list.csv");
+    steeve(&["plan", &corpus(RECORDED), "--strategy", "ggml", "-o", &list]).expect(0);
+    let said = steeve(&["view", &list, &corpus(RECORDED), "--height", "6"]);
+    assert!(said.expect(0).out.contains("35.74 MiB less (37472256 bytes, 38.8 %)"), "{}", said.out);
+    assert!(said.out.contains("list.csv, CPU"), "{}", said.out);
+}
+
+#[test]
+fn names_do_nothing_to_the_terminal() {
+    let folder = Folder::new("view-control");
+    let name = "evil\x1b[31m";
+    let list = folder.file("list.csv", format!("id,lower,upper,size\n{name},0,1,8\n{},0,1,8\n", "long".repeat(200)));
+    for args in [["show", &list].as_slice(), &["view", &list, "--colour-by", "name"]] {
+        let said = steeve(args);
+        assert!(!said.expect(0).out.contains('\x1b'), "{:?}", said.out);
+        assert!(said.out.contains("evil\\u{1b}"), "{:?}", said.out);
+        assert!(said.out.lines().all(|line| line.chars().count() <= 120), "{}", said.out);
+    }
+    let odd = folder.file("odd\x1b[31m.csv", "id,lower,upper,size\na,0,1,8\n");
+    for command in ["plan", "compare"] {
+        let said = steeve(&[command, &odd]);
+        assert!(!said.expect(0).out.contains('\x1b') && said.out.contains("odd\\u{1b}"), "{:?}", said.out);
+    }
+    let said = steeve(&["plan", &folder.path("no\x1b[31m.csv")]);
+    assert!(!said.expect(2).err.contains('\x1b') && said.err.contains("no\\u{1b}"), "{:?}", said.err);
 }

@@ -27,6 +27,9 @@ pub enum Colouring {
 /// How many colours there are. The last is for what has none of its own.
 pub(crate) const COLOURS: usize = 13;
 
+/// How many patterns there are, for those to whom colours say nothing. The first is none.
+pub(crate) const PATTERNS: usize = 8;
+
 /// The colours on light ground.
 pub(crate) const LIGHT: [&str; COLOURS] = [
     "#34a06c", "#d63a6b", "#4d7fe6", "#ee8b32", "#1aa3a8", "#8c66d4", "#c49f16", "#a9663f", "#d65cb8", "#6a8bb3",
@@ -109,6 +112,14 @@ impl Legend {
     /// What is listed, in order.
     pub fn titles(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.title.as_str())
+    }
+
+    /// Which pattern an entry has. That of a role is always the same, as its colour is.
+    pub(crate) fn pattern(&self, entry: usize) -> usize {
+        match self.by {
+            Colouring::Role | Colouring::Fitting => self.entries[entry].colour % PATTERNS,
+            _ => entry % PATTERNS,
+        }
     }
 
     /// Which entry a block belongs to.

@@ -23,7 +23,7 @@
 //!
 //! print!("{}", terminal(&picture, &TerminalStyle::plain(60)));
 //! assert!(svg(&picture, &Default::default()).starts_with("<svg "));
-//! assert!(page(&picture).starts_with("<!doctype html>"));
+//! assert!(page(&picture, &Default::default()).starts_with("<!doctype html>"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -46,7 +46,7 @@ pub use bytes::human;
 pub use header::{HeaderStyle, header};
 pub use legend::{Colouring, Legend};
 pub use map::{Also, Map, MemoryMap, Picture, Tile, Unit};
-pub use page::page;
+pub use page::{PageStyle, page};
 pub use role::Role;
 pub use svg::{SvgStyle, Theme, svg};
-pub use terminal::{Ink, Sizes, TerminalStyle, terminal};
+pub use terminal::{Ink, Sizes, TerminalStyle, printable, terminal};

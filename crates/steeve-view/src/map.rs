@@ -15,17 +15,42 @@ pub struct Picture {
     pub title: String,
     /// One or two. With two, the second is the one that was made from the first, or is meant to be better.
     pub maps: Vec<Map>,
+    /// The steps that are drawn, the end left out; nothing means all of them.
+    pub steps: Option<(Step, Step)>,
 }
 
 impl Picture {
     /// A picture of one plan.
     pub fn of(title: impl Into<String>, map: Map) -> Self {
-        Self { title: title.into(), maps: vec![map] }
+        Self { title: title.into(), maps: vec![map], steps: None }
     }
 
-    /// A picture of two plans: the one before (or ggml's), and the one after (or ours).
+    /// A picture of two plans: the one before (or ggml's), and the one after (or ours). Memories are compared by their
+    /// names; where each plan has but one, these two are.
+    ///
+    /// ```
+    /// use steeve_plan::{Bytes, Lifetime, Offset};
+    /// use steeve_view::{Map, MemoryMap, Picture, Tile};
+    /// let tiles = vec![Tile::new("a", Lifetime::new(0, 1)?, Offset(0), Bytes(8))];
+    /// let map = |memory: &str| Map::new("plan", vec![MemoryMap::new(memory, vec![Bytes(8)], tiles.clone())]);
+    /// assert_eq!(Picture::of_two("two", map("memory"), map("CPU")).memories(), ["CPU"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn of_two(title: impl Into<String>, before: Map, after: Map) -> Self {
-        Self { title: title.into(), maps: vec![before, after] }
+        let mut maps = vec![before, after];
+        let names: Vec<Option<String>> = maps.iter().map(Map::only_memory).collect();
+        if let [Some(before), Some(after)] = names.as_slice()
+            && before != after
+        {
+            let both = match (before.as_str(), after.as_str()) {
+                (NAMELESS, name) | (name, NAMELESS) => name.to_owned(),
+                _ => format!("{before} and {after}"),
+            };
+            for memory in maps.iter_mut().flat_map(|map| &mut map.memories).filter(|it| !it.tiles.is_empty()) {
+                memory.name.clone_from(&both);
+            }
+        }
+        Self { title: title.into(), maps, steps: None }
     }
 
     /// The names of all memories that have blocks, each once.
@@ -39,16 +64,18 @@ impl Picture {
         names
     }
 
-    /// The same with only what is alive from `first` until just before `end`.
+    /// The same with only what is alive from `first` until just before `end`. Lifetimes stay what they are, also where
+    /// they begin before or end after that.
     #[must_use]
     pub fn between(mut self, first: Step, end: Step) -> Self {
+        self.steps = Some((first, end));
         for memory in self.maps.iter_mut().flat_map(|map| &mut map.memories) {
             let mut moved: Vec<Option<usize>> = Vec::with_capacity(memory.tiles.len());
             let mut tiles = Vec::new();
             for tile in memory.tiles.drain(..) {
-                let life = Lifetime::new(tile.life.start().max(first), tile.life.end().min(end)).ok();
-                moved.push(life.map(|_| tiles.len()));
-                tiles.extend(life.map(|life| Tile { life, ..tile }));
+                let seen = tile.life.start() < end && first < tile.life.end();
+                moved.push(seen.then_some(tiles.len()));
+                tiles.extend(seen.then_some(tile));
             }
             for tile in &mut tiles {
                 tile.follows = tile.follows.and_then(|before| moved.get(before).copied().flatten());
@@ -57,6 +84,16 @@ impl Picture {
             memory.fullest = memory.fullest.filter(|step| (first..end).contains(step));
         }
         self
+    }
+
+    /// The steps to draw of a memory: all at which anything is alive in any of the plans, unless others are given.
+    pub(crate) fn span(&self, memory: &str) -> (u64, u64) {
+        let spans = || self.maps.iter().filter_map(|map| map.memory(memory)?.span());
+        let first = spans().map(|it| it.0).min().unwrap_or(0);
+        let last = spans().map(|it| it.1).max().unwrap_or(1);
+        let (from, until) = self.steps.map_or((first, last), |(from, until)| (from.0, until.0));
+        let first = first.max(from);
+        (first, last.min(until).max(first.saturating_add(1)))
     }
 
     /// The same with only those memories that are called so.
@@ -68,6 +105,9 @@ impl Picture {
         self
     }
 }
+
+/// What the memory of a plan is called that has but one, and no name for it.
+pub(crate) const NAMELESS: &str = "memory";
 
 /// A plan as it is drawn.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +139,22 @@ impl Unit {
         match self {
             Self::Node => "node",
             Self::Step => "step",
+        }
+    }
+
+    /// A step as a text names it: `node 3`, `before the run`, `step 4`.
+    ///
+    /// ```
+    /// use steeve_plan::Step;
+    /// use steeve_view::Unit;
+    /// assert_eq!(Unit::Node.named(Step(0)), "before the run");
+    /// assert_eq!(Unit::Node.named(Step(1)), "node 0");
+    /// assert_eq!(Unit::Step.named(Step(0)), "step 0");
+    /// ```
+    pub fn named(self, step: Step) -> String {
+        match (self, step.0) {
+            (Self::Node, 0) => "before the run".to_owned(),
+            _ => format!("{} {}", self.word(), self.number(step)),
         }
     }
 
@@ -311,6 +367,13 @@ impl Map {
     /// The bytes of all memories.
     pub fn peak(&self) -> Bytes {
         Bytes(self.memories.iter().fold(0u64, |sum, it| sum.saturating_add(it.peak().0)))
+    }
+
+    /// The name of its memory, where only one has blocks.
+    fn only_memory(&self) -> Option<String> {
+        let mut used = self.memories.iter().filter(|it| !it.tiles.is_empty());
+        let name = used.next()?.name.clone();
+        used.next().is_none().then_some(name)
     }
 
     /// The memory that is called so.

@@ -8,27 +8,58 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::legend::{DARK, LIGHT};
-use crate::{Map, MemoryMap, Picture, Role, Tile, Unit};
+use crate::{Colouring, Map, MemoryMap, Picture, Role, Theme, Tile};
+
+/// How a page looks when it is opened. The reader can change all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageStyle {
+    /// What colours tell apart.
+    pub colouring: Colouring,
+    /// Light or dark ground.
+    pub theme: Theme,
+}
+
+impl PageStyle {
+    /// The same with other colours.
+    #[must_use]
+    pub const fn with_colouring(mut self, colouring: Colouring) -> Self {
+        self.colouring = colouring;
+        self
+    }
+
+    /// The same on another ground.
+    #[must_use]
+    pub const fn with_theme(mut self, theme: Theme) -> Self {
+        self.theme = theme;
+        self
+    }
+}
 
 /// Draws a picture as a page.
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-/// use steeve_view::{Map, Picture, page};
+/// use steeve_view::{Map, PageStyle, Picture, page};
 /// let graph: AssignedGraph = "x = input f32[64]; y = silu x; z = add y x !output".parse()?;
 /// let plan = plan_graph(&graph, &PlanOptions::default())?;
-/// let html = page(&Picture::of("tiny.graph", Map::of_graph("steeve", &plan)));
+/// let html = page(&Picture::of("tiny.graph", Map::of_graph("steeve", &plan)), &PageStyle::default());
 /// assert!(html.contains("<title>tiny.graph") && !html.contains("https://"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn page(picture: &Picture) -> String {
-    let data = serde_json::to_string(&Data::new(picture)).unwrap_or_else(|_| "null".to_owned());
+pub fn page(picture: &Picture, style: &PageStyle) -> String {
+    let data = serde_json::to_string(&Data::new(picture, style)).unwrap_or_else(|_| "null".to_owned());
     // Within a script element nothing but its end is special, and that starts with this letter.
     let data = data.replace('<', "\\u003c");
     let mut page = String::with_capacity(data.len() + 100_000);
     for part in split(include_str!("page/page.html")) {
         match part {
             Part::Text(text) => page.push_str(text),
+            Part::Slot("theme") => page.push_str(match style.theme {
+                Theme::Auto => "",
+                Theme::Light => " data-theme=\"light\"",
+                Theme::Dark => " data-theme=\"dark\"",
+            }),
             Part::Slot("title") => page.push_str(&escaped(&picture.title)),
             Part::Slot("style") => page.push_str(include_str!("page/page.css")),
             Part::Slot("script") => SCRIPTS.iter().for_each(|script| page.push_str(script)),
@@ -73,6 +104,8 @@ pub(crate) fn escaped(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             // No other control character may stand in XML.
             letter if letter.is_control() => escaped.push('\u{fffd}'),
+            // Nor these two, which are no characters.
+            '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
             letter => escaped.push(letter),
         }
     }
@@ -84,7 +117,10 @@ pub(crate) fn escaped(text: &str) -> String {
 struct Data<'a> {
     title: &'a str,
     version: &'static str,
-    unit: &'static str,
+    /// What the reader has asked for; else what fits.
+    by: Option<&'static str>,
+    /// The steps that are shown, the end left out; nothing means all.
+    steps: Option<(u64, u64)>,
     light: &'static [&'static str],
     dark: &'static [&'static str],
     roles: Vec<&'static str>,
@@ -95,6 +131,7 @@ struct Data<'a> {
 #[derive(Serialize)]
 struct MapData<'a> {
     name: &'a str,
+    unit: &'static str,
     /// Two entries for each node: its name and its operation.
     nodes: Vec<u32>,
     memories: Vec<MemoryData<'a>>,
@@ -129,14 +166,20 @@ struct MemoryData<'a> {
 }
 
 impl<'a> Data<'a> {
-    fn new(picture: &'a Picture) -> Self {
+    fn new(picture: &'a Picture, style: &PageStyle) -> Self {
         let mut texts = Texts::default();
         let maps = picture.maps.iter().map(|map| MapData::new(map, &mut texts)).collect();
-        let nodes = picture.maps.iter().any(|map| map.unit == Unit::Node);
         Self {
             title: &picture.title,
             version: env!("CARGO_PKG_VERSION"),
-            unit: if nodes { Unit::Node.word() } else { Unit::Step.word() },
+            by: match style.colouring {
+                Colouring::Fitting => None,
+                Colouring::Role => Some("role"),
+                Colouring::Operation => Some("operation"),
+                Colouring::Name => Some("name"),
+                Colouring::Size => Some("size"),
+            },
+            steps: picture.steps.map(|(first, end)| (first.0, end.0)),
             light: &LIGHT,
             dark: &DARK,
             roles: Role::ALL.iter().map(|role| role.title()).collect(),
@@ -151,7 +194,8 @@ impl<'a> MapData<'a> {
         let nodes =
             map.nodes.iter().flat_map(|(name, operation)| [texts.index(name), texts.index(operation)]).collect();
         let used = map.memories.iter().filter(|memory| !memory.tiles.is_empty());
-        Self { name: &map.name, nodes, memories: used.map(|memory| MemoryData::new(memory, texts)).collect() }
+        let memories = used.map(|memory| MemoryData::new(memory, texts)).collect();
+        Self { name: &map.name, unit: map.unit.word(), nodes, memories }
     }
 }
 

@@ -13,8 +13,9 @@
 //! is as coarse as it must be, and a note says so. Rectangles of a colour are one path, which keeps files small.
 
 mod merge;
+mod pattern;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use steeve_plan::{Bytes, Step};
@@ -23,6 +24,7 @@ use crate::bytes::{Change, difference};
 use crate::legend::{DARK, LIGHT, Legend};
 use crate::page::escaped;
 use crate::svg::merge::{Look, Merged, Rectangle, Scale, merged};
+use crate::terminal::shortened;
 use crate::{Colouring, Map, MemoryMap, Picture, Unit, human};
 
 /// How an SVG looks.
@@ -94,6 +96,12 @@ const MARGIN: f64 = 16.0;
 const GUTTER: f64 = 64.0;
 const GAP: f64 = 24.0;
 const CURVE: f64 = 54.0;
+/// What a label on a line takes of the height.
+const LABEL: f64 = 16.0;
+/// About how wide letters are: of the title, of bold and of small ones.
+const TITLE_LETTER: f64 = 8.8;
+const BOLD_LETTER: f64 = 6.9;
+const SMALL_LETTER: f64 = 5.9;
 
 /// Draws a picture as SVG.
 ///
@@ -116,6 +124,7 @@ pub fn svg(picture: &Picture, style: &SvgStyle) -> String {
         legend: &legend,
         budget: (style.rectangles / panels).max(16),
         merged: (0, 0),
+        patterns: BTreeSet::new(),
     };
     let mut y = drawing.title(picture);
     for memory in &memories {
@@ -132,6 +141,7 @@ pub fn svg(picture: &Picture, style: &SvgStyle) -> String {
         "<style>{}</style>\n<rect class=\"bg\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n",
         css(style, &legend)
     );
+    svg.push_str(&pattern::definitions(&drawing.patterns));
     svg.push_str(&drawing.body);
     svg.push_str("</svg>\n");
     svg
@@ -151,14 +161,14 @@ fn css(style: &SvgStyle, legend: &Legend) -> String {
         legend.entries.iter().enumerate().map(colour).collect::<String>()
     };
     let light = format!(
-        ".bg,.card{{fill:#fff}}.plot{{fill:#f7f8fa;stroke:#dde2e9}}text{{fill:#1c2430}}.d{{fill:#5c6878}}.good{{fill:#14804a}}.bad{{fill:#b3261e}}.m{{stroke:#fff}}.peak{{stroke:#b3261e}}.bound{{stroke:#14804a}}.live{{fill:#4d7fe6}}.cut{{stroke:#5c6878}}.n{{fill:#fff}}{}",
+        ".bg,.card{{fill:#fff}}.plot{{fill:#f7f8fa;stroke:#dde2e9}}text{{fill:#1c2430}}.d{{fill:#5c6878}}.good{{fill:#14804a}}.bad{{fill:#b3261e}}.m{{stroke:#fff}}.peak{{stroke:#b3261e}}.bound{{stroke:#14804a}}.live{{fill:#4d7fe6}}.cut{{stroke:#5c6878}}.n,.k{{fill:#fff}}{}",
         colours(&LIGHT)
     );
     let dark = format!(
-        ".bg,.card{{fill:#0e1217}}.plot{{fill:#151a21;stroke:#2a323d}}text{{fill:#e4e9f0}}.d{{fill:#97a3b2}}.good{{fill:#5fd39a}}.bad{{fill:#ff8a80}}.m{{stroke:#0e1217}}.peak{{stroke:#ff8a80}}.bound{{stroke:#5fd39a}}.live{{fill:#5b8ff5}}.cut{{stroke:#97a3b2}}.n{{fill:#0e1217}}{}",
+        ".bg,.card{{fill:#0e1217}}.plot{{fill:#151a21;stroke:#2a323d}}text{{fill:#e4e9f0}}.d{{fill:#97a3b2}}.good{{fill:#5fd39a}}.bad{{fill:#ff8a80}}.m{{stroke:#0e1217}}.peak{{stroke:#ff8a80}}.bound{{stroke:#5fd39a}}.live{{fill:#5b8ff5}}.cut{{stroke:#97a3b2}}.n,.k{{fill:#0e1217}}{}",
         colours(&DARK)
     );
-    let shape = "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}.h{font-size:16px;font-weight:600}.b{font-weight:600}.s{font-size:10.5px}.n{font-size:10px}.m{stroke-width:.5}.line{fill:none;stroke-width:1.2}.bound{stroke-dasharray:5 3}.cut{stroke-width:.8;stroke-dasharray:2 3}.live{fill-opacity:.35}.card{fill-opacity:.85}.f{fill-opacity:.4}";
+    let shape = "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}.h{font-size:16px;font-weight:600}.b{font-weight:600}.s{font-size:10.5px}.n{font-size:10px}.k{fill-opacity:.3}.m{stroke-width:.5}.line{fill:none;stroke-width:1.2}.bound{stroke-dasharray:5 3}.cut{stroke-width:.8;stroke-dasharray:2 3}.live{fill-opacity:.35}.card{fill-opacity:.85}.f{fill-opacity:.4}";
     match style.theme {
         Theme::Light => format!("{shape}{light}"),
         Theme::Dark => format!("{shape}{dark}"),
@@ -175,6 +185,8 @@ struct Drawing<'a> {
     budget: usize,
     /// How many blocks were merged, and into how many rectangles.
     merged: (usize, usize),
+    /// The patterns that something has.
+    patterns: BTreeSet<usize>,
 }
 
 impl Drawing<'_> {
@@ -187,17 +199,24 @@ impl Drawing<'_> {
 
     /// What it is, and what the second plan saves. Answers where the next thing starts.
     fn title(&mut self, picture: &Picture) -> f64 {
-        self.text(MARGIN, 30.0, "h", "start", &picture.title);
+        let mut y = 30.0;
+        let room = f64::from(self.style.width) - 2.0 * MARGIN;
+        self.text(MARGIN, 30.0, "h", "start", &shortened(&picture.title, (room / TITLE_LETTER) as usize));
         if let [before, after] = picture.maps.as_slice() {
             let (change, words) = difference(before.peak(), after.peak());
+            // Below the title where there is no room beside it.
+            let width = |text: &str, letter: f64| text.chars().count() as f64 * letter;
+            if width(&picture.title, TITLE_LETTER) + width(&words, BOLD_LETTER) + GAP > room {
+                y = 48.0;
+            }
             let class = match change {
                 Change::Less => "b good",
                 Change::More => "b bad",
                 Change::Same => "b",
             };
-            self.text(f64::from(self.style.width) - MARGIN, 30.0, class, "end", &words);
+            self.text(f64::from(self.style.width) - MARGIN, y, class, "end", &words);
         }
-        44.0
+        y + 14.0
     }
 
     /// The maps of one memory side by side.
@@ -206,10 +225,10 @@ impl Drawing<'_> {
         let count = picture.maps.len() as f64;
         let width = (f64::from(self.style.width) - 2.0 * MARGIN - GUTTER - GAP * (count - 1.0)) / count;
         let maps: Vec<(&Map, Option<&MemoryMap>)> = picture.maps.iter().map(|map| (map, map.memory(memory))).collect();
-        let spans = || maps.iter().filter_map(|(_, it)| it.as_ref()?.span());
+        let (first, last) = picture.span(memory);
         let scale = Scale {
-            first: spans().map(|it| it.0).min().unwrap_or(0),
-            last: spans().map(|it| it.1).max().unwrap_or(1),
+            first,
+            last,
             top: maps.iter().filter_map(|(_, it)| Some(it.as_ref()?.peak().0)).max().unwrap_or(1).max(1) as f64 * 1.06,
             x: 0.0,
             y: y + 26.0,
@@ -220,8 +239,13 @@ impl Drawing<'_> {
             let scale = Scale { x: MARGIN + GUTTER + index as f64 * (width + GAP), ..scale };
             let title = if several { format!("{}, {memory}", map.name) } else { map.name.clone() };
             if let Some(it) = it {
-                let facts =
-                    format!("{}{}", human(it.peak()), if it.peak() == it.bound { ": no plan is smaller" } else { "" });
+                let letters = (width / BOLD_LETTER) as usize;
+                let mut facts = human(it.peak());
+                const PROVED: &str = ": no plan is smaller";
+                if it.peak() == it.bound && title.chars().count() + facts.len() + PROVED.len() + 2 <= letters {
+                    facts += PROVED;
+                }
+                let title = shortened(&title, letters.saturating_sub(facts.len() + 1));
                 self.text(scale.x, y + 18.0, "b", "start", &title);
                 self.text(scale.x + width, y + 18.0, "d", "end", &facts);
                 self.map(it, &scale);
@@ -235,9 +259,10 @@ impl Drawing<'_> {
     }
 
     fn axis(&mut self, scale: &Scale) {
-        // Powers of two, and at most eight of them.
+        // Powers of two, at most eight of them, and none upon another.
+        let most = (scale.height / 14.0).clamp(1.0, 8.0);
         let mut step = 1u64;
-        while scale.top / step as f64 > 8.0 {
+        while scale.top / step as f64 > most {
             step = step.saturating_mul(2);
         }
         let mut at = 0u64;
@@ -276,16 +301,44 @@ impl Drawing<'_> {
         for ((class, look), path) in paths {
             let _ = writeln!(self.body, "<path class=\"c{class}{}\" d=\"{path}\"/>", look.class());
         }
+        self.patterns(&drawn);
         self.names(memory, &boxes);
         for base in bases.iter().skip(1) {
             self.line(scale.x, scale.up(*base), width, "cut");
         }
+        // A label within the map, not on the line above it.
+        let (peak, bound) = (scale.up(memory.peak().0), scale.up(memory.bound.0));
+        let side = if peak - LABEL < scale.y { Side::Below } else { Side::Above };
         if memory.bound < memory.peak() {
-            // Two lines that are close have their labels on different sides.
-            let close = scale.up(memory.bound.0) - scale.up(memory.peak().0) < 16.0;
-            self.labelled(scale, memory.bound, "bound", if close { Side::Below } else { Side::Above });
+            match side {
+                // Two lines that are close have their labels on different sides.
+                Side::Above if bound - peak < LABEL => self.labelled(scale, memory.bound, "bound", Side::Below),
+                Side::Below if bound - peak < 2.0 * LABEL => self.line(scale.x, bound, width, "bound"),
+                _ => self.labelled(scale, memory.bound, "bound", Side::Above),
+            }
         }
-        self.labelled(scale, memory.peak(), "peak", Side::Above);
+        self.labelled(scale, memory.peak(), "peak", side);
+    }
+
+    /// Patterns over what is large enough for one, so that kinds are told apart without colours, too.
+    fn patterns(&mut self, drawn: &[(Rectangle, usize, Look)]) {
+        const MOST: usize = 300;
+        const LEAST: f64 = 8.0;
+        let large =
+            |(it, _, look): &&(Rectangle, usize, Look)| *look == Look::Edged && it.width >= LEAST && it.height >= LEAST;
+        let mut large: Vec<&(Rectangle, usize, Look)> = drawn.iter().filter(large).collect();
+        large.sort_by(|a, b| b.0.area().total_cmp(&a.0.area()));
+        let mut paths: BTreeMap<usize, String> = BTreeMap::new();
+        for (it, class, _) in large.into_iter().take(MOST) {
+            let path = paths.entry(self.legend.pattern(*class)).or_default();
+            let (wide, high) = (Short(it.width), Short(it.height));
+            let _ = write!(path, "M{} {}h{wide}v{high}h-{wide}z", Short(it.x), Short(it.y));
+        }
+        // The first pattern is none.
+        for (pattern, path) in paths.into_iter().filter(|(pattern, _)| *pattern > 0) {
+            self.patterns.insert(pattern);
+            let _ = writeln!(self.body, "<path fill=\"url(#steeve-{pattern})\" d=\"{path}\"/>");
+        }
     }
 
     /// Names within the largest blocks.
@@ -301,6 +354,17 @@ impl Drawing<'_> {
             let it = &boxes[at].0;
             let room = ((it.width - 8.0) / LETTER) as usize;
             let name = shortened(&memory.tiles[at].name, room);
+            if self.legend.pattern(boxes[at].1) > 0 {
+                // Letters over a pattern need a quiet ground.
+                let _ = writeln!(
+                    self.body,
+                    "<rect class=\"c{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"10\"/>",
+                    boxes[at].1,
+                    Short(it.x + 2.5),
+                    Short(it.y + it.height / 2.0 - 5.0),
+                    Short((name.chars().count() as f64 * LETTER + 3.0).min(it.width - 3.0))
+                );
+            }
             self.text(it.x + 4.0, it.y + it.height / 2.0 + 3.5, "n", "start", &name);
         }
     }
@@ -337,6 +401,9 @@ impl Drawing<'_> {
         let mut most = vec![0u64; columns.max(1)];
         for (index, (step, bytes)) in live.iter().enumerate() {
             let until = live.get(index + 1).map_or(scale.last, |next| next.0);
+            if *step >= scale.last || until <= scale.first {
+                continue;
+            }
             let column = |step: u64| ((scale.along(step) - scale.x).max(0.0) as usize).min(most.len() - 1);
             let (from, to) = (column(*step), column(until).max(column(*step)));
             let to = if scale.along(until) - scale.x - to as f64 <= 0.0 { to.saturating_sub(1).max(from) } else { to };
@@ -357,9 +424,12 @@ impl Drawing<'_> {
         if scale.x < MARGIN + GUTTER + 1.0 {
             self.text(scale.x - 8.0, base - 2.0, "d s", "end", "live bytes");
         }
-        let number = |step: u64| format!("{} {}", unit.word(), unit.number(Step(step)).max(0));
-        self.text(scale.x, base + 14.0, "d s", "start", &number(scale.first));
-        self.text(scale.x + scale.width, base + 14.0, "d s", "end", &number(scale.last.saturating_sub(1)));
+        let (left, right) = (unit.named(Step(scale.first)), unit.named(Step(scale.last.saturating_sub(1))));
+        // Where there is no room for both ends, the first goes without saying.
+        if (left.len() + right.len() + 2) as f64 * SMALL_LETTER <= scale.width {
+            self.text(scale.x, base + 14.0, "d s", "start", &left);
+        }
+        self.text(scale.x + scale.width, base + 14.0, "d s", "end", &right);
         if let Some(step) = memory.fullest {
             let x = scale.along(step.0);
             let _ = writeln!(
@@ -371,7 +441,7 @@ impl Drawing<'_> {
             );
             let near_the_edge = x - scale.x < 150.0 || scale.x + scale.width - x < 150.0;
             if !near_the_edge {
-                self.text(x, base + 14.0, "d s", "middle", &format!("fullest at {}", number(step.0)));
+                self.text(x, base + 14.0, "d s", "middle", &format!("fullest: {}", unit.named(step)));
             }
         }
     }
@@ -379,7 +449,8 @@ impl Drawing<'_> {
     fn legend(&mut self, y: f64) -> f64 {
         let (mut x, mut y) = (MARGIN + GUTTER, y + 6.0);
         for index in 0..self.legend.entries.len() {
-            let title = self.legend.entries[index].title.clone();
+            let room = (f64::from(self.style.width) - 2.0 * MARGIN - GUTTER - 26.0) / 6.6;
+            let title = shortened(&self.legend.entries[index].title, room as usize);
             let width = 26.0 + title.chars().count() as f64 * 6.6;
             if x + width > f64::from(self.style.width) - MARGIN {
                 (x, y) = (MARGIN + GUTTER, y + 20.0);
@@ -390,6 +461,15 @@ impl Drawing<'_> {
                 Short(x),
                 Short(y - 10.0)
             );
+            let pattern = self.legend.pattern(index);
+            if pattern > 0 && self.patterns.contains(&pattern) {
+                let _ = writeln!(
+                    self.body,
+                    "<rect fill=\"url(#steeve-{pattern})\" x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" rx=\"2\"/>",
+                    Short(x),
+                    Short(y - 10.0)
+                );
+            }
             self.text(x + 17.0, y, "", "start", &title);
             x += width + 6.0;
         }
@@ -409,14 +489,6 @@ impl Drawing<'_> {
 enum Side {
     Above,
     Below,
-}
-
-/// As many letters as there is room for.
-fn shortened(name: &str, room: usize) -> String {
-    if name.chars().count() <= room {
-        return name.to_owned();
-    }
-    name.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// A number with at most two digits behind the point.

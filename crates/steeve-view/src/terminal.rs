@@ -9,15 +9,16 @@ use steeve_plan::{Bytes, Step};
 
 use crate::bytes::{Change, difference};
 use crate::legend::{Legend, TERMINAL};
+use crate::map::NAMELESS;
 use crate::{Colouring, Map, MemoryMap, Picture, Unit, human};
 
 /// How a map for a terminal looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TerminalStyle {
-    /// Columns, all in all. At least 40 are used.
+    /// Columns, all in all. At least 24 are used.
     pub width: usize,
-    /// Lines of a map. At least 4 are used.
+    /// Lines of a map. At least 4 are used. (Cells take memory: who lets others choose should set a limit.)
     pub height: usize,
     /// Colours or letters.
     pub ink: Ink,
@@ -93,6 +94,9 @@ impl TerminalStyle {
 /// Room for sizes at the left: `1023.99 MiB `, and the frame.
 const GUTTER: usize = 12;
 
+/// With less than these columns there is no map.
+const LEAST: usize = 24;
+
 /// Draws a picture as text. Each memory has a map, and two plans stand one below the other on one scale.
 ///
 /// ```
@@ -105,7 +109,7 @@ const GUTTER: usize = 12;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn terminal(picture: &Picture, style: &TerminalStyle) -> String {
-    let style = TerminalStyle { width: style.width.max(40), height: style.height.max(4), ..*style };
+    let style = TerminalStyle { width: style.width.max(LEAST), height: style.height.max(4), ..*style };
     let legend = Legend::new(picture, style.colouring);
     let memories = picture.memories();
     let mut text = String::new();
@@ -113,11 +117,11 @@ pub fn terminal(picture: &Picture, style: &TerminalStyle) -> String {
         let maps: Vec<(&Map, &MemoryMap)> =
             picture.maps.iter().filter_map(|map| Some((map, map.memory(memory)?))).collect();
         let top = maps.iter().map(|(_, it)| it.peak().0).max().unwrap_or(1).max(1);
-        let spans = || maps.iter().filter_map(|(_, it)| it.span());
-        let (first, last) = (spans().map(|it| it.0).min().unwrap_or(0), spans().map(|it| it.1).max().unwrap_or(1));
+        let (first, last) = picture.span(memory);
         for (map, it) in &maps {
-            let sheet = Sheet { style: &style, legend: &legend, memory: it, unit: map.unit, top, first, last };
-            let whose = if memories.len() > 1 || memory != &"memory" {
+            let part = picture.steps.is_some();
+            let sheet = Sheet { style: &style, legend: &legend, memory: it, unit: map.unit, top, first, last, part };
+            let whose = if memories.len() > 1 || memory != &NAMELESS {
                 format!("{}, {memory}", map.name)
             } else {
                 map.name.clone()
@@ -135,6 +139,7 @@ pub fn terminal(picture: &Picture, style: &TerminalStyle) -> String {
 
 fn told(style: &TerminalStyle, before: Bytes, after: Bytes) -> String {
     let (change, words) = difference(before, after);
+    let words = shortened(&words, style.width);
     let code = match change {
         Change::Less => "1;32",
         Change::More => "1;31",
@@ -159,8 +164,11 @@ fn legend_lines(legend: &Legend, style: &TerminalStyle) -> String {
             Ink::Colour => format!("\x1b[38;5;{}m██\x1b[0m", TERMINAL[entry.colour]),
             Ink::Letters => entry.letter.to_string(),
         };
-        let words = format!("{} ({})", entry.title, entry.count);
-        let width = words.chars().count() + if style.ink == Ink::Colour { 3 } else { 2 };
+        let sign_width = if style.ink == Ink::Colour { 3 } else { 2 };
+        let count = format!(" ({})", entry.count);
+        let room = style.width.saturating_sub(sign_width + count.len());
+        let words = format!("{}{count}", shortened(&printable(&entry.title), room));
+        let width = words.chars().count() + sign_width;
         if used > 0 && used + 3 + width > style.width {
             lines.push('\n');
             used = 0;
@@ -183,16 +191,40 @@ struct Sheet<'a> {
     top: u64,
     first: u64,
     last: u64,
+    /// Whether there are more steps than are drawn.
+    part: bool,
+}
+
+/// Text that does nothing to a terminal: control characters are written as Rust would.
+///
+/// ```
+/// assert_eq!(steeve_view::printable("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
+/// ```
+pub fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() {
+            printable.extend(letter.escape_debug());
+        } else {
+            printable.push(letter);
+        }
+    }
+    printable
+}
+
+/// As many letters as there is room for.
+pub(crate) fn shortened(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
 impl Sheet<'_> {
     fn draw(&self, text: &mut String, title: &str, whose: &str) {
         let (peak, bound) = (self.memory.peak(), self.memory.bound);
-        let _ = writeln!(
-            text,
-            "{}",
-            self.fitted(&painted(self.style, "1", &format!("{title}: {whose}")), &format!("{title}: {whose}"))
-        );
+        let title = shortened(&printable(&format!("{title}: {whose}")), self.style.width);
+        let _ = writeln!(text, "{}", painted(self.style, "1", &title));
         let blocks = match self.memory.tiles.len() {
             1 => "1 block".to_owned(),
             count => format!("{count} blocks"),
@@ -206,18 +238,15 @@ impl Sheet<'_> {
         } else {
             format!("lower bound {}", self.style.sizes.show(bound))
         };
-        let facts = format!("{} in {blocks}{buffers}, {quality}", self.style.sizes.show(peak));
-        let _ = writeln!(text, "{}", self.fitted(&facts, &facts));
+        let sizes = self.style.sizes;
+        let facts = if self.part {
+            format!("{}{buffers}, of which these {}s use {blocks}; {quality}", sizes.show(peak), self.unit.word())
+        } else {
+            format!("{} in {blocks}{buffers}, {quality}", sizes.show(peak))
+        };
+        let _ = writeln!(text, "{}", shortened(&facts, self.style.width));
         self.map(text);
         self.foot(text);
-    }
-
-    /// A line that is too long for the terminal loses its end.
-    fn fitted(&self, line: &str, plain: &str) -> String {
-        if plain.chars().count() <= self.style.width {
-            return line.to_owned();
-        }
-        plain.chars().take(self.style.width - 1).chain(['…']).collect()
     }
 
     fn columns(&self) -> usize {
@@ -291,7 +320,7 @@ impl Sheet<'_> {
         for tile in &self.memory.tiles {
             let entry = self.legend.entry_of(tile);
             let low = bases.get(tile.buffer).copied().unwrap_or(0) as f64 + tile.offset.0 as f64;
-            let x = |step: u64| (step - self.first) as f64 / steps * columns as f64;
+            let x = |step: u64| step.saturating_sub(self.first) as f64 / steps * columns as f64;
             let y = |bytes: f64| bytes / self.top as f64 * rows as f64;
             let across = parts(x(tile.life.start().0), x(tile.life.end().0), columns);
             for (row, down) in parts(y(low), y(low + tile.size.0 as f64), rows) {
@@ -312,9 +341,11 @@ impl Sheet<'_> {
     fn foot(&self, text: &mut String) {
         let columns = self.columns();
         let _ = writeln!(text, "{:>10} └{}", "", "─".repeat(columns));
-        let number = |step: u64| format!("{} {}", self.unit.word(), self.unit.number(Step(step)).max(0));
-        let (left, right) = (number(self.first), number(self.last.saturating_sub(1)));
-        let middle = columns.saturating_sub(left.len() + right.len());
+        let named = |step: u64| shortened(&self.unit.named(Step(step)), columns);
+        let (left, right) = (named(self.first), named(self.last.saturating_sub(1)));
+        // Where there is no room for both ends, the first goes without saying.
+        let left = if left.len() + right.len() < columns { left } else { String::new() };
+        let middle = columns.saturating_sub(left.len() + right.chars().count());
         let _ = writeln!(text, "{:>10}  {left}{}{right}", "", " ".repeat(middle));
         let bars = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         let bar = |bytes: u64| match bytes {

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use steeve_graph::{AssignedGraph, GraphStrategy, PlanOptions, Reuse, plan_graph};
 use steeve_plan::{Bytes, Strategy, csv, plan};
-use steeve_view::{Colouring, HeaderStyle, Map, Picture, SvgStyle, TerminalStyle, Theme, header, page, svg, terminal};
+use steeve_view::{
+    Colouring, HeaderStyle, Map, PageStyle, Picture, SvgStyle, TerminalStyle, Theme, header, page, svg, terminal,
+};
 
 /// A layer of a language model, in miniature.
 const LAYER: &str = "\
@@ -83,6 +85,11 @@ fn drawings_are_what_they_were() {
     golden("graph.svg", &svg(&graph(), &SvgStyle::default()));
     golden("compared.svg", &svg(&compared(), &SvgStyle::default().with_theme(Theme::Light).with_width(800)));
     let style = SvgStyle::default().with_rectangles(200).with_theme(Theme::Dark).with_colouring(Colouring::Size);
+    let mut small = SvgStyle::default().with_width(320).with_theme(Theme::Light);
+    small.height = 60;
+    let mut picture = compared().only("gpu");
+    picture.title = "a title that is longer than a drawing of this size has room for".to_owned();
+    golden("small.svg", &svg(&picture, &small));
     golden("merged.svg", &svg(&many(2000, None), &style));
 }
 
@@ -105,11 +112,11 @@ fn maps_for_terminals_are_what_they_were() {
 
 #[test]
 fn no_line_is_longer_than_the_terminal() {
-    for width in [0, 1, 40, 41, 79, 200] {
+    for width in [0, 1, 24, 30, 40, 41, 79, 200] {
         for picture in [graph(), compared(), many(50, None)] {
             let drawn = terminal(&picture, &TerminalStyle::plain(width));
             let longest = drawn.lines().map(|line| line.chars().count()).max().unwrap();
-            assert!(longest <= width.max(40), "{width}: {longest}\n{drawn}");
+            assert!(longest <= width.max(24), "{width}: {longest}\n{drawn}");
         }
     }
 }
@@ -136,7 +143,7 @@ fn names_mean_nothing_but_themselves() {
     let table = csv::read(&rows).unwrap();
     let made = plan(table.problem().unwrap(), &Strategy::Fast).unwrap();
     let picture = Picture::of(nasty, Map::of_blocks(nasty, nasty, &made, table.ids()));
-    let page = page(&picture);
+    let page = page(&picture, &PageStyle::default());
     assert_eq!(page.matches("</script>").count(), 2, "the data's and the script's own");
     assert!(page.contains("<title>&lt;/script&gt;&lt;script&gt;alert(1)"), "the title is text");
     let drawn = svg(&picture, &SvgStyle::default());
@@ -146,18 +153,18 @@ fn names_mean_nothing_but_themselves() {
 
 #[test]
 fn a_page_needs_nothing_from_outside() {
-    let page = page(&compared());
+    let page = page(&compared(), &PageStyle::default());
     for word in ["http:", "https:", "src=", "@import", "fetch(", "XMLHttpRequest", "WebSocket"] {
         let used = page.match_indices(word).filter(|(at, _)| !page[*at..].starts_with("http://www.w3.org/2000/svg"));
         assert_eq!(used.count(), 0, "{word}");
     }
-    assert_eq!(page, steeve_view::page(&compared()), "the same to the byte");
+    assert_eq!(page, steeve_view::page(&compared(), &PageStyle::default()), "the same to the byte");
 }
 
 #[test]
 fn nothing_can_be_drawn_too() {
     let picture = Picture::of("nothing", Map::new("plan", Vec::new()));
-    assert!(page(&picture).contains("\"maps\":[{"));
+    assert!(page(&picture, &PageStyle::default()).contains("\"maps\":[{"));
     assert!(svg(&picture, &SvgStyle::default()).ends_with("</svg>\n"));
     assert_eq!(terminal(&picture, &TerminalStyle::plain(80)), "\n");
     assert!(header(&picture.maps[0], &HeaderStyle::of_file("nothing")).contains("#ifndef NOTHING_H"));
@@ -170,8 +177,27 @@ fn steps_can_be_cut_out() {
     let part = compared().between(Step(3), Step(6));
     let tiles = |picture: &Picture| picture.maps[1].memories[0].tiles.len();
     assert!(0 < tiles(&part) && tiles(&part) < tiles(&whole));
+    let all: Vec<_> = whole.maps.iter().flat_map(|map| &map.memories).flat_map(|memory| &memory.tiles).collect();
+    let mut longer = 0;
     for tile in part.maps.iter().flat_map(|map| &map.memories).flat_map(|memory| &memory.tiles) {
-        assert!(Step(3) <= tile.life.start() && tile.life.end() <= Step(6));
+        assert!(tile.life.start() < Step(6) && Step(3) < tile.life.end());
+        assert!(all.iter().any(|it| (&it.name, it.life) == (&tile.name, tile.life)), "{} has its own life", tile.name);
+        longer += u32::from(tile.life.start() < Step(3) || Step(6) < tile.life.end());
+    }
+    assert!(longer > 0);
+    // What is drawn ends where the steps do.
+    let drawn = terminal(&part, &TerminalStyle::plain(60));
+    assert!(drawn.contains("node 2") && drawn.contains("node 4") && !drawn.contains("before the run"), "{drawn}");
+    assert!(drawn.contains("of which these nodes use"), "{drawn}");
+    let drawn = svg(&part, &SvgStyle::default());
+    let right = f64::from(SvgStyle::default().width);
+    for path in drawn.lines().filter(|line| line.starts_with("<path class=\"c")) {
+        let corner = |it: &str| it.split(' ').next().and_then(|x| x.parse::<f64>().ok());
+        let wide =
+            |it: &str| it.split('h').nth(1).and_then(|x| x.split('v').next()).and_then(|x| x.parse::<f64>().ok());
+        for it in path.split('M').skip(1) {
+            assert!(corner(it).unwrap() >= 0.0 && corner(it).unwrap() + wide(it).unwrap() <= right, "{it}");
+        }
     }
     assert_eq!(part.maps[0].peak(), whole.maps[0].peak(), "the buffers are what they are");
 }
@@ -212,11 +238,79 @@ fn whatever_is_claimed_can_be_drawn() {
         for picture in [Picture::of("claims", one.clone()), Picture::of_two("claims", one, two)] {
             let drawn = svg(&picture, &SvgStyle::default().with_rectangles(32));
             assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
-            assert!(page(&picture).ends_with("</html>\n"));
+            assert!(page(&picture, &PageStyle::default()).ends_with("</html>\n"));
             let style = TerminalStyle::plain(50).with_height(5);
             assert!(terminal(&picture, &style).lines().all(|line| line.chars().count() <= 50));
             terminal(&picture, &TerminalStyle::colour(60));
             header(&picture.maps[0], &HeaderStyle::of_file("claims.json"));
         }
     }
+}
+
+#[test]
+fn an_axis_begins_before_the_run_where_the_first_step_is_there() {
+    let drawn = terminal(&graph().only("gpu"), &TerminalStyle::plain(72));
+    let axis = drawn.lines().find(|line| line.contains("node 11")).unwrap();
+    assert!(axis.trim().starts_with("before the run"), "{axis}");
+    let drawn = svg(&graph().only("gpu"), &SvgStyle::default());
+    assert!(drawn.contains(">before the run</text>") && !drawn.contains(">node 0</text>"), "{drawn}");
+}
+
+#[test]
+fn a_page_knows_the_steps_of_each_plan_and_what_it_is_opened_with() {
+    let table = csv::read("id,lower,upper,size\na,0,3,4096\n").unwrap();
+    let list = Map::of_blocks("list", "memory", &plan(table.problem().unwrap(), &Strategy::Fast).unwrap(), table.ids());
+    let picture = Picture::of_two("two", of_graph(GraphStrategy::Fast, "steeve"), list);
+    let made = page(&picture, &PageStyle::default().with_colouring(Colouring::Size).with_theme(Theme::Dark));
+    assert!(made.contains("\"name\":\"steeve\",\"unit\":\"node\""));
+    assert!(made.contains("\"name\":\"list\",\"unit\":\"step\""));
+    assert!(made.contains("\"by\":\"size\"") && made.contains("<html lang=\"en\" data-theme=\"dark\">"));
+}
+
+#[test]
+fn names_do_nothing_to_a_terminal() {
+    use steeve_plan::{Lifetime, Offset};
+    use steeve_view::{MemoryMap, Tile};
+    let tile = |name: &str| Tile::new(name, Lifetime::new(0, 1).unwrap(), Offset(0), Bytes(8));
+    let tiles = vec![tile("evil\u{1b}[31m\r"), tile(&"long".repeat(200))];
+    let picture = Picture::of("a\u{1b}c", Map::new("plan", vec![MemoryMap::new("m\u{7}", vec![Bytes(16)], tiles)]));
+    let drawn = terminal(&picture, &TerminalStyle::plain(60).with_colouring(Colouring::Name));
+    assert!(!drawn.contains(|letter: char| letter.is_control() && letter != '\n'), "{drawn:?}");
+    assert!(drawn.lines().all(|line| line.chars().count() <= 60), "{drawn}");
+    assert!(drawn.contains("evil\\u{1b}[#m\\r (1)"), "{drawn}");
+    let drawn = svg(&Picture::of("\u{fffe}\u{ffff}", picture.maps[0].clone()), &SvgStyle::default());
+    assert!(!drawn.contains(['\u{fffe}', '\u{ffff}']));
+}
+
+#[test]
+fn a_small_drawing_keeps_its_labels_apart() {
+    let mut style = SvgStyle::default().with_width(320);
+    style.height = 60;
+    let mut picture = compared().only("gpu");
+    picture.title = "long ".repeat(40);
+    let drawn = svg(&picture, &style);
+    assert!(drawn.contains("…</text>"), "{drawn}");
+    // The line above a map and the labels within it.
+    let number = |line: &str, name: &str| -> f64 {
+        let rest = line.split_once(&format!(" {name}=\"")).unwrap().1;
+        rest.split('"').next().unwrap().parse().unwrap()
+    };
+    let top = number(drawn.lines().find(|line| line.starts_with("<rect class=\"plot\"")).unwrap(), "y");
+    let cards = drawn.lines().filter(|line| line.starts_with("<rect class=\"card\""));
+    assert!(cards.clone().count() > 0 && cards.clone().all(|card| number(card, "y") >= top), "{drawn}");
+    let axis: Vec<&str> = drawn.lines().filter(|line| line.contains(">node ") || line.contains(">before")).collect();
+    assert_eq!(axis.len(), 2, "one end of each map: {axis:?}");
+}
+
+#[test]
+fn kinds_in_a_drawing_are_told_apart_by_patterns_too() {
+    let drawn = svg(&graph().only("gpu"), &SvgStyle::default());
+    let used: std::collections::BTreeSet<&str> =
+        drawn.split("url(#").skip(1).map(|it| it.split(')').next().unwrap()).collect();
+    assert!(used.len() > 2, "{drawn}");
+    for pattern in used {
+        assert_eq!(drawn.matches(&format!("<pattern id=\"{pattern}\"")).count(), 1, "{pattern}");
+        assert!(drawn.contains(&format!("<rect fill=\"url(#{pattern})\"")), "{pattern} is in the legend");
+    }
+    assert!(!svg(&Picture::of("nothing", Map::new("plan", Vec::new())), &SvgStyle::default()).contains("<defs>"));
 }

@@ -19,10 +19,11 @@ use crate::size::{SizeStyle, parse_align, parse_bytes};
 
 /// Plans where every tensor of a graph, or every block of a list, stands in memory, and proves the plan.
 ///
-/// Graphs are recorded from ggml (.json, .json.gz) or written as text (.graph), one tensor per line. Block lists are CSV
-/// files with the columns id, lower, upper, size and, if need be, alignment, offset, buffer, follows. `upper` is exclusive.
+/// Graphs are recorded from ggml (.json, .json.gz) or written as text (.graph), one tensor per line.
+/// Block lists are CSV files with the columns id, lower, upper, size and, if need be, alignment, offset,
+/// buffer, follows. `upper` is exclusive.
 #[derive(Debug, Parser)]
-#[command(name = "steeve", version, after_help = EXAMPLES)]
+#[command(name = "steeve", version, after_help = EXAMPLES, verbatim_doc_comment)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -102,15 +103,15 @@ Examples:
   echo 'x = input f32[64,32]; y = silu x; z = add y x !output' | steeve plan - --json
 
 The result is optimal (no plan is smaller: proved), fits, cannot fit (into --capacity: proved) or not found (within the
-budget; a plan may exist). For a graph that is said of the given --reuse. Ctrl-C ends a search for a block list and gives
-the best plan so far.
+budget; a plan may exist). For a graph that is said of the given --reuse. A --budget or --threads mean --strategy best.
+Ctrl-C ends a search for a block list and gives the best plan so far.
 
 A graph as text has one tensor per line or between semicolons: label = operation type[shape] sources !flags. Memories, if
 there are several, come first, as in memory gpu align=128, and a tensor is put into one with @gpu.")]
 pub(crate) struct PlanArgs {
-    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it, a pattern such as
-    /// 'graphs/**/*.pp.json.gz' what fits it, - the standard input.
-    #[arg(required = true, value_name = "FILE")]
+    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it,
+    /// a pattern such as 'graphs/**/*.pp.json.gz' what fits it, - the standard input
+    #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,
 
     #[command(flatten)]
@@ -122,9 +123,9 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 
-    /// Write the plan to this file: .csv or .json, with .gz if it is to be compressed; or draw it, as .html or .svg; or
-    /// make it a C header, .h.
-    #[arg(short, long, value_name = "FILE")]
+    /// Write the plan to this file: .csv or .json, with .gz if it is to be compressed;
+    /// or draw it, as .html or .svg; or make it a C header, .h
+    #[arg(short, long, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) out: Option<OutFile>,
 
     #[command(flatten)]
@@ -173,9 +174,9 @@ are rounded up, so that 1.0000 is exact. The last line has sums, and the geometr
 More than 40 files are summed up by folder, unless --rows file says otherwise: the bytes of the first strategy and of the
 last, what that saves, the mean of the ratios and the smallest of them (at best), and how many memories are at their bound.")]
 pub(crate) struct CompareArgs {
-    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it, a pattern such as
-    /// 'graphs/**/*.pp.json.gz' what fits it, - the standard input.
-    #[arg(required = true, value_name = "FILE")]
+    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it,
+    /// a pattern such as 'graphs/**/*.pp.json.gz' what fits it, - the standard input
+    #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,
 
     /// What a row is [default: file; folder if there are more than 40 files].
@@ -273,7 +274,7 @@ pub(crate) enum StrategyName {
     BestFit,
     /// Several quick passes and the best of them.
     Fast,
-    /// The same, then a search with a budget.
+    /// The same, then a search.
     Best,
 }
 
@@ -300,7 +301,7 @@ impl From<ReuseName> for Reuse {
 /// How plans are made.
 #[derive(Debug, Args)]
 pub(crate) struct HowArgs {
-    /// How to place tensors or blocks [default: fast; best if a budget or threads are given].
+    /// How to place tensors or blocks [default: fast].
     #[arg(long, value_enum)]
     pub(crate) strategy: Option<StrategyName>,
 
@@ -310,6 +311,11 @@ pub(crate) struct HowArgs {
 }
 
 impl HowArgs {
+    /// Which of these options are given.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        given([("--strategy", self.strategy.is_some()), ("--reuse", self.reuse.is_some())])
+    }
+
     /// What can be said before any file is read: a budget is for `best` alone, and `ggml` has its own reuse.
     pub(crate) fn check(&self, search: &SearchArgs) -> Result<(), Error> {
         let name = match self.strategy {
@@ -387,9 +393,19 @@ pub(crate) struct SearchArgs {
     pub(crate) threads: Option<NonZeroUsize>,
 }
 
+/// The options that are given, of some that may be.
+fn given<const COUNT: usize>(options: [(&'static str, bool); COUNT]) -> Vec<&'static str> {
+    options.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
+}
+
 impl SearchArgs {
-    fn is_given(&self) -> bool {
-        self.budget.is_some() || self.threads.is_some()
+    pub(crate) fn is_given(&self) -> bool {
+        !self.given().is_empty()
+    }
+
+    /// Which of these options are given.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        given([("--budget", self.budget.is_some()), ("--threads", self.threads.is_some())])
     }
 
     /// The strategy `best` with this budget.
@@ -406,16 +422,16 @@ impl SearchArgs {
 }
 
 /// What a plan must keep to.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct LimitArgs {
-    /// All buffers of a memory together must not be larger: bytes, or with a suffix such as 64K, 1.5MiB, 2G. In a graph
-    /// this is asked of each memory for itself.
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    /// All buffers of a memory together must not be larger: bytes, or with a suffix such as 64K, 1.5MiB, 2G.
+    /// In a graph this is asked of each memory for itself
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, verbatim_doc_comment)]
     pub(crate) capacity: Option<Bytes>,
 
-    /// No buffer may be larger, except to hold a single block that is; there may be several buffers. In a graph this
-    /// takes the place of each memory's own limit.
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    /// No buffer may be larger, except to hold a single block that is; there may be several buffers.
+    /// In a graph this takes the place of each memory's own limit
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, verbatim_doc_comment)]
     pub(crate) max_buffer: Option<Bytes>,
 
     /// Align every block or tensor at least to this power of two.
@@ -425,6 +441,18 @@ pub(crate) struct LimitArgs {
     /// Blocks with an offset in the file must stand there (block lists only).
     #[arg(long)]
     pub(crate) pinned: bool,
+}
+
+impl LimitArgs {
+    /// Which of these options are given.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        given([
+            ("--capacity", self.capacity.is_some()),
+            ("--max-buffer", self.max_buffer.is_some()),
+            ("--align", self.align.is_some()),
+            ("--pinned", self.pinned),
+        ])
+    }
 }
 
 /// How results are shown.

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use steeve_view::{Colouring, SvgStyle, Theme};
+use steeve_view::{Colouring, PageStyle, SvgStyle, Theme};
 
 use super::{HowArgs, LimitArgs, SearchArgs};
-use crate::out::OutFile;
+use crate::error::Error;
+use crate::out::{Form, OutFile};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -19,13 +20,14 @@ Examples:
 
 Width is lifetime, height is size, vertical position is offset. A graph or a block list is planned as steeve plan would; a
 plan that was saved, and a block list in which every block has an offset, are drawn as they stand (a block list is planned
-anew with --strategy). A page works in any browser, from a file, without a network.
+anew with --strategy). A page works in any browser, from a file, without a network. In a C header every offset is at least
+aligned as the largest element asks for, unless --align says otherwise.
 
 Without colours the map of the terminal has a letter for each kind. It is as wide as the terminal, or 80 columns if there
 is none. A drawing merges what is too small to be seen, and says so.")]
 pub(crate) struct ViewArgs {
     /// A graph, a block list or a saved plan; two of them are compared. - is the standard input.
-    #[arg(required = true, value_name = "FILE", num_args = 1..=2)]
+    #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
     /// Write a page (.html), a drawing (.svg), a C header (.h) or the plan (.csv, .json, plain or .gz).
@@ -44,7 +46,7 @@ pub(crate) struct ViewArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) memory: Option<String>,
 
-    /// Only these nodes of a graph, or steps of a block list, such as 0..250; the end is left out.
+    /// Only what is alive at these nodes of a graph, or steps of a block list, such as 0..250; the end is left out.
     #[arg(long, value_name = "FROM..TO", value_parser = parse_range)]
     pub(crate) steps: Option<(u64, u64)>,
 
@@ -53,20 +55,20 @@ pub(crate) struct ViewArgs {
     pub(crate) colour_by: Option<ColourName>,
 
     /// Columns of a map in the terminal, or pixels of a drawing.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = parse_extent)]
     pub(crate) width: Option<usize>,
 
     /// Lines of a map in the terminal [default: 20], or pixels of each map of a drawing [default: 320].
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = parse_extent)]
     pub(crate) height: Option<usize>,
 
-    /// The ground of a drawing; auto is as the reader has it.
-    #[arg(long, value_enum, default_value_t = ThemeName::Auto)]
-    pub(crate) theme: ThemeName,
+    /// The ground of a page or a drawing [default: auto, which is as the reader has it].
+    #[arg(long, value_enum)]
+    pub(crate) theme: Option<ThemeName>,
 
-    /// The most rectangles of a drawing; what is smaller is merged.
-    #[arg(long, value_name = "COUNT", default_value_t = 6000)]
-    pub(crate) rectangles: usize,
+    /// The most rectangles of a drawing; what is smaller is merged [default: 6000].
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) rectangles: Option<usize>,
 
     /// How the constants of a C header begin [default: the name of the file].
     #[arg(long, value_name = "NAME")]
@@ -95,6 +97,16 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
     }
 }
 
+/// The most columns, lines or pixels that can be asked for.
+const MOST: usize = 20_000;
+
+fn parse_extent(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=MOST) => Ok(count),
+        _ => Err(format!("a width or a height is a number from 1 to {MOST}")),
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColourName {
     /// What tensors are for, guessed from names and operations.
@@ -114,7 +126,76 @@ pub(crate) enum ThemeName {
     Dark,
 }
 
+/// Where something is drawn or written: nowhere but in the terminal, or in a file of this form.
+type Target = Option<Form>;
+
+const PICTURES: &[Target] = &[None, Some(Form::Page), Some(Form::Svg)];
+
+fn target_name(target: Target) -> &'static str {
+    match target {
+        None => "a map in the terminal",
+        Some(Form::Page) => "a page (.html)",
+        Some(Form::Svg) => "a drawing (.svg)",
+        Some(Form::Header) => "a C header (.h)",
+        Some(Form::Json) => "a plan for programs (.json)",
+        Some(Form::Csv) => "a plan for programs (.csv)",
+    }
+}
+
 impl ViewArgs {
+    pub(crate) fn form(&self) -> Option<Form> {
+        self.out.as_ref().map(|out| out.form)
+    }
+
+    /// Refuses options that would change nothing about what is asked for.
+    pub(crate) fn check_uses(&self) -> Result<(), Error> {
+        let options: [(&str, bool, &[Target]); 11] = [
+            ("--ggml", self.ggml, PICTURES),
+            ("--title", self.title.is_some(), PICTURES),
+            ("--memory", self.memory.is_some(), PICTURES),
+            ("--steps", self.steps.is_some(), PICTURES),
+            ("--colour-by", self.colour_by.is_some(), PICTURES),
+            ("--width", self.width.is_some(), &[None, Some(Form::Svg)]),
+            ("--height", self.height.is_some(), &[None, Some(Form::Svg)]),
+            ("--theme", self.theme.is_some(), &[Some(Form::Page), Some(Form::Svg)]),
+            ("--rectangles", self.rectangles.is_some(), &[Some(Form::Svg)]),
+            ("--prefix", self.prefix.is_some(), &[Some(Form::Header)]),
+            ("--bytes", self.bytes, &[None]),
+        ];
+        let target = self.form();
+        match options.iter().find(|(_, given, uses)| *given && !uses.contains(&target)) {
+            None => Ok(()),
+            Some((option, _, uses)) => {
+                let uses = uses.iter().map(|it| target_name(*it)).collect::<Vec<_>>().join(" or ");
+                Err(Error::Usage(format!("{option} is for {uses}, and this is {}; leave it out", target_name(target))))
+            }
+        }
+    }
+
+    /// Refuses options for planning where nothing is planned. What else could be done is said after that.
+    pub(crate) fn check_unplanned(&self, file: &str, advice: &str) -> Result<(), Error> {
+        let given = [self.how.given(), self.search.given(), self.limits.given()].concat();
+        match given.as_slice() {
+            [] => Ok(()),
+            given => {
+                let options = given.join(" and ");
+                Err(Error::Usage(format!("{file}: is a plan already, whatever made it; leave out {options}{advice}")))
+            }
+        }
+    }
+
+    pub(crate) fn page_style(&self) -> PageStyle {
+        PageStyle::default().with_colouring(self.colouring()).with_theme(self.ground())
+    }
+
+    fn ground(&self) -> Theme {
+        match self.theme {
+            None | Some(ThemeName::Auto) => Theme::Auto,
+            Some(ThemeName::Light) => Theme::Light,
+            Some(ThemeName::Dark) => Theme::Dark,
+        }
+    }
+
     pub(crate) fn colouring(&self) -> Colouring {
         match self.colour_by {
             None => Colouring::Fitting,
@@ -127,15 +208,11 @@ impl ViewArgs {
 
     pub(crate) fn svg_style(&self) -> SvgStyle {
         const LEAST: u32 = 320;
-        const MOST: u32 = 20_000;
-        let theme = match self.theme {
-            ThemeName::Auto => Theme::Auto,
-            ThemeName::Light => Theme::Light,
-            ThemeName::Dark => Theme::Dark,
-        };
-        let pixels = |count: usize, least: u32| u32::try_from(count).unwrap_or(MOST).clamp(least, MOST);
-        let mut style =
-            SvgStyle::default().with_colouring(self.colouring()).with_theme(theme).with_rectangles(self.rectangles);
+        let pixels = |count: usize, least: u32| u32::try_from(count.min(MOST)).unwrap_or(least).max(least);
+        let mut style = SvgStyle::default().with_colouring(self.colouring()).with_theme(self.ground());
+        if let Some(rectangles) = self.rectangles {
+            style = style.with_rectangles(rectangles);
+        }
         if let Some(width) = self.width {
             style.width = pixels(width, LEAST);
         }

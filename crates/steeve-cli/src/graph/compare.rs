@@ -59,7 +59,7 @@ pub(crate) fn board(compared: &[Compared], sizes: SizeStyle) -> Board {
     heads.extend(["ggml", "time"]);
     let mut board = Board::new(heads, vec!["fast, reuse ggml", "fast", "best"]);
     for row in &rows {
-        let mut head = vec![Cell::new(&row.label)];
+        let mut head = vec![table::text(&row.label)];
         head.extend(several.then(|| Cell::new(&row.memory)));
         head.extend([ggml_cell(row.ggml, sizes), Cell::new(row.tries[0].time.map_or_else(String::new, table::time))]);
         board.push(Line { head, tries: try_cells(&row.tries[1..], row.ggml, sizes) });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use steeve_graph::{Bytes, GraphPlan, Hold, Id, IdVec, MemoryPlan, Offset, Reuse, TensorId};
 use steeve_plan::csv::Table;
-use steeve_plan::{BlockId, Lifetime, Step};
+use steeve_plan::{Align, BlockId, Lifetime, Step};
 
 use super::file::GraphFile;
 use super::solve::{SolvedGraph, reuse_name};
@@ -41,6 +41,10 @@ impl GraphPlanFile<'_> {
     /// One object, without the end of its line.
     pub(crate) fn json(&self) -> serde_json::Result<String> {
         let (plan, figures) = (&self.solved.plan, &self.solved.figures);
+        let mut buffers = entries(figures);
+        for (buffer, memory) in buffers.iter_mut().zip(plan.memories()) {
+            buffer.alignment = Some(self.graph.assigned.memories()[memory.memory].align);
+        }
         serde_json::to_string(&PlanFile {
             version: VERSION,
             file: &self.graph.file,
@@ -48,7 +52,7 @@ impl GraphPlanFile<'_> {
             // The one that the plan keeps to: whoever checks it must allow what it does.
             reuse: reuse_name(plan.options().reuse),
             status: figures.status(),
-            buffers: entries(figures),
+            buffers,
             tensors: tensor_entries(self.graph, plan),
         })
     }
@@ -94,14 +98,50 @@ struct TensorEntry<'a> {
     last: i64,
     op: String,
     r#type: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    flags: Vec<&'static str>,
+    /// The tensor whose bytes it was given at once, for the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    within: Option<u64>,
+    /// The tensor whose bytes it takes over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    follows: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    views: Vec<ViewEntry<'a>>,
 }
 
-/// Every tensor with bytes of its own, also where it took them over; no views.
+/// A tensor within the bytes of another.
+#[derive(Clone, Debug, Serialize)]
+struct ViewEntry<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    name: &'a str,
+    offset: Offset,
+    size: Bytes,
+}
+
+/// The views of each tensor with bytes of its own.
+fn view_entries<'a>(graph: &'a GraphFile, plan: &GraphPlan) -> BTreeMap<TensorId, Vec<ViewEntry<'a>>> {
+    let it = graph.assigned.graph();
+    let mut views: BTreeMap<TensorId, Vec<ViewEntry<'a>>> = BTreeMap::new();
+    for view in it.tensors().ids().filter(|tensor| it.tensor(*tensor).is_view()) {
+        let Some(place) = plan.place(view) else { continue };
+        let (id, name) = (graph.id(view), it.name(view));
+        views.entry(it.root(view)).or_default().push(ViewEntry { id, name, offset: place.offset, size: place.size });
+    }
+    views
+}
+
+/// Every tensor with bytes of its own, also where it took them over, with its views.
 fn tensor_entries<'a>(graph: &'a GraphFile, plan: &GraphPlan) -> Vec<TensorEntry<'a>> {
+    let mut views = view_entries(graph, plan);
     let entry = |tensor: TensorId| {
         let (memory, block) = plan.block(tensor)?;
         let place = plan.place(tensor)?;
-        let (first, last) = nodes_of(memory.plan.problem().blocks()[block].life);
+        let it = memory.plan.problem().blocks()[block];
+        let (first, last) = nodes_of(it.life);
+        let owner = memory.tensors[block];
+        let is_owner = owner == tensor;
         Some(TensorEntry {
             id: graph.id(tensor)?,
             name: graph.assigned.graph().name(tensor),
@@ -113,6 +153,10 @@ fn tensor_entries<'a>(graph: &'a GraphFile, plan: &GraphPlan) -> Vec<TensorEntry
             last,
             op: graph.operation(tensor),
             r#type: graph.assigned.graph().tensor(tensor).layout.to_string(),
+            flags: graph.assigned.graph().tensor(tensor).flags.names().collect(),
+            within: if is_owner { None } else { graph.id(owner) },
+            follows: it.follows.filter(|_| is_owner).and_then(|before| graph.id(memory.tensors[before])),
+            views: views.remove(&tensor).unwrap_or_default(),
         })
     };
     graph.placed().into_iter().filter_map(entry).collect()
@@ -145,6 +189,8 @@ pub(crate) struct BufferClaim {
     pub(crate) name: String,
     pub(crate) chunks: Vec<Bytes>,
     pub(crate) lower_bound: Option<Bytes>,
+    /// Older files do not say.
+    pub(crate) alignment: Option<Align>,
 }
 
 /// A tensor as a plan file describes it.
@@ -157,13 +203,30 @@ pub(crate) struct TensorClaim {
     pub(crate) chunk: usize,
     pub(crate) offset: Offset,
     pub(crate) size: Bytes,
-    /// The nodes at which it is there, what makes it, and its type and shape: for pictures alone.
+    /// The nodes at which it is there, what makes it, its type and shape, and all that follows: for pictures and headers
+    /// alone.
     pub(crate) first: Option<i64>,
     pub(crate) last: Option<i64>,
     #[serde(default)]
     pub(crate) op: String,
     #[serde(default)]
     pub(crate) r#type: String,
+    #[serde(default)]
+    pub(crate) flags: Vec<String>,
+    pub(crate) within: Option<u64>,
+    pub(crate) follows: Option<u64>,
+    #[serde(default)]
+    pub(crate) views: Vec<ViewClaim>,
+}
+
+/// A view as a plan file describes it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ViewClaim {
+    pub(crate) id: Option<u64>,
+    #[serde(default)]
+    pub(crate) name: String,
+    pub(crate) offset: Offset,
+    pub(crate) size: Bytes,
 }
 
 #[derive(Deserialize)]

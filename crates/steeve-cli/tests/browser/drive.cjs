@@ -168,6 +168,119 @@ async function each_memory_and_buffer_has_a_tab() {
   await page.finish("limited");
 }
 
+async function a_buffer_that_one_plan_lacks_is_walked_in_the_other() {
+  const page = await open(order.limited);
+  await page.getByRole("tab", { name: "FAKE0 · 2" }).click();
+  await settle(page);
+  await page.keyboard.press(".");
+  await settle(page);
+  has(await text(page, "#chosen"), "in buffer 2");
+  await page.keyboard.press("p");
+  await settle(page);
+  has(await text(page, "#alive"), "ggml, node", " alive, ");
+  assert.ok(!(await text(page, "#alive")).includes("\n0 alive"));
+  await page.keyboard.press("]");
+  await page.keyboard.press(",");
+  // Where only the empty one is shown there is nothing to go to, and nothing fails.
+  await page.getByRole("button", { name: "steeve", exact: true }).click();
+  await settle(page);
+  for (const key of [".", ",", "p", "]", "["]) await page.keyboard.press(key);
+  await settle(page);
+  has(await text(page, "#chosen"), "Point at a block");
+  await page.finish();
+}
+
+async function each_plan_has_its_own_kind_of_steps() {
+  const page = await open(order.mixed);
+  assert.equal(await page.locator(".pane").count(), 2);
+  has(await text(page, "#figures"), "list.csv", "less (37,472,256 bytes, 38.8 %)");
+  await hover(page, 0, "ffn_moe_up-0");
+  has(await text(page, "#tip"), "first use\nstep 45", "in qwen3-30b-a3b");
+  await hover(page, 1, "ffn_moe_up-0");
+  has(await text(page, "#tip"), "first use\nnode 44 (ffn_moe_up-0, mul_mat_id)", "in list.csv\noffset");
+  await page.finish("mixed");
+}
+
+async function some_steps_are_told_as_they_are() {
+  const page = await open(order.part);
+  has(await text(page, "#subtitle"), "nodes 0 to 39 of 3,030 with ", " blocks");
+  assert.equal(await page.inputValue("#by"), "operation");
+  assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+  const { x0, x1 } = await seen(page);
+  assert.deepEqual([x0, x1], [1, 41]);
+  const last = await page.evaluate(() => { const [memory] = steeve.maps[1].memories; return Math.max(...memory.end); });
+  assert.ok(last > 1000, "lifetimes are not cut off");
+  // Steps that are not shown can't be chosen.
+  await page.keyboard.press("p");
+  for (let i = 0; i < 60; i++) await page.keyboard.press("]");
+  has(await text(page, "#alive"), "node 39");
+  await page.finish("part");
+}
+
+async function what_only_one_plan_has_is_found_too() {
+  const page = await open(order.other);
+  await page.fill("#search", "one");
+  assert.equal(await text(page, "#found"), "2 found, 16 B");
+  await page.keyboard.press("Enter");
+  has(await text(page, "#chosen"), "old_one", "in more.csv\nnot there");
+  await page.keyboard.press("Enter");
+  has(await text(page, "#chosen"), "new_one");
+  // Backwards begins at the end.
+  await page.fill("#search", "new");
+  await page.keyboard.press("Shift+Enter");
+  assert.equal(await text(page, "#found"), "2 of 2");
+  has(await text(page, "#chosen"), "new_two");
+  await page.fill("#search", "both");
+  assert.equal(await text(page, "#found"), "1 found, 4 B");
+  // What is hidden is neither chosen nor counted.
+  await page.fill("#search", "one");
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "more.csv", exact: true }).click();
+  await settle(page);
+  assert.equal(await text(page, "#found"), "1 found, 8 B");
+  has(await text(page, "#chosen"), "Point at a block");
+  await page.getByRole("button", { name: "other.csv", exact: true }).click();
+  await page.keyboard.press("p");
+  has(await text(page, "#alive"), "other.csv, step 1");
+  await page.getByRole("button", { name: "more.csv", exact: true }).click();
+  has(await text(page, "#alive"), "more.csv, step 1");
+  await page.finish();
+}
+
+async function a_small_window_can_be_scrolled() {
+  const page = await open(order.recorded, { viewport: { width: 400, height: 700 } });
+  const box = await page.locator("#map-0").boundingBox();
+  const full = await seen(page);
+  await page.mouse.move(box.x + box.width / 2, box.y + 20);
+  await page.mouse.wheel(0, 200);
+  await settle(page);
+  assert.ok(await page.evaluate(() => scrollY) > 50, "the wheel scrolls the page");
+  assert.deepEqual(await seen(page), full);
+  // Whoever has clicked the map means the map.
+  await page.evaluate(() => { scrollTo(0, 0); document.getElementById("map-0").focus(); });
+  await page.mouse.wheel(0, -200);
+  await settle(page);
+  assert.ok(span(await seen(page)) < span(full));
+  await page.finish("narrow");
+}
+
+async function numbers_below_the_map_do_not_run_into_each_other() {
+  const page = await open(order.far);
+  const overlaps = await page.evaluate(() => new Promise((done) => {
+    const marks = [], plain = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+      const width = this.measureText(text).width;
+      if (this.textAlign === "center") marks.push([x - width / 2, x + width / 2]);
+      return plain.call(this, text, x, y);
+    };
+    steeve.measure(1);
+    marks.sort((a, b) => a[0] - b[0]);
+    done({ count: marks.length, overlaps: marks.some((mark, i) => i > 0 && mark[0] < marks[i - 1][1]) });
+  }));
+  assert.ok(overlaps.count > 1 && !overlaps.overlaps, JSON.stringify(overlaps));
+  await page.finish("far");
+}
+
 async function two_plans_are_compared_by_their_bytes() {
   const page = await open(order.plans);
   has(await text(page, "#figures"), "old.json", "new.json", "less (37,472,256 bytes, 38.8 %)");
@@ -307,7 +420,9 @@ async function a_hundred_thousand_blocks_stay_fluid() {
 
 const LAWS = [
   a_recorded_graph_has_ggmls_plan_beside_ours, hovering_tells_everything_about_a_block, sharing_is_told_before_and_after, a_step_lists_what_is_alive_largest_first,
-  search_finds_marks_and_jumps, the_legend_hides_and_shows, each_memory_and_buffer_has_a_tab, two_plans_are_compared_by_their_bytes, the_keyboard_is_enough,
+  search_finds_marks_and_jumps, the_legend_hides_and_shows, each_memory_and_buffer_has_a_tab,
+  a_buffer_that_one_plan_lacks_is_walked_in_the_other, each_plan_has_its_own_kind_of_steps, some_steps_are_told_as_they_are, what_only_one_plan_has_is_found_too,
+  a_small_window_can_be_scrolled, numbers_below_the_map_do_not_run_into_each_other, two_plans_are_compared_by_their_bytes, the_keyboard_is_enough,
   mouse_wheel_drag_and_fingers_move_the_map, light_and_dark_follow_the_reader, a_wrong_plan_is_drawn_as_it_stands, a_hundred_thousand_blocks_stay_fluid,
 ];
 

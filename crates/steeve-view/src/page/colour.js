@@ -68,7 +68,9 @@ function classified(by) {
   for (const memory of MAPS.flatMap((map) => map.memories)) {
     of.set(memory, Uint8Array.from(memory.start, (_, i) => rule.of(memory, i)));
   }
-  return { by, titles: rule.titles, colours: rule.colours, of, counts, shown: rule.titles.map(() => true) };
+  // A role keeps its pattern as it keeps its colour, whatever other roles there are.
+  const patterns = rule.colours.map((colour, index) => (by === "role" ? colour : index) % PATTERNS.length);
+  return { by, titles: rule.titles, colours: rule.colours, patterns, of, counts, shown: rule.titles.map(() => true) };
 }
 
 const parse = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));

@@ -8,7 +8,7 @@ const state = {
   mode: MAPS.length > 1 ? "both" : 0,
   window: { x0: 0, x1: 1, y0: 0, y1: 1 },
   full: { x0: 0, x1: 1, y0: 0, y1: 1 },
-  classes: classified(fitting()),
+  classes: classified(DATA.by || fitting()),
   patterns: true,
   matches: null,
   found: [],
@@ -23,6 +23,9 @@ const state = {
 let ink = inks(state.classes);
 const panes = MAPS.map((_, index) => new Pane(index));
 const shown_panes = () => panes.filter((pane) => state.mode === "both" || state.mode === pane.index);
+
+// The last pane that shows anything: one plan may have nothing in a memory or a buffer that the other fills.
+const busy_pane = () => shown_panes().findLast((pane) => pane.count() > 0);
 
 // Drawing happens once per frame, however much has changed.
 let waiting = false;
@@ -127,7 +130,17 @@ function show_tab(index) {
 
 function show_mode(mode) {
   state.mode = mode;
+  // What was chosen in a plan that is hidden now would be told of, and not be seen.
+  const shown = (map) => shown_panes().some((pane) => pane.index === map);
+  if (state.chosen && !shown(state.chosen.map)) state.chosen = null;
+  if (state.step !== null && !shown(state.step_map)) {
+    const pane = busy_pane();
+    if (pane) state.step_map = pane.index;
+    else state.step = null;
+  }
+  Object.assign(state, { hover: null, pointed: null });
   arrange();
+  search(byId("search").value);
   byId("modes").querySelector("[aria-pressed=true]")?.focus();
 }
 
@@ -158,19 +171,23 @@ function search(text) {
     if (expression) try { const rule = new RegExp(expression[1], "i"); fits = (it) => rule.test(it); } catch { fits = () => false; }
     const texts = TEXT.map(fits);
     state.matches = new Map();
-    for (const pane of panes) {
+    // Two plans have mostly the same blocks, so of the first those count that the second has not.
+    const names = new Set();
+    for (const pane of [...panes].reverse()) {
       const { memory, buffer } = pane;
       if (!memory) continue;
-      const hits = new Uint8Array(memory.count);
+      const hits = new Uint8Array(memory.count), own = [];
       for (const i of memory.byBirth) {
         if ((buffer !== null && memory.buffer[i] !== buffer) || !(texts[memory.label[i]] || texts[memory.operation[i]])) continue;
         hits[i] = 1;
-        if (state.mode === "both" ? pane.index === panes.length - 1 : state.mode === pane.index) found.push({ map: pane.index, memory, i });
+        if (shown_panes().includes(pane) && !names.has(memory.label[i])) own.push({ map: pane.index, memory, i });
       }
+      for (const { i } of own) names.add(memory.label[i]);
+      found.push(...own);
       state.matches.set(memory, hits);
     }
   }
-  state.found = found;
+  state.found = found.sort((a, b) => a.memory.start[a.i] - b.memory.start[b.i]);
   state.at = -1;
   const bytes = found.reduce((sum, { memory, i }) => sum + memory.size[i], 0);
   byId("found").textContent = !query ? "" : found.length ? `${found.length.toLocaleString("en")} found, ${human(bytes)}` : "nothing found";
@@ -179,16 +196,16 @@ function search(text) {
 
 function next_match(by) {
   if (!state.found.length) return;
-  state.at = (state.at + by + state.found.length) % state.found.length;
-  if (by < 0 && state.at < 0) state.at = state.found.length - 1;
+  const count = state.found.length;
+  state.at = state.at < 0 ? (by > 0 ? 0 : count - 1) : (state.at + by + count) % count;
   byId("found").textContent = `${state.at + 1} of ${state.found.length.toLocaleString("en")}`;
   choose(state.found[state.at], "go");
 }
 
 function next_block(by) {
-  const map = state.chosen ? state.chosen.map : shown_panes()[shown_panes().length - 1].index;
-  const { memory, buffer } = panes[map];
-  if (!memory) return;
+  const pane = state.chosen ? panes[state.chosen.map] : busy_pane();
+  if (!pane) return;
+  const { memory, buffer, index: map } = pane;
   const order = memory.byBirth.filter((i) => buffer === null || memory.buffer[i] === buffer);
   const at = state.chosen ? order.indexOf(state.chosen.i) : by > 0 ? -1 : order.length;
   const i = order[(at + by + order.length) % order.length];
@@ -196,14 +213,14 @@ function next_block(by) {
 }
 
 function next_step(by) {
-  const map = state.step === null ? shown_panes()[shown_panes().length - 1].index : state.step_map;
+  const map = state.step === null ? busy_pane()?.index : state.step_map;
   const memory = state.tab.memories[map];
   if (!memory) return;
   choose_step(state.step === null ? memory.live(state.tab.buffer).at : state.step + by, map);
 }
 
 function to_peak() {
-  const pane = shown_panes().findLast((it) => it.memory);
+  const pane = busy_pane();
   const at = pane?.memory.live(pane.buffer).at ?? null;
   if (at === null) return;
   const width = Math.max(24, (state.full.x1 - state.full.x0) / 12);
@@ -244,7 +261,12 @@ function listen(pane) {
   const pointers = new Map();
   let moved = 0, last = null;
 
+  // In a window that is too small for the page the wheel scrolls it, unless the map was clicked or a key is held.
+  const scrolls = (event) => document.documentElement.scrollHeight > innerHeight + 1
+    && !(event.ctrlKey || event.shiftKey || event.altKey) && document.activeElement !== event.currentTarget;
+
   map.addEventListener("wheel", (event) => {
+    if (scrolls(event)) return;
     event.preventDefault();
     const at = pane.at(event, pane.frame);
     const delta = (event.deltaY || event.deltaX) * (event.deltaMode ? 30 : 1);
@@ -309,6 +331,7 @@ function listen(pane) {
   map.addEventListener("dblclick", (event) => zoom(0.4, pane.at(event, pane.frame)));
 
   curve.addEventListener("wheel", (event) => {
+    if (scrolls(event)) return;
     event.preventDefault();
     zoom(Math.exp(Math.max(-240, Math.min(240, event.deltaY)) * 0.0022), { ...pane.at(event, pane.curve_frame), axis: "time" });
   }, { passive: false });
@@ -392,7 +415,7 @@ byId("by").addEventListener("change", (event) => colour_by(event.target.value));
 byId("patterns").addEventListener("change", (event) => { state.patterns = event.target.checked; show_legend(); draw(); });
 
 const theme = remembered();
-if (theme) document.documentElement.dataset.theme = theme;
+if (theme && !document.documentElement.dataset.theme) document.documentElement.dataset.theme = theme;
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh_ink);
 byId("by").value = state.classes.by;
 byId("patterns").checked = state.patterns;

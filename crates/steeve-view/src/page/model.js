@@ -2,7 +2,8 @@
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const TEXT = DATA.strings;
-const NODES = DATA.unit === "node";
+// The steps that are shown, the end left out.
+const [FROM, UNTIL] = DATA.steps || [-Infinity, Infinity];
 
 const filled = (length, value) => new Float64Array(length).fill(value);
 
@@ -34,8 +35,8 @@ class Memory {
     // Large ones first, so that small ones are drawn over them and are not lost.
     this.order = Int32Array.from(this.start, (_, i) => i).sort((a, b) => this.size[b] - this.size[a] || a - b);
     this.byBirth = Int32Array.from(this.start, (_, i) => i).sort((a, b) => this.start[a] - this.start[b] || this.size[b] - this.size[a] || a - b);
-    this.first = this.start.reduce((least, it) => Math.min(least, it), Infinity);
-    this.last = this.end.reduce((most, it) => Math.max(most, it), -Infinity);
+    this.first = Math.max(FROM, this.start.reduce((least, it) => Math.min(least, it), Infinity));
+    this.last = Math.min(UNTIL, this.end.reduce((most, it) => Math.max(most, it), -Infinity));
   }
 
   peak(buffer) { return buffer === null ? this.base[this.buffers.length] : this.buffers[buffer] || 0; }
@@ -49,7 +50,7 @@ class Memory {
     const changes = [];
     for (let i = 0; i < this.count; i++) {
       if (buffer !== null && this.buffer[i] !== buffer) continue;
-      changes.push([this.start[i], this.room[i]], [this.end[i], -this.room[i]]);
+      changes.push([Math.max(FROM, this.start[i]), this.room[i]], [Math.min(UNTIL, this.end[i]), -this.room[i]]);
     }
     changes.sort((a, b) => a[0] - b[0]);
     const steps = [], bytes = [];
@@ -102,6 +103,9 @@ class Memory {
 
 const MAPS = DATA.maps.map((map) => ({
   name: map.name,
+  unit: map.unit,
+  // Steps of a graph are nodes, counted from 0; the step before them is before the run.
+  shift: map.unit === "node" ? 1 : 0,
   nodes: map.nodes,
   memories: map.memories.map((memory) => new Memory(memory)),
 }));
@@ -131,16 +135,14 @@ function human(bytes) {
 
 const exact = (bytes) => `${human(bytes)}${Math.abs(bytes) < 1024 ? "" : ` (${bytes.toLocaleString("en")})`}`;
 
-// A step by its number: nodes are counted from 0, and step 0 is before the run.
-function step_name(step) {
-  if (!NODES) return `step ${step}`;
-  return step <= 0 ? "before the run" : `node ${step - 1}`;
+function step_name(map, step) {
+  return step < map.shift ? "before the run" : `${map.unit} ${step - map.shift}`;
 }
 
 // What runs at a step, where that is known.
 function running(map, step) {
   const at = 2 * (step - 1);
-  if (!NODES || at < 0 || at >= map.nodes.length) return "";
+  if (!map.shift || at < 0 || at >= map.nodes.length) return "";
   const [name, operation] = [TEXT[map.nodes[at]], TEXT[map.nodes[at + 1]]];
   return operation ? `${name}, ${operation}` : name;
 }

@@ -68,7 +68,7 @@ function rasterise(raster, memory, scene) {
     raster.rect(left, top, right, bottom, fill);
     if (right - left < 3 || bottom - top < 3) continue;
     if (patterns && !faded && right - left >= 8 && bottom - top >= 8) {
-      raster.pattern({ left, top, right, bottom, x, y }, PATTERNS[kind % PATTERNS.length], ink.mark[kind]);
+      raster.pattern({ left, top, right, bottom, x, y }, PATTERNS[classes.patterns[kind]], ink.mark[kind]);
     }
     const edge = faded ? ink.ground : ink.edge[kind];
     if (x2 <= W) raster.rect(right - 1, top, right, bottom, edge);

@@ -33,6 +33,13 @@ class Pane {
     return this.buffer === null ? this.memory.count : this.memory.buffer.filter((it) => it === this.buffer).length;
   }
 
+  // A finger that the map has no use for scrolls the page.
+  touch() {
+    const { window: win, full } = state;
+    this.map.style.touchAction = win.y0 <= full.y0 && win.y1 >= full.y1 ? "pan-y" : "none";
+    this.curve.style.touchAction = "pan-y";
+  }
+
   describe() {
     const [map, memory] = [MAPS[this.index], this.memory];
     const place = state.tab.buffer === null ? state.tab.name : `${state.tab.name}, buffer ${state.tab.buffer}`;
@@ -65,6 +72,7 @@ class Pane {
   draw() {
     this.drawn = this.draw_map();
     this.draw_curve();
+    this.touch();
   }
 
   draw_map() {
@@ -100,8 +108,10 @@ class Pane {
     }
     context.textAlign = "center";
     context.textBaseline = "top";
-    const shift = NODES ? 1 : 0;
-    for (const node of ticks(Math.max(0, win.x0 - shift), win.x1 - shift, frame.width / (90 * frame.scale), false)) {
+    const { shift, unit } = MAPS[this.index];
+    // Labels must not run into each other, however long their numbers are.
+    const label = context.measureText(Math.round(win.x1).toLocaleString("en")).width + 16 * frame.scale;
+    for (const node of ticks(Math.max(0, win.x0 - shift), win.x1 - shift, frame.width / Math.max(label, 90 * frame.scale), false)) {
       const at = x(node + shift);
       if (at < frame.left || at > frame.left + frame.width - 8 * frame.scale) continue;
       context.fillText(node.toLocaleString("en"), at, frame.top + frame.height + 6 * frame.scale);
@@ -109,7 +119,7 @@ class Pane {
     }
     context.textAlign = "right";
     context.textBaseline = "top";
-    context.fillText(DATA.unit, frame.left - 8 * frame.scale, frame.top + frame.height + 6 * frame.scale);
+    context.fillText(unit, frame.left - 8 * frame.scale, frame.top + frame.height + 6 * frame.scale);
     context.strokeStyle = ink.value("--line");
     context.lineWidth = 1;
     context.strokeRect(frame.left - 0.5, frame.top - 0.5, frame.width + 1, frame.height + 1);
@@ -129,7 +139,7 @@ class Pane {
       context.fillStyle = ink.text[of[i]];
       const size = bottom - top > 30 * frame.scale && room >= 9;
       const middle = frame.top + (top + bottom) / 2 - (size ? 6.5 * frame.scale : 0);
-      if (state.patterns && of[i] % PATTERNS.length) {
+      if (state.patterns && state.classes.patterns[of[i]]) {
         // Letters over a pattern need a quiet ground.
         const width = context.measureText(text).width;
         context.fillStyle = ink.css[of[i]];

@@ -16,9 +16,9 @@ function element(tag, { text, html, ...rest } = {}, ...children) {
 
 // The end of a run is no node any more.
 function moment(map, step) {
-  if (NODES && map.nodes.length && step > map.nodes.length / 2) return "after the run";
+  if (map.shift && map.nodes.length && step > map.nodes.length / 2) return "after the run";
   const what = running(map, step);
-  return what ? `${step_name(step)} (${what})` : step_name(step);
+  return what ? `${step_name(map, step)} (${what})` : step_name(map, step);
 }
 
 const list = (memory, blocks, most) => {
@@ -38,13 +38,14 @@ function facts({ map, memory, i }) {
   row("offset", exact(memory.offset[i]) + (memory.buffers.length > 1 ? ` in buffer ${memory.buffer[i]}` : ""));
   row("first use", moment(plan, memory.start[i]));
   // Who takes over the bytes reads them first.
-  row("last use", moment(plan, NODES && memory.taker[i] >= 0 ? memory.end[i] : memory.end[i] - 1));
+  const taken = plan.shift && memory.taker[i] >= 0;
+  row("last use", moment(plan, taken ? memory.end[i] : memory.end[i] - 1) + (taken ? ", which takes over its bytes" : ""));
   if (memory.follows[i] >= 0) row("in place of", memory.name_of(memory.follows[i]));
   if (memory.taker[i] >= 0) row("taken over by", memory.name_of(memory.taker[i]));
   const also = memory.also.get(i);
   if (also) row("same bytes", also.map((text) => TEXT[text]).join(", "));
   const { before, after } = memory.sharing(i);
-  row("shares with", before.length + after.length === 0 ? "nobody" : "");
+  row("shares with", before.length + after.length ? "" : DATA.steps ? `nobody at these ${plan.unit}s` : "nobody");
   row("before it", list(memory, before, 3));
   row("after it", list(memory, after, 3));
   MAPS.forEach((other, index) => {
@@ -128,7 +129,7 @@ function paint_swatch(canvas, index) {
   const raster = new Raster();
   raster.resize(canvas.width, canvas.height);
   raster.rect(0, 0, canvas.width, canvas.height, ink.plain[index]);
-  if (state.patterns) raster.pattern({ left: 0, top: 0, right: canvas.width, bottom: canvas.height, x: 0, y: 0 }, PATTERNS[index % PATTERNS.length], ink.mark[index]);
+  if (state.patterns) raster.pattern({ left: 0, top: 0, right: canvas.width, bottom: canvas.height, x: 0, y: 0 }, PATTERNS[state.classes.patterns[index]], ink.mark[index]);
   canvas.getContext("2d").putImageData(raster.image, 0, 0);
 }
 
@@ -159,9 +160,13 @@ function show_figures() {
   list.push(figure(human(least), peak === least ? "lower bound, reached" : `lower bound, × ${(Math.ceil(peak / least * 1e4 - 1e-6) / 1e4).toFixed(4)}`, peak === least ? "good" : ""));
   byId("figures").replaceChildren(...list);
   const blocks = last.memories.reduce((sum, memory) => sum + memory.count, 0);
-  const nodes = NODES && last.nodes.length ? `${(last.nodes.length / 2).toLocaleString("en")} nodes, ` : "";
+  const number = (it) => it.toLocaleString("en");
+  const nodes = last.shift && last.nodes.length ? `${number(last.nodes.length / 2)} nodes` : "";
   const memories = last.memories.length === 1 ? "" : ` in ${last.memories.length} memories`;
-  byId("subtitle").textContent = `${nodes}${blocks.toLocaleString("en")} blocks${memories} · steeve ${DATA.version}`;
+  const counted = `${number(blocks)} blocks${memories}`;
+  const [from, until] = [FROM - last.shift, Math.min(UNTIL - last.shift, last.nodes.length / 2 || Infinity)];
+  const part = `${last.unit}s ${number(from)} to ${number(until - 1)}${nodes ? ` of ${number(last.nodes.length / 2)}` : ""} with ${counted}`;
+  byId("subtitle").textContent = `${DATA.steps ? part : [nodes, counted].filter(Boolean).join(", ")} · steeve ${DATA.version}`;
 }
 
 function show_tabs() {

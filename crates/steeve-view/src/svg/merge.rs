@@ -18,7 +18,9 @@ pub(super) struct Scale {
 
 impl Scale {
     pub(super) fn along(&self, step: u64) -> f64 {
-        let part = step.saturating_sub(self.first) as f64 / (self.last.saturating_sub(self.first)).max(1) as f64;
+        // What begins before or ends after is cut off.
+        let step = step.clamp(self.first, self.last.max(self.first));
+        let part = (step - self.first) as f64 / (self.last.saturating_sub(self.first)).max(1) as f64;
         self.x + part * self.width
     }
 
@@ -91,7 +93,9 @@ pub(super) fn merged(boxes: &[(Rectangle, usize)], budget: usize, scale: &Scale)
         return Merged { boxes: order.iter().map(exact).collect(), cells: 0, blocks: 0 };
     }
     let (large, small) = order.split_at(budget / 2);
-    let mut size = 1.0;
+    // A pixel each, or more where that were too many to go through.
+    const MOST: f64 = 4e6;
+    let mut size = (scale.width * scale.height / MOST).sqrt().max(1.0);
     loop {
         let cells = cells(small.iter().map(|at| &boxes[*at]), size, scale);
         if cells.len() <= budget - large.len() {

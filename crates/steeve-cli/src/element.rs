@@ -1,0 +1,39 @@
+//! How the elements of tensors must be aligned for a C program to read them: a header is of no use otherwise.
+
+use steeve_graph::{Align, DataType};
+use steeve_view::{Map, Tile};
+
+use crate::graph::GraphFile;
+
+/// What the largest element of all tensors that are to be placed needs.
+pub(crate) fn largest(graph: &GraphFile) -> Align {
+    let dtype = |tensor| graph.assigned.graph().tensor(tensor).layout.dtype();
+    graph.placed().into_iter().map(|tensor| align_of(dtype(tensor))).max().unwrap_or(Align::ONE)
+}
+
+/// What a type needs. An alignment divides the size, so no type needs more than the largest power of two that does; and
+/// nothing that ggml knows has parts of more than eight bytes.
+fn align_of(dtype: DataType) -> Align {
+    const MOST: u64 = 8;
+    let bytes = dtype.block_bytes();
+    let power = if bytes == 0 { 1 } else { 1 << bytes.trailing_zeros() };
+    Align::new(MOST.min(power)).unwrap_or(Align::ONE)
+}
+
+/// A sentence about the first tensor that a C program could not read where it stands.
+pub(crate) fn unreadable(map: &Map) -> Option<String> {
+    let needs = |tile: &Tile| {
+        let name = tile.layout.split('[').next()?;
+        let dtype = name.parse::<DataType>().ok()?;
+        let align = align_of(dtype);
+        (!align.accepts(tile.offset) || tile.align < align.get()).then_some((dtype, align))
+    };
+    let tiles = map.memories.iter().flat_map(|memory| &memory.tiles);
+    let (tile, (dtype, align)) = tiles.filter_map(|tile| Some((tile, needs(tile)?))).next()?;
+    Some(format!(
+        "{} is {dtype} and stands at offset {} of an arena aligned to {}, which not every machine can read; plan with --align {align}",
+        steeve_view::printable(&tile.name),
+        tile.offset,
+        tile.align,
+    ))
+}
