@@ -14,14 +14,13 @@ use crate::error::Error;
 use crate::figures::{Figures, sum};
 use crate::graph;
 use crate::input::{self, Input};
-use crate::json::ResultLine;
-use crate::plan::{labels, print_line};
+use crate::json::{ResultLine, print_line};
 use crate::progress::{FileBar, Interrupt, Watcher};
 use crate::size::SizeStyle;
 use crate::slide;
 use crate::solve::{Solved, solve};
 use crate::source::{Source, sources};
-use crate::table::{self, Ratio};
+use crate::table::{self, Ratio, labels};
 
 /// The answer is no where nothing fits.
 pub(crate) fn run(args: &CompareArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
@@ -66,11 +65,8 @@ pub(crate) fn run(args: &CompareArgs, voice: Voice, stdout: &mut dyn Write) -> R
             Some(rows) => rows == RowName::Folder,
             None => count > MANY,
         };
-        if by_folder && lists.len() + graphs.len() > 0 {
-            write!(stdout, "{}", slide::show(&lists, &graphs, args.show.sizes())).map_err(Error::Output)?;
-        } else {
-            show(stdout, &lists, &graphs, args.show.sizes())?;
-        }
+        let tables = if by_folder { slide::tables } else { tables };
+        show(stdout, &tables(&lists, &graphs, args.show.sizes()))?;
         if args.rows.is_none() && by_folder {
             voice.note(format!("{count} files are summed up by folder; --rows file shows each"));
         }
@@ -145,17 +141,17 @@ fn compare_blocks(
     Ok(Compared { name, file, kind: Kind::Blocks, answer, figures })
 }
 
-fn show(stdout: &mut dyn Write, lists: &[Compared], graphs: &[Compared], sizes: SizeStyle) -> Result<(), Error> {
-    let mut boards = Vec::new();
-    if !lists.is_empty() {
-        boards.push(block_board(lists, sizes));
-    }
-    if !graphs.is_empty() {
-        boards.push(graph::board(graphs, sizes));
-    }
-    for (index, board) in boards.iter().enumerate() {
+/// A row per file; block lists first.
+fn tables(lists: &[Compared], graphs: &[Compared], sizes: SizeStyle) -> Vec<comfy_table::Table> {
+    let lists = (!lists.is_empty()).then(|| block_board(lists, sizes));
+    let graphs = (!graphs.is_empty()).then(|| graph::board(graphs, sizes));
+    lists.iter().chain(&graphs).map(Board::show).collect()
+}
+
+fn show(stdout: &mut dyn Write, tables: &[comfy_table::Table]) -> Result<(), Error> {
+    for (index, table) in tables.iter().enumerate() {
         let gap = if index == 0 { "" } else { "\n" };
-        writeln!(stdout, "{gap}{}", board.show().trim_fmt()).map_err(Error::Output)?;
+        writeln!(stdout, "{gap}{}", table.trim_fmt()).map_err(Error::Output)?;
     }
     Ok(())
 }

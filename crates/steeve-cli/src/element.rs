@@ -3,6 +3,7 @@
 use steeve_graph::{Align, DataType};
 use steeve_view::{Map, Tile};
 
+use crate::answer::Voice;
 use crate::graph::GraphFile;
 
 /// What the largest element of all tensors that are to be placed needs.
@@ -20,8 +21,15 @@ fn align_of(dtype: DataType) -> Align {
     Align::new(MOST.min(power)).unwrap_or(Align::ONE)
 }
 
+/// Says of the plan of a file where a C program could not read a tensor.
+pub(crate) fn note_unreadable(file: &str, map: &Map, voice: Voice) {
+    if let Some(why) = unreadable(map) {
+        voice.note(format!("{file}: {why}"));
+    }
+}
+
 /// A sentence about the first tensor that a C program could not read where it stands.
-pub(crate) fn unreadable(map: &Map) -> Option<String> {
+fn unreadable(map: &Map) -> Option<String> {
     let needs = |tile: &Tile| {
         let name = tile.layout.split('[').next()?;
         let dtype = name.parse::<DataType>().ok()?;

@@ -85,9 +85,12 @@ impl Figures {
     }
 }
 
+/// The name of the only memory of a block list.
+pub(crate) const ONLY_MEMORY: &str = "memory";
+
 /// A memory in a sentence; one that is just called memory is not named twice.
 pub(crate) fn memory_called(name: &str) -> String {
-    if name == "memory" { "the memory".to_owned() } else { format!("memory {name}") }
+    if name == ONLY_MEMORY { "the memory".to_owned() } else { format!("memory {name}") }
 }
 
 /// Bytes of several memories together; more than can be counted is as much as can be counted.

@@ -3,6 +3,8 @@
 //! The same with every place is a plan file (`-o plan.json`): see [`block_plan`](crate::block_plan) and
 //! [`graph`](crate::graph).
 
+use std::io::Write;
+
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use steeve_plan::{Align, Bytes};
@@ -74,6 +76,12 @@ pub(crate) fn entries(figures: &Figures) -> Vec<MemoryEntry<'_>> {
         }
     }
     figures.memories.iter().map(entry).collect()
+}
+
+/// One line of JSON.
+pub(crate) fn print_line(stdout: &mut dyn Write, line: &impl Serialize) -> Result<(), Error> {
+    serde_json::to_writer(&mut *stdout, line).map_err(|error| Error::Output(error.into()))?;
+    writeln!(stdout).and_then(|()| stdout.flush()).map_err(Error::Output)
 }
 
 /// What a JSON file is.

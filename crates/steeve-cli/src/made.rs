@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use steeve_graph::{AssignedGraph, GraphPlan, GraphStrategy, PlanOptions, Reuse, plan_graph};
+use steeve_graph::{GraphStrategy, PlanOptions, Reuse, plan_graph};
 use steeve_plan::{Progress, Strategy, Verdict};
 use steeve_view::{Map, Picture};
 
@@ -12,12 +12,12 @@ use crate::block_list::BlockList;
 use crate::block_plan::BlockPlan;
 use crate::element;
 use crate::error::Error;
-use crate::figures::Figures;
+use crate::figures::{Figures, ONLY_MEMORY};
 use crate::graph::{self, GraphFile, GraphPlanFile, SolvedGraph};
 use crate::input::Input;
-use crate::out::{Document, Form};
+use crate::out::{Drawing, Form, OutFile};
 use crate::progress::{Interrupt, Watcher};
-use crate::solve::{ONLY_MEMORY, Solved, solve};
+use crate::solve::{Solved, solve};
 use crate::source::Source;
 
 /// A file with its plan.
@@ -122,15 +122,6 @@ impl Made {
         }
     }
 
-    /// Says where a C program could not read a tensor.
-    pub(crate) fn note_unreadable(&self, form: Form, voice: Voice) {
-        if form == Form::Header
-            && let Some(why) = element::unreadable(&self.map(self.maker()))
-        {
-            voice.note(format!("{}: {why}", self.file()));
-        }
-    }
-
     /// The plan to be drawn, under a name.
     pub(crate) fn map(&self, name: &str) -> Map {
         match self {
@@ -139,11 +130,12 @@ impl Made {
         }
     }
 
-    /// ggml's own plan of the same graph, unless this is it.
+    /// ggml's own plan of the same graph, unless this is it, or it overwrites live bytes.
     pub(crate) fn ggml(&self) -> Option<Map> {
         match self {
             Self::Graph { graph, solved } if solved.figures.strategy != "ggml" => {
-                ggml_plan(&graph.assigned).map(|plan| Map::of_graph("ggml", &plan))
+                let options = PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml);
+                plan_graph(&graph.assigned, &options).ok().map(|plan| Map::of_graph("ggml", &plan))
             }
             _ => None,
         }
@@ -158,14 +150,17 @@ impl Made {
             _ => "steeve",
         }
     }
-}
 
-/// Nothing where ggml's own plan overwrites live bytes.
-fn ggml_plan(graph: &AssignedGraph) -> Option<GraphPlan> {
-    plan_graph(graph, &PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml)).ok()
-}
+    /// Writes the plan. Where it has no such form, no file is touched.
+    pub(crate) fn write(&self, out: &OutFile, drawing: &Drawing) -> Result<(), Error> {
+        match out.form {
+            Form::Csv => out.write_text(self.csv()?),
+            Form::Json => out.write_text(self.json().map_err(|error| out.failed(error.into()))? + "\n"),
+            Form::Header | Form::Page | Form::Svg => out.write_picture(&self.picture(), self.file(), drawing),
+        }
+    }
 
-impl Document for Made {
+    /// One block per line.
     fn csv(&self) -> Result<String, Error> {
         match self {
             Self::Blocks { list, solved, figures } => BlockPlan { list, solved, figures }.csv(),
@@ -173,6 +168,7 @@ impl Document for Made {
         }
     }
 
+    /// One object, without the end of its line.
     fn json(&self) -> serde_json::Result<String> {
         match self {
             Self::Blocks { list, solved, figures } => BlockPlan { list, solved, figures }.json(),
@@ -180,7 +176,7 @@ impl Document for Made {
         }
     }
 
-    /// A graph is drawn beside ggml's plan of it.
+    /// A graph beside ggml's plan of it, a block list alone.
     fn picture(&self) -> Picture {
         let title = Source::new(self.file().as_ref()).short_name();
         let ours = self.map(self.maker());

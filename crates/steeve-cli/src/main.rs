@@ -7,7 +7,7 @@
 //! ```text
 //!   Source --input::read--> block list --solve--> Solved  \
 //!                           graph --graph::solve--> SolvedGraph --> Figures --> table, JSON
-//!                                                               \-> Made, a Document --> -o plan, picture, header
+//!                                                               \-> Made --> -o plan, picture, header
 //! ```
 //!
 //! A block list has one memory, a graph one or more. `plan`, `check`, `compare` and `show` say what came out, `view` draws

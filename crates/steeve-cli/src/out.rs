@@ -1,4 +1,4 @@
-//! A plan as a file: data, a picture or a C header, as its name ends; data may be gzip.
+//! Where a plan is written to: data, a picture or a C header, as the file's name ends; data may be gzip.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,18 +17,6 @@ pub(crate) struct OutFile {
     path: PathBuf,
     pub(crate) form: Form,
     packing: Packing,
-}
-
-/// A plan that can be written.
-pub(crate) trait Document {
-    /// One block per line.
-    fn csv(&self) -> Result<String, Error>;
-
-    /// One object, without the end of its line.
-    fn json(&self) -> serde_json::Result<String>;
-
-    /// What there is to draw. The last map of it is the plan itself.
-    fn picture(&self) -> Picture;
 }
 
 /// What a file holds.
@@ -84,17 +72,7 @@ impl OutFile {
         self.path.display().to_string()
     }
 
-    /// Writes a plan. Where it has no such form, no file is touched.
-    pub(crate) fn write(&self, plan: &dyn Document, file: &str, drawing: &Drawing) -> Result<(), Error> {
-        let text = match self.form {
-            Form::Csv => plan.csv()?,
-            Form::Json => plan.json().map_err(|error| self.failed(error.into()))? + "\n",
-            Form::Header | Form::Page | Form::Svg => return self.write_picture(&plan.picture(), file, drawing),
-        };
-        self.write_text(text)
-    }
-
-    /// Draws a picture. A header is made of its last map; data is none.
+    /// Draws a picture of the plan of a file. A header is made of its last map; data is none.
     pub(crate) fn write_picture(&self, picture: &Picture, file: &str, drawing: &Drawing) -> Result<(), Error> {
         let text = match (self.form, picture.maps.last()) {
             (Form::Page, _) => page(picture, &drawing.page),
@@ -110,11 +88,11 @@ impl OutFile {
         self.write_text(text)
     }
 
-    fn failed(&self, source: io::Error) -> Error {
+    pub(crate) fn failed(&self, source: io::Error) -> Error {
         Error::Write { file: self.name(), source }
     }
 
-    fn write_text(&self, text: String) -> Result<(), Error> {
+    pub(crate) fn write_text(&self, text: String) -> Result<(), Error> {
         let bytes = match self.packing {
             Packing::Plain => text.into_bytes(),
             Packing::Gzip => packed(&text).map_err(|source| self.failed(source))?,

@@ -11,14 +11,14 @@ use crate::args::PlanArgs;
 use crate::board::geometric_mean;
 use crate::error::Error;
 use crate::figures::{Figures, MemoryFigures, sum};
-use crate::input;
-use crate::json::ResultLine;
+use crate::json::{ResultLine, print_line};
 use crate::made::{Made, Making};
-use crate::out::Drawing;
+use crate::out::{Drawing, Form};
 use crate::progress::{FileBar, Interrupt};
 use crate::size::SizeStyle;
 use crate::source::{Source, sources};
-use crate::table::{self, Ratio};
+use crate::table::{self, Ratio, labels};
+use crate::{element, input};
 
 /// A mistake in one file does not keep the others from being planned.
 pub(crate) fn run(args: &PlanArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
@@ -85,8 +85,10 @@ fn write_out(args: &PlanArgs, made: &Made, voice: Voice) -> Result<(), Error> {
     match &args.out {
         None => Ok(()),
         Some(out) if made.figures().fits() => {
-            out.write(made, made.file(), &Drawing::default())?;
-            made.note_unreadable(out.form, voice);
+            made.write(out, &Drawing::default())?;
+            if out.form == Form::Header {
+                element::note_unreadable(made.file(), &made.map(made.maker()), voice);
+            }
             voice.detail(|| format!("{}: written", out.name()));
             Ok(())
         }
@@ -95,19 +97,6 @@ fn write_out(args: &PlanArgs, made: &Made, voice: Voice) -> Result<(), Error> {
             Ok(())
         }
     }
-}
-
-/// One line of JSON.
-pub(crate) fn print_line(stdout: &mut dyn Write, line: &impl serde::Serialize) -> Result<(), Error> {
-    serde_json::to_writer(&mut *stdout, line).map_err(|error| Error::Output(error.into()))?;
-    writeln!(stdout).and_then(|()| stdout.flush()).map_err(Error::Output)
-}
-
-/// What a file is called in a table: without its folders, unless that would be another one's name.
-pub(crate) fn labels<'a>(names: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Vec<String> {
-    let mut seen = std::collections::BTreeSet::new();
-    let unique = names.clone().all(|(short, _)| seen.insert(short));
-    names.map(|(short, long)| if unique { short.to_owned() } else { long.to_owned() }).collect()
 }
 
 /// Columns that are the same everywhere and say nothing (one memory, one buffer) are left out.
@@ -159,9 +148,7 @@ impl Columns {
         cells.extend(self.ggml.then(|| Cell::new(figures.reuse.map_or_else(nothing, str::to_owned))));
         cells
     }
-}
 
-impl Columns {
     /// All memories of all files: sums, and the geometric means of the ratios.
     fn summary(self, rows: &[Planned], sizes: SizeStyle) -> Vec<Cell> {
         let memories = || rows.iter().flat_map(|row| &row.figures.memories);

@@ -13,13 +13,12 @@ use crate::answer::Answer;
 use crate::args::{SearchArgs, ShowPeakArgs};
 use crate::block_list::BlockList;
 use crate::error::Error;
-use crate::figures::{memory_called, sum};
+use crate::figures::{ONLY_MEMORY, memory_called, sum};
 use crate::graph::{self, GraphFile};
 use crate::input::{self, Input};
-use crate::json::VERSION;
-use crate::plan::print_line;
+use crate::json::{VERSION, print_line};
 use crate::size::SizeStyle;
-use crate::solve::{ONLY_MEMORY, solve};
+use crate::solve::solve;
 use crate::source::Source;
 use crate::table;
 

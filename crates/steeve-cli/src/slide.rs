@@ -13,21 +13,14 @@ use crate::figures::{Figures, MemoryFigures, sum};
 use crate::size::SizeStyle;
 use crate::table::{self, Ratio};
 
-/// Block lists by their bounds, graphs by ggml's bytes; each kind has a table of its own.
-pub(crate) fn show(lists: &[Compared], graphs: &[Compared], sizes: SizeStyle) -> String {
-    let mut text = String::new();
-    if !lists.is_empty() {
-        text += &format!("{}\n", board(&BLOCKS, lists, sizes).trim_fmt());
-    }
-    if !graphs.is_empty() {
-        let gap = if text.is_empty() { "" } else { "\n" };
-        text += &format!("{gap}{}\n", board(&GRAPHS, graphs, sizes).trim_fmt());
-    }
-    text
+/// Block lists by the bytes of best-fit, graphs by ggml's; each kind has a table of its own.
+pub(crate) fn tables(lists: &[Compared], graphs: &[Compared], sizes: SizeStyle) -> Vec<comfy_table::Table> {
+    let kinds = [(&BLOCKS, lists), (&GRAPHS, graphs)].into_iter().filter(|(_, compared)| !compared.is_empty());
+    kinds.map(|(measure, compared)| summed(measure, compared, sizes)).collect()
 }
 
 /// What is compared with what.
-struct Kind {
+struct Measure {
     /// The columns: what there is, the plan to compare with, ours.
     columns: [&'static str; 3],
     /// What a memory is measured by.
@@ -36,9 +29,9 @@ struct Kind {
     ratio: &'static str,
 }
 
-const GRAPHS: Kind = Kind { columns: ["graphs", "ggml", "steeve"], base: |it| it.first.ggml, ratio: "of ggml" };
-const BLOCKS: Kind =
-    Kind { columns: ["lists", "best-fit", "steeve"], base: |it| Some(it.first.peak), ratio: "of best-fit" };
+const GRAPHS: Measure = Measure { columns: ["graphs", "ggml", "steeve"], base: |it| it.first.ggml, ratio: "of ggml" };
+const BLOCKS: Measure =
+    Measure { columns: ["lists", "best-fit", "steeve"], base: |it| Some(it.first.peak), ratio: "of best-fit" };
 
 /// One memory of one file under the first strategy and under the last.
 struct Memory<'a> {
@@ -68,11 +61,11 @@ impl<'a> Group<'a> {
         group
     }
 
-    fn cells(&self, kind: &Kind, label: &str, sizes: SizeStyle) -> Vec<Cell> {
+    fn cells(&self, measure: &Measure, label: &str, sizes: SizeStyle) -> Vec<Cell> {
         let pairs: Vec<(Bytes, Bytes)> = self
             .memories
             .iter()
-            .filter_map(|it| Some((it.last.peak, (kind.base)(it).filter(|base| *base > Bytes::ZERO)?)))
+            .filter_map(|it| Some((it.last.peak, (measure.base)(it).filter(|base| *base > Bytes::ZERO)?)))
             .collect();
         let ratios = || pairs.iter().map(|(ours, base)| Ratio::new(*ours, *base).0);
         let (ours, base) = (sum(pairs.iter().map(|it| it.0)), sum(pairs.iter().map(|it| it.1)));
@@ -99,21 +92,21 @@ fn is_fast(figures: &Figures) -> bool {
     figures.strategy == "fast"
 }
 
-fn board(kind: &Kind, compared: &[Compared], sizes: SizeStyle) -> comfy_table::Table {
+fn summed(measure: &Measure, compared: &[Compared], sizes: SizeStyle) -> comfy_table::Table {
     let mut folders: BTreeMap<String, Vec<&Compared>> = BTreeMap::new();
     for it in compared {
         folders.entry(folder(&it.file)).or_default().push(it);
     }
-    let [files, base, ours] = kind.columns;
-    let header = ["folder", files, "memories", base, ours, "saved", kind.ratio, "at best", "optimal", "time"];
+    let [files, base, ours] = measure.columns;
+    let header = ["folder", files, "memories", base, ours, "saved", measure.ratio, "at best", "optimal", "time"];
     let mut shown = table::table(header.map(str::to_owned));
     let common = common(folders.keys().map(String::as_str));
     for (folder, compared) in &folders {
         let label = folder.strip_prefix(common.as_str()).filter(|label| !label.is_empty()).unwrap_or(folder);
-        shown.add_row(Group::new(compared.iter().copied()).cells(kind, label, sizes));
+        shown.add_row(Group::new(compared.iter().copied()).cells(measure, label, sizes));
     }
     if folders.len() > 1 {
-        shown.add_row(Group::new(compared.iter()).cells(kind, "all", sizes));
+        shown.add_row(Group::new(compared.iter()).cells(measure, "all", sizes));
     }
     shown
 }

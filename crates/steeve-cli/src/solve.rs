@@ -8,7 +8,7 @@ use steeve_plan::{Bound, Bytes, Outcome, PlaceError, Plan, Progress, Strategy, V
 use crate::block_list::BlockList;
 use crate::error::Error;
 use crate::explain::{self, Name};
-use crate::figures::{Figures, MemoryFigures};
+use crate::figures::{Figures, MemoryFigures, ONLY_MEMORY};
 
 /// A plan and what is known of it.
 #[derive(Debug)]
@@ -60,9 +60,6 @@ impl Solved {
         }
     }
 }
-
-/// The name of the only memory of a block list.
-pub(crate) const ONLY_MEMORY: &str = "memory";
 
 /// What the command line calls a strategy.
 fn name(strategy: &Strategy) -> &'static str {

@@ -9,8 +9,8 @@ use steeve_view::{Also, Map, MemoryMap, Role, Tile, Unit, printable};
 
 use crate::error::Error;
 use crate::explain;
-use crate::graph::{TensorClaim, TensorPlan, ViewClaim};
-use crate::solve::ONLY_MEMORY;
+use crate::figures::ONLY_MEMORY;
+use crate::graph::{BufferClaim, TensorClaim, TensorPlan, ViewClaim};
 
 /// What a file claims, and what is wrong with it.
 pub(crate) struct Standing {
@@ -64,44 +64,31 @@ fn buffers(tiles: &[Tile]) -> Vec<Bytes> {
 /// The saved plan of a graph.
 pub(crate) fn of_tensors(name: &str, plan: &TensorPlan) -> Result<Standing, Error> {
     let failed = |why: String| Error::Block { file: plan.file.clone(), why };
-    let mut memories: Vec<Stand<'_>> = plan.buffers.iter().map(|_| Stand::default()).collect();
+    let mut memories: Vec<Claims<'_>> = plan.buffers.iter().map(|_| Claims::default()).collect();
     for claim in &plan.tensors {
         let tile = tile_of(claim).map_err(failed)?;
-        let Some(stand) = memories.get_mut(claim.buffer) else {
+        let Some(memory) = memories.get_mut(claim.buffer) else {
             let why =
                 format!("tensor {} stands in buffer {}, and there are {}", claim.id, claim.buffer, plan.buffers.len());
             return Err(failed(why));
         };
-        stand.claims.push(claim);
-        stand.tiles.push(tile);
+        memory.claims.push(claim);
+        memory.tiles.push(tile);
     }
     let mut wrong = Vec::new();
     let mut drawn = Vec::new();
     let mut unaligned = None;
-    for (buffer, stand) in plan.buffers.iter().zip(memories) {
-        let mut tiles = match buffer.alignment {
-            Some(align) => stand.joined(align).map_err(failed)?,
-            None => stand.merged(),
+    for (buffer, claims) in plan.buffers.iter().zip(memories) {
+        let tiles = match buffer.alignment {
+            Some(align) => claims.joined(align).map_err(failed)?,
+            None => claims.merged(),
         };
         if buffer.alignment.is_none() && !tiles.is_empty() {
             unaligned.get_or_insert_with(|| buffer.name.clone());
         }
         wrong.extend(outside(&tiles, &buffer.chunks));
         wrong.extend(contradictions(&tiles));
-        // Whatever passes the end of its chunk is to be seen all the same; what stands in none has one of its own.
-        tiles.iter_mut().for_each(|tile| tile.buffer = tile.buffer.min(buffer.chunks.len()));
-        let mut chunks = buffer.chunks.clone();
-        for (index, size) in buffers(&tiles).into_iter().enumerate() {
-            match chunks.get_mut(index) {
-                Some(chunk) => *chunk = size.max(*chunk),
-                None => chunks.push(size),
-            }
-        }
-        let mut memory = MemoryMap::new(&buffer.name, chunks, tiles);
-        // A search may have found a better bound than the live bytes; it is taken over if it can be true.
-        memory.bound =
-            buffer.lower_bound.filter(|bound| (memory.bound..=memory.peak()).contains(bound)).unwrap_or(memory.bound);
-        drawn.push(memory);
+        drawn.push(memory_of(buffer, tiles));
     }
     let mut map = Map::new(name, drawn);
     map.unit = Unit::Node;
@@ -109,14 +96,32 @@ pub(crate) fn of_tensors(name: &str, plan: &TensorPlan) -> Result<Standing, Erro
     Ok(Standing { map: map.with_spread_roles(), wrong, unaligned })
 }
 
+/// One memory, in which everything can be seen, wherever it stands.
+fn memory_of(buffer: &BufferClaim, mut tiles: Vec<Tile>) -> MemoryMap {
+    // A chunk is as large as what passes its end; what stands in none has one of its own.
+    tiles.iter_mut().for_each(|tile| tile.buffer = tile.buffer.min(buffer.chunks.len()));
+    let mut chunks = buffer.chunks.clone();
+    for (index, size) in buffers(&tiles).into_iter().enumerate() {
+        match chunks.get_mut(index) {
+            Some(chunk) => *chunk = size.max(*chunk),
+            None => chunks.push(size),
+        }
+    }
+    let mut memory = MemoryMap::new(&buffer.name, chunks, tiles);
+    // A search may have found a better bound than the live bytes; it is taken over if it can be true.
+    memory.bound =
+        buffer.lower_bound.filter(|bound| (memory.bound..=memory.peak()).contains(bound)).unwrap_or(memory.bound);
+    memory
+}
+
 /// What a file says of one memory: a tile for each claim.
 #[derive(Default)]
-struct Stand<'a> {
+struct Claims<'a> {
     claims: Vec<&'a TensorClaim>,
     tiles: Vec<Tile>,
 }
 
-impl Stand<'_> {
+impl Claims<'_> {
     /// One tile for each block, as the file says itself which tensors share one and which take over another's bytes.
     fn joined(self, align: Align) -> Result<Vec<Tile>, String> {
         let Self { claims, tiles } = self;
@@ -137,26 +142,24 @@ impl Stand<'_> {
             tile.occupied = align.round_up(tile.size).unwrap_or(tile.size);
             joined.push(tile);
         }
-        let mut also: Vec<Vec<(u64, Also)>> = joined.iter().map(|_| Vec::new()).collect();
+        let block = |at: usize| index[owners[at].unwrap_or(at)];
+        let mut also: Vec<Vec<(Option<u64>, Also)>> = joined.iter().map(|_| Vec::new()).collect();
         for (at, claim) in claims.iter().enumerate() {
-            let within = &mut also[index[owners[at].unwrap_or(at)]];
+            let within = &mut also[block(at)];
             if owners[at].is_some() {
-                within.push((claim.id, Also::new(&tiles[at].name, tiles[at].offset, tiles[at].size)));
+                within.push((Some(claim.id), Also::new(&tiles[at].name, tiles[at].offset, tiles[at].size)));
             }
-            let view = |it: &ViewClaim| {
-                let id = it.id.unwrap_or(u64::MAX);
-                (id, Also::new(label(&it.name, it.id), it.offset, it.size))
-            };
+            let view = |it: &ViewClaim| (it.id, Also::new(label(&it.name, it.id), it.offset, it.size));
             within.extend(claim.views.iter().map(view));
             if let Some(before) = claim.follows {
                 let Some(before) = claimed.get(&before) else {
                     return Err(format!("tensor {} follows tensor {before}, which is not in the file", claim.id));
                 };
-                joined[index[at]].follows = Some(index[owners[*before].unwrap_or(*before)]);
+                joined[block(at)].follows = Some(block(*before));
             }
         }
         for (tile, mut also) in joined.iter_mut().zip(also) {
-            also.sort_by_key(|(id, _)| *id);
+            also.sort_by_key(|(id, _)| (id.is_none(), *id));
             tile.also = also.into_iter().map(|(_, also)| also).collect();
         }
         Ok(joined)

@@ -1,6 +1,7 @@
 //! Tables for people: no frame, numbers to the right, colours only on a terminal.
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -43,6 +44,13 @@ pub(crate) fn short_text(name: &str) -> Cell {
         return Cell::new(name);
     }
     Cell::new(name.chars().take(MOST - 1).chain(['…']).collect::<String>())
+}
+
+/// What a file is called in a table: without its folders, unless that would be another one's name.
+pub(crate) fn labels<'a>(names: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let unique = names.clone().all(|(short, _)| seen.insert(short));
+    names.map(|(short, long)| if unique { short.to_owned() } else { long.to_owned() }).collect()
 }
 
 /// Whether the lines of a table are longer than the terminal is wide; never where there is no terminal.

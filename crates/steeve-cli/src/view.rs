@@ -1,7 +1,6 @@
 //! `steeve view`: a plan, or two, as a picture: in the terminal, as a page, as a drawing, or as a file for programs.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
 
 use steeve_plan::{Bytes, Step};
 use steeve_view::{Map, Picture, Sizes, TerminalStyle, Unit, terminal};
@@ -39,7 +38,7 @@ pub(crate) fn run(args: &ViewArgs, voice: Voice, stdout: &mut dyn Write) -> Resu
     for (source, name) in sources.iter().zip(&names) {
         views.push(View::of(source, name.as_deref(), args, &making)?);
     }
-    let answer = views.iter().map(View::answer).max().unwrap_or(Answer::Yes);
+    let answer = views.iter().map(|view| view.answer).max().unwrap_or(Answer::Yes);
     let picture = picture(&views, &sources, args);
     if args.ggml && picture.maps.len() < 2 {
         voice.note(format!("{}: there is no plan of ggml's to put beside this one", sources[0]));
@@ -68,18 +67,19 @@ fn names(sources: &[Source]) -> Vec<Option<String>> {
         [_] => vec![None],
         _ => {
             let pairs: Vec<(String, String)> = sources.iter().map(|it| (it.short_name(), it.to_string())).collect();
-            let labels = crate::plan::labels(pairs.iter().map(|(short, long)| (short.as_str(), long.as_str())));
+            let labels = table::labels(pairs.iter().map(|(short, long)| (short.as_str(), long.as_str())));
             labels.into_iter().map(Some).collect()
         }
     }
 }
 
 /// One file to be drawn.
-enum View {
-    /// Planned now.
-    Made(Made, Map),
-    /// A plan that stands in the file.
-    Standing { file: String, map: Map, answer: Answer },
+struct View {
+    file: String,
+    map: Map,
+    answer: Answer,
+    /// What was planned now; nothing where the plan stands in the file.
+    made: Option<Made>,
 }
 
 impl View {
@@ -100,43 +100,27 @@ impl View {
         if let Some(stands) = stands {
             let advice = if let Input::Blocks(_) = input { ", or plan it anew with --strategy" } else { "" };
             args.check_unplanned(&file, advice)?;
-            if args.form() == Some(Form::Header) {
-                stands.check_header(&file)?;
-            }
-            making.voice.detail(|| format!("{file}: a plan, drawn as it stands"));
-            let answer = match stands.wrong {
-                Some(wrong) => {
-                    making.voice.error(format!("{file}: the plan does not hold: {wrong}; it is drawn as it stands"));
-                    Answer::No
-                }
-                None => Answer::Yes,
-            };
-            return Ok(Self::Standing { file, map: stands.map, answer });
+            return Self::standing(file, stands, args, making.voice);
         }
         let made = making.make(source, input)?;
         let map = made.map(name.unwrap_or(made.maker()));
-        Ok(Self::Made(made, map))
+        let answer = if made.figures().fits() { Answer::Yes } else { Answer::No };
+        Ok(Self { file, map, answer, made: Some(made) })
     }
 
-    fn answer(&self) -> Answer {
-        match self {
-            Self::Standing { answer, .. } => *answer,
-            Self::Made(made, _) if made.figures().fits() => Answer::Yes,
-            Self::Made(..) => Answer::No,
+    fn standing(file: String, stands: Standing, args: &ViewArgs, voice: Voice) -> Result<Self, Error> {
+        if args.form() == Some(Form::Header) {
+            stands.check_header(&file)?;
         }
-    }
-
-    fn map(&self) -> &Map {
-        match self {
-            Self::Made(_, map) | Self::Standing { map, .. } => map,
-        }
-    }
-
-    fn file(&self) -> &str {
-        match self {
-            Self::Made(made, _) => made.file(),
-            Self::Standing { file, .. } => file,
-        }
+        voice.detail(|| format!("{file}: a plan, drawn as it stands"));
+        let answer = match stands.wrong {
+            Some(wrong) => {
+                voice.error(format!("{file}: the plan does not hold: {wrong}; it is drawn as it stands"));
+                Answer::No
+            }
+            None => Answer::Yes,
+        };
+        Ok(Self { file, map: stands.map, answer, made: None })
     }
 }
 
@@ -145,16 +129,12 @@ fn picture(views: &[View], sources: &[Source], args: &ViewArgs) -> Picture {
     let files = || sources.iter().map(Source::short_name).collect::<Vec<_>>().join(" and ");
     let title = args.title.clone().unwrap_or_else(files);
     match views {
-        [before, after] => Picture::of_two(title, before.map().clone(), after.map().clone()),
+        [before, after] => Picture::of_two(title, before.map.clone(), after.map.clone()),
         [one, ..] => {
-            let is_page = args.out.as_ref().is_some_and(|out| out.form == Form::Page);
-            let ggml = match one {
-                View::Made(made, _) if is_page || args.ggml => made.ggml(),
-                _ => None,
-            };
-            match ggml {
-                Some(ggml) => Picture::of_two(title, ggml, one.map().clone()),
-                None => Picture::of(title, one.map().clone()),
+            let beside = args.ggml || args.form() == Some(Form::Page);
+            match one.made.as_ref().filter(|_| beside).and_then(Made::ggml) {
+                Some(ggml) => Picture::of_two(title, ggml, one.map.clone()),
+                None => Picture::of(title, one.map.clone()),
             }
         }
         [] => Picture::of(title, Map::new("", Vec::new())),
@@ -190,8 +170,8 @@ fn within(picture: Picture, (from, to): (u64, u64)) -> Result<Picture, Error> {
 fn write(out: &OutFile, views: &[View], picture: &Picture, args: &ViewArgs, voice: Voice) -> Result<(), Error> {
     let drawing = args.drawing();
     match (out.form, views) {
-        (Form::Csv | Form::Json, [View::Made(made, _)]) => out.write(made, made.file(), &drawing)?,
-        (Form::Csv | Form::Json, [View::Standing { file, .. }]) => {
+        (Form::Csv | Form::Json, [View { made: Some(made), .. }]) => made.write(out, &drawing)?,
+        (Form::Csv | Form::Json, [View { file, made: None, .. }]) => {
             let why = format!(
                 "{file}: is a plan already, and is drawn as it stands; copy it, or plan anew with steeve plan -o"
             );
@@ -204,13 +184,12 @@ fn write(out: &OutFile, views: &[View], picture: &Picture, args: &ViewArgs, voic
             );
             return Err(Error::Usage(why));
         }
-        _ => out.write_picture(picture, views.first().map_or("", View::file), &drawing)?,
+        _ => out.write_picture(picture, views.first().map_or("", |view| &view.file), &drawing)?,
     }
     if out.form == Form::Header
-        && let [view] = views
-        && let Some(why) = element::unreadable(view.map())
+        && let [View { file, map, .. }] = views
     {
-        voice.note(format!("{}: {why}", view.file()));
+        element::note_unreadable(file, map, voice);
     }
     let bytes = std::fs::metadata(out.name()).map_or(0, |about| about.len());
     voice.note(format!("{}: written, {}", out.name(), SizeStyle::Human.show(Bytes(bytes))));
@@ -251,7 +230,7 @@ impl Standing {
 
 impl ViewArgs {
     fn sources(&self) -> Result<Vec<Source>, Error> {
-        let sources: Vec<Source> = self.files.iter().map(|path: &PathBuf| Source::new(path)).collect();
+        let sources: Vec<Source> = self.files.iter().map(|path| Source::new(path)).collect();
         match sources.as_slice() {
             [Source::Stdin, Source::Stdin] => {
                 Err(Error::Usage("only one of the files can be -, the standard input".to_owned()))

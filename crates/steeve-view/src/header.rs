@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use steeve_plan::{Bytes, Offset};
 
+use crate::text::commented;
 use crate::{Map, MemoryMap, Tile, Unit, human};
 
 /// What a header is called and made from.
@@ -61,32 +62,22 @@ pub fn header(map: &Map, style: &HeaderStyle) -> String {
     let mut text = format!(
         "/* Made by steeve {} from {}: plan again instead of editing.\n * Offsets are from the start of an arena, which must be aligned as *_ARENA_ALIGN says. */\n#ifndef {guard}\n#define {guard}\n",
         env!("CARGO_PKG_VERSION"),
-        comment(&style.source),
+        commented(&style.source),
     );
-    let arenas: Vec<(&MemoryMap, usize)> =
-        map.memories.iter().flat_map(|memory| (0..memory.buffers.len()).map(move |buffer| (memory, buffer))).collect();
     // Arenas first: their names are the ones that a program relies on most.
-    let named: Vec<String> =
-        arenas.iter().map(|(memory, buffer)| arena_name(map, memory, *buffer, &mut names)).collect();
-    for ((memory, buffer), arena) in arenas.iter().zip(&named) {
-        let tiles = || memory.tiles.iter().filter(|tile| tile.buffer == *buffer);
-        let align = tiles().map(|tile| tile.align).max().unwrap_or(1);
-        let size = memory.buffers[*buffer];
-        let of = if map.memories.len() > 1 || memory.buffers.len() > 1 {
-            format!(", buffer {buffer}")
-        } else {
-            String::new()
-        };
+    let arenas: Vec<Arena<'_>> = map.memories.iter().flat_map(|memory| arenas(map, memory, &mut names)).collect();
+    for Arena { name, about, size, tiles } in arenas {
+        let align = tiles.iter().map(|tile| tile.align).max().unwrap_or(1);
         let _ = write!(
             text,
-            "\n/* {}{of}: {} for {}. */\n#define {arena}_SIZE {}\n#define {arena}_ALIGN {}\n",
-            comment(&memory.name),
+            "\n/* {}: {} for {}. */\n#define {name}_SIZE {}\n#define {name}_ALIGN {}\n",
+            commented(&about),
             human(size),
-            counted(tiles().count()),
+            counted(tiles.len()),
             number(size.0),
             number(align),
         );
-        for tile in tiles() {
+        for tile in tiles {
             tensor(&mut text, &mut names, map.unit, tile);
         }
     }
@@ -101,6 +92,32 @@ pub fn header(map: &Map, style: &HeaderStyle) -> String {
 
 fn counted(tensors: usize) -> String {
     format!("{tensors} tensor{}", if tensors == 1 { "" } else { "s" })
+}
+
+/// A buffer and what stands in it.
+struct Arena<'a> {
+    name: String,
+    /// Its memory and, where there are several, its number.
+    about: String,
+    size: Bytes,
+    tiles: Vec<&'a Tile>,
+}
+
+fn arenas<'a>(map: &Map, memory: &'a MemoryMap, names: &mut Names<'_>) -> Vec<Arena<'a>> {
+    let several = map.memories.len() > 1 || memory.buffers.len() > 1;
+    let arena = |(buffer, size): (usize, &Bytes)| Arena {
+        name: arena_name(map, memory, buffer, names),
+        about: if several { format!("{}, buffer {buffer}", memory.name) } else { memory.name.clone() },
+        size: *size,
+        tiles: Vec::new(),
+    };
+    let mut arenas: Vec<Arena<'a>> = memory.buffers.iter().enumerate().map(arena).collect();
+    for tile in &memory.tiles {
+        if let Some(arena) = arenas.get_mut(tile.buffer) {
+            arena.tiles.push(tile);
+        }
+    }
+    arenas
 }
 
 /// `PREFIX_ARENA`, with the memory and the buffer in it where there are several.
@@ -133,7 +150,8 @@ fn tensor(text: &mut String, names: &mut Names<'_>, unit: Unit, tile: &Tile) {
 
 fn constants(text: &mut String, names: &mut Names<'_>, name: &str, offset: Offset, size: Bytes, about: &str) {
     let ours = names.unique_with(&identifier(name), &["_OFFSET", "_SIZE"]);
-    let _ = writeln!(text, "#define {ours}_OFFSET {} /* {}: {} */", number(offset.0), comment(name), comment(about));
+    let _ =
+        writeln!(text, "#define {ours}_OFFSET {} /* {}: {} */", number(offset.0), commented(name), commented(about));
     let _ = writeln!(text, "#define {ours}_SIZE {}", number(size.0));
 }
 
@@ -144,12 +162,6 @@ fn number(value: u64) -> String {
         0x1_0000..=0xffff_ffff => format!("{value}ul"),
         _ => format!("{value}ull"),
     }
-}
-
-/// Text that can't end a comment.
-fn comment(text: &str) -> String {
-    let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    plain.replace("*/", "* /").replace("/*", "/ *")
 }
 
 /// Capitals, digits and single underscores.

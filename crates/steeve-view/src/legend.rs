@@ -46,18 +46,15 @@ pub(crate) const DARK: [&str; COLOURS] = [
 pub(crate) const TERMINAL: [u8; COLOURS] = [71, 161, 69, 208, 37, 98, 178, 130, 170, 67, 107, 175, 245];
 
 /// What each colour of a picture means.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Legend {
+pub(crate) struct Legend {
     /// What colours tell apart; never [`Colouring::Fitting`].
-    pub by: Colouring,
+    by: Colouring,
     /// What there is, in the order in which it is listed.
     pub(crate) entries: Vec<Entry>,
     /// The size of the largest block, for buckets.
     largest: u64,
 }
 
-#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) title: String,
     pub(crate) letter: char,
@@ -69,18 +66,8 @@ pub(crate) struct Entry {
 const REST: &str = "other";
 
 impl Legend {
-    /// The legend of all blocks of a picture. Deterministic: by bytes, then by name.
-    ///
-    /// ```
-    /// use steeve_plan::{Strategy, csv, plan};
-    /// use steeve_view::{Colouring, Legend, Map, Picture};
-    /// let table = csv::read("id,lower,upper,size\nconv_1,0,3,4096\nconv_2,3,5,1024\nrelu,4,5,8\n")?;
-    /// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
-    /// let legend = Legend::new(&Picture::of("blocks.csv", map), Colouring::Name);
-    /// assert_eq!(legend.titles().collect::<Vec<_>>(), ["conv_#", "relu"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn new(picture: &Picture, by: Colouring) -> Self {
+    /// The legend of all blocks of a picture. Names and operations are listed by their bytes, then by name.
+    pub(crate) fn new(picture: &Picture, by: Colouring) -> Self {
         let by = if by == Colouring::Fitting { fitting(picture) } else { by };
         let largest = tiles(picture).map(|tile| tile.size.0).max().unwrap_or(0);
         let entries = match by {
@@ -107,11 +94,6 @@ impl Legend {
             most.iter_mut().zip(counts).for_each(|(most, count): (&mut usize, usize)| *most = (*most).max(count));
         }
         self.entries.iter_mut().zip(most).for_each(|(entry, count)| entry.count = count);
-    }
-
-    /// What is listed, in order.
-    pub fn titles(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().map(|entry| entry.title.as_str())
     }
 
     /// Which pattern an entry has. That of a role is always the same, as its colour is.
@@ -240,4 +222,23 @@ fn sizes(picture: &Picture, largest: u64) -> Vec<Entry> {
     let entry =
         |index: usize| Entry { title: size_title(index), letter: LETTERS[index], colour: COLOUR[index], count: 0 };
     (0..BUCKETS).filter(present).map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Map, MemoryMap};
+    use steeve_plan::{Lifetime, Offset, UnitError};
+
+    #[test]
+    fn names_that_differ_by_a_number_are_one_kind() -> Result<(), UnitError> {
+        let life = Lifetime::new(0, 1)?;
+        let tile = |name: &str, size: u64| Tile::new(name, life, Offset(0), Bytes(size));
+        let tiles = vec![tile("relu", 8), tile("conv_1", 4096), tile("conv_27", 1024)];
+        let map = Map::new("plan", vec![MemoryMap::new("memory", vec![Bytes(8192)], tiles)]);
+        let legend = Legend::new(&Picture::of("blocks.csv", map), Colouring::Name);
+        let listed: Vec<(&str, usize)> = legend.entries.iter().map(|it| (it.title.as_str(), it.count)).collect();
+        assert_eq!(listed, [("conv_#", 2), ("relu", 1)]);
+        Ok(())
+    }
 }

@@ -32,6 +32,7 @@
 
 // What is drawn.
 mod bytes;
+mod text;
 mod role;
 mod map;
 mod legend;
@@ -44,9 +45,10 @@ mod header;
 
 pub use bytes::human;
 pub use header::{HeaderStyle, header};
-pub use legend::{Colouring, Legend};
+pub use legend::Colouring;
 pub use map::{Also, Map, MemoryMap, Picture, Tile, Unit};
 pub use page::{PageStyle, page};
 pub use role::Role;
 pub use svg::{SvgStyle, Theme, svg};
-pub use terminal::{Ink, Sizes, TerminalStyle, printable, terminal};
+pub use terminal::{Ink, Sizes, TerminalStyle, terminal};
+pub use text::printable;

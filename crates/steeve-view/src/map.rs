@@ -319,7 +319,7 @@ impl Map {
         Self { name: name.into(), unit: Unit::Step, nodes: Vec::new(), memories }
     }
 
-    /// The map of a block list's plan. `ids` are the names of the blocks; the memory is called `memory`.
+    /// The map of a block list's plan. `ids` are the names of the blocks, `memory` is that of the memory.
     ///
     /// ```
     /// use steeve_plan::{Strategy, csv, plan};
@@ -330,13 +330,8 @@ impl Map {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn of_blocks(name: impl Into<String>, memory: &str, plan: &Plan, ids: &IdVec<BlockId, String>) -> Self {
-        let tile = |block: BlockId| {
-            let it = Tile { role: Role::Other, ..tile_of(plan, block) };
-            match ids.get(block) {
-                Some(id) => Tile { name: id.clone(), role: Role::of_name(id).unwrap_or(Role::Other), ..it },
-                None => it,
-            }
-        };
+        let name_of = |block: BlockId| ids.get(block).cloned().unwrap_or_else(|| format!("#{block}"));
+        let tile = |block: BlockId| tile_of(plan, block, name_of(block));
         let tiles = plan.problem().blocks().ids().map(tile).collect();
         Self::new(name, vec![memory_of(memory, plan, plan.bound().bytes, tiles)])
     }
@@ -388,9 +383,9 @@ fn memory_of(name: &str, plan: &Plan, bound: Bytes, tiles: Vec<Tile>) -> MemoryM
 }
 
 /// Size, lifetime and place of a block.
-fn tile_of(plan: &Plan, block: BlockId) -> Tile {
+fn tile_of(plan: &Plan, block: BlockId, name: String) -> Tile {
     let (it, place) = (&plan.problem().blocks()[block], plan.place(block));
-    let tile = Tile::new(format!("#{block}"), it.life, place.offset, it.size);
+    let tile = Tile::new(name, it.life, place.offset, it.size);
     Tile {
         buffer: place.buffer.index(),
         occupied: it.align.round_up(it.size).unwrap_or(it.size),
@@ -405,12 +400,11 @@ fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, also: &BTr
     let (graph, tensor) = (plan.assigned().graph(), memory.tensors[block]);
     let (it, operation) = (graph.tensor(tensor), operation(graph.tensors(), tensor));
     Tile {
-        name: label(graph.name(tensor), tensor),
         layout: it.layout.to_string(),
         role: Role::guess(it.flags, graph.name(tensor), &operation),
         operation,
         also: also.get(&tensor).cloned().unwrap_or_default(),
-        ..tile_of(&memory.plan, block)
+        ..tile_of(&memory.plan, block, label(graph.name(tensor), tensor))
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::legend::{DARK, LIGHT};
+use crate::text::escaped;
 use crate::{Colouring, Map, MemoryMap, Picture, Role, Theme, Tile};
 
 /// How a page looks when it is opened. The reader can change all of it.
@@ -93,25 +94,6 @@ fn split(template: &str) -> impl Iterator<Item = Part<'_>> {
     })
 }
 
-/// Text that means nothing but itself in HTML and SVG.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            // No other control character may stand in XML.
-            letter if letter.is_control() => escaped.push('\u{fffd}'),
-            // Nor these two, which are no characters.
-            '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
-}
-
 /// What the page is given.
 #[derive(Serialize)]
 struct Data<'a> {
@@ -142,7 +124,6 @@ struct MemoryData<'a> {
     name: &'a str,
     buffers: Vec<u64>,
     bound: u64,
-    fullest: Option<u64>,
     start: Vec<u64>,
     /// How many steps a block is alive.
     steps: Vec<u64>,
@@ -156,6 +137,7 @@ struct MemoryData<'a> {
     label: Vec<u32>,
     operation: Vec<u32>,
     layout: Vec<u32>,
+    /// An index into the roles.
     role: Vec<usize>,
     /// The index of the block whose bytes it takes over, plus one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -223,7 +205,6 @@ impl<'a> MemoryData<'a> {
             name: &memory.name,
             buffers: memory.buffers.iter().map(|size| size.0).collect(),
             bound: memory.bound.0,
-            fullest: memory.fullest.map(|step| step.0),
             start: tiles.iter().map(|tile| tile.life.start().0).collect(),
             steps: tiles.iter().map(|tile| tile.life.end().0 - tile.life.start().0).collect(),
             buffer: column(tiles, |tile| tile.buffer),
@@ -233,7 +214,7 @@ impl<'a> MemoryData<'a> {
             label: tiles.iter().map(|tile| texts.index(&tile.name)).collect(),
             operation: tiles.iter().map(|tile| texts.index(&tile.operation)).collect(),
             layout: tiles.iter().map(|tile| texts.index(&tile.layout)).collect(),
-            role: tiles.iter().map(|tile| Role::ALL.iter().position(|role| *role == tile.role).unwrap_or(0)).collect(),
+            role: tiles.iter().map(|tile| tile.role as usize).collect(),
             follows: column(tiles, |tile| tile.follows.map_or(0, |before| before + 1)),
             also: tiles.iter().enumerate().filter_map(|it| also(it, texts)).collect(),
         }

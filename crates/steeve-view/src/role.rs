@@ -15,7 +15,7 @@ macro_rules! roles {
         }
 
         impl Role {
-            /// All of them, in the order of legends.
+            /// All of them, in the order of legends: each is at its own index.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// What a legend calls it.
@@ -178,6 +178,7 @@ mod tests {
     #[test]
     fn letters_and_titles_are_unique() {
         for (index, role) in Role::ALL.iter().enumerate() {
+            assert_eq!(*role as usize, index);
             for other in &Role::ALL[..index] {
                 assert!(role.letter() != other.letter() && role.title() != other.title());
             }

@@ -22,9 +22,8 @@ use steeve_plan::{Bytes, Step};
 
 use crate::bytes::{Change, difference};
 use crate::legend::{DARK, LIGHT, Legend};
-use crate::page::escaped;
 use crate::svg::merge::{Look, Merged, Rectangle, Scale, merged};
-use crate::terminal::shortened;
+use crate::text::{escaped, shortened};
 use crate::{Colouring, Map, MemoryMap, Picture, Unit, human};
 
 /// How an SVG looks.
@@ -249,7 +248,8 @@ impl Drawing<'_> {
                 self.text(scale.x, y + 18.0, "b", "start", &title);
                 self.text(scale.x + width, y + 18.0, "d", "end", &facts);
                 self.map(it, &scale);
-                self.curve(it, &scale, map.unit);
+                let base = self.curve(it, &scale);
+                self.steps(it, &scale, map.unit, base);
             }
             if index == 0 {
                 self.axis(&scale);
@@ -373,7 +373,7 @@ impl Drawing<'_> {
         let _ = writeln!(self.body, "<path class=\"line {class}\" d=\"M{} {}h{}\"/>", Short(x), Short(y), Short(width));
     }
 
-    /// A line across a map, with its bytes at the left where there is least to hide.
+    /// A line across a map, with its bytes at its right end.
     fn labelled(&mut self, scale: &Scale, bytes: Bytes, class: &str, side: Side) {
         let y = scale.up(bytes.0);
         self.line(scale.x, y, scale.width, class);
@@ -391,27 +391,13 @@ impl Drawing<'_> {
         self.text(left + width - 4.0, top + 10.0, "s", "end", &label);
     }
 
-    /// Live bytes over time, with the bound, and the numbers of the steps.
-    fn curve(&mut self, memory: &MemoryMap, scale: &Scale, unit: Unit) {
+    /// Live bytes over time, with the bound. Answers where its bottom is.
+    fn curve(&mut self, memory: &MemoryMap, scale: &Scale) -> f64 {
         let base = scale.y + scale.height + 10.0 + CURVE;
         let up = |bytes: u64| base - bytes as f64 / scale.top * CURVE;
-        // The most within each pixel is enough.
-        let live = memory.live();
-        let columns = scale.width as usize;
-        let mut most = vec![0u64; columns.max(1)];
-        for (index, (step, bytes)) in live.iter().enumerate() {
-            let until = live.get(index + 1).map_or(scale.last, |next| next.0);
-            if *step >= scale.last || until <= scale.first {
-                continue;
-            }
-            let column = |step: u64| ((scale.along(step) - scale.x).max(0.0) as usize).min(most.len() - 1);
-            let (from, to) = (column(*step), column(until).max(column(*step)));
-            let to = if scale.along(until) - scale.x - to as f64 <= 0.0 { to.saturating_sub(1).max(from) } else { to };
-            most[from..=to].iter_mut().for_each(|it| *it = (*it).max(*bytes));
-        }
         let mut path = format!("M{} {}", Short(scale.x), Short(base));
         let mut last = f64::NAN;
-        for (column, bytes) in most.iter().enumerate() {
+        for (column, bytes) in most_live(memory, scale).iter().enumerate() {
             let y = up(*bytes);
             if (y - last).abs() > 0.04 || last.is_nan() {
                 let _ = write!(path, "H{}V{}", Short(scale.x + column as f64), Short(y));
@@ -424,6 +410,11 @@ impl Drawing<'_> {
         if scale.x < MARGIN + GUTTER + 1.0 {
             self.text(scale.x - 8.0, base - 2.0, "d s", "end", "live bytes");
         }
+        base
+    }
+
+    /// The steps below the curve, whose bottom is `base`: both ends, and the fullest one.
+    fn steps(&mut self, memory: &MemoryMap, scale: &Scale, unit: Unit, base: f64) {
         let (left, right) = (unit.named(Step(scale.first)), unit.named(Step(scale.last.saturating_sub(1))));
         // Where there is no room for both ends, the first goes without saying.
         if (left.len() + right.len() + 2) as f64 * SMALL_LETTER <= scale.width {
@@ -482,6 +473,23 @@ impl Drawing<'_> {
         }
         y
     }
+}
+
+/// The most live bytes within each pixel of the width.
+fn most_live(memory: &MemoryMap, scale: &Scale) -> Vec<u64> {
+    let live = memory.live();
+    let mut most = vec![0u64; (scale.width as usize).max(1)];
+    for (index, (step, bytes)) in live.iter().enumerate() {
+        let until = live.get(index + 1).map_or(scale.last, |next| next.0);
+        if *step >= scale.last || until <= scale.first {
+            continue;
+        }
+        let column = |step: u64| ((scale.along(step) - scale.x).max(0.0) as usize).min(most.len() - 1);
+        let (from, to) = (column(*step), column(until).max(column(*step)));
+        let to = if scale.along(until) - scale.x - to as f64 <= 0.0 { to.saturating_sub(1).max(from) } else { to };
+        most[from..=to].iter_mut().for_each(|it| *it = (*it).max(*bytes));
+    }
+    most
 }
 
 /// Where a label stands.

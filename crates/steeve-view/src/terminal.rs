@@ -10,6 +10,7 @@ use steeve_plan::{Bytes, Step};
 use crate::bytes::{Change, difference};
 use crate::legend::{Legend, TERMINAL};
 use crate::map::NAMELESS;
+use crate::text::{printable, shortened};
 use crate::{Colouring, Map, MemoryMap, Picture, Unit, human};
 
 /// How a map for a terminal looks.
@@ -193,31 +194,6 @@ struct Sheet<'a> {
     last: u64,
     /// Whether there are more steps than are drawn.
     part: bool,
-}
-
-/// Text that does nothing to a terminal: control characters are written as Rust would.
-///
-/// ```
-/// assert_eq!(steeve_view::printable("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
-/// ```
-pub fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() {
-            printable.extend(letter.escape_debug());
-        } else {
-            printable.push(letter);
-        }
-    }
-    printable
-}
-
-/// As many letters as there is room for.
-pub(crate) fn shortened(text: &str, room: usize) -> String {
-    if text.chars().count() <= room {
-        return text.to_owned();
-    }
-    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
 impl Sheet<'_> {

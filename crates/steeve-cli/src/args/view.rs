@@ -207,17 +207,18 @@ impl ViewArgs {
     }
 
     pub(crate) fn svg_style(&self) -> SvgStyle {
-        const LEAST: u32 = 320;
-        let pixels = |count: usize, least: u32| u32::try_from(count.min(MOST)).unwrap_or(least).max(least);
+        // What is smaller has no room for its labels.
+        const LEAST: (u32, u32) = (320, 40);
+        let pixels = |count: usize, least: u32| u32::try_from(count).unwrap_or(least).max(least);
         let mut style = SvgStyle::default().with_colouring(self.colouring()).with_theme(self.ground());
         if let Some(rectangles) = self.rectangles {
             style = style.with_rectangles(rectangles);
         }
         if let Some(width) = self.width {
-            style.width = pixels(width, LEAST);
+            style.width = pixels(width, LEAST.0);
         }
         if let Some(height) = self.height {
-            style.height = pixels(height, 40);
+            style.height = pixels(height, LEAST.1);
         }
         style
     }

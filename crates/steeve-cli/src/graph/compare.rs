@@ -12,9 +12,8 @@ use crate::board::{Board, Fit, Line, Try, geometric_mean, try_cells};
 use crate::compare::Compared;
 use crate::error::Error;
 use crate::figures::{Figures, MemoryFigures, sum};
-use crate::plan::labels;
 use crate::size::SizeStyle;
-use crate::table::{self, Ratio};
+use crate::table::{self, Ratio, labels};
 
 /// The figures of every strategy, ggml's first; and why not even the best one fits.
 pub(crate) fn compare(graph: &GraphFile, args: &CompareArgs) -> Result<(Vec<Figures>, Vec<String>), Error> {

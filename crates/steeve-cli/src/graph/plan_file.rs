@@ -111,7 +111,7 @@ struct TensorEntry<'a> {
 }
 
 /// A tensor within the bytes of another.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Serialize)]
 struct ViewEntry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,

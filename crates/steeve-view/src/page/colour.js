@@ -33,7 +33,10 @@ function keyed(by) {
   const key = KEYS[by];
   const kinds = new Map();
   for (const memory of MAPS.flatMap((map) => map.memories)) {
-    for (let i = 0; i < memory.count; i++) kinds.set(key(memory, i), (kinds.get(key(memory, i)) || 0) + memory.size[i]);
+    for (let i = 0; i < memory.count; i++) {
+      const kind = key(memory, i);
+      kinds.set(kind, (kinds.get(kind) || 0) + memory.size[i]);
+    }
   }
   if (by === "role") {
     const titles = DATA.roles.filter((role) => kinds.has(role));
@@ -64,13 +67,12 @@ function classified(by) {
     : by === "life" ? bucketed((memory, i) => memory.end[i] - memory.start[i], "longest")
     : keyed(by);
   const of = new Map();
-  const counts = rule.titles.map(() => 0);
   for (const memory of MAPS.flatMap((map) => map.memories)) {
     of.set(memory, Uint8Array.from(memory.start, (_, i) => rule.of(memory, i)));
   }
   // A role keeps its pattern as it keeps its colour, whatever other roles there are.
   const patterns = rule.colours.map((colour, index) => (by === "role" ? colour : index) % PATTERNS.length);
-  return { by, titles: rule.titles, colours: rule.colours, patterns, of, counts, shown: rule.titles.map(() => true) };
+  return { by, titles: rule.titles, colours: rule.colours, patterns, of, shown: rule.titles.map(() => true) };
 }
 
 const parse = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
@@ -88,7 +90,7 @@ function inks(classes) {
   const palette = (dark ? DATA.dark : DATA.light).map(parse);
   const own = classes.colours.map((colour) => palette[colour]);
   return {
-    dark, value, ground: packed(ground), grid: packed(parse(value("--grid"))),
+    dark, value, ground: packed(ground),
     plain: Uint32Array.from(own, (it) => packed(it)),
     faded: Uint32Array.from(own, (it) => packed(mix(it, ground, 0.84))),
     edge: Uint32Array.from(own, (it) => packed(mix(it, ground, 0.45))),

@@ -4,7 +4,7 @@ const TABS = tabs();
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 const state = {
-  tab: TABS[0] || { name: "", memories: MAPS.map(() => null), buffer: null, buffers: 0 },
+  tab: TABS[0] || { name: "", memories: MAPS.map(() => null), buffer: null },
   mode: MAPS.length > 1 ? "both" : 0,
   window: { x0: 0, x1: 1, y0: 0, y1: 1 },
   full: { x0: 0, x1: 1, y0: 0, y1: 1 },
@@ -20,7 +20,8 @@ const state = {
   pointed: null,
 };
 
-let ink = inks(state.classes);
+// Known once the theme is: see the end of this file.
+let ink = null;
 const panes = MAPS.map((_, index) => new Pane(index));
 const shown_panes = () => panes.filter((pane) => state.mode === "both" || state.mode === pane.index);
 
@@ -176,11 +177,11 @@ function search(text) {
     for (const pane of [...panes].reverse()) {
       const { memory, buffer } = pane;
       if (!memory) continue;
-      const hits = new Uint8Array(memory.count), own = [];
+      const hits = new Uint8Array(memory.count), own = [], shown = shown_panes().includes(pane);
       for (const i of memory.byBirth) {
         if ((buffer !== null && memory.buffer[i] !== buffer) || !(texts[memory.label[i]] || texts[memory.operation[i]])) continue;
         hits[i] = 1;
-        if (shown_panes().includes(pane) && !names.has(memory.label[i])) own.push({ map: pane.index, memory, i });
+        if (shown && !names.has(memory.label[i])) own.push({ map: pane.index, memory, i });
       }
       for (const { i } of own) names.add(memory.label[i]);
       found.push(...own);

@@ -5,8 +5,6 @@ const TEXT = DATA.strings;
 // The steps that are shown, the end left out.
 const [FROM, UNTIL] = DATA.steps || [-Infinity, Infinity];
 
-const filled = (length, value) => new Float64Array(length).fill(value);
-
 // One memory of one map. `base` is where each buffer starts when they are stacked on each other.
 class Memory {
   constructor(data) {
@@ -14,7 +12,6 @@ class Memory {
     this.name = data.name;
     this.buffers = data.buffers;
     this.bound = data.bound;
-    this.fullest = data.fullest;
     this.count = count;
     this.start = Float64Array.from(data.start);
     this.end = Float64Array.from(data.start, (start, i) => start + data.steps[i]);
@@ -30,7 +27,7 @@ class Memory {
     this.taker = new Int32Array(count).fill(-1);
     this.follows.forEach((before, i) => { if (before >= 0) this.taker[before] = i; });
     this.also = new Map(data.also || []);
-    this.base = filled(this.buffers.length + 1, 0);
+    this.base = new Float64Array(this.buffers.length + 1);
     this.buffers.forEach((size, i) => { this.base[i + 1] = this.base[i] + size; });
     // Large ones first, so that small ones are drawn over them and are not lost.
     this.order = Int32Array.from(this.start, (_, i) => i).sort((a, b) => this.size[b] - this.size[a] || a - b);
@@ -116,8 +113,8 @@ function tabs() {
   return names.flatMap((name) => {
     const memories = MAPS.map((map) => map.memories.find((memory) => memory.name === name) || null);
     const buffers = Math.max(...memories.map((memory) => (memory ? memory.buffers.length : 0)));
-    const whole = { name, memories, buffer: null, buffers };
-    const each = Array.from({ length: buffers }, (_, buffer) => ({ name, memories, buffer, buffers }));
+    const whole = { name, memories, buffer: null };
+    const each = Array.from({ length: buffers }, (_, buffer) => ({ name, memories, buffer }));
     return buffers > 1 ? [whole, ...each] : [whole];
   });
 }

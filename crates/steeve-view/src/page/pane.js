@@ -248,7 +248,7 @@ class Pane {
     const top = state.full.y1 * 1.3;
     const y = (value) => frame.top + frame.height * (1 - value / top);
     const step_at = (column) => win.x0 + (column / frame.width) * (win.x1 - win.x0);
-    // The most and the least within each column of pixels.
+    // The most within each column of pixels.
     let at = 0;
     while (at + 1 < steps.length && steps[at + 1] <= win.x0) at++;
     const most = new Float64Array(frame.width);

@@ -2,7 +2,7 @@
 
 const byId = (id) => document.getElementById(id);
 
-function element(tag, { text, html, ...rest } = {}, ...children) {
+function element(tag, { text, ...rest } = {}, ...children) {
   const it = document.createElement(tag);
   if (text !== undefined) it.textContent = text;
   for (const [name, value] of Object.entries(rest)) {
