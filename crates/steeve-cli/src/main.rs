@@ -21,6 +21,7 @@ mod block_plan;
 mod board;
 mod check;
 mod compare;
+mod devices;
 mod drop_in;
 mod element;
 mod error;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Show(args) => show::run(&args, &mut stdout).map(ExitCode::from),
         Command::View(args) => view::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::Record(args) => record::run(&args, voice),
+        Command::Devices(args) => devices::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::Completions(args) => {
             // Where the output can't be written, the generator itself would only panic.
             let mut script = Vec::new();

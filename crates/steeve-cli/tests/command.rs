@@ -441,3 +441,15 @@ fn ctrl_c_gives_the_best_plan_so_far() {
     let answer = json(&String::from_utf8(stdout).unwrap())["status"].clone();
     assert!(stopped == (answer == "fits"), "{answer}");
 }
+
+#[test]
+fn the_processor_is_among_the_devices() {
+    let said = steeve(&["devices", "--bytes"]);
+    let row = said.expect(0).out.lines().find(|line| line.starts_with("CPU ")).unwrap().to_string();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells[1], "processor");
+    let [free, total] = [cells[2], cells[3]].map(|cell| cell.parse::<u64>().unwrap());
+    assert!(free <= total && total > 1 << 20, "{row}");
+    let json = steeve(&["devices", "--json"]);
+    assert!(json.expect(0).out.contains(r#""name":"CPU","kind":"processor""#), "{}", json.out);
+}

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::harness::{golden, steeve};
 
-const COMMANDS: [&str; 7] = ["plan", "view", "show", "compare", "check", "record", "completions"];
+const COMMANDS: [&str; 8] = ["plan", "view", "show", "compare", "check", "record", "devices", "completions"];
 
 #[test]
 fn every_help_text_is_what_it_was() {

@@ -75,8 +75,21 @@ pub(crate) enum Command {
     View(ViewArgs),
     /// Runs a program that uses ggml, records its graphs and shows what each would take.
     Record(RecordArgs),
+    /// Lists the devices of this machine that compute, with their memory.
+    Devices(DevicesArgs),
     /// Prints what a shell needs to complete commands and options.
     Completions(CompletionsArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  steeve devices                                the GPUs, and the processor last
+  steeve devices --bytes                        with every byte
+  steeve devices -v                             and why there is no GPU, if there is none")]
+pub(crate) struct DevicesArgs {
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
 }
 
 #[derive(Debug, Args)]

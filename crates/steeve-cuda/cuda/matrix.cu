@@ -1,0 +1,290 @@
+// Products of matrices that are none for the library: with few columns, with experts, with strange strides.
+
+// A block of four warps does R rows of the first source with up to C columns: each warp takes every fourth piece of 256
+// elements, so that what is read of the second source serves R rows. The second source is f32 without gaps.
+// Blocks: rows, columns, planes. With ids, a column is a slot of a token, and its id names the plane of the first source.
+// i: planes, repeats of a plane and of a cube of the first source, whether rows of the first source are aligned.
+
+#define PARTS 4
+
+// Eight elements of a row, of which four follow one another and then four others; blocks are not yet scaled.
+struct Eight {
+    float x[8];
+    float scale;
+};
+
+// Bytes as floats without a conversion: they become the lowest bits of a float that is large enough.
+__device__ float byte_as_float(u32 bytes, int which, float less) {
+    return __uint_as_float(__byte_perm(bytes, 0x4b000000, 0x7540 + which)) - less;
+}
+
+__device__ Eight load8(const char *line, int type, i64 first) {
+    Eight out;
+    out.scale = 1;
+    if (type == F32) {
+        Four one = load4(line + first * 4, F32), two = load4(line + first * 4 + 16, F32);
+#pragma unroll
+        for (int j = 0; j < 4; j++) out.x[j] = one.x[j], out.x[4 + j] = two.x[j];
+    } else if (type == F16 || type == BF16) {
+        uint4 bits = *(const uint4 *)(line + first * 2);
+        u32 all[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            u16 half = (u16)(all[j / 2] >> (j % 2 * 16));
+            out.x[j] = type == F16 ? from_f16(half) : from_bf16(half);
+        }
+    } else if (type == Q8_0) {
+        const u16 *block = (const u16 *)(line + first / 32 * 34);
+        const u16 *pairs = block + 1 + first % 32 / 2;
+        u32 low = pairs[0] | (u32)pairs[1] << 16, high = pairs[2] | (u32)pairs[3] << 16;
+        low ^= 0x80808080, high ^= 0x80808080;
+        out.scale = from_f16(block[0]);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            out.x[j] = byte_as_float(low, j, 8388736.0f);
+            out.x[4 + j] = byte_as_float(high, j, 8388736.0f);
+        }
+    } else {
+        const u16 *block = (const u16 *)(line + first / 32 * 18);
+        const u16 *pairs = block + 1 + first % 32 / 4;
+        u32 both = pairs[0] | (u32)pairs[1] << 16, low = both & 0x0f0f0f0f, high = both >> 4 & 0x0f0f0f0f;
+        out.scale = from_f16(block[0]);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            out.x[j] = byte_as_float(low, j, 8388616.0f);
+            out.x[4 + j] = byte_as_float(high, j, 8388616.0f);
+        }
+    }
+    return out;
+}
+
+// The type is known to the compiler, so that all that is read at once is on its way before anything is used.
+template <int TYPE, int R, int C, bool BY_ID> __device__ void few_columns(const Args &a) {
+    __shared__ float parts[PARTS][R * C];
+    const Tensor &w = a.s[0], &b = a.s[1], &ids = a.s[2];
+    i64 row = (i64)blockIdx.x * R;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    i64 k = w.ne[0], columns = BY_ID ? ids.ne[0] * ids.ne[1] : b.ne[1];
+    for (i64 plane = blockIdx.z; plane < a.i[0]; plane += gridDim.z) {
+        for (i64 column = (i64)blockIdx.y * C; column < columns; column += (i64)gridDim.y * C) {
+            const float *x[C];
+            char *to[C];
+            const char *line = w.p;
+            if (BY_ID) {
+                i64 slot = column % ids.ne[0], token = column / ids.ne[0];
+                i64 id = *(const int *)(ids.p + slot * ids.nb[0] + token * ids.nb[1]);
+                if (id < 0 || id >= w.ne[2]) {
+                    if (threadIdx.x == 0) complain(a.flag, a.number, id);
+                    continue;
+                }
+                line += id * w.nb[2];
+                x[0] = (const float *)(b.p + slot % b.ne[1] * b.nb[1] + token * b.nb[2]);
+                to[0] = a.r.p + slot * a.r.nb[1] + token * a.r.nb[2];
+            } else {
+                i64 i2 = 0, i3 = 0;
+                // Divisions take longer than short rows.
+                if (a.i[0] > 1) {
+                    i2 = plane % b.ne[2], i3 = plane / b.ne[2];
+                    line += i2 / a.i[1] * w.nb[2] + i3 / a.i[2] * w.nb[3];
+                }
+#pragma unroll
+                for (int c = 0; c < C; c++) {
+                    // Those beyond the last are done twice.
+                    i64 at = column + c < columns ? column + c : columns - 1;
+                    x[c] = (const float *)(b.p + at * b.nb[1] + i2 * b.nb[2] + i3 * b.nb[3]);
+                    to[c] = a.r.p + at * a.r.nb[1] + i2 * a.r.nb[2] + i3 * a.r.nb[3];
+                }
+            }
+            const char *lines[R];
+#pragma unroll
+            for (int r = 0; r < R; r++) lines[r] = line + (row + r < w.ne[1] ? row + r : w.ne[1] - 1) * w.nb[1];
+            float sums[R][C];
+#pragma unroll
+            for (int r = 0; r < R; r++) {
+#pragma unroll
+                for (int c = 0; c < C; c++) sums[r][c] = 0;
+            }
+            i64 done = 0;
+            if (a.i[3]) {
+                done = k / 256 * 256;
+#pragma unroll 2
+                for (i64 first = warp * 256 + lane * 8; first < done; first += PARTS * 256) {
+                    Eight v[R];
+#pragma unroll
+                    for (int r = 0; r < R; r++) v[r] = load8(lines[r], TYPE, first);
+                    i64 low = first, high = first + 4;
+                    if (TYPE == Q4_0) {
+                        // Both nibbles of four bytes.
+                        low = first / 32 * 32 + first % 32 / 2;
+                        high = low + 16;
+                    }
+#pragma unroll
+                    for (int c = 0; c < C; c++) {
+                        float4 one = *(const float4 *)(x[c] + low), two = *(const float4 *)(x[c] + high);
+#pragma unroll
+                        for (int r = 0; r < R; r++) {
+                            const float *e = v[r].x;
+                            float sum = e[0] * one.x + e[1] * one.y + e[2] * one.z + e[3] * one.w;
+                            sum += e[4] * two.x + e[5] * two.y + e[6] * two.z + e[7] * two.w;
+                            sums[r][c] += v[r].scale * sum;
+                        }
+                    }
+                }
+            }
+            for (i64 i = done + threadIdx.x; i < k; i += PARTS * 32) {
+#pragma unroll
+                for (int r = 0; r < R; r++) {
+                    float v = load_at(lines[r], TYPE, w.nb[0], i);
+#pragma unroll
+                    for (int c = 0; c < C; c++) sums[r][c] += v * x[c][i];
+                }
+            }
+            __syncthreads();
+#pragma unroll
+            for (int r = 0; r < R; r++) {
+#pragma unroll
+                for (int c = 0; c < C; c++) {
+                    float sum = warp_sum(sums[r][c]);
+                    if (lane == 0) parts[warp][r * C + c] = sum;
+                }
+            }
+            __syncthreads();
+            if (threadIdx.x < R * C) {
+                float sum = 0;
+                for (int p = 0; p < PARTS; p++) sum += parts[p][threadIdx.x];
+                int r = threadIdx.x / C, c = threadIdx.x % C;
+                if (row + r < w.ne[1]) {
+#pragma unroll
+                    for (int j = 0; j < C; j++) {
+                        if (j == c) *(float *)(to[j] + (row + r) * a.r.nb[0]) = sum;
+                    }
+                }
+            }
+        }
+    }
+}
+
+template <int R, int C, bool BY_ID> __device__ void few_columns_of(const Args &a) {
+    switch (a.s[0].type) {
+    case F32: few_columns<F32, R, C, BY_ID>(a); break;
+    case F16: few_columns<F16, R, C, BY_ID>(a); break;
+    case BF16: few_columns<BF16, R, C, BY_ID>(a); break;
+    case Q8_0: few_columns<Q8_0, R, C, BY_ID>(a); break;
+    default: few_columns<Q4_0, R, C, BY_ID>(a); break;
+    }
+}
+
+KERNEL(few_columns_1)(ARGS) { few_columns_of<4, 1, false>(a); }
+KERNEL(few_columns_2)(ARGS) { few_columns_of<4, 2, false>(a); }
+KERNEL(few_columns_4)(ARGS) { few_columns_of<4, 4, false>(a); }
+KERNEL(few_columns_8)(ARGS) { few_columns_of<2, 8, false>(a); }
+KERNEL(few_columns_id)(ARGS) { few_columns_of<4, 1, true>(a); }
+
+#define TILE 64
+#define DEEP 16
+
+// Rows of the two matrices and of the result, each at any place: a tile of the product. 256 threads.
+__device__ void tile_product(
+    const char *w, const Tensor &wt, i64 w_rows, const char *const *b, const Tensor &bt, char *const *r, const Tensor &rt,
+    i64 first, int columns, i64 k
+) {
+    __shared__ float left[DEEP][TILE + 1], right[DEEP][TILE + 1];
+    float sums[4][4] = {};
+    int x = threadIdx.x % 16, y = threadIdx.x / 16;
+    for (i64 deep = 0; deep < k; deep += DEEP) {
+        __syncthreads();
+        for (int j = threadIdx.x; j < TILE * DEEP; j += 256) {
+            int row = j / DEEP, at = j % DEEP;
+            bool in_k = deep + at < k;
+            left[at][row] = in_k && first + row < w_rows
+                ? load_at(w + (first + row) * wt.nb[1], wt.type, wt.nb[0], deep + at) : 0;
+            right[at][row] = in_k && row < columns ? load(b[row] + (deep + at) * bt.nb[0], bt.type) : 0;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int at = 0; at < DEEP; at++) {
+            float u[4], v[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) u[j] = left[at][x + 16 * j], v[j] = right[at][y + 16 * j];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+#pragma unroll
+                for (int j = 0; j < 4; j++) sums[i][j] += u[i] * v[j];
+            }
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 4; j++) {
+            i64 row = first + x + 16 * i;
+            int column = y + 16 * j;
+            if (row < w_rows && column < columns) *(float *)(r[column] + row * rt.nb[0]) = sums[i][j];
+        }
+    }
+}
+
+// Any strides. Blocks: rows, columns, planes. i: planes, repeats of a plane and of a cube of the first source.
+KERNEL(tiles)(ARGS) {
+    __shared__ const char *b[TILE];
+    __shared__ char *r[TILE];
+    const Tensor &w = a.s[0], &bt = a.s[1];
+    i64 column = (i64)blockIdx.y * TILE;
+    int columns = bt.ne[1] - column < TILE ? (int)(bt.ne[1] - column) : TILE;
+    for (i64 plane = blockIdx.z; plane < a.i[0]; plane += gridDim.z) {
+        i64 i2 = plane % bt.ne[2], i3 = plane / bt.ne[2];
+        __syncthreads();
+        if (threadIdx.x < columns) {
+            i64 at = column + threadIdx.x;
+            b[threadIdx.x] = bt.p + at * bt.nb[1] + i2 * bt.nb[2] + i3 * bt.nb[3];
+            r[threadIdx.x] = a.r.p + at * a.r.nb[1] + i2 * a.r.nb[2] + i3 * a.r.nb[3];
+        }
+        __syncthreads();
+        const char *start = w.p + i2 / a.i[1] * w.nb[2] + i3 / a.i[2] * w.nb[3];
+        tile_product(start, w, w.ne[1], b, bt, r, a.r, (i64)blockIdx.x * TILE, columns, w.ne[0]);
+    }
+}
+
+// Experts. Blocks: rows, pieces of what an expert gets, experts. Each block looks for the rows that its expert gets.
+KERNEL(tiles_id)(ARGS) {
+    __shared__ const char *b[TILE];
+    __shared__ char *r[TILE];
+    __shared__ int counts[8];
+    const Tensor &w = a.s[0], &bt = a.s[1], &ids = a.s[2];
+    i64 used = ids.ne[0], all = used * ids.ne[1];
+    for (i64 expert = blockIdx.z; expert < w.ne[2]; expert += gridDim.z) {
+        i64 skip = (i64)blockIdx.y * TILE, seen = 0;
+        int columns = 0;
+        for (i64 first = 0; first < all && columns < TILE; first += 256) {
+            i64 at = first + threadIdx.x, slot = at % used, token = at / used;
+            i64 id = at < all ? *(const int *)(ids.p + slot * ids.nb[0] + token * ids.nb[1]) : -1;
+            if (at < all && (id < 0 || id >= w.ne[2])) complain(a.flag, a.number, id);
+            u32 votes = __ballot_sync(ALL, id == expert && at < all);
+            __syncthreads();
+            if (threadIdx.x % 32 == 0) counts[threadIdx.x / 32] = __popc(votes);
+            __syncthreads();
+            int before = __popc(votes & ((1u << threadIdx.x % 32) - 1)), total = 0;
+            for (int j = 0; j < 8; j++) {
+                if (j < threadIdx.x / 32) before += counts[j];
+                total += counts[j];
+            }
+            i64 place = seen + before - skip;
+            if (at < all && id == expert && place >= 0 && place < TILE) {
+                b[place] = bt.p + slot % bt.ne[1] * bt.nb[1] + token * bt.nb[2];
+                r[place] = a.r.p + slot * a.r.nb[1] + token * a.r.nb[2];
+            }
+            seen += total;
+            i64 got = seen - skip;
+            columns = got < 0 ? 0 : got > TILE ? TILE : (int)got;
+        }
+        __syncthreads();
+        if (columns == 0) continue;
+        const char *start = w.p + expert * w.nb[2];
+        tile_product(start, w, w.ne[1], b, bt, r, a.r, (i64)blockIdx.x * TILE, columns, w.ne[0]);
+        __syncthreads();
+    }
+}
+
+// The sums of nothing. i: elements.
+KERNEL(zeros)(ARGS) {
+    if (element() >= (u64)a.i[0]) return;
+    store(a.r.p + offset_of(a.r, place_of(element(), a.r.ne)), a.r.type, 0);
+}

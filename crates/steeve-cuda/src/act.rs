@@ -1,0 +1,190 @@
+//! What is enqueued: a kernel with its arguments, a copy, a product for the library.
+
+use std::ptr::from_ref;
+
+use crate::blas::{Blas, Product};
+use crate::driver::{Fault, Function, Module, Stream};
+use crate::shape::{Args, Map};
+
+/// One step of a node, with all addresses.
+#[derive(Debug)]
+pub(crate) enum Act {
+    Launch { kernel: Kernel, grid: [u32; 3], block: u32, shared: u32, parameter: Parameter },
+    Copy { to: u64, from: u64, size: u64 },
+    Product(Product),
+}
+
+#[derive(Debug)]
+pub(crate) enum Parameter {
+    Args(Box<Args>),
+    Map(Box<Map>),
+}
+
+macro_rules! kernels {
+    ($($number:literal $family:literal { $($variant:ident $name:literal,)* })*) => {
+        /// A kernel by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Kernel { $($($variant,)*)* }
+
+        /// Which family has each of them, and what it is called there.
+        const NAMES: &[(usize, &str)] = &[$($(($number, concat!("steeve_", $name)),)*)*];
+
+        #[cfg(test)]
+        const FAMILIES: &[&str] = &[$($family),*];
+    };
+}
+
+kernels! {
+    0 "elementwise" {
+        Map1 "map_1",
+        Map4 "map_4",
+        Map4F32 "map_4_f32",
+        MapInt "map_int",
+        AddId "add_id",
+    }
+    1 "rows" {
+        Norm "norm",
+        Norm1 "norm_1",
+        Norm2 "norm_2",
+        Norm4 "norm_4",
+        Norm8 "norm_8",
+        RmsNormBack "rms_norm_back",
+        GroupNorm "group_norm",
+        SoftMax "soft_max",
+        SoftMax1 "soft_max_1",
+        SoftMax4 "soft_max_4",
+        SoftMax8 "soft_max_8",
+        SoftMaxBack "soft_max_back",
+        DiagMask "diag_mask",
+        Rope "rope",
+        Sum "sum",
+        Order "order",
+    }
+    2 "movement" {
+        CopyBlocks "copy_blocks",
+        Turn2 "turn_2",
+        Turn4 "turn_4",
+        CopyFloats "copy_floats",
+        CopyFloats4 "copy_floats_4",
+        CopyEncode "copy_encode",
+        CopyCast "copy_cast",
+        Concat "concat",
+        Repeat "repeat",
+        GetRows "get_rows",
+        SetRows "set_rows",
+    }
+    3 "image" {
+        Im2col "im2col",
+        Pool "pool",
+        UpscaleNearest "upscale_nearest",
+        UpscaleBilinear "upscale_bilinear",
+        Pad "pad",
+    }
+    4 "matrix" {
+        FewColumns1 "few_columns_1",
+        FewColumns2 "few_columns_2",
+        FewColumns4 "few_columns_4",
+        FewColumns8 "few_columns_8",
+        FewColumnsId "few_columns_id",
+        Tiles "tiles",
+        TilesId "tiles_id",
+        Zeros "zeros",
+    }
+    5 "attention" {
+        Attend4 "attend_4",
+        Attend4F16 "attend_4_f16",
+        Attend4Bf16 "attend_4_bf16",
+        Attend4Q8 "attend_4_q8_0",
+        Attend8 "attend_8",
+        Attend8F16 "attend_8_f16",
+        Attend8Bf16 "attend_8_bf16",
+        Attend8Q8 "attend_8_q8_0",
+        Attend16 "attend_16",
+        Attend16F16 "attend_16_f16",
+        Attend16Bf16 "attend_16_bf16",
+        Attend16Q8 "attend_16_q8_0",
+        AttendParts "attend_parts",
+        AttendTile "attend_tile",
+        AttendTileF16 "attend_tile_f16",
+        AttendTileBf16 "attend_tile_bf16",
+        AttendFewF16 "attend_few_f16",
+        AttendFewBf16 "attend_few_bf16",
+    }
+}
+
+/// All kernels, loaded.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    functions: Vec<Function>,
+    /// Functions are of modules that are loaded.
+    _modules: Vec<Module>,
+}
+
+impl Kernels {
+    /// One module for each family, in their order.
+    pub(crate) fn new(modules: Vec<Module>) -> Result<Self, Fault> {
+        let find = |(family, name): &(usize, &str)| match modules.get(*family) {
+            Some(module) => module.function(name),
+            None => Err(Fault::missing()),
+        };
+        let functions = NAMES.iter().map(find).collect::<Result<_, _>>()?;
+        Ok(Self { functions, _modules: modules })
+    }
+}
+
+/// Where acts go.
+pub(crate) struct Queue<'a> {
+    pub(crate) stream: &'a Stream,
+    pub(crate) kernels: &'a Kernels,
+    /// Only where there are products for it, and with its work on `stream`.
+    pub(crate) blas: Option<&'a Blas>,
+}
+
+impl Queue<'_> {
+    /// Enqueues some acts, in order.
+    ///
+    /// # Safety
+    /// All addresses in them are of memory that exists and is large enough, and it stays until they are done.
+    pub(crate) unsafe fn enqueue(&self, acts: &[Act]) -> Result<(), String> {
+        self.stream.enter().map_err(|fault| fault.to_string())?;
+        for act in acts {
+            match act {
+                Act::Launch { kernel, grid, block, shared, parameter } => {
+                    let parameter = match parameter {
+                        Parameter::Args(args) => from_ref(&**args).cast(),
+                        Parameter::Map(map) => from_ref(&**map).cast(),
+                    };
+                    let function = self.functions(*kernel);
+                    // SAFETY: as promised; each kernel is given the structure that it was compiled with by `recipe`.
+                    let done = unsafe { self.stream.launch(function, *grid, *block, *shared, parameter) };
+                    done.map_err(|fault| format!("{fault} ({})", NAMES[*kernel as usize].1))?;
+                }
+                Act::Copy { to, from, size } => {
+                    // SAFETY: as promised.
+                    unsafe { self.stream.copy(*to, *from, *size) }.map_err(|fault| fault.to_string())?;
+                }
+                Act::Product(product) => {
+                    let Some(blas) = self.blas else { return Err("cuBLAS is missing".into()) };
+                    // SAFETY: as promised.
+                    unsafe { blas.enqueue(product) }?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn functions(&self, kernel: Kernel) -> Function {
+        self.kernels.functions[kernel as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_have_the_order_in_which_they_are_compiled() {
+        let compiled: Vec<&str> = crate::compile::FAMILIES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(FAMILIES, compiled);
+    }
+}

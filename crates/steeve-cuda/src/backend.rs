@@ -1,0 +1,307 @@
+//! A stream of work on a GPU.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use steeve_device::{
+    Backend, BufferType, Bytes, DeviceError, Event, Locate, Offset, Prepared, SharedBuffer, Span, SpanMut,
+};
+use steeve_graph::{Graph, TensorId};
+
+use crate::act::Queue;
+use crate::blas::Blas;
+use crate::complaint::Complaints;
+use crate::device::Core;
+use crate::driver::{Context, Fault, Moment, Stream, is_pinned};
+use crate::memory::CudaBuffer;
+use crate::run::{Capture, CudaPrepared, Kitchen, supports};
+use crate::scratch::Pool;
+
+/// Runs graphs on a GPU. Calls return before their work is done.
+#[derive(Debug)]
+pub struct CudaBackend {
+    core: Arc<Core>,
+    capture: Capture,
+    complaints: Arc<Complaints>,
+    scratch: Arc<Pool>,
+    /// Made when there is the first product for it.
+    blas: Mutex<Option<Blas>>,
+    /// Where work is captured. Nothing ever runs there.
+    recorder: Stream,
+    stream: Stream,
+}
+
+impl CudaBackend {
+    pub(crate) fn new(core: &Arc<Core>, capture: Capture) -> Result<Self, DeviceError> {
+        core.kernels()?;
+        let (name, context) = (&core.name, &core.context);
+        let fail = |fault: Fault| fault.on(name);
+        Ok(Self {
+            core: Arc::clone(core),
+            capture,
+            complaints: Arc::new(Complaints::new(Arc::clone(name), context).map_err(fail)?),
+            scratch: Arc::new(Pool::new(name, context)),
+            blas: Mutex::default(),
+            recorder: Stream::new(context).map_err(fail)?,
+            stream: Stream::new(context).map_err(fail)?,
+        })
+    }
+
+    fn fail(&self, why: impl Into<String>) -> DeviceError {
+        DeviceError::Failed { device: self.core.name.to_string(), why: why.into() }
+    }
+
+    /// Gives the acts of prepared nodes to `act`, with where they go.
+    fn with_queue<R>(
+        &self,
+        stream: &Stream,
+        has_products: bool,
+        act: impl FnOnce(&Queue<'_>) -> Result<R, String>,
+    ) -> Result<R, DeviceError> {
+        let mut blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
+        if has_products {
+            match &*blas {
+                Some(blas) => blas.turn_to(stream),
+                None => Blas::new(&self.core.context, stream).map(|new| *blas = Some(new)),
+            }
+            .map_err(|why| self.fail(why))?;
+        }
+        let queue = Queue { stream, kernels: self.core.kernels()?, blas: blas.as_ref() };
+        act(&queue).map_err(|why| self.fail(why))
+    }
+
+    /// Captures all acts. What can't be captured is launched one by one from then on.
+    fn capture(&self, prepared: &mut CudaPrepared) -> Result<(), DeviceError> {
+        let (acts, stream) = (&prepared.acts, &self.recorder);
+        let captured = self.with_queue(stream, prepared.has_products, |queue| {
+            stream
+                .capture(|| {
+                    // SAFETY: nothing runs now; whoever launches it looks at the buffers first.
+                    unsafe { queue.enqueue(acts) }.map_err(Refused)
+                })
+                .map_err(|Refused(why)| why)
+        });
+        prepared.captured = captured.ok();
+        Ok(())
+    }
+
+    /// The buffer's memory on this GPU, if it is there.
+    fn own<'a>(&self, buffer: &'a dyn steeve_device::Buffer) -> Option<&'a CudaBuffer> {
+        let own = buffer.as_any().downcast_ref::<CudaBuffer>()?;
+        Arc::ptr_eq(own.context(), &self.core.context).then_some(own)
+    }
+
+    fn inside(&self, buffer: &SharedBuffer, offset: Offset, size: Bytes) -> Result<(), DeviceError> {
+        let room = buffer.size();
+        let fits = offset.0.checked_add(size.0).is_some_and(|end| end <= room.0);
+        let memory = || buffer.memory().name().into();
+        if fits { Ok(()) } else { Err(DeviceError::Outside { memory: memory(), offset, size, room }) }
+    }
+
+    /// Enqueues a copy between memory of this GPU, of another one, and of the host; `None` if it is neither.
+    fn enqueue_copy(
+        &self,
+        to: (&SharedBuffer, Offset),
+        from: (&SharedBuffer, Offset),
+        size: Bytes,
+    ) -> Result<Option<()>, DeviceError> {
+        let source = from.0.borrow()?;
+        let mut target = to.0.borrow_mut()?;
+        let cuda = |buffer: &dyn steeve_device::Buffer, offset: Offset| {
+            let cuda = buffer.as_any().downcast_ref::<CudaBuffer>();
+            cuda.map(|it| Ok::<_, DeviceError>((it.range(offset, size)?, Arc::clone(it.context())))).transpose()
+        };
+        let own = |context: &Arc<Context>| Arc::ptr_eq(context, &self.core.context);
+        let (into, out) = (cuda(&*target, to.1)?, cuda(&*source, from.1)?);
+        let done = match (into, out) {
+            (Some((to, its)), Some((from, other))) if own(&its) || own(&other) => {
+                // SAFETY: ranges of buffers that are borrowed while the copy is enqueued, and that give their memory back
+                // only when all that is enqueued is done.
+                unsafe { self.stream.copy_between(to, &its, from, &other, size.0) }
+            }
+            (Some((to, context)), None) if own(&context) => {
+                let Some(span) = Span::of(&*source, from.1, size) else { return Ok(None) };
+                // SAFETY: as above; plain memory of the host has been read when this returns.
+                unsafe { self.stream.upload(to, span?.start(), size.0) }
+            }
+            (None, Some((from, context))) if own(&context) => {
+                let Some(span) = SpanMut::of(&mut *target, to.1, size) else { return Ok(None) };
+                // SAFETY: as above; plain memory of the host has been written when this returns.
+                unsafe { self.stream.download(span?.start(), from, size.0) }
+            }
+            _ => return Ok(None),
+        };
+        done.map(Some).map_err(|fault| fault.on(&self.core.name))
+    }
+}
+
+/// An act that could not be enqueued, or a fault of the driver's around them.
+struct Refused(String);
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Self {
+        Self(fault.to_string())
+    }
+}
+
+impl Backend for CudaBackend {
+    fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    fn buffer_type(&self) -> Arc<dyn BufferType> {
+        Arc::clone(&self.core.memory)
+    }
+
+    fn is_async(&self) -> bool {
+        true
+    }
+
+    fn can_copy(&self, to: &Arc<dyn BufferType>, from: &Arc<dyn BufferType>) -> bool {
+        let own = |memory: &Arc<dyn BufferType>| Arc::ptr_eq(memory, &self.core.memory);
+        let reaches = |memory: &Arc<dyn BufferType>| own(memory) || memory.is_host() || self.core.is_peer(memory);
+        own(to) && reaches(from) || own(from) && reaches(to)
+    }
+
+    fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
+        supports(&self.core.name, self.core.machine(), graph, node)
+    }
+
+    fn prepare(
+        &self,
+        graph: &Graph,
+        nodes: Range<usize>,
+        tensors: &dyn Locate,
+    ) -> Result<Box<dyn Prepared>, DeviceError> {
+        let kitchen = Kitchen {
+            name: &self.core.name,
+            machine: self.core.machine(),
+            context: &self.core.context,
+            complaints: &self.complaints,
+            scratch: &self.scratch,
+        };
+        let mut prepared = kitchen.prepare(graph, nodes, tensors)?;
+        if self.capture == Capture::AtOnce && prepared.acts.len() > 1 {
+            self.capture(&mut prepared)?;
+        }
+        Ok(Box::new(prepared))
+    }
+
+    fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
+        let prepared = prepared.as_any_mut().downcast_mut::<CudaPrepared>();
+        let Some(prepared) = prepared.filter(|prepared| Arc::ptr_eq(&prepared.owner, &self.complaints)) else {
+            return Err(self.fail("another backend has prepared these nodes"));
+        };
+        if self.capture == Capture::WhenRepeated && prepared.runs == 1 && prepared.acts.len() > 1 {
+            self.capture(prepared)?;
+        }
+        prepared.runs = prepared.runs.saturating_add(1);
+        // Borrowed until all is enqueued: who gives memory back afterwards waits for what was enqueued.
+        let (mut reading, mut writing) = (Vec::new(), Vec::new());
+        for (buffer, is_written) in &prepared.buffers {
+            match is_written {
+                true => writing.push(buffer.borrow_mut()?),
+                false => reading.push(buffer.borrow()?),
+            }
+        }
+        if let Some(captured) = &prepared.captured {
+            // SAFETY: all buffers are borrowed, and scratch memory belongs to the prepared nodes.
+            return unsafe { captured.launch(&self.stream) }.map_err(|fault| fault.on(&self.core.name));
+        }
+        self.with_queue(&self.stream, prepared.has_products, |queue| {
+            // SAFETY: as above.
+            unsafe { queue.enqueue(&prepared.acts) }
+        })
+    }
+
+    fn write(&self, buffer: &SharedBuffer, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
+        let size = Bytes(from.len() as u64);
+        self.inside(buffer, offset, size)?;
+        {
+            let writing = buffer.borrow_mut()?;
+            if let Some(own) = self.own(&*writing) {
+                let to = own.range(offset, size)?;
+                if from.is_empty() {
+                    return Ok(());
+                }
+                // SAFETY: a range of a buffer that is borrowed while the copy is enqueued; plain memory has been read when
+                // this returns, and pinned memory is waited for.
+                let done = unsafe { self.stream.upload(to, from.as_ptr(), size.0) };
+                let done =
+                    done.and_then(|()| if is_pinned(from.as_ptr()) { self.stream.synchronise() } else { Ok(()) });
+                return done.map_err(|fault| fault.on(&self.core.name));
+            }
+        }
+        self.synchronise()?;
+        buffer.write(offset, from)
+    }
+
+    fn read(&self, buffer: &SharedBuffer, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
+        let size = Bytes(into.len() as u64);
+        self.inside(buffer, offset, size)?;
+        {
+            let reading = buffer.borrow()?;
+            if let Some(own) = self.own(&*reading) {
+                let from = own.range(offset, size)?;
+                if !into.is_empty() {
+                    // SAFETY: a range of a buffer that is borrowed, and a slice, both until all is done below.
+                    let done = unsafe { self.stream.download(into.as_mut_ptr(), from, size.0) };
+                    done.map_err(|fault| fault.on(&self.core.name))?;
+                }
+                return self.synchronise();
+            }
+        }
+        self.synchronise()?;
+        buffer.read(offset, into)
+    }
+
+    fn copy(&self, to: (&SharedBuffer, Offset), from: (&SharedBuffer, Offset), size: Bytes) -> Result<(), DeviceError> {
+        self.inside(to.0, to.1, size)?;
+        self.inside(from.0, from.1, size)?;
+        if size == Bytes::ZERO {
+            return Ok(());
+        }
+        if !to.0.is_same(from.0) && self.enqueue_copy(to, from, size)?.is_some() {
+            return Ok(());
+        }
+        self.synchronise()?;
+        to.0.copy_from(to.1, from.0, from.1, size)
+    }
+
+    fn record(&self) -> Result<Arc<dyn Event>, DeviceError> {
+        let moment = self.stream.record().map_err(|fault| fault.on(&self.core.name))?;
+        Ok(Arc::new(CudaEvent { name: Arc::clone(&self.core.name), moment, complaints: Arc::clone(&self.complaints) }))
+    }
+
+    fn wait(&self, event: &dyn Event) -> Result<(), DeviceError> {
+        match event.as_any().downcast_ref::<CudaEvent>() {
+            Some(event) => self.stream.wait(&event.moment).map_err(|fault| fault.on(&self.core.name)),
+            None => event.synchronise(),
+        }
+    }
+
+    fn synchronise(&self) -> Result<(), DeviceError> {
+        self.stream.synchronise().map_err(|fault| fault.on(&self.core.name))?;
+        self.complaints.take()
+    }
+}
+
+/// A moment in the stream of a GPU.
+#[derive(Debug)]
+struct CudaEvent {
+    name: Arc<str>,
+    moment: Moment,
+    complaints: Arc<Complaints>,
+}
+
+impl Event for CudaEvent {
+    fn synchronise(&self) -> Result<(), DeviceError> {
+        self.moment.synchronise().map_err(|fault| fault.on(&self.name))?;
+        self.complaints.look()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,140 @@
+//! Products of matrices by cuBLAS.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::{from_ref, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::Arc;
+
+use cudarc::cublas::sys;
+use steeve_graph::DataType;
+
+use crate::driver::{Context, DeviceBytes, Stream};
+
+/// Whether the library can be loaded.
+pub(crate) fn is_there() -> bool {
+    // SAFETY: only tries to load the library.
+    unsafe { sys::is_culib_present() }
+}
+
+/// `a` `[k, m]` and `b` `[k, n]` make `[m, n]` of f32, some times over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Product {
+    /// Of both sources.
+    pub(crate) dtype: DataType,
+    pub(crate) m: i32,
+    pub(crate) n: i32,
+    pub(crate) k: i32,
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+    pub(crate) result: Side,
+    pub(crate) count: i32,
+}
+
+/// Where a matrix stands: elements from row to row, and from one matrix to the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Side {
+    pub(crate) address: u64,
+    pub(crate) row: i32,
+    pub(crate) next: i64,
+}
+
+/// What the library may use meanwhile. As much as it wants on the newest GPUs.
+const WORKSPACE: u64 = 32 << 20;
+
+/// The library on one stream at a time.
+pub(crate) struct Blas {
+    handle: sys::cublasHandle_t,
+    workspace: DeviceBytes,
+}
+
+// SAFETY: a handle may go from thread to thread; nobody shares it.
+unsafe impl Send for Blas {}
+
+impl Blas {
+    pub(crate) fn new(context: &Arc<Context>, stream: &Stream) -> Result<Self, String> {
+        let workspace = DeviceBytes::new(context, WORKSPACE).map_err(|fault| fault.to_string())?;
+        let mut handle = null_mut();
+        // SAFETY: the context is current since the workspace was made.
+        said("cublasCreate", unsafe { sys::cublasCreate_v2(&mut handle) })?;
+        let blas = Self { handle, workspace };
+        // SAFETY: a handle that was just made. Single precision stays single precision.
+        said("cublasSetMathMode", unsafe {
+            sys::cublasSetMathMode(blas.handle, sys::cublasMath_t::CUBLAS_DEFAULT_MATH)
+        })?;
+        blas.turn_to(stream)?;
+        Ok(blas)
+    }
+
+    /// Enqueues on this stream from now on. Nobody enqueues on two at a time: they would share the workspace.
+    pub(crate) fn turn_to(&self, stream: &Stream) -> Result<(), String> {
+        stream.enter().map_err(|fault| fault.to_string())?;
+        // SAFETY: a handle of this context and a stream that its owner keeps for as long as something is enqueued.
+        said("cublasSetStream", unsafe { sys::cublasSetStream_v2(self.handle, stream.raw().cast()) })?;
+        let (start, size) =
+            (with_exposed_provenance_mut(self.workspace.address() as usize), self.workspace.len() as usize);
+        // SAFETY: memory that lives as long as the handle. A new stream has made the library forget it.
+        said("cublasSetWorkspace", unsafe { sys::cublasSetWorkspace_v2(self.handle, start, size) })
+    }
+
+    /// # Safety
+    /// All matrices are memory of the GPU, and stay until the product is done.
+    pub(crate) unsafe fn enqueue(&self, product: &Product) -> Result<(), String> {
+        use sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
+        let Product { dtype, m, n, k, a, b, result, count } = *product;
+        let kind = match dtype {
+            DataType::F16 => sys::cudaDataType_t::CUDA_R_16F,
+            DataType::Bf16 => sys::cudaDataType_t::CUDA_R_16BF,
+            _ => sys::cudaDataType_t::CUDA_R_32F,
+        };
+        let (one, zero) = (1.0f32, 0.0f32);
+        let source = |side: Side| with_exposed_provenance::<c_void>(side.address as usize);
+        // SAFETY: as promised, and the two numbers are read before this returns.
+        let done = unsafe {
+            sys::cublasGemmStridedBatchedEx(
+                self.handle,
+                CUBLAS_OP_T,
+                CUBLAS_OP_N,
+                m,
+                n,
+                k,
+                from_ref(&one).cast(),
+                source(a),
+                kind,
+                a.row,
+                a.next,
+                source(b),
+                kind,
+                b.row,
+                b.next,
+                from_ref(&zero).cast(),
+                with_exposed_provenance_mut(result.address as usize),
+                sys::cudaDataType_t::CUDA_R_32F,
+                result.row,
+                result.next,
+                count,
+                sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        };
+        said("cublasGemmStridedBatchedEx", done)
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        if self.workspace.enter().is_ok() {
+            // SAFETY: `new` has made it.
+            unsafe { sys::cublasDestroy_v2(self.handle) };
+        }
+    }
+}
+
+impl fmt::Debug for Blas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blas").finish_non_exhaustive()
+    }
+}
+
+fn said(call: &str, status: sys::cublasStatus_t) -> Result<(), String> {
+    if status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS { Ok(()) } else { Err(format!("{call}: {status:?}")) }
+}

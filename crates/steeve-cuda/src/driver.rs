@@ -1,0 +1,576 @@
+//! The driver's objects, each with an owner: contexts, memory, streams, events, modules and captured graphs.
+//!
+//! Nothing here knows of tensors. Every call makes the context current in its thread first, so that all of it can be used
+//! from anywhere. Memory is given back only after all work that was enqueued before is done.
+
+use std::ffi::{CStr, CString, c_void};
+use std::fmt;
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::sys;
+use steeve_device::DeviceError;
+
+/// What the driver refused, in words.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) call: &'static str,
+    pub(crate) code: sys::CUresult,
+}
+
+impl Fault {
+    /// There is no such kernel.
+    pub(crate) fn missing() -> Self {
+        Self { call: "cuModuleGetFunction", code: sys::CUresult::CUDA_ERROR_NOT_FOUND }
+    }
+
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        self.code == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY
+    }
+
+    pub(crate) fn on(self, device: &str) -> DeviceError {
+        DeviceError::Failed { device: device.into(), why: self.to_string() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = std::ptr::null();
+        // SAFETY: the driver writes a pointer to a static string, or none.
+        let known = unsafe { sys::cuGetErrorString(self.code, &mut text) } == sys::CUresult::CUDA_SUCCESS;
+        if known && !text.is_null() {
+            // SAFETY: a static string of the driver's.
+            let text = unsafe { CStr::from_ptr(text) };
+            return write!(f, "{}: {}", self.call, text.to_string_lossy());
+        }
+        write!(f, "{}: error {:?}", self.call, self.code)
+    }
+}
+
+/// Calls the driver.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {{
+        // SAFETY: whoever wrote the call has seen to its arguments; each has an owner that outlives the call.
+        let code = unsafe { sys::$name($($argument),*) };
+        if code == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(Fault { call: stringify!($name), code }) }
+    }};
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why there is no driver, or how many GPUs there are.
+pub(crate) fn count() -> Result<usize, String> {
+    // SAFETY: only tries to load the library.
+    if !unsafe { sys::is_culib_present() } {
+        return Err("the driver's library (libcuda) can't be loaded".into());
+    }
+    let mut count = 0;
+    call!(cuInit(0)).map_err(|fault| fault.to_string())?;
+    call!(cuDeviceGetCount(&mut count)).map_err(|fault| fault.to_string())?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// A GPU, with what the driver keeps for this process on it.
+pub(crate) struct Context {
+    device: sys::CUdevice,
+    raw: sys::CUcontext,
+    pub(crate) product: String,
+    /// Compute capability.
+    pub(crate) arch: (i32, i32),
+    pub(crate) processors: u32,
+    /// Held while work is captured and while memory is taken and given back, which must not meet.
+    quiet: Mutex<()>,
+    /// All streams that work is enqueued on.
+    streams: Mutex<Vec<Handle<sys::CUstream>>>,
+}
+
+/// A handle of the driver's, which may be used from any thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Handle<T>(T);
+
+// SAFETY: the driver's objects belong to no thread.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: the driver locks what it has to.
+unsafe impl<T> Sync for Handle<T> {}
+// SAFETY: as above.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    pub(crate) fn new(ordinal: usize) -> Result<Arc<Self>, Fault> {
+        let (mut device, mut raw) = (0, null_mut());
+        call!(cuDeviceGet(&mut device, i32::try_from(ordinal).unwrap_or(i32::MAX)))?;
+        let mut name = [0; 256];
+        call!(cuDeviceGetName(name.as_mut_ptr(), 255, device))?;
+        // SAFETY: the driver ends the name with a zero, and the last byte is one.
+        let product = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        use sys::CUdevice_attribute_enum as Attribute;
+        let attribute = |which: Attribute| {
+            let mut value = 0;
+            call!(cuDeviceGetAttribute(&mut value, which, device)).map(|()| value)
+        };
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        call!(cuDevicePrimaryCtxRetain(&mut raw, device))?;
+        Ok(Arc::new(Self {
+            device,
+            raw,
+            product,
+            arch: (major, minor),
+            processors: u32::try_from(processors).unwrap_or(1).max(1),
+            quiet: Mutex::new(()),
+            streams: Mutex::default(),
+        }))
+    }
+
+    /// Makes it the one that this thread works with.
+    fn enter(&self) -> Result<(), Fault> {
+        call!(cuCtxSetCurrent(self.raw))
+    }
+
+    /// Free and total bytes.
+    pub(crate) fn memory(&self) -> Result<(u64, u64), Fault> {
+        self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        call!(cuMemGetInfo_v2(&mut free, &mut total))?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Waits for all that is enqueued on any stream.
+    fn rest(&self) -> Result<(), Fault> {
+        lock(&self.streams).iter().try_for_each(|stream| call!(cuStreamSynchronize(stream.0)))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // Whoever used it is gone. A failure here means that the driver is gone too.
+        let _ = call!(cuDevicePrimaryCtxRelease_v2(self.device));
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("product", &self.product).field("arch", &self.arch).finish_non_exhaustive()
+    }
+}
+
+/// Memory of a GPU. Given back when nobody works with it any more.
+#[derive(Debug)]
+pub(crate) struct DeviceBytes {
+    context: Arc<Context>,
+    address: u64,
+    len: u64,
+}
+
+impl DeviceBytes {
+    /// Of `len` bytes, which are not zero in number.
+    pub(crate) fn new(context: &Arc<Context>, len: u64) -> Result<Self, Fault> {
+        context.enter()?;
+        let mut address = 0;
+        let _quiet = lock(&context.quiet);
+        call!(cuMemAlloc_v2(&mut address, usize::try_from(len).unwrap_or(usize::MAX)))?;
+        Ok(Self { context: Arc::clone(context), address, len })
+    }
+
+    /// The context is current in this thread from here on.
+    pub(crate) fn enter(&self) -> Result<(), Fault> {
+        self.context.enter()
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl Drop for DeviceBytes {
+    fn drop(&mut self) {
+        // An error of work that was enqueued is told to whoever waits for that work. Memory that can't be given back is
+        // lost, like the device.
+        if self.context.enter().is_ok() {
+            let _quiet = lock(&self.context.quiet);
+            let _ = self.context.rest();
+            let _ = call!(cuMemFree_v2(self.address));
+        }
+    }
+}
+
+/// Memory of the host that stays where it is, so that a GPU can copy to and from it by itself.
+pub(crate) struct PinnedBytes {
+    context: Arc<Context>,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the memory has one owner, like a `Box<[u8]>`.
+unsafe impl Send for PinnedBytes {}
+// SAFETY: shared access only reads, like a `Box<[u8]>`.
+unsafe impl Sync for PinnedBytes {}
+
+impl PinnedBytes {
+    /// Zeroed. `len` is not zero.
+    pub(crate) fn new(context: &Arc<Context>, len: usize) -> Result<Self, Fault> {
+        context.enter()?;
+        let mut start = null_mut();
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        {
+            let _quiet = lock(&context.quiet);
+            call!(cuMemHostAlloc(&mut start, len, flags))?;
+        }
+        let Some(start) = NonNull::new(start.cast::<u8>()) else {
+            return Err(Fault { call: "cuMemHostAlloc", code: sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY });
+        };
+        // SAFETY: the driver has just given us `len` bytes there.
+        unsafe { start.as_ptr().write_bytes(0, len) };
+        Ok(Self { context: Arc::clone(context), start, len })
+    }
+
+    /// The address as the GPU counts.
+    pub(crate) fn device_address(&self) -> Result<u64, Fault> {
+        let mut address = 0;
+        call!(cuMemHostGetDevicePointer_v2(&mut address, self.start.as_ptr().cast::<c_void>(), 0))?;
+        Ok(address)
+    }
+
+    /// A word that a GPU may write at any moment.
+    pub(crate) fn word(&self, index: usize) -> u64 {
+        assert!((index + 1) * 8 <= self.len, "there is no word {index}");
+        // SAFETY: it lies within, and is aligned to a page.
+        unsafe { self.start.as_ptr().cast::<u64>().add(index).read_volatile() }
+    }
+
+    /// Writes a word, while no GPU does.
+    pub(crate) fn set_word(&self, index: usize, value: u64) {
+        assert!((index + 1) * 8 <= self.len, "there is no word {index}");
+        // SAFETY: it lies within, and is aligned to a page; words are only ever read and written as such.
+        unsafe { self.start.as_ptr().cast::<u64>().add(index).write_volatile(value) }
+    }
+}
+
+impl AsRef<[u8]> for PinnedBytes {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: it owns `len` initialised bytes; who lets a GPU write them meanwhile is for schedulers to order.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl AsMut<[u8]> for PinnedBytes {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and this is the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for PinnedBytes {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            let _quiet = lock(&self.context.quiet);
+            let _ = self.context.rest();
+            let _ = call!(cuMemFreeHost(self.start.as_ptr().cast::<c_void>()));
+        }
+    }
+}
+
+impl fmt::Debug for PinnedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedBytes").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// Work in order.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    context: Arc<Context>,
+    raw: sys::CUstream,
+}
+
+// SAFETY: the driver's objects belong to no thread.
+unsafe impl Send for Stream {}
+// SAFETY: the driver locks what it has to.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
+        context.enter()?;
+        let mut raw = null_mut();
+        call!(cuStreamCreate(&mut raw, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
+        lock(&context.streams).push(Handle(raw));
+        Ok(Self { context: Arc::clone(context), raw })
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) fn raw(&self) -> sys::CUstream {
+        self.raw
+    }
+
+    /// The context is current in this thread from here on.
+    pub(crate) fn enter(&self) -> Result<(), Fault> {
+        self.context.enter()
+    }
+
+    pub(crate) fn synchronise(&self) -> Result<(), Fault> {
+        self.enter()?;
+        call!(cuStreamSynchronize(self.raw))
+    }
+
+    /// Enqueues a copy within the memory of GPUs; the two sides are apart.
+    ///
+    /// # Safety
+    /// Both ranges are memory of GPUs, and stay so until the copy is done.
+    pub(crate) unsafe fn copy(&self, to: u64, from: u64, size: u64) -> Result<(), Fault> {
+        self.enter()?;
+        call!(cuMemcpyDtoDAsync_v2(to, from, size as usize, self.raw))
+    }
+
+    /// The same between two GPUs, or within one.
+    ///
+    /// # Safety
+    /// As above.
+    pub(crate) unsafe fn copy_between(
+        &self,
+        to: u64,
+        target: &Context,
+        from: u64,
+        source: &Context,
+        size: u64,
+    ) -> Result<(), Fault> {
+        if std::ptr::eq(target, source) {
+            // SAFETY: as promised.
+            return unsafe { self.copy(to, from, size) };
+        }
+        self.enter()?;
+        call!(cuMemcpyPeerAsync(to, target.raw, from, source.raw, size as usize, self.raw))
+    }
+
+    /// Enqueues a copy from the host. Pageable memory has been read when this returns.
+    ///
+    /// # Safety
+    /// The target is memory of a GPU and stays so until the copy is done; the source can be read until then, if it is
+    /// pinned, and else now.
+    pub(crate) unsafe fn upload(&self, to: u64, from: *const u8, size: u64) -> Result<(), Fault> {
+        self.enter()?;
+        call!(cuMemcpyHtoDAsync_v2(to, from.cast::<c_void>(), size as usize, self.raw))
+    }
+
+    /// Enqueues a copy to the host.
+    ///
+    /// # Safety
+    /// The source is memory of a GPU, and the target can be written; both until the copy is done.
+    pub(crate) unsafe fn download(&self, to: *mut u8, from: u64, size: u64) -> Result<(), Fault> {
+        self.enter()?;
+        call!(cuMemcpyDtoHAsync_v2(to.cast::<c_void>(), from, size as usize, self.raw))
+    }
+
+    /// Enqueues setting bytes.
+    ///
+    /// # Safety
+    /// They are memory of a GPU, and stay so until they are set.
+    pub(crate) unsafe fn fill(&self, to: u64, size: u64, byte: u8) -> Result<(), Fault> {
+        self.enter()?;
+        call!(cuMemsetD8Async(to, byte, size as usize, self.raw))
+    }
+
+    /// Enqueues a kernel with one parameter, a structure.
+    ///
+    /// # Safety
+    /// `parameter` is the structure that the kernel was compiled with, and all memory that the kernel reaches through it
+    /// is memory of the GPU, and stays so until it is done.
+    pub(crate) unsafe fn launch(
+        &self,
+        function: Function,
+        grid: [u32; 3],
+        block: u32,
+        shared: u32,
+        parameter: *const c_void,
+    ) -> Result<(), Fault> {
+        let mut parameters = [parameter.cast_mut()];
+        let none = null_mut();
+        call!(cuLaunchKernel(
+            function.0,
+            grid[0],
+            grid[1],
+            grid[2],
+            block,
+            1,
+            1,
+            shared,
+            self.raw,
+            parameters.as_mut_ptr(),
+            none
+        ))
+    }
+
+    /// An event that happens when all that was enqueued so far is done.
+    pub(crate) fn record(&self) -> Result<Moment, Fault> {
+        self.enter()?;
+        let mut raw = null_mut();
+        call!(cuEventCreate(&mut raw, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32))?;
+        let moment = Moment { context: Arc::clone(&self.context), raw };
+        call!(cuEventRecord(raw, self.raw))?;
+        Ok(moment)
+    }
+
+    /// What is enqueued from now on waits for the event, which may be of another GPU.
+    pub(crate) fn wait(&self, moment: &Moment) -> Result<(), Fault> {
+        self.enter()?;
+        call!(cuStreamWaitEvent(self.raw, moment.raw, 0))
+    }
+
+    /// Captures what `enqueue` enqueues here instead of running it.
+    pub(crate) fn capture<E: From<Fault>>(&self, enqueue: impl FnOnce() -> Result<(), E>) -> Result<Captured, E> {
+        self.enter()?;
+        let _quiet = lock(&self.context.quiet);
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        call!(cuStreamBeginCapture_v2(self.raw, mode))?;
+        let enqueued = enqueue();
+        let mut graph = null_mut();
+        let ended = call!(cuStreamEndCapture(self.raw, &mut graph));
+        let mut exec = null_mut();
+        let made = match (enqueued, ended) {
+            (Ok(()), Ok(())) => call!(cuGraphInstantiateWithFlags(&mut exec, graph, 0)).map_err(E::from),
+            (Err(error), _) => Err(error),
+            (_, Err(fault)) => Err(fault.into()),
+        };
+        if !graph.is_null() {
+            let _ = call!(cuGraphDestroy(graph));
+        }
+        made?;
+        Ok(Captured { context: Arc::clone(&self.context), raw: exec })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        lock(&self.context.streams).retain(|stream| stream.0 != self.raw);
+        if self.enter().is_ok() {
+            let _ = call!(cuStreamSynchronize(self.raw));
+            let _ = call!(cuStreamDestroy_v2(self.raw));
+        }
+    }
+}
+
+/// Whether the host's memory at an address is pinned, so that copies from it are not done when they are enqueued.
+pub(crate) fn is_pinned(address: *const u8) -> bool {
+    let mut kind = 0u32;
+    let mut which = sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    let mut into = std::ptr::from_mut(&mut kind).cast::<c_void>();
+    // This form has no error for memory that the driver does not know.
+    call!(cuPointerGetAttributes(1, &mut which, &mut into, address.addr() as u64)).is_ok() && kind != 0
+}
+
+/// A moment in a stream.
+#[derive(Debug)]
+pub(crate) struct Moment {
+    context: Arc<Context>,
+    raw: sys::CUevent,
+}
+
+// SAFETY: the driver's objects belong to no thread.
+unsafe impl Send for Moment {}
+// SAFETY: the driver locks what it has to.
+unsafe impl Sync for Moment {}
+
+impl Moment {
+    /// Waits until it has happened.
+    pub(crate) fn synchronise(&self) -> Result<(), Fault> {
+        self.context.enter()?;
+        call!(cuEventSynchronize(self.raw))
+    }
+}
+
+impl Drop for Moment {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            let _ = call!(cuEventDestroy_v2(self.raw));
+        }
+    }
+}
+
+/// Work that was captured, to be run with one launch.
+#[derive(Debug)]
+pub(crate) struct Captured {
+    context: Arc<Context>,
+    raw: sys::CUgraphExec,
+}
+
+// SAFETY: the driver's objects belong to no thread.
+unsafe impl Send for Captured {}
+
+impl Captured {
+    /// Enqueues all of it.
+    ///
+    /// # Safety
+    /// All memory that was there when it was captured is still there, and stays until it is done.
+    pub(crate) unsafe fn launch(&self, stream: &Stream) -> Result<(), Fault> {
+        stream.enter()?;
+        call!(cuGraphLaunch(self.raw, stream.raw))
+    }
+}
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            let _ = call!(cuGraphExecDestroy(self.raw));
+        }
+    }
+}
+
+/// Kernels in the memory of a GPU.
+#[derive(Debug)]
+pub(crate) struct Module {
+    context: Arc<Context>,
+    raw: sys::CUmodule,
+}
+
+// SAFETY: the driver's objects belong to no thread.
+unsafe impl Send for Module {}
+// SAFETY: the driver locks what it has to.
+unsafe impl Sync for Module {}
+
+/// A kernel of a module that is still loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Function(sys::CUfunction);
+
+// SAFETY: the driver's objects belong to no thread.
+unsafe impl Send for Function {}
+// SAFETY: the driver locks what it has to.
+unsafe impl Sync for Function {}
+
+impl Module {
+    /// Loads what a compiler has made for this GPU.
+    pub(crate) fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self, Fault> {
+        context.enter()?;
+        let mut raw = null_mut();
+        call!(cuModuleLoadData(&mut raw, image.as_ptr().cast::<c_void>()))?;
+        Ok(Self { context: Arc::clone(context), raw })
+    }
+
+    pub(crate) fn function(&self, name: &str) -> Result<Function, Fault> {
+        self.context.enter()?;
+        let name = CString::new(name).map_err(|_| Fault::missing())?;
+        let mut raw = null_mut();
+        call!(cuModuleGetFunction(&mut raw, self.raw, name.as_ptr()))?;
+        Ok(Function(raw))
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            let _quiet = lock(&self.context.quiet);
+            let _ = self.context.rest();
+            let _ = call!(cuModuleUnload(self.raw));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Attention in one step: scores exist in registers only.
+
+use steeve_graph::DataType;
+
+use super::movement::readable;
+use super::{demand, divides};
+use crate::act::Kernel;
+use crate::recipe::{Ask, Recipe, args};
+use crate::shape::{Operand, is_float};
+
+/// The longest rows that fit into registers.
+const LONGEST: u64 = 512;
+
+/// As many queries that share their keys make a tile.
+const QUERIES: u64 = 16;
+
+/// What a tile shares: its queries, 32 keys and 32 values, in rows of 132 numbers.
+const TILE_BYTES: u32 = (16 + 32 + 32) * 132 * 4;
+
+/// The keys that a block of few queries takes at a time.
+const KEYS_OF_FEW: u64 = 128;
+
+/// Fewer keys than this are not worth another block.
+const KEYS: u64 = 32;
+
+/// `q` `[d, token, head]`, `k` `[d, key, head]`, `v` `[dv, key, head]` and a mask `[key, token]` make `[dv, head, token]`.
+/// Slot 4 may have sinks: one more score for each head, with no value.
+pub(crate) fn flash_attn_ext(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (scale, max_bias, softcap) = (ask.float(0)?, ask.float(1)?, ask.float(2)?);
+    fits(ask)?;
+    demand(max_bias <= 0.0 || ask.optional(3).is_some(), "a bias needs a mask")?;
+    let (q, k, v) = (ask.source(0)?, ask.source(1)?, ask.source(2)?);
+    let ([d, tokens, heads, outer], keys, dv) = (q.shape.ne, k.shape.ne[1], v.shape.ne[0]);
+    if ask.result.shape.elements() == 0 {
+        return Ok(());
+    }
+    let mut args = args(ask.result, ask.sources);
+    args.f[..3].copy_from_slice(&[if softcap == 0.0 { scale } else { scale / softcap }, softcap, max_bias]);
+    args.i[2] = i64::from(goes_in_fours(&k));
+    args.i[3] = i64::from(goes_in_fours(&v));
+    // Kernels that know the type know that four elements can be read at once.
+    let known = k.shape.dtype == v.shape.dtype && args.i[2] == 1 && args.i[3] == 1;
+    // Heads whose keys and values differ have nothing to share.
+    let group = if k.shape.ne[2] == v.shape.ne[2] { heads / k.shape.ne[2] } else { 1 };
+    let (groups, together) = (heads / group, group * tokens);
+    let blocks = together.div_ceil(QUERIES);
+    if d.max(dv) <= 128 && together >= QUERIES && blocks * groups * outer >= u64::from(recipe.machine.processors) / 2 {
+        (args.i[4], args.i[5]) = (group.cast_signed(), together.cast_signed());
+        let kernel = match k.shape.dtype {
+            DataType::F16 if known => Kernel::AttendTileF16,
+            DataType::Bf16 if known => Kernel::AttendTileBf16,
+            _ => Kernel::AttendTile,
+        };
+        return recipe.launch_sharing(kernel, [blocks, groups, outer], 128, args, TILE_BYTES);
+    }
+    let queries = tokens * heads * outer;
+    // A few queries that share long keys.
+    let few = match k.shape.dtype {
+        DataType::F16 if known => Some(Kernel::AttendFewF16),
+        DataType::Bf16 if known => Some(Kernel::AttendFewBf16),
+        _ => None,
+    };
+    let is_wide = |it: &Operand| divides(8, it.shape.ne[0]) && it.is_aligned(16);
+    let pieces = together.div_ceil(4);
+    let is_enough = pieces * groups * outer * keys.div_ceil(KEYS_OF_FEW) >= u64::from(recipe.machine.processors);
+    if let Some(kernel) = few.filter(|_| d.max(dv) <= 128 && is_wide(&k) && is_wide(&v) && is_enough) {
+        let wanted = u64::from(recipe.machine.processors * 4).div_ceil(pieces * groups * outer);
+        let parts = keys.div_ceil(KEYS_OF_FEW).min(wanted).clamp(1, 64);
+        (args.i[0], args.i[4], args.i[5]) = (parts.cast_signed(), group.cast_signed(), together.cast_signed());
+        args.i[1] = recipe.scratch(4 * queries * parts * (dv + 2), 0).cast_signed();
+        recipe.launch(kernel, [pieces, groups, outer * parts], 128, args)?;
+        return recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args);
+    }
+    // All processors should have something, though the parts of a query must then be put together.
+    let wanted = u64::from(recipe.machine.processors * 4).div_ceil(queries);
+    let parts = keys.div_ceil(KEYS).min(wanted).clamp(1, 64);
+    args.i[0] = parts.cast_signed();
+    if parts > 1 {
+        args.i[1] = recipe.scratch(4 * queries * parts * (dv + 2), 0).cast_signed();
+    }
+    let kernel = match (d.max(dv), k.shape.dtype) {
+        (..=128, DataType::F16) if known => Kernel::Attend4F16,
+        (..=128, DataType::Bf16) if known => Kernel::Attend4Bf16,
+        (..=128, DataType::Q8_0) if known => Kernel::Attend4Q8,
+        (..=128, _) => Kernel::Attend4,
+        (..=256, DataType::F16) if known => Kernel::Attend8F16,
+        (..=256, DataType::Bf16) if known => Kernel::Attend8Bf16,
+        (..=256, DataType::Q8_0) if known => Kernel::Attend8Q8,
+        (..=256, _) => Kernel::Attend8,
+        (_, DataType::F16) if known => Kernel::Attend16F16,
+        (_, DataType::Bf16) if known => Kernel::Attend16Bf16,
+        (_, DataType::Q8_0) if known => Kernel::Attend16Q8,
+        _ => Kernel::Attend16,
+    };
+    recipe.launch(kernel, [tokens, heads, outer * parts], 128, args)?;
+    if parts > 1 {
+        recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args)?;
+    }
+    Ok(())
+}
+
+/// Whether four elements can be read at once.
+fn goes_in_fours(it: &Operand) -> bool {
+    let shape = it.shape;
+    divides(4, shape.ne[0]) && (!is_float(shape.dtype) || shape.has_dense_rows() && it.is_aligned(4 * shape.size()))
+}
+
+/// Types and shapes, more closely than ggml's rule looks at them.
+fn fits(ask: &Ask<'_>) -> Result<(), String> {
+    let (q, k, v) = (ask.source(0)?, ask.source(1)?, ask.source(2)?);
+    readable(&k)?;
+    readable(&v)?;
+    let (q, k, v, result) = (q.shape, k.shape, v.shape, ask.result.shape);
+    demand(is_float(q.dtype), "the queries must be f32, f16 or bf16")?;
+    let [d, tokens, heads, outer] = q.ne;
+    demand(d > 0, "queries of no elements have no scores")?;
+    demand(d <= LONGEST && v.ne[0] <= LONGEST, "rows have at most 512 elements")?;
+    demand(k.ne[0] == d && v.ne[1] == k.ne[1], "queries, keys and values must fit together")?;
+    demand(k.ne[3] == outer && v.ne[3] == outer, "all must have the same outermost dimension")?;
+    let heads_fit = divides(k.ne[2], heads) && divides(v.ne[2], heads);
+    demand(heads_fit, "the heads of keys and values must divide those of the queries")?;
+    let made = result.dtype == DataType::F32 && result.ne == [v.ne[0], heads, tokens, outer];
+    demand(made, "the result must be f32 and have a row for each head and token")?;
+    if let Some(mask) = ask.optional(3).map(|mask| mask.shape) {
+        demand(is_float(mask.dtype), "the mask must be f32, f16 or bf16")?;
+        let all = mask.ne[0] >= k.ne[1] && mask.ne[1] >= tokens;
+        demand(all, "the mask must have a row for each query and an element for each key")?;
+        let outer_fits = divides(mask.ne[2], heads) && divides(mask.ne[3], outer);
+        demand(outer_fits, "the outer dimensions of the mask must divide those of the queries")?;
+    }
+    let sinks_fit = ask.optional(4).is_none_or(|it| it.shape.dtype == DataType::F32 && it.shape.ne == [heads, 1, 1, 1]);
+    demand(sinks_fit, "there must be one f32 sink for each head")
+}

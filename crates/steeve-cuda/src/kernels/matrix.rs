@@ -1,0 +1,179 @@
+//! Products of matrices: by warps where there are few columns, by cuBLAS where it can, and by tiles for the rest.
+//!
+//! Weights of f16 and bf16 and blocks meet a second source of their own precision in cuBLAS, as in ggml: it is rounded to
+//! the weights' type (to f16 for blocks), products are exact and added up in f32. With few columns it stays f32.
+
+use steeve_graph::DataType;
+
+use super::movement::{convert, readable};
+use super::{demand, divides};
+use crate::act::Kernel;
+use crate::blas::{Product, Side};
+use crate::recipe::{Ask, Recipe, args};
+use crate::shape::{Operand, is_float};
+
+/// As many columns are done by warps.
+const FEW: u64 = 8;
+
+/// As many rows of tokens are done one by one before experts gather theirs.
+const FEW_ROWS: u64 = 64;
+
+/// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
+pub(crate) fn mul_mat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (a, b, result) = (ask.source(0)?, ask.source(1)?, ask.result);
+    readable(&a)?;
+    let types = is_float(b.shape.dtype) && result.shape.dtype == DataType::F32;
+    demand(types, "the second source must be f32, f16 or bf16, and the result f32")?;
+    let [k, m, a_planes, a_cubes] = a.shape.ne;
+    let [_, n, planes, cubes] = b.shape.ne;
+    let fits = b.shape.ne[0] == k && result.shape.ne == [m, n, planes, cubes];
+    let repeats = divides(a_planes, planes) && divides(a_cubes, cubes);
+    demand(fits && repeats, "the shapes do not fit together")?;
+    if result.shape.elements() == 0 {
+        return Ok(());
+    }
+    if k == 0 {
+        return recipe.launch_each(Kernel::Zeros, result.shape.elements(), args(result, &[]));
+    }
+    let repeats = [planes / a_planes, cubes / a_cubes];
+    if n <= FEW {
+        let b = as_floats(recipe, b)?;
+        let mut args = few_args(result, a, b, None);
+        args.i[..3].copy_from_slice(&[
+            (planes * cubes).cast_signed(),
+            repeats[0].cast_signed(),
+            repeats[1].cast_signed(),
+        ]);
+        let (kernel, rows) = match n {
+            1 => (Kernel::FewColumns1, 4),
+            2 => (Kernel::FewColumns2, 4),
+            3..=4 => (Kernel::FewColumns4, 4),
+            _ => (Kernel::FewColumns8, 2),
+        };
+        return recipe.launch(kernel, [m.div_ceil(rows), 1, (planes * cubes).min(65535)], 128, args);
+    }
+    if recipe.machine.has_blas && by_library(recipe, a, b, result)? {
+        return Ok(());
+    }
+    let mut args = args(result, &[Some(a), Some(b)]);
+    args.i[..3].copy_from_slice(&[(planes * cubes).cast_signed(), repeats[0].cast_signed(), repeats[1].cast_signed()]);
+    recipe.launch(Kernel::Tiles, [m.div_ceil(64), n.div_ceil(64), (planes * cubes).min(65535)], 256, args)
+}
+
+fn few_args(result: Operand, a: Operand, b: Operand, ids: Option<Operand>) -> crate::shape::Args {
+    let mut args = args(result, &[Some(a), Some(b), ids]);
+    // Blocks are read in pieces of two bytes.
+    let aligned = !is_float(a.shape.dtype) || a.shape.has_dense_rows() && a.is_aligned(16);
+    args.i[3] = i64::from(aligned);
+    args
+}
+
+/// A source as f32 whose rows start at multiples of 16 bytes.
+fn as_floats(recipe: &mut Recipe, b: Operand) -> Result<Operand, String> {
+    if b.shape.dtype == DataType::F32 && b.shape.has_dense_rows() && b.is_aligned(16) {
+        return Ok(b);
+    }
+    let dense = recipe.scratch_tensor(b.shape.with_rows(DataType::F32, (4 * b.shape.ne[0]).next_multiple_of(16)));
+    convert(recipe, b, dense)?;
+    Ok(dense)
+}
+
+/// Whether the library can make the product; then it will.
+fn by_library(recipe: &mut Recipe, a: Operand, b: Operand, result: Operand) -> Result<bool, String> {
+    let [k, m, a_planes, a_cubes] = a.shape.ne;
+    let [_, n, planes, cubes] = b.shape.ne;
+    let number = |value: u64| i32::try_from(value).ok();
+    let (Some(m), Some(n), Some(k)) = (number(m), number(n), number(k)) else { return Ok(false) };
+    let Some(result_side) = side(&result, m) else { return Ok(false) };
+    let dtype = match (a.shape.dtype, b.shape.dtype) {
+        (DataType::F32, _) | (DataType::F16, DataType::Bf16) | (DataType::Bf16, DataType::F16) => DataType::F32,
+        (own, _) if is_float(own) => own,
+        _ => DataType::F16,
+    };
+    let a = as_type(recipe, a, dtype)?;
+    let b = as_type(recipe, b, dtype)?;
+    let (Some(a_side), Some(b_side)) = (side(&a, k), side(&b, k)) else { return Ok(false) };
+    let mut product = Product { dtype, m, n, k, a: a_side, b: b_side, result: result_side, count: 1 };
+    // One matrix for all, and the columns of all planes one behind another: they are columns of one plane.
+    let follows = |it: &Operand| {
+        let [_, row, plane, cube] = it.shape.nb;
+        let n = u64::from(n.unsigned_abs());
+        (planes == 1 || plane == row * n) && (cubes == 1 || cube == row * n * planes)
+    };
+    if a_planes * a_cubes == 1
+        && follows(&b)
+        && follows(&result)
+        && let Some(all) = number(n.unsigned_abs() as u64 * planes * cubes)
+    {
+        product.n = all;
+        recipe.product(product);
+        return Ok(true);
+    }
+    let (Some(count), Some(repeats)) = (number(planes), number(planes / a_planes)) else { return Ok(false) };
+    let next = |it: &Operand| (it.shape.nb[2] / it.shape.size()).cast_signed();
+    let at = |it: &Operand, i2: u64, i3: u64| it.address + i2 * it.shape.nb[2] + i3 * it.shape.nb[3];
+    for i3 in 0..cubes {
+        let a3 = i3 / (cubes / a_cubes);
+        // Neighbours in the outer dimensions of `b` share one of `a`.
+        let groups = if repeats == 1 { 1 } else { a_planes };
+        for group in 0..groups {
+            let first = group * (planes / groups);
+            let a_next = if repeats == 1 { next(&a) } else { 0 };
+            recipe.product(Product {
+                count: if repeats == 1 { count } else { repeats },
+                a: Side { address: at(&a, group, a3), next: a_next, ..a_side },
+                b: Side { address: at(&b, first, i3), next: next(&b), ..b_side },
+                result: Side { address: at(&result, first, i3), next: next(&result), ..result_side },
+                ..product
+            });
+        }
+    }
+    Ok(true)
+}
+
+/// A matrix as the library wants it: rows without gaps that do not overlap, whole elements from row to row.
+fn side(it: &Operand, length: i32) -> Option<Side> {
+    let (shape, size) = (it.shape, it.shape.size());
+    let whole = shape.nb.iter().all(|step| step.is_multiple_of(size));
+    let row = if shape.ne[1] == 1 { i64::from(length) } else { (shape.nb[1] / size).cast_signed() };
+    let fits = shape.has_dense_rows() && whole && row >= i64::from(length);
+    Some(Side { address: it.address, row: i32::try_from(row).ok()?, next: 0 }).filter(|_| fits)
+}
+
+/// A source of a type, in rows without gaps.
+fn as_type(recipe: &mut Recipe, it: Operand, dtype: DataType) -> Result<Operand, String> {
+    let length = i32::try_from(it.shape.ne[0]).unwrap_or(i32::MAX);
+    if it.shape.dtype == dtype && side(&it, length).is_some() {
+        return Ok(it);
+    }
+    let dense = recipe.scratch_tensor(it.shape.dense(dtype));
+    convert(recipe, it, dense)?;
+    Ok(dense)
+}
+
+/// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
+pub(crate) fn mul_mat_id(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (experts, b, ids, result) = (ask.source(0)?, ask.source(1)?, ask.source(2)?, ask.result);
+    readable(&experts)?;
+    let types = is_float(b.shape.dtype) && ids.shape.dtype == DataType::I32 && result.shape.dtype == DataType::F32;
+    demand(types, "the second source must be f32, f16 or bf16, the ids i32 and the result f32")?;
+    let ([k, m, count, one], [used, tokens, ..]) = (experts.shape.ne, ids.shape.ne);
+    let b_fits = b.shape.ne[0] == k && divides(b.shape.ne[1], used) && b.shape.ne[2..] == [tokens, 1];
+    let fits = b_fits && one == 1 && ids.shape.ne[2..] == [1, 1] && result.shape.ne == [m, used, tokens, 1];
+    demand(fits, "the shapes do not fit together")?;
+    if result.shape.elements() == 0 {
+        return Ok(());
+    }
+    if k == 0 {
+        return recipe.launch_each(Kernel::Zeros, result.shape.elements(), args(result, &[]));
+    }
+    let rows = used * tokens;
+    if rows <= FEW_ROWS || count == 0 {
+        let b = as_floats(recipe, b)?;
+        let mut args = few_args(result, experts, b, Some(ids));
+        args.i[..3].copy_from_slice(&[1; 3]);
+        return recipe.launch(Kernel::FewColumnsId, [m.div_ceil(4), rows.min(65535), 1], 128, args);
+    }
+    let grid = [m.div_ceil(64), rows.div_ceil(64), count.min(65535)];
+    recipe.launch(Kernel::TilesId, grid, 256, args(result, &[Some(experts), Some(b), Some(ids)]))
+}

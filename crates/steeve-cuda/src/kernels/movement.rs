@@ -1,0 +1,142 @@
+//! Copies of tensors, and rows that ids name.
+
+use steeve_graph::DataType;
+
+use super::{demand, divides};
+use crate::act::Kernel;
+use crate::recipe::{Ask, Recipe, args};
+use crate::shape::{Operand, Shape, is_float, is_readable};
+
+/// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
+pub(crate) fn copy(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (a, result) = (ask.source(0)?, ask.result);
+    let same = a.shape.elements() == result.shape.elements();
+    demand(same, "both must have the same number of elements")?;
+    convert(recipe, a, result)
+}
+
+/// The elements of one tensor, in order, as those of another.
+pub(crate) fn convert(recipe: &mut Recipe, a: Operand, result: Operand) -> Result<(), String> {
+    let (from, to) = (a.in_blocks()?, result.in_blocks()?);
+    let (kinds, elements) = ((a.shape.dtype, result.shape.dtype), a.shape.elements());
+    let both = [Some(a)];
+    if kinds.0 == kinds.1 {
+        if a.shape.is_dense() && result.shape.is_dense() {
+            recipe.copy(result.address, a.address, result.shape.bytes);
+            return Ok(());
+        }
+        if let Some(kernel) = turn(&a.shape, &result.shape) {
+            let mut args = args(result, &both);
+            args.i[0] = result.shape.planes().cast_signed();
+            let tiles = |n: u64| n.div_ceil(32);
+            let grid = [tiles(result.shape.ne[0]), tiles(result.shape.ne[1]), result.shape.planes().min(65535)];
+            return recipe.launch(kernel, grid, 256, args);
+        }
+        return recipe.launch_each(Kernel::CopyBlocks, to.shape.elements(), args(to, &[Some(from)]));
+    }
+    if is_readable(kinds.0) && is_float(kinds.1) {
+        let in_fours = divides(4, elements)
+            && a.shape.is_dense()
+            && result.shape.is_dense()
+            && result.address.is_multiple_of(4 * result.shape.size())
+            && (!is_float(kinds.0) || a.address.is_multiple_of(4 * a.shape.size()));
+        if in_fours {
+            return recipe.launch_each(Kernel::CopyFloats4, elements / 4, args(result, &both));
+        }
+        return recipe.launch_each(Kernel::CopyFloats, elements, args(result, &both));
+    }
+    if is_readable(kinds.0) && is_readable(kinds.1) {
+        return recipe.launch_each(Kernel::CopyEncode, to.shape.elements(), args(to, &both));
+    }
+    if is_plain(kinds.0) && is_plain(kinds.1) {
+        return recipe.launch_each(Kernel::CopyCast, elements, args(result, &both));
+    }
+    Err(format!("{} can't become {} here", kinds.0, kinds.1))
+}
+
+fn is_plain(dtype: DataType) -> bool {
+    use DataType::{Bf16, F16, F32, F64, I8, I16, I32, I64};
+    matches!(dtype, F32 | F16 | Bf16 | F64 | I8 | I16 | I32 | I64)
+}
+
+/// The kernel that exchanges the first two dimensions, where that pays.
+fn turn(a: &Shape, result: &Shape) -> Option<Kernel> {
+    let is_turned = a.ne == result.ne && a.nb[1] == a.size() && a.nb[0] != a.size() && result.has_dense_rows();
+    let is_large = a.ne[0] >= 16 && a.ne[1] >= 16 && a.ne[1].div_ceil(32) <= 65535;
+    match a.size() {
+        2 if is_turned && is_large => Some(Kernel::Turn2),
+        4 if is_turned && is_large => Some(Kernel::Turn4),
+        _ => None,
+    }
+}
+
+/// One tensor behind another along a dimension.
+pub(crate) fn concat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (a, b, dim) = (ask.source(0)?, ask.source(1)?, ask.count(0)?);
+    let dtype = ask.result.shape.dtype;
+    demand(a.shape.dtype == dtype && b.shape.dtype == dtype, "all types must be equal")?;
+    let (to, parts) = (ask.result.in_blocks()?, [a.in_blocks()?, b.in_blocks()?]);
+    let fits = |axis: usize| {
+        let [first, second, whole] = [parts[0], parts[1], to].map(|it| it.shape.ne[axis]);
+        if axis as i64 == dim { first + second == whole } else { first == whole && second == whole }
+    };
+    demand(dim < 4 && (0..4).all(fits), "the shapes do not fit together")?;
+    let mut args = args(to, &parts.map(Some));
+    args.i[1] = dim;
+    recipe.launch_each(Kernel::Concat, to.shape.elements(), args)
+}
+
+/// A tensor again and again until it fills the result.
+pub(crate) fn repeat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let a = ask.source(0)?;
+    demand(a.shape.dtype == ask.result.shape.dtype, "both types must be equal")?;
+    let (to, from) = (ask.result.in_blocks()?, a.in_blocks()?);
+    let fills = to.shape.ne.iter().zip(from.shape.ne).all(|(to, from)| from > 0 && divides(from, *to));
+    demand(to.shape.elements() == 0 || fills, "the source does not fill the result")?;
+    recipe.launch_each(Kernel::Repeat, to.shape.elements(), args(to, &[Some(from)]))
+}
+
+fn is_id(ids: &Operand) -> Result<(), String> {
+    let is_id = matches!(ids.shape.dtype, DataType::I32 | DataType::I64);
+    demand(is_id, &format!("ids must be i32 or i64, not {}", ids.shape.dtype))
+}
+
+/// Whether rows can be read as floats, and say so if not.
+pub(crate) fn readable(operand: &Operand) -> Result<(), String> {
+    let shape = operand.shape;
+    demand(is_readable(shape.dtype), &format!("{} can't be read as f32 here", shape.dtype))?;
+    operand.in_blocks().map(drop)
+}
+
+/// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
+pub(crate) fn get_rows(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (a, ids, result) = (ask.source(0)?, ask.source(1)?, ask.result);
+    is_id(&ids)?;
+    let (rows, names, made) = (a.shape.ne, ids.shape.ne, result.shape.ne);
+    let fits = rows[2..] == names[1..3] && names[3] == 1 && made == [rows[0], names[0], names[1], names[2]];
+    demand(fits, "the shapes do not fit together")?;
+    let wanted = if a.shape.dtype == DataType::I32 { DataType::I32 } else { DataType::F32 };
+    if wanted == DataType::F32 {
+        readable(&a)?;
+    }
+    demand(result.shape.dtype == wanted, &format!("rows of {} are taken as {wanted}", a.shape.dtype))?;
+    let parts = made[0].div_ceil(1024).clamp(1, 64);
+    recipe.launch(Kernel::GetRows, [result.shape.rows(), parts, 1], 256, args(result, &[Some(a), Some(ids)]))
+}
+
+/// `rows` `[k, n, ..]` go where `ids` `[n, ..]` says in the target `[k, m, ..]`, which is the result.
+pub(crate) fn set_rows(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (rows, ids, target) = (ask.source(0)?, ask.source(1)?, ask.result);
+    is_id(&ids)?;
+    let (from, names, to) = (rows.shape.ne, ids.shape.ne, target.shape.ne);
+    let ids_fit = names[0] == from[1] && divides(names[1], from[2]) && divides(names[2], from[3]) && names[3] == 1;
+    let fits = from[0] == to[0] && from[2..] == to[2..] && ids_fit;
+    demand(fits, "the shapes do not fit together")?;
+    demand(is_float(rows.shape.dtype), &format!("rows must be f32, f16 or bf16, not {}", rows.shape.dtype))?;
+    readable(&target)?;
+    if rows.shape.elements() == 0 {
+        return Ok(());
+    }
+    let threads = from[0].next_multiple_of(32).min(256) as u32;
+    recipe.launch(Kernel::SetRows, [rows.shape.rows(), 1, 1], threads, args(target, &[Some(rows), Some(ids)]))
+}

@@ -1,0 +1,169 @@
+//! Norms, soft-max, masks, sums and orders of rows.
+
+use steeve_graph::{DataType, Op};
+
+use super::{demand, divides};
+use crate::act::Kernel;
+use crate::recipe::{Ask, Recipe, args, floats};
+use crate::shape::{Operand, is_float};
+
+/// As many threads for a row as it has groups of `each` elements, in whole warps.
+fn threads(length: u64, each: u64, most: u64) -> u32 {
+    length.div_ceil(each).next_power_of_two().clamp(32, most) as u32
+}
+
+/// If rows fit into registers, and four elements can be read at once: as many threads, and as many groups of four for each.
+fn held(length: u64, operands: &[Operand]) -> Option<(u32, u64)> {
+    let is_held = |operand: &Operand| operand.shape.has_dense_rows() && operand.is_aligned(4 * operand.shape.size());
+    let groups = length / 4;
+    let block = groups.div_ceil(4).next_power_of_two().clamp(32, 512);
+    let fits = divides(4, length) && groups <= 8 * 512 && operands.iter().all(is_held);
+    fits.then_some((block as u32, groups.div_ceil(block)))
+}
+
+/// Each row less its mean, or not, divided by its deviation, its root mean square or its length.
+pub(crate) fn norm(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (a, result, epsilon) = (ask.like_result(0)?, ask.result, ask.float(0)?);
+    floats([result, a])?;
+    let mut args = args(result, &[Some(a)]);
+    args.f[0] = epsilon;
+    args.i[0] = match ask.op {
+        Op::Norm => 0,
+        Op::RmsNorm => 1,
+        _ => 2,
+    };
+    let (length, rows) = (result.shape.ne[0], [result.shape.rows(), 1, 1]);
+    if let Some((block, groups)) = held(length, &[a, result]) {
+        let kernel = match groups {
+            ..=1 => Kernel::Norm1,
+            2 => Kernel::Norm2,
+            3..=4 => Kernel::Norm4,
+            _ => Kernel::Norm8,
+        };
+        return recipe.launch(kernel, rows, block, args);
+    }
+    recipe.launch(Kernel::Norm, rows, threads(length, 4, 1024), args)
+}
+
+/// The gradient of rms_norm.
+pub(crate) fn rms_norm_back(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (gradient, x) = (ask.like_result(0)?, ask.like_result(1)?);
+    floats([ask.result, gradient, x])?;
+    let mut args = args(ask.result, &[Some(gradient), Some(x)]);
+    args.f[0] = ask.float(0)?;
+    let shape = ask.result.shape;
+    recipe.launch(Kernel::RmsNormBack, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), args)
+}
+
+/// Norms over groups of the third dimension.
+pub(crate) fn group_norm(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (a, groups) = (ask.like_result(0)?, ask.count(0)?.cast_unsigned());
+    floats([ask.result, a])?;
+    demand(groups > 0, "there must be at least one group")?;
+    let [n0, n1, channels, outer] = ask.result.shape.ne;
+    let per_group = channels.div_ceil(groups).max(1);
+    let groups = channels.div_ceil(per_group);
+    let mut args = args(ask.result, &[Some(a)]);
+    (args.i[0], args.i[1], args.f[0]) = (per_group.cast_signed(), groups.cast_signed(), ask.float(1)?);
+    recipe.launch(Kernel::GroupNorm, [groups * outer, 1, 1], threads(n0 * n1 * per_group, 4, 1024), args)
+}
+
+/// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
+pub(crate) fn soft_max(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (a, shape) = (ask.like_result(0)?, ask.result.shape);
+    floats([ask.result, a])?;
+    if let Some(mask) = ask.optional(1) {
+        demand(is_float(mask.shape.dtype), "the mask must be f32, f16 or bf16")?;
+        let ne = mask.shape.ne;
+        let repeats = |dim: usize| ne[dim] != 0 && divides(ne[dim], shape.ne[dim]);
+        let fills = ne[0] == shape.ne[0] && ne[1] >= shape.ne[1] && repeats(2) && repeats(3);
+        demand(fills, "the mask does not fill the source when it is repeated")?;
+    }
+    if let Some(sinks) = ask.optional(2) {
+        let fits = sinks.shape.dtype == DataType::F32 && sinks.shape.ne == [shape.ne[2], 1, 1, 1];
+        demand(fits, "there must be one sink of f32 for each head")?;
+    }
+    let mut args = args(ask.result, ask.sources);
+    (args.f[0], args.f[1]) = (ask.float(0)?, ask.float(1).unwrap_or(0.0));
+    let rows = [shape.rows(), 1, 1];
+    let operands: Vec<Operand> = [a, ask.result].into_iter().chain(ask.optional(1)).collect();
+    if let Some((block, groups)) = held(shape.ne[0], &operands) {
+        let kernel = match groups {
+            ..=1 => Kernel::SoftMax1,
+            2..=4 => Kernel::SoftMax4,
+            _ => Kernel::SoftMax8,
+        };
+        return recipe.launch(kernel, rows, block, args);
+    }
+    recipe.launch(Kernel::SoftMax, rows, threads(shape.ne[0], 4, 1024), args)
+}
+
+/// The gradient of soft-max.
+pub(crate) fn soft_max_back(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (gradient, y) = (ask.like_result(0)?, ask.like_result(1)?);
+    floats([ask.result, gradient, y])?;
+    demand(ask.float(1).is_ok_and(|bias| bias == 0.0) || ask.float(1).is_err(), "only without a bias")?;
+    let mut args = args(ask.result, &[Some(gradient), Some(y)]);
+    args.f[0] = ask.float(0).unwrap_or(1.0);
+    let shape = ask.result.shape;
+    recipe.launch(Kernel::SoftMaxBack, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), args)
+}
+
+/// Minus infinity or zero above the diagonal that starts at a column.
+pub(crate) fn diag_mask(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let a = ask.like_result(0)?;
+    floats([ask.result, a])?;
+    let mut args = args(ask.result, &[Some(a)]);
+    args.f[0] = if ask.op == Op::DiagMaskInf { f32::NEG_INFINITY } else { 0.0 };
+    let elements = ask.result.shape.elements();
+    (args.i[0], args.i[1]) = (ask.count(0)?, elements.cast_signed());
+    recipe.launch(Kernel::DiagMask, [elements.div_ceil(256), 1, 1], 256, args)
+}
+
+/// The sum of all elements, or the sum or the mean of each row.
+pub(crate) fn sum(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (a, result) = (ask.source(0)?.shape, ask.result.shape);
+    let is_all = ask.op == Op::Sum;
+    if is_all {
+        demand(result.elements() == 1, "the result must be one number")?;
+    } else {
+        let fits = result.ne[0] == 1 && result.ne[1..] == a.ne[1..];
+        demand(fits, "the result must have one number for each row")?;
+    }
+    let is_mean = ask.op == Op::Mean;
+    let fits = match (a.dtype, result.dtype) {
+        (DataType::I32, DataType::I32) => !is_mean,
+        (DataType::I32, to) => is_float(to),
+        (from, to) => is_float(from) && is_float(to),
+    };
+    demand(fits, &format!("no {} is made of {} this way", result.dtype, a.dtype))?;
+    let mut args = args(ask.result, ask.sources);
+    args.i[0] = i64::from(is_all);
+    args.f[0] = if is_mean { a.ne[0] as f32 } else { 1.0 };
+    let length = if is_all { a.elements() } else { a.ne[0] };
+    recipe.launch(Kernel::Sum, [result.elements(), 1, 1], threads(length, 4, 1024), args)
+}
+
+/// The order that sorts each row, or where its largest elements stand.
+pub(crate) fn order(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    let (a, result) = (ask.source(0)?.shape, ask.result.shape);
+    let descending = match ask.op {
+        Op::TopK => {
+            let fits = result.ne[0] <= a.ne[0] && result.ne[1..] == a.ne[1..];
+            demand(fits, "the result must have rows that are as long or shorter")?;
+            1
+        }
+        _ => {
+            ask.like_result(0)?;
+            let order = ask.int(0)?;
+            demand(order == 0 || order == 1, "the order is neither 0 nor 1")?;
+            order
+        }
+    };
+    demand(is_float(a.dtype) || a.dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
+    demand(result.dtype == DataType::I32, "the result must be i32")?;
+    demand(a.ne[0] <= 1 << 18, "rows are at most 262144 long")?;
+    let mut args = args(ask.result, ask.sources);
+    args.i[0] = descending;
+    recipe.launch(Kernel::Order, [a.ne[0].div_ceil(256), a.rows().min(65535), 1], 256, args)
+}

@@ -1,0 +1,46 @@
+//! Memory and compute on NVIDIA GPUs.
+//!
+//! ```text
+//!   graph, addresses --prepare--> acts: kernels with their arguments, copies, products for the library
+//!                                    |  submit
+//!                                 enqueued one by one the first time, then captured: one launch from there on
+//! ```
+//!
+//! The driver, the compiler (NVRTC) and the library (cuBLAS) are loaded when they are needed, so everything here builds and
+//! links on a machine without them, and [`CudaDevice::all`] says there what is missing. Kernels are CUDA C in `cuda/`,
+//! compiled once for each architecture and kept in a file.
+//!
+//! A kernel sees a source change only where the operation overwrites that slot and both stand exactly on each other; any
+//! other source that shares bytes with a result is copied away first. What data alone can show to be wrong, such as a row
+//! that does not exist, is reported by whoever waits next.
+#![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+// The driver and its libraries.
+#[allow(unsafe_code)]
+mod driver;
+#[allow(unsafe_code)]
+mod compile;
+#[allow(unsafe_code)]
+mod blas;
+
+// What is run.
+mod shape;
+#[allow(unsafe_code)]
+mod act;
+mod recipe;
+mod kernels;
+
+// Who runs it, and where.
+#[allow(unsafe_code)]
+mod memory;
+mod complaint;
+mod scratch;
+mod run;
+#[allow(unsafe_code)]
+mod backend;
+mod device;
+
+pub use backend::CudaBackend;
+pub use device::CudaDevice;
+pub use run::Capture;

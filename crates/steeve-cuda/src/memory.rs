@@ -1,0 +1,234 @@
+//! Kinds of memory: the GPU's own, and the host's that GPUs copy to and from by themselves.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use steeve_device::{Align, Buffer, BufferType, Bytes, DeviceError, HostBuffer, HostMemory, Offset, Span};
+
+use crate::driver::{Context, DeviceBytes, Fault, PinnedBytes, Stream};
+
+/// What tensors stand at multiples of, as the driver's own memory does.
+pub(crate) const ALIGN: Align = match Align::new(256) {
+    Ok(align) => align,
+    Err(_) => Align::ONE,
+};
+
+/// Memory of a GPU.
+#[derive(Debug)]
+pub(crate) struct CudaMemory {
+    name: Arc<str>,
+    context: Arc<Context>,
+    /// For transfers that nobody enqueues.
+    stream: Arc<Stream>,
+}
+
+impl CudaMemory {
+    pub(crate) fn new(name: Arc<str>, context: &Arc<Context>) -> Result<Self, Fault> {
+        Ok(Self { name, context: Arc::clone(context), stream: Arc::new(Stream::new(context)?) })
+    }
+}
+
+impl BufferType for CudaMemory {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn align(&self) -> Align {
+        ALIGN
+    }
+
+    fn is_host(&self) -> bool {
+        false
+    }
+
+    fn allocate(&self, size: Bytes) -> Result<Box<dyn Buffer>, DeviceError> {
+        let bytes = match size.0 {
+            0 => None,
+            len => Some(allocate(&self.name, &self.context, len)?),
+        };
+        Ok(Box::new(CudaBuffer { name: Arc::clone(&self.name), stream: Arc::clone(&self.stream), bytes }))
+    }
+}
+
+/// Memory of a GPU, or an error that says what was asked and what is left.
+pub(crate) fn allocate(name: &str, context: &Arc<Context>, len: u64) -> Result<DeviceBytes, DeviceError> {
+    let out_of_memory = || {
+        let left = context.memory().ok().map(|(free, _)| Bytes(free));
+        DeviceError::OutOfMemory { memory: name.into(), asked: Bytes(len), left }
+    };
+    // The driver calls some of these numbers invalid instead.
+    if context.memory().is_ok_and(|(_, total)| len > total) {
+        return Err(out_of_memory());
+    }
+    DeviceBytes::new(context, len)
+        .map_err(|fault| if fault.is_out_of_memory() { out_of_memory() } else { fault.on(name) })
+}
+
+/// A piece of a GPU's memory. What is read and written here is done when a call returns; nobody else's work is waited for.
+#[derive(Debug)]
+pub(crate) struct CudaBuffer {
+    name: Arc<str>,
+    stream: Arc<Stream>,
+    bytes: Option<DeviceBytes>,
+}
+
+impl CudaBuffer {
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        self.stream.context()
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.as_ref().map_or(0, DeviceBytes::len)
+    }
+
+    /// The address of a range that lies within.
+    pub(crate) fn range(&self, offset: Offset, size: Bytes) -> Result<u64, DeviceError> {
+        let room = Bytes(self.len());
+        match offset.0.checked_add(size.0) {
+            Some(end) if end <= room.0 => Ok(self.address() + offset.0),
+            _ => Err(DeviceError::Outside { memory: self.name.to_string(), offset, size, room }),
+        }
+    }
+
+    /// What `enqueue` enqueues is done when this returns. It is not asked for nothing.
+    fn now(&self, size: u64, enqueue: impl FnOnce() -> Result<(), Fault>) -> Result<(), DeviceError> {
+        if size == 0 {
+            return Ok(());
+        }
+        enqueue().and_then(|()| self.stream.synchronise()).map_err(|fault| fault.on(&self.name))
+    }
+}
+
+impl Buffer for CudaBuffer {
+    fn size(&self) -> Bytes {
+        Bytes(self.len())
+    }
+
+    fn address(&self) -> u64 {
+        // No memory, but an address that is aligned.
+        self.bytes.as_ref().map_or(ALIGN.get(), DeviceBytes::address)
+    }
+
+    fn read(&self, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
+        let size = into.len() as u64;
+        let from = self.range(offset, Bytes(size))?;
+        // SAFETY: a range of this buffer, and a slice that is borrowed until the copy is done.
+        self.now(size, || unsafe { self.stream.download(into.as_mut_ptr(), from, size) })
+    }
+
+    fn write(&mut self, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
+        let size = from.len() as u64;
+        let to = self.range(offset, Bytes(size))?;
+        // SAFETY: a range of this buffer, and a slice that is borrowed until the copy is done.
+        self.now(size, || unsafe { self.stream.upload(to, from.as_ptr(), size) })
+    }
+
+    fn fill(&mut self, offset: Offset, size: Bytes, byte: u8) -> Result<(), DeviceError> {
+        let to = self.range(offset, size)?;
+        // SAFETY: a range of this buffer.
+        self.now(size.0, || unsafe { self.stream.fill(to, size.0, byte) })
+    }
+
+    fn copy_within(&mut self, from: Offset, to: Offset, size: Bytes) -> Result<(), DeviceError> {
+        let (source, target) = (self.range(from, size)?, self.range(to, size)?);
+        let distance = source.abs_diff(target);
+        if distance >= size.0 {
+            // SAFETY: ranges of this buffer that are apart.
+            return self.now(size.0, || unsafe { self.stream.copy(target, source, size.0) });
+        }
+        if distance == 0 {
+            return Ok(());
+        }
+        // Pieces that are apart from where they go, from the end that nobody else is written over.
+        let piece = distance.max(MIN_PIECE);
+        let mut done = 0;
+        while done < size.0 {
+            let len = piece.min(size.0 - done);
+            let start = if target < source { done } else { size.0 - done - len };
+            if len <= distance {
+                // SAFETY: ranges of this buffer that are apart.
+                self.now(len, || unsafe { self.stream.copy(target + start, source + start, len) })?;
+            } else {
+                let mut bytes = vec![0; len as usize];
+                self.read(Offset(from.0 + start), &mut bytes)?;
+                self.write(Offset(to.0 + start), &bytes)?;
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn copy_from(&mut self, to: Offset, source: &dyn Buffer, from: Offset, size: Bytes) -> Result<(), DeviceError> {
+        let target = self.range(to, size)?;
+        if let Some(other) =
+            source.as_any().downcast_ref::<Self>().filter(|it| Arc::ptr_eq(it.context(), self.context()))
+        {
+            let address = other.range(from, size)?;
+            // SAFETY: ranges of two buffers of this GPU.
+            return self.now(size.0, || unsafe { self.stream.copy(target, address, size.0) });
+        }
+        if let Some(span) = Span::of(source, from, size) {
+            return self.write(to, span?.as_slice());
+        }
+        // An empty read at the far end proves the bounds.
+        let end = from.checked_add(size).unwrap_or(Offset(u64::MAX));
+        source.read(end, &mut [])?;
+        let mut piece = vec![0; MIN_PIECE.min(size.0) as usize];
+        let mut done = 0;
+        while done < size.0 {
+            let piece = &mut piece[..MIN_PIECE.min(size.0 - done) as usize];
+            source.read(Offset(from.0 + done), piece)?;
+            self.write(Offset(to.0 + done), piece)?;
+            done += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Smaller pieces are not worth a copy of their own.
+const MIN_PIECE: u64 = 1 << 20;
+
+/// Memory of the host that GPUs copy to and from by themselves; plain memory where there is no more of it.
+///
+/// Its buffers are [`HostBuffer`]s like any other, so that the processor computes in them.
+#[derive(Debug)]
+pub(crate) struct PinnedMemory {
+    name: Arc<str>,
+    context: Arc<Context>,
+}
+
+impl PinnedMemory {
+    pub(crate) fn new(name: Arc<str>, context: &Arc<Context>) -> Self {
+        Self { name, context: Arc::clone(context) }
+    }
+}
+
+impl BufferType for PinnedMemory {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn align(&self) -> Align {
+        ALIGN
+    }
+
+    fn is_host(&self) -> bool {
+        true
+    }
+
+    fn allocate(&self, size: Bytes) -> Result<Box<dyn Buffer>, DeviceError> {
+        let pinned = usize::try_from(size.0).ok().filter(|len| *len > 0);
+        match pinned.map(|len| PinnedBytes::new(&self.context, len)) {
+            Some(Ok(pinned)) => Ok(Box::new(HostBuffer::owned(&self.name, pinned))),
+            Some(Err(_)) | None => HostMemory::named(&self.name).with_align(ALIGN).allocate(size),
+        }
+    }
+}

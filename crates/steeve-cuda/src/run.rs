@@ -1,0 +1,207 @@
+//! From nodes and addresses to acts that are ready to run.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use steeve_device::{DeviceError, Locate, Prepared, SharedBuffer};
+use steeve_graph::{Graph, Named, Op, TensorId};
+
+use crate::act::Act;
+use crate::complaint::{Complaints, Registered};
+use crate::driver::{Captured, Context};
+use crate::kernels::choose;
+use crate::memory::CudaBuffer;
+use crate::recipe::{Ask, Machine, Recipe};
+use crate::scratch::{Lease, Pool};
+use crate::shape::{Operand, Shape};
+
+/// When the work of prepared nodes is captured, so that running it is one launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Capture {
+    /// When it runs for the second time: what runs once is not worth capturing.
+    #[default]
+    WhenRepeated,
+    /// When it is prepared.
+    AtOnce,
+    /// Never: each kernel is launched by itself.
+    Never,
+}
+
+/// Nodes with their acts.
+#[derive(Debug)]
+pub(crate) struct CudaPrepared {
+    /// Whose work it is.
+    pub(crate) owner: Arc<Complaints>,
+    /// The buffers, and whether they are written.
+    pub(crate) buffers: Vec<(SharedBuffer, bool)>,
+    pub(crate) acts: Vec<Act>,
+    pub(crate) has_products: bool,
+    /// How often it ran, until it is captured.
+    pub(crate) runs: u32,
+    pub(crate) captured: Option<Captured>,
+    _scratch: Option<Lease>,
+    _registered: Registered,
+}
+
+impl Prepared for CudaPrepared {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Whether a node can run, wherever its tensors stand.
+pub(crate) fn supports(name: &str, machine: Machine, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
+    let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
+    let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
+    if tensor.op.writes_nothing() {
+        return Ok(());
+    }
+    let operand = |id: TensorId| {
+        let shape = Shape::new(&graph.tensor(id).layout);
+        let shape = shape.ok_or_else(|| refuse(format!("{} is too large", Named::new(id, graph.names()))))?;
+        // Roots stand at multiples of any alignment there is.
+        Ok::<_, DeviceError>(Operand { address: (1 << 50) + graph.tensors().offset(id).get(), shape })
+    };
+    let result = operand(node)?;
+    let sources = graph.sources(node).iter().map(|source| source.map(operand).transpose());
+    let sources = sources.collect::<Result<Vec<_>, _>>()?;
+    let ask = Ask { op: tensor.op, params: graph.params(node), result, sources: &sources };
+    choose(&ask, &mut Recipe::new(machine, 0, 0)).map_err(refuse)
+}
+
+/// What it takes to prepare nodes.
+pub(crate) struct Kitchen<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) machine: Machine,
+    pub(crate) context: &'a Arc<Context>,
+    pub(crate) complaints: &'a Arc<Complaints>,
+    pub(crate) scratch: &'a Arc<Pool>,
+}
+
+impl Kitchen<'_> {
+    /// Chooses kernels, and finds out where everything stands.
+    pub(crate) fn prepare(
+        &self,
+        graph: &Graph,
+        nodes: Range<usize>,
+        tensors: &dyn Locate,
+    ) -> Result<CudaPrepared, DeviceError> {
+        let all = graph.nodes();
+        let Some(nodes) = all.get(nodes.clone()) else {
+            let why = format!("nodes {nodes:?} are asked for, and the graph has {}", all.len());
+            return Err(DeviceError::Failed { device: self.name.into(), why });
+        };
+        let registered = self.complaints.register(graph, nodes);
+        nodes.iter().try_for_each(|node| supports(self.name, self.machine, graph, *node))?;
+        let (buffers, known) = (Vec::new(), BTreeMap::new());
+        let mut places = Places { name: self.name, context: self.context, graph, tensors, buffers, known };
+        let mut cook = |base: u64| {
+            let mut recipe = Recipe::new(self.machine, base, self.complaints.address());
+            for (number, &node) in (registered.first..).zip(nodes) {
+                recipe.next_node(number);
+                places.add(node, &mut recipe)?;
+            }
+            Ok::<_, DeviceError>(recipe)
+        };
+        // Once to learn how much scratch memory it takes, and once with that.
+        let mut recipe = cook(0)?;
+        let mut scratch = None;
+        if recipe.most > 0 {
+            let lease = self.scratch.lease(recipe.most)?;
+            recipe = cook(lease.address())?;
+            scratch = Some(lease);
+        }
+        let has_products = recipe.acts.iter().any(|act| matches!(act, Act::Product(_)));
+        Ok(CudaPrepared {
+            owner: Arc::clone(self.complaints),
+            buffers: places.buffers,
+            acts: recipe.acts,
+            has_products,
+            runs: 0,
+            captured: None,
+            _scratch: scratch,
+            _registered: registered,
+        })
+    }
+}
+
+/// Where tensors stand, and the buffers that they stand in.
+struct Places<'a> {
+    name: &'a str,
+    context: &'a Arc<Context>,
+    graph: &'a Graph,
+    tensors: &'a dyn Locate,
+    buffers: Vec<(SharedBuffer, bool)>,
+    /// Where a buffer is in that list, by address. None but empty ones have the same.
+    known: BTreeMap<u64, usize>,
+}
+
+/// Whether a tensor is read or written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Read,
+    Write,
+}
+
+impl Places<'_> {
+    /// Adds the acts of a node that is supported; none if it writes nothing.
+    fn add(&mut self, node: TensorId, recipe: &mut Recipe) -> Result<(), DeviceError> {
+        let (graph, op) = (self.graph, self.graph.tensor(node).op);
+        if op.writes_nothing() || graph.tensor(node).layout.elements() == 0 {
+            return Ok(());
+        }
+        let result = self.find(node, Use::Write)?;
+        let mut sources = Vec::with_capacity(graph.sources(node).len());
+        for (slot, source) in graph.sources(node).iter().enumerate() {
+            let mut source = source.map(|source| self.find(source, Use::Read)).transpose()?;
+            if let Some(source) = source.as_mut().filter(|source| must_stage(op, slot, source, &result)) {
+                let copy = recipe.scratch(source.shape.bytes, source.address);
+                recipe.copy(copy, source.address, source.shape.bytes);
+                source.address = copy;
+            }
+            sources.push(source);
+        }
+        let ask = Ask { op, params: graph.params(node), result, sources: &sources };
+        choose(&ask, recipe).map_err(|why| DeviceError::unsupported(self.name, graph, node, why))
+    }
+
+    fn find(&mut self, tensor: TensorId, usage: Use) -> Result<Operand, DeviceError> {
+        let named = || Named::new(tensor, self.graph.names());
+        let Some(address) = self.tensors.locate(tensor) else { return Err(DeviceError::Unplaced { tensor: named() }) };
+        let layout = self.graph.tensor(tensor).layout;
+        let fail = |why: String| DeviceError::Failed { device: self.name.into(), why };
+        let shape = Shape::new(&layout).ok_or_else(|| fail(format!("{} is too large", named())))?;
+        let buffer = address.buffer;
+        let end = address.offset.checked_add(layout.nbytes());
+        if end.is_none_or(|end| end.0 > buffer.size().0) {
+            let (memory, size) = (buffer.memory().name().into(), layout.nbytes());
+            return Err(DeviceError::Outside { memory, offset: address.offset, size, room: buffer.size() });
+        }
+        let known = self.known.get(&buffer.address()).and_then(|index| self.buffers.get_mut(*index));
+        match known.filter(|(known, _)| known.is_same(buffer)) {
+            Some((_, written)) => *written |= usage == Use::Write,
+            None => {
+                let reading = buffer.borrow()?;
+                let own = reading.as_any().downcast_ref::<CudaBuffer>();
+                if own.is_none_or(|own| !Arc::ptr_eq(own.context(), self.context)) {
+                    let memory = buffer.memory().name();
+                    return Err(fail(format!("{} stands in {memory}, which this GPU can't reach", named())));
+                }
+                self.known.insert(buffer.address(), self.buffers.len());
+                self.buffers.push((buffer.clone(), usage == Use::Write));
+            }
+        }
+        Ok(Operand { address: buffer.address() + address.offset.0, shape })
+    }
+}
+
+/// Whether the kernel would see the source change.
+fn must_stage(op: Op, slot: usize, source: &Operand, result: &Operand) -> bool {
+    // What is written into is not read.
+    let is_target = matches!((op, slot), (Op::Cpy, 1) | (Op::SetRows, 2));
+    let stands_on_it = source.address == result.address && source.shape == result.shape;
+    source.overlaps(result) && !is_target && !(op.overwrites_slot(slot) && stands_on_it)
+}

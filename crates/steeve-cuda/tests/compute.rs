@@ -1,0 +1,209 @@
+//! Random graphs of all operations on each GPU there is: every node within tolerance of exact values, wherever its result
+//! stands, and the same bits in every plan, launched one by one and captured.
+//!
+//! `STEEVE_PROOF=10000` asks for more of them, and `--nocapture` shows what was in them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod gpu;
+mod proof;
+#[path = "../../steeve-cpu/tests/reference/mod.rs"]
+mod reference;
+
+use std::collections::BTreeMap;
+
+use gpu::devices;
+use proof::{Where, computing, judge_node, judge_nodes, run_node, run_whole};
+use reference::{Case, Census, Size, Sketch, Values, contents_of, named, random_case, ways};
+use steeve_cpu::CpuBackend;
+use steeve_device::{Backend, Device};
+use steeve_graph::{DataType, Op, TensorId};
+
+fn seeds(usual: u64) -> u64 {
+    std::env::var("STEEVE_PROOF").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// What happened to the nodes of each operation and types.
+#[derive(Default)]
+struct Tally(BTreeMap<String, (usize, usize, f64)>);
+
+impl Tally {
+    fn note(&mut self, case: &Case, node: TensorId, used: Option<f64>) {
+        let tensors = case.graph.tensors();
+        let types: Vec<&str> =
+            tensors.sources(node).iter().map(|id| id.map_or("-", |id| tensors[id].layout.dtype().name())).collect();
+        let title = format!("{} {}", tensors.op_title(tensors[node].op), types.join(" "));
+        let (ran, refused, worst) = self.0.entry(title).or_default();
+        match used {
+            Some(used) => (*ran, *worst) = (*ran + 1, worst.max(used)),
+            None => *refused += 1,
+        }
+    }
+
+    fn print(&self) {
+        for (title, (ran, refused, worst)) in &self.0 {
+            println!("{ran:>6} judged, {refused:>4} refused, {:>3.0}% of the tolerance  {title}", 100.0 * worst);
+        }
+    }
+}
+
+fn prove(backend: &dyn Backend, case: &Case, tally: &mut Tally) -> Result<(), String> {
+    let mut is_whole = true;
+    let memory = judge_nodes(backend, case, &mut |node, used| {
+        is_whole &= used.is_some();
+        tally.note(case, node, used);
+    })?;
+    if !is_whole {
+        return Ok(());
+    }
+    let tensors = case.graph.tensors();
+    for way in ways() {
+        let ran = run_whole(backend, case, &way, 3).map_err(|error| format!("{}: {error}", way.name))?;
+        let Some(outcomes) = ran else { continue };
+        for (time, outcome) in outcomes.iter().enumerate() {
+            for (id, bytes) in outcome.outputs.iter().chain(&outcome.externals) {
+                if *bytes != memory.bytes(tensors, *id) {
+                    let name = named(&case.graph, *id);
+                    return Err(format!("{}, run {time}: {name} is another one than node by node", way.name));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn prove_seeds(count: u64, size: Size) {
+    for device in devices() {
+        let (backend, cpu, mut census, mut tally) =
+            (device.backend().unwrap(), CpuBackend::new(1), Census::default(), Tally::default());
+        for seed in 0..count {
+            let case = random_case(seed, size, &cpu, &mut census);
+            if let Err(what) = prove(&*backend, &case, &mut tally) {
+                panic!("seed {seed}, {size:?}: {what}\n{}", case.text());
+            }
+        }
+        tally.print();
+    }
+}
+
+#[test]
+fn every_node_is_right_and_every_plan_gives_the_same_bits() {
+    prove_seeds(seeds(400), Size::Small);
+}
+
+#[test]
+fn so_it_is_with_large_tensors() {
+    prove_seeds(seeds(40).min(1000), Size::Large);
+}
+
+#[test]
+fn a_result_that_covers_a_part_of_a_source_is_right_too() {
+    for device in devices() {
+        let (backend, cpu, mut census, mut tried) =
+            (device.backend().unwrap(), CpuBackend::new(1), Census::default(), 0);
+        for seed in 10_000..10_000 + seeds(150) {
+            let case = random_case(seed, Size::Small, &cpu, &mut census);
+            let (graph, tensors) = (&case.graph, case.graph.tensors());
+            let mut memory = contents_of(&case);
+            for node in computing(graph) {
+                let supported = backend.supports(graph, node).is_ok() && !tensors[node].is_view();
+                for slot in 0..graph.sources(node).len() {
+                    if !supported || graph.sources(node)[slot].is_none() {
+                        continue;
+                    }
+                    let fail = |what: String| -> ! {
+                        panic!("seed {seed}, beside slot {slot}, {}: {what}\n{}", named(graph, node), case.text())
+                    };
+                    let made = run_node(&*backend, graph, node, &memory, Where::Beside(slot));
+                    let made = made.unwrap_or_else(|error| fail(error.to_string()));
+                    judge_node(tensors, &memory, node, &made).unwrap_or_else(|what| fail(what));
+                    tried += 1;
+                }
+                memory.step(tensors, node);
+            }
+        }
+        assert!(tried > 100, "only {tried} were tried");
+    }
+}
+
+/// Products of every pair of types, with few columns and many, repeated planes, and strides that no library takes.
+#[test]
+fn products_of_all_types_and_strides_are_right() {
+    use DataType::{Bf16, F16, F32, Q4_0, Q8_0};
+    for device in devices() {
+        let (backend, mut tally, mut seed) = (device.backend().unwrap(), Tally::default(), 0);
+        for (a, b) in [F32, F16, Bf16, Q8_0, Q4_0].into_iter().flat_map(|a| [F32, F16, Bf16].map(|b| (a, b))) {
+            for [k, m, n] in [[64, 70, 1], [512, 33, 3], [288, 16, 8], [96, 65, 9], [320, 130, 67], [1024, 5, 40]] {
+                seed += 1;
+                let mut sketch = Sketch::new(seed);
+                let weights = sketch.external(a, &[k, m, 2], Values::Within(0.5)).unwrap();
+                let x = sketch.input(b, &[k, n, 4, 2], Values::Within(1.0)).unwrap();
+                // The same seen through another order of dimensions, without a copy.
+                let y = sketch.input(b, &[k, 4, n], Values::Within(1.0)).unwrap();
+                let y = sketch.context.permute(y, [0, 2, 1, 3]).unwrap();
+                // And rows that do not stand side by side.
+                let z = sketch.input(b, &[n, k], Values::Within(1.0)).unwrap();
+                let z = sketch.context.transpose(z).unwrap();
+                let c = &mut sketch.context;
+                let outputs = [c.mul_mat(weights, x), c.mul_mat(weights, y)].map(Result::unwrap);
+                let one = c.view_2d(weights, [k, m], c.tensor(weights).unwrap().layout.nb()[1], steeve_graph::Bytes(0));
+                let last = c.mul_mat(one.unwrap(), z).unwrap();
+                let case = sketch.case(&[outputs[0], outputs[1], last]).unwrap();
+                if let Err(what) = prove(&*backend, &case, &mut tally) {
+                    panic!("{a} {b} {k} {m} {n}: {what}");
+                }
+            }
+        }
+        tally.print();
+        assert!(tally.0.values().all(|(_, refused, _)| *refused == 0), "products are refused");
+    }
+}
+
+/// Longer keys than one block takes, grouped heads, masks, every type of cache.
+#[test]
+fn attention_over_many_keys_is_right() {
+    use steeve_graph::FlashAttention;
+    for device in devices() {
+        let (backend, mut tally, mut seed) = (device.backend().unwrap(), Tally::default(), 100);
+        for dtype in [DataType::F32, DataType::F16, DataType::Bf16, DataType::Q8_0, DataType::Q4_0] {
+            let sizes = [[64, 1000, 1], [128, 700, 2], [32, 300, 17], [96, 5, 3], [256, 130, 1], [512, 140, 2]];
+            let long = [[128, 9000, 1], [64, 9000, 3]];
+            for [d, keys, tokens] in sizes.into_iter().chain(long) {
+                seed += 1;
+                let mut sketch = Sketch::new(seed);
+                let q = sketch.input(DataType::F32, &[d, tokens, 4], Values::Within(1.0)).unwrap();
+                let k = sketch.external(dtype, &[d, keys, 2], Values::Within(1.0)).unwrap();
+                let v = sketch.external(dtype, &[d, keys, 2], Values::Within(1.0)).unwrap();
+                let mask = sketch.input(DataType::F16, &[keys, tokens], Values::Hiding(2.0)).unwrap();
+                let numbers = FlashAttention { scale: 0.1, ..FlashAttention::default() };
+                let out = sketch.context.flash_attn_ext(q, k, v, Some(mask), numbers).unwrap();
+                let case = sketch.case(&[out]).unwrap();
+                if let Err(what) = prove(&*backend, &case, &mut tally) {
+                    panic!("{dtype} {d} {keys} {tokens}: {what}");
+                }
+            }
+        }
+        tally.print();
+    }
+}
+
+/// A row that does not exist is an error with a name when somebody waits, and everything goes on behind it.
+#[test]
+fn what_data_shows_to_be_wrong_is_reported_and_over() {
+    for device in devices() {
+        let backend = device.backend().unwrap();
+        let mut sketch = Sketch::new(1);
+        let rows = sketch.input(DataType::F32, &[8, 4], Values::Within(1.0)).unwrap();
+        let ids = sketch.input(DataType::I32, &[3], Values::Same(4.0)).unwrap();
+        let taken = sketch.context.get_rows(rows, ids).unwrap();
+        sketch.context.set_name(taken, "taken").unwrap();
+        let case = sketch.case(&[taken]).unwrap();
+        let error = run_node(&*backend, &case.graph, taken, &contents_of(&case), Where::Apart).unwrap_err().to_string();
+        assert!(error.contains("taken") && error.contains("id 4"), "{error}");
+        backend.synchronise().unwrap();
+        let mut right = Case { contents: case.contents.clone(), ..case };
+        right.contents[1].1 = [3i32, 0, 3].iter().flat_map(|id| id.to_le_bytes()).collect();
+        let made = run_node(&*backend, &right.graph, taken, &contents_of(&right), Where::Apart).unwrap();
+        judge_node(right.graph.tensors(), &contents_of(&right), taken, &made).unwrap();
+        assert_eq!(right.graph.tensor(taken).op, Op::GetRows);
+    }
+}

@@ -1,0 +1,160 @@
+//! One graph over a GPU and the processor: near what the processor makes of it alone, the same again and again, and nobody
+//! ever touches bytes that somebody else might still use.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod gpu;
+#[path = "../../steeve-cpu/tests/nets/mod.rs"]
+mod nets;
+mod proof;
+#[path = "../../steeve-cpu/tests/reference/mod.rs"]
+mod reference;
+#[path = "../../steeve-sched/tests/rig/mod.rs"]
+mod rig;
+#[path = "../../steeve-sched/tests/world/mod.rs"]
+mod world;
+
+use gpu::devices;
+use nets::{Attention, Model, Step, drawing, seeing};
+use proof::near;
+use reference::{Case, Census, Size, Sketch, random_case};
+use rig::{Outcome, Rig, alone, fill, outcome, pin_some};
+use steeve_cpu::{CpuBackend, CpuDevice};
+use steeve_cuda::CudaDevice;
+use steeve_graph::{DataType, Op, Unary};
+use steeve_sched::{Offload, SchedError, SchedOptions};
+use world::{Random, Tracer};
+
+fn seeds(usual: u64) -> u64 {
+    std::env::var("STEEVE_PROOF").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// A GPU and the processor, both watched.
+fn rig(device: CudaDevice) -> Rig {
+    let tracer = Tracer::new();
+    let devices = vec![tracer.device(device), tracer.device(CpuDevice::with_threads(1))];
+    Rig { tracer, devices, made: Vec::new() }
+}
+
+fn options(random: &mut Random) -> SchedOptions {
+    let offload = if random.once_in(2) { Offload::Wanted } else { Offload::Never };
+    SchedOptions::new().with_offload(offload).with_turns(1 + random.index(3))
+}
+
+/// Whether a small difference can become a large one, or a number is no float at all.
+fn jumps(case: &Case) -> bool {
+    let graph = &case.graph;
+    graph.nodes().iter().any(|node| {
+        let tensor = graph.tensor(*node);
+        let jumps = [Unary::Step, Unary::Sgn, Unary::Floor, Unary::Ceil, Unary::Round, Unary::Trunc];
+        let is_block = |dtype: DataType| dtype.block_len() > 1;
+        matches!(tensor.op, Op::Argsort | Op::TopK | Op::Upscale | Op::DiagMaskInf)
+            || matches!(tensor.op, Op::Unary(kind) if jumps.contains(&kind))
+            || tensor.layout.dtype() == DataType::I32
+            || is_block(tensor.layout.dtype())
+            || matches!(tensor.op, Op::MulMat | Op::MulMatId)
+                && graph.sources(*node)[0].is_some_and(|id| is_block(graph.tensor(id).layout.dtype()))
+    })
+}
+
+fn prove(rig: &Rig, case: &Case, seed: u64, tolerance: f32) -> bool {
+    let mut random = Random::new(seed);
+    let mut scheduler = rig.scheduler().with_options(options(&mut random));
+    let mut bindings = rig.bind(case, &mut random, true);
+    pin_some(&mut scheduler, case, &bindings, &mut random);
+    if let Err(error) = scheduler.schedule(&case.graph, &bindings) {
+        // A cache may stand where nobody can write into it.
+        assert!(matches!(error, SchedError::Unsupported { .. }), "seed {seed}: {error}");
+        scheduler.reset().unwrap();
+        bindings = rig.bind(case, &mut random, false);
+    }
+    let fail = |what: String| -> ! { panic!("seed {seed}: {what}\n{}", case.text()) };
+    let job = scheduler.alloc(&case.graph, &bindings).unwrap_or_else(|error| fail(error.to_string()));
+    let wanted = alone(case, 3);
+    for wanted in &wanted {
+        fill(case, &job);
+        scheduler.compute(&job).unwrap_or_else(|error| fail(format!("{error}, on\n{}", job.schedule())));
+        let got: Outcome = outcome(case, &job);
+        if !jumps(case) {
+            near(case, &got.outputs, &wanted.outputs, tolerance)
+                .unwrap_or_else(|what| fail(format!("{what}, on\n{}", job.schedule())));
+        }
+    }
+    // Behind itself, without waiting in between.
+    for _ in 0..3 {
+        scheduler.synchronise().unwrap();
+        fill(case, &job);
+        scheduler.submit(&job).unwrap_or_else(|error| fail(error.to_string()));
+    }
+    scheduler.synchronise().unwrap_or_else(|error| fail(error.to_string()));
+    let splits = job.schedule().splits().len();
+    rig.assert_ordered(&format!("seed {seed}\n{}\n{}", job.schedule(), case.text()));
+    splits > 1
+}
+
+#[test]
+fn random_graphs_are_near_what_the_processor_makes_of_them() {
+    for device in devices() {
+        let (cpu, mut census, mut split, count) = (CpuBackend::new(1), Census::default(), 0, seeds(150));
+        let rig = rig(device);
+        for seed in 0..count {
+            let case = random_case(seed, Size::Small, &cpu, &mut census);
+            split += usize::from(prove(&rig, &case, seed, 2e-2));
+        }
+        println!("{split} of {count} graphs were split");
+        assert!(split as u64 * 2 > count, "there is nothing to split");
+    }
+}
+
+#[test]
+fn networks_for_pictures_do_the_same_on_both() {
+    for device in devices() {
+        let rig = rig(device);
+        for seed in 0..8 {
+            let mut sketch = Sketch::new(5);
+            let outputs = seeing(&mut sketch).unwrap();
+            prove(&rig, &sketch.case(&outputs[..1]).unwrap(), seed, 1e-2);
+            let mut sketch = Sketch::new(6);
+            let output = drawing(&mut sketch).unwrap();
+            prove(&rig, &sketch.case(&[output]).unwrap(), seed, 1e-2);
+        }
+    }
+}
+
+const SAID: [&[i32]; 5] = [&[3, 17, 8, 39, 0, 21, 5], &[12], &[30], &[2, 9], &[33]];
+
+#[test]
+fn a_language_model_says_the_same_with_its_layers_on_both() {
+    for device in devices() {
+        let rig = rig(device);
+        for (attention, seed) in
+            [Attention::Flash, Attention::Plain].into_iter().flat_map(|it| [(it, 0), (it, 1), (it, 2)])
+        {
+            let mut random = Random::new(seed);
+            let mut model = Model::new(attention).unwrap();
+            let mut scheduler = rig.scheduler().with_options(options(&mut random));
+            let (mut bindings, mut past) = (None, 0);
+            let mut contents_alone: Option<Vec<(steeve_graph::TensorId, Vec<u8>)>> = None;
+            for (index, words) in SAID.iter().enumerate() {
+                let Step { context, graph, inputs } = model.step(words, past).unwrap();
+                past += words.len() as u64;
+                let mut contents = contents_alone.clone().unwrap_or_else(|| model.sketch.contents.clone());
+                contents.extend(inputs);
+                let case = Case { context, graph, contents };
+                let bindings = bindings.get_or_insert_with(|| {
+                    let spread = rig.bind(&case, &mut random, true);
+                    let is_fine = scheduler.schedule(&case.graph, &spread).is_ok();
+                    if is_fine { spread } else { rig.bind(&case, &mut random, false) }
+                });
+                let job = scheduler.alloc(&case.graph, bindings).unwrap();
+                fill(&case, &job);
+                scheduler.compute(&job).unwrap();
+                let wanted = alone(&case, 1).remove(0);
+                near(&case, &outcome(&case, &job).outputs, &wanted.outputs, 4e-2).unwrap_or_else(|what| {
+                    panic!("{attention:?}, seed {seed}, step {index}: {what}\n{}", job.schedule())
+                });
+                contents_alone = Some(wanted.externals);
+            }
+            rig.assert_ordered(&format!("{attention:?}, seed {seed}"));
+        }
+    }
+}
