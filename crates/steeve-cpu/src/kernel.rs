@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use steeve_graph::{Op, Param};
 
 use crate::kernels;
-use crate::raw::{Raw, Shape};
+use crate::raw::{Raw, Room, Shape};
 
 /// A node, as far as choosing a kernel for it goes.
 #[derive(Debug)]
@@ -58,6 +58,8 @@ impl Ask<'_> {
 pub(crate) struct Operands<'a> {
     pub(crate) result: Raw<'a>,
     pub(crate) sources: &'a [Option<Raw<'a>>],
+    /// As many bytes as the kernel has asked for.
+    pub(crate) room: Room<'a>,
 }
 
 impl<'a> Operands<'a> {
@@ -81,6 +83,17 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     /// Into how many units the work is cut.
     fn units(&self) -> usize;
 
+    /// What all units need, and where it goes.
+    fn before(&self) -> Before {
+        Before::default()
+    }
+
+    /// Does one unit of what comes before all others.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run), and nobody else touches its part of the room.
+    unsafe fn run_before(&self, _: &Operands<'_>, _: usize, _: &mut Scratch) {}
+
     /// Does one unit. What data alone can show to be wrong, such as a row that does not exist, is an error.
     ///
     /// # Safety
@@ -90,26 +103,47 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String>;
 }
 
+/// Work before the units of a kernel, into memory that they all read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Before {
+    pub(crate) units: usize,
+    pub(crate) bytes: usize,
+}
+
 /// Memory of a thread, for rows that are worked on.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     floats: Vec<f32>,
     words: Vec<u64>,
+    bytes: Vec<i8>,
 }
 
 impl Scratch {
     /// `N` rows of the given lengths. What is in them is left from before.
     pub(crate) fn rows<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
+        Self::rows_of(&mut self.floats, lengths)
+    }
+
+    fn rows_of<const N: usize>(floats: &mut Vec<f32>, lengths: [usize; N]) -> [&mut [f32]; N] {
         let total: usize = lengths.iter().sum();
-        if self.floats.len() < total {
-            self.floats.resize(total, 0.0);
+        if floats.len() < total {
+            floats.resize(total, 0.0);
         }
-        let mut rest = self.floats.as_mut_slice();
+        let mut rest = floats.as_mut_slice();
         lengths.map(|length| {
             let (row, behind) = std::mem::take(&mut rest).split_at_mut(length);
             rest = behind;
             row
         })
+    }
+
+    /// So many bytes, and a row of that length. What is in them is left from before.
+    pub(crate) fn bytes_and_row(&mut self, bytes: usize, length: usize) -> (&mut [i8], &mut [f32]) {
+        if self.bytes.len() < bytes {
+            self.bytes.resize(bytes, 0);
+        }
+        let [row] = Self::rows_of(&mut self.floats, [length]);
+        (&mut self.bytes[..bytes], row)
     }
 
     /// So many words, and a row of that length. What is in them is left from before.

@@ -1,43 +1,83 @@
 //! Block formats, as in GGUF files: elements that share a scale.
 //!
-//! ```text
-//!   q8_0   scale f16, 32 x i8                       element = scale * i8
-//!   q4_0   scale f16, 16 bytes                      element = scale * (nibble - 8); the low nibbles are the first half
-//! ```
-//!
-//! Rounding is that of ggml's reference, to the bit. Another format is one more line in [`codec`] and two functions.
+//! What a block holds is written down once for each format, in [`small`] and [`large`]; elements as `f32` are made of that
+//! here, and products of whole numbers in `kernels::dots`. Rounding to blocks is that of ggml's reference, to the bit.
+
+pub(crate) mod small;
+pub(crate) mod large;
 
 use half::f16;
 use steeve_graph::DataType;
 
 use crate::wide::wide;
+use large::{Q2K, Q3K, Q4K, Q5K, Q6K};
+use small::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+
+/// Makes floats of blocks.
+type Decode = fn(&[u8], &mut [f32]);
+
+/// Rounds floats to blocks.
+pub(crate) type Encode = fn(&[f32], &mut [u8]);
 
 /// How blocks are read and written. Both sides hold the same whole number of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Codec {
-    pub(crate) decode: fn(&[u8], &mut [f32]),
-    pub(crate) encode: fn(&[f32], &mut [u8]),
+    pub(crate) decode: Decode,
+    /// Formats without one are those of weights, which nobody computes.
+    pub(crate) encode: Option<Encode>,
 }
 
 /// The codec of a type; `None` for plain types and formats that nobody has written yet.
 pub(crate) fn codec(dtype: DataType) -> Option<Codec> {
-    match dtype {
-        DataType::Q8_0 => Some(Codec { decode: decode_q8_0, encode: encode_q8_0 }),
-        DataType::Q4_0 => Some(Codec { decode: decode_q4_0, encode: encode_q4_0 }),
+    let decode: Decode = match dtype {
+        DataType::Q8_0 => decode_q8_0,
+        DataType::Q4_0 => decode_q4_0,
+        DataType::Q4_1 => decode_q4_1,
+        DataType::Q5_0 => decode_q5_0,
+        DataType::Q5_1 => decode_q5_1,
+        DataType::Mxfp4 => decode_mxfp4,
+        DataType::Q2K => decode_q2_k,
+        DataType::Q3K => decode_q3_k,
+        DataType::Q4K => decode_q4_k,
+        DataType::Q5K => decode_q5_k,
+        DataType::Q6K => decode_q6_k,
+        _ => return None,
+    };
+    let encode: Option<Encode> = match dtype {
+        DataType::Q8_0 => Some(encode_q8_0),
+        DataType::Q4_0 => Some(encode_q4_0),
         _ => None,
-    }
+    };
+    Some(Codec { decode, encode })
 }
 
-wide! {
-    fn decode_q8_0(bytes: &[u8], row: &mut [f32]) {
-        for (block, row) in bytes.as_chunks::<34>().0.iter().zip(row.as_chunks_mut::<32>().0) {
-            let [s0, s1, quants @ ..] = *block;
-            let scale = f16::from_ne_bytes([s0, s1]).to_f32();
-            for (x, q) in row.iter_mut().zip(quants) {
-                *x = scale * f32::from(q.cast_signed());
+/// How floats become blocks of a type, if there is a way.
+pub(crate) fn encoder(dtype: DataType) -> Option<Encode> {
+    codec(dtype).and_then(|codec| codec.encode)
+}
+
+macro_rules! decoders {
+    ($($name:ident: $way:ident $format:ty;)*) => {
+        $(wide! {
+            fn $name(bytes: &[u8], row: &mut [f32]) {
+                $way::decode::<$format>(bytes, row);
             }
-        }
-    }
+        })*
+    };
+}
+
+decoders! {
+    decode_q8_0: small Q8_0;
+    decode_q4_0: small Q4_0;
+    decode_q4_1: small Q4_1;
+    decode_q5_0: small Q5_0;
+    decode_q5_1: small Q5_1;
+    decode_mxfp4: small Mxfp4;
+    decode_q2_k: large Q2K;
+    decode_q3_k: large Q3K;
+    decode_q4_k: large Q4K;
+    decode_q5_k: large Q5K;
+    decode_q6_k: large Q6K;
 }
 
 wide! {
@@ -50,24 +90,6 @@ wide! {
                 let x = x * inverse;
                 // To the nearest, halves away from zero: half less one bit, or what is just below a half would reach one.
                 *q = low_byte((x + 0.499_999_97_f32.copysign(x)).trunc());
-            }
-        }
-    }
-}
-
-wide! {
-    fn decode_q4_0(bytes: &[u8], row: &mut [f32]) {
-        for (block, row) in bytes.as_chunks::<18>().0.iter().zip(row.as_chunks_mut::<32>().0) {
-            let [s0, s1, pairs @ ..] = *block;
-            let scale = f16::from_ne_bytes([s0, s1]).to_f32();
-            // In two steps, each of which vector instructions can make.
-            let mut nibbles = [0; 32];
-            for (i, pair) in pairs.into_iter().enumerate() {
-                nibbles[i] = (pair & 15).cast_signed() - 8;
-                nibbles[16 + i] = (pair >> 4).cast_signed() - 8;
-            }
-            for (x, nibble) in row.iter_mut().zip(nibbles) {
-                *x = scale * f32::from(nibble);
             }
         }
     }
@@ -116,7 +138,7 @@ mod tests {
 
     fn blocks(dtype: DataType, row: &[f32]) -> Vec<u8> {
         let mut bytes = vec![0; row.len() / 32 * dtype.block_bytes() as usize];
-        (codec(dtype).unwrap().encode)(row, &mut bytes);
+        codec(dtype).unwrap().encode.unwrap()(row, &mut bytes);
         bytes
     }
 

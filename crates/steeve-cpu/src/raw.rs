@@ -141,3 +141,48 @@ impl<'a> Raw<'a> {
         unsafe { self.start.add(offset).cast::<T>().write_unaligned(value) }
     }
 }
+
+/// Memory of a node, which some of its units fill before the others read it. It starts at a multiple of 64.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room<'a> {
+    start: *mut u8,
+    bytes: usize,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: a pointer to memory that is borrowed for 'a. Who reads and writes it when is for the kernels.
+unsafe impl Send for Room<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Room<'_> {}
+
+impl<'a> Room<'a> {
+    pub(crate) fn new(lines: &'a mut [Line]) -> Self {
+        Self { start: lines.as_mut_ptr().cast(), bytes: size_of_val(lines), borrow: PhantomData }
+    }
+
+    /// `count` elements from the byte at `offset` on.
+    ///
+    /// # Safety
+    /// They lie within, `offset` is a multiple of their alignment, every bit pattern is one of them, and nobody writes them
+    /// while they are looked at.
+    pub(crate) unsafe fn read<T>(self, offset: usize, count: usize) -> &'a [T] {
+        debug_assert!(offset + count * size_of::<T>() <= self.bytes, "{offset} lies outside of {} bytes", self.bytes);
+        // SAFETY: as promised; all of it has been written, with zeros at least.
+        unsafe { std::slice::from_raw_parts(self.start.add(offset).cast(), count) }
+    }
+
+    /// `count` elements from the byte at `offset` on, to be written.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read), and nobody else looks at them meanwhile.
+    pub(crate) unsafe fn write<T>(self, offset: usize, count: usize) -> &'a mut [T] {
+        debug_assert!(offset + count * size_of::<T>() <= self.bytes, "{offset} lies outside of {} bytes", self.bytes);
+        // SAFETY: as promised; all of it has been written, with zeros at least.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(offset).cast(), count) }
+    }
+}
+
+/// What a [`Room`] is made of.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line(pub(crate) [u8; 64]);

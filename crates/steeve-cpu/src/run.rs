@@ -14,7 +14,7 @@ use steeve_graph::{Bytes, Graph, Layout, Named, Op, TensorId};
 
 use crate::kernel::{Ask, Kernel, Operands, choose};
 use crate::pool::{Crew, Pool};
-use crate::raw::{Raw, Shape};
+use crate::raw::{Line, Raw, Room, Shape};
 use crate::watch::{Cancel, NodeTime, Timings};
 
 /// More sources are refused; `staged` has a bit for each.
@@ -31,6 +31,8 @@ pub(crate) struct CpuPrepared {
     sources: Vec<Option<Operand>>,
     /// Where sources are copied to that share bytes with a result.
     stage: Vec<u8>,
+    /// Memory that the units of one node share.
+    room: Vec<Line>,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,7 @@ pub(crate) fn prepare(
         steps: Vec::with_capacity(nodes.len()),
         sources: Vec::new(),
         stage: Vec::new(),
+        room: Vec::new(),
     };
     for (index, &node) in (first..).zip(nodes) {
         prepared.add(name, index, node, tensors)?;
@@ -141,18 +144,15 @@ impl CpuPrepared {
             }
             self.sources.push(source);
         }
-        if self.stage.len() < stage {
-            let more = stage - self.stage.len();
-            self.stage.try_reserve_exact(more).map_err(|_| {
-                let asked = Bytes(stage as u64);
-                DeviceError::OutOfMemory {
-                    memory: format!("{name}, for sources that stand under their result,"),
-                    asked,
-                    left: None,
-                }
-            })?;
-            self.stage.resize(stage, 0);
-        }
+        grow(&mut self.stage, stage, 0).map_err(|asked| {
+            let memory = format!("{name}, for sources that stand under their result,");
+            DeviceError::OutOfMemory { memory, asked, left: None }
+        })?;
+        let room = kernel.before().bytes.div_ceil(size_of::<Line>());
+        grow(&mut self.room, room, Line([0; 64])).map_err(|asked| {
+            let memory = format!("{name}, for what the units of a node share,");
+            DeviceError::OutOfMemory { memory, asked, left: None }
+        })?;
         let in_order = units == 1 || result.shape.overlaps_itself();
         let sources = first..self.sources.len();
         self.steps.push(Step { node, index, kernel, units, in_order, result, sources, staged });
@@ -197,6 +197,15 @@ impl CpuPrepared {
     }
 }
 
+/// Makes it at least so long. The error is what there was no memory for.
+fn grow<T: Clone>(list: &mut Vec<T>, length: usize, value: T) -> Result<(), Bytes> {
+    if let Some(more) = length.checked_sub(list.len()) {
+        list.try_reserve_exact(more).map_err(|_| Bytes(length.saturating_mul(size_of::<T>()) as u64))?;
+        list.resize(length, value);
+    }
+    Ok(())
+}
+
 /// Who is told about each node's result, and may end the run.
 pub(crate) type Observer = dyn FnMut(&Observed<'_>) -> ControlFlow<()> + Send;
 
@@ -226,7 +235,7 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Runs all nodes, on borrowed buffers.
     pub(crate) fn run(mut self, prepared: &mut CpuPrepared) -> Result<(), DeviceError> {
-        let CpuPrepared { graph, buffers, written, steps, sources, stage } = prepared;
+        let CpuPrepared { graph, buffers, written, steps, sources, stage, room } = prepared;
         let mut borrowed = Vec::with_capacity(buffers.len());
         for (buffer, written) in buffers.iter().zip(written) {
             borrowed.push(if *written {
@@ -251,7 +260,9 @@ impl Run<'_> {
             let start = self.timings.is_some().then(Instant::now);
             // SAFETY: `prepare` has seen that every operand lies within its buffer, and `borrowed` has them all, for
             // writing where something is written.
-            let done = unsafe { step.run(&mut crew, &starts, &sources[step.sources.clone()], stage, self.cancel) };
+            let done = unsafe {
+                step.run(&mut crew, &starts, &sources[step.sources.clone()], Spare { stage, room }, self.cancel)
+            };
             done.map_err(|why| {
                 let why = format!("{}: {why}", Named::new(step.node, graph.names()));
                 DeviceError::Failed { device: self.name.into(), why }
@@ -288,13 +299,13 @@ impl Step {
         crew: &mut Crew<'_>,
         starts: &[*mut u8],
         sources: &[Option<Operand>],
-        stage: &mut [u8],
+        spare: Spare<'_>,
         cancel: &Cancel,
     ) -> Result<(), String> {
         // SAFETY: as promised.
         let raw = |operand: &Operand| unsafe { starts[operand.buffer].add(operand.offset) };
         let mut raws: [Option<Raw<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
-        let mut stage = stage;
+        let Spare { mut stage, room } = spare;
         for (slot, (entry, source)) in raws.iter_mut().zip(sources).enumerate() {
             let Some(operand) = source else { continue };
             let mut start = raw(operand);
@@ -310,9 +321,15 @@ impl Step {
         }
         // SAFETY: as promised.
         let result = unsafe { Raw::new(raw(&self.result), &self.result.shape) };
-        let operands = Operands { result, sources: &raws[..sources.len()] };
+        let operands = Operands { result, sources: &raws[..sources.len()], room: Room::new(room) };
+        crew.run(self.kernel.before().units, &|unit, scratch| {
+            if !cancel.is_cancelled() {
+                // SAFETY: the kernel was chosen for these shapes, and sources that it must not see change are copies.
+                unsafe { self.kernel.run_before(&operands, unit, scratch) };
+            }
+        });
         if self.in_order {
-            // SAFETY: the kernel was chosen for these shapes, and sources that it must not see change are copies.
+            // SAFETY: as above.
             return (0..self.units).try_for_each(|unit| unsafe { self.kernel.run(&operands, unit, crew.scratch()) });
         }
         // Of several errors the one of the first unit counts, whoever was quicker.
@@ -331,6 +348,12 @@ impl Step {
         });
         failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, why)| Err(why))
     }
+}
+
+/// Memory of the prepared nodes that each of them may use.
+struct Spare<'a> {
+    stage: &'a mut [u8],
+    room: &'a mut [Line],
 }
 
 /// A buffer for as long as a run lasts.

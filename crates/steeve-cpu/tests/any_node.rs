@@ -10,7 +10,7 @@ use steeve_device::{Backend, Bindings, BufferType, Bytes, HostMemory, Offset, Sh
 use steeve_graph::{Context, DataType, Glu, Graph, Layout, Op, Param, Tensor, TensorId, Unary};
 use trial::Trial;
 
-const TYPES: [DataType; 8] = [
+const TYPES: [DataType; 10] = [
     DataType::F32,
     DataType::F32,
     DataType::F32,
@@ -19,6 +19,8 @@ const TYPES: [DataType; 8] = [
     DataType::I32,
     DataType::I64,
     DataType::Q8_0,
+    DataType::Q5_1,
+    DataType::Q4K,
 ];
 
 /// Sources may read one element again and again; elements of a result may not share bytes.

@@ -353,3 +353,24 @@ fn blocks_are_rounded_as_in_ggml() {
         prove(&case, &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
     }
 }
+
+/// Products with blocks share memory between their units, and rows of the other source are rounded into it first.
+#[test]
+fn blocks_of_every_format_are_multiplied_in_every_plan() {
+    for dtype in reference::FORMATS {
+        let mut sketch = Sketch::new(dtype.ggml_id().into());
+        let x = sketch.input(F32, &[512, 2, 19], Values::Within(1.0)).unwrap();
+        let weights = sketch.external(dtype, &[512, 300], Values::Within(0.05)).unwrap();
+        let experts = sketch.external(dtype, &[512, 40, 3], Values::Within(0.05)).unwrap();
+        let ids = sketch.input(DataType::I32, &[2, 19], Values::Below(3)).unwrap();
+        let rows = sketch.input(DataType::I32, &[2], Values::Below(300)).unwrap();
+        let normed = sketch.context.rms_norm(x, 1e-5).unwrap();
+        let many = sketch.context.mul_mat(weights, normed).unwrap();
+        let chosen = sketch.context.mul_mat_id(experts, normed, ids).unwrap();
+        let taken = sketch.context.get_rows(weights, rows).unwrap();
+        let one = sketch.context.view_1d(taken, 512, steeve_graph::Bytes(2048)).unwrap();
+        let one = sketch.context.mul_mat(weights, one).unwrap();
+        let case = sketch.case(&[many, chosen, one]).unwrap();
+        prove(&case, &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+    }
+}

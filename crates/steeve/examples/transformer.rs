@@ -2,7 +2,11 @@
 //! cache is written through views.
 //!
 //!     cargo run --release -p steeve --example transformer -- --layers 8 --width 512 --prompt 128 --tokens 64
+//!     cargo run --release -p steeve --example transformer -- --weights q4_0
+//!     cargo run --release -p steeve --example transformer -- --device cuda:0
+//!     cargo run --release -p steeve --example transformer -- --device cuda:0 --layers-on-gpu 4
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use steeve::prelude::*;
@@ -23,6 +27,12 @@ struct Size {
     prompt: u64,
     tokens: u64,
     threads: u64,
+    /// The type of the matrices: f16 or q4_0.
+    weights: DataType,
+    /// Which GPU, if any.
+    gpu: Option<usize>,
+    /// How many of the last layers are there.
+    layers_on_gpu: u64,
 }
 
 impl Size {
@@ -38,9 +48,26 @@ impl Size {
             prompt: 128,
             tokens: 64,
             threads: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
+            weights: DataType::F16,
+            gpu: None,
+            layers_on_gpu: u64::MAX,
         };
         let mut args = std::env::args().skip(1);
         while let Some(name) = args.next() {
+            if name == "--weights" {
+                let dtype = args.next().ok_or("--weights needs a type")?;
+                size.weights = dtype.parse().map_err(|error| format!("--weights {dtype}: {error}"))?;
+                continue;
+            }
+            if name == "--device" {
+                let device = args.next().ok_or("--device needs cpu or cuda:0")?;
+                size.gpu = match device.strip_prefix("cuda:").map(str::parse) {
+                    Some(Ok(number)) => Some(number),
+                    None if device == "cpu" => None,
+                    _ => return Err(format!("--device {device}: cpu, cuda:0, cuda:1 and so on").into()),
+                };
+                continue;
+            }
             let field = match name.as_str() {
                 "--layers" => &mut size.layers,
                 "--width" => &mut size.width,
@@ -52,6 +79,7 @@ impl Size {
                 "--prompt" => &mut size.prompt,
                 "--tokens" => &mut size.tokens,
                 "--threads" => &mut size.threads,
+                "--layers-on-gpu" => &mut size.layers_on_gpu,
                 _ => return Err(format!("{name} is unknown; see the first lines of the example").into()),
             };
             let number = args.next().ok_or_else(|| format!("{name} needs a number"))?;
@@ -62,6 +90,16 @@ impl Size {
         }
         if !size.width.is_multiple_of(size.heads) || !size.heads.is_multiple_of(size.kv_heads) {
             return Err("the width must be a multiple of the heads, and those of the heads of keys and values".into());
+        }
+        if ![DataType::F16, DataType::Q4_0].contains(&size.weights) {
+            return Err(format!("weights of {} are not made here; f16 and q4_0 are", size.weights).into());
+        }
+        let block = size.weights.block_len();
+        if !size.width.is_multiple_of(block) || !size.hidden.is_multiple_of(block) {
+            return Err(format!("rows of {} must be multiples of {block}", size.weights).into());
+        }
+        if size.gpu.is_none() && size.layers_on_gpu != u64::MAX {
+            return Err("--layers-on-gpu needs a --device cuda:0".into());
         }
         if size.prompt == 0 || size.prompt.saturating_add(size.tokens) > size.context {
             return Err("prompt and tokens must fit the context, and the prompt must not be empty".into());
@@ -97,23 +135,23 @@ struct Model {
 
 impl Model {
     fn new(context: &mut Context, size: Size) -> Result<Self, Failure> {
-        let Size { width, hidden, vocabulary, .. } = size;
+        let Size { width, hidden, vocabulary, weights, .. } = size;
         let kv_width = size.head() * size.kv_heads;
         let mut weight = |shape: &[u64], dtype| context.external(dtype, shape);
-        let embedding = weight(&[width, vocabulary], DataType::F16)?;
+        let embedding = weight(&[width, vocabulary], weights)?;
         let norm = weight(&[width], DataType::F32)?;
         let mut layers = Vec::new();
         for _ in 0..size.layers {
             layers.push(Layer {
                 norm: weight(&[width], DataType::F32)?,
-                q: weight(&[width, width], DataType::F16)?,
-                k: weight(&[width, kv_width], DataType::F16)?,
-                v: weight(&[width, kv_width], DataType::F16)?,
-                out: weight(&[width, width], DataType::F16)?,
+                q: weight(&[width, width], weights)?,
+                k: weight(&[width, kv_width], weights)?,
+                v: weight(&[width, kv_width], weights)?,
+                out: weight(&[width, width], weights)?,
                 hidden_norm: weight(&[width], DataType::F32)?,
-                gate: weight(&[width, hidden], DataType::F16)?,
-                up: weight(&[width, hidden], DataType::F16)?,
-                down: weight(&[hidden, width], DataType::F16)?,
+                gate: weight(&[width, hidden], weights)?,
+                up: weight(&[width, hidden], weights)?,
+                down: weight(&[hidden, width], weights)?,
                 k_cache: weight(&[kv_width, size.context], DataType::F16)?,
                 v_cache: weight(&[kv_width, size.context], DataType::F16)?,
             });
@@ -193,30 +231,34 @@ struct Step {
 
 fn main() -> Result<(), Failure> {
     let size = Size::from_args()?;
-    let cpu = CpuBackend::new(usize::try_from(size.threads)?);
+    let cpu: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(usize::try_from(size.threads)?));
+    let gpu = size.gpu.map(gpu).transpose()?;
     let mut context = Context::new();
     let model = Model::new(&mut context, size)?;
-    let weights = allocate_context_on(&mut context, &cpu)?;
-    let weight_bytes = context_size(&context, &cpu.buffer_type())?;
+    let weights = place(&context, &model, &cpu, gpu.as_ref())?;
     fill(&context, &weights)?;
     let mark = context.mark();
 
     // Both graphs at their largest: a whole prompt, and a token behind a full context.
-    let mut allocator = GraphAllocator::new(&cpu.buffer_type());
+    let mut scheduler = Scheduler::new(gpu.iter().cloned().chain([cpu]))?;
     let prompt = model.graph(&mut context, 0, size.prompt)?.graph;
     context.rewind(mark)?;
     let token = model.graph(&mut context, size.context - 1, 1)?.graph;
-    allocator.reserve_all([&prompt, &token])?;
+    scheduler.reserve_all([(&prompt, &weights), (&token, &weights)])?;
+    let weight_bytes: u64 = weights.iter().map(|(_, address)| address.size.get()).sum();
+    println!("weights and caches  {weight_bytes:>12} bytes");
+    println!("prompt, token graph {:>12} and {} nodes", prompt.nodes().len(), token.nodes().len());
+    let mut planned = 0;
+    for (id, worker) in scheduler.workers() {
+        let bytes = scheduler.buffer_size(id)?.get();
+        planned += bytes;
+        println!("  planned on {:<6} {bytes:>12} bytes for both", worker.name());
+    }
     let apart = PlanOptions::default().with_reuse(Reuse::None);
-    let planned = allocator.buffer_size(0)?;
-    println!("weights and caches  {:>12} bytes", weight_bytes.get());
-    println!(
-        "prompt, token graph {:>12} bytes in one buffer ({} nodes, {} nodes)",
-        planned.get(),
-        prompt.nodes().len(),
-        token.nodes().len()
-    );
     println!("  without in-place  {:>12} bytes", plan_graph(&prompt.clone().into(), &apart)?.peak().get());
+    if gpu.is_some() {
+        println!("{}", scheduler.schedule(&token, &weights)?);
+    }
     drop((prompt, token));
 
     let mut next: Vec<i32> = (0..size.prompt).map(|index| (index * 31 % size.vocabulary) as i32).collect();
@@ -227,12 +269,12 @@ fn main() -> Result<(), Failure> {
         context.rewind(mark)?;
         let count = next.len() as u64;
         let step = model.graph(&mut context, past, count)?;
-        let run = allocator.alloc(&step.graph, &weights)?;
-        run.write(step.tokens, &next)?;
-        run.write(step.positions, &(past..past + count).map(|position| position as i32).collect::<Vec<_>>())?;
-        run.write(step.mask, &mask(past, count))?;
-        run.compute(&cpu)?;
-        let scores = run.read::<f32>(step.scores)?;
+        let job = scheduler.alloc(&step.graph, &weights)?;
+        job.write(step.tokens, &next)?;
+        job.write(step.positions, &(past..past + count).map(|position| position as i32).collect::<Vec<_>>())?;
+        job.write(step.mask, &mask(past, count))?;
+        scheduler.compute(&job)?;
+        let scores = job.read::<f32>(step.scores)?;
         past += count;
         next = vec![best(&scores)];
         said.push(next[0]);
@@ -241,13 +283,71 @@ fn main() -> Result<(), Failure> {
     println!("tokens              {:?}...", &said[..said.len().min(12)]);
     println!("prompt              {:>12.1} tokens per second", size.prompt as f64 / spent[0]);
     println!("after it            {:>12.1} tokens per second", size.tokens as f64 / spent[1..].iter().sum::<f64>());
-    println!("allocated           {:>12} bytes, as reserved", allocator.buffer_size(0)?.get());
-    if let Some(peak) = peak_resident() {
-        let accounted = weight_bytes.get() + planned.get();
+    if let Some(peak) = peak_resident().filter(|_| gpu.is_none()) {
+        let accounted = weight_bytes + planned;
         println!(
             "peak resident       {peak:>12} bytes, {:+.1}% of weights and plan and 20 MB",
             100.0 * (peak as f64 / (accounted as f64 + 20e6) - 1.0)
         );
+    }
+    Ok(())
+}
+
+/// The GPU of this number.
+fn gpu(number: usize) -> Result<Arc<dyn Device>, Failure> {
+    let devices = CudaDevice::all().map_err(|error| error.to_string())?;
+    let count = devices.len();
+    let device = devices.into_iter().nth(number);
+    let device = device.ok_or_else(|| format!("there is no cuda:{number}: this machine has {count} of them"))?;
+    Ok(Arc::new(device))
+}
+
+/// Memory for weights and caches: those of the last layers on the GPU; the words too, if all layers are there.
+fn place(
+    context: &Context,
+    model: &Model,
+    cpu: &Arc<dyn Device>,
+    gpu: Option<&Arc<dyn Device>>,
+) -> Result<Bindings, Failure> {
+    let on_gpu = if gpu.is_some() { model.size.layers_on_gpu.min(model.size.layers) } else { 0 };
+    let first = model.size.layers - on_gpu;
+    let mut here = (vec![], vec![]);
+    let mut there = (vec![], vec![]);
+    let words = if first == 0 { &mut there.0 } else { &mut here.0 };
+    words.extend([model.embedding, model.norm]);
+    for (index, layer) in (0..).zip(&model.layers) {
+        let (weights, caches) = if index < first { &mut here } else { &mut there };
+        weights.extend([layer.norm, layer.q, layer.k, layer.v, layer.out]);
+        weights.extend([layer.hidden_norm, layer.gate, layer.up, layer.down]);
+        caches.extend([layer.k_cache, layer.v_cache]);
+    }
+    let mut bindings = Bindings::new();
+    for (device, (weights, caches)) in [(Some(cpu), here), (gpu, there)] {
+        let Some(memory) = device.and_then(|device| device.default_buffer_type()) else { continue };
+        for (tensors, usage) in [(weights, Usage::Weights), (caches, Usage::Any)] {
+            bind(context, &tensors, memory, usage, &mut bindings)?;
+        }
+    }
+    Ok(bindings)
+}
+
+/// One buffer with these tensors in it.
+fn bind(
+    context: &Context,
+    tensors: &[TensorId],
+    memory: &Arc<dyn BufferType>,
+    usage: Usage,
+    bindings: &mut Bindings,
+) -> Result<(), Failure> {
+    let mut size = 0;
+    for tensor in tensors {
+        size += memory.alloc_size(context.tensors(), *tensor).get().next_multiple_of(memory.align().get());
+    }
+    let buffer = SharedBuffer::allocate(memory, Bytes(size), usage)?;
+    let mut allocator = TensorAllocator::new(&buffer);
+    for tensor in tensors {
+        let address = allocator.alloc(context, *tensor)?;
+        bindings.bind(*tensor, &buffer, address.offset, address.size)?;
     }
     Ok(())
 }
@@ -276,9 +376,14 @@ fn fill(context: &Context, weights: &Bindings) -> Result<(), Failure> {
         let layout = context.tensor(tensor)?.layout;
         let scale = 2.0 / (layout.ne()[0] as f32).sqrt();
         let mut bytes = Vec::with_capacity(usize::try_from(layout.nbytes().get())?);
-        for _ in 0..layout.elements() {
+        for _ in 0..layout.elements() / layout.dtype().block_len() {
             match layout.dtype() {
                 DataType::F32 => bytes.extend_from_slice(&(1.0 + 0.1 * random()).to_ne_bytes()),
+                // A scale, and 32 numbers from -8 to 7 in 16 bytes.
+                DataType::Q4_0 => {
+                    bytes.extend_from_slice(&f16::from_f32(scale / 16.0).to_ne_bytes());
+                    bytes.extend((0..16).map(|_| ((random() + 0.5) * 256.0) as u8));
+                }
                 _ => bytes.extend_from_slice(&f16::from_f32(scale * random()).to_ne_bytes()),
             }
         }

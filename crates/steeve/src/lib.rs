@@ -100,11 +100,13 @@
 //! | [`device`] | memory of devices and backends behind one interface |
 //! | [`alloc`] | buffers behind plans; reading and writing tensors |
 //! | [`cpu`] | the processor |
+//! | [`cuda`] | NVIDIA GPUs, where there are any |
 //! | [`sched`] | one graph over several devices |
 #![forbid(unsafe_code)]
 
 pub use steeve_alloc as alloc;
 pub use steeve_cpu as cpu;
+pub use steeve_cuda as cuda;
 pub use steeve_device as device;
 pub use steeve_graph as graph;
 pub use steeve_plan as plan;
@@ -118,6 +120,7 @@ pub mod prelude {
         allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
     };
     pub use steeve_cpu::{Cancel, CpuBackend, CpuDevice, NodeTime, Observed, Timings};
+    pub use steeve_cuda::CudaDevice;
     pub use steeve_device::{
         Backend, Bindings, BufferType, Device, DeviceError, DeviceKind, HostMemory, MemorySpec, NullDevice, Registry,
         SharedBuffer, Usage,

@@ -14,6 +14,7 @@ Examples:
   cargo run --release -- llm/llama generated    all graphs with one of these in their name
   cargo run --release -- --all -r 11            every graph, 11 repeats each
   cargo run --release -- --sched                the schedulers: what one more run of the same graph costs
+  cargo run --release -- --mul-mat -r 9         matrix products on the CPU, in all types
   cargo run --release -- --check                are ggml's answers what steeve says they are, for every graph?
 
 Exit status: 0 done, 1 an answer differs, 2 bad usage or input.")]
@@ -33,6 +34,10 @@ pub(crate) struct Cli {
     /// Time the schedulers instead of the allocators, on one device and on three.
     #[arg(long, conflicts_with = "check")]
     pub(crate) sched: bool,
+
+    /// Time matrix products on the CPU instead, 4096 x 4096 with 1 row and with 512, in each type or in those named.
+    #[arg(long, conflicts_with_all = ["check", "sched"])]
+    pub(crate) mul_mat: bool,
 
     /// Where the folder `graphs` is. [default: STEEVE_CORPUS, else ../shared/corpus beside the project, else the project's]
     #[arg(long, value_name = "FOLDER")]

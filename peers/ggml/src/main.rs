@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod table;
 mod sched_table;
+mod mul_mat_table;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -17,9 +18,10 @@ use args::Cli;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = match (cli.check, cli.sched) {
-        (true, _) => check::run(&cli),
-        (_, true) => sched_table::run(&cli).map(|()| ExitCode::SUCCESS),
+    let done = match (cli.check, cli.sched, cli.mul_mat) {
+        (true, ..) => check::run(&cli),
+        (_, true, _) => sched_table::run(&cli).map(|()| ExitCode::SUCCESS),
+        (.., true) => mul_mat_table::run(&cli).map(|()| ExitCode::SUCCESS),
         _ => table::run(&cli).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

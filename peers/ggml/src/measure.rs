@@ -10,6 +10,7 @@ use crate::ggml::{Ggml, GgmlError};
 use crate::mirror::ClampRule;
 use crate::our_sched::OurSched;
 use crate::ours::{OurError, Ours, rebuilt};
+use crate::products::{GgmlProducts, OurProductError, OurProducts, Products};
 use crate::sched::{Cut, GgmlSched};
 use crate::spread::Spread;
 
@@ -43,6 +44,15 @@ pub struct SchedFigures {
     pub ours: Cut,
 }
 
+/// What was measured of some matrix products.
+#[derive(Clone, Copy, Debug)]
+pub struct ProductFigures {
+    /// Computing all of them.
+    pub times: Pair,
+    /// How far the two results are from one another, by the largest element.
+    pub difference: f64,
+}
+
 /// A time of each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
@@ -62,6 +72,9 @@ pub enum MeasureError {
     /// We have none.
     #[error(transparent)]
     Ours(#[from] OurError),
+    /// Our matrix products did not run.
+    #[error(transparent)]
+    Products(#[from] OurProductError),
     /// The graph could not be built again.
     #[error(transparent)]
     Graph(#[from] GraphError),
@@ -150,6 +163,25 @@ pub fn sched_figures(assigned: &AssignedGraph, spread: Spread, repeats: usize) -
     )?;
     let (ggml, ours) = (ggml.fresh().alloc()?.cut(), ours.cut(graph)?);
     Ok(SchedFigures { nodes: graph.nodes().len(), reserve, alloc, ggml, ours })
+}
+
+/// Measures matrix products, with one thread each.
+///
+/// ```
+/// use peer_ggml::{Products, measure::product_figures};
+/// use steeve_graph::DataType;
+/// let products = Products { dtype: DataType::Q4K, k: 256, m: 64, n: 3, count: 2 };
+/// assert!(product_figures(&products, 3)?.difference < 0.01);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn product_figures(products: &Products, repeats: usize) -> Result<ProductFigures, MeasureError> {
+    let numbers = products.numbers();
+    let (mut ggml, mut ours) = (GgmlProducts::new(products, &numbers)?, OurProducts::new(products, &numbers)?);
+    let times = in_turn(repeats, || timed(|| Ok(ggml.run()?)), || timed(|| Ok(ours.run()?)))?;
+    let (ggml, ours) = (ggml.result(), ours.result()?);
+    let most = ggml.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    let apart = ggml.iter().zip(&ours).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+    Ok(ProductFigures { times, difference: f64::from(apart) / f64::from(most) })
 }
 
 impl Pair {

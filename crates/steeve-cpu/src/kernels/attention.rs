@@ -243,7 +243,7 @@ impl<'a> SoFar<'a> {
     fn soften(&mut self, i: usize, scores: &mut [f32]) {
         let grown = soften(scores, &mut self.largest[i], &mut self.totals[i]);
         if grown != 1.0 {
-            self.row(i).iter_mut().for_each(|sum| *sum *= grown);
+            scale(self.row(i), grown);
         }
     }
 
@@ -251,12 +251,18 @@ impl<'a> SoFar<'a> {
     fn mean(&mut self, i: usize) -> &[f32] {
         let part = if self.totals[i] == 0.0 { 0.0 } else { 1.0 / self.totals[i] };
         let row = self.row(i);
-        row.iter_mut().for_each(|sum| *sum *= part);
+        scale(row, part);
         row
     }
 }
 
 const NOTHING: f32 = f32::NEG_INFINITY;
+
+wide! {
+    fn scale(row: &mut [f32], factor: f32) {
+        row.iter_mut().for_each(|x| *x *= factor);
+    }
+}
 
 wide! {
     /// What becomes of scores before the mask.
@@ -317,10 +323,13 @@ wide! {
 unsafe fn add_values(values: Matrix<'_>, weights: &[f32], size: Size, sums: &mut [f32], room: &mut [f32]) {
     let Size { m, n, k } = size;
     if n <= FEW || m <= FEW {
-        for key in 0..k {
-            // SAFETY: as promised.
-            unsafe { values.load(key, 0, &mut room[..m]) };
-            add_weighted(&room[..m], &weights[key..], k, sums);
+        for first in (0..k).step_by(TOGETHER) {
+            let count = TOGETHER.min(k - first);
+            for (key, row) in (first..).zip(room.chunks_mut(m).take(count)) {
+                // SAFETY: as promised.
+                unsafe { values.load(key, 0, row) };
+            }
+            add_rows(&room[..count * m], m, &weights[first..], k, sums);
         }
         return;
     }
@@ -353,13 +362,43 @@ unsafe fn add_values(values: Matrix<'_>, weights: &[f32], size: Size, sums: &mut
     unsafe { sum.add_to(sums.as_mut_ptr(), m, size) };
 }
 
+/// So many rows of values are added to sums while those are in registers.
+const TOGETHER: usize = 4;
+
+wide! {
+    /// Adds rows of length `m`, one behind another, to each row of sums, times the first of each `stride` weights.
+    fn add_rows(rows: &[f32], m: usize, weights: &[f32], stride: usize, sums: &mut [f32]) {
+        for (j, sums) in sums.chunks_mut(m).enumerate() {
+            let weights = &weights[j * stride..][..rows.len() / m];
+            match *weights {
+                [a, b, c, d] if a != 0.0 && b != 0.0 && c != 0.0 && d != 0.0 => {
+                    let (first, rest) = rows.split_at(m);
+                    let (second, rest) = rest.split_at(m);
+                    let (third, fourth) = rest.split_at(m);
+                    let both = first.iter().zip(second).zip(third.iter().zip(fourth));
+                    for (sum, ((w, x), (y, z))) in sums.iter_mut().zip(both) {
+                        *sum = *sum + a * w + b * x + c * y + d * z;
+                    }
+                }
+                _ => rows.chunks(m).zip(weights).for_each(|(row, weight)| add_one(row, *weight, sums)),
+            }
+        }
+    }
+}
+
+/// Adds a row to sums, unless it has no weight.
+#[inline(always)]
+fn add_one(row: &[f32], weight: f32, sums: &mut [f32]) {
+    if weight != 0.0 {
+        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x);
+    }
+}
+
 wide! {
     /// Adds a row to each row of sums, times the first of each `stride` weights.
     fn add_weighted(row: &[f32], weights: &[f32], stride: usize, sums: &mut [f32]) {
         for (sums, weight) in sums.chunks_mut(row.len().max(1)).zip(weights.iter().step_by(stride)) {
-            if *weight != 0.0 {
-                sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x);
-            }
+            add_one(row, *weight, sums);
         }
     }
 }

@@ -7,6 +7,7 @@ use super::map::{Halves, constant, floats, of_halves, of_one, of_one_int, of_two
 use super::walk::Walk;
 use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
 use crate::number::{load_row, store_row};
+use crate::wide::wide;
 
 const NO_KERNEL: &str = "there is no kernel for it";
 
@@ -191,10 +192,16 @@ impl Kernel for AddId {
                 };
                 load_row(a, a_, x);
                 load_row(b, row * b.shape.nb[1], y);
-                x.iter_mut().zip(&*y).for_each(|(x, y)| *x += y);
+                add_row(x, y);
                 store_row(result, r, x);
             }
         }
         Ok(())
+    }
+}
+
+wide! {
+    fn add_row(row: &mut [f32], other: &[f32]) {
+        row.iter_mut().zip(other).for_each(|(x, y)| *x += y);
     }
 }

@@ -5,11 +5,13 @@
 
 use steeve_graph::DataType;
 
+use super::blocks;
 use super::gather::id_at;
 use super::matrix::{Tiles, Zeros};
 use super::product::{Matrix, Out, Size, product, readable};
 use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
 use crate::number::{is_float, load_row, store};
+use crate::raw::Raw;
 
 /// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
 pub(crate) fn mul_mat_id(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
@@ -25,6 +27,9 @@ pub(crate) fn mul_mat_id(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
     }
     if k == 0 {
         return Ok(Box::new(Zeros { rows: Rows::of(&result) }));
+    }
+    if let Some(kernel) = blocks::mul_mat_id(&experts, &b, &ids)? {
+        return Ok(kernel);
     }
     let tiles = Tiles::new(Size { m, n: (used * tokens).div_ceil(count.max(1)), k });
     // Somebody has to look at the ids, even if there are no experts.
@@ -47,18 +52,9 @@ impl Kernel for MulMatId {
 
     unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
         let (experts, b, ids) = (operands.source(0), operands.source(1), operands.source(2));
-        let [used, tokens, ..] = ids.shape.ne;
         let expert = unit / self.tiles.down();
-        let mut rows = Vec::new();
-        for (slot, token) in (0..tokens).flat_map(|token| (0..used).map(move |slot| (slot, token))) {
-            let offset = slot * ids.shape.nb[0] + token * ids.shape.nb[1];
-            // SAFETY: an element of the ids.
-            let id =
-                unsafe { id_at(ids, offset, experts.shape.ne[2]) }.map_err(|why| why.replace("rows", "experts"))?;
-            if id == expert {
-                rows.push((slot, token));
-            }
-        }
+        // SAFETY: the ids.
+        let rows = unsafe { rows_of(ids, expert, experts.shape.ne[2]) }?;
         let tile = self.tiles.strip(unit % self.tiles.down());
         let (k, start) = (tile.size.k, experts.shape.row_offset([tile.row, 0, 0]) + expert * experts.shape.nb[2]);
         for rows in rows.chunks(TOGETHER) {
@@ -82,4 +78,22 @@ impl Kernel for MulMatId {
         }
         Ok(())
     }
+}
+
+/// The slots and tokens whose id is an expert's. The error names an id that is none of `count` experts'.
+///
+/// # Safety
+/// Nobody writes the ids.
+pub(crate) unsafe fn rows_of(ids: Raw<'_>, expert: usize, count: usize) -> Result<Vec<(usize, usize)>, String> {
+    let [used, tokens, ..] = ids.shape.ne;
+    let mut rows = Vec::new();
+    for (slot, token) in (0..tokens).flat_map(|token| (0..used).map(move |slot| (slot, token))) {
+        let offset = slot * ids.shape.nb[0] + token * ids.shape.nb[1];
+        // SAFETY: an element of the ids.
+        let id = unsafe { id_at(ids, offset, count) }.map_err(|why| why.replace("rows", "experts"))?;
+        if id == expert {
+            rows.push((slot, token));
+        }
+    }
+    Ok(rows)
 }

@@ -7,7 +7,7 @@ use steeve_graph::DataType;
 use super::product::{Matrix, readable};
 use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
 use crate::number::{is_float, load_row, store};
-use crate::quant::codec;
+use crate::quant::encoder;
 use crate::raw::{Raw, Shape};
 
 /// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
@@ -98,6 +98,9 @@ pub(crate) fn set_rows(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
         return Err(format!("rows must be f32, f16 or bf16, not {}", rows.dtype));
     }
     readable(&target)?;
+    if !is_float(target.dtype) && encoder(target.dtype).is_none() {
+        return Err(format!("nothing is rounded to {} here", target.dtype));
+    }
     let parts = target.ne[0].div_ceil(SetRows::PART);
     Ok(Box::new(SetRows { parts, planes: target.ne[2], units: parts * target.ne[2] * target.ne[3] }))
 }
@@ -151,9 +154,9 @@ unsafe fn write_part(to: Raw<'_>, offset: usize, part: Range<usize>, row: &[f32]
     let start = offset + part.start / block * step;
     // SAFETY: as promised.
     unsafe {
-        match codec(to.shape.dtype) {
+        match encoder(to.shape.dtype) {
             None => store(to.shape.dtype, to.at(start), step, row),
-            Some(codec) => (codec.encode)(row, to.bytes_mut(start, part.len() / block * step)),
+            Some(encode) => encode(row, to.bytes_mut(start, part.len() / block * step)),
         }
     }
 }

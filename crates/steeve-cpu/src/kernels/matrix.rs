@@ -2,6 +2,7 @@
 
 use steeve_graph::DataType;
 
+use super::blocks;
 use super::product::{FEW, Matrix, Out, Size, product, readable};
 use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
 use crate::number::{is_float, store_row};
@@ -23,6 +24,9 @@ pub(crate) fn mul_mat(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
         return Ok(Box::new(Zeros { rows: Rows::of(&result) }));
     }
     let repeats = [planes / a.ne[2].max(1), cubes / a.ne[3].max(1)];
+    if let Some(kernel) = blocks::mul_mat(&a, &b, repeats)? {
+        return Ok(kernel);
+    }
     let tiles = Tiles::new(Size { m, n, k });
     Ok(Box::new(MulMat { tiles, planes, units: tiles.count() * planes * cubes, repeats }))
 }

@@ -9,7 +9,7 @@ use steeve_graph::DataType;
 use super::turn::turned;
 use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
 use crate::number::{is_float, load, store};
-use crate::quant::{Codec, codec};
+use crate::quant::{codec, encoder};
 use crate::raw::{Raw, Shape};
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
@@ -23,8 +23,8 @@ pub(crate) fn copy(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
         return Ok(turned(&from, &to).unwrap_or_else(|| Box::new(Moved { from: from.merged(), to: to.merged() })));
     }
     let (from, to) = (from.merged(), to.merged());
-    let as_float = |dtype: DataType| is_float(dtype) || codec(dtype).is_some();
-    if as_float(a.dtype) && as_float(result.dtype) {
+    let is_read = is_float(a.dtype) || codec(a.dtype).is_some();
+    if is_read && (is_float(result.dtype) || encoder(result.dtype).is_some()) {
         return Ok(Box::new(Converted { from, to, elements: a.elements() }));
     }
     if is_plain(a.dtype) && is_plain(result.dtype) {
@@ -236,7 +236,6 @@ impl Kernel for Converted {
 /// A place in a tensor that can be read and written as `f32`.
 struct Typed<'a> {
     raw: Raw<'a>,
-    codec: Option<Codec>,
     /// The elements of a block.
     length: usize,
     cursor: Cursor<'a>,
@@ -245,13 +244,13 @@ struct Typed<'a> {
 impl<'a> Typed<'a> {
     fn new(grid: &'a Grid, raw: Raw<'a>, element: usize) -> Self {
         let length = raw.shape.dtype.block_len() as usize;
-        Self { raw, codec: codec(raw.shape.dtype), length, cursor: Cursor::new(grid, element / length) }
+        Self { raw, length, cursor: Cursor::new(grid, element / length) }
     }
 
     /// How many elements can be read or written at once, of so many; at least one.
     fn run(&self, wanted: usize) -> usize {
         // A codec wants its blocks side by side.
-        let apart = self.codec.is_some() && self.cursor.grid.nb[0] != self.cursor.grid.size;
+        let apart = self.length > 1 && self.cursor.grid.nb[0] != self.cursor.grid.size;
         (if apart { self.length } else { self.cursor.left() * self.length }).min(wanted)
     }
 
@@ -263,7 +262,7 @@ impl<'a> Typed<'a> {
             let (grid, blocks) = (self.cursor.grid, part.len() / self.length);
             // SAFETY: as promised, blocks of one row.
             unsafe {
-                match self.codec {
+                match codec(self.raw.shape.dtype) {
                     None => load(self.raw.shape.dtype, self.raw.at(self.cursor.offset()), grid.nb[0], part),
                     Some(codec) => (codec.decode)(self.raw.bytes(self.cursor.offset(), blocks * grid.size), part),
                 }
@@ -281,9 +280,9 @@ impl<'a> Typed<'a> {
             let (grid, blocks) = (self.cursor.grid, part.len() / self.length);
             // SAFETY: as promised, blocks of one row.
             unsafe {
-                match self.codec {
+                match encoder(self.raw.shape.dtype) {
                     None => store(self.raw.shape.dtype, self.raw.at(self.cursor.offset()), grid.nb[0], part),
-                    Some(codec) => (codec.encode)(part, self.raw.bytes_mut(self.cursor.offset(), blocks * grid.size)),
+                    Some(encode) => encode(part, self.raw.bytes_mut(self.cursor.offset(), blocks * grid.size)),
                 }
             }
             self.cursor.advance(blocks);

@@ -5,13 +5,15 @@
 //! ```
 //!
 //! With few rows on one side each row of the other is read once and multiplied with all of them, because reading is what
-//! takes the time. Otherwise both are cut along `k` and given to the library, converted to `f32` where they are not. Which
-//! way is taken, and where is cut, depends on `m`, `n` and `k` alone, and so does every result: strides, addresses and
-//! types only decide about what is copied.
+//! takes the time; with one, `f16` and `bf16` are converted in registers. Otherwise both are cut along `k` and given to the
+//! library, piece by piece, converted to `f32` where they are not. Which way is taken, and where is cut, depends on `m`, `n`
+//! and `k` alone, and so does every result: strides, addresses and types only decide about what is copied. Matrix products
+//! with blocks go another way, see `blocks`; attention reads keys and values in blocks here.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use half::f16;
 use steeve_graph::DataType;
 
 use crate::number::{is_float, load};
@@ -119,6 +121,15 @@ impl<'a> Matrix<'a> {
         fits.then_some((start, self.row / 4))
     }
 
+    /// How a row is multiplied with one of `f32`, if its elements have two bytes and stand side by side.
+    fn narrow(&self) -> Option<AddNarrow> {
+        match (self.dtype, self.step) {
+            (DataType::F16, 2) => Some(add_f16),
+            (DataType::Bf16, 2) => Some(add_bf16),
+            _ => None,
+        }
+    }
+
     /// A piece of each of `rows` rows as `f32`: where it stands, and how many elements apart; loaded into `room` unless it
     /// can be read in place.
     ///
@@ -212,6 +223,19 @@ unsafe fn dots(a: Matrix<'_>, b: Matrix<'_>, Size { m, n, k }: Size, out: Out, r
         // SAFETY: a row of `b`, in its place or in `room`, neither of which is written below.
         *row = unsafe { std::slice::from_raw_parts(few.add(j * stride), k) };
     }
+    if n == 1
+        && let Some(add) = a.narrow()
+    {
+        for i in 0..m {
+            let mut sums = [0.0; LANES];
+            // SAFETY: a row of `a`, whose elements stand side by side, and its product.
+            unsafe {
+                add(std::slice::from_raw_parts(a.start.add(i * a.row), 2 * k), rows[0], &mut sums);
+                out.write(i, 0, total_of(&sums));
+            }
+        }
+        return;
+    }
     let mut sums = [[[0.0; LANES]; ROWS]; FEW];
     let (few, sums) = (&rows[..n], &mut sums[..n]);
     let mut loaded = [[0.0; CHUNK]; ROWS];
@@ -230,9 +254,11 @@ unsafe fn dots(a: Matrix<'_>, b: Matrix<'_>, Size { m, n, k }: Size, out: Out, r
             add_products(&rows[..count], few, from, sums);
         }
         for (j, sums) in sums.iter().enumerate() {
-            for (i, sums) in sums[..count].iter().enumerate() {
+            let mut products = [0.0; ROWS];
+            totals(&sums[..count], &mut products);
+            for (i, product) in products[..count].iter().enumerate() {
                 // SAFETY: as promised.
-                unsafe { out.write(first + i, j, total(*sums)) };
+                unsafe { out.write(first + i, j, *product) };
             }
         }
     }
@@ -273,16 +299,89 @@ fn add_lanes<const N: usize>(one: &[f32], rows: [&[f32]; N], sums: &mut [[f32; L
     *sums = lanes;
 }
 
-/// The sum of the lanes, halved again and again.
-fn total(mut lanes: [f32; LANES]) -> f32 {
-    let mut half = LANES / 2;
-    while half > 0 {
-        for lane in 0..half {
-            lanes[lane] += lanes[lane + half];
-        }
-        half /= 2;
+/// Adds the products of a row of two-byte floats, which need not be converted before, with one of `f32`.
+type AddNarrow = fn(&[u8], &[f32], &mut [f32; LANES]);
+
+fn add_f16(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
+        // SAFETY: the machine has been asked.
+        return unsafe { f16c::add(bytes, row, sums) };
     }
-    lanes[0]
+    add_widened(bytes, row, sums, |bytes| f16::from_ne_bytes(bytes).to_f32());
+}
+
+wide! {
+    fn add_bf16(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES]) {
+        add_widened(bytes, row, sums, |bytes| f32::from_bits(u32::from(u16::from_ne_bytes(bytes)) << 16));
+    }
+}
+
+/// In the same lanes as [`add_lanes`].
+#[inline(always)]
+fn add_widened(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES], widen: impl Fn([u8; 2]) -> f32) {
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    let (bytes, bytes_rest) = bytes.as_chunks::<2>().0.split_at(chunks.len() * LANES);
+    let mut lanes = *sums;
+    for (row, bytes) in chunks.iter().zip(bytes.as_chunks::<LANES>().0) {
+        for ((sum, x), y) in lanes.iter_mut().zip(row).zip(bytes) {
+            *sum += x * widen(*y);
+        }
+    }
+    for ((sum, x), y) in lanes.iter_mut().zip(rest).zip(bytes_rest) {
+        *sum += x * widen(*y);
+    }
+    *sums = lanes;
+}
+
+#[cfg(target_arch = "x86_64")]
+mod f16c {
+    use std::arch::x86_64::{
+        __m256, _mm_loadu_si128, _mm256_add_ps, _mm256_cvtph_ps, _mm256_loadu_ps, _mm256_mul_ps, _mm256_storeu_ps,
+    };
+
+    use half::f16;
+
+    use super::{LANES, add_widened};
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn add(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES]) {
+        let (halves, rows) = (bytes.as_chunks::<{ 2 * LANES }>().0, row.as_chunks::<LANES>().0);
+        // SAFETY: eight of the lanes.
+        let mut lanes = unsafe { [0, 8].map(|at| _mm256_loadu_ps(sums.as_ptr().add(at))) };
+        for (halves, row) in halves.iter().zip(rows) {
+            for (part, lanes) in lanes.iter_mut().enumerate() {
+                // SAFETY: eight elements of each.
+                let (x, y): (__m256, __m256) = unsafe {
+                    let halves = _mm_loadu_si128(halves.as_ptr().add(16 * part).cast());
+                    (_mm256_cvtph_ps(halves), _mm256_loadu_ps(row.as_ptr().add(8 * part)))
+                };
+                *lanes = _mm256_add_ps(*lanes, _mm256_mul_ps(x, y));
+            }
+        }
+        for (part, lanes) in lanes.into_iter().enumerate() {
+            // SAFETY: eight of the lanes.
+            unsafe { _mm256_storeu_ps(sums.as_mut_ptr().add(8 * part), lanes) };
+        }
+        let done = rows.len() * LANES;
+        add_widened(&bytes[2 * done..], &row[done..], sums, |bytes| f16::from_ne_bytes(bytes).to_f32());
+    }
+}
+
+wide! {
+    /// The sums of the lanes, halved again and again.
+    fn totals(sums: &[[f32; LANES]], totals: &mut [f32]) {
+        for (sums, total) in sums.iter().zip(totals) {
+            *total = total_of(sums);
+        }
+    }
+}
+
+#[inline(always)]
+fn total_of(lanes: &[f32; LANES]) -> f32 {
+    let eight: [f32; 8] = std::array::from_fn(|i| lanes[i] + lanes[i + 8]);
+    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
 }
 
 /// Gives pieces to the library, which adds them up.

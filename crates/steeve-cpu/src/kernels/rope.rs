@@ -12,6 +12,7 @@ use super::walk::Walk;
 use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
 use crate::number::{load_row, store_row};
 use crate::raw::Raw;
+use crate::wide::wide;
 
 /// Rotates `[dim, head, token]` by the positions of its tokens; back for the gradient.
 pub(crate) fn rope(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
@@ -171,17 +172,33 @@ impl Numbers {
     }
 
     fn rotate(&self, row: &mut [f32], cos: &[f32], sin: &[f32]) {
-        let turn = |x: &mut f32, y: &mut f32, cos: f32, sin: f32| (*x, *y) = (*x * cos - *y * sin, *x * sin + *y * cos);
-        let angles = cos.iter().zip(sin);
         match self.pairing {
-            Pairing::Neighbours => {
-                let (pairs, _) = row[..self.dims].as_chunks_mut::<2>();
-                pairs.iter_mut().zip(angles).for_each(|([x, y], (cos, sin))| turn(x, y, *cos, *sin));
-            }
+            Pairing::Neighbours => turn_neighbours(row[..self.dims].as_chunks_mut::<2>().0, cos, sin),
             Pairing::Halves | Pairing::Vision => {
                 let (first, second) = row.split_at_mut(cos.len());
-                first.iter_mut().zip(second).zip(angles).for_each(|((x, y), (cos, sin))| turn(x, y, *cos, *sin));
+                turn_halves(first, second, cos, sin);
             }
+        }
+    }
+}
+
+#[inline(always)]
+fn turned(x: f32, y: f32, cos: f32, sin: f32) -> (f32, f32) {
+    (x * cos - y * sin, x * sin + y * cos)
+}
+
+wide! {
+    fn turn_neighbours(pairs: &mut [[f32; 2]], cos: &[f32], sin: &[f32]) {
+        for ([x, y], (cos, sin)) in pairs.iter_mut().zip(cos.iter().zip(sin)) {
+            (*x, *y) = turned(*x, *y, *cos, *sin);
+        }
+    }
+}
+
+wide! {
+    fn turn_halves(first: &mut [f32], second: &mut [f32], cos: &[f32], sin: &[f32]) {
+        for ((x, y), (cos, sin)) in first.iter_mut().zip(second).zip(cos.iter().zip(sin)) {
+            (*x, *y) = turned(*x, *y, *cos, *sin);
         }
     }
 }

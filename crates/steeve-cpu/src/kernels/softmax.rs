@@ -74,10 +74,9 @@ impl Kernel for SoftMax {
                 load_row(a, a_, x);
                 if let Some(mask) = mask {
                     load_row(mask, mask_, m);
-                    let slope = self.slopes.of(head);
-                    x.iter_mut().zip(&*m).for_each(|(x, m)| *x = *x * self.scale + slope * m);
+                    scale_and_mask(x, self.scale, m, self.slopes.of(head));
                 } else {
-                    x.iter_mut().for_each(|x| *x *= self.scale);
+                    scale_row(x, self.scale);
                 }
                 let sink = sinks.map(|sinks| sinks.read::<f32>(head * sinks.shape.nb[0]));
                 soft_max_row(x, sink);
@@ -85,6 +84,18 @@ impl Kernel for SoftMax {
             }
         }
         Ok(())
+    }
+}
+
+wide! {
+    fn scale_and_mask(row: &mut [f32], scale: f32, mask: &[f32], slope: f32) {
+        row.iter_mut().zip(mask).for_each(|(x, mask)| *x = *x * scale + slope * mask);
+    }
+}
+
+wide! {
+    fn scale_row(row: &mut [f32], scale: f32) {
+        row.iter_mut().for_each(|x| *x *= scale);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use steeve_graph::{DataType, Layout, Op, Param};
 
+use super::matrix::Other;
 use super::{attention, elementwise, image, matrix, movement, reduce};
 
 /// The elements of a tensor in order, whatever its strides.
@@ -10,6 +11,8 @@ pub(crate) struct Array {
     pub(crate) dtype: DataType,
     pub(crate) ne: [usize; 4],
     pub(crate) values: Vec<f64>,
+    /// How large the numbers are that make each element.
+    pub(crate) sizes: Vec<f64>,
 }
 
 impl Array {
@@ -26,6 +29,12 @@ impl Array {
     pub(crate) fn row(&self, [i1, i2, i3]: [usize; 3]) -> &[f64] {
         let [n0, n1, n2, _] = self.ne;
         &self.values[((i3 * n2 + i2) * n1 + i1) * n0..][..n0]
+    }
+
+    /// The sizes of a row.
+    pub(crate) fn row_sizes(&self, [i1, i2, i3]: [usize; 3]) -> &[f64] {
+        let [n0, n1, n2, _] = self.ne;
+        &self.sizes[((i3 * n2 + i2) * n1 + i1) * n0..][..n0]
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &[f64]> {
@@ -142,8 +151,8 @@ pub(crate) fn evaluate(call: &Call<'_>) -> Exact {
         Op::L2Norm => reduce::l2_norm(call),
         Op::Argsort => reduce::argsort(call),
         Op::TopK => reduce::top_k(call),
-        Op::MulMat => matrix::mul_mat(call),
-        Op::MulMatId => matrix::mul_mat_id(call),
+        Op::MulMat => matrix::mul_mat(call, Other::Rounded),
+        Op::MulMatId => matrix::mul_mat_id(call, Other::Rounded),
         Op::Dup | Op::Cont | Op::Cpy => movement::copy(call),
         Op::Repeat => movement::repeat(call),
         Op::Concat => movement::concat(call),

@@ -3,6 +3,7 @@
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{AssignedGraph, Context, DataType, Graph, GraphError, Layout, Named, TensorId};
 
+use super::formats::random_blocks;
 use super::number::encode;
 
 /// A graph, and the bytes of its leafs.
@@ -57,7 +58,14 @@ pub(crate) enum Values {
 
 impl Values {
     pub(crate) fn bytes(self, choices: &mut Choices<'_>, layout: &Layout) -> Vec<u8> {
-        let count = layout.elements() as usize;
+        let (count, dtype) = (layout.elements() as usize, layout.dtype());
+        // Nobody rounds to the other formats, so their blocks are any.
+        if let Self::Within(most) = self
+            && dtype.block_len() > 1
+            && ![DataType::Q8_0, DataType::Q4_0].contains(&dtype)
+        {
+            return random_blocks(dtype, count / dtype.block_len() as usize, most, || choices.below(256) as u8);
+        }
         let values: Vec<f64> = match self {
             Self::Within(most) => (0..count).map(|_| most * (2.0 * unit(choices) - 1.0)).collect(),
             Self::Hiding(most) => {

@@ -3,7 +3,7 @@
 use steeve_graph::{Id, Layout, Op, TensorId, Tensors};
 
 use super::call::{Array, Call, evaluate};
-use super::number::{decode, encode};
+use super::number::{decode, encode, sizes};
 
 /// What stands in each root. A root that nobody has written is full of `0xFF`.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,10 @@ impl Memory {
     pub(crate) fn call<'a>(&self, tensors: &'a Tensors, node: TensorId) -> Call<'a> {
         let array = |id: TensorId| {
             let layout = tensors[id].layout;
-            Array { dtype: layout.dtype(), ne: layout.ne().map(|n| n as usize), values: self.read(tensors, id) }
+            let (dtype, ne, bytes) = (layout.dtype(), layout.ne().map(|n| n as usize), self.bytes(tensors, id));
+            let blocks = || bytes.chunks(dtype.block_bytes() as usize);
+            let (values, sizes) = (blocks().flat_map(|it| decode(dtype, it)), blocks().flat_map(|it| sizes(dtype, it)));
+            Array { dtype, ne, values: values.collect(), sizes: sizes.collect() }
         };
         let sources = tensors.sources(node).iter().map(|source| source.map(array)).collect();
         Call { op: tensors[node].op, params: tensors.params(node), sources, result: tensors[node].layout }

@@ -9,6 +9,8 @@
 //! Nothing here is shared with the kernels: operations are written from what they mean in ggml, one plain loop each.
 #![allow(dead_code, unused_imports)] // Each test uses a part of it.
 
+#[path = "../formats/mod.rs"]
+mod formats;
 mod number;
 mod memory;
 mod call;
@@ -29,6 +31,7 @@ mod places;
 mod layers;
 
 pub(crate) use case::{Case, Sketch, Values, named};
+pub(crate) use formats::FORMATS;
 pub(crate) use generate::{Census, Size, random_case};
 pub(crate) use judge::judge;
 pub(crate) use memory::{Memory, pack};

@@ -3,6 +3,8 @@
 use half::{bf16, f16};
 use steeve_graph::DataType;
 
+use super::formats::{Parts, parts};
+
 /// Half of the distance between two neighbours around 1 in f32: the error of one rounding.
 pub(crate) const ROUNDING: f64 = 1.0 / (1u64 << 24) as f64;
 
@@ -17,17 +19,18 @@ pub(crate) fn decode(dtype: DataType, block: &[u8]) -> Vec<f64> {
         DataType::I16 => vec![f64::from(i16::from_le_bytes(array(block)))],
         DataType::I32 => vec![f64::from(i32::from_le_bytes(array(block)))],
         DataType::I64 => vec![i64::from_le_bytes(array(block)) as f64],
-        DataType::Q8_0 => {
-            let scale = f16::from_le_bytes(array(&block[..2])).to_f64();
-            block[2..].iter().map(|q| scale * f64::from(q.cast_signed())).collect()
+        _ => {
+            let part = |i| parts(dtype, block, i).unwrap_or_else(|| panic!("the evaluator has no {dtype}"));
+            (0..dtype.block_len() as usize).map(|i| part(i).value()).collect()
         }
-        DataType::Q4_0 => {
-            let scale = f16::from_le_bytes(array(&block[..2])).to_f64();
-            let element = |nibble: u8| scale * (f64::from(nibble) - 8.0);
-            let low = block[2..].iter().map(|pair| element(pair & 15));
-            low.chain(block[2..].iter().map(|pair| element(pair >> 4))).collect()
-        }
-        _ => panic!("the evaluator has no {dtype}"),
+    }
+}
+
+/// How large the numbers are of which each element of a block is made: products and what is added to them are rounded apart.
+pub(crate) fn sizes(dtype: DataType, block: &[u8]) -> Vec<f64> {
+    match parts(dtype, block, 0) {
+        None => decode(dtype, block).into_iter().map(f64::abs).collect(),
+        Some(_) => (0..dtype.block_len() as usize).filter_map(|i| parts(dtype, block, i)).map(Parts::size).collect(),
     }
 }
 

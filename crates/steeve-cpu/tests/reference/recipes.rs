@@ -3,6 +3,7 @@
 use steeve_graph::{Bytes, DataType, TensorId};
 
 use super::case::Values;
+use super::formats::FORMATS;
 use super::generate::{Built, World};
 use super::{functions, layers, places};
 
@@ -115,8 +116,9 @@ fn branch(world: &mut World<'_>) -> Built {
 /// A weight for rows of this length.
 pub(crate) fn weight(world: &mut World<'_>, shape: &[u64]) -> Built {
     let row = shape[0];
-    let types = [F32, F32, DataType::F16, DataType::Bf16, DataType::Q8_0, DataType::Q4_0];
-    let dtype = world.pick(if row.is_multiple_of(32) { &types } else { &types[..4] });
+    let floats = [F32, F32, DataType::F16, DataType::Bf16];
+    let formats: Vec<DataType> = FORMATS.into_iter().filter(|dtype| row.is_multiple_of(dtype.block_len())).collect();
+    let dtype = if formats.is_empty() || world.below(2) == 0 { world.pick(&floats) } else { world.pick(&formats) };
     let most = 1.5 / (row as f64).sqrt();
     match world.below(3) {
         0 => world.leaf(dtype, shape, Values::Within(most)),

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code, reason = "each test uses its part")]
 
+#[path = "../formats/mod.rs"]
+pub(crate) mod formats;
+
 use half::{bf16, f16};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, Bytes, DeviceError, HostMemory, Offset, SharedBuffer, Usage};
@@ -43,15 +46,9 @@ impl Trial {
         let tensor = self.context.external(dtype, shape).unwrap();
         let layout = self.context.tensor(tensor).unwrap().layout;
         let bytes = match dtype {
-            DataType::Q8_0 | DataType::Q4_0 => {
-                let size = dtype.block_bytes() as usize;
-                let mut bytes: Vec<u8> = (0..layout.nbytes().0).map(|_| self.below(256) as u8).collect();
-                let scale = if dtype == DataType::Q8_0 { 1.0 / 128.0 } else { 1.0 / 8.0 };
-                for block in bytes.chunks_mut(size) {
-                    let scale = scale * (1.0 + self.number() / 2.0);
-                    block[..2].copy_from_slice(&f16::from_f32(scale).to_ne_bytes());
-                }
-                bytes
+            _ if dtype.block_len() > 1 => {
+                let count = (layout.elements() / dtype.block_len()) as usize;
+                formats::random_blocks(dtype, count, 1.0, || self.below(256) as u8)
             }
             _ => (0..layout.elements()).flat_map(|_| encode(dtype, f64::from(self.number()) * scale(dtype))).collect(),
         };
@@ -63,6 +60,13 @@ impl Trial {
     pub(crate) fn given(&mut self, dtype: DataType, shape: &[u64], numbers: &[f64]) -> TensorId {
         let tensor = self.context.external(dtype, shape).unwrap();
         self.data.push((tensor, numbers.iter().flat_map(|number| encode(dtype, *number)).collect()));
+        tensor
+    }
+
+    /// A leaf with these bytes.
+    pub(crate) fn blocks(&mut self, dtype: DataType, shape: &[u64], bytes: Vec<u8>) -> TensorId {
+        let tensor = self.context.external(dtype, shape).unwrap();
+        self.data.push((tensor, bytes));
         tensor
     }
 
@@ -200,7 +204,6 @@ fn element(dtype: DataType, at: &[u8], within: usize) -> f64 {
     let two = || [at[0], at[1]];
     let four = || [at[0], at[1], at[2], at[3]];
     let eight = || std::array::from_fn(|i| at[i]);
-    let scale = || f16::from_ne_bytes(two()).to_f64();
     match dtype {
         DataType::F32 => f32::from_ne_bytes(four()).into(),
         DataType::F16 => f16::from_ne_bytes(two()).to_f64(),
@@ -210,10 +213,7 @@ fn element(dtype: DataType, at: &[u8], within: usize) -> f64 {
         DataType::I16 => i16::from_ne_bytes(two()).into(),
         DataType::I32 => i32::from_ne_bytes(four()).into(),
         DataType::I64 => i64::from_ne_bytes(eight()) as f64,
-        DataType::Q8_0 => scale() * f64::from(at[2 + within].cast_signed()),
-        DataType::Q4_0 if within < 16 => scale() * (f64::from(at[2 + within] & 15) - 8.0),
-        DataType::Q4_0 => scale() * (f64::from(at[2 + within - 16] >> 4) - 8.0),
-        _ => panic!("no {dtype}"),
+        _ => formats::parts(dtype, at, within).unwrap_or_else(|| panic!("no {dtype}")).value(),
     }
 }
 

@@ -1,0 +1,226 @@
+//! Matrix products with weights in blocks: the second source is rounded once, and then every unit multiplies with it.
+//!
+//! ```text
+//!   a few columns     a unit reads some rows of weights once, and each of them is multiplied with all columns
+//!   many              a unit has some rows of weights, which stay in a cache, and goes over columns, a few at a time
+//! ```
+
+use super::dots::{self, Column, Dots, Weights, dots};
+use super::experts::rows_of;
+use super::rounded::{Blocks, Rounded};
+use crate::kernel::{Before, Kernel, Operands, Rows, Scratch};
+use crate::number::load_row;
+use crate::raw::{Raw, Shape};
+
+/// `a` `[k, m]` in blocks and `b` `[k, n]` make `[m, n]`; `None` for types without such a way. How often planes and cubes of
+/// `a` are used is given; that the shapes fit has been seen.
+pub(crate) fn mul_mat(a: &Shape, b: &Shape, repeats: [usize; 2]) -> Result<Option<Box<dyn Kernel>>, String> {
+    let Some(both) = Both::new(a, b)? else { return Ok(None) };
+    let [_, n, planes, cubes] = b.ne;
+    let strips = Strips::new(a, n);
+    let across = n.div_ceil(COLUMNS);
+    let units = strips.count() * across * planes * cubes;
+    Ok(Some(Box::new(MulMat { both, strips, across, units, repeats })))
+}
+
+/// `experts` `[k, m, expert]` in blocks, `b` `[k, used or 1, token]` and `ids` `[used, token]` make `[m, used, token]`; `None`
+/// for types without such a way. That the shapes fit has been seen.
+pub(crate) fn mul_mat_id(experts: &Shape, b: &Shape, ids: &Shape) -> Result<Option<Box<dyn Kernel>>, String> {
+    let (Some(both), count) = (Both::new(experts, b)?, experts.ne[2]) else { return Ok(None) };
+    let strips = Strips::new(experts, (ids.ne[0] * ids.ne[1]).div_ceil(count.max(1)));
+    // Somebody has to look at the ids, even if there are no experts.
+    Ok(Some(Box::new(MulMatId { both, strips, units: (strips.count() * count).max(1) })))
+}
+
+/// A unit has at most so many columns.
+const COLUMNS: usize = 256;
+
+/// Weights in blocks and rows that are rounded for them.
+#[derive(Clone, Copy, Debug)]
+struct Both {
+    blocks: Blocks,
+    dots: Dots,
+    /// Of the second source.
+    rows: Rows,
+    bytes: usize,
+}
+
+impl Both {
+    fn new(a: &Shape, b: &Shape) -> Result<Option<Self>, String> {
+        let (Some(blocks), Some(dots)) = (Blocks::of(a.dtype), dots(a.dtype)) else { return Ok(None) };
+        let bytes = blocks.bytes(b.rows(), b.ne[0]).ok_or("the second source is too large to be rounded")?;
+        Ok(Some(Self { blocks, dots, rows: Rows::of(b), bytes }))
+    }
+
+    fn before(&self) -> Before {
+        Before { units: self.rows.units(), bytes: self.bytes }
+    }
+
+    /// Rounds some rows of the second source.
+    ///
+    /// # Safety
+    /// As for [`Kernel::run_before`].
+    unsafe fn round(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) {
+        let b = operands.source(1);
+        let [row] = scratch.rows([b.shape.ne[0]]);
+        for index in self.rows.unit(unit) {
+            // SAFETY: rows of the source, each of which has its place in the room.
+            unsafe {
+                load_row(b, b.shape.row_offset(b.shape.row_at(index)), row);
+                self.blocks.round(row, operands.room, index);
+            }
+        }
+    }
+
+    /// A row of the second source.
+    ///
+    /// # Safety
+    /// All have been rounded.
+    unsafe fn row<'a>(&self, operands: &Operands<'a>, [i1, i2, i3]: [usize; 3]) -> Rounded<'a> {
+        let [k, n1, n2, _] = operands.source(1).shape.ne;
+        // SAFETY: as promised.
+        unsafe { self.blocks.row(operands.room, i1 + n1 * (i2 + n2 * i3), k) }
+    }
+
+    /// Multiplies rows of weights with columns.
+    ///
+    /// # Safety
+    /// There are such rows and columns, and nobody else looks at where the products go.
+    unsafe fn multiply<'a>(
+        &self,
+        weights: Weights,
+        mut columns: impl ExactSizeIterator<Item = Column<'a>>,
+        scratch: &mut Scratch,
+    ) {
+        // One token is what there is most often, and needs no list.
+        match (columns.len(), columns.next()) {
+            // SAFETY: as promised.
+            (1, Some(only)) => unsafe { (self.dots)(weights, &[only], scratch) },
+            (_, first) => {
+                let columns: Vec<Column<'_>> = first.into_iter().chain(columns).collect();
+                // SAFETY: as promised.
+                unsafe { (self.dots)(weights, &columns, scratch) }
+            }
+        }
+    }
+}
+
+/// Rows of weights, some at a time.
+#[derive(Clone, Copy, Debug)]
+struct Strips {
+    m: usize,
+    rows: usize,
+}
+
+impl Strips {
+    /// With few columns as much as is worth waking a thread; with many what stays in a cache of one core.
+    fn new(a: &Shape, n: usize) -> Self {
+        let elements = if n <= dots::FEW { 64 * 1024 } else { 256 * 1024 };
+        Self { m: a.ne[1], rows: (elements / a.ne[0].max(1)).clamp(8, 4096) }
+    }
+
+    fn count(&self) -> usize {
+        self.m.div_ceil(self.rows)
+    }
+
+    /// Its first row, and the weights of a plane that starts at an offset.
+    ///
+    /// # Safety
+    /// There is such a plane.
+    unsafe fn weights(&self, strip: usize, a: Raw<'_>, plane: usize) -> (usize, Weights) {
+        let (row, stride) = (strip * self.rows, a.shape.nb[1]);
+        // SAFETY: as promised.
+        let start = unsafe { a.at(plane + row * stride) };
+        (row, Weights { start, stride, rows: self.rows.min(self.m - row) })
+    }
+}
+
+#[derive(Debug)]
+struct MulMat {
+    both: Both,
+    strips: Strips,
+    /// How many units have the same rows of weights of a plane.
+    across: usize,
+    units: usize,
+    /// How often each plane and each cube of `a` is used.
+    repeats: [usize; 2],
+}
+
+impl Kernel for MulMat {
+    fn units(&self) -> usize {
+        self.units
+    }
+
+    fn before(&self) -> Before {
+        self.both.before()
+    }
+
+    unsafe fn run_before(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) {
+        // SAFETY: as promised.
+        unsafe { self.both.round(operands, unit, scratch) }
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, a) = (operands.result, operands.source(0));
+        let [_, n, planes, _] = result.shape.ne;
+        let (strip, rest) = (unit % self.strips.count(), unit / self.strips.count());
+        let (first, plane) = (rest % self.across * COLUMNS, rest / self.across);
+        let [i2, i3] = [plane % planes, plane / planes];
+        let a_plane = a.shape.row_offset([0, i2 / self.repeats[0], i3 / self.repeats[1]]);
+        // SAFETY: rows of the weights and of the result, whose parts are written by one unit each.
+        unsafe {
+            let (row, weights) = self.strips.weights(strip, a, a_plane);
+            let columns = (first..n.min(first + COLUMNS)).map(|i1| {
+                let (at, step) = ([i1, i2, i3], result.shape.nb[0]);
+                let out = result.at(result.shape.row_offset(at) + row * step);
+                Column { row: self.both.row(operands, at), out, step }
+            });
+            self.both.multiply(weights, columns, scratch);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct MulMatId {
+    both: Both,
+    strips: Strips,
+    units: usize,
+}
+
+impl Kernel for MulMatId {
+    fn units(&self) -> usize {
+        self.units
+    }
+
+    fn before(&self) -> Before {
+        self.both.before()
+    }
+
+    unsafe fn run_before(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) {
+        // SAFETY: as promised.
+        unsafe { self.both.round(operands, unit, scratch) }
+    }
+
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+        let (result, experts, b) = (operands.result, operands.source(0), operands.source(1));
+        let (strip, expert) = (unit % self.strips.count(), unit / self.strips.count());
+        // SAFETY: the ids.
+        let rows = unsafe { rows_of(operands.source(2), expert, experts.shape.ne[2]) }?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: rows of an expert, and of the result, whose parts are written by one unit each.
+        unsafe {
+            let (row, weights) = self.strips.weights(strip, experts, expert * experts.shape.nb[2]);
+            let columns = rows.iter().map(|&(slot, token)| {
+                let step = result.shape.nb[0];
+                let out = result.at(result.shape.row_offset([slot, token, 0]) + row * step);
+                // The rows of the second source are repeated over the slots.
+                Column { row: self.both.row(operands, [slot % b.shape.ne[1], token, 0]), out, step }
+            });
+            self.both.multiply(weights, columns, scratch);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! The same with vector instructions: 32 products at a time.
+//!
+//! `vpmaddubsw` multiplies bytes without a sign by bytes with one, and adds two neighbours into 16 bits. So quants are from zero
+//! on, or their sign goes to the other factor. No sum of two passes 16 bits: 2 * 128 * 127 is the most.
+
+mod small;
+mod large;
+
+use std::arch::x86_64::{
+    __m256, __m256i, _mm_add_ps, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_movehl_ps, _mm_shuffle_ps,
+    _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_loadu_si256,
+};
+
+use steeve_graph::DataType;
+
+use self::large::large;
+use self::small::small;
+use super::Dots;
+use crate::quant::large::{Q2K, Q3K, Q4K, Q5K, Q6K};
+use crate::quant::small::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+
+/// How blocks of a type are multiplied on a machine with AVX2 and F16C.
+pub(super) fn dots(dtype: DataType) -> Option<Dots> {
+    Some(match dtype {
+        DataType::Q8_0 => small::<Q8_0>,
+        DataType::Q4_0 => small::<Q4_0>,
+        DataType::Q4_1 => small::<Q4_1>,
+        DataType::Q5_0 => small::<Q5_0>,
+        DataType::Q5_1 => small::<Q5_1>,
+        DataType::Mxfp4 => small::<Mxfp4>,
+        DataType::Q2K => large::<Q2K>,
+        DataType::Q3K => large::<Q3K>,
+        DataType::Q4K => large::<Q4K>,
+        DataType::Q5K => large::<Q5K>,
+        DataType::Q6K => large::<Q6K>,
+        _ => return None,
+    })
+}
+
+/// How many columns go together: so many sums stay in registers.
+const TOGETHER: usize = 4;
+
+/// The sum of the lanes, halved again and again.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn total(lanes: __m256) -> f32 {
+    let four = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps::<1>(lanes));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ps(two, _mm_shuffle_ps::<1>(two, two)))
+}
+
+/// # Safety
+/// There is an `f16` at `at`, and the machine has F16C.
+#[inline(always)]
+unsafe fn half_at(block: *const u8, at: usize) -> f32 {
+    // SAFETY: as promised.
+    unsafe {
+        let bits = block.add(at).cast::<u16>().read_unaligned();
+        _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits.into())))
+    }
+}
+
+/// # Safety
+/// There are 32 bytes, and the machine has AVX2.
+#[inline(always)]
+unsafe fn bytes_32(block: *const u8, at: usize) -> __m256i {
+    // SAFETY: as promised.
+    unsafe { _mm256_loadu_si256(block.add(at).cast()) }
+}

@@ -1,0 +1,330 @@
+//! Blocks of 32.
+
+use std::arch::x86_64::{
+    __m256, __m256i, _mm_loadu_si128, _mm_srli_epi16, _mm256_add_ps, _mm256_and_si256, _mm256_broadcast_ss,
+    _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi16,
+    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi64x, _mm256_setzero_ps, _mm256_shuffle_epi8,
+    _mm256_sign_epi8, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_sub_epi16,
+};
+
+use super::super::{Column, Weights};
+use super::{TOGETHER, bytes_32, half_at, total};
+use crate::kernel::Scratch;
+use crate::quant::small::{E2M1, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Small, half_of_power};
+
+/// A format whose blocks of 32 can be loaded. Its functions are for machines with AVX2 and F16C alone, and are given blocks.
+pub(super) trait LoadSmall: Small {
+    /// The scale, and the least element where there are such.
+    unsafe fn numbers(block: *const u8) -> [f32; 2];
+
+    /// What is still to be taken from the quants below, which are then from zero on.
+    const ABOVE: i8 = 0;
+
+    /// The quants as bytes: with a sign, unless there is a least element or they are above what they stand for.
+    unsafe fn quants(block: *const u8) -> __m256i;
+}
+
+/// # Safety
+/// As for [`Dots`](super::Dots), on a machine with AVX2 and F16C.
+#[target_feature(enable = "avx2,f16c")]
+pub(super) unsafe fn small<F: LoadSmall>(weights: Weights, columns: &[Column<'_>], scratch: &mut Scratch) {
+    if columns.len() >= MANY {
+        // SAFETY: as promised.
+        return unsafe { small_many::<F>(weights, columns, scratch) };
+    }
+    for columns in columns.chunks(TOGETHER) {
+        for i in 0..weights.rows {
+            // SAFETY: as promised.
+            unsafe {
+                match *columns {
+                    [a] => small_row::<F, 1>(weights, i, &[a]),
+                    [a, b] => small_row::<F, 2>(weights, i, &[a, b]),
+                    [a, b, c] => small_row::<F, 3>(weights, i, &[a, b, c]),
+                    [a, b, c, d] => small_row::<F, 4>(weights, i, &[a, b, c, d]),
+                    _ => unreachable!("{} columns", columns.len()),
+                }
+            }
+        }
+    }
+}
+
+/// For so many columns rows of weights are better taken apart once and for all.
+const MANY: usize = 8;
+
+/// One row at a time, because memory likes to be read in order.
+///
+/// # Safety
+/// As for [`small`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn small_row<F: LoadSmall, const C: usize>(weights: Weights, i: usize, columns: &[Column<'_>; C]) {
+    let mut lanes = [_mm256_setzero_ps(); C];
+    let mut leasts = [0.0; C];
+    // SAFETY: as promised: there are so many blocks in the row.
+    unsafe {
+        let row = weights.start.add(i * weights.stride);
+        for b in 0..columns[0].row.scales.len() {
+            let block = row.add(b * F::BYTES);
+            let (quants, [scale, least]) = (F::quants(block), F::numbers(block));
+            let (size, scale) = (_mm256_sign_epi8(quants, quants), _mm256_set1_ps(scale));
+            for c in 0..C {
+                let row = &columns[c].row;
+                let x = _mm256_loadu_si256(row.quants.as_ptr().add(32 * b).cast());
+                let sums = if F::ABOVE == 0 {
+                    multiply::<F>(quants, size, x)
+                } else {
+                    // Cheaper than signs, where nobody has found those out before.
+                    let above = _mm256_maddubs_epi16(_mm256_set1_epi8(F::ABOVE), x);
+                    whole_sums(_mm256_sub_epi16(_mm256_maddubs_epi16(quants, x), above))
+                };
+                let scale = _mm256_mul_ps(scale, _mm256_broadcast_ss(row.scales.get_unchecked(b)));
+                lanes[c] = _mm256_add_ps(lanes[c], _mm256_mul_ps(sums, scale));
+                if F::LEAST {
+                    leasts[c] += least * row.sums.small.get_unchecked(b);
+                }
+            }
+        }
+        for c in 0..C {
+            let sum = total(lanes[c]);
+            columns[c].write(i, if F::LEAST { sum + leasts[c] } else { sum });
+        }
+    }
+}
+
+/// Takes all rows apart, and then multiplies them with the columns.
+///
+/// # Safety
+/// As for [`small`].
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn small_many<F: LoadSmall>(weights: Weights, columns: &[Column<'_>], scratch: &mut Scratch) {
+    let Some(first) = columns.first() else { return };
+    let (k, blocks) = (first.row.quants.len(), first.row.scales.len());
+    let (quants, numbers) = scratch.bytes_and_row(weights.rows * k, 2 * weights.rows * blocks);
+    let (scales, leasts) = numbers.split_at_mut(weights.rows * blocks);
+    let apart = quants.as_chunks_mut::<32>().0.iter_mut().zip(scales.iter_mut().zip(leasts.iter_mut()));
+    for (index, (quants, (scale, least))) in apart.enumerate() {
+        // SAFETY: a block of a row, and room for its quants.
+        unsafe {
+            let block = weights.start.add(index / blocks * weights.stride + index % blocks * F::BYTES);
+            let signed = _mm256_sub_epi8(F::quants(block), _mm256_set1_epi8(F::ABOVE));
+            _mm256_storeu_si256(quants.as_mut_ptr().cast(), signed);
+            [*scale, *least] = F::numbers(block);
+        }
+    }
+    for columns in columns.chunks(TOGETHER) {
+        for i in 0..weights.rows {
+            let part = i * blocks..(i + 1) * blocks;
+            let row = Apart {
+                quants: &quants.as_chunks::<32>().0[part.clone()],
+                scales: &scales[part.clone()],
+                leasts: &leasts[part],
+            };
+            // SAFETY: as promised.
+            unsafe {
+                match *columns {
+                    [a] => row_apart::<F, 1>(row, i, &[a]),
+                    [a, b] => row_apart::<F, 2>(row, i, &[a, b]),
+                    [a, b, c] => row_apart::<F, 3>(row, i, &[a, b, c]),
+                    [a, b, c, d] => row_apart::<F, 4>(row, i, &[a, b, c, d]),
+                    _ => unreachable!("{} columns", columns.len()),
+                }
+            }
+        }
+    }
+}
+
+/// A row that was taken apart.
+#[derive(Clone, Copy)]
+struct Apart<'a> {
+    quants: &'a [[i8; 32]],
+    scales: &'a [f32],
+    leasts: &'a [f32],
+}
+
+/// The same sums as [`small_row`], where scales are multiplied eight at a time.
+///
+/// # Safety
+/// As for [`small`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn row_apart<F: LoadSmall, const C: usize>(apart: Apart<'_>, i: usize, columns: &[Column<'_>; C]) {
+    let mut lanes = [_mm256_setzero_ps(); C];
+    let mut leasts = [0.0; C];
+    let blocks = apart.scales.len();
+    // SAFETY: as promised: both sides have so many blocks.
+    unsafe {
+        for first in (0..blocks).step_by(8) {
+            let count = (blocks - first).min(8);
+            let mut scales = [[0.0; 8]; C];
+            for c in 0..C {
+                let (ours, theirs) = (apart.scales.as_ptr().add(first), columns[c].row.scales.as_ptr().add(first));
+                if count == 8 {
+                    let products = _mm256_mul_ps(_mm256_loadu_ps(ours), _mm256_loadu_ps(theirs));
+                    _mm256_storeu_ps(scales[c].as_mut_ptr(), products);
+                } else {
+                    (0..count).for_each(|b| scales[c][b] = *ours.add(b) * *theirs.add(b));
+                }
+            }
+            for b in 0..count {
+                let at = first + b;
+                let quants = _mm256_loadu_si256(apart.quants.as_ptr().add(at).cast());
+                let size = _mm256_sign_epi8(quants, quants);
+                for c in 0..C {
+                    let row = &columns[c].row;
+                    let x = _mm256_loadu_si256(row.quants.as_ptr().add(32 * at).cast());
+                    let sums = multiply::<F>(quants, size, x);
+                    let scale = _mm256_broadcast_ss(scales[c].get_unchecked(b));
+                    lanes[c] = _mm256_add_ps(lanes[c], _mm256_mul_ps(sums, scale));
+                    if F::LEAST {
+                        leasts[c] += apart.leasts.get_unchecked(at) * row.sums.small.get_unchecked(at);
+                    }
+                }
+            }
+        }
+        for c in 0..C {
+            let sum = total(lanes[c]);
+            columns[c].write(i, if F::LEAST { sum + leasts[c] } else { sum });
+        }
+    }
+}
+
+/// The sums of four products each. `size` is the quants without their sign.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn multiply<F: LoadSmall>(quants: __m256i, size: __m256i, x: __m256i) -> __m256 {
+    let pairs = if F::LEAST {
+        _mm256_maddubs_epi16(quants, x)
+    } else {
+        _mm256_maddubs_epi16(size, _mm256_sign_epi8(x, quants))
+    };
+    whole_sums(pairs)
+}
+
+/// Sums of two as sums of four.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn whole_sums(pairs: __m256i) -> __m256 {
+    _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+}
+
+/// The nibbles of 16 bytes, the low ones first.
+///
+/// # Safety
+/// There are 16 bytes, and the machine has AVX2.
+#[inline(always)]
+unsafe fn nibbles(block: *const u8, at: usize) -> __m256i {
+    // SAFETY: as promised.
+    unsafe {
+        let pairs = _mm_loadu_si128(block.add(at).cast());
+        _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16::<4>(pairs), pairs), _mm256_set1_epi8(15))
+    }
+}
+
+/// 32 bits as bytes of 0 or 16.
+///
+/// # Safety
+/// There are four bytes, and the machine has AVX2.
+#[inline(always)]
+unsafe fn fifth_bits(block: *const u8, at: usize) -> __m256i {
+    // SAFETY: as promised.
+    unsafe {
+        let bits = _mm256_set1_epi32(block.add(at).cast::<i32>().read_unaligned());
+        // The byte that has the bit of an element, at that element.
+        let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+        let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201u64.cast_signed());
+        let set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, places), bit), bit);
+        _mm256_and_si256(set, _mm256_set1_epi8(16))
+    }
+}
+
+impl LoadSmall for Q8_0 {
+    #[inline(always)]
+    unsafe fn numbers(block: *const u8) -> [f32; 2] {
+        // SAFETY: as promised.
+        [unsafe { half_at(block, 0) }, 0.0]
+    }
+
+    #[inline(always)]
+    unsafe fn quants(block: *const u8) -> __m256i {
+        // SAFETY: as promised.
+        unsafe { bytes_32(block, 2) }
+    }
+}
+
+impl LoadSmall for Q4_0 {
+    const ABOVE: i8 = 8;
+
+    #[inline(always)]
+    unsafe fn numbers(block: *const u8) -> [f32; 2] {
+        // SAFETY: as promised.
+        [unsafe { half_at(block, 0) }, 0.0]
+    }
+
+    #[inline(always)]
+    unsafe fn quants(block: *const u8) -> __m256i {
+        // SAFETY: as promised.
+        unsafe { nibbles(block, 2) }
+    }
+}
+
+impl LoadSmall for Q4_1 {
+    #[inline(always)]
+    unsafe fn numbers(block: *const u8) -> [f32; 2] {
+        // SAFETY: as promised.
+        unsafe { [half_at(block, 0), half_at(block, 2)] }
+    }
+
+    #[inline(always)]
+    unsafe fn quants(block: *const u8) -> __m256i {
+        // SAFETY: as promised.
+        unsafe { nibbles(block, 4) }
+    }
+}
+
+impl LoadSmall for Q5_0 {
+    const ABOVE: i8 = 16;
+
+    #[inline(always)]
+    unsafe fn numbers(block: *const u8) -> [f32; 2] {
+        // SAFETY: as promised.
+        [unsafe { half_at(block, 0) }, 0.0]
+    }
+
+    #[inline(always)]
+    unsafe fn quants(block: *const u8) -> __m256i {
+        // SAFETY: as promised.
+        unsafe { _mm256_or_si256(nibbles(block, 6), fifth_bits(block, 2)) }
+    }
+}
+
+impl LoadSmall for Q5_1 {
+    #[inline(always)]
+    unsafe fn numbers(block: *const u8) -> [f32; 2] {
+        // SAFETY: as promised.
+        unsafe { [half_at(block, 0), half_at(block, 2)] }
+    }
+
+    #[inline(always)]
+    unsafe fn quants(block: *const u8) -> __m256i {
+        // SAFETY: as promised.
+        unsafe { _mm256_or_si256(nibbles(block, 8), fifth_bits(block, 4)) }
+    }
+}
+
+impl LoadSmall for Mxfp4 {
+    #[inline(always)]
+    unsafe fn numbers(block: *const u8) -> [f32; 2] {
+        // SAFETY: as promised.
+        [half_of_power(unsafe { block.read() }), 0.0]
+    }
+
+    #[inline(always)]
+    unsafe fn quants(block: *const u8) -> __m256i {
+        // SAFETY: as promised.
+        unsafe {
+            let numbers = _mm_loadu_si128(E2M1.as_ptr().cast());
+            _mm256_shuffle_epi8(_mm256_set_m128i(numbers, numbers), nibbles(block, 1))
+        }
+    }
+}
