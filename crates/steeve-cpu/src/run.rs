@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -263,12 +264,12 @@ impl Run<'_> {
             let done = unsafe {
                 step.run(&mut crew, &starts, &sources[step.sources.clone()], Spare { stage, room }, self.cancel)
             };
-            done.map_err(|why| {
+            let ended = done.map_err(|why| {
                 let why = format!("{}: {why}", Named::new(step.node, graph.names()));
                 DeviceError::Failed { device: self.name.into(), why }
             })?;
             // Units that were left out leave a result that is none.
-            if self.cancel.is_cancelled() {
+            if ended == Ended::Short || self.cancel.is_cancelled() {
                 return Err(cancelled(step.index));
             }
             if let (Some(timings), Some(start)) = (&mut self.timings, start) {
@@ -301,7 +302,7 @@ impl Step {
         sources: &[Option<Operand>],
         spare: Spare<'_>,
         cancel: &Cancel,
-    ) -> Result<(), String> {
+    ) -> Result<Ended, String> {
         // SAFETY: as promised.
         let raw = |operand: &Operand| unsafe { starts[operand.buffer].add(operand.offset) };
         let mut raws: [Option<Raw<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
@@ -322,20 +323,35 @@ impl Step {
         // SAFETY: as promised.
         let result = unsafe { Raw::new(raw(&self.result), &self.result.shape) };
         let operands = Operands { result, sources: &raws[..sources.len()], room: Room::new(room) };
+        // Whether some unit was left out. Who cancels may take that back before anybody asks again.
+        let is_short = AtomicBool::new(false);
+        let leaves_out = || {
+            let is_cancelled = cancel.is_cancelled();
+            if is_cancelled {
+                is_short.store(true, Ordering::Relaxed);
+            }
+            is_cancelled
+        };
         crew.run(self.kernel.before().units, &|unit, scratch| {
-            if !cancel.is_cancelled() {
+            if !leaves_out() {
                 // SAFETY: the kernel was chosen for these shapes, and sources that it must not see change are copies.
                 unsafe { self.kernel.run_before(&operands, unit, scratch) };
             }
         });
+        if is_short.load(Ordering::Relaxed) {
+            return Ok(Ended::Short);
+        }
         if self.in_order {
-            // SAFETY: as above.
-            return (0..self.units).try_for_each(|unit| unsafe { self.kernel.run(&operands, unit, crew.scratch()) });
+            for unit in 0..self.units {
+                // SAFETY: as above.
+                unsafe { self.kernel.run(&operands, unit, crew.scratch()) }?;
+            }
+            return Ok(Ended::Whole);
         }
         // Of several errors the one of the first unit counts, whoever was quicker.
         let failed: Mutex<Option<(usize, String)>> = Mutex::new(None);
         crew.run(self.units, &|unit, scratch| {
-            if cancel.is_cancelled() {
+            if leaves_out() {
                 return;
             }
             // SAFETY: as above; each unit is done once.
@@ -346,8 +362,21 @@ impl Step {
                 }
             }
         });
-        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, why)| Err(why))
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some((_, why)) => Err(why),
+            None if is_short.into_inner() => Ok(Ended::Short),
+            None => Ok(Ended::Whole),
+        }
     }
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// All units were done.
+    Whole,
+    /// Some were left out, because the run was cancelled.
+    Short,
 }
 
 /// Memory of the prepared nodes that each of them may use.

@@ -1,6 +1,6 @@
 // What all kernels share: numbers as they stand in memory, places of elements, sums over threads.
 //
-// The structures here are those of `args.rs`, field by field.
+// The structures here are those of `shape.rs`, field by field.
 
 typedef signed char i8;
 typedef unsigned char u8;
@@ -29,7 +29,7 @@ struct Args {
     u64 number;
 };
 
-static_assert(sizeof(Tensor) == 80 && sizeof(Args) == 704, "as in args.rs");
+static_assert(sizeof(Tensor) == 80 && sizeof(Args) == 704, "as in shape.rs");
 
 #define KERNEL(NAME) extern "C" __global__ void steeve_##NAME
 #define ARGS const __grid_constant__ Args a

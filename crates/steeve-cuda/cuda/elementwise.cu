@@ -15,7 +15,7 @@ struct Map {
     u64 number;
 };
 
-static_assert(sizeof(Map) == 344, "as in args.rs");
+static_assert(sizeof(Map) == 344, "as in shape.rs");
 
 enum Function {
     ABS, SGN, NEG, STEP, TANH, ELU, RELU, SIGMOID, GELU, GELU_QUICK, SILU, HARDSWISH, HARDSIGMOID, EXP, EXPM1, SOFTPLUS,

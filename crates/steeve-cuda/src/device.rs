@@ -73,11 +73,22 @@ impl Core {
 }
 
 impl CudaDevice {
-    /// All GPUs of this machine; an error that says what is missing if there is no driver.
+    /// All GPUs of this machine that can be used; an error that says what is missing if there is no driver, or if there are
+    /// some and none of them works.
     pub fn all() -> Result<Vec<Self>, DeviceError> {
         let fail = |why: String| DeviceError::Failed { device: "CUDA".into(), why };
         let (count, peers) = (driver::count().map_err(fail)?, Arc::default());
-        (0..count).map(|ordinal| Self::new(ordinal, &peers)).collect()
+        let (mut devices, mut failed) = (Vec::new(), None);
+        for ordinal in 0..count {
+            match Self::new(ordinal, &peers) {
+                Ok(device) => devices.push(device),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            Some(error) if devices.is_empty() => Err(error),
+            _ => Ok(devices),
+        }
     }
 
     fn new(ordinal: usize, peers: &Arc<Mutex<Vec<Weak<dyn BufferType>>>>) -> Result<Self, DeviceError> {

@@ -452,9 +452,13 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        lock(&self.context.streams).retain(|stream| stream.0 != self.raw);
-        if self.enter().is_ok() {
+        // Whoever frees memory meanwhile waits for this stream as long as it is in the list.
+        let entered = self.enter().is_ok();
+        if entered {
             let _ = call!(cuStreamSynchronize(self.raw));
+        }
+        lock(&self.context.streams).retain(|stream| stream.0 != self.raw);
+        if entered {
             let _ = call!(cuStreamDestroy_v2(self.raw));
         }
     }

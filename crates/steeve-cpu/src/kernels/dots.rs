@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Every element of a result is computed by itself and in one order, whatever is computed beside it: lanes by lanes, then
-//! their sum, halved again and again. So there is one answer, to the bit, of every way through here and on every machine.
+//! their sum, halved again and again. So there is one answer, to the bit, of every way through here and on every machine (but
+//! for which NaN it is, where there is one).
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
