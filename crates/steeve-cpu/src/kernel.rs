@@ -58,7 +58,7 @@ impl Ask<'_> {
 pub(crate) struct Operands<'a> {
     pub(crate) result: Raw<'a>,
     pub(crate) sources: &'a [Option<Raw<'a>>],
-    /// As many bytes as the kernel has asked for.
+    /// At least as many bytes as the kernel has asked for.
     pub(crate) room: Room<'a>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     /// Into how many units the work is cut.
     fn units(&self) -> usize;
 
-    /// What all units need, and where it goes.
+    /// How much is done before all units, and how many bytes it makes.
     fn before(&self) -> Before {
         Before::default()
     }
@@ -91,7 +91,7 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     /// Does one unit of what comes before all others.
     ///
     /// # Safety
-    /// As for [`run`](Self::run), and nobody else touches its part of the room.
+    /// As for [`run`](Self::run), but for what it says of this one, and nobody else touches its part of the room.
     unsafe fn run_before(&self, _: &Operands<'_>, _: usize, _: &mut Scratch) {}
 
     /// Does one unit. What data alone can show to be wrong, such as a row that does not exist, is an error.
@@ -99,7 +99,7 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     /// # Safety
     /// The operands have the shapes that the kernel was chosen for, their memory is borrowed, and no other thread writes
     /// what this unit touches. The result may stand exactly on a source whose slot the operation overwrites; otherwise
-    /// sources and result are apart.
+    /// sources and result are apart. Every unit of [`run_before`](Self::run_before) has been done.
     unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String>;
 }
 
@@ -174,7 +174,7 @@ impl Rows {
         Self { rows, per_unit: (Self::ELEMENTS / elements.max(1)).max(1) }
     }
 
-    /// The rows of a result.
+    /// The rows of a tensor.
     pub(crate) fn of(result: &Shape) -> Self {
         Self::new(result.rows(), result.ne[0])
     }

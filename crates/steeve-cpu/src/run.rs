@@ -354,7 +354,7 @@ impl Step {
             if leaves_out() {
                 return;
             }
-            // SAFETY: as above; each unit is done once.
+            // SAFETY: as above; each unit is done once, and the crew has done all that comes before.
             if let Err(why) = unsafe { self.kernel.run(&operands, unit, scratch) } {
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 if failed.as_ref().is_none_or(|(first, _)| unit < *first) {

@@ -14,7 +14,7 @@ fn golden(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A leaf of one row with these blocks, all rows of which are taken.
+/// A leaf with one of these blocks in each row, all rows of which are taken.
 fn taken(trial: &mut Trial, dtype: DataType, blocks: Vec<u8>) -> Vec<u8> {
     let count = blocks.len() as u64 / dtype.block_bytes();
     let a = trial.blocks(dtype, &[dtype.block_len(), count], blocks);

@@ -32,7 +32,7 @@ pub(crate) fn mul_mat_id(experts: &Shape, b: &Shape, ids: &Shape) -> Result<Opti
     Ok(Some(Box::new(MulMatId { both, strips, units: (strips.count() * count).max(1) })))
 }
 
-/// A unit has at most so many columns.
+/// A unit of [`mul_mat`] has at most so many columns; one of [`mul_mat_id`] has all of its expert's.
 const COLUMNS: usize = 256;
 
 /// Weights in blocks and rows that are rounded for them.

@@ -42,7 +42,7 @@ pub(crate) struct Column<'a> {
 ///
 /// # Safety
 /// There are such rows, as long as those of the columns, which are rounded as the format wants it. There is room for the
-/// products, and nobody else looks at it.
+/// products, and nobody else looks at it. The machine is the one that [`dots`] has chosen it for.
 pub(crate) type Dots = unsafe fn(Weights, &[Column<'_>], &mut Scratch);
 
 /// So few columns are a few.

@@ -75,7 +75,7 @@ fn scales(scale: f32) -> (f32, f32) {
 /// How far the nearest number of a type may be from a value, and a bit more: half of the distance between neighbours.
 /// Integers and blocks must be exact.
 pub(crate) fn half_step(dtype: DataType, value: f64) -> f64 {
-    // The bits behind the point, and the exponent of the smallest normal number.
+    // The bits of the significand, with the leading one, and the exponent of the smallest normal number.
     let (bits, least) = match dtype {
         DataType::F32 => (24, -126),
         DataType::F16 => (11, -14),

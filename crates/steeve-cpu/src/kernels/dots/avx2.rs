@@ -19,7 +19,7 @@ use super::Dots;
 use crate::quant::large::{Q2K, Q3K, Q4K, Q5K, Q6K};
 use crate::quant::small::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 
-/// How blocks of a type are multiplied on a machine with AVX2 and F16C.
+/// How blocks of a type are multiplied on a machine with AVX2 and F16C; the caller has asked whether this one has them.
 pub(super) fn dots(dtype: DataType) -> Option<Dots> {
     Some(match dtype {
         DataType::Q8_0 => small::<Q8_0>,

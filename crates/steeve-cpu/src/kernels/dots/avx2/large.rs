@@ -128,7 +128,7 @@ unsafe fn high_bits_of(block: *const u8, at: usize, shift: i32, bits: u32, up: i
     unsafe { _mm256_sll_epi16(bits_of(block, at, shift, bits), _mm_cvtsi32_si128(up)) }
 }
 
-/// Factors and leasts of 16 elements each as 16 bits, of bytes from zero on.
+/// Factors, or leasts, of 16 groups as 16 bits each, those of the even groups first; of bytes from zero on.
 ///
 /// # Safety
 /// The machine has AVX2.
