@@ -9,23 +9,28 @@ use steeve_device::{
 };
 use steeve_graph::{Graph, TensorId};
 
-use crate::act::Queue;
-use crate::blas::Blas;
+use crate::act::{Kernels, Queue};
+use crate::blas::{Blas, NoBlas};
 use crate::complaint::Complaints;
 use crate::device::Core;
 use crate::driver::{Context, Fault, Moment, Stream, is_pinned};
+use crate::launches::Counters;
 use crate::memory::CudaBuffer;
 use crate::run::{Capture, CudaPrepared, Kitchen, supports};
 use crate::scratch::Pool;
+use crate::stage::Stage;
 
 /// Runs graphs on a GPU. Calls return before their work is done.
 #[derive(Debug)]
 pub struct CudaBackend {
     core: Arc<Core>,
     capture: Capture,
+    counters: Arc<Counters>,
+    kernels: Arc<Kernels>,
     complaints: Arc<Complaints>,
     scratch: Arc<Pool>,
-    /// Made when there is the first product for it.
+    stage: Mutex<Stage>,
+    /// Made when the first product for it is prepared.
     blas: Mutex<Option<Blas>>,
     /// Where work is captured. Nothing ever runs there.
     recorder: Stream,
@@ -33,23 +38,53 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    pub(crate) fn new(core: &Arc<Core>, capture: Capture) -> Result<Self, DeviceError> {
-        core.kernels()?;
+    pub(crate) fn new(core: &Arc<Core>, capture: Capture, counters: &Arc<Counters>) -> Result<Self, DeviceError> {
         let (name, context) = (&core.name, &core.context);
         let fail = |fault: Fault| fault.on(name);
         Ok(Self {
             core: Arc::clone(core),
             capture,
+            counters: Arc::clone(counters),
+            kernels: core.kernels()?,
             complaints: Arc::new(Complaints::new(Arc::clone(name), context).map_err(fail)?),
             scratch: Arc::new(Pool::new(name, context)),
+            stage: Mutex::new(Stage::new(context).map_err(fail)?),
             blas: Mutex::default(),
-            recorder: Stream::new(context).map_err(fail)?,
+            recorder: Stream::unwatched(context).map_err(fail)?,
             stream: Stream::new(context).map_err(fail)?,
         })
     }
 
     fn fail(&self, why: impl Into<String>) -> DeviceError {
         DeviceError::Failed { device: self.core.name.to_string(), why: why.into() }
+    }
+
+    /// Chooses kernels, and finds out where everything stands.
+    fn cook(&self, graph: &Graph, nodes: Range<usize>, tensors: &dyn Locate) -> Result<CudaPrepared, DeviceError> {
+        let kitchen = Kitchen {
+            name: &self.core.name,
+            machine: self.core.machine(),
+            context: &self.core.context,
+            complaints: &self.complaints,
+            scratch: &self.scratch,
+        };
+        kitchen.prepare(graph, nodes, tensors)
+    }
+
+    /// Makes the library ready. Where it is installed and does not work, nobody on this GPU counts on it from then on.
+    fn has_blas(&self) -> Result<bool, DeviceError> {
+        let mut blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
+        if blas.is_none() {
+            match Blas::new(&self.core.name, &self.core.context, &self.stream) {
+                Ok(new) => *blas = Some(new),
+                Err(NoBlas::Memory(error)) => return Err(error),
+                Err(NoBlas::Broken) => {
+                    self.core.do_without_blas();
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Gives the acts of prepared nodes to `act`, with where they go.
@@ -59,20 +94,16 @@ impl CudaBackend {
         has_products: bool,
         act: impl FnOnce(&Queue<'_>) -> Result<R, String>,
     ) -> Result<R, DeviceError> {
-        let mut blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
-        if has_products {
-            match &*blas {
-                Some(blas) => blas.turn_to(stream),
-                None => Blas::new(&self.core.context, stream).map(|new| *blas = Some(new)),
-            }
-            .map_err(|why| self.fail(why))?;
+        let blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(blas) = blas.as_ref().filter(|_| has_products) {
+            blas.turn_to(stream).map_err(|why| self.fail(why))?;
         }
-        let queue = Queue { stream, kernels: self.core.kernels()?, blas: blas.as_ref() };
+        let queue = Queue { stream, kernels: &self.kernels, blas: blas.as_ref() };
         act(&queue).map_err(|why| self.fail(why))
     }
 
-    /// Captures all acts. What can't be captured is launched one by one from then on.
-    fn capture(&self, prepared: &mut CudaPrepared) -> Result<(), DeviceError> {
+    /// Captures all acts. What can't be captured is launched one by one, now and later, and the device can say why.
+    fn capture(&self, prepared: &mut CudaPrepared) {
         let (acts, stream) = (&prepared.acts, &self.recorder);
         let captured = self.with_queue(stream, prepared.has_products, |queue| {
             stream
@@ -82,8 +113,26 @@ impl CudaBackend {
                 })
                 .map_err(|Refused(why)| why)
         });
-        prepared.captured = captured.ok();
-        Ok(())
+        prepared.captured = match captured {
+            Ok(captured) => {
+                self.counters.note_captured();
+                Some(captured)
+            }
+            Err(why) => {
+                self.counters.note_refused(&why);
+                None
+            }
+        };
+    }
+
+    /// Enqueues a copy from the host; `from` has been read when this returns.
+    ///
+    /// # Safety
+    /// The target is memory of this GPU, and stays so until the copy is done.
+    unsafe fn upload(&self, to: u64, from: &[u8]) -> Result<(), DeviceError> {
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: as promised.
+        unsafe { stage.upload(&self.stream, to, from) }.map_err(|fault| fault.on(&self.core.name))
     }
 
     /// The buffer's memory on this GPU, if it is there.
@@ -122,13 +171,20 @@ impl CudaBackend {
             }
             (Some((to, context)), None) if own(&context) => {
                 let Some(span) = Span::of(&*source, from.1, size) else { return Ok(None) };
-                // SAFETY: as above; plain memory of the host has been read when this returns.
-                unsafe { self.stream.upload(to, span?.start(), size.0) }
+                let span = span?;
+                if !is_pinned(span.start()) {
+                    // SAFETY: as above.
+                    return unsafe { self.upload(to, span.as_slice()) }.map(Some);
+                }
+                // SAFETY: as above, and pinned memory is given back like that of a GPU.
+                unsafe { self.stream.upload(to, span.start(), size.0) }
             }
             (None, Some((from, context))) if own(&context) => {
                 let Some(span) = SpanMut::of(&mut *target, to.1, size) else { return Ok(None) };
-                // SAFETY: as above; plain memory of the host has been written when this returns.
-                unsafe { self.stream.download(span?.start(), from, size.0) }
+                let start = span?.start();
+                // SAFETY: as above; plain memory stays borrowed until it is written.
+                let done = unsafe { self.stream.download(start, from, size.0) };
+                done.and_then(|()| if is_pinned(start) { Ok(()) } else { self.stream.synchronise() })
             }
             _ => return Ok(None),
         };
@@ -174,16 +230,12 @@ impl Backend for CudaBackend {
         nodes: Range<usize>,
         tensors: &dyn Locate,
     ) -> Result<Box<dyn Prepared>, DeviceError> {
-        let kitchen = Kitchen {
-            name: &self.core.name,
-            machine: self.core.machine(),
-            context: &self.core.context,
-            complaints: &self.complaints,
-            scratch: &self.scratch,
-        };
-        let mut prepared = kitchen.prepare(graph, nodes, tensors)?;
+        let mut prepared = self.cook(graph, nodes.clone(), tensors)?;
+        if prepared.has_products && !self.has_blas()? {
+            prepared = self.cook(graph, nodes, tensors)?;
+        }
         if self.capture == Capture::AtOnce && prepared.acts.len() > 1 {
-            self.capture(&mut prepared)?;
+            self.capture(&mut prepared);
         }
         Ok(Box::new(prepared))
     }
@@ -194,7 +246,7 @@ impl Backend for CudaBackend {
             return Err(self.fail("another backend has prepared these nodes"));
         };
         if self.capture == Capture::WhenRepeated && prepared.runs == 1 && prepared.acts.len() > 1 {
-            self.capture(prepared)?;
+            self.capture(prepared);
         }
         prepared.runs = prepared.runs.saturating_add(1);
         // Borrowed until all is enqueued: who gives memory back afterwards waits for what was enqueued.
@@ -206,9 +258,11 @@ impl Backend for CudaBackend {
             }
         }
         if let Some(captured) = &prepared.captured {
+            self.counters.note_whole();
             // SAFETY: all buffers are borrowed, and scratch memory belongs to the prepared nodes.
             return unsafe { captured.launch(&self.stream) }.map_err(|fault| fault.on(&self.core.name));
         }
+        self.counters.note_apart();
         self.with_queue(&self.stream, prepared.has_products, |queue| {
             // SAFETY: as above.
             unsafe { queue.enqueue(&prepared.acts) }
@@ -222,15 +276,9 @@ impl Backend for CudaBackend {
             let writing = buffer.borrow_mut()?;
             if let Some(own) = self.own(&*writing) {
                 let to = own.range(offset, size)?;
-                if from.is_empty() {
-                    return Ok(());
-                }
-                // SAFETY: a range of a buffer that is borrowed while the copy is enqueued; plain memory has been read when
-                // this returns, and pinned memory is waited for.
-                let done = unsafe { self.stream.upload(to, from.as_ptr(), size.0) };
-                let done =
-                    done.and_then(|()| if is_pinned(from.as_ptr()) { self.stream.synchronise() } else { Ok(()) });
-                return done.map_err(|fault| fault.on(&self.core.name));
+                // SAFETY: a range of a buffer that is borrowed while the copy is enqueued, and that gives its memory back only
+                // when all that is enqueued is done.
+                return unsafe { self.upload(to, from) };
             }
         }
         self.synchronise()?;

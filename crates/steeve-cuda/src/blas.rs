@@ -6,9 +6,11 @@ use std::ptr::{from_ref, null_mut, with_exposed_provenance, with_exposed_provena
 use std::sync::Arc;
 
 use cudarc::cublas::sys;
+use steeve_device::{Bytes, DeviceError};
 use steeve_graph::DataType;
 
 use crate::driver::{Context, DeviceBytes, Stream};
+use crate::memory::allocate;
 
 /// Whether the library can be loaded.
 pub(crate) fn is_there() -> bool {
@@ -50,18 +52,36 @@ pub(crate) struct Blas {
 // SAFETY: a handle may go from thread to thread; nobody shares it.
 unsafe impl Send for Blas {}
 
+/// Why there is no library.
+pub(crate) enum NoBlas {
+    /// There is no room for what it needs.
+    Memory(DeviceError),
+    /// It does not work here: a part of it is missing, or it does not know this GPU or its driver.
+    Broken,
+}
+
 impl Blas {
-    pub(crate) fn new(context: &Arc<Context>, stream: &Stream) -> Result<Self, String> {
-        let workspace = DeviceBytes::new(context, WORKSPACE).map_err(|fault| fault.to_string())?;
+    pub(crate) fn new(device: &str, context: &Arc<Context>, stream: &Stream) -> Result<Self, NoBlas> {
+        let memory = format!("{device}, for cuBLAS,");
+        let workspace = allocate(&memory, context, WORKSPACE).map_err(NoBlas::Memory)?;
         let mut handle = null_mut();
         // SAFETY: the context is current since the workspace was made.
-        said("cublasCreate", unsafe { sys::cublasCreate_v2(&mut handle) })?;
+        match unsafe { sys::cublasCreate_v2(&mut handle) } {
+            sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => {}
+            sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => {
+                // It does not say how much it wants beside the workspace.
+                let left = context.memory().ok().map(|(free, _)| Bytes(free));
+                return Err(NoBlas::Memory(DeviceError::OutOfMemory { memory, asked: Bytes(WORKSPACE), left }));
+            }
+            _ => return Err(NoBlas::Broken),
+        }
         let blas = Self { handle, workspace };
         // SAFETY: a handle that was just made. Single precision stays single precision.
         said("cublasSetMathMode", unsafe {
             sys::cublasSetMathMode(blas.handle, sys::cublasMath_t::CUBLAS_DEFAULT_MATH)
-        })?;
-        blas.turn_to(stream)?;
+        })
+        .and_then(|()| blas.turn_to(stream))
+        .map_err(|_| NoBlas::Broken)?;
         Ok(blas)
     }
 

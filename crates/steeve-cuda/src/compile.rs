@@ -1,19 +1,26 @@
-//! Kernels from source to machine code: once, and then from a file.
+//! Kernels from source to machine code: once, and then from files.
 //!
-//! The file's name is made of the source, the options, the GPU's architecture and the compiler's version, so that none of
-//! them can change behind its back; its contents begin with a sum of the rest, so that half a file is none.
+//! A file's name is made of the source, the options, the architecture and the compiler's version, so that none of them can
+//! change behind its back; its contents begin with a sum of the rest, so that half a file is none. Without a compiler, files
+//! of any of its versions will do.
 
 use std::ffi::CString;
 use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 use std::ptr::null;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::nvrtc::sys;
 
-/// The machine code of all kernels for an architecture, one piece for each family. Families are compiled side by side.
-pub(crate) fn machine_code(arch: (i32, i32)) -> Result<Vec<Vec<u8>>, String> {
+/// Loads the kernels of all families, in their order, for an architecture. Families are compiled side by side.
+pub(crate) fn load<M: Send>(
+    arch: (i32, i32),
+    load: &(impl Fn(&[u8]) -> Result<M, String> + Sync),
+) -> Result<Vec<M>, String> {
+    let (folder, compiler) = (folder(), Compiler::new(arch)?);
     std::thread::scope(|scope| {
-        let families = FAMILIES.map(|(name, source)| scope.spawn(move || family(name, source, arch)));
+        let (folder, compiler) = (folder.as_deref(), compiler.as_ref());
+        let families = FAMILIES.map(|family| scope.spawn(move || load_family(folder, family, arch, compiler, load)));
         let join = |family: std::thread::ScopedJoinHandle<'_, _>| {
             family.join().unwrap_or_else(|_| Err(String::from("the compiler panicked")))
         };
@@ -21,29 +28,54 @@ pub(crate) fn machine_code(arch: (i32, i32)) -> Result<Vec<Vec<u8>>, String> {
     })
 }
 
-/// From the cache, or compiled.
-fn family(name: &str, source: &str, (major, minor): (i32, i32)) -> Result<Vec<u8>, String> {
+/// From a file, or compiled.
+fn load_family<M>(
+    folder: Option<&Path>,
+    (name, source): (&str, &str),
+    (major, minor): (i32, i32),
+    compiler: Option<&Compiler>,
+    load: impl Fn(&[u8]) -> Result<M, String>,
+) -> Result<M, String> {
     let source = [COMMON, source].concat();
-    let options = options(&format!("sm_{major}{minor}"));
-    let version = version();
+    let target = compiler.map_or_else(|| format!("sm_{major}{minor}"), |compiler| compiler.target.clone());
+    let options = options(&target);
     let mut sum = Sum::default();
     sum.add(source.as_bytes());
     options.iter().for_each(|option| sum.add(option.as_bytes()));
-    sum.add(&[version.0.to_le_bytes(), version.1.to_le_bytes()].concat());
-    let file = folder().map(|folder| folder.join(format!("{name}-sm_{major}{minor}-{:016x}.cubin", sum.finish())));
-    if let Some(code) = file.as_deref().and_then(read) {
-        return Ok(code);
+    let stem = format!("{name}-{target}-{:016x}-", sum.finish());
+    let Some(compiler) = compiler else {
+        let kept = folder.into_iter().flat_map(|folder| kept(folder, &stem)).find_map(|file| load(&read(&file)?).ok());
+        return kept.ok_or_else(|| {
+            "the compiler's library (libnvrtc) can't be loaded, and the kernels are in no file of the cache".into()
+        });
+    };
+    let file = folder.map(|folder| folder.join(format!("{stem}{}.code", compiler.version)));
+    if let Some(code) = file.as_deref().and_then(read)
+        && let Ok(loaded) = load(&code)
+    {
+        return Ok(loaded);
     }
-    let code = compile(&source, &options)?;
+    let code = compiler.compile(&source, &options)?;
+    let loaded = load(&code)?;
     if let Some(file) = file {
         // Who can't write there compiles again next time.
         let _ = write(&file, &code);
     }
-    Ok(code)
+    Ok(loaded)
 }
 
-fn options(arch: &str) -> [String; 3] {
-    [format!("--gpu-architecture={arch}"), "--std=c++17".into(), "-default-device".into()]
+/// Files whose names begin so.
+fn kept(folder: &Path, stem: &str) -> Vec<PathBuf> {
+    let Ok(files) = std::fs::read_dir(folder) else { return Vec::new() };
+    let named = |file: &std::fs::DirEntry| {
+        let name = file.file_name();
+        name.to_str().is_some_and(|name| name.starts_with(stem) && name.ends_with(".code"))
+    };
+    files.filter_map(Result::ok).filter(named).map(|file| file.path()).collect()
+}
+
+fn options(target: &str) -> [String; 3] {
+    [format!("--gpu-architecture={target}"), "--std=c++17".into(), "-default-device".into()]
 }
 
 const COMMON: &str = include_str!("../cuda/common.cu");
@@ -79,7 +111,9 @@ fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let part = file.with_extension(format!("{}.part", std::process::id()));
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let part = file.with_extension(format!("{}-{number}.part", std::process::id()));
     std::fs::write(&part, [&sum_of(code), code].concat())?;
     std::fs::rename(&part, file)
 }
@@ -123,14 +157,45 @@ fn is_there() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// The compiler's version; zeros without one.
-fn version() -> (i32, i32) {
-    let (mut major, mut minor) = (0, 0);
-    if is_there() {
+/// The compiler, and what it makes for a GPU.
+struct Compiler {
+    version: String,
+    /// `sm_90` is machine code. `compute_90` is a text that the driver compiles, for a GPU that the compiler does not know.
+    target: String,
+}
+
+impl Compiler {
+    /// `None` if there is none; an error if it knows no GPU as old as this one.
+    fn new((major, minor): (i32, i32)) -> Result<Option<Self>, String> {
+        if !is_there() {
+            return Ok(None);
+        }
+        let (mut version, mut count) = ((0, 0), 0);
         // SAFETY: writes two numbers.
-        unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+        said("nvrtcVersion", unsafe { sys::nvrtcVersion(&mut version.0, &mut version.1) })?;
+        // SAFETY: writes a number.
+        said("nvrtcGetNumSupportedArchs", unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) })?;
+        let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
+        // SAFETY: there is room for so many numbers.
+        said("nvrtcGetSupportedArchs", unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) })?;
+        let version = format!("{}.{}", version.0, version.1);
+        match target(10 * major + minor, &known) {
+            Some(target) => Ok(Some(Self { version, target })),
+            None => Err(format!("NVRTC {version} compiles for {known:?}, and this GPU is {major}{minor}")),
+        }
     }
-    (major, minor)
+
+    fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>, String> {
+        compile(source, options, self.target.starts_with("compute"))
+    }
+}
+
+/// Machine code where the compiler knows the GPU, and else a text for the newest that it knows and the GPU can still run.
+fn target(arch: i32, known: &[i32]) -> Option<String> {
+    if known.contains(&arch) {
+        return Some(format!("sm_{arch}"));
+    }
+    known.iter().filter(|known| **known < arch).max().map(|older| format!("compute_{older}"))
 }
 
 /// A program that is freed.
@@ -143,10 +208,8 @@ impl Drop for Program {
     }
 }
 
-fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, String> {
-    if !is_there() {
-        return Err("the compiler's library (libnvrtc) can't be loaded, and the kernels are in no cache".into());
-    }
+/// Machine code, or a text that ends with a zero.
+fn compile(source: &str, options: &[String], as_text: bool) -> Result<Vec<u8>, String> {
     let text = |text: &str| CString::new(text).map_err(|_| String::from("the source has a zero in it"));
     let (source, name) = (text(source)?, c"steeve.cu");
     let options: Vec<CString> = options.iter().map(|option| text(option)).collect::<Result<_, _>>()?;
@@ -157,29 +220,21 @@ fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, String> {
     let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
     // SAFETY: so many strings.
     let compiled = unsafe { sys::nvrtcCompileProgram(program.0, pointers.len() as i32, pointers.as_ptr()) };
-    if compiled != sys::nvrtcResult::NVRTC_SUCCESS {
-        let log = bytes_of(
-            |size| {
-                // SAFETY: writes a number.
-                unsafe { sys::nvrtcGetProgramLogSize(program.0, size) }
-            },
-            |log| {
-                // SAFETY: there is room for as many bytes as were asked for.
-                unsafe { sys::nvrtcGetProgramLog(program.0, log) }
-            },
-        )?;
-        return Err(format!("the kernels can't be compiled: {}", String::from_utf8_lossy(&log)));
+    let program = program.0;
+    // SAFETY: each writes a number, and then as many bytes as that is, for which there is room.
+    unsafe {
+        if compiled != sys::nvrtcResult::NVRTC_SUCCESS {
+            let log = bytes_of(
+                |size| sys::nvrtcGetProgramLogSize(program, size),
+                |log| sys::nvrtcGetProgramLog(program, log),
+            )?;
+            return Err(format!("the kernels can't be compiled: {}", String::from_utf8_lossy(&log)));
+        }
+        if as_text {
+            return bytes_of(|size| sys::nvrtcGetPTXSize(program, size), |text| sys::nvrtcGetPTX(program, text));
+        }
+        bytes_of(|size| sys::nvrtcGetCUBINSize(program, size), |code| sys::nvrtcGetCUBIN(program, code))
     }
-    bytes_of(
-        |size| {
-            // SAFETY: writes a number.
-            unsafe { sys::nvrtcGetCUBINSize(program.0, size) }
-        },
-        |code| {
-            // SAFETY: there is room for as many bytes as were asked for.
-            unsafe { sys::nvrtcGetCUBIN(program.0, code) }
-        },
-    )
 }
 
 fn bytes_of(
@@ -201,16 +256,31 @@ fn said(call: &str, result: sys::nvrtcResult) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    fn folder_of(test: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("steeve-cuda-{test}-{}", std::process::id()))
+    }
+
     #[test]
     fn what_is_written_is_read_and_half_of_it_is_not() {
-        let folder = std::env::temp_dir().join(format!("steeve-cuda-{}", std::process::id()));
-        let file = folder.join("kernels.cubin");
+        let folder = folder_of("half");
+        let file = folder.join("kernels.code");
         write(&file, b"machine code").unwrap();
         assert_eq!(read(&file).as_deref(), Some(&b"machine code"[..]));
         let half = std::fs::read(&file).unwrap();
         std::fs::write(&file, &half[..half.len() - 1]).unwrap();
         assert_eq!(read(&file), None);
+        assert_eq!(kept(&folder, "kernels"), [file]);
+        assert!(kept(&folder, "rows").is_empty() && kept(&folder.join("none"), "kernels").is_empty());
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_gpu_that_the_compiler_does_not_know_gets_a_text() {
+        let known = [75, 80, 90, 100];
+        assert_eq!(target(90, &known).as_deref(), Some("sm_90"));
+        assert_eq!(target(103, &known).as_deref(), Some("compute_100"));
+        assert_eq!(target(89, &known).as_deref(), Some("compute_80"));
+        assert_eq!(target(70, &known), None);
     }
 
     /// Needs no GPU, only the compiler.
@@ -221,10 +291,48 @@ mod tests {
             return;
         }
         for (name, source) in FAMILIES {
-            for arch in ["compute_75", "sm_90"] {
-                let compiled = compile(&[COMMON, source].concat(), &options(arch));
-                compiled.unwrap_or_else(|why| panic!("{name}, {arch}: {why}"));
+            for target in ["compute_75", "sm_90"] {
+                let compiled = compile(&[COMMON, source].concat(), &options(target), target.starts_with("compute"));
+                compiled.unwrap_or_else(|why| panic!("{name}, {target}: {why}"));
             }
         }
+    }
+
+    /// Needs a GPU.
+    #[test]
+    fn the_driver_compiles_a_text_for_a_gpu_that_is_newer() {
+        use crate::driver::{self, Context, Module};
+        if !driver::count().is_ok_and(|count| count > 0) || !is_there() {
+            println!("skipped: there is no GPU");
+            return;
+        }
+        let context = Context::of(0).unwrap();
+        for (name, source) in FAMILIES {
+            let text = compile(&[COMMON, source].concat(), &options("compute_75"), true).unwrap();
+            Module::load(&context, &text).unwrap_or_else(|fault| panic!("{name}: {fault}"));
+        }
+    }
+
+    /// Nobody may count on a file: one that the driver refuses is made anew, and without the compiler any that it takes will do.
+    #[test]
+    fn a_file_that_is_refused_is_replaced() {
+        let Ok(Some(compiler)) = Compiler::new((9, 0)) else {
+            println!("skipped: libnvrtc can't be loaded");
+            return;
+        };
+        let (folder, family) = (folder_of("refused"), FAMILIES[3]);
+        let load = |folder: &Path, compiler: Option<&Compiler>, wrong: &[u8]| {
+            let taken = |code: &[u8]| if code == wrong { Err(String::from("refused")) } else { Ok(code.to_vec()) };
+            load_family(Some(folder), family, (9, 0), compiler, taken)
+        };
+        let first = load(&folder, Some(&compiler), b"").unwrap();
+        assert_eq!(load(&folder, None, b"").unwrap(), first);
+        let file = &kept(&folder, family.0)[0];
+        write(file, b"not for this GPU").unwrap();
+        assert_eq!(load(&folder, Some(&compiler), b"not for this GPU").unwrap(), first);
+        assert_eq!(read(file).unwrap(), first);
+        let error = load(&folder, None, &first).unwrap_err();
+        assert!(error.contains("libnvrtc"), "{error}");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

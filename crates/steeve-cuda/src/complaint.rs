@@ -1,6 +1,6 @@
 //! What data alone can show to be wrong: kernels write down who and which number, and whoever waits next reads it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use steeve_device::DeviceError;
@@ -17,18 +17,46 @@ pub(crate) struct Complaints {
     known: Mutex<Known>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     next: u64,
     /// Nodes by the number of the first.
     nodes: BTreeMap<u64, (Graph, Vec<TensorId>)>,
+    /// Those that are no longer prepared. Their work may still be under way, so the latest stay until somebody has waited.
+    gone: VecDeque<u64>,
+}
+
+/// So many that are no longer prepared can still be named.
+const GONE: usize = 16;
+
+impl Known {
+    /// Numbers for so many nodes that no others have. Half a word has room for them.
+    fn numbers(&mut self, count: u64) -> u64 {
+        let mut first = if self.next + count > u64::from(u32::MAX) { 1 } else { self.next };
+        while let Some((start, (_, nodes))) = self.nodes.range(..first + count).next_back()
+            && start + nodes.len() as u64 >= first
+        {
+            first = start + nodes.len() as u64 + 1;
+        }
+        self.next = first + count;
+        first
+    }
+
+    fn forget(&mut self, keep: usize) {
+        while self.gone.len() > keep {
+            if let Some(first) = self.gone.pop_front() {
+                self.nodes.remove(&first);
+            }
+        }
+    }
 }
 
 impl Complaints {
     pub(crate) fn new(device: Arc<str>, context: &Arc<Context>) -> Result<Self, Fault> {
         let word = PinnedBytes::new(context, 64)?;
         let address = word.device_address()?;
-        Ok(Self { device, word, address, known: Mutex::new(Known { next: 1, ..Known::default() }) })
+        let known = Known { next: 1, nodes: BTreeMap::new(), gone: VecDeque::new() };
+        Ok(Self { device, word, address, known: Mutex::new(known) })
     }
 
     /// Where kernels write.
@@ -39,21 +67,16 @@ impl Complaints {
     /// Nodes that may complain, numbered from the first on.
     pub(crate) fn register(self: &Arc<Self>, graph: &Graph, nodes: &[TensorId]) -> Registered {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Half a word has room for them.
-        let count = nodes.len() as u64 + 1;
-        if known.next + count > u64::from(u32::MAX) {
-            known.next = 1;
-        }
-        let first = known.next;
-        known.next += count;
+        let first = known.numbers(nodes.len() as u64 + 1);
         known.nodes.insert(first, (graph.clone(), nodes.to_vec()));
         Registered { complaints: Arc::clone(self), first }
     }
 
-    /// What was complained about since this was last asked.
+    /// What was complained about since this was last asked. All work is done.
     pub(crate) fn take(&self) -> Result<(), DeviceError> {
         let found = self.look();
         self.word.set_word(0, 0);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).forget(0);
         found
     }
 
@@ -76,7 +99,7 @@ impl Complaints {
                     _ => format!("{name}: id {value} names none of the rows"),
                 }
             }
-            None => format!("a node that is no longer prepared was given {value}, which makes no sense"),
+            None => format!("a node that was prepared long ago was given {value}, which makes no sense"),
         };
         Err(DeviceError::Failed { device: self.device.to_string(), why })
     }
@@ -91,6 +114,32 @@ pub(crate) struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.complaints.known.lock().unwrap_or_else(PoisonError::into_inner).nodes.remove(&self.first);
+        let mut known = self.complaints.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.gone.push_back(self.first);
+        known.forget(GONE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(next: u64, nodes: &[(u64, usize)]) -> Known {
+        let mut context = steeve_graph::Context::new();
+        let x = context.input(steeve_graph::DataType::F32, &[1]).unwrap();
+        let y = context.sqr(x).unwrap();
+        let graph = Graph::from_outputs(&context, &[y]).unwrap();
+        let nodes = nodes.iter().map(|(first, count)| (*first, (graph.clone(), vec![y; *count])));
+        Known { next, nodes: nodes.collect(), gone: VecDeque::new() }
+    }
+
+    #[test]
+    fn numbers_that_start_over_do_not_meet_those_that_are_in_use() {
+        let last = u64::from(u32::MAX);
+        assert_eq!(known(7, &[]).numbers(3), 7);
+        assert_eq!(known(last - 2, &[]).numbers(3), 1);
+        assert_eq!(known(last - 2, &[(1, 4), (9, 2)]).numbers(3), 6);
+        assert_eq!(known(last - 2, &[(1, 4), (7, 2)]).numbers(3), 10);
+        assert_eq!(known(last - 2, &[(2, 0), (3, 1)]).numbers(3), 5);
     }
 }

@@ -1,6 +1,7 @@
 //! GPUs as devices.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use steeve_device::{Backend, BufferType, Bytes, Device, DeviceError, DeviceKind, MemoryInfo};
 use steeve_graph::{Graph, Op, TensorId};
@@ -8,6 +9,7 @@ use steeve_graph::{Graph, Op, TensorId};
 use crate::act::Kernels;
 use crate::backend::CudaBackend;
 use crate::driver::{self, Context, Module};
+use crate::launches::{Counters, Launches};
 use crate::memory::{CudaMemory, PinnedMemory};
 use crate::recipe::Machine;
 use crate::run::{Capture, supports};
@@ -32,56 +34,101 @@ use crate::{blas, compile};
 pub struct CudaDevice {
     core: Arc<Core>,
     capture: Capture,
+    counters: Arc<Counters>,
     types: [Arc<dyn BufferType>; 1],
-    host: Arc<dyn BufferType>,
 }
 
-/// What a device shares with its backends.
+/// What everybody who uses a GPU shares.
 #[derive(Debug)]
 pub(crate) struct Core {
+    ordinal: usize,
     pub(crate) name: Arc<str>,
     pub(crate) context: Arc<Context>,
     pub(crate) memory: Arc<dyn BufferType>,
-    kernels: OnceLock<Result<Kernels, DeviceError>>,
+    host: Arc<dyn BufferType>,
+    kernels: Mutex<Option<Arc<Kernels>>>,
     has_blas: OnceLock<bool>,
-    /// The memories of all GPUs that were found together.
-    peers: Arc<Mutex<Vec<Weak<dyn BufferType>>>>,
+    is_blas_broken: AtomicBool,
+}
+
+/// The GPUs in use: each is the same for everybody who asks for it.
+static CORES: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Core {
+    fn of(ordinal: usize) -> Result<Arc<Self>, DeviceError> {
+        let mut cores = lock(&CORES);
+        if let Some(core) = cores.iter().filter_map(Weak::upgrade).find(|core| core.ordinal == ordinal) {
+            return Ok(core);
+        }
+        let name = format!("CUDA{ordinal}");
+        let context = Context::of(ordinal).map_err(|fault| fault.on(&name))?;
+        let core = Arc::new(Self::new(ordinal, name.into(), context)?);
+        cores.retain(|core| core.strong_count() > 0);
+        cores.push(Arc::downgrade(&core));
+        Ok(core)
+    }
+
+    fn new(ordinal: usize, name: Arc<str>, context: Arc<Context>) -> Result<Self, DeviceError> {
+        let memory = CudaMemory::new(Arc::clone(&name), &context).map_err(|fault| fault.on(&name))?;
+        let host = PinnedMemory::new(format!("{name}_Host").into(), &context);
+        Ok(Self {
+            ordinal,
+            name,
+            context,
+            memory: Arc::new(memory),
+            host: Arc::new(host),
+            kernels: Mutex::default(),
+            has_blas: OnceLock::new(),
+            is_blas_broken: AtomicBool::new(false),
+        })
+    }
+
     /// All kernels, compiled and loaded when they are first asked for.
-    pub(crate) fn kernels(&self) -> Result<&Kernels, DeviceError> {
+    pub(crate) fn kernels(&self) -> Result<Arc<Kernels>, DeviceError> {
+        let mut kernels = lock(&self.kernels);
+        if let Some(kernels) = &*kernels {
+            return Ok(Arc::clone(kernels));
+        }
         let fail = |why: String| DeviceError::Failed { device: self.name.to_string(), why };
-        let made = self.kernels.get_or_init(|| {
-            let code = compile::machine_code(self.context.arch).map_err(fail)?;
-            let modules = code.iter().map(|code| Module::load(&self.context, code)).collect::<Result<Vec<_>, _>>();
-            modules.and_then(Kernels::new).map_err(|fault| fault.on(&self.name))
-        });
-        made.as_ref().map_err(Clone::clone)
+        let load = |code: &[u8]| Module::load(&self.context, code).map_err(|fault| fault.to_string());
+        let modules = compile::load(self.context.arch, &load).map_err(fail)?;
+        let made = Arc::new(Kernels::new(modules).map_err(|fault| fault.on(&self.name))?);
+        *kernels = Some(Arc::clone(&made));
+        Ok(made)
     }
 
     pub(crate) fn machine(&self) -> Machine {
-        let has_blas = *self.has_blas.get_or_init(blas::is_there);
+        let has_blas = *self.has_blas.get_or_init(blas::is_there) && !self.is_blas_broken.load(Ordering::Relaxed);
         Machine { processors: self.context.processors, has_blas }
+    }
+
+    /// The library is installed and does not work: its products are made without it from now on.
+    pub(crate) fn do_without_blas(&self) {
+        self.is_blas_broken.store(true, Ordering::Relaxed);
     }
 
     /// Whether memory is that of another GPU.
     pub(crate) fn is_peer(&self, memory: &Arc<dyn BufferType>) -> bool {
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.iter().any(|peer| std::ptr::addr_eq(peer.as_ptr(), Arc::as_ptr(memory)))
+        lock(&CORES).iter().filter_map(Weak::upgrade).any(|core| Arc::ptr_eq(&core.memory, memory))
     }
 }
 
 impl CudaDevice {
     /// All GPUs of this machine that can be used; an error that says what is missing if there is no driver, or if there are
     /// some and none of them works.
+    ///
+    /// Whoever asks again gets the same GPUs: their memory and kernels are shared, while the way in which they
+    /// [capture](Self::with_capture) and what they [count](Self::launches) is each one's own.
     pub fn all() -> Result<Vec<Self>, DeviceError> {
         let fail = |why: String| DeviceError::Failed { device: "CUDA".into(), why };
-        let (count, peers) = (driver::count().map_err(fail)?, Arc::default());
         let (mut devices, mut failed) = (Vec::new(), None);
-        for ordinal in 0..count {
-            match Self::new(ordinal, &peers) {
-                Ok(device) => devices.push(device),
+        for ordinal in 0..driver::count().map_err(fail)? {
+            match Core::of(ordinal) {
+                Ok(core) => devices.push(Self::new(core)),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -91,22 +138,9 @@ impl CudaDevice {
         }
     }
 
-    fn new(ordinal: usize, peers: &Arc<Mutex<Vec<Weak<dyn BufferType>>>>) -> Result<Self, DeviceError> {
-        let name: Arc<str> = format!("CUDA{ordinal}").into();
-        let context = Context::new(ordinal).map_err(|fault| fault.on(&name))?;
-        let memory = CudaMemory::new(Arc::clone(&name), &context).map_err(|fault| fault.on(&name))?;
-        let memory: Arc<dyn BufferType> = Arc::new(memory);
-        peers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&memory));
-        let host: Arc<dyn BufferType> = Arc::new(PinnedMemory::new(format!("{name}_Host").into(), &context));
-        let core = Core {
-            name,
-            context,
-            memory: Arc::clone(&memory),
-            kernels: OnceLock::new(),
-            has_blas: OnceLock::new(),
-            peers: Arc::clone(peers),
-        };
-        Ok(Self { core: Arc::new(core), capture: Capture::default(), types: [memory], host })
+    fn new(core: Arc<Core>) -> Self {
+        let types = [Arc::clone(&core.memory)];
+        Self { core, capture: Capture::default(), counters: Arc::default(), types }
     }
 
     /// The same with another moment at which its backends capture work.
@@ -118,7 +152,23 @@ impl CudaDevice {
     /// Memory of the host that this GPU copies to and from by itself; plain memory where there is no more of it. The
     /// processor computes in it like in any other.
     pub fn host_memory(&self) -> &Arc<dyn BufferType> {
-        &self.host
+        &self.core.host
+    }
+
+    /// How the backends of this device have launched work so far.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), steeve_device::DeviceError> {
+    /// # let Ok(devices) = steeve_cuda::CudaDevice::all() else { return Ok(()) };
+    /// for device in devices {
+    ///     let launches = device.launches();
+    ///     println!("{} runs in one launch each, {} kernel by kernel", launches.whole, launches.apart);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn launches(&self) -> Launches {
+        self.counters.get()
     }
 
     /// Compute capability: major, minor.
@@ -142,7 +192,7 @@ impl Device for CudaDevice {
     }
 
     fn kind(&self) -> DeviceKind {
-        DeviceKind::Gpu
+        if self.core.context.is_integrated { DeviceKind::IntegratedGpu } else { DeviceKind::Gpu }
     }
 
     fn memory(&self) -> MemoryInfo {
@@ -170,6 +220,72 @@ impl Device for CudaDevice {
     }
 
     fn backend(&self) -> Result<Box<dyn Backend>, DeviceError> {
-        Ok(Box::new(CudaBackend::new(&self.core, self.capture)?))
+        Ok(Box::new(CudaBackend::new(&self.core, self.capture, &self.counters)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steeve_device::{Offset, SharedBuffer, Usage};
+
+    use super::*;
+
+    /// A GPU and itself as another one.
+    fn two() -> Option<(CudaDevice, CudaDevice)> {
+        let device = CudaDevice::all().ok()?.into_iter().next()?;
+        let twin = Core::new(1000, "Twin".into(), device.core.context.twin()).unwrap();
+        let twin = Arc::new(twin);
+        lock(&CORES).push(Arc::downgrade(&twin));
+        Some((device, CudaDevice::new(twin)))
+    }
+
+    fn buffer(device: &CudaDevice, size: u64) -> SharedBuffer {
+        SharedBuffer::allocate(&device.types[0], Bytes(size), Usage::Any).unwrap()
+    }
+
+    const SIZE: u64 = 64 << 20;
+
+    #[test]
+    fn copies_go_from_one_gpu_to_another_and_wait_for_each_other() {
+        let Some((device, twin)) = two() else { return };
+        let (one, other) = (device.backend().unwrap(), twin.backend().unwrap());
+        let ([a, b, c], d) = ([&device, &twin, &twin].map(|it| buffer(it, SIZE)), buffer(&device, SIZE));
+        assert!(one.can_copy(&twin.types[0], &device.types[0]) && other.can_copy(&device.types[0], &twin.types[0]));
+        for round in 0..5u8 {
+            let sent: Vec<u8> = (0..SIZE).map(|i| (i as u8).wrapping_mul(13).wrapping_add(round)).collect();
+            one.write(&a, Offset(0), &sent).unwrap();
+            one.copy((&b, Offset(0)), (&a, Offset(0)), Bytes(SIZE)).unwrap();
+            other.wait(&*one.record().unwrap()).unwrap();
+            other.copy((&c, Offset(0)), (&b, Offset(0)), Bytes(SIZE)).unwrap();
+            other.copy((&d, Offset(0)), (&c, Offset(0)), Bytes(SIZE)).unwrap();
+            one.wait(&*other.record().unwrap()).unwrap();
+            let mut got = vec![0; SIZE as usize];
+            one.read(&d, Offset(0), &mut got).unwrap();
+            assert!(got == sent, "round {round}");
+        }
+    }
+
+    /// Memory of one GPU, and of the host, that another GPU still copies to is not given away.
+    #[test]
+    fn what_another_gpu_still_copies_to_is_not_given_back() {
+        let Some((device, twin)) = two() else { return };
+        let one = device.backend().unwrap();
+        let from = buffer(&device, SIZE);
+        from.clear(1).unwrap();
+        for memory in [&twin.types[0], twin.host_memory()] {
+            for _ in 0..5 {
+                let to = SharedBuffer::allocate(memory, Bytes(SIZE), Usage::Any).unwrap();
+                for _ in 0..100 {
+                    one.copy((&to, Offset(0)), (&from, Offset(0)), Bytes(SIZE)).unwrap();
+                }
+                drop(to);
+                let next = SharedBuffer::allocate(memory, Bytes(SIZE), Usage::Any).unwrap();
+                next.clear(0x55).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                let mut seen = vec![0; SIZE as usize];
+                next.read(Offset(0), &mut seen).unwrap();
+                assert!(seen.iter().all(|byte| *byte == 0x55), "somebody still wrote to {}", memory.name());
+            }
+        }
     }
 }

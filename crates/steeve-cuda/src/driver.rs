@@ -1,12 +1,13 @@
 //! The driver's objects, each with an owner: contexts, memory, streams, events, modules and captured graphs.
 //!
 //! Nothing here knows of tensors. Every call makes the context current in its thread first, so that all of it can be used
-//! from anywhere. Memory is given back only after all work that was enqueued before is done.
+//! from anywhere. Memory is given back only after all work that was enqueued before is done, on any GPU: one may copy to and
+//! from the memory of another.
 
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cudarc::driver::sys;
 use steeve_device::DeviceError;
@@ -72,7 +73,7 @@ pub(crate) fn count() -> Result<usize, String> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// A GPU, with what the driver keeps for this process on it.
+/// A GPU, with what the driver keeps for this process on it. There is one for each GPU in use.
 pub(crate) struct Context {
     device: sys::CUdevice,
     raw: sys::CUcontext,
@@ -80,29 +81,43 @@ pub(crate) struct Context {
     /// Compute capability.
     pub(crate) arch: (i32, i32),
     pub(crate) processors: u32,
+    /// It shares the host's memory.
+    pub(crate) is_integrated: bool,
     /// Held while work is captured and while memory is taken and given back, which must not meet.
     quiet: Mutex<()>,
-    /// All streams that work is enqueued on.
-    streams: Mutex<Vec<Handle<sys::CUstream>>>,
+    /// All streams that work runs on.
+    streams: Mutex<Vec<RawStream>>,
 }
 
-/// A handle of the driver's, which may be used from any thread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Handle<T>(T);
+/// A stream in the list of those that are waited for.
+struct RawStream(sys::CUstream);
 
 // SAFETY: the driver's objects belong to no thread.
-unsafe impl<T> Send for Handle<T> {}
-// SAFETY: the driver locks what it has to.
-unsafe impl<T> Sync for Handle<T> {}
+unsafe impl Send for RawStream {}
 // SAFETY: as above.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: the driver locks what it has to.
 unsafe impl Sync for Context {}
 
+/// The GPUs in use.
+static CONTEXTS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
+
 impl Context {
-    pub(crate) fn new(ordinal: usize) -> Result<Arc<Self>, Fault> {
-        let (mut device, mut raw) = (0, null_mut());
+    /// The GPU of this number, the same as long as anybody has it.
+    pub(crate) fn of(ordinal: usize) -> Result<Arc<Self>, Fault> {
+        let mut device = 0;
         call!(cuDeviceGet(&mut device, i32::try_from(ordinal).unwrap_or(i32::MAX)))?;
+        let mut known = lock(&CONTEXTS);
+        if let Some(context) = known.iter().filter_map(Weak::upgrade).find(|context| context.device == device) {
+            return Ok(context);
+        }
+        let context = Arc::new(Self::new(device)?);
+        known.retain(|context| context.strong_count() > 0);
+        known.push(Arc::downgrade(&context));
+        Ok(context)
+    }
+
+    fn new(device: sys::CUdevice) -> Result<Self, Fault> {
         let mut name = [0; 256];
         call!(cuDeviceGetName(name.as_mut_ptr(), 255, device))?;
         // SAFETY: the driver ends the name with a zero, and the last byte is one.
@@ -115,16 +130,32 @@ impl Context {
         let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let is_integrated = attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0;
+        let mut raw = null_mut();
         call!(cuDevicePrimaryCtxRetain(&mut raw, device))?;
-        Ok(Arc::new(Self {
+        Ok(Self {
             device,
             raw,
             product,
             arch: (major, minor),
             processors: u32::try_from(processors).unwrap_or(1).max(1),
+            is_integrated,
             quiet: Mutex::new(()),
             streams: Mutex::default(),
-        }))
+        })
+    }
+
+    /// The same GPU as if it were another one: what runs there shares nothing with what runs here. It is never given back.
+    #[cfg(test)]
+    pub(crate) fn twin(&self) -> Arc<Self> {
+        let mut raw = null_mut();
+        call!(cuCtxCreate_v4(&mut raw, null_mut(), 0, self.device)).unwrap();
+        let mut twin = Self::new(self.device).unwrap();
+        twin.raw = raw;
+        let twin = Arc::new(twin);
+        lock(&CONTEXTS).push(Arc::downgrade(&twin));
+        std::mem::forget(Arc::clone(&twin));
+        twin
     }
 
     /// Makes it the one that this thread works with.
@@ -140,9 +171,24 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits for all that is enqueued on any stream.
-    fn rest(&self) -> Result<(), Fault> {
-        lock(&self.streams).iter().try_for_each(|stream| call!(cuStreamSynchronize(stream.0)))
+    /// Waits for all that is enqueued on any stream of this GPU. An error of that work is told to whoever waits for it.
+    fn rest(&self) {
+        if self.enter().is_ok() {
+            for stream in &*lock(&self.streams) {
+                let _ = call!(cuStreamSynchronize(stream.0));
+            }
+        }
+    }
+
+    /// Waits for all that is enqueued on any GPU, and lets go of something that nobody can enqueue work with any more. What
+    /// can't be let go of is lost, like the device.
+    fn let_go(&self, free: impl FnOnce() -> Result<(), Fault>) {
+        let all: Vec<_> = lock(&CONTEXTS).iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|context| context.rest());
+        if self.enter().is_ok() {
+            let _quiet = lock(&self.quiet);
+            let _ = free();
+        }
     }
 }
 
@@ -193,13 +239,7 @@ impl DeviceBytes {
 
 impl Drop for DeviceBytes {
     fn drop(&mut self) {
-        // An error of work that was enqueued is told to whoever waits for that work. Memory that can't be given back is
-        // lost, like the device.
-        if self.context.enter().is_ok() {
-            let _quiet = lock(&self.context.quiet);
-            let _ = self.context.rest();
-            let _ = call!(cuMemFree_v2(self.address));
-        }
+        self.context.let_go(|| call!(cuMemFree_v2(self.address)));
     }
 }
 
@@ -271,11 +311,7 @@ impl AsMut<[u8]> for PinnedBytes {
 
 impl Drop for PinnedBytes {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            let _quiet = lock(&self.context.quiet);
-            let _ = self.context.rest();
-            let _ = call!(cuMemFreeHost(self.start.as_ptr().cast::<c_void>()));
-        }
+        self.context.let_go(|| call!(cuMemFreeHost(self.start.as_ptr().cast::<c_void>())));
     }
 }
 
@@ -299,10 +335,17 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
+        let stream = Self::unwatched(context)?;
+        lock(&context.streams).push(RawStream(stream.raw));
+        Ok(stream)
+    }
+
+    /// One that nobody waits for who gives memory back, because nothing ever runs on it: waiting would end what is being
+    /// captured there.
+    pub(crate) fn unwatched(context: &Arc<Context>) -> Result<Self, Fault> {
         context.enter()?;
         let mut raw = null_mut();
         call!(cuStreamCreate(&mut raw, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
-        lock(&context.streams).push(Handle(raw));
         Ok(Self { context: Arc::clone(context), raw })
     }
 
@@ -353,11 +396,10 @@ impl Stream {
         call!(cuMemcpyPeerAsync(to, target.raw, from, source.raw, size as usize, self.raw))
     }
 
-    /// Enqueues a copy from the host. Pageable memory has been read when this returns.
+    /// Enqueues a copy from the host.
     ///
     /// # Safety
-    /// The target is memory of a GPU and stays so until the copy is done; the source can be read until then, if it is
-    /// pinned, and else now.
+    /// The target is memory of a GPU, and the source can be read; both until the copy is done.
     pub(crate) unsafe fn upload(&self, to: u64, from: *const u8, size: u64) -> Result<(), Fault> {
         self.enter()?;
         call!(cuMemcpyHtoDAsync_v2(to, from.cast::<c_void>(), size as usize, self.raw))
@@ -470,7 +512,8 @@ pub(crate) fn is_pinned(address: *const u8) -> bool {
     let mut which = sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     let mut into = std::ptr::from_mut(&mut kind).cast::<c_void>();
     // This form has no error for memory that the driver does not know.
-    call!(cuPointerGetAttributes(1, &mut which, &mut into, address.addr() as u64)).is_ok() && kind != 0
+    let asked = call!(cuPointerGetAttributes(1, &mut which, &mut into, address.addr() as u64));
+    asked.is_ok() && kind == sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST as u32
 }
 
 /// A moment in a stream.
@@ -571,10 +614,6 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            let _quiet = lock(&self.context.quiet);
-            let _ = self.context.rest();
-            let _ = call!(cuModuleUnload(self.raw));
-        }
+        self.context.let_go(|| call!(cuModuleUnload(self.raw)));
     }
 }

@@ -8,7 +8,9 @@
 //!
 //! The driver, the compiler (NVRTC) and the library (cuBLAS) are loaded when they are needed, so everything here builds and
 //! links on a machine without them, and [`CudaDevice::all`] says there what is missing. Kernels are CUDA C in `cuda/`,
-//! compiled once for each architecture and kept in a file.
+//! compiled once for each architecture and kept in files: in the folder that the variable `STEEVE_CUDA_CACHE` names (an empty
+//! name is for no files at all), or in `steeve` in the user's folder for caches. Where the files are, the compiler is not
+//! needed.
 //!
 //! A kernel sees a source change only where the operation overwrites that slot and both stand exactly on each other; any
 //! other source that shares bytes with a result is copied away first. What data alone can show to be wrong, such as a row
@@ -36,6 +38,9 @@ mod kernels;
 mod memory;
 mod complaint;
 mod scratch;
+#[allow(unsafe_code)]
+mod stage;
+mod launches;
 mod run;
 #[allow(unsafe_code)]
 mod backend;
@@ -43,4 +48,5 @@ mod device;
 
 pub use backend::CudaBackend;
 pub use device::CudaDevice;
+pub use launches::Launches;
 pub use run::Capture;

@@ -215,3 +215,64 @@ fn graphs_in_turn_take_no_more_memory() {
         }
     }
 }
+
+/// From the second run on, or from the first, a run is one launch; and never, if nobody wants it.
+#[test]
+fn what_runs_again_is_one_launch() {
+    for (capture, whole) in [(Capture::WhenRepeated, 4), (Capture::AtOnce, 5), (Capture::Never, 0)] {
+        for device in devices() {
+            let device = device.with_capture(capture);
+            let backend = device.backend().unwrap();
+            let slow = Slow::new(&backend.buffer_type(), 20);
+            let mut prepared = backend.prepare(&slow.graph, 0..slow.steps(), &slow.bindings).unwrap();
+            for _ in 0..5 {
+                backend.submit(&mut *prepared).unwrap();
+            }
+            backend.synchronise().unwrap();
+            let launches = device.launches();
+            assert_eq!((launches.whole, launches.apart), (whole, 5 - whole), "{capture:?}: {launches:?}");
+            assert_eq!(launches.captured, u64::from(whole > 0));
+            assert_eq!(launches.refused, None);
+        }
+    }
+}
+
+/// Whoever asks again gets the same GPU: its memory is reached by everybody's backends.
+#[test]
+fn memory_of_a_device_is_that_of_the_same_device_asked_for_again() {
+    for (one, other) in devices().into_iter().zip(devices()) {
+        let (backend, memory) = (other.backend().unwrap(), &one.buffer_types()[0]);
+        assert!(Arc::ptr_eq(memory, &backend.buffer_type()));
+        let slow = Slow::new(memory, 3);
+        let mut prepared = backend.prepare(&slow.graph, 0..3, &slow.bindings).unwrap();
+        backend.submit(&mut *prepared).unwrap();
+        backend.synchronise().unwrap();
+    }
+}
+
+/// What is written is taken at once: the caller's bytes may change before the GPU gets there.
+#[test]
+fn bytes_that_are_written_may_change_at_once() {
+    for device in devices() {
+        let backend = device.backend().unwrap();
+        let slow = Slow::new(&backend.buffer_type(), 200);
+        let mut prepared = backend.prepare(&slow.graph, 0..slow.steps(), &slow.bindings).unwrap();
+        let plain: Arc<dyn BufferType> = Arc::new(HostMemory::new());
+        for size in [1usize, 70_000, 1 << 20, (9 << 20) + 5] {
+            let (there, host) = (buffer(&backend.buffer_type(), 3 * size as u64), buffer(&plain, size as u64));
+            backend.submit(&mut *prepared).unwrap();
+            let mut bytes = pattern(size, 1);
+            backend.write(&there, Offset(0), &bytes).unwrap();
+            bytes.fill(0xEE);
+            backend.write(&there, Offset(size as u64), &pattern(size, 2)).unwrap();
+            host.write(Offset(0), &pattern(size, 3)).unwrap();
+            backend.copy((&there, Offset(2 * size as u64)), (&host, Offset(0)), Bytes(size as u64)).unwrap();
+            // Plain memory may be given back while the copy is under way.
+            drop(host);
+            let mut seen = vec![0; 3 * size];
+            backend.read(&there, Offset(0), &mut seen).unwrap();
+            let wanted = [pattern(size, 1), pattern(size, 2), pattern(size, 3)].concat();
+            assert!(seen == wanted, "{size} bytes");
+        }
+    }
+}
