@@ -58,8 +58,9 @@ pub(crate) fn run(args: &DevicesArgs, voice: Voice, out: &mut impl Write) -> Res
 fn devices(voice: Voice) -> Vec<Arc<dyn Device>> {
     let mut devices: Vec<Arc<dyn Device>> = Vec::new();
     match CudaDevice::all() {
+        Ok(found) if found.is_empty() => voice.note("no NVIDIA GPU: the driver knows of none"),
         Ok(found) => devices.extend(found.into_iter().map(|device| Arc::new(device) as Arc<dyn Device>)),
-        Err(why) => voice.detail(|| format!("no NVIDIA GPU: {why}")),
+        Err(why) => voice.note(format_args!("no NVIDIA GPU: {why}")),
     }
     devices.push(Arc::new(CpuDevice::new()));
     devices

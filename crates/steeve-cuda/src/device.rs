@@ -204,6 +204,10 @@ impl Device for CudaDevice {
         &self.types
     }
 
+    fn host_memory(&self) -> Option<&Arc<dyn BufferType>> {
+        Some(&self.core.host)
+    }
+
     fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
         supports(&self.core.name, self.core.machine(), graph, node)
     }

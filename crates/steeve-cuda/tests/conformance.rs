@@ -3,18 +3,10 @@
 
 mod gpu;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use gpu::devices;
+use gpu::{alone, devices};
 use steeve_cuda::{Capture, CudaDevice};
 use steeve_device::conformance::{check_backend, check_device, check_memory};
 use steeve_device::{Bytes, Device, DeviceError};
-
-/// One test at a time: what is free is looked at, and the driver gives memory to all of a process from the same pages.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[test]
 fn the_device_conforms() {

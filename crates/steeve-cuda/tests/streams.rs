@@ -5,7 +5,7 @@ mod gpu;
 
 use std::sync::Arc;
 
-use gpu::devices;
+use gpu::{alone, devices};
 use steeve_alloc::GraphAllocator;
 use steeve_cuda::Capture;
 use steeve_device::{Bindings, BufferType, Bytes, Device, DeviceError, HostMemory, Offset, SharedBuffer, Usage};
@@ -60,6 +60,7 @@ fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
 
 #[test]
 fn copies_go_between_the_gpu_and_any_memory_of_the_host() {
+    let _alone = alone();
     for device in devices() {
         let backend = device.backend().unwrap();
         let own = backend.buffer_type();
@@ -95,6 +96,7 @@ fn copies_go_between_the_gpu_and_any_memory_of_the_host() {
 
 #[test]
 fn who_waits_for_an_event_sees_what_was_before_it() {
+    let _alone = alone();
     for device in devices() {
         let (one, two) = (device.backend().unwrap(), device.backend().unwrap());
         let slow = Slow::new(&one.buffer_type(), 200);
@@ -117,6 +119,7 @@ fn who_waits_for_an_event_sees_what_was_before_it() {
 
 #[test]
 fn what_is_given_back_while_it_is_used_is_used_to_the_end() {
+    let _alone = alone();
     for device in devices() {
         for capture in [Capture::AtOnce, Capture::Never] {
             let device = devices().into_iter().find(|it| it.name() == device.name()).unwrap().with_capture(capture);
@@ -143,6 +146,7 @@ fn what_is_given_back_while_it_is_used_is_used_to_the_end() {
 
 #[test]
 fn an_error_is_told_to_who_waits_for_the_event_and_to_who_waits_for_all() {
+    let _alone = alone();
     for device in devices() {
         let backend = device.backend().unwrap();
         let mut context = Context::new();
@@ -179,6 +183,7 @@ fn an_error_is_told_to_who_waits_for_the_event_and_to_who_waits_for_all() {
 /// Products of blocks need scratch memory: the same again and again, whoever prepares.
 #[test]
 fn graphs_in_turn_take_no_more_memory() {
+    let _alone = alone();
     for device in devices() {
         let backend = device.backend().unwrap();
         let mut context = Context::new();
@@ -219,6 +224,7 @@ fn graphs_in_turn_take_no_more_memory() {
 /// From the second run on, or from the first, a run is one launch; and never, if nobody wants it.
 #[test]
 fn what_runs_again_is_one_launch() {
+    let _alone = alone();
     for (capture, whole) in [(Capture::WhenRepeated, 4), (Capture::AtOnce, 5), (Capture::Never, 0)] {
         for device in devices() {
             let device = device.with_capture(capture);
@@ -240,6 +246,7 @@ fn what_runs_again_is_one_launch() {
 /// Whoever asks again gets the same GPU: its memory is reached by everybody's backends.
 #[test]
 fn memory_of_a_device_is_that_of_the_same_device_asked_for_again() {
+    let _alone = alone();
     for (one, other) in devices().into_iter().zip(devices()) {
         let (backend, memory) = (other.backend().unwrap(), &one.buffer_types()[0]);
         assert!(Arc::ptr_eq(memory, &backend.buffer_type()));
@@ -253,6 +260,7 @@ fn memory_of_a_device_is_that_of_the_same_device_asked_for_again() {
 /// What is written is taken at once: the caller's bytes may change before the GPU gets there.
 #[test]
 fn bytes_that_are_written_may_change_at_once() {
+    let _alone = alone();
     for device in devices() {
         let backend = device.backend().unwrap();
         let slow = Slow::new(&backend.buffer_type(), 200);

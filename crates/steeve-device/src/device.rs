@@ -56,6 +56,12 @@ pub trait Device: Send + Sync + Debug {
         self.buffer_types().first()
     }
 
+    /// Memory of the host that it copies to and from by itself, while others work, if it has such: pinned memory. Who
+    /// computes on the host beside it does well to keep results there.
+    fn host_memory(&self) -> Option<&Arc<dyn BufferType>> {
+        None
+    }
+
     /// Whether its backends can read and write memory of this type, its own or another's.
     fn reads(&self, memory: &Arc<dyn BufferType>) -> bool {
         self.buffer_types().iter().any(|own| Arc::ptr_eq(own, memory))

@@ -78,9 +78,12 @@ struct Flight {
 }
 
 impl Scheduler {
-    /// A stream of work on each of the devices, the most wanted first, the processor last.
+    /// A stream of work on each of the devices, the most wanted first, the processor last. The processor keeps its results in
+    /// [memory](Device::host_memory) that another of the devices copies to and from by itself, if there is such;
+    /// [`with_workers`](Self::with_workers) leaves that to the caller.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self, SchedError> {
-        Self::with_workers(devices.into_iter().map(|device| Worker::new(&device)).collect::<Result<Vec<_>, _>>()?)
+        let devices: Vec<_> = devices.into_iter().collect();
+        Self::of(&devices, Worker::new)
     }
 
     /// The same without any stream of work: everything can be found out, and nothing computed. The devices may be stand-ins
@@ -108,8 +111,21 @@ impl Scheduler {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn for_planning(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self, SchedError> {
-        let workers = devices.into_iter().map(|device| Worker::for_planning(&device));
-        Self::with_workers(workers.collect::<Result<Vec<_>, _>>()?)
+        let devices: Vec<_> = devices.into_iter().collect();
+        Self::of(&devices, Worker::for_planning)
+    }
+
+    /// Who computes on the host keeps results where another device copies to and from by itself, if one of them can.
+    fn of(
+        devices: &[Arc<dyn Device>],
+        worker: impl Fn(&Arc<dyn Device>) -> Result<Worker, SchedError>,
+    ) -> Result<Self, SchedError> {
+        let host = devices.iter().find_map(|device| device.host_memory());
+        let on_host = |worker: Worker| match host {
+            Some(host) if worker.memory().is_host() && worker.device().reads(host) => worker.with_memory(host),
+            _ => worker,
+        };
+        Self::with_workers(devices.iter().map(|device| worker(device).map(on_host)).collect::<Result<Vec<_>, _>>()?)
     }
 
     /// Workers that exist already, the most wanted first, the processor last.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use steeve_alloc::AllocError;
 use steeve_cpu::CpuDevice;
-use steeve_device::{Bindings, BufferType, Bytes, Device, DeviceError, Offset, SharedBuffer, Usage};
+use steeve_device::{Bindings, BufferType, Bytes, Device, DeviceError, HostMemory, Offset, SharedBuffer, Usage};
 use steeve_graph::{Context, DataType, Graph, TensorId};
-use steeve_sched::{Job, SchedError, SchedOptions, Scheduler, Seen, Watch, Watched};
+use steeve_sched::{Job, SchedError, SchedOptions, Scheduler, Seen, Watch, Watched, Worker};
 use world::{Kind, Pace, TestDevice, Tracer, What, World, happens_before};
 
 const F32: DataType = DataType::F32;
@@ -496,4 +496,29 @@ fn graphs_that_are_reserved_together_are_remembered_together() {
         schedules.collect::<Vec<_>>()
     });
     assert_eq!(rounds.next(), rounds.next());
+}
+
+/// Who computes on the host does so where the first device that has such memory copies to and from by itself.
+#[test]
+fn results_on_the_host_stand_where_a_device_copies_them_by_itself() {
+    let world = World::new();
+    let pinned: Arc<dyn BufferType> = Arc::new(HostMemory::named("pinned"));
+    let plain = || Arc::new(world.device("plain")) as Arc<dyn Device>;
+    let gpu = || Arc::new(world.device("gpu").asynchronous(true).with_host_memory(&pinned)) as Arc<dyn Device>;
+    let mut scheduler = Scheduler::new([plain(), gpu(), processor()]).unwrap();
+    let planner = Scheduler::for_planning([plain(), gpu(), processor()]).unwrap();
+    for scheduler in [&scheduler, &planner] {
+        let names: Vec<_> = scheduler.workers().map(|(_, worker)| worker.memory().name().to_owned()).collect();
+        assert_eq!(names, ["plain", "gpu", "pinned"]);
+    }
+    let chain = Chain::new(9);
+    chain.spread(&mut scheduler);
+    let job = scheduler.alloc(&chain.graph, &Bindings::new()).unwrap();
+    job.write(chain.x, &[2.0f32; 64]).unwrap();
+    scheduler.compute(&job).unwrap();
+    assert_eq!(job.read::<f32>(chain.y).unwrap(), [2.0; 64]);
+    // Whoever makes the workers decides.
+    let workers = [gpu(), processor()].map(|device| Worker::new(&device).unwrap());
+    let scheduler = Scheduler::with_workers(workers).unwrap();
+    assert!(scheduler.workers().all(|(_, worker)| worker.memory().name() != "pinned"));
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use steeve_cuda::CudaDevice;
 
@@ -16,4 +17,10 @@ pub(crate) fn devices() -> Vec<CudaDevice> {
     // Past the test harness, which keeps what is printed to itself.
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
     Vec::new()
+}
+
+/// One test at a time: what is free is looked at, and the driver gives memory to all of a process from the same pages.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -48,6 +48,7 @@ pub(super) struct Config {
     pub(super) copies_host: bool,
     pub(super) copies_peers: bool,
     pub(super) reads_host: bool,
+    pub(super) host: Option<Arc<dyn BufferType>>,
 }
 
 impl TestDevice {
@@ -79,6 +80,7 @@ impl TestDevice {
             copies_host: true,
             copies_peers: true,
             reads_host: false,
+            host: None,
         };
         Self { config, memory, types: [shown], faults, cpu: Arc::new(CpuBackend::new(1)) }
     }
@@ -152,6 +154,13 @@ impl TestDevice {
         self
     }
 
+    /// It copies to and from this memory of the host by itself.
+    #[must_use]
+    pub(crate) fn with_host_memory(mut self, memory: &Arc<dyn BufferType>) -> Self {
+        self.config.host = Some(Arc::clone(memory));
+        self
+    }
+
     /// What it is told to fail at.
     pub(crate) fn faults(&self) -> &Faults {
         &self.faults
@@ -211,6 +220,10 @@ impl Device for TestDevice {
 
     fn buffer_types(&self) -> &[Arc<dyn BufferType>] {
         &self.types
+    }
+
+    fn host_memory(&self) -> Option<&Arc<dyn BufferType>> {
+        self.config.host.as_ref()
     }
 
     fn reads(&self, memory: &Arc<dyn BufferType>) -> bool {

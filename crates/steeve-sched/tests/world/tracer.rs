@@ -60,7 +60,8 @@ impl Tracer {
     /// The same device, watched.
     pub(crate) fn wrap(&self, device: &Arc<dyn Device>) -> Arc<dyn Device> {
         let types = device.buffer_types().iter().map(|memory| self.memory(memory)).collect();
-        Arc::new(Traced { log: Arc::clone(&self.0), inner: Arc::clone(device), types })
+        let host = device.host_memory().map(|memory| self.memory(memory));
+        Arc::new(Traced { log: Arc::clone(&self.0), inner: Arc::clone(device), types, host })
     }
 
     /// The same memory, watched: the same one for each that is the same. For buffers that no device makes.
@@ -171,6 +172,7 @@ struct Traced {
     log: Arc<Log>,
     inner: Arc<dyn Device>,
     types: Vec<Arc<dyn BufferType>>,
+    host: Option<Arc<dyn BufferType>>,
 }
 
 impl Device for Traced {
@@ -192,6 +194,10 @@ impl Device for Traced {
 
     fn buffer_types(&self) -> &[Arc<dyn BufferType>] {
         &self.types
+    }
+
+    fn host_memory(&self) -> Option<&Arc<dyn BufferType>> {
+        self.host.as_ref()
     }
 
     fn reads(&self, memory: &Arc<dyn BufferType>) -> bool {
