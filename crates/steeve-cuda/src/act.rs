@@ -58,7 +58,9 @@ kernels! {
         DiagMask "diag_mask",
         Rope "rope",
         Sum "sum",
-        Order "order",
+        SumParts "sum_parts",
+        OrderChunks "order_chunks",
+        OrderRuns "order_runs",
     }
     2 "movement" {
         CopyBlocks "copy_blocks",

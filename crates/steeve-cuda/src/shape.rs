@@ -57,6 +57,11 @@ impl Shape {
         (0..4).all(|dim| self.ne[dim] == 1 && dim > 0 || self.nb[dim] == wanted[dim])
     }
 
+    /// The same elements as one row; they stand side by side.
+    pub(crate) fn line(&self) -> Self {
+        Self { ne: [self.elements(), 1, 1, 1], nb: [self.nb[0], 0, 0, 0], ..*self }
+    }
+
     /// The same elements of another type, side by side.
     pub(crate) fn dense(&self, dtype: DataType) -> Self {
         let row = self.ne[0] / dtype.block_len() * dtype.block_bytes();
