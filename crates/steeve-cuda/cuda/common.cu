@@ -155,7 +155,7 @@ __device__ Four load4_at(const char *row, int type, i64 i) {
 }
 
 // Four elements of a row of blocks that only weights have: each is `scale * x + least`. Blocks are described in
-// `steeve-cpu/src/quant`; all products here are exact.
+// `steeve-cpu/src/quant`; scales are exact, so that an element is rounded once.
 struct Quad {
     float x[4];
     float scale, least;
@@ -171,6 +171,9 @@ template <bool WORDS> __device__ u32 word_at(const char *p) {
 __device__ float byte_as_float(u32 bytes, int which, float less) {
     return __uint_as_float(__byte_perm(bytes, 0x4b000000, 0x7540 + which)) - less;
 }
+
+// Small whole numbers as floats, the same way.
+__device__ float small_float(u32 number) { return __uint_as_float(0x4b000000 | number) - 8388608.0f; }
 
 __device__ Quad quad_of(u32 quants, float less, float scale, float least) {
     Quad out;
@@ -188,7 +191,8 @@ template <bool WORDS> __device__ u32 nibbles_at(const char *pairs, int j) {
     return word_at<WORDS>(pairs + j % 16) >> j / 16 * 4 & 0x0f0f0f0f;
 }
 
-// Twice the number of one sign, two exponent bits and one bit behind the point: the same bits in f16 are it, but for a power.
+// Twice the number of one sign, two exponent bits and one bit behind the point. In f16 the same bits are it, but for a power
+// of two.
 __device__ float from_e2m1(u32 nibble) {
     return from_f16((u16)((nibble & 8) << 12 | (nibble & 7) << 9)) * 32768.0f;
 }
@@ -198,13 +202,14 @@ __device__ float half_of_power(u32 exponent) {
     return __uint_as_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
 }
 
-// From `i` on, a multiple of four.
-template <int TYPE, bool WORDS> __device__ __forceinline__ Quad quad_at(const char *row, i64 i) {
-    const bool is_large = TYPE >= Q2_K;
-    const int size = TYPE == Q4_1 ? 20 : TYPE == Q5_0 ? 22 : TYPE == Q5_1 ? 24 : TYPE == MXFP4 ? 17
-        : TYPE == Q2_K ? 84 : TYPE == Q3_K ? 110 : TYPE == Q4_K ? 144 : TYPE == Q5_K ? 176 : 210;
-    const char *b = row + ((u64)i / (is_large ? 256 : 32)) * size;
-    int j = (int)((u64)i % (is_large ? 256 : 32));
+// The elements and the bytes of a block.
+template <int TYPE> constexpr int block_length = TYPE >= Q2_K ? 256 : 32;
+template <int TYPE>
+constexpr int block_size = TYPE == Q4_1 ? 20 : TYPE == Q5_0 ? 22 : TYPE == Q5_1 ? 24 : TYPE == MXFP4 ? 17
+    : TYPE == Q2_K ? 84 : TYPE == Q3_K ? 110 : TYPE == Q4_K ? 144 : TYPE == Q5_K ? 176 : 210;
+
+// From element `j` of a block on, a multiple of four.
+template <int TYPE, bool WORDS> __device__ __forceinline__ Quad quad_at(const char *b, int j) {
     auto half = [&](int at) { return from_f16(*(const u16 *)(b + at)); };
     // Two halves that follow one another.
     auto halves = [&](int at) {
@@ -236,13 +241,13 @@ template <int TYPE, bool WORDS> __device__ __forceinline__ Quad quad_at(const ch
         u32 quants = word_at<WORDS>(b + 16 + 32 * half_of_it + within) >> part % 4 * 2 & 0x03030303;
         u32 both = byte(group);
         float2 steps = halves(80);
-        return quad_of(quants, 0, steps.x * (float)(both & 15), -steps.y * (float)(both >> 4));
+        return quad_of(quants, 0, steps.x * small_float(both & 15), -steps.y * small_float(both >> 4));
     }
     if constexpr (TYPE == Q3_K) {
         u32 quants = word_at<WORDS>(b + 32 + 32 * half_of_it + within) >> part % 4 * 2 & 0x03030303;
         quants |= (word_at<WORDS>(b + within) >> part & 0x01010101) << 2;
         u32 low = byte(96 + group % 8) >> group / 8 * 4 & 15, high = byte(104 + group % 4) >> group / 4 * 2 & 3;
-        return quad_of(quants, 4, half(108) * (float)((int)(low | high << 4) - 32), 0);
+        return quad_of(quants, 4, half(108) * (small_float(low | high << 4) - 32), 0);
     }
     if constexpr (TYPE == Q4_K || TYPE == Q5_K) {
         u32 quants = word_at<WORDS>(b + (TYPE == Q4_K ? 16 : 48) + 32 * (part / 2) + within) >> part % 2 * 4 & 0x0f0f0f0f;
@@ -256,17 +261,18 @@ template <int TYPE, bool WORDS> __device__ __forceinline__ Quad quad_at(const ch
             least = (rest >> shift >> 4 & 15) | (two >> shift >> 2 & 0x30);
         }
         float2 steps = halves(0);
-        return quad_of(quants, 0, steps.x * (float)factor, -steps.y * (float)least);
+        return quad_of(quants, 0, steps.x * small_float(factor), -steps.y * small_float(least));
     }
     // Q6_K.
     int quarter = part % 4;
     u32 low = word_at<WORDS>(b + 64 * half_of_it + quarter % 2 * 32 + within) >> quarter / 2 * 4 & 0x0f0f0f0f;
     u32 high = word_at<WORDS>(b + 128 + 32 * half_of_it + within) >> quarter * 2 & 0x03030303;
-    return quad_of(low | high << 4, 32, half(208) * (float)*(const i8 *)(b + 192 + group), 0);
+    return quad_of(low | high << 4, 32, half(208) * (small_float(byte(192 + group) ^ 128) - 128), 0);
 }
 
 template <int TYPE> __device__ Four floats_at(const char *row, i64 i) {
-    Quad quad = quad_at<TYPE, false>(row, i);
+    const int length = block_length<TYPE>;
+    Quad quad = quad_at<TYPE, false>(row + (u64)i / length * block_size<TYPE>, (int)((u64)i % length));
     Four out;
 #pragma unroll
     for (int j = 0; j < 4; j++) out.x[j] = quad.scale * quad.x[j] + quad.least;

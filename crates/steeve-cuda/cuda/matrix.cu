@@ -53,22 +53,26 @@ __device__ Eight load8(const char *line, int type, i64 first) {
     return out;
 }
 
-// The same for blocks that only weights have: two times four elements that stand in the same bytes, or near them.
+// The same for blocks that only weights have: two times four elements that stand in the same bytes, or near them, from
+// element `j` of a block on. A lane has the same place in all of its blocks, so that most of what finds it is done once.
 template <int TYPE, int R, int C>
-__device__ __forceinline__ void add_quads(const char *const *lines, const float *const *x, i64 first, float (*sums)[C]) {
+__device__ __forceinline__ void add_quads(
+    const char *const *lines, const float *const *x, i64 block, int j, float (*sums)[C]
+) {
     // Those that have a least element are also those of whole words.
     const bool has_least = TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q2_K || TYPE == Q4_K || TYPE == Q5_K;
     const int apart = TYPE >= Q2_K ? 32 : 16;
-    i64 low = (first & ~(2 * apart - 1)) + (first & (2 * apart - 1)) / 2, high = low + apart;
     Quad one[R], two[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
-        one[r] = quad_at<TYPE, has_least>(lines[r], low);
-        two[r] = quad_at<TYPE, has_least>(lines[r], high);
+        const char *b = lines[r] + block * block_size<TYPE>;
+        one[r] = quad_at<TYPE, has_least>(b, j);
+        two[r] = quad_at<TYPE, has_least>(b, j + apart);
     }
+    i64 low = block * block_length<TYPE> + j;
 #pragma unroll
     for (int c = 0; c < C; c++) {
-        float4 u = *(const float4 *)(x[c] + low), v = *(const float4 *)(x[c] + high);
+        float4 u = *(const float4 *)(x[c] + low), v = *(const float4 *)(x[c] + low + apart);
         float all_u = has_least ? (u.x + u.y) + (u.z + u.w) : 0, all_v = has_least ? (v.x + v.y) + (v.z + v.w) : 0;
 #pragma unroll
         for (int r = 0; r < R; r++) {
@@ -129,11 +133,13 @@ template <int TYPE, int R, int C, bool BY_ID> __device__ void few_columns(const 
             }
             i64 done = 0;
             if constexpr (TYPE >= Q4_1) {
-                // Rows are whole blocks, and those are done by whole groups of lanes.
+                // Rows are whole blocks. Four lanes do one of 32 elements, and a warp one of 256.
+                const int lanes = block_length<TYPE> / 8, apart = TYPE >= Q2_K ? 32 : 16;
+                int start = (int)threadIdx.x % lanes * 8, j = start / (2 * apart) * (2 * apart) + start % (2 * apart) / 2;
                 done = k;
 #pragma unroll 1
-                for (i64 first = warp * 256 + lane * 8; first < k; first += PARTS * 256) {
-                    add_quads<TYPE, R, C>(lines, x, first, sums);
+                for (i64 block = (int)threadIdx.x / lanes; block < k / block_length<TYPE>; block += PARTS * 32 / lanes) {
+                    add_quads<TYPE, R, C>(lines, x, block, j, sums);
                 }
             } else if (a.i[3]) {
                 done = k / 256 * 256;

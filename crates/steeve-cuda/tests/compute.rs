@@ -198,7 +198,7 @@ fn blocks_of_all_formats_are_read_right() {
                 let nb = sketch.layout(a).nb();
                 let some = sketch.context.view_3d(a, [row, 4, 2], [nb[1], nb[2]], steeve_graph::Bytes(nb[1])).unwrap();
                 let turned = sketch.context.permute(a, [0, 2, 1, 3]).unwrap();
-                let mut outputs = vec![sketch.context.get_rows(a, ids).unwrap(), sketch.context.dup(a).unwrap()];
+                let mut outputs = vec![sketch.context.get_rows(a, ids).unwrap()];
                 for (source, shape) in [(a, [row, 7, 2]), (some, [row, 4, 2]), (turned, [row, 2, 7])] {
                     for to in [F32, F16, Bf16] {
                         let place = sketch.input(to, &shape, Values::Within(1.0)).unwrap();
@@ -207,6 +207,17 @@ fn blocks_of_all_formats_are_read_right() {
                 }
                 let case = sketch.case(&outputs).unwrap();
                 prove(&*backend, &case, &mut tally).unwrap_or_else(|what| panic!("{dtype} {row}: {what}"));
+                // Copies of the same type are the same bytes.
+                let mut sketch = Sketch::new(seed);
+                let a = sketch.external(dtype, &[row, 7, 2], Values::Within(2.0)).unwrap();
+                let turned = sketch.context.permute(a, [0, 2, 1, 3]).unwrap();
+                let copies = [sketch.context.dup(a).unwrap(), sketch.context.cont(turned).unwrap()];
+                let case = sketch.case(&copies).unwrap();
+                for (source, copy) in [a, turned].into_iter().zip(copies) {
+                    let memory = contents_of(&case);
+                    let made = run_node(&*backend, &case.graph, copy, &memory, Where::Apart).unwrap();
+                    assert!(made == memory.bytes(case.graph.tensors(), source), "{dtype} {row}");
+                }
             }
         }
         tally.print();
@@ -423,6 +434,33 @@ fn rows_of_any_length_are_sorted() {
                     assert_eq!(made.len(), ids.len());
                 }
             }
+        }
+    }
+}
+
+/// More elements than are merged at a time.
+#[test]
+fn many_rows_are_sorted_some_at_a_time() {
+    for device in devices() {
+        let backend = device.backend().unwrap();
+        let (n, rows, k) = (2100, 8100, 5);
+        let mut sketch = Sketch::new(800);
+        let a = sketch.input(DataType::F32, &[n, rows], Values::Below(9)).unwrap();
+        let (values, bytes) = crowded(DataType::F32, &mut sketch, n * rows);
+        sketch.contents[0].1 = bytes;
+        let order = sketch.context.argsort(a, Order::Descending).unwrap();
+        let largest = sketch.context.top_k(a, k).unwrap();
+        let case = sketch.case(&[order, largest]).unwrap();
+        let memory = contents_of(&case);
+        let ids_of = |node: TensorId| -> Vec<i32> {
+            let made = run_node(&*backend, &case.graph, node, &memory, Where::Apart).unwrap();
+            made.as_chunks().0.iter().map(|it| i32::from_le_bytes(*it)).collect()
+        };
+        let (n, k, orders, largest) = (n as usize, k as usize, ids_of(order), ids_of(largest));
+        for (row, values) in values.chunks(n).enumerate() {
+            let wanted = sorted(values, Order::Descending);
+            assert!(orders[row * n..][..n] == wanted, "row {row}");
+            assert_eq!(largest[row * k..][..k], wanted[..k], "row {row}");
         }
     }
 }

@@ -154,7 +154,7 @@ pub(crate) fn sum(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     args.i[..3].copy_from_slice(&[i64::from(is_all), divisor, parts.cast_signed()]);
     args.i[3] = length.div_ceil(parts).cast_signed();
     if parts == 1 {
-        return recipe.launch(Kernel::Sum, [sums, 1, 1], threads(length, 4, 1024), args);
+        return recipe.launch(Kernel::Sum, [sums, 1, 1], threads(length, 16, 256), args);
     }
     args.i[4] = recipe.scratch(8 * sums * parts, 0).cast_signed();
     recipe.launch(Kernel::Sum, [sums * parts, 1, 1], 256, args)?;
