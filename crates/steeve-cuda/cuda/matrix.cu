@@ -13,11 +13,6 @@ struct Eight {
     float scale;
 };
 
-// Bytes as floats without a conversion: they become the lowest bits of a float that is large enough.
-__device__ float byte_as_float(u32 bytes, int which, float less) {
-    return __uint_as_float(__byte_perm(bytes, 0x4b000000, 0x7540 + which)) - less;
-}
-
 __device__ Eight load8(const char *line, int type, i64 first) {
     Eight out;
     out.scale = 1;
@@ -56,6 +51,38 @@ __device__ Eight load8(const char *line, int type, i64 first) {
         }
     }
     return out;
+}
+
+// The same for blocks that only weights have: two times four elements that stand in the same bytes, or near them, from
+// element `j` of a block on. A lane has the same place in all of its blocks, so that most of what finds it is done once.
+template <int TYPE, int R, int C>
+__device__ __forceinline__ void add_quads(
+    const char *const *lines, const float *const *x, i64 block, int j, float (*sums)[C]
+) {
+    // Those that have a least element are also those of whole words.
+    const bool has_least = TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q2_K || TYPE == Q4_K || TYPE == Q5_K;
+    const int apart = TYPE >= Q2_K ? 32 : 16;
+    Quad one[R], two[R];
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const char *b = lines[r] + block * block_size<TYPE>;
+        one[r] = quad_at<TYPE, has_least>(b, j);
+        two[r] = quad_at<TYPE, has_least>(b, j + apart);
+    }
+    i64 low = block * block_length<TYPE> + j;
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        float4 u = *(const float4 *)(x[c] + low), v = *(const float4 *)(x[c] + low + apart);
+        float all_u = has_least ? (u.x + u.y) + (u.z + u.w) : 0, all_v = has_least ? (v.x + v.y) + (v.z + v.w) : 0;
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            const float *e = one[r].x, *f = two[r].x;
+            float sum_u = e[0] * u.x + e[1] * u.y + e[2] * u.z + e[3] * u.w;
+            float sum_v = f[0] * v.x + f[1] * v.y + f[2] * v.z + f[3] * v.w;
+            sums[r][c] += one[r].scale * sum_u + two[r].scale * sum_v;
+            if (has_least) sums[r][c] += one[r].least * all_u + two[r].least * all_v;
+        }
+    }
 }
 
 // The type is known to the compiler, so that all that is read at once is on its way before anything is used.
@@ -105,7 +132,16 @@ template <int TYPE, int R, int C, bool BY_ID> __device__ void few_columns(const 
                 for (int c = 0; c < C; c++) sums[r][c] = 0;
             }
             i64 done = 0;
-            if (a.i[3]) {
+            if constexpr (TYPE >= Q4_1) {
+                // Rows are whole blocks. Four lanes do one of 32 elements, and a warp one of 256.
+                const int lanes = block_length<TYPE> / 8, apart = TYPE >= Q2_K ? 32 : 16;
+                int start = (int)threadIdx.x % lanes * 8, j = start / (2 * apart) * (2 * apart) + start % (2 * apart) / 2;
+                done = k;
+#pragma unroll 1
+                for (i64 block = (int)threadIdx.x / lanes; block < k / block_length<TYPE>; block += PARTS * 32 / lanes) {
+                    add_quads<TYPE, R, C>(lines, x, block, j, sums);
+                }
+            } else if (a.i[3]) {
                 done = k / 256 * 256;
 #pragma unroll 2
                 for (i64 first = warp * 256 + lane * 8; first < done; first += PARTS * 256) {
@@ -131,7 +167,7 @@ template <int TYPE, int R, int C, bool BY_ID> __device__ void few_columns(const 
                     }
                 }
             }
-            for (i64 i = done + threadIdx.x; i < k; i += PARTS * 32) {
+            for (i64 i = done + threadIdx.x; TYPE < Q4_1 && i < k; i += PARTS * 32) {
 #pragma unroll
                 for (int r = 0; r < R; r++) {
                     float v = load_at(lines[r], TYPE, w.nb[0], i);
@@ -174,11 +210,30 @@ template <int R, int C, bool BY_ID> __device__ void few_columns_of(const Args &a
     }
 }
 
+// In kernels of their own, so that the others do not need as many registers as these.
+template <int R, int C, bool BY_ID> __device__ void few_columns_of_blocks(const Args &a) {
+    switch (a.s[0].type) {
+    case Q4_1: few_columns<Q4_1, R, C, BY_ID>(a); break;
+    case Q5_0: few_columns<Q5_0, R, C, BY_ID>(a); break;
+    case Q5_1: few_columns<Q5_1, R, C, BY_ID>(a); break;
+    case MXFP4: few_columns<MXFP4, R, C, BY_ID>(a); break;
+    case Q2_K: few_columns<Q2_K, R, C, BY_ID>(a); break;
+    case Q3_K: few_columns<Q3_K, R, C, BY_ID>(a); break;
+    case Q4_K: few_columns<Q4_K, R, C, BY_ID>(a); break;
+    case Q5_K: few_columns<Q5_K, R, C, BY_ID>(a); break;
+    default: few_columns<Q6_K, R, C, BY_ID>(a); break;
+    }
+}
+
 KERNEL(few_columns_1)(ARGS) { few_columns_of<4, 1, false>(a); }
 KERNEL(few_columns_2)(ARGS) { few_columns_of<4, 2, false>(a); }
 KERNEL(few_columns_4)(ARGS) { few_columns_of<4, 4, false>(a); }
 KERNEL(few_columns_8)(ARGS) { few_columns_of<2, 8, false>(a); }
 KERNEL(few_columns_id)(ARGS) { few_columns_of<4, 1, true>(a); }
+KERNEL(few_columns_blocks_1)(ARGS) { few_columns_of_blocks<4, 1, false>(a); }
+KERNEL(few_columns_blocks_4)(ARGS) { few_columns_of_blocks<2, 4, false>(a); }
+KERNEL(few_columns_blocks_8)(ARGS) { few_columns_of_blocks<2, 8, false>(a); }
+KERNEL(few_columns_blocks_id)(ARGS) { few_columns_of_blocks<4, 1, true>(a); }
 
 #define TILE 64
 #define DEEP 16
@@ -193,11 +248,21 @@ __device__ void tile_product(
     int x = threadIdx.x % 16, y = threadIdx.x / 16;
     for (i64 deep = 0; deep < k; deep += DEEP) {
         __syncthreads();
+        if (is_block(wt.type)) {
+            // Each thread has four elements, which share what their block says. Rows are whole blocks.
+            int row = threadIdx.x / 4, at = threadIdx.x % 4 * 4;
+            Four four = {};
+            if (deep + at < k && first + row < w_rows) four = weights_at(w + (first + row) * wt.nb[1], wt.type, deep + at);
+#pragma unroll
+            for (int e = 0; e < 4; e++) left[at + e][row] = four.x[e];
+        }
         for (int j = threadIdx.x; j < TILE * DEEP; j += 256) {
             int row = j / DEEP, at = j % DEEP;
             bool in_k = deep + at < k;
-            left[at][row] = in_k && first + row < w_rows
-                ? load_at(w + (first + row) * wt.nb[1], wt.type, wt.nb[0], deep + at) : 0;
+            if (!is_block(wt.type)) {
+                left[at][row] = in_k && first + row < w_rows
+                    ? load(w + (first + row) * wt.nb[1] + (deep + at) * wt.nb[0], wt.type) : 0;
+            }
             right[at][row] = in_k && row < columns ? load(b[row] + (deep + at) * bt.nb[0], bt.type) : 0;
         }
         __syncthreads();

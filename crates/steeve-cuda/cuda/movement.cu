@@ -5,7 +5,7 @@ __device__ float float_at(const Tensor &t, u64 index) {
     Place at = place_of(index, t.ne);
     i64 first = at.i[0];
     at.i[0] = 0;
-    return load_at(t.p + offset_of(t, at), t.type, t.nb[0], first);
+    return weight_at(t.p + offset_of(t, at), t.type, t.nb[0], first);
 }
 
 // Blocks that stay as they are; both tensors have shapes in blocks. i: blocks.
@@ -54,7 +54,7 @@ KERNEL(copy_floats)(ARGS) {
 KERNEL(copy_floats_4)(ARGS) {
     u64 i = element();
     if (i >= (u64)a.i[0]) return;
-    store4(a.r.p + i * (a.r.type == F32 ? 16 : 8), a.r.type, load4_at(a.s[0].p, a.s[0].type, (i64)i * 4));
+    store4(a.r.p + i * (a.r.type == F32 ? 16 : 8), a.r.type, weights_at(a.s[0].p, a.s[0].type, (i64)i * 4));
 }
 
 // To blocks of 32. The result has a shape in blocks. i: blocks.
@@ -136,7 +136,17 @@ KERNEL(get_rows)(ARGS) {
     }
     const char *from = a.s[0].p + id * a.s[0].nb[1] + at.i[2] * a.s[0].nb[2] + at.i[3] * a.s[0].nb[3];
     char *to = a.r.p + offset_of(a.r, at);
-    for (i64 i = (i64)blockIdx.y * blockDim.x + threadIdx.x; i < a.r.ne[0]; i += (i64)gridDim.y * blockDim.x) {
+    i64 first = (i64)blockIdx.y * blockDim.x + threadIdx.x, step = (i64)gridDim.y * blockDim.x;
+    if (is_block(a.s[0].type)) {
+        // Four at a time, which share what their block says.
+        for (i64 i = first * 4; i < a.r.ne[0]; i += step * 4) {
+            Four four = weights_at(from, a.s[0].type, i);
+#pragma unroll
+            for (int j = 0; j < 4; j++) *(float *)(to + (i + j) * a.r.nb[0]) = four.x[j];
+        }
+        return;
+    }
+    for (i64 i = first; i < a.r.ne[0]; i += step) {
         if (a.r.type == I32) *(int *)(to + i * a.r.nb[0]) = *(const int *)(from + i * a.s[0].nb[0]);
         else *(float *)(to + i * a.r.nb[0]) = load_at(from, a.s[0].type, a.s[0].nb[0], i);
     }

@@ -3,9 +3,10 @@
 
 enum Norm { NORM, RMS_NORM, L2_NORM };
 
+// Squares may be beyond all numbers of f32, though their root is not.
 __device__ float norm_factor(int kind, double squares, double count, float epsilon) {
     if (kind == L2_NORM) return 1 / fmaxf((float)sqrt(squares), epsilon);
-    return 1 / sqrtf((float)(squares / count) + epsilon);
+    return 1 / (float)sqrt(squares / count + (double)epsilon);
 }
 
 // i: kind. f: epsilon.
@@ -41,33 +42,36 @@ template <int R> __device__ void norm_held(const Args &a) {
     int groups = (int)(a.r.ne[0] / 4), kind = (int)a.i[0];
     int read = a.s[0].type == F32 ? 16 : 8, write = a.r.type == F32 ? 16 : 8;
     Four x[R];
-    float sum = 0;
 #pragma unroll
     for (int k = 0; k < R; k++) {
         int i = (int)threadIdx.x + k * (int)blockDim.x;
         if (i < groups) x[k] = load4(from + (i64)i * read, a.s[0].type);
         else x[k].x[0] = x[k].x[1] = x[k].x[2] = x[k].x[3] = 0;
     }
-    float mean = 0;
+    // Sums are f64, as above. Those of four are made by themselves, so that no addition waits for all others.
     if (kind == NORM) {
+        double sum = 0;
 #pragma unroll
-        for (int k = 0; k < R; k++) sum += (x[k].x[0] + x[k].x[1]) + (x[k].x[2] + x[k].x[3]);
-        mean = (float)(block_sum((double)sum) / (double)a.r.ne[0]);
+        for (int k = 0; k < R; k++) {
+            const float *e = x[k].x;
+            sum += ((double)e[0] + (double)e[1]) + ((double)e[2] + (double)e[3]);
+        }
+        float mean = (float)(block_sum(sum) / (double)a.r.ne[0]);
+#pragma unroll
+        for (int k = 0; k < R; k++) {
+            // What is beyond the row stays zero.
+            if ((int)threadIdx.x + k * (int)blockDim.x >= groups) continue;
+#pragma unroll
+            for (int j = 0; j < 4; j++) x[k].x[j] -= mean;
+        }
     }
-    float squares = 0;
+    double squares = 0;
 #pragma unroll
     for (int k = 0; k < R; k++) {
-        int i = (int)threadIdx.x + k * (int)blockDim.x;
-        if (i >= groups) continue;
-        float part = 0;
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            x[k].x[j] -= mean;
-            part += x[k].x[j] * x[k].x[j];
-        }
-        squares += part;
+        double e[4] = {x[k].x[0], x[k].x[1], x[k].x[2], x[k].x[3]};
+        squares += (e[0] * e[0] + e[1] * e[1]) + (e[2] * e[2] + e[3] * e[3]);
     }
-    float factor = norm_factor(kind, block_sum((double)squares), (double)a.r.ne[0], a.f[0]);
+    float factor = norm_factor(kind, block_sum(squares), (double)a.r.ne[0], a.f[0]);
 #pragma unroll
     for (int k = 0; k < R; k++) {
         int i = (int)threadIdx.x + k * (int)blockDim.x;
@@ -97,7 +101,7 @@ KERNEL(rms_norm_back)(ARGS) {
     }
     squares = block_sum(squares);
     dot = block_sum(dot);
-    float factor = 1 / sqrtf((float)(squares / (double)n) + a.f[0]);
+    float factor = norm_factor(RMS_NORM, squares, (double)n, a.f[0]);
     float share = (float)(dot / (squares + (double)a.f[0] * (double)n));
     for (i64 i = threadIdx.x; i < n; i += blockDim.x) {
         float v = load(x + i * a.s[1].nb[0], a.s[1].type), g = load(dz + i * a.s[0].nb[0], a.s[0].type);
@@ -311,35 +315,83 @@ KERNEL(rope)(ARGS) {
     store(to + two * write, a.r.type, x * sine + y * cosine);
 }
 
-// The sum of a part of the source: a row, or all of it. i: whether it is all. f: what it is divided by.
-KERNEL(sum)(ARGS) {
-    i64 ne[4] = {a.s[0].ne[0], 1, 1, 1};
-    Place at = row_of(blockIdx.x, a.r.ne);
-    const char *from = a.s[0].p;
-    if (a.i[0]) {
-        for (int d = 1; d < 4; d++) ne[d] = a.s[0].ne[d];
-    } else {
-        from += offset_of(a.s[0], at);
+// A block adds up a part of a row, or of all there is; each thread in four sums, so that several reads are on their way.
+template <typename T, typename READ> __device__ T sum_between(u64 first, u64 end, READ read) {
+    T sums[4] = {};
+    u64 i = first + threadIdx.x, step = blockDim.x;
+    for (; i + 3 * step < end; i += 4 * step) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) sums[j] += read(i + j * step);
     }
-    u64 count = (u64)(ne[0] * ne[1] * ne[2] * ne[3]);
+    for (; i < end; i += step) sums[0] += read(i);
+    return block_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+// The same of a tensor's elements, as `load_one` reads them. Most are a line, and need no division to find an element.
+template <typename T, typename LOAD>
+__device__ T sum_of(const Tensor &t, const char *from, const i64 *ne, u64 first, u64 end, LOAD load_one) {
+    if (ne[1] * ne[2] * ne[3] == 1) {
+        return sum_between<T>(first, end, [&](u64 i) { return load_one(from + (i64)i * t.nb[0]); });
+    }
+    return sum_between<T>(first, end, [&](u64 i) { return load_one(from + offset_of(t, place_of(i, ne))); });
+}
+
+template <int TYPE> __device__ double load_double(const char *p) { return load(p, TYPE); }
+__device__ u64 load_whole(const char *p) { return (u64)(i64) * (const int *)p; }
+
+// The end of a sum: as an integer if there were only integers, which wraps around.
+__device__ void store_sum(const Args &a, char *to, u64 sum) {
+    if (a.r.type == I32) *(int *)to = (int)sum;
+    else store(to, a.r.type, (float)((double)(i64)sum / (double)a.i[1]));
+}
+
+__device__ void store_sum(const Args &a, char *to, double sum) {
+    store(to, a.r.type, (float)(sum / (double)a.i[1]));
+}
+
+// Sums of rows, or of all, in parts. A part is a block; if there are several, their sums are put together by `sum_parts`, in
+// an order that depends on shapes alone. i: whether it is all, divisor, parts, elements of a part, address of the sums.
+KERNEL(sum)(ARGS) {
+    const Tensor &t = a.s[0];
+    i64 parts = a.i[2], part = blockIdx.x % parts;
+    i64 ne[4] = {t.ne[0], 1, 1, 1};
+    Place at = row_of(blockIdx.x / parts, a.r.ne);
+    const char *from = t.p;
+    if (a.i[0]) {
+        for (int d = 1; d < 4; d++) ne[d] = t.ne[d];
+    } else {
+        from += offset_of(t, at);
+    }
+    u64 count = (u64)(ne[0] * ne[1] * ne[2] * ne[3]), first = (u64)(part * a.i[3]), end = first + (u64)a.i[3];
+    if (end > count) end = count;
     char *to = a.r.p + offset_of(a.r, at);
-    if (a.s[0].type == I32) {
-        u64 sum = 0;
-        for (u64 i = threadIdx.x; i < count; i += blockDim.x) {
-            sum += (u64)(i64) * (const int *)(from + offset_of(a.s[0], place_of(i, ne)));
-        }
-        sum = block_sum(sum);
+    if (t.type == I32) {
+        u64 sum = sum_of<u64>(t, from, ne, first, end, load_whole);
         if (threadIdx.x > 0) return;
-        if (a.r.type == I32) *(int *)to = (int)sum;
-        else store(to, a.r.type, (float)((double)(i64)sum / a.f[0]));
+        if (parts > 1) ((u64 *)a.i[4])[blockIdx.x] = sum;
+        else store_sum(a, to, sum);
         return;
     }
-    double sum = 0;
-    for (u64 i = threadIdx.x; i < count; i += blockDim.x) {
-        sum += load(from + offset_of(a.s[0], place_of(i, ne)), a.s[0].type);
+    double sum;
+    if (t.type == F32) sum = sum_of<double>(t, from, ne, first, end, load_double<F32>);
+    else if (t.type == F16) sum = sum_of<double>(t, from, ne, first, end, load_double<F16>);
+    else sum = sum_of<double>(t, from, ne, first, end, load_double<BF16>);
+    if (threadIdx.x > 0) return;
+    if (parts > 1) ((double *)a.i[4])[blockIdx.x] = sum;
+    else store_sum(a, to, sum);
+}
+
+// Puts the parts of a sum together. A block does a sum. i: as above.
+KERNEL(sum_parts)(ARGS) {
+    u64 parts = (u64)a.i[2], first = blockIdx.x * parts;
+    char *to = a.r.p + offset_of(a.r, row_of(blockIdx.x, a.r.ne));
+    if (a.s[0].type == I32) {
+        u64 sum = sum_between<u64>(first, first + parts, [&](u64 i) { return ((const u64 *)a.i[4])[i]; });
+        if (threadIdx.x == 0) store_sum(a, to, sum);
+    } else {
+        double sum = sum_between<double>(first, first + parts, [&](u64 i) { return ((const double *)a.i[4])[i]; });
+        if (threadIdx.x == 0) store_sum(a, to, sum);
     }
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) store(to, a.r.type, (float)(sum / a.f[0]));
 }
 
 // In the order of the numbers. Both zeros are equal, and what is no number is larger than all.
@@ -354,24 +406,71 @@ __device__ u64 order_word(const Tensor &t, const char *row, i64 i, bool descendi
     return (u64)(descending ? ~key : key) << 32 | (u32)i;
 }
 
-// Each thread counts what comes before its element. Blocks along y do rows. i: whether the largest come first.
-KERNEL(order)(ARGS) {
-    __shared__ u64 words[256];
-    bool descending = a.i[0];
-    i64 n = a.s[0].ne[0], i = (i64)element();
-    for (u64 row = blockIdx.y; row < (u64)(a.r.ne[1] * a.r.ne[2] * a.r.ne[3]); row += gridDim.y) {
-        Place at = row_of(row, a.r.ne);
-        const char *from = a.s[0].p + offset_of(a.s[0], at);
-        u64 mine = i < n ? order_word(a.s[0], from, i, descending) : 0;
-        i64 rank = 0;
-        for (i64 first = 0; first < n; first += 256) {
-            __syncthreads();
-            i64 j = first + threadIdx.x;
-            words[threadIdx.x] = j < n ? order_word(a.s[0], from, j, descending) : ~0ull;
-            __syncthreads();
-            int count = n - first < 256 ? (int)(n - first) : 256;
-            for (int k = 0; k < count; k++) rank += words[k] < mine;
+__device__ void store_id(const Args &a, u64 row, i64 rank, u64 word) {
+    if (rank < a.r.ne[0]) *(int *)(a.r.p + offset_of(a.r, row_of(row, a.r.ne)) + rank * a.r.nb[0]) = (int)(u32)word;
+}
+
+// Rows are sorted in chunks, and sorted runs of them are merged two by two until a row is one (Batcher 1968 for the chunks).
+// No two words of a row are equal, so there is one order only. Of each run only as much is kept as the result has elements.
+//
+// i: whether the largest come first, the first row, rows, elements of a chunk or a run, from and to which address words go.
+// The last step has no such address: it writes ids.
+
+// A block sorts a chunk of a power of two, which is full of the last of all words where the row has ended. Blocks: chunks,
+// rows.
+KERNEL(order_chunks)(ARGS) {
+    extern __shared__ u64 words[];
+    i64 n = a.s[0].ne[0];
+    int chunk = (int)a.i[3], kept = a.r.ne[0] < chunk ? (int)a.r.ne[0] : chunk;
+    i64 first = (i64)blockIdx.x * chunk;
+    if (n - first < kept) kept = (int)(n - first);
+    for (i64 line = blockIdx.y; line < a.i[2]; line += gridDim.y) {
+        u64 row = (u64)(a.i[1] + line);
+        const char *from = a.s[0].p + offset_of(a.s[0], row_of(row, a.r.ne));
+        __syncthreads();
+        for (int j = (int)threadIdx.x; j < chunk; j += (int)blockDim.x) {
+            words[j] = first + j < n ? order_word(a.s[0], from, first + j, a.i[0]) : ~0ull;
         }
-        if (i < n && rank < a.r.ne[0]) *(int *)(a.r.p + offset_of(a.r, at) + rank * a.r.nb[0]) = (int)i;
+        for (int size = 2; size <= chunk; size *= 2) {
+            for (int step = size / 2; step > 0; step /= 2) {
+                __syncthreads();
+                for (int j = (int)threadIdx.x; j < chunk / 2; j += (int)blockDim.x) {
+                    int low = 2 * j - (j & (step - 1)), high = low + step;
+                    bool rises = (low & size) == 0;
+                    u64 one = words[low], two = words[high];
+                    if ((one > two) == rises) words[low] = two, words[high] = one;
+                }
+            }
+        }
+        __syncthreads();
+        u64 *to = (u64 *)a.i[5];
+        for (int j = (int)threadIdx.x; j < kept; j += (int)blockDim.x) {
+            if (to) to[line * n + first + j] = words[j];
+            else store_id(a, row, j, words[j]);
+        }
+    }
+}
+
+// A thread finds out how many words of the other run come before its own. Blocks: elements, rows.
+KERNEL(order_runs)(ARGS) {
+    i64 n = a.s[0].ne[0], run = a.i[3], i = (i64)element();
+    if (i >= n) return;
+    i64 own = i / run, start = own / 2 * 2 * run, place = i - own * run;
+    if (place >= a.r.ne[0]) return;
+    i64 other = (own ^ 1) * run, length = n - other < run ? n - other : run;
+    if (length > a.r.ne[0]) length = a.r.ne[0];
+    for (i64 line = blockIdx.y; line < a.i[2]; line += gridDim.y) {
+        const u64 *words = (const u64 *)a.i[4] + line * n;
+        u64 mine = words[i];
+        // A last run may be alone.
+        i64 low = 0, high = length > 0 ? length : 0;
+        while (low < high) {
+            i64 middle = (low + high) / 2;
+            if (words[other + middle] < mine) low = middle + 1;
+            else high = middle;
+        }
+        i64 rank = place + low;
+        if (a.i[5] == 0) store_id(a, (u64)(a.i[1] + line), rank, mine);
+        else if (rank < a.r.ne[0]) ((u64 *)a.i[5])[line * n + start + rank] = mine;
     }
 }

@@ -58,7 +58,9 @@ kernels! {
         DiagMask "diag_mask",
         Rope "rope",
         Sum "sum",
-        Order "order",
+        SumParts "sum_parts",
+        OrderChunks "order_chunks",
+        OrderRuns "order_runs",
     }
     2 "movement" {
         CopyBlocks "copy_blocks",
@@ -86,6 +88,10 @@ kernels! {
         FewColumns4 "few_columns_4",
         FewColumns8 "few_columns_8",
         FewColumnsId "few_columns_id",
+        FewColumnsBlocks1 "few_columns_blocks_1",
+        FewColumnsBlocks4 "few_columns_blocks_4",
+        FewColumnsBlocks8 "few_columns_blocks_8",
+        FewColumnsBlocksId "few_columns_blocks_id",
         Tiles "tiles",
         TilesId "tiles_id",
         Zeros "zeros",

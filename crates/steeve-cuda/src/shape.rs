@@ -57,6 +57,11 @@ impl Shape {
         (0..4).all(|dim| self.ne[dim] == 1 && dim > 0 || self.nb[dim] == wanted[dim])
     }
 
+    /// The same elements as one row; they stand side by side.
+    pub(crate) fn line(&self) -> Self {
+        Self { ne: [self.elements(), 1, 1, 1], nb: [self.nb[0], 0, 0, 0], ..*self }
+    }
+
     /// The same elements of another type, side by side.
     pub(crate) fn dense(&self, dtype: DataType) -> Self {
         let row = self.ne[0] / dtype.block_len() * dtype.block_bytes();
@@ -160,7 +165,16 @@ pub(crate) fn kind(dtype: DataType) -> i32 {
         DataType::I8 => 7,
         DataType::I16 => 8,
         DataType::F64 => 9,
-        _ => 10,
+        DataType::Q4_1 => 10,
+        DataType::Q5_0 => 11,
+        DataType::Q5_1 => 12,
+        DataType::Mxfp4 => 13,
+        DataType::Q2K => 14,
+        DataType::Q3K => 15,
+        DataType::Q4K => 16,
+        DataType::Q5K => 17,
+        DataType::Q6K => 18,
+        _ => 19,
     }
 }
 
@@ -172,6 +186,17 @@ pub(crate) fn is_float(dtype: DataType) -> bool {
 /// Types that can be read as floats, and written by rounding.
 pub(crate) fn is_readable(dtype: DataType) -> bool {
     is_float(dtype) || matches!(dtype, DataType::Q8_0 | DataType::Q4_0)
+}
+
+/// Blocks that only weights have: they are read, and nothing is rounded to them.
+pub(crate) fn is_weight_block(dtype: DataType) -> bool {
+    use DataType::{Mxfp4, Q2K, Q3K, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K};
+    matches!(dtype, Q4_1 | Q5_0 | Q5_1 | Mxfp4 | Q2K | Q3K | Q4K | Q5K | Q6K)
+}
+
+/// Types that weights can have: all that can be read as floats.
+pub(crate) fn is_weight(dtype: DataType) -> bool {
+    is_readable(dtype) || is_weight_block(dtype)
 }
 
 /// As `struct Args` in `cuda/common.cu`.

@@ -5,12 +5,12 @@
 
 use steeve_graph::DataType;
 
-use super::movement::{convert, readable};
+use super::movement::{convert, weights};
 use super::{demand, divides};
 use crate::act::Kernel;
 use crate::blas::{Product, Side};
 use crate::recipe::{Ask, Recipe, args};
-use crate::shape::{Operand, is_float};
+use crate::shape::{Operand, is_float, is_weight_block};
 
 /// As many columns are done by warps.
 const FEW: u64 = 8;
@@ -21,7 +21,7 @@ const FEW_ROWS: u64 = 64;
 /// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
 pub(crate) fn mul_mat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     let (a, b, result) = (ask.source(0)?, ask.source(1)?, ask.result);
-    readable(&a)?;
+    weights(&a)?;
     let types = is_float(b.shape.dtype) && result.shape.dtype == DataType::F32;
     demand(types, "the second source must be f32, f16 or bf16, and the result f32")?;
     let [k, m, a_planes, a_cubes] = a.shape.ne;
@@ -37,18 +37,21 @@ pub(crate) fn mul_mat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> 
     }
     let repeats = [planes / a_planes, cubes / a_cubes];
     if n <= FEW {
-        let b = as_floats(recipe, b)?;
+        let (a, b) = (as_words(recipe, a)?, as_floats(recipe, b)?);
         let mut args = few_args(result, a, b, None);
         args.i[..3].copy_from_slice(&[
             (planes * cubes).cast_signed(),
             repeats[0].cast_signed(),
             repeats[1].cast_signed(),
         ]);
-        let (kernel, rows) = match n {
-            1 => (Kernel::FewColumns1, 4),
-            2 => (Kernel::FewColumns2, 4),
-            3..=4 => (Kernel::FewColumns4, 4),
-            _ => (Kernel::FewColumns8, 2),
+        let (kernel, rows) = match (n, is_weight_block(a.shape.dtype)) {
+            (1, false) => (Kernel::FewColumns1, 4),
+            (2, false) => (Kernel::FewColumns2, 4),
+            (3..=4, false) => (Kernel::FewColumns4, 4),
+            (_, false) => (Kernel::FewColumns8, 2),
+            (1, true) => (Kernel::FewColumnsBlocks1, 4),
+            (2..=4, true) => (Kernel::FewColumnsBlocks4, 2),
+            (_, true) => (Kernel::FewColumnsBlocks8, 2),
         };
         return recipe.launch(kernel, [m.div_ceil(rows), 1, (planes * cubes).min(65535)], 128, args);
     }
@@ -62,10 +65,20 @@ pub(crate) fn mul_mat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> 
 
 fn few_args(result: Operand, a: Operand, b: Operand, ids: Option<Operand>) -> crate::shape::Args {
     let mut args = args(result, &[Some(a), Some(b), ids]);
-    // Blocks are read in pieces of two bytes.
+    // Blocks are read in pieces of two bytes, or of four where `as_words` has put them.
     let aligned = !is_float(a.shape.dtype) || a.shape.has_dense_rows() && a.is_aligned(16);
     args.i[3] = i64::from(aligned);
     args
+}
+
+/// Weights whose blocks are multiples of four bytes at such addresses. Hardly any stand elsewhere.
+fn as_words(recipe: &mut Recipe, a: Operand) -> Result<Operand, String> {
+    if !is_weight_block(a.shape.dtype) || !a.shape.size().is_multiple_of(4) || a.is_aligned(4) {
+        return Ok(a);
+    }
+    let dense = recipe.scratch_tensor(a.shape.dense(a.shape.dtype));
+    convert(recipe, a, dense)?;
+    Ok(dense)
 }
 
 /// A source as f32 whose rows start at multiples of 16 bytes.
@@ -154,7 +167,7 @@ fn as_type(recipe: &mut Recipe, it: Operand, dtype: DataType) -> Result<Operand,
 /// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
 pub(crate) fn mul_mat_id(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     let (experts, b, ids, result) = (ask.source(0)?, ask.source(1)?, ask.source(2)?, ask.result);
-    readable(&experts)?;
+    weights(&experts)?;
     let types = is_float(b.shape.dtype) && ids.shape.dtype == DataType::I32 && result.shape.dtype == DataType::F32;
     demand(types, "the second source must be f32, f16 or bf16, the ids i32 and the result f32")?;
     let ([k, m, count, one], [used, tokens, ..]) = (experts.shape.ne, ids.shape.ne);
@@ -169,10 +182,12 @@ pub(crate) fn mul_mat_id(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), Strin
     }
     let rows = used * tokens;
     if rows <= FEW_ROWS || count == 0 {
-        let b = as_floats(recipe, b)?;
+        let (experts, b) = (as_words(recipe, experts)?, as_floats(recipe, b)?);
         let mut args = few_args(result, experts, b, Some(ids));
         args.i[..3].copy_from_slice(&[1; 3]);
-        return recipe.launch(Kernel::FewColumnsId, [m.div_ceil(4), rows.min(65535), 1], 128, args);
+        let is_block = is_weight_block(experts.shape.dtype);
+        let kernel = if is_block { Kernel::FewColumnsBlocksId } else { Kernel::FewColumnsId };
+        return recipe.launch(kernel, [m.div_ceil(4), rows.min(65535), 1], 128, args);
     }
     let grid = [m.div_ceil(64), rows.div_ceil(64), count.min(65535)];
     recipe.launch(Kernel::TilesId, grid, 256, args(result, &[Some(experts), Some(b), Some(ids)]))

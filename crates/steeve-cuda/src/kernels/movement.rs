@@ -5,7 +5,7 @@ use steeve_graph::DataType;
 use super::{demand, divides};
 use crate::act::Kernel;
 use crate::recipe::{Ask, Recipe, args};
-use crate::shape::{Operand, Shape, is_float, is_readable};
+use crate::shape::{Operand, Shape, is_float, is_readable, is_weight, is_weight_block};
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
 pub(crate) fn copy(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
@@ -34,7 +34,7 @@ pub(crate) fn convert(recipe: &mut Recipe, a: Operand, result: Operand) -> Resul
         }
         return recipe.launch_each(Kernel::CopyBlocks, to.shape.elements(), args(to, &[Some(from)]));
     }
-    if is_readable(kinds.0) && is_float(kinds.1) {
+    if is_weight(kinds.0) && is_float(kinds.1) {
         let in_fours = divides(4, elements)
             && a.shape.is_dense()
             && result.shape.is_dense()
@@ -45,7 +45,7 @@ pub(crate) fn convert(recipe: &mut Recipe, a: Operand, result: Operand) -> Resul
         }
         return recipe.launch_each(Kernel::CopyFloats, elements, args(result, &both));
     }
-    if is_readable(kinds.0) && is_readable(kinds.1) {
+    if is_weight(kinds.0) && is_readable(kinds.1) {
         return recipe.launch_each(Kernel::CopyEncode, to.shape.elements(), args(to, &both));
     }
     if is_plain(kinds.0) && is_plain(kinds.1) {
@@ -101,11 +101,20 @@ fn is_id(ids: &Operand) -> Result<(), String> {
     demand(is_id, &format!("ids must be i32 or i64, not {}", ids.shape.dtype))
 }
 
-/// Whether rows can be read as floats, and say so if not.
+/// Whether rows can be read as floats and written by rounding, as caches are, and say so if not.
 pub(crate) fn readable(operand: &Operand) -> Result<(), String> {
-    let shape = operand.shape;
-    demand(is_readable(shape.dtype), &format!("{} can't be read as f32 here", shape.dtype))?;
+    demand(is_readable(operand.shape.dtype), &unreadable(operand))?;
     operand.in_blocks().map(drop)
+}
+
+/// Whether rows can be read as floats, and say so if not.
+pub(crate) fn weights(operand: &Operand) -> Result<(), String> {
+    demand(is_weight(operand.shape.dtype), &unreadable(operand))?;
+    operand.in_blocks().map(drop)
+}
+
+fn unreadable(operand: &Operand) -> String {
+    format!("{} can't be read as f32 here", operand.shape.dtype)
 }
 
 /// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
@@ -117,7 +126,7 @@ pub(crate) fn get_rows(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String>
     demand(fits, "the shapes do not fit together")?;
     let wanted = if a.shape.dtype == DataType::I32 { DataType::I32 } else { DataType::F32 };
     if wanted == DataType::F32 {
-        readable(&a)?;
+        weights(&a)?;
     }
     demand(result.shape.dtype == wanted, &format!("rows of {} are taken as {wanted}", a.shape.dtype))?;
     let parts = made[0].div_ceil(1024).clamp(1, 64);
@@ -133,6 +142,7 @@ pub(crate) fn set_rows(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String>
     let fits = from[0] == to[0] && from[2..] == to[2..] && ids_fit;
     demand(fits, "the shapes do not fit together")?;
     demand(is_float(rows.shape.dtype), &format!("rows must be f32, f16 or bf16, not {}", rows.shape.dtype))?;
+    demand(!is_weight_block(target.shape.dtype), &format!("nothing is rounded to {} here", target.shape.dtype))?;
     readable(&target)?;
     if rows.shape.elements() == 0 {
         return Ok(());

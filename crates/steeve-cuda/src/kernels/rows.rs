@@ -120,6 +120,12 @@ pub(crate) fn diag_mask(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String
     recipe.launch(Kernel::DiagMask, [elements.div_ceil(256), 1, 1], 256, args)
 }
 
+/// Fewer elements than this are not worth another block.
+const PART: u64 = 8192;
+
+/// As many blocks are enough for every GPU. They do not depend on which one it is, so that sums do not either.
+const PARTS: u64 = 2048;
+
 /// The sum of all elements, or the sum or the mean of each row.
 pub(crate) fn sum(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     let (a, result) = (ask.source(0)?.shape, ask.result.shape);
@@ -137,12 +143,29 @@ pub(crate) fn sum(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
         (from, to) => is_float(from) && is_float(to),
     };
     demand(fits, &format!("no {} is made of {} this way", result.dtype, a.dtype))?;
-    let mut args = args(ask.result, ask.sources);
-    args.i[0] = i64::from(is_all);
-    args.f[0] = if is_mean { a.ne[0] as f32 } else { 1.0 };
-    let length = if is_all { a.elements() } else { a.ne[0] };
-    recipe.launch(Kernel::Sum, [result.elements(), 1, 1], threads(length, 4, 1024), args)
+    let mut source = ask.source(0)?;
+    if is_all && a.is_dense() {
+        source.shape = a.line();
+    }
+    let (length, sums) = (if is_all { a.elements() } else { a.ne[0] }, result.elements());
+    let parts = length.div_ceil(PART).min(PARTS / sums.max(1)).max(1);
+    let mut args = args(ask.result, &[Some(source)]);
+    let divisor = if is_mean { a.ne[0].cast_signed() } else { 1 };
+    args.i[..3].copy_from_slice(&[i64::from(is_all), divisor, parts.cast_signed()]);
+    args.i[3] = length.div_ceil(parts).cast_signed();
+    if parts == 1 {
+        return recipe.launch(Kernel::Sum, [sums, 1, 1], threads(length, 16, 256), args);
+    }
+    args.i[4] = recipe.scratch(8 * sums * parts, 0).cast_signed();
+    recipe.launch(Kernel::Sum, [sums * parts, 1, 1], 256, args)?;
+    recipe.launch(Kernel::SumParts, [sums, 1, 1], threads(parts, 4, 256), args)
 }
+
+/// As many words are sorted by one block, in the memory that its threads share.
+const CHUNK: u64 = 2048;
+
+/// As many words are merged at a time, if rows are not longer.
+const WORDS: u64 = 1 << 24;
 
 /// The order that sorts each row, or where its largest elements stand.
 pub(crate) fn order(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
@@ -162,8 +185,36 @@ pub(crate) fn order(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     };
     demand(is_float(a.dtype) || a.dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
     demand(result.dtype == DataType::I32, "the result must be i32")?;
-    demand(a.ne[0] <= 1 << 18, "rows are at most 262144 long")?;
+    demand(a.ne[0] <= i32::MAX as u64, "places in rows of more than 2147483647 elements are no i32")?;
+    let (n, rows) = (a.ne[0], a.rows());
+    if result.elements() == 0 {
+        return Ok(());
+    }
+    let chunk = n.next_power_of_two().min(CHUNK);
+    let (block, shared) = ((chunk / 2).clamp(32, 512) as u32, 8 * chunk as u32);
     let mut args = args(ask.result, ask.sources);
-    args.i[0] = descending;
-    recipe.launch(Kernel::Order, [a.ne[0].div_ceil(256), a.rows().min(65535), 1], 256, args)
+    (args.i[0], args.i[3]) = (descending, chunk.cast_signed());
+    if n <= chunk {
+        args.i[2] = rows.cast_signed();
+        return recipe.launch_sharing(Kernel::OrderChunks, [1, rows.min(65535), 1], block, args, shared);
+    }
+    // Some rows at a time, so that their words fit into a limited memory; and not too often.
+    let together = (WORDS / n).max(rows.div_ceil(64)).max(1);
+    let passes = n.div_ceil(chunk).next_power_of_two().trailing_zeros();
+    let mut room = || recipe.scratch(8 * n * together, 0).cast_signed();
+    let rooms = [room(), if passes > 1 { room() } else { 0 }];
+    for first in (0..rows).step_by(together as usize) {
+        let some = (rows - first).min(together);
+        (args.i[1], args.i[2]) = (first.cast_signed(), some.cast_signed());
+        (args.i[3], args.i[4], args.i[5]) = (chunk.cast_signed(), 0, rooms[0]);
+        let lines = some.min(65535);
+        recipe.launch_sharing(Kernel::OrderChunks, [n.div_ceil(chunk), lines, 1], block, args, shared)?;
+        for pass in 0..passes {
+            let (from, to) = (rooms[pass as usize % 2], rooms[(pass as usize + 1) % 2]);
+            args.i[3] = (chunk << pass).cast_signed();
+            (args.i[4], args.i[5]) = (from, if pass + 1 == passes { 0 } else { to });
+            recipe.launch(Kernel::OrderRuns, [n.div_ceil(256), lines, 1], 256, args)?;
+        }
+    }
+    Ok(())
 }
