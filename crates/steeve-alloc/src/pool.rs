@@ -1,8 +1,8 @@
 //! The buffers of a graph allocator: what they are, and how they grow.
 //!
-//! Each memory has some *chunks*, each one buffer. A chunk never shrinks. To grow, its buffer is freed first and made anew,
-//! so that old and new never exist together; if that fails, the chunk keeps its old size and has no buffer until
-//! [`Pool::complete`] makes one.
+//! Each memory has some *chunks*, each one buffer. A chunk never shrinks. It grows where it stands, if its memory can do
+//! that; else its buffer is freed first and made anew, so that old and new never exist together. If that fails, the chunk
+//! keeps its old size and has no buffer until [`Pool::complete`] makes one.
 
 use std::sync::Arc;
 
@@ -56,8 +56,9 @@ impl Part {
         self.chunks.iter().zip(wanted).filter(|(chunk, wanted)| **wanted > chunk.size).map(|(chunk, _)| chunk)
     }
 
-    fn growing_mut(&mut self, wanted: &[Bytes]) -> impl Iterator<Item = &mut Chunk> {
-        self.chunks.iter_mut().zip(wanted).filter(|(chunk, wanted)| **wanted > chunk.size).map(|(chunk, _)| chunk)
+    fn growing_mut(&mut self, wanted: &[Bytes]) -> impl Iterator<Item = (&mut Chunk, Bytes)> {
+        let chunks = self.chunks.iter_mut().zip(wanted.iter().copied());
+        chunks.filter(|(chunk, wanted)| *wanted > chunk.size)
     }
 }
 
@@ -149,14 +150,18 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes every chunk at least as large as `wanted`. If that fails, all chunks have their old sizes, and those that
-    /// should have grown have no buffer.
+    /// Makes every chunk at least as large as `wanted`. If that fails, those that have not grown where they stand have their
+    /// old sizes and no buffer.
     pub(crate) fn grow(&mut self, wanted: &Sizes) -> Result<(), AllocError> {
         self.buffers = None;
         for (part, wanted) in self.parts.iter_mut().zip(wanted) {
-            for chunk in part.growing_mut(wanted) {
-                // What is in use after all stays.
+            for (chunk, size) in part.growing_mut(wanted) {
                 if let Some(buffer) = &chunk.buffer {
+                    if matches!(buffer.grow(size), Ok(true)) {
+                        chunk.size = buffer.size();
+                        continue;
+                    }
+                    // What is in use after all stays.
                     buffer.release()?;
                 }
                 chunk.buffer = None;

@@ -384,3 +384,27 @@ fn a_graph_that_has_no_plan_is_an_error_that_changes_nothing() {
     assert_eq!((allocator.buffer_size(0), device.ledger().asked()), (Ok(Bytes(128)), 1));
     assert!(allocator.plan_of(&pair(640)).is_none());
 }
+
+#[test]
+fn where_buffers_grow_in_place_nothing_is_asked_for_again() {
+    let device = DiscreteDevice::new(spec(32).with_growth().with_capacity(Bytes(2048)));
+    let mut allocator = GraphAllocator::new(&memory(&device));
+    let mut address = None;
+    for size in [320, 640, 32, 960, 1024] {
+        let graph = pair(size);
+        let allocation = allocator.alloc(&graph, &none()).unwrap();
+        allocation.write_bytes(x(&graph), &vec![1; size as usize]).unwrap();
+        let now = allocation.address(x(&graph)).unwrap().buffer.address();
+        assert_eq!(*address.get_or_insert(now), now);
+    }
+    let ledger = device.ledger();
+    assert_eq!((ledger.asked(), ledger.buffers(), ledger.peak()), (1, 1, Bytes(2048)));
+    assert_eq!(allocator.buffer_size(0), Ok(Bytes(2048)));
+    // Nor is there more than there is: the old one is freed then, and made again for whoever needs no more.
+    let error = allocator.alloc(&pair(1056), &none()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("no buffer of 2112 bytes for chunk 0 of gpu"), "{text}");
+    assert_eq!((allocator.buffer_size(0), ledger.live()), (Ok(Bytes(0)), Bytes(0)));
+    allocator.alloc(&pair(1024), &none()).unwrap();
+    assert_eq!((allocator.buffer_size(0), ledger.live()), (Ok(Bytes(2048)), Bytes(2048)));
+}

@@ -6,11 +6,11 @@ use std::ptr::{from_ref, null_mut, with_exposed_provenance, with_exposed_provena
 use std::sync::Arc;
 
 use cudarc::cublas::sys;
-use steeve_device::{Bytes, DeviceError};
+use steeve_device::DeviceError;
 use steeve_graph::DataType;
 
 use crate::driver::{Context, DeviceBytes, Stream};
-use crate::memory::allocate;
+use crate::memory::{allocate, out_of_memory};
 
 /// Whether the library can be loaded.
 pub(crate) fn is_there() -> bool {
@@ -70,8 +70,7 @@ impl Blas {
             sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => {}
             sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => {
                 // It does not say how much it wants beside the workspace.
-                let left = context.memory().ok().map(|(free, _)| Bytes(free));
-                return Err(NoBlas::Memory(DeviceError::OutOfMemory { memory, asked: Bytes(WORKSPACE), left }));
+                return Err(NoBlas::Memory(out_of_memory(&memory, context, WORKSPACE)));
             }
             _ => return Err(NoBlas::Broken),
         }

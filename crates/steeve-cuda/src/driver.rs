@@ -83,6 +83,8 @@ pub(crate) struct Context {
     pub(crate) processors: u32,
     /// It shares the host's memory.
     pub(crate) is_integrated: bool,
+    /// Memory that can grow comes in pieces of so many bytes; `None` if there is no such memory.
+    piece: Option<u64>,
     /// Held while work is captured and while memory is taken and given back, which must not meet.
     quiet: Mutex<()>,
     /// All streams that work runs on.
@@ -131,6 +133,7 @@ impl Context {
         let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let is_integrated = attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0;
+        let grows = attribute(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)? != 0;
         let mut raw = null_mut();
         call!(cuDevicePrimaryCtxRetain(&mut raw, device))?;
         Ok(Self {
@@ -140,6 +143,7 @@ impl Context {
             arch: (major, minor),
             processors: u32::try_from(processors).unwrap_or(1).max(1),
             is_integrated,
+            piece: if grows { piece(device) } else { None },
             quiet: Mutex::new(()),
             streams: Mutex::default(),
         })
@@ -206,21 +210,85 @@ impl fmt::Debug for Context {
 }
 
 /// Memory of a GPU. Given back when nobody works with it any more.
+///
+/// Large ones have more addresses than memory, so that they can grow where they stand.
 #[derive(Debug)]
 pub(crate) struct DeviceBytes {
     context: Arc<Context>,
     address: u64,
     len: u64,
+    /// How many of its bytes have memory, and how many could have some; both are zero for memory that does not grow.
+    mapped: u64,
+    reserved: u64,
 }
+
+/// So many times its first size can be the size of memory that grows.
+const MOST_GROWTH: u64 = 16;
 
 impl DeviceBytes {
     /// Of `len` bytes, which are not zero in number.
     pub(crate) fn new(context: &Arc<Context>, len: u64) -> Result<Self, Fault> {
         context.enter()?;
+        if let Some(piece) = context.piece.filter(|piece| len >= *piece)
+            && let Some(mut grows) = Self::reserve(context, len, piece)
+        {
+            return grows.map(len).map(|()| grows);
+        }
         let mut address = 0;
         let _quiet = lock(&context.quiet);
         call!(cuMemAlloc_v2(&mut address, usize::try_from(len).unwrap_or(usize::MAX)))?;
-        Ok(Self { context: Arc::clone(context), address, len })
+        Ok(Self { context: Arc::clone(context), address, len, mapped: 0, reserved: 0 })
+    }
+
+    /// Addresses without memory, if there are some to be had.
+    fn reserve(context: &Arc<Context>, len: u64, piece: u64) -> Option<Self> {
+        let reserved = len.checked_mul(MOST_GROWTH)?.checked_next_multiple_of(piece)?;
+        let mut address = 0;
+        call!(cuMemAddressReserve(&mut address, usize::try_from(reserved).ok()?, 0, 0, 0)).ok()?;
+        Some(Self { context: Arc::clone(context), address, len: 0, mapped: 0, reserved })
+    }
+
+    /// Makes it at least as large, at the same address and with the same bytes; `false` if there is no room for that.
+    pub(crate) fn grow(&mut self, len: u64) -> Result<bool, Fault> {
+        if len > self.reserved {
+            return Ok(len <= self.len);
+        }
+        self.context.enter()?;
+        self.map(len).map(|()| true)
+    }
+
+    /// Gives memory to the first `len` bytes, as far as they have none.
+    fn map(&mut self, len: u64) -> Result<(), Fault> {
+        let end = len.next_multiple_of(self.context.piece.unwrap_or(1)).min(self.reserved);
+        if let Some(more) = end.checked_sub(self.mapped).filter(|more| *more > 0) {
+            let (at, size, place) = (self.address + self.mapped, more as usize, properties(self.context.device));
+            let mut memory = 0;
+            let _quiet = lock(&self.context.quiet);
+            call!(cuMemCreate(&mut memory, size, &place, 0))?;
+            let access = sys::CUmemAccessDesc {
+                location: place.location,
+                flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            };
+            let mapped = call!(cuMemMap(at, size, 0, memory, 0));
+            // It lives as long as it is mapped.
+            let _ = call!(cuMemRelease(memory));
+            mapped?;
+            if let Err(fault) = call!(cuMemSetAccess(at, size, &access, 1)) {
+                let _ = call!(cuMemUnmap(at, size));
+                return Err(fault);
+            }
+            self.mapped = end;
+        }
+        self.len = self.len.max(len);
+        Ok(())
+    }
+
+    /// Gives back the memory and the addresses of memory that grows.
+    fn unmap(&self) -> Result<(), Fault> {
+        if self.mapped > 0 {
+            call!(cuMemUnmap(self.address, self.mapped as usize))?;
+        }
+        call!(cuMemAddressFree(self.address, self.reserved as usize))
     }
 
     /// The context is current in this thread from here on.
@@ -239,8 +307,26 @@ impl DeviceBytes {
 
 impl Drop for DeviceBytes {
     fn drop(&mut self) {
-        self.context.let_go(|| call!(cuMemFree_v2(self.address)));
+        self.context.let_go(|| if self.reserved > 0 { self.unmap() } else { call!(cuMemFree_v2(self.address)) });
     }
+}
+
+/// What memory that grows is made of.
+fn properties(device: sys::CUdevice) -> sys::CUmemAllocationProp {
+    // SAFETY: a structure of numbers, for which zeros mean that nothing is asked for.
+    let mut place: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    place.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    place.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    place.location.id = device;
+    place
+}
+
+/// The size of its pieces.
+fn piece(device: sys::CUdevice) -> Option<u64> {
+    let mut size = 0;
+    let wish = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+    call!(cuMemGetAllocationGranularity(&mut size, &properties(device), wish)).ok()?;
+    Some(size as u64).filter(|size| *size > 0)
 }
 
 /// Memory of the host that stays where it is, so that a GPU can copy to and from it by itself.

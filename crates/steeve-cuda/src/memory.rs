@@ -52,16 +52,17 @@ impl BufferType for CudaMemory {
 
 /// Memory of a GPU, or an error that says what was asked and what is left.
 pub(crate) fn allocate(name: &str, context: &Arc<Context>, len: u64) -> Result<DeviceBytes, DeviceError> {
-    let out_of_memory = || {
-        let left = context.memory().ok().map(|(free, _)| Bytes(free));
-        DeviceError::OutOfMemory { memory: name.into(), asked: Bytes(len), left }
-    };
     // The driver calls some of these numbers invalid instead.
     if context.memory().is_ok_and(|(_, total)| len > total) {
-        return Err(out_of_memory());
+        return Err(out_of_memory(name, context, len));
     }
     DeviceBytes::new(context, len)
-        .map_err(|fault| if fault.is_out_of_memory() { out_of_memory() } else { fault.on(name) })
+        .map_err(|fault| if fault.is_out_of_memory() { out_of_memory(name, context, len) } else { fault.on(name) })
+}
+
+pub(crate) fn out_of_memory(name: &str, context: &Context, asked: u64) -> DeviceError {
+    let left = context.memory().ok().map(|(free, _)| Bytes(free));
+    DeviceError::OutOfMemory { memory: name.into(), asked: Bytes(asked), left }
 }
 
 /// A piece of a GPU's memory. What is read and written here is done when a call returns; nobody else's work is waited for.
@@ -156,6 +157,14 @@ impl Buffer for CudaBuffer {
             done += len;
         }
         Ok(())
+    }
+
+    fn grow(&mut self, size: Bytes) -> Result<bool, DeviceError> {
+        let Some(bytes) = &mut self.bytes else { return Ok(false) };
+        bytes.grow(size.0).map_err(|fault| match fault.is_out_of_memory() {
+            true => out_of_memory(&self.name, self.stream.context(), size.0.saturating_sub(bytes.len())),
+            false => fault.on(&self.name),
+        })
     }
 
     fn copy_from(&mut self, to: Offset, source: &dyn Buffer, from: Offset, size: Bytes) -> Result<(), DeviceError> {

@@ -97,6 +97,13 @@ pub trait Buffer: Send + Sync + Debug {
         self.fill(Offset(0), self.size(), byte)
     }
 
+    /// Makes it at least as large where it stands: its address and its bytes stay. `false`, and nothing changes, if it can't
+    /// be larger there. Nobody asks for less than it has.
+    fn grow(&mut self, size: Bytes) -> Result<bool, DeviceError> {
+        let _ = size;
+        Ok(false)
+    }
+
     /// Forgets what was set up for the tensors of the last graph.
     fn reset(&mut self) -> Result<(), DeviceError> {
         Ok(())

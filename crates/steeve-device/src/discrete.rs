@@ -217,14 +217,8 @@ impl BufferType for DiscreteMemory {
         // Far from each other and from anything that could be a pointer here.
         let address =
             self.next_address.fetch_add(1, Ordering::Relaxed).wrapping_mul(1 << 48) & !(self.spec.align.get() - 1);
-        Ok(Box::new(DiscreteBuffer {
-            name: memory,
-            address,
-            bytes,
-            faults: self.faults.clone(),
-            inits: self.inits.clone(),
-            _entry: entry,
-        }))
+        let (spec, faults, inits) = (self.spec.clone(), self.faults.clone(), self.inits.clone());
+        Ok(Box::new(DiscreteBuffer { spec, address, bytes, faults, inits, entry }))
     }
 }
 
@@ -238,12 +232,12 @@ fn garbage(size: Bytes) -> Option<Vec<u8>> {
 
 #[derive(Debug)]
 struct DiscreteBuffer {
-    name: String,
+    spec: MemorySpec,
     address: u64,
     bytes: Vec<u8>,
     faults: Faults,
     inits: Option<Inits>,
-    _entry: Entry,
+    entry: Entry,
 }
 
 impl DiscreteBuffer {
@@ -257,7 +251,7 @@ impl DiscreteBuffer {
     fn range(&self, offset: Offset, size: Bytes) -> Result<Range<usize>, DeviceError> {
         let room = Bytes(self.bytes.len() as u64);
         let Some(end) = offset.0.checked_add(size.0).filter(|end| *end <= room.0) else {
-            return Err(DeviceError::Outside { memory: self.name.clone(), offset, size, room });
+            return Err(DeviceError::Outside { memory: self.spec.name.clone(), offset, size, room });
         };
         // Both are at most the length of a vector.
         Ok(offset.0 as usize..end as usize)
@@ -265,7 +259,10 @@ impl DiscreteBuffer {
 
     fn fail_if_told(&self, size: Bytes) -> Result<(), DeviceError> {
         if size > Bytes::ZERO && self.faults.transfer_fails() {
-            return Err(DeviceError::Failed { device: self.name.clone(), why: "told to fail this transfer".into() });
+            return Err(DeviceError::Failed {
+                device: self.spec.name.clone(),
+                why: "told to fail this transfer".into(),
+            });
         }
         Ok(())
     }
@@ -303,6 +300,18 @@ impl Buffer for DiscreteBuffer {
         self.fail_if_told(size)?;
         self.bytes.copy_within(from, to.start);
         Ok(())
+    }
+
+    fn grow(&mut self, size: Bytes) -> Result<bool, DeviceError> {
+        if !self.spec.grows {
+            return Ok(false);
+        }
+        let more = garbage(Bytes(size.0.saturating_sub(self.bytes.len() as u64)));
+        let out_of_memory = || DeviceError::OutOfMemory { memory: self.spec.name.clone(), asked: size, left: None };
+        let more = more.ok_or_else(out_of_memory)?;
+        self.entry.grow(&self.spec, size)?;
+        self.bytes.extend(more);
+        Ok(true)
     }
 
     fn reset(&mut self) -> Result<(), DeviceError> {

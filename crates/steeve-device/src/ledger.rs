@@ -51,21 +51,27 @@ impl Ledger {
         self.0.asked.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Enters `size` bytes, unless the memory has a limit that says no.
+    /// Enters a buffer of `size` bytes, unless the memory has a limit that says no.
     pub(crate) fn enter(&self, spec: &MemorySpec, size: Bytes) -> Result<Entry, DeviceError> {
+        self.take(spec, size, size)?;
+        self.with(|live| live.buffers += 1);
+        Ok(Entry { ledger: self.clone(), size })
+    }
+
+    /// Counts `more` bytes of a buffer that has `size` with them.
+    fn take(&self, spec: &MemorySpec, size: Bytes, more: Bytes) -> Result<(), DeviceError> {
         let memory = || spec.name.clone();
         if let Some(max) = spec.max_size.filter(|max| size > *max) {
             return Err(DeviceError::TooLarge { memory: memory(), asked: size, max });
         }
         self.with(|live| {
             let left = Bytes(spec.capacity.map_or(u64::MAX, Bytes::get).saturating_sub(live.bytes));
-            if size > left {
-                return Err(DeviceError::OutOfMemory { memory: memory(), asked: size, left: Some(left) });
+            if more > left {
+                return Err(DeviceError::OutOfMemory { memory: memory(), asked: more, left: Some(left) });
             }
-            live.bytes += size.0;
-            live.buffers += 1;
+            live.bytes += more.0;
             live.peak = live.peak.max(live.bytes);
-            Ok(Entry { ledger: self.clone(), size })
+            Ok(())
         })
     }
 
@@ -85,6 +91,15 @@ impl Ledger {
 pub(crate) struct Entry {
     ledger: Ledger,
     size: Bytes,
+}
+
+impl Entry {
+    /// The buffer has more bytes from now on, unless the memory has a limit that says no.
+    pub(crate) fn grow(&mut self, spec: &MemorySpec, size: Bytes) -> Result<(), DeviceError> {
+        self.ledger.take(spec, size, Bytes(size.0.saturating_sub(self.size.0)))?;
+        self.size = self.size.max(size);
+        Ok(())
+    }
 }
 
 impl Drop for Entry {

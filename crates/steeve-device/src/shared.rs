@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use steeve_graph::{Bytes, Offset};
@@ -36,7 +36,8 @@ pub struct SharedBuffer(Arc<Inner>);
 
 struct Inner {
     memory: Arc<dyn BufferType>,
-    size: Bytes,
+    /// It may grow.
+    size: AtomicU64,
     address: u64,
     usage: AtomicU8,
     /// `None` once the memory has been given back. Never locked by waiting, but for the end of [`SharedBuffer::lend`].
@@ -64,7 +65,7 @@ impl SharedBuffer {
 
     /// A buffer that exists already.
     pub fn new(memory: Arc<dyn BufferType>, buffer: Box<dyn Buffer>, usage: Usage) -> Self {
-        let (size, address) = (buffer.size(), buffer.address());
+        let (size, address) = (AtomicU64::new(buffer.size().0), buffer.address());
         let (usage, buffer) = (AtomicU8::new(number(usage)), RwLock::new(Some(buffer)));
         Self(Arc::new(Inner { memory, size, address, usage, buffer }))
     }
@@ -117,7 +118,7 @@ impl SharedBuffer {
 
     /// Its size.
     pub fn size(&self) -> Bytes {
-        self.0.size
+        Bytes(self.0.size.load(Ordering::Relaxed))
     }
 
     /// The address of its first byte, as its device counts.
@@ -177,6 +178,36 @@ impl SharedBuffer {
         Ok(())
     }
 
+    /// Makes it at least as large where it stands, if it is smaller and its memory can do that: `false` if not. Its address
+    /// and its bytes stay, and whoever holds a handle sees it grow.
+    ///
+    /// ```
+    /// use steeve_device::{Bytes, Device, DiscreteDevice, MemorySpec, Offset, SharedBuffer, Usage};
+    /// let device = DiscreteDevice::new(MemorySpec::new("gpu").with_growth());
+    /// let buffer = SharedBuffer::allocate(&device.buffer_types()[0], Bytes(64), Usage::Compute)?;
+    /// buffer.write(Offset(63), &[7])?;
+    /// assert!(buffer.grow(Bytes(100))?);
+    /// assert_eq!(buffer.size(), Bytes(100));
+    /// # Ok::<(), steeve_device::DeviceError>(())
+    /// ```
+    pub fn grow(&self, size: Bytes) -> Result<bool, DeviceError> {
+        let mut buffer = self.borrow_mut()?;
+        if size <= buffer.size() {
+            return Ok(true);
+        }
+        if !buffer.grow(size)? {
+            return Ok(false);
+        }
+        let (grown, address) = (buffer.size(), buffer.address());
+        if grown < size || address != self.0.address {
+            let promised = format!("{size} bytes at address {:#x}", self.0.address);
+            let given = format!("{grown} at {address:#x}");
+            return Err(DeviceError::Broken { memory: self.0.memory.name().into(), promised, given });
+        }
+        self.0.size.store(grown.0, Ordering::Relaxed);
+        Ok(true)
+    }
+
     /// Copies bytes out of it.
     pub fn read(&self, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
         self.borrow()?.read(offset, into)
@@ -234,7 +265,7 @@ impl SharedBuffer {
 impl fmt::Debug for SharedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let memory = self.0.memory.name();
-        f.debug_struct("SharedBuffer").field("memory", &memory).field("size", &self.0.size).finish_non_exhaustive()
+        f.debug_struct("SharedBuffer").field("memory", &memory).field("size", &self.size()).finish_non_exhaustive()
     }
 }
 

@@ -27,13 +27,15 @@ pub struct MemorySpec {
     pub hold: u32,
     /// What the sizes of tensors are rounded up to, beyond the alignment of their offsets.
     pub padding: Option<Align>,
+    /// Whether buffers can be made larger where they stand.
+    pub grows: bool,
 }
 
 impl MemorySpec {
     /// Unlimited memory in which tensors stand at multiples of 32 bytes.
     pub fn new(name: impl Into<String>) -> Self {
         let align = crate::host::DEFAULT_ALIGN;
-        Self { name: name.into(), align, max_size: None, capacity: None, hold: 0, padding: None }
+        Self { name: name.into(), align, max_size: None, capacity: None, hold: 0, padding: None, grows: false }
     }
 
     /// The figures of an existing kind of memory, but for what it pads.
@@ -70,6 +72,12 @@ impl MemorySpec {
     #[must_use]
     pub fn with_padding(self, padding: Align) -> Self {
         Self { padding: Some(padding), ..self }
+    }
+
+    /// The same with buffers that can be made larger where they stand.
+    #[must_use]
+    pub fn with_growth(self) -> Self {
+        Self { grows: true, ..self }
     }
 
     pub(crate) fn as_padding(&self) -> Option<&dyn Padding> {

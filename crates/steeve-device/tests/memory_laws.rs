@@ -36,6 +36,7 @@ const ROUND_TRIP: &str = "what is written can be read";
 const FILLS: &str = "fill and clear touch their range alone";
 const OVERLAPS: &str = "copies within a buffer may overlap";
 const LARGE: &str = "large copies arrive";
+const GROWS: &str = "a buffer that grows keeps its bytes and its place";
 const COPIES: [&str; 3] = [
     "copies from another buffer arrive",
     "copies from and to host memory arrive",
@@ -51,16 +52,24 @@ fn the_memories_of_this_crate_conform() {
             memories.push(Arc::new(HostMemory::new().with_align(align(bytes)).with_pages(pages)));
         }
         let discrete = MemorySpec::new("discrete").with_align(align(bytes)).with_max_size(Bytes(MAX));
-        memories.push(Arc::clone(&DiscreteDevice::new(discrete).with_init_hook().buffer_types()[0]));
+        memories.push(Arc::clone(&DiscreteDevice::new(discrete.clone()).with_init_hook().buffer_types()[0]));
+        memories.push(Arc::clone(&DiscreteDevice::new(discrete.with_growth()).buffer_types()[0]));
     }
     memories.push(Wrong::memory(Fault::None));
     for memory in memories {
         let report = check_memory(&memory);
         report.assert();
-        for law in [PASSES, COPY_PASSES, REACHES, ROUND_TRIP, FILLS, OVERLAPS, LARGE].into_iter().chain(COPIES) {
+        for law in [PASSES, COPY_PASSES, REACHES, ROUND_TRIP, FILLS, OVERLAPS, LARGE, GROWS].into_iter().chain(COPIES) {
             assert!(report.has_checked(law), "{law:?} was not checked\n{report:#}");
         }
         assert!(report.skipped.len() <= 3, "{report:#}");
+    }
+}
+
+#[test]
+fn growth_that_loses_something_is_caught() {
+    for fault in [Fault::GrowsElsewhere, Fault::SaysItHasGrown, Fault::GrowsEmpty] {
+        catches(fault, &[GROWS]);
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) const LAWS: &[Law] = &[
     ("copies from and to host memory arrive", host_copies),
     ("copies from and to another device arrive", foreign_copies),
     ("large copies arrive", large_copies),
+    ("a buffer that grows keeps its bytes and its place", grows),
     ("reset leaves the bytes", reset),
     ("no two buffers share a byte", apart),
     ("many can read at once", readers),
@@ -332,6 +333,39 @@ fn large_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result
             let most = here.room() - shift;
             here.copy_within(from, to, most)?;
             here.verify(findings, format_args!("a copy within of {most} bytes from offset {from} to {to}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn grows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+    let random = &mut Random::new(16);
+    for (size, more) in
+        [(usual_size(&**memory)?, 1), (at_most(&**memory, 3 << 20), 3), (at_most(&**memory, 3 << 20), 7 << 20)]
+    {
+        let mut piece = Piece::new(&**memory, size, random)?;
+        let address = piece.buffer.address();
+        for _ in 0..3 {
+            let wanted = at_most(&**memory, piece.room() + more);
+            if wanted <= piece.room() {
+                break;
+            }
+            let grown = piece.buffer.grow(Bytes(wanted))?;
+            let (room, now) = (piece.buffer.size().0, piece.buffer.address());
+            let fits = if grown { room >= wanted } else { room == piece.room() };
+            findings.expect(fits && now == address, || {
+                format!("{wanted} bytes at {address:#x} are {room} at {now:#x} after a growth that says {grown}")
+            });
+            if room > TOO_LARGE || room < piece.room() {
+                break;
+            }
+            let (start, more) = (piece.room(), random.bytes((room - piece.room()) as usize));
+            piece.model.extend(&more);
+            piece.write(start, &more)?;
+            piece.verify(findings, format_args!("a growth to {room} bytes"))?;
+            if !grown {
+                break;
+            }
         }
     }
     Ok(())

@@ -49,6 +49,12 @@ pub(crate) enum Fault {
     CopiesToStart,
     CopiesAtMostOneMegabyte,
     ResetClears,
+    /// Stands elsewhere after it has grown.
+    GrowsElsewhere,
+    /// Has grown, it says.
+    SaysItHasGrown,
+    /// Loses its bytes.
+    GrowsEmpty,
     SharesBytes,
     ReadersDisturb,
     NoBytesForReaders,
@@ -171,6 +177,24 @@ impl WrongBuffer {
 }
 
 impl Buffer for WrongBuffer {
+    fn grow(&mut self, size: Bytes) -> Result<bool, DeviceError> {
+        let larger = || HostMemory::named("wrong").allocate(size);
+        match self.fault {
+            Fault::SaysItHasGrown => Ok(true),
+            Fault::GrowsElsewhere => {
+                let (mut moved, size) = (larger()?, self.size());
+                moved.copy_from(Offset(0), &**self.inner.lock().unwrap(), Offset(0), size)?;
+                self.inner = Arc::new(Mutex::new(moved));
+                Ok(true)
+            }
+            Fault::GrowsEmpty => {
+                self.inner = Arc::new(Mutex::new(larger()?));
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     fn size(&self) -> Bytes {
         let size = self.with(|inner| inner.size());
         if self.fault == Fault::Smaller { Bytes(size.0.saturating_sub(1)) } else { size }
