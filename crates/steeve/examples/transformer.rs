@@ -1,5 +1,10 @@
-//! A language model with random weights: a prompt graph and a token graph share one reserved buffer, and the key and value
-//! cache is written through views.
+//! A language model with random weights: a prompt graph and a token graph share one reserved buffer, and one graph serves
+//! many tokens.
+//!
+//! What differs from token to token is in the inputs: the token, its position, which is its row in the cache too, and a mask
+//! that hides the rows that nobody has written yet. The graph looks at the first 128 rows (`--pad`), or 256, or 384 and so on,
+//! so it changes once in 128 tokens. In between it is neither built nor scheduled, planned or prepared, and a GPU launches it
+//! as a whole.
 //!
 //!     cargo run --release -p steeve --example transformer -- --layers 8 --width 512 --prompt 128 --tokens 64
 //!     cargo run --release -p steeve --example transformer -- --weights q4_0
@@ -24,6 +29,8 @@ struct Size {
     hidden: u64,
     vocabulary: u64,
     context: u64,
+    /// A graph looks at a multiple of so many keys, or at the whole context.
+    pad: u64,
     prompt: u64,
     tokens: u64,
     threads: u64,
@@ -45,6 +52,7 @@ impl Size {
             hidden: 1408,
             vocabulary: 8192,
             context: 512,
+            pad: 128,
             prompt: 128,
             tokens: 64,
             threads: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
@@ -76,6 +84,7 @@ impl Size {
                 "--hidden" => &mut size.hidden,
                 "--vocabulary" => &mut size.vocabulary,
                 "--context" => &mut size.context,
+                "--pad" => &mut size.pad,
                 "--prompt" => &mut size.prompt,
                 "--tokens" => &mut size.tokens,
                 "--threads" => &mut size.threads,
@@ -94,6 +103,9 @@ impl Size {
         if ![DataType::F16, DataType::Q4_0].contains(&size.weights) {
             return Err(format!("weights of {} are not made here; f16 and q4_0 are", size.weights).into());
         }
+        if size.pad == 0 {
+            return Err("--pad must be at least 1, which is a graph for each token".into());
+        }
         let block = size.weights.block_len();
         if !size.width.is_multiple_of(block) || !size.hidden.is_multiple_of(block) {
             return Err(format!("rows of {} must be multiples of {block}", size.weights).into());
@@ -109,6 +121,11 @@ impl Size {
 
     fn head(&self) -> u64 {
         self.width / self.heads
+    }
+
+    /// How many keys a graph looks at if so many are written: some more, so that the next tokens can have the same graph.
+    fn keys(&self, written: u64) -> u64 {
+        written.checked_next_multiple_of(self.pad).map_or(self.context, |keys| keys.min(self.context))
     }
 }
 
@@ -159,17 +176,16 @@ impl Model {
         Ok(Self { size, embedding, layers, norm })
     }
 
-    /// The graph of `count` tokens behind `past` others.
-    fn graph(&self, context: &mut Context, past: u64, count: u64) -> Result<Step, Failure> {
+    /// The graph of `count` tokens that look at the first `keys` rows of the cache. Where they stand in it is not part of the
+    /// graph.
+    fn graph(&self, context: &mut Context, count: u64, keys: u64) -> Result<Step, Failure> {
         let Size { heads, kv_heads, .. } = self.size;
         let head = self.size.head();
         let tokens = context.input(DataType::I32, &[count])?;
         let positions = context.input(DataType::I32, &[count])?;
-        let mask = context.input(DataType::F16, &[past + count, count])?;
+        let mask = context.input(DataType::F16, &[keys, count])?;
         let rope = Rope { dims: u32::try_from(head)?, ..Rope::default() };
         let attention = FlashAttention { scale: 1.0 / (head as f32).sqrt(), ..FlashAttention::default() };
-        // Nobody has an edge to the writes into the cache: they must stand in the graph before whoever reads it.
-        let mut graph = Graph::from_outputs(context, &[])?;
 
         let mut x = context.get_rows(self.embedding, tokens)?;
         for layer in &self.layers {
@@ -181,20 +197,17 @@ impl Model {
             let k = context.reshape(k, &[head, kv_heads, count])?;
             let k = context.rope(k, positions, None, rope)?;
             let v = context.mul_mat(layer.v, normed)?;
-            for (values, cache) in [(k, layer.k_cache), (v, layer.v_cache)] {
-                let row = 2 * head * kv_heads;
-                let place = context.view_2d(cache, [head * kv_heads, count], row, Bytes(past * row))?;
-                let values = context.reshape(values, &[head * kv_heads, count])?;
-                let write = context.cpy(values, place)?;
-                graph.expand(context, &[write])?;
-            }
-            let heads_of = |context: &mut Context, cache| {
-                let strides = [2 * head * kv_heads, 2 * head];
-                context.view_3d(cache, [head, past + count, kv_heads], strides, Bytes(0))
+            // The cache is read through the result of the write, so that whoever reads it has an edge to the write and comes
+            // after it. A row of the cache is a position here; where it is not, the ids of the rows are one more input.
+            let through_cache = |context: &mut Context, rows, cache| {
+                let rows = context.reshape(rows, &[head * kv_heads, count])?;
+                let written = context.set_rows(cache, rows, positions)?;
+                context.view_3d(written, [head, keys, kv_heads], [2 * head * kv_heads, 2 * head], Bytes(0))
             };
-            let (keys, values) = (heads_of(context, layer.k_cache)?, heads_of(context, layer.v_cache)?);
+            let k = through_cache(context, k, layer.k_cache)?;
+            let v = through_cache(context, v, layer.v_cache)?;
             let q = context.permute(q, [0, 2, 1, 3])?;
-            let mixed = context.flash_attn_ext(q, keys, values, Some(mask), attention)?;
+            let mixed = context.flash_attn_ext(q, k, v, Some(mask), attention)?;
             let mixed = context.reshape(mixed, &[head * heads, count])?;
             let mixed = context.mul_mat(layer.out, mixed)?;
             x = context.add(mixed, x)?;
@@ -211,8 +224,8 @@ impl Model {
         let last = self.normed(context, last, self.norm)?;
         let scores = context.mul_mat(self.embedding, last)?;
         context.set_output(scores)?;
-        graph.expand(context, &[scores])?;
-        Ok(Step { tokens, positions, mask, scores, graph })
+        let graph = Graph::from_outputs(context, &[scores])?;
+        Ok(Step { count, keys, tokens, positions, mask, scores, graph })
     }
 
     fn normed(&self, context: &mut Context, x: TensorId, weight: TensorId) -> Result<TensorId, Failure> {
@@ -221,7 +234,10 @@ impl Model {
     }
 }
 
+/// A graph, and what it reads and writes.
 struct Step {
+    count: u64,
+    keys: u64,
     tokens: TensorId,
     positions: TensorId,
     mask: TensorId,
@@ -232,18 +248,26 @@ struct Step {
 fn main() -> Result<(), Failure> {
     let size = Size::from_args()?;
     let cpu: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(usize::try_from(size.threads)?));
-    let gpu = size.gpu.map(gpu).transpose()?;
+    let mut worker = Worker::new(&cpu)?;
+    let mut gpu: Option<Arc<dyn Device>> = None;
+    if let Some(number) = size.gpu {
+        let device = find_gpu(number)?;
+        // What the processor computes stands in memory that the GPU copies to and from by itself.
+        worker = worker.with_memory(device.host_memory());
+        gpu = Some(Arc::new(device));
+    }
     let mut context = Context::new();
     let model = Model::new(&mut context, size)?;
     let weights = place(&context, &model, &cpu, gpu.as_ref())?;
     fill(&context, &weights)?;
     let mark = context.mark();
 
+    let workers = gpu.iter().map(Worker::new).chain([Ok(worker)]).collect::<Result<Vec<_>, _>>()?;
+    let mut scheduler = Scheduler::with_workers(workers)?;
     // Both graphs at their largest: a whole prompt, and a token behind a full context.
-    let mut scheduler = Scheduler::new(gpu.iter().cloned().chain([cpu]))?;
-    let prompt = model.graph(&mut context, 0, size.prompt)?.graph;
+    let prompt = model.graph(&mut context, size.prompt, size.keys(size.prompt))?.graph;
     context.rewind(mark)?;
-    let token = model.graph(&mut context, size.context - 1, 1)?.graph;
+    let token = model.graph(&mut context, 1, size.context)?.graph;
     scheduler.reserve_all([(&prompt, &weights), (&token, &weights)])?;
     let weight_bytes: u64 = weights.iter().map(|(_, address)| address.size.get()).sum();
     println!("weights and caches  {weight_bytes:>12} bytes");
@@ -262,24 +286,34 @@ fn main() -> Result<(), Failure> {
     drop((prompt, token));
 
     let mut next: Vec<i32> = (0..size.prompt).map(|index| (index * 31 % size.vocabulary) as i32).collect();
-    let (mut past, mut spent) = (0, Vec::new());
-    let mut said = Vec::new();
+    let (mut past, mut said, mut spent) = (0, Vec::new(), Vec::new());
+    let (mut ready, mut built): (Option<(Step, Job)>, u64) = (None, 0);
     for _ in 0..=size.tokens {
         let start = Instant::now();
-        context.rewind(mark)?;
         let count = next.len() as u64;
-        let step = model.graph(&mut context, past, count)?;
-        let job = scheduler.alloc(&step.graph, &weights)?;
+        let keys = size.keys(past + count);
+        // The graph depends on nothing but these two. While they stay, so does the job, and whatever was prepared for it.
+        let (step, job) = match ready.take().filter(|(step, _)| (step.count, step.keys) == (count, keys)) {
+            Some(same) => ready.insert(same),
+            None => {
+                built += 1;
+                context.rewind(mark)?;
+                let step = model.graph(&mut context, count, keys)?;
+                let job = scheduler.alloc(&step.graph, &weights)?;
+                ready.insert((step, job))
+            }
+        };
         job.write(step.tokens, &next)?;
         job.write(step.positions, &(past..past + count).map(|position| position as i32).collect::<Vec<_>>())?;
-        job.write(step.mask, &mask(past, count))?;
-        scheduler.compute(&job)?;
+        job.write(step.mask, &mask(past, count, keys))?;
+        scheduler.compute(job)?;
         let scores = job.read::<f32>(step.scores)?;
         past += count;
         next = vec![best(&scores)];
         said.push(next[0]);
         spent.push(start.elapsed().as_secs_f64());
     }
+    println!("graphs built        {built:>12} for {} runs", spent.len());
     println!("tokens              {:?}...", &said[..said.len().min(12)]);
     println!("prompt              {:>12.1} tokens per second", size.prompt as f64 / spent[0]);
     println!("after it            {:>12.1} tokens per second", size.tokens as f64 / spent[1..].iter().sum::<f64>());
@@ -294,12 +328,11 @@ fn main() -> Result<(), Failure> {
 }
 
 /// The GPU of this number.
-fn gpu(number: usize) -> Result<Arc<dyn Device>, Failure> {
+fn find_gpu(number: usize) -> Result<CudaDevice, Failure> {
     let devices = CudaDevice::all().map_err(|error| error.to_string())?;
     let count = devices.len();
     let device = devices.into_iter().nth(number);
-    let device = device.ok_or_else(|| format!("there is no cuda:{number}: this machine has {count} of them"))?;
-    Ok(Arc::new(device))
+    Ok(device.ok_or_else(|| format!("there is no cuda:{number}: this machine has {count} of them"))?)
 }
 
 /// Memory for weights and caches: those of the last layers on the GPU; the words too, if all layers are there.
@@ -352,10 +385,11 @@ fn bind(
     Ok(())
 }
 
-/// Which positions each token sees: all up to its own. The numbers are added to the scores.
-fn mask(past: u64, count: u64) -> Vec<f16> {
+/// Which of the keys each token sees: all up to its own. The numbers are added to the scores, and what is hidden is not looked
+/// at, whatever stands there.
+fn mask(past: u64, count: u64, keys: u64) -> Vec<f16> {
     let row = |token: u64| {
-        (0..past + count).map(move |position| if position <= past + token { f16::ZERO } else { f16::NEG_INFINITY })
+        (0..keys).map(move |position| if position <= past + token { f16::ZERO } else { f16::NEG_INFINITY })
     };
     (0..count).flat_map(row).collect()
 }
