@@ -248,22 +248,15 @@ struct Step {
 fn main() -> Result<(), Failure> {
     let size = Size::from_args()?;
     let cpu: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(usize::try_from(size.threads)?));
-    let mut worker = Worker::new(&cpu)?;
-    let mut gpu: Option<Arc<dyn Device>> = None;
-    if let Some(number) = size.gpu {
-        let device = find_gpu(number)?;
-        // What the processor computes stands in memory that the GPU copies to and from by itself.
-        worker = worker.with_memory(device.host_memory());
-        gpu = Some(Arc::new(device));
-    }
+    let cuda = size.gpu.map(find_gpu).transpose()?;
+    let gpu = cuda.clone().map(|device| device as Arc<dyn Device>);
     let mut context = Context::new();
     let model = Model::new(&mut context, size)?;
     let weights = place(&context, &model, &cpu, gpu.as_ref())?;
     fill(&context, &weights)?;
     let mark = context.mark();
 
-    let workers = gpu.iter().map(Worker::new).chain([Ok(worker)]).collect::<Result<Vec<_>, _>>()?;
-    let mut scheduler = Scheduler::with_workers(workers)?;
+    let mut scheduler = Scheduler::new(gpu.iter().cloned().chain([cpu]))?;
     // Both graphs at their largest: a whole prompt, and a token behind a full context.
     let prompt = model.graph(&mut context, size.prompt, size.keys(size.prompt))?.graph;
     context.rewind(mark)?;
@@ -316,7 +309,12 @@ fn main() -> Result<(), Failure> {
     println!("graphs built        {built:>12} for {} runs", spent.len());
     println!("tokens              {:?}...", &said[..said.len().min(12)]);
     println!("prompt              {:>12.1} tokens per second", size.prompt as f64 / spent[0]);
-    println!("after it            {:>12.1} tokens per second", size.tokens as f64 / spent[1..].iter().sum::<f64>());
+    if size.tokens > 0 {
+        println!("after it            {:>12.1} tokens per second", size.tokens as f64 / spent[1..].iter().sum::<f64>());
+    }
+    if let Some(launches) = cuda.map(|device| device.launches()) {
+        println!("on the GPU          {:>12} runs in one launch, {} kernel by kernel", launches.whole, launches.apart);
+    }
     if let Some(peak) = peak_resident().filter(|_| gpu.is_none()) {
         let accounted = weight_bytes + planned;
         println!(
@@ -328,11 +326,12 @@ fn main() -> Result<(), Failure> {
 }
 
 /// The GPU of this number.
-fn find_gpu(number: usize) -> Result<CudaDevice, Failure> {
+fn find_gpu(number: usize) -> Result<Arc<CudaDevice>, Failure> {
     let devices = CudaDevice::all().map_err(|error| error.to_string())?;
     let count = devices.len();
     let device = devices.into_iter().nth(number);
-    Ok(device.ok_or_else(|| format!("there is no cuda:{number}: this machine has {count} of them"))?)
+    let device = device.ok_or_else(|| format!("there is no cuda:{number}: this machine has {count} of them"))?;
+    Ok(Arc::new(device))
 }
 
 /// Memory for weights and caches: those of the last layers on the GPU; the words too, if all layers are there.
