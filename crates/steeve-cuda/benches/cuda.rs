@@ -241,26 +241,37 @@ fn elementwise(backend: &dyn Backend) {
     measure("rms_norm", 2.0, &|c, x| c.rms_norm(x, 1e-5));
     measure("norm", 2.0, &|c, x| c.norm(x, 1e-5));
     measure("soft_max", 2.0, &|c, x| c.soft_max(x, None, steeve_graph::SoftMax::default()));
+    measure("sum", 1.0, &|c, x| c.sum(x));
+    measure("sum_rows", 1.0, &|c, x| c.sum_rows(x));
+    measure("argsort", 2.0, &|c, x| c.argsort(x, steeve_graph::Order::Ascending));
+    measure("top_k of 40", 1.0, &|c, x| c.top_k(x, 40));
     measure("cont of a transpose", 2.0, &|c, x| {
         let turned = c.transpose(x)?;
         c.cont(turned)
     });
 }
 
-/// One token: bytes of weights per second.
+/// Few tokens: the time of a matrix, and for one token the bytes of weights per second.
 fn few_columns(backend: &dyn Backend) {
+    use DataType::{Bf16, F16, F32, Mxfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
     const K: u64 = 8192;
-    println!("one column, {K} x {K}, eight matrices in turn:");
-    for dtype in [DataType::F32, DataType::F16, DataType::Bf16, DataType::Q8_0, DataType::Q4_0] {
-        let mut context = Context::new();
-        let x = context.external(DataType::F32, &[K, 1]).expect("a row");
-        let weights: Vec<_> = (0..8).map(|_| context.external(dtype, &[K, K]).expect("a matrix")).collect();
-        let products: Vec<_> = weights.iter().map(|w| context.mul_mat(*w, x).expect("they fit")).collect();
-        let graph = Graph::from_outputs(&context, &products).expect("a graph");
-        let mut ready = Ready::new(&graph, backend);
-        let bytes: u64 = weights.iter().map(|w| context.tensor(*w).expect("it is there").nbytes().0).sum();
-        let time = seconds(backend, 5, 20, || backend.submit(&mut *ready.prepared).expect("it runs"));
-        println!("  {dtype:5} {:8.1} us per matrix  {:6.0} GB/s", time * 1e6 / 8.0, bytes as f64 / time / 1e9);
+    const COLUMNS: [u64; 8] = [1, 2, 3, 4, 6, 8, 9, 16];
+    println!("us per matrix of {K} x {K}, eight of them in turn, by columns:");
+    println!("        {}     GB/s for one", COLUMNS.map(|columns| format!("{columns:7}")).concat());
+    for dtype in [F32, F16, Bf16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Mxfp4, Q2K, Q3K, Q4K, Q5K, Q6K] {
+        let mut bytes = 0;
+        let times = COLUMNS.map(|columns| {
+            let mut context = Context::new();
+            let x = context.external(F32, &[K, columns]).expect("rows");
+            let weights: Vec<_> = (0..8).map(|_| context.external(dtype, &[K, K]).expect("a matrix")).collect();
+            let products: Vec<_> = weights.iter().map(|w| context.mul_mat(*w, x).expect("they fit")).collect();
+            let graph = Graph::from_outputs(&context, &products).expect("a graph");
+            let mut ready = Ready::new(&graph, backend);
+            bytes = context.tensor(weights[0]).expect("it is there").nbytes().0;
+            seconds(backend, 5, 20, || backend.submit(&mut *ready.prepared).expect("it runs")) / 8.0
+        });
+        let texts = times.map(|time| format!("{:7.1}", time * 1e6)).concat();
+        println!("  {dtype:6}{texts}  {:7.0}", bytes as f64 / times[0] / 1e9);
     }
 }
 

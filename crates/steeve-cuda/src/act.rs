@@ -88,10 +88,6 @@ kernels! {
         FewColumns4 "few_columns_4",
         FewColumns8 "few_columns_8",
         FewColumnsId "few_columns_id",
-        FewColumnsBlocks1 "few_columns_blocks_1",
-        FewColumnsBlocks4 "few_columns_blocks_4",
-        FewColumnsBlocks8 "few_columns_blocks_8",
-        FewColumnsBlocksId "few_columns_blocks_id",
         Tiles "tiles",
         TilesId "tiles_id",
         Zeros "zeros",
@@ -115,6 +111,12 @@ kernels! {
         AttendTileBf16 "attend_tile_bf16",
         AttendFewF16 "attend_few_f16",
         AttendFewBf16 "attend_few_bf16",
+    }
+    6 "blocks" {
+        FewColumnsBlocks1 "few_columns_blocks_1",
+        FewColumnsBlocks4 "few_columns_blocks_4",
+        FewColumnsBlocks8 "few_columns_blocks_8",
+        FewColumnsBlocksId "few_columns_blocks_id",
     }
 }
 

@@ -80,14 +80,22 @@ fn options(target: &str) -> [String; 3] {
 
 const COMMON: &str = include_str!("../cuda/common.cu");
 
+/// A source behind the products with few columns.
+macro_rules! few_columns {
+    ($file:literal) => {
+        concat!(include_str!("../cuda/formats.cu"), include_str!("../cuda/columns.cu"), include_str!($file))
+    };
+}
+
 /// Kernels by family: `act` knows them in this order.
-pub(crate) const FAMILIES: [(&str, &str); 6] = [
+pub(crate) const FAMILIES: [(&str, &str); 7] = [
     ("elementwise", include_str!("../cuda/elementwise.cu")),
     ("rows", include_str!("../cuda/rows.cu")),
-    ("movement", include_str!("../cuda/movement.cu")),
+    ("movement", concat!(include_str!("../cuda/formats.cu"), include_str!("../cuda/movement.cu"))),
     ("image", include_str!("../cuda/image.cu")),
-    ("matrix", include_str!("../cuda/matrix.cu")),
+    ("matrix", few_columns!("../cuda/matrix.cu")),
     ("attention", include_str!("../cuda/attention.cu")),
+    ("blocks", few_columns!("../cuda/blocks.cu")),
 ];
 
 /// `STEEVE_CUDA_CACHE`, or a folder of the user's; an empty name is for none.
