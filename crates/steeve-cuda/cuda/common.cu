@@ -35,8 +35,24 @@ struct Args {
 
 static_assert(sizeof(Tensor) == 80 && sizeof(Args) == 704, "as in shape.rs");
 
-#define KERNEL(NAME) extern "C" __global__ void steeve_##NAME
-#define ARGS const __grid_constant__ Args a
+// A kernel may be there before the one ahead of it is done, so that none has to wait for its start: it waits here for what
+// that one has written, and lets the next one come.
+__device__ __forceinline__ void take_over() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+#define KERNEL_OF(NAME, TYPE)                                                     \
+    __device__ __forceinline__ void body_##NAME(const TYPE &a);                   \
+    extern "C" __global__ void steeve_##NAME(const __grid_constant__ TYPE a) {    \
+        take_over();                                                              \
+        body_##NAME(a);                                                           \
+    }                                                                             \
+    __device__ __forceinline__ void body_##NAME
+#define KERNEL(NAME) KERNEL_OF(NAME, Args)
+#define ARGS const Args &a
 #define INFINITE __int_as_float(0x7f800000)
 
 // What data alone can show to be wrong is told to the host: who, and which number. One word, so that it is never torn.

@@ -3,6 +3,7 @@
 use std::ptr::from_ref;
 
 use crate::blas::{Blas, Product};
+use crate::compile::Loaded;
 use crate::driver::{Fault, Function, Module, Stream};
 use crate::shape::{Args, Map};
 
@@ -124,19 +125,23 @@ kernels! {
 #[derive(Debug)]
 pub(crate) struct Kernels {
     functions: Vec<Function>,
+    /// Each waits for the one ahead of it by itself, and may be started before that is done.
+    take_over: bool,
     /// Functions are of modules that are loaded.
     _modules: Vec<Module>,
 }
 
 impl Kernels {
     /// One module for each family, in their order.
-    pub(crate) fn new(modules: Vec<Module>) -> Result<Self, Fault> {
+    pub(crate) fn new(loaded: Loaded<Module>) -> Result<Self, Fault> {
+        let modules = loaded.families;
         let find = |(family, name): &(usize, &str)| match modules.get(*family) {
             Some(module) => module.function(name),
             None => Err(Fault::missing()),
         };
         let functions = NAMES.iter().map(find).collect::<Result<_, _>>()?;
-        Ok(Self { functions, _modules: modules })
+        // `take_over` in `common.cu` says the same.
+        Ok(Self { functions, take_over: loaded.arch >= 90, _modules: modules })
     }
 }
 
@@ -162,9 +167,9 @@ impl Queue<'_> {
                         Parameter::Args(args) => from_ref(&**args).cast(),
                         Parameter::Map(map) => from_ref(&**map).cast(),
                     };
-                    let function = self.functions(*kernel);
+                    let (function, early) = (self.kernels.functions[*kernel as usize], self.kernels.take_over);
                     // SAFETY: as promised; each kernel is given the structure that it was compiled with by `recipe`.
-                    let done = unsafe { self.stream.launch(function, *grid, *block, *shared, parameter) };
+                    let done = unsafe { self.stream.launch(function, *grid, *block, *shared, parameter, early) };
                     done.map_err(|fault| format!("{fault} ({})", NAMES[*kernel as usize].1))?;
                 }
                 Act::Copy { to, from, size } => {
@@ -179,10 +184,6 @@ impl Queue<'_> {
             }
         }
         Ok(())
-    }
-
-    fn functions(&self, kernel: Kernel) -> Function {
-        self.kernels.functions[kernel as usize]
     }
 }
 

@@ -5,6 +5,7 @@
 //! of any of its versions will do.
 
 use std::ffi::CString;
+use std::fmt;
 use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 use std::ptr::null;
@@ -12,19 +13,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::nvrtc::sys;
 
-/// Loads the kernels of all families, in their order, for an architecture. Families are compiled side by side.
+/// The kernels of all families, in their order.
+pub(crate) struct Loaded<M> {
+    pub(crate) families: Vec<M>,
+    /// What they are compiled for: 90 is that of compute capability 9.0. It may be older than the GPU.
+    pub(crate) arch: i32,
+}
+
+/// Loads the kernels for an architecture. Families are compiled side by side.
 pub(crate) fn load<M: Send>(
     arch: (i32, i32),
     load: &(impl Fn(&[u8]) -> Result<M, String> + Sync),
-) -> Result<Vec<M>, String> {
+) -> Result<Loaded<M>, String> {
     let (folder, compiler) = (folder(), Compiler::new(arch)?);
+    let made_for = compiler.as_ref().map_or(10 * arch.0 + arch.1, |compiler| compiler.target.arch());
     std::thread::scope(|scope| {
         let (folder, compiler) = (folder.as_deref(), compiler.as_ref());
         let families = FAMILIES.map(|family| scope.spawn(move || load_family(folder, family, arch, compiler, load)));
         let join = |family: std::thread::ScopedJoinHandle<'_, _>| {
             family.join().unwrap_or_else(|_| Err(String::from("the compiler panicked")))
         };
-        families.into_iter().map(join).collect()
+        let families = families.into_iter().map(join).collect::<Result<_, _>>()?;
+        Ok(Loaded { families, arch: made_for })
     })
 }
 
@@ -37,8 +47,8 @@ fn load_family<M>(
     load: impl Fn(&[u8]) -> Result<M, String>,
 ) -> Result<M, String> {
     let source = [COMMON, source].concat();
-    let target = compiler.map_or_else(|| format!("sm_{major}{minor}"), |compiler| compiler.target.clone());
-    let options = options(&target);
+    let target = compiler.map_or(Target::Code(10 * major + minor), |compiler| compiler.target);
+    let options = options(target);
     let mut sum = Sum::default();
     sum.add(source.as_bytes());
     options.iter().for_each(|option| sum.add(option.as_bytes()));
@@ -55,7 +65,7 @@ fn load_family<M>(
     {
         return Ok(loaded);
     }
-    let code = compiler.compile(&source, &options)?;
+    let code = compile(&source, &options, target)?;
     let loaded = load(&code)?;
     if let Some(file) = file {
         // Who can't write there compiles again next time.
@@ -74,7 +84,7 @@ fn kept(folder: &Path, stem: &str) -> Vec<PathBuf> {
     files.filter_map(Result::ok).filter(named).map(|file| file.path()).collect()
 }
 
-fn options(target: &str) -> [String; 3] {
+fn options(target: Target) -> [String; 3] {
     [format!("--gpu-architecture={target}"), "--std=c++17".into(), "-default-device".into()]
 }
 
@@ -165,11 +175,44 @@ fn is_there() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
+/// What the compiler makes, for which architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    /// Machine code.
+    Code(i32),
+    /// A text that the driver compiles, for a GPU that the compiler does not know.
+    Text(i32),
+}
+
+impl Target {
+    /// Machine code where the compiler knows the GPU, and else a text for the newest that it knows and the GPU can still run.
+    fn new(arch: i32, known: &[i32]) -> Option<Self> {
+        if known.contains(&arch) {
+            return Some(Self::Code(arch));
+        }
+        known.iter().copied().filter(|known| *known < arch).max().map(Self::Text)
+    }
+
+    fn arch(self) -> i32 {
+        match self {
+            Self::Code(arch) | Self::Text(arch) => arch,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(arch) => write!(f, "sm_{arch}"),
+            Self::Text(arch) => write!(f, "compute_{arch}"),
+        }
+    }
+}
+
 /// The compiler, and what it makes for a GPU.
 struct Compiler {
     version: String,
-    /// `sm_90` is machine code. `compute_90` is a text that the driver compiles, for a GPU that the compiler does not know.
-    target: String,
+    target: Target,
 }
 
 impl Compiler {
@@ -187,23 +230,11 @@ impl Compiler {
         // SAFETY: there is room for so many numbers.
         said("nvrtcGetSupportedArchs", unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) })?;
         let version = format!("{}.{}", version.0, version.1);
-        match target(10 * major + minor, &known) {
+        match Target::new(10 * major + minor, &known) {
             Some(target) => Ok(Some(Self { version, target })),
             None => Err(format!("NVRTC {version} compiles for {known:?}, and this GPU is {major}{minor}")),
         }
     }
-
-    fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>, String> {
-        compile(source, options, self.target.starts_with("compute"))
-    }
-}
-
-/// Machine code where the compiler knows the GPU, and else a text for the newest that it knows and the GPU can still run.
-fn target(arch: i32, known: &[i32]) -> Option<String> {
-    if known.contains(&arch) {
-        return Some(format!("sm_{arch}"));
-    }
-    known.iter().filter(|known| **known < arch).max().map(|older| format!("compute_{older}"))
 }
 
 /// A program that is freed.
@@ -217,7 +248,7 @@ impl Drop for Program {
 }
 
 /// Machine code, or a text that ends with a zero.
-fn compile(source: &str, options: &[String], as_text: bool) -> Result<Vec<u8>, String> {
+fn compile(source: &str, options: &[String], target: Target) -> Result<Vec<u8>, String> {
     let text = |text: &str| CString::new(text).map_err(|_| String::from("the source has a zero in it"));
     let (source, name) = (text(source)?, c"steeve.cu");
     let options: Vec<CString> = options.iter().map(|option| text(option)).collect::<Result<_, _>>()?;
@@ -238,7 +269,7 @@ fn compile(source: &str, options: &[String], as_text: bool) -> Result<Vec<u8>, S
             )?;
             return Err(format!("the kernels can't be compiled: {}", String::from_utf8_lossy(&log)));
         }
-        if as_text {
+        if let Target::Text(_) = target {
             return bytes_of(|size| sys::nvrtcGetPTXSize(program, size), |text| sys::nvrtcGetPTX(program, text));
         }
         bytes_of(|size| sys::nvrtcGetCUBINSize(program, size), |code| sys::nvrtcGetCUBIN(program, code))
@@ -285,10 +316,10 @@ mod tests {
     #[test]
     fn a_gpu_that_the_compiler_does_not_know_gets_a_text() {
         let known = [75, 80, 90, 100];
-        assert_eq!(target(90, &known).as_deref(), Some("sm_90"));
-        assert_eq!(target(103, &known).as_deref(), Some("compute_100"));
-        assert_eq!(target(89, &known).as_deref(), Some("compute_80"));
-        assert_eq!(target(70, &known), None);
+        assert_eq!(Target::new(90, &known), Some(Target::Code(90)));
+        assert_eq!(Target::new(103, &known), Some(Target::Text(100)));
+        assert_eq!(Target::new(89, &known), Some(Target::Text(80)));
+        assert_eq!(Target::new(70, &known), None);
     }
 
     /// Needs no GPU, only the compiler.
@@ -299,8 +330,8 @@ mod tests {
             return;
         }
         for (name, source) in FAMILIES {
-            for target in ["compute_75", "sm_90"] {
-                let compiled = compile(&[COMMON, source].concat(), &options(target), target.starts_with("compute"));
+            for target in [Target::Text(75), Target::Code(90)] {
+                let compiled = compile(&[COMMON, source].concat(), &options(target), target);
                 compiled.unwrap_or_else(|why| panic!("{name}, {target}: {why}"));
             }
         }
@@ -314,9 +345,9 @@ mod tests {
             println!("skipped: there is no GPU");
             return;
         }
-        let context = Context::of(0).unwrap();
+        let (context, target) = (Context::of(0).unwrap(), Target::Text(75));
         for (name, source) in FAMILIES {
-            let text = compile(&[COMMON, source].concat(), &options("compute_75"), true).unwrap();
+            let text = compile(&[COMMON, source].concat(), &options(target), target).unwrap();
             Module::load(&context, &text).unwrap_or_else(|fault| panic!("{name}: {fault}"));
         }
     }

@@ -95,8 +95,8 @@ impl Core {
         }
         let fail = |why: String| DeviceError::Failed { device: self.name.to_string(), why };
         let load = |code: &[u8]| Module::load(&self.context, code).map_err(|fault| fault.to_string());
-        let modules = compile::load(self.context.arch, &load).map_err(fail)?;
-        let made = Arc::new(Kernels::new(modules).map_err(|fault| fault.on(&self.name))?);
+        let loaded = compile::load(self.context.arch, &load).map_err(fail)?;
+        let made = Arc::new(Kernels::new(loaded).map_err(|fault| fault.on(&self.name))?);
         *kernels = Some(Arc::clone(&made));
         Ok(made)
     }

@@ -509,11 +509,12 @@ impl Stream {
         call!(cuMemsetD8Async(to, byte, size as usize, self.raw))
     }
 
-    /// Enqueues a kernel with one parameter, a structure.
+    /// Enqueues a kernel with one parameter, a structure. It may be there before what is ahead of it is done, if it is
+    /// `early`.
     ///
     /// # Safety
     /// `parameter` is the structure that the kernel was compiled with, and all memory that the kernel reaches through it
-    /// is memory of the GPU, and stays so until it is done.
+    /// is memory of the GPU, and stays so until it is done. A kernel that is early waits by itself.
     pub(crate) unsafe fn launch(
         &self,
         function: Function,
@@ -521,22 +522,31 @@ impl Stream {
         block: u32,
         shared: u32,
         parameter: *const c_void,
+        early: bool,
     ) -> Result<(), Fault> {
-        let mut parameters = [parameter.cast_mut()];
-        let none = null_mut();
-        call!(cuLaunchKernel(
-            function.0,
-            grid[0],
-            grid[1],
-            grid[2],
-            block,
-            1,
-            1,
-            shared,
-            self.raw,
-            parameters.as_mut_ptr(),
-            none
-        ))
+        let (mut parameters, [x, y, z]) = ([parameter.cast_mut()], grid);
+        let (parameters, none) = (parameters.as_mut_ptr(), null_mut());
+        if !early {
+            return call!(cuLaunchKernel(function.0, x, y, z, block, 1, 1, shared, self.raw, parameters, none));
+        }
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared,
+            hStream: self.raw,
+            attrs: &mut attribute,
+            numAttrs: 1,
+        };
+        call!(cuLaunchKernelEx(&config, function.0, parameters, none))
     }
 
     /// An event that happens when all that was enqueued so far is done.

@@ -15,6 +15,9 @@ use crate::shape::{Operand, is_float, is_weight_block};
 /// As many columns are done by warps.
 const FEW: u64 = 8;
 
+/// With f16 and bf16 the library is quicker from here on: it does not have to convert them.
+const FEW_HALVES: u64 = 2;
+
 /// As many rows of tokens are done one by one before experts gather theirs.
 const FEW_ROWS: u64 = 64;
 
@@ -36,6 +39,10 @@ pub(crate) fn mul_mat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> 
         return recipe.launch_each(Kernel::Zeros, result.shape.elements(), args(result, &[]));
     }
     let repeats = [planes / a_planes, cubes / a_cubes];
+    let is_half = matches!(a.shape.dtype, DataType::F16 | DataType::Bf16);
+    if recipe.machine.has_blas && n > (if is_half { FEW_HALVES } else { FEW }) && by_library(recipe, a, b, result)? {
+        return Ok(());
+    }
     if n <= FEW {
         let (a, b) = (as_words(recipe, a)?, as_floats(recipe, b)?);
         let mut args = few_args(result, a, b, None);
@@ -54,9 +61,6 @@ pub(crate) fn mul_mat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> 
             (_, true) => (Kernel::FewColumnsBlocks8, 2),
         };
         return recipe.launch(kernel, [m.div_ceil(rows), 1, (planes * cubes).min(65535)], 128, args);
-    }
-    if recipe.machine.has_blas && by_library(recipe, a, b, result)? {
-        return Ok(());
     }
     let mut args = args(result, &[Some(a), Some(b)]);
     args.i[..3].copy_from_slice(&[(planes * cubes).cast_signed(), repeats[0].cast_signed(), repeats[1].cast_signed()]);
