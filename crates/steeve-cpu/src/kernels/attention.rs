@@ -120,13 +120,15 @@ impl Kernel for Attention {
         let start =
             |of: Raw<'_>, key: usize| of.shape.row_offset([key, part.head / (heads / of.shape.ne[2]), part.outer]);
         for first in (0..keys).step_by(KEYS) {
-            let size = Size { m: KEYS.min(keys - first), ..size };
+            // SAFETY: there are so many keys.
+            let seen = unsafe { part.seen(first, &mut mask[..KEYS.min(keys - first)]) };
+            if seen == 0 {
+                continue;
+            }
+            let size = Size { m: seen, ..size };
             let (scores, mask) = (&mut scores[..size.m * part.count], &mut mask[..size.m]);
-            // SAFETY: a block of keys, and parts of rows of the mask.
+            // SAFETY: a block of keys.
             unsafe {
-                if (0..part.count).all(|i| part.load_mask(i, first, mask) && mask.iter().all(|x| *x == NOTHING)) {
-                    continue;
-                }
                 let keys = Matrix::new(k, start(k, first));
                 product(keys, Matrix::loaded(queries, d), size, Out::room(scores, size.m), room);
             }
@@ -195,6 +197,23 @@ impl Part<'_> {
         // SAFETY: as promised.
         unsafe { load_row(mask, offset, row) };
         true
+    }
+
+    /// How many keys of a block are left without those at its end that no query sees: a cache is looked at beyond what is
+    /// written, and behind each token of a prompt are others.
+    ///
+    /// # Safety
+    /// There are as many keys from `first` on as `row` has room for.
+    unsafe fn seen(&self, first: usize, row: &mut [f32]) -> usize {
+        let mut seen = 0;
+        for i in 0..self.count {
+            // SAFETY: as promised.
+            if seen == row.len() || !unsafe { self.load_mask(i, first, row) } {
+                return row.len();
+            }
+            seen = row.iter().rposition(|x| *x != NOTHING).map_or(seen, |last| seen.max(last + 1));
+        }
+        seen
     }
 
     /// # Safety
