@@ -109,6 +109,15 @@ kernels! {
         AttendTileBf16 "attend_tile_bf16",
         AttendFewF16 "attend_few_f16",
         AttendFewBf16 "attend_few_bf16",
+        AttendLook "attend_look",
+        AttendMany64F16 "attend_many_64_f16",
+        AttendMany96F16 "attend_many_96_f16",
+        AttendMany128F16 "attend_many_128_f16",
+        AttendMany256F16 "attend_many_256_f16",
+        AttendMany64Bf16 "attend_many_64_bf16",
+        AttendMany96Bf16 "attend_many_96_bf16",
+        AttendMany128Bf16 "attend_many_128_bf16",
+        AttendMany256Bf16 "attend_many_256_bf16",
     }
 }
 

@@ -62,7 +62,7 @@ impl Core {
 
     pub(crate) fn machine(&self) -> Machine {
         let has_blas = *self.has_blas.get_or_init(blas::is_there);
-        Machine { processors: self.context.processors, has_blas }
+        Machine { processors: self.context.processors, has_blas, arch: self.context.arch }
     }
 
     /// Whether memory is that of another GPU.
