@@ -456,7 +456,7 @@ KERNEL(attend_few_bf16)(ARGS) { attend_few<BF16>(a); }
 //
 // Products are of the type of the keys, and sums are f32. Nothing is lost by that: queries and weights go in as sums of
 // two numbers of f16 or three of bf16, which hold as many digits as one of f32. Queries are first multiplied by a power of
-// two and weights by 2^14, so that their second parts are not too small for f16 either.
+// two and weights by 2^7, so that their second parts are not too small for f16 either.
 //
 //   lane 4g + c of a warp has of a product's 16 x 8 elements:      row g: columns 2c, 2c + 1; row g + 8: the same
 //   of its left factor, 16 x 16:                                  those, and those 8 columns further
@@ -479,8 +479,8 @@ struct Look {
 };
 
 // The mask's row for a query.
-__device__ const char *mask_row(const Tensor &mask, i64 token, i64 head, i64 outer) {
-    return mask.p + token * mask.nb[1] + head % mask.ne[2] * mask.nb[2] + outer % mask.ne[3] * mask.nb[3];
+__device__ const char *mask_row(const Tensor &mask, u32 token, u32 head, u32 outer) {
+    return mask.p + token * mask.nb[1] + head % (u32)mask.ne[2] * mask.nb[2] + outer % (u32)mask.ne[3] * mask.nb[3];
 }
 
 // i: 4: how many heads share their keys, 5: queries of a group, 6: keys of a tile, 7: queries of a block, 8: address of the
@@ -488,29 +488,37 @@ __device__ const char *mask_row(const Tensor &mask, i64 token, i64 head, i64 out
 KERNEL(attend_look)(ARGS) {
     __shared__ u32 seen[2];
     const Tensor &mask = a.s[3];
-    i64 group = a.i[4], all = a.i[5], tiles = a.i[9], keys = a.s[1].ne[1];
-    int size = (int)a.i[6], column = threadIdx.x % size;
-    i64 tile = blockIdx.x % tiles, block = blockIdx.x / tiles, outer = blockIdx.z;
-    i64 first = block * a.i[7], last = first + a.i[7] < all ? first + a.i[7] : all, key = tile * size + column;
-    // All heads have the same mask, or each query has its own.
-    i64 each = mask.ne[2] == 1 ? group : 1;
+    u32 group = (u32)a.i[4], all = (u32)a.i[5], tiles = (u32)a.i[9], size = (u32)a.i[6], column = threadIdx.x % size;
+    u32 tile = blockIdx.x % tiles, block = blockIdx.x / tiles, queries = (u32)a.i[7];
+    u32 first = block * queries, last = all - first < queries ? all - 1 : first + queries - 1;
+    i64 key = (i64)tile * size + column;
+    const char *plane = mask.p + key * mask.nb[0] + blockIdx.z % (u32)mask.ne[3] * mask.nb[3];
     bool is_seen = false, is_zero = true;
     if (threadIdx.x < 2) seen[threadIdx.x] = 0;
     __syncthreads();
-    if (key < keys) {
+    auto look = [&](const char *at) {
+        float hidden = load(at, mask.type);
+        is_seen |= hidden != -INFINITE;
+        is_zero &= hidden == 0;
+    };
+    u32 start = threadIdx.x / size, step = blockDim.x / size;
+    if (key >= a.s[1].ne[1]) {
+        // There is no such key.
+    } else if (mask.ne[2] == 1) {
+        // All heads have the same mask.
 #pragma unroll 4
-        for (i64 n = first / each + threadIdx.x / size; n <= (last - 1) / each; n += blockDim.x / size) {
-            i64 token = each == 1 ? n / group : n, head = each == 1 ? blockIdx.y * group + n % group : 0;
-            float hidden = load(mask_row(mask, token, head, outer) + key * mask.nb[0], mask.type);
-            is_seen |= hidden != -INFINITE;
-            is_zero &= hidden == 0;
+        for (u32 token = first / group + start; token <= last / group; token += step) look(plane + token * mask.nb[1]);
+    } else {
+        for (u32 n = first + start; n <= last; n += step) {
+            u32 head = blockIdx.y * group + n % group;
+            look(plane + n / group * mask.nb[1] + head % (u32)mask.ne[2] * mask.nb[2]);
         }
     }
     u32 bits = __ballot_sync(ALL, is_seen);
     if (threadIdx.x % 32 == 0) atomicOr(&seen[column / 32], bits);
     is_zero = __syncthreads_and(is_zero);
     if (threadIdx.x == 0) {
-        u64 at = ((u64)outer * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+        u64 at = ((u64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
         ((Look *)a.i[8])[at] = Look{seen[0] | (u64)seen[1] << 32, is_zero};
     }
 }
@@ -593,6 +601,16 @@ __device__ void copy_rows(u32 to, const char *rows, i64 step, int length, int ti
     if (piece >= PIECES) return;
     const char *from = rows + ((i64)tile * N + first) * step + piece * 16;
     bool is_inside = piece * 8 < length;
+    if (is_inside && seen == ~0ull >> (64 - N)) {
+#pragma unroll
+        for (int n = 0; n < N / DOWN; n++) {
+            int row = first + n * DOWN;
+            u32 at = to + row * PITCH + ((piece ^ (row & 7)) << 4);
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+            from += DOWN * step;
+        }
+        return;
+    }
 #pragma unroll
     for (int n = 0; n < N / DOWN; n++) {
         int row = first + n * DOWN;
@@ -659,7 +677,7 @@ __device__ void attend_alone(const Args &a, i64 token, i64 head, i64 outer, i64 
     const char *query = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
     const char *key_rows = k.p + head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
     const char *value_rows = v.p + head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
-    const char *hide = mask.p ? mask_row(mask, token, head, outer) : 0;
+    const char *hide = mask.p ? mask_row(mask, (u32)token, (u32)head, (u32)outer) : 0;
     float slope = slope_of(head, heads, a.f[2]), softcap = a.f[1], most = -INFINITE, total = 0, x[R], sum[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
@@ -705,16 +723,17 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
     extern __shared__ float4 memory[];
     const int PARTS = TYPE == F16 ? 2 : 3, WHOLE = D * HALVES, PITCH = (WHOLE + 63) / 64 * 128, ROOM = N * PITCH;
     const int ROWS = 16 * WARPS / HALVES;
-    const float LOG2E = 1.4426950408889634f, GAIN = TYPE == F16 ? 16384.0f : 1.0f;
+    const float LOG2E = 1.4426950408889634f, GAIN = TYPE == F16 ? 7 : 0;
     const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4, column = lane % 4 * 2;
     int d = (int)q.ne[0], dv = (int)v.ne[0], half = warp % HALVES, start = half * D;
-    i64 group = a.i[4], all = a.i[5], parts = a.i[0], part = blockIdx.z % parts, outer = blockIdx.z / parts;
-    i64 first_head = (i64)blockIdx.y * group, heads = q.ne[2], keys = k.ne[1];
+    u32 group = (u32)a.i[4], all = (u32)a.i[5], parts = (u32)a.i[0], part = blockIdx.z % parts;
+    u32 first_head = blockIdx.y * group, heads = (u32)q.ne[2];
+    i64 outer = blockIdx.z / parts, keys = k.ne[1];
     // The last queries see most where a mask is causal, and should not be begun last.
-    i64 block = gridDim.x - 1 - blockIdx.x, first_query = block * ROWS + warp / HALVES * 16;
-    const char *key_rows = k.p + first_head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
-    const char *value_rows = v.p + first_head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
+    u32 block = gridDim.x - 1 - blockIdx.x, first_query = block * ROWS + warp / HALVES * 16;
+    const char *key_rows = k.p + first_head / (heads / (u32)k.ne[2]) * k.nb[2] + outer * k.nb[3];
+    const char *value_rows = v.p + first_head / (heads / (u32)v.ne[2]) * v.nb[2] + outer * v.nb[3];
 
     // Queries, and what undoes their power of two. Those beyond the last are done twice.
     u32 x[D / 16][PARTS * 4];
@@ -722,8 +741,8 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
     const char *hide[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        i64 number = first_query + row + 8 * h < all ? first_query + row + 8 * h : all - 1;
-        i64 head = first_head + number % group, token = number / group;
+        u32 number = first_query + row + 8 * h < all ? first_query + row + 8 * h : all - 1;
+        u32 head = first_head + number % group, token = number / group;
         const char *query = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
         float raw[D / 8][2], most = 0;
         bool pairs = in_pairs(q);
@@ -752,7 +771,7 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
         for (int n = 0; n < D / 8; n++) {
             split<TYPE, PARTS>(raw[n][0] * power, raw[n][1] * power, &x[n / 2][n % 2 * 2 + h], 4);
         }
-        hide[h] = mask.p ? mask_row(mask, token, head, outer) : 0;
+        hide[h] = mask.p ? mask_row(mask, token, head, (u32)outer) : 0;
         slopes[h] = mask.p ? slope_of(head, heads, a.f[2]) : 1;
     }
 
@@ -764,12 +783,12 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
     }
 
     // Which tiles are for this block.
-    i64 count = (keys + N - 1) / N, share = (count + parts - 1) / parts;
+    u32 count = (u32)((keys + N - 1) / N), share = (count + parts - 1) / parts;
     Tiles<N> tiles;
     tiles.looks = 0, tiles.keys = keys, tiles.base = (int)(part * share);
     tiles.end = (int)(part * share + share < count ? part * share + share : count);
     if (mask.p) {
-        i64 groups = mask.ne[2] == 1 ? 1 : gridDim.y, plane = mask.ne[2] == 1 ? 0 : blockIdx.y;
+        u32 groups = mask.ne[2] == 1 ? 1 : gridDim.y, plane = mask.ne[2] == 1 ? 0 : blockIdx.y;
         tiles.looks = (const Look *)a.i[8] + (((mask.ne[3] == 1 ? 0 : outer) * groups + plane) * gridDim.x + block) * count;
     }
     tiles.look();
@@ -874,13 +893,14 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
 #pragma unroll
             for (int n = 0; n < N / 8; n++) larger = fmaxf(larger, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
             larger = fmaxf(largest(larger) * step[h], most[h]);
-            float lowest = larger == -INFINITE ? 0 : larger, factor = step[h] * LOG2E, less = -lowest * LOG2E, sum = 0;
-            grown[h] = power_of_two(fmaf(most[h], LOG2E, less));
+            float less = larger == -INFINITE ? 0 : larger * LOG2E, factor = step[h] * LOG2E, sum = 0;
+            grown[h] = power_of_two(fmaf(most[h], LOG2E, -less));
+            less = GAIN - less;
             most[h] = larger;
 #pragma unroll
             for (int n = 0; n < N / 8; n++) {
-                float one = power_of_two(fmaf(s[n][2 * h], factor, less)) * GAIN;
-                float two = power_of_two(fmaf(s[n][2 * h + 1], factor, less)) * GAIN;
+                float one = power_of_two(fmaf(s[n][2 * h], factor, less));
+                float two = power_of_two(fmaf(s[n][2 * h + 1], factor, less));
                 sum += one + two;
                 split<TYPE, PARTS>(one, two, &weights[n / 2][n % 2 * 2 + h], 4);
             }
@@ -932,9 +952,8 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
         float sum = total[h];
         sum += __shfl_xor_sync(ALL, sum, 1);
         sum += __shfl_xor_sync(ALL, sum, 2);
-        i64 number = first_query + row + 8 * h;
-        i64 head = first_head + number % group, token = number / group;
-        float factor = 1 / GAIN, check = 0;
+        u32 number = first_query + row + 8 * h, head = first_head + number % group, token = number / group;
+        float factor = TYPE == F16 ? 1.0f / 128 : 1, check = 0;
         float *partial = (float *)a.i[1] + (((outer * heads + head) * q.ne[1] + token) * parts + part) * (dv + 2) + 2;
         char *result = a.r.p + head * a.r.nb[1] + token * a.r.nb[2] + outer * a.r.nb[3];
         if (number < all) {
@@ -945,23 +964,24 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
         for (int n = 0; n < D / 8; n++) {
             float one = out[n][2 * h] * factor, two = out[n][2 * h + 1] * factor;
             int i = start + n * 8 + column;
-            check += one * 0 + two * 0;
             if (number < all && i < dv) {
+                check += one * 0 + two * 0;
                 if (parts > 1) partial[i] = one, partial[i + 1] = two;
                 else if (pairs) *(float2 *)(result + i * 4) = make_float2(one, two);
                 else *(float *)(result + i * a.r.nb[0]) = one, *(float *)(result + (i + 1) * a.r.nb[0]) = two;
             }
         }
-        bad[h] = __ballot_sync(ALL, number < all && !(check == 0));
+        bad[h] = __ballot_sync(ALL, !(check == 0));
     }
     // Zero times infinity is not zero: where it was met, each query is done by itself.
     for (int h = 0; h < 2; h++) {
         for (int n = 0; n < 8; n++) {
             if (!(bad[h] >> (n * 4) & 15)) continue;
-            i64 number = first_query + n + 8 * h, end = (i64)tiles.end * N < keys ? (i64)tiles.end * N : keys;
+            u32 number = first_query + n + 8 * h;
+            i64 end = (i64)tiles.end * N < keys ? (i64)tiles.end * N : keys;
             __syncwarp();
             attend_alone<TYPE, WHOLE <= 128 ? 4 : 8>(
-                a, number / group, first_head + number % group, outer, part * share * N, end, part, start, start + D
+                a, number / group, first_head + number % group, outer, (i64)part * share * N, end, part, start, start + D
             );
         }
     }

@@ -231,7 +231,7 @@ fn attention_of_many_queries_is_right() {
                     "hiding" => Some(sketch.input(DataType::F16, &[keys, tokens], Values::Hiding(2.0)).unwrap()),
                     _ => {
                         let shape = [keys, tokens + 3, heads, outer];
-                        Some(sketch.input(DataType::F32, &shape, Values::Hiding(2.0)).unwrap())
+                        Some(sketch.input(DataType::F16, &shape, Values::Hiding(2.0)).unwrap())
                     }
                 };
                 let max_bias = if kind == "bias" { 8.0 } else { 0.0 };

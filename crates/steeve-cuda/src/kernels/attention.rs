@@ -21,7 +21,7 @@ const TILE_BYTES: u32 = (16 + 32 + 32) * 132 * 4;
 const KEYS_OF_FEW: u64 = 128;
 
 /// The keys of many queries that are worth another block.
-const KEYS_OF_MANY: u64 = 512;
+const KEYS_OF_MANY: u64 = 256;
 
 /// Fewer keys than this are not worth another block.
 const KEYS: u64 = 32;
@@ -135,8 +135,9 @@ impl Many {
             (DataType::Bf16, ..=256) => (Kernel::AttendMany256Bf16, 32, 32, 512),
             _ => return Ok(None),
         };
-        // Fewer would leave most of a block idle.
-        if !is_known || !is_dense || together < queries / 2 || count == 0 {
+        // Fewer would leave most of a block idle, and the kernels count in 32 bits.
+        let is_fit = together >= queries / 2 && count > 0 && together.max(count) < 1 << 31;
+        if !is_known || !is_dense || !is_fit {
             return Ok(None);
         }
         let (blocks, tiles) = (together.div_ceil(queries), count.div_ceil(keys));
