@@ -506,7 +506,7 @@ KERNEL(attend_look)(ARGS) {
         // There is no such key.
     } else if (mask.ne[2] == 1) {
         // All heads have the same mask.
-#pragma unroll 4
+#pragma unroll 8
         for (u32 token = first / group + start; token <= last / group; token += step) look(plane + token * mask.nb[1]);
     } else {
         for (u32 n = first + start; n <= last; n += step) {
@@ -663,8 +663,8 @@ template <int N> struct Tiles {
     }
 };
 
-__device__ bool in_pairs(const Tensor &t) {
-    return t.nb[0] == 4 && (((u64)t.p | (u64)t.nb[1] | (u64)t.nb[2] | (u64)t.nb[3]) & 7) == 0;
+__device__ bool is_aligned(const Tensor &t, u64 size) {
+    return (((u64)t.p | (u64)t.nb[1] | (u64)t.nb[2] | (u64)t.nb[3]) & (size - 1)) == 0;
 }
 
 // One query in a warp, with nothing but sums of what it sees: for those whose sums are no numbers, because some key or value
@@ -718,7 +718,7 @@ __device__ void attend_alone(const Args &a, i64 token, i64 head, i64 outer, i64 
 
 // A warp has D columns of its queries and of its results. Where rows have twice as many, two warps have the same queries: each
 // makes half of the sums of a score.
-// i: 0: parts, 1: address of their results, 4, 5, 8, 9: as above. Blocks: queries, groups, outer times parts.
+// i: 0: parts, 1: address of their results, 4, 5, 8, 9: as above. Blocks: groups, queries, outer times parts.
 template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const Args &a) {
     extern __shared__ float4 memory[];
     const int PARTS = TYPE == F16 ? 2 : 3, WHOLE = D * HALVES, PITCH = (WHOLE + 63) / 64 * 128, ROOM = N * PITCH;
@@ -728,24 +728,50 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4, column = lane % 4 * 2;
     int d = (int)q.ne[0], dv = (int)v.ne[0], half = warp % HALVES, start = half * D;
     u32 group = (u32)a.i[4], all = (u32)a.i[5], parts = (u32)a.i[0], part = blockIdx.z % parts;
-    u32 first_head = blockIdx.y * group, heads = (u32)q.ne[2];
+    u32 heads = (u32)q.ne[2], first_head = blockIdx.x * group;
     i64 outer = blockIdx.z / parts, keys = k.ne[1];
     // The last queries see most where a mask is causal, and should not be begun last.
-    u32 block = gridDim.x - 1 - blockIdx.x, first_query = block * ROWS + warp / HALVES * 16;
+    u32 block = gridDim.y - 1 - blockIdx.y, first_query = block * ROWS + warp / HALVES * 16;
     const char *key_rows = k.p + first_head / (heads / (u32)k.ne[2]) * k.nb[2] + outer * k.nb[3];
     const char *value_rows = v.p + first_head / (heads / (u32)v.ne[2]) * v.nb[2] + outer * v.nb[3];
 
-    // Queries, and what undoes their power of two. Those beyond the last are done twice.
+    // Which tiles are for this block.
+    u32 count = (u32)((keys + N - 1) / N), share = (count + parts - 1) / parts;
+    Tiles<N> tiles;
+    tiles.looks = 0, tiles.keys = keys, tiles.base = (int)(part * share);
+    tiles.end = (int)(part * share + share < count ? part * share + share : count);
+    if (mask.p) {
+        i64 before = mask.ne[3] == 1 ? 0 : outer;
+        if (mask.ne[2] != 1) before = before * gridDim.x + blockIdx.x;
+        tiles.looks = (const Look *)a.i[8] + (before * gridDim.y + block) * count;
+    }
+    tiles.look();
+
+    // Where lanes fetch from, but for what is the same in all of them.
+    u32 base = (u32)__cvta_generic_to_shared(memory);
+    u32 key_room = base, value_room = base + ROOM, free_room = base + 2 * ROOM;
+    u32 key_at = (lane / 16 * 8 + lane % 8) * PITCH, key_piece = ((u32)(start / 8 + lane / 8 % 2) ^ lane % 8) << 4;
+    u32 value_at = lane % 16 * PITCH, value_piece = ((u32)(start / 8 + lane / 16) ^ lane % 8) << 4;
+
+    u64 seen = 0;
+    bool is_plain = false;
+    int tile = tiles.next(seen, is_plain);
+    if (tile >= 0) copy_rows<N, PITCH, WHOLE / 8>(key_room, key_rows, k.nb[1], d, tile, seen);
+    commit();
+    if (tile >= 0) copy_rows<N, PITCH, WHOLE / 8>(value_room, value_rows, v.nb[1], dv, tile, seen);
+    commit();
+
+    // Those beyond the last are done twice.
+    auto query_of = [&](int h) { return first_query + row + 8 * h < all ? first_query + row + 8 * h : all - 1; };
+    // Queries, and what undoes their power of two.
     u32 x[D / 16][PARTS * 4];
     float undo[2], slopes[2], softcap = a.f[1];
-    const char *hide[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        u32 number = first_query + row + 8 * h < all ? first_query + row + 8 * h : all - 1;
-        u32 head = first_head + number % group, token = number / group;
+        u32 number = query_of(h), head = first_head + number % group, token = number / group;
         const char *query = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
         float raw[D / 8][2], most = 0;
-        bool pairs = in_pairs(q);
+        bool pairs = q.nb[0] == 4 && is_aligned(q, 8);
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
             int i = start + n * 8 + column;
@@ -771,7 +797,6 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
         for (int n = 0; n < D / 8; n++) {
             split<TYPE, PARTS>(raw[n][0] * power, raw[n][1] * power, &x[n / 2][n % 2 * 2 + h], 4);
         }
-        hide[h] = mask.p ? mask_row(mask, token, head, (u32)outer) : 0;
         slopes[h] = mask.p ? slope_of(head, heads, a.f[2]) : 1;
     }
 
@@ -782,30 +807,6 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
         for (int e = 0; e < 4; e++) out[n][e] = 0;
     }
 
-    // Which tiles are for this block.
-    u32 count = (u32)((keys + N - 1) / N), share = (count + parts - 1) / parts;
-    Tiles<N> tiles;
-    tiles.looks = 0, tiles.keys = keys, tiles.base = (int)(part * share);
-    tiles.end = (int)(part * share + share < count ? part * share + share : count);
-    if (mask.p) {
-        u32 groups = mask.ne[2] == 1 ? 1 : gridDim.y, plane = mask.ne[2] == 1 ? 0 : blockIdx.y;
-        tiles.looks = (const Look *)a.i[8] + (((mask.ne[3] == 1 ? 0 : outer) * groups + plane) * gridDim.x + block) * count;
-    }
-    tiles.look();
-
-    // Where lanes fetch from, but for what is the same in all of them.
-    u32 base = (u32)__cvta_generic_to_shared(memory);
-    u32 key_room = base, value_room = base + ROOM, free_room = base + 2 * ROOM;
-    u32 key_at = (lane / 16 * 8 + lane % 8) * PITCH, key_piece = ((u32)(start / 8 + lane / 8 % 2) ^ lane % 8) << 4;
-    u32 value_at = lane % 16 * PITCH, value_piece = ((u32)(start / 8 + lane / 16) ^ lane % 8) << 4;
-
-    u64 seen = 0;
-    bool is_plain = false;
-    int tile = tiles.next(seen, is_plain);
-    if (tile >= 0) copy_rows<N, PITCH, WHOLE / 8>(key_room, key_rows, k.nb[1], d, tile, seen);
-    commit();
-    if (tile >= 0) copy_rows<N, PITCH, WHOLE / 8>(value_room, value_rows, v.nb[1], dv, tile, seen);
-    commit();
     while (tile >= 0) {
         u64 next_seen = 0;
         bool next_plain = false;
@@ -866,19 +867,31 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
             step[0] = step[1] = 1;
         }
         if (!is_plain) {
+            bool pairs = mask.p && mask.type == F16 && mask.nb[0] == 2 && keys % 2 == 0 && is_aligned(mask, 4);
+            const char *hide[2] = {0, 0};
 #pragma unroll
-            for (int n = 0; n < N / 8; n++) {
+            for (int h = 0; h < 2; h++) {
+                u32 number = query_of(h), head = first_head + number % group;
+                if (mask.p) hide[h] = mask_row(mask, number / group, head, (u32)outer) + ((i64)tile * N + column) * mask.nb[0];
+            }
 #pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    int i = n * 8 + column + e % 2;
-                    bool is_seen = seen >> i & 1;
-                    float score = s[n][e] * step[e / 2];
-                    if (hide[0] && is_seen) {
-                        float hidden = load(hide[e / 2] + ((i64)tile * N + i) * mask.nb[0], mask.type);
-                        is_seen = hidden != -INFINITE;
-                        score = __fadd_rn(score, __fmul_rn(slopes[e / 2], hidden));
-                    }
-                    s[n][e] = is_seen ? score : -INFINITE;
+            for (int n = 0; n < N / 8; n += 4) {
+                // Two elements for each query and eight keys. All of them are on their way before any is used.
+                u32 words[4][2];
+#pragma unroll
+                for (int m = 0; m < 8; m++) {
+                    bool is_read = pairs && seen >> ((n + m / 2) * 8 + column) & 3;
+                    words[m / 2][m % 2] = is_read ? *(const u32 *)(hide[m % 2] + (n + m / 2) * 16) : 0;
+                }
+#pragma unroll
+                for (int m = 0; m < 16; m++) {
+                    int e = m % 4, i = (n + m / 4) * 8 + e % 2;
+                    bool is_seen = seen >> (i + column) & 1;
+                    float score = s[n + m / 4][e] * step[e / 2];
+                    float hidden = from_f16((u16)(words[m / 4][e / 2] >> (e % 2 * 16)));
+                    if (mask.p && !pairs && is_seen) hidden = load(hide[e / 2] + i * mask.nb[0], mask.type);
+                    if (mask.p) score = __fadd_rn(score, __fmul_rn(slopes[e / 2], hidden));
+                    s[n + m / 4][e] = is_seen && hidden != -INFINITE ? score : -INFINITE;
                 }
             }
             step[0] = step[1] = 1;
@@ -946,7 +959,7 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
     }
 
     u32 bad[2];
-    bool pairs = in_pairs(a.r);
+    bool pairs = a.r.nb[0] == 4 && is_aligned(a.r, 8);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float sum = total[h];

@@ -135,8 +135,8 @@ impl Many {
             (DataType::Bf16, ..=256) => (Kernel::AttendMany256Bf16, 32, 32, 512),
             _ => return Ok(None),
         };
-        // Fewer would leave most of a block idle, and the kernels count in 32 bits.
-        let is_fit = together >= queries / 2 && count > 0 && together.max(count) < 1 << 31;
+        // Fewer queries would leave most of a block idle, and for more there is no grid.
+        let is_fit = (QUERIES..1 << 20).contains(&together) && (1..1 << 31).contains(&count);
         if !is_known || !is_dense || !is_fit {
             return Ok(None);
         }
@@ -167,7 +167,7 @@ impl Many {
             args.i[9] = self.tiles.cast_signed();
             recipe.launch(Kernel::AttendLook, grid, 128, args)?;
         }
-        recipe.launch_sharing(self.kernel, [self.blocks, groups, outer * parts], 128, args, self.shared)?;
+        recipe.launch_sharing(self.kernel, [groups, self.blocks, outer * parts], 128, args, self.shared)?;
         if parts > 1 {
             recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args)?;
         }
