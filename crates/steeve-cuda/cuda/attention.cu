@@ -670,7 +670,9 @@ __device__ bool is_aligned(const Tensor &t, u64 size) {
 // One query in a warp, with nothing but sums of what it sees: for those whose sums are no numbers, because some key or value
 // that another query sees is none, or since that is how it is. Columns `from` to `to` are written.
 template <int TYPE, int R>
-__device__ void attend_alone(const Args &a, i64 token, i64 head, i64 outer, i64 first, i64 last, i64 part, int from, int to) {
+__device__ void attend_alone(
+    const Args &a, i64 token, i64 head, i64 outer, float slope, i64 first, i64 last, i64 part, int from, int to
+) {
     const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
     int lane = threadIdx.x % 32, d = (int)q.ne[0], dv = (int)v.ne[0];
     i64 heads = q.ne[2], parts = a.i[0];
@@ -678,13 +680,14 @@ __device__ void attend_alone(const Args &a, i64 token, i64 head, i64 outer, i64 
     const char *key_rows = k.p + head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
     const char *value_rows = v.p + head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
     const char *hide = mask.p ? mask_row(mask, (u32)token, (u32)head, (u32)outer) : 0;
-    float slope = slope_of(head, heads, a.f[2]), softcap = a.f[1], most = -INFINITE, total = 0, x[R], sum[R];
+    float softcap = a.f[1], most = -INFINITE, total = 0, x[R], sum[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int i = lane * R + r;
         x[r] = i < d ? load(query + i * q.nb[0], q.type) * a.f[0] : 0;
         sum[r] = 0;
     }
+#pragma unroll 1
     for (i64 key = first; key < last; key++) {
         float hidden = hide ? load(hide + key * mask.nb[0], mask.type) : 0, y[R], score = 0;
         if (hidden == -INFINITE) continue;
@@ -867,7 +870,7 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
             step[0] = step[1] = 1;
         }
         if (!is_plain) {
-            bool pairs = mask.p && mask.type == F16 && mask.nb[0] == 2 && keys % 2 == 0 && is_aligned(mask, 4);
+            bool pairs = mask.p && mask.nb[0] == 2 && keys % 2 == 0 && is_aligned(mask, 4);
             const char *hide[2] = {0, 0};
 #pragma unroll
             for (int h = 0; h < 2; h++) {
@@ -889,7 +892,7 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
                     bool is_seen = seen >> (i + column) & 1;
                     float score = s[n + m / 4][e] * step[e / 2];
                     float hidden = from_f16((u16)(words[m / 4][e / 2] >> (e % 2 * 16)));
-                    if (mask.p && !pairs && is_seen) hidden = load(hide[e / 2] + i * mask.nb[0], mask.type);
+                    if (mask.p && !pairs && is_seen) hidden = from_f16(*(const u16 *)(hide[e / 2] + i * mask.nb[0]));
                     if (mask.p) score = __fadd_rn(score, __fmul_rn(slopes[e / 2], hidden));
                     s[n + m / 4][e] = is_seen && hidden != -INFINITE ? score : -INFINITE;
                 }
@@ -987,16 +990,16 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
         bad[h] = __ballot_sync(ALL, !(check == 0));
     }
     // Zero times infinity is not zero: where it was met, each query is done by itself.
-    for (int h = 0; h < 2; h++) {
-        for (int n = 0; n < 8; n++) {
-            if (!(bad[h] >> (n * 4) & 15)) continue;
-            u32 number = first_query + n + 8 * h;
-            i64 end = (i64)tiles.end * N < keys ? (i64)tiles.end * N : keys;
-            __syncwarp();
-            attend_alone<TYPE, WHOLE <= 128 ? 4 : 8>(
-                a, number / group, first_head + number % group, outer, (i64)part * share * N, end, part, start, start + D
-            );
-        }
+#pragma unroll 1
+    for (int n = 0; n < 16; n++) {
+        float slope = __shfl_sync(ALL, n < 8 ? slopes[0] : slopes[1], n % 8 * 4);
+        if (!((n < 8 ? bad[0] : bad[1]) >> (n % 8 * 4) & 15)) continue;
+        u32 number = first_query + n, token = number / group, head = first_head + number % group;
+        i64 end = (i64)tiles.end * N < keys ? (i64)tiles.end * N : keys;
+        __syncwarp();
+        attend_alone<TYPE, WHOLE <= 128 ? 4 : 8>(
+            a, token, head, outer, slope, (i64)part * share * N, end, part, start, start + D
+        );
     }
 }
 

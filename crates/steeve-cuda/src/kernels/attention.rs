@@ -122,6 +122,7 @@ impl Many {
     fn new(ask: &Ask<'_>, machine: Machine, groups: u64, together: u64) -> Result<Option<Self>, String> {
         let (q, k, v) = (ask.source(0)?, ask.source(1)?, ask.source(2)?);
         let is_known = q.shape.dtype == DataType::F32 && k.shape.dtype == v.shape.dtype && machine.arch >= (8, 0);
+        let is_known = is_known && ask.optional(3).is_none_or(|mask| mask.shape.dtype == DataType::F16);
         let is_dense = [&k, &v].iter().all(|it| it.shape.has_dense_rows() && is_wide(it));
         let (longest, count) = (q.shape.ne[0].max(v.shape.ne[0]), k.shape.ne[1]);
         let (kernel, queries, keys, row) = match (k.shape.dtype, longest) {
