@@ -275,20 +275,48 @@ fn few_columns(backend: &dyn Backend) {
     }
 }
 
+/// Tokens at the end of all keys; with a mask each of them sees the keys up to its own.
 fn attention(backend: &dyn Backend) {
-    println!("flash_attn_ext, 32 heads of 128 over 8 of keys, f16:");
-    for (tokens, keys) in [(1u64, 4096u64), (1, 32768), (512, 512), (512, 4096)] {
+    println!("flash_attn_ext, 32 heads over 8 of keys:");
+    let (f16, bf16) = (DataType::F16, DataType::Bf16);
+    for (d, dtype, tokens, keys, causal) in [
+        (128, f16, 1, 4096, false),
+        (128, f16, 1, 32768, false),
+        (128, f16, 8, 4096, false),
+        (128, f16, 32, 4096, false),
+        (128, f16, 512, 512, false),
+        (128, f16, 512, 4096, false),
+        (128, f16, 512, 4096, true),
+        (128, f16, 2048, 2048, true),
+        (128, bf16, 512, 4096, false),
+        (64, f16, 512, 4096, false),
+        (96, f16, 512, 4096, false),
+        (256, f16, 512, 4096, false),
+    ] {
         let mut context = Context::new();
-        let q = context.external(DataType::F32, &[128, tokens, 32]).expect("queries");
-        let k = context.external(DataType::F16, &[128, keys, 8]).expect("keys");
-        let v = context.external(DataType::F16, &[128, keys, 8]).expect("values");
+        let q = context.external(DataType::F32, &[d, tokens, 32]).expect("queries");
+        let k = context.external(dtype, &[d, keys, 8]).expect("keys");
+        let v = context.external(dtype, &[d, keys, 8]).expect("values");
+        let mask = causal.then(|| context.external(f16, &[keys, tokens]).expect("a mask"));
         let numbers = FlashAttention { scale: 0.1, ..FlashAttention::default() };
-        let result = context.flash_attn_ext(q, k, v, None, numbers).expect("they fit");
+        let result = context.flash_attn_ext(q, k, v, mask, numbers).expect("they fit");
         let graph = Graph::from_outputs(&context, &[result]).expect("a graph");
         let mut ready = Ready::new(&graph, backend);
+        let hides = |token: u64, key: u64| key + tokens > keys + token;
+        if let Some(mask) = mask {
+            let all = (0..tokens).flat_map(|token| (0..keys).map(move |key| (token, key)));
+            let bits = all.flat_map(|(token, key)| (0xfc00 * u16::from(hides(token, key))).to_le_bytes());
+            ready.write(mask, &bits.collect::<Vec<u8>>());
+        }
         let time = seconds(backend, 5, 10, || backend.submit(&mut *ready.prepared).expect("it runs"));
-        let flops = 4.0 * 128.0 * 32.0 * (tokens * keys) as f64;
-        println!("  {tokens:3} tokens, {keys:5} keys {:9.1} us  {:7.2} Tflop/s", time * 1e6, flops / time / 1e12);
+        // Only what is seen counts.
+        let seen = if causal { tokens * (keys - tokens) + tokens * (tokens + 1) / 2 } else { tokens * keys };
+        let rate = 4.0 * (d * 32 * seen) as f64 / time / 1e12;
+        let kind = if causal { ", causal" } else { "" };
+        println!(
+            "  {dtype:4} of {d:3}, {tokens:4} tokens, {keys:5} keys {:9.1} us  {rate:7.2} Tflop/s{kind}",
+            time * 1e6
+        );
     }
 }
 

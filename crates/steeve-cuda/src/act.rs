@@ -112,6 +112,15 @@ kernels! {
         AttendTileBf16 "attend_tile_bf16",
         AttendFewF16 "attend_few_f16",
         AttendFewBf16 "attend_few_bf16",
+        AttendLook "attend_look",
+        AttendMany64F16 "attend_many_64_f16",
+        AttendMany96F16 "attend_many_96_f16",
+        AttendMany128F16 "attend_many_128_f16",
+        AttendMany256F16 "attend_many_256_f16",
+        AttendMany64Bf16 "attend_many_64_bf16",
+        AttendMany96Bf16 "attend_many_96_bf16",
+        AttendMany128Bf16 "attend_many_128_bf16",
+        AttendMany256Bf16 "attend_many_256_bf16",
     }
     6 "blocks" {
         FewColumnsBlocks1 "few_columns_blocks_1",
@@ -125,8 +134,8 @@ kernels! {
 #[derive(Debug)]
 pub(crate) struct Kernels {
     functions: Vec<Function>,
-    /// Each waits for the one ahead of it by itself, and may be started before that is done.
-    take_over: bool,
+    /// What they are compiled for: 90 is that of compute capability 9.0.
+    pub(crate) arch: i32,
     /// Functions are of modules that are loaded.
     _modules: Vec<Module>,
 }
@@ -140,8 +149,7 @@ impl Kernels {
             None => Err(Fault::missing()),
         };
         let functions = NAMES.iter().map(find).collect::<Result<_, _>>()?;
-        // `take_over` in `common.cu` says the same.
-        Ok(Self { functions, take_over: loaded.arch >= 90, _modules: modules })
+        Ok(Self { functions, arch: loaded.arch, _modules: modules })
     }
 }
 
@@ -167,7 +175,8 @@ impl Queue<'_> {
                         Parameter::Args(args) => from_ref(&**args).cast(),
                         Parameter::Map(map) => from_ref(&**map).cast(),
                     };
-                    let (function, early) = (self.kernels.functions[*kernel as usize], self.kernels.take_over);
+                    // Then each waits by itself for the one ahead of it: `take_over` in `common.cu` says the same.
+                    let (function, early) = (self.kernels.functions[*kernel as usize], self.kernels.arch >= 90);
                     // SAFETY: as promised; each kernel is given the structure that it was compiled with by `recipe`.
                     let done = unsafe { self.stream.launch(function, *grid, *block, *shared, parameter, early) };
                     done.map_err(|fault| format!("{fault} ({})", NAMES[*kernel as usize].1))?;

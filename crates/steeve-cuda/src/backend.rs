@@ -16,6 +16,7 @@ use crate::device::Core;
 use crate::driver::{Context, Fault, Moment, Stream, is_pinned};
 use crate::launches::Counters;
 use crate::memory::CudaBuffer;
+use crate::recipe::Machine;
 use crate::run::{Capture, CudaPrepared, Kitchen, supports};
 use crate::scratch::Pool;
 use crate::stage::Stage;
@@ -63,7 +64,7 @@ impl CudaBackend {
     fn cook(&self, graph: &Graph, nodes: Range<usize>, tensors: &dyn Locate) -> Result<CudaPrepared, DeviceError> {
         let kitchen = Kitchen {
             name: &self.core.name,
-            machine: self.core.machine(),
+            machine: Machine { arch: self.kernels.arch, ..self.core.machine() },
             context: &self.core.context,
             complaints: &self.complaints,
             scratch: &self.scratch,

@@ -103,7 +103,7 @@ impl Core {
 
     pub(crate) fn machine(&self) -> Machine {
         let has_blas = *self.has_blas.get_or_init(blas::is_there) && !self.is_blas_broken.load(Ordering::Relaxed);
-        Machine { processors: self.context.processors, has_blas }
+        Machine { arch: 10 * self.context.arch.0 + self.context.arch.1, processors: self.context.processors, has_blas }
     }
 
     /// The library is installed and does not work: its products are made without it from now on.

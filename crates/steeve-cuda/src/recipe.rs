@@ -62,6 +62,8 @@ pub(crate) fn floats<const N: usize>(operands: [Operand; N]) -> Result<(), Strin
 pub(crate) struct Machine {
     pub(crate) processors: u32,
     pub(crate) has_blas: bool,
+    /// What kernels are compiled for: 90 is that of compute capability 9.0.
+    pub(crate) arch: i32,
 }
 
 /// Acts, and the scratch memory that they need.

@@ -5,8 +5,8 @@ use steeve_graph::DataType;
 use super::movement::readable;
 use super::{demand, divides};
 use crate::act::Kernel;
-use crate::recipe::{Ask, Recipe, args};
-use crate::shape::{Operand, is_float};
+use crate::recipe::{Ask, Machine, Recipe, args};
+use crate::shape::{Args, Operand, is_float};
 
 /// The longest rows that fit into registers.
 const LONGEST: u64 = 512;
@@ -19,6 +19,9 @@ const TILE_BYTES: u32 = (16 + 32 + 32) * 132 * 4;
 
 /// The keys that a block of few queries takes at a time.
 const KEYS_OF_FEW: u64 = 128;
+
+/// The keys of many queries that are worth another block.
+const KEYS_OF_MANY: u64 = 256;
 
 /// Fewer keys than this are not worth another block.
 const KEYS: u64 = 32;
@@ -43,9 +46,12 @@ pub(crate) fn flash_attn_ext(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), S
     // Heads whose keys and values differ have nothing to share.
     let group = if k.shape.ne[2] == v.shape.ne[2] { heads / k.shape.ne[2] } else { 1 };
     let (groups, together) = (heads / group, group * tokens);
+    (args.i[4], args.i[5]) = (group.cast_signed(), together.cast_signed());
+    if let Some(many) = Many::new(ask, recipe.machine, groups, together)? {
+        return many.launch(ask, recipe, groups, args);
+    }
     let blocks = together.div_ceil(QUERIES);
     if d.max(dv) <= 128 && together >= QUERIES && blocks * groups * outer >= u64::from(recipe.machine.processors) / 2 {
-        (args.i[4], args.i[5]) = (group.cast_signed(), together.cast_signed());
         let kernel = match k.shape.dtype {
             DataType::F16 if known => Kernel::AttendTileF16,
             DataType::Bf16 if known => Kernel::AttendTileBf16,
@@ -60,13 +66,12 @@ pub(crate) fn flash_attn_ext(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), S
         DataType::Bf16 if known => Some(Kernel::AttendFewBf16),
         _ => None,
     };
-    let is_wide = |it: &Operand| divides(8, it.shape.ne[0]) && it.is_aligned(16);
     let pieces = together.div_ceil(4);
     let is_enough = pieces * groups * outer * keys.div_ceil(KEYS_OF_FEW) >= u64::from(recipe.machine.processors);
     if let Some(kernel) = few.filter(|_| d.max(dv) <= 128 && is_wide(&k) && is_wide(&v) && is_enough) {
         let wanted = u64::from(recipe.machine.processors * 4).div_ceil(pieces * groups * outer);
         let parts = keys.div_ceil(KEYS_OF_FEW).min(wanted).clamp(1, 64);
-        (args.i[0], args.i[4], args.i[5]) = (parts.cast_signed(), group.cast_signed(), together.cast_signed());
+        args.i[0] = parts.cast_signed();
         args.i[1] = recipe.scratch(4 * queries * parts * (dv + 2), 0).cast_signed();
         recipe.launch(kernel, [pieces, groups, outer * parts], 128, args)?;
         return recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args);
@@ -97,6 +102,83 @@ pub(crate) fn flash_attn_ext(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), S
         recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args)?;
     }
     Ok(())
+}
+
+/// Many queries with tensor cores: how they are cut.
+struct Many {
+    kernel: Kernel,
+    /// The queries of a block, and the keys of a tile.
+    queries: u64,
+    keys: u64,
+    /// The bytes that threads share: three rooms for a tile.
+    shared: u32,
+    blocks: u64,
+    tiles: u64,
+    parts: u64,
+}
+
+impl Many {
+    /// `None` if another kernel is for it.
+    fn new(ask: &Ask<'_>, machine: Machine, groups: u64, together: u64) -> Result<Option<Self>, String> {
+        let (q, k, v) = (ask.source(0)?, ask.source(1)?, ask.source(2)?);
+        let is_known = q.shape.dtype == DataType::F32 && k.shape.dtype == v.shape.dtype && machine.arch >= 80;
+        let is_known = is_known && ask.optional(3).is_none_or(|mask| mask.shape.dtype == DataType::F16);
+        let is_dense = [&k, &v].iter().all(|it| it.shape.has_dense_rows() && is_wide(it));
+        let (longest, count) = (q.shape.ne[0].max(v.shape.ne[0]), k.shape.ne[1]);
+        let (kernel, queries, keys, row) = match (k.shape.dtype, longest) {
+            (DataType::F16, ..=64) => (Kernel::AttendMany64F16, 64, 64, 128),
+            (DataType::F16, ..=96) => (Kernel::AttendMany96F16, 64, 64, 256),
+            (DataType::F16, ..=128) => (Kernel::AttendMany128F16, 64, 64, 256),
+            (DataType::F16, ..=256) => (Kernel::AttendMany256F16, 32, 32, 512),
+            (DataType::Bf16, ..=64) => (Kernel::AttendMany64Bf16, 64, 64, 128),
+            (DataType::Bf16, ..=96) => (Kernel::AttendMany96Bf16, 64, 32, 256),
+            (DataType::Bf16, ..=128) => (Kernel::AttendMany128Bf16, 64, 32, 256),
+            (DataType::Bf16, ..=256) => (Kernel::AttendMany256Bf16, 32, 32, 512),
+            _ => return Ok(None),
+        };
+        // Fewer queries would leave most of a block idle, and for more there is no grid.
+        let is_fit = (QUERIES..1 << 20).contains(&together) && (1..1 << 31).contains(&count);
+        if !is_known || !is_dense || !is_fit {
+            return Ok(None);
+        }
+        let (blocks, tiles) = (together.div_ceil(queries), count.div_ceil(keys));
+        let all = blocks * groups * q.shape.ne[3];
+        // Where two warps have the halves of a query they would have to agree about its parts.
+        let most = if queries == 64 { (tiles * keys / KEYS_OF_MANY).clamp(1, 64) } else { 1 };
+        if queries < 64 && all < u64::from(machine.processors) / 4 {
+            return Ok(None);
+        }
+        let parts = (2 * u64::from(machine.processors) / all.max(1)).clamp(1, most);
+        let shared = 3 * keys as u32 * row;
+        Ok(Some(Self { kernel, queries, keys, shared, blocks, tiles, parts }))
+    }
+
+    fn launch(self, ask: &Ask<'_>, recipe: &mut Recipe, groups: u64, mut args: Args) -> Result<(), String> {
+        let [_, tokens, heads, outer] = ask.source(0)?.shape.ne;
+        let (parts, dv) = (self.parts, ask.result.shape.ne[0]);
+        args.i[0] = parts.cast_signed();
+        if parts > 1 {
+            args.i[1] = recipe.scratch(4 * tokens * heads * outer * parts * (dv + 2), 0).cast_signed();
+        }
+        if let Some(mask) = ask.optional(3) {
+            let planes = |dim: usize, count: u64| if mask.shape.ne[dim] == 1 { 1 } else { count };
+            let grid = [self.tiles * self.blocks, planes(2, groups), planes(3, outer)];
+            args.i[6..8].copy_from_slice(&[self.keys.cast_signed(), self.queries.cast_signed()]);
+            args.i[8] = recipe.scratch(16 * grid.iter().product::<u64>(), 0).cast_signed();
+            args.i[9] = self.tiles.cast_signed();
+            recipe.launch(Kernel::AttendLook, grid, 128, args)?;
+        }
+        recipe.launch_sharing(self.kernel, [groups, self.blocks, outer * parts], 128, args, self.shared)?;
+        if parts > 1 {
+            recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether rows can be read in pieces of 16 bytes, of numbers of two.
+fn is_wide(it: &Operand) -> bool {
+    divides(8, it.shape.ne[0]) && it.is_aligned(16)
 }
 
 /// Whether four elements can be read at once.
