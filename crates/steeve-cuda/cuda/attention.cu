@@ -1004,21 +1004,21 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
 }
 
 #define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
-    extern "C" __global__ void __launch_bounds__(MANY_THREADS, BLOCKS) NAME(ARGS) { attend_many<TYPE, D, HALVES, N>(a); }
+    KERNEL_OF(attend_many_##NAME, Args, __launch_bounds__(MANY_THREADS, BLOCKS))(ARGS) { attend_many<TYPE, D, HALVES, N>(a); }
 
 #else
 
 // They are never launched.
 #define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
-    extern "C" __global__ void NAME(ARGS) {}
+    KERNEL(attend_many_##NAME)(ARGS) {}
 
 #endif
 
-MANY(steeve_attend_many_64_f16, F16, 64, 1, 64, 3)
-MANY(steeve_attend_many_96_f16, F16, 96, 1, 64, 2)
-MANY(steeve_attend_many_128_f16, F16, 128, 1, 64, 2)
-MANY(steeve_attend_many_256_f16, F16, 128, 2, 32, 2)
-MANY(steeve_attend_many_64_bf16, BF16, 64, 1, 64, 2)
-MANY(steeve_attend_many_96_bf16, BF16, 96, 1, 32, 2)
-MANY(steeve_attend_many_128_bf16, BF16, 128, 1, 32, 2)
-MANY(steeve_attend_many_256_bf16, BF16, 128, 2, 32, 2)
+MANY(64_f16, F16, 64, 1, 64, 3)
+MANY(96_f16, F16, 96, 1, 64, 2)
+MANY(128_f16, F16, 128, 1, 64, 2)
+MANY(256_f16, F16, 128, 2, 32, 2)
+MANY(64_bf16, BF16, 64, 1, 64, 2)
+MANY(96_bf16, BF16, 96, 1, 32, 2)
+MANY(128_bf16, BF16, 128, 1, 32, 2)
+MANY(256_bf16, BF16, 128, 2, 32, 2)

@@ -44,9 +44,10 @@ __device__ __forceinline__ void take_over() {
 #endif
 }
 
-#define KERNEL_OF(NAME, TYPE)                                                     \
+// Every kernel is made by this, so that none can forget it. What follows the type are bounds for the compiler.
+#define KERNEL_OF(NAME, TYPE, ...)                                                \
     __device__ __forceinline__ void body_##NAME(const TYPE &a);                   \
-    extern "C" __global__ void steeve_##NAME(const __grid_constant__ TYPE a) {    \
+    extern "C" __global__ void __VA_ARGS__ steeve_##NAME(const __grid_constant__ TYPE a) { \
         take_over();                                                              \
         body_##NAME(a);                                                           \
     }                                                                             \

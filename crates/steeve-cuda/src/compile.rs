@@ -313,6 +313,15 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
+    /// Kernels are launched early, so each must wait for the one ahead of it.
+    #[test]
+    fn every_kernel_is_made_by_the_one_macro() {
+        assert_eq!(COMMON.matches("__global__").count(), 1);
+        for (name, source) in FAMILIES {
+            assert!(!source.contains("__global__"), "{name} has a kernel of another make");
+        }
+    }
+
     #[test]
     fn a_gpu_that_the_compiler_does_not_know_gets_a_text() {
         let known = [75, 80, 90, 100];
