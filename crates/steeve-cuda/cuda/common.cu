@@ -58,6 +58,8 @@ __device__ __forceinline__ void take_over() {
 
 // What data alone can show to be wrong is told to the host: who, and which number. One word, so that it is never torn.
 __device__ void complain(const u64 *flag, u64 number, i64 value) {
+    // What has no room in half a word is said to be the largest that has.
+    value = value > 0x7fffffff ? 0x7fffffff : value < -0x80000000ll ? -0x80000000ll : value;
     *(volatile u64 *)flag = number << 32 | (u32)value;
 }
 

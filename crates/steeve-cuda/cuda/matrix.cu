@@ -129,6 +129,51 @@ KERNEL(tiles_id)(ARGS) {
     }
 }
 
+// Rows rounded to f16 for the library. One whose largest element is too large for f16, or so small that much of it would be
+// lost, is divided by a power of two first. A block does a row. i: where the powers go, whether rows can be read in fours.
+KERNEL(narrow)(ARGS) {
+    Place at = row_of(blockIdx.x, a.r.ne);
+    const char *from = a.s[0].p + offset_of(a.s[0], at);
+    char *to = a.r.p + offset_of(a.r, at);
+    int type = a.s[0].type;
+    i64 n = a.r.ne[0], step = a.s[0].nb[0];
+    float most = 0;
+    // What is infinite or no number stays so.
+    auto look = [&](float x) { most = fabsf(x) < INFINITE && fabsf(x) > most ? fabsf(x) : most; };
+    if (a.i[1]) {
+        for (i64 i = threadIdx.x; i < n / 4; i += blockDim.x) {
+            Four four = load4(from + 4 * i * step, type);
+#pragma unroll
+            for (int j = 0; j < 4; j++) look(four.x[j]);
+        }
+    } else {
+        for (i64 i = threadIdx.x; i < n; i += blockDim.x) look(load(from + i * step, type));
+    }
+    most = block_max(most);
+    int power = most >= 32768.0f ? ilogbf(most) - 14 : 0;
+    if (most > 0 && most < 0.00390625f) power = ilogbf(most) < -120 ? -120 : ilogbf(most);
+    float factor = ldexpf(1.0f, -power);
+    if (threadIdx.x == 0) ((float *)a.i[0])[blockIdx.x] = ldexpf(1.0f, power);
+    if (a.i[1]) {
+        for (i64 i = threadIdx.x; i < n / 4; i += blockDim.x) {
+            Four four = load4(from + 4 * i * step, type);
+#pragma unroll
+            for (int j = 0; j < 4; j++) four.x[j] *= factor;
+            store4(to + i * 8, F16, four);
+        }
+    } else {
+        for (i64 i = threadIdx.x; i < n; i += blockDim.x) store(to + i * 2, F16, load(from + i * step, type) * factor);
+    }
+}
+
+// Rows of the result times the powers that those of the second source were divided by. A block does a row. i: the powers.
+KERNEL(widen)(ARGS) {
+    float power = ((const float *)a.i[0])[blockIdx.x];
+    if (power == 1) return;
+    char *row = a.r.p + offset_of(a.r, row_of(blockIdx.x, a.r.ne));
+    for (i64 i = threadIdx.x; i < a.r.ne[0]; i += blockDim.x) *(float *)(row + i * a.r.nb[0]) *= power;
+}
+
 // The sums of nothing. i: elements.
 KERNEL(zeros)(ARGS) {
     if (element() >= (u64)a.i[0]) return;

@@ -91,6 +91,8 @@ kernels! {
         FewColumnsId "few_columns_id",
         Tiles "tiles",
         TilesId "tiles_id",
+        Narrow "narrow",
+        Widen "widen",
         Zeros "zeros",
     }
     5 "attention" {
@@ -130,6 +132,13 @@ kernels! {
     }
 }
 
+impl Kernel {
+    /// Whether its parameter is a `Map`; that of all others is an `Args`.
+    pub(crate) fn takes_map(self) -> bool {
+        matches!(self, Self::Map1 | Self::Map4 | Self::Map4F32 | Self::MapInt)
+    }
+}
+
 /// All kernels, loaded.
 #[derive(Debug)]
 pub(crate) struct Kernels {
@@ -159,6 +168,15 @@ pub(crate) struct Queue<'a> {
     pub(crate) kernels: &'a Kernels,
     /// Only where there are products for it, and with its work on `stream`.
     pub(crate) blas: Option<&'a Blas>,
+    /// Whether kernels may be started before the one ahead of them is done, if they can wait by themselves.
+    pub(crate) early: bool,
+}
+
+/// The act that could not be enqueued, and why.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pub(crate) act: usize,
+    pub(crate) why: String,
 }
 
 impl Queue<'_> {
@@ -166,33 +184,39 @@ impl Queue<'_> {
     ///
     /// # Safety
     /// All addresses in them are of memory that exists and is large enough, and it stays until they are done.
-    pub(crate) unsafe fn enqueue(&self, acts: &[Act]) -> Result<(), String> {
-        self.stream.enter().map_err(|fault| fault.to_string())?;
-        for act in acts {
-            match act {
-                Act::Launch { kernel, grid, block, shared, parameter } => {
-                    let parameter = match parameter {
-                        Parameter::Args(args) => from_ref(&**args).cast(),
-                        Parameter::Map(map) => from_ref(&**map).cast(),
-                    };
-                    // Then each waits by itself for the one ahead of it: `take_over` in `common.cu` says the same.
-                    let (function, early) = (self.kernels.functions[*kernel as usize], self.kernels.arch >= 90);
-                    // SAFETY: as promised; each kernel is given the structure that it was compiled with by `recipe`.
-                    let done = unsafe { self.stream.launch(function, *grid, *block, *shared, parameter, early) };
-                    done.map_err(|fault| format!("{fault} ({})", NAMES[*kernel as usize].1))?;
-                }
-                Act::Copy { to, from, size } => {
-                    // SAFETY: as promised.
-                    unsafe { self.stream.copy(*to, *from, *size) }.map_err(|fault| fault.to_string())?;
-                }
-                Act::Product(product) => {
-                    let Some(blas) = self.blas else { return Err("cuBLAS is missing".into()) };
-                    // SAFETY: as promised.
-                    unsafe { blas.enqueue(product) }?;
-                }
-            }
+    pub(crate) unsafe fn enqueue(&self, acts: &[Act]) -> Result<(), Stopped> {
+        let _entered = self.stream.context().enter().map_err(|fault| Stopped { act: 0, why: fault.to_string() })?;
+        for (act, it) in acts.iter().enumerate() {
+            // SAFETY: as promised, and the context is current.
+            unsafe { self.enqueue_one(it) }.map_err(|why| Stopped { act, why })?;
         }
         Ok(())
+    }
+
+    /// # Safety
+    /// As above, and the context is current.
+    unsafe fn enqueue_one(&self, act: &Act) -> Result<(), String> {
+        match act {
+            Act::Launch { kernel, grid, block, shared, parameter } => {
+                let parameter = match parameter {
+                    Parameter::Args(args) => from_ref(&**args).cast(),
+                    Parameter::Map(map) => from_ref(&**map).cast(),
+                };
+                let function = self.kernels.functions[*kernel as usize];
+                // `take_over` in `common.cu` says the same.
+                let early = self.early && self.kernels.arch >= 90;
+                // SAFETY: as promised; `kernels` keeps the modules, and `recipe` gives each kernel its structure.
+                let done = unsafe { self.stream.launch(function, *grid, *block, *shared, parameter, early) };
+                done.map_err(|fault| format!("{fault} ({})", NAMES[*kernel as usize].1))
+            }
+            // SAFETY: as promised.
+            Act::Copy { to, from, size } => Ok(unsafe { self.stream.copy(*to, *from, *size) }?),
+            Act::Product(product) => {
+                let Some(blas) = self.blas else { return Err("cuBLAS is missing".into()) };
+                // SAFETY: as promised.
+                unsafe { blas.enqueue(product) }
+            }
+        }
     }
 }
 

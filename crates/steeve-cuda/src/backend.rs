@@ -1,24 +1,25 @@
 //! A stream of work on a GPU.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use steeve_device::{
     Backend, BufferType, Bytes, DeviceError, Event, Locate, Offset, Prepared, SharedBuffer, Span, SpanMut,
 };
 use steeve_graph::{Graph, TensorId};
 
-use crate::act::{Kernels, Queue};
+use crate::act::{Kernels, Queue, Stopped};
 use crate::blas::{Blas, NoBlas};
 use crate::complaint::Complaints;
 use crate::device::Core;
 use crate::driver::{Context, Fault, Moment, Stream, is_pinned};
-use crate::launches::Counters;
+use crate::launches::{Capture, Counters};
 use crate::memory::CudaBuffer;
 use crate::recipe::Machine;
-use crate::run::{Capture, CudaPrepared, Kitchen, supports};
-use crate::scratch::Pool;
+use crate::run::{CudaPrepared, Kitchen, supports};
+use crate::scratch::Scratch;
 use crate::stage::Stage;
 
 /// Runs graphs on a GPU. Calls return before their work is done.
@@ -29,10 +30,10 @@ pub struct CudaBackend {
     counters: Arc<Counters>,
     kernels: Arc<Kernels>,
     complaints: Arc<Complaints>,
-    scratch: Arc<Pool>,
-    stage: Mutex<Stage>,
+    scratch: Scratch,
+    stage: RefCell<Stage>,
     /// Made when the first product for it is prepared.
-    blas: Mutex<Option<Blas>>,
+    blas: RefCell<Option<Blas>>,
     /// Where work is captured. Nothing ever runs there.
     recorder: Stream,
     stream: Stream,
@@ -48,9 +49,9 @@ impl CudaBackend {
             counters: Arc::clone(counters),
             kernels: core.kernels()?,
             complaints: Arc::new(Complaints::new(Arc::clone(name), context).map_err(fail)?),
-            scratch: Arc::new(Pool::new(name, context)),
-            stage: Mutex::new(Stage::new(context).map_err(fail)?),
-            blas: Mutex::default(),
+            scratch: Scratch::new(name, context),
+            stage: RefCell::new(Stage::new(context).map_err(fail)?),
+            blas: RefCell::default(),
             recorder: Stream::unwatched(context).map_err(fail)?,
             stream: Stream::new(context).map_err(fail)?,
         })
@@ -58,6 +59,10 @@ impl CudaBackend {
 
     fn fail(&self, why: impl Into<String>) -> DeviceError {
         DeviceError::Failed { device: self.core.name.to_string(), why: why.into() }
+    }
+
+    fn on(&self, fault: Fault) -> DeviceError {
+        fault.on(&self.core.name)
     }
 
     /// Chooses kernels, and finds out where everything stands.
@@ -73,14 +78,14 @@ impl CudaBackend {
     }
 
     /// Makes the library ready. Where it is installed and does not work, nobody on this GPU counts on it from then on.
-    fn has_blas(&self) -> Result<bool, DeviceError> {
-        let mut blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
+    fn start_blas(&self) -> Result<bool, DeviceError> {
+        let mut blas = self.blas.borrow_mut();
         if blas.is_none() {
             match Blas::new(&self.core.name, &self.core.context, &self.stream) {
                 Ok(new) => *blas = Some(new),
                 Err(NoBlas::Memory(error)) => return Err(error),
-                Err(NoBlas::Broken) => {
-                    self.core.do_without_blas();
+                Err(NoBlas::Broken(why)) => {
+                    self.core.do_without_blas(why);
                     return Ok(false);
                 }
             }
@@ -88,42 +93,42 @@ impl CudaBackend {
         Ok(true)
     }
 
-    /// Gives the acts of prepared nodes to `act`, with where they go.
-    fn with_queue<R>(
-        &self,
-        stream: &Stream,
-        has_products: bool,
-        act: impl FnOnce(&Queue<'_>) -> Result<R, String>,
-    ) -> Result<R, DeviceError> {
-        let blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(blas) = blas.as_ref().filter(|_| has_products) {
-            blas.turn_to(stream).map_err(|why| self.fail(why))?;
+    /// Enqueues the acts of prepared nodes.
+    ///
+    /// # Safety
+    /// All memory in them exists and stays until they are done, unless they are captured.
+    unsafe fn enqueue(&self, prepared: &CudaPrepared, stream: &Stream, early: bool) -> Result<(), Stopped> {
+        let blas = self.blas.borrow();
+        let blas = blas.as_ref().filter(|_| prepared.has_products);
+        if let Some(blas) = blas {
+            blas.turn_to(stream).map_err(|why| Stopped { act: 0, why })?;
         }
-        let queue = Queue { stream, kernels: &self.kernels, blas: blas.as_ref() };
-        act(&queue).map_err(|why| self.fail(why))
+        let queue = Queue { stream, kernels: &self.kernels, blas, early };
+        // SAFETY: as promised.
+        unsafe { queue.enqueue(&prepared.acts) }
     }
 
-    /// Captures all acts. What can't be captured is launched one by one, now and later, and the device can say why.
+    /// Captures all acts, if there are several. What can't be captured is launched one by one, now and later, and the device
+    /// can say why.
     fn capture(&self, prepared: &mut CudaPrepared) {
-        let (acts, stream) = (&prepared.acts, &self.recorder);
-        let captured = self.with_queue(stream, prepared.has_products, |queue| {
-            stream
-                .capture(|| {
-                    // SAFETY: nothing runs now; whoever launches it looks at the buffers first.
-                    unsafe { queue.enqueue(acts) }.map_err(Refused)
-                })
-                .map_err(|Refused(why)| why)
-        });
-        prepared.captured = match captured {
-            Ok(captured) => {
-                self.counters.note_captured();
-                Some(captured)
-            }
-            Err(why) => {
-                self.counters.note_refused(&why);
-                None
-            }
+        if prepared.acts.len() < 2 {
+            return;
+        }
+        let try_it = |early: bool| {
+            let enqueue = || {
+                // SAFETY: nothing runs now; whoever launches it looks at the buffers first.
+                unsafe { self.enqueue(prepared, &self.recorder, early) }.map_err(|stopped| prepared.blame(&stopped))
+            };
+            self.recorder.capture::<String>(enqueue)
         };
+        // Drivers that are not the newest can't capture kernels that start early.
+        match try_it(true).or_else(|why| try_it(false).map_err(|_| why)) {
+            Ok(captured) => {
+                self.counters.note(|launches| launches.captured += 1);
+                prepared.captured = Some(captured);
+            }
+            Err(why) => self.counters.note(|launches| launches.refused = Some(why)),
+        }
     }
 
     /// Enqueues a copy from the host; `from` has been read when this returns.
@@ -131,22 +136,8 @@ impl CudaBackend {
     /// # Safety
     /// The target is memory of this GPU, and stays so until the copy is done.
     unsafe fn upload(&self, to: u64, from: &[u8]) -> Result<(), DeviceError> {
-        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as promised.
-        unsafe { stage.upload(&self.stream, to, from) }.map_err(|fault| fault.on(&self.core.name))
-    }
-
-    /// The buffer's memory on this GPU, if it is there.
-    fn own<'a>(&self, buffer: &'a dyn steeve_device::Buffer) -> Option<&'a CudaBuffer> {
-        let own = buffer.as_any().downcast_ref::<CudaBuffer>()?;
-        Arc::ptr_eq(own.context(), &self.core.context).then_some(own)
-    }
-
-    fn inside(&self, buffer: &SharedBuffer, offset: Offset, size: Bytes) -> Result<(), DeviceError> {
-        let room = buffer.size();
-        let fits = offset.0.checked_add(size.0).is_some_and(|end| end <= room.0);
-        let memory = || buffer.memory().name().into();
-        if fits { Ok(()) } else { Err(DeviceError::Outside { memory: memory(), offset, size, room }) }
+        unsafe { self.stage.borrow_mut().upload(&self.stream, to, from) }.map_err(|fault| self.on(fault))
     }
 
     /// Enqueues a copy between memory of this GPU, of another one, and of the host; `None` if it is neither.
@@ -189,17 +180,15 @@ impl CudaBackend {
             }
             _ => return Ok(None),
         };
-        done.map(Some).map_err(|fault| fault.on(&self.core.name))
+        done.map(Some).map_err(|fault| self.on(fault))
     }
 }
 
-/// An act that could not be enqueued, or a fault of the driver's around them.
-struct Refused(String);
-
-impl From<Fault> for Refused {
-    fn from(fault: Fault) -> Self {
-        Self(fault.to_string())
-    }
+fn inside(buffer: &SharedBuffer, offset: Offset, size: Bytes) -> Result<(), DeviceError> {
+    let room = buffer.size();
+    let fits = offset.0.checked_add(size.0).is_some_and(|end| end <= room.0);
+    let memory = || buffer.memory().name().into();
+    if fits { Ok(()) } else { Err(DeviceError::Outside { memory: memory(), offset, size, room }) }
 }
 
 impl Backend for CudaBackend {
@@ -232,10 +221,10 @@ impl Backend for CudaBackend {
         tensors: &dyn Locate,
     ) -> Result<Box<dyn Prepared>, DeviceError> {
         let mut prepared = self.cook(graph, nodes.clone(), tensors)?;
-        if prepared.has_products && !self.has_blas()? {
+        if prepared.has_products && !self.start_blas()? {
             prepared = self.cook(graph, nodes, tensors)?;
         }
-        if self.capture == Capture::AtOnce && prepared.acts.len() > 1 {
+        if self.capture == Capture::AtOnce {
             self.capture(&mut prepared);
         }
         Ok(Box::new(prepared))
@@ -243,13 +232,14 @@ impl Backend for CudaBackend {
 
     fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
         let prepared = prepared.as_any_mut().downcast_mut::<CudaPrepared>();
-        let Some(prepared) = prepared.filter(|prepared| Arc::ptr_eq(&prepared.owner, &self.complaints)) else {
+        let Some(prepared) = prepared.filter(|prepared| prepared.registered.is_of(&self.complaints)) else {
             return Err(self.fail("another backend has prepared these nodes"));
         };
-        if self.capture == Capture::WhenRepeated && prepared.runs == 1 && prepared.acts.len() > 1 {
+        if self.capture == Capture::WhenRepeated && prepared.has_run && !prepared.was_tried {
+            prepared.was_tried = true;
             self.capture(prepared);
         }
-        prepared.runs = prepared.runs.saturating_add(1);
+        prepared.has_run = true;
         // Borrowed until all is enqueued: who gives memory back afterwards waits for what was enqueued.
         let (mut reading, mut writing) = (Vec::new(), Vec::new());
         for (buffer, is_written) in &prepared.buffers {
@@ -258,24 +248,22 @@ impl Backend for CudaBackend {
                 false => reading.push(buffer.borrow()?),
             }
         }
-        if let Some(captured) = &prepared.captured {
-            self.counters.note_whole();
+        if let Some(captured) = &mut prepared.captured {
+            self.counters.note(|launches| launches.whole += 1);
             // SAFETY: all buffers are borrowed, and scratch memory belongs to the prepared nodes.
-            return unsafe { captured.launch(&self.stream) }.map_err(|fault| fault.on(&self.core.name));
+            return unsafe { captured.launch(&self.stream) }.map_err(|fault| self.on(fault));
         }
-        self.counters.note_apart();
-        self.with_queue(&self.stream, prepared.has_products, |queue| {
-            // SAFETY: as above.
-            unsafe { queue.enqueue(&prepared.acts) }
-        })
+        self.counters.note(|launches| launches.apart += 1);
+        // SAFETY: as above.
+        let enqueued = unsafe { self.enqueue(prepared, &self.stream, true) };
+        enqueued.map_err(|stopped| self.fail(prepared.blame(&stopped)))
     }
 
     fn write(&self, buffer: &SharedBuffer, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
         let size = Bytes(from.len() as u64);
-        self.inside(buffer, offset, size)?;
         {
             let writing = buffer.borrow_mut()?;
-            if let Some(own) = self.own(&*writing) {
+            if let Some(own) = CudaBuffer::of(&*writing, &self.core.context) {
                 let to = own.range(offset, size)?;
                 // SAFETY: a range of a buffer that is borrowed while the copy is enqueued, and that gives its memory back only
                 // when all that is enqueued is done.
@@ -288,15 +276,14 @@ impl Backend for CudaBackend {
 
     fn read(&self, buffer: &SharedBuffer, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
         let size = Bytes(into.len() as u64);
-        self.inside(buffer, offset, size)?;
         {
             let reading = buffer.borrow()?;
-            if let Some(own) = self.own(&*reading) {
+            if let Some(own) = CudaBuffer::of(&*reading, &self.core.context) {
                 let from = own.range(offset, size)?;
                 if !into.is_empty() {
                     // SAFETY: a range of a buffer that is borrowed, and a slice, both until all is done below.
                     let done = unsafe { self.stream.download(into.as_mut_ptr(), from, size.0) };
-                    done.map_err(|fault| fault.on(&self.core.name))?;
+                    done.map_err(|fault| self.on(fault))?;
                 }
                 return self.synchronise();
             }
@@ -306,8 +293,8 @@ impl Backend for CudaBackend {
     }
 
     fn copy(&self, to: (&SharedBuffer, Offset), from: (&SharedBuffer, Offset), size: Bytes) -> Result<(), DeviceError> {
-        self.inside(to.0, to.1, size)?;
-        self.inside(from.0, from.1, size)?;
+        inside(to.0, to.1, size)?;
+        inside(from.0, from.1, size)?;
         if size == Bytes::ZERO {
             return Ok(());
         }
@@ -319,19 +306,19 @@ impl Backend for CudaBackend {
     }
 
     fn record(&self) -> Result<Arc<dyn Event>, DeviceError> {
-        let moment = self.stream.record().map_err(|fault| fault.on(&self.core.name))?;
+        let moment = self.stream.record().map_err(|fault| self.on(fault))?;
         Ok(Arc::new(CudaEvent { name: Arc::clone(&self.core.name), moment, complaints: Arc::clone(&self.complaints) }))
     }
 
     fn wait(&self, event: &dyn Event) -> Result<(), DeviceError> {
         match event.as_any().downcast_ref::<CudaEvent>() {
-            Some(event) => self.stream.wait(&event.moment).map_err(|fault| fault.on(&self.core.name)),
+            Some(event) => self.stream.wait(&event.moment).map_err(|fault| self.on(fault)),
             None => event.synchronise(),
         }
     }
 
     fn synchronise(&self) -> Result<(), DeviceError> {
-        self.stream.synchronise().map_err(|fault| fault.on(&self.core.name))?;
+        self.stream.synchronise().map_err(|fault| self.on(fault))?;
         self.complaints.take()
     }
 }

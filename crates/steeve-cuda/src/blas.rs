@@ -57,36 +57,40 @@ pub(crate) enum NoBlas {
     /// There is no room for what it needs.
     Memory(DeviceError),
     /// It does not work here: a part of it is missing, or it does not know this GPU or its driver.
-    Broken,
+    Broken(String),
+}
+
+impl From<String> for NoBlas {
+    fn from(why: String) -> Self {
+        Self::Broken(why)
+    }
 }
 
 impl Blas {
     pub(crate) fn new(device: &str, context: &Arc<Context>, stream: &Stream) -> Result<Self, NoBlas> {
         let memory = format!("{device}, for cuBLAS,");
+        let _entered = context.enter().map_err(String::from)?;
         let workspace = allocate(&memory, context, WORKSPACE).map_err(NoBlas::Memory)?;
         let mut handle = null_mut();
-        // SAFETY: the context is current since the workspace was made.
-        match unsafe { sys::cublasCreate_v2(&mut handle) } {
-            sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => {}
-            sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => {
-                // It does not say how much it wants beside the workspace.
-                return Err(NoBlas::Memory(out_of_memory(&memory, context, WORKSPACE)));
-            }
-            _ => return Err(NoBlas::Broken),
+        // SAFETY: the context is current.
+        let made = unsafe { sys::cublasCreate_v2(&mut handle) };
+        if made == sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED {
+            // It does not say how much it wants beside the workspace.
+            return Err(NoBlas::Memory(out_of_memory(&memory, context, WORKSPACE)));
         }
+        said("cublasCreate", made)?;
         let blas = Self { handle, workspace };
         // SAFETY: a handle that was just made. Single precision stays single precision.
         said("cublasSetMathMode", unsafe {
             sys::cublasSetMathMode(blas.handle, sys::cublasMath_t::CUBLAS_DEFAULT_MATH)
-        })
-        .and_then(|()| blas.turn_to(stream))
-        .map_err(|_| NoBlas::Broken)?;
+        })?;
+        blas.turn_to(stream)?;
         Ok(blas)
     }
 
     /// Enqueues on this stream from now on. Nobody enqueues on two at a time: they would share the workspace.
     pub(crate) fn turn_to(&self, stream: &Stream) -> Result<(), String> {
-        stream.enter().map_err(|fault| fault.to_string())?;
+        let _entered = stream.context().enter()?;
         // SAFETY: a handle of this context and a stream that its owner keeps for as long as something is enqueued.
         said("cublasSetStream", unsafe { sys::cublasSetStream_v2(self.handle, stream.raw().cast()) })?;
         let (start, size) =
@@ -96,7 +100,7 @@ impl Blas {
     }
 
     /// # Safety
-    /// All matrices are memory of the GPU, and stay until the product is done.
+    /// The context is current. All matrices are memory of the GPU, and stay until the product is done.
     pub(crate) unsafe fn enqueue(&self, product: &Product) -> Result<(), String> {
         use sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
         let Product { dtype, m, n, k, a, b, result, count } = *product;
@@ -135,13 +139,13 @@ impl Blas {
                 sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
             )
         };
-        said("cublasGemmStridedBatchedEx", done)
+        said("cublasGemmStridedBatchedEx", done).map_err(|why| format!("{why} for {m} x {n} x {k}, {count} times"))
     }
 }
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        if self.workspace.enter().is_ok() {
+        if let Ok(_entered) = self.workspace.context().enter() {
             // SAFETY: `new` has made it.
             unsafe { sys::cublasDestroy_v2(self.handle) };
         }

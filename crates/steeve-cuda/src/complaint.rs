@@ -1,12 +1,12 @@
 //! What data alone can show to be wrong: kernels write down who and which number, and whoever waits next reads it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use steeve_device::DeviceError;
 use steeve_graph::{Graph, Named, Op, TensorId};
 
-use crate::driver::{Context, Fault, PinnedBytes};
+use crate::driver::{Context, Fault, PinnedBytes, lock};
 
 /// One word that kernels can write, and who they may mean.
 #[derive(Debug)]
@@ -66,7 +66,8 @@ impl Complaints {
 
     /// Nodes that may complain, numbered from the first on.
     pub(crate) fn register(self: &Arc<Self>, graph: &Graph, nodes: &[TensorId]) -> Registered {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
+        // One more, so that nodes that are none do not share the number of others.
         let first = known.numbers(nodes.len() as u64 + 1);
         known.nodes.insert(first, (graph.clone(), nodes.to_vec()));
         Registered { complaints: Arc::clone(self), first }
@@ -75,28 +76,35 @@ impl Complaints {
     /// What was complained about since this was last asked. All work is done.
     pub(crate) fn take(&self) -> Result<(), DeviceError> {
         let found = self.look();
-        self.word.set_word(0, 0);
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).forget(0);
+        self.word.set_word(0);
+        lock(&self.known).forget(0);
         found
     }
 
     /// The same, and it stays.
     pub(crate) fn look(&self) -> Result<(), DeviceError> {
-        let word = self.word.word(0);
+        let word = self.word.word();
         if word == 0 {
             return Ok(());
         }
         let (number, value) = (word >> 32, (word as u32).cast_signed());
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         let owner = known.nodes.range(..=number).next_back();
         let node = owner.and_then(|(first, (graph, nodes))| Some((graph, *nodes.get((number - first) as usize)?)));
         let why = match node {
             Some((graph, node)) => {
-                let name = Named::new(node, graph.names());
-                match graph.tensor(node).op {
+                let (name, op) = (Named::new(node, graph.names()), graph.tensor(node).op);
+                let count = |dim: usize| {
+                    let of =
+                        if op == Op::SetRows { Some(node) } else { graph.sources(node).first().copied().flatten() };
+                    of.map_or(0, |of| graph.tensor(of).layout.ne()[dim])
+                };
+                // Kernels have no room for more.
+                let beyond = if value == i32::MAX || value == i32::MIN { " or beyond" } else { "" };
+                match op {
                     Op::Div => format!("{name}: {value} is divided by zero"),
-                    Op::MulMatId => format!("{name}: id {value} names none of the experts"),
-                    _ => format!("{name}: id {value} names none of the rows"),
+                    Op::MulMatId => format!("{name}: id {value}{beyond} is not among the {} experts", count(2)),
+                    _ => format!("{name}: id {value}{beyond} is not among the {} rows", count(1)),
                 }
             }
             None => format!("a node that was prepared long ago was given {value}, which makes no sense"),
@@ -112,9 +120,23 @@ pub(crate) struct Registered {
     pub(crate) first: u64,
 }
 
+impl Registered {
+    /// Whether this is where they complain.
+    pub(crate) fn is_of(&self, complaints: &Arc<Complaints>) -> bool {
+        Arc::ptr_eq(&self.complaints, complaints)
+    }
+
+    /// What to call one of them.
+    pub(crate) fn name(&self, index: usize) -> Option<String> {
+        let known = lock(&self.complaints.known);
+        let (graph, nodes) = known.nodes.get(&self.first)?;
+        Some(Named::new(*nodes.get(index)?, graph.names()).to_string())
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
-        let mut known = self.complaints.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.complaints.known);
         known.gone.push_back(self.first);
         known.forget(GONE);
     }

@@ -1,18 +1,17 @@
 //! GPUs as devices.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use steeve_device::{Backend, BufferType, Bytes, Device, DeviceError, DeviceKind, MemoryInfo};
 use steeve_graph::{Graph, Op, TensorId};
 
 use crate::act::Kernels;
 use crate::backend::CudaBackend;
-use crate::driver::{self, Context, Module};
-use crate::launches::{Counters, Launches};
+use crate::driver::{self, Context, Module, lock};
+use crate::launches::{Capture, Counters, Launches};
 use crate::memory::{CudaMemory, PinnedMemory};
 use crate::recipe::Machine;
-use crate::run::{Capture, supports};
+use crate::run::supports;
 use crate::{blas, compile};
 
 /// A GPU of NVIDIA's.
@@ -47,16 +46,12 @@ pub(crate) struct Core {
     pub(crate) memory: Arc<dyn BufferType>,
     host: Arc<dyn BufferType>,
     kernels: Mutex<Option<Arc<Kernels>>>,
-    has_blas: OnceLock<bool>,
-    is_blas_broken: AtomicBool,
+    /// Why there is no cuBLAS, if there is none; nothing before somebody has asked.
+    blas: Mutex<Option<Result<(), String>>>,
 }
 
 /// The GPUs in use: each is the same for everybody who asks for it.
 static CORES: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Core {
     fn of(ordinal: usize) -> Result<Arc<Self>, DeviceError> {
@@ -82,8 +77,7 @@ impl Core {
             memory: Arc::new(memory),
             host: Arc::new(host),
             kernels: Mutex::default(),
-            has_blas: OnceLock::new(),
-            is_blas_broken: AtomicBool::new(false),
+            blas: Mutex::default(),
         })
     }
 
@@ -102,13 +96,20 @@ impl Core {
     }
 
     pub(crate) fn machine(&self) -> Machine {
-        let has_blas = *self.has_blas.get_or_init(blas::is_there) && !self.is_blas_broken.load(Ordering::Relaxed);
+        let has_blas = self.blas().is_ok();
         Machine { arch: 10 * self.context.arch.0 + self.context.arch.1, processors: self.context.processors, has_blas }
     }
 
+    /// Whether there is cuBLAS; if not, why.
+    fn blas(&self) -> Result<(), String> {
+        let missing = || String::from("its library (libcublas) can't be loaded");
+        let known = &mut *lock(&self.blas);
+        known.get_or_insert_with(|| if blas::is_there() { Ok(()) } else { Err(missing()) }).clone()
+    }
+
     /// The library is installed and does not work: its products are made without it from now on.
-    pub(crate) fn do_without_blas(&self) {
-        self.is_blas_broken.store(true, Ordering::Relaxed);
+    pub(crate) fn do_without_blas(&self, why: String) {
+        *lock(&self.blas) = Some(Err(why));
     }
 
     /// Whether memory is that of another GPU.
@@ -124,11 +125,11 @@ impl CudaDevice {
     /// Whoever asks again gets the same GPUs: their memory and kernels are shared, while the way in which they
     /// [capture](Self::with_capture) and what they [count](Self::launches) is each one's own.
     pub fn all() -> Result<Vec<Self>, DeviceError> {
-        let fail = |why: String| DeviceError::Failed { device: "CUDA".into(), why };
-        let (mut devices, mut failed) = (Vec::new(), None);
-        for ordinal in 0..driver::count().map_err(fail)? {
-            match Core::of(ordinal) {
-                Ok(core) => devices.push(Self::new(core)),
+        let mut failed = None;
+        let mut devices = Vec::new();
+        for device in Self::each()? {
+            match device {
+                Ok(device) => devices.push(device),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -136,6 +137,18 @@ impl CudaDevice {
             Some(error) if devices.is_empty() => Err(error),
             _ => Ok(devices),
         }
+    }
+
+    /// Each GPU of this machine, or why it can't be used; an error if there is no driver.
+    pub fn each() -> Result<Vec<Result<Self, DeviceError>>, DeviceError> {
+        let fail = |why: String| DeviceError::Failed { device: "CUDA".into(), why };
+        let count = driver::count().map_err(fail)?;
+        Ok((0..count).map(|ordinal| Core::of(ordinal).map(Self::new)).collect())
+    }
+
+    /// Why products of matrices are made without cuBLAS, much more slowly; nothing if they are not.
+    pub fn why_no_cublas(&self) -> Option<String> {
+        self.core.blas().err()
     }
 
     fn new(core: Arc<Core>) -> Self {

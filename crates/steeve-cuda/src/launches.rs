@@ -1,7 +1,21 @@
-//! How work was launched, for whoever wonders whether it is captured.
+//! How work is launched, and how it was.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::driver::lock;
+
+/// When the work of prepared nodes is captured, so that running it is one launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Capture {
+    /// When it runs for the second time: what runs once is not worth capturing.
+    #[default]
+    WhenRepeated,
+    /// When it is prepared.
+    AtOnce,
+    /// Never: each kernel is launched by itself.
+    Never,
+}
 
 /// How the backends of a device have launched work so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,36 +33,14 @@ pub struct Launches {
 
 /// The same while it changes.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
-    captured: AtomicU64,
-    whole: AtomicU64,
-    apart: AtomicU64,
-    refused: Mutex<Option<String>>,
-}
+pub(crate) struct Counters(Mutex<Launches>);
 
 impl Counters {
-    pub(crate) fn note_captured(&self) {
-        self.captured.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn note_whole(&self) {
-        self.whole.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn note_apart(&self) {
-        self.apart.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn note_refused(&self, why: &impl ToString) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_string());
+    pub(crate) fn note(&self, note: impl FnOnce(&mut Launches)) {
+        note(&mut lock(&self.0));
     }
 
     pub(crate) fn get(&self) -> Launches {
-        Launches {
-            captured: self.captured.load(Ordering::Relaxed),
-            whole: self.whole.load(Ordering::Relaxed),
-            apart: self.apart.load(Ordering::Relaxed),
-            refused: self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        }
+        lock(&self.0).clone()
     }
 }

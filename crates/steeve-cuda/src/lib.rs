@@ -10,7 +10,10 @@
 //! links on a machine without them, and [`CudaDevice::all`] says there what is missing. Kernels are CUDA C in `cuda/`,
 //! compiled once for each architecture and kept in files: in the folder that the variable `STEEVE_CUDA_CACHE` names (an empty
 //! name is for no files at all), or in `steeve` in the user's folder for caches. Where the files are, the compiler is not
-//! needed.
+//! needed, unless the GPU is newer than it.
+//!
+//! It takes a driver for CUDA 12.0 or newer, and a GPU of compute capability 7.5 or above. Kernels use memory beside what is
+//! planned: scratch memory for conversions, as much as the node that needs most, and 32 MiB for cuBLAS.
 //!
 //! A kernel sees a source change only where the operation overwrites that slot and both stand exactly on each other; any
 //! other source that shares bytes with a result is copied away first. What data alone can show to be wrong, such as a row
@@ -48,5 +51,4 @@ mod device;
 
 pub use backend::CudaBackend;
 pub use device::CudaDevice;
-pub use launches::Launches;
-pub use run::Capture;
+pub use launches::{Capture, Launches};

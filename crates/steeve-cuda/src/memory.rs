@@ -56,8 +56,12 @@ pub(crate) fn allocate(name: &str, context: &Arc<Context>, len: u64) -> Result<D
     if context.memory().is_ok_and(|(_, total)| len > total) {
         return Err(out_of_memory(name, context, len));
     }
-    DeviceBytes::new(context, len)
-        .map_err(|fault| if fault.is_out_of_memory() { out_of_memory(name, context, len) } else { fault.on(name) })
+    DeviceBytes::new(context, len).map_err(|fault| said(fault, name, context, len))
+}
+
+/// What the driver said to whoever asked for so many bytes.
+pub(crate) fn said(fault: Fault, name: &str, context: &Context, asked: u64) -> DeviceError {
+    if fault.is_out_of_memory() { out_of_memory(name, context, asked) } else { fault.on(name) }
 }
 
 pub(crate) fn out_of_memory(name: &str, context: &Context, asked: u64) -> DeviceError {
@@ -74,6 +78,11 @@ pub(crate) struct CudaBuffer {
 }
 
 impl CudaBuffer {
+    /// A buffer in the memory of this GPU.
+    pub(crate) fn of<'a>(buffer: &'a dyn Buffer, context: &Arc<Context>) -> Option<&'a Self> {
+        buffer.as_any().downcast_ref::<Self>().filter(|own| Arc::ptr_eq(own.context(), context))
+    }
+
     pub(crate) fn context(&self) -> &Arc<Context> {
         self.stream.context()
     }
@@ -161,17 +170,13 @@ impl Buffer for CudaBuffer {
 
     fn grow(&mut self, size: Bytes) -> Result<bool, DeviceError> {
         let Some(bytes) = &mut self.bytes else { return Ok(false) };
-        bytes.grow(size.0).map_err(|fault| match fault.is_out_of_memory() {
-            true => out_of_memory(&self.name, self.stream.context(), size.0.saturating_sub(bytes.len())),
-            false => fault.on(&self.name),
-        })
+        let more = size.0.saturating_sub(bytes.len());
+        bytes.grow(size.0).map_err(|fault| said(fault, &self.name, self.stream.context(), more))
     }
 
     fn copy_from(&mut self, to: Offset, source: &dyn Buffer, from: Offset, size: Bytes) -> Result<(), DeviceError> {
         let target = self.range(to, size)?;
-        if let Some(other) =
-            source.as_any().downcast_ref::<Self>().filter(|it| Arc::ptr_eq(it.context(), self.context()))
-        {
+        if let Some(other) = Self::of(source, self.context()) {
             let address = other.range(from, size)?;
             // SAFETY: ranges of two buffers of this GPU.
             return self.now(size.0, || unsafe { self.stream.copy(target, address, size.0) });

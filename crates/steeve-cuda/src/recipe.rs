@@ -128,7 +128,9 @@ impl Recipe {
         args: Args,
         shared: u32,
     ) -> Result<(), String> {
-        let grid = [grid_number(grid[0], i32::MAX as u64)?, grid_number(grid[1], 65535)?, grid_number(grid[2], 65535)?];
+        let grid =
+            [grid_number(grid[0], i32::MAX as u64)?, grid_number(grid[1], ACROSS)?, grid_number(grid[2], ACROSS)?];
+        assert!(!kernel.takes_map(), "{kernel:?} is given what another kernel takes");
         let args = Args { flag: self.flag, number: self.number, ..args };
         self.acts.push(Act::Launch { kernel, grid, block, shared, parameter: Parameter::Args(Box::new(args)) });
         Ok(())
@@ -142,6 +144,7 @@ impl Recipe {
 
     /// An elementwise kernel, whose threads do `each` of its groups.
     pub(crate) fn launch_map(&mut self, kernel: Kernel, each: u64, map: Map) -> Result<(), String> {
+        assert!(kernel.takes_map(), "{kernel:?} is given what another kernel takes");
         let blocks = grid_number(map.n.div_ceil(THREADS * each), i32::MAX as u64)?;
         let map = Map { flag: self.flag, number: self.number, ..map };
         let (grid, block, parameter) = ([blocks, 1, 1], THREADS as u32, Parameter::Map(Box::new(map)));
@@ -150,8 +153,12 @@ impl Recipe {
     }
 }
 
+/// So many blocks fit into a launch across, and ever so many along.
+pub(crate) const ACROSS: u64 = 65535;
+
 fn grid_number(count: u64, most: u64) -> Result<u32, String> {
-    if count <= most { Ok(count.max(1) as u32) } else { Err("there is too much work for one launch".into()) }
+    let refuse = || format!("it would take {count} blocks in one direction, and a launch has at most {most}");
+    if count <= most { Ok(count.max(1) as u32) } else { Err(refuse()) }
 }
 
 /// Arguments with a result and some sources.

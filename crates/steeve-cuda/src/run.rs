@@ -8,42 +8,41 @@ use std::sync::Arc;
 use steeve_device::{DeviceError, Locate, Prepared, SharedBuffer};
 use steeve_graph::{Graph, Named, Op, TensorId};
 
-use crate::act::Act;
+use crate::act::{Act, Stopped};
 use crate::complaint::{Complaints, Registered};
 use crate::driver::{Captured, Context};
 use crate::kernels::choose;
 use crate::memory::CudaBuffer;
 use crate::recipe::{Ask, Machine, Recipe};
-use crate::scratch::{Lease, Pool};
+use crate::scratch::{Piece, Scratch};
 use crate::shape::{Operand, Shape};
-
-/// When the work of prepared nodes is captured, so that running it is one launch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Capture {
-    /// When it runs for the second time: what runs once is not worth capturing.
-    #[default]
-    WhenRepeated,
-    /// When it is prepared.
-    AtOnce,
-    /// Never: each kernel is launched by itself.
-    Never,
-}
 
 /// Nodes with their acts.
 #[derive(Debug)]
 pub(crate) struct CudaPrepared {
-    /// Whose work it is.
-    pub(crate) owner: Arc<Complaints>,
     /// The buffers, and whether they are written.
     pub(crate) buffers: Vec<(SharedBuffer, bool)>,
     pub(crate) acts: Vec<Act>,
+    /// How many acts there are before those of each node.
+    starts: Vec<usize>,
     pub(crate) has_products: bool,
-    /// How often it ran, until it is captured.
-    pub(crate) runs: u32,
+    /// Whether it has run, and whether somebody has tried to capture it then.
+    pub(crate) has_run: bool,
+    pub(crate) was_tried: bool,
     pub(crate) captured: Option<Captured>,
-    _scratch: Option<Lease>,
-    _registered: Registered,
+    pub(crate) registered: Registered,
+    _scratch: Option<Piece>,
+}
+
+impl CudaPrepared {
+    /// What to say of an act that could not be enqueued.
+    pub(crate) fn blame(&self, stopped: &Stopped) -> String {
+        let node = self.starts.partition_point(|start| *start <= stopped.act).checked_sub(1);
+        match node.and_then(|node| self.registered.name(node)) {
+            Some(name) => format!("{name}: {}", stopped.why),
+            None => stopped.why.clone(),
+        }
+    }
 }
 
 impl Prepared for CudaPrepared {
@@ -56,7 +55,7 @@ impl Prepared for CudaPrepared {
 pub(crate) fn supports(name: &str, machine: Machine, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
     let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
-    if tensor.op.writes_nothing() {
+    if tensor.op.writes_nothing() || tensor.layout.elements() == 0 {
         return Ok(());
     }
     let operand = |id: TensorId| {
@@ -78,7 +77,7 @@ pub(crate) struct Kitchen<'a> {
     pub(crate) machine: Machine,
     pub(crate) context: &'a Arc<Context>,
     pub(crate) complaints: &'a Arc<Complaints>,
-    pub(crate) scratch: &'a Arc<Pool>,
+    pub(crate) scratch: &'a Scratch,
 }
 
 impl Kitchen<'_> {
@@ -98,9 +97,12 @@ impl Kitchen<'_> {
         nodes.iter().try_for_each(|node| supports(self.name, self.machine, graph, *node))?;
         let (buffers, known) = (Vec::new(), BTreeMap::new());
         let mut places = Places { name: self.name, context: self.context, graph, tensors, buffers, known };
+        let mut starts = Vec::with_capacity(nodes.len());
         let mut cook = |base: u64| {
             let mut recipe = Recipe::new(self.machine, base, self.complaints.address());
+            starts.clear();
             for (number, &node) in (registered.first..).zip(nodes) {
+                starts.push(recipe.acts.len());
                 recipe.next_node(number);
                 places.add(node, &mut recipe)?;
             }
@@ -110,20 +112,21 @@ impl Kitchen<'_> {
         let mut recipe = cook(0)?;
         let mut scratch = None;
         if recipe.most > 0 {
-            let lease = self.scratch.lease(recipe.most)?;
-            recipe = cook(lease.address())?;
-            scratch = Some(lease);
+            let (piece, address) = self.scratch.share(recipe.most)?;
+            recipe = cook(address)?;
+            scratch = Some(piece);
         }
         let has_products = recipe.acts.iter().any(|act| matches!(act, Act::Product(_)));
         Ok(CudaPrepared {
-            owner: Arc::clone(self.complaints),
             buffers: places.buffers,
             acts: recipe.acts,
+            starts,
             has_products,
-            runs: 0,
+            has_run: false,
+            was_tried: false,
             captured: None,
+            registered,
             _scratch: scratch,
-            _registered: registered,
         })
     }
 }
@@ -157,7 +160,7 @@ impl Places<'_> {
         let mut sources = Vec::with_capacity(graph.sources(node).len());
         for (slot, source) in graph.sources(node).iter().enumerate() {
             let mut source = source.map(|source| self.find(source, Use::Read)).transpose()?;
-            if let Some(source) = source.as_mut().filter(|source| must_stage(op, slot, source, &result)) {
+            if let Some(source) = source.as_mut().filter(|source| must_be_copied(op, slot, source, &result)) {
                 let copy = recipe.scratch(source.shape.bytes, source.address);
                 recipe.copy(copy, source.address, source.shape.bytes);
                 source.address = copy;
@@ -184,9 +187,7 @@ impl Places<'_> {
         match known.filter(|(known, _)| known.is_same(buffer)) {
             Some((_, written)) => *written |= usage == Use::Write,
             None => {
-                let reading = buffer.borrow()?;
-                let own = reading.as_any().downcast_ref::<CudaBuffer>();
-                if own.is_none_or(|own| !Arc::ptr_eq(own.context(), self.context)) {
+                if CudaBuffer::of(&*buffer.borrow()?, self.context).is_none() {
                     let memory = buffer.memory().name();
                     return Err(fail(format!("{} stands in {memory}, which this GPU can't reach", named())));
                 }
@@ -199,7 +200,7 @@ impl Places<'_> {
 }
 
 /// Whether the kernel would see the source change.
-fn must_stage(op: Op, slot: usize, source: &Operand, result: &Operand) -> bool {
+fn must_be_copied(op: Op, slot: usize, source: &Operand, result: &Operand) -> bool {
     // What is written into is not read.
     let is_target = matches!((op, slot), (Op::Cpy, 1) | (Op::SetRows, 2));
     let stands_on_it = source.address == result.address && source.shape == result.shape;

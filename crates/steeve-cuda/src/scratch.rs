@@ -1,61 +1,51 @@
-//! Scratch memory of a stream: what is given back is used again by whatever is enqueued behind.
+//! Scratch memory of a stream. All that is prepared for it shares one piece, because one runs behind another.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use steeve_device::DeviceError;
 
-use crate::driver::{Context, DeviceBytes};
-use crate::memory::allocate;
+use crate::driver::{Context, DeviceBytes, lock};
+use crate::memory::{out_of_memory, said};
 
-/// Memory that no prepared nodes use.
+/// Memory whose contents nobody counts on from node to node.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct Scratch {
     name: String,
     context: Arc<Context>,
-    free: Mutex<Vec<DeviceBytes>>,
+    latest: Mutex<Option<Piece>>,
 }
 
-/// Memory comes in such pieces.
-const PIECE: u64 = 1 << 20;
+/// A piece of it. It may grow, and stays where it is for as long as somebody holds it.
+pub(crate) type Piece = Arc<Mutex<DeviceBytes>>;
 
-impl Pool {
+/// The first piece has so many bytes at least.
+const LEAST: u64 = 2 << 20;
+
+impl Scratch {
     pub(crate) fn new(device: &str, context: &Arc<Context>) -> Self {
-        Self { name: format!("{device}, for scratch memory,"), context: Arc::clone(context), free: Mutex::default() }
+        let name = format!("{device}, for scratch memory,");
+        Self { name, context: Arc::clone(context), latest: Mutex::default() }
     }
 
-    /// At least so many bytes, of what there is or new ones.
-    pub(crate) fn lease(self: &Arc<Self>, bytes: u64) -> Result<Lease, DeviceError> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = free.iter().enumerate().filter(|(_, it)| it.len() >= bytes).min_by_key(|(_, it)| it.len());
-        let bytes = match fits.map(|(index, _)| index) {
-            Some(index) => free.swap_remove(index),
-            None => {
-                // What is too small now is likely too small for ever.
-                free.clear();
-                allocate(&self.name, &self.context, bytes.next_multiple_of(PIECE))?
+    /// A piece of at least so many bytes, and its address.
+    pub(crate) fn share(&self, bytes: u64) -> Result<(Piece, u64), DeviceError> {
+        let mut latest = lock(&self.latest);
+        if let Some(piece) = &*latest {
+            let mut own = lock(piece);
+            if own.grow(bytes).map_err(|fault| said(fault, &self.name, &self.context, bytes))? {
+                return Ok((Arc::clone(piece), own.address()));
             }
-        };
-        Ok(Lease { pool: Arc::clone(self), bytes: Some(bytes) })
-    }
-}
-
-/// Scratch memory until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    pool: Arc<Pool>,
-    bytes: Option<DeviceBytes>,
-}
-
-impl Lease {
-    pub(crate) fn address(&self) -> u64 {
-        self.bytes.as_ref().map_or(0, DeviceBytes::address)
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        // Whoever gets it next enqueues behind what still uses it: all is on one stream.
-        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.extend(self.bytes.take());
+        }
+        // Who holds the one before keeps it.
+        *latest = None;
+        let (_, total) = self.context.memory().map_err(|fault| fault.on(&self.name))?;
+        if bytes > total {
+            return Err(out_of_memory(&self.name, &self.context, bytes));
+        }
+        let made = DeviceBytes::with_room(&self.context, bytes.max(LEAST), total);
+        let made = made.map_err(|fault| said(fault, &self.name, &self.context, bytes))?;
+        let address = made.address();
+        let piece = latest.insert(Arc::new(Mutex::new(made)));
+        Ok((Arc::clone(piece), address))
     }
 }

@@ -106,8 +106,12 @@ pub(crate) struct Operand {
 }
 
 impl Operand {
+    /// Whether they share a byte.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        self.address < other.address + other.shape.bytes && other.address < self.address + self.shape.bytes
+        let is_something = self.shape.bytes > 0 && other.shape.bytes > 0;
+        is_something
+            && self.address < other.address + other.shape.bytes
+            && other.address < self.address + self.shape.bytes
     }
 
     /// Whether the address and all strides are such multiples.

@@ -1,7 +1,8 @@
 //! Products of matrices: by warps where there are few columns, by cuBLAS where it can, and by tiles for the rest.
 //!
 //! Weights of f16 and bf16 and blocks meet a second source of their own precision in cuBLAS, as in ggml: it is rounded to
-//! the weights' type (to f16 for blocks), products are exact and added up in f32. With few columns it stays f32.
+//! the weights' type (to f16 for blocks), products are exact and added up in f32. With few columns it stays f32. Unlike in
+//! ggml, a row that has no room in f16 is scaled, so that a prompt can't overflow where its tokens one by one do not.
 
 use steeve_graph::DataType;
 
@@ -9,7 +10,7 @@ use super::movement::{convert, weights};
 use super::{demand, divides};
 use crate::act::Kernel;
 use crate::blas::{Product, Side};
-use crate::recipe::{Ask, Recipe, args};
+use crate::recipe::{ACROSS, Ask, Recipe, args};
 use crate::shape::{Operand, is_float, is_weight_block};
 
 /// As many columns are done by warps.
@@ -60,11 +61,11 @@ pub(crate) fn mul_mat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> 
             (2..=4, true) => (Kernel::FewColumnsBlocks4, 2),
             (_, true) => (Kernel::FewColumnsBlocks8, 2),
         };
-        return recipe.launch(kernel, [m.div_ceil(rows), 1, (planes * cubes).min(65535)], 128, args);
+        return recipe.launch(kernel, [m.div_ceil(rows), 1, (planes * cubes).min(ACROSS)], 128, args);
     }
     let mut args = args(result, &[Some(a), Some(b)]);
     args.i[..3].copy_from_slice(&[(planes * cubes).cast_signed(), repeats[0].cast_signed(), repeats[1].cast_signed()]);
-    recipe.launch(Kernel::Tiles, [m.div_ceil(64), n.div_ceil(64), (planes * cubes).min(65535)], 256, args)
+    recipe.launch(Kernel::Tiles, [m.div_ceil(64), n.div_ceil(64), (planes * cubes).min(ACROSS)], 256, args)
 }
 
 fn few_args(result: Operand, a: Operand, b: Operand, ids: Option<Operand>) -> crate::shape::Args {
@@ -97,55 +98,76 @@ fn as_floats(recipe: &mut Recipe, b: Operand) -> Result<Operand, String> {
 
 /// Whether the library can make the product; then it will.
 fn by_library(recipe: &mut Recipe, a: Operand, b: Operand, result: Operand) -> Result<bool, String> {
-    let [k, m, a_planes, a_cubes] = a.shape.ne;
-    let [_, n, planes, cubes] = b.shape.ne;
     let number = |value: u64| i32::try_from(value).ok();
-    let (Some(m), Some(n), Some(k)) = (number(m), number(n), number(k)) else { return Ok(false) };
+    let numbers = [a.shape.ne[1], b.shape.ne[1], a.shape.ne[0], b.shape.ne[2]].map(number);
+    let [Some(m), Some(n), Some(k), Some(planes)] = numbers else { return Ok(false) };
     let Some(result_side) = side(&result, m) else { return Ok(false) };
     let dtype = match (a.shape.dtype, b.shape.dtype) {
         (DataType::F32, _) | (DataType::F16, DataType::Bf16) | (DataType::Bf16, DataType::F16) => DataType::F32,
         (own, _) if is_float(own) => own,
         _ => DataType::F16,
     };
-    let a = as_type(recipe, a, dtype)?;
-    let b = as_type(recipe, b, dtype)?;
-    let (Some(a_side), Some(b_side)) = (side(&a, k), side(&b, k)) else { return Ok(false) };
-    let mut product = Product { dtype, m, n, k, a: a_side, b: b_side, result: result_side, count: 1 };
+    let (a, a_side) = as_type(recipe, a, dtype, k)?;
+    let is_narrowed = dtype == DataType::F16 && b.shape.dtype != DataType::F16;
+    let (b, b_side, powers) = if is_narrowed {
+        narrow(recipe, b, k)?
+    } else {
+        let (b, side) = as_type(recipe, b, dtype, k)?;
+        (b, side, 0)
+    };
+    let product = Product { dtype, m, n, k, a: a_side, b: b_side, result: result_side, count: planes };
+    products(recipe, product, &a, &b, &result);
+    if is_narrowed {
+        let mut args = args(result, &[]);
+        args.i[0] = powers.cast_signed();
+        recipe.launch(Kernel::Widen, [result.shape.rows(), 1, 1], 256, args)?;
+    }
+    Ok(true)
+}
+
+/// As few products as the outer dimensions allow. `product` is that of the first planes.
+fn products(recipe: &mut Recipe, product: Product, a: &Operand, b: &Operand, result: &Operand) {
+    let [_, _, a_planes, a_cubes] = a.shape.ne;
+    let [_, n, planes, cubes] = b.shape.ne;
     // One matrix for all, and the columns of all planes one behind another: they are columns of one plane.
     let follows = |it: &Operand| {
         let [_, row, plane, cube] = it.shape.nb;
-        let n = u64::from(n.unsigned_abs());
         (planes == 1 || plane == row * n) && (cubes == 1 || cube == row * n * planes)
     };
     if a_planes * a_cubes == 1
-        && follows(&b)
-        && follows(&result)
-        && let Some(all) = number(n.unsigned_abs() as u64 * planes * cubes)
+        && follows(b)
+        && follows(result)
+        && let Ok(all) = i32::try_from(n * planes * cubes)
     {
-        product.n = all;
-        recipe.product(product);
-        return Ok(true);
+        return recipe.product(Product { n: all, count: 1, ..product });
     }
-    let (Some(count), Some(repeats)) = (number(planes), number(planes / a_planes)) else { return Ok(false) };
+    // Neighbours in the outer dimensions of `b` share one of `a`, or each has its own.
+    let is_shared = a_planes != planes;
+    let groups = if is_shared { a_planes } else { 1 };
     let next = |it: &Operand| (it.shape.nb[2] / it.shape.size()).cast_signed();
     let at = |it: &Operand, i2: u64, i3: u64| it.address + i2 * it.shape.nb[2] + i3 * it.shape.nb[3];
-    for i3 in 0..cubes {
-        let a3 = i3 / (cubes / a_cubes);
-        // Neighbours in the outer dimensions of `b` share one of `a`.
-        let groups = if repeats == 1 { 1 } else { a_planes };
-        for group in 0..groups {
-            let first = group * (planes / groups);
-            let a_next = if repeats == 1 { next(&a) } else { 0 };
-            recipe.product(Product {
-                count: if repeats == 1 { count } else { repeats },
-                a: Side { address: at(&a, group, a3), next: a_next, ..a_side },
-                b: Side { address: at(&b, first, i3), next: next(&b), ..b_side },
-                result: Side { address: at(&result, first, i3), next: next(&result), ..result_side },
-                ..product
-            });
-        }
+    for (i3, group) in (0..cubes).flat_map(|i3| (0..groups).map(move |group| (i3, group))) {
+        let (a3, first) = (i3 / (cubes / a_cubes), group * (planes / groups));
+        recipe.product(Product {
+            // Not more than there are planes.
+            count: product.count / groups as i32,
+            a: Side { address: at(a, group, a3), next: if is_shared { 0 } else { next(a) }, ..product.a },
+            b: Side { address: at(b, first, i3), next: next(b), ..product.b },
+            result: Side { address: at(result, first, i3), next: next(result), ..product.result },
+            ..product
+        });
     }
-    Ok(true)
+}
+
+/// A source rounded to f16, and where the powers of two are that its rows were divided by.
+fn narrow(recipe: &mut Recipe, b: Operand, k: i32) -> Result<(Operand, Side, u64), String> {
+    let (dense, rows) = (recipe.scratch_tensor(b.shape.dense(DataType::F16)), b.shape.rows());
+    let powers = recipe.scratch(4 * rows, 0);
+    let mut args = args(dense, &[Some(b)]);
+    let in_fours = divides(4, b.shape.ne[0]) && b.shape.has_dense_rows() && b.is_aligned(4 * b.shape.size());
+    (args.i[0], args.i[1]) = (powers.cast_signed(), i64::from(in_fours));
+    recipe.launch(Kernel::Narrow, [rows, 1, 1], 256, args)?;
+    Ok((dense, Side { address: dense.address, row: k, next: 0 }, powers))
 }
 
 /// A matrix as the library wants it: rows without gaps that do not overlap, whole elements from row to row.
@@ -158,14 +180,15 @@ fn side(it: &Operand, length: i32) -> Option<Side> {
 }
 
 /// A source of a type, in rows without gaps.
-fn as_type(recipe: &mut Recipe, it: Operand, dtype: DataType) -> Result<Operand, String> {
-    let length = i32::try_from(it.shape.ne[0]).unwrap_or(i32::MAX);
-    if it.shape.dtype == dtype && side(&it, length).is_some() {
-        return Ok(it);
+fn as_type(recipe: &mut Recipe, it: Operand, dtype: DataType, k: i32) -> Result<(Operand, Side), String> {
+    if it.shape.dtype == dtype
+        && let Some(side) = side(&it, k)
+    {
+        return Ok((it, side));
     }
     let dense = recipe.scratch_tensor(it.shape.dense(dtype));
     convert(recipe, it, dense)?;
-    Ok(dense)
+    Ok((dense, Side { address: dense.address, row: k, next: 0 }))
 }
 
 /// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
@@ -191,8 +214,8 @@ pub(crate) fn mul_mat_id(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), Strin
         args.i[..3].copy_from_slice(&[1; 3]);
         let is_block = is_weight_block(experts.shape.dtype);
         let kernel = if is_block { Kernel::FewColumnsBlocksId } else { Kernel::FewColumnsId };
-        return recipe.launch(kernel, [m.div_ceil(4), rows.min(65535), 1], 128, args);
+        return recipe.launch(kernel, [m.div_ceil(4), rows.min(ACROSS), 1], 128, args);
     }
-    let grid = [m.div_ceil(64), rows.div_ceil(64), count.min(65535)];
+    let grid = [m.div_ceil(64), rows.div_ceil(64), count.min(ACROSS)];
     recipe.launch(Kernel::TilesId, grid, 256, args(result, &[Some(experts), Some(b), Some(ids)]))
 }

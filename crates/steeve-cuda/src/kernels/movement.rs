@@ -4,7 +4,7 @@ use steeve_graph::DataType;
 
 use super::{demand, divides};
 use crate::act::Kernel;
-use crate::recipe::{Ask, Recipe, args};
+use crate::recipe::{ACROSS, Ask, Recipe, args};
 use crate::shape::{Operand, Shape, is_float, is_readable, is_weight, is_weight_block};
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
@@ -29,7 +29,7 @@ pub(crate) fn convert(recipe: &mut Recipe, a: Operand, result: Operand) -> Resul
             let mut args = args(result, &both);
             args.i[0] = result.shape.planes().cast_signed();
             let tiles = |n: u64| n.div_ceil(32);
-            let grid = [tiles(result.shape.ne[0]), tiles(result.shape.ne[1]), result.shape.planes().min(65535)];
+            let grid = [tiles(result.shape.ne[0]), tiles(result.shape.ne[1]), result.shape.planes().min(ACROSS)];
             return recipe.launch(kernel, grid, 256, args);
         }
         return recipe.launch_each(Kernel::CopyBlocks, to.shape.elements(), args(to, &[Some(from)]));
@@ -62,7 +62,7 @@ fn is_plain(dtype: DataType) -> bool {
 /// The kernel that exchanges the first two dimensions, where that pays.
 fn turn(a: &Shape, result: &Shape) -> Option<Kernel> {
     let is_turned = a.ne == result.ne && a.nb[1] == a.size() && a.nb[0] != a.size() && result.has_dense_rows();
-    let is_large = a.ne[0] >= 16 && a.ne[1] >= 16 && a.ne[1].div_ceil(32) <= 65535;
+    let is_large = a.ne[0] >= 16 && a.ne[1] >= 16 && a.ne[1].div_ceil(32) <= ACROSS;
     match a.size() {
         2 if is_turned && is_large => Some(Kernel::Turn2),
         4 if is_turned && is_large => Some(Kernel::Turn4),

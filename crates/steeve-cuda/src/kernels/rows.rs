@@ -4,7 +4,7 @@ use steeve_graph::{DataType, Op};
 
 use super::{demand, divides};
 use crate::act::Kernel;
-use crate::recipe::{Ask, Recipe, args, floats};
+use crate::recipe::{ACROSS, Ask, Recipe, args, floats};
 use crate::shape::{Operand, is_float};
 
 /// As many threads for a row as it has groups of `each` elements, in whole warps.
@@ -196,7 +196,7 @@ pub(crate) fn order(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     (args.i[0], args.i[3]) = (descending, chunk.cast_signed());
     if n <= chunk {
         args.i[2] = rows.cast_signed();
-        return recipe.launch_sharing(Kernel::OrderChunks, [1, rows.min(65535), 1], block, args, shared);
+        return recipe.launch_sharing(Kernel::OrderChunks, [1, rows.min(ACROSS), 1], block, args, shared);
     }
     // Some rows at a time, so that their words fit into a limited memory; and not too often.
     let together = (WORDS / n).max(rows.div_ceil(64)).max(1);
@@ -207,7 +207,7 @@ pub(crate) fn order(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
         let some = (rows - first).min(together);
         (args.i[1], args.i[2]) = (first.cast_signed(), some.cast_signed());
         (args.i[3], args.i[4], args.i[5]) = (chunk.cast_signed(), 0, rooms[0]);
-        let lines = some.min(65535);
+        let lines = some.min(ACROSS);
         recipe.launch_sharing(Kernel::OrderChunks, [n.div_ceil(chunk), lines, 1], block, args, shared)?;
         for pass in 0..passes {
             let (from, to) = (rooms[pass as usize % 2], rooms[(pass as usize + 1) % 2]);
