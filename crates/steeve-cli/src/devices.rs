@@ -57,9 +57,21 @@ pub(crate) fn run(args: &DevicesArgs, voice: Voice, out: &mut impl Write) -> Res
 /// All devices, the fast ones first; a note says why there is no GPU.
 fn devices(voice: Voice) -> Vec<Arc<dyn Device>> {
     let mut devices: Vec<Arc<dyn Device>> = Vec::new();
-    match CudaDevice::all() {
+    match CudaDevice::each() {
         Ok(found) if found.is_empty() => voice.note("no NVIDIA GPU: the driver knows of none"),
-        Ok(found) => devices.extend(found.into_iter().map(|device| Arc::new(device) as Arc<dyn Device>)),
+        Ok(found) => {
+            for device in found {
+                match device {
+                    Ok(device) => {
+                        if let Some(why) = device.why_no_cublas() {
+                            voice.note(format_args!("{} multiplies matrices without cuBLAS: {why}", device.name()));
+                        }
+                        devices.push(Arc::new(device));
+                    }
+                    Err(why) => voice.note(format_args!("a GPU can't be used: {why}")),
+                }
+            }
+        }
         Err(why) => voice.note(format_args!("no NVIDIA GPU: {why}")),
     }
     devices.push(Arc::new(CpuDevice::new()));

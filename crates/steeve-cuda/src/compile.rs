@@ -6,16 +6,15 @@
 
 use std::ffi::CString;
 use std::fmt;
-use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 use std::ptr::null;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::nvrtc::sys;
 
-/// The kernels of all families, in their order.
+/// The kernels of all families.
 pub(crate) struct Loaded<M> {
-    pub(crate) families: Vec<M>,
+    pub(crate) families: Vec<(&'static str, M)>,
     /// What they are compiled for: 90 is that of compute capability 9.0. It may be older than the GPU.
     pub(crate) arch: i32,
 }
@@ -26,40 +25,44 @@ pub(crate) fn load<M: Send>(
     load: &(impl Fn(&[u8]) -> Result<M, String> + Sync),
 ) -> Result<Loaded<M>, String> {
     let (folder, compiler) = (folder(), Compiler::new(arch)?);
-    let made_for = compiler.as_ref().map_or(10 * arch.0 + arch.1, |compiler| compiler.target.arch());
+    let (target, version) = match &compiler {
+        Some(compiler) => (compiler.target, Some(compiler.version.as_str())),
+        None => (Target::Code(10 * arch.0 + arch.1), None),
+    };
     std::thread::scope(|scope| {
-        let (folder, compiler) = (folder.as_deref(), compiler.as_ref());
-        let families = FAMILIES.map(|family| scope.spawn(move || load_family(folder, family, arch, compiler, load)));
-        let join = |family: std::thread::ScopedJoinHandle<'_, _>| {
-            family.join().unwrap_or_else(|_| Err(String::from("the compiler panicked")))
+        let folder = folder.as_deref();
+        let start = |family: &'static Family| {
+            (family.0, scope.spawn(move || load_family(folder, family, target, version, load)))
         };
-        let families = families.into_iter().map(join).collect::<Result<_, _>>()?;
-        Ok(Loaded { families, arch: made_for })
+        // All of them before any is waited for.
+        let started: Vec<_> = FAMILIES.iter().map(start).collect();
+        let end = |(name, family): (_, std::thread::ScopedJoinHandle<'_, _>)| {
+            let loaded = family.join().unwrap_or_else(|_| Err(String::from("the compiler panicked")))?;
+            Ok::<_, String>((name, loaded))
+        };
+        let families = started.into_iter().map(end).collect::<Result<_, _>>()?;
+        Ok(Loaded { families, arch: target.arch() })
     })
 }
 
-/// From a file, or compiled.
+/// From a file, or compiled by the compiler of this version.
 fn load_family<M>(
     folder: Option<&Path>,
-    (name, source): (&str, &str),
-    (major, minor): (i32, i32),
-    compiler: Option<&Compiler>,
+    (name, sources): &Family,
+    target: Target,
+    version: Option<&str>,
     load: impl Fn(&[u8]) -> Result<M, String>,
 ) -> Result<M, String> {
-    let source = [COMMON, source].concat();
-    let target = compiler.map_or(Target::Code(10 * major + minor), |compiler| compiler.target);
-    let options = options(target);
-    let mut sum = Sum::default();
-    sum.add(source.as_bytes());
-    options.iter().for_each(|option| sum.add(option.as_bytes()));
-    let stem = format!("{name}-{target}-{:016x}-", sum.finish());
-    let Some(compiler) = compiler else {
+    let (source, options) = (sources.concat(), options(target));
+    let parts: Vec<&[u8]> = options.iter().map(String::as_bytes).chain([source.as_bytes()]).collect();
+    let stem = format!("{name}-{target}-{:016x}-", sum(&parts));
+    let Some(version) = version else {
         let kept = folder.into_iter().flat_map(|folder| kept(folder, &stem)).find_map(|file| load(&read(&file)?).ok());
         return kept.ok_or_else(|| {
             "the compiler's library (libnvrtc) can't be loaded, and the kernels are in no file of the cache".into()
         });
     };
-    let file = folder.map(|folder| folder.join(format!("{stem}{}.code", compiler.version)));
+    let file = folder.map(|folder| folder.join(format!("{stem}{version}.code")));
     if let Some(code) = file.as_deref().and_then(read)
         && let Ok(loaded) = load(&code)
     {
@@ -89,23 +92,21 @@ fn options(target: Target) -> [String; 3] {
 }
 
 const COMMON: &str = include_str!("../cuda/common.cu");
+const FORMATS: &str = include_str!("../cuda/formats.cu");
+const COLUMNS: &str = include_str!("../cuda/columns.cu");
 
-/// A source behind the products with few columns.
-macro_rules! few_columns {
-    ($file:literal) => {
-        concat!(include_str!("../cuda/formats.cu"), include_str!("../cuda/columns.cu"), include_str!($file))
-    };
-}
+/// A name, and the sources that are compiled together.
+type Family = (&'static str, &'static [&'static str]);
 
-/// Kernels by family: `act` knows them in this order.
-pub(crate) const FAMILIES: [(&str, &str); 7] = [
-    ("elementwise", include_str!("../cuda/elementwise.cu")),
-    ("rows", include_str!("../cuda/rows.cu")),
-    ("movement", concat!(include_str!("../cuda/formats.cu"), include_str!("../cuda/movement.cu"))),
-    ("image", include_str!("../cuda/image.cu")),
-    ("matrix", few_columns!("../cuda/matrix.cu")),
-    ("attention", include_str!("../cuda/attention.cu")),
-    ("blocks", few_columns!("../cuda/blocks.cu")),
+/// Kernels by family: `act` knows which has which.
+const FAMILIES: &[Family] = &[
+    ("elementwise", &[COMMON, include_str!("../cuda/elementwise.cu")]),
+    ("rows", &[COMMON, include_str!("../cuda/rows.cu")]),
+    ("movement", &[COMMON, FORMATS, include_str!("../cuda/movement.cu")]),
+    ("image", &[COMMON, include_str!("../cuda/image.cu")]),
+    ("matrix", &[COMMON, FORMATS, COLUMNS, include_str!("../cuda/matrix.cu")]),
+    ("blocks", &[COMMON, FORMATS, COLUMNS, include_str!("../cuda/blocks.cu")]),
+    ("attention", &[COMMON, include_str!("../cuda/attention.cu")]),
 ];
 
 /// `STEEVE_CUDA_CACHE`, or a folder of the user's; an empty name is for none.
@@ -137,37 +138,14 @@ fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
 }
 
 fn sum_of(code: &[u8]) -> [u8; 8] {
-    let mut sum = Sum::default();
-    sum.add(code);
-    sum.finish().to_le_bytes()
+    sum(&[code]).to_le_bytes()
 }
 
-/// The sum of FNV-1a, which is the same on every machine and in every version.
-struct Sum(u64);
-
-impl Default for Sum {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Sum {
-    fn add(&mut self, bytes: &[u8]) {
-        self.write(&(bytes.len() as u64).to_le_bytes());
-        self.write(bytes);
-    }
-}
-
-impl Hasher for Sum {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
+/// The sum of FNV-1a over all parts and their lengths, which is the same on every machine and in every version.
+fn sum(parts: &[&[u8]]) -> u64 {
+    let lengths = parts.iter().flat_map(|part| (part.len() as u64).to_le_bytes());
+    let bytes = lengths.chain(parts.iter().flat_map(|part| part.iter().copied()));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 fn is_there() -> bool {
@@ -316,9 +294,8 @@ mod tests {
     /// Kernels are launched early, so each must wait for the one ahead of it.
     #[test]
     fn every_kernel_is_made_by_the_one_macro() {
-        assert_eq!(COMMON.matches("__global__").count(), 1);
-        for (name, source) in FAMILIES {
-            assert!(!source.contains("__global__"), "{name} has a kernel of another make");
+        for (name, sources) in FAMILIES {
+            assert_eq!(sources.concat().matches("__global__").count(), 1, "{name} has a kernel of another make");
         }
     }
 
@@ -335,12 +312,11 @@ mod tests {
     #[test]
     fn the_kernels_compile_for_old_and_new_architectures() {
         if !is_there() {
-            println!("skipped: libnvrtc can't be loaded");
-            return;
+            return crate::skip("libnvrtc can't be loaded");
         }
-        for (name, source) in FAMILIES {
+        for (name, sources) in FAMILIES {
             for target in [Target::Text(75), Target::Code(90)] {
-                let compiled = compile(&[COMMON, source].concat(), &options(target), target);
+                let compiled = compile(&sources.concat(), &options(target), target);
                 compiled.unwrap_or_else(|why| panic!("{name}, {target}: {why}"));
             }
         }
@@ -351,12 +327,11 @@ mod tests {
     fn the_driver_compiles_a_text_for_a_gpu_that_is_newer() {
         use crate::driver::{self, Context, Module};
         if !driver::count().is_ok_and(|count| count > 0) || !is_there() {
-            println!("skipped: there is no GPU");
-            return;
+            return crate::skip("there is no GPU, or no compiler for it");
         }
         let (context, target) = (Context::of(0).unwrap(), Target::Text(75));
-        for (name, source) in FAMILIES {
-            let text = compile(&[COMMON, source].concat(), &options(target), target).unwrap();
+        for (name, sources) in FAMILIES {
+            let text = compile(&sources.concat(), &options(target), target).unwrap();
             Module::load(&context, &text).unwrap_or_else(|fault| panic!("{name}: {fault}"));
         }
     }
@@ -364,20 +339,19 @@ mod tests {
     /// Nobody may count on a file: one that the driver refuses is made anew, and without the compiler any that it takes will do.
     #[test]
     fn a_file_that_is_refused_is_replaced() {
-        let Ok(Some(compiler)) = Compiler::new((9, 0)) else {
-            println!("skipped: libnvrtc can't be loaded");
-            return;
-        };
-        let (folder, family) = (folder_of("refused"), FAMILIES[3]);
-        let load = |folder: &Path, compiler: Option<&Compiler>, wrong: &[u8]| {
+        if !is_there() {
+            return crate::skip("libnvrtc can't be loaded");
+        }
+        let (folder, family) = (folder_of("refused"), &FAMILIES[3]);
+        let load = |folder: &Path, version: Option<&str>, wrong: &[u8]| {
             let taken = |code: &[u8]| if code == wrong { Err(String::from("refused")) } else { Ok(code.to_vec()) };
-            load_family(Some(folder), family, (9, 0), compiler, taken)
+            load_family(Some(folder), family, Target::Code(90), version, taken)
         };
-        let first = load(&folder, Some(&compiler), b"").unwrap();
+        let first = load(&folder, Some("13.0"), b"").unwrap();
         assert_eq!(load(&folder, None, b"").unwrap(), first);
         let file = &kept(&folder, family.0)[0];
         write(file, b"not for this GPU").unwrap();
-        assert_eq!(load(&folder, Some(&compiler), b"not for this GPU").unwrap(), first);
+        assert_eq!(load(&folder, Some("13.0"), b"not for this GPU").unwrap(), first);
         assert_eq!(read(file).unwrap(), first);
         let error = load(&folder, None, &first).unwrap_err();
         assert!(error.contains("libnvrtc"), "{error}");

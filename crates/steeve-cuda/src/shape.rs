@@ -233,3 +233,23 @@ pub(crate) struct Map {
 }
 
 const _: () = assert!(size_of::<Tensor>() == 80 && size_of::<Args>() == 704 && size_of::<Map>() == 344);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kernels know types by the place of their names in a list.
+    #[test]
+    fn types_have_the_numbers_that_kernels_know_them_by() {
+        let source = include_str!("../cuda/common.cu");
+        let list = source.split_once("enum Type {").unwrap().1.split_once('}').unwrap().0;
+        let lines = list.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+        let list = lines.collect::<String>().to_lowercase();
+        let names: Vec<&str> = list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        let known = DataType::ALL.iter().filter(|dtype| kind(**dtype) as usize != names.len() - 1);
+        assert_eq!(known.clone().count(), names.len() - 1);
+        for dtype in known {
+            assert_eq!(names[kind(*dtype) as usize], dtype.name().to_lowercase());
+        }
+    }
+}

@@ -11,6 +11,7 @@
 //!     cargo run --release -p steeve --example transformer -- --device cuda:0
 //!     cargo run --release -p steeve --example transformer -- --device cuda:0 --layers-on-gpu 4
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,6 +43,9 @@ struct Size {
     layers_on_gpu: u64,
 }
 
+const OPTIONS: &str = "Numbers: --layers, --width, --heads, --kv-heads, --hidden, --vocabulary, --context, --pad, --prompt, \
+    --tokens, --threads, --layers-on-gpu. Types: --weights f16 or q4_0. Devices: --device cpu or cuda:0.";
+
 impl Size {
     fn from_args() -> Result<Self, Failure> {
         let mut size = Self {
@@ -69,7 +73,9 @@ impl Size {
             }
             if name == "--device" {
                 let device = args.next().ok_or("--device needs cpu or cuda:0")?;
-                size.gpu = match device.strip_prefix("cuda:").map(str::parse) {
+                // As `steeve devices` calls them, or as other programs do.
+                let number = device.strip_prefix("cuda:").or_else(|| device.strip_prefix("CUDA"));
+                size.gpu = match number.map(str::parse) {
                     Some(Ok(number)) => Some(number),
                     None if device == "cpu" => None,
                     _ => return Err(format!("--device {device}: cpu, cuda:0, cuda:1 and so on").into()),
@@ -89,7 +95,7 @@ impl Size {
                 "--tokens" => &mut size.tokens,
                 "--threads" => &mut size.threads,
                 "--layers-on-gpu" => &mut size.layers_on_gpu,
-                _ => return Err(format!("{name} is unknown; see the first lines of the example").into()),
+                _ => return Err(format!("{name} is unknown. {OPTIONS}").into()),
             };
             let number = args.next().ok_or_else(|| format!("{name} needs a number"))?;
             *field = number.parse().map_err(|error| format!("{name} {number}: {error}"))?;
@@ -102,6 +108,9 @@ impl Size {
         }
         if ![DataType::F16, DataType::Q4_0].contains(&size.weights) {
             return Err(format!("weights of {} are not made here; f16 and q4_0 are", size.weights).into());
+        }
+        if size.layers == 0 {
+            return Err("--layers must be at least 1".into());
         }
         if size.pad == 0 {
             return Err("--pad must be at least 1, which is a graph for each token".into());
@@ -245,7 +254,17 @@ struct Step {
     graph: Graph,
 }
 
-fn main() -> Result<(), Failure> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Failure> {
     let size = Size::from_args()?;
     let cpu: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(usize::try_from(size.threads)?));
     let cuda = size.gpu.map(find_gpu).transpose()?;
@@ -314,6 +333,9 @@ fn main() -> Result<(), Failure> {
     }
     if let Some(launches) = cuda.map(|device| device.launches()) {
         println!("on the GPU          {:>12} runs in one launch, {} kernel by kernel", launches.whole, launches.apart);
+        if let Some(why) = launches.refused {
+            println!("not captured        {why}");
+        }
     }
     if let Some(peak) = peak_resident().filter(|_| gpu.is_none()) {
         let accounted = weight_bytes + planned;
@@ -345,7 +367,7 @@ fn place(
     let first = model.size.layers - on_gpu;
     let mut here = (vec![], vec![]);
     let mut there = (vec![], vec![]);
-    let words = if first == 0 { &mut there.0 } else { &mut here.0 };
+    let words = if gpu.is_some() && first == 0 { &mut there.0 } else { &mut here.0 };
     words.extend([model.embedding, model.norm]);
     for (index, layer) in (0..).zip(&model.layers) {
         let (weights, caches) = if index < first { &mut here } else { &mut there };

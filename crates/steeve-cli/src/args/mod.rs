@@ -86,7 +86,7 @@ pub(crate) enum Command {
 Examples:
   steeve devices                                the GPUs, and the processor last
   steeve devices --bytes                        with every byte
-  steeve devices -v                             and why there is no GPU, if there is none")]
+  steeve devices --json                         a line for each, for programs")]
 pub(crate) struct DevicesArgs {
     #[command(flatten)]
     pub(crate) show: ShowArgs,
