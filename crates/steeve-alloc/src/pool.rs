@@ -135,7 +135,7 @@ impl Pool {
         self.parts.iter().zip(wanted).any(lacks) || self.must_replace(wanted)
     }
 
-    /// Whether [`grow`](Self::grow) would lose contents: more chunks alone take nothing from those that are there.
+    /// Whether [`grow`](Self::grow) may lose contents: more chunks alone take nothing from those that are there.
     pub(crate) fn must_replace(&self, wanted: &Sizes) -> bool {
         self.parts.iter().zip(wanted).any(|(part, wanted)| part.growing(wanted).next().is_some())
     }
@@ -157,6 +157,7 @@ impl Pool {
         for (part, wanted) in self.parts.iter_mut().zip(wanted) {
             for (chunk, size) in part.growing_mut(wanted) {
                 if let Some(buffer) = &chunk.buffer {
+                    // Where that fails there may still be room for a new one, when this one is gone.
                     if matches!(buffer.grow(size), Ok(true)) {
                         chunk.size = buffer.size();
                         continue;

@@ -16,11 +16,11 @@ use crate::recipe::{Ask, Recipe};
 /// Adds the acts of a node that writes something. The error says what is not supported.
 pub(crate) fn choose(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     for (slot, operand) in ask.sources.iter().enumerate() {
-        if operand.is_some_and(|operand| !operand.can_be_read()) {
+        if operand.is_some_and(|operand| !operand.is_at_its_unit()) {
             return Err(format!("the elements of source {slot} do not stand at multiples of their size"));
         }
     }
-    if !ask.result.can_be_read() {
+    if !ask.result.is_at_its_unit() {
         return Err("the elements of the result do not stand at multiples of their size".into());
     }
     if ask.result.shape.overlaps_itself() {

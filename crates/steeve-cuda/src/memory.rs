@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use steeve_device::{Align, Buffer, BufferType, Bytes, DeviceError, HostBuffer, HostMemory, Offset, Span};
+use steeve_device::{
+    Align, Buffer, BufferType, Bytes, DeviceError, HostBuffer, HostMemory, Offset, Span, copy_through_host,
+};
 
 use crate::driver::{Context, DeviceBytes, Fault, PinnedBytes, Stream};
 
@@ -184,18 +186,7 @@ impl Buffer for CudaBuffer {
         if let Some(span) = Span::of(source, from, size) {
             return self.write(to, span?.as_slice());
         }
-        // An empty read at the far end proves the bounds.
-        let end = from.checked_add(size).unwrap_or(Offset(u64::MAX));
-        source.read(end, &mut [])?;
-        let mut piece = vec![0; MIN_PIECE.min(size.0) as usize];
-        let mut done = 0;
-        while done < size.0 {
-            let piece = &mut piece[..MIN_PIECE.min(size.0 - done) as usize];
-            source.read(Offset(from.0 + done), piece)?;
-            self.write(Offset(to.0 + done), piece)?;
-            done += piece.len() as u64;
-        }
-        Ok(())
+        copy_through_host(self, to, source, from, size)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -120,7 +120,7 @@ impl Operand {
     }
 
     /// Whether every element can be read at once.
-    pub(crate) fn can_be_read(&self) -> bool {
+    pub(crate) fn is_at_its_unit(&self) -> bool {
         let unit = self.shape.unit();
         self.address.is_multiple_of(unit) && self.shape.nb.iter().all(|step| step.is_multiple_of(unit))
     }
@@ -188,7 +188,7 @@ pub(crate) fn is_float(dtype: DataType) -> bool {
 }
 
 /// Types that can be read as floats, and written by rounding.
-pub(crate) fn is_readable(dtype: DataType) -> bool {
+pub(crate) fn can_be_rounded_to(dtype: DataType) -> bool {
     is_float(dtype) || matches!(dtype, DataType::Q8_0 | DataType::Q4_0)
 }
 
@@ -200,7 +200,7 @@ pub(crate) fn is_weight_block(dtype: DataType) -> bool {
 
 /// Types that weights can have: all that can be read as floats.
 pub(crate) fn is_weight(dtype: DataType) -> bool {
-    is_readable(dtype) || is_weight_block(dtype)
+    can_be_rounded_to(dtype) || is_weight_block(dtype)
 }
 
 /// As `struct Args` in `cuda/common.cu`.

@@ -89,7 +89,7 @@ pub trait Buffer: Send + Sync + Debug {
 
     /// Copies out of another buffer, perhaps of another device. Goes through the host unless a device knows better.
     fn copy_from(&mut self, to: Offset, source: &dyn Buffer, from: Offset, size: Bytes) -> Result<(), DeviceError> {
-        staged_copy(self, to, source, from, size)
+        copy_through_host(self, to, source, from, size)
     }
 
     /// Sets all bytes to `byte`.
@@ -130,8 +130,9 @@ pub trait InitTensor {
 /// How many bytes are on the way at a time.
 const STAGE: u64 = 1 << 20;
 
-/// Read and write through a piece of host memory. Fails before anything is written if either side is too small.
-fn staged_copy<B: Buffer + ?Sized>(
+/// Copies out of another buffer through a piece of host memory: what [`Buffer::copy_from`] does where a device knows no better.
+/// Fails before anything is written if either side is too small.
+pub fn copy_through_host<B: Buffer + ?Sized>(
     target: &mut B,
     to: Offset,
     source: &dyn Buffer,

@@ -212,8 +212,7 @@ impl BufferType for DiscreteMemory {
             return Err(DeviceError::TooLarge { memory, asked: size, max });
         }
         let entry = self.ledger.enter(&self.spec, size)?;
-        let out_of_memory = || DeviceError::OutOfMemory { memory: memory.clone(), asked: size, left: None };
-        let bytes = garbage(size).ok_or_else(out_of_memory)?;
+        let bytes = garbage(&memory, size)?;
         // Far from each other and from anything that could be a pointer here.
         let address =
             self.next_address.fetch_add(1, Ordering::Relaxed).wrapping_mul(1 << 48) & !(self.spec.align.get() - 1);
@@ -222,12 +221,13 @@ impl BufferType for DiscreteMemory {
     }
 }
 
-/// Nobody may count on zeros. `None` if the host itself has not so much.
-fn garbage(size: Bytes) -> Option<Vec<u8>> {
-    let (len, mut bytes) = (usize::try_from(size.0).ok()?, Vec::new());
-    bytes.try_reserve_exact(len).ok()?;
+/// Nobody may count on zeros. An error if the host itself has not so much.
+fn garbage(memory: &str, size: Bytes) -> Result<Vec<u8>, DeviceError> {
+    let (len, mut bytes) = (usize::try_from(size.0).unwrap_or(usize::MAX), Vec::new());
+    let out_of_memory = |_| DeviceError::OutOfMemory { memory: memory.into(), asked: size, left: None };
+    bytes.try_reserve_exact(len).map_err(out_of_memory)?;
     bytes.resize(len, 0xA5);
-    Some(bytes)
+    Ok(bytes)
 }
 
 #[derive(Debug)]
@@ -306,9 +306,7 @@ impl Buffer for DiscreteBuffer {
         if !self.spec.grows {
             return Ok(false);
         }
-        let more = garbage(Bytes(size.0.saturating_sub(self.bytes.len() as u64)));
-        let out_of_memory = || DeviceError::OutOfMemory { memory: self.spec.name.clone(), asked: size, left: None };
-        let more = more.ok_or_else(out_of_memory)?;
+        let more = garbage(&self.spec.name, Bytes(size.0.saturating_sub(self.bytes.len() as u64)))?;
         self.entry.grow(&self.spec, size)?;
         self.bytes.extend(more);
         Ok(true)

@@ -49,7 +49,7 @@ pub mod conformance;
 
 pub use backend::{Backend, Event, Finished, Prepared};
 pub use bindings::{Address, Bindings, Locate};
-pub use buffer::{Buffer, BufferType, InitTensor, Padding, Usage};
+pub use buffer::{Buffer, BufferType, InitTensor, Padding, Usage, copy_through_host};
 pub use device::{Device, DeviceKind, MemoryInfo, Registry};
 pub use discrete::{DiscreteDevice, Faults};
 pub use error::DeviceError;

@@ -82,8 +82,7 @@ impl Scheduler {
     /// [memory](Device::host_memory) that another of the devices copies to and from by itself, if there is such;
     /// [`with_workers`](Self::with_workers) leaves that to the caller.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self, SchedError> {
-        let devices: Vec<_> = devices.into_iter().collect();
-        Self::of(&devices, Worker::new)
+        Self::with_host_memory(devices, Worker::new)
     }
 
     /// The same without any stream of work: everything can be found out, and nothing computed. The devices may be stand-ins
@@ -111,15 +110,15 @@ impl Scheduler {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn for_planning(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self, SchedError> {
-        let devices: Vec<_> = devices.into_iter().collect();
-        Self::of(&devices, Worker::for_planning)
+        Self::with_host_memory(devices, Worker::for_planning)
     }
 
     /// Who computes on the host keeps results where another device copies to and from by itself, if one of them can.
-    fn of(
-        devices: &[Arc<dyn Device>],
+    fn with_host_memory(
+        devices: impl IntoIterator<Item = Arc<dyn Device>>,
         worker: impl Fn(&Arc<dyn Device>) -> Result<Worker, SchedError>,
     ) -> Result<Self, SchedError> {
+        let devices: Vec<_> = devices.into_iter().collect();
         let host = devices.iter().find_map(|device| device.host_memory());
         let on_host = |worker: Worker| match host {
             Some(host) if worker.memory().is_host() && worker.device().reads(host) => worker.with_memory(host),

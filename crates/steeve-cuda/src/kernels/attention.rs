@@ -2,7 +2,7 @@
 
 use steeve_graph::DataType;
 
-use super::movement::readable;
+use super::movement::demand_cache;
 use super::{demand, divides};
 use crate::act::Kernel;
 use crate::recipe::{Ask, Machine, Recipe, args};
@@ -190,8 +190,8 @@ fn goes_in_fours(it: &Operand) -> bool {
 /// Types and shapes, more closely than ggml's rule looks at them.
 fn fits(ask: &Ask<'_>) -> Result<(), String> {
     let (q, k, v) = (ask.source(0)?, ask.source(1)?, ask.source(2)?);
-    readable(&k)?;
-    readable(&v)?;
+    demand_cache(&k)?;
+    demand_cache(&v)?;
     let (q, k, v, result) = (q.shape, k.shape, v.shape, ask.result.shape);
     demand(is_float(q.dtype), "the queries must be f32, f16 or bf16")?;
     let [d, tokens, heads, outer] = q.ne;

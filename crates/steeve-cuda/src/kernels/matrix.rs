@@ -6,7 +6,7 @@
 
 use steeve_graph::DataType;
 
-use super::movement::{convert, weights};
+use super::movement::{convert, demand_weights};
 use super::{demand, divides};
 use crate::act::Kernel;
 use crate::blas::{Product, Side};
@@ -25,7 +25,7 @@ const FEW_ROWS: u64 = 64;
 /// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
 pub(crate) fn mul_mat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     let (a, b, result) = (ask.source(0)?, ask.source(1)?, ask.result);
-    weights(&a)?;
+    demand_weights(&a)?;
     let types = is_float(b.shape.dtype) && result.shape.dtype == DataType::F32;
     demand(types, "the second source must be f32, f16 or bf16, and the result f32")?;
     let [k, m, a_planes, a_cubes] = a.shape.ne;
@@ -194,7 +194,7 @@ fn as_type(recipe: &mut Recipe, it: Operand, dtype: DataType, k: i32) -> Result<
 /// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
 pub(crate) fn mul_mat_id(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     let (experts, b, ids, result) = (ask.source(0)?, ask.source(1)?, ask.source(2)?, ask.result);
-    weights(&experts)?;
+    demand_weights(&experts)?;
     let types = is_float(b.shape.dtype) && ids.shape.dtype == DataType::I32 && result.shape.dtype == DataType::F32;
     demand(types, "the second source must be f32, f16 or bf16, the ids i32 and the result f32")?;
     let ([k, m, count, one], [used, tokens, ..]) = (experts.shape.ne, ids.shape.ne);

@@ -5,7 +5,7 @@ use steeve_graph::DataType;
 use super::{demand, divides};
 use crate::act::Kernel;
 use crate::recipe::{ACROSS, Ask, Recipe, args};
-use crate::shape::{Operand, Shape, is_float, is_readable, is_weight, is_weight_block};
+use crate::shape::{Operand, Shape, can_be_rounded_to, is_float, is_weight, is_weight_block};
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
 pub(crate) fn copy(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
@@ -45,7 +45,7 @@ pub(crate) fn convert(recipe: &mut Recipe, a: Operand, result: Operand) -> Resul
         }
         return recipe.launch_each(Kernel::CopyFloats, elements, args(result, &both));
     }
-    if is_weight(kinds.0) && is_readable(kinds.1) {
+    if is_weight(kinds.0) && can_be_rounded_to(kinds.1) {
         return recipe.launch_each(Kernel::CopyEncode, to.shape.elements(), args(to, &both));
     }
     if is_plain(kinds.0) && is_plain(kinds.1) {
@@ -96,19 +96,19 @@ pub(crate) fn repeat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     recipe.launch_each(Kernel::Repeat, to.shape.elements(), args(to, &[Some(from)]))
 }
 
-fn is_id(ids: &Operand) -> Result<(), String> {
+fn demand_ids(ids: &Operand) -> Result<(), String> {
     let is_id = matches!(ids.shape.dtype, DataType::I32 | DataType::I64);
     demand(is_id, &format!("ids must be i32 or i64, not {}", ids.shape.dtype))
 }
 
 /// Whether rows can be read as floats and written by rounding, as caches are, and say so if not.
-pub(crate) fn readable(operand: &Operand) -> Result<(), String> {
-    demand(is_readable(operand.shape.dtype), &unreadable(operand))?;
+pub(crate) fn demand_cache(operand: &Operand) -> Result<(), String> {
+    demand(can_be_rounded_to(operand.shape.dtype), &unreadable(operand))?;
     operand.in_blocks().map(drop)
 }
 
 /// Whether rows can be read as floats, and say so if not.
-pub(crate) fn weights(operand: &Operand) -> Result<(), String> {
+pub(crate) fn demand_weights(operand: &Operand) -> Result<(), String> {
     demand(is_weight(operand.shape.dtype), &unreadable(operand))?;
     operand.in_blocks().map(drop)
 }
@@ -120,13 +120,13 @@ fn unreadable(operand: &Operand) -> String {
 /// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
 pub(crate) fn get_rows(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     let (a, ids, result) = (ask.source(0)?, ask.source(1)?, ask.result);
-    is_id(&ids)?;
+    demand_ids(&ids)?;
     let (rows, names, made) = (a.shape.ne, ids.shape.ne, result.shape.ne);
     let fits = rows[2..] == names[1..3] && names[3] == 1 && made == [rows[0], names[0], names[1], names[2]];
     demand(fits, "the shapes do not fit together")?;
     let wanted = if a.shape.dtype == DataType::I32 { DataType::I32 } else { DataType::F32 };
     if wanted == DataType::F32 {
-        weights(&a)?;
+        demand_weights(&a)?;
     }
     demand(result.shape.dtype == wanted, &format!("rows of {} are taken as {wanted}", a.shape.dtype))?;
     let parts = made[0].div_ceil(1024).clamp(1, 64);
@@ -136,14 +136,14 @@ pub(crate) fn get_rows(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String>
 /// `rows` `[k, n, ..]` go where `ids` `[n, ..]` says in the target `[k, m, ..]`, which is the result.
 pub(crate) fn set_rows(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     let (rows, ids, target) = (ask.source(0)?, ask.source(1)?, ask.result);
-    is_id(&ids)?;
+    demand_ids(&ids)?;
     let (from, names, to) = (rows.shape.ne, ids.shape.ne, target.shape.ne);
     let ids_fit = names[0] == from[1] && divides(names[1], from[2]) && divides(names[2], from[3]) && names[3] == 1;
     let fits = from[0] == to[0] && from[2..] == to[2..] && ids_fit;
     demand(fits, "the shapes do not fit together")?;
     demand(is_float(rows.shape.dtype), &format!("rows must be f32, f16 or bf16, not {}", rows.shape.dtype))?;
     demand(!is_weight_block(target.shape.dtype), &format!("nothing is rounded to {} here", target.shape.dtype))?;
-    readable(&target)?;
+    demand_cache(&target)?;
     if rows.shape.elements() == 0 {
         return Ok(());
     }

@@ -359,9 +359,9 @@ fn grows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), St
             if room > TOO_LARGE || room < piece.room() {
                 break;
             }
-            let (start, more) = (piece.room(), random.bytes((room - piece.room()) as usize));
-            piece.model.extend(&more);
-            piece.write(start, &more)?;
+            let (start, behind) = (piece.room(), random.bytes((room - piece.room()) as usize));
+            piece.model.extend(&behind);
+            piece.write(start, &behind)?;
             piece.verify(findings, format_args!("a growth to {room} bytes"))?;
             if !grown {
                 break;
