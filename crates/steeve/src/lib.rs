@@ -120,7 +120,7 @@ pub mod prelude {
         allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
     };
     pub use steeve_cpu::{Cancel, CpuBackend, CpuDevice, NodeTime, Observed, Timings};
-    pub use steeve_cuda::CudaDevice;
+    pub use steeve_cuda::{Capture, CudaDevice, Launches};
     pub use steeve_device::{
         Backend, Bindings, BufferType, Device, DeviceError, DeviceKind, HostMemory, MemorySpec, NullDevice, Registry,
         SharedBuffer, Usage,
