@@ -9,14 +9,12 @@ mod proof;
 #[path = "../../steeve-cpu/tests/reference/mod.rs"]
 mod reference;
 
-use gpu::devices;
-use nets::{Attention, Model, Step, drawing, seeing};
+use gpu::{assert_captured, devices};
+use nets::{Attention, Model, SAID, Step, drawing, seeing};
 use proof::{Outcome, judge_nodes, near, run_whole};
 use reference::{Case, Sketch, ways};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Device};
-
-const SAID: [&[i32]; 5] = [&[3, 17, 8, 39, 0, 21, 5], &[12], &[30], &[2, 9], &[33]];
 
 /// A prompt and some tokens behind it; external tensors are what the last step has left.
 fn talk(attention: Attention, backend: &dyn Backend, judged: bool) -> Vec<(Case, Outcome)> {
@@ -59,6 +57,7 @@ fn a_transformer_says_what_it_says_on_the_processor() {
                     .unwrap_or_else(|what| panic!("{attention:?}, step {step}: {what}"));
             }
         }
+        assert_captured(&device);
     }
 }
 
@@ -82,5 +81,6 @@ fn networks_for_pictures_see_and_draw_the_same() {
             };
             near(&case, &run(&*backend).outputs, &run(&cpu).outputs, 1e-2).unwrap_or_else(|what| panic!("{what}"));
         }
+        assert_captured(&device);
     }
 }

@@ -13,25 +13,24 @@ mod rig;
 #[path = "../../steeve-sched/tests/world/mod.rs"]
 mod world;
 
-use gpu::devices;
-use nets::{Attention, Model, Step, drawing, seeing};
+use std::sync::Arc;
+
+use gpu::{assert_captured, devices};
+use nets::{Attention, Model, SAID, Step, drawing, seeing};
 use proof::near;
-use reference::{Case, Census, Size, Sketch, random_case};
+use reference::{Case, Census, Size, Sketch, random_case, seeds};
 use rig::{Outcome, Rig, alone, fill, outcome, pin_some};
 use steeve_cpu::{CpuBackend, CpuDevice};
-use steeve_cuda::CudaDevice;
+use steeve_cuda::{Capture, CudaDevice};
+use steeve_device::Device;
 use steeve_graph::{DataType, Op, Unary};
 use steeve_sched::{Offload, SchedError, SchedOptions};
 use world::{Random, Tracer};
 
-fn seeds(usual: u64) -> u64 {
-    std::env::var("STEEVE_PROOF").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
-}
-
 /// A GPU and the processor, both watched.
-fn rig(device: CudaDevice) -> Rig {
-    let tracer = Tracer::new();
-    let devices = vec![tracer.device(device), tracer.device(CpuDevice::with_threads(1))];
+fn rig(device: &Arc<CudaDevice>) -> Rig {
+    let (tracer, device) = (Tracer::new(), Arc::clone(device) as Arc<dyn Device>);
+    let devices = vec![tracer.wrap(&device), tracer.device(CpuDevice::with_threads(1))];
     Rig { tracer, devices, made: Vec::new() }
 }
 
@@ -95,20 +94,23 @@ fn prove(rig: &Rig, case: &Case, seed: u64, tolerance: f32) -> bool {
 fn random_graphs_are_near_what_the_processor_makes_of_them() {
     for device in devices() {
         let (cpu, mut census, mut split, count) = (CpuBackend::new(1), Census::default(), 0, seeds(150));
-        let rig = rig(device);
+        let device = Arc::new(device);
+        let rig = rig(&device);
         for seed in 0..count {
             let case = random_case(seed, Size::Small, &cpu, &mut census);
             split += usize::from(prove(&rig, &case, seed, 2e-2));
         }
         println!("{split} of {count} graphs were split");
         assert!(split as u64 * 2 > count, "there is nothing to split");
+        assert_captured(&device);
     }
 }
 
 #[test]
 fn networks_for_pictures_do_the_same_on_both() {
     for device in devices() {
-        let rig = rig(device);
+        let device = Arc::new(device);
+        let rig = rig(&device);
         for seed in 0..8 {
             let mut sketch = Sketch::new(5);
             let outputs = seeing(&mut sketch).unwrap();
@@ -117,15 +119,16 @@ fn networks_for_pictures_do_the_same_on_both() {
             let output = drawing(&mut sketch).unwrap();
             prove(&rig, &sketch.case(&[output]).unwrap(), seed, 1e-2);
         }
+        assert_captured(&device);
     }
 }
-
-const SAID: [&[i32]; 5] = [&[3, 17, 8, 39, 0, 21, 5], &[12], &[30], &[2, 9], &[33]];
 
 #[test]
 fn a_language_model_says_the_same_with_its_layers_on_both() {
     for device in devices() {
-        let rig = rig(device);
+        // Each of its graphs runs once.
+        let device = Arc::new(device.with_capture(Capture::AtOnce));
+        let rig = rig(&device);
         for (attention, seed) in
             [Attention::Flash, Attention::Plain].into_iter().flat_map(|it| [(it, 0), (it, 1), (it, 2)])
         {
@@ -156,5 +159,6 @@ fn a_language_model_says_the_same_with_its_layers_on_both() {
             }
             rig.assert_ordered(&format!("{attention:?}, seed {seed}"));
         }
+        assert_captured(&device);
     }
 }

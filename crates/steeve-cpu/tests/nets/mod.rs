@@ -59,6 +59,9 @@ pub(crate) struct Model {
     pub(crate) attention: Attention,
 }
 
+/// A prompt and some tokens behind it, one step after another.
+pub(crate) const SAID: [&[i32]; 5] = [&[3, 17, 8, 39, 0, 21, 5], &[12], &[30], &[2, 9], &[33]];
+
 /// The graph of some tokens behind others, with what its leafs hold but for the weights and caches.
 pub(crate) struct Step {
     pub(crate) context: Context,

@@ -24,3 +24,10 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Something that the device's backends ran was captured, and nothing that they wanted to capture could not be.
+pub(crate) fn assert_captured(device: &CudaDevice) {
+    let launches = device.launches();
+    assert_eq!(launches.refused, None);
+    assert!(launches.whole > 0, "nothing was captured: {launches:?}");
+}

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use half::{bf16, f16};
 use steeve_alloc::{AllocError, AllocOptions, GraphAllocator};
 use steeve_device::{Backend, Bindings, Bytes, DeviceError, Offset, SharedBuffer, Usage};
 use steeve_graph::{DataType, Graph, Id, Op, TensorId, Tensors};
@@ -93,6 +94,8 @@ fn judge_product(tensors: &Tensors, memory: &Memory, node: TensorId, made: &[u8]
         _ => 2f64.powi(-10),
     };
     let tolerance = (4.0 + (k as f64).sqrt()) * 2f64.powi(-24) + rounding;
+    // A row is scaled by a power of two before it is f16, and the smallest f16 is 2^-24 of what its largest element becomes.
+    let lost = if rounding > 0.0 && a.dtype != DataType::Bf16 { 2f64.powi(-25) } else { 0.0 };
     let mut worst = 0.0f64;
     for (index, bytes) in made.as_chunks::<4>().0.iter().enumerate() {
         let made = f64::from(f32::from_le_bytes(*bytes));
@@ -106,10 +109,12 @@ fn judge_product(tensors: &Tensors, memory: &Memory, node: TensorId, made: &[u8]
         let exact: f64 = a.row(at).iter().zip(x).map(|(w, x)| w * x).sum();
         // Elements of some blocks are what two larger numbers leave of each other.
         let size: f64 = a.row_sizes(at).iter().zip(x).map(|(w, x)| (w * x).abs()).sum();
+        let most = x.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+        let lost = lost * most * a.row_sizes(at).iter().sum::<f64>();
         if exact.is_nan() && made.is_nan() || exact == made {
             continue;
         }
-        let used = (made - exact).abs() / (tolerance * size + 2f64.powi(-24) * exact.abs() + 1e-36);
+        let used = (made - exact).abs() / (tolerance * size + lost + 2f64.powi(-24) * exact.abs() + 1e-36);
         if used.is_nan() || used > 1.0 {
             return Err(format!("element {index} is {made:e} and should be {exact:e}, of terms of {size:e} in all"));
         }
@@ -217,6 +222,8 @@ pub(crate) fn run_whole(
 pub(crate) fn floats(case: &Case, id: TensorId, bytes: &[u8]) -> Vec<f32> {
     match case.graph.tensor(id).layout.dtype() {
         DataType::F32 => bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect(),
+        DataType::F16 => bytes.as_chunks().0.iter().map(|it| f16::from_le_bytes(*it).to_f32()).collect(),
+        DataType::Bf16 => bytes.as_chunks().0.iter().map(|it| bf16::from_le_bytes(*it).to_f32()).collect(),
         _ => Vec::new(),
     }
 }
