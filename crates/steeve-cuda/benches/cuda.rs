@@ -141,9 +141,11 @@ struct Library {
 
 impl Library {
     fn new() -> Self {
-        let (mut handle, mut stream) = (null_mut(), null_mut());
-        // SAFETY: the context is current in this thread, which has allocated memory.
+        let (mut context, mut handle, mut stream) = (null_mut(), null_mut(), null_mut());
+        // SAFETY: the first GPU is in use, so the driver is there. Its context stays current in this thread.
         unsafe {
+            assert_eq!(driver::cuDevicePrimaryCtxRetain(&mut context, 0), driver::CUresult::CUDA_SUCCESS);
+            assert_eq!(driver::cuCtxSetCurrent(context), driver::CUresult::CUDA_SUCCESS);
             assert_eq!(driver::cuStreamCreate(&mut stream, 1), driver::CUresult::CUDA_SUCCESS);
             assert_eq!(blas::cublasCreate_v2(&mut handle), blas::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
             assert_eq!(blas::cublasSetStream_v2(handle, stream.cast()), blas::cublasStatus_t::CUBLAS_STATUS_SUCCESS);

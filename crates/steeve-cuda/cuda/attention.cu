@@ -131,31 +131,12 @@ template <int TYPE, int R, int AHEAD> __device__ void attend(const Args &a) {
     }
 }
 
-// The keys and values of a block, or the first of them, are on their way to the cache that all share while the kernel ahead is
-// still at work: most were written long before, and of what that kernel writes the cache knows.
-__device__ void fetch_keys(const Args &a) {
-#if __CUDA_ARCH__ >= 900
-    const Tensor &k = a.s[1], &v = a.s[2];
-    i64 parts = a.i[0], part = blockIdx.z % parts, outer = blockIdx.z / parts, heads = a.s[0].ne[2];
-    i64 share = (k.ne[1] + parts - 1) / parts, first = part * share, last = first + (share < 256 ? share : 256);
-    if (last > k.ne[1]) last = k.ne[1];
-    for (int which = 0; which < 2; which++) {
-        const Tensor &t = which ? v : k;
-        const char *rows = t.p + blockIdx.y / (heads / t.ne[2]) * t.nb[2] + outer * t.nb[3];
-        i64 bytes = t.type == Q8_0 ? t.ne[0] / 32 * t.size : t.ne[0] * t.size;
-        for (i64 key = first + threadIdx.x; key < last; key += blockDim.x) {
-            for (i64 i = 0; i < bytes; i += 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(rows + key * t.nb[1] + i));
-        }
-    }
-#endif
-}
-
 // Of any types, and of one type in fours.
 #define ATTEND(R, AHEAD)                                                          \
     KERNEL(attend_##R)(ARGS) { attend<OTHER, R, AHEAD>(a); }                      \
-    KERNEL_OF(attend_##R##_f16, Args, fetch_keys(a))(ARGS) { attend<F16, R, AHEAD>(a); }   \
-    KERNEL_OF(attend_##R##_bf16, Args, fetch_keys(a))(ARGS) { attend<BF16, R, AHEAD>(a); } \
-    KERNEL_OF(attend_##R##_q8_0, Args, fetch_keys(a))(ARGS) { attend<Q8_0, R, AHEAD>(a); }
+    KERNEL(attend_##R##_f16)(ARGS) { attend<F16, R, AHEAD>(a); }                  \
+    KERNEL(attend_##R##_bf16)(ARGS) { attend<BF16, R, AHEAD>(a); }                \
+    KERNEL(attend_##R##_q8_0)(ARGS) { attend<Q8_0, R, AHEAD>(a); }
 
 ATTEND(4, 8)
 ATTEND(8, 4)
@@ -1023,7 +1004,7 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
 }
 
 #define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
-    KERNEL_OF(attend_many_##NAME, Args, , __launch_bounds__(MANY_THREADS, BLOCKS))(ARGS) { attend_many<TYPE, D, HALVES, N>(a); }
+    KERNEL_OF(attend_many_##NAME, Args, __launch_bounds__(MANY_THREADS, BLOCKS))(ARGS) { attend_many<TYPE, D, HALVES, N>(a); }
 
 #else
 

@@ -15,7 +15,7 @@ template <int R, int C, bool BY_ID> __device__ void few_columns_of_blocks(const 
     }
 }
 
-KERNEL_OF(few_columns_blocks_1, Args, fetch_rows<4>(a))(ARGS) { few_columns_of_blocks<4, 1, false>(a); }
-KERNEL_OF(few_columns_blocks_4, Args, fetch_rows<2>(a))(ARGS) { few_columns_of_blocks<2, 4, false>(a); }
-KERNEL_OF(few_columns_blocks_8, Args, fetch_rows<2>(a))(ARGS) { few_columns_of_blocks<2, 8, false>(a); }
+KERNEL(few_columns_blocks_1)(ARGS) { few_columns_of_blocks<4, 1, false>(a); }
+KERNEL(few_columns_blocks_4)(ARGS) { few_columns_of_blocks<2, 4, false>(a); }
+KERNEL(few_columns_blocks_8)(ARGS) { few_columns_of_blocks<2, 8, false>(a); }
 KERNEL(few_columns_blocks_id)(ARGS) { few_columns_of_blocks<4, 1, true>(a); }

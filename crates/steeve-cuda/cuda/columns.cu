@@ -6,7 +6,6 @@
 // i: planes, repeats of a plane and of a cube of the first source, whether rows of the first source are aligned.
 
 #define PARTS 4
-#define FETCHED (16 << 20)
 
 // Eight elements of a row, of which four follow one another and then four others; blocks are not yet scaled.
 struct Eight {
@@ -84,25 +83,6 @@ __device__ __forceinline__ void add_quads(
             if (has_least) sums[r][c] += one[r].least * all_u + two[r].least * all_v;
         }
     }
-}
-
-// Rows of the first source are on their way to the cache that all share while the kernel ahead is still at work: most are
-// weights, and of what that kernel writes the cache knows. Not more than the cache has room for, and only of the first plane.
-template <int R> __device__ void fetch_rows(const Args &a) {
-#if __CUDA_ARCH__ >= 900
-    const Tensor &w = a.s[0];
-    i64 length = is_block(w.type) ? w.ne[0] / (w.type >= Q2_K && w.type < OTHER ? 256 : 32) : w.ne[0];
-    i64 bytes = length * w.size, most = FETCHED / ((i64)gridDim.x * R);
-    bytes = bytes < most ? bytes : most;
-    for (int r = 0; r < R; r++) {
-        i64 row = (i64)blockIdx.x * R + r;
-        if (row >= w.ne[1] || blockIdx.z > 0) return;
-        const char *line = w.p + row * w.nb[1];
-        for (i64 i = (i64)threadIdx.x * 128; i < bytes; i += (i64)blockDim.x * 128) {
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(line + i));
-        }
-    }
-#endif
 }
 
 // The type is known to the compiler, so that all that is read at once is on its way before anything is used.

@@ -35,26 +35,24 @@ struct Args {
 
 static_assert(sizeof(Tensor) == 80 && sizeof(Args) == 704, "as in shape.rs");
 
-// A kernel may be there before the one ahead of it is done, so that none has to wait for its start: it lets the next one come,
-// and waits here for what the one ahead has written, which has waited for all before it.
+// A kernel may be there before the one ahead of it is done, so that none has to wait for its start: it waits here for what
+// that one has written, which has waited for all before it, and lets the next one come.
 __device__ __forceinline__ void take_over() {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
     asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-// Every kernel is made by this, so that none can forget it. `AHEAD` is what it does before: it may neither read nor write what
-// others write. What follows are bounds for the compiler.
-#define KERNEL_OF(NAME, TYPE, AHEAD, ...)                                         \
+// Every kernel is made by this, so that none can forget it. What follows the type are bounds for the compiler.
+#define KERNEL_OF(NAME, TYPE, ...)                                                \
     __device__ __forceinline__ void body_##NAME(const TYPE &a);                   \
     extern "C" __global__ void __VA_ARGS__ steeve_##NAME(const __grid_constant__ TYPE a) { \
-        AHEAD;                                                                    \
         take_over();                                                              \
         body_##NAME(a);                                                           \
     }                                                                             \
     __device__ __forceinline__ void body_##NAME
-#define KERNEL(NAME) KERNEL_OF(NAME, Args, )
+#define KERNEL(NAME) KERNEL_OF(NAME, Args)
 #define ARGS const Args &a
 #define INFINITE __int_as_float(0x7f800000)
 

@@ -171,11 +171,11 @@ template <int V, bool IS_F32> __device__ void map(const Map &m) {
     }
 }
 
-KERNEL_OF(map_1, Map, )(const Map &m) { map<1, false>(m); }
-KERNEL_OF(map_4, Map, )(const Map &m) { map<4, false>(m); }
-KERNEL_OF(map_4_f32, Map, )(const Map &m) { map<4, true>(m); }
+KERNEL_OF(map_1, Map)(const Map &m) { map<1, false>(m); }
+KERNEL_OF(map_4, Map)(const Map &m) { map<4, false>(m); }
+KERNEL_OF(map_4_f32, Map)(const Map &m) { map<4, true>(m); }
 
-KERNEL_OF(map_int, Map, )(const Map &m) {
+KERNEL_OF(map_int, Map)(const Map &m) {
     u64 index = element();
     if (index >= m.n) return;
     i64 offsets[3];

@@ -10,10 +10,10 @@ template <int R, int C, bool BY_ID> __device__ void few_columns_of(const Args &a
     }
 }
 
-KERNEL_OF(few_columns_1, Args, fetch_rows<4>(a))(ARGS) { few_columns_of<4, 1, false>(a); }
-KERNEL_OF(few_columns_2, Args, fetch_rows<4>(a))(ARGS) { few_columns_of<4, 2, false>(a); }
-KERNEL_OF(few_columns_4, Args, fetch_rows<4>(a))(ARGS) { few_columns_of<4, 4, false>(a); }
-KERNEL_OF(few_columns_8, Args, fetch_rows<2>(a))(ARGS) { few_columns_of<2, 8, false>(a); }
+KERNEL(few_columns_1)(ARGS) { few_columns_of<4, 1, false>(a); }
+KERNEL(few_columns_2)(ARGS) { few_columns_of<4, 2, false>(a); }
+KERNEL(few_columns_4)(ARGS) { few_columns_of<4, 4, false>(a); }
+KERNEL(few_columns_8)(ARGS) { few_columns_of<2, 8, false>(a); }
 KERNEL(few_columns_id)(ARGS) { few_columns_of<4, 1, true>(a); }
 
 #define TILE 64

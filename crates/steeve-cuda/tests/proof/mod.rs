@@ -83,7 +83,7 @@ fn judge_product(tensors: &Tensors, memory: &Memory, node: TensorId, made: &[u8]
     let call = memory.call(tensors, node);
     let (a, b) = (call.source(0), call.source(1));
     let [m, n, planes, _] = call.ne();
-    let few = if matches!(a.dtype, DataType::F16 | DataType::Bf16) { 2 } else { 8 };
+    let few = if a.dtype == DataType::F16 { 2 } else { 8 };
     let is_many = tensors[node].op == Op::MulMat && n > few;
     let k = a.ne[0];
     let rounding = match (a.dtype, b.dtype) {
