@@ -5,10 +5,12 @@
 mod harness;
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::harness::{Folder, Said, corpus, words};
 
@@ -36,7 +38,8 @@ impl Place {
     }
 
     fn run(&self, steeve: &Path, args: &[&str], variables: &[(&str, &str)]) -> Said {
-        let mut child = Command::new(steeve)
+        let mut command = Command::new(steeve);
+        command
             .args(args)
             .current_dir(&self.folder.0)
             .env("GRAPH", corpus(PROMPT))
@@ -46,9 +49,14 @@ impl Place {
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::piped());
+        // A copy of the program that was just written may still be open in a process that another test is starting.
+        let mut child = loop {
+            match command.spawn() {
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => sleep(Duration::from_millis(5)),
+                spawned => break spawned.unwrap(),
+            }
+        };
         let _ = child.stdin.take().unwrap().write_all(b"from the input\n");
         let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
         let err = String::from_utf8(stderr).unwrap();
