@@ -138,7 +138,7 @@ impl Graph {
     /// assert!(!graph("x = input f32[4]; y = sqr x").is_like(&graph("x = input f32[8]; y = sqr x")));
     /// ```
     pub fn is_like(&self, other: &Self) -> bool {
-        self.nodes == other.nodes && self.leafs == other.leafs && self.tensors == other.tensors
+        self.is_same(other) || self.nodes == other.nodes && self.leafs == other.leafs && self.tensors == other.tensors
     }
 
     /// The table of tensors. It may have some that the graph does not reach.

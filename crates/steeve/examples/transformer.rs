@@ -273,58 +273,11 @@ fn run() -> Result<(), Failure> {
     let model = Model::new(&mut context, size)?;
     let weights = place(&context, &model, &cpu, gpu.as_ref())?;
     fill(&context, &weights)?;
-    let mark = context.mark();
 
     let mut scheduler = Scheduler::new(gpu.iter().cloned().chain([cpu]))?;
-    // Both graphs at their largest: a whole prompt, and a token behind a full context.
-    let prompt = model.graph(&mut context, size.prompt, size.keys(size.prompt))?.graph;
-    context.rewind(mark)?;
-    let token = model.graph(&mut context, 1, size.context)?.graph;
-    scheduler.reserve_all([(&prompt, &weights), (&token, &weights)])?;
-    let weight_bytes: u64 = weights.iter().map(|(_, address)| address.size.get()).sum();
-    println!("weights and caches  {weight_bytes:>12} bytes");
-    println!("prompt, token graph {:>12} and {} nodes", prompt.nodes().len(), token.nodes().len());
-    let mut planned = 0;
-    for (id, worker) in scheduler.workers() {
-        let bytes = scheduler.buffer_size(id)?.get();
-        planned += bytes;
-        println!("  planned on {:<6} {bytes:>12} bytes for both", worker.name());
-    }
-    let apart = PlanOptions::default().with_reuse(Reuse::None);
-    println!("  without in-place  {:>12} bytes", plan_graph(&prompt.clone().into(), &apart)?.peak().get());
-    if gpu.is_some() {
-        println!("{}", scheduler.schedule(&token, &weights)?);
-    }
-    drop((prompt, token));
+    let accounted = reserve(&mut scheduler, &mut context, &model, &weights)?;
+    let Talk { said, spent, built } = talk(&mut scheduler, &mut context, &model, &weights)?;
 
-    let mut next: Vec<i32> = (0..size.prompt).map(|index| (index * 31 % size.vocabulary) as i32).collect();
-    let (mut past, mut said, mut spent) = (0, Vec::new(), Vec::new());
-    let (mut ready, mut built): (Option<(Step, Job)>, u64) = (None, 0);
-    for _ in 0..=size.tokens {
-        let start = Instant::now();
-        let count = next.len() as u64;
-        let keys = size.keys(past + count);
-        // The graph depends on nothing but these two. While they stay, so does the job, and whatever was prepared for it.
-        let (step, job) = match ready.take().filter(|(step, _)| (step.count, step.keys) == (count, keys)) {
-            Some(same) => ready.insert(same),
-            None => {
-                built += 1;
-                context.rewind(mark)?;
-                let step = model.graph(&mut context, count, keys)?;
-                let job = scheduler.alloc(&step.graph, &weights)?;
-                ready.insert((step, job))
-            }
-        };
-        job.write(step.tokens, &next)?;
-        job.write(step.positions, &(past..past + count).map(|position| position as i32).collect::<Vec<_>>())?;
-        job.write(step.mask, &mask(past, count, keys))?;
-        scheduler.compute(job)?;
-        let scores = job.read::<f32>(step.scores)?;
-        past += count;
-        next = vec![best(&scores)];
-        said.push(next[0]);
-        spent.push(start.elapsed().as_secs_f64());
-    }
     println!("graphs built        {built:>12} for {} runs", spent.len());
     println!("tokens              {:?}...", &said[..said.len().min(12)]);
     println!("prompt              {:>12.1} tokens per second", size.prompt as f64 / spent[0]);
@@ -338,13 +291,83 @@ fn run() -> Result<(), Failure> {
         }
     }
     if let Some(peak) = peak_resident().filter(|_| gpu.is_none()) {
-        let accounted = weight_bytes + planned;
         println!(
             "peak resident       {peak:>12} bytes, {:+.1}% of weights and plan and 20 MB",
             100.0 * (peak as f64 / (accounted as f64 + 20e6) - 1.0)
         );
     }
     Ok(())
+}
+
+/// Reserves memory for both graphs at their largest, a whole prompt and a token behind a full context, and says what is planned.
+/// The answer is all bytes that are accounted for.
+fn reserve(
+    scheduler: &mut Scheduler,
+    context: &mut Context,
+    model: &Model,
+    weights: &Bindings,
+) -> Result<u64, Failure> {
+    let (size, mark) = (model.size, context.mark());
+    let prompt = model.graph(context, size.prompt, size.keys(size.prompt))?.graph;
+    context.rewind(mark)?;
+    let token = model.graph(context, 1, size.context)?.graph;
+    context.rewind(mark)?;
+    scheduler.reserve_all([(&prompt, weights), (&token, weights)])?;
+    let mut accounted: u64 = weights.iter().map(|(_, address)| address.size.get()).sum();
+    println!("weights and caches  {accounted:>12} bytes");
+    println!("prompt, token graph {:>12} and {} nodes", prompt.nodes().len(), token.nodes().len());
+    for (id, worker) in scheduler.workers() {
+        let bytes = scheduler.buffer_size(id)?.get();
+        accounted += bytes;
+        println!("  planned on {:<6} {bytes:>12} bytes for both", worker.name());
+    }
+    let apart = PlanOptions::default().with_reuse(Reuse::None);
+    println!("  without in-place  {:>12} bytes", plan_graph(&prompt.clone().into(), &apart)?.peak().get());
+    if scheduler.workers().len() > 1 {
+        println!("{}", scheduler.schedule(&token, weights)?);
+    }
+    Ok(accounted)
+}
+
+/// What was said, how many seconds each run took, and how many graphs were built for them.
+struct Talk {
+    said: Vec<i32>,
+    spent: Vec<f64>,
+    built: u64,
+}
+
+/// Runs the prompt, and then a token after the other.
+fn talk(scheduler: &mut Scheduler, context: &mut Context, model: &Model, weights: &Bindings) -> Result<Talk, Failure> {
+    let (size, mark) = (model.size, context.mark());
+    let mut next: Vec<i32> = (0..size.prompt).map(|index| (index * 31 % size.vocabulary) as i32).collect();
+    let (mut past, mut ready) = (0, None::<(Step, Job)>);
+    let mut talk = Talk { said: Vec::new(), spent: Vec::new(), built: 0 };
+    for _ in 0..=size.tokens {
+        let start = Instant::now();
+        let count = next.len() as u64;
+        let keys = size.keys(past + count);
+        // The graph depends on nothing but these two. While they stay, so does the job, and whatever was prepared for it.
+        let (step, job) = match ready.take().filter(|(step, _)| (step.count, step.keys) == (count, keys)) {
+            Some(same) => ready.insert(same),
+            None => {
+                talk.built += 1;
+                context.rewind(mark)?;
+                let step = model.graph(context, count, keys)?;
+                let job = scheduler.alloc(&step.graph, weights)?;
+                ready.insert((step, job))
+            }
+        };
+        job.write(step.tokens, &next)?;
+        job.write(step.positions, &(past..past + count).map(|position| position as i32).collect::<Vec<_>>())?;
+        job.write(step.mask, &mask(past, count, keys))?;
+        scheduler.compute(job)?;
+        let scores = job.read::<f32>(step.scores)?;
+        past += count;
+        next = vec![best(&scores)];
+        talk.said.push(next[0]);
+        talk.spent.push(start.elapsed().as_secs_f64());
+    }
+    Ok(talk)
 }
 
 /// The GPU of this number.
