@@ -112,10 +112,14 @@ kernels! {
         AttendFewF16 "attend_few_f16",
         AttendFewBf16 "attend_few_bf16",
         AttendLook "attend_look",
+    }
+    "many_f16" {
         AttendMany64F16 "attend_many_64_f16",
         AttendMany96F16 "attend_many_96_f16",
         AttendMany128F16 "attend_many_128_f16",
         AttendMany256F16 "attend_many_256_f16",
+    }
+    "many_bf16" {
         AttendMany64Bf16 "attend_many_64_bf16",
         AttendMany96Bf16 "attend_many_96_bf16",
         AttendMany128Bf16 "attend_many_128_bf16",
@@ -170,7 +174,8 @@ pub(crate) struct Queue<'a> {
 /// The act that could not be enqueued, and why.
 #[derive(Debug)]
 pub(crate) struct Stopped {
-    pub(crate) act: usize,
+    /// None if it is not an act's fault.
+    pub(crate) act: Option<usize>,
     pub(crate) why: String,
 }
 
@@ -180,10 +185,10 @@ impl Queue<'_> {
     /// # Safety
     /// All addresses in them are of memory that exists and is large enough, and it stays until they are done.
     pub(crate) unsafe fn enqueue(&self, acts: &[Act]) -> Result<(), Stopped> {
-        let _entered = self.stream.context().enter().map_err(|fault| Stopped { act: 0, why: fault.to_string() })?;
+        let _entered = self.stream.context().enter().map_err(|fault| Stopped { act: None, why: fault.to_string() })?;
         for (act, it) in acts.iter().enumerate() {
             // SAFETY: as promised, and the context is current.
-            unsafe { self.enqueue_one(it) }.map_err(|why| Stopped { act, why })?;
+            unsafe { self.enqueue_one(it) }.map_err(|why| Stopped { act: Some(act), why })?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A stream of work on a GPU.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub struct CudaBackend {
     stage: RefCell<Stage>,
     /// Made when the first product for it is prepared.
     blas: RefCell<Option<Blas>>,
+    /// Whether the driver captures kernels that start before the one ahead of them is done, as far as is known.
+    can_capture_early: Cell<bool>,
     /// Where work is captured. Nothing ever runs there.
     recorder: Stream,
     stream: Stream,
@@ -52,6 +54,7 @@ impl CudaBackend {
             scratch: Scratch::new(name, context),
             stage: RefCell::new(Stage::new(context).map_err(fail)?),
             blas: RefCell::default(),
+            can_capture_early: Cell::new(true),
             recorder: Stream::unwatched(context).map_err(fail)?,
             stream: Stream::new(context).map_err(fail)?,
         })
@@ -101,7 +104,7 @@ impl CudaBackend {
         let blas = self.blas.borrow();
         let blas = blas.as_ref().filter(|_| prepared.has_products);
         if let Some(blas) = blas {
-            blas.turn_to(stream).map_err(|why| Stopped { act: 0, why })?;
+            blas.turn_to(stream).map_err(|why| Stopped { act: None, why })?;
         }
         let queue = Queue { stream, kernels: &self.kernels, blas, early };
         // SAFETY: as promised.
@@ -121,8 +124,19 @@ impl CudaBackend {
             };
             self.recorder.capture::<String>(enqueue)
         };
-        // Drivers that are not the newest can't capture kernels that start early.
-        match try_it(true).or_else(|why| try_it(false).map_err(|_| why)) {
+        let mut captured = try_it(self.can_capture_early.get());
+        if let Err(why) = &captured
+            && self.can_capture_early.get()
+        {
+            // Drivers that are not the newest can't capture kernels that start early.
+            let later = try_it(false).map_err(|other| format!("{why}; and without early starts: {other}"));
+            if later.is_ok() {
+                self.can_capture_early.set(false);
+                self.counters.note(|launches| launches.not_early = Some(why.clone()));
+            }
+            captured = later;
+        }
+        match captured {
             Ok(captured) => {
                 self.counters.note(|launches| launches.captured += 1);
                 prepared.captured = Some(captured);
@@ -164,7 +178,7 @@ impl CudaBackend {
             (Some((to, context)), None) if own(&context) => {
                 let Some(span) = Span::of(&*source, from.1, size) else { return Ok(None) };
                 let span = span?;
-                if !is_pinned(span.start()) {
+                if !is_pinned(&self.core.context, span.start()) {
                     // SAFETY: as above.
                     return unsafe { self.upload(to, span.as_slice()) }.map(Some);
                 }
@@ -176,7 +190,9 @@ impl CudaBackend {
                 let start = span?.start();
                 // SAFETY: as above; plain memory stays borrowed until it is written.
                 let done = unsafe { self.stream.download(start, from, size.0) };
-                done.and_then(|()| if is_pinned(start) { Ok(()) } else { self.stream.synchronise() })
+                done.and_then(
+                    |()| if is_pinned(&self.core.context, start) { Ok(()) } else { self.stream.synchronise() },
+                )
             }
             _ => return Ok(None),
         };

@@ -72,8 +72,11 @@ impl Blas {
         let _entered = context.enter().map_err(String::from)?;
         let workspace = allocate(&memory, context, WORKSPACE).map_err(NoBlas::Memory)?;
         let mut handle = null_mut();
-        // SAFETY: the context is current.
-        let made = unsafe { sys::cublasCreate_v2(&mut handle) };
+        let made = {
+            let _quiet = context.quiet();
+            // SAFETY: the context is current.
+            unsafe { sys::cublasCreate_v2(&mut handle) }
+        };
         if made == sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED {
             // It does not say how much it wants beside the workspace.
             return Err(NoBlas::Memory(out_of_memory(&memory, context, WORKSPACE)));
@@ -146,6 +149,7 @@ impl Blas {
 impl Drop for Blas {
     fn drop(&mut self) {
         if let Ok(_entered) = self.workspace.context().enter() {
+            let _quiet = self.workspace.context().quiet();
             // SAFETY: `new` has made it.
             unsafe { sys::cublasDestroy_v2(self.handle) };
         }

@@ -94,11 +94,13 @@ fn options(target: Target) -> [String; 3] {
 const COMMON: &str = include_str!("../cuda/common.cu");
 const FORMATS: &str = include_str!("../cuda/formats.cu");
 const COLUMNS: &str = include_str!("../cuda/columns.cu");
+const QUERIES: &str = include_str!("../cuda/queries.cu");
+const MANY: &str = include_str!("../cuda/many.cu");
 
 /// A name, and the sources that are compiled together.
 type Family = (&'static str, &'static [&'static str]);
 
-/// Kernels by family: `act` knows which has which.
+/// Kernels by family: `act` knows which has which. What takes long to compile has some to itself.
 const FAMILIES: &[Family] = &[
     ("elementwise", &[COMMON, include_str!("../cuda/elementwise.cu")]),
     ("rows", &[COMMON, include_str!("../cuda/rows.cu")]),
@@ -106,7 +108,9 @@ const FAMILIES: &[Family] = &[
     ("image", &[COMMON, include_str!("../cuda/image.cu")]),
     ("matrix", &[COMMON, FORMATS, COLUMNS, include_str!("../cuda/matrix.cu")]),
     ("blocks", &[COMMON, FORMATS, COLUMNS, include_str!("../cuda/blocks.cu")]),
-    ("attention", &[COMMON, include_str!("../cuda/attention.cu")]),
+    ("attention", &[COMMON, QUERIES, include_str!("../cuda/attention.cu")]),
+    ("many_f16", &[COMMON, QUERIES, MANY, include_str!("../cuda/many_f16.cu")]),
+    ("many_bf16", &[COMMON, QUERIES, MANY, include_str!("../cuda/many_bf16.cu")]),
 ];
 
 /// `STEEVE_CUDA_CACHE`, or a folder of the user's; an empty name is for none.

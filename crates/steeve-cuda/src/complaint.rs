@@ -94,11 +94,13 @@ impl Complaints {
         let why = match node {
             Some((graph, node)) => {
                 let (name, op) = (Named::new(node, graph.names()), graph.tensor(node).op);
-                let count = |dim: usize| {
-                    let of =
-                        if op == Op::SetRows { Some(node) } else { graph.sources(node).first().copied().flatten() };
-                    of.map_or(0, |of| graph.tensor(of).layout.ne()[dim])
+                // What ids name: rows of the result, of the second source, or of the first.
+                let of = match op {
+                    Op::SetRows => Some(node),
+                    Op::AddId => graph.sources(node).get(1).copied().flatten(),
+                    _ => graph.sources(node).first().copied().flatten(),
                 };
+                let count = |dim: usize| of.map_or(0, |of| graph.tensor(of).layout.ne()[dim]);
                 // Kernels have no room for more.
                 let beyond = if value == i32::MAX || value == i32::MIN { " or beyond" } else { "" };
                 match op {

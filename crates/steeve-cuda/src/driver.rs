@@ -10,6 +10,7 @@ mod stream;
 
 use std::ffi::CStr;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -199,11 +200,16 @@ impl Context {
     pub(crate) fn enter(&self) -> Result<Entered, Fault> {
         let mut before = null_mut();
         call!(cuCtxGetCurrent(&mut before))?;
-        let leave = (before != self.raw.0).then_some(Raw(before));
-        if leave.is_some() {
+        let before = (before != self.raw.0).then_some(Raw(before));
+        if before.is_some() {
             call!(cuCtxSetCurrent(self.raw.0))?;
         }
-        Ok(Entered(leave))
+        Ok(Entered { before, _not_send: PhantomData })
+    }
+
+    /// Until the answer is dropped nobody captures work, and nobody else takes or gives back memory.
+    pub(crate) fn quiet(&self) -> MutexGuard<'_, ()> {
+        lock(&self.quiet)
     }
 
     /// Free and total bytes.
@@ -229,7 +235,7 @@ impl Context {
         let all: Vec<_> = lock(&CONTEXTS).iter().filter_map(Weak::upgrade).collect();
         all.iter().for_each(|context| context.rest());
         if let Ok(_entered) = self.enter() {
-            let _quiet = lock(&self.quiet);
+            let _quiet = self.quiet();
             let _ = free();
         }
     }
@@ -237,11 +243,15 @@ impl Context {
 
 /// The context of a GPU is the one that this thread works with. Then it is what it was before.
 #[must_use]
-pub(crate) struct Entered(Option<Raw<sys::CUctx_st>>);
+pub(crate) struct Entered {
+    before: Option<Raw<sys::CUctx_st>>,
+    /// It belongs to the thread that has entered.
+    _not_send: PhantomData<*const ()>,
+}
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(before) = self.0 {
+        if let Some(before) = self.before {
             let _ = call!(cuCtxSetCurrent(before.0));
         }
     }
@@ -257,5 +267,40 @@ impl Drop for Context {
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("product", &self.product).field("arch", &self.arch).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn current() -> sys::CUcontext {
+        let mut raw = null_mut();
+        call!(cuCtxGetCurrent(&mut raw)).unwrap();
+        raw
+    }
+
+    /// Whoever else uses the driver in this thread finds it as it was.
+    #[test]
+    fn the_context_from_before_is_current_again() {
+        if !count().is_ok_and(|count| count > 0) {
+            return crate::skip("there is no GPU");
+        }
+        let context = Context::of(0).unwrap();
+        let other = context.twin();
+        for before in [other.raw.0, null_mut()] {
+            call!(cuCtxSetCurrent(before)).unwrap();
+            {
+                let _entered = context.enter().unwrap();
+                let _twice = context.enter().unwrap();
+                assert_eq!(current(), context.raw.0);
+            }
+            assert_eq!(current(), before);
+            let stream = Stream::new(&context).unwrap();
+            let bytes = DeviceBytes::new(&context, 8 << 20).unwrap();
+            stream.synchronise().unwrap();
+            drop((stream, bytes));
+            assert_eq!(current(), before);
+        }
     }
 }

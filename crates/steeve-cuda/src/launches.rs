@@ -27,6 +27,9 @@ pub struct Launches {
     pub whole: u64,
     /// Runs whose kernels were launched one by one.
     pub apart: u64,
+    /// Why the driver does not capture kernels that start before the one ahead of them is done. Then they start one behind
+    /// another.
+    pub not_early: Option<String>,
     /// Why nodes could not be captured, the last time that happened. They are launched one by one.
     pub refused: Option<String>,
 }

@@ -13,7 +13,7 @@
 //! needed, unless the GPU is newer than it.
 //!
 //! It takes a driver for CUDA 12.0 or newer, and a GPU of compute capability 7.5 or above. Kernels use memory beside what is
-//! planned: scratch memory for conversions, as much as the node that needs most, and 32 MiB for cuBLAS.
+//! planned: scratch memory for conversions, as much as the node that needs most ever needed, and 32 MiB for cuBLAS.
 //!
 //! A kernel sees a source change only where the operation overwrites that slot and both stand exactly on each other; any
 //! other source that shares bytes with a result is copied away first. What data alone can show to be wrong, such as a row

@@ -37,8 +37,9 @@ pub(crate) struct CudaPrepared {
 impl CudaPrepared {
     /// What to say of an act that could not be enqueued.
     pub(crate) fn blame(&self, stopped: &Stopped) -> String {
-        let node = self.starts.partition_point(|start| *start <= stopped.act).checked_sub(1);
-        match node.and_then(|node| self.registered.name(node)) {
+        // Of nodes that start at one act all but the last have none.
+        let node = |act: usize| self.starts.partition_point(|start| *start <= act).checked_sub(1);
+        match stopped.act.and_then(node).and_then(|node| self.registered.name(node)) {
             Some(name) => format!("{name}: {}", stopped.why),
             None => stopped.why.clone(),
         }

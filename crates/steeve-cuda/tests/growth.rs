@@ -126,3 +126,65 @@ fn a_larger_graph_stands_where_the_smaller_one_did() {
         assert_captured(&device);
     }
 }
+
+/// A product of blocks with many columns, which are decoded into scratch memory of `2 * rows * rows` bytes.
+struct Decoded {
+    graph: Graph,
+    bindings: Bindings,
+    result: SharedBuffer,
+}
+
+impl Decoded {
+    fn new(backend: &dyn Backend, rows: u64) -> Self {
+        let mut context = Context::new();
+        let weights = context.external(DataType::Q8_0, &[rows, rows]).unwrap();
+        let x = context.external(DataType::F32, &[rows, 16]).unwrap();
+        let y = context.mul_mat(weights, x).unwrap();
+        let graph = Graph::from_outputs(&context, &[y]).unwrap();
+        let (mut bindings, mut buffers) = (Bindings::new(), Vec::new());
+        for id in [weights, x, y] {
+            let size = context.tensor(id).unwrap().nbytes();
+            let buffer = SharedBuffer::allocate(&backend.buffer_type(), size, Usage::Any).unwrap();
+            bindings.bind(id, &buffer, Offset(0), size).unwrap();
+            buffers.push(buffer);
+        }
+        // Scales of 0x3c3c, a little above one, and quants of 60.
+        buffers[0].clear(0x3c).unwrap();
+        buffers[1].write(Offset(0), &bytes_of(16 * rows, |i| (i % 7) as f32)).unwrap();
+        Self { graph, bindings, result: buffers.remove(2) }
+    }
+
+    fn result(&self, backend: &dyn Backend) -> Vec<u8> {
+        read(backend, &self.result, 0, self.result.size().get())
+    }
+}
+
+/// All that is prepared for a stream shares one scratch memory: who was captured first goes on when others need more of it.
+#[test]
+fn scratch_memory_grows_behind_what_was_captured() {
+    let _alone = alone();
+    for device in capturing() {
+        let (backend, fresh) = (device.backend().unwrap(), device.backend().unwrap());
+        let (small, large) = (Decoded::new(&*backend, 1024), Decoded::new(&*backend, 8192));
+        let wanted = [&small, &large].map(|it| {
+            let mut alone = fresh.prepare(&it.graph, 0..1, &it.bindings).unwrap();
+            fresh.submit(&mut *alone).unwrap();
+            let wanted = it.result(&*fresh);
+            it.result.clear(0).unwrap();
+            wanted
+        });
+        let mut one = backend.prepare(&small.graph, 0..1, &small.bindings).unwrap();
+        backend.submit(&mut *one).unwrap();
+        assert!(small.result(&*backend) == wanted[0]);
+        let mut other = backend.prepare(&large.graph, 0..1, &large.bindings).unwrap();
+        for _ in 0..3 {
+            backend.submit(&mut *one).unwrap();
+            backend.submit(&mut *other).unwrap();
+        }
+        assert!(small.result(&*backend) == wanted[0] && large.result(&*backend) == wanted[1]);
+        drop(other);
+        backend.submit(&mut *one).unwrap();
+        assert!(small.result(&*backend) == wanted[0]);
+        assert_captured(&device);
+    }
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use super::{Context, Fault, call, lock};
+use super::{Context, Fault, call};
 
 /// Memory of a GPU. Given back when nobody works with it any more.
 ///
@@ -40,7 +40,7 @@ impl DeviceBytes {
             return grows.map(len).map(|()| grows);
         }
         let mut address = 0;
-        let _quiet = lock(&context.quiet);
+        let _quiet = context.quiet();
         call!(cuMemAlloc_v2(&mut address, usize::try_from(len).unwrap_or(usize::MAX)))?;
         Ok(Self { context: Arc::clone(context), address, len, mapped: 0, reserved: 0 })
     }
@@ -68,7 +68,7 @@ impl DeviceBytes {
         if let Some(more) = end.checked_sub(self.mapped).filter(|more| *more > 0) {
             let (at, size, place) = (self.address + self.mapped, more as usize, properties(self.context.device));
             let mut memory = 0;
-            let _quiet = lock(&self.context.quiet);
+            let _quiet = self.context.quiet();
             call!(cuMemCreate(&mut memory, size, &place, 0))?;
             let access = sys::CUmemAccessDesc {
                 location: place.location,
@@ -152,7 +152,7 @@ impl PinnedBytes {
         let mut start = null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         {
-            let _quiet = lock(&context.quiet);
+            let _quiet = context.quiet();
             call!(cuMemHostAlloc(&mut start, len, flags))?;
         }
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
@@ -212,7 +212,8 @@ impl fmt::Debug for PinnedBytes {
 }
 
 /// Whether the host's memory at an address is pinned, so that copies from it are not done when they are enqueued.
-pub(crate) fn is_pinned(address: *const u8) -> bool {
+pub(crate) fn is_pinned(context: &Context, address: *const u8) -> bool {
+    let Ok(_entered) = context.enter() else { return false };
     let mut kind = 0u32;
     let mut which = sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     let mut into = std::ptr::from_mut(&mut kind).cast::<c_void>();

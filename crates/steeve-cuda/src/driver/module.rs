@@ -24,6 +24,7 @@ impl Module {
     pub(crate) fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self, Fault> {
         let _entered = context.enter()?;
         let mut raw = null_mut();
+        let _quiet = context.quiet();
         call!(cuModuleLoadData(&mut raw, image.as_ptr().cast::<c_void>()))?;
         Ok(Self { context: Arc::clone(context), raw: Raw(raw) })
     }

@@ -104,7 +104,7 @@ impl Stream {
     /// `early`.
     ///
     /// # Safety
-    /// The module of the kernel is loaded, `parameter` is the structure that it was compiled with, and all memory that the kernel reaches through it
+    /// The context is current, the module of the kernel is loaded, `parameter` is the structure that it was compiled with, and all memory that the kernel reaches through it
     /// is memory of the GPU, and stays so until it is done. A kernel that is early waits by itself.
     pub(crate) unsafe fn launch(
         &self,
@@ -159,7 +159,7 @@ impl Stream {
     /// Captures what `enqueue` enqueues here instead of running it.
     pub(crate) fn capture<E: From<Fault>>(&self, enqueue: impl FnOnce() -> Result<(), E>) -> Result<Captured, E> {
         let _entered = self.context.enter()?;
-        let _quiet = lock(&self.context.quiet);
+        let _quiet = self.context.quiet();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         call!(cuStreamBeginCapture_v2(self.raw.0, mode))?;
         let enqueued = enqueue();

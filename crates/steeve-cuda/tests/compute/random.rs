@@ -70,7 +70,7 @@ fn what_data_shows_to_be_wrong_is_reported_and_over() {
         let case = sketch.case(&[taken]).unwrap();
         let backend = &*proof.backend;
         let error = run_node(backend, &case.graph, taken, &contents_of(&case), Where::Apart).unwrap_err().to_string();
-        assert!(error.contains("taken") && error.contains("id 4"), "{error}");
+        assert!(error.contains("taken") && error.contains("id 4 is not among the 4 rows"), "{error}");
         backend.synchronise().unwrap();
         let mut right = Case { contents: case.contents.clone(), ..case };
         right.contents[1].1 = [3i32, 0, 3].iter().flat_map(|id| id.to_le_bytes()).collect();

@@ -1,0 +1,516 @@
+// Many queries with tensor cores: 16 of them in each warp, and a tile of 64 or 32 keys at a time (Dao 2023).
+//
+// Products are of the type of the keys, and sums are f32. Nothing is lost by that: queries and weights go in as sums of
+// two numbers of f16 or three of bf16, which hold as many digits as one of f32. Queries are first multiplied by a power of
+// two and weights by 2^7, so that their second parts are not too small for f16 either.
+//
+//   lane 4g + c of a warp has of a product's 16 x 8 elements:      row g: columns 2c, 2c + 1; row g + 8: the same
+//   of its left factor, 16 x 16:                                  those, and those 8 columns further
+//   of its right one, 16 x 8:                                     column g: rows 2c, 2c + 1, and those 8 rows further
+//
+// So weights become a left factor where they are. Keys and values come into shared memory ahead of time, in three rooms:
+//
+//   room 0  | keys 0     | values 1   | keys 3  ...
+//   room 1  | values 0      | keys 2     |
+//   room 2  |    | keys 1      | values 2   |
+//
+// Before all this `attend_look` has looked at the mask: tiles that nobody sees are not read, nor are keys that nobody sees
+// in a tile that somebody does, and tiles with nothing but zeros need no mask.
+
+#define MANY_THREADS 128
+
+// The mask's row for a query.
+__device__ const char *mask_row(const Tensor &mask, u32 token, u32 head, u32 outer) {
+    return mask.p + token * mask.nb[1] + head % (u32)mask.ne[2] * mask.nb[2] + outer % (u32)mask.ne[3] * mask.nb[3];
+}
+
+#if __CUDA_ARCH__ >= 800
+
+// Two numbers side by side, the first of them in the lower half.
+template <int TYPE> __device__ u32 pair_of(float x, float y) {
+    u32 pair;
+    if (TYPE == F16) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+    else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+    return pair;
+}
+
+// Pairs whose sums are these two numbers.
+template <int TYPE, int PARTS> __device__ void split(float x, float y, u32 *pairs, int step) {
+#pragma unroll
+    for (int p = 0; p < PARTS; p++) {
+        u32 pair = pair_of<TYPE>(x, y);
+        u16 low = (u16)pair, high = (u16)(pair >> 16);
+        x -= TYPE == F16 ? from_f16(low) : from_bf16(low);
+        y -= TYPE == F16 ? from_f16(high) : from_bf16(high);
+        pairs[p * step] = pair;
+    }
+}
+
+// c += a b, of 16 x 16 and 16 x 8 elements.
+template <int TYPE> __device__ void multiply(float *c, const u32 *a, const u32 *b) {
+    if (TYPE == F16) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
+}
+
+// Four pieces of 8 rows of 16 bytes; lanes 8j to 8j + 7 say where the rows of piece j are. Lane 4g + c gets elements 2c and
+// 2c + 1 of row g.
+__device__ void fetch(u32 *x, u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at) : "memory");
+}
+
+// The same of each piece with rows and columns exchanged.
+__device__ void fetch_turned(u32 *x, u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at) : "memory");
+}
+
+__device__ void commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits for all but the last copies.
+__device__ void arrive() {
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+}
+
+__device__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ float largest(float x) {
+    x = fmaxf(x, __shfl_xor_sync(ALL, x, 1));
+    return fmaxf(x, __shfl_xor_sync(ALL, x, 2));
+}
+
+// Starts copying the keys of a tile that somebody sees into shared memory, with zeros for the others: so nothing that is
+// hidden from all meets a weight of zero. Pieces of 16 bytes change places within a row, so that eight rows of them are in
+// different banks.
+template <int N, int PITCH, int PIECES>
+__device__ void copy_rows(u32 to, const char *rows, i64 step, int length, int tile, u64 seen) {
+    const int ACROSS = PITCH / 16, DOWN = MANY_THREADS / ACROSS;
+    int piece = threadIdx.x % ACROSS, first = threadIdx.x / ACROSS;
+    if (piece >= PIECES) return;
+    const char *from = rows + ((i64)tile * N + first) * step + piece * 16;
+    bool is_inside = piece * 8 < length;
+    if (is_inside && seen == ~0ull >> (64 - N)) {
+#pragma unroll
+        for (int n = 0; n < N / DOWN; n++) {
+            int row = first + n * DOWN;
+            u32 at = to + row * PITCH + ((piece ^ (row & 7)) << 4);
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+            from += DOWN * step;
+        }
+        return;
+    }
+#pragma unroll
+    for (int n = 0; n < N / DOWN; n++) {
+        int row = first + n * DOWN;
+        bool is_read = is_inside && (seen >> row & 1);
+        u32 at = to + row * PITCH + ((piece ^ (row & 7)) << 4);
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(is_read ? from : rows), "r"(is_read ? 16 : 0)
+                     : "memory");
+        from += DOWN * step;
+    }
+}
+
+// The tiles that somebody sees, in order. Each lane has looked at one of 32.
+template <int N> struct Tiles {
+    const Look *looks;
+    i64 keys;
+    int base, end;
+    u32 left, plain;
+    u64 mine;
+
+    __device__ void look() {
+        int tile = base + (int)(threadIdx.x % 32);
+        i64 count = keys - (i64)tile * N;
+        bool is_plain = count >= N;
+        mine = 0;
+        if (tile < end) {
+            mine = count >= 64 ? ~0ull : (1ull << count) - 1;
+            if (N == 32) mine = (u32)mine;
+            if (looks) {
+                Look look = looks[tile];
+                mine &= look.seen;
+                is_plain = is_plain && look.zeros;
+            }
+        }
+        left = __ballot_sync(ALL, mine != 0);
+        plain = __ballot_sync(ALL, is_plain);
+    }
+
+    // The number of the next one; less than zero behind the last.
+    __device__ int next(u64 &seen, bool &is_plain) {
+        while (left == 0) {
+            base += 32;
+            if (base >= end) return -1;
+            look();
+        }
+        int j = __ffs(left) - 1;
+        left &= left - 1;
+        seen = __shfl_sync(ALL, mine, j);
+        is_plain = plain >> j & 1;
+        return base + j;
+    }
+};
+
+__device__ bool is_aligned(const Tensor &t, u64 size) {
+    return (((u64)t.p | (u64)t.nb[1] | (u64)t.nb[2] | (u64)t.nb[3]) & (size - 1)) == 0;
+}
+
+// One query in a warp, with nothing but sums of what it sees: for those whose sums are no numbers, because some key or value
+// that another query sees is none, or since that is how it is. Columns `from` to `to` are written.
+template <int TYPE, int R>
+__device__ void attend_alone(
+    const Args &a, i64 token, i64 head, i64 outer, float slope, i64 first, i64 last, i64 part, int from, int to
+) {
+    const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
+    int lane = threadIdx.x % 32, d = (int)q.ne[0], dv = (int)v.ne[0];
+    i64 heads = q.ne[2], parts = a.i[0];
+    const char *query = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
+    const char *key_rows = k.p + head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
+    const char *value_rows = v.p + head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
+    const char *hide = mask.p ? mask_row(mask, (u32)token, (u32)head, (u32)outer) : 0;
+    float softcap = a.f[1], most = -INFINITE, total = 0, x[R], sum[R];
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int i = lane * R + r;
+        x[r] = i < d ? load(query + i * q.nb[0], q.type) * a.f[0] : 0;
+        sum[r] = 0;
+    }
+#pragma unroll 1
+    for (i64 key = first; key < last; key++) {
+        float hidden = hide ? load(hide + key * mask.nb[0], mask.type) : 0, y[R], score = 0;
+        if (hidden == -INFINITE) continue;
+        read_row<TYPE, R>(key_rows + key * k.nb[1], k, lane, d, 1, y);
+#pragma unroll
+        for (int r = 0; r < R; r++) score += lane * R + r < d ? x[r] * y[r] : 0;
+        score = warp_sum(score);
+        if (softcap != 0) score = softcap * tanhf(score);
+        if (hide) score = __fadd_rn(score, __fmul_rn(slope, hidden));
+        float larger = score > most ? score : most, base = larger == -INFINITE ? 0 : larger;
+        float grown = expf(most - base), weight = expf(score - base);
+        most = larger;
+        total = total * grown + weight;
+        read_row<TYPE, R>(value_rows + key * v.nb[1], v, lane, dv, 1, y);
+#pragma unroll
+        for (int r = 0; r < R; r++) sum[r] = sum[r] * grown + (weight != 0 ? weight * y[r] : 0);
+    }
+    u64 number = ((u64)outer * heads + head) * q.ne[1] + token;
+    float *partial = (float *)a.i[1] + (number * parts + part) * (dv + 2);
+    char *result = a.r.p + head * a.r.nb[1] + token * a.r.nb[2] + outer * a.r.nb[3];
+    float factor = parts > 1 ? 1 : factor_of(a, head, most, total);
+    if (parts > 1 && lane == 0) partial[0] = most, partial[1] = total;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int i = lane * R + r;
+        if (i < from || i >= to || i >= dv) continue;
+        if (parts > 1) partial[2 + i] = sum[r];
+        else *(float *)(result + i * a.r.nb[0]) = sum[r] * factor;
+    }
+}
+
+// A warp has D columns of its queries and of its results. Where rows have twice as many, two warps have the same queries: each
+// makes half of the sums of a score.
+// i: 0: parts, 1: address of their results, 4, 5, 8, 9: as above. Blocks: groups, queries, outer times parts.
+template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const Args &a) {
+    extern __shared__ float4 memory[];
+    const int PARTS = TYPE == F16 ? 2 : 3, WHOLE = D * HALVES, PITCH = (WHOLE + 63) / 64 * 128, ROOM = N * PITCH;
+    const int ROWS = 16 * WARPS / HALVES;
+    const float LOG2E = 1.4426950408889634f, GAIN = TYPE == F16 ? 7 : 0;
+    const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4, column = lane % 4 * 2;
+    int d = (int)q.ne[0], dv = (int)v.ne[0], half = warp % HALVES, start = half * D;
+    u32 group = (u32)a.i[4], all = (u32)a.i[5], parts = (u32)a.i[0], part = blockIdx.z % parts;
+    u32 heads = (u32)q.ne[2], first_head = blockIdx.x * group;
+    i64 outer = blockIdx.z / parts, keys = k.ne[1];
+    // The last queries see most where a mask is causal, and should not be begun last.
+    u32 block = gridDim.y - 1 - blockIdx.y, first_query = block * ROWS + warp / HALVES * 16;
+    const char *key_rows = k.p + first_head / (heads / (u32)k.ne[2]) * k.nb[2] + outer * k.nb[3];
+    const char *value_rows = v.p + first_head / (heads / (u32)v.ne[2]) * v.nb[2] + outer * v.nb[3];
+
+    // Which tiles are for this block.
+    u32 count = (u32)((keys + N - 1) / N), share = (count + parts - 1) / parts;
+    Tiles<N> tiles;
+    tiles.looks = 0, tiles.keys = keys, tiles.base = (int)(part * share);
+    tiles.end = (int)(part * share + share < count ? part * share + share : count);
+    if (mask.p) {
+        i64 before = mask.ne[3] == 1 ? 0 : outer;
+        if (mask.ne[2] != 1) before = before * gridDim.x + blockIdx.x;
+        tiles.looks = (const Look *)a.i[8] + (before * gridDim.y + block) * count;
+    }
+    tiles.look();
+
+    // Where lanes fetch from, but for what is the same in all of them.
+    u32 base = (u32)__cvta_generic_to_shared(memory);
+    u32 key_room = base, value_room = base + ROOM, free_room = base + 2 * ROOM;
+    u32 key_at = (lane / 16 * 8 + lane % 8) * PITCH, key_piece = ((u32)(start / 8 + lane / 8 % 2) ^ lane % 8) << 4;
+    u32 value_at = lane % 16 * PITCH, value_piece = ((u32)(start / 8 + lane / 16) ^ lane % 8) << 4;
+
+    u64 seen = 0;
+    bool is_plain = false;
+    int tile = tiles.next(seen, is_plain);
+    if (tile >= 0) copy_rows<N, PITCH, WHOLE / 8>(key_room, key_rows, k.nb[1], d, tile, seen);
+    commit();
+    if (tile >= 0) copy_rows<N, PITCH, WHOLE / 8>(value_room, value_rows, v.nb[1], dv, tile, seen);
+    commit();
+
+    // Those beyond the last are done twice.
+    auto query_of = [&](int h) { return first_query + row + 8 * h < all ? first_query + row + 8 * h : all - 1; };
+    // Queries, and what undoes their power of two.
+    u32 x[D / 16][PARTS * 4];
+    float undo[2], slopes[2], softcap = a.f[1];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        u32 number = query_of(h), head = first_head + number % group, token = number / group;
+        const char *query = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
+        float raw[D / 8][2], most = 0;
+        bool pairs = q.nb[0] == 4 && is_aligned(q, 8);
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            int i = start + n * 8 + column;
+            float2 two = make_float2(0, 0);
+            if (i < d) {
+                if (pairs) two = *(const float2 *)(query + i * 4);
+                else two = make_float2(*(const float *)(query + i * q.nb[0]), *(const float *)(query + (i + 1) * q.nb[0]));
+            }
+            raw[n][0] = two.x * a.f[0], raw[n][1] = two.y * a.f[0];
+            most = fmaxf(most, fmaxf(fabsf(raw[n][0]), fabsf(raw[n][1])));
+        }
+        most = largest(most);
+        float power = 1;
+        undo[h] = 1;
+        if (TYPE == F16) {
+            // The largest becomes one from 2^14 to 2^15.
+            int exponent = 268 - (int)(__float_as_uint(most) >> 23);
+            exponent = exponent > 253 ? 253 : exponent;
+            power = __uint_as_float((u32)exponent << 23);
+            undo[h] = __uint_as_float((u32)(254 - exponent) << 23);
+        }
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            split<TYPE, PARTS>(raw[n][0] * power, raw[n][1] * power, &x[n / 2][n % 2 * 2 + h], 4);
+        }
+        slopes[h] = mask.p ? slope_of(head, heads, a.f[2]) : 1;
+    }
+
+    float most[2] = {-INFINITE, -INFINITE}, total[2] = {0, 0}, out[D / 8][4];
+#pragma unroll
+    for (int n = 0; n < D / 8; n++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) out[n][e] = 0;
+    }
+
+    while (tile >= 0) {
+        u64 next_seen = 0;
+        bool next_plain = false;
+        int next = tiles.next(next_seen, next_plain);
+        arrive();
+        __syncthreads();
+        if (next >= 0) copy_rows<N, PITCH, WHOLE / 8>(free_room, key_rows, k.nb[1], d, next, next_seen);
+        commit();
+
+        // Scores: queries times keys.
+        float s[N / 8][4];
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[n][e] = 0;
+        }
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            u32 from = key_room + key_at + (key_piece ^ i << 5);
+#pragma unroll
+            for (int n = 0; n < N / 8; n += 4) {
+                u32 y[8];
+                fetch(y, from + n * 8 * PITCH);
+                fetch(y + 4, from + (n + 2) * 8 * PITCH);
+#pragma unroll
+                for (int p = PARTS - 1; p >= 0; p--) {
+#pragma unroll
+                    for (int m = 0; m < 4; m++) multiply<TYPE>(s[n + m], &x[i][p * 4], &y[m * 2]);
+                }
+            }
+        }
+        float step[2] = {undo[0], undo[1]};
+        if (HALVES == 2) {
+            // The other half is in the next warp; both are put together where the keys were.
+            float4 *mine = (float4 *)((char *)memory + (key_room - base)) + warp * (N / 8) * 32 + lane;
+            const float4 *theirs = mine + (half ? -1 : 1) * (N / 8) * 32;
+            __syncthreads();
+#pragma unroll
+            for (int n = 0; n < N / 8; n++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) s[n][e] *= step[e / 2];
+                mine[n * 32] = make_float4(s[n][0], s[n][1], s[n][2], s[n][3]);
+            }
+            __syncthreads();
+#pragma unroll
+            for (int n = 0; n < N / 8; n++) {
+                float4 other = theirs[n * 32];
+                s[n][0] += other.x, s[n][1] += other.y, s[n][2] += other.z, s[n][3] += other.w;
+            }
+            step[0] = step[1] = 1;
+        }
+        if (softcap != 0) {
+#pragma unroll
+            for (int n = 0; n < N / 8; n++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) s[n][e] = softcap * tanhf(s[n][e] * step[e / 2]);
+            }
+            step[0] = step[1] = 1;
+        }
+        if (!is_plain) {
+            bool pairs = mask.p && mask.nb[0] == 2 && keys % 2 == 0 && is_aligned(mask, 4);
+            const char *hide[2] = {0, 0};
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                u32 number = query_of(h), head = first_head + number % group;
+                if (mask.p) hide[h] = mask_row(mask, number / group, head, (u32)outer) + ((i64)tile * N + column) * mask.nb[0];
+            }
+#pragma unroll
+            for (int n = 0; n < N / 8; n += 4) {
+                // Two elements for each query and eight keys. All of them are on their way before any is used.
+                u32 words[4][2];
+#pragma unroll
+                for (int m = 0; m < 8; m++) {
+                    bool is_read = pairs && seen >> ((n + m / 2) * 8 + column) & 3;
+                    words[m / 2][m % 2] = is_read ? *(const u32 *)(hide[m % 2] + (n + m / 2) * 16) : 0;
+                }
+#pragma unroll
+                for (int m = 0; m < 16; m++) {
+                    int e = m % 4, i = (n + m / 4) * 8 + e % 2;
+                    bool is_seen = seen >> (i + column) & 1;
+                    float score = s[n + m / 4][e] * step[e / 2];
+                    float hidden = from_f16((u16)(words[m / 4][e / 2] >> (e % 2 * 16)));
+                    if (mask.p && !pairs && is_seen) hidden = from_f16(*(const u16 *)(hide[e / 2] + i * mask.nb[0]));
+                    if (mask.p) score = __fadd_rn(score, __fmul_rn(slopes[e / 2], hidden));
+                    s[n + m / 4][e] = is_seen && hidden != -INFINITE ? score : -INFINITE;
+                }
+            }
+            step[0] = step[1] = 1;
+        }
+
+        // Weights, and what all before is multiplied by.
+        float grown[2];
+        u32 weights[N / 16][PARTS * 4];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float larger = -INFINITE;
+#pragma unroll
+            for (int n = 0; n < N / 8; n++) larger = fmaxf(larger, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+            larger = fmaxf(largest(larger) * step[h], most[h]);
+            float less = larger == -INFINITE ? 0 : larger * LOG2E, factor = step[h] * LOG2E, sum = 0;
+            grown[h] = power_of_two(fmaf(most[h], LOG2E, -less));
+            less = GAIN - less;
+            most[h] = larger;
+#pragma unroll
+            for (int n = 0; n < N / 8; n++) {
+                float one = power_of_two(fmaf(s[n][2 * h], factor, less));
+                float two = power_of_two(fmaf(s[n][2 * h + 1], factor, less));
+                sum += one + two;
+                split<TYPE, PARTS>(one, two, &weights[n / 2][n % 2 * 2 + h], 4);
+            }
+            total[h] = total[h] * grown[h] + sum;
+        }
+
+        arrive();
+        __syncthreads();
+        if (next >= 0) copy_rows<N, PITCH, WHOLE / 8>(key_room, value_rows, v.nb[1], dv, next, next_seen);
+        commit();
+
+        // Sums: weights times values. Those of a tile start from zero: tensor cores cut off what they can't hold, and in a
+        // long sum that would add up.
+#pragma unroll
+        for (int n = 0; n < D / 8; n += 4) {
+            float t[4][4];
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) t[m][e] = 0;
+            }
+            u32 from = value_room + value_at, one = from + (value_piece ^ n << 4), two = from + (value_piece ^ (n + 2) << 4);
+#pragma unroll
+            for (int i = 0; i < N / 16; i++) {
+                u32 y[8];
+                fetch_turned(y, one + i * 16 * PITCH);
+                fetch_turned(y + 4, two + i * 16 * PITCH);
+#pragma unroll
+                for (int p = PARTS - 1; p >= 0; p--) {
+#pragma unroll
+                    for (int m = 0; m < 4; m++) multiply<TYPE>(t[m], &weights[i][p * 4], &y[m * 2]);
+                }
+            }
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) out[n + m][e] = fmaf(out[n + m][e], grown[e / 2], t[m][e]);
+            }
+        }
+        u32 room = key_room;
+        key_room = free_room, free_room = value_room, value_room = room;
+        tile = next, seen = next_seen, is_plain = next_plain;
+    }
+
+    u32 bad[2];
+    bool pairs = a.r.nb[0] == 4 && is_aligned(a.r, 8);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float sum = total[h];
+        sum += __shfl_xor_sync(ALL, sum, 1);
+        sum += __shfl_xor_sync(ALL, sum, 2);
+        u32 number = first_query + row + 8 * h, head = first_head + number % group, token = number / group;
+        float factor = TYPE == F16 ? 1.0f / 128 : 1, check = 0;
+        float *partial = (float *)a.i[1] + (((outer * heads + head) * q.ne[1] + token) * parts + part) * (dv + 2) + 2;
+        char *result = a.r.p + head * a.r.nb[1] + token * a.r.nb[2] + outer * a.r.nb[3];
+        if (number < all) {
+            if (parts == 1) factor *= factor_of(a, head, most[h], sum * factor);
+            else if (lane % 4 == 0) partial[-2] = most[h], partial[-1] = sum * factor;
+        }
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            float one = out[n][2 * h] * factor, two = out[n][2 * h + 1] * factor;
+            int i = start + n * 8 + column;
+            if (number < all && i < dv) {
+                check += one * 0 + two * 0;
+                if (parts > 1) partial[i] = one, partial[i + 1] = two;
+                else if (pairs) *(float2 *)(result + i * 4) = make_float2(one, two);
+                else *(float *)(result + i * a.r.nb[0]) = one, *(float *)(result + (i + 1) * a.r.nb[0]) = two;
+            }
+        }
+        bad[h] = __ballot_sync(ALL, !(check == 0));
+    }
+    // Zero times infinity is not zero: where it was met, each query is done by itself.
+#pragma unroll 1
+    for (int n = 0; n < 16; n++) {
+        float slope = __shfl_sync(ALL, n < 8 ? slopes[0] : slopes[1], n % 8 * 4);
+        if (!((n < 8 ? bad[0] : bad[1]) >> (n % 8 * 4) & 15)) continue;
+        u32 number = first_query + n, token = number / group, head = first_head + number % group;
+        i64 end = (i64)tiles.end * N < keys ? (i64)tiles.end * N : keys;
+        __syncwarp();
+        attend_alone<TYPE, WHOLE <= 128 ? 4 : 8>(
+            a, token, head, outer, slope, (i64)part * share * N, end, part, start, start + D
+        );
+    }
+}
+
+#define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
+    KERNEL_OF(attend_many_##NAME, Args, __launch_bounds__(MANY_THREADS, BLOCKS))(ARGS) { attend_many<TYPE, D, HALVES, N>(a); }
+
+#else
+
+// They are never launched.
+#define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
+    KERNEL(attend_many_##NAME)(ARGS) {}
+
+#endif
