@@ -15,7 +15,12 @@ use crate::memory::{allocate, out_of_memory};
 /// Whether the library can be loaded.
 pub(crate) fn is_there() -> bool {
     // SAFETY: only tries to load the library.
-    unsafe { sys::is_culib_present() }
+    let is_there = unsafe { sys::is_culib_present() };
+    if is_there {
+        // SAFETY: it can be loaded. It stays from now on, since loading it takes a while.
+        unsafe { sys::culib() };
+    }
+    is_there
 }
 
 /// `a` `[k, m]` and `b` `[k, n]` make `[m, n]` of f32, some times over.

@@ -154,7 +154,12 @@ fn sum(parts: &[&[u8]]) -> u64 {
 
 fn is_there() -> bool {
     // SAFETY: only tries to load the library.
-    unsafe { sys::is_culib_present() }
+    let is_there = unsafe { sys::is_culib_present() };
+    if is_there {
+        // SAFETY: it can be loaded. It stays from now on, since loading it takes a while.
+        unsafe { sys::culib() };
+    }
+    is_there
 }
 
 /// What the compiler makes, for which architecture.
