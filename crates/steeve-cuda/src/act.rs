@@ -28,7 +28,7 @@ macro_rules! kernels {
         pub(crate) enum Kernel { $($($variant,)*)* }
 
         /// Which family has each of them, and what it is called there.
-        const NAMES: &[(&str, &str)] = &[$($(($family, concat!("steeve_", $name)),)*)*];
+        pub(crate) const NAMES: &[(&str, &str)] = &[$($(($family, concat!("steeve_", $name)),)*)*];
     };
 }
 

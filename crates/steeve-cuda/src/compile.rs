@@ -281,6 +281,7 @@ fn said(call: &str, result: sys::nvrtcResult) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::act::NAMES;
 
     fn folder_of(test: &str) -> PathBuf {
         std::env::temp_dir().join(format!("steeve-cuda-{test}-{}", std::process::id()))
@@ -324,10 +325,17 @@ mod tests {
             return crate::skip("libnvrtc can't be loaded");
         }
         for (name, sources) in FAMILIES {
-            for target in [Target::Text(75), Target::Code(90)] {
+            let compiled = [Target::Text(75), Target::Code(90)].map(|target| {
                 let compiled = compile(&sources.concat(), &options(target), target);
-                compiled.unwrap_or_else(|why| panic!("{name}, {target}: {why}"));
-            }
+                compiled.unwrap_or_else(|why| panic!("{name}, {target}: {why}"))
+            });
+            // All that is asked for is there, and nothing else.
+            let text = String::from_utf8_lossy(&compiled[0]);
+            let mut made: Vec<&str> = text.split(".entry ").skip(1).filter_map(|it| it.split('(').next()).collect();
+            let mut asked: Vec<&str> = NAMES.iter().filter(|(family, _)| family == name).map(|(_, it)| *it).collect();
+            made.sort_unstable();
+            asked.sort_unstable();
+            assert_eq!(made, asked, "{name}");
         }
     }
 
