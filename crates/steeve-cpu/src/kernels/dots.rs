@@ -50,11 +50,20 @@ pub(crate) const FEW: usize = 4;
 
 /// How blocks of a type are multiplied on this machine; `None` for other types.
 pub(crate) fn dots(dtype: DataType) -> Option<Dots> {
+    ways(dtype).next()
+}
+
+/// All ways to do that on this machine, the best first.
+fn ways(dtype: DataType) -> impl Iterator<Item = Dots> {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
-        return avx2::dots(dtype);
-    }
-    plain(dtype)
+    let quick = {
+        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
+        let has_vnni = is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni");
+        [avx2::dots_vnni(dtype).filter(|_| has_avx2 && has_vnni), avx2::dots(dtype).filter(|_| has_avx2)]
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let quick = [None; 0];
+    quick.into_iter().flatten().chain(plain(dtype))
 }
 
 /// The same for any machine.
@@ -200,12 +209,10 @@ mod tests {
 
     /// All formats, with any bytes as blocks: scales may be infinite or no numbers.
     #[test]
-    fn both_ways_give_the_same_bits() {
+    fn all_ways_give_the_same_bits() {
         let mut state = 1;
         for &dtype in DataType::ALL {
-            let (Some(quick), Some(plain), Some(kind)) = (dots(dtype), plain(dtype), Blocks::of(dtype)) else {
-                continue;
-            };
+            let (Some(plain), Some(kind)) = (plain(dtype), Blocks::of(dtype)) else { continue };
             for (count, rows, n) in [(1, 1, 1), (3, 7, 1), (2, 5, 2), (4, 3, 3), (2, 6, 4), (9, 4, 4), (19, 3, 11)] {
                 let k = count * kind.len();
                 let blocks: Vec<u8> =
@@ -219,10 +226,13 @@ mod tests {
                 }
                 // SAFETY: they have been rounded.
                 let columns: Vec<_> = (0..n).map(|index| unsafe { kind.row(room, index, k) }).collect();
-                let (quick, plain) =
-                    (products(quick, &blocks, rows, &columns), products(plain, &blocks, rows, &columns));
-                let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
-                assert!(quick.iter().zip(&plain).all(same), "{dtype}, {rows} rows of {k}: {quick:?} {plain:?}");
+                let plain = products(plain, &blocks, rows, &columns);
+                for (way, quick) in ways(dtype).enumerate() {
+                    let quick = products(quick, &blocks, rows, &columns);
+                    let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+                    let all = quick.iter().zip(&plain).all(same);
+                    assert!(all, "{dtype}, way {way}, {rows} rows of {k}: {quick:?} {plain:?}");
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
 //! The same with vector instructions: 32 products at a time.
 //!
 //! `vpmaddubsw` multiplies bytes without a sign by bytes with one, and adds two neighbours into 16 bits. So quants are from zero
-//! on, or their sign goes to the other factor. No sum of two passes 16 bits: 2 * 128 * 127 is the most.
+//! on, or their sign goes to the other factor. No sum of two passes 16 bits: 2 * 128 * 127 is the most. `vpdpbusd` adds four
+//! neighbours into 32 bits at once, on machines that have it.
 
 mod small;
 mod large;
@@ -14,7 +15,7 @@ use std::arch::x86_64::{
 use steeve_graph::DataType;
 
 use self::large::large;
-use self::small::small;
+use self::small::{small, small_vnni};
 use super::Dots;
 use crate::quant::large::{Q2K, Q3K, Q4K, Q5K, Q6K};
 use crate::quant::small::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
@@ -34,6 +35,19 @@ pub(super) fn dots(dtype: DataType) -> Option<Dots> {
         DataType::Q5K => large::<Q5K>,
         DataType::Q6K => large::<Q6K>,
         _ => return None,
+    })
+}
+
+/// The same with AVX-512's VNNI for short vectors besides. Formats of 256 have nothing from it.
+pub(super) fn dots_vnni(dtype: DataType) -> Option<Dots> {
+    Some(match dtype {
+        DataType::Q8_0 => small_vnni::<Q8_0>,
+        DataType::Q4_0 => small_vnni::<Q4_0>,
+        DataType::Q4_1 => small_vnni::<Q4_1>,
+        DataType::Q5_0 => small_vnni::<Q5_0>,
+        DataType::Q5_1 => small_vnni::<Q5_1>,
+        DataType::Mxfp4 => small_vnni::<Mxfp4>,
+        _ => return dots(dtype),
     })
 }
 

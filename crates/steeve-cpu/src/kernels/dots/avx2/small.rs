@@ -2,10 +2,11 @@
 
 use std::arch::x86_64::{
     __m256, __m256i, _mm_loadu_si128, _mm_srli_epi16, _mm256_add_ps, _mm256_and_si256, _mm256_broadcast_ss,
-    _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_dpbusd_epi32, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
     _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi16,
-    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi64x, _mm256_setzero_ps, _mm256_shuffle_epi8,
-    _mm256_sign_epi8, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_sub_epi16,
+    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi64x, _mm256_setzero_ps, _mm256_setzero_si256,
+    _mm256_shuffle_epi8, _mm256_sign_epi8, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_sub_epi16,
+    _mm256_sub_epi32, _mm256_xor_si256,
 };
 
 use super::super::{Column, Weights};
@@ -31,8 +32,28 @@ pub(super) trait LoadSmall: Small {
 pub(super) unsafe fn small<F: LoadSmall>(weights: Weights, columns: &[Column<'_>], scratch: &mut Scratch) {
     if columns.len() >= MANY {
         // SAFETY: as promised.
-        return unsafe { small_many::<F>(weights, columns, scratch) };
+        return unsafe { small_many::<F, Signs>(weights, columns, scratch) };
     }
+    // SAFETY: as promised.
+    unsafe { small_few::<F>(weights, columns) }
+}
+
+/// # Safety
+/// As for [`Dots`](super::Dots), on a machine with AVX2, F16C, and AVX-512 with VNNI and short vectors.
+#[target_feature(enable = "avx2,f16c,avx512vl,avx512vnni")]
+pub(super) unsafe fn small_vnni<F: LoadSmall>(weights: Weights, columns: &[Column<'_>], scratch: &mut Scratch) {
+    if columns.len() >= MANY {
+        // SAFETY: as promised.
+        return unsafe { small_many::<F, Vnni>(weights, columns, scratch) };
+    }
+    // SAFETY: as promised.
+    unsafe { small_few::<F>(weights, columns) }
+}
+
+/// # Safety
+/// As for [`small`].
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn small_few<F: LoadSmall>(weights: Weights, columns: &[Column<'_>]) {
     for columns in columns.chunks(TOGETHER) {
         for i in 0..weights.rows {
             // SAFETY: as promised.
@@ -95,9 +116,9 @@ unsafe fn small_row<F: LoadSmall, const C: usize>(weights: Weights, i: usize, co
 /// Takes all rows apart, and then multiplies them with the columns.
 ///
 /// # Safety
-/// As for [`small`].
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn small_many<F: LoadSmall>(weights: Weights, columns: &[Column<'_>], scratch: &mut Scratch) {
+/// As for [`small`], on a machine that `M` is for, within a function that is compiled for it.
+#[inline(always)]
+unsafe fn small_many<F: LoadSmall, M: Multiply>(weights: Weights, columns: &[Column<'_>], scratch: &mut Scratch) {
     let Some(first) = columns.first() else { return };
     let (k, blocks) = (first.row.quants.len(), first.row.scales.len());
     let (quants, numbers) = scratch.bytes_and_row(weights.rows * k, 2 * weights.rows * blocks);
@@ -123,10 +144,10 @@ unsafe fn small_many<F: LoadSmall>(weights: Weights, columns: &[Column<'_>], scr
             // SAFETY: as promised.
             unsafe {
                 match *columns {
-                    [a] => row_apart::<F, 1>(row, i, &[a]),
-                    [a, b] => row_apart::<F, 2>(row, i, &[a, b]),
-                    [a, b, c] => row_apart::<F, 3>(row, i, &[a, b, c]),
-                    [a, b, c, d] => row_apart::<F, 4>(row, i, &[a, b, c, d]),
+                    [a] => row_apart::<F, M, 1>(row, i, &[a]),
+                    [a, b] => row_apart::<F, M, 2>(row, i, &[a, b]),
+                    [a, b, c] => row_apart::<F, M, 3>(row, i, &[a, b, c]),
+                    [a, b, c, d] => row_apart::<F, M, 4>(row, i, &[a, b, c, d]),
                     _ => unreachable!("{} columns", columns.len()),
                 }
             }
@@ -145,11 +166,11 @@ struct Apart<'a> {
 /// The same sums as [`small_row`], where scales are multiplied eight at a time.
 ///
 /// # Safety
-/// As for [`small`].
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn row_apart<F: LoadSmall, const C: usize>(apart: Apart<'_>, i: usize, columns: &[Column<'_>; C]) {
-    let mut lanes = [_mm256_setzero_ps(); C];
+/// As for [`small_many`].
+#[inline(always)]
+unsafe fn row_apart<F: LoadSmall, M: Multiply, const C: usize>(apart: Apart<'_>, i: usize, columns: &[Column<'_>; C]) {
+    // SAFETY: the machine has it.
+    let mut lanes = unsafe { [_mm256_setzero_ps(); C] };
     let mut leasts = [0.0; C];
     let blocks = apart.scales.len();
     // SAFETY: as promised: both sides have so many blocks.
@@ -169,11 +190,11 @@ unsafe fn row_apart<F: LoadSmall, const C: usize>(apart: Apart<'_>, i: usize, co
             for b in 0..count {
                 let at = first + b;
                 let quants = _mm256_loadu_si256(apart.quants.as_ptr().add(at).cast());
-                let size = _mm256_sign_epi8(quants, quants);
+                let ready = M::ready::<F>(quants);
                 for c in 0..C {
                     let row = &columns[c].row;
                     let x = _mm256_loadu_si256(row.quants.as_ptr().add(32 * at).cast());
-                    let sums = multiply::<F>(quants, size, x);
+                    let sums = M::sums::<F>(quants, ready, x);
                     let scale = _mm256_broadcast_ss(scales[c].get_unchecked(b));
                     lanes[c] = _mm256_add_ps(lanes[c], _mm256_mul_ps(sums, scale));
                     if F::LEAST {
@@ -185,6 +206,63 @@ unsafe fn row_apart<F: LoadSmall, const C: usize>(apart: Apart<'_>, i: usize, co
         for c in 0..C {
             let sum = total(lanes[c]);
             columns[c].write(i, if F::LEAST { sum + leasts[c] } else { sum });
+        }
+    }
+}
+
+/// How 32 quants are multiplied with elements of several rows. For machines with what it uses.
+trait Multiply {
+    /// What can be found out about the quants alone.
+    unsafe fn ready<F: LoadSmall>(quants: __m256i) -> __m256i;
+
+    /// The sums of four products each.
+    unsafe fn sums<F: LoadSmall>(quants: __m256i, ready: __m256i, x: __m256i) -> __m256;
+}
+
+/// By AVX2.
+struct Signs;
+
+impl Multiply for Signs {
+    #[inline(always)]
+    unsafe fn ready<F: LoadSmall>(quants: __m256i) -> __m256i {
+        // SAFETY: as promised.
+        unsafe { _mm256_sign_epi8(quants, quants) }
+    }
+
+    #[inline(always)]
+    unsafe fn sums<F: LoadSmall>(quants: __m256i, size: __m256i, x: __m256i) -> __m256 {
+        // SAFETY: as promised.
+        unsafe { multiply::<F>(quants, size, x) }
+    }
+}
+
+/// By one instruction for products and sums of four. One factor has no sign: the quants, or the elements with 128 added, for
+/// which sums start that much lower.
+struct Vnni;
+
+impl Multiply for Vnni {
+    #[inline(always)]
+    unsafe fn ready<F: LoadSmall>(quants: __m256i) -> __m256i {
+        // SAFETY: as promised.
+        unsafe {
+            let zero = _mm256_setzero_si256();
+            if F::LEAST {
+                return zero;
+            }
+            _mm256_sub_epi32(zero, _mm256_dpbusd_epi32(zero, _mm256_set1_epi8(i8::MIN), quants))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn sums<F: LoadSmall>(quants: __m256i, start: __m256i, x: __m256i) -> __m256 {
+        // SAFETY: as promised.
+        unsafe {
+            let sums = if F::LEAST {
+                _mm256_dpbusd_epi32(start, quants, x)
+            } else {
+                _mm256_dpbusd_epi32(start, _mm256_xor_si256(x, _mm256_set1_epi8(i8::MIN)), quants)
+            };
+            _mm256_cvtepi32_ps(sums)
         }
     }
 }
