@@ -17,7 +17,8 @@ use crate::{AllocError, Element};
 /// (outputs always do). Everything else is an error that says why, and [`raw_bytes`](Self::raw_bytes) if need be.
 ///
 /// An input whose memory the run reuses is *consumed*: it must be written again before the next run, unless it was set as
-/// output too, which keeps it ([`Context::keep`](steeve_graph::Context::keep)). Who writes or runs through a later handle
+/// output too, which keeps it ([`Context::keep`](steeve_graph::Context::keep)). An input that no node reads need not be
+/// written at all. Who writes or runs through a later handle
 /// of the same allocator takes the memory, and this handle is stale.
 ///
 /// Several threads can read through one handle, and clones are the same handle. A transfer borrows its buffer for a moment
@@ -121,7 +122,7 @@ impl Allocation {
         self.transfer_in(tensor, &mut *buffer, data)
     }
 
-    /// Begins a run: every input must have been written. Until the answer is finished or dropped, nothing but external
+    /// Begins a run: every input that a node reads must have been written. Until the answer is finished or dropped, nothing but external
     /// tensors can be read or written through any handle; of those that the graph uses none can be written through this
     /// one, and those that it writes can't be read.
     pub fn begin(&self) -> Result<Run, AllocError> {
@@ -156,11 +157,11 @@ impl Allocation {
         self.handle == other.handle && Arc::ptr_eq(&self.contents, &other.contents)
     }
 
-    /// Every input has contents.
+    /// Every input that a node reads has contents.
     fn check_written(&self, state: &State) -> Result<(), AllocError> {
         let owner = state.is_owner(self.handle);
         let missing = |source: &TensorId| !(owner && state.is_written(*source)) && self.has_bytes(*source);
-        let Some(tensor) = self.planned.sources.iter().copied().find(missing) else { return Ok(()) };
+        let Some(tensor) = self.planned.required.iter().copied().find(missing) else { return Ok(()) };
         let tensor = self.named(tensor);
         Err(match owner && state.has_run {
             true => AllocError::Consumed { tensor },
@@ -251,7 +252,8 @@ impl Allocation {
         if self.planned.is_source(root) {
             return match (owner && state.is_written(root), owner && state.has_run) {
                 (true, _) => Ok(()),
-                (false, true) => Err(AllocError::Consumed { tensor: named() }),
+                (false, true) if self.planned.is_required(root) => Err(AllocError::Consumed { tensor: named() }),
+                (false, true) => Err(AllocError::Reused { tensor: named() }),
                 (false, false) => Err(AllocError::NotWritten { tensor: named() }),
             };
         }
@@ -371,7 +373,7 @@ impl Run {
     pub fn again(&self) -> Result<(), AllocError> {
         let Allocation { planned, contents, .. } = &self.allocation;
         let lost = |source: &&TensorId| self.allocation.has_bytes(**source) && !planned.survivors().contains(**source);
-        if let Some(tensor) = planned.sources.iter().find(lost) {
+        if let Some(tensor) = planned.required.iter().find(lost) {
             return Err(AllocError::Consumed { tensor: self.allocation.named(*tensor) });
         }
         let mut state = contents.lock();

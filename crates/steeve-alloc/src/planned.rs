@@ -13,13 +13,15 @@ pub(crate) struct Planned {
     pub(crate) plan: GraphPlan,
     /// The chunk of each of its buffers.
     pub(crate) chunks: Matching,
-    /// Tensors that have their bytes before the run and that no node computes: the caller writes them.
+    /// Tensors that have their bytes before the run and that no node computes: the caller may write them.
     pub(crate) sources: Vec<TensorId>,
-    /// Those of them that nodes write into.
+    /// Those of them that nodes read or write into, so that the caller must write them before a run.
+    pub(crate) required: Vec<TensorId>,
+    /// The sources that nodes write into.
     pub(crate) changed: Vec<TensorId>,
     /// Tensors that have no bytes before their turn and that no operation computes: copies that a scheduler fills.
     unfilled: Vec<TensorId>,
-    /// Those of them that nobody will fill, so that a run would read garbage.
+    /// Parameters among the nodes: the caller's to write, and without bytes when the caller could.
     pub(crate) orphans: Vec<TensorId>,
     /// Roots whose memory the caller provides.
     pub(crate) externals: Vec<TensorId>,
@@ -34,9 +36,14 @@ impl Planned {
         let (mut is_leaf, mut is_node) = (vec![false; graph.tensors().len()], vec![false; graph.tensors().len()]);
         graph.leafs().iter().for_each(|leaf| is_leaf[graph.root(*leaf).index()] = true);
         graph.nodes().iter().for_each(|node| is_node[node.index()] = true);
-        let mut is_changed = vec![false; graph.tensors().len()];
-        let writers = graph.nodes().iter().filter(|node| !graph.tensor(**node).op.writes_nothing());
-        writers.for_each(|node| is_changed[graph.root(*node).index()] = true);
+        let (mut is_changed, mut is_touched) = (vec![false; is_node.len()], vec![false; is_node.len()]);
+        for node in graph.nodes() {
+            let touched = graph.sources(*node).iter().copied().flatten().chain([*node]);
+            touched.for_each(|tensor| is_touched[graph.root(tensor).index()] = true);
+            if !graph.tensor(*node).op.writes_nothing() {
+                is_changed[graph.root(*node).index()] = true;
+            }
+        }
 
         let (mut sources, mut unfilled, mut orphans) = (Vec::new(), Vec::new(), Vec::new());
         for (id, tensor) in graph.tensors().pairs().filter(|(id, _)| plan.block(*id).is_some()) {
@@ -48,23 +55,28 @@ impl Planned {
                 (true, false) => sources.push(id),
                 (false, false) => {
                     unfilled.push(id);
-                    // A parameter is the caller's to write, and has no bytes yet when the caller could.
-                    if !is_node || tensor.flags.is_param() {
+                    if tensor.flags.is_param() {
                         orphans.push(id);
                     }
                 }
             }
         }
         let changed = sources.iter().copied().filter(|source| is_changed[source.index()]).collect();
+        let required = sources.iter().copied().filter(|source| is_touched[source.index()]).collect();
         let externals = externals(graph);
         let changed_externals = externals.iter().copied().filter(|root| is_changed[root.index()]).collect();
         let survivors = OnceLock::new();
-        Self { plan, chunks, sources, changed, unfilled, orphans, externals, changed_externals, survivors }
+        Self { plan, chunks, sources, required, changed, unfilled, orphans, externals, changed_externals, survivors }
     }
 
     /// Whether the caller writes it before a run.
     pub(crate) fn is_source(&self, root: TensorId) -> bool {
         self.sources.binary_search(&root).is_ok()
+    }
+
+    /// Whether the caller must write it before a run.
+    pub(crate) fn is_required(&self, root: TensorId) -> bool {
+        self.required.binary_search(&root).is_ok()
     }
 
     /// Whether it is neither written by the caller nor computed.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use steeve_plan::Bytes;
 
 use crate::error::{Named, Operands};
-use crate::parts::check_view;
+use crate::parts::checked_view;
 use crate::shape::Call;
 use crate::{DataType, Flags, GraphError, Layout, Names, Op, Param, Refusal, Tensor, TensorId, Tensors, View};
 
@@ -111,11 +111,14 @@ impl Context {
         for &source in sources.iter().flatten() {
             self.tensor(source)?;
         }
-        if let Some(view) = tensor.view {
-            self.tensor(view.root)?;
-            check_view(&self.tensors, &self.names, view.root, &tensor)?;
-        }
-        self.push(tensor, sources, params)
+        let view = match tensor.view {
+            Some(View { root, .. }) => {
+                self.tensor(root)?;
+                checked_view(&self.tensors, &self.names, root, &tensor)?
+            }
+            None => None,
+        };
+        self.push(Tensor { view, ..tensor }, sources, params)
     }
 
     /// Applies any operation of the table; the functions named after them do the same with arguments that have names.
@@ -191,7 +194,7 @@ impl Context {
             GraphError::Shape { op: title(), operands, reason }
         })?;
         let view = match made.shares {
-            Some((slot, offset)) => Some(self.view_of(sources.get(slot).copied().flatten(), offset, &made.layout)?),
+            Some((slot, offset)) => self.view_of(sources.get(slot).copied().flatten(), offset, &made.layout)?,
             None => None,
         };
         let tensor = Tensor { op, view, ..Tensor::new(made.layout) };
@@ -230,16 +233,15 @@ impl Context {
     }
 
     /// Flattens: the root of a view of a view is the tensor that owns the memory.
-    fn view_of(&self, source: Option<TensorId>, offset: Bytes, layout: &Layout) -> Result<View, GraphError> {
+    fn view_of(&self, source: Option<TensorId>, offset: Bytes, layout: &Layout) -> Result<Option<View>, GraphError> {
         let Some(source) = source else {
             return Err(GraphError::NoRule { op: "view".to_string() });
         };
         let root = self.tensors.root(source);
-        // An offset that overflows lies outside of any root; the largest one is refused below.
+        // An offset that overflows lies outside of any root; the largest one is refused below, unless there are no bytes.
         let offset = self.tensors.offset(source).checked_add(offset).unwrap_or(Bytes(u64::MAX));
-        let view = View { root, offset };
-        check_view(&self.tensors, &self.names, source, &Tensor { view: Some(view), ..Tensor::new(*layout) })?;
-        Ok(view)
+        let view = Some(View { root, offset });
+        checked_view(&self.tensors, &self.names, source, &Tensor { view, ..Tensor::new(*layout) })
     }
 
     fn flag(&mut self, tensor: TensorId, flag: Flags) -> Result<(), GraphError> {

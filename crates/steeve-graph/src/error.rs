@@ -7,7 +7,7 @@ use core::fmt;
 
 use steeve_plan::Bytes;
 
-use crate::{Layout, LayoutError, MemoryId, Names, Refusal, TensorId};
+use crate::{Layout, LayoutError, MemoryId, Names, OrderFault, Refusal, TensorId};
 
 /// A tensor in an error: its id, and its name if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +134,19 @@ pub enum GraphError {
         /// How many tensors there are.
         tensors: usize,
     },
+    /// A node that is in the node order twice: it would run twice, and its readers in between would see either result.
+    #[error("{node}: listed twice, as node {first} and as node {second}")]
+    ListedTwice {
+        /// The node.
+        node: Named,
+        /// Its first position.
+        first: usize,
+        /// Its second position.
+        second: usize,
+    },
+    /// A node that reads or changes bytes before they are written.
+    #[error("{0}; every source of a node must be written before it")]
+    Order(Box<OrderFault>),
     /// Only a root can be external.
     #[error("{tensor} is a view of {root}; make that one external")]
     ExternalView {

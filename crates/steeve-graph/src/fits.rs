@@ -74,8 +74,6 @@ pub enum Change {
     External,
     /// It belongs to another memory.
     Memory,
-    /// Another shape, where ggml's plan holds for one only.
-    Shape,
 }
 
 impl core::fmt::Display for Change {
@@ -88,7 +86,6 @@ impl core::fmt::Display for Change {
             Self::Flags => write!(f, "its flags are others"),
             Self::External => write!(f, "its memory was planned and is the caller's now, or the other way round"),
             Self::Memory => write!(f, "it belongs to another memory"),
-            Self::Shape => write!(f, "it has another shape, and ggml's plan of this graph holds for one only"),
         }
     }
 }
@@ -178,9 +175,6 @@ impl GraphPlan {
         if before.external != now.external {
             return fail(Part::External);
         }
-        if self.one_shape && (before.layout, before.view) != (now.layout, now.view) {
-            return fail(Part::Shape);
-        }
         let Some(given) = self.given.get(new.root(tensor).index()).copied().flatten() else { return Ok(()) };
         let room = given.room;
         let needed = match now.view {
@@ -221,7 +215,6 @@ enum Part {
     View,
     Flags,
     External,
-    Shape,
 }
 
 impl Difference {
@@ -245,7 +238,6 @@ impl Difference {
                     Part::View => Change::View,
                     Part::Flags => Change::Flags,
                     Part::External => Change::External,
-                    Part::Shape => Change::Shape,
                 },
             },
         }

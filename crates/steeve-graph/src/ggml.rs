@@ -1,8 +1,8 @@
 //! ggml's own plan, to the byte: its order of events on its free list. O(edges), plus the free list's searches.
 //!
 //! First leafs and inputs get their bytes, then each node in order; a source is freed when its last reader has run. The
-//! counts of readers and views are ggml's, and so are its mistakes: where a source stands behind its reader, or an
-//! input flag on a node that computes something, its answer may not hold, and then `certify` says so.
+//! counts of readers and views are ggml's, and so are its mistakes: where an output is a view that is read, or an input
+//! flag is on a node that computes something, its answer may not hold, and planning as ggml does says so.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -9,11 +9,13 @@ use alloc::vec::Vec;
 use steeve_plan::Id;
 
 use crate::error::Named;
+use crate::order::check_order;
 use crate::{Context, GraphError, GraphParts, Names, Op, Param, Tensor, TensorId, Tensors};
 
 /// Nodes in the order in which they run, and the leafs they start from.
 ///
-/// *Node order is meaning*: a node that writes into a cache has no edge to those who read the cache later.
+/// *Node order is meaning*: a node that writes into a cache has no edge to the nodes that read the cache later. Whatever a
+/// node reads is written before it: every way to make a graph checks that.
 ///
 /// ```
 /// use steeve_graph::{Context, DataType, Graph};
@@ -47,7 +49,7 @@ impl Graph {
     }
 
     /// Exactly these nodes in this order. Leafs are the tensors without operation that the nodes read, in the order in
-    /// which they are first read; what else they read is none of this graph's.
+    /// which they are first read. What else the nodes read must be external, or written by an earlier one of them.
     ///
     /// ```
     /// use steeve_graph::{Context, DataType, Graph};
@@ -74,6 +76,7 @@ impl Graph {
             }
         }
         (graph.nodes, graph.leafs) = (Arc::new(nodes.to_vec()), Arc::new(leafs));
+        graph.check_order()?;
         Ok(graph)
     }
 
@@ -99,15 +102,18 @@ impl Graph {
         for &tensor in tensors {
             context.tensor(tensor)?;
         }
-        self.follow(context)?;
-        let mut visited = alloc::vec![false; self.tensors.len()];
-        for id in self.leafs.iter().chain(&*self.nodes) {
+        let mut graph = self.clone();
+        graph.follow(context)?;
+        let mut visited = alloc::vec![false; graph.tensors.len()];
+        for id in graph.leafs.iter().chain(&*graph.nodes) {
             visited[id.index()] = true;
         }
-        let (nodes, leafs) = (Arc::make_mut(&mut self.nodes), Arc::make_mut(&mut self.leafs));
+        let (nodes, leafs) = (Arc::make_mut(&mut graph.nodes), Arc::make_mut(&mut graph.leafs));
         for &tensor in tensors {
-            visit(&self.tensors, tensor, &mut visited, nodes, leafs);
+            visit(&graph.tensors, tensor, &mut visited, nodes, leafs);
         }
+        graph.check_order()?;
+        *self = graph;
         Ok(())
     }
 
@@ -207,6 +213,10 @@ impl Graph {
     #[cfg(all(test, feature = "fuzz"))]
     pub(crate) fn with_nodes(&self, nodes: Vec<TensorId>) -> Self {
         Self { nodes: Arc::new(nodes), ..self.clone() }
+    }
+
+    fn check_order(&self) -> Result<(), GraphError> {
+        check_order(&self.tensors, &self.names, &self.nodes, &self.leafs)
     }
 
     fn empty(context: &Context) -> Self {

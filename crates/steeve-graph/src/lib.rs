@@ -44,6 +44,7 @@ mod layout;
 mod memory;
 mod names;
 mod op;
+mod order;
 mod param;
 mod parts;
 #[cfg(feature = "json")]
@@ -79,6 +80,7 @@ pub use layout::{Layout, LayoutError, MAX_DIMS};
 pub use memory::{AllocSizes, AssignedGraph, Assignment, Memory, MemoryId};
 pub use names::Names;
 pub use op::{Glu, Op, OtherName, Unary};
+pub use order::OrderFault;
 pub use param::Param;
 pub use parts::GraphParts;
 pub use plan::{

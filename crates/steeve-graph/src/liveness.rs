@@ -1,7 +1,8 @@
 //! Graph in, the first and the last use of every root out. O(edges). Knows no operation, only who reads and who writes.
 //!
 //! A root lives until the last node that reads or writes it, itself or through a view. What ggml never frees lives to
-//! the end: outputs, nodes and leafs that nobody reads, and roots of views that nobody reads.
+//! the end: outputs, nodes and leafs that no node reads, and roots of views that no node reads. By default inputs that no
+//! node touches are an exception: they live at step 0 alone, see [`Unread`].
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -85,13 +86,18 @@ fn keep(assigned: &AssignedGraph, readers: &[u32], unread: Unread, lives: &mut [
     let end = end_of_run(assigned);
     for tensor in graph.leafs().iter().chain(graph.nodes()) {
         let it = graph.tensor(*tensor);
-        let nobody = match it.view {
+        let is_unread = match it.view {
             None => readers[tensor.index()] == 0 && !viewed[tensor.index()],
             Some(_) => readers[tensor.index()] == 0 && it.op != Op::None,
         };
-        let kept = it.flags.is_output() || (nobody && unread == Unread::Kept);
-        if kept {
-            let life = &mut lives[graph.root(*tensor).index()];
+        let life = &mut lives[graph.root(*tensor).index()];
+        let kept = match unread {
+            Unread::Keep => is_unread,
+            // No node has met it after step 0.
+            Unread::FreeInputs => is_unread && !(it.flags.is_input() && life.last == 0),
+            Unread::Free => false,
+        };
+        if kept || it.flags.is_output() {
             (life.kept, life.last) = (true, end);
         }
     }

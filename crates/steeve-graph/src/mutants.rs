@@ -13,7 +13,7 @@ use steeve_plan::{Id, IdVec, Strategy, certify, place};
 use crate::alias::{TakeOver, shares};
 use crate::draft::{Draft, end_of_run};
 use crate::fuzz::{Choices, random_graph};
-use crate::{AssignedGraph, Graph, Hold, Op, Places, Reuse, TensorId, TensorPlace, Unread, replay};
+use crate::{AssignedGraph, Graph, Hold, Op, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay};
 
 /// Bytes of every address space.
 type World = BTreeMap<(usize, usize), Vec<u8>>;
@@ -112,7 +112,7 @@ fn placed(assigned: &AssignedGraph, draft: &Draft) -> Option<Places> {
         }
     }
     let places: IdVec<TensorId, _> = draft.of_tensor.iter().map(|share| place_of[(*share)?.index()]).collect();
-    Some(Places { places, reuse: Reuse::More, unread: Unread::Kept, hold: Hold::Kept })
+    Some(Places { places, reuse: Reuse::More, unread: Unread::Keep, hold: Hold::Kept })
 }
 
 /// Plants a fault; what kind it is, or `None` if there was no place for it.
@@ -175,6 +175,37 @@ fn reordered(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Option<Assi
     AssignedGraph::new(graph, assigned.memories().clone(), assignment, assigned.sizes().clone()).ok()
 }
 
+/// The door and the checker know of each other nothing, and agree: a graph is out of order if and only if a node reads
+/// what nothing has written, whatever the plan.
+#[test]
+fn a_node_in_front_of_what_it_reads_is_refused_at_the_door_and_by_the_checker() {
+    let (mut refused, mut accepted) = (0, 0);
+    for seed in 0..1500 {
+        let mut choices = Choices::from_seed(seed);
+        let assigned = random_graph(&mut choices);
+        let places = placed(&assigned, &shares(&assigned, TakeOver::None, Unread::Keep).draft).unwrap();
+        let graph = assigned.graph();
+        let mut nodes = graph.nodes().to_vec();
+        let (from, to) = (choices.below(nodes.len()), choices.below(nodes.len()));
+        if nodes.is_empty() {
+            continue;
+        }
+        let node = nodes.remove(from);
+        nodes.insert(to, node);
+        // Into a root that is written later, nothing is read.
+        let mut parts = graph.clone().into_parts();
+        parts.set_nodes(nodes.clone());
+        let door = parts.finish().err();
+        let writes = matches!(&door, Some(crate::GraphError::Order(fault)) if fault.slot.is_none());
+        let moved = AssignedGraph::from(graph.with_nodes(nodes));
+        let unwritten = |fault: &ReplayFault| matches!(fault, ReplayFault::Unwritten { .. });
+        let caught = replay(&moved, &places).is_err_and(|faults| faults.list().iter().any(unwritten));
+        assert!(caught == door.is_some() || writes, "seed {seed}: {door:?}\n{moved}");
+        if door.is_some() { refused += 1 } else { accepted += 1 }
+    }
+    assert!(refused > 300 && accepted > 300, "{refused} refused, {accepted} accepted");
+}
+
 #[test]
 fn every_planted_fault_that_does_harm_is_caught() {
     let mut harmful: BTreeMap<&str, u32> = BTreeMap::new();
@@ -182,7 +213,7 @@ fn every_planted_fault_that_does_harm_is_caught() {
     for seed in 0..1200 {
         let mut choices = Choices::from_seed(seed);
         let assigned = random_graph(&mut choices);
-        let right = shares(&assigned, TakeOver::More, Unread::Kept).draft;
+        let right = shares(&assigned, TakeOver::More, Unread::Keep).draft;
         let good = placed(&assigned, &right).unwrap();
         assert_eq!(run(assigned.graph(), None), run(assigned.graph(), Some(&good)), "seed {seed}: the plan is wrong");
         for _ in 0..8 {

@@ -6,8 +6,11 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use steeve_plan::Bytes;
+
 use crate::error::Named;
-use crate::{Flags, Graph, GraphError, Names, Op, Param, Tensor, TensorId, Tensors};
+use crate::order::check_order;
+use crate::{Flags, Graph, GraphError, Names, Op, Param, Tensor, TensorId, Tensors, View};
 
 /// The parts of a graph that nobody has checked yet.
 ///
@@ -119,14 +122,31 @@ impl GraphParts {
         &self.tensors
     }
 
-    /// Checks that every id exists, every root owns memory and every view lies within its root.
-    pub fn finish(self) -> Result<Graph, GraphError> {
+    /// Checks that every id exists, every root owns memory, every view lies within its root, no node is listed twice, and
+    /// every node comes after the nodes that write what it reads.
+    ///
+    /// ```
+    /// use steeve_graph::{DataType, GraphParts, Layout, Op, Tensor, Unary};
+    /// let layout = Layout::contiguous(DataType::F32, &[8])?;
+    /// let neg = Tensor { op: Op::Unary(Unary::Neg), ..Tensor::new(layout) };
+    /// let mut parts = GraphParts::default();
+    /// let x = parts.push(Tensor::new(layout), &[])?;
+    /// let y = parts.push(neg, &[Some(x)])?;
+    /// let z = parts.push(neg, &[Some(y)])?;
+    /// parts.leaf(x);
+    /// parts.node(z);
+    /// parts.node(y);
+    /// let error = parts.finish().unwrap_err();
+    /// assert!(error.to_string().starts_with("node 0 (tensor 2) reads tensor 1 in slot 0, which node 1 writes later"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn finish(mut self) -> Result<Graph, GraphError> {
         self.check()?;
         let Self { tensors, names, nodes, leafs } = self;
         Ok(Graph::assemble(Arc::new(tensors), Arc::new(names), nodes, leafs))
     }
 
-    fn check(&self) -> Result<(), GraphError> {
+    fn check(&mut self) -> Result<(), GraphError> {
         let count = self.tensors.len();
         let listed = self.leafs.iter().chain(&self.nodes);
         for &tensor in listed {
@@ -134,11 +154,17 @@ impl GraphParts {
                 return Err(GraphError::Unknown { tensor, tensors: count });
             }
         }
-        for (id, tensor) in self.tensors.pairs() {
+        for id in self.tensors.ids() {
             self.check_sources(id)?;
-            check_view(&self.tensors, &self.names, id, tensor)?;
+            let tensor = &self.tensors[id];
+            let view = checked_view(&self.tensors, &self.names, id, tensor)?;
+            if view != tensor.view
+                && let Some(tensor) = self.tensors.get_mut(id)
+            {
+                tensor.view = view;
+            }
         }
-        Ok(())
+        check_order(&self.tensors, &self.names, &self.nodes, &self.leafs)
     }
 
     fn check_sources(&self, id: TensorId) -> Result<(), GraphError> {
@@ -153,9 +179,17 @@ impl GraphParts {
     }
 }
 
-/// The root exists, owns memory and has room for the view.
-pub(crate) fn check_view(tensors: &Tensors, names: &Names, id: TensorId, tensor: &Tensor) -> Result<(), GraphError> {
-    let Some(view) = tensor.view else { return Ok(()) };
+/// Checks that the root of a view exists, owns memory and has room for it, and returns the view as it is kept.
+///
+/// A view of no bytes is never out of range: ggml's graphs have such views far behind the end of an empty root (a batch
+/// without outputs has one). It is kept as a view of the end of its root, so that no later stage meets an offset outside.
+pub(crate) fn checked_view(
+    tensors: &Tensors,
+    names: &Names,
+    id: TensorId,
+    tensor: &Tensor,
+) -> Result<Option<View>, GraphError> {
+    let Some(view) = tensor.view else { return Ok(None) };
     let named = |id| Named::new(id, names);
     let Some(root) = tensors.get(view.root) else {
         return Err(GraphError::UnknownRoot { tensor: named(id), root: view.root, tensors: tensors.len() });
@@ -164,8 +198,11 @@ pub(crate) fn check_view(tensors: &Tensors, names: &Names, id: TensorId, tensor:
         return Err(GraphError::ViewOfView { tensor: named(id), root: named(view.root) });
     }
     let (offset, bytes, room) = (view.offset, tensor.nbytes(), root.nbytes());
+    if bytes == Bytes::ZERO {
+        return Ok(Some(View { offset: offset.min(room), ..view }));
+    }
     if offset.checked_add(bytes).is_none_or(|end| end > room) {
         return Err(GraphError::ViewOutside { tensor: named(id), offset, bytes, root: named(view.root), room });
     }
-    Ok(())
+    Ok(Some(view))
 }

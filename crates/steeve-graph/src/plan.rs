@@ -33,14 +33,15 @@ pub struct PlanOptions {
     pub strategy: GraphStrategy,
     /// Which nodes take over a source's bytes. [`GraphStrategy::Ggml`] implies [`Reuse::Ggml`].
     pub reuse: Reuse,
-    /// What becomes of nodes that nobody reads.
+    /// What becomes of tensors that no node reads. [`GraphStrategy::Ggml`] implies [`Unread::Keep`].
     pub unread: Unread,
 }
 
 impl PlanOptions {
-    /// A strategy with [`Reuse::More`] (ggml's strategy has ggml's reuse whatever is said).
+    /// Returns the default options with another strategy. [`GraphStrategy::Ggml`] is ggml's to the byte, so it has ggml's
+    /// reuse and keeps what is not read, whatever the other two options say.
     pub const fn new(strategy: GraphStrategy) -> Self {
-        Self { strategy, reuse: Reuse::More, unread: Unread::Kept }
+        Self { strategy, reuse: Reuse::More, unread: Unread::FreeInputs }
     }
 
     /// The same with another reuse.
@@ -50,15 +51,19 @@ impl PlanOptions {
         self
     }
 
-    /// The same with another rule for what nobody reads.
+    /// Sets what becomes of tensors that no node reads.
     #[must_use]
     pub const fn with_unread(mut self, unread: Unread) -> Self {
         self.unread = unread;
         self
     }
 
-    fn reuse(&self) -> Reuse {
-        if self.strategy == GraphStrategy::Ggml { Reuse::Ggml } else { self.reuse }
+    /// What is really done, where the strategy implies something else than the options say.
+    fn implied(self) -> Self {
+        match self.strategy {
+            GraphStrategy::Ggml => Self { reuse: Reuse::Ggml, unread: Unread::Keep, ..self },
+            GraphStrategy::Fast | GraphStrategy::Best(_) => self,
+        }
     }
 }
 
@@ -88,15 +93,35 @@ pub enum Reuse {
     None,
 }
 
-/// What becomes of nodes and leafs that nobody reads.
+/// How long tensors live that no node reads. Outputs always live to the end.
+///
+/// ```
+/// use steeve_graph::{AssignedGraph, Bytes, PlanOptions, Unread, plan_graph};
+/// let graph: AssignedGraph = "
+///     spare = input f32[1024]
+///     x = input f32[256]
+///     a = sqr x
+///     side = sqr x
+///     y = concat f32[256,4] a a !output
+/// "
+/// .parse()?;
+/// let peak = |unread| plan_graph(&graph, &PlanOptions::default().with_unread(unread)).map(|plan| plan.peak());
+/// assert_eq!(peak(Unread::Keep)?, Bytes(4096 + 1024 + 1024 + 4096));
+/// assert_eq!(peak(Unread::FreeInputs)?, Bytes(1024 + 1024 + 4096)); // `y` is allocated over `spare`
+/// assert_eq!(peak(Unread::Free)?, Bytes(1024 + 4096)); // and over `side`
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unread {
-    /// They keep their bytes to the end, as with ggml: programs do read them after a run.
+    /// To the end, as with ggml: a program may read such a node after a run, or want the memory of a leaf.
+    Keep,
+    /// Nodes and leafs live to the end, but for inputs that no node touches, directly or through a view: these live before
+    /// the run alone, beside the other inputs, so that writing them does no harm. An input that is an output too is kept.
     #[default]
-    Kept,
-    /// Only outputs keep theirs.
-    Freed,
+    FreeInputs,
+    /// Only outputs live to the end.
+    Free,
 }
 
 /// A proven plan for a graph: one [`Plan`] per memory, and where each tensor stands.
@@ -111,8 +136,6 @@ pub struct GraphPlan {
     pub(crate) unlisted: Vec<TensorId>,
     /// Nodes that take over a source, with its slot.
     pub(crate) take_overs: Vec<(TensorId, u32)>,
-    /// Whether it holds for the shapes of its graph alone, because ggml frees something too early for others.
-    pub(crate) one_shape: bool,
 }
 
 /// What a tensor was given.
@@ -192,6 +215,12 @@ pub enum GraphPlanError {
         /// What is wrong.
         violations: Violations,
     },
+    /// ggml's own answer does not keep the bytes of a tensor for as long as they are needed.
+    #[error("{tensor}: ggml's plan gives its bytes to others while they are needed")]
+    GgmlFrees {
+        /// The tensor that owns the bytes.
+        tensor: Named,
+    },
     /// A tensor passes the end of the address space.
     #[error("memory {memory} has no room for {tensor} of {size} bytes within the address space")]
     AddressSpace {
@@ -230,7 +259,8 @@ pub fn plan_graph_watched(
     options: &PlanOptions,
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
-    match (options.strategy, options.reuse()) {
+    let options = &options.implied();
+    match (options.strategy, options.reuse) {
         (GraphStrategy::Ggml, _) => as_ggml_does(assigned, options),
         (_, Reuse::Ggml) => with_ggml_shares(assigned, options, watch),
         (_, Reuse::None) => with_our_shares(assigned, options, TakeOver::None, watch),
@@ -243,6 +273,10 @@ type Watch<'a> = dyn FnMut(&Progress) -> ControlFlow<()> + 'a;
 
 fn as_ggml_does(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
     let run = simulate(assigned)?;
+    // A plan is used for other shapes too, so one that does no harm by luck is none.
+    if let Some(tensor) = freed_early(assigned, &run.draft, options.unread) {
+        return Err(GraphPlanError::GgmlFrees { tensor: Named::new(tensor, assigned.graph().names()) });
+    }
     let problems = run.draft.problems(assigned)?;
     let mut parts = Vec::with_capacity(problems.len());
     for part in &problems {
@@ -254,8 +288,7 @@ fn as_ggml_does(assigned: &AssignedGraph, options: &PlanOptions) -> Result<Graph
             GraphPlanError::GgmlFails { memory, violations }
         })?);
     }
-    let one_shape = !keeps_all(assigned, &run.draft, options.unread);
-    Ok(GraphPlan { one_shape, ..assemble(assigned, options, &run.draft, &problems, parts) })
+    Ok(assemble(assigned, options, &run.draft, &problems, parts))
 }
 
 /// ggml's shares packed better; where that is not smaller, ggml's own packing, if it holds.
@@ -265,9 +298,10 @@ fn with_ggml_shares(
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
     let mut run = simulate(assigned)?;
-    if !keeps_all(assigned, &run.draft, options.unread) {
+    if freed_early(assigned, &run.draft, options.unread).is_some() {
         return with_our_shares(assigned, options, TakeOver::Ggml, watch);
     }
+    shorten_unread(assigned, &mut run.draft, options.unread);
     extend_by_hold(assigned, &mut run.draft);
     let problems = run.draft.problems(assigned)?;
     let mut parts = Vec::with_capacity(problems.len());
@@ -310,23 +344,40 @@ fn with_our_shares(
     Ok(assemble(assigned, options, &draft, &problems, parts))
 }
 
-/// Whether ggml's events keep everything as long as it is needed. They do not where an output is a view that is also
-/// read, or a source stands behind its reader.
-fn keeps_all(assigned: &AssignedGraph, draft: &Draft, unread: Unread) -> bool {
+/// A tensor whose bytes ggml's events give to others while they are still needed: the root of an output that is a view and
+/// is read, or a tensor whose counts are confused.
+fn freed_early(assigned: &AssignedGraph, draft: &Draft, unread: Unread) -> Option<TensorId> {
     let mut taken: IdVec<ShareId, bool> = draft.shares.iter().map(|_| false).collect();
     for share in &draft.shares {
         if let Some(before) = share.follows {
             taken[before] = true;
         }
     }
-    lives(assigned, unread).iter().zip(&draft.of_tensor).all(|(life, share)| {
-        // What is used must stand somewhere; views and external tensors have no share of their own.
-        let Some(share) = *share else { return life.home.is_none() || !life.planned };
+    let lives = lives(assigned, unread);
+    let index = lives.iter().zip(&draft.of_tensor).position(|(life, share)| {
+        // What is used must have bytes; views and external tensors have no share of their own.
+        let Some(share) = *share else { return life.home.is_some() && life.planned };
         let it = &draft.shares[share];
-        // Who takes over does so at the last use.
+        // A node takes over its source at the last use.
         let until = if taken[share] { it.end } else { it.end - 1 };
-        it.start <= life.first && life.last.min(end_of_run(assigned) - 1) <= until && !(life.kept && taken[share])
-    })
+        let last = life.last.min(end_of_run(assigned) - 1);
+        it.start > life.first || last > until || (life.kept && taken[share])
+    });
+    index.and_then(TensorId::from_index)
+}
+
+/// Ends the lives of tensors that ggml never frees where `unread` lets them end. ggml's places hold for shorter lives, too.
+fn shorten_unread(assigned: &AssignedGraph, draft: &mut Draft, unread: Unread) {
+    if unread == Unread::Keep {
+        return;
+    }
+    for (life, share) in lives(assigned, unread).iter().zip(&draft.of_tensor) {
+        if let Some(share) = *share {
+            // What is taken over ends at the last use, so this never shortens it.
+            let end = &mut draft.shares[share].end;
+            *end = (*end).min(life.last + 1);
+        }
+    }
 }
 
 /// Bytes stay for some steps after their last reader, unless they are taken over.
@@ -408,9 +459,8 @@ fn assemble(
         Some(Given { part, block, asked: draft.shares[share].asked, room })
     };
     let given = draft.of_tensor.iter().map(given).collect();
-    let options = PlanOptions { reuse: options.reuse(), ..*options };
     let (unlisted, take_overs) = (unlisted(assigned.graph()), take_overs(assigned.graph(), draft));
-    GraphPlan { assigned: assigned.clone(), options, memories, given, unlisted, take_overs, one_shape: false }
+    GraphPlan { assigned: assigned.clone(), options: *options, memories, given, unlisted, take_overs }
 }
 
 /// Sources and roots that are in neither list, each once.
@@ -439,12 +489,7 @@ pub(crate) fn unlisted(graph: &Graph) -> Vec<TensorId> {
 fn take_overs(graph: &Graph, draft: &Draft) -> Vec<(TensorId, u32)> {
     let slot = |node: &TensorId| {
         let share: &Share = &draft.shares[draft.of_tensor[node.index()]?];
-        let taken = match share.follows {
-            Some(before) if share.tensor == *node => draft.shares[before].tensor,
-            // Given and taken over at the same step: two tensors have one share.
-            _ if share.tensor != *node => share.tensor,
-            _ => return None,
-        };
+        let taken = draft.shares[share.follows?].tensor;
         let same = |source: &Option<TensorId>| source.is_some_and(|source| graph.root(source) == taken);
         let slot = graph.sources(*node).iter().position(same)?;
         Some((*node, slot as u32))
@@ -496,12 +541,6 @@ impl GraphPlan {
     /// share the one it stands in.
     pub fn asked(&self, tensor: TensorId) -> Option<MemoryId> {
         self.given.get(tensor.index()).copied().flatten().map(|given| given.asked)
-    }
-
-    /// Whether it fits its own graph only, and none of other shapes: ggml's plan for a graph in which it frees something
-    /// that is needed later, at shapes where that does no harm.
-    pub fn is_for_one_shape(&self) -> bool {
-        self.one_shape
     }
 
     /// The nodes that take over the bytes of a source, with its slot.

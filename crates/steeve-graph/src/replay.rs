@@ -9,6 +9,9 @@
 //!   planned  [aaaa]  then b is put over its half: [aabb] node 2 reads a: aabb, so b overwrote it too early
 //! ```
 //!
+//! A node that reads bytes which have no tag at all reads whatever lay in memory, and that is a fault of the graph whatever
+//! the plan: the door refuses such graphs, and this checker does not rely on the door.
+//!
 //! Nothing here is shared with liveness, aliases or the strategies. O(accesses * log of pieces).
 
 mod fault;
@@ -34,7 +37,7 @@ pub struct Places {
     pub places: IdVec<TensorId, Option<TensorPlace>>,
     /// Which sources a node may write over: [`Reuse::Ggml`] those of ggml's list, otherwise those of our own table.
     pub reuse: Reuse,
-    /// Whether what nobody reads must survive the run.
+    /// Which tensors that no node reads must survive the run.
     pub unread: Unread,
     /// Whether reads are repeated for as many steps as a memory's `hold` says.
     pub hold: Hold,
@@ -153,9 +156,22 @@ impl<'a> Replay<'a> {
         };
         for root in leafs.chain(touched.filter(given)) {
             if !core::mem::replace(&mut seen[root.index()], true) {
+                self.check_apart(root);
                 let size = self.size(root);
                 self.write(root, 0..size, Tag::Caller(root));
             }
+        }
+    }
+
+    /// The caller writes in any order, so what is there before the run shares no byte.
+    fn check_apart(&mut self, root: TensorId) {
+        let Some((space, start)) = self.spot(root) else { return };
+        let range = start..start.saturating_add(self.graph().tensor(root).nbytes().0);
+        let mut there = self.planned.get(&space).into_iter().flat_map(|tags| tags.pieces(range.clone()));
+        if let Some((piece, Tag::Caller(other))) = there.next() {
+            let (memory, buffer) = self.buffer_of(root);
+            let (tensor, other, offset) = (self.named(root), self.named(other), Offset(piece.start));
+            self.faults.push(ReplayFault::BothBefore { tensor, other, memory, buffer, offset });
         }
     }
 
@@ -172,7 +188,10 @@ impl<'a> Replay<'a> {
             return;
         }
         for source in graph.sources(node).iter().copied().flatten() {
-            self.read(index, source);
+            // A CPY may name itself as its destination, which it does not read.
+            if source != node || tensor.op != Op::Cpy {
+                self.read(index, source);
+            }
         }
         self.check_in_place(index, node);
         let root = graph.root(node);
@@ -191,14 +210,17 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What must be there at the end: outputs, and what nobody has read.
+    /// What must be there at the end: outputs, and what no node has read.
     fn after_the_run(&mut self) {
         let graph = self.graph();
         let mut read = vec![false; graph.tensors().len()];
         let mut viewed = vec![false; graph.tensors().len()];
+        let mut touched = vec![false; graph.tensors().len()];
         for node in graph.nodes() {
+            touched[graph.root(*node).index()] = true;
             for source in graph.sources(*node).iter().copied().flatten() {
                 read[source.index()] = true;
+                touched[graph.root(source).index()] = true;
             }
             let tensor = graph.tensor(*node);
             if let (Some(view), true) = (tensor.view, tensor.op != Op::None) {
@@ -209,7 +231,12 @@ impl<'a> Replay<'a> {
             let it = graph.tensor(tensor);
             // A view without an operation is a mark in the node order, not a result.
             let result = if it.is_view() { it.op != Op::None } else { !viewed[tensor.index()] };
-            let unread = !read[tensor.index()] && result && self.places.unread == Unread::Kept;
+            let freed = match self.places.unread {
+                Unread::Keep => false,
+                Unread::FreeInputs => it.flags.is_input() && !touched[graph.root(tensor).index()],
+                Unread::Free => true,
+            };
+            let unread = !read[tensor.index()] && result && !freed;
             if it.flags.is_output() || unread {
                 self.survive(tensor);
             }
@@ -263,9 +290,31 @@ impl<'a> Replay<'a> {
             self.faults.push(fault);
             return;
         }
+        if let Some(byte) = self.unwritten(source) {
+            let (reader, tensor) = (self.named(self.graph().nodes()[node]), self.named(source));
+            self.faults.push(ReplayFault::Unwritten { node, reader, tensor, byte });
+            return;
+        }
         if let Some((offset, by)) = self.difference(source) {
             self.report_read(node, source, offset, by);
         }
+    }
+
+    /// The first byte of a tensor that nothing has written, counted from the start of the tensor.
+    fn unwritten(&self, tensor: TensorId) -> Option<u64> {
+        let tensors = self.graph().tensors();
+        let first = tensors.offset(tensor).0;
+        let last = first + self.graph().tensor(tensor).nbytes().0;
+        let mut at = first;
+        if let Some(apart) = self.apart.get(&tensors.root(tensor)) {
+            for (piece, _) in apart.pieces(first..last) {
+                if piece.start > at {
+                    break;
+                }
+                at = piece.end;
+            }
+        }
+        (at < last).then(|| at - first)
     }
 
     /// The reads of `earlier`, once more after `now`: only who took a source over as it may has touched it.
@@ -356,7 +405,8 @@ impl<'a> Replay<'a> {
             let Some((other, base)) = self.spot(root).filter(|_| root != node) else { continue };
             let first = base.saturating_add(graph.tensors().offset(source).0);
             let last = first.saturating_add(graph.tensor(source).nbytes().0);
-            if other != space || first >= end || start >= last {
+            let overlaps = first.max(start) < last.min(end);
+            if other != space || !overlaps {
                 continue;
             }
             let alone = sources.iter().flatten().filter(|it| graph.root(**it) == root).count() == 1;

@@ -4,7 +4,7 @@
 //! check it:
 //!
 //! ```text
-//! {"version":1, "fingerprint":"6ad0...", "strategy":"fast", "reuse":"more", "unread":"kept",
+//! {"version":2, "fingerprint":"6ad0...", "strategy":"fast", "reuse":"more", "unread":"free-inputs",
 //!  "memories":[{"name":"gpu", "align":128, "max_buffer":null, "hold":0, "verdict":"optimal", "at_least":8192,
 //!               "blocks":[[0, 0, 4096, [0,2], null, 0, 0],      tensor, memory it was asked for, bytes, steps,
 //!                         [3, 0, 4096, [2,4], 0, 0, 0], ...],   block it takes over, buffer, offset
@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// The version of a saved [`GraphPlan`]. Readers refuse any other.
-pub const GRAPH_PLAN_VERSION: u32 = 1;
+pub const GRAPH_PLAN_VERSION: u32 = 2;
 
 impl GraphPlan {
     /// The plan as a file, the same bytes for the same plan. The graph is not part of it, only its fingerprint.
@@ -49,7 +49,7 @@ impl GraphPlan {
     /// let graph: AssignedGraph = "x = input f32[64]; a = sqr x; b = neg a; c = add a b !output".parse()?;
     /// let plan = plan_graph(&graph, &PlanOptions::default())?;
     /// let saved = plan.to_json();
-    /// assert!(saved.starts_with(r#"{"version":1,"fingerprint":""#));
+    /// assert!(saved.starts_with(r#"{"version":2,"fingerprint":""#));
     /// assert_eq!(GraphPlan::from_json(&saved, &graph)?, plan);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -62,13 +62,12 @@ impl GraphPlan {
     /// above their places.
     ///
     /// Nothing in the file is believed, so that a plan that is loaded is as good as one that was made just now, but:
-    /// - the options are what the file says, and the plan is held to those. Who can't do with [`Unread::Freed`](crate::Unread::Freed), with
+    /// - the options are what the file says, and the plan is held to those. Who can't do with [`Unread::Free`](crate::Unread::Free), with
     ///   ggml's reuse, or with ggml's strategy (which ignores `hold` and, in its last chunk, `max_buffer`) must look at
     ///   [`GraphPlan::options`]. The budget of a search is not saved;
     /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`] is the bound, and
     ///   [`MemoryPlan::verdict`] is that the plan is optimal if it is at the bound. A block may be said to live to the end
-    ///   though it need not (ggml frees some never), and that counts in the bound;
-    /// - a plan of ggml's that frees something too early is refused, also where no harm is done at these shapes.
+    ///   though it need not (ggml frees some never), and that counts in the bound.
     ///
     /// All these checks take longer than most fast plans are made in; saving pays for plans that a search has found.
     ///
@@ -158,8 +157,6 @@ impl<'a> Door<'a> {
             given,
             unlisted: unlisted(graph.graph()),
             take_overs,
-            // The file was held to how long each tensor is needed.
-            one_shape: false,
         })
     }
 
@@ -305,16 +302,8 @@ impl Part {
             tensors.push(tensor);
             blocks.push(block);
         }
-        let mut sharers: IdVec<BlockId, Option<TensorId>> = vec![None; blocks.len()].into();
-        for (tensor, block) in &self.saved.sharing {
-            let tensor = self.sharer(door, *tensor, *block, &blocks)?;
-            if sharers[*block].replace(tensor).is_some() {
-                let (memory, tensor, block) = (self.name(), door.named(tensor), *block);
-                return Err(SavedPlanError::Crowded { memory, tensor, block });
-            }
-        }
         let plan = self.proven(door, blocks, &tensors)?;
-        self.check_lives(door, &plan, &tensors, &sharers)?;
+        self.check_lives(door, &plan, &tensors)?;
         self.check_claims(&plan)?;
         let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
         Ok(MemoryPlan { memory: self.memory, at_least: plan.bound().bytes, plan, verdict, tensors })
@@ -346,25 +335,6 @@ impl Part {
         })?;
         let align = door.graph.memories()[self.memory].align;
         Ok((tensor, Block { follows, ..Block::new(size, life).aligned(align) }))
-    }
-
-    /// A tensor that took over another's bytes at the step at which that one was given them.
-    fn sharer(
-        &self,
-        door: &mut Door<'_>,
-        tensor: u32,
-        block: BlockId,
-        blocks: &[Block],
-    ) -> Result<TensorId, SavedPlanError> {
-        let tensor = self.tensor(door, block.index(), tensor)?;
-        let owner = self.saved.blocks.get(block.index());
-        let (Some(Row(_, asked, ..)), Some(it)) = (owner, blocks.get(block.index())) else {
-            let (memory, tensor, blocks) = (self.name(), door.named(tensor), blocks.len());
-            return Err(SavedPlanError::UnknownBlock { memory, tensor, block, blocks });
-        };
-        let asked = MemoryId::from_index(*asked as usize).unwrap_or(self.memory);
-        self.give(door, tensor, Some(block), asked, it.size)?;
-        Ok(tensor)
     }
 
     fn tensor(&self, door: &Door<'_>, block: usize, tensor: u32) -> Result<TensorId, SavedPlanError> {
@@ -431,7 +401,6 @@ impl Part {
         door: &Door<'_>,
         plan: &Plan,
         tensors: &IdVec<BlockId, TensorId>,
-        sharers: &IdVec<BlockId, Option<TensorId>>,
     ) -> Result<(), SavedPlanError> {
         let blocks = plan.problem().blocks();
         let mut takers: IdVec<BlockId, Option<TensorId>> = vec![None; blocks.len()].into();
@@ -442,12 +411,7 @@ impl Part {
         }
         for (block, it) in blocks.pairs() {
             let (start, end) = (it.life.start().0, it.life.end().0);
-            let mut tensor = tensors[block];
-            if let Some(sharer) = sharers[block] {
-                let right = door.life(tensor).first == start && door.is_taken_over(tensor, sharer, start);
-                self.check_life(door, tensor, it.life, right)?;
-                tensor = sharer;
-            }
+            let tensor = tensors[block];
             let ends = match takers[block] {
                 Some(taker) => door.is_taken_over(tensor, taker, end),
                 // What ggml never frees ends with the run.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use steeve_graph::fuzz::{Choices, assert_survives, plan, random_graph, record, scrambled_graph, text};
+use steeve_graph::fuzz::{Choices, assert_survives, order, plan, random_graph, record, scrambled_graph, text};
 use steeve_graph::{AssignedGraph, Graph, Id, MemoryId, Op};
 
 proptest! {
@@ -23,6 +23,11 @@ proptest! {
     #[test]
     fn bytes_make_graphs_that_can_be_planned(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         plan(&bytes);
+    }
+
+    #[test]
+    fn parts_are_a_graph_exactly_if_every_node_finds_its_sources_written(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        order(&bytes);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use steeve_graph::{
     AllocSizes, AssignedGraph, Assignment, Bytes, Context, DataType, Graph, GraphError, GraphParts, Hazard, Id, Layout,
-    Memory, MemoryId, Op, Tensor, TensorId, Unary, View,
+    Memory, MemoryId, Op, PlanOptions, Tensor, TensorId, Unary, View, plan_graph, replay,
 };
 
 fn id(index: usize) -> TensorId {
@@ -112,8 +112,38 @@ fn an_explicit_list_is_kept_as_it_is() {
     let (context, ids) = diamond();
     let graph = Graph::from_nodes(&context, &[ids[2], ids[3]]).unwrap();
     assert_eq!((graph.nodes(), graph.leafs()), (&[ids[2], ids[3]][..], &[ids[0], ids[1]][..]));
+    // What the nodes of a part read must come from somewhere.
+    let cut = Graph::from_nodes(&context, &[ids[4]]).unwrap_err();
+    assert!(cut.to_string().contains("reads tensor 3 (left) in slot 0, which no node writes"), "{cut}");
+    let turned = Graph::from_nodes(&context, &[ids[4], ids[2], ids[3]]).unwrap_err();
+    assert!(turned.to_string().contains("node 0 (tensor 4 (out)) reads tensor 3 (left)"), "{turned}");
+    let twice = Graph::from_nodes(&context, &[ids[2], ids[3], ids[2]]).unwrap_err();
+    assert_eq!(twice.to_string(), "tensor 2 (right): listed twice, as node 0 and as node 2");
+}
+
+#[test]
+fn a_part_of_a_graph_reads_what_the_caller_provides() {
+    let (mut context, ids) = diamond();
+    context.set_external(ids[2]).unwrap();
+    context.set_external(ids[3]).unwrap();
     let cut = Graph::from_nodes(&context, &[ids[4]]).unwrap();
     assert_eq!((cut.nodes(), cut.leafs()), (&[ids[4]][..], &[][..]));
+}
+
+#[test]
+fn an_extension_that_is_refused_changes_nothing() {
+    let mut context = Context::new();
+    let x = context.input(DataType::F32, &[8]).unwrap();
+    let y = context.neg(x).unwrap();
+    let mut graph = Graph::from_outputs(&context, &[y]).unwrap();
+    let before = graph.clone();
+    // A view by hand that does not name the root it shares among its sources, so the root is never reached.
+    let hidden = context.sqr(x).unwrap();
+    let view = Some(View { root: hidden, offset: Bytes(0) });
+    let view = context.add_tensor(Tensor { op: Op::View, view, ..f32s(8) }, &[], &[]).unwrap();
+    let late = context.neg(view).unwrap();
+    assert!(matches!(graph.expand(&context, &[late]), Err(GraphError::Order(_))));
+    assert_eq!(graph, before);
 }
 
 #[test]
@@ -237,22 +267,81 @@ fn parts_with_a_fault_are_refused_by_name() {
 }
 
 #[test]
-fn recorded_oddities_are_graphs() {
+fn forms_of_ggmls_recordings_that_do_no_harm_are_graphs() {
     let mut parts = GraphParts::default();
     let x = parts.push(f32s(8), &[]).unwrap();
-    // It reads itself, and a tensor that stands behind it.
-    let own = parts.push(Tensor { op: Op::Cpy, ..f32s(8) }, &[Some(x), Some(id(1)), Some(id(2))]).unwrap();
-    let late = parts.push(Tensor { op: Op::Unary(Unary::Neg), ..f32s(8) }, &[Some(x)]).unwrap();
+    // A copy that names itself as its destination.
+    let own = parts.push(Tensor { op: Op::Cpy, ..f32s(8) }, &[Some(x), Some(id(1))]).unwrap();
+    // A view that is listed after the node that reads it.
+    let view = Some(View { root: own, offset: Bytes(0) });
+    let late = parts.push(Tensor { op: Op::View, view, ..f32s(8) }, &[Some(own)]).unwrap();
+    let read = parts.push(Tensor { op: Op::Unary(Unary::Neg), ..f32s(8) }, &[Some(late)]).unwrap();
+    // A leaf that is listed twice and is a node as well.
     for leaf in [x, x] {
         parts.leaf(leaf);
     }
-    for node in [x, own, late] {
+    for node in [x, own, read, late] {
         parts.node(node);
     }
     let graph = parts.finish().unwrap();
-    assert_eq!(graph.to_string().parse::<Graph>().unwrap(), graph);
-    assert_eq!(graph.dependencies().len(), 1);
-    assert_eq!(graph.dependencies()[0].hazard, Hazard::WriteAfterRead);
+    assert_eq!(graph.to_string().parse::<Graph>().unwrap(), graph.compact().unwrap());
+    let edges: Vec<_> = graph.dependencies().iter().map(|it| (it.before, it.after, it.hazard)).collect();
+    assert_eq!(edges, [(1, 2, Hazard::ReadAfterWrite)]);
+    let assigned = AssignedGraph::from(graph);
+    let plan = plan_graph(&assigned, &PlanOptions::default()).unwrap();
+    replay(&assigned, &plan.places()).unwrap();
+}
+
+/// Each line with what is said of it.
+#[test]
+fn a_node_that_reads_what_is_not_written_yet_is_refused_in_text() {
+    for (text, said) in [
+        (
+            "x = input f32[4]; z = sqr f32[4] y !output; y = sqr f32[4] x",
+            "node 0 (tensor 1 (z)) reads tensor 2 (y) in slot 0, which node 1 writes later",
+        ),
+        ("y = sqr f32[4] y", "node 0 (tensor 0 (y)) reads itself in slot 0, before it is written"),
+        (
+            "x = input f32[4]; z = add f32[4] x v; y = sqr f32[4] x; v = view f32[4]+0 y",
+            "node 0 (tensor 1 (z)) reads tensor 3 (v) in slot 1, a view of tensor 2 (y), which node 1 writes later",
+        ),
+        ("x = input f32[4]; y = sqr x; node y", "tensor 1 (y): listed twice, as node 0 and as node 1"),
+        (
+            "x = input f32[4]; w = cpy f32[4]+0^y x; y = sqr f32[4] x",
+            "node 0 (tensor 1 (w)) writes into tensor 2 (y), which node 1 writes later",
+        ),
+        (
+            "x = input f32[4]; a = sqr x !aside; b = neg a !output",
+            "node 0 (tensor 2 (b)) reads tensor 1 (a) in slot 0, which no node writes",
+        ),
+    ] {
+        match text.parse::<AssignedGraph>() {
+            Ok(graph) => panic!("accepted:\n{graph}"),
+            Err(error) => assert!(error.to_string().contains(said), "{error}\nwanted: {said}"),
+        }
+    }
+}
+
+#[test]
+fn a_view_of_no_bytes_is_never_out_of_range() {
+    let mut context = Context::new();
+    let (empty, full) =
+        (context.input(DataType::F32, &[4, 0]).unwrap(), context.input(DataType::F32, &[4, 2]).unwrap());
+    for root in [empty, full] {
+        for offset in [0, 1, 32, 33, 8192, u64::MAX] {
+            let view = context.view_2d(root, [4, 0], 16, Bytes(offset)).unwrap();
+            let again = context.view_1d(view, 0, Bytes(u64::MAX)).unwrap();
+            let copy = context.cont(again).unwrap();
+            let graph = AssignedGraph::from(Graph::from_outputs(&context, &[copy]).unwrap());
+            assert_eq!(graph.to_string().parse::<AssignedGraph>().unwrap(), graph.compact().unwrap());
+            let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
+            plan.fits(&graph).unwrap();
+            replay(&graph, &plan.places()).unwrap();
+            // Where it starts is within its root, so no later stage has to look.
+            assert!(graph.graph().tensors().offset(view) <= context.tensor(root).unwrap().nbytes());
+        }
+    }
+    assert!(context.view_1d(full, 1, Bytes(32)).is_err());
 }
 
 #[test]

@@ -47,31 +47,23 @@ fn check_round_trip(name: &str, graph: &AssignedGraph, plan: &GraphPlan) {
 
 #[test]
 fn a_plan_of_any_graph_is_loaded_as_it_was_saved() {
-    let (mut loaded, mut refused, mut by_luck) = (0, 0, 0);
+    let (mut loaded, mut refused) = (0, 0);
     for seed in 0..900 {
         let mut choices = Choices::from_seed(seed);
         let orderly = seed % 3 != 0;
         let graph = if orderly { random_graph(&mut choices) } else { scrambled_graph(&mut choices) };
         for options in options() {
-            let options = options.with_unread(if seed % 2 == 0 { Unread::Kept } else { Unread::Freed });
-            let Ok(plan) = plan_graph(&graph, &options) else { continue };
-            // ggml frees the root of an output that is a view and is read, and odd graphs confuse its counts.
-            let lost = |tensor: &Tensor| tensor.is_view() && tensor.flags.is_output();
-            let sound = orderly && !graph.graph().tensors().iter().any(lost);
-            if options.strategy == GraphStrategy::Ggml
-                && !sound
-                && let Err(error) = GraphPlan::from_json(&plan.to_json(), &graph)
-            {
-                assert!(!error.to_string().is_empty());
+            let options = options.with_unread([Unread::Keep, Unread::FreeInputs, Unread::Free][seed as usize / 3 % 3]);
+            let Ok(plan) = plan_graph(&graph, &options) else {
+                assert!(options.strategy == GraphStrategy::Ggml, "seed {seed}, {options:?}");
                 refused += 1;
-                by_luck += u32::from(replay(&graph, &plan.places()).is_ok());
                 continue;
-            }
+            };
             check_round_trip(&format!("seed {seed}, {options:?}"), &graph, &plan);
             loaded += 1;
         }
     }
-    println!("{loaded} loaded; {refused} of ggml's plans refused, {by_luck} of which would have done no harm here");
+    println!("{loaded} loaded; {refused} of ggml's plans free something too early");
     assert!(loaded > 5000 && refused < 300, "{loaded}, {refused}");
 }
 
@@ -159,8 +151,9 @@ fn a_plan_that_is_loaded_holds_for_every_graph_that_it_fits() {
         let mut choices = Choices::from_seed(seed);
         let graph = random_graph(&mut choices);
         for options in options() {
-            let plan = plan_graph(&graph, &options).unwrap();
-            let Ok(loaded) = GraphPlan::from_json(&plan.to_json(), &graph) else { continue };
+            // ggml frees the root of an output that is a view and is read.
+            let Ok(plan) = plan_graph(&graph, &options) else { continue };
+            let loaded = GraphPlan::from_json(&plan.to_json(), &graph).unwrap();
             fitted += assert_holds(&format!("seed {seed}, {options:?}"), &loaded, &graph, &mut choices);
         }
     }
@@ -291,7 +284,7 @@ fn the_form_of_the_file_does_not_change_without_a_new_version() {
     );
     let text = saved(&graph);
     let head = format!(
-        r#"{{"version":1,"fingerprint":"{}","strategy":"fast","reuse":"more","unread":"kept","memories":["#,
+        r#"{{"version":2,"fingerprint":"{}","strategy":"fast","reuse":"more","unread":"free-inputs","memories":["#,
         graph.fingerprint()
     );
     let gpu = r#"{"name":"gpu","align":32,"max_buffer":4096,"hold":0,"verdict":"optimal","at_least":64,"blocks":[[0,0,64,[0,1],null,0,0],[1,0,64,[1,4],0,0,0]]},"#;
@@ -350,8 +343,8 @@ fn a_file_of_another_version_or_kind_is_refused() {
     let graph = graph("x = input 16; y = neg x !output");
     let text = saved(&graph);
     let error = |text: &str| GraphPlan::from_json(text, &graph).unwrap_err().to_string();
-    let newer = text.replace(r#""version":1"#, r#""version":2,"what":"ever""#).replace("memories", "others");
-    assert_eq!(error(&newer), "the plan has version 2, and this program reads version 1");
+    let newer = text.replace(r#""version":2"#, r#""version":3,"what":"ever""#).replace("memories", "others");
+    assert_eq!(error(&newer), "the plan has version 3, and this program reads version 2");
     assert!(error(&text.replace("\"fast\"", "\"faster\"")).contains("unknown variant `faster`"));
     assert!(error(&text.replace("\"reuse\"", "\"use\"")).contains("unknown field `use`"));
     assert!(error("").starts_with("not a saved plan: "));
@@ -387,17 +380,15 @@ fn no_number_of_a_file_can_be_changed_to_do_harm() {
          a = mul_mat w x; b = silu a; spot = view f32[16,4]+256 cache; write = cpy b spot
          v = view f32[16,2]+64 cache @twin; c = sqr v @twin; d = neg c @host; e = add c d @host
          f = scale(2.0,0.0) e @host; y = mul_mat f32[4,4] x b; z = concat f32[4,8] y y !output; g = neg f @host !output",
-        // `s` is made elsewhere, and has its bytes when `a` takes them over.
-        "x = input 16; s = mul_mat f32[16] x x !aside; a = neg s; b = mul_mat f32[1] a a; c = mul_mat f32[16] b x !output",
+        // `s` is in no list, and has its bytes before the run.
+        "x = input 16; s = leaf f32[16] !aside; a = neg s; b = mul_mat f32[1] a a; c = mul_mat f32[16] b x !output",
     ];
     let (mut accepted, mut refused) = (0, 0);
     for (text, options) in graphs.iter().flat_map(|text| options().into_iter().map(move |options| (text, options))) {
         let graph = graph(text);
-        let plan = plan_graph(&graph, &options).unwrap();
+        // ggml gives `s` its bytes at its reader.
+        let Ok(plan) = plan_graph(&graph, &options) else { continue };
         let file = plan.to_json();
-        if options.strategy == GraphStrategy::Ggml && replay(&graph, &plan.places()).is_err() {
-            continue;
-        }
         let mut choices = Choices::from_seed(7);
         let numbers = numbers(&file);
         let others = numbers.iter().map(|range| file[range.clone()].to_owned());
@@ -530,15 +521,15 @@ fn a_take_over_that_the_operation_forbids_is_refused_also_where_there_are_no_byt
 
 #[test]
 fn a_source_on_another_source_is_no_take_over() {
-    // `s` is made elsewhere and has its bytes when `a` reads it. In those of `x`, `a` would read the same twice.
-    let graph = graph("x = input f32[16]; s = mul_mat f32[16] x x !aside; a = add x s; b = mul_mat f32[1] a a !output");
+    // In the bytes of `x`, `a` would read the same twice.
+    let graph = graph("x = input f32[16]; s = mul_mat f32[16] x x; a = add x s; b = mul_mat f32[1] a a !output");
     let plan = plan_graph(&graph, &PlanOptions::default().with_reuse(Reuse::None)).unwrap();
     let error = refusal(&graph, &plan, |rows| {
         (rows[0][3], rows[1][4]) = (json!([0, 1]), json!(0));
         (rows[1][5], rows[1][6]) = (rows[0][5].clone(), rows[0][6].clone());
         (rows[2][6], rows[3][6]) = (json!(4096), json!(8192));
     });
-    assert_eq!(error, "memory memory: tensor 0 (x) is needed in [0, 2), and its block is there in [0, 1)");
+    assert_eq!(error, "memory memory: tensor 0 (x) is needed in [0, 3), and its block is there in [0, 1)");
 }
 
 #[test]
@@ -653,31 +644,4 @@ fn lifetimes_and_claims_that_would_make_a_plan_look_better_are_refused() {
         rows[2][3] = json!([0, 4]);
     });
     assert_eq!(early, "memory memory: tensor 2 (b) is needed in [2, 4), and its block is there in [0, 4)");
-}
-
-#[test]
-fn two_tensors_in_one_block_are_a_take_over() {
-    // `s` is made elsewhere, so ggml gives it its bytes at its reader, which takes them over at once.
-    let graph = graph("x = input 16; s = mul_mat f32[16] x x !aside; a = neg s; b = mul_mat f32[1] a x !output");
-    let plan = plan_graph(&graph, &PlanOptions::default().with_reuse(Reuse::Ggml)).unwrap();
-    let text = plan.to_json();
-    assert!(text.contains(r#""sharing":[[2,1]]"#), "{text}");
-    assert_eq!(GraphPlan::from_json(&text, &graph).unwrap(), plan);
-    let error = |from: &str, to: &str| {
-        let spoilt = text.replace(from, to);
-        assert_ne!(spoilt, text);
-        GraphPlan::from_json(&spoilt, &graph).unwrap_err().to_string()
-    };
-    assert!(error("[[2,1]]", "[[3,1]]").contains("tensor 3 (b)"));
-    assert_eq!(
-        error("[[2,1]]", "[[2,9]]"),
-        "memory memory: tensor 2 (a) is said to share block 9, but there are only 3 blocks"
-    );
-    assert!(error("[[2,1]]", "[[2,0]]").contains("tensor 0 (x) is needed in"));
-    assert!(error("[[2,1]]", "[[2,1],[2,1]]").contains("tensor 2 (a), which has one already"));
-    assert_eq!(error(r#","sharing":[[2,1]]"#, ""), "tensor 2 (a) has no block, and the graph uses it");
-    assert_eq!(
-        error(r#""reuse":"ggml""#, r#""reuse":"none""#),
-        "tensor 2 (a) stands on the bytes of its source in slot 0, tensor 1 (s), which NEG may not"
-    );
 }

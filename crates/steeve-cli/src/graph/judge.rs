@@ -38,7 +38,7 @@ impl Claim {
             chunks[*memory].clone_from(&buffer.chunks);
         }
         let places = places(graph, plan, &owners)?;
-        Ok(Self { places: Places { places, reuse: plan.reuse, unread: Unread::Kept, hold: plan.hold }, chunks })
+        Ok(Self { places: Places { places, reuse: plan.reuse, unread: Unread::Keep, hold: plan.hold }, chunks })
     }
 
     /// ggml's own plan, as it was recorded.
@@ -54,7 +54,7 @@ impl Claim {
         for tensor in graph.placed() {
             places[tensor] = place(tensor);
         }
-        let places = Places { places, reuse: Reuse::Ggml, unread: Unread::Kept, hold: Hold::Ignored };
+        let places = Places { places, reuse: Reuse::Ggml, unread: Unread::Keep, hold: Hold::Ignored };
         Some(Self { places, chunks: answer.chunks.clone() })
     }
 

@@ -63,7 +63,9 @@ fn figures(graph: &GraphFile, memory: &MemoryPlan, capacity: Option<Bytes>) -> M
 
 fn no_plan(graph: &GraphFile, error: &GraphPlanError) -> Error {
     let why = match error {
-        GraphPlanError::GgmlFails { .. } => format!("{error}; plan it with --strategy fast"),
+        GraphPlanError::GgmlFails { .. } | GraphPlanError::GgmlFrees { .. } => {
+            format!("{error}; plan it with --strategy fast")
+        }
         _ => error.to_string(),
     };
     Error::Place { file: graph.file.clone(), why }

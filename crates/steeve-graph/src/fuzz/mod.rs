@@ -8,7 +8,7 @@ pub use scramble::scrambled_graph;
 
 use alloc::string::ToString;
 
-use crate::{AssignedGraph, PlanOptions, Reuse, plan_graph, replay};
+use crate::{AssignedGraph, GraphError, GraphParts, Op, PlanOptions, Reuse, plan_graph, replay};
 
 /// Where random decisions come from: a seed, or the bytes of a fuzzer.
 #[derive(Clone, Debug)]
@@ -98,6 +98,43 @@ pub fn record(bytes: &[u8]) {
     let Ok(first) = crate::Recorded::from_json_bytes(bytes) else { return };
     let again = crate::Recorded::from_json(&first.to_json());
     assert_eq!(again.map_err(|error| error.to_string()), Ok(first));
+}
+
+/// Any parts at all: they are refused at the door exactly if a node would read bytes that nothing has written, or is
+/// listed twice. Says whether they are a graph.
+///
+/// # Panics
+///
+/// If a graph gets through that must not, or is refused that need not be.
+pub fn order(bytes: &[u8]) -> bool {
+    let Some(parts) = scramble::scrambled_parts(&mut Choices::from_bytes(bytes)) else { return false };
+    let wrong = is_out_of_order(&parts);
+    let refused = match parts.clone().finish() {
+        Ok(_) => false,
+        Err(GraphError::Order(_) | GraphError::ListedTwice { .. }) => true,
+        Err(error) => panic!("{error}: {parts:?}"),
+    };
+    assert_eq!(refused, wrong, "{parts:?}");
+    !refused
+}
+
+/// The plain definition in quadratic time: which bytes are there is asked anew for every access.
+fn is_out_of_order(parts: &GraphParts) -> bool {
+    let tensors = &parts.tensors;
+    (0..parts.nodes.len()).any(|position| {
+        let (node, before) = (parts.nodes[position], &parts.nodes[..position]);
+        let is_there = |root| {
+            let it = &tensors[root];
+            let is_given = it.external || it.flags.is_input() || parts.leafs.contains(&root);
+            let is_constant = it.op == Op::None && !parts.nodes.contains(&root);
+            let is_made = before.contains(&root) && (it.op == Op::None || !it.op.writes_nothing());
+            is_given || is_constant || is_made
+        };
+        let reads = tensors.sources(node).iter().flatten().filter(|it| **it != node || tensors[node].op != Op::Cpy);
+        let writes = tensors[node].view.map(|view| view.root);
+        let mut roots = reads.map(|read| tensors.root(*read)).chain(writes);
+        before.contains(&node) || (!tensors[node].op.writes_nothing() && !roots.all(is_there))
+    })
 }
 
 /// Any graph at all: it has a plan with each reuse, the plan replays, and it fits the graph it was made for.

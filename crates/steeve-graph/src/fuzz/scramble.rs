@@ -11,10 +11,20 @@ use crate::{
     Tensor, TensorId, Unary, View,
 };
 
-/// A graph that keeps every rule of [`GraphParts`] and no other: sources that stand behind their readers, nodes that
-/// read themselves, tensors listed twice, in both lists or in none. For what must survive anything.
+/// A graph that keeps the rules of [`GraphParts`] and no other: operations with any sources, views of anything, empty
+/// tensors, tensors in both lists or in none, leafs listed twice. For what must survive anything.
 pub fn scrambled_graph(choices: &mut Choices<'_>) -> AssignedGraph {
+    // Most are refused for their order, and a fuzzer's bytes come to an end.
+    let tries = (0..16).find_map(|_| scrambled_parts(choices).and_then(|parts| assign(choices, parts)));
+    tries.unwrap_or_else(|| super::random_graph(choices))
+}
+
+/// Parts that keep every rule of [`GraphParts::finish`] but, now and then, the order of nodes: sources behind their readers,
+/// nodes that read themselves or are listed twice.
+pub(super) fn scrambled_parts(choices: &mut Choices<'_>) -> Option<GraphParts> {
     let count = 1 + choices.below(12);
+    // Half of them have every source in front of its reader, so that not all are refused.
+    let orderly = choices.once_in(2);
     let mut parts = GraphParts::default();
     let mut roots: Vec<(TensorId, u64)> = Vec::new();
     for index in 0..count {
@@ -23,10 +33,11 @@ pub fn scrambled_graph(choices: &mut Choices<'_>) -> AssignedGraph {
         let op = op(choices, &mut parts);
         let flags = Flags::from_bits(choices.below(16) as u64 & choices.below(16) as u64);
         let external = choices.once_in(4);
-        let sources: Vec<_> = (0..choices.below(4)).map(|_| TensorId::from_index(choices.below(count + 1))).collect();
-        let sources: Vec<_> = sources.iter().map(|source| source.filter(|source| source.index() < count)).collect();
+        let known = if orderly { index } else { count };
+        let sources: Vec<_> = (0..choices.below(4)).map(|_| TensorId::from_index(choices.below(known + 1))).collect();
+        let sources: Vec<_> = sources.iter().map(|source| source.filter(|source| source.index() < known)).collect();
         let params: Vec<_> = (0..choices.below(3) * choices.below(2)).map(|_| param(choices)).collect();
-        let Ok(id) = parts.push_with(Tensor { layout, op, flags, external, view }, &sources, &params) else { continue };
+        let id = parts.push_with(Tensor { layout, op, flags, external, view }, &sources, &params).ok()?;
         if view.is_none() {
             roots.push((id, layout.nbytes().get()));
         }
@@ -37,8 +48,12 @@ pub fn scrambled_graph(choices: &mut Choices<'_>) -> AssignedGraph {
             _ => parts.set_name(id, &format!("t{index}")),
         }
     }
-    list(choices, count, &mut parts);
-    assign(choices, parts)
+    if orderly {
+        list_all(choices, &mut parts)
+    } else {
+        list_any(choices, count, &mut parts)
+    }
+    Some(parts)
 }
 
 fn layout(choices: &mut Choices<'_>) -> Layout {
@@ -63,6 +78,10 @@ fn smallest() -> Layout {
 
 fn within(choices: &mut Choices<'_>, roots: &[(TensorId, u64)], layout: &Layout) -> Option<View> {
     let (root, room) = choices.pick(roots)?;
+    if layout.nbytes() == Bytes::ZERO && choices.once_in(2) {
+        // A view of no bytes is never out of range.
+        return Some(View { root, offset: Bytes(choices.pick(&[room, room + 1, 8192, u64::MAX - 1, u64::MAX])?) });
+    }
     let spare = room.checked_sub(layout.nbytes().get())?;
     let offset = Bytes(choices.below(usize::try_from(spare).ok()? + 1) as u64);
     Some(View { root, offset })
@@ -88,14 +107,29 @@ fn param(choices: &mut Choices<'_>) -> Param {
 }
 
 /// Most tensors in one list, some in both, twice or in none, in any order.
-fn list(choices: &mut Choices<'_>, count: usize, parts: &mut GraphParts) {
+fn list_any(choices: &mut Choices<'_>, count: usize, parts: &mut GraphParts) {
     for _ in 0..count + choices.below(3) {
         let Some(id) = TensorId::from_index(choices.below(count)) else { continue };
         if choices.once_in(2) { parts.leaf(id) } else { parts.node(id) }
     }
 }
 
-fn assign(choices: &mut Choices<'_>, parts: GraphParts) -> AssignedGraph {
+/// Every tensor in a list, in the order of the table; some leafs twice, or in both lists, and some in none.
+fn list_all(choices: &mut Choices<'_>, parts: &mut GraphParts) {
+    for id in parts.tensors().ids() {
+        match choices.below(12) {
+            0 => {}
+            1..4 => parts.leaf(id),
+            4 => {
+                parts.leaf(id);
+                if choices.once_in(2) { parts.leaf(id) } else { parts.node(id) }
+            }
+            _ => parts.node(id),
+        }
+    }
+}
+
+fn assign(choices: &mut Choices<'_>, parts: GraphParts) -> Option<AssignedGraph> {
     let memories: Vec<Memory> = (0..1 + choices.below(3)).map(|index| memory(choices, index)).collect();
     let mut sizes = AllocSizes::new(memories.len());
     for (id, tensor) in parts.tensors().pairs() {
@@ -107,12 +141,12 @@ fn assign(choices: &mut Choices<'_>, parts: GraphParts) -> AssignedGraph {
         }
     }
     let count = memories.len();
-    let Ok(graph) = parts.finish() else { unreachable!("every rule of the parts was kept") };
+    let graph = parts.finish().ok()?;
     let mut any = |_: &TensorId| MemoryId::from_index(choices.below(count)).unwrap_or(MemoryId::FIRST);
     let leafs = graph.leafs().iter().map(&mut any).collect();
     let nodes = graph.nodes().iter().map(&mut any).collect();
     let assigned = AssignedGraph::new(graph.clone(), memories, Assignment { leafs, nodes }, sizes);
-    assigned.unwrap_or_else(|_| graph.into())
+    Some(assigned.unwrap_or_else(|_| graph.into()))
 }
 
 pub(super) fn memory(choices: &mut Choices<'_>, index: usize) -> Memory {

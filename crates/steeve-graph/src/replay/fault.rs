@@ -59,6 +59,34 @@ pub enum ReplayFault {
         /// The first byte that is wrong.
         offset: Offset,
     },
+    /// A node read bytes that neither a node nor the caller had written.
+    #[error("node {node} ({reader}) reads {tensor}, but nothing has written its byte {byte}")]
+    Unwritten {
+        /// The position of the node that reads.
+        node: usize,
+        /// The node.
+        reader: Named,
+        /// What it reads.
+        tensor: Named,
+        /// The first byte that is not written, counted from the start of the tensor.
+        byte: u64,
+    },
+    /// Two tensors that the caller writes before the run share a byte.
+    #[error(
+        "{tensor} and {other} are both there before the run and share byte {offset} of buffer {buffer} in {memory}"
+    )]
+    BothBefore {
+        /// The one that is listed later.
+        tensor: Named,
+        /// The one that is listed first.
+        other: Named,
+        /// The name of the memory.
+        memory: String,
+        /// The buffer.
+        buffer: BufferId,
+        /// The first byte that they share.
+        offset: Offset,
+    },
     /// Something that must survive the run did not.
     #[error("{tensor} must survive the run, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}")]
     Lost {

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use steeve_plan::{BlockId, Bytes, Lifetime, ProblemError, UnitError, Verdict, Violations};
+use steeve_plan::{Bytes, Lifetime, ProblemError, UnitError, Verdict, Violations};
 
 use super::GRAPH_PLAN_VERSION;
 use crate::{Fingerprint, Memory, Misfit, Named, ReplayFaults};
@@ -59,28 +59,6 @@ pub enum SavedPlanError {
         tensor: u32,
         /// How many there are.
         tensors: usize,
-    },
-    /// A tensor shares a block that does not exist.
-    #[error("memory {memory}: {tensor} is said to share block {block}, but there are only {blocks} blocks")]
-    UnknownBlock {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-        /// The block that is named.
-        block: BlockId,
-        /// How many there are.
-        blocks: usize,
-    },
-    /// A block has two tensors beside its own.
-    #[error("memory {memory}: {tensor} is said to share block {block}, which another tensor shares already")]
-    Crowded {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-        /// The block that is named.
-        block: BlockId,
     },
     /// A place for what needs none.
     #[error("memory {memory} has a block for {tensor}, which needs none: it is external, a view, or never used")]

@@ -40,9 +40,6 @@ pub(super) struct SavedMemory {
     pub(super) verdict: VerdictWord,
     pub(super) at_least: Bytes,
     pub(super) blocks: Vec<Row>,
-    /// Tensors that have a block beside the one it was made for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) sharing: Vec<(u32, BlockId)>,
 }
 
 /// A block: its tensor, the memory that was asked for, its bytes, its steps, whom it follows, where it stands.
@@ -74,10 +71,11 @@ pub(super) enum ReuseWord {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Unread", rename_all = "lowercase")]
+#[serde(remote = "Unread", rename_all = "kebab-case")]
 pub(super) enum UnreadWord {
-    Kept,
-    Freed,
+    Keep,
+    FreeInputs,
+    Free,
 }
 
 /// Without a capacity there are no other verdicts.
@@ -96,15 +94,8 @@ impl Saved {
             GraphStrategy::Best(_) => StrategyWord::Best,
         };
         let mut memories: Vec<SavedMemory> = plan.memories.iter().map(|it| SavedMemory::of(plan, it)).collect();
-        for (tensor, given) in plan.given.iter().enumerate() {
-            let Some(Given { part, block, asked, .. }) = *given else { continue };
-            let memory = &mut memories[part as usize];
-            let Row(owner, row_asked, ..) = &mut memory.blocks[block.index()];
-            // Whoever shares a block was asked for where its owner was.
-            *row_asked = asked.index() as u32;
-            if *owner as usize != tensor {
-                memory.sharing.push((tensor as u32, block));
-            }
+        for Given { part, block, asked, .. } in plan.given.iter().copied().flatten() {
+            memories[part as usize].blocks[block.index()].1 = asked.index() as u32;
         }
         let PlanOptions { reuse, unread, .. } = plan.options;
         let fingerprint = plan.assigned.fingerprint().to_string();
@@ -131,6 +122,6 @@ impl SavedMemory {
             Row(tensor, asked, block.size, block.life.into(), block.follows, place.buffer, place.offset)
         };
         let blocks = it.plan.problem().blocks().iter().zip(it.plan.places()).zip(&it.tensors).map(row).collect();
-        Self { name, align, max_buffer, hold, verdict, at_least: it.at_least, blocks, sharing: Vec::new() }
+        Self { name, align, max_buffer, hold, verdict, at_least: it.at_least, blocks }
     }
 }

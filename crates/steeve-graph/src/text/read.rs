@@ -181,7 +181,9 @@ impl Reader {
             GraphError::ViewOutside { tensor, .. }
             | GraphError::ViewOfView { tensor, .. }
             | GraphError::UnknownRoot { tensor, .. }
-            | GraphError::UnknownSource { tensor, .. } => tensor.id,
+            | GraphError::UnknownSource { tensor, .. }
+            | GraphError::ListedTwice { node: tensor, .. } => tensor.id,
+            GraphError::Order(fault) => fault.node.id,
             _ => return None,
         };
         self.lines.get(tensor.index()).map(|line| &line.token)
