@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steeve_device::{Address, Bindings, Buffer, Bytes, Locate, Reading, SharedBuffer};
-use steeve_graph::{Graph, GraphError, Layout, Named, TensorId};
+use steeve_graph::{Graph, Layout, Named, TensorId};
 
 use crate::contents::{Contents, Phase, State};
 use crate::element::{check_span, packed_size, read_packed, write_packed, zeroed};
@@ -53,6 +53,7 @@ impl Allocation {
 
     /// Where a tensor stands, whatever is in it.
     pub fn address(&self, tensor: TensorId) -> Result<Address<'_>, AllocError> {
+        self.graph.tensors().find(tensor)?;
         self.locate(tensor).ok_or_else(|| AllocError::NotPlaced { tensor: self.named(tensor) })
     }
 
@@ -190,13 +191,7 @@ impl Allocation {
     }
 
     fn layout(&self, tensor: TensorId) -> Result<&Layout, AllocError> {
-        match self.graph.tensors().get(tensor) {
-            Some(it) => Ok(&it.layout),
-            None => {
-                let tensors = self.graph.tensors().len();
-                Err(AllocError::Graph(GraphError::Unknown { tensor, tensors }))
-            }
-        }
+        Ok(&self.graph.tensors().find(tensor)?.layout)
     }
 
     fn layout_of<T: Element>(&self, tensor: TensorId) -> Result<&Layout, AllocError> {

@@ -374,9 +374,10 @@ impl GraphAllocator {
             let needed = graph.tensor(tensor).nbytes();
             let named = || Named::new(tensor, graph.names());
             while bound.next_if(|(other, _)| *other < tensor).is_some() {}
-            let Some((_, address)) = bound.next_if(|(other, _)| *other == tensor) else {
+            let Some((other, address)) = bound.next_if(|(other, _)| *other == tensor) else {
                 return Err(AllocError::Unbound { tensor: named() });
             };
+            graph.tensors().find(other)?;
             if address.size < needed {
                 return Err(AllocError::BoundTooSmall { tensor: named(), needed, bound: address.size });
             }

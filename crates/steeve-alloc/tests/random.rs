@@ -265,6 +265,7 @@ fn sizes_of(choices: &mut Choices<'_>, memories: usize) -> Sizes {
 /// The same graph with all strides and offsets so many times as large; `None` if that is no graph.
 fn stretched(graph: &Graph, times: u64) -> Option<Graph> {
     let mut parts = GraphParts::default();
+    parts.detach();
     for (id, tensor) in graph.tensors().pairs() {
         let layout =
             Layout::new(tensor.layout.dtype(), tensor.layout.ne(), tensor.layout.nb().map(|nb| nb * times)).ok()?;

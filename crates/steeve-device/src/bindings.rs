@@ -91,10 +91,10 @@ impl Bindings {
         Ok(())
     }
 
-    /// Where `tensor` stands.
+    /// Returns where `tensor` is; `None` also where a tensor of the same number but of another context is bound.
     pub fn get(&self, tensor: TensorId) -> Option<Address<'_>> {
         let index = self.0.binary_search_by_key(&tensor, |bound| bound.tensor).ok()?;
-        Some(self.0[index].address())
+        Some(&self.0[index]).filter(|bound| bound.tensor.is_same(tensor)).map(Bound::address)
     }
 
     /// Whether every tensor stands where it does in the other. Of clones that is known at once.

@@ -238,7 +238,8 @@ impl Galloc {
     fn solve(&self, graph: &AssignedGraph) -> Result<GraphPlan, Trouble> {
         let start = Instant::now();
         let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
-        let plan = plan_graph(graph, &PlanOptions::new(self.settings.strategy).with_reuse(reuse))?;
+        let options = PlanOptions::new(self.settings.strategy).with_reuse(reuse).with_unread(self.settings.unread);
+        let plan = plan_graph(graph, &options)?;
         let theirs = ggml_answer(graph)?;
         let totals: IdVec<MemoryId, u64> =
             theirs.chunks.iter().map(|chunks| chunks.iter().map(|size| size.0).sum()).collect();
@@ -246,8 +247,7 @@ impl Galloc {
         // where ggml frees what is still needed, its plan is no match.
         let is_worse = plan.memories().iter().any(|it| it.plan.peak().0 > totals[it.memory]);
         let as_ggml = || plan_graph(graph, &PlanOptions::new(GraphStrategy::Ggml)).ok();
-        let as_ggml = is_worse.then(as_ggml).flatten().filter(|theirs| !theirs.is_for_one_shape());
-        let plan = as_ggml.unwrap_or(plan);
+        let plan = is_worse.then(as_ggml).flatten().unwrap_or(plan);
         let planned = start.elapsed();
         if self.settings.check {
             replay(graph, &plan.places()).map_err(|faults| Trouble::Beyond(faults.to_string()))?;

@@ -31,8 +31,6 @@ pub(crate) struct Pattern {
     by_address: Vec<u32>,
     /// The parameters of those who stand in other than plain CPU memory: some backends pad by them.
     params: Vec<(u32, [i32; OP_PARAMS])>,
-    /// Whether the plan holds for these shapes only.
-    one_shape: bool,
     /// Whether some tensor of the graph that was compared last has no buffer yet.
     pub(crate) has_unplaced: bool,
 }
@@ -143,9 +141,8 @@ impl Pattern {
         // SAFETY: as promised.
         let params =
             padded.map(|(number, _)| (number, unsafe { (*read.tensors[number as usize]).op_params })).collect();
-        let one_shape = plan.is_for_one_shape();
         let leafs = graph.leafs().len();
-        Self { leafs, listed, known, order, take_overs, by_address, params, one_shape, has_unplaced: true }
+        Self { leafs, listed, known, order, take_overs, by_address, params, has_unplaced: true }
     }
 
     pub(crate) fn place(&self, number: u32) -> Place {
@@ -204,8 +201,7 @@ impl Pattern {
         if !self.params.iter().all(is_told_so) {
             verdict = verdict.and(Match::Reshaped);
         }
-        let is_too_much = self.one_shape && verdict == Match::Reshaped;
-        if is_too_much || !self.are_distinct(bound) { Match::Other } else { verdict }
+        if self.are_distinct(bound) { verdict } else { Match::Other }
     }
 
     unsafe fn compare_one(
@@ -275,6 +271,8 @@ impl Pattern {
                     let size = unsafe { get_alloc_size(memories.types[asked.index()], tensor) };
                     size as u64 <= room
                 }
+                // A view of no bytes is never out of range.
+                Place::View if needed == Bytes::ZERO => true,
                 Place::View => {
                     let end = Bytes(tensor.view_offs as u64).checked_add(needed);
                     let root = bytes(at(known.root));

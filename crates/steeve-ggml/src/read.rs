@@ -240,7 +240,8 @@ impl Reader<'_> {
         };
         // To plans, one kind is as good as another.
         let op = parts.op(&operation.name, None).map_err(too_many)?;
-        if op.writes_nothing() {
+        // A copy may name itself as its destination, which no other operation may.
+        if op.writes_nothing() || op == Op::Cpy {
             return Ok(op);
         }
         let in_cpu = home.is_some_and(|home| self.memories.is_cpu[home.index()]);

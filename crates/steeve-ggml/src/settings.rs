@@ -5,6 +5,7 @@
 //!   STEEVE_BUDGET=500ms|20000nodes   what a search of `best` may cost
 //!   STEEVE_REUSE=ggml|more           who takes over whose bytes; `more`: also two-source GLU, in CPU memory [ggml]
 //!   STEEVE_HOLD=N                    for how many nodes a source outlives its last reader [0 in CPU memory, else 32]
+//!   STEEVE_UNREAD=keep|free-inputs   whether inputs that no node reads keep their memory through the run [free-inputs]
 //!   STEEVE_LOG=1                     a line for each reserve
 //!   STEEVE_CHECK=1                   replay every plan before it is used
 //!   STEEVE_RECORD=DIR                write each graph to a file
@@ -15,7 +16,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use steeve_graph::{Best, Budget, GraphStrategy};
+use steeve_graph::{Best, Budget, GraphStrategy, Unread};
 
 use crate::say;
 
@@ -25,6 +26,7 @@ pub(crate) struct Settings {
     pub(crate) strategy: GraphStrategy,
     pub(crate) more: bool,
     pub(crate) hold: Option<u32>,
+    pub(crate) unread: Unread,
     pub(crate) log: bool,
     pub(crate) check: bool,
     pub(crate) record: Option<PathBuf>,
@@ -92,6 +94,14 @@ impl Settings {
                 None
             }
         });
+        let unread = match get("STEEVE_UNREAD").as_deref() {
+            Some("keep") => Unread::Keep,
+            Some("free-inputs") | None => Unread::FreeInputs,
+            Some(value) => {
+                wrong("STEEVE_UNREAD", value, "keep or free-inputs");
+                Unread::FreeInputs
+            }
+        };
         let mut is_on = |name: &str| match get(name).as_deref() {
             None | Some("0") => false,
             Some("1") => true,
@@ -104,7 +114,7 @@ impl Settings {
         // Whoever reaches for this switch means it, however it is spelt.
         let off = get("STEEVE_OFF").is_some_and(|value| value != "0");
         let record = given("STEEVE_RECORD").map(PathBuf::from);
-        (Self { strategy, more, hold, log, check, record, off }, complaints)
+        (Self { strategy, more, hold, unread, log, check, record, off }, complaints)
     }
 }
 
@@ -135,10 +145,16 @@ mod tests {
     #[test]
     fn nonsense_is_named_and_ignored() {
         let nonsense =
-            [("STEEVE_STRATEGY", "fastest"), ("STEEVE_HOLD", "-1"), ("STEEVE_LOG", "yes"), ("STEEVE_REUSE", "x")];
+            ["STEEVE_STRATEGY", "STEEVE_REUSE", "STEEVE_HOLD", "STEEVE_UNREAD", "STEEVE_LOG"].map(|name| (name, "-1"));
         let (settings, complaints) = read(&nonsense);
         assert_eq!(settings, read(&[]).0);
-        assert_eq!(complaints.len(), 4);
-        assert!(complaints[0].contains("STEEVE_STRATEGY=fastest makes no sense"), "{complaints:?}");
+        assert_eq!(complaints.len(), 5);
+        assert!(complaints[0].contains("STEEVE_STRATEGY=-1 makes no sense"), "{complaints:?}");
+    }
+
+    #[test]
+    fn unread_inputs_can_be_kept() {
+        assert_eq!(read(&[]).0.unread, Unread::FreeInputs);
+        assert_eq!(read(&[("STEEVE_UNREAD", "keep")]).0.unread, Unread::Keep);
     }
 }

@@ -61,8 +61,7 @@ impl Context {
 
     /// The tensor, unless it was never built here or has been rewound.
     pub fn tensor(&self, id: TensorId) -> Result<&Tensor, GraphError> {
-        let tensors = self.tensors.len();
-        self.tensors.get(id).ok_or(GraphError::Unknown { tensor: id, tensors })
+        self.tensors.find(id)
     }
 
     /// Remembers what has been built so far.

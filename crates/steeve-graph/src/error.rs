@@ -71,6 +71,12 @@ pub enum GraphError {
         /// How many tensors there are.
         tensors: usize,
     },
+    /// An id of another context or graph, or from before a rewind.
+    #[error("tensor {tensor}: this id comes from another context or graph, or from before a rewind")]
+    Foreign {
+        /// The id that was given.
+        tensor: TensorId,
+    },
     /// The operation does not fit its sources.
     #[error("{op} of ({operands}): {reason}")]
     Shape {

@@ -142,7 +142,7 @@ impl GraphPlan {
             }
         }
         for tensor in &self.unlisted {
-            if graph.tensors().get(*tensor).is_none() {
+            if !graph.tensors().has_number(*tensor) {
                 return Err(Difference::Tensor(*tensor, Part::Identity));
             }
             self.same(graph, *tensor, &size)?;
@@ -220,7 +220,7 @@ enum Part {
 impl Difference {
     fn explain(self, planned: &Graph, graph: &Graph) -> Misfit {
         // What the graph no longer has keeps its old name.
-        let known = |tensor| if graph.tensors().get(tensor).is_some() { graph } else { planned };
+        let known = |tensor| if graph.tensors().has_number(tensor) { graph } else { planned };
         let named = |tensor| Named::new(tensor, known(tensor).names());
         match self {
             Self::Count { list, planned, given } => Misfit::Count { list, planned, given },

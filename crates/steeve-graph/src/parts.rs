@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use steeve_plan::Bytes;
+use steeve_plan::{Bytes, Id};
 
 use crate::error::Named;
 use crate::order::check_order;
@@ -73,9 +73,7 @@ impl GraphParts {
     /// ```
     pub fn set_source(&mut self, tensor: TensorId, slot: usize, source: TensorId) -> Result<(), GraphError> {
         let tensors = self.tensors.len();
-        if self.tensors.get(tensor).is_none() {
-            return Err(GraphError::Unknown { tensor, tensors });
-        }
+        self.tensors.find(tensor)?;
         match self.tensors.sources_mut(tensor).get_mut(slot) {
             Some(entry) => *entry = Some(source),
             None => {
@@ -88,9 +86,10 @@ impl GraphParts {
 
     /// Gives a tensor more flags.
     pub fn add_flags(&mut self, tensor: TensorId, flags: Flags) -> Result<(), GraphError> {
-        let tensors = self.tensors.len();
-        let it = self.tensors.get_mut(tensor).ok_or(GraphError::Unknown { tensor, tensors })?;
-        it.flags |= flags;
+        self.tensors.find(tensor)?;
+        if let Some(it) = self.tensors.get_mut(tensor) {
+            it.flags |= flags;
+        }
         Ok(())
     }
 
@@ -107,6 +106,12 @@ impl GraphParts {
     /// Appends to the nodes, which run in this order.
     pub fn node(&mut self, tensor: TensorId) {
         self.nodes.push(tensor);
+    }
+
+    /// Takes ids of every context and graph by their numbers from now on, as the finished graph will: for a graph that is
+    /// made from another and serves all that are like that one.
+    pub fn detach(&mut self) {
+        self.tensors.detach();
     }
 
     /// Forgets everything and keeps the memory it stood in, for the next graph.
@@ -147,14 +152,11 @@ impl GraphParts {
     }
 
     fn check(&mut self) -> Result<(), GraphError> {
-        let count = self.tensors.len();
-        let listed = self.leafs.iter().chain(&self.nodes);
-        for &tensor in listed {
-            if self.tensors.get(tensor).is_none() {
-                return Err(GraphError::Unknown { tensor, tensors: count });
-            }
+        for tensor in self.leafs.iter_mut().chain(&mut self.nodes) {
+            self.tensors.find(*tensor)?;
+            *tensor = self.tensors.named(*tensor);
         }
-        for id in self.tensors.ids() {
+        for id in (0..self.tensors.len()).filter_map(TensorId::from_index) {
             self.check_sources(id)?;
             let tensor = &self.tensors[id];
             let view = checked_view(&self.tensors, &self.names, id, tensor)?;
@@ -164,13 +166,16 @@ impl GraphParts {
                 tensor.view = view;
             }
         }
+        self.tensors.adopt();
         check_order(&self.tensors, &self.names, &self.nodes, &self.leafs)
     }
 
     fn check_sources(&self, id: TensorId) -> Result<(), GraphError> {
         for (slot, source) in self.tensors.sources(id).iter().enumerate() {
             let Some(source_id) = *source else { continue };
-            if self.tensors.get(source_id).is_none() {
+            if self.tensors.has_number(source_id) {
+                self.tensors.find(source_id)?;
+            } else {
                 let (tensor, tensors) = (Named::new(id, &self.names), self.tensors.len());
                 return Err(GraphError::UnknownSource { tensor, slot, source_id, tensors });
             }
@@ -191,9 +196,10 @@ pub(crate) fn checked_view(
 ) -> Result<Option<View>, GraphError> {
     let Some(view) = tensor.view else { return Ok(None) };
     let named = |id| Named::new(id, names);
-    let Some(root) = tensors.get(view.root) else {
+    if !tensors.has_number(view.root) {
         return Err(GraphError::UnknownRoot { tensor: named(id), root: view.root, tensors: tensors.len() });
-    };
+    }
+    let root = tensors.find(view.root)?;
     if root.is_view() {
         return Err(GraphError::ViewOfView { tensor: named(id), root: named(view.root) });
     }

@@ -557,10 +557,14 @@ impl GraphPlan {
         Places { places: tensors.pairs().map(own).collect(), reuse, unread, hold }
     }
 
-    /// Where a tensor stands, also a view; `None` for external memory and for what the graph never touches.
+    /// Returns where a tensor is allocated, also a view; `None` for external memory and for what the graph never touches.
+    /// The tensor is known by its number, as graphs that the plan [fits](Self::fits) have their own ids.
     pub fn place(&self, tensor: TensorId) -> Option<TensorPlace> {
         let tensors = self.assigned.graph().tensors();
-        let it = tensors.get(tensor)?;
+        if !tensors.has_number(tensor) {
+            return None;
+        }
+        let it = &tensors[tensor];
         let (memory, block) = self.block(tensors.root(tensor))?;
         let place = memory.plan.place(block);
         let offset = place.offset.checked_add(tensors.offset(tensor))?;

@@ -93,7 +93,7 @@ impl GraphPlan {
             Ok(saved) => saved,
             // The file of another version may look quite different, and then the version is what is wrong with it.
             Err(error) => match serde_json::from_str(text) {
-                Ok(Head { version }) if version != GRAPH_PLAN_VERSION => {
+                Ok(Head { version }) if version != GRAPH_PLAN_VERSION && text.trim_start().starts_with('{') => {
                     return Err(SavedPlanError::Version { found: version });
                 }
                 _ => return Err(error.into()),

@@ -2,19 +2,119 @@
 //!
 //! A [`Tensor`] owns nothing: its sources, its parameters and the names of unknown operations stand in shared vectors
 //! of its [`Tensors`], and its own name in [`Names`](crate::Names), so a table is cheap to copy and quick to walk.
+//!
+//! A [`TensorId`] remembers the table it comes from, so that a context or graph can refuse ids of another.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::fmt;
+use core::hash::{Hash, Hasher};
+use core::num::NonZeroU32;
 use core::ops::{BitOr, BitOrAssign, Index, Range};
+use core::sync::atomic::{AtomicU32, Ordering as AtomicOrdering};
 
 use steeve_plan::{Bytes, Id, IdVec};
 
 use crate::{Glu, GraphError, Layout, Op, OtherName, Param, Unary};
 
-steeve_plan::id_type! {
-    /// A tensor of a [`Context`](crate::Context), and of the graphs made from it.
-    pub struct TensorId;
+/// A tensor of a [`Context`](crate::Context), and of the graphs made from it.
+///
+/// It is a number, and it remembers where it comes from: a context, graph or allocation refuses the id of another one, and
+/// one from before a [`rewind`](crate::Context::rewind), although it has a tensor of that number. Two ids are equal if their
+/// numbers are: graphs of different contexts share plans by equal ids. An id that is made
+/// [from an index](steeve_plan::Id::from_index) comes from nowhere in particular and is accepted everywhere.
+///
+/// ```
+/// use steeve_graph::{Context, DataType, GraphError};
+/// let (mut one, mut other) = (Context::new(), Context::new());
+/// let x = one.input(DataType::F32, &[4])?;
+/// let y = other.input(DataType::F32, &[4])?;
+/// assert_eq!(x, y);
+/// assert!(matches!(one.neg(y), Err(GraphError::Foreign { .. })));
+/// # Ok::<(), GraphError>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct TensorId {
+    number: NonZeroU32,
+    origin: Origin,
+}
+
+impl Id for TensorId {
+    fn from_index(index: usize) -> Option<Self> {
+        let number = u32::try_from(index).ok()?.checked_add(1)?;
+        NonZeroU32::new(number).map(|number| Self { number, origin: Origin::ANY })
+    }
+
+    fn index(self) -> usize {
+        self.number.get() as usize - 1
+    }
+}
+
+impl PartialEq for TensorId {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for TensorId {}
+
+impl PartialOrd for TensorId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for TensorId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.number.cmp(&other.number)
+    }
+}
+
+impl Hash for TensorId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl fmt::Display for TensorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.index(), f)
+    }
+}
+
+impl fmt::Debug for TensorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TensorId({})", self.index())
+    }
+}
+
+impl TensorId {
+    /// Whether both ids name one tensor: equal numbers, and no different origins.
+    pub fn is_same(self, other: Self) -> bool {
+        self == other && self.origin.agrees(other.origin)
+    }
+}
+
+/// The stretch of a table that an id comes from. Every table that tensors are appended to has origins of its own, also one
+/// that was cloned or cut off: so two tensors of one number never share an origin, until 2^32 of them have been given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Origin(u32);
+
+impl Origin {
+    /// Of an id that was made from a number, and of a table that takes such ids only.
+    const ANY: Self = Self(0);
+
+    /// One that no other table has.
+    fn new() -> Self {
+        // The only thing it is used for is being different, so no other memory need be seen in any order.
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        Self(NEXT.fetch_add(1, AtomicOrdering::Relaxed).max(1))
+    }
+
+    fn agrees(self, other: Self) -> bool {
+        self == other || self == Self::ANY || other == Self::ANY
+    }
 }
 
 /// What a tensor is and where it comes from.
@@ -158,9 +258,13 @@ struct Spans {
 /// assert_eq!(tensors.root(y), y);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Tensors {
     table: IdVec<TensorId, Tensor>,
+    /// Where the tensors come from: the origin of each stretch, with the index at which it starts.
+    origins: Vec<(u32, Origin)>,
+    /// Whether the next tensor belongs to the last stretch. Not after the table was cloned or cut off.
+    is_open: bool,
     /// Where the spans of each tensor start; they end where the next one's start.
     spans: Vec<Spans>,
     sources: Vec<Option<TensorId>>,
@@ -184,6 +288,10 @@ impl Tensors {
         };
         let external = tensor.external && tensor.view.is_none();
         let id = self.table.push(Tensor { external, ..tensor }).ok_or(too_many)?;
+        if !core::mem::replace(&mut self.is_open, true) {
+            self.origins.push((id.number.get() - 1, Origin::new()));
+        }
+        let id = self.named(id);
         self.spans.push(Spans { sources: first_source, params: first_param });
         self.sources.extend_from_slice(sources);
         self.params.extend_from_slice(params);
@@ -207,8 +315,8 @@ impl Tensors {
     }
 
     /// The ids in order.
-    pub fn ids(&self) -> impl DoubleEndedIterator<Item = TensorId> + ExactSizeIterator + use<> {
-        self.table.ids()
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = TensorId> + ExactSizeIterator {
+        self.table.ids().map(|id| self.named(id))
     }
 
     /// The tensors in order.
@@ -218,12 +326,56 @@ impl Tensors {
 
     /// Ids and tensors in order.
     pub fn pairs(&self) -> impl DoubleEndedIterator<Item = (TensorId, &Tensor)> + ExactSizeIterator {
-        self.table.pairs()
+        self.ids().zip(self.table.iter())
     }
 
-    /// The tensor, or `None` for an id of another table.
+    /// Returns the tensor, or `None` for an id of another table.
     pub fn get(&self, id: TensorId) -> Option<&Tensor> {
-        self.table.get(id)
+        self.table.get(id).filter(|_| self.origin(id.index()).agrees(id.origin))
+    }
+
+    /// Returns the tensor, or an error that says why this table has none of this id.
+    pub fn find(&self, id: TensorId) -> Result<&Tensor, GraphError> {
+        match self.get(id) {
+            Some(tensor) => Ok(tensor),
+            None if id.index() < self.len() => Err(GraphError::Foreign { tensor: id }),
+            None => Err(GraphError::Unknown { tensor: id, tensors: self.len() }),
+        }
+    }
+
+    /// Whether a tensor of this number is here, wherever the id comes from.
+    pub(crate) fn has_number(&self, id: TensorId) -> bool {
+        id.index() < self.len()
+    }
+
+    /// The id of this table with the number of `id`.
+    pub(crate) fn named(&self, id: TensorId) -> TensorId {
+        TensorId { origin: self.origin(id.index()), ..id }
+    }
+
+    fn origin(&self, index: usize) -> Origin {
+        // Most tables have one stretch or two.
+        let stretch = self.origins.iter().rev().find(|(start, _)| *start as usize <= index);
+        stretch.map_or(Origin::ANY, |(_, origin)| *origin)
+    }
+
+    /// Takes ids of every table by their numbers from now on, and gives out such ids.
+    pub(crate) fn detach(&mut self) {
+        self.origins.clear();
+        self.is_open = true;
+    }
+
+    /// Makes all ids in the table its own, once they are known to be.
+    pub(crate) fn adopt(&mut self) {
+        let mut sources = core::mem::take(&mut self.sources);
+        sources.iter_mut().flatten().for_each(|source| *source = self.named(*source));
+        self.sources = sources;
+        for index in 0..self.table.len() {
+            let Some(id) = TensorId::from_index(index) else { continue };
+            if let Some(view) = self.table[id].view {
+                self.table[id].view = Some(View { root: self.named(view.root), ..view });
+            }
+        }
     }
 
     /// The sources in slot order; an empty slot keeps its place. Panics like an index for an id of another table.
@@ -329,6 +481,8 @@ impl Tensors {
             let mut table = core::mem::take(&mut self.table).into_vec();
             table.truncate(tensors);
             self.table = table.into();
+            self.origins.retain(|(start, _)| (*start as usize) < tensors);
+            self.is_open = false;
         }
     }
 
@@ -338,9 +492,9 @@ impl Tensors {
         self.others = IdVec::new();
     }
 
-    /// Whether tensor `id` is the same in both, names of unknown operations included and flags not.
+    /// Whether the tensor of this number is the same in both, names of unknown operations included and flags not.
     pub(crate) fn same(&self, id: TensorId, other: &Self) -> bool {
-        let (Some(a), Some(b)) = (self.get(id), other.get(id)) else { return false };
+        let (Some(a), Some(b)) = (self.table.get(id), other.table.get(id)) else { return false };
         (a.layout, a.view) == (b.layout, b.view)
             && (self.op_name(a.op), self.kind_name(a.op)) == (other.op_name(b.op), other.kind_name(b.op))
             && self.sources(id) == other.sources(id)
@@ -348,6 +502,23 @@ impl Tensors {
     }
 }
 
+/// What is appended to a clone is none of the other table's, so it has an origin of its own.
+impl Clone for Tensors {
+    fn clone(&self) -> Self {
+        Self {
+            table: self.table.clone(),
+            origins: self.origins.clone(),
+            // A detached table has no origins, and stays so.
+            is_open: self.is_open && self.origins.is_empty(),
+            spans: self.spans.clone(),
+            sources: self.sources.clone(),
+            params: self.params.clone(),
+            others: self.others.clone(),
+        }
+    }
+}
+
+/// Does not ask where an id comes from; [`Tensors::get`] and [`Tensors::find`] do.
 impl Index<TensorId> for Tensors {
     type Output = Tensor;
 

@@ -108,6 +108,7 @@ fn variant(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Option<Assign
         Layout::new(tensor.layout.dtype(), [n0, half(n1), half(n2), half(n3)], tensor.layout.nb()).unwrap()
     };
     let mut parts = GraphParts::default();
+    parts.detach();
     for (id, tensor) in graph.tensors().pairs() {
         let (op, layout) =
             (parts.op(graph.tensors().op_name(tensor.op), graph.tensors().kind_name(tensor.op)), halved(tensor));

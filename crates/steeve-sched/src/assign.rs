@@ -195,7 +195,11 @@ impl<'a> Assigner<'a> {
 
     fn pin(&mut self, pins: &Pins) -> Result<(), SchedError> {
         let ground = self.ground;
-        for (&tensor, &worker) in pins.iter().filter(|(tensor, _)| ground.graph.tensors().get(**tensor).is_some()) {
+        for (&tensor, &worker) in pins {
+            if tensor.index() >= ground.graph.tensors().len() {
+                continue;
+            }
+            ground.graph.tensors().find(tensor)?;
             let refuse = |why: String| {
                 let worker = ground.workers[worker].name().into();
                 Err(SchedError::Pinned { tensor: ground.named(tensor), worker, why })

@@ -26,11 +26,14 @@ pub(crate) fn build(
     pieces: &[Piece],
     turns: usize,
 ) -> Result<Schedule, GraphError> {
+    let mut parts = ground.graph.clone().into_parts();
+    // A schedule serves every graph that is like this one, and those have ids of their own: a `Job` looks at these.
+    parts.detach();
     let mut builder = Builder {
         ground,
         assigned,
         turns,
-        parts: ground.graph.clone().into_parts(),
+        parts,
         nodes: Vec::with_capacity(ground.graph.nodes().len()),
         memories: Vec::with_capacity(ground.graph.nodes().len()),
         splits: Vec::with_capacity(pieces.len()),

@@ -69,12 +69,6 @@ pub enum SchedError {
         /// The other.
         other: Named,
     },
-    /// A node that is in the list of nodes more than once.
-    #[error("{node} is listed more than once: on several devices it would need other copies each time")]
-    ListedTwice {
-        /// The node.
-        node: Named,
-    },
     /// ggml's reuse has put a result into another memory than that of its worker.
     #[error(
         "with ggml's reuse {node} stands in the memory of its source, where its readers may not reach it; use Reuse::More"

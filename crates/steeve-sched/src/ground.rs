@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steeve_device::{BufferType, Usage};
-use steeve_graph::{Graph, Id, IdVec, Named, TensorId};
+use steeve_graph::{Graph, GraphError, Id, IdVec, Named, TensorId};
 
 use crate::worker::{WorkerId, Workers};
 use crate::{Homes, SchedError};
@@ -43,7 +43,10 @@ impl<'a> Ground<'a> {
         let mut spaces = IdVec::new();
         let space_of = workers.iter().map(|worker| number(&mut spaces, worker.memory())).collect();
         let mut placed = vec![None; tensors.len()];
-        for home in homes.iter().filter(|home| tensors.get(home.tensor).is_some_and(|it| it.external)) {
+        for home in homes.iter() {
+            if !is_external(graph, home.tensor)? {
+                continue;
+            }
             let (space, is_weight) = (number(&mut spaces, &home.memory), home.usage == Usage::Weights);
             placed[home.tensor.index()] = Some(Placed { space, is_weight });
         }
@@ -55,9 +58,7 @@ impl<'a> Ground<'a> {
         let reach = reach.collect();
         let (mut computes, mut written) = (vec![false; tensors.len()], vec![false; tensors.len()]);
         for &node in graph.nodes().iter().filter(|node| !graph.tensor(**node).op.writes_nothing()) {
-            if std::mem::replace(&mut computes[node.index()], true) {
-                return Err(SchedError::ListedTwice { node: Named::new(node, graph.names()) });
-            }
+            computes[node.index()] = true;
             written[graph.root(node).index()] = true;
         }
         let ground = Self { graph, workers, spaces, reach, space_of, placed, computes, written };
@@ -150,4 +151,18 @@ fn number(spaces: &mut IdVec<SpaceId, Arc<dyn BufferType>>, memory: &Arc<dyn Buf
         Some(space) => space,
         None => unreachable!("there are not so many tensors"),
     }
+}
+
+/// Whether `id` names an external tensor of this graph. Homes and bindings may be of more tensors than one graph has.
+///
+/// # Errors
+///
+/// If the graph has an external tensor of that number and the id comes from another context or graph.
+pub(crate) fn is_external(graph: &Graph, id: TensorId) -> Result<bool, GraphError> {
+    let tensors = graph.tensors();
+    let is_external = id.index() < tensors.len() && tensors[id].external;
+    if is_external {
+        tensors.find(id)?;
+    }
+    Ok(is_external)
 }

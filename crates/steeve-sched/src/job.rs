@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use steeve_alloc::{AllocError, Allocation, Element};
 use steeve_device::Address;
-use steeve_graph::TensorId;
+use steeve_graph::{Graph, Id, TensorId};
 
 use crate::Schedule;
 
@@ -13,6 +13,8 @@ use crate::Schedule;
 /// It can be computed again and again; what can be read and written when is as with an [`Allocation`].
 #[derive(Clone, Debug)]
 pub struct Job {
+    /// The caller's graph, which the schedule was made for or is like.
+    pub(crate) graph: Graph,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) allocation: Allocation,
 }
@@ -30,31 +32,39 @@ impl Job {
 
     /// Where a tensor stands.
     pub fn address(&self, tensor: TensorId) -> Result<Address<'_>, AllocError> {
-        self.allocation.address(tensor)
+        self.find(tensor)?.address(tensor)
     }
 
     /// Writes the elements of an input or an external tensor, see [`Allocation::write`].
     pub fn write<T: Element>(&self, tensor: TensorId, data: &[T]) -> Result<(), AllocError> {
-        self.allocation.write(tensor, data)
+        self.find(tensor)?.write(tensor, data)
     }
 
     /// Writes the bytes of an input or an external tensor, see [`Allocation::write_bytes`].
     pub fn write_bytes(&self, tensor: TensorId, data: &[u8]) -> Result<(), AllocError> {
-        self.allocation.write_bytes(tensor, data)
+        self.find(tensor)?.write_bytes(tensor, data)
     }
 
     /// The elements of a tensor, see [`Allocation::read`].
     pub fn read<T: Element>(&self, tensor: TensorId) -> Result<Vec<T>, AllocError> {
-        self.allocation.read(tensor)
+        self.find(tensor)?.read(tensor)
     }
 
     /// The same into a slice of as many elements.
     pub fn read_into<T: Element>(&self, tensor: TensorId, data: &mut [T]) -> Result<(), AllocError> {
-        self.allocation.read_into(tensor, data)
+        self.find(tensor)?.read_into(tensor, data)
     }
 
     /// The bytes of a tensor without gaps, see [`Allocation::read_bytes`].
     pub fn read_bytes(&self, tensor: TensorId) -> Result<Vec<u8>, AllocError> {
-        self.allocation.read_bytes(tensor)
+        self.find(tensor)?.read_bytes(tensor)
+    }
+
+    /// The allocation, once the id is known to be one of the caller's graph or of a copy behind its tensors.
+    fn find(&self, tensor: TensorId) -> Result<&Allocation, AllocError> {
+        if tensor.index() < self.graph.tensors().len() {
+            self.graph.tensors().find(tensor)?;
+        }
+        Ok(&self.allocation)
     }
 }

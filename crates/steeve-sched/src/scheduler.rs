@@ -11,7 +11,7 @@ use crate::assign::{Pins, assign};
 use crate::build::build;
 use crate::clock::Clock;
 use crate::cut::cut;
-use crate::ground::Ground;
+use crate::ground::{Ground, is_external};
 use crate::job::Job;
 use crate::program::Program;
 use crate::schedule::Schedule;
@@ -249,6 +249,9 @@ impl Scheduler {
     ///
     /// Waits for work in flight, unless copies are used [in turn](SchedOptions::with_turns) and nothing has changed.
     pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Job, SchedError> {
+        for (tensor, _) in bindings.iter() {
+            is_external(graph, tensor)?;
+        }
         let stands = |known: &Known| known.bindings.is_same(bindings) || known.homes.are_those_of(bindings);
         let same = |known: &Known| Arc::ptr_eq(&known.pins, &self.pins) && stands(known) && known.graph.is_like(graph);
         let schedule = match self.known.iter().position(same) {
@@ -269,14 +272,14 @@ impl Scheduler {
         if let Some(Flight { job, .. }) = &self.flight {
             let is_same = Arc::ptr_eq(&job.schedule, &schedule) && job.allocation.is_bound_by(bindings);
             if is_same && schedule.turns() > 1 {
-                return Ok(job.clone());
+                return Ok(Job { graph: graph.clone(), ..job.clone() });
             }
             self.synchronise()?;
         }
         let allocation = self.allocator.alloc_with(schedule.graph(), schedule.assignment(), bindings);
         let allocation = allocation.map_err(|error| self.explain(error))?;
         self.check_home(&schedule)?;
-        Ok(Job { schedule, allocation })
+        Ok(Job { graph: graph.clone(), schedule, allocation })
     }
 
     /// Computes a job and waits for it. All inputs must have been written.

@@ -142,6 +142,7 @@ impl Layer {
 /// The same graph in tables of its own, as if another program had built it.
 pub(crate) fn rebuilt(graph: &Graph) -> Result<Graph, GraphError> {
     let mut parts = GraphParts::default();
+    parts.detach();
     for (id, tensor) in graph.tensors().pairs() {
         let tensor: Tensor = *tensor;
         parts.push_with(tensor, graph.sources(id), graph.params(id))?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, TensorAllocator};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, BufferType, Bytes, Offset, SharedBuffer, Usage};
-use steeve_graph::{Best, Budget, Context, GraphStrategy, PlanOptions, Reuse, TensorId};
+use steeve_graph::{Best, Budget, Context, GraphPlanError, GraphStrategy, PlanOptions, Reuse, TensorId};
 
 use super::case::Case;
 use super::memory::{Memory, pack};
@@ -94,11 +94,11 @@ pub(crate) fn run_in(
     bound: &Bound,
     backend: &CpuBackend,
 ) -> Result<Option<Ran>, AllocError> {
-    allocator.reserve(&case.graph)?;
-    let plan = allocator.plan_of(&case.graph).expect("it has just been planned");
-    if plan.is_for_one_shape() {
-        return Ok(None);
+    match allocator.reserve(&case.graph) {
+        Err(AllocError::Plan(GraphPlanError::GgmlFrees { .. })) => return Ok(None),
+        reserved => reserved?,
     }
+    let plan = allocator.plan_of(&case.graph).expect("it has just been planned");
     let mut ran = Ran { take_overs: plan.take_overs().to_vec(), peak: plan.peak(), ..Ran::default() };
     allocator.clear(0xFF)?;
     let allocation = allocator.alloc(&case.graph, &bound.bindings)?;

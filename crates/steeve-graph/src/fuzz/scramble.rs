@@ -116,7 +116,8 @@ fn list_any(choices: &mut Choices<'_>, count: usize, parts: &mut GraphParts) {
 
 /// Every tensor in a list, in the order of the table; some leafs twice, or in both lists, and some in none.
 fn list_all(choices: &mut Choices<'_>, parts: &mut GraphParts) {
-    for id in parts.tensors().ids() {
+    let ids: Vec<_> = parts.tensors().ids().collect();
+    for id in ids {
         match choices.below(12) {
             0 => {}
             1..4 => parts.leaf(id),
