@@ -41,6 +41,8 @@ pub struct Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     tensors: usize,
+    /// The last tensor before it, which tells whose mark it is.
+    last: Option<TensorId>,
 }
 
 impl Context {
@@ -66,7 +68,7 @@ impl Context {
 
     /// Remembers what has been built so far.
     pub fn mark(&self) -> Mark {
-        Mark { tensors: self.tensors.len() }
+        Mark { tensors: self.tensors.len(), last: self.tensors.ids().next_back() }
     }
 
     /// Drops what was built after the mark. Ids of such tensors are no longer valid; the next tensors that are built get
@@ -75,6 +77,9 @@ impl Context {
         let tensors = self.tensors.len();
         if mark.tensors > tensors {
             return Err(GraphError::Mark { mark: mark.tensors, tensors });
+        }
+        if let Some(last) = mark.last {
+            self.tensor(last)?;
         }
         if mark.tensors < tensors {
             Arc::make_mut(&mut self.tensors).truncate(mark.tensors);
