@@ -518,7 +518,7 @@ impl LimitArgs {
 /// How much is read.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct InputArgs {
-    /// Read at most this much of each file, unpacked: bytes, or with a suffix such as 64K, 1.5MiB, 2G [default: 256MiB].
+    /// Read at most this much of each file, unpacked, such as 64K or 1.5GiB [default: 256MiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     max_input: Option<Bytes>,
 }
