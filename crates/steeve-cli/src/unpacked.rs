@@ -102,7 +102,7 @@ fn open(source: &Source) -> io::Result<(Box<dyn Read>, Option<u64>)> {
             if about.is_dir() {
                 return Err(ErrorKind::IsADirectory.into());
             }
-            Ok((Box::new(file), about.is_file().then(|| about.len())))
+            Ok((Box::new(file), about.is_file().then_some(about.len())))
         }
     }
 }

@@ -92,7 +92,7 @@ impl GraphPlan {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Fails if the text has more than [`InputLimit::DEFAULT`](steeve_plan::InputLimit::DEFAULT) bytes.
+    /// Fails if the text has more than [`InputLimit::DEFAULT`] bytes.
     pub fn from_json(text: &str, graph: &AssignedGraph) -> Result<Self, SavedPlanError> {
         InputLimit::DEFAULT.check(text.len())?;
         let saved: Saved = match serde_json::from_str(text) {

@@ -124,8 +124,7 @@ pub enum TextFault {
 /// Reads a graph of at most `limit` bytes of text, as `text.parse()` does with [`InputLimit::DEFAULT`].
 ///
 /// ```
-/// use steeve_graph::{Bytes, text};
-/// use steeve_plan::InputLimit;
+/// use steeve_graph::{Bytes, InputLimit, text};
 /// assert!(text::read_within("x = input 16; y = neg x", InputLimit::new(Bytes(100))).is_ok());
 /// let error = text::read_within("x = input 16; y = neg x", InputLimit::new(Bytes(10))).unwrap_err();
 /// assert_eq!(error.to_string(), "input too large: at most 10 bytes are read, got 23");
