@@ -54,6 +54,25 @@ fn a_plan_that_was_saved_is_used_without_planning() {
 }
 
 #[test]
+fn a_saved_plan_above_the_limit_is_refused_and_nothing_is_reserved() {
+    let device = device(32);
+    let mut allocator = strict(&device);
+    let graph = chain(64);
+    let large = " ".repeat((256 << 20) + 1);
+    let single = Assignment::single(graph.graph());
+    for error in [allocator.load_plan(graph.graph(), &large), allocator.load_plan_with(graph.graph(), &single, &large)]
+    {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("input too large: at most 268435456 bytes are read, got 268435457"), "{error}");
+    }
+    // A name of any length is clipped, as everywhere.
+    let long = format!(r#"{{"version":1,"{}":1}}"#, "n".repeat(5000));
+    let error = allocator.load_plan(graph.graph(), &long).unwrap_err().to_string();
+    assert!(error.len() < 600 && error.contains("bytes left out") && error.contains("line 1"), "{error}");
+    assert_eq!(device.ledger().asked(), 0);
+}
+
+#[test]
 fn a_plan_of_several_memories_is_used_where_it_says() {
     let text = "memory gpu align=32; memory gpu2 align=32; x = input i8[64] @gpu; a = ?F i8[64] x @gpu2
                 y = ?F i8[64] a @gpu !output";

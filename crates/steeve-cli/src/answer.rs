@@ -89,13 +89,25 @@ fn say(tone: Tone, message: impl fmt::Display) {
         Tone::Detail => ("detail", "\x1b[2m"),
     };
     // Names of files and tensors may hold anything. (Only our own messages have several lines.)
-    let message = message.to_string().split('\n').map(printable).collect::<Vec<_>>().join("\n");
+    let message = message.to_string().split('\n').map(shown).collect::<Vec<_>>().join("\n");
     let mut stderr = io::stderr().lock();
     let _ = if stderr.is_terminal() && colours_allowed() {
         writeln!(stderr, "{colour}{word}:\x1b[0m {message}")
     } else {
         writeln!(stderr, "{word}: {message}")
     };
+}
+
+/// One line of a message. Names are clipped where they are put into a sentence; whatever is still too long, such as a path
+/// through many folders, loses its middle.
+fn shown(line: &str) -> String {
+    const WHOLE: usize = 1400;
+    const KEPT: usize = 600;
+    if line.len() <= WHOLE {
+        return printable(line);
+    }
+    let (start, end) = (line.floor_char_boundary(KEPT), line.ceil_char_boundary(line.len() - KEPT));
+    format!("{}... ({} bytes left out) ...{}", printable(&line[..start]), end - start, printable(&line[end..]))
 }
 
 /// See <https://no-color.org>: any value but the empty one forbids colours. A terminal that calls itself dumb has none.

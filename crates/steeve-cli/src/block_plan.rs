@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use steeve_plan::csv::Table;
-use steeve_plan::{Align, Block, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Place, Plan};
+use steeve_plan::{Align, Block, BlockId, BufferId, Bytes, Clipped, Id, IdVec, Lifetime, Offset, Place, Plan};
 
 use crate::block_list::BlockList;
 use crate::error::Error;
@@ -115,7 +115,7 @@ enum Trouble {
 impl Trouble {
     fn within(self, file: String) -> Error {
         match self {
-            Self::Block { id, why } => Error::Block { file, why: format!("block {id}: {why}") },
+            Self::Block { id, why } => Error::Block { file, why: format!("block {}: {why}", Clipped(&id)) },
             Self::Table(source) => Error::Table { file, source },
         }
     }
@@ -143,7 +143,7 @@ fn table(entries: Vec<UncheckedBlock>) -> Result<Table, Trouble> {
     for (block, follows) in named.blocks().ids().zip(follows) {
         let Some(follows) = follows else { continue };
         let Some(before) = named.find(&follows) else {
-            let why = format!("it follows block {follows}, which is not in the file");
+            let why = format!("it follows block {}, which is not in the file", Clipped(&follows));
             return Err(Trouble::Block { id: named.ids()[block].clone(), why });
         };
         blocks[block].follows = Some(before);

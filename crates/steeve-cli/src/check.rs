@@ -1,20 +1,22 @@
 //! `steeve check`: a plan from a file, proven or taken apart.
 
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 
 use steeve_plan::csv::Table;
 use steeve_plan::{Align, Block, BlockId, IdVec, Place, Placement, Plan, Problem, certify};
-use steeve_view::printable;
 
 use crate::answer::{Answer, Voice};
 use crate::args::{CheckArgs, SearchArgs};
 use crate::error::Error;
-use crate::explain::{self, Name};
+use crate::explain::Name;
+use crate::fault::Fault;
+use crate::figures::ONLY_MEMORY;
 use crate::input::{self, Input};
 use crate::source::Source;
+use crate::verdicts::{CheckedMemory, PlanKind, Title, VerdictForm, Verdicts};
 use crate::{block_list, graph};
 
-/// The verdict goes to the output, one sentence per violation: it is what was asked for.
+/// The verdict goes to the output, one sentence per violation or one JSON object per plan: it is what was asked for.
 pub(crate) fn run(args: &CheckArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
     let source = Source::new(&args.problem);
     let plan_source = args.plan.as_deref().map(Source::new);
@@ -22,15 +24,18 @@ pub(crate) fn run(args: &CheckArgs, voice: Voice, stdout: &mut dyn Write) -> Res
         return Err(Error::Usage("only one of PROBLEM and PLAN can be -, the standard input".to_owned()));
     }
     args.how.check(&SearchArgs::default())?;
-    let problem = input::read(&source)?;
-    let plan = plan_source.as_ref().map(input::read).transpose()?;
+    let limit = args.input.limit();
+    let problem = input::read(&source, limit)?;
+    let plan = plan_source.as_ref().map(|source| input::read(source, limit)).transpose()?;
     let (file, plan_file) = (source.to_string(), plan_source.map(|it| it.to_string()));
+    let form = if args.json { VerdictForm::Json } else { VerdictForm::Sentences };
+    let mut verdicts = Verdicts { stdout, voice, form, problem: &file };
     match (problem, plan) {
-        (Input::Graph(graph), None) => graph::check(*graph, None, args, voice, stdout),
-        (Input::Graph(graph), Some(Input::Tensors(plan))) => graph::check(*graph, Some(plan), args, voice, stdout),
-        (Input::Blocks(table), None) => check_blocks(&file, &table, None, args, voice, stdout),
+        (Input::Graph(graph), None) => graph::check(*graph, None, args, &mut verdicts),
+        (Input::Graph(graph), Some(Input::Tensors(plan))) => graph::check(*graph, Some(plan), args, &mut verdicts),
+        (Input::Blocks(table), None) => check_blocks(&table, None, args, &mut verdicts),
         (Input::Blocks(table), Some(Input::Blocks(plan))) => {
-            check_blocks(&file, &table, Some((plan_file.unwrap_or_default(), plan)), args, voice, stdout)
+            check_blocks(&table, Some((plan_file.unwrap_or_default(), plan)), args, &mut verdicts)
         }
         (Input::Tensors(_), _) => Err(Error::PlanOfGraph { file }),
         (problem, Some(plan)) => Err(mismatch(file, &problem, plan_file.unwrap_or_default(), &plan)),
@@ -49,13 +54,12 @@ fn mismatch(problem: String, kind: &Input, file: String, plan: &Input) -> Error 
 
 /// A block list with a plan, or one that has offsets itself.
 fn check_blocks(
-    problem_file: &str,
     table: &Table,
     plan: Option<(String, Table)>,
     args: &CheckArgs,
-    voice: Voice,
-    stdout: &mut dyn Write,
+    verdicts: &mut Verdicts<'_>,
 ) -> Result<Answer, Error> {
+    let problem_file = verdicts.problem;
     if args.how.strategy.is_some() || args.how.reuse.is_some() {
         let why =
             format!("{problem_file}: is a block list, whose plan is there already; leave out --strategy and --reuse");
@@ -70,52 +74,23 @@ fn check_blocks(
         };
         return Err(Error::NoOffsets { file: file.to_owned(), advice });
     }
-    match prove(file, table, placed, problem, voice) {
-        Ok(plan) => holds(stdout, file, &plan),
-        Err(wrong) => does_not_hold(stdout, voice, &Title { file, plan: "the plan" }, problem_file, &wrong),
+    let title = Title { file, plan: "the plan", kind: PlanKind::Given };
+    match prove(file, table, placed, problem, verdicts.voice) {
+        Ok(plan) => verdicts.holds(&title, &sentence(&plan), || Ok(vec![checked_memory(&plan)])),
+        Err(wrong) => verdicts.does_not_hold(&title, &wrong),
     }
 }
 
-/// The places of one table for the problem of the other; or a sentence for each thing that is wrong.
-fn prove(file: &str, table: &Table, placed: &Table, problem: Problem, voice: Voice) -> Result<Plan, Vec<String>> {
+/// The places of one table for the problem of the other; or everything that is wrong.
+fn prove(file: &str, table: &Table, placed: &Table, problem: Problem, voice: Voice) -> Result<Plan, Vec<Fault>> {
     let places = places(table, placed)?;
     note_differences(file, table, placed, &problem, voice);
     certify(problem, Placement::new(places))
-        .map_err(|wrong| wrong.list().iter().map(|it| explain::violation(it, table.ids())).collect())
+        .map_err(|wrong| wrong.list().iter().map(|it| Fault::of_violation(it, table.ids())).collect())
 }
 
-/// How a verdict begins: which file, and which plan.
-pub(crate) struct Title<'a> {
-    pub(crate) file: &'a str,
-    pub(crate) plan: &'a str,
-}
-
-/// Every sentence, and a last one on the error stream.
-pub(crate) fn does_not_hold(
-    stdout: &mut dyn Write,
-    voice: Voice,
-    title: &Title<'_>,
-    problem: &str,
-    wrong: &[String],
-) -> Result<Answer, Error> {
-    let Title { file, plan } = title;
-    for sentence in wrong {
-        match writeln!(stdout, "{}", printable(&format!("{file}: {sentence}"))) {
-            Ok(()) => {}
-            // Whoever reads has seen enough, and the answer stays the same.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Answer::No),
-            Err(error) => return Err(Error::Output(error)),
-        }
-    }
-    let things = match wrong.len() {
-        1 => "one thing is".to_owned(),
-        count => format!("{count} things are"),
-    };
-    voice.error(format!("{file}: {plan} does not hold for {problem}: {things} wrong; plan again with steeve plan"));
-    Ok(Answer::No)
-}
-
-fn holds(stdout: &mut dyn Write, file: &str, plan: &Plan) -> Result<Answer, Error> {
+/// What holds, and how good it is.
+fn sentence(plan: &Plan) -> String {
     let blocks = match plan.places().len() {
         1 => "1 block".to_owned(),
         count => format!("{count} blocks"),
@@ -130,25 +105,41 @@ fn holds(stdout: &mut dyn Write, file: &str, plan: &Plan) -> Result<Answer, Erro
     } else {
         format!("{} above the lower bound of {bound}", peak.0 - bound.0)
     };
-    let sentence = format!("{file}: the plan holds: {blocks} in {peak} bytes{buffers}, {quality}");
-    writeln!(stdout, "{sentence}").map_err(Error::Output)?;
-    Ok(Answer::Yes)
+    format!("{blocks} in {peak} bytes{buffers}, {quality}")
+}
+
+fn checked_memory(plan: &Plan) -> CheckedMemory {
+    CheckedMemory {
+        name: ONLY_MEMORY.to_owned(),
+        peak: plan.peak(),
+        lower_bound: Some(plan.bound().bytes),
+        optimal: plan.is_optimal(),
+        chunks: plan.buffers().as_slice().to_vec(),
+        ggml: None,
+    }
 }
 
 /// Where the plan puts the blocks of the problem, matched by id; or a sentence for each that has no match.
-fn places(table: &Table, placed: &Table) -> Result<IdVec<BlockId, Place>, Vec<String>> {
+fn places(table: &Table, placed: &Table) -> Result<IdVec<BlockId, Place>, Vec<Fault>> {
     let mut places = Vec::with_capacity(table.ids().len());
     let mut wrong = Vec::new();
     for (block, id) in table.ids().pairs() {
         match placed.find(id).map(|it| placed.places()[it]) {
             Some(Some(place)) => places.push(place),
-            Some(None) => wrong.push(format!("block {} has no offset", Name(table.ids(), block))),
-            None => wrong.push(format!("block {} of the problem has no place in the plan", Name(table.ids(), block))),
+            Some(None) => {
+                let message = format!("block {} has no offset", Name(table.ids(), block));
+                wrong.push(Fault::of_block("unplaced", id, message));
+            }
+            None => {
+                let message = format!("block {} of the problem has no place in the plan", Name(table.ids(), block));
+                wrong.push(Fault::of_block("unplaced", id, message));
+            }
         }
     }
     for (block, id) in placed.ids().pairs() {
         if table.find(id).is_none() {
-            wrong.push(format!("block {} of the plan is not in the problem", Name(placed.ids(), block)));
+            let message = format!("block {} of the plan is not in the problem", Name(placed.ids(), block));
+            wrong.push(Fault::of_block("unknown", id, message));
         }
     }
     if wrong.is_empty() { Ok(places.into()) } else { Err(wrong) }

@@ -102,7 +102,7 @@ pub(crate) enum Kind {
 
 fn compare_file(source: &Source, args: &CompareArgs, watch: &Watch<'_>) -> Result<Compared, Error> {
     let (name, file) = (source.short_name(), source.to_string());
-    match input::read(source)? {
+    match input::read(source, args.input.limit())? {
         // A search draws a bar of its own.
         Input::Blocks(table) => watch.bar.aside(|| compare_blocks(name, file, table, args, watch)),
         Input::Graph(graph) => {

@@ -1,9 +1,10 @@
 //! Everything that can go wrong, each with the file and what to do about it.
 
-use std::io;
+use std::{fmt, io};
 
 use steeve_graph::{RecordError, TextError};
 use steeve_plan::csv::{CsvError, TableError};
+use steeve_plan::{Bytes, Clipped};
 
 use crate::answer::Answer;
 
@@ -23,6 +24,14 @@ pub(crate) enum Error {
     NothingFits { pattern: String },
     #[error("{pattern}: is no pattern of file names ({why}); use *, ?, [abc] and **")]
     Pattern { pattern: String, why: String },
+    #[error(
+        "{file}: is too large: at most {limit} bytes are read, and it has {length}; raise the limit with --max-input"
+    )]
+    TooLarge { file: String, limit: Bytes, length: Length },
+    #[error(
+        "{file}: out of memory: {read} bytes of it are read, and there is no room for more; use a smaller file, or a machine with more memory"
+    )]
+    OutOfMemory { file: String, read: Bytes },
     #[error("{file}: the gzip data is damaged ({source}); compress or copy it again")]
     Gzip { file: String, source: io::Error },
     #[error(
@@ -34,9 +43,13 @@ pub(crate) enum Error {
     )]
     NotText { file: String },
     #[error(
-        "{file}: is {kind} model, which can't be planned directly, for it does not say when each tensor is needed; record the graph while a program runs the model (steeve record -- PROGRAM ARGS), or write the graph in the text form (steeve help plan shows it)"
+        "{file}: is {kind} model, and steeve does not read models yet; record the graph while a program runs the model (steeve record -- PROGRAM ARGS), or write the graph in the text form (steeve help plan shows it)"
     )]
     Model { file: String, kind: &'static str },
+    #[error("{file}: has no blocks: expected a line for each below the header")]
+    NoBlocks { file: String },
+    #[error("{file}: has no tensors: expected at least one, such as x = input 16")]
+    NoTensors { file: String },
     #[error(
         "{file}: is a graph (a recorded graph or one in text) and no plan; give the problem first and then its plan"
     )]
@@ -45,8 +58,8 @@ pub(crate) enum Error {
     PlanOfGraph { file: String },
     #[error("{file}: is the plan of a {found}, and {problem} is a {wanted}; give the plan that was made for it")]
     OtherPlan { file: String, problem: String, found: &'static str, wanted: &'static str },
-    #[error("{file}: the schema is {found}, and this program reads \"{known}\"; record the graph again", known = crate::json::RECORDED)]
-    Schema { file: String, found: serde_json::Value },
+    #[error("{file}: the schema is {}, and this program reads \"{known}\"; record the graph again", Clipped(found), known = crate::json::RECORDED)]
+    Schema { file: String, found: String },
     #[error("{file}: {source}; record it again, or leave it out")]
     Record { file: String, source: Box<RecordError> },
     #[error("{file}: {source}")]
@@ -54,15 +67,16 @@ pub(crate) enum Error {
     #[error("{file}: {source}")]
     Csv { file: String, source: CsvError },
     #[error(
-        "{file}: is not a plan in JSON and no recorded graph: {source}; write a plan with steeve plan -o, or record the graph again"
+        "{file}: is not a plan in JSON and no recorded graph: {}; write a plan with steeve plan -o, or record the graph again",
+        JsonMessage(source)
     )]
     Json { file: String, source: serde_json::Error },
     #[error(
         "{file}: is JSON but no plan, for it has no \"{missing}\" (and no recorded graph, which has a \"schema\"); write one with steeve plan -o"
     )]
     NoPlan { file: String, missing: &'static str },
-    #[error("{file}: the plan has version {found}, and this program reads version {known}; write it again", known = crate::json::VERSION)]
-    Version { file: String, found: serde_json::Value },
+    #[error("{file}: the plan has version {}, and this program reads version {known}; write it again", Clipped(found), known = crate::json::VERSION)]
+    Version { file: String, found: String },
     #[error("{file}: {why}")]
     Block { file: String, why: String },
     #[error("{file}: {source}")]
@@ -96,6 +110,10 @@ pub(crate) enum Error {
     Start { program: String, source: io::Error },
     #[error("{file}: can't be written: {source}; check the folder and its permissions")]
     Write { file: String, source: io::Error },
+    #[error("{file}: can't be written: no space is left on its disk; make room, or name a file elsewhere with -o")]
+    NoSpace { file: String },
+    #[error("{file}: is the input {input} itself, which would be lost; name another file with -o")]
+    OverInput { file: String, input: String },
     #[error("the output can't be written: {0}")]
     Output(io::Error),
 }
@@ -108,6 +126,37 @@ impl Error {
                 Answer::No
             }
             _ => Answer::Bad,
+        }
+    }
+}
+
+/// How long an input is, as far as it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    Known(Bytes),
+    More,
+    MoreUnpacked,
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(bytes) => bytes.fmt(f),
+            Self::More => f.write_str("more"),
+            Self::MoreUnpacked => f.write_str("more when it is unpacked"),
+        }
+    }
+}
+
+/// What is wrong with a JSON text. The parser's message may echo a name of any length; where it is always told.
+struct JsonMessage<'a>(&'a serde_json::Error);
+
+impl fmt::Display for JsonMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let message = self.0.to_string();
+        match Clipped(&message).parts() {
+            (whole, 0) => f.write_str(whole),
+            _ => write!(f, "{} at line {} column {}", Clipped(&message), self.0.line(), self.0.column()),
         }
     }
 }

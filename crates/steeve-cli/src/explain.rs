@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use steeve_plan::{BlockId, IdVec, Place, ProblemError, Violation, Violations};
+use steeve_plan::{BlockId, Clipped, IdVec, Place, ProblemError, Violation, Violations};
 
 type Ids = IdVec<BlockId, String>;
 
@@ -97,9 +97,9 @@ impl fmt::Display for Name<'_> {
         match self.0.get(self.1) {
             None => self.1.fmt(f),
             Some(id) if id.contains(|letter: char| letter.is_whitespace() || letter.is_control() || letter == '"') => {
-                write!(f, "{id:?}")
+                write!(f, "{:?}", Clipped(id))
             }
-            Some(id) => f.write_str(id),
+            Some(id) => Clipped(id).fmt(f),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steeve_plan::{Bytes, Verdict};
+use steeve_plan::{Bytes, Clipped, Verdict};
 
 /// The figures of one file with one strategy.
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ pub(crate) const ONLY_MEMORY: &str = "memory";
 
 /// A memory in a sentence; one that is just called memory is not named twice.
 pub(crate) fn memory_called(name: &str) -> String {
-    if name == ONLY_MEMORY { "the memory".to_owned() } else { format!("memory {name}") }
+    if name == ONLY_MEMORY { "the memory".to_owned() } else { format!("memory {}", Clipped(name)) }
 }
 
 /// Bytes of several memories together; more than can be counted is as much as can be counted.

@@ -1,10 +1,11 @@
 //! Bytes in, something to plan out: a block list, a graph, or a plan that was written before.
 //!
-//! What a file is, its content says, not its name: gzip and GGUF by their first bytes, JSON by its brace and its fields,
+//! What a file is, its content says, not its name: gzip and models by their first bytes, JSON by its brace and its fields,
 //! a graph in text by its first line, and any other text is a block list. (Only ONNX has no mark of its own.) New kinds
 //! of input are new arms of [`Content`] and [`Input`].
 
-use steeve_graph::{AssignedGraph, Recorded};
+use steeve_graph::{Recorded, text};
+use steeve_plan::InputLimit;
 use steeve_plan::csv::{self, Table};
 
 use crate::block_plan;
@@ -23,29 +24,59 @@ pub(crate) enum Input {
     Tensors(TensorPlan),
 }
 
-/// Reads a file, whatever it holds.
-pub(crate) fn read(source: &Source) -> Result<Input, Error> {
-    let file = source.to_string();
-    let bytes = source.unpacked()?;
-    match Content::of(source, &bytes) {
-        Content::Empty => Err(Error::Empty { file }),
-        Content::Model(kind) => Err(Error::Model { file, kind }),
-        Content::Binary => Err(Error::NotText { file }),
-        Content::Json(text) => read_json(file, text),
-        Content::Graph(text) => match text.parse::<AssignedGraph>() {
-            Ok(assigned) => Ok(Input::Graph(Box::new(GraphFile::text(file, assigned)))),
-            Err(error) => Err(Error::Text { file, source: Box::new(error) }),
-        },
-        Content::BlockList(text) => match csv::read(text) {
-            Ok(table) => Ok(Input::Blocks(table)),
-            Err(source) => Err(Error::Csv { file, source }),
-        },
+impl Input {
+    /// Refuses what has nothing in it: a list without blocks, a graph without tensors. What could be said of their plans
+    /// would be true and useless, and the file is rarely what it was meant to be.
+    fn not_empty(self, file: String) -> Result<Self, Error> {
+        match &self {
+            Self::Blocks(table) if table.ids().is_empty() => Err(Error::NoBlocks { file }),
+            Self::Graph(graph) if graph.assigned.graph().tensors().is_empty() => Err(Error::NoTensors { file }),
+            _ => Ok(self),
+        }
     }
 }
 
-fn read_json(file: String, text: &str) -> Result<Input, Error> {
+/// Reads a file of at most `limit` bytes, whatever it holds.
+pub(crate) fn read(source: &Source, limit: InputLimit) -> Result<Input, Error> {
+    let file = source.to_string();
+    let unpacked = source.open()?;
+    // A model is often larger than anything that is read, and what it is says more than how large it is.
+    if let Some(kind) = model(source, unpacked.head()) {
+        return Err(Error::Model { file, kind });
+    }
+    let bytes = unpacked.read(limit)?;
+    let read = match Content::of(source, &bytes) {
+        Content::Empty => return Err(Error::Empty { file }),
+        Content::Binary => return Err(Error::NotText { file }),
+        Content::Json(text) => read_json(file.clone(), text, limit)?,
+        Content::Graph(text) => match text::read_within(text, limit) {
+            Ok(assigned) => Input::Graph(Box::new(GraphFile::text(file.clone(), assigned))),
+            Err(error) => return Err(Error::Text { file, source: Box::new(error) }),
+        },
+        Content::BlockList(text) => match csv::read_within(text, limit) {
+            Ok(table) => Input::Blocks(table),
+            Err(source) => return Err(Error::Csv { file, source }),
+        },
+    };
+    read.not_empty(file)
+}
+
+/// The kind of a file that holds a whole model, by its first bytes or its name.
+fn model(source: &Source, head: &[u8]) -> Option<&'static str> {
+    const KINDS: [(&str, &str); 3] = [(".gguf", "a GGUF"), (".onnx", "an ONNX"), (".tflite", "a TFLite")];
+    if head.starts_with(b"GGUF") {
+        return Some("a GGUF");
+    }
+    // A FlatBuffer has its identifier behind the offset of its root.
+    if head.get(4..8) == Some(b"TFL3") {
+        return Some("a TFLite");
+    }
+    KINDS.into_iter().find(|(ending, _)| source.ends_with(ending)).map(|(_, kind)| kind)
+}
+
+fn read_json(file: String, text: &str, limit: InputLimit) -> Result<Input, Error> {
     match json::kind(&file, text)? {
-        Kind::Recorded => match Recorded::from_json(text) {
+        Kind::Recorded => match Recorded::from_json_within(text, limit) {
             Ok(recorded) => Ok(Input::Graph(Box::new(GraphFile::recorded(file, recorded)))),
             Err(error) => Err(Error::Record { file, source: Box::new(error) }),
         },
@@ -57,7 +88,6 @@ fn read_json(file: String, text: &str) -> Result<Input, Error> {
 /// What the bytes of a file are.
 enum Content<'a> {
     Empty,
-    Model(&'static str),
     Binary,
     Json(&'a str),
     Graph(&'a str),
@@ -66,12 +96,6 @@ enum Content<'a> {
 
 impl<'a> Content<'a> {
     fn of(source: &Source, bytes: &'a [u8]) -> Self {
-        if bytes.starts_with(b"GGUF") || source.ends_with(".gguf") {
-            return Self::Model("a GGUF");
-        }
-        if source.ends_with(".onnx") {
-            return Self::Model("an ONNX");
-        }
         let Ok(text) = str::from_utf8(bytes) else { return Self::Binary };
         let text = text.trim_start_matches('\u{feff}');
         match text.trim_start().chars().next() {

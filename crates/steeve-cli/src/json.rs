@@ -7,6 +7,7 @@ use std::io::Write;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use steeve_plan::{Align, Bytes};
 
 use crate::error::Error;
@@ -97,9 +98,11 @@ pub(crate) enum Kind {
 
 /// Only the fields that tell one kind from the other.
 #[derive(Deserialize)]
-struct Unknown {
-    schema: Option<serde_json::Value>,
-    version: Option<serde_json::Value>,
+struct Unknown<'a> {
+    #[serde(borrow)]
+    schema: Option<&'a RawValue>,
+    #[serde(borrow)]
+    version: Option<&'a RawValue>,
     blocks: Option<IgnoredAny>,
     tensors: Option<IgnoredAny>,
 }
@@ -107,18 +110,20 @@ struct Unknown {
 /// Looks at the fields of a JSON file without reading their content.
 pub(crate) fn kind(file: &str, text: &str) -> Result<Kind, Error> {
     let file = file.to_owned();
-    let unknown: Unknown = match serde_json::from_str(text) {
+    let unknown: Unknown<'_> = match serde_json::from_str(text) {
         Ok(unknown) => unknown,
         Err(source) => return Err(Error::Json { file, source }),
     };
     match unknown.schema {
-        Some(schema) if schema == RECORDED => return Ok(Kind::Recorded),
-        Some(found) => return Err(Error::Schema { file, found }),
+        Some(schema) if is::<String, _>(schema, RECORDED) => return Ok(Kind::Recorded),
+        Some(found) => return Err(Error::Schema { file, found: found.get().to_owned() }),
         None => {}
     }
     match unknown.version {
         None => return Err(Error::NoPlan { file, missing: "version" }),
-        Some(found) if found != VERSION => return Err(Error::Version { file, found }),
+        Some(found) if !is::<u32, _>(found, VERSION) => {
+            return Err(Error::Version { file, found: found.get().to_owned() });
+        }
         Some(_) => {}
     }
     match (unknown.blocks, unknown.tensors) {
@@ -126,4 +131,9 @@ pub(crate) fn kind(file: &str, text: &str) -> Result<Kind, Error> {
         (None, Some(_)) => Ok(Kind::Tensors),
         (None, None) => Err(Error::NoPlan { file, missing: "blocks" }),
     }
+}
+
+/// Whether a value of a file is this one. It is parsed only if it is of the same kind: it may be of any size.
+fn is<T: for<'de> Deserialize<'de> + PartialEq<U>, U>(found: &RawValue, known: U) -> bool {
+    serde_json::from_str::<T>(found.get()).is_ok_and(|found| found == known)
 }

@@ -26,8 +26,10 @@ mod drop_in;
 mod element;
 mod error;
 mod explain;
+mod fault;
 mod figures;
 mod graph;
+mod identity;
 mod input;
 mod json;
 mod made;
@@ -35,6 +37,7 @@ mod out;
 mod plan;
 mod progress;
 mod record;
+mod replace;
 mod show;
 mod size;
 mod slide;
@@ -42,6 +45,8 @@ mod solve;
 mod source;
 mod standing;
 mod table;
+mod unpacked;
+mod verdicts;
 mod view;
 
 use std::io::{self, ErrorKind, Write};
@@ -55,7 +60,7 @@ use crate::error::Error;
 
 fn main() -> ExitCode {
     let mut stdout = io::stdout().lock();
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| args::clipped(error).exit());
     let voice = cli.voice();
     let done = match cli.command {
         Command::Plan(args) => plan::run(&args, voice, &mut stdout).map(ExitCode::from),

@@ -1,7 +1,6 @@
 //! Where a plan is written to: data, a picture or a C header, as the file's name ends; data may be gzip.
 
-use std::fs;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -10,6 +9,9 @@ use flate2::write::GzEncoder;
 use steeve_view::{HeaderStyle, PageStyle, Picture, SvgStyle, header, page, svg};
 
 use crate::error::Error;
+use crate::identity::Identity;
+use crate::replace;
+use crate::source::Source;
 
 /// Where to write a plan, and in which form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +80,11 @@ impl OutFile {
             (Form::Page, _) => page(picture, &drawing.page),
             (Form::Header, Some(map)) => {
                 let style = match &drawing.prefix {
-                    Some(prefix) => HeaderStyle::named(file, prefix),
+                    Some(prefix) => {
+                        let mut style = HeaderStyle::of_file(file);
+                        style.prefix = prefix.to_ascii_uppercase();
+                        style
+                    }
                     None => HeaderStyle::of_file(file),
                 };
                 header(map, &style)
@@ -88,8 +94,22 @@ impl OutFile {
         self.write_text(text)
     }
 
+    /// Refuses to write over a file that is read, however the two are spelled.
+    pub(crate) fn check_inputs<'a>(&self, inputs: impl IntoIterator<Item = &'a Source>) -> Result<(), Error> {
+        let Some(own) = Identity::of_path(&self.path) else { return Ok(()) };
+        match inputs.into_iter().find(|input| input.identity().as_ref() == Some(&own)) {
+            Some(input) => Err(Error::OverInput { file: self.name(), input: input.to_string() }),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn failed(&self, source: io::Error) -> Error {
-        Error::Write { file: self.name(), source }
+        let file = self.name();
+        match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::NoSpace { file },
+            ErrorKind::IsADirectory => Error::Folder { file },
+            _ => Error::Write { file, source },
+        }
     }
 
     pub(crate) fn write_text(&self, text: String) -> Result<(), Error> {
@@ -97,7 +117,7 @@ impl OutFile {
             Packing::Plain => text.into_bytes(),
             Packing::Gzip => packed(&text).map_err(|source| self.failed(source))?,
         };
-        fs::write(&self.path, bytes).map_err(|source| self.failed(source))
+        replace::write(&self.path, &bytes).map_err(|source| self.failed(source))
     }
 }
 

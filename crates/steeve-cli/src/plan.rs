@@ -28,6 +28,9 @@ pub(crate) fn run(args: &PlanArgs, voice: Voice, stdout: &mut dyn Write) -> Resu
         let why = format!("--out takes the plan of one file, and there are {}; plan them one by one", sources.len());
         return Err(Error::Usage(why));
     }
+    if let Some(out) = &args.out {
+        out.check_inputs(sources.iter().flatten())?;
+    }
     let interrupt = Interrupt::default();
     let mut rows = Vec::new();
     let mut worst = Answer::Yes;
@@ -74,7 +77,7 @@ struct Planned {
 fn plan_file(source: &Source, args: &PlanArgs, interrupt: &Interrupt, voice: Voice) -> Result<Planned, Error> {
     let form = args.out.as_ref().map(|out| out.form);
     let making = Making { how: &args.how, search: &args.search, limits: &args.limits, form, interrupt, voice };
-    let made = making.make(source, input::read(source)?)?;
+    let made = making.make(source, input::read(source, args.input.limit())?)?;
     write_out(args, &made, voice)?;
     let (name, file, figures) = (source.short_name(), source.to_string(), made.figures().clone());
     voice.detail(|| format!("{file}: planned in {}", table::time(figures.time)));

@@ -16,6 +16,7 @@ use std::{fs, path};
 
 use comfy_table::Cell;
 use steeve_graph::{GraphStrategy, PlanOptions, Reuse};
+use steeve_plan::InputLimit;
 
 use crate::answer::Voice;
 use crate::args::RecordArgs;
@@ -167,7 +168,7 @@ struct Row {
 fn show(files: &[PathBuf], args: &RecordArgs, voice: Voice) -> Result<(), Error> {
     let mut rows = Vec::new();
     for file in files {
-        match plan(file) {
+        match plan(file, args.input.limit()) {
             Ok(row) => rows.push(row),
             Err(error) => {
                 voice.report(&error);
@@ -187,9 +188,9 @@ fn show(files: &[PathBuf], args: &RecordArgs, voice: Voice) -> Result<(), Error>
     writeln!(stderr, "{}", shown.trim_fmt()).map_err(Error::Output)
 }
 
-fn plan(file: &Path) -> Result<Row, Error> {
+fn plan(file: &Path, limit: InputLimit) -> Result<Row, Error> {
     let source = Source::File(file.to_owned());
-    let Input::Graph(graph) = input::read(&source)? else {
+    let Input::Graph(graph) = input::read(&source, limit)? else {
         return Err(Error::Usage(format!("{source}: is no recorded graph; use another folder")));
     };
     let figures = |reuse| graph::solve(&graph, &PlanOptions::new(GraphStrategy::Fast).with_reuse(reuse), None);

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ShowPeakArgs, stdout: &mut dyn Write) -> Result<Answer,
     args.how.check(&SearchArgs::default())?;
     let source = Source::new(&args.file);
     let file = source.to_string();
-    let peaks = match input::read(&source)? {
+    let peaks = match input::read(&source, args.input.limit())? {
         Input::Blocks(table) => block_peaks(&BlockList::new(file.clone(), table, &args.limits)?, args)?,
         Input::Graph(graph) => graph_peaks(&graph.limited(&args.limits)?, args)?,
         Input::Tensors(_) => return Err(Error::PlanOfGraph { file }),

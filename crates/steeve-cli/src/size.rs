@@ -1,6 +1,6 @@
 //! Sizes as people write them: `65536`, `64K`, `1.5GiB`; and as they read them: `1.50 GiB`.
 
-use steeve_plan::{Align, Bytes, UnitError};
+use steeve_plan::{Align, Bytes, Clipped, UnitError};
 use steeve_view::human;
 
 /// Reads a number of bytes. `K`, `Ki` and `KiB` are 1024, `kB` is 1000, and so on up to exbibytes; capitals do not
@@ -33,11 +33,14 @@ pub(crate) fn parse_align(text: &str) -> Result<Align, SizeError> {
 /// Why a text is no size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SizeError {
-    #[error("a size is a number with or without a suffix, such as 65536, 64K or 1.5GiB; {text:?} is none")]
+    #[error("a size is a number with or without a suffix, such as 65536, 64K or 1.5GiB; {:?} is none", Clipped(text))]
     NoNumber { text: String },
-    #[error("{suffix:?} is no unit of size; use K, M, G, T (powers of 1024), KiB, MiB, ... or kB, MB, ... (of 1000)")]
+    #[error(
+        "{:?} is no unit of size; use K, M, G, T (powers of 1024), KiB, MiB, ... or kB, MB, ... (of 1000)",
+        Clipped(suffix)
+    )]
     Suffix { suffix: String },
-    #[error("{text} is more than 2^64 - 1 bytes")]
+    #[error("{} is more than 2^64 - 1 bytes", Clipped(text))]
     TooLarge { text: String },
     #[error(transparent)]
     Unit(#[from] UnitError),

@@ -1,13 +1,13 @@
-//! Where bytes come from: files, folders and the standard input, unpacked where they are gzip.
+//! Where bytes come from: files, folders and the standard input.
 
 use std::fmt;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
-
 use crate::error::Error;
+use crate::identity::Identity;
+use crate::unpacked::Unpacked;
 
 /// Where bytes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,29 +38,16 @@ impl Source {
         name.strip_suffix(".gz").unwrap_or(&name).ends_with(ending)
     }
 
-    /// All bytes, unpacked where they are gzip.
-    pub(crate) fn unpacked(&self) -> Result<Vec<u8>, Error> {
-        const GZIP: [u8; 2] = [0x1f, 0x8b];
-        let file = self.to_string();
-        let bytes = match self {
-            Self::File(path) if path.is_dir() => return Err(Error::Folder { file }),
-            Self::File(path) => fs::read(path),
-            Self::Stdin => {
-                let mut bytes = Vec::new();
-                io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
-            }
-        };
-        let bytes = match bytes {
-            Ok(bytes) => bytes,
-            Err(source) => return Err(Error::Read { file, source }),
-        };
-        if !bytes.starts_with(&GZIP) {
-            return Ok(bytes);
-        }
-        let mut plain = Vec::new();
-        match MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain) {
-            Ok(_) => Ok(plain),
-            Err(source) => Err(Error::Gzip { file, source }),
+    /// Opens it to be read, unpacked where it is gzip.
+    pub(crate) fn open(&self) -> Result<Unpacked, Error> {
+        Unpacked::open(self)
+    }
+
+    /// Returns which regular file it is, if it is one.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        match self {
+            Self::Stdin => Identity::of_stdin(),
+            Self::File(path) => Identity::of_path(path),
         }
     }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use steeve_graph::{Bytes, Flags, Id, Offset};
 use steeve_plan::csv::Table;
-use steeve_plan::{Align, Block, BlockId, BufferId, IdVec, Lifetime, Place, Placement, Problem, Violations, certify};
-use steeve_view::{Also, Map, MemoryMap, Role, Tile, Unit, printable};
+use steeve_plan::{
+    Align, Block, BlockId, BufferId, Clipped, IdVec, Lifetime, Place, Placement, Problem, Violations, certify,
+};
+use steeve_view::{Also, Map, MemoryMap, Role, Tile, Unit};
 
 use crate::error::Error;
 use crate::explain;
@@ -192,7 +194,8 @@ fn tile_of(claim: &TensorClaim) -> Result<Tile, String> {
     let life = first.zip(*last).and_then(|(first, last)| Lifetime::new(step(first)?, step(last)?.checked_add(1)?).ok());
     let Some(life) = life else {
         return Err(format!(
-            "tensor {id} ({name}) does not say at which nodes it is there (first and last); write the plan again"
+            "tensor {id} ({}) does not say at which nodes it is there (first and last); write the plan again",
+            Clipped(name)
         ));
     };
     let mut tile = Tile::new(label(name, Some(*id)), life, *offset, *size);
@@ -219,7 +222,7 @@ fn outside(tiles: &[Tile], chunks: &[Bytes]) -> Vec<String> {
     const SHOWN: usize = 3;
     let sentence = |tile: &Tile| {
         let Tile { buffer, offset, size, .. } = tile;
-        let name = printable(&tile.name);
+        let name = Clipped(&tile.name);
         match (chunks.get(*buffer), offset.0.checked_add(size.0)) {
             // Nothing needs no chunk.
             (None, _) if *size == Bytes::ZERO => None,

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use steeve_plan::{Bytes, Step};
+use steeve_plan::{Bytes, Clipped, Step};
 use steeve_view::{Map, Picture, Sizes, TerminalStyle, Unit, terminal};
 
 use crate::answer::{Answer, Voice, colours_allowed};
@@ -24,6 +24,9 @@ pub(crate) fn run(args: &ViewArgs, voice: Voice, stdout: &mut dyn Write) -> Resu
     args.how.check(&args.search)?;
     args.check_uses()?;
     let sources = args.sources()?;
+    if let Some(out) = &args.out {
+        out.check_inputs(&sources)?;
+    }
     let interrupt = Interrupt::default();
     let making = Making {
         how: &args.how,
@@ -84,7 +87,7 @@ struct View {
 
 impl View {
     fn of(source: &Source, name: Option<&str>, args: &ViewArgs, making: &Making<'_>) -> Result<Self, Error> {
-        let input = input::read(source)?;
+        let input = input::read(source, args.input.limit())?;
         let file = source.to_string();
         // Whoever names a strategy wants a block list planned anew; the plan of a graph is all there is.
         let planned = args.how.strategy.is_some() || args.search.is_given();
@@ -146,7 +149,9 @@ fn only(picture: Picture, memory: &str) -> Result<Picture, Error> {
     let picture = picture.only(memory);
     if picture.memories().is_empty() {
         return Err(Error::Usage(format!(
-            "--memory {memory}: there is no such memory with anything in it; there are: {names}"
+            "--memory {}: there is no such memory with anything in it; there are: {}",
+            Clipped(memory),
+            Clipped(&names)
         )));
     }
     Ok(picture)

@@ -335,8 +335,8 @@ fn bad_input_is_named_and_explained() {
         &["block b starts at step 2 but follows block a"],
     );
     check("cut.csv.gz", &gzip(TWO)[..20], &["gzip data is damaged"]);
-    check("model.gguf", b"GGUF\x03\0\0\0", &["a GGUF model", "can't be planned directly"]);
-    check("model.onnx", b"\x08\x07\x12\x04", &["an ONNX model", "can't be planned directly"]);
+    check("model.gguf", b"GGUF\x03\0\0\0", &["a GGUF model", "steeve does not read models yet"]);
+    check("model.onnx", b"\x08\x07\x12\x04", &["an ONNX model", "steeve does not read models yet"]);
     check("binary", &[0xff, 0xfe, 0, 1, 2], &["not text in UTF-8"]);
     check("other.json", b"{\"a\": 1}", &["JSON but no plan"]);
     let nowhere = folder.path("nowhere.csv");

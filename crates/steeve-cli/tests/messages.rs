@@ -95,6 +95,8 @@ fn files(heard: &mut Heard) {
     plan("empty.csv", b"");
     plan("binary", &[0xff, 0xfe, 0, 1]);
     plan("model.gguf", b"GGUF");
+    plan("header.csv", b"id,lower,upper,size\n");
+    plan("memory.graph", b"memory gpu\n");
     plan("schema.json", br#"{"schema":"galloc-dump-2"}"#);
     plan("fields.json", br#"{"schema":"galloc-dump-1"}"#);
     plan("line.graph", b"x = input 16\ny = neg z\n");
@@ -116,6 +118,19 @@ fn files(heard: &mut Heard) {
     heard.run(&["plan", &folder.path("*.onnx")]);
     heard.run(&["compare", &folder.path("a[")]);
     let two = folder.file("two.csv", TWO);
+    heard.run(&["plan", &two, "--max-input", "10"]);
+    heard.run(&["plan", "/dev/zero", "--max-input", "10"]);
+    heard.run(&["plan", &folder.file("two.csv.gz", gzip(TWO)), "--max-input", "10"]);
+    let large = folder.file("large.csv", "");
+    fs::OpenOptions::new().write(true).open(&large).unwrap().set_len(1 << 30).unwrap();
+    let script = "ulimit -v 200000; exec \"$0\" \"$@\"";
+    let args = ["-c", script, env!("CARGO_BIN_EXE_steeve"), "plan", &large, "--max-input", "2G"];
+    let out = Command::new("sh").args(args).output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    heard.hear(&Said { status: out.status.code().unwrap(), out: String::new(), err });
+    heard.run(&["plan", &two, "-o", &two]);
+    std::os::unix::fs::symlink("/dev/full", folder.path("full.csv")).unwrap();
+    heard.run(&["plan", &two, "-o", &folder.path("full.csv")]);
     heard.run(&["plan", &two, "-o", "/nowhere/at/all/plan.csv"]);
     heard.run(&["view", &two, "-o", "/nowhere/at/all/map.html"]);
     for args in [["plan", &two], ["view", &two], ["completions", "zsh"]] {
@@ -234,6 +249,9 @@ fn usage(heard: &mut Heard) {
         ["plan", &two, "--nonsense"].as_slice(),
         &["paln", &two],
         &["view", &two, "--width", "0"],
+        &["plan", &two, "--threads", "0"],
+        &["show", &two, "--top", "many"],
+        &["view", &two, "-o", "net.h", "--prefix", "a-b"],
         &["view", &two, "--height", "5000"],
         &["view", &two, "--theme", "dark"],
         &["plan"],

@@ -142,9 +142,9 @@ fn the_picture_of_the_readme_is_what_the_tool_draws() {
 #[test]
 fn what_needs_no_memory_is_no_mistake() {
     let folder = Folder::new("view-empty");
-    let said = steeve(&["view", &folder.file("empty.csv", "id,lower,upper,size\n")]);
+    let said = steeve(&["view", &folder.file("external.graph", "x = external f32[8]; y = view f32[4] x\n")]);
     said.expect(0).complains(&["nothing needs memory"]);
-    steeve(&["view", "-q", &folder.path("empty.csv"), "-o", &folder.path("empty.html")]).expect(0);
+    steeve(&["view", "-q", &folder.path("external.graph"), "-o", &folder.path("external.html")]).expect(0);
     let zero = folder.file("zero.csv", "id,lower,upper,size\na,0,1,0\n");
     steeve(&["view", &zero]).expect(0);
     steeve(&["view", "-q", &zero, "-o", &folder.path("zero.svg")]).expect(0);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use steeve_graph::recorded::{Answer, Answered, Before, Notes};
@@ -57,22 +57,53 @@ pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories,
     };
     let name = |number| format!("{}-{number:04}-{}nodes.json.gz", std::process::id(), lists.nodes.len());
     let others = std::iter::repeat_with(|| COUNT.fetch_add(1, Ordering::Relaxed));
-    let file = create(folder, std::iter::once(number).chain(others).map(name));
-    if let Err(error) = file.and_then(|file| write(file, &recorded.to_json())) {
+    let names = std::iter::once(number).chain(others).map(name);
+    if let Err(error) = write(folder, names, &recorded.to_json()) {
         say!("graph {number} can't be written to {}: {error}", folder.display());
     }
 }
 
-/// A new file with the first name that nobody has. In a container each program may have the same process number, and what it
-/// has recorded earlier stays.
-fn create(folder: &Path, names: impl Iterator<Item = String>) -> std::io::Result<File> {
+/// Writes a file with the first name that no other file has, all or nothing: a program that is killed leaves no half of
+/// one under such a name. In a container each program may have the same process number, and what it has recorded earlier
+/// stays.
+fn write(folder: &Path, names: impl Iterator<Item = String>, json: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    let mut files = names.map(|name| File::create_new(folder.join(name)));
-    let is_taken = |file: &std::io::Result<File>| file.as_ref().is_err_and(|it| it.kind() == ErrorKind::AlreadyExists);
-    files.find(|file| !is_taken(file)).unwrap_or_else(|| Err(ErrorKind::AlreadyExists.into()))
+    let (temporary, file) = temporary(folder)?;
+    let written = pack(file, json).and_then(|()| name_it(&temporary, folder, names));
+    // The recording has a name of its own by now, or is of no use.
+    let _ = std::fs::remove_file(&temporary);
+    written
 }
 
-fn write(file: File, json: &str) -> std::io::Result<()> {
+/// A new file whose name nobody takes for a recording.
+fn temporary(folder: &Path) -> std::io::Result<(PathBuf, File)> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!(".steeve-{}-{number}.tmp", std::process::id()));
+        match File::create_new(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && number < u32::MAX => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Gives a finished file the first name that is free. A hard link, unlike a rename, never takes another file's name.
+fn name_it(file: &Path, folder: &Path, names: impl Iterator<Item = String>) -> std::io::Result<()> {
+    for path in names.map(|name| folder.join(name)) {
+        match std::fs::hard_link(file, &path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            // Some file systems know no hard links.
+            Err(_) if !path.exists() => return std::fs::rename(file, &path),
+            Err(_) => {}
+            Ok(()) => return Ok(()),
+        }
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
+fn pack(file: File, json: &str) -> std::io::Result<()> {
     let mut writer = flate2::write::GzEncoder::new(file, flate2::Compression::default());
     writer.write_all(json.as_bytes())?;
     writer.finish()?.sync_all()
@@ -80,19 +111,51 @@ fn write(file: File, json: &str) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
+    fn names() -> impl Iterator<Item = String> {
+        (0..3).map(|number| format!("{number}.json.gz"))
+    }
+
+    /// What a folder holds, unpacked.
+    fn contents(folder: &Path) -> Vec<(String, String)> {
+        let read = |entry: std::io::Result<std::fs::DirEntry>| {
+            let entry = entry.unwrap();
+            let mut text = String::new();
+            flate2::read::GzDecoder::new(File::open(entry.path()).unwrap()).read_to_string(&mut text).unwrap();
+            (entry.file_name().into_string().unwrap(), text)
+        };
+        let mut contents: Vec<_> = std::fs::read_dir(folder).unwrap().map(read).collect();
+        contents.sort();
+        contents
+    }
+
     #[test]
-    fn no_file_is_overwritten() {
+    fn no_file_is_overwritten_and_none_is_left_behind() {
         let folder = std::env::temp_dir().join(format!("steeve-record-{}", std::process::id()));
-        let names = || (0..3).map(|number| format!("{number}.json.gz"));
-        for text in ["one", "two"] {
-            create(&folder, names()).unwrap().write_all(text.as_bytes()).unwrap();
+        for text in ["one", "two", "three"] {
+            write(&folder, names(), text).unwrap();
         }
-        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-        assert_eq!((read("0.json.gz"), read("1.json.gz")), ("one".into(), "two".into()));
-        assert!(create(&folder, names()).is_ok());
-        assert_eq!(create(&folder, names()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(write(&folder, names(), "four").unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let expected = [("0.json.gz", "one"), ("1.json.gz", "two"), ("2.json.gz", "three")];
+        assert_eq!(contents(&folder), expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn whatever_has_the_name_of_a_recording_is_a_whole_one() {
+        let folder = std::env::temp_dir().join(format!("steeve-record-whole-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        // Until it is done, a recording is called otherwise: that is all that a program leaves when it is killed.
+        let (path, file) = temporary(&folder).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(name.starts_with('.') && !name.contains(".json"), "{name}");
+        drop(file);
+        write(&folder, names(), "one").unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(contents(&folder), [("0.json.gz".to_owned(), "one".to_owned())]);
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -2,10 +2,12 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+#[cfg(feature = "json")]
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
-use steeve_plan::Bytes;
+use steeve_plan::{Bytes, Clipped};
 
 use crate::{Layout, LayoutError, MemoryId, Names, OrderFault, Refusal, TensorId};
 
@@ -30,7 +32,22 @@ impl fmt::Display for Named {
         if self.name.is_empty() {
             write!(f, "tensor {}", self.id)
         } else {
-            write!(f, "tensor {} ({})", self.id, self.name)
+            write!(f, "tensor {} ({})", self.id, Clipped(&self.name))
+        }
+    }
+}
+
+/// What is wrong with a JSON text. The parser's message may echo a name of any length; where it is always told.
+#[cfg(feature = "json")]
+pub(crate) struct JsonMessage<'a>(pub(crate) &'a serde_json::Error);
+
+#[cfg(feature = "json")]
+impl fmt::Display for JsonMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let message = self.0.to_string();
+        match Clipped(&message).parts() {
+            (whole, 0) => f.write_str(whole),
+            _ => write!(f, "{} at line {} column {}", Clipped(&message), self.0.line(), self.0.column()),
         }
     }
 }
@@ -45,7 +62,7 @@ impl fmt::Display for Operands {
             let comma = if index == 0 { "" } else { ", " };
             match operand {
                 Some((name, layout)) if name.is_empty() => write!(f, "{comma}{layout}")?,
-                Some((name, layout)) => write!(f, "{comma}{name} {layout}")?,
+                Some((name, layout)) => write!(f, "{comma}{} {layout}", Clipped(name))?,
                 None => write!(f, "{comma}-")?,
             }
         }
@@ -78,7 +95,7 @@ pub enum GraphError {
         tensor: TensorId,
     },
     /// The operation does not fit its sources.
-    #[error("{op} of ({operands}): {reason}")]
+    #[error("{op} of ({operands}): {reason}", op = Clipped(op))]
     Shape {
         /// The operation.
         op: String,
@@ -88,7 +105,7 @@ pub enum GraphError {
         reason: Refusal,
     },
     /// An operation whose rule is not known can't be applied.
-    #[error("{op} has no rule that says what it makes; give its result by hand")]
+    #[error("{op} has no rule that says what it makes; give its result by hand", op = Clipped(op))]
     NoRule {
         /// The operation.
         op: String,

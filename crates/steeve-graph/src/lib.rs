@@ -93,7 +93,10 @@ pub use replay::{Hold, PlaceFault, Places, ReplayFault, ReplayFaults, Writer, re
 #[cfg(feature = "json")]
 pub use saved::{GRAPH_PLAN_VERSION, SavedPlanError};
 pub use shape::Refusal;
-pub use steeve_plan::{Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, Offset, Plan, Progress, Verdict};
+pub use steeve_plan::{
+    Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, InputLimit, InputTooLarge, Offset, Plan, Progress,
+    Verdict,
+};
 pub use survive::Survivors;
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use text::{TextError, TextFault};

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use steeve_plan::{Align, Bytes, Id, IdVec};
+use steeve_plan::{Align, Bytes, Clipped, Id, IdVec};
 
 use crate::{Graph, GraphError, Tensor, TensorId};
 
@@ -48,7 +48,7 @@ impl Memory {
 /// All that the planner knows of it.
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "memory {} (alignment {}, buffers ", self.name, self.align)?;
+        write!(f, "memory {} (alignment {}, buffers ", Clipped(&self.name), self.align)?;
         match self.max_buffer {
             Some(limit) => write!(f, "of at most {limit} bytes")?,
             None => write!(f, "of any size")?,

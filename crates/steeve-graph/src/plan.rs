@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 use steeve_plan::{
-    Best, BlockId, BufferId, Bytes, Id, IdVec, Offset, Outcome, PlaceError, Placement, Plan, Problem, ProblemError,
-    Progress, Strategy, Verdict, Violations, certify, place_watched,
+    Best, BlockId, BufferId, Bytes, Clipped, Id, IdVec, Offset, Outcome, PlaceError, Placement, Plan, Problem,
+    ProblemError, Progress, Strategy, Verdict, Violations, certify, place_watched,
 };
 
 use crate::alias::{OurShares, TakeOver, shares};
@@ -192,7 +192,7 @@ impl TensorPlace {
 #[non_exhaustive]
 pub enum GraphPlanError {
     /// The tensors of a memory are no problem that could be solved.
-    #[error("memory {memory}: {error}")]
+    #[error("memory {memory}: {error}", memory = Clipped(memory))]
     Problem {
         /// The memory's name.
         memory: String,
@@ -200,7 +200,7 @@ pub enum GraphPlanError {
         error: ProblemError,
     },
     /// The tensors of a memory can't be placed.
-    #[error("memory {memory}: {error}")]
+    #[error("memory {memory}: {error}", memory = Clipped(memory))]
     Place {
         /// The memory's name.
         memory: String,
@@ -208,7 +208,7 @@ pub enum GraphPlanError {
         error: PlaceError,
     },
     /// ggml's own answer overwrites live bytes.
-    #[error("memory {memory}: ggml's plan does not hold for this graph: {violations}")]
+    #[error("memory {memory}: ggml's plan does not hold for this graph: {violations}", memory = Clipped(memory))]
     GgmlFails {
         /// The memory's name.
         memory: String,
@@ -222,7 +222,7 @@ pub enum GraphPlanError {
         tensor: Named,
     },
     /// A tensor passes the end of the address space.
-    #[error("memory {memory} has no room for {tensor} of {size} bytes within the address space")]
+    #[error("memory {memory} has no room for {tensor} of {size} bytes within the address space", memory = Clipped(memory))]
     AddressSpace {
         /// The memory's name.
         memory: String,

@@ -28,7 +28,9 @@ use alloc::vec::Vec;
 
 pub use fault::SavedPlanError;
 use form::{Head, Row, Saved, SavedMemory, VerdictWord};
-use steeve_plan::{Block, BlockId, Bytes, Id, IdVec, Lifetime, Place, Placement, Plan, Problem, Verdict, certify};
+use steeve_plan::{
+    Block, BlockId, Bytes, Id, IdVec, InputLimit, Lifetime, Place, Placement, Plan, Problem, Verdict, certify,
+};
 
 use crate::alias::ggml_allows;
 use crate::draft::end_of_run;
@@ -88,7 +90,10 @@ impl GraphPlan {
     /// assert!(GraphPlan::from_json(&saved, &other).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// Fails if the text has more than [`InputLimit::DEFAULT`] bytes.
     pub fn from_json(text: &str, graph: &AssignedGraph) -> Result<Self, SavedPlanError> {
+        InputLimit::DEFAULT.check(text.len())?;
         let saved: Saved = match serde_json::from_str(text) {
             Ok(saved) => saved,
             // The file of another version may look quite different, and then the version is what is wrong with it.

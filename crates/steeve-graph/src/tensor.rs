@@ -6,6 +6,7 @@
 //! A [`TensorId`] remembers the table it comes from, so that a context or graph can refuse ids of another.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
@@ -270,6 +271,8 @@ pub struct Tensors {
     sources: Vec<Option<TensorId>>,
     params: Vec<Param>,
     others: IdVec<OtherName, Box<str>>,
+    /// The ids of `others` by name.
+    other_ids: BTreeMap<Box<str>, OtherName>,
 }
 
 impl Tensors {
@@ -456,11 +459,12 @@ impl Tensors {
     }
 
     fn keep(&mut self, name: &str) -> Result<OtherName, GraphError> {
-        let known = self.others.pairs().find(|(_, known)| known.as_ref() == name);
-        match known {
-            Some((id, _)) => Ok(id),
-            None => self.others.push(name.into()).ok_or(GraphError::TooMany { tensors: self.table.len() }),
+        if let Some(known) = self.other_ids.get(name) {
+            return Ok(*known);
         }
+        let id = self.others.push(name.into()).ok_or(GraphError::TooMany { tensors: self.table.len() })?;
+        self.other_ids.insert(name.into(), id);
+        Ok(id)
     }
 
     pub(crate) fn sources_mut(&mut self, id: TensorId) -> &mut [Option<TensorId>] {
@@ -490,6 +494,7 @@ impl Tensors {
     pub(crate) fn clear(&mut self) {
         self.truncate(0);
         self.others = IdVec::new();
+        self.other_ids.clear();
     }
 
     /// Whether the tensor of this number is the same in both, names of unknown operations included and flags not.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::string::String;
 use std::time::Duration;
 
-use crate::Budget;
+use crate::{Budget, Clipped};
 
 /// A bare number is refused: seconds and nodes are too far apart to guess.
 ///
@@ -43,13 +43,16 @@ impl FromStr for Budget {
 #[non_exhaustive]
 pub enum BudgetError {
     /// Neither a time nor a number of nodes.
-    #[error("a budget is a time or a number of nodes, such as 500ms, 2s, 5min or 20000nodes; {text:?} is none")]
+    #[error(
+        "a budget is a time or a number of nodes, such as 500ms, 2s, 5min or 20000nodes; {:?} is none",
+        Clipped(text)
+    )]
     NoBudget {
         /// What was given.
         text: String,
     },
     /// A time beyond all clocks.
-    #[error("{text} is longer than any clock runs")]
+    #[error("{} is longer than any clock runs", Clipped(text))]
     TooLong {
         /// What was given.
         text: String,

@@ -36,7 +36,8 @@ pub use error::{Column, CsvError, CsvFault, TableError};
 use records::Records;
 
 use crate::{
-    Align, Block, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Place, Placement, Plan, Problem, ProblemError,
+    Align, Block, BlockId, BufferId, Bytes, Id, IdVec, InputLimit, Lifetime, Offset, Place, Placement, Plan, Problem,
+    ProblemError,
 };
 
 /// Reads a block list.
@@ -51,7 +52,17 @@ use crate::{
 /// assert_eq!(error.to_string(), "line 2, column 4 (size): \"-4\" is negative");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Fails if the text has more than [`InputLimit::DEFAULT`] bytes.
 pub fn read(text: &str) -> Result<Table, CsvError> {
+    read_within(text, InputLimit::DEFAULT)
+}
+
+/// Reads a block list of at most `limit` bytes, as [`read`] does with the default limit.
+pub fn read_within(text: &str, limit: InputLimit) -> Result<Table, CsvError> {
+    if let Err(error) = limit.check(text.len()) {
+        return Err(CsvError { line: 1, column: None, name: None, fault: CsvFault::InputTooLarge(error) });
+    }
     let mut records = Records::new(text);
     let header = Header::read(&mut records)?;
     let mut rows = Rows::default();

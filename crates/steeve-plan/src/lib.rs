@@ -63,6 +63,8 @@ extern crate alloc;
 // The values, in the order in which they follow from each other.
 mod units;
 mod id;
+mod limit;
+mod clip;
 mod problem;
 mod bound;
 mod placement;
@@ -98,8 +100,10 @@ pub use bound::{Bound, BoundReason, lower_bound};
 #[cfg(feature = "std")]
 pub use budget::BudgetError;
 pub use certify::{Violation, Violations, certify};
+pub use clip::Clipped;
 pub use free_list::FreeList;
 pub use id::{BlockId, BufferId, Id, IdVec};
+pub use limit::{InputLimit, InputTooLarge};
 pub use placement::Placement;
 #[cfg(feature = "serde")]
 pub use plan::PlanFileError;

@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use steeve_graph::{GraphStrategy, PlanOptions, Reuse};
-use steeve_plan::{Align, Best, Budget, Bytes, Strategy};
+use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit, Strategy};
 
 pub(crate) use view::ViewArgs;
 
@@ -136,6 +137,9 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
     /// Write the plan to this file: .csv or .json, with .gz if it is to be compressed;
     /// or draw it, as .html or .svg; or make it a C header, .h
     #[arg(short, long, value_name = "FILE", verbatim_doc_comment)]
@@ -152,6 +156,7 @@ Examples:
   steeve check graph.json.gz plan.json          does this plan hold for this graph?
   steeve check blocks.csv plan.json
   steeve check plan.csv --capacity 1M           the file has an offset column itself
+  steeve check graph.json.gz plan.json --json   for programs: whether it holds, every fault, peak and bound
 
 A plan of a graph is judged by running the graph at its addresses: every node must read what it would have read if every
 tensor had memory of its own. Tensors and blocks are matched by their id. A plan that was made with --align, --max-buffer
@@ -170,6 +175,13 @@ pub(crate) struct CheckArgs {
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    /// Print one JSON object per plan and line instead of sentences.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -203,6 +215,9 @@ pub(crate) struct CompareArgs {
     pub(crate) limits: LimitArgs,
 
     #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    #[command(flatten)]
     pub(crate) show: ShowArgs,
 }
 
@@ -229,7 +244,7 @@ pub(crate) struct ShowPeakArgs {
     pub(crate) file: PathBuf,
 
     /// How many to show of each memory.
-    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = parse_count)]
     pub(crate) top: usize,
 
     #[command(flatten)]
@@ -237,6 +252,9 @@ pub(crate) struct ShowPeakArgs {
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
 
     #[command(flatten)]
     pub(crate) show: ShowArgs,
@@ -273,6 +291,9 @@ pub(crate) struct RecordArgs {
     /// Show sizes as exact bytes.
     #[arg(long)]
     pub(crate) bytes: bool,
+
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
 
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
@@ -402,8 +423,34 @@ pub(crate) struct SearchArgs {
     pub(crate) budget: Option<Budget>,
 
     /// How many threads `best` may use [default: 1].
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = parse_threads)]
     pub(crate) threads: Option<NonZeroUsize>,
+}
+
+/// Returns an error about the command line that echoes no value of any length whole.
+pub(crate) fn clipped(mut error: clap::Error) -> clap::Error {
+    let long = |(kind, value): (ContextKind, &ContextValue)| match value {
+        ContextValue::String(value) if value.len() > Clipped::WHOLE => {
+            Some((kind, ContextValue::String(Clipped(value).to_string())))
+        }
+        _ => None,
+    };
+    let clipped: Vec<(ContextKind, ContextValue)> = error.context().filter_map(long).collect();
+    for (kind, value) in clipped {
+        error.insert(kind, value);
+    }
+    error
+}
+
+/// Reads how many of something.
+fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("a count is a whole number in plain digits, and {:?} is none", Clipped(text)))
+}
+
+/// Reads a number of threads.
+fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse()
+        .map_err(|_| format!("a number of threads is 1 or more in plain digits, and {:?} is none", Clipped(text)))
 }
 
 /// The options that are given, of some that may be.
@@ -465,6 +512,20 @@ impl LimitArgs {
             ("--align", self.align.is_some()),
             ("--pinned", self.pinned),
         ])
+    }
+}
+
+/// How much is read.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct InputArgs {
+    /// Read at most this much of each file, unpacked, such as 64K or 1.5GiB [default: 256MiB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    max_input: Option<Bytes>,
+}
+
+impl InputArgs {
+    pub(crate) fn limit(self) -> InputLimit {
+        self.max_input.map_or(InputLimit::DEFAULT, InputLimit::new)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use steeve_view::{Colouring, PageStyle, SvgStyle, Theme};
 
-use super::{HowArgs, LimitArgs, SearchArgs};
+use super::{HowArgs, InputArgs, LimitArgs, SearchArgs, parse_count};
 use crate::error::Error;
 use crate::out::{Form, OutFile};
 
@@ -67,11 +67,11 @@ pub(crate) struct ViewArgs {
     pub(crate) theme: Option<ThemeName>,
 
     /// The most rectangles of a drawing; what is smaller is merged [default: 6000].
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     pub(crate) rectangles: Option<usize>,
 
-    /// How the constants of a C header begin [default: the name of the file].
-    #[arg(long, value_name = "NAME")]
+    /// How the constants of a C header begin, a name in C; it is put in capitals [default: the name of the file].
+    #[arg(long, value_name = "NAME", value_parser = parse_prefix)]
     pub(crate) prefix: Option<String>,
 
     /// Show sizes above a map in the terminal as exact bytes.
@@ -86,6 +86,9 @@ pub(crate) struct ViewArgs {
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
 }
 
 /// Reads `0..250`.
@@ -95,6 +98,15 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
         Some((from, to)) if from < to => Ok((from, to)),
         _ => Err("a range is two numbers of which the second is larger, such as 0..250".to_owned()),
     }
+}
+
+/// Reads a name that C takes as it is.
+fn parse_prefix(text: &str) -> Result<String, String> {
+    let starts = text.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_');
+    if starts && text.bytes().all(|letter| letter.is_ascii_alphanumeric() || letter == b'_') {
+        return Ok(text.to_owned());
+    }
+    Err("a name in C has letters, digits and underscores, and does not begin with a digit".to_owned())
 }
 
 /// The most columns, lines or pixels that can be asked for.

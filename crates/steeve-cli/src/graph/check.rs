@@ -1,46 +1,44 @@
 //! `steeve check` for graphs: a plan from a file, or one made now and ggml's recorded one.
 
-use std::io::Write;
-
-use steeve_graph::{Bytes, Reuse};
+use steeve_graph::{Bytes, GraphStrategy, MemoryId, PlanOptions, Reuse};
 
 use super::file::GraphFile;
 use super::judge::Claim;
 use super::plan_file::TensorPlan;
 use super::solve::{reuse_name, solve};
-use crate::answer::{Answer, Voice};
+use crate::answer::Answer;
 use crate::args::{CheckArgs, HowArgs, SearchArgs};
-use crate::check::{Title, does_not_hold};
 use crate::error::Error;
+use crate::figures::MemoryFigures;
 use crate::table::Ratio;
+use crate::verdicts::{CheckedMemory, PlanKind, Title, Verdicts};
 
 /// Judges the plan that is given, or else the one that `steeve plan` would make and the one that ggml made.
 pub(crate) fn check(
     graph: GraphFile,
     plan: Option<TensorPlan>,
     args: &CheckArgs,
-    voice: Voice,
-    stdout: &mut dyn Write,
+    verdicts: &mut Verdicts<'_>,
 ) -> Result<Answer, Error> {
     let graph = graph.limited(&args.limits)?;
     let capacity = args.limits.capacity;
     if let Some(plan) = plan {
         let plan = under_rule(plan, &args.how)?;
-        let title = Title { file: &plan.file, plan: "the plan" };
+        let title = Title { file: &plan.file, plan: "the plan", kind: PlanKind::Given };
         return match Claim::of_file(&graph, &plan) {
-            Ok(claim) => judge(stdout, voice, &title, &graph, &claim, capacity),
-            Err(faults) => does_not_hold(stdout, voice, &title, &graph.file, &faults),
+            Ok(claim) => judge(verdicts, &title, &graph, &claim, capacity),
+            Err(faults) => verdicts.does_not_hold(&title, &faults),
         };
     }
     let options = args.how.for_graph(&graph.file, &SearchArgs::default())?;
     let solved = solve(&graph, &options, None)?;
     let name = format!("our plan (strategy {}, reuse {})", solved.figures.strategy, reuse_name(options.reuse));
-    let title = Title { file: &graph.file, plan: &name };
-    let mut answer = judge(stdout, voice, &title, &graph, &Claim::of_plan(&graph, &solved.plan), capacity)?;
+    let title = Title { file: &graph.file, plan: &name, kind: PlanKind::Ours };
+    let mut answer = judge(verdicts, &title, &graph, &Claim::of_plan(&graph, &solved.plan), capacity)?;
     if let Some(claim) = Claim::of_ggml(&graph) {
-        let title = Title { file: &graph.file, plan: "ggml's recorded plan" };
+        let title = Title { file: &graph.file, plan: "ggml's recorded plan", kind: PlanKind::Ggml };
         // The capacity is asked of our plan: nobody can change what ggml did.
-        answer = answer.max(judge(stdout, voice, &title, &graph, &claim, None)?);
+        answer = answer.max(judge(verdicts, &title, &graph, &claim, None)?);
     }
     Ok(answer)
 }
@@ -56,8 +54,7 @@ fn under_rule(plan: TensorPlan, how: &HowArgs) -> Result<TensorPlan, Error> {
 }
 
 fn judge(
-    stdout: &mut dyn Write,
-    voice: Voice,
+    verdicts: &mut Verdicts<'_>,
     title: &Title<'_>,
     graph: &GraphFile,
     claim: &Claim,
@@ -65,13 +62,14 @@ fn judge(
 ) -> Result<Answer, Error> {
     let faults = claim.faults(graph, capacity);
     if faults.is_empty() {
-        holds(stdout, title, graph, claim)
+        verdicts.holds(title, &sentence(graph, claim), || memories(graph, claim))
     } else {
-        does_not_hold(stdout, voice, title, &graph.file, &faults)
+        verdicts.does_not_hold(title, &faults)
     }
 }
 
-fn holds(stdout: &mut dyn Write, title: &Title<'_>, graph: &GraphFile, claim: &Claim) -> Result<Answer, Error> {
+/// What holds, and how many bytes it takes of ggml's.
+fn sentence(graph: &GraphFile, claim: &Claim) -> String {
     let tensors = match claim.tensors() {
         1 => "1 tensor".to_owned(),
         count => format!("{count} tensors"),
@@ -86,7 +84,23 @@ fn holds(stdout: &mut dyn Write, title: &Title<'_>, graph: &GraphFile, claim: &C
         Some(ggml) if ggml.0 > 0 && ggml != bytes => format!(", {} of ggml's {ggml}", Ratio::new(bytes, ggml)),
         _ => String::new(),
     };
-    let Title { file, plan } = title;
-    writeln!(stdout, "{file}: {plan} holds: {tensors} in {bytes} bytes{memories}{beside}").map_err(Error::Output)?;
-    Ok(Answer::Yes)
+    format!("{tensors} in {bytes} bytes{memories}{beside}")
+}
+
+/// The figures of each memory. The bound is that of a plan of ours with the same reuse; a claim below it takes over bytes in
+/// another way, and then nothing is known of its bound.
+fn memories(graph: &GraphFile, claim: &Claim) -> Result<Vec<CheckedMemory>, Error> {
+    let solved = solve(graph, &PlanOptions::new(GraphStrategy::Fast).with_reuse(claim.reuse()), None)?;
+    let of_memory = |(memory, bound): (MemoryId, &MemoryFigures)| {
+        let peak = claim.memory_bytes(memory);
+        CheckedMemory {
+            name: graph.memory_name(memory).to_owned(),
+            peak,
+            lower_bound: Some(bound.at_least).filter(|bound| *bound <= peak),
+            optimal: bound.at_least == peak,
+            chunks: claim.chunks(memory).to_vec(),
+            ggml: graph.ggml(memory),
+        }
+    };
+    Ok(graph.owners().zip(&solved.figures.memories).map(of_memory).collect())
 }

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 
 use steeve_graph::recorded::Answer;
 use steeve_graph::{AssignedGraph, Bytes, Id, IdVec, Memory, MemoryId, Op, Recorded, TensorId, ggml_answer};
+use steeve_plan::Clipped;
 
 use crate::args::LimitArgs;
 use crate::error::Error;
@@ -94,8 +95,8 @@ impl GraphFile {
         let name = self.assigned.graph().name(tensor);
         match (self.id(tensor), name) {
             (Some(id), "") => format!("tensor {id}"),
-            (Some(id), name) => format!("tensor {id} ({name})"),
-            (None, name) => format!("the tensor {name} outside of the record"),
+            (Some(id), name) => format!("tensor {id} ({})", Clipped(name)),
+            (None, name) => format!("the tensor {} outside of the record", Clipped(name)),
         }
     }
 

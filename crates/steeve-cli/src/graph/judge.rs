@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use steeve_graph::{
     BufferId, Bytes, Hold, Id, IdVec, MemoryId, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay,
 };
+use steeve_plan::Clipped;
 
 use super::file::GraphFile;
 use super::plan_file::{TensorClaim, TensorPlan};
+use crate::fault::Fault;
 use crate::figures::{memory_called, sum};
 
 /// A claim whose tensors and memories are those of the graph.
@@ -22,16 +24,17 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Matches a plan file with the graph it is said to be of; or a sentence for each mismatch.
-    pub(crate) fn of_file(graph: &GraphFile, plan: &TensorPlan) -> Result<Self, Vec<String>> {
+    pub(crate) fn of_file(graph: &GraphFile, plan: &TensorPlan) -> Result<Self, Vec<Fault>> {
         let owners: Vec<MemoryId> = graph.owners().collect();
         let names: Vec<&str> = owners.iter().map(|memory| graph.memory_name(*memory)).collect();
         let planned: Vec<&str> = plan.buffers.iter().map(|buffer| buffer.name.as_str()).collect();
         if names != planned {
-            return Err(vec![format!(
+            let message = format!(
                 "the plan is for the memories {}, and the graph has {}",
-                planned.join(", "),
-                names.join(", ")
-            )]);
+                Clipped(&planned.join(", ")),
+                Clipped(&names.join(", "))
+            );
+            return Err(vec![Fault::new("memories", message)]);
         }
         let mut chunks: IdVec<MemoryId, Vec<Bytes>> = graph.assigned.memories().iter().map(|_| Vec::new()).collect();
         for (memory, buffer) in owners.iter().zip(&plan.buffers) {
@@ -77,12 +80,22 @@ impl Claim {
         sum(graph.owners().map(|memory| self.memory_bytes(memory)))
     }
 
-    fn memory_bytes(&self, memory: MemoryId) -> Bytes {
-        sum(self.chunks[memory].iter().copied())
+    pub(crate) fn memory_bytes(&self, memory: MemoryId) -> Bytes {
+        sum(self.chunks(memory).iter().copied())
+    }
+
+    /// The sizes of the chunks of a memory.
+    pub(crate) fn chunks(&self, memory: MemoryId) -> &[Bytes] {
+        &self.chunks[memory]
+    }
+
+    /// The reuse that it is held to.
+    pub(crate) fn reuse(&self) -> Reuse {
+        self.places.reuse
     }
 
     /// Everything that is wrong with it.
-    pub(crate) fn faults(&self, graph: &GraphFile, capacity: Option<Bytes>) -> Vec<String> {
+    pub(crate) fn faults(&self, graph: &GraphFile, capacity: Option<Bytes>) -> Vec<Fault> {
         let mut faults = Vec::new();
         let homes = homes(graph);
         for (tensor, place) in self.places.places.pairs() {
@@ -94,7 +107,7 @@ impl Claim {
         if let Err(wrong) = replay(&graph.assigned, &self.places) {
             // Each place by itself has been judged above, with the chunks that the file speaks of.
             let between = wrong.list().iter().filter(|fault| !matches!(fault, ReplayFault::Place { .. }));
-            faults.extend(between.map(ToString::to_string));
+            faults.extend(between.map(|fault| of_replay(graph, fault)));
         }
         faults
     }
@@ -106,17 +119,20 @@ impl Claim {
         tensor: TensorId,
         place: &TensorPlace,
         homes: &BTreeSet<(TensorId, MemoryId)>,
-    ) -> Vec<String> {
+    ) -> Vec<Fault> {
         let TensorPlace { memory, buffer, offset, size, .. } = *place;
         let (name, align) = (graph.tensor(tensor), graph.assigned.memories()[memory].align);
         let place_name = format!("chunk {buffer} of {}", memory_called(graph.memory_name(memory)));
+        let fault = |kind, message| Fault::of_tensors(kind, [graph.id(tensor)], message);
         let mut faults = Vec::new();
         let needed = graph.assigned.alloc_size(tensor, memory);
         if size < needed {
-            faults.push(format!("{name} has {size} bytes in the plan, {} less than it needs", needed.0 - size.0));
+            let message = format!("{name} has {size} bytes in the plan, {} less than it needs", needed.0 - size.0);
+            faults.push(fault("too-small", message));
         }
         if !align.accepts(offset) {
-            faults.push(format!("{name} stands at offset {offset}, which is no multiple of the alignment {align}"));
+            let message = format!("{name} stands at offset {offset}, which is no multiple of the alignment {align}");
+            faults.push(fault("misaligned", message));
         }
         let end = offset.0.checked_add(size.0);
         match (self.chunks[memory].get(buffer.index()), end) {
@@ -124,19 +140,20 @@ impl Claim {
                 let chunks = self.chunks[memory].len();
                 // Nothing can stand where there is no chunk, and nothing needs no chunk.
                 if size > Bytes::ZERO {
-                    faults.push(format!("{name} stands in {place_name}, which has {chunks} chunks"));
+                    faults.push(fault("outside", format!("{name} stands in {place_name}, which has {chunks} chunks")));
                 }
             }
             (Some(chunk), Some(end)) if end <= chunk.0 => {}
-            (Some(chunk), _) => faults.push(format!(
-                "{name} of {size} bytes at offset {offset} passes the end of {place_name}, which has {chunk} bytes"
-            )),
+            (Some(chunk), _) => {
+                let message = format!(
+                    "{name} of {size} bytes at offset {offset} passes the end of {place_name}, which has {chunk} bytes"
+                );
+                faults.push(fault("outside", message));
+            }
         }
         if !homes.contains(&(tensor, memory)) && !self.takes_over(graph, tensor, place) {
-            faults.push(format!(
-                "{name} stands in {}, which no node that uses it is in",
-                memory_called(graph.memory_name(memory))
-            ));
+            let memory = memory_called(graph.memory_name(memory));
+            faults.push(fault("elsewhere", format!("{name} stands in {memory}, which no node that uses it is in")));
         }
         faults
     }
@@ -153,7 +170,7 @@ impl Claim {
     }
 
     /// Chunks above the memory's limit that no single tensor asks for, and memories above the capacity.
-    fn limits(&self, graph: &GraphFile, capacity: Option<Bytes>) -> Vec<String> {
+    fn limits(&self, graph: &GraphFile, capacity: Option<Bytes>) -> Vec<Fault> {
         let mut largest: BTreeMap<(MemoryId, BufferId), u64> = BTreeMap::new();
         for place in self.places.places.iter().flatten() {
             let align = graph.assigned.memories()[place.memory].align;
@@ -168,15 +185,17 @@ impl Claim {
                 let Some(limit) = graph.assigned.memories()[memory].max_buffer else { break };
                 let single = BufferId::from_index(index).and_then(|buffer| largest.get(&(memory, buffer)));
                 if chunk.0 > limit.0.max(single.copied().unwrap_or(0)) {
-                    faults.push(format!(
+                    let message = format!(
                         "chunk {index} of {name} has {chunk} bytes, and no buffer there may have more than {limit}"
-                    ));
+                    );
+                    faults.push(Fault::new("buffer-size", message));
                 }
             }
             let bytes = self.memory_bytes(memory);
             if let Some(capacity) = capacity.filter(|capacity| bytes > *capacity) {
                 let more = bytes.0 - capacity.0;
-                faults.push(format!("{name} has {bytes} bytes, {more} more than the capacity of {capacity}"));
+                let message = format!("{name} has {bytes} bytes, {more} more than the capacity of {capacity}");
+                faults.push(Fault::new("capacity", message));
             }
         }
         faults
@@ -188,7 +207,7 @@ fn places(
     graph: &GraphFile,
     plan: &TensorPlan,
     owners: &[MemoryId],
-) -> Result<IdVec<TensorId, Option<TensorPlace>>, Vec<String>> {
+) -> Result<IdVec<TensorId, Option<TensorPlace>>, Vec<Fault>> {
     let tensors = graph.assigned.graph().tensors();
     let by_id: BTreeMap<u64, TensorId> = tensors.ids().filter_map(|it| Some((graph.id(it)?, it))).collect();
     let mut places: IdVec<TensorId, Option<TensorPlace>> = tensors.ids().map(|_| None).collect();
@@ -196,16 +215,18 @@ fn places(
     for claim in &plan.tensors {
         match matched(graph, claim, &by_id, owners) {
             Ok((tensor, _)) if places[tensor].is_some() => {
-                wrong.push(format!("{} has two places in the plan", graph.tensor(tensor)));
+                let message = format!("{} has two places in the plan", graph.tensor(tensor));
+                wrong.push(Fault::of_tensors("twice", [graph.id(tensor)], message));
             }
             Ok((tensor, place)) => places[tensor] = Some(place),
-            Err(why) => wrong.push(why),
+            Err(fault) => wrong.push(fault),
         }
     }
     let claimed: BTreeSet<u64> = plan.tensors.iter().map(|claim| claim.id).collect();
     for tensor in graph.placed() {
         if graph.id(tensor).is_none_or(|id| !claimed.contains(&id)) {
-            wrong.push(format!("{} of the graph has no place in the plan", graph.tensor(tensor)));
+            let message = format!("{} of the graph has no place in the plan", graph.tensor(tensor));
+            wrong.push(Fault::of_tensors("unplaced", [graph.id(tensor)], message));
         }
     }
     if wrong.is_empty() { Ok(places) } else { Err(wrong) }
@@ -217,32 +238,48 @@ fn matched(
     claim: &TensorClaim,
     by_id: &BTreeMap<u64, TensorId>,
     owners: &[MemoryId],
-) -> Result<(TensorId, TensorPlace), String> {
+) -> Result<(TensorId, TensorPlace), Fault> {
     let TensorClaim { id, name, buffer, chunk, offset, size, .. } = claim;
+    let fault = |kind, message| Err(Fault::of_tensors(kind, [Some(*id)], message));
     let Some(tensor) = by_id.get(id).copied() else {
-        return Err(format!("tensor {id} ({name}) of the plan is not in the graph"));
+        return fault("unknown", format!("tensor {id} ({}) of the plan is not in the graph", Clipped(name)));
     };
     let it = graph.assigned.graph().tensor(tensor);
     if graph.assigned.graph().name(tensor) != name {
-        return Err(format!(
-            "{} is called {name:?} in the plan, so it is the plan of another graph",
-            graph.tensor(tensor)
-        ));
+        let message = format!(
+            "{} is called {:?} in the plan, so it is the plan of another graph",
+            graph.tensor(tensor),
+            Clipped(name)
+        );
+        return fault("renamed", message);
     }
     if !it.is_planned() {
         let kind = if it.is_view() { "a view" } else { "external" };
-        return Err(format!(
-            "{} is {kind} and has no place of its own, but the plan gives it one",
-            graph.tensor(tensor)
-        ));
+        let message =
+            format!("{} is {kind} and has no place of its own, but the plan gives it one", graph.tensor(tensor));
+        return fault("needless", message);
     }
     let Some(memory) = owners.get(*buffer) else {
-        return Err(format!("{} stands in buffer {buffer}, and the plan has {}", graph.tensor(tensor), owners.len()));
+        let message = format!("{} stands in buffer {buffer}, and the plan has {}", graph.tensor(tensor), owners.len());
+        return fault("buffer", message);
     };
     let Some(chunk) = BufferId::from_index(*chunk) else {
-        return Err(format!("{} stands in chunk {chunk}, and there can't be so many", graph.tensor(tensor)));
+        let message = format!("{} stands in chunk {chunk}, and there can't be so many", graph.tensor(tensor));
+        return fault("outside", message);
     };
     Ok((tensor, TensorPlace::new(*memory, chunk, *offset, *size)))
+}
+
+/// What went wrong in a run at the claimed addresses.
+fn of_replay(graph: &GraphFile, fault: &ReplayFault) -> Fault {
+    let (kind, tensor) = match fault {
+        ReplayFault::Overwritten { tensor, .. } => ("overwritten", Some(tensor)),
+        ReplayFault::Lost { tensor, .. } => ("lost", Some(tensor)),
+        ReplayFault::InPlace { tensor, .. } => ("in-place", Some(tensor)),
+        ReplayFault::Unplaced { tensor, .. } => ("unplaced", Some(tensor)),
+        _ => ("other", None),
+    };
+    Fault::of_tensors(kind, tensor.map(|it| graph.id(it.id)), fault.to_string())
 }
 
 /// The memories, by their first ids, of the nodes and leafs that make or read each root.

@@ -7,6 +7,7 @@ use steeve_graph::{
     Bytes, GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Progress, Reuse, Verdict,
     plan_graph_watched,
 };
+use steeve_plan::Clipped;
 
 use super::file::GraphFile;
 use super::plan_file::node_of;
@@ -145,7 +146,7 @@ fn largest_alive(graph: &GraphFile, memory: &MemoryPlan) -> String {
     let blocks = memory.plan.problem().blocks();
     let mut alive = memory.plan.problem().alive_at(step);
     alive.sort_by_key(|id| (std::cmp::Reverse(blocks[*id].size), *id));
-    let name = |id| format!("{} ({})", graph.label(memory.tensors[id]), blocks[id].size);
+    let name = |id| format!("{} ({})", Clipped(&graph.label(memory.tensors[id])), blocks[id].size);
     let names: Vec<String> = alive.into_iter().take(SHOWN).map(name).collect();
     if names.is_empty() { String::new() } else { format!(" (the largest there: {})", names.join(", ")) }
 }

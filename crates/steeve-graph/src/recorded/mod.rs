@@ -25,8 +25,9 @@ mod write;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use steeve_plan::{Bytes, IdVec, Offset};
+use steeve_plan::{Bytes, Clipped, IdVec, InputLimit, InputTooLarge, Offset};
 
+use crate::error::JsonMessage;
 use crate::{AssignedGraph, DataType, GraphError, MemoryId, TensorId};
 
 /// A recorded graph.
@@ -121,12 +122,22 @@ pub struct Times {
 
 impl Recorded {
     /// Reads a recorded graph, and checks it.
+    ///
+    /// Fails if the text has more than [`InputLimit::DEFAULT`] bytes.
     pub fn from_json(json: &str) -> Result<Self, RecordError> {
+        Self::from_json_within(json, InputLimit::DEFAULT)
+    }
+
+    /// Reads a recorded graph of at most `limit` bytes, and checks it, as [`Recorded::from_json`] does with the default
+    /// limit.
+    pub fn from_json_within(json: &str, limit: InputLimit) -> Result<Self, RecordError> {
+        limit.check(json.len())?;
         read::read(serde_json::from_str(json)?)
     }
 
     /// The same from bytes, which must be UTF-8.
     pub fn from_json_bytes(json: &[u8]) -> Result<Self, RecordError> {
+        InputLimit::DEFAULT.check(json.len())?;
         read::read(serde_json::from_slice(json)?)
     }
 
@@ -141,10 +152,13 @@ impl Recorded {
 #[non_exhaustive]
 pub enum RecordError {
     /// It is no JSON, or a field is missing or of another kind.
-    #[error("not a recorded graph: {0}")]
+    #[error("not a recorded graph: {}", JsonMessage(.0))]
     Json(#[from] serde_json::Error),
+    /// A text that is longer than is read.
+    #[error(transparent)]
+    InputTooLarge(#[from] InputTooLarge),
     /// It says that it is something else.
-    #[error("the schema is {found:?}; this reads \"galloc-dump-1\"")]
+    #[error("the schema is {:?}; this reads \"galloc-dump-1\"", Clipped(found))]
     Schema {
         /// What it says.
         found: String,
@@ -174,7 +188,7 @@ pub enum RecordError {
         buffers: usize,
     },
     /// A field of a tensor that makes no sense.
-    #[error("tensor {id} ({name}): {fault}")]
+    #[error("tensor {id} ({}): {fault}", Clipped(name))]
     Tensor {
         /// Its id in the record.
         id: u64,
@@ -232,7 +246,7 @@ impl core::fmt::Display for Place {
 #[non_exhaustive]
 pub enum Fault {
     /// A type that ggml did not have.
-    #[error("type {0:?} is not known")]
+    #[error("type {:?} is not known", Clipped(.0))]
     Type(String),
     /// A layout that no tensor can have.
     #[error(transparent)]

@@ -1,6 +1,7 @@
 //! Fields in, checked graph out. O(tensors), and O(log tensors) more per id where ids are not counted from 0.
 
 use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -107,6 +108,8 @@ struct Reader {
     ids: IdVec<TensorId, Option<u64>>,
     before: IdVec<TensorId, Before>,
     buffer_types: Vec<String>,
+    /// The positions in `buffer_types` by name.
+    buffer_type_ids: BTreeMap<String, u32>,
     sources: Vec<Option<TensorId>>,
     /// The stand-in for all sources outside of the record, and how large each root outside of it must be. They get
     /// their ids, behind all others, when they are first met.
@@ -129,6 +132,7 @@ impl Reader {
             ids: IdVec::new(),
             before: IdVec::new(),
             buffer_types: Vec::new(),
+            buffer_type_ids: BTreeMap::new(),
             sources: Vec::new(),
             outside: None,
             outsiders: Vec::new(),
@@ -222,12 +226,13 @@ impl Reader {
 
     fn buffer_type(&mut self, name: Option<&Cow<'_, str>>) -> Option<u32> {
         let name = name?;
-        let known = self.buffer_types.iter().position(|known| known == name);
-        let index = known.unwrap_or_else(|| {
-            self.buffer_types.push(name.clone().into_owned());
-            self.buffer_types.len() - 1
-        });
-        u32::try_from(index).ok()
+        if let Some(known) = self.buffer_type_ids.get(name.as_ref()) {
+            return Some(*known);
+        }
+        let id = u32::try_from(self.buffer_types.len()).ok()?;
+        self.buffer_types.push(name.clone().into_owned());
+        self.buffer_type_ids.insert(name.clone().into_owned(), id);
+        Some(id)
     }
 
     fn answered(&self, row: &Row<'_>) -> Result<Option<Answered>, RecordError> {

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use steeve_plan::{Align, BufferId, Bytes, Offset};
+use steeve_plan::{Align, BufferId, Bytes, Clipped, Offset};
 
 use crate::{MemoryId, Named};
 
@@ -41,7 +41,8 @@ impl core::error::Error for ReplayFaults {}
 pub enum ReplayFault {
     /// A node read bytes that someone else had overwritten.
     #[error(
-        "node {node} ({reader}) reads {tensor}, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}"
+        "node {node} ({reader}) reads {tensor}, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}",
+        memory = Clipped(memory)
     )]
     Overwritten {
         /// The position of the node that reads.
@@ -88,7 +89,7 @@ pub enum ReplayFault {
         offset: Offset,
     },
     /// Something that must survive the run did not.
-    #[error("{tensor} must survive the run, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}")]
+    #[error("{tensor} must survive the run, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}", memory = Clipped(memory))]
     Lost {
         /// What was lost.
         tensor: Named,
@@ -102,7 +103,7 @@ pub enum ReplayFault {
         offset: Offset,
     },
     /// A node writes over a source that its operation may still read.
-    #[error("node {node} ({writer}) writes over its source in slot {slot}, {tensor}, which {operation} may not")]
+    #[error("node {node} ({writer}) writes over its source in slot {slot}, {tensor}, which {operation} may not", operation = Clipped(operation))]
     InPlace {
         /// The position of the node.
         node: usize,

@@ -4,9 +4,10 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use steeve_plan::{Bytes, Lifetime, ProblemError, UnitError, Verdict, Violations};
+use steeve_plan::{Bytes, Clipped, InputTooLarge, Lifetime, ProblemError, UnitError, Verdict, Violations};
 
 use super::GRAPH_PLAN_VERSION;
+use crate::error::JsonMessage;
 use crate::{Fingerprint, Memory, Misfit, Named, ReplayFaults};
 
 /// Why a file is no plan for a graph.
@@ -14,8 +15,11 @@ use crate::{Fingerprint, Memory, Misfit, Named, ReplayFaults};
 #[non_exhaustive]
 pub enum SavedPlanError {
     /// It is no JSON, or a field is missing, unknown or of another kind.
-    #[error("not a saved plan: {0}")]
+    #[error("not a saved plan: {}", JsonMessage(.0))]
     Json(#[from] serde_json::Error),
+    /// A text that is longer than is read.
+    #[error(transparent)]
+    InputTooLarge(#[from] InputTooLarge),
     /// Written by another version.
     #[error("the plan has version {found}, and this program reads version {GRAPH_PLAN_VERSION}")]
     Version {
@@ -24,7 +28,8 @@ pub enum SavedPlanError {
     },
     /// Made for a graph with other operations, edges, flags or assignment.
     #[error(
-        "the plan was made for another graph (fingerprint {saved}; this one has {graph}): operations, edges, views, flags, external tensors or assignment differ"
+        "the plan was made for another graph (fingerprint {saved}; this one has {graph}): operations, edges, views, flags, external tensors or assignment differ",
+        saved = Clipped(saved)
     )]
     Fingerprint {
         /// The fingerprint in the file.
@@ -49,7 +54,7 @@ pub enum SavedPlanError {
         graph: Box<Memory>,
     },
     /// A tensor that does not exist.
-    #[error("memory {memory}: block {block} is said to be tensor {tensor}'s, but there are only {tensors} tensors")]
+    #[error("memory {memory}: block {block} is said to be tensor {tensor}'s, but there are only {tensors} tensors", memory = Clipped(memory))]
     UnknownTensor {
         /// The memory's name.
         memory: String,
@@ -61,7 +66,7 @@ pub enum SavedPlanError {
         tensors: usize,
     },
     /// A place for what needs none.
-    #[error("memory {memory} has a block for {tensor}, which needs none: it is external, a view, or never used")]
+    #[error("memory {memory} has a block for {tensor}, which needs none: it is external, a view, or never used", memory = Clipped(memory))]
     Needless {
         /// The memory's name.
         memory: String,
@@ -69,7 +74,7 @@ pub enum SavedPlanError {
         tensor: Named,
     },
     /// A tensor stands at two places.
-    #[error("memory {memory} has a block for {tensor}, which has one already")]
+    #[error("memory {memory} has a block for {tensor}, which has one already", memory = Clipped(memory))]
     Twice {
         /// The memory's name.
         memory: String,
@@ -84,7 +89,9 @@ pub enum SavedPlanError {
     },
     /// A tensor stands in a memory that it does not belong to, nor what it takes over.
     #[error(
-        "memory {memory} has a block for {tensor}, which belongs to memory {home}; the file says that it was asked for in memory number {asked}"
+        "memory {memory} has a block for {tensor}, which belongs to memory {home}; the file says that it was asked for in memory number {asked}",
+        memory = Clipped(memory),
+        home = Clipped(home)
     )]
     Elsewhere {
         /// The memory's name.
@@ -97,7 +104,7 @@ pub enum SavedPlanError {
         asked: u32,
     },
     /// A block is too small for its tensor.
-    #[error("memory {memory}: {tensor} needs {needed} bytes, and its block has {size}")]
+    #[error("memory {memory}: {tensor} needs {needed} bytes, and its block has {size}", memory = Clipped(memory))]
     TooSmall {
         /// The memory's name.
         memory: String,
@@ -109,7 +116,7 @@ pub enum SavedPlanError {
         size: Bytes,
     },
     /// Steps that are no lifetime.
-    #[error("memory {memory}, {tensor}: {error}")]
+    #[error("memory {memory}, {tensor}: {error}", memory = Clipped(memory))]
     Steps {
         /// The memory's name.
         memory: String,
@@ -119,7 +126,7 @@ pub enum SavedPlanError {
         error: UnitError,
     },
     /// The blocks of a memory are no problem that could have a plan.
-    #[error("memory {memory}: {error}")]
+    #[error("memory {memory}: {error}", memory = Clipped(memory))]
     Problem {
         /// The memory's name.
         memory: String,
@@ -127,7 +134,7 @@ pub enum SavedPlanError {
         error: ProblemError,
     },
     /// The blocks of a memory stand where they can't.
-    #[error("memory {memory}: {violations}{}", listed(tensors))]
+    #[error("memory {memory}: {violations}{}", listed(tensors), memory = Clipped(memory))]
     Invalid {
         /// The memory's name.
         memory: String,
@@ -137,7 +144,7 @@ pub enum SavedPlanError {
         violations: Violations,
     },
     /// A block is there for another time than its tensor is needed.
-    #[error("memory {memory}: {tensor} is needed in {needed}, and its block is there in {saved}")]
+    #[error("memory {memory}: {tensor} is needed in {needed}, and its block is there in {saved}", memory = Clipped(memory))]
     Lifetime {
         /// The memory's name.
         memory: String,
@@ -149,7 +156,7 @@ pub enum SavedPlanError {
         saved: Lifetime,
     },
     /// A node stands on a source that it may not write over.
-    #[error("{tensor} stands on the bytes of its source in slot {slot}, {taken}, which {operation} may not")]
+    #[error("{tensor} stands on the bytes of its source in slot {slot}, {taken}, which {operation} may not", operation = Clipped(operation))]
     TakeOver {
         /// The node.
         tensor: Named,
@@ -162,7 +169,8 @@ pub enum SavedPlanError {
     },
     /// The file claims more of its plan, or less, than the plan can be.
     #[error(
-        "memory {memory}: a plan of {peak} bytes with a bound of {bound} can't be \"{verdict}\" with at least {at_least}"
+        "memory {memory}: a plan of {peak} bytes with a bound of {bound} can't be \"{verdict}\" with at least {at_least}",
+        memory = Clipped(memory)
     )]
     Claim {
         /// The memory's name.

@@ -33,21 +33,33 @@ pub(super) fn is_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || "_./%-".contains(character)
 }
 
-/// The statements that have any tokens.
-pub(super) fn statements(text: &str) -> Result<Vec<Vec<Token>>, TextError> {
-    let mut lexer = Lexer { rest: text.chars().peekable(), line: 1, column: 1 };
-    let (mut statements, mut tokens) = (Vec::new(), Vec::new());
-    while let Some(step) = lexer.step()? {
-        match step {
-            Step::Token(token) => tokens.push(token),
-            Step::End if !tokens.is_empty() => statements.push(core::mem::take(&mut tokens)),
-            Step::End | Step::Nothing => {}
+/// The most words and symbols of one statement: enough for a size in each of a hundred thousand memories.
+pub(super) const MOST_TOKENS: usize = 1 << 18;
+
+/// Walks over the statements of a text. Only the tokens of one are kept: they take many times the memory of the text.
+pub(super) struct Statements<'a> {
+    lexer: Lexer<'a>,
+    tokens: Vec<Token>,
+}
+
+impl<'a> Statements<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { lexer: Lexer { rest: text.chars().peekable(), line: 1, column: 1 }, tokens: Vec::new() }
+    }
+
+    /// Returns the tokens of the next statement that has any; `None` at the end of the text.
+    pub(super) fn next(&mut self) -> Result<Option<&[Token]>, TextError> {
+        self.tokens.clear();
+        while let Some(step) = self.lexer.step()? {
+            match step {
+                Step::Token(token) if self.tokens.len() == MOST_TOKENS => return Err(token.error(TextFault::TooLong)),
+                Step::Token(token) => self.tokens.push(token),
+                Step::End if !self.tokens.is_empty() => break,
+                Step::End | Step::Nothing => {}
+            }
         }
+        Ok(if self.tokens.is_empty() { None } else { Some(&self.tokens) })
     }
-    if !tokens.is_empty() {
-        statements.push(tokens);
-    }
-    Ok(statements)
 }
 
 enum Step {

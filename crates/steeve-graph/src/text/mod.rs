@@ -18,7 +18,7 @@
 //!
 //! Statements end with the line or with `;`, comments start with `#`. Type and shape may be left out where the
 //! operation and its sources say them, and `16` is short for `f32[16]` (in a view, for
-//! the type of its root): `a = fill 16; b = neg a`.
+//! the type of its root): `a = fill 16; b = neg a`. One `size=` is for all memories, as long as there are at most 64.
 //!
 //! Line order is node order. `!leaf`, `!node` and `!aside` (in neither list) say where a tensor is listed, if not where
 //! its operation suggests; `!owner` says that a view operation made no view; `!external` that memory is the caller's.
@@ -33,6 +33,8 @@ use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
+use steeve_plan::{Clipped, InputLimit, InputTooLarge};
+
 use crate::{AssignedGraph, Graph, GraphError, LayoutError, Op, Tensor};
 
 /// The line and column, from 1, at which a text is no graph, and why.
@@ -43,7 +45,7 @@ use crate::{AssignedGraph, Graph, GraphError, LayoutError, Op, Tensor};
 /// assert_eq!(error.to_string(), "line 2, column 9: there is no tensor z");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}, column {column}: {fault}")]
+#[error("{}{fault}", At(self))]
 pub struct TextError {
     /// The line.
     pub line: u32,
@@ -51,6 +53,18 @@ pub struct TextError {
     pub column: u32,
     /// What is wrong there.
     pub fault: TextFault,
+}
+
+/// Shows where the fault is; an input that is too large is wrong as a whole.
+struct At<'a>(&'a TextError);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            TextError { fault: TextFault::InputTooLarge(_), .. } => Ok(()),
+            TextError { line, column, .. } => write!(f, "line {line}, column {column}: "),
+        }
+    }
 }
 
 /// What can be wrong with a text.
@@ -67,29 +81,35 @@ pub enum TextFault {
     #[error("expected {0}")]
     Expected(&'static str),
     /// A number that is none, or too large.
-    #[error("{0} is no number that fits here")]
+    #[error("{} is no number that fits here", Clipped(.0))]
     Number(String),
     /// An operation that is not in the table.
-    #[error("there is no operation {0}; write ?{0} to keep its name")]
+    #[error("there is no operation {name}; write ?{name} to keep its name", name = Clipped(.0))]
     Op(String),
     /// A flag that does not exist.
-    #[error("there is no flag !{0}")]
+    #[error("there is no flag !{}", Clipped(.0))]
     Flag(String),
     /// An attribute that does not exist.
-    #[error("there is no attribute {0}=")]
+    #[error("there is no attribute {}=", Clipped(.0))]
     Attribute(String),
     /// A label that nothing has.
-    #[error("there is no tensor {0}")]
+    #[error("there is no tensor {}", Clipped(.0))]
     Tensor(String),
     /// A memory that was not declared.
-    #[error("there is no memory {0}")]
+    #[error("there is no memory {}", Clipped(.0))]
     Memory(String),
     /// A label that two things have.
-    #[error("{0} is there already")]
+    #[error("{} is there already", Clipped(.0))]
     Twice(String),
     /// Type and shape were left out, and the sources do not say them.
     #[error("give the type and shape: {0}")]
     Unsaid(crate::Refusal),
+    /// A statement with more words and symbols than any can need.
+    #[error("a statement has at most {} words and symbols", lexer::MOST_TOKENS)]
+    TooLong,
+    /// A text that is longer than is read.
+    #[error(transparent)]
+    InputTooLarge(#[from] InputTooLarge),
     /// The root of a view was left out, and the sources do not say it.
     #[error("give the root of the view, as in +0^root")]
     NoRoot,
@@ -101,20 +121,36 @@ pub enum TextFault {
     Graph(#[from] GraphError),
 }
 
-/// The memories are read and dropped.
+/// Reads a graph of at most `limit` bytes of text, as `text.parse()` does with [`InputLimit::DEFAULT`].
+///
+/// ```
+/// use steeve_graph::{Bytes, InputLimit, text};
+/// assert!(text::read_within("x = input 16; y = neg x", InputLimit::new(Bytes(100))).is_ok());
+/// let error = text::read_within("x = input 16; y = neg x", InputLimit::new(Bytes(10))).unwrap_err();
+/// assert_eq!(error.to_string(), "input too large: at most 10 bytes are read, got 23");
+/// ```
+pub fn read_within(text: &str, limit: InputLimit) -> Result<AssignedGraph, TextError> {
+    match limit.check(text.len()) {
+        Ok(()) => read::read(text),
+        Err(error) => Err(TextError { line: 1, column: 1, fault: error.into() }),
+    }
+}
+
+/// The memories are read and dropped. Fails if the text has more than [`InputLimit::DEFAULT`] bytes.
 impl FromStr for Graph {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
-        Ok(read::read(text)?.into_graph())
+        Ok(read_within(text, InputLimit::DEFAULT)?.into_graph())
     }
 }
 
+/// Fails if the text has more than [`InputLimit::DEFAULT`] bytes.
 impl FromStr for AssignedGraph {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
-        read::read(text)
+        read_within(text, InputLimit::DEFAULT)
     }
 }
 
@@ -154,6 +190,10 @@ impl List {
         }
     }
 }
+
+/// Up to how many memories one size may stand for all of them. A text with more has a size for each, so that no short text
+/// describes a large table.
+const SAME_SIZE_MEMORIES: usize = 64;
 
 /// The slot whose memory an operation usually shares; a plain view shares its first source's.
 fn usual_view(op: Op) -> usize {

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use steeve_plan::{Align, Bytes, Id};
 
 use super::cursor::{Cursor, Reference, Said};
-use super::lexer::{Kind, Token, statements};
-use super::{List, TextError, TextFault, usual_view};
+use super::lexer::{Kind, Statements, Token};
+use super::{List, SAME_SIZE_MEMORIES, TextError, TextFault, usual_view};
 use crate::shape::Call;
 use crate::{
     AllocSizes, AssignedGraph, Assignment, DataType, Flags, Glu, GraphError, GraphParts, Layout, Memory, MemoryId, Op,
@@ -17,8 +17,8 @@ use crate::{
 
 pub(super) fn read(text: &str) -> Result<AssignedGraph, TextError> {
     let mut reader = Reader::default();
-    let statements = statements(text)?;
-    for tokens in &statements {
+    let mut statements = Statements::new(text);
+    while let Some(tokens) = statements.next()? {
         reader.statement(Cursor { tokens, at: 0 })?;
     }
     reader.finish()
@@ -165,7 +165,12 @@ impl Reader {
             let id = self.push(&mut parts, line)?;
             let row: &[Bytes] = match line.sizes.as_slice() {
                 [] => continue,
-                [all] => &alloc::vec![*all; memories.len()],
+                [all] if memories.len() <= SAME_SIZE_MEMORIES => &alloc::vec![*all; memories.len()],
+                [_] => {
+                    return Err(line
+                        .token
+                        .error(TextFault::Expected("size= with a size for each of so many memories")));
+                }
                 row => row,
             };
             sizes.set(id, &parts.tensors()[id], row).map_err(|error| line.token.error(error))?;

@@ -9,7 +9,7 @@ use core::fmt::{self, Formatter, Write};
 use steeve_plan::{Bytes, Id, IdVec};
 
 use super::lexer::is_word;
-use super::{List, usual_view};
+use super::{List, SAME_SIZE_MEMORIES, usual_view};
 use crate::compact::lines;
 use crate::{AssignedGraph, Flags, Graph, Memory, MemoryId, Op, Tensor, TensorId};
 
@@ -231,7 +231,7 @@ impl Writer<'_> {
         let row = self.assigned.and_then(|assigned| assigned.sizes().row(id));
         let Some([first, rest @ ..]) = row else { return Ok(()) };
         write!(f, " size={first}")?;
-        if rest.iter().any(|size| size != first) {
+        if rest.len() >= SAME_SIZE_MEMORIES || rest.iter().any(|size| size != first) {
             rest.iter().try_for_each(|Bytes(size)| write!(f, ",{size}"))?;
         }
         Ok(())

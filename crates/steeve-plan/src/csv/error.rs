@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt;
 
-use crate::{BlockId, UnitError};
+use crate::{BlockId, Clipped, InputTooLarge, UnitError};
 
 /// A column that a block list may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,7 +60,7 @@ impl fmt::Display for Column {
 
 /// Why a text is no block list, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}{}: {fault}", At(*column, *name))]
+#[error("{}{fault}", At(self))]
 pub struct CsvError {
     /// The line, from 1.
     pub line: usize,
@@ -73,14 +73,18 @@ pub struct CsvError {
     pub fault: CsvFault,
 }
 
-struct At(Option<usize>, Option<Column>);
+/// Shows where the fault is; an input that is too large is wrong as a whole.
+struct At<'a>(&'a CsvError);
 
-impl fmt::Display for At {
+impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0, self.1) {
-            (None, _) => Ok(()),
-            (Some(column), None) => write!(f, ", column {column}"),
-            (Some(column), Some(name)) => write!(f, ", column {column} ({name})"),
+        match self.0 {
+            CsvError { fault: CsvFault::InputTooLarge(_), .. } => Ok(()),
+            CsvError { line, column: None, .. } => write!(f, "line {line}: "),
+            CsvError { line, column: Some(column), name: None, .. } => write!(f, "line {line}, column {column}: "),
+            CsvError { line, column: Some(column), name: Some(name), .. } => {
+                write!(f, "line {line}, column {column} ({name}): ")
+            }
         }
     }
 }
@@ -93,7 +97,7 @@ pub enum CsvFault {
     #[error("there is no header; the first line must name the columns, for example id,lower,upper,size")]
     NoHeader,
     /// A column that nobody knows.
-    #[error("there is no column called {}; the columns are {}, separated by commas", Shown(found), Known)]
+    #[error("there is no column called {:?}; the columns are {}, separated by commas", Clipped(found), Known)]
     UnknownColumn {
         /// What stands in the header.
         found: String,
@@ -117,7 +121,7 @@ pub enum CsvFault {
         fields: usize,
     },
     /// A line that is longer than the header.
-    #[error("{} is one field too many; the header names {columns} columns", Shown(found))]
+    #[error("{:?} is one field too many; the header names {columns} columns", Clipped(found))]
     SurplusField {
         /// The first field without a column.
         found: String,
@@ -128,25 +132,25 @@ pub enum CsvFault {
     #[error("the number is missing")]
     NumberMissing,
     /// A field that is no number at all.
-    #[error("{} is not a number", Shown(found))]
+    #[error("{:?} is not a number", Clipped(found))]
     NoNumber {
         /// What stands there.
         found: String,
     },
     /// A number with a fraction or an exponent.
-    #[error("{} is not a whole number in plain digits", Shown(found))]
+    #[error("{:?} is not a whole number in plain digits", Clipped(found))]
     NotWhole {
         /// What stands there.
         found: String,
     },
     /// A number below zero.
-    #[error("{} is negative", Shown(found))]
+    #[error("{:?} is negative", Clipped(found))]
     Negative {
         /// What stands there.
         found: String,
     },
     /// A number above 2^64 - 1.
-    #[error("{} is above {}, the largest number there is", Shown(found), u64::MAX)]
+    #[error("{:?} is above {}, the largest number there is", Clipped(found), u64::MAX)]
     TooLarge {
         /// What stands there.
         found: String,
@@ -158,7 +162,7 @@ pub enum CsvFault {
     #[error("the id is missing")]
     EmptyId,
     /// Two blocks of the same name.
-    #[error("the id {} stands already on line {first}; ids must be unique", Shown(id))]
+    #[error("the id {:?} stands already on line {first}; ids must be unique", Clipped(id))]
     RepeatedId {
         /// The name.
         id: String,
@@ -166,7 +170,7 @@ pub enum CsvFault {
         first: usize,
     },
     /// A block that follows one that is not in the file.
-    #[error("there is no block with the id {} to follow", Shown(found))]
+    #[error("there is no block with the id {:?} to follow", Clipped(found))]
     FollowsNobody {
         /// The name it gives.
         found: String,
@@ -186,11 +190,14 @@ pub enum CsvFault {
     /// More blocks than can be numbered.
     #[error("there are more than the 4294967295 blocks that can be numbered")]
     TooMany,
+    /// A text that is longer than is read.
+    #[error(transparent)]
+    InputTooLarge(InputTooLarge),
     /// A quote that is never closed.
     #[error("the quote that opens here is never closed")]
     OpenQuote,
     /// Something between a closing quote and the next comma.
-    #[error("{} stands behind the closing quote; a quote inside quotes is written twice", Shown(found))]
+    #[error("{:?} stands behind the closing quote; a quote inside quotes is written twice", Clipped(found))]
     AfterQuote {
         /// What stands there.
         found: String,
@@ -224,7 +231,7 @@ pub enum TableError {
         block: BlockId,
     },
     /// Two blocks of the same name.
-    #[error("blocks {first} and {second} have the same id {}; ids must be unique", Shown(id))]
+    #[error("blocks {first} and {second} have the same id {:?}; ids must be unique", Clipped(id))]
     RepeatedId {
         /// The name.
         id: String,
@@ -234,7 +241,7 @@ pub enum TableError {
         second: BlockId,
     },
     /// A block that follows one that is not there.
-    #[error("block {id} follows block {follows}, which does not exist")]
+    #[error("block {} follows block {follows}, which does not exist", Clipped(id))]
     FollowsNobody {
         /// The name of the follower.
         id: String,
@@ -242,7 +249,7 @@ pub enum TableError {
         follows: BlockId,
     },
     /// A block that stands nowhere.
-    #[error("block {id} has no offset")]
+    #[error("block {} has no offset", Clipped(id))]
     NoOffset {
         /// Its name.
         id: String,
@@ -259,18 +266,5 @@ impl fmt::Display for Known {
             write!(f, "{}{column}", if index == 0 { "" } else { ", " })?;
         }
         Ok(())
-    }
-}
-
-/// What stood in the file, in quotes, and cut short where it is long: it may be a whole binary file.
-struct Shown<'a>(&'a str);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 40;
-        match self.0.char_indices().nth(SHOWN) {
-            None => write!(f, "\"{}\"", self.0.escape_debug()),
-            Some((cut, _)) => write!(f, "\"{}...\"", self.0[..cut].escape_debug()),
-        }
     }
 }

@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::{CsvError, CsvFault};
+use super::{Column, CsvError, CsvFault};
 
 /// Walks over the records. Fields are borrowed from the text except where a doubled quote forbids it.
 pub(super) struct Records<'a> {
@@ -35,7 +35,8 @@ impl<'a> Records<'a> {
             }
             let line = self.line;
             self.fields.clear();
-            while self.field()? == End::Field {}
+            // A record with more fields than there are columns is wrong whatever else it holds, and may be all commas.
+            while self.field()? == End::Field && self.fields.len() <= Column::ALL.len() {}
             if self.fields.iter().any(|field| !field.is_empty()) || self.fields.len() > 1 {
                 return Ok(Some(line));
             }

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{Table, read, write};
-use crate::{Align, Block, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Place, Problem};
+use super::{CsvFault, Table, read, read_within, write};
+use crate::{Align, Block, BlockId, BufferId, Bytes, Id, IdVec, InputLimit, Lifetime, Offset, Place, Problem};
 
 /// Reads `text` and shows it the way `write` does.
 fn check(text: &str, expected: &str) {
@@ -176,7 +176,51 @@ fn wrong_optional_fields_are_named_too() {
 #[test]
 fn a_long_field_is_cut_in_messages() {
     let error = read(&"x".repeat(100_000)).unwrap_err().to_string();
-    assert!(error.len() < 300, "{error}");
+    assert!(error.len() < 400 && error.contains("(99840 bytes left out)"), "{error}");
+}
+
+/// Every place of a block list at which a text can stand.
+#[test]
+fn no_error_echoes_a_long_field_whole() {
+    let full = "id,lower,upper,size,alignment,buffer,offset,follows\na,0,2,8,64,1,64,\nb,2,3,4,64,1,64,a\n";
+    for place in full.match_indices(|letter: char| letter.is_alphanumeric()).map(|(place, _)| place) {
+        for long in ["n", "7", "-7", "é", "\u{1}", "\"\""].map(|letter| letter.repeat(5000)) {
+            let text = alloc::format!("{}{long}{}", &full[..place], &full[place..]);
+            if let Err(error) = read(&text) {
+                assert!(error.to_string().len() < 1500, "{} bytes: {error}", error.to_string().len());
+            }
+        }
+    }
+    let (block, long) = (Block::new(Bytes(1), Lifetime::new(0, 1).unwrap()), "n".repeat(5000));
+    let lost = block.following(BlockId::from_index(7).unwrap());
+    for (ids, blocks) in [([long.clone(), long.clone()], [block; 2]), ([long.clone(), "b".into()], [lost; 2])] {
+        let error = Table::new(ids.to_vec(), blocks.to_vec(), alloc::vec![None; 2]).unwrap_err();
+        assert!(error.to_string().len() < 400, "{error}");
+    }
+    let unplaced = Table::new(alloc::vec![long], alloc::vec![block], alloc::vec![None]).unwrap();
+    assert!(unplaced.placement().unwrap_err().to_string().len() < 400);
+}
+
+#[test]
+fn a_text_has_at_most_the_limit() {
+    let within = |limit: usize| read_within(PLAIN, InputLimit::new(Bytes(limit as u64)));
+    assert_eq!(within(PLAIN.len()), read(PLAIN));
+    let error = within(PLAIN.len() - 1).unwrap_err();
+    assert!(matches!(error.fault, CsvFault::InputTooLarge(_)));
+    assert_eq!(error.to_string(), "input too large: at most 35 bytes are read, got 36");
+    let large = "\n".repeat((256 << 20) + 1);
+    let error = read(&large).unwrap_err().to_string();
+    assert_eq!(error, "input too large: at most 268435456 bytes are read, got 268435457");
+    assert_eq!(read_within(&large, InputLimit::new(Bytes(1 << 40))).unwrap_err().fault, CsvFault::NoHeader);
+}
+
+#[test]
+fn a_line_of_commas_is_not_kept() {
+    // As fields these would take more than a gigabyte.
+    let commas = ",".repeat(50_000_000);
+    assert!(read(&commas).unwrap_err().to_string().contains("there is no column called"));
+    let error = read(&alloc::format!("id,lower,upper,size\na,0,1,1{commas}\n")).unwrap_err();
+    assert_eq!(error.to_string(), "line 2, column 5: \"\" is one field too many; the header names 4 columns");
 }
 
 #[test]

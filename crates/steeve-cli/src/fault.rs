@@ -1,0 +1,62 @@
+//! One thing that is wrong with a plan: a sentence for people, and a word and ids for programs.
+
+use serde::Serialize;
+use steeve_plan::{BlockId, IdVec, Violation};
+
+use crate::explain;
+
+/// One thing that is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Fault {
+    /// One word, which does not change; docs/command-line.md lists all of them.
+    kind: &'static str,
+    /// The blocks of a list that it is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    blocks: Vec<String>,
+    /// The tensors of a graph that it is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tensors: Vec<u64>,
+    message: String,
+}
+
+impl Fault {
+    /// A fault of the plan as a whole.
+    pub(crate) fn new(kind: &'static str, message: String) -> Self {
+        Self { kind, blocks: Vec::new(), tensors: Vec::new(), message }
+    }
+
+    pub(crate) fn of_block(kind: &'static str, block: &str, message: String) -> Self {
+        Self { blocks: vec![block.to_owned()], ..Self::new(kind, message) }
+    }
+
+    /// Stand-ins for what a record does not describe have no id.
+    pub(crate) fn of_tensors(
+        kind: &'static str,
+        tensors: impl IntoIterator<Item = Option<u64>>,
+        message: String,
+    ) -> Self {
+        Self { tensors: tensors.into_iter().flatten().collect(), ..Self::new(kind, message) }
+    }
+
+    pub(crate) fn of_violation(violation: &Violation, ids: &IdVec<BlockId, String>) -> Self {
+        let kind = match violation {
+            Violation::TooFar { .. } => "buffer",
+            Violation::Misaligned { .. } => "misaligned",
+            Violation::OutOfRange { .. } | Violation::Endless => "outside",
+            Violation::Unpinned { .. } => "unpinned",
+            Violation::Strayed { .. } => "strayed",
+            Violation::BufferTooLarge { .. } => "buffer-size",
+            Violation::OverCapacity { .. } => "capacity",
+            Violation::Overlap { .. } => "overlap",
+            Violation::AndMore => "more",
+            _ => "other",
+        };
+        let blocks = violation.blocks().filter_map(|block| ids.get(block).cloned()).collect();
+        Self { blocks, ..Self::new(kind, explain::violation(violation, ids)) }
+    }
+
+    /// The sentence.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+}

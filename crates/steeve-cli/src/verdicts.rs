@@ -1,0 +1,128 @@
+//! What `steeve check` says of each plan: sentences, or one JSON object (`--json`).
+
+use std::io::{ErrorKind, Write};
+
+use serde::Serialize;
+use steeve_plan::Bytes;
+use steeve_view::printable;
+
+use crate::answer::{Answer, Voice};
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::json::{VERSION, print_line};
+
+/// Where verdicts go, and in which form.
+pub(crate) struct Verdicts<'a> {
+    pub(crate) stdout: &'a mut dyn Write,
+    pub(crate) voice: Voice,
+    pub(crate) form: VerdictForm,
+    /// The file with the graph or the block list.
+    pub(crate) problem: &'a str,
+}
+
+/// How a verdict is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VerdictForm {
+    /// For people.
+    Sentences,
+    /// For programs.
+    Json,
+}
+
+/// Which plan a verdict is about.
+pub(crate) struct Title<'a> {
+    pub(crate) file: &'a str,
+    /// In a sentence.
+    pub(crate) plan: &'a str,
+    pub(crate) kind: PlanKind,
+}
+
+/// Where a plan comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PlanKind {
+    /// It is in a file.
+    Given,
+    /// It was made just now.
+    Ours,
+    /// It was recorded with the graph.
+    Ggml,
+}
+
+/// What `--json` prints for one plan.
+#[derive(Serialize)]
+struct VerdictLine<'a> {
+    version: u32,
+    file: &'a str,
+    problem: &'a str,
+    plan: PlanKind,
+    holds: bool,
+    faults: &'a [Fault],
+    /// None of a plan that does not hold: its figures mean nothing.
+    buffers: Vec<CheckedMemory>,
+}
+
+/// One memory of a plan that holds, with the words of `plan --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct CheckedMemory {
+    pub(crate) name: String,
+    pub(crate) peak: Bytes,
+    /// What every plan needs, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lower_bound: Option<Bytes>,
+    pub(crate) optimal: bool,
+    pub(crate) chunks: Vec<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ggml: Option<Bytes>,
+}
+
+impl Verdicts<'_> {
+    /// Says that a plan holds, and how good it is; the figures are made only where they are shown.
+    pub(crate) fn holds(
+        &mut self,
+        title: &Title<'_>,
+        sentence: &str,
+        memories: impl FnOnce() -> Result<Vec<CheckedMemory>, Error>,
+    ) -> Result<Answer, Error> {
+        let Title { file, plan, .. } = title;
+        match self.form {
+            VerdictForm::Json => self.line(title, &[], memories()?)?,
+            VerdictForm::Sentences => {
+                writeln!(self.stdout, "{file}: {plan} holds: {sentence}").map_err(Error::Output)?;
+            }
+        }
+        Ok(Answer::Yes)
+    }
+
+    /// Says everything that is wrong, and a last sentence on the error stream.
+    pub(crate) fn does_not_hold(&mut self, title: &Title<'_>, wrong: &[Fault]) -> Result<Answer, Error> {
+        let Title { file, plan, .. } = title;
+        let told = match self.form {
+            VerdictForm::Json => self.line(title, wrong, Vec::new()),
+            VerdictForm::Sentences => wrong.iter().try_for_each(|fault| {
+                let sentence = printable(&format!("{file}: {}", fault.message()));
+                writeln!(self.stdout, "{sentence}").map_err(Error::Output)
+            }),
+        };
+        match told {
+            Ok(()) => {}
+            // Whoever reads has seen enough, and the answer stays the same.
+            Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return Ok(Answer::No),
+            Err(error) => return Err(error),
+        }
+        let things = match wrong.len() {
+            1 => "one thing is".to_owned(),
+            count => format!("{count} things are"),
+        };
+        let problem = self.problem;
+        self.voice
+            .error(format!("{file}: {plan} does not hold for {problem}: {things} wrong; plan again with steeve plan"));
+        Ok(Answer::No)
+    }
+
+    fn line(&mut self, title: &Title<'_>, faults: &[Fault], buffers: Vec<CheckedMemory>) -> Result<(), Error> {
+        let Title { file, kind, .. } = *title;
+        let (holds, problem) = (faults.is_empty(), self.problem);
+        print_line(self.stdout, &VerdictLine { version: VERSION, file, problem, plan: kind, holds, faults, buffers })
+    }
+}
