@@ -12,6 +12,7 @@
 //   alloc, reset         the same tensors, without their addresses
 //   alloc, again         the same tensors, with the addresses of the last call
 //   reserve              of the graph that is reserved already: ggml plans it again, the drop-in sees that it is the same
+//   new + free           a handle is made and freed again, with nothing in between; ns per pair
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -80,6 +81,7 @@ static int (*tensor_alloc)(void *, T, void *);
 struct side {
     const char *name;
     struct gallocr *(*new)(void *);
+    void (*free)(struct gallocr *);
     bool (*reserve)(struct gallocr *, struct graph *);
     bool (*alloc)(struct gallocr *, struct graph *);
     size_t (*size)(struct gallocr *, int);
@@ -243,6 +245,22 @@ static double call(struct side *side, enum kind kind, T *weights, int layers) {
     return time;
 }
 
+enum { PAIRS = 64 };
+
+// Nanoseconds for a handle that is made and freed.
+static double new_and_free(struct side *side) {
+    void *type = cpu_buffer_type();
+    double start = now();
+    for (int i = 0; i < PAIRS; i++) {
+        struct gallocr *gallocr = side->new(type);
+        if (!gallocr) {
+            fail("there is no allocator");
+        }
+        side->free(gallocr);
+    }
+    return (now() - start) / PAIRS;
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) {
         fail("usage: per_call libggml-base.so libsteeve_ggml.so [layers [rounds]]");
@@ -260,6 +278,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 2; i++) {
         struct side *side = &sides[i];
         side->new = symbol(libraries[i], "ggml_gallocr_new");
+        side->free = symbol(libraries[i], "ggml_gallocr_free");
         side->reserve = symbol(libraries[i], "ggml_gallocr_reserve");
         side->alloc = symbol(libraries[i], "ggml_gallocr_alloc_graph");
         side->size = symbol(libraries[i], "ggml_gallocr_get_buffer_size");
@@ -286,6 +305,14 @@ int main(int argc, char **argv) {
         double ggml = median(sides[0].times, rounds) / nodes, steeve = median(sides[1].times, rounds) / nodes;
         printf("%-18s %7.2f %7.2f %6.3f\n", kinds[kind], ggml, steeve, steeve / ggml);
     }
+    for (int round = 0; round < rounds; round++) {
+        for (int turn = 0; turn < 2; turn++) {
+            struct side *side = &sides[(turn + round) % 2];
+            side->times[round] = new_and_free(side);
+        }
+    }
+    double ggml = median(sides[0].times, rounds), steeve = median(sides[1].times, rounds);
+    printf("%-18s %7.0f %7.0f %6.3f\n", "new + free", ggml, steeve, steeve / ggml);
     printf("%-18s %7zu %7zu %6.3f\n", "bytes", sides[0].size(sides[0].gallocr, 0), sides[1].size(sides[1].gallocr, 0),
            (double)sides[1].size(sides[1].gallocr, 0) / (double)sides[0].size(sides[0].gallocr, 0));
     return 0;

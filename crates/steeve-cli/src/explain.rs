@@ -55,6 +55,12 @@ pub(crate) fn problem_error(error: &ProblemError, ids: &Ids) -> String {
         ProblemError::TooLarge { block, size } => {
             format!("the blocks up to block {} (of {size} bytes) add up to 2^64 bytes or more", name(block))
         }
+        ProblemError::TooMuchPadding { block, widest, align } => format!(
+            "the blocks up to block {} add up to 2^64 bytes or more with the padding between them; block {} is \
+             aligned to {align}",
+            name(block),
+            name(widest)
+        ),
         ProblemError::FollowsTwice { block, other, follows } => {
             let (block, other, follows) = (name(block), name(other), name(follows));
             format!("blocks {block} and {other} both follow block {follows}; only one can take over its bytes")

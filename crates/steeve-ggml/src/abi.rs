@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// A buffer type, a buffer, a backend, a context: never looked into.
+/// A buffer type, a buffer, a backend, a context: never looked into, but for the two words that a buffer type begins with.
 #[repr(C)]
 pub(crate) struct Opaque {
     _private: [u8; 0],

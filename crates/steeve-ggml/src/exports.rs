@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::abi::{BufferType, Graph};
 use crate::handle::{Handle, Whose, catch};
-use crate::say;
+use crate::log::say;
 use crate::settings::settings;
 
 /// The body of a function that passes its return address on behind its arguments: it says who called, and with that which
@@ -71,7 +71,8 @@ unsafe extern "C" fn new_of_some(types: *mut BufferType, count: c_int, caller: *
             return None;
         }
         #[cfg(any(not(feature = "whole"), test))]
-        let ggml = match crate::find::ggml_of(types[0].cast(), caller) {
+        // SAFETY: buffer types of ggml's, as promised.
+        let ggml = match unsafe { crate::find::ggml_of(types[0].cast(), caller) } {
             Ok(ggml) => ggml,
             Err(why) => {
                 say!("{why}");

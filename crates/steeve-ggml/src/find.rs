@@ -4,24 +4,93 @@
 //! them. So it is the one that the buffer type's object sees, for the functions must know it; or else the one that the
 //! caller's object sees; or else any. All functions are then taken from the one object that they are defined in: among
 //! everybody's names, those of the allocator are ours.
+//!
+//! To ask the loader takes microseconds and its locks, so the answer for a buffer type is kept. Nothing here waits for another
+//! thread: a process may fork at any time.
 
 use std::ffi::{CStr, CString, c_int, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::functions::{Functions, Originals};
 use crate::ggml::Ggml;
+use crate::log::LogFunction;
 use crate::object::{base_of, info_of};
 
 /// The functions by which a ggml is known. The first is not ours in any case; the second is there in a ggml that has
 /// changed beyond recognition.
 const ANCHORS: [&CStr; 2] = [c"ggml_backend_buft_get_alignment", c"ggml_gallocr_new_n"];
 
-/// The ggml that `memory` belongs to, or that `caller` calls.
-pub(crate) fn ggml_of(memory: *const c_void, caller: *const c_void) -> Result<&'static Ggml, String> {
-    let mut objects = [memory, caller].into_iter().filter_map(object_of).chain(loaded());
-    objects
-        .find_map(|object| object.ggml())
-        .ok_or_else(|| "ggml can't be found: no loaded object has its functions".into())
+/// The ggml that the buffer type `memory` belongs to, or that `caller` calls.
+///
+/// # Safety
+/// A buffer type of some ggml's.
+pub(crate) unsafe fn ggml_of(memory: *const c_void, caller: *const c_void) -> Result<&'static Ggml, String> {
+    // SAFETY: passed on.
+    let question = unsafe { Question::new(memory, caller) };
+    if let Some(ggml) = question.answer() {
+        return Ok(ggml);
+    }
+    if let Some(ggml) = [memory, caller].into_iter().filter_map(object_of).find_map(|object| object.ggml()) {
+        question.keep(ggml);
+        return Ok(ggml);
+    }
+    // What is loaded next may be a better answer, so this one is not kept.
+    let any = loaded().find_map(|object| object.ggml());
+    any.ok_or_else(|| "ggml can't be found: no loaded object has its functions".into())
+}
+
+/// What is asked for a ggml: a buffer type, what it begins with, and where the call came from.
+///
+/// Objects may be unloaded and others loaded at the same addresses. A buffer type begins with the addresses of its functions,
+/// so an old answer can only be taken for a new question if another object has a buffer type and two functions where the old
+/// one had them, and the call comes from the same address: that is the old object, loaded again. The ggml itself is never
+/// unloaded once it is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Question([usize; 4]);
+
+/// An answer that is kept; written once. The ggml comes last, and is null until then.
+struct Answer {
+    question: [AtomicUsize; 4],
+    ggml: AtomicPtr<Ggml>,
+}
+
+/// There is one for each buffer type and place in the program that makes allocators of it.
+static ANSWERS: [Answer; 64] =
+    [const { Answer { question: [const { AtomicUsize::new(0) }; 4], ggml: AtomicPtr::new(std::ptr::null_mut()) } }; 64];
+
+/// So many answers have been begun to be written.
+static ANSWERED: AtomicUsize = AtomicUsize::new(0);
+
+impl Question {
+    /// # Safety
+    /// A buffer type of some ggml's.
+    unsafe fn new(memory: *const c_void, caller: *const c_void) -> Self {
+        // SAFETY: in every ggml a buffer type begins with the addresses of several functions.
+        let [first, second] = unsafe { memory.cast::<[usize; 2]>().read_unaligned() };
+        Self([memory.addr(), caller.addr(), first, second])
+    }
+
+    fn answer(self) -> Option<&'static Ggml> {
+        let count = ANSWERED.load(Ordering::Relaxed).min(ANSWERS.len());
+        let answers = ANSWERS[..count].iter().filter_map(|answer| {
+            // SAFETY: null, or from a reference that lives for ever.
+            let ggml: &'static Ggml = unsafe { answer.ggml.load(Ordering::Acquire).as_ref() }?;
+            Some((Self(answer.question.each_ref().map(|word| word.load(Ordering::Relaxed))), ggml))
+        });
+        answers.into_iter().find(|(question, _)| *question == self).map(|(_, ggml)| ggml)
+    }
+
+    /// Keeps the answer, unless there are too many.
+    fn keep(self, ggml: &'static Ggml) {
+        if ANSWERED.load(Ordering::Relaxed) >= ANSWERS.len() {
+            return;
+        }
+        let Some(answer) = ANSWERS.get(ANSWERED.fetch_add(1, Ordering::Relaxed)) else { return };
+        for (slot, word) in answer.question.iter().zip(self.0) {
+            slot.store(word, Ordering::Relaxed);
+        }
+        answer.ggml.store(std::ptr::from_ref(ggml).cast_mut(), Ordering::Release);
+    }
 }
 
 /// The ggml of the process, if there is only one that has an allocator of its own.
@@ -48,16 +117,14 @@ impl Object {
         // SAFETY: the handle is open and the name is a C string.
         let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         // Ours would be a call in circles.
-        (!found.is_null() && base_of(found) != base_of(ggml_of as *const c_void)).then_some(found)
+        (!found.is_null() && base_of(found) != base_of((&raw const KNOWN).cast())).then_some(found)
     }
 
     /// The ggml whose functions the object sees. There is one entry for each as long as the process lives.
     fn ggml(&self) -> Option<&'static Ggml> {
-        static KNOWN: Mutex<Vec<(usize, &'static Ggml)>> = Mutex::new(Vec::new());
         let anchor = ANCHORS.into_iter().find_map(|name| self.symbol(name))?;
         let base = base_of(anchor)?;
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, ggml)) = known.iter().find(|(known, _)| *known == base) {
+        if let Some(ggml) = Entry::find(base) {
             return Some(ggml);
         }
         let home = object_of(anchor)?;
@@ -66,11 +133,56 @@ impl Object {
         if functions.is_err() && originals.is_none() {
             return None;
         }
-        let ggml: &'static Ggml = Box::leak(Box::new(Ggml::new(functions, originals)));
-        known.push((base, ggml));
-        // From now on its functions may be called at any time, so it stays loaded.
-        std::mem::forget(home);
-        Some(ggml)
+        // SAFETY: a function of this name has this signature in every ggml since 0.9.4; a null pointer is `None`.
+        let log = unsafe { std::mem::transmute::<*mut c_void, Option<LogFunction>>(find(c"ggml_log_internal")) };
+        Some(Entry::add(base, Ggml::new(functions, originals, log), home))
+    }
+}
+
+/// A ggml that is known, in a list that only grows.
+struct Entry {
+    base: usize,
+    ggml: Ggml,
+    next: *const Entry,
+}
+
+/// The latest.
+static KNOWN: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
+
+impl Entry {
+    fn find(base: usize) -> Option<&'static Ggml> {
+        let mut entry: *const Entry = KNOWN.load(Ordering::Acquire);
+        // SAFETY: null, or an entry, and none is ever freed.
+        while let Some(it) = unsafe { entry.as_ref() } {
+            if it.base == base {
+                return Some(&it.ggml);
+            }
+            entry = it.next;
+        }
+        None
+    }
+
+    /// Adds a ggml, unless another thread has done so meanwhile.
+    fn add(base: usize, ggml: Ggml, home: Object) -> &'static Ggml {
+        let mut entry = Box::new(Self { base, ggml, next: std::ptr::null() });
+        loop {
+            let latest = KNOWN.load(Ordering::Acquire);
+            if let Some(ggml) = Self::find(base) {
+                return ggml;
+            }
+            entry.next = latest;
+            let new = Box::into_raw(entry);
+            match KNOWN.compare_exchange(latest, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    // From now on its functions may be called at any time, so it stays loaded.
+                    std::mem::forget(home);
+                    // SAFETY: just made, and never freed.
+                    return unsafe { &(*new).ggml };
+                }
+                // SAFETY: made above, and seen by no other thread.
+                Err(_) => entry = unsafe { Box::from_raw(new) },
+            }
+        }
     }
 }
 

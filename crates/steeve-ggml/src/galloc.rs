@@ -19,10 +19,10 @@ use steeve_graph::{
 use crate::abi::{self, Buffer, BufferType, Tensor, USAGE_COMPUTE};
 use crate::functions::Functions;
 use crate::ggml::{Known, text};
+use crate::log::say;
 use crate::pattern::{Match, Pattern, Place};
 use crate::read::{Ids, Lists, Memories, Purpose, Unreadable, read};
 use crate::record::record;
-use crate::say;
 use crate::settings::Settings;
 
 /// How many graphs' plans are kept.
@@ -194,12 +194,6 @@ impl Galloc {
         let get_size = self.ggml.functions.ggml_backend_buffer_get_size;
         // SAFETY: buffers that we have made.
         buffers.filter(|buffer| !buffer.is_null()).map(|buffer| unsafe { get_size(buffer) }).sum()
-    }
-
-    /// ggml's own layout from now on, for want of ggml's own allocator.
-    pub(crate) fn only_ggml(&mut self) {
-        self.settings = self.settings.only_ggml();
-        self.entries.clear();
     }
 
     /// Makes the entry of this graph the first, from those that fit or anew, and binds the graph's tensors.
@@ -415,11 +409,12 @@ impl Part {
             if old.is_some_and(|chunk| !chunk.buffer.is_null()) {
                 continue;
             }
-            let bytes = usize::try_from(size.0).map_err(|_| Trouble::NoMemory(format!("{size} bytes")))?;
+            let no_memory = || Trouble::NoMemory(self.no_memory(ggml, index, wanted));
+            let bytes = usize::try_from(size.0).map_err(|_| no_memory())?;
             // SAFETY: a buffer type of the caller's.
             let buffer = unsafe { (ggml.ggml_backend_buft_alloc_buffer)(self.buffer_type, bytes) };
             if buffer.is_null() {
-                return Err(Trouble::NoMemory(format!("a buffer of {size} bytes could not be allocated")));
+                return Err(no_memory());
             }
             // SAFETY: a buffer that was just made.
             let base = unsafe {
@@ -433,6 +428,18 @@ impl Part {
             }
         }
         Ok(())
+    }
+
+    /// Names the memory and its total in ggml's words, and the buffer that could not be had where it is one of several.
+    fn no_memory(&self, ggml: &Functions, index: usize, wanted: &[Bytes]) -> String {
+        // SAFETY: a buffer type of the caller's.
+        let name = unsafe { text((ggml.ggml_backend_buft_name)(self.buffer_type)) }.unwrap_or_default();
+        let total = wanted.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0));
+        let which = match wanted {
+            [_] => String::new(),
+            _ => format!(" (buffer {} of {}: {} bytes)", index + 1, wanted.len(), wanted[index]),
+        };
+        format!("failed to allocate {name} buffer of size {total}{which}")
     }
 }
 

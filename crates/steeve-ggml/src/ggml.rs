@@ -1,16 +1,18 @@
 //! One ggml in the process: its functions, and what has been found out about it.
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::fmt::Arguments;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use steeve_graph::DataType;
 
 use crate::abi::Tensor;
+use crate::first_wins::FirstWins;
 use crate::functions::{Functions, Originals};
 use crate::handshake::handshake;
+use crate::log::{self, Level, LogFunction};
 use crate::object::base_of;
-use crate::say;
+use crate::settings::settings;
 
 /// One ggml.
 pub(crate) struct Ggml {
@@ -18,9 +20,11 @@ pub(crate) struct Ggml {
     functions: Result<Functions, &'static str>,
     /// Its own allocator, where that can be reached.
     pub(crate) originals: Option<Originals>,
-    known: OnceLock<Result<Known, String>>,
-    /// What has been said about it.
-    said: Mutex<BTreeSet<String>>,
+    /// Its log function, where it has one.
+    log: Option<LogFunction>,
+    known: FirstWins<Result<Known, String>>,
+    /// Hashes of what has been said once about it; 0 where there is room for more.
+    said: [AtomicU64; MOST_SAID],
 }
 
 /// A ggml whose structures are the ones we know.
@@ -40,6 +44,9 @@ pub(crate) struct Operation {
     pub(crate) in_place: Option<bool>,
 }
 
+/// So many different things are said once. There are not many kinds of reasons.
+const MOST_SAID: usize = 32;
+
 /// There are about a hundred operations. Nobody asks for names far beyond.
 const MOST_OPERATIONS: c_int = 1000;
 
@@ -50,11 +57,15 @@ const MOST_TYPES: c_int = 100;
 const MOST_KINDS: i32 = 100;
 
 impl Ggml {
-    pub(crate) fn new(functions: Result<Functions, &'static str>, originals: Option<Originals>) -> Self {
-        Self { functions, originals, known: OnceLock::new(), said: Mutex::default() }
+    pub(crate) fn new(
+        functions: Result<Functions, &'static str>,
+        originals: Option<Originals>,
+        log: Option<LogFunction>,
+    ) -> Self {
+        Self { functions, originals, log, known: FirstWins::new(), said: [const { AtomicU64::new(0) }; MOST_SAID] }
     }
 
-    /// The same with the certainty that we know its structures and that its calls come by; if not, why. Looked at once.
+    /// Returns it with the certainty that we know its structures and that its calls come by; if not, why. Looked at once.
     pub(crate) fn known(&self) -> Result<&Known, String> {
         let look = || {
             #[cfg(any(not(feature = "whole"), test))]
@@ -63,15 +74,27 @@ impl Ggml {
             handshake(&functions)?;
             Ok(Known { functions, operations: operations(&functions), types: types(&functions) })
         };
-        self.known.get_or_init(look).as_ref().map_err(String::clone)
+        self.known.get_or_make(look).as_ref().map_err(String::clone)
     }
 
-    /// Says something about it, once.
-    pub(crate) fn say_once(&self, what: String) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if !said.contains(&what) {
-            say!("{what}");
-            said.insert(what);
+    /// Says something through its log function, or on stderr where the user wants to read it there.
+    pub(crate) fn log(&self, level: Level, what: Arguments<'_>) {
+        log::log(self.log.filter(|_| !settings().log), level, what);
+    }
+
+    /// Says something of a kind of which nothing has been said yet.
+    pub(crate) fn log_once(&self, kind: &str, level: Level, what: Arguments<'_>) {
+        // FNV-1a, and never 0.
+        let hash = kind
+            .bytes()
+            .fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
+        let hash = hash | 1;
+        for slot in &self.said {
+            match slot.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return self.log(level, what),
+                Err(other) if other == hash => return,
+                Err(_) => {}
+            }
         }
     }
 }

@@ -1,57 +1,79 @@
-//! What ggml's handle points to: our allocator, and ggml's own for when ours gives up.
+//! What ggml's handle points to: our allocator, and what is used instead for a graph that ours can't plan.
+//!
+//! ```text
+//!   ours in use --graph beyond ours--> ours freed,   ggml's own made, reserves it
+//!   ggml's own in use --any graph----> ours plans it, without memory --can't--> ggml's own reserves it
+//!                                                                    --can----> ggml's own freed, ours makes its buffers
+//! ```
+//!
+//! Only one of the two has buffers at a time. What was allocated for a graph is void once another one is reserved or
+//! allocated, with any allocator, so that is when they change: at `reserve`, and with one buffer type at `alloc`. With several
+//! types `alloc` never changes anything, since the caller must first wait for its devices: it answers false, and ggml's
+//! scheduler reserves. After a panic in ours it is not used again.
 
-use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::{BufferType, Graph, Original};
+use crate::fallback::Fallback;
 use crate::functions::Originals;
 use crate::galloc::{Galloc, Trouble};
 use crate::ggml::Ggml;
-use crate::say;
+use crate::log::{Level, kind_of};
+use crate::registry::{HANDLES, Owner};
 use crate::settings::Settings;
 
 /// `ggml_gallocr`
 pub(crate) struct Handle {
     ggml: &'static Ggml,
+    settings: &'static Settings,
     types: Vec<BufferType>,
-    mode: Mode,
-    /// ggml's own allocator, once it was needed.
-    original: Option<Original>,
+    /// Our allocator, made again when it is needed. While another is in use it has no buffers.
+    ours: Option<Galloc>,
+    /// What is in use instead of ours.
+    instead: Option<Instead>,
+    fallback: Fallback,
+    /// Ours has panicked, or could not be made at all.
+    has_given_up: bool,
 }
 
-enum Mode {
-    Ours(Galloc),
-    /// Once fallen back it stays so. Our buffers stay as long as the caller may use them.
-    Original(Option<Galloc>),
+/// An allocator for what ours can't plan.
+enum Instead {
+    Ggmls(GgmlsOwn),
+    /// Ours with ggml's layout, where ggml's own can't be reached.
+    Layout(Galloc),
 }
 
-/// What a call is about.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// What was allocated is void.
-    Memory,
-    /// It is still in use.
-    Sizes,
+/// A handle of ggml's own, which is freed with this.
+struct GgmlsOwn {
+    ggml: &'static Originals,
+    handle: Original,
 }
+
+/// A graph, and where its nodes and leafs go: what `reserve` is called with.
+#[derive(Clone, Copy)]
+struct Request {
+    graph: *mut Graph,
+    nodes: *const c_int,
+    leafs: *const c_int,
+}
+
+/// What ours has made of a graph.
+enum Tried<R> {
+    Done(R),
+    /// No allocator could do anything with it, and it has been said why.
+    Refused,
+    /// It is for whatever there is instead, because of this.
+    Beyond(String),
+}
+
+/// Why ours is not used again.
+const INSIDE: &str = "something went wrong inside";
 
 /// Whose handle it is. ggml's own functions may call each other through us (0.9.4 does), with a handle of their own.
 pub(crate) enum Whose<'a> {
     Ours(&'a mut Handle),
     Ggmls(&'static Originals, Original),
-}
-
-/// All handles that there are.
-fn handles() -> MutexGuard<'static, BTreeMap<usize, Owner>> {
-    static HANDLES: Mutex<BTreeMap<usize, Owner>> = Mutex::new(BTreeMap::new());
-    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[derive(Clone, Copy)]
-enum Owner {
-    Us,
-    Ggml(&'static Originals),
 }
 
 impl Handle {
@@ -68,39 +90,42 @@ impl Handle {
         let settings = match (settings.off, &ggml.originals) {
             (false, _) => settings,
             // SAFETY: passed on.
-            (true, Some(originals)) => return unsafe { ggmls_own(originals, &mut types) }.cast(),
+            (true, Some(originals)) => return unsafe { GgmlsOwn::leaked(originals, &mut types) }.cast(),
             // Without ggml's own allocator its layout will do.
             (true, None) => settings.only_ggml(),
         };
         // SAFETY: passed on.
         let ours = catch(|| unsafe { Galloc::new(ggml.known()?, settings, &types) });
-        let mode = match (ours.unwrap_or_else(|| Err("something went wrong inside".into())), &ggml.originals) {
-            (Ok(ours), _) => Mode::Ours(ours),
+        let ours = match (ours.unwrap_or_else(|| Err(INSIDE.into())), &ggml.originals) {
+            (Ok(ours), _) => Some(ours),
             (Err(why), Some(originals)) => {
-                ggml.say_once(format!("ggml's own allocator is used: {why}"));
+                ggml.log_once(&why, Level::Warning, format_args!("ggml's own allocator is used: {why}"));
                 // SAFETY: passed on.
-                return unsafe { ggmls_own(originals, &mut types) }.cast();
+                return unsafe { GgmlsOwn::leaked(originals, &mut types) }.cast();
             }
             (Err(why), None) => {
-                ggml.say_once(format!("nothing can be allocated: {why}"));
-                Mode::Original(None)
+                ggml.log_once(&why, Level::Error, format_args!("nothing can be allocated: {why}"));
+                None
             }
         };
-        let handle = Box::into_raw(Box::new(Self { ggml, types, mode, original: None }));
-        handles().insert(handle.addr(), Owner::Us);
+        let has_given_up = ours.is_none();
+        let fallback = Fallback::default();
+        let handle = Box::new(Self { ggml, settings, types, ours, instead: None, fallback, has_given_up });
+        let handle = Box::into_raw(handle);
+        HANDLES.insert(handle.addr(), Owner::Us);
         handle
     }
 
     /// Whose handle it is; `None` for null and for one that nobody knows.
     ///
     /// # Safety
-    /// Nobody else uses it meanwhile.
+    /// No other thread uses it meanwhile.
     pub(crate) unsafe fn whose<'a>(handle: *mut Self) -> Option<Whose<'a>> {
-        let known = handles().get(&handle.addr()).copied();
-        let owner = known.or_else(|| stranger(handle))?;
-        if known.is_none() {
-            handles().insert(handle.addr(), owner);
-        }
+        let owner = HANDLES.owner(handle.addr()).or_else(|| {
+            let owner = stranger(handle)?;
+            HANDLES.insert(handle.addr(), owner);
+            Some(owner)
+        })?;
         match owner {
             // SAFETY: made by `open` and not freed yet, or it would not be among the handles.
             Owner::Us => Some(Whose::Ours(unsafe { &mut *handle })),
@@ -113,8 +138,7 @@ impl Handle {
     /// # Safety
     /// Nobody uses it any more.
     pub(crate) unsafe fn free(handle: *mut Self) {
-        let owner = handles().remove(&handle.addr());
-        match owner.or_else(|| stranger(handle)) {
+        match HANDLES.remove(handle.addr()).or_else(|| stranger(handle)) {
             // SAFETY: made by `open`, and no longer among the handles.
             Some(Owner::Us) => drop(unsafe { Box::from_raw(handle) }),
             // SAFETY: a handle of ggml's own.
@@ -127,17 +151,32 @@ impl Handle {
     /// A graph of the same ggml's, and null or one number for each node and leaf.
     pub(crate) unsafe fn reserve(&mut self, graph: *mut Graph, nodes: *const c_int, leafs: *const c_int) -> bool {
         // SAFETY: passed on.
-        let answer = unsafe {
-            self.act(
-                Asked::Memory,
+        unsafe {
+            self.provide(
+                Request { graph, nodes, leafs },
                 |ours| ours.reserve(graph, nodes, leafs).map(|()| true),
-                |ggml, original| (ggml.ggml_gallocr_reserve_n)(original, graph, nodes, leafs),
+                |ggmls| (ggmls.ggml.ggml_gallocr_reserve_n)(ggmls.handle, graph, nodes, leafs),
             )
-        };
-        answer.unwrap_or(false)
+        }
     }
 
-    /// What a reserve would take for each buffer; nothing where that is not known.
+    /// # Safety
+    /// A graph of the same ggml's.
+    pub(crate) unsafe fn alloc(&mut self, graph: *mut Graph) -> bool {
+        // SAFETY: passed on.
+        unsafe {
+            if self.types.len() > 1 {
+                return self.alloc_as_reserved(graph);
+            }
+            self.provide(
+                Request { graph, nodes: std::ptr::null(), leafs: std::ptr::null() },
+                |ours| ours.alloc(graph),
+                |ggmls| (ggmls.ggml.ggml_gallocr_alloc_graph)(ggmls.handle, graph),
+            )
+        }
+    }
+
+    /// What a reserve would take for each buffer; nothing where that is not known. What is allocated stays in use.
     ///
     /// # Safety
     /// As [`reserve`](Self::reserve).
@@ -148,141 +187,263 @@ impl Handle {
         leafs: *const c_int,
     ) -> Vec<usize> {
         let count = self.types.len();
+        let request = Request { graph, nodes, leafs };
+        let mut why = String::from(INSIDE);
+        if !self.has_given_up {
+            // SAFETY: passed on.
+            match unsafe { self.try_ours(request, |ours| ours.reserve_size(graph, nodes, leafs)) } {
+                Tried::Done(sizes) => return sizes,
+                Tried::Refused => return vec![0; count],
+                Tried::Beyond(reason) => why = reason,
+            }
+        }
+        // Another handle than the one that is in use, whose buffers ggml would free.
         // SAFETY: passed on.
-        let answer = unsafe {
-            self.act(
-                Asked::Sizes,
-                |ours| ours.reserve_size(graph, nodes, leafs),
-                |ggml, original| {
-                    let mut sizes = vec![0; count];
-                    if let Some(reserve) = ggml.ggml_gallocr_reserve_n_size {
-                        reserve(original, graph, nodes, leafs, sizes.as_mut_ptr());
-                    }
-                    sizes
-                },
-            )
+        let sizes = match unsafe { self.open_instead(request, &why) } {
+            Some(Instead::Ggmls(own)) => own.ggml.ggml_gallocr_reserve_n_size.map(|reserve| {
+                let mut sizes = vec![0; count];
+                // SAFETY: passed on; one number for each buffer type.
+                unsafe { reserve(own.handle, graph, nodes, leafs, sizes.as_mut_ptr()) };
+                sizes
+            }),
+            Some(Instead::Layout(mut ours)) => {
+                // SAFETY: passed on.
+                catch(|| unsafe { ours.reserve_size(graph, nodes, leafs) }).and_then(Result::ok)
+            }
+            None => None,
         };
-        answer.unwrap_or_else(|| vec![0; count])
+        sizes.unwrap_or_else(|| vec![0; count])
     }
 
-    /// # Safety
-    /// A graph of the same ggml's.
-    pub(crate) unsafe fn alloc(&mut self, graph: *mut Graph) -> bool {
-        // SAFETY: passed on.
-        let answer = unsafe {
-            self.act(
-                Asked::Memory,
-                |ours| ours.alloc(graph),
-                |ggml, original| (ggml.ggml_gallocr_alloc_graph)(original, graph),
-            )
-        };
-        answer.unwrap_or(false)
-    }
-
+    /// How many bytes the buffers have that are in use.
     pub(crate) fn buffer_size(&self, index: c_int) -> usize {
-        let Some(index_is) = usize::try_from(index).ok().filter(|index| *index < self.types.len()) else {
-            say!("buffer {index} is asked for, and there are {}", self.types.len());
+        let Some(number) = usize::try_from(index).ok().filter(|index| *index < self.types.len()) else {
+            let count = self.types.len();
+            self.ggml.log(Level::Error, format_args!("buffer {index} is asked for, and there are {count}"));
             return 0;
         };
-        match (&self.mode, self.original, &self.ggml.originals) {
-            (Mode::Ours(ours) | Mode::Original(Some(ours)), ..) => ours.buffer_size(index_is),
+        match &self.instead {
             // SAFETY: ggml's own handle, and an index that it has.
-            (_, Some(handle), Some(ggml)) => unsafe { (ggml.ggml_gallocr_get_buffer_size)(handle, index) },
-            _ => 0,
+            Some(Instead::Ggmls(own)) => unsafe { (own.ggml.ggml_gallocr_get_buffer_size)(own.handle, index) },
+            Some(Instead::Layout(ours)) => ours.buffer_size(number),
+            None => self.ours.as_ref().map_or(0, |ours| ours.buffer_size(number)),
         }
     }
 
-    /// Ours, or ggml's own if ours gives up, now or earlier; `None` if both refuse.
+    /// Memory for a graph, by ours if it can plan it, else by what there is instead. False if there is none.
     ///
     /// # Safety
-    /// The closures may be called.
-    unsafe fn act<R>(
+    /// The request's graph is one of this ggml's, and the closures may be called.
+    unsafe fn provide(
         &mut self,
-        asked: Asked,
-        ours: impl Fn(&mut Galloc) -> Result<R, Trouble>,
-        original: impl Fn(&Originals, Original) -> R,
-    ) -> Option<R> {
-        if let Mode::Ours(galloc) = &mut self.mode {
-            match catch(|| ours(galloc)) {
-                Some(Ok(answer)) => return Some(answer),
-                Some(Err(Trouble::Malformed(why))) => {
-                    say!("the graph is refused: {why}");
-                    return None;
+        request: Request,
+        ours: impl Fn(&mut Galloc) -> Result<bool, Trouble>,
+        ggmls: impl Fn(&GgmlsOwn) -> bool,
+    ) -> bool {
+        // SAFETY: passed on.
+        unsafe {
+            let mut why = String::from(INSIDE);
+            if !self.has_given_up && (self.instead.is_none() || self.fallback.may_come_back(request.graph)) {
+                match self.return_and(request, &ours) {
+                    Tried::Done(answer) => {
+                        self.fallback.served();
+                        return answer;
+                    }
+                    Tried::Refused => return false,
+                    Tried::Beyond(reason) => why = reason,
                 }
-                Some(Err(Trouble::NoMemory(why))) => {
-                    say!("{why}");
-                    return None;
+            }
+            if self.instead.is_none() {
+                let Some(instead) = self.open_instead(request, &why) else { return false };
+                // First ours go: both together might be too much.
+                self.ours = None;
+                self.fallback.leave();
+                self.instead = Some(instead);
+            }
+            match &mut self.instead {
+                Some(Instead::Ggmls(own)) => self.fallback.note_buffers(request.graph, || ggmls(own)),
+                Some(Instead::Layout(galloc)) => {
+                    match self.fallback.note_buffers(request.graph, || catch(|| ours(galloc))) {
+                        Some(Ok(answer)) => answer,
+                        Some(Err(trouble)) => self.refuse(trouble),
+                        None => self.refuse(Trouble::Beyond(INSIDE.into())),
+                    }
                 }
-                Some(Err(Trouble::Beyond(why))) => self.give_up(&why),
-                None => self.give_up("something went wrong inside"),
-            }
-            // Without ggml's own allocator, ggml's layout is the one that is as good as any.
-            if let Mode::Ours(galloc) = &mut self.mode {
-                return catch(|| ours(galloc)).and_then(Result::ok);
-            }
-        }
-        // First ours go: both together might be too much.
-        if asked == Asked::Memory {
-            self.mode = Mode::Original(None);
-        }
-        match (self.original(), &self.ggml.originals) {
-            (Some(handle), Some(ggml)) => Some(original(ggml, handle)),
-            _ => {
-                say!("neither steeve's nor ggml's allocator can be used");
-                None
+                None => false,
             }
         }
     }
 
-    /// ggml's own allocator from now on, or its layout if there is none.
-    fn give_up(&mut self, why: &str) {
-        self.mode = match std::mem::replace(&mut self.mode, Mode::Original(None)) {
-            Mode::Ours(galloc) if self.ggml.originals.is_some() => {
-                say!("ggml's own allocator is used from now on: {why}");
-                Mode::Original(Some(galloc))
+    /// Has ours act on a graph. Where another allocator is in use, that is freed as soon as it is certain that ours has a plan.
+    ///
+    /// # Safety
+    /// As [`provide`](Self::provide).
+    unsafe fn return_and<R>(&mut self, request: Request, act: impl Fn(&mut Galloc) -> Result<R, Trouble>) -> Tried<R> {
+        let Request { graph, nodes, leafs } = request;
+        if self.instead.is_some() {
+            // SAFETY: passed on.
+            match unsafe { self.try_ours(request, |ours| ours.reserve_size(graph, nodes, leafs)) } {
+                Tried::Done(_) => {}
+                Tried::Refused => return Tried::Refused,
+                Tried::Beyond(why) => {
+                    self.say_instead(&why);
+                    return Tried::Beyond(why);
+                }
             }
-            Mode::Ours(mut galloc) => {
-                say!("ggml's layout is used from now on: {why}");
-                galloc.only_ggml();
-                Mode::Ours(galloc)
-            }
-            original => original,
-        };
+            self.instead = None;
+            self.fallback.come_back();
+        }
+        // SAFETY: passed on.
+        unsafe { self.try_ours(request, act) }
     }
 
-    /// ggml's own handle, made when it is first needed.
-    fn original(&mut self) -> Option<Original> {
-        if self.original.is_none() {
-            let ggml = self.ggml.originals.as_ref()?;
+    /// Has ours act on a graph.
+    ///
+    /// # Safety
+    /// As [`provide`](Self::provide).
+    unsafe fn try_ours<R>(&mut self, request: Request, act: impl Fn(&mut Galloc) -> Result<R, Trouble>) -> Tried<R> {
+        let answer = catch(|| {
+            if self.ours.is_none() {
+                let known = self.ggml.known().map_err(Trouble::Beyond)?;
+                // SAFETY: the caller's own buffer types.
+                self.ours = Some(unsafe { Galloc::new(known, self.settings, &self.types) }.map_err(Trouble::Beyond)?);
+            }
+            match &mut self.ours {
+                Some(ours) => act(ours),
+                None => Err(Trouble::Beyond("there is no allocator".into())),
+            }
+        });
+        match answer {
+            Some(Ok(answer)) => Tried::Done(answer),
+            Some(Err(Trouble::Beyond(why))) => {
+                // SAFETY: passed on.
+                unsafe { self.fallback.is_beyond(request.graph) };
+                Tried::Beyond(why)
+            }
+            Some(Err(trouble)) => {
+                self.refuse(trouble);
+                Tried::Refused
+            }
+            None => {
+                self.has_given_up = true;
+                Tried::Beyond(INSIDE.into())
+            }
+        }
+    }
+
+    /// Says why there is no memory for a graph. False, for the caller to answer.
+    fn refuse(&self, trouble: Trouble) -> bool {
+        match trouble {
+            Trouble::Malformed(why) => self.ggml.log(Level::Error, format_args!("the graph is refused: {why}")),
+            Trouble::Beyond(why) => self.ggml.log(Level::Error, format_args!("the graph can't be planned: {why}")),
+            Trouble::NoMemory(why) => self.ggml.log(Level::Error, format_args!("{why}")),
+        }
+        false
+    }
+
+    /// Says why ours is not used, once for each kind of reason.
+    fn say_instead(&self, why: &str) {
+        let what = if self.ggml.originals.is_some() { "own allocator" } else { "layout" };
+        let how_long = if self.has_given_up { "from now on" } else { "for this graph" };
+        let message = format_args!("ggml's {what} is used {how_long}: {why}");
+        self.ggml.log_once(&kind_of(why), Level::Warning, message);
+    }
+
+    /// Addresses from what was reserved last, with several buffer types.
+    ///
+    /// # Safety
+    /// A graph of this ggml's.
+    unsafe fn alloc_as_reserved(&mut self, graph: *mut Graph) -> bool {
+        let request = Request { graph, nodes: std::ptr::null(), leafs: std::ptr::null() };
+        // SAFETY: passed on.
+        unsafe {
+            match &mut self.instead {
+                Some(Instead::Ggmls(own)) => {
+                    let alloc = || (own.ggml.ggml_gallocr_alloc_graph)(own.handle, graph);
+                    self.fallback.note_buffers(graph, alloc)
+                }
+                Some(Instead::Layout(ours)) => catch(|| ours.alloc(graph)).and_then(Result::ok).unwrap_or(false),
+                None if self.has_given_up => false,
+                None => {
+                    let answer = self.try_ours(request, |ours| ours.alloc(graph));
+                    self.fallback.served();
+                    matches!(answer, Tried::Done(true))
+                }
+            }
+        }
+    }
+
+    /// What a graph is left to that ours can't plan: ggml's own allocator, or ours with its layout if that can plan it. Where
+    /// there is neither, it has been said why.
+    ///
+    /// # Safety
+    /// As [`provide`](Self::provide).
+    unsafe fn open_instead(&mut self, request: Request, why: &str) -> Option<Instead> {
+        let instead = match &self.ggml.originals {
             // SAFETY: the caller's own buffer types.
-            let made = unsafe { ggmls_own(ggml, &mut self.types) };
-            self.original = (!made.is_null()).then_some(made);
+            Some(originals) => unsafe { GgmlsOwn::open(originals, &mut self.types) }.map(Instead::Ggmls),
+            // SAFETY: passed on.
+            None => unsafe { self.open_layout(request) }.map(Instead::Layout),
+        };
+        match instead {
+            Some(_) => self.say_instead(why),
+            None => {
+                let message = format_args!("the graph can't be allocated, by steeve's or by ggml's allocator: {why}");
+                self.ggml.log_once(&kind_of(why), Level::Error, message);
+            }
         }
-        self.original
+        instead
+    }
+
+    /// Ours with ggml's layout and a plan for the graph, without memory.
+    ///
+    /// # Safety
+    /// As [`provide`](Self::provide).
+    unsafe fn open_layout(&self, request: Request) -> Option<Galloc> {
+        let Request { graph, nodes, leafs } = request;
+        let planned = catch(|| {
+            let known = self.ggml.known().ok()?;
+            // SAFETY: the caller's own buffer types.
+            let mut ours = unsafe { Galloc::new(known, self.settings.only_ggml(), &self.types) }.ok()?;
+            // SAFETY: passed on.
+            unsafe { ours.reserve_size(graph, nodes, leafs) }.ok().map(|_| ours)
+        });
+        planned.flatten()
     }
 }
 
-impl Drop for Handle {
+impl GgmlsOwn {
+    /// A handle of ggml's own, which is then known as such; `None` if ggml makes none.
+    ///
+    /// # Safety
+    /// The buffer types are this ggml's.
+    unsafe fn open(ggml: &'static Originals, types: &mut [BufferType]) -> Option<Self> {
+        // SAFETY: ggml's own function, as promised.
+        let handle = unsafe { (ggml.ggml_gallocr_new_n)(types.as_mut_ptr(), types.len() as c_int) };
+        if handle.is_null() {
+            return None;
+        }
+        HANDLES.insert(handle.addr(), Owner::Ggml(ggml));
+        Some(Self { ggml, handle })
+    }
+
+    /// A handle of ggml's own for the program to free; null if ggml makes none.
+    ///
+    /// # Safety
+    /// As [`open`](Self::open).
+    unsafe fn leaked(ggml: &'static Originals, types: &mut [BufferType]) -> Original {
+        // SAFETY: passed on.
+        let own = unsafe { Self::open(ggml, types) };
+        own.map_or(std::ptr::null_mut(), |own| std::mem::ManuallyDrop::new(own).handle)
+    }
+}
+
+impl Drop for GgmlsOwn {
     fn drop(&mut self) {
-        if let (Some(original), Some(ggml)) = (self.original.take(), &self.ggml.originals) {
-            handles().remove(&original.addr());
-            // SAFETY: made by `original`, and freed once.
-            unsafe { (ggml.ggml_gallocr_free)(original) };
-        }
+        HANDLES.remove(self.handle.addr());
+        // SAFETY: made by `open`, and freed once.
+        unsafe { (self.ggml.ggml_gallocr_free)(self.handle) };
     }
-}
-
-/// A handle of ggml's own, which is then known as such; null if it makes none.
-///
-/// # Safety
-/// The buffer types are this ggml's.
-unsafe fn ggmls_own(ggml: &'static Originals, types: &mut [BufferType]) -> Original {
-    // SAFETY: ggml's own function, as promised.
-    let made = unsafe { (ggml.ggml_gallocr_new_n)(types.as_mut_ptr(), types.len() as c_int) };
-    if !made.is_null() {
-        handles().insert(made.addr(), Owner::Ggml(ggml));
-    }
-    made
 }
 
 /// The owner of a handle that did not pass through us: the only ggml there is. With two of them nobody can say.
@@ -294,7 +455,7 @@ fn stranger(handle: *mut Handle) -> Option<Owner> {
     if let Some(originals) = crate::find::only().and_then(|ggml| ggml.originals.as_ref()) {
         return Some(Owner::Ggml(originals));
     }
-    say!("handle {handle:?} is not known");
+    crate::log::say!("handle {handle:?} is not known");
     None
 }
 

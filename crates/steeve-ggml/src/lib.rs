@@ -7,12 +7,14 @@
 //! | file | what |
 //! |---|---|
 //! | `exports` | the C functions |
-//! | `handle` | what their handle is: our allocator, and ggml's own for when ours gives up |
+//! | `handle`, `registry` | what their handle is: our allocator, and ggml's own for graphs that ours can't plan; whose each is |
+//! | `fallback` | when ours may plan again after such a graph |
 //! | `find`, `object`, `functions`, `ggml`, `handshake` | which ggml a call came from, its functions, and whether we know its structures |
 //! | `interposable` | whether its own calls come by, or are bound inside |
 //! | `abi`, `read` | its structures, and the caller's graph as one of ours |
 //! | `galloc`, `pattern` | plans and buffers; whether a graph is the planned one |
-//! | `settings`, `record` | the environment; graphs as files |
+//! | `settings`, `record`, `log` | the environment; graphs as files; what is said, and where |
+//! | `first_wins` | values that are made once, without a lock |
 //! | `whole` | the rest of ggml's allocator, for those who link |
 //!
 //! `unsafe` is everywhere here, because C is. What the callers of the C functions promise is that handles, graphs and buffer
@@ -20,6 +22,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod abi;
+mod log;
+mod first_wins;
 mod functions;
 mod handshake;
 mod object;
@@ -33,19 +37,12 @@ mod read;
 mod pattern;
 mod record;
 mod galloc;
+mod fallback;
+mod registry;
 mod handle;
 mod exports;
 #[cfg(all(feature = "whole", not(test)))]
 mod whole;
 
-/// One line on stderr that begins with `steeve`. Failing to say something is no failure.
-macro_rules! say {
-    ($($what:tt)*) => { $crate::say_line(format_args!($($what)*)) };
-}
-use say;
-
-fn say_line(what: std::fmt::Arguments<'_>) {
-    use std::io::Write as _;
-    // In one piece, or the lines of several threads are mixed.
-    let _ = std::io::stderr().write_all(format!("steeve: {what}\n").as_bytes());
-}
+// Where the environment is read nothing is known of any ggml.
+use log::say;

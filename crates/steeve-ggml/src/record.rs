@@ -9,8 +9,8 @@ use steeve_graph::recorded::{Answer, Answered, Before, Notes};
 use steeve_graph::{Id, Recorded, ggml_answer};
 
 use crate::ggml::Known;
+use crate::log::say;
 use crate::read::{Ids, Lists, Memories, Purpose, read};
-use crate::say;
 
 /// Writes a graph into the folder, which is made if need be. What goes wrong is said, and does not matter otherwise.
 ///

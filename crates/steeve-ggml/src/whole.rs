@@ -10,16 +10,16 @@
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use steeve_graph::Tensors;
 
 use crate::abi::{ALLOC_FAILED, Backend, Buffer, BufferType, Context, FAILED, SUCCESS, Tensor};
+use crate::first_wins::FirstWins;
 use crate::functions::Functions;
-use crate::ggml::Ggml;
+use crate::ggml::{Ggml, text};
 use crate::handle::catch;
+use crate::log::Level;
 use crate::read::name;
-use crate::say;
 
 unsafe extern "C" {
     fn ggml_get_first_tensor(context: Context) -> *mut Tensor;
@@ -32,13 +32,18 @@ unsafe extern "C" {
 
 /// The ggml that we are linked with.
 pub(crate) fn linked() -> &'static Ggml {
-    static LINKED: OnceLock<Ggml> = OnceLock::new();
-    LINKED.get_or_init(|| Ggml::new(Ok(Functions::linked()), None))
+    static LINKED: FirstWins<Ggml> = FirstWins::new();
+    LINKED.get_or_make(|| Ggml::new(Ok(Functions::linked()), None, Some(crate::log::linked())))
 }
 
 fn functions() -> &'static Functions {
-    static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
-    FUNCTIONS.get_or_init(Functions::linked)
+    static FUNCTIONS: FirstWins<Functions> = FirstWins::new();
+    FUNCTIONS.get_or_make(Functions::linked)
+}
+
+/// One line in ggml's log.
+macro_rules! complain {
+    ($($what:tt)*) => { linked().log(Level::Error, format_args!($($what)*)) };
 }
 
 /// Tensors one behind another in a buffer that it does not own.
@@ -77,7 +82,7 @@ pub unsafe extern "C" fn ggml_tallocr_alloc(talloc: *mut TensorAllocator, tensor
     // SAFETY: as promised.
     let title = || unsafe { name(tensor) };
     if given.is_placed() || !given.view_src.is_null() {
-        say!("tensor {} has memory already", title());
+        complain!("tensor {} has memory already", title());
         return FAILED;
     }
     // SAFETY: as promised.
@@ -88,7 +93,7 @@ pub unsafe extern "C" fn ggml_tallocr_alloc(talloc: *mut TensorAllocator, tensor
     let padded = bytes.checked_next_multiple_of(talloc.alignment.max(1));
     let Some(end) = padded.and_then(|bytes| talloc.offset.checked_add(bytes)).filter(|end| *end <= size) else {
         let left = size.saturating_sub(talloc.offset);
-        say!("tensor {} needs {bytes} bytes in steps of {}, and {left} are left", title(), talloc.alignment);
+        complain!("tensor {} needs {bytes} bytes in steps of {}, and {left} are left", title(), talloc.alignment);
         return ALLOC_FAILED;
     };
     let address = talloc.base.wrapping_byte_add(talloc.offset);
@@ -190,7 +195,7 @@ unsafe fn pieces(buffer_type: BufferType, tensors: &[*mut Tensor]) -> Option<Vec
         };
         let Some(bytes) = bytes.checked_next_multiple_of(alignment.max(1)) else {
             // SAFETY: as promised.
-            say!("tensor {} of {bytes} bytes is too large", unsafe { name(tensor) });
+            complain!("tensor {} of {bytes} bytes is too large", unsafe { name(tensor) });
             return None;
         };
         let sum = piece.bytes.checked_add(bytes).filter(|sum| *sum <= max_size);
@@ -222,7 +227,9 @@ unsafe fn allocate(buffer_type: BufferType, tensors: &[*mut Tensor], pieces: &[P
         // SAFETY: as promised.
         let buffer = unsafe { (ggml.ggml_backend_buft_alloc_buffer)(buffer_type, piece.bytes) };
         if buffer.is_null() {
-            say!("a buffer of {} bytes could not be allocated", piece.bytes);
+            // SAFETY: a string of ggml's, for a buffer type of the caller's.
+            let name = unsafe { text((ggml.ggml_backend_buft_name)(buffer_type)) }.unwrap_or_default();
+            complain!("failed to allocate {name} buffer of size {}", piece.bytes);
             all_is_well = false;
             break;
         }
@@ -277,7 +284,7 @@ unsafe fn fill(buffer: Buffer, tensors: &[*mut Tensor], placed: &mut Vec<*mut Te
         };
         if status != SUCCESS {
             // SAFETY: passed on.
-            say!("tensor {} could not be set up: status {status}", unsafe { name(tensor) });
+            complain!("tensor {} could not be set up: status {status}", unsafe { name(tensor) });
             return false;
         }
     }

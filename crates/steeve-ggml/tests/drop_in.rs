@@ -58,19 +58,51 @@ fn malformed_graphs_are_answered_or_refused() {
 }
 
 #[test]
-fn ggmls_own_allocator_takes_over_for_good() {
+fn ggmls_own_allocator_takes_over_for_one_graph() {
     let Some(workshop) = Workshop::open("fallback") else { return };
     for loaded in [Loaded::Local, Loaded::Global, Loaded::Linked] {
         let said = workshop.run("fallback", NEW, loaded, &["both"], &[]).well();
         assert_eq!(
             said.lines(),
-            ["steeve: ggml's own allocator is used from now on: tensor 2 (): data type 36 is unknown"; 2]
+            ["steeve: ggml's own allocator is used for this graph: tensor 2 (): data type 36 is unknown"]
         );
         let said = workshop.run("fallback", NEW, loaded, &["theirs"], &[("STEEVE_OFF", "1")]).well();
         assert_eq!(said.lines(), Vec::<&str>::new());
     }
     let said = workshop.run("fallback", BARE, Loaded::Local, &["ours"], &[]).well();
-    assert_eq!(said.lines(), ["steeve: ggml's layout is used from now on: tensor 2 (): data type 36 is unknown"]);
+    assert_eq!(
+        said.lines(),
+        [
+            "steeve: the graph can't be allocated, by steeve's or by ggml's allocator: tensor 2 (): data type 36 is unknown"
+        ]
+    );
+}
+
+#[test]
+fn what_is_wrong_goes_to_ggmls_log() {
+    let Some(workshop) = Workshop::open("logged") else { return };
+    for loaded in [Loaded::Local, Loaded::Linked] {
+        let said = workshop.run("logged", NEW, loaded, &[], &[]).well();
+        assert_eq!(said.err, "");
+        // What the user has asked for is on the error stream, whatever the program does with ggml's log.
+        let said = workshop.run("logged", NEW, loaded, &["stderr"], &[("STEEVE_LOG", "1")]).well();
+        let (plans, others): (Vec<&str>, Vec<&str>) = said.lines().iter().partition(|line| line.contains(": ggml "));
+        assert!(!plans.is_empty());
+        assert_eq!(
+            others,
+            ["steeve: ggml's own allocator is used for this graph: tensor 1 (): data type 36 is unknown"]
+        );
+    }
+    let silent = Ggml { name: "silent", defines: &["-DMOCK_NO_LOG"], originals: true };
+    let said = workshop.run("fallback", silent, Loaded::Local, &["both"], &[]).well();
+    assert_eq!(said.lines().len(), 1);
+}
+
+#[test]
+fn a_child_that_was_forked_while_others_are_inside_does_not_hang() {
+    let Some(workshop) = Workshop::open("forks") else { return };
+    let said = workshop.run("forks", NEW, Loaded::Linked, &["300"], &[]).well();
+    assert!(said.err.contains("300 forks") && said.err.contains(" 0 hung"), "{}", said.err);
 }
 
 #[test]
@@ -152,6 +184,11 @@ fn each_caller_has_its_own_ggml() {
         assert_eq!(run(&[two, one]).out, format!("{OURS}{OURS}"));
         assert_eq!(run(&[one, other]).out, format!("{OURS}{THEIRS}"));
         assert_eq!(run(&[other, one, BARE]).out, format!("{THEIRS}{OURS}{OURS}"));
+        // The second may be loaded where the first was; its answers are not the first one's.
+        let reloaded =
+            |ggmls: &[Ggml]| said(preloaded(&mut workshop.command("report", ggmls, Loaded::Reload, args))).well();
+        assert_eq!(reloaded(&[one, two]).out, format!("{OURS}{OURS}"));
+        assert_eq!(reloaded(&[two, one, other]).out, format!("{OURS}{OURS}{THEIRS}"));
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn best_fit(problem: &Problem, items: &Items, below: Option<Bytes>, e
             match online(problem, free, below, effort) {
                 Online::Placed(placement) => return Some(placement),
                 Online::TooHigh => return None,
-                Online::OverLimit => {}
+                Online::OverLimit | Online::NoRoom => {}
             }
         }
     }
@@ -65,8 +65,10 @@ pub(crate) fn suits_the_free_list(problem: &Problem, items: &Items) -> bool {
 
 enum Online {
     Placed(Placement),
-    /// Given up: it would not get below the peak it was given, or not in time, or not within the address space.
+    /// Given up: it would not get below the peak it was given, or not in time.
     TooHigh,
+    /// The free list ends at half the address space.
+    NoRoom,
     /// The free list's last chunk ignores the limit of a buffer.
     OverLimit,
 }
@@ -105,7 +107,8 @@ fn online(problem: &Problem, mut free: FreeList, below: u64, effort: Effort) -> 
             Some(before) => places[before.index()],
             None => match free.take(block.size) {
                 Some(place) if free.total().0 < below && spend(&mut looks, free.ranges()) => place,
-                _ => return Online::TooHigh,
+                Some(_) => return Online::TooHigh,
+                None => return Online::NoRoom,
             },
         };
         places[id.index()] = place;

@@ -9,9 +9,19 @@ use std::vec::Vec;
 
 use crate::random::Random;
 use crate::{
-    Align, Best, Block, BlockId, Budget, BufferId, Bytes, Id, Lifetime, Offset, Place, PlaceError, Problem, Strategy,
-    certify, csv, lower_bound, place,
+    Align, Best, Block, BlockId, Budget, BufferId, Bytes, FreeList, Id, Lifetime, Offset, Place, PlaceError, Placement,
+    Problem, ProblemError, Strategy, certify, csv, lower_bound, place, plan,
 };
+
+/// Returns how many inputs each fuzz body gets in a test: the environment variable `STEEVE_FUZZ`, else `default`.
+///
+/// # Panics
+/// If `STEEVE_FUZZ` is set and no count: a run with fewer inputs than asked for must not look like a long one.
+pub fn inputs(default: u32) -> u32 {
+    let Some(text) = std::env::var_os("STEEVE_FUZZ") else { return default };
+    let count = text.to_str().and_then(|text| text.replace('_', "").parse().ok());
+    count.unwrap_or_else(|| panic!("STEEVE_FUZZ: not a count: expected a number such as 1000000, got {text:?}"))
+}
 
 /// Bytes as dice: each roll takes the next one, and 0 comes for ever behind the last.
 #[derive(Clone, Debug)]
@@ -143,6 +153,70 @@ pub fn problem_of(dice: &mut Dice<'_>, shape: Shape) -> Problem {
     problem
 }
 
+/// A few blocks with some of their numbers from the ends of their ranges: alignments up to 2^63, sizes, steps, pins and
+/// limits near 0, 2^32, 2^63 and 2^64. Most of these problems are refused, which is as good as a plan.
+pub fn problem_of_extremes(dice: &mut Dice<'_>) -> Result<Problem, ProblemError> {
+    // How often a number is an extreme one. Where all are, the first few blocks fill the address space.
+    let rarity = [1, 3, 9, 30][dice.roll(4) as usize];
+    let most = [3, 6, 16][dice.roll(3) as usize];
+    let count = 1 + dice.roll(most);
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut followed: Vec<bool> = Vec::new();
+    for _ in 0..count {
+        let size = or_extreme(dice, rarity, 250);
+        let align = if dice.roll(rarity) == 0 { 1u64 << dice.roll(64) } else { 1 << dice.roll(6) };
+        let start = or_extreme(dice, rarity, 12).min(u64::MAX - 1);
+        let end = start.saturating_add(1).saturating_add(or_extreme(dice, rarity, 7));
+        let align = Align::new(align).expect("a power of two");
+        let mut block = Block::new(Bytes(size), Lifetime::new(start, end).expect("not empty")).aligned(align);
+        if dice.once_in(4) && !blocks.is_empty() {
+            let before = dice.roll(blocks.len() as u64) as usize;
+            let (first, born) = (blocks[before].life.end(), blocks[before].life.end().0);
+            if !followed[before]
+                && let Ok(life) = Lifetime::new(first, born.saturating_add(1 + dice.roll(6)))
+            {
+                followed[before] = true;
+                block.size = block.size.min(blocks[before].size);
+                block.life = life;
+                block.follows = BlockId::from_index(before);
+            }
+        }
+        if block.follows.is_none() && dice.once_in(5) {
+            let buffer = BufferId::from_index(dice.roll(3) as usize);
+            let offset = or_extreme(dice, rarity, 200) & !(align.get() - 1);
+            block.pinned = buffer.map(|buffer| Place { buffer, offset: Offset(offset) });
+        }
+        blocks.push(block);
+        followed.push(false);
+    }
+    let mut problem = Problem::new(blocks)?;
+    if dice.once_in(3) {
+        problem = problem.with_max_buffer(Bytes(or_extreme(dice, 2, 250)));
+    }
+    if dice.once_in(3) {
+        problem = problem.with_capacity(Bytes(or_extreme(dice, 2, 250)));
+    }
+    Ok(problem)
+}
+
+/// A number below `ordinary`, and once in `rarity` times one from the ends of what a `u64` holds.
+fn or_extreme(dice: &mut Dice<'_>, rarity: u64, ordinary: u64) -> u64 {
+    if dice.roll(rarity) != 0 {
+        return dice.roll(ordinary);
+    }
+    let near = dice.roll(5);
+    match dice.roll(8) {
+        0 => near.saturating_sub(2),
+        1 => (1 << 32) - 2 + near,
+        2 => (1 << 63) - 2 + near,
+        3 => u64::MAX - near,
+        4 => (1u64 << dice.roll(64)) - 1 + near / 2,
+        5 => (u64::MAX - (1u64 << dice.roll(64))).saturating_add(near / 2),
+        6 => u64::MAX / (2 + dice.roll(9)),
+        _ => (1u64 << dice.roll(64)).saturating_add(dice.roll(200) * (dice.roll(200) << 20)),
+    }
+}
+
 /// Many blocks as a long program has them: most live for a few steps, some for long, sizes over four decades.
 pub fn synthetic(blocks: usize) -> Problem {
     let mut random = Random::new(42);
@@ -160,35 +234,131 @@ pub fn synthetic(blocks: usize) -> Problem {
     Problem::new((0..blocks as u64).map(block).collect::<Vec<_>>()).expect("small blocks")
 }
 
-/// Any bytes as CSV: an error or a table, and a table survives being written and read.
+/// Any bytes as CSV: an error or a table, and a table survives being written and read. Its blocks, if they are a
+/// problem, have a plan or none that fits, and its offsets, if they are all there, are judged.
 pub fn csv_body(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(table) = csv::read(&text) else { return };
-    let written = table.to_string();
+    assert_survives(&table);
+    for problem in [table.problem(), table.pinned_problem()].into_iter().flatten() {
+        if let Ok(placement) = table.placement() {
+            judge(&problem, placement);
+        }
+        if let Ok(plan) = plan(problem, &Strategy::Fast) {
+            assert_survives(&csv::Table::of_plan(&plan, table.ids().clone()).expect("as many ids as blocks"));
+        }
+    }
+}
+
+/// Panics unless a table written as text and read again is the same table.
+fn assert_survives(table: &csv::Table) {
+    let written = csv::write(table);
     let again = csv::read(&written).unwrap_or_else(|error| panic!("{error} in what was written:\n{written}"));
-    assert_eq!(table, again, "{written}");
+    assert_eq!(*table, again, "{written}");
+}
+
+/// Certifies any placement, which must come to an end, and has what it says written out.
+fn judge(problem: &Problem, placement: Placement) {
+    match certify(problem.clone(), placement) {
+        Ok(plan) => assert!(plan.profile().iter().all(|moment| moment.live <= plan.peak())),
+        Err(wrong) => assert!(!wrong.to_string().is_empty()),
+    }
 }
 
 /// Any problem under any strategy: the placement is certified, nothing is below the bound, `Fast` is not above
-/// `BestFit` and `Best` not above `Fast`.
+/// `BestFit` and `Best` not above `Fast`. A problem that the door lets in is placed, unless its pins do not hold.
 pub fn strategy_body(bytes: &[u8]) {
     let mut dice = Dice::new(bytes);
-    let problem = problem(&mut dice);
+    let problem = if dice.once_in(2) {
+        match problem_of_extremes(&mut dice) {
+            Ok(problem) => problem,
+            Err(error) => return assert!(!error.to_string().is_empty()),
+        }
+    } else {
+        problem(&mut dice)
+    };
     let bound = lower_bound(&problem);
+    judge(&problem, any_placement(&mut dice, problem.blocks().len()));
+    assert_survives(&as_table(&problem));
     let best = Strategy::Best(Best::new(Budget::Nodes(300)));
     let mut before = u64::MAX;
     for strategy in [Strategy::BestFit, Strategy::Fast, best] {
         let outcome = match place(&problem, &strategy) {
             Ok(outcome) => outcome,
-            Err(PlaceError::Pinned(_)) => return,
+            Err(PlaceError::Pinned(wrong)) => return assert!(!wrong.to_string().is_empty()),
             Err(error) => panic!("{strategy}: {error}"),
         };
-        let plan = certify(problem.clone(), outcome.placement).unwrap_or_else(|wrong| panic!("{strategy}: {wrong}"));
+        assert_eq!(outcome.verdict.fits(), problem.capacity().is_none_or(|most| outcome.peak <= most), "{strategy}");
+        // A placement above the capacity is still one: certified without it.
+        let unlimited = problem.clone().without_capacity();
+        let plan = certify(unlimited, outcome.placement).unwrap_or_else(|wrong| panic!("{strategy}: {wrong}"));
         assert_eq!(plan.peak(), outcome.peak, "{strategy}");
         assert_eq!(plan.bound(), bound, "{strategy}");
         assert!(bound.bytes <= plan.peak(), "{strategy}: {} below the bound {}", plan.peak(), bound.bytes);
         assert!(outcome.at_least <= plan.peak(), "{strategy}: refuted what it then found");
         assert!(plan.peak().0 <= before, "{strategy}: {} is more than {before}", plan.peak());
+        assert_eq!(plan.report().blocks, problem.blocks().len());
+        judge(&problem, Placement::new(plan.places().clone()));
         before = plan.peak().0;
+    }
+}
+
+/// A place for each block, most of them wrong.
+fn any_placement(dice: &mut Dice<'_>, blocks: usize) -> Placement {
+    let place = |_| {
+        let buffer = or_extreme(dice, 30, 3).min(u64::from(u32::MAX - 1)) as usize;
+        Place {
+            buffer: BufferId::from_index(buffer).expect("below 2^32 - 1"),
+            offset: Offset(or_extreme(dice, 9, 250)),
+        }
+    };
+    Placement::new((0..blocks).map(place).collect::<Vec<_>>())
+}
+
+fn as_table(problem: &Problem) -> csv::Table {
+    let ids: Vec<String> = (0..problem.blocks().len()).map(|index| std::format!("b{index}")).collect();
+    csv::Table::of_problem(problem, ids).expect("as many ids as blocks")
+}
+
+/// A free list with any limit, of which any sizes are taken and to which anything is given back: what is in use never
+/// overlaps as long as nothing is given back that was not taken.
+pub fn free_list_body(bytes: &[u8]) {
+    let mut dice = Dice::new(bytes);
+    let align = Align::new(1u64 << or_extreme(&mut dice, 3, 7).min(63)).expect("a power of two");
+    let limit = dice.once_in(2).then(|| Bytes(or_extreme(&mut dice, 2, 250)));
+    let mut free = FreeList::new(align, limit);
+    if dice.once_in(2) {
+        free = free.with_any_number_of_chunks();
+    }
+    let mut used: Vec<(Place, u64)> = Vec::new();
+    let mut honest = true;
+    for _ in 0..dice.roll(60) {
+        match dice.roll(9) {
+            0..5 => {
+                let size = or_extreme(&mut dice, 5, 200);
+                let Some(place) = free.take(Bytes(size)) else { continue };
+                let bytes = align.round_up(Bytes(size)).expect("it was placed").0;
+                let end = place.offset.0.checked_add(bytes).expect("within the address space");
+                let apart = |(other, size): &(Place, u64)| {
+                    other.buffer != place.buffer || end <= other.offset.0 || other.offset.0 + size <= place.offset.0
+                };
+                // What has no bytes may be anywhere.
+                assert!(!honest || bytes == 0 || used.iter().all(apart), "{place:?} of {bytes} bytes is in use");
+                if bytes > 0 {
+                    used.push((place, bytes));
+                }
+            }
+            5..8 if !used.is_empty() => {
+                let (place, size) = used.swap_remove(dice.roll(used.len() as u64) as usize);
+                free.release(place, Bytes(size));
+            }
+            _ if dice.once_in(9) => {
+                honest = false;
+                let place = any_placement(&mut dice, 1).places.as_slice()[0];
+                free.release(place, Bytes(or_extreme(&mut dice, 2, 200)));
+            }
+            _ => {}
+        }
+        assert!(free.chunks().all(|chunk| chunk <= free.total()));
     }
 }

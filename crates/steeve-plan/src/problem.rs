@@ -1,7 +1,15 @@
 //! What is to be placed: blocks with a size, an alignment and a lifetime.
 //!
-//! [`Problem::new`] is the door: what is inside has been checked, and no stage after it checks again. Above all, every
-//! block's size, padding and pinned end together stay below 2^64, so that no stack of blocks can overflow an offset.
+//! [`Problem::new`] is the door: what is inside has been checked, and no stage after it checks again. Above all, no stack
+//! of blocks can overflow an offset, in whatever order and in however many buffers they are stacked:
+//!
+//! ```text
+//!   pinned end  +  (occupied + padding)  +  (occupied + padding)  + ...  <  2^64
+//! ```
+//!
+//! A block that rests on another starts at the next multiple of its alignment. What it rests on ends at a multiple of the
+//! least alignment of all blocks, so the padding between them is at most the difference of the two alignments: nothing,
+//! where all alignments are equal.
 
 use alloc::vec::Vec;
 
@@ -217,6 +225,20 @@ pub enum ProblemError {
         /// Its size.
         size: Bytes,
     },
+    /// Stacked on each other the blocks, with the padding that their alignments ask for, would pass the end of the
+    /// address space.
+    #[error(
+        "the blocks up to block {block} add up to 2^64 bytes or more with the padding between them; block {widest} is \
+         aligned to {align}"
+    )]
+    TooMuchPadding {
+        /// The block that passes the limit.
+        block: BlockId,
+        /// The block with the widest alignment so far.
+        widest: BlockId,
+        /// That alignment.
+        align: Align,
+    },
     /// It follows a block that does not exist.
     #[error("block {block} follows block {follows}, but there are only {blocks} blocks")]
     FollowsNobody {
@@ -291,51 +313,73 @@ pub enum ProblemError {
     },
 }
 
-/// O(n). The sum of sizes, paddings and pinned ends is what the highest stack of blocks can't pass.
+/// O(n). The sum of what blocks occupy, of the padding below them and of pinned ends is what no stack of blocks passes.
 fn check(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
     let count = blocks.len();
     if count > 0 && BlockId::from_index(count - 1).is_none() {
         return Err(ProblemError::TooMany { blocks: count });
     }
-    let mut reach = 0u64;
-    let mut pinned = Reach::default();
+    let mut reach = Reach::new(blocks);
     for (block, it) in blocks.pairs() {
-        let too_large = ProblemError::TooLarge { block, size: it.size };
-        let padded = it.size.0.checked_add(it.align.get() - 1);
-        reach = match padded.and_then(|padded| reach.checked_add(padded)) {
-            Some(reach) => reach,
-            None => return Err(too_large),
-        };
         if let Some(place) = it.pinned {
             check_pin(block, it, place, count)?;
-            let end = it.occupied().and_then(|bytes| place.offset.checked_add(bytes));
-            if end.and_then(|end| pinned.extend(place.buffer.index(), end.0)).is_none() {
-                return Err(too_large);
-            }
         }
-        // One short of 2^64, which the strategies use for the walls around the stacks.
-        if reach.checked_add(pinned.sum).is_none_or(|sum| sum == u64::MAX) {
-            return Err(too_large);
-        }
+        reach.add(it).and_then(|()| reach.extend(it, it.pinned)).ok_or_else(|| too_large(blocks, block))?;
     }
-    check_chains(blocks)
+    check_chains(blocks, reach)
 }
 
-/// How far the pinned blocks reach in each buffer, and in all of them together.
-#[derive(Default)]
+/// The error for the block with which the sum passes 2^64; it names the widest alignment where there is any.
+fn too_large(blocks: &IdVec<BlockId, Block>, block: BlockId) -> ProblemError {
+    let seen = blocks.pairs().take(block.index() + 1).map(|(id, it)| (id, it.align));
+    match seen.max_by_key(|(_, align)| *align) {
+        Some((widest, align)) if align > Align::ONE => ProblemError::TooMuchPadding { block, widest, align },
+        _ => ProblemError::TooLarge { block, size: blocks[block].size },
+    }
+}
+
+/// How high the blocks seen so far can be stacked at most.
 struct Reach {
+    /// The least alignment of a block with bytes: every stack ends at a multiple of it.
+    least: u64,
+    /// What the blocks occupy, and the padding below them.
+    stack: u64,
+    /// How far the pinned blocks reach in each buffer, and in all of them together.
     ends: Vec<u64>,
-    sum: u64,
+    pinned: u64,
 }
 
 impl Reach {
-    /// `None` where the sum passes 2^64 - 1.
-    fn extend(&mut self, buffer: usize, end: u64) -> Option<()> {
+    fn new(blocks: &IdVec<BlockId, Block>) -> Self {
+        let real = blocks.iter().filter(|it| it.size > Bytes::ZERO);
+        let least = real.map(|it| it.align).min().unwrap_or_default().get();
+        Self { least, stack: 0, ends: Vec::new(), pinned: 0 }
+    }
+
+    /// Puts a block on the stack. `None` where that passes the address space.
+    fn add(&mut self, block: &Block) -> Option<()> {
+        // A block of no bytes is nowhere in a stack, but as a follower it may ask its chain for a wider alignment.
+        if block.size > Bytes::ZERO || block.follows.is_some() {
+            let padding = block.align.get().saturating_sub(self.least);
+            self.stack = block.occupied()?.0.checked_add(padding)?.checked_add(self.stack)?;
+        }
+        self.within()
+    }
+
+    /// Extends a buffer to where a pinned block ends. `None` where that passes the address space.
+    fn extend(&mut self, block: &Block, pinned: Option<Place>) -> Option<()> {
+        let Some(place) = pinned else { return Some(()) };
+        let (buffer, end) = (place.buffer.index(), place.offset.checked_add(block.occupied()?)?.0);
         self.ends.resize(self.ends.len().max(buffer + 1), 0);
         let growth = end.saturating_sub(self.ends[buffer]);
         self.ends[buffer] += growth;
-        self.sum = self.sum.checked_add(growth)?;
-        Some(())
+        self.pinned = self.pinned.checked_add(growth)?;
+        self.within()
+    }
+
+    /// One short of 2^64 - 1, which the strategies use for the walls around the stacks.
+    fn within(&self) -> Option<()> {
+        self.stack.checked_add(self.pinned).filter(|sum| *sum < u64::MAX).map(|_| ())
     }
 }
 
@@ -351,7 +395,7 @@ fn check_pin(block: BlockId, it: &Block, place: Place, blocks: usize) -> Result<
     Ok(())
 }
 
-fn check_chains(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
+fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: Reach) -> Result<(), ProblemError> {
     if blocks.iter().all(|block| block.follows.is_none()) {
         return Ok(());
     }
@@ -386,6 +430,8 @@ fn check_chains(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
             let (block, offset, align) = (*head, place.offset, it.align);
             return Err(ProblemError::PinnedUnaligned { block, offset, align });
         }
+        // A follower with a wider alignment may occupy more than its head.
+        reach.extend(it, pinned).ok_or_else(|| too_large(blocks, block))?;
     }
     Ok(())
 }

@@ -17,44 +17,97 @@ fn block(size: u64, start: u64, end: u64) -> Block {
 
 #[test]
 fn every_strategy_makes_a_valid_plan_of_every_problem() {
-    for seed in 0..6000 {
-        fuzz::strategy_body(&fuzz::noise(seed, 600));
+    for seed in 0..fuzz::inputs(8000) {
+        fuzz::strategy_body(&fuzz::noise(seed.into(), 600));
+    }
+}
+
+#[test]
+fn a_free_list_gives_no_byte_out_twice() {
+    for seed in 0..fuzz::inputs(8000) {
+        fuzz::free_list_body(&fuzz::noise(seed.into(), 400));
     }
 }
 
 #[test]
 fn any_bytes_as_csv_are_an_error_or_survive_a_round_trip() {
-    for seed in 0..3000 {
-        fuzz::csv_body(&fuzz::noise(seed, 200));
-        // Mostly well-formed text gets further than noise.
-        let mut dice = fuzz::noise(seed ^ 0xC5, 300).into_iter().cycle();
-        let words = [
-            "id",
-            "lower",
-            "upper",
-            "size",
-            "offset",
-            "alignment",
-            ",",
-            ",",
-            "\n",
-            "\n",
-            "0",
-            "1",
-            "7",
-            "64",
-            " ",
-            "\"",
-            "x",
-            "-1",
-            "\r\n",
-        ];
-        let mut text = String::from(["id,lower,upper,size\n", "size,upper,lower,offset\n", ""][seed as usize % 3]);
-        for _ in 0..60 {
-            text.push_str(words[dice.next().unwrap() as usize % words.len()]);
+    for seed in 0..fuzz::inputs(6000) {
+        let noise = fuzz::noise(seed.into(), 300);
+        match seed % 3 {
+            0 => fuzz::csv_body(&noise),
+            // Mostly well-formed text gets further than noise.
+            1 => fuzz::csv_body(words(&mut Dice::new(&noise)).as_bytes()),
+            _ => fuzz::csv_body(rows(&mut Dice::new(&noise)).as_bytes()),
         }
-        fuzz::csv_body(text.as_bytes());
     }
+}
+
+/// Words that occur in block lists, in any order.
+fn words(dice: &mut Dice<'_>) -> String {
+    const WORDS: [&str; 19] = [
+        "id",
+        "lower",
+        "upper",
+        "size",
+        "offset",
+        "alignment",
+        ",",
+        ",",
+        "\n",
+        "\n",
+        "0",
+        "1",
+        "7",
+        "64",
+        " ",
+        "\"",
+        "x",
+        "-1",
+        "\r\n",
+    ];
+    let mut text = String::from(["id,lower,upper,size\n", "size,upper,lower,offset\n", ""][dice.roll(3) as usize]);
+    for _ in 0..60 {
+        text.push_str(WORDS[dice.roll(WORDS.len() as u64) as usize]);
+    }
+    text
+}
+
+/// A block list of a few rows with numbers from all over their ranges.
+fn rows(dice: &mut Dice<'_>) -> String {
+    const NUMBERS: [&str; 12] = [
+        "0",
+        "1",
+        "2",
+        "7",
+        "64",
+        "2600",
+        "1048576",
+        "4294967296",
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551615",
+        "18446744073709551616",
+    ];
+    let headers = ["lower,upper,size", "lower,upper,size,alignment,offset", "lower,upper,size,alignment"];
+    let header = headers[dice.roll(3) as usize];
+    let mut text = format!("{header}\n");
+    for _ in 0..dice.roll(6) {
+        let number = |column: &str| {
+            // Alignments are powers of two and lifetimes not empty, or else no row is ever read.
+            let (from, sides) = match column {
+                "lower" => (0, 3),
+                "upper" => (3, 6),
+                "alignment" => (1, 1 + dice.roll(6)),
+                _ => (0, 1 + dice.roll(12)),
+            };
+            let power = |number: &str| number.parse::<u64>().is_ok_and(u64::is_power_of_two);
+            let found = NUMBERS[from + dice.roll(sides) as usize];
+            if column == "alignment" && !power(found) { "9223372036854775808" } else { found }
+        };
+        text.push_str(&header.split(',').map(number).collect::<Vec<_>>().join(","));
+        text.push('\n');
+    }
+    text
 }
 
 #[test]
@@ -126,6 +179,38 @@ fn edge_cases_are_fine_or_clear_errors() {
     assert!(Problem::new(vec![block(1, 0, 1).aligned(wide); 2]).is_err());
     let single = Problem::new(vec![block(1, 0, 1).aligned(wide)]).unwrap();
     assert_eq!(plan(single, &Strategy::Fast).unwrap().peak(), Bytes(1 << 63));
+}
+
+#[test]
+fn padding_up_to_an_aligned_offset_counts_at_the_door() {
+    let refused = |text: &str| {
+        let table = steeve_plan::csv::read(text).unwrap();
+        table.problem().unwrap_err().to_string()
+    };
+    let wide = "id,lower,upper,size,alignment\na,7,8,2600,9223372036854775808\nb,9,11,11,2\nc,7,10,753,1048576\n";
+    assert_eq!(
+        refused(wide),
+        "the blocks up to block 1 add up to 2^64 bytes or more with the padding between them; block 0 is aligned to \
+         9223372036854775808"
+    );
+    // Where all alignments are equal there is no padding between blocks, however wide they are.
+    let quarter = Align::new(1 << 62).unwrap();
+    let most = Problem::new(vec![block(1, 0, 1).aligned(quarter); 3]).unwrap();
+    assert_eq!(plan(most, &Strategy::Fast).unwrap().peak(), Bytes(3 << 62));
+    assert!(Problem::new(vec![block(1, 0, 1).aligned(quarter); 4]).is_err());
+    // Alignments as wide as a terabyte beside ordinary ones are fine, and so is what has no bytes.
+    let huge = Align::new(1 << 40).unwrap();
+    let mixed = |index: u64| {
+        block(1000 + index, index, index + 3).aligned(if index.is_multiple_of(2) { huge } else { Align::ONE })
+    };
+    let mut blocks: Vec<Block> = (0..1000).map(mixed).collect();
+    blocks.push(block(0, 0, 1).aligned(Align::new(1 << 63).unwrap()));
+    for strategy in [Strategy::BestFit, Strategy::Fast, best(1000)] {
+        assert_eq!(
+            plan(Problem::new(blocks.clone()).unwrap(), &strategy).unwrap().bound().live,
+            Bytes((2 << 40) + 1997)
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 #include "ggml.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,7 @@ ggml_backend_buffer_t ggml_backend_buft_alloc_buffer(ggml_backend_buffer_type_t 
     buffer->memory = size ? aligned_alloc(buft->alignment, (size + buft->alignment - 1) / buft->alignment * buft->alignment) : NULL;
     counts.buffers_made++;
     counts.buffers_alive++;
+    if (counts.buffers_alive > counts.most_alive) counts.most_alive = counts.buffers_alive;
     return buffer;
 }
 
@@ -296,6 +298,32 @@ void ggml_build_forward_expand(struct ggml_cgraph * graph, struct ggml_tensor * 
         graph->nodes[graph->n_nodes++] = tensor;
     }
 }
+
+// the log
+
+#ifndef MOCK_NO_LOG
+static void to_stderr(int level, const char * text, void * user_data) {
+    (void) level, (void) user_data;
+    fputs(text, stderr);
+}
+
+static ggml_log_callback log_callback = to_stderr;
+static void * log_data;
+
+void ggml_log_set(ggml_log_callback callback, void * user_data) {
+    log_callback = callback;
+    log_data = user_data;
+}
+
+void ggml_log_internal(int level, const char * format, ...) {
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    log_callback(level, text, log_data);
+}
+#endif
 
 // newer ggmls
 

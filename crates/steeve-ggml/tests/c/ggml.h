@@ -118,6 +118,10 @@ struct ggml_tensor * ggml_set_name(struct ggml_tensor * tensor, const char * nam
 struct ggml_cgraph * ggml_new_graph(struct ggml_context * ctx);
 void ggml_build_forward_expand(struct ggml_cgraph * graph, struct ggml_tensor * tensor);
 
+typedef void (*ggml_log_callback)(int level, const char * text, void * user_data);
+void ggml_log_set(ggml_log_callback callback, void * user_data);
+void ggml_log_internal(int level, const char * format, ...);
+
 ggml_gallocr_t ggml_gallocr_new(ggml_backend_buffer_type_t buft);
 ggml_gallocr_t ggml_gallocr_new_n(ggml_backend_buffer_type_t * bufts, int n_bufs);
 void ggml_gallocr_free(ggml_gallocr_t galloc);
@@ -130,7 +134,7 @@ size_t ggml_gallocr_get_buffer_size(ggml_gallocr_t galloc, int buffer_id);
 // What ggml does not have.
 
 struct mock_counts {
-    int buffers_made, buffers_alive, contexts_alive, resets;
+    int buffers_made, buffers_alive, most_alive, contexts_alive, resets;
     int originals_made, originals_alive, original_reserves, original_allocs;
 };
 

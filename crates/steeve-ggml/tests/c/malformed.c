@@ -127,7 +127,7 @@ static void spoiled_graphs(bool in_between) {
         ask(galloc, graph, nodes, leafs);
 #ifndef MOCK_OLD
         // What may make sense to ggml is left to it: views out of bounds, say.
-        EXPECT(cases < 14 || cases > 21 || mock_counts()->originals_made == originals + 1);
+        EXPECT(cases < 14 || cases > 21 || mock_counts()->originals_made > originals);
 #endif
         EXPECT(cases > 13 || mock_counts()->originals_made == originals);
         EXPECT(allocates_well(galloc, good(ctx)));

@@ -108,7 +108,7 @@ static void the_graph_allocator_is_there(void) {
     struct ggml_cgraph * odd = gapped(ctx);
     odd->nodes[1]->type = GGML_TYPE_ODD;
     EXPECT(!ggml_gallocr_alloc_graph(galloc, odd));
-    EXPECT(allocates_well(galloc, gapped(ctx)) && ggml_gallocr_get_buffer_size(galloc, 0) == 896);
+    EXPECT(allocates_well(galloc, gapped(ctx)) && ggml_gallocr_get_buffer_size(galloc, 0) == 640);
     ggml_gallocr_free(galloc);
     ggml_gallocr_free(NULL);
     EXPECT(ggml_op_can_inplace(GGML_OP_ADD) && ggml_op_can_inplace(GGML_OP_UNARY) && !ggml_op_can_inplace(GGML_OP_MUL_MAT));

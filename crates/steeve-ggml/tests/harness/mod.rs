@@ -59,6 +59,8 @@ pub(crate) enum Loaded {
     Local,
     /// The same, for everybody to see.
     Global,
+    /// It opens such a library, and closes it before it opens the next.
+    Reload,
     /// It is linked with it.
     Linked,
 }
@@ -91,9 +93,13 @@ impl Workshop {
                 command.args(args);
                 return command;
             }
-            Loaded::Local | Loaded::Global => Command::new(self.loader()),
+            Loaded::Local | Loaded::Global | Loaded::Reload => Command::new(self.loader()),
         };
-        command.arg(if loaded == Loaded::Local { "local" } else { "global" });
+        command.arg(match loaded {
+            Loaded::Global => "global",
+            Loaded::Reload => "reload",
+            Loaded::Local | Loaded::Linked => "local",
+        });
         command.args(libraries).arg("--").args(args);
         command
     }

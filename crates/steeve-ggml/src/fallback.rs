@@ -1,0 +1,185 @@
+//! When ours may plan again after a graph that it could not plan.
+//!
+//! ```text
+//!   ours --graph beyond ours--> ggml's own --graph that ours can plan--> ours
+//! ```
+//!
+//! To go back means that ggml's own buffers are freed. That is safe where no tensor of the new graph is in one of them, and it
+//! is worth while where the two do not take turns: each change makes all buffers anew. To find out costs a plan, so what
+//! looks like a graph that could not be planned is not tried again.
+
+use crate::abi::{Buffer, Graph, Tensor};
+use crate::read::Lists;
+
+/// So many graphs that ours could not plan are remembered.
+const GRAPHS: usize = 8;
+
+/// Ours has come back for nothing if it was replaced again after fewer calls than this.
+const FEW_CALLS: u32 = 8;
+
+/// So often in a row it may come back for nothing before it waits.
+const PATIENCE: u32 = 4;
+
+/// At most 2^6 calls are left to ggml's own while ours waits.
+const LONGEST_WAIT: u32 = 6;
+
+/// What has been seen of graphs that ours could not plan.
+#[derive(Default)]
+pub(crate) struct Fallback {
+    /// What they looked like, the latest last.
+    beyond: Vec<u64>,
+    /// The buffers in which ggml's own has placed tensors.
+    buffers: Vec<Buffer>,
+    /// The calls that ours has served since it came back.
+    served: u32,
+    /// How often in a row it came back for nothing.
+    in_vain: u32,
+    /// The calls that are left to ggml's own before ours is tried again.
+    wait: u32,
+}
+
+impl Fallback {
+    /// Ours has served a call.
+    pub(crate) fn served(&mut self) {
+        self.served = self.served.saturating_add(1);
+    }
+
+    /// Ours could not plan a graph.
+    ///
+    /// # Safety
+    /// Null, or a graph of ggml's.
+    pub(crate) unsafe fn is_beyond(&mut self, graph: *const Graph) {
+        // SAFETY: passed on.
+        let Some(look) = (unsafe { look_of(graph) }) else { return };
+        if !self.beyond.contains(&look) {
+            if self.beyond.len() == GRAPHS {
+                self.beyond.remove(0);
+            }
+            self.beyond.push(look);
+        }
+    }
+
+    /// ggml's own is used from now on.
+    pub(crate) fn leave(&mut self) {
+        self.in_vain = if self.served < FEW_CALLS { self.in_vain.saturating_add(1) } else { 0 };
+        self.wait = match self.in_vain.checked_sub(PATIENCE + 1) {
+            None => 0,
+            Some(more) => 2 << more.min(LONGEST_WAIT - 1),
+        };
+    }
+
+    /// Ours is used again, and ggml's own buffers are gone.
+    pub(crate) fn come_back(&mut self) {
+        self.served = 0;
+        self.buffers.clear();
+    }
+
+    /// Whether ours is to be tried with this graph while ggml's own is in use.
+    ///
+    /// # Safety
+    /// Null, or a graph of ggml's.
+    pub(crate) unsafe fn may_come_back(&mut self, graph: *const Graph) -> bool {
+        if self.wait > 0 {
+            self.wait -= 1;
+            return false;
+        }
+        // SAFETY: passed on.
+        unsafe {
+            if look_of(graph).is_some_and(|look| self.beyond.contains(&look)) {
+                return false;
+            }
+            !buffers_of(graph).iter().any(|buffer| self.buffers.contains(buffer))
+        }
+    }
+
+    /// Notes in which buffers ggml's own has placed tensors, by what is new after its `act`.
+    ///
+    /// # Safety
+    /// Null, or a graph of ggml's.
+    pub(crate) unsafe fn note_buffers<R>(&mut self, graph: *const Graph, act: impl FnOnce() -> R) -> R {
+        // SAFETY: passed on.
+        let before = unsafe { buffers_of(graph) };
+        let answer = act();
+        // SAFETY: passed on.
+        for buffer in unsafe { buffers_of(graph) } {
+            if !before.contains(&buffer) && !self.buffers.contains(&buffer) {
+                self.buffers.push(buffer);
+            }
+        }
+        answer
+    }
+}
+
+/// A number that graphs have in common whose tensors look the same: types, shapes, operations, flags and views. Two graphs
+/// that have it in common by chance, or differ in their edges alone, are both left to ggml's own.
+///
+/// # Safety
+/// Null, or a graph of ggml's.
+unsafe fn look_of(graph: *const Graph) -> Option<u64> {
+    // SAFETY: passed on.
+    let lists = unsafe { Lists::of(graph) }.ok()?;
+    let mut look = lists.leafs.len() as u64;
+    let mut mix = |number: u64| look = (look ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    for &pointer in lists.leafs.iter().chain(lists.nodes) {
+        // SAFETY: the lists have no null in them.
+        let tensor = unsafe { &*pointer };
+        mix(tensor.dtype as u64 | (tensor.op as u64) << 32);
+        mix(tensor.flags as u64 | (tensor.op_params[0] as u64) << 32);
+        tensor.ne.iter().for_each(|ne| mix(*ne as u64));
+        tensor.nb.iter().for_each(|nb| mix(*nb as u64));
+        mix(tensor.view_offs as u64 ^ u64::from(tensor.view_src.is_null()) << 63);
+    }
+    Some(look)
+}
+
+/// The buffers in which tensors of a graph are placed, each once. There are a few.
+///
+/// # Safety
+/// Null, or a graph of ggml's.
+unsafe fn buffers_of(graph: *const Graph) -> Vec<Buffer> {
+    let mut buffers: Vec<Buffer> = Vec::new();
+    // SAFETY: passed on.
+    let Ok(lists) = (unsafe { Lists::of(graph) }) else { return buffers };
+    let mut note = |tensor: &Tensor| {
+        if !tensor.buffer.is_null() && !buffers.contains(&tensor.buffer) {
+            buffers.push(tensor.buffer);
+        }
+    };
+    for &pointer in lists.leafs.iter().chain(lists.nodes) {
+        // SAFETY: the lists have no null in them, and a source is null or a tensor of ggml's.
+        unsafe {
+            note(&*pointer);
+            (*pointer).src.iter().filter_map(|source| source.as_ref()).for_each(&mut note);
+        }
+    }
+    buffers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_back_for_nothing_waits_longer_each_time() {
+        let mut fallback = Fallback::default();
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            fallback.served();
+            fallback.leave();
+            waits.push(fallback.wait);
+            fallback.come_back();
+        }
+        assert_eq!(waits, [0, 0, 0, 0, 2, 4, 8, 16, 32, 64, 64, 64]);
+        (0..FEW_CALLS).for_each(|_| fallback.served());
+        fallback.leave();
+        assert_eq!(fallback.wait, 0);
+    }
+
+    #[test]
+    fn while_ours_waits_calls_are_counted() {
+        let mut fallback = Fallback { wait: 2, ..Fallback::default() };
+        // SAFETY: no graph at all.
+        let mut tried = || unsafe { fallback.may_come_back(std::ptr::null()) };
+        assert_eq!([tried(), tried(), tried(), tried()], [false, false, true, true]);
+    }
+}
