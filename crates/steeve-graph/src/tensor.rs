@@ -519,6 +519,7 @@ impl Clone for Tensors {
             sources: self.sources.clone(),
             params: self.params.clone(),
             others: self.others.clone(),
+            other_ids: self.other_ids.clone(),
         }
     }
 }
