@@ -6,10 +6,10 @@ mod graphs;
 #[allow(dead_code, reason = "every test uses some of it")]
 mod world;
 
-use graphs::{context, device, graph, host, memory, tensor};
-use steeve_alloc::{AllocError, GraphAllocator, allocate_context};
+use graphs::{by_number, context, device, graph, host, memory, tensor};
+use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, allocate_context};
 use steeve_device::{Bindings, Bytes, DeviceError, Locate, Offset, SharedBuffer, Usage};
-use steeve_graph::{Context, DataType, Graph, Id, Layout, TensorId};
+use steeve_graph::{Context, DataType, Graph, Id, PlanOptions, TensorId, Unread};
 use world::World;
 
 /// `a` takes over `x`; `b` has bytes of its own; `y` takes over one of them.
@@ -242,7 +242,7 @@ fn writing_what_the_run_computes_is_in_vain() {
 fn external_tensors_can_be_read_and_written_at_any_time() {
     let mut context = context("w = external f32[2]; x = input f32[2]; y = custom f32[2] w x !output");
     let (w, y) = (TensorId::from_index(0).unwrap(), TensorId::from_index(2).unwrap());
-    let bindings = allocate_context(&mut only(&context, 1), &host()).unwrap();
+    let bindings = by_number(&allocate_context(&mut only(&context, 1), &host()).unwrap());
     context.set_output(y).unwrap();
     let mut world = World::with(Graph::from_outputs(&context, &[y]).unwrap(), &bindings);
     world.write("w", &[1.0, 2.0]).unwrap();
@@ -342,17 +342,34 @@ fn raw_bytes_are_whatever_stands_there() {
 }
 
 #[test]
-fn a_tensor_that_nobody_makes_is_an_error_and_no_garbage() {
-    // `a` is made by a node that is not in the graph.
-    let mut context = Context::new();
-    let x = context.input(DataType::F32, &[2]).unwrap();
-    let a = context.sqr(x).unwrap();
-    let y = context.custom(Layout::contiguous(DataType::F32, &[2]).unwrap(), &[a, x]).unwrap();
-    let world = World::with(Graph::from_nodes(&context, &[y]).unwrap(), &Bindings::new());
-    world.allocation.write(x, &[1.0f32, 2.0]).unwrap();
-    assert!(matches!(world.allocation.write(a, &[1.0f32, 2.0]), Err(AllocError::Computed { .. })));
-    assert_eq!(world.run(), Err("tensor 1 has not been computed yet".into()));
-    assert!(matches!(world.allocation.read::<f32>(a), Err(AllocError::NotComputed { .. })));
+fn an_input_that_no_node_reads_need_not_be_written_and_is_never_consumed() {
+    let text = "spare = input f32[4]; x = input f32[2] !output; a = sqr x; y = custom f32[4] a !output";
+    for unread in [Unread::Keep, Unread::FreeInputs, Unread::Free] {
+        let options = AllocOptions::new().with_plan(PlanOptions::default().with_unread(unread));
+        let graph = graph(text);
+        let [spare, x, y] = ["spare", "x", "y"].map(|name| tensor(&graph, name));
+        let mut allocator = GraphAllocator::new(&host()).with_options(options);
+        let allocation = allocator.alloc(&graph, &Bindings::new()).unwrap();
+        allocation.write(x, &[1.0f32, 2.0]).unwrap();
+        assert!(matches!(allocation.read::<f32>(spare), Err(AllocError::NotWritten { .. })));
+        for _ in 0..2 {
+            // Unwritten, and a second time.
+            allocation.begin().unwrap().finish();
+        }
+        // Written beside the other inputs it harms none of them, in whichever order.
+        let next = allocator.alloc(&graph, &Bindings::new()).unwrap();
+        next.write(x, &[3.0f32, 4.0]).unwrap();
+        next.write(spare, &[9.0f32; 4]).unwrap();
+        assert_eq!(next.read::<f32>(x).unwrap(), [3.0, 4.0]);
+        assert_eq!(next.read::<f32>(spare).unwrap(), [9.0; 4]);
+        next.begin().unwrap().finish();
+        assert!(next.read::<f32>(y).is_ok());
+        match next.read::<f32>(spare) {
+            Ok(kept) => assert_eq!(kept, [9.0; 4]),
+            Err(error) => assert!(matches!(error, AllocError::Reused { .. }) && unread != Unread::Keep, "{error}"),
+        }
+        next.begin().unwrap().finish();
+    }
 }
 
 #[test]

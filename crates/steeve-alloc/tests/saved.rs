@@ -66,7 +66,7 @@ fn a_saved_plan_above_the_limit_is_refused_and_nothing_is_reserved() {
         assert!(error.contains("input too large: at most 268435456 bytes are read, got 268435457"), "{error}");
     }
     // A name of any length is clipped, as everywhere.
-    let long = format!(r#"{{"version":1,"{}":1}}"#, "n".repeat(5000));
+    let long = format!(r#"{{"version":2,"{}":1}}"#, "n".repeat(5000));
     let error = allocator.load_plan(graph.graph(), &long).unwrap_err().to_string();
     assert!(error.len() < 600 && error.contains("bytes left out") && error.contains("line 1"), "{error}");
     assert_eq!(device.ledger().asked(), 0);

@@ -211,7 +211,10 @@ impl Context {
         sources: &[Option<TensorId>],
         params: &[Param],
     ) -> Result<TensorId, GraphError> {
-        Arc::make_mut(&mut self.tensors).push(tensor, sources, params)
+        let tensors = Arc::make_mut(&mut self.tensors);
+        let id = tensors.push(tensor, sources, params)?;
+        tensors.adopt(id);
+        Ok(id)
     }
 
     fn layouts(&self, sources: &[Option<TensorId>]) -> Result<Vec<Option<Layout>>, GraphError> {

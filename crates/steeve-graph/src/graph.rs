@@ -75,7 +75,8 @@ impl Graph {
                 }
             }
         }
-        (graph.nodes, graph.leafs) = (Arc::new(nodes.to_vec()), Arc::new(leafs));
+        let nodes = nodes.iter().map(|node| context.tensors().named(*node)).collect();
+        (graph.nodes, graph.leafs) = (Arc::new(nodes), Arc::new(leafs));
         graph.check_order()?;
         Ok(graph)
     }
@@ -263,7 +264,7 @@ fn visit(
             }
             None => {
                 let list = if is_leaf(&tensors[id]) { &mut *leafs } else { &mut *nodes };
-                list.push(id);
+                list.push(tensors.named(id));
                 path.pop();
             }
         }

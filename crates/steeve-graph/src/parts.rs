@@ -165,8 +165,8 @@ impl GraphParts {
             {
                 tensor.view = view;
             }
+            self.tensors.adopt(id);
         }
-        self.tensors.adopt();
         check_order(&self.tensors, &self.names, &self.nodes, &self.leafs)
     }
 

@@ -368,16 +368,13 @@ impl Tensors {
         self.is_open = true;
     }
 
-    /// Makes all ids in the table its own, once they are known to be.
-    pub(crate) fn adopt(&mut self) {
-        let mut sources = core::mem::take(&mut self.sources);
-        sources.iter_mut().flatten().for_each(|source| *source = self.named(*source));
-        self.sources = sources;
-        for index in 0..self.table.len() {
-            let Some(id) = TensorId::from_index(index) else { continue };
-            if let Some(view) = self.table[id].view {
-                self.table[id].view = Some(View { root: self.named(view.root), ..view });
-            }
+    /// Makes the sources and the root that a tensor names ids of this table, once their numbers are known to exist.
+    pub(crate) fn adopt(&mut self, id: TensorId) {
+        for index in self.span(id, |spans| spans.sources, self.sources.len()) {
+            self.sources[index] = self.sources[index].map(|source| self.named(source));
+        }
+        if let Some(view) = self.table[id].view {
+            self.table[id].view = Some(View { root: self.named(view.root), ..view });
         }
     }
 

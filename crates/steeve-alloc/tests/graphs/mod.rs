@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use steeve_device::{BufferType, Device, DiscreteDevice, HostMemory, MemorySpec};
-use steeve_graph::{Align, AssignedGraph, Context, Graph, TensorId};
+use steeve_device::{Bindings, BufferType, Device, DiscreteDevice, HostMemory, MemorySpec};
+use steeve_graph::{Align, AssignedGraph, Context, Graph, Id, Tensor, TensorId, View};
 
 /// A graph with its assignment.
 pub(crate) fn assigned(text: &str) -> AssignedGraph {
@@ -24,12 +24,26 @@ pub(crate) fn tensor(graph: &Graph, name: &str) -> TensorId {
 pub(crate) fn context(text: &str) -> Context {
     let graph = graph(text);
     let mut context = Context::new();
+    // By number, for the ids of the graph are none of the context's.
+    let bare = |id: TensorId| TensorId::from_index(id.index()).unwrap();
     for (id, tensor) in graph.tensors().pairs() {
-        let made = context.add_tensor(*tensor, graph.sources(id), graph.params(id)).unwrap();
+        let view = tensor.view.map(|view| View { root: bare(view.root), ..view });
+        let sources: Vec<_> = graph.sources(id).iter().map(|source| source.map(bare)).collect();
+        let made = context.add_tensor(Tensor { view, ..*tensor }, &sources, graph.params(id)).unwrap();
         assert_eq!(made, id);
         context.set_name(made, graph.name(id)).unwrap();
     }
     context
+}
+
+/// Bindings that go by the numbers of tensors, for graphs of several contexts.
+pub(crate) fn by_number(bindings: &Bindings) -> Bindings {
+    let mut bare = Bindings::new();
+    for (tensor, address) in bindings.iter() {
+        let tensor = TensorId::from_index(tensor.index()).unwrap();
+        bare.bind(tensor, address.buffer, address.offset, address.size).unwrap();
+    }
+    bare
 }
 
 /// Memory of this process, aligned to 32.
