@@ -199,7 +199,6 @@ impl<'a> Assigner<'a> {
             if tensor.index() >= ground.graph.tensors().len() {
                 continue;
             }
-            ground.graph.tensors().find(tensor)?;
             let refuse = |why: String| {
                 let worker = ground.workers[worker].name().into();
                 Err(SchedError::Pinned { tensor: ground.named(tensor), worker, why })

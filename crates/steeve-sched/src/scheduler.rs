@@ -188,6 +188,8 @@ impl Scheduler {
         if worker.index() >= self.workers.len() {
             return Err(SchedError::UnknownWorker { index: worker.index(), workers: self.workers.len() });
         }
+        // By number, wherever it comes from.
+        let tensor = TensorId::from_index(tensor.index()).unwrap_or(tensor);
         Arc::make_mut(&mut self.pins).insert(tensor, worker);
         Ok(())
     }

@@ -159,7 +159,7 @@ impl World<'_> {
             if op.writes_nothing() {
                 continue;
             }
-            let graph = Graph::from_nodes(&self.sketch.context, &[id]).expect("a tensor of this context");
+            let graph = Graph::from_outputs(&self.sketch.context, &[id]).expect("a tensor of this context");
             let supported = self.backend.supports(&graph, id);
             let count = self.census.of(&graph, id);
             if let Err(error) = supported {

@@ -126,10 +126,10 @@ static void spoiled_graphs(bool in_between) {
         ask(galloc, graph, nodes, leafs);
         ask(galloc, graph, nodes, leafs);
 #ifndef MOCK_OLD
-        // What may make sense to ggml is left to it: views out of bounds, say.
-        EXPECT(cases < 14 || cases > 21 || mock_counts()->originals_made > originals);
+        // What may make sense to ggml is left to it: nodes that read what is written later, views out of bounds.
+        EXPECT(cases < 10 || cases > 21 || mock_counts()->originals_made > originals);
 #endif
-        EXPECT(cases > 13 || mock_counts()->originals_made == originals);
+        EXPECT(cases > 9 || mock_counts()->originals_made == originals);
         EXPECT(allocates_well(galloc, good(ctx)));
         // And with two buffers.
         ggml_backend_buffer_type_t types[2] = { mock_type(0), mock_type(2) };

@@ -106,7 +106,7 @@ fn a_root_that_nobody_lists_is_planned_with_who_reads_it() {
     let graph = "w = external f32[8,8] @gpu; k = external f32[8,8] !aside; v = view [8]+0 k; y = mul_mat w v";
     splits(TWO, graph, "gpu[y]");
     // What is written by nodes of another graph, and read by those of this one.
-    let graph = "x = input 8 !aside; h = neg x !aside; v = view [4]+0 h; y = sqr v !output";
+    let graph = "x = input 8 !aside; h = neg x !aside !external @gpu; v = view [4]+0 h; y = sqr v !output";
     let stand = Stand::new(TWO, graph);
     assert_eq!(stand.splits(), "gpu[y]");
     judge(stand, 1, PlanOptions::default());
@@ -127,13 +127,6 @@ fn a_root_that_is_reached_through_a_view_alone_is_planned() {
     assert_eq!(schedule.reason(c), Some(Reason::Reader { node: sum }));
     assert_eq!(schedule.graph().leafs(), [c, x]);
     judge(stand, 1, PlanOptions::default());
-}
-
-#[test]
-fn a_node_that_is_listed_twice_is_refused() {
-    let graph = "k = external 8 @cpu; w = external 8 @gpu; x = input 8; a = ?F f32[8] w k; c = cpy x k; node a";
-    let refusal = "tensor 3 (a) is listed more than once: on several devices it would need other copies each time";
-    refused(TWO, graph, refusal);
 }
 
 #[test]
