@@ -60,9 +60,10 @@ fn check_blocks(
     verdicts: &mut Verdicts<'_>,
 ) -> Result<Answer, Error> {
     let problem_file = verdicts.problem;
-    if args.how.strategy.is_some() || args.how.reuse.is_some() {
-        let why =
-            format!("{problem_file}: is a block list, whose plan is there already; leave out --strategy and --reuse");
+    if !args.how.given().is_empty() {
+        let why = format!(
+            "{problem_file}: is a block list, whose plan is there already; leave out --strategy, --reuse and --unread"
+        );
         return Err(Error::Usage(why));
     }
     let problem = block_list::problem(problem_file, table, &args.limits)?;

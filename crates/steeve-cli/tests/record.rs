@@ -74,7 +74,7 @@ fn what_a_program_records_is_listed_with_what_it_would_take() {
     let expected = [
         "note: 1 graph recorded in steeve-recorded",
         "file | nodes | ggml | steeve | of ggml | bound | more | of ggml",
-        "1-0000-502nodes.json.gz | 502 | 68.01 MiB | 60.01 MiB | 0.8824 | 60.01 MiB | 48.01 MiB | 0.7060",
+        "1-0000-502nodes.json.gz | 502 | 68.01 MiB | 56.01 MiB | 0.8236 | 56.01 MiB | 44.01 MiB | 0.6471",
     ];
     assert_eq!(words(&said.err, &[]), expected);
     assert!(place.folder.0.join("steeve-recorded/1-0000-502nodes.json.gz").exists());

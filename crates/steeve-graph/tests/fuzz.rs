@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use steeve_graph::fuzz::{Choices, assert_survives, order, plan, random_graph, record, scrambled_graph, text};
 use steeve_graph::{AssignedGraph, Graph, Id, MemoryId, Op};
+use steeve_plan::fuzz::inputs;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: inputs(500), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_graph_survives_its_text(seed: u64) {

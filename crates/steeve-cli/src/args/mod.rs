@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use steeve_graph::{GraphStrategy, PlanOptions, Reuse};
+use steeve_graph::{GraphStrategy, PlanOptions, Reuse, Unread};
 use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit, Strategy};
 
 pub(crate) use view::ViewArgs;
@@ -332,6 +332,26 @@ impl From<ReuseName> for Reuse {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UnreadName {
+    /// To the end, as with ggml.
+    Keep,
+    /// To the end, but inputs that no node touches live before the run alone.
+    FreeInputs,
+    /// Only outputs live to the end.
+    Free,
+}
+
+impl From<UnreadName> for Unread {
+    fn from(name: UnreadName) -> Self {
+        match name {
+            UnreadName::Keep => Self::Keep,
+            UnreadName::FreeInputs => Self::FreeInputs,
+            UnreadName::Free => Self::Free,
+        }
+    }
+}
+
 /// How plans are made.
 #[derive(Debug, Args)]
 pub(crate) struct HowArgs {
@@ -342,12 +362,17 @@ pub(crate) struct HowArgs {
     /// Which nodes of a graph take over the bytes of a source that dies at them [default: more].
     #[arg(long, value_enum)]
     pub(crate) reuse: Option<ReuseName>,
+
+    /// How long tensors of a graph live that no node reads [default: free-inputs].
+    #[arg(long, value_enum)]
+    pub(crate) unread: Option<UnreadName>,
 }
 
 impl HowArgs {
     /// Which of these options are given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
-        given([("--strategy", self.strategy.is_some()), ("--reuse", self.reuse.is_some())])
+        let (strategy, reuse, unread) = (self.strategy.is_some(), self.reuse.is_some(), self.unread.is_some());
+        given([("--strategy", strategy), ("--reuse", reuse), ("--unread", unread)])
     }
 
     /// What can be said before any file is read: a budget is for `best` alone, and `ggml` has its own reuse.
@@ -362,13 +387,17 @@ impl HowArgs {
             let why = format!("--budget and --threads are for --strategy best, not {name}; leave out one or the other");
             return Err(Error::Usage(why));
         }
-        match (self.strategy, self.reuse) {
-            (Some(StrategyName::Ggml), Some(ReuseName::More | ReuseName::None)) => {
-                let why = "--strategy ggml makes ggml's own plan, which implies --reuse ggml; leave out --reuse, or use --strategy fast";
-                Err(Error::Usage(why.to_owned()))
-            }
-            _ => Ok(()),
+        if self.strategy != Some(StrategyName::Ggml) {
+            return Ok(());
         }
+        let why = if matches!(self.reuse, Some(ReuseName::More | ReuseName::None)) {
+            "--strategy ggml makes ggml's own plan, which implies --reuse ggml; leave out --reuse, or use --strategy fast"
+        } else if matches!(self.unread, Some(UnreadName::FreeInputs | UnreadName::Free)) {
+            "--strategy ggml makes ggml's own plan, which implies --unread keep; leave out --unread, or use --strategy fast"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Usage(why.to_owned()))
     }
 
     /// The strategy for a block list.
@@ -377,6 +406,11 @@ impl HowArgs {
             let why = format!(
                 "{file}: is a block list, in which nothing can be reused but what says so itself (column follows); leave out --reuse"
             );
+            return Err(Error::Usage(why));
+        }
+        if self.unread.is_some() {
+            let why =
+                format!("{file}: is a block list, which says itself how long each block lives; leave out --unread");
             return Err(Error::Usage(why));
         }
         Ok(match self.strategy {
@@ -394,7 +428,7 @@ impl HowArgs {
         })
     }
 
-    /// Strategy and reuse for a graph.
+    /// Strategy, reuse and unread for a graph.
     pub(crate) fn for_graph(&self, file: &str, search: &SearchArgs) -> Result<PlanOptions, Error> {
         let strategy = match self.strategy {
             Some(StrategyName::BestFit) => {
@@ -404,14 +438,15 @@ impl HowArgs {
                 return Err(Error::Usage(why));
             }
             Some(StrategyName::Ggml) => {
-                return Ok(PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml));
+                return Ok(PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml).with_unread(Unread::Keep));
             }
             Some(StrategyName::Fast) => GraphStrategy::Fast,
             Some(StrategyName::Best) => GraphStrategy::Best(search.best()),
             None if search.is_given() => GraphStrategy::Best(search.best()),
             None => GraphStrategy::default(),
         };
-        Ok(PlanOptions::new(strategy).with_reuse(self.reuse.map_or(Reuse::More, Reuse::from)))
+        let (reuse, unread) = (self.reuse.map_or(Reuse::More, Reuse::from), self.unread.map(Unread::from));
+        Ok(PlanOptions::new(strategy).with_reuse(reuse).with_unread(unread.unwrap_or_default()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `steeve check` for graphs: a plan from a file, or one made now and ggml's recorded one.
 
-use steeve_graph::{Bytes, GraphStrategy, MemoryId, PlanOptions, Reuse};
+use steeve_graph::{Bytes, GraphStrategy, MemoryId, PlanOptions, Reuse, Unread};
 
 use super::file::GraphFile;
 use super::judge::Claim;
@@ -43,14 +43,15 @@ pub(crate) fn check(
     Ok(answer)
 }
 
-/// A plan says itself to which reuse it keeps; the user may hold it to another.
+/// A plan says itself to which reuse it keeps and what it frees; the user may hold it to something else.
 fn under_rule(plan: TensorPlan, how: &HowArgs) -> Result<TensorPlan, Error> {
     if how.strategy.is_some() {
         let why = format!("{}: is a plan already, whatever made it; leave out --strategy", plan.file);
         return Err(Error::Usage(why));
     }
     let reuse = how.reuse.map_or(plan.reuse, Reuse::from);
-    Ok(TensorPlan { reuse, ..plan })
+    let unread = how.unread.map_or(plan.unread, Unread::from);
+    Ok(TensorPlan { reuse, unread, ..plan })
 }
 
 fn judge(
@@ -87,10 +88,11 @@ fn sentence(graph: &GraphFile, claim: &Claim) -> String {
     format!("{tensors} in {bytes} bytes{memories}{beside}")
 }
 
-/// The figures of each memory. The bound is that of a plan of ours with the same reuse; a claim below it takes over bytes in
+/// The figures of each memory. The bound is that of a plan of ours with equal reuse and unread; a claim below it takes over bytes in
 /// another way, and then nothing is known of its bound.
 fn memories(graph: &GraphFile, claim: &Claim) -> Result<Vec<CheckedMemory>, Error> {
-    let solved = solve(graph, &PlanOptions::new(GraphStrategy::Fast).with_reuse(claim.reuse()), None)?;
+    let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(claim.reuse()).with_unread(claim.unread());
+    let solved = solve(graph, &options, None)?;
     let of_memory = |(memory, bound): (MemoryId, &MemoryFigures)| {
         let peak = claim.memory_bytes(memory);
         CheckedMemory {

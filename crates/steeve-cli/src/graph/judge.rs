@@ -41,7 +41,7 @@ impl Claim {
             chunks[*memory].clone_from(&buffer.chunks);
         }
         let places = places(graph, plan, &owners)?;
-        Ok(Self { places: Places { places, reuse: plan.reuse, unread: Unread::Keep, hold: plan.hold }, chunks })
+        Ok(Self { places: Places { places, reuse: plan.reuse, unread: plan.unread, hold: plan.hold }, chunks })
     }
 
     /// ggml's own plan, as it was recorded.
@@ -92,6 +92,11 @@ impl Claim {
     /// The reuse that it is held to.
     pub(crate) fn reuse(&self) -> Reuse {
         self.places.reuse
+    }
+
+    /// The rule for what no node reads that it is held to.
+    pub(crate) fn unread(&self) -> Unread {
+        self.places.unread
     }
 
     /// Everything that is wrong with it.
@@ -277,6 +282,8 @@ fn of_replay(graph: &GraphFile, fault: &ReplayFault) -> Fault {
         ReplayFault::Lost { tensor, .. } => ("lost", Some(tensor)),
         ReplayFault::InPlace { tensor, .. } => ("in-place", Some(tensor)),
         ReplayFault::Unplaced { tensor, .. } => ("unplaced", Some(tensor)),
+        ReplayFault::Unwritten { tensor, .. } => ("unwritten", Some(tensor)),
+        ReplayFault::BothBefore { tensor, .. } => ("both-before", Some(tensor)),
         _ => ("other", None),
     };
     Fault::of_tensors(kind, tensor.map(|it| graph.id(it.id)), fault.to_string())

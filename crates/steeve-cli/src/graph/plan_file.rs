@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use steeve_graph::{Bytes, GraphPlan, Hold, Id, IdVec, MemoryPlan, Offset, Reuse, TensorId};
+use steeve_graph::{Bytes, GraphPlan, Hold, Id, IdVec, MemoryPlan, Offset, Reuse, TensorId, Unread};
 use steeve_plan::csv::Table;
 use steeve_plan::{Align, BlockId, Lifetime, Step};
 
 use super::file::GraphFile;
-use super::solve::{SolvedGraph, reuse_name};
+use super::solve::{SolvedGraph, reuse_name, unread_name};
 use crate::error::Error;
 use crate::json::{MemoryEntry, VERSION, entries};
 
@@ -51,6 +51,7 @@ impl GraphPlanFile<'_> {
             strategy: figures.strategy,
             // The one that the plan keeps to: whoever checks it must allow what it does.
             reuse: reuse_name(plan.options().reuse),
+            unread: unread_name(plan.options().unread),
             status: figures.status(),
             buffers,
             tensors: tensor_entries(self.graph, plan),
@@ -79,6 +80,7 @@ struct PlanFile<'a> {
     file: &'a str,
     strategy: &'static str,
     reuse: &'static str,
+    unread: &'static str,
     status: &'static str,
     buffers: Vec<MemoryEntry<'a>>,
     tensors: Vec<TensorEntry<'a>>,
@@ -177,6 +179,7 @@ pub(crate) fn nodes_of(life: Lifetime) -> (i64, i64) {
 pub(crate) struct TensorPlan {
     pub(crate) file: String,
     pub(crate) reuse: Reuse,
+    pub(crate) unread: Unread,
     /// ggml knows no backends that read late, and its plans are not held to them.
     pub(crate) hold: Hold,
     pub(crate) buffers: Vec<BufferClaim>,
@@ -235,6 +238,8 @@ struct Unchecked {
     strategy: String,
     #[serde(default)]
     reuse: ReuseClaim,
+    #[serde(default)]
+    unread: UnreadClaim,
     buffers: Vec<BufferClaim>,
     tensors: Vec<TensorClaim>,
 }
@@ -249,9 +254,19 @@ enum ReuseClaim {
     None,
 }
 
+/// How long a plan claims to keep what no node reads. Older files do not say, and keep it.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum UnreadClaim {
+    #[default]
+    Keep,
+    FreeInputs,
+    Free,
+}
+
 impl TensorPlan {
     pub(crate) fn read(file: String, text: &str) -> Result<Self, Error> {
-        let Unchecked { strategy, reuse, buffers, tensors } = match serde_json::from_str(text) {
+        let Unchecked { strategy, reuse, unread, buffers, tensors } = match serde_json::from_str(text) {
             Ok(unchecked) => unchecked,
             Err(source) => return Err(Error::Json { file, source }),
         };
@@ -260,7 +275,12 @@ impl TensorPlan {
             ReuseClaim::More => Reuse::More,
             ReuseClaim::None => Reuse::None,
         };
+        let unread = match unread {
+            UnreadClaim::Keep => Unread::Keep,
+            UnreadClaim::FreeInputs => Unread::FreeInputs,
+            UnreadClaim::Free => Unread::Free,
+        };
         let hold = if strategy == "ggml" { Hold::Ignored } else { Hold::Kept };
-        Ok(Self { file, reuse, hold, buffers, tensors })
+        Ok(Self { file, reuse, unread, hold, buffers, tensors })
     }
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use steeve_graph::{
-    Bytes, GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Progress, Reuse, Verdict,
+    Bytes, GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Progress, Reuse, Unread, Verdict,
     plan_graph_watched,
 };
 use steeve_plan::Clipped;
@@ -78,6 +78,15 @@ fn strategy_name(strategy: GraphStrategy) -> &'static str {
         GraphStrategy::Ggml => "ggml",
         GraphStrategy::Best(_) => "best",
         _ => "fast",
+    }
+}
+
+/// What the command line calls a rule for what no node reads.
+pub(crate) fn unread_name(unread: Unread) -> &'static str {
+    match unread {
+        Unread::FreeInputs => "free-inputs",
+        Unread::Free => "free",
+        _ => "keep",
     }
 }
 
