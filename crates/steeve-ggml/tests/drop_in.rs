@@ -38,6 +38,18 @@ fn plans_are_kept_and_never_stale() {
 }
 
 #[test]
+fn an_input_that_no_node_reads_gives_its_memory_away_unless_the_environment_says_keep() {
+    let Some(workshop) = Workshop::open("unread") else { return };
+    let size = |env: &[(&str, &str)]| workshop.run("plans", NEW, Loaded::Local, &["unread"], env).well().out;
+    let number = |text: String| text.trim().parse::<u64>().unwrap();
+    let (free, keep) = (number(size(&[])), number(size(&[("STEEVE_UNREAD", "keep")])));
+    let ggml = number(size(&[("STEEVE_STRATEGY", "ggml")]));
+    assert_eq!(free + 4 * 256, keep, "the last result is allocated over the input");
+    assert_eq!(number(size(&[("STEEVE_UNREAD", "free-inputs")])), free);
+    assert!(keep <= ggml && ggml == number(size(&[("STEEVE_STRATEGY", "ggml"), ("STEEVE_UNREAD", "free-inputs")])));
+}
+
+#[test]
 fn each_graph_is_planned_once() {
     let Some(workshop) = Workshop::open("alternating") else { return };
     let said = workshop.run("plans", NEW, Loaded::Local, &["alternating"], &[("STEEVE_LOG", "1")]).well();

@@ -141,6 +141,8 @@ fn random_graphs_have_what_plans_must_cope_with() {
                 ("in place", (0..2).any(|slot| graph.may_overwrite(node, slot))),
                 ("nobody reads it", !graph.nodes().iter().any(|&it| graph.sources(it).contains(&Some(node)))),
                 ("padded", assigned.sizes().row(node).is_some()),
+                ("no bytes", tensor.nbytes().get() == 0 && !tensor.op.writes_nothing()),
+                ("a view of no bytes", tensor.nbytes().get() == 0 && tensor.is_view()),
             ];
             seen.extend(facts.into_iter().filter(|(_, holds)| *holds).map(|(name, _)| String::from(name)));
         }
@@ -155,6 +157,8 @@ fn random_graphs_have_what_plans_must_cope_with() {
         "in place",
         "nobody reads it",
         "padded",
+        "no bytes",
+        "a view of no bytes",
         "several memories",
         "limits",
     ]);

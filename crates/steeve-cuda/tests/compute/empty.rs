@@ -2,7 +2,7 @@
 
 use steeve_cpu::CpuBackend;
 use steeve_device::Backend;
-use steeve_graph::{DataType, Op, SoftMax, TensorId};
+use steeve_graph::{Bytes, DataType, Op, SoftMax, TensorId};
 
 use crate::frame::on_each_gpu;
 use crate::proof::{Outcome, run_whole};
@@ -20,7 +20,14 @@ fn no_tokens() -> Case {
     let (thin, ids) = (input(F32, &[0, 5]), input(DataType::I32, &[0]));
     let c = &mut sketch.context;
     let sum = c.add(x, y).unwrap();
+    // A view of no bytes is never out of range, of an empty tensor or of another.
+    let far = c.view_2d(x, [64, 0], 256, Bytes(8192)).unwrap();
+    let behind = c.view_2d(some, [64, 0], 256, Bytes(u64::MAX)).unwrap();
     let outputs = [
+        c.silu(far),
+        c.add(far, behind),
+        c.mul_mat(weights, behind),
+        c.cpy(far, behind),
         c.add(sum, row),
         c.silu(sum),
         c.mul_mat(weights, sum),

@@ -108,7 +108,7 @@ static void writes(struct checker * checker, struct ggml_tensor * tensor) {
 static bool may_write(struct ggml_tensor * tensor) {
     bool one_by_one = tensor->op == GGML_OP_ADD || tensor->op == GGML_OP_MUL || tensor->op == GGML_OP_UNARY || tensor->op == GGML_OP_GLU;
     for (int j = 0; j < GGML_MAX_SRC && !tensor->view_src; j++) {
-        struct ggml_tensor * source = tensor->src[j];
+        struct ggml_tensor * source = tensor->src[j] == tensor ? NULL : tensor->src[j];
         char * start = tensor->data, * other = source ? source->data : NULL;
         if (!source || other + mock_nbytes(source) <= start || start + mock_nbytes(tensor) <= other) continue;
         bool same = start == other && source->ne[0] == tensor->ne[0] && source->nb[0] == tensor->nb[0];
@@ -148,6 +148,8 @@ UNUSED bool runs_well(struct ggml_cgraph * graph) {
         }
         if (tensor->op == GGML_OP_NONE || tensor->op == GGML_OP_VIEW || tensor->op == GGML_OP_RESHAPE) continue;
         for (int j = 0; j < GGML_MAX_SRC; j++) {
+            // A copy does not read its destination, which may be itself.
+            if (tensor->src[j] == tensor && tensor->op == GGML_OP_CPY) continue;
             if (tensor->src[j] && !reads_well(checker, tensor->src[j])) {
                 fprintf(stderr, "node %d reads something else in slot %d\n", i, j);
                 well = false;

@@ -14,8 +14,8 @@ use crate::{
 /// A graph with a meaning: every node stands behind what it reads.
 ///
 /// There are chains that can run in place, sources with several readers, views of views, caches (planned and external)
-/// that are written through views and read through others, inputs, outputs, nodes and views that nobody reads, and
-/// up to three memories with sizes, alignments and limits of their own.
+/// that are written through views and read through others, inputs, outputs, nodes and views that no node reads, tensors
+/// and views without bytes, and up to three memories with sizes, alignments and limits of their own.
 ///
 /// ```
 /// use steeve_graph::fuzz::{Choices, random_graph};
@@ -50,7 +50,8 @@ impl Generator<'_, '_> {
     fn leafs(&mut self) -> Result<(), GraphError> {
         let dtype = |choices: &mut Choices<'_>| choices.pick(&[DataType::F32, DataType::F16]).unwrap_or(DataType::F32);
         for _ in 0..1 + self.choices.below(3) {
-            let input = self.context.input(DataType::F32, &[ROW, 1 + self.choices.below(6) as u64])?;
+            // Now and then one without rows, as a batch without outputs has them.
+            let input = self.context.input(DataType::F32, &[ROW, self.choices.below(12).div_ceil(2) as u64])?;
             self.values.push(input);
         }
         let weight = self.context.external(DataType::F32, &[ROW, ROW])?;
@@ -157,7 +158,12 @@ impl Generator<'_, '_> {
         let layout = self.layout(a)?;
         let ([n0, n1, n2, n3], nb) = (layout.ne(), layout.nb());
         let context = &mut self.context;
-        match self.choices.below(6) {
+        match self.choices.below(7) {
+            6 => {
+                // A view of no bytes is never out of range.
+                let offset = self.choices.pick(&[0, 1, 64, 8192, u64::MAX]).unwrap_or(0);
+                context.view_2d(a, [n0, 0], nb[1], Bytes(offset))
+            }
             0 => {
                 let skip = self.choices.below(n0 as usize) as u64 / layout.dtype().block_len();
                 context.view_1d(a, n0 - skip * layout.dtype().block_len(), Bytes(skip * nb[0]))
