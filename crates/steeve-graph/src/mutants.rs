@@ -13,7 +13,9 @@ use steeve_plan::{Id, IdVec, Strategy, certify, place};
 use crate::alias::{TakeOver, shares};
 use crate::draft::{Draft, end_of_run};
 use crate::fuzz::{Choices, random_graph};
-use crate::{AssignedGraph, Graph, GraphError, Hold, Op, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay};
+use crate::{
+    AssignedGraph, Graph, GraphError, Hold, Op, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay,
+};
 
 /// Bytes of every address space.
 type World = BTreeMap<(usize, usize), Vec<u8>>;

@@ -109,13 +109,10 @@ pub fn record(bytes: &[u8]) {
 pub fn order(bytes: &[u8]) -> bool {
     let Some(parts) = scramble::scrambled_parts(&mut Choices::from_bytes(bytes)) else { return false };
     let wrong = is_out_of_order(&parts);
-    let refused = match parts.clone().finish() {
-        Ok(_) => false,
-        Err(GraphError::Order(_) | GraphError::ListedTwice { .. }) => true,
-        Err(error) => panic!("{error}: {parts:?}"),
-    };
-    assert_eq!(refused, wrong, "{parts:?}");
-    !refused
+    let graph = parts.clone().finish();
+    let by_order = matches!(graph, Err(GraphError::Order(_) | GraphError::ListedTwice { .. }));
+    assert_eq!((graph.is_ok(), by_order), (!wrong, wrong), "{graph:?} of {parts:?}");
+    graph.is_ok()
 }
 
 /// The plain definition in quadratic time: which bytes are there is asked anew for every access.
