@@ -127,7 +127,7 @@ impl Allocation {
     /// tensors can be read or written through any handle; of those that the graph uses none can be written through this
     /// one, and those that it writes can't be read.
     pub fn begin(&self) -> Result<Run, AllocError> {
-        if let Some(tensor) = self.planned.orphans.iter().copied().find(|orphan| self.has_bytes(*orphan)) {
+        if let Some(tensor) = self.planned.unfilled.iter().copied().find(|tensor| self.has_bytes(*tensor)) {
             return Err(AllocError::NotComputed { tensor: self.named(tensor) });
         }
         let mut state = self.contents.lock();
@@ -242,14 +242,19 @@ impl Allocation {
         let state = self.contents.lock();
         state.check_idle()?;
         state.check(self.handle)?;
+        if !self.has_bytes(tensor) {
+            return Ok(());
+        }
         let owner = state.is_owner(self.handle);
         let named = || self.named(tensor);
         if self.planned.is_source(root) {
             return match (owner && state.is_written(root), owner && state.has_run) {
                 (true, _) => Ok(()),
                 (false, true) if self.planned.is_required(root) => Err(AllocError::Consumed { tensor: named() }),
-                (false, true) => Err(AllocError::Reused { tensor: named() }),
-                (false, false) => Err(AllocError::NotWritten { tensor: named() }),
+                (false, true) if !self.planned.survivors().contains(root) => {
+                    Err(AllocError::Reused { tensor: named() })
+                }
+                (false, _) => Err(AllocError::NotWritten { tensor: named() }),
             };
         }
         match (owner, state.phase) {

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use steeve_device::{Backend, Bindings, BufferType, Bytes, Offset, SharedBuffer, Usage};
-use steeve_graph::{Context, Id, Named, TensorId};
+use steeve_graph::{Context, Named, TensorId};
 
 use crate::{AllocError, TensorAllocator};
 
@@ -53,9 +53,8 @@ pub fn allocate_rest_of_context(
     memory: &Arc<dyn BufferType>,
     placed: &Bindings,
 ) -> Result<Bindings, AllocError> {
-    // What is bound for another context is none of this one's.
-    for (tensor, _) in placed.iter().filter(|(tensor, _)| tensor.index() < context.tensors().len()) {
-        context.tensor(tensor)?;
+    for (tensor, _) in placed.iter() {
+        context.tensors().find_if_there(tensor)?;
     }
     let parts = parts(context, memory, placed)?;
     let mut bindings = placed.clone();

@@ -19,10 +19,9 @@ pub(crate) struct Planned {
     pub(crate) required: Vec<TensorId>,
     /// The sources that nodes write into.
     pub(crate) changed: Vec<TensorId>,
-    /// Tensors that have no bytes before their turn and that no operation computes: copies that a scheduler fills.
-    unfilled: Vec<TensorId>,
-    /// Parameters among the nodes: the caller's to write, and without bytes when the caller could.
-    pub(crate) orphans: Vec<TensorId>,
+    /// Tensors that have no bytes before their turn and that no operation computes: copies that a scheduler of ggml's would
+    /// fill, and parameters among the nodes. Nothing here fills them, so a run would read garbage.
+    pub(crate) unfilled: Vec<TensorId>,
     /// Roots whose memory the caller provides.
     pub(crate) externals: Vec<TensorId>,
     /// Those of them that nodes write into.
@@ -45,7 +44,7 @@ impl Planned {
             }
         }
 
-        let (mut sources, mut unfilled, mut orphans) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sources, mut unfilled) = (Vec::new(), Vec::new());
         for (id, tensor) in graph.tensors().pairs().filter(|(id, _)| plan.block(*id).is_some()) {
             let is_node = is_node[id.index()];
             let is_there = is_leaf[id.index()] || tensor.flags.is_input() || (tensor.op == Op::None && !is_node);
@@ -53,12 +52,7 @@ impl Planned {
             match (is_there, is_computed) {
                 (_, true) => {}
                 (true, false) => sources.push(id),
-                (false, false) => {
-                    unfilled.push(id);
-                    if tensor.flags.is_param() {
-                        orphans.push(id);
-                    }
-                }
+                (false, false) => unfilled.push(id),
             }
         }
         let changed = sources.iter().copied().filter(|source| is_changed[source.index()]).collect();
@@ -66,7 +60,7 @@ impl Planned {
         let externals = externals(graph);
         let changed_externals = externals.iter().copied().filter(|root| is_changed[root.index()]).collect();
         let survivors = OnceLock::new();
-        Self { plan, chunks, sources, required, changed, unfilled, orphans, externals, changed_externals, survivors }
+        Self { plan, chunks, sources, required, changed, unfilled, externals, changed_externals, survivors }
     }
 
     /// Whether the caller writes it before a run.

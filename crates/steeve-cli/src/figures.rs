@@ -10,6 +10,8 @@ pub(crate) struct Figures {
     pub(crate) strategy: &'static str,
     /// Which take-overs were made; only graphs have that choice.
     pub(crate) reuse: Option<&'static str>,
+    /// What becomes of tensors that no node reads; of graphs alone.
+    pub(crate) unread: Option<&'static str>,
     /// What planning took, all memories together.
     pub(crate) time: Duration,
     /// At least one; a block list has exactly one.

@@ -27,6 +27,8 @@ pub(crate) struct ResultLine<'a> {
     strategy: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reuse: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unread: Option<&'static str>,
     status: &'static str,
     plan_us: u64,
     buffers: Vec<MemoryEntry<'a>>,
@@ -39,6 +41,7 @@ impl<'a> ResultLine<'a> {
             file,
             strategy: figures.strategy,
             reuse: figures.reuse,
+            unread: figures.unread,
             status: figures.status(),
             plan_us: u64::try_from(figures.time.as_micros()).unwrap_or(u64::MAX),
             buffers: entries(figures),

@@ -35,7 +35,7 @@ impl Solved {
             chunks: self.plan.buffers().as_slice().to_vec(),
             ggml: None,
         };
-        Figures { strategy: name(strategy), reuse: None, time: self.time, memories: vec![memory] }
+        Figures { strategy: name(strategy), reuse: None, unread: None, time: self.time, memories: vec![memory] }
     }
 
     /// Why it does not fit and what to do about it; `None` where it fits.

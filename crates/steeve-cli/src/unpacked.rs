@@ -72,23 +72,24 @@ impl Unpacked {
         if let Some(length) = length.filter(|length| *length > most) {
             return Err(too_large(self.file, Length::Known(Bytes(length))));
         }
-        // With room for one byte too many, which says that there are more.
-        let most = usize::try_from(most.saturating_add(1)).unwrap_or(usize::MAX);
-        let mut bytes = Growing { bytes: self.head, most };
-        let grown = match bytes.reserve(length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0)) {
-            Ok(()) => bytes.fill(self.rest),
-            Err(error) => Err(error),
+        let (file, packing, mut bytes) = (self.file, self.packing, self.head);
+        let known = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+        let reserved = bytes.try_reserve_exact(known.saturating_sub(bytes.len()));
+        // One byte too many says that there are more.
+        let room = most.saturating_add(1).saturating_sub(bytes.len() as u64);
+        let read = match reserved {
+            Ok(()) => self.rest.take(room).read_to_end(&mut bytes),
+            Err(_) => Err(ErrorKind::OutOfMemory.into()),
         };
-        match grown {
-            Ok(()) if bytes.bytes.len() == most && most != usize::MAX => {
-                let length = if self.packing == Packing::Gzip { Length::MoreUnpacked } else { Length::More };
-                Err(too_large(self.file, length))
+        match read {
+            Ok(_) if bytes.len() as u64 > most => {
+                Err(too_large(file, if packing == Packing::Gzip { Length::MoreUnpacked } else { Length::More }))
             }
-            Ok(()) => Ok(bytes.bytes),
+            Ok(_) => Ok(bytes),
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                Err(Error::OutOfMemory { file: self.file, read: Bytes(bytes.bytes.len() as u64) })
+                Err(Error::OutOfMemory { file, read: Bytes(bytes.len() as u64) })
             }
-            Err(error) => Err(failed(self.file, error, self.packing)),
+            Err(error) => Err(failed(file, error, packing)),
         }
     }
 }
@@ -115,38 +116,5 @@ fn failed(file: String, source: io::Error, packing: Packing) -> Error {
             Error::Gzip { file, source }
         }
         _ => Error::Read { file, source },
-    }
-}
-
-/// Bytes that double their room as they need it, but never have more than they may.
-struct Growing {
-    bytes: Vec<u8>,
-    most: usize,
-}
-
-impl Growing {
-    /// Makes room for `length` bytes in all.
-    fn reserve(&mut self, length: usize) -> io::Result<()> {
-        let more = length.saturating_sub(self.bytes.len());
-        self.bytes.try_reserve_exact(more).map_err(|_| ErrorKind::OutOfMemory.into())
-    }
-
-    /// Reads until the end, or until there are as many bytes as there may be.
-    fn fill(&mut self, mut reader: impl Read) -> io::Result<()> {
-        let mut chunk = vec![0; 1 << 16];
-        loop {
-            let room = chunk.len().min(self.most - self.bytes.len());
-            let count = match reader.read(&mut chunk[..room]) {
-                Ok(0) => return Ok(()),
-                Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            let length = self.bytes.len() + count;
-            if length > self.bytes.capacity() {
-                self.reserve(length.max(self.bytes.capacity().saturating_mul(2)).min(self.most))?;
-            }
-            self.bytes.extend_from_slice(&chunk[..count]);
-        }
     }
 }

@@ -226,7 +226,8 @@ fn a_graph_alone_is_planned_and_replayed_beside_ggml() {
     let said = steeve(&["check", &corpus(SHARED)]);
     let lines: Vec<&str> = said.expect(0).out.lines().collect();
     assert!(
-        lines[0].contains("our plan (strategy fast, reuse more) holds: 14 tensors in 2588000 bytes"),
+        lines[0]
+            .contains("our plan (strategy fast, reuse more, unread free-inputs) holds: 14 tensors in 2588000 bytes"),
         "{}",
         lines[0]
     );

@@ -189,3 +189,20 @@ fn damaged_gzip_data_is_still_called_that() {
         steeve(&["plan", &file]).expect(2).complains(&["damaged"]);
     }
 }
+
+#[test]
+fn every_limit_is_kept_however_small() {
+    let folder = Folder::new("limits-small");
+    let text = "x = input 16\n";
+    let (plain, packed) = (folder.file("x.graph", text), folder.path("x.graph.gz"));
+    fs::write(&packed, gzip(text)).unwrap();
+    for limit in 0..=text.len() + 1 {
+        let (status, limit) = (if limit < text.len() { 2 } else { 0 }, limit.to_string());
+        steeve(&["plan", &plain, "--max-input", &limit]).expect(status);
+        steeve(&["plan", &packed, "--max-input", &limit]).expect(status);
+        steeve_with(&["plan", "-", "--max-input", &limit], text.as_bytes()).expect(status);
+        if status == 2 {
+            steeve(&["plan", "/dev/zero", "--max-input", &limit]).expect(2);
+        }
+    }
+}

@@ -205,3 +205,10 @@ fn no_message_echoes_a_long_name_whole() {
         assert!(!said.err.contains(&long) && !said.err.is_empty(), "{shown:?}");
     }
 }
+
+#[test]
+fn no_option_of_any_length_is_echoed_whole() {
+    let long = format!("--{}", "p".repeat(5000));
+    let said = steeve(&["plan", "x.csv", &long]);
+    assert!(said.expect(2).err.len() < 1500, "{} bytes", said.err.len());
+}

@@ -48,7 +48,7 @@ impl Fallback {
     ///
     /// # Safety
     /// Null, or a graph of ggml's.
-    pub(crate) unsafe fn is_beyond(&mut self, graph: *const Graph) {
+    pub(crate) unsafe fn note_beyond(&mut self, graph: *const Graph) {
         // SAFETY: passed on.
         let Some(look) = (unsafe { look_of(graph) }) else { return };
         if !self.beyond.contains(&look) {
@@ -136,7 +136,7 @@ unsafe fn look_of(graph: *const Graph) -> Option<u64> {
 ///
 /// # Safety
 /// Null, or a graph of ggml's.
-unsafe fn buffers_of(graph: *const Graph) -> Vec<Buffer> {
+pub(crate) unsafe fn buffers_of(graph: *const Graph) -> Vec<Buffer> {
     let mut buffers: Vec<Buffer> = Vec::new();
     // SAFETY: passed on.
     let Ok(lists) = (unsafe { Lists::of(graph) }) else { return buffers };

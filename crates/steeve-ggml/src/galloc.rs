@@ -186,6 +186,11 @@ impl Galloc {
         Ok(true)
     }
 
+    /// Whether a buffer is one of these.
+    pub(crate) fn has_buffer(&self, buffer: Buffer) -> bool {
+        self.parts.iter().flat_map(|part| &part.chunks).any(|chunk| chunk.buffer == buffer)
+    }
+
     /// How many bytes the buffers of a memory have; none for one that shares another's.
     pub(crate) fn buffer_size(&self, index: usize) -> usize {
         let memory = MemoryId::from_index(index);

@@ -96,6 +96,8 @@ impl Ggml {
                 Err(_) => {}
             }
         }
+        // So many kinds of trouble are worth a line each time.
+        self.log(level, what);
     }
 }
 

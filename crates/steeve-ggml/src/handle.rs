@@ -9,13 +9,16 @@
 //! Only one of the two has buffers at a time. What was allocated for a graph is void once another one is reserved or
 //! allocated, with any allocator, so that is when they change: at `reserve`, and with one buffer type at `alloc`. With several
 //! types `alloc` never changes anything, since the caller must first wait for its devices: it answers false, and ggml's
-//! scheduler reserves. After a panic in ours it is not used again.
+//! scheduler reserves. After a panic in ours, what there is instead is used for good.
+//!
+//! A tensor of the graph may still be in a buffer of the allocator that is left, where the program built the graph over an
+//! earlier one. Then that allocator keeps its buffers.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::abi::{BufferType, Graph, Original};
-use crate::fallback::Fallback;
+use crate::fallback::{Fallback, buffers_of};
 use crate::functions::Originals;
 use crate::galloc::{Galloc, Trouble};
 use crate::ggml::Ggml;
@@ -28,7 +31,7 @@ pub(crate) struct Handle {
     ggml: &'static Ggml,
     settings: &'static Settings,
     types: Vec<BufferType>,
-    /// Our allocator, made again when it is needed. While another is in use it has no buffers.
+    /// Our allocator, made again when it is needed. While another is in use it has buffers only where tensors are in them.
     ours: Option<Galloc>,
     /// What is in use instead of ours.
     instead: Option<Instead>,
@@ -104,7 +107,7 @@ impl Handle {
                 return unsafe { GgmlsOwn::leaked(originals, &mut types) }.cast();
             }
             (Err(why), None) => {
-                ggml.log_once(&why, Level::Error, format_args!("nothing can be allocated: {why}"));
+                ggml.log(Level::Error, format_args!("nothing can be allocated: {why}"));
                 None
             }
         };
@@ -256,20 +259,38 @@ impl Handle {
             if self.instead.is_none() {
                 let Some(instead) = self.open_instead(request, &why) else { return false };
                 // First ours go: both together might be too much.
-                self.ours = None;
+                self.ours.take_if(|ours| !buffers_of(request.graph).iter().any(|buffer| ours.has_buffer(*buffer)));
                 self.fallback.leave();
                 self.instead = Some(instead);
             }
-            match &mut self.instead {
-                Some(Instead::Ggmls(own)) => self.fallback.note_buffers(request.graph, || ggmls(own)),
-                Some(Instead::Layout(galloc)) => {
-                    match self.fallback.note_buffers(request.graph, || catch(|| ours(galloc))) {
-                        Some(Ok(answer)) => answer,
-                        Some(Err(trouble)) => self.refuse(trouble),
-                        None => self.refuse(Trouble::Beyond(INSIDE.into())),
-                    }
-                }
-                None => false,
+            self.use_instead(request.graph, ours, ggmls)
+        }
+    }
+
+    /// Has what there is instead of ours act on a graph, and notes in which buffers it has placed tensors.
+    ///
+    /// # Safety
+    /// As [`provide`](Self::provide).
+    unsafe fn use_instead(
+        &mut self,
+        graph: *mut Graph,
+        ours: impl Fn(&mut Galloc) -> Result<bool, Trouble>,
+        ggmls: impl Fn(&GgmlsOwn) -> bool,
+    ) -> bool {
+        let Self { instead, fallback, .. } = self;
+        let answer = match instead {
+            // SAFETY: passed on.
+            Some(Instead::Ggmls(own)) => return unsafe { fallback.note_buffers(graph, || ggmls(own)) },
+            // SAFETY: passed on.
+            Some(Instead::Layout(galloc)) => unsafe { fallback.note_buffers(graph, || catch(|| ours(galloc))) },
+            None => return false,
+        };
+        match answer {
+            Some(Ok(answer)) => answer,
+            Some(Err(trouble)) => self.refuse(trouble),
+            None => {
+                (self.instead, self.has_given_up) = (None, true);
+                self.refuse(Trouble::Beyond(INSIDE.into()))
             }
         }
     }
@@ -303,21 +324,21 @@ impl Handle {
     /// As [`provide`](Self::provide).
     unsafe fn try_ours<R>(&mut self, request: Request, act: impl Fn(&mut Galloc) -> Result<R, Trouble>) -> Tried<R> {
         let answer = catch(|| {
-            if self.ours.is_none() {
-                let known = self.ggml.known().map_err(Trouble::Beyond)?;
-                // SAFETY: the caller's own buffer types.
-                self.ours = Some(unsafe { Galloc::new(known, self.settings, &self.types) }.map_err(Trouble::Beyond)?);
-            }
-            match &mut self.ours {
-                Some(ours) => act(ours),
-                None => Err(Trouble::Beyond("there is no allocator".into())),
-            }
+            let ours = match &mut self.ours {
+                Some(ours) => ours,
+                none => {
+                    let known = self.ggml.known().map_err(Trouble::Beyond)?;
+                    // SAFETY: the caller's own buffer types.
+                    none.insert(unsafe { Galloc::new(known, self.settings, &self.types) }.map_err(Trouble::Beyond)?)
+                }
+            };
+            act(ours)
         });
         match answer {
             Some(Ok(answer)) => Tried::Done(answer),
             Some(Err(Trouble::Beyond(why))) => {
                 // SAFETY: passed on.
-                unsafe { self.fallback.is_beyond(request.graph) };
+                unsafe { self.fallback.note_beyond(request.graph) };
                 Tried::Beyond(why)
             }
             Some(Err(trouble)) => {
@@ -357,12 +378,12 @@ impl Handle {
         let request = Request { graph, nodes: std::ptr::null(), leafs: std::ptr::null() };
         // SAFETY: passed on.
         unsafe {
-            match &mut self.instead {
-                Some(Instead::Ggmls(own)) => {
-                    let alloc = || (own.ggml.ggml_gallocr_alloc_graph)(own.handle, graph);
-                    self.fallback.note_buffers(graph, alloc)
-                }
-                Some(Instead::Layout(ours)) => catch(|| ours.alloc(graph)).and_then(Result::ok).unwrap_or(false),
+            match &self.instead {
+                Some(_) => self.use_instead(
+                    graph,
+                    |ours| ours.alloc(graph),
+                    |ggmls| (ggmls.ggml.ggml_gallocr_alloc_graph)(ggmls.handle, graph),
+                ),
                 None if self.has_given_up => false,
                 None => {
                     let answer = self.try_ours(request, |ours| ours.alloc(graph));
@@ -389,7 +410,7 @@ impl Handle {
             Some(_) => self.say_instead(why),
             None => {
                 let message = format_args!("the graph can't be allocated, by steeve's or by ggml's allocator: {why}");
-                self.ggml.log_once(&kind_of(why), Level::Error, message);
+                self.ggml.log(Level::Error, message);
             }
         }
         instead

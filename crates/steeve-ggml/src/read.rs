@@ -216,7 +216,7 @@ impl Reader<'_> {
         let id = parts.push(read, &sources[..used]).map_err(too_many)?;
         if self.purpose == Purpose::Record {
             // SAFETY: as promised.
-            parts.set_name(id, &unsafe { name(pointer) });
+            parts.set_name(id, &unsafe { name(pointer) }).map_err(too_many)?;
         }
         Ok(())
     }

@@ -22,6 +22,9 @@ pub(crate) enum TakeOver {
     None,
 }
 
+/// No operation takes over a source behind these slots, so a node with very many sources costs no more than others.
+const MOST_SLOTS: usize = 16;
+
 /// What our own liveness and rules say.
 pub(crate) struct OurShares {
     pub(crate) draft: Draft,
@@ -98,7 +101,7 @@ impl Walk<'_> {
         let size = self.assigned.alloc_size(node, memory);
         let sources = self.assigned.graph().sources(node);
         let mut found: Option<(Bytes, ShareId)> = None;
-        for (slot, source) in sources.iter().enumerate() {
+        for (slot, source) in sources.iter().enumerate().take(MOST_SLOTS) {
             let Some(source) = *source else { continue };
             if !self.rule_allows(node, slot, source, owner) {
                 continue;
@@ -133,9 +136,12 @@ impl Walk<'_> {
         let graph = self.assigned.graph();
         let root = graph.root(source);
         let life = self.lives[root.index()];
-        let slots = sources.iter().flatten().filter(|other| graph.root(**other) == root).count();
-        let dies = life.last == step && !life.kept && slots == 1 && graph.tensor(root).is_planned();
-        if dies { self.draft.of_tensor[root.index()] } else { None }
+        if life.last != step || life.kept || !graph.tensor(root).is_planned() {
+            return None;
+        }
+        let mut slots = sources.iter().flatten().filter(|other| graph.root(**other) == root);
+        slots.next();
+        if slots.next().is_none() { self.draft.of_tensor[root.index()] } else { None }
     }
 
     /// What ggml's rule takes over, perhaps in another memory or through a slot that we leave alone.
@@ -146,7 +152,7 @@ impl Walk<'_> {
         }
         let sources = graph.sources(node);
         let allowed = |source: &&TensorId| ggml_allows(self.assigned, node, **source);
-        sources.iter().flatten().filter(allowed).find_map(|source| self.dying(*source, sources, step))
+        sources.iter().take(MOST_SLOTS).flatten().filter(allowed).find_map(|source| self.dying(*source, sources, step))
     }
 }
 

@@ -58,7 +58,7 @@ impl Graph {
             let view = tensor.view.map(|view| View { root: renamed(view.root), ..view });
             let sources: Vec<_> = self.sources(old).iter().map(|source| source.map(renamed)).collect();
             let id = parts.push_with(Tensor { op, view, ..*tensor }, &sources, self.params(old))?;
-            parts.set_name(id, self.name(old));
+            parts.set_name(id, self.name(old))?;
         }
         self.leafs().iter().for_each(|&leaf| parts.leaf(renamed(leaf)));
         self.nodes().iter().for_each(|&node| parts.node(renamed(node)));

@@ -4,11 +4,12 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use steeve_plan::Bytes;
+use steeve_plan::{Bytes, Id};
 
 use crate::error::{Named, Operands};
 use crate::parts::checked_view;
 use crate::shape::Call;
+use crate::tensor::ContextId;
 use crate::{DataType, Flags, GraphError, Layout, Names, Op, Param, Refusal, Tensor, TensorId, Tensors, View};
 
 /// Builds tensors, and checks their shapes while it does.
@@ -35,13 +36,15 @@ use crate::{DataType, Flags, GraphError, Layout, Names, Op, Param, Refusal, Tens
 pub struct Context {
     tensors: Arc<Tensors>,
     names: Arc<Names>,
+    /// Which context it is, to marks. Clones are one to them.
+    identity: ContextId,
 }
 
 /// A moment in the life of a [`Context`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    tensors: usize,
-    /// The last tensor before it, which tells whose mark it is.
+    context: ContextId,
+    /// The last tensor there was.
     last: Option<TensorId>,
 }
 
@@ -68,22 +71,20 @@ impl Context {
 
     /// Remembers what has been built so far.
     pub fn mark(&self) -> Mark {
-        Mark { tensors: self.tensors.len(), last: self.tensors.ids().next_back() }
+        Mark { context: self.identity, last: self.tensors.ids().next_back() }
     }
 
     /// Drops what was built after the mark. Ids of such tensors are no longer valid; the next tensors that are built get
     /// them. Graphs made before keep theirs.
     pub fn rewind(&mut self, mark: Mark) -> Result<(), GraphError> {
-        let tensors = self.tensors.len();
-        if mark.tensors > tensors {
-            return Err(GraphError::Mark { mark: mark.tensors, tensors });
+        let left = mark.last.map_or(0, |last| last.index() + 1);
+        let is_there = mark.last.is_none_or(|last| self.tensors.get(last).is_some());
+        if mark.context != self.identity || !is_there {
+            return Err(GraphError::Mark { mark: left, tensors: self.tensors.len() });
         }
-        if let Some(last) = mark.last {
-            self.tensor(last)?;
-        }
-        if mark.tensors < tensors {
-            Arc::make_mut(&mut self.tensors).truncate(mark.tensors);
-            Arc::make_mut(&mut self.names).truncate(mark.tensors);
+        if left < self.tensors.len() {
+            Arc::make_mut(&mut self.tensors).truncate(left);
+            Arc::make_mut(&mut self.names).truncate(left);
         }
         Ok(())
     }
@@ -213,7 +214,7 @@ impl Context {
     ) -> Result<TensorId, GraphError> {
         let tensors = Arc::make_mut(&mut self.tensors);
         let id = tensors.push(tensor, sources, params)?;
-        tensors.adopt(id);
+        tensors.adopt(id, tensor.view);
         Ok(id)
     }
 
@@ -257,9 +258,7 @@ impl Context {
 
     fn change(&mut self, tensor: TensorId, act: impl FnOnce(&mut Tensor)) -> Result<(), GraphError> {
         self.tensor(tensor)?;
-        if let Some(it) = Arc::make_mut(&mut self.tensors).get_mut(tensor) {
-            act(it);
-        }
+        act(Arc::make_mut(&mut self.tensors).find_mut(tensor)?);
         Ok(())
     }
 }

@@ -179,7 +179,9 @@ pub enum GraphError {
         root: Named,
     },
     /// A mark of another context, or one that a rewind has passed already.
-    #[error("the mark stands behind tensor {mark}, but the context has only {tensors} tensors")]
+    #[error(
+        "the mark is behind {mark} tensors of another context, or of this one before a rewind; there are {tensors} now"
+    )]
     Mark {
         /// How many tensors there were at the mark.
         mark: usize,

@@ -15,7 +15,9 @@ use crate::{Context, GraphError, GraphParts, Names, Op, Param, Tensor, TensorId,
 /// Nodes in the order in which they run, and the leafs they start from.
 ///
 /// *Node order is meaning*: a node that writes into a cache has no edge to the nodes that read the cache later. Whatever a
-/// node reads is written before it: every way to make a graph checks that.
+/// node reads is written before it: every way to make a graph checks that ([`GraphParts::finish`]).
+///
+/// Functions that can't fail know a tensor by its number alone; [`Tensors::find`] says whether an id is one of this graph's.
 ///
 /// ```
 /// use steeve_graph::{Context, DataType, Graph};
@@ -168,7 +170,8 @@ impl Graph {
         &self.leafs
     }
 
-    /// The tensor. Panics like an index for an id of another context; [`Tensors::get`] does not.
+    /// Returns the tensor of this number, wherever the id comes from; [`Tensors::find`] asks. Panics like an index if there is
+    /// none.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         &self.tensors[id]
     }
@@ -230,7 +233,7 @@ impl Graph {
         let (tensors, names) = context.tables();
         if !Arc::ptr_eq(&tensors, &self.tensors) {
             let mut listed = self.leafs.iter().chain(&*self.nodes);
-            if let Some(&id) = listed.find(|id| !self.tensors.same(**id, &tensors)) {
+            if let Some(&id) = listed.find(|id| tensors.get(**id).is_none() || !self.tensors.same(**id, &tensors)) {
                 return Err(GraphError::OtherContext { tensor: Named::new(id, &self.names) });
             }
         }

@@ -1,7 +1,8 @@
 //! Node order: every byte that a node reads is written before it. O(tensors + sources).
 //!
-//! A root is written by the node of that id; leafs, inputs, external tensors and constants that no node makes have their
-//! contents before the run. What a node reads through a view is its root's, so the order of roots is what is checked:
+//! A root that a node computes is written by that node, whatever else it is. Leafs, inputs, external tensors and constants
+//! that no node computes have their contents before the run. What a node reads through a view is its root's, so the order of
+//! roots is what is checked:
 //!
 //! ```text
 //!   x = input; v = view y; z = sqr v; y = sqr x      refused: node 1 (z) reads y, which node 2 writes
@@ -9,8 +10,8 @@
 //!
 //! Three forms of ggml's own graphs look out of order and are harmless, so they are accepted:
 //!
-//! - a tensor that is both a leaf and a node: it has no operation, so its turn as a node does nothing;
-//! - a `CPY` that names itself as its destination (`ggml_cast` builds those): the destination is written, not read;
+//! - a tensor without an operation that is both a leaf and a node: as a leaf it has its contents before the run;
+//! - a `CPY` that names itself as its destination, slot 1 (`ggml_cast` builds those): that is written, not read;
 //! - a `VIEW`, `RESHAPE`, `PERMUTE`, `TRANSPOSE` or `NONE` that is listed after a node that names it: such a node only
 //!   describes memory, and nothing waits for its turn. Its root is checked like any other.
 
@@ -94,7 +95,7 @@ pub(crate) fn check_order(
         };
         for (slot, source) in tensors.sources(node).iter().enumerate() {
             match *source {
-                Some(source) if source == node && op == Op::Cpy => {}
+                Some(source) if source == node && op == Op::Cpy && slot == 1 => {}
                 Some(source) => check(Some(slot), source)?,
                 None => {}
             }
@@ -117,6 +118,11 @@ fn written(
         true => Written::BeforeTheRun,
         false => Written::Never,
     }));
+    let mut is_leaf = vec![false; tensors.len()];
+    for leaf in leafs {
+        is_leaf[leaf.index()] = true;
+        written[leaf.index()] = Written::BeforeTheRun;
+    }
     let mut listed = vec![false; tensors.len()];
     for (position, &node) in nodes.iter().enumerate() {
         if core::mem::replace(&mut listed[node.index()], true) {
@@ -124,14 +130,11 @@ fn written(
             return Err(GraphError::ListedTwice { node: Named::new(node, names), first, second: position });
         }
         let it = &tensors[node];
-        // A node without an operation that owns its bytes is filled when its turn comes: a scheduler's copy.
-        let fills = !it.op.writes_nothing() || it.op == Op::None;
-        if fills && it.is_planned() && !it.flags.is_input() {
+        // A node without an operation that is no leaf is filled when its turn comes: a copy of ggml's scheduler.
+        let is_copy = it.op == Op::None && !it.flags.is_input() && !is_leaf[node.index()];
+        if it.is_planned() && (is_copy || !it.op.writes_nothing()) {
             written[node.index()] = Written::At(position);
         }
-    }
-    for leaf in leafs {
-        written[leaf.index()] = Written::BeforeTheRun;
     }
     Ok(written)
 }

@@ -55,9 +55,15 @@ impl GraphParts {
         self.tensors.op(name, kind)
     }
 
-    /// Gives a tensor a name.
-    pub fn set_name(&mut self, tensor: TensorId, name: &str) {
+    /// Gives a tensor a name, perhaps before it is pushed.
+    ///
+    /// # Errors
+    ///
+    /// If the id comes from another context or graph.
+    pub fn set_name(&mut self, tensor: TensorId, name: &str) -> Result<(), GraphError> {
+        self.tensors.find_if_there(tensor)?;
         self.names.set(tensor, name);
+        Ok(())
     }
 
     /// Makes a tensor read another one in a slot that it has. Nothing else about it changes.
@@ -86,10 +92,7 @@ impl GraphParts {
 
     /// Gives a tensor more flags.
     pub fn add_flags(&mut self, tensor: TensorId, flags: Flags) -> Result<(), GraphError> {
-        self.tensors.find(tensor)?;
-        if let Some(it) = self.tensors.get_mut(tensor) {
-            it.flags |= flags;
-        }
+        self.tensors.find_mut(tensor)?.flags |= flags;
         Ok(())
     }
 
@@ -128,7 +131,14 @@ impl GraphParts {
     }
 
     /// Checks that every id exists, every root owns memory, every view lies within its root, no node is listed twice, and
-    /// every node comes after the nodes that write what it reads.
+    /// every node comes after the nodes that write what it reads, through whichever views.
+    ///
+    /// Three forms of ggml's own graphs look out of order, do no harm and are accepted: a tensor without an operation that is
+    /// both a leaf and a node (as a leaf it has its contents before the run), a `CPY` that names itself as its destination
+    /// (slot 1, which is written and not read), and a node that only describes memory (`VIEW`, `RESHAPE`, `PERMUTE`,
+    /// `TRANSPOSE`, `NONE`) listed after a node that names it (nothing waits for its turn, and its root is checked). A node
+    /// without an operation that is no leaf is a copy that a scheduler fills: it can be planned, and an allocation refuses to
+    /// run it.
     ///
     /// ```
     /// use steeve_graph::{DataType, GraphParts, Layout, Op, Tensor, Unary};
@@ -158,14 +168,8 @@ impl GraphParts {
         }
         for id in (0..self.tensors.len()).filter_map(TensorId::from_index) {
             self.check_sources(id)?;
-            let tensor = &self.tensors[id];
-            let view = checked_view(&self.tensors, &self.names, id, tensor)?;
-            if view != tensor.view
-                && let Some(tensor) = self.tensors.get_mut(id)
-            {
-                tensor.view = view;
-            }
-            self.tensors.adopt(id);
+            let view = checked_view(&self.tensors, &self.names, id, &self.tensors[id])?;
+            self.tensors.adopt(id, view);
         }
         check_order(&self.tensors, &self.names, &self.nodes, &self.leafs)
     }
@@ -173,9 +177,7 @@ impl GraphParts {
     fn check_sources(&self, id: TensorId) -> Result<(), GraphError> {
         for (slot, source) in self.tensors.sources(id).iter().enumerate() {
             let Some(source_id) = *source else { continue };
-            if self.tensors.has_number(source_id) {
-                self.tensors.find(source_id)?;
-            } else {
+            if self.tensors.find_if_there(source_id)?.is_none() {
                 let (tensor, tensors) = (Named::new(id, &self.names), self.tensors.len());
                 return Err(GraphError::UnknownSource { tensor, slot, source_id, tensors });
             }
@@ -196,10 +198,9 @@ pub(crate) fn checked_view(
 ) -> Result<Option<View>, GraphError> {
     let Some(view) = tensor.view else { return Ok(None) };
     let named = |id| Named::new(id, names);
-    if !tensors.has_number(view.root) {
+    let Some(root) = tensors.find_if_there(view.root)? else {
         return Err(GraphError::UnknownRoot { tensor: named(id), root: view.root, tensors: tensors.len() });
-    }
-    let root = tensors.find(view.root)?;
+    };
     if root.is_view() {
         return Err(GraphError::ViewOfView { tensor: named(id), root: named(view.root) });
     }

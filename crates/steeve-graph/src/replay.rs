@@ -91,6 +91,8 @@ struct Replay<'a> {
     places: &'a Places,
     apart: BTreeMap<TensorId, Tags>,
     planned: BTreeMap<Space, Tags>,
+    /// Whether a node computes each tensor.
+    computed: Vec<bool>,
     /// By node: the root it has written over as its operation allows.
     taken: BTreeMap<usize, TensorId>,
     faults: Vec<ReplayFault>,
@@ -99,7 +101,12 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     fn new(assigned: &'a AssignedGraph, places: &'a Places) -> Self {
         let (apart, planned, taken) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { assigned, places, apart, planned, taken, faults: Vec::new() }
+        let graph = assigned.graph();
+        let mut computed = vec![false; graph.tensors().len()];
+        for node in graph.nodes() {
+            computed[node.index()] = graph.tensor(*node).is_planned() && !graph.tensor(*node).op.writes_nothing();
+        }
+        Self { assigned, places, apart, planned, computed, taken, faults: Vec::new() }
     }
 
     fn graph(&self) -> &'a Graph {
@@ -142,7 +149,7 @@ impl<'a> Replay<'a> {
     fn before_the_run(&mut self) {
         let graph = self.graph();
         let mut seen = vec![false; graph.tensors().len()];
-        let leafs = graph.leafs().iter().map(|leaf| graph.root(*leaf));
+        let leafs = graph.leafs().iter().copied().filter(|leaf| !graph.tensor(*leaf).is_view());
         let touched = graph.nodes().iter().flat_map(|node| {
             let tensors = core::iter::once(*node).chain(graph.sources(*node).iter().copied().flatten());
             tensors.map(|tensor| graph.root(tensor))
@@ -156,17 +163,17 @@ impl<'a> Replay<'a> {
         };
         for root in leafs.chain(touched.filter(given)) {
             if !core::mem::replace(&mut seen[root.index()], true) {
-                self.check_apart(root);
                 let size = self.size(root);
+                self.check_apart(root, size);
                 self.write(root, 0..size, Tag::Caller(root));
             }
         }
     }
 
     /// The caller writes in any order, so what is there before the run shares no byte.
-    fn check_apart(&mut self, root: TensorId) {
+    fn check_apart(&mut self, root: TensorId, size: u64) {
         let Some((space, start)) = self.spot(root) else { return };
-        let range = start..start.saturating_add(self.graph().tensor(root).nbytes().0);
+        let range = start..start.saturating_add(size);
         let mut there = self.planned.get(&space).into_iter().flat_map(|tags| tags.pieces(range.clone()));
         if let Some((piece, Tag::Caller(other))) = there.next() {
             let (memory, buffer) = self.buffer_of(root);
@@ -187,9 +194,10 @@ impl<'a> Replay<'a> {
         if tensor.op.writes_nothing() {
             return;
         }
-        for source in graph.sources(node).iter().copied().flatten() {
+        for (slot, source) in graph.sources(node).iter().enumerate() {
+            let Some(source) = *source else { continue };
             // A CPY may name itself as its destination, which it does not read.
-            if source != node || tensor.op != Op::Cpy {
+            if source != node || tensor.op != Op::Cpy || slot != 1 {
                 self.read(index, source);
             }
         }
@@ -292,7 +300,7 @@ impl<'a> Replay<'a> {
         }
         if let Some(byte) = self.unwritten(source) {
             let (reader, tensor) = (self.named(self.graph().nodes()[node]), self.named(source));
-            self.faults.push(ReplayFault::Unwritten { node, reader, tensor, byte });
+            self.faults.push(ReplayFault::Unwritten { node, reader, tensor, byte: Offset(byte) });
             return;
         }
         if let Some((offset, by)) = self.difference(source) {
@@ -300,15 +308,17 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The first byte of a tensor that nothing has written, counted from the start of the tensor.
+    /// The first byte of a tensor that nothing has written, counted from the start of the tensor. What the caller may have
+    /// written where a node computes does not count.
     fn unwritten(&self, tensor: TensorId) -> Option<u64> {
         let tensors = self.graph().tensors();
         let first = tensors.offset(tensor).0;
         let last = first + self.graph().tensor(tensor).nbytes().0;
         let mut at = first;
         if let Some(apart) = self.apart.get(&tensors.root(tensor)) {
-            for (piece, _) in apart.pieces(first..last) {
-                if piece.start > at {
+            for (piece, tag) in apart.pieces(first..last) {
+                let is_early = matches!(tag, Tag::Caller(root) if self.computed[root.index()]);
+                if piece.start > at || is_early {
                     break;
                 }
                 at = piece.end;

@@ -422,23 +422,17 @@ impl Part {
                 // What ggml never frees ends with the run.
                 None => end == door.needed(tensor, self.memory).end().0 || end == door.end,
             };
-            self.check_life(door, tensor, it.life, door.life(tensor).first == start && ends)?;
+            if door.life(tensor).first != start || !ends {
+                let (needed, saved) = (door.needed(tensor, self.memory), it.life);
+                return Err(SavedPlanError::Lifetime {
+                    memory: self.name(),
+                    tensor: door.named(tensor),
+                    needed,
+                    saved,
+                });
+            }
         }
         Ok(())
-    }
-
-    fn check_life(
-        &self,
-        door: &Door<'_>,
-        tensor: TensorId,
-        saved: Lifetime,
-        right: bool,
-    ) -> Result<(), SavedPlanError> {
-        if right {
-            return Ok(());
-        }
-        let needed = door.needed(tensor, self.memory);
-        Err(SavedPlanError::Lifetime { memory: self.name(), tensor: door.named(tensor), needed, saved })
     }
 
     /// What was said of the plan when it was saved could be true.

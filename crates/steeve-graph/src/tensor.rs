@@ -91,9 +91,25 @@ impl fmt::Debug for TensorId {
 }
 
 impl TensorId {
+    /// Whether it comes from a particular context or graph, and not from a number alone.
+    pub fn has_origin(self) -> bool {
+        self.origin != Origin::ANY
+    }
+
     /// Whether both ids name one tensor: equal numbers, and no different origins.
     pub fn is_same(self, other: Self) -> bool {
         self == other && self.origin.agrees(other.origin)
+    }
+}
+
+/// A context, as its marks know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ContextId(Origin);
+
+/// A new one each time.
+impl Default for ContextId {
+    fn default() -> Self {
+        Self(Origin::new())
     }
 }
 
@@ -262,10 +278,7 @@ struct Spans {
 #[derive(Debug, Default)]
 pub struct Tensors {
     table: IdVec<TensorId, Tensor>,
-    /// Where the tensors come from: the origin of each stretch, with the index at which it starts.
-    origins: Vec<(u32, Origin)>,
-    /// Whether the next tensor belongs to the last stretch. Not after the table was cloned or cut off.
-    is_open: bool,
+    origins: Origins,
     /// Where the spans of each tensor start; they end where the next one's start.
     spans: Vec<Spans>,
     sources: Vec<Option<TensorId>>,
@@ -273,6 +286,51 @@ pub struct Tensors {
     others: IdVec<OtherName, Box<str>>,
     /// The ids of `others` by name.
     other_ids: BTreeMap<Box<str>, OtherName>,
+}
+
+/// Where the tensors of a table come from.
+#[derive(Clone, Debug)]
+enum Origins {
+    /// Nowhere in particular: ids are taken by their numbers.
+    Any,
+    /// The origin of each stretch, with the index at which it starts.
+    Stretches {
+        list: Vec<(u32, Origin)>,
+        /// Whether the next tensor belongs to the last one.
+        is_open: bool,
+    },
+}
+
+impl Default for Origins {
+    fn default() -> Self {
+        Self::Stretches { list: Vec::new(), is_open: false }
+    }
+}
+
+impl Origins {
+    fn of(&self, index: usize) -> Origin {
+        let Self::Stretches { list, .. } = self else { return Origin::ANY };
+        // Most tables have one stretch or two, and most questions are about the last.
+        let stretch = list.iter().rev().find(|(start, _)| *start as usize <= index);
+        stretch.map_or(Origin::ANY, |(_, origin)| *origin)
+    }
+
+    /// A tensor is appended at `index`.
+    fn append(&mut self, index: usize) {
+        if let Self::Stretches { list, is_open } = self
+            && !core::mem::replace(is_open, true)
+        {
+            list.push((index as u32, Origin::new()));
+        }
+    }
+
+    /// What is appended from now on has an origin of its own; only the first `tensors` are still there.
+    fn close(&mut self, tensors: usize) {
+        if let Self::Stretches { list, is_open } = self {
+            list.retain(|(start, _)| (*start as usize) < tensors);
+            *is_open = false;
+        }
+    }
 }
 
 impl Tensors {
@@ -291,9 +349,7 @@ impl Tensors {
         };
         let external = tensor.external && tensor.view.is_none();
         let id = self.table.push(Tensor { external, ..tensor }).ok_or(too_many)?;
-        if !core::mem::replace(&mut self.is_open, true) {
-            self.origins.push((id.number.get() - 1, Origin::new()));
-        }
+        self.origins.append(id.index());
         let id = self.named(id);
         self.spans.push(Spans { sources: first_source, params: first_param });
         self.sources.extend_from_slice(sources);
@@ -334,7 +390,7 @@ impl Tensors {
 
     /// Returns the tensor, or `None` for an id of another table.
     pub fn get(&self, id: TensorId) -> Option<&Tensor> {
-        self.table.get(id).filter(|_| self.origin(id.index()).agrees(id.origin))
+        self.table.get(id).filter(|_| self.origins.of(id.index()).agrees(id.origin))
     }
 
     /// Returns the tensor, or an error that says why this table has none of this id.
@@ -346,6 +402,15 @@ impl Tensors {
         }
     }
 
+    /// Returns the tensor, or `None` if no tensor has this number: for lists that may name tensors of several graphs.
+    ///
+    /// # Errors
+    ///
+    /// If a tensor has this number, and the id comes from another context or graph.
+    pub fn find_if_there(&self, id: TensorId) -> Result<Option<&Tensor>, GraphError> {
+        if self.has_number(id) { self.find(id).map(Some) } else { Ok(None) }
+    }
+
     /// Whether a tensor of this number is here, wherever the id comes from.
     pub(crate) fn has_number(&self, id: TensorId) -> bool {
         id.index() < self.len()
@@ -353,29 +418,20 @@ impl Tensors {
 
     /// The id of this table with the number of `id`.
     pub(crate) fn named(&self, id: TensorId) -> TensorId {
-        TensorId { origin: self.origin(id.index()), ..id }
-    }
-
-    fn origin(&self, index: usize) -> Origin {
-        // Most tables have one stretch or two.
-        let stretch = self.origins.iter().rev().find(|(start, _)| *start as usize <= index);
-        stretch.map_or(Origin::ANY, |(_, origin)| *origin)
+        TensorId { origin: self.origins.of(id.index()), ..id }
     }
 
     /// Takes ids of every table by their numbers from now on, and gives out such ids.
     pub(crate) fn detach(&mut self) {
-        self.origins.clear();
-        self.is_open = true;
+        self.origins = Origins::Any;
     }
 
-    /// Makes the sources and the root that a tensor names ids of this table, once their numbers are known to exist.
-    pub(crate) fn adopt(&mut self, id: TensorId) {
+    /// Makes the sources of a tensor and the root of its view, which have been checked, ids of this table.
+    pub(crate) fn adopt(&mut self, id: TensorId, view: Option<View>) {
         for index in self.span(id, |spans| spans.sources, self.sources.len()) {
             self.sources[index] = self.sources[index].map(|source| self.named(source));
         }
-        if let Some(view) = self.table[id].view {
-            self.table[id].view = Some(View { root: self.named(view.root), ..view });
-        }
+        self.table[id].view = view.map(|view| View { root: self.named(view.root), ..view });
     }
 
     /// The sources in slot order; an empty slot keeps its place. Panics like an index for an id of another table.
@@ -469,8 +525,10 @@ impl Tensors {
         &mut self.sources[span]
     }
 
-    pub(crate) fn get_mut(&mut self, id: TensorId) -> Option<&mut Tensor> {
-        if id.index() < self.table.len() { Some(&mut self.table[id]) } else { None }
+    /// Returns the tensor to be changed, or an error that says why this table has none of this id.
+    pub(crate) fn find_mut(&mut self, id: TensorId) -> Result<&mut Tensor, GraphError> {
+        self.find(id)?;
+        Ok(&mut self.table[id])
     }
 
     /// Keeps the first `tensors` only.
@@ -482,8 +540,7 @@ impl Tensors {
             let mut table = core::mem::take(&mut self.table).into_vec();
             table.truncate(tensors);
             self.table = table.into();
-            self.origins.retain(|(start, _)| (*start as usize) < tensors);
-            self.is_open = false;
+            self.origins.close(tensors);
         }
     }
 
@@ -507,11 +564,11 @@ impl Tensors {
 /// What is appended to a clone is none of the other table's, so it has an origin of its own.
 impl Clone for Tensors {
     fn clone(&self) -> Self {
+        let mut origins = self.origins.clone();
+        origins.close(self.len());
         Self {
             table: self.table.clone(),
-            origins: self.origins.clone(),
-            // A detached table has no origins, and stays so.
-            is_open: self.is_open && self.origins.is_empty(),
+            origins,
             spans: self.spans.clone(),
             sources: self.sources.clone(),
             params: self.params.clone(),

@@ -164,9 +164,12 @@ fn a_mark_of_another_context_is_refused() {
     one.neg(x).unwrap();
     one.rewind(mark).unwrap();
     assert_eq!(one.tensors().len(), 1);
-    // Of an empty context nothing is left, whose mark it may be.
-    other.rewind(empty).unwrap();
+    // Also one from before anything was built.
+    assert!(other.rewind(empty).is_err() && other.rewind(Context::new().mark()).is_err());
+    assert_eq!(other.tensors().len(), 1);
     assert!(one.rewind(empty).is_ok() && one.rewind(mark).is_err());
+    let error = one.rewind(mark).unwrap_err().to_string();
+    assert!(error.contains("behind 1 tensors of another context, or of this one before a rewind"), "{error}");
 }
 
 #[test]
@@ -178,6 +181,7 @@ fn parts_refuse_what_is_none_of_theirs() {
     let foreign = |error: Result<Graph, GraphError>| matches!(error, Err(GraphError::Foreign { .. }));
     assert!(matches!(parts().set_source(y, 0, other.leafs()[0]), Err(GraphError::Foreign { .. })));
     assert!(matches!(parts().add_flags(y, Flags::OUTPUT), Err(GraphError::Foreign { .. })));
+    assert!(matches!(parts().set_name(y, "stolen"), Err(GraphError::Foreign { .. })));
     let mut wrong = parts();
     wrong.set_source(other.nodes()[0], 0, x).unwrap();
     assert!(foreign(wrong.finish()));
@@ -197,6 +201,24 @@ fn parts_refuse_what_is_none_of_theirs() {
     parts.set_nodes(vec![y]);
     let detached = parts.finish().unwrap();
     assert!(detached.tensors().get(x).is_some() && detached.tensors().get(other.leafs()[0]).is_some());
+}
+
+#[test]
+fn a_graph_grows_from_its_own_context_alone() {
+    let build = |context: &mut Context| {
+        let x = context.input(F32, &[4]).unwrap();
+        context.neg(x).unwrap()
+    };
+    let (mut one, mut other) = (Context::new(), Context::new());
+    let (mark, y) = (one.mark(), build(&mut one));
+    let mut graph = Graph::from_outputs(&one, &[y]).unwrap();
+    // Another one that looks alike, and the own one built again.
+    let z = build(&mut other);
+    assert!(matches!(graph.expand(&other, &[z]), Err(GraphError::OtherContext { .. })));
+    one.rewind(mark).unwrap();
+    let again = build(&mut one);
+    assert!(matches!(graph.expand(&one, &[again]), Err(GraphError::OtherContext { .. })));
+    assert!(graph.nodes().iter().all(|node| graph.tensors().get(*node).is_some()));
 }
 
 #[test]

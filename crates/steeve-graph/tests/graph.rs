@@ -245,7 +245,7 @@ fn parts_with_a_fault_are_refused_by_name() {
         let mut parts = GraphParts::default();
         for (index, (tensor, sources)) in tensors.iter().enumerate() {
             let id = parts.push(*tensor, sources).unwrap();
-            parts.set_name(id, &format!("t{index}"));
+            parts.set_name(id, &format!("t{index}")).unwrap();
         }
         nodes.iter().for_each(|&node| parts.node(id(node)));
         parts.finish().unwrap_err().to_string()

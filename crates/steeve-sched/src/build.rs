@@ -209,7 +209,7 @@ impl Builder<'_> {
             let tensor = Tensor { op: Op::Dup, flags, ..Tensor::new(layout) };
             let copy = self.push(tensor, &slots, index)?;
             let name = self.copy_name(first.source, piece.worker, turn);
-            self.parts.set_name(copy, &name);
+            self.parts.set_name(copy, &name)?;
             self.node(copy, Some(piece.worker));
             copies.push(copy);
         }
@@ -290,7 +290,7 @@ impl Builder<'_> {
                 let view = Tensor { op: Op::View, view: Some(View { root: first, offset }), ..Tensor::new(layout) };
                 let tensor = self.push(view, &[Some(first)], copy)?;
                 let name = self.copy_name(need.source, piece.worker, 0);
-                self.parts.set_name(tensor, &name);
+                self.parts.set_name(tensor, &name)?;
                 self.node(tensor, Some(self.copies[copy].to));
                 if let Some(it) = self.made.get_mut(root).and_then(|of_root| of_root.get_mut(made)) {
                     it.tensors.push((range.start, layout, tensor));

@@ -32,38 +32,39 @@ impl Job {
 
     /// Where a tensor stands.
     pub fn address(&self, tensor: TensorId) -> Result<Address<'_>, AllocError> {
-        self.find(tensor)?.address(tensor)
+        self.allocation_for(tensor)?.address(tensor)
     }
 
     /// Writes the elements of an input or an external tensor, see [`Allocation::write`].
     pub fn write<T: Element>(&self, tensor: TensorId, data: &[T]) -> Result<(), AllocError> {
-        self.find(tensor)?.write(tensor, data)
+        self.allocation_for(tensor)?.write(tensor, data)
     }
 
     /// Writes the bytes of an input or an external tensor, see [`Allocation::write_bytes`].
     pub fn write_bytes(&self, tensor: TensorId, data: &[u8]) -> Result<(), AllocError> {
-        self.find(tensor)?.write_bytes(tensor, data)
+        self.allocation_for(tensor)?.write_bytes(tensor, data)
     }
 
     /// The elements of a tensor, see [`Allocation::read`].
     pub fn read<T: Element>(&self, tensor: TensorId) -> Result<Vec<T>, AllocError> {
-        self.find(tensor)?.read(tensor)
+        self.allocation_for(tensor)?.read(tensor)
     }
 
-    /// The same into a slice of as many elements.
+    /// Reads the elements of a tensor into a slice of as many, see [`Allocation::read_into`].
     pub fn read_into<T: Element>(&self, tensor: TensorId, data: &mut [T]) -> Result<(), AllocError> {
-        self.find(tensor)?.read_into(tensor, data)
+        self.allocation_for(tensor)?.read_into(tensor, data)
     }
 
     /// The bytes of a tensor without gaps, see [`Allocation::read_bytes`].
     pub fn read_bytes(&self, tensor: TensorId) -> Result<Vec<u8>, AllocError> {
-        self.find(tensor)?.read_bytes(tensor)
+        self.allocation_for(tensor)?.read_bytes(tensor)
     }
 
-    /// The allocation, once the id is known to be one of the caller's graph or of a copy behind its tensors.
-    fn find(&self, tensor: TensorId) -> Result<&Allocation, AllocError> {
-        if tensor.index() < self.graph.tensors().len() {
-            self.graph.tensors().find(tensor)?;
+    /// Returns the allocation, once the id is known to be one of the caller's graph, or of a copy, which has no origin.
+    fn allocation_for(&self, tensor: TensorId) -> Result<&Allocation, AllocError> {
+        let tensors = self.graph.tensors();
+        if tensor.has_origin() || tensor.index() < tensors.len() {
+            tensors.find(tensor)?;
         }
         Ok(&self.allocation)
     }

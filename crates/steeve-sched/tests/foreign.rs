@@ -76,6 +76,10 @@ fn a_job_takes_ids_of_the_graph_it_was_allocated_for() {
             scheduler.compute(&job).unwrap();
             assert_eq!(job.read::<f32>(own.y).unwrap(), [3.0; 4]);
             assert!(is_foreign(job.read::<f32>(foreign.y)));
+            // Behind the caller's tensors are copies, which no id of another context means.
+            let mut larger = Context::new();
+            let last = (0..20).map(|_| larger.input(F32, &[4]).unwrap()).last().unwrap();
+            assert!(matches!(job.address(last), Err(AllocError::Graph(GraphError::Unknown { .. }))));
             schedules.push(std::ptr::from_ref(job.schedule()));
         }
         assert_eq!(schedules[0], schedules[1], "graphs of equal numbers share a schedule");

@@ -468,6 +468,10 @@ pub(crate) fn clipped(mut error: clap::Error) -> clap::Error {
         ContextValue::String(value) if value.len() > Clipped::WHOLE => {
             Some((kind, ContextValue::String(Clipped(value).to_string())))
         }
+        // Suggestions that repeat what was given.
+        ContextValue::StyledStrs(lines) if lines.iter().any(|line| line.to_string().len() > Clipped::WHOLE) => {
+            Some((kind, ContextValue::None))
+        }
         _ => None,
     };
     let clipped: Vec<(ContextKind, ContextValue)> = error.context().filter_map(long).collect();

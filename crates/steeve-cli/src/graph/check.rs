@@ -5,7 +5,7 @@ use steeve_graph::{Bytes, GraphStrategy, MemoryId, PlanOptions, Reuse, Unread};
 use super::file::GraphFile;
 use super::judge::Claim;
 use super::plan_file::TensorPlan;
-use super::solve::{reuse_name, solve};
+use super::solve::{reuse_name, solve, unread_name};
 use crate::answer::Answer;
 use crate::args::{CheckArgs, HowArgs, SearchArgs};
 use crate::error::Error;
@@ -32,7 +32,8 @@ pub(crate) fn check(
     }
     let options = args.how.for_graph(&graph.file, &SearchArgs::default())?;
     let solved = solve(&graph, &options, None)?;
-    let name = format!("our plan (strategy {}, reuse {})", solved.figures.strategy, reuse_name(options.reuse));
+    let (strategy, reuse, unread) = (solved.figures.strategy, reuse_name(options.reuse), unread_name(options.unread));
+    let name = format!("our plan (strategy {strategy}, reuse {reuse}, unread {unread})");
     let title = Title { file: &graph.file, plan: &name, kind: PlanKind::Ours };
     let mut answer = judge(verdicts, &title, &graph, &Claim::of_plan(&graph, &solved.plan), capacity)?;
     if let Some(claim) = Claim::of_ggml(&graph) {

@@ -41,7 +41,8 @@ pub(crate) fn solve_watched(
     let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacity)).collect();
     // What was asked for; where ggml's own take-overs turn out smaller, a plan with --reuse more keeps to those.
     let (strategy, reuse) = (strategy_name(options.strategy), reuse_name(options.reuse));
-    Ok(SolvedGraph { plan, figures: Figures { strategy, reuse: Some(reuse), time, memories } })
+    let unread = Some(unread_name(plan.options().unread));
+    Ok(SolvedGraph { plan, figures: Figures { strategy, reuse: Some(reuse), unread, time, memories } })
 }
 
 fn figures(graph: &GraphFile, memory: &MemoryPlan, capacity: Option<Bytes>) -> MemoryFigures {

@@ -1,6 +1,7 @@
 //! Graphs that make no sense but are graphs: any operation, any source, any order.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use steeve_plan::{Align, Bytes, Id};
@@ -41,12 +42,13 @@ pub(super) fn scrambled_parts(choices: &mut Choices<'_>) -> Option<GraphParts> {
         if view.is_none() {
             roots.push((id, layout.nbytes().get()));
         }
-        match choices.below(5) {
-            0 => {}
-            1 => parts.set_name(id, "odd \"name\";\n# \u{7} \u{1F6A2}"),
-            2 => parts.set_name(id, "same"),
-            _ => parts.set_name(id, &format!("t{index}")),
-        }
+        let name = match choices.below(5) {
+            0 => String::new(),
+            1 => "odd \"name\";\n# \u{7} \u{1F6A2}".into(),
+            2 => "same".into(),
+            _ => format!("t{index}"),
+        };
+        parts.set_name(id, &name).ok()?;
     }
     if orderly {
         list_all(choices, &mut parts)

@@ -149,7 +149,7 @@ impl Reader {
         let tensor = Tensor { layout, op, flags, external, view };
         self.sources(row)?;
         let id = self.parts.push(tensor, &self.sources)?;
-        self.parts.set_name(id, &row.name);
+        self.parts.set_name(id, &row.name)?;
         if !row.alloc_size.is_empty() {
             let sizes: Vec<Bytes> = row.alloc_size.iter().copied().map(Bytes).collect();
             self.sizes.set(id, &tensor, &sizes)?;

@@ -70,11 +70,12 @@ pub enum ReplayFault {
         /// What it reads.
         tensor: Named,
         /// The first byte that is not written, counted from the start of the tensor.
-        byte: u64,
+        byte: Offset,
     },
     /// Two tensors that the caller writes before the run share a byte.
     #[error(
-        "{tensor} and {other} are both there before the run and share byte {offset} of buffer {buffer} in {memory}"
+        "{tensor} and {other} are both there before the run and share byte {offset} of buffer {buffer} in {memory}",
+        memory = Clipped(memory)
     )]
     BothBefore {
         /// The one that is listed later.

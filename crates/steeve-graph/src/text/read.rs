@@ -233,7 +233,7 @@ impl Reader {
         let view = if line.owner { None } else { view };
         let tensor = Tensor { layout, op, flags: line.flags, external: line.external, view };
         let id = parts.push_with(tensor, &sources, &line.params).map_err(wrong)?;
-        parts.set_name(id, &line.name);
+        parts.set_name(id, &line.name).map_err(wrong)?;
         Ok(id)
     }
 
