@@ -113,7 +113,8 @@ fn json_is_that_of_block_lists_with_the_reuse() {
     let mut line = result(&[&file]);
     line["plan_us"] = 0.into();
     let expected = object!({
-        "version": 1, "file": file, "strategy": "fast", "reuse": "more", "status": "optimal", "plan_us": 0,
+        "version": 1, "file": file, "strategy": "fast", "reuse": "more", "unread": "free-inputs", "status": "optimal",
+        "plan_us": 0,
         "buffers": [
             {"name": "gpu", "blocks": 3, "peak": 512, "lower_bound": 512, "optimal": true, "chunks": [512], "ggml": 512},
             {"name": "host", "blocks": 1, "peak": 448, "lower_bound": 448, "optimal": true, "chunks": [448], "ggml": 448},
