@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use steeve_graph::{
-    Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanOptions,
-    Reuse, ggml_answer, plan_graph, replay, share_buffers,
+    Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, Id, IdVec, Memory, MemoryId, PlanBesideGgml, PlanOptions,
+    Reuse, plan_beside_ggml, replay, share_buffers,
 };
 
 use crate::abi::{self, Buffer, BufferType, Tensor, USAGE_COMPUTE};
@@ -233,15 +233,9 @@ impl Galloc {
         let start = Instant::now();
         let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
         let options = PlanOptions::new(self.settings.strategy).with_reuse(reuse).with_unread(self.settings.unread);
-        let plan = plan_graph(graph, &options)?;
-        let theirs = ggml_answer(graph)?;
-        let totals: IdVec<MemoryId, u64> =
-            theirs.chunks.iter().map(|chunks| chunks.iter().map(|size| size.0).sum()).collect();
         // Never worse: a memory with a hold may need more than ggml does, which has none. But never wrong either, and
         // where ggml frees what is still needed, its plan is no match.
-        let is_worse = plan.memories().iter().any(|it| it.plan.peak().0 > totals[it.memory]);
-        let as_ggml = || plan_graph(graph, &PlanOptions::new(GraphStrategy::Ggml)).ok();
-        let plan = is_worse.then(as_ggml).flatten().unwrap_or(plan);
+        let PlanBesideGgml { plan, ggml, .. } = plan_beside_ggml(graph, &options)?;
         let planned = start.elapsed();
         if self.settings.check {
             replay(graph, &plan.places()).map_err(|faults| Trouble::Beyond(faults.to_string()))?;
@@ -252,7 +246,7 @@ impl Galloc {
                 "{} nodes in {}: ggml {}, steeve {}, bound {} bytes, {:.2} ms{}",
                 graph.graph().nodes().len(),
                 names(&self.memories),
-                totals.iter().sum::<u64>(),
+                ggml.iter().map(|size| size.0).sum::<u64>(),
                 plan.peak(),
                 bound,
                 planned.as_secs_f64() * 1e3,

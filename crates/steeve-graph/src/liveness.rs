@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Notes a use. Steps never fall from one call to the next.
-    #[inline]
+    #[inline(always)]
     fn meet(&mut self, root: TensorId, step: u64, memory: MemoryId) {
         if self.is_unmet(root) {
             self.give_birth(root, step, memory);
@@ -111,6 +111,7 @@ impl<'a> Walk<'a> {
         self.lives[root.index()].last = step;
     }
 
+    #[inline(never)]
     fn give_birth(&mut self, root: TensorId, step: u64, memory: MemoryId) {
         let first = if step > 0 && self.is_early(root) { 0 } else { step };
         let planned = self.graph.tensor(root).is_planned();

@@ -12,11 +12,12 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
 use core::ops::ControlFlow;
 
 use steeve_plan::{
-    Best, BlockId, BufferId, Bytes, Clipped, Id, IdVec, Offset, Outcome, PlaceError, Placement, Plan, ProblemError,
-    Progress, Strategy, Verdict, Violations, certify, lower_bound, place_watched,
+    Best, BlockId, BufferId, Bytes, Clipped, FreeList, Id, IdVec, Offset, Outcome, PlaceError, Placement, Plan,
+    ProblemError, Progress, Strategy, Verdict, Violations, certify, lower_bound, place_watched,
 };
 
 use crate::alias::{OurShares, TakeOver, shares};
@@ -259,23 +260,81 @@ pub fn plan_graph_watched(
     options: &PlanOptions,
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
-    let options = &options.implied();
+    planned(&GgmlRun::new(assigned), &options.implied(), watch)
+}
+
+/// A plan, and what ggml's allocator takes for the same graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlanBesideGgml {
+    /// Never larger than ggml's in any memory, unless ggml's plan does not hold for the graph.
+    pub plan: GraphPlan,
+    /// The bytes of all of ggml's chunks in each memory. A memory that shares another's has none of its own.
+    pub ggml: IdVec<MemoryId, Bytes>,
+}
+
+/// Plans a graph beside ggml, whose allocator is simulated once. Where our plan would be larger in some memory, because
+/// that has a `hold`, the plan is ggml's to the byte.
+///
+/// ```
+/// use steeve_graph::{AssignedGraph, Bytes, MemoryId, PlanOptions, plan_beside_ggml};
+/// let graph: AssignedGraph = "
+///     spare = input f32[2048]
+///     x = input f32[1024]
+///     y = sqr x
+///     z = concat f32[1024,2] y y !output
+/// "
+/// .parse()?;
+/// let beside = plan_beside_ggml(&graph, &PlanOptions::default())?;
+/// assert_eq!(beside.ggml[MemoryId::FIRST], Bytes(5 * 4096));
+/// assert_eq!(beside.plan.peak(), Bytes(3 * 4096)); // `z` is allocated over `spare`
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan_beside_ggml(assigned: &AssignedGraph, options: &PlanOptions) -> Result<PlanBesideGgml, GraphPlanError> {
+    let run = GgmlRun::new(assigned);
+    let mut plan = planned(&run, &options.implied(), &mut |_| ControlFlow::Continue(()))?;
+    let ggml: IdVec<MemoryId, Bytes> = run.get()?.free.iter().map(FreeList::total).collect();
+    if plan.memories.iter().any(|it| it.plan.peak() > ggml[it.memory]) {
+        let as_ggml = PlanOptions::new(GraphStrategy::Ggml).implied();
+        plan = as_ggml_does(&run, &as_ggml).unwrap_or(plan);
+    }
+    Ok(PlanBesideGgml { plan, ggml })
+}
+
+fn planned(run: &GgmlRun<'_>, options: &PlanOptions, watch: &mut Watch<'_>) -> Result<GraphPlan, GraphPlanError> {
     match (options.strategy, options.reuse) {
-        (GraphStrategy::Ggml, _) => as_ggml_does(assigned, options, &simulate(assigned)?),
-        (_, Reuse::Ggml) => with_ggml_shares(assigned, options, &simulate(assigned)?, watch),
-        (_, Reuse::None) => with_our_shares(assigned, options, TakeOver::None, None, watch),
-        (_, Reuse::More) => with_our_shares(assigned, options, TakeOver::More, None, watch),
+        (GraphStrategy::Ggml, _) => as_ggml_does(run, options),
+        (_, Reuse::Ggml) => with_ggml_shares(run, options, watch),
+        (_, Reuse::None) => with_our_shares(run, options, TakeOver::None, watch),
+        (_, Reuse::More) => with_our_shares(run, options, TakeOver::More, watch),
+    }
+}
+
+/// A graph, and ggml's events on it, which are simulated when they are first asked for.
+struct GgmlRun<'a> {
+    assigned: &'a AssignedGraph,
+    simulation: OnceCell<Simulation>,
+}
+
+impl<'a> GgmlRun<'a> {
+    fn new(assigned: &'a AssignedGraph) -> Self {
+        Self { assigned, simulation: OnceCell::new() }
+    }
+
+    fn get(&self) -> Result<&Simulation, GraphPlanError> {
+        if let Some(simulation) = self.simulation.get() {
+            return Ok(simulation);
+        }
+        let simulation = simulate(self.assigned)?;
+        Ok(self.simulation.get_or_init(|| simulation))
     }
 }
 
 /// Told now and then where a search stands; says whether to go on.
 type Watch<'a> = dyn FnMut(&Progress) -> ControlFlow<()> + 'a;
 
-fn as_ggml_does(
-    assigned: &AssignedGraph,
-    options: &PlanOptions,
-    run: &Simulation,
-) -> Result<GraphPlan, GraphPlanError> {
+fn as_ggml_does(run: &GgmlRun<'_>, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
+    let (assigned, run) = (run.assigned, run.get()?);
     // A plan is used for other shapes too, so one that does no harm by luck is none.
     if let Some(tensor) = freed_early(assigned, &run.draft, &lives(assigned, options.unread)) {
         return Err(GraphPlanError::GgmlFrees { tensor: Named::new(tensor, assigned.graph().names()) });
@@ -299,11 +358,11 @@ fn as_ggml_does(
 
 /// ggml's shares packed better; where that is not smaller, ggml's own packing, if it holds.
 fn with_ggml_shares(
-    assigned: &AssignedGraph,
+    run: &GgmlRun<'_>,
     options: &PlanOptions,
-    run: &Simulation,
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
+    let (assigned, run) = (run.assigned, run.get()?);
     let lives = lives(assigned, options.unread);
     match GgmlShares::new(assigned, options, run, &lives)? {
         Some(shares) => shares.packed(assigned, options, run, watch),
@@ -378,12 +437,12 @@ impl GgmlShares {
 /// Our own shares. ggml's instead, if any memory of that plan is smaller and all its take-overs are in our table: a memory
 /// can't be taken from one plan and the next from the other, because a tensor may stand in different memories in the two.
 fn with_our_shares(
-    assigned: &AssignedGraph,
+    run: &GgmlRun<'_>,
     options: &PlanOptions,
     rule: TakeOver,
-    run: Option<&Simulation>,
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
+    let assigned = run.assigned;
     let lives = lives(assigned, options.unread);
     let OurShares { draft, differs } = shares(assigned, rule, &lives);
     let parts = placed(assigned, &draft, options, watch)?;
@@ -392,7 +451,7 @@ fn with_our_shares(
     // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
     if rule == TakeOver::More
         && (differs || held || !at_bound)
-        && let Ok(Some(theirs)) = smaller_with_ggml_shares(assigned, options, &lives, &parts, run, watch)
+        && let Ok(Some(theirs)) = smaller_with_ggml_shares(run, options, &lives, &parts, watch)
     {
         return Ok(theirs);
     }
@@ -401,21 +460,13 @@ fn with_our_shares(
 
 /// The plan of ggml's shares, if it is smaller than ours in some memory and all its take-overs are in our table.
 fn smaller_with_ggml_shares(
-    assigned: &AssignedGraph,
+    run: &GgmlRun<'_>,
     options: &PlanOptions,
     lives: &Lives,
     ours: &[Part],
-    run: Option<&Simulation>,
     watch: &mut Watch<'_>,
 ) -> Result<Option<GraphPlan>, GraphPlanError> {
-    let own_run;
-    let run = match run {
-        Some(run) => run,
-        None => {
-            own_run = simulate(assigned)?;
-            &own_run
-        }
-    };
+    let (assigned, run) = (run.assigned, run.get()?);
     let theirs = match GgmlShares::new(assigned, options, run, lives)? {
         Some(shares) if !shares.may_beat(assigned, ours) => return Ok(None),
         Some(shares) => shares.packed(assigned, options, run, watch)?,

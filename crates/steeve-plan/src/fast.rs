@@ -68,7 +68,8 @@ pub(crate) fn fast(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
 
 /// `None` with pins, or if one buffer would pass its limit.
 fn in_one_buffer(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solution> {
-    if items.has_pins() {
+    // One buffer within its limit is a plan, and no plan is below the bound.
+    if items.has_pins() || problem.max_buffer().is_some_and(|limit| bound > limit) {
         return None;
     }
     let mut stack = lowest_stack(&items.items, bound.0);

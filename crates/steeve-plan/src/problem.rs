@@ -430,8 +430,10 @@ fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: Reach) -> Result<(), 
             let (block, offset, align) = (*head, place.offset, it.align);
             return Err(ProblemError::PinnedUnaligned { block, offset, align });
         }
-        // A follower with a wider alignment may occupy more than its head.
-        reach.extend(it, pinned).ok_or_else(|| too_large(blocks, block))?;
+        if pinned.is_some() {
+            // A follower with a wider alignment may occupy more than its head.
+            reach.extend(it, pinned).ok_or_else(|| too_large(blocks, block))?;
+        }
     }
     Ok(())
 }
