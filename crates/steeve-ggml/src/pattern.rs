@@ -1,7 +1,7 @@
 //! Whether a graph is the one that a plan was made for. One pass over ggml's tensors, nothing allocated.
 //!
 //! Each position of the lists, and each source, has a number in the plan. The first time a number is met it is bound to
-//! the tensor that stands there; every other time it must be the same tensor, and in the end no tensor may have two numbers.
+//! the tensor that is there; every other time it must be the same tensor, and in the end no tensor may have two numbers.
 //! So a graph that passes has the planned edges, no more and no fewer.
 //!
 //! Programs mostly run the same graph again, or build it in the same memory. So the numbers are taken to be bound as the last
@@ -38,12 +38,12 @@ pub(crate) struct Pattern {
     nodes: usize,
     /// Leafs, nodes, then what is in neither list: of these, a root comes behind its views.
     expected: Vec<Expected>,
-    /// The numbers of all sources but the first few, for those who have more.
+    /// The numbers of all sources but the first few, of tensors that have more.
     more_sources: Vec<[u32; MAX_SOURCES - FEW]>,
-    /// Every number once: roots before their views, sources before who reads them.
+    /// Every number once: roots before their views, sources before the nodes that read them.
     pub(crate) targets: Vec<Target>,
     take_overs: Vec<(u32, u32)>,
-    /// Every number once, in the order in which their tensors stood in memory when they were last sorted.
+    /// Every number once, in the order of their tensors' addresses when they were last sorted.
     by_address: Vec<u32>,
     /// The parameters of tensors in other than plain CPU memory: some backends pad by them.
     params: Vec<(u32, [i32; OP_PARAMS])>,
@@ -221,8 +221,10 @@ impl Pattern {
             }
         };
         // Where backends pad tensors, they may do so by the shapes of sources.
-        let is_loose = known.look == Look::External && self.params.is_empty();
-        let look = if known.look == Look::External && !is_loose { Look::NoNode } else { known.look };
+        let look = match known.look {
+            Look::External if !self.params.is_empty() => Look::NoNode,
+            look => look,
+        };
         self.expected.push(Expected {
             ne: tensor.ne,
             nb: tensor.nb,
@@ -241,8 +243,8 @@ impl Pattern {
         });
     }
 
-    /// Compares, and binds each number to its tensor. `placed` says where a planned tensor would stand, so that one that
-    /// stands there already counts as planned.
+    /// Compares, and binds each number to its tensor. `placed` says where a planned tensor would be allocated, so that one
+    /// that is there already counts as planned.
     ///
     /// # Safety
     /// The lists are a graph of ggml's: every pointer that can be reached is null or a tensor.
