@@ -183,8 +183,13 @@ fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
         let Some(mut places) = greedy(&items.items, &sections, &order, fit, limits) else {
             continue;
         };
-        pack_each_buffer(&items.items, &mut places);
-        if let Some(found) = Solution::new(problem, items.placement(problem, &places))
+        let mut found = Solution::new(problem, items.placement(problem, &places));
+        // At the bound there is nothing to gain.
+        if found.as_ref().is_none_or(|found| found.peak > bound) {
+            pack_each_buffer(&items.items, &mut places);
+            found = Solution::new(problem, items.placement(problem, &places));
+        }
+        if let Some(found) = found
             && best.as_ref().is_none_or(|best| found.peak < best.peak)
         {
             best = Some(found);
