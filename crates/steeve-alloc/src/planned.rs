@@ -29,25 +29,27 @@ pub(crate) struct Planned {
     survivors: OnceLock<Survivors>,
 }
 
+/// The tensor is the root of a leaf.
+const LEAF: u8 = 1;
+/// The tensor is a node.
+const NODE: u8 = 2;
+/// A node reads or writes the bytes of this root.
+const TOUCHED: u8 = 4;
+/// A node writes the bytes of this root.
+const CHANGED: u8 = 8;
+/// The tensor is the root of a leaf or of what a leaf was made from.
+const LISTED: u8 = 16;
+
 impl Planned {
     pub(crate) fn new(plan: GraphPlan, chunks: Matching) -> Self {
         let graph = plan.assigned().graph();
-        let (mut is_leaf, mut is_node) = (vec![false; graph.tensors().len()], vec![false; graph.tensors().len()]);
-        graph.leafs().iter().for_each(|leaf| is_leaf[graph.root(*leaf).index()] = true);
-        graph.nodes().iter().for_each(|node| is_node[node.index()] = true);
-        let (mut is_changed, mut is_touched) = (vec![false; is_node.len()], vec![false; is_node.len()]);
-        for node in graph.nodes() {
-            let touched = graph.sources(*node).iter().copied().flatten().chain([*node]);
-            touched.for_each(|tensor| is_touched[graph.root(tensor).index()] = true);
-            if !graph.tensor(*node).op.writes_nothing() {
-                is_changed[graph.root(*node).index()] = true;
-            }
-        }
+        let marks = marks(graph);
+        let has = |id: &TensorId, mark: u8| marks[id.index()] & mark != 0;
 
         let (mut sources, mut unfilled) = (Vec::new(), Vec::new());
         for (id, tensor) in graph.tensors().pairs().filter(|(id, _)| plan.block(*id).is_some()) {
-            let is_node = is_node[id.index()];
-            let is_there = is_leaf[id.index()] || tensor.flags.is_input() || (tensor.op == Op::None && !is_node);
+            let is_node = has(&id, NODE);
+            let is_there = has(&id, LEAF) || tensor.flags.is_input() || (tensor.op == Op::None && !is_node);
             let is_computed = is_node && !tensor.op.writes_nothing();
             match (is_there, is_computed) {
                 (_, true) => {}
@@ -55,10 +57,10 @@ impl Planned {
                 (false, false) => unfilled.push(id),
             }
         }
-        let changed = sources.iter().copied().filter(|source| is_changed[source.index()]).collect();
-        let required = sources.iter().copied().filter(|source| is_touched[source.index()]).collect();
-        let externals = externals(graph);
-        let changed_externals = externals.iter().copied().filter(|root| is_changed[root.index()]).collect();
+        let with = |list: &[TensorId], mark: u8| list.iter().copied().filter(|id| has(id, mark)).collect();
+        let (changed, required) = (with(&sources, CHANGED), with(&sources, TOUCHED));
+        let externals = marked_externals(graph, &marks);
+        let changed_externals = with(&externals, CHANGED);
         let survivors = OnceLock::new();
         Self { plan, chunks, sources, required, changed, unfilled, externals, changed_externals, survivors }
     }
@@ -95,15 +97,33 @@ impl Planned {
     }
 }
 
+/// What the graph does with each tensor, as a sum of the marks above. One pass over the edges.
+fn marks(graph: &Graph) -> Vec<u8> {
+    let mut marks = vec![0; graph.tensors().len()];
+    for leaf in graph.leafs() {
+        let roots = graph.sources(*leaf).iter().flatten().chain([leaf]).map(|id| graph.root(*id));
+        roots.for_each(|root| marks[root.index()] |= LISTED);
+        marks[graph.root(*leaf).index()] |= LEAF;
+    }
+    for node in graph.nodes() {
+        let changed = if graph.tensor(*node).op.writes_nothing() { 0 } else { CHANGED };
+        marks[node.index()] |= NODE;
+        marks[graph.root(*node).index()] |= TOUCHED | changed;
+        for source in graph.sources(*node).iter().flatten() {
+            marks[graph.root(*source).index()] |= TOUCHED;
+        }
+    }
+    marks
+}
+
 /// The external roots that leafs and nodes touch, each once.
 pub(crate) fn externals(graph: &Graph) -> Vec<TensorId> {
-    let listed = graph.leafs().iter().chain(graph.nodes());
-    let touched = listed.flat_map(|id| graph.sources(*id).iter().copied().flatten().chain([*id]));
-    let mut roots: Vec<TensorId> =
-        touched.map(|id| graph.root(id)).filter(|root| graph.tensor(*root).external).collect();
-    roots.sort_unstable();
-    roots.dedup();
-    roots
+    marked_externals(graph, &marks(graph))
+}
+
+fn marked_externals(graph: &Graph, marks: &[u8]) -> Vec<TensorId> {
+    let is_met = |id: &TensorId| marks[id.index()] & (LISTED | TOUCHED) != 0 && graph.tensor(*id).external;
+    graph.tensors().ids().filter(is_met).collect()
 }
 
 /// The plans that were used last, the latest first.

@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use steeve_graph::{
-    Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanOptions,
-    Reuse, ggml_answer, plan_graph, replay, share_buffers,
+    Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, Id, IdVec, Memory, MemoryId, PlanBesideGgml, PlanOptions,
+    Reuse, plan_beside_ggml, replay, share_buffers,
 };
 
-use crate::abi::{self, Buffer, BufferType, Tensor, USAGE_COMPUTE};
+use crate::abi::{self, Buffer, BufferType, USAGE_COMPUTE};
 use crate::functions::Functions;
 use crate::ggml::{Known, text};
 use crate::log::say;
-use crate::pattern::{Match, Pattern, Place};
+use crate::pattern::{Match, Pattern, Place, Target};
 use crate::read::{Ids, Lists, Memories, Purpose, Unreadable, read};
 use crate::record::record;
 use crate::settings::Settings;
@@ -72,8 +72,6 @@ pub(crate) struct Galloc {
     made: u64,
     /// Which memory leafs and nodes belong to since the last reserve.
     ids: Option<Arc<Ids>>,
-    /// The tensors of the graph that is being allocated, by the first entry's numbers.
-    bound: Vec<*mut Tensor>,
 }
 
 /// The buffers of one memory.
@@ -117,7 +115,7 @@ impl Galloc {
             Part { memory, buffer_type, chunks: Vec::new() }
         };
         let parts = owners.map(part).collect();
-        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, ids: None, bound: Vec::new() })
+        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, ids: None })
     }
 
     /// Plans a graph and makes the buffers large enough.
@@ -226,7 +224,6 @@ impl Galloc {
         let plan = self.solve(&graph.assigned)?;
         // SAFETY: the tensors that were just read.
         let pattern = unsafe { Pattern::new(&graph, &plan, &self.memories) };
-        self.bound = graph.tensors;
         self.made += 1;
         self.entries.insert(0, Entry { number: self.made, ids, pattern, plan, chunks: None });
         self.entries.truncate(PLANS);
@@ -238,15 +235,9 @@ impl Galloc {
         let start = Instant::now();
         let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
         let options = PlanOptions::new(self.settings.strategy).with_reuse(reuse).with_unread(self.settings.unread);
-        let plan = plan_graph(graph, &options)?;
-        let theirs = ggml_answer(graph)?;
-        let totals: IdVec<MemoryId, u64> =
-            theirs.chunks.iter().map(|chunks| chunks.iter().map(|size| size.0).sum()).collect();
         // Never worse: a memory with a hold may need more than ggml does, which has none. But never wrong either, and
         // where ggml frees what is still needed, its plan is no match.
-        let is_worse = plan.memories().iter().any(|it| it.plan.peak().0 > totals[it.memory]);
-        let as_ggml = || plan_graph(graph, &PlanOptions::new(GraphStrategy::Ggml)).ok();
-        let plan = is_worse.then(as_ggml).flatten().unwrap_or(plan);
+        let PlanBesideGgml { plan, ggml, .. } = plan_beside_ggml(graph, &options)?;
         let planned = start.elapsed();
         if self.settings.check {
             replay(graph, &plan.places()).map_err(|faults| Trouble::Beyond(faults.to_string()))?;
@@ -257,7 +248,7 @@ impl Galloc {
                 "{} nodes in {}: ggml {}, steeve {}, bound {} bytes, {:.2} ms{}",
                 graph.graph().nodes().len(),
                 names(&self.memories),
-                totals.iter().sum::<u64>(),
+                ggml.iter().map(|size| size.0).sum::<u64>(),
                 plan.peak(),
                 bound,
                 planned.as_secs_f64() * 1e3,
@@ -272,7 +263,7 @@ impl Galloc {
     /// # Safety
     /// A graph of this ggml's.
     unsafe fn find(&mut self, lists: Lists<'_>) -> bool {
-        let Self { ggml, memories, entries, bound, parts, ids, .. } = self;
+        let Self { ggml, memories, entries, parts, ids, .. } = self;
         // With one memory there is nothing to be said about who goes where.
         let ids = ids.as_ref().filter(|_| memories.types.len() > 1);
         let fits = |entry: &mut Entry| {
@@ -281,13 +272,16 @@ impl Galloc {
             }
             let Entry { pattern, chunks, .. } = entry;
             let placed = |place: Place| address(chunks.as_deref()?, parts, place);
-            // SAFETY: passed on; `bound` has just been filled.
+            // SAFETY: passed on; the tensors have just been bound.
             unsafe {
-                match pattern.compare(lists, bound, placed) {
+                match pattern.compare(lists, placed) {
                     Match::Same => true,
                     // A plan that was never used may be far too large for this one.
-                    Match::Reshaped => chunks.is_some() && pattern.has_room(ggml, memories, bound),
-                    Match::Other => false,
+                    Match::Reshaped if chunks.is_some() && pattern.has_room(ggml, memories) => {
+                        pattern.expect_these_shapes();
+                        true
+                    }
+                    Match::Reshaped | Match::Other => false,
                 }
             }
         };
@@ -358,14 +352,14 @@ impl Galloc {
         if !pattern.has_unplaced {
             return;
         }
-        for &number in &pattern.order {
-            let pointer = self.bound[number as usize];
+        for &Target { number, root, place } in &pattern.targets {
+            let pointer = pattern.tensors[number as usize];
             // SAFETY: a tensor of the graph, see above.
             let tensor = unsafe { &*pointer };
-            match pattern.place(number) {
+            match place {
                 Place::View => {
                     // SAFETY: as above; a root stands before its views.
-                    let root = unsafe { &*self.bound[pattern.root(number) as usize] };
+                    let root = unsafe { &*pattern.tensors[root as usize] };
                     // A root of no bytes may have a buffer and no address. ggml would fail over that.
                     if tensor.buffer.is_null() && !root.buffer.is_null() && !root.data.is_null() {
                         // SAFETY: as ggml does it: a view without a buffer whose root has one.

@@ -1,8 +1,19 @@
 //! Whether a graph is the one that a plan was made for. One pass over ggml's tensors, nothing allocated.
 //!
 //! Each position of the lists, and each source, has a number in the plan. The first time a number is met it is bound to
-//! the tensor that stands there; every other time it must be the same tensor, and in the end no tensor may have two numbers.
+//! the tensor that is there; every other time it must be the same tensor, and in the end no tensor may have two numbers.
 //! So a graph that passes has the planned edges, no more and no fewer.
+//!
+//! Programs mostly run the same graph again, or build it in the same memory. So the numbers are taken to be bound as the last
+//! time at first, and then nothing has to be bound or told apart:
+//!
+//! ```text
+//!   graph --every tensor is the one of the last time?--> yes: same edges
+//!         --bind anew-----------------------------------> same edges, or another graph
+//! ```
+//!
+//! Each tensor is looked at in any case. Which ones, comes from the graph alone: a tensor of the last time is only used once
+//! the graph was seen to lead to it.
 
 use std::ffi::c_int;
 
@@ -18,37 +29,92 @@ const NONE: u32 = u32::MAX;
 /// The flags that say something about memory.
 const FLAGS: i32 = 15;
 
+/// So many sources are kept with the tensor; few operations have more.
+const FEW: usize = 4;
+
 /// What a plan expects of a graph.
 pub(crate) struct Pattern {
     leafs: usize,
-    /// The number at each position: leafs, then nodes.
-    listed: Vec<u32>,
-    known: Vec<Known>,
-    /// Every number once: roots before their views, sources before who reads them.
-    pub(crate) order: Vec<u32>,
+    nodes: usize,
+    /// Leafs, nodes, then what is in neither list: of these, a root comes behind its views.
+    expected: Vec<Expected>,
+    /// The numbers of all sources but the first few, of tensors that have more.
+    more_sources: Vec<[u32; MAX_SOURCES - FEW]>,
+    /// Every number once: roots before their views, sources before the nodes that read them.
+    pub(crate) targets: Vec<Target>,
     take_overs: Vec<(u32, u32)>,
-    /// Every number once, in the order in which their tensors stood in memory when they were last sorted.
+    /// Every number once, in the order of their tensors' addresses when they were last sorted.
     by_address: Vec<u32>,
-    /// The parameters of those who stand in other than plain CPU memory: some backends pad by them.
+    /// The parameters of tensors in other than plain CPU memory: some backends pad by them.
     params: Vec<(u32, [i32; OP_PARAMS])>,
+    /// A place at the start of each buffer of the plan.
+    starts: Vec<Place>,
+    /// The buffer and the address of each start. The first is nowhere, for tensors that are not planned.
+    bases: Vec<(Buffer, usize)>,
+    /// The tensor of each number in the graph that was compared last, and null behind the last number.
+    pub(crate) tensors: Vec<*mut Tensor>,
+    /// Whether `tensors` are those of a graph that passed.
+    is_bound: bool,
     /// Whether some tensor of the graph that was compared last has no buffer yet.
     pub(crate) has_unplaced: bool,
 }
 
-/// What is known of one tensor.
-struct Known {
-    op: c_int,
-    flags: i32,
-    dtype: c_int,
-    place: Place,
-    root: u32,
-    is_listed: bool,
-    /// Whether its sources count: those of leafs and of tensors outside of the lists do not.
-    is_node: bool,
-    sources: [u32; MAX_SOURCES],
+/// A tensor that gets its address.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) number: u32,
+    /// The number of the root of a view.
+    pub(crate) root: u32,
+    pub(crate) place: Place,
+}
+
+/// What is expected of the tensor at one position: two lines of a cache.
+#[repr(align(64))]
+struct Expected {
     ne: [i64; 4],
     nb: [usize; 4],
     view_offs: usize,
+    /// Where in its buffer it is planned, and the buffer's position in `bases`.
+    offset: usize,
+    base: u32,
+    number: u32,
+    /// Numbers; that of no tensor is one above the last.
+    sources: [u32; FEW],
+    root: u32,
+    /// One above the position of its other sources; 0 if there are none.
+    more_sources: u32,
+    op: c_int,
+    dtype: c_int,
+    flags: i32,
+    /// Which of the states below it may be in: a sum.
+    allowed: u8,
+    look: Look,
+}
+
+/// The tensor has neither a buffer nor an address.
+const UNPLACED: u8 = 1;
+/// The tensor has one of the two.
+const PLACED: u8 = 2;
+/// The tensor is where the plan says.
+const AS_PLANNED: u8 = 4;
+
+/// How closely a tensor is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// At everything.
+    Node,
+    /// Not at its sources: it is a leaf, or in neither list.
+    NoNode,
+    /// The caller has put it somewhere and no node computes it: all that matters is that it is no view.
+    External,
+}
+
+/// What is known of the tensor of one number when the pattern is made.
+struct Known {
+    place: Place,
+    root: u32,
+    sources: [u32; MAX_SOURCES],
+    look: Look,
 }
 
 /// Where a tensor stands.
@@ -93,151 +159,211 @@ impl Pattern {
         let listed: Vec<u32> = graph.leafs().iter().chain(graph.nodes()).map(number).collect();
         let mut is_listed = vec![false; read.tensors.len()];
         listed.iter().for_each(|number| is_listed[*number as usize] = true);
-        let mut is_node = vec![false; read.tensors.len()];
-        graph.nodes().iter().for_each(|node| is_node[node.index()] = true);
-        let part_of = |memory: MemoryId| plan.memories().iter().position(|it| it.memory == memory).unwrap_or(0) as u32;
-        let place = |id: TensorId| match (graph.tensor(id).view, graph.tensor(id).external, plan.place(id)) {
-            (Some(_), ..) => Place::View,
-            (None, true, _) => Place::External,
-            (None, false, None) => Place::Nowhere,
-            (None, false, Some(place)) => Place::Planned {
-                part: part_of(place.memory),
-                buffer: place.buffer.index() as u32,
-                offset: place.offset.0,
-                room: place.size.0,
-                asked: plan.asked(id).unwrap_or(place.memory),
-            },
-        };
-        let known = graph.tensors().ids().map(|id| {
-            let mut sources = [NONE; MAX_SOURCES];
-            for (source, is) in sources.iter_mut().zip(graph.sources(id)) {
-                *source = is.as_ref().map_or(NONE, number);
-            }
-            // SAFETY: as promised.
-            let tensor = unsafe { &*read.tensors[id.index()] };
-            Known {
-                op: tensor.op,
-                flags: tensor.flags & FLAGS,
-                dtype: tensor.dtype,
-                place: place(id),
-                root: graph.tensor(id).view.map_or(NONE, |view| number(&view.root)),
-                is_listed: is_listed[id.index()],
-                is_node: is_node[id.index()],
-                sources,
-                ne: tensor.ne,
-                nb: tensor.nb,
-                view_offs: tensor.view_offs,
-            }
-        });
-        let known: Vec<Known> = known.collect();
-        let order = order(&listed, &known);
-        let take_overs = plan.take_overs().iter().map(|(node, slot)| (number(node), *slot)).collect();
-        let by_address = (0..known.len() as u32).collect();
+        let unlisted = (0..).zip(is_listed).filter(|(_, is_listed)| !is_listed).map(|(number, _)| number);
+        let known = known(read, plan);
         let is_padded = |known: &Known| match known.place {
             Place::Planned { asked, .. } => !memories.is_cpu[asked.index()],
             _ => false,
         };
         let padded = (0..).zip(&known).filter(|(_, known)| is_padded(known));
         // SAFETY: as promised.
-        let params =
+        let params: Vec<_> =
             padded.map(|(number, _)| (number, unsafe { (*read.tensors[number as usize]).op_params })).collect();
-        let leafs = graph.leafs().len();
-        Self { leafs, listed, known, order, take_overs, by_address, params, has_unplaced: true }
+        let mut tensors = read.tensors.clone();
+        tensors.push(std::ptr::null_mut());
+        let mut pattern = Self {
+            leafs: graph.leafs().len(),
+            nodes: graph.nodes().len(),
+            expected: Vec::with_capacity(listed.len()),
+            more_sources: Vec::new(),
+            targets: targets(&listed, &known),
+            take_overs: plan.take_overs().iter().map(|(node, slot)| (number(node), *slot)).collect(),
+            by_address: (0..known.len() as u32).collect(),
+            params,
+            starts: Vec::new(),
+            bases: Vec::new(),
+            tensors,
+            is_bound: false,
+            has_unplaced: true,
+        };
+        for number in listed.into_iter().chain(unlisted) {
+            // SAFETY: as promised.
+            let tensor = unsafe { &*read.tensors[number as usize] };
+            pattern.expect(number, &known[number as usize], tensor);
+        }
+        pattern
     }
 
-    pub(crate) fn place(&self, number: u32) -> Place {
-        self.known[number as usize].place
+    /// Appends what is expected of a tensor.
+    fn expect(&mut self, number: u32, known: &Known, tensor: &Tensor) {
+        let null = self.tensors.len() as u32 - 1;
+        let at = |number: u32| if number == NONE { null } else { number };
+        let sources = known.sources.map(at);
+        let more: [u32; MAX_SOURCES - FEW] = std::array::from_fn(|slot| sources[FEW + slot]);
+        let mut more_sources = 0;
+        if more.iter().any(|source| *source != null) {
+            self.more_sources.push(more);
+            more_sources = self.more_sources.len() as u32;
+        }
+        let (mut base, mut offset) = (0, 0);
+        let allowed = match known.place {
+            Place::View => UNPLACED | PLACED,
+            Place::External => PLACED,
+            Place::Nowhere => UNPLACED,
+            Place::Planned { part, buffer, offset: from_start, asked, .. } => {
+                let start = Place::Planned { part, buffer, offset: 0, room: 0, asked };
+                let found = self.starts.iter().position(|it| *it == start).unwrap_or(self.starts.len());
+                if found == self.starts.len() {
+                    self.starts.push(start);
+                }
+                (base, offset) = (found as u32 + 1, from_start as usize);
+                UNPLACED | AS_PLANNED
+            }
+        };
+        // Where backends pad tensors, they may do so by the shapes of sources.
+        let look = match known.look {
+            Look::External if !self.params.is_empty() => Look::NoNode,
+            look => look,
+        };
+        self.expected.push(Expected {
+            ne: tensor.ne,
+            nb: tensor.nb,
+            view_offs: tensor.view_offs,
+            offset,
+            base,
+            number,
+            sources: std::array::from_fn(|slot| sources[slot]),
+            root: at(known.root),
+            more_sources,
+            op: tensor.op,
+            dtype: tensor.dtype,
+            flags: tensor.flags & FLAGS,
+            allowed,
+            look,
+        });
     }
 
-    pub(crate) fn root(&self, number: u32) -> u32 {
-        self.known[number as usize].root
-    }
-
-    /// Compares, and binds each number to its tensor in `bound`. `placed` says where a planned tensor would stand, so that
-    /// one that stands there already counts as planned.
+    /// Compares, and binds each number to its tensor. `placed` says where a planned tensor would be allocated, so that one
+    /// that is there already counts as planned.
     ///
     /// # Safety
     /// The lists are a graph of ggml's: every pointer that can be reached is null or a tensor.
     pub(crate) unsafe fn compare(
         &mut self,
         lists: Lists<'_>,
-        bound: &mut Vec<*mut Tensor>,
         placed: impl Fn(Place) -> Option<(Buffer, usize)>,
     ) -> Match {
-        if lists.leafs.len() != self.leafs || lists.leafs.len() + lists.nodes.len() != self.listed.len() {
+        if (lists.leafs.len(), lists.nodes.len()) != (self.leafs, self.nodes) {
             return Match::Other;
         }
-        bound.clear();
-        bound.resize(self.known.len(), std::ptr::null_mut());
-        let mut has_unplaced = false;
-        let mut verdict = Match::Same;
-        for (&number, &tensor) in self.listed.iter().zip(lists.leafs.iter().chain(lists.nodes)) {
-            if !bind(bound, number, tensor) {
-                return Match::Other;
-            }
-            // SAFETY: a listed tensor, as promised.
-            let tensor = unsafe { &*tensor };
-            has_unplaced |= tensor.buffer.is_null();
-            // SAFETY: as above.
-            verdict = verdict.and(unsafe { self.compare_one(number, tensor, bound, &placed) });
-            if verdict == Match::Other {
+        // A buffer that is not there is where no tensor is.
+        let nowhere = (std::ptr::null_mut(), usize::MAX);
+        self.bases.clear();
+        self.bases.push(nowhere);
+        self.bases.extend(self.starts.iter().map(|start| placed(*start).unwrap_or(nowhere)));
+        if self.is_bound {
+            let tensors = self.tensors.as_slice();
+            // SAFETY: passed on.
+            let (verdict, has_unplaced) = unsafe { self.walk(lists, &mut Bound(tensors)) };
+            if verdict != Match::Other {
+                self.has_unplaced = has_unplaced;
                 return verdict;
             }
         }
-        // Whoever is in neither list was bound by whoever uses it; a root's number is above its view's here.
-        for number in (0..self.known.len() as u32).filter(|number| !self.known[*number as usize].is_listed) {
-            // SAFETY: null, or a source or a root of a listed tensor, as promised.
-            let Some(tensor) = (unsafe { bound[number as usize].as_ref() }) else { return Match::Other };
-            has_unplaced |= tensor.buffer.is_null();
-            // SAFETY: as above.
-            verdict = verdict.and(unsafe { self.compare_one(number, tensor, bound, &placed) });
-            if verdict == Match::Other {
-                return verdict;
-            }
-        }
-        self.has_unplaced = has_unplaced;
-        // SAFETY: all numbers are bound, as just seen.
-        let is_told_so = |(number, params): &(u32, _)| unsafe { (*bound[*number as usize]).op_params == *params };
-        if !self.params.iter().all(is_told_so) {
-            verdict = verdict.and(Match::Reshaped);
-        }
-        if self.are_distinct(bound) { verdict } else { Match::Other }
+        let mut tensors = std::mem::take(&mut self.tensors);
+        tensors.iter_mut().for_each(|tensor| *tensor = std::ptr::null_mut());
+        // SAFETY: passed on.
+        let (verdict, has_unplaced) = unsafe { self.walk(lists, &mut Binding(&mut tensors)) };
+        self.is_bound = verdict != Match::Other && self.are_distinct(&tensors);
+        (self.tensors, self.has_unplaced) = (tensors, has_unplaced);
+        if self.is_bound { verdict } else { Match::Other }
     }
 
-    unsafe fn compare_one(
-        &self,
-        number: u32,
-        tensor: &Tensor,
-        bound: &mut [*mut Tensor],
-        placed: &impl Fn(Place) -> Option<(Buffer, usize)>,
-    ) -> Match {
-        let known = &self.known[number as usize];
-        if (tensor.op, tensor.flags & FLAGS, tensor.dtype) != (known.op, known.flags, known.dtype) {
-            return Match::Other;
-        }
-        let is_same_root = match known.root {
-            NONE => tensor.view_src.is_null(),
-            root => bind(bound, root, tensor.view_src),
-        };
-        let is_where_it_was = match known.place {
-            Place::View => true,
-            Place::External => tensor.is_placed(),
-            Place::Nowhere => !tensor.is_placed(),
-            place => !tensor.is_placed() || placed(place) == Some((tensor.buffer, tensor.data.addr())),
-        };
-        if !is_same_root || !is_where_it_was {
-            return Match::Other;
-        }
-        if known.is_node {
-            for (&source, &is) in known.sources.iter().zip(&tensor.src) {
-                let fits = if source == NONE { is.is_null() } else { bind(bound, source, is) };
-                if !fits {
-                    return Match::Other;
+    /// Looks at every tensor, and whether one of them has no buffer yet.
+    ///
+    /// # Safety
+    /// As [`compare`](Self::compare).
+    unsafe fn walk(&self, lists: Lists<'_>, numbers: &mut impl Numbers) -> (Match, bool) {
+        let mut glance = Glance { verdict: Match::Same, has_unplaced: false };
+        let (leafs, others) = self.expected.split_at(self.leafs);
+        let (nodes, unlisted) = others.split_at(self.nodes);
+        for (expected, tensors) in [(leafs, lists.leafs), (nodes, lists.nodes)] {
+            for (expected, &tensor) in expected.iter().zip(tensors) {
+                // SAFETY: a listed tensor, as promised.
+                let is_it = numbers.is(expected.number, tensor)
+                    && self.look_at(expected, unsafe { &*tensor }, numbers, &mut glance);
+                if !is_it {
+                    return (Match::Other, false);
                 }
             }
         }
-        let is_same = (&tensor.ne, &tensor.nb, tensor.view_offs) == (&known.ne, &known.nb, known.view_offs);
-        if is_same { Match::Same } else { Match::Reshaped }
+        for expected in unlisted {
+            // SAFETY: null, or a source or a root of a tensor that was looked at, as promised.
+            let Some(tensor) = (unsafe { numbers.tensor(expected.number).as_ref() }) else {
+                return (Match::Other, false);
+            };
+            if !self.look_at(expected, tensor, numbers, &mut glance) {
+                return (Match::Other, false);
+            }
+        }
+        // SAFETY: all numbers are bound, as just seen.
+        let is_told_so = |(number, params): &(u32, _)| unsafe { (*numbers.tensor(*number)).op_params == *params };
+        if !self.params.iter().all(is_told_so) {
+            glance.verdict = Match::Reshaped;
+        }
+        (glance.verdict, glance.has_unplaced)
+    }
+
+    /// Whether a tensor is as expected but for its shape. Hardly a branch for what may differ: mostly nothing does, and the
+    /// time goes into fetching the tensor.
+    #[inline(always)]
+    fn look_at(&self, expected: &Expected, tensor: &Tensor, numbers: &mut impl Numbers, glance: &mut Glance) -> bool {
+        if expected.look == Look::External {
+            return tensor.view_src.is_null() && tensor.is_placed();
+        }
+        let mut is_it = numbers.is(expected.root, tensor.view_src);
+        if expected.look == Look::Node {
+            let (few, more) = tensor.src.split_at(FEW);
+            is_it = is_it && expected.sources.iter().zip(few).all(|(source, is)| numbers.is(*source, *is));
+            is_it = is_it
+                && match expected.more_sources {
+                    0 => more.iter().fold(0, |any, source| any | source.addr()) == 0,
+                    one_above => {
+                        let sources = self.more_sources[one_above as usize - 1].iter();
+                        sources.zip(more).all(|(source, is)| numbers.is(*source, *is))
+                    }
+                };
+        }
+        if !is_it {
+            return false;
+        }
+        let marks =
+            (tensor.op ^ expected.op) | (tensor.dtype ^ expected.dtype) | (tensor.flags & FLAGS ^ expected.flags);
+        let (buffer, base) = self.bases[expected.base as usize];
+        let is_as_planned = (tensor.buffer == buffer) & (tensor.data.addr() == base.wrapping_add(expected.offset));
+        let state = if tensor.is_placed() { PLACED } else { UNPLACED } | if is_as_planned { AS_PLANNED } else { 0 };
+        glance.has_unplaced |= tensor.buffer.is_null();
+        let is_same_shape = (tensor.ne == expected.ne) & (tensor.nb == expected.nb);
+        if !is_same_shape | (tensor.view_offs != expected.view_offs) {
+            glance.verdict = Match::Reshaped;
+        }
+        (marks == 0) & (state & expected.allowed != 0)
+    }
+
+    /// Expects from now on the shapes of the graph that was compared last, because it has room.
+    ///
+    /// # Safety
+    /// `compare` has just bound the tensors, and their graph is still there.
+    pub(crate) unsafe fn expect_these_shapes(&mut self) {
+        for expected in &mut self.expected {
+            // SAFETY: as promised.
+            let tensor = unsafe { &*self.tensors[expected.number as usize] };
+            (expected.ne, expected.nb, expected.view_offs) = (tensor.ne, tensor.nb, tensor.view_offs);
+        }
+        for (number, params) in &mut self.params {
+            // SAFETY: as promised.
+            *params = unsafe { (*self.tensors[*number as usize]).op_params };
+        }
     }
 
     /// Whether no tensor has two numbers. Graphs are mostly built in the same way and in the same memory: then the tensors
@@ -256,16 +382,16 @@ impl Pattern {
     /// source still looks like it.
     ///
     /// # Safety
-    /// `bound` comes from `compare` with the same graph, whose pointers are still good.
-    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories, bound: &[*mut Tensor]) -> bool {
+    /// `compare` has just bound the tensors, and their graph is still there.
+    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories) -> bool {
         // SAFETY: as promised.
-        let at = |number: u32| unsafe { &*bound[number as usize] };
+        let at = |number: u32| unsafe { &*self.tensors[number as usize] };
         let get_alloc_size = ggml.functions.ggml_backend_buft_get_alloc_size;
         let bytes = |tensor: &Tensor| layout(ggml, tensor).ok().map(|layout| layout.nbytes());
-        let fits = |(number, known): (u32, &Known)| {
+        let fits = |&Target { number, root, place }: &Target| {
             let tensor = at(number);
             let Some(needed) = bytes(tensor) else { return false };
-            match known.place {
+            match place {
                 Place::Planned { room, asked, .. } => {
                     // SAFETY: a buffer type and a tensor of the same ggml.
                     let size = unsafe { get_alloc_size(memories.types[asked.index()], tensor) };
@@ -275,7 +401,7 @@ impl Pattern {
                 Place::View if needed == Bytes::ZERO => true,
                 Place::View => {
                     let end = Bytes(tensor.view_offs as u64).checked_add(needed);
-                    let root = bytes(at(known.root));
+                    let root = bytes(at(root));
                     end.is_some_and(|end| root.is_some_and(|root| end <= root))
                 }
                 Place::External | Place::Nowhere => true,
@@ -288,39 +414,103 @@ impl Pattern {
             let offset = if source.view_src.is_null() { 0 } else { source.view_offs };
             (node.dtype, node.ne, node.nb, 0) == (source.dtype, source.ne, source.nb, offset)
         };
-        (0..).zip(&self.known).all(fits) && self.take_overs.iter().all(in_place)
+        self.targets.iter().all(fits) && self.take_overs.iter().all(in_place)
     }
 }
 
-impl Match {
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Same, Self::Same) => Self::Same,
-            (Self::Other, _) | (_, Self::Other) => Self::Other,
-            _ => Self::Reshaped,
+/// What is found out about all tensors together.
+struct Glance {
+    verdict: Match,
+    has_unplaced: bool,
+}
+
+/// Which tensor each number stands for.
+trait Numbers {
+    /// Whether the number stands for this tensor.
+    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool;
+
+    /// The tensor of a number.
+    fn tensor(&self, number: u32) -> *mut Tensor;
+}
+
+/// Each number stands for the tensor of the last time.
+struct Bound<'a>(&'a [*mut Tensor]);
+
+impl Numbers for Bound<'_> {
+    #[inline(always)]
+    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool {
+        self.0[number as usize] == tensor
+    }
+
+    fn tensor(&self, number: u32) -> *mut Tensor {
+        self.0[number as usize]
+    }
+}
+
+/// A number stands for the tensor that it is met with first. The last number stands for none.
+struct Binding<'a>(&'a mut [*mut Tensor]);
+
+impl Numbers for Binding<'_> {
+    #[inline(always)]
+    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool {
+        let is_none = number as usize == self.0.len() - 1;
+        let slot = &mut self.0[number as usize];
+        if slot.is_null() && !is_none {
+            *slot = tensor;
         }
+        *slot == tensor && tensor.is_null() == is_none
+    }
+
+    fn tensor(&self, number: u32) -> *mut Tensor {
+        self.0[number as usize]
     }
 }
 
-/// Whether the number stands for this tensor; if for none yet, it does from now on.
-#[inline]
-fn bind(bound: &mut [*mut Tensor], number: u32, tensor: *mut Tensor) -> bool {
-    let slot = &mut bound[number as usize];
-    if slot.is_null() {
-        *slot = tensor;
-    }
-    *slot == tensor && !tensor.is_null()
+/// What is known of each number.
+fn known(read: &ReadGraph, plan: &GraphPlan) -> Vec<Known> {
+    let graph = read.assigned.graph();
+    let number = |id: &TensorId| id.index() as u32;
+    let mut is_node = vec![false; read.tensors.len()];
+    graph.nodes().iter().for_each(|node| is_node[node.index()] = true);
+    let part_of = |memory: MemoryId| plan.memories().iter().position(|it| it.memory == memory).unwrap_or(0) as u32;
+    let place = |id: TensorId| match (graph.tensor(id).view, graph.tensor(id).external, plan.place(id)) {
+        (Some(_), ..) => Place::View,
+        (None, true, _) => Place::External,
+        (None, false, None) => Place::Nowhere,
+        (None, false, Some(place)) => Place::Planned {
+            part: part_of(place.memory),
+            buffer: place.buffer.index() as u32,
+            offset: place.offset.0,
+            room: place.size.0,
+            asked: plan.asked(id).unwrap_or(place.memory),
+        },
+    };
+    let known = graph.tensors().ids().map(|id| {
+        let mut sources = [NONE; MAX_SOURCES];
+        for (source, is) in sources.iter_mut().zip(graph.sources(id)) {
+            *source = is.as_ref().map_or(NONE, number);
+        }
+        let place = place(id);
+        let look = match place {
+            _ if is_node[id.index()] => Look::Node,
+            Place::External => Look::External,
+            _ => Look::NoNode,
+        };
+        Known { place, root: graph.tensor(id).view.map_or(NONE, |view| number(&view.root)), sources, look }
+    });
+    known.collect()
 }
 
 /// The order in which ggml gives out addresses: leafs, then each node behind its sources.
-fn order(listed: &[u32], known: &[Known]) -> Vec<u32> {
+fn targets(listed: &[u32], known: &[Known]) -> Vec<Target> {
     let mut done = vec![false; known.len()];
-    let mut order = Vec::with_capacity(known.len());
+    let mut targets = Vec::with_capacity(known.len());
     let mut visit = |number: u32| {
         let root = known[number as usize].root;
         for number in [root, number] {
             if number != NONE && !std::mem::replace(&mut done[number as usize], true) {
-                order.push(number);
+                let Known { root, place, .. } = known[number as usize];
+                targets.push(Target { number, root, place });
             }
         }
     };
@@ -330,5 +520,5 @@ fn order(listed: &[u32], known: &[Known]) -> Vec<u32> {
         visit(number);
     }
     (0..known.len() as u32).for_each(visit);
-    order
+    targets
 }

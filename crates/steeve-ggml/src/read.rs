@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use steeve_graph::{
     AllocSizes, AssignedGraph, Assignment, Bytes, Flags, GraphError, GraphParts, Id, IdVec, Layout, Memory, MemoryId,
@@ -111,7 +112,9 @@ pub(crate) unsafe fn read(
     ids: &Ids,
     purpose: Purpose,
 ) -> Result<ReadGraph, Unreadable> {
-    let reader = Reader { ggml, memories, purpose, numbers: HashMap::new(), tensors: Vec::new() };
+    let listed = lists.leafs.len() + lists.nodes.len();
+    let numbers = HashMap::with_capacity_and_hasher(listed, BuildHasherDefault::default());
+    let reader = Reader { ggml, memories, purpose, numbers, tensors: Vec::with_capacity(listed), ops: Vec::new() };
     // SAFETY: passed on.
     unsafe { reader.read(lists, ids) }
 }
@@ -120,8 +123,30 @@ struct Reader<'a> {
     ggml: &'a Known,
     memories: &'a Memories,
     purpose: Purpose,
-    numbers: HashMap<*mut abi::Tensor, TensorId>,
+    numbers: HashMap<*mut abi::Tensor, TensorId, BuildHasherDefault<AddressHasher>>,
     tensors: Vec<*mut abi::Tensor>,
+    /// What each of ggml's operations is to the planner, by ggml's number, as far as they were met.
+    ops: Vec<Option<Op>>,
+}
+
+/// Spreads addresses. No input chooses those of tensors, so nothing stronger is needed.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        // The golden ratio, as in Knuth, "The Art of Computer Programming" 3, 6.4; the table looks at both ends.
+        let spread = (self.0 ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ (spread >> 32);
+    }
 }
 
 impl Reader<'_> {
@@ -224,13 +249,14 @@ impl Reader<'_> {
     /// # Safety
     /// The tensor is one of this ggml's.
     unsafe fn op(
-        &self,
+        &mut self,
         parts: &mut GraphParts,
         tensor: &abi::Tensor,
         home: Option<MemoryId>,
     ) -> Result<Op, Unreadable> {
         let unknown = || Unreadable::Unknown(format!("operation {} is unknown", tensor.op));
-        let operation = self.ggml.operation(tensor.op).ok_or_else(unknown)?;
+        let ggml = self.ggml;
+        let operation = ggml.operation(tensor.op).ok_or_else(unknown)?;
         let too_many = |error: GraphError| Unreadable::Malformed(error.to_string());
         let Purpose::Plan { glu } = self.purpose else {
             // SAFETY: as promised.
@@ -238,8 +264,17 @@ impl Reader<'_> {
             let kind = matches!(&*operation.name, "UNARY" | "GLU").then(kind).flatten();
             return parts.op(&operation.name, kind.as_deref()).map_err(too_many);
         };
-        // To plans, one kind is as good as another.
-        let op = parts.op(&operation.name, None).map_err(too_many)?;
+        let code = tensor.op as usize;
+        let op = match self.ops.get(code).copied().flatten() {
+            Some(op) => op,
+            None => {
+                // To plans, one kind is as good as another.
+                let op = parts.op(&operation.name, None).map_err(too_many)?;
+                self.ops.resize(self.ops.len().max(code + 1), None);
+                self.ops[code] = Some(op);
+                op
+            }
+        };
         // A copy may name itself as its destination, which no other operation may.
         if op.writes_nothing() || op == Op::Cpy {
             return Ok(op);

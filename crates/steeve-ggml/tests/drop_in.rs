@@ -82,12 +82,8 @@ fn ggmls_own_allocator_takes_over_for_one_graph() {
         assert_eq!(said.lines(), Vec::<&str>::new());
     }
     let said = workshop.run("fallback", BARE, Loaded::Local, &["ours"], &[]).well();
-    assert_eq!(
-        said.lines(),
-        [
-            "steeve: the graph can't be allocated, by steeve's or by ggml's allocator: tensor 2 (): data type 36 is unknown"
-        ]
-    );
+    let error = "steeve: the graph can't be allocated, by steeve's or by ggml's allocator: tensor 2 (): data type 36 is unknown";
+    assert!(!said.lines().is_empty() && said.lines().iter().all(|line| *line == error), "{:?}", said.lines());
 }
 
 #[test]

@@ -8,8 +8,8 @@
 use steeve_plan::{Bytes, Id};
 
 use crate::draft::{Draft, Share, ShareId, end_of_run};
-use crate::liveness::{Life, lives};
-use crate::{AssignedGraph, MemoryId, TensorId, Unread};
+use crate::liveness::{Life, Lives};
+use crate::{AssignedGraph, MemoryId, TensorId};
 
 /// Which take-overs are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,36 +33,29 @@ pub(crate) struct OurShares {
 }
 
 /// The shares of all tensors, by our own liveness.
-pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, unread: Unread) -> OurShares {
+pub(crate) fn shares(assigned: &AssignedGraph, rule: TakeOver, lives: &Lives) -> OurShares {
     let graph = assigned.graph();
-    let lives = lives(assigned, unread);
-    let mut walk = Walk { assigned, rule, lives: &lives, draft: Draft::new(lives.len()), end: end_of_run(assigned) };
+    let draft = Draft::with_room(lives.of_root.len(), lives.births.len());
+    let mut walk = Walk { assigned, rule, lives: &lives.of_root, draft, end: end_of_run(assigned) };
     let mut differs = false;
-    for leaf in graph.leafs() {
-        walk.open(graph.root(*leaf));
-    }
-    // Inputs have their bytes before the run; opening them in node order keeps the order of births.
-    for node in graph.nodes() {
-        for tensor in core::iter::once(*node).chain(graph.sources(*node).iter().copied().flatten()) {
-            let root = graph.root(tensor);
-            if lives[root.index()].first == 0 {
-                walk.open(root);
-            }
-        }
-    }
-    for (step, node) in (1..).zip(graph.nodes()) {
-        for source in graph.sources(*node).iter().copied().flatten() {
-            walk.open(graph.root(source));
-        }
-        let tensor = graph.tensor(*node);
-        if rule != TakeOver::None && tensor.is_planned() && walk.draft.of_tensor[node.index()].is_none() {
-            let theirs = walk.ggml_choice(*node, step);
-            let ours = walk.take_over(*node, step);
-            differs |= theirs.is_some() && theirs != ours;
-        }
-        walk.open(graph.root(*node));
+    for &root in &lives.births {
+        let step = lives.of_root[root.index()].first;
+        // Only a node that is the first to touch its own bytes can take over those of a source.
+        let node = step.checked_sub(1).and_then(|before| graph.nodes().get(before as usize));
+        let is_fresh = rule != TakeOver::None && node == Some(&root);
+        let choice = if is_fresh { walk.choose(root, step) } else { Choice::default() };
+        differs |= choice.is_ggml_ahead;
+        walk.open(root, step, choice.before);
     }
     OurShares { draft: walk.draft, differs }
+}
+
+/// What a node takes over.
+#[derive(Clone, Copy, Default)]
+struct Choice {
+    before: Option<ShareId>,
+    /// Whether ggml takes over a source here, and ours is none or a smaller one, so that ggml may have fewer bytes alive.
+    is_ggml_ahead: bool,
 }
 
 struct Walk<'a> {
@@ -74,14 +67,13 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Gives a root bytes of its own, unless it has some or needs none.
-    fn open(&mut self, root: TensorId) {
-        let life = self.lives[root.index()];
-        let Some(memory) = life.home else { return };
-        if self.draft.of_tensor[root.index()].is_some() || !self.assigned.graph().tensor(root).is_planned() {
-            return;
+    /// Gives a root bytes: those of `before`, or its own.
+    fn open(&mut self, root: TensorId, step: u64, before: Option<ShareId>) {
+        let Some(memory) = self.lives[root.index()].home else { return };
+        if let Some(before) = before {
+            self.draft.shares[before].end = step;
         }
-        let share = self.share(root, self.assigned.owner(memory), life.first, None);
+        let share = self.share(root, self.assigned.owner(memory), step, before);
         self.draft.of_tensor[root.index()] = self.draft.shares.push(share);
     }
 
@@ -94,8 +86,24 @@ impl Walk<'_> {
         Share { tensor, memory, asked, size, start, end, follows }
     }
 
-    /// Takes over a source that dies at `step`, if there is one; whose share that was.
-    fn take_over(&mut self, node: TensorId, step: u64) -> Option<ShareId> {
+    fn choose(&self, node: TensorId, step: u64) -> Choice {
+        let graph = self.assigned.graph();
+        let op = graph.tensor(node).op;
+        let (theirs, ours) = (op.ggml_in_place(), op.ggml_in_place() || op.overwrites_any_slot());
+        let theirs = if theirs { self.ggml_choice(node, step) } else { None };
+        let before = if ours { self.source_to_take_over(node, step) } else { None };
+        let reads_itself = || graph.sources(node).iter().flatten().any(|source| graph.root(*source) == node);
+        if (theirs, before) == (None, None) || reads_itself() {
+            return Choice::default();
+        }
+        // Where both give up the same number of bytes of the same memory, as many are alive at every step.
+        let given_up = |share: ShareId| (self.draft.shares[share].memory, self.draft.shares[share].size);
+        Choice { before, is_ggml_ahead: theirs.is_some() && before.map(given_up) != theirs.map(given_up) }
+    }
+
+    /// The share of a source that dies at `step` and that the node takes over: the one that fits best, the first of
+    /// equals.
+    fn source_to_take_over(&self, node: TensorId, step: u64) -> Option<ShareId> {
         let memory = self.lives[node.index()].home?;
         let owner = self.assigned.owner(memory);
         let size = self.assigned.alloc_size(node, memory);
@@ -103,21 +111,16 @@ impl Walk<'_> {
         let mut found: Option<(Bytes, ShareId)> = None;
         for (slot, source) in sources.iter().enumerate().take(MOST_SLOTS) {
             let Some(source) = *source else { continue };
+            let Some(share) = self.dying(source, sources, step) else { continue };
             if !self.rule_allows(node, slot, source, owner) {
                 continue;
             }
-            let Some(share) = self.dying(source, sources, step) else { continue };
-            let it = self.draft.shares[share];
-            // Of several, the one that fits best; the first of equals.
+            let it = &self.draft.shares[share];
             if it.memory == owner && it.size >= size && it.start < step && found.is_none_or(|best| it.size < best.0) {
                 found = Some((it.size, share));
             }
         }
-        let (_, before) = found?;
-        self.draft.shares[before].end = step;
-        let share = self.share(node, owner, step, Some(before));
-        self.draft.of_tensor[node.index()] = self.draft.shares.push(share);
-        Some(before)
+        found.map(|(_, share)| share)
     }
 
     /// Where nodes are fused or run side by side (`hold`), only what ggml itself takes over.
@@ -135,8 +138,8 @@ impl Walk<'_> {
     fn dying(&self, source: TensorId, sources: &[Option<TensorId>], step: u64) -> Option<ShareId> {
         let graph = self.assigned.graph();
         let root = graph.root(source);
-        let life = self.lives[root.index()];
-        if life.last != step || life.kept || !graph.tensor(root).is_planned() {
+        let life = &self.lives[root.index()];
+        if life.last != step || life.kept || !life.planned {
             return None;
         }
         let mut slots = sources.iter().flatten().filter(|other| graph.root(**other) == root);
@@ -146,13 +149,12 @@ impl Walk<'_> {
 
     /// What ggml's rule takes over, perhaps in another memory or through a slot that we leave alone.
     fn ggml_choice(&self, node: TensorId, step: u64) -> Option<ShareId> {
-        let graph = self.assigned.graph();
-        if !graph.tensor(node).op.ggml_in_place() {
-            return None;
-        }
-        let sources = graph.sources(node);
-        let allowed = |source: &&TensorId| ggml_allows(self.assigned, node, **source);
-        sources.iter().take(MOST_SLOTS).flatten().filter(allowed).find_map(|source| self.dying(*source, sources, step))
+        let sources = self.assigned.graph().sources(node);
+        let chosen = |source: &TensorId| {
+            let dying = self.dying(*source, sources, step);
+            dying.filter(|_| ggml_allows(self.assigned, node, *source))
+        };
+        sources.iter().take(MOST_SLOTS).flatten().find_map(chosen)
     }
 }
 

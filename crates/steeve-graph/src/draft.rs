@@ -60,8 +60,9 @@ pub(crate) fn end_of_run(assigned: &AssignedGraph) -> u64 {
 }
 
 impl Draft {
-    pub(crate) fn new(tensors: usize) -> Self {
-        Self { shares: IdVec::new(), of_tensor: vec![None; tensors] }
+    /// No share yet for any of so many tensors, and room for `shares`.
+    pub(crate) fn with_room(tensors: usize, shares: usize) -> Self {
+        Self { shares: Vec::with_capacity(shares).into(), of_tensor: vec![None; tensors] }
     }
 
     /// One problem for each memory that is not shared with an earlier one, in order.

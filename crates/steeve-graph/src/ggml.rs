@@ -123,7 +123,11 @@ impl<'a> Run<'a> {
     fn new(assigned: &'a AssignedGraph) -> Self {
         let tensors = assigned.graph().tensors().len();
         let free = assigned.memories().iter().map(|memory| FreeList::new(memory.align, memory.max_buffer));
-        let simulation = Simulation { draft: Draft::new(tensors), places: IdVec::new(), free: free.collect() };
+        let simulation = Simulation {
+            draft: Draft::with_room(tensors, tensors),
+            places: Vec::with_capacity(tensors).into(),
+            free: free.collect(),
+        };
         Self { assigned, counts: vec![Counts::default(); tensors], simulation, end: end_of_run(assigned) }
     }
 

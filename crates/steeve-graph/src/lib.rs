@@ -84,8 +84,8 @@ pub use order::OrderFault;
 pub use param::Param;
 pub use parts::GraphParts;
 pub use plan::{
-    GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Reuse, TensorPlace, Unread, plan_graph,
-    plan_graph_watched,
+    GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, TensorPlace, Unread,
+    plan_beside_ggml, plan_graph, plan_graph_watched,
 };
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, Recorded};

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use steeve_plan::Id;
 
 use crate::draft::end_of_run;
-use crate::{AssignedGraph, MemoryId, Op, TensorId, Unread};
+use crate::{AssignedGraph, Graph, MemoryId, Op, TensorId, Unread};
 
 /// When and where a root is needed. Steps as in [`draft`](crate::draft).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,78 +27,126 @@ pub(crate) struct Life {
     pub(crate) planned: bool,
 }
 
-/// The life of every root; of views, nothing.
-pub(crate) fn lives(assigned: &AssignedGraph, unread: Unread) -> Vec<Life> {
-    let graph = assigned.graph();
-    let tensors = graph.tensors();
-    let mut lives = vec![Life::default(); tensors.len()];
-    let mut readers = vec![0u32; tensors.len()];
-    let assignment = assigned.assignment();
-    let mut meet = |root: TensorId, step: u64, memory: MemoryId| {
-        let life = &mut lives[root.index()];
-        if life.home.is_none() {
-            let planned = tensors[root].is_planned();
-            *life = Life { home: Some(memory), first: step, planned, ..*life };
-        }
-        life.last = life.last.max(step);
-    };
-    // Leafs, then inputs: they have their bytes before the run.
-    for (leaf, memory) in graph.leafs().iter().zip(&assignment.leafs) {
-        meet(tensors.root(*leaf), 0, *memory);
-    }
-    // So has what no node makes: a constant that a node reads, perhaps through a view, and that is in neither list.
-    let mut listed = vec![false; tensors.len()];
-    graph.nodes().iter().for_each(|node| listed[node.index()] = true);
-    for (node, memory) in graph.nodes().iter().zip(&assignment.nodes) {
-        for tensor in core::iter::once(*node).chain(graph.sources(*node).iter().copied().flatten()) {
-            let root = tensors.root(tensor);
-            let it = graph.tensor(root);
-            if it.flags.is_input() || (it.op == Op::None && !listed[root.index()]) {
-                meet(root, 0, *memory);
-            }
-        }
-    }
-    for (step, (node, memory)) in (1..).zip(graph.nodes().iter().zip(&assignment.nodes)) {
-        for source in graph.sources(*node).iter().copied().flatten() {
-            readers[source.index()] += 1;
-            meet(tensors.root(source), step, *memory);
-        }
-        meet(tensors.root(*node), step, *memory);
-    }
-    keep(assigned, &readers, unread, &mut lives);
-    lives
+/// All lives of a graph.
+pub(crate) struct Lives {
+    /// The life of every root, by the number of the tensor; of views, nothing.
+    pub(crate) of_root: Vec<Life>,
+    /// Every root whose bytes are ours to plan, once, in the order in which they get them.
+    pub(crate) births: Vec<TensorId>,
 }
 
-/// Marks what lives to the end.
-fn keep(assigned: &AssignedGraph, readers: &[u32], unread: Unread, lives: &mut [Life]) {
+/// Finds the life of every root. O(edges).
+pub(crate) fn lives(assigned: &AssignedGraph, unread: Unread) -> Lives {
     let graph = assigned.graph();
-    // A root without readers of its own is in use if a view of it is read. A view without an operation is no more than
-    // a mark that its root is needed until then (ggml's scheduler makes such nodes), and keeps nothing.
-    let mut viewed = vec![false; lives.len()];
-    for node in graph.nodes() {
+    let assignment = assigned.assignment();
+    let mut walk = Walk::new(graph);
+    // Leafs, then inputs: they have their bytes before the run.
+    for (leaf, memory) in graph.leafs().iter().zip(&assignment.leafs) {
+        walk.meet(graph.root(*leaf), 0, *memory);
+    }
+    for (step, (node, memory)) in (1..).zip(graph.nodes().iter().zip(&assignment.nodes)) {
         let it = graph.tensor(*node);
-        if let Some(view) = it.view
-            && it.op != Op::None
-        {
-            viewed[view.root.index()] = true;
+        let root = it.view.map_or(*node, |view| view.root);
+        if it.view.is_some() && it.op != Op::None {
+            walk.marks[root.index()] |= VIEWED;
+        }
+        // Whatever has its bytes before the run gets them in the order of nodes, each in front of its sources.
+        if walk.is_unmet(root) && walk.is_early(root) {
+            walk.meet(root, step, *memory);
+        }
+        for source in graph.sources(*node).iter().copied().flatten() {
+            walk.marks[source.index()] |= READ;
+            walk.meet(graph.root(source), step, *memory);
+        }
+        walk.meet(root, step, *memory);
+    }
+    walk.keep(end_of_run(assigned), unread);
+    walk.early.append(&mut walk.later);
+    Lives { of_root: walk.lives, births: walk.early }
+}
+
+/// The tensor is a node.
+const NODE: u8 = 1;
+/// A node reads the tensor.
+const READ: u8 = 2;
+/// A node is a view of the tensor. A view without an operation is no more than a mark that its root is needed until then
+/// (ggml's scheduler makes such nodes), and keeps nothing.
+const VIEWED: u8 = 4;
+
+struct Walk<'a> {
+    graph: &'a Graph,
+    lives: Vec<Life>,
+    marks: Vec<u8>,
+    /// Roots that have their bytes before the run, and the others.
+    early: Vec<TensorId>,
+    later: Vec<TensorId>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let tensors = graph.tensors().len();
+        let mut marks = vec![0; tensors];
+        graph.nodes().iter().for_each(|node| marks[node.index()] = NODE);
+        let later = Vec::with_capacity(graph.nodes().len());
+        Self { graph, lives: vec![Life::default(); tensors], marks, early: Vec::new(), later }
+    }
+
+    fn is_unmet(&self, root: TensorId) -> bool {
+        self.lives[root.index()].home.is_none()
+    }
+
+    /// Whether a root has its bytes before the run: inputs, and what no node makes, such as a constant that a node reads,
+    /// perhaps through a view, and that is in neither list.
+    fn is_early(&self, root: TensorId) -> bool {
+        let it = self.graph.tensor(root);
+        it.flags.is_input() || (it.op == Op::None && self.marks[root.index()] & NODE == 0)
+    }
+
+    /// Notes a use. Steps never fall from one call to the next.
+    #[inline(always)]
+    fn meet(&mut self, root: TensorId, step: u64, memory: MemoryId) {
+        if self.is_unmet(root) {
+            self.give_birth(root, step, memory);
+        }
+        self.lives[root.index()].last = step;
+    }
+
+    #[inline(never)]
+    fn give_birth(&mut self, root: TensorId, step: u64, memory: MemoryId) {
+        let first = if step > 0 && self.is_early(root) { 0 } else { step };
+        let planned = self.graph.tensor(root).is_planned();
+        let life = &mut self.lives[root.index()];
+        *life = Life { home: Some(memory), first, planned, ..*life };
+        if planned {
+            let births = if first == 0 { &mut self.early } else { &mut self.later };
+            births.push(root);
         }
     }
-    let end = end_of_run(assigned);
-    for tensor in graph.leafs().iter().chain(graph.nodes()) {
-        let it = graph.tensor(*tensor);
-        let is_unread = match it.view {
-            None => readers[tensor.index()] == 0 && !viewed[tensor.index()],
-            Some(_) => readers[tensor.index()] == 0 && it.op != Op::None,
-        };
-        let life = &mut lives[graph.root(*tensor).index()];
-        let kept = match unread {
-            Unread::Keep => is_unread,
-            // No node has met it after step 0.
-            Unread::FreeInputs => is_unread && !(it.flags.is_input() && life.last == 0),
-            Unread::Free => false,
-        };
-        if kept || it.flags.is_output() {
-            (life.kept, life.last) = (true, end);
+
+    /// Marks what lives to the end.
+    fn keep(&mut self, end: u64, unread: Unread) {
+        let graph = self.graph;
+        for tensor in graph.leafs().iter().chain(graph.nodes()) {
+            let it = graph.tensor(*tensor);
+            let marks = self.marks[tensor.index()];
+            // A root without readers of its own is in use if a view of it is read.
+            let is_unread = match it.view {
+                None => marks & (READ | VIEWED) == 0,
+                Some(_) => marks & READ == 0 && it.op != Op::None,
+            };
+            if !is_unread && !it.flags.is_output() {
+                continue;
+            }
+            let life = &mut self.lives[graph.root(*tensor).index()];
+            let kept = match unread {
+                Unread::Keep => is_unread,
+                // No node has met it after step 0.
+                Unread::FreeInputs => is_unread && !(it.flags.is_input() && life.last == 0),
+                Unread::Free => false,
+            };
+            if kept || it.flags.is_output() {
+                (life.kept, life.last) = (true, end);
+            }
         }
     }
 }

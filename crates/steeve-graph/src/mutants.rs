@@ -13,6 +13,7 @@ use steeve_plan::{Id, IdVec, Strategy, certify, place};
 use crate::alias::{TakeOver, shares};
 use crate::draft::{Draft, end_of_run};
 use crate::fuzz::{Choices, random_graph};
+use crate::liveness::lives;
 use crate::{
     AssignedGraph, Graph, GraphError, Hold, Op, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay,
 };
@@ -185,7 +186,8 @@ fn a_node_in_front_of_what_it_reads_is_refused_at_the_door_and_by_the_checker() 
     for seed in 0..1500 {
         let mut choices = Choices::from_seed(seed);
         let assigned = random_graph(&mut choices);
-        let places = placed(&assigned, &shares(&assigned, TakeOver::None, Unread::Keep).draft).unwrap();
+        let places =
+            placed(&assigned, &shares(&assigned, TakeOver::None, &lives(&assigned, Unread::Keep)).draft).unwrap();
         let graph = assigned.graph();
         let mut nodes = graph.nodes().to_vec();
         let (from, to) = (choices.below(nodes.len()), choices.below(nodes.len()));
@@ -217,7 +219,7 @@ fn every_planted_fault_that_does_harm_is_caught() {
     for seed in 0..1200 {
         let mut choices = Choices::from_seed(seed);
         let assigned = random_graph(&mut choices);
-        let right = shares(&assigned, TakeOver::More, Unread::Keep).draft;
+        let right = shares(&assigned, TakeOver::More, &lives(&assigned, Unread::Keep)).draft;
         let good = placed(&assigned, &right).unwrap();
         assert_eq!(run(assigned.graph(), None), run(assigned.graph(), Some(&good)), "seed {seed}: the plan is wrong");
         for _ in 0..8 {

@@ -254,6 +254,11 @@ impl Op {
         slot < 16 && self.entry().overwrites >> slot & 1 == 1
     }
 
+    /// Whether it may overwrite the source in some slot.
+    pub(crate) const fn overwrites_any_slot(self) -> bool {
+        self.entry().overwrites != 0
+    }
+
     /// The plain operation with ggml's name, in upper case; `UNARY` and `GLU` have kinds and are not among them.
     pub fn plain(name: &str) -> Option<Self> {
         Self::PLAIN.iter().copied().find(|op| op.name() == name)

@@ -12,17 +12,18 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
 use core::ops::ControlFlow;
 
 use steeve_plan::{
-    Best, BlockId, BufferId, Bytes, Clipped, Id, IdVec, Offset, Outcome, PlaceError, Placement, Plan, Problem,
-    ProblemError, Progress, Strategy, Verdict, Violations, certify, place_watched,
+    Best, BlockId, BufferId, Bytes, Clipped, FreeList, Id, IdVec, Offset, Outcome, PlaceError, Placement, Plan,
+    ProblemError, Progress, Strategy, Verdict, Violations, certify, lower_bound, place_watched,
 };
 
 use crate::alias::{OurShares, TakeOver, shares};
 use crate::draft::{Draft, MemoryProblem, Share, ShareId, end_of_run};
 use crate::ggml::{Simulation, simulate};
-use crate::liveness::lives;
+use crate::liveness::{Lives, lives};
 use crate::{AssignedGraph, Graph, Hold, MemoryId, Named, Places, Tensor, TensorId};
 
 /// How a graph is planned.
@@ -259,119 +260,249 @@ pub fn plan_graph_watched(
     options: &PlanOptions,
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
-    let options = &options.implied();
+    planned(&GgmlRun::new(assigned), &options.implied(), watch)
+}
+
+/// A plan, and what ggml's allocator takes for the same graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlanBesideGgml {
+    /// Never larger than ggml's in any memory, unless ggml's plan does not hold for the graph.
+    pub plan: GraphPlan,
+    /// The bytes of all of ggml's chunks in each memory. A memory that shares another's has none of its own.
+    pub ggml: IdVec<MemoryId, Bytes>,
+}
+
+/// Plans a graph beside ggml, whose allocator is simulated once. Where our plan would be larger in some memory, because
+/// that has a `hold`, the plan is ggml's to the byte.
+///
+/// ```
+/// use steeve_graph::{AssignedGraph, Bytes, MemoryId, PlanOptions, plan_beside_ggml};
+/// let graph: AssignedGraph = "
+///     spare = input f32[2048]
+///     x = input f32[1024]
+///     y = sqr x
+///     z = concat f32[1024,2] y y !output
+/// "
+/// .parse()?;
+/// let beside = plan_beside_ggml(&graph, &PlanOptions::default())?;
+/// assert_eq!(beside.ggml[MemoryId::FIRST], Bytes(5 * 4096));
+/// assert_eq!(beside.plan.peak(), Bytes(3 * 4096)); // `z` is allocated over `spare`
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan_beside_ggml(assigned: &AssignedGraph, options: &PlanOptions) -> Result<PlanBesideGgml, GraphPlanError> {
+    let run = GgmlRun::new(assigned);
+    let mut plan = planned(&run, &options.implied(), &mut |_| ControlFlow::Continue(()))?;
+    let ggml: IdVec<MemoryId, Bytes> = run.get()?.free.iter().map(FreeList::total).collect();
+    if plan.memories.iter().any(|it| it.plan.peak() > ggml[it.memory]) {
+        let as_ggml = PlanOptions::new(GraphStrategy::Ggml).implied();
+        plan = as_ggml_does(&run, &as_ggml).unwrap_or(plan);
+    }
+    Ok(PlanBesideGgml { plan, ggml })
+}
+
+fn planned(run: &GgmlRun<'_>, options: &PlanOptions, watch: &mut Watch<'_>) -> Result<GraphPlan, GraphPlanError> {
     match (options.strategy, options.reuse) {
-        (GraphStrategy::Ggml, _) => as_ggml_does(assigned, options),
-        (_, Reuse::Ggml) => with_ggml_shares(assigned, options, watch),
-        (_, Reuse::None) => with_our_shares(assigned, options, TakeOver::None, watch),
-        (_, Reuse::More) => with_our_shares(assigned, options, TakeOver::More, watch),
+        (GraphStrategy::Ggml, _) => as_ggml_does(run, options),
+        (_, Reuse::Ggml) => with_ggml_shares(run, options, watch),
+        (_, Reuse::None) => with_our_shares(run, options, TakeOver::None, watch),
+        (_, Reuse::More) => with_our_shares(run, options, TakeOver::More, watch),
+    }
+}
+
+/// A graph, and ggml's events on it, which are simulated when they are first asked for.
+struct GgmlRun<'a> {
+    assigned: &'a AssignedGraph,
+    simulation: OnceCell<Simulation>,
+}
+
+impl<'a> GgmlRun<'a> {
+    fn new(assigned: &'a AssignedGraph) -> Self {
+        Self { assigned, simulation: OnceCell::new() }
+    }
+
+    fn get(&self) -> Result<&Simulation, GraphPlanError> {
+        if let Some(simulation) = self.simulation.get() {
+            return Ok(simulation);
+        }
+        let simulation = simulate(self.assigned)?;
+        Ok(self.simulation.get_or_init(|| simulation))
     }
 }
 
 /// Told now and then where a search stands; says whether to go on.
 type Watch<'a> = dyn FnMut(&Progress) -> ControlFlow<()> + 'a;
 
-fn as_ggml_does(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
-    let run = simulate(assigned)?;
+fn as_ggml_does(run: &GgmlRun<'_>, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
+    let (assigned, run) = (run.assigned, run.get()?);
     // A plan is used for other shapes too, so one that does no harm by luck is none.
-    if let Some(tensor) = freed_early(assigned, &run.draft, options.unread) {
+    if let Some(tensor) = freed_early(assigned, &run.draft, &lives(assigned, options.unread)) {
         return Err(GraphPlanError::GgmlFrees { tensor: Named::new(tensor, assigned.graph().names()) });
     }
-    let problems = run.draft.problems(assigned)?;
-    let mut parts = Vec::with_capacity(problems.len());
-    for part in &problems {
+    let mut parts = Vec::new();
+    for part in run.draft.problems(assigned)? {
         // ggml's last chunk ignores the limit, and that is its answer all the same.
-        let answer = Part::of_ggml(part, part.problem.clone(), &run)
-            .or_else(|_| Part::of_ggml(part, part.problem.clone().without_max_buffer(), &run));
+        let unlimited = part.problem.max_buffer().map(|_| part.problem.clone().without_max_buffer());
+        let (memory, shares) = (part.memory, part.shares.clone());
+        let mut answer = Part::of_ggml(part, run);
+        if let (Err(_), Some(problem)) = (&answer, unlimited) {
+            answer = Part::of_ggml(MemoryProblem { memory, problem, shares }, run);
+        }
         parts.push(answer.map_err(|violations| {
-            let memory = assigned.memories()[part.memory].name.clone();
+            let memory = assigned.memories()[memory].name.clone();
             GraphPlanError::GgmlFails { memory, violations }
         })?);
     }
-    Ok(assemble(assigned, options, &run.draft, &problems, parts))
+    Ok(assemble(assigned, options, &run.draft, parts))
 }
 
 /// ggml's shares packed better; where that is not smaller, ggml's own packing, if it holds.
 fn with_ggml_shares(
-    assigned: &AssignedGraph,
+    run: &GgmlRun<'_>,
     options: &PlanOptions,
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
-    let mut run = simulate(assigned)?;
-    if freed_early(assigned, &run.draft, options.unread).is_some() {
-        return with_our_shares(assigned, options, TakeOver::Ggml, watch);
+    let (assigned, run) = (run.assigned, run.get()?);
+    let lives = lives(assigned, options.unread);
+    match GgmlShares::new(assigned, options, run, &lives)? {
+        Some(shares) => shares.packed(assigned, options, run, watch),
+        None => with_safe_ggml_shares(assigned, options, &lives, watch),
     }
-    shorten_unread(assigned, &mut run.draft, options.unread);
-    extend_by_hold(assigned, &mut run.draft);
-    let problems = run.draft.problems(assigned)?;
-    let mut parts = Vec::with_capacity(problems.len());
-    for part in &problems {
-        let ours = Part::placed(assigned, part, options, watch)?;
-        let theirs = (ours.plan.peak() > run.free[part.memory].total())
-            .then(|| Part::of_ggml(part, part.problem.clone(), &run).ok())
-            .flatten();
-        parts.push(theirs.unwrap_or(ours));
+}
+
+/// ggml's take-overs as far as they are safe, for a graph of which ggml frees something early.
+fn with_safe_ggml_shares(
+    assigned: &AssignedGraph,
+    options: &PlanOptions,
+    lives: &Lives,
+    watch: &mut Watch<'_>,
+) -> Result<GraphPlan, GraphPlanError> {
+    let OurShares { draft, .. } = shares(assigned, TakeOver::Ggml, lives);
+    let parts = placed(assigned, &draft, options, watch)?;
+    Ok(assemble(assigned, options, &draft, parts))
+}
+
+/// ggml's shares, with lives as long as our options ask for.
+struct GgmlShares {
+    draft: Draft,
+    problems: Vec<MemoryProblem>,
+}
+
+impl GgmlShares {
+    /// `None` if ggml frees something while it is needed.
+    fn new(
+        assigned: &AssignedGraph,
+        options: &PlanOptions,
+        run: &Simulation,
+        lives: &Lives,
+    ) -> Result<Option<Self>, GraphPlanError> {
+        if freed_early(assigned, &run.draft, lives).is_some() {
+            return Ok(None);
+        }
+        let mut draft = run.draft.clone();
+        if options.unread != Unread::Keep {
+            shorten_unread(&mut draft, lives);
+        }
+        extend_by_hold(assigned, &mut draft);
+        let problems = draft.problems(assigned)?;
+        Ok(Some(Self { draft, problems }))
     }
-    Ok(assemble(assigned, options, &run.draft, &problems, parts))
+
+    fn packed(
+        self,
+        assigned: &AssignedGraph,
+        options: &PlanOptions,
+        run: &Simulation,
+        watch: &mut Watch<'_>,
+    ) -> Result<GraphPlan, GraphPlanError> {
+        let mut parts = Vec::with_capacity(self.problems.len());
+        for problem in self.problems {
+            let ours = Part::placed(assigned, problem, options, watch)?;
+            let theirs =
+                (ours.plan.peak() > run.free[ours.memory].total()).then(|| Part::of_ggml(ours.problem(), run).ok());
+            parts.push(theirs.flatten().unwrap_or(ours));
+        }
+        Ok(assemble(assigned, options, &self.draft, parts))
+    }
+
+    /// Whether a plan of these shares may be smaller than ours in some memory, with take-overs of our table only.
+    fn may_beat(&self, assigned: &AssignedGraph, ours: &[Part]) -> bool {
+        let graph = assigned.graph();
+        let is_smaller = |(their, our): (&MemoryProblem, &Part)| lower_bound(&their.problem).bytes < our.plan.peak();
+        self.problems.iter().zip(ours).any(is_smaller)
+            && take_overs(graph, &self.draft).iter().all(|(node, slot)| graph.may_overwrite(*node, *slot as usize))
+    }
 }
 
 /// Our own shares. ggml's instead, if any memory of that plan is smaller and all its take-overs are in our table: a memory
 /// can't be taken from one plan and the next from the other, because a tensor may stand in different memories in the two.
 fn with_our_shares(
-    assigned: &AssignedGraph,
+    run: &GgmlRun<'_>,
     options: &PlanOptions,
     rule: TakeOver,
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
-    let OurShares { draft, differs } = shares(assigned, rule, options.unread);
-    let problems = draft.problems(assigned)?;
-    let mut parts = Vec::with_capacity(problems.len());
-    for part in &problems {
-        parts.push(Part::placed(assigned, part, options, watch)?);
-    }
+    let assigned = run.assigned;
+    let lives = lives(assigned, options.unread);
+    let OurShares { draft, differs } = shares(assigned, rule, &lives);
+    let parts = placed(assigned, &draft, options, watch)?;
     let held = assigned.memories().iter().any(|memory| memory.hold > 0);
     let at_bound = parts.iter().all(|part| part.plan.is_optimal());
     // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
     if rule == TakeOver::More
         && (differs || held || !at_bound)
-        && let Ok(theirs) = with_ggml_shares(assigned, options, watch)
-        && theirs.take_overs.iter().all(|(node, slot)| assigned.graph().may_overwrite(*node, *slot as usize))
-        && theirs.away_from_home().is_none()
-        && theirs.memories.iter().zip(&parts).any(|(their, our)| their.plan.peak() < our.plan.peak())
+        && let Ok(Some(theirs)) = smaller_with_ggml_shares(run, options, &lives, &parts, watch)
     {
         return Ok(theirs);
     }
-    Ok(assemble(assigned, options, &draft, &problems, parts))
+    Ok(assemble(assigned, options, &draft, parts))
+}
+
+/// The plan of ggml's shares, if it is smaller than ours in some memory and all its take-overs are in our table.
+fn smaller_with_ggml_shares(
+    run: &GgmlRun<'_>,
+    options: &PlanOptions,
+    lives: &Lives,
+    ours: &[Part],
+    watch: &mut Watch<'_>,
+) -> Result<Option<GraphPlan>, GraphPlanError> {
+    let (assigned, run) = (run.assigned, run.get()?);
+    let theirs = match GgmlShares::new(assigned, options, run, lives)? {
+        Some(shares) if !shares.may_beat(assigned, ours) => return Ok(None),
+        Some(shares) => shares.packed(assigned, options, run, watch)?,
+        None => with_safe_ggml_shares(assigned, options, lives, watch)?,
+    };
+    let is_smaller = theirs.take_overs.iter().all(|(node, slot)| assigned.graph().may_overwrite(*node, *slot as usize))
+        && theirs.away_from_home().is_none()
+        && theirs.memories.iter().zip(ours).any(|(their, our)| their.plan.peak() < our.plan.peak());
+    Ok(is_smaller.then_some(theirs))
 }
 
 /// A tensor whose bytes ggml's events give to others while they are still needed: the root of an output that is a view and
 /// is read, or a tensor whose counts are confused.
-fn freed_early(assigned: &AssignedGraph, draft: &Draft, unread: Unread) -> Option<TensorId> {
-    let mut taken: IdVec<ShareId, bool> = draft.shares.iter().map(|_| false).collect();
+fn freed_early(assigned: &AssignedGraph, draft: &Draft, lives: &Lives) -> Option<TensorId> {
+    let mut taken: IdVec<ShareId, bool> = alloc::vec![false; draft.shares.len()].into();
     for share in &draft.shares {
         if let Some(before) = share.follows {
             taken[before] = true;
         }
     }
-    let lives = lives(assigned, unread);
-    let index = lives.iter().zip(&draft.of_tensor).position(|(life, share)| {
+    let end = end_of_run(assigned);
+    let index = lives.of_root.iter().zip(&draft.of_tensor).position(|(life, share)| {
         // What is used must have bytes; views and external tensors have no share of their own.
         let Some(share) = *share else { return life.home.is_some() && life.planned };
         let it = &draft.shares[share];
         // A node takes over its source at the last use.
         let until = if taken[share] { it.end } else { it.end - 1 };
-        let last = life.last.min(end_of_run(assigned) - 1);
+        let last = life.last.min(end - 1);
         it.start > life.first || last > until || (life.kept && taken[share])
     });
     index.and_then(TensorId::from_index)
 }
 
-/// Ends the lives of tensors that ggml never frees where `unread` lets them end. ggml's places hold for shorter lives, too.
-fn shorten_unread(assigned: &AssignedGraph, draft: &mut Draft, unread: Unread) {
-    if unread == Unread::Keep {
-        return;
-    }
-    for (life, share) in lives(assigned, unread).iter().zip(&draft.of_tensor) {
+/// Ends the lives of tensors that ggml never frees where our lives end. ggml's places hold for shorter lives, too.
+fn shorten_unread(draft: &mut Draft, lives: &Lives) {
+    for (life, share) in lives.of_root.iter().zip(&draft.of_tensor) {
         if let Some(share) = *share {
             // What is taken over ends at the last use, so this never shortens it.
             let end = &mut draft.shares[share].end;
@@ -382,6 +513,9 @@ fn shorten_unread(assigned: &AssignedGraph, draft: &mut Draft, unread: Unread) {
 
 /// Bytes stay for some steps after their last reader, unless they are taken over.
 fn extend_by_hold(assigned: &AssignedGraph, draft: &mut Draft) {
+    if assigned.memories().iter().all(|memory| memory.hold == 0) {
+        return;
+    }
     let end = end_of_run(assigned);
     let followed: Vec<_> = draft.shares.iter().filter_map(|share| share.follows).collect();
     let ends: Vec<u64> = followed.iter().map(|share| draft.shares[*share].end).collect();
@@ -397,6 +531,9 @@ fn extend_by_hold(assigned: &AssignedGraph, draft: &mut Draft) {
 
 /// A memory's proven plan, and what else is known of it.
 struct Part {
+    memory: MemoryId,
+    /// The share of each block.
+    shares: Vec<ShareId>,
     plan: Plan,
     verdict: Verdict,
     at_least: Bytes,
@@ -404,60 +541,68 @@ struct Part {
 
 impl Part {
     /// ggml's places for the blocks of one memory.
-    fn of_ggml(part: &MemoryProblem, problem: Problem, run: &Simulation) -> Result<Self, Violations> {
-        let places: IdVec<BlockId, _> = part.shares.iter().map(|share| run.places[*share]).collect();
+    fn of_ggml(part: MemoryProblem, run: &Simulation) -> Result<Self, Violations> {
+        let MemoryProblem { memory, problem, shares } = part;
+        let places: IdVec<BlockId, _> = shares.iter().map(|share| run.places[*share]).collect();
         let plan = certify(problem, Placement::new(places))?;
         let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
-        Ok(Self { at_least: plan.bound().bytes, plan, verdict })
+        Ok(Self { memory, shares, at_least: plan.bound().bytes, plan, verdict })
     }
 
     /// Our places for the blocks of one memory.
     fn placed(
         assigned: &AssignedGraph,
-        part: &MemoryProblem,
+        part: MemoryProblem,
         options: &PlanOptions,
         watch: &mut Watch<'_>,
     ) -> Result<Self, GraphPlanError> {
+        let MemoryProblem { memory, problem, shares } = part;
         let strategy = match options.strategy {
             GraphStrategy::Best(best) => Strategy::Best(best),
             GraphStrategy::Fast | GraphStrategy::Ggml => Strategy::Fast,
         };
         let Outcome { placement, verdict, at_least, .. } =
-            place_watched(&part.problem, &strategy, watch).map_err(|error| {
-                let memory = assigned.memories()[part.memory].name.clone();
+            place_watched(&problem, &strategy, watch).map_err(|error| {
+                let memory = assigned.memories()[memory].name.clone();
                 GraphPlanError::Place { memory, error }
             })?;
-        match certify(part.problem.clone(), placement) {
-            Ok(plan) => Ok(Self { plan, verdict, at_least }),
+        match certify(problem, placement) {
+            Ok(plan) => Ok(Self { memory, shares, plan, verdict, at_least }),
             Err(wrong) => unreachable!("a strategy made a wrong placement: {wrong}"),
         }
     }
+
+    /// The problem that it solves, to be solved once more.
+    fn problem(&self) -> MemoryProblem {
+        MemoryProblem { memory: self.memory, problem: self.plan.problem().clone(), shares: self.shares.clone() }
+    }
+}
+
+/// Our places for the shares of all memories.
+fn placed(
+    assigned: &AssignedGraph,
+    draft: &Draft,
+    options: &PlanOptions,
+    watch: &mut Watch<'_>,
+) -> Result<Vec<Part>, GraphPlanError> {
+    let problems = draft.problems(assigned)?;
+    problems.into_iter().map(|problem| Part::placed(assigned, problem, options, watch)).collect()
 }
 
 /// The plans of all memories as one.
-fn assemble(
-    assigned: &AssignedGraph,
-    options: &PlanOptions,
-    draft: &Draft,
-    problems: &[MemoryProblem],
-    parts: Vec<Part>,
-) -> GraphPlan {
+fn assemble(assigned: &AssignedGraph, options: &PlanOptions, draft: &Draft, parts: Vec<Part>) -> GraphPlan {
     let mut memories = Vec::with_capacity(parts.len());
     let mut block_of = alloc::vec![None; draft.shares.len()];
-    for (index, (problem, part)) in (0..).zip(problems.iter().zip(parts)) {
-        let Part { plan, verdict, at_least } = part;
-        for (block, share) in plan.problem().blocks().ids().zip(&problem.shares) {
-            block_of[share.index()] = Some((index, block));
+    for (index, part) in (0..).zip(parts) {
+        let Part { memory, shares, plan, verdict, at_least } = part;
+        for ((block, it), share) in plan.problem().blocks().pairs().zip(&shares) {
+            block_of[share.index()] =
+                Some(Given { part: index, block, asked: draft.shares[*share].asked, room: it.size });
         }
-        let tensors = problem.shares.iter().map(|share| draft.shares[*share].tensor).collect();
-        memories.push(MemoryPlan { memory: problem.memory, plan, verdict, at_least, tensors });
+        let tensors = shares.iter().map(|share| draft.shares[*share].tensor).collect();
+        memories.push(MemoryPlan { memory, plan, verdict, at_least, tensors });
     }
-    let given = |share: &Option<ShareId>| {
-        let share = (*share)?;
-        let (part, block) = block_of[share.index()]?;
-        let room = memories[part as usize].plan.problem().blocks()[block].size;
-        Some(Given { part, block, asked: draft.shares[share].asked, room })
-    };
+    let given = |share: &Option<ShareId>| share.and_then(|share| block_of[share.index()]);
     let given = draft.of_tensor.iter().map(given).collect();
     let (unlisted, take_overs) = (unlisted(assigned.graph()), take_overs(assigned.graph(), draft));
     GraphPlan { assigned: assigned.clone(), options: *options, memories, given, unlisted, take_overs }
@@ -471,15 +616,19 @@ pub(crate) fn unlisted(graph: &Graph) -> Vec<TensorId> {
     }
     let mut unlisted = Vec::new();
     let mut meet = |tensor: TensorId| {
-        if !core::mem::replace(&mut known[tensor.index()], true) {
+        let is_new = !core::mem::replace(&mut known[tensor.index()], true);
+        if is_new {
             unlisted.push(tensor);
         }
+        is_new
     };
     for node in graph.leafs().iter().chain(graph.nodes()) {
         meet(graph.root(*node));
         for source in graph.sources(*node).iter().copied().flatten() {
-            meet(source);
-            meet(graph.root(source));
+            // The root of a listed source is met at the turn of that source.
+            if meet(source) {
+                meet(graph.root(source));
+            }
         }
     }
     unlisted

@@ -129,7 +129,7 @@ impl<'a> Door<'a> {
     fn new(saved: &Saved, graph: &'a AssignedGraph) -> Self {
         let options = saved.options();
         let given = vec![None; graph.graph().tensors().len()];
-        let (lives, asked_by_ggml) = (lives(graph, options.unread), asked_by_ggml(graph));
+        let (lives, asked_by_ggml) = (lives(graph, options.unread).of_root, asked_by_ggml(graph));
         Self { graph, options, lives, asked_by_ggml, end: end_of_run(graph), given }
     }
 

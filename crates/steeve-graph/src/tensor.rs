@@ -43,8 +43,10 @@ pub struct TensorId {
 
 impl Id for TensorId {
     fn from_index(index: usize) -> Option<Self> {
-        let number = u32::try_from(index).ok()?.checked_add(1)?;
-        NonZeroU32::new(number).map(|number| Self { number, origin: Origin::ANY })
+        if index >= u32::MAX as usize {
+            return None;
+        }
+        NonZeroU32::new(index as u32 + 1).map(|number| Self { number, origin: Origin::ANY })
     }
 
     fn index(self) -> usize {

@@ -14,6 +14,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::births::Births;
 use crate::{Block, Bytes, Id, Problem, Step};
 
 /// A number of bytes below which no plan exists.
@@ -86,20 +87,20 @@ pub(crate) fn occupied(block: &Block) -> u64 {
 /// The most bytes alive at a step, and the first such step. The problem's door keeps the sum in range.
 fn most_live(problem: &Problem) -> (Bytes, Option<Step>) {
     let blocks = || problem.blocks().iter().filter(|it| it.size > Bytes::ZERO);
-    let mut births: Vec<(Step, u64)> = blocks().map(|it| (it.life.start(), occupied(it))).collect();
-    let mut deaths: Vec<(Step, u64)> = blocks().map(|it| (it.life.end(), occupied(it))).collect();
-    births.sort_unstable();
-    deaths.sort_unstable();
-    let mut dead = deaths.iter().peekable();
-    let (mut live, mut most, mut step) = (0, 0, births.first().map(|birth| birth.0));
-    for (at, bytes) in births {
-        // Deaths come before births: a block that ends at 7 is out of the way of one that starts at 7.
-        while let Some((_, bytes)) = dead.next_if(|death| death.0 <= at) {
-            live -= bytes;
-        }
-        live += bytes;
+    let births = Births::new(blocks().map(|it| it.life.start()));
+    // How the live bytes change. Deaths count at the next birth: a block that ends at 7 is out of the way of one that
+    // starts at 7. The sum of all sizes is below 2^64, so the differences wrap but the prefix sums do not.
+    let mut change = vec![0u64; births.count() + 1];
+    for block in blocks() {
+        let (start, end) = (births.number(block.life.start()), births.number(block.life.end()));
+        change[start] = change[start].wrapping_add(occupied(block));
+        change[end] = change[end].wrapping_sub(occupied(block));
+    }
+    let (mut live, mut most, mut step) = (0u64, 0, None);
+    for (number, change) in change.iter().enumerate() {
+        live = live.wrapping_add(*change);
         if live > most {
-            (most, step) = (live, Some(at));
+            (most, step) = (live, Some(births.step(number)));
         }
     }
     (Bytes(most), step)

@@ -68,7 +68,8 @@ pub(crate) fn fast(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
 
 /// `None` with pins, or if one buffer would pass its limit.
 fn in_one_buffer(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solution> {
-    if items.has_pins() {
+    // One buffer within its limit is a plan, and no plan is below the bound.
+    if items.has_pins() || problem.max_buffer().is_some_and(|limit| bound > limit) {
         return None;
     }
     let mut stack = lowest_stack(&items.items, bound.0);
@@ -182,8 +183,13 @@ fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
         let Some(mut places) = greedy(&items.items, &sections, &order, fit, limits) else {
             continue;
         };
-        pack_each_buffer(&items.items, &mut places);
-        if let Some(found) = Solution::new(problem, items.placement(problem, &places))
+        let mut found = Solution::new(problem, items.placement(problem, &places));
+        // At the bound there is nothing to gain.
+        if found.as_ref().is_none_or(|found| found.peak > bound) {
+            pack_each_buffer(&items.items, &mut places);
+            found = Solution::new(problem, items.placement(problem, &places));
+        }
+        if let Some(found) = found
             && best.as_ref().is_none_or(|best| found.peak < best.peak)
         {
             best = Some(found);

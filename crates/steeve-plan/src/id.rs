@@ -35,8 +35,10 @@ macro_rules! id_type {
 
         impl $crate::Id for $name {
             fn from_index(index: usize) -> Option<Self> {
-                let number = u32::try_from(index).ok()?.checked_add(1)?;
-                ::core::num::NonZeroU32::new(number).map(Self)
+                if index >= u32::MAX as usize {
+                    return None;
+                }
+                ::core::num::NonZeroU32::new(index as u32 + 1).map(Self)
             }
 
             fn index(self) -> usize {

@@ -66,6 +66,7 @@ mod id;
 mod limit;
 mod clip;
 mod problem;
+mod births;
 mod bound;
 mod placement;
 mod certify;

@@ -430,8 +430,10 @@ fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: Reach) -> Result<(), 
             let (block, offset, align) = (*head, place.offset, it.align);
             return Err(ProblemError::PinnedUnaligned { block, offset, align });
         }
-        // A follower with a wider alignment may occupy more than its head.
-        reach.extend(it, pinned).ok_or_else(|| too_large(blocks, block))?;
+        if pinned.is_some() {
+            // A follower with a wider alignment may occupy more than its head.
+            reach.extend(it, pinned).ok_or_else(|| too_large(blocks, block))?;
+        }
     }
     Ok(())
 }
@@ -441,7 +443,14 @@ pub(crate) fn heads(blocks: &IdVec<BlockId, Block>) -> IdVec<BlockId, BlockId> {
     let mut heads: IdVec<BlockId, BlockId> = blocks.ids().collect();
     let mut known: IdVec<BlockId, bool> = blocks.iter().map(|block| block.follows.is_none()).collect();
     let mut path = Vec::new();
-    for start in blocks.ids() {
+    for (start, block) in blocks.pairs() {
+        if let Some(before) = block.follows
+            && known[before]
+        {
+            // Mostly blocks follow one that is in front of them.
+            (heads[start], known[start]) = (heads[before], true);
+            continue;
+        }
         let mut at = start;
         while !known[at]
             && let Some(before) = blocks[at].follows

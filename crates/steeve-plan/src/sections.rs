@@ -1,12 +1,13 @@
-//! Lifetimes in, sections out: time with everything squeezed out that does not matter. O(n log n).
+//! Lifetimes in, sections out: time with everything squeezed out that does not matter. O(n), or O(n log n) where time has
+//! long gaps.
 //!
-//! Births and deaths are sorted, deaths first at equal steps. A new section starts only where a birth follows a death,
-//! so sections are the maximal sets of items that are alive together, and two items overlap in time exactly where
-//! their ranges of sections do.
+//! A new section starts only where a birth follows a death, so sections are the maximal sets of items that are alive
+//! together, and two items overlap in time exactly where their ranges of sections do. Deaths come before births: an item
+//! that ends at 7 is out of the way of one that starts at 7.
 
 use alloc::vec::Vec;
 
-use crate::Step;
+use crate::births::Births;
 use crate::items::Item;
 
 #[derive(Clone, Debug)]
@@ -19,47 +20,46 @@ pub(crate) struct Sections {
     pub(crate) shrunk: Vec<u32>,
 }
 
+/// Something is born at this step.
+const BIRTH: u32 = 1;
+/// Something has died, or shrunk, since the step before. To shrink is to die a little: what is born after it stands in
+/// another section.
+const DEATH: u32 = 2;
+
 impl Sections {
     pub(crate) fn new(items: &[Item]) -> Self {
-        let mut births: Vec<(Step, u32)> = (0..).zip(items).map(|(index, it)| (it.start, index)).collect();
-        let mut deaths: Vec<(Step, u32)> = (0..).zip(items).map(|(index, it)| (it.end, index)).collect();
-        births.sort_unstable();
-        deaths.sort_unstable();
-        let mut lo = alloc::vec![0; items.len()];
-        let mut hi = alloc::vec![0; items.len()];
-        let mut section = 0;
-        let mut deaths = deaths.into_iter().peekable();
-        // To shrink is to die a little: what is born after it stands in another section.
-        let mut shrinking: Vec<Step> = items.iter().filter_map(|item| Some(item.shrinks?.from)).collect();
-        shrinking.sort_unstable();
-        let shrinks = !shrinking.is_empty();
-        let mut shrinking = shrinking.into_iter().peekable();
-        let mut times: Vec<(Step, u32)> = Vec::new();
-        for (step, born) in births {
-            let mut died = false;
-            while shrinking.next_if(|from| *from <= step).is_some() {
-                died = true;
+        let births = Births::new(items.iter().map(|item| item.start));
+        let mut section_of = alloc::vec![0u32; births.count()];
+        let die = |section_of: &mut [u32], step| {
+            if let Some(marks) = section_of.get_mut(births.number(step)) {
+                *marks |= DEATH;
             }
-            while let Some((_, dead)) = deaths.next_if(|death| death.0 <= step) {
-                hi[dead as usize] = section + 1;
-                died = true;
-            }
-            section += u32::from(died);
-            lo[born as usize] = section;
-            if shrinks {
-                times.push((step, section));
+        };
+        let mut shrinks = false;
+        for item in items {
+            section_of[births.number(item.start)] |= BIRTH;
+            die(&mut section_of, item.end);
+            if let Some(shrink) = item.shrinks {
+                die(&mut section_of, shrink.from);
+                shrinks = true;
             }
         }
-        for (_, dead) in deaths {
-            hi[dead as usize] = section + 1;
+        // From marks to sections: each step has that of the last birth up to it.
+        let (mut section, mut died) = (0, false);
+        for at in &mut section_of {
+            died |= *at & DEATH != 0;
+            if *at & BIRTH != 0 {
+                section += u32::from(died);
+                died = false;
+            }
+            *at = section;
         }
         let count = if items.is_empty() { 0 } else { section as usize + 1 };
-        // Who was born before an item shrinks may meet it at its full size, so it has that in their sections.
-        let shrunk = |item: &Item| {
-            let from = item.shrinks.map_or(item.end, |shrink| shrink.from);
-            let before = times.partition_point(|birth| birth.0 < from);
-            before.checked_sub(1).map_or(0, |last| times[last].1 + 1)
-        };
+        let behind = |step| section_of[births.number(step) - 1] + 1;
+        let lo = items.iter().map(|item| section_of[births.number(item.start)]).collect();
+        let hi = items.iter().map(|item| behind(item.end)).collect();
+        // Whatever was born before an item shrinks may meet it at its full size, so it has that in their sections.
+        let shrunk = |item: &Item| behind(item.shrinks.map_or(item.end, |shrink| shrink.from));
         let shrunk = if shrinks { items.iter().map(shrunk).collect() } else { Vec::new() };
         Self { count, lo, hi, shrunk }
     }

@@ -119,6 +119,29 @@ static void random_changes_are_noticed(int type) {
     }
 }
 
+// The same tensors again, one of which has changed in place: another source, another operation, another flag.
+static void changes_of_the_same_tensors_are_noticed(int type) {
+    for (int shape = 0; shape < 150; shape++) {
+        struct ggml_context * ctx = context();
+        ggml_gallocr_t galloc = ggml_gallocr_new(mock_type(type));
+        struct ggml_cgraph * graph = random_graph(ctx, shape, 1, 0);
+        for (int round = 0; round < 12; round++) {
+            EXPECT(allocates_well(galloc, graph));
+            void * first = graph->nodes[0]->data;
+            EXPECT(allocates_well(galloc, graph) && graph->nodes[0]->data == first);
+            unplace(graph);
+            int changed = 1 + (int) pick(graph->n_nodes - 1);
+            struct ggml_tensor * tensor = graph->nodes[changed];
+            unsigned kind = tensor->view_src ? 2 : pick(3);
+            if (kind == 0) tensor->src[pick(2)] = graph->nodes[pick(changed)];
+            if (kind == 1) tensor->op = tensor->op == GGML_OP_ADD ? GGML_OP_MUL_MAT : GGML_OP_ADD;
+            if (kind == 2) tensor->flags ^= GGML_TENSOR_FLAG_OUTPUT;
+        }
+        ggml_gallocr_free(galloc);
+        ggml_free(ctx);
+    }
+}
+
 // A prompt and a token graph, and some more, in turn.
 static void alternating_graphs_allocate_once(void) {
     ggml_gallocr_t galloc = ggml_gallocr_new(mock_type(0));
@@ -356,6 +379,8 @@ int run(int argc, char ** argv) {
     merged_tensors_are_noticed();
     random_changes_are_noticed(0);
     random_changes_are_noticed(2);
+    changes_of_the_same_tensors_are_noticed(0);
+    changes_of_the_same_tensors_are_noticed(2);
     alternating_graphs_allocate_once();
     smaller_graphs_use_the_plan_and_larger_ones_grow();
     a_graph_can_be_allocated_twice();

@@ -90,15 +90,17 @@ pub(super) fn sort_by_number<T: Copy>(things: &mut Vec<T>, number: impl Fn(&T) -
     if things.is_sorted_by_key(&number) {
         return;
     }
-    if things.len() < 1024 {
+    // Addresses are multiples of their alignment, so the lowest bits may all be zero.
+    let used = things.iter().fold(0, |used, thing| used | number(thing));
+    let (low, high) = (used.trailing_zeros(), u64::BITS - used.leading_zeros());
+    if things.len() < 128 * (high - low).div_ceil(BITS) as usize {
         things.sort_by_key(number);
         return;
     }
-    let largest = things.iter().map(&number).max().unwrap_or(0);
     let mut other = things.clone();
-    for shift in (0..u64::BITS - largest.leading_zeros()).step_by(BITS as usize) {
+    for shift in (low..high).step_by(BITS as usize) {
         let digit = |thing: &T| (number(thing) >> shift) as usize & ((1 << BITS) - 1);
-        let mut starts = [0usize; 1 << BITS];
+        let mut starts = [0u32; 1 << BITS];
         things.iter().for_each(|thing| starts[digit(thing)] += 1);
         let mut sum = 0;
         for start in &mut starts {
@@ -106,7 +108,7 @@ pub(super) fn sort_by_number<T: Copy>(things: &mut Vec<T>, number: impl Fn(&T) -
         }
         for thing in things.iter() {
             let start = &mut starts[digit(thing)];
-            other[*start] = *thing;
+            other[*start as usize] = *thing;
             *start += 1;
         }
         core::mem::swap(things, &mut other);
