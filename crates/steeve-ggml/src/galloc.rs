@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use steeve_graph::{
     Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanOptions,
-    Reuse, ggml_answer, plan_graph, replay, share_buffers,
+    Reuse, fit_buffers, ggml_answer, plan_graph, replay,
 };
 
 use crate::abi::{self, Buffer, BufferType, Tensor, USAGE_COMPUTE};
@@ -68,36 +68,39 @@ pub(crate) struct Galloc {
     parts: Vec<Part>,
     /// The plans that were used last, the latest first.
     entries: Vec<Entry>,
-    /// How many entries there ever were.
-    made: u64,
     /// Which memory leafs and nodes belong to since the last reserve.
     ids: Option<Arc<Ids>>,
     /// The tensors of the graph that is being allocated, by the first entry's numbers.
     bound: Vec<*mut Tensor>,
 }
 
-/// The buffers of one memory.
+/// The buffers of one memory: one for each chunk of the plan that they were made for, as large as that, or none.
 struct Part {
     memory: MemoryId,
     buffer_type: BufferType,
     chunks: Vec<Chunk>,
 }
 
-/// One buffer, or none after it could not be made.
+/// One buffer.
 struct Chunk {
     size: Bytes,
     buffer: Buffer,
     base: usize,
 }
 
+/// What a graph is looked for among the kept plans for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Reserve,
+    Alloc,
+}
+
 /// A plan and the graph it was made for.
 struct Entry {
-    /// Told apart by this.
-    number: u64,
     ids: Arc<Ids>,
     pattern: Pattern,
     plan: GraphPlan,
-    /// For each part the chunk of each buffer, once there are chunks.
+    /// For each part the chunk of each of the plan's buffers. `None` while the chunks that exist are too small or too few.
     chunks: Option<Vec<Vec<usize>>>,
 }
 
@@ -117,7 +120,7 @@ impl Galloc {
             Part { memory, buffer_type, chunks: Vec::new() }
         };
         let parts = owners.map(part).collect();
-        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, ids: None, bound: Vec::new() })
+        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), ids: None, bound: Vec::new() })
     }
 
     /// Plans a graph and makes the buffers large enough.
@@ -133,7 +136,7 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            self.plan(lists, lists.ids(node_ids, leaf_ids))?;
+            self.plan(lists, lists.ids(node_ids, leaf_ids), Call::Reserve)?;
         }
         self.grow()
     }
@@ -151,7 +154,7 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            self.plan(lists, lists.ids(node_ids, leaf_ids))?;
+            self.plan(lists, lists.ids(node_ids, leaf_ids), Call::Reserve)?;
         }
         let plan = self.entries.first().map(|entry| entry.plan.memories()).unwrap_or_default();
         let size = |memory: MemoryId| {
@@ -169,16 +172,15 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            let latest = self.entries.first().map(|entry| entry.number);
-            let is_found = self.find(lists);
+            let is_found = self.find(lists, Call::Alloc);
             if self.memories.types.len() > 1 {
                 // Only the caller knows who goes where. And where tensors move because another plan is used, it must first
                 // wait for its devices, which ggml's scheduler does before it reserves.
-                if !is_found || self.entries.first().map(|entry| entry.number) != latest {
+                if !is_found {
                     return Ok(false);
                 }
             } else if !is_found {
-                self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()))?;
+                self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()), Call::Alloc)?;
             }
             self.grow()?;
             self.assign();
@@ -193,21 +195,21 @@ impl Galloc {
         let buffers = part.map(|part| part.chunks.as_slice()).unwrap_or_default().iter().map(|chunk| chunk.buffer);
         let get_size = self.ggml.functions.ggml_backend_buffer_get_size;
         // SAFETY: buffers that we have made.
-        buffers.filter(|buffer| !buffer.is_null()).map(|buffer| unsafe { get_size(buffer) }).sum()
+        buffers.map(|buffer| unsafe { get_size(buffer) }).sum()
     }
 
     /// Makes the entry of this graph the first, from those that fit or anew, and binds the graph's tensors.
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn plan(&mut self, lists: Lists<'_>, ids: Ids) -> Result<(), Trouble> {
+    unsafe fn plan(&mut self, lists: Lists<'_>, ids: Ids, call: Call) -> Result<(), Trouble> {
         let ids = match self.entries.iter().find(|entry| *entry.ids == ids) {
             Some(entry) => Arc::clone(&entry.ids),
             None => Arc::new(ids),
         };
         self.ids = Some(Arc::clone(&ids));
         // SAFETY: passed on.
-        if unsafe { self.find(lists) } {
+        if unsafe { self.find(lists, call) } {
             return Ok(());
         }
         let purpose = Purpose::Plan { glu: self.settings.more };
@@ -222,8 +224,7 @@ impl Galloc {
         // SAFETY: the tensors that were just read.
         let pattern = unsafe { Pattern::new(&graph, &plan, &self.memories) };
         self.bound = graph.tensors;
-        self.made += 1;
-        self.entries.insert(0, Entry { number: self.made, ids, pattern, plan, chunks: None });
+        self.entries.insert(0, Entry { ids, pattern, plan, chunks: None });
         self.entries.truncate(PLANS);
         Ok(())
     }
@@ -262,73 +263,98 @@ impl Galloc {
         Ok(plan)
     }
 
-    /// Makes the entry that fits the graph the first, and binds its tensors.
+    /// Makes the entry that fits the graph the first, and binds its tensors. An entry whose plan the buffers have room for is
+    /// preferred, so that none is made anew without need. One that they have no room for must be this very graph's: the
+    /// plan of a larger graph would take more than ggml does. To allocate in several memories, only what was reserved last
+    /// will do.
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn find(&mut self, lists: Lists<'_>) -> bool {
+    unsafe fn find(&mut self, lists: Lists<'_>, call: Call) -> bool {
+        let as_ggml = self.is_as_ggml();
         let Self { ggml, memories, entries, bound, parts, ids, .. } = self;
         // With one memory there is nothing to be said about who goes where.
         let ids = ids.as_ref().filter(|_| memories.types.len() > 1);
-        let fits = |entry: &mut Entry| {
-            if ids.is_some_and(|ids| !Arc::ptr_eq(ids, &entry.ids)) {
+        let mut fits = |index: usize, entry: &mut Entry, is_backed: bool| {
+            if entry.chunks.is_some() != is_backed || ids.is_some_and(|ids| !Arc::ptr_eq(ids, &entry.ids)) {
                 return false;
             }
             let Entry { pattern, chunks, .. } = entry;
             let placed = |place: Place| address(chunks.as_deref()?, parts, place);
+            // ggml plans at each reserve, and knows the latest plan alone.
+            let may_be_smaller = is_backed && !(as_ggml && (call == Call::Reserve || index > 0));
             // SAFETY: passed on; `bound` has just been filled.
             unsafe {
                 match pattern.compare(lists, bound, placed) {
                     Match::Same => true,
-                    // A plan that was never used may be far too large for this one.
-                    Match::Reshaped => chunks.is_some() && pattern.has_room(ggml, memories, bound),
+                    Match::Reshaped => may_be_smaller && pattern.has_room(ggml, memories, bound),
                     Match::Other => false,
                 }
             }
         };
-        let Some(index) = entries.iter_mut().position(fits) else { return false };
+        let mut position = |count: usize, is_backed: bool| {
+            let mut entries = entries.iter_mut().take(count).enumerate();
+            entries.position(|(index, entry)| fits(index, entry, is_backed))
+        };
+        let index = if call == Call::Alloc && memories.types.len() > 1 {
+            position(1, true)
+        } else {
+            position(PLANS, true).or_else(|| position(PLANS, false))
+        };
+        let Some(index) = index else { return false };
         entries[..=index].rotate_right(1);
         true
     }
 
-    /// Makes the buffers large enough for the first entry.
+    /// Whether everything is to be as with ggml, to the byte.
+    fn is_as_ggml(&self) -> bool {
+        self.settings.strategy == GraphStrategy::Ggml
+    }
+
+    /// Gives the first entry the buffers that its plan needs, by ggml's rule: a memory that has no room for the plan gives
+    /// all its buffers back, and gets those of the plan; one that has room keeps what it has. So a memory whose buffers
+    /// are made anew has as many bytes as its plan, which are never more than ggml has then.
+    ///
+    /// If there is not enough memory, all others give back what they have beyond their plans, too. If that does not help,
+    /// there are no buffers at all, and the next graph gets what it needs.
     fn grow(&mut self) -> Result<(), Trouble> {
         let Some(entry) = self.entries.first() else { return Ok(()) };
-        let is_there = |part: &Part| part.chunks.iter().all(|chunk| !chunk.buffer.is_null());
-        if entry.chunks.is_some() && self.parts.iter().all(is_there) {
+        if entry.chunks.is_some() {
             return Ok(());
         }
-        let mut chunks = Vec::with_capacity(self.parts.len());
-        let mut wanted = Vec::with_capacity(self.parts.len());
-        for (part, it) in self.parts.iter().zip(entry.plan.memories()) {
-            let mut sizes: Vec<Bytes> = part.chunks.iter().map(|chunk| chunk.size).collect();
-            let mut needed = it.plan.buffers().as_slice().to_vec();
-            if needed.is_empty() {
-                // As ggml, which has a buffer for each memory as soon as anything is reserved, if only of no bytes.
-                needed.push(Bytes::ZERO);
+        let needed = sizes(&entry.plan);
+        let (as_ggml, ggml) = (self.is_as_ggml(), &self.ggml.functions);
+        let mut made =
+            self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| match part.fit(needed, as_ggml) {
+                Some(_) => Ok(()),
+                None => part.make(ggml, needed),
+            });
+        // ggml leaves the other memories as they are.
+        if matches!(made, Err(Trouble::NoMemory(_))) && !as_ggml {
+            self.parts.iter_mut().for_each(|part| part.free(ggml));
+            made = self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| part.make(ggml, needed));
+            if made.is_err() {
+                self.parts.iter_mut().for_each(|part| part.free(ggml));
             }
-            chunks.push(share_buffers(&mut sizes, &needed));
-            wanted.push(sizes);
         }
-        self.make(&wanted)?;
-        self.use_first(chunks);
+        self.match_chunks();
+        made?;
+        self.drop_covered();
         Ok(())
     }
 
-    /// Makes every chunk at least as large as wanted. What has to grow is freed first.
-    fn make(&mut self, wanted: &[Vec<Bytes>]) -> Result<(), Trouble> {
-        let ggml = &self.ggml.functions;
-        for (part, wanted) in self.parts.iter_mut().zip(wanted) {
-            let growing = part.chunks.iter_mut().zip(wanted).filter(|(chunk, wanted)| chunk.size < **wanted);
-            growing.for_each(|(chunk, _)| chunk.free(ggml));
+    /// Finds out which plans the buffers have room for.
+    fn match_chunks(&mut self) {
+        let as_ggml = self.is_as_ggml();
+        for entry in &mut self.entries {
+            let parts = self.parts.iter().zip(sizes(&entry.plan));
+            entry.chunks = parts.map(|(part, needed)| part.fit(&needed, as_ggml)).collect();
         }
-        self.parts.iter_mut().zip(wanted).try_for_each(|(part, wanted)| part.make(ggml, wanted))
     }
 
-    /// The first entry is in use from now on. Others whose work it can do go.
-    fn use_first(&mut self, chunks: Vec<Vec<usize>>) {
+    /// Drops the entries whose work the first one can do.
+    fn drop_covered(&mut self) {
         let Some((first, others)) = self.entries.split_first_mut() else { return };
-        first.chunks = Some(chunks);
         let is_covered = |old: &Entry| {
             let assigned = old.plan.assigned();
             old.ids == first.ids
@@ -384,10 +410,18 @@ impl Galloc {
 /// # Safety is kept by [`Galloc::new`]'s caller: ggml outlives the handle.
 impl Drop for Galloc {
     fn drop(&mut self) {
-        for part in &mut self.parts {
-            part.chunks.iter_mut().for_each(|chunk| chunk.free(&self.ggml.functions));
-        }
+        self.parts.iter_mut().for_each(|part| part.free(&self.ggml.functions));
     }
+}
+
+/// What a plan needs in each memory.
+fn sizes(plan: &GraphPlan) -> Vec<Vec<Bytes>> {
+    let needed = plan.memories().iter().map(|it| match it.plan.buffers().as_slice() {
+        // As ggml, which has a buffer for each memory as soon as anything is reserved, if only of no bytes.
+        [] => vec![Bytes::ZERO],
+        buffers => buffers.to_vec(),
+    });
+    needed.collect()
 }
 
 /// Buffer and address of a planned place, with the chunk of each buffer.
@@ -398,36 +432,48 @@ fn address(chunks: &[Vec<usize>], parts: &[Part], place: Place) -> Option<(Buffe
     let chunks = chunks.get(part as usize)?;
     let chunk = chunks.get(buffer as usize).or_else(|| chunks.first())?;
     let chunk = parts[part as usize].chunks.get(*chunk)?;
-    (!chunk.buffer.is_null()).then_some((chunk.buffer, chunk.base + offset as usize))
+    Some((chunk.buffer, chunk.base + offset as usize))
 }
 
 impl Part {
-    /// Makes the chunks that are missing. A failure leaves the sizes as they were.
-    fn make(&mut self, ggml: &Functions, wanted: &[Bytes]) -> Result<(), Trouble> {
-        for (index, &size) in wanted.iter().enumerate() {
-            let old = self.chunks.get(index);
-            if old.is_some_and(|chunk| !chunk.buffer.is_null()) {
-                continue;
-            }
-            let no_memory = || Trouble::NoMemory(self.no_memory(ggml, index, wanted));
-            let bytes = usize::try_from(size.0).map_err(|_| no_memory())?;
+    /// The chunk for each buffer of a plan; `None` if one is missing or too small. ggml compares them one by one.
+    fn fit(&self, needed: &[Bytes], as_ggml: bool) -> Option<Vec<usize>> {
+        let sizes: Vec<Bytes> = self.chunks.iter().map(|chunk| chunk.size).collect();
+        if as_ggml {
+            let fits = sizes.len() >= needed.len() && needed.iter().zip(&sizes).all(|(needed, size)| needed <= size);
+            return fits.then(|| (0..needed.len()).collect());
+        }
+        fit_buffers(&sizes, needed)
+    }
+
+    /// Gives all buffers back and makes those that are needed. If one of them can't be had, there are none.
+    fn make(&mut self, ggml: &Functions, needed: &[Bytes]) -> Result<(), Trouble> {
+        self.free(ggml);
+        for (index, &size) in needed.iter().enumerate() {
+            let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
             // SAFETY: a buffer type of the caller's.
             let buffer = unsafe { (ggml.ggml_backend_buft_alloc_buffer)(self.buffer_type, bytes) };
             if buffer.is_null() {
-                return Err(no_memory());
+                self.free(ggml);
+                return Err(Trouble::NoMemory(self.no_memory(ggml, index, needed)));
             }
             // SAFETY: a buffer that was just made.
-            let base = unsafe {
+            let (base, size) = unsafe {
                 (ggml.ggml_backend_buffer_set_usage)(buffer, USAGE_COMPUTE);
-                if bytes == 0 { 0 } else { (ggml.ggml_backend_buffer_get_base)(buffer).addr() }
+                let base = if bytes == 0 { 0 } else { (ggml.ggml_backend_buffer_get_base)(buffer).addr() };
+                // Some backends round up. ggml knows, and so has room for more.
+                (base, size.max(Bytes((ggml.ggml_backend_buffer_get_size)(buffer) as u64)))
             };
-            let chunk = Chunk { size, buffer, base };
-            match self.chunks.get_mut(index) {
-                Some(old) => *old = chunk,
-                None => self.chunks.push(chunk),
-            }
+            self.chunks.push(Chunk { size, buffer, base });
         }
         Ok(())
+    }
+
+    fn free(&mut self, ggml: &Functions) {
+        for chunk in self.chunks.drain(..) {
+            // SAFETY: ours, and drained before it is freed, so never freed twice.
+            unsafe { (ggml.ggml_backend_buffer_free)(chunk.buffer) };
+        }
     }
 
     /// Names the memory and its total in ggml's words, and the buffer that could not be had where it is one of several.
@@ -440,16 +486,6 @@ impl Part {
             _ => format!(" (buffer {} of {}: {} bytes)", index + 1, wanted.len(), wanted[index]),
         };
         format!("failed to allocate {name} buffer of size {total}{which}")
-    }
-}
-
-impl Chunk {
-    fn free(&mut self, ggml: &Functions) {
-        let buffer = std::mem::replace(&mut self.buffer, std::ptr::null_mut());
-        if !buffer.is_null() {
-            // SAFETY: ours, and nobody frees it twice.
-            unsafe { (ggml.ggml_backend_buffer_free)(buffer) };
-        }
     }
 }
 

@@ -88,14 +88,10 @@ const CALLS: &[(&str, Call)] = &[
     ("cpy", |c, t| c.cpy(t.a, t.b).map(drop)),
     ("soft_max", |c, t| c.soft_max(t.a, Some(t.b), SoftMax::default()).map(drop)),
     ("rope", |c, t| c.rope(t.a, t.positions, None, Rope { dims: 4, ..Rope::default() }).map(drop)),
-    ("flash_attn_ext", |c, t| {
-        c.flash_attn_ext(t.a, t.halves, t.halves, None, FlashAttention::default()).map(drop)
-    }),
+    ("flash_attn_ext", |c, t| c.flash_attn_ext(t.a, t.halves, t.halves, None, FlashAttention::default()).map(drop)),
     ("conv_2d", |c, t| c.conv_2d(t.kernel, t.a, Convolution { padding: [1, 0], ..Convolution::default() }).map(drop)),
     ("pool_1d", |c, t| c.pool_1d(t.a, Pool::Max, 2, 2, 0).map(drop)),
-    ("pool_2d", |c, t| {
-        c.pool_2d(t.a, Pool::Max, Window { size: [2, 1], stride: [2, 1], padding: [0.0; 2] }).map(drop)
-    }),
+    ("pool_2d", |c, t| c.pool_2d(t.a, Pool::Max, Window { size: [2, 1], stride: [2, 1], padding: [0.0; 2] }).map(drop)),
     ("upscale", |c, t| c.upscale(t.a, 2, Interpolation::Nearest).map(drop)),
     ("pad", |c, t| c.pad(t.a, [1, 0, 0, 0]).map(drop)),
     ("from_outputs", |c, t| Graph::from_outputs(c, &[t.a]).map(drop)),
