@@ -238,9 +238,15 @@ impl Galloc {
         let theirs = ggml_answer(graph)?;
         let totals: IdVec<MemoryId, u64> =
             theirs.chunks.iter().map(|chunks| chunks.iter().map(|size| size.0).sum()).collect();
-        // Never worse: a memory with a hold may need more than ggml does, which has none. But never wrong either, and
-        // where ggml frees what is still needed, its plan is no match.
-        let is_worse = plan.memories().iter().any(|it| it.plan.peak().0 > totals[it.memory]);
+        // Never worse: a memory with a hold may need more than ggml does, which has none. And where ggml takes a tensor into
+        // the memory of its source, ours may have one that is larger than any buffer of its own memory. But never wrong
+        // either, and where ggml frees what is still needed, its plan is no match.
+        let is_worse = plan.memories().iter().any(|it| {
+            let largest = it.plan.buffers().iter().max().copied().unwrap_or_default();
+            let limit = graph.memories()[it.memory].max_buffer.unwrap_or(largest);
+            let theirs = theirs.chunks[it.memory].iter().max().copied().unwrap_or_default();
+            it.plan.peak().0 > totals[it.memory] || largest > limit.max(theirs)
+        });
         let as_ggml = || plan_graph(graph, &PlanOptions::new(GraphStrategy::Ggml)).ok();
         let plan = is_worse.then(as_ggml).flatten().unwrap_or(plan);
         let planned = start.elapsed();
@@ -315,8 +321,8 @@ impl Galloc {
     /// all its buffers back, and gets those of the plan; one that has room keeps what it has. So a memory whose buffers
     /// are made anew has as many bytes as its plan, which are never more than ggml has then.
     ///
-    /// If there is not enough memory, all others give back what they have beyond their plans, too. If that does not help,
-    /// there are no buffers at all, and the next graph gets what it needs.
+    /// If there is not enough memory, the others give back what they have beyond the plan, too. If that does not help, there
+    /// are no buffers at all, and the next graph gets what it needs.
     fn grow(&mut self) -> Result<(), Trouble> {
         let Some(entry) = self.entries.first() else { return Ok(()) };
         if entry.chunks.is_some() {
@@ -330,9 +336,12 @@ impl Galloc {
                 None => part.make(ggml, needed),
             });
         // ggml leaves the other memories as they are.
-        if matches!(made, Err(Trouble::NoMemory(_))) && !as_ggml {
+        if made.is_err() && !as_ggml {
+            let helps = self.parts.iter().zip(&needed).any(|(part, needed)| part.total() > total(needed));
             self.parts.iter_mut().for_each(|part| part.free(ggml));
-            made = self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| part.make(ggml, needed));
+            if helps {
+                made = self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| part.make(ggml, needed));
+            }
             if made.is_err() {
                 self.parts.iter_mut().for_each(|part| part.free(ggml));
             }
@@ -424,6 +433,10 @@ fn sizes(plan: &GraphPlan) -> Vec<Vec<Bytes>> {
     needed.collect()
 }
 
+fn total(sizes: &[Bytes]) -> u64 {
+    sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0))
+}
+
 /// Buffer and address of a planned place, with the chunk of each buffer.
 #[inline]
 fn address(chunks: &[Vec<usize>], parts: &[Part], place: Place) -> Option<(Buffer, usize)> {
@@ -444,6 +457,11 @@ impl Part {
             return fits.then(|| (0..needed.len()).collect());
         }
         fit_buffers(&sizes, needed)
+    }
+
+    /// The bytes of all buffers.
+    fn total(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.size.0).sum()
     }
 
     /// Gives all buffers back and makes those that are needed. If one of them can't be had, there are none.
@@ -480,7 +498,7 @@ impl Part {
     fn no_memory(&self, ggml: &Functions, index: usize, wanted: &[Bytes]) -> String {
         // SAFETY: a buffer type of the caller's.
         let name = unsafe { text((ggml.ggml_backend_buft_name)(self.buffer_type)) }.unwrap_or_default();
-        let total = wanted.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0));
+        let total = total(wanted);
         let which = match wanted {
             [_] => String::new(),
             _ => format!(" (buffer {} of {}: {} bytes)", index + 1, wanted.len(), wanted[index]),
