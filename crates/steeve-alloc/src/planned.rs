@@ -2,17 +2,15 @@
 
 use std::sync::{Arc, OnceLock};
 
-use steeve_graph::{BufferId, Graph, GraphPlan, Id, Op, Survivors, TensorId};
+use steeve_graph::{Bytes, Graph, GraphPlan, Id, MemoryPlan, Op, Survivors, TensorId};
 
 use crate::memories::Memories;
-use crate::pool::Matching;
+use crate::pool::{Matching, Pool};
 
 /// A plan, and what it takes to use it. All lists are by id.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) plan: GraphPlan,
-    /// The chunk of each of its buffers.
-    pub(crate) chunks: Matching,
     /// Tensors that have their bytes before the run and that no node computes: the caller may write them.
     pub(crate) sources: Vec<TensorId>,
     /// Those of them that nodes read or write into, so that the caller must write them before a run.
@@ -31,7 +29,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    pub(crate) fn new(plan: GraphPlan, chunks: Matching) -> Self {
+    pub(crate) fn new(plan: GraphPlan) -> Self {
         let graph = plan.assigned().graph();
         let (mut is_leaf, mut is_node) = (vec![false; graph.tensors().len()], vec![false; graph.tensors().len()]);
         graph.leafs().iter().for_each(|leaf| is_leaf[graph.root(*leaf).index()] = true);
@@ -66,7 +64,7 @@ impl Planned {
         let externals = externals(graph);
         let changed_externals = externals.iter().copied().filter(|root| is_changed[root.index()]).collect();
         let survivors = OnceLock::new();
-        Self { plan, chunks, sources, required, changed, unfilled, orphans, externals, changed_externals, survivors }
+        Self { plan, sources, required, changed, unfilled, orphans, externals, changed_externals, survivors }
     }
 
     /// Whether the caller writes it before a run.
@@ -84,9 +82,13 @@ impl Planned {
         self.unfilled.binary_search(&root).is_ok()
     }
 
-    /// The chunk of a buffer of the plan. Tensors of no bytes may stand in buffers that do not exist: any will do.
-    pub(crate) fn chunk(&self, part: usize, buffer: BufferId) -> usize {
-        self.chunks[part].get(buffer.index()).copied().unwrap_or(0)
+    /// The sizes of the plan's buffers in each memory. Tensors of no bytes at all need none, but a place.
+    pub(crate) fn needed(&self) -> impl Iterator<Item = Vec<Bytes>> + '_ {
+        let sizes = |it: &MemoryPlan| match it.plan.buffers().as_slice() {
+            [] if !it.tensors.is_empty() => vec![Bytes::ZERO],
+            buffers => buffers.to_vec(),
+        };
+        self.plan.memories().iter().map(sizes)
     }
 
     /// Who keeps its contents through a run; found out when first asked.
@@ -98,6 +100,18 @@ impl Planned {
     pub(crate) fn accepts(&self, graph: &Graph, memories: &Memories) -> bool {
         let planned = self.plan.assigned().graph();
         planned.is_same(graph) || self.plan.accepts(graph, |tensor, memory| memories.size(graph, tensor, memory))
+    }
+
+    /// Whether the plan may be used for `graph`, and every tensor fills its place, so that a plan for `graph` itself would be
+    /// the same.
+    pub(crate) fn is_made_for(&self, graph: &Graph, memories: &Memories) -> bool {
+        let fills = |tensor: TensorId| {
+            let Some(place) = self.plan.place(tensor) else { return true };
+            let asked = self.plan.asked(tensor).unwrap_or(place.memory);
+            memories.size(graph, tensor, asked) == place.size
+        };
+        let tensors = self.plan.assigned().graph().tensors();
+        self.accepts(graph, memories) && tensors.ids().all(fills)
     }
 }
 
@@ -112,39 +126,60 @@ pub(crate) fn externals(graph: &Graph) -> Vec<TensorId> {
     roots
 }
 
+/// A plan that is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) planned: Arc<Planned>,
+    /// The chunk of each of its buffers. `None` while the chunks that exist are too small or too few: then the plan can be
+    /// used again once there are buffers for it.
+    pub(crate) chunks: Option<Arc<Matching>>,
+}
+
 /// The plans that were used last, the latest first.
 #[derive(Debug, Default)]
-pub(crate) struct Plans(Vec<Arc<Planned>>);
+pub(crate) struct Plans(Vec<Kept>);
 
 impl Plans {
-    /// A plan that may be used for `graph`, as the latest from now on. Allocates nothing.
-    pub(crate) fn find(&mut self, graph: &Graph, memories: &Memories) -> Option<&Arc<Planned>> {
-        self.find_by(|planned| planned.accepts(graph, memories))
+    /// The first that there are buffers for and that `is` says yes to, as the latest from now on. Allocates nothing.
+    pub(crate) fn find(&mut self, is: impl Fn(&Planned) -> bool) -> Option<(Arc<Planned>, Arc<Matching>)> {
+        let index = self.0.iter().position(|kept| kept.chunks.is_some() && is(&kept.planned))?;
+        self.0[..=index].rotate_right(1);
+        let kept = self.0.first()?;
+        Some((Arc::clone(&kept.planned), Arc::clone(kept.chunks.as_ref()?)))
     }
 
-    /// The first that `is` says yes to, as the latest from now on.
-    pub(crate) fn find_by(&mut self, is: impl Fn(&Planned) -> bool) -> Option<&Arc<Planned>> {
-        let index = self.0.iter().position(|planned| is(planned))?;
-        self.0[..=index].rotate_right(1);
-        self.0.first()
+    /// The first that there are no buffers for and that `is` says yes to.
+    pub(crate) fn without_buffers(&self, is: impl Fn(&Planned) -> bool) -> Option<Arc<Planned>> {
+        let kept = self.0.iter().find(|kept| kept.chunks.is_none() && is(&kept.planned))?;
+        Some(Arc::clone(&kept.planned))
     }
 
     pub(crate) fn latest(&self) -> Option<&Arc<Planned>> {
-        self.0.first()
+        self.0.first().map(|kept| &kept.planned)
     }
 
+    /// Those that there are buffers for, and then the others.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Planned>> {
-        self.0.iter()
+        let with = |has: bool| self.0.iter().filter(move |kept| kept.chunks.is_some() == has);
+        with(true).chain(with(false)).map(|kept| &kept.planned)
     }
 
     /// Keeps a plan as the latest. Those that it can do the work of go, and so does the oldest if there are too many.
-    pub(crate) fn keep(&mut self, planned: Arc<Planned>, memories: &Memories, most: usize) {
+    pub(crate) fn keep(&mut self, planned: Arc<Planned>, pool: &Pool, memories: &Memories, most: usize) {
         let assignment = planned.plan.assigned().assignment();
         self.0.retain(|old| {
-            let old = old.plan.assigned();
+            let old = old.planned.plan.assigned();
             !(old.assignment() == assignment && planned.accepts(old.graph(), memories))
         });
-        self.0.insert(0, planned);
+        let chunks = pool.fit(&planned).map(Arc::new);
+        self.0.insert(0, Kept { planned, chunks });
         self.0.truncate(most);
+    }
+
+    /// Finds out which plans there are buffers for.
+    pub(crate) fn match_chunks(&mut self, pool: &Pool) {
+        for kept in &mut self.0 {
+            kept.chunks = pool.fit(&kept.planned).map(Arc::new);
+        }
     }
 }
