@@ -28,6 +28,12 @@ use crate::settings::Settings;
 /// How many graphs' plans are kept.
 const PLANS: usize = 16;
 
+/// How many times as large as a graph a plan may be before the graph gets one of its own.
+const LOOSE: u64 = 4;
+
+/// How many plans for smaller graphs there are beside that of a graph.
+const SMALL_PLANS: usize = 4;
+
 /// For how many nodes a source outlives its last reader in memory that is not plain CPU memory. Backends fuse chains of
 /// nodes, and a fused one reads the sources of its first node when it writes the result of its last. Chains of ten and more
 /// are common (the routers of experts), and ggml's matcher takes at most 31. Where that costs more than ggml's layout takes,
@@ -68,6 +74,8 @@ pub(crate) struct Galloc {
     parts: Vec<Part>,
     /// The plans that were used last, the latest first.
     entries: Vec<Entry>,
+    /// How many entries there ever were.
+    made: u64,
     /// Which memory leafs and nodes belong to since the last reserve.
     ids: Option<Arc<Ids>>,
     /// The tensors of the graph that is being allocated, by the first entry's numbers.
@@ -88,6 +96,26 @@ struct Chunk {
     base: usize,
 }
 
+/// What the kept plans have for a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Plan,
+    /// A plan that is much larger than the graph, whose tensors have so many bytes.
+    LoosePlan(u64),
+}
+
+/// A plan for smaller graphs of the same kind as another plan's. Which of them it serves is counted in powers of [`LOOSE`], so
+/// that there are a few however many sizes there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Small {
+    /// The number of the other plan.
+    of: u64,
+    /// The bytes of the other plan's tensors.
+    bytes: u64,
+    level: u32,
+}
+
 /// What a graph is looked for among the kept plans for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
@@ -97,11 +125,17 @@ enum Call {
 
 /// A plan and the graph it was made for.
 struct Entry {
+    /// Told apart by this.
+    number: u64,
     ids: Arc<Ids>,
     pattern: Pattern,
     plan: GraphPlan,
     /// For each part the chunk of each of the plan's buffers. `None` while the chunks that exist are too small or too few.
     chunks: Option<Vec<Vec<usize>>>,
+    /// Whether it is a plan for smaller graphs than another's.
+    small: Option<Small>,
+    /// For which levels a plan for smaller graphs is not worth while, one bit each.
+    not_worth_while: u64,
 }
 
 impl Galloc {
@@ -120,7 +154,7 @@ impl Galloc {
             Part { memory, buffer_type, chunks: Vec::new() }
         };
         let parts = owners.map(part).collect();
-        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), ids: None, bound: Vec::new() })
+        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, ids: None, bound: Vec::new() })
     }
 
     /// Plans a graph and makes the buffers large enough.
@@ -172,15 +206,13 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            let is_found = self.find(lists, Call::Alloc);
-            if self.memories.types.len() > 1 {
+            match self.find(lists, Call::Alloc) {
+                Found::Plan => {}
+                Found::LoosePlan(bytes) => self.plan_small(lists, bytes),
                 // Only the caller knows who goes where. And where tensors move because another plan is used, it must first
                 // wait for its devices, which ggml's scheduler does before it reserves.
-                if !is_found {
-                    return Ok(false);
-                }
-            } else if !is_found {
-                self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()), Call::Alloc)?;
+                Found::Nothing if self.memories.types.len() > 1 => return Ok(false),
+                Found::Nothing => self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()), Call::Alloc)?,
             }
             self.grow()?;
             self.assign();
@@ -209,9 +241,30 @@ impl Galloc {
         };
         self.ids = Some(Arc::clone(&ids));
         // SAFETY: passed on.
-        if unsafe { self.find(lists, call) } {
+        if unsafe { self.find(lists, call) } != Found::Nothing {
             return Ok(());
         }
+        // SAFETY: passed on.
+        let entry = unsafe { self.make_entry(lists, ids, self.settings.strategy) }?;
+        self.entries.insert(0, entry);
+        if self.entries.len() > PLANS {
+            // What serves smaller graphs goes first: there is another plan that serves them.
+            let small = self.entries.iter().rposition(|entry| entry.small.is_some());
+            self.entries.remove(small.unwrap_or(PLANS));
+        }
+        Ok(())
+    }
+
+    /// Plans a graph, and binds its tensors.
+    ///
+    /// # Safety
+    /// A graph of this ggml's.
+    unsafe fn make_entry(
+        &mut self,
+        lists: Lists<'_>,
+        ids: Arc<Ids>,
+        strategy: GraphStrategy,
+    ) -> Result<Entry, Trouble> {
         let purpose = Purpose::Plan { glu: self.settings.more };
         // SAFETY: passed on.
         let graph = unsafe { read(self.ggml, lists, &self.memories, &ids, purpose) }?;
@@ -220,20 +273,61 @@ impl Galloc {
             // SAFETY: passed on.
             unsafe { record(self.ggml, lists, &self.memories, &ids, folder) };
         }
-        let plan = self.solve(&graph.assigned)?;
+        let plan = self.solve(&graph.assigned, strategy)?;
         // SAFETY: the tensors that were just read.
         let pattern = unsafe { Pattern::new(&graph, &plan, &self.memories) };
         self.bound = graph.tensors;
-        self.entries.insert(0, Entry { ids, pattern, plan, chunks: None });
-        self.entries.truncate(PLANS);
-        Ok(())
+        self.made += 1;
+        Ok(Entry { number: self.made, ids, pattern, plan, chunks: None, small: None, not_worth_while: 0 })
+    }
+
+    /// Makes a plan of its own for a graph whose tensors have so many bytes, at the bottom of the buffers that there are, if
+    /// that takes far fewer of them than the first entry: memory that is never touched is never resident. Otherwise the
+    /// first entry stays what it is.
+    ///
+    /// # Safety
+    /// A graph of this ggml's, which the first entry fits and is bound to.
+    unsafe fn plan_small(&mut self, lists: Lists<'_>, bytes: u64) {
+        let Some(first) = self.entries.first() else { return };
+        let (of, of_bytes) = first.small.map_or((first.number, first.pattern.bytes), |small| (small.of, small.bytes));
+        let level = (of_bytes / bytes.max(1)).max(1).ilog(LOOSE);
+        let small = Small { of, bytes: of_bytes, level };
+        if first.not_worth_while >> level.min(63) & 1 == 1 {
+            return;
+        }
+        let others = |entry: &&Entry| entry.small.is_some_and(|other| other.of == of && other.level != level);
+        let outgrown = self.entries.iter().position(|entry| entry.small == Some(small));
+        let is_full = self.entries.len() == PLANS || self.entries.iter().filter(others).count() == SMALL_PLANS;
+        if outgrown.is_none() && is_full {
+            return;
+        }
+        let (ids, most) = (Arc::clone(&first.ids), first.plan.peak().0 / LOOSE);
+        // A search may take its time once, for the largest graph.
+        let strategy = GraphStrategy::Fast;
+        // SAFETY: passed on.
+        let made = unsafe { self.make_entry(lists, ids, strategy) }.ok().filter(|entry| entry.plan.peak().0 <= most);
+        let fit = |entry: &Entry| {
+            let parts = self.parts.iter().zip(sizes(&entry.plan));
+            parts.map(|(part, needed)| part.fit(&needed, false)).collect::<Option<Vec<_>>>()
+        };
+        match made.and_then(|entry| Some((fit(&entry)?, entry))) {
+            Some((chunks, entry)) => {
+                outgrown.map(|index| self.entries.remove(index));
+                self.entries.insert(0, Entry { chunks: Some(chunks), small: Some(small), ..entry });
+            }
+            None => {
+                self.entries[0].not_worth_while |= 1 << level.min(63);
+                // SAFETY: passed on. It has been found before, so it is found again.
+                unsafe { self.bind(lists, 0) };
+            }
+        }
     }
 
     /// The plan for a graph: ours, or ggml's where that is smaller.
-    fn solve(&self, graph: &AssignedGraph) -> Result<GraphPlan, Trouble> {
+    fn solve(&self, graph: &AssignedGraph, strategy: GraphStrategy) -> Result<GraphPlan, Trouble> {
         let start = Instant::now();
         let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
-        let options = PlanOptions::new(self.settings.strategy).with_reuse(reuse).with_unread(self.settings.unread);
+        let options = PlanOptions::new(strategy).with_reuse(reuse).with_unread(self.settings.unread);
         let plan = plan_graph(graph, &options)?;
         let theirs = ggml_answer(graph)?;
         let totals: IdVec<MemoryId, u64> =
@@ -276,40 +370,65 @@ impl Galloc {
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn find(&mut self, lists: Lists<'_>, call: Call) -> bool {
-        let as_ggml = self.is_as_ggml();
-        let Self { ggml, memories, entries, bound, parts, ids, .. } = self;
-        // With one memory there is nothing to be said about who goes where.
-        let ids = ids.as_ref().filter(|_| memories.types.len() > 1);
-        let mut fits = |index: usize, entry: &mut Entry, is_backed: bool| {
-            if entry.chunks.is_some() != is_backed || ids.is_some_and(|ids| !Arc::ptr_eq(ids, &entry.ids)) {
-                return false;
+    unsafe fn find(&mut self, lists: Lists<'_>, call: Call) -> Found {
+        let (as_ggml, has_small) = (self.is_as_ggml(), self.has_small_plans());
+        let only_first = call == Call::Alloc && self.memories.types.len() > 1;
+        let count = if only_first { 1 } else { PLANS }.min(self.entries.len());
+        let mut loose: Option<(u64, usize, u64)> = None;
+        for (is_backed, index) in (0..count).map(|index| (true, index)).chain((0..count).map(|index| (false, index))) {
+            if !is_backed && (loose.is_some() || only_first) {
+                break;
             }
-            let Entry { pattern, chunks, .. } = entry;
-            let placed = |place: Place| address(chunks.as_deref()?, parts, place);
+            if self.entries[index].chunks.is_some() != is_backed {
+                continue;
+            }
             // ggml plans at each reserve, and knows the latest plan alone.
             let may_be_smaller = is_backed && !(as_ggml && (call == Call::Reserve || index > 0));
-            // SAFETY: passed on; `bound` has just been filled.
-            unsafe {
-                match pattern.compare(lists, bound, placed) {
-                    Match::Same => true,
-                    Match::Reshaped => may_be_smaller && pattern.has_room(ggml, memories, bound),
-                    Match::Other => false,
-                }
+            // SAFETY: passed on.
+            let room = match unsafe { self.bind(lists, index) } {
+                Match::Same => Some(self.entries[index].pattern.bytes),
+                // SAFETY: passed on; the tensors have just been bound.
+                Match::Reshaped if may_be_smaller => unsafe {
+                    self.entries[index].pattern.has_room(self.ggml, &self.memories, &self.bound)
+                },
+                Match::Reshaped | Match::Other => None,
+            };
+            let Some(bytes) = room else { continue };
+            let has = self.entries[index].pattern.bytes;
+            if !has_small || bytes >= has / LOOSE {
+                self.entries[..=index].rotate_right(1);
+                return Found::Plan;
             }
-        };
-        let mut position = |count: usize, is_backed: bool| {
-            let mut entries = entries.iter_mut().take(count).enumerate();
-            entries.position(|(index, entry)| fits(index, entry, is_backed))
-        };
-        let index = if call == Call::Alloc && memories.types.len() > 1 {
-            position(1, true)
-        } else {
-            position(PLANS, true).or_else(|| position(PLANS, false))
-        };
-        let Some(index) = index else { return false };
-        entries[..=index].rotate_right(1);
-        true
+            if loose.is_none_or(|(least, ..)| has < least) {
+                loose = Some((has, index, bytes));
+            }
+        }
+        let Some((_, index, bytes)) = loose else { return Found::Nothing };
+        // SAFETY: passed on.
+        unsafe { self.bind(lists, index) };
+        self.entries[..=index].rotate_right(1);
+        Found::LoosePlan(bytes)
+    }
+
+    /// Compares a graph with an entry's, and binds its tensors.
+    ///
+    /// # Safety
+    /// A graph of this ggml's.
+    unsafe fn bind(&mut self, lists: Lists<'_>, index: usize) -> Match {
+        let Self { memories, entries, bound, parts, ids, .. } = self;
+        let Entry { ids: planned, pattern, chunks, .. } = &mut entries[index];
+        // With one memory there is nothing to be said about who goes where.
+        if memories.types.len() > 1 && ids.as_ref().is_some_and(|ids| !Arc::ptr_eq(ids, planned)) {
+            return Match::Other;
+        }
+        // SAFETY: passed on.
+        unsafe { pattern.compare(lists, bound, |place| address(chunks.as_deref()?, parts, place)) }
+    }
+
+    /// Whether graphs that are far smaller than a plan get one of their own: in plain CPU memory, where pages that are not
+    /// touched cost nothing, and where no one but the caller knows of plans.
+    fn has_small_plans(&self) -> bool {
+        !self.is_as_ggml() && matches!(self.memories.is_cpu.as_slice(), [true])
     }
 
     /// Whether everything is to be as with ggml, to the byte.

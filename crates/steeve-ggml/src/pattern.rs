@@ -33,6 +33,8 @@ pub(crate) struct Pattern {
     params: Vec<(u32, [i32; OP_PARAMS])>,
     /// Whether some tensor of the graph that was compared last has no buffer yet.
     pub(crate) has_unplaced: bool,
+    /// What all planned tensors take together, were none placed over another.
+    pub(crate) bytes: u64,
 }
 
 /// What is known of one tensor.
@@ -142,7 +144,9 @@ impl Pattern {
         let params =
             padded.map(|(number, _)| (number, unsafe { (*read.tensors[number as usize]).op_params })).collect();
         let leafs = graph.leafs().len();
-        Self { leafs, listed, known, order, take_overs, by_address, params, has_unplaced: true }
+        let room = |known: &Known| if let Place::Planned { room, .. } = known.place { room } else { 0 };
+        let bytes = known.iter().map(room).fold(0, u64::saturating_add);
+        Self { leafs, listed, known, order, take_overs, by_address, params, has_unplaced: true, bytes }
     }
 
     pub(crate) fn place(&self, number: u32) -> Place {
@@ -253,22 +257,24 @@ impl Pattern {
     }
 
     /// Whether a reshaped graph still has room: no tensor above its place, no view beyond its root, and whoever takes over a
-    /// source still looks like it.
+    /// source still looks like it. Returns what its planned tensors take together, `None` if it has no room.
     ///
     /// # Safety
     /// `bound` comes from `compare` with the same graph, whose pointers are still good.
-    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories, bound: &[*mut Tensor]) -> bool {
+    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories, bound: &[*mut Tensor]) -> Option<u64> {
         // SAFETY: as promised.
         let at = |number: u32| unsafe { &*bound[number as usize] };
         let get_alloc_size = ggml.functions.ggml_backend_buft_get_alloc_size;
         let bytes = |tensor: &Tensor| layout(ggml, tensor).ok().map(|layout| layout.nbytes());
-        let fits = |(number, known): (u32, &Known)| {
+        let mut sum: u64 = 0;
+        let mut fits = |(number, known): (u32, &Known)| {
             let tensor = at(number);
             let Some(needed) = bytes(tensor) else { return false };
             match known.place {
                 Place::Planned { room, asked, .. } => {
                     // SAFETY: a buffer type and a tensor of the same ggml.
                     let size = unsafe { get_alloc_size(memories.types[asked.index()], tensor) };
+                    sum = sum.saturating_add(size as u64);
                     size as u64 <= room
                 }
                 // A view of no bytes is never out of range.
@@ -288,7 +294,7 @@ impl Pattern {
             let offset = if source.view_src.is_null() { 0 } else { source.view_offs };
             (node.dtype, node.ne, node.nb, 0) == (source.dtype, source.ne, source.nb, offset)
         };
-        (0..).zip(&self.known).all(fits) && self.take_overs.iter().all(in_place)
+        ((0..).zip(&self.known).all(&mut fits) && self.take_overs.iter().all(in_place)).then_some(sum)
     }
 }
 
