@@ -123,13 +123,15 @@ enum Call {
     Alloc,
 }
 
-/// A plan and the graph it was made for.
+/// A plan and the graph it was made for. What is not needed to use it is not kept: it would be a third of a megabyte for a
+/// thousand nodes.
 struct Entry {
     /// Told apart by this.
     number: u64,
     ids: Arc<Ids>,
     pattern: Pattern,
-    plan: GraphPlan,
+    /// The sizes of the plan's buffers in each part.
+    needed: Vec<Vec<Bytes>>,
     /// For each part the chunk of each of the plan's buffers. `None` while the chunks that exist are too small or too few.
     chunks: Option<Vec<Vec<usize>>>,
     /// Whether it is a plan for smaller graphs than another's.
@@ -190,10 +192,11 @@ impl Galloc {
             let lists = Lists::of(graph)?;
             self.plan(lists, lists.ids(node_ids, leaf_ids), Call::Reserve)?;
         }
-        let plan = self.entries.first().map(|entry| entry.plan.memories()).unwrap_or_default();
+        let needed = self.entries.first().map(|entry| entry.needed.as_slice()).unwrap_or_default();
         let size = |memory: MemoryId| {
             let owner = self.memories.planned[memory].shared_with.unwrap_or(memory);
-            plan.iter().find(|it| it.memory == owner).map_or(0, |it| it.plan.peak().0 as usize)
+            let mut parts = self.parts.iter().zip(needed);
+            parts.find(|(part, _)| part.memory == owner).map_or(0, |(_, needed)| total(needed) as usize)
         };
         Ok(self.memories.planned.ids().map(size).collect())
     }
@@ -278,7 +281,8 @@ impl Galloc {
         let pattern = unsafe { Pattern::new(&graph, &plan, &self.memories) };
         self.bound = graph.tensors;
         self.made += 1;
-        Ok(Entry { number: self.made, ids, pattern, plan, chunks: None, small: None, not_worth_while: 0 })
+        let needed = sizes(&plan);
+        Ok(Entry { number: self.made, ids, pattern, needed, chunks: None, small: None, not_worth_while: 0 })
     }
 
     /// Makes a plan of its own for a graph whose tensors have so many bytes, at the bottom of the buffers that there are, if
@@ -301,16 +305,12 @@ impl Galloc {
         if outgrown.is_none() && is_full {
             return;
         }
-        let (ids, most) = (Arc::clone(&first.ids), first.plan.peak().0 / LOOSE);
+        let (ids, most) = (Arc::clone(&first.ids), first.peak() / LOOSE);
         // A search may take its time once, for the largest graph.
         let strategy = GraphStrategy::Fast;
         // SAFETY: passed on.
-        let made = unsafe { self.make_entry(lists, ids, strategy) }.ok().filter(|entry| entry.plan.peak().0 <= most);
-        let fit = |entry: &Entry| {
-            let parts = self.parts.iter().zip(sizes(&entry.plan));
-            parts.map(|(part, needed)| part.fit(&needed, false)).collect::<Option<Vec<_>>>()
-        };
-        match made.and_then(|entry| Some((fit(&entry)?, entry))) {
+        let made = unsafe { self.make_entry(lists, ids, strategy) }.ok().filter(|entry| entry.peak() <= most);
+        match made.and_then(|entry| Some((entry.fit(&self.parts, false)?, entry))) {
             Some((chunks, entry)) => {
                 outgrown.map(|index| self.entries.remove(index));
                 self.entries.insert(0, Entry { chunks: Some(chunks), small: Some(small), ..entry });
@@ -447,7 +447,7 @@ impl Galloc {
         if entry.chunks.is_some() {
             return Ok(());
         }
-        let needed = sizes(&entry.plan);
+        let needed = entry.needed.clone();
         let (as_ggml, ggml) = (self.is_as_ggml(), &self.ggml.functions);
         let mut made =
             self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| match part.fit(needed, as_ggml) {
@@ -475,19 +475,14 @@ impl Galloc {
     fn match_chunks(&mut self) {
         let as_ggml = self.is_as_ggml();
         for entry in &mut self.entries {
-            let parts = self.parts.iter().zip(sizes(&entry.plan));
-            entry.chunks = parts.map(|(part, needed)| part.fit(&needed, as_ggml)).collect();
+            entry.chunks = entry.fit(&self.parts, as_ggml);
         }
     }
 
     /// Drops the entries whose work the first one can do.
     fn drop_covered(&mut self) {
         let Some((first, others)) = self.entries.split_first_mut() else { return };
-        let is_covered = |old: &Entry| {
-            let assigned = old.plan.assigned();
-            old.ids == first.ids
-                && first.plan.accepts(assigned.graph(), |tensor, memory| assigned.alloc_size(tensor, memory))
-        };
+        let is_covered = |old: &Entry| old.ids == first.ids && first.pattern.covers(&old.pattern);
         let kept: Vec<bool> = std::iter::once(true).chain(others.iter().map(|old| !is_covered(old))).collect();
         let mut kept = kept.into_iter();
         self.entries.retain(|_| kept.next().unwrap_or(true));
@@ -539,6 +534,18 @@ impl Galloc {
 impl Drop for Galloc {
     fn drop(&mut self) {
         self.parts.iter_mut().for_each(|part| part.free(&self.ggml.functions));
+    }
+}
+
+impl Entry {
+    /// The bytes of all the plan's buffers.
+    fn peak(&self) -> u64 {
+        self.needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add)
+    }
+
+    /// For each part the chunk of each of the plan's buffers; `None` if some are missing or too small.
+    fn fit(&self, parts: &[Part], as_ggml: bool) -> Option<Vec<Vec<usize>>> {
+        parts.iter().zip(&self.needed).map(|(part, needed)| part.fit(needed, as_ggml)).collect()
     }
 }
 

@@ -157,6 +157,30 @@ impl Pattern {
         self.known[number as usize].root
     }
 
+    /// Whether this plan can be used for the graph that `other` was made for.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let is_covered = |(ours, theirs): (&Known, &Known)| {
+            let is_alike = (ours.op, ours.flags, ours.dtype, ours.root, ours.sources)
+                == (theirs.op, theirs.flags, theirs.dtype, theirs.root, theirs.sources);
+            let has_room = match (ours.place, theirs.place) {
+                (Place::Planned { room, asked, .. }, Place::Planned { room: needed, asked: by, .. }) => {
+                    room >= needed && asked == by
+                }
+                (ours, theirs) => ours == theirs,
+            };
+            is_alike && has_room
+        };
+        let in_place = |(node, slot): &(u32, u32)| {
+            let node = &other.known[*node as usize];
+            let source = &other.known[node.sources[*slot as usize] as usize];
+            let offset = if source.root == NONE { 0 } else { source.view_offs };
+            (node.dtype, node.ne, node.nb, 0) == (source.dtype, source.ne, source.nb, offset)
+        };
+        (self.leafs, &self.listed, self.known.len()) == (other.leafs, &other.listed, other.known.len())
+            && self.known.iter().zip(&other.known).all(is_covered)
+            && self.take_overs.iter().all(in_place)
+    }
+
     /// Compares, and binds each number to its tensor in `bound`. `placed` says where a planned tensor would stand, so that
     /// one that stands there already counts as planned.
     ///

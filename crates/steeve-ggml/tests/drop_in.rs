@@ -45,6 +45,20 @@ fn each_graph_is_planned_once() {
 }
 
 #[test]
+fn however_many_sizes_a_graph_has_there_are_a_few_plans() {
+    let Some(workshop) = Workshop::open("sizes") else { return };
+    // One for the largest and one for each power of four below a quarter of it; upwards, each size that outgrows its plan
+    // replaces it.
+    for (order, most) in [("down", 5), ("up", 20)] {
+        let said = workshop.run("plans", NEW, Loaded::Local, &[order], &[("STEEVE_LOG", "1")]).well();
+        let (first, later) = said.err.split_once("first rounds done").unwrap();
+        let plans = |said: &str| said.lines().filter(|line| line.starts_with("steeve: ")).count();
+        assert!(plans(first) <= most, "{first}");
+        assert_eq!(plans(later), 0, "{later}");
+    }
+}
+
+#[test]
 fn no_memory_takes_more_than_with_ggml_over_any_sequence_of_graphs() {
     let Some(workshop) = Workshop::open("chunks") else { return };
     let ggml: &[_] = &[("STEEVE_STRATEGY", "ggml")];
