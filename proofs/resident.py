@@ -1,7 +1,7 @@
-"""python resident.py MODEL.gguf CONTEXT/BATCH/FLASH short|full: the most resident memory that llama.cpp's server ever had, in KiB.
+"""python resident.py MODEL.gguf CONTEXT/BATCH/FLASH TOKENS: the most resident memory that llama.cpp's server ever had, in KiB.
 
-`short`: a prompt of a few tokens and 48 more; `full`: a prompt that fills a batch, and 16 more. One thread, temperature 0.
-Behind it stand milliseconds per token, and what was said goes to the error stream.
+TOKENS is the length of the prompt, roughly; 24 more are generated, on one thread, at temperature 0. Behind the memory
+are milliseconds per token. What was said goes to the error stream.
 """
 
 import sys
@@ -15,7 +15,7 @@ def peak():
 
 
 def main():
-    path, case, length = sys.argv[1:]
+    path, case, tokens = sys.argv[1:]
     context, batch, flash = case.split("/")
     params = xllamacpp.CommonParams()
     params.model.path = path
@@ -29,10 +29,9 @@ def main():
         kinds.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash == "on" else kinds.LLAMA_FLASH_ATTN_TYPE_DISABLED
     )
     server = xllamacpp.Server(params)
-    full = "The ship sailed from the harbour with a hold full of barrels, and nobody knew what was in them. "
-    prompt, tokens = ("The capital of France is", 48) if length == "short" else (full * (int(batch) // 21 + 1), 16)
-    # Nothing but the last token's logits is kept, as it is with the server.
-    request = {"prompt": prompt, "max_tokens": tokens, "temperature": 0.0, "cache_prompt": False}
+    words = ("The ship sailed from the harbour with a hold full of barrels, and nobody knew what was in them. " * 200).split()
+    prompt = " ".join(words[: max(1, int(tokens) * 19 // 22)])
+    request = {"prompt": prompt, "max_tokens": 24, "temperature": 0.0, "cache_prompt": False}
     answer = server.handle_completions(request)
     print(repr(answer["choices"][0]["text"]), file=sys.stderr)
     print(peak(), f"{answer['timings']['predicted_per_token_ms']:.3f}", flush=True)

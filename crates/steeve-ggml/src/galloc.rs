@@ -76,6 +76,8 @@ pub(crate) struct Galloc {
     entries: Vec<Entry>,
     /// How many entries there ever were.
     made: u64,
+    /// The largest plan that a graph was allocated by since buffers were made. What it takes is resident.
+    resident: u64,
     /// Which memory leafs and nodes belong to since the last reserve.
     ids: Option<Arc<Ids>>,
     /// The tensors of the graph that is being allocated, by the first entry's numbers.
@@ -156,7 +158,17 @@ impl Galloc {
             Part { memory, buffer_type, chunks: Vec::new() }
         };
         let parts = owners.map(part).collect();
-        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, ids: None, bound: Vec::new() })
+        Ok(Self {
+            ggml,
+            settings,
+            memories,
+            parts,
+            entries: Vec::new(),
+            made: 0,
+            resident: 0,
+            ids: None,
+            bound: Vec::new(),
+        })
     }
 
     /// Plans a graph and makes the buffers large enough.
@@ -287,7 +299,7 @@ impl Galloc {
 
     /// Makes a plan of its own for a graph whose tensors have so many bytes, at the bottom of the buffers that there are, if
     /// that takes far fewer of them than the first entry: memory that is never touched is never resident. Otherwise the
-    /// first entry stays what it is.
+    /// first entry stays what it is. What is resident already is worth no plan.
     ///
     /// # Safety
     /// A graph of this ggml's, which the first entry fits and is bound to.
@@ -305,11 +317,11 @@ impl Galloc {
         if outgrown.is_none() && is_full {
             return;
         }
-        let (ids, most) = (Arc::clone(&first.ids), first.peak() / LOOSE);
+        let (ids, most) = (Arc::clone(&first.ids), peak(&first.needed) / LOOSE);
         // A search may take its time once, for the largest graph.
         let strategy = GraphStrategy::Fast;
         // SAFETY: passed on.
-        let made = unsafe { self.make_entry(lists, ids, strategy) }.ok().filter(|entry| entry.peak() <= most);
+        let made = unsafe { self.make_entry(lists, ids, strategy) }.ok().filter(|entry| peak(&entry.needed) <= most);
         match made.and_then(|entry| Some((entry.fit(&self.parts, false)?, entry))) {
             Some((chunks, entry)) => {
                 outgrown.map(|index| self.entries.remove(index));
@@ -394,8 +406,8 @@ impl Galloc {
                 Match::Reshaped | Match::Other => None,
             };
             let Some(bytes) = room else { continue };
-            let has = self.entries[index].pattern.bytes;
-            if !has_small || bytes >= has / LOOSE {
+            let Entry { pattern: Pattern { bytes: has, .. }, ref needed, .. } = self.entries[index];
+            if !has_small || bytes >= has / LOOSE || peak(needed) <= self.resident {
                 self.entries[..=index].rotate_right(1);
                 return Found::Plan;
             }
@@ -465,6 +477,7 @@ impl Galloc {
                 self.parts.iter_mut().for_each(|part| part.free(ggml));
             }
         }
+        self.resident = 0;
         self.match_chunks();
         made?;
         self.drop_covered();
@@ -498,7 +511,8 @@ impl Galloc {
             // SAFETY: `grow` has made all of them.
             unsafe { (ggml.ggml_backend_buffer_reset)(chunk.buffer) };
         }
-        let [Entry { pattern, chunks: Some(chunks), .. }, ..] = self.entries.as_slice() else { return };
+        let [Entry { pattern, chunks: Some(chunks), needed, .. }, ..] = self.entries.as_slice() else { return };
+        self.resident = self.resident.max(peak(needed));
         if !pattern.has_unplaced {
             return;
         }
@@ -538,11 +552,6 @@ impl Drop for Galloc {
 }
 
 impl Entry {
-    /// The bytes of all the plan's buffers.
-    fn peak(&self) -> u64 {
-        self.needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add)
-    }
-
     /// For each part the chunk of each of the plan's buffers; `None` if some are missing or too small.
     fn fit(&self, parts: &[Part], as_ggml: bool) -> Option<Vec<Vec<usize>>> {
         parts.iter().zip(&self.needed).map(|(part, needed)| part.fit(needed, as_ggml)).collect()
@@ -557,6 +566,11 @@ fn sizes(plan: &GraphPlan) -> Vec<Vec<Bytes>> {
         buffers => buffers.to_vec(),
     });
     needed.collect()
+}
+
+/// The bytes of all buffers of a plan.
+fn peak(needed: &[Vec<Bytes>]) -> u64 {
+    needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add)
 }
 
 fn total(sizes: &[Bytes]) -> u64 {

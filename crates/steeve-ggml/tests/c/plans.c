@@ -187,13 +187,19 @@ static void small_graphs_stay_at_the_bottom(void) {
     EXPECT(ggml_gallocr_reserve(galloc, chain(ctx, 4096)));
     int made = mock_counts()->buffers_made;
     size_t size = ggml_gallocr_get_buffer_size(galloc, 0);
-    static const int64_t some[] = { 8, 8, 4096, 8, 900, 8, 900, 4096, 64, 8, 8, 300, 2000, 64, 300, 900, 8 };
-    for (int i = 0; i < 17; i++) {
+    static const int64_t some[] = { 8, 8, 64, 8, 100, 8, 300, 64, 8, 900, 8, 300, 900, 8 };
+    size_t most = 0;
+    for (int i = 0; i < 14; i++) {
         struct ggml_cgraph * graph = chain(ctx, some[i]);
         EXPECT(allocates_well(galloc, graph));
-        EXPECT(some[i] > 1024 || reach(graph) <= size / 4);
-        EXPECT(some[i] > 64 || reach(graph) <= size / 32);
+        // No further than what is touched already, or four times what it needs.
+        size_t limit = size / 4096 * some[i] * 4;
+        EXPECT(reach(graph) <= size / 4 && reach(graph) <= (limit > most ? limit : most));
+        if (reach(graph) > most) most = reach(graph);
     }
+    // Once all is touched there is nothing to be gained.
+    struct ggml_cgraph * whole = chain(ctx, 4096), * tiny = chain(ctx, 8);
+    EXPECT(allocates_well(galloc, whole) && allocates_well(galloc, tiny) && tiny->nodes[19]->data == whole->nodes[19]->data);
     EXPECT(mock_counts()->buffers_made == made && ggml_gallocr_get_buffer_size(galloc, 0) == size);
     // In other memory everything is where the plan of the largest has it.
     ggml_gallocr_t other = ggml_gallocr_new(mock_type(2));
