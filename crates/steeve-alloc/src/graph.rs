@@ -11,9 +11,9 @@ use steeve_graph::{
 use crate::contents::Contents;
 use crate::error::AtPeak;
 use crate::memories::Memories;
-use crate::planned::{Planned, Plans, externals};
+use crate::planned::{Found, LOOSE, Planned, Plans, externals};
 use crate::pool::{Buffers, Matching, Pool, Sizes, Wanted, chunk_of, total};
-use crate::{AllocError, AllocOptions, Allocation, Replan};
+use crate::{AllocError, AllocOptions, Allocation, Replan, SmallGraphs};
 
 /// Plans graphs, owns the buffers that they run in, and tells where each tensor stands.
 ///
@@ -55,6 +55,8 @@ pub struct GraphAllocator {
     pool: Pool,
     plans: Plans,
     contents: Arc<Contents>,
+    /// The largest plan that a graph was allocated by since buffers were made. What it takes is resident.
+    resident: u64,
 }
 
 impl GraphAllocator {
@@ -71,7 +73,7 @@ impl GraphAllocator {
         let memories = Memories::new(memories.into_iter().collect())?;
         let pool = Pool::new(&memories);
         let (options, plans, contents) = (AllocOptions::new(), Plans::default(), Arc::default());
-        Ok(Self { memories, options, pool, plans, contents })
+        Ok(Self { memories, options, pool, plans, contents, resident: 0 })
     }
 
     /// The same with other options. Plans and buffers that exist stay.
@@ -225,8 +227,7 @@ impl GraphAllocator {
     /// as [`Replan`] allows, and buffers grow where they must. Buffers are reset.
     pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Allocation, AllocError> {
         self.contents.lock().check_idle()?;
-        let Self { memories, plans, .. } = self;
-        let found = match plans.find(|planned| planned.accepts(graph, memories)) {
+        let found = match self.find(graph, |_| true) {
             Some(found) => found,
             None => {
                 // Before buffers are made anew, and contents are lost.
@@ -247,9 +248,8 @@ impl GraphAllocator {
         bindings: &Bindings,
     ) -> Result<Allocation, AllocError> {
         self.contents.lock().check_idle()?;
-        let Self { memories, plans, .. } = self;
         let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
-        let found = match plans.find(|planned| same(planned) && planned.accepts(graph, memories)) {
+        let found = match self.find(graph, same) {
             Some(found) => found,
             None => {
                 self.check_bound(&externals(graph), graph, bindings)?;
@@ -268,14 +268,40 @@ impl GraphAllocator {
         self.place(found, graph, bindings)
     }
 
+    /// A plan that there are buffers for and that may be used for `graph`, among those that `is` says yes to.
+    fn find(&mut self, graph: &Graph, is: impl Fn(&Planned) -> bool) -> Option<Found> {
+        let Self { memories, plans, .. } = self;
+        let accepts = |planned: &Planned| is(planned) && planned.accepts(graph, memories);
+        if self.options.small_graphs == SmallGraphs::SharePlan || !memories.is_single() {
+            return plans.find(accepts);
+        }
+        match plans.find_close(accepts, |planned| planned.bytes_of(graph, memories), self.resident)? {
+            (found, None) => Some(found),
+            (found, Some(bytes)) => Some(self.plan_small(graph, &found.0, bytes).unwrap_or(found)),
+        }
+    }
+
+    /// A plan of its own for a graph of so many bytes, which fits a much larger plan, where that is worth while.
+    fn plan_small(&mut self, graph: &Graph, large: &Planned, bytes: u64) -> Option<Found> {
+        let small = self.plans.small(bytes, self.options.plans)?;
+        let plan = self.plan(graph, large.plan.assigned().assignment()).ok();
+        let plan = plan.filter(|plan| plan.peak().0 <= large.plan.peak().0 / LOOSE);
+        let found = plan.and_then(|plan| self.plans.keep_small(Planned::new(plan), small.clone(), &self.pool));
+        if found.is_none() {
+            self.plans.forgo_small(&small);
+        }
+        found
+    }
+
     /// A handle to a graph that is planned and has buffers.
     fn place(
         &mut self,
-        (planned, chunks): (Arc<Planned>, Arc<Matching>),
+        (planned, chunks): Found,
         graph: &Graph,
         bindings: &Bindings,
     ) -> Result<Allocation, AllocError> {
         self.check_bound(&planned.externals, graph, bindings)?;
+        self.resident = self.resident.max(planned.plan.peak().0);
         let buffers = Arc::clone(self.pool.complete()?);
         let handle = self.contents.lock().new_handle()?;
         for buffer in buffers.all() {
@@ -343,7 +369,7 @@ impl GraphAllocator {
     }
 
     /// Makes the buffers that a plan needs, and keeps it as the latest.
-    fn keep(&mut self, planned: Arc<Planned>) -> Result<(Arc<Planned>, Arc<Matching>), AllocError> {
+    fn keep(&mut self, planned: Arc<Planned>) -> Result<Found, AllocError> {
         self.use_plans(vec![Arc::clone(&planned)])?;
         match self.plans.find(|latest| std::ptr::eq(latest, &*planned)) {
             Some(found) => Ok(found),
@@ -398,6 +424,7 @@ impl GraphAllocator {
         if self.pool.must_replace(&wanted) {
             self.contents.lock().lose()?;
         }
+        self.resident = 0;
         let mut made = self.pool.remake(&wanted);
         if made.is_err() && self.pool.has_more_than(&needed) {
             let all: Wanted = needed.into_iter().map(Some).collect();

@@ -15,7 +15,7 @@ mod graphs;
 use std::fmt::Write as _;
 
 use graphs::{assigned, memory, spec};
-use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan};
+use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan, SmallGraphs};
 use steeve_device::{Bindings, Bytes, DiscreteDevice};
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{AssignedGraph, GraphStrategy, PlanOptions, Reuse, TensorId, ggml_answer, plan_graph};
@@ -193,10 +193,11 @@ fn sequence(seed: u64, several: bool, options: PlanOptions, seen: &mut Seen) {
         limits: limits.to_vec(),
         latest: None,
     };
+    let small_graphs = if choices.once_in(2) { SmallGraphs::OwnPlan } else { SmallGraphs::SharePlan };
     let replan = if several { Replan::Always } else { Replan::OneMemory };
     let mut allocator = GraphAllocator::with_buffers(memories.clone())
         .unwrap()
-        .with_options(AllocOptions::new().with_plan(options).with_replan(replan));
+        .with_options(AllocOptions::new().with_plan(options).with_replan(replan).with_small_graphs(small_graphs));
     let (topologies, largest) = (1 + choices.below(5), 1 + choices.below(12));
     for step in 0..STEPS {
         let (topology, scale) = (choices.below(topologies) as u64, 1 + choices.below(largest) as u64);

@@ -7,7 +7,7 @@ mod graphs;
 use std::sync::Arc;
 
 use graphs::{assigned, device, graph, memory, spec, tensor};
-use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan};
+use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan, SmallGraphs};
 use steeve_device::{Bindings, BufferType, Bytes, DeviceError, DiscreteDevice, SharedBuffer};
 use steeve_graph::{Graph, GraphPlan, GraphStrategy, PlanOptions, TensorId, plan_graph};
 
@@ -367,6 +367,45 @@ fn a_graph_whose_chunks_are_gone_is_not_planned_again() {
     // Nor is a smaller one that fits it.
     allocator.alloc(&build(900, 8), &none()).unwrap();
     assert_eq!(allocator.buffer_size(0), Ok(Bytes(1016)));
+}
+
+#[test]
+fn small_graphs_have_plans_of_their_own_at_the_bottom_if_asked() {
+    let chain = |size: u64| {
+        let nodes: Vec<String> = (1..20).map(|i| format!("t{i} = ?F i8[{}] t{}", size * (1 + i % 3), i - 1)).collect();
+        graph(&format!("t0 = input i8[{size}]; {}; y = ?F i8[{size}] t19 !output", nodes.join("; ")))
+    };
+    let device = device(8);
+    let reach = |allocator: &mut GraphAllocator, graph: &Graph| {
+        let allocation = allocator.alloc(graph, &none()).unwrap();
+        let end = |id: TensorId| allocation.address(id).map(|at| at.offset.0 + at.size.0).unwrap();
+        graph.tensors().ids().map(end).max().unwrap()
+    };
+    for small_graphs in [SmallGraphs::SharePlan, SmallGraphs::OwnPlan] {
+        let options = AllocOptions::new().with_small_graphs(small_graphs);
+        let mut allocator = GraphAllocator::new(&memory(&device)).with_options(options);
+        allocator.reserve(&chain(4096)).unwrap();
+        let (size, asked) = (allocator.buffer_size(0).unwrap().0, device.ledger().asked());
+        let mut most = 0;
+        for tokens in [8, 8, 64, 8, 100, 8, 300, 64, 8, 900, 8, 300, 900, 8] {
+            let graph = chain(tokens);
+            let reach = reach(&mut allocator, &graph);
+            if small_graphs == SmallGraphs::OwnPlan {
+                // No further than what is touched already, or four times what it needs.
+                assert!(
+                    reach <= (size / 4096 * tokens * 4).max(most) && reach <= size / 4,
+                    "{tokens}: {reach} of {size}"
+                );
+                most = most.max(reach);
+            } else {
+                assert!(reach > size / 4);
+            }
+        }
+        // Once all is touched there is nothing to be gained.
+        assert_eq!(reach(&mut allocator, &chain(4096)), size);
+        assert!(reach(&mut allocator, &chain(8)) > size / 4);
+        assert_eq!((allocator.buffer_size(0).unwrap().0, device.ledger().asked()), (size, asked));
+    }
 }
 
 #[test]
