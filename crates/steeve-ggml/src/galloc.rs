@@ -125,8 +125,7 @@ enum Call {
     Alloc,
 }
 
-/// A plan and the graph it was made for. What is not needed to use it is not kept: it would be a third of a megabyte for a
-/// thousand nodes.
+/// A plan and the graph it was made for, as far as it takes to use it: the graph plan itself would take more memory than that.
 struct Entry {
     /// Told apart by this.
     number: u64,
