@@ -8,7 +8,7 @@ use steeve_graph::{Graph, Layout, Named, TensorId};
 use crate::contents::{Contents, Phase, State};
 use crate::element::{check_span, packed_size, read_packed, write_packed, zeroed};
 use crate::planned::Planned;
-use crate::pool::Buffers;
+use crate::pool::{Buffers, Matching, chunk_of};
 use crate::{AllocError, Element};
 
 /// A handle to the tensors of an allocated graph: where they stand, and reading and writing them.
@@ -29,6 +29,7 @@ pub struct Allocation {
     graph: Graph,
     bindings: Bindings,
     planned: Arc<Planned>,
+    chunks: Arc<Matching>,
     buffers: Arc<Buffers>,
     contents: Arc<Contents>,
     handle: u64,
@@ -38,12 +39,12 @@ impl Allocation {
     pub(crate) fn new(
         graph: Graph,
         bindings: Bindings,
-        planned: Arc<Planned>,
+        (planned, chunks): (Arc<Planned>, Arc<Matching>),
         buffers: Arc<Buffers>,
         contents: Arc<Contents>,
         handle: u64,
     ) -> Self {
-        Self { graph, bindings, planned, buffers, contents, handle }
+        Self { graph, bindings, planned, chunks, buffers, contents, handle }
     }
 
     /// The graph.
@@ -182,7 +183,7 @@ impl Allocation {
     fn planned_address(&self, root: TensorId) -> Option<Address<'_>> {
         let place = self.planned.plan.place(root)?;
         let (part, buffers) = self.buffers.of(place.memory);
-        let buffer = buffers.get(self.planned.chunk(part, place.buffer))?;
+        let buffer = buffers.get(chunk_of(&self.chunks, part, place.buffer))?;
         Some(Address { buffer, offset: place.offset, size: place.size })
     }
 

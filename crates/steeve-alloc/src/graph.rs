@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, Bytes, Offset, SharedBuffer};
 use steeve_graph::{
-    Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Misfit, Named, TensorId, plan_graph,
-    share_buffers,
+    Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Misfit, Named, TensorId, fit_buffers,
+    plan_graph, share_buffers,
 };
 
 use crate::contents::Contents;
 use crate::error::AtPeak;
 use crate::memories::Memories;
-use crate::planned::{Planned, Plans, externals};
-use crate::pool::{Buffers, Pool, Sizes};
-use crate::{AllocError, AllocOptions, Allocation, Replan};
+use crate::planned::{Found, LOOSE, Planned, Plans, externals};
+use crate::pool::{Buffers, Matching, Pool, Sizes, Wanted, chunk_of, total};
+use crate::{AllocError, AllocOptions, Allocation, Replan, SmallGraphs};
 
 /// Plans graphs, owns the buffers that they run in, and tells where each tensor stands.
 ///
@@ -55,6 +55,8 @@ pub struct GraphAllocator {
     pool: Pool,
     plans: Plans,
     contents: Arc<Contents>,
+    /// The largest plan that a graph was allocated by since buffers were made. What it takes is resident.
+    resident: u64,
 }
 
 impl GraphAllocator {
@@ -71,7 +73,7 @@ impl GraphAllocator {
         let memories = Memories::new(memories.into_iter().collect())?;
         let pool = Pool::new(&memories);
         let (options, plans, contents) = (AllocOptions::new(), Plans::default(), Arc::default());
-        Ok(Self { memories, options, pool, plans, contents })
+        Ok(Self { memories, options, pool, plans, contents, resident: 0 })
     }
 
     /// The same with other options. Plans and buffers that exist stay.
@@ -126,19 +128,19 @@ impl GraphAllocator {
     /// The same for a graph whose leafs and nodes are assigned to memories. A node that takes over the bytes of a source
     /// stands where that does, also in another memory than its own, as with ggml.
     pub fn reserve_with(&mut self, graph: &Graph, assignment: &Assignment) -> Result<(), AllocError> {
-        if self.find_with(graph, assignment).is_none() {
-            let plan = self.plan(graph, assignment)?;
-            self.use_plans(vec![plan])?;
+        let Self { memories, plans, .. } = self;
+        let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
+        if plans.find(|planned| same(planned) && planned.accepts(graph, memories)).is_none() {
+            match plans.without_buffers(|planned| same(planned) && planned.is_made_for(graph, memories)) {
+                Some(planned) => self.use_plans(vec![planned])?,
+                None => {
+                    let plan = self.plan(graph, assignment)?;
+                    self.use_plans(vec![Arc::new(Planned::new(plan))])?;
+                }
+            }
         }
         self.pool.complete()?;
         Ok(())
-    }
-
-    /// The plan of a graph assigned like this, as the latest from now on.
-    fn find_with(&mut self, graph: &Graph, assignment: &Assignment) -> Option<&Arc<Planned>> {
-        let memories = &self.memories;
-        let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
-        self.plans.find_by(|planned| same(planned) && planned.accepts(graph, memories))
     }
 
     /// Plans several graphs and makes the buffers large enough for each: they never run at the same time.
@@ -152,8 +154,8 @@ impl GraphAllocator {
         &mut self,
         graphs: impl IntoIterator<Item = (&'a Graph, &'a Assignment)>,
     ) -> Result<(), AllocError> {
-        let plans = graphs.into_iter().map(|(graph, assignment)| self.plan(graph, assignment));
-        let plans = plans.collect::<Result<Vec<_>, _>>()?;
+        let plan = |(graph, assignment)| Ok(Arc::new(Planned::new(self.plan(graph, assignment)?)));
+        let plans = graphs.into_iter().map(plan).collect::<Result<Vec<_>, AllocError>>()?;
         self.use_plans(plans)?;
         self.pool.complete()?;
         Ok(())
@@ -178,7 +180,7 @@ impl GraphAllocator {
         let graph = assigned.graph();
         plan.fits_graph(graph, |tensor, memory| self.memories.size(graph, tensor, memory))
             .map_err(AllocError::PlanMisfit)?;
-        self.use_plans(vec![plan])?;
+        self.use_plans(vec![Arc::new(Planned::new(plan))])?;
         self.pool.complete()?;
         Ok(())
     }
@@ -225,15 +227,16 @@ impl GraphAllocator {
     /// as [`Replan`] allows, and buffers grow where they must. Buffers are reset.
     pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Allocation, AllocError> {
         self.contents.lock().check_idle()?;
-        let planned = match self.plans.find(graph, &self.memories) {
-            Some(planned) => Arc::clone(planned),
+        let found = match self.find(graph, |_| true) {
+            Some(found) => found,
             None => {
-                // Before anything grows, and contents are lost.
+                // Before buffers are made anew, and contents are lost.
                 self.check_bound(&externals(graph), graph, bindings)?;
-                self.plan_again(graph)?
+                let planned = self.plan_again(graph)?;
+                self.keep(planned)?
             }
         };
-        self.place(planned, graph, bindings)
+        self.place(found, graph, bindings)
     }
 
     /// The same for a graph whose leafs and nodes are assigned to memories; a plan that was made for another assignment is
@@ -245,31 +248,70 @@ impl GraphAllocator {
         bindings: &Bindings,
     ) -> Result<Allocation, AllocError> {
         self.contents.lock().check_idle()?;
-        let planned = match self.find_with(graph, assignment).map(Arc::clone) {
-            Some(planned) => planned,
-            None if self.options.replan == Replan::Never => return Err(self.not_reserved(graph)),
+        let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
+        let found = match self.find(graph, same) {
+            Some(found) => found,
             None => {
                 self.check_bound(&externals(graph), graph, bindings)?;
-                let plan = self.plan(graph, assignment)?;
-                self.keep_plan(plan)?
+                let made_for = |planned: &Planned| same(planned) && planned.is_made_for(graph, &self.memories);
+                let accepts = |planned: &Planned| same(planned) && planned.accepts(graph, &self.memories);
+                let planned = match (self.plans.without_buffers(made_for), self.options.replan) {
+                    (Some(planned), _) => planned,
+                    (None, Replan::Never) => {
+                        self.plans.without_buffers(accepts).ok_or_else(|| self.not_reserved(graph))?
+                    }
+                    (None, Replan::OneMemory | Replan::Always) => Arc::new(Planned::new(self.plan(graph, assignment)?)),
+                };
+                self.keep(planned)?
             }
         };
-        self.place(planned, graph, bindings)
+        self.place(found, graph, bindings)
     }
 
-    /// A handle to a graph that is planned.
-    fn place(&mut self, planned: Arc<Planned>, graph: &Graph, bindings: &Bindings) -> Result<Allocation, AllocError> {
+    /// A plan that there are buffers for and that may be used for `graph`, among those that `is` says yes to.
+    fn find(&mut self, graph: &Graph, is: impl Fn(&Planned) -> bool) -> Option<Found> {
+        let Self { memories, plans, .. } = self;
+        let accepts = |planned: &Planned| is(planned) && planned.accepts(graph, memories);
+        if self.options.small_graphs == SmallGraphs::SharePlan || !memories.is_single() {
+            return plans.find(accepts);
+        }
+        match plans.find_close(accepts, |planned| planned.bytes_of(graph, memories), self.resident)? {
+            (found, None) => Some(found),
+            (found, Some(bytes)) => Some(self.plan_small(graph, &found.0, bytes).unwrap_or(found)),
+        }
+    }
+
+    /// A plan of its own for a graph of so many bytes, which fits a much larger plan, where that is worth while.
+    fn plan_small(&mut self, graph: &Graph, large: &Planned, bytes: u64) -> Option<Found> {
+        let small = self.plans.small(bytes, self.options.plans)?;
+        let plan = self.plan(graph, large.plan.assigned().assignment()).ok();
+        let plan = plan.filter(|plan| plan.peak().0 <= large.plan.peak().0 / LOOSE);
+        let found = plan.and_then(|plan| self.plans.keep_small(Planned::new(plan), small.clone(), &self.pool));
+        if found.is_none() {
+            self.plans.forgo_small(&small);
+        }
+        found
+    }
+
+    /// A handle to a graph that is planned and has buffers.
+    fn place(
+        &mut self,
+        (planned, chunks): Found,
+        graph: &Graph,
+        bindings: &Bindings,
+    ) -> Result<Allocation, AllocError> {
         self.check_bound(&planned.externals, graph, bindings)?;
+        self.resident = self.resident.max(planned.plan.peak().0);
         let buffers = Arc::clone(self.pool.complete()?);
         let handle = self.contents.lock().new_handle()?;
         for buffer in buffers.all() {
             buffer.borrow_mut()?.reset()?;
         }
         if buffers.hooked {
-            show_tensors(&planned, &buffers, graph)?;
+            show_tensors(&planned, &chunks, &buffers, graph)?;
         }
         let contents = Arc::clone(&self.contents);
-        Ok(Allocation::new(graph.clone(), bindings.clone(), planned, buffers, contents, handle))
+        Ok(Allocation::new(graph.clone(), bindings.clone(), (planned, chunks), buffers, contents, handle))
     }
 
     /// How many bytes are allocated for buffer `index`: 0 where nothing is, and for the second mention of a memory.
@@ -298,17 +340,23 @@ impl GraphAllocator {
         Ok(plan_graph(&assigned, &self.options.plan)?)
     }
 
-    /// A plan for a graph that none fits, where that is allowed.
-    fn plan_again(&mut self, graph: &Graph) -> Result<Arc<Planned>, AllocError> {
-        let single = self.memories.is_single();
+    /// A plan for a graph for which there are no buffers: one that was made for it, or a new one where that is allowed, or
+    /// one that it fits.
+    fn plan_again(&self, graph: &Graph) -> Result<Arc<Planned>, AllocError> {
+        let (single, memories) = (self.memories.is_single(), &self.memories);
+        if let Some(planned) = self.plans.without_buffers(|planned| planned.is_made_for(graph, memories)) {
+            return Ok(planned);
+        }
         let assignment = match (self.options.replan, self.plans.latest()) {
             (Replan::OneMemory | Replan::Always, _) if single => Assignment::single(graph),
             (_, None) => return Err(AllocError::NothingReserved),
             (Replan::Always, Some(latest)) if is_as_long(latest, graph) => latest.plan.assigned().assignment().clone(),
-            (_, Some(_)) => return Err(self.not_reserved(graph)),
+            (_, Some(_)) => {
+                let accepts = |planned: &Planned| planned.accepts(graph, memories);
+                return self.plans.without_buffers(accepts).ok_or_else(|| self.not_reserved(graph));
+            }
         };
-        let plan = self.plan(graph, &assignment)?;
-        self.keep_plan(plan)
+        Ok(Arc::new(Planned::new(self.plan(graph, &assignment)?)))
     }
 
     /// What to say about a graph that no plan fits.
@@ -320,43 +368,73 @@ impl GraphAllocator {
         AllocError::NeedsReserve { misfit }
     }
 
-    fn keep_plan(&mut self, plan: GraphPlan) -> Result<Arc<Planned>, AllocError> {
-        self.use_plans(vec![plan])?;
-        match self.plans.latest() {
-            Some(planned) => Ok(Arc::clone(planned)),
-            None => unreachable!("the plan has just been kept"),
+    /// Makes the buffers that a plan needs, and keeps it as the latest.
+    fn keep(&mut self, planned: Arc<Planned>) -> Result<Found, AllocError> {
+        self.use_plans(vec![Arc::clone(&planned)])?;
+        match self.plans.find(|latest| std::ptr::eq(latest, &*planned)) {
+            Some(found) => Ok(found),
+            None => unreachable!("the plan has just been kept, and its buffers made"),
         }
     }
 
-    /// Makes the buffers large enough for all of the plans, and keeps those. All or nothing.
-    fn use_plans(&mut self, plans: Vec<GraphPlan>) -> Result<(), AllocError> {
+    /// Makes the buffers that all of the plans need, and keeps those. All or nothing.
+    ///
+    /// A memory that has room for them keeps its buffers. Any other, and one above its budget, gets the buffers that the
+    /// plans need and no more, so that it never has more bytes than ggml would: what it has from earlier graphs goes.
+    fn use_plans(&mut self, plans: Vec<Arc<Planned>>) -> Result<(), AllocError> {
         let buffers = self.memories.planned().len();
         if let Some((&index, _)) = self.options.budgets.range(buffers..).next() {
             return Err(AllocError::BufferIndex { index, buffers });
         }
-        let mut sizes = self.pool.sizes();
-        let mut kept = Vec::with_capacity(plans.len());
-        for plan in plans {
-            let parts = sizes.iter_mut().zip(plan.memories());
-            let chunks = parts.map(|(sizes, it)| share_buffers(sizes, &buffers_of(it))).collect();
-            self.check_budgets(&plan, &sizes)?;
-            kept.push(Arc::new(Planned::new(plan, chunks)));
-        }
-        if self.pool.must_grow(&sizes) {
-            self.contents.lock().check_idle()?;
-            self.pool.check_free(&sizes)?;
-            if self.pool.must_replace(&sizes) {
-                self.contents.lock().lose()?;
+        let mut needed: Sizes = vec![Vec::new(); self.pool.sizes().len()];
+        for planned in &plans {
+            for (sizes, buffers) in needed.iter_mut().zip(planned.needed()) {
+                share_buffers(sizes, &buffers);
             }
-            self.pool.grow(&sizes)?;
+            self.check_budgets(&planned.plan, &needed)?;
         }
+        self.make_buffers(needed)?;
         // What is reserved together is kept together.
-        let most = self.options.plans.max(kept.len());
-        for planned in kept {
+        let most = self.options.plans.max(plans.len());
+        for planned in plans {
             self.contents.lock().make_room(planned.plan.assigned().graph().tensors().len());
-            self.plans.keep(planned, &self.memories, most);
+            self.plans.keep(planned, &self.pool, &self.memories, most);
         }
         Ok(())
+    }
+
+    /// Has each memory with too little room make the buffers that are needed instead of its own. If there is not enough
+    /// memory, the others give back what they have beyond that, too.
+    fn make_buffers(&mut self, needed: Sizes) -> Result<(), AllocError> {
+        let wanted: Wanted = self
+            .memories
+            .owners()
+            .zip(needed.iter().zip(self.pool.sizes()))
+            .map(|(owner, (needed, sizes))| {
+                let is_within = self.budget(owner).is_none_or(|budget| total(&sizes) <= budget);
+                let fits = fit_buffers(&sizes, needed).is_some() && is_within;
+                (!fits).then(|| needed.clone())
+            })
+            .collect();
+        if wanted.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        self.contents.lock().check_idle()?;
+        self.pool.check_free(&wanted)?;
+        if self.pool.must_replace(&wanted) {
+            self.contents.lock().lose()?;
+        }
+        self.resident = 0;
+        let mut made = self.pool.remake(&wanted);
+        if made.is_err() && self.pool.has_more_than(&needed) {
+            let all: Wanted = needed.into_iter().map(Some).collect();
+            if self.pool.check_free(&all).is_ok() {
+                self.contents.lock().lose()?;
+                made = self.pool.remake(&all);
+            }
+        }
+        self.plans.match_chunks(&self.pool);
+        made
     }
 
     /// What a memory may take, under whichever of its mentions that was said.
@@ -394,7 +472,7 @@ impl GraphAllocator {
     fn check_budgets(&self, plan: &GraphPlan, sizes: &Sizes) -> Result<(), AllocError> {
         for (it, sizes) in plan.memories().iter().zip(sizes) {
             let Some(budget) = self.budget(it.memory) else { continue };
-            let needed = Bytes(sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0)));
+            let needed = total(sizes);
             if needed > budget {
                 let (memory, index) = (self.memories.planned()[it.memory].name.clone(), it.memory.index());
                 return Err(AllocError::OverBudget { memory, index, needed, budget, at_peak: at_peak(plan, it) });
@@ -409,15 +487,6 @@ impl Drop for GraphAllocator {
     fn drop(&mut self) {
         let _ = self.contents.lock().lose();
     }
-}
-
-/// The sizes of a plan's buffers. Tensors of no bytes at all need none, but a place.
-fn buffers_of(it: &MemoryPlan) -> Vec<Bytes> {
-    let mut sizes = it.plan.buffers().as_slice().to_vec();
-    if sizes.is_empty() && !it.tensors.is_empty() {
-        sizes.push(Bytes::ZERO);
-    }
-    sizes
 }
 
 /// Whether an assignment for the plan's graph is one for `graph`.
@@ -436,13 +505,13 @@ fn at_peak(plan: &GraphPlan, it: &MemoryPlan) -> AtPeak {
 }
 
 /// Shows every planned tensor of the graph to the buffer it stands in, if that wants to see it.
-fn show_tensors(planned: &Planned, buffers: &Buffers, graph: &Graph) -> Result<(), AllocError> {
+fn show_tensors(planned: &Planned, chunks: &Matching, buffers: &Buffers, graph: &Graph) -> Result<(), AllocError> {
     let mut by_buffer: Vec<(usize, usize, Offset, TensorId)> = Vec::new();
     // What was built after planning is none of the plan's.
     for tensor in graph.tensors().ids().take(planned.plan.assigned().graph().tensors().len()) {
         let Some(place) = planned.plan.place(graph.root(tensor)) else { continue };
         let (part, _) = buffers.of(place.memory);
-        let chunk = planned.chunk(part, place.buffer);
+        let chunk = chunk_of(chunks, part, place.buffer);
         by_buffer.push((part, chunk, Offset(place.offset.0 + graph.tensors().offset(tensor).0), tensor));
     }
     by_buffer.sort_by_key(|(part, chunk, ..)| (*part, *chunk));

@@ -65,4 +65,4 @@ pub use element::Element;
 pub use error::{AllocError, AtPeak};
 pub use graph::GraphAllocator;
 pub use linear::TensorAllocator;
-pub use options::{AllocOptions, Replan};
+pub use options::{AllocOptions, Replan, SmallGraphs};

@@ -22,6 +22,7 @@ pub struct AllocOptions {
     pub(crate) replan: Replan,
     pub(crate) plans: usize,
     pub(crate) budgets: BTreeMap<usize, Bytes>,
+    pub(crate) small_graphs: SmallGraphs,
 }
 
 /// When `alloc` may plan a graph by itself.
@@ -37,10 +38,24 @@ pub enum Replan {
     Never,
 }
 
+/// How `alloc` places a graph that is far smaller than the plan that it fits, such as one token in the plan of a long prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SmallGraphs {
+    /// By that plan. Its tensors are spread over all of the buffer.
+    #[default]
+    SharePlan,
+    /// With one memory, by a plan of its own at the bottom of the same buffer, if that takes at most a quarter of the bytes, and
+    /// if the larger plan has not been used since the buffer was made: memory of the host that is never touched is never
+    /// resident. There are a few such plans for each graph, however many sizes it has, and nothing is reallocated for them.
+    OwnPlan,
+}
+
 impl AllocOptions {
     /// Plans with the default strategy and reuse, no budget, a few plans kept.
     pub fn new() -> Self {
-        Self { plan: PlanOptions::default(), replan: Replan::default(), plans: 8, budgets: BTreeMap::new() }
+        let (plan, replan, small_graphs) = (PlanOptions::default(), Replan::default(), SmallGraphs::default());
+        Self { plan, replan, plans: 8, budgets: BTreeMap::new(), small_graphs }
     }
 
     /// Strategy, reuse and search budget.
@@ -59,6 +74,12 @@ impl AllocOptions {
     #[must_use]
     pub fn with_plans(self, plans: usize) -> Self {
         Self { plans: plans.max(1), ..self }
+    }
+
+    /// Sets how graphs are placed that are far smaller than the plan that they fit.
+    #[must_use]
+    pub fn with_small_graphs(self, small_graphs: SmallGraphs) -> Self {
+        Self { small_graphs, ..self }
     }
 
     /// The buffers of memory `index` may take at most `bytes` together. A memory that does not exist is an error when

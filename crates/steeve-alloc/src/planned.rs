@@ -2,17 +2,15 @@
 
 use std::sync::{Arc, OnceLock};
 
-use steeve_graph::{BufferId, Graph, GraphPlan, Id, Op, Survivors, TensorId};
+use steeve_graph::{Bytes, Graph, GraphPlan, Id, MemoryPlan, Op, Survivors, TensorId};
 
 use crate::memories::Memories;
-use crate::pool::Matching;
+use crate::pool::{Matching, Pool};
 
 /// A plan, and what it takes to use it. All lists are by id.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) plan: GraphPlan,
-    /// The chunk of each of its buffers.
-    pub(crate) chunks: Matching,
     /// Tensors that have their bytes before the run and that no node computes: the caller may write them.
     pub(crate) sources: Vec<TensorId>,
     /// Those of them that nodes read or write into, so that the caller must write them before a run.
@@ -41,7 +39,7 @@ const CHANGED: u8 = 8;
 const LISTED: u8 = 16;
 
 impl Planned {
-    pub(crate) fn new(plan: GraphPlan, chunks: Matching) -> Self {
+    pub(crate) fn new(plan: GraphPlan) -> Self {
         let graph = plan.assigned().graph();
         let marks = marks(graph);
         let has = |id: &TensorId, mark: u8| marks[id.index()] & mark != 0;
@@ -62,7 +60,7 @@ impl Planned {
         let externals = marked_externals(graph, &marks);
         let changed_externals = with(&externals, CHANGED);
         let survivors = OnceLock::new();
-        Self { plan, chunks, sources, required, changed, unfilled, externals, changed_externals, survivors }
+        Self { plan, sources, required, changed, unfilled, externals, changed_externals, survivors }
     }
 
     /// Whether the caller writes it before a run.
@@ -80,9 +78,13 @@ impl Planned {
         self.unfilled.binary_search(&root).is_ok()
     }
 
-    /// The chunk of a buffer of the plan. Tensors of no bytes may stand in buffers that do not exist: any will do.
-    pub(crate) fn chunk(&self, part: usize, buffer: BufferId) -> usize {
-        self.chunks[part].get(buffer.index()).copied().unwrap_or(0)
+    /// The sizes of the plan's buffers in each memory. Tensors of no bytes at all need none, but a place.
+    pub(crate) fn needed(&self) -> impl Iterator<Item = Vec<Bytes>> + '_ {
+        let sizes = |it: &MemoryPlan| match it.plan.buffers().as_slice() {
+            [] if !it.tensors.is_empty() => vec![Bytes::ZERO],
+            buffers => buffers.to_vec(),
+        };
+        self.plan.memories().iter().map(sizes)
     }
 
     /// Who keeps its contents through a run; found out when first asked.
@@ -94,6 +96,27 @@ impl Planned {
     pub(crate) fn accepts(&self, graph: &Graph, memories: &Memories) -> bool {
         let planned = self.plan.assigned().graph();
         planned.is_same(graph) || self.plan.accepts(graph, |tensor, memory| memories.size(graph, tensor, memory))
+    }
+
+    /// What the tensors of a graph that the plan accepts take together, were none placed over another.
+    pub(crate) fn bytes_of(&self, graph: &Graph, memories: &Memories) -> u64 {
+        let size = |tensor: TensorId| {
+            let memory = self.plan.place(tensor)?.memory;
+            Some(memories.size(graph, tensor, self.plan.asked(tensor).unwrap_or(memory)).0)
+        };
+        self.plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add)
+    }
+
+    /// Whether the plan may be used for `graph`, and every tensor fills its place, so that a plan for `graph` itself would be
+    /// the same.
+    pub(crate) fn is_made_for(&self, graph: &Graph, memories: &Memories) -> bool {
+        let fills = |tensor: TensorId| {
+            let Some(place) = self.plan.place(tensor) else { return true };
+            let asked = self.plan.asked(tensor).unwrap_or(place.memory);
+            memories.size(graph, tensor, asked) == place.size
+        };
+        let tensors = self.plan.assigned().graph().tensors();
+        self.accepts(graph, memories) && tensors.ids().all(fills)
     }
 }
 
@@ -126,39 +149,165 @@ fn marked_externals(graph: &Graph, marks: &[u8]) -> Vec<TensorId> {
     graph.tensors().ids().filter(is_met).collect()
 }
 
-/// The plans that were used last, the latest first.
-#[derive(Debug, Default)]
-pub(crate) struct Plans(Vec<Arc<Planned>>);
+/// A plan that is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) planned: Arc<Planned>,
+    /// The chunk of each of its buffers. `None` while the chunks that exist are too small or too few: then the plan can be
+    /// used again once there are buffers for it.
+    pub(crate) chunks: Option<Arc<Matching>>,
+    /// What its tensors take together, were none placed over another.
+    bytes: u64,
+    /// Whether it is a plan for smaller graphs than another's.
+    small: Option<Small>,
+    /// For which levels a plan for smaller graphs is not worth while, one bit each.
+    not_worth_while: u64,
+}
 
-impl Plans {
-    /// A plan that may be used for `graph`, as the latest from now on. Allocates nothing.
-    pub(crate) fn find(&mut self, graph: &Graph, memories: &Memories) -> Option<&Arc<Planned>> {
-        self.find_by(|planned| planned.accepts(graph, memories))
+/// A plan for smaller graphs of the same kind as another plan's. Which of them it serves is counted in powers of [`LOOSE`], so
+/// that there are a few however many sizes there are.
+#[derive(Clone, Debug)]
+pub(crate) struct Small {
+    of: Arc<Planned>,
+    level: u32,
+}
+
+impl Small {
+    fn is_same(&self, other: &Self) -> bool {
+        self.is_of(other) && self.level == other.level
     }
 
-    /// The first that `is` says yes to, as the latest from now on.
-    pub(crate) fn find_by(&mut self, is: impl Fn(&Planned) -> bool) -> Option<&Arc<Planned>> {
-        let index = self.0.iter().position(|planned| is(planned))?;
+    fn is_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.of, &other.of)
+    }
+}
+
+/// How many times as large as a graph a plan may be before the graph gets one of its own.
+pub(crate) const LOOSE: u64 = 4;
+
+/// How many plans for smaller graphs there are beside that of a graph.
+const SMALL_PLANS: usize = 4;
+
+/// A plan that there are buffers for, with its chunks.
+pub(crate) type Found = (Arc<Planned>, Arc<Matching>);
+
+/// The plans that were used last, the latest first.
+#[derive(Debug, Default)]
+pub(crate) struct Plans(Vec<Kept>);
+
+impl Plans {
+    /// The first that there are buffers for and that `is` says yes to, as the latest from now on. Allocates nothing.
+    pub(crate) fn find(&mut self, is: impl Fn(&Planned) -> bool) -> Option<Found> {
+        let index = self.0.iter().position(|kept| kept.chunks.is_some() && is(&kept.planned))?;
+        self.use_at(index)
+    }
+
+    /// The first that there are buffers for, that `is` says yes to, and that is not much larger than the graph, whose bytes
+    /// `bytes` says, or takes no more than what is resident. If there is none, the smallest, and the bytes of the graph.
+    pub(crate) fn find_close(
+        &mut self,
+        is: impl Fn(&Planned) -> bool,
+        bytes: impl Fn(&Planned) -> u64,
+        resident: u64,
+    ) -> Option<(Found, Option<u64>)> {
+        let mut loose: Option<(usize, u64)> = None;
+        for (index, kept) in self.0.iter().enumerate() {
+            if kept.chunks.is_none() || !is(&kept.planned) {
+                continue;
+            }
+            let bytes = bytes(&kept.planned);
+            if bytes >= kept.bytes / LOOSE || kept.planned.plan.peak().0 <= resident {
+                return Some((self.use_at(index)?, None));
+            }
+            if loose.is_none_or(|(least, _)| kept.bytes < self.0[least].bytes) {
+                loose = Some((index, bytes));
+            }
+        }
+        let (index, bytes) = loose?;
+        Some((self.use_at(index)?, Some(bytes)))
+    }
+
+    fn use_at(&mut self, index: usize) -> Option<Found> {
         self.0[..=index].rotate_right(1);
-        self.0.first()
+        let kept = self.0.first()?;
+        Some((Arc::clone(&kept.planned), Arc::clone(kept.chunks.as_ref()?)))
+    }
+
+    /// What a plan for a graph of so many bytes would be to the latest plan, if there should be one.
+    pub(crate) fn small(&self, bytes: u64, most: usize) -> Option<Small> {
+        let latest = self.0.first()?;
+        let of = latest.small.as_ref().map_or(&latest.planned, |small| &small.of);
+        let of_bytes =
+            self.0.iter().find(|kept| Arc::ptr_eq(&kept.planned, of)).map_or(latest.bytes, |kept| kept.bytes);
+        let small = Small { of: Arc::clone(of), level: (of_bytes / bytes.max(1)).max(1).ilog(LOOSE) };
+        let is_known = |kept: &Kept| kept.small.as_ref().is_some_and(|other| other.is_same(&small));
+        let others = |kept: &&Kept| kept.small.as_ref().is_some_and(|other| other.is_of(&small));
+        let is_full = self.0.len() >= most || self.0.iter().filter(others).count() >= SMALL_PLANS;
+        let is_worth_while = latest.not_worth_while >> small.level.min(63) & 1 == 0;
+        (is_worth_while && (!is_full || self.0.iter().any(is_known))).then_some(small)
+    }
+
+    /// Keeps a plan for smaller graphs as the latest, instead of one that was outgrown, if there are buffers for it.
+    pub(crate) fn keep_small(&mut self, planned: Planned, small: Small, pool: &Pool) -> Option<Found> {
+        let chunks = Some(Arc::new(pool.fit(&planned)?));
+        let bytes = bytes(&planned);
+        self.0.retain(|kept| !kept.small.as_ref().is_some_and(|other| other.is_same(&small)));
+        let planned = Arc::new(planned);
+        self.0.insert(0, Kept { planned, chunks, bytes, small: Some(small), not_worth_while: 0 });
+        self.use_at(0)
+    }
+
+    /// Remembers that such a plan is not worth while beside the latest.
+    pub(crate) fn forgo_small(&mut self, small: &Small) {
+        if let Some(latest) = self.0.first_mut() {
+            latest.not_worth_while |= 1 << small.level.min(63);
+        }
+    }
+
+    /// The first that there are no buffers for and that `is` says yes to.
+    pub(crate) fn without_buffers(&self, is: impl Fn(&Planned) -> bool) -> Option<Arc<Planned>> {
+        let kept = self.0.iter().find(|kept| kept.chunks.is_none() && is(&kept.planned))?;
+        Some(Arc::clone(&kept.planned))
     }
 
     pub(crate) fn latest(&self) -> Option<&Arc<Planned>> {
-        self.0.first()
+        self.0.first().map(|kept| &kept.planned)
     }
 
+    /// Those that there are buffers for, and then the others.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Planned>> {
-        self.0.iter()
+        let with = |has: bool| self.0.iter().filter(move |kept| kept.chunks.is_some() == has);
+        with(true).chain(with(false)).map(|kept| &kept.planned)
     }
 
     /// Keeps a plan as the latest. Those that it can do the work of go, and so does the oldest if there are too many.
-    pub(crate) fn keep(&mut self, planned: Arc<Planned>, memories: &Memories, most: usize) {
+    pub(crate) fn keep(&mut self, planned: Arc<Planned>, pool: &Pool, memories: &Memories, most: usize) {
         let assignment = planned.plan.assigned().assignment();
         self.0.retain(|old| {
-            let old = old.plan.assigned();
+            let old = old.planned.plan.assigned();
             !(old.assignment() == assignment && planned.accepts(old.graph(), memories))
         });
-        self.0.insert(0, planned);
-        self.0.truncate(most);
+        let chunks = pool.fit(&planned).map(Arc::new);
+        let bytes = bytes(&planned);
+        self.0.insert(0, Kept { planned, chunks, bytes, small: None, not_worth_while: 0 });
+        while self.0.len() > most {
+            // What serves smaller graphs goes first: there is another plan that serves them.
+            let small = self.0.iter().rposition(|kept| kept.small.is_some());
+            self.0.remove(small.unwrap_or(self.0.len() - 1));
+        }
     }
+
+    /// Finds out which plans there are buffers for.
+    pub(crate) fn match_chunks(&mut self, pool: &Pool) {
+        for kept in &mut self.0 {
+            kept.chunks = pool.fit(&kept.planned).map(Arc::new);
+        }
+    }
+}
+
+/// What the planned tensors take together, were none placed over another.
+fn bytes(planned: &Planned) -> u64 {
+    let plan = &planned.plan;
+    let size = |tensor| Some(plan.place(tensor)?.size.0);
+    plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add)
 }

@@ -123,19 +123,24 @@ fn a_budget_for_a_memory_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn all_chunks_count_those_of_earlier_graphs_too() {
+fn chunks_of_earlier_graphs_go_before_a_budget_is_passed() {
     let device = DiscreteDevice::new(spec(8).with_max_size(Bytes(64)));
-    let options = AllocOptions::new().with_budget(0, Bytes(150));
-    let mut allocator = GraphAllocator::new(&memory(&device)).with_options(options);
+    let options = |bytes| AllocOptions::new().with_budget(0, Bytes(bytes));
+    let mut allocator = GraphAllocator::new(&memory(&device)).with_options(options(150));
     let three = graph("a = input i8[40]; b = input i8[40]; c = input i8[40]; y = ?JOIN i8[8] a b c !output");
     let two = graph("a = input i8[56]; b = input i8[56]; y = ?JOIN i8[8] a b !output");
     allocator.reserve(&three).unwrap();
     assert_eq!(allocator.buffer_size(0), Ok(Bytes(128)));
-    // By itself it would fit, but the third chunk of the first graph stays.
-    let error = allocator.reserve(&two).unwrap_err();
-    assert!(matches!(error, AllocError::OverBudget { needed: Bytes(160), .. }), "{error}");
-    assert_eq!(device.ledger().live(), Bytes(128));
-    let options = AllocOptions::new().with_budget(0, Bytes(160));
-    let mut allocator = allocator.with_options(options);
+    // Beside the third chunk of the first graph it would not fit.
     allocator.reserve(&two).unwrap();
+    assert_eq!(allocator.buffer_size(0), Ok(Bytes(120)));
+    // A plan that fits what is there is asked to fit a smaller budget, too.
+    allocator.reserve(&three).unwrap();
+    let small = graph("a = input i8[16]; y = ?F i8[16] a !output");
+    let mut allocator = allocator.with_options(options(100));
+    allocator.reserve(&small).unwrap();
+    assert_eq!(allocator.buffer_size(0), Ok(Bytes(32)));
+    let error = allocator.reserve(&two).unwrap_err();
+    assert!(matches!(error, AllocError::OverBudget { needed: Bytes(120), .. }), "{error}");
+    assert_eq!(device.ledger().live(), Bytes(32));
 }

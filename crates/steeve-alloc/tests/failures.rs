@@ -144,6 +144,7 @@ fn asked_without_failures() -> [u64; 2] {
 fn a_failure_at_any_point_is_an_error_without_a_leak_and_the_allocator_works_afterwards() {
     let asked = asked_without_failures();
     assert!(asked[0] >= 5 && asked[1] >= 10, "the scenario asks often enough: {asked:?}");
+    let mut all = 0;
     for (failing, asked) in asked.into_iter().enumerate() {
         for point in 0..asked {
             let mut world = World::new();
@@ -160,12 +161,15 @@ fn a_failure_at_any_point_is_an_error_without_a_leak_and_the_allocator_works_aft
                 }
                 world.check_ledgers();
             }
-            assert_eq!(failures, 1, "device {failing}, allocation {point}");
+            // None where memory that was given back elsewhere has made a second attempt.
+            assert!(failures <= 1, "device {failing}, allocation {point}");
+            all += failures;
             let ledgers = world.ledgers().map(Clone::clone);
             drop(world);
             assert!(ledgers.iter().all(|ledger| ledger.live() == Bytes(0) && ledger.buffers() == 0));
         }
     }
+    assert!(all >= 10, "{all} failures");
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod graphs;
 use std::sync::Arc;
 
 use graphs::{assigned, device, graph, memory, spec, tensor};
-use steeve_alloc::{AllocError, AllocOptions, GraphAllocator};
+use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan, SmallGraphs};
 use steeve_device::{Bindings, BufferType, Bytes, DeviceError, DiscreteDevice, SharedBuffer};
 use steeve_graph::{Graph, GraphPlan, GraphStrategy, PlanOptions, TensorId, plan_graph};
 
@@ -308,7 +308,7 @@ fn buffers(allocator: &mut GraphAllocator, graph: &Graph) -> Vec<SharedBuffer> {
 }
 
 #[test]
-fn chunks_are_matched_by_size_so_that_little_grows() {
+fn chunks_are_matched_by_size_and_those_of_the_right_size_stay() {
     let device = DiscreteDevice::new(spec(8).with_max_size(Bytes(100)));
     let memory: Arc<dyn BufferType> = memory(&device);
     let options = AllocOptions::new().with_plan(PlanOptions::new(GraphStrategy::Ggml));
@@ -321,16 +321,91 @@ fn chunks_are_matched_by_size_so_that_little_grows() {
     // The other way round: nothing grows.
     let swapped = buffers(&mut allocator, &build(56, 96));
     assert!(before.iter().zip(&swapped).all(|(one, other)| one.is_same(other)));
-    // The smaller one grows, and the larger one is left alone.
-    let grown = buffers(&mut allocator, &build(64, 88));
+    // Whichever has the right size stays, and nothing is larger than it must be.
+    let grown = buffers(&mut allocator, &build(64, 96));
     assert!(grown.iter().any(|buffer| buffer.is_same(&before[0])));
     assert_eq!(allocator.buffer_size(0), Ok(Bytes(96 + 64)));
     assert!(matches!(before[1].write(steeve_device::Offset(0), &[]), Err(DeviceError::Released { .. })));
-    // One more chunk beside those.
-    let three = graph("a = input i8[80]; b = input i8[64]; c = input i8[56]; y = ?JOIN i8[0] a b c !output");
+    // One more chunk beside those, and contents are kept.
+    let two = build(64, 96);
+    let allocation = allocator.alloc(&two, &none()).unwrap();
+    allocation.write(tensor(&two, "a"), &[3i8; 64]).unwrap();
+    let three = graph("a = input i8[64]; b = input i8[96]; c = input i8[56]; y = ?JOIN i8[0] a b c !output");
+    allocator.reserve(&three).unwrap();
+    assert_eq!(allocation.read::<i8>(tensor(&two, "a")).unwrap(), [3; 64]);
     let more = buffers(&mut allocator, &three);
     assert!(grown.iter().all(|old| more.iter().any(|new| new.is_same(old))));
     assert_eq!(allocator.buffer_size(0), Ok(Bytes(96 + 64 + 56)));
+    // All are as large as they must be.
+    buffers(&mut allocator, &build(88, 72));
+    assert_eq!(allocator.buffer_size(0), Ok(Bytes(88 + 72)));
+}
+
+#[test]
+fn a_graph_whose_chunks_are_gone_is_not_planned_again() {
+    let device = DiscreteDevice::new(spec(8).with_max_size(Bytes(1000)));
+    let options = AllocOptions::new().with_replan(Replan::Never);
+    let mut allocator = GraphAllocator::new(&memory(&device)).with_options(options);
+    let build = |first: u64, second: u64| {
+        graph(&format!("a = input i8[{first}]; b = input i8[{second}]; y = ?JOIN i8[0] a b !output"))
+    };
+    let [one, other] = [build(1000, 16), build(520, 520)];
+    allocator.reserve(&one).unwrap();
+    let stale = allocator.alloc(&one, &none()).unwrap();
+    stale.write(tensor(&one, "b"), &[1i8; 16]).unwrap();
+    allocator.reserve(&other).unwrap();
+    assert_eq!(stale.read::<i8>(tensor(&one, "b")), Err(AllocError::Stale));
+    for _ in 0..3 {
+        for (graph, size) in [(&one, 1016), (&other, 1040)] {
+            let allocation = allocator.alloc(graph, &none()).unwrap();
+            allocation
+                .write_bytes(tensor(graph, "a"), &vec![7; graph.tensor(tensor(graph, "a")).nbytes().0 as usize])
+                .unwrap();
+            assert_eq!((allocator.buffer_size(0), device.ledger().live()), (Ok(Bytes(size)), Bytes(size)));
+        }
+    }
+    // Nor is a smaller one that fits it.
+    allocator.alloc(&build(900, 8), &none()).unwrap();
+    assert_eq!(allocator.buffer_size(0), Ok(Bytes(1016)));
+}
+
+#[test]
+fn small_graphs_have_plans_of_their_own_at_the_bottom_if_asked() {
+    let chain = |size: u64| {
+        let nodes: Vec<String> = (1..20).map(|i| format!("t{i} = ?F i8[{}] t{}", size * (1 + i % 3), i - 1)).collect();
+        graph(&format!("t0 = input i8[{size}]; {}; y = ?F i8[{size}] t19 !output", nodes.join("; ")))
+    };
+    let device = device(8);
+    let reach = |allocator: &mut GraphAllocator, graph: &Graph| {
+        let allocation = allocator.alloc(graph, &none()).unwrap();
+        let end = |id: TensorId| allocation.address(id).map(|at| at.offset.0 + at.size.0).unwrap();
+        graph.tensors().ids().map(end).max().unwrap()
+    };
+    for small_graphs in [SmallGraphs::SharePlan, SmallGraphs::OwnPlan] {
+        let options = AllocOptions::new().with_small_graphs(small_graphs);
+        let mut allocator = GraphAllocator::new(&memory(&device)).with_options(options);
+        allocator.reserve(&chain(4096)).unwrap();
+        let (size, asked) = (allocator.buffer_size(0).unwrap().0, device.ledger().asked());
+        let mut most = 0;
+        for tokens in [8, 8, 64, 8, 100, 8, 300, 64, 8, 900, 8, 300, 900, 8] {
+            let graph = chain(tokens);
+            let reach = reach(&mut allocator, &graph);
+            if small_graphs == SmallGraphs::OwnPlan {
+                // No further than what is touched already, or four times what it needs.
+                assert!(
+                    reach <= (size / 4096 * tokens * 4).max(most) && reach <= size / 4,
+                    "{tokens}: {reach} of {size}"
+                );
+                most = most.max(reach);
+            } else {
+                assert!(reach > size / 4);
+            }
+        }
+        // Once all is touched there is nothing to be gained.
+        assert_eq!(reach(&mut allocator, &chain(4096)), size);
+        assert!(reach(&mut allocator, &chain(8)) > size / 4);
+        assert_eq!((allocator.buffer_size(0).unwrap().0, device.ledger().asked()), (size, asked));
+    }
 }
 
 #[test]

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use steeve_graph::{
-    Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, Id, IdVec, Memory, MemoryId, PlanBesideGgml, PlanOptions,
-    Reuse, plan_beside_ggml, replay, share_buffers,
+    Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanBesideGgml,
+    PlanOptions, Reuse, fit_buffers, plan_beside_ggml, replay,
 };
 
 use crate::abi::{self, Buffer, BufferType, USAGE_COMPUTE};
@@ -27,6 +27,12 @@ use crate::settings::Settings;
 
 /// How many graphs' plans are kept.
 const PLANS: usize = 16;
+
+/// How many times as large as a graph a plan may be before the graph gets one of its own.
+const LOOSE: u64 = 4;
+
+/// How many plans for smaller graphs there are beside that of a graph.
+const SMALL_PLANS: usize = 4;
 
 /// For how many nodes a source outlives its last reader in memory that is not plain CPU memory. Backends fuse chains of
 /// nodes, and a fused one reads the sources of its first node when it writes the result of its last. Chains of ten and more
@@ -70,33 +76,67 @@ pub(crate) struct Galloc {
     entries: Vec<Entry>,
     /// How many entries there ever were.
     made: u64,
+    /// The largest plan that a graph was allocated by since buffers were made. What it takes is resident.
+    resident: u64,
     /// Which memory leafs and nodes belong to since the last reserve.
     ids: Option<Arc<Ids>>,
 }
 
-/// The buffers of one memory.
+/// The buffers of one memory: one for each chunk of the plan that they were made for, as large as that, or none.
 struct Part {
     memory: MemoryId,
     buffer_type: BufferType,
     chunks: Vec<Chunk>,
 }
 
-/// One buffer, or none after it could not be made.
+/// One buffer.
 struct Chunk {
     size: Bytes,
     buffer: Buffer,
     base: usize,
 }
 
-/// A plan and the graph it was made for.
+/// What the kept plans have for a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Plan,
+    /// A plan that is much larger than the graph, whose tensors have so many bytes.
+    LoosePlan(u64),
+}
+
+/// A plan for smaller graphs of the same kind as another plan's. Which of them it serves is counted in powers of [`LOOSE`], so
+/// that there are a few however many sizes there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Small {
+    /// The number of the other plan.
+    of: u64,
+    /// The bytes of the other plan's tensors.
+    bytes: u64,
+    level: u32,
+}
+
+/// What a graph is looked for among the kept plans for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Reserve,
+    Alloc,
+}
+
+/// A plan and the graph it was made for, as far as it takes to use it: the graph plan itself would take more memory than that.
 struct Entry {
     /// Told apart by this.
     number: u64,
     ids: Arc<Ids>,
     pattern: Pattern,
-    plan: GraphPlan,
-    /// For each part the chunk of each buffer, once there are chunks.
+    /// The sizes of the plan's buffers in each part.
+    needed: Vec<Vec<Bytes>>,
+    /// For each part the chunk of each of the plan's buffers. `None` while the chunks that exist are too small or too few.
     chunks: Option<Vec<Vec<usize>>>,
+    /// Whether it is a plan for smaller graphs than another's.
+    small: Option<Small>,
+    /// For which levels a plan for smaller graphs is not worth while, one bit each.
+    not_worth_while: u64,
 }
 
 impl Galloc {
@@ -115,7 +155,7 @@ impl Galloc {
             Part { memory, buffer_type, chunks: Vec::new() }
         };
         let parts = owners.map(part).collect();
-        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, ids: None })
+        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, resident: 0, ids: None })
     }
 
     /// Plans a graph and makes the buffers large enough.
@@ -131,7 +171,7 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            self.plan(lists, lists.ids(node_ids, leaf_ids))?;
+            self.plan(lists, lists.ids(node_ids, leaf_ids), Call::Reserve)?;
         }
         self.grow()
     }
@@ -149,12 +189,13 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            self.plan(lists, lists.ids(node_ids, leaf_ids))?;
+            self.plan(lists, lists.ids(node_ids, leaf_ids), Call::Reserve)?;
         }
-        let plan = self.entries.first().map(|entry| entry.plan.memories()).unwrap_or_default();
+        let needed = self.entries.first().map(|entry| entry.needed.as_slice()).unwrap_or_default();
         let size = |memory: MemoryId| {
             let owner = self.memories.planned[memory].shared_with.unwrap_or(memory);
-            plan.iter().find(|it| it.memory == owner).map_or(0, |it| it.plan.peak().0 as usize)
+            let mut parts = self.parts.iter().zip(needed);
+            parts.find(|(part, _)| part.memory == owner).map_or(0, |(_, needed)| total(needed) as usize)
         };
         Ok(self.memories.planned.ids().map(size).collect())
     }
@@ -167,16 +208,13 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            let latest = self.entries.first().map(|entry| entry.number);
-            let is_found = self.find(lists);
-            if self.memories.types.len() > 1 {
+            match self.find(lists, Call::Alloc) {
+                Found::Plan => {}
+                Found::LoosePlan(bytes) => self.plan_small(lists, bytes),
                 // Only the caller knows who goes where. And where tensors move because another plan is used, it must first
                 // wait for its devices, which ggml's scheduler does before it reserves.
-                if !is_found || self.entries.first().map(|entry| entry.number) != latest {
-                    return Ok(false);
-                }
-            } else if !is_found {
-                self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()))?;
+                Found::Nothing if self.memories.types.len() > 1 => return Ok(false),
+                Found::Nothing => self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()), Call::Alloc)?,
             }
             self.grow()?;
             self.assign();
@@ -196,23 +234,44 @@ impl Galloc {
         let buffers = part.map(|part| part.chunks.as_slice()).unwrap_or_default().iter().map(|chunk| chunk.buffer);
         let get_size = self.ggml.functions.ggml_backend_buffer_get_size;
         // SAFETY: buffers that we have made.
-        buffers.filter(|buffer| !buffer.is_null()).map(|buffer| unsafe { get_size(buffer) }).sum()
+        buffers.map(|buffer| unsafe { get_size(buffer) }).sum()
     }
 
     /// Makes the entry of this graph the first, from those that fit or anew, and binds the graph's tensors.
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn plan(&mut self, lists: Lists<'_>, ids: Ids) -> Result<(), Trouble> {
+    unsafe fn plan(&mut self, lists: Lists<'_>, ids: Ids, call: Call) -> Result<(), Trouble> {
         let ids = match self.entries.iter().find(|entry| *entry.ids == ids) {
             Some(entry) => Arc::clone(&entry.ids),
             None => Arc::new(ids),
         };
         self.ids = Some(Arc::clone(&ids));
         // SAFETY: passed on.
-        if unsafe { self.find(lists) } {
+        if unsafe { self.find(lists, call) } != Found::Nothing {
             return Ok(());
         }
+        // SAFETY: passed on.
+        let entry = unsafe { self.make_entry(lists, ids, self.settings.strategy) }?;
+        self.entries.insert(0, entry);
+        if self.entries.len() > PLANS {
+            // What serves smaller graphs goes first: there is another plan that serves them.
+            let small = self.entries.iter().rposition(|entry| entry.small.is_some());
+            self.entries.remove(small.unwrap_or(PLANS));
+        }
+        Ok(())
+    }
+
+    /// Plans a graph, and binds its tensors.
+    ///
+    /// # Safety
+    /// A graph of this ggml's.
+    unsafe fn make_entry(
+        &mut self,
+        lists: Lists<'_>,
+        ids: Arc<Ids>,
+        strategy: GraphStrategy,
+    ) -> Result<Entry, Trouble> {
         let purpose = Purpose::Plan { glu: self.settings.more };
         // SAFETY: passed on.
         let graph = unsafe { read(self.ggml, lists, &self.memories, &ids, purpose) }?;
@@ -221,22 +280,58 @@ impl Galloc {
             // SAFETY: passed on.
             unsafe { record(self.ggml, lists, &self.memories, &ids, folder) };
         }
-        let plan = self.solve(&graph.assigned)?;
+        let plan = self.solve(&graph.assigned, strategy)?;
         // SAFETY: the tensors that were just read.
         let pattern = unsafe { Pattern::new(&graph, &plan, &self.memories) };
         self.made += 1;
-        self.entries.insert(0, Entry { number: self.made, ids, pattern, plan, chunks: None });
-        self.entries.truncate(PLANS);
-        Ok(())
+        let needed = sizes(&plan);
+        Ok(Entry { number: self.made, ids, pattern, needed, chunks: None, small: None, not_worth_while: 0 })
+    }
+
+    /// Makes a plan of its own for a graph whose tensors have so many bytes, at the bottom of the buffers that there are, if
+    /// that takes far fewer of them than the first entry: memory that is never touched is never resident. Otherwise the
+    /// first entry stays what it is. What is resident already is worth no plan.
+    ///
+    /// # Safety
+    /// A graph of this ggml's, which the first entry fits and is bound to.
+    unsafe fn plan_small(&mut self, lists: Lists<'_>, bytes: u64) {
+        let Some(first) = self.entries.first() else { return };
+        let (of, of_bytes) = first.small.map_or((first.number, first.pattern.bytes), |small| (small.of, small.bytes));
+        let level = (of_bytes / bytes.max(1)).max(1).ilog(LOOSE);
+        let small = Small { of, bytes: of_bytes, level };
+        if first.not_worth_while >> level.min(63) & 1 == 1 {
+            return;
+        }
+        let others = |entry: &&Entry| entry.small.is_some_and(|other| other.of == of && other.level != level);
+        let outgrown = self.entries.iter().position(|entry| entry.small == Some(small));
+        let is_full = self.entries.len() == PLANS || self.entries.iter().filter(others).count() == SMALL_PLANS;
+        if outgrown.is_none() && is_full {
+            return;
+        }
+        let (ids, most) = (Arc::clone(&first.ids), peak(&first.needed) / LOOSE);
+        // A search may take its time once, for the largest graph.
+        let strategy = GraphStrategy::Fast;
+        // SAFETY: passed on.
+        let made = unsafe { self.make_entry(lists, ids, strategy) }.ok().filter(|entry| peak(&entry.needed) <= most);
+        match made.and_then(|entry| Some((entry.fit(&self.parts, false)?, entry))) {
+            Some((chunks, entry)) => {
+                outgrown.map(|index| self.entries.remove(index));
+                self.entries.insert(0, Entry { chunks: Some(chunks), small: Some(small), ..entry });
+            }
+            None => {
+                self.entries[0].not_worth_while |= 1 << level.min(63);
+                // SAFETY: passed on. It has been found before, so it is found again.
+                unsafe { self.bind(lists, 0) };
+            }
+        }
     }
 
     /// The plan for a graph: ours, or ggml's where that is smaller.
-    fn solve(&self, graph: &AssignedGraph) -> Result<GraphPlan, Trouble> {
+    fn solve(&self, graph: &AssignedGraph, strategy: GraphStrategy) -> Result<GraphPlan, Trouble> {
         let start = Instant::now();
         let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
-        let options = PlanOptions::new(self.settings.strategy).with_reuse(reuse).with_unread(self.settings.unread);
-        // Never worse: a memory with a hold may need more than ggml does, which has none. But never wrong either, and
-        // where ggml frees what is still needed, its plan is no match.
+        let options = PlanOptions::new(strategy).with_reuse(reuse).with_unread(self.settings.unread);
+        // Never worse than ggml's in any memory, and never wrong either.
         let PlanBesideGgml { plan, ggml, .. } = plan_beside_ggml(graph, &options)?;
         let planned = start.elapsed();
         if self.settings.check {
@@ -258,81 +353,130 @@ impl Galloc {
         Ok(plan)
     }
 
-    /// Makes the entry that fits the graph the first, and binds its tensors.
+    /// Makes the entry that fits the graph the first, and binds its tensors. An entry whose plan the buffers have room for is
+    /// preferred, so that none is made anew without need. One that they have no room for must be this very graph's: the
+    /// plan of a larger graph would take more than ggml does. To allocate in several memories, only what was reserved last
+    /// will do.
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn find(&mut self, lists: Lists<'_>) -> bool {
-        let Self { ggml, memories, entries, parts, ids, .. } = self;
-        // With one memory there is nothing to be said about who goes where.
-        let ids = ids.as_ref().filter(|_| memories.types.len() > 1);
-        let fits = |entry: &mut Entry| {
-            if ids.is_some_and(|ids| !Arc::ptr_eq(ids, &entry.ids)) {
-                return false;
+    unsafe fn find(&mut self, lists: Lists<'_>, call: Call) -> Found {
+        let (as_ggml, has_small) = (self.is_as_ggml(), self.has_small_plans());
+        let only_first = call == Call::Alloc && self.memories.types.len() > 1;
+        let count = if only_first { 1 } else { PLANS }.min(self.entries.len());
+        let mut loose: Option<(u64, usize, u64)> = None;
+        for (is_backed, index) in (0..count).map(|index| (true, index)).chain((0..count).map(|index| (false, index))) {
+            if !is_backed && (loose.is_some() || only_first) {
+                break;
             }
-            let Entry { pattern, chunks, .. } = entry;
-            let placed = |place: Place| address(chunks.as_deref()?, parts, place);
-            // SAFETY: passed on; the tensors have just been bound.
-            unsafe {
-                match pattern.compare(lists, placed) {
-                    Match::Same => true,
-                    // A plan that was never used may be far too large for this one.
-                    Match::Reshaped if chunks.is_some() && pattern.has_room(ggml, memories) => {
-                        pattern.expect_these_shapes();
-                        true
-                    }
-                    Match::Reshaped | Match::Other => false,
+            if self.entries[index].chunks.is_some() != is_backed {
+                continue;
+            }
+            // ggml plans at each reserve, and knows the latest plan alone.
+            let may_be_smaller = is_backed && !(as_ggml && (call == Call::Reserve || index > 0));
+            // SAFETY: passed on.
+            let verdict = unsafe { self.bind(lists, index) };
+            let Entry { pattern, needed, .. } = &mut self.entries[index];
+            let room = match verdict {
+                Match::Same if may_be_smaller || pattern.expects_planned_shapes() => Some(pattern.expected_bytes),
+                // SAFETY: passed on; the tensors have just been bound.
+                Match::Reshaped if may_be_smaller => unsafe { pattern.has_room(self.ggml, &self.memories) },
+                _ => None,
+            };
+            let (Some(bytes), has) = (room, pattern.bytes) else { continue };
+            if !has_small || bytes >= has / LOOSE || peak(needed) <= self.resident {
+                if verdict == Match::Reshaped {
+                    // SAFETY: as above.
+                    unsafe { pattern.expect_these_shapes(bytes) };
                 }
+                self.entries[..=index].rotate_right(1);
+                return Found::Plan;
             }
-        };
-        let Some(index) = entries.iter_mut().position(fits) else { return false };
-        entries[..=index].rotate_right(1);
-        true
+            if loose.is_none_or(|(least, ..)| has < least) {
+                loose = Some((has, index, bytes));
+            }
+        }
+        let Some((_, index, bytes)) = loose else { return Found::Nothing };
+        // SAFETY: passed on.
+        unsafe { self.bind(lists, index) };
+        self.entries[..=index].rotate_right(1);
+        Found::LoosePlan(bytes)
     }
 
-    /// Makes the buffers large enough for the first entry.
+    /// Compares a graph with an entry's, and binds its tensors.
+    ///
+    /// # Safety
+    /// A graph of this ggml's.
+    unsafe fn bind(&mut self, lists: Lists<'_>, index: usize) -> Match {
+        let Self { memories, entries, parts, ids, .. } = self;
+        let Entry { ids: planned, pattern, chunks, .. } = &mut entries[index];
+        // With one memory there is nothing to be said about who goes where.
+        if memories.types.len() > 1 && ids.as_ref().is_some_and(|ids| !Arc::ptr_eq(ids, planned)) {
+            return Match::Other;
+        }
+        // SAFETY: passed on.
+        unsafe { pattern.compare(lists, |place| address(chunks.as_deref()?, parts, place)) }
+    }
+
+    /// Whether graphs that are far smaller than a plan get one of their own: in plain CPU memory, where pages that are not
+    /// touched cost nothing, and where no one but the caller knows of plans.
+    fn has_small_plans(&self) -> bool {
+        !self.is_as_ggml() && matches!(self.memories.is_cpu.as_slice(), [true])
+    }
+
+    /// Whether everything is to be as with ggml, to the byte.
+    fn is_as_ggml(&self) -> bool {
+        self.settings.strategy == GraphStrategy::Ggml
+    }
+
+    /// Gives the first entry the buffers that its plan needs, by ggml's rule: a memory that has no room for the plan gives
+    /// all its buffers back, and gets those of the plan; one that has room keeps what it has. So a memory whose buffers
+    /// are made anew has as many bytes as its plan, which are never more than ggml has then.
+    ///
+    /// If there is not enough memory, the others give back what they have beyond the plan, too. If that does not help, there
+    /// are no buffers at all, and the next graph gets what it needs.
     fn grow(&mut self) -> Result<(), Trouble> {
         let Some(entry) = self.entries.first() else { return Ok(()) };
-        let is_there = |part: &Part| part.chunks.iter().all(|chunk| !chunk.buffer.is_null());
-        if entry.chunks.is_some() && self.parts.iter().all(is_there) {
+        if entry.chunks.is_some() {
             return Ok(());
         }
-        let mut chunks = Vec::with_capacity(self.parts.len());
-        let mut wanted = Vec::with_capacity(self.parts.len());
-        for (part, it) in self.parts.iter().zip(entry.plan.memories()) {
-            let mut sizes: Vec<Bytes> = part.chunks.iter().map(|chunk| chunk.size).collect();
-            let mut needed = it.plan.buffers().as_slice().to_vec();
-            if needed.is_empty() {
-                // As ggml, which has a buffer for each memory as soon as anything is reserved, if only of no bytes.
-                needed.push(Bytes::ZERO);
+        let needed = entry.needed.clone();
+        let (as_ggml, ggml) = (self.is_as_ggml(), &self.ggml.functions);
+        let mut made =
+            self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| match part.fit(needed, as_ggml) {
+                Some(_) => Ok(()),
+                None => part.make(ggml, needed),
+            });
+        // ggml leaves the other memories as they are.
+        if made.is_err() && !as_ggml {
+            let helps = self.parts.iter().zip(&needed).any(|(part, needed)| part.total() > total(needed));
+            self.parts.iter_mut().for_each(|part| part.free(ggml));
+            if helps {
+                made = self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| part.make(ggml, needed));
             }
-            chunks.push(share_buffers(&mut sizes, &needed));
-            wanted.push(sizes);
+            if made.is_err() {
+                self.parts.iter_mut().for_each(|part| part.free(ggml));
+            }
         }
-        self.make(&wanted)?;
-        self.use_first(chunks);
+        self.resident = 0;
+        self.match_chunks();
+        made?;
+        self.drop_covered();
         Ok(())
     }
 
-    /// Makes every chunk at least as large as wanted. What has to grow is freed first.
-    fn make(&mut self, wanted: &[Vec<Bytes>]) -> Result<(), Trouble> {
-        let ggml = &self.ggml.functions;
-        for (part, wanted) in self.parts.iter_mut().zip(wanted) {
-            let growing = part.chunks.iter_mut().zip(wanted).filter(|(chunk, wanted)| chunk.size < **wanted);
-            growing.for_each(|(chunk, _)| chunk.free(ggml));
+    /// Finds out which plans the buffers have room for.
+    fn match_chunks(&mut self) {
+        let as_ggml = self.is_as_ggml();
+        for entry in &mut self.entries {
+            entry.chunks = entry.fit(&self.parts, as_ggml);
         }
-        self.parts.iter_mut().zip(wanted).try_for_each(|(part, wanted)| part.make(ggml, wanted))
     }
 
-    /// The first entry is in use from now on. Others whose work it can do go.
-    fn use_first(&mut self, chunks: Vec<Vec<usize>>) {
+    /// Drops the entries whose work the first one can do.
+    fn drop_covered(&mut self) {
         let Some((first, others)) = self.entries.split_first_mut() else { return };
-        first.chunks = Some(chunks);
-        let is_covered = |old: &Entry| {
-            let assigned = old.plan.assigned();
-            old.ids == first.ids
-                && first.plan.accepts(assigned.graph(), |tensor, memory| assigned.alloc_size(tensor, memory))
-        };
+        let is_covered = |old: &Entry| old.ids == first.ids && first.pattern.covers(&old.pattern);
         let kept: Vec<bool> = std::iter::once(true).chain(others.iter().map(|old| !is_covered(old))).collect();
         let mut kept = kept.into_iter();
         self.entries.retain(|_| kept.next().unwrap_or(true));
@@ -348,7 +492,8 @@ impl Galloc {
             // SAFETY: `grow` has made all of them.
             unsafe { (ggml.ggml_backend_buffer_reset)(chunk.buffer) };
         }
-        let [Entry { pattern, chunks: Some(chunks), .. }, ..] = self.entries.as_slice() else { return };
+        let [Entry { pattern, chunks: Some(chunks), needed, .. }, ..] = self.entries.as_slice() else { return };
+        self.resident = self.resident.max(peak(needed));
         if !pattern.has_unplaced {
             return;
         }
@@ -383,10 +528,34 @@ impl Galloc {
 /// # Safety is kept by [`Galloc::new`]'s caller: ggml outlives the handle.
 impl Drop for Galloc {
     fn drop(&mut self) {
-        for part in &mut self.parts {
-            part.chunks.iter_mut().for_each(|chunk| chunk.free(&self.ggml.functions));
-        }
+        self.parts.iter_mut().for_each(|part| part.free(&self.ggml.functions));
     }
+}
+
+impl Entry {
+    /// For each part the chunk of each of the plan's buffers; `None` if some are missing or too small.
+    fn fit(&self, parts: &[Part], as_ggml: bool) -> Option<Vec<Vec<usize>>> {
+        parts.iter().zip(&self.needed).map(|(part, needed)| part.fit(needed, as_ggml)).collect()
+    }
+}
+
+/// What a plan needs in each memory.
+fn sizes(plan: &GraphPlan) -> Vec<Vec<Bytes>> {
+    let needed = plan.memories().iter().map(|it| match it.plan.buffers().as_slice() {
+        // As ggml, which has a buffer for each memory as soon as anything is reserved, if only of no bytes.
+        [] => vec![Bytes::ZERO],
+        buffers => buffers.to_vec(),
+    });
+    needed.collect()
+}
+
+/// The bytes of all buffers of a plan.
+fn peak(needed: &[Vec<Bytes>]) -> u64 {
+    needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add)
+}
+
+fn total(sizes: &[Bytes]) -> u64 {
+    sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0))
 }
 
 /// Buffer and address of a planned place, with the chunk of each buffer.
@@ -397,58 +566,65 @@ fn address(chunks: &[Vec<usize>], parts: &[Part], place: Place) -> Option<(Buffe
     let chunks = chunks.get(part as usize)?;
     let chunk = chunks.get(buffer as usize).or_else(|| chunks.first())?;
     let chunk = parts[part as usize].chunks.get(*chunk)?;
-    (!chunk.buffer.is_null()).then_some((chunk.buffer, chunk.base + offset as usize))
+    Some((chunk.buffer, chunk.base + offset as usize))
 }
 
 impl Part {
-    /// Makes the chunks that are missing. A failure leaves the sizes as they were.
-    fn make(&mut self, ggml: &Functions, wanted: &[Bytes]) -> Result<(), Trouble> {
-        for (index, &size) in wanted.iter().enumerate() {
-            let old = self.chunks.get(index);
-            if old.is_some_and(|chunk| !chunk.buffer.is_null()) {
-                continue;
-            }
-            let no_memory = || Trouble::NoMemory(self.no_memory(ggml, index, wanted));
-            let bytes = usize::try_from(size.0).map_err(|_| no_memory())?;
+    /// The chunk for each buffer of a plan; `None` if one is missing or too small. ggml compares them one by one.
+    fn fit(&self, needed: &[Bytes], as_ggml: bool) -> Option<Vec<usize>> {
+        let sizes: Vec<Bytes> = self.chunks.iter().map(|chunk| chunk.size).collect();
+        if as_ggml {
+            let fits = sizes.len() >= needed.len() && needed.iter().zip(&sizes).all(|(needed, size)| needed <= size);
+            return fits.then(|| (0..needed.len()).collect());
+        }
+        fit_buffers(&sizes, needed)
+    }
+
+    /// The bytes of all buffers.
+    fn total(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.size.0).sum()
+    }
+
+    /// Gives all buffers back and makes those that are needed. If one of them can't be had, there are none.
+    fn make(&mut self, ggml: &Functions, needed: &[Bytes]) -> Result<(), Trouble> {
+        self.free(ggml);
+        for (index, &size) in needed.iter().enumerate() {
+            let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
             // SAFETY: a buffer type of the caller's.
             let buffer = unsafe { (ggml.ggml_backend_buft_alloc_buffer)(self.buffer_type, bytes) };
             if buffer.is_null() {
-                return Err(no_memory());
+                self.free(ggml);
+                return Err(Trouble::NoMemory(self.no_memory(ggml, index, needed)));
             }
             // SAFETY: a buffer that was just made.
-            let base = unsafe {
+            let (base, size) = unsafe {
                 (ggml.ggml_backend_buffer_set_usage)(buffer, USAGE_COMPUTE);
-                if bytes == 0 { 0 } else { (ggml.ggml_backend_buffer_get_base)(buffer).addr() }
+                let base = if bytes == 0 { 0 } else { (ggml.ggml_backend_buffer_get_base)(buffer).addr() };
+                // Some backends round up. ggml knows, and so has room for more.
+                (base, size.max(Bytes((ggml.ggml_backend_buffer_get_size)(buffer) as u64)))
             };
-            let chunk = Chunk { size, buffer, base };
-            match self.chunks.get_mut(index) {
-                Some(old) => *old = chunk,
-                None => self.chunks.push(chunk),
-            }
+            self.chunks.push(Chunk { size, buffer, base });
         }
         Ok(())
+    }
+
+    fn free(&mut self, ggml: &Functions) {
+        for chunk in self.chunks.drain(..) {
+            // SAFETY: ours, and drained before it is freed, so never freed twice.
+            unsafe { (ggml.ggml_backend_buffer_free)(chunk.buffer) };
+        }
     }
 
     /// Names the memory and its total in ggml's words, and the buffer that could not be had where it is one of several.
     fn no_memory(&self, ggml: &Functions, index: usize, wanted: &[Bytes]) -> String {
         // SAFETY: a buffer type of the caller's.
         let name = unsafe { text((ggml.ggml_backend_buft_name)(self.buffer_type)) }.unwrap_or_default();
-        let total = wanted.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0));
+        let total = total(wanted);
         let which = match wanted {
             [_] => String::new(),
             _ => format!(" (buffer {} of {}: {} bytes)", index + 1, wanted.len(), wanted[index]),
         };
         format!("failed to allocate {name} buffer of size {total}{which}")
-    }
-}
-
-impl Chunk {
-    fn free(&mut self, ggml: &Functions) {
-        let buffer = std::mem::replace(&mut self.buffer, std::ptr::null_mut());
-        if !buffer.is_null() {
-            // SAFETY: ours, and nobody frees it twice.
-            unsafe { (ggml.ggml_backend_buffer_free)(buffer) };
-        }
     }
 }
 

@@ -57,6 +57,10 @@ pub(crate) struct Pattern {
     is_bound: bool,
     /// Whether some tensor of the graph that was compared last has no buffer yet.
     pub(crate) has_unplaced: bool,
+    /// What all planned tensors take together, were none placed over another.
+    pub(crate) bytes: u64,
+    /// What they take with the shapes that are expected now.
+    pub(crate) expected_bytes: u64,
 }
 
 /// A tensor that gets its address.
@@ -169,6 +173,8 @@ impl Pattern {
         // SAFETY: as promised.
         let params: Vec<_> =
             padded.map(|(number, _)| (number, unsafe { (*read.tensors[number as usize]).op_params })).collect();
+        let room = |known: &Known| if let Place::Planned { room, .. } = known.place { room } else { 0 };
+        let bytes = known.iter().map(room).fold(0, u64::saturating_add);
         let mut tensors = read.tensors.clone();
         tensors.push(std::ptr::null_mut());
         let mut pattern = Self {
@@ -185,6 +191,8 @@ impl Pattern {
             tensors,
             is_bound: false,
             has_unplaced: true,
+            bytes,
+            expected_bytes: bytes,
         };
         for number in listed.into_iter().chain(unlisted) {
             // SAFETY: as promised.
@@ -241,6 +249,51 @@ impl Pattern {
             allowed,
             look,
         });
+    }
+
+    /// Whether this plan can be used for the graph that `other` was made for, by the shapes that `other` expects.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let is_alike = |(ours, theirs): (&Expected, &Expected)| {
+            (ours.number, ours.op, ours.flags, ours.dtype, ours.root, ours.sources, ours.more_sources)
+                == (
+                    theirs.number,
+                    theirs.op,
+                    theirs.flags,
+                    theirs.dtype,
+                    theirs.root,
+                    theirs.sources,
+                    theirs.more_sources,
+                )
+        };
+        let has_room = |(ours, theirs): (&Target, &Target)| {
+            let has_room = match (ours.place, theirs.place) {
+                (Place::Planned { room, asked, .. }, Place::Planned { room: needed, asked: by, .. }) => {
+                    room >= needed && asked == by
+                }
+                (ours, theirs) => ours == theirs,
+            };
+            (ours.number, ours.root) == (theirs.number, theirs.root) && has_room
+        };
+        let in_place = |(node, slot): &(u32, u32)| {
+            let at = |number: u32| other.expected.iter().find(|expected| expected.number == number);
+            let Some(node) = at(*node) else { return false };
+            let source = node.sources.get(*slot as usize).and_then(|source| at(*source));
+            source.is_some_and(|source| {
+                let offset = if source.root as usize == other.tensors.len() - 1 { 0 } else { source.view_offs };
+                (node.dtype, node.ne, node.nb, 0) == (source.dtype, source.ne, source.nb, offset)
+            })
+        };
+        (self.leafs, self.nodes) == (other.leafs, other.nodes)
+            && self.expected.len() == other.expected.len()
+            && self.more_sources == other.more_sources
+            && self.expected.iter().zip(&other.expected).all(is_alike)
+            && self.targets.iter().zip(&other.targets).all(has_room)
+            && self.take_overs.iter().all(in_place)
+    }
+
+    /// Whether the shapes that are expected are those that the plan was made for: then all places are full.
+    pub(crate) fn expects_planned_shapes(&self) -> bool {
+        self.expected_bytes == self.bytes
     }
 
     /// Compares, and binds each number to its tensor. `placed` says where a planned tensor would be allocated, so that one
@@ -350,11 +403,13 @@ impl Pattern {
         (marks == 0) & (state & expected.allowed != 0)
     }
 
-    /// Expects from now on the shapes of the graph that was compared last, because it has room.
+    /// Expects from now on the shapes of the graph that was compared last, because it has room; its planned tensors take so
+    /// many bytes together.
     ///
     /// # Safety
     /// `compare` has just bound the tensors, and their graph is still there.
-    pub(crate) unsafe fn expect_these_shapes(&mut self) {
+    pub(crate) unsafe fn expect_these_shapes(&mut self, bytes: u64) {
+        self.expected_bytes = bytes;
         for expected in &mut self.expected {
             // SAFETY: as promised.
             let tensor = unsafe { &*self.tensors[expected.number as usize] };
@@ -379,22 +434,24 @@ impl Pattern {
     }
 
     /// Whether a reshaped graph still has room: no tensor above its place, no view beyond its root, and whoever takes over a
-    /// source still looks like it.
+    /// source still looks like it. Returns what its planned tensors take together, `None` if it has no room.
     ///
     /// # Safety
     /// `compare` has just bound the tensors, and their graph is still there.
-    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories) -> bool {
+    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories) -> Option<u64> {
         // SAFETY: as promised.
         let at = |number: u32| unsafe { &*self.tensors[number as usize] };
         let get_alloc_size = ggml.functions.ggml_backend_buft_get_alloc_size;
         let bytes = |tensor: &Tensor| layout(ggml, tensor).ok().map(|layout| layout.nbytes());
-        let fits = |&Target { number, root, place }: &Target| {
+        let mut sum: u64 = 0;
+        let mut fits = |&Target { number, root, place }: &Target| {
             let tensor = at(number);
             let Some(needed) = bytes(tensor) else { return false };
             match place {
                 Place::Planned { room, asked, .. } => {
                     // SAFETY: a buffer type and a tensor of the same ggml.
                     let size = unsafe { get_alloc_size(memories.types[asked.index()], tensor) };
+                    sum = sum.saturating_add(size as u64);
                     size as u64 <= room
                 }
                 // A view of no bytes is never out of range.
@@ -414,7 +471,7 @@ impl Pattern {
             let offset = if source.view_src.is_null() { 0 } else { source.view_offs };
             (node.dtype, node.ne, node.nb, 0) == (source.dtype, source.ne, source.nb, offset)
         };
-        self.targets.iter().all(fits) && self.take_overs.iter().all(in_place)
+        (self.targets.iter().all(&mut fits) && self.take_overs.iter().all(in_place)).then_some(sum)
     }
 }
 

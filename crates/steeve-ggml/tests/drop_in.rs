@@ -57,6 +57,35 @@ fn each_graph_is_planned_once() {
 }
 
 #[test]
+fn however_many_sizes_a_graph_has_there_are_a_few_plans() {
+    let Some(workshop) = Workshop::open("sizes") else { return };
+    // What is larger than all before it gets a plan, up to a quarter of the largest.
+    for (order, most) in [("down", 2), ("up", 20)] {
+        let said = workshop.run("plans", NEW, Loaded::Local, &[order], &[("STEEVE_LOG", "1")]).well();
+        let (first, later) = said.err.split_once("first rounds done").unwrap();
+        let plans = |said: &str| said.lines().filter(|line| line.starts_with("steeve: ")).count();
+        assert!(plans(first) <= most, "{first}");
+        assert_eq!(plans(later), 0, "{later}");
+    }
+}
+
+#[test]
+fn no_memory_takes_more_than_with_ggml_over_any_sequence_of_graphs() {
+    let Some(workshop) = Workshop::open("chunks") else { return };
+    let ggml: &[_] = &[("STEEVE_STRATEGY", "ggml")];
+    let settings: [(&[_], &[&str]); 4] =
+        [(&[], &[]), (ggml, &["exact"]), (&[("STEEVE_REUSE", "more")], &[]), (&[("STEEVE_HOLD", "0")], &[])];
+    for (env, more) in settings {
+        for memories in ["one", "two"] {
+            let args: Vec<&str> = [memories, "2000"].into_iter().chain(more.iter().copied()).collect();
+            // Without ggml's own allocator, so that no graph is left to it unseen.
+            let said = workshop.run("chunks", BARE, Loaded::Local, &args, env).well();
+            println!("{memories} {env:?}: {}", said.out.trim_end());
+        }
+    }
+}
+
+#[test]
 fn malformed_graphs_are_answered_or_refused() {
     let Some(workshop) = Workshop::open("malformed") else { return };
     for loaded in [Loaded::Local, Loaded::Linked] {

@@ -100,4 +100,4 @@ pub use steeve_plan::{
 pub use survive::Survivors;
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use text::{TextError, TextFault};
-pub use together::{PlansTogether, TogetherError, plan_together, share_buffers};
+pub use together::{PlansTogether, TogetherError, fit_buffers, plan_together, share_buffers};

@@ -294,7 +294,16 @@ pub fn plan_beside_ggml(assigned: &AssignedGraph, options: &PlanOptions) -> Resu
     let run = GgmlRun::new(assigned);
     let mut plan = planned(&run, &options.implied(), &mut |_| ControlFlow::Continue(()))?;
     let ggml: IdVec<MemoryId, Bytes> = run.get()?.free.iter().map(FreeList::total).collect();
-    if plan.memories.iter().any(|it| it.plan.peak() > ggml[it.memory]) {
+    // A memory with a hold may need more than ggml does, which has none. And where ggml takes a tensor into the memory of its
+    // source, ours may need a buffer that is larger than any that its own memory gives out.
+    let largest = |sizes: &mut dyn Iterator<Item = Bytes>| sizes.max().unwrap_or_default();
+    let theirs = &run.get()?.free;
+    let is_worse = |it: &MemoryPlan| {
+        let ours = largest(&mut it.plan.buffers().iter().copied());
+        let limit = assigned.memories()[it.memory].max_buffer.unwrap_or(ours);
+        it.plan.peak() > ggml[it.memory] || ours > limit.max(largest(&mut theirs[it.memory].chunks()))
+    };
+    if plan.memories.iter().any(is_worse) {
         let as_ggml = PlanOptions::new(GraphStrategy::Ggml).implied();
         plan = as_ggml_does(&run, &as_ggml).unwrap_or(plan);
     }

@@ -109,3 +109,21 @@ pub fn share_buffers(sizes: &mut Vec<Bytes>, needed: &[Bytes]) -> Vec<usize> {
     }
     shared
 }
+
+/// Assigns each buffer of a plan to one of the buffers that exist, the largest to the largest. Returns `None` if there are too
+/// few or one of them is too small; then no other assignment fits either.
+///
+/// ```
+/// use steeve_graph::{Bytes, fit_buffers};
+/// let sizes = [Bytes(100), Bytes(50)];
+/// assert_eq!(fit_buffers(&sizes, &[Bytes(40), Bytes(90)]), Some(vec![1, 0]));
+/// assert_eq!(fit_buffers(&sizes, &[Bytes(60), Bytes(60)]), None);
+/// ```
+pub fn fit_buffers(sizes: &[Bytes], needed: &[Bytes]) -> Option<Vec<usize>> {
+    if sizes.len() < needed.len() {
+        return None;
+    }
+    let mut grown = sizes.to_vec();
+    let shared = share_buffers(&mut grown, needed);
+    (grown == sizes).then_some(shared)
+}

@@ -26,7 +26,8 @@ struct ggml_context {
 static struct mock_counts counts;
 static int fail_after = -1;
 static struct ggml_backend_buffer_type types[] = {
-    { "CPU", 32, SIZE_MAX, 0 }, { "CPU", 64, SIZE_MAX, 0 }, { "GPU", 256, SIZE_MAX, 0 }, { "GPU", 16, SIZE_MAX, 0 },
+    { "CPU", 32, SIZE_MAX, 0, 0, 0, NULL }, { "CPU", 64, SIZE_MAX, 0, 0, 0, NULL },
+    { "GPU", 256, SIZE_MAX, 0, 0, 0, NULL }, { "GPU", 16, SIZE_MAX, 0, 0, 0, NULL },
 };
 
 struct mock_counts * mock_counts(void) { return &counts; }
@@ -50,7 +51,13 @@ ggml_backend_buffer_t ggml_backend_buft_alloc_buffer(ggml_backend_buffer_type_t 
     if (fail_after == 0 || size > (size_t) 1 << 32 || size > buft->max_size) {
         return NULL;
     }
+    if (buft->device && size > buft->device->total - buft->device->alive) {
+        return NULL;
+    }
     fail_after -= fail_after > 0;
+    buft->made++;
+    buft->alive += size;
+    if (buft->device) buft->device->alive += size;
     struct ggml_backend_buffer * buffer = calloc(1, sizeof *buffer);
     buffer->buft = buft;
     buffer->size = size;
@@ -83,6 +90,10 @@ void ggml_backend_buffer_free(ggml_backend_buffer_t buffer) {
     // Who still reads or writes there is noticed.
     if (buffer->memory) {
         memset(buffer->memory, 0xDD, buffer->size);
+    }
+    if (!buffer->n_parts) {
+        buffer->buft->alive -= buffer->size;
+        if (buffer->buft->device) buffer->buft->device->alive -= buffer->size;
     }
     free(buffer->parts);
     free(buffer->memory);

@@ -79,7 +79,13 @@ struct ggml_backend_buffer_type {
     size_t alignment;
     size_t max_size;
     size_t padding; // of each tensor
+    int made;       // buffers of this type so far
+    size_t alive;   // bytes in them now
+    struct mock_device * device;
 };
+
+// What the buffers of some types may take together.
+struct mock_device { size_t total, alive; };
 
 typedef struct ggml_backend_buffer_type * ggml_backend_buffer_type_t;
 typedef struct ggml_backend_buffer * ggml_backend_buffer_t;

@@ -181,6 +181,76 @@ static void smaller_graphs_use_the_plan_and_larger_ones_grow(void) {
     ggml_gallocr_free(galloc);
 }
 
+// The last byte of a buffer that a graph's tensors take.
+static size_t reach(struct ggml_cgraph * graph) {
+    size_t end = 0;
+    for (int i = 0; i < graph->n_nodes + graph->n_leafs; i++) {
+        struct ggml_tensor * tensor = i < graph->n_nodes ? graph->nodes[i] : graph->leafs[i - graph->n_nodes];
+        if (!tensor->buffer) continue;
+        size_t at = (char *) tensor->data - (char *) ggml_backend_buffer_get_base(tensor->buffer) + mock_nbytes(tensor);
+        if (at > end) end = at;
+    }
+    return end;
+}
+
+// A chain whose tensors have so many elements.
+static struct ggml_cgraph * chain(struct ggml_context * ctx, int64_t size) {
+    struct ggml_cgraph * graph = mock_graph(ctx, 32);
+    struct ggml_tensor * last = input(ctx, graph, size);
+    for (int i = 0; i < 20; i++) last = op(ctx, graph, GGML_OP_MUL_MAT, size * (1 + i % 3), last, NULL);
+    ggml_set_output(last);
+    return graph;
+}
+
+// A graph far below the reserved one stays at the bottom of its buffer, so that the rest of it need not be resident. However
+// many sizes there are and in which order they come, nothing is reallocated, and there are a few plans.
+static void small_graphs_stay_at_the_bottom(void) {
+    ggml_gallocr_t galloc = ggml_gallocr_new(mock_type(0));
+    struct ggml_context * ctx = context();
+    EXPECT(ggml_gallocr_reserve(galloc, chain(ctx, 4096)));
+    int made = mock_counts()->buffers_made;
+    size_t size = ggml_gallocr_get_buffer_size(galloc, 0);
+    static const int64_t some[] = { 8, 8, 64, 8, 100, 8, 300, 64, 8, 900, 8, 300, 900, 8 };
+    size_t most = 0;
+    for (int i = 0; i < 14; i++) {
+        struct ggml_cgraph * graph = chain(ctx, some[i]);
+        EXPECT(allocates_well(galloc, graph));
+        // No further than what is touched already, or four times what it needs.
+        size_t limit = size / 4096 * some[i] * 4;
+        EXPECT(reach(graph) <= size / 4 && reach(graph) <= (limit > most ? limit : most));
+        if (reach(graph) > most) most = reach(graph);
+    }
+    // Once all is touched there is nothing to be gained.
+    struct ggml_cgraph * whole = chain(ctx, 4096), * tiny = chain(ctx, 8);
+    EXPECT(allocates_well(galloc, whole) && allocates_well(galloc, tiny) && tiny->nodes[19]->data == whole->nodes[19]->data);
+    EXPECT(mock_counts()->buffers_made == made && ggml_gallocr_get_buffer_size(galloc, 0) == size);
+    // In other memory everything is where the plan of the largest has it.
+    ggml_gallocr_t other = ggml_gallocr_new(mock_type(2));
+    struct ggml_cgraph * large = chain(ctx, 4096), * small = chain(ctx, 8);
+    EXPECT(allocates_well(other, large) && allocates_well(other, small));
+    char * base = ggml_backend_buffer_get_base(large->nodes[0]->buffer);
+    EXPECT(small->nodes[0]->buffer == large->nodes[0]->buffer && (char *) small->nodes[19]->data - base == (char *) large->nodes[19]->data - base);
+    ggml_gallocr_free(other);
+    ggml_gallocr_free(galloc);
+    ggml_free(ctx);
+}
+
+// Prompts of every length, up or down at first and then both, with tokens in between.
+static void many_sizes(bool up) {
+    ggml_gallocr_t galloc = ggml_gallocr_new(mock_type(0));
+    struct ggml_context * ctx = context();
+    EXPECT(ggml_gallocr_reserve(galloc, chain(ctx, 512)));
+    for (int round = 0; round < 20; round++) {
+        for (int i = 1; i <= 512; i += 7) {
+            EXPECT(allocates_well(galloc, chain(ctx, (round % 2 == 0) == up ? i : 513 - i)));
+            EXPECT(allocates_well(galloc, chain(ctx, 1)));
+        }
+        if (round == 1) fprintf(stderr, "first rounds done\n");
+    }
+    ggml_gallocr_free(galloc);
+    ggml_free(ctx);
+}
+
 static void a_graph_can_be_allocated_twice(void) {
     struct ggml_context * ctx = context();
     ggml_gallocr_t galloc = ggml_gallocr_new(mock_type(0));
@@ -374,6 +444,10 @@ int run(int argc, char ** argv) {
         unread_inputs();
         return 0;
     }
+    if (argc > 1 && (strcmp(argv[1], "up") == 0 || strcmp(argv[1], "down") == 0)) {
+        many_sizes(strcmp(argv[1], "up") == 0);
+        return 0;
+    }
     changed_edges_are_noticed();
     places_that_are_taken_over_are_looked_at();
     merged_tensors_are_noticed();
@@ -383,6 +457,7 @@ int run(int argc, char ** argv) {
     changes_of_the_same_tensors_are_noticed(2);
     alternating_graphs_allocate_once();
     smaller_graphs_use_the_plan_and_larger_ones_grow();
+    small_graphs_stay_at_the_bottom();
     a_graph_can_be_allocated_twice();
     several_buffers_must_be_reserved();
     limited_buffers_are_several();
