@@ -1,4 +1,4 @@
-//! Writing a file as a whole: whoever reads it sees all of the old content or all of the new, and a failure leaves the old.
+//! Writing a file as a whole: a reader sees all of the old content or all of the new, and a failure leaves the old.
 //!
 //! ```text
 //!   bytes --> .steeve-PID-N.tmp in the same folder --sync--> renamed over the file
@@ -85,7 +85,7 @@ struct Temporary {
 }
 
 impl Temporary {
-    /// A new file in the folder. Its name is hidden, so that nobody plans it who plans the folder.
+    /// A new file in the folder. Its name is hidden, so that it is not planned with the folder.
     fn new(folder: &Path) -> io::Result<(Self, File)> {
         const TRIES: u32 = 1000;
         for number in 0..TRIES {

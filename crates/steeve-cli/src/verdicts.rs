@@ -67,7 +67,7 @@ struct VerdictLine<'a> {
 pub(crate) struct CheckedMemory {
     pub(crate) name: String,
     pub(crate) peak: Bytes,
-    /// What every plan needs, where that is known.
+    /// What every plan with our in-place decisions for this reuse needs, where the plan is not below that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lower_bound: Option<Bytes>,
     pub(crate) optimal: bool,

@@ -1,7 +1,7 @@
 //! A value that is made when it is first asked for, without a lock.
 //!
-//! A process may fork while another thread is in the middle of making it, and in the child that thread does not exist: whoever
-//! waited for it would wait for ever. So nobody waits. Two threads that come first may both make it, and one of the two is
+//! A process may fork while another thread is in the middle of making it, and in the child that thread does not exist: to
+//! wait for it would be to wait for ever. So no thread waits. Two threads that come first may both make it, and one of the two is
 //! dropped.
 
 use std::sync::atomic::{AtomicPtr, Ordering};

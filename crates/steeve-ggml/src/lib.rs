@@ -43,6 +43,3 @@ mod handle;
 mod exports;
 #[cfg(all(feature = "whole", not(test)))]
 mod whole;
-
-// Where the environment is read nothing is known of any ggml.
-use log::say;

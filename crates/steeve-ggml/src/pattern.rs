@@ -481,16 +481,16 @@ struct Glance {
     has_unplaced: bool,
 }
 
-/// Which tensor each number stands for.
+/// Which tensor each number means.
 trait Numbers {
-    /// Whether the number stands for this tensor.
+    /// Whether the number means this tensor.
     fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool;
 
     /// The tensor of a number.
     fn tensor(&self, number: u32) -> *mut Tensor;
 }
 
-/// Each number stands for the tensor of the last time.
+/// Each number means the tensor of the last time.
 struct Bound<'a>(&'a [*mut Tensor]);
 
 impl Numbers for Bound<'_> {
@@ -504,7 +504,7 @@ impl Numbers for Bound<'_> {
     }
 }
 
-/// A number stands for the tensor that it is met with first. The last number stands for none.
+/// A number means the tensor that it is met with first. The last number means none.
 struct Binding<'a>(&'a mut [*mut Tensor]);
 
 impl Numbers for Binding<'_> {

@@ -75,7 +75,7 @@ fn write(folder: &Path, names: impl Iterator<Item = String>, json: &str) -> std:
     written
 }
 
-/// A new file whose name nobody takes for a recording.
+/// A new file whose name is not that of a recording.
 fn temporary(folder: &Path) -> std::io::Result<(PathBuf, File)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     loop {

@@ -14,11 +14,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use steeve_graph::{Best, Budget, GraphStrategy, Unread};
 
-use crate::say;
+use crate::first_wins::FirstWins;
+use crate::log::say;
 
 /// How plans are made, and what is told about it.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +35,8 @@ pub(crate) struct Settings {
 
 /// What the environment said when it was first asked.
 pub(crate) fn settings() -> &'static Settings {
-    static SETTINGS: OnceLock<Settings> = OnceLock::new();
-    SETTINGS.get_or_init(|| {
+    static SETTINGS: FirstWins<Settings> = FirstWins::new();
+    SETTINGS.get_or_make(|| {
         let (settings, complaints) = Settings::read(|name| std::env::var_os(name));
         for complaint in complaints {
             say!("{complaint}");
@@ -48,8 +48,8 @@ pub(crate) fn settings() -> &'static Settings {
 impl Settings {
     /// The same with ggml's layout and nothing that could fail.
     pub(crate) fn only_ggml(&self) -> &'static Self {
-        static ONLY_GGML: OnceLock<Settings> = OnceLock::new();
-        ONLY_GGML.get_or_init(|| Self { strategy: GraphStrategy::Ggml, more: false, check: false, ..self.clone() })
+        static ONLY_GGML: FirstWins<Settings> = FirstWins::new();
+        ONLY_GGML.get_or_make(|| Self { strategy: GraphStrategy::Ggml, more: false, check: false, ..self.clone() })
     }
 
     /// The settings, and a sentence for each one that makes no sense and was left at its default.

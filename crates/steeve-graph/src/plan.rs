@@ -45,7 +45,7 @@ impl PlanOptions {
         Self { strategy, reuse: Reuse::More, unread: Unread::FreeInputs }
     }
 
-    /// The same with another reuse.
+    /// Sets which nodes take over the bytes of a source.
     #[must_use]
     pub const fn with_reuse(mut self, reuse: Reuse) -> Self {
         self.reuse = reuse;
@@ -254,7 +254,8 @@ pub fn plan_graph(assigned: &AssignedGraph, options: &PlanOptions) -> Result<Gra
     plan_graph_watched(assigned, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// The same with someone who watches the search of each memory. `Break` ends it, and the best plan so far is the answer.
+/// Plans a graph as [`plan_graph`] does, and tells `watch` how the search of each memory goes on. `Break` ends it, and the
+/// best plan so far is the answer.
 pub fn plan_graph_watched(
     assigned: &AssignedGraph,
     options: &PlanOptions,

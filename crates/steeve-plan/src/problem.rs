@@ -329,11 +329,13 @@ fn check(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
     check_chains(blocks, reach)
 }
 
-/// The error for the block with which the sum passes 2^64; it names the widest alignment where there is any.
+/// The error for the block with which the sum passes 2^64. It names the widest alignment where the bytes alone would fit.
 fn too_large(blocks: &IdVec<BlockId, Block>, block: BlockId) -> ProblemError {
-    let seen = blocks.pairs().take(block.index() + 1).map(|(id, it)| (id, it.align));
-    match seen.max_by_key(|(_, align)| *align) {
-        Some((widest, align)) if align > Align::ONE => ProblemError::TooMuchPadding { block, widest, align },
+    let seen = || blocks.pairs().take(block.index() + 1);
+    let end = |it: &Block| it.pinned.map_or(0, |place| u128::from(place.offset.0));
+    let bytes: u128 = seen().map(|(_, it)| u128::from(it.size.0) + end(it)).sum();
+    match seen().map(|(id, it)| (id, it.align)).max_by_key(|(_, align)| *align) {
+        Some((widest, align)) if bytes < u128::from(u64::MAX) => ProblemError::TooMuchPadding { block, widest, align },
         _ => ProblemError::TooLarge { block, size: blocks[block].size },
     }
 }

@@ -92,7 +92,7 @@ impl Schedule {
     }
 
     /// The worker that computes a tensor, or in whose memory it is planned; nothing for external tensors that no node
-    /// writes.
+    /// writes. Tensors are known by their numbers, for a schedule serves all graphs that are alike.
     pub fn worker(&self, tensor: TensorId) -> Option<WorkerId> {
         self.workers.get(tensor.index()).copied().flatten().map(|(worker, _)| worker)
     }
@@ -102,7 +102,7 @@ impl Schedule {
         self.workers.get(tensor.index()).copied().flatten().map(|(_, reason)| reason)
     }
 
-    /// The same in words.
+    /// Says in words why a tensor has the worker that it has.
     pub fn why(&self, tensor: TensorId) -> Option<String> {
         self.reason(tensor).map(|reason| reason.words(&self.graph, &self.names))
     }

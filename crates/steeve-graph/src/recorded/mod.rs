@@ -135,7 +135,7 @@ impl Recorded {
         read::read(serde_json::from_str(json)?)
     }
 
-    /// The same from bytes, which must be UTF-8.
+    /// Reads a recorded graph from bytes, which must be UTF-8 and at most [`InputLimit::DEFAULT`](crate::InputLimit::DEFAULT) of them.
     pub fn from_json_bytes(json: &[u8]) -> Result<Self, RecordError> {
         InputLimit::DEFAULT.check(json.len())?;
         read::read(serde_json::from_slice(json)?)
