@@ -107,7 +107,7 @@ pub unsafe extern "C" fn ggml_gallocr_free(galloc: *mut Handle) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ggml_gallocr_reserve(galloc: *mut Handle, graph: *mut Graph) -> bool {
     // SAFETY: passed on.
-    unsafe { ggml_gallocr_reserve_n(galloc, graph, std::ptr::null(), std::ptr::null()) }
+    unsafe { reserve(galloc, graph, std::ptr::null(), std::ptr::null()) }
 }
 
 /// The same with the number of the buffer for each node and each leaf; null means that all are in the first.
@@ -116,6 +116,20 @@ pub unsafe extern "C" fn ggml_gallocr_reserve(galloc: *mut Handle, graph: *mut G
 /// A handle, a graph of ggml's, and as many numbers as it has nodes and leafs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ggml_gallocr_reserve_n(
+    galloc: *mut Handle,
+    graph: *mut Graph,
+    node_buffer_ids: *const c_int,
+    leaf_buffer_ids: *const c_int,
+) -> bool {
+    // SAFETY: passed on.
+    unsafe { reserve(galloc, graph, node_buffer_ids, leaf_buffer_ids) }
+}
+
+/// Reserves. Not by way of the exported function: where ggml's own comes first in the order of symbols, that would be ggml's.
+///
+/// # Safety
+/// As [`ggml_gallocr_reserve_n`].
+unsafe fn reserve(
     galloc: *mut Handle,
     graph: *mut Graph,
     node_buffer_ids: *const c_int,
