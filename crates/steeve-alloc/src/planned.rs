@@ -101,8 +101,8 @@ impl Planned {
     /// What the tensors of a graph that the plan accepts take together, were none placed over another.
     pub(crate) fn bytes_of(&self, graph: &Graph, memories: &Memories) -> u64 {
         let size = |tensor: TensorId| {
-            let memory = self.plan.place(tensor)?.memory;
-            Some(memories.size(graph, tensor, self.plan.asked(tensor).unwrap_or(memory)).0)
+            // Of tensors with bytes of their own alone: a view may be one that the graph does not have.
+            Some(memories.size(graph, tensor, self.plan.asked(tensor)?).0)
         };
         self.plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add)
     }
@@ -111,8 +111,7 @@ impl Planned {
     /// the same.
     pub(crate) fn is_made_for(&self, graph: &Graph, memories: &Memories) -> bool {
         let fills = |tensor: TensorId| {
-            let Some(place) = self.plan.place(tensor) else { return true };
-            let asked = self.plan.asked(tensor).unwrap_or(place.memory);
+            let (Some(asked), Some(place)) = (self.plan.asked(tensor), self.plan.place(tensor)) else { return true };
             memories.size(graph, tensor, asked) == place.size
         };
         let tensors = self.plan.assigned().graph().tensors();
@@ -308,6 +307,6 @@ impl Plans {
 /// What the planned tensors take together, were none placed over another.
 fn bytes(planned: &Planned) -> u64 {
     let plan = &planned.plan;
-    let size = |tensor| Some(plan.place(tensor)?.size.0);
+    let size = |tensor| plan.asked(tensor).and(plan.place(tensor)).map(|place| place.size.0);
     plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add)
 }

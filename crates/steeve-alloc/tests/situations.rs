@@ -295,3 +295,26 @@ fn a_graph_of_nothing_needs_nothing() {
         Err(AllocError::Graph(GraphError::Unknown { .. }))
     ));
 }
+
+#[test]
+fn a_view_that_only_the_planned_context_has_does_no_harm_to_other_graphs() {
+    let build = |stray: bool| {
+        let mut context = steeve_graph::Context::new();
+        let x = context.input(steeve_graph::DataType::F32, &[8]).unwrap();
+        let h = context.sqr(x).unwrap();
+        let y = context.sum(h).unwrap();
+        context.set_output(y).unwrap();
+        if stray {
+            context.view_1d(h, 4, Bytes(0)).unwrap();
+        }
+        Graph::from_outputs(&context, &[y]).unwrap()
+    };
+    let device = device(8);
+    let mut allocator = GraphAllocator::new(&memory(&device));
+    allocator.reserve(&build(true)).unwrap();
+    // Another graph has the memory made anew, so that the first plan has no buffers.
+    allocator.reserve(&graph("x = input f32[999]; y = neg x !output")).unwrap();
+    for stray in [false, true, false] {
+        allocator.alloc(&build(stray), &Bindings::new()).unwrap();
+    }
+}
