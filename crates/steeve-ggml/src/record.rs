@@ -48,6 +48,7 @@ pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories,
     let program = std::env::args_os().next().unwrap_or_default();
     let program = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let recorded = Recorded {
+        hosts: memories.is_host.iter().copied().map(Some).collect(),
         answer: Answer { places: places.collect(), chunks: chunks.collect() },
         ids: (0..graph.tensors.len() as u64).map(Some).collect(),
         before: before.collect(),

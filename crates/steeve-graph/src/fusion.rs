@@ -212,9 +212,11 @@ impl Group<'_> {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::String;
+
     use super::*;
 
-    fn ends(text: &str) -> Vec<(alloc::string::String, usize)> {
+    fn ends(text: &str) -> Vec<(String, usize)> {
         let graph: AssignedGraph = text.parse().unwrap();
         let graph = graph.graph();
         group_reads(graph).iter().map(|read| (graph.name(read.source).into(), read.last)).collect()

@@ -87,7 +87,7 @@ pub use param::Param;
 pub use parts::GraphParts;
 pub use plan::{
     GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, TensorPlace, Unread,
-    plan_beside_ggml, plan_graph, plan_graph_watched,
+    plan_beside_ggml, plan_beside_ggml_watched, plan_graph, plan_graph_watched,
 };
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, Recorded};

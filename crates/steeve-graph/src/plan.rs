@@ -295,8 +295,17 @@ pub struct PlanBesideGgml {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn plan_beside_ggml(assigned: &AssignedGraph, options: &PlanOptions) -> Result<PlanBesideGgml, GraphPlanError> {
-    let (run, options, watch) =
-        (GgmlRun::new(assigned), options.implied(), &mut |_: &Progress| ControlFlow::Continue(()));
+    plan_beside_ggml_watched(assigned, options, &mut |_| ControlFlow::Continue(()))
+}
+
+/// Plans a graph as [`plan_beside_ggml`] does, and tells `watch` how the search of each memory goes on. `Break` ends it, and the
+/// best plan so far is the answer.
+pub fn plan_beside_ggml_watched(
+    assigned: &AssignedGraph,
+    options: &PlanOptions,
+    watch: &mut Watch<'_>,
+) -> Result<PlanBesideGgml, GraphPlanError> {
+    let (run, options) = (GgmlRun::new(assigned), options.implied());
     let ggml: IdVec<MemoryId, Bytes> = run.get()?.free.iter().map(FreeList::total).collect();
     let with_ggml_shares =
         |options: &PlanOptions, watch: &mut Watch<'_>| with_ggml_shares(&run, options, Larger::AsGgml, watch);

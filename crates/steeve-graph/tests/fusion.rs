@@ -1,5 +1,6 @@
 //! What plans keep for backends that fuse nodes: the sources of a group do not share bytes with its result, in prompts as far as
 //! the rule says, and in small graphs that run in a prompt's plan at all.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -111,6 +111,7 @@ Examples:
   steeve plan graph.json.gz                     one row per memory, with ggml's bytes beside ours
   steeve plan graph.json --strategy ggml        ggml's own plan, byte for byte
   steeve plan graph.json --reuse ggml           ggml's in-place decisions, packed better
+  steeve plan graph.json --as drop-in           what the drop-in for ggml takes in each memory
   steeve plan graph.json -o plan.json           and where does each tensor stand?
   steeve plan corpus/graphs/llm                 every graph in a folder, and all together
   steeve plan blocks.csv.gz --strategy best --budget 2s --capacity 64MiB -o plan.json
@@ -366,13 +367,24 @@ pub(crate) struct HowArgs {
     /// How long tensors of a graph live that no node reads [default: free-inputs].
     #[arg(long, value_enum)]
     pub(crate) unread: Option<UnreadName>,
+
+    /// Plan each memory of a graph as the drop-in for ggml does by default; implies --reuse ggml, unless that is given.
+    #[arg(long = "as", value_enum, value_name = "WHAT")]
+    pub(crate) planned_as: Option<PlannedAs>,
+}
+
+/// Whose rules a graph is planned by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlannedAs {
+    /// The drop-in's: host memory node by node, and in others what backends need to fuse nodes.
+    DropIn,
 }
 
 impl HowArgs {
     /// Which of these options are given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let (strategy, reuse, unread) = (self.strategy.is_some(), self.reuse.is_some(), self.unread.is_some());
-        given([("--strategy", strategy), ("--reuse", reuse), ("--unread", unread)])
+        given([("--strategy", strategy), ("--reuse", reuse), ("--unread", unread), ("--as", self.planned_as.is_some())])
     }
 
     /// What can be said before any file is read: a budget is for `best` alone, and `ggml` has its own reuse.
@@ -406,6 +418,10 @@ impl HowArgs {
             let why = format!(
                 "{file}: is a block list, in which nothing can be reused but what says so itself (column follows); leave out --reuse"
             );
+            return Err(Error::Usage(why));
+        }
+        if self.planned_as.is_some() {
+            let why = format!("{file}: is a block list, and the drop-in plans graphs; leave out --as");
             return Err(Error::Usage(why));
         }
         if self.unread.is_some() {
@@ -445,7 +461,8 @@ impl HowArgs {
             None if search.is_given() => GraphStrategy::Best(search.best()),
             None => GraphStrategy::default(),
         };
-        let (reuse, unread) = (self.reuse.map_or(Reuse::More, Reuse::from), self.unread.map(Unread::from));
+        let default = if self.planned_as.is_some() { Reuse::Ggml } else { Reuse::More };
+        let (reuse, unread) = (self.reuse.map_or(default, Reuse::from), self.unread.map(Unread::from));
         Ok(PlanOptions::new(strategy).with_reuse(reuse).with_unread(unread.unwrap_or_default()))
     }
 }

@@ -21,6 +21,7 @@ pub(crate) fn check(
     verdicts: &mut Verdicts<'_>,
 ) -> Result<Answer, Error> {
     let graph = graph.limited(&args.limits)?;
+    let graph = if args.how.planned_as.is_some() { graph.for_drop_in()? } else { graph };
     let capacity = args.limits.capacity;
     if let Some(plan) = plan {
         let plan = under_rule(plan, &args.how)?;

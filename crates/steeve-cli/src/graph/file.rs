@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use steeve_graph::recorded::Answer;
-use steeve_graph::{AssignedGraph, Bytes, Id, IdVec, Memory, MemoryId, Op, Recorded, TensorId, ggml_answer};
+use steeve_graph::{AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, Op, Recorded, TensorId, ggml_answer};
 use steeve_plan::Clipped;
 
 use crate::args::LimitArgs;
@@ -18,6 +18,10 @@ pub(crate) struct GraphFile {
     pub(crate) assigned: AssignedGraph,
     /// The ids of the record; tensors of a text are counted from 0.
     ids: Option<IdVec<TensorId, Option<u64>>>,
+    /// Whether nodes of each memory are computed by a CPU alone, where the record says so.
+    hosts: IdVec<MemoryId, Option<bool>>,
+    /// Whether it is planned as the drop-in would.
+    pub(crate) as_drop_in: bool,
     /// ggml's own answer, as long as it is one to this question.
     answer: Option<Answer>,
     ggml: OnceCell<IdVec<MemoryId, Option<Bytes>>>,
@@ -25,12 +29,37 @@ pub(crate) struct GraphFile {
 
 impl GraphFile {
     pub(crate) fn recorded(file: String, recorded: Recorded) -> Self {
-        let Recorded { assigned, ids, answer, .. } = recorded;
-        Self { file, assigned, ids: Some(ids), answer: Some(answer), ggml: OnceCell::new() }
+        let Recorded { assigned, ids, answer, hosts, .. } = recorded;
+        let ids = Some(ids);
+        Self { file, assigned, ids, hosts, as_drop_in: false, answer: Some(answer), ggml: OnceCell::new() }
     }
 
     pub(crate) fn text(file: String, assigned: AssignedGraph) -> Self {
-        Self { file, assigned, ids: None, answer: None, ggml: OnceCell::new() }
+        let hosts = IdVec::new();
+        Self { file, assigned, ids: None, hosts, as_drop_in: false, answer: None, ggml: OnceCell::new() }
+    }
+
+    /// Returns the graph with each memory as the drop-in takes it by default: nodes of host memory run one by one, and all others
+    /// are fused by a backend that checks what it fuses. What a file does not say is taken from the names: `CPU` and `*_Host` are
+    /// host memory.
+    pub(crate) fn for_drop_in(self) -> Result<Self, Error> {
+        let hosts = self.hosts.clone();
+        let graph = self.with_memories(|id, memory| {
+            let by_name = memory.name == "CPU" || memory.name.ends_with("_Host");
+            let is_host = hosts.get(id).copied().flatten().unwrap_or(by_name);
+            Memory { hold: 0, fusion: if is_host { Fusion::None } else { Fusion::Kept }, ..memory.clone() }
+        })?;
+        Ok(Self { as_drop_in: true, ..graph })
+    }
+
+    fn with_memories(self, change: impl Fn(MemoryId, &Memory) -> Memory) -> Result<Self, Error> {
+        let memories: IdVec<MemoryId, Memory> =
+            self.assigned.memories().pairs().map(|(id, memory)| change(id, memory)).collect();
+        let (assignment, sizes) = (self.assigned.assignment().clone(), self.assigned.sizes().clone());
+        match AssignedGraph::new(self.assigned.graph().clone(), memories, assignment, sizes) {
+            Ok(assigned) => Ok(Self { assigned, ..self }),
+            Err(error) => Err(Error::Place { file: self.file, why: error.to_string() }),
+        }
     }
 
     /// The same under other limits. What ggml answered under its own is no answer then.
@@ -44,15 +73,11 @@ impl GraphFile {
             max_buffer: limits.max_buffer.or(memory.max_buffer),
             ..memory.clone()
         };
-        let memories: IdVec<MemoryId, Memory> = self.assigned.memories().iter().map(limited).collect();
-        if memories == *self.assigned.memories() {
+        if self.assigned.memories().iter().all(|memory| limited(memory) == *memory) {
             return Ok(self);
         }
-        let (assignment, sizes) = (self.assigned.assignment().clone(), self.assigned.sizes().clone());
-        match AssignedGraph::new(self.assigned.graph().clone(), memories, assignment, sizes) {
-            Ok(assigned) => Ok(Self { assigned, answer: None, ggml: OnceCell::new(), ..self }),
-            Err(error) => Err(Error::Place { file: self.file, why: error.to_string() }),
-        }
+        let graph = self.with_memories(|_, memory| limited(memory))?;
+        Ok(Self { answer: None, ggml: OnceCell::new(), ..graph })
     }
 
     /// Where ggml put the tensors, if that was recorded.

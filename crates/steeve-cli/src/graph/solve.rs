@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use steeve_graph::{
     Bytes, GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Progress, Reuse, Unread, Verdict,
-    plan_graph_watched,
+    plan_beside_ggml_watched, plan_graph_watched,
 };
 use steeve_plan::Clipped;
 
@@ -35,7 +35,10 @@ pub(crate) fn solve_watched(
     watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<SolvedGraph, Error> {
     let start = Instant::now();
-    let plan = plan_graph_watched(&graph.assigned, options, watch);
+    let plan = match graph.as_drop_in {
+        true => plan_beside_ggml_watched(&graph.assigned, options, watch).map(|it| it.plan),
+        false => plan_graph_watched(&graph.assigned, options, watch),
+    };
     let time = start.elapsed();
     let plan = plan.map_err(|error| no_plan(graph, &error))?;
     let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacity)).collect();

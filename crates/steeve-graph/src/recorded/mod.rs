@@ -35,6 +35,8 @@ use crate::{AssignedGraph, DataType, GraphError, MemoryId, TensorId};
 pub struct Recorded {
     /// The graph, its memories and which of them each leaf and node belongs to.
     pub assigned: AssignedGraph,
+    /// Whether nodes of each memory are computed by a CPU alone; `None` where the record does not say.
+    pub hosts: IdVec<MemoryId, Option<bool>>,
     /// Where ggml put the tensors.
     pub answer: Answer,
     /// The id of each tensor in the record; none for the stand-ins of tensors that are outside of it.

@@ -41,7 +41,8 @@ pub(super) fn read(dump: Dump<'_>) -> Result<Recorded, RecordError> {
         n_view_inplace: dump.n_view_inplace,
         time_us: dump.time_us,
     };
-    Ok(Recorded { assigned, answer, ids, before, buffer_types, notes })
+    let hosts = dump.buffers.iter().map(|buffer| buffer.host).collect();
+    Ok(Recorded { assigned, hosts, answer, ids, before, buffer_types, notes })
 }
 
 fn memories(buffers: &[Buffer<'_>]) -> Result<IdVec<MemoryId, Memory>, RecordError> {

@@ -50,6 +50,8 @@ pub(super) struct Buffer<'a> {
     pub(super) max_size: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) shared_with: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) host: Option<bool>,
     #[serde(default)]
     pub(super) chunks: Vec<u64>,
 }

@@ -46,6 +46,7 @@ fn buffers(recorded: &Recorded) -> Vec<Buffer<'_>> {
             alignment: memory.align.get(),
             max_size: memory.max_buffer.unwrap_or(Bytes(u64::MAX)).get(),
             shared_with: Some(memory.shared_with.unwrap_or(id).index() as i64),
+            host: recorded.hosts.get(id).copied().flatten(),
             chunks: chunks.iter().map(|bytes| bytes.get()).collect(),
         }
     };
