@@ -43,10 +43,16 @@ static size_t padded(const struct reference_memory * memory, const struct ggml_t
     return (size + alignment - 1) / alignment * alignment;
 }
 
-static struct tensor_state * state_of(struct reference * reference, struct ggml_tensor * tensor) {
+static struct tensor_state * find_state(struct reference * reference, struct ggml_tensor * tensor) {
     for (int i = 0; i < reference->n_states; i++) {
         if (reference->states[i].tensor == tensor) return &reference->states[i];
     }
+    return NULL;
+}
+
+static struct tensor_state * state_of(struct reference * reference, struct ggml_tensor * tensor) {
+    struct tensor_state * found = find_state(reference, tensor);
+    if (found) return found;
     EXPECT(reference->n_states < 4 * TENSORS);
     struct tensor_state * state = &reference->states[reference->n_states++];
     memset(state, 0, sizeof *state);
@@ -158,7 +164,8 @@ static void free_tensor(struct reference * reference, struct tensor_state * stat
 
 static size_t room_of(struct reference * reference, struct ggml_tensor * tensor) {
     if (!tensor || is_external(tensor) || tensor->view_src) return 0;
-    return ggml_backend_buft_get_alloc_size(reference->memories[state_of(reference, tensor)->memory].type, tensor);
+    struct tensor_state * state = find_state(reference, tensor);
+    return ggml_backend_buft_get_alloc_size(reference->memories[state ? state->memory : 0].type, tensor);
 }
 
 static void reference_plan(struct reference * reference, struct ggml_cgraph * graph, const int * nodes, const int * leafs) {
