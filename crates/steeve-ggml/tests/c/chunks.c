@@ -264,13 +264,13 @@ int run(int argc, char ** argv) {
         if (strcmp(argv[i], "edges") == 0) question.edges = true;
     }
     for (int number = 0; number < sequences; number++) sequence(number, question);
-    printf("%d steps, %d failures of ggml's (%d not of ours), ", met.steps, met.failures, met.only_theirs);
-    printf("buffers made anew %d times (%d times with fewer bytes), kept %d times, ", met.made, met.shrank, met.kept);
-    printf("several chunks %d times (ggml %d), below ggml %d times", met.in_chunks, met.their_chunks, met.smaller);
+    printf("steps %d, ggml fails %d, only ggml fails %d, made anew %d, ", met.steps, met.failures, met.only_theirs, met.made);
+    printf("made smaller %d, kept %d, in several chunks %d, ", met.shrank, met.kept, met.in_chunks);
+    printf("in several chunks with ggml %d, smaller than with ggml %d", met.their_chunks, met.smaller);
     if (question.edges) {
-        printf(", other edges %d times, ggml's plan stale %d times (above it then %d times)", met.other_edges, met.stale, met.above_stale);
+        printf(", other edges %d, stale plans of ggml's %d, larger than with these %d", met.other_edges, met.stale, met.above_stale);
 #ifdef REAL_GGML
-        printf(", which spoilt %d graphs", met.spoilt);
+        printf(", graphs spoilt by these %d", met.spoilt);
 #endif
     }
     printf("\n");

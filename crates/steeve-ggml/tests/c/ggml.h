@@ -83,15 +83,8 @@ typedef struct ggml_backend_buffer * ggml_backend_buffer_t;
 // Tests change these as they like.
 struct ggml_backend_buffer_type {
 #ifdef REAL_GGML
-    // What ggml knows of a buffer type; the rest is this stand-in's own.
-    const char * (*get_name)(ggml_backend_buffer_type_t buft);
-    ggml_backend_buffer_t (*alloc_buffer)(ggml_backend_buffer_type_t buft, size_t size);
-    size_t (*get_alignment)(ggml_backend_buffer_type_t buft);
-    size_t (*get_max_size)(ggml_backend_buffer_type_t buft);
-    size_t (*get_alloc_size)(ggml_backend_buffer_type_t buft, const struct ggml_tensor * tensor);
-    bool (*is_host)(ggml_backend_buffer_type_t buft);
-    void * ggml_device;
-    void * context;
+    // What ggml knows of a buffer type: its functions, in an order that changes from version to version, a device and a context.
+    void * words[16];
 #endif
     const char * name;
     size_t alignment;

@@ -136,13 +136,12 @@ static ggml_backend_buffer_t type_alloc_buffer(ggml_backend_buffer_type_t buft, 
     return ggml_backend_buffer_init(buft, interface, it, size);
 }
 
-#define STAND_IN type_name, type_alloc_buffer, type_alignment, type_max_size, type_alloc_size, type_is_host, NULL, NULL
 #define FOUR_TYPES \
-    { STAND_IN, "CPU", 32, SIZE_MAX, 0, 0, 0, 0, NULL }, { STAND_IN, "CPU", 64, SIZE_MAX, 0, 0, 0, 0, NULL }, \
-    { STAND_IN, "GPU", 256, SIZE_MAX, 0, 0, 0, 0, NULL }, { STAND_IN, "GPU", 16, SIZE_MAX, 0, 0, 0, 0, NULL }
+    { { NULL }, "CPU", 32, SIZE_MAX, 0, 0, 0, 0, NULL }, { { NULL }, "CPU", 64, SIZE_MAX, 0, 0, 0, 0, NULL }, \
+    { { NULL }, "GPU", 256, SIZE_MAX, 0, 0, 0, 0, NULL }, { { NULL }, "GPU", 16, SIZE_MAX, 0, 0, 0, 0, NULL }
 
 // Four for each allocator that is looked at.
-static struct ggml_backend_buffer_type stand_in_types[] = { FOUR_TYPES, FOUR_TYPES, FOUR_TYPES };
+static struct ggml_backend_buffer_type stand_in_types[12] = { FOUR_TYPES, FOUR_TYPES, FOUR_TYPES };
 static inline ggml_backend_buffer_type_t mock_type(int index) { return &stand_in_types[index]; }
 
 // loading
@@ -187,26 +186,52 @@ static void quietly(int level, const char * text, void * user_data) {
     fputs(text, stderr);
 }
 
-// Whether ggml understands the stand-in; which word of a buffer is its context.
-static bool understands_stand_in(void * ggml) {
-    ggml_backend_buffer_type_t buft = mock_type(3);
+// A function for each word of a buffer type, which says which one it is. No tensor is larger than that.
+enum { PROBES = 12, PROBED = 1 << 12 };
+#define PROBE(word) static size_t probe_##word(void) { return PROBED + word; }
+PROBE(0) PROBE(1) PROBE(2) PROBE(3) PROBE(4) PROBE(5) PROBE(6) PROBE(7) PROBE(8) PROBE(9) PROBE(10) PROBE(11)
+static size_t (* const probes[PROBES])(void) = {
+    probe_0, probe_1, probe_2, probe_3, probe_4, probe_5, probe_6, probe_7, probe_8, probe_9, probe_10, probe_11,
+};
+
+// Finds out which of a buffer type's words ggml calls for what, and gives the stand-in's types their functions. The others are
+// optional.
+static void fit_types(void * ggml) {
+    struct ggml_backend_buffer_type probe = { .name = "probe" };
+    for (int word = 0; word < PROBES; word++) probe.words[word] = (void *) probes[word];
     struct ggml_context * ctx = ggml_init((struct ggml_init_params) { 1 << 14, NULL, true });
-    struct ggml_tensor * tensor = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, 7, 5);
-    buft->max_size = 12345, buft->padding = 11;
-    bool is_well = strcmp(((const char * (*)(ggml_backend_buffer_type_t)) symbol(ggml, "ggml_backend_buft_name"))(buft), "GPU") == 0
-        && ((size_t (*)(ggml_backend_buffer_type_t)) symbol(ggml, "ggml_backend_buft_get_alignment"))(buft) == 16
-        && ((size_t (*)(ggml_backend_buffer_type_t)) symbol(ggml, "ggml_backend_buft_get_max_size"))(buft) == 12345
-        && !((bool (*)(ggml_backend_buffer_type_t)) symbol(ggml, "ggml_backend_buft_is_host"))(buft)
-        && ggml_backend_buft_get_alloc_size(buft, tensor) == 140 + 11;
-    buft->max_size = SIZE_MAX, buft->padding = 0;
+    const struct ggml_tensor * tensor = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, 7, 5);
+    static const struct { const char * name; void * function; } functions[6] = {
+        { "ggml_backend_buft_name", (void *) type_name }, { "ggml_backend_buft_alloc_buffer", (void *) type_alloc_buffer },
+        { "ggml_backend_buft_get_alignment", (void *) type_alignment }, { "ggml_backend_buft_get_max_size", (void *) type_max_size },
+        { "ggml_backend_buft_get_alloc_size", (void *) type_alloc_size }, { "ggml_backend_buft_is_host", (void *) type_is_host },
+    };
+    unsigned seen = 0;
+    for (int i = 0; i < 6; i++) {
+        // A size or a tensor as second argument, which most do not look at; some answer a truth value.
+        size_t (*ask)(ggml_backend_buffer_type_t, const void *);
+        *(void **) &ask = symbol(ggml, functions[i].name);
+        size_t word = ask(&probe, tensor) % 256;
+        if (word >= PROBES || seen >> word & 1) {
+            fprintf(stderr, "%s: this ggml's buffer types are not understood\n", functions[i].name);
+            exit(2);
+        }
+        seen |= 1u << word;
+        for (int type = 0; type < 12; type++) mock_type(type)->words[word] = functions[i].function;
+    }
     ggml_free(ctx);
+}
+
+// Finds the word of ggml's buffers that is the context which they were made with.
+static void fit_buffers(void * ggml) {
     static struct stand_in_buffer marker;
-    marker.buft = buft;
+    marker.buft = mock_type(0);
     struct stand_in_interface interface = { { NULL, (void *) buffer_base } };
-    ggml_backend_buffer_t buffer = ggml_backend_buffer_init(buft, interface, &marker, 0);
-    while (context_word < 24 && stand_in(buffer) != &marker) context_word++;
-    ((void (*)(ggml_backend_buffer_t)) symbol(ggml, "ggml_backend_buffer_free"))(buffer);
-    return is_well && context_word < 24;
+    ggml_backend_buffer_t buffer = ggml_backend_buffer_init(mock_type(0), interface, &marker, 0);
+    while (stand_in(buffer) != &marker) context_word++;
+    void (*buffer_free)(ggml_backend_buffer_t);
+    *(void **) &buffer_free = symbol(ggml, "ggml_backend_buffer_free");
+    buffer_free(buffer);
 }
 
 // Opens the libraries, and returns the ggml's version.
@@ -224,12 +249,12 @@ static const char * load_real(const char * ggml_path, const char * steeve_path) 
     *(void **) &ggml_op_name = symbol(ggml, "ggml_op_name");
     *(void **) &ggml_backend_buft_get_alloc_size = symbol(ggml, "ggml_backend_buft_get_alloc_size");
     *(void **) &ggml_backend_buffer_init = symbol(ggml, "ggml_backend_buffer_init");
-    ((void (*)(void (*)(int, const char *, void *), void *)) symbol(ggml, "ggml_log_set"))(quietly, NULL);
+    void (*log_set)(void (*)(int, const char *, void *), void *);
+    *(void **) &log_set = symbol(ggml, "ggml_log_set");
+    log_set(quietly, NULL);
     find_ops();
-    if (!understands_stand_in(ggml)) {
-        fprintf(stderr, "this ggml's buffer types are not those that are known\n");
-        exit(2);
-    }
+    fit_types(ggml);
+    fit_buffers(ggml);
     const char * (*version)(void);
     *(void **) &version = dlsym(ggml, "ggml_version");
     return version ? version() : "of an unknown version";
