@@ -133,9 +133,10 @@ static bool stale_step(struct untold * stale, struct graph_choice choice, bool r
 struct question { int n_memories; bool exact, edges; };
 
 static void sequence(unsigned long long number, struct question question) {
-    static const int pairs[4][2] = { { 0, 1 }, { 2, 3 }, { 1, 3 }, { 3, 0 } };
+    // In the last both are one memory.
+    static const int pairs[5][2] = { { 0, 1 }, { 2, 3 }, { 1, 3 }, { 3, 0 }, { 0, 0 } };
     static const size_t limits[6] = { 512, 1000, 2048, 4096, 16384, SIZE_MAX };
-    const int n_memories = question.n_memories, * pair = pairs[pick(4)];
+    const int n_memories = question.n_memories, * pair = pairs[pick(5)];
     bool shared = pick(2);
     struct mock_device devices[2] = { { 0, 0 }, { 0, 0 } };
     ggml_backend_buffer_type_t types[MEMORIES];
@@ -145,6 +146,11 @@ static void sequence(unsigned long long number, struct question question) {
         types[m]->max_size = limits[pick(6)];
         types[m]->device = &devices[shared ? 0 : m];
     }
+    // Where a reserve fails with one memory given twice, ggml frees its buffers twice later. So there it must not fail.
+    if (n_memories > 1 && types[0] == types[1]) {
+        devices[0].total = devices[1].total = SIZE_MAX / 2;
+        if (types[0]->max_size < 4096) types[0]->max_size = 4096;
+    }
     static struct theirs theirs;
     static struct untold stale;
     their_new(&theirs, types, n_memories, 4);
@@ -152,10 +158,12 @@ static void sequence(unsigned long long number, struct question question) {
     stale.has_failed = false, stale.planned = 0;
     ggml_gallocr_t galloc = ggml_gallocr_new_n(types, n_memories);
     size_t most[MEMORIES] = { 0 };
-    int topologies = 1 + pick(5), largest = 1 + pick(12);
+    // In a long sequence there are more plans than are kept.
+    bool is_long = pick(10) == 0;
+    int topologies = 1 + pick(is_long ? 8 : 5), largest = 1 + pick(12), steps = is_long ? 60 : 14;
     bool has_failed = false;
     unsigned long long planned = 0;
-    for (int step = 0; step < 14; step++) {
+    for (int step = 0; step < steps; step++) {
         struct graph_choice choice = { number, pick(topologies), question.edges ? pick(3) : 0, 1 + pick(largest) };
         // Each has its own, and ggml's graph has no addresses yet when the reference looks at it.
         struct built_graph built = build(choice), their_built = build(choice);
@@ -190,6 +198,10 @@ static void sequence(unsigned long long number, struct question question) {
         }
         for (int m = 0; m < n_memories; m++) {
             size_t their_bytes = their_size(&theirs, m), our_bytes = ggml_gallocr_get_buffer_size(galloc, m);
+            if (theirs.reference.memories[m].owner != m) {
+                EXPECT(our_bytes == 0 && their_bytes == 0);
+                continue;
+            }
             // What ggml could not have counts as if it had.
             size_t asked = they_fail ? planned_size(&theirs.reference.memories[m]) : 0;
             if (asked < their_bytes) asked = their_bytes;

@@ -17,6 +17,8 @@ struct free_chunk { struct { size_t offset, size; } blocks[BLOCKS]; int n_blocks
 
 struct reference_memory {
     ggml_backend_buffer_type_t type;
+    // The first memory of this type, which has the buffers of all.
+    int owner;
     struct reference_device * device;
     // The plan.
     struct free_chunk chunks[CHUNKS];
@@ -138,6 +140,7 @@ static bool runs_in_place(int op) { return op == GGML_OP_ADD || op == GGML_OP_MU
 static void give_memory(struct reference * reference, struct ggml_tensor * tensor, int memory) {
     struct tensor_state * state = state_of(reference, tensor);
     if (is_external(tensor) || state->owned || tensor->view_src) return;
+    memory = reference->memories[memory].owner;
     state->owned = true;
     for (int j = 0; j < GGML_MAX_SRC && runs_in_place(tensor->op); j++) {
         struct ggml_tensor * source = tensor->src[j];
@@ -235,6 +238,7 @@ static bool reference_reserve(struct reference * reference, struct ggml_cgraph *
     reference_plan(reference, graph, nodes, leafs);
     for (int m = 0; m < reference->n_memories; m++) {
         struct reference_memory * memory = &reference->memories[m];
+        if (memory->owner != m) continue;
         bool again = !memory->made;
         for (int c = 0; c < memory->n_chunks; c++) again |= memory->chunks[c].peak > memory->sizes[c];
         if (!again) continue;
