@@ -110,6 +110,8 @@ static bool stale_step(struct untold * stale, struct graph_choice choice, bool r
     bool several = theirs->reference.n_memories > 1;
     unsigned long long edges = edges_of(built.graph);
     if (stale->has_failed && reserves_after_failure) reserves = true;
+    // It would end the process where a leaf does not fit into the buffer.
+    if (reference_fits(&theirs->reference, built.graph) && reference_overruns(&theirs->reference, built.graph)) reserves = true;
     bool can = !reserves || their_reserve(theirs, built.graph, several ? built.nodes : NULL, several ? built.leafs : NULL);
     if (reserves) stale->planned = edges;
     stale->has_failed = !can;

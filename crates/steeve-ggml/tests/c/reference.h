@@ -3,7 +3,8 @@
 //
 //   reserve    plan from empty; a memory with a chunk that has to grow gives all its buffers back, and then has one for
 //              each chunk of the new plan, as large as that; a memory in which every chunk fits keeps what it has
-//   alloc      the latest plan if counts and sizes fit; else reserve with one memory, and false with several
+//   alloc      the latest plan if counts fit, and the sizes of nodes and of what they read; else reserve with one memory, and
+//              false with several
 //   failure    the memory has no buffers, those before it the new ones, and those behind it the old ones
 #pragma once
 
@@ -259,15 +260,20 @@ static bool reference_reserve(struct reference * reference, struct ggml_cgraph *
 
 static bool reference_fits(struct reference * reference, struct ggml_cgraph * graph) {
     if (graph->n_nodes != reference->n_nodes || graph->n_leafs != reference->n_leafs) return false;
-    for (int i = 0; i < graph->n_leafs; i++) {
-        if (room_of(reference, graph->leafs[i]) > reference->leaf_rooms[i]) return false;
-    }
     for (int i = 0; i < graph->n_nodes; i++) {
         for (int j = -1; j < GGML_MAX_SRC; j++) {
             if (room_of(reference, j < 0 ? graph->nodes[i] : graph->nodes[i]->src[j]) > reference->rooms[i][1 + j]) return false;
         }
     }
     return true;
+}
+
+// Whether a leaf has outgrown the plan. ggml does not look at those that no node reads, and overruns what it has planned for them.
+static bool reference_overruns(struct reference * reference, struct ggml_cgraph * graph) {
+    for (int i = 0; i < graph->n_leafs; i++) {
+        if (room_of(reference, graph->leafs[i]) > reference->leaf_rooms[i]) return true;
+    }
+    return false;
 }
 
 static bool reference_alloc(struct reference * reference, struct ggml_cgraph * graph) {
