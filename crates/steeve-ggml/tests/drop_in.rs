@@ -69,20 +69,45 @@ fn however_many_sizes_a_graph_has_there_are_a_few_plans() {
     }
 }
 
-#[test]
-fn no_memory_takes_more_than_with_ggml_over_any_sequence_of_graphs() {
-    let Some(workshop) = Workshop::open("chunks") else { return };
-    let ggml: &[_] = &[("STEEVE_STRATEGY", "ggml")];
-    let settings: [(&[_], &[&str]); 4] =
-        [(&[], &[]), (ggml, &["exact"]), (&[("STEEVE_REUSE", "more")], &[]), (&[("STEEVE_HOLD", "0")], &[])];
-    for (env, more) in settings {
+/// Settings under which sequences of graphs are held to ggml's sizes.
+const SETTINGS: [&[(&str, &str)]; 10] = [
+    &[],
+    &[("STEEVE_STRATEGY", "ggml")],
+    &[("STEEVE_REUSE", "more")],
+    &[("STEEVE_STRATEGY", "best"), ("STEEVE_BUDGET", "200nodes")],
+    &[("STEEVE_UNREAD", "keep")],
+    &[("STEEVE_CHECK", "1")],
+    &[("STEEVE_HOLD", "0")],
+    &[("STEEVE_HOLD", "1")],
+    &[("STEEVE_HOLD", "8")],
+    &[("STEEVE_CHECK", "1"), ("STEEVE_REUSE", "more"), ("STEEVE_HOLD", "0")],
+];
+
+/// Runs random sequences of graphs in one memory and in two, under all settings.
+fn run_sequences(workshop: &Workshop, count: &str, kind: Option<&str>) {
+    for env in SETTINGS {
+        let exact = (env == [("STEEVE_STRATEGY", "ggml")]).then_some("exact");
         for memories in ["one", "two"] {
-            let args: Vec<&str> = [memories, "2000"].into_iter().chain(more.iter().copied()).collect();
+            let args: Vec<&str> = [memories, count].into_iter().chain(exact).chain(kind).collect();
             // Without ggml's own allocator, so that no graph is left to it unseen.
             let said = workshop.run("chunks", BARE, Loaded::Local, &args, env).well();
+            let other = said.lines().into_iter().find(|line| !line.contains("failed to allocate"));
+            assert_eq!(other, None, "{env:?}");
             println!("{memories} {env:?}: {}", said.out.trim_end());
         }
     }
+}
+
+#[test]
+fn no_memory_takes_more_than_with_ggml_over_any_sequence_of_graphs() {
+    let Some(workshop) = Workshop::open("chunks") else { return };
+    run_sequences(&workshop, "1000", None);
+}
+
+#[test]
+fn graphs_of_equal_counts_with_other_edges_are_planned_again() {
+    let Some(workshop) = Workshop::open("edges") else { return };
+    run_sequences(&workshop, "500", Some("edges"));
 }
 
 #[test]

@@ -26,8 +26,8 @@ struct ggml_context {
 static struct mock_counts counts;
 static int fail_after = -1;
 static struct ggml_backend_buffer_type types[] = {
-    { "CPU", 32, SIZE_MAX, 0, 0, 0, NULL }, { "CPU", 64, SIZE_MAX, 0, 0, 0, NULL },
-    { "GPU", 256, SIZE_MAX, 0, 0, 0, NULL }, { "GPU", 16, SIZE_MAX, 0, 0, 0, NULL },
+    { "CPU", 32, SIZE_MAX, 0, 0, 0, 0, NULL }, { "CPU", 64, SIZE_MAX, 0, 0, 0, 0, NULL },
+    { "GPU", 256, SIZE_MAX, 0, 0, 0, 0, NULL }, { "GPU", 16, SIZE_MAX, 0, 0, 0, 0, NULL },
 };
 
 struct mock_counts * mock_counts(void) { return &counts; }
@@ -56,6 +56,7 @@ ggml_backend_buffer_t ggml_backend_buft_alloc_buffer(ggml_backend_buffer_type_t 
     }
     fail_after -= fail_after > 0;
     buft->made++;
+    buft->buffers++;
     buft->alive += size;
     if (buft->device) buft->device->alive += size;
     struct ggml_backend_buffer * buffer = calloc(1, sizeof *buffer);
@@ -92,6 +93,7 @@ void ggml_backend_buffer_free(ggml_backend_buffer_t buffer) {
         memset(buffer->memory, 0xDD, buffer->size);
     }
     if (!buffer->n_parts) {
+        buffer->buft->buffers--;
         buffer->buft->alive -= buffer->size;
         if (buffer->buft->device) buffer->buft->device->alive -= buffer->size;
     }

@@ -1,5 +1,7 @@
 // A ggml for tests: its structures in its layout, the functions that the drop-in calls, and buffer types that count what is
 // made of them and fail on demand. Where ggml ends the process, so does this.
+//
+// With REAL_GGML the functions are those of a ggml that is loaded at run time, see real.h.
 #pragma once
 
 #include <stdbool.h>
@@ -12,10 +14,12 @@
 enum ggml_type { GGML_TYPE_F32 = 0, GGML_TYPE_F16 = 1, GGML_TYPE_Q4_0 = 2, GGML_TYPE_I32 = 26, GGML_TYPE_ODD = 36, GGML_TYPE_COUNT = 40 };
 
 // The order is this ggml's own: operations are known by their names. FANCY is one that nobody knows.
+#ifndef REAL_GGML
 enum ggml_op {
     GGML_OP_NONE, GGML_OP_DUP, GGML_OP_ADD, GGML_OP_MUL, GGML_OP_SCALE, GGML_OP_MUL_MAT, GGML_OP_CPY, GGML_OP_RESHAPE,
     GGML_OP_VIEW, GGML_OP_CLAMP, GGML_OP_UNARY, GGML_OP_GLU, GGML_OP_FANCY, GGML_OP_COUNT,
 };
+#endif
 
 enum { GGML_TENSOR_FLAG_INPUT = 1, GGML_TENSOR_FLAG_OUTPUT = 2 };
 
@@ -73,24 +77,34 @@ struct ggml_init_params {
     bool no_alloc;
 };
 
+typedef struct ggml_backend_buffer_type * ggml_backend_buffer_type_t;
+typedef struct ggml_backend_buffer * ggml_backend_buffer_t;
+
 // Tests change these as they like.
 struct ggml_backend_buffer_type {
+#ifdef REAL_GGML
+    // What ggml knows of a buffer type: its functions, in an order that changes from version to version, a device and a context.
+    void * words[16];
+#endif
     const char * name;
     size_t alignment;
     size_t max_size;
     size_t padding; // of each tensor
     int made;       // buffers of this type so far
-    size_t alive;   // bytes in them now
+    int buffers;    // those that are not freed
+    size_t alive;   // bytes in them
     struct mock_device * device;
 };
 
 // What the buffers of some types may take together.
 struct mock_device { size_t total, alive; };
 
-typedef struct ggml_backend_buffer_type * ggml_backend_buffer_type_t;
-typedef struct ggml_backend_buffer * ggml_backend_buffer_t;
 typedef struct ggml_backend * ggml_backend_t;
 typedef struct ggml_gallocr * ggml_gallocr_t;
+
+#ifdef REAL_GGML
+#include "real.h"
+#else
 
 size_t ggml_backend_buft_get_alignment(ggml_backend_buffer_type_t buft);
 size_t ggml_backend_buft_get_max_size(ggml_backend_buffer_type_t buft);
@@ -166,3 +180,5 @@ struct ggml_cgraph * mock_graph(struct ggml_context * ctx, int size);
 ggml_gallocr_t mock_original(void);
 // Allocates a graph from inside of ggml, as its scheduler does: the size of the buffer, 0 if that fails.
 size_t mock_schedule(struct ggml_cgraph * graph);
+
+#endif

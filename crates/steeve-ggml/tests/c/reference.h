@@ -3,7 +3,8 @@
 //
 //   reserve    plan from empty; a memory with a chunk that has to grow gives all its buffers back, and then has one for
 //              each chunk of the new plan, as large as that; a memory in which every chunk fits keeps what it has
-//   alloc      the latest plan if counts and sizes fit; else reserve with one memory, and false with several
+//   alloc      the latest plan if counts fit, and the sizes of nodes and of what they read; else reserve with one memory, and
+//              false with several
 //   failure    the memory has no buffers, those before it the new ones, and those behind it the old ones
 #pragma once
 
@@ -17,6 +18,8 @@ struct free_chunk { struct { size_t offset, size; } blocks[BLOCKS]; int n_blocks
 
 struct reference_memory {
     ggml_backend_buffer_type_t type;
+    // The first memory of this type, which has the buffers of all.
+    int owner;
     struct reference_device * device;
     // The plan.
     struct free_chunk chunks[CHUNKS];
@@ -43,10 +46,16 @@ static size_t padded(const struct reference_memory * memory, const struct ggml_t
     return (size + alignment - 1) / alignment * alignment;
 }
 
-static struct tensor_state * state_of(struct reference * reference, struct ggml_tensor * tensor) {
+static struct tensor_state * find_state(struct reference * reference, struct ggml_tensor * tensor) {
     for (int i = 0; i < reference->n_states; i++) {
         if (reference->states[i].tensor == tensor) return &reference->states[i];
     }
+    return NULL;
+}
+
+static struct tensor_state * state_of(struct reference * reference, struct ggml_tensor * tensor) {
+    struct tensor_state * found = find_state(reference, tensor);
+    if (found) return found;
     EXPECT(reference->n_states < 4 * TENSORS);
     struct tensor_state * state = &reference->states[reference->n_states++];
     memset(state, 0, sizeof *state);
@@ -132,6 +141,7 @@ static bool runs_in_place(int op) { return op == GGML_OP_ADD || op == GGML_OP_MU
 static void give_memory(struct reference * reference, struct ggml_tensor * tensor, int memory) {
     struct tensor_state * state = state_of(reference, tensor);
     if (is_external(tensor) || state->owned || tensor->view_src) return;
+    memory = reference->memories[memory].owner;
     state->owned = true;
     for (int j = 0; j < GGML_MAX_SRC && runs_in_place(tensor->op); j++) {
         struct ggml_tensor * source = tensor->src[j];
@@ -158,7 +168,8 @@ static void free_tensor(struct reference * reference, struct tensor_state * stat
 
 static size_t room_of(struct reference * reference, struct ggml_tensor * tensor) {
     if (!tensor || is_external(tensor) || tensor->view_src) return 0;
-    return ggml_backend_buft_get_alloc_size(reference->memories[state_of(reference, tensor)->memory].type, tensor);
+    struct tensor_state * state = find_state(reference, tensor);
+    return ggml_backend_buft_get_alloc_size(reference->memories[state ? state->memory : 0].type, tensor);
 }
 
 static void reference_plan(struct reference * reference, struct ggml_cgraph * graph, const int * nodes, const int * leafs) {
@@ -228,6 +239,7 @@ static bool reference_reserve(struct reference * reference, struct ggml_cgraph *
     reference_plan(reference, graph, nodes, leafs);
     for (int m = 0; m < reference->n_memories; m++) {
         struct reference_memory * memory = &reference->memories[m];
+        if (memory->owner != m) continue;
         bool again = !memory->made;
         for (int c = 0; c < memory->n_chunks; c++) again |= memory->chunks[c].peak > memory->sizes[c];
         if (!again) continue;
@@ -248,15 +260,20 @@ static bool reference_reserve(struct reference * reference, struct ggml_cgraph *
 
 static bool reference_fits(struct reference * reference, struct ggml_cgraph * graph) {
     if (graph->n_nodes != reference->n_nodes || graph->n_leafs != reference->n_leafs) return false;
-    for (int i = 0; i < graph->n_leafs; i++) {
-        if (room_of(reference, graph->leafs[i]) > reference->leaf_rooms[i]) return false;
-    }
     for (int i = 0; i < graph->n_nodes; i++) {
         for (int j = -1; j < GGML_MAX_SRC; j++) {
             if (room_of(reference, j < 0 ? graph->nodes[i] : graph->nodes[i]->src[j]) > reference->rooms[i][1 + j]) return false;
         }
     }
     return true;
+}
+
+// Whether a leaf has outgrown the plan. ggml does not look at those that no node reads, and overruns what it has planned for them.
+static bool reference_overruns(struct reference * reference, struct ggml_cgraph * graph) {
+    for (int i = 0; i < graph->n_leafs; i++) {
+        if (room_of(reference, graph->leafs[i]) > reference->leaf_rooms[i]) return true;
+    }
+    return false;
 }
 
 static bool reference_alloc(struct reference * reference, struct ggml_cgraph * graph) {
