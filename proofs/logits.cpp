@@ -254,6 +254,7 @@ static void run(llama_model * model, const std::string & name, const settings & 
         following.add(last, words);
         if (end && i == count / 2) {
             kill(end, SIGKILL);
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
         }
     }
     if (count > 0) {
@@ -299,6 +300,8 @@ int main(int argc, char ** argv) {
     if (strcmp(argv[1], "serve") == 0) {
         return serve(argv[2], all);
     }
+    // Whether sending or receiving fails first is by chance, and must make no difference.
+    signal(SIGPIPE, SIG_IGN);
     load_backends(all);
     std::vector<ggml_backend_dev_t> devices;
     llama_model_params params = llama_model_default_params();
