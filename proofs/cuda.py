@@ -32,6 +32,8 @@ BACKENDS = ["ggml-cpu", "ggml-cuda"]
 MODELS = [(kind, type_) for type_ in ("f16", "q4_0") for kind in ("llama", "gemma3", "qwen3moe")]
 # Micro-batch, flash attention, prompt: each prompt is longer than one micro-batch.
 CASES = ["512/on/600", "512/off/600", "2048/on/2500", "2048/off/2500"]
+# Experts are many, so they are smaller.
+SHAPES = {"qwen3moe": ["hidden=4096"]}
 SMALL = "layers=2 width=256 heads=4 kv=2 head=64 hidden=512 experts=8 used=2 words=1000".split()
 SMALL_CASES = ["64/on/100", "64/off/100"]
 SLOW = 0.98
@@ -68,12 +70,13 @@ def say(text):
     print(f"[{time.monotonic() - START:5.0f} s] {text}", flush=True)
 
 
-def quietly(log, command, **more):
+def quietly(log, command, optional=False):
     with open(log, "ab") as file:
-        done = subprocess.run(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, **more)
-    if done.returncode != 0:
+        done = subprocess.run(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+    if done.returncode != 0 and not optional:
         sys.stderr.write(Path(log).read_text(errors="replace")[-4000:])
         sys.exit(f"cuda.py: {command[0]} has failed, see {log}")
+    return done.returncode == 0
 
 
 def build(folder, target, cpu):
@@ -94,15 +97,17 @@ def build(folder, target, cpu):
         architecture = capability.rsplit(",", 1)[1].strip().replace(".", "") + "-real"
         configure += ["-DGGML_CUDA=ON", "-DGGML_CUDA_NCCL=OFF", f"-DCMAKE_CUDA_ARCHITECTURES={architecture}"]
         nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-        configure += [f"-DCMAKE_CUDA_COMPILER={nvcc}"]
+        configure += [f"-DCMAKE_CUDA_COMPILER={nvcc}", "-DGGML_CUDA_COMPRESSION_MODE=none"]
     log = target / "build.log"
-    quietly(log, configure)
+    if not quietly(log, configure, optional=True):
+        # Where there is nothing to link the driver with.
+        quietly(log, configure + ["-DGGML_CUDA_NO_VMM=ON"])
     quietly(log, ["cmake", "--build", made, "-j", str(os.cpu_count()), "--target", "llama"])
     libraries = made / "bin"
     quietly(
         log,
         ["c++", "-O2", "-std=c++17", f"-I{source}/include", f"-I{source}/ggml/include", "-o", target / "logits", HERE / "logits.cpp"]
-        + [f"-L{libraries}", "-lllama", "-lggml", "-lggml-base", f"-Wl,-rpath,{libraries}", f"-Wl,-rpath-link,{libraries}"],
+        + [f"-L{libraries}", "-lllama", "-lggml", "-lggml-base", f"-Wl,-rpath,{libraries}", f"-Wl,-rpath-link,{libraries}", "-Wl,--allow-shlib-undefined"],
     )
     say("built")
 
@@ -114,7 +119,7 @@ def make_models(target, cpu):
         path = target / f"{kind}-{type_}.gguf"
         models[f"{kind} {type_}"] = path
         if not path.exists():
-            makers.append(subprocess.Popen([sys.executable, HERE / "models.py", kind, type_, path] + (SMALL if cpu else [])))
+            makers.append(subprocess.Popen([sys.executable, HERE / "models.py", kind, type_, path] + (SMALL if cpu else SHAPES.get(kind, []))))
     return models, makers
 
 
@@ -133,7 +138,10 @@ class Run:
         self.tokens, self.speed, self.memories = {}, {}, {case: {} for case in cases}
         self.wrong = f"exit status {status.returncode}, see {log}" if status.returncode != 0 else ""
         for line in out.read_text().splitlines():
-            case, what, *rest = line.split()
+            case, what, *rest = line.split() + ["", ""]
+            rest = [it for it in rest if it]
+            if case not in self.logits:
+                continue
             if what == "speed":
                 self.speed[case] = [float(it) for it in rest]
             elif what == "tokens":
@@ -152,7 +160,8 @@ class Run:
 
 def run(folder, library, seconds, cpu, settings):
     target = Path(f"{folder}-build")
-    (target / "output").mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(target / "output", ignore_errors=True)
+    (target / "output").mkdir(parents=True)
     models, makers = make_models(target, cpu)
     build(folder, target, cpu)
     if any(maker.wait() != 0 for maker in makers):
@@ -160,16 +169,18 @@ def run(folder, library, seconds, cpu, settings):
     say("models made")
     cases = SMALL_CASES if cpu else CASES
     plain = {key: value for key, value in os.environ.items() if not key.startswith("STEEVE_") and key != "LD_PRELOAD"}
+    plain["GGML_NO_BACKTRACE"] = "1"
     ours = plain | {"LD_PRELOAD": str(library)} | settings
     failures = []
 
-    def pair(model, words, more={}, watch={}):
-        both = []
-        for side, environment in ("ggml", plain), ("steeve", ours | watch):
-            both.append(Run(target, f"{side} {model}", models[model], cases, environment | more, words))
-            if both[-1].wrong:
-                failures.append(f"{model}: {side}: {both[-1].wrong}")
-        return both
+    def pair(model, words, more={}, watch={}, turned=False):
+        """Both sides, ggml's first in what is answered. If turned, ours runs first."""
+        both = {}
+        for side, environment in [("ggml", plain), ("steeve", ours | watch)][:: -1 if turned else 1]:
+            both[side] = Run(target, f"{side} {model}", models[model], cases, environment | more, words)
+            if both[side].wrong:
+                failures.append(f"{model}: {side}: {both[side].wrong}")
+        return both["ggml"], both["steeve"]
 
     # First the logits, with every plan replayed; where they differ, again with nothing fused.
     first, unfused = {}, {}
@@ -183,12 +194,14 @@ def run(folder, library, seconds, cpu, settings):
             unfused[model] = pair(model, ["tokens=32"], more={"GGML_CUDA_DISABLE_FUSION": "1"})
             if unfused[model][0].logits != unfused[model][1].logits:
                 failures.append(f"{model}: other logits, though nothing is fused")
-        say(f"{model}: logits {'differ' if model in unfused else 'identical'}")
-    # Then rounds of timed runs. The second side comes first in every other round.
+        sizes = [", ".join(f"{name} {size:.2f}" for case in cases for name, size in it.memories[case].items()) for it in first[model]]
+        say(f"{model}: logits {'differ' if model in unfused else 'identical'}; MiB: {sizes[0]}; with the drop-in: {sizes[1]}")
+    # Then rounds of timed runs, in turns.
     rounds, took = [], 0.0
     while not rounds or time.monotonic() - START + 1.1 * took < seconds:
         begin = time.monotonic()
-        rounds.append({model: pair(model, ["tokens=64", "repeat=8"]) for model in models})
+        words = ["batches=no", "tokens=64", "repeat=8"]
+        rounds.append({model: pair(model, words, turned=len(rounds) % 2 == 1) for model in models})
         took = time.monotonic() - begin
         say(f"round {len(rounds)} of timed runs")
 
@@ -210,7 +223,7 @@ def run(folder, library, seconds, cpu, settings):
                 columns.append(f"{sums[0]:.2f} {sums[1]:.2f} {sums[1] / sums[0]:.3f}" if sums[0] else "")
             same = a.logits[case] == b.logits[case]
             nothing = "" if model not in unfused else "same" if unfused[model][0].logits[case] == unfused[model][1].logits[case] else "DIFFERENT"
-            again = all(it[model][side].logits[case][:-1] == (a, b)[side].logits[case][:-1] for it in rounds for side in (0, 1))
+            again = all(it[model][side].logits[case][:1] == (a, b)[side].logits[case][-2:-1] for it in rounds for side in (0, 1))
             speeds = []
             for what in 0, 1:
                 pairs = [statistics.median(it[model][side].speed.get(case, [0, 0])[what] for it in rounds) for side in (0, 1)]

@@ -7,7 +7,7 @@
 //   CASE tokens HASH ID ...     the logits behind all of the tokens that follow, and the tokens, at temperature 0
 //   CASE speed PROMPT TOKENS    tokens per second, medians, only with repeat=
 //
-// WHAT: backends=FOLDER has ggml's backends as plug-ins; plugin=FILE, one more; rpc=HOST:PORT,... are remote devices, which
+// WHAT: backends=FOLDER has ggml's backends, if they are plug-ins; plugin=FILE, one more; rpc=HOST:PORT,... are remote devices, which
 // are then the only ones; layers=N on devices (all); context=N (4096); tokens=N behind each prompt (16); batches=no leaves
 // out the second kind of line; repeat=N prompts, timed (0); end=PID is killed in the middle of the tokens.
 //
@@ -62,9 +62,7 @@ static std::vector<std::string> split(const std::string & text, char at) {
 
 static void load_backends(const settings & all) {
     std::string folder = get(all, "backends", "");
-    if (folder.empty()) {
-        ggml_backend_load_all();
-    } else {
+    if (!folder.empty()) {
         ggml_backend_load_all_from_path(folder.c_str());
     }
     std::string plugin = get(all, "plugin", "");

@@ -110,9 +110,12 @@ def values(shape, kind, random):
         blocks[:, :2] = scales.view(np.uint8).reshape(-1, 2)
         blocks[:, 2:] = random.integers(0, 256, (count // 32, 16), dtype=np.uint8)
         return blocks.tobytes()
-    numbers = random.standard_normal(count, dtype=np.float32)
-    numbers *= np.float32(scale)
-    return numbers.astype(np.float16 if kind == F16 else np.float32).tobytes()
+    if kind == F16:
+        # Its bits at once, which is much faster: a sign, one of two exponents (the deviation is then 1.2), and a fraction.
+        bits = random.integers(0, 65536, count, dtype=np.uint16)
+        exponent = np.uint16(15 + round(np.log2(scale / 1.2)))
+        return ((bits & 0x83FF) | (exponent - (bits >> 10 & 1) << 10)).tobytes()
+    return (scale * random.standard_normal(count, dtype=np.float32)).astype(np.float32).tobytes()
 
 
 def write(kind, quantised, path, it):
