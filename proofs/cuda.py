@@ -104,11 +104,9 @@ def build(folder, target, cpu):
         quietly(log, configure + ["-DGGML_CUDA_NO_VMM=ON"])
     quietly(log, ["cmake", "--build", made, "-j", str(os.cpu_count()), "--target", "llama"])
     libraries = made / "bin"
-    quietly(
-        log,
-        ["c++", "-O2", "-std=c++17", f"-I{source}/include", f"-I{source}/ggml/include", "-o", target / "logits", HERE / "logits.cpp"]
-        + [f"-L{libraries}", "-lllama", "-lggml", "-lggml-base", f"-Wl,-rpath,{libraries}", f"-Wl,-rpath-link,{libraries}", "-Wl,--allow-shlib-undefined"],
-    )
+    compiler = ["c++", "-O2", "-std=c++17", f"-I{source}/include", f"-I{source}/ggml/include", f"-L{libraries}"]
+    linker = [f"-Wl,-rpath,{libraries},-rpath-link,{libraries},--allow-shlib-undefined"]
+    quietly(log, compiler + ["-o", target / "logits", HERE / "logits.cpp", "-lllama", "-lggml", "-lggml-base"] + linker)
     say("built")
 
 
@@ -119,16 +117,23 @@ def make_models(target, cpu):
         path = target / f"{kind}-{type_}.gguf"
         models[f"{kind} {type_}"] = path
         if not path.exists():
-            makers.append(subprocess.Popen([sys.executable, HERE / "models.py", kind, type_, path] + (SMALL if cpu else SHAPES.get(kind, []))))
+            shape = SMALL if cpu else SHAPES.get(kind, [])
+            makers.append(subprocess.Popen([sys.executable, HERE / "models.py", kind, type_, path] + shape))
     return models, makers
+
+
+def is_host(memory):
+    return memory.startswith("CPU") or memory.endswith("_Host")
 
 
 class Run:
     """One run of the program: what it said of each case."""
 
-    def __init__(self, target, label, model, cases, environment, words, number=[0]):
-        number[0] += 1
-        name = f"{number[0]:03}-{label}".replace(" ", "-")
+    number = 0
+
+    def __init__(self, target, label, model, cases, environment, words):
+        Run.number += 1
+        name = f"{Run.number:03}-{label}".replace(" ", "-")
         out, log = target / "output" / f"{name}.out", target / "output" / f"{name}.log"
         command = [target / "logits", model, ",".join(cases)] + words
         with open(out, "wb") as output, open(log, "wb") as errors:
@@ -205,33 +210,43 @@ def run(folder, library, seconds, cpu, settings):
         took = time.monotonic() - begin
         say(f"round {len(rounds)} of timed runs")
 
-    print(f"\n{'model':<14} {'case':<14} {'device, MiB':>25} {'host, MiB':>23} {'logits':<10} {'unfused':<9} {'tokens':<7}"
-          f" {'prompt, t/s':>25} {'tokens, t/s':>25}")
+    def row(*columns):
+        widths = (-14, -13, 22, 22, -8, -9, -6, 26, 24)
+        print("  ".join(f"{it:{'<' if width < 0 else '>'}{abs(width)}}" for it, width in zip(columns, widths)).rstrip())
+
+    print()
+    row("model", "case", "device, MiB", "host, MiB", "logits", "unfused", "tokens", "prompt, t/s", "tokens, t/s")
     for model in models:
         for case in cases:
             a, b = first[model]
             if a.wrong or b.wrong:
                 continue
-            for name, size in b.memories[case].items():
-                if size > a.memories[case].get(name, 0):
-                    failures.append(f"{model} {case}: {name} is larger")
             if a.memories[case].keys() != b.memories[case].keys() or not a.memories[case]:
                 failures.append(f"{model} {case}: other memories")
-            columns = []
+                continue
+            for name, size in b.memories[case].items():
+                if size > a.memories[case][name]:
+                    failures.append(f"{model} {case}: {name} is larger")
+            sizes = []
             for host in False, True:
-                sums = [sum(size for name, size in it.memories[case].items() if (name.startswith("CPU") or name.endswith("_Host")) == host) for it in (a, b)]
-                columns.append(f"{sums[0]:.2f} {sums[1]:.2f} {sums[1] / sums[0]:.3f}" if sums[0] else "")
-            same = a.logits[case] == b.logits[case]
-            nothing = "" if model not in unfused else "same" if unfused[model][0].logits[case] == unfused[model][1].logits[case] else "DIFFERENT"
-            again = all(it[model][side].logits[case][:1] == (a, b)[side].logits[case][-2:-1] for it in rounds for side in (0, 1))
+                pairs = [sum(size for name, size in it.memories[case].items() if is_host(name) == host) for it in (a, b)]
+                sizes.append(f"{pairs[0]:.2f} {pairs[1]:.2f} {pairs[1] / pairs[0]:.3f}" if pairs[0] else "")
             speeds = []
             for what in 0, 1:
                 pairs = [statistics.median(it[model][side].speed.get(case, [0, 0])[what] for it in rounds) for side in (0, 1)]
                 ratio = pairs[1] / pairs[0] if pairs[0] else 0
                 speeds.append(f"{pairs[0]:.0f} {pairs[1]:.0f} {ratio:.3f}{'' if ratio >= SLOW else ' SLOW'}")
-            print(f"{model:<14} {case:<14} {columns[0]:>25} {columns[1]:>23} {'same' if same else 'rounding':<10} {nothing:<9}"
-                  f" {'same' if a.tokens[case] == b.tokens[case] else 'other':<7} {speeds[0]:>25} {speeds[1]:>25}{'' if again else ', other logits in another run'}")
-    print(f"{len(rounds)} rounds. Each: ggml's, steeve's, and steeve's over ggml's.\n")
+            logits = "same" if a.logits[case] == b.logits[case] else "rounding"
+            nothing = ""
+            if model in unfused:
+                nothing = "same" if unfused[model][0].logits[case] == unfused[model][1].logits[case] else "DIFFERENT"
+            tokens = "same" if a.tokens[case] == b.tokens[case] else "other"
+            row(model, case, *sizes, logits, nothing, tokens, *speeds)
+            for side, name in enumerate(("ggml", "steeve")):
+                prompts = [it[model][side].logits[case][:1] for it in rounds] + [first[model][side].logits[case][-2:-1]]
+                if any(it != prompts[0] for it in prompts):
+                    print(f"    {name}: not the same logits in each run")
+    print(f"{len(rounds)} rounds of timed runs. Each: ggml's, steeve's, and steeve's over ggml's.\n")
     for failure in dict.fromkeys(failures):
         print(f"FAILED: {failure}")
     say("done")
