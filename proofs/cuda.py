@@ -3,11 +3,11 @@
 
     python3 proofs/cuda.py fetch FOLDER
         llama.cpp's source, by way of cargo, into one small file there. The machine with the GPU needs neither cargo nor a network.
-    python3 proofs/cuda.py run FOLDER LIBRARY [--seconds 540] [--cpu] [STEEVE_...=... ...]
+    python3 proofs/cuda.py run FOLDER LIBRARY [--seconds 540] [--only TEXT] [--cpu] [STEEVE_...=... ...]
         builds it there for the GPU that is there, makes the models, and runs each of them with LIBRARY (libsteeve_ggml.so)
         preloaded and without it, in turns. The settings are for the drop-in. What it builds is kept in FOLDER-build, with the
-        output of all runs. Rounds of timed runs are added until the seconds are over. --cpu tries the script itself without
-        a GPU, with tiny models.
+        output of all runs. Rounds of timed runs are added until the seconds are over. --only takes the models with this in their
+        names, as in "qwen3moe" or "f16". --cpu tries the script itself without a GPU, with tiny models.
 
 Needs Python with numpy, CMake, a C++ compiler and nvcc. Fails if logits differ though nothing is fused on either side, if a
 memory is larger than with ggml's own allocator, or if something does not run.
@@ -110,10 +110,12 @@ def build(folder, target, cpu):
     say("built")
 
 
-def make_models(target, cpu):
+def make_models(target, only, cpu):
     """Starts to make the models that are not there."""
     models, makers = {}, []
     for kind, type_ in MODELS:
+        if only not in f"{kind} {type_}":
+            continue
         path = target / f"{kind}-{type_}.gguf"
         models[f"{kind} {type_}"] = path
         if not path.exists():
@@ -163,11 +165,11 @@ class Run:
                 self.memories[case][found[1]] = float(found[2])
 
 
-def run(folder, library, seconds, cpu, settings):
+def run(folder, library, seconds, only, cpu, settings):
     target = Path(f"{folder}-build")
     shutil.rmtree(target / "output", ignore_errors=True)
     (target / "output").mkdir(parents=True)
-    models, makers = make_models(target, cpu)
+    models, makers = make_models(target, only, cpu)
     build(folder, target, cpu)
     if any(maker.wait() != 0 for maker in makers):
         sys.exit("cuda.py: no models")
@@ -255,11 +257,13 @@ def run(folder, library, seconds, cpu, settings):
 
 def main():
     words = sys.argv[1:]
-    seconds, cpu, settings, rest = 540.0, False, {}, []
+    seconds, only, cpu, settings, rest = 540.0, "", False, {}, []
     while words:
         word = words.pop(0)
         if word == "--seconds" and words:
             seconds = float(words.pop(0))
+        elif word == "--only" and words:
+            only = words.pop(0)
         elif word == "--cpu":
             cpu = True
         elif word.startswith("STEEVE_") and "=" in word:
@@ -269,7 +273,7 @@ def main():
     if len(rest) == 2 and rest[0] == "fetch":
         fetch(Path(rest[1]))
     elif len(rest) == 3 and rest[0] == "run":
-        run(Path(rest[1]).resolve(), Path(rest[2]).resolve(strict=True), seconds, cpu, settings)
+        run(Path(rest[1]).resolve(), Path(rest[2]).resolve(strict=True), seconds, only, cpu, settings)
     else:
         sys.exit(__doc__)
 
