@@ -171,7 +171,7 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            self.plan(lists, lists.ids(node_ids, leaf_ids), Call::Reserve)?;
+            self.plan(lists, lists.ids(node_ids, leaf_ids))?;
         }
         self.grow()
     }
@@ -189,7 +189,7 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            self.plan(lists, lists.ids(node_ids, leaf_ids), Call::Reserve)?;
+            self.plan(lists, lists.ids(node_ids, leaf_ids))?;
         }
         let needed = self.entries.first().map(|entry| entry.needed.as_slice()).unwrap_or_default();
         let size = |memory: MemoryId| {
@@ -214,7 +214,10 @@ impl Galloc {
                 // Only the caller knows who goes where. And where tensors move because another plan is used, it must first
                 // wait for its devices, which ggml's scheduler does before it reserves.
                 Found::Nothing if self.memories.types.len() > 1 => return Ok(false),
-                Found::Nothing => self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()), Call::Alloc)?,
+                Found::Nothing => {
+                    let ids = self.known_ids(lists.ids(std::ptr::null(), std::ptr::null()));
+                    self.add(lists, ids)?;
+                }
             }
             self.grow()?;
             self.assign();
@@ -237,20 +240,35 @@ impl Galloc {
         buffers.map(|buffer| unsafe { get_size(buffer) }).sum()
     }
 
-    /// Makes the entry of this graph the first, from those that fit or anew, and binds the graph's tensors.
+    /// Makes the entry of a graph that is to be reserved the first, from those that fit or anew, and binds the graph's tensors.
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn plan(&mut self, lists: Lists<'_>, ids: Ids, call: Call) -> Result<(), Trouble> {
-        let ids = match self.entries.iter().find(|entry| *entry.ids == ids) {
-            Some(entry) => Arc::clone(&entry.ids),
-            None => Arc::new(ids),
-        };
+    unsafe fn plan(&mut self, lists: Lists<'_>, ids: Ids) -> Result<(), Trouble> {
+        let ids = self.known_ids(ids);
         self.ids = Some(Arc::clone(&ids));
         // SAFETY: passed on.
-        if unsafe { self.find(lists, call) } != Found::Nothing {
-            return Ok(());
+        unsafe {
+            match self.find(lists, Call::Reserve) {
+                Found::Plan | Found::LoosePlan(_) => Ok(()),
+                Found::Nothing => self.add(lists, ids),
+            }
         }
+    }
+
+    /// The same ids as those of an entry, if there is one.
+    fn known_ids(&self, ids: Ids) -> Arc<Ids> {
+        match self.entries.iter().find(|entry| *entry.ids == ids) {
+            Some(entry) => Arc::clone(&entry.ids),
+            None => Arc::new(ids),
+        }
+    }
+
+    /// Plans a graph that no entry fits, makes its entry the first, and binds its tensors.
+    ///
+    /// # Safety
+    /// A graph of this ggml's.
+    unsafe fn add(&mut self, lists: Lists<'_>, ids: Arc<Ids>) -> Result<(), Trouble> {
         // SAFETY: passed on.
         let entry = unsafe { self.make_entry(lists, ids, self.settings.strategy) }?;
         self.entries.insert(0, entry);
@@ -299,7 +317,7 @@ impl Galloc {
         let (of, of_bytes) = first.small.map_or((first.number, first.pattern.bytes), |small| (small.of, small.bytes));
         let level = (of_bytes / bytes.max(1)).max(1).ilog(LOOSE);
         let small = Small { of, bytes: of_bytes, level };
-        if first.not_worth_while >> level.min(63) & 1 == 1 {
+        if first.not_worth_while >> level & 1 == 1 {
             return;
         }
         let others = |entry: &&Entry| entry.small.is_some_and(|other| other.of == of && other.level != level);
@@ -319,9 +337,7 @@ impl Galloc {
                 self.entries.insert(0, Entry { chunks: Some(chunks), small: Some(small), ..entry });
             }
             None => {
-                self.entries[0].not_worth_while |= 1 << level.min(63);
-                // SAFETY: passed on. It has been found before, so it is found again.
-                unsafe { self.bind(lists, 0) };
+                self.entries[0].not_worth_while |= 1 << level;
             }
         }
     }
@@ -363,7 +379,7 @@ impl Galloc {
     unsafe fn find(&mut self, lists: Lists<'_>, call: Call) -> Found {
         let (as_ggml, has_small) = (self.is_as_ggml(), self.has_small_plans());
         let only_first = call == Call::Alloc && self.memories.types.len() > 1;
-        let count = if only_first { 1 } else { PLANS }.min(self.entries.len());
+        let count = if only_first { self.entries.len().min(1) } else { self.entries.len() };
         let mut loose: Option<(u64, usize, u64)> = None;
         for (is_backed, index) in (0..count).map(|index| (true, index)).chain((0..count).map(|index| (false, index))) {
             if !is_backed && (loose.is_some() || only_first) {
@@ -378,10 +394,12 @@ impl Galloc {
             let verdict = unsafe { self.bind(lists, index) };
             let Entry { pattern, needed, .. } = &mut self.entries[index];
             let room = match verdict {
-                Match::Same if may_be_smaller || pattern.expects_planned_shapes() => Some(pattern.expected_bytes),
+                Match::Other => None,
                 // SAFETY: passed on; the tensors have just been bound.
-                Match::Reshaped if may_be_smaller => unsafe { pattern.has_room(self.ggml, &self.memories) },
-                _ => None,
+                _ if !may_be_smaller => unsafe { pattern.is_planned_graph(verdict) }.then_some(pattern.bytes),
+                Match::Same => Some(pattern.expected_bytes),
+                // SAFETY: as above.
+                Match::Reshaped => unsafe { pattern.has_room(self.ggml, &self.memories) },
             };
             let (Some(bytes), has) = (room, pattern.bytes) else { continue };
             if !has_small || bytes >= has / LOOSE || peak(needed) <= self.resident {
@@ -397,8 +415,6 @@ impl Galloc {
             }
         }
         let Some((_, index, bytes)) = loose else { return Found::Nothing };
-        // SAFETY: passed on.
-        unsafe { self.bind(lists, index) };
         self.entries[..=index].rotate_right(1);
         Found::LoosePlan(bytes)
     }
@@ -445,7 +461,10 @@ impl Galloc {
         let mut made =
             self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| match part.fit(needed, as_ggml) {
                 Some(_) => Ok(()),
-                None => part.make(ggml, needed),
+                None => {
+                    self.resident = 0;
+                    part.make(ggml, needed)
+                }
             });
         // ggml leaves the other memories as they are.
         if made.is_err() && !as_ggml {
@@ -458,7 +477,6 @@ impl Galloc {
                 self.parts.iter_mut().for_each(|part| part.free(ggml));
             }
         }
-        self.resident = 0;
         self.match_chunks();
         made?;
         self.drop_covered();

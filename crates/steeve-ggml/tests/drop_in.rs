@@ -70,6 +70,16 @@ fn however_many_sizes_a_graph_has_there_are_a_few_plans() {
 }
 
 #[test]
+fn what_is_planned_is_not_planned_again() {
+    let Some(workshop) = Workshop::open("kept") else { return };
+    for what in ["kept", "outgrown"] {
+        let said = workshop.run("plans", NEW, Loaded::Local, &[what], &[("STEEVE_LOG", "1")]).well();
+        let (_, later) = said.err.split_once("all planned").unwrap();
+        assert_eq!(later.trim(), "", "{what}");
+    }
+}
+
+#[test]
 fn no_memory_takes_more_than_with_ggml_over_any_sequence_of_graphs() {
     let Some(workshop) = Workshop::open("chunks") else { return };
     let ggml: &[_] = &[("STEEVE_STRATEGY", "ggml")];
