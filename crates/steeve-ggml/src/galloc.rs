@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use steeve_graph::{
     Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanBesideGgml,
-    PlanOptions, Reuse, fit_buffers, plan_beside_ggml, replay,
+    PlanOptions, Reuse, SizeClass, SizeClasses, fit_buffers, plan_beside_ggml, replay,
 };
 
 use crate::abi::{self, Buffer, BufferType, USAGE_COMPUTE};
@@ -27,12 +27,6 @@ use crate::settings::Settings;
 
 /// How many graphs' plans are kept.
 const PLANS: usize = 16;
-
-/// How many times as large as a graph a plan may be before the graph gets one of its own.
-const LOOSE: u64 = 4;
-
-/// How many plans for smaller graphs there are beside that of a graph.
-const SMALL_PLANS: usize = 4;
 
 /// For how many nodes a source outlives its last reader in memory that is not plain CPU memory. Backends fuse chains of
 /// nodes, and a fused one reads the sources of its first node when it writes the result of its last. Chains of ten and more
@@ -77,7 +71,7 @@ pub(crate) struct Galloc {
     /// How many entries there ever were.
     made: u64,
     /// The largest plan that a graph was allocated by since buffers were made. What it takes is resident.
-    resident: u64,
+    resident: Bytes,
     /// Which memory leafs and nodes belong to since the last reserve.
     ids: Option<Arc<Ids>>,
 }
@@ -96,24 +90,25 @@ struct Chunk {
     base: usize,
 }
 
-/// What the kept plans have for a graph.
+/// What the kept plans have for a graph. The entry that is found is the first, and its tensors are bound to the graph's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
+    /// No plan can be used.
     Nothing,
+    /// A plan to be used.
     Plan,
-    /// A plan that is much larger than the graph, whose tensors have so many bytes.
-    LoosePlan(u64),
+    /// A plan that can be used and is far larger than the graph, whose tensors have so many bytes.
+    LoosePlan(Bytes),
 }
 
-/// A plan for smaller graphs of the same kind as another plan's. Which of them it serves is counted in powers of [`LOOSE`], so
-/// that there are a few however many sizes there are.
+/// A plan for smaller graphs of the same kind as another plan's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Small {
     /// The number of the other plan.
     of: u64,
     /// The bytes of the other plan's tensors.
-    bytes: u64,
-    level: u32,
+    bytes: Bytes,
+    class: SizeClass,
 }
 
 /// What a graph is looked for among the kept plans for.
@@ -135,8 +130,8 @@ struct Entry {
     chunks: Option<Vec<Vec<usize>>>,
     /// Whether it is a plan for smaller graphs than another's.
     small: Option<Small>,
-    /// For which levels a plan for smaller graphs is not worth while, one bit each.
-    not_worth_while: u64,
+    /// Which smaller graphs a plan of their own is not worth while for.
+    not_worth_while: SizeClasses,
 }
 
 impl Galloc {
@@ -155,7 +150,7 @@ impl Galloc {
             Part { memory, buffer_type, chunks: Vec::new() }
         };
         let parts = owners.map(part).collect();
-        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, resident: 0, ids: None })
+        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, resident: Bytes::ZERO, ids: None })
     }
 
     /// Plans a graph and makes the buffers large enough.
@@ -303,7 +298,15 @@ impl Galloc {
         let pattern = unsafe { Pattern::new(&graph, &plan, &self.memories) };
         self.made += 1;
         let needed = sizes(&plan);
-        Ok(Entry { number: self.made, ids, pattern, needed, chunks: None, small: None, not_worth_while: 0 })
+        Ok(Entry {
+            number: self.made,
+            ids,
+            pattern,
+            needed,
+            chunks: None,
+            small: None,
+            not_worth_while: SizeClasses::default(),
+        })
     }
 
     /// Makes a plan of its own for a graph whose tensors have so many bytes, at the bottom of the buffers that there are, if
@@ -312,33 +315,29 @@ impl Galloc {
     ///
     /// # Safety
     /// A graph of this ggml's, which the first entry fits and is bound to.
-    unsafe fn plan_small(&mut self, lists: Lists<'_>, bytes: u64) {
+    unsafe fn plan_small(&mut self, lists: Lists<'_>, bytes: Bytes) {
         let Some(first) = self.entries.first() else { return };
         let (of, of_bytes) = first.small.map_or((first.number, first.pattern.bytes), |small| (small.of, small.bytes));
-        let level = (of_bytes / bytes.max(1)).max(1).ilog(LOOSE);
-        let small = Small { of, bytes: of_bytes, level };
-        if first.not_worth_while >> level & 1 == 1 {
+        let Some(class) = SizeClass::of(bytes, of_bytes).filter(|class| !first.not_worth_while.contains(*class)) else {
+            return;
+        };
+        let small = Small { of, bytes: of_bytes, class };
+        let kept = self.entries.iter().filter_map(|entry| entry.small).filter(|other| other.of == of);
+        if !class.may_be_planned(kept.map(|other| other.class), PLANS - self.entries.len()) {
             return;
         }
-        let others = |entry: &&Entry| entry.small.is_some_and(|other| other.of == of && other.level != level);
-        let outgrown = self.entries.iter().position(|entry| entry.small == Some(small));
-        let is_full = self.entries.len() == PLANS || self.entries.iter().filter(others).count() == SMALL_PLANS;
-        if outgrown.is_none() && is_full {
-            return;
-        }
-        let (ids, most) = (Arc::clone(&first.ids), peak(&first.needed) / LOOSE);
+        let (ids, shared) = (Arc::clone(&first.ids), first.peak());
         // A search may take its time once, for the largest graph.
         let strategy = GraphStrategy::Fast;
         // SAFETY: passed on.
-        let made = unsafe { self.make_entry(lists, ids, strategy) }.ok().filter(|entry| peak(&entry.needed) <= most);
+        let made = unsafe { self.make_entry(lists, ids, strategy) }.ok();
+        let made = made.filter(|entry| SizeClass::of(entry.peak(), shared).is_some());
         match made.and_then(|entry| Some((entry.fit(&self.parts, false)?, entry))) {
             Some((chunks, entry)) => {
-                outgrown.map(|index| self.entries.remove(index));
+                self.entries.retain(|outgrown| outgrown.small != Some(small));
                 self.entries.insert(0, Entry { chunks: Some(chunks), small: Some(small), ..entry });
             }
-            None => {
-                self.entries[0].not_worth_while |= 1 << level;
-            }
+            None => self.entries[0].not_worth_while.insert(class),
         }
     }
 
@@ -380,7 +379,7 @@ impl Galloc {
         let (as_ggml, has_small) = (self.is_as_ggml(), self.has_small_plans());
         let only_first = call == Call::Alloc && self.memories.types.len() > 1;
         let count = if only_first { self.entries.len().min(1) } else { self.entries.len() };
-        let mut loose: Option<(u64, usize, u64)> = None;
+        let mut loose: Option<(Bytes, usize, Bytes)> = None;
         for (is_backed, index) in (0..count).map(|index| (true, index)).chain((0..count).map(|index| (false, index))) {
             if !is_backed && (loose.is_some() || only_first) {
                 break;
@@ -392,7 +391,7 @@ impl Galloc {
             let may_be_smaller = is_backed && !(as_ggml && (call == Call::Reserve || index > 0));
             // SAFETY: passed on.
             let verdict = unsafe { self.bind(lists, index) };
-            let Entry { pattern, needed, .. } = &mut self.entries[index];
+            let Entry { pattern, .. } = &mut self.entries[index];
             let room = match verdict {
                 Match::Other => None,
                 // SAFETY: passed on; the tensors have just been bound.
@@ -402,10 +401,10 @@ impl Galloc {
                 Match::Reshaped => unsafe { pattern.has_room(self.ggml, &self.memories) },
             };
             let (Some(bytes), has) = (room, pattern.bytes) else { continue };
-            if !has_small || bytes >= has / LOOSE || peak(needed) <= self.resident {
+            if !has_small || SizeClass::of(bytes, has).is_none() || self.entries[index].peak() <= self.resident {
                 if verdict == Match::Reshaped {
                     // SAFETY: as above.
-                    unsafe { pattern.expect_these_shapes(bytes) };
+                    unsafe { self.entries[index].pattern.expect_these_shapes(bytes) };
                 }
                 self.entries[..=index].rotate_right(1);
                 return Found::Plan;
@@ -462,7 +461,7 @@ impl Galloc {
             self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| match part.fit(needed, as_ggml) {
                 Some(_) => Ok(()),
                 None => {
-                    self.resident = 0;
+                    self.resident = Bytes::ZERO;
                     part.make(ggml, needed)
                 }
             });
@@ -491,11 +490,22 @@ impl Galloc {
         }
     }
 
-    /// Drops the entries whose work the first one can do.
+    /// Drops the entries whose work the first one can do. Plans for far smaller graphs are from now on beside the first.
     fn drop_covered(&mut self) {
         let Some((first, others)) = self.entries.split_first_mut() else { return };
-        let is_covered = |old: &Entry| old.ids == first.ids && first.pattern.covers(&old.pattern);
-        let kept: Vec<bool> = std::iter::once(true).chain(others.iter().map(|old| !is_covered(old))).collect();
+        let mut adopted: Vec<SizeClass> = Vec::new();
+        let mut kept = vec![true];
+        for old in others {
+            let is_covered = old.ids == first.ids && first.pattern.covers(&old.pattern);
+            let small = first.adopt(old).filter(|small| {
+                !adopted.contains(&small.class) && small.class.may_be_planned(adopted.iter().copied(), 1)
+            });
+            if let Some(small) = small.filter(|_| is_covered) {
+                adopted.push(small.class);
+                old.small = Some(small);
+            }
+            kept.push(!is_covered || small.is_some());
+        }
         let mut kept = kept.into_iter();
         self.entries.retain(|_| kept.next().unwrap_or(true));
     }
@@ -510,8 +520,8 @@ impl Galloc {
             // SAFETY: `grow` has made all of them.
             unsafe { (ggml.ggml_backend_buffer_reset)(chunk.buffer) };
         }
-        let [Entry { pattern, chunks: Some(chunks), needed, .. }, ..] = self.entries.as_slice() else { return };
-        self.resident = self.resident.max(peak(needed));
+        let [entry @ Entry { pattern, chunks: Some(chunks), .. }, ..] = self.entries.as_slice() else { return };
+        self.resident = self.resident.max(entry.peak());
         if !pattern.has_unplaced {
             return;
         }
@@ -543,7 +553,7 @@ impl Galloc {
     }
 }
 
-/// # Safety is kept by [`Galloc::new`]'s caller: ggml outlives the handle.
+/// Gives all buffers back. ggml outlives the handle, as the caller of [`Galloc::new`] has promised.
 impl Drop for Galloc {
     fn drop(&mut self) {
         self.parts.iter_mut().for_each(|part| part.free(&self.ggml.functions));
@@ -551,6 +561,19 @@ impl Drop for Galloc {
 }
 
 impl Entry {
+    /// The bytes of all buffers of the plan.
+    fn peak(&self) -> Bytes {
+        Bytes(self.needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add))
+    }
+
+    /// What a plan for smaller graphs is beside this one; `None` if it is not, has no buffers, or is not worth while.
+    fn adopt(&self, other: &Self) -> Option<Small> {
+        let is_small = other.small.is_some() && other.chunks.is_some() && self.small.is_none();
+        let class = SizeClass::of(other.pattern.bytes, self.pattern.bytes).filter(|_| is_small)?;
+        let small = Small { of: self.number, bytes: self.pattern.bytes, class };
+        SizeClass::of(other.peak(), self.peak()).map(|_| small)
+    }
+
     /// For each part the chunk of each of the plan's buffers; `None` if some are missing or too small.
     fn fit(&self, parts: &[Part], as_ggml: bool) -> Option<Vec<Vec<usize>>> {
         parts.iter().zip(&self.needed).map(|(part, needed)| part.fit(needed, as_ggml)).collect()
@@ -565,11 +588,6 @@ fn sizes(plan: &GraphPlan) -> Vec<Vec<Bytes>> {
         buffers => buffers.to_vec(),
     });
     needed.collect()
-}
-
-/// The bytes of all buffers of a plan.
-fn peak(needed: &[Vec<Bytes>]) -> u64 {
-    needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add)
 }
 
 fn total(sizes: &[Bytes]) -> u64 {

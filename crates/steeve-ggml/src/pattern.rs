@@ -60,9 +60,9 @@ pub(crate) struct Pattern {
     /// Whether some tensor of the graph that was compared last has no buffer yet.
     pub(crate) has_unplaced: bool,
     /// What all planned tensors take together, were none placed over another.
-    pub(crate) bytes: u64,
+    pub(crate) bytes: Bytes,
     /// What they take with the shapes that are expected now.
-    pub(crate) expected_bytes: u64,
+    pub(crate) expected_bytes: Bytes,
 }
 
 /// A tensor that gets its address.
@@ -196,7 +196,7 @@ impl Pattern {
         let params: Vec<_> =
             padded.map(|(number, _)| (number, unsafe { (*read.tensors[number as usize]).op_params })).collect();
         let room = |known: &KnownTensor| if let Place::Planned { room, .. } = known.place { room } else { 0 };
-        let bytes = known.iter().map(room).fold(0, u64::saturating_add);
+        let bytes = Bytes(known.iter().map(room).fold(0, u64::saturating_add));
         let mut tensors = read.tensors.clone();
         tensors.push(std::ptr::null_mut());
         let mut pattern = Self {
@@ -459,7 +459,7 @@ impl Pattern {
     ///
     /// # Safety
     /// `compare` has just bound the tensors, and their graph is still there.
-    pub(crate) unsafe fn expect_these_shapes(&mut self, bytes: u64) {
+    pub(crate) unsafe fn expect_these_shapes(&mut self, bytes: Bytes) {
         self.expected_bytes = bytes;
         self.planned_shapes.get_or_insert_with(|| PlannedShapes {
             shapes: self.expected.iter().map(|expected| expected.shape).collect(),
@@ -492,7 +492,7 @@ impl Pattern {
     ///
     /// # Safety
     /// `compare` has just bound the tensors, and their graph is still there.
-    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories) -> Option<u64> {
+    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories) -> Option<Bytes> {
         // SAFETY: as promised.
         let at = |number: u32| unsafe { &*self.tensors[number as usize] };
         let get_alloc_size = ggml.functions.ggml_backend_buft_get_alloc_size;
@@ -525,7 +525,7 @@ impl Pattern {
             let offset = if source.view_src.is_null() { 0 } else { source.view_offs };
             (node.dtype, node.ne, node.nb, 0) == (source.dtype, source.ne, source.nb, offset)
         };
-        (self.targets.iter().all(&mut fits) && self.take_overs.iter().all(in_place)).then_some(sum)
+        (self.targets.iter().all(&mut fits) && self.take_overs.iter().all(in_place)).then_some(Bytes(sum))
     }
 }
 

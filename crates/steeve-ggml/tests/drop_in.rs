@@ -72,7 +72,7 @@ fn however_many_sizes_a_graph_has_there_are_a_few_plans() {
 #[test]
 fn what_is_planned_is_not_planned_again() {
     let Some(workshop) = Workshop::open("kept") else { return };
-    for what in ["kept", "outgrown"] {
+    for what in ["kept", "grown", "outgrown"] {
         let said = workshop.run("plans", NEW, Loaded::Local, &[what], &[("STEEVE_LOG", "1")]).well();
         let (_, later) = said.err.split_once("all planned").unwrap();
         assert_eq!(later.trim(), "", "{what}");

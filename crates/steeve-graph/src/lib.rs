@@ -60,6 +60,7 @@ mod alias;
 mod ggml;
 mod plan;
 mod together;
+mod size_class;
 mod fits;
 #[cfg(feature = "json")]
 mod saved;
@@ -93,6 +94,7 @@ pub use replay::{Hold, PlaceFault, Places, ReplayFault, ReplayFaults, Writer, re
 #[cfg(feature = "json")]
 pub use saved::{GRAPH_PLAN_VERSION, SavedPlanError};
 pub use shape::Refusal;
+pub use size_class::{SizeClass, SizeClasses};
 pub use steeve_plan::{
     Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, InputLimit, InputTooLarge, Offset, Plan, Progress,
     Verdict,
