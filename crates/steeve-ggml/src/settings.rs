@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use steeve_graph::{Best, Budget, GraphStrategy, Unread};
 
-use crate::first_wins::FirstWins;
+use crate::growing_list::FirstWins;
 use crate::log::say;
 
 /// How plans are made, and what is told about it.
