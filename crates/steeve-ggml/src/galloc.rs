@@ -7,16 +7,21 @@
 //!
 //! Whatever goes wrong in here ends with ggml's own allocator, if that can be reached.
 
+mod buffers;
+mod small_plans;
+
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Instant;
 
 use steeve_graph::{
     Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanBesideGgml,
-    PlanOptions, Reuse, SizeClass, SizeClasses, fit_buffers, plan_beside_ggml, replay,
+    PlanOptions, Reuse, SizeClass, SizeClasses, plan_beside_ggml, replay,
 };
 
-use crate::abi::{self, Buffer, BufferType, USAGE_COMPUTE};
+use self::buffers::{Part, total};
+use self::small_plans::Small;
+use crate::abi::{self, Buffer, BufferType};
 use crate::functions::Functions;
 use crate::ggml::{Known, text};
 use crate::log::say;
@@ -76,20 +81,6 @@ pub(crate) struct Galloc {
     ids: Option<Arc<Ids>>,
 }
 
-/// The buffers of one memory: one for each chunk of the plan that they were made for, as large as that, or none.
-struct Part {
-    memory: MemoryId,
-    buffer_type: BufferType,
-    chunks: Vec<Chunk>,
-}
-
-/// One buffer.
-struct Chunk {
-    size: Bytes,
-    buffer: Buffer,
-    base: usize,
-}
-
 /// What the kept plans have for a graph. The entry that is found is the first, and its tensors are bound to the graph's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
@@ -99,16 +90,6 @@ enum Found {
     Plan,
     /// A plan that can be used and is far larger than the graph, whose tensors have so many bytes.
     LoosePlan(Bytes),
-}
-
-/// A plan for smaller graphs of the same kind as another plan's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Small {
-    /// The number of the other plan.
-    of: u64,
-    /// The bytes of the other plan's tensors.
-    bytes: Bytes,
-    class: SizeClass,
 }
 
 /// What a graph is looked for among the kept plans for.
@@ -309,38 +290,6 @@ impl Galloc {
         })
     }
 
-    /// Makes a plan of its own for a graph whose tensors have so many bytes, at the bottom of the buffers that there are, if
-    /// that takes far fewer of them than the first entry: memory that is never touched is never resident. Otherwise the
-    /// first entry stays what it is. What is resident already is worth no plan.
-    ///
-    /// # Safety
-    /// A graph of this ggml's, which the first entry fits and is bound to.
-    unsafe fn plan_small(&mut self, lists: Lists<'_>, bytes: Bytes) {
-        let Some(first) = self.entries.first() else { return };
-        let (of, of_bytes) = first.small.map_or((first.number, first.pattern.bytes), |small| (small.of, small.bytes));
-        let Some(class) = SizeClass::of(bytes, of_bytes).filter(|class| !first.not_worth_while.contains(*class)) else {
-            return;
-        };
-        let small = Small { of, bytes: of_bytes, class };
-        let kept = self.entries.iter().filter_map(|entry| entry.small).filter(|other| other.of == of);
-        if !class.may_be_planned(kept.map(|other| other.class), PLANS - self.entries.len()) {
-            return;
-        }
-        let (ids, shared) = (Arc::clone(&first.ids), first.peak());
-        // A search may take its time once, for the largest graph.
-        let strategy = GraphStrategy::Fast;
-        // SAFETY: passed on.
-        let made = unsafe { self.make_entry(lists, ids, strategy) }.ok();
-        let made = made.filter(|entry| SizeClass::of(entry.peak(), shared).is_some());
-        match made.and_then(|entry| Some((entry.fit(&self.parts, false)?, entry))) {
-            Some((chunks, entry)) => {
-                self.entries.retain(|outgrown| outgrown.small != Some(small));
-                self.entries.insert(0, Entry { chunks: Some(chunks), small: Some(small), ..entry });
-            }
-            None => self.entries[0].not_worth_while.insert(class),
-        }
-    }
-
     /// The plan for a graph: ours, or ggml's where that is smaller.
     fn solve(&self, graph: &AssignedGraph, strategy: GraphStrategy) -> Result<GraphPlan, Trouble> {
         let start = Instant::now();
@@ -433,12 +382,6 @@ impl Galloc {
         unsafe { pattern.compare(lists, |place| address(chunks.as_deref()?, parts, place)) }
     }
 
-    /// Whether graphs that are far smaller than a plan get one of their own: in plain CPU memory, where pages that are not
-    /// touched cost nothing, and where no one but the caller knows of plans.
-    fn has_small_plans(&self) -> bool {
-        !self.is_as_ggml() && matches!(self.memories.is_cpu.as_slice(), [true])
-    }
-
     /// Whether everything is to be as with ggml, to the byte.
     fn is_as_ggml(&self) -> bool {
         self.settings.strategy == GraphStrategy::Ggml
@@ -488,26 +431,6 @@ impl Galloc {
         for entry in &mut self.entries {
             entry.chunks = entry.fit(&self.parts, as_ggml);
         }
-    }
-
-    /// Drops the entries whose work the first one can do. Plans for far smaller graphs are from now on beside the first.
-    fn drop_covered(&mut self) {
-        let Some((first, others)) = self.entries.split_first_mut() else { return };
-        let mut adopted: Vec<SizeClass> = Vec::new();
-        let mut kept = vec![true];
-        for old in others {
-            let is_covered = old.ids == first.ids && first.pattern.covers(&old.pattern);
-            let small = first.adopt(old).filter(|small| {
-                !adopted.contains(&small.class) && small.class.may_be_planned(adopted.iter().copied(), 1)
-            });
-            if let Some(small) = small.filter(|_| is_covered) {
-                adopted.push(small.class);
-                old.small = Some(small);
-            }
-            kept.push(!is_covered || small.is_some());
-        }
-        let mut kept = kept.into_iter();
-        self.entries.retain(|_| kept.next().unwrap_or(true));
     }
 
     /// Gives the tensors bound to the first entry their addresses.
@@ -566,14 +489,6 @@ impl Entry {
         Bytes(self.needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add))
     }
 
-    /// What a plan for smaller graphs is beside this one; `None` if it is not, has no buffers, or is not worth while.
-    fn adopt(&self, other: &Self) -> Option<Small> {
-        let is_small = other.small.is_some() && other.chunks.is_some() && self.small.is_none();
-        let class = SizeClass::of(other.pattern.bytes, self.pattern.bytes).filter(|_| is_small)?;
-        let small = Small { of: self.number, bytes: self.pattern.bytes, class };
-        SizeClass::of(other.peak(), self.peak()).map(|_| small)
-    }
-
     /// For each part the chunk of each of the plan's buffers; `None` if some are missing or too small.
     fn fit(&self, parts: &[Part], as_ggml: bool) -> Option<Vec<Vec<usize>>> {
         parts.iter().zip(&self.needed).map(|(part, needed)| part.fit(needed, as_ggml)).collect()
@@ -590,10 +505,6 @@ fn sizes(plan: &GraphPlan) -> Vec<Vec<Bytes>> {
     needed.collect()
 }
 
-fn total(sizes: &[Bytes]) -> u64 {
-    sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0))
-}
-
 /// Buffer and address of a planned place, with the chunk of each buffer.
 #[inline]
 fn address(chunks: &[Vec<usize>], parts: &[Part], place: Place) -> Option<(Buffer, usize)> {
@@ -603,65 +514,6 @@ fn address(chunks: &[Vec<usize>], parts: &[Part], place: Place) -> Option<(Buffe
     let chunk = chunks.get(buffer as usize).or_else(|| chunks.first())?;
     let chunk = parts[part as usize].chunks.get(*chunk)?;
     Some((chunk.buffer, chunk.base + offset as usize))
-}
-
-impl Part {
-    /// The chunk for each buffer of a plan; `None` if one is missing or too small. ggml compares them one by one.
-    fn fit(&self, needed: &[Bytes], as_ggml: bool) -> Option<Vec<usize>> {
-        let sizes: Vec<Bytes> = self.chunks.iter().map(|chunk| chunk.size).collect();
-        if as_ggml {
-            let fits = sizes.len() >= needed.len() && needed.iter().zip(&sizes).all(|(needed, size)| needed <= size);
-            return fits.then(|| (0..needed.len()).collect());
-        }
-        fit_buffers(&sizes, needed)
-    }
-
-    /// The bytes of all buffers.
-    fn total(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.size.0).sum()
-    }
-
-    /// Gives all buffers back and makes those that are needed. If one of them can't be had, there are none.
-    fn make(&mut self, ggml: &Functions, needed: &[Bytes]) -> Result<(), Trouble> {
-        self.free(ggml);
-        for (index, &size) in needed.iter().enumerate() {
-            let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
-            // SAFETY: a buffer type of the caller's.
-            let buffer = unsafe { (ggml.ggml_backend_buft_alloc_buffer)(self.buffer_type, bytes) };
-            if buffer.is_null() {
-                self.free(ggml);
-                return Err(Trouble::NoMemory(self.no_memory(ggml, index, needed)));
-            }
-            // SAFETY: a buffer that was just made.
-            let (base, size) = unsafe {
-                (ggml.ggml_backend_buffer_set_usage)(buffer, USAGE_COMPUTE);
-                let base = if bytes == 0 { 0 } else { (ggml.ggml_backend_buffer_get_base)(buffer).addr() };
-                // Some backends round up. ggml knows, and so has room for more.
-                (base, size.max(Bytes((ggml.ggml_backend_buffer_get_size)(buffer) as u64)))
-            };
-            self.chunks.push(Chunk { size, buffer, base });
-        }
-        Ok(())
-    }
-
-    fn free(&mut self, ggml: &Functions) {
-        for chunk in self.chunks.drain(..) {
-            // SAFETY: ours, and drained before it is freed, so never freed twice.
-            unsafe { (ggml.ggml_backend_buffer_free)(chunk.buffer) };
-        }
-    }
-
-    /// Names the memory and its total in ggml's words, and the buffer that could not be had where it is one of several.
-    fn no_memory(&self, ggml: &Functions, index: usize, wanted: &[Bytes]) -> String {
-        // SAFETY: a buffer type of the caller's.
-        let name = unsafe { text((ggml.ggml_backend_buft_name)(self.buffer_type)) }.unwrap_or_default();
-        let total = total(wanted);
-        let which = match wanted {
-            [_] => String::new(),
-            _ => format!(" (buffer {} of {}: {} bytes)", index + 1, wanted.len(), wanted[index]),
-        };
-        format!("failed to allocate {name} buffer of size {total}{which}")
-    }
 }
 
 /// # Safety

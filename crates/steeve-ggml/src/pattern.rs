@@ -15,10 +15,13 @@
 //! Each tensor is looked at in any case. Which ones, comes from the graph alone: a tensor of the last time is only used once
 //! the graph was seen to lead to it.
 
+mod numbers;
+
 use std::ffi::c_int;
 
 use steeve_graph::{Bytes, GraphPlan, Id, MemoryId, TensorId};
 
+use self::numbers::{Binding, Bound, Numbers};
 use crate::abi::{Buffer, MAX_SOURCES, OP_PARAMS, Tensor};
 use crate::ggml::Known as Ggml;
 use crate::read::{Lists, Memories, ReadGraph, layout};
@@ -533,48 +536,6 @@ impl Pattern {
 struct Glance {
     verdict: Match,
     has_unplaced: bool,
-}
-
-/// Which tensor each number means.
-trait Numbers {
-    /// Whether the number means this tensor.
-    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool;
-
-    /// The tensor of a number.
-    fn tensor(&self, number: u32) -> *mut Tensor;
-}
-
-/// Each number means the tensor of the last time.
-struct Bound<'a>(&'a [*mut Tensor]);
-
-impl Numbers for Bound<'_> {
-    #[inline(always)]
-    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool {
-        self.0[number as usize] == tensor
-    }
-
-    fn tensor(&self, number: u32) -> *mut Tensor {
-        self.0[number as usize]
-    }
-}
-
-/// A number means the tensor that it is met with first. The last number means none.
-struct Binding<'a>(&'a mut [*mut Tensor]);
-
-impl Numbers for Binding<'_> {
-    #[inline(always)]
-    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool {
-        let is_none = number as usize == self.0.len() - 1;
-        let slot = &mut self.0[number as usize];
-        if slot.is_null() && !is_none {
-            *slot = tensor;
-        }
-        *slot == tensor && tensor.is_null() == is_none
-    }
-
-    fn tensor(&self, number: u32) -> *mut Tensor {
-        self.0[number as usize]
-    }
 }
 
 /// What is known of each number.
