@@ -73,6 +73,8 @@ pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, S
 pub use context::{Context, Mark};
 pub use depend::{Dependency, Hazard};
 pub use dtype::{DataType, UnknownType};
+#[cfg(feature = "json")]
+pub use error::JsonMessage;
 pub use error::{GraphError, Named, Operands};
 pub use fits::{Change, Fingerprint, Misfit};
 pub use ggml::{GgmlAnswer, GgmlPlace, ggml_answer};
