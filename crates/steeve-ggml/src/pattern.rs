@@ -354,13 +354,14 @@ impl Pattern {
         self.bases.extend(self.starts.iter().map(|start| placed(*start).unwrap_or(nowhere)));
         if self.is_bound {
             let tensors = self.tensors.as_slice();
-            // SAFETY: passed on.
-            let (verdict, has_unplaced) = unsafe { self.walk(lists, &mut Bound(tensors)) };
+            // SAFETY: passed on; `expect` has taken all numbers from ids of these tensors, and that of none from their end.
+            let (verdict, has_unplaced) = unsafe { self.walk(lists, &mut Bound::new(tensors)) };
             if verdict != Match::Other {
                 self.has_unplaced = has_unplaced;
                 return verdict;
             }
         }
+        self.is_bound = false;
         let mut tensors = std::mem::take(&mut self.tensors);
         tensors.iter_mut().for_each(|tensor| *tensor = std::ptr::null_mut());
         // SAFETY: passed on.
@@ -415,7 +416,7 @@ impl Pattern {
         let mut is_it = numbers.is(expected.root, tensor.view_src);
         if expected.look == Look::Node {
             let (few, more) = tensor.src.split_at(FEW);
-            is_it = is_it && expected.sources.iter().zip(few).all(|(source, is)| numbers.is(*source, *is));
+            is_it &= expected.sources.iter().zip(few).fold(true, |all, (source, is)| all & numbers.is(*source, *is));
             is_it = is_it
                 && match expected.more_sources {
                     0 => more.iter().fold(0, |any, source| any | source.addr()) == 0,

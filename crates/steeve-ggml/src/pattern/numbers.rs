@@ -12,12 +12,22 @@ pub(super) trait Numbers {
 }
 
 /// Each number means the tensor of the last time.
-pub(super) struct Bound<'a>(pub(super) &'a [*mut Tensor]);
+pub(super) struct Bound<'a>(&'a [*mut Tensor]);
+
+impl<'a> Bound<'a> {
+    /// # Safety
+    /// No number that is asked for is above the last of these tensors'.
+    pub(super) unsafe fn new(tensors: &'a [*mut Tensor]) -> Self {
+        Self(tensors)
+    }
+}
 
 impl Numbers for Bound<'_> {
     #[inline(always)]
     fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool {
-        self.0[number as usize] == tensor
+        debug_assert!((number as usize) < self.0.len());
+        // SAFETY: as was promised to `new`. It is asked several times for each tensor.
+        unsafe { *self.0.get_unchecked(number as usize) == tensor }
     }
 
     fn tensor(&self, number: u32) -> *mut Tensor {
