@@ -171,8 +171,9 @@ impl GraphAllocator {
             let (planned, own) = (names(assigned.memories().as_slice()), names(self.memories.planned().as_slice()));
             return Err(AllocError::OtherMemories { planned, own });
         }
-        let hold = self.memories.planned().iter().find(|memory| memory.hold > 0);
-        if let Some(memory) = hold.filter(|_| plan.options().strategy == GraphStrategy::Ggml)
+        let unheld = plan.memories().iter().filter(|it| !it.keeps_hold);
+        let mut unheld = unheld.map(|it| &self.memories.planned()[it.memory]).filter(|memory| memory.hold > 0);
+        if let Some(memory) = unheld.next()
             && self.options.plan.strategy != GraphStrategy::Ggml
         {
             return Err(AllocError::IgnoresHold { memory: memory.name.clone(), hold: memory.hold });

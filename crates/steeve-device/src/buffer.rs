@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 
-use steeve_graph::{Align, Bytes, Offset, TensorId, Tensors};
+use steeve_graph::{Align, Bytes, Fusion, Offset, TensorId, Tensors};
 
 use crate::DeviceError;
 
@@ -42,6 +42,11 @@ pub trait BufferType: Send + Sync + Debug {
     /// For how many nodes after its last reader a tensor must stay, because backends fuse or reorder nodes.
     fn hold(&self) -> u32 {
         0
+    }
+
+    /// Whether backends that compute here fuse nodes where addresses allow it, and what plans keep so that they can.
+    fn fusion(&self) -> Fusion {
+        Fusion::None
     }
 
     /// Who says that tensors take more bytes here than they span. `None` costs nothing.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use steeve_graph::{Align, Bytes, Graph, Offset, TensorId, Tensors};
+use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId, Tensors};
 
 use crate::ledger::Entry;
 use crate::{
@@ -196,6 +196,10 @@ impl BufferType for DiscreteMemory {
 
     fn hold(&self) -> u32 {
         self.spec.hold
+    }
+
+    fn fusion(&self) -> Fusion {
+        self.spec.fusion
     }
 
     fn padding(&self) -> Option<&dyn Padding> {

@@ -58,4 +58,4 @@ pub use ledger::Ledger;
 pub use null::NullDevice;
 pub use shared::{Reading, SharedBuffer, Writing};
 pub use spec::MemorySpec;
-pub use steeve_graph::{Align, Bytes, Graph, Offset, TensorId, Tensors};
+pub use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId, Tensors};

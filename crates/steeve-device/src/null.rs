@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use steeve_graph::{Align, Bytes, Graph, Offset, TensorId};
+use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId};
 
 use crate::ledger::Entry;
 use crate::{Backend, Buffer, BufferType, Device, DeviceError, DeviceKind, Ledger, MemoryInfo, MemorySpec, Padding};
@@ -105,6 +105,10 @@ impl BufferType for NullMemory {
 
     fn hold(&self) -> u32 {
         self.spec.hold
+    }
+
+    fn fusion(&self) -> Fusion {
+        self.spec.fusion
     }
 
     fn padding(&self) -> Option<&dyn Padding> {

@@ -1,6 +1,6 @@
 //! What a memory is like, where no hardware says so.
 
-use steeve_graph::{Align, Bytes, TensorId, Tensors};
+use steeve_graph::{Align, Bytes, Fusion, TensorId, Tensors};
 
 use crate::{BufferType, Padding};
 
@@ -25,6 +25,8 @@ pub struct MemorySpec {
     pub capacity: Option<Bytes>,
     /// For how many nodes after its last reader a tensor must stay.
     pub hold: u32,
+    /// What plans keep for backends that fuse nodes.
+    pub fusion: Fusion,
     /// What the sizes of tensors are rounded up to, beyond the alignment of their offsets.
     pub padding: Option<Align>,
     /// Whether buffers can be made larger where they stand.
@@ -35,13 +37,22 @@ impl MemorySpec {
     /// Unlimited memory in which tensors stand at multiples of 32 bytes.
     pub fn new(name: impl Into<String>) -> Self {
         let align = crate::host::DEFAULT_ALIGN;
-        Self { name: name.into(), align, max_size: None, capacity: None, hold: 0, padding: None, grows: false }
+        Self {
+            name: name.into(),
+            align,
+            max_size: None,
+            capacity: None,
+            hold: 0,
+            fusion: Fusion::None,
+            padding: None,
+            grows: false,
+        }
     }
 
     /// The figures of an existing kind of memory, but for what it pads.
     pub fn like(memory: &dyn BufferType) -> Self {
-        let (align, max_size, hold) = (memory.align(), memory.max_size(), memory.hold());
-        Self { align, max_size, hold, ..Self::new(memory.name()) }
+        let (align, max_size) = (memory.align(), memory.max_size());
+        Self { align, max_size, hold: memory.hold(), fusion: memory.fusion(), ..Self::new(memory.name()) }
     }
 
     /// The same with another alignment of offsets.
@@ -66,6 +77,12 @@ impl MemorySpec {
     #[must_use]
     pub fn with_hold(self, hold: u32) -> Self {
         Self { hold, ..self }
+    }
+
+    /// Sets what plans keep for backends that fuse nodes.
+    #[must_use]
+    pub fn with_fusion(self, fusion: Fusion) -> Self {
+        Self { fusion, ..self }
     }
 
     /// The same with sizes of tensors rounded up.

@@ -7,15 +7,19 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::abi::{Buffer, BufferType, Context, Graph, InitParams, Original, Tensor};
 
 macro_rules! functions {
+    // Required: there is no table without. Expected: every ggml since 0.9.4 has them, but a table can do without. Optional: some
+    // versions have them.
     (
         $(#[$doc:meta])* $table:ident
         required { $($required:ident: fn($($required_arg:ty),*) $(-> $required_ret:ty)?;)* }
+        expected { $($expected:ident: fn($($expected_arg:ty),*) $(-> $expected_ret:ty)?;)* }
         optional { $($optional:ident: fn($($optional_arg:ty),*) $(-> $optional_ret:ty)?;)* }
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
         pub(crate) struct $table {
             $(pub(crate) $required: unsafe extern "C" fn($($required_arg),*) $(-> $required_ret)?,)*
+            $(pub(crate) $expected: Option<unsafe extern "C" fn($($expected_arg),*) $(-> $expected_ret)?>,)*
             $(pub(crate) $optional: Option<unsafe extern "C" fn($($optional_arg),*) $(-> $optional_ret)?>,)*
         }
 
@@ -32,6 +36,13 @@ macro_rules! functions {
                         // SAFETY: a function of this name has this signature in every ggml since 0.9.4.
                         unsafe {
                             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($required_arg),*) $(-> $required_ret)?>(found)
+                        }
+                    },)*
+                    $($expected: {
+                        let found = find(c_name(concat!(stringify!($expected), "\0")));
+                        // SAFETY: as above; a null pointer is `None`.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($expected_arg),*) $(-> $expected_ret)?>>(found)
                         }
                     },)*
                     $($optional: {
@@ -52,9 +63,10 @@ macro_rules! functions {
                     use super::*;
                     unsafe extern "C" {
                         $(pub(super) fn $required($(_: $required_arg),*) $(-> $required_ret)?;)*
+                        $(pub(super) fn $expected($(_: $expected_arg),*) $(-> $expected_ret)?;)*
                     }
                 }
-                Self { $($required: linked::$required,)* $($optional: None,)* }
+                Self { $($required: linked::$required,)* $($expected: Some(linked::$expected),)* $($optional: None,)* }
             }
         }
     };
@@ -90,9 +102,16 @@ functions! {
         ggml_new_graph: fn(Context) -> *mut Graph;
         ggml_build_forward_expand: fn(*mut Graph, *mut Tensor);
     }
+    expected {
+        ggml_version: fn() -> *const c_char;
+        ggml_backend_buft_is_host: fn(BufferType) -> bool;
+        ggml_backend_buft_get_device: fn(BufferType) -> *mut c_void;
+        ggml_backend_dev_type: fn(*mut c_void) -> c_int;
+        ggml_backend_dev_backend_reg: fn(*mut c_void) -> *mut c_void;
+        ggml_backend_reg_name: fn(*mut c_void) -> *const c_char;
+    }
     optional {
         ggml_op_can_inplace: fn(c_int) -> bool;
-        ggml_version: fn() -> *const c_char;
         ggml_backend_buft_is_meta: fn(BufferType) -> bool;
     }
 }
@@ -107,6 +126,7 @@ functions! {
         ggml_gallocr_alloc_graph: fn(Original, *mut Graph) -> bool;
         ggml_gallocr_get_buffer_size: fn(Original, c_int) -> usize;
     }
+    expected {}
     optional {
         ggml_gallocr_reserve_n_size: fn(Original, *mut Graph, *const c_int, *const c_int, *mut usize);
     }

@@ -15,15 +15,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use steeve_graph::{
-    Align, AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanBesideGgml,
+    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanBesideGgml,
     PlanOptions, Reuse, SizeClass, SizeClasses, plan_beside_ggml, replay,
 };
 
 use self::buffers::{Part, total};
 use self::small_plans::Small;
 use crate::abi::{self, Buffer, BufferType};
-use crate::functions::Functions;
-use crate::ggml::{Known, text};
+use crate::devices::memories;
+use crate::ggml::Known;
 use crate::log::say;
 use crate::pattern::{Match, Pattern, Place, Target};
 use crate::read::{Ids, Lists, Memories, Purpose, Unreadable, read};
@@ -32,12 +32,6 @@ use crate::settings::Settings;
 
 /// How many graphs' plans are kept.
 const PLANS: usize = 16;
-
-/// For how many nodes a source outlives its last reader in memory that is not plain CPU memory. Backends fuse chains of
-/// nodes, and a fused one reads the sources of its first node when it writes the result of its last. Chains of ten and more
-/// are common (the routers of experts), and ggml's matcher takes at most 31. Where that costs more than ggml's layout takes,
-/// ggml's layout is used, which is what its backends are tested with.
-const HOLD: u32 = 32;
 
 /// Why there is no plan.
 #[derive(Debug)]
@@ -124,7 +118,7 @@ impl Galloc {
         types: &[BufferType],
     ) -> Result<Self, String> {
         // SAFETY: passed on.
-        let memories = unsafe { memories(&ggml.functions, settings, types) }?;
+        let memories = unsafe { memories(ggml, settings, types) }?;
         let owners = memories.planned.pairs().filter(|(_, memory)| memory.shared_with.is_none());
         let part = |(memory, _): (MemoryId, &Memory)| {
             let buffer_type = memories.types[memory.index()];
@@ -302,14 +296,11 @@ impl Galloc {
             replay(graph, &plan.places()).map_err(|faults| Trouble::Beyond(faults.to_string()))?;
         }
         if self.settings.log {
-            let bound: u64 = plan.memories().iter().map(|it| it.at_least.0).sum();
             say!(
-                "{} nodes in {}: ggml {}, steeve {}, bound {} bytes, {:.2} ms{}",
+                "{} nodes in {}: {}, {:.2} ms{}",
                 graph.graph().nodes().len(),
                 names(&self.memories),
-                ggml.iter().map(|size| size.0).sum::<u64>(),
-                plan.peak(),
-                bound,
+                figures(&plan, &ggml, &self.memories),
                 planned.as_secs_f64() * 1e3,
                 if self.settings.check { ", replayed" } else { "" },
             );
@@ -516,38 +507,20 @@ fn address(chunks: &[Vec<usize>], parts: &[Part], place: Place) -> Option<(Buffe
     Some((chunk.buffer, chunk.base + offset as usize))
 }
 
-/// # Safety
-/// The buffer types are this ggml's.
-unsafe fn memories(ggml: &Functions, settings: &Settings, types: &[BufferType]) -> Result<Memories, String> {
-    let mut planned: IdVec<MemoryId, Memory> = IdVec::new();
-    let mut is_cpu = Vec::with_capacity(types.len());
-    for (index, &buffer_type) in types.iter().enumerate() {
-        if buffer_type.is_null() {
-            return Err(format!("buffer type {index} is null"));
-        }
-        // SAFETY: as promised.
-        let (name, align, max_size, is_meta) = unsafe {
-            (
-                text((ggml.ggml_backend_buft_name)(buffer_type)).unwrap_or_default(),
-                (ggml.ggml_backend_buft_get_alignment)(buffer_type),
-                (ggml.ggml_backend_buft_get_max_size)(buffer_type),
-                ggml.ggml_backend_buft_is_meta.is_some_and(|is_meta| is_meta(buffer_type)),
-            )
-        };
-        if is_meta {
-            return Err(format!("{name} spans several devices"));
-        }
-        let align = Align::new(align as u64).map_err(|error| format!("{name}: {error}"))?;
-        let first = types.iter().position(|other| *other == buffer_type).filter(|first| *first < index);
-        is_cpu.push(name == "CPU");
-        planned.push(Memory {
-            max_buffer: (max_size != usize::MAX).then_some(Bytes(max_size as u64)),
-            hold: settings.hold.unwrap_or(if name == "CPU" { 0 } else { HOLD }),
-            shared_with: first.and_then(MemoryId::from_index),
-            ..Memory::new(name, align)
-        });
+/// The bytes of ggml's plan, of ours and of the bound; with several memories, of each of them, too.
+fn figures(plan: &GraphPlan, ggml: &IdVec<MemoryId, Bytes>, memories: &Memories) -> String {
+    let one = |ggml: u64, ours: u64, bound: u64| format!("ggml {ggml}, steeve {ours}, bound {bound}");
+    let sum = |bytes: &mut dyn Iterator<Item = Bytes>| bytes.fold(0, |sum: u64, it| sum.saturating_add(it.0));
+    let bound = sum(&mut plan.memories().iter().map(|it| it.at_least));
+    let all = one(sum(&mut ggml.iter().copied()), plan.peak().0, bound);
+    if plan.memories().len() < 2 {
+        return format!("{all} bytes");
     }
-    Ok(Memories { types: types.to_vec(), planned, is_cpu })
+    let each = plan.memories().iter().map(|it| {
+        let figures = one(ggml[it.memory].0, it.plan.peak().0, it.at_least.0);
+        format!("{} {figures}", memories.planned[it.memory].name)
+    });
+    format!("{all} bytes ({})", each.collect::<Vec<_>>().join("; "))
 }
 
 fn names(memories: &Memories) -> String {

@@ -108,6 +108,11 @@ impl Known {
         version.unwrap_or_else(|| "of an unknown version".into())
     }
 
+    /// The three numbers of its version; `None` if it does not say.
+    pub(crate) fn version_numbers(&self) -> Option<[u32; 3]> {
+        version_numbers(&self.version())
+    }
+
     /// Name and nature of an operation; `None` for a number that is none.
     pub(crate) fn operation(&self, op: c_int) -> Option<&Operation> {
         self.operations.get(usize::try_from(op).ok()?)
@@ -138,6 +143,13 @@ impl Known {
         // SAFETY: as promised. ggml does not look whether it has such a kind; the answer is checked.
         unsafe { own_text(ggml(tensor), ggml as *const c_void) }
     }
+}
+
+/// The numbers of a version such as 0.9.4 or 0.21.0-dirty.
+fn version_numbers(version: &str) -> Option<[u32; 3]> {
+    let digits = |text: &str| text.find(|next: char| !next.is_ascii_digit()).unwrap_or(text.len());
+    let mut numbers = version.splitn(3, '.').map(|text| text[..digits(text)].parse().ok());
+    Some([numbers.next()??, numbers.next()??, numbers.next()??])
 }
 
 /// Whether those who call ggml's allocator from inside of its own object call ours. Its scheduler is in there, and calls all
@@ -233,4 +245,18 @@ unsafe fn own_text(string: *const c_char, function: *const c_void) -> Option<Str
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_numbers;
+
+    #[test]
+    fn a_version_is_three_numbers() {
+        assert_eq!(version_numbers("0.9.4"), Some([0, 9, 4]));
+        assert_eq!(version_numbers("0.21.0-dirty"), Some([0, 21, 0]));
+        for other in ["", "of an unknown version", "0.9", "1.x.2", "99999999999.0.0"] {
+            assert_eq!(version_numbers(other), None, "{other}");
+        }
+    }
 }

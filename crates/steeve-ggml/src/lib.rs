@@ -40,6 +40,7 @@ mod galloc;
 mod fallback;
 mod registry;
 mod handle;
+mod devices;
 mod exports;
 #[cfg(all(feature = "whole", not(test)))]
 mod whole;

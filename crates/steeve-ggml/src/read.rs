@@ -27,6 +27,8 @@ pub(crate) struct Memories {
     pub(crate) planned: IdVec<MemoryId, Memory>,
     /// Whether each is plain CPU memory.
     pub(crate) is_cpu: Vec<bool>,
+    /// Whether nodes are computed there by a CPU alone.
+    pub(crate) is_host: Vec<bool>,
 }
 
 /// Which memory each leaf and node belongs to, as the caller said.
@@ -279,7 +281,7 @@ impl Reader<'_> {
         if op.writes_nothing() || op == Op::Cpy {
             return Ok(op);
         }
-        let in_cpu = home.is_some_and(|home| self.memories.is_cpu[home.index()]);
+        let in_cpu = home.is_some_and(|home| self.memories.is_host[home.index()]);
         let two_sources = !tensor.src[1].is_null();
         if matches!(op, Op::Glu(_)) && glu && in_cpu && two_sources {
             return Ok(op);

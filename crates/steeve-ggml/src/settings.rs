@@ -4,7 +4,7 @@
 //!   STEEVE_STRATEGY=ggml|fast|best   how to place tensors [fast; best if a budget is given]
 //!   STEEVE_BUDGET=500ms|20000nodes   what a search of `best` may cost
 //!   STEEVE_REUSE=ggml|more           who takes over whose bytes; `more`: also two-source GLU, in CPU memory [ggml]
-//!   STEEVE_HOLD=N                    for how many nodes a source outlives its last reader [0 in CPU memory, else 32]
+//!   STEEVE_HOLD=N                    for how many nodes a source outlives its last reader [what the backend needs]
 //!   STEEVE_UNREAD=keep|free-inputs   whether inputs that no node reads keep their memory through the run [free-inputs]
 //!   STEEVE_LOG=1                     a line for each new plan
 //!   STEEVE_CHECK=1                   replay every plan before it is used
@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) check: bool,
     pub(crate) record: Option<PathBuf>,
     pub(crate) off: bool,
+    /// Whether ggml's CUDA backend was told to run nodes on several streams.
+    pub(crate) cuda_streams: bool,
 }
 
 /// What the environment said when it was first asked.
@@ -114,7 +116,8 @@ impl Settings {
         // Whoever reaches for this switch means it, however it is spelt.
         let off = get("STEEVE_OFF").is_some_and(|value| value != "0");
         let record = given("STEEVE_RECORD").map(PathBuf::from);
-        (Self { strategy, more, hold, unread, log, check, record, off }, complaints)
+        let cuda_streams = get("GGML_CUDA_GRAPH_OPT").is_some_and(|value| value != "0");
+        (Self { strategy, more, hold, unread, log, check, record, off, cuda_streams }, complaints)
     }
 }
 

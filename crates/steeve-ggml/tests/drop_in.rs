@@ -273,6 +273,37 @@ fn the_environment_is_obeyed() {
     );
 }
 
+/// A plan of the device's memory is ggml's to the byte where the long hold is kept, and ours where the backend is known to check
+/// what it fuses.
+#[test]
+fn memory_of_a_device_is_planned_by_what_its_backend_is_known_to_do() {
+    let Some(workshop) = Workshop::open("devices") else { return };
+    let run = |ggml: Ggml, env: &[(&str, &str)]| {
+        let said = workshop.run("report", ggml, Loaded::Local, &["device"], env).well();
+        said.out.lines().next().unwrap().parse::<u64>().unwrap()
+    };
+    let (ggml, ours) = (run(NEW, &[("STEEVE_STRATEGY", "ggml")]), run(NEW, &[("STEEVE_HOLD", "0")]));
+    assert!(ours < ggml, "{ours} {ggml}");
+    let cuda = ("MOCK_REGISTRY", "CUDA");
+    for (env, expected) in [
+        (&[][..], ggml),
+        (&[cuda], ggml),
+        (&[cuda, ("MOCK_VERSION", "0.9.11")], ggml),
+        (&[cuda, ("MOCK_VERSION", "0.10.0")], ours),
+        (&[cuda, ("MOCK_VERSION", "0.10.0"), ("GGML_CUDA_GRAPH_OPT", "1")], ggml),
+        (&[cuda, ("MOCK_VERSION", "0.10.0"), ("STEEVE_HOLD", "32")], ggml),
+        (&[("MOCK_REGISTRY", "Vulkan"), ("MOCK_VERSION", "0.9.8")], ours),
+        (&[("MOCK_REGISTRY", "Hexagon"), ("MOCK_VERSION", "0.21.0")], ggml),
+        // The host memory of a discrete GPU is plain CPU memory; that of an integrated one is not.
+        (&[("MOCK_HOST", "1")], ours),
+        (&[("MOCK_HOST", "1"), ("MOCK_DEVICE", "2")], ggml),
+    ] {
+        assert_eq!(run(NEW, env), expected, "{env:?}");
+    }
+    // A ggml that does not say its version.
+    assert_eq!(run(BARE, &[cuda, ("MOCK_VERSION", "0.10.0")]), ggml);
+}
+
 #[test]
 fn the_log_has_a_line_for_each_plan() {
     let Some(workshop) = Workshop::open("log") else { return };

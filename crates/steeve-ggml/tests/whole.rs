@@ -28,7 +28,7 @@ fn the_static_library_stands_in_for_ggmls_object_file() {
     let link = [library.to_str().unwrap(), "-lpthread", "-ldl", "-lm"];
     // `ggml_op_can_inplace` is in the object file that is replaced.
     let sources = ["whole.c", "main.c", "ggml.c"];
-    let program = workshop.cc("whole", &sources, &link, &[&include, "-DMOCK_OLD"]);
+    let program = workshop.cc("whole", &sources, &link, &[&include, "-DMOCK_WHOLE"]);
     let said = said(&mut Command::new(program)).well();
     let lines = said.lines();
     assert!(lines.contains(&"steeve: tensor the last needs 560 bytes in steps of 64, and 488 are left"), "{lines:?}");

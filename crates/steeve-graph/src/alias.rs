@@ -79,8 +79,7 @@ impl Walk<'_> {
 
     fn share(&self, tensor: TensorId, memory: MemoryId, start: u64, follows: Option<ShareId>) -> Share {
         let life = self.lives[tensor.index()];
-        let hold = u64::from(self.assigned.memories()[memory].hold);
-        let end = (life.last + 1 + hold).min(self.end);
+        let end = (life.last + 1).min(self.end);
         let asked = life.home.unwrap_or(memory);
         let size = self.assigned.alloc_size(tensor, asked);
         Share { tensor, memory, asked, size, start, end, follows }
@@ -123,7 +122,7 @@ impl Walk<'_> {
         found.map(|(_, share)| share)
     }
 
-    /// Where nodes are fused or run side by side (`hold`), only what ggml itself takes over.
+    /// Where nodes are fused or run side by side, only what ggml itself takes over.
     fn rule_allows(&self, node: TensorId, slot: usize, source: TensorId, memory: MemoryId) -> bool {
         let graph = self.assigned.graph();
         let ggml = || ggml_allows(self.assigned, node, source);
@@ -131,7 +130,7 @@ impl Walk<'_> {
             return ggml();
         }
         let ours = graph.may_overwrite(node, slot) && graph.tensors().offset(source) == Bytes::ZERO;
-        ours && (self.assigned.memories()[memory].hold == 0 || ggml())
+        ours && (!self.assigned.memories()[memory].keeps_ggml_in_place() || ggml())
     }
 
     /// The share of the root behind `source`, if that root is used for the last time at `step` and by one slot only.

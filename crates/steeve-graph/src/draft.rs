@@ -16,7 +16,8 @@ use alloc::vec::Vec;
 
 use steeve_plan::{Block, BlockId, Bytes, Id, IdVec, Lifetime, Problem};
 
-use crate::{AssignedGraph, GraphPlanError, MemoryId, TensorId};
+use crate::fusion::GroupEnds;
+use crate::{AssignedGraph, Fusion, GraphPlanError, MemoryId, TensorId};
 
 steeve_plan::id_type! {
     /// A piece of memory that a tensor has for a while.
@@ -50,8 +51,16 @@ pub(crate) struct Draft {
 pub(crate) struct MemoryProblem {
     pub(crate) memory: MemoryId,
     pub(crate) problem: Problem,
-    /// The share of each block.
+    /// The share of each block. Prefixes that outlive their share come last.
     pub(crate) shares: Vec<ShareId>,
+}
+
+/// Whether shares are extended by what their memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extend {
+    ByHold,
+    /// ggml knows no backend that reads late.
+    AsGgml,
 }
 
 /// The step behind the last node: what is never freed ends there.
@@ -65,8 +74,51 @@ impl Draft {
         Self { shares: Vec::with_capacity(shares).into(), of_tensor: vec![None; tensors] }
     }
 
+    /// Extends what no node takes over by the `hold` of its memory, and to the end of the fused groups that read it.
+    pub(crate) fn extend_by_hold(&mut self, assigned: &AssignedGraph) {
+        let memories = assigned.memories();
+        if memories.iter().all(|memory| memory.hold == 0 && memory.fusion != Fusion::Kept) {
+            return;
+        }
+        let (end, taken) = (end_of_run(assigned), self.taken());
+        if let Some(ends) = GroupEnds::new(assigned) {
+            let mut until: IdVec<ShareId, u64> = vec![0; self.shares.len()].into();
+            for (share, end) in self.of_tensor.iter().zip(ends.whole) {
+                if let Some(share) = *share {
+                    until[share] = until[share].max(end);
+                }
+            }
+            for id in self.shares.ids() {
+                let share = &mut self.shares[id];
+                // A node of the group may take the source over, and then its result is what must stay.
+                until[id] = share.follows.map_or(until[id], |before| until[id].max(until[before]));
+                if !taken[id] && memories[share.memory].fusion == Fusion::Kept {
+                    share.end = share.end.max(until[id]);
+                }
+            }
+        }
+        for id in self.shares.ids().filter(|id| !taken[*id]) {
+            let share = &mut self.shares[id];
+            let hold = u64::from(memories[share.memory].hold);
+            share.end = (share.end + hold).min(end.max(share.end));
+        }
+    }
+
+    /// Whether a node takes over each share.
+    fn taken(&self) -> IdVec<ShareId, bool> {
+        let mut taken: IdVec<ShareId, bool> = vec![false; self.shares.len()].into();
+        for before in self.shares.iter().filter_map(|share| share.follows) {
+            taken[before] = true;
+        }
+        taken
+    }
+
     /// One problem for each memory that is not shared with an earlier one, in order.
-    pub(crate) fn problems(&self, assigned: &AssignedGraph) -> Result<Vec<MemoryProblem>, GraphPlanError> {
+    pub(crate) fn problems(
+        &self,
+        assigned: &AssignedGraph,
+        extend: Extend,
+    ) -> Result<Vec<MemoryProblem>, GraphPlanError> {
         let memories = assigned.memories();
         let mut blocks: IdVec<MemoryId, Vec<Block>> = memories.iter().map(|_| Vec::new()).collect();
         let mut shares: IdVec<MemoryId, Vec<ShareId>> = memories.iter().map(|_| Vec::new()).collect();
@@ -78,6 +130,21 @@ impl Draft {
             block_of[id] = BlockId::from_index(blocks[share.memory].len());
             blocks[share.memory].push(block);
             shares[share.memory].push(id);
+        }
+        if extend == Extend::ByHold
+            && let Some(ends) = GroupEnds::new(assigned)
+        {
+            let taken = self.taken();
+            for (id, share) in self.shares.pairs().filter(|(id, _)| !taken[*id]) {
+                let blocks = &mut blocks[share.memory];
+                let Some(block) = block_of[id].filter(|_| memories[share.memory].fusion == Fusion::Kept) else {
+                    continue;
+                };
+                if let Some(kept) = ends.kept_prefix(share.tensor, block, &blocks[block.index()]) {
+                    blocks.push(kept);
+                    shares[share.memory].push(id);
+                }
+            }
         }
         let owners = memories.pairs().filter(|(_, memory)| memory.shared_with.is_none());
         let mut problems = Vec::with_capacity(memories.len());

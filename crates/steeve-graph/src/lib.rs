@@ -38,6 +38,7 @@ mod dtype;
 mod error;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+pub mod fusion;
 mod graph;
 mod graphviz;
 mod layout;
@@ -77,6 +78,7 @@ pub use dtype::{DataType, UnknownType};
 pub use error::JsonMessage;
 pub use error::{GraphError, Named, Operands};
 pub use fits::{Change, Fingerprint, Misfit};
+pub use fusion::Fusion;
 pub use ggml::{GgmlAnswer, GgmlPlace, ggml_answer};
 pub use graph::Graph;
 pub use layout::{Layout, LayoutError, MAX_DIMS};
@@ -92,7 +94,7 @@ pub use plan::{
 };
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, Recorded};
-pub use replay::{Hold, PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
+pub use replay::{PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
 #[cfg(feature = "json")]
 pub use saved::{GRAPH_PLAN_VERSION, SavedPlanError};
 pub use shape::Refusal;

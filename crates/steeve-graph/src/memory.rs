@@ -6,7 +6,7 @@ use core::fmt;
 
 use steeve_plan::{Align, Bytes, Clipped, Id, IdVec};
 
-use crate::{Graph, GraphError, Tensor, TensorId};
+use crate::{Fusion, Graph, GraphError, Tensor, TensorId};
 
 steeve_plan::id_type! {
     /// One buffer type of one device.
@@ -34,6 +34,8 @@ pub struct Memory {
     pub max_buffer: Option<Bytes>,
     /// For how many nodes after its last reader a tensor must stay, because the device fuses or reorders.
     pub hold: u32,
+    /// Whether its backend fuses nodes, and what plans keep so that it can.
+    pub fusion: Fusion,
     /// The earlier memory that is the same one under another id.
     pub shared_with: Option<MemoryId>,
 }
@@ -41,7 +43,14 @@ pub struct Memory {
 impl Memory {
     /// A memory without limits.
     pub fn new(name: impl Into<String>, align: Align) -> Self {
-        Self { name: name.into(), align, max_buffer: None, hold: 0, shared_with: None }
+        Self { name: name.into(), align, max_buffer: None, hold: 0, fusion: Fusion::None, shared_with: None }
+    }
+}
+
+impl Memory {
+    /// Whether nodes take over only what ggml lets them: where nodes are fused or run side by side.
+    pub(crate) fn keeps_ggml_in_place(&self) -> bool {
+        self.hold > 0 || self.fusion != Fusion::None
     }
 }
 
@@ -53,7 +62,11 @@ impl fmt::Display for Memory {
             Some(limit) => write!(f, "of at most {limit} bytes")?,
             None => write!(f, "of any size")?,
         }
-        write!(f, ", hold {})", self.hold)?;
+        write!(f, ", hold {}", self.hold)?;
+        if self.fusion != Fusion::None {
+            write!(f, ", fusion {}", self.fusion.name())?;
+        }
+        f.write_str(")")?;
         self.shared_with.map_or(Ok(()), |with| write!(f, " shared with memory {with}"))
     }
 }

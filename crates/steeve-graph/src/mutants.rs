@@ -11,12 +11,10 @@ use alloc::vec::Vec;
 use steeve_plan::{Id, IdVec, Strategy, certify, place};
 
 use crate::alias::{TakeOver, shares};
-use crate::draft::{Draft, end_of_run};
+use crate::draft::{Draft, Extend, end_of_run};
 use crate::fuzz::{Choices, random_graph};
 use crate::liveness::lives;
-use crate::{
-    AssignedGraph, Graph, GraphError, Hold, Op, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay,
-};
+use crate::{AssignedGraph, Graph, GraphError, Op, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay};
 
 /// Bytes of every address space.
 type World = BTreeMap<(usize, usize), Vec<u8>>;
@@ -105,17 +103,17 @@ fn survivors(graph: &Graph) -> Vec<TensorId> {
 /// Places the shares of a draft, right or wrong.
 fn placed(assigned: &AssignedGraph, draft: &Draft) -> Option<Places> {
     let mut place_of = vec![None; draft.shares.len()];
-    for part in draft.problems(assigned).ok()? {
+    for part in draft.problems(assigned, Extend::ByHold).ok()? {
         let outcome = place(&part.problem, &Strategy::Fast).ok()?;
         // The first checker sees nothing wrong: it believes the lifetimes it is given.
         let plan = certify(part.problem, outcome.placement).ok()?;
         for ((block, at), share) in plan.places().pairs().zip(&part.shares) {
             let size = plan.problem().blocks()[block].size;
-            place_of[share.index()] = Some(TensorPlace::new(part.memory, at.buffer, at.offset, size));
+            place_of[share.index()].get_or_insert(TensorPlace::new(part.memory, at.buffer, at.offset, size));
         }
     }
     let places: IdVec<TensorId, _> = draft.of_tensor.iter().map(|share| place_of[(*share)?.index()]).collect();
-    Some(Places { places, reuse: Reuse::More, unread: Unread::Keep, hold: Hold::Kept })
+    Some(Places { places, reuse: Reuse::More, unread: Unread::Keep, without_hold: Vec::new() })
 }
 
 /// Plants a fault; what kind it is, or `None` if there was no place for it.
@@ -219,7 +217,8 @@ fn every_planted_fault_that_does_harm_is_caught() {
     for seed in 0..1200 {
         let mut choices = Choices::from_seed(seed);
         let assigned = random_graph(&mut choices);
-        let right = shares(&assigned, TakeOver::More, &lives(&assigned, Unread::Keep)).draft;
+        let mut right = shares(&assigned, TakeOver::More, &lives(&assigned, Unread::Keep)).draft;
+        right.extend_by_hold(&assigned);
         let good = placed(&assigned, &right).unwrap();
         assert_eq!(run(assigned.graph(), None), run(assigned.graph(), Some(&good)), "seed {seed}: the plan is wrong");
         for _ in 0..8 {

@@ -23,10 +23,10 @@ use steeve_plan::{
 };
 
 use crate::alias::{OurShares, TakeOver, shares};
-use crate::draft::{Draft, MemoryProblem, Share, ShareId, end_of_run};
+use crate::draft::{Draft, Extend, MemoryProblem, Share, ShareId, end_of_run};
 use crate::ggml::{Simulation, simulate};
 use crate::liveness::{Lives, lives};
-use crate::{AssignedGraph, Graph, Hold, MemoryId, Named, Places, Tensor, TensorId};
+use crate::{AssignedGraph, Graph, Memory, MemoryId, Named, Places, Tensor, TensorId};
 
 pub use error::GraphPlanError;
 pub use options::{GraphStrategy, PlanOptions, Reuse, Unread};
@@ -69,8 +69,11 @@ pub struct MemoryPlan {
     pub verdict: Verdict,
     /// No plan of these blocks is smaller: the bound, or more where a search has refuted it.
     pub at_least: Bytes,
-    /// The tensor that each block was made for.
+    /// The tensor that each block was made for. Where [`Fusion::Kept`](crate::Fusion::Kept) asks for it, a tensor has a second
+    /// block that follows its own: the prefix that outlives it. These are the last.
     pub tensors: IdVec<BlockId, TensorId>,
+    /// Whether live ranges are extended as the memory's `hold` and `fusion` ask. Not so in ggml's own plans.
+    pub keeps_hold: bool,
 }
 
 /// Where a tensor stands.
@@ -152,29 +155,48 @@ pub struct PlanBesideGgml {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn plan_beside_ggml(assigned: &AssignedGraph, options: &PlanOptions) -> Result<PlanBesideGgml, GraphPlanError> {
-    let run = GgmlRun::new(assigned);
-    let mut plan = planned(&run, &options.implied(), &mut |_| ControlFlow::Continue(()))?;
+    let (run, options, watch) =
+        (GgmlRun::new(assigned), options.implied(), &mut |_: &Progress| ControlFlow::Continue(()));
     let ggml: IdVec<MemoryId, Bytes> = run.get()?.free.iter().map(FreeList::total).collect();
-    // A memory with a hold may need more than ggml does, which has none. And where ggml takes a tensor into the memory of its
-    // source, ours may need a buffer that is larger than any that its own memory gives out.
-    let largest = |sizes: &mut dyn Iterator<Item = Bytes>| sizes.max().unwrap_or_default();
-    let theirs = &run.get()?.free;
-    let is_worse = |it: &MemoryPlan| {
-        let ours = largest(&mut it.plan.buffers().iter().copied());
-        let limit = assigned.memories()[it.memory].max_buffer.unwrap_or(ours);
-        it.plan.peak() > ggml[it.memory] || ours > limit.max(largest(&mut theirs[it.memory].chunks()))
+    let with_ggml_shares =
+        |options: &PlanOptions, watch: &mut Watch<'_>| with_ggml_shares(&run, options, Larger::AsGgml, watch);
+    let plan = match (options.strategy, options.reuse) {
+        (GraphStrategy::Ggml, _) => as_ggml_does(&run, &options)?,
+        (_, Reuse::Ggml) => with_ggml_shares(&options, watch)?,
+        (_, Reuse::More | Reuse::None) => {
+            let ours = planned(&run, &options, watch)?;
+            let simulation = run.get()?;
+            match ours.memories.iter().any(|it| is_larger(assigned, it.memory, &it.plan, simulation)) {
+                true => with_ggml_shares(&options.with_reuse(Reuse::Ggml), watch)?,
+                false => ours,
+            }
+        }
     };
-    if plan.memories.iter().any(is_worse) {
-        let as_ggml = PlanOptions::new(GraphStrategy::Ggml).implied();
-        plan = as_ggml_does(&run, &as_ggml).unwrap_or(plan);
-    }
     Ok(PlanBesideGgml { plan, ggml })
+}
+
+/// What is done in a memory whose plan is larger than ggml's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Larger {
+    /// It is kept: what the memory holds must be held.
+    Kept,
+    /// ggml's own layout is used there, which holds nothing.
+    AsGgml,
+}
+
+/// Whether the plan of a memory takes more than ggml's. A memory with a hold may, since ggml holds nothing. And where ggml takes
+/// a tensor into the memory of its source, ours may need a buffer that is larger than any that its own memory gives out.
+fn is_larger(assigned: &AssignedGraph, memory: MemoryId, plan: &Plan, run: &Simulation) -> bool {
+    let ours = plan.buffers().iter().copied().max().unwrap_or_default();
+    let theirs = run.free[memory].chunks().max().unwrap_or_default();
+    let limit = assigned.memories()[memory].max_buffer.unwrap_or(ours);
+    plan.peak() > run.free[memory].total() || ours > limit.max(theirs)
 }
 
 fn planned(run: &GgmlRun<'_>, options: &PlanOptions, watch: &mut Watch<'_>) -> Result<GraphPlan, GraphPlanError> {
     match (options.strategy, options.reuse) {
         (GraphStrategy::Ggml, _) => as_ggml_does(run, options),
-        (_, Reuse::Ggml) => with_ggml_shares(run, options, watch),
+        (_, Reuse::Ggml) => with_ggml_shares(run, options, Larger::Kept, watch),
         (_, Reuse::None) => with_our_shares(run, options, TakeOver::None, watch),
         (_, Reuse::More) => with_our_shares(run, options, TakeOver::More, watch),
     }
@@ -210,15 +232,9 @@ fn as_ggml_does(run: &GgmlRun<'_>, options: &PlanOptions) -> Result<GraphPlan, G
         return Err(GraphPlanError::GgmlFrees { tensor: Named::new(tensor, assigned.graph().names()) });
     }
     let mut parts = Vec::new();
-    for part in run.draft.problems(assigned)? {
-        // ggml's last chunk ignores the limit, and that is its answer all the same.
-        let unlimited = part.problem.max_buffer().map(|_| part.problem.clone().without_max_buffer());
-        let (memory, shares) = (part.memory, part.shares.clone());
-        let mut answer = Part::of_ggml(part, run);
-        if let (Err(_), Some(problem)) = (&answer, unlimited) {
-            answer = Part::of_ggml(MemoryProblem { memory, problem, shares }, run);
-        }
-        parts.push(answer.map_err(|violations| {
+    for problem in run.draft.problems(assigned, Extend::AsGgml)? {
+        let memory = problem.memory;
+        parts.push(Part::as_ggml(problem, run).map_err(|violations| {
             let memory = assigned.memories()[memory].name.clone();
             GraphPlanError::GgmlFails { memory, violations }
         })?);
@@ -230,12 +246,13 @@ fn as_ggml_does(run: &GgmlRun<'_>, options: &PlanOptions) -> Result<GraphPlan, G
 fn with_ggml_shares(
     run: &GgmlRun<'_>,
     options: &PlanOptions,
+    larger: Larger,
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
     let (assigned, run) = (run.assigned, run.get()?);
     let lives = lives(assigned, options.unread);
     match GgmlShares::new(assigned, options, run, &lives)? {
-        Some(shares) => shares.packed(assigned, options, run, watch),
+        Some(shares) => shares.packed(assigned, options, run, larger, watch),
         None => with_safe_ggml_shares(assigned, options, &lives, watch),
     }
 }
@@ -247,7 +264,8 @@ fn with_safe_ggml_shares(
     lives: &Lives,
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
-    let OurShares { draft, .. } = shares(assigned, TakeOver::Ggml, lives);
+    let OurShares { mut draft, .. } = shares(assigned, TakeOver::Ggml, lives);
+    draft.extend_by_hold(assigned);
     let parts = placed(assigned, &draft, options, watch)?;
     Ok(assemble(assigned, options, &draft, parts))
 }
@@ -273,8 +291,8 @@ impl GgmlShares {
         if options.unread != Unread::Keep {
             shorten_unread(&mut draft, lives);
         }
-        extend_by_hold(assigned, &mut draft);
-        let problems = draft.problems(assigned)?;
+        draft.extend_by_hold(assigned);
+        let problems = draft.problems(assigned, Extend::ByHold)?;
         Ok(Some(Self { draft, problems }))
     }
 
@@ -283,6 +301,7 @@ impl GgmlShares {
         assigned: &AssignedGraph,
         options: &PlanOptions,
         run: &Simulation,
+        larger: Larger,
         watch: &mut Watch<'_>,
     ) -> Result<GraphPlan, GraphPlanError> {
         let mut parts = Vec::with_capacity(self.problems.len());
@@ -291,6 +310,17 @@ impl GgmlShares {
             let theirs =
                 (ours.plan.peak() > run.free[ours.memory].total()).then(|| Part::of_ggml(ours.problem(), run).ok());
             parts.push(theirs.flatten().unwrap_or(ours));
+        }
+        if larger == Larger::AsGgml && parts.iter().any(|it| is_larger(assigned, it.memory, &it.plan, run)) {
+            // Both have the same shares, so one memory can be ggml's and the next ours.
+            let problems = run.draft.problems(assigned, Extend::AsGgml)?;
+            for (part, problem) in parts.iter_mut().zip(problems) {
+                if is_larger(assigned, part.memory, &part.plan, run)
+                    && let Ok(theirs) = Part::as_ggml(problem, run)
+                {
+                    *part = Part { keeps_hold: false, ..theirs };
+                }
+            }
         }
         Ok(assemble(assigned, options, &self.draft, parts))
     }
@@ -314,9 +344,10 @@ fn with_our_shares(
 ) -> Result<GraphPlan, GraphPlanError> {
     let assigned = run.assigned;
     let lives = lives(assigned, options.unread);
-    let OurShares { draft, differs } = shares(assigned, rule, &lives);
+    let OurShares { mut draft, differs } = shares(assigned, rule, &lives);
+    draft.extend_by_hold(assigned);
     let parts = placed(assigned, &draft, options, watch)?;
-    let held = assigned.memories().iter().any(|memory| memory.hold > 0);
+    let held = assigned.memories().iter().any(Memory::keeps_ggml_in_place);
     let at_bound = parts.iter().all(|part| part.plan.is_optimal());
     // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
     if rule == TakeOver::More
@@ -339,7 +370,7 @@ fn smaller_with_ggml_shares(
     let (assigned, run) = (run.assigned, run.get()?);
     let theirs = match GgmlShares::new(assigned, options, run, lives)? {
         Some(shares) if !shares.may_beat(assigned, ours) => return Ok(None),
-        Some(shares) => shares.packed(assigned, options, run, watch)?,
+        Some(shares) => shares.packed(assigned, options, run, Larger::Kept, watch)?,
         None => with_safe_ggml_shares(assigned, options, lives, watch)?,
     };
     let is_smaller = theirs.take_overs.iter().all(|(node, slot)| assigned.graph().may_overwrite(*node, *slot as usize))
@@ -381,24 +412,6 @@ fn shorten_unread(draft: &mut Draft, lives: &Lives) {
     }
 }
 
-/// Bytes stay for some steps after their last reader, unless they are taken over.
-fn extend_by_hold(assigned: &AssignedGraph, draft: &mut Draft) {
-    if assigned.memories().iter().all(|memory| memory.hold == 0) {
-        return;
-    }
-    let end = end_of_run(assigned);
-    let followed: Vec<_> = draft.shares.iter().filter_map(|share| share.follows).collect();
-    let ends: Vec<u64> = followed.iter().map(|share| draft.shares[*share].end).collect();
-    for id in draft.shares.ids() {
-        let share = &mut draft.shares[id];
-        let hold = u64::from(assigned.memories()[share.memory].hold);
-        share.end = (share.end + hold).min(end.max(share.end));
-    }
-    for (share, end) in followed.into_iter().zip(ends) {
-        draft.shares[share].end = end;
-    }
-}
-
 /// A memory's proven plan, and what else is known of it.
 struct Part {
     memory: MemoryId,
@@ -407,16 +420,27 @@ struct Part {
     plan: Plan,
     verdict: Verdict,
     at_least: Bytes,
+    keeps_hold: bool,
 }
 
 impl Part {
+    /// ggml's places, where its last chunk ignores the limit: that is its answer all the same.
+    fn as_ggml(part: MemoryProblem, run: &Simulation) -> Result<Self, Violations> {
+        let unlimited = part.problem.max_buffer().map(|_| part.problem.clone().without_max_buffer());
+        let (memory, shares) = (part.memory, part.shares.clone());
+        match (Self::of_ggml(part, run), unlimited) {
+            (Err(_), Some(problem)) => Self::of_ggml(MemoryProblem { memory, problem, shares }, run),
+            (answer, _) => answer,
+        }
+    }
+
     /// ggml's places for the blocks of one memory.
     fn of_ggml(part: MemoryProblem, run: &Simulation) -> Result<Self, Violations> {
         let MemoryProblem { memory, problem, shares } = part;
         let places: IdVec<BlockId, _> = shares.iter().map(|share| run.places[*share]).collect();
         let plan = certify(problem, Placement::new(places))?;
         let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
-        Ok(Self { memory, shares, at_least: plan.bound().bytes, plan, verdict })
+        Ok(Self { memory, shares, at_least: plan.bound().bytes, plan, verdict, keeps_hold: true })
     }
 
     /// Our places for the blocks of one memory.
@@ -437,7 +461,7 @@ impl Part {
                 GraphPlanError::Place { memory, error }
             })?;
         match certify(problem, placement) {
-            Ok(plan) => Ok(Self { memory, shares, plan, verdict, at_least }),
+            Ok(plan) => Ok(Self { memory, shares, plan, verdict, at_least, keeps_hold: true }),
             Err(wrong) => unreachable!("a strategy made a wrong placement: {wrong}"),
         }
     }
@@ -455,7 +479,7 @@ fn placed(
     options: &PlanOptions,
     watch: &mut Watch<'_>,
 ) -> Result<Vec<Part>, GraphPlanError> {
-    let problems = draft.problems(assigned)?;
+    let problems = draft.problems(assigned, Extend::ByHold)?;
     problems.into_iter().map(|problem| Part::placed(assigned, problem, options, watch)).collect()
 }
 
@@ -464,13 +488,15 @@ fn assemble(assigned: &AssignedGraph, options: &PlanOptions, draft: &Draft, part
     let mut memories = Vec::with_capacity(parts.len());
     let mut block_of = alloc::vec![None; draft.shares.len()];
     for (index, part) in (0..).zip(parts) {
-        let Part { memory, shares, plan, verdict, at_least } = part;
+        let Part { memory, shares, plan, verdict, at_least, keeps_hold } = part;
         for ((block, it), share) in plan.problem().blocks().pairs().zip(&shares) {
-            block_of[share.index()] =
-                Some(Given { part: index, block, asked: draft.shares[*share].asked, room: it.size });
+            // The first block of a share is its own, and the other a prefix that outlives it.
+            let given = Given { part: index, block, asked: draft.shares[*share].asked, room: it.size };
+            block_of[share.index()].get_or_insert(given);
         }
         let tensors = shares.iter().map(|share| draft.shares[*share].tensor).collect();
-        memories.push(MemoryPlan { memory, plan, verdict, at_least, tensors });
+        let keeps_hold = keeps_hold && options.strategy != GraphStrategy::Ggml;
+        memories.push(MemoryPlan { memory, plan, verdict, at_least, tensors, keeps_hold });
     }
     let given = |share: &Option<ShareId>| share.and_then(|share| block_of[share.index()]);
     let given = draft.of_tensor.iter().map(given).collect();
@@ -556,6 +582,12 @@ impl GraphPlan {
         Some((&self.memories[given.part as usize], given.block))
     }
 
+    /// Whether a block is a tensor's own, and not a prefix that outlives it.
+    pub fn is_own_block(&self, memory: &MemoryPlan, block: BlockId) -> bool {
+        let own = memory.tensors.get(block).and_then(|tensor| self.block(*tensor));
+        own.is_some_and(|(it, own)| it.memory == memory.memory && own == block)
+    }
+
     /// The memory that decides how many bytes a tensor with bytes of its own needs: the one it was asked for, which may
     /// share the one it stands in.
     pub fn asked(&self, tensor: TensorId) -> Option<MemoryId> {
@@ -571,9 +603,9 @@ impl GraphPlan {
     pub fn places(&self) -> Places {
         let tensors = self.assigned.graph().tensors();
         let own = |(id, tensor): (TensorId, &Tensor)| if tensor.is_planned() { self.place(id) } else { None };
-        let PlanOptions { strategy, reuse, unread } = self.options;
-        let hold = if strategy == GraphStrategy::Ggml { Hold::Ignored } else { Hold::Kept };
-        Places { places: tensors.pairs().map(own).collect(), reuse, unread, hold }
+        let PlanOptions { reuse, unread, .. } = self.options;
+        let without_hold = self.memories.iter().filter(|it| !it.keeps_hold).map(|it| it.memory).collect();
+        Places { places: tensors.pairs().map(own).collect(), reuse, unread, without_hold }
     }
 
     /// Returns where a tensor is allocated, also a view; `None` for external memory and for what the graph never touches.

@@ -28,7 +28,8 @@ pub use fault::{PlaceFault, ReplayFault, ReplayFaults, Writer};
 use steeve_plan::{BufferId, Bytes, Id, IdVec, Offset};
 use tags::{Tag, Tags};
 
-use crate::{AssignedGraph, Graph, MemoryId, Named, Op, Reuse, TensorId, TensorPlace, Unread};
+use crate::fusion::{Extent, GroupRead, group_reads, prefix};
+use crate::{AssignedGraph, Fusion, Graph, Memory, MemoryId, Named, Op, Reuse, TensorId, TensorPlace, Unread};
 
 /// A claim where the tensors of a graph stand, to be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,19 +40,9 @@ pub struct Places {
     pub reuse: Reuse,
     /// Which tensors that no node reads must survive the run.
     pub unread: Unread,
-    /// Whether reads are repeated for as many steps as a memory's `hold` says.
-    pub hold: Hold,
-}
-
-/// Whether a plan keeps sources for a backend that reads them late.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Hold {
-    /// For as many steps as each memory says.
-    #[default]
-    Kept,
-    /// Not at all, as in ggml's own plans.
-    Ignored,
+    /// The memories whose `hold` and `fusion` it does not keep to, as ggml's own plans do not. In the others, reads are
+    /// repeated for as many steps as those say.
+    pub without_hold: Vec<MemoryId>,
 }
 
 /// Executes the graph at the planned addresses and beside them, and compares.
@@ -95,6 +86,10 @@ struct Replay<'a> {
     computed: Vec<bool>,
     /// By node: the root it has written over as its operation allows.
     taken: BTreeMap<usize, TensorId>,
+    /// For how many nodes a read is repeated at most.
+    longest_hold: usize,
+    /// What fused groups read to their end, as far as they have not ended.
+    groups: Vec<GroupRead>,
     faults: Vec<ReplayFault>,
 }
 
@@ -106,7 +101,11 @@ impl<'a> Replay<'a> {
         for node in graph.nodes() {
             computed[node.index()] = graph.tensor(*node).is_planned() && !graph.tensor(*node).op.writes_nothing();
         }
-        Self { assigned, places, apart, planned, computed, taken, faults: Vec::new() }
+        let memories = assigned.memories();
+        let longest_hold = memories.iter().map(|memory| memory.hold as usize).max().unwrap_or(0);
+        let fuses = memories.iter().any(|memory| memory.fusion == Fusion::Kept);
+        let groups = if fuses { group_reads(graph) } else { Vec::new() };
+        Self { assigned, places, apart, planned, computed, taken, longest_hold, groups, faults: Vec::new() }
     }
 
     fn graph(&self) -> &'a Graph {
@@ -209,13 +208,10 @@ impl<'a> Replay<'a> {
         };
         self.write(root, range, Tag::Node(index));
         // A fused or concurrent kernel may read its sources later than its turn.
-        let hold = match self.places.hold {
-            Hold::Kept => self.assigned.memories().iter().map(|memory| memory.hold as usize).max().unwrap_or(0),
-            Hold::Ignored => 0,
-        };
-        for earlier in index.saturating_sub(hold)..index {
+        for earlier in index.saturating_sub(self.longest_hold)..index {
             self.read_again(earlier, index);
         }
+        self.read_groups(index);
     }
 
     /// What must be there at the end: outputs, and what no node has read.
@@ -276,10 +272,18 @@ impl<'a> Replay<'a> {
 
     /// The first byte of a tensor at which the two worlds differ, with who wrote there in the planned one.
     fn difference(&self, tensor: TensorId) -> Option<(u64, Option<Tag>)> {
+        self.difference_within(tensor, u64::MAX)
+    }
+
+    /// As [`difference`](Self::difference), among the first `most` bytes of the tensor's root.
+    fn difference_within(&self, tensor: TensorId, most: u64) -> Option<(u64, Option<Tag>)> {
         let tensors = self.graph().tensors();
         let root = tensors.root(tensor);
         let first = tensors.offset(tensor).0;
-        let range = first..first + self.graph().tensor(tensor).nbytes().0;
+        let range = first..(first + self.graph().tensor(tensor).nbytes().0).min(most);
+        if range.is_empty() {
+            return None;
+        }
         let apart = self.apart.get(&root)?;
         let (space, start) = self.spot(root)?;
         let nothing = Tags::default();
@@ -327,6 +331,41 @@ impl<'a> Replay<'a> {
         (at < last).then(|| at - first)
     }
 
+    /// The memory in which a root is located, if the plan keeps to what it holds.
+    fn holding(&self, root: TensorId) -> Option<&'a Memory> {
+        let Some((Space::Buffer(memory, _), _)) = self.spot(root) else { return None };
+        self.assigned.memories().get(memory).filter(|_| !self.places.without_hold.contains(&memory))
+    }
+
+    /// What `reader` has read must still be there, but for what nodes have taken over as they may.
+    fn must_be_there(&mut self, reader: usize, source: TensorId, most: u64) {
+        if let Some((offset, by)) = self.difference_within(source, most)
+            && !self.took_over(by, self.graph().root(source))
+        {
+            self.report_read(reader, source, offset, by);
+        }
+    }
+
+    /// The sources of fused groups, once more after `now`.
+    fn read_groups(&mut self, now: usize) {
+        let mut at = 0;
+        while let Some(read) = self.groups.get(at).copied() {
+            if read.last < now {
+                self.groups.swap_remove(at);
+                continue;
+            }
+            at += 1;
+            let root = self.graph().root(read.source);
+            if read.node <= now && self.holding(root).is_some_and(|it| it.fusion == Fusion::Kept) {
+                let most = match read.extent {
+                    Extent::Whole => u64::MAX,
+                    Extent::Prefix => prefix(Bytes(self.size(root))).0,
+                };
+                self.must_be_there(read.node, read.source, most);
+            }
+        }
+    }
+
     /// The reads of `earlier`, once more after `now`: only who took a source over as it may has touched it.
     fn read_again(&mut self, earlier: usize, now: usize) {
         let graph = self.graph();
@@ -336,15 +375,9 @@ impl<'a> Replay<'a> {
         }
         for source in graph.sources(node).iter().copied().flatten() {
             let root = graph.root(source);
-            let Some((Space::Buffer(memory, _), _)) = self.spot(root) else { continue };
-            let hold = self.assigned.memories().get(memory).map_or(0, |it| it.hold as usize);
-            if now - earlier > hold {
-                continue;
-            }
-            if let Some((offset, by)) = self.difference(source)
-                && !self.took_over(by, root)
-            {
-                self.report_read(earlier, source, offset, by);
+            let Some(memory) = self.holding(root) else { continue };
+            if now - earlier <= memory.hold as usize {
+                self.must_be_there(earlier, source, u64::MAX);
             }
         }
     }

@@ -34,6 +34,7 @@ use steeve_plan::{
 
 use crate::alias::ggml_allows;
 use crate::draft::end_of_run;
+use crate::fusion::{Fusion, GroupEnds};
 use crate::liveness::{Life, lives};
 use crate::plan::{Given, unlisted};
 use crate::{
@@ -122,6 +123,7 @@ struct Door<'a> {
     /// The memory that ggml asks for each tensor's bytes.
     asked_by_ggml: Vec<Option<MemoryId>>,
     end: u64,
+    group_ends: Option<GroupEnds>,
     given: Vec<Option<Given>>,
 }
 
@@ -130,7 +132,8 @@ impl<'a> Door<'a> {
         let options = saved.options();
         let given = vec![None; graph.graph().tensors().len()];
         let (lives, asked_by_ggml) = (lives(graph, options.unread).of_root, asked_by_ggml(graph));
-        Self { graph, options, lives, asked_by_ggml, end: end_of_run(graph), given }
+        let group_ends = GroupEnds::new(graph);
+        Self { graph, options, lives, asked_by_ggml, end: end_of_run(graph), group_ends, given }
     }
 
     fn plan(mut self, saved: Saved) -> Result<GraphPlan, SavedPlanError> {
@@ -179,16 +182,11 @@ impl<'a> Door<'a> {
         self.graph.graph().nodes().get(index).copied()
     }
 
-    /// For how many steps a memory keeps what has been read.
-    fn hold(&self, memory: MemoryId) -> u64 {
-        let ignored = self.options.strategy == GraphStrategy::Ggml;
-        if ignored { 0 } else { self.graph.memories()[memory].hold.into() }
-    }
-
-    /// When a tensor must have its bytes, if nobody takes them over.
-    fn needed(&self, tensor: TensorId, memory: MemoryId) -> Lifetime {
+    /// When a tensor must have its bytes, if no node takes them over.
+    fn needed(&self, tensor: TensorId, memory: &Memory, group_end: u64) -> Lifetime {
         let life = self.life(tensor);
-        match Lifetime::new(life.first, (life.last + 1 + self.hold(memory)).min(self.end)) {
+        let end = (life.last + 1).max(group_end) + u64::from(memory.hold);
+        match Lifetime::new(life.first, end.min(self.end)) {
             Ok(needed) => needed,
             Err(_) => unreachable!("what is used is used before the run ends"),
         }
@@ -239,7 +237,7 @@ impl<'a> Door<'a> {
             Reuse::Ggml => as_ggml(),
             Reuse::More => {
                 let ours = graph.may_overwrite(node, slot as usize) && graph.tensors().offset(source) == Bytes::ZERO;
-                ours && (self.hold(memory) == 0 || as_ggml())
+                ours && (!self.graph.memories()[memory].keeps_ggml_in_place() || as_ggml())
             }
             Reuse::None => false,
         };
@@ -268,12 +266,12 @@ fn asked_by_ggml(assigned: &AssignedGraph) -> Vec<Option<MemoryId>> {
 
 /// Name, alignment, limit and hold; which other ids share it is part of the graph's assignment.
 fn same_memory(saved: &SavedMemory, memory: &Memory) -> Result<(), SavedPlanError> {
-    let SavedMemory { name, align, max_buffer, hold, .. } = saved;
-    if (name, align, max_buffer, hold) == (&memory.name, &memory.align, &memory.max_buffer, &memory.hold) {
+    let SavedMemory { name, align, max_buffer, hold, fusion, .. } = saved;
+    let (name, align, max_buffer, hold, fusion) = (name.clone(), *align, *max_buffer, *hold, *fusion);
+    let saved = Memory { name, align, max_buffer, hold, fusion, shared_with: memory.shared_with };
+    if saved == *memory {
         return Ok(());
     }
-    let (name, align, max_buffer, hold) = (name.clone(), *align, *max_buffer, *hold);
-    let saved = Memory { name, align, max_buffer, hold, shared_with: None };
     Err(SavedPlanError::Memory { saved: Box::new(saved), graph: Box::new(memory.clone()) })
 }
 
@@ -307,11 +305,41 @@ impl Part {
             tensors.push(tensor);
             blocks.push(block);
         }
+        self.add_prefixes(door, &mut blocks, &mut tensors);
         let plan = self.proven(door, blocks, &tensors)?;
-        self.check_lives(door, &plan, &tensors)?;
+        self.check_lives(door, &plan.problem().blocks().as_slice()[..self.saved.blocks.len()], &tensors)?;
         self.check_claims(&plan)?;
         let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
-        Ok(MemoryPlan { memory: self.memory, at_least: plan.bound().bytes, plan, verdict, tensors })
+        let keeps_hold = self.keeps_hold(door);
+        Ok(MemoryPlan { memory: self.memory, at_least: plan.bound().bytes, plan, verdict, tensors, keeps_hold })
+    }
+
+    fn keeps_hold(&self, door: &Door<'_>) -> bool {
+        self.saved.keeps_hold.0 && door.options.strategy != GraphStrategy::Ggml
+    }
+
+    /// The memory as far as the plan keeps to it.
+    fn kept(&self, door: &Door<'_>) -> Memory {
+        let memory = door.graph.memories()[self.memory].clone();
+        if self.keeps_hold(door) { memory } else { Memory { hold: 0, fusion: Fusion::None, ..memory } }
+    }
+
+    /// Adds the prefixes that outlive their blocks, in the order of planning.
+    fn add_prefixes(&self, door: &Door<'_>, blocks: &mut Vec<Block>, tensors: &mut IdVec<BlockId, TensorId>) {
+        let Some(ends) = door.group_ends.as_ref().filter(|_| self.kept(door).fusion == Fusion::Kept) else { return };
+        let mut taken = vec![false; blocks.len()];
+        for before in blocks.iter().filter_map(|block| block.follows) {
+            if let Some(taken) = taken.get_mut(before.index()) {
+                *taken = true;
+            }
+        }
+        for (index, taken) in taken.into_iter().enumerate() {
+            let Some(block) = BlockId::from_index(index).filter(|_| !taken) else { continue };
+            if let Some(prefix) = ends.kept_prefix(tensors[block], block, &blocks[index]) {
+                blocks.push(prefix);
+                tensors.push(tensors[block]);
+            }
+        }
     }
 
     fn name(&self) -> String {
@@ -382,14 +410,19 @@ impl Part {
         blocks: Vec<Block>,
         tensors: &IdVec<BlockId, TensorId>,
     ) -> Result<Plan, SavedPlanError> {
-        let problem = Problem::new(blocks).map_err(|error| SavedPlanError::Problem { memory: self.name(), error })?;
         let place = |Row(.., buffer, offset): &Row| Place { buffer: *buffer, offset: *offset };
-        let placement = Placement::new(self.saved.blocks.iter().map(place).collect::<Vec<_>>());
+        // A prefix is located where the block is that it outlives.
+        let row = |(index, block): (usize, &Block)| {
+            self.saved.blocks.get(index).or_else(|| self.saved.blocks.get(block.follows?.index()))
+        };
+        let places: Vec<Place> = blocks.iter().enumerate().filter_map(row).map(place).collect();
+        let placement = Placement::new(places);
+        let problem = Problem::new(blocks).map_err(|error| SavedPlanError::Problem { memory: self.name(), error })?;
         let proven = match self.saved.max_buffer {
             None => certify(problem, placement),
             Some(limit) => match certify(problem.clone().with_max_buffer(limit), placement.clone()) {
                 // ggml's last chunk ignores the limit, and that is its answer all the same.
-                Err(_) if door.options.strategy == GraphStrategy::Ggml => certify(problem, placement),
+                Err(_) if !self.keeps_hold(door) => certify(problem, placement),
                 proven => proven,
             },
         };
@@ -404,26 +437,31 @@ impl Part {
     fn check_lives(
         &self,
         door: &Door<'_>,
-        plan: &Plan,
+        blocks: &[Block],
         tensors: &IdVec<BlockId, TensorId>,
     ) -> Result<(), SavedPlanError> {
-        let blocks = plan.problem().blocks();
-        let mut takers: IdVec<BlockId, Option<TensorId>> = vec![None; blocks.len()].into();
-        for (block, it) in blocks.pairs() {
-            if let Some(before) = it.follows {
-                takers[before] = Some(tensors[block]);
+        let memory = self.kept(door);
+        let mut takers: Vec<Option<TensorId>> = vec![None; blocks.len()];
+        for (it, tensor) in blocks.iter().zip(tensors) {
+            if let Some(taker) = it.follows.and_then(|before| takers.get_mut(before.index())) {
+                *taker = Some(*tensor);
             }
         }
-        for (block, it) in blocks.pairs() {
+        let group_ends = door.group_ends.as_ref().filter(|_| memory.fusion == Fusion::Kept);
+        let mut until: Vec<u64> = Vec::with_capacity(blocks.len());
+        for ((it, tensor), taker) in blocks.iter().zip(tensors).zip(takers) {
+            let tensor = *tensor;
+            let before = it.follows.and_then(|before| until.get(before.index()).copied()).unwrap_or(0);
+            let group_end = group_ends.map_or(0, |ends| ends.whole[tensor.index()].max(before));
+            until.push(group_end);
             let (start, end) = (it.life.start().0, it.life.end().0);
-            let tensor = tensors[block];
-            let ends = match takers[block] {
+            let ends = match taker {
                 Some(taker) => door.is_taken_over(tensor, taker, end),
                 // What ggml never frees ends with the run.
-                None => end == door.needed(tensor, self.memory).end().0 || end == door.end,
+                None => end == door.needed(tensor, &memory, group_end).end().0 || end == door.end,
             };
             if door.life(tensor).first != start || !ends {
-                let (needed, saved) = (door.needed(tensor, self.memory), it.life);
+                let (needed, saved) = (door.needed(tensor, &memory, group_end), it.life);
                 return Err(SavedPlanError::Lifetime {
                     memory: self.name(),
                     tensor: door.named(tensor),

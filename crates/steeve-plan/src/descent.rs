@@ -159,7 +159,16 @@ impl<'a> Descent<'a> {
                     }
                     self.offsets[item] = height;
                     left -= 1;
-                    at = self.skyline.raise(niche, packing.hi[item] as usize, top);
+                    let end = packing.hi[item] as usize;
+                    at = match packing.step(item) {
+                        None => self.skyline.raise(niche, end, top),
+                        Some(step) => {
+                            let (first, at) = (height + step.first, step.at as usize);
+                            self.skyline.raise(niche, at, first);
+                            let rest = Niche { start: at, left: first, ..niche };
+                            self.skyline.raise(rest, end, height + step.second)
+                        }
+                    };
                 }
                 Some(start) => {
                     let height = match (niche.left, niche.right) {

@@ -93,9 +93,9 @@ pub(crate) struct Stack {
 
 /// Descents, then greedy orders, until one is at the bound.
 pub(crate) fn lowest_stack(items: &[Item], bound: u64) -> Stack {
-    let packing = Packing::new(items);
-    // Items that shrink are lower than their packing says, but only greedy passes know that.
-    let shrinks = items.iter().any(|item| item.shrinks.is_some());
+    let packing = Packing::with_shrinks(items);
+    // An item that shrinks several times is lower than its packing says.
+    let shrinks = !packing.steps.is_empty();
     let bound = if shrinks { bound } else { bound.max(packing.bound()) };
     let mut best: Option<Stack> = None;
     let mut keep = |offsets: Option<Vec<u64>>| {

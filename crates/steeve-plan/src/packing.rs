@@ -16,24 +16,68 @@ pub(crate) struct Packing {
     /// What each offset must be a multiple of; `None` where all sizes are multiples of all alignments, so that every
     /// stack is aligned.
     pub(crate) align: Option<Vec<u64>>,
+    /// For items that shrink, where they do; empty where all are plain rectangles.
+    pub(crate) steps: Vec<Option<SizeStep>>,
     /// The bytes alive in each section.
     pub(crate) load: Vec<u64>,
 }
 
+/// An item of two sizes, one on each side of a section. The larger is the size of the item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SizeStep {
+    /// The first section at which it has the second size.
+    pub(crate) at: u32,
+    pub(crate) first: u64,
+    pub(crate) second: u64,
+}
+
 impl Packing {
+    /// Every item as one rectangle, as large as it ever is.
     pub(crate) fn new(items: &[Item]) -> Self {
         let Sections { count, lo, hi, .. } = Sections::new(items);
+        Self::of_rectangles(items, count, lo, hi, Vec::new())
+    }
+
+    /// Items that shrink as two rectangles, one behind the other, which is what descents can stack.
+    pub(crate) fn with_shrinks(items: &[Item]) -> Self {
+        let Sections { count, lo, mut hi, shrunk } = Sections::new(items);
+        let mut steps = vec![None; shrunk.len()];
+        for (index, at) in shrunk.into_iter().enumerate() {
+            match items[index].shrinks {
+                Some(shrink) if shrink.bytes == 0 => hi[index] = at,
+                Some(shrink) if at < hi[index] => {
+                    steps[index] = Some(SizeStep { at, first: items[index].bytes, second: shrink.bytes });
+                }
+                _ => {}
+            }
+        }
+        Self::of_rectangles(items, count, lo, hi, steps)
+    }
+
+    fn of_rectangles(
+        items: &[Item],
+        sections: usize,
+        lo: Vec<u32>,
+        hi: Vec<u32>,
+        steps: Vec<Option<SizeStep>>,
+    ) -> Self {
         let size: Vec<u64> = items.iter().map(|item| item.bytes).collect();
         let widest = items.iter().map(|item| item.align).max().unwrap_or(1);
-        let stacks_aligned = size.iter().all(|size| size % widest == 0);
+        let mut sizes = size.iter().copied().chain(steps.iter().flatten().map(|step| step.second));
+        let stacks_aligned = sizes.all(|size| size % widest == 0);
         let align = (!stacks_aligned).then(|| items.iter().map(|item| item.align).collect());
-        let mut packing = Self { sections: count, lo, hi, size, align, load: Vec::new() };
+        let mut packing = Self { sections, lo, hi, size, align, steps, load: Vec::new() };
         packing.load = packing.loads();
         packing
     }
 
     pub(crate) fn len(&self) -> usize {
         self.size.len()
+    }
+
+    /// Where an item changes its size.
+    pub(crate) fn step(&self, item: usize) -> Option<SizeStep> {
+        self.steps.get(item).copied().flatten()
     }
 
     /// The sections of items that do not shrink.
@@ -62,19 +106,22 @@ impl Packing {
         let size = items.iter().map(|item| self.size[*item as usize]).collect();
         let align = self.align.as_ref().map(|align| items.iter().map(|item| align[*item as usize]).collect());
         let load = self.load[first as usize..last as usize].to_vec();
-        Self { sections: load.len(), lo, hi, size, align, load }
+        // Only plain rectangles are searched.
+        Self { sections: load.len(), lo, hi, size, align, steps: Vec::new(), load }
     }
 
     /// The same with time running backwards. Offsets of one are offsets of the other.
     pub(crate) fn mirrored(&self) -> Self {
         let last = self.sections as u32;
         let flip = |section: &u32| last - section;
+        let flip_step = |step: &SizeStep| SizeStep { at: last - step.at, first: step.second, second: step.first };
         Self {
             sections: self.sections,
             lo: self.hi.iter().map(flip).collect(),
             hi: self.lo.iter().map(flip).collect(),
             size: self.size.clone(),
             align: self.align.clone(),
+            steps: self.steps.iter().map(|step| step.as_ref().map(flip_step)).collect(),
             load: self.load.iter().rev().copied().collect(),
         }
     }
@@ -86,6 +133,11 @@ impl Packing {
             let (lo, hi) = (self.lo[item] as usize, self.hi[item] as usize);
             load[lo] = load[lo].wrapping_add(*size);
             load[hi] = load[hi].wrapping_sub(*size);
+            if let Some(step) = self.step(item) {
+                // Loads are made once, before time is ever turned round, so the first size is the larger one.
+                load[step.at as usize] = load[step.at as usize].wrapping_sub(size - step.second);
+                load[hi] = load[hi].wrapping_add(size - step.second);
+            }
         }
         let mut sum = 0u64;
         for entry in &mut load {

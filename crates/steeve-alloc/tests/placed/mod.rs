@@ -5,7 +5,7 @@ use std::sync::Arc;
 use steeve_alloc::Allocation;
 use steeve_device::{Bindings, BufferType, SharedBuffer};
 use steeve_graph::{
-    AllocSizes, AssignedGraph, Assignment, BufferId, Bytes, GraphStrategy, Hold, Id, IdVec, Memory, MemoryId, Places,
+    AllocSizes, AssignedGraph, Assignment, BufferId, Bytes, GraphStrategy, Id, IdVec, Memory, MemoryId, Places,
     PlanOptions, TensorId, TensorPlace, replay,
 };
 
@@ -55,12 +55,12 @@ impl Laws<'_> {
             places[tensor] = Some(TensorPlace::new(memory, buffer, address.offset, address.size));
         }
         let PlanOptions { strategy, reuse, unread, .. } = *self.options;
-        let (reuse, hold) = match strategy {
-            GraphStrategy::Ggml => (steeve_graph::Reuse::Ggml, Hold::Ignored),
-            _ => (reuse, Hold::Kept),
-        };
         let assigned = self.assigned(allocation)?;
-        replay(&assigned, &Places { places, reuse, unread, hold }).map_err(|faults| faults.to_string())
+        let (reuse, without_hold) = match strategy {
+            GraphStrategy::Ggml => (steeve_graph::Reuse::Ggml, assigned.memories().ids().collect()),
+            _ => (reuse, Vec::new()),
+        };
+        replay(&assigned, &Places { places, reuse, unread, without_hold }).map_err(|faults| faults.to_string())
     }
 
     /// The graph with the memories as devices have them, whatever the allocator made of those.
@@ -70,8 +70,8 @@ impl Laws<'_> {
             .map(|index| {
                 let (it, first) = (&self.memories[index], self.first(&self.memories[index]));
                 let shared_with = if first < index { MemoryId::from_index(first) } else { None };
-                let (max_buffer, hold) = (it.max_size(), it.hold());
-                Memory { max_buffer, hold, shared_with, ..Memory::new(it.name(), it.align()) }
+                let (max_buffer, hold, fusion) = (it.max_size(), it.hold(), it.fusion());
+                Memory { max_buffer, hold, fusion, shared_with, ..Memory::new(it.name(), it.align()) }
             })
             .collect();
         let mut sizes = AllocSizes::new(memories.len());

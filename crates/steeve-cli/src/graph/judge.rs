@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steeve_graph::{
-    BufferId, Bytes, Hold, Id, IdVec, MemoryId, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay,
+    BufferId, Bytes, Id, IdVec, MemoryId, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay,
 };
 use steeve_plan::Clipped;
 
@@ -41,7 +41,8 @@ impl Claim {
             chunks[*memory].clone_from(&buffer.chunks);
         }
         let places = places(graph, plan, &owners)?;
-        Ok(Self { places: Places { places, reuse: plan.reuse, unread: plan.unread, hold: plan.hold }, chunks })
+        let without_hold = if plan.keeps_hold { Vec::new() } else { owners };
+        Ok(Self { places: Places { places, reuse: plan.reuse, unread: plan.unread, without_hold }, chunks })
     }
 
     /// ggml's own plan, as it was recorded.
@@ -57,7 +58,8 @@ impl Claim {
         for tensor in graph.placed() {
             places[tensor] = place(tensor);
         }
-        let places = Places { places, reuse: Reuse::Ggml, unread: Unread::Keep, hold: Hold::Ignored };
+        let places =
+            Places { places, reuse: Reuse::Ggml, unread: Unread::Keep, without_hold: graph.owners().collect() };
         Some(Self { places, chunks: answer.chunks.clone() })
     }
 

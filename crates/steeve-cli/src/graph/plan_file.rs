@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use steeve_graph::{Bytes, GraphPlan, Hold, Id, IdVec, MemoryPlan, Offset, Reuse, TensorId, Unread};
+use steeve_graph::{Bytes, GraphPlan, Id, IdVec, MemoryPlan, Offset, Reuse, TensorId, Unread};
 use steeve_plan::csv::Table;
 use steeve_plan::{Align, BlockId, Lifetime, Step};
 
@@ -181,7 +181,7 @@ pub(crate) struct TensorPlan {
     pub(crate) reuse: Reuse,
     pub(crate) unread: Unread,
     /// ggml knows no backends that read late, and its plans are not held to them.
-    pub(crate) hold: Hold,
+    pub(crate) keeps_hold: bool,
     pub(crate) buffers: Vec<BufferClaim>,
     pub(crate) tensors: Vec<TensorClaim>,
 }
@@ -280,7 +280,6 @@ impl TensorPlan {
             UnreadClaim::FreeInputs => Unread::FreeInputs,
             UnreadClaim::Free => Unread::Free,
         };
-        let hold = if strategy == "ggml" { Hold::Ignored } else { Hold::Kept };
-        Ok(Self { file, reuse, unread, hold, buffers, tensors })
+        Ok(Self { file, reuse, unread, keeps_hold: strategy != "ggml", buffers, tensors })
     }
 }

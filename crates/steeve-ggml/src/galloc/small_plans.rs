@@ -21,7 +21,7 @@ impl Galloc {
     /// Whether graphs that are far smaller than a plan get one of their own: in plain CPU memory, where pages that are not
     /// touched cost nothing, and where no one but the caller knows of plans.
     pub(super) fn has_small_plans(&self) -> bool {
-        !self.is_as_ggml() && matches!(self.memories.is_cpu.as_slice(), [true])
+        !self.is_as_ggml() && matches!(self.memories.is_host.as_slice(), [true])
     }
 
     /// Makes a plan of its own for a graph whose tensors have so many bytes, at the bottom of the buffers that there are, if

@@ -338,10 +338,26 @@ void ggml_log_internal(int level, const char * format, ...) {
 
 // newer ggmls
 
+// The environment says what version it is, and what device there is besides the CPU.
 #ifndef MOCK_OLD
-const char * ggml_version(void);
-const char * ggml_version(void) { return "0.0.0-mock"; }
+static const char * variable(const char * name, const char * otherwise) { return getenv(name) ? getenv(name) : otherwise; }
+static bool has(const char * name, const char * part) { return strstr(name, part) != NULL; }
 
+const char * ggml_version(void);
+const char * ggml_version(void) { return variable("MOCK_VERSION", "0.0.0-mock"); }
+bool ggml_backend_buft_is_host(ggml_backend_buffer_type_t buft);
+bool ggml_backend_buft_is_host(ggml_backend_buffer_type_t buft) { return has(buft->name, "CPU") || getenv("MOCK_HOST"); }
+void * ggml_backend_buft_get_device(ggml_backend_buffer_type_t buft);
+void * ggml_backend_buft_get_device(ggml_backend_buffer_type_t buft) { return has(buft->name, "CPU") ? NULL : buft; }
+int ggml_backend_dev_type(void * device);
+int ggml_backend_dev_type(void * device) { ASSERT(device); return atoi(variable("MOCK_DEVICE", "1")); }
+void * ggml_backend_dev_backend_reg(void * device);
+void * ggml_backend_dev_backend_reg(void * device) { ASSERT(device); return getenv("MOCK_REGISTRY") ? device : NULL; }
+const char * ggml_backend_reg_name(void * registry);
+const char * ggml_backend_reg_name(void * registry) { ASSERT(registry); return getenv("MOCK_REGISTRY"); }
+#endif
+
+#if !defined MOCK_OLD && !defined MOCK_WHOLE
 bool ggml_op_can_inplace(int op);
 bool ggml_op_can_inplace(int op) {
     return op == GGML_OP_ADD || op == GGML_OP_MUL || op == GGML_OP_SCALE || op == GGML_OP_UNARY || op == GGML_OP_CLAMP;

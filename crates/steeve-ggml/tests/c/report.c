@@ -1,12 +1,12 @@
-// Allocates graphs and says how large the buffer is after each. With an argument, the buffer type stands in nobody's library.
+// Allocates graphs and says how large the buffer is after each. With an argument, the buffer type is in no library, or
+// that of the device.
 #include "model.h"
 
 int run(int argc, char ** argv) {
-    (void) argv;
     struct ggml_context * ctx = context();
     struct ggml_backend_buffer_type * elsewhere = malloc(sizeof *elsewhere);
     *elsewhere = *mock_type(0);
-    ggml_gallocr_t galloc = ggml_gallocr_new(argc > 1 ? elsewhere : mock_type(0));
+    ggml_gallocr_t galloc = ggml_gallocr_new(argc < 2 ? mock_type(0) : strcmp(argv[1], "device") ? elsewhere : mock_type(3));
     for (int round = 0; round < 3; round++) {
         struct ggml_cgraph * graph = gapped(ctx);
         if (round == 2) {

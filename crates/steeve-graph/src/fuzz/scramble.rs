@@ -8,8 +8,8 @@ use steeve_plan::{Align, Bytes, Id};
 
 use super::Choices;
 use crate::{
-    AllocSizes, AssignedGraph, Assignment, DataType, Flags, Glu, GraphParts, Layout, Memory, MemoryId, Op, Param,
-    Tensor, TensorId, Unary, View,
+    AllocSizes, AssignedGraph, Assignment, DataType, Flags, Fusion, Glu, GraphParts, Layout, Memory, MemoryId, Op,
+    Param, Tensor, TensorId, Unary, View,
 };
 
 /// A graph that keeps the rules of [`GraphParts`] and no other: operations with any sources, views of anything, empty
@@ -158,5 +158,6 @@ pub(super) fn memory(choices: &mut Choices<'_>, index: usize) -> Memory {
     let max_buffer = if choices.once_in(4) { Some(Bytes(1 << (8 + choices.below(8)))) } else { None };
     let hold = if choices.once_in(6) { 1 + choices.below(2) as u32 } else { 0 };
     let shared_with = if index > 0 && choices.once_in(4) { Some(MemoryId::FIRST) } else { None };
-    Memory { max_buffer, hold, shared_with, ..Memory::new(name, align) }
+    let fusion = if choices.once_in(4) { Fusion::ALL[choices.below(3)] } else { Fusion::None };
+    Memory { max_buffer, hold, fusion, shared_with, ..Memory::new(name, align) }
 }

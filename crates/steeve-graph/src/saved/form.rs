@@ -8,7 +8,7 @@ use steeve_plan::{Align, Best, Block, BlockId, BufferId, Bytes, Id, Offset, Plac
 
 use super::GRAPH_PLAN_VERSION;
 use crate::plan::Given;
-use crate::{GraphPlan, GraphStrategy, Memory, MemoryPlan, PlanOptions, Reuse, TensorId, Unread};
+use crate::{Fusion, GraphPlan, GraphStrategy, Memory, MemoryPlan, PlanOptions, Reuse, TensorId, Unread};
 
 /// All that is known of a file of another version.
 #[derive(Deserialize)]
@@ -37,9 +37,29 @@ pub(super) struct SavedMemory {
     pub(super) align: Align,
     pub(super) max_buffer: Option<Bytes>,
     pub(super) hold: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) fusion: Fusion,
+    /// Whether the plan keeps to `hold` and `fusion`; ggml's own layout does not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) keeps_hold: KeepsHold,
     pub(super) verdict: VerdictWord,
     pub(super) at_least: Bytes,
     pub(super) blocks: Vec<Row>,
+}
+
+/// True where a file does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct KeepsHold(pub(super) bool);
+
+impl Default for KeepsHold {
+    fn default() -> Self {
+        Self(true)
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A block: its tensor, the memory that was asked for, its bytes, its steps, whom it follows, where it stands.
@@ -114,14 +134,27 @@ impl Saved {
 
 impl SavedMemory {
     pub(super) fn of(plan: &GraphPlan, it: &MemoryPlan) -> Self {
-        let Memory { name, align, max_buffer, hold, .. } = plan.assigned.memories()[it.memory].clone();
+        let Memory { name, align, max_buffer, hold, fusion, .. } = plan.assigned.memories()[it.memory].clone();
         let verdict = if it.verdict == Verdict::Optimal { VerdictWord::Optimal } else { VerdictWord::Fits };
         let row = |((block, place), tensor): ((&Block, &Place), &TensorId)| {
             let asked = it.memory.index() as u32;
             let tensor = tensor.index() as u32;
             Row(tensor, asked, block.size, block.life.into(), block.follows, place.buffer, place.offset)
         };
-        let blocks = it.plan.problem().blocks().iter().zip(it.plan.places()).zip(&it.tensors).map(row).collect();
-        Self { name, align, max_buffer, hold, verdict, at_least: it.at_least, blocks }
+        // Prefixes that outlive their block are derived again.
+        let own = it.tensors.ids().take_while(|block| plan.is_own_block(it, *block)).count();
+        let blocks =
+            it.plan.problem().blocks().iter().zip(it.plan.places()).zip(&it.tensors).take(own).map(row).collect();
+        Self {
+            name,
+            align,
+            max_buffer,
+            hold,
+            fusion,
+            keeps_hold: KeepsHold(it.keeps_hold),
+            verdict,
+            at_least: it.at_least,
+            blocks,
+        }
     }
 }

@@ -11,8 +11,8 @@ use super::lexer::{Kind, Statements, Token};
 use super::{List, SAME_SIZE_MEMORIES, TextError, TextFault, usual_view};
 use crate::shape::Call;
 use crate::{
-    AllocSizes, AssignedGraph, Assignment, DataType, Flags, Glu, GraphError, GraphParts, Layout, Memory, MemoryId, Op,
-    Param, Refusal, Tensor, TensorId, Unary, View,
+    AllocSizes, AssignedGraph, Assignment, DataType, Flags, Fusion, Glu, GraphError, GraphParts, Layout, Memory,
+    MemoryId, Op, Param, Refusal, Tensor, TensorId, Unary, View,
 };
 
 pub(super) fn read(text: &str) -> Result<AssignedGraph, TextError> {
@@ -87,7 +87,9 @@ impl Reader {
                     cursor.demand('=')?;
                     self.memory_attribute(key, token, &mut memory, &mut cursor)?;
                 }
-                Kind::Symbol(_) => return Err(token.error(TextFault::Expected("align=, max=, hold= or shares="))),
+                Kind::Symbol(_) => {
+                    return Err(token.error(TextFault::Expected("align=, max=, hold=, fusion= or shares=")));
+                }
             }
         }
         let id = MemoryId::from_index(self.memories.len());
@@ -115,6 +117,11 @@ impl Reader {
             "hold" => {
                 let (value, token) = cursor.number()?;
                 memory.hold = u32::try_from(value).map_err(|_| token.error(number_fault(value)))?;
+            }
+            "fusion" => {
+                let word = cursor.reference("none, checked or kept")?;
+                memory.fusion = Fusion::from_name(&word.label)
+                    .ok_or_else(|| word.token.error(TextFault::Expected("none, checked or kept")))?;
             }
             "shares" => memory.shared_with = Some(self.memory_id(&cursor.reference("a memory")?)?),
             _ => return Err(token.error(TextFault::Attribute(key.into()))),

@@ -11,7 +11,7 @@ use steeve_plan::{Bytes, Id, IdVec};
 use super::lexer::is_word;
 use super::{List, SAME_SIZE_MEMORIES, usual_view};
 use crate::compact::lines;
-use crate::{AssignedGraph, Flags, Graph, Memory, MemoryId, Op, Tensor, TensorId};
+use crate::{AssignedGraph, Flags, Fusion, Graph, Memory, MemoryId, Op, Tensor, TensorId};
 
 pub(super) fn write(f: &mut Formatter<'_>, graph: &Graph, assigned: Option<&AssignedGraph>) -> fmt::Result {
     let memories: &[Memory] = assigned.map_or(&[], |assigned| assigned.memories().as_slice());
@@ -33,6 +33,9 @@ fn write_memory(f: &mut Formatter<'_>, memory: &Memory, label: &str, labels: &[S
     }
     if memory.hold > 0 {
         write!(f, " hold={}", memory.hold)?;
+    }
+    if memory.fusion != Fusion::None {
+        write!(f, " fusion={}", memory.fusion.name())?;
     }
     if let Some(with) = memory.shared_with {
         write!(f, " shares={}", labels.get(with.index()).map_or("", |label| label))?;

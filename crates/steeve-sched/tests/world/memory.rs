@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use steeve_device::{
-    Align, Buffer, BufferType, Bytes, DeviceError, MemoryInfo, MemorySpec, Offset, Padding, SharedBuffer, Span, SpanMut,
+    Align, Buffer, BufferType, Bytes, DeviceError, Fusion, MemoryInfo, MemorySpec, Offset, Padding, SharedBuffer, Span,
+    SpanMut,
 };
 
 use super::faults::{Act, Faults};
@@ -99,6 +100,10 @@ impl BufferType for TestMemory {
 
     fn hold(&self) -> u32 {
         self.spec.hold
+    }
+
+    fn fusion(&self) -> Fusion {
+        self.spec.fusion
     }
 
     fn padding(&self) -> Option<&dyn Padding> {

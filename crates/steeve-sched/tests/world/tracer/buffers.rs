@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use steeve_device::{Align, Buffer, BufferType, Bytes, DeviceError, InitTensor, Offset, Padding};
+use steeve_device::{Align, Buffer, BufferType, Bytes, DeviceError, Fusion, InitTensor, Offset, Padding};
 
 use super::{Access, HOST, Log, What};
 use crate::world::trace::Kind;
@@ -41,6 +41,10 @@ impl BufferType for TracedMemory {
 
     fn hold(&self) -> u32 {
         self.inner.hold()
+    }
+
+    fn fusion(&self) -> Fusion {
+        self.inner.fusion()
     }
 
     fn padding(&self) -> Option<&dyn Padding> {
