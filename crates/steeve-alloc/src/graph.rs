@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, Bytes, Offset, SharedBuffer};
 use steeve_graph::{
-    Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Misfit, Named, TensorId, fit_buffers,
-    plan_graph, share_buffers,
+    Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Misfit, Named, PlanOptions, SizeClass,
+    TensorId, fit_buffers, plan_graph, share_buffers,
 };
 
 use crate::contents::Contents;
 use crate::error::AtPeak;
 use crate::memories::Memories;
-use crate::planned::{Found, LOOSE, Planned, Plans, externals};
+use crate::planned::{Found, Planned, Plans, externals};
 use crate::pool::{Buffers, Matching, Pool, Sizes, Wanted, chunk_of, total};
 use crate::{AllocError, AllocOptions, Allocation, Replan, SmallGraphs};
 
@@ -56,7 +56,7 @@ pub struct GraphAllocator {
     plans: Plans,
     contents: Arc<Contents>,
     /// The largest plan that a graph was allocated by since buffers were made. What it takes is resident.
-    resident: u64,
+    resident: Bytes,
 }
 
 impl GraphAllocator {
@@ -73,7 +73,7 @@ impl GraphAllocator {
         let memories = Memories::new(memories.into_iter().collect())?;
         let pool = Pool::new(&memories);
         let (options, plans, contents) = (AllocOptions::new(), Plans::default(), Arc::default());
-        Ok(Self { memories, options, pool, plans, contents, resident: 0 })
+        Ok(Self { memories, options, pool, plans, contents, resident: Bytes::ZERO })
     }
 
     /// The same with other options. Plans and buffers that exist stay.
@@ -217,9 +217,17 @@ impl GraphAllocator {
         self.reserve_planned(plan)
     }
 
-    /// The plan that `alloc` would use for a graph now, to be looked at or saved.
+    /// Returns the kept plan that `alloc` would use for a graph now, to be looked at or saved. Until a small graph has been
+    /// allocated by a plan of its own ([`SmallGraphs::OwnPlan`]), that is the larger plan that it fits.
     pub fn plan_of(&self, graph: &Graph) -> Option<&GraphPlan> {
-        self.plans.iter().find(|planned| planned.accepts(graph, &self.memories)).map(|planned| &planned.plan)
+        let memories = &self.memories;
+        let accepts = |planned: &Planned| planned.accepts(graph, memories);
+        let close = if self.has_small_plans() {
+            self.plans.get_close(accepts, |planned| planned.bytes_of(graph, memories), self.resident)
+        } else {
+            None
+        };
+        close.or_else(|| self.plans.iter().find(|planned| accepts(planned))).map(|planned| &planned.plan)
     }
 
     /// Says where the tensors of a graph stand. External tensors stand where `bindings` says.
@@ -271,9 +279,10 @@ impl GraphAllocator {
 
     /// A plan that there are buffers for and that may be used for `graph`, among those that `is` says yes to.
     fn find(&mut self, graph: &Graph, is: impl Fn(&Planned) -> bool) -> Option<Found> {
+        let has_small_plans = self.has_small_plans();
         let Self { memories, plans, .. } = self;
         let accepts = |planned: &Planned| is(planned) && planned.accepts(graph, memories);
-        if self.options.small_graphs == SmallGraphs::SharePlan || !memories.is_single() {
+        if !has_small_plans {
             return plans.find(accepts);
         }
         match plans.find_close(accepts, |planned| planned.bytes_of(graph, memories), self.resident)? {
@@ -282,11 +291,21 @@ impl GraphAllocator {
         }
     }
 
-    /// A plan of its own for a graph of so many bytes, which fits a much larger plan, where that is worth while.
-    fn plan_small(&mut self, graph: &Graph, large: &Planned, bytes: u64) -> Option<Found> {
+    /// Whether graphs that are far smaller than a plan get one of their own.
+    fn has_small_plans(&self) -> bool {
+        self.options.small_graphs == SmallGraphs::OwnPlan && self.memories.is_single()
+    }
+
+    /// A plan of its own for a graph of so many bytes, which fits a far larger plan, where that is worth while.
+    fn plan_small(&mut self, graph: &Graph, large: &Planned, bytes: Bytes) -> Option<Found> {
         let small = self.plans.small(bytes, self.options.plans)?;
-        let plan = self.plan(graph, large.plan.assigned().assignment()).ok();
-        let plan = plan.filter(|plan| plan.peak().0 <= large.plan.peak().0 / LOOSE);
+        // A search may take its time once, for the largest graph.
+        let mut options = self.options.plan;
+        if matches!(options.strategy, GraphStrategy::Best(_)) {
+            options.strategy = GraphStrategy::Fast;
+        }
+        let plan = self.plan_with(graph, large.plan.assigned().assignment(), &options).ok();
+        let plan = plan.filter(|plan| SizeClass::of(plan.peak(), large.plan.peak()).is_some());
         let found = plan.and_then(|plan| self.plans.keep_small(Planned::new(plan), small.clone(), &self.pool));
         if found.is_none() {
             self.plans.forgo_small(&small);
@@ -302,7 +321,7 @@ impl GraphAllocator {
         bindings: &Bindings,
     ) -> Result<Allocation, AllocError> {
         self.check_bound(&planned.externals, graph, bindings)?;
-        self.resident = self.resident.max(planned.plan.peak().0);
+        self.resident = self.resident.max(planned.plan.peak());
         let buffers = Arc::clone(self.pool.complete()?);
         let handle = self.contents.lock().new_handle()?;
         for buffer in buffers.all() {
@@ -337,8 +356,17 @@ impl GraphAllocator {
     }
 
     fn plan(&self, graph: &Graph, assignment: &Assignment) -> Result<GraphPlan, AllocError> {
+        self.plan_with(graph, assignment, &self.options.plan)
+    }
+
+    fn plan_with(
+        &self,
+        graph: &Graph,
+        assignment: &Assignment,
+        options: &PlanOptions,
+    ) -> Result<GraphPlan, AllocError> {
         let assigned = self.memories.assign(graph, assignment.clone())?;
-        Ok(plan_graph(&assigned, &self.options.plan)?)
+        Ok(plan_graph(&assigned, options)?)
     }
 
     /// A plan for a graph for which there are no buffers: one that was made for it, or a new one where that is allowed, or
@@ -425,12 +453,12 @@ impl GraphAllocator {
         if self.pool.must_replace(&wanted) {
             self.contents.lock().lose()?;
         }
-        self.resident = 0;
+        self.resident = Bytes::ZERO;
         let mut made = self.pool.remake(&wanted);
         if made.is_err() && self.pool.has_more_than(&needed) {
             let all: Wanted = needed.into_iter().map(Some).collect();
-            if self.pool.check_free(&all).is_ok() {
-                self.contents.lock().lose()?;
+            // Where a run has begun meanwhile, the other memories stay as they are.
+            if self.pool.check_free(&all).is_ok() && self.contents.lock().lose().is_ok() {
                 made = self.pool.remake(&all);
             }
         }

@@ -45,9 +45,10 @@ pub enum SmallGraphs {
     /// By that plan. Its tensors are spread over all of the buffer.
     #[default]
     SharePlan,
-    /// With one memory, by a plan of its own at the bottom of the same buffer, if that takes at most a quarter of the bytes, and
+    /// With one memory, by a plan of its own at the bottom of the same buffer, if that takes less than a quarter of the bytes, and
     /// if the larger plan has not been used since the buffer was made: memory of the host that is never touched is never
     /// resident. There are a few such plans for each graph, however many sizes it has, and nothing is reallocated for them.
+    /// They are made without a search, also with [`GraphStrategy::Best`](steeve_graph::GraphStrategy::Best).
     OwnPlan,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use steeve_graph::{Bytes, Graph, GraphPlan, Id, MemoryPlan, Op, Survivors, TensorId};
+use steeve_graph::{Bytes, Graph, GraphPlan, Id, MemoryPlan, Op, SizeClass, SizeClasses, Survivors, TensorId};
 
 use crate::memories::Memories;
 use crate::pool::{Matching, Pool};
@@ -99,12 +99,12 @@ impl Planned {
     }
 
     /// What the tensors of a graph that the plan accepts take together, were none placed over another.
-    pub(crate) fn bytes_of(&self, graph: &Graph, memories: &Memories) -> u64 {
+    pub(crate) fn bytes_of(&self, graph: &Graph, memories: &Memories) -> Bytes {
         let size = |tensor: TensorId| {
             // Of tensors with bytes of their own alone: a view may be one that the graph does not have.
             Some(memories.size(graph, tensor, self.plan.asked(tensor)?).0)
         };
-        self.plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add)
+        Bytes(self.plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add))
     }
 
     /// Whether the plan may be used for `graph`, and every tensor fills its place, so that a plan for `graph` itself would be
@@ -156,36 +156,44 @@ pub(crate) struct Kept {
     /// used again once there are buffers for it.
     pub(crate) chunks: Option<Arc<Matching>>,
     /// What its tensors take together, were none placed over another.
-    bytes: u64,
+    bytes: Bytes,
     /// Whether it is a plan for smaller graphs than another's.
     small: Option<Small>,
-    /// For which levels a plan for smaller graphs is not worth while, one bit each.
-    not_worth_while: u64,
+    /// Which smaller graphs a plan of their own is not worth while for.
+    not_worth_while: SizeClasses,
 }
 
-/// A plan for smaller graphs of the same kind as another plan's. Which of them it serves is counted in powers of [`LOOSE`], so
-/// that there are a few however many sizes there are.
+impl Kept {
+    fn new(planned: Arc<Planned>, chunks: Option<Arc<Matching>>, small: Option<Small>) -> Self {
+        let bytes = bytes(&planned);
+        Self { planned, chunks, bytes, small, not_worth_while: SizeClasses::default() }
+    }
+
+    /// What a plan for smaller graphs is beside this one; `None` if it is not, has no buffers, or is not worth while.
+    fn adopt(&self, other: &Self) -> Option<Small> {
+        let is_small = other.small.is_some() && other.chunks.is_some();
+        let class = SizeClass::of(other.bytes, self.bytes).filter(|_| is_small)?;
+        SizeClass::of(other.planned.plan.peak(), self.planned.plan.peak())?;
+        Some(Small { of: Arc::clone(&self.planned), class })
+    }
+}
+
+/// A plan for smaller graphs of the same kind as another plan's.
 #[derive(Clone, Debug)]
 pub(crate) struct Small {
     of: Arc<Planned>,
-    level: u32,
+    class: SizeClass,
 }
 
 impl Small {
     fn is_same(&self, other: &Self) -> bool {
-        self.is_of(other) && self.level == other.level
+        self.is_of(other) && self.class == other.class
     }
 
     fn is_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.of, &other.of)
     }
 }
-
-/// How many times as large as a graph a plan may be before the graph gets one of its own.
-pub(crate) const LOOSE: u64 = 4;
-
-/// How many plans for smaller graphs there are beside that of a graph.
-const SMALL_PLANS: usize = 4;
 
 /// A plan that there are buffers for, with its chunks.
 pub(crate) type Found = (Arc<Planned>, Arc<Matching>);
@@ -201,29 +209,50 @@ impl Plans {
         self.use_at(index)
     }
 
-    /// The first that there are buffers for, that `is` says yes to, and that is not much larger than the graph, whose bytes
-    /// `bytes` says, or takes no more than what is resident. If there is none, the smallest, and the bytes of the graph.
+    /// As [`close`](Self::close), as the latest from now on.
     pub(crate) fn find_close(
         &mut self,
         is: impl Fn(&Planned) -> bool,
-        bytes: impl Fn(&Planned) -> u64,
-        resident: u64,
-    ) -> Option<(Found, Option<u64>)> {
-        let mut loose: Option<(usize, u64)> = None;
+        bytes: impl Fn(&Planned) -> Bytes,
+        resident: Bytes,
+    ) -> Option<(Found, Option<Bytes>)> {
+        let (index, loose) = self.close(is, bytes, resident)?;
+        Some((self.use_at(index)?, loose))
+    }
+
+    /// The plan that [`find_close`](Self::find_close) would find.
+    pub(crate) fn get_close(
+        &self,
+        is: impl Fn(&Planned) -> bool,
+        bytes: impl Fn(&Planned) -> Bytes,
+        resident: Bytes,
+    ) -> Option<&Arc<Planned>> {
+        let (index, _) = self.close(is, bytes, resident)?;
+        Some(&self.0.get(index)?.planned)
+    }
+
+    /// The first that there are buffers for, that `is` says yes to, and that is not far larger than the graph, whose bytes
+    /// `bytes` says, or takes no more than what is resident. If there is none, the smallest, and the bytes of the graph.
+    fn close(
+        &self,
+        is: impl Fn(&Planned) -> bool,
+        bytes: impl Fn(&Planned) -> Bytes,
+        resident: Bytes,
+    ) -> Option<(usize, Option<Bytes>)> {
+        let mut loose: Option<(usize, Bytes)> = None;
         for (index, kept) in self.0.iter().enumerate() {
             if kept.chunks.is_none() || !is(&kept.planned) {
                 continue;
             }
             let bytes = bytes(&kept.planned);
-            if bytes >= kept.bytes / LOOSE || kept.planned.plan.peak().0 <= resident {
-                return Some((self.use_at(index)?, None));
+            if SizeClass::of(bytes, kept.bytes).is_none() || kept.planned.plan.peak() <= resident {
+                return Some((index, None));
             }
             if loose.is_none_or(|(least, _)| kept.bytes < self.0[least].bytes) {
                 loose = Some((index, bytes));
             }
         }
-        let (index, bytes) = loose?;
-        Some((self.use_at(index)?, Some(bytes)))
+        loose.map(|(index, bytes)| (index, Some(bytes)))
     }
 
     fn use_at(&mut self, index: usize) -> Option<Found> {
@@ -233,33 +262,29 @@ impl Plans {
     }
 
     /// What a plan for a graph of so many bytes would be to the latest plan, if there should be one.
-    pub(crate) fn small(&self, bytes: u64, most: usize) -> Option<Small> {
+    pub(crate) fn small(&self, bytes: Bytes, most: usize) -> Option<Small> {
         let latest = self.0.first()?;
         let of = latest.small.as_ref().map_or(&latest.planned, |small| &small.of);
         let of_bytes =
             self.0.iter().find(|kept| Arc::ptr_eq(&kept.planned, of)).map_or(latest.bytes, |kept| kept.bytes);
-        let small = Small { of: Arc::clone(of), level: (of_bytes / bytes.max(1)).max(1).ilog(LOOSE) };
-        let is_known = |kept: &Kept| kept.small.as_ref().is_some_and(|other| other.is_same(&small));
-        let others = |kept: &&Kept| kept.small.as_ref().is_some_and(|other| other.is_of(&small));
-        let is_full = self.0.len() >= most || self.0.iter().filter(others).count() >= SMALL_PLANS;
-        let is_worth_while = latest.not_worth_while >> small.level.min(63) & 1 == 0;
-        (is_worth_while && (!is_full || self.0.iter().any(is_known))).then_some(small)
+        let class = SizeClass::of(bytes, of_bytes).filter(|class| !latest.not_worth_while.contains(*class))?;
+        let small = Small { of: Arc::clone(of), class };
+        let kept = self.0.iter().filter_map(|kept| kept.small.as_ref()).filter(|other| other.is_of(&small));
+        class.may_be_planned(kept.map(|other| other.class), most.saturating_sub(self.0.len())).then_some(small)
     }
 
     /// Keeps a plan for smaller graphs as the latest, instead of one that was outgrown, if there are buffers for it.
     pub(crate) fn keep_small(&mut self, planned: Planned, small: Small, pool: &Pool) -> Option<Found> {
         let chunks = Some(Arc::new(pool.fit(&planned)?));
-        let bytes = bytes(&planned);
         self.0.retain(|kept| !kept.small.as_ref().is_some_and(|other| other.is_same(&small)));
-        let planned = Arc::new(planned);
-        self.0.insert(0, Kept { planned, chunks, bytes, small: Some(small), not_worth_while: 0 });
+        self.0.insert(0, Kept::new(Arc::new(planned), chunks, Some(small)));
         self.use_at(0)
     }
 
     /// Remembers that such a plan is not worth while beside the latest.
     pub(crate) fn forgo_small(&mut self, small: &Small) {
         if let Some(latest) = self.0.first_mut() {
-            latest.not_worth_while |= 1 << small.level.min(63);
+            latest.not_worth_while.insert(small.class);
         }
     }
 
@@ -279,16 +304,26 @@ impl Plans {
         with(true).chain(with(false)).map(|kept| &kept.planned)
     }
 
-    /// Keeps a plan as the latest. Those that it can do the work of go, and so does the oldest if there are too many.
+    /// Keeps a plan as the latest. Those that it can do the work of go, and so does the oldest if there are too many. Plans for
+    /// far smaller graphs are from now on beside this one.
     pub(crate) fn keep(&mut self, planned: Arc<Planned>, pool: &Pool, memories: &Memories, most: usize) {
-        let assignment = planned.plan.assigned().assignment();
-        self.0.retain(|old| {
-            let old = old.planned.plan.assigned();
-            !(old.assignment() == assignment && planned.accepts(old.graph(), memories))
-        });
         let chunks = pool.fit(&planned).map(Arc::new);
-        let bytes = bytes(&planned);
-        self.0.insert(0, Kept { planned, chunks, bytes, small: None, not_worth_while: 0 });
+        let new = Kept::new(planned, chunks, None);
+        let assignment = new.planned.plan.assigned().assignment();
+        let mut adopted: Vec<SizeClass> = Vec::new();
+        self.0.retain_mut(|old| {
+            let assigned = old.planned.plan.assigned();
+            if assigned.assignment() != assignment || !new.planned.accepts(assigned.graph(), memories) {
+                return true;
+            }
+            let may_stay =
+                |class: SizeClass| !adopted.contains(&class) && class.may_be_planned(adopted.iter().copied(), 1);
+            let Some(small) = new.adopt(old).filter(|small| may_stay(small.class)) else { return false };
+            adopted.push(small.class);
+            old.small = Some(small);
+            true
+        });
+        self.0.insert(0, new);
         while self.0.len() > most {
             // What serves smaller graphs goes first: there is another plan that serves them.
             let small = self.0.iter().rposition(|kept| kept.small.is_some());
@@ -305,8 +340,8 @@ impl Plans {
 }
 
 /// What the planned tensors take together, were none placed over another.
-fn bytes(planned: &Planned) -> u64 {
+fn bytes(planned: &Planned) -> Bytes {
     let plan = &planned.plan;
     let size = |tensor| plan.asked(tensor).and(plan.place(tensor)).map(|place| place.size.0);
-    plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add)
+    Bytes(plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add))
 }

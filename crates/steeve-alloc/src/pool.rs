@@ -2,8 +2,8 @@
 //!
 //! Each memory has some *chunks*, each one buffer. A memory that has no room for a plan is remade: it gets the chunks of the
 //! plan, and no others. A chunk that has the right size already stays, one that is too small grows in place if its memory
-//! can do that, and all others are freed before anything is made, so that old and new never exist together. If that fails, only
-//! those are left that stayed.
+//! can do that, and all others are freed before anything is made, so that old and new never exist together. If a buffer can't
+//! be made, the chunks are left that stayed or have grown.
 
 use std::sync::Arc;
 
@@ -248,8 +248,8 @@ impl Pool {
         self.parts.iter().zip(wanted).filter_map(|(part, wanted)| Some((part, wanted.as_deref()?)))
     }
 
-    /// Gives parts the chunks that are wanted, and no others. If that fails, only those are left in them that had the right
-    /// size already.
+    /// Gives parts the chunks that are wanted, and no others. If a buffer can't be made, the chunks are left that had
+    /// the right size already or have grown.
     pub(crate) fn remake(&mut self, wanted: &Wanted) -> Result<(), AllocError> {
         self.buffers = None;
         let mut made = Ok(());

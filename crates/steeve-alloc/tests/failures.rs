@@ -6,12 +6,12 @@ mod graphs;
 #[allow(dead_code, reason = "every test uses some of it")]
 mod placed;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use graphs::{assigned, context, memory, spec, tensor};
 use placed::Laws;
-use steeve_alloc::{AllocError, AllocOptions, Allocation, GraphAllocator, Replan, allocate_context};
-use steeve_device::{Align, Bindings, BufferType, Bytes, DeviceError, DiscreteDevice, Ledger, MemorySpec};
+use steeve_alloc::{AllocError, AllocOptions, Allocation, GraphAllocator, Replan, Run, allocate_context};
+use steeve_device::{Align, Bindings, Buffer, BufferType, Bytes, DeviceError, DiscreteDevice, Ledger, MemorySpec};
 use steeve_graph::{AssignedGraph, GraphPlan, PlanOptions, plan_graph};
 
 /// Two devices, one with small buffers, that share what they are told to fail at.
@@ -215,4 +215,68 @@ fn a_device_that_is_full_says_so_and_is_usable_when_it_no_longer_is() {
     drop(held);
     allocator.alloc(&graph(400), &Bindings::new()).unwrap();
     assert_eq!((device.ledger().live(), device.ledger().peak()), (Bytes(800), Bytes(800)));
+}
+
+/// Memory that fails once, when a run has begun while it was asked for more.
+#[derive(Debug)]
+struct Interrupted {
+    memory: Arc<dyn BufferType>,
+    allocation: Mutex<Option<Allocation>>,
+    run: Mutex<Option<Run>>,
+}
+
+impl BufferType for Interrupted {
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+
+    fn align(&self) -> Align {
+        self.memory.align()
+    }
+
+    fn max_size(&self) -> Option<Bytes> {
+        self.memory.max_size()
+    }
+
+    fn is_host(&self) -> bool {
+        self.memory.is_host()
+    }
+
+    fn allocate(&self, size: Bytes) -> Result<Box<dyn Buffer>, DeviceError> {
+        let Some(allocation) = self.allocation.lock().unwrap().take() else { return self.memory.allocate(size) };
+        *self.run.lock().unwrap() = Some(allocation.begin().unwrap());
+        Err(DeviceError::OutOfMemory { memory: self.name().into(), asked: size, left: None })
+    }
+}
+
+#[test]
+fn a_run_that_begins_while_memory_fails_keeps_its_buffers_and_the_plans_stay_right() {
+    let world = World::new();
+    let [gpu, small] = &world.memories[..] else { panic!("two memories") };
+    let (allocation, run) = (Mutex::default(), Mutex::default());
+    let small = Arc::new(Interrupted { memory: Arc::clone(small), allocation, run });
+    let mut allocator = GraphAllocator::with_buffers([Arc::clone(gpu), Arc::clone(&small) as Arc<_>]).unwrap();
+    let first = assigned(
+        "memory gpu align=8; memory small align=8 max=256
+         a = input i8[1000] @gpu; b = input i8[200] @small; y = ?JOIN i8[8] a b @gpu !output",
+    );
+    // Another chunk in one memory, and less in the other.
+    let second = assigned(
+        "memory gpu align=8; memory small align=8 max=256
+         a = input i8[200] @small; b = input i8[200] @small; c = ?JOIN i8[8] a b @gpu; y = ?F i8[8] c @gpu !output",
+    );
+    allocator.reserve_with(first.graph(), first.assignment()).unwrap();
+    let allocation = allocator.alloc(first.graph(), &Bindings::new()).unwrap();
+    for leaf in first.graph().leafs() {
+        let size = first.graph().tensor(*leaf).nbytes().0;
+        allocation.write_bytes(*leaf, &vec![1; size as usize]).unwrap();
+    }
+    *small.allocation.lock().unwrap() = Some(allocation.clone());
+    let error = allocator.reserve_with(second.graph(), second.assignment()).unwrap_err();
+    assert!(matches!(error, AllocError::Buffer { .. }), "{error}");
+    small.run.lock().unwrap().take().expect("a run has begun").finish();
+    assert_eq!(allocation.read_bytes(tensor(first.graph(), "a")).unwrap(), [1; 1000]);
+    allocator.alloc(first.graph(), &Bindings::new()).unwrap();
+    allocator.reserve_with(second.graph(), second.assignment()).unwrap();
+    allocator.alloc(second.graph(), &Bindings::new()).unwrap();
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use graphs::{assigned, device, graph, memory, spec, tensor};
 use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan, SmallGraphs};
 use steeve_device::{Bindings, BufferType, Bytes, DeviceError, DiscreteDevice, SharedBuffer};
-use steeve_graph::{Graph, GraphPlan, GraphStrategy, PlanOptions, TensorId, plan_graph};
+use steeve_graph::{Best, Budget, Graph, GraphPlan, GraphStrategy, PlanOptions, TensorId, plan_graph};
 
 /// A graph of one input and one output of `size` bytes each.
 fn pair(size: u64) -> Graph {
@@ -369,18 +369,22 @@ fn a_graph_whose_chunks_are_gone_is_not_planned_again() {
     assert_eq!(allocator.buffer_size(0), Ok(Bytes(1016)));
 }
 
+/// A chain whose tensors have one, two or three times so many bytes.
+fn chain(size: u64) -> Graph {
+    let nodes: Vec<String> = (1..20).map(|i| format!("t{i} = ?F i8[{}] t{}", size * (1 + i % 3), i - 1)).collect();
+    graph(&format!("t0 = input i8[{size}]; {}; y = ?F i8[{size}] t19 !output", nodes.join("; ")))
+}
+
+/// Allocates a graph, and returns the end of what its tensors take.
+fn reach(allocator: &mut GraphAllocator, graph: &Graph) -> u64 {
+    let allocation = allocator.alloc(graph, &none()).unwrap();
+    let end = |id: TensorId| allocation.address(id).map(|at| at.offset.0 + at.size.0).unwrap();
+    graph.tensors().ids().map(end).max().unwrap()
+}
+
 #[test]
 fn small_graphs_have_plans_of_their_own_at_the_bottom_if_asked() {
-    let chain = |size: u64| {
-        let nodes: Vec<String> = (1..20).map(|i| format!("t{i} = ?F i8[{}] t{}", size * (1 + i % 3), i - 1)).collect();
-        graph(&format!("t0 = input i8[{size}]; {}; y = ?F i8[{size}] t19 !output", nodes.join("; ")))
-    };
     let device = device(8);
-    let reach = |allocator: &mut GraphAllocator, graph: &Graph| {
-        let allocation = allocator.alloc(graph, &none()).unwrap();
-        let end = |id: TensorId| allocation.address(id).map(|at| at.offset.0 + at.size.0).unwrap();
-        graph.tensors().ids().map(end).max().unwrap()
-    };
     for small_graphs in [SmallGraphs::SharePlan, SmallGraphs::OwnPlan] {
         let options = AllocOptions::new().with_small_graphs(small_graphs);
         let mut allocator = GraphAllocator::new(&memory(&device)).with_options(options);
@@ -406,6 +410,42 @@ fn small_graphs_have_plans_of_their_own_at_the_bottom_if_asked() {
         assert!(reach(&mut allocator, &chain(8)) > size / 4);
         assert_eq!((allocator.buffer_size(0).unwrap().0, device.ledger().asked()), (size, asked));
     }
+}
+
+#[test]
+fn the_plan_of_a_graph_is_the_one_that_it_is_allocated_by() {
+    let best = GraphStrategy::Best(Best::new(Budget::Nodes(1000)));
+    let options = AllocOptions::new().with_plan(PlanOptions::new(best)).with_small_graphs(SmallGraphs::OwnPlan);
+    let mut allocator = GraphAllocator::new(&memory(&device(8))).with_options(options);
+    let (large, small, other) = (chain(4096), chain(8), chain(300));
+    allocator.reserve(&large).unwrap();
+    let size = allocator.buffer_size(0).unwrap();
+    assert_eq!(allocator.plan_of(&small).unwrap().peak(), size);
+    for graph in [&small, &other, &small, &other] {
+        let reach = reach(&mut allocator, graph);
+        let plan = allocator.plan_of(graph).unwrap();
+        assert!(plan.peak().0 < size.0 / 4 && plan.peak().0 == reach, "{reach}");
+        // A search was worth while for the largest graph alone.
+        assert_eq!(plan.options().strategy, GraphStrategy::Fast);
+    }
+    let plan = allocator.plan_of(&large).unwrap();
+    assert_eq!((plan.peak(), plan.options().strategy), (size, best));
+    // Once all is touched it is the largest plan for all.
+    reach(&mut allocator, &large);
+    assert_eq!(allocator.plan_of(&small).unwrap().peak(), size);
+}
+
+#[test]
+fn small_plans_outlive_the_growth_of_the_large_one() {
+    let options = AllocOptions::new().with_small_graphs(SmallGraphs::OwnPlan);
+    let mut allocator = GraphAllocator::new(&memory(&device(8))).with_options(options);
+    allocator.reserve(&chain(512)).unwrap();
+    let before = [8, 100].map(|size| reach(&mut allocator, &chain(size)));
+    allocator.reserve(&chain(4096)).unwrap();
+    // Nothing has been allocated since, so the plans are there already.
+    let kept = [8, 100].map(|size| allocator.plan_of(&chain(size)).unwrap().peak().0);
+    assert_eq!(kept, before);
+    assert_eq!([8, 100].map(|size| reach(&mut allocator, &chain(size))), before);
 }
 
 #[test]

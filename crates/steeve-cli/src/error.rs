@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use steeve_graph::{RecordError, TextError};
+use steeve_graph::{JsonMessage, RecordError, TextError};
 use steeve_plan::csv::{CsvError, TableError};
 use steeve_plan::{Bytes, Clipped};
 
@@ -144,19 +144,6 @@ impl fmt::Display for Length {
             Self::Known(bytes) => bytes.fmt(f),
             Self::More => f.write_str("more"),
             Self::MoreUnpacked => f.write_str("more when it is unpacked"),
-        }
-    }
-}
-
-/// What is wrong with a JSON text. The parser's message may echo a name of any length; where it is always told.
-struct JsonMessage<'a>(&'a serde_json::Error);
-
-impl fmt::Display for JsonMessage<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let message = self.0.to_string();
-        match Clipped(&message).parts() {
-            (whole, 0) => f.write_str(whole),
-            _ => write!(f, "{} at line {} column {}", Clipped(&message), self.0.line(), self.0.column()),
         }
     }
 }

@@ -77,7 +77,7 @@ nothing was recorded. Likely reasons:
   - the program has not planned any graph with ggml's graph allocator
   - its ggml is linked statically or bound inside of one library, so that no preloaded library can take its place
   - it is set-user-id or a static executable, or it starts its work elsewhere (a server, a container)
-  STEEVE_LOG=1 prints a line for each plan; docs/ggml.md says more under \"When nothing happens\"";
+  STEEVE_LOG=1 prints a line for each new plan; docs/ggml.md says more under \"When nothing happens\"";
 
 fn no_start(program: &OsStr, source: io::Error) -> Error {
     let program = program.display().to_string();

@@ -9,10 +9,10 @@
 //! thread: a process may fork at any time.
 
 use std::ffi::{CStr, CString, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::functions::{Functions, Originals};
 use crate::ggml::Ggml;
+use crate::growing_list::GrowingList;
 use crate::log::LogFunction;
 use crate::object::{base_of, info_of};
 
@@ -48,18 +48,11 @@ pub(crate) unsafe fn ggml_of(memory: *const c_void, caller: *const c_void) -> Re
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Question([usize; 4]);
 
-/// An answer that is kept; written once. The ggml comes last, and is null until then.
-struct Answer {
-    question: [AtomicUsize; 4],
-    ggml: AtomicPtr<Ggml>,
-}
+/// The answers that are kept. There is one for each buffer type and place in the program that makes allocators of it.
+static ANSWERS: GrowingList<(Question, &'static Ggml)> = GrowingList::new();
 
-/// There is one for each buffer type and place in the program that makes allocators of it.
-static ANSWERS: [Answer; 64] =
-    [const { Answer { question: [const { AtomicUsize::new(0) }; 4], ggml: AtomicPtr::new(std::ptr::null_mut()) } }; 64];
-
-/// So many answers have been begun to be written.
-static ANSWERED: AtomicUsize = AtomicUsize::new(0);
+/// So many answers are kept.
+const MOST_ANSWERS: usize = 64;
 
 impl Question {
     /// # Safety
@@ -71,25 +64,14 @@ impl Question {
     }
 
     fn answer(self) -> Option<&'static Ggml> {
-        let count = ANSWERED.load(Ordering::Relaxed).min(ANSWERS.len());
-        let answers = ANSWERS[..count].iter().filter_map(|answer| {
-            // SAFETY: null, or from a reference that lives for ever.
-            let ggml: &'static Ggml = unsafe { answer.ggml.load(Ordering::Acquire).as_ref() }?;
-            Some((Self(answer.question.each_ref().map(|word| word.load(Ordering::Relaxed))), ggml))
-        });
-        answers.into_iter().find(|(question, _)| *question == self).map(|(_, ggml)| ggml)
+        ANSWERS.iter().find(|(question, _)| *question == self).map(|(_, ggml)| *ggml)
     }
 
     /// Keeps the answer, unless there are too many.
     fn keep(self, ggml: &'static Ggml) {
-        if ANSWERED.load(Ordering::Relaxed) >= ANSWERS.len() {
-            return;
+        if ANSWERS.iter().count() < MOST_ANSWERS {
+            ANSWERS.find_or_make(|(question, _)| *question == self, || (self, ggml));
         }
-        let Some(answer) = ANSWERS.get(ANSWERED.fetch_add(1, Ordering::Relaxed)) else { return };
-        for (slot, word) in answer.question.iter().zip(self.0) {
-            slot.store(word, Ordering::Relaxed);
-        }
-        answer.ggml.store(std::ptr::from_ref(ggml).cast_mut(), Ordering::Release);
     }
 }
 
@@ -102,6 +84,11 @@ pub(crate) fn only() -> Option<&'static Ggml> {
 
 /// A loaded object that has been opened again.
 struct Object(*mut c_void);
+
+// SAFETY: the loader's handles may be used by any thread.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
 
 impl Object {
     /// An object by its path; the program itself has an empty one.
@@ -124,8 +111,8 @@ impl Object {
     fn ggml(&self) -> Option<&'static Ggml> {
         let anchor = ANCHORS.into_iter().find_map(|name| self.symbol(name))?;
         let base = base_of(anchor)?;
-        if let Some(ggml) = Entry::find(base) {
-            return Some(ggml);
+        if let Some(known) = KNOWN.iter().find(|known| known.base == base) {
+            return Some(&known.ggml);
         }
         let home = object_of(anchor)?;
         let find = |name: &CStr| home.symbol(name).unwrap_or(std::ptr::null_mut());
@@ -135,56 +122,20 @@ impl Object {
         }
         // SAFETY: a function of this name has this signature in every ggml since 0.9.4; a null pointer is `None`.
         let log = unsafe { std::mem::transmute::<*mut c_void, Option<LogFunction>>(find(c"ggml_log_internal")) };
-        Some(Entry::add(base, Ggml::new(functions, originals, log), home))
+        let ggml = Ggml::new(functions, originals, log);
+        let known = KNOWN.find_or_make(|known| known.base == base, || KnownGgml { base, ggml, _home: home });
+        Some(&known.ggml)
     }
 }
 
-/// A ggml that is known, in a list that only grows.
-struct Entry {
+/// A ggml that is known. From then on its functions may be called at any time, so it stays loaded.
+struct KnownGgml {
     base: usize,
     ggml: Ggml,
-    next: *const Entry,
+    _home: Object,
 }
 
-/// The latest.
-static KNOWN: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
-
-impl Entry {
-    fn find(base: usize) -> Option<&'static Ggml> {
-        let mut entry: *const Entry = KNOWN.load(Ordering::Acquire);
-        // SAFETY: null, or an entry, and none is ever freed.
-        while let Some(it) = unsafe { entry.as_ref() } {
-            if it.base == base {
-                return Some(&it.ggml);
-            }
-            entry = it.next;
-        }
-        None
-    }
-
-    /// Adds a ggml, unless another thread has done so meanwhile.
-    fn add(base: usize, ggml: Ggml, home: Object) -> &'static Ggml {
-        let mut entry = Box::new(Self { base, ggml, next: std::ptr::null() });
-        loop {
-            let latest = KNOWN.load(Ordering::Acquire);
-            if let Some(ggml) = Self::find(base) {
-                return ggml;
-            }
-            entry.next = latest;
-            let new = Box::into_raw(entry);
-            match KNOWN.compare_exchange(latest, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
-                    // From now on its functions may be called at any time, so it stays loaded.
-                    std::mem::forget(home);
-                    // SAFETY: just made, and never freed.
-                    return unsafe { &(*new).ggml };
-                }
-                // SAFETY: made above, and seen by no other thread.
-                Err(_) => entry = unsafe { Box::from_raw(new) },
-            }
-        }
-    }
-}
+static KNOWN: GrowingList<KnownGgml> = GrowingList::new();
 
 impl Drop for Object {
     fn drop(&mut self) {

@@ -7,19 +7,23 @@
 //!
 //! Whatever goes wrong in here ends with ggml's own allocator, if that can be reached.
 
+mod buffers;
+mod small_plans;
+
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Instant;
 
 use steeve_graph::{
     AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanBesideGgml,
-    PlanOptions, Reuse, fit_buffers, plan_beside_ggml, replay,
+    PlanOptions, Reuse, SizeClass, SizeClasses, plan_beside_ggml, replay,
 };
 
-use crate::abi::{self, Buffer, BufferType, USAGE_COMPUTE};
+use self::buffers::{Part, total};
+use self::small_plans::Small;
+use crate::abi::{self, Buffer, BufferType};
 use crate::devices::memories;
-use crate::functions::Functions;
-use crate::ggml::{Known, text};
+use crate::ggml::Known;
 use crate::log::say;
 use crate::pattern::{Match, Pattern, Place, Target};
 use crate::read::{Ids, Lists, Memories, Purpose, Unreadable, read};
@@ -28,12 +32,6 @@ use crate::settings::Settings;
 
 /// How many graphs' plans are kept.
 const PLANS: usize = 16;
-
-/// How many times as large as a graph a plan may be before the graph gets one of its own.
-const LOOSE: u64 = 4;
-
-/// How many plans for smaller graphs there are beside that of a graph.
-const SMALL_PLANS: usize = 4;
 
 /// Why there is no plan.
 #[derive(Debug)]
@@ -72,43 +70,20 @@ pub(crate) struct Galloc {
     /// How many entries there ever were.
     made: u64,
     /// The largest plan that a graph was allocated by since buffers were made. What it takes is resident.
-    resident: u64,
+    resident: Bytes,
     /// Which memory leafs and nodes belong to since the last reserve.
     ids: Option<Arc<Ids>>,
 }
 
-/// The buffers of one memory: one for each chunk of the plan that they were made for, as large as that, or none.
-struct Part {
-    memory: MemoryId,
-    buffer_type: BufferType,
-    chunks: Vec<Chunk>,
-}
-
-/// One buffer.
-struct Chunk {
-    size: Bytes,
-    buffer: Buffer,
-    base: usize,
-}
-
-/// What the kept plans have for a graph.
+/// What the kept plans have for a graph. The entry that is found is the first, and its tensors are bound to the graph's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
+    /// No plan can be used.
     Nothing,
+    /// A plan to be used.
     Plan,
-    /// A plan that is much larger than the graph, whose tensors have so many bytes.
-    LoosePlan(u64),
-}
-
-/// A plan for smaller graphs of the same kind as another plan's. Which of them it serves is counted in powers of [`LOOSE`], so
-/// that there are a few however many sizes there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Small {
-    /// The number of the other plan.
-    of: u64,
-    /// The bytes of the other plan's tensors.
-    bytes: u64,
-    level: u32,
+    /// A plan that can be used and is far larger than the graph, whose tensors have so many bytes.
+    LoosePlan(Bytes),
 }
 
 /// What a graph is looked for among the kept plans for.
@@ -130,8 +105,8 @@ struct Entry {
     chunks: Option<Vec<Vec<usize>>>,
     /// Whether it is a plan for smaller graphs than another's.
     small: Option<Small>,
-    /// For which levels a plan for smaller graphs is not worth while, one bit each.
-    not_worth_while: u64,
+    /// Which smaller graphs a plan of their own is not worth while for.
+    not_worth_while: SizeClasses,
 }
 
 impl Galloc {
@@ -150,7 +125,7 @@ impl Galloc {
             Part { memory, buffer_type, chunks: Vec::new() }
         };
         let parts = owners.map(part).collect();
-        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, resident: 0, ids: None })
+        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, resident: Bytes::ZERO, ids: None })
     }
 
     /// Plans a graph and makes the buffers large enough.
@@ -166,7 +141,7 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            self.plan(lists, lists.ids(node_ids, leaf_ids), Call::Reserve)?;
+            self.plan(lists, lists.ids(node_ids, leaf_ids))?;
         }
         self.grow()
     }
@@ -184,7 +159,7 @@ impl Galloc {
         // SAFETY: passed on.
         unsafe {
             let lists = Lists::of(graph)?;
-            self.plan(lists, lists.ids(node_ids, leaf_ids), Call::Reserve)?;
+            self.plan(lists, lists.ids(node_ids, leaf_ids))?;
         }
         let needed = self.entries.first().map(|entry| entry.needed.as_slice()).unwrap_or_default();
         let size = |memory: MemoryId| {
@@ -209,7 +184,10 @@ impl Galloc {
                 // Only the caller knows who goes where. And where tensors move because another plan is used, it must first
                 // wait for its devices, which ggml's scheduler does before it reserves.
                 Found::Nothing if self.memories.types.len() > 1 => return Ok(false),
-                Found::Nothing => self.plan(lists, lists.ids(std::ptr::null(), std::ptr::null()), Call::Alloc)?,
+                Found::Nothing => {
+                    let ids = self.known_ids(lists.ids(std::ptr::null(), std::ptr::null()));
+                    self.add(lists, ids)?;
+                }
             }
             self.grow()?;
             self.assign();
@@ -232,20 +210,35 @@ impl Galloc {
         buffers.map(|buffer| unsafe { get_size(buffer) }).sum()
     }
 
-    /// Makes the entry of this graph the first, from those that fit or anew, and binds the graph's tensors.
+    /// Makes the entry of a graph that is to be reserved the first, from those that fit or anew, and binds the graph's tensors.
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn plan(&mut self, lists: Lists<'_>, ids: Ids, call: Call) -> Result<(), Trouble> {
-        let ids = match self.entries.iter().find(|entry| *entry.ids == ids) {
-            Some(entry) => Arc::clone(&entry.ids),
-            None => Arc::new(ids),
-        };
+    unsafe fn plan(&mut self, lists: Lists<'_>, ids: Ids) -> Result<(), Trouble> {
+        let ids = self.known_ids(ids);
         self.ids = Some(Arc::clone(&ids));
         // SAFETY: passed on.
-        if unsafe { self.find(lists, call) } != Found::Nothing {
-            return Ok(());
+        unsafe {
+            match self.find(lists, Call::Reserve) {
+                Found::Plan | Found::LoosePlan(_) => Ok(()),
+                Found::Nothing => self.add(lists, ids),
+            }
         }
+    }
+
+    /// The same ids as those of an entry, if there is one.
+    fn known_ids(&self, ids: Ids) -> Arc<Ids> {
+        match self.entries.iter().find(|entry| *entry.ids == ids) {
+            Some(entry) => Arc::clone(&entry.ids),
+            None => Arc::new(ids),
+        }
+    }
+
+    /// Plans a graph that no entry fits, makes its entry the first, and binds its tensors.
+    ///
+    /// # Safety
+    /// A graph of this ggml's.
+    unsafe fn add(&mut self, lists: Lists<'_>, ids: Arc<Ids>) -> Result<(), Trouble> {
         // SAFETY: passed on.
         let entry = unsafe { self.make_entry(lists, ids, self.settings.strategy) }?;
         self.entries.insert(0, entry);
@@ -280,45 +273,15 @@ impl Galloc {
         let pattern = unsafe { Pattern::new(&graph, &plan, &self.memories) };
         self.made += 1;
         let needed = sizes(&plan);
-        Ok(Entry { number: self.made, ids, pattern, needed, chunks: None, small: None, not_worth_while: 0 })
-    }
-
-    /// Makes a plan of its own for a graph whose tensors have so many bytes, at the bottom of the buffers that there are, if
-    /// that takes far fewer of them than the first entry: memory that is never touched is never resident. Otherwise the
-    /// first entry stays what it is. What is resident already is worth no plan.
-    ///
-    /// # Safety
-    /// A graph of this ggml's, which the first entry fits and is bound to.
-    unsafe fn plan_small(&mut self, lists: Lists<'_>, bytes: u64) {
-        let Some(first) = self.entries.first() else { return };
-        let (of, of_bytes) = first.small.map_or((first.number, first.pattern.bytes), |small| (small.of, small.bytes));
-        let level = (of_bytes / bytes.max(1)).max(1).ilog(LOOSE);
-        let small = Small { of, bytes: of_bytes, level };
-        if first.not_worth_while >> level.min(63) & 1 == 1 {
-            return;
-        }
-        let others = |entry: &&Entry| entry.small.is_some_and(|other| other.of == of && other.level != level);
-        let outgrown = self.entries.iter().position(|entry| entry.small == Some(small));
-        let is_full = self.entries.len() == PLANS || self.entries.iter().filter(others).count() == SMALL_PLANS;
-        if outgrown.is_none() && is_full {
-            return;
-        }
-        let (ids, most) = (Arc::clone(&first.ids), peak(&first.needed) / LOOSE);
-        // A search may take its time once, for the largest graph.
-        let strategy = GraphStrategy::Fast;
-        // SAFETY: passed on.
-        let made = unsafe { self.make_entry(lists, ids, strategy) }.ok().filter(|entry| peak(&entry.needed) <= most);
-        match made.and_then(|entry| Some((entry.fit(&self.parts, false)?, entry))) {
-            Some((chunks, entry)) => {
-                outgrown.map(|index| self.entries.remove(index));
-                self.entries.insert(0, Entry { chunks: Some(chunks), small: Some(small), ..entry });
-            }
-            None => {
-                self.entries[0].not_worth_while |= 1 << level.min(63);
-                // SAFETY: passed on. It has been found before, so it is found again.
-                unsafe { self.bind(lists, 0) };
-            }
-        }
+        Ok(Entry {
+            number: self.made,
+            ids,
+            pattern,
+            needed,
+            chunks: None,
+            small: None,
+            not_worth_while: SizeClasses::default(),
+        })
     }
 
     /// The plan for a graph: ours, or ggml's where that is smaller.
@@ -355,8 +318,8 @@ impl Galloc {
     unsafe fn find(&mut self, lists: Lists<'_>, call: Call) -> Found {
         let (as_ggml, has_small) = (self.is_as_ggml(), self.has_small_plans());
         let only_first = call == Call::Alloc && self.memories.types.len() > 1;
-        let count = if only_first { 1 } else { PLANS }.min(self.entries.len());
-        let mut loose: Option<(u64, usize, u64)> = None;
+        let count = if only_first { self.entries.len().min(1) } else { self.entries.len() };
+        let mut loose: Option<(Bytes, usize, Bytes)> = None;
         for (is_backed, index) in (0..count).map(|index| (true, index)).chain((0..count).map(|index| (false, index))) {
             if !is_backed && (loose.is_some() || only_first) {
                 break;
@@ -368,18 +331,20 @@ impl Galloc {
             let may_be_smaller = is_backed && !(as_ggml && (call == Call::Reserve || index > 0));
             // SAFETY: passed on.
             let verdict = unsafe { self.bind(lists, index) };
-            let Entry { pattern, needed, .. } = &mut self.entries[index];
+            let Entry { pattern, .. } = &mut self.entries[index];
             let room = match verdict {
-                Match::Same if may_be_smaller || pattern.expects_planned_shapes() => Some(pattern.expected_bytes),
+                Match::Other => None,
                 // SAFETY: passed on; the tensors have just been bound.
-                Match::Reshaped if may_be_smaller => unsafe { pattern.has_room(self.ggml, &self.memories) },
-                _ => None,
+                _ if !may_be_smaller => unsafe { pattern.is_planned_graph(verdict) }.then_some(pattern.bytes),
+                Match::Same => Some(pattern.expected_bytes),
+                // SAFETY: as above.
+                Match::Reshaped => unsafe { pattern.has_room(self.ggml, &self.memories) },
             };
             let (Some(bytes), has) = (room, pattern.bytes) else { continue };
-            if !has_small || bytes >= has / LOOSE || peak(needed) <= self.resident {
+            if !has_small || SizeClass::of(bytes, has).is_none() || self.entries[index].peak() <= self.resident {
                 if verdict == Match::Reshaped {
                     // SAFETY: as above.
-                    unsafe { pattern.expect_these_shapes(bytes) };
+                    unsafe { self.entries[index].pattern.expect_these_shapes(bytes) };
                 }
                 self.entries[..=index].rotate_right(1);
                 return Found::Plan;
@@ -389,8 +354,6 @@ impl Galloc {
             }
         }
         let Some((_, index, bytes)) = loose else { return Found::Nothing };
-        // SAFETY: passed on.
-        unsafe { self.bind(lists, index) };
         self.entries[..=index].rotate_right(1);
         Found::LoosePlan(bytes)
     }
@@ -408,12 +371,6 @@ impl Galloc {
         }
         // SAFETY: passed on.
         unsafe { pattern.compare(lists, |place| address(chunks.as_deref()?, parts, place)) }
-    }
-
-    /// Whether graphs that are far smaller than a plan get one of their own: in plain CPU memory, where pages that are not
-    /// touched cost nothing, and where no one but the caller knows of plans.
-    fn has_small_plans(&self) -> bool {
-        !self.is_as_ggml() && matches!(self.memories.is_host.as_slice(), [true])
     }
 
     /// Whether everything is to be as with ggml, to the byte.
@@ -437,7 +394,10 @@ impl Galloc {
         let mut made =
             self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| match part.fit(needed, as_ggml) {
                 Some(_) => Ok(()),
-                None => part.make(ggml, needed),
+                None => {
+                    self.resident = Bytes::ZERO;
+                    part.make(ggml, needed)
+                }
             });
         // ggml leaves the other memories as they are.
         if made.is_err() && !as_ggml {
@@ -450,7 +410,6 @@ impl Galloc {
                 self.parts.iter_mut().for_each(|part| part.free(ggml));
             }
         }
-        self.resident = 0;
         self.match_chunks();
         made?;
         self.drop_covered();
@@ -465,15 +424,6 @@ impl Galloc {
         }
     }
 
-    /// Drops the entries whose work the first one can do.
-    fn drop_covered(&mut self) {
-        let Some((first, others)) = self.entries.split_first_mut() else { return };
-        let is_covered = |old: &Entry| old.ids == first.ids && first.pattern.covers(&old.pattern);
-        let kept: Vec<bool> = std::iter::once(true).chain(others.iter().map(|old| !is_covered(old))).collect();
-        let mut kept = kept.into_iter();
-        self.entries.retain(|_| kept.next().unwrap_or(true));
-    }
-
     /// Gives the tensors bound to the first entry their addresses.
     ///
     /// # Safety
@@ -484,8 +434,8 @@ impl Galloc {
             // SAFETY: `grow` has made all of them.
             unsafe { (ggml.ggml_backend_buffer_reset)(chunk.buffer) };
         }
-        let [Entry { pattern, chunks: Some(chunks), needed, .. }, ..] = self.entries.as_slice() else { return };
-        self.resident = self.resident.max(peak(needed));
+        let [entry @ Entry { pattern, chunks: Some(chunks), .. }, ..] = self.entries.as_slice() else { return };
+        self.resident = self.resident.max(entry.peak());
         if !pattern.has_unplaced {
             return;
         }
@@ -517,7 +467,7 @@ impl Galloc {
     }
 }
 
-/// # Safety is kept by [`Galloc::new`]'s caller: ggml outlives the handle.
+/// Gives all buffers back. ggml outlives the handle, as the caller of [`Galloc::new`] has promised.
 impl Drop for Galloc {
     fn drop(&mut self) {
         self.parts.iter_mut().for_each(|part| part.free(&self.ggml.functions));
@@ -525,6 +475,11 @@ impl Drop for Galloc {
 }
 
 impl Entry {
+    /// The bytes of all buffers of the plan.
+    fn peak(&self) -> Bytes {
+        Bytes(self.needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add))
+    }
+
     /// For each part the chunk of each of the plan's buffers; `None` if some are missing or too small.
     fn fit(&self, parts: &[Part], as_ggml: bool) -> Option<Vec<Vec<usize>>> {
         parts.iter().zip(&self.needed).map(|(part, needed)| part.fit(needed, as_ggml)).collect()
@@ -541,15 +496,6 @@ fn sizes(plan: &GraphPlan) -> Vec<Vec<Bytes>> {
     needed.collect()
 }
 
-/// The bytes of all buffers of a plan.
-fn peak(needed: &[Vec<Bytes>]) -> u64 {
-    needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add)
-}
-
-fn total(sizes: &[Bytes]) -> u64 {
-    sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0))
-}
-
 /// Buffer and address of a planned place, with the chunk of each buffer.
 #[inline]
 fn address(chunks: &[Vec<usize>], parts: &[Part], place: Place) -> Option<(Buffer, usize)> {
@@ -559,65 +505,6 @@ fn address(chunks: &[Vec<usize>], parts: &[Part], place: Place) -> Option<(Buffe
     let chunk = chunks.get(buffer as usize).or_else(|| chunks.first())?;
     let chunk = parts[part as usize].chunks.get(*chunk)?;
     Some((chunk.buffer, chunk.base + offset as usize))
-}
-
-impl Part {
-    /// The chunk for each buffer of a plan; `None` if one is missing or too small. ggml compares them one by one.
-    fn fit(&self, needed: &[Bytes], as_ggml: bool) -> Option<Vec<usize>> {
-        let sizes: Vec<Bytes> = self.chunks.iter().map(|chunk| chunk.size).collect();
-        if as_ggml {
-            let fits = sizes.len() >= needed.len() && needed.iter().zip(&sizes).all(|(needed, size)| needed <= size);
-            return fits.then(|| (0..needed.len()).collect());
-        }
-        fit_buffers(&sizes, needed)
-    }
-
-    /// The bytes of all buffers.
-    fn total(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.size.0).sum()
-    }
-
-    /// Gives all buffers back and makes those that are needed. If one of them can't be had, there are none.
-    fn make(&mut self, ggml: &Functions, needed: &[Bytes]) -> Result<(), Trouble> {
-        self.free(ggml);
-        for (index, &size) in needed.iter().enumerate() {
-            let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
-            // SAFETY: a buffer type of the caller's.
-            let buffer = unsafe { (ggml.ggml_backend_buft_alloc_buffer)(self.buffer_type, bytes) };
-            if buffer.is_null() {
-                self.free(ggml);
-                return Err(Trouble::NoMemory(self.no_memory(ggml, index, needed)));
-            }
-            // SAFETY: a buffer that was just made.
-            let (base, size) = unsafe {
-                (ggml.ggml_backend_buffer_set_usage)(buffer, USAGE_COMPUTE);
-                let base = if bytes == 0 { 0 } else { (ggml.ggml_backend_buffer_get_base)(buffer).addr() };
-                // Some backends round up. ggml knows, and so has room for more.
-                (base, size.max(Bytes((ggml.ggml_backend_buffer_get_size)(buffer) as u64)))
-            };
-            self.chunks.push(Chunk { size, buffer, base });
-        }
-        Ok(())
-    }
-
-    fn free(&mut self, ggml: &Functions) {
-        for chunk in self.chunks.drain(..) {
-            // SAFETY: ours, and drained before it is freed, so never freed twice.
-            unsafe { (ggml.ggml_backend_buffer_free)(chunk.buffer) };
-        }
-    }
-
-    /// Names the memory and its total in ggml's words, and the buffer that could not be had where it is one of several.
-    fn no_memory(&self, ggml: &Functions, index: usize, wanted: &[Bytes]) -> String {
-        // SAFETY: a buffer type of the caller's.
-        let name = unsafe { text((ggml.ggml_backend_buft_name)(self.buffer_type)) }.unwrap_or_default();
-        let total = total(wanted);
-        let which = match wanted {
-            [_] => String::new(),
-            _ => format!(" (buffer {} of {}: {} bytes)", index + 1, wanted.len(), wanted[index]),
-        };
-        format!("failed to allocate {name} buffer of size {total}{which}")
-    }
 }
 
 /// The bytes of ggml's plan, of ours and of the bound; with several memories, of each of them, too.

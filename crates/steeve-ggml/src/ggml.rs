@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use steeve_graph::DataType;
 
 use crate::abi::Tensor;
-use crate::first_wins::FirstWins;
 use crate::functions::{Functions, Originals};
+use crate::growing_list::FirstWins;
 use crate::handshake::handshake;
 use crate::log::{self, Level, LogFunction};
 use crate::object::base_of;

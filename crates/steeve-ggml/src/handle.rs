@@ -249,7 +249,9 @@ impl Handle {
             if !self.has_given_up && (self.instead.is_none() || self.fallback.may_come_back(request.graph)) {
                 match self.return_and(request, &ours) {
                     Tried::Done(answer) => {
-                        self.fallback.served();
+                        if answer {
+                            self.fallback.served();
+                        }
                         return answer;
                     }
                     Tried::Refused => return false,
@@ -386,9 +388,11 @@ impl Handle {
                 ),
                 None if self.has_given_up => false,
                 None => {
-                    let answer = self.try_ours(request, |ours| ours.alloc(graph));
-                    self.fallback.served();
-                    matches!(answer, Tried::Done(true))
+                    let is_served = matches!(self.try_ours(request, |ours| ours.alloc(graph)), Tried::Done(true));
+                    if is_served {
+                        self.fallback.served();
+                    }
+                    is_served
                 }
             }
         }

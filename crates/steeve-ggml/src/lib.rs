@@ -14,7 +14,7 @@
 //! | `abi`, `read` | its structures, and the caller's graph as one of ours |
 //! | `galloc`, `pattern` | plans and buffers; whether a graph is the planned one |
 //! | `settings`, `record`, `log` | the environment; graphs as files; what is said, and where |
-//! | `first_wins` | values that are made once, without a lock |
+//! | `growing_list` | lists that only grow and values that are made once, without a lock |
 //! | `whole` | the rest of ggml's allocator, for those who link |
 //!
 //! `unsafe` is everywhere here, because C is. What the callers of the C functions promise is that handles, graphs and buffer
@@ -23,7 +23,7 @@
 
 mod abi;
 mod log;
-mod first_wins;
+mod growing_list;
 mod functions;
 mod handshake;
 mod object;

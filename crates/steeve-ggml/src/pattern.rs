@@ -15,10 +15,13 @@
 //! Each tensor is looked at in any case. Which ones, comes from the graph alone: a tensor of the last time is only used once
 //! the graph was seen to lead to it.
 
+mod numbers;
+
 use std::ffi::c_int;
 
 use steeve_graph::{Bytes, GraphPlan, Id, MemoryId, TensorId};
 
+use self::numbers::{Binding, Bound, Numbers};
 use crate::abi::{Buffer, MAX_SOURCES, OP_PARAMS, Tensor};
 use crate::ggml::Known as Ggml;
 use crate::read::{Lists, Memories, ReadGraph, layout};
@@ -47,6 +50,8 @@ pub(crate) struct Pattern {
     by_address: Vec<u32>,
     /// The parameters of tensors in other than plain CPU memory: some backends pad by them.
     params: Vec<(u32, [i32; OP_PARAMS])>,
+    /// What the plan was made for, once other shapes are expected.
+    planned_shapes: Option<PlannedShapes>,
     /// A place at the start of each buffer of the plan.
     starts: Vec<Place>,
     /// The buffer and the address of each start. The first is nowhere, for tensors that are not planned.
@@ -58,9 +63,9 @@ pub(crate) struct Pattern {
     /// Whether some tensor of the graph that was compared last has no buffer yet.
     pub(crate) has_unplaced: bool,
     /// What all planned tensors take together, were none placed over another.
-    pub(crate) bytes: u64,
+    pub(crate) bytes: Bytes,
     /// What they take with the shapes that are expected now.
-    pub(crate) expected_bytes: u64,
+    pub(crate) expected_bytes: Bytes,
 }
 
 /// A tensor that gets its address.
@@ -75,9 +80,7 @@ pub(crate) struct Target {
 /// What is expected of the tensor at one position: two lines of a cache.
 #[repr(align(64))]
 struct Expected {
-    ne: [i64; 4],
-    nb: [usize; 4],
-    view_offs: usize,
+    shape: Shape,
     /// Where in its buffer it is planned, and the buffer's position in `bases`.
     offset: usize,
     base: u32,
@@ -93,6 +96,28 @@ struct Expected {
     /// Which of the states below it may be in: a sum.
     allowed: u8,
     look: Look,
+}
+
+/// What may differ between graphs that one plan serves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    ne: [i64; 4],
+    nb: [usize; 4],
+    view_offs: usize,
+}
+
+impl Shape {
+    #[inline(always)]
+    fn of(tensor: &Tensor) -> Self {
+        Self { ne: tensor.ne, nb: tensor.nb, view_offs: tensor.view_offs }
+    }
+}
+
+/// The shapes and parameters of the graph that a plan was made for.
+struct PlannedShapes {
+    /// In the order of [`Pattern::expected`].
+    shapes: Vec<Shape>,
+    params: Vec<(u32, [i32; OP_PARAMS])>,
 }
 
 /// The tensor has neither a buffer nor an address.
@@ -114,7 +139,7 @@ enum Look {
 }
 
 /// What is known of the tensor of one number when the pattern is made.
-struct Known {
+struct KnownTensor {
     place: Place,
     root: u32,
     sources: [u32; MAX_SOURCES],
@@ -165,7 +190,7 @@ impl Pattern {
         listed.iter().for_each(|number| is_listed[*number as usize] = true);
         let unlisted = (0..).zip(is_listed).filter(|(_, is_listed)| !is_listed).map(|(number, _)| number);
         let known = known(read, plan);
-        let is_padded = |known: &Known| match known.place {
+        let is_padded = |known: &KnownTensor| match known.place {
             Place::Planned { asked, .. } => !memories.is_cpu[asked.index()],
             _ => false,
         };
@@ -173,8 +198,8 @@ impl Pattern {
         // SAFETY: as promised.
         let params: Vec<_> =
             padded.map(|(number, _)| (number, unsafe { (*read.tensors[number as usize]).op_params })).collect();
-        let room = |known: &Known| if let Place::Planned { room, .. } = known.place { room } else { 0 };
-        let bytes = known.iter().map(room).fold(0, u64::saturating_add);
+        let room = |known: &KnownTensor| if let Place::Planned { room, .. } = known.place { room } else { 0 };
+        let bytes = Bytes(known.iter().map(room).fold(0, u64::saturating_add));
         let mut tensors = read.tensors.clone();
         tensors.push(std::ptr::null_mut());
         let mut pattern = Self {
@@ -186,6 +211,7 @@ impl Pattern {
             take_overs: plan.take_overs().iter().map(|(node, slot)| (number(node), *slot)).collect(),
             by_address: (0..known.len() as u32).collect(),
             params,
+            planned_shapes: None,
             starts: Vec::new(),
             bases: Vec::new(),
             tensors,
@@ -203,7 +229,7 @@ impl Pattern {
     }
 
     /// Appends what is expected of a tensor.
-    fn expect(&mut self, number: u32, known: &Known, tensor: &Tensor) {
+    fn expect(&mut self, number: u32, known: &KnownTensor, tensor: &Tensor) {
         let null = self.tensors.len() as u32 - 1;
         let at = |number: u32| if number == NONE { null } else { number };
         let sources = known.sources.map(at);
@@ -234,9 +260,7 @@ impl Pattern {
             look => look,
         };
         self.expected.push(Expected {
-            ne: tensor.ne,
-            nb: tensor.nb,
-            view_offs: tensor.view_offs,
+            shape: Shape::of(tensor),
             offset,
             base,
             number,
@@ -251,7 +275,9 @@ impl Pattern {
         });
     }
 
-    /// Whether this plan can be used for the graph that `other` was made for, by the shapes that `other` expects.
+    /// Whether this plan can take the place of `other`'s: there is room for every tensor as large as `other` has planned it, and
+    /// a node that takes over a source here looks like it by the shapes that `other` expects now. These may be smaller than
+    /// the planned ones, so this is no proof: a graph that is allocated by this plan is looked at on its own.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let is_alike = |(ours, theirs): (&Expected, &Expected)| {
             (ours.number, ours.op, ours.flags, ours.dtype, ours.root, ours.sources, ours.more_sources)
@@ -274,26 +300,38 @@ impl Pattern {
             };
             (ours.number, ours.root) == (theirs.number, theirs.root) && has_room
         };
-        let in_place = |(node, slot): &(u32, u32)| {
-            let at = |number: u32| other.expected.iter().find(|expected| expected.number == number);
-            let Some(node) = at(*node) else { return false };
-            let source = node.sources.get(*slot as usize).and_then(|source| at(*source));
-            source.is_some_and(|source| {
-                let offset = if source.root as usize == other.tensors.len() - 1 { 0 } else { source.view_offs };
-                (node.dtype, node.ne, node.nb, 0) == (source.dtype, source.ne, source.nb, offset)
-            })
-        };
         (self.leafs, self.nodes) == (other.leafs, other.nodes)
             && self.expected.len() == other.expected.len()
             && self.more_sources == other.more_sources
             && self.expected.iter().zip(&other.expected).all(is_alike)
             && self.targets.iter().zip(&other.targets).all(has_room)
-            && self.take_overs.iter().all(in_place)
+            && other.can_take_over(&self.take_overs)
     }
 
-    /// Whether the shapes that are expected are those that the plan was made for: then all places are full.
-    pub(crate) fn expects_planned_shapes(&self) -> bool {
-        self.expected_bytes == self.bytes
+    /// Whether each of these nodes looks like its source in this slot, by the shapes that are expected now.
+    fn can_take_over(&self, take_overs: &[(u32, u32)]) -> bool {
+        let null = self.tensors.len() - 1;
+        let mut by_number: Vec<Option<&Expected>> = vec![None; null];
+        self.expected.iter().for_each(|expected| by_number[expected.number as usize] = Some(expected));
+        let at = |number: u32| by_number.get(number as usize).copied().flatten();
+        take_overs.iter().all(|&(node, slot)| {
+            let Some(node) = at(node) else { return false };
+            let source = self.source(node, slot as usize).and_then(at);
+            source.is_some_and(|source| {
+                let offset = if source.root as usize == null { 0 } else { source.shape.view_offs };
+                (node.dtype, node.shape.ne, node.shape.nb, 0)
+                    == (source.dtype, source.shape.ne, source.shape.nb, offset)
+            })
+        })
+    }
+
+    /// The number in a slot of a tensor's sources.
+    fn source(&self, expected: &Expected, slot: usize) -> Option<u32> {
+        match (slot.checked_sub(FEW), (expected.more_sources as usize).checked_sub(1)) {
+            (None, _) => expected.sources.get(slot).copied(),
+            (Some(slot), Some(index)) => self.more_sources.get(index)?.get(slot).copied(),
+            (Some(_), None) => None,
+        }
     }
 
     /// Compares, and binds each number to its tensor. `placed` says where a planned tensor would be allocated, so that one
@@ -316,13 +354,14 @@ impl Pattern {
         self.bases.extend(self.starts.iter().map(|start| placed(*start).unwrap_or(nowhere)));
         if self.is_bound {
             let tensors = self.tensors.as_slice();
-            // SAFETY: passed on.
-            let (verdict, has_unplaced) = unsafe { self.walk(lists, &mut Bound(tensors)) };
+            // SAFETY: passed on; `expect` has taken all numbers from ids of these tensors, and that of none from their end.
+            let (verdict, has_unplaced) = unsafe { self.walk(lists, &mut Bound::new(tensors)) };
             if verdict != Match::Other {
                 self.has_unplaced = has_unplaced;
                 return verdict;
             }
         }
+        self.is_bound = false;
         let mut tensors = std::mem::take(&mut self.tensors);
         tensors.iter_mut().for_each(|tensor| *tensor = std::ptr::null_mut());
         // SAFETY: passed on.
@@ -377,7 +416,7 @@ impl Pattern {
         let mut is_it = numbers.is(expected.root, tensor.view_src);
         if expected.look == Look::Node {
             let (few, more) = tensor.src.split_at(FEW);
-            is_it = is_it && expected.sources.iter().zip(few).all(|(source, is)| numbers.is(*source, *is));
+            is_it &= expected.sources.iter().zip(few).fold(true, |all, (source, is)| all & numbers.is(*source, *is));
             is_it = is_it
                 && match expected.more_sources {
                     0 => more.iter().fold(0, |any, source| any | source.addr()) == 0,
@@ -396,11 +435,27 @@ impl Pattern {
         let is_as_planned = (tensor.buffer == buffer) & (tensor.data.addr() == base.wrapping_add(expected.offset));
         let state = if tensor.is_placed() { PLACED } else { UNPLACED } | if is_as_planned { AS_PLANNED } else { 0 };
         glance.has_unplaced |= tensor.buffer.is_null();
-        let is_same_shape = (tensor.ne == expected.ne) & (tensor.nb == expected.nb);
-        if !is_same_shape | (tensor.view_offs != expected.view_offs) {
+        let is_same_shape = (tensor.ne == expected.shape.ne) & (tensor.nb == expected.shape.nb);
+        if !is_same_shape | (tensor.view_offs != expected.shape.view_offs) {
             glance.verdict = Match::Reshaped;
         }
         (marks == 0) & (state & expected.allowed != 0)
+    }
+
+    /// Whether the graph that was compared last, with this outcome, is the one that the plan was made for to the last stride.
+    ///
+    /// # Safety
+    /// `compare` has just bound the tensors, and their graph is still there.
+    pub(crate) unsafe fn is_planned_graph(&self, verdict: Match) -> bool {
+        let Some(planned) = &self.planned_shapes else { return verdict == Match::Same };
+        // SAFETY: as promised.
+        let at = |number: u32| unsafe { &*self.tensors[number as usize] };
+        let has_shape = |(expected, shape): (&Expected, &Shape)| {
+            expected.look == Look::External || Shape::of(at(expected.number)) == *shape
+        };
+        verdict != Match::Other
+            && self.expected.iter().zip(&planned.shapes).all(has_shape)
+            && planned.params.iter().all(|(number, params)| at(*number).op_params == *params)
     }
 
     /// Expects from now on the shapes of the graph that was compared last, because it has room; its planned tensors take so
@@ -408,12 +463,15 @@ impl Pattern {
     ///
     /// # Safety
     /// `compare` has just bound the tensors, and their graph is still there.
-    pub(crate) unsafe fn expect_these_shapes(&mut self, bytes: u64) {
+    pub(crate) unsafe fn expect_these_shapes(&mut self, bytes: Bytes) {
         self.expected_bytes = bytes;
+        self.planned_shapes.get_or_insert_with(|| PlannedShapes {
+            shapes: self.expected.iter().map(|expected| expected.shape).collect(),
+            params: self.params.clone(),
+        });
         for expected in &mut self.expected {
             // SAFETY: as promised.
-            let tensor = unsafe { &*self.tensors[expected.number as usize] };
-            (expected.ne, expected.nb, expected.view_offs) = (tensor.ne, tensor.nb, tensor.view_offs);
+            expected.shape = Shape::of(unsafe { &*self.tensors[expected.number as usize] });
         }
         for (number, params) in &mut self.params {
             // SAFETY: as promised.
@@ -438,7 +496,7 @@ impl Pattern {
     ///
     /// # Safety
     /// `compare` has just bound the tensors, and their graph is still there.
-    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories) -> Option<u64> {
+    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories) -> Option<Bytes> {
         // SAFETY: as promised.
         let at = |number: u32| unsafe { &*self.tensors[number as usize] };
         let get_alloc_size = ggml.functions.ggml_backend_buft_get_alloc_size;
@@ -471,7 +529,7 @@ impl Pattern {
             let offset = if source.view_src.is_null() { 0 } else { source.view_offs };
             (node.dtype, node.ne, node.nb, 0) == (source.dtype, source.ne, source.nb, offset)
         };
-        (self.targets.iter().all(&mut fits) && self.take_overs.iter().all(in_place)).then_some(sum)
+        (self.targets.iter().all(&mut fits) && self.take_overs.iter().all(in_place)).then_some(Bytes(sum))
     }
 }
 
@@ -481,50 +539,8 @@ struct Glance {
     has_unplaced: bool,
 }
 
-/// Which tensor each number means.
-trait Numbers {
-    /// Whether the number means this tensor.
-    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool;
-
-    /// The tensor of a number.
-    fn tensor(&self, number: u32) -> *mut Tensor;
-}
-
-/// Each number means the tensor of the last time.
-struct Bound<'a>(&'a [*mut Tensor]);
-
-impl Numbers for Bound<'_> {
-    #[inline(always)]
-    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool {
-        self.0[number as usize] == tensor
-    }
-
-    fn tensor(&self, number: u32) -> *mut Tensor {
-        self.0[number as usize]
-    }
-}
-
-/// A number means the tensor that it is met with first. The last number means none.
-struct Binding<'a>(&'a mut [*mut Tensor]);
-
-impl Numbers for Binding<'_> {
-    #[inline(always)]
-    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool {
-        let is_none = number as usize == self.0.len() - 1;
-        let slot = &mut self.0[number as usize];
-        if slot.is_null() && !is_none {
-            *slot = tensor;
-        }
-        *slot == tensor && tensor.is_null() == is_none
-    }
-
-    fn tensor(&self, number: u32) -> *mut Tensor {
-        self.0[number as usize]
-    }
-}
-
 /// What is known of each number.
-fn known(read: &ReadGraph, plan: &GraphPlan) -> Vec<Known> {
+fn known(read: &ReadGraph, plan: &GraphPlan) -> Vec<KnownTensor> {
     let graph = read.assigned.graph();
     let number = |id: &TensorId| id.index() as u32;
     let mut is_node = vec![false; read.tensors.len()];
@@ -553,20 +569,20 @@ fn known(read: &ReadGraph, plan: &GraphPlan) -> Vec<Known> {
             Place::External => Look::External,
             _ => Look::NoNode,
         };
-        Known { place, root: graph.tensor(id).view.map_or(NONE, |view| number(&view.root)), sources, look }
+        KnownTensor { place, root: graph.tensor(id).view.map_or(NONE, |view| number(&view.root)), sources, look }
     });
     known.collect()
 }
 
 /// The order in which ggml gives out addresses: leafs, then each node behind its sources.
-fn targets(listed: &[u32], known: &[Known]) -> Vec<Target> {
+fn targets(listed: &[u32], known: &[KnownTensor]) -> Vec<Target> {
     let mut done = vec![false; known.len()];
     let mut targets = Vec::with_capacity(known.len());
     let mut visit = |number: u32| {
         let root = known[number as usize].root;
         for number in [root, number] {
             if number != NONE && !std::mem::replace(&mut done[number as usize], true) {
-                let Known { root, place, .. } = known[number as usize];
+                let KnownTensor { root, place, .. } = known[number as usize];
                 targets.push(Target { number, root, place });
             }
         }

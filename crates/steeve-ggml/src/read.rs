@@ -61,14 +61,14 @@ impl<'a> Lists<'a> {
         };
         let leafs = list(graph.n_leafs, graph.leafs, "leafs")?;
         let nodes = list(graph.n_nodes, graph.nodes, "nodes")?;
-        let all = leafs.iter().map(|leaf| ("leaf", leaf)).chain(nodes.iter().map(|node| ("node", node)));
-        match all.enumerate().find(|(_, (_, tensor))| tensor.is_null()) {
-            Some((index, (kind, _))) => {
-                let index = if kind == "leaf" { index } else { index - leafs.len() };
-                malformed(format!("{kind} {index} is null"))
+        for (kind, list) in [("leaf", leafs), ("node", nodes)] {
+            // There is hardly ever one, so all are looked at without a branch for each.
+            if list.iter().fold(false, |any, tensor| any | tensor.is_null()) {
+                let index = list.iter().take_while(|tensor| !tensor.is_null()).count();
+                return malformed(format!("{kind} {index} is null"));
             }
-            None => Ok(Self { leafs, nodes }),
         }
+        Ok(Self { leafs, nodes })
     }
 
     /// The memories that the caller says; all in the first where it says nothing.

@@ -2,7 +2,7 @@
 //! process may fork while another thread is inside.
 //!
 //! ```text
-//!   address --hash--> bucket: block of 4 slots --next--> block of 4 slots --next--> ...
+//!   address --hash--> bucket: block of 4 slots, then those of a list that only grows
 //!                     slot: address, owner; free where the address is 0
 //! ```
 //!
@@ -12,6 +12,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::functions::Originals;
+use crate::growing_list::GrowingList;
 
 /// Whose handle it is.
 #[derive(Clone, Copy)]
@@ -31,12 +32,13 @@ const FREE: usize = 0;
 const TAKEN: usize = 1;
 
 pub(crate) struct Registry {
-    buckets: [Block; BUCKETS],
+    buckets: [Bucket; BUCKETS],
 }
 
-struct Block {
-    slots: [Slot; SLOTS],
-    next: AtomicPtr<Block>,
+/// Slots, the first of them at hand.
+struct Bucket {
+    first: [Slot; SLOTS],
+    more: GrowingList<[Slot; SLOTS]>,
 }
 
 struct Slot {
@@ -53,7 +55,7 @@ impl Slot {
 
 impl Registry {
     const fn new() -> Self {
-        Self { buckets: [const { Block::new() }; BUCKETS] }
+        Self { buckets: [const { Bucket::new() }; BUCKETS] }
     }
 
     /// Adds a handle, or changes the owner of one that was freed behind our back.
@@ -88,8 +90,7 @@ impl Registry {
         if handle == FREE || handle == TAKEN {
             return None;
         }
-        let mut slots = self.bucket(handle).chain().flat_map(|block| &block.slots);
-        slots.find(|slot| slot.handle.load(Ordering::Acquire) == handle)
+        self.bucket(handle).slots().find(|slot| slot.handle.load(Ordering::Acquire) == handle)
     }
 
     /// A slot that no other thread has. If the process forks before it is filled, the child has one slot less.
@@ -98,41 +99,26 @@ impl Registry {
             |slot: &&Slot| slot.handle.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
         let bucket = self.bucket(handle);
         loop {
-            if let Some(slot) = bucket.chain().flat_map(|block| &block.slots).find(is_taken) {
+            if let Some(slot) = bucket.slots().find(is_taken) {
                 return slot;
             }
-            bucket.grow();
+            bucket.more.add([const { Slot::new() }; SLOTS]);
         }
     }
 
-    fn bucket(&self, handle: usize) -> &Block {
+    fn bucket(&self, handle: usize) -> &Bucket {
         // Handles come from malloc, in steps of 16.
         &self.buckets[(handle >> 4 ^ handle >> 12) % BUCKETS]
     }
 }
 
-impl Block {
+impl Bucket {
     const fn new() -> Self {
-        Self { slots: [const { Slot::new() }; SLOTS], next: AtomicPtr::new(std::ptr::null_mut()) }
+        Self { first: [const { Slot::new() }; SLOTS], more: GrowingList::new() }
     }
 
-    fn chain(&self) -> impl Iterator<Item = &Self> {
-        // SAFETY: null, or from a box that is never freed.
-        std::iter::successors(Some(self), |block| unsafe { block.next.load(Ordering::Acquire).as_ref() })
-    }
-
-    /// Puts an empty block behind this one.
-    fn grow(&self) {
-        let new = Box::into_raw(Box::new(Self::new()));
-        let mut next = self.next.load(Ordering::Acquire);
-        loop {
-            // SAFETY: made above, and seen by no other thread yet.
-            unsafe { (*new).next.store(next, Ordering::Relaxed) };
-            match self.next.compare_exchange(next, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return,
-                Err(other) => next = other,
-            }
-        }
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.first.iter().chain(self.more.iter().flatten())
     }
 }
 
@@ -155,7 +141,7 @@ mod tests {
                 handles.iter().all(|handle| registry.owner(*handle).is_none() && registry.remove(*handle).is_none())
             );
         }
-        let blocks: usize = registry.buckets.iter().map(|bucket| bucket.chain().count()).sum();
+        let blocks: usize = registry.buckets.iter().map(|bucket| 1 + bucket.more.iter().count()).sum();
         assert!(blocks <= handles.len() / 2, "slots are used again: {blocks} blocks");
     }
 

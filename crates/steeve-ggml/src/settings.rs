@@ -6,7 +6,7 @@
 //!   STEEVE_REUSE=ggml|more           who takes over whose bytes; `more`: also two-source GLU, in CPU memory [ggml]
 //!   STEEVE_HOLD=N                    for how many nodes a source outlives its last reader [what the backend needs]
 //!   STEEVE_UNREAD=keep|free-inputs   whether inputs that no node reads keep their memory through the run [free-inputs]
-//!   STEEVE_LOG=1                     a line for each reserve
+//!   STEEVE_LOG=1                     a line for each new plan
 //!   STEEVE_CHECK=1                   replay every plan before it is used
 //!   STEEVE_RECORD=DIR                write each graph to a file
 //!   STEEVE_OFF=1                     ggml's own allocator, untouched
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use steeve_graph::{Best, Budget, GraphStrategy, Unread};
 
-use crate::first_wins::FirstWins;
+use crate::growing_list::FirstWins;
 use crate::log::say;
 
 /// How plans are made, and what is told about it.

@@ -14,9 +14,9 @@ use std::ops::Range;
 use steeve_graph::Tensors;
 
 use crate::abi::{ALLOC_FAILED, Backend, Buffer, BufferType, Context, FAILED, SUCCESS, Tensor};
-use crate::first_wins::FirstWins;
 use crate::functions::Functions;
 use crate::ggml::{Ggml, text};
+use crate::growing_list::FirstWins;
 use crate::handle::catch;
 use crate::log::Level;
 use crate::read::name;

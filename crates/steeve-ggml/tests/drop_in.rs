@@ -69,6 +69,16 @@ fn however_many_sizes_a_graph_has_there_are_a_few_plans() {
     }
 }
 
+#[test]
+fn what_is_planned_is_not_planned_again() {
+    let Some(workshop) = Workshop::open("kept") else { return };
+    for what in ["kept", "grown", "outgrown"] {
+        let said = workshop.run("plans", NEW, Loaded::Local, &[what], &[("STEEVE_LOG", "1")]).well();
+        let (_, later) = said.err.split_once("all planned").unwrap();
+        assert_eq!(later.trim(), "", "{what}");
+    }
+}
+
 /// Settings under which sequences of graphs are held to ggml's sizes.
 const SETTINGS: [&[(&str, &str)]; 10] = [
     &[],

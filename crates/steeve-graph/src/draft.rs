@@ -140,7 +140,7 @@ impl Draft {
                 let Some(block) = block_of[id].filter(|_| memories[share.memory].fusion == Fusion::Kept) else {
                     continue;
                 };
-                if let Some(kept) = ends.kept_prefix(share.tensor, block, &blocks[block.index()]) {
+                if let Some(kept) = ends.kept_prefix(assigned.graph(), share.tensor, block, &blocks[block.index()]) {
                     blocks.push(kept);
                     shares[share.memory].push(id);
                 }

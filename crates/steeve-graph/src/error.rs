@@ -37,9 +37,11 @@ impl fmt::Display for Named {
     }
 }
 
-/// What is wrong with a JSON text. The parser's message may echo a name of any length; where it is always told.
+/// Prints what is wrong with a JSON text, and where. The parser's message may echo a name of any length, so it is
+/// [clipped](Clipped).
 #[cfg(feature = "json")]
-pub(crate) struct JsonMessage<'a>(pub(crate) &'a serde_json::Error);
+#[derive(Clone, Copy, Debug)]
+pub struct JsonMessage<'a>(pub &'a serde_json::Error);
 
 #[cfg(feature = "json")]
 impl fmt::Display for JsonMessage<'_> {

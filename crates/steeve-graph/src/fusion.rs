@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The last group is fused for a few tokens only, in graphs that run in the plan of a large one. Their tensors are within a
-//! prefix of the planned blocks: 8 tokens of 512 take 1/64. A live range that shrinks to that costs next to nothing. In all
-//! other groups that backends are known to fuse, the result is placed when all sources are still alive.
+//! prefix of the planned blocks: 8 tokens of 512 take 1/64. A live range that shrinks to that costs next to nothing. (Of tensors
+//! with few rows, 8 rows are kept.) In all other groups that backends are known to fuse, the result is placed when all sources are still alive.
 //!
 //! (A prefix of *every* source would need no list of groups. Its lower bound is as good, but prefixes all over the memory
 //! fragment it: on the recorded graphs, plans take up to a third more than their bound.)
@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 
 use steeve_plan::{Block, BlockId, Bytes, Id, Lifetime};
 
-use crate::{AssignedGraph, Graph, Op, TensorId};
+use crate::{AssignedGraph, Graph, Op, Tensor, TensorId};
 
 /// Whether the backend of a memory fuses nodes, and what plans keep for that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -58,9 +58,13 @@ impl Fusion {
     }
 }
 
-/// Returns the size of the prefix that is kept: 8 tokens of a micro-batch of 512.
-pub(crate) fn prefix(size: Bytes) -> Bytes {
-    Bytes(size.0.div_ceil(64))
+/// Returns how many bytes of a tensor that has `size` are kept as its prefix: 8 tokens of a micro-batch of 512, and 8 rows where
+/// the tensor has few. (The last layer of a prompt is computed for the tokens with outputs alone.)
+pub(crate) fn prefix(tensor: &Tensor, size: Bytes) -> Bytes {
+    let [_, ne @ ..] = tensor.layout.ne();
+    let rows: u64 = ne.iter().product();
+    let part = if rows <= 8 { size.0 } else { size.0 / rows * 8 };
+    Bytes(part.max(size.0.div_ceil(64)))
 }
 
 /// A source that a fused group may read until its last node has run.
@@ -130,9 +134,9 @@ impl GroupEnds {
     }
 
     /// Returns the block of the prefix of a tensor that outlives its block.
-    pub(crate) fn kept_prefix(&self, tensor: TensorId, block: BlockId, it: &Block) -> Option<Block> {
+    pub(crate) fn kept_prefix(&self, graph: &Graph, tensor: TensorId, block: BlockId, it: &Block) -> Option<Block> {
         let life = Lifetime::new(it.life.end().0, self.prefix[tensor.index()]).ok()?;
-        let kept = Block::new(prefix(it.size), life).aligned(it.align).following(block);
+        let kept = Block::new(prefix(graph.tensor(tensor), it.size), life).aligned(it.align).following(block);
         (it.size > Bytes::ZERO).then_some(kept)
     }
 }

@@ -61,6 +61,7 @@ mod alias;
 mod ggml;
 mod plan;
 mod together;
+mod size_class;
 mod fits;
 #[cfg(feature = "json")]
 mod saved;
@@ -73,6 +74,8 @@ pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, S
 pub use context::{Context, Mark};
 pub use depend::{Dependency, Hazard};
 pub use dtype::{DataType, UnknownType};
+#[cfg(feature = "json")]
+pub use error::JsonMessage;
 pub use error::{GraphError, Named, Operands};
 pub use fits::{Change, Fingerprint, Misfit};
 pub use fusion::Fusion;
@@ -95,6 +98,7 @@ pub use replay::{PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
 #[cfg(feature = "json")]
 pub use saved::{GRAPH_PLAN_VERSION, SavedPlanError};
 pub use shape::Refusal;
+pub use size_class::{SizeClass, SizeClasses};
 pub use steeve_plan::{
     Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, InputLimit, InputTooLarge, Offset, Plan, Progress,
     Verdict,

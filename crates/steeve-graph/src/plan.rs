@@ -10,14 +10,16 @@
 //! source, where whoever reads it may not reach it. Most are at their lower bound, which is not above ggml's where all of
 //! its take-overs are made; where one of the two fails, ggml's own answer is made as well and the smaller one taken.
 
-use alloc::string::String;
+mod error;
+mod options;
+
 use alloc::vec::Vec;
 use core::cell::OnceCell;
 use core::ops::ControlFlow;
 
 use steeve_plan::{
-    Best, BlockId, BufferId, Bytes, Clipped, FreeList, Id, IdVec, Offset, Outcome, PlaceError, Placement, Plan,
-    ProblemError, Progress, Strategy, Verdict, Violations, certify, lower_bound, place_watched,
+    BlockId, BufferId, Bytes, FreeList, Id, IdVec, Offset, Outcome, Placement, Plan, Progress, Strategy, Verdict,
+    Violations, certify, lower_bound, place_watched,
 };
 
 use crate::alias::{OurShares, TakeOver, shares};
@@ -26,104 +28,8 @@ use crate::ggml::{Simulation, simulate};
 use crate::liveness::{Lives, lives};
 use crate::{AssignedGraph, Graph, Memory, MemoryId, Named, Places, Tensor, TensorId};
 
-/// How a graph is planned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PlanOptions {
-    /// How shares are placed.
-    pub strategy: GraphStrategy,
-    /// Which nodes take over a source's bytes. [`GraphStrategy::Ggml`] implies [`Reuse::Ggml`].
-    pub reuse: Reuse,
-    /// What becomes of tensors that no node reads. [`GraphStrategy::Ggml`] implies [`Unread::Keep`].
-    pub unread: Unread,
-}
-
-impl PlanOptions {
-    /// Returns the default options with another strategy. [`GraphStrategy::Ggml`] is ggml's to the byte, so it has ggml's
-    /// reuse and keeps what is not read, whatever the other two options say.
-    pub const fn new(strategy: GraphStrategy) -> Self {
-        Self { strategy, reuse: Reuse::More, unread: Unread::FreeInputs }
-    }
-
-    /// Sets which nodes take over the bytes of a source.
-    #[must_use]
-    pub const fn with_reuse(mut self, reuse: Reuse) -> Self {
-        self.reuse = reuse;
-        self
-    }
-
-    /// Sets what becomes of tensors that no node reads.
-    #[must_use]
-    pub const fn with_unread(mut self, unread: Unread) -> Self {
-        self.unread = unread;
-        self
-    }
-
-    /// What is really done, where the strategy implies something else than the options say.
-    fn implied(self) -> Self {
-        match self.strategy {
-            GraphStrategy::Ggml => Self { reuse: Reuse::Ggml, unread: Unread::Keep, ..self },
-            GraphStrategy::Fast | GraphStrategy::Best(_) => self,
-        }
-    }
-}
-
-/// How the shares of a graph are placed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GraphStrategy {
-    /// As ggml does it, to the byte.
-    Ggml,
-    /// Quickly; with take-overs never larger than ggml's plan (but for memories with `hold`).
-    #[default]
-    Fast,
-    /// [`GraphStrategy::Fast`], then a search with a budget for each memory.
-    Best(Best),
-}
-
-/// Which nodes take over the bytes of a source that dies at them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reuse {
-    /// Those that ggml chooses, exactly.
-    Ggml,
-    /// All that the table of operations allows, also through views.
-    #[default]
-    More,
-    /// None: every tensor has bytes of its own while it lives.
-    None,
-}
-
-/// How long tensors live that no node reads. Outputs always live to the end.
-///
-/// ```
-/// use steeve_graph::{AssignedGraph, Bytes, PlanOptions, Unread, plan_graph};
-/// let graph: AssignedGraph = "
-///     spare = input f32[1024]
-///     x = input f32[256]
-///     a = sqr x
-///     side = sqr x
-///     y = concat f32[256,4] a a !output
-/// "
-/// .parse()?;
-/// let peak = |unread| plan_graph(&graph, &PlanOptions::default().with_unread(unread)).map(|plan| plan.peak());
-/// assert_eq!(peak(Unread::Keep)?, Bytes(4096 + 1024 + 1024 + 4096));
-/// assert_eq!(peak(Unread::FreeInputs)?, Bytes(1024 + 1024 + 4096)); // `y` is allocated over `spare`
-/// assert_eq!(peak(Unread::Free)?, Bytes(1024 + 4096)); // and over `side`
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Unread {
-    /// To the end, as with ggml: a program may read such a node after a run, or want the memory of a leaf.
-    Keep,
-    /// Nodes and leafs live to the end, but for inputs that no node touches, directly or through a view: these live before
-    /// the run alone, beside the other inputs, so that writing them does no harm. An input that is an output too is kept.
-    #[default]
-    FreeInputs,
-    /// Only outputs live to the end.
-    Free,
-}
+pub use error::GraphPlanError;
+pub use options::{GraphStrategy, PlanOptions, Reuse, Unread};
 
 /// A proven plan for a graph: one [`Plan`] per memory, and where each tensor stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,52 +95,6 @@ impl TensorPlace {
     pub const fn new(memory: MemoryId, buffer: BufferId, offset: Offset, size: Bytes) -> Self {
         Self { memory, buffer, offset, size }
     }
-}
-
-/// Why a graph has no plan.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GraphPlanError {
-    /// The tensors of a memory are no problem that could be solved.
-    #[error("memory {memory}: {error}", memory = Clipped(memory))]
-    Problem {
-        /// The memory's name.
-        memory: String,
-        /// What is wrong.
-        error: ProblemError,
-    },
-    /// The tensors of a memory can't be placed.
-    #[error("memory {memory}: {error}", memory = Clipped(memory))]
-    Place {
-        /// The memory's name.
-        memory: String,
-        /// What is wrong.
-        error: PlaceError,
-    },
-    /// ggml's own answer overwrites live bytes.
-    #[error("memory {memory}: ggml's plan does not hold for this graph: {violations}", memory = Clipped(memory))]
-    GgmlFails {
-        /// The memory's name.
-        memory: String,
-        /// What is wrong.
-        violations: Violations,
-    },
-    /// ggml's own answer does not keep the bytes of a tensor for as long as they are needed.
-    #[error("{tensor}: ggml's plan gives its bytes to others while they are needed")]
-    GgmlFrees {
-        /// The tensor that owns the bytes.
-        tensor: Named,
-    },
-    /// A tensor passes the end of the address space.
-    #[error("memory {memory} has no room for {tensor} of {size} bytes within the address space", memory = Clipped(memory))]
-    AddressSpace {
-        /// The memory's name.
-        memory: String,
-        /// The tensor.
-        tensor: Named,
-        /// What it needs.
-        size: Bytes,
-    },
 }
 
 /// Plans a graph, and proves the plan.

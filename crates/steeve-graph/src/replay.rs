@@ -359,7 +359,7 @@ impl<'a> Replay<'a> {
             if read.node <= now && self.holding(root).is_some_and(|it| it.fusion == Fusion::Kept) {
                 let most = match read.extent {
                     Extent::Whole => u64::MAX,
-                    Extent::Prefix => prefix(Bytes(self.size(root))).0,
+                    Extent::Prefix => prefix(self.graph().tensor(root), Bytes(self.size(root))).0,
                 };
                 self.must_be_there(read.node, read.source, most);
             }

@@ -335,7 +335,7 @@ impl Part {
         }
         for (index, taken) in taken.into_iter().enumerate() {
             let Some(block) = BlockId::from_index(index).filter(|_| !taken) else { continue };
-            if let Some(prefix) = ends.kept_prefix(tensors[block], block, &blocks[index]) {
+            if let Some(prefix) = ends.kept_prefix(door.graph.graph(), tensors[block], block, &blocks[index]) {
                 blocks.push(prefix);
                 tensors.push(tensors[block]);
             }

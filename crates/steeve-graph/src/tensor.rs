@@ -5,136 +5,21 @@
 //!
 //! A [`TensorId`] remembers the table it comes from, so that a context or graph can refuse ids of another.
 
+mod id;
+
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 use core::fmt;
-use core::hash::{Hash, Hasher};
-use core::num::NonZeroU32;
 use core::ops::{BitOr, BitOrAssign, Index, Range};
-use core::sync::atomic::{AtomicU32, Ordering as AtomicOrdering};
 
 use steeve_plan::{Bytes, Id, IdVec};
 
+use self::id::Origins;
 use crate::{Glu, GraphError, Layout, Op, OtherName, Param, Unary};
 
-/// A tensor of a [`Context`](crate::Context), and of the graphs made from it.
-///
-/// It is a number, and it remembers where it comes from: a context, graph or allocation refuses the id of another one, and
-/// one from before a [`rewind`](crate::Context::rewind), although it has a tensor of that number. Two ids are equal if their
-/// numbers are: graphs of different contexts share plans by equal ids. An id that is made
-/// [from an index](steeve_plan::Id::from_index) comes from nowhere in particular and is accepted everywhere.
-///
-/// ```
-/// use steeve_graph::{Context, DataType, GraphError};
-/// let (mut one, mut other) = (Context::new(), Context::new());
-/// let x = one.input(DataType::F32, &[4])?;
-/// let y = other.input(DataType::F32, &[4])?;
-/// assert_eq!(x, y);
-/// assert!(matches!(one.neg(y), Err(GraphError::Foreign { .. })));
-/// # Ok::<(), GraphError>(())
-/// ```
-#[derive(Clone, Copy)]
-pub struct TensorId {
-    number: NonZeroU32,
-    origin: Origin,
-}
-
-impl Id for TensorId {
-    fn from_index(index: usize) -> Option<Self> {
-        if index >= u32::MAX as usize {
-            return None;
-        }
-        NonZeroU32::new(index as u32 + 1).map(|number| Self { number, origin: Origin::ANY })
-    }
-
-    fn index(self) -> usize {
-        self.number.get() as usize - 1
-    }
-}
-
-impl PartialEq for TensorId {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for TensorId {}
-
-impl PartialOrd for TensorId {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for TensorId {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.number.cmp(&other.number)
-    }
-}
-
-impl Hash for TensorId {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.number.hash(state);
-    }
-}
-
-impl fmt::Display for TensorId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.index(), f)
-    }
-}
-
-impl fmt::Debug for TensorId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TensorId({})", self.index())
-    }
-}
-
-impl TensorId {
-    /// Whether it comes from a particular context or graph, and not from a number alone.
-    pub fn has_origin(self) -> bool {
-        self.origin != Origin::ANY
-    }
-
-    /// Whether both ids name one tensor: equal numbers, and no different origins.
-    pub fn is_same(self, other: Self) -> bool {
-        self == other && self.origin.agrees(other.origin)
-    }
-}
-
-/// A context, as its marks know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ContextId(Origin);
-
-/// A new one each time.
-impl Default for ContextId {
-    fn default() -> Self {
-        Self(Origin::new())
-    }
-}
-
-/// The stretch of a table that an id comes from. Every table that tensors are appended to has origins of its own, also one
-/// that was cloned or cut off: so two tensors of one number never share an origin, until 2^32 of them have been given out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Origin(u32);
-
-impl Origin {
-    /// Of an id that was made from a number, and of a table that takes such ids only.
-    const ANY: Self = Self(0);
-
-    /// One that no other table has.
-    fn new() -> Self {
-        // The only thing it is used for is being different, so no other memory need be seen in any order.
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        Self(NEXT.fetch_add(1, AtomicOrdering::Relaxed).max(1))
-    }
-
-    fn agrees(self, other: Self) -> bool {
-        self == other || self == Self::ANY || other == Self::ANY
-    }
-}
+pub(crate) use id::ContextId;
+pub use id::TensorId;
 
 /// What a tensor is and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -290,51 +175,6 @@ pub struct Tensors {
     other_ids: BTreeMap<Box<str>, OtherName>,
 }
 
-/// Where the tensors of a table come from.
-#[derive(Clone, Debug)]
-enum Origins {
-    /// Nowhere in particular: ids are taken by their numbers.
-    Any,
-    /// The origin of each stretch, with the index at which it starts.
-    Stretches {
-        list: Vec<(u32, Origin)>,
-        /// Whether the next tensor belongs to the last one.
-        is_open: bool,
-    },
-}
-
-impl Default for Origins {
-    fn default() -> Self {
-        Self::Stretches { list: Vec::new(), is_open: false }
-    }
-}
-
-impl Origins {
-    fn of(&self, index: usize) -> Origin {
-        let Self::Stretches { list, .. } = self else { return Origin::ANY };
-        // Most tables have one stretch or two, and most questions are about the last.
-        let stretch = list.iter().rev().find(|(start, _)| *start as usize <= index);
-        stretch.map_or(Origin::ANY, |(_, origin)| *origin)
-    }
-
-    /// A tensor is appended at `index`.
-    fn append(&mut self, index: usize) {
-        if let Self::Stretches { list, is_open } = self
-            && !core::mem::replace(is_open, true)
-        {
-            list.push((index as u32, Origin::new()));
-        }
-    }
-
-    /// What is appended from now on has an origin of its own; only the first `tensors` are still there.
-    fn close(&mut self, tensors: usize) {
-        if let Self::Stretches { list, is_open } = self {
-            list.retain(|(start, _)| (*start as usize) < tensors);
-            *is_open = false;
-        }
-    }
-}
-
 impl Tensors {
     /// Appends a tensor. Its sources and its root may be tensors that are yet to come: [`GraphParts`](crate::GraphParts)
     /// looks at the whole table in the end. A view is never external itself.
@@ -392,7 +232,7 @@ impl Tensors {
 
     /// Returns the tensor, or `None` for an id of another table.
     pub fn get(&self, id: TensorId) -> Option<&Tensor> {
-        self.table.get(id).filter(|_| self.origins.of(id.index()).agrees(id.origin))
+        self.table.get(id).filter(|_| self.origins.of(id.index()).agrees(id.origin()))
     }
 
     /// Returns the tensor, or an error that says why this table has none of this id.
@@ -420,7 +260,7 @@ impl Tensors {
 
     /// The id of this table with the number of `id`.
     pub(crate) fn named(&self, id: TensorId) -> TensorId {
-        TensorId { origin: self.origins.of(id.index()), ..id }
+        id.with_origin(self.origins.of(id.index()))
     }
 
     /// Takes ids of every table by their numbers from now on, and gives out such ids.

@@ -202,6 +202,12 @@ static struct ggml_cgraph * chain(struct ggml_context * ctx, int64_t size) {
     return graph;
 }
 
+static bool have_same_places(struct ggml_cgraph * one, struct ggml_cgraph * other) {
+    bool same = one->n_nodes == other->n_nodes;
+    for (int i = 0; same && i < one->n_nodes; i++) same = one->nodes[i]->data == other->nodes[i]->data;
+    return same;
+}
+
 // A graph far below the reserved one stays at the bottom of its buffer, so that the rest of it need not be resident. However
 // many sizes there are and in which order they come, nothing is reallocated, and there are a few plans.
 static void small_graphs_stay_at_the_bottom(void) {
@@ -222,7 +228,10 @@ static void small_graphs_stay_at_the_bottom(void) {
     }
     // Once all is touched there is nothing to be gained.
     struct ggml_cgraph * whole = chain(ctx, 4096), * tiny = chain(ctx, 8);
-    EXPECT(allocates_well(galloc, whole) && allocates_well(galloc, tiny) && tiny->nodes[19]->data == whole->nodes[19]->data);
+    EXPECT(allocates_well(galloc, whole) && allocates_well(galloc, tiny) && have_same_places(tiny, whole));
+    // Nor after a graph of another kind, for which no buffer is made.
+    struct ggml_cgraph * again = chain(ctx, 8);
+    EXPECT(allocates_well(galloc, gapped(ctx)) && allocates_well(galloc, again) && have_same_places(again, whole));
     EXPECT(mock_counts()->buffers_made == made && ggml_gallocr_get_buffer_size(galloc, 0) == size);
     // In other memory everything is where the plan of the largest has it.
     ggml_gallocr_t other = ggml_gallocr_new(mock_type(2));
@@ -247,6 +256,63 @@ static void many_sizes(bool up) {
         }
         if (round == 1) fprintf(stderr, "first rounds done\n");
     }
+    ggml_gallocr_free(galloc);
+    ggml_free(ctx);
+}
+
+// A graph that was planned, and then a smaller one by the same plan. Once a failure has cost the buffers, the plan is still
+// the first one's.
+static void plans_without_buffers_know_their_graph(void) {
+    ggml_gallocr_t galloc = ggml_gallocr_new(mock_type(0));
+    struct ggml_context * ctx = context();
+    EXPECT(allocates_well(galloc, chain(ctx, 64)) && allocates_well(galloc, chain(ctx, 48)));
+    mock_fail_after(0);
+    EXPECT(!ggml_gallocr_alloc_graph(galloc, chain(ctx, 512)));
+    mock_fail_after(-1);
+    fprintf(stderr, "all planned\n");
+    EXPECT(ggml_gallocr_get_buffer_size(galloc, 0) == 0);
+    EXPECT(allocates_well(galloc, chain(ctx, 64)) && allocates_well(galloc, chain(ctx, 48)));
+    ggml_gallocr_free(galloc);
+    ggml_free(ctx);
+}
+
+// When the plan of the largest graph grows, those of far smaller ones stay where they are.
+static void small_plans_outlive_growth(void) {
+    ggml_gallocr_t galloc = ggml_gallocr_new(mock_type(0));
+    struct ggml_context * ctx = context();
+    EXPECT(ggml_gallocr_reserve(galloc, chain(ctx, 512)));
+    EXPECT(allocates_well(galloc, chain(ctx, 8)) && allocates_well(galloc, chain(ctx, 100)));
+    EXPECT(ggml_gallocr_reserve(galloc, chain(ctx, 4096)));
+    size_t size = ggml_gallocr_get_buffer_size(galloc, 0);
+    fprintf(stderr, "all planned\n");
+    struct ggml_cgraph * tiny = chain(ctx, 8), * small = chain(ctx, 100);
+    EXPECT(allocates_well(galloc, tiny) && reach(tiny) <= size / 512 && allocates_well(galloc, small) && reach(small) <= size / 40);
+    ggml_gallocr_free(galloc);
+    ggml_free(ctx);
+}
+
+// A node that takes over the bytes of its sixth source.
+static struct ggml_cgraph * sixth(struct ggml_context * ctx, int64_t size) {
+    struct ggml_cgraph * graph = mock_graph(ctx, 16);
+    struct ggml_tensor * x = input(ctx, graph, size + 1), * a = op(ctx, graph, GGML_OP_MUL_MAT, size, x, NULL);
+    struct ggml_tensor * b = op(ctx, graph, GGML_OP_ADD, size, x, x);
+    for (int j = 2; j < 5; j++) b->src[j] = x;
+    b->src[5] = a;
+    ggml_set_output(op(ctx, graph, GGML_OP_MUL_MAT, size, b, x));
+    return graph;
+}
+
+// A graph that grows has one plan, so that others are kept.
+static void outgrown_plans_make_room(void) {
+    ggml_gallocr_t galloc = ggml_gallocr_new(mock_type(0));
+    struct ggml_context * ctx = context();
+    for (int shape = 0; shape < 12; shape++) EXPECT(allocates_well(galloc, random_graph(ctx, shape, 1, 0)));
+    for (int i = 1; i <= 12; i++) {
+        struct ggml_cgraph * graph = sixth(ctx, 4096 * i);
+        EXPECT(allocates_well(galloc, graph) && graph->nodes[1]->data == graph->nodes[0]->data);
+    }
+    fprintf(stderr, "all planned\n");
+    for (int shape = 0; shape < 12; shape++) EXPECT(allocates_well(galloc, random_graph(ctx, shape, 1, 0)));
     ggml_gallocr_free(galloc);
     ggml_free(ctx);
 }
@@ -438,6 +504,18 @@ static void padding_is_kept(void) {
 int run(int argc, char ** argv) {
     if (argc > 1 && strcmp(argv[1], "alternating") == 0) {
         alternating_graphs_allocate_once();
+        return 0;
+    }
+    if (argc > 1 && strcmp(argv[1], "kept") == 0) {
+        plans_without_buffers_know_their_graph();
+        return 0;
+    }
+    if (argc > 1 && strcmp(argv[1], "grown") == 0) {
+        small_plans_outlive_growth();
+        return 0;
+    }
+    if (argc > 1 && strcmp(argv[1], "outgrown") == 0) {
+        outgrown_plans_make_room();
         return 0;
     }
     if (argc > 1 && strcmp(argv[1], "unread") == 0) {

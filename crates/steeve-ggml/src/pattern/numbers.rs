@@ -1,0 +1,55 @@
+//! Which tensor each number of a pattern means, as last time or anew.
+
+use crate::abi::Tensor;
+
+/// Which tensor each number means.
+pub(super) trait Numbers {
+    /// Whether the number means this tensor.
+    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool;
+
+    /// The tensor of a number.
+    fn tensor(&self, number: u32) -> *mut Tensor;
+}
+
+/// Each number means the tensor of the last time.
+pub(super) struct Bound<'a>(&'a [*mut Tensor]);
+
+impl<'a> Bound<'a> {
+    /// # Safety
+    /// No number that is asked for is above the last of these tensors'.
+    pub(super) unsafe fn new(tensors: &'a [*mut Tensor]) -> Self {
+        Self(tensors)
+    }
+}
+
+impl Numbers for Bound<'_> {
+    #[inline(always)]
+    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool {
+        debug_assert!((number as usize) < self.0.len());
+        // SAFETY: as was promised to `new`. It is asked several times for each tensor.
+        unsafe { *self.0.get_unchecked(number as usize) == tensor }
+    }
+
+    fn tensor(&self, number: u32) -> *mut Tensor {
+        self.0[number as usize]
+    }
+}
+
+/// A number means the tensor that it is met with first. The last number means none.
+pub(super) struct Binding<'a>(pub(super) &'a mut [*mut Tensor]);
+
+impl Numbers for Binding<'_> {
+    #[inline(always)]
+    fn is(&mut self, number: u32, tensor: *mut Tensor) -> bool {
+        let is_none = number as usize == self.0.len() - 1;
+        let slot = &mut self.0[number as usize];
+        if slot.is_null() && !is_none {
+            *slot = tensor;
+        }
+        *slot == tensor && tensor.is_null() == is_none
+    }
+
+    fn tensor(&self, number: u32) -> *mut Tensor {
+        self.0[number as usize]
+    }
+}
