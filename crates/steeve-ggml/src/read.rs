@@ -290,7 +290,9 @@ impl Reader<'_> {
             (true, true) => op,
             // This ggml runs in place what the table does not know of: planned as an operation that does.
             (true, false) => Op::Scale,
-            // And what may not be overwritten here is planned as one that never is.
+            // What never runs in place is itself, so that groups of nodes that backends fuse are found. With all take-overs of our
+            // table, which this ggml's kernels do not know, it is planned as an operation that has none.
+            (false, false) if !(glu && in_cpu) => op,
             (false, _) => Op::Cont,
         })
     }

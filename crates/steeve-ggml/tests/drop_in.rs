@@ -329,6 +329,21 @@ fn memory_of_a_device_is_planned_by_what_its_backend_is_known_to_do() {
     assert_eq!(run(BARE, &[cuda, ("MOCK_VERSION", "0.10.0")]), ggml);
 }
 
+/// A device fuses a gated product for a few tokens if it is not allocated over the activation that it reads.
+#[test]
+fn a_few_tokens_in_the_plan_of_many_can_be_fused() {
+    let Some(workshop) = Workshop::open("fused") else { return };
+    let cuda = [("MOCK_REGISTRY", "CUDA"), ("MOCK_VERSION", "0.10.0")];
+    let run = |more: &[(&str, &str)]| {
+        let env: Vec<_> = cuda.iter().chain(more).copied().collect();
+        workshop.run("fused", NEW, Loaded::Local, &[], &env).well().out
+    };
+    assert!(run(&[]).ends_with("\napart\napart\n"));
+    assert!(run(&[("STEEVE_REUSE", "more")]).ends_with("\napart\napart\n"));
+    // Without what is kept for fusions, they would overlap.
+    assert_eq!(run(&[("STEEVE_HOLD", "0")]), "overlap\noverlap\noverlap\n");
+}
+
 #[test]
 fn the_log_has_a_line_for_each_plan() {
     let Some(workshop) = Workshop::open("log") else { return };

@@ -141,20 +141,12 @@ impl SavedMemory {
             let tensor = tensor.index() as u32;
             Row(tensor, asked, block.size, block.life.into(), block.follows, place.buffer, place.offset)
         };
+        // Of a plan as ggml makes it, that is said by its strategy.
+        let keeps_hold = KeepsHold(it.keeps_hold || plan.options.strategy == GraphStrategy::Ggml);
         // Prefixes that outlive their block are derived again.
         let own = it.tensors.ids().take_while(|block| plan.is_own_block(it, *block)).count();
         let blocks =
             it.plan.problem().blocks().iter().zip(it.plan.places()).zip(&it.tensors).take(own).map(row).collect();
-        Self {
-            name,
-            align,
-            max_buffer,
-            hold,
-            fusion,
-            keeps_hold: KeepsHold(it.keeps_hold),
-            verdict,
-            at_least: it.at_least,
-            blocks,
-        }
+        Self { name, align, max_buffer, hold, fusion, keeps_hold, verdict, at_least: it.at_least, blocks }
     }
 }
