@@ -11,7 +11,7 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::functions::{Functions, Originals};
+use crate::functions::{Functions, Originals, Passed};
 use crate::ggml::Ggml;
 use crate::log::LogFunction;
 use crate::object::{base_of, info_of};
@@ -37,6 +37,19 @@ pub(crate) unsafe fn ggml_of(memory: *const c_void, caller: *const c_void) -> Re
     // What is loaded next may be a better answer, so this one is not kept.
     let any = loaded().find_map(|object| object.ggml());
     any.ok_or_else(|| "ggml can't be found: no loaded object has its functions".into())
+}
+
+/// The ggml that `caller` calls, for functions that are not told of a buffer type.
+pub(crate) fn ggml_called_by(caller: *const c_void) -> Option<&'static Ggml> {
+    let question = Question([0, caller.addr(), 0, 0]);
+    if let Some(ggml) = question.answer() {
+        return Some(ggml);
+    }
+    if let Some(ggml) = object_of(caller).and_then(|object| object.ggml()) {
+        question.keep(ggml);
+        return Some(ggml);
+    }
+    loaded().find_map(|object| object.ggml())
 }
 
 /// What is asked for a ggml: a buffer type, what it begins with, and where the call came from.
@@ -135,7 +148,8 @@ impl Object {
         }
         // SAFETY: a function of this name has this signature in every ggml since 0.9.4; a null pointer is `None`.
         let log = unsafe { std::mem::transmute::<*mut c_void, Option<LogFunction>>(find(c"ggml_log_internal")) };
-        Some(Entry::add(base, Ggml::new(functions, originals, log), home))
+        let ggml = Ggml::new(functions, originals, log).with_passed(Passed::find(find));
+        Some(Entry::add(base, ggml, home))
     }
 }
 

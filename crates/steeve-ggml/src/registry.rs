@@ -52,7 +52,7 @@ impl Slot {
 }
 
 impl Registry {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { buckets: [const { Block::new() }; BUCKETS] }
     }
 
