@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   open      a handle, with the memories of its buffer types
-//!   reserve   what ggml's plan of a graph needs in each memory, chunk by chunk, and what the handle has there now; `dry` where
-//!             only sizes were asked for
+//!   reserve   what ggml's plan of a graph needs in each memory, chunk by chunk, and what the handle has there now
+//!             (`done`), or would have (`dry`: only sizes were asked for; `failed`: there was no memory)
 //!   close     a handle is freed
 //!   buffer    a buffer with the tensors of a context: weights, caches, other
 //!   size      what such a buffer would take, where only that was asked for, or where it could not be had
@@ -52,6 +52,27 @@ pub(crate) struct Reservation {
     pub(crate) graph: *mut Graph,
     pub(crate) nodes: *const c_int,
     pub(crate) leafs: *const c_int,
+}
+
+/// What became of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The handle has its buffers.
+    Done,
+    /// There was no memory for it.
+    Failed,
+    /// Only sizes were asked for.
+    Dry,
+}
+
+impl Outcome {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Dry => "dry",
+        }
+    }
 }
 
 /// Describes the buffer types of a handle that is about to be made. `None` where nothing is reported.
@@ -114,7 +135,7 @@ pub(crate) unsafe fn reserving(
             // SAFETY: passed on.
             false => unsafe { handle.reserve_size(graph, nodes, leafs) },
         };
-        reserved(file, handle, done, ggml, &sizes);
+        reserved(file, handle, if done { Outcome::Done } else { Outcome::Failed }, ggml, &sizes);
     });
     done
 }
@@ -132,12 +153,12 @@ pub(crate) unsafe fn sizing(
     // SAFETY: passed on.
     let ggml = catch(|| unsafe { ggml_chunks(handle, reservation) }).flatten();
     let sizes = act(handle);
-    catch(|| reserved(file, handle, false, ggml, &sizes));
+    catch(|| reserved(file, handle, Outcome::Dry, ggml, &sizes));
     sizes
 }
 
 /// Writes what a handle has, or would have, in each memory, unless that is what was written last.
-fn reserved(file: &Path, handle: &mut Handle, is_real: bool, ggml: Option<Vec<Vec<u64>>>, sizes: &[usize]) {
+fn reserved(file: &Path, handle: &mut Handle, outcome: Outcome, ggml: Option<Vec<Vec<u64>>>, sizes: &[usize]) {
     // A buffer type that is listed twice has its memory once.
     let is_shared = |index: usize| handle.types()[..index].contains(&handle.types()[index]);
     let steeve: Vec<usize> =
@@ -148,7 +169,7 @@ fn reserved(file: &Path, handle: &mut Handle, is_real: bool, ggml: Option<Vec<Ve
         false => Some(steeve.iter().map(|size| vec![*size as u64]).collect()),
     };
     let ggml = ggml.map_or_else(|| "null".to_owned(), |chunks| format!("{chunks:?}"));
-    let figures = format!("\"dry\":{},\"ggml\":{ggml},\"steeve\":{steeve:?}", !is_real);
+    let figures = format!("\"outcome\":\"{}\",\"ggml\":{ggml},\"steeve\":{steeve:?}", outcome.name());
     // FNV-1a.
     let hash = figures
         .bytes()
