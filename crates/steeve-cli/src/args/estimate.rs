@@ -21,18 +21,18 @@ Examples:
   steeve estimate --settle 30s -- llama-server -m model.gguf -fit off    wait longer before it is ended
 
 The program runs with steeve's drop-in library preloaded. It is ended when nothing has been planned or allocated for
---settle since its last plan, with all that it has started: asked first, killed after 5 seconds. A program that begins with a
-dry run, as llama-server does unless -fit off is given, is so ended before it loads its weights; after several dry runs
-it is awaited what it settles for. Programs that end by themselves are not waited for. Its output is not shown.
+--settle since its last plan, with all that it has started: asked first, killed after 5 seconds. A program that begins
+with a dry run, as llama-server does unless -fit off is given, is so ended before it has loaded its weights; after several
+dry runs it is watched on until it reserves what it has settled for. What it prints is not shown.
 
 A row is a device; the host is called CPU, pinned memory included. compute is what the buffers of its graphs take, with
 ggml's allocator and with steeve's; weights and caches are what the program allocates or asks the size of through ggml, or
-maps from a file. What is not known is a dash, and counts nothing in the totals. Below the table is where each figure comes
-from. Not counted is what is allocated outside of ggml's buffers: a driver's own memory, a backend's scratch, the program
-itself.
+maps from a file. What is not known is a dash, and counts nothing in the totals. Below the table is where each figure
+comes from. Not counted is what is allocated outside of ggml's buffers: a driver's own memory, a backend's scratch, the
+program itself.
 
-A context that is freed before the next is made is not counted twice: figures are those of the moment at which most of a
-device was in use. Dry runs do not count once something was really reserved; if nothing was, the last of them counts.
+A context that is freed before the next is made is not counted twice: the figures are those of the moment at which most of
+a device was in use. Dry runs do not count once something was really reserved; if nothing was, the last of them counts.
 
 Exit status: 0 done, 1 it does not fit into a --capacity (with steeve), 2 nothing was planned, or it could not be run."
 )]
@@ -41,7 +41,7 @@ pub(crate) struct EstimateArgs {
     #[arg(long, value_name = "DEVICE=SIZE", value_parser = parse_capacity)]
     pub(crate) capacity: Vec<Capacity>,
 
-    /// End the program when nothing has been planned or allocated for so long after a plan.
+    /// End the program so long after its last plan.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     pub(crate) settle: Duration,
 

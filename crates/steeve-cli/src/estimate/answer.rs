@@ -237,7 +237,8 @@ impl Estimate {
         }
         for model in &self.models {
             let (file, bytes) = (steeve_view::printable(&model.file), sizes.show(Bytes(model.weights)));
-            lines.push(format!("{file}: {} tensors, {bytes} by its header", model.tensors));
+            let plural = if model.tensors == 1 { "" } else { "s" };
+            lines.push(format!("{file}: {} tensor{plural}, {bytes} by its header", model.tensors));
         }
         lines
     }

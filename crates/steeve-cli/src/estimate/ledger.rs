@@ -267,11 +267,11 @@ mod tests {
         let ledger = ledger(&[
             OPEN,
             &reserve("done", "[[50,50],[8]]", "[90,8]"),
-            &reserve("done", "[[60],[4]]", "[90,8]"),
+            &reserve("done", "[[70,40],[4]]", "[90,8]"),
             &reserve("done", "[[20],[16]]", "[90,16]"),
         ]);
-        // The second plan needs a larger chunk, so there is that one alone; the third fits.
-        assert_eq!(compute(&ledger), [("CUDA0".into(), Some(60), 90), ("CPU".into(), Some(16), 16)]);
+        // The second plan needs a larger chunk, so the chunks are as it needs them; the third fits there.
+        assert_eq!(compute(&ledger), [("CUDA0".into(), Some(110), 90), ("CPU".into(), Some(16), 16)]);
     }
 
     #[test]

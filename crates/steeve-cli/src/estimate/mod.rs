@@ -5,6 +5,7 @@
 //! ```
 
 mod answer;
+mod elf;
 mod gguf;
 mod ledger;
 mod report;

@@ -10,12 +10,19 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use super::elf::has_ggml_bound_inside;
 use super::ledger::Ledger;
 use super::report::{ReportError, ReportReader};
 use crate::error::Error;
 
 /// How often the report is looked at.
 const INTERVAL: Duration = Duration::from_millis(20);
+
+/// How often loaded files are looked at, as long as there is no report.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What a program preloads is there by then.
+const LOADED_BY: Duration = Duration::from_secs(1);
 
 /// How long a program may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(5);
@@ -50,7 +57,9 @@ pub(super) struct Watched {
 /// Files that the program's processes had loaded, as far as that was seen before anything was reported.
 #[derive(Default)]
 pub(super) struct LoadedObjects {
-    pub(super) files: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+    /// When they were looked at last, counted from the start.
+    age: Duration,
 }
 
 /// A folder for the report and what the program prints, which is gone at the end.
@@ -120,8 +129,8 @@ pub(super) fn watch(mut command: Command, workplace: &Workplace, patience: Patie
             None if ledger.is_settled() && last.elapsed() >= patience.settle => Ending::Settled,
             None if start.elapsed() >= patience.timeout => Ending::TimedOut,
             None => {
-                if !ledger.has_plans() {
-                    objects.look(&group);
+                if !ledger.has_plans() && start.elapsed() >= objects.age + LOOK_INTERVAL {
+                    objects.look(&group, start.elapsed());
                 }
                 sleep(INTERVAL);
                 continue;
@@ -205,7 +214,8 @@ enum Urgency {
 
 impl LoadedObjects {
     /// Notes what the processes of a group have loaded, each file once.
-    fn look(&mut self, group: &Group) {
+    fn look(&mut self, group: &Group, age: Duration) {
+        self.age = age;
         for process in processes(group.leader.id()) {
             let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
             // Address, rights, offset, device, number, path; rights with an x are code.
@@ -218,15 +228,16 @@ impl LoadedObjects {
         }
     }
 
-    /// Returns whether the drop-in was seen; `None` if nothing was.
+    /// Returns whether the drop-in was seen; `None` if it was not, and the program may just have been too quick.
     pub(super) fn has(&self, library: &Path) -> Option<bool> {
-        (!self.files.is_empty()).then(|| self.files.iter().any(|file| file == library))
+        let found = self.files.iter().any(|file| file == library);
+        (found || self.age >= LOADED_BY).then_some(found)
     }
 
-    /// Returns the first file that has ggml's graph allocator in it.
+    /// Returns the first file that has ggml's graph allocator in it, out of reach.
     pub(super) fn with_ggml(&self, program: Option<PathBuf>, library: &Path) -> Option<PathBuf> {
         let files = self.files.iter().cloned().chain(program).filter(|file| file != library);
-        files.into_iter().find(|file| has_allocator(file))
+        files.into_iter().find(|file| has_ggml_bound_inside(file))
     }
 }
 
@@ -241,14 +252,4 @@ fn processes(group: u32) -> Vec<u32> {
     };
     let found: Vec<u32> = ids.filter(in_group).collect();
     if found.is_empty() { vec![group] } else { found }
-}
-
-/// Whether a file has ggml's graph allocator in it, by the names of its functions or of its source, which its assertions have.
-fn has_allocator(file: &Path) -> bool {
-    const MARKS: [&[u8]; 2] = [b"ggml_gallocr_", b"ggml-alloc.c"];
-    /// No program is larger that has code only.
-    const MOST: u64 = 1 << 30;
-    let is_read = fs::metadata(file).is_ok_and(|about| about.is_file() && about.len() <= MOST);
-    let Some(bytes) = is_read.then(|| fs::read(file).ok()).flatten() else { return false };
-    MARKS.into_iter().any(|mark| bytes.windows(mark.len()).any(|window| window == mark))
 }
