@@ -21,7 +21,7 @@ struct Place {
 const SAY: &str = r#"say() { printf '{"report":1,"process":%d,%s}\n' $$ "$1" >>"$STEEVE_REPORT"; }
 open='"event":"open","handle":"0x1","owner":"steeve","ggml_version":"0.26.0","memories":[{"memory":"CUDA0","device":"CUDA0","host":false,"shared":false},{"memory":"CUDA_Host","device":"CUDA0","host":true,"shared":false}]'
 reserve() { say '"event":"reserve","handle":"0x1","outcome":"'$1'","ggml":'$2',"steeve":'$3; }
-tensors() { say '"event":"'$1'","'$2'":"'$3'","memory":"CUDA0","device":"CUDA0","host":false,"contents":"'$4'","bytes":'$5; }
+tensors() { say '"event":"'$1'","context":"0xc'$3'","'$2'":"'$3'","memory":"CUDA0","device":"CUDA0","host":false,"contents":"'$4'","bytes":'$5; }
 "#;
 
 impl Place {
@@ -111,8 +111,8 @@ const DRY: &str = r#"
 say "$open"
 reserve dry '[[3145728],[0]]' '[2097152,0]'
 for again in 1 2; do
-    tensors size context 0xc weights 4194304
-    tensors size context 0xd caches 1048576
+    tensors size for 0xa weights 4194304
+    tensors size for 0xb caches 1048576
 done
 say '"event":"close","handle":"0x1"'
 "#;

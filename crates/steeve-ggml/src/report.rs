@@ -218,7 +218,9 @@ pub(crate) unsafe fn allocated(ggml: &Ggml, context: Context, buffer_type: Buffe
             append(
                 file,
                 "buffer",
-                format_args!("\"buffer\":\"{buffer:p}\",{place},\"contents\":\"{what}\",\"bytes\":{bytes}"),
+                format_args!(
+                    "\"buffer\":\"{buffer:p}\",\"context\":\"{context:p}\",{place},\"contents\":\"{what}\",\"bytes\":{bytes}"
+                ),
             );
         } else if let Some(size) = ggml.passed.size_of_context {
             sized(ggml, context, buffer_type, size(context, buffer_type));

@@ -32,6 +32,7 @@ pub(super) enum Event {
     /// A buffer for the tensors of a context was made.
     Buffer {
         buffer: String,
+        context: String,
         contents: Contents,
         bytes: u64,
         #[serde(flatten)]
