@@ -45,11 +45,9 @@ pub(crate) fn ggml_called_by(caller: *const c_void) -> Option<&'static Ggml> {
     if let Some(ggml) = question.answer() {
         return Some(ggml);
     }
-    if let Some(ggml) = object_of(caller).and_then(|object| object.ggml()) {
-        question.keep(ggml);
-        return Some(ggml);
-    }
-    loaded().find_map(|object| object.ggml())
+    // What is called here asks the buffer or the device itself, so that of any ggml will do, and the answer is kept.
+    let ggml = object_of(caller).and_then(|object| object.ggml()).or_else(|| loaded().find_map(|object| object.ggml()));
+    ggml.inspect(|ggml| question.keep(ggml))
 }
 
 /// What is asked for a ggml: a buffer type, what it begins with, and where the call came from.
@@ -67,9 +65,10 @@ struct Answer {
     ggml: AtomicPtr<Ggml>,
 }
 
-/// There is one for each buffer type and place in the program that makes allocators of it.
-static ANSWERS: [Answer; 64] =
-    [const { Answer { question: [const { AtomicUsize::new(0) }; 4], ggml: AtomicPtr::new(std::ptr::null_mut()) } }; 64];
+/// There is one for each buffer type and place in the program that makes allocators of it, and for each that frees buffers.
+static ANSWERS: [Answer; 128] =
+    [const { Answer { question: [const { AtomicUsize::new(0) }; 4], ggml: AtomicPtr::new(std::ptr::null_mut()) } };
+        128];
 
 /// So many answers have been begun to be written.
 static ANSWERED: AtomicUsize = AtomicUsize::new(0);

@@ -2,6 +2,7 @@
 //!
 //! The program is the leader of a process group of its own, so that whatever it starts ends with it.
 
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -67,10 +68,20 @@ pub(super) struct Workplace(PathBuf);
 
 impl Workplace {
     pub(super) fn make() -> Result<Self, Error> {
-        let folder = std::env::temp_dir().join(format!("steeve-estimate-{}", std::process::id()));
-        match fs::create_dir(&folder) {
-            Ok(()) => Ok(Self(folder)),
-            Err(source) => Err(Error::Workplace { folder: folder.display().to_string(), source }),
+        /// So many runs with the same process number may have been killed before they could tidy up.
+        const TRIES: u32 = 100;
+        let mut builder = fs::DirBuilder::new();
+        // What a program prints is for its user alone.
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        let mut number = 0;
+        loop {
+            let folder = std::env::temp_dir().join(format!("steeve-estimate-{}-{number}", std::process::id()));
+            match builder.create(&folder) {
+                Ok(()) => return Ok(Self(folder)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < TRIES => number += 1,
+                Err(source) => return Err(Error::Workplace { folder: folder.display().to_string(), source }),
+            }
         }
     }
 
@@ -85,7 +96,14 @@ impl Workplace {
     /// Returns the last lines that the program printed.
     pub(super) fn last_lines(&self) -> Vec<String> {
         const LINES: usize = 5;
-        let text = fs::read(self.log()).unwrap_or_default();
+        const MOST: u64 = 1 << 16;
+        let text = fs::File::open(self.log()).and_then(|mut log| {
+            let start = log.metadata()?.len().saturating_sub(MOST);
+            log.seek(SeekFrom::Start(start))?;
+            let mut text = Vec::new();
+            log.read_to_end(&mut text).map(|_| text)
+        });
+        let text = text.unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let mut lines: Vec<String> =
             text.lines().rev().filter(|it| !it.trim().is_empty()).take(LINES).map(str::to_owned).collect();
