@@ -46,8 +46,23 @@ impl DropIn {
 
     /// Has the command start with the library in front of whatever else is preloaded, and write graphs into the folder.
     pub(crate) fn recording(&self, command: &mut Command, folder: &Path) {
-        command.env("LD_PRELOAD", preload(&self.0, env::var_os("LD_PRELOAD").as_deref()));
+        self.preloading(command);
         command.env("STEEVE_RECORD", folder);
+    }
+
+    /// Has the command start with the library in front of whatever else is preloaded, and report to the file what it takes.
+    pub(crate) fn reporting(&self, command: &mut Command, file: &Path) {
+        self.preloading(command);
+        command.env("STEEVE_REPORT", file);
+    }
+
+    /// Returns the path of the library.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn preloading(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", preload(&self.0, env::var_os("LD_PRELOAD").as_deref()));
         // Whoever wants it switched off does not want it recorded.
         command.env_remove("STEEVE_OFF");
     }

@@ -1,5 +1,7 @@
 //! Everything that can go wrong, each with the file and what to do about it.
 
+use std::process::ExitStatus;
+use std::time::Duration;
 use std::{fmt, io};
 
 use steeve_graph::{JsonMessage, RecordError, TextError};
@@ -108,6 +110,38 @@ pub(crate) enum Error {
     NoProgram { program: String },
     #[error("{program}: can't be started: {source}")]
     Start { program: String, source: io::Error },
+    #[error("{program}: failed ({status}) before it planned anything with ggml{printed}")]
+    ProgramFailed { program: String, status: ExitStatus, printed: Printed },
+    #[error(
+        "{program}: ended without planning anything with ggml's graph allocator; have it load a model, and see docs/ggml.md, \"When nothing happens\""
+    )]
+    EndedWithoutPlan { program: String },
+    #[error(
+        "{program}: has planned nothing with ggml's graph allocator within {timeout:?}; raise --timeout, or see docs/ggml.md, \"When nothing happens\""
+    )]
+    NothingPlanned { program: String, timeout: Duration },
+    #[error(
+        "{program}: has planned nothing that could be seen: ggml is inside of {file}, and no preloaded library can take its place there; use a build with shared libraries (docs/ggml.md)"
+    )]
+    GgmlInside { program: String, file: String },
+    #[error(
+        "{program}: has not loaded the drop-in: it is linked statically, set-user-id, or made for another C library; use a build that is not"
+    )]
+    NotPreloaded { program: String },
+    #[error(
+        "{program}: uses a ggml that steeve does not know, so ggml's own allocator plans its graphs; STEEVE_LOG=1 and the program itself say why"
+    )]
+    UnknownGgml { program: String },
+    #[error("{program}: ended by Ctrl-C before it planned anything with ggml")]
+    EstimateStopped { program: String },
+    #[error("--capacity {device}: the program has taken nothing there; it has used: {devices}")]
+    NoSuchDevice { device: String, devices: String },
+    #[error("{folder}: can't be used for the drop-in's report: {source}; set TMPDIR to another folder")]
+    Workplace { folder: String, source: io::Error },
+    #[error("the drop-in's report can't be read: {source}")]
+    Report { source: io::Error },
+    #[error("the drop-in's report has another version than this program reads; build both from the same source")]
+    ReportVersion,
     #[error("{file}: can't be written: {source}; check the folder and its permissions")]
     Write { file: String, source: io::Error },
     #[error("{file}: can't be written: no space is left on its disk; make room, or name a file elsewhere with -o")]
@@ -122,11 +156,27 @@ impl Error {
     pub(crate) fn answer(&self) -> Answer {
         match self {
             // The input is sound; there is just no plan.
-            Self::DoesNotHold { .. } | Self::Pinned { .. } | Self::AddressSpace { .. } | Self::Place { .. } => {
-                Answer::No
-            }
+            Self::DoesNotHold { .. }
+            | Self::Pinned { .. }
+            | Self::AddressSpace { .. }
+            | Self::Place { .. }
+            | Self::EstimateStopped { .. } => Answer::No,
             _ => Answer::Bad,
         }
+    }
+}
+
+/// The last lines that a program printed, behind a message.
+#[derive(Debug)]
+pub(crate) struct Printed(pub(crate) Vec<String>);
+
+impl fmt::Display for Printed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("; it has printed nothing");
+        }
+        f.write_str("; its last lines:")?;
+        self.0.iter().try_for_each(|line| write!(f, "\n  {}", Clipped(line)))
     }
 }
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A block list has one memory, a graph one or more. `plan`, `check`, `compare` and `show` say what came out, `view` draws
-//! it; `record` makes graphs to begin with.
+//! it; `record` makes graphs to begin with; `estimate` runs a program to see what it takes.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -25,6 +25,7 @@ mod devices;
 mod drop_in;
 mod element;
 mod error;
+mod estimate;
 mod explain;
 mod fault;
 mod figures;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         Command::Show(args) => show::run(&args, &mut stdout).map(ExitCode::from),
         Command::View(args) => view::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::Record(args) => record::run(&args, voice),
+        Command::Estimate(args) => estimate::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::Devices(args) => devices::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::Completions(args) => {
             // Where the output can't be written, the generator itself would only panic.

@@ -79,7 +79,7 @@ nothing was recorded. Likely reasons:
   - it is set-user-id or a static executable, or it starts its work elsewhere (a server, a container)
   STEEVE_LOG=1 prints a line for each new plan; docs/ggml.md says more under \"When nothing happens\"";
 
-fn no_start(program: &OsStr, source: io::Error) -> Error {
+pub(crate) fn no_start(program: &OsStr, source: io::Error) -> Error {
     let program = program.display().to_string();
     match source.kind() {
         io::ErrorKind::NotFound => Error::NoProgram { program },

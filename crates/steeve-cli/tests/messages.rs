@@ -69,6 +69,7 @@ fn every_error_of_the_docs_is_said_and_every_error_that_is_said_is_in_the_docs()
     plans(&mut heard);
     answers(&mut heard);
     programs(&mut heard);
+    estimates(&mut heard);
     usage(&mut heard);
     let rows = rows();
     assert!(rows.len() > 60, "{}", rows.len());
@@ -240,6 +241,65 @@ fn programs(heard: &mut Heard) {
     heard.hear(&record(&library, &out, &["sh", "-c", "kill -9 $$"]));
 }
 
+/// Programs that plan nothing, each in its own way.
+fn estimates(heard: &mut Heard) {
+    let folder = Folder::new("messages-estimates");
+    // Any library that can be preloaded, and one that can't.
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..])).find(|path| path.contains("/libc"));
+    let (library, none) = (libc.unwrap().to_owned(), folder.file("libsteeve_ggml.so", b"\x7fELF"));
+    let estimate = |library: &str, options: &[&str], program: &[&str]| {
+        let start = ["estimate", "--library", library, "--settle", "100ms"];
+        let said = steeve(&[&start, options, &["--"], program].concat());
+        let err = said.err.lines().filter(|line| !line.contains("ld.so")).map(|line| format!("{line}\n")).collect();
+        Said { err, ..said }
+    };
+    let report = |lines: &str| format!("printf '{lines}' >\"$STEEVE_REPORT\"");
+    let open = |owner: &str| {
+        format!(
+            r#"{{"report":1,"process":1,"event":"open","handle":"1","owner":"{owner}","ggml_version":"","memories":[{{"memory":"CUDA0","host":false,"shared":false}}]}}\n"#
+        )
+    };
+    let reserve =
+        r#"{"report":1,"process":1,"event":"reserve","handle":"1","outcome":"done","ggml":[[9]],"steeve":[7]}\n"#;
+    let script = |script: &str| ["sh".to_owned(), "-c".to_owned(), script.to_owned()];
+    for (library, options, text) in [
+        (&library, ["--timeout", "1min"], "echo why >&2; exit 3".to_owned()),
+        (&library, ["--timeout", "1min"], "true".to_owned()),
+        (&library, ["--timeout", "1.5s"], "sleep 30".to_owned()),
+        (&none, ["--timeout", "1.5s"], "sleep 30".to_owned()),
+        (&none, ["--timeout", "1min"], report(&open("ggml"))),
+        (&none, ["--capacity", "CUDA1=8G"], report(&(open("steeve") + reserve))),
+        (&none, ["--capacity", "CUDA0=6"], report(&(open("steeve") + reserve))),
+        (&none, ["--timeout", "1min"], report(r#"{"report":2}\n"#)),
+        (&none, ["--timeout", "1min"], r#"mkdir "$STEEVE_REPORT""#.to_owned()),
+    ] {
+        let program = script(&text);
+        heard.hear(&estimate(library, &options, &program.each_ref().map(String::as_str)));
+    }
+    let inside = folder.file("inside", [fs::read("/bin/true").unwrap(), b"ggml-alloc.c".to_vec()].concat());
+    fs::set_permissions(&inside, fs::Permissions::from_mode(0o755)).unwrap();
+    heard.hear(&estimate(&library, &[], &[&inside]));
+    interrupted(heard, &library);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steeve"));
+    command.args(["estimate", "--library", &library, "--", "true"]).env("TMPDIR", folder.path("nowhere"));
+    let out = command.output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    heard.hear(&Said { status: out.status.code().unwrap(), out: String::new(), err });
+}
+
+/// Ctrl-C before a program has planned anything.
+fn interrupted(heard: &mut Heard, library: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steeve"));
+    command.args(["estimate", "--library", library, "--", "sleep", "30"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let out = child.wait_with_output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    heard.hear(&Said { status: out.status.code().unwrap(), out: String::new(), err });
+}
+
 fn usage(heard: &mut Heard) {
     let folder = Folder::new("messages-usage");
     let (two, graph) = (folder.file("two.csv", TWO), folder.file("small.graph", GRAPH));
@@ -260,6 +320,8 @@ fn usage(heard: &mut Heard) {
         &["plan", &two, "--capacity", "1X"],
         &["plan", &two, "--capacity", "16E"],
         &["plan", &two, "--align", "48"],
+        &["estimate", "--capacity", "8GiB", "true"],
+        &["estimate", "--settle", "20nodes", "true"],
         &["view", &two, "--steps", "9..3"],
         &["view", &two, "-o", "map.png"],
         &["plan", &two, "--budget", "1s", "--strategy", "fast"],

@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 use crate::abi::{BufferType, Graph};
 use crate::handle::{Handle, Whose, catch};
 use crate::log::say;
+use crate::report::{self, Reservation};
 use crate::settings::settings;
 
 /// The body of a function that passes its return address on behind its arguments: it says who called, and with that which
@@ -85,7 +86,12 @@ unsafe extern "C" fn new_of_some(types: *mut BufferType, count: c_int, caller: *
             crate::whole::linked()
         };
         // SAFETY: passed on.
-        Some(unsafe { Handle::open(ggml, settings(), types) })
+        unsafe {
+            let described = report::describe(ggml, &types);
+            let handle = Handle::open(ggml, settings(), types);
+            report::opened(handle, described);
+            Some(handle)
+        }
     });
     made.flatten().unwrap_or(std::ptr::null_mut())
 }
@@ -97,7 +103,10 @@ unsafe extern "C" fn new_of_some(types: *mut BufferType, count: c_int, caller: *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ggml_gallocr_free(galloc: *mut Handle) {
     // SAFETY: passed on.
-    catch(|| unsafe { Handle::free(galloc) });
+    catch(|| unsafe {
+        report::closed(galloc);
+        Handle::free(galloc);
+    });
 }
 
 /// Plans a graph and makes the buffers large enough for it. False if the device has no such memory.
@@ -138,7 +147,11 @@ unsafe fn reserve(
     // SAFETY: a handle, and the rest passed on.
     let answer = catch(|| unsafe {
         match Handle::whose(galloc)? {
-            Whose::Ours(handle) => Some(handle.reserve(graph, node_buffer_ids, leaf_buffer_ids)),
+            Whose::Ours(handle) => Some(report::reserving(
+                handle,
+                Reservation { graph, nodes: node_buffer_ids, leafs: leaf_buffer_ids },
+                |handle| handle.reserve(graph, node_buffer_ids, leaf_buffer_ids),
+            )),
             Whose::Ggmls(ggml, handle) => {
                 Some((ggml.ggml_gallocr_reserve_n)(handle, graph, node_buffer_ids, leaf_buffer_ids))
             }
@@ -166,7 +179,10 @@ pub unsafe extern "C" fn ggml_gallocr_reserve_n_size(
     catch(|| unsafe {
         match Handle::whose(galloc) {
             Some(Whose::Ours(handle)) => {
-                let answer = handle.reserve_size(graph, node_buffer_ids, leaf_buffer_ids);
+                let reservation = Reservation { graph, nodes: node_buffer_ids, leafs: leaf_buffer_ids };
+                let answer = report::sizing(handle, reservation, |handle| {
+                    handle.reserve_size(graph, node_buffer_ids, leaf_buffer_ids)
+                });
                 sizes.copy_from_nonoverlapping(answer.as_ptr(), answer.len());
             }
             Some(Whose::Ggmls(ggml, handle)) => {
@@ -188,7 +204,12 @@ pub unsafe extern "C" fn ggml_gallocr_alloc_graph(galloc: *mut Handle, graph: *m
     // SAFETY: a handle, and the rest passed on.
     let answer = catch(|| unsafe {
         match Handle::whose(galloc)? {
-            Whose::Ours(handle) => Some(handle.alloc(graph)),
+            // With several memories nothing is made here.
+            Whose::Ours(handle) if handle.types().len() > 1 => Some(handle.alloc(graph)),
+            Whose::Ours(handle) => {
+                let reservation = Reservation { graph, nodes: std::ptr::null(), leafs: std::ptr::null() };
+                Some(report::reserving(handle, reservation, |handle| handle.alloc(graph)))
+            }
             Whose::Ggmls(ggml, handle) => Some((ggml.ggml_gallocr_alloc_graph)(handle, graph)),
         }
     });

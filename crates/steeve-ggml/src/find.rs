@@ -10,7 +10,7 @@
 
 use std::ffi::{CStr, CString, c_int, c_void};
 
-use crate::functions::{Functions, Originals};
+use crate::functions::{Functions, Originals, Passed};
 use crate::ggml::Ggml;
 use crate::growing_list::GrowingList;
 use crate::log::LogFunction;
@@ -39,6 +39,17 @@ pub(crate) unsafe fn ggml_of(memory: *const c_void, caller: *const c_void) -> Re
     any.ok_or_else(|| "ggml can't be found: no loaded object has its functions".into())
 }
 
+/// The ggml that `caller` calls, for functions that are not told of a buffer type.
+pub(crate) fn ggml_called_by(caller: *const c_void) -> Option<&'static Ggml> {
+    let question = Question([0, caller.addr(), 0, 0]);
+    if let Some(ggml) = question.answer() {
+        return Some(ggml);
+    }
+    // What is called here asks the buffer or the device itself, so that of any ggml will do, and the answer is kept.
+    let ggml = object_of(caller).and_then(|object| object.ggml()).or_else(|| loaded().find_map(|object| object.ggml()));
+    ggml.inspect(|ggml| question.keep(ggml))
+}
+
 /// What is asked for a ggml: a buffer type, what it begins with, and where the call came from.
 ///
 /// Objects may be unloaded and others loaded at the same addresses. A buffer type begins with the addresses of its functions,
@@ -52,7 +63,7 @@ struct Question([usize; 4]);
 static ANSWERS: GrowingList<(Question, &'static Ggml)> = GrowingList::new();
 
 /// So many answers are kept.
-const MOST_ANSWERS: usize = 64;
+const MOST_ANSWERS: usize = 128;
 
 impl Question {
     /// # Safety
@@ -122,7 +133,7 @@ impl Object {
         }
         // SAFETY: a function of this name has this signature in every ggml since 0.9.4; a null pointer is `None`.
         let log = unsafe { std::mem::transmute::<*mut c_void, Option<LogFunction>>(find(c"ggml_log_internal")) };
-        let ggml = Ggml::new(functions, originals, log);
+        let ggml = Ggml::new(functions, originals, log).with_passed(Passed::find(find));
         let known = KNOWN.find_or_make(|known| known.base == base, || KnownGgml { base, ggml, _home: home });
         Some(&known.ggml)
     }

@@ -132,6 +132,53 @@ functions! {
     }
 }
 
+/// What [`passed`](crate::passed) passes on, and what a report asks beside that. Some versions have them; what ggml's own throws
+/// passes through.
+#[derive(Clone, Copy, Default)]
+#[cfg_attr(all(feature = "whole", not(test)), allow(dead_code))]
+pub(crate) struct Passed {
+    pub(crate) alloc_context: Option<AllocContext>,
+    pub(crate) size_of_context: Option<SizeOfContext>,
+    pub(crate) map: Option<Map>,
+    pub(crate) free_buffer: Option<FreeBuffer>,
+    pub(crate) type_of_buffer: Option<TypeOfBuffer>,
+    pub(crate) name_of_device: Option<NameOfDevice>,
+    pub(crate) first_tensor: Option<FirstTensor>,
+    pub(crate) next_tensor: Option<NextTensor>,
+}
+
+type AllocContext = unsafe extern "C-unwind" fn(Context, BufferType) -> Buffer;
+type SizeOfContext = unsafe extern "C-unwind" fn(Context, BufferType) -> usize;
+type Map = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, usize, usize) -> Buffer;
+type FreeBuffer = unsafe extern "C-unwind" fn(Buffer);
+type TypeOfBuffer = unsafe extern "C" fn(Buffer) -> BufferType;
+type NameOfDevice = unsafe extern "C" fn(*mut c_void) -> *const c_char;
+type FirstTensor = unsafe extern "C" fn(Context) -> *mut Tensor;
+type NextTensor = unsafe extern "C" fn(Context, *mut Tensor) -> *mut Tensor;
+
+#[cfg(any(not(feature = "whole"), test))]
+impl Passed {
+    /// Asks `find` for each by its name.
+    pub(crate) fn find(find: impl Fn(&CStr) -> *mut c_void) -> Self {
+        macro_rules! find {
+            ($name:literal as $signature:ty) => {
+                // SAFETY: a function of this name has this signature in every ggml that has it; a null pointer is `None`.
+                unsafe { std::mem::transmute::<*mut c_void, Option<$signature>>(find($name)) }
+            };
+        }
+        Self {
+            alloc_context: find!(c"ggml_backend_alloc_ctx_tensors_from_buft" as AllocContext),
+            size_of_context: find!(c"ggml_backend_alloc_ctx_tensors_from_buft_size" as SizeOfContext),
+            map: find!(c"ggml_backend_dev_buffer_from_host_ptr" as Map),
+            free_buffer: find!(c"ggml_backend_buffer_free" as FreeBuffer),
+            type_of_buffer: find!(c"ggml_backend_buffer_get_type" as TypeOfBuffer),
+            name_of_device: find!(c"ggml_backend_dev_name" as NameOfDevice),
+            first_tensor: find!(c"ggml_get_first_tensor" as FirstTensor),
+            next_tensor: find!(c"ggml_get_next_tensor" as NextTensor),
+        }
+    }
+}
+
 #[cfg(any(not(feature = "whole"), test))]
 fn c_name(name: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or(c"")

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use steeve_graph::DataType;
 
 use crate::abi::Tensor;
-use crate::functions::{Functions, Originals};
+use crate::functions::{Functions, Originals, Passed};
 use crate::growing_list::FirstWins;
 use crate::handshake::handshake;
 use crate::log::{self, Level, LogFunction};
@@ -23,6 +23,8 @@ pub(crate) struct Ggml {
     /// Its log function, where it has one.
     log: Option<LogFunction>,
     known: FirstWins<Result<Known, String>>,
+    /// Its functions that are passed on.
+    pub(crate) passed: Passed,
     /// Hashes of what has been said once about it; 0 where there is room for more.
     said: [AtomicU64; MOST_SAID],
 }
@@ -62,7 +64,25 @@ impl Ggml {
         originals: Option<Originals>,
         log: Option<LogFunction>,
     ) -> Self {
-        Self { functions, originals, log, known: FirstWins::new(), said: [const { AtomicU64::new(0) }; MOST_SAID] }
+        Self {
+            functions,
+            originals,
+            log,
+            known: FirstWins::new(),
+            passed: Passed::default(),
+            said: [const { AtomicU64::new(0) }; MOST_SAID],
+        }
+    }
+
+    /// The functions that we call, if it has them all. What they answer is known, not what its structures look like.
+    pub(crate) fn functions(&self) -> Option<&Functions> {
+        self.functions.as_ref().ok()
+    }
+
+    /// The same with functions that are passed on.
+    #[cfg(any(not(feature = "whole"), test))]
+    pub(crate) fn with_passed(self, passed: Passed) -> Self {
+        Self { passed, ..self }
     }
 
     /// Returns it with the certainty that we know its structures and that its calls come by; if not, why. Looked at once.

@@ -38,6 +38,8 @@ pub(crate) struct Handle {
     fallback: Fallback,
     /// Ours has panicked, or could not be made at all.
     has_given_up: bool,
+    /// A hash of what was reported last.
+    pub(crate) reported: u64,
 }
 
 /// An allocator for what ours can't plan.
@@ -113,7 +115,7 @@ impl Handle {
         };
         let has_given_up = ours.is_none();
         let fallback = Fallback::default();
-        let handle = Box::new(Self { ggml, settings, types, ours, instead: None, fallback, has_given_up });
+        let handle = Box::new(Self { ggml, settings, types, ours, instead: None, fallback, has_given_up, reported: 0 });
         let handle = Box::into_raw(handle);
         HANDLES.insert(handle.addr(), Owner::Us);
         handle
@@ -134,6 +136,21 @@ impl Handle {
             Owner::Us => Some(Whose::Ours(unsafe { &mut *handle })),
             Owner::Ggml(originals) => Some(Whose::Ggmls(originals, handle.cast())),
         }
+    }
+
+    /// The ggml that it belongs to.
+    pub(crate) fn ggml(&self) -> &'static Ggml {
+        self.ggml
+    }
+
+    /// Its buffer types.
+    pub(crate) fn types(&self) -> &[BufferType] {
+        &self.types
+    }
+
+    /// Whether our allocator is in use.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.instead.is_none() && !self.has_given_up
     }
 
     /// Frees a handle, whosever it is.

@@ -14,6 +14,7 @@
 //! | `abi`, `read` | its structures, and the caller's graph as one of ours |
 //! | `galloc`, `pattern` | plans and buffers; whether a graph is the planned one |
 //! | `settings`, `record`, `log` | the environment; graphs as files; what is said, and where |
+//! | `report`, `passed` | what a program takes, as lines in a file; functions that are passed on to ggml so that this is known |
 //! | `growing_list` | lists that only grow and values that are made once, without a lock |
 //! | `whole` | the rest of ggml's allocator, for those who link |
 //!
@@ -41,6 +42,10 @@ mod fallback;
 mod registry;
 mod handle;
 mod devices;
+#[cfg_attr(all(feature = "whole", not(test)), allow(dead_code))]
+mod report;
+#[cfg(any(not(feature = "whole"), test))]
+mod passed;
 mod exports;
 #[cfg(all(feature = "whole", not(test)))]
 mod whole;

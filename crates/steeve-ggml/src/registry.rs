@@ -54,7 +54,7 @@ impl Slot {
 }
 
 impl Registry {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { buckets: [const { Bucket::new() }; BUCKETS] }
     }
 

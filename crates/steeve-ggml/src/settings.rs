@@ -9,6 +9,7 @@
 //!   STEEVE_LOG=1                     a line for each new plan
 //!   STEEVE_CHECK=1                   replay every plan before it is used
 //!   STEEVE_RECORD=DIR                write each graph to a file
+//!   STEEVE_REPORT=FILE               append a line for each buffer that is made or freed
 //!   STEEVE_OFF=1                     ggml's own allocator, untouched
 //! ```
 
@@ -30,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) log: bool,
     pub(crate) check: bool,
     pub(crate) record: Option<PathBuf>,
+    pub(crate) report: Option<PathBuf>,
     pub(crate) off: bool,
     /// Whether ggml's CUDA backend was told to run nodes on several streams.
     pub(crate) cuda_streams: bool,
@@ -116,8 +118,9 @@ impl Settings {
         // Whoever reaches for this switch means it, however it is spelt.
         let off = get("STEEVE_OFF").is_some_and(|value| value != "0");
         let record = given("STEEVE_RECORD").map(PathBuf::from);
+        let report = given("STEEVE_REPORT").map(PathBuf::from);
         let cuda_streams = get("GGML_CUDA_GRAPH_OPT").is_some_and(|value| value != "0");
-        (Self { strategy, more, hold, unread, log, check, record, off, cuda_streams }, complaints)
+        (Self { strategy, more, hold, unread, log, check, record, report, off, cuda_streams }, complaints)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line: what may be asked, with an example for each command.
 
+mod estimate;
 mod view;
 
 use std::ffi::OsString;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use steeve_graph::{GraphStrategy, PlanOptions, Reuse, Unread};
 use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit, Strategy};
 
+pub(crate) use estimate::{Capacity, EstimateArgs};
 pub(crate) use view::ViewArgs;
 
 use crate::answer::Voice;
@@ -57,6 +59,7 @@ Examples:
   steeve plan graph.json.gz -o plan.json        where does each tensor stand?
   steeve check graph.json.gz plan.json          does this plan hold?
   steeve plan blocks.csv --capacity 1M          do these blocks fit into one mebibyte?
+  steeve estimate -- llama-server -m model.gguf how much memory will this program take of each device?
   steeve record -- python3 transcribe.py        which graphs does this program give to ggml, and what would each take?
 
 Exit status: 0 done, 1 the answer is no (does not fit, not valid), 2 bad usage or input; of record the program's own.
@@ -76,6 +79,8 @@ pub(crate) enum Command {
     View(ViewArgs),
     /// Runs a program that uses ggml, records its graphs and shows what each would take.
     Record(RecordArgs),
+    /// Runs a program that uses ggml until it has planned, and shows what it takes of each device.
+    Estimate(EstimateArgs),
     /// Lists the devices of this machine that compute, with their memory.
     Devices(DevicesArgs),
     /// Prints what a shell needs to complete commands and options.

@@ -351,6 +351,10 @@ bool ggml_backend_buft_is_host(ggml_backend_buffer_type_t buft);
 bool ggml_backend_buft_is_host(ggml_backend_buffer_type_t buft) { return has(buft->name, "CPU") || getenv("MOCK_HOST"); }
 void * ggml_backend_buft_get_device(ggml_backend_buffer_type_t buft);
 void * ggml_backend_buft_get_device(ggml_backend_buffer_type_t buft) { return has(buft->name, "CPU") ? NULL : buft; }
+const char * ggml_backend_dev_name(void * device);
+const char * ggml_backend_dev_name(void * device) { ASSERT(device); return "GPU\"7"; }
+ggml_backend_buffer_type_t ggml_backend_buffer_get_type(ggml_backend_buffer_t buffer);
+ggml_backend_buffer_type_t ggml_backend_buffer_get_type(ggml_backend_buffer_t buffer) { ASSERT(buffer); return buffer->buft; }
 int ggml_backend_dev_type(void * device);
 int ggml_backend_dev_type(void * device) { ASSERT(device); return atoi(variable("MOCK_DEVICE", "1")); }
 void * ggml_backend_dev_backend_reg(void * device);

@@ -163,3 +163,26 @@ EXPORT bool ggml_gallocr_alloc_graph(ggml_gallocr_t galloc, struct ggml_cgraph *
 EXPORT size_t ggml_gallocr_get_buffer_size(ggml_gallocr_t galloc, int buffer_id) {
     return galloc->buffers[buffer_id] ? ggml_backend_buffer_get_size(galloc->buffers[buffer_id]) : 0;
 }
+
+// The tensors of a context in a buffer of their own.
+
+static size_t size_of_context(struct ggml_context * ctx, ggml_backend_buffer_type_t buft) {
+    size_t size = 0;
+    for (struct ggml_tensor * it = ggml_get_first_tensor(ctx); it; it = ggml_get_next_tensor(ctx, it)) {
+        size += ggml_backend_buft_get_alloc_size(buft, it);
+    }
+    return size;
+}
+
+EXPORT size_t ggml_backend_alloc_ctx_tensors_from_buft_size(struct ggml_context * ctx, ggml_backend_buffer_type_t buft) {
+    return size_of_context(ctx, buft);
+}
+
+EXPORT ggml_backend_buffer_t ggml_backend_alloc_ctx_tensors_from_buft(struct ggml_context * ctx, ggml_backend_buffer_type_t buft) {
+    return ggml_backend_buft_alloc_buffer(buft, size_of_context(ctx, buft));
+}
+
+EXPORT ggml_backend_buffer_t ggml_backend_dev_buffer_from_host_ptr(void * device, void * ptr, size_t size, size_t max_tensor_size) {
+    (void) ptr, (void) max_tensor_size;
+    return ggml_backend_buft_alloc_buffer(device, size);
+}

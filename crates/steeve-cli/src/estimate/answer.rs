@@ -1,0 +1,367 @@
+//! The figures of each device in, a table or JSON out. What is not known is a dash, or left out.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write;
+
+use comfy_table::Cell;
+use serde::Serialize;
+use steeve_plan::Bytes;
+
+use super::gguf::ModelHeader;
+use super::ledger::{DeviceUse, Ledger, MemoryUse, Origin};
+use super::report::Contents;
+use super::watch::Ending;
+use crate::args::Capacity;
+use crate::error::Error;
+use crate::json::{VERSION, print_line};
+use crate::size::SizeStyle;
+use crate::table::{self, of_ggml};
+
+/// What a program takes, as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub(super) struct Estimate {
+    version: u32,
+    program: Vec<String>,
+    /// Whether memory was really reserved, or only asked the size of.
+    run: Run,
+    ended: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ggml_version: Option<String>,
+    devices: Vec<DeviceFigures>,
+    total: Totals,
+    /// What the headers of models say that are named on the command line.
+    models: Vec<ModelHeader>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Run {
+    Dry,
+    Real,
+}
+
+/// One device.
+#[derive(Debug, Serialize)]
+struct DeviceFigures {
+    device: String,
+    #[serde(flatten)]
+    figures: Figures,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacity: Option<Bytes>,
+    /// Whether the total with steeve's compute fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fits: Option<bool>,
+    /// The same with ggml's, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fits_with_ggml: Option<bool>,
+    memories: Vec<MemoryFigures>,
+}
+
+/// One memory of a device.
+#[derive(Debug, Serialize)]
+struct MemoryFigures {
+    memory: String,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+/// Bytes by what they are for.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Figures {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weights: Option<Amount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caches: Option<Amount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other: Option<Amount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compute: Option<Compute>,
+    total: Totals,
+}
+
+/// A number of bytes, and how much of it is known from where.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Amount {
+    bytes: u64,
+    from: BTreeMap<&'static str, u64>,
+}
+
+/// What the buffers for graphs take.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Compute {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ggml: Option<u64>,
+    steeve: u64,
+    from: &'static str,
+}
+
+/// All that is known together.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Totals {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ggml: Option<u64>,
+    steeve: u64,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self { ggml: Some(0), steeve: 0 }
+    }
+}
+
+impl Origin {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Sized => "sized",
+            Self::Mapped => "mapped",
+        }
+    }
+
+    fn explained(self) -> &'static str {
+        match self {
+            Self::Allocated => "buffers that the program has allocated through ggml",
+            Self::Sized => "sizes that the program has asked ggml for",
+            Self::Mapped => "files that the program has mapped into a buffer of ggml's",
+        }
+    }
+}
+
+impl Run {
+    fn explained(self) -> &'static str {
+        match self {
+            Self::Dry => "plans of the graphs that the program has asked the sizes of (a dry run)",
+            Self::Real => "buffers of the graphs that the program has reserved; ggml's by its own rules",
+        }
+    }
+}
+
+impl Estimate {
+    /// # Errors
+    /// If a capacity is given for a device that the program has not used.
+    pub(super) fn new(
+        program: &[OsString],
+        ending: Ending,
+        ledger: &Ledger,
+        models: Vec<ModelHeader>,
+        capacities: &[Capacity],
+    ) -> Result<Self, Error> {
+        let run = if ledger.is_real { Run::Real } else { Run::Dry };
+        let known = ledger.figures();
+        for capacity in capacities {
+            if !known.keys().any(|device| device.name == capacity.device) {
+                let devices = known.keys().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ");
+                return Err(Error::NoSuchDevice { device: capacity.device.clone(), devices });
+            }
+        }
+        let device = |(device, memories): (&super::report::DeviceName, &DeviceUse)| {
+            let capacity = capacities.iter().rev().find(|capacity| capacity.device == device.name);
+            DeviceFigures::new(&device.name, memories, run, capacity.map(|capacity| capacity.bytes))
+        };
+        let devices: Vec<DeviceFigures> = known.iter().map(device).collect();
+        let total = devices.iter().fold(Totals::default(), |sum, device| sum.and(device.figures.total));
+        Ok(Self {
+            version: VERSION,
+            program: program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            run,
+            ended: if matches!(ending, Ending::Itself(_)) { "by itself" } else { "by steeve" },
+            ggml_version: ledger.ggml_version.clone(),
+            devices,
+            total,
+            models,
+        })
+    }
+
+    pub(super) fn fits(&self) -> bool {
+        self.devices.iter().all(|device| device.fits != Some(false))
+    }
+
+    /// Returns a sentence for each device that is too small.
+    pub(super) fn what_does_not_fit(&self, sizes: SizeStyle) -> Vec<String> {
+        let too_small = self.devices.iter().filter(|device| device.fits == Some(false));
+        let sentence = |device: &DeviceFigures| {
+            let (needed, capacity) = (Bytes(device.figures.total.steeve), device.capacity.unwrap_or(Bytes::ZERO));
+            let (name, more) = (&device.device, Bytes(needed.0.saturating_sub(capacity.0)));
+            let [needed, capacity, more] = [needed, capacity, more].map(|bytes| sizes.show(bytes));
+            format!(
+                "{name}: does not fit: at least {needed} are needed, {more} more than {capacity}; lower the context, the batch or the layers there, or raise --capacity"
+            )
+        };
+        too_small.map(sentence).collect()
+    }
+
+    pub(super) fn print_json(&self, out: &mut dyn Write) -> Result<(), Error> {
+        print_line(out, self)
+    }
+
+    /// Prints a row for each device, a total where there are several, and where the figures come from.
+    pub(super) fn print_table(&self, sizes: SizeStyle, out: &mut dyn Write) -> Result<(), Error> {
+        let columns = Columns::of(self);
+        let mut shown = table::table(columns.header().into_iter().map(str::to_owned));
+        for device in &self.devices {
+            shown.add_row(columns.cells(&device.device, &device.figures, Some(device), sizes));
+        }
+        if self.devices.len() > 1 {
+            let mut sum = Figures { total: self.total, ..Figures::default() };
+            self.devices.iter().for_each(|device| sum.add(&device.figures));
+            shown.add_row(columns.cells("total", &sum, None, sizes));
+        }
+        writeln!(out, "{}", shown.trim_fmt()).map_err(Error::Output)?;
+        for line in self.origins(sizes) {
+            writeln!(out, "{line}").map_err(Error::Output)?;
+        }
+        Ok(())
+    }
+
+    /// Where the figures come from: a line for each kind and origin, with the memories.
+    fn origins(&self, sizes: SizeStyle) -> Vec<String> {
+        let memories = || self.devices.iter().flat_map(|device| &device.memories);
+        let mut lines = vec![format!("compute: {}", self.run.explained())];
+        let kinds: [(&str, AmountOf); 3] =
+            [("weights", |it| &it.weights), ("caches", |it| &it.caches), ("other", |it| &it.other)];
+        for (kind, of) in kinds {
+            for origin in [Origin::Allocated, Origin::Sized, Origin::Mapped] {
+                let amount = |it: &MemoryFigures| {
+                    let bytes = *of(&it.figures).as_ref()?.from.get(origin.name())?;
+                    Some(format!("{} {}", steeve_view::printable(&it.memory), sizes.show(Bytes(bytes))))
+                };
+                let amounts: Vec<String> = memories().filter_map(amount).collect();
+                if !amounts.is_empty() {
+                    lines.push(format!("{kind}: {} ({})", origin.explained(), amounts.join(", ")));
+                }
+            }
+            if kind != "other" && memories().all(|it| of(&it.figures).is_none()) {
+                lines.push(format!("{kind}: not known"));
+            }
+        }
+        for model in &self.models {
+            let (file, bytes) = (steeve_view::printable(&model.file), sizes.show(Bytes(model.weights)));
+            let plural = if model.tensors == 1 { "" } else { "s" };
+            lines.push(format!("{file}: {} tensor{plural}, {bytes} by its header", model.tensors));
+        }
+        lines
+    }
+}
+
+/// One of the amounts of some figures.
+type AmountOf = fn(&Figures) -> &Option<Amount>;
+
+impl DeviceFigures {
+    fn new(device: &str, memories: &DeviceUse, run: Run, capacity: Option<Bytes>) -> Self {
+        let memory =
+            |(name, it): (&String, &MemoryUse)| MemoryFigures { memory: name.clone(), figures: Figures::new(it, run) };
+        let memories: Vec<MemoryFigures> = memories.iter().map(memory).collect();
+        let mut figures = Figures::default();
+        memories.iter().for_each(|memory| figures.add(&memory.figures));
+        figures.total = memories.iter().fold(Totals::default(), |sum, memory| sum.and(memory.figures.total));
+        let fits = |total: u64| capacity.map(|capacity| total <= capacity.0);
+        Self {
+            device: device.to_owned(),
+            capacity,
+            fits: fits(figures.total.steeve),
+            fits_with_ggml: figures.total.ggml.and_then(fits),
+            figures,
+            memories,
+        }
+    }
+}
+
+impl Figures {
+    fn new(memory: &MemoryUse, run: Run) -> Self {
+        let amount = |contents: Contents| {
+            let from = memory.contents.get(&contents)?;
+            let from: BTreeMap<&'static str, u64> =
+                from.iter().map(|(origin, bytes)| (origin.name(), *bytes)).collect();
+            Some(Amount { bytes: from.values().sum(), from })
+        };
+        let from = match run {
+            Run::Dry => "sized",
+            Run::Real => "allocated",
+        };
+        let compute = memory.compute.map(|it| Compute { ggml: it.ggml, steeve: it.steeve, from });
+        let (weights, caches, other) = (amount(Contents::Weights), amount(Contents::Caches), amount(Contents::Other));
+        let rest: u64 = [&weights, &caches, &other].into_iter().flatten().map(|amount| amount.bytes).sum();
+        let total = match compute {
+            Some(compute) => Totals { ggml: compute.ggml.map(|ggml| ggml + rest), steeve: compute.steeve + rest },
+            None => Totals { ggml: Some(rest), steeve: rest },
+        };
+        Self { weights, caches, other, compute, total }
+    }
+
+    /// Adds all but the total.
+    fn add(&mut self, other: &Self) {
+        for (sum, amount) in
+            [(&mut self.weights, &other.weights), (&mut self.caches, &other.caches), (&mut self.other, &other.other)]
+        {
+            if let Some(amount) = amount {
+                let sum = sum.get_or_insert_default();
+                sum.bytes += amount.bytes;
+                amount.from.iter().for_each(|(origin, bytes)| *sum.from.entry(origin).or_default() += bytes);
+            }
+        }
+        self.compute = match (self.compute, other.compute) {
+            (Some(sum), Some(it)) => {
+                let ggml = sum.ggml.zip(it.ggml).map(|(sum, it)| sum + it);
+                Some(Compute { ggml, steeve: sum.steeve + it.steeve, from: it.from })
+            }
+            (sum, it) => sum.or(it),
+        };
+    }
+}
+
+impl Totals {
+    fn and(self, other: Self) -> Self {
+        Self { ggml: self.ggml.zip(other.ggml).map(|(sum, it)| sum + it), steeve: self.steeve + other.steeve }
+    }
+}
+
+/// Columns that would be empty are left out, but for weights and caches: that they are not known is worth a dash.
+#[derive(Clone, Copy)]
+struct Columns {
+    other: bool,
+    capacity: bool,
+}
+
+impl Columns {
+    fn of(estimate: &Estimate) -> Self {
+        Self {
+            other: estimate.devices.iter().any(|device| device.figures.other.is_some()),
+            capacity: estimate.devices.iter().any(|device| device.capacity.is_some()),
+        }
+    }
+
+    fn header(self) -> Vec<&'static str> {
+        let mut header = vec!["device", "weights", "caches"];
+        header.extend(self.other.then_some("other"));
+        header.extend(["compute: ggml", "steeve", "of ggml", "total: ggml", "steeve"]);
+        if self.capacity {
+            header.extend(["capacity", "fits"]);
+        }
+        header
+    }
+
+    fn cells(self, name: &str, figures: &Figures, device: Option<&DeviceFigures>, sizes: SizeStyle) -> Vec<Cell> {
+        let bytes =
+            |bytes: Option<u64>| Cell::new(bytes.map_or_else(|| "-".to_owned(), |bytes| sizes.show(Bytes(bytes))));
+        let amount = |amount: &Option<Amount>| bytes(amount.as_ref().map(|amount| amount.bytes));
+        let mut cells = vec![table::text(name), amount(&figures.weights), amount(&figures.caches)];
+        cells.extend(self.other.then(|| amount(&figures.other)));
+        let compute = figures.compute;
+        cells.push(bytes(compute.and_then(|it| it.ggml)));
+        cells.push(bytes(compute.map(|it| it.steeve)));
+        cells.push(compute.map_or_else(|| Cell::new("-"), |it| of_ggml(Bytes(it.steeve), it.ggml.map(Bytes))));
+        cells.push(bytes(figures.total.ggml));
+        cells.push(bytes(Some(figures.total.steeve)));
+        if self.capacity {
+            cells.push(bytes(device.and_then(|device| device.capacity).map(|capacity| capacity.0)));
+            cells.push(Cell::new(match device.and_then(|device| Some((device.fits?, device.fits_with_ggml))) {
+                Some((true, Some(false))) => "with steeve",
+                Some((true, _)) => "yes",
+                Some((false, _)) => "no",
+                None => "",
+            }));
+        }
+        cells
+    }
+}

@@ -1,0 +1,322 @@
+//! Events in, what the program takes out: what is alive together, and of that the moment that counts.
+//!
+//! A program may make contexts only to see what they would take and free them again, as llama.cpp does with `--fit`, and it may
+//! make several real ones one after another. So:
+//!
+//! - As soon as anything was really reserved, dry runs do not count. Each device's figures are those of the moment at which
+//!   most of it was in use. (What is freed before the next is made is not counted twice; a program that fits then fits.)
+//! - Otherwise the last dry run counts, as it was before its allocators were freed.
+//!
+//! ggml's bytes follow ggml's rule: where the chunks of a memory are too few or too small for a plan, all of them are made anew
+//! as that plan needs them.
+
+use std::collections::BTreeMap;
+
+use super::report::{Contents, DeviceName, Event, Line, Outcome, Owner, Place};
+
+/// A process and an address in it.
+type Key = (u32, String);
+
+/// What is known of a program's memory so far.
+#[derive(Default)]
+pub(super) struct Ledger {
+    handles: BTreeMap<Key, Allocator>,
+    buffers: BTreeMap<Key, Allocation>,
+    /// By context and memory: the same size may be asked for any number of times.
+    sizes: BTreeMap<(Key, String), Allocation>,
+    /// Each device when most of it was really in use.
+    largest: BTreeMap<DeviceName, DeviceUse>,
+    last_dry: BTreeMap<DeviceName, DeviceUse>,
+    dry_runs: u32,
+    pub(super) is_real: bool,
+    /// Whether there was no memory for a plan.
+    pub(super) has_failed: bool,
+    /// Whether some graphs were planned by ggml's own allocator, of which nothing is reported.
+    pub(super) has_foreign: bool,
+    pub(super) ggml_version: Option<String>,
+}
+
+/// A graph allocator.
+struct Allocator {
+    places: Vec<Place>,
+    is_dry: bool,
+    reserved: Option<Reserved>,
+}
+
+/// What an allocator has in each memory.
+struct Reserved {
+    /// ggml's chunks; `None` once a plan of its is not known.
+    ggml: Option<Vec<Vec<u64>>>,
+    steeve: Vec<u64>,
+}
+
+/// A buffer, or one that is only asked for.
+struct Allocation {
+    place: Place,
+    contents: Contents,
+    origin: Origin,
+    bytes: u64,
+}
+
+/// Where a figure comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Origin {
+    /// The program made a buffer.
+    Allocated,
+    /// It asked for the size of one.
+    Sized,
+    /// It mapped a file.
+    Mapped,
+}
+
+/// The bytes of one kind in one memory, by where that is known from.
+pub(super) type Amounts = BTreeMap<Origin, u64>;
+
+/// What is in use of one memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MemoryUse {
+    pub(super) contents: BTreeMap<Contents, Amounts>,
+    pub(super) compute: Option<ComputeUse>,
+}
+
+/// The buffers of graph allocators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ComputeUse {
+    /// `None` where that is not known.
+    pub(super) ggml: Option<u64>,
+    pub(super) steeve: u64,
+}
+
+/// The memories of one device by name.
+pub(super) type DeviceUse = BTreeMap<String, MemoryUse>;
+
+impl Ledger {
+    /// Takes an event in. Returns whether the program is still planning: after a dry run, loading weights does not mean that.
+    pub(super) fn take(&mut self, line: Line) -> bool {
+        let is_plan = !matches!(line.event, Event::Buffer { .. } | Event::Mapped { .. } | Event::Drop { .. });
+        let key = |address: String| (line.process, address);
+        match line.event {
+            Event::Open { handle, owner, ggml_version, memories } => {
+                self.ggml_version = Some(ggml_version).filter(|version| !version.is_empty());
+                self.has_foreign |= owner == Owner::Ggml;
+                let places = memories.into_iter().map(|memory| memory.place).collect();
+                self.handles.insert(key(handle), Allocator { places, is_dry: false, reserved: None });
+            }
+            Event::Reserve { handle, outcome, ggml, steeve } => self.reserve(&key(handle), outcome, ggml, steeve),
+            Event::Close { handle } => {
+                let closed = self.handles.remove(&key(handle));
+                let is_over = closed.is_some_and(|it| it.is_dry) && !self.handles.values().any(|it| it.is_dry);
+                if is_over {
+                    self.dry_runs += 1;
+                    self.sizes.clear();
+                }
+            }
+            Event::Buffer { buffer, context, contents, bytes, place } => {
+                // Whoever asks for a size first and then makes the buffer has that once.
+                self.sizes.remove(&(key(context), place.memory().to_owned()));
+                self.buffers.insert(key(buffer), Allocation { place, contents, origin: Origin::Allocated, bytes });
+            }
+            Event::Mapped { buffer, bytes, place } => {
+                // What programs map are models.
+                let (contents, origin) = (Contents::Weights, Origin::Mapped);
+                self.buffers.insert(key(buffer), Allocation { place, contents, origin, bytes });
+            }
+            Event::Size { context, contents, bytes, place } => {
+                let key = (key(context), place.memory().to_owned());
+                self.sizes.insert(key, Allocation { place, contents, origin: Origin::Sized, bytes });
+            }
+            Event::Drop { buffer } => {
+                self.buffers.remove(&key(buffer));
+            }
+        }
+        self.look();
+        is_plan || self.is_real
+    }
+
+    fn reserve(&mut self, key: &Key, outcome: Outcome, ggml: Option<Vec<Vec<u64>>>, steeve: Vec<u64>) {
+        let Some(handle) = self.handles.get_mut(key) else { return };
+        let is_dry = outcome == Outcome::Dry;
+        // Where there are buffers, asking what others would take changes nothing.
+        if is_dry && handle.reserved.is_some() && !handle.is_dry {
+            return;
+        }
+        handle.is_dry = is_dry;
+        self.is_real |= outcome != Outcome::Dry;
+        self.has_failed |= outcome == Outcome::Failed;
+        handle.reserved = Some(match (handle.reserved.take(), outcome) {
+            (None, _) => Reserved { ggml, steeve },
+            (Some(before), outcome) => Reserved {
+                ggml: before.ggml.zip(ggml).map(|(before, needed)| remade(before, needed)),
+                // Buffers are as they are; of those that there are not, the largest so far.
+                steeve: match outcome {
+                    Outcome::Done => steeve,
+                    _ => before.steeve.iter().zip(&steeve).map(|(before, now)| *before.max(now)).collect(),
+                },
+            },
+        });
+    }
+
+    /// Remembers the moment, if it counts.
+    fn look(&mut self) {
+        if self.is_real {
+            for (device, memories) in self.in_use(Count::Real) {
+                let largest = self.largest.entry(device).or_default();
+                if total(&memories) >= total(largest) {
+                    *largest = memories;
+                }
+            }
+        } else if self.handles.values().any(|handle| handle.is_dry) {
+            self.last_dry = self.in_use(Count::All);
+        }
+    }
+
+    /// What is alive now.
+    fn in_use(&self, count: Count) -> BTreeMap<DeviceName, DeviceUse> {
+        let mut devices: BTreeMap<DeviceName, DeviceUse> = BTreeMap::new();
+        let mut memory = |place: &Place, change: &mut dyn FnMut(&mut MemoryUse)| {
+            change(devices.entry(place.device()).or_default().entry(place.memory().to_owned()).or_default());
+        };
+        let sizes = self.sizes.values().filter(|_| count == Count::All);
+        for it in self.buffers.values().chain(sizes) {
+            memory(&it.place, &mut |memory| {
+                *memory.contents.entry(it.contents).or_default().entry(it.origin).or_default() += it.bytes;
+            });
+        }
+        for handle in self.handles.values().filter(|handle| count == Count::All || !handle.is_dry) {
+            let Some(reserved) = &handle.reserved else { continue };
+            for (index, (place, steeve)) in handle.places.iter().zip(&reserved.steeve).enumerate() {
+                let ggml = reserved.ggml.as_ref().and_then(|ggml| Some(ggml.get(index)?.iter().sum::<u64>()));
+                memory(place, &mut |memory| {
+                    let before = memory.compute.unwrap_or(ComputeUse { ggml: Some(0), steeve: 0 });
+                    let ggml = before.ggml.zip(ggml).map(|(before, ggml)| before + ggml);
+                    memory.compute = Some(ComputeUse { ggml, steeve: before.steeve + steeve });
+                });
+            }
+        }
+        devices
+    }
+
+    /// Returns whether there is an answer: something was planned.
+    pub(super) fn has_plans(&self) -> bool {
+        !self.figures().is_empty()
+    }
+
+    /// Returns whether the program need not be watched further, if nothing more happens for a while. After several dry runs
+    /// it is about to settle for something that none of them need have been.
+    pub(super) fn is_settled(&self) -> bool {
+        let is_dry = self.has_plans() && self.dry_runs() == 1;
+        self.is_real || is_dry || (self.has_foreign && !self.has_plans())
+    }
+
+    /// Returns how many dry runs there were, with the one that is not over yet.
+    pub(super) fn dry_runs(&self) -> u32 {
+        self.dry_runs + u32::from(self.handles.values().any(|handle| handle.is_dry))
+    }
+
+    /// Returns the figures of each device, the host last.
+    pub(super) fn figures(&self) -> &BTreeMap<DeviceName, DeviceUse> {
+        if self.is_real { &self.largest } else { &self.last_dry }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Count {
+    Real,
+    All,
+}
+
+/// Returns what ggml's buffers are after a plan that needs these: in each memory as before, or if that is too little, as needed.
+fn remade(before: Vec<Vec<u64>>, needed: Vec<Vec<u64>>) -> Vec<Vec<u64>> {
+    let fits = |before: &[u64], needed: &[u64]| {
+        before.len() >= needed.len() && before.iter().zip(needed).all(|(before, needed)| before >= needed)
+    };
+    let each = before.into_iter().zip(needed);
+    each.map(|(before, needed)| if fits(&before, &needed) { before } else { needed }).collect()
+}
+
+/// The bytes of a device, as with ggml where that is known.
+fn total(memories: &DeviceUse) -> u64 {
+    let memory = |memory: &MemoryUse| {
+        let contents: u64 = memory.contents.values().flat_map(BTreeMap::values).sum();
+        contents + memory.compute.map_or(0, |compute| compute.ggml.unwrap_or(compute.steeve))
+    };
+    memories.values().map(memory).sum()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    fn ledger(lines: &[&str]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for line in lines {
+            let line = format!(r#"{{"report":1,"process":1,{line}}}"#);
+            ledger.take(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")));
+        }
+        ledger
+    }
+
+    const OPEN: &str = r#""event":"open","handle":"h","owner":"steeve","ggml_version":"0.9.4","memories":[{"memory":"CUDA0","device":"CUDA0","host":false,"shared":false},{"memory":"CPU","host":true,"shared":false}]"#;
+
+    fn reserve(outcome: &str, ggml: &str, steeve: &str) -> String {
+        format!(r#""event":"reserve","handle":"h","outcome":"{outcome}","ggml":{ggml},"steeve":{steeve}"#)
+    }
+
+    fn compute(ledger: &Ledger) -> Vec<(String, Option<u64>, u64)> {
+        let memories = ledger.figures().values().flatten();
+        memories.filter_map(|(name, it)| Some((name.clone(), it.compute?.ggml, it.compute?.steeve))).collect()
+    }
+
+    #[test]
+    fn ggmls_buffers_are_made_anew_as_a_plan_needs_them() {
+        let ledger = ledger(&[
+            OPEN,
+            &reserve("done", "[[50,50],[8]]", "[90,8]"),
+            &reserve("done", "[[70,40],[4]]", "[90,8]"),
+            &reserve("done", "[[20],[16]]", "[90,16]"),
+        ]);
+        // The second plan needs a larger chunk, so the chunks are as it needs them; the third fits there.
+        assert_eq!(compute(&ledger), [("CUDA0".into(), Some(110), 90), ("CPU".into(), Some(16), 16)]);
+    }
+
+    #[test]
+    fn dry_runs_do_not_count_once_something_is_reserved() {
+        let dry = reserve("dry", "[[1000],[10]]", "[900,10]");
+        let size = r#""event":"size","context":"c","memory":"CUDA0","device":"CUDA0","host":false,"contents":"weights","bytes":5000"#;
+        let close = r#""event":"close","handle":"h""#;
+        let only_dry = ledger(&[OPEN, &dry, size, size, close]);
+        assert!(only_dry.is_settled() && only_dry.dry_runs() == 1);
+        assert_eq!(compute(&only_dry), [("CUDA0".into(), Some(1000), 900), ("CPU".into(), Some(10), 10)]);
+        let weights = &only_dry.figures().values().next().unwrap()["CUDA0"].contents[&Contents::Weights];
+        assert_eq!(weights.values().sum::<u64>(), 5000, "a size that is asked for twice is one size");
+        let smaller = reserve("dry", "[[100],[10]]", "[90,10]");
+        let two = ledger(&[OPEN, &dry, size, close, OPEN, &smaller, close]);
+        assert!(!two.is_settled(), "the program is still looking for something that fits");
+        assert_eq!(compute(&two)[0], ("CUDA0".into(), Some(100), 90));
+        let real = ledger(&[OPEN, &dry, size, close, OPEN, &reserve("done", "[[70],[10]]", "[60,10]"), close]);
+        assert!(real.is_settled());
+        assert_eq!(compute(&real), [("CUDA0".into(), Some(70), 60), ("CPU".into(), Some(10), 10)]);
+        assert!(real.figures().values().flatten().all(|(_, memory)| memory.contents.is_empty()));
+    }
+
+    #[test]
+    fn what_is_freed_before_the_next_is_made_is_not_counted_twice() {
+        let buffer = |name: &str, bytes: u64| {
+            format!(
+                r#""event":"buffer","buffer":"{name}","context":"c","memory":"CUDA0","device":"CUDA0","host":false,"contents":"caches","bytes":{bytes}"#
+            )
+        };
+        let (drop, reserved) = (r#""event":"drop","buffer":"a""#, reserve("done", "[[7],[0]]", "[5,0]"));
+        let ledger = ledger(&[OPEN, &reserved, &buffer("a", 100), drop, &buffer("b", 40), &buffer("a", 80)]);
+        let caches = &ledger.figures().values().next().unwrap()["CUDA0"].contents[&Contents::Caches];
+        assert_eq!(caches[&Origin::Allocated], 120);
+    }
+
+    #[test]
+    fn a_plan_of_ggmls_that_is_not_known_makes_its_bytes_unknown() {
+        let ledger = ledger(&[OPEN, &reserve("done", "null", "[90,8]")]);
+        assert_eq!(compute(&ledger), [("CUDA0".into(), None, 90), ("CPU".into(), None, 8)]);
+    }
+}

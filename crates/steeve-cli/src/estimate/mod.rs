@@ -1,0 +1,132 @@
+//! `steeve estimate`: a program run under the drop-in until it has planned, and what it takes of each device.
+//!
+//! ```text
+//!   program + drop-in --watch--> lines of the report --Ledger--> figures per memory --> rows per device --> table, JSON
+//! ```
+
+mod answer;
+mod elf;
+mod gguf;
+mod ledger;
+mod report;
+mod watch;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use self::answer::Estimate;
+use self::gguf::model_header;
+use self::ledger::Ledger;
+use self::watch::{Ending, Patience, Watched, Workplace, watch};
+use crate::answer::{Answer, Voice};
+use crate::args::EstimateArgs;
+use crate::drop_in::DropIn;
+use crate::error::{Error, Printed};
+
+pub(crate) fn run(args: &EstimateArgs, voice: Voice, out: &mut dyn Write) -> Result<Answer, Error> {
+    let [program, arguments @ ..] = args.program.as_slice() else {
+        return Err(Error::Usage("name the program to run, as in steeve estimate -- PROGRAM ARGS".to_owned()));
+    };
+    if cfg!(not(target_os = "linux")) {
+        let why = "an estimate preloads a library into the program, which works on Linux only; run it there";
+        return Err(Error::Usage(why.to_owned()));
+    }
+    let drop_in = DropIn::find(args.library.as_deref())?;
+    let workplace = Workplace::make()?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    drop_in.reporting(&mut command, &workplace.report());
+    let patience = Patience { settle: args.settle, timeout: args.timeout };
+    let Watched { ledger, ending, objects } = watch(command, &workplace, patience)?;
+    voice.detail(|| format!("{}: {}", program.display(), described(ending)));
+    if !ledger.has_plans() {
+        let name = program.display().to_string();
+        // Whoever fails has said why; and whoever plans inside of itself was not heard.
+        return Err(match ending {
+            _ if ledger.has_foreign => Error::UnknownGgml { program: name },
+            Ending::Itself(status) if !status.success() => {
+                Error::ProgramFailed { program: name, status, printed: Printed(workplace.last_lines()) }
+            }
+            Ending::Interrupted => Error::EstimateStopped { program: name },
+            _ => match (objects.with_ggml(find_program(program), drop_in.path()), objects.has(drop_in.path())) {
+                (Some(file), Some(true) | None) => {
+                    Error::GgmlInside { program: name, file: file.display().to_string() }
+                }
+                (_, Some(false)) => Error::NotPreloaded { program: name },
+                _ if ending == Ending::TimedOut => Error::NothingPlanned { program: name, timeout: args.timeout },
+                _ => Error::EndedWithoutPlan { program: name },
+            },
+        });
+    }
+    say_what_is_special(&ledger, ending, &workplace, program, voice);
+    let models = arguments.iter().filter_map(|argument| model_header(&model_path(argument))).collect();
+    let estimate = Estimate::new(&args.program, ending, &ledger, models, &args.capacity)?;
+    if args.show.json {
+        estimate.print_json(out)?;
+    } else {
+        estimate.print_table(args.show.sizes(), out)?;
+    }
+    for why in estimate.what_does_not_fit(args.show.sizes()) {
+        voice.error(why);
+    }
+    Ok(if estimate.fits() { Answer::Yes } else { Answer::No })
+}
+
+fn described(ending: Ending) -> String {
+    match ending {
+        Ending::Itself(status) => format!("ended by itself ({status})"),
+        Ending::Settled => "ended after its last plan".to_owned(),
+        Ending::TimedOut => "ended after --timeout".to_owned(),
+        Ending::Interrupted => "ended by Ctrl-C".to_owned(),
+    }
+}
+
+/// Notes whatever makes the figures others than those of a program that runs on.
+fn say_what_is_special(ledger: &Ledger, ending: Ending, workplace: &Workplace, program: &OsStr, voice: Voice) {
+    let name = program.display();
+    if ledger.has_failed {
+        voice.note(format!("{name}: there was no memory for one of its plans; the figures are what it would take"));
+    }
+    if ledger.has_foreign {
+        voice.note(format!(
+            "{name}: some of its graphs were planned by a ggml that steeve does not know; they are not counted"
+        ));
+    }
+    if !ledger.is_real && ledger.dry_runs() > 1 {
+        let runs = ledger.dry_runs();
+        voice.note(format!("{name}: made {runs} dry runs and reserved nothing; the figures are those of the last"));
+    }
+    match ending {
+        Ending::Itself(status) if !status.success() => voice.note(failed_later(program, status, workplace)),
+        Ending::TimedOut => {
+            voice.note(format!("{name}: ended after --timeout; what it would have planned later is not counted"))
+        }
+        Ending::Interrupted => {
+            voice.note(format!("{name}: ended by Ctrl-C; what it would have planned later is not counted"))
+        }
+        Ending::Itself(_) | Ending::Settled => {}
+    }
+}
+
+fn failed_later(program: &OsStr, status: ExitStatus, workplace: &Workplace) -> String {
+    let printed = Printed(workplace.last_lines());
+    format!("{}: failed ({status}) after it had planned{printed}", program.display())
+}
+
+/// The file of an argument, also of one such as `--model=FILE`.
+fn model_path(argument: &OsStr) -> PathBuf {
+    let path = Path::new(argument);
+    let value = argument.to_str().and_then(|text| text.strip_prefix('-')?.split_once('='));
+    value.map_or_else(|| path.to_owned(), |(_, value)| PathBuf::from(value))
+}
+
+/// The file of a program, as the system would find it.
+fn find_program(program: &OsStr) -> Option<PathBuf> {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program));
+    }
+    let folders: OsString = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|file| file.is_file())
+}

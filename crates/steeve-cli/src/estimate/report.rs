@@ -1,0 +1,169 @@
+//! The lines that the drop-in appends to `STEEVE_REPORT`: a file that grows in, events out. `steeve-ggml` writes them, and says in
+//! its `report` what each is.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// The version of the lines that this program reads.
+pub(super) const VERSION: u32 = 1;
+
+/// One line.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Line {
+    report: u32,
+    pub(super) process: u32,
+    #[serde(flatten)]
+    pub(super) event: Event,
+}
+
+/// What a program did with its memory.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub(super) enum Event {
+    /// A graph allocator was made.
+    Open { handle: String, owner: Owner, ggml_version: String, memories: Vec<HandleMemory> },
+    /// It planned a graph: the chunks that ggml's plan needs in each memory, where that is known, and its own bytes.
+    Reserve { handle: String, outcome: Outcome, ggml: Option<Vec<Vec<u64>>>, steeve: Vec<u64> },
+    /// It was freed.
+    Close { handle: String },
+    /// A buffer for the tensors of a context was made.
+    Buffer {
+        buffer: String,
+        context: String,
+        contents: Contents,
+        bytes: u64,
+        #[serde(flatten)]
+        place: Place,
+    },
+    /// The size of such a buffer was asked for.
+    Size {
+        context: String,
+        contents: Contents,
+        bytes: u64,
+        #[serde(flatten)]
+        place: Place,
+    },
+    /// A buffer over memory of the program's was made.
+    Mapped {
+        buffer: String,
+        bytes: u64,
+        #[serde(flatten)]
+        place: Place,
+    },
+    /// A buffer was freed.
+    Drop { buffer: String },
+}
+
+/// Which allocator is behind a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Owner {
+    Steeve,
+    Ggml,
+}
+
+/// What became of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Outcome {
+    Done,
+    Failed,
+    Dry,
+}
+
+/// What the tensors of a context are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Contents {
+    Weights,
+    Caches,
+    Other,
+}
+
+/// A memory of a graph allocator.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct HandleMemory {
+    #[serde(flatten)]
+    pub(super) place: Place,
+}
+
+/// A buffer type of ggml's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub(super) struct Place {
+    host: bool,
+    device: Option<String>,
+    memory: String,
+}
+
+impl Place {
+    /// Returns the device that has this memory: `CPU` for all memory of the host, whichever device pinned it.
+    pub(super) fn device(&self) -> DeviceName {
+        match (self.host, &self.device) {
+            (true, _) => DeviceName { is_host: true, name: "CPU".to_owned() },
+            (false, Some(device)) => DeviceName { is_host: false, name: device.clone() },
+            (false, None) => DeviceName { is_host: false, name: self.memory.clone() },
+        }
+    }
+
+    pub(super) fn memory(&self) -> &str {
+        &self.memory
+    }
+}
+
+/// The name of a device. The host sorts last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DeviceName {
+    is_host: bool,
+    pub(super) name: String,
+}
+
+/// Reads what has been appended to a report since the last time.
+pub(super) struct ReportReader<'a> {
+    path: &'a Path,
+    file: Option<File>,
+    /// The beginning of a line whose end is not there yet.
+    rest: Vec<u8>,
+}
+
+impl<'a> ReportReader<'a> {
+    pub(super) fn new(path: &'a Path) -> Self {
+        Self { path, file: None, rest: Vec::new() }
+    }
+
+    /// Returns the new lines. A file that is not there yet has none.
+    ///
+    /// # Errors
+    /// If the file can't be read, or has lines of another version, which only a library of another version writes.
+    pub(super) fn read(&mut self) -> Result<Vec<Line>, ReportError> {
+        if self.file.is_none() {
+            match File::open(self.path) {
+                Ok(file) => self.file = Some(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(ReportError::Read(error)),
+            }
+        }
+        if let Some(file) = &mut self.file {
+            file.read_to_end(&mut self.rest).map_err(ReportError::Read)?;
+        }
+        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else { return Ok(Vec::new()) };
+        let whole: Vec<u8> = self.rest.drain(..=end).collect();
+        whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(parse).collect()
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Line, ReportError> {
+    match serde_json::from_slice::<Line>(line) {
+        Ok(line) if line.report == VERSION => Ok(line),
+        _ => Err(ReportError::Version),
+    }
+}
+
+/// Why a report can't be used.
+#[derive(Debug)]
+pub(super) enum ReportError {
+    Read(io::Error),
+    Version,
+}
