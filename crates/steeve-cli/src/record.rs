@@ -193,6 +193,7 @@ fn plan(file: &Path, limit: InputLimit) -> Result<Row, Error> {
     let Input::Graph(graph) = input::read(&source, limit)? else {
         return Err(Error::Usage(format!("{source}: is no recorded graph; use another folder")));
     };
+    let graph = graph.for_drop_in()?;
     let figures = |reuse| graph::solve(&graph, &PlanOptions::new(GraphStrategy::Fast).with_reuse(reuse), None);
     Ok(Row {
         name: source.short_name(),

@@ -5,8 +5,8 @@ mod recordings;
 
 use recordings::each_graph;
 use steeve_graph::{
-    Best, Budget, Bytes, GraphPlan, GraphStrategy, Id, PlanOptions, Recorded, Reuse, Verdict, ggml_answer, plan_graph,
-    replay,
+    AssignedGraph, Best, Budget, Bytes, Fusion, GraphPlan, GraphStrategy, Id, Memory, PlanBesideGgml, PlanOptions,
+    Recorded, Reuse, Verdict, ggml_answer, plan_beside_ggml, plan_graph, replay,
 };
 
 fn planned(name: &str, recorded: &Recorded, options: PlanOptions) -> GraphPlan {
@@ -75,6 +75,43 @@ fn no_plan_is_above_ggmls_in_any_memory_and_nearly_all_are_at_their_bound() {
         if graphs > 500 && reuse == Reuse::More {
             assert!(servers <= 0.78, "{servers}");
             assert!(real <= 0.935, "{real}");
+        }
+    }
+}
+
+/// Every memory but the host's fuses nodes: no plan is above ggml's, hardly one falls back to ggml's layout, and the tokens of
+/// each prompt find their gated products apart from the activations.
+#[test]
+fn with_what_fusions_need_no_memory_is_above_ggmls() {
+    let (mut memories, mut as_ggml) = (0, 0);
+    let mut ratios: Vec<(String, f64)> = Vec::new();
+    let graphs = each_graph(|name, recorded| {
+        let of_device = |memory: &Memory| {
+            let is_host = memory.name.ends_with("_Host");
+            Memory { fusion: if is_host { Fusion::None } else { Fusion::Kept }, ..memory.clone() }
+        };
+        let assigned = &recorded.assigned;
+        let devices: Vec<Memory> = assigned.memories().iter().map(of_device).collect();
+        let (graph, assignment, sizes) = (assigned.graph(), assigned.assignment(), assigned.sizes());
+        let assigned = AssignedGraph::new(graph.clone(), devices, assignment.clone(), sizes.clone()).unwrap();
+        let options = PlanOptions::default().with_reuse(Reuse::Ggml);
+        let PlanBesideGgml { plan, ggml, .. } = plan_beside_ggml(&assigned, &options).unwrap();
+        replay(&assigned, &plan.places()).unwrap_or_else(|faults| panic!("{name}: {faults}"));
+        for it in plan.memories() {
+            assert!(it.plan.peak() <= ggml[it.memory], "{name}, memory {}: {}", it.memory, it.plan.peak());
+            memories += 1;
+            as_ggml += u32::from(!it.keeps_hold);
+        }
+        let all = ggml.iter().map(|bytes| bytes.0).sum::<u64>();
+        ratios.push((name.to_owned(), plan.peak().0 as f64 / all as f64));
+    });
+    println!("corpus: {graphs} graphs, {memories} memories, {as_ggml} of them with ggml's layout");
+    assert!(as_ggml * 20 <= memories, "{as_ggml} of {memories}");
+    for (wanted, most) in [("llama-3.1-8b.gpu1", 0.82), ("qwen3-30b-a3b.gpu1", 0.61), ("deepseek-v3.gpu4pp", 0.87)] {
+        let wanted = format!("multi/{wanted}.c4096.fa1.out1.pp");
+        for (name, ratio) in ratios.iter().filter(|it| it.0 == wanted) {
+            println!("corpus: {name}: {ratio:.4} of ggml's");
+            assert!(*ratio <= most, "{name}: {ratio}");
         }
     }
 }
