@@ -61,8 +61,16 @@ pub(crate) struct MemoryEntry<'a> {
     /// Of a graph's plan: what each offset is a multiple of. Blocks have an alignment each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) alignment: Option<Align>,
+    /// Of a graph's plan, false where live ranges are not extended as the memory asks, because ggml's layout is used there.
+    #[serde(skip_serializing_if = "is_true")]
+    pub(crate) keeps_hold: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     ggml: Option<Bytes>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_true(value: &bool) -> bool {
+    *value
 }
 
 /// The memories of a result, in their order.
@@ -76,6 +84,7 @@ pub(crate) fn entries(figures: &Figures) -> Vec<MemoryEntry<'_>> {
             optimal: memory.is_optimal(),
             chunks: &memory.chunks,
             alignment: None,
+            keeps_hold: true,
             ggml: memory.ggml,
         }
     }

@@ -39,9 +39,9 @@ const DEVICE_GPU: c_int = 1;
 /// # Safety
 /// The buffer types are this ggml's.
 pub(crate) unsafe fn memories(ggml: &Known, settings: &Settings, types: &[BufferType]) -> Result<Memories, String> {
-    let functions = &ggml.functions;
+    let (functions, version) = (&ggml.functions, ggml.version_numbers());
     let mut planned: IdVec<MemoryId, Memory> = IdVec::new();
-    let (mut is_cpu, mut is_host) = (Vec::with_capacity(types.len()), Vec::with_capacity(types.len()));
+    let (mut pads_nothing, mut is_host) = (Vec::with_capacity(types.len()), Vec::with_capacity(types.len()));
     for (index, &buffer_type) in types.iter().enumerate() {
         if buffer_type.is_null() {
             return Err(format!("buffer type {index} is null"));
@@ -62,7 +62,6 @@ pub(crate) unsafe fn memories(ggml: &Known, settings: &Settings, types: &[Buffer
         let align = Align::new(align as u64).map_err(|error| format!("{name}: {error}"))?;
         let first = types.iter().position(|other| *other == buffer_type).filter(|first| *first < index);
         let host = name == "CPU" || device.is_plain_host;
-        let version = ggml.version_numbers();
         let (hold, fusion) = match settings.hold {
             Some(hold) if host => (hold, Fusion::None),
             Some(hold) => (hold, Fusion::Checked),
@@ -70,7 +69,7 @@ pub(crate) unsafe fn memories(ggml: &Known, settings: &Settings, types: &[Buffer
             None if checks(&device.registry, version, settings.cuda_streams) => (0, Fusion::Kept),
             None => (LONG_HOLD, Fusion::Checked),
         };
-        is_cpu.push(name == "CPU");
+        pads_nothing.push(name == "CPU");
         is_host.push(host);
         planned.push(Memory {
             max_buffer: (max_size != usize::MAX).then_some(Bytes(max_size as u64)),
@@ -80,7 +79,7 @@ pub(crate) unsafe fn memories(ggml: &Known, settings: &Settings, types: &[Buffer
             ..Memory::new(name, align)
         });
     }
-    Ok(Memories { types: types.to_vec(), planned, is_cpu, is_host })
+    Ok(Memories { types: types.to_vec(), planned, pads_nothing, is_host })
 }
 
 /// Whether a backend compares addresses before it fuses nodes.

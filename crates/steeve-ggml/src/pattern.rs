@@ -191,7 +191,7 @@ impl Pattern {
         let unlisted = (0..).zip(is_listed).filter(|(_, is_listed)| !is_listed).map(|(number, _)| number);
         let known = known(read, plan);
         let is_padded = |known: &KnownTensor| match known.place {
-            Place::Planned { asked, .. } => !memories.is_cpu[asked.index()],
+            Place::Planned { asked, .. } => !memories.pads_nothing[asked.index()],
             _ => false,
         };
         let padded = (0..).zip(&known).filter(|(_, known)| is_padded(known));

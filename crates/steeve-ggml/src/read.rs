@@ -25,8 +25,8 @@ pub(crate) enum Unreadable {
 pub(crate) struct Memories {
     pub(crate) types: Vec<BufferType>,
     pub(crate) planned: IdVec<MemoryId, Memory>,
-    /// Whether each is plain CPU memory.
-    pub(crate) is_cpu: Vec<bool>,
+    /// Whether each is the type called CPU, in which no tensor takes more bytes than it spans.
+    pub(crate) pads_nothing: Vec<bool>,
     /// Whether nodes are computed there by a CPU alone.
     pub(crate) is_host: Vec<bool>,
 }

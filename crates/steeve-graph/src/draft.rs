@@ -47,20 +47,16 @@ pub(crate) struct Draft {
     pub(crate) of_tensor: Vec<Option<ShareId>>,
 }
 
+/// For each share the step up to which a prefix of it outlives it; 0 where none does.
+#[derive(Default)]
+pub(crate) struct Prefixes(IdVec<ShareId, u64>);
+
 /// The placement problem of one memory.
 pub(crate) struct MemoryProblem {
     pub(crate) memory: MemoryId,
     pub(crate) problem: Problem,
     /// The share of each block. Prefixes that outlive their share come last.
     pub(crate) shares: Vec<ShareId>,
-}
-
-/// Whether shares are extended by what their memory holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extend {
-    ByHold,
-    /// ggml knows no backend that reads late.
-    AsGgml,
 }
 
 /// The step behind the last node: what is never freed ends there.
@@ -74,38 +70,52 @@ impl Draft {
         Self { shares: Vec::with_capacity(shares).into(), of_tensor: vec![None; tensors] }
     }
 
-    /// Extends what no node takes over by the `hold` of its memory, and to the end of the fused groups that read it.
-    pub(crate) fn extend_by_hold(&mut self, assigned: &AssignedGraph) {
+    /// Extends what no node takes over by the `hold` of its memory, and to the end of the fused groups that read it. Returns for
+    /// each share until when a prefix of it is kept.
+    pub(crate) fn extend_by_hold(&mut self, assigned: &AssignedGraph) -> Prefixes {
         let memories = assigned.memories();
-        if memories.iter().all(|memory| memory.hold == 0 && memory.fusion != Fusion::Kept) {
-            return;
+        let ends = GroupEnds::new(assigned);
+        if ends.is_none() && memories.iter().all(|memory| memory.hold == 0) {
+            return Prefixes::default();
         }
         let (end, taken) = (end_of_run(assigned), self.taken());
-        if let Some(ends) = GroupEnds::new(assigned) {
-            let mut until: IdVec<ShareId, u64> = vec![0; self.shares.len()].into();
-            for (share, end) in self.of_tensor.iter().zip(ends.whole) {
-                if let Some(share) = *share {
-                    until[share] = until[share].max(end);
-                }
-            }
-            for id in self.shares.ids() {
-                let share = &mut self.shares[id];
-                // A node of the group may take the source over, and then its result is what must stay.
-                until[id] = share.follows.map_or(until[id], |before| until[id].max(until[before]));
-                if !taken[id] && memories[share.memory].fusion == Fusion::Kept {
-                    share.end = share.end.max(until[id]);
-                }
-            }
-        }
+        let whole = ends.as_ref().map(|ends| self.until(&ends.whole));
         for id in self.shares.ids().filter(|id| !taken[*id]) {
             let share = &mut self.shares[id];
-            let hold = u64::from(memories[share.memory].hold);
-            share.end = (share.end + hold).min(end.max(share.end));
+            let memory = &memories[share.memory];
+            if let Some(whole) = whole.as_ref().filter(|_| memory.fusion == Fusion::Kept) {
+                share.end = share.end.max(whole[id]);
+            }
+            share.end = (share.end + u64::from(memory.hold)).min(end.max(share.end));
         }
+        let Some(ends) = ends else { return Prefixes::default() };
+        let mut prefixes = self.until(&ends.prefix);
+        for id in self.shares.ids() {
+            if taken[id] || memories[self.shares[id].memory].fusion != Fusion::Kept {
+                prefixes[id] = 0;
+            }
+        }
+        Prefixes(prefixes)
+    }
+
+    /// The ends of tensors as those of their shares. A node of a group may take a source over, and then its result is what must
+    /// stay.
+    fn until(&self, ends: &[u64]) -> IdVec<ShareId, u64> {
+        let mut until: IdVec<ShareId, u64> = vec![0; self.shares.len()].into();
+        for (share, end) in self.of_tensor.iter().zip(ends) {
+            if let Some(share) = *share {
+                until[share] = until[share].max(*end);
+            }
+        }
+        // What follows a share comes after it.
+        for (id, share) in self.shares.pairs() {
+            until[id] = share.follows.map_or(until[id], |before| until[id].max(until[before]));
+        }
+        until
     }
 
     /// Whether a node takes over each share.
-    fn taken(&self) -> IdVec<ShareId, bool> {
+    pub(crate) fn taken(&self) -> IdVec<ShareId, bool> {
         let mut taken: IdVec<ShareId, bool> = vec![false; self.shares.len()].into();
         for before in self.shares.iter().filter_map(|share| share.follows) {
             taken[before] = true;
@@ -117,7 +127,7 @@ impl Draft {
     pub(crate) fn problems(
         &self,
         assigned: &AssignedGraph,
-        extend: Extend,
+        prefixes: &Prefixes,
     ) -> Result<Vec<MemoryProblem>, GraphPlanError> {
         let memories = assigned.memories();
         let mut blocks: IdVec<MemoryId, Vec<Block>> = memories.iter().map(|_| Vec::new()).collect();
@@ -131,19 +141,13 @@ impl Draft {
             blocks[share.memory].push(block);
             shares[share.memory].push(id);
         }
-        if extend == Extend::ByHold
-            && let Some(ends) = GroupEnds::new(assigned)
-        {
-            let taken = self.taken();
-            for (id, share) in self.shares.pairs().filter(|(id, _)| !taken[*id]) {
-                let blocks = &mut blocks[share.memory];
-                let Some(block) = block_of[id].filter(|_| memories[share.memory].fusion == Fusion::Kept) else {
-                    continue;
-                };
-                if let Some(kept) = ends.kept_prefix(assigned.graph(), share.tensor, block, &blocks[block.index()]) {
-                    blocks.push(kept);
-                    shares[share.memory].push(id);
-                }
+        for (id, end) in prefixes.0.pairs().filter(|(_, end)| **end > 0) {
+            let (share, Some(block)) = (&self.shares[id], block_of[id]) else { continue };
+            let blocks = &mut blocks[share.memory];
+            let tensor = assigned.graph().tensor(share.tensor);
+            if let Some(kept) = GroupEnds::kept_prefix(tensor, block, &blocks[block.index()], *end) {
+                blocks.push(kept);
+                shares[share.memory].push(id);
             }
         }
         let owners = memories.pairs().filter(|(_, memory)| memory.shared_with.is_none());

@@ -58,13 +58,14 @@ impl Fusion {
     }
 }
 
-/// Returns how many bytes of a tensor that has `size` are kept as its prefix: 8 tokens of a micro-batch of 512, and 8 rows where
-/// the tensor has few. (The last layer of a prompt is computed for the tokens with outputs alone.)
+/// Returns how many bytes of a tensor, whose block has `size`, are kept as its prefix: 8 tokens of a micro-batch of 512, and 8 rows
+/// where the tensor has few. (The last layer of a prompt is computed for the tokens with outputs alone.) A smaller graph in the
+/// same plan has rows of the same size, and so the same prefix.
 pub(crate) fn prefix(tensor: &Tensor, size: Bytes) -> Bytes {
     let [_, ne @ ..] = tensor.layout.ne();
-    let rows: u64 = ne.iter().product();
-    let part = if rows <= 8 { size.0 } else { size.0 / rows * 8 };
-    Bytes(part.max(size.0.div_ceil(64)))
+    let rows = ne.iter().fold(1, |rows: u64, count| rows.saturating_mul(*count));
+    let row = tensor.layout.nbytes().0.checked_div(rows).unwrap_or(0);
+    Bytes(row.saturating_mul(8).max(size.0.div_ceil(64)).min(size.0))
 }
 
 /// A source that a fused group may read until its last node has run.
@@ -86,8 +87,9 @@ pub(crate) enum Extent {
     Prefix,
 }
 
-/// Finds the sources that the groups of a graph read to their end. O(nodes).
-pub(crate) fn group_reads(graph: &Graph) -> Vec<GroupRead> {
+/// Finds the sources that the groups of a graph read to their end, in the order of nodes. O(nodes).
+pub(crate) fn group_reads(assigned: &AssignedGraph) -> Vec<GroupRead> {
+    let (graph, memories) = (assigned.graph(), &assigned.assignment().nodes);
     let mut reads = Vec::new();
     for node in 0..graph.nodes().len() {
         let group = Group { graph, node };
@@ -97,7 +99,10 @@ pub(crate) fn group_reads(graph: &Graph) -> Vec<GroupRead> {
             Some(Op::MulMat | Op::MulMatId) => (group.gated(), &[1], Extent::Prefix),
             _ => continue,
         };
-        let Some(last) = last else { continue };
+        // One backend fuses what it computes itself.
+        let Some(last) = last.filter(|last| memories[node..=*last].iter().all(|it| *it == memories[node])) else {
+            continue;
+        };
         let sources = graph.sources(graph.nodes()[node]);
         let sources = slots.iter().filter_map(|slot| sources.get(*slot).copied().flatten());
         reads.extend(sources.map(|source| GroupRead { source, node, last, extent }));
@@ -121,7 +126,7 @@ impl GroupEnds {
         let graph = assigned.graph();
         let none = || alloc::vec![0; graph.tensors().len()];
         let mut ends = Self { whole: none(), prefix: none() };
-        for GroupRead { source, last, extent, .. } in group_reads(graph) {
+        for GroupRead { source, last, extent, .. } in group_reads(assigned) {
             let ends = match extent {
                 Extent::Whole => &mut ends.whole,
                 Extent::Prefix => &mut ends.prefix,
@@ -133,13 +138,23 @@ impl GroupEnds {
         Some(ends)
     }
 
-    /// Returns the block of the prefix of a tensor that outlives its block.
-    pub(crate) fn kept_prefix(&self, graph: &Graph, tensor: TensorId, block: BlockId, it: &Block) -> Option<Block> {
-        let life = Lifetime::new(it.life.end().0, self.prefix[tensor.index()]).ok()?;
-        let kept = Block::new(prefix(graph.tensor(tensor), it.size), life).aligned(it.align).following(block);
-        (it.size > Bytes::ZERO).then_some(kept)
+    /// Returns the block of the prefix of a tensor that outlives its block, up to the step `end`.
+    pub(crate) fn kept_prefix(tensor: &Tensor, block: BlockId, it: &Block, end: u64) -> Option<Block> {
+        if it.size == Bytes::ZERO {
+            return None;
+        }
+        let life = Lifetime::new(it.life.end().0, end).ok()?;
+        Some(Block::new(prefix(tensor, it.size), life).aligned(it.align).following(block))
     }
 }
+
+/// An operation of a group.
+#[derive(Clone, Copy)]
+enum Expected {
+    Always(Op),
+    Perhaps(Op),
+}
+use Expected::{Always, Perhaps};
 
 /// Matches the nodes from one on. A backend fuses nodes that directly follow each other.
 #[derive(Clone, Copy)]
@@ -153,32 +168,38 @@ impl Group<'_> {
         Some(self.graph.tensor(*self.graph.nodes().get(node)?).op)
     }
 
-    /// Matches operations from `at` on, some of which may be missing. Returns the index behind the last.
-    fn follow(&self, mut at: usize, ops: &[(Op, bool)]) -> Option<usize> {
-        for (op, is_optional) in ops {
-            match self.op(at) == Some(*op) {
-                true => at += 1,
-                false if *is_optional => {}
-                false => return None,
+    /// Matches operations from `at` on. Returns the index behind the last.
+    fn follow(&self, mut at: usize, ops: &[Expected]) -> Option<usize> {
+        for expected in ops {
+            match *expected {
+                Always(op) | Perhaps(op) if self.op(at) == Some(op) => at += 1,
+                Always(_) => return None,
+                Perhaps(_) => {}
             }
         }
         Some(at)
     }
 
+    /// Whether a node is among the sources of another.
+    fn reads(&self, reader: usize, node: usize) -> bool {
+        let nodes = self.graph.nodes();
+        self.graph.sources(nodes[reader]).contains(&Some(nodes[node]))
+    }
+
     /// The last node of a router of experts that starts here.
     fn router(&self) -> Option<usize> {
-        const CHOICE: &[(Op, bool)] =
-            &[(Op::Reshape, false), (Op::Add, true), (Op::Argsort, false), (Op::View, false), (Op::GetRows, false)];
-        const LATE_SOFT_MAX: &[(Op, bool)] = &[
-            (Op::Argsort, false),
-            (Op::View, false),
-            (Op::GetRows, false),
-            (Op::Reshape, false),
-            (Op::SoftMax, false),
-            (Op::Reshape, false),
+        const CHOICE: &[Expected] =
+            &[Always(Op::Reshape), Perhaps(Op::Add), Always(Op::Argsort), Always(Op::View), Always(Op::GetRows)];
+        const LATE_SOFT_MAX: &[Expected] = &[
+            Always(Op::Argsort),
+            Always(Op::View),
+            Always(Op::GetRows),
+            Always(Op::Reshape),
+            Always(Op::SoftMax),
+            Always(Op::Reshape),
         ];
-        const NORMALISED: &[(Op, bool)] =
-            &[(Op::Reshape, false), (Op::SumRows, false), (Op::Clamp, true), (Op::Div, false), (Op::Reshape, false)];
+        const NORMALISED: &[Expected] =
+            &[Always(Op::Reshape), Always(Op::SumRows), Perhaps(Op::Clamp), Always(Op::Div), Always(Op::Reshape)];
         if let Some(end) = self.follow(self.node, LATE_SOFT_MAX) {
             return Some(end - 1);
         }
@@ -186,14 +207,15 @@ impl Group<'_> {
         let first = if self.op(self.node + 1) == Some(Op::Sqrt) { self.node + 2 } else { self.node + 1 };
         let chosen = self.follow(first, CHOICE)?;
         let end = self.follow(chosen, NORMALISED).unwrap_or(chosen);
-        let end = self.follow(end, &[(Op::Scale, true)])?;
+        let end = self.follow(end, &[Perhaps(Op::Scale)])?;
         Some(end - 1)
     }
 
     /// The last node of a weighted sum of experts that starts here: the product, a view of each expert, and their sum.
     fn weighted_sum(&self) -> Option<usize> {
         let run = |from: usize, op: Op| (from..).take_while(|at| self.op(*at) == Some(op)).count();
-        let views = run(self.node + 1, Op::View);
+        let is_view = |at: usize| self.op(at) == Some(Op::View) && self.reads(at, self.node);
+        let views = (self.node + 1..).take_while(|at| is_view(*at)).count();
         let first_add = self.node + 1 + views;
         // What follows the sum may be an addition, too.
         let adds = run(first_add, Op::Add).min(views.checked_sub(1)?);
@@ -206,11 +228,12 @@ impl Group<'_> {
             Op::MulMat => (Op::MulMat, Op::Add),
             _ => (Op::MulMatId, Op::AddId),
         };
-        let second = self.follow(self.node, &[(product, false), (bias, true)])?;
-        let glu = self.follow(second, &[(product, false), (bias, true)])?;
+        let second = self.follow(self.node, &[Always(product), Perhaps(bias)])?;
+        let glu = self.follow(second, &[Always(product), Perhaps(bias)])?;
         let activation = |node: usize| self.graph.sources(self.graph.nodes()[node]).get(1).copied().flatten();
-        let is_gated = matches!(self.op(glu), Some(Op::Glu(_))) && activation(self.node) == activation(second);
-        is_gated.then_some(glu)
+        let is_gated =
+            matches!(self.op(glu), Some(Op::Glu(_))) && self.reads(glu, second - 1) && self.reads(glu, glu - 1);
+        (is_gated && activation(self.node) == activation(second)).then_some(glu)
     }
 }
 
@@ -221,9 +244,9 @@ mod tests {
     use super::*;
 
     fn ends(text: &str) -> Vec<(String, usize)> {
-        let graph: AssignedGraph = text.parse().unwrap();
-        let graph = graph.graph();
-        group_reads(graph).iter().map(|read| (graph.name(read.source).into(), read.last)).collect()
+        let assigned: AssignedGraph = text.parse().unwrap();
+        let graph = assigned.graph();
+        group_reads(&assigned).iter().map(|read| (graph.name(read.source).into(), read.last)).collect()
     }
 
     #[test]

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use steeve_plan::{Id, IdVec, Strategy, certify, place};
 
 use crate::alias::{TakeOver, shares};
-use crate::draft::{Draft, Extend, end_of_run};
+use crate::draft::{Draft, Prefixes, end_of_run};
 use crate::fuzz::{Choices, random_graph};
 use crate::liveness::lives;
 use crate::{AssignedGraph, Graph, GraphError, Op, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay};
@@ -101,9 +101,9 @@ fn survivors(graph: &Graph) -> Vec<TensorId> {
 }
 
 /// Places the shares of a draft, right or wrong.
-fn placed(assigned: &AssignedGraph, draft: &Draft) -> Option<Places> {
+fn placed(assigned: &AssignedGraph, draft: &Draft, prefixes: &Prefixes) -> Option<Places> {
     let mut place_of = vec![None; draft.shares.len()];
-    for part in draft.problems(assigned, Extend::ByHold).ok()? {
+    for part in draft.problems(assigned, prefixes).ok()? {
         let outcome = place(&part.problem, &Strategy::Fast).ok()?;
         // The first checker sees nothing wrong: it believes the lifetimes it is given.
         let plan = certify(part.problem, outcome.placement).ok()?;
@@ -184,8 +184,12 @@ fn a_node_in_front_of_what_it_reads_is_refused_at_the_door_and_by_the_checker() 
     for seed in 0..1500 {
         let mut choices = Choices::from_seed(seed);
         let assigned = random_graph(&mut choices);
-        let places =
-            placed(&assigned, &shares(&assigned, TakeOver::None, &lives(&assigned, Unread::Keep)).draft).unwrap();
+        let places = placed(
+            &assigned,
+            &shares(&assigned, TakeOver::None, &lives(&assigned, Unread::Keep)).draft,
+            &Prefixes::default(),
+        )
+        .unwrap();
         let graph = assigned.graph();
         let mut nodes = graph.nodes().to_vec();
         let (from, to) = (choices.below(nodes.len()), choices.below(nodes.len()));
@@ -218,8 +222,8 @@ fn every_planted_fault_that_does_harm_is_caught() {
         let mut choices = Choices::from_seed(seed);
         let assigned = random_graph(&mut choices);
         let mut right = shares(&assigned, TakeOver::More, &lives(&assigned, Unread::Keep)).draft;
-        right.extend_by_hold(&assigned);
-        let good = placed(&assigned, &right).unwrap();
+        let prefixes = right.extend_by_hold(&assigned);
+        let good = placed(&assigned, &right, &prefixes).unwrap();
         assert_eq!(run(assigned.graph(), None), run(assigned.graph(), Some(&good)), "seed {seed}: the plan is wrong");
         for _ in 0..8 {
             let mut draft = right.clone();
@@ -228,7 +232,7 @@ fn every_planted_fault_that_does_harm_is_caught() {
                 ("a node moved past another", graph, good.clone())
             } else {
                 let Some(kind) = spoil(&assigned, &mut draft, &mut choices) else { continue };
-                let Some(places) = placed(&assigned, &draft) else { continue };
+                let Some(places) = placed(&assigned, &draft, &prefixes) else { continue };
                 (kind, assigned.clone(), places)
             };
             mutants += 1;

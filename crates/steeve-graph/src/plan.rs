@@ -5,31 +5,31 @@
 //!                                                                                  all of them: GraphPlan
 //! ```
 //!
-//! A plan with take-overs is never larger than ggml's in any memory, unless the memory has a `hold`, or ggml's plan frees
-//! something that must survive, writes over a source that its operation still reads, or takes a node into the memory of its
+//! A plan with take-overs is never larger than ggml's in any memory, unless the memory has a `hold` or keeps what fusions
+//! need, or ggml's plan frees something that must survive, writes over a source that its operation still reads, or takes a node into the memory of its
 //! source, where whoever reads it may not reach it. Most are at their lower bound, which is not above ggml's where all of
 //! its take-overs are made; where one of the two fails, ggml's own answer is made as well and the smaller one taken.
 
 mod error;
 mod options;
+mod part;
 
 use alloc::vec::Vec;
 use core::cell::OnceCell;
 use core::ops::ControlFlow;
 
-use steeve_plan::{
-    BlockId, BufferId, Bytes, FreeList, Id, IdVec, Offset, Outcome, Placement, Plan, Progress, Strategy, Verdict,
-    Violations, certify, lower_bound, place_watched,
-};
+use steeve_plan::{BlockId, BufferId, Bytes, FreeList, Id, IdVec, Offset, Plan, Progress, Verdict, lower_bound};
 
 use crate::alias::{OurShares, TakeOver, shares};
-use crate::draft::{Draft, Extend, MemoryProblem, Share, ShareId, end_of_run};
+use crate::draft::{Draft, MemoryProblem, Prefixes, end_of_run};
 use crate::ggml::{Simulation, simulate};
 use crate::liveness::{Lives, lives};
-use crate::{AssignedGraph, Graph, Memory, MemoryId, Named, Places, Tensor, TensorId};
+use crate::{AssignedGraph, Memory, MemoryId, Named, Places, Tensor, TensorId};
 
 pub use error::GraphPlanError;
 pub use options::{GraphStrategy, PlanOptions, Reuse, Unread};
+pub(crate) use part::unlisted;
+use part::{Part, assemble, placed, take_overs};
 
 /// A proven plan for a graph: one [`Plan`] per memory, and where each tensor stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,8 +137,8 @@ pub struct PlanBesideGgml {
     pub ggml: IdVec<MemoryId, Bytes>,
 }
 
-/// Plans a graph beside ggml, whose allocator is simulated once. Where our plan would be larger in some memory, because
-/// that has a `hold`, the plan is ggml's to the byte.
+/// Plans a graph beside ggml, whose allocator is simulated once. In a memory where our plan would be larger, because of its
+/// `hold` or of what it keeps for fusions, the layout is ggml's to the byte, and [`MemoryPlan::keeps_hold`] is false.
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, Bytes, MemoryId, PlanOptions, plan_beside_ggml};
@@ -241,7 +241,7 @@ fn as_ggml_does(run: &GgmlRun<'_>, options: &PlanOptions) -> Result<GraphPlan, G
         return Err(GraphPlanError::GgmlFrees { tensor: Named::new(tensor, assigned.graph().names()) });
     }
     let mut parts = Vec::new();
-    for problem in run.draft.problems(assigned, Extend::AsGgml)? {
+    for problem in run.draft.problems(assigned, &Prefixes::default())? {
         let memory = problem.memory;
         parts.push(Part::as_ggml(problem, run).map_err(|violations| {
             let memory = assigned.memories()[memory].name.clone();
@@ -262,7 +262,7 @@ fn with_ggml_shares(
     let lives = lives(assigned, options.unread);
     match GgmlShares::new(assigned, options, run, &lives)? {
         Some(shares) => shares.packed(assigned, options, run, larger, watch),
-        None => with_safe_ggml_shares(assigned, options, &lives, watch),
+        None => with_safe_ggml_shares(assigned, options, run, &lives, larger, watch),
     }
 }
 
@@ -270,12 +270,23 @@ fn with_ggml_shares(
 fn with_safe_ggml_shares(
     assigned: &AssignedGraph,
     options: &PlanOptions,
+    run: &Simulation,
     lives: &Lives,
+    larger: Larger,
     watch: &mut Watch<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
     let OurShares { mut draft, .. } = shares(assigned, TakeOver::Ggml, lives);
-    draft.extend_by_hold(assigned);
-    let parts = placed(assigned, &draft, options, watch)?;
+    let unheld = draft.clone();
+    let prefixes = draft.extend_by_hold(assigned);
+    let mut parts = placed(assigned, &draft, &prefixes, options, watch)?;
+    if larger == Larger::AsGgml {
+        // ggml's own layout is wrong here, but it holds nothing either.
+        for (part, problem) in parts.iter_mut().zip(unheld.problems(assigned, &Prefixes::default())?) {
+            if is_larger(assigned, part.memory, &part.plan, run) {
+                *part = Part { keeps_hold: false, ..Part::placed(assigned, problem, options, watch)? };
+            }
+        }
+    }
     Ok(assemble(assigned, options, &draft, parts))
 }
 
@@ -300,8 +311,8 @@ impl GgmlShares {
         if options.unread != Unread::Keep {
             shorten_unread(&mut draft, lives);
         }
-        draft.extend_by_hold(assigned);
-        let problems = draft.problems(assigned, Extend::ByHold)?;
+        let prefixes = draft.extend_by_hold(assigned);
+        let problems = draft.problems(assigned, &prefixes)?;
         Ok(Some(Self { draft, problems }))
     }
 
@@ -322,7 +333,7 @@ impl GgmlShares {
         }
         if larger == Larger::AsGgml && parts.iter().any(|it| is_larger(assigned, it.memory, &it.plan, run)) {
             // Both have the same shares, so one memory can be ggml's and the next ours.
-            let problems = run.draft.problems(assigned, Extend::AsGgml)?;
+            let problems = run.draft.problems(assigned, &Prefixes::default())?;
             for (part, problem) in parts.iter_mut().zip(problems) {
                 if is_larger(assigned, part.memory, &part.plan, run)
                     && let Ok(theirs) = Part::as_ggml(problem, run)
@@ -354,8 +365,8 @@ fn with_our_shares(
     let assigned = run.assigned;
     let lives = lives(assigned, options.unread);
     let OurShares { mut draft, differs } = shares(assigned, rule, &lives);
-    draft.extend_by_hold(assigned);
-    let parts = placed(assigned, &draft, options, watch)?;
+    let prefixes = draft.extend_by_hold(assigned);
+    let parts = placed(assigned, &draft, &prefixes, options, watch)?;
     let held = assigned.memories().iter().any(Memory::keeps_ggml_in_place);
     let at_bound = parts.iter().all(|part| part.plan.is_optimal());
     // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
@@ -380,7 +391,7 @@ fn smaller_with_ggml_shares(
     let theirs = match GgmlShares::new(assigned, options, run, lives)? {
         Some(shares) if !shares.may_beat(assigned, ours) => return Ok(None),
         Some(shares) => shares.packed(assigned, options, run, Larger::Kept, watch)?,
-        None => with_safe_ggml_shares(assigned, options, lives, watch)?,
+        None => with_safe_ggml_shares(assigned, options, run, lives, Larger::Kept, watch)?,
     };
     let is_smaller = theirs.take_overs.iter().all(|(node, slot)| assigned.graph().may_overwrite(*node, *slot as usize))
         && theirs.away_from_home().is_none()
@@ -391,13 +402,7 @@ fn smaller_with_ggml_shares(
 /// A tensor whose bytes ggml's events give to others while they are still needed: the root of an output that is a view and
 /// is read, or a tensor whose counts are confused.
 fn freed_early(assigned: &AssignedGraph, draft: &Draft, lives: &Lives) -> Option<TensorId> {
-    let mut taken: IdVec<ShareId, bool> = alloc::vec![false; draft.shares.len()].into();
-    for share in &draft.shares {
-        if let Some(before) = share.follows {
-            taken[before] = true;
-        }
-    }
-    let end = end_of_run(assigned);
+    let (taken, end) = (draft.taken(), end_of_run(assigned));
     let index = lives.of_root.iter().zip(&draft.of_tensor).position(|(life, share)| {
         // What is used must have bytes; views and external tensors have no share of their own.
         let Some(share) = *share else { return life.home.is_some() && life.planned };
@@ -419,136 +424,6 @@ fn shorten_unread(draft: &mut Draft, lives: &Lives) {
             *end = (*end).min(life.last + 1);
         }
     }
-}
-
-/// A memory's proven plan, and what else is known of it.
-struct Part {
-    memory: MemoryId,
-    /// The share of each block.
-    shares: Vec<ShareId>,
-    plan: Plan,
-    verdict: Verdict,
-    at_least: Bytes,
-    keeps_hold: bool,
-}
-
-impl Part {
-    /// ggml's places, where its last chunk ignores the limit: that is its answer all the same.
-    fn as_ggml(part: MemoryProblem, run: &Simulation) -> Result<Self, Violations> {
-        let unlimited = part.problem.max_buffer().map(|_| part.problem.clone().without_max_buffer());
-        let (memory, shares) = (part.memory, part.shares.clone());
-        match (Self::of_ggml(part, run), unlimited) {
-            (Err(_), Some(problem)) => Self::of_ggml(MemoryProblem { memory, problem, shares }, run),
-            (answer, _) => answer,
-        }
-    }
-
-    /// ggml's places for the blocks of one memory.
-    fn of_ggml(part: MemoryProblem, run: &Simulation) -> Result<Self, Violations> {
-        let MemoryProblem { memory, problem, shares } = part;
-        let places: IdVec<BlockId, _> = shares.iter().map(|share| run.places[*share]).collect();
-        let plan = certify(problem, Placement::new(places))?;
-        let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
-        Ok(Self { memory, shares, at_least: plan.bound().bytes, plan, verdict, keeps_hold: true })
-    }
-
-    /// Our places for the blocks of one memory.
-    fn placed(
-        assigned: &AssignedGraph,
-        part: MemoryProblem,
-        options: &PlanOptions,
-        watch: &mut Watch<'_>,
-    ) -> Result<Self, GraphPlanError> {
-        let MemoryProblem { memory, problem, shares } = part;
-        let strategy = match options.strategy {
-            GraphStrategy::Best(best) => Strategy::Best(best),
-            GraphStrategy::Fast | GraphStrategy::Ggml => Strategy::Fast,
-        };
-        let Outcome { placement, verdict, at_least, .. } =
-            place_watched(&problem, &strategy, watch).map_err(|error| {
-                let memory = assigned.memories()[memory].name.clone();
-                GraphPlanError::Place { memory, error }
-            })?;
-        match certify(problem, placement) {
-            Ok(plan) => Ok(Self { memory, shares, plan, verdict, at_least, keeps_hold: true }),
-            Err(wrong) => unreachable!("a strategy made a wrong placement: {wrong}"),
-        }
-    }
-
-    /// The problem that it solves, to be solved once more.
-    fn problem(&self) -> MemoryProblem {
-        MemoryProblem { memory: self.memory, problem: self.plan.problem().clone(), shares: self.shares.clone() }
-    }
-}
-
-/// Our places for the shares of all memories.
-fn placed(
-    assigned: &AssignedGraph,
-    draft: &Draft,
-    options: &PlanOptions,
-    watch: &mut Watch<'_>,
-) -> Result<Vec<Part>, GraphPlanError> {
-    let problems = draft.problems(assigned, Extend::ByHold)?;
-    problems.into_iter().map(|problem| Part::placed(assigned, problem, options, watch)).collect()
-}
-
-/// The plans of all memories as one.
-fn assemble(assigned: &AssignedGraph, options: &PlanOptions, draft: &Draft, parts: Vec<Part>) -> GraphPlan {
-    let mut memories = Vec::with_capacity(parts.len());
-    let mut block_of = alloc::vec![None; draft.shares.len()];
-    for (index, part) in (0..).zip(parts) {
-        let Part { memory, shares, plan, verdict, at_least, keeps_hold } = part;
-        for ((block, it), share) in plan.problem().blocks().pairs().zip(&shares) {
-            // The first block of a share is its own, and the other a prefix that outlives it.
-            let given = Given { part: index, block, asked: draft.shares[*share].asked, room: it.size };
-            block_of[share.index()].get_or_insert(given);
-        }
-        let tensors = shares.iter().map(|share| draft.shares[*share].tensor).collect();
-        let keeps_hold = keeps_hold && options.strategy != GraphStrategy::Ggml;
-        memories.push(MemoryPlan { memory, plan, verdict, at_least, tensors, keeps_hold });
-    }
-    let given = |share: &Option<ShareId>| share.and_then(|share| block_of[share.index()]);
-    let given = draft.of_tensor.iter().map(given).collect();
-    let (unlisted, take_overs) = (unlisted(assigned.graph()), take_overs(assigned.graph(), draft));
-    GraphPlan { assigned: assigned.clone(), options: *options, memories, given, unlisted, take_overs }
-}
-
-/// Sources and roots that are in neither list, each once.
-pub(crate) fn unlisted(graph: &Graph) -> Vec<TensorId> {
-    let mut known = alloc::vec![false; graph.tensors().len()];
-    for tensor in graph.leafs().iter().chain(graph.nodes()) {
-        known[tensor.index()] = true;
-    }
-    let mut unlisted = Vec::new();
-    let mut meet = |tensor: TensorId| {
-        let is_new = !core::mem::replace(&mut known[tensor.index()], true);
-        if is_new {
-            unlisted.push(tensor);
-        }
-        is_new
-    };
-    for node in graph.leafs().iter().chain(graph.nodes()) {
-        meet(graph.root(*node));
-        for source in graph.sources(*node).iter().copied().flatten() {
-            // The root of a listed source is met at the turn of that source.
-            if meet(source) {
-                meet(graph.root(source));
-            }
-        }
-    }
-    unlisted
-}
-
-/// Which slot each node took over.
-fn take_overs(graph: &Graph, draft: &Draft) -> Vec<(TensorId, u32)> {
-    let slot = |node: &TensorId| {
-        let share: &Share = &draft.shares[draft.of_tensor[node.index()]?];
-        let taken = draft.shares[share.follows?].tensor;
-        let same = |source: &Option<TensorId>| source.is_some_and(|source| graph.root(source) == taken);
-        let slot = graph.sources(*node).iter().position(same)?;
-        Some((*node, slot as u32))
-    };
-    graph.nodes().iter().filter_map(slot).collect()
 }
 
 impl GraphPlan {

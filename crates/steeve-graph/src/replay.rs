@@ -88,8 +88,10 @@ struct Replay<'a> {
     taken: BTreeMap<usize, TensorId>,
     /// For how many nodes a read is repeated at most.
     longest_hold: usize,
-    /// What fused groups read to their end, as far as they have not ended.
+    /// What fused groups read to their end, in the order of nodes; how many of these have begun; and those that have not ended.
     groups: Vec<GroupRead>,
+    begun: usize,
+    open: Vec<GroupRead>,
     faults: Vec<ReplayFault>,
 }
 
@@ -104,8 +106,20 @@ impl<'a> Replay<'a> {
         let memories = assigned.memories();
         let longest_hold = memories.iter().map(|memory| memory.hold as usize).max().unwrap_or(0);
         let fuses = memories.iter().any(|memory| memory.fusion == Fusion::Kept);
-        let groups = if fuses { group_reads(graph) } else { Vec::new() };
-        Self { assigned, places, apart, planned, computed, taken, longest_hold, groups, faults: Vec::new() }
+        let groups = if fuses { group_reads(assigned) } else { Vec::new() };
+        Self {
+            assigned,
+            places,
+            apart,
+            planned,
+            computed,
+            taken,
+            longest_hold,
+            groups,
+            begun: 0,
+            open: Vec::new(),
+            faults: Vec::new(),
+        }
     }
 
     fn graph(&self) -> &'a Graph {
@@ -348,15 +362,15 @@ impl<'a> Replay<'a> {
 
     /// The sources of fused groups, once more after `now`.
     fn read_groups(&mut self, now: usize) {
-        let mut at = 0;
-        while let Some(read) = self.groups.get(at).copied() {
-            if read.last < now {
-                self.groups.swap_remove(at);
-                continue;
-            }
-            at += 1;
+        while let Some(read) = self.groups.get(self.begun).copied().filter(|read| read.node <= now) {
+            self.begun += 1;
+            self.open.push(read);
+        }
+        self.open.retain(|read| read.last >= now);
+        for index in 0..self.open.len() {
+            let read = self.open[index];
             let root = self.graph().root(read.source);
-            if read.node <= now && self.holding(root).is_some_and(|it| it.fusion == Fusion::Kept) {
+            if self.holding(root).is_some_and(|it| it.fusion == Fusion::Kept) {
                 let most = match read.extent {
                     Extent::Whole => u64::MAX,
                     Extent::Prefix => prefix(self.graph().tensor(root), Bytes(self.size(root))).0,

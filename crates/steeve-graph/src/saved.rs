@@ -7,8 +7,8 @@
 //! {"version":2, "fingerprint":"6ad0...", "strategy":"fast", "reuse":"more", "unread":"free-inputs",
 //!  "memories":[{"name":"gpu", "align":128, "max_buffer":null, "hold":0, "verdict":"optimal", "at_least":8192,
 //!               "blocks":[[0, 0, 4096, [0,2], null, 0, 0],      tensor, memory it was asked for, bytes, steps,
-//!                         [3, 0, 4096, [2,4], 0, 0, 0], ...],   block it takes over, buffer, offset
-//!               "sharing":[[5,1]]}]}                            tensor 5 stands in block 1 too
+//!                         [3, 0, 4096, [2,4], 0, 0, 0], ...     block it takes over, buffer, offset
+//!               ]}]}
 //! ```
 //!
 //! A loaded plan may be used for every graph that it [`fits`](GraphPlan::fits), so it must hold for shapes that nobody has
@@ -65,9 +65,9 @@ impl GraphPlan {
     /// above their places.
     ///
     /// Nothing in the file is believed, so that a plan that is loaded is as good as one that was made just now, but:
-    /// - the options are what the file says, and the plan is held to those. Who can't do with [`Unread::Free`](crate::Unread::Free), with
-    ///   ggml's reuse, or with ggml's strategy (which ignores `hold` and, in its last chunk, `max_buffer`) must look at
-    ///   [`GraphPlan::options`]. The budget of a search is not saved;
+    /// - the options are what the file says, and the plan is held to those. Who can't do with [`Unread::Free`](crate::Unread::Free) or with
+    ///   ggml's reuse must look at [`GraphPlan::options`], and who can't do without `hold` and `fusion`, or with a last chunk
+    ///   above `max_buffer`, at [`MemoryPlan::keeps_hold`]: ggml's own layout keeps to none of these. The budget of a search is not saved;
     /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`] is the bound, and
     ///   [`MemoryPlan::verdict`] is that the plan is optimal if it is at the bound. A block may be said to live to the end
     ///   though it need not (ggml frees some never), and that counts in the bound.
@@ -333,9 +333,16 @@ impl Part {
                 *taken = true;
             }
         }
+        let mut until: Vec<u64> = Vec::with_capacity(blocks.len());
         for (index, taken) in taken.into_iter().enumerate() {
-            let Some(block) = BlockId::from_index(index).filter(|_| !taken) else { continue };
-            if let Some(prefix) = ends.kept_prefix(door.graph.graph(), tensors[block], block, &blocks[index]) {
+            let Some(block) = BlockId::from_index(index) else { continue };
+            let before = blocks[index].follows.and_then(|before| until.get(before.index()).copied()).unwrap_or(0);
+            until.push(ends.prefix[tensors[block].index()].max(before));
+            if taken {
+                continue;
+            }
+            let tensor = door.graph.graph().tensor(tensors[block]);
+            if let Some(prefix) = GroupEnds::kept_prefix(tensor, block, &blocks[index], until[index]) {
                 blocks.push(prefix);
                 tensors.push(tensors[block]);
             }
@@ -422,7 +429,11 @@ impl Part {
             None => certify(problem, placement),
             Some(limit) => match certify(problem.clone().with_max_buffer(limit), placement.clone()) {
                 // ggml's last chunk ignores the limit, and that is its answer all the same.
-                Err(_) if !self.keeps_hold(door) => certify(problem, placement),
+                Err(wrong) if !self.keeps_hold(door) => match certify(problem, placement) {
+                    Ok(plan) if plan.buffers().iter().rev().skip(1).all(|size| *size <= limit) => Ok(plan),
+                    Ok(_) => Err(wrong),
+                    Err(wrong) => Err(wrong),
+                },
                 proven => proven,
             },
         };

@@ -154,6 +154,14 @@ fn no_group_overwrites_what_it_reads() {
         let plan = plan_graph(&assigned, &options).unwrap();
         replay(&assigned, &plan.places()).unwrap_or_else(|faults| panic!("seed {seed}: {faults}\n{}", prompt.text));
         let unkept = plan_graph(&prompt.graph(Fusion::Checked), &options).unwrap();
+        let saved = plan.to_json();
+        for few in [1, 8, 64, 512] {
+            let small = Model::new(seed, few).graph(Fusion::Kept);
+            replay(&small, &plan.places()).unwrap_or_else(|faults| panic!("seed {seed}, {few} tokens: {faults}"));
+            let loaded = GraphPlan::from_json(&saved, &small);
+            let loaded = loaded.unwrap_or_else(|error| panic!("seed {seed}, {few} tokens: {error}"));
+            assert_eq!(loaded.places(), plan.places(), "seed {seed}, {few} tokens");
+        }
         let tokens: Vec<(u64, AssignedGraph)> =
             [1, 4, 8].map(|tokens| (tokens, Model::new(seed, tokens).graph(Fusion::Kept))).into();
         for (kind, source, result) in &prompt.groups {
@@ -173,7 +181,6 @@ fn no_group_overwrites_what_it_reads() {
             }
         }
         smaller += u32::from(plan.peak() <= ggml_peak(&assigned));
-        assert_eq!(GraphPlan::from_json(&plan.to_json(), &assigned).unwrap().places(), plan.places());
     }
     println!("{groups:?}; {overlaps_without} overlap where nothing is kept; {smaller} of 600 not above ggml");
     assert!(groups.len() == 3 && groups.values().all(|count| *count > 100), "{groups:?}");

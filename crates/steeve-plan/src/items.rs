@@ -1,7 +1,7 @@
 //! Problem in, the things to place out: chains merged, blocks of no bytes left out, padding included.
 //!
 //! A chain of blocks that take over each other's bytes moves as one, so it is one item as large as its largest block.
-//! (The greedy passes know one step at which a chain gets smaller, and the free list of `BestFit` all of them.) O(n).
+//! (Descents and greedy passes know one step at which a chain gets smaller, and the free list of `BestFit` all of them.) O(n).
 
 use alloc::vec::Vec;
 

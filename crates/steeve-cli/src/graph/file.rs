@@ -40,7 +40,7 @@ impl GraphFile {
     }
 
     /// Returns the graph with each memory as the drop-in takes it by default: nodes of host memory run one by one, and all others
-    /// are fused by a backend that checks what it fuses. What a file does not say is taken from the names: `CPU` and `*_Host` are
+    /// are taken for those of a backend that checks what it fuses, whatever backend was recorded. What a file does not say is taken from the names: `CPU` and `*_Host` are
     /// host memory.
     pub(crate) fn for_drop_in(self) -> Result<Self, Error> {
         let hosts = self.hosts.clone();

@@ -41,7 +41,8 @@ impl Claim {
             chunks[*memory].clone_from(&buffer.chunks);
         }
         let places = places(graph, plan, &owners)?;
-        let without_hold = if plan.keeps_hold { Vec::new() } else { owners };
+        let unheld = owners.iter().zip(&plan.buffers).filter(|(_, buffer)| !plan.keeps_hold || !buffer.keeps_hold);
+        let without_hold = unheld.map(|(memory, _)| *memory).collect();
         Ok(Self { places: Places { places, reuse: plan.reuse, unread: plan.unread, without_hold }, chunks })
     }
 

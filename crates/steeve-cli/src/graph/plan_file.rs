@@ -44,6 +44,7 @@ impl GraphPlanFile<'_> {
         let mut buffers = entries(figures);
         for (buffer, memory) in buffers.iter_mut().zip(plan.memories()) {
             buffer.alignment = Some(self.graph.assigned.memories()[memory.memory].align);
+            buffer.keeps_hold = memory.keeps_hold || figures.strategy == "ggml";
         }
         serde_json::to_string(&PlanFile {
             version: VERSION,
@@ -194,6 +195,13 @@ pub(crate) struct BufferClaim {
     pub(crate) lower_bound: Option<Bytes>,
     /// Older files do not say.
     pub(crate) alignment: Option<Align>,
+    /// Whether live ranges are extended as the memory asks. False where a plan as the drop-in makes it has ggml's layout.
+    #[serde(default = "yes")]
+    pub(crate) keeps_hold: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A tensor as a plan file describes it.

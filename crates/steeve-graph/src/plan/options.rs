@@ -50,7 +50,7 @@ impl PlanOptions {
 pub enum GraphStrategy {
     /// As ggml does it, to the byte.
     Ggml,
-    /// Quickly; with take-overs never larger than ggml's plan (but for memories with `hold`).
+    /// Quickly; with take-overs never larger than ggml's plan (but for memories with `hold` or [`Fusion::Kept`](crate::Fusion::Kept)).
     #[default]
     Fast,
     /// [`GraphStrategy::Fast`], then a search with a budget for each memory.
