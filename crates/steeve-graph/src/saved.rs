@@ -66,7 +66,7 @@ impl GraphPlan {
     ///
     /// Nothing in the file is believed, so that a plan that is loaded is as good as one that was made just now, but:
     /// - the options are what the file says, and the plan is held to those. Who can't do with [`Unread::Free`](crate::Unread::Free) or with
-    ///   ggml's reuse must look at [`GraphPlan::options`], and who can't do without `hold` and `fusion`, or with a last chunk
+    ///   ggml's reuse must look at [`GraphPlan::options`], and who can't do without `hold` and `fusion`, or with chunks
     ///   above `max_buffer`, at [`MemoryPlan::keeps_hold`]: ggml's own layout keeps to none of these. The budget of a search is not saved;
     /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`] is the bound, and
     ///   [`MemoryPlan::verdict`] is that the plan is optimal if it is at the bound. A block may be said to live to the end
@@ -429,11 +429,7 @@ impl Part {
             None => certify(problem, placement),
             Some(limit) => match certify(problem.clone().with_max_buffer(limit), placement.clone()) {
                 // ggml's last chunk ignores the limit, and that is its answer all the same.
-                Err(wrong) if !self.keeps_hold(door) => match certify(problem, placement) {
-                    Ok(plan) if plan.buffers().iter().rev().skip(1).all(|size| *size <= limit) => Ok(plan),
-                    Ok(_) => Err(wrong),
-                    Err(wrong) => Err(wrong),
-                },
+                Err(_) if !self.keeps_hold(door) => certify(problem, placement),
                 proven => proven,
             },
         };
