@@ -69,7 +69,7 @@ impl Making<'_> {
     }
 
     fn graph(&self, name: &str, graph: GraphFile) -> Result<Made, Error> {
-        let graph = if self.how.planned_as.is_some() { graph.for_drop_in()? } else { graph };
+        let graph = graph.planned_as(self.how)?;
         let options = self.how.for_graph(&graph.file, self.search)?;
         self.voice.detail(|| {
             let it = graph.assigned.graph();

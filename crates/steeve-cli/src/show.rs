@@ -29,7 +29,7 @@ pub(crate) fn run(args: &ShowPeakArgs, stdout: &mut dyn Write) -> Result<Answer,
     let file = source.to_string();
     let peaks = match input::read(&source, args.input.limit())? {
         Input::Blocks(table) => block_peaks(&BlockList::new(file.clone(), table, &args.limits)?, args)?,
-        Input::Graph(graph) => graph_peaks(&graph.limited(&args.limits)?, args)?,
+        Input::Graph(graph) => graph_peaks(&graph.limited(&args.limits)?.planned_as(&args.how)?, args)?,
         Input::Tensors(_) => return Err(Error::PlanOfGraph { file }),
     };
     if args.show.json {
@@ -123,7 +123,10 @@ fn graph_peaks(graph: &GraphFile, args: &ShowPeakArgs) -> Result<Vec<Peak>, Erro
             let it = graph.assigned.graph();
             Alive::Tensor {
                 id: graph.id(tensor),
-                name: graph.label(tensor),
+                name: match solved.plan.is_own_block(memory, id) {
+                    true => graph.label(tensor),
+                    false => format!("{} (kept for fusion)", graph.label(tensor)),
+                },
                 op: graph.operation(tensor),
                 r#type: it.tensor(tensor).layout.to_string(),
                 bytes: block.size,

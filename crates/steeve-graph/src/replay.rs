@@ -351,33 +351,36 @@ impl<'a> Replay<'a> {
         self.assigned.memories().get(memory).filter(|_| !self.places.without_hold.contains(&memory))
     }
 
-    /// What `reader` has read must still be there, but for what nodes have taken over as they may.
-    fn must_be_there(&mut self, reader: usize, source: TensorId, most: u64) {
-        if let Some((offset, by)) = self.difference_within(source, most)
-            && !self.took_over(by, self.graph().root(source))
-        {
-            self.report_read(reader, source, offset, by);
-        }
-    }
-
     /// The sources of fused groups, once more after `now`.
     fn read_groups(&mut self, now: usize) {
         while let Some(read) = self.groups.get(self.begun).copied().filter(|read| read.node <= now) {
             self.begun += 1;
             self.open.push(read);
         }
-        self.open.retain(|read| read.last >= now);
-        for index in 0..self.open.len() {
-            let read = self.open[index];
-            let root = self.graph().root(read.source);
-            if self.holding(root).is_some_and(|it| it.fusion == Fusion::Kept) {
-                let most = match read.extent {
-                    Extent::Whole => u64::MAX,
-                    Extent::Prefix => prefix(self.graph().tensor(root), Bytes(self.size(root))).0,
-                };
-                self.must_be_there(read.node, read.source, most);
-            }
+        let mut open = core::mem::take(&mut self.open);
+        // Each is reported once.
+        open.retain(|read| read.last >= now && self.is_kept(read));
+        self.open = open;
+    }
+
+    /// Whether a source of a fused group is still there, where the plan keeps such sources. Reports it if not.
+    fn is_kept(&mut self, read: &GroupRead) -> bool {
+        let root = self.graph().root(read.source);
+        if self.holding(root).is_none_or(|it| it.fusion != Fusion::Kept) {
+            return true;
         }
+        let most = match read.extent {
+            Extent::Whole => u64::MAX,
+            Extent::Prefix => prefix(self.graph().tensor(root), Bytes(self.size(root))).0,
+        };
+        let difference = self.difference_within(read.source, most);
+        let Some((offset, by)) = difference.filter(|(_, by)| !self.took_over(*by, root)) else { return true };
+        let (memory, buffer) = self.buffer_of(read.source);
+        let reader = self.named(self.graph().nodes()[read.node]);
+        let (tensor, by, offset) = (self.named(read.source), self.writer(by), Offset(offset));
+        let (node, last) = (read.node, read.last);
+        self.faults.push(ReplayFault::Fusion { node, last, reader, tensor, by, memory, buffer, offset });
+        false
     }
 
     /// The reads of `earlier`, once more after `now`: only who took a source over as it may has touched it.
@@ -390,8 +393,11 @@ impl<'a> Replay<'a> {
         for source in graph.sources(node).iter().copied().flatten() {
             let root = graph.root(source);
             let Some(memory) = self.holding(root) else { continue };
-            if now - earlier <= memory.hold as usize {
-                self.must_be_there(earlier, source, u64::MAX);
+            if now - earlier <= memory.hold as usize
+                && let Some((offset, by)) = self.difference(source)
+                && !self.took_over(by, root)
+            {
+                self.report_read(earlier, source, offset, by);
             }
         }
     }

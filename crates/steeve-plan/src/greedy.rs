@@ -14,6 +14,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::ops::Range;
 
 use crate::items::{Item, up};
 use crate::sections::Sections;
@@ -93,7 +94,11 @@ pub(crate) fn greedy(
         let item = &items[index];
         if item.pinned.is_none() {
             let (lo, hi) = (sections.lo[index], sections.hi[index]);
-            let place = yard.find(item, lo, hi, fit)?;
+            let shrunk = sections.shrunk.get(index).copied().filter(|from| *from < hi);
+            let place = match shrunk.zip(item.shrinks) {
+                Some((from, shrink)) => yard.find_shrinking(item, shrink.bytes, lo..from, from..hi)?,
+                None => yard.find(item, lo, hi, fit)?,
+            };
             yard.put_item(place, index, item, sections)?;
             places[index] = place;
         }
@@ -170,6 +175,41 @@ impl Yard {
                 Some(Place { buffer, offset: Offset(0) })
             }
         }
+    }
+
+    /// The lowest place for an item that needs only its first `kept` bytes in the sections of `tail`.
+    fn find_shrinking(&mut self, item: &Item, kept: u64, body: Range<u32>, tail: Range<u32>) -> Option<Place> {
+        let mut found: Option<(u64, Place)> = None;
+        for index in self.buffers.len().saturating_sub(MANY_BUFFERS)..self.buffers.len() {
+            let lists = &self.buffers[index].slices[self.range(body.start, tail.end)];
+            // How many bytes of the item a stretch must leave alone.
+            let needed = |it: &Stretch| match () {
+                () if it.lo < body.end && body.start < it.hi => item.bytes,
+                () if it.lo < tail.end && tail.start < it.hi => kept,
+                () => 0,
+            };
+            let mut used: Vec<(Stretch, u64)> = lists.iter().flatten().map(|it| (*it, needed(it))).collect();
+            used.retain(|(_, needed)| *needed > 0);
+            let mut starts: Vec<u64> = used.iter().map(|(it, _)| up(it.end, item.align)).chain([0]).collect();
+            starts.sort_unstable();
+            let is_free = |start: u64| !used.iter().any(|(it, needed)| it.start < start + needed && start < it.end);
+            let at = starts.iter().position(|start| is_free(*start))?;
+            self.limits.looks = self.limits.looks.checked_sub((at as u64 + 1) * (used.len() as u64 + 1))?;
+            let (offset, buffer) = (starts[at], &self.buffers[index]);
+            let end = offset + item.bytes;
+            if end > buffer.room.max(item.bytes) {
+                continue;
+            }
+            let growth = end.saturating_sub(buffer.top);
+            if found.is_none_or(|(least, _)| growth < least) {
+                found = Some((growth, Place { buffer: BufferId::from_index(index)?, offset: Offset(offset) }));
+            }
+            if growth == 0 {
+                break;
+            }
+        }
+        let new = || Some(Place { buffer: BufferId::from_index(self.buffers.len())?, offset: Offset(0) });
+        found.map(|(_, place)| place).or_else(new)
     }
 
     /// The offset of the gap that `fit` chooses in one buffer. `None` when there is no patience left.

@@ -112,7 +112,7 @@ fn arenas<'a>(map: &Map, memory: &'a MemoryMap, names: &mut Names<'_>) -> Vec<Ar
         tiles: Vec::new(),
     };
     let mut arenas: Vec<Arena<'a>> = memory.buffers.iter().enumerate().map(arena).collect();
-    for tile in &memory.tiles {
+    for tile in memory.tiles.iter().filter(|tile| !tile.is_prefix) {
         if let Some(arena) = arenas.get_mut(tile.buffer) {
             arena.tiles.push(tile);
         }

@@ -211,6 +211,8 @@ pub struct Tile {
     pub follows: Option<usize>,
     /// Tensors that stand in the same bytes: views, and what was made in place at once.
     pub also: Vec<Also>,
+    /// Whether it is no tensor, but a prefix of the one that it follows, kept so that a backend can fuse nodes.
+    pub is_prefix: bool,
 }
 
 /// A tensor within the bytes of a tile.
@@ -309,6 +311,7 @@ impl Tile {
             align: 1,
             follows: None,
             also: Vec::new(),
+            is_prefix: false,
         }
     }
 }
@@ -399,6 +402,11 @@ fn tile_of(plan: &Plan, block: BlockId, name: String) -> Tile {
 fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, also: &BTreeMap<TensorId, Vec<Also>>) -> Tile {
     let (graph, tensor) = (plan.assigned().graph(), memory.tensors[block]);
     let (it, operation) = (graph.tensor(tensor), operation(graph.tensors(), tensor));
+    if !plan.is_own_block(memory, block) {
+        let name = format!("{} (kept for fusion)", label(graph.name(tensor), tensor));
+        let role = Role::guess(it.flags, graph.name(tensor), &operation);
+        return Tile { role, operation, is_prefix: true, ..tile_of(&memory.plan, block, name) };
+    }
     Tile {
         layout: it.layout.to_string(),
         role: Role::guess(it.flags, graph.name(tensor), &operation),

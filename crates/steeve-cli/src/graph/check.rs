@@ -21,7 +21,11 @@ pub(crate) fn check(
     verdicts: &mut Verdicts<'_>,
 ) -> Result<Answer, Error> {
     let graph = graph.limited(&args.limits)?;
-    let graph = if args.how.planned_as.is_some() { graph.for_drop_in()? } else { graph };
+    let graph = match &plan {
+        // What a plan was made as, it is held to.
+        Some(plan) if plan.as_drop_in => graph.for_drop_in()?,
+        _ => graph.planned_as(&args.how)?,
+    };
     let capacity = args.limits.capacity;
     if let Some(plan) = plan {
         let plan = under_rule(plan, &args.how)?;

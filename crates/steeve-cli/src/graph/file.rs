@@ -6,7 +6,7 @@ use steeve_graph::recorded::Answer;
 use steeve_graph::{AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, Op, Recorded, TensorId, ggml_answer};
 use steeve_plan::Clipped;
 
-use crate::args::LimitArgs;
+use crate::args::{HowArgs, LimitArgs};
 use crate::error::Error;
 use crate::figures::sum;
 
@@ -50,6 +50,11 @@ impl GraphFile {
             Memory { hold: 0, fusion: if is_host { Fusion::None } else { Fusion::Kept }, ..memory.clone() }
         })?;
         Ok(Self { as_drop_in: true, ..graph })
+    }
+
+    /// Returns the graph as the command line says that it is planned.
+    pub(crate) fn planned_as(self, how: &HowArgs) -> Result<Self, Error> {
+        if how.planned_as.is_some() { self.for_drop_in() } else { Ok(self) }
     }
 
     fn with_memories(self, change: impl Fn(MemoryId, &Memory) -> Memory) -> Result<Self, Error> {

@@ -282,6 +282,7 @@ fn matched(
 fn of_replay(graph: &GraphFile, fault: &ReplayFault) -> Fault {
     let (kind, tensor) = match fault {
         ReplayFault::Overwritten { tensor, .. } => ("overwritten", Some(tensor)),
+        ReplayFault::Fusion { tensor, .. } => ("fusion", Some(tensor)),
         ReplayFault::Lost { tensor, .. } => ("lost", Some(tensor)),
         ReplayFault::InPlace { tensor, .. } => ("in-place", Some(tensor)),
         ReplayFault::Unplaced { tensor, .. } => ("unplaced", Some(tensor)),

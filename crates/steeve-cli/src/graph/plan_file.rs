@@ -53,6 +53,7 @@ impl GraphPlanFile<'_> {
             // The one that the plan keeps to: whoever checks it must allow what it does.
             reuse: reuse_name(plan.options().reuse),
             unread: unread_name(plan.options().unread),
+            planned_as: self.graph.as_drop_in.then_some(DROP_IN),
             status: figures.status(),
             buffers,
             tensors: tensor_entries(self.graph, plan),
@@ -74,6 +75,9 @@ fn unique_names(graph: &GraphFile, memory: &MemoryPlan) -> IdVec<BlockId, String
     memory.tensors.iter().zip(&labels).map(name).collect()
 }
 
+/// What a plan file calls the rules of the drop-in.
+const DROP_IN: &str = "drop-in";
+
 /// What `-o plan.json` holds.
 #[derive(Debug, Serialize)]
 struct PlanFile<'a> {
@@ -82,6 +86,9 @@ struct PlanFile<'a> {
     strategy: &'static str,
     reuse: &'static str,
     unread: &'static str,
+    /// Whose rules it was planned by.
+    #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
+    planned_as: Option<&'static str>,
     status: &'static str,
     buffers: Vec<MemoryEntry<'a>>,
     tensors: Vec<TensorEntry<'a>>,
@@ -183,6 +190,8 @@ pub(crate) struct TensorPlan {
     pub(crate) unread: Unread,
     /// ggml knows no backends that read late, and its plans are not held to them.
     pub(crate) keeps_hold: bool,
+    /// Whether it was planned as the drop-in does, and is held to that.
+    pub(crate) as_drop_in: bool,
     pub(crate) buffers: Vec<BufferClaim>,
     pub(crate) tensors: Vec<TensorClaim>,
 }
@@ -248,6 +257,8 @@ struct Unchecked {
     reuse: ReuseClaim,
     #[serde(default)]
     unread: UnreadClaim,
+    #[serde(rename = "as", default)]
+    planned_as: Option<String>,
     buffers: Vec<BufferClaim>,
     tensors: Vec<TensorClaim>,
 }
@@ -274,7 +285,7 @@ enum UnreadClaim {
 
 impl TensorPlan {
     pub(crate) fn read(file: String, text: &str) -> Result<Self, Error> {
-        let Unchecked { strategy, reuse, unread, buffers, tensors } = match serde_json::from_str(text) {
+        let Unchecked { strategy, reuse, unread, planned_as, buffers, tensors } = match serde_json::from_str(text) {
             Ok(unchecked) => unchecked,
             Err(source) => return Err(Error::Json { file, source }),
         };
@@ -288,6 +299,7 @@ impl TensorPlan {
             UnreadClaim::FreeInputs => Unread::FreeInputs,
             UnreadClaim::Free => Unread::Free,
         };
-        Ok(Self { file, reuse, unread, keeps_hold: strategy != "ggml", buffers, tensors })
+        let (keeps_hold, as_drop_in) = (strategy != "ggml", planned_as.as_deref() == Some(DROP_IN));
+        Ok(Self { file, reuse, unread, keeps_hold, as_drop_in, buffers, tensors })
     }
 }

@@ -60,6 +60,31 @@ pub enum ReplayFault {
         /// The first byte that is wrong.
         offset: Offset,
     },
+    /// A source of a group of nodes that a backend runs as one is overwritten before the last of them has run, so that the
+    /// backend can't fuse them.
+    #[error(
+        "nodes {node} to {last} can't be fused: node {node} ({reader}) reads {tensor}, and {by} overwrites it before the last \
+         of them is done (memory {memory}, buffer {buffer}, byte {offset})",
+        memory = Clipped(memory)
+    )]
+    Fusion {
+        /// The position of the first node of the group, which reads.
+        node: usize,
+        /// The position of the last.
+        last: usize,
+        /// The node.
+        reader: Named,
+        /// What it reads.
+        tensor: Named,
+        /// Who wrote there.
+        by: Writer,
+        /// The name of the memory.
+        memory: String,
+        /// The buffer.
+        buffer: BufferId,
+        /// The first byte that is overwritten.
+        offset: Offset,
+    },
     /// A node read bytes that neither a node nor the caller had written.
     #[error("node {node} ({reader}) reads {tensor}, but nothing has written its byte {byte}")]
     Unwritten {
