@@ -156,11 +156,7 @@ impl Error {
     pub(crate) fn answer(&self) -> Answer {
         match self {
             // The input is sound; there is just no plan.
-            Self::DoesNotHold { .. }
-            | Self::Pinned { .. }
-            | Self::AddressSpace { .. }
-            | Self::Place { .. }
-            | Self::EstimateStopped { .. } => Answer::No,
+            Self::DoesNotHold { .. } | Self::Pinned { .. } | Self::AddressSpace { .. } | Self::Place { .. } => Answer::No,
             _ => Answer::Bad,
         }
     }
