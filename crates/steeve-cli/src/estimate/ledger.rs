@@ -4,7 +4,8 @@
 //! make several real ones one after another. So:
 //!
 //! - As soon as anything was really reserved, dry runs do not count. Each device's figures are those of the moment at which
-//!   most of it was in use. (What is freed before the next is made is not counted twice; a program that fits then fits.)
+//!   most of it was in use with ggml's buffers. (What is freed before the next is made is not counted twice.) With steeve's
+//!   buffers another moment may be the fullest; whether a program fits is a question to that one.
 //! - Otherwise the last dry run counts, as it was before its allocators were freed.
 //!
 //! ggml's bytes follow ggml's rule: where the chunks of a memory are too few or too small for a plan, all of them are made anew
@@ -24,8 +25,10 @@ pub(super) struct Ledger {
     buffers: BTreeMap<Key, Allocation>,
     /// By context and memory: the same size may be asked for any number of times.
     sizes: BTreeMap<(Key, String), Allocation>,
-    /// Each device when most of it was really in use.
+    /// Each device when most of it was really in use with ggml's buffers.
     largest: BTreeMap<DeviceName, DeviceUse>,
+    /// The most bytes of each device that were in use with steeve's buffers, at whichever moment.
+    largest_with_steeve: BTreeMap<DeviceName, u64>,
     last_dry: BTreeMap<DeviceName, DeviceUse>,
     dry_runs: u32,
     pub(super) is_real: bool,
@@ -160,8 +163,10 @@ impl Ledger {
     fn look(&mut self) {
         if self.is_real {
             for (device, memories) in self.in_use(Count::Real) {
+                let most = self.largest_with_steeve.entry(device.clone()).or_default();
+                *most = total(&memories, |compute| compute.steeve).max(*most);
                 let largest = self.largest.entry(device).or_default();
-                if total(&memories) >= total(largest) {
+                if total(&memories, ComputeUse::with_ggml) >= total(largest, ComputeUse::with_ggml) {
                     *largest = memories;
                 }
             }
@@ -217,6 +222,14 @@ impl Ledger {
     pub(super) fn figures(&self) -> &BTreeMap<DeviceName, DeviceUse> {
         if self.is_real { &self.largest } else { &self.last_dry }
     }
+
+    /// Returns the most bytes of a device that were in use at any moment that counts, with steeve's buffers.
+    pub(super) fn most_with_steeve(&self, device: &DeviceName) -> u64 {
+        if self.is_real {
+            return self.largest_with_steeve.get(device).copied().unwrap_or_default();
+        }
+        self.last_dry.get(device).map_or(0, |memories| total(memories, |compute| compute.steeve))
+    }
 }
 
 /// What is counted.
@@ -235,11 +248,18 @@ fn remade(before: Vec<Vec<u64>>, needed: Vec<Vec<u64>>) -> Vec<Vec<u64>> {
     each.map(|(before, needed)| if fits(&before, &needed) { before } else { needed }).collect()
 }
 
-/// The bytes of a device, as with ggml where that is known.
-fn total(memories: &DeviceUse) -> u64 {
+impl ComputeUse {
+    /// Returns ggml's bytes, or steeve's where those are not known.
+    fn with_ggml(self) -> u64 {
+        self.ggml.unwrap_or(self.steeve)
+    }
+}
+
+/// The bytes of a device, with these of its graph allocators.
+fn total(memories: &DeviceUse, compute: fn(ComputeUse) -> u64) -> u64 {
     let memory = |memory: &MemoryUse| {
         let contents: u64 = memory.contents.values().flat_map(BTreeMap::values).sum();
-        contents + memory.compute.map_or(0, |compute| compute.ggml.unwrap_or(compute.steeve))
+        contents + memory.compute.map_or(0, compute)
     };
     memories.values().map(memory).sum()
 }
@@ -312,6 +332,19 @@ mod tests {
         let ledger = ledger(&[OPEN, &reserved, &buffer("a", 100), drop, &buffer("b", 40), &buffer("a", 80)]);
         let caches = &ledger.figures().values().next().unwrap()["CUDA0"].contents[&Contents::Caches];
         assert_eq!(caches[&Origin::Allocated], 120);
+    }
+
+    #[test]
+    fn the_fullest_moment_with_steeve_may_be_another_than_with_ggml() {
+        let buffer = r#""event":"buffer","buffer":"a","context":"c","memory":"CUDA0","device":"CUDA0","host":false,"contents":"caches","bytes":30"#;
+        let other = OPEN.replace(r#""handle":"h""#, r#""handle":"g""#);
+        let smaller = reserve("done", "[[60],[0]]", "[60,0]").replace(r#""handle":"h""#, r#""handle":"g""#);
+        let close = r#""event":"close","handle":"h""#;
+        // With ggml 100 and then 90 bytes, with steeve 50 and then 90.
+        let ledger = ledger(&[OPEN, &reserve("done", "[[100],[0]]", "[50,0]"), close, &other, &smaller, buffer]);
+        let device = ledger.figures().keys().next().unwrap();
+        assert_eq!(compute(&ledger)[0], ("CUDA0".into(), Some(100), 50));
+        assert_eq!(ledger.most_with_steeve(device), 90);
     }
 
     #[test]
