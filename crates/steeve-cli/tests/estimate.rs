@@ -175,6 +175,14 @@ fn a_program_that_fails_after_it_has_planned_is_still_an_answer() {
 }
 
 #[test]
+fn a_graph_that_is_refused_is_no_lack_of_memory() {
+    let place = Place::new("refused");
+    let said = place.estimate(&[], &format!("{REAL}reserve refused null '[0,0]'"), &[]);
+    assert!(said.expect(0).out.contains("3.00 MiB") && !said.err.contains("no memory"), "{}{}", said.out, said.err);
+    said.complains(&["one of its graphs makes no sense, and was refused"]);
+}
+
+#[test]
 fn the_header_of_a_model_says_what_its_weights_have() {
     let place = Place::new("model");
     let mut model = [b"GGUF".as_slice(), &3u32.to_le_bytes(), &1u64.to_le_bytes(), &0u64.to_le_bytes()].concat();

@@ -7,6 +7,8 @@
 //!   most of it was in use with ggml's buffers. (What is freed before the next is made is not counted twice.) With steeve's
 //!   buffers another moment may be the fullest; whether a program fits is a question to that one.
 //! - Otherwise the last dry run counts, as it was before its allocators were freed.
+//! - A plan that there was no memory for counts as a moment of its own, since that is what the program would have taken.
+//!   Afterwards everything is as it was before: its buffers never existed.
 //!
 //! ggml's bytes follow ggml's rule: where the chunks of a memory are too few or too small for a plan, all of them are made anew
 //! as that plan needs them.
@@ -34,6 +36,8 @@ pub(super) struct Ledger {
     pub(super) is_real: bool,
     /// Whether there was no memory for a plan.
     pub(super) has_failed: bool,
+    /// Whether a graph made no sense to any allocator.
+    pub(super) has_refused: bool,
     /// Whether some graphs were planned by ggml's own allocator, of which nothing is reported.
     pub(super) has_foreign: bool,
     pub(super) ggml_version: Option<String>,
@@ -47,6 +51,7 @@ struct Allocator {
 }
 
 /// What an allocator has in each memory.
+#[derive(Clone)]
 struct Reserved {
     /// ggml's chunks; `None` once a plan of its is not known.
     ggml: Option<Vec<Vec<u64>>>,
@@ -138,25 +143,40 @@ impl Ledger {
 
     fn reserve(&mut self, key: &Key, outcome: Outcome, ggml: Option<Vec<Vec<u64>>>, steeve: Vec<u64>) {
         let Some(handle) = self.handles.get_mut(key) else { return };
-        let is_dry = outcome == Outcome::Dry;
-        // Where there are buffers, asking what others would take changes nothing.
-        if is_dry && handle.reserved.is_some() && !handle.is_dry {
-            return;
+        let needed = Reserved { ggml, steeve };
+        match outcome {
+            Outcome::Refused => self.has_refused = true,
+            // Where there are buffers, asking what others would take changes nothing.
+            Outcome::Dry if handle.reserved.is_some() && !handle.is_dry => {}
+            Outcome::Dry => {
+                handle.is_dry = true;
+                handle.reserved = Some(match handle.reserved.take() {
+                    Some(before) => before.with_largest(needed),
+                    None => needed,
+                });
+            }
+            Outcome::Done => {
+                handle.forget_dry_run();
+                handle.reserved = Some(match handle.reserved.take() {
+                    Some(before) => before.with_buffers(needed),
+                    None => needed,
+                });
+                self.is_real = true;
+            }
+            Outcome::Failed => {
+                handle.forget_dry_run();
+                let before = handle.reserved.clone();
+                handle.reserved = Some(match handle.reserved.take() {
+                    Some(before) => before.with_largest(needed),
+                    None => needed,
+                });
+                (self.is_real, self.has_failed) = (true, true);
+                self.look();
+                if let Some(handle) = self.handles.get_mut(key) {
+                    handle.reserved = before;
+                }
+            }
         }
-        handle.is_dry = is_dry;
-        self.is_real |= outcome != Outcome::Dry;
-        self.has_failed |= outcome == Outcome::Failed;
-        handle.reserved = Some(match (handle.reserved.take(), outcome) {
-            (None, _) => Reserved { ggml, steeve },
-            (Some(before), outcome) => Reserved {
-                ggml: before.ggml.zip(ggml).map(|(before, needed)| remade(before, needed)),
-                // Buffers are as they are; of those that there are not, the largest so far.
-                steeve: match outcome {
-                    Outcome::Done => steeve,
-                    _ => before.steeve.iter().zip(&steeve).map(|(before, now)| *before.max(now)).collect(),
-                },
-            },
-        });
     }
 
     /// Remembers the moment, if it counts.
@@ -229,6 +249,29 @@ impl Ledger {
             return self.largest_with_steeve.get(device).copied().unwrap_or_default();
         }
         self.last_dry.get(device).map_or(0, |memories| total(memories, |compute| compute.steeve))
+    }
+}
+
+impl Allocator {
+    /// From now on it has buffers of its own, and a dry run made none.
+    fn forget_dry_run(&mut self) {
+        if self.is_dry {
+            (self.is_dry, self.reserved) = (false, None);
+        }
+    }
+}
+
+impl Reserved {
+    /// Returns what there is after a plan: steeve's buffers are as they are, ggml's by its rule.
+    fn with_buffers(self, now: Self) -> Self {
+        let ggml = self.ggml.zip(now.ggml).map(|(before, needed)| remade(before, needed));
+        Self { ggml, steeve: now.steeve }
+    }
+
+    /// Returns what there would be after a plan without buffers: of steeve's, the largest so far.
+    fn with_largest(self, needed: Self) -> Self {
+        let steeve = self.steeve.iter().zip(&needed.steeve).map(|(before, now)| *before.max(now)).collect();
+        self.with_buffers(Self { steeve, ..needed })
     }
 }
 
@@ -345,6 +388,35 @@ mod tests {
         let device = ledger.figures().keys().next().unwrap();
         assert_eq!(compute(&ledger)[0], ("CUDA0".into(), Some(100), 50));
         assert_eq!(ledger.most_with_steeve(device), 90);
+    }
+
+    #[test]
+    fn buffers_that_could_not_be_had_are_not_there_afterwards() {
+        let buffer = r#""event":"buffer","buffer":"a","context":"c","memory":"CUDA0","device":"CUDA0","host":false,"contents":"caches","bytes":950"#;
+        let (failed, done) = (reserve("failed", "[[900],[0]]", "[800,0]"), reserve("done", "[[70],[0]]", "[60,0]"));
+        let only_failed = ledger(&[OPEN, &failed]);
+        assert!(only_failed.has_failed && only_failed.is_real);
+        assert_eq!(compute(&only_failed)[0], ("CUDA0".into(), Some(900), 800), "what it would have taken");
+        let smaller = ledger(&[OPEN, &failed, &done, buffer]);
+        assert_eq!(compute(&smaller)[0], ("CUDA0".into(), Some(70), 60));
+        let device = smaller.figures().keys().next().unwrap();
+        assert_eq!(smaller.most_with_steeve(device), 1010);
+    }
+
+    #[test]
+    fn a_dry_run_makes_no_buffers_that_a_later_plan_would_fit_into() {
+        let (dry, done) = (reserve("dry", "[[900],[8]]", "[800,8]"), reserve("done", "[[70],[4]]", "[60,4]"));
+        let ledger = ledger(&[OPEN, &dry, &done]);
+        assert_eq!(compute(&ledger), [("CUDA0".into(), Some(70), 60), ("CPU".into(), Some(4), 4)]);
+    }
+
+    #[test]
+    fn a_graph_that_is_refused_takes_nothing() {
+        let refused = reserve("refused", "null", "[0,0]");
+        let nothing = ledger(&[OPEN, &refused]);
+        assert!(nothing.has_refused && !nothing.has_failed && !nothing.has_plans());
+        let after = ledger(&[OPEN, &reserve("done", "[[70],[4]]", "[60,4]"), &refused]);
+        assert_eq!(compute(&after), [("CUDA0".into(), Some(70), 60), ("CPU".into(), Some(4), 4)]);
     }
 
     #[test]

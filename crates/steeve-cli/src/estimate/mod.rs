@@ -89,6 +89,9 @@ fn say_what_is_special(ledger: &Ledger, ending: Ending, workplace: &Workplace, p
     if ledger.has_failed {
         voice.note(format!("{name}: there was no memory for one of its plans; the figures are what it would take"));
     }
+    if ledger.has_refused {
+        voice.note(format!("{name}: one of its graphs makes no sense, and was refused; it is not counted"));
+    }
     if ledger.has_foreign {
         voice.note(format!(
             "{name}: some of its graphs were planned by a ggml that steeve does not know; they are not counted"

@@ -69,8 +69,13 @@ pub(super) enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
+    /// There are buffers for it.
     Done,
+    /// There was no memory for it.
     Failed,
+    /// No allocator could do anything with the graph.
+    Refused,
+    /// Only sizes were asked for.
     Dry,
 }
 
