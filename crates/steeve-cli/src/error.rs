@@ -142,6 +142,11 @@ pub(crate) enum Error {
     Report { source: io::Error },
     #[error("the drop-in's report has another version than this program reads; build both from the same source")]
     ReportVersion,
+    #[error(
+        "the drop-in's report has a damaged line: {}; see whether the disk of TMPDIR is full",
+        JsonMessage(source)
+    )]
+    ReportLine { source: serde_json::Error },
     #[error("{file}: can't be written: {source}; check the folder and its permissions")]
     Write { file: String, source: io::Error },
     #[error("{file}: can't be written: no space is left on its disk; make room, or name a file elsewhere with -o")]

@@ -13,7 +13,6 @@ pub(super) const VERSION: u32 = 1;
 /// One line.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Line {
-    report: u32,
     pub(super) process: u32,
     #[serde(flatten)]
     pub(super) event: Event,
@@ -141,7 +140,8 @@ impl<'a> ReportReader<'a> {
     /// Returns the new lines. A file that is not there yet has none.
     ///
     /// # Errors
-    /// If the file can't be read, or has lines of another version, which only a library of another version writes.
+    /// If the file can't be read, has lines of another version, which only a library of another version writes, or lines that
+    /// are none.
     pub(super) fn read(&mut self) -> Result<Vec<Line>, ReportError> {
         if self.file.is_none() {
             match File::open(self.path) {
@@ -160,10 +160,17 @@ impl<'a> ReportReader<'a> {
 }
 
 fn parse(line: &[u8]) -> Result<Line, ReportError> {
-    match serde_json::from_slice::<Line>(line) {
-        Ok(line) if line.report == VERSION => Ok(line),
-        _ => Err(ReportError::Version),
+    /// What a line of every version has.
+    #[derive(Deserialize)]
+    struct AnyLine {
+        report: u32,
     }
+    // Before all else: of another version nothing else need be as it is here.
+    let AnyLine { report } = serde_json::from_slice(line).map_err(ReportError::Malformed)?;
+    if report != VERSION {
+        return Err(ReportError::Version);
+    }
+    serde_json::from_slice(line).map_err(ReportError::Malformed)
 }
 
 /// Why a report can't be used.
@@ -171,4 +178,19 @@ fn parse(line: &[u8]) -> Result<Line, ReportError> {
 pub(super) enum ReportError {
     Read(io::Error),
     Version,
+    Malformed(serde_json::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_version_is_called_another_version() {
+        assert!(parse(br#"{"report":1,"process":7,"event":"drop","buffer":"0x1"}"#).is_ok());
+        assert!(matches!(parse(br#"{"report":2,"anything":[]}"#), Err(ReportError::Version)));
+        for line in [r#"{"report":1,"process":7}"#, r#"{"report":1,"process":7,"event":"dr"#, "{}", "no"] {
+            assert!(matches!(parse(line.as_bytes()), Err(ReportError::Malformed(_))), "{line}");
+        }
+    }
 }

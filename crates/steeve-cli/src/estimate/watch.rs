@@ -163,6 +163,7 @@ fn unusable(error: ReportError) -> Error {
     match error {
         ReportError::Read(source) => Error::Report { source },
         ReportError::Version => Error::ReportVersion,
+        ReportError::Malformed(source) => Error::ReportLine { source },
     }
 }
 
