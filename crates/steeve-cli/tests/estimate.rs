@@ -196,6 +196,16 @@ fn a_graph_that_is_refused_is_no_lack_of_memory() {
 }
 
 #[test]
+fn why_ggmls_own_allocator_is_used_is_passed_on() {
+    let place = Place::new("theirs");
+    let theirs = r#"say "$(echo "$open" | sed 's/"steeve"/"ggml","why":"it has no ggml_op_desc"/; s/0x1/0x2/')""#;
+    let said = place.estimate(&[], theirs, &[]);
+    said.expect(2).complains(&["so ggml's own plans its graphs: it has no ggml_op_desc"]);
+    let said = place.estimate(&[], &format!("{theirs}\n{REAL}"), &[]);
+    said.expect(0).complains(&["plans some of its graphs (it has no ggml_op_desc); they are not counted"]);
+}
+
+#[test]
 fn the_header_of_a_model_says_what_its_weights_have() {
     let place = Place::new("model");
     let mut model = [b"GGUF".as_slice(), &3u32.to_le_bytes(), &1u64.to_le_bytes(), &0u64.to_le_bytes()].concat();

@@ -38,8 +38,8 @@ pub(super) struct Ledger {
     pub(super) has_failed: bool,
     /// Whether a graph made no sense to any allocator.
     pub(super) has_refused: bool,
-    /// Whether some graphs were planned by ggml's own allocator, of which nothing is reported.
-    pub(super) has_foreign: bool,
+    /// Why some graphs are planned by ggml's own allocator, of which nothing is reported; `None` if none are.
+    pub(super) why_foreign: Option<String>,
     pub(super) ggml_version: Option<String>,
 }
 
@@ -104,9 +104,12 @@ impl Ledger {
         let is_plan = !matches!(line.event, Event::Buffer { .. } | Event::Mapped { .. } | Event::Drop { .. });
         let key = |address: String| (line.process, address);
         match line.event {
-            Event::Open { handle, owner, ggml_version, memories } => {
+            Event::Open { handle, owner, why, ggml_version, memories } => {
                 self.ggml_version = Some(ggml_version).filter(|version| !version.is_empty());
-                self.has_foreign |= owner == Owner::Ggml;
+                if owner == Owner::Ggml {
+                    let why = why.unwrap_or_else(|| "the drop-in does not say why".to_owned());
+                    self.why_foreign.get_or_insert(why);
+                }
                 let places = memories.into_iter().map(|memory| memory.place).collect();
                 self.handles.insert(key(handle), Allocator { places, is_dry: false, reserved: None });
             }
@@ -230,7 +233,7 @@ impl Ledger {
     /// it is about to settle for something that none of them need have been.
     pub(super) fn is_settled(&self) -> bool {
         let is_dry = self.has_plans() && self.dry_runs() == 1;
-        self.is_real || is_dry || (self.has_foreign && !self.has_plans())
+        self.is_real || is_dry || (self.why_foreign.is_some() && !self.has_plans())
     }
 
     /// Returns how many dry runs there were, with the one that is not over yet.

@@ -22,8 +22,8 @@ pub(super) struct Line {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(super) enum Event {
-    /// A graph allocator was made.
-    Open { handle: String, owner: Owner, ggml_version: String, memories: Vec<HandleMemory> },
+    /// A graph allocator was made; if it is ggml's own, with the reason.
+    Open { handle: String, owner: Owner, why: Option<String>, ggml_version: String, memories: Vec<HandleMemory> },
     /// It planned a graph: the chunks that ggml's plan needs in each memory, where that is known, and its own bytes.
     Reserve { handle: String, outcome: Outcome, ggml: Option<Vec<Vec<u64>>>, steeve: Vec<u64> },
     /// It was freed.
