@@ -139,7 +139,7 @@ impl Handle {
     /// # Safety
     /// No other thread uses it meanwhile.
     pub(crate) unsafe fn whose<'a>(handle: *mut Self) -> Option<Whose<'a>> {
-        let owner = HANDLES.owner(handle.addr()).or_else(|| {
+        let owner = HANDLES.get(handle.addr()).or_else(|| {
             let owner = stranger(handle)?;
             HANDLES.insert(handle.addr(), owner);
             Some(owner)

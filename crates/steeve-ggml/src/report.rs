@@ -38,7 +38,7 @@ use crate::simulation::{Chunks, Simulations};
 const VERSION: u32 = 1;
 
 /// The buffers that were reported and are not freed yet. Programs make and free many more to find out what a device can do.
-static BUFFERS: Registry = Registry::new();
+static BUFFERS: Registry<()> = Registry::new();
 
 /// The file that is written to, if the environment names one.
 pub(crate) fn file() -> Option<&'static Path> {
@@ -100,7 +100,7 @@ pub(crate) unsafe fn describe(ggml: &Ggml, types: &[BufferType]) -> Option<Strin
 /// Reports a new handle with what was [described](describe), and why it is not ours, if it is not.
 pub(crate) fn opened(handle: *const Handle, described: Option<String>, why: Option<String>) {
     let (Some(file), Some(described)) = (file(), described) else { return };
-    let owner = match HANDLES.owner(handle.addr()) {
+    let owner = match HANDLES.get(handle.addr()) {
         Some(Owner::Us) => "steeve",
         Some(Owner::Ggml(_)) => "ggml",
         None => return,
@@ -111,7 +111,7 @@ pub(crate) fn opened(handle: *const Handle, described: Option<String>, why: Opti
 
 /// Reports that a handle is about to be freed.
 pub(crate) fn closed(handle: *const Handle) {
-    if let Some(file) = file().filter(|_| HANDLES.owner(handle.addr()).is_some()) {
+    if let Some(file) = file().filter(|_| HANDLES.get(handle.addr()).is_some()) {
         append(file, "close", format_args!("\"handle\":\"{handle:p}\""));
     }
 }
@@ -207,7 +207,7 @@ pub(crate) unsafe fn allocated(ggml: &Ggml, context: Context, buffer_type: Buffe
             let Some(functions) = ggml.functions() else { return };
             let (bytes, place) = ((functions.ggml_backend_buffer_get_size)(buffer), Place::of(ggml, buffer_type));
             let what = contents(ggml, context);
-            BUFFERS.insert(buffer.addr(), Owner::Us);
+            BUFFERS.insert(buffer.addr(), ());
             append(
                 file,
                 "buffer",
@@ -248,7 +248,7 @@ pub(crate) unsafe fn mapped(ggml: &Ggml, buffer: Buffer) {
     catch(|| unsafe {
         let (Some(functions), Some(type_of)) = (ggml.functions(), ggml.passed.type_of_buffer) else { return };
         let (bytes, place) = ((functions.ggml_backend_buffer_get_size)(buffer), Place::of(ggml, type_of(buffer)));
-        BUFFERS.insert(buffer.addr(), Owner::Us);
+        BUFFERS.insert(buffer.addr(), ());
         append(file, "mapped", format_args!("\"buffer\":\"{buffer:p}\",{place},\"bytes\":{bytes}"));
     });
 }
