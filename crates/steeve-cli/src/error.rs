@@ -128,10 +128,8 @@ pub(crate) enum Error {
         "{program}: has not loaded the drop-in: it is linked statically, set-user-id, or made for another C library; use a build that is not"
     )]
     NotPreloaded { program: String },
-    #[error(
-        "{program}: uses a ggml that steeve does not know, so ggml's own allocator plans its graphs; STEEVE_LOG=1 and the program itself say why"
-    )]
-    UnknownGgml { program: String },
+    #[error("{program}: steeve's allocator can't be used, so ggml's own plans its graphs: {}", Clipped(why))]
+    GgmlsOwn { program: String, why: String },
     #[error("{program}: ended by Ctrl-C before it planned anything with ggml")]
     EstimateStopped { program: String },
     #[error("--capacity {device}: the program has taken nothing there; it has used: {devices}")]
@@ -142,6 +140,8 @@ pub(crate) enum Error {
     Report { source: io::Error },
     #[error("the drop-in's report has another version than this program reads; build both from the same source")]
     ReportVersion,
+    #[error("the drop-in's report has a damaged line: {}; see whether the disk of TMPDIR is full", JsonMessage(source))]
+    ReportLine { source: serde_json::Error },
     #[error("{file}: can't be written: {source}; check the folder and its permissions")]
     Write { file: String, source: io::Error },
     #[error("{file}: can't be written: no space is left on its disk; make room, or name a file elsewhere with -o")]
@@ -156,11 +156,9 @@ impl Error {
     pub(crate) fn answer(&self) -> Answer {
         match self {
             // The input is sound; there is just no plan.
-            Self::DoesNotHold { .. }
-            | Self::Pinned { .. }
-            | Self::AddressSpace { .. }
-            | Self::Place { .. }
-            | Self::EstimateStopped { .. } => Answer::No,
+            Self::DoesNotHold { .. } | Self::Pinned { .. } | Self::AddressSpace { .. } | Self::Place { .. } => {
+                Answer::No
+            }
             _ => Answer::Bad,
         }
     }

@@ -88,7 +88,7 @@ fn a_program_is_ended_a_moment_after_its_last_plan_with_all_that_it_has_started(
     );
     let start = Instant::now();
     let said = place.estimate(&["--json"], &script, &[]);
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     let value = json(&said.expect(0).out);
     assert_eq!((value["ended"].as_str(), value["run"].as_str()), (Some("by steeve"), Some("real")));
     let pids = fs::read_to_string(pids).unwrap();
@@ -104,6 +104,19 @@ fn a_program_is_ended_a_moment_after_its_last_plan_with_all_that_it_has_started(
             sleep(Duration::from_millis(20));
         }
         assert!(is_gone(), "process {pid} is still there");
+    }
+}
+
+#[test]
+fn what_a_program_has_started_has_time_to_end_also_once_the_program_itself_is_gone() {
+    let place = Place::new("grace");
+    let tidy = place.folder.path("tidy");
+    // The leader ends at once, whether by itself or because it is asked to.
+    let child = format!(r#"(trap 'sleep 1; echo done >"{tidy}"; exit' TERM; while :; do sleep 0.1; done) &"#);
+    for end in ["sleep 60", "sleep 0.3"] {
+        place.estimate(&[], &format!("{child}{REAL}exec {end}"), &[]).expect(0);
+        assert_eq!(fs::read_to_string(&tidy).unwrap_or_default(), "done\n", "{end}");
+        fs::remove_file(&tidy).unwrap();
     }
 }
 
@@ -172,6 +185,24 @@ fn a_program_that_fails_after_it_has_planned_is_still_an_answer() {
         "failed (exit status: 3) after it had planned",
         "\n  out of memory",
     ]);
+}
+
+#[test]
+fn a_graph_that_is_refused_is_no_lack_of_memory() {
+    let place = Place::new("refused");
+    let said = place.estimate(&[], &format!("{REAL}reserve refused null '[0,0]'"), &[]);
+    assert!(said.expect(0).out.contains("3.00 MiB") && !said.err.contains("no memory"), "{}{}", said.out, said.err);
+    said.complains(&["one of its graphs makes no sense, and was refused"]);
+}
+
+#[test]
+fn why_ggmls_own_allocator_is_used_is_passed_on() {
+    let place = Place::new("theirs");
+    let theirs = r#"say "$(echo "$open" | sed 's/"steeve"/"ggml","why":"it has no ggml_op_desc"/; s/0x1/0x2/')""#;
+    let said = place.estimate(&[], theirs, &[]);
+    said.expect(2).complains(&["so ggml's own plans its graphs: it has no ggml_op_desc"]);
+    let said = place.estimate(&[], &format!("{theirs}\n{REAL}"), &[]);
+    said.expect(0).complains(&["plans some of its graphs (it has no ggml_op_desc); they are not counted"]);
 }
 
 #[test]

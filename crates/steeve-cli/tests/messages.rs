@@ -272,6 +272,7 @@ fn estimates(heard: &mut Heard) {
         (&none, ["--capacity", "CUDA1=8G"], report(&(open("steeve") + reserve))),
         (&none, ["--capacity", "CUDA0=6"], report(&(open("steeve") + reserve))),
         (&none, ["--timeout", "1min"], report(r#"{"report":2}\n"#)),
+        (&none, ["--timeout", "1min"], report(r#"{"report":1,"process":1,"event":"dr\n"#)),
         (&none, ["--timeout", "1min"], r#"mkdir "$STEEVE_REPORT""#.to_owned()),
     ] {
         let program = script(&text);

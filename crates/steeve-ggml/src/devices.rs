@@ -61,7 +61,7 @@ pub(crate) unsafe fn memories(ggml: &Known, settings: &Settings, types: &[Buffer
         }
         let align = Align::new(align as u64).map_err(|error| format!("{name}: {error}"))?;
         let first = types.iter().position(|other| *other == buffer_type).filter(|first| *first < index);
-        let host = name == "CPU" || device.is_plain_host;
+        let host = name == "CPU" || device.is_plain_host();
         let (hold, fusion) = match settings.hold {
             Some(hold) if host => (hold, Fusion::None),
             Some(hold) => (hold, Fusion::Checked),
@@ -95,11 +95,14 @@ fn checks(registry: &str, version: Option<[u32; 3]>, cuda_streams: bool) -> bool
 }
 
 /// What a buffer type says about its device.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Device {
-    /// Whether nodes are computed there by a CPU alone: host memory of a CPU, or the host memory of a discrete GPU. An integrated
-    /// GPU computes in its host memory, and others may.
-    is_plain_host: bool,
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// ggml's own, which lives as long as ggml; `None` if there is none.
+    pub(crate) pointer: Option<*mut c_void>,
+    /// Whether the buffer type is memory of the host.
+    pub(crate) is_host: bool,
+    /// ggml's number for its kind.
+    kind: Option<c_int>,
     /// The name of its backend's registry; empty if that is not known.
     registry: String,
 }
@@ -107,19 +110,30 @@ struct Device {
 impl Device {
     /// # Safety
     /// A buffer type of this ggml's.
-    unsafe fn of(ggml: &Functions, buffer_type: BufferType) -> Self {
+    pub(crate) unsafe fn of(ggml: &Functions, buffer_type: BufferType) -> Self {
         // SAFETY: as promised; devices and registries live as long as ggml.
         unsafe {
             let is_host = ggml.ggml_backend_buft_is_host.is_some_and(|is_host| is_host(buffer_type));
-            let device = ggml.ggml_backend_buft_get_device.map(|device| device(buffer_type)).filter(|it| !it.is_null());
-            let kind = device.and_then(|device| Some(ggml.ggml_backend_dev_type?(device)));
-            let registry = device
+            let pointer =
+                ggml.ggml_backend_buft_get_device.map(|device| device(buffer_type)).filter(|it| !it.is_null());
+            let kind = pointer.and_then(|device| Some(ggml.ggml_backend_dev_type?(device)));
+            let registry = pointer
                 .and_then(|device| Some(ggml.ggml_backend_dev_backend_reg?(device)))
                 .filter(|registry: &*mut c_void| !registry.is_null())
                 .and_then(|registry| text(ggml.ggml_backend_reg_name?(registry)));
-            let is_plain_host = is_host && matches!(kind, Some(DEVICE_CPU | DEVICE_GPU));
-            Self { is_plain_host, registry: registry.unwrap_or_default() }
+            Self { pointer, is_host, kind, registry: registry.unwrap_or_default() }
         }
+    }
+
+    /// Whether it is a processor.
+    pub(crate) fn is_cpu(&self) -> bool {
+        self.kind == Some(DEVICE_CPU)
+    }
+
+    /// Whether nodes are computed there by a CPU alone: host memory of a CPU, or the host memory of a discrete GPU. An integrated
+    /// GPU computes in its host memory, and others may.
+    fn is_plain_host(&self) -> bool {
+        self.is_host && matches!(self.kind, Some(DEVICE_CPU | DEVICE_GPU))
     }
 }
 

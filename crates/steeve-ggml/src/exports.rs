@@ -9,9 +9,9 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::{BufferType, Graph};
-use crate::handle::{Handle, Whose, catch};
+use crate::handle::{Handle, Request, Whose, catch};
 use crate::log::say;
-use crate::report::{self, Reservation};
+use crate::report;
 use crate::settings::settings;
 
 /// The body of a function that passes its return address on behind its arguments: it says who called, and with that which
@@ -88,8 +88,8 @@ unsafe extern "C" fn new_of_some(types: *mut BufferType, count: c_int, caller: *
         // SAFETY: passed on.
         unsafe {
             let described = report::describe(ggml, &types);
-            let handle = Handle::open(ggml, settings(), types);
-            report::opened(handle, described);
+            let (handle, why) = Handle::open(ggml, settings(), types);
+            report::opened(handle, described, why);
             Some(handle)
         }
     });
@@ -147,11 +147,10 @@ unsafe fn reserve(
     // SAFETY: a handle, and the rest passed on.
     let answer = catch(|| unsafe {
         match Handle::whose(galloc)? {
-            Whose::Ours(handle) => Some(report::reserving(
-                handle,
-                Reservation { graph, nodes: node_buffer_ids, leafs: leaf_buffer_ids },
-                |handle| handle.reserve(graph, node_buffer_ids, leaf_buffer_ids),
-            )),
+            Whose::Ours(handle) => {
+                let request = Request { graph, nodes: node_buffer_ids, leafs: leaf_buffer_ids };
+                Some(report::reserving(handle, request, |handle| handle.reserve(request)))
+            }
             Whose::Ggmls(ggml, handle) => {
                 Some((ggml.ggml_gallocr_reserve_n)(handle, graph, node_buffer_ids, leaf_buffer_ids))
             }
@@ -179,10 +178,9 @@ pub unsafe extern "C" fn ggml_gallocr_reserve_n_size(
     catch(|| unsafe {
         match Handle::whose(galloc) {
             Some(Whose::Ours(handle)) => {
-                let reservation = Reservation { graph, nodes: node_buffer_ids, leafs: leaf_buffer_ids };
-                let answer = report::sizing(handle, reservation, |handle| {
-                    handle.reserve_size(graph, node_buffer_ids, leaf_buffer_ids)
-                });
+                let request = Request { graph, nodes: node_buffer_ids, leafs: leaf_buffer_ids };
+                // Nothing for a graph that is refused.
+                let answer = report::sizing(handle, request).unwrap_or_else(|| vec![0; handle.types().len()]);
                 sizes.copy_from_nonoverlapping(answer.as_ptr(), answer.len());
             }
             Some(Whose::Ggmls(ggml, handle)) => {
@@ -206,10 +204,7 @@ pub unsafe extern "C" fn ggml_gallocr_alloc_graph(galloc: *mut Handle, graph: *m
         match Handle::whose(galloc)? {
             // With several memories nothing is made here.
             Whose::Ours(handle) if handle.types().len() > 1 => Some(handle.alloc(graph)),
-            Whose::Ours(handle) => {
-                let reservation = Reservation { graph, nodes: std::ptr::null(), leafs: std::ptr::null() };
-                Some(report::reserving(handle, reservation, |handle| handle.alloc(graph)))
-            }
+            Whose::Ours(handle) => Some(report::reserving(handle, Request::of(graph), |handle| handle.alloc(graph))),
             Whose::Ggmls(ggml, handle) => Some((ggml.ggml_gallocr_alloc_graph)(handle, graph)),
         }
     });

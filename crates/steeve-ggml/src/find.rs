@@ -45,9 +45,13 @@ pub(crate) fn ggml_called_by(caller: *const c_void) -> Option<&'static Ggml> {
     if let Some(ggml) = question.answer() {
         return Some(ggml);
     }
-    // What is called here asks the buffer or the device itself, so that of any ggml will do, and the answer is kept.
-    let ggml = object_of(caller).and_then(|object| object.ggml()).or_else(|| loaded().find_map(|object| object.ggml()));
-    ggml.inspect(|ggml| question.keep(ggml))
+    if let Some(ggml) = object_of(caller).and_then(|object| object.ggml()) {
+        question.keep(ggml);
+        return Some(ggml);
+    }
+    // What is called here asks the buffer or the device itself, which are laid out alike in every ggml since 0.9.4, so that of
+    // any will do. What is loaded next may be a better answer, so this one is not kept.
+    loaded().find_map(|object| object.ggml())
 }
 
 /// What is asked for a ggml: a buffer type, what it begins with, and where the call came from.

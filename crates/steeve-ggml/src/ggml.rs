@@ -10,6 +10,7 @@ use crate::abi::Tensor;
 use crate::functions::{Functions, Originals, Passed};
 use crate::growing_list::FirstWins;
 use crate::handshake::handshake;
+use crate::hash::fnv_1a;
 use crate::log::{self, Level, LogFunction};
 use crate::object::base_of;
 use crate::settings::settings;
@@ -104,11 +105,8 @@ impl Ggml {
 
     /// Says something of a kind of which nothing has been said yet.
     pub(crate) fn log_once(&self, kind: &str, level: Level, what: Arguments<'_>) {
-        // FNV-1a, and never 0.
-        let hash = kind
-            .bytes()
-            .fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
-        let hash = hash | 1;
+        // Never 0.
+        let hash = fnv_1a(kind.as_bytes()) | 1;
         for slot in &self.said {
             match slot.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return self.log(level, what),

@@ -24,6 +24,7 @@ use crate::galloc::{Galloc, Trouble};
 use crate::ggml::Ggml;
 use crate::log::{Level, kind_of};
 use crate::registry::{HANDLES, Owner};
+use crate::report::Reported;
 use crate::settings::Settings;
 
 /// `ggml_gallocr`
@@ -38,8 +39,8 @@ pub(crate) struct Handle {
     fallback: Fallback,
     /// Ours has panicked, or could not be made at all.
     has_given_up: bool,
-    /// A hash of what was reported last.
-    pub(crate) reported: u64,
+    /// What was reported of it.
+    pub(crate) reported: Reported,
 }
 
 /// An allocator for what ours can't plan.
@@ -57,10 +58,17 @@ struct GgmlsOwn {
 
 /// A graph, and where its nodes and leafs go: what `reserve` is called with.
 #[derive(Clone, Copy)]
-struct Request {
-    graph: *mut Graph,
-    nodes: *const c_int,
-    leafs: *const c_int,
+pub(crate) struct Request {
+    pub(crate) graph: *mut Graph,
+    pub(crate) nodes: *const c_int,
+    pub(crate) leafs: *const c_int,
+}
+
+impl Request {
+    /// A graph whose nodes and leafs are all in the first buffer, or where they were reserved.
+    pub(crate) fn of(graph: *mut Graph) -> Self {
+        Self { graph, nodes: std::ptr::null(), leafs: std::ptr::null() }
+    }
 }
 
 /// What ours has made of a graph.
@@ -83,7 +91,7 @@ pub(crate) enum Whose<'a> {
 
 impl Handle {
     /// A new handle, as C has it. Where ours can't be used from the start it is ggml's own, so that ggml's functions may be
-    /// called with it by whoever does not call ours.
+    /// called with it by whoever does not call ours; then with the reason.
     ///
     /// # Safety
     /// The buffer types are this ggml's.
@@ -91,11 +99,14 @@ impl Handle {
         ggml: &'static Ggml,
         settings: &'static Settings,
         mut types: Vec<BufferType>,
-    ) -> *mut Self {
+    ) -> (*mut Self, Option<String>) {
         let settings = match (settings.off, &ggml.originals) {
             (false, _) => settings,
-            // SAFETY: passed on.
-            (true, Some(originals)) => return unsafe { GgmlsOwn::leaked(originals, &mut types) }.cast(),
+            (true, Some(originals)) => {
+                // SAFETY: passed on.
+                let handle = unsafe { GgmlsOwn::leaked(originals, &mut types) };
+                return (handle.cast(), Some("STEEVE_OFF is set".into()));
+            }
             // Without ggml's own allocator its layout will do.
             (true, None) => settings.only_ggml(),
         };
@@ -106,7 +117,8 @@ impl Handle {
             (Err(why), Some(originals)) => {
                 ggml.log_once(&why, Level::Warning, format_args!("ggml's own allocator is used: {why}"));
                 // SAFETY: passed on.
-                return unsafe { GgmlsOwn::leaked(originals, &mut types) }.cast();
+                let handle = unsafe { GgmlsOwn::leaked(originals, &mut types) };
+                return (handle.cast(), Some(why));
             }
             (Err(why), None) => {
                 ggml.log(Level::Error, format_args!("nothing can be allocated: {why}"));
@@ -115,10 +127,11 @@ impl Handle {
         };
         let has_given_up = ours.is_none();
         let fallback = Fallback::default();
-        let handle = Box::new(Self { ggml, settings, types, ours, instead: None, fallback, has_given_up, reported: 0 });
+        let reported = Reported::default();
+        let handle = Box::new(Self { ggml, settings, types, ours, instead: None, fallback, has_given_up, reported });
         let handle = Box::into_raw(handle);
         HANDLES.insert(handle.addr(), Owner::Us);
-        handle
+        (handle, None)
     }
 
     /// Whose handle it is; `None` for null and for one that nobody knows.
@@ -126,7 +139,7 @@ impl Handle {
     /// # Safety
     /// No other thread uses it meanwhile.
     pub(crate) unsafe fn whose<'a>(handle: *mut Self) -> Option<Whose<'a>> {
-        let owner = HANDLES.owner(handle.addr()).or_else(|| {
+        let owner = HANDLES.get(handle.addr()).or_else(|| {
             let owner = stranger(handle)?;
             HANDLES.insert(handle.addr(), owner);
             Some(owner)
@@ -169,11 +182,12 @@ impl Handle {
 
     /// # Safety
     /// A graph of the same ggml's, and null or one number for each node and leaf.
-    pub(crate) unsafe fn reserve(&mut self, graph: *mut Graph, nodes: *const c_int, leafs: *const c_int) -> bool {
+    pub(crate) unsafe fn reserve(&mut self, request: Request) -> bool {
+        let Request { graph, nodes, leafs } = request;
         // SAFETY: passed on.
         unsafe {
             self.provide(
-                Request { graph, nodes, leafs },
+                request,
                 |ours| ours.reserve(graph, nodes, leafs).map(|()| true),
                 |ggmls| (ggmls.ggml.ggml_gallocr_reserve_n)(ggmls.handle, graph, nodes, leafs),
             )
@@ -189,50 +203,46 @@ impl Handle {
                 return self.alloc_as_reserved(graph);
             }
             self.provide(
-                Request { graph, nodes: std::ptr::null(), leafs: std::ptr::null() },
+                Request::of(graph),
                 |ours| ours.alloc(graph),
                 |ggmls| (ggmls.ggml.ggml_gallocr_alloc_graph)(ggmls.handle, graph),
             )
         }
     }
 
-    /// What a reserve would take for each buffer; nothing where that is not known. What is allocated stays in use.
+    /// What a reserve would take for each buffer; `None` if no allocator can do anything with the graph. What is allocated
+    /// stays in use.
     ///
     /// # Safety
     /// As [`reserve`](Self::reserve).
-    pub(crate) unsafe fn reserve_size(
-        &mut self,
-        graph: *mut Graph,
-        nodes: *const c_int,
-        leafs: *const c_int,
-    ) -> Vec<usize> {
+    pub(crate) unsafe fn reserve_size(&mut self, request: Request) -> Option<Vec<usize>> {
         let count = self.types.len();
-        let request = Request { graph, nodes, leafs };
+        let Request { graph, nodes, leafs } = request;
         let mut why = String::from(INSIDE);
         if !self.has_given_up {
             // SAFETY: passed on.
             match unsafe { self.try_ours(request, |ours| ours.reserve_size(graph, nodes, leafs)) } {
-                Tried::Done(sizes) => return sizes,
-                Tried::Refused => return vec![0; count],
+                Tried::Done(sizes) => return Some(sizes),
+                Tried::Refused => return None,
                 Tried::Beyond(reason) => why = reason,
             }
         }
         // Another handle than the one that is in use, whose buffers ggml would free.
         // SAFETY: passed on.
-        let sizes = match unsafe { self.open_instead(request, &why) } {
-            Some(Instead::Ggmls(own)) => own.ggml.ggml_gallocr_reserve_n_size.map(|reserve| {
+        match unsafe { self.open_instead(request, &why) }? {
+            Instead::Ggmls(own) => {
                 let mut sizes = vec![0; count];
-                // SAFETY: passed on; one number for each buffer type.
-                unsafe { reserve(own.handle, graph, nodes, leafs, sizes.as_mut_ptr()) };
-                sizes
-            }),
-            Some(Instead::Layout(mut ours)) => {
+                if let Some(reserve) = own.ggml.ggml_gallocr_reserve_n_size {
+                    // SAFETY: passed on; one number for each buffer type.
+                    unsafe { reserve(own.handle, graph, nodes, leafs, sizes.as_mut_ptr()) };
+                }
+                Some(sizes)
+            }
+            Instead::Layout(mut ours) => {
                 // SAFETY: passed on.
                 catch(|| unsafe { ours.reserve_size(graph, nodes, leafs) }).and_then(Result::ok)
             }
-            None => None,
-        };
-        sizes.unwrap_or_else(|| vec![0; count])
+        }
     }
 
     /// How many bytes the buffers have that are in use.
@@ -394,7 +404,7 @@ impl Handle {
     /// # Safety
     /// A graph of this ggml's.
     unsafe fn alloc_as_reserved(&mut self, graph: *mut Graph) -> bool {
-        let request = Request { graph, nodes: std::ptr::null(), leafs: std::ptr::null() };
+        let request = Request::of(graph);
         // SAFETY: passed on.
         unsafe {
             match &self.instead {

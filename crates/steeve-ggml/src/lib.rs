@@ -12,10 +12,12 @@
 //! | `find`, `object`, `functions`, `ggml`, `handshake` | which ggml a call came from, its functions, and whether we know its structures |
 //! | `interposable` | whether its own calls come by, or are bound inside |
 //! | `abi`, `read` | its structures, and the caller's graph as one of ours |
+//! | `devices` | its buffer types as memories: which is plain CPU memory, and what the backends of the others need |
 //! | `galloc`, `pattern` | plans and buffers; whether a graph is the planned one |
 //! | `settings`, `record`, `log` | the environment; graphs as files; what is said, and where |
 //! | `report`, `passed` | what a program takes, as lines in a file; functions that are passed on to ggml so that this is known |
-//! | `growing_list` | lists that only grow and values that are made once, without a lock |
+//! | `simulation` | what ggml's own allocator would need for a graph |
+//! | `growing_list`, `hash` | lists that only grow and values that are made once, without a lock; a hash |
 //! | `whole` | the rest of ggml's allocator, for those who link |
 //!
 //! `unsafe` is everywhere here, because C is. What the callers of the C functions promise is that handles, graphs and buffer
@@ -25,6 +27,7 @@
 mod abi;
 mod log;
 mod growing_list;
+mod hash;
 mod functions;
 mod handshake;
 mod object;
@@ -42,6 +45,7 @@ mod fallback;
 mod registry;
 mod handle;
 mod devices;
+mod simulation;
 #[cfg_attr(all(feature = "whole", not(test)), allow(dead_code))]
 mod report;
 #[cfg(any(not(feature = "whole"), test))]

@@ -1,5 +1,5 @@
 //! Functions of ggml's that are passed on to it as they are, so that a report knows of the buffers that a program makes beside
-//! its graphs: weights, caches, mapped files. See [`report`](crate::report).
+//! its graphs: weights, caches, mapped files. See [`crate::report`].
 //!
 //! ```text
 //!   program --> ours --> ggml's own

@@ -1,12 +1,12 @@
-//! Which handles there are, and whether each is ours or ggml's own. Without a lock: every call looks its handle up, and a
-//! process may fork while another thread is inside.
+//! Which handles there are, and whether each is ours or ggml's own; likewise for anything else that has an address. Without a
+//! lock: every call looks its handle up, and a process may fork while another thread is inside.
 //!
 //! ```text
 //!   address --hash--> bucket: block of 4 slots, then those of a list that only grows
-//!                     slot: address, owner; free where the address is 0
+//!                     slot: address, value; free where the address is 0
 //! ```
 //!
-//! Blocks are never freed. A handle that is freed by one thread while another uses it is the caller's mistake, so the owner of
+//! Blocks are never freed. A handle that is freed by one thread while another uses it is the caller's mistake, so the value of
 //! a slot whose address has been seen does not change meanwhile.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -22,82 +22,115 @@ pub(crate) enum Owner {
 }
 
 /// The handles of the process.
-pub(crate) static HANDLES: Registry = Registry::new();
+pub(crate) static HANDLES: Registry<Owner> = Registry::new();
+
+/// What a registry has for each address: nothing, or something that lives for ever.
+pub(crate) trait Value: Copy {
+    type Target: 'static;
+
+    fn new(target: Option<&'static Self::Target>) -> Self;
+
+    fn target(self) -> Option<&'static Self::Target>;
+}
+
+impl Value for Owner {
+    type Target = Originals;
+
+    fn new(originals: Option<&'static Originals>) -> Self {
+        originals.map_or(Self::Us, Self::Ggml)
+    }
+
+    fn target(self) -> Option<&'static Originals> {
+        match self {
+            Self::Us => None,
+            Self::Ggml(originals) => Some(originals),
+        }
+    }
+}
+
+/// For a set of addresses.
+impl Value for () {
+    type Target = ();
+
+    fn new(_: Option<&'static ()>) -> Self {}
+
+    fn target(self) -> Option<&'static ()> {
+        None
+    }
+}
 
 const BUCKETS: usize = 64;
 const SLOTS: usize = 4;
 
-/// No handle has these addresses.
+/// Nothing has these addresses.
 const FREE: usize = 0;
 const TAKEN: usize = 1;
 
-pub(crate) struct Registry {
-    buckets: [Bucket; BUCKETS],
+/// A value for each of some addresses.
+pub(crate) struct Registry<V: Value> {
+    buckets: [Bucket<V>; BUCKETS],
 }
 
 /// Slots, the first of them at hand.
-struct Bucket {
-    first: [Slot; SLOTS],
-    more: GrowingList<[Slot; SLOTS]>,
+struct Bucket<V: Value> {
+    first: [Slot<V>; SLOTS],
+    more: GrowingList<[Slot<V>; SLOTS]>,
 }
 
-struct Slot {
-    handle: AtomicUsize,
-    /// Null for ours.
-    owner: AtomicPtr<Originals>,
+struct Slot<V: Value> {
+    address: AtomicUsize,
+    /// The value's target; null for none.
+    target: AtomicPtr<V::Target>,
 }
 
-impl Slot {
+impl<V: Value> Slot<V> {
     const fn new() -> Self {
-        Self { handle: AtomicUsize::new(FREE), owner: AtomicPtr::new(std::ptr::null_mut()) }
+        Self { address: AtomicUsize::new(FREE), target: AtomicPtr::new(std::ptr::null_mut()) }
     }
 }
 
-impl Registry {
+impl<V: Value> Registry<V> {
     pub(crate) const fn new() -> Self {
         Self { buckets: [const { Bucket::new() }; BUCKETS] }
     }
 
-    /// Adds a handle, or changes the owner of one that was freed behind our back.
-    pub(crate) fn insert(&self, handle: usize, owner: Owner) {
-        let owner = match owner {
-            Owner::Us => std::ptr::null_mut(),
-            Owner::Ggml(originals) => std::ptr::from_ref(originals).cast_mut(),
-        };
-        let slot = match self.find(handle) {
+    /// Adds an address, or changes the value of one that was freed behind our back.
+    pub(crate) fn insert(&self, address: usize, value: V) {
+        let target = value.target().map_or(std::ptr::null_mut(), |target| std::ptr::from_ref(target).cast_mut());
+        let slot = match self.find(address) {
             Some(slot) => slot,
-            None => self.take(handle),
+            None => self.take(address),
         };
-        slot.owner.store(owner, Ordering::Relaxed);
-        slot.handle.store(handle, Ordering::Release);
+        slot.target.store(target, Ordering::Relaxed);
+        slot.address.store(address, Ordering::Release);
     }
 
-    /// Returns the owner of a handle; `None` for one that was never added, or has been removed.
-    pub(crate) fn owner(&self, handle: usize) -> Option<Owner> {
-        let owner = self.find(handle)?.owner.load(Ordering::Relaxed);
+    /// Returns the value of an address; `None` for one that was never added, or has been removed.
+    pub(crate) fn get(&self, address: usize) -> Option<V> {
+        let target = self.find(address)?.target.load(Ordering::Relaxed);
         // SAFETY: null, or from a reference that lives for ever.
-        Some(unsafe { owner.as_ref() }.map_or(Owner::Us, Owner::Ggml))
+        Some(V::new(unsafe { target.as_ref() }))
     }
 
-    /// Removes a handle and returns whose it was.
-    pub(crate) fn remove(&self, handle: usize) -> Option<Owner> {
-        let owner = self.owner(handle)?;
-        self.find(handle)?.handle.store(FREE, Ordering::Release);
-        Some(owner)
+    /// Removes an address and returns its value.
+    pub(crate) fn remove(&self, address: usize) -> Option<V> {
+        let value = self.get(address)?;
+        self.find(address)?.address.store(FREE, Ordering::Release);
+        Some(value)
     }
 
-    fn find(&self, handle: usize) -> Option<&Slot> {
-        if handle == FREE || handle == TAKEN {
+    fn find(&self, address: usize) -> Option<&Slot<V>> {
+        if address == FREE || address == TAKEN {
             return None;
         }
-        self.bucket(handle).slots().find(|slot| slot.handle.load(Ordering::Acquire) == handle)
+        self.bucket(address).slots().find(|slot| slot.address.load(Ordering::Acquire) == address)
     }
 
     /// A slot that no other thread has. If the process forks before it is filled, the child has one slot less.
-    fn take(&self, handle: usize) -> &Slot {
+    fn take(&self, address: usize) -> &Slot<V> {
         let is_taken =
-            |slot: &&Slot| slot.handle.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        let bucket = self.bucket(handle);
+            |slot: &&Slot<V>| slot.address.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let bucket = self.bucket(address);
         loop {
             if let Some(slot) = bucket.slots().find(is_taken) {
                 return slot;
@@ -106,18 +139,18 @@ impl Registry {
         }
     }
 
-    fn bucket(&self, handle: usize) -> &Bucket {
+    fn bucket(&self, address: usize) -> &Bucket<V> {
         // Handles come from malloc, in steps of 16.
-        &self.buckets[(handle >> 4 ^ handle >> 12) % BUCKETS]
+        &self.buckets[(address >> 4 ^ address >> 12) % BUCKETS]
     }
 }
 
-impl Bucket {
+impl<V: Value> Bucket<V> {
     const fn new() -> Self {
         Self { first: [const { Slot::new() }; SLOTS], more: GrowingList::new() }
     }
 
-    fn slots(&self) -> impl Iterator<Item = &Slot> {
+    fn slots(&self) -> impl Iterator<Item = &Slot<V>> {
         self.first.iter().chain(self.more.iter().flatten())
     }
 }
@@ -129,17 +162,15 @@ mod tests {
     #[test]
     fn what_was_added_is_there_until_it_is_removed() {
         let registry = Registry::new();
-        assert!(registry.owner(0).is_none() && registry.owner(1).is_none() && registry.remove(0).is_none());
+        assert!(registry.get(0).is_none() && registry.get(1).is_none() && registry.remove(0).is_none());
         // Far more than there are slots, some of them in the same bucket.
         let handles: Vec<usize> = (1..2000).map(|number| number * 48).collect();
         for round in 0..3 {
             handles.iter().for_each(|handle| registry.insert(*handle, Owner::Us));
-            assert!(handles.iter().all(|handle| matches!(registry.owner(*handle), Some(Owner::Us))), "{round}");
-            assert!(registry.owner(7).is_none());
+            assert!(handles.iter().all(|handle| matches!(registry.get(*handle), Some(Owner::Us))), "{round}");
+            assert!(registry.get(7).is_none());
             assert!(handles.iter().all(|handle| registry.remove(*handle).is_some()));
-            assert!(
-                handles.iter().all(|handle| registry.owner(*handle).is_none() && registry.remove(*handle).is_none())
-            );
+            assert!(handles.iter().all(|handle| registry.get(*handle).is_none() && registry.remove(*handle).is_none()));
         }
         let blocks: usize = registry.buckets.iter().map(|bucket| 1 + bucket.more.iter().count()).sum();
         assert!(blocks <= handles.len() / 2, "slots are used again: {blocks} blocks");
@@ -147,15 +178,15 @@ mod tests {
 
     #[test]
     fn threads_do_not_take_each_others_slots() {
-        static SHARED: Registry = Registry::new();
+        static SHARED: Registry<Owner> = Registry::new();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 scope.spawn(move || {
                     for round in 0..20_000 {
                         let handle = 64 * (1 + thread + 4 * (round % 32));
                         SHARED.insert(handle, Owner::Us);
-                        assert!(SHARED.owner(handle).is_some());
-                        assert!(SHARED.remove(handle).is_some() && SHARED.owner(handle).is_none());
+                        assert!(SHARED.get(handle).is_some());
+                        assert!(SHARED.remove(handle).is_some() && SHARED.get(handle).is_none());
                     }
                 });
             }

@@ -4,7 +4,8 @@
 //! ```text
 //!   open      a handle, with the memories of its buffer types
 //!   reserve   what ggml's plan of a graph needs in each memory, chunk by chunk, and what the handle has there now
-//!             (`done`), or would have (`dry`: only sizes were asked for; `failed`: there was no memory)
+//!             (`done`), or would have (`dry`: only sizes were asked for; `failed`: there was no memory); or that no
+//!             allocator can do anything with the graph (`refused`)
 //!   close     a handle is freed
 //!   buffer    a buffer with the tensors of a context: weights, caches, other
 //!   size      what such a buffer would take, where only that was asked for, or where it could not be had
@@ -13,45 +14,43 @@
 //! ```
 //!
 //! Each line is a JSON object with the version of this form (`report`), the process and the event, and is appended in one
-//! piece, so that several processes may write to one file. There is no state here, but for which buffers were reported and a
-//! hash in each handle, which keep lines from being repeated or of no use; what is alive together is for the reader to find out. Without the variable nothing is done.
+//! piece, so that several processes may write to one file. There is no state here, but for which buffers were reported and
+//! what each handle remembers, which keeps lines from being repeated or of no use; what is alive together is for the reader to
+//! find out. Without the variable nothing is done.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int};
 use std::fmt::{self, Write as _};
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
-use steeve_graph::ggml_answer;
-
-use crate::abi::{Buffer, BufferType, Context, Graph, Tensor};
-use crate::devices::memories;
+use crate::abi::{Buffer, BufferType, Context, Tensor};
+use crate::devices::Device;
 use crate::ggml::{Ggml, text};
-use crate::handle::{Handle, catch};
-use crate::read::{Lists, Purpose, read};
+use crate::handle::{Handle, Request, catch};
+use crate::hash::fnv_1a;
+use crate::read::Unreadable;
 use crate::registry::{HANDLES, Owner, Registry};
 use crate::settings::settings;
+use crate::simulation::{Chunks, Simulations};
 
 /// The version of the lines.
 const VERSION: u32 = 1;
 
-/// `GGML_BACKEND_DEVICE_TYPE_CPU`
-const DEVICE_CPU: c_int = 0;
-
 /// The buffers that were reported and are not freed yet. Programs make and free many more to find out what a device can do.
-static BUFFERS: Registry = Registry::new();
+static BUFFERS: Registry<()> = Registry::new();
 
 /// The file that is written to, if the environment names one.
 pub(crate) fn file() -> Option<&'static Path> {
     settings().report.as_deref()
 }
 
-/// A graph, and where its nodes and leafs go: what `reserve` is called with.
-#[derive(Clone, Copy)]
-pub(crate) struct Reservation {
-    pub(crate) graph: *mut Graph,
-    pub(crate) nodes: *const c_int,
-    pub(crate) leafs: *const c_int,
+/// What a handle remembers of its lines.
+#[derive(Default)]
+pub(crate) struct Reported {
+    /// A hash of the last `reserve`.
+    last: u64,
+    simulations: Simulations,
 }
 
 /// What became of a reservation.
@@ -61,6 +60,8 @@ enum Outcome {
     Done,
     /// There was no memory for it.
     Failed,
+    /// No allocator could do anything with the graph.
+    Refused,
     /// Only sizes were asked for.
     Dry,
 }
@@ -70,6 +71,7 @@ impl Outcome {
         match self {
             Self::Done => "done",
             Self::Failed => "failed",
+            Self::Refused => "refused",
             Self::Dry => "dry",
         }
     }
@@ -95,20 +97,21 @@ pub(crate) unsafe fn describe(ggml: &Ggml, types: &[BufferType]) -> Option<Strin
     })
 }
 
-/// Reports a new handle with what was [described](describe).
-pub(crate) fn opened(handle: *const Handle, described: Option<String>) {
+/// Reports a new handle with what was [described](describe), and why it is not ours, if it is not.
+pub(crate) fn opened(handle: *const Handle, described: Option<String>, why: Option<String>) {
     let (Some(file), Some(described)) = (file(), described) else { return };
-    let owner = match HANDLES.owner(handle.addr()) {
+    let owner = match HANDLES.get(handle.addr()) {
         Some(Owner::Us) => "steeve",
         Some(Owner::Ggml(_)) => "ggml",
         None => return,
     };
-    append(file, "open", format_args!("\"handle\":\"{handle:p}\",\"owner\":\"{owner}\",{described}"));
+    let why = why.map(|why| format!("\"why\":{},", Quoted(&why))).unwrap_or_default();
+    append(file, "open", format_args!("\"handle\":\"{handle:p}\",\"owner\":\"{owner}\",{why}{described}"));
 }
 
 /// Reports that a handle is about to be freed.
 pub(crate) fn closed(handle: *const Handle) {
-    if let Some(file) = file().filter(|_| HANDLES.owner(handle.addr()).is_some()) {
+    if let Some(file) = file().filter(|_| HANDLES.get(handle.addr()).is_some()) {
         append(file, "close", format_args!("\"handle\":\"{handle:p}\""));
     }
 }
@@ -117,89 +120,79 @@ pub(crate) fn closed(handle: *const Handle) {
 /// fails, it reports what a reserve would have taken.
 ///
 /// # Safety
-/// The reservation's graph is one of the handle's ggml, with null or a number for each node and leaf.
-pub(crate) unsafe fn reserving(
-    handle: &mut Handle,
-    reservation: Reservation,
-    act: impl FnOnce(&mut Handle) -> bool,
-) -> bool {
+/// The request's graph is one of the handle's ggml, with null or a number for each node and leaf.
+pub(crate) unsafe fn reserving(handle: &mut Handle, request: Request, act: impl FnOnce(&mut Handle) -> bool) -> bool {
     let Some(file) = file() else { return act(handle) };
     // First, since tensors may have addresses afterwards.
     // SAFETY: passed on.
-    let ggml = catch(|| unsafe { ggml_chunks(handle, reservation) }).flatten();
+    let ggml = unsafe { simulated(handle, request) };
     let done = act(handle);
     catch(|| {
-        let Reservation { graph, nodes, leafs } = reservation;
-        let sizes = match done {
-            true => (0..handle.types().len()).map(|index| handle.buffer_size(index as c_int)).collect(),
+        let sizes = match (done, &ggml) {
+            (true, _) => Some((0..handle.types().len()).map(|index| handle.buffer_size(index as c_int)).collect()),
+            // The handle has just said so.
+            (false, Err(Unreadable::Malformed(_))) => None,
             // SAFETY: passed on.
-            false => unsafe { handle.reserve_size(graph, nodes, leafs) },
+            (false, _) => unsafe { handle.reserve_size(request) },
         };
-        reserved(file, handle, if done { Outcome::Done } else { Outcome::Failed }, ggml, &sizes);
+        reserved(file, handle, if done { Outcome::Done } else { Outcome::Failed }, ggml, sizes);
     });
     done
 }
 
-/// Lets a handle say what a reserve would take, and reports that.
+/// Lets a handle say what a reserve would take, and reports that. `None` for a graph that is refused.
 ///
 /// # Safety
 /// As [`reserving`].
-pub(crate) unsafe fn sizing(
-    handle: &mut Handle,
-    reservation: Reservation,
-    act: impl FnOnce(&mut Handle) -> Vec<usize>,
-) -> Vec<usize> {
-    let Some(file) = file() else { return act(handle) };
+pub(crate) unsafe fn sizing(handle: &mut Handle, request: Request) -> Option<Vec<usize>> {
     // SAFETY: passed on.
-    let ggml = catch(|| unsafe { ggml_chunks(handle, reservation) }).flatten();
-    let sizes = act(handle);
-    catch(|| reserved(file, handle, Outcome::Dry, ggml, &sizes));
+    let Some(file) = file() else { return unsafe { handle.reserve_size(request) } };
+    // SAFETY: passed on.
+    let (ggml, sizes) = unsafe { (simulated(handle, request), handle.reserve_size(request)) };
+    catch(|| reserved(file, handle, Outcome::Dry, ggml, sizes.clone()));
     sizes
 }
 
-/// Writes what a handle has, or would have, in each memory, unless that is what was written last.
-fn reserved(file: &Path, handle: &mut Handle, outcome: Outcome, ggml: Option<Vec<Vec<u64>>>, sizes: &[usize]) {
+/// The chunks of ggml's own plan, simulated now or before.
+///
+/// # Safety
+/// As [`reserving`].
+unsafe fn simulated(handle: &mut Handle, request: Request) -> Result<Chunks, Unreadable> {
+    let mut simulations = std::mem::take(&mut handle.reported.simulations);
+    // SAFETY: passed on.
+    let chunks = catch(|| unsafe { simulations.chunks(handle.ggml(), handle.types(), request) });
+    handle.reported.simulations = simulations;
+    chunks.unwrap_or_else(|| Err(Unreadable::Unknown("something went wrong inside".into())))
+}
+
+/// Writes what a handle has, or would have, in each memory, unless that is what was written last. Without sizes the graph was
+/// refused.
+fn reserved(
+    file: &Path,
+    handle: &mut Handle,
+    outcome: Outcome,
+    ggml: Result<Chunks, Unreadable>,
+    sizes: Option<Vec<usize>>,
+) {
+    let outcome = if sizes.is_some() { outcome } else { Outcome::Refused };
     // A buffer type that is listed twice has its memory once.
     let is_shared = |index: usize| handle.types()[..index].contains(&handle.types()[index]);
+    let sizes = sizes.unwrap_or_default();
     let steeve: Vec<usize> =
         sizes.iter().enumerate().map(|(index, size)| if is_shared(index) { 0 } else { *size }).collect();
     // What ggml's own allocator has is what ggml takes, whether we can read the graph or not.
     let ggml = match handle.is_ours() {
-        true => ggml,
+        true => ggml.ok(),
         false => Some(steeve.iter().map(|size| vec![*size as u64]).collect()),
     };
     let ggml = ggml.map_or_else(|| "null".to_owned(), |chunks| format!("{chunks:?}"));
     let figures = format!("\"outcome\":\"{}\",\"ggml\":{ggml},\"steeve\":{steeve:?}", outcome.name());
-    // FNV-1a.
-    let hash = figures
-        .bytes()
-        .fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
-    if handle.reported == hash {
+    let hash = fnv_1a(figures.as_bytes());
+    if handle.reported.last == hash {
         return;
     }
-    handle.reported = hash;
+    handle.reported.last = hash;
     append(file, "reserve", format_args!("\"handle\":\"{:p}\",{figures}", std::ptr::from_ref(handle)));
-}
-
-/// The chunks of ggml's own plan in each memory; none in one that shares another's. `None` if the graph can't be read.
-///
-/// # Safety
-/// As [`reserving`].
-unsafe fn ggml_chunks(handle: &Handle, reservation: Reservation) -> Option<Vec<Vec<u64>>> {
-    let Reservation { graph, nodes, leafs } = reservation;
-    let known = handle.ggml().known().ok()?;
-    // SAFETY: passed on.
-    let graph = unsafe {
-        let memories = memories(known, settings(), handle.types()).ok()?;
-        let lists = Lists::of(graph).ok()?;
-        read(known, lists, &memories, &lists.ids(nodes, leafs), Purpose::Plan { glu: false }).ok()?
-    };
-    let answer = ggml_answer(&graph.assigned).ok()?;
-    let chunks = |memory| match graph.assigned.owner(memory) == memory {
-        true => answer.chunks[memory].iter().map(|size| size.0).collect(),
-        false => Vec::new(),
-    };
-    Some(graph.assigned.memories().ids().map(chunks).collect())
 }
 
 /// Reports the buffer that was made for the tensors of a context. Where there is none, what it would have taken.
@@ -214,7 +207,7 @@ pub(crate) unsafe fn allocated(ggml: &Ggml, context: Context, buffer_type: Buffe
             let Some(functions) = ggml.functions() else { return };
             let (bytes, place) = ((functions.ggml_backend_buffer_get_size)(buffer), Place::of(ggml, buffer_type));
             let what = contents(ggml, context);
-            BUFFERS.insert(buffer.addr(), Owner::Us);
+            BUFFERS.insert(buffer.addr(), ());
             append(
                 file,
                 "buffer",
@@ -255,16 +248,19 @@ pub(crate) unsafe fn mapped(ggml: &Ggml, buffer: Buffer) {
     catch(|| unsafe {
         let (Some(functions), Some(type_of)) = (ggml.functions(), ggml.passed.type_of_buffer) else { return };
         let (bytes, place) = ((functions.ggml_backend_buffer_get_size)(buffer), Place::of(ggml, type_of(buffer)));
-        BUFFERS.insert(buffer.addr(), Owner::Us);
+        BUFFERS.insert(buffer.addr(), ());
         append(file, "mapped", format_args!("\"buffer\":\"{buffer:p}\",{place},\"bytes\":{bytes}"));
     });
 }
 
 /// Reports that a buffer is about to be freed, if it was reported at all.
 pub(crate) fn dropped(buffer: Buffer) {
-    if let Some(file) = file().filter(|_| BUFFERS.remove(buffer.addr()).is_some()) {
-        append(file, "drop", format_args!("\"buffer\":\"{buffer:p}\""));
-    }
+    let Some(file) = file() else { return };
+    catch(|| {
+        if BUFFERS.remove(buffer.addr()).is_some() {
+            append(file, "drop", format_args!("\"buffer\":\"{buffer:p}\""));
+        }
+    });
 }
 
 /// What the tensors of a context are, by the names that llama.cpp gives them. One name decides for the whole context, since
@@ -313,12 +309,9 @@ impl Place {
         // SAFETY: as promised; devices live as long as ggml.
         unsafe {
             let memory = text((functions.ggml_backend_buft_name)(buffer_type)).unwrap_or_default();
-            let device = functions.ggml_backend_buft_get_device.map(|device| device(buffer_type));
-            let device = device.filter(|device: &*mut c_void| !device.is_null());
-            let is_cpu = device.and_then(|device| Some(functions.ggml_backend_dev_type?(device))) == Some(DEVICE_CPU);
-            let is_host = functions.ggml_backend_buft_is_host.is_some_and(|is_host| is_host(buffer_type));
-            let device = device.and_then(|device| text(ggml.passed.name_of_device?(device)));
-            let is_host = is_host || is_cpu || memory == "CPU";
+            let device = Device::of(functions, buffer_type);
+            let is_host = device.is_host || device.is_cpu() || memory == "CPU";
+            let device = device.pointer.and_then(|device| text(ggml.passed.name_of_device?(device)));
             Self { memory, device, is_host }
         }
     }

@@ -9,7 +9,7 @@
 //!   STEEVE_LOG=1                     a line for each new plan
 //!   STEEVE_CHECK=1                   replay every plan before it is used
 //!   STEEVE_RECORD=DIR                write each graph to a file
-//!   STEEVE_REPORT=FILE               append a line for each buffer that is made or freed
+//!   STEEVE_REPORT=FILE               append what the program takes through ggml, line by line
 //!   STEEVE_OFF=1                     ggml's own allocator, untouched
 //! ```
 

@@ -83,7 +83,7 @@ fn what_ggmls_own_allocator_takes_is_what_ggml_takes() {
     let env = [("STEEVE_REPORT", file.to_str().unwrap()), ("STEEVE_OFF", "1")];
     workshop.run("report", NEW, Loaded::Local, &[], &env).well();
     let report = lines(&std::fs::read_to_string(&file).unwrap());
-    assert!(report[0].starts_with("open,handle:#0,owner:ggml,"), "{report:?}");
+    assert!(report[0].starts_with("open,handle:#0,owner:ggml,why:STEEVE_OFF is set,ggml_version:"), "{report:?}");
     std::fs::remove_file(&file).unwrap();
     workshop.run("fallback", NEW, Loaded::Local, &["both"], &env[..1]).well();
     let report = lines(&std::fs::read_to_string(&file).unwrap());
@@ -95,4 +95,21 @@ fn what_ggmls_own_allocator_takes_is_what_ggml_takes() {
     };
     assert!(reserves.iter().any(|line| same(&line)) && !reserves.iter().all(|line| same(&line)));
     assert_eq!(reserves.iter().find(|line| line.contains("ggml:null")), None);
+}
+
+#[test]
+fn a_graph_that_makes_no_sense_is_refused_and_has_not_failed() {
+    let Some(workshop) = Workshop::open("refused") else { return };
+    let file = workshop.folder.0.join("report");
+    let env = [("STEEVE_REPORT", file.to_str().unwrap())];
+    let plain = workshop.run("malformed", NEW, Loaded::Local, &[], &[]).well();
+    let reported = workshop.run("malformed", NEW, Loaded::Local, &[], &env).well();
+    assert_eq!(plain.lines().len(), reported.lines().len(), "nothing is said twice");
+    let report = lines(&std::fs::read_to_string(&file).unwrap());
+    let refused: Vec<&String> = report.iter().filter(|line| line.contains("outcome:refused")).collect();
+    assert!(!refused.is_empty() && refused.iter().all(|line| line.ends_with("ggml:null,steeve:[]")), "{refused:#?}");
+    assert!(report.iter().any(|line| line.contains("outcome:done")));
+    // Some make sense, and need more than there is.
+    let is_nothing = |line: &&String| line.contains("outcome:failed") && line.contains("steeve:[0]");
+    assert_eq!(report.iter().find(is_nothing), None);
 }

@@ -157,7 +157,10 @@ impl Estimate {
         }
         let device = |(device, memories): (&super::report::DeviceName, &DeviceUse)| {
             let capacity = capacities.iter().rev().find(|capacity| capacity.device == device.name);
-            DeviceFigures::new(&device.name, memories, run, capacity.map(|capacity| capacity.bytes))
+            let mut figures = DeviceFigures::new(&device.name, memories, run);
+            figures.figures.total.steeve = ledger.most_with_steeve(device);
+            figures.judge(capacity.map(|capacity| capacity.bytes));
+            figures
         };
         let devices: Vec<DeviceFigures> = known.iter().map(device).collect();
         let total = devices.iter().fold(Totals::default(), |sum, device| sum.and(device.figures.total));
@@ -248,22 +251,22 @@ impl Estimate {
 type AmountOf = fn(&Figures) -> &Option<Amount>;
 
 impl DeviceFigures {
-    fn new(device: &str, memories: &DeviceUse, run: Run, capacity: Option<Bytes>) -> Self {
+    fn new(device: &str, memories: &DeviceUse, run: Run) -> Self {
         let memory =
             |(name, it): (&String, &MemoryUse)| MemoryFigures { memory: name.clone(), figures: Figures::new(it, run) };
         let memories: Vec<MemoryFigures> = memories.iter().map(memory).collect();
         let mut figures = Figures::default();
         memories.iter().for_each(|memory| figures.add(&memory.figures));
         figures.total = memories.iter().fold(Totals::default(), |sum, memory| sum.and(memory.figures.total));
+        Self { device: device.to_owned(), figures, capacity: None, fits: None, fits_with_ggml: None, memories }
+    }
+
+    /// Compares the totals with a capacity.
+    fn judge(&mut self, capacity: Option<Bytes>) {
         let fits = |total: u64| capacity.map(|capacity| total <= capacity.0);
-        Self {
-            device: device.to_owned(),
-            capacity,
-            fits: fits(figures.total.steeve),
-            fits_with_ggml: figures.total.ggml.and_then(fits),
-            figures,
-            memories,
-        }
+        self.capacity = capacity;
+        self.fits = fits(self.figures.total.steeve);
+        self.fits_with_ggml = self.figures.total.ggml.and_then(fits);
     }
 }
 

@@ -4,8 +4,11 @@
 //! make several real ones one after another. So:
 //!
 //! - As soon as anything was really reserved, dry runs do not count. Each device's figures are those of the moment at which
-//!   most of it was in use. (What is freed before the next is made is not counted twice; a program that fits then fits.)
+//!   most of it was in use with ggml's buffers. (What is freed before the next is made is not counted twice.) With steeve's
+//!   buffers another moment may be the fullest; whether a program fits is a question to that one.
 //! - Otherwise the last dry run counts, as it was before its allocators were freed.
+//! - A plan that there was no memory for counts as a moment of its own, since that is what the program would have taken.
+//!   Afterwards everything is as it was before: its buffers never existed.
 //!
 //! ggml's bytes follow ggml's rule: where the chunks of a memory are too few or too small for a plan, all of them are made anew
 //! as that plan needs them.
@@ -24,15 +27,19 @@ pub(super) struct Ledger {
     buffers: BTreeMap<Key, Allocation>,
     /// By context and memory: the same size may be asked for any number of times.
     sizes: BTreeMap<(Key, String), Allocation>,
-    /// Each device when most of it was really in use.
+    /// Each device when most of it was really in use with ggml's buffers.
     largest: BTreeMap<DeviceName, DeviceUse>,
+    /// The most bytes of each device that were in use with steeve's buffers, at whichever moment.
+    largest_with_steeve: BTreeMap<DeviceName, u64>,
     last_dry: BTreeMap<DeviceName, DeviceUse>,
     dry_runs: u32,
     pub(super) is_real: bool,
     /// Whether there was no memory for a plan.
     pub(super) has_failed: bool,
-    /// Whether some graphs were planned by ggml's own allocator, of which nothing is reported.
-    pub(super) has_foreign: bool,
+    /// Whether a graph made no sense to any allocator.
+    pub(super) has_refused: bool,
+    /// Why some graphs are planned by ggml's own allocator, of which nothing is reported; `None` if none are.
+    pub(super) why_foreign: Option<String>,
     pub(super) ggml_version: Option<String>,
 }
 
@@ -44,6 +51,7 @@ struct Allocator {
 }
 
 /// What an allocator has in each memory.
+#[derive(Clone)]
 struct Reserved {
     /// ggml's chunks; `None` once a plan of its is not known.
     ggml: Option<Vec<Vec<u64>>>,
@@ -96,9 +104,12 @@ impl Ledger {
         let is_plan = !matches!(line.event, Event::Buffer { .. } | Event::Mapped { .. } | Event::Drop { .. });
         let key = |address: String| (line.process, address);
         match line.event {
-            Event::Open { handle, owner, ggml_version, memories } => {
+            Event::Open { handle, owner, why, ggml_version, memories } => {
                 self.ggml_version = Some(ggml_version).filter(|version| !version.is_empty());
-                self.has_foreign |= owner == Owner::Ggml;
+                if owner == Owner::Ggml {
+                    let why = why.unwrap_or_else(|| "the drop-in does not say why".to_owned());
+                    self.why_foreign.get_or_insert(why);
+                }
                 let places = memories.into_iter().map(|memory| memory.place).collect();
                 self.handles.insert(key(handle), Allocator { places, is_dry: false, reserved: None });
             }
@@ -135,33 +146,50 @@ impl Ledger {
 
     fn reserve(&mut self, key: &Key, outcome: Outcome, ggml: Option<Vec<Vec<u64>>>, steeve: Vec<u64>) {
         let Some(handle) = self.handles.get_mut(key) else { return };
-        let is_dry = outcome == Outcome::Dry;
-        // Where there are buffers, asking what others would take changes nothing.
-        if is_dry && handle.reserved.is_some() && !handle.is_dry {
-            return;
+        let needed = Reserved { ggml, steeve };
+        match outcome {
+            Outcome::Refused => self.has_refused = true,
+            // Where there are buffers, asking what others would take changes nothing.
+            Outcome::Dry if handle.reserved.is_some() && !handle.is_dry => {}
+            Outcome::Dry => {
+                handle.is_dry = true;
+                handle.reserved = Some(match handle.reserved.take() {
+                    Some(before) => before.with_largest(needed),
+                    None => needed,
+                });
+            }
+            Outcome::Done => {
+                handle.forget_dry_run();
+                handle.reserved = Some(match handle.reserved.take() {
+                    Some(before) => before.with_buffers(needed),
+                    None => needed,
+                });
+                self.is_real = true;
+            }
+            Outcome::Failed => {
+                handle.forget_dry_run();
+                let before = handle.reserved.clone();
+                handle.reserved = Some(match handle.reserved.take() {
+                    Some(before) => before.with_largest(needed),
+                    None => needed,
+                });
+                (self.is_real, self.has_failed) = (true, true);
+                self.look();
+                if let Some(handle) = self.handles.get_mut(key) {
+                    handle.reserved = before;
+                }
+            }
         }
-        handle.is_dry = is_dry;
-        self.is_real |= outcome != Outcome::Dry;
-        self.has_failed |= outcome == Outcome::Failed;
-        handle.reserved = Some(match (handle.reserved.take(), outcome) {
-            (None, _) => Reserved { ggml, steeve },
-            (Some(before), outcome) => Reserved {
-                ggml: before.ggml.zip(ggml).map(|(before, needed)| remade(before, needed)),
-                // Buffers are as they are; of those that there are not, the largest so far.
-                steeve: match outcome {
-                    Outcome::Done => steeve,
-                    _ => before.steeve.iter().zip(&steeve).map(|(before, now)| *before.max(now)).collect(),
-                },
-            },
-        });
     }
 
     /// Remembers the moment, if it counts.
     fn look(&mut self) {
         if self.is_real {
             for (device, memories) in self.in_use(Count::Real) {
+                let most = self.largest_with_steeve.entry(device.clone()).or_default();
+                *most = total(&memories, |compute| compute.steeve).max(*most);
                 let largest = self.largest.entry(device).or_default();
-                if total(&memories) >= total(largest) {
+                if total(&memories, ComputeUse::with_ggml) >= total(largest, ComputeUse::with_ggml) {
                     *largest = memories;
                 }
             }
@@ -205,7 +233,7 @@ impl Ledger {
     /// it is about to settle for something that none of them need have been.
     pub(super) fn is_settled(&self) -> bool {
         let is_dry = self.has_plans() && self.dry_runs() == 1;
-        self.is_real || is_dry || (self.has_foreign && !self.has_plans())
+        self.is_real || is_dry || (self.why_foreign.is_some() && !self.has_plans())
     }
 
     /// Returns how many dry runs there were, with the one that is not over yet.
@@ -216,6 +244,37 @@ impl Ledger {
     /// Returns the figures of each device, the host last.
     pub(super) fn figures(&self) -> &BTreeMap<DeviceName, DeviceUse> {
         if self.is_real { &self.largest } else { &self.last_dry }
+    }
+
+    /// Returns the most bytes of a device that were in use at any moment that counts, with steeve's buffers.
+    pub(super) fn most_with_steeve(&self, device: &DeviceName) -> u64 {
+        if self.is_real {
+            return self.largest_with_steeve.get(device).copied().unwrap_or_default();
+        }
+        self.last_dry.get(device).map_or(0, |memories| total(memories, |compute| compute.steeve))
+    }
+}
+
+impl Allocator {
+    /// From now on it has buffers of its own, and a dry run made none.
+    fn forget_dry_run(&mut self) {
+        if self.is_dry {
+            (self.is_dry, self.reserved) = (false, None);
+        }
+    }
+}
+
+impl Reserved {
+    /// Returns what there is after a plan: steeve's buffers are as they are, ggml's by its rule.
+    fn with_buffers(self, now: Self) -> Self {
+        let ggml = self.ggml.zip(now.ggml).map(|(before, needed)| remade(before, needed));
+        Self { ggml, steeve: now.steeve }
+    }
+
+    /// Returns what there would be after a plan without buffers: of steeve's, the largest so far.
+    fn with_largest(self, needed: Self) -> Self {
+        let steeve = self.steeve.iter().zip(&needed.steeve).map(|(before, now)| *before.max(now)).collect();
+        self.with_buffers(Self { steeve, ..needed })
     }
 }
 
@@ -235,11 +294,18 @@ fn remade(before: Vec<Vec<u64>>, needed: Vec<Vec<u64>>) -> Vec<Vec<u64>> {
     each.map(|(before, needed)| if fits(&before, &needed) { before } else { needed }).collect()
 }
 
-/// The bytes of a device, as with ggml where that is known.
-fn total(memories: &DeviceUse) -> u64 {
+impl ComputeUse {
+    /// Returns ggml's bytes, or steeve's where those are not known.
+    fn with_ggml(self) -> u64 {
+        self.ggml.unwrap_or(self.steeve)
+    }
+}
+
+/// The bytes of a device, with these of its graph allocators.
+fn total(memories: &DeviceUse, compute: fn(ComputeUse) -> u64) -> u64 {
     let memory = |memory: &MemoryUse| {
         let contents: u64 = memory.contents.values().flat_map(BTreeMap::values).sum();
-        contents + memory.compute.map_or(0, |compute| compute.ggml.unwrap_or(compute.steeve))
+        contents + memory.compute.map_or(0, compute)
     };
     memories.values().map(memory).sum()
 }
@@ -312,6 +378,48 @@ mod tests {
         let ledger = ledger(&[OPEN, &reserved, &buffer("a", 100), drop, &buffer("b", 40), &buffer("a", 80)]);
         let caches = &ledger.figures().values().next().unwrap()["CUDA0"].contents[&Contents::Caches];
         assert_eq!(caches[&Origin::Allocated], 120);
+    }
+
+    #[test]
+    fn the_fullest_moment_with_steeve_may_be_another_than_with_ggml() {
+        let buffer = r#""event":"buffer","buffer":"a","context":"c","memory":"CUDA0","device":"CUDA0","host":false,"contents":"caches","bytes":30"#;
+        let other = OPEN.replace(r#""handle":"h""#, r#""handle":"g""#);
+        let smaller = reserve("done", "[[60],[0]]", "[60,0]").replace(r#""handle":"h""#, r#""handle":"g""#);
+        let close = r#""event":"close","handle":"h""#;
+        // With ggml 100 and then 90 bytes, with steeve 50 and then 90.
+        let ledger = ledger(&[OPEN, &reserve("done", "[[100],[0]]", "[50,0]"), close, &other, &smaller, buffer]);
+        let device = ledger.figures().keys().next().unwrap();
+        assert_eq!(compute(&ledger)[0], ("CUDA0".into(), Some(100), 50));
+        assert_eq!(ledger.most_with_steeve(device), 90);
+    }
+
+    #[test]
+    fn buffers_that_could_not_be_had_are_not_there_afterwards() {
+        let buffer = r#""event":"buffer","buffer":"a","context":"c","memory":"CUDA0","device":"CUDA0","host":false,"contents":"caches","bytes":950"#;
+        let (failed, done) = (reserve("failed", "[[900],[0]]", "[800,0]"), reserve("done", "[[70],[0]]", "[60,0]"));
+        let only_failed = ledger(&[OPEN, &failed]);
+        assert!(only_failed.has_failed && only_failed.is_real);
+        assert_eq!(compute(&only_failed)[0], ("CUDA0".into(), Some(900), 800), "what it would have taken");
+        let smaller = ledger(&[OPEN, &failed, &done, buffer]);
+        assert_eq!(compute(&smaller)[0], ("CUDA0".into(), Some(70), 60));
+        let device = smaller.figures().keys().next().unwrap();
+        assert_eq!(smaller.most_with_steeve(device), 1010);
+    }
+
+    #[test]
+    fn a_dry_run_makes_no_buffers_that_a_later_plan_would_fit_into() {
+        let (dry, done) = (reserve("dry", "[[900],[8]]", "[800,8]"), reserve("done", "[[70],[4]]", "[60,4]"));
+        let ledger = ledger(&[OPEN, &dry, &done]);
+        assert_eq!(compute(&ledger), [("CUDA0".into(), Some(70), 60), ("CPU".into(), Some(4), 4)]);
+    }
+
+    #[test]
+    fn a_graph_that_is_refused_takes_nothing() {
+        let refused = reserve("refused", "null", "[0,0]");
+        let nothing = ledger(&[OPEN, &refused]);
+        assert!(nothing.has_refused && !nothing.has_failed && !nothing.has_plans());
+        let after = ledger(&[OPEN, &reserve("done", "[[70],[4]]", "[60,4]"), &refused]);
+        assert_eq!(compute(&after), [("CUDA0".into(), Some(70), 60), ("CPU".into(), Some(4), 4)]);
     }
 
     #[test]

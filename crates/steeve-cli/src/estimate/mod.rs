@@ -16,6 +16,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use steeve_plan::Clipped;
+
 use self::answer::Estimate;
 use self::gguf::model_header;
 use self::ledger::Ledger;
@@ -44,12 +46,12 @@ pub(crate) fn run(args: &EstimateArgs, voice: Voice, out: &mut dyn Write) -> Res
     if !ledger.has_plans() {
         let name = program.display().to_string();
         // Whoever fails has said why; and whoever plans inside of itself was not heard.
-        return Err(match ending {
-            _ if ledger.has_foreign => Error::UnknownGgml { program: name },
-            Ending::Itself(status) if !status.success() => {
+        return Err(match (ending, ledger.why_foreign) {
+            (_, Some(why)) => Error::GgmlsOwn { program: name, why },
+            (Ending::Itself(status), None) if !status.success() => {
                 Error::ProgramFailed { program: name, status, printed: Printed(workplace.last_lines()) }
             }
-            Ending::Interrupted => Error::EstimateStopped { program: name },
+            (Ending::Interrupted, None) => Error::EstimateStopped { program: name },
             _ => match (objects.with_ggml(find_program(program), drop_in.path()), objects.has(drop_in.path())) {
                 (Some(file), Some(true) | None) => {
                     Error::GgmlInside { program: name, file: file.display().to_string() }
@@ -89,10 +91,12 @@ fn say_what_is_special(ledger: &Ledger, ending: Ending, workplace: &Workplace, p
     if ledger.has_failed {
         voice.note(format!("{name}: there was no memory for one of its plans; the figures are what it would take"));
     }
-    if ledger.has_foreign {
-        voice.note(format!(
-            "{name}: some of its graphs were planned by a ggml that steeve does not know; they are not counted"
-        ));
+    if ledger.has_refused {
+        voice.note(format!("{name}: one of its graphs makes no sense, and was refused; it is not counted"));
+    }
+    if let Some(why) = &ledger.why_foreign {
+        let why = Clipped(why);
+        voice.note(format!("{name}: ggml's own allocator plans some of its graphs ({why}); they are not counted"));
     }
     if !ledger.is_real && ledger.dry_runs() > 1 {
         let runs = ledger.dry_runs();

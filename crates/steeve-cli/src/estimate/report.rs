@@ -13,7 +13,6 @@ pub(super) const VERSION: u32 = 1;
 /// One line.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Line {
-    report: u32,
     pub(super) process: u32,
     #[serde(flatten)]
     pub(super) event: Event,
@@ -23,8 +22,8 @@ pub(super) struct Line {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(super) enum Event {
-    /// A graph allocator was made.
-    Open { handle: String, owner: Owner, ggml_version: String, memories: Vec<HandleMemory> },
+    /// A graph allocator was made; if it is ggml's own, with the reason.
+    Open { handle: String, owner: Owner, why: Option<String>, ggml_version: String, memories: Vec<HandleMemory> },
     /// It planned a graph: the chunks that ggml's plan needs in each memory, where that is known, and its own bytes.
     Reserve { handle: String, outcome: Outcome, ggml: Option<Vec<Vec<u64>>>, steeve: Vec<u64> },
     /// It was freed.
@@ -69,8 +68,13 @@ pub(super) enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
+    /// There are buffers for it.
     Done,
+    /// There was no memory for it.
     Failed,
+    /// No allocator could do anything with the graph.
+    Refused,
+    /// Only sizes were asked for.
     Dry,
 }
 
@@ -136,7 +140,8 @@ impl<'a> ReportReader<'a> {
     /// Returns the new lines. A file that is not there yet has none.
     ///
     /// # Errors
-    /// If the file can't be read, or has lines of another version, which only a library of another version writes.
+    /// If the file can't be read, has lines of another version, which only a library of another version writes, or lines that
+    /// are none.
     pub(super) fn read(&mut self) -> Result<Vec<Line>, ReportError> {
         if self.file.is_none() {
             match File::open(self.path) {
@@ -155,10 +160,17 @@ impl<'a> ReportReader<'a> {
 }
 
 fn parse(line: &[u8]) -> Result<Line, ReportError> {
-    match serde_json::from_slice::<Line>(line) {
-        Ok(line) if line.report == VERSION => Ok(line),
-        _ => Err(ReportError::Version),
+    /// What a line of every version has.
+    #[derive(Deserialize)]
+    struct AnyLine {
+        report: u32,
     }
+    // Before all else: of another version nothing else need be as it is here.
+    let AnyLine { report } = serde_json::from_slice(line).map_err(ReportError::Malformed)?;
+    if report != VERSION {
+        return Err(ReportError::Version);
+    }
+    serde_json::from_slice(line).map_err(ReportError::Malformed)
 }
 
 /// Why a report can't be used.
@@ -166,4 +178,19 @@ fn parse(line: &[u8]) -> Result<Line, ReportError> {
 pub(super) enum ReportError {
     Read(io::Error),
     Version,
+    Malformed(serde_json::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_version_is_called_another_version() {
+        assert!(parse(br#"{"report":1,"process":7,"event":"drop","buffer":"0x1"}"#).is_ok());
+        assert!(matches!(parse(br#"{"report":2,"anything":[]}"#), Err(ReportError::Version)));
+        for line in [r#"{"report":1,"process":7}"#, r#"{"report":1,"process":7,"event":"dr"#, "{}", "no"] {
+            assert!(matches!(parse(line.as_bytes()), Err(ReportError::Malformed(_))), "{line}");
+        }
+    }
 }

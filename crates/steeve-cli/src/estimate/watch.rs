@@ -163,6 +163,7 @@ fn unusable(error: ReportError) -> Error {
     match error {
         ReportError::Read(source) => Error::Report { source },
         ReportError::Version => Error::ReportVersion,
+        ReportError::Malformed(source) => Error::ReportLine { source },
     }
 }
 
@@ -183,7 +184,7 @@ impl Group {
         self.leader.try_wait().ok().flatten()
     }
 
-    /// Asks all of the group to end, waits for the leader, and ends what is left.
+    /// Asks all of the group to end, gives them time to do so, and ends what is left.
     fn end(&mut self) {
         if self.has_ended {
             return;
@@ -191,16 +192,24 @@ impl Group {
         self.has_ended = true;
         self.signal(Urgency::Ask);
         let start = Instant::now();
-        while self.ended().is_none() && start.elapsed() < GRACE {
+        while self.is_running() && start.elapsed() < GRACE {
             sleep(INTERVAL);
         }
         self.signal(Urgency::Force);
         let _ = self.leader.wait();
     }
 
-    /// Who is gone already needs no signal.
+    /// Whether the leader runs, or anything else of the group.
+    fn is_running(&mut self) -> bool {
+        self.ended().is_none() || !running_processes(self.leader.id()).is_empty()
+    }
+
+    /// Sends a signal to the group, if there still is one: the number of a group without processes may be another's by now.
     #[cfg(unix)]
-    fn signal(&self, urgency: Urgency) {
+    fn signal(&mut self, urgency: Urgency) {
+        if !self.is_running() {
+            return;
+        }
         use nix::sys::signal::{Signal, killpg};
         use nix::unistd::Pid;
         let signal = match urgency {
@@ -234,7 +243,12 @@ impl LoadedObjects {
     /// Notes what the processes of a group have loaded, each file once.
     fn look(&mut self, group: &Group, age: Duration) {
         self.age = age;
-        for process in processes(group.leader.id()) {
+        let mut processes = running_processes(group.leader.id());
+        if processes.is_empty() {
+            // The system may not say which there are.
+            processes.push(group.leader.id());
+        }
+        for process in processes {
             let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
             // Address, rights, offset, device, number, path; rights with an x are code.
             let code = maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|rights| rights.contains('x')));
@@ -259,15 +273,17 @@ impl LoadedObjects {
     }
 }
 
-/// The processes of a group; its leader alone where the system does not say.
-fn processes(group: u32) -> Vec<u32> {
+/// The processes of a group that have not ended; none where the system does not say.
+fn running_processes(group: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").map(|entries| entries.flatten().collect()).unwrap_or_else(|_| Vec::new());
     let ids = entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let in_group = |process: &u32| {
+    let runs_in_group = |process: &u32| {
         // "pid (name) state parent group ...", where the name may have anything in it.
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        stat.rsplit(')').next().and_then(|rest| rest.split(' ').nth(3)?.parse::<u32>().ok()) == Some(group)
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split(' ').skip(1);
+        let (state, of) = (fields.next(), fields.nth(1).and_then(|group| group.parse::<u32>().ok()));
+        // Z and X have ended, and nobody may ever ask what became of them.
+        of == Some(group) && !matches!(state, Some("Z" | "X"))
     };
-    let found: Vec<u32> = ids.filter(in_group).collect();
-    if found.is_empty() { vec![group] } else { found }
+    ids.filter(runs_in_group).collect()
 }
