@@ -154,6 +154,7 @@ fn a_dry_run_before_the_real_one_is_not_counted() {
     // Of several dry runs none need be what the program settles for, so it is waited for.
     let said = place.estimate(&["--json"], &format!("{DRY}{DRY}sleep 0.6; {REAL}"), &[]);
     assert_eq!(json(&said.expect(0).out)["run"], "real");
+    said.complains(&["note: sh: made 2 dry runs before it reserved; it may have changed its own parameters"]);
     let said = place.estimate(&["--json", "--timeout", "1s"], &format!("{DRY}{DRY}sleep 60"), &[]);
     assert_eq!(json(&said.expect(0).out)["run"], "dry");
     said.complains(&["note: sh: made 2 dry runs and reserved nothing", "ended after --timeout"]);
@@ -225,15 +226,24 @@ fn the_program_has_no_input_and_what_it_prints_is_not_shown() {
 }
 
 #[test]
-fn ctrl_c_ends_the_program_and_shows_what_it_has_planned() {
-    let place = Place::new("interrupted");
-    let script = format!("{SAY}{REAL}sleep 60");
+fn whatever_ends_an_estimate_ends_the_program_and_shows_what_it_has_planned() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        end_by(signal);
+    }
+}
+
+fn end_by(signal: &str) {
+    let place = Place::new(&format!("interrupted{signal}"));
+    let pid = place.folder.path("pid");
+    let script = format!("{SAY}{REAL}echo $$ >{pid}; sleep 60");
     let mut command = Command::new(env!("CARGO_BIN_EXE_steeve"));
     command.args(["estimate", "--library", &place.library, "--settle", "1min", "--", "sh", "-c", &script]);
     let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     sleep(Duration::from_secs(1));
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
     let out = child.wait_with_output().unwrap();
     let (said, err) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
-    assert!(out.status.success() && said.contains("CUDA0") && err.contains("ended by Ctrl-C"), "{said}{err}");
+    assert!(out.status.success() && said.contains("CUDA0") && err.contains("ended by Ctrl-C"), "{signal}: {said}{err}");
+    let pid = fs::read_to_string(pid).unwrap();
+    assert!(!std::path::Path::new(&format!("/proc/{}", pid.trim())).exists(), "{signal}");
 }

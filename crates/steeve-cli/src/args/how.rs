@@ -74,8 +74,7 @@ pub(crate) struct HowArgs {
     #[arg(long, value_enum)]
     pub(crate) unread: Option<UnreadName>,
 
-    /// Plan each memory of a graph as the drop-in for ggml does by default; memories that are not the host's are taken for those
-    /// of a backend that checks what it fuses. Implies --reuse ggml, unless that is given.
+    /// Plan as the drop-in for ggml does, on devices that check what they fuse [default of --reuse: ggml].
     #[arg(long = "as", value_enum, value_name = "WHAT")]
     pub(crate) planned_as: Option<PlannedAs>,
 }

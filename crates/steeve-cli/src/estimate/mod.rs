@@ -39,6 +39,8 @@ pub(crate) fn run(args: &EstimateArgs, voice: Voice, out: &mut dyn Write) -> Res
     let workplace = Workplace::make()?;
     let mut command = Command::new(program);
     command.args(arguments);
+    // ggml's aborts would call a debugger, whose words hide the reason.
+    command.env("GGML_NO_BACKTRACE", "1");
     drop_in.reporting(&mut command, &workplace.report());
     let patience = Patience { settle: args.settle, timeout: args.timeout };
     let Watched { ledger, ending, objects } = watch(command, &workplace, patience)?;
@@ -101,6 +103,12 @@ fn say_what_is_special(ledger: &Ledger, ending: Ending, workplace: &Workplace, p
     if !ledger.is_real && ledger.dry_runs() > 1 {
         let runs = ledger.dry_runs();
         voice.note(format!("{name}: made {runs} dry runs and reserved nothing; the figures are those of the last"));
+    }
+    if ledger.is_real && ledger.dry_runs() > 1 {
+        let runs = ledger.dry_runs();
+        voice.note(format!(
+            "{name}: made {runs} dry runs before it reserved; it may have changed its own parameters (llama.cpp: -fit off keeps them)"
+        ));
     }
     match ending {
         Ending::Itself(status) if !status.success() => voice.note(failed_later(program, status, workplace)),

@@ -11,6 +11,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
 use super::elf::has_ggml_bound_inside;
 use super::ledger::Ledger;
 use super::report::{ReportError, ReportReader};
@@ -126,9 +128,10 @@ pub(super) fn watch(mut command: Command, workplace: &Workplace, patience: Patie
     command.stdin(Stdio::null()).stdout(out).stderr(err);
     let program = command.get_program().to_owned();
     let interrupt = Arc::new(AtomicBool::new(false));
-    let pressed = Arc::clone(&interrupt);
-    // If the system refuses, Ctrl-C ends this program alone.
-    let _ = ctrlc::set_handler(move || pressed.store(true, Ordering::Relaxed));
+    // Whatever ends this program ends what it has started. If the system refuses, it ends this program alone.
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let _ = signal_hook::flag::register(signal, Arc::clone(&interrupt));
+    }
     let mut group = Group::start(&mut command).map_err(|source| crate::record::no_start(&program, source))?;
     let (report, start) = (workplace.report(), Instant::now());
     let mut reader = ReportReader::new(&report);
