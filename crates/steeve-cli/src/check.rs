@@ -60,10 +60,10 @@ fn check_blocks(
     verdicts: &mut Verdicts<'_>,
 ) -> Result<Answer, Error> {
     let problem_file = verdicts.problem;
-    if !args.how.given().is_empty() {
-        let why = format!(
-            "{problem_file}: is a block list, whose plan is there already; leave out --strategy, --reuse and --unread"
-        );
+    let given = args.how.given();
+    if !given.is_empty() {
+        let given = given.join(" and ");
+        let why = format!("{problem_file}: is a block list, whose plan is there already; leave out {given}");
         return Err(Error::Usage(why));
     }
     let problem = block_list::problem(problem_file, table, &args.limits)?;

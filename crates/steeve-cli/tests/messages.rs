@@ -330,6 +330,8 @@ fn usage(heard: &mut Heard) {
         &["plan", &graph, "--strategy", "ggml", "--unread", "free"],
         &["plan", &two, "--reuse", "more"],
         &["plan", &two, "--unread", "keep"],
+        &["plan", &two, "--as", "drop-in"],
+        &["plan", &graph, "--strategy", "ggml", "--as", "drop-in"],
         &["plan", &two, "--strategy", "ggml"],
         &["plan", &graph, "--strategy", "best-fit"],
         &["plan", &graph, "--pinned"],

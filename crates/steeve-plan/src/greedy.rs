@@ -59,11 +59,29 @@ pub(crate) fn order(items: &[Item], sections: &Sections, by: Order) -> Vec<u32> 
     let bytes = |item: usize| items[item].bytes;
     let area = |item: usize| u128::from(bytes(item)) * u128::from(length(item));
     match by {
+        Order::Size if !sections.shrunk.is_empty() => order_of_shrinking(items, sections),
         Order::Size => sorted(items.len(), |item| (Reverse(bytes(item)), sections.lo[item])),
         Order::Length => sorted(items.len(), |item| Reverse((length(item), bytes(item)))),
         Order::Area => sorted(items.len(), |item| Reverse(area(item))),
         Order::Birth => sorted(items.len(), |item| (sections.lo[item], Reverse(bytes(item)))),
     }
+}
+
+/// The largest first, but an item that shrinks right before the largest that is born beside its shrunk rest: that one can then
+/// stand on the rest, and neither leaves a hole.
+fn order_of_shrinking(items: &[Item], sections: &Sections) -> Vec<u32> {
+    let mut born = vec![0u64; sections.count];
+    for (item, lo) in items.iter().zip(&sections.lo) {
+        born[*lo as usize] = born[*lo as usize].max(item.bytes);
+    }
+    sorted(items.len(), |index| {
+        let (bytes, from, hi) = (items[index].bytes, sections.shrunk[index], sections.hi[index]);
+        if items[index].shrinks.is_none() || from >= hi {
+            return (Reverse(bytes), sections.lo[index], true);
+        }
+        let beside = born[from as usize..hi as usize].iter().copied().max().unwrap_or(0);
+        (Reverse(bytes.max(beside)), from, false)
+    })
 }
 
 /// Keys are made once and travel with the items: sorting looks nothing up.

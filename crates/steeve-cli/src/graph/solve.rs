@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use steeve_graph::{
-    Bytes, GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Progress, Reuse, Unread, Verdict,
-    plan_beside_ggml_watched, plan_graph_watched,
+    Bytes, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, PlanOptions, Progress, Reuse, Unread,
+    Verdict, plan_beside_ggml_watched, plan_graph_watched,
 };
 use steeve_plan::Clipped;
 
@@ -117,7 +117,7 @@ pub(crate) fn refusals(graph: &GraphFile, solved: &SolvedGraph, capacity: Option
                 at_node(memory, at_least),
                 missing(at_least),
                 largest_alive(graph, memory),
-                more_reuse(options.reuse),
+                more_reuse(options.reuse, &graph.assigned.memories()[memory.memory]),
             )),
             Verdict::NotFound => Some(format!(
                 "no plan of {name} within {capacity} bytes was found; the smallest has {peak}, {} too many, and none has less than {at_least}; {}, or raise --capacity to {peak}",
@@ -140,8 +140,9 @@ fn at_node(memory: &MemoryPlan, bytes: Bytes) -> String {
     }
 }
 
-fn more_reuse(reuse: Reuse) -> &'static str {
-    if reuse == Reuse::More { "" } else { "try --reuse more, or " }
+/// Where nodes are fused, nothing but ggml's own in-place decisions is made.
+fn more_reuse(reuse: Reuse, memory: &Memory) -> &'static str {
+    if reuse == Reuse::More || memory.fusion != Fusion::None { "" } else { "try --reuse more, or " }
 }
 
 fn further_search(strategy: GraphStrategy) -> &'static str {
