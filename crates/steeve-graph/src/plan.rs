@@ -28,6 +28,7 @@ use crate::{AssignedGraph, Memory, MemoryId, Named, Places, Tensor, TensorId};
 
 pub use error::GraphPlanError;
 pub use options::{GraphStrategy, PlanOptions, Reuse, Unread};
+#[cfg(feature = "json")]
 pub(crate) use part::unlisted;
 use part::{Part, assemble, placed, take_overs};
 
