@@ -226,7 +226,7 @@ impl Galloc {
         }
     }
 
-    /// The same ids as those of an entry, if there is one.
+    /// Returns these ids, shared with an entry that has equal ones.
     fn known_ids(&self, ids: Ids) -> Arc<Ids> {
         match self.entries.iter().find(|entry| *entry.ids == ids) {
             Some(entry) => Arc::clone(&entry.ids),
@@ -365,7 +365,7 @@ impl Galloc {
     unsafe fn bind(&mut self, lists: Lists<'_>, index: usize) -> Match {
         let Self { memories, entries, parts, ids, .. } = self;
         let Entry { ids: planned, pattern, chunks, .. } = &mut entries[index];
-        // With one memory there is nothing to be said about who goes where.
+        // With one memory there is nothing to assign.
         if memories.types.len() > 1 && ids.as_ref().is_some_and(|ids| !Arc::ptr_eq(ids, planned)) {
             return Match::Other;
         }

@@ -80,7 +80,7 @@ impl Ggml {
         self.functions.as_ref().ok()
     }
 
-    /// The same with functions that are passed on.
+    /// Sets the functions that are passed on to it.
     #[cfg(any(not(feature = "whole"), test))]
     pub(crate) fn with_passed(self, passed: Passed) -> Self {
         Self { passed, ..self }

@@ -1,4 +1,4 @@
-//! A hash to tell things apart that nobody forges: 64 bits, the same in every run.
+//! A hash against chance, not against forgery: 64 bits, the same in every run.
 
 const START: u64 = 0xCBF2_9CE4_8422_2325;
 const PRIME: u64 = 0x100_0000_01B3;

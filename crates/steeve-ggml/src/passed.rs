@@ -79,7 +79,7 @@ pub unsafe extern "C-unwind" fn ggml_backend_dev_buffer_from_host_ptr(
 /// Frees a buffer. Null is fine.
 ///
 /// # Safety
-/// A buffer of ggml's that nobody uses any more, or null.
+/// A buffer of ggml's that is not in use, or null.
 #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), unsafe(naked))]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ggml_backend_buffer_free(buffer: Buffer) {

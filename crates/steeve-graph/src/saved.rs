@@ -65,9 +65,9 @@ impl GraphPlan {
     /// above their places.
     ///
     /// Nothing in the file is believed, so that a plan that is loaded is as good as one that was made just now, but:
-    /// - the options are what the file says, and the plan is held to those. Who can't do with [`Unread::Free`](crate::Unread::Free) or with
-    ///   ggml's reuse must look at [`GraphPlan::options`], and who can't do without `hold` and `fusion`, or with chunks
-    ///   above `max_buffer`, at [`MemoryPlan::keeps_hold`]: ggml's own layout keeps to none of these. The budget of a search is not saved;
+    /// - the options are what the file says, and the plan is held to those. A caller that needs more than
+    ///   [`Unread::Free`](crate::Unread::Free) or ggml's reuse must look at [`GraphPlan::options`]; one that needs `hold`, `fusion`
+    ///   or `max_buffer` to be kept, at [`MemoryPlan::keeps_hold`]: ggml's own layout keeps to none of these. The budget of a search is not saved;
     /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`] is the bound, and
     ///   [`MemoryPlan::verdict`] is that the plan is optimal if it is at the bound. A block may be said to live to the end
     ///   though it need not (ggml frees some never), and that counts in the bound.

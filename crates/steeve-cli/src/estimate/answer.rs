@@ -52,7 +52,7 @@ struct DeviceFigures {
     /// Whether the total with steeve's compute fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     fits: Option<bool>,
-    /// The same with ggml's, where that is known.
+    /// Whether the total with ggml's compute fits, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     fits_with_ggml: Option<bool>,
     memories: Vec<MemoryFigures>,

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &EstimateArgs, voice: Voice, out: &mut dyn Write) -> Res
     voice.detail(|| format!("{}: {}", program.display(), described(ending)));
     if !ledger.has_plans() {
         let name = program.display().to_string();
-        // Whoever fails has said why; and whoever plans inside of itself was not heard.
+        // A program that fails has said why; one whose ggml calls its own allocator inside could not be reported.
         return Err(match (ending, ledger.why_foreign) {
             (_, Some(why)) => Error::GgmlsOwn { program: name, why },
             (Ending::Itself(status), None) if !status.success() => {

@@ -285,7 +285,7 @@ fn running_processes(group: u32) -> Vec<u32> {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         let mut fields = stat.rsplit(')').next().unwrap_or_default().split(' ').skip(1);
         let (state, of) = (fields.next(), fields.nth(1).and_then(|group| group.parse::<u32>().ok()));
-        // Z and X have ended, and nobody may ever ask what became of them.
+        // Z and X have ended, and may never be waited for.
         of == Some(group) && !matches!(state, Some("Z" | "X"))
     };
     ids.filter(runs_in_group).collect()
