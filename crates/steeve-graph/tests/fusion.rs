@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{
-    AssignedGraph, Bytes, Fusion, Graph, GraphPlan, Memory, MemoryId, PlanOptions, Reuse, TensorId, plan_beside_ggml,
-    plan_graph, replay,
+    AssignedGraph, Bytes, Fusion, Graph, GraphPlan, GraphStrategy, Memory, MemoryId, PlanOptions, Reuse, TensorId,
+    plan_beside_ggml, plan_graph, replay,
 };
 
 /// Feed-forward layers, with experts and without, between other nodes. All shapes follow from the number of tokens.
@@ -247,4 +247,33 @@ fn a_plan_beside_ggml_is_chosen_for_each_memory() {
     replay(&graph, &beside.plan.places()).unwrap();
     let loaded = GraphPlan::from_json(&beside.plan.to_json(), &graph).unwrap();
     assert_eq!(loaded.places(), beside.plan.places());
+}
+
+/// Where ggml frees what is still needed its layout can't be used, but a hold does not have to be paid for either.
+#[test]
+fn a_graph_of_which_ggml_frees_something_early_is_planned_without_the_hold_where_that_is_smaller() {
+    let text = |hold: u32| {
+        format!(
+            "memory m align=32 hold={hold}
+             x = input f32[1024]
+             a = cont x
+             v = view f32[1024] a !output
+             b = sqr v
+             c = concat f32[1024,4] b b
+             d = sum_rows c
+             e = concat f32[1,32] d d
+             f = concat f32[1024,4] x x !output"
+        )
+    };
+    let peak = |hold: u32| {
+        let graph: AssignedGraph = text(hold).parse().unwrap();
+        assert!(plan_graph(&graph, &PlanOptions::new(GraphStrategy::Ggml)).is_err(), "ggml frees `a` early");
+        let beside = plan_beside_ggml(&graph, &PlanOptions::default().with_reuse(Reuse::Ggml)).unwrap();
+        replay(&graph, &beside.plan.places()).unwrap();
+        (beside.plan.peak(), beside.plan.memories()[0].keeps_hold)
+    };
+    let held: AssignedGraph = text(32).parse().unwrap();
+    let with_hold = plan_graph(&held, &PlanOptions::default().with_reuse(Reuse::Ggml)).unwrap();
+    assert!(with_hold.peak() > peak(0).0, "the hold costs something");
+    assert_eq!(peak(32), (peak(0).0, false));
 }
