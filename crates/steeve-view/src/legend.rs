@@ -25,7 +25,7 @@ pub enum Colouring {
 }
 
 /// How many colours there are. The last is for what has none of its own.
-pub(crate) const COLOURS: usize = 13;
+pub(crate) const COLOURS: usize = 14;
 
 /// How many patterns there are, for those to whom colours say nothing. The first is none.
 pub(crate) const PATTERNS: usize = 8;
@@ -33,17 +33,17 @@ pub(crate) const PATTERNS: usize = 8;
 /// The colours on light ground.
 pub(crate) const LIGHT: [&str; COLOURS] = [
     "#34a06c", "#d63a6b", "#4d7fe6", "#ee8b32", "#1aa3a8", "#8c66d4", "#c49f16", "#a9663f", "#d65cb8", "#6a8bb3",
-    "#86a83d", "#c3869a", "#9aa4b0",
+    "#86a83d", "#c3869a", "#7d3c4a", "#9aa4b0",
 ];
 
 /// The colours on dark ground.
 pub(crate) const DARK: [&str; COLOURS] = [
     "#3fb57c", "#e5527f", "#5b8ff5", "#f59a45", "#2bb8bd", "#9f7ce6", "#d6b22c", "#bd7a50", "#e372c8", "#7b9cc4",
-    "#98bb4c", "#d398ab", "#788390",
+    "#98bb4c", "#d398ab", "#a3596a", "#788390",
 ];
 
 /// The colours of a terminal with 256 of them.
-pub(crate) const TERMINAL: [u8; COLOURS] = [71, 161, 69, 208, 37, 98, 178, 130, 170, 67, 107, 175, 245];
+pub(crate) const TERMINAL: [u8; COLOURS] = [71, 161, 69, 208, 37, 98, 178, 130, 170, 67, 107, 175, 95, 245];
 
 /// What each colour of a picture means.
 pub(crate) struct Legend {
@@ -72,7 +72,7 @@ impl Legend {
         let largest = tiles(picture).map(|tile| tile.size.0).max().unwrap_or(0);
         let entries = match by {
             Colouring::Role | Colouring::Fitting => roles(picture),
-            Colouring::Operation => ranked(picture, operation_key),
+            Colouring::Operation => ranked(picture, Tile::operation_or_role),
             Colouring::Name => ranked(picture, name_key),
             Colouring::Size => sizes(picture, largest),
         };
@@ -108,7 +108,7 @@ impl Legend {
     pub(crate) fn entry_of(&self, tile: &Tile) -> usize {
         let key = match self.by {
             Colouring::Role | Colouring::Fitting => tile.role.title().to_owned(),
-            Colouring::Operation => operation_key(tile),
+            Colouring::Operation => tile.operation_or_role(),
             Colouring::Name => name_key(tile),
             Colouring::Size => size_title(bucket(tile.size, self.largest)),
         };
@@ -148,7 +148,7 @@ fn roles(picture: &Picture) -> Vec<Entry> {
 /// The kinds with most bytes have a colour of their own, the others share one.
 fn ranked(picture: &Picture, key: fn(&Tile) -> String) -> Vec<Entry> {
     // Neighbours in the list get colours that lie apart.
-    const ORDER: [usize; COLOURS] = [2, 3, 4, 1, 5, 6, 0, 8, 7, 9, 10, 11, 12];
+    const ORDER: [usize; COLOURS] = [2, 3, 4, 1, 5, 6, 0, 8, 7, 9, 10, 11, 12, 13];
     let mut kinds: BTreeMap<String, u128> = BTreeMap::new();
     for tile in tiles(picture) {
         *kinds.entry(key(tile)).or_default() += u128::from(tile.size.0);
@@ -172,10 +172,6 @@ fn ranked(picture: &Picture, key: fn(&Tile) -> String) -> Vec<Entry> {
         entries.push(Entry { title: REST.to_owned(), letter: 'x', colour: COLOURS - 1, count: 0 });
     }
     entries
-}
-
-fn operation_key(tile: &Tile) -> String {
-    if tile.operation.is_empty() { tile.role.title().to_owned() } else { tile.operation.clone() }
 }
 
 /// The name with each number as `#`, so that layers look alike. What has no name goes by its operation.

@@ -33,8 +33,11 @@
 // What is drawn.
 mod bytes;
 mod text;
+mod layer;
 mod role;
+mod last_use;
 mod map;
+mod sums;
 mod legend;
 
 // How it is drawn.
@@ -45,10 +48,13 @@ mod header;
 
 pub use bytes::human;
 pub use header::{HeaderStyle, header};
+pub use last_use::LastUse;
+pub use layer::layer_of;
 pub use legend::Colouring;
 pub use map::{Also, Map, MemoryMap, Picture, Tile, Unit};
 pub use page::{PageStyle, page};
 pub use role::Role;
+pub use sums::{Sums, sums};
 pub use svg::{SvgStyle, Theme, svg};
 pub use terminal::{Ink, Sizes, TerminalStyle, terminal};
 pub use text::printable;

@@ -1,11 +1,14 @@
 //! Plans in, what there is to draw of them out: rectangles with names, one set per memory.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use steeve_graph::{GraphPlan, MemoryPlan, Op, TensorId, Tensors};
 use steeve_plan::{BlockId, Bound, Bytes, Id, IdVec, Lifetime, Offset, Plan, Problem, Step, lower_bound};
 
-use crate::Role;
+use crate::last_use::last_uses;
+use crate::role::{WrittenLeafs, is_no_name};
+use crate::{LastUse, Role, layer_of};
 
 /// One plan, or two to be compared.
 #[derive(Clone, Debug, PartialEq)]
@@ -195,8 +198,12 @@ pub struct Tile {
     pub layout: String,
     /// What it is for.
     pub role: Role,
+    /// The block of a network it belongs to, as [`layer_of`] guesses it.
+    pub layer: Option<u32>,
     /// When it is there.
     pub life: Lifetime,
+    /// What needs it last.
+    pub last_use: LastUse,
     /// In which buffer.
     pub buffer: usize,
     /// How far from the buffer's start.
@@ -239,6 +246,27 @@ impl MemoryMap {
     pub fn new(name: impl Into<String>, buffers: Vec<Bytes>, tiles: Vec<Tile>) -> Self {
         let (bytes, fullest) = fullest(&tiles);
         Self { name: name.into(), buffers, bound: bytes, fullest, tiles }
+    }
+
+    /// Returns the tiles that are alive at a step, the one that occupies most bytes first. A tile that takes over the bytes
+    /// of another is alive from where the other's live range ends. O(n log n).
+    ///
+    /// ```
+    /// use steeve_plan::{Strategy, Step, csv, plan};
+    /// use steeve_view::Map;
+    /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\nskip,0,5,64\n")?;
+    /// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+    /// let alive = |step| -> Vec<&str> { map.memories[0].alive_at(step).iter().map(|it| it.name.as_str()).collect() };
+    /// assert_eq!(alive(Step(2)), ["conv", "skip"]);
+    /// assert_eq!(alive(Step(3)), ["relu", "skip"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn alive_at(&self, step: Step) -> Vec<&Tile> {
+        let is_alive = |tile: &&Tile| tile.life.start() <= step && step < tile.life.end();
+        let mut alive: Vec<&Tile> = self.tiles.iter().filter(is_alive).collect();
+        // Stable, so that tiles of one size stay in the order of the plan.
+        alive.sort_by_key(|tile| Reverse(tile.occupied));
+        alive
     }
 
     /// The bytes of all its buffers.
@@ -298,12 +326,15 @@ impl Tile {
     pub fn new(name: impl Into<String>, life: Lifetime, offset: Offset, size: Bytes) -> Self {
         let name = name.into();
         let role = Role::of_name(&name).unwrap_or(Role::Other);
+        let layer = layer_of(&name);
         Self {
             name,
             operation: String::new(),
             layout: String::new(),
             role,
+            layer,
             life,
+            last_use: LastUse::Unknown,
             buffer: 0,
             offset,
             size,
@@ -313,6 +344,11 @@ impl Tile {
             also: Vec::new(),
             is_prefix: false,
         }
+    }
+
+    /// The operation, or the title of the role where no operation makes it.
+    pub(crate) fn operation_or_role(&self) -> String {
+        if self.operation.is_empty() { self.role.title().to_owned() } else { self.operation.clone() }
     }
 }
 
@@ -342,9 +378,9 @@ impl Map {
     /// The map of a graph's plan: one memory for each of its.
     pub fn of_graph(name: impl Into<String>, plan: &GraphPlan) -> Self {
         let graph = plan.assigned().graph();
-        let also = also(plan);
+        let shared = SharedFacts { also: also(plan), last_uses: last_uses(plan), written: WrittenLeafs::of(graph) };
         let memory = |it: &MemoryPlan| {
-            let tile = |block: BlockId| tensor_tile(plan, it, block, &also);
+            let tile = |block: BlockId| tensor_tile(plan, it, block, &shared);
             let tiles = it.plan.problem().blocks().ids().map(tile).collect();
             memory_of(&plan.assigned().memories()[it.memory].name, &it.plan, it.at_least, tiles)
         };
@@ -354,11 +390,16 @@ impl Map {
         Self { name: name.into(), unit: Unit::Node, nodes, memories }.with_spread_roles()
     }
 
-    /// The same, but what has no name of its own has the role of what was made just before it, to which it most likely
-    /// belongs.
+    /// Returns this map with a role and a layer for what has no name of its own: the role of what was made just before it,
+    /// to which it most likely belongs, and the layer of its neighbours.
     #[must_use]
     pub fn with_spread_roles(mut self) -> Self {
-        self.memories.iter_mut().for_each(spread_roles);
+        for memory in &mut self.memories {
+            let mut order: Vec<usize> = (0..memory.tiles.len()).collect();
+            order.sort_by_key(|index| memory.tiles[*index].life.start());
+            spread_roles(&mut memory.tiles, &order);
+            spread_layers(&mut memory.tiles, &order);
+        }
         self
     }
 
@@ -398,21 +439,38 @@ fn tile_of(plan: &Plan, block: BlockId, name: String) -> Tile {
     }
 }
 
-/// The same with what the graph knows of its tensor.
-fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, also: &BTreeMap<TensorId, Vec<Also>>) -> Tile {
+/// What is known of a graph's tensors once all nodes were seen, by the tensor that a block is named after.
+struct SharedFacts {
+    also: BTreeMap<TensorId, Vec<Also>>,
+    last_uses: BTreeMap<TensorId, LastUse>,
+    written: WrittenLeafs,
+}
+
+/// The tile of a block with what the graph knows of its tensor.
+fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, shared: &SharedFacts) -> Tile {
     let (graph, tensor) = (plan.assigned().graph(), memory.tensors[block]);
     let (it, operation) = (graph.tensor(tensor), operation(graph.tensors(), tensor));
+    let also = shared.also.get(&tensor).cloned().unwrap_or_default();
+    let own = graph.name(tensor);
+    // What has no name may have a view that has one.
+    let named = |name: &&str| !is_no_name(&name.to_lowercase());
+    let name = [own].into_iter().chain(also.iter().map(|it| it.name.as_str())).find(named).unwrap_or(own);
+    let is_copy = shared.written.is_weight_copy(graph, tensor);
+    let role = if is_copy { Role::WeightCopy } else { Role::guess(it.flags, name, &operation) };
+    let layer = layer_of(name);
     if !plan.is_own_block(memory, block) {
-        let name = format!("{} (kept for fusion)", label(graph.name(tensor), tensor));
-        let role = Role::guess(it.flags, graph.name(tensor), &operation);
-        return Tile { role, operation, is_prefix: true, ..tile_of(&memory.plan, block, name) };
+        let name = format!("{} (kept for fusion)", label(own, tensor));
+        let tile = tile_of(&memory.plan, block, name);
+        return Tile { role, layer, operation, is_prefix: true, last_use: LastUse::Fusion, ..tile };
     }
     Tile {
         layout: it.layout.to_string(),
-        role: Role::guess(it.flags, graph.name(tensor), &operation),
+        role,
+        layer,
+        last_use: shared.last_uses.get(&tensor).copied().unwrap_or_default(),
         operation,
-        also: also.get(&tensor).cloned().unwrap_or_default(),
-        ..tile_of(&memory.plan, block, label(graph.name(tensor), tensor))
+        also,
+        ..tile_of(&memory.plan, block, label(own, tensor))
     }
 }
 
@@ -442,17 +500,37 @@ fn operation(tensors: &Tensors, tensor: TensorId) -> String {
     }
 }
 
-fn spread_roles(memory: &mut MemoryMap) {
-    let mut order: Vec<usize> = (0..memory.tiles.len()).collect();
-    order.sort_by_key(|index| memory.tiles[*index].life.start());
+/// Goes through tiles in the order in which they are made.
+fn spread_roles(tiles: &mut [Tile], order: &[usize]) {
     let mut role = None;
     for index in order {
-        let tile = &mut memory.tiles[index];
+        let tile = &mut tiles[*index];
         let named = Role::of_name(&tile.name);
         match (named, role) {
             (Some(named), _) => role = named.spreads().then_some(named),
             (None, Some(role)) if tile.role.is_vague() => tile.role = role,
             _ => {}
+        }
+    }
+}
+
+/// Goes backwards through tiles in the order in which they are made: what has no name belongs to the layer of the next
+/// that has one, if a layer was there before it too.
+fn spread_layers(tiles: &mut [Tile], order: &[usize]) {
+    let is_named = |tile: &Tile| !is_no_name(&tile.name.to_lowercase());
+    let is_made = |tile: &Tile| !tile.operation.is_empty();
+    let made = || order.iter().copied();
+    let Some(first) = made().position(|index| is_made(&tiles[index]) && tiles[index].layer.is_some()) else { return };
+    let mut next = None;
+    for index in made().skip(first).rev() {
+        let tile = &mut tiles[index];
+        if !is_made(tile) {
+            continue;
+        }
+        if tile.layer.is_none() && !is_named(tile) {
+            tile.layer = next;
+        } else {
+            next = tile.layer;
         }
     }
 }

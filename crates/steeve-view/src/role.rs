@@ -3,7 +3,11 @@
 //! Names are those that programs around ggml give (`Qcur-3`, `ffn_gate-0`, `attn_norm-7`); where there is no name, the
 //! operation says at least what kind of work it is. A guess decides a colour and nothing else.
 
-use steeve_graph::Flags;
+use std::collections::BTreeSet;
+
+use steeve_graph::{Flags, Graph, Op, TensorId};
+
+use crate::layer::source_of_copy;
 
 macro_rules! roles {
     ($($(#[$doc:meta])* $name:ident => $title:literal, $letter:literal;)*) => {
@@ -60,26 +64,41 @@ roles! {
     Elementwise => "elementwise", 'e';
     /// The same values in another order or type.
     Copy => "copy", 'c';
+    /// A copy of a weight, as schedulers make for a device that does not hold it.
+    WeightCopy => "weight copy", 'w';
     /// Whatever else there is.
     Other => "other", 'x';
 }
 
-/// What names tell. The first that fits counts.
+/// What names tell, in small letters. The first that fits counts; `^` is where a name begins.
 const NAMES: &[(Role, &[&str])] = &[
     (Role::Training, &["grad", "loss", "opt_step"]),
+    (Role::State, &["ssm", "mamba", "kda_", "linear_attn", "conv_input", "conv_output", "conv_state", "predelta"]),
+    (Role::State, &[".conv.", "^cache_r_", "^cache_s_", "decay", "kv_old", "kv_new"]),
     (
         Role::FeedForward,
         &["ffn_moe", "ffn_shexp", "ffn_gate", "ffn_up", "ffn_down", "ffn_out", "ffn_swiglu", "mlp", "expert"],
     ),
+    (Role::FeedForward, &["gate_up", "geglu", "swiglu", "reglu"]),
     (Role::Norm, &["norm"]),
-    (Role::Residual, &["l_out", "ffn_inp", "embd", "residual", "hidden"]),
-    (Role::State, &["ssm", "conv_state", "state", "mamba", "gla"]),
+    (Role::Convolution, &["embd_conv", "patch_embd", "patch_embed", "patch_conv"]),
+    (Role::Residual, &["l_out", "ffn_inp", "embd", "embed", "residual", "hidden", "sa_out", "layer_out", "block_out"]),
+    // What runs along diffusion models, and along the many streams of gemma3n.
+    (Role::Residual, &["_blocks.", "middle_block", "inp_per_layer", "per_layer_proj", "prediction", "^corrected"]),
+    (
+        Role::Residual,
+        &["laurel", "^innovation", "^inp_scaled", "^inp_stacked", "^inpl", "^layer_inp", "^res-", "^res_"],
+    ),
+    (Role::Attention, &["q_states", "k_states", "v_states", "^cache_k", "^cache_v", "indexer", "msa_", "mla"]),
+    (Role::Attention, &["^q-", "^k-", "^v-", "^kv-", "^qr-", "^qk", "^q_", "^k_", "^v_", "mask"]),
+    (Role::State, &["state", "gla"]),
     (
         Role::Attention,
         &["attn", "attention", "qcur", "kcur", "vcur", "kq", "q_pe", "k_pe", "kv_", "q_nope", "v_cont", "qkv"],
     ),
     (Role::FeedForward, &["ffn", "fc1", "fc2"]),
     (Role::Output, &["result_output", "logits"]),
+    (Role::Input, &["^inp_tokens", "^inp_pos", "^inp_out_ids"]),
 ];
 
 /// What operations tell.
@@ -115,6 +134,10 @@ impl Role {
     /// assert_eq!(Role::guess(Flags::INPUT, "mask", ""), Role::Input);
     /// ```
     pub fn guess(flags: Flags, name: &str, operation: &str) -> Self {
+        // Flags of a scheduler's copy say how long it must live, and nothing of what it is for.
+        if source_of_copy(name).is_some() {
+            return Self::of_name(name).unwrap_or(Self::Copy);
+        }
         if flags.is_input() {
             return Self::Input;
         }
@@ -135,17 +158,54 @@ impl Role {
     }
 
     pub(crate) fn of_name(name: &str) -> Option<Self> {
-        let name = name.to_lowercase();
+        let source = source_of_copy(name);
+        let name = source.unwrap_or(name).to_lowercase();
+        if source.is_some() && is_weight_name(&name) {
+            return Some(Self::WeightCopy);
+        }
         if is_no_name(&name) {
             return None;
         }
-        NAMES.iter().find(|(_, parts)| parts.iter().any(|part| name.contains(part))).map(|(role, _)| *role)
+        let fits = |part: &&str| part.strip_prefix('^').map_or_else(|| name.contains(*part), |it| name.starts_with(it));
+        NAMES.iter().find(|(_, parts)| parts.iter().any(fits)).map(|(role, _)| *role)
     }
 
     fn of_operation(operation: &str) -> Self {
         let fits = |parts: &[&str]| parts.iter().any(|part| operation.contains(part));
         OPERATIONS.iter().find(|(_, parts)| fits(parts)).map_or(Self::Other, |(role, _)| *role)
     }
+}
+
+/// Tensors of which nodes write a part, such as caches: they belong to the caller, but are no weights.
+pub(crate) struct WrittenLeafs(BTreeSet<TensorId>);
+
+impl WrittenLeafs {
+    pub(crate) fn of(graph: &Graph) -> Self {
+        let writes = |node: &&TensorId| {
+            let it = graph.tensor(**node);
+            it.is_view() && it.op != Op::None && !it.op.writes_nothing()
+        };
+        Self(graph.nodes().iter().filter(writes).map(|node| graph.root(*node)).collect())
+    }
+
+    /// Whether a tensor has the values of a weight and nothing else, perhaps in another type or order.
+    pub(crate) fn is_weight_copy(&self, graph: &Graph, mut tensor: TensorId) -> bool {
+        // Sources come before what is made of them, so this ends.
+        while matches!(graph.tensor(tensor).op, Op::Cpy | Op::Cont | Op::Dup) {
+            let Some(Some(source)) = graph.sources(tensor).first().copied() else { return false };
+            tensor = graph.root(source);
+            let (it, name) = (graph.tensor(tensor), graph.name(tensor).to_lowercase());
+            if it.op == Op::None {
+                let is_weight = is_weight_name(&name) || !(is_no_name(&name) || name.starts_with("cache_"));
+                return it.external && !it.flags.is_input() && is_weight && !self.0.contains(&tensor);
+            }
+        }
+        false
+    }
+}
+
+fn is_weight_name(name: &str) -> bool {
+    [".weight", ".bias"].iter().any(|word| name.contains(word))
 }
 
 /// What ggml calls a tensor that nobody has named: `node_12`, or ` (view) (cont)`.
@@ -173,6 +233,50 @@ mod tests {
         assert_eq!(role("grad for node_3", "add"), Role::Training);
         assert_eq!(role(" (permuted) (cont)", "cont"), Role::Copy);
         assert_eq!(role("", "frobnicate"), Role::Other);
+    }
+
+    #[test]
+    fn copies_that_a_scheduler_makes_have_the_role_of_their_source() {
+        let role = |flags, name| Role::guess(flags, name, "");
+        let kept = Flags::INPUT | Flags::OUTPUT;
+        assert_eq!(role(Flags::NONE, "CUDA0#blk.0.attn_q.weight#0"), Role::WeightCopy);
+        assert_eq!(role(Flags::NONE, "CUDA0#blk.7.ffn_gate_exps.weight#1"), Role::WeightCopy);
+        assert_eq!(role(kept, "CUDA1#l_out-15#2"), Role::Residual);
+        assert_eq!(role(kept, "CPU#attn_inp_kq_mask#0"), Role::Attention);
+        assert_eq!(role(kept, "CPU#inp_tokens#3"), Role::Input);
+        assert_eq!(role(Flags::NONE, "CUDA0#cache_k_l3 (view) (permuted)#0"), Role::Attention);
+        assert_eq!(role(Flags::NONE, "CUDA0#leaf_12#0"), Role::Copy);
+        assert_eq!(role(Flags::NONE, "blk.0.attn_q.weight"), Role::Attention, "no copy");
+    }
+
+    #[test]
+    fn names_of_many_models_tell_the_role() {
+        let table = [
+            (Role::Attention, "q-3 kq_scaled_2-0 fattn_mla-1 q_states-0 qr-2 kv-1 kqv_out-7 wqkv_b-0 KQ_mask msa_bs-1"),
+            (Role::Attention, "indexer_score-4 attn_gate_sig-0 Kcur-post-rope-3 q_nope_absorbed-1 QKVcur_silu-2"),
+            (Role::FeedForward, "ffn_moe_gate_up-0 gate_up-3 ffn_geglu-1 ffn_up_b-2 shared_expert_gate-5 ffn_act-0"),
+            (Role::Norm, "norm-1 attn_post_norm-2 Qcur_normed-0 q_a_norm-3 model.layers.{}.operator_norm-1"),
+            (
+                Role::Residual,
+                "l_out-3 sa_out-2 layer_out-1 nemotron_h_block_out-0 inpL inp_scaled res-4 res_2 corrected-1",
+            ),
+            (
+                Role::Residual,
+                "ggml_runner_cut:unet.input_blocks.4|h| attn_residual-0 model.embed_tokens hidden_scaled-2",
+            ),
+            (
+                Role::State,
+                "mamba2_y_add_d-3 conv_output_silu-1 linear_attn_out-5 kda_out-0 q_conv_predelta-1 conv_states-1",
+            ),
+            (Role::State, "model.layers.{}.conv.in_proj-0 kv_old_s-3 diag_decay-1"),
+            (Role::Convolution, "embd_conv patch_embd"),
+        ];
+        for (role, names) in table {
+            for name in names.split(' ') {
+                assert_eq!(Role::of_name(name), Some(role), "{name}");
+            }
+        }
+        assert_eq!(Role::of_name("resnet_7"), None, "no residual");
     }
 
     #[test]

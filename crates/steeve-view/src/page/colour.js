@@ -1,7 +1,7 @@
 // Which class a block belongs to, what classes are called, and how they look: a colour and a pattern each.
 
 const COLOURS = DATA.light.length;
-const SPREAD = [2, 3, 4, 1, 5, 6, 0, 8, 7, 9, 10, 11, 12];
+const SPREAD = [2, 3, 4, 1, 5, 6, 0, 8, 7, 9, 10, 11, 12, 13];
 const REST = "other";
 
 const no_name = (name) => /^($|[ #]|(node|leaf)_\d+( |$))/.test(name);

@@ -1,0 +1,78 @@
+//! Graph in, the last use of every planned tensor out: why it is alive for as long as it is. O(edges).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use steeve_graph::{GraphPlan, TensorId};
+
+/// What needs a tensor last, and so why its bytes are not free earlier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LastUse {
+    /// The plan does not say.
+    #[default]
+    Unknown,
+    /// A node reads it, itself or through a view, and no later node does.
+    Read {
+        /// The node's number, counted from 0.
+        node: usize,
+    },
+    /// The caller reads it after the run, itself or through a view.
+    Output,
+    /// No node reads it, and it is no output.
+    Unread,
+    /// It is no tensor but the prefix of one, kept so that a backend can fuse nodes.
+    Fusion,
+}
+
+impl fmt::Display for LastUse {
+    /// Writes `last read by node 12`, `kept as output`, `read by no node` or `kept for fusion`; nothing where nothing is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => Ok(()),
+            Self::Read { node } => write!(f, "last read by node {node}"),
+            Self::Output => f.write_str("kept as output"),
+            Self::Unread => f.write_str("read by no node"),
+            Self::Fusion => f.write_str("kept for fusion"),
+        }
+    }
+}
+
+/// The last use of what lies in each block, by the tensor that the block is named after. A node that makes nothing but a
+/// view reads nothing; what reads the view does.
+pub(crate) fn last_uses(plan: &GraphPlan) -> BTreeMap<TensorId, LastUse> {
+    let graph = plan.assigned().graph();
+    let owner = |tensor: TensorId| plan.block(graph.root(tensor)).map(|(memory, block)| memory.tensors[block]);
+    let mut uses: BTreeMap<TensorId, LastUse> = BTreeMap::new();
+    for (number, node) in graph.nodes().iter().enumerate() {
+        if graph.tensor(*node).op.writes_nothing() {
+            continue;
+        }
+        for source in graph.sources(*node).iter().copied().flatten().filter_map(owner) {
+            uses.insert(source, LastUse::Read { node: number });
+        }
+    }
+    for tensor in graph.tensors().ids() {
+        let Some(owner) = owner(tensor) else { continue };
+        let last = uses.entry(owner).or_insert(LastUse::Unread);
+        if graph.tensor(tensor).flags.is_output() {
+            *last = LastUse::Output;
+        }
+    }
+    uses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LastUse;
+
+    #[test]
+    fn a_last_use_is_a_phrase() {
+        let said = |it: LastUse| it.to_string();
+        assert_eq!(said(LastUse::Read { node: 12 }), "last read by node 12");
+        assert_eq!(said(LastUse::Output), "kept as output");
+        assert_eq!(said(LastUse::Unread), "read by no node");
+        assert_eq!(said(LastUse::Fusion), "kept for fusion");
+        assert_eq!(said(LastUse::Unknown), "");
+    }
+}

@@ -1,0 +1,146 @@
+//! What a map knows of tensors: last uses, layers, roles, and the bytes alive at a step.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use steeve_graph::{AssignedGraph, GraphStrategy, PlanOptions, Reuse, Unread, plan_graph};
+use steeve_plan::{Bytes, Lifetime, Offset, Step};
+use steeve_view::{LastUse, Map, MemoryMap, Role, Tile, sums};
+
+fn map(text: &str) -> Map {
+    let graph: AssignedGraph = text.parse().unwrap();
+    Map::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default()).unwrap())
+}
+
+fn tile<'a>(map: &'a Map, name: &str) -> &'a Tile {
+    map.memories.iter().flat_map(|memory| &memory.tiles).find(|tile| tile.name == name).unwrap()
+}
+
+#[test]
+fn the_last_reader_counts_also_through_a_view() {
+    let map = map("\
+x = input f32[64]
+unused = input f32[64]
+a = silu x
+part = view f32[16]+0 a
+b = neg x
+c = neg part
+d = add b b !output
+e = neg c
+");
+    assert_eq!(tile(&map, "x").last_use, LastUse::Read { node: 2 }, "b is the third node");
+    assert_eq!(tile(&map, "a").last_use, LastUse::Read { node: 3 }, "through the view, not at the view");
+    assert_eq!(tile(&map, "unused").last_use, LastUse::Unread);
+    assert_eq!(tile(&map, "d").last_use, LastUse::Output);
+    assert_eq!(tile(&map, "e").last_use, LastUse::Unread);
+}
+
+#[test]
+fn an_output_through_a_view_keeps_its_root() {
+    let map = map("x = input f32[64]; a = silu x; part = view f32[16]+0 a !output; b = neg a; c = add b b !output");
+    assert_eq!(tile(&map, "a").last_use, LastUse::Output);
+}
+
+#[test]
+fn an_input_that_no_node_reads_is_unread_under_every_rule() {
+    let graph: AssignedGraph = "x = input f32[64]; unused = input f32[64]; a = silu x !output".parse().unwrap();
+    for unread in [Unread::Keep, Unread::FreeInputs, Unread::Free] {
+        let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::More).with_unread(unread);
+        let map = Map::of_graph("steeve", &plan_graph(&graph, &options).unwrap());
+        assert_eq!(tile(&map, "unused").last_use, LastUse::Unread);
+    }
+}
+
+#[test]
+fn what_has_no_name_belongs_to_the_layer_around_it() {
+    let map = map("\
+x = input f32[64]
+inp = silu x
+node_1 = neg inp
+norm-0 = rms_norm node_1
+node_3 = neg norm-0
+l_out-0 = add node_3 norm-0
+node_5 = neg l_out-0
+Qcur-1 = silu node_5
+l_out-1 = add Qcur-1 l_out-0
+node_8 = neg l_out-1
+result = silu node_8 !output
+");
+    let layer = |name: &str| {
+        let tiles = || map.memories.iter().flat_map(|memory| &memory.tiles);
+        let also = |tile: &&Tile| tile.name == name || tile.also.iter().any(|it| it.name == name);
+        tiles().find(also).unwrap().layer
+    };
+    assert_eq!([layer("inp"), layer("node_1"), layer("norm-0"), layer("node_3")], [None, None, Some(0), Some(0)]);
+    assert_eq!([layer("node_5"), layer("l_out-1"), layer("node_8")], [Some(1), Some(1), None]);
+}
+
+#[test]
+fn copies_of_weights_have_a_role_of_their_own() {
+    let map = map("\
+x = input f32[64,8]
+conv.weight = external f32[64,64]
+cache_k_l0 = external f32[64,64]
+kept = external f32[64,64]
+w = cont conv.weight
+turned = transpose w
+w2 = cont turned
+k = cont cache_k_l0
+copy = cont kept
+y = mul_mat w x
+z = mul_mat w2 x
+u = mul_mat k x
+v = mul_mat copy x
+s = add y z
+t = add s u
+r = add t v !output
+");
+    assert_eq!(tile(&map, "w").role, Role::WeightCopy);
+    assert_eq!(tile(&map, "w2").role, Role::WeightCopy, "a copy of a copy");
+    assert_eq!(tile(&map, "copy").role, Role::WeightCopy);
+    assert_ne!(tile(&map, "k").role, Role::WeightCopy, "a cache is no weight");
+    assert_ne!(tile(&map, "y").role, Role::WeightCopy);
+}
+
+#[test]
+fn sums_are_the_live_bytes_three_times_over() {
+    let map = map("\
+x = input f32[64,32]
+Qcur-0 = silu x
+Kcur-0 = neg x
+kq-0 = add Qcur-0 Kcur-0
+ffn_up-1 = silu kq-0
+l_out-1 = add ffn_up-1 x !output
+");
+    let memory = &map.memories[0];
+    let last = memory.tiles.iter().map(|tile| tile.life.end().0).max().unwrap();
+    let mut most = 0;
+    for step in (0..last).map(Step) {
+        let alive = memory.alive_at(step);
+        assert!(alive.windows(2).all(|pair| pair[0].occupied >= pair[1].occupied));
+        let live: u64 = alive.iter().map(|tile| tile.occupied.0).sum();
+        most = most.max(live);
+        let sums = sums(&alive);
+        for list in [&sums.by_role, &sums.by_operation, &sums.by_layer] {
+            assert_eq!(list.iter().map(|(_, bytes)| bytes.0).sum::<u64>(), live);
+            assert!(list.windows(2).all(|pair| pair[0].1 >= pair[1].1));
+        }
+    }
+    // Tiles in place of others count once: else the sum would pass the peak.
+    assert!(memory.tiles.iter().any(|tile| tile.follows.is_some()));
+    assert!(most <= memory.peak().0);
+    assert_eq!(most, memory.bound.0);
+}
+
+#[test]
+fn sums_name_what_has_no_layer_and_no_operation() {
+    let mut tile = Tile::new("FAKE0#blk.3.ffn_up.weight#0", Lifetime::new(0, 2).unwrap(), Offset(0), Bytes(8));
+    tile.occupied = Bytes(64);
+    let plain = Tile::new("x", Lifetime::new(0, 1).unwrap(), Offset(64), Bytes(4));
+    let memory = MemoryMap::new("memory", vec![Bytes(128)], vec![plain, tile]);
+    let sums = sums(&memory.alive_at(Step(0)));
+    let listed =
+        |list: &[(String, Bytes)]| list.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect::<Vec<_>>();
+    assert_eq!(listed(&sums.by_role), ["weight copy 64", "other 4"]);
+    assert_eq!(listed(&sums.by_operation), ["weight copy 64", "other 4"]);
+    assert_eq!(listed(&sums.by_layer), ["layer 3 64", "no layer 4"]);
+    assert_eq!(memory.alive_at(Step(1)).len(), 1);
+}
