@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use steeve_graph::{GraphPlan, MemoryPlan, Op, TensorId, Tensors};
 use steeve_plan::{BlockId, Bound, Bytes, Id, IdVec, Lifetime, Offset, Plan, Problem, Step, lower_bound};
 
+use crate::flow::{Purpose, purposes};
 use crate::last_use::last_uses;
-use crate::role::{WrittenLeafs, is_no_name};
+use crate::role::is_no_name;
 use crate::{LastUse, Role, layer_of};
 
 /// One plan, or two to be compared.
@@ -378,7 +379,7 @@ impl Map {
     /// The map of a graph's plan: one memory for each of its.
     pub fn of_graph(name: impl Into<String>, plan: &GraphPlan) -> Self {
         let graph = plan.assigned().graph();
-        let shared = SharedFacts { also: also(plan), last_uses: last_uses(plan), written: WrittenLeafs::of(graph) };
+        let shared = SharedFacts { also: also(plan), last_uses: last_uses(plan), purposes: purposes(graph) };
         let memory = |it: &MemoryPlan| {
             let tile = |block: BlockId| tensor_tile(plan, it, block, &shared);
             let tiles = it.plan.problem().blocks().ids().map(tile).collect();
@@ -443,7 +444,8 @@ fn tile_of(plan: &Plan, block: BlockId, name: String) -> Tile {
 struct SharedFacts {
     also: BTreeMap<TensorId, Vec<Also>>,
     last_uses: BTreeMap<TensorId, LastUse>,
-    written: WrittenLeafs,
+    /// By the number of the tensor.
+    purposes: Vec<Purpose>,
 }
 
 /// The tile of a block with what the graph knows of its tensor.
@@ -451,13 +453,7 @@ fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, shared: &S
     let (graph, tensor) = (plan.assigned().graph(), memory.tensors[block]);
     let (it, operation) = (graph.tensor(tensor), operation(graph.tensors(), tensor));
     let also = shared.also.get(&tensor).cloned().unwrap_or_default();
-    let own = graph.name(tensor);
-    // What has no name may have a view that has one.
-    let named = |name: &&str| !is_no_name(&name.to_lowercase());
-    let name = [own].into_iter().chain(also.iter().map(|it| it.name.as_str())).find(named).unwrap_or(own);
-    let is_copy = shared.written.is_weight_copy(graph, tensor);
-    let role = if is_copy { Role::WeightCopy } else { Role::guess(it.flags, name, &operation) };
-    let layer = layer_of(name);
+    let (own, Purpose { role, layer }) = (graph.name(tensor), shared.purposes[tensor.index()]);
     if !plan.is_own_block(memory, block) {
         let name = format!("{} (kept for fusion)", label(own, tensor));
         let tile = tile_of(&memory.plan, block, name);

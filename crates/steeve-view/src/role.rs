@@ -105,10 +105,10 @@ const NAMES: &[(Role, &[&str])] = &[
 const OPERATIONS: &[(Role, &[&str])] = &[
     (Role::Training, &["_back", "opt_step", "cross_entropy", "out_prod", "count_equal"]),
     (Role::State, &["ssm_", "rwkv", "gated_linear", "delta_net"]),
-    (Role::Attention, &["flash_attn", "soft_max", "rope"]),
+    (Role::Attention, &["flash_attn", "soft_max", "rope", "win_part", "win_unpart", "rel_pos"]),
     (Role::FeedForward, &["glu", "mul_mat_id", "top_k", "argsort"]),
     (Role::Norm, &["norm"]),
-    (Role::Convolution, &["conv", "im2col", "pool", "upscale", "win_part", "win_unpart", "rel_pos"]),
+    (Role::Convolution, &["conv", "im2col", "pool", "upscale"]),
     (Role::Product, &["mul_mat"]),
     (
         Role::Copy,
