@@ -21,6 +21,7 @@ pub(crate) struct Purpose {
 /// Guesses the purpose of every root, by the number of the tensor. That of a view is its root's.
 pub(crate) fn purposes(graph: &Graph) -> Vec<Purpose> {
     let mut flow = Flow::new(graph);
+    flow.find_results();
     flow.follow_operands();
     flow.follow_readers();
     flow.follow_operands();
@@ -143,15 +144,34 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// The sum of two values of one shape that serves nothing else is what runs along the model.
+    /// The sum of two values of one shape that serves nothing else is what runs along the model, and so is what it begins
+    /// with.
     fn find_residuals(&mut self) {
         for node in self.graph.nodes() {
             let it = self.graph.tensor(*node);
             let is_equal =
                 |(source, _): &(TensorId, Role)| self.graph.tensor(*source).layout.elements() == it.layout.elements();
-            if it.op == Op::Add && self.operands(*node).filter(is_equal).count() == 2 {
+            let equal: Vec<TensorId> = self.operands(*node).filter(is_equal).map(|(it, _)| it).collect();
+            if it.op == Op::Add && equal.len() == 2 {
                 self.set(*node, Role::Residual);
+                if self.role(*node) == Role::Residual {
+                    equal.into_iter().for_each(|it| self.set(it, Role::Residual));
+                }
             }
+        }
+    }
+
+    /// What no node reads is for the caller, also where no flag says so.
+    fn find_results(&mut self) {
+        let mut is_read = vec![false; self.varies.len()];
+        for node in self.graph.nodes() {
+            let root = self.graph.root(*node);
+            for source in self.graph.sources(*node).iter().copied().flatten().map(|it| self.graph.root(it)) {
+                is_read[source.index()] |= source != root;
+            }
+        }
+        for node in self.graph.nodes().iter().filter(|it| !is_read[self.graph.root(**it).index()]) {
+            self.set(*node, Role::Output);
         }
     }
 }

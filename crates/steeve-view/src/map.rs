@@ -7,7 +7,7 @@ use steeve_graph::{GraphPlan, MemoryPlan, Op, TensorId, Tensors};
 use steeve_plan::{BlockId, Bound, Bytes, Id, IdVec, Lifetime, Offset, Plan, Problem, Step, lower_bound};
 
 use crate::flow::{Purpose, purposes};
-use crate::last_use::last_uses;
+use crate::last_use::{last_uses, used_steps};
 use crate::role::is_no_name;
 use crate::{LastUse, Role, layer_of};
 
@@ -183,6 +183,8 @@ pub struct MemoryMap {
     pub bound: Bytes,
     /// Where the most bytes are alive, first.
     pub fullest: Option<Step>,
+    /// The steps at which nodes read or write it, the end left out; nothing where the plan does not say.
+    pub used: Option<(Step, Step)>,
     /// The blocks.
     pub tiles: Vec<Tile>,
 }
@@ -246,7 +248,7 @@ impl MemoryMap {
     /// A memory with these blocks. Its bound and its fullest step are worked out.
     pub fn new(name: impl Into<String>, buffers: Vec<Bytes>, tiles: Vec<Tile>) -> Self {
         let (bytes, fullest) = fullest(&tiles);
-        Self { name: name.into(), buffers, bound: bytes, fullest, tiles }
+        Self { name: name.into(), buffers, bound: bytes, fullest, used: None, tiles }
     }
 
     /// Returns the tiles that are alive at a step, the one that occupies most bytes first. A tile that takes over the bytes
@@ -385,7 +387,9 @@ impl Map {
             let tiles = it.plan.problem().blocks().ids().map(tile).collect();
             memory_of(&plan.assigned().memories()[it.memory].name, &it.plan, it.at_least, tiles)
         };
-        let memories: Vec<MemoryMap> = plan.memories().iter().map(memory).collect();
+        let used = used_steps(plan);
+        let with_use = |it: &MemoryPlan| MemoryMap { used: used.get(&it.memory).copied(), ..memory(it) };
+        let memories: Vec<MemoryMap> = plan.memories().iter().map(with_use).collect();
         let node = |node: &TensorId| (label(graph.name(*node), *node), operation(graph.tensors(), *node));
         let nodes = graph.nodes().iter().map(node).collect();
         Self { name: name.into(), unit: Unit::Node, nodes, memories }.with_spread_roles()
@@ -424,7 +428,7 @@ impl Map {
 
 fn memory_of(name: &str, plan: &Plan, bound: Bytes, tiles: Vec<Tile>) -> MemoryMap {
     let (buffers, fullest) = (plan.buffers().as_slice().to_vec(), plan.bound().step);
-    MemoryMap { name: name.to_owned(), buffers, bound, fullest, tiles }
+    MemoryMap { name: name.to_owned(), buffers, bound, fullest, used: None, tiles }
 }
 
 /// Size, lifetime and place of a block.
@@ -504,7 +508,8 @@ fn spread_roles(tiles: &mut [Tile], order: &[usize]) {
         let named = Role::of_name(&tile.name);
         match (named, role) {
             (Some(named), _) => role = named.spreads().then_some(named),
-            (None, Some(role)) if tile.role.is_vague() => tile.role = role,
+            // A leaf belongs to what reads it, not to what is made before it.
+            (None, Some(role)) if tile.role.is_vague() && !tile.operation.is_empty() => tile.role = role,
             _ => {}
         }
     }

@@ -98,7 +98,7 @@ const NAMES: &[(Role, &[&str])] = &[
     ),
     (Role::FeedForward, &["ffn", "fc1", "fc2"]),
     (Role::Output, &["result_output", "logits"]),
-    (Role::Input, &["^inp_tokens", "^inp_pos", "^inp_out_ids"]),
+    (Role::Input, &["^inp_tokens", "^inp_pos", "^inp_out_ids", "^input"]),
 ];
 
 /// What operations tell.
@@ -270,6 +270,7 @@ mod tests {
             ),
             (Role::State, "model.layers.{}.conv.in_proj-0 kv_old_s-3 diag_decay-1"),
             (Role::Convolution, "embd_conv patch_embd"),
+            (Role::Input, "input input_1 inp_tokens"),
         ];
         for (role, names) in table {
             for name in names.split(' ') {

@@ -209,3 +209,21 @@ y = scale node_3 !output
     assert_eq!(known("FAKE0#blk.4.ffn_up.weight#0"), (Role::WeightCopy, Some(4)));
     assert_eq!(known("node_2"), (Role::Output, None), "logits, not yet scaled");
 }
+
+#[test]
+fn what_no_node_reads_is_for_the_caller() {
+    let map =
+        map("x = input f32[64,8]; leaf_1 = external f32[64,100]; Qcur-0 = silu x; node_1 = mul_mat leaf_1 Qcur-0");
+    assert_eq!(tile(&map, "node_1").role, Role::Output);
+    assert_eq!(tile(&map, "node_1").last_use, LastUse::Unread);
+}
+
+#[test]
+fn a_copy_of_a_leaf_without_a_name_has_no_role_of_a_neighbour() {
+    let map = map(r#"
+Kcur-0 = leaf f32[8]
+copy = leaf f32[8] "FAKE0#leaf_7#0"
+y = add Kcur-0 copy !output
+"#);
+    assert_eq!(tile(&map, "FAKE0#leaf_7#0").role, Role::Copy);
+}
