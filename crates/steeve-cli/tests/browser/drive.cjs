@@ -86,6 +86,7 @@ async function a_last_use_is_what_the_graph_says() {
   await settle(page);
   has(await tip(1, "mask"), "last use\nread by no node", "alive until\nbefore the run");
   has(await tip(0, "mask"), "last use\nread by no node", "alive until\nthe end of the run");
+  assert.equal(await text(page, "#legend-note"), "Bytes alive before the run, the peak");
   assert.ok(await page.locator("#alive table .name").first().getAttribute("title").then((it) => it === "mask: read by no node"));
   await page.finish();
 }
@@ -547,10 +548,11 @@ async function the_docs_have_new_screenshots() {
     await page.screenshot({ path: path.join(order.docs, name) });
     await page.finish();
   };
-  await shot(order.first, "page.png", { colorScheme: "light", act: (page) => hover(page, 1, "ffn_moe_down-1") });
+  await shot(order.first, "page.png", { colorScheme: "light", act: (page) => hover(page, 1, "ffn_moe_weighted-1") });
   await shot(order.experts, "page-peak.png", { colorScheme: "dark", act: async (page) => {
     await page.getByRole("button", { name: "steeve", exact: true }).click();
     await page.keyboard.press("p");
+    await page.evaluate(() => document.activeElement.blur());
   } });
 }
 if (order.docs) LAWS.push(the_docs_have_new_screenshots);

@@ -52,7 +52,8 @@ class Pane {
     if (memory && state.cropped) {
       const [from, until] = memory.crop(this.buffer);
       const number = (step) => (step - map.shift).toLocaleString("en");
-      if (from > memory.first || until < memory.last) this.title.append(element("span", { title: "The nodes that use this memory; press a for the whole run", text: `${map.unit}s ${number(Math.max(from, map.shift))} to ${number(until - 1)}` }));
+      const nodes = until - 1 <= Math.max(from, map.shift) ? `${map.unit} ${number(until - 1)}` : `${map.unit}s ${number(Math.max(from, map.shift))} to ${number(until - 1)}`;
+      if (from > memory.first || until < memory.last) this.title.append(element("span", { title: "The nodes that use this memory; press a for the whole run", text: nodes }));
     }
     const what = `${map.name}, ${place}: ${this.count()} blocks in ${human(this.peak())}`;
     this.map.setAttribute("aria-label", `Memory map of ${what}. Arrow keys move, plus and minus zoom, full stop and comma go from block to block.`);

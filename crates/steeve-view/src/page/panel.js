@@ -157,7 +157,7 @@ function show_legend() {
   const bytes = memory ? class_bytes(memory, state.step) : counts.map(() => 0);
   const most = memory ? class_bytes(memory, memory.live(state.tab.buffer).at) : bytes;
   const all = bytes.reduce((sum, it) => sum + it, 0) || 1;
-  byId("legend-note").textContent = memory ? `Bytes alive at ${step_name(MAPS[state.step_map], state.step)}${is_peak(memory, state.step) ? ", the peak" : ""}` : "";
+  byId("legend-note").textContent = memory ? `Bytes alive ${step_name(MAPS[state.step_map], state.step).replace(/^(?=node|step)/, "at ")}${is_peak(memory, state.step) ? ", the peak" : ""}` : "";
   const entry = (index) => {
     const title = classes.titles[index], blocks = `${counts[index].toLocaleString("en")} ${counts[index] === 1 ? "block" : "blocks"}`;
     const swatch = element("canvas", { width: 18, height: 14, "aria-hidden": "true" });
