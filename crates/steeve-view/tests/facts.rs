@@ -227,3 +227,51 @@ y = add Kcur-0 copy !output
 "#);
     assert_eq!(tile(&map, "FAKE0#leaf_7#0").role, Role::Copy);
 }
+
+#[test]
+fn a_memory_is_used_from_its_first_node_to_its_last() {
+    let map = map("\
+memory gpu align=128
+memory host align=64
+tokens = input f32[64] @host
+late = input f32[64] @gpu
+a = silu tokens @host
+b = neg a @host
+c = add late b @gpu
+part = view f32[16]+0 c @gpu
+d = silu part @gpu
+e = neg d !output @gpu
+f = neg e @host
+");
+    let used = |name: &str| map.memory(name).unwrap().used.unwrap();
+    // Node n runs at step n + 1; the view is node 3 and uses nothing.
+    assert_eq!(used("host"), (Step(1), Step(8)), "c reads what the host made, f is made there");
+    assert_eq!(used("gpu"), (Step(3), Step(8)), "an input that is there before the run is used when it is read");
+    assert_eq!(MemoryMap::new("list", Vec::new(), Vec::new()).used, None);
+}
+
+#[test]
+fn a_prefix_that_is_kept_for_fusion_says_so() {
+    let map = map("\
+memory cpu align=32
+memory gpu align=32 fusion=kept
+wg = external f32[64,256] @gpu
+wu = external f32[64,256] @gpu
+wd = external f32[256,64] @gpu
+s = input f32[64,512] @cpu
+x = cont s @gpu
+a = rms_norm x @gpu
+g = mul_mat wg a @gpu
+u = mul_mat wu a @gpu
+h = swiglu g u @gpu
+y = mul_mat wd h !output @gpu
+");
+    let prefix = tile(&map, "a (kept for fusion)");
+    assert!(prefix.is_prefix && prefix.last_use == LastUse::Fusion && prefix.role == Role::Norm);
+    // It follows its tensor, so no byte of it counts twice.
+    let (memory, own) = (map.memory("gpu").unwrap(), tile(&map, "a"));
+    assert_eq!(own.last_use, LastUse::Read { node: 3 });
+    assert_eq!(prefix.life.start(), own.life.end());
+    let alive = memory.alive_at(prefix.life.start());
+    assert_eq!(alive.iter().filter(|it| it.name.starts_with("a")).count(), 1);
+}
