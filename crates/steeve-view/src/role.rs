@@ -70,7 +70,8 @@ roles! {
     Other => "other", 'x';
 }
 
-/// What names tell, in small letters. The first that fits counts; `^` is where a name begins.
+/// What names tell, in small letters. The first that fits counts; `^` is where a name begins, `$` where the word ends: behind
+/// it and its number there is no letter.
 const NAMES: &[(Role, &[&str])] = &[
     (Role::Training, &["grad", "loss", "opt_step"]),
     (Role::State, &["ssm", "mamba", "kda_", "linear_attn", "conv_input", "conv_output", "conv_state", "predelta"]),
@@ -87,10 +88,10 @@ const NAMES: &[(Role, &[&str])] = &[
     (Role::Residual, &["_blocks.", "middle_block", "inp_per_layer", "per_layer_proj", "prediction", "^corrected"]),
     (
         Role::Residual,
-        &["laurel", "^innovation", "^inp_scaled", "^inp_stacked", "^inpl", "^layer_inp", "^res-", "^res_"],
+        &["laurel", "^innovation", "^inp_scaled", "^inp_stacked", "^inpl", "^layer_inp", "^res$", "^resid"],
     ),
     (Role::Attention, &["q_states", "k_states", "v_states", "^cache_k", "^cache_v", "indexer", "msa_", "mla"]),
-    (Role::Attention, &["^q-", "^k-", "^v-", "^kv-", "^qr-", "^qk", "^q_", "^k_", "^v_", "mask"]),
+    (Role::Attention, &["^q$", "^k$", "^v$", "^kv$", "^qr$", "^qk", "mask"]),
     (Role::State, &["state", "gla"]),
     (
         Role::Attention,
@@ -166,8 +167,7 @@ impl Role {
         if is_no_name(&name) {
             return None;
         }
-        let fits = |part: &&str| part.strip_prefix('^').map_or_else(|| name.contains(*part), |it| name.starts_with(it));
-        NAMES.iter().find(|(_, parts)| parts.iter().any(fits)).map(|(role, _)| *role)
+        NAMES.iter().find(|(_, parts)| parts.iter().any(|part| fits(part, &name))).map(|(role, _)| *role)
     }
 
     fn of_operation(operation: &str) -> Self {
@@ -202,6 +202,14 @@ impl WrittenLeafs {
         }
         false
     }
+}
+
+/// Whether a name has a part, which may be bound to where it begins and ends.
+fn fits(part: &str, name: &str) -> bool {
+    let Some(part) = part.strip_prefix('^') else { return name.contains(part) };
+    let Some(part) = part.strip_suffix('$') else { return name.starts_with(part) };
+    let rest = name.strip_prefix(part).map(|rest| rest.trim_start_matches(|it: char| it.is_ascii_digit()));
+    rest.is_some_and(|rest| !rest.starts_with(char::is_alphabetic))
 }
 
 fn is_weight_name(name: &str) -> bool {
@@ -277,7 +285,9 @@ mod tests {
                 assert_eq!(Role::of_name(name), Some(role), "{name}");
             }
         }
-        assert_eq!(Role::of_name("resnet_7"), None, "no residual");
+        for name in ["resnet_7", "res2a_branch1", "query", "vector", "kernel"] {
+            assert_eq!(Role::of_name(name), None, "{name}");
+        }
     }
 
     #[test]
