@@ -1,6 +1,5 @@
 //! Memories that take more than `--capacity` allows, each with what is alive where it is fullest.
 
-use steeve_plan::Clipped;
 use steeve_view::{Map, MemoryMap, Tile};
 
 use crate::capacity::Capacities;
@@ -25,7 +24,7 @@ pub(crate) fn over_capacity(map: &Map, capacities: Capacities<'_>) -> Vec<Fault>
         let name = memory_called(&memory.name);
         let message = format!("{name} has {bytes} bytes, {more} more than the capacity of {capacity}{at_peak}");
         let alive = largest.into_iter().map(|tile| Alive::new(map.unit, tile, None)).collect();
-        Some(Fault::of_memory("capacity", Clipped(&memory.name).to_string(), alive, message))
+        Some(Fault::of_memory("capacity", memory.name.clone(), alive, message))
     };
     map.memories.iter().filter_map(fault).collect()
 }
