@@ -1,7 +1,7 @@
 //! The page of `steeve view` in a real browser: what it shows, what it does, and how fast it draws.
 //!
 //! Needs chromium, node and playwright-core, which `.ci/browser` installs. Without them the test says so and passes, unless
-//! `STEEVE_BROWSER=required`. Screenshots stay in the target folder.
+//! `STEEVE_BROWSER=required`. Screenshots stay in the target folder; with `STEEVE_SHOTS=1` those of the docs are made anew.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
@@ -15,6 +15,10 @@ use serde_json::json as object;
 use crate::harness::{corpus, json, steeve};
 
 const RECORDED: &str = "graphs/llm/qwen3-30b-a3b.c4096.fa1.out1.pp.json.gz";
+/// Weights of experts are copied to the device that multiplies with them.
+const EXPERTS: &str = "graphs/multi/qwen3-30b-a3b.gpu1ncmoe.c4096.fa1.out1.pp.json.gz";
+/// One half of the nodes runs on one device, one on the other.
+const PIPELINE: &str = "graphs/multi/qwen3-30b-a3b.gpu2pp.c4096.fa1.tg.json.gz";
 const LIMITED: &str = "graphs/multi/llama-3.1-8b.gpu1max1g.c32768.fa0.pp.json.gz";
 
 /// One tensor of each kind, in two memories.
@@ -124,6 +128,10 @@ fn the_page_shows_what_the_plan_says() {
         "far": page("far.html", &[&path("far.csv")]),
         "many": page("many.html", &[&path("many.csv")]),
         "wrong": wrong,
+        "experts": page("experts.html", &[&corpus(EXPERTS)]),
+        "pipeline": page("pipeline.html", &[&corpus(PIPELINE)]),
+        "first": page("first.html", &[&corpus(RECORDED), "--steps", "0..252"]),
+        "docs": std::env::var_os("STEEVE_SHOTS").map(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")),
     });
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/drive.cjs");
     let said = Command::new(browser.node).arg(script).arg(order.to_string()).output().unwrap();

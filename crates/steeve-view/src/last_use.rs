@@ -1,9 +1,11 @@
-//! Graph in, the last use of every planned tensor out: why it is alive for as long as it is. O(edges).
+//! Graph in, the last use of every planned tensor out: why it is alive for as long as it is; and the nodes that use each
+//! memory. O(edges).
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use steeve_graph::{GraphPlan, TensorId};
+use steeve_graph::{GraphPlan, MemoryId, TensorId};
+use steeve_plan::Step;
 
 /// What needs a tensor last, and so why its bytes are not free earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,6 +62,22 @@ pub(crate) fn last_uses(plan: &GraphPlan) -> BTreeMap<TensorId, LastUse> {
         }
     }
     uses
+}
+
+/// For each memory, the steps from the first node that reads or writes a tensor in it to the last, the end left out.
+pub(crate) fn used_steps(plan: &GraphPlan) -> BTreeMap<MemoryId, (Step, Step)> {
+    let graph = plan.assigned().graph();
+    let mut used: BTreeMap<MemoryId, (Step, Step)> = BTreeMap::new();
+    for (step, node) in (1..).map(Step).zip(graph.nodes()) {
+        if graph.tensor(*node).op.writes_nothing() {
+            continue;
+        }
+        let touched = graph.sources(*node).iter().copied().flatten().chain([*node]);
+        for (memory, _) in touched.filter_map(|tensor| plan.block(graph.root(tensor))) {
+            used.entry(memory.memory).or_insert((step, step)).1 = Step(step.0 + 1);
+        }
+    }
+    used
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ mod bytes;
 mod text;
 mod layer;
 mod role;
+mod flow;
 mod last_use;
 mod map;
 mod sums;

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use steeve_graph::{GraphPlan, MemoryPlan, Op, TensorId, Tensors};
 use steeve_plan::{BlockId, Bound, Bytes, Id, IdVec, Lifetime, Offset, Plan, Problem, Step, lower_bound};
 
-use crate::last_use::last_uses;
-use crate::role::{WrittenLeafs, is_no_name};
+use crate::flow::{Purpose, purposes};
+use crate::last_use::{last_uses, used_steps};
+use crate::role::is_no_name;
 use crate::{LastUse, Role, layer_of};
 
 /// One plan, or two to be compared.
@@ -182,6 +183,8 @@ pub struct MemoryMap {
     pub bound: Bytes,
     /// Where the most bytes are alive, first.
     pub fullest: Option<Step>,
+    /// The steps at which nodes read or write it, the end left out; nothing where the plan does not say.
+    pub used: Option<(Step, Step)>,
     /// The blocks.
     pub tiles: Vec<Tile>,
 }
@@ -245,7 +248,7 @@ impl MemoryMap {
     /// A memory with these blocks. Its bound and its fullest step are worked out.
     pub fn new(name: impl Into<String>, buffers: Vec<Bytes>, tiles: Vec<Tile>) -> Self {
         let (bytes, fullest) = fullest(&tiles);
-        Self { name: name.into(), buffers, bound: bytes, fullest, tiles }
+        Self { name: name.into(), buffers, bound: bytes, fullest, used: None, tiles }
     }
 
     /// Returns the tiles that are alive at a step, the one that occupies most bytes first. A tile that takes over the bytes
@@ -378,13 +381,15 @@ impl Map {
     /// The map of a graph's plan: one memory for each of its.
     pub fn of_graph(name: impl Into<String>, plan: &GraphPlan) -> Self {
         let graph = plan.assigned().graph();
-        let shared = SharedFacts { also: also(plan), last_uses: last_uses(plan), written: WrittenLeafs::of(graph) };
+        let shared = SharedFacts { also: also(plan), last_uses: last_uses(plan), purposes: purposes(graph) };
         let memory = |it: &MemoryPlan| {
             let tile = |block: BlockId| tensor_tile(plan, it, block, &shared);
             let tiles = it.plan.problem().blocks().ids().map(tile).collect();
             memory_of(&plan.assigned().memories()[it.memory].name, &it.plan, it.at_least, tiles)
         };
-        let memories: Vec<MemoryMap> = plan.memories().iter().map(memory).collect();
+        let used = used_steps(plan);
+        let with_use = |it: &MemoryPlan| MemoryMap { used: used.get(&it.memory).copied(), ..memory(it) };
+        let memories: Vec<MemoryMap> = plan.memories().iter().map(with_use).collect();
         let node = |node: &TensorId| (label(graph.name(*node), *node), operation(graph.tensors(), *node));
         let nodes = graph.nodes().iter().map(node).collect();
         Self { name: name.into(), unit: Unit::Node, nodes, memories }.with_spread_roles()
@@ -423,7 +428,7 @@ impl Map {
 
 fn memory_of(name: &str, plan: &Plan, bound: Bytes, tiles: Vec<Tile>) -> MemoryMap {
     let (buffers, fullest) = (plan.buffers().as_slice().to_vec(), plan.bound().step);
-    MemoryMap { name: name.to_owned(), buffers, bound, fullest, tiles }
+    MemoryMap { name: name.to_owned(), buffers, bound, fullest, used: None, tiles }
 }
 
 /// Size, lifetime and place of a block.
@@ -443,7 +448,8 @@ fn tile_of(plan: &Plan, block: BlockId, name: String) -> Tile {
 struct SharedFacts {
     also: BTreeMap<TensorId, Vec<Also>>,
     last_uses: BTreeMap<TensorId, LastUse>,
-    written: WrittenLeafs,
+    /// By the number of the tensor.
+    purposes: Vec<Purpose>,
 }
 
 /// The tile of a block with what the graph knows of its tensor.
@@ -451,13 +457,7 @@ fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, shared: &S
     let (graph, tensor) = (plan.assigned().graph(), memory.tensors[block]);
     let (it, operation) = (graph.tensor(tensor), operation(graph.tensors(), tensor));
     let also = shared.also.get(&tensor).cloned().unwrap_or_default();
-    let own = graph.name(tensor);
-    // What has no name may have a view that has one.
-    let named = |name: &&str| !is_no_name(&name.to_lowercase());
-    let name = [own].into_iter().chain(also.iter().map(|it| it.name.as_str())).find(named).unwrap_or(own);
-    let is_copy = shared.written.is_weight_copy(graph, tensor);
-    let role = if is_copy { Role::WeightCopy } else { Role::guess(it.flags, name, &operation) };
-    let layer = layer_of(name);
+    let (own, Purpose { role, layer }) = (graph.name(tensor), shared.purposes[tensor.index()]);
     if !plan.is_own_block(memory, block) {
         let name = format!("{} (kept for fusion)", label(own, tensor));
         let tile = tile_of(&memory.plan, block, name);
@@ -508,7 +508,8 @@ fn spread_roles(tiles: &mut [Tile], order: &[usize]) {
         let named = Role::of_name(&tile.name);
         match (named, role) {
             (Some(named), _) => role = named.spreads().then_some(named),
-            (None, Some(role)) if tile.role.is_vague() => tile.role = role,
+            // A leaf belongs to what reads it, not to what is made before it.
+            (None, Some(role)) if tile.role.is_vague() && !tile.operation.is_empty() => tile.role = role,
             _ => {}
         }
     }

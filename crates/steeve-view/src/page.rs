@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::legend::{DARK, LIGHT};
 use crate::text::escaped;
-use crate::{Colouring, Map, MemoryMap, Picture, Role, Theme, Tile};
+use crate::{Colouring, LastUse, Map, MemoryMap, Picture, Role, Theme, Tile};
 
 /// How a page looks when it is opened. The reader can change all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +124,8 @@ struct MemoryData<'a> {
     name: &'a str,
     buffers: Vec<u64>,
     bound: u64,
+    /// The steps at which nodes use it, the end left out; nothing means all.
+    used: Option<(u64, u64)>,
     start: Vec<u64>,
     /// How many steps a block is alive.
     steps: Vec<u64>,
@@ -139,6 +141,12 @@ struct MemoryData<'a> {
     layout: Vec<u32>,
     /// An index into the roles.
     role: Vec<usize>,
+    /// The number of the layer plus one, or 0.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    layer: Vec<u64>,
+    /// The step of the last reader, or one of the numbers of [`last_use`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    last: Vec<i64>,
     /// The index of the block whose bytes it takes over, plus one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     follows: Vec<usize>,
@@ -205,6 +213,7 @@ impl<'a> MemoryData<'a> {
             name: &memory.name,
             buffers: memory.buffers.iter().map(|size| size.0).collect(),
             bound: memory.bound.0,
+            used: memory.used.map(|(first, end)| (first.0, end.0)),
             start: tiles.iter().map(|tile| tile.life.start().0).collect(),
             steps: tiles.iter().map(|tile| tile.life.end().0 - tile.life.start().0).collect(),
             buffer: column(tiles, |tile| tile.buffer),
@@ -215,9 +224,22 @@ impl<'a> MemoryData<'a> {
             operation: tiles.iter().map(|tile| texts.index(&tile.operation)).collect(),
             layout: tiles.iter().map(|tile| texts.index(&tile.layout)).collect(),
             role: tiles.iter().map(|tile| tile.role as usize).collect(),
+            layer: column(tiles, |tile| tile.layer.map_or(0, |layer| u64::from(layer) + 1)),
+            last: column(tiles, |tile| last_use(tile.last_use)),
             follows: column(tiles, |tile| tile.follows.map_or(0, |before| before + 1)),
             also: tiles.iter().enumerate().filter_map(|it| also(it, texts)).collect(),
         }
+    }
+}
+
+/// A last use as one number: the step of the reader, which is never 0, or less for what no node reads last.
+fn last_use(it: LastUse) -> i64 {
+    match it {
+        LastUse::Unknown => 0,
+        LastUse::Read { node } => i64::try_from(node).map_or(0, |node| node.saturating_add(1)),
+        LastUse::Output => -1,
+        LastUse::Unread => -2,
+        LastUse::Fusion => -3,
     }
 }
 

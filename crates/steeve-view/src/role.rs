@@ -98,17 +98,17 @@ const NAMES: &[(Role, &[&str])] = &[
     ),
     (Role::FeedForward, &["ffn", "fc1", "fc2"]),
     (Role::Output, &["result_output", "logits"]),
-    (Role::Input, &["^inp_tokens", "^inp_pos", "^inp_out_ids"]),
+    (Role::Input, &["^inp_tokens", "^inp_pos", "^inp_out_ids", "^input"]),
 ];
 
 /// What operations tell.
 const OPERATIONS: &[(Role, &[&str])] = &[
     (Role::Training, &["_back", "opt_step", "cross_entropy", "out_prod", "count_equal"]),
     (Role::State, &["ssm_", "rwkv", "gated_linear", "delta_net"]),
-    (Role::Attention, &["flash_attn", "soft_max", "rope"]),
+    (Role::Attention, &["flash_attn", "soft_max", "rope", "win_part", "win_unpart", "rel_pos"]),
     (Role::FeedForward, &["glu", "mul_mat_id", "top_k", "argsort"]),
     (Role::Norm, &["norm"]),
-    (Role::Convolution, &["conv", "im2col", "pool", "upscale", "win_part", "win_unpart", "rel_pos"]),
+    (Role::Convolution, &["conv", "im2col", "pool", "upscale"]),
     (Role::Product, &["mul_mat"]),
     (
         Role::Copy,
@@ -270,6 +270,7 @@ mod tests {
             ),
             (Role::State, "model.layers.{}.conv.in_proj-0 kv_old_s-3 diag_decay-1"),
             (Role::Convolution, "embd_conv patch_embd"),
+            (Role::Input, "input input_1 inp_tokens"),
         ];
         for (role, names) in table {
             for name in names.split(' ') {

@@ -144,3 +144,86 @@ fn sums_name_what_has_no_layer_and_no_operation() {
     assert_eq!(listed(&sums.by_layer), ["layer 3 64", "no layer 4"]);
     assert_eq!(memory.alive_at(Step(1)).len(), 1);
 }
+
+/// A block of a model that names nothing: attention with a soft-max in place, a feed-forward part and both residuals.
+#[test]
+fn what_has_no_name_has_the_role_of_what_it_is_made_for() {
+    let map = map("\
+x = input f32[64,8]
+leaf_1 = external f32[64,64]
+leaf_2 = external f32[64,256]
+leaf_3 = external f32[256,64]
+leaf_4 = external f32[256]
+node_0 = norm x
+node_1 = mul_mat leaf_1 node_0
+node_2 = mul_mat leaf_1 node_0
+node_3 = mul_mat node_1 node_2
+node_4 = soft_max node_3
+node_5 = mul_mat leaf_1 node_0
+node_6 = transpose node_5
+node_7 = cont node_6
+node_8 = mul_mat node_7 node_4
+node_9 = mul_mat leaf_1 node_8
+node_10 = add node_9 x
+node_11 = norm node_10
+node_12 = mul_mat leaf_2 node_11
+node_13 = add node_12 leaf_4
+node_14 = gelu node_13
+node_15 = mul_mat leaf_3 node_14
+node_16 = add node_15 node_10
+node_17 = norm node_16 !output
+");
+    let table = [
+        (Role::Norm, vec![0, 11]),
+        (Role::Attention, vec![1, 2, 3, 4, 5, 7, 8, 9]),
+        (Role::FeedForward, vec![12, 13, 14, 15]),
+        (Role::Residual, vec![10, 16]),
+        (Role::Output, vec![17]),
+    ];
+    for (role, nodes) in table {
+        for node in nodes {
+            let name = format!("node_{node}");
+            let of = |tile: &&Tile| tile.name == name || tile.also.iter().any(|it| it.name == name);
+            let tile = map.memories[0].tiles.iter().find(of).unwrap();
+            assert_eq!(tile.role, role, "{name} in {}", tile.name);
+        }
+    }
+}
+
+#[test]
+fn what_has_no_name_has_the_role_and_the_layer_of_its_weight() {
+    let map = map(r#"
+x = input f32[64,8]
+token_embd.weight = external f32[64,100]
+blk.3.ssm_in.weight = external f32[64,64]
+copy = leaf f32[64,64] "FAKE0#blk.4.ffn_up.weight#0"
+node_0 = mul_mat blk.3.ssm_in.weight x
+node_1 = mul_mat copy node_0
+node_2 = mul_mat token_embd.weight node_1
+node_3 = tanh node_2
+y = scale node_3 !output
+"#);
+    let known = |name: &str| (tile(&map, name).role, tile(&map, name).layer);
+    assert_eq!(known("node_0"), (Role::State, Some(3)));
+    assert_eq!(known("node_1"), (Role::FeedForward, Some(4)));
+    assert_eq!(known("FAKE0#blk.4.ffn_up.weight#0"), (Role::WeightCopy, Some(4)));
+    assert_eq!(known("node_2"), (Role::Output, None), "logits, not yet scaled");
+}
+
+#[test]
+fn what_no_node_reads_is_for_the_caller() {
+    let map =
+        map("x = input f32[64,8]; leaf_1 = external f32[64,100]; Qcur-0 = silu x; node_1 = mul_mat leaf_1 Qcur-0");
+    assert_eq!(tile(&map, "node_1").role, Role::Output);
+    assert_eq!(tile(&map, "node_1").last_use, LastUse::Unread);
+}
+
+#[test]
+fn a_copy_of_a_leaf_without_a_name_has_no_role_of_a_neighbour() {
+    let map = map(r#"
+Kcur-0 = leaf f32[8]
+copy = leaf f32[8] "FAKE0#leaf_7#0"
+y = add Kcur-0 copy !output
+"#);
+    assert_eq!(tile(&map, "FAKE0#leaf_7#0").role, Role::Copy);
+}

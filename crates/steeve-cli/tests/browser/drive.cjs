@@ -68,10 +68,116 @@ async function hovering_tells_everything_about_a_block() {
   await hover(page, 1, "ffn_up");
   const tip = await text(page, "#tip");
   has(tip, "ffn_up", "operation\nadd", "shape\nf32[64,32]", "role\nfeed-forward", "bytes\n8.00 KiB (8,192)", "offset\n");
-  has(tip, "first use\nnode 1 (ffn_up, add)", "last use\nnode 3 (y, neg)", "same bytes\npart", "in place of\nattn_q", "in ggml\noffset");
+  has(tip, "first use\nnode 1 (ffn_up, add)", "last read by\nnode 3 (y, neg)", "same bytes\npart", "in place of\nattn_q", "in ggml\noffset");
   await page.mouse.move(2, 2);
   await settle(page);
   assert.ok(await page.locator("#tip").isHidden());
+  await page.finish();
+}
+
+async function a_last_use_is_what_the_graph_says() {
+  const page = await open(order.small);
+  const tip = async (map, name) => { await hover(page, map, name); return text(page, "#tip"); };
+  // The output is read by no node, and the input is taken over by no other block.
+  has(await tip(1, "y"), "last use\nkept as output", "alive until\nthe end of the run");
+  has(await tip(1, "x"), "last read by\nnode 1 (ffn_up, add)");
+  has(await tip(1, "attn_q"), "last read by\nnode 1 (ffn_up, add), which takes over its bytes");
+  await page.getByRole("tab", { name: "host" }).click();
+  await settle(page);
+  has(await tip(1, "mask"), "last use\nread by no node", "alive until\nbefore the run");
+  has(await tip(0, "mask"), "last use\nread by no node", "alive until\nthe end of the run");
+  assert.ok(await page.locator("#alive table .name").first().getAttribute("title").then((it) => it === "mask: read by no node"));
+  await page.finish();
+}
+
+const UNITS = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 };
+const bytes_of = (shown) => { const [value, unit] = shown.split(" "); return value * UNITS[unit] || 0; };
+const close = (a, b) => assert.ok(Math.abs(a - b) <= 0.02 * b, `${a} and ${b}`);
+
+// Names and bytes of a list, as the page shows them.
+const rows_of = (page, list) => page.locator(list).evaluateAll((rows) => rows.map((row) => [row.querySelector(".name").innerText, row.querySelector(".bytes, .count").innerText]));
+
+async function what_is_alive_opens_at_the_peak() {
+  const page = await open(order.recorded);
+  const { step, most } = await page.evaluate(() => { const { at, most } = steeve.maps[1].memories[0].live(null); return { step: at, most }; });
+  assert.equal(await page.evaluate(() => steeve.state.step), step);
+  has(await text(page, "#alive"), `steeve, node ${step - 1} (`, ` alive, `, `(${most.toLocaleString("en")}), the peak`);
+  assert.equal(await text(page, "#legend-note"), `Bytes alive at node ${step - 1}, the peak`);
+  // Bytes, largest first, and as many by role as by layer.
+  for (const list of ["#legend li", "[aria-label='Live bytes by layer'] li"]) {
+    const bytes = (await rows_of(page, list)).map(([, shown]) => bytes_of(shown));
+    assert.ok(bytes.length > 1 && bytes.every((it, i) => i === 0 || it <= bytes[i - 1]), `${list}: ${bytes}`);
+    close(bytes.reduce((sum, it) => sum + it, 0), most);
+  }
+  const before = await text(page, "#legend");
+  await page.keyboard.press("]");
+  has(await text(page, "#legend-note"), `Bytes alive at node ${step}`);
+  assert.ok(!(await text(page, "#legend-note")).includes("the peak"));
+  assert.notEqual(await text(page, "#legend"), before);
+  await page.keyboard.press("Escape");
+  assert.equal(await text(page, "#legend"), before);
+  await page.selectOption("#by", "layer");
+  has(await text(page, "#legend"), "layer 0", "no layer", "more");
+  close((await rows_of(page, "[aria-label='Live bytes by role'] li")).reduce((sum, [, shown]) => sum + bytes_of(shown), 0), most);
+  await page.finish("recorded-layers");
+}
+
+async function copies_of_weights_are_a_role() {
+  const page = await open(order.experts);
+  const entry = page.locator("#legend button", { hasText: "weight copy" });
+  assert.equal(await entry.count(), 1);
+  assert.ok(bytes_of(await entry.locator(".count").innerText()) > 100 * UNITS.MiB, await text(page, "#legend"));
+  has(await text(page, "#alive"), "_exps.weight#0");
+  await page.finish("experts");
+}
+
+async function a_memory_is_cropped_to_the_nodes_that_use_it() {
+  const page = await open(order.pipeline);
+  const nodes = await page.evaluate(() => steeve.maps[1].nodes.length / 2);
+  const crops = [];
+  for (const name of ["FAKE0", "FAKE1"]) {
+    await page.getByRole("tab", { name }).click();
+    await settle(page);
+    const { x0, x1 } = await seen(page);
+    crops.push([x0, x1]);
+    const said = (await text(page, "#panes h2 >> nth=1")).match(/nodes ([\d,]+) to ([\d,]+)/);
+    assert.ok(said, await text(page, "#panes h2 >> nth=1"));
+    const [from, to] = said.slice(1).map((it) => Number(it.replace(",", "")));
+    assert.ok(to === x1 - 2 && (from === x0 - 1 || (from === 0 && x0 === 0)), `${said} of ${[x0, x1]}`);
+    // The step that is listed can be seen.
+    const step = await page.evaluate(() => steeve.state.step);
+    assert.ok(x0 <= step && step < x1);
+  }
+  assert.ok(crops[0][1] < nodes * 0.7 && crops[1][0] > nodes * 0.3, `${JSON.stringify(crops)} of ${nodes}`);
+  await page.keyboard.press("a");
+  await settle(page);
+  assert.ok(span(await seen(page)) > nodes);
+  await page.keyboard.press("a");
+  await settle(page);
+  assert.deepEqual([(await seen(page)).x0, (await seen(page)).x1], crops[1]);
+  await page.finish("pipeline");
+}
+
+async function time_zooms_alone() {
+  const page = await open(order.recorded);
+  const full = await seen(page);
+  const box = await page.locator("#map-1").boundingBox();
+  const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+  const fit = async () => { await page.keyboard.press("0"); await settle(page); };
+  const after = async (act) => { await act(); await settle(page); const win = await seen(page); await fit(); return [span(win) < span(full), height(win) < height(full)]; };
+  const wheel = (...keys) => after(async () => {
+    for (const key of keys) await page.keyboard.down(key);
+    await page.mouse.move(x, y);
+    await page.mouse.wheel(0, -240);
+    for (const key of keys) await page.keyboard.up(key);
+  });
+  assert.deepEqual(await wheel(), [true, false]);
+  assert.deepEqual(await wheel("Shift"), [true, true]);
+  assert.deepEqual(await wheel("Alt"), [false, true]);
+  assert.deepEqual(await after(() => page.mouse.dblclick(x, y)), [true, false]);
+  assert.deepEqual(await after(() => page.click("#in")), [true, false]);
+  assert.deepEqual(await after(() => page.click("#in", { modifiers: ["Shift"] })), [true, true]);
+  has(await text(page, ".hint"), "Wheel: time", "Shift+wheel: bytes too");
   await page.finish();
 }
 
@@ -92,13 +198,12 @@ async function a_step_lists_what_is_alive_largest_first() {
   await page.mouse.click(box.x + box.width * 0.6, box.y + box.height * 0.7);
   await settle(page);
   has(await text(page, "#alive"), "steeve, node 1", " alive, ", "MiB");
-  const rows = await page.locator("#alive .bytes").allInnerTexts();
-  const unit = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 };
-  const bytes = rows.map((row) => { const [value, name] = row.split(" "); return value * unit[name]; });
+  const rows = await page.locator("#alive table .bytes").allInnerTexts();
+  const bytes = rows.map(bytes_of);
   assert.ok(bytes.length > 3 && bytes.every((it, i) => i === 0 || it <= bytes[i - 1]), String(rows));
   await page.locator("#alive button").first().click();
   await settle(page);
-  has(await text(page, "#chosen"), (await page.locator("#alive .name").first().innerText()));
+  has(await text(page, "#chosen"), (await page.locator("#alive table .name").first().innerText()));
   await page.finish("recorded-dark-alive");
 }
 
@@ -130,7 +235,7 @@ async function the_legend_hides_and_shows() {
   const page = await open(order.recorded);
   const entry = page.locator("#legend button", { hasText: "feed-forward" });
   const [all] = await page.evaluate(() => steeve.drawn());
-  const count = Number((await entry.locator(".count").innerText()).replace(",", ""));
+  const count = Number(await entry.getAttribute("data-blocks"));
   await entry.click();
   await settle(page);
   assert.equal(await entry.getAttribute("aria-pressed"), "false");
@@ -243,7 +348,11 @@ async function what_only_one_plan_has_is_found_too() {
   await page.keyboard.press("p");
   has(await text(page, "#alive"), "other.csv, step 1");
   await page.getByRole("button", { name: "more.csv", exact: true }).click();
-  has(await text(page, "#alive"), "more.csv, step 1");
+  has(await text(page, "#alive"), "more.csv, step 3", "the peak");
+  // Another step than the peak stays what it is.
+  await page.keyboard.press("[");
+  await page.getByRole("button", { name: "other.csv", exact: true }).click();
+  has(await text(page, "#alive"), "other.csv, step 2");
   await page.finish();
 }
 
@@ -296,10 +405,12 @@ async function the_keyboard_is_enough() {
   await page.focus("#map-0");
   for (const key of ["+", "+", "+"]) { await page.keyboard.press(key); await settle(page); }
   const near = await seen(page);
-  assert.ok(span(near) < span(full) / 2 && height(near) < height(full) / 2);
+  assert.ok(span(near) < span(full) / 2 && height(near) === height(full));
   await page.keyboard.press("ArrowRight");
   await settle(page);
   assert.ok((await seen(page)).x0 > near.x0);
+  await page.keyboard.press("Alt++");
+  await settle(page);
   await page.keyboard.press("ArrowUp");
   await settle(page);
   assert.ok((await seen(page)).y0 > near.y0);
@@ -311,7 +422,7 @@ async function the_keyboard_is_enough() {
   assert.deepEqual(await seen(page), full);
   await page.keyboard.press(">");
   await settle(page);
-  assert.ok(span(await seen(page)) < span(full) && height(await seen(page)) === height(full));
+  assert.ok(span(await seen(page)) < span(full) && height(await seen(page)) < height(full));
   await page.keyboard.press("0");
   await settle(page);
   await page.keyboard.press(".");
@@ -325,7 +436,7 @@ async function the_keyboard_is_enough() {
   await page.keyboard.press("]");
   assert.notEqual(await text(page, "#alive"), step);
   await page.keyboard.press("Escape");
-  has(await text(page, "#alive"), "Click on the curve");
+  has(await text(page, "#alive"), ", the peak");
   await page.keyboard.press("?");
   assert.ok(await page.locator("#keys").isVisible());
   await page.keyboard.press("Escape");
@@ -419,12 +530,30 @@ async function a_hundred_thousand_blocks_stay_fluid() {
 }
 
 const LAWS = [
-  a_recorded_graph_has_ggmls_plan_beside_ours, hovering_tells_everything_about_a_block, sharing_is_told_before_and_after, a_step_lists_what_is_alive_largest_first,
+  a_recorded_graph_has_ggmls_plan_beside_ours, hovering_tells_everything_about_a_block, a_last_use_is_what_the_graph_says,
+  what_is_alive_opens_at_the_peak, copies_of_weights_are_a_role, a_memory_is_cropped_to_the_nodes_that_use_it, time_zooms_alone, sharing_is_told_before_and_after, a_step_lists_what_is_alive_largest_first,
   search_finds_marks_and_jumps, the_legend_hides_and_shows, each_memory_and_buffer_has_a_tab,
   a_buffer_that_one_plan_lacks_is_walked_in_the_other, each_plan_has_its_own_kind_of_steps, some_steps_are_told_as_they_are, what_only_one_plan_has_is_found_too,
   a_small_window_can_be_scrolled, numbers_below_the_map_do_not_run_into_each_other, two_plans_are_compared_by_their_bytes, the_keyboard_is_enough,
   mouse_wheel_drag_and_fingers_move_the_map, light_and_dark_follow_the_reader, a_wrong_plan_is_drawn_as_it_stands, a_hundred_thousand_blocks_stay_fluid,
 ];
+
+// The screenshots of the docs, where the order names a folder for them.
+async function the_docs_have_new_screenshots() {
+  const shot = async (file, name, { colorScheme, act }) => {
+    const page = await open(file, { viewport: { width: 1280, height: 720 }, colorScheme });
+    await act(page);
+    await settle(page);
+    await page.screenshot({ path: path.join(order.docs, name) });
+    await page.finish();
+  };
+  await shot(order.first, "page.png", { colorScheme: "light", act: (page) => hover(page, 1, "ffn_moe_down-1") });
+  await shot(order.experts, "page-peak.png", { colorScheme: "dark", act: async (page) => {
+    await page.getByRole("button", { name: "steeve", exact: true }).click();
+    await page.keyboard.press("p");
+  } });
+}
+if (order.docs) LAWS.push(the_docs_have_new_screenshots);
 
 (async () => {
   browser = await chromium.launch({ executablePath: order.chromium, args: ["--no-sandbox", "--disable-gpu"] });

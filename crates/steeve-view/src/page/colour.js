@@ -4,10 +4,9 @@ const COLOURS = DATA.light.length;
 const SPREAD = [2, 3, 4, 1, 5, 6, 0, 8, 7, 9, 10, 11, 12, 13];
 const REST = "other";
 
-const no_name = (name) => /^($|[ #]|(node|leaf)_\d+( |$))/.test(name);
-
 const KEYS = {
   role: (memory, i) => DATA.roles[memory.role[i]],
+  layer: (memory, i) => memory.layer_of(i),
   operation: (memory, i) => memory.operation_of(i) || DATA.roles[memory.role[i]],
   name: (memory, i) => {
     const [name, operation] = [memory.name_of(i), memory.operation_of(i)];
@@ -42,6 +41,13 @@ function keyed(by) {
     const titles = DATA.roles.filter((role) => kinds.has(role));
     const at = new Map(titles.map((title, i) => [title, i]));
     return { titles, colours: titles.map((title) => Math.min(DATA.roles.indexOf(title), COLOURS - 1)), of: (memory, i) => at.get(key(memory, i)) };
+  }
+  // Layers come in their order, so neighbours in the map lie apart in the palette.
+  if (by === "layer") {
+    const layers = [...new Set(MAPS.flatMap((map) => map.memories.flatMap((memory) => [...memory.layer])))].sort((a, b) => a - b).slice(0, 250);
+    const at = new Map(layers.map((layer, i) => [layer, i]));
+    const titles = layers.map((layer) => (layer < 0 ? "no layer" : `layer ${layer}`));
+    return { titles, colours: layers.map((layer) => (layer < 0 ? COLOURS - 1 : SPREAD[layer % (COLOURS - 1)])), of: (memory, i) => at.get(memory.layer[i]) ?? titles.length - 1 };
   }
   const ranked = [...kinds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([title]) => title);
   const own = ranked.length > COLOURS ? ranked.slice(0, COLOURS - 1).filter((title) => title !== REST) : ranked;

@@ -17,6 +17,8 @@ const state = {
   chosen: null,
   step: null,
   step_map: 0,
+  // Whether a memory is drawn at the nodes that use it, and not for the whole run.
+  cropped: true,
   pointed: null,
 };
 
@@ -39,7 +41,8 @@ function draw_now() { for (const pane of shown_panes()) pane.draw(); }
 
 function whole() {
   const memories = shown_panes().map((pane) => pane.memory).filter(Boolean);
-  const first = Math.min(...memories.map((memory) => memory.first)), last = Math.max(...memories.map((memory) => memory.last));
+  const spans = memories.map((memory) => (state.cropped ? memory.crop(state.tab.buffer) : [memory.first, memory.last]));
+  const first = Math.min(...spans.map((span) => span[0])), last = Math.max(...spans.map((span) => span[1]));
   const most = Math.max(1, ...shown_panes().map((pane) => pane.peak()));
   return memories.length ? { x0: first, x1: Math.max(first + 1, last), y0: 0, y1: most * 1.045 } : { x0: 0, x1: 1, y0: 0, y1: 1 };
 }
@@ -76,7 +79,7 @@ function go(win, how) {
   moving = requestAnimationFrame(frame);
 }
 
-function zoom(factor, { step, bytes, axis = "both", how } = {}) {
+function zoom(factor, { step, bytes, axis = "time", how } = {}) {
   const win = goal || state.window;
   const [cx, cy] = [step ?? (win.x0 + win.x1) / 2, bytes ?? (win.y0 + win.y1) / 2];
   const [fx, fy] = [axis === "bytes" ? 1 : factor, axis === "time" ? 1 : factor];
@@ -122,9 +125,17 @@ function choose_step(step, map) {
   draw();
 }
 
+// The step at which the memory on the screen is fullest, which is what one asks of first.
+function choose_peak() {
+  const pane = busy_pane();
+  const at = pane?.memory.live(pane.buffer).at ?? null;
+  Object.assign(state, { step: at, step_map: at === null ? 0 : pane.index });
+}
+
 function show_tab(index) {
   state.tab = TABS[index];
-  Object.assign(state, { hover: null, chosen: null, step: null, pointed: null });
+  Object.assign(state, { hover: null, chosen: null, pointed: null });
+  choose_peak();
   arrange();
   search(byId("search").value);
 }
@@ -134,10 +145,12 @@ function show_mode(mode) {
   // What was chosen in a plan that is hidden now would be told of, and not be seen.
   const shown = (map) => shown_panes().some((pane) => pane.index === map);
   if (state.chosen && !shown(state.chosen.map)) state.chosen = null;
-  if (state.step !== null && !shown(state.step_map)) {
-    const pane = busy_pane();
-    if (pane) state.step_map = pane.index;
-    else state.step = null;
+  const pane = busy_pane();
+  if (!pane || state.step === null) choose_peak();
+  else if (!shown(state.step_map)) {
+    const at_peak = is_peak(state.tab.memories[state.step_map], state.step);
+    state.step_map = pane.index;
+    if (at_peak) choose_peak();
   }
   Object.assign(state, { hover: null, pointed: null });
   arrange();
@@ -154,7 +167,6 @@ function arrange() {
   state.window = { ...state.full };
   show_tabs();
   show_modes();
-  show_legend();
   show_chosen();
   show_alive();
   if (focused) document.querySelector("[role=tab][aria-selected=true]").focus();
@@ -237,7 +249,6 @@ function colour_by(by) {
 
 function refresh_ink() {
   ink = inks(state.classes);
-  show_legend();
   show_alive();
   draw();
 }
@@ -271,7 +282,7 @@ function listen(pane) {
     event.preventDefault();
     const at = pane.at(event, pane.frame);
     const delta = (event.deltaY || event.deltaX) * (event.deltaMode ? 30 : 1);
-    const axis = event.shiftKey ? "time" : event.altKey ? "bytes" : "both";
+    const axis = event.shiftKey ? "both" : event.altKey ? "bytes" : "time";
     zoom(Math.exp(Math.max(-240, Math.min(240, delta)) * (event.ctrlKey ? 0.01 : 0.0022)), { ...at, axis, how: event.ctrlKey ? "at once" : undefined });
   }, { passive: false });
 
@@ -360,7 +371,8 @@ function toggle_keys() {
 }
 
 function forget() {
-  Object.assign(state, { chosen: null, step: null });
+  state.chosen = null;
+  choose_peak();
   if (!byId("keys").hidden) toggle_keys();
   byId("search").value = "";
   search("");
@@ -369,10 +381,13 @@ function forget() {
   draw();
 }
 
-const COLOURINGS = ["role", "operation", "name", "size", "life"];
+// Layers are offered where any are known.
+if (!MAPS.some((map) => map.memories.some((memory) => memory.layer.some((layer) => layer >= 0)))) byId("by").querySelector("[value=layer]").remove();
+const COLOURINGS = [...byId("by").options].map((option) => option.value);
 const KEYBOARD = {
   ArrowLeft: () => shift(-0.12, 0), ArrowRight: () => shift(0.12, 0), ArrowUp: () => shift(0, 0.12), ArrowDown: () => shift(0, -0.12),
   "0": () => go(state.full), p: to_peak, "/": () => byId("search").focus(), t: switch_theme, "?": toggle_keys, Escape: forget,
+  a: () => { state.cropped = !state.cropped; arrange(); },
   ".": () => next_block(1), ",": () => next_block(-1), "]": () => next_step(1), "[": () => next_step(-1),
   c: () => colour_by(COLOURINGS[(COLOURINGS.indexOf(state.classes.by) + 1) % COLOURINGS.length]),
 };
@@ -394,14 +409,14 @@ document.addEventListener("keydown", (event) => {
   const factor = { "+": 0.7, "=": 0.7, "-": 1 / 0.7, "_": 1 / 0.7, ">": 0.7, "<": 1 / 0.7 }[event.key];
   if (factor) {
     event.preventDefault();
-    return zoom(factor, { axis: event.key === ">" || event.key === "<" ? "time" : event.altKey ? "bytes" : "both" });
+    return zoom(factor, { axis: event.key === ">" || event.key === "<" ? "both" : event.altKey ? "bytes" : "time" });
   }
   if (KEYBOARD[event.key]) { event.preventDefault(); KEYBOARD[event.key](); }
 });
 
 const click = (id, act) => byId(id).addEventListener("click", act);
-click("in", () => zoom(0.6));
-click("out", () => zoom(1 / 0.6));
+click("in", (event) => zoom(0.6, { axis: event.shiftKey ? "both" : "time" }));
+click("out", (event) => zoom(1 / 0.6, { axis: event.shiftKey ? "both" : "time" }));
 click("fit", () => go(state.full));
 click("peak", to_peak);
 click("theme", switch_theme);
@@ -423,6 +438,7 @@ byId("patterns").checked = state.patterns;
 ink = inks(state.classes);
 panes.forEach(listen);
 show_figures();
+choose_peak();
 arrange();
 new ResizeObserver(draw).observe(byId("panes"));
 

@@ -1,4 +1,4 @@
-// What the page was given, as typed arrays, and what follows from it: live bytes, who shares bytes with whom.
+// What the page was given, as typed arrays, and what follows from it: live bytes, which blocks share bytes.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const TEXT = DATA.strings;
@@ -23,6 +23,9 @@ class Memory {
     this.operation = data.operation;
     this.layout = data.layout;
     this.role = data.role;
+    this.layer = data.layer ? Int32Array.from(data.layer, (layer) => layer - 1) : new Int32Array(count).fill(-1);
+    this.last_use = data.last ? Float64Array.from(data.last) : new Float64Array(count);
+    this.used = data.used;
     this.follows = data.follows ? Int32Array.from(data.follows, (before) => before - 1) : new Int32Array(count).fill(-1);
     this.taker = new Int32Array(count).fill(-1);
     this.follows.forEach((before, i) => { if (before >= 0) this.taker[before] = i; });
@@ -36,9 +39,35 @@ class Memory {
     this.last = Math.min(UNTIL, this.end.reduce((most, it) => Math.max(most, it), -Infinity));
   }
 
+  // The steps to draw: those at which nodes use the memory and the fullest one. A few more at either end are not worth a
+  // cut.
+  crop(buffer) {
+    const { first, last } = this;
+    if (!this.used) return [first, last];
+    const { at } = this.live(buffer);
+    const [from, until] = [Math.max(first, Math.min(this.used[0], at ?? Infinity)), Math.min(last, Math.max(this.used[1], (at ?? 0) + 1))];
+    const worth = Math.max(4, (last - first) / 20);
+    return [from - first > worth ? from : first, last - until > worth ? until : last];
+  }
+
   peak(buffer) { return buffer === null ? this.base[this.buffers.length] : this.buffers[buffer] || 0; }
   name_of(i) { return TEXT[this.label[i]]; }
   operation_of(i) { return TEXT[this.operation[i]]; }
+  // A name to list a block by: where it has none, what makes it and its shape.
+  title_of(i) {
+    const name = this.name_of(i);
+    if (!no_name(name)) return name;
+    const made = [this.operation_of(i), TEXT[this.layout[i]]].filter(Boolean).join(" ");
+    return [/^\S/.test(name) ? name : "", made].filter(Boolean).join(" · ") || name.trim() || "(no name)";
+  }
+  layer_of(i) { return this.layer[i] < 0 ? "no layer" : `layer ${this.layer[i]}`; }
+
+  // Bytes that are alive at a step by what `key` says of blocks, the most first.
+  sums(step, buffer, key) {
+    const sums = new Map();
+    for (const i of this.alive(step, buffer)) sums.set(key(this, i), (sums.get(key(this, i)) || 0) + this.room[i]);
+    return [...sums].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+  }
 
   // Live bytes from each step at which they change: all of the memory, or one buffer of it.
   live(buffer) {
@@ -64,7 +93,7 @@ class Memory {
     return curve;
   }
 
-  // Who is alive at a step, largest first.
+  // The blocks that are alive at a step, largest first.
   alive(step, buffer) {
     const alive = [];
     for (const i of this.order) {
@@ -73,7 +102,7 @@ class Memory {
     return alive;
   }
 
-  // Who stands on some of the same bytes at another time.
+  // The blocks that have some of the same bytes at another time.
   sharing(i) {
     const [low, high, buffer] = [this.offset[i], this.offset[i] + this.size[i], this.buffer[i]];
     const before = [], after = [];
@@ -97,6 +126,9 @@ class Memory {
     return found.reduce((best, i) => (best < 0 || Math.abs(this.start[i] - step) < Math.abs(this.start[best] - step) ? i : best), -1);
   }
 }
+
+// What ggml calls a tensor that has no name.
+const no_name = (name) => /^($|[ #]|(node|leaf)_\d+( |$))/.test(name);
 
 const MAPS = DATA.maps.map((map) => ({
   name: map.name,
@@ -141,5 +173,6 @@ function running(map, step) {
   const at = 2 * (step - 1);
   if (!map.shift || at < 0 || at >= map.nodes.length) return "";
   const [name, operation] = [TEXT[map.nodes[at]], TEXT[map.nodes[at + 1]]];
-  return operation ? `${name}, ${operation}` : name;
+  // A name such as node_12 says no more than the step.
+  return [no_name(name) ? "" : name, operation].filter(Boolean).join(", ");
 }

@@ -49,6 +49,11 @@ class Pane {
       const above = peak === bound ? "no plan is smaller" : `bound ${human(bound)}`;
       this.title.append(element("span", { text: above }));
     }
+    if (memory && state.cropped) {
+      const [from, until] = memory.crop(this.buffer);
+      const number = (step) => (step - map.shift).toLocaleString("en");
+      if (from > memory.first || until < memory.last) this.title.append(element("span", { title: "The nodes that use this memory; press a for the whole run", text: `${map.unit}s ${number(Math.max(from, map.shift))} to ${number(until - 1)}` }));
+    }
     const what = `${map.name}, ${place}: ${this.count()} blocks in ${human(this.peak())}`;
     this.map.setAttribute("aria-label", `Memory map of ${what}. Arrow keys move, plus and minus zoom, full stop and comma go from block to block.`);
     this.curve.setAttribute("aria-label", `Live bytes of ${what}. Brackets go from step to step.`);
@@ -133,7 +138,7 @@ class Pane {
     context.textBaseline = "middle";
     for (const { i, left, top, right, bottom } of labels) {
       const room = Math.floor((right - left - 8 * frame.scale) / letter);
-      const name = memory.name_of(i);
+      const name = memory.title_of(i);
       const text = name.length <= room ? name : room > 3 ? `${name.slice(0, room - 1)}…` : "";
       if (!text) continue;
       context.fillStyle = ink.text[of[i]];
@@ -167,7 +172,8 @@ class Pane {
     this.across(context, frame, y(peak), "--peak", [], `${this.buffer === null && bound === peak ? "peak = bound" : "peak"} ${human(peak)}`);
     const fullest = this.memory.live(this.buffer).at;
     if (fullest !== null) this.down(context, frame, x(fullest + 0.5), "--dim", [1, 3]);
-    if (state.step !== null) this.down(context, frame, x(state.step + 0.5), "--accent", [], 2 * scale);
+    // Dashed, as a block at the peak may be as narrow as the line.
+    if (state.step !== null) this.down(context, frame, x(state.step + 0.5), "--accent", [4, 4], 1.5 * scale);
     context.restore();
   }
 
@@ -274,9 +280,6 @@ class Pane {
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (const value of ticks(0, top, frame.height / (34 * frame.scale), true)) context.fillText(tick_label(value), frame.left - 8 * frame.scale, Math.max(frame.top + 5 * frame.scale, y(value)));
-    context.textAlign = "left";
-    context.textBaseline = "top";
-    context.fillText("live bytes", frame.left + 6 * frame.scale, frame.top + 2 * frame.scale);
     this.clip(context, frame);
     const [peak, bound] = [this.peak(), this.bound()];
     this.across(context, frame, y(bound), "--bound", [6, 4], `bound ${human(bound)}`, peak > bound && y(bound) - y(peak) < 16 * frame.scale ? "below" : "");
@@ -285,6 +288,14 @@ class Pane {
     if (state.pointed !== null) this.down(context, frame, x(state.pointed + 0.5), "--dim", [2, 2]);
     if (state.step !== null) this.down(context, frame, x(state.step + 0.5), "--accent", [], 2 * frame.scale);
     context.restore();
+    // Over the lines, on a quiet ground.
+    const [label, left, above] = ["live bytes", frame.left + 6 * frame.scale, frame.top + 2 * frame.scale];
+    context.fillStyle = ink.value("--card");
+    context.fillRect(left - 2 * frame.scale, frame.top, context.measureText(label).width + 4 * frame.scale, 15 * frame.scale);
+    context.fillStyle = ink.value("--dim");
+    context.textAlign = "left";
+    context.textBaseline = "top";
+    context.fillText(label, left, above);
   }
 
   // Steps and bytes at a point of the window.

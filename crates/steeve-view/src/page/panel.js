@@ -1,4 +1,4 @@
-// What stands beside the map: figures, tabs, legend, the chosen block, what is alive at a step.
+// What is shown beside the map: figures, tabs, legend, the chosen block, what is alive at a step.
 
 const byId = (id) => document.getElementById(id);
 
@@ -22,7 +22,7 @@ function moment(map, step) {
 }
 
 const list = (memory, blocks, most) => {
-  const names = blocks.slice(0, most).map((i) => memory.name_of(i) || "?");
+  const names = blocks.slice(0, most).map((i) => memory.title_of(i));
   return blocks.length > most ? `${names.join(", ")} and ${blocks.length - most} more` : names.join(", ");
 };
 
@@ -34,18 +34,17 @@ function facts({ map, memory, i }) {
   row("operation", memory.operation_of(i));
   row("shape", TEXT[memory.layout[i]]);
   row("role", DATA.roles[memory.role[i]]);
+  row("layer", memory.layer[i] < 0 ? "" : String(memory.layer[i]));
   row("bytes", exact(memory.size[i]) + (memory.room[i] > memory.size[i] ? `, takes ${memory.room[i].toLocaleString("en")}` : ""));
   row("offset", exact(memory.offset[i]) + (memory.buffers.length > 1 ? ` in buffer ${memory.buffer[i]}` : ""));
   row("first use", moment(plan, memory.start[i]));
-  // Who takes over the bytes reads them first.
-  const taken = plan.shift && memory.taker[i] >= 0;
-  row("last use", moment(plan, taken ? memory.end[i] : memory.end[i] - 1) + (taken ? ", which takes over its bytes" : ""));
+  last_use_rows(plan, memory, i).forEach(([name, value]) => row(name, value));
   if (memory.follows[i] >= 0) row("in place of", memory.name_of(memory.follows[i]));
   if (memory.taker[i] >= 0) row("taken over by", memory.name_of(memory.taker[i]));
   const also = memory.also.get(i);
   if (also) row("same bytes", also.map((text) => TEXT[text]).join(", "));
   const { before, after } = memory.sharing(i);
-  row("shares with", before.length + after.length ? "" : DATA.steps ? `nobody at these ${plan.unit}s` : "nobody");
+  row("shares with", before.length + after.length ? "" : DATA.steps ? `no other block at these ${plan.unit}s` : "no other block");
   row("before it", list(memory, before, 3));
   row("after it", list(memory, after, 3));
   MAPS.forEach((other, index) => {
@@ -57,9 +56,25 @@ function facts({ map, memory, i }) {
   return rows;
 }
 
+// Why a block is alive until it ends: what reads it last, and how long its bytes are kept behind that.
+function last_use_rows(plan, memory, i) {
+  // A node that takes over the bytes of a block reads them at the step at which the block has ended.
+  const taken = plan.shift && memory.taker[i] >= 0 && memory.end[i] === memory.start[memory.taker[i]];
+  const [last, until] = [memory.last_use[i], memory.end[i] - 1];
+  const end = plan.shift && plan.nodes.length && until >= plan.nodes.length / 2 ? "the end of the run" : moment(plan, until);
+  if (last === 0) return [["last use", moment(plan, taken ? memory.end[i] : until) + (taken ? ", which takes over its bytes" : "")]];
+  if (last > 0) return [["last read by", moment(plan, last) + (taken && last === memory.end[i] ? ", which takes over its bytes" : "")], ...(until > last ? [["alive until", end]] : [])];
+  return [["last use", LAST_USES[-last]], ["alive until", end]];
+}
+
+const LAST_USES = ["", "kept as output", "read by no node", "kept for fusion"];
+
+// The same in a few words.
+const reason = (plan, memory, i) => (memory.last_use[i] > 0 ? `last read by ${moment(plan, memory.last_use[i])}` : LAST_USES[-memory.last_use[i]]);
+
 function fact_list(mark) {
   const rows = facts(mark).flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]);
-  return [element("p", { class: "named", text: mark.memory.name_of(mark.i) || "(no name)" }), element("dl", { class: "facts" }, ...rows)];
+  return [element("p", { class: "named", text: mark.memory.name_of(mark.i).trim() || "(no name)" }), element("dl", { class: "facts" }, ...rows)];
 }
 
 function show_chosen() {
@@ -78,11 +93,15 @@ function show_tip(event, content) {
   tip.style.top = `${top}px`;
 }
 
+// Whether the memory or buffer on the screen is fullest at a step.
+const is_peak = (memory, step) => memory.live(state.tab.buffer).at === step;
+
 function show_alive() {
   const box = byId("alive");
   const memory = state.step === null ? null : state.tab.memories[state.step_map];
+  show_legend();
   if (!memory) {
-    box.replaceChildren(element("p", { class: "dim", text: "Click on the curve below the map to list what is alive at a step." }));
+    box.replaceChildren(element("p", { class: "dim", text: "Nothing needs memory here." }));
     return;
   }
   const SHOWN = 100;
@@ -91,17 +110,40 @@ function show_alive() {
   const bytes = alive.reduce((sum, i) => sum + memory.room[i], 0);
   const of = state.classes.of.get(memory);
   const whose = MAPS.length > 1 ? `${map.name}, ` : "";
-  const row = (i) => element("tr", {}, element("td", {}, element("button", { type: "button", onclick: () => choose({ map: state.step_map, memory, i }, "go") },
-    element("i", { style: `background:${ink.css[of[i]]}` }), element("span", { class: "name", text: memory.name_of(i), title: memory.name_of(i) }), element("span", { class: "bytes", text: human(memory.size[i]) }))));
+  const row = (i) => {
+    const [name, why] = [memory.title_of(i), reason(map, memory, i)];
+    return element("tr", {}, element("td", {}, element("button", { type: "button", onclick: () => choose({ map: state.step_map, memory, i }, "go") },
+      element("i", { style: `background:${ink.css[of[i]]}` }), element("span", { class: "name", text: name, title: why ? `${name}: ${why}` : name }), element("span", { class: "bytes", text: human(memory.size[i]) }))));
+  };
   box.replaceChildren(
     element("p", { class: "named", text: `${whose}${moment(map, state.step)}` }),
-    element("p", { class: "dim", text: `${alive.length} alive, ${exact(bytes)}` }),
+    element("p", { class: "dim", text: `${alive.length.toLocaleString("en")} alive, ${exact(bytes)}${is_peak(memory, state.step) ? ", the peak" : ""}` }),
+    ...["role", "layer"].filter((by) => by !== state.classes.by).flatMap((by) => sum_list(memory, by, bytes)),
     element("table", { class: "alive-list", "aria-label": "Alive, largest first" }, element("tbody", {}, ...alive.slice(0, SHOWN).map(row))),
-    ...(alive.length > SHOWN ? [element("p", { class: "dim", text: `and ${alive.length - SHOWN} more with ${human(alive.slice(SHOWN).reduce((sum, i) => sum + memory.size[i], 0))}` })] : []),
+    ...(alive.length > SHOWN ? [element("p", { class: "dim", text: `and ${(alive.length - SHOWN).toLocaleString("en")} more with ${human(alive.slice(SHOWN).reduce((sum, i) => sum + memory.size[i], 0))}` })] : []),
   );
 }
 
+// Live bytes by role or by layer; nothing where that tells nothing.
+function sum_list(memory, by, all) {
+  const SHOWN = 6;
+  const sums = memory.sums(state.step, state.tab.buffer, KEYS[by]);
+  if (sums.length < 2) return [];
+  const rest = sums.slice(SHOWN).reduce((sum, [, bytes]) => sum + bytes, 0);
+  const shown = [...sums.slice(0, SHOWN), ...(rest ? [[`${sums.length - SHOWN} more`, rest]] : [])];
+  const row = ([title, bytes]) => element("li", { style: `--part:${(bytes / all * 100).toFixed(2)}%` }, element("span", { class: "name", text: title, title }), element("span", { class: "bytes", text: human(bytes) }));
+  return [element("ul", { class: "sums", "aria-label": `Live bytes by ${by}` }, ...shown.map(row))];
+}
+
+// Bytes of each class that are alive at a step.
+function class_bytes(memory, step) {
+  const [of, bytes] = [state.classes.of.get(memory), state.classes.titles.map(() => 0)];
+  for (const i of memory.alive(step, state.tab.buffer)) bytes[of[i]] += memory.room[i];
+  return bytes;
+}
+
 function show_legend() {
+  const SHOWN = 18;
   const { classes } = state;
   const counts = classes.titles.map(() => 0);
   // Of two plans the one is counted that has more of a kind: mostly they have the same blocks.
@@ -111,17 +153,27 @@ function show_legend() {
     for (let i = 0; i < memory.count; i++) if (buffer === null || memory.buffer[i] === buffer) own[of[i]]++;
     own.forEach((count, kind) => { counts[kind] = Math.max(counts[kind], count); });
   }
-  const entry = (title, index) => {
+  const memory = state.step === null ? null : state.tab.memories[state.step_map];
+  const bytes = memory ? class_bytes(memory, state.step) : counts.map(() => 0);
+  const most = memory ? class_bytes(memory, memory.live(state.tab.buffer).at) : bytes;
+  const all = bytes.reduce((sum, it) => sum + it, 0) || 1;
+  byId("legend-note").textContent = memory ? `Bytes alive at ${step_name(MAPS[state.step_map], state.step)}${is_peak(memory, state.step) ? ", the peak" : ""}` : "";
+  const entry = (index) => {
+    const title = classes.titles[index], blocks = `${counts[index].toLocaleString("en")} ${counts[index] === 1 ? "block" : "blocks"}`;
     const swatch = element("canvas", { width: 18, height: 14, "aria-hidden": "true" });
     paint_swatch(swatch, index);
-    const button = element("button", { type: "button", "aria-pressed": String(classes.shown[index]), title: "Click to hide or show; with Shift to show nothing else",
-      onclick: (event) => toggle_class(index, event.shiftKey) },
-      swatch, element("span", { class: "name", text: title, title }), element("span", { class: "count", text: counts[index].toLocaleString("en") }));
-    return counts[index] ? [element("li", {}, button)] : [];
+    const button = element("button", { type: "button", "aria-pressed": String(classes.shown[index]), "data-blocks": counts[index], style: `--part:${(bytes[index] / all * 100).toFixed(2)}%`,
+      title: `${title}: ${blocks}. Click to hide or show; with Shift to show nothing else`, onclick: (event) => toggle_class(index, event.shiftKey) },
+      swatch, element("span", { class: "name", text: title }), element("span", { class: "count", text: bytes[index] ? human(bytes[index]) : "–" }));
+    return element("li", {}, button);
   };
-  // Whoever used the keyboard stays where they are.
+  // What has most bytes at the peak comes first, so that nothing changes its place from step to step.
+  const present = classes.titles.map((_, index) => index).filter((index) => counts[index]);
+  const order = present.sort((a, b) => most[b] - most[a] || a - b);
+  const [shown, rest] = [order.slice(0, SHOWN), order.slice(SHOWN)];
+  // The keyboard's focus stays where it is.
   const focused = [...byId("legend").querySelectorAll("button")].findIndex((it) => it === document.activeElement);
-  byId("legend").replaceChildren(...classes.titles.flatMap(entry));
+  byId("legend").replaceChildren(...shown.map(entry), ...(rest.length ? [element("li", { class: "dim", text: `and ${rest.length} more` })] : []));
   if (focused >= 0) byId("legend").querySelectorAll("button")[focused]?.focus();
 }
 
