@@ -6,6 +6,7 @@ use steeve_plan::{Block, BlockId, IdVec, Problem};
 use crate::args::LimitArgs;
 use crate::error::Error;
 use crate::explain;
+use crate::figures::ONLY_MEMORY;
 
 /// What is to be placed for one file, and what the file calls the blocks.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(crate) fn problem(file: &str, table: &Table, limits: &LimitArgs) -> Result<P
         let why = explain::problem_error(&error, table.ids());
         Error::Block { file: file.to_owned(), why }
     })?;
-    if let Some(capacity) = limits.capacity {
+    if let Some(capacity) = limits.capacities()?.of(ONLY_MEMORY) {
         problem = problem.with_capacity(capacity);
     }
     if let Some(limit) = limits.max_buffer {

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use steeve_plan::csv::Table;
 use steeve_plan::{Align, Block, BlockId, IdVec, Place, Placement, Plan, Problem, certify};
+use steeve_view::Map;
 
 use crate::answer::{Answer, Voice};
 use crate::args::{CheckArgs, SearchArgs};
@@ -12,6 +13,7 @@ use crate::explain::Name;
 use crate::fault::Fault;
 use crate::figures::ONLY_MEMORY;
 use crate::input::{self, Input};
+use crate::over_capacity::over_capacity;
 use crate::source::Source;
 use crate::verdicts::{CheckedMemory, PlanKind, Title, VerdictForm, Verdicts};
 use crate::{block_list, graph};
@@ -66,7 +68,9 @@ fn check_blocks(
         let why = format!("{problem_file}: is a block list, whose plan is there already; leave out {given}");
         return Err(Error::Usage(why));
     }
-    let problem = block_list::problem(problem_file, table, &args.limits)?;
+    let capacities = args.limits.capacities()?;
+    capacities.check_names([ONLY_MEMORY])?;
+    let problem = block_list::problem(problem_file, table, &args.limits)?.without_capacity();
     let (file, placed) = plan.as_ref().map_or((problem_file, table), |(file, plan)| (file.as_str(), plan));
     if !placed.places().is_empty() && placed.places().iter().all(Option::is_none) {
         let advice = match plan {
@@ -77,7 +81,13 @@ fn check_blocks(
     }
     let title = Title { file, plan: "the plan", kind: PlanKind::Given };
     match prove(file, table, placed, problem, verdicts.voice) {
-        Ok(plan) => verdicts.holds(&title, &sentence(&plan), || Ok(vec![checked_memory(&plan)])),
+        Ok(plan) => {
+            let map = Map::of_blocks("plan", ONLY_MEMORY, &plan, table.ids());
+            match over_capacity(&map, capacities).as_slice() {
+                [] => verdicts.holds(&title, &sentence(&plan), || Ok(vec![checked_memory(&plan)])),
+                over => verdicts.does_not_fit(&title, over, || Ok(vec![checked_memory(&plan)])),
+            }
+        }
         Err(wrong) => verdicts.does_not_hold(&title, &wrong),
     }
 }

@@ -24,6 +24,7 @@ use crate::table::{self, Ratio, labels};
 
 /// The answer is no where nothing fits.
 pub(crate) fn run(args: &CompareArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
+    let capacities = args.limits.capacities()?;
     let interrupt = Interrupt::default();
     let (mut lists, mut graphs) = (Vec::new(), Vec::new());
     let mut worst = Answer::Yes;
@@ -70,6 +71,10 @@ pub(crate) fn run(args: &CompareArgs, voice: Voice, stdout: &mut dyn Write) -> R
         if args.rows.is_none() && by_folder {
             voice.note(format!("{count} files are summed up by folder; --rows file shows each"));
         }
+    }
+    if !lists.is_empty() || !graphs.is_empty() {
+        let figures = || lists.iter().chain(&graphs).filter_map(|it| it.figures.first());
+        capacities.check_names(figures().flat_map(Figures::memory_names))?;
     }
     Ok(worst)
 }

@@ -18,6 +18,10 @@ pub(crate) enum Error {
     Usage(String),
     #[error("{file}: can't be read: {source}; check the path")]
     Read { file: String, source: io::Error },
+    #[error("{folder}: is a folder, and {file} is none; name two files or two folders")]
+    FolderAndFile { folder: String, file: String },
+    #[error("{before}: has no file with the name of one in {after}; name the files themselves")]
+    NothingInBoth { before: String, after: String },
     #[error("{file}: is a folder; name a file in it")]
     Folder { file: String },
     #[error("{file}: there is no .csv, .json or .graph (plain or .gz) in this folder; name the files themselves")]
@@ -132,8 +136,8 @@ pub(crate) enum Error {
     GgmlsOwn { program: String, why: String },
     #[error("{program}: ended by Ctrl-C before it planned anything with ggml")]
     EstimateStopped { program: String },
-    #[error("--capacity {device}: the program has taken nothing there; it has used: {devices}")]
-    NoSuchDevice { device: String, devices: String },
+    #[error("--capacity {memory}: there is no such memory; there are: {memories}")]
+    NoSuchMemory { memory: String, memories: String },
     #[error("{folder}: can't be used for the drop-in's report: {source}; set TMPDIR to another folder")]
     Workplace { folder: String, source: io::Error },
     #[error("the drop-in's report can't be read: {source}")]

@@ -4,6 +4,7 @@ use serde::Serialize;
 use steeve_plan::{BlockId, IdVec, Violation};
 
 use crate::explain;
+use crate::peak::Alive;
 
 /// One thing that is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -16,13 +17,28 @@ pub(crate) struct Fault {
     /// The tensors of a graph that it is about.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tensors: Vec<u64>,
+    /// The memory that it is about, where it is about one as a whole.
+    #[serde(flatten)]
+    memory: Option<Box<MemoryPeak>>,
     message: String,
+}
+
+/// A memory, and the largest of what is alive at its peak.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct MemoryPeak {
+    memory: String,
+    alive: Vec<Alive>,
 }
 
 impl Fault {
     /// A fault of the plan as a whole.
     pub(crate) fn new(kind: &'static str, message: String) -> Self {
-        Self { kind, blocks: Vec::new(), tensors: Vec::new(), message }
+        Self { kind, blocks: Vec::new(), tensors: Vec::new(), memory: None, message }
+    }
+
+    /// A fault of one memory, with the largest of what is alive at its peak.
+    pub(crate) fn of_memory(kind: &'static str, memory: String, alive: Vec<Alive>, message: String) -> Self {
+        Self { memory: Some(Box::new(MemoryPeak { memory, alive })), ..Self::new(kind, message) }
     }
 
     pub(crate) fn of_block(kind: &'static str, block: &str, message: String) -> Self {

@@ -41,6 +41,11 @@ impl MemoryFigures {
 }
 
 impl Figures {
+    /// What its memories are called.
+    pub(crate) fn memory_names(&self) -> impl Iterator<Item = &str> {
+        self.memories.iter().map(|it| it.name.as_str())
+    }
+
     pub(crate) fn fits(&self) -> bool {
         self.memories.iter().all(|it| it.verdict.fits())
     }

@@ -82,10 +82,11 @@ impl Making<'_> {
             _ => Strategy::Fast,
         };
         self.interrupt.listen(&strategy);
-        let capacity = self.limits.capacity;
-        let solved = self.watched(name, &strategy, |watch| graph::solve_watched(&graph, &options, capacity, watch))?;
+        let capacities = self.limits.capacities()?;
+        let solved =
+            self.watched(name, &strategy, |watch| graph::solve_watched(&graph, &options, capacities, watch))?;
         self.say_stopped(&graph.file, solved.figures.verdict());
-        for why in graph::refusals(&graph, &solved, capacity) {
+        for why in graph::refusals(&graph, &solved, capacities) {
             self.voice.error(format!("{}: {why}", graph.file));
         }
         Ok(Made::Graph { graph: Box::new(graph), solved: Box::new(solved) })

@@ -1,5 +1,5 @@
-//! The `steeve` command: plans tensor graphs and block lists, checks and draws plans, compares strategies, explains peaks,
-//! records graphs.
+//! The `steeve` command: plans tensor graphs and block lists, checks, draws and compares plans, compares strategies, explains
+//! peaks, records graphs.
 //!
 //! Arguments in, one of three answers out (the exit status: 0 done, 1 the answer is no, 2 bad usage or input; `record` gives
 //! that of the program it runs).
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A block list has one memory, a graph one or more. `plan`, `check`, `compare` and `show` say what came out, `view` draws
-//! it; `record` makes graphs to begin with; `estimate` runs a program to see what it takes.
+//! it, `diff` compares two of them; `record` makes graphs to begin with; `estimate` runs a program to see what it takes.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -19,9 +19,11 @@ mod args;
 mod block_list;
 mod block_plan;
 mod board;
+mod capacity;
 mod check;
 mod compare;
 mod devices;
+mod diff;
 mod drop_in;
 mod element;
 mod error;
@@ -33,8 +35,11 @@ mod graph;
 mod identity;
 mod input;
 mod json;
+mod loaded;
 mod made;
 mod out;
+mod over_capacity;
+mod peak;
 mod plan;
 mod progress;
 mod record;
@@ -67,7 +72,8 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::Check(args) => check::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::Compare(args) => compare::run(&args, voice, &mut stdout).map(ExitCode::from),
-        Command::Show(args) => show::run(&args, &mut stdout).map(ExitCode::from),
+        Command::Show(args) => show::run(&args, voice, &mut stdout).map(ExitCode::from),
+        Command::Diff(args) => diff::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::View(args) => view::run(&args, voice, &mut stdout).map(ExitCode::from),
         Command::Record(args) => record::run(&args, voice),
         Command::Estimate(args) => estimate::run(&args, voice, &mut stdout).map(ExitCode::from),

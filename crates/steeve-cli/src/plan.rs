@@ -23,6 +23,7 @@ use crate::{element, input};
 /// A mistake in one file does not keep the others from being planned.
 pub(crate) fn run(args: &PlanArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
     args.how.check(&args.search)?;
+    let capacities = args.limits.capacities()?;
     let sources = sources(&args.files);
     if args.out.is_some() && sources.len() != 1 {
         let why = format!("--out takes the plan of one file, and there are {}; plan them one by one", sources.len());
@@ -63,6 +64,10 @@ pub(crate) fn run(args: &PlanArgs, voice: Voice, stdout: &mut dyn Write) -> Resu
         let shown = show(&rows, args.show.sizes());
         writeln!(stdout, "{}", shown.trim_fmt()).map_err(Error::Output)?;
     }
+    // Not every file has every memory, but one of them has each that is named.
+    if !rows.is_empty() {
+        capacities.check_names(rows.iter().flat_map(|row| row.figures.memory_names()))?;
+    }
     Ok(worst)
 }
 
@@ -78,6 +83,9 @@ fn plan_file(source: &Source, args: &PlanArgs, interrupt: &Interrupt, voice: Voi
     let form = args.out.as_ref().map(|out| out.form);
     let making = Making { how: &args.how, search: &args.search, limits: &args.limits, form, interrupt, voice };
     let made = making.make(source, input::read(source, args.input.limit())?)?;
+    if args.out.is_some() {
+        args.limits.capacities()?.check_names(made.figures().memory_names())?;
+    }
     write_out(args, &made, voice)?;
     let (name, file, figures) = (source.short_name(), source.to_string(), made.figures().clone());
     voice.detail(|| format!("{file}: planned in {}", table::time(figures.time)));

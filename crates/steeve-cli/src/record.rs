@@ -20,6 +20,7 @@ use steeve_plan::InputLimit;
 
 use crate::answer::Voice;
 use crate::args::RecordArgs;
+use crate::capacity::Capacities;
 use crate::drop_in::DropIn;
 use crate::error::Error;
 use crate::figures::{Figures, MemoryFigures};
@@ -194,7 +195,8 @@ fn plan(file: &Path, limit: InputLimit) -> Result<Row, Error> {
         return Err(Error::Usage(format!("{source}: is no recorded graph; use another folder")));
     };
     let graph = graph.for_drop_in()?;
-    let figures = |reuse| graph::solve(&graph, &PlanOptions::new(GraphStrategy::Fast).with_reuse(reuse), None);
+    let figures =
+        |reuse| graph::solve(&graph, &PlanOptions::new(GraphStrategy::Fast).with_reuse(reuse), Capacities::default());
     Ok(Row {
         name: source.short_name(),
         nodes: graph.assigned.graph().nodes().len(),

@@ -1,46 +1,46 @@
 //! `steeve show`: what is alive where a memory is fullest, largest first: why is it this large?
 
-use std::cmp::Reverse;
 use std::io::Write;
 
-use comfy_table::Cell;
+use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
-use steeve_graph::MemoryPlan;
-use steeve_plan::{BlockId, Bytes, Plan, Step};
-use steeve_view::printable;
+use steeve_plan::Bytes;
+use steeve_view::{Map, MemoryMap, Sums, Tile, Unit, printable, sums};
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Voice};
 use crate::args::{SearchArgs, ShowPeakArgs};
-use crate::block_list::BlockList;
 use crate::error::Error;
-use crate::figures::{ONLY_MEMORY, memory_called, sum};
-use crate::graph::{self, GraphFile};
-use crate::input::{self, Input};
+use crate::figures::{memory_called, sum};
 use crate::json::{VERSION, print_line};
+use crate::loaded::{LoadedMap, MapLoader};
+use crate::made::Making;
+use crate::peak::{Alive, Moment, alive_at_peak, occupied, operation, why_alive};
+use crate::progress::Interrupt;
 use crate::size::SizeStyle;
-use crate::solve::solve;
 use crate::source::Source;
 use crate::table;
 
-/// Plans the file as `steeve plan` would, and shows the fullest moment of each memory.
-pub(crate) fn run(args: &ShowPeakArgs, stdout: &mut dyn Write) -> Result<Answer, Error> {
-    args.how.check(&SearchArgs::default())?;
-    let source = Source::new(&args.file);
-    let file = source.to_string();
-    let peaks = match input::read(&source, args.input.limit())? {
-        Input::Blocks(table) => block_peaks(&BlockList::new(file.clone(), table, &args.limits)?, args)?,
-        Input::Graph(graph) => graph_peaks(&graph.limited(&args.limits)?.planned_as(&args.how)?, args)?,
-        Input::Tensors(_) => return Err(Error::PlanOfGraph { file }),
-    };
+/// Plans the file as `steeve plan` would, unless it is a plan, and shows the fullest moment of each memory.
+pub(crate) fn run(args: &ShowPeakArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
+    let search = SearchArgs::default();
+    args.how.check(&search)?;
+    let interrupt = Interrupt::default();
+    let making =
+        Making { how: &args.how, search: &search, limits: &args.limits, form: None, interrupt: &interrupt, voice };
+    let loaded = MapLoader { making, limit: args.input.limit() }.load(&Source::new(&args.file), None)?;
+    loaded.check_options(&making)?;
+    let answer = loaded.say_wrong("shown", voice);
+    let peaks: Vec<Peak<'_>> = loaded.map.memories.iter().map(|memory| Peak::new(&loaded.map, memory)).collect();
     if args.show.json {
-        print_line(stdout, &Shown { version: VERSION, file: &file, memories: &peaks })?;
-        return Ok(Answer::Yes);
+        let memories = peaks.iter().map(|peak| peak.entry(&loaded, args.top)).collect();
+        print_line(stdout, &Shown { version: VERSION, file: &loaded.file, memories })?;
+        return Ok(answer);
     }
     for (index, peak) in peaks.iter().enumerate() {
         let gap = if index == 0 { "" } else { "\n" };
-        write!(stdout, "{gap}{}", text(&file, peak, args.show.sizes())).map_err(Error::Output)?;
+        write!(stdout, "{gap}{}", peak.text(&loaded.file, args.top, args.show.sizes())).map_err(Error::Output)?;
     }
-    Ok(Answer::Yes)
+    Ok(answer)
 }
 
 /// What `--json` prints.
@@ -48,19 +48,22 @@ pub(crate) fn run(args: &ShowPeakArgs, stdout: &mut dyn Write) -> Result<Answer,
 struct Shown<'a> {
     version: u32,
     file: &'a str,
-    memories: &'a [Peak],
+    memories: Vec<PeakEntry<'a>>,
 }
 
-/// The fullest moment of one memory.
+/// The fullest moment of one memory, for programs.
 #[derive(Serialize)]
-struct Peak {
-    name: String,
+struct PeakEntry<'a> {
+    name: &'a str,
     /// What the plan needs.
     peak: Bytes,
     /// What is alive at the fullest moment, each tensor rounded up to its alignment.
     live: Bytes,
     #[serde(flatten)]
     moment: Moment,
+    by_role: Vec<KindEntry>,
+    by_operation: Vec<KindEntry>,
+    by_layer: Vec<KindEntry>,
     /// How many are alive.
     count: usize,
     /// The largest of them.
@@ -69,12 +72,11 @@ struct Peak {
     more: More,
 }
 
-/// When a memory is fullest: nodes of a graph, steps of a block list. Nothing where nothing is ever alive.
-#[derive(Clone, Copy, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Moment {
-    Node(Option<i64>),
-    Step(Option<u64>),
+/// The live bytes of all tensors of a kind.
+#[derive(Serialize)]
+struct KindEntry {
+    name: String,
+    bytes: Bytes,
 }
 
 /// What did not make it into the list.
@@ -84,133 +86,119 @@ struct More {
     bytes: Bytes,
 }
 
-/// Something that is alive then.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Alive {
-    Tensor { id: Option<u64>, name: String, op: String, r#type: String, bytes: Bytes, first: i64, last: i64 },
-    Block { id: String, bytes: Bytes, lower: u64, upper: u64 },
+/// The fullest moment of one memory.
+struct Peak<'a> {
+    map: &'a Map,
+    memory: &'a MemoryMap,
+    /// What is alive then, the largest first.
+    alive: Vec<&'a Tile>,
+    sums: Sums,
 }
 
-impl Alive {
-    fn bytes(&self) -> Bytes {
-        match self {
-            Self::Tensor { bytes, .. } | Self::Block { bytes, .. } => *bytes,
+impl<'a> Peak<'a> {
+    fn new(map: &'a Map, memory: &'a MemoryMap) -> Self {
+        let alive = alive_at_peak(memory);
+        let sums = sums(&alive);
+        Self { map, memory, alive, sums }
+    }
+
+    /// The largest `top`, and the rest.
+    fn split(&self, top: usize) -> (&[&'a Tile], More) {
+        let (listed, rest) = self.alive.split_at(top.min(self.alive.len()));
+        (listed, More { count: rest.len(), bytes: sum(rest.iter().map(|tile| tile.size)) })
+    }
+
+    fn entry(&self, loaded: &LoadedMap, top: usize) -> PeakEntry<'a> {
+        let kinds = |sums: &[(String, Bytes)]| {
+            sums.iter().map(|(name, bytes)| KindEntry { name: name.clone(), bytes: *bytes }).collect()
+        };
+        let (listed, more) = self.split(top);
+        let alive = |tile: &&Tile| Alive::new(self.map.unit, tile, loaded.tensor_id(self.memory, tile));
+        PeakEntry {
+            name: &self.memory.name,
+            peak: self.memory.peak(),
+            live: occupied(&self.alive),
+            moment: Moment::of(self.map, self.memory),
+            by_role: kinds(&self.sums.by_role),
+            by_operation: kinds(&self.sums.by_operation),
+            by_layer: kinds(&self.sums.by_layer),
+            count: self.alive.len(),
+            alive: listed.iter().map(alive).collect(),
+            more,
         }
     }
-}
 
-fn block_peaks(list: &BlockList, args: &ShowPeakArgs) -> Result<Vec<Peak>, Error> {
-    let strategy = args.how.for_blocks(&list.file, &SearchArgs::default())?;
-    let solved = solve(list, &strategy, &mut |_| std::ops::ControlFlow::Continue(()))?;
-    let alive = |id: BlockId| {
-        let block = &solved.plan.problem().blocks()[id];
-        let (lower, upper) = (block.life.start().0, block.life.end().0);
-        Alive::Block { id: list.ids[id].clone(), bytes: block.size, lower, upper }
-    };
-    let moment = |step: Option<Step>| Moment::Step(step.map(|step| step.0));
-    Ok(vec![peak(ONLY_MEMORY, &solved.plan, args.top, moment, alive)])
-}
-
-fn graph_peaks(graph: &GraphFile, args: &ShowPeakArgs) -> Result<Vec<Peak>, Error> {
-    let options = args.how.for_graph(&graph.file, &SearchArgs::default())?;
-    let solved = graph::solve(graph, &options, None)?;
-    let of_memory = |memory: &MemoryPlan| {
-        let alive = |id: BlockId| {
-            let tensor = memory.tensors[id];
-            let block = &memory.plan.problem().blocks()[id];
-            let (first, last) = graph::nodes_of(block.life);
-            let it = graph.assigned.graph();
-            Alive::Tensor {
-                id: graph.id(tensor),
-                name: match solved.plan.is_own_block(memory, id) {
-                    true => graph.label(tensor),
-                    false => format!("{} (kept for fusion)", graph.label(tensor)),
-                },
-                op: graph.operation(tensor),
-                r#type: it.tensor(tensor).layout.to_string(),
-                bytes: block.size,
-                first,
-                last,
-            }
+    /// A sentence, the sums, a table, and what the table leaves out.
+    fn text(&self, file: &str, top: usize, sizes: SizeStyle) -> String {
+        let size = |bytes| sizes.show(bytes);
+        let (file, memory) = (printable(file), printable(&memory_called(&self.memory.name)));
+        let Some(when) = Moment::of(self.map, self.memory).told(self.map) else {
+            return format!("{file}: nothing is ever alive in {memory}\n");
         };
-        let moment = |step: Option<Step>| Moment::Node(step.map(graph::node_of));
-        peak(graph.memory_name(memory.memory), &memory.plan, args.top, moment, alive)
-    };
-    Ok(solved.plan.memories().iter().map(of_memory).collect())
-}
-
-/// The largest `top` of what is alive at the first step at which the most bytes are.
-fn peak(
-    name: &str,
-    plan: &Plan,
-    top: usize,
-    moment: impl Fn(Option<Step>) -> Moment,
-    alive: impl Fn(BlockId) -> Alive,
-) -> Peak {
-    let bound = plan.bound();
-    let blocks = plan.problem().blocks();
-    let mut ids = bound.step.map(|step| plan.problem().alive_at(step)).unwrap_or_default();
-    ids.sort_by_key(|id| (Reverse(blocks[*id].size), *id));
-    let rest = ids.get(top..).unwrap_or_default();
-    Peak {
-        name: name.to_owned(),
-        peak: plan.peak(),
-        live: bound.live,
-        moment: moment(bound.step),
-        count: ids.len(),
-        alive: ids.iter().take(top).map(|id| alive(*id)).collect(),
-        more: More { count: rest.len(), bytes: sum(rest.iter().map(|id| blocks[*id].size)) },
+        let (peak, live) = (self.memory.peak(), occupied(&self.alive));
+        let lost = match peak.0.saturating_sub(live.0) {
+            0 => String::new(),
+            lost => format!(", {} more are lost to gaps between them or between buffers", size(Bytes(lost))),
+        };
+        let head = format!("{file}: {memory} needs {}: {} are alive {when}{lost}\n", size(peak), size(live));
+        let (listed, more) = self.split(top);
+        let list = if listed.is_empty() { String::new() } else { format!("{}\n", self.rows(listed, sizes).trim_fmt()) };
+        let more = match more.count {
+            0 => String::new(),
+            count => format!("and {count} more with {} together\n", size(more.bytes)),
+        };
+        let sums = self.sums_table(sizes).map_or_else(String::new, |sums| format!("{}\n\n", sums.trim_fmt()));
+        format!("{head}{sums}{list}{more}")
     }
-}
 
-/// A sentence, a table, and what the table leaves out.
-fn text(file: &str, peak: &Peak, sizes: SizeStyle) -> String {
-    let size = |bytes| sizes.show(bytes);
-    let when = match peak.moment {
-        Moment::Node(Some(-1)) => "before the run".to_owned(),
-        Moment::Node(Some(node)) => format!("at node {node}"),
-        Moment::Step(Some(step)) => format!("at step {step}"),
-        Moment::Node(None) | Moment::Step(None) => {
-            return format!("{file}: nothing is ever alive in {}\n", memory_called(&peak.name));
+    /// Role, operation and layer side by side; nothing where nothing is known of any tensor.
+    fn sums_table(&self, sizes: SizeStyle) -> Option<comfy_table::Table> {
+        let Sums { by_role, by_operation, by_layer, .. } = &self.sums;
+        let told = self.map.unit == Unit::Node || [by_role, by_operation, by_layer].iter().any(|it| it.len() > 1);
+        told.then(|| {
+            let cell = |(name, bytes): &(String, Bytes)| [table::text(name), Cell::new(sizes.show(*bytes))];
+            let kinds = [by_role, by_operation, by_layer].map(|kinds| folded(kinds).iter().map(cell).collect());
+            table::side_by_side([["role", "bytes"], ["operation", "bytes"], ["layer", "bytes"]], kinds)
+        })
+    }
+
+    fn rows(&self, alive: &[&Tile], sizes: SizeStyle) -> comfy_table::Table {
+        let is_graph = self.map.unit == Unit::Node;
+        let knows_use = alive.iter().any(|tile| !why_alive(self.map, tile).is_empty());
+        let mut header = match is_graph {
+            true => vec!["tensor", "bytes", "role", "operation", "type", "nodes"],
+            false => vec!["block", "bytes", "lifetime"],
+        };
+        header.extend(knows_use.then_some("last use"));
+        let last = header.len() - 1;
+        let mut shown = table::table(header.into_iter().map(str::to_owned));
+        for tile in alive {
+            let (start, end) = (tile.life.start(), tile.life.end());
+            let mut cells = vec![table::short_text(&tile.name), Cell::new(sizes.show(tile.size))];
+            if is_graph {
+                cells.extend([table::text(tile.role.title()), table::text(operation(tile)), table::text(&tile.layout)]);
+                let (first, last) = (i128::from(start.0) - 1, i128::from(end.0) - 2);
+                cells.push(Cell::new(format!("{first} to {last}")));
+            } else {
+                cells.push(Cell::new(format!("[{start}, {end})")));
+            }
+            cells.extend(knows_use.then(|| Cell::new(why_alive(self.map, tile))));
+            shown.add_row(cells);
         }
-    };
-    let lost = match peak.peak.0.saturating_sub(peak.live.0) {
-        0 => String::new(),
-        lost => format!(", {} more are lost to gaps between them or between buffers", size(Bytes(lost))),
-    };
-    let head = format!(
-        "{}: {} needs {}: {} are alive {when}{lost}",
-        printable(file),
-        printable(&memory_called(&peak.name)),
-        size(peak.peak),
-        size(peak.live)
-    );
-    let more = match peak.more.count {
-        0 => String::new(),
-        count => format!("and {count} more with {} together\n", size(peak.more.bytes)),
-    };
-    let rows = if peak.alive.is_empty() { String::new() } else { format!("{}\n", rows(&peak.alive, sizes).trim_fmt()) };
-    format!("{head}\n{rows}{more}")
+        if let Some(column) = shown.column_mut(last).filter(|_| knows_use) {
+            column.set_cell_alignment(CellAlignment::Left);
+        }
+        shown
+    }
 }
 
-fn rows(alive: &[Alive], sizes: SizeStyle) -> comfy_table::Table {
-    let header: &[&str] = match alive.first() {
-        Some(Alive::Tensor { .. }) => &["tensor", "bytes", "operation", "type", "nodes"],
-        _ => &["block", "bytes", "lifetime"],
-    };
-    let mut shown = table::table(header.iter().map(|it| (*it).to_owned()));
-    for it in alive {
-        let bytes = Cell::new(sizes.show(it.bytes()));
-        match it {
-            Alive::Tensor { name, op, r#type, first, last, .. } => {
-                let nodes = format!("{first} to {last}");
-                shown.add_row([table::short_text(name), bytes, table::text(op), Cell::new(r#type), Cell::new(nodes)]);
-            }
-            Alive::Block { id, lower, upper, .. } => {
-                shown.add_row([table::short_text(id), bytes, Cell::new(format!("[{lower}, {upper})"))]);
-            }
-        };
+/// The largest few kinds, and the others as one.
+fn folded(kinds: &[(String, Bytes)]) -> Vec<(String, Bytes)> {
+    const MOST: usize = 8;
+    if kinds.len() <= MOST {
+        return kinds.to_vec();
     }
-    shown
+    let (largest, others) = kinds.split_at(MOST - 1);
+    let rest = (format!("{} others", others.len()), sum(others.iter().map(|(_, bytes)| *bytes)));
+    largest.iter().cloned().chain([rest]).collect()
 }

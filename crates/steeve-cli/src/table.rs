@@ -31,6 +31,19 @@ pub(crate) fn table(header: impl IntoIterator<Item = String>) -> Table {
     table
 }
 
+/// Several lists of a name and a figure each, side by side: names to the left, figures to the right.
+pub(crate) fn side_by_side<const LISTS: usize>(headers: [[&str; 2]; LISTS], lists: [Vec<[Cell; 2]>; LISTS]) -> Table {
+    let mut shown = table(headers.into_iter().flatten().map(str::to_owned));
+    for (_, column) in shown.column_iter_mut().enumerate().filter(|(index, _)| index % 2 == 0) {
+        column.set_cell_alignment(CellAlignment::Left);
+    }
+    for row in 0..lists.iter().map(Vec::len).max().unwrap_or(0) {
+        let cells = |list: &Vec<[Cell; 2]>| list.get(row).cloned().unwrap_or_else(|| ["", ""].map(Cell::new));
+        shown.add_row(lists.iter().flat_map(cells).collect::<Vec<_>>());
+    }
+    shown
+}
+
 /// A name from a file, which may hold anything: control characters do nothing to the terminal.
 pub(crate) fn text(name: &str) -> Cell {
     Cell::new(printable(name))

@@ -58,7 +58,7 @@ struct VerdictLine<'a> {
     plan: PlanKind,
     holds: bool,
     faults: &'a [Fault],
-    /// None of a plan that does not hold: its figures mean nothing.
+    /// None of a plan in which anything is wrong but its size: its figures mean nothing.
     buffers: Vec<CheckedMemory>,
 }
 
@@ -96,9 +96,44 @@ impl Verdicts<'_> {
 
     /// Says everything that is wrong, and a last sentence on the error stream.
     pub(crate) fn does_not_hold(&mut self, title: &Title<'_>, wrong: &[Fault]) -> Result<Answer, Error> {
+        let things = match wrong.len() {
+            1 => "one thing is".to_owned(),
+            count => format!("{count} things are"),
+        };
         let Title { file, plan, .. } = title;
+        let problem = self.problem;
+        let last = format!("{file}: {plan} does not hold for {problem}: {things} wrong; plan again with steeve plan");
+        self.refuse(title, wrong, || Ok(Vec::new()), &last)
+    }
+
+    /// Says which memories of a plan that holds are above their capacity, and a last sentence on the error stream.
+    pub(crate) fn does_not_fit(
+        &mut self,
+        title: &Title<'_>,
+        over: &[Fault],
+        memories: impl FnOnce() -> Result<Vec<CheckedMemory>, Error>,
+    ) -> Result<Answer, Error> {
+        let things = match over.len() {
+            1 => "one memory is".to_owned(),
+            count => format!("{count} memories are"),
+        };
+        let Title { file, plan, .. } = title;
+        let last = format!(
+            "{file}: {plan} holds but does not fit: {things} above --capacity; see what is largest there, or raise it"
+        );
+        self.refuse(title, over, memories, &last)
+    }
+
+    fn refuse(
+        &mut self,
+        title: &Title<'_>,
+        wrong: &[Fault],
+        memories: impl FnOnce() -> Result<Vec<CheckedMemory>, Error>,
+        last: &str,
+    ) -> Result<Answer, Error> {
+        let file = title.file;
         let told = match self.form {
-            VerdictForm::Json => self.line(title, wrong, Vec::new()),
+            VerdictForm::Json => self.line(title, wrong, memories()?),
             VerdictForm::Sentences => wrong.iter().try_for_each(|fault| {
                 let sentence = printable(&format!("{file}: {}", fault.message()));
                 writeln!(self.stdout, "{sentence}").map_err(Error::Output)
@@ -110,13 +145,7 @@ impl Verdicts<'_> {
             Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return Ok(Answer::No),
             Err(error) => return Err(error),
         }
-        let things = match wrong.len() {
-            1 => "one thing is".to_owned(),
-            count => format!("{count} things are"),
-        };
-        let problem = self.problem;
-        self.voice
-            .error(format!("{file}: {plan} does not hold for {problem}: {things} wrong; plan again with steeve plan"));
+        self.voice.error(last);
         Ok(Answer::No)
     }
 

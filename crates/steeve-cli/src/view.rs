@@ -10,14 +10,13 @@ use crate::args::ViewArgs;
 use crate::element;
 use crate::error::Error;
 use crate::figures::memory_called;
-use crate::input::{self, Input};
+use crate::loaded::{LoadedMap, MapLoader};
 use crate::made::{Made, Making};
 use crate::out::{Drawing, Form, OutFile};
 use crate::progress::Interrupt;
 use crate::size::SizeStyle;
 use crate::source::Source;
-use crate::standing::Standing;
-use crate::{standing, table};
+use crate::table;
 
 /// The answer is no where a plan does not hold or does not fit; it is drawn all the same.
 pub(crate) fn run(args: &ViewArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
@@ -37,11 +36,14 @@ pub(crate) fn run(args: &ViewArgs, voice: Voice, stdout: &mut dyn Write) -> Resu
         voice,
     };
     let names = names(&sources);
+    let loader = MapLoader { making, limit: args.input.limit() };
     let mut views = Vec::new();
+    let mut answer = Answer::Yes;
     for (source, name) in sources.iter().zip(&names) {
-        views.push(View::of(source, name.as_deref(), args, &making)?);
+        let (loaded, said) = load(&loader, source, name.as_deref(), args)?;
+        views.push(loaded);
+        answer = answer.max(said);
     }
-    let answer = views.iter().map(|view| view.answer).max().unwrap_or(Answer::Yes);
     let picture = picture(&views, &sources, args);
     if args.ggml && picture.maps.len() < 2 {
         voice.note(format!("{}: there is no plan of ggml's to put beside this one", sources[0]));
@@ -77,58 +79,26 @@ fn names(sources: &[Source]) -> Vec<Option<String>> {
 }
 
 /// One file to be drawn.
-struct View {
-    file: String,
-    map: Map,
-    answer: Answer,
-    /// What was planned now; nothing where the plan stands in the file.
-    made: Option<Made>,
-}
-
-impl View {
-    fn of(source: &Source, name: Option<&str>, args: &ViewArgs, making: &Making<'_>) -> Result<Self, Error> {
-        let input = input::read(source, args.input.limit())?;
-        let file = source.to_string();
-        // Whoever names a strategy wants a block list planned anew; the plan of a graph is all there is.
-        let planned = args.how.strategy.is_some() || args.search.is_given();
-        let stands = match &input {
-            Input::Tensors(plan) => Some(standing::of_tensors(name.unwrap_or("plan"), plan)?),
-            Input::Blocks(table)
-                if !planned && !table.places().is_empty() && table.places().iter().all(Option::is_some) =>
-            {
-                Some(standing::of_blocks(&file, name.unwrap_or("plan"), table)?)
-            }
-            _ => None,
-        };
-        if let Some(stands) = stands {
-            let advice = if let Input::Blocks(_) = input { ", or plan it anew with --strategy" } else { "" };
-            args.check_unplanned(&file, advice)?;
-            return Self::standing(file, stands, args, making.voice);
-        }
-        let made = making.make(source, input)?;
-        let map = made.map(name.unwrap_or(made.maker()));
-        let answer = if made.figures().fits() { Answer::Yes } else { Answer::No };
-        Ok(Self { file, map, answer, made: Some(made) })
+fn load(
+    loader: &MapLoader<'_>,
+    source: &Source,
+    name: Option<&str>,
+    args: &ViewArgs,
+) -> Result<(LoadedMap, Answer), Error> {
+    let (loaded, voice) = (loader.load(source, name)?, loader.making.voice);
+    loaded.check_options(&loader.making)?;
+    if args.form() == Some(Form::Header) {
+        loaded.check_header()?;
     }
-
-    fn standing(file: String, stands: Standing, args: &ViewArgs, voice: Voice) -> Result<Self, Error> {
-        if args.form() == Some(Form::Header) {
-            stands.check_header(&file)?;
-        }
-        voice.detail(|| format!("{file}: a plan, drawn as it stands"));
-        let answer = match stands.wrong {
-            Some(wrong) => {
-                voice.error(format!("{file}: the plan does not hold: {wrong}; it is drawn as it stands"));
-                Answer::No
-            }
-            None => Answer::Yes,
-        };
-        Ok(Self { file, map: stands.map, answer, made: None })
+    if loaded.made.is_none() {
+        voice.detail(|| format!("{}: a plan, drawn as it stands", loaded.file));
     }
+    let answer = loaded.say_wrong("drawn", voice);
+    Ok((loaded, answer))
 }
 
 /// Two files beside each other; or one, beside ggml's plan in a page or where that is asked for.
-fn picture(views: &[View], sources: &[Source], args: &ViewArgs) -> Picture {
+fn picture(views: &[LoadedMap], sources: &[Source], args: &ViewArgs) -> Picture {
     let files = || sources.iter().map(Source::short_name).collect::<Vec<_>>().join(" and ");
     let title = args.title.clone().unwrap_or_else(files);
     match views {
@@ -172,11 +142,11 @@ fn within(picture: Picture, (from, to): (u64, u64)) -> Result<Picture, Error> {
     Ok(picture)
 }
 
-fn write(out: &OutFile, views: &[View], picture: &Picture, args: &ViewArgs, voice: Voice) -> Result<(), Error> {
+fn write(out: &OutFile, views: &[LoadedMap], picture: &Picture, args: &ViewArgs, voice: Voice) -> Result<(), Error> {
     let drawing = args.drawing();
     match (out.form, views) {
-        (Form::Csv | Form::Json, [View { made: Some(made), .. }]) => made.write(out, &drawing)?,
-        (Form::Csv | Form::Json, [View { file, made: None, .. }]) => {
+        (Form::Csv | Form::Json, [LoadedMap { made: Some(made), .. }]) => made.write(out, &drawing)?,
+        (Form::Csv | Form::Json, [LoadedMap { file, made: None, .. }]) => {
             let why = format!(
                 "{file}: is a plan already, and is drawn as it stands; copy it, or plan anew with steeve plan -o"
             );
@@ -192,7 +162,7 @@ fn write(out: &OutFile, views: &[View], picture: &Picture, args: &ViewArgs, voic
         _ => out.write_picture(picture, views.first().map_or("", |view| &view.file), &drawing)?,
     }
     if out.form == Form::Header
-        && let [View { file, map, .. }] = views
+        && let [LoadedMap { file, map, .. }] = views
     {
         element::note_unreadable(file, map, voice);
     }
@@ -217,11 +187,12 @@ fn terminal_style(args: &ViewArgs) -> Result<TerminalStyle, Error> {
     Ok(style.with_height(args.height.unwrap_or(20)).with_colouring(args.colouring()).with_sizes(sizes))
 }
 
-impl Standing {
+impl LoadedMap {
     /// A header is for programs, so it is made only of what holds and says all that they need.
-    fn check_header(&self, file: &str) -> Result<(), Error> {
+    fn check_header(&self) -> Result<(), Error> {
+        let file = &self.file;
         if let Some(why) = &self.wrong {
-            return Err(Error::DoesNotHold { file: file.to_owned(), why: why.clone() });
+            return Err(Error::DoesNotHold { file: file.clone(), why: why.clone() });
         }
         match &self.unaligned {
             Some(memory) => Err(Error::Usage(format!(

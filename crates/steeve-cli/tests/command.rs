@@ -191,10 +191,10 @@ fn each_violation_is_explained_in_the_files_own_words() {
     ];
     assert_eq!(check(plan, &[]), expected);
     let plan = "id,offset,lower,upper,size\nright,8,1,3,4\nleft,0,0,2,8\nbig one,16,2,4,8\n";
-    assert_eq!(
-        check(plan, &["--capacity", "20"]),
-        ["the buffers have 24 bytes together, 4 more than the capacity of 20"]
-    );
+    let said = steeve_with(&["check", &problem, "-", "--capacity", "20"], plan.as_bytes());
+    said.expect(1).complains(&["<stdin>: the plan holds but does not fit: one memory is above --capacity"]);
+    let told = "the memory has 24 bytes, 4 more than the capacity of 20; the largest at step 1: left (8 bytes), right (4 bytes)";
+    assert_eq!(said.out, format!("<stdin>: {told}\n"));
     let plan = "id,offset,lower,upper,size\nright,8,1,3,4\nleft,,0,2,8\nother,0,2,4,8\n";
     let expected = [
         "block left has no offset",
@@ -377,7 +377,7 @@ fn bad_usage_is_explained() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["plan", "check", "compare", "show"] {
+    for command in ["plan", "check", "compare", "show", "diff"] {
         let said = steeve(&[command, "--help"]);
         assert!(said.expect(0).out.contains(&format!("Examples:\n  steeve {command} ")), "{}", said.out);
     }

@@ -176,6 +176,21 @@ fn a_capacity_is_answered_by_the_status() {
 }
 
 #[test]
+fn a_capacity_means_the_same_as_in_the_other_commands() {
+    let place = Place::new("capacities");
+    let said = place.estimate(&["--capacity", "8MiB"], REAL, &[]);
+    assert!(words(&said.expect(0).out, &[])[1..3].iter().all(|row| row.ends_with("| 8.00 MiB | yes")), "{}", said.out);
+    place.estimate(&["--capacity", "8MiB", "--capacity", "CUDA0=6MiB"], REAL, &[]).expect(1);
+    let said = place.estimate(&["--capacity", "CUDA0=8MiB", "--capacity", "CUDA0=6MiB"], REAL, &[]);
+    assert_eq!(said.expect(2).out, "", "neither is taken silently");
+    said.complains(&["--capacity CUDA0: is given twice"]);
+    // What was found out is shown, be the name mistyped.
+    let said = place.estimate(&["--capacity", "cuda0=8MiB"], REAL, &[]);
+    assert!(said.expect(2).out.contains("CUDA0"), "{}", said.out);
+    said.complains(&["--capacity cuda0: there is no such memory; there are: "]);
+}
+
+#[test]
 fn a_program_that_fails_after_it_has_planned_is_still_an_answer() {
     let place = Place::new("failed");
     let script = r#"say "$open"; reserve failed '[[3145728],[0]]' '[2097152,0]'; echo out of memory >&2; exit 3"#;

@@ -323,7 +323,7 @@ fn a_plan_of_something_else_is_no_plan_for_it() {
     steeve(&["check", &graph, &of_list]).expect(2).complains(&["plan of a block list", "is a graph"]);
     steeve(&["check", &list, &of_graph]).expect(2).complains(&["plan of a graph", "is a block list"]);
     steeve(&["check", &graph, &graph]).expect(2).complains(&["no plan", "then its plan"]);
-    for command in ["plan", "compare", "show", "check"] {
+    for command in ["plan", "compare", "check"] {
         steeve(&[command, &of_graph]).expect(2).complains(&[&of_graph, "give the graph itself"]);
     }
     let other = folder.file("other.graph", "x = input 16; y = neg x !output");
@@ -416,18 +416,23 @@ fn the_peak_is_shown_largest_first() {
         .file("small.graph", "x = input f32[64,32]; s = input 16; y = silu x; z = add y x !output; t = neg s !output");
     let said = steeve(&["show", &graph, "--top", "2"]);
     let expected = [
-        format!("{graph}: the memory needs 16.06 KiB: 16.06 KiB are alive at node 0"),
-        "tensor | bytes | operation | type | nodes".to_owned(),
-        "x | 8.00 KiB | input | f32[64,32] | -1 to 1".to_owned(),
-        "y | 8.00 KiB | silu | f32[64,32] | 0 to 0".to_owned(),
+        format!("{graph}: the memory needs 16.06 KiB: 16.06 KiB are alive at node 0 (y)"),
+        "role | bytes | operation | bytes | layer | bytes".to_owned(),
+        "input | 8.06 KiB | input | 8.06 KiB | no layer | 16.06 KiB".to_owned(),
+        "elementwise | 8.00 KiB | silu | 8.00 KiB".to_owned(),
+        String::new(),
+        "tensor | bytes | role | operation | type | nodes | last use".to_owned(),
+        "x | 8.00 KiB | input | input | f32[64,32] | -1 to 1 | last read by node 1 (z)".to_owned(),
+        "y | 8.00 KiB | elementwise | silu | f32[64,32] | 0 to 0 | last read by node 1 (z)".to_owned(),
         "and 1 more with 64 B together".to_owned(),
     ];
     assert_eq!(words(&said.expect(0).out, &[]), expected);
     let shown = json(&steeve(&["show", &graph, "--json", "--top", "1"]).expect(0).out);
     let memory = &shown["memories"][0];
     assert_eq!((&memory["node"], &memory["count"]), (&0.into(), &3.into()));
-    let first =
-        object!({"id": 0, "name": "x", "op": "input", "type": "f32[64,32]", "bytes": 8192, "first": -1, "last": 1});
+    let first = object!({"id": 0, "name": "x", "role": "input", "op": "input", "type": "f32[64,32]", "bytes": 8192,
+        "first": -1, "last": 1, "last_use": "read", "last_read_by": 1});
+    assert_eq!(memory["by_layer"], object!([{"name": "no layer", "bytes": 16448}]));
     assert_eq!(memory["alive"], object!([first]));
     assert_eq!(memory["more"], object!({"count": 2, "bytes": 8256}));
 
@@ -541,4 +546,38 @@ fn no_graph_of_the_corpus_needs_more_than_ggml_takes() {
     }
     let mean = (logs / f64::from(memories)).exp();
     assert!(memories > 100 && mean < 0.94, "{memories} memories, {mean}");
+}
+
+#[test]
+fn the_sums_of_a_peak_are_its_live_bytes_and_a_saved_plan_has_the_same() {
+    let folder = Folder::new("graph-show-plan");
+    let bytes = |list: &Value| -> u64 { list.as_array().unwrap().iter().map(|it| it["bytes"].as_u64().unwrap()).sum() };
+    for name in [SHARED, LIMITED, "graphs/multi/qwen3-30b-a3b.gpu1ncmoe.c4096.fa1.out1.pp.json.gz"] {
+        let (graph, plan) = (corpus(name), folder.path("plan.json"));
+        steeve(&["plan", &graph, "-o", &plan]).expect(0);
+        let [made, saved] = [&graph, &plan].map(|file| json(&steeve(&["show", file, "--json"]).expect(0).out));
+        for (made, saved) in made["memories"].as_array().unwrap().iter().zip(saved["memories"].as_array().unwrap()) {
+            for list in ["by_role", "by_operation", "by_layer"] {
+                assert_eq!(bytes(&made[list]), made["live"].as_u64().unwrap(), "{name} {list}");
+            }
+            for field in ["name", "peak", "live", "node", "count"] {
+                assert_eq!(made[field], saved[field], "{name} {field}");
+            }
+        }
+    }
+    steeve(&["show", &folder.path("plan.json"), "--strategy", "fast"]).expect(2).complains(&["is a plan already"]);
+}
+
+#[test]
+fn why_a_tensor_is_alive_is_said() {
+    let folder = Folder::new("graph-show-why");
+    let text = "x = input f32[8]; s = input f32[8]; y = silu x; z = neg y !output; w = neg y";
+    let graph = folder.file("small.graph", text);
+    let said = steeve(&["show", &graph, "--unread", "keep", "--reuse", "none"]);
+    for (tensor, why) in
+        [("s", "read by no node"), ("z", "kept as output"), ("y", "last read by node 2 (w)"), ("w", "read by no node")]
+    {
+        let line = said.expect(0).out.lines().find(|line| line.starts_with(&format!("{tensor} "))).unwrap();
+        assert!(line.ends_with(why), "{line}");
+    }
 }

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use crate::harness::{golden, steeve};
 
-const COMMANDS: [&str; 9] =
-    ["plan", "view", "show", "compare", "check", "record", "estimate", "devices", "completions"];
+const COMMANDS: [&str; 10] =
+    ["plan", "view", "show", "diff", "compare", "check", "record", "estimate", "devices", "completions"];
 
 #[test]
 fn every_help_text_is_what_it_was() {

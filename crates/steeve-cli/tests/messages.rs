@@ -178,6 +178,9 @@ fn plans(heard: &mut Heard) {
     heard.run(&["check", &graph, &folder.file("wrong.json", wrong.to_string())]);
     let overlap = folder.file("overlap.csv", "id,lower,upper,size,offset\nleft,0,2,8,0\nright,1,3,4,4\n");
     heard.run(&["view", &overlap]);
+    heard.run(&["show", &overlap]);
+    heard.run(&["diff", &list, &overlap]);
+    heard.run(&["diff", &list, &plan, "--strategy", "fast"]);
     heard.run(&["plan", &overlap, "--pinned"]);
 }
 
@@ -190,6 +193,15 @@ fn answers(heard: &mut Heard) {
     let recorded = corpus("graphs/other/train-mnist-fc.b500.0000.json.gz");
     heard.run(&["plan", &recorded, "--strategy", "ggml", "--capacity", "3.2MB"]);
     heard.run(&["plan", &folder.file("huge.graph", GRAPH), "--align", "8E"]);
+    heard.run(&["check", &folder.path("small.graph"), "--capacity", "1K"]);
+    heard.run(&["diff", &two, &tiny]);
+    let [old, new, other] = ["old", "new", "other"].map(|name| folder.path(name));
+    for (name, size) in [("old/a.csv", 8), ("new/a.csv", 9), ("other/b.csv", 8)] {
+        fs::create_dir_all(Path::new(&folder.path(name)).parent().unwrap()).unwrap();
+        folder.file(name, format!("id,lower,upper,size\nx,0,1,{size}\n"));
+    }
+    heard.run(&["diff", &old, &new]);
+    heard.run(&["diff", &old, &other]);
     stopped(heard, &folder);
 }
 
@@ -321,7 +333,13 @@ fn usage(heard: &mut Heard) {
         &["plan", &two, "--capacity", "1X"],
         &["plan", &two, "--capacity", "16E"],
         &["plan", &two, "--align", "48"],
-        &["estimate", "--capacity", "8GiB", "true"],
+        &["estimate", "--capacity", "=8GiB", "true"],
+        &["plan", &two, "--capacity", "1M", "--capacity", "2M"],
+        &["estimate", "--capacity", "CPU=1M", "--capacity", "CPU=2M", "--", "true"],
+        &["plan", &memories, "--capacity", "disk=1M"],
+        &["diff", &two, &two, "--allow", "one%"],
+        &["diff", &two, &folder.path("")],
+        &["diff", "-", "-"],
         &["estimate", "--settle", "20nodes", "true"],
         &["view", &two, "--steps", "9..3"],
         &["view", &two, "-o", "map.png"],

@@ -136,6 +136,7 @@ fn no_message_echoes_a_long_name_whole() {
     let row = format!(
         r#"{{"id":0,"name":"{long}","op":"NONE","type":"{long}","ne":[8,1,1,1],"nb":[4,32,32,32],"nbytes":32}}"#
     );
+    let (named_capacity, named_percentage) = (format!("{long}=1"), format!("{long}%"));
     let runs: Vec<Vec<String>> = [
         vec!["plan", &folder.path(&long)],
         vec!["plan", &folder.path(&format!("{long}*"))],
@@ -187,6 +188,14 @@ fn no_message_echoes_a_long_name_whole() {
             "1",
         ],
         vec!["plan", &graph, "--capacity", &long],
+        vec!["plan", &graph, "--capacity", &named_capacity],
+        vec!["plan", &graph, "--capacity", &named_capacity, "--capacity", &named_capacity],
+        vec!["check", &named, "--capacity", "1"],
+        vec!["check", &file("list.csv", format!("id,lower,upper,size,offset\n{long},0,1,8,0\n")), "--capacity", "1"],
+        vec!["show", &overlap],
+        vec!["diff", &graph, &overlap],
+        vec!["diff", &file("less.graph", format!("memory m \"{long}\"\nx = input 4 \"{long}\"\n")), &named],
+        vec!["diff", &graph, &graph, "--allow", &named_percentage],
         vec!["plan", &graph, "--budget", &long],
         vec!["record", "--library", &folder.path(&long), "--", "true"],
     ]

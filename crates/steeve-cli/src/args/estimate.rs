@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use steeve_plan::{Budget, Bytes, Clipped};
+use steeve_plan::{Budget, Clipped};
 
 use super::ShowArgs;
-use crate::size::parse_bytes;
+use crate::capacity::{Capacity, parse_capacity};
 
 #[derive(Debug, Args)]
 #[command(
@@ -37,8 +37,8 @@ a device was in use. Dry runs do not count once something was really reserved; i
 Exit status: 0 done, 1 it does not fit into a --capacity (with steeve), 2 nothing was planned, or it could not be run."
 )]
 pub(crate) struct EstimateArgs {
-    /// Whether a device's total fits into this, such as CUDA0=8GiB or CPU=16G; may be repeated.
-    #[arg(long, value_name = "DEVICE=SIZE", value_parser = parse_capacity)]
+    /// Whether each device's total fits into this, or one's, as in CUDA0=8GiB; may be repeated.
+    #[arg(long, value_name = "[DEVICE=]SIZE", value_parser = parse_capacity)]
     pub(crate) capacity: Vec<Capacity>,
 
     /// End the program so long after its last plan.
@@ -59,22 +59,6 @@ pub(crate) struct EstimateArgs {
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
-}
-
-/// How much memory a device has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Capacity {
-    pub(crate) device: String,
-    pub(crate) bytes: Bytes,
-}
-
-/// Reads a device and its capacity.
-fn parse_capacity(text: &str) -> Result<Capacity, String> {
-    let Some((device, size)) = text.rsplit_once('=').filter(|(device, _)| !device.is_empty()) else {
-        return Err(format!("a capacity is a device and a size, such as CUDA0=8GiB; {:?} is none", Clipped(text)));
-    };
-    let bytes = parse_bytes(size).map_err(|error| error.to_string())?;
-    Ok(Capacity { device: device.to_owned(), bytes })
 }
 
 /// Reads a time.

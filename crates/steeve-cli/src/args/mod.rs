@@ -1,5 +1,6 @@
 //! The command line: what may be asked, with an example for each command.
 
+mod diff;
 mod estimate;
 mod how;
 mod view;
@@ -12,11 +13,14 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
 
-pub(crate) use estimate::{Capacity, EstimateArgs};
+pub(crate) use diff::DiffArgs;
+pub(crate) use estimate::EstimateArgs;
 pub(crate) use how::HowArgs;
 pub(crate) use view::ViewArgs;
 
 use crate::answer::Voice;
+use crate::capacity::{Capacities, Capacity, parse_capacity};
+use crate::error::Error;
 use crate::out::OutFile;
 use crate::size::{SizeStyle, parse_align, parse_bytes};
 
@@ -55,6 +59,7 @@ Examples:
   steeve plan graph.json.gz                     how many bytes does each memory need, and how many does ggml take?
   steeve show graph.json.gz                     why is it this large?
   steeve view graph.json.gz -o map.html         what does it look like?
+  steeve diff old.json.gz new.json.gz           has it grown? by how much, and what has?
   steeve compare folder/                        which strategy does best?
   steeve plan graph.json.gz -o plan.json        where does each tensor stand?
   steeve check graph.json.gz plan.json          does this plan hold?
@@ -73,8 +78,10 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Runs every strategy on each file and shows them side by side.
     Compare(CompareArgs),
-    /// Shows what is alive when a memory is fullest, largest first.
+    /// Shows what is alive when a memory is fullest, largest first, and why.
     Show(ShowPeakArgs),
+    /// Compares what two plans take, says what has grown and why, and answers with the status.
+    Diff(DiffArgs),
     /// Draws a plan: a map in the terminal, a page, a drawing; or writes it for programs.
     View(ViewArgs),
     /// Runs a program that uses ggml, records its graphs and shows what each would take.
@@ -162,11 +169,14 @@ Examples:
   steeve check graph.json.gz plan.json          does this plan hold for this graph?
   steeve check blocks.csv plan.json
   steeve check plan.csv --capacity 1M           the file has an offset column itself
+  steeve check graph.json.gz --capacity CUDA0=8GiB --capacity CPU=1GiB
   steeve check graph.json.gz plan.json --json   for programs: whether it holds, every fault, peak and bound
 
 A plan of a graph is judged by running the graph at its addresses: every node must read what it would have read if every
 tensor had memory of its own. Tensors and blocks are matched by their id. A plan that was made with --align, --max-buffer
-or --pinned is held to that if you give the same options here.")]
+or --pinned is held to that if you give the same options here.
+
+A memory above its --capacity is told with the five largest tensors where it is fullest, and the status is 1.")]
 pub(crate) struct CheckArgs {
     /// The graph or the block list; if a block list stands alone, with an offset column.
     #[arg(value_name = "PROBLEM")]
@@ -240,12 +250,15 @@ pub(crate) enum RowName {
 Examples:
   steeve show graph.json.gz
   steeve show graph.json.gz --strategy ggml     the same for ggml's own plan
+  steeve show plan.json                         the same for a plan that was saved
   steeve show blocks.csv --top 5 --json
 
-For each memory: the first node (of a block list: the first step) at which the most bytes are alive, and whose they are.
-Node -1 is before the run. A tensor that another takes over in place ends where that one begins.")]
+For each memory: the first node (of a block list: the first step) at which the most bytes are alive; these bytes by role,
+by operation and by layer; and the largest tensors, each with what needs it last: the node that reads it last, the caller
+(kept as output), or nothing (read by no node). Node -1 is before the run. A tensor that another takes over in place ends
+where that one begins. Roles and layers are guessed from names and operations.")]
 pub(crate) struct ShowPeakArgs {
-    /// A graph or a block list; - is the standard input.
+    /// A graph, a block list or a saved plan; - is the standard input.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -377,12 +390,12 @@ impl SearchArgs {
 }
 
 /// What a plan must keep to.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct LimitArgs {
     /// All buffers of a memory together must not be larger: bytes, or with a suffix such as 64K, 1.5MiB, 2G.
-    /// In a graph this is asked of each memory for itself
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, verbatim_doc_comment)]
-    pub(crate) capacity: Option<Bytes>,
+    /// In a graph this is asked of each memory for itself, or of one, as in CUDA0=8GiB; may be repeated
+    #[arg(long, value_name = "[MEMORY=]SIZE", value_parser = parse_capacity, verbatim_doc_comment)]
+    capacity: Vec<Capacity>,
 
     /// No buffer may be larger, except to hold a single block that is; there may be several buffers.
     /// In a graph this takes the place of each memory's own limit
@@ -399,10 +412,15 @@ pub(crate) struct LimitArgs {
 }
 
 impl LimitArgs {
+    /// What each memory may take.
+    pub(crate) fn capacities(&self) -> Result<Capacities<'_>, Error> {
+        Capacities::new(&self.capacity)
+    }
+
     /// Which of these options are given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         given([
-            ("--capacity", self.capacity.is_some()),
+            ("--capacity", !self.capacity.is_empty()),
             ("--max-buffer", self.max_buffer.is_some()),
             ("--align", self.align.is_some()),
             ("--pinned", self.pinned),

@@ -184,18 +184,6 @@ impl ViewArgs {
         }
     }
 
-    /// Refuses options for planning where nothing is planned. What else could be done is said after that.
-    pub(crate) fn check_unplanned(&self, file: &str, advice: &str) -> Result<(), Error> {
-        let given = [self.how.given(), self.search.given(), self.limits.given()].concat();
-        match given.as_slice() {
-            [] => Ok(()),
-            given => {
-                let options = given.join(" and ");
-                Err(Error::Usage(format!("{file}: is a plan already, whatever made it; leave out {options}{advice}")))
-            }
-        }
-    }
-
     pub(crate) fn page_style(&self) -> PageStyle {
         PageStyle::default().with_colouring(self.colouring()).with_theme(self.ground())
     }

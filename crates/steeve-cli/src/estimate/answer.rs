@@ -12,7 +12,7 @@ use super::gguf::ModelHeader;
 use super::ledger::{DeviceUse, Ledger, MemoryUse, Origin};
 use super::report::Contents;
 use super::watch::Ending;
-use crate::args::Capacity;
+use crate::capacity::Capacities;
 use crate::error::Error;
 use crate::json::{VERSION, print_line};
 use crate::size::SizeStyle;
@@ -138,33 +138,25 @@ impl Run {
 }
 
 impl Estimate {
-    /// # Errors
-    /// If a capacity is given for a device that the program has not used.
+    /// Sums up what a program has taken, and compares each device with its capacity.
     pub(super) fn new(
         program: &[OsString],
         ending: Ending,
         ledger: &Ledger,
         models: Vec<ModelHeader>,
-        capacities: &[Capacity],
-    ) -> Result<Self, Error> {
+        capacities: Capacities<'_>,
+    ) -> Self {
         let run = if ledger.is_real { Run::Real } else { Run::Dry };
         let known = ledger.figures();
-        for capacity in capacities {
-            if !known.keys().any(|device| device.name == capacity.device) {
-                let devices = known.keys().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ");
-                return Err(Error::NoSuchDevice { device: capacity.device.clone(), devices });
-            }
-        }
         let device = |(device, memories): (&super::report::DeviceName, &DeviceUse)| {
-            let capacity = capacities.iter().rev().find(|capacity| capacity.device == device.name);
             let mut figures = DeviceFigures::new(&device.name, memories, run);
             figures.figures.total.steeve = ledger.most_with_steeve(device);
-            figures.judge(capacity.map(|capacity| capacity.bytes));
+            figures.judge(capacities.of(&device.name));
             figures
         };
         let devices: Vec<DeviceFigures> = known.iter().map(device).collect();
         let total = devices.iter().fold(Totals::default(), |sum, device| sum.and(device.figures.total));
-        Ok(Self {
+        Self {
             version: VERSION,
             program: program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             run,
@@ -173,7 +165,12 @@ impl Estimate {
             devices,
             total,
             models,
-        })
+        }
+    }
+
+    /// What its devices are called.
+    pub(super) fn device_names(&self) -> impl Iterator<Item = &str> {
+        self.devices.iter().map(|device| device.device.as_str())
     }
 
     pub(super) fn fits(&self) -> bool {

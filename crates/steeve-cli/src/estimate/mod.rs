@@ -24,6 +24,7 @@ use self::ledger::Ledger;
 use self::watch::{Ending, Patience, Watched, Workplace, watch};
 use crate::answer::{Answer, Voice};
 use crate::args::EstimateArgs;
+use crate::capacity::Capacities;
 use crate::drop_in::DropIn;
 use crate::error::{Error, Printed};
 
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &EstimateArgs, voice: Voice, out: &mut dyn Write) -> Res
         let why = "an estimate preloads a library into the program, which works on Linux only; run it there";
         return Err(Error::Usage(why.to_owned()));
     }
+    let capacities = Capacities::new(&args.capacity)?;
     let drop_in = DropIn::find(args.library.as_deref())?;
     let workplace = Workplace::make()?;
     let mut command = Command::new(program);
@@ -66,12 +68,14 @@ pub(crate) fn run(args: &EstimateArgs, voice: Voice, out: &mut dyn Write) -> Res
     }
     say_what_is_special(&ledger, ending, &workplace, program, voice);
     let models = arguments.iter().filter_map(|argument| model_header(&model_path(argument))).collect();
-    let estimate = Estimate::new(&args.program, ending, &ledger, models, &args.capacity)?;
+    let estimate = Estimate::new(&args.program, ending, &ledger, models, capacities);
     if args.show.json {
         estimate.print_json(out)?;
     } else {
         estimate.print_table(args.show.sizes(), out)?;
     }
+    // What the program takes is said first: it may have taken minutes to find out.
+    capacities.check_names(estimate.device_names())?;
     for why in estimate.what_does_not_fit(args.show.sizes()) {
         voice.error(why);
     }

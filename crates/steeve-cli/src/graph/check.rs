@@ -1,6 +1,7 @@
 //! `steeve check` for graphs: a plan from a file, or one made now and ggml's recorded one.
 
-use steeve_graph::{Bytes, GraphStrategy, MemoryId, PlanOptions, Reuse, Unread};
+use steeve_graph::{GraphStrategy, MemoryId, PlanOptions, Reuse, Unread};
+use steeve_view::Map;
 
 use super::file::GraphFile;
 use super::judge::Claim;
@@ -8,8 +9,12 @@ use super::plan_file::TensorPlan;
 use super::solve::{reuse_name, solve, unread_name};
 use crate::answer::Answer;
 use crate::args::{CheckArgs, HowArgs, SearchArgs};
+use crate::capacity::Capacities;
 use crate::error::Error;
+use crate::fault::Fault;
 use crate::figures::MemoryFigures;
+use crate::over_capacity::over_capacity;
+use crate::standing;
 use crate::table::Ratio;
 use crate::verdicts::{CheckedMemory, PlanKind, Title, Verdicts};
 
@@ -26,25 +31,30 @@ pub(crate) fn check(
         Some(plan) if plan.as_drop_in => graph.for_drop_in()?,
         _ => graph.planned_as(&args.how)?,
     };
-    let capacity = args.limits.capacity;
+    let capacities = args.limits.capacities()?;
+    capacities.check_names(graph.owners().map(|memory| graph.memory_name(memory)))?;
     if let Some(plan) = plan {
         let plan = under_rule(plan, &args.how)?;
         let title = Title { file: &plan.file, plan: "the plan", kind: PlanKind::Given };
         return match Claim::of_file(&graph, &plan) {
-            Ok(claim) => judge(verdicts, &title, &graph, &claim, capacity),
+            Ok(claim) => judge(verdicts, &title, &graph, &claim, || {
+                Ok(over_capacity(&standing::of_tensors("plan", &plan)?.map, capacities))
+            }),
             Err(faults) => verdicts.does_not_hold(&title, &faults),
         };
     }
     let options = args.how.for_graph(&graph.file, &SearchArgs::default())?;
-    let solved = solve(&graph, &options, None)?;
+    let solved = solve(&graph, &options, Capacities::default())?;
     let (strategy, reuse, unread) = (solved.figures.strategy, reuse_name(options.reuse), unread_name(options.unread));
     let name = format!("our plan (strategy {strategy}, reuse {reuse}, unread {unread})");
     let title = Title { file: &graph.file, plan: &name, kind: PlanKind::Ours };
-    let mut answer = judge(verdicts, &title, &graph, &Claim::of_plan(&graph, &solved.plan), capacity)?;
+    let mut answer = judge(verdicts, &title, &graph, &Claim::of_plan(&graph, &solved.plan), || {
+        Ok(over_capacity(&Map::of_graph("plan", &solved.plan), capacities))
+    })?;
     if let Some(claim) = Claim::of_ggml(&graph) {
         let title = Title { file: &graph.file, plan: "ggml's recorded plan", kind: PlanKind::Ggml };
-        // The capacity is asked of our plan: nobody can change what ggml did.
-        answer = answer.max(judge(verdicts, &title, &graph, &claim, None)?);
+        // A capacity is asked of our plan: what ggml did can't be changed.
+        answer = answer.max(judge(verdicts, &title, &graph, &claim, || Ok(Vec::new()))?);
     }
     Ok(answer)
 }
@@ -65,13 +75,15 @@ fn judge(
     title: &Title<'_>,
     graph: &GraphFile,
     claim: &Claim,
-    capacity: Option<Bytes>,
+    over_capacity: impl FnOnce() -> Result<Vec<Fault>, Error>,
 ) -> Result<Answer, Error> {
-    let faults = claim.faults(graph, capacity);
-    if faults.is_empty() {
-        verdicts.holds(title, &sentence(graph, claim), || memories(graph, claim))
-    } else {
-        verdicts.does_not_hold(title, &faults)
+    let faults = claim.faults(graph, None);
+    if !faults.is_empty() {
+        return verdicts.does_not_hold(title, &faults);
+    }
+    match over_capacity()?.as_slice() {
+        [] => verdicts.holds(title, &sentence(graph, claim), || memories(graph, claim)),
+        over => verdicts.does_not_fit(title, over, || memories(graph, claim)),
     }
 }
 
@@ -98,7 +110,7 @@ fn sentence(graph: &GraphFile, claim: &Claim) -> String {
 /// another way, and then nothing is known of its bound.
 fn memories(graph: &GraphFile, claim: &Claim) -> Result<Vec<CheckedMemory>, Error> {
     let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(claim.reuse()).with_unread(claim.unread());
-    let solved = solve(graph, &options, None)?;
+    let solved = solve(graph, &options, Capacities::default())?;
     let of_memory = |(memory, bound): (MemoryId, &MemoryFigures)| {
         let peak = claim.memory_bytes(memory);
         CheckedMemory {

@@ -17,17 +17,17 @@ use crate::table::{self, Ratio, labels};
 
 /// The figures of every strategy, ggml's first; and why not even the best one fits.
 pub(crate) fn compare(graph: &GraphFile, args: &CompareArgs) -> Result<(Vec<Figures>, Vec<String>), Error> {
-    let capacity = args.limits.capacity;
+    let capacities = args.limits.capacities()?;
     let options = [
         PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml),
         PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::Ggml),
         PlanOptions::new(GraphStrategy::Fast),
         PlanOptions::new(GraphStrategy::Best(args.search.best())),
     ];
-    let solved = options.iter().map(|options| solve(graph, options, capacity));
+    let solved = options.iter().map(|options| solve(graph, options, capacities));
     let solved = solved.collect::<Result<Vec<SolvedGraph>, Error>>()?;
     let fits = solved.iter().any(|it| it.figures.fits());
-    let refused = solved.last().filter(|_| !fits).map(|it| refusals(graph, it, capacity));
+    let refused = solved.last().filter(|_| !fits).map(|it| refusals(graph, it, capacities));
     Ok((solved.into_iter().map(|it| it.figures).collect(), refused.unwrap_or_default()))
 }
 

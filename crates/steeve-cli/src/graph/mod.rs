@@ -15,5 +15,5 @@ mod solve;
 pub(crate) use check::check;
 pub(crate) use compare::{board, compare};
 pub(crate) use file::GraphFile;
-pub(crate) use plan_file::{BufferClaim, GraphPlanFile, TensorClaim, TensorPlan, ViewClaim, node_of, nodes_of};
+pub(crate) use plan_file::{BufferClaim, GraphPlanFile, TensorClaim, TensorPlan, ViewClaim};
 pub(crate) use solve::{SolvedGraph, refusals, solve, solve_watched};

@@ -11,6 +11,7 @@ use steeve_plan::Clipped;
 
 use super::file::GraphFile;
 use super::plan_file::node_of;
+use crate::capacity::Capacities;
 use crate::error::Error;
 use crate::figures::{Figures, MemoryFigures, memory_called};
 
@@ -22,16 +23,20 @@ pub(crate) struct SolvedGraph {
     pub(crate) figures: Figures,
 }
 
-/// Plans a graph. The capacity is asked of each memory for itself, after it has been planned.
-pub(crate) fn solve(graph: &GraphFile, options: &PlanOptions, capacity: Option<Bytes>) -> Result<SolvedGraph, Error> {
-    solve_watched(graph, options, capacity, &mut |_| ControlFlow::Continue(()))
+/// Plans a graph. A capacity is asked of each memory for itself, after it has been planned.
+pub(crate) fn solve(
+    graph: &GraphFile,
+    options: &PlanOptions,
+    capacities: Capacities<'_>,
+) -> Result<SolvedGraph, Error> {
+    solve_watched(graph, options, capacities, &mut |_| ControlFlow::Continue(()))
 }
 
 /// The same with someone who watches the search and may end it.
 pub(crate) fn solve_watched(
     graph: &GraphFile,
     options: &PlanOptions,
-    capacity: Option<Bytes>,
+    capacities: Capacities<'_>,
     watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<SolvedGraph, Error> {
     let start = Instant::now();
@@ -41,16 +46,16 @@ pub(crate) fn solve_watched(
     };
     let time = start.elapsed();
     let plan = plan.map_err(|error| no_plan(graph, &error))?;
-    let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacity)).collect();
+    let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacities)).collect();
     // What was asked for; where ggml's own take-overs turn out smaller, a plan with --reuse more keeps to those.
     let (strategy, reuse) = (strategy_name(options.strategy), reuse_name(options.reuse));
     let unread = Some(unread_name(plan.options().unread));
     Ok(SolvedGraph { plan, figures: Figures { strategy, reuse: Some(reuse), unread, time, memories } })
 }
 
-fn figures(graph: &GraphFile, memory: &MemoryPlan, capacity: Option<Bytes>) -> MemoryFigures {
+fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -> MemoryFigures {
     let (peak, at_least) = (memory.plan.peak(), memory.at_least);
-    let verdict = match capacity {
+    let verdict = match capacities.of(graph.memory_name(memory.memory)) {
         Some(capacity) if at_least > capacity => Verdict::CannotFit,
         Some(capacity) if peak > capacity => Verdict::NotFound,
         _ => memory.verdict,
@@ -104,12 +109,12 @@ pub(crate) fn reuse_name(reuse: Reuse) -> &'static str {
 }
 
 /// Which memories do not fit, by how much, and what to do about it.
-pub(crate) fn refusals(graph: &GraphFile, solved: &SolvedGraph, capacity: Option<Bytes>) -> Vec<String> {
-    let Some(capacity) = capacity else { return Vec::new() };
+pub(crate) fn refusals(graph: &GraphFile, solved: &SolvedGraph, capacities: Capacities<'_>) -> Vec<String> {
     let memories = solved.plan.memories().iter().zip(&solved.figures.memories);
     let options = solved.plan.options();
     let refusal = |(memory, it): (&MemoryPlan, &MemoryFigures)| {
         let (name, peak, at_least) = (memory_called(&it.name), it.peak, it.at_least);
+        let capacity = capacities.of(&it.name)?;
         let missing = |bytes: Bytes| bytes.0.saturating_sub(capacity.0);
         match it.verdict {
             Verdict::CannotFit => Some(format!(

@@ -1,0 +1,364 @@
+//! Two maps in, what the second takes beside the first out: per memory its bytes, and what explains the difference.
+//!
+//! Tensors are matched by name, the k-th of a name with the k-th. What explains a difference is what is alive at the fullest
+//! step of each side: the differences by role, by operation, by layer and by tensor each add up to that of the live bytes.
+//!
+//! ```text
+//!   before  fullest at node 7: a 4, b 2       ->  live 6
+//!   after   fullest at node 9: a 8, c 2       ->  live 10: a grew by 4, b left (-2), c came (+2)
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use steeve_plan::Bytes;
+use steeve_view::{Map, MemoryMap, Tile, Unit, sums};
+
+use crate::peak::{Moment, alive_at_peak, occupied, operation};
+use crate::table::Ratio;
+
+/// Bytes before and after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct BytesChange {
+    pub(crate) before: Bytes,
+    pub(crate) after: Bytes,
+    pub(crate) difference: i128,
+}
+
+impl BytesChange {
+    pub(crate) fn new(before: Bytes, after: Bytes) -> Self {
+        Self { before, after, difference: i128::from(after.0) - i128::from(before.0) }
+    }
+
+    /// How many bytes more there are, if there are more.
+    pub(crate) fn growth(self) -> Bytes {
+        Bytes(self.after.0.saturating_sub(self.before.0))
+    }
+
+    /// How many times as many there are; nothing where there were none.
+    pub(crate) fn ratio(self) -> Option<Ratio> {
+        (self.before > Bytes::ZERO).then(|| Ratio::new(self.after, self.before))
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        let sum = |a: Bytes, b: Bytes| Bytes(a.0.saturating_add(b.0));
+        Self::new(sum(self.before, other.before), sum(self.after, other.after))
+    }
+}
+
+/// One memory before and after.
+#[derive(Debug)]
+pub(crate) struct MemoryChange {
+    pub(crate) name: String,
+    /// The bytes of all its buffers.
+    pub(crate) peak: BytesChange,
+    /// What is alive at the fullest step of each side.
+    pub(crate) live: BytesChange,
+    /// When that is.
+    pub(crate) fullest: [Moment; 2],
+    /// What is else in all of the plan, whenever it is alive.
+    pub(crate) tensors: TensorCounts,
+    pub(crate) by_role: Vec<KindChange>,
+    pub(crate) by_operation: Vec<KindChange>,
+    pub(crate) by_layer: Vec<KindChange>,
+    /// Every tensor that has other bytes at the fullest steps, the largest difference first.
+    pub(crate) changes: Vec<TensorChange>,
+}
+
+/// The live bytes of all tensors of a kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct KindChange {
+    pub(crate) name: String,
+    #[serde(flatten)]
+    pub(crate) bytes: BytesChange,
+}
+
+/// One tensor that has other bytes at the fullest step after than before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct TensorChange {
+    pub(crate) change: ChangeKind,
+    pub(crate) name: String,
+    pub(crate) role: &'static str,
+    pub(crate) op: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) layer: Option<u32>,
+    /// Its bytes at the fullest steps: none where it is not alive then.
+    #[serde(flatten)]
+    pub(crate) bytes: BytesChange,
+}
+
+/// What has become of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ChangeKind {
+    /// It was not in the memory before.
+    Came,
+    /// It is not in the memory any more.
+    Went,
+    Grew,
+    Shrank,
+    /// It was there before, but not alive at the fullest step.
+    Entered,
+    /// It is there, but not alive at the fullest step any more.
+    Left,
+}
+
+impl ChangeKind {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Came => "came",
+            Self::Went => "went",
+            Self::Grew => "grew",
+            Self::Shrank => "shrank",
+            Self::Entered => "entered",
+            Self::Left => "left",
+        }
+    }
+}
+
+/// How many tensors of a memory have changed, and by how many bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct TensorCounts {
+    pub(crate) came: TensorCount,
+    pub(crate) went: TensorCount,
+    pub(crate) grew: TensorCount,
+    pub(crate) shrank: TensorCount,
+    /// As large as before, at another offset or in another buffer.
+    pub(crate) moved: TensorCount,
+}
+
+/// Some tensors, and their bytes or the bytes that each has more or less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct TensorCount {
+    pub(crate) count: usize,
+    pub(crate) bytes: Bytes,
+}
+
+impl TensorCount {
+    fn add(&mut self, bytes: u64) {
+        self.count += 1;
+        self.bytes = Bytes(self.bytes.0.saturating_add(bytes));
+    }
+}
+
+impl TensorCounts {
+    /// Whether every tensor is where it was, and as large.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The words and the counts.
+    pub(crate) fn named(&self) -> [(&'static str, TensorCount); 5] {
+        let Self { came, went, grew, shrank, moved } = *self;
+        [("came", came), ("went", went), ("grew", grew), ("shrank", shrank), ("moved", moved)]
+    }
+
+    fn count(&mut self, before: Option<&Tile>, after: Option<&Tile>) {
+        match (before, after) {
+            (None, Some(after)) => self.came.add(after.occupied.0),
+            (Some(before), None) => self.went.add(before.occupied.0),
+            (Some(before), Some(after)) if after.occupied > before.occupied => {
+                self.grew.add(after.occupied.0 - before.occupied.0);
+            }
+            (Some(before), Some(after)) if after.occupied < before.occupied => {
+                self.shrank.add(before.occupied.0 - after.occupied.0);
+            }
+            (Some(before), Some(after)) if (before.buffer, before.offset) != (after.buffer, after.offset) => {
+                self.moved.add(after.occupied.0);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Compares two plans, memory by memory. O(n log n).
+pub(crate) fn changes(before: &Map, after: &Map) -> Vec<MemoryChange> {
+    let pairs = memory_pairs(before, after);
+    pairs.into_iter().map(|(old, new)| memory_change(old, new, [before.unit, after.unit])).collect()
+}
+
+type MemoryPair<'a> = (Option<&'a MemoryMap>, Option<&'a MemoryMap>);
+
+/// The memories by their names, the k-th of a name with the k-th; where each side uses but one, these two. Memories
+/// that neither side uses are left out.
+fn memory_pairs<'a>(before: &'a Map, after: &'a Map) -> Vec<MemoryPair<'a>> {
+    let used = |map: &'a Map| -> Vec<&'a MemoryMap> {
+        map.memories.iter().filter(|it| !it.tiles.is_empty() || it.peak() > Bytes::ZERO).collect()
+    };
+    let (before, mut after) = (used(before), used(after));
+    if let ([before], [after]) = (before.as_slice(), after.as_slice()) {
+        return vec![(Some(*before), Some(*after))];
+    }
+    let mut pairs: Vec<MemoryPair<'a>> = Vec::new();
+    for old in before {
+        let new = after.iter().position(|it| it.name == old.name).map(|at| after.remove(at));
+        pairs.push((Some(old), new));
+    }
+    pairs.extend(after.into_iter().map(|new| (None, Some(new))));
+    pairs
+}
+
+fn memory_change(before: Option<&MemoryMap>, after: Option<&MemoryMap>, units: [Unit; 2]) -> MemoryChange {
+    let peak = |memory: Option<&MemoryMap>| memory.map_or(Bytes::ZERO, MemoryMap::peak);
+    let alive = [before, after].map(|memory| memory.map(alive_at_peak).unwrap_or_default());
+    let live = alive.each_ref().map(|tiles| occupied(tiles));
+    let moment = |memory: Option<&MemoryMap>, unit| Moment::new(unit, memory.and_then(|it| it.fullest));
+    let [old, new] = alive.each_ref().map(|tiles| sums(tiles));
+    let matched = matched(before, after);
+    let mut tensors = TensorCounts::default();
+    matched.iter().for_each(|(before, after)| tensors.count(*before, *after));
+    MemoryChange {
+        name: after.or(before).map_or_else(String::new, |it| it.name.clone()),
+        peak: BytesChange::new(peak(before), peak(after)),
+        live: BytesChange::new(live[0], live[1]),
+        fullest: [moment(before, units[0]), moment(after, units[1])],
+        tensors,
+        by_role: kinds(old.by_role, new.by_role),
+        by_operation: kinds(old.by_operation, new.by_operation),
+        by_layer: kinds(old.by_layer, new.by_layer),
+        changes: at_peaks(&matched, [before, after]),
+    }
+}
+
+/// The sums of both sides by their names, the largest difference first.
+fn kinds(before: Vec<(String, Bytes)>, after: Vec<(String, Bytes)>) -> Vec<KindChange> {
+    let mut kinds: BTreeMap<String, (Bytes, Bytes)> = BTreeMap::new();
+    before.into_iter().for_each(|(name, bytes)| kinds.entry(name).or_default().0 = bytes);
+    after.into_iter().for_each(|(name, bytes)| kinds.entry(name).or_default().1 = bytes);
+    let mut kinds: Vec<KindChange> = kinds
+        .into_iter()
+        .map(|(name, (before, after))| KindChange { name, bytes: BytesChange::new(before, after) })
+        .collect();
+    kinds.sort_by_key(|kind| Reverse(kind.bytes.difference.unsigned_abs()));
+    kinds
+}
+
+type TilePair<'a> = (Option<&'a Tile>, Option<&'a Tile>);
+
+/// The tiles of both sides by their names, the k-th of a name with the k-th.
+fn matched<'a>(before: Option<&'a MemoryMap>, after: Option<&'a MemoryMap>) -> Vec<TilePair<'a>> {
+    let mut pairs: BTreeMap<(String, usize), TilePair<'a>> = BTreeMap::new();
+    for (key, tile) in before.into_iter().flat_map(keyed) {
+        pairs.entry(key).or_default().0 = Some(tile);
+    }
+    for (key, tile) in after.into_iter().flat_map(keyed) {
+        pairs.entry(key).or_default().1 = Some(tile);
+    }
+    pairs.into_values().collect()
+}
+
+/// The tiles of a memory in the order of their births, each with its name and how many of that name came before.
+fn keyed(memory: &MemoryMap) -> impl Iterator<Item = ((String, usize), &Tile)> {
+    let mut tiles: Vec<&Tile> = memory.tiles.iter().collect();
+    tiles.sort_by_key(|tile| tile.life.start());
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    tiles.into_iter().map(move |tile| {
+        let name = matching_name(tile);
+        let count = counts.entry(name.clone()).or_default();
+        *count += 1;
+        ((name, *count), tile)
+    })
+}
+
+/// What a tensor is matched by: its name. A name that only counts nodes, such as `node_12`, is another one as soon as a node
+/// is added before it, so there the operation takes the number's place.
+fn matching_name(tile: &Tile) -> String {
+    let counted = |prefix: &str| {
+        let rest = tile.name.strip_prefix(prefix)?;
+        let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+        let (number, rest) = rest.split_at(end);
+        (!number.is_empty() && (rest.is_empty() || rest.starts_with(' ')))
+            .then(|| format!("{prefix}{} {rest}", tile.operation))
+    };
+    ["node_", "leaf_", "#"].into_iter().find_map(counted).unwrap_or_else(|| tile.name.clone())
+}
+
+fn at_peaks(matched: &[TilePair<'_>], memories: [Option<&MemoryMap>; 2]) -> Vec<TensorChange> {
+    let steps = memories.map(|memory| memory.and_then(|it| it.fullest));
+    let alive = |tile: Option<&Tile>, side: usize| match (tile, steps[side]) {
+        (Some(tile), Some(step)) if tile.life.start() <= step && step < tile.life.end() => tile.occupied,
+        _ => Bytes::ZERO,
+    };
+    let change = |(before, after): &TilePair<'_>| {
+        let tile = (*after).or(*before)?;
+        let bytes = BytesChange::new(alive(*before, 0), alive(*after, 1));
+        let change = match (before, after) {
+            _ if bytes.difference == 0 => return None,
+            (None, _) => ChangeKind::Came,
+            (_, None) => ChangeKind::Went,
+            _ if bytes.before == Bytes::ZERO => ChangeKind::Entered,
+            _ if bytes.after == Bytes::ZERO => ChangeKind::Left,
+            _ if bytes.difference > 0 => ChangeKind::Grew,
+            _ => ChangeKind::Shrank,
+        };
+        let (name, op, role) = (tile.name.clone(), operation(tile).to_owned(), tile.role.title());
+        Some(TensorChange { change, name, role, op, layer: tile.layer, bytes })
+    };
+    let mut changes: Vec<TensorChange> = matched.iter().filter_map(change).collect();
+    changes.sort_by_key(|it| Reverse(it.bytes.difference.unsigned_abs()));
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use steeve_plan::{Lifetime, Offset};
+
+    fn memory(name: &str, tiles: &[(&str, u64, u64, u64)]) -> MemoryMap {
+        let tile = |(name, start, end, size): &(&str, u64, u64, u64)| {
+            Some(Tile::new(*name, Lifetime::new(*start, *end).ok()?, Offset(0), Bytes(*size)))
+        };
+        let tiles: Vec<Tile> = tiles.iter().filter_map(tile).collect();
+        let peak = tiles.iter().map(|tile| tile.size).max().unwrap_or_default();
+        MemoryMap::new(name, vec![peak], tiles)
+    }
+
+    fn map(memories: Vec<MemoryMap>) -> Map {
+        Map::new("plan", memories)
+    }
+
+    #[test]
+    fn what_is_alive_at_each_fullest_step_explains_the_difference() {
+        let before = map(vec![memory("m", &[("a", 0, 9, 4), ("b", 0, 2, 2), ("c", 5, 6, 1)])]);
+        let after = map(vec![memory("m", &[("a", 0, 9, 8), ("b", 0, 2, 2), ("c", 5, 6, 3), ("d", 5, 6, 1)])]);
+        let [change] = changes(&before, &after).try_into().unwrap_or_else(|_| unreachable!());
+        assert_eq!(change.live, BytesChange::new(Bytes(6), Bytes(12)));
+        let told: Vec<_> = change.changes.iter().map(|it| (it.name.as_str(), it.change, it.bytes.difference)).collect();
+        use ChangeKind::{Came, Entered, Grew, Left};
+        assert_eq!(told, [("a", Grew, 4), ("c", Entered, 3), ("b", Left, -2), ("d", Came, 1)]);
+        assert_eq!((change.tensors.came.count, change.tensors.grew.count, change.tensors.went.count), (1, 2, 0));
+    }
+
+    #[test]
+    fn the_kth_of_a_name_is_matched_with_the_kth_and_counted_names_by_their_operation() {
+        let with = |names: &[&str]| {
+            let tiles: Vec<Tile> = names
+                .iter()
+                .zip(0..)
+                .filter_map(|(name, at)| {
+                    let mut tile = Tile::new(*name, Lifetime::new(at, at + 1).ok()?, Offset(0), Bytes(8));
+                    tile.operation = "add".to_owned();
+                    Some(tile)
+                })
+                .collect();
+            map(vec![MemoryMap::new("m", vec![Bytes(8)], tiles)])
+        };
+        let counts = |before: &[&str], after: &[&str]| changes(&with(before), &with(after))[0].tensors;
+        assert!(counts(&["x", "x", "node_1"], &["x", "x", "node_7"]).is_empty());
+        assert!(counts(&["#3", "leaf_1 (copy)"], &["#4", "leaf_9 (copy)"]).is_empty());
+        assert_eq!(counts(&["x", "x"], &["x", "x", "x"]).came.count, 1);
+        assert_eq!(counts(&["node_a"], &["node_b"]).came.count, 1, "these are names");
+    }
+
+    #[test]
+    fn memories_are_matched_by_name_and_single_ones_whatever_their_names() {
+        let one = |name: &str, size: u64| memory(name, &[("a", 0, 1, size)]);
+        let names = |before: Vec<MemoryMap>, after: Vec<MemoryMap>| -> Vec<(String, i128)> {
+            changes(&map(before), &map(after)).into_iter().map(|it| (it.name, it.peak.difference)).collect()
+        };
+        assert_eq!(names(vec![one("memory", 4)], vec![one("CPU", 6)]), [("CPU".to_owned(), 2)]);
+        let told = names(vec![one("A", 4), one("B", 4)], vec![one("B", 5), one("C", 1), memory("D", &[])]);
+        assert_eq!(told, [("A".to_owned(), -4), ("B".to_owned(), 1), ("C".to_owned(), 1)]);
+    }
+}

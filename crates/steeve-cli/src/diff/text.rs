@@ -1,0 +1,277 @@
+//! Differences as people read them: a verdict for each memory first, then the figures behind it.
+
+use std::fmt::Write;
+
+use comfy_table::{Cell, CellAlignment, Color};
+use steeve_plan::Bytes;
+use steeve_view::printable;
+
+use super::change::{BytesChange, KindChange, MemoryChange, TensorChange};
+use super::pairs::FilePair;
+use super::{Difference, Outcome, split};
+use crate::args::DiffArgs;
+use crate::figures::ONLY_MEMORY;
+use crate::peak::short;
+use crate::size::SizeStyle;
+use crate::table;
+
+/// A memory at the start of a sentence.
+pub(super) fn memory_name(name: &str) -> String {
+    if name == ONLY_MEMORY { "the memory".to_owned() } else { short(name) }
+}
+
+/// A verdict for each memory, a table where anything has changed, and what explains each change.
+pub(super) fn of_pair(difference: &Difference, args: &DiffArgs) -> String {
+    let sizes = args.show.sizes();
+    let mut text = String::new();
+    match difference.outcome() {
+        Outcome::Equal => return format!("equal: {}\n", sizes_told(difference, sizes)),
+        Outcome::SameSize => {
+            return format!("same size: {}; {}\n", sizes_told(difference, sizes), moved_told(difference));
+        }
+        _ => {}
+    }
+    for memory in difference.memories.iter().filter(|it| it.peak.difference != 0) {
+        text += &format!("{}\n", verdict(memory, sizes));
+    }
+    text += &format!("\n{}\n", memory_table(difference, sizes).trim_fmt());
+    for memory in difference.memories.iter().filter(|it| it.peak.difference != 0) {
+        text += &format!("\n{}", explained(difference, memory, args));
+    }
+    text
+}
+
+/// A row for each file and one for all, what is on one side alone, and a verdict for each file that has changed.
+pub(super) fn of_folders(differences: &[Difference], pairs: &[FilePair], args: &DiffArgs) -> String {
+    let sizes = args.show.sizes();
+    let mut text = String::new();
+    if !differences.is_empty() {
+        let mut shown = table::table(["file", "before", "after", "difference", "ratio", "result"].map(str::to_owned));
+        for it in differences {
+            let mut cells = vec![table::short_text(&it.name)];
+            cells.extend(byte_cells(it.total(), sizes));
+            cells.push(Cell::new(outcome_told(it)));
+            shown.add_row(cells);
+        }
+        if differences.len() > 1 {
+            let total = differences.iter().fold(BytesChange::default(), |sum, it| sum.and(it.total()));
+            let mut cells = vec![Cell::new(format!("all {}", differences.len()))];
+            cells.extend(byte_cells(total, sizes));
+            cells.push(Cell::new(""));
+            shown.add_row(cells);
+        }
+        text += &format!("{}\n", shown.trim_fmt());
+    }
+    let alone = pairs.iter().filter(|pair| pair.before.is_none() || pair.after.is_none());
+    for source in alone.filter_map(|pair| pair.before.as_ref().or(pair.after.as_ref())) {
+        let folder = if source_is_in(source, args) { &args.before } else { &args.after };
+        text += &format!("only in {}: {}\n", printable(&folder.display().to_string()), printable(&source.to_string()));
+    }
+    text + &verdicts(differences, args)
+}
+
+fn source_is_in(source: &crate::source::Source, args: &DiffArgs) -> bool {
+    matches!(source, crate::source::Source::File(path) if path.starts_with(&args.before))
+}
+
+/// A sentence for each memory that has changed, of the files with the largest changes first.
+fn verdicts(differences: &[Difference], args: &DiffArgs) -> String {
+    let mut changed: Vec<(&Difference, &MemoryChange)> =
+        differences.iter().flat_map(|it| it.memories.iter().map(move |memory| (it, memory))).collect();
+    changed.retain(|(_, memory)| memory.peak.difference != 0);
+    // What has grown counts more than what has shrunk, however much.
+    changed.sort_by_key(|(_, memory)| std::cmp::Reverse((memory.peak.growth(), memory.peak.difference.unsigned_abs())));
+    let mut text = String::new();
+    for (it, memory) in changed.iter().take(args.top) {
+        let _ = writeln!(text, "{}: {}", printable(&it.name), verdict(memory, args.show.sizes()));
+    }
+    match changed.len().saturating_sub(args.top) {
+        0 => text,
+        more => text + &format!("and {more} more that have changed; --top shows more of them\n"),
+    }
+}
+
+/// `CUDA0 grew by 12.50 MiB (3.1 %) to 412.50 MiB: attention +12.00 MiB (kq-3, layer 3), ...`.
+fn verdict(memory: &MemoryChange, sizes: SizeStyle) -> String {
+    let (name, peak) = (memory_name(&memory.name), memory.peak);
+    let (difference, after) = (Bytes(clamped(peak.difference.unsigned_abs())), sizes.show(peak.after));
+    let difference_told = sizes.show(difference);
+    let what = match (peak.before, peak.after) {
+        (Bytes::ZERO, _) => return format!("{name} is new: {after}{}", reasons(memory, sizes)),
+        (before, Bytes::ZERO) => return format!("{name} is gone: it had {}", sizes.show(before)),
+        (before, after) if after > before => "grew",
+        _ => "shrank",
+    };
+    let percent = match difference.0 as f64 * 100.0 / peak.before.0 as f64 {
+        part if part < 0.05 => "under 0.1 %".to_owned(),
+        part => format!("{part:.1} %"),
+    };
+    format!("{name} {what} by {difference_told} ({percent}) to {after}{}", reasons(memory, sizes))
+}
+
+/// The roles that have changed most in the direction of the memory, each with its largest tensor.
+fn reasons(memory: &MemoryChange, sizes: SizeStyle) -> String {
+    const MOST: usize = 3;
+    let direction = memory.peak.difference.signum();
+    let same = |bytes: BytesChange| bytes.difference.signum() == direction;
+    let reason = |kind: &KindChange| {
+        let tensor = memory.changes.iter().find(|it| it.role == kind.name && same(it.bytes));
+        let about = tensor.map_or_else(String::new, |it| match it.layer {
+            Some(layer) => format!(" ({}, layer {layer})", short(&it.name)),
+            None => format!(" ({})", short(&it.name)),
+        });
+        format!("{} {}{about}", kind.name, signed(kind.bytes.difference, sizes))
+    };
+    let mut reasons: Vec<String> =
+        memory.by_role.iter().filter(|kind| same(kind.bytes)).take(MOST).map(reason).collect();
+    let gaps = memory.peak.difference - memory.live.difference;
+    if gaps.signum() == direction {
+        reasons.push(format!("gaps {}", signed(gaps, sizes)));
+    }
+    if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) }
+}
+
+/// `CPU 12.00 MiB, CUDA0 400.00 MiB`.
+fn sizes_told(difference: &Difference, sizes: SizeStyle) -> String {
+    let told = |memory: &MemoryChange| format!("{} {}", memory_name(&memory.name), sizes.show(memory.peak.after));
+    let memories: Vec<String> = difference.memories.iter().map(told).collect();
+    if memories.is_empty() { "nothing needs memory".to_owned() } else { memories.join(", ") }
+}
+
+/// `3 came, 14 moved`, of all memories together.
+fn moved_told(difference: &Difference) -> String {
+    let counts = difference.memories.iter().map(|memory| memory.tensors.named());
+    let mut sums: Vec<(&str, usize)> = Vec::new();
+    for (word, count) in counts.flatten() {
+        match sums.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, sum)) => *sum += count.count,
+            None => sums.push((word, count.count)),
+        }
+    }
+    let told: Vec<String> =
+        sums.into_iter().filter(|(_, count)| *count > 0).map(|(word, count)| format!("{count} {word}")).collect();
+    told.join(", ")
+}
+
+fn outcome_told(difference: &Difference) -> String {
+    match difference.outcome() {
+        Outcome::Equal => "equal".to_owned(),
+        Outcome::SameSize => moved_told(difference),
+        Outcome::Grew => "grew".to_owned(),
+        Outcome::Shrank => "shrank".to_owned(),
+        Outcome::OnlyBefore | Outcome::OnlyAfter => String::new(),
+    }
+}
+
+/// Before, after, the difference and the ratio.
+fn byte_cells(bytes: BytesChange, sizes: SizeStyle) -> [Cell; 4] {
+    let colour = match bytes.difference {
+        1.. => Color::Red,
+        0 => Color::Reset,
+        _ => Color::Green,
+    };
+    let ratio = bytes.ratio().map_or_else(|| "-".to_owned(), |ratio| ratio.to_string());
+    [
+        Cell::new(sizes.show(bytes.before)),
+        Cell::new(sizes.show(bytes.after)),
+        Cell::new(signed(bytes.difference, sizes)).fg(colour),
+        Cell::new(ratio),
+    ]
+}
+
+fn memory_table(difference: &Difference, sizes: SizeStyle) -> comfy_table::Table {
+    let mut shown = table::table(["memory", "before", "after", "difference", "ratio"].map(str::to_owned));
+    let mut row = |name: &str, bytes: BytesChange| {
+        let mut cells = vec![table::short_text(name)];
+        cells.extend(byte_cells(bytes, sizes));
+        shown.add_row(cells);
+    };
+    difference.memories.iter().for_each(|memory| row(&memory.name, memory.peak));
+    if difference.memories.len() > 1 {
+        row("total", difference.total());
+    }
+    shown
+}
+
+/// What is alive where the memory is fullest, before and after, and what has changed there.
+fn explained(difference: &Difference, memory: &MemoryChange, args: &DiffArgs) -> String {
+    let sizes = args.show.sizes();
+    let [before, after] = [(&difference.before, 0), (&difference.after, 1)].map(|(loaded, side)| {
+        let live = if side == 0 { memory.live.before } else { memory.live.after };
+        memory.fullest[side]
+            .told(&loaded.map)
+            .map_or_else(|| "nothing".to_owned(), |when| format!("{} {when}", sizes.show(live)))
+    });
+    let mut text = format!("{}: alive before: {before}; after: {after}\n", memory_name(&memory.name));
+    let kinds = [&memory.by_role, &memory.by_operation, &memory.by_layer];
+    let changed = kinds.map(|kinds| folded(kinds).into_iter().map(|kind| kind_cells(&kind, sizes)).collect::<Vec<_>>());
+    if changed.iter().any(|kinds| !kinds.is_empty()) {
+        let headers = [["role", "difference"], ["operation", "difference"], ["layer", "difference"]];
+        text += &format!("{}\n\n", table::side_by_side(headers, changed).trim_fmt());
+    }
+    let (listed, more) = split(memory, args.top);
+    if !listed.is_empty() {
+        text += &format!("{}\n", tensor_table(listed, sizes).trim_fmt());
+    }
+    if more.count > 0 {
+        text += &format!("and {} more with {} together\n", more.count, signed(more.difference, sizes));
+    }
+    let counts = memory.tensors.named().into_iter().filter(|(_, it)| it.count > 0);
+    let counts: Vec<String> = counts.map(|(word, it)| format!("{} {word}", it.count)).collect();
+    if !counts.is_empty() {
+        text += &format!("of all tensors: {}\n", counts.join(", "));
+    }
+    text
+}
+
+fn kind_cells(kind: &KindChange, sizes: SizeStyle) -> [Cell; 2] {
+    [table::short_text(&kind.name), Cell::new(signed(kind.bytes.difference, sizes))]
+}
+
+/// The kinds that have changed most, and the others as one.
+fn folded(kinds: &[KindChange]) -> Vec<KindChange> {
+    const MOST: usize = 8;
+    let changed: Vec<KindChange> = kinds.iter().filter(|kind| kind.bytes.difference != 0).cloned().collect();
+    if changed.len() <= MOST {
+        return changed;
+    }
+    let (largest, others) = changed.split_at(MOST - 1);
+    let bytes = others.iter().fold(BytesChange::default(), |sum, kind| sum.and(kind.bytes));
+    largest.iter().cloned().chain([KindChange { name: format!("{} others", others.len()), bytes }]).collect()
+}
+
+fn tensor_table(changes: &[TensorChange], sizes: SizeStyle) -> comfy_table::Table {
+    let header = ["tensor", "change", "before", "after", "difference", "role", "operation", "layer"];
+    let mut shown = table::table(header.map(str::to_owned));
+    let bytes = |bytes: Bytes| if bytes == Bytes::ZERO { "-".to_owned() } else { sizes.show(bytes) };
+    for it in changes {
+        shown.add_row([
+            table::short_text(&it.name),
+            Cell::new(it.change.word()),
+            Cell::new(bytes(it.bytes.before)),
+            Cell::new(bytes(it.bytes.after)),
+            Cell::new(signed(it.bytes.difference, sizes)),
+            table::text(it.role),
+            table::text(&it.op),
+            Cell::new(it.layer.map_or_else(|| "-".to_owned(), |layer| layer.to_string())),
+        ]);
+    }
+    if let Some(column) = shown.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Left);
+    }
+    shown
+}
+
+/// A difference with its sign.
+fn signed(difference: i128, sizes: SizeStyle) -> String {
+    let sign = match difference {
+        0 => "",
+        1.. => "+",
+        _ => "-",
+    };
+    format!("{sign}{}", sizes.show(Bytes(clamped(difference.unsigned_abs()))))
+}
+
+fn clamped(bytes: u128) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
