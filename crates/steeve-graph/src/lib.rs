@@ -63,6 +63,7 @@ mod plan;
 mod together;
 mod size_class;
 mod fits;
+mod fingerprint;
 #[cfg(feature = "json")]
 mod saved;
 mod survive;
@@ -77,7 +78,8 @@ pub use dtype::{DataType, UnknownType};
 #[cfg(feature = "json")]
 pub use error::JsonMessage;
 pub use error::{GraphError, Named, Operands};
-pub use fits::{Change, Fingerprint, Misfit};
+pub use fingerprint::Fingerprint;
+pub use fits::{Change, Misfit};
 pub use fusion::Fusion;
 pub use ggml::{GgmlAnswer, GgmlPlace, ggml_answer};
 pub use graph::Graph;
