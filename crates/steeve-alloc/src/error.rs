@@ -125,9 +125,9 @@ pub enum AllocError {
         /// The tensor.
         tensor: Named,
     },
-    /// A saved plan that is none, or not one for this graph.
-    #[error("the saved plan can't be used: {0}")]
-    SavedPlan(String),
+    /// A plan file that is none, or not one for this graph.
+    #[error("the plan file can't be used: {0}")]
+    PlanFile(String),
     /// A plan of ggml's strategy for a memory whose backends read sources late.
     #[error("the plan was made with ggml's strategy, and {memory} needs sources to be held for {hold} nodes")]
     IgnoresHold {

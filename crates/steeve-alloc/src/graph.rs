@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, Bytes, Offset, SharedBuffer};
 use steeve_graph::{
-    Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Misfit, Named, PlanOptions, SizeClass,
-    TensorId, fit_buffers, plan_graph, share_buffers,
+    AssignedGraph, Assignment, Graph, GraphPlan, GraphStrategy, Id, MatchMemories, MemoryId, MemoryPlan, Misfit, Named,
+    PlanFault, PlanFile, PlanOptions, SizeClass, TensorId, fit_buffers, plan_graph, share_buffers,
 };
 
 use crate::contents::Contents;
@@ -186,35 +186,56 @@ impl GraphAllocator {
         Ok(())
     }
 
-    /// Reserves by a plan that [`GraphPlan::to_json`] wrote, so that a program starts without planning. The plan is held to
-    /// the graph: whatever it says, it is either right or refused.
+    /// Reserves by a plan file, so that a program starts without planning: the file that `steeve plan -o` or
+    /// [`GraphPlan::to_json`] has written. The plan is held to the graph: whatever the file says, it is either right or refused.
+    ///
+    /// The graph is planned offline from its text, which [`assign`](Self::assign) gives:
+    ///
+    /// ```text
+    /// steeve plan --strategy best model.graph -o plan.json
+    /// ```
     ///
     /// ```
     /// use std::sync::Arc;
     /// use steeve_alloc::GraphAllocator;
     /// use steeve_device::{BufferType, HostMemory};
-    /// use steeve_graph::{AssignedGraph, Graph};
-    /// let graph: AssignedGraph = "x = input f32[64]; y = sqr x !output".parse()?;
-    /// let graph: Graph = graph.into_graph();
+    /// use steeve_graph::{AssignedGraph, Assignment, Graph, PlanOptions, plan_graph};
+    /// # let graph: AssignedGraph = "x = input f32[64]; y = sqr x !output".parse()?;
+    /// # let graph: Graph = graph.into_graph();
     /// let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
-    /// let mut first = GraphAllocator::new(&memory);
-    /// first.reserve(&graph)?;
-    /// let saved = first.plan_of(&graph).map(|plan| plan.to_json()).unwrap_or_default();
+    /// let mut allocator = GraphAllocator::new(&memory);
+    /// let text = allocator.assign(&graph, &Assignment::single(&graph))?.to_string(); // into model.graph
     ///
-    /// let mut second = GraphAllocator::new(&memory);
-    /// second.load_plan(&graph, &saved)?;
-    /// assert_eq!(second.buffer_size(0)?, first.buffer_size(0)?);
+    /// // What the command does.
+    /// let json = plan_graph(&text.parse()?, &PlanOptions::default())?.to_json();
+    ///
+    /// allocator.load_plan(&graph, &json)?;
+    /// assert_eq!(allocator.buffer_size(0)?.get(), 256);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn load_plan(&mut self, graph: &Graph, json: &str) -> Result<(), AllocError> {
-        self.load_plan_with(graph, &Assignment::single(graph), json)
+        self.load_plan_with(graph, &Assignment::single(graph), json, MatchMemories::ByName)
     }
 
-    /// The same for a graph whose leafs and nodes are assigned to memories.
-    pub fn load_plan_with(&mut self, graph: &Graph, assignment: &Assignment, json: &str) -> Result<(), AllocError> {
-        let assigned = self.memories.assign(graph, assignment.clone())?;
-        let plan = GraphPlan::from_json(json, &assigned).map_err(|error| AllocError::SavedPlan(error.to_string()))?;
-        self.reserve_planned(plan)
+    /// Reserves by a plan file for a graph whose leafs and nodes are assigned to memories, which are matched with those of
+    /// the file by name or by order.
+    pub fn load_plan_with(
+        &mut self,
+        graph: &Graph,
+        assignment: &Assignment,
+        json: &str,
+        by: MatchMemories,
+    ) -> Result<(), AllocError> {
+        let assigned = self.assign(graph, assignment)?;
+        let refused = |fault: PlanFault| AllocError::PlanFile(fault.to_string());
+        let file = PlanFile::from_json(json).map_err(|error| refused(error.into()))?;
+        self.reserve_planned(GraphPlan::from_file(&file, &assigned, by).map_err(refused)?)
+    }
+
+    /// Returns a graph with all that planning needs: the allocator's memories, which of them each leaf and node belongs to, and
+    /// the bytes that each tensor takes there. Its text is what `steeve plan` reads.
+    pub fn assign(&self, graph: &Graph, assignment: &Assignment) -> Result<AssignedGraph, AllocError> {
+        self.memories.assign(graph, assignment.clone())
     }
 
     /// Returns the kept plan that `alloc` would use for a graph now, to be looked at or saved. Until a small graph has been

@@ -83,7 +83,7 @@ fn plans_that_ignore_a_hold_are_refused_where_it_matters() {
     let refused = GraphAllocator::new(memory).load_plan(&graph, &saved);
     assert!(matches!(refused, Err(AllocError::IgnoresHold { hold: 3, .. })), "{refused:?}");
     GraphAllocator::new(memory).with_options(ggml).load_plan(&graph, &saved).unwrap();
-    assert!(matches!(GraphAllocator::new(memory).load_plan(&graph, "{}"), Err(AllocError::SavedPlan(_))));
+    assert!(matches!(GraphAllocator::new(memory).load_plan(&graph, "{}"), Err(AllocError::PlanFile(_))));
 }
 
 #[test]

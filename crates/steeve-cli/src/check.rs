@@ -34,12 +34,15 @@ pub(crate) fn run(args: &CheckArgs, voice: Voice, stdout: &mut dyn Write) -> Res
     let mut verdicts = Verdicts { stdout, voice, form, problem: &file };
     match (problem, plan) {
         (Input::Graph(graph), None) => graph::check(*graph, None, args, &mut verdicts),
-        (Input::Graph(graph), Some(Input::Tensors(plan))) => graph::check(*graph, Some(plan), args, &mut verdicts),
+        (Input::Graph(graph), Some(Input::Plan(plan))) => {
+            let plan_file = plan_file.unwrap_or_default();
+            graph::check(*graph, Some((&plan_file, *plan)), args, &mut verdicts)
+        }
         (Input::Blocks(table), None) => check_blocks(&table, None, args, &mut verdicts),
         (Input::Blocks(table), Some(Input::Blocks(plan))) => {
             check_blocks(&table, Some((plan_file.unwrap_or_default(), plan)), args, &mut verdicts)
         }
-        (Input::Tensors(_), _) => Err(Error::PlanOfGraph { file }),
+        (Input::Plan(_), _) => Err(Error::PlanOfGraph { file }),
         (problem, Some(plan)) => Err(mismatch(file, &problem, plan_file.unwrap_or_default(), &plan)),
     }
 }

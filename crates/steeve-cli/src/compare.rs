@@ -116,7 +116,7 @@ fn compare_file(source: &Source, args: &CompareArgs, watch: &Watch<'_>) -> Resul
             watch.bar.aside(|| refused.iter().for_each(|why| watch.voice.error(format!("{file}: {why}"))));
             Ok(Compared { name, file, kind: Kind::Graph, answer, figures })
         }
-        Input::Tensors(_) => Err(Error::PlanOfGraph { file }),
+        Input::Plan(_) => Err(Error::PlanOfGraph { file }),
     }
 }
 

@@ -8,8 +8,9 @@ use crate::graph::GraphFile;
 
 /// What the largest element of all tensors that are to be placed needs.
 pub(crate) fn largest(graph: &GraphFile) -> Align {
-    let dtype = |tensor| graph.assigned.graph().tensor(tensor).layout.dtype();
-    graph.placed().into_iter().map(|tensor| align_of(dtype(tensor))).max().unwrap_or(Align::ONE)
+    let tensors = graph.assigned.graph().tensors();
+    let planned = tensors.pairs().filter(|(_, tensor)| tensor.is_planned());
+    planned.map(|(_, tensor)| align_of(tensor.layout.dtype())).max().unwrap_or(Align::ONE)
 }
 
 /// What a type needs. An alignment divides the size, so no type needs more than the largest power of two that does; and

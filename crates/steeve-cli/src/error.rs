@@ -4,7 +4,9 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use std::{fmt, io};
 
-use steeve_graph::{JsonMessage, RecordError, TextError};
+use steeve_graph::file::SCHEMA as PLAN;
+use steeve_graph::recorded::SCHEMA as RECORDED;
+use steeve_graph::{JsonMessage, PlanFileError, RecordError, TextError};
 use steeve_plan::csv::{CsvError, TableError};
 use steeve_plan::{Bytes, Clipped};
 
@@ -64,7 +66,10 @@ pub(crate) enum Error {
     PlanOfGraph { file: String },
     #[error("{file}: is the plan of a {found}, and {problem} is a {wanted}; give the plan that was made for it")]
     OtherPlan { file: String, problem: String, found: &'static str, wanted: &'static str },
-    #[error("{file}: the schema is {}, and this program reads \"{known}\"; record the graph again", Clipped(found), known = crate::json::RECORDED)]
+    #[error(
+        "{file}: the schema is {:?}, and this program reads {PLAN:?} and {RECORDED:?}; plan or record the graph again",
+        Clipped(found)
+    )]
     Schema { file: String, found: String },
     #[error("{file}: {source}; record it again, or leave it out")]
     Record { file: String, source: Box<RecordError> },
@@ -77,12 +82,8 @@ pub(crate) enum Error {
         JsonMessage(source)
     )]
     Json { file: String, source: serde_json::Error },
-    #[error(
-        "{file}: is JSON but no plan, for it has no \"{missing}\" (and no recorded graph, which has a \"schema\"); write one with steeve plan -o"
-    )]
-    NoPlan { file: String, missing: &'static str },
-    #[error("{file}: the plan has version {}, and this program reads version {known}; write it again", Clipped(found), known = crate::json::VERSION)]
-    Version { file: String, found: String },
+    #[error("{file}: {source}")]
+    PlanFile { file: String, source: PlanFileError },
     #[error("{file}: {why}")]
     Block { file: String, why: String },
     #[error("{file}: {source}")]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use steeve_plan::file::FileFault;
 use steeve_plan::{BlockId, Clipped, IdVec, Place, ProblemError, Violation, Violations};
 
 type Ids = IdVec<BlockId, String>;
@@ -32,6 +33,24 @@ pub(crate) fn violation(violation: &Violation, ids: &Ids) -> String {
         Violation::Overlap { block, other, buffer, offset, step } => {
             let (block, other) = (name(block), name(other));
             format!("blocks {block} and {other} share byte {offset} of buffer {buffer} at step {step}")
+        }
+        // These speak of no block.
+        other => other.to_string(),
+    }
+}
+
+/// What is wrong with one memory of a plan file.
+pub(crate) fn file_fault(fault: &FileFault, ids: &Ids) -> String {
+    let name = |block: &BlockId| Name(ids, *block);
+    match fault {
+        FileFault::Problem(error) => problem_error(error, ids),
+        FileFault::Violation(it) => violation(it, ids),
+        FileFault::Outside { block, size, offset, buffer, room } => format!(
+            "block {} of {size} bytes at offset {offset} passes the end of buffer {buffer}, which has {room} bytes",
+            name(block)
+        ),
+        FileFault::NoBuffer { block, buffer, buffers } => {
+            format!("block {} is in buffer {buffer}, and there are {buffers}", name(block))
         }
         // These speak of no block.
         other => other.to_string(),

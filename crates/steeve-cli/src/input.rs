@@ -4,14 +4,14 @@
 //! a graph in text by its first line, and any other text is a block list. (Only ONNX has no mark of its own.) New kinds
 //! of input are new arms of [`Content`] and [`Input`].
 
-use steeve_graph::{Recorded, text};
+use steeve_graph::recorded::SCHEMA as RECORDED;
+use steeve_graph::{PlanFile, PlanFileError, Recorded, text};
 use steeve_plan::InputLimit;
 use steeve_plan::csv::{self, Table};
 
-use crate::block_plan;
 use crate::error::Error;
-use crate::graph::{GraphFile, TensorPlan};
-use crate::json::{self, Kind};
+use crate::graph::GraphFile;
+use crate::json;
 use crate::source::Source;
 
 /// What a file holds.
@@ -21,7 +21,7 @@ pub(crate) enum Input {
     /// A graph.
     Graph(Box<GraphFile>),
     /// The plan of a graph.
-    Tensors(TensorPlan),
+    Plan(Box<PlanFile>),
 }
 
 impl Input {
@@ -75,14 +75,22 @@ fn model(source: &Source, head: &[u8]) -> Option<&'static str> {
 }
 
 fn read_json(file: String, text: &str, limit: InputLimit) -> Result<Input, Error> {
-    match json::kind(&file, text)? {
-        Kind::Recorded => match Recorded::from_json_within(text, limit) {
+    if json::has_schema(text, RECORDED) {
+        return match Recorded::from_json_within(text, limit) {
             Ok(recorded) => Ok(Input::Graph(Box::new(GraphFile::recorded(file, recorded)))),
             Err(error) => Err(Error::Record { file, source: Box::new(error) }),
-        },
-        Kind::Blocks => block_plan::read(&file, text).map(Input::Blocks),
-        Kind::Tensors => TensorPlan::read(file, text).map(Input::Tensors),
+        };
     }
+    let plan = match PlanFile::from_json_within(text, limit) {
+        Ok(plan) => plan,
+        Err(PlanFileError::Json(source)) => return Err(Error::Json { file, source }),
+        Err(PlanFileError::Schema { found }) => return Err(Error::Schema { file, found }),
+        Err(source) => return Err(Error::PlanFile { file, source }),
+    };
+    if plan.is_of_graph() {
+        return Ok(Input::Plan(Box::new(plan)));
+    }
+    plan.table().map(Input::Blocks).map_err(|source| Error::Table { file, source })
 }
 
 /// What the bytes of a file are.

@@ -5,6 +5,7 @@
 //!   plan, block list with offsets ------> LoadedMap --> view, show, diff
 //! ```
 
+use steeve_graph::PlanFile;
 use steeve_plan::{BlockId, Id, InputLimit};
 use steeve_view::{Map, MemoryMap, Tile};
 
@@ -13,7 +14,7 @@ use crate::error::Error;
 use crate::input::{self, Input};
 use crate::made::{Made, Making};
 use crate::source::Source;
-use crate::standing;
+use crate::standing::Standing;
 
 /// How files are read and, where they hold no plan, planned.
 #[derive(Clone, Copy)]
@@ -30,8 +31,8 @@ pub(crate) struct LoadedMap {
     pub(crate) made: Option<Made>,
     /// What is wrong with the plan in the file, in one sentence.
     pub(crate) wrong: Option<String>,
-    /// A memory of which the file does not say how it is aligned.
-    pub(crate) unaligned: Option<String>,
+    /// The plan in the file, if it is that of a graph.
+    saved: Option<Box<PlanFile>>,
     /// How a plan in the file can be planned again.
     advice: &'static str,
 }
@@ -44,33 +45,41 @@ impl MapLoader<'_> {
         // Whoever names a strategy wants a block list planned anew; the plan of a graph is all there is.
         let planned = self.making.how.strategy.is_some() || self.making.search.is_given();
         let (stands, advice) = match &input {
-            Input::Tensors(plan) => (standing::of_tensors(name.unwrap_or("plan"), plan)?, ""),
+            Input::Plan(plan) => (Standing::of_file(name.unwrap_or("plan"), plan), ""),
             Input::Blocks(table)
                 if !planned && !table.places().is_empty() && table.places().iter().all(Option::is_some) =>
             {
-                let stands = standing::of_blocks(&file, name.unwrap_or("plan"), table)?;
+                let stands = Standing::of_blocks(&file, name.unwrap_or("plan"), table)?;
                 (stands, ", or plan it anew with --strategy")
             }
             _ => {
                 let made = self.making.make(source, input)?;
                 let map = made.map(name.unwrap_or(made.maker()));
                 self.making.limits.capacities()?.check_names(made.figures().memory_names())?;
-                return Ok(LoadedMap { file, map, made: Some(made), wrong: None, unaligned: None, advice: "" });
+                return Ok(LoadedMap { file, map, made: Some(made), wrong: None, saved: None, advice: "" });
             }
         };
-        let (map, wrong, unaligned) = (stands.map, stands.wrong, stands.unaligned);
-        Ok(LoadedMap { file, map, made: None, wrong, unaligned, advice })
+        let saved = if let Input::Plan(plan) = input { Some(plan) } else { None };
+        Ok(LoadedMap { file, map: stands.map, made: None, wrong: stands.wrong, saved, advice })
     }
 }
 
 impl LoadedMap {
-    /// The id of a tile's tensor in the file of its graph; a plan that is in a file has none left.
+    /// The id of a tile's tensor in the file of its graph.
     pub(crate) fn tensor_id(&self, memory: &MemoryMap, tile: &Tile) -> Option<u64> {
-        let Some(Made::Graph { graph, solved }) = &self.made else { return None };
-        let at = |maps: &[MemoryMap]| maps.iter().position(|it| std::ptr::eq(it, memory));
-        let plan = solved.plan.memories().get(at(&self.map.memories)?)?;
-        let block = BlockId::from_index(memory.tiles.iter().position(|it| std::ptr::eq(it, tile))?)?;
-        graph.id(*plan.tensors.get(block)?)
+        let at = self.map.memories.iter().position(|it| std::ptr::eq(it, memory))?;
+        let block = memory.tiles.iter().position(|it| std::ptr::eq(it, tile))?;
+        match (&self.made, &self.saved) {
+            (Some(Made::Graph { graph, solved }), _) => {
+                let plan = solved.plan.memories().get(at)?;
+                graph.id(*plan.tensors.get(BlockId::from_index(block)?)?)
+            }
+            (_, Some(plan)) => {
+                let memory = plan.memories.iter().filter(|memory| memory.shared_with.is_none()).nth(at)?;
+                memory.blocks.get(block)?.tensor.as_ref().map(|tensor| u64::from(tensor.id))
+            }
+            _ => None,
+        }
     }
 
     /// Refuses options for planning if nothing was planned.

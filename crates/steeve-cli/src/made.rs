@@ -2,18 +2,18 @@
 
 use std::ops::ControlFlow;
 
-use steeve_graph::{GraphStrategy, PlanOptions, Reuse, plan_graph};
+use steeve_graph::{GraphStrategy, PlanFile, PlanOptions, Reuse, plan_graph};
+use steeve_plan::csv::Table;
 use steeve_plan::{Progress, Strategy, Verdict};
 use steeve_view::{Map, Picture};
 
 use crate::answer::Voice;
 use crate::args::{HowArgs, LimitArgs, SearchArgs};
 use crate::block_list::BlockList;
-use crate::block_plan::BlockPlan;
 use crate::element;
 use crate::error::Error;
 use crate::figures::{Figures, ONLY_MEMORY};
-use crate::graph::{self, GraphFile, GraphPlanFile, SolvedGraph};
+use crate::graph::{self, GraphFile, SolvedGraph};
 use crate::input::Input;
 use crate::out::{Drawing, Form, OutFile};
 use crate::progress::{Interrupt, Watcher};
@@ -51,7 +51,7 @@ impl Making<'_> {
                 }
                 self.graph(&name, graph.limited(&limits)?)
             }
-            Input::Tensors(_) => Err(Error::PlanOfGraph { file }),
+            Input::Plan(_) => Err(Error::PlanOfGraph { file }),
         }
     }
 
@@ -157,7 +157,7 @@ impl Made {
     pub(crate) fn write(&self, out: &OutFile, drawing: &Drawing) -> Result<(), Error> {
         match out.form {
             Form::Csv => out.write_text(self.csv()?),
-            Form::Json => out.write_text(self.json().map_err(|error| out.failed(error.into()))? + "\n"),
+            Form::Json => out.write_text(self.plan_file().to_json() + "\n"),
             Form::Header | Form::Page | Form::Svg => out.write_picture(&self.picture(), self.file(), drawing),
         }
     }
@@ -165,17 +165,29 @@ impl Made {
     /// One block per line.
     fn csv(&self) -> Result<String, Error> {
         match self {
-            Self::Blocks { list, solved, figures } => BlockPlan { list, solved, figures }.csv(),
-            Self::Graph { graph, solved } => GraphPlanFile { graph, solved }.csv(),
+            Self::Blocks { list, solved, .. } => {
+                let table = Table::of_plan(&solved.plan, list.ids.clone());
+                table.map(|table| table.to_string()).map_err(|source| Error::Table { file: list.file.clone(), source })
+            }
+            Self::Graph { graph, solved } => graph::csv(graph, solved),
         }
     }
 
-    /// One object, without the end of its line.
-    fn json(&self) -> serde_json::Result<String> {
-        match self {
-            Self::Blocks { list, solved, figures } => BlockPlan { list, solved, figures }.json(),
-            Self::Graph { graph, solved } => GraphPlanFile { graph, solved }.json(),
+    fn plan_file(&self) -> PlanFile {
+        let mut file = match self {
+            Self::Blocks { list, solved, figures } => {
+                PlanFile::of_blocks(figures.strategy, &solved.plan, &list.ids, solved.at_least)
+            }
+            Self::Graph { solved, .. } => solved.plan.to_file(),
+        };
+        file.source = Some(self.file().to_owned());
+        self.map("").describe(&mut file);
+        if let Self::Graph { graph, .. } = self
+            && graph.as_drop_in
+        {
+            file.planned_as = Some(graph::DROP_IN.to_owned());
         }
+        file
     }
 
     /// A graph beside ggml's plan of it, a block list alone.

@@ -17,7 +17,6 @@
 mod answer;
 mod args;
 mod block_list;
-mod block_plan;
 mod board;
 mod capacity;
 mod check;

@@ -9,7 +9,6 @@ use crate::answer::{Answer, Voice, colours_allowed};
 use crate::args::ViewArgs;
 use crate::element;
 use crate::error::Error;
-use crate::figures::memory_called;
 use crate::loaded::{LoadedMap, MapLoader};
 use crate::made::{Made, Making};
 use crate::out::{Drawing, Form, OutFile};
@@ -194,13 +193,7 @@ impl LoadedMap {
         if let Some(why) = &self.wrong {
             return Err(Error::DoesNotHold { file: file.clone(), why: why.clone() });
         }
-        match &self.unaligned {
-            Some(memory) => Err(Error::Usage(format!(
-                "{file}: does not say how {} is aligned, which a C header needs; write the plan again with steeve plan -o",
-                memory_called(memory)
-            ))),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 

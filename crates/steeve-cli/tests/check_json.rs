@@ -69,7 +69,7 @@ fn faults_of_graphs_name_the_tensors() {
     let plan = folder.path("plan.json");
     steeve(&["plan", &graph, "-o", &plan]).expect(0);
     let mut wrong = json(&fs::read_to_string(&plan).unwrap());
-    wrong["tensors"][0]["offset"] = 1_000_000.into();
+    wrong["memories"][0]["blocks"][0]["offset"] = 1_000_000.into();
     let wrong = folder.file("wrong.json", wrong.to_string());
     let said = steeve(&["check", &graph, &wrong, "--json"]);
     let [line] = lines(said.expect(1)).try_into().unwrap();

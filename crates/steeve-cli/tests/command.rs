@@ -124,12 +124,14 @@ fn written_files_have_the_form_that_is_promised() {
     assert_eq!(fs::read_to_string(csv).unwrap(), expected);
     steeve(&["plan", &problem, "-o", &plan]).expect(0);
     let expected = serde_json::json!({
-        "version": 1, "file": problem, "strategy": "fast", "status": "optimal",
-        "buffers": [{"name": "memory", "blocks": 2, "peak": 8, "lower_bound": 8, "optimal": true, "chunks": [8]}],
-        "blocks": [
-            {"id": "left", "lower": 0, "upper": 2, "size": 8, "alignment": 1, "buffer": 0, "offset": 0},
-            {"id": "next", "lower": 2, "upper": 3, "size": 4, "alignment": 1, "buffer": 0, "offset": 0, "follows": "left"},
-        ],
+        "schema": "steeve-plan", "version": 3, "source": problem, "strategy": "fast",
+        "memories": [{
+            "name": "memory", "peak": 8, "lower_bound": 8, "buffers": [8],
+            "blocks": [
+                {"name": "left", "size": 8, "live": [0, 2], "buffer": 0, "offset": 0},
+                {"name": "next", "size": 4, "live": [2, 3], "buffer": 0, "offset": 0, "follows": 0},
+            ],
+        }],
     });
     assert_eq!(json(&fs::read_to_string(plan).unwrap()), expected);
 }
@@ -230,17 +232,28 @@ fn plans_in_json_are_checked_too() {
         steeve(&["check", &problem, &path])
     };
     spoil(&|_| {}).expect(0);
-    let said = spoil(&|plan| plan["blocks"][1]["offset"] = 0.into());
+    let blocks = |plan: &mut Value, edit: &dyn Fn(&mut Value)| edit(&mut plan["memories"][0]["blocks"]);
+    let said = spoil(&|plan| blocks(plan, &|it| it[1]["offset"] = 0.into()));
     let step = "blocks left and right share byte";
     assert!(said.expect(1).out.contains(step), "{}", said.out);
-    spoil(&|plan| plan["version"] = 2.into()).expect(2).complains(&[&path, "version 2", "reads version 1"]);
-    spoil(&|plan| plan["blocks"] = Value::Null).expect(2).complains(&[&path, "no \"blocks\""]);
-    spoil(&|plan| plan["blocks"][0]["size"] = (-1).into()).expect(2).complains(&[&path, "-1"]);
-    spoil(&|plan| plan["blocks"][0]["alignment"] = 3.into()).expect(2).complains(&[&path, "power of two"]);
-    spoil(&|plan| plan["blocks"][0]["upper"] = 0.into()).expect(2).complains(&[&path, "block left: a lifetime"]);
-    spoil(&|plan| plan["blocks"][0]["follows"] = "x".into()).expect(2).complains(&[&path, "follows block x"]);
-    spoil(&|plan| plan["blocks"][0]["id"] = "right".into()).expect(2).complains(&[&path, "same id \"right\""]);
+    spoil(&|plan| plan["version"] = 2.into()).expect(2).complains(&[&path, "version 2", "version 3 is read"]);
+    spoil(&|plan| blocks(plan, &|it| *it = Value::Null)).expect(2).complains(&[&path, "null"]);
+    spoil(&|plan| blocks(plan, &|it| it[0]["size"] = (-1).into())).expect(2).complains(&[&path, "-1"]);
+    spoil(&|plan| blocks(plan, &|it| it[0]["alignment"] = 3.into())).expect(2).complains(&[&path, "power of two"]);
+    spoil(&|plan| blocks(plan, &|it| it[0]["live"][1] = 0.into())).expect(2).complains(&[&path, "a lifetime"]);
+    spoil(&|plan| blocks(plan, &|it| it[0]["follows"] = 7.into())).expect(2).complains(&[&path, "7"]);
+    spoil(&|plan| blocks(plan, &|it| it[0]["name"] = "right".into()))
+        .expect(2)
+        .complains(&[&path, "same id \"right\""]);
     spoil(&|plan| plan["schema"] = "galloc-dump-1".into()).expect(2).complains(&[&path, "recorded graph"]);
+    spoil(&|plan| plan["schema"] = "other".into()).expect(2).complains(&[&path, "\"other\"", "steeve-plan"]);
+    let old = r#"{"version":1,"file":"problem.csv","strategy":"fast","buffers":[],"blocks":[]}"#;
+    let old = folder.file("old.json", old);
+    steeve(&["check", &problem, &old]).expect(2).complains(&[
+        &old,
+        "older versions",
+        "make it again with steeve plan -o",
+    ]);
     let file = folder.file("broken.json", "{\"version\": 1,");
     steeve(&["check", &problem, &file]).expect(2).complains(&[&file, "is not a plan in JSON", "line 1"]);
 }
@@ -338,7 +351,7 @@ fn bad_input_is_named_and_explained() {
     check("model.gguf", b"GGUF\x03\0\0\0", &["a GGUF model", "steeve does not read models yet"]);
     check("model.onnx", b"\x08\x07\x12\x04", &["an ONNX model", "steeve does not read models yet"]);
     check("binary", &[0xff, 0xfe, 0, 1, 2], &["not text in UTF-8"]);
-    check("other.json", b"{\"a\": 1}", &["JSON but no plan"]);
+    check("other.json", b"{\"a\": 1}", &["names no schema"]);
     let nowhere = folder.path("nowhere.csv");
     steeve(&["plan", &nowhere]).expect(2).complains(&[&nowhere, "can't be read", "check the path"]);
 }

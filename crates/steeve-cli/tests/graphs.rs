@@ -73,18 +73,25 @@ fn ggmls_strategy_is_ggmls_plan_to_the_byte() {
         let plan = json(&fs::read_to_string(&out).unwrap());
         let buffers = record["buffers"].as_array().unwrap();
         let owners: Vec<usize> = (0..buffers.len()).filter(|it| buffers[*it]["shared_with"] == *it).collect();
-        assert_eq!(plan["buffers"].as_array().unwrap().len(), owners.len(), "shared ones once");
-        for (ours, owner) in plan["buffers"].as_array().unwrap().iter().zip(&owners) {
-            assert_eq!((&ours["name"], &ours["chunks"]), (&buffers[*owner]["name"], &buffers[*owner]["chunks"]));
+        let memories = plan["memories"].as_array().unwrap();
+        assert_eq!(memories.len(), buffers.len());
+        let mut ours: Vec<(usize, &Value)> = Vec::new();
+        for (index, memory) in memories.iter().enumerate() {
+            let is_owner = owners.contains(&index);
+            assert_eq!((&memory["name"], memory["shared_with"].is_null()), (&buffers[index]["name"], is_owner));
+            let chunks = if is_owner { &buffers[index]["chunks"] } else { &object!([]) };
+            assert_eq!(&memory["buffers"], chunks);
+            ours.extend(memory["blocks"].as_array().unwrap().iter().map(|block| (index, block)));
         }
+        ours.sort_by_key(|(_, block)| block["tensor"]["id"].as_u64());
         let tensors = record["tensors"].as_array().unwrap();
         let mut placed = tensors.iter().filter(|tensor| !tensor["res"].is_null());
-        for ours in plan["tensors"].as_array().unwrap() {
+        for (memory, ours) in ours {
             let theirs = placed.next().unwrap();
             let owner = &buffers[theirs["res"]["buffer_id"].as_u64().unwrap() as usize]["shared_with"];
-            assert_eq!((&ours["id"], &ours["name"]), (&theirs["id"], &theirs["name"]));
-            assert_eq!(owner, owners[ours["buffer"].as_u64().unwrap() as usize]);
-            assert_eq!((&ours["chunk"], &ours["offset"]), (&theirs["res"]["chunk"], &theirs["res"]["offset"]));
+            assert_eq!((&ours["tensor"]["id"], &ours["name"]), (&theirs["id"], &theirs["name"]));
+            assert_eq!(owner, memory);
+            assert_eq!((&ours["buffer"], &ours["offset"]), (&theirs["res"]["chunk"], &theirs["res"]["offset"]));
         }
         assert!(placed.next().is_none());
     }
@@ -130,28 +137,47 @@ fn a_written_plan_has_every_tensor_with_bytes_of_its_own() {
     let (plan, packed) = (folder.path("plan.json"), folder.path("plan.json.gz"));
     steeve(&["plan", &file, "-o", &plan]).expect(0);
     let written = json(&fs::read_to_string(&plan).unwrap());
-    let tensor = |id: u64, name: &str, offset: u64, size: u64, (first, last): (i64, i64), op: &str| {
-        let shape = if size == 256 { "f32[64]" } else { "f32[64,32]" };
-        object!({
-            "id": id, "name": name, "buffer": 0, "chunk": 0, "offset": offset, "size": size, "first": first, "last": last,
-            "op": op, "type": shape,
-        })
+    let memory = &written["memories"][0];
+    let at = |index: usize| memory["blocks"][index]["offset"].as_u64().unwrap();
+    let block = |index: usize, name: &str, size: u64, live: (u64, u64), tensor: Value| {
+        let offset = at(index);
+        object!({"name": name, "size": size, "live": live, "buffer": 0, "offset": offset, "tensor": tensor})
     };
-    let at = |index: usize| written["tensors"][index]["offset"].as_u64().unwrap();
+    let (large, views) = ("f32[64,32]", object!([{"id": 3, "name": "v", "offset": at(1), "size": 256}]));
     let mut expected = object!([
-        tensor(0, "x", at(0), 8192, (-1, 1), "input"),
-        tensor(1, "y", at(1), 8192, (0, 0), "silu"),
-        tensor(2, "z", at(1), 8192, (1, 3), "add"),
-        tensor(4, "w", at(3), 256, (3, 3), "neg"),
+        block(
+            0,
+            "x",
+            8192,
+            (0, 3),
+            object!({"id": 0, "type": large, "flags": ["input"], "last_reader": 1, "role": "input"})
+        ),
+        block(1, "y", 8192, (1, 2), object!({"id": 1, "op": "silu", "type": large, "last_reader": 1})),
+        block(
+            2,
+            "z",
+            8192,
+            (2, 5),
+            object!({"id": 2, "op": "add", "type": large, "flags": ["output"], "last_reader": 3, "kept": true,
+            "role": "output", "views": views})
+        ),
+        block(
+            3,
+            "w",
+            256,
+            (4, 5),
+            object!({"id": 4, "op": "neg", "type": "f32[64]", "flags": ["output"], "kept": true, "role": "output"})
+        ),
     ]);
-    expected[0]["flags"] = object!(["input"]);
-    expected[2]["flags"] = object!(["output"]);
+    expected[1]["tensor"]["role"] = memory["blocks"][1]["tensor"]["role"].clone();
     expected[2]["follows"] = 1.into();
-    expected[2]["views"] = object!([{"id": 3, "name": "v", "offset": at(1), "size": 256}]);
-    expected[3]["flags"] = object!(["output"]);
-    assert_eq!(written["tensors"], expected);
-    assert_eq!(written["buffers"][0]["alignment"], 1);
-    assert_eq!((&written["version"], &written["reuse"]), (&1.into(), &"more".into()));
+    assert_eq!(memory["blocks"], expected);
+    assert_eq!((&memory["alignment"], &memory["buffers"]), (&Value::Null, &object!([16384])));
+    let head = ["schema", "version", "strategy", "reuse", "unread"].map(|field| written[field].clone());
+    assert_eq!(
+        head,
+        ["steeve-plan".into(), 3.into(), "fast".into(), "more".into(), "free-inputs".into()] as [Value; 5]
+    );
     steeve(&["plan", &file, "-o", &packed]).expect(0);
     steeve(&["check", &file, &packed]).expect(0);
 }
@@ -258,42 +284,41 @@ fn each_fault_of_a_plan_is_one_sentence() {
         assert_eq!(lines, sentences);
     };
     spoiled(&|_| {}).expect(0);
+    let t = |field: &'static str, value: Value| {
+        move |plan: &mut Value| plan["memories"][1]["blocks"][0][field] = value.clone()
+    };
     check(
-        &|plan| plan["tensors"][0]["offset"] = 4.into(),
-        &["tensor 0 (t) stands at offset 4, which is no multiple of the alignment 64"],
+        &t("offset", 4.into()),
+        &[
+            "memory host: tensor 0 (t) is at offset 4, which is no multiple of the alignment 64",
+            // 404 of 448 bytes: it is within its buffer.
+        ],
     );
     check(
-        &|plan| plan["tensors"][0]["offset"] = 128.into(),
-        &["tensor 0 (t) of 400 bytes at offset 128 passes the end of chunk 0 of memory host, which has 448 bytes"],
+        &t("offset", 128.into()),
+        &["memory host: tensor 0 (t) of 400 bytes at offset 128 passes the end of buffer 0, which has 448 bytes"],
+    );
+    check(&t("size", 399.into()), &["memory host: tensor 0 (t) needs 400 bytes, and its block has 399"]);
+    check(&t("buffer", 1.into()), &["memory host: tensor 0 (t) is in buffer 1, and there are 1"]);
+    check(
+        &|plan| plan["memories"][1]["name"] = "disk".into(),
+        &["the plan is for the memories gpu, disk, and the graph has gpu, host; matched by name"],
     );
     check(
-        &|plan| plan["tensors"][2]["size"] = 399.into(),
-        &["tensor 2 (y) has 399 bytes in the plan, 1 less than it needs"],
-    );
-    check(
-        &|plan| plan["tensors"][0]["chunk"] = 1.into(),
-        &["tensor 0 (t) stands in chunk 1 of memory host, which has 1 chunks"],
-    );
-    check(
-        &|plan| plan["buffers"][1]["name"] = "disk".into(),
-        &["the plan is for the memories gpu, disk, and the graph has gpu, host"],
-    );
-    check(&|plan| plan["tensors"][0]["buffer"] = 7.into(), &["tensor 0 (t) stands in buffer 7, and the plan has 2"]);
-    check(
-        &|plan| plan["tensors"][3]["name"] = "other".into(),
-        &["tensor 3 (z) is called \"other\" in the plan, so it is the plan of another graph"],
-    );
-    check(
-        &|plan| plan["tensors"][3]["id"] = 9.into(),
-        &["tensor 9 (z) of the plan is not in the graph", "tensor 3 (z) of the graph has no place in the plan"],
+        &t("tensor", object!({"id": 9})),
+        &[
+            "memory host: block 0 (t) is that of tensor 9, and the graph has 4 tensors",
+            "tensor 0 (t) has no block, and the graph uses it",
+        ],
     );
     check(
         &|plan| {
-            let first = plan["tensors"][0].clone();
-            plan["tensors"].as_array_mut().unwrap().push(first);
+            let first = plan["memories"][1]["blocks"][0].clone();
+            plan["memories"][1]["blocks"].as_array_mut().unwrap().push(first);
         },
-        &["tensor 0 (t) has two places in the plan"],
+        &["memory host: tensor 0 (t) has a second block"],
     );
+    check(&|plan| plan["memories"][0]["peak"] = 1.into(), &["memory gpu: peak is 1, and the blocks make it 512"]);
 }
 
 #[test]
@@ -303,7 +328,8 @@ fn a_plan_that_overwrites_what_is_still_read_is_caught() {
     let plan = folder.path("plan.json");
     steeve(&["plan", &graph, "-o", &plan]).expect(0);
     let mut content = json(&fs::read_to_string(&plan).unwrap());
-    content["tensors"][2]["offset"] = content["tensors"][1]["offset"].clone();
+    let blocks = &mut content["memories"][0]["blocks"];
+    blocks[2]["offset"] = blocks[1]["offset"].clone();
     fs::write(&plan, content.to_string()).unwrap();
     let said = steeve(&["check", &graph, &plan]);
     assert!(
@@ -328,7 +354,11 @@ fn a_plan_of_something_else_is_no_plan_for_it() {
     }
     let other = folder.file("other.graph", "x = input 16; y = neg x !output");
     let said = steeve(&["check", &other, &of_graph]);
-    assert!(said.expect(1).out.contains("tensor 2 (z) of the plan is not in the graph"), "{}", said.out);
+    assert!(
+        said.expect(1).out.contains("block 2 (z) is that of tensor 2, and the graph has 2 tensors"),
+        "{}",
+        said.out
+    );
     steeve(&["check", &graph, &of_graph, "--strategy", "fast"]).expect(2).complains(&["leave out --strategy"]);
 }
 
@@ -494,7 +524,7 @@ fn bad_graphs_are_named_and_explained() {
     check("line.graph", "x = input 16\ny = neg z\n", &["line 2, column 9", "there is no tensor z"]);
     check("op.graph", "x = input 16; y = frobnicate x", &["no operation frobnicate", "write ?frobnicate"]);
     check("broken.json", "{\"schema\":\"galloc-dump-1\",", &["no recorded graph", "line 1"]);
-    check("schema.json", "{\"schema\":\"galloc-dump-2\"}", &["galloc-dump-2", "reads \"galloc-dump-1\""]);
+    check("schema.json", "{\"schema\":\"galloc-dump-2\"}", &["galloc-dump-2", "\"galloc-dump-1\""]);
     check("fields.json", "{\"schema\":\"galloc-dump-1\"}", &["missing field", "record it again"]);
     check("model.gguf", "", &["a GGUF model", "record the graph", "steeve record", "text form"]);
     check("model.onnx", "x", &["an ONNX model", "record the graph"]);

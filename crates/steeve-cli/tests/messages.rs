@@ -105,11 +105,12 @@ fn files(heard: &mut Heard) {
     plan("broken.json", b"{\"version\": 1,");
     plan("list.json", b"[1,2");
     plan("other.json", b"{\"a\": 1}");
-    plan("version.json", br#"{"version":2,"blocks":[]}"#);
+    plan("version.json", br#"{"schema":"steeve-plan","version":2,"memories":[]}"#);
+    plan("memories.json", br#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[]}"#);
     plan("follows.csv", b"id,lower,upper,size,follows\na,0,1,1,\nb,2,3,1,a\n");
     plan(
         "twice.json",
-        br#"{"version":1,"blocks":[{"id":"a","lower":0,"upper":1,"size":1},{"id":"a","lower":0,"upper":1,"size":1}]}"#,
+        br#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[{"name":"m","peak":1,"lower_bound":1,"buffers":[1],"blocks":[{"name":"a","size":1,"live":[0,1],"buffer":0,"offset":0},{"name":"a","size":1,"live":[0,1],"buffer":0,"offset":0}]}]}"#,
     );
     let nowhere = folder.path("nowhere.csv");
     heard.run(&["plan", &nowhere]);
@@ -159,22 +160,20 @@ fn plans(heard: &mut Heard) {
     heard.run(&["view", &plan, "--capacity", "1M"]);
     heard.run(&["view", &plan, &plan, "--ggml"]);
     heard.run(&["view", &plan, &plan, &plan]);
-    let mut old = json(&fs::read_to_string(&plan).unwrap());
-    old["buffers"][0].as_object_mut().unwrap().remove("alignment");
-    heard.run(&["view", &folder.file("old.json", old.to_string()), "-o", &folder.path("old.h")]);
     let mut stray = json(&fs::read_to_string(&plan).unwrap());
-    stray["tensors"][0]["offset"] = 1_000_000.into();
+    stray["memories"][0]["blocks"][0]["offset"] = 1_000_000.into();
     heard.run(&["view", &folder.file("stray.json", stray.to_string())]);
     heard.run(&["view", &folder.path("stray.json"), "-o", &folder.path("stray.h")]);
-    stray["tensors"][0]["follows"] = 77.into();
+    stray["memories"][0]["blocks"][0]["follows"] = 77.into();
     heard.run(&["view", &folder.file("stray.json", stray.to_string())]);
-    stray["tensors"][0]["buffer"] = 77.into();
+    stray["memories"][0]["blocks"][0]["buffer"] = 77.into();
     heard.run(&["view", &folder.file("stray.json", stray.to_string())]);
     heard.run(&["view", &plan, &list, "-o", &folder.path("two.h")]);
     let mut wrong = json(&fs::read_to_string(&plan).unwrap());
-    wrong["tensors"][0].as_object_mut().unwrap().remove("last");
+    wrong["memories"][0]["blocks"][0].as_object_mut().unwrap().remove("live");
     heard.run(&["view", &folder.file("wrong.json", wrong.to_string())]);
-    wrong["tensors"][0]["offset"] = 1.into();
+    wrong["memories"][0]["blocks"][0]["live"] = [0, 1].as_slice().into();
+    wrong["memories"][0]["blocks"][0]["offset"] = 1.into();
     heard.run(&["check", &graph, &folder.file("wrong.json", wrong.to_string())]);
     let overlap = folder.file("overlap.csv", "id,lower,upper,size,offset\nleft,0,2,8,0\nright,1,3,4,4\n");
     heard.run(&["view", &overlap]);

@@ -18,7 +18,7 @@ fn a_list_without_blocks_is_no_optimal_plan() {
         ("header.csv", "id,lower,upper,size\n", "has no blocks"),
         ("short.csv", "lower,upper,size", "has no blocks"),
         ("offsets.csv", "id,lower,upper,size,offset\n\n  \n", "has no blocks"),
-        ("plan.json", r#"{"version":1,"blocks":[]}"#, "has no blocks"),
+        ("plan.json", NO_BLOCKS, "has no blocks"),
         ("memory.graph", "memory gpu align=128\n", "has no tensors"),
         ("comment.graph", "# nothing but a comment\n", "has no tensors"),
         ("recorded.json", recorded, "has no tensors"),
@@ -103,6 +103,8 @@ fn a_model_is_not_read_and_nothing_untrue_is_said_of_it() {
     }
 }
 
+const NO_BLOCKS: &str = r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[{"name":"memory","peak":0,"lower_bound":0,"buffers":[],"blocks":[]}]}"#;
+
 /// No message is longer than this, whatever it speaks of.
 const READABLE: usize = 1500;
 
@@ -126,7 +128,7 @@ fn no_message_echoes_a_long_name_whole() {
     let named_plan = folder.path("named.json");
     steeve(&["plan", &named, "-o", &named_plan]).expect(0);
     let mut moved = json(&fs::read_to_string(&named_plan).unwrap());
-    moved["tensors"][0]["offset"] = 1.into();
+    moved["memories"][0]["blocks"][0]["offset"] = 1.into();
     let moved = folder.file("moved.json", moved.to_string());
     let recorded = |row: &str| {
         format!(
@@ -147,18 +149,20 @@ fn no_message_echoes_a_long_name_whole() {
         vec!["check", &named, &moved],
         vec!["view", &moved],
         vec!["view", &named, "--memory", &long],
-        vec!["check", &graph, &changed("buffer.json", &|it| it["buffers"][0]["name"] = text(&long))],
-        vec!["check", &graph, &changed("tensor.json", &|it| it["tensors"][0]["name"] = text(&long))],
+        vec!["check", &graph, &changed("buffer.json", &|it| it["memories"][0]["name"] = text(&long))],
         vec![
             "view",
             &changed("first.json", &|it| {
-                it["tensors"][0]["name"] = text(&long);
-                it["tensors"][0].as_object_mut().unwrap().remove("first");
+                it["memories"][0]["blocks"][0]["name"] = text(&long);
+                it["memories"][0]["blocks"][0]["offset"] = 1_000_000.into();
             }),
         ],
+        vec!["check", &graph, &changed("graph.json", &|it| it["graph"] = text(&long))],
+        vec!["check", &graph, &changed("strategy.json", &|it| it["strategy"] = text(&long))],
+        vec!["check", &graph, &changed("field.json", &|it| it[&long] = 1.into())],
         vec!["check", &graph, &changed("version.json", &|it| it["version"] = text(&long))],
         vec!["check", &graph, &changed("versions.json", &|it| it["version"] = vec![1; 9999].into())],
-        vec!["check", &graph, &changed("size.json", &|it| it["tensors"][0]["size"] = text(&long))],
+        vec!["check", &graph, &changed("size.json", &|it| it["memories"][0]["blocks"][0]["size"] = text(&long))],
         vec!["check", &graph, &changed("reuse.json", &|it| it["reuse"] = text(&long))],
         vec!["plan", &file("schema.json", format!("{{\"schema\":\"{long}\"}}"))],
         vec!["plan", &file("schemas.json", format!("{{\"schema\":[\"{long}\"]}}"))],
@@ -172,7 +176,7 @@ fn no_message_echoes_a_long_name_whole() {
         vec!["check", &file("place.csv", format!("id,lower,upper,size,offset\n{long},0,1,1,\nb,2,3,1,0\n"))],
         vec![
             "plan",
-            &file("life.json", format!(r#"{{"version":1,"blocks":[{{"id":"{long}","lower":1,"upper":1,"size":1}}]}}"#)),
+            &file("life.json", NO_BLOCKS.replace("[]}]", &format!(r#"[{{"name":"{long}","live":[1,1]}}]}}]"#))),
         ],
         vec!["plan", &file("label.graph", format!("x = input 8\ny = neg {long}\n"))],
         vec!["plan", &file("op.graph", format!("x = input 8\ny = {long} x\n"))],

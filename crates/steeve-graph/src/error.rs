@@ -2,8 +2,6 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
-#[cfg(feature = "json")]
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -33,23 +31,6 @@ impl fmt::Display for Named {
             write!(f, "tensor {}", self.id)
         } else {
             write!(f, "tensor {} ({})", self.id, Clipped(&self.name))
-        }
-    }
-}
-
-/// Prints what is wrong with a JSON text, and where. The parser's message may echo a name of any length, so it is
-/// [clipped](Clipped).
-#[cfg(feature = "json")]
-#[derive(Clone, Copy, Debug)]
-pub struct JsonMessage<'a>(pub &'a serde_json::Error);
-
-#[cfg(feature = "json")]
-impl fmt::Display for JsonMessage<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let message = self.0.to_string();
-        match Clipped(&message).parts() {
-            (whole, 0) => f.write_str(whole),
-            _ => write!(f, "{} at line {} column {}", Clipped(&message), self.0.line(), self.0.column()),
         }
     }
 }

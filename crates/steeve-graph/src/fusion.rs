@@ -25,8 +25,9 @@ use steeve_plan::{Block, BlockId, Bytes, Id, Lifetime};
 use crate::{AssignedGraph, Graph, Op, Tensor, TensorId};
 
 /// Whether the backend of a memory fuses nodes, and what plans keep for that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
+///
+/// In this order: a plan that keeps to one keeps to those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Fusion {
     /// Nodes run one by one, as on a CPU.

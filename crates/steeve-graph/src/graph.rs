@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use steeve_plan::Id;
+use steeve_plan::{Id, IdVec};
 
 use crate::error::Named;
 use crate::order::check_order;
@@ -189,6 +189,26 @@ impl Graph {
     /// The tensor that owns the memory: itself, unless it is a view.
     pub fn root(&self, id: TensorId) -> TensorId {
         self.tensors.root(id)
+    }
+
+    /// Returns the last node that uses each root, itself or through a view, as its index in [`nodes`](Self::nodes). A node that is a
+    /// view uses its root: ggml's scheduler makes such nodes to keep a tensor until then.
+    ///
+    /// ```
+    /// use steeve_graph::AssignedGraph;
+    /// let graph: AssignedGraph = "x = input f32[64]; v = view f32[8]+0 x; y = sqr v; z = add y y !output".parse()?;
+    /// assert_eq!(graph.graph().last_users().as_slice(), [Some(1), None, Some(2), None]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn last_users(&self) -> IdVec<TensorId, Option<usize>> {
+        let mut last: IdVec<TensorId, Option<usize>> = self.tensors.ids().map(|_| None).collect();
+        for (index, node) in self.nodes().iter().enumerate() {
+            let view = Some(*node).filter(|node| self.tensor(*node).is_view());
+            for used in self.sources(*node).iter().copied().flatten().chain(view) {
+                last[self.root(used)] = Some(index);
+            }
+        }
+        last
     }
 
     /// The name, or an empty one.

@@ -65,7 +65,7 @@ mod size_class;
 mod fits;
 mod fingerprint;
 #[cfg(feature = "json")]
-mod saved;
+mod plan_file;
 mod survive;
 mod replay;
 #[cfg(all(test, feature = "fuzz"))]
@@ -75,8 +75,6 @@ pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, S
 pub use context::{Context, Mark};
 pub use depend::{Dependency, Hazard};
 pub use dtype::{DataType, UnknownType};
-#[cfg(feature = "json")]
-pub use error::JsonMessage;
 pub use error::{GraphError, Named, Operands};
 pub use fingerprint::Fingerprint;
 pub use fits::{Change, Misfit};
@@ -95,12 +93,16 @@ pub use plan::{
     plan_beside_ggml, plan_beside_ggml_watched, plan_graph, plan_graph_watched,
 };
 #[cfg(feature = "json")]
+pub use plan_file::{Claim, MatchMemories, PlanFault, check_plan_file};
+#[cfg(feature = "json")]
 pub use recorded::{RecordError, Recorded};
 pub use replay::{PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
-#[cfg(feature = "json")]
-pub use saved::{GRAPH_PLAN_VERSION, SavedPlanError};
 pub use shape::Refusal;
 pub use size_class::{SizeClass, SizeClasses};
+#[cfg(feature = "json")]
+pub use steeve_plan::file::JsonMessage;
+#[cfg(feature = "json")]
+pub use steeve_plan::file::{self, PlanFile, PlanFileError};
 pub use steeve_plan::{
     Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, InputLimit, InputTooLarge, Offset, Plan, Progress,
     Verdict,

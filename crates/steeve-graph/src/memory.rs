@@ -295,6 +295,18 @@ impl AssignedGraph {
         self.memories[memory].shared_with.unwrap_or(memory)
     }
 
+    /// Returns the fewest bytes that a tensor takes in a memory, under any of the ids that share it.
+    pub(crate) fn least_alloc_size(&self, tensor: TensorId, memory: MemoryId) -> Bytes {
+        let owner = self.owner(memory);
+        let ids = self.memories.ids().filter(|id| self.owner(*id) == owner);
+        ids.map(|id| self.alloc_size(tensor, id)).min().unwrap_or_default()
+    }
+
+    /// Returns the memories that share no other's bytes, in order.
+    pub fn owners(&self) -> impl Iterator<Item = MemoryId> + '_ {
+        self.memories.pairs().filter(|(_, memory)| memory.shared_with.is_none()).map(|(id, _)| id)
+    }
+
     /// The graph alone.
     pub fn into_graph(self) -> Graph {
         self.graph

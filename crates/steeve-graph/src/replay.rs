@@ -151,10 +151,7 @@ impl<'a> Replay<'a> {
         if !memory.align.accepts(place.offset) {
             return Some(PlaceFault::Misaligned(memory.align));
         }
-        // It may have been asked for under any of the names that share this memory.
-        let owner = self.assigned.owner(place.memory);
-        let names = memories.ids().filter(|name| self.assigned.owner(*name) == owner);
-        let needed = names.map(|name| self.assigned.alloc_size(tensor, name)).min()?;
+        let needed = self.assigned.least_alloc_size(tensor, place.memory);
         (place.size < needed).then_some(PlaceFault::TooSmall(needed))
     }
 

@@ -93,6 +93,19 @@ pub enum Extras {
     All,
 }
 
+std::thread_local! {
+    static RUNS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Returns how many strategies this thread has run so far: a test that says "without planning" counts them.
+pub fn runs() -> u64 {
+    RUNS.get()
+}
+
+pub(crate) fn count_run() {
+    RUNS.set(RUNS.get() + 1);
+}
+
 /// A small problem of any shape, decided by the dice.
 pub fn problem(dice: &mut Dice<'_>) -> Problem {
     let alignments = [Alignments::None, Alignments::Common, Alignments::Mixed][dice.roll(3) as usize];

@@ -52,7 +52,8 @@
 //! # Features
 //!
 //! - `std` (default): time budgets and threads. Without it the crate needs only `alloc`.
-//! - `serde`: problems, placements and plans as data; reading a plan certifies it again.
+//! - `serde`: problems and placements as data.
+//! - `json`: plans as files; reading one certifies it again.
 //! - `fuzz`: random problems and the bodies of the fuzz targets, for tests.
 
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -72,6 +73,8 @@ mod placement;
 mod certify;
 mod plan;
 pub mod csv;
+#[cfg(feature = "json")]
+pub mod file;
 
 // The strategies: from the problem to what they work on, then from the simple to the thorough.
 mod strategy;
@@ -106,9 +109,7 @@ pub use free_list::FreeList;
 pub use id::{BlockId, BufferId, Id, IdVec};
 pub use limit::{InputLimit, InputTooLarge};
 pub use placement::Placement;
-#[cfg(feature = "serde")]
-pub use plan::PlanFileError;
-pub use plan::{Moment, PLAN_VERSION, Plan, Report};
+pub use plan::{Moment, Plan, Report};
 pub use problem::{Block, Place, Problem, ProblemError};
 pub use strategy::{Outcome, PlaceError, Progress, Strategy, Verdict, place, place_watched, plan};
 pub use units::{Align, Bytes, Lifetime, Offset, Step, UnitError};

@@ -7,14 +7,9 @@ use crate::{BlockId, Bound, BufferId, Bytes, Id, IdVec, Place, Placement, Proble
 
 /// A proven plan: aligned, in range, within its limits, and no two live blocks share a byte.
 ///
-/// Only [`certify`](crate::certify) makes one, so whoever holds a `Plan` need not check it again. Read back from a file
-/// (feature `serde`), it is certified again.
+/// Only [`certify`](crate::certify) makes one, so whoever holds a `Plan` need not check it again. As a file it is a
+/// `PlanFile` (feature `json`), and read back it is certified again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(try_from = "PlanFile", into = "PlanFile")
-)]
 pub struct Plan {
     problem: Problem,
     placement: Placement,
@@ -159,50 +154,4 @@ pub struct Report {
     pub optimal: bool,
     /// The blocks alive at the bound's step.
     pub alive_at_bound: Vec<BlockId>,
-}
-
-/// The version of the serialised form of a [`Plan`]. Readers refuse any other.
-pub const PLAN_VERSION: u32 = 1;
-
-#[cfg(feature = "serde")]
-#[derive(serde::Serialize, serde::Deserialize)]
-struct PlanFile {
-    version: u32,
-    problem: Problem,
-    placement: Placement,
-}
-
-#[cfg(feature = "serde")]
-impl From<Plan> for PlanFile {
-    fn from(plan: Plan) -> Self {
-        Self { version: PLAN_VERSION, problem: plan.problem, placement: plan.placement }
-    }
-}
-
-/// Why a file is no plan.
-#[cfg(feature = "serde")]
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanFileError {
-    /// Written by another version.
-    #[error("the plan has version {found}, and this program reads version {PLAN_VERSION}")]
-    Version {
-        /// The version in the file.
-        found: u32,
-    },
-    /// The plan is wrong.
-    #[error("the plan does not hold: {0}")]
-    Invalid(#[from] crate::Violations),
-}
-
-#[cfg(feature = "serde")]
-impl TryFrom<PlanFile> for Plan {
-    type Error = PlanFileError;
-
-    fn try_from(file: PlanFile) -> Result<Self, PlanFileError> {
-        if file.version != PLAN_VERSION {
-            return Err(PlanFileError::Version { found: file.version });
-        }
-        Ok(crate::certify(file.problem, file.placement)?)
-    }
 }

@@ -177,6 +177,8 @@ pub fn place_watched(
     strategy: &Strategy,
     watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + '_),
 ) -> Result<Outcome, PlaceError> {
+    #[cfg(feature = "fuzz")]
+    crate::fuzz::count_run();
     let items = Items::new(problem);
     if items.has_pins() {
         check_pins(problem)?;

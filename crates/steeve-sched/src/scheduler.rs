@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan, Run};
 use steeve_device::{Bindings, Bytes, Device};
-use steeve_graph::{Graph, GraphPlan, GraphStrategy, Id, Named, PlanOptions, Reuse, TensorId};
+use steeve_graph::{
+    AssignedGraph, Graph, GraphPlan, GraphStrategy, Id, MatchMemories, Named, PlanOptions, Reuse, TensorId,
+};
 
 use crate::apart::check_apart;
 use crate::assign::{Pins, assign};
@@ -221,6 +223,30 @@ impl Scheduler {
         let reserved = self.allocator.reserve_with(schedule.graph(), schedule.assignment());
         reserved.map_err(|error| self.explain(error))?;
         self.check_home(&schedule)
+    }
+
+    /// Makes the buffers large enough for a graph by a plan file, without planning. The file is one that `steeve plan -o` has made
+    /// from the text of [`assign`](Self::assign), or that of a [plan](Self::plan_of); its memories are matched by name or by
+    /// order. Waits for work in flight.
+    pub fn load_plan(
+        &mut self,
+        graph: &Graph,
+        homes: impl Into<Homes>,
+        json: &str,
+        by: MatchMemories,
+    ) -> Result<(), SchedError> {
+        self.synchronise()?;
+        let schedule = self.remember(graph, homes.into())?;
+        let loaded = self.allocator.load_plan_with(schedule.graph(), schedule.assignment(), json, by);
+        loaded.map_err(|error| self.explain(error))?;
+        self.check_home(&schedule)
+    }
+
+    /// Returns a graph as it is planned: with the copies between workers, and the memory of each leaf and node. Its text is what
+    /// `steeve plan` reads.
+    pub fn assign(&self, graph: &Graph, homes: impl Into<Homes>) -> Result<AssignedGraph, SchedError> {
+        let schedule = self.find_or_make(graph, &homes.into())?;
+        Ok(self.allocator.assign(schedule.graph(), schedule.assignment())?)
     }
 
     /// Makes the buffers large enough for each of several graphs, which never run at the same time. All of them are

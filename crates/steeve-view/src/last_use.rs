@@ -40,23 +40,16 @@ impl fmt::Display for LastUse {
     }
 }
 
-/// The last use of what lies in each block, by the tensor that the block is named after. A node that makes nothing but a
-/// view reads nothing; what reads the view does.
+/// The last use of what lies in each block, by the tensor that the block is named after.
 pub(crate) fn last_uses(plan: &GraphPlan) -> BTreeMap<TensorId, LastUse> {
     let graph = plan.assigned().graph();
     let owner = |tensor: TensorId| plan.block(graph.root(tensor)).map(|(memory, block)| memory.tensors[block]);
+    let users = graph.last_users();
     let mut uses: BTreeMap<TensorId, LastUse> = BTreeMap::new();
-    for (number, node) in graph.nodes().iter().enumerate() {
-        if graph.tensor(*node).op.writes_nothing() {
-            continue;
-        }
-        for source in graph.sources(*node).iter().copied().flatten().filter_map(owner) {
-            uses.insert(source, LastUse::Read { node: number });
-        }
-    }
     for tensor in graph.tensors().ids() {
         let Some(owner) = owner(tensor) else { continue };
-        let last = uses.entry(owner).or_insert(LastUse::Unread);
+        let read = users[owner].map_or(LastUse::Unread, |node| LastUse::Read { node });
+        let last = uses.entry(owner).or_insert(read);
         if graph.tensor(tensor).flags.is_output() {
             *last = LastUse::Output;
         }

@@ -38,6 +38,7 @@ mod role;
 mod flow;
 mod last_use;
 mod map;
+mod file;
 mod sums;
 mod legend;
 

@@ -1,73 +1,96 @@
 //! `steeve check` for graphs: a plan from a file, or one made now and ggml's recorded one.
 
-use steeve_graph::{GraphStrategy, MemoryId, PlanOptions, Reuse, Unread};
+use steeve_graph::{
+    Claim, GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlanFault, PlanFile, PlanOptions, Reuse, Unread,
+    check_plan_file,
+};
 use steeve_view::Map;
 
 use super::file::GraphFile;
-use super::judge::Claim;
-use super::plan_file::TensorPlan;
-use super::solve::{reuse_name, solve, unread_name};
+use super::solve::solve;
 use crate::answer::Answer;
 use crate::args::{CheckArgs, HowArgs, SearchArgs};
 use crate::capacity::Capacities;
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::figures::MemoryFigures;
+use crate::figures::{MemoryFigures, sum};
 use crate::over_capacity::over_capacity;
-use crate::standing;
 use crate::table::Ratio;
 use crate::verdicts::{CheckedMemory, PlanKind, Title, Verdicts};
 
 /// Judges the plan that is given, or else the one that `steeve plan` would make and the one that ggml made.
 pub(crate) fn check(
     graph: GraphFile,
-    plan: Option<TensorPlan>,
+    plan: Option<(&str, PlanFile)>,
     args: &CheckArgs,
     verdicts: &mut Verdicts<'_>,
 ) -> Result<Answer, Error> {
     let graph = graph.limited(&args.limits)?;
     let graph = match &plan {
         // What a plan was made as, it is held to.
-        Some(plan) if plan.as_drop_in => graph.for_drop_in()?,
+        Some((_, plan)) if plan.planned_as.as_deref() == Some(DROP_IN) => graph.for_drop_in()?,
         _ => graph.planned_as(&args.how)?,
     };
     let capacities = args.limits.capacities()?;
     capacities.check_names(graph.owners().map(|memory| graph.memory_name(memory)))?;
-    if let Some(plan) = plan {
-        let plan = under_rule(plan, &args.how)?;
-        let title = Title { file: &plan.file, plan: "the plan", kind: PlanKind::Given };
-        return match Claim::of_file(&graph, &plan) {
-            Ok(claim) => judge(verdicts, &title, &graph, &claim, || {
-                Ok(over_capacity(&standing::of_tensors("plan", &plan)?.map, capacities))
-            }),
-            Err(faults) => verdicts.does_not_hold(&title, &faults),
+    if let Some((file, plan)) = plan {
+        let plan = under_rule(file, plan, &args.how)?;
+        let title = Title { file, plan: "the plan", kind: PlanKind::Given };
+        return match check_plan_file(&plan, &graph.assigned, MatchMemories::ByName) {
+            Ok(plan) => judge(verdicts, &title, &graph, &Claim::of_plan(&plan), || over(&plan, capacities)),
+            Err(faults) => verdicts.does_not_hold(&title, &named(&graph, faults)),
         };
     }
     let options = args.how.for_graph(&graph.file, &SearchArgs::default())?;
     let solved = solve(&graph, &options, Capacities::default())?;
-    let (strategy, reuse, unread) = (solved.figures.strategy, reuse_name(options.reuse), unread_name(options.unread));
+    let (strategy, reuse, unread) = (solved.figures.strategy, options.reuse.name(), options.unread.name());
     let name = format!("our plan (strategy {strategy}, reuse {reuse}, unread {unread})");
     let title = Title { file: &graph.file, plan: &name, kind: PlanKind::Ours };
-    let mut answer = judge(verdicts, &title, &graph, &Claim::of_plan(&graph, &solved.plan), || {
-        Ok(over_capacity(&Map::of_graph("plan", &solved.plan), capacities))
-    })?;
-    if let Some(claim) = Claim::of_ggml(&graph) {
+    let claim = Claim::of_plan(&solved.plan);
+    let mut answer = judge(verdicts, &title, &graph, &claim, || over(&solved.plan, capacities))?;
+    if let Some(ggml) = graph.answer() {
+        let claim = Claim::of_answer(ggml, &graph.assigned);
         let title = Title { file: &graph.file, plan: "ggml's recorded plan", kind: PlanKind::Ggml };
         // A capacity is asked of our plan: what ggml did can't be changed.
-        answer = answer.max(judge(verdicts, &title, &graph, &claim, || Ok(Vec::new()))?);
+        answer = answer.max(judge(verdicts, &title, &graph, &claim, Vec::new)?);
     }
     Ok(answer)
 }
 
+/// What a plan file calls the rules of the drop-in.
+pub(crate) const DROP_IN: &str = "drop-in";
+
 /// A plan says itself to which reuse it keeps and what it frees; the user may hold it to something else.
-fn under_rule(plan: TensorPlan, how: &HowArgs) -> Result<TensorPlan, Error> {
+fn under_rule(file: &str, mut plan: PlanFile, how: &HowArgs) -> Result<PlanFile, Error> {
     if how.strategy.is_some() {
-        let why = format!("{}: is a plan already, whatever made it; leave out --strategy", plan.file);
+        let why = format!("{file}: is a plan already, whatever made it; leave out --strategy");
         return Err(Error::Usage(why));
     }
-    let reuse = how.reuse.map_or(plan.reuse, Reuse::from);
-    let unread = how.unread.map_or(plan.unread, Unread::from);
-    Ok(TensorPlan { reuse, unread, ..plan })
+    if (how.reuse.is_some() || how.unread.is_some()) && plan.strategy == GraphStrategy::Ggml.name() {
+        // Of ggml's strategy both are implied. It keeps to no hold.
+        plan.strategy = GraphStrategy::Fast.name().to_owned();
+        plan.memories.iter_mut().for_each(|memory| memory.ignores_hold = true);
+    }
+    if let Some(reuse) = how.reuse {
+        plan.reuse = Some(Reuse::from(reuse).name().to_owned());
+    }
+    if let Some(unread) = how.unread {
+        plan.unread = Some(Unread::from(unread).name().to_owned());
+    }
+    Ok(plan)
+}
+
+/// Faults with the ids that the graph's file has for its tensors.
+fn named(graph: &GraphFile, faults: Vec<PlanFault>) -> Vec<Fault> {
+    let fault = |it: &PlanFault| {
+        Fault::of_tensors(it.kind(), it.tensors().into_iter().map(|tensor| graph.id(tensor)), it.to_string())
+    };
+    faults.iter().map(fault).collect()
+}
+
+/// Memories above their capacity, with what is alive there at the peak.
+fn over(plan: &GraphPlan, capacities: Capacities<'_>) -> Vec<Fault> {
+    over_capacity(&Map::of_graph("plan", plan), capacities)
 }
 
 fn judge(
@@ -75,13 +98,13 @@ fn judge(
     title: &Title<'_>,
     graph: &GraphFile,
     claim: &Claim,
-    over_capacity: impl FnOnce() -> Result<Vec<Fault>, Error>,
+    over_capacity: impl FnOnce() -> Vec<Fault>,
 ) -> Result<Answer, Error> {
-    let faults = claim.faults(graph, None);
+    let faults = named(graph, claim.faults(&graph.assigned));
     if !faults.is_empty() {
         return verdicts.does_not_hold(title, &faults);
     }
-    match over_capacity()?.as_slice() {
+    match over_capacity().as_slice() {
         [] => verdicts.holds(title, &sentence(graph, claim), || memories(graph, claim)),
         over => verdicts.does_not_fit(title, over, || memories(graph, claim)),
     }
@@ -89,7 +112,7 @@ fn judge(
 
 /// What holds, and how many bytes it takes of ggml's.
 fn sentence(graph: &GraphFile, claim: &Claim) -> String {
-    let tensors = match claim.tensors() {
+    let tensors = match claim.places.places.iter().flatten().count() {
         1 => "1 tensor".to_owned(),
         count => format!("{count} tensors"),
     };
@@ -97,9 +120,9 @@ fn sentence(graph: &GraphFile, claim: &Claim) -> String {
         1 => String::new(),
         count => format!(" of {count} memories"),
     };
-    let bytes = claim.bytes(graph);
+    let bytes = sum(graph.assigned.owners().map(|memory| claim.bytes(memory)));
     let ggml = graph.owners().map(|memory| graph.ggml(memory)).collect::<Option<Vec<_>>>();
-    let beside = match ggml.map(|ggml| crate::figures::sum(ggml.into_iter())) {
+    let beside = match ggml.map(|ggml| sum(ggml.into_iter())) {
         Some(ggml) if ggml.0 > 0 && ggml != bytes => format!(", {} of ggml's {ggml}", Ratio::new(bytes, ggml)),
         _ => String::new(),
     };
@@ -109,16 +132,16 @@ fn sentence(graph: &GraphFile, claim: &Claim) -> String {
 /// The figures of each memory. The bound is that of a plan of ours with equal reuse and unread; a claim below it takes over bytes in
 /// another way, and then nothing is known of its bound.
 fn memories(graph: &GraphFile, claim: &Claim) -> Result<Vec<CheckedMemory>, Error> {
-    let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(claim.reuse()).with_unread(claim.unread());
+    let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(claim.places.reuse).with_unread(claim.places.unread);
     let solved = solve(graph, &options, Capacities::default())?;
     let of_memory = |(memory, bound): (MemoryId, &MemoryFigures)| {
-        let peak = claim.memory_bytes(memory);
+        let peak = claim.bytes(memory);
         CheckedMemory {
             name: graph.memory_name(memory).to_owned(),
             peak,
             lower_bound: Some(bound.at_least).filter(|bound| *bound <= peak),
             optimal: bound.at_least == peak,
-            chunks: claim.chunks(memory).to_vec(),
+            chunks: claim.buffers[memory].clone(),
             ggml: graph.ggml(memory),
         }
     };

@@ -4,7 +4,6 @@ use std::cell::OnceCell;
 
 use steeve_graph::recorded::Answer;
 use steeve_graph::{AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, Op, Recorded, TensorId, ggml_answer};
-use steeve_plan::Clipped;
 
 use crate::args::{HowArgs, LimitArgs};
 use crate::error::Error;
@@ -105,7 +104,7 @@ impl GraphFile {
 
     /// The memories that share no other's, in order.
     pub(crate) fn owners(&self) -> impl Iterator<Item = MemoryId> {
-        self.assigned.memories().pairs().filter(|(_, memory)| memory.shared_with.is_none()).map(|(id, _)| id)
+        self.assigned.owners()
     }
 
     pub(crate) fn memory_name(&self, memory: MemoryId) -> &str {
@@ -120,54 +119,11 @@ impl GraphFile {
         }
     }
 
-    /// A tensor in a sentence: `tensor 12 (kq)`.
-    pub(crate) fn tensor(&self, tensor: TensorId) -> String {
-        let name = self.assigned.graph().name(tensor);
-        match (self.id(tensor), name) {
-            (Some(id), "") => format!("tensor {id}"),
-            (Some(id), name) => format!("tensor {id} ({})", Clipped(name)),
-            (None, name) => format!("the tensor {} outside of the record", Clipped(name)),
-        }
-    }
-
     /// A tensor in a table: its name, or else its id.
     pub(crate) fn label(&self, tensor: TensorId) -> String {
         match (self.assigned.graph().name(tensor), self.id(tensor)) {
             ("", Some(id)) => format!("#{id}"),
             (name, _) => name.to_owned(),
         }
-    }
-
-    /// What makes a tensor: its operation, or what it is to the graph.
-    pub(crate) fn operation(&self, tensor: TensorId) -> String {
-        let it = self.assigned.graph().tensor(tensor);
-        if it.op != Op::None {
-            return self.assigned.graph().tensors().op_title(it.op).to_lowercase();
-        }
-        let flags = it.flags;
-        let role = if flags.is_input() {
-            "input"
-        } else if flags.is_param() {
-            "param"
-        } else {
-            "leaf"
-        };
-        role.to_owned()
-    }
-
-    /// The tensors with bytes of their own that a plan must place, in order.
-    pub(crate) fn placed(&self) -> Vec<TensorId> {
-        let graph = self.assigned.graph();
-        let mut touched = vec![false; graph.tensors().len()];
-        for tensor in graph.leafs().iter().chain(graph.nodes()) {
-            touched[graph.root(*tensor).index()] = true;
-        }
-        for node in graph.nodes() {
-            for source in graph.sources(*node).iter().flatten() {
-                touched[graph.root(*source).index()] = true;
-            }
-        }
-        let placed = |tensor: &TensorId| touched[tensor.index()] && graph.tensor(*tensor).is_planned();
-        graph.tensors().ids().filter(placed).collect()
     }
 }

@@ -4,13 +4,12 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use steeve_graph::{
-    Bytes, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, PlanOptions, Progress, Reuse, Unread,
-    Verdict, plan_beside_ggml_watched, plan_graph_watched,
+    Bytes, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, PlanOptions, Progress, Reuse, Verdict,
+    plan_beside_ggml_watched, plan_graph_watched,
 };
-use steeve_plan::Clipped;
+use steeve_plan::{Clipped, Step};
 
 use super::file::GraphFile;
-use super::plan_file::node_of;
 use crate::capacity::Capacities;
 use crate::error::Error;
 use crate::figures::{Figures, MemoryFigures, memory_called};
@@ -48,8 +47,8 @@ pub(crate) fn solve_watched(
     let plan = plan.map_err(|error| no_plan(graph, &error))?;
     let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacities)).collect();
     // What was asked for; where ggml's own take-overs turn out smaller, a plan with --reuse more keeps to those.
-    let (strategy, reuse) = (strategy_name(options.strategy), reuse_name(options.reuse));
-    let unread = Some(unread_name(plan.options().unread));
+    let (strategy, reuse) = (options.strategy.name(), options.reuse.name());
+    let unread = Some(plan.options().unread.name());
     Ok(SolvedGraph { plan, figures: Figures { strategy, reuse: Some(reuse), unread, time, memories } })
 }
 
@@ -81,31 +80,9 @@ fn no_plan(graph: &GraphFile, error: &GraphPlanError) -> Error {
     Error::Place { file: graph.file.clone(), why }
 }
 
-/// What the command line calls a strategy.
-fn strategy_name(strategy: GraphStrategy) -> &'static str {
-    match strategy {
-        GraphStrategy::Ggml => "ggml",
-        GraphStrategy::Best(_) => "best",
-        _ => "fast",
-    }
-}
-
-/// What the command line calls a rule for what no node reads.
-pub(crate) fn unread_name(unread: Unread) -> &'static str {
-    match unread {
-        Unread::FreeInputs => "free-inputs",
-        Unread::Free => "free",
-        _ => "keep",
-    }
-}
-
-/// What the command line calls a reuse.
-pub(crate) fn reuse_name(reuse: Reuse) -> &'static str {
-    match reuse {
-        Reuse::Ggml => "ggml",
-        Reuse::None => "none",
-        _ => "more",
-    }
+/// The node that runs at a step; -1 is before the run.
+fn node_of(step: Step) -> i64 {
+    i64::try_from(step.0).unwrap_or(i64::MAX) - 1
 }
 
 /// Which memories do not fit, by how much, and what to do about it.

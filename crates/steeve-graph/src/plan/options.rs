@@ -36,7 +36,7 @@ impl PlanOptions {
     }
 
     /// What is really done, where the strategy implies something else than the options say.
-    pub(super) fn implied(self) -> Self {
+    pub(crate) fn implied(self) -> Self {
         match self.strategy {
             GraphStrategy::Ggml => Self { reuse: Reuse::Ggml, unread: Unread::Keep, ..self },
             GraphStrategy::Fast | GraphStrategy::Best(_) => self,
@@ -57,6 +57,17 @@ pub enum GraphStrategy {
     Best(Best),
 }
 
+impl GraphStrategy {
+    /// Returns the name in plan files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ggml => "ggml",
+            Self::Fast => "fast",
+            Self::Best(_) => "best",
+        }
+    }
+}
+
 /// Which nodes take over the bytes of a source that dies at them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -68,6 +79,25 @@ pub enum Reuse {
     More,
     /// None: every tensor has bytes of its own while it lives.
     None,
+}
+
+impl Reuse {
+    /// All variants.
+    pub const ALL: [Self; 3] = [Self::Ggml, Self::More, Self::None];
+
+    /// Returns the name in plan files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ggml => "ggml",
+            Self::More => "more",
+            Self::None => "none",
+        }
+    }
+
+    /// Finds a variant by its name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
 }
 
 /// How long tensors live that no node reads. Outputs always live to the end.
@@ -99,4 +129,23 @@ pub enum Unread {
     FreeInputs,
     /// Only outputs live to the end.
     Free,
+}
+
+impl Unread {
+    /// All variants.
+    pub const ALL: [Self; 3] = [Self::Keep, Self::FreeInputs, Self::Free];
+
+    /// Returns the name in plan files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::FreeInputs => "free-inputs",
+            Self::Free => "free",
+        }
+    }
+
+    /// Finds a variant by its name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
 }

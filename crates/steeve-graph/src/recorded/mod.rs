@@ -22,13 +22,15 @@ mod read;
 mod schema;
 mod write;
 
+pub use schema::SCHEMA;
+
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use steeve_plan::{Bytes, Clipped, IdVec, InputLimit, InputTooLarge, Offset};
 
-use crate::error::JsonMessage;
 use crate::{AssignedGraph, DataType, GraphError, MemoryId, TensorId};
+use steeve_plan::file::JsonMessage;
 
 /// A recorded graph.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Times;
 
-pub(super) const SCHEMA: &str = "galloc-dump-1";
+/// The schema of recorded graphs.
+pub const SCHEMA: &str = "galloc-dump-1";
 
 /// A source that is a tensor outside of the record.
 pub(super) const OUTSIDE: i64 = -2;

@@ -166,6 +166,22 @@ pub enum ReplayFault {
     },
 }
 
+impl ReplayFault {
+    /// Returns the tensor that is overwritten, lost or missing.
+    pub const fn tensor(&self) -> &Named {
+        match self {
+            Self::Overwritten { tensor, .. }
+            | Self::Fusion { tensor, .. }
+            | Self::Unwritten { tensor, .. }
+            | Self::BothBefore { tensor, .. }
+            | Self::Lost { tensor, .. }
+            | Self::InPlace { tensor, .. }
+            | Self::Place { tensor, .. }
+            | Self::Unplaced { tensor, .. } => tensor,
+        }
+    }
+}
+
 /// Why a tensor can't stand at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

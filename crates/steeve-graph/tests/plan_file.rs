@@ -9,8 +9,9 @@ use recordings::each_graph;
 use serde_json::{Value, json};
 use steeve_graph::fuzz::{Choices, random_graph, scrambled_graph};
 use steeve_graph::{
-    AllocSizes, AssignedGraph, Best, Budget, Bytes, GraphParts, GraphPlan, GraphStrategy, Layout, PlanOptions, Reuse,
-    SavedPlanError, Tensor, Unread, Verdict, View, plan_graph, replay,
+    AllocSizes, AssignedGraph, Best, Budget, Bytes, GraphParts, GraphPlan, GraphStrategy, Layout, MatchMemories,
+    PlanFault, PlanFile, PlanFileError, PlanOptions, Reuse, Tensor, Unread, Verdict, View, check_plan_file, plan_graph,
+    replay,
 };
 
 fn graph(text: &str) -> AssignedGraph {
@@ -94,8 +95,8 @@ fn plans_without_bytes_and_ggmls_chunks_without_limit_are_loaded_too() {
     }
     // Only ggml's own strategy may pass the limit.
     let ggml = plan_graph(&chunks, &PlanOptions::new(GraphStrategy::Ggml)).unwrap().to_json();
-    let error = GraphPlan::from_json(&ggml.replace(r#""strategy":"ggml""#, r#""strategy":"fast""#), &chunks);
-    let error = error.unwrap_err().to_string();
+    let ours = ggml.replace(r#""strategy":"ggml""#, r#""strategy":"fast""#).replace(r#","ignores_hold":true"#, "");
+    let error = GraphPlan::from_json(&ours, &chunks).unwrap_err().to_string();
     assert!(error.contains("buffer 15 has 80 bytes, above the limit of 16"), "{error}");
 }
 
@@ -173,58 +174,56 @@ fn lie(file: &mut Value, choices: &mut Choices<'_>) -> Option<&'static str> {
         return None;
     }
     let (first, second) = (rows[a].clone(), rows[b].clone());
-    let step = |row: &Value, at: usize| row[3][at].as_u64().unwrap();
+    let step = |row: &Value, at: usize| row["live"][at].as_u64().unwrap();
     let kind = match choices.below(7) {
         0 => {
-            (rows[b][5], rows[b][6]) = (first[5].clone(), first[6].clone());
+            (rows[b]["buffer"], rows[b]["offset"]) = (first["buffer"].clone(), first["offset"].clone());
             "a block put on another"
         }
         1 if step(&first, 0) < step(&second, 0) => {
             // The first is said to end where the second begins, and the second stands on it.
-            rows[a][3][1] = second[3][0].clone();
-            (rows[b][5], rows[b][6]) = (first[5].clone(), first[6].clone());
+            rows[a]["live"][1] = second["live"][0].clone();
+            (rows[b]["buffer"], rows[b]["offset"]) = (first["buffer"].clone(), first["offset"].clone());
             "a life cut short"
         }
-        2 if step(&first, 0) < step(&second, 0) && first[2].as_u64() >= second[2].as_u64() => {
-            rows[a][3][1] = second[3][0].clone();
-            (rows[b][5], rows[b][6], rows[b][4]) = (first[5].clone(), first[6].clone(), json!(a));
+        2 if step(&first, 0) < step(&second, 0) && first["size"].as_u64() >= second["size"].as_u64() => {
+            rows[a]["live"][1] = second["live"][0].clone();
+            (rows[b]["buffer"], rows[b]["offset"], rows[b]["follows"]) =
+                (first["buffer"].clone(), first["offset"].clone(), json!(a));
             "a take-over"
         }
         3 => {
-            let half = first[2].as_u64()? / 2;
-            (rows[b][5], rows[b][6]) = (first[5].clone(), json!(first[6].as_u64()? + half));
+            let half = first["size"].as_u64()? / 2;
+            (rows[b]["buffer"], rows[b]["offset"]) = (first["buffer"].clone(), json!(first["offset"].as_u64()? + half));
             "a block put on another's half"
         }
         4 => {
-            rows[b][4] = Value::Null;
+            rows[b]["follows"] = Value::Null;
             "a take-over concealed"
         }
         5 => {
-            (rows[a][0], rows[b][0]) = (second[0].clone(), first[0].clone());
+            (rows[a]["tensor"]["id"], rows[b]["tensor"]["id"]) =
+                (second["tensor"]["id"].clone(), first["tensor"]["id"].clone());
             "two tensors swapped"
         }
         _ => {
-            let tensor = rows.remove(b)[0].clone();
-            memory["sharing"] = json!([[tensor, if a > b { a - 1 } else { a }]]);
+            let other = rows.remove(b);
+            let at = if a > b { a - 1 } else { a };
+            rows[at]["tensor"]["views"] = json!([{"id": other["tensor"]["id"], "offset": 0, "size": other["size"]}]);
             "two tensors in one block"
         }
     };
-    // What a liar would say of the result.
-    memory["verdict"] = json!("fits");
     Some(kind)
 }
 
-/// Makes the claims about a plan agree with it, which is no defence.
-fn with_claims(file: &mut Value, graph: &AssignedGraph) -> Result<GraphPlan, SavedPlanError> {
-    for _ in 0..4 {
-        match GraphPlan::from_json(&file.to_string(), graph) {
-            Err(SavedPlanError::Claim { memory, peak, bound, .. }) => {
-                let verdict = if peak == bound { "optimal" } else { "fits" };
-                for it in file["memories"].as_array_mut().unwrap().iter_mut().filter(|it| it["name"] == *memory) {
-                    (it["verdict"], it["at_least"]) = (json!(verdict), json!(bound.0));
-                }
-            }
-            answer => return answer,
+/// Makes the figures of a plan agree with it, which is no defence.
+fn with_claims(file: &mut Value, graph: &AssignedGraph) -> Result<GraphPlan, PlanFault> {
+    let read: Result<PlanFile, _> = PlanFile::from_json(&file.to_string());
+    if let Ok(read) = read {
+        for (memory, it) in read.memories.iter().zip(file["memories"].as_array_mut().unwrap()) {
+            let used: Vec<u64> = memory.used().iter().map(|size| size.0).collect();
+            let peak = used.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
+            (it["buffers"], it["peak"], it["lower_bound"]) = (json!(used), json!(peak), json!(peak));
         }
     }
     GraphPlan::from_json(&file.to_string(), graph)
@@ -247,7 +246,15 @@ fn a_file_that_lies_is_refused_or_does_no_harm() {
                 lie(&mut file, &mut choices);
             }
             let told = told.entry(kind).or_default();
-            match with_claims(&mut file, &graph) {
+            let answer = with_claims(&mut file, &graph);
+            // The diagnostic reader agrees, and has as much to say.
+            if let Ok(file) = PlanFile::from_json(&file.to_string()) {
+                match check_plan_file(&file, &graph, MatchMemories::ByName) {
+                    Ok(_) => assert!(answer.is_ok(), "seed {seed}, {kind}: {:?}", answer.err()),
+                    Err(faults) => assert!(answer.is_err() && !faults.is_empty(), "seed {seed}, {kind}: {faults:?}"),
+                }
+            }
+            match answer {
                 Ok(loaded) => {
                     told.1 += 1;
                     fitted += assert_holds(&format!("seed {seed}, {kind}"), &loaded, &graph, &mut choices);
@@ -285,11 +292,11 @@ fn the_form_of_the_file_does_not_change_without_a_new_version() {
     );
     let text = saved(&graph);
     let head = format!(
-        r#"{{"version":2,"fingerprint":"{}","strategy":"fast","reuse":"more","unread":"free-inputs","memories":["#,
+        r#"{{"schema":"steeve-plan","version":3,"strategy":"fast","reuse":"more","unread":"free-inputs","graph":"{}","memories":["#,
         graph.fingerprint()
     );
-    let gpu = r#"{"name":"gpu","align":32,"max_buffer":4096,"hold":0,"verdict":"optimal","at_least":64,"blocks":[[0,0,64,[0,1],null,0,0],[1,0,64,[1,4],0,0,0]]},"#;
-    let host = r#"{"name":"host","align":16,"max_buffer":null,"hold":1,"verdict":"optimal","at_least":64,"blocks":[[2,1,64,[2,3],null,0,0],[3,1,64,[3,4],0,0,0]]}]}"#;
+    let gpu = r#"{"name":"gpu","alignment":32,"max_buffer":4096,"peak":64,"lower_bound":64,"buffers":[64],"blocks":[{"name":"x","size":64,"live":[0,1],"buffer":0,"offset":0,"tensor":{"id":0,"type":"f32[16]","flags":["input"],"last_reader":0}},{"name":"a","size":64,"live":[1,4],"buffer":0,"offset":0,"follows":0,"tensor":{"id":1,"op":"sqr","type":"f32[16]","last_reader":2}}]},"#;
+    let host = r#"{"name":"host","alignment":16,"hold":1,"peak":64,"lower_bound":64,"buffers":[64],"blocks":[{"name":"b","size":64,"live":[2,3],"buffer":0,"offset":0,"tensor":{"id":2,"op":"neg","type":"f32[16]","last_reader":2}},{"name":"c","size":64,"live":[3,4],"buffer":0,"offset":0,"follows":0,"tensor":{"id":3,"op":"add","type":"f32[16]","flags":["output"],"kept":true}}]}]}"#;
     assert_eq!(text, format!("{head}{gpu}{host}"));
 }
 
@@ -316,19 +323,24 @@ fn a_plan_of_another_graph_is_refused_and_the_message_says_why() {
         error(memories, &body.replace("@host", "@host size=300")),
         "memory host: tensor 2 (b) needs 300 bytes, and its block has 256"
     );
-    let was = "the plan was made for memory host (alignment 16, buffers of any size, hold 0), and the graph has memory";
-    for (change, is) in [
-        ("memory host align=64", "host (alignment 64, buffers of any size, hold 0) there"),
-        ("memory host align=16 max=512", "host (alignment 16, buffers of at most 512 bytes, hold 0) there"),
-        ("memory host align=16 hold=2", "host (alignment 16, buffers of any size, hold 2) there"),
+    for (change, message) in [
+        ("align=64", "memory host: its alignment is 64, which does not divide the plan's 16"),
+        ("align=16 hold=2", "memory host: its hold is 2, above the plan's 0"),
+        ("align=16 fusion=checked", "memory host: its fusion is checked, beyond the plan's none"),
+        ("align=16 shares=gpu", "memory host: the plan has it with bytes of its own, and the graph sharing memory gpu"),
     ] {
-        assert_eq!(error(&memories.replace("memory host align=16", change), body), format!("{was} {is}"));
+        assert_eq!(error(&memories.replace("host align=16", &format!("host {change}")), body), message);
     }
-    let renamed = error(&memories.replace("gpu", "tpu"), body);
-    assert!(renamed.contains("memory gpu (") && renamed.contains("memory tpu ("), "{renamed}");
+    let small = graph(&format!("{}\n{body}", memories.replace("gpu align=32", "gpu align=32 max=300")));
+    let message = GraphPlan::from_json(&text, &small).unwrap_err().to_string();
+    assert!(message.contains("buffer 0 has") && message.contains("above the limit of 300"), "{message}");
+    assert_eq!(
+        error(&memories.replace("gpu", "tpu"), body),
+        "the plan is for the memories gpu, host, and the graph has tpu, host; matched by name"
+    );
     assert_eq!(
         error(&format!("{memories}; memory disk align=1"), body),
-        "the plan has 2 memories, and the graph has 3 that do not share another's"
+        "the plan is for the memories gpu, host, and the graph has gpu, host, disk; matched by name"
     );
     // A smaller graph may use it, and so may the one it was made for.
     let smaller = graph(&format!("{memories}\n{}", body.replace("[16,4]", "[16,3]").replace("[4,4]", "[3,3]")));
@@ -342,18 +354,112 @@ fn a_file_of_another_version_or_kind_is_refused() {
     let graph = graph("x = input 16; y = neg x !output");
     let text = saved(&graph);
     let error = |text: &str| GraphPlan::from_json(text, &graph).unwrap_err().to_string();
-    let newer = text.replace(r#""version":2"#, r#""version":3,"what":"ever""#).replace("memories", "others");
-    assert_eq!(error(&newer), "the plan has version 3, and this program reads version 2");
-    assert!(error(&text.replace("\"fast\"", "\"faster\"")).contains("unknown variant `faster`"));
+    let newer = text.replace(r#""version":3"#, r#""version":4,"what":"ever""#).replace("memories", "others");
+    assert_eq!(error(&newer), "the plan file has version 4, and version 3 is read; make it again with steeve plan -o");
+    assert_eq!(error(&text.replace("\"fast\"", "\"faster\"")), "strategy is \"faster\"; known are ggml, fast and best");
+    assert_eq!(error(&text.replace("\"more\"", "\"most\"")), "reuse is \"most\"; known are ggml, more and none");
     assert!(error(&text.replace("\"reuse\"", "\"use\"")).contains("unknown field `use`"));
-    assert!(error("").starts_with("not a saved plan: "));
-    assert!(error("[1]").starts_with("not a saved plan: "));
-    assert!(error(&"[".repeat(100_000)).starts_with("not a saved plan: "));
-    for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
-        assert!(matches!(GraphPlan::from_json(&text[..end], &graph), Err(SavedPlanError::Json(_))), "{end}");
+    let older = "the file names no schema, and a plan file has \"steeve-plan\" (those of older versions had none); make it again with steeve plan -o";
+    assert_eq!(error(r#"{"version":2,"fingerprint":"0","memories":[]}"#), older);
+    assert_eq!(error(&text.replace(r#""schema":"steeve-plan","#, "")), older);
+    for other in ["", "[1]", &"[".repeat(100_000), &format!("{text}]")] {
+        assert!(error(other).starts_with("not a plan file: "), "{other}");
     }
-    assert!(error(&format!("{text}]")).starts_with("not a saved plan: "));
+    for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
+        let refused = GraphPlan::from_json(&text[..end], &graph);
+        assert!(matches!(refused, Err(PlanFault::File(PlanFileError::Json(_)))), "{end}");
+    }
     assert!(GraphPlan::from_json(&format!("{text}\n"), &graph).is_ok());
+    let blocks = r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[{"name":"memory","peak":0,"lower_bound":0,"buffers":[],"blocks":[]}]}"#;
+    assert!(error(blocks).contains("is that of a block list"), "{}", error(blocks));
+}
+
+/// The text of a graph is that of its compact form, whose tensors have other numbers.
+#[test]
+fn a_plan_that_was_made_from_the_text_of_a_graph_is_one_for_the_graph() {
+    let (mut renumbered, mut planned) = (0, 0);
+    for seed in 0..600 {
+        let mut choices = Choices::from_seed(seed);
+        let graph = if seed % 3 == 0 { scrambled_graph(&mut choices) } else { random_graph(&mut choices) };
+        let read: AssignedGraph = graph.to_string().parse().unwrap();
+        renumbered += u32::from(read.fingerprint() != graph.fingerprint());
+        let Ok(plan) = plan_graph(&read, &options()[choices.below(7)]) else { continue };
+        let loaded =
+            GraphPlan::from_json(&plan.to_json(), &graph).unwrap_or_else(|error| panic!("{seed}: {error}\n{graph}"));
+        assert_eq!(loaded.peak(), plan.peak());
+        assert_holds(&format!("seed {seed}"), &loaded, &graph, &mut choices);
+        check_plan_file(&plan.to_file(), &graph, MatchMemories::ByName).unwrap();
+        planned += 1;
+    }
+    assert!(renumbered > 100 && planned > 400, "{renumbered} of {planned}");
+}
+
+/// A plan is accepted for a memory whose alignment divides the plan's, whose maximum is not below its buffers and whose hold
+/// and fusion ask for no more; in all other cases it is refused. Whichever it is, it holds.
+#[test]
+fn a_plan_is_accepted_for_the_memories_that_it_holds_in() {
+    let word = ["none", "checked", "kept"];
+    let memory = |name: &str, align: u64, max: u64, hold: u32, fusion: usize| {
+        format!("memory {name} align={align} max={max} hold={hold} fusion={}\n", word[fusion])
+    };
+    let body =
+        "x = input f32[16,4]; a = mul_mat f32[4,4] x x; b = mul_mat f32[4,4] x a; c = swiglu f32[2,4] a; d = add b a
+         e = mul_mat f32[4,4] d d !output";
+    let (mut accepted, mut refused) = (0, 0);
+    for seed in 0..3000 {
+        let mut choices = Choices::from_seed(seed);
+        let mut draw = || {
+            (
+                1u64 << choices.below(6),
+                [256, 300, 512, 4096][choices.below(4)],
+                choices.below(3) as u32,
+                choices.below(3),
+            )
+        };
+        let ((align, max, hold, fusion), (align2, max2, hold2, fusion2)) = (draw(), draw());
+        let planned = graph(&(memory("m", align, max, hold, fusion) + body));
+        let other = graph(&(memory("m", align2, max2, hold2, fusion2) + body));
+        let plan = plan_graph(&planned, &PlanOptions::default()).unwrap();
+        let largest = plan.memories()[0].plan.buffers().iter().max().unwrap().0;
+        // A single tensor of 256 bytes may pass the maximum, which is never below that here.
+        let expected = align % align2 == 0 && max2 >= largest && hold2 <= hold && fusion2 <= fusion;
+        let answer = GraphPlan::from_json(&plan.to_json(), &other);
+        assert_eq!(answer.is_ok(), expected, "{seed}: {:?}", answer.err());
+        match answer {
+            Ok(loaded) => {
+                accepted += 1;
+                loaded.fits(&other).unwrap();
+                replay(&other, &loaded.places()).unwrap();
+                assert_eq!(loaded.assigned(), &other);
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(accepted > 300 && refused > 300, "{accepted} {refused}");
+}
+
+#[test]
+fn memories_are_matched_by_name_or_by_order() {
+    let body =
+        "x = input f32[16]; a = sqr x; b = mul_mat f32[16] a a @two; c = neg b @two; d = mul_mat f32[16] c a !output";
+    let of = |memories: &str| graph(&format!("{memories}\n{body}"));
+    let planned = of("memory one align=32; memory two align=16");
+    let plan = plan_graph(&planned, &PlanOptions::default()).unwrap();
+    let file = plan.to_file();
+    // The same memories in another order: `a` and `d` name theirs.
+    let swapped = "memory two align=16; memory one align=32";
+    let body = "x = input f32[16] @one; a = sqr x @one; b = mul_mat f32[16] a a; c = neg b; d = mul_mat f32[16] c a @one !output";
+    let swapped = graph(&format!("{swapped}\n{body}"));
+    assert_eq!(swapped.fingerprint(), planned.fingerprint());
+    let loaded = GraphPlan::from_file(&file, &swapped, MatchMemories::ByName).unwrap();
+    replay(&swapped, &loaded.places()).unwrap();
+    assert_eq!(loaded.peak(), plan.peak());
+    assert!(GraphPlan::from_file(&file, &swapped, MatchMemories::ByOrder).is_err());
+    // Other names in the same order.
+    let renamed = of("memory first align=32; memory two align=16");
+    let error = GraphPlan::from_file(&file, &renamed, MatchMemories::ByName).unwrap_err();
+    assert!(matches!(error, PlanFault::Memories { .. }), "{error}");
+    assert_eq!(GraphPlan::from_file(&file, &renamed, MatchMemories::ByOrder).unwrap().places(), plan.places());
 }
 
 /// Where the numbers of a text are, outside of strings.
@@ -421,7 +527,8 @@ fn no_number_of_a_file_can_be_changed_to_do_harm() {
         }
     }
     println!("{refused} refused, {accepted} accepted");
-    assert!(refused > 10 * accepted, "{refused} refused, {accepted} accepted");
+    // The last readers and the views are there for people alone.
+    assert!(refused > 4 * accepted, "{refused} refused, {accepted} accepted");
 }
 
 #[test]
@@ -458,7 +565,8 @@ fn bytes_that_a_view_does_not_read_today_are_not_free() {
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
     // `b` on the second half of `a`, of which only the first row is read.
     let smuggle = |rows: &mut Vec<Value>| {
-        (rows[2][5], rows[2][6]) = (rows[1][5].clone(), json!(rows[1][6].as_u64().unwrap() + 64));
+        (rows[2]["buffer"], rows[2]["offset"]) =
+            (rows[1]["buffer"].clone(), json!(rows[1]["offset"].as_u64().unwrap() + 64));
     };
     let mut places = plan.places();
     let (a, b) = (graph.graph().nodes()[0], graph.graph().nodes()[2]);
@@ -475,9 +583,9 @@ fn bytes_that_a_view_does_not_read_today_are_not_free() {
     assert!(error.contains("share byte") && error.contains("(tensor 1 (a), tensor 3 (b))"), "{error}");
     let error = refusal(&graph, &plan, |rows| {
         smuggle(rows);
-        rows[1][3] = json!([1, 3]);
+        rows[1]["live"] = json!([1, 3]);
     });
-    assert_eq!(error, "memory memory: tensor 1 (a) is needed in [1, 5), and its block is there in [1, 3)");
+    assert_eq!(error, "memory memory: tensor 1 (a) is live in [1, 5), and its block in [1, 3)");
 }
 
 #[test]
@@ -485,11 +593,11 @@ fn a_node_on_its_source_is_a_take_over_whatever_the_file_calls_it() {
     let graph = graph("x = input f32[16]; a = sqr x; b = neg a; c = mul_mat f32[1] b x !output");
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
     // The take-over of `a` concealed: it ends where `b` starts, and nobody follows.
-    let concealed = refusal(&graph, &plan, |rows| rows[2][4] = Value::Null);
-    assert_eq!(concealed, "memory memory: tensor 1 (a) is needed in [1, 3), and its block is there in [1, 2)");
+    let concealed = refusal(&graph, &plan, |rows| rows[2]["follows"] = Value::Null);
+    assert_eq!(concealed, "memory memory: tensor 1 (a) is live in [1, 3), and its block in [1, 2)");
     let alive = refusal(&graph, &plan, |rows| {
-        rows[2][4] = Value::Null;
-        rows[1][3] = json!([1, 3]);
+        rows[2]["follows"] = Value::Null;
+        rows[1]["live"] = json!([1, 3]);
     });
     assert!(alive.contains("blocks 1 and 2 share byte"), "{alive}");
     // Nor is it hidden from later shapes: the loaded plan looks at the same pairs as the planned one.
@@ -507,12 +615,12 @@ fn a_take_over_that_the_operation_forbids_is_refused_also_where_there_are_no_byt
             let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
             let error = refusal(&graph, &plan, |blocks| {
                 // Room for more than there is today; `b` over `a`.
-                blocks.iter_mut().for_each(|row| row[2] = json!(256));
-                (blocks[1][3], blocks[2][4]) = (json!([1, 2]), json!(1));
-                (blocks[2][5], blocks[2][6]) = (blocks[1][5].clone(), blocks[1][6].clone());
-                (blocks[3][5], blocks[3][6]) = (blocks[1][5].clone(), blocks[1][6].clone());
+                blocks.iter_mut().for_each(|row| row["size"] = json!(256));
+                (blocks[1]["live"], blocks[2]["follows"]) = (json!([1, 2]), json!(1));
+                (blocks[2]["buffer"], blocks[2]["offset"]) = (blocks[1]["buffer"].clone(), blocks[1]["offset"].clone());
+                (blocks[3]["buffer"], blocks[3]["offset"]) = (blocks[1]["buffer"].clone(), blocks[1]["offset"].clone());
             });
-            let source = "stands on the bytes of its source in slot 0, tensor 1 (a)";
+            let source = "is computed in place of its source in slot 0, tensor 1 (a)";
             assert_eq!(error, format!("tensor 2 (b) {source}, which {name} may not"));
         }
     }
@@ -524,11 +632,11 @@ fn a_source_on_another_source_is_no_take_over() {
     let graph = graph("x = input f32[16]; s = mul_mat f32[16] x x; a = add x s; b = mul_mat f32[1] a a !output");
     let plan = plan_graph(&graph, &PlanOptions::default().with_reuse(Reuse::None)).unwrap();
     let error = refusal(&graph, &plan, |rows| {
-        (rows[0][3], rows[1][4]) = (json!([0, 1]), json!(0));
-        (rows[1][5], rows[1][6]) = (rows[0][5].clone(), rows[0][6].clone());
-        (rows[2][6], rows[3][6]) = (json!(4096), json!(8192));
+        (rows[0]["live"], rows[1]["follows"]) = (json!([0, 1]), json!(0));
+        (rows[1]["buffer"], rows[1]["offset"]) = (rows[0]["buffer"].clone(), rows[0]["offset"].clone());
+        (rows[2]["offset"], rows[3]["offset"]) = (json!(4096), json!(8192));
     });
-    assert_eq!(error, "memory memory: tensor 0 (x) is needed in [0, 3), and its block is there in [0, 1)");
+    assert_eq!(error, "memory memory: tensor 0 (x) is live in [0, 3), and its block in [0, 1)");
 }
 
 #[test]
@@ -539,11 +647,11 @@ fn where_sources_are_held_only_ggmls_take_overs_are_allowed() {
     );
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
     let error = refusal(&graph, &plan, |rows| {
-        (rows[1][3], rows[2][4]) = (json!([1, 3]), json!(1));
-        (rows[2][5], rows[2][6]) = (rows[1][5].clone(), rows[1][6].clone());
-        rows[3][6] = json!(4096);
+        (rows[1]["live"], rows[2]["follows"]) = (json!([1, 3]), json!(1));
+        (rows[2]["buffer"], rows[2]["offset"]) = (rows[1]["buffer"].clone(), rows[1]["offset"].clone());
+        rows[3]["offset"] = json!(4096);
     });
-    assert_eq!(error, "tensor 3 (b) stands on the bytes of its source in slot 0, tensor 1 (a), which NEG may not");
+    assert_eq!(error, "tensor 3 (b) is computed in place of its source in slot 0, tensor 1 (a), which NEG may not");
 }
 
 #[test]
@@ -553,11 +661,11 @@ fn a_take_over_through_a_view_that_starts_later_is_refused() {
         graph("x = input f32[8,4]; a = sqr x; v = view f32[8,2]+64 a; b = neg v; c = mul_mat f32[1] b b !output");
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
     let error = refusal(&graph, &plan, |rows| {
-        (rows[1][3], rows[2][4]) = (json!([1, 3]), json!(1));
-        (rows[2][5], rows[2][6]) = (rows[1][5].clone(), rows[1][6].clone());
-        rows[3][6] = json!(4096);
+        (rows[1]["live"], rows[2]["follows"]) = (json!([1, 3]), json!(1));
+        (rows[2]["buffer"], rows[2]["offset"]) = (rows[1]["buffer"].clone(), rows[1]["offset"].clone());
+        rows[3]["offset"] = json!(4096);
     });
-    assert_eq!(error, "tensor 3 (b) stands on the bytes of its source in slot 0, tensor 1 (a), which NEG may not");
+    assert_eq!(error, "tensor 3 (b) is computed in place of its source in slot 0, tensor 1 (a), which NEG may not");
 }
 
 #[test]
@@ -565,7 +673,7 @@ fn a_plan_without_reuse_has_no_take_overs() {
     let graph = graph("x = input f32[16]; a = sqr x; b = neg a !output");
     let text = saved(&graph).replace(r#""reuse":"more""#, r#""reuse":"none""#);
     let error = GraphPlan::from_json(&text, &graph).unwrap_err().to_string();
-    assert_eq!(error, "tensor 1 (a) stands on the bytes of its source in slot 0, tensor 0 (x), which SQR may not");
+    assert_eq!(error, "tensor 1 (a) is computed in place of its source in slot 0, tensor 0 (x), which SQR may not");
 }
 
 #[test]
@@ -576,18 +684,17 @@ fn a_tensor_stands_in_its_own_memory_and_has_the_bytes_that_this_one_asks_for() 
     );
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
     // Under the name `gpu` it would do with less.
-    let error = refusal(&graph, &plan, |rows| (rows[1][1], rows[1][2]) = (json!(0), json!(64)));
-    assert_eq!(
-        error,
-        "memory gpu has a block for tensor 1 (a), which belongs to memory twin; the file says that it was asked for in memory number 0"
-    );
-    let error = refusal(&graph, &plan, |rows| rows[1][2] = json!(64));
+    let error = refusal(&graph, &plan, |rows| (rows[1]["tensor"]["sized_by"], rows[1]["size"]) = (json!(0), json!(64)));
+    assert_eq!(error, "memory gpu: the size of tensor 1 (a) is not decided by memory gpu");
+    let error = refusal(&graph, &plan, |rows| rows[1]["size"] = json!(64));
     assert_eq!(error, "memory gpu: tensor 1 (a) needs 128 bytes, and its block has 64");
-    let error = refusal(&graph, &plan, |rows| rows.push(json!([2, 2, 64, [2, 3], null, 0, 4096])));
-    assert_eq!(
-        error,
-        "memory gpu has a block for tensor 2 (b), which belongs to memory host; the file says that it was asked for in memory number 2"
-    );
+    let error = refusal(&graph, &plan, |rows| rows.push(block(2, [2, 3])));
+    assert_eq!(error, "memory gpu: tensor 2 (b) has a block there, and belongs to memory host");
+}
+
+/// A block of a file for a tensor.
+fn block(tensor: u32, live: [u64; 2]) -> Value {
+    json!({"size": 64, "live": live, "buffer": 0, "offset": 4096, "tensor": {"id": tensor}})
 }
 
 #[test]
@@ -596,17 +703,17 @@ fn every_tensor_has_one_place_and_what_needs_none_has_none() {
         "w = external f32[16]; x = input f32[16]; u = input f32[16] !aside; v = view f32[8]+0 x; a = add x w; b = neg a !output",
     );
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
-    let add = |tensor: u32| move |rows: &mut Vec<Value>| rows.push(json!([tensor, 0, 64, [0, 3], null, 0, 4096]));
-    let needless = "which needs none: it is external, a view, or never used";
-    assert_eq!(refusal(&graph, &plan, add(0)), format!("memory memory has a block for tensor 0 (w), {needless}"));
-    assert_eq!(refusal(&graph, &plan, add(2)), format!("memory memory has a block for tensor 2 (u), {needless}"));
-    assert_eq!(refusal(&graph, &plan, add(3)), format!("memory memory has a block for tensor 3 (v), {needless}"));
-    let twice = "memory memory has a block for tensor 1 (x), which has one already";
-    assert_eq!(refusal(&graph, &plan, add(1)), twice);
-    let unknown = "memory memory: block 3 is said to be tensor 6's, but there are only 6 tensors";
+    let add = |tensor: u32| move |rows: &mut Vec<Value>| rows.push(block(tensor, [0, 3]));
+    let needless = "has a block and needs none: it is external, a view, or never used";
+    for (tensor, name) in [(0, "w"), (2, "u"), (3, "v")] {
+        let message = format!("memory memory: tensor {tensor} ({name}) {needless}");
+        assert_eq!(refusal(&graph, &plan, add(tensor)), message);
+    }
+    assert_eq!(refusal(&graph, &plan, add(1)), "memory memory: tensor 1 (x) has a second block");
+    let unknown = "memory memory: block 3 () is that of tensor 6, and the graph has 6 tensors";
     assert_eq!(refusal(&graph, &plan, add(6)), unknown);
     let gone = refusal(&graph, &plan, |rows| drop(rows.pop()));
-    assert!(gone.starts_with("memory memory: tensor 4 (a) is needed in [2, 4)") || gone.contains("no block"), "{gone}");
+    assert!(gone.starts_with("memory memory: tensor 4 (a) is live in [2, 4)") || gone.contains("no block"), "{gone}");
 }
 
 #[test]
@@ -618,29 +725,32 @@ fn lifetimes_and_claims_that_would_make_a_plan_look_better_are_refused() {
     // All of it alive at once, one behind the other: the bound would be as high as the plan.
     let apart = |rows: &mut Vec<Value>| {
         for (index, row) in rows.iter_mut().enumerate() {
-            row[6] = json!(64 * index);
+            row["offset"] = json!(64 * index);
         }
     };
     let mut file: Value = serde_json::from_str(&plan.to_json()).unwrap();
     apart(file["memories"][0]["blocks"].as_array_mut().unwrap());
     let error = GraphPlan::from_json(&file.to_string(), &graph).unwrap_err().to_string();
-    assert_eq!(error, "memory memory: a plan of 384 bytes with a bound of 128 can't be \"optimal\" with at least 128");
-    let loaded = with_claims(&mut file, &graph).unwrap();
-    assert_eq!(loaded.memories()[0].verdict, Verdict::Fits);
+    assert_eq!(error, "memory memory: buffers is [128], and the blocks make it [384]");
     // Claims that only a search could have found are not believed, nor are they refused.
-    (file["memories"][0]["verdict"], file["memories"][0]["at_least"]) = (json!("optimal"), json!(384));
-    let loaded = GraphPlan::from_json(&file.to_string(), &graph).unwrap();
+    let loaded = with_claims(&mut file, &graph).unwrap();
     assert_eq!((loaded.memories()[0].verdict, loaded.memories()[0].at_least), (Verdict::Fits, Bytes(128)));
+    for (field, value) in [("lower_bound", 127), ("lower_bound", 385), ("peak", 383)] {
+        let mut wrong = file.clone();
+        wrong["memories"][0][field] = json!(value);
+        let error = GraphPlan::from_json(&wrong.to_string(), &graph).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("memory memory: {field} is {value}, and the blocks make it ")), "{error}");
+    }
     for life in [[0, 3], [0, 4], [0, 5]] {
         let error = refusal(&graph, &plan, |rows| {
             apart(rows);
-            rows[0][3] = json!(life);
+            rows[0]["live"] = json!(life);
         });
-        assert!(error.starts_with("memory memory: tensor 0 (x) is needed in [0, 2), and its block"), "{error}");
+        assert!(error.starts_with("memory memory: tensor 0 (x) is live in [0, 2), and its block"), "{error}");
     }
     let early = refusal(&graph, &plan, |rows| {
         apart(rows);
-        rows[2][3] = json!([0, 4]);
+        rows[2]["live"] = json!([0, 4]);
     });
-    assert_eq!(early, "memory memory: tensor 2 (b) is needed in [2, 4), and its block is there in [0, 4)");
+    assert_eq!(early, "memory memory: tensor 2 (b) is live in [2, 4), and its block in [0, 4)");
 }

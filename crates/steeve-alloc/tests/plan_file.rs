@@ -12,7 +12,7 @@ use graphs::{assigned, device, memory, spec, tensor};
 use placed::Laws;
 use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan};
 use steeve_device::{Bindings, BufferType, Bytes, DiscreteDevice};
-use steeve_graph::{Align, AssignedGraph, Assignment, GraphPlan, Memory, PlanOptions, plan_graph};
+use steeve_graph::{Align, AssignedGraph, Assignment, GraphPlan, MatchMemories, Memory, PlanOptions, plan_graph};
 
 fn chain(size: u64) -> AssignedGraph {
     assigned(&format!(
@@ -60,13 +60,15 @@ fn a_saved_plan_above_the_limit_is_refused_and_nothing_is_reserved() {
     let graph = chain(64);
     let large = " ".repeat((256 << 20) + 1);
     let single = Assignment::single(graph.graph());
-    for error in [allocator.load_plan(graph.graph(), &large), allocator.load_plan_with(graph.graph(), &single, &large)]
-    {
+    for error in [
+        allocator.load_plan(graph.graph(), &large),
+        allocator.load_plan_with(graph.graph(), &single, &large, MatchMemories::ByOrder),
+    ] {
         let error = error.unwrap_err().to_string();
         assert!(error.contains("input too large: at most 268435456 bytes are read, got 268435457"), "{error}");
     }
     // A name of any length is clipped, as everywhere.
-    let long = format!(r#"{{"version":2,"{}":1}}"#, "n".repeat(5000));
+    let long = format!(r#"{{"schema":"steeve-plan","version":3,"{}":1}}"#, "n".repeat(5000));
     let error = allocator.load_plan(graph.graph(), &long).unwrap_err().to_string();
     assert!(error.len() < 600 && error.contains("bytes left out") && error.contains("line 1"), "{error}");
     assert_eq!(device.ledger().asked(), 0);
@@ -150,4 +152,58 @@ fn planned_by_hand_or_by_the_allocator_is_the_same() {
     allocator.reserve_with(&graph, &Assignment::single(&graph)).unwrap();
     assert_eq!(allocator.plan_of(&graph), Some(&by_hand));
     assert_eq!(allocator.plan_of(chain(640).graph()), None);
+}
+
+/// A graph with padded sizes, views, weights and an output, planned by a search elsewhere: from its text alone.
+#[test]
+fn a_plan_that_was_searched_offline_is_loaded_and_no_strategy_runs() {
+    use steeve_graph::{Best, Budget, GraphStrategy};
+    use steeve_plan::fuzz::runs;
+    for padding in [1, 256] {
+        let device = DiscreteDevice::new(spec(32).with_padding(Align::new(padding).unwrap()));
+        let graph = assigned(
+            "memory gpu align=32; w = external f32[16,16]; x = input f32[16,8]; a = mul_mat w x; v = view f32[16,4]+64 a
+             b = neg v; c = sqr a; d = mul_mat f32[4,8] b c !output",
+        );
+        let graph = graph.graph();
+        let mut allocator = strict(&device);
+        let text = allocator.assign(graph, &Assignment::single(graph)).unwrap().to_string();
+        let best = PlanOptions::new(GraphStrategy::Best(Best::new(Budget::Nodes(1000))));
+        let json = plan_graph(&text.parse().unwrap(), &best).unwrap().to_json();
+
+        let before = runs();
+        allocator.load_plan(graph, &json).unwrap();
+        let mut bindings = Bindings::new();
+        let weights =
+            steeve_device::SharedBuffer::allocate(&memory(&device), Bytes(1024), steeve_device::Usage::Any).unwrap();
+        bindings.bind(tensor(graph, "w"), &weights, steeve_device::Offset(0), Bytes(1024)).unwrap();
+        allocator.alloc(graph, &bindings).unwrap();
+        assert_eq!(runs(), before, "nothing is planned at start");
+        GraphAllocator::new(&memory(&device)).reserve(graph).unwrap();
+        assert!(runs() > before, "and planning would have been counted");
+    }
+}
+
+#[test]
+fn a_plan_is_loaded_for_a_memory_that_asks_for_less() {
+    let graph = chain(64);
+    let plan = |memory: &str| {
+        let text = graph.to_string().replace("memory gpu align=32", memory);
+        plan_graph(&text.parse().unwrap(), &PlanOptions::default()).unwrap().to_json()
+    };
+    let single = Assignment::single(graph.graph());
+    for (memory, by, accepted) in [
+        ("memory gpu align=32", MatchMemories::ByName, true),
+        ("memory gpu align=128 hold=2", MatchMemories::ByName, true),
+        ("memory gpu align=16", MatchMemories::ByName, false),
+        ("memory cpu align=64", MatchMemories::ByName, false),
+        ("memory cpu align=64", MatchMemories::ByOrder, true),
+    ] {
+        let device = device(32);
+        let mut allocator = strict(&device);
+        let loaded = allocator.load_plan_with(graph.graph(), &single, &plan(memory), by);
+        assert_eq!(loaded.is_ok(), accepted, "{memory}, {by}: {loaded:?}");
+        assert_eq!(device.ledger().asked(), u64::from(accepted), "{memory}");
+        assert_eq!(allocator.alloc(graph.graph(), &Bindings::new()).is_ok(), accepted, "{memory}");
+    }
 }

@@ -1,0 +1,361 @@
+//! What is wrong with a plan file.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use steeve_plan::file::{FileFault, PlanFileError};
+use steeve_plan::{Align, BufferId, Bytes, Clipped, Lifetime, Offset, ProblemError, Violations};
+
+use crate::{Fingerprint, Misfit, Named, ReplayFault, TensorId};
+
+/// One thing that is wrong with a plan file, or why it is no plan for a graph.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanFault {
+    /// It is no plan file.
+    #[error(transparent)]
+    File(#[from] PlanFileError),
+    /// It is the plan of a block list.
+    #[error("the plan file is that of a block list: it names no graph")]
+    NoGraph,
+    /// A word that is not known.
+    #[error("{field} is {:?}; known are {known}", Clipped(found))]
+    Word {
+        /// The field.
+        field: &'static str,
+        /// What the file says.
+        found: String,
+        /// What it may say.
+        known: &'static str,
+    },
+    /// Made for a graph with other edges, flags or assignment.
+    #[error(
+        "the plan was made for another graph (fingerprint {plan}; this one has {graph}): edges, views, flags, external tensors or assignment differ",
+        plan = Clipped(plan)
+    )]
+    Fingerprint {
+        /// The fingerprint in the file.
+        plan: String,
+        /// That of the graph.
+        graph: Fingerprint,
+    },
+    /// Other memories.
+    #[error("the plan is for the memories {}, and the graph has {}; matched {by}", Clipped(plan), Clipped(graph))]
+    Memories {
+        /// The names in the file.
+        plan: String,
+        /// Those of the graph.
+        graph: String,
+        /// How they were matched.
+        by: MatchMemories,
+    },
+    /// A memory shares another's bytes in the plan and not in the graph, or the other way round.
+    #[error("memory {}: the plan has it {plan}, and the graph {graph}", Clipped(memory))]
+    Sharing {
+        /// The memory's name.
+        memory: String,
+        /// What the file says.
+        plan: String,
+        /// What the graph says.
+        graph: String,
+    },
+    /// A memory whose alignment does not divide the plan's.
+    #[error("memory {}: its alignment is {graph}, which does not divide the plan's {plan}", Clipped(memory))]
+    Alignment {
+        /// The memory's name.
+        memory: String,
+        /// The alignment in the file.
+        plan: Align,
+        /// The memory's.
+        graph: Align,
+    },
+    /// A memory whose hold is longer than the plan's.
+    #[error("memory {}: its hold is {graph}, above the plan's {plan}", Clipped(memory))]
+    Hold {
+        /// The memory's name.
+        memory: String,
+        /// The hold in the file.
+        plan: u32,
+        /// The memory's.
+        graph: u32,
+    },
+    /// A memory whose backend fuses more than the plan keeps to.
+    #[error("memory {}: its fusion is {graph}, beyond the plan's {plan}", Clipped(memory))]
+    Fusion {
+        /// The memory's name.
+        memory: String,
+        /// The word in the file.
+        plan: &'static str,
+        /// The memory's.
+        graph: &'static str,
+    },
+    /// A buffer that is larger than the memory gives out.
+    #[error("memory {}: buffer {buffer} has {size} bytes, above the maximum of {max_buffer}", Clipped(memory))]
+    BufferSize {
+        /// The memory's name.
+        memory: String,
+        /// The buffer.
+        buffer: usize,
+        /// Its size in the file.
+        size: Bytes,
+        /// The memory's maximum.
+        max_buffer: Bytes,
+    },
+    /// A block without a tensor, or with one that does not exist.
+    #[error("memory {}: block {block} ({}) is that of {}, and the graph has {tensors} tensors", Clipped(memory), Clipped(name), tensor.map_or_else(|| String::from("no tensor"), |id| alloc::format!("tensor {id}")))]
+    UnknownTensor {
+        /// The memory's name.
+        memory: String,
+        /// The block.
+        block: usize,
+        /// The block's name.
+        name: String,
+        /// The tensor that is named.
+        tensor: Option<u32>,
+        /// How many there are.
+        tensors: usize,
+    },
+    /// A block for what needs none.
+    #[error("memory {}: {tensor} has a block and needs none: it is external, a view, or never used", Clipped(memory))]
+    Needless {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+    },
+    /// A tensor has two blocks.
+    #[error("memory {}: {tensor} has a second block", Clipped(memory))]
+    Twice {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+    },
+    /// A tensor has no block.
+    #[error("{tensor} has no block, and the graph uses it")]
+    Unplaced {
+        /// The tensor.
+        tensor: Named,
+    },
+    /// A tensor is allocated in a memory that it does not belong to, nor what it takes over.
+    #[error("memory {}: {tensor} has a block there, and belongs to memory {}", Clipped(memory), Clipped(home))]
+    Elsewhere {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// The name of the memory it belongs to.
+        home: String,
+    },
+    /// The memory that decides on the size of a tensor is not one that the tensor may belong to.
+    #[error("memory {}: the size of {tensor} is not decided by memory {}", Clipped(memory), Clipped(sized_by))]
+    SizedBy {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// The memory in the file, or its index.
+        sized_by: String,
+    },
+    /// A block is too small for its tensor.
+    #[error("memory {}: {tensor} needs {needed} bytes, and its block has {size}", Clipped(memory))]
+    TooSmall {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// What it needs.
+        needed: Bytes,
+        /// What it has.
+        size: Bytes,
+    },
+    /// A tensor's offset is not aligned.
+    #[error(
+        "memory {}: {tensor} is at offset {offset}, which is no multiple of the alignment {align}",
+        Clipped(memory)
+    )]
+    Misaligned {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// Its offset.
+        offset: Offset,
+        /// The memory's alignment.
+        align: Align,
+    },
+    /// A tensor passes the end of its buffer.
+    #[error(
+        "memory {}: {tensor} of {size} bytes at offset {offset} passes the end of buffer {buffer}, which has {room} bytes",
+        Clipped(memory)
+    )]
+    Outside {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// Its bytes.
+        size: Bytes,
+        /// Its offset.
+        offset: Offset,
+        /// Its buffer.
+        buffer: BufferId,
+        /// The buffer's bytes.
+        room: Bytes,
+    },
+    /// A tensor in a buffer that does not exist.
+    #[error("memory {}: {tensor} is in buffer {buffer}, and there are {buffers}", Clipped(memory))]
+    NoBuffer {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// Its buffer.
+        buffer: BufferId,
+        /// How many there are.
+        buffers: usize,
+    },
+    /// The blocks of a memory are no problem that could have a plan.
+    #[error("memory {}: {error}", Clipped(memory))]
+    Problem {
+        /// The memory's name.
+        memory: String,
+        /// What is wrong.
+        error: ProblemError,
+    },
+    /// Blocks of a memory overlap while both are alive.
+    #[error("memory {}: {violations}{}", Clipped(memory), listed(tensors))]
+    Invalid {
+        /// The memory's name.
+        memory: String,
+        /// The tensors of the first violation.
+        tensors: Vec<Named>,
+        /// What is wrong.
+        violations: Violations,
+    },
+    /// A block has another live range than its tensor.
+    #[error("memory {}: {tensor} is live in {needed}, and its block in {found}", Clipped(memory))]
+    Lifetime {
+        /// The memory's name.
+        memory: String,
+        /// The tensor.
+        tensor: Named,
+        /// The live range, unless the last reader takes the bytes over.
+        needed: Lifetime,
+        /// What the file says.
+        found: Lifetime,
+    },
+    /// A node is computed in place of a source that it may not overwrite.
+    #[error(
+        "{tensor} is computed in place of its source in slot {slot}, {taken}, which {} may not",
+        Clipped(operation)
+    )]
+    TakeOver {
+        /// The node.
+        tensor: Named,
+        /// The slot of the source.
+        slot: usize,
+        /// The tensor whose bytes they are.
+        taken: Named,
+        /// The node's operation.
+        operation: String,
+    },
+    /// A figure does not agree with the blocks.
+    #[error("memory {}: {fault}", Clipped(memory))]
+    Figure {
+        /// The memory's name.
+        memory: String,
+        /// Which, and what it is.
+        fault: FileFault,
+    },
+    /// The plan does not fit the graph.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    /// Something is overwritten, or lost, when the graph runs at these addresses.
+    #[error(transparent)]
+    Replay(Box<ReplayFault>),
+}
+
+impl PlanFault {
+    /// Returns one word for it, which does not change between versions.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::File(_) => "file",
+            Self::NoGraph | Self::Fingerprint { .. } | Self::Misfit(_) => "other-graph",
+            Self::Word { .. } => "word",
+            Self::Memories { .. } | Self::Sharing { .. } => "memories",
+            Self::Alignment { .. } => "alignment",
+            Self::Hold { .. } => "hold",
+            Self::Fusion { .. } => "fusion",
+            Self::BufferSize { .. } => "buffer-size",
+            Self::UnknownTensor { .. } => "unknown",
+            Self::Needless { .. } => "needless",
+            Self::Twice { .. } => "twice",
+            Self::Unplaced { .. } => "unplaced",
+            Self::Elsewhere { .. } | Self::SizedBy { .. } => "elsewhere",
+            Self::TooSmall { .. } => "too-small",
+            Self::Misaligned { .. } => "misaligned",
+            Self::Outside { .. } | Self::NoBuffer { .. } => "outside",
+            Self::Problem { .. } | Self::Invalid { .. } => "overlap",
+            Self::Lifetime { .. } => "live-range",
+            Self::TakeOver { .. } => "in-place",
+            Self::Figure { .. } => "figure",
+            Self::Replay(fault) => match **fault {
+                ReplayFault::Overwritten { .. } => "overwritten",
+                ReplayFault::Fusion { .. } => "fusion",
+                ReplayFault::Lost { .. } => "lost",
+                ReplayFault::InPlace { .. } => "in-place",
+                ReplayFault::Unplaced { .. } => "unplaced",
+                ReplayFault::Unwritten { .. } => "unwritten",
+                ReplayFault::BothBefore { .. } => "both-before",
+                ReplayFault::Place { .. } => "outside",
+            },
+        }
+    }
+
+    /// Returns the tensors that it is about.
+    pub fn tensors(&self) -> Vec<TensorId> {
+        match self {
+            Self::Needless { tensor, .. }
+            | Self::Twice { tensor, .. }
+            | Self::Unplaced { tensor }
+            | Self::Elsewhere { tensor, .. }
+            | Self::SizedBy { tensor, .. }
+            | Self::TooSmall { tensor, .. }
+            | Self::Misaligned { tensor, .. }
+            | Self::Outside { tensor, .. }
+            | Self::NoBuffer { tensor, .. }
+            | Self::Lifetime { tensor, .. } => [tensor.id].into(),
+            Self::TakeOver { tensor, taken, .. } => [tensor.id, taken.id].into(),
+            Self::Invalid { tensors, .. } => tensors.iter().map(|it| it.id).collect(),
+            Self::Replay(fault) => [fault.tensor().id].into(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// How the memories of a plan file are matched with those of a graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MatchMemories {
+    /// By their names; memories of one name in their order.
+    #[default]
+    ByName,
+    /// By their order, whatever they are called: the same kind of device may have another name elsewhere.
+    ByOrder,
+}
+
+impl core::fmt::Display for MatchMemories {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::ByName => "by name",
+            Self::ByOrder => "by order",
+        })
+    }
+}
+
+fn listed(tensors: &[Named]) -> String {
+    let names: Vec<String> = tensors.iter().map(ToString::to_string).collect();
+    if names.is_empty() { String::new() } else { alloc::format!(" ({})", names.join(", ")) }
+}

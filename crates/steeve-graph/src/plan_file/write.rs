@@ -1,0 +1,114 @@
+//! A plan as a file.
+
+use alloc::borrow::ToOwned;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use steeve_plan::file::{FileMemory, FileTensor, FileView, PlanFile};
+use steeve_plan::{Id, IdVec};
+
+use crate::{Fusion, GraphPlan, Memory, MemoryId, MemoryPlan, Op, TensorId};
+
+impl GraphPlan {
+    /// Returns the plan as a file. The graph is not part of it, only its fingerprint and what helps people to read it: names,
+    /// operations, types and views.
+    pub fn to_file(&self) -> PlanFile {
+        let described = Described::new(self);
+        let memory = |(id, memory): (MemoryId, &Memory)| {
+            let plan = self.memories.iter().find(|it| it.memory == id);
+            let written = plan.map(|it| described.memory(it)).unwrap_or_default();
+            FileMemory {
+                name: memory.name.clone(),
+                alignment: memory.align,
+                max_buffer: memory.max_buffer,
+                hold: memory.hold,
+                fusion: (memory.fusion != Fusion::None).then(|| memory.fusion.name().to_owned()),
+                shared_with: memory.shared_with.map(|with| with.index() as u32),
+                ..written
+            }
+        };
+        let memories = self.assigned.memories().pairs().map(memory).collect();
+        let mut file = PlanFile::new(self.options.strategy.name(), memories);
+        file.reuse = Some(self.options.reuse.name().to_owned());
+        file.unread = Some(self.options.unread.name().to_owned());
+        file.graph = Some(self.assigned.fingerprint().to_string());
+        file
+    }
+
+    /// Returns the text of [`to_file`](Self::to_file), the same for the same plan.
+    ///
+    /// ```
+    /// use steeve_graph::{AssignedGraph, GraphPlan, PlanOptions, plan_graph};
+    /// let graph: AssignedGraph = "x = input f32[64]; a = sqr x; b = neg a; c = add a b !output".parse()?;
+    /// let plan = plan_graph(&graph, &PlanOptions::default())?;
+    /// let json = plan.to_json();
+    /// assert!(json.starts_with(r#"{"schema":"steeve-plan","version":3,"strategy":"fast""#));
+    /// assert_eq!(GraphPlan::from_json(&json, &graph)?, plan);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to_json(&self) -> String {
+        self.to_file().to_json()
+    }
+}
+
+/// A plan with what a file says of each tensor.
+struct Described<'a> {
+    plan: &'a GraphPlan,
+    /// The last node that uses each root.
+    last_users: IdVec<TensorId, Option<usize>>,
+    /// Whether each root, or a view of it, is an output.
+    kept: Vec<bool>,
+    /// The views of each root.
+    views: Vec<Vec<FileView>>,
+}
+
+impl<'a> Described<'a> {
+    fn new(plan: &'a GraphPlan) -> Self {
+        let graph = plan.assigned.graph();
+        let mut kept = vec![false; graph.tensors().len()];
+        for tensor in graph.tensors().ids().filter(|tensor| graph.tensor(*tensor).flags.is_output()) {
+            kept[graph.root(tensor).index()] = true;
+        }
+        let mut views: Vec<Vec<FileView>> = vec![Vec::new(); graph.tensors().len()];
+        for view in graph.tensors().ids().filter(|tensor| graph.tensor(*tensor).is_view()) {
+            let Some(place) = plan.place(view) else { continue };
+            let (id, name) = (view.index() as u32, graph.name(view).to_owned());
+            views[graph.root(view).index()].push(FileView { id, name, offset: place.offset, size: place.size });
+        }
+        Self { plan, last_users: graph.last_users(), kept, views }
+    }
+
+    fn memory(&self, it: &MemoryPlan) -> FileMemory {
+        let mut memory = FileMemory::of_plan("", &it.plan, it.at_least);
+        // Prefixes that outlive their block are derived again.
+        let own = it.tensors.ids().take_while(|block| self.plan.is_own_block(it, *block)).count();
+        memory.blocks.truncate(own);
+        memory.ignores_hold = !it.keeps_hold;
+        for (block, tensor) in memory.blocks.iter_mut().zip(&it.tensors) {
+            block.alignment = None;
+            self.plan.assigned.graph().name(*tensor).clone_into(&mut block.name);
+            block.tensor = Some(self.tensor(it, *tensor));
+        }
+        memory
+    }
+
+    fn tensor(&self, memory: &MemoryPlan, tensor: TensorId) -> FileTensor {
+        let graph = self.plan.assigned.graph();
+        let it = graph.tensor(tensor);
+        let sized_by = self.plan.asked(tensor).filter(|asked| *asked != memory.memory);
+        let op = if it.op == Op::None { "".into() } else { graph.tensors().op_title(it.op).to_lowercase() };
+        FileTensor {
+            id: tensor.index() as u32,
+            sized_by: sized_by.map(|memory| memory.index() as u32),
+            op,
+            r#type: it.layout.to_string(),
+            flags: it.flags.names().map(ToOwned::to_owned).collect(),
+            last_reader: self.last_users[tensor].map(|node| node as u32),
+            kept: self.kept[tensor.index()],
+            role: None,
+            layer: None,
+            views: self.views[tensor.index()].clone(),
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! The plan file: one JSON object for the plan of a block list and for that of a graph.
+//!
+//! ```text
+//! {"schema":"steeve-plan", "version":3, "strategy":"fast",
+//!  "memories":[{"name":"memory", "peak":4096, "lower_bound":4096, "buffers":[4096],
+//!               "blocks":[{"name":"conv", "size":4096, "live":[0,3], "buffer":0, "offset":0}, ...]}]}
+//! ```
+//!
+//! The plan of a graph has more of the same: how it was planned, what is known of each memory, and the tensor of each block.
+//! `docs/plan-file.md` describes every field. A file is a claim. It is parsed here ([`PlanFile::from_json`]) and turned into
+//! a proven [`Plan`] by [`FileMemory::certify`]; [`FileMemory::faults`] lists everything that is wrong with one. What depends
+//! on the graph is checked in `steeve-graph`.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::csv::{Table, TableError};
+use crate::{
+    Align, Block, BlockId, BufferId, Bytes, Clipped, Id, IdVec, InputLimit, InputTooLarge, Lifetime, Offset, Place,
+    Placement, Plan, Problem, ProblemError, Violation, certify, lower_bound,
+};
+
+/// The name of the schema.
+pub const SCHEMA: &str = "steeve-plan";
+
+/// The version of the schema. Readers refuse any other. (Files of versions 1 and 2 do not name a schema.)
+pub const VERSION: u32 = 3;
+
+/// A plan as a file. Nothing in it is proven.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PlanFile {
+    schema: String,
+    version: u32,
+    /// The file that was planned, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Which strategy made the plan.
+    pub strategy: String,
+    /// Of a graph: which nodes are computed in place of a source (`ggml`, `more` or `none`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reuse: Option<String>,
+    /// Of a graph: what becomes of tensors that no node reads (`keep`, `free-inputs` or `free`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
+    /// Of a graph: `drop-in` if it was planned by the rules of the drop-in.
+    #[serde(rename = "as", default, skip_serializing_if = "Option::is_none")]
+    pub planned_as: Option<String>,
+    /// Of a graph: its fingerprint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<String>,
+    /// The memories, in the order of the graph. A block list has one.
+    pub memories: Vec<FileMemory>,
+}
+
+/// One memory of a [`PlanFile`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileMemory {
+    /// Its name.
+    pub name: String,
+    /// Every offset is a multiple of this.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub alignment: Align,
+    /// The largest buffer that the plan was allowed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub max_buffer: Option<Bytes>,
+    /// Of a graph: for how many nodes after its last reader a tensor stays.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hold: u32,
+    /// Of a graph: what is kept so that nodes can be fused (`none`, `checked` or `kept`).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub fusion: Option<String>,
+    /// Of a graph: whether live ranges are *not* extended as `hold` and `fusion` ask, because the layout is ggml's own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ignores_hold: bool,
+    /// Of a graph: the memory whose bytes these are, by its index. Such a memory has no blocks of its own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub shared_with: Option<u32>,
+    /// The sum of `buffers`.
+    pub peak: Bytes,
+    /// No plan of these blocks takes less.
+    pub lower_bound: Bytes,
+    /// The size of each buffer.
+    pub buffers: Vec<Bytes>,
+    /// What is allocated, and where.
+    pub blocks: Vec<FileBlock>,
+}
+
+/// One block of a [`PlanFile`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileBlock {
+    /// Its name, or that of its tensor.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub name: String,
+    /// Its bytes.
+    pub size: Bytes,
+    /// Its live range, in steps, the end left out. In a graph, step 0 is before the run and node `n` runs at step `n + 1`.
+    pub live: Lifetime,
+    /// Where it differs from the memory's: what its offset is a multiple of.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub alignment: Option<Align>,
+    /// Its buffer, by index.
+    pub buffer: BufferId,
+    /// Its offset in the buffer.
+    pub offset: Offset,
+    /// The block of this memory whose bytes it takes over in place, by its index.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub follows: Option<BlockId>,
+    /// Of a graph: the tensor that is allocated there.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tensor: Option<FileTensor>,
+}
+
+/// The tensor of a [`FileBlock`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileTensor {
+    /// Its number in the graph.
+    pub id: u32,
+    /// Where it differs from the block's: the memory that decides how many bytes it takes, by its index.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sized_by: Option<u32>,
+    /// The operation that computes it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub op: String,
+    /// Its data type and shape.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub r#type: String,
+    /// `input`, `output`, `param`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub flags: Vec<String>,
+    /// The last node that reads it, also through a view.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub last_reader: Option<u32>,
+    /// Whether it is kept to the end of the run because it, or a view of it, is an output.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kept: bool,
+    /// What it is for, as pictures and summaries group tensors.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub role: Option<String>,
+    /// The block of a network that it belongs to.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub layer: Option<u32>,
+    /// The tensors within its bytes.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub views: Vec<FileView>,
+}
+
+/// A view of a [`FileTensor`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileView {
+    /// Its number in the graph.
+    pub id: u32,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub name: String,
+    /// Its offset in the buffer.
+    pub offset: Offset,
+    /// Its bytes.
+    pub size: Bytes,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Why a text is no plan file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanFileError {
+    /// It is no JSON, or a field is missing, unknown or of another kind.
+    #[error("not a plan file: {}", JsonMessage(.0))]
+    Json(#[from] serde_json::Error),
+    /// A text that is longer than is read.
+    #[error(transparent)]
+    InputTooLarge(#[from] InputTooLarge),
+    /// It names another schema.
+    #[error("the schema is {:?}, and this is read: {SCHEMA:?}", Clipped(found))]
+    Schema {
+        /// The schema in the file.
+        found: String,
+    },
+    /// Written by another version.
+    #[error("the plan file has version {found}, and version {VERSION} is read; make it again with steeve plan -o")]
+    Version {
+        /// The version in the file.
+        found: u32,
+    },
+    /// No graph, and not the one memory of a block list.
+    #[error("the plan file is not that of a graph, and has {found} memories; that of a block list has 1")]
+    Memories {
+        /// How many there are.
+        found: usize,
+    },
+    /// No schema is named, as in the plan files of older versions.
+    #[error(
+        "the file names no schema, and a plan file has {SCHEMA:?} (those of older versions had none); make it again with steeve plan -o"
+    )]
+    NoSchema,
+}
+
+/// What serde_json says, of which the part that a file has written may be of any length.
+#[derive(Clone, Copy, Debug)]
+pub struct JsonMessage<'a>(pub &'a serde_json::Error);
+
+impl core::fmt::Display for JsonMessage<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let message = self.0.to_string();
+        match Clipped(&message).parts() {
+            (whole, 0) => f.write_str(whole),
+            _ => write!(f, "{} at line {} column {}", Clipped(&message), self.0.line(), self.0.column()),
+        }
+    }
+}
+
+/// All that is looked at before the version is known.
+#[derive(Deserialize)]
+struct Head {
+    schema: Option<String>,
+    version: Option<u32>,
+}
+
+/// One thing that is wrong with a memory of a file, whatever it is the plan of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileFault {
+    /// The blocks can't be those of any plan.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// Blocks overlap, or one is misaligned.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// A block passes the end of its buffer.
+    #[error(
+        "block {block} of {size} bytes at offset {offset} passes the end of buffer {buffer}, which has {room} bytes"
+    )]
+    Outside {
+        /// The block.
+        block: BlockId,
+        /// Its bytes.
+        size: Bytes,
+        /// Its offset.
+        offset: Offset,
+        /// Its buffer.
+        buffer: BufferId,
+        /// The buffer's bytes.
+        room: Bytes,
+    },
+    /// A block in a buffer that does not exist.
+    #[error("block {block} is in buffer {buffer}, and there are {buffers}")]
+    NoBuffer {
+        /// The block.
+        block: BlockId,
+        /// Its buffer.
+        buffer: BufferId,
+        /// How many there are.
+        buffers: usize,
+    },
+    /// A figure does not agree with the blocks.
+    #[error("{field} is {found}, and the blocks make it {computed}")]
+    Figure {
+        /// Which field.
+        field: &'static str,
+        /// What the file says.
+        found: String,
+        /// What follows from the blocks.
+        computed: String,
+    },
+}
+
+impl PlanFile {
+    /// Returns a file with these memories, made by this strategy.
+    pub fn new(strategy: impl Into<String>, memories: Vec<FileMemory>) -> Self {
+        Self {
+            schema: SCHEMA.into(),
+            version: VERSION,
+            source: None,
+            strategy: strategy.into(),
+            reuse: None,
+            unread: None,
+            planned_as: None,
+            graph: None,
+            memories,
+        }
+    }
+
+    /// Returns the plan of a block list as a file. `at_least` is what a search has proven of the problem, or its bound.
+    ///
+    /// ```
+    /// use steeve_plan::file::PlanFile;
+    /// use steeve_plan::{Strategy, csv, plan};
+    /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\n")?;
+    /// let plan = plan(table.problem()?, &Strategy::Fast)?;
+    /// let file = PlanFile::of_blocks("fast", &plan, table.ids(), plan.bound().bytes);
+    /// let read = PlanFile::from_json(&file.to_json())?;
+    /// assert_eq!(read.memories[0].certify()?, plan);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of_blocks(strategy: &str, plan: &Plan, names: &IdVec<BlockId, String>, at_least: Bytes) -> Self {
+        let mut memory = FileMemory::of_plan("memory", plan, at_least);
+        for (block, name) in memory.blocks.iter_mut().zip(names) {
+            block.name.clone_from(name);
+        }
+        Self::new(strategy, Vec::from([memory]))
+    }
+
+    /// Returns a block list whose blocks all have a place as a file. Fails if one has none.
+    pub fn of_table(table: &Table) -> Result<Self, TableError> {
+        let places = table.placement()?.places;
+        let blocks = table.blocks().pairs().map(|(id, block)| FileBlock {
+            name: table.ids()[id].clone(),
+            alignment: (block.align != Align::ONE).then_some(block.align),
+            ..FileBlock::new(block, places[id])
+        });
+        let blocks: Vec<FileBlock> = blocks.collect();
+        let mut memory = FileMemory { name: "memory".into(), blocks, ..FileMemory::default() };
+        memory.buffers = memory.used();
+        memory.peak = memory.buffers.iter().fold(Bytes::ZERO, |sum, size| Bytes(sum.0.saturating_add(size.0)));
+        memory.lower_bound = table.problem().map_or(memory.peak, |problem| lower_bound(&problem).bytes);
+        Ok(Self::new("given", Vec::from([memory])))
+    }
+
+    /// Whether it is the plan of a graph.
+    pub fn is_of_graph(&self) -> bool {
+        self.graph.is_some()
+    }
+
+    /// Returns the text, the same for the same plan.
+    pub fn to_json(&self) -> String {
+        // Texts and numbers alone, which JSON can't refuse.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Parses a file. Fails if the text has more than [`InputLimit::DEFAULT`] bytes.
+    pub fn from_json(text: &str) -> Result<Self, PlanFileError> {
+        Self::from_json_within(text, InputLimit::DEFAULT)
+    }
+
+    /// Parses a file of at most `limit` bytes.
+    pub fn from_json_within(text: &str, limit: InputLimit) -> Result<Self, PlanFileError> {
+        limit.check(text.len())?;
+        let read = serde_json::from_str::<Self>(text);
+        match read {
+            Ok(file) if (file.schema.as_str(), file.version) == (SCHEMA, VERSION) => file.with_one_memory_or_graph(),
+            // A file of another version may look quite different, and then the version is what is wrong with it.
+            read => match serde_json::from_str(text) {
+                Ok(Head { schema: Some(found), .. }) if found != SCHEMA => Err(PlanFileError::Schema { found }),
+                Ok(Head { schema: Some(_), version: Some(found) }) if found != VERSION => {
+                    Err(PlanFileError::Version { found })
+                }
+                Ok(Head { schema: None, .. }) => Err(PlanFileError::NoSchema),
+                _ => Ok(read?),
+            },
+        }
+    }
+
+    fn with_one_memory_or_graph(self) -> Result<Self, PlanFileError> {
+        match self.memories.len() {
+            1 => Ok(self),
+            _ if self.is_of_graph() => Ok(self),
+            found => Err(PlanFileError::Memories { found }),
+        }
+    }
+
+    /// Returns the plan of a block list as a table. Fails if names are missing or appear twice.
+    pub fn table(&self) -> Result<Table, TableError> {
+        let Some(memory) = self.memories.first() else {
+            return Table::new(Vec::new(), Vec::new(), Vec::new());
+        };
+        let names: Vec<String> = memory.blocks.iter().map(|block| block.name.clone()).collect();
+        let places: Vec<Option<Place>> = memory.places().into_iter().map(Some).collect();
+        Table::new(names, memory.problem_blocks(), places)
+    }
+}
+
+impl FileBlock {
+    fn new(block: &Block, place: Place) -> Self {
+        Self {
+            name: String::new(),
+            size: block.size,
+            live: block.life,
+            alignment: None,
+            buffer: place.buffer,
+            offset: place.offset,
+            follows: block.follows,
+            tensor: None,
+        }
+    }
+}
+
+impl FileMemory {
+    /// Returns the plan of one memory, whose blocks have no names yet.
+    pub fn of_plan(name: &str, plan: &Plan, at_least: Bytes) -> Self {
+        let blocks = plan.problem().blocks();
+        let alignment = blocks.iter().map(|block| block.align).max().unwrap_or_default();
+        let aligned = |block: &Block| (block.align != alignment).then_some(block.align);
+        let block = |(id, block): (BlockId, &Block)| FileBlock {
+            alignment: aligned(block),
+            ..FileBlock::new(block, plan.place(id))
+        };
+        Self {
+            name: name.into(),
+            alignment,
+            max_buffer: plan.problem().max_buffer(),
+            peak: plan.peak(),
+            lower_bound: at_least,
+            buffers: plan.buffers().as_slice().to_vec(),
+            blocks: blocks.pairs().map(block).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the blocks as a problem has them.
+    pub fn problem_blocks(&self) -> Vec<Block> {
+        let block = |it: &FileBlock| Block {
+            follows: it.follows,
+            ..Block::new(it.size, it.live).aligned(it.alignment.unwrap_or(self.alignment))
+        };
+        self.blocks.iter().map(block).collect()
+    }
+
+    /// Returns where the file says that the blocks are.
+    pub fn places(&self) -> Vec<Place> {
+        self.blocks.iter().map(|it| Place { buffer: it.buffer, offset: it.offset }).collect()
+    }
+
+    /// Returns the proven plan, or everything that is wrong with the claim.
+    pub fn certify(&self) -> Result<Plan, FileFaults> {
+        let mut faults = self.outside();
+        let problem = match Problem::new(self.problem_blocks()) {
+            Ok(problem) => problem,
+            Err(error) => {
+                faults.push(error.into());
+                return Err(FileFaults(faults));
+            }
+        };
+        let problem = match self.max_buffer {
+            // ggml's last chunk ignores the limit, and that is its answer all the same.
+            Some(limit) if !self.ignores_hold => problem.with_max_buffer(limit),
+            _ => problem,
+        };
+        match certify(problem, Placement::new(self.places())) {
+            Ok(plan) if faults.is_empty() => match self.check_figures(&plan) {
+                Ok(()) => Ok(plan),
+                Err(fault) => Err(FileFaults(Vec::from([fault]))),
+            },
+            Ok(_) => Err(FileFaults(faults)),
+            Err(wrong) => {
+                faults.extend(wrong.list().iter().cloned().map(FileFault::from));
+                Err(FileFaults(faults))
+            }
+        }
+    }
+
+    /// Returns everything that is wrong with the claim.
+    pub fn faults(&self) -> Vec<FileFault> {
+        self.certify().err().map(|faults| faults.0).unwrap_or_default()
+    }
+
+    /// Fails where a figure of the file can't be true of a plan.
+    pub fn check_figures(&self, plan: &Plan) -> Result<(), FileFault> {
+        let wrong = |field, found: &dyn core::fmt::Debug, computed: &dyn core::fmt::Debug| {
+            Err(FileFault::Figure {
+                field,
+                found: alloc::format!("{found:?}"),
+                computed: alloc::format!("{computed:?}"),
+            })
+        };
+        let buffers: Vec<u64> = plan.buffers().iter().map(|size| size.0).collect();
+        let found: Vec<u64> = self.buffers.iter().map(|size| size.0).collect();
+        if found != buffers {
+            return wrong("buffers", &found, &buffers);
+        }
+        if self.peak != plan.peak() {
+            return wrong("peak", &self.peak.0, &plan.peak().0);
+        }
+        let possible = plan.bound().bytes.0..=plan.peak().0;
+        if !possible.contains(&self.lower_bound.0) {
+            return wrong("lower_bound", &self.lower_bound.0, &possible);
+        }
+        Ok(())
+    }
+
+    /// The blocks that are not within their buffer.
+    fn outside(&self) -> Vec<FileFault> {
+        let fault = |(index, it): (usize, &FileBlock)| {
+            let FileBlock { size, offset, buffer, .. } = *it;
+            let block = BlockId::from_index(index)?;
+            match (self.buffers.get(buffer.index()).copied(), offset.0.checked_add(size.0)) {
+                // What has no bytes needs no buffer.
+                (None, _) if size == Bytes::ZERO => None,
+                (None, _) => Some(FileFault::NoBuffer { block, buffer, buffers: self.buffers.len() }),
+                (Some(room), Some(end)) if end <= room.0 => None,
+                (Some(room), _) => Some(FileFault::Outside { block, size, offset, buffer, room }),
+            }
+        };
+        self.blocks.iter().enumerate().filter_map(fault).collect()
+    }
+
+    /// How large each buffer must be for what the file puts there. What is in a buffer that no plan could have is counted
+    /// to the last one that a plan could.
+    pub fn used(&self) -> Vec<Bytes> {
+        let mut sizes: Vec<Bytes> = Vec::new();
+        for block in self.blocks.iter().filter(|block| block.size > Bytes::ZERO) {
+            let buffer = block.buffer.index().min(self.blocks.len());
+            let align = block.alignment.unwrap_or(self.alignment);
+            let end = Bytes(block.offset.0.saturating_add(align.round_up(block.size).unwrap_or(block.size).0));
+            if sizes.len() <= buffer {
+                sizes.resize(buffer + 1, Bytes::ZERO);
+            }
+            sizes[buffer] = sizes[buffer].max(end);
+        }
+        sizes
+    }
+}
+
+/// Everything that is wrong with a memory of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileFaults(Vec<FileFault>);
+
+impl FileFaults {
+    /// Returns each of them.
+    pub fn list(&self) -> &[FileFault] {
+        &self.0
+    }
+}
+
+impl core::fmt::Display for FileFaults {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        for (index, fault) in self.0.iter().enumerate() {
+            write!(f, "{}{fault}", if index == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for FileFaults {}

@@ -1,0 +1,124 @@
+//! Plan files of block lists: what is written is read again, and a file that is wrong says all that is.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use serde_json::{Value, json};
+use steeve_plan::csv::Table;
+use steeve_plan::file::{FileFault, PlanFile, PlanFileError};
+use steeve_plan::fuzz::{self, Alignments, Dice, Extras, Shape};
+use steeve_plan::{Best, BlockId, Budget, Bytes, IdVec, Strategy, Violation, plan};
+
+fn random(seed: u64) -> (steeve_plan::Plan, IdVec<BlockId, String>) {
+    let extras = [Extras::Plain, Extras::Followers, Extras::Pins, Extras::Limit, Extras::All][seed as usize % 5];
+    let alignments = if seed.is_multiple_of(2) { Alignments::None } else { Alignments::Mixed };
+    let shape = Shape { blocks: 1 + seed % 40, steps: 20, size: 300, alignments, extras };
+    let problem = fuzz::problem_of(&mut Dice::new(&fuzz::noise(seed, 2000)), shape);
+    let problem = problem.without_capacity();
+    let strategy = match seed % 4 {
+        0 => Strategy::Best(Best::new(Budget::Nodes(50))),
+        1 => Strategy::BestFit,
+        _ => Strategy::Fast,
+    };
+    let plan = plan(problem, &strategy).or_else(|_| plan_fast(seed, shape)).unwrap();
+    let names = (0..plan.places().len()).map(|index| format!("b{index}")).collect();
+    (plan, names)
+}
+
+fn plan_fast(seed: u64, shape: Shape) -> Result<steeve_plan::Plan, steeve_plan::PlaceError> {
+    let problem = fuzz::problem_of(&mut Dice::new(&fuzz::noise(seed, 2000)), Shape { extras: Extras::Plain, ..shape });
+    plan(problem.without_capacity(), &Strategy::Fast)
+}
+
+#[test]
+fn a_plan_is_read_as_it_was_written() {
+    for seed in 0..600 {
+        let (plan, names) = random(seed);
+        let file = PlanFile::of_blocks("fast", &plan, &names, plan.bound().bytes);
+        let text = file.to_json();
+        let read = PlanFile::from_json(&text).unwrap_or_else(|error| panic!("{seed}: {error}\n{text}"));
+        assert_eq!(read, file, "{seed}");
+        assert_eq!(read.to_json(), text, "{seed}");
+        let pinless = |plan: &steeve_plan::Plan| {
+            let blocks: Vec<_> =
+                plan.problem().blocks().iter().map(|it| (it.size, it.life, it.align, it.follows)).collect();
+            (blocks, plan.places().clone(), plan.buffers().clone(), plan.peak())
+        };
+        assert_eq!(pinless(&read.memories[0].certify().unwrap()), pinless(&plan), "{seed}");
+        let table = read.table().unwrap();
+        assert_eq!(table, Table::of_plan(&plan, names).unwrap(), "{seed}");
+        let again = PlanFile::of_table(&table).unwrap();
+        assert_eq!(again.memories[0].used(), plan.buffers().as_slice(), "{seed}");
+    }
+}
+
+#[test]
+fn the_form_does_not_change_without_a_new_version() {
+    let table = steeve_plan::csv::read(
+        "id,lower,upper,size,alignment,follows\nconv,0,3,4096,64,\nrelu,3,5,1024,64,conv\n,1,2,8,4,\n",
+    );
+    assert!(table.is_err(), "names are never empty");
+    let table = steeve_plan::csv::read(
+        "id,lower,upper,size,alignment,follows\nconv,0,3,4096,64,\nrelu,3,5,1024,64,conv\nx,1,2,8,4,\n",
+    )
+    .unwrap();
+    let plan = plan(table.problem().unwrap(), &Strategy::Fast).unwrap();
+    let mut file = PlanFile::of_blocks("fast", &plan, table.ids(), Bytes(4104));
+    file.source = Some("net.csv".to_owned());
+    let expected = r#"{"schema":"steeve-plan","version":3,"source":"net.csv","strategy":"fast","memories":[{"name":"memory","alignment":64,"peak":4104,"lower_bound":4104,"buffers":[4104],"blocks":[{"name":"conv","size":4096,"live":[0,3],"buffer":0,"offset":0},{"name":"relu","size":1024,"live":[3,5],"buffer":0,"offset":0,"follows":0},{"name":"x","size":8,"live":[1,2],"alignment":4,"buffer":0,"offset":4096}]}]}"#;
+    assert_eq!(file.to_json(), expected);
+}
+
+#[test]
+fn everything_that_is_wrong_is_listed() {
+    let table =
+        steeve_plan::csv::read("id,lower,upper,size,alignment\na,0,3,64,64\nb,1,3,64,64\nc,2,3,64,64\n").unwrap();
+    let plan = plan(table.problem().unwrap(), &Strategy::Fast).unwrap();
+    let text = PlanFile::of_blocks("fast", &plan, table.ids(), Bytes(192)).to_json();
+    let faults = |edit: &dyn Fn(&mut Value)| {
+        let mut value: Value = serde_json::from_str(&text).unwrap();
+        edit(&mut value["memories"][0]);
+        PlanFile::from_json(&value.to_string()).unwrap().memories[0].faults()
+    };
+    assert_eq!(faults(&|_| {}), []);
+    let wrong = faults(&|memory| {
+        for (block, offset) in [(0, 0), (1, 0), (2, 1000)] {
+            memory["blocks"][block]["offset"] = json!(offset);
+        }
+    });
+    assert!(wrong.iter().any(|it| matches!(it, FileFault::Outside { .. })), "{wrong:?}");
+    assert!(wrong.iter().any(|it| matches!(it, FileFault::Violation(Violation::Misaligned { .. }))), "{wrong:?}");
+    assert!(wrong.iter().any(|it| matches!(it, FileFault::Violation(Violation::Overlap { .. }))), "{wrong:?}");
+    let wrong = faults(&|memory| memory["blocks"][1]["buffer"] = json!(7));
+    assert!(matches!(wrong[0], FileFault::NoBuffer { buffers: 1, .. }), "{wrong:?}");
+    for (field, value, message) in [
+        ("peak", json!(191), "peak is 191, and the blocks make it 192"),
+        ("buffers", json!([256]), "buffers is [256], and the blocks make it [192]"),
+        ("lower_bound", json!(193), "lower_bound is 193, and the blocks make it 192..=192"),
+    ] {
+        let wrong = faults(&|memory| memory[field] = value.clone());
+        assert_eq!(wrong.iter().map(ToString::to_string).collect::<Vec<_>>(), [message]);
+    }
+    let wrong = faults(&|memory| memory["blocks"][0]["follows"] = json!(0));
+    assert!(matches!(wrong.as_slice(), [FileFault::Problem(_)]), "{wrong:?}");
+}
+
+#[test]
+fn other_files_are_refused_with_what_to_do() {
+    let refused = |text: &str| PlanFile::from_json(text).unwrap_err();
+    let again = "make it again with steeve plan -o";
+    for old in ["{}", r#"{"version":1,"file":"a.csv","blocks":[]}"#, r#"{"version":2,"fingerprint":"","memories":[]}"#]
+    {
+        let error = refused(old);
+        assert!(matches!(error, PlanFileError::NoSchema) && error.to_string().contains(again), "{error}");
+    }
+    let newer = refused(r#"{"schema":"steeve-plan","version":4,"colours":[]}"#);
+    assert!(matches!(newer, PlanFileError::Version { found: 4 }) && newer.to_string().contains(again), "{newer}");
+    let other = refused(r#"{"schema":"galloc-dump-1","tensors":[]}"#);
+    assert_eq!(other.to_string(), r#"the schema is "galloc-dump-1", and this is read: "steeve-plan""#);
+    let two = refused(r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[]}"#);
+    assert!(matches!(two, PlanFileError::Memories { found: 0 }), "{two}");
+    for text in
+        ["", "[]", "{}", "3", r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[],"more":1}"#]
+    {
+        assert!(matches!(refused(text), PlanFileError::Json(_)), "{text}");
+    }
+}
