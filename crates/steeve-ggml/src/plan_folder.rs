@@ -81,10 +81,22 @@ pub(crate) fn solve(
     options: &PlanOptions,
     plan: impl FnOnce(&AssignedGraph, &PlanOptions) -> Result<PlanBesideGgml, GraphPlanError>,
 ) -> Result<SolvedPlan, GraphPlanError> {
-    let Some(folder) = folder.filter(|_| matches!(options.strategy, GraphStrategy::Best(_))) else {
-        let PlanBesideGgml { plan, ggml, .. } = plan(graph, options)?;
-        return Ok(SolvedPlan { plan, ggml, origin: PlanOrigin::Made });
-    };
+    if let Some(folder) = folder.filter(|_| matches!(options.strategy, GraphStrategy::Best(_))) {
+        return solve_in(folder, graph, options, plan);
+    }
+    let PlanBesideGgml { plan, ggml, .. } = plan(graph, options)?;
+    Ok(SolvedPlan { plan, ggml, origin: PlanOrigin::Made })
+}
+
+/// Cold, so that its code is apart from that which every process touches.
+#[cold]
+#[inline(never)]
+fn solve_in(
+    folder: &Path,
+    graph: &AssignedGraph,
+    options: &PlanOptions,
+    plan: impl FnOnce(&AssignedGraph, &PlanOptions) -> Result<PlanBesideGgml, GraphPlanError>,
+) -> Result<SolvedPlan, GraphPlanError> {
     let file = folder.join(graph.plan_file_name(options));
     // What ggml can't plan is an error in any case.
     let answer = ggml_answer(graph)?;
