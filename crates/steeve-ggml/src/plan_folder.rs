@@ -106,17 +106,23 @@ fn solve_in(
             return Ok(SolvedPlan { plan, ggml, origin: PlanOrigin::Read(file) });
         }
         Ok(None) => None,
-        Err(why) => Some(why),
+        // One line, whatever a file says.
+        Err(why) => Some(why.replace(char::is_control, " ")),
     };
     let PlanBesideGgml { plan, ggml, .. } = plan(graph, options)?;
     // What would be refused when it is read is not worth writing.
-    let written = match refusal(&plan, options, &answer) {
+    let text = plan.to_json();
+    let too_long = || limit(graph).check(text.len()).err().map(|error| error.to_string());
+    let written = match refusal(&plan, options, &answer).or_else(too_long) {
         Some(why) => Err(why),
-        None => write(&file, &plan).map_err(|error| error.to_string()),
+        None => write(&file, &text).map_err(|error| error.to_string()),
     };
-    let origin = match written {
-        Ok(()) => PlanOrigin::Written(file, refused),
-        Err(why) => PlanOrigin::NotWritten(file, why),
+    let origin = match (written, refused) {
+        (Ok(()), refused) => PlanOrigin::Written(file, refused),
+        (Err(why), None) => PlanOrigin::NotWritten(file, why),
+        (Err(why), Some(refused)) => {
+            PlanOrigin::NotWritten(file, format!("{why} (the file there was refused: {refused})"))
+        }
     };
     Ok(SolvedPlan { plan, ggml, origin })
 }
@@ -209,8 +215,8 @@ fn is_ggmls(plan: &GraphPlan, it: &MemoryPlan, answer: &GgmlAnswer) -> bool {
     })
 }
 
-/// Writes a plan under its name, as a whole. The folder is made, if the one around it is there.
-fn write(file: &Path, plan: &GraphPlan) -> io::Result<()> {
+/// Writes the text of a plan under its name, as a whole. The folder is made, if the one around it is there.
+fn write(file: &Path, text: &str) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let (path, temporary) = match temporary(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -220,7 +226,7 @@ fn write(file: &Path, plan: &GraphPlan) -> io::Result<()> {
         }
         made => made?,
     };
-    let written = pack(temporary, &plan.to_json()).and_then(|()| std::fs::rename(&path, file));
+    let written = pack(temporary, text).and_then(|()| std::fs::rename(&path, file));
     if written.is_err() {
         // There is nothing to be done if even that fails; its name says whose it is.
         let _ = std::fs::remove_file(&path);

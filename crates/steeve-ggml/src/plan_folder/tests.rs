@@ -177,6 +177,18 @@ fn a_file_that_unpacks_to_more_than_any_plan_is_not_unpacked() {
 }
 
 #[test]
+fn whatever_a_file_says_the_log_has_one_line_for_it() {
+    let folder = Folder::new("lines");
+    let (plans, graph) = (folder.plans(), gapped(1));
+    let (file, _) = written(&plans, &graph);
+    for text in ["{\"a\\nsteeve: b\\u001b[2J\": 1}", "\n\n\u{1b}", "{\"version\":\"\\n\"}"] {
+        fs::write(&file, packed(text.as_bytes())).unwrap();
+        let line = solved(&plans, &graph, &best()).2.to_string();
+        assert!(line.contains("refused") && !line.contains(char::is_control), "{line:?}");
+    }
+}
+
+#[test]
 fn a_plan_of_another_graph_or_under_other_rules_is_refused() {
     let folder = Folder::new("foreign");
     let (plans, graph) = (folder.plans(), gapped(2));
@@ -236,6 +248,7 @@ fn what_is_no_regular_file_is_not_waited_for() {
     place("folder");
     let (_, planned, origin) = solved(&plans, &graph, &best());
     assert!(planned && matches!(origin, PlanOrigin::NotWritten(..)), "{origin:?}");
+    assert!(origin.to_string().contains("(the file there was refused: it is no regular file)"), "{origin}");
     assert_eq!(names(&plans).len(), 1, "and nothing is left behind");
 }
 
