@@ -111,6 +111,8 @@ pub(crate) enum Error {
     LibraryPath { file: String },
     #[error("{folder}: can't be used as a folder for graphs: {source}; name another with --out")]
     RecordFolder { folder: String, source: io::Error },
+    #[error("{folder}: can't be used as a folder for plans: {source}; name another with --out")]
+    PlanFolder { folder: String, source: io::Error },
     #[error("{program}: there is no such program; check its name or path")]
     NoProgram { program: String },
     #[error("{program}: can't be started: {source}")]

@@ -1,7 +1,9 @@
-//! Where a plan is written to: data, a picture or a C header, as the file's name ends; data may be gzip.
+//! Where a plan is written to: data, a picture or a C header, as the file's name ends; data may be gzip. Or a folder, with a file for
+//! each graph.
 
+use std::fs;
 use std::io::{self, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use flate2::Compression;
@@ -20,6 +22,17 @@ pub(crate) struct OutFile {
     pub(crate) form: Form,
     packing: Packing,
 }
+
+/// Where to write plans: that of one file, or those of several graphs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OutTarget {
+    File(OutFile),
+    Folder(OutFolder),
+}
+
+/// A folder for plans of graphs, each under the name by which the drop-in looks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OutFolder(PathBuf);
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +79,36 @@ impl FromStr for OutFile {
             _ => return Err(WRONG.to_owned()),
         };
         Ok(Self { path: PathBuf::from(text), form, packing })
+    }
+}
+
+impl FromStr for OutTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.ends_with('/') || Path::new(text).is_dir() {
+            return Ok(Self::Folder(OutFolder(PathBuf::from(text))));
+        }
+        match text.parse() {
+            Ok(file) => Ok(Self::File(file)),
+            Err(why) => Err(format!("{why}, or be that of a folder, which ends in /")),
+        }
+    }
+}
+
+impl OutFolder {
+    /// Makes the folder, if the one around it is there.
+    pub(crate) fn make(&self) -> Result<(), Error> {
+        match fs::create_dir(&self.0) {
+            Err(_) if self.0.is_dir() => Ok(()),
+            Err(source) => Err(Error::PlanFolder { folder: self.0.display().to_string(), source }),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Returns a packed file of data in the folder.
+    pub(crate) fn file(&self, name: &str) -> OutFile {
+        OutFile { path: self.0.join(name), form: Form::Json, packing: Packing::Gzip }
     }
 }
 

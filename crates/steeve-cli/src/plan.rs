@@ -11,9 +11,10 @@ use crate::args::PlanArgs;
 use crate::board::geometric_mean;
 use crate::error::Error;
 use crate::figures::{Figures, MemoryFigures, sum};
+use crate::input::Input;
 use crate::json::{ResultLine, print_line};
 use crate::made::{Made, Making};
-use crate::out::{Drawing, Form};
+use crate::out::{Drawing, Form, OutFile, OutFolder, OutTarget};
 use crate::progress::{FileBar, Interrupt};
 use crate::size::SizeStyle;
 use crate::source::{Source, sources};
@@ -25,13 +26,19 @@ pub(crate) fn run(args: &PlanArgs, voice: Voice, stdout: &mut dyn Write) -> Resu
     args.how.check(&args.search)?;
     let capacities = args.limits.capacities()?;
     let sources = sources(&args.files);
-    if args.out.is_some() && sources.len() != 1 {
-        let why = format!("--out takes the plan of one file, and there are {}; plan them one by one", sources.len());
-        return Err(Error::Usage(why));
+    match &args.out {
+        Some(OutTarget::File(_)) if sources.len() != 1 => {
+            let count = sources.len();
+            let why = format!(
+                "--out takes the plan of one file, and there are {count}; plan them one by one, or name a folder, such as -o plans/"
+            );
+            return Err(Error::Usage(why));
+        }
+        Some(OutTarget::File(out)) => out.check_inputs(sources.iter().flatten())?,
+        Some(OutTarget::Folder(folder)) => folder.make()?,
+        None => {}
     }
-    if let Some(out) = &args.out {
-        out.check_inputs(sources.iter().flatten())?;
-    }
+    let inputs: Vec<Source> = sources.iter().flatten().cloned().collect();
     let interrupt = Interrupt::default();
     let mut rows = Vec::new();
     let mut worst = Answer::Yes;
@@ -46,7 +53,7 @@ pub(crate) fn run(args: &PlanArgs, voice: Voice, stdout: &mut dyn Write) -> Resu
         }
         bar.next(&source.as_ref().map_or_else(|_| String::new(), Source::short_name));
         // A search draws a bar of its own, and may have something to say.
-        let row = match bar.aside(|| source.and_then(|source| plan_file(&source, args, &interrupt, voice))) {
+        let row = match bar.aside(|| source.and_then(|source| plan_file(&source, &inputs, args, &interrupt, voice))) {
             Ok(row) => row,
             Err(error) => {
                 worst = worst.max(bar.aside(|| voice.report(&error)));
@@ -79,35 +86,72 @@ struct Planned {
     figures: Figures,
 }
 
-fn plan_file(source: &Source, args: &PlanArgs, interrupt: &Interrupt, voice: Voice) -> Result<Planned, Error> {
-    let form = args.out.as_ref().map(|out| out.form);
+fn plan_file(
+    source: &Source,
+    inputs: &[Source],
+    args: &PlanArgs,
+    interrupt: &Interrupt,
+    voice: Voice,
+) -> Result<Planned, Error> {
+    let form = match &args.out {
+        Some(OutTarget::File(out)) => Some(out.form),
+        Some(OutTarget::Folder(_)) | None => None,
+    };
     let making = Making { how: &args.how, search: &args.search, limits: &args.limits, form, interrupt, voice };
-    let made = making.make(source, input::read(source, args.input.limit())?)?;
+    let input = input::read(source, args.input.limit())?;
+    if let (Input::Blocks(_), Some(OutTarget::Folder(_))) = (&input, &args.out) {
+        let why = format!("{source}: is a block list, and a folder is for the plans of graphs; name a file with --out");
+        return Err(Error::Usage(why));
+    }
+    let made = making.make(source, input)?;
     if args.out.is_some() {
         args.limits.capacities()?.check_names(made.figures().memory_names())?;
     }
-    write_out(args, &made, voice)?;
+    match &args.out {
+        None => {}
+        Some(OutTarget::File(out)) => write_to_file(out, &made, voice)?,
+        Some(OutTarget::Folder(folder)) => write_to_folder(folder, &made, inputs, args, voice)?,
+    }
     let (name, file, figures) = (source.short_name(), source.to_string(), made.figures().clone());
     voice.detail(|| format!("{file}: planned in {}", table::time(figures.time)));
     Ok(Planned { name, file, figures })
 }
 
-fn write_out(args: &PlanArgs, made: &Made, voice: Voice) -> Result<(), Error> {
-    match &args.out {
-        None => Ok(()),
-        Some(out) if made.figures().fits() => {
-            made.write(out, &Drawing::default())?;
-            if out.form == Form::Header {
-                element::note_unreadable(made.file(), &made.map(made.maker()), voice);
-            }
-            voice.detail(|| format!("{}: written", out.name()));
-            Ok(())
-        }
-        Some(out) => {
-            voice.note(format!("{}: not written, for there is no plan that fits", out.name()));
-            Ok(())
-        }
+fn write_to_file(out: &OutFile, made: &Made, voice: Voice) -> Result<(), Error> {
+    if !made.figures().fits() {
+        return note_unwritten(out, voice);
     }
+    made.write(out, &Drawing::default())?;
+    if out.form == Form::Header {
+        element::note_unreadable(made.file(), &made.map(made.maker()), voice);
+    }
+    voice.detail(|| format!("{}: written", out.name()));
+    Ok(())
+}
+
+/// Writes the plan of a graph under its exact fingerprint, in the form that the library reads.
+fn write_to_folder(
+    folder: &OutFolder,
+    made: &Made,
+    inputs: &[Source],
+    args: &PlanArgs,
+    voice: Voice,
+) -> Result<(), Error> {
+    let Made::Graph { graph, solved } = made else { return Ok(()) };
+    let options = args.how.for_graph(&graph.file, &args.search)?;
+    let out = folder.file(&graph.assigned.plan_file_name(&options));
+    if !made.figures().fits() {
+        return note_unwritten(&out, voice);
+    }
+    out.check_inputs(inputs)?;
+    out.write_text(solved.plan.to_json())?;
+    voice.detail(|| format!("{}: written to {}", graph.file, out.name()));
+    Ok(())
+}
+
+fn note_unwritten(out: &OutFile, voice: Voice) -> Result<(), Error> {
+    voice.note(format!("{}: not written, for there is no plan that fits", out.name()));
+    Ok(())
 }
 
 /// Columns that are the same everywhere and say nothing (one memory, one buffer) are left out.

@@ -135,6 +135,9 @@ fn files(heard: &mut Heard) {
     heard.run(&["plan", &two, "-o", &folder.path("full.csv")]);
     heard.run(&["plan", &two, "-o", "/nowhere/at/all/plan.csv"]);
     heard.run(&["view", &two, "-o", "/nowhere/at/all/map.html"]);
+    heard.run(&["plan", &two, "-o", "/nowhere/at/all/"]);
+    heard.run(&["plan", &two, "-o", &folder.path("empty")]);
+    heard.run(&["plan", &two, "-o", "plans"]);
     for args in [["plan", &two], ["view", &two], ["completions", "zsh"]] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let out = Command::new(env!("CARGO_BIN_EXE_steeve")).args(args).stdout(full).output().unwrap();

@@ -232,7 +232,10 @@ fn what_is_no_regular_file_is_written_to_directly() {
     symlink("/dev/full", folder.path("full.csv")).unwrap();
     steeve(&["plan", &two, "-o", &folder.path("full.csv")]).expect(2).complains(&["full.csv", "no space is left"]);
     fs::create_dir(folder.path("folder.csv")).unwrap();
-    steeve(&["plan", &two, "-o", &folder.path("folder.csv")]).expect(2).complains(&["folder.csv", "is a folder"]);
+    steeve(&["plan", &two, "-o", &folder.path("folder.csv")])
+        .expect(2)
+        .complains(&["a folder is for the plans of graphs"]);
+    steeve(&["view", &two, "-o", &folder.path("folder.csv")]).expect(2).complains(&["folder.csv", "is a folder"]);
 }
 
 #[test]

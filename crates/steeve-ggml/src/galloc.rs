@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use steeve_graph::{
-    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanBesideGgml,
-    PlanOptions, Reuse, SizeClass, SizeClasses, plan_beside_ggml, replay,
+    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanOptions, Reuse,
+    SizeClass, SizeClasses, plan_beside_ggml, replay,
 };
 
 use self::buffers::{Part, total};
@@ -26,6 +26,7 @@ use crate::devices::memories;
 use crate::ggml::Known;
 use crate::log::say;
 use crate::pattern::{Match, Pattern, Place, Target};
+use crate::plan_folder::{self, SolvedPlan};
 use crate::read::{Ids, Lists, Memories, Purpose, Unreadable, read};
 use crate::record::record;
 use crate::settings::Settings;
@@ -284,24 +285,26 @@ impl Galloc {
         })
     }
 
-    /// The plan for a graph: ours, or ggml's where that is smaller.
+    /// The plan for a graph: ours, or ggml's where that is smaller; or the one that was found earlier, from the folder of plans.
     fn solve(&self, graph: &AssignedGraph, strategy: GraphStrategy) -> Result<GraphPlan, Trouble> {
         let start = Instant::now();
         let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
         let options = PlanOptions::new(strategy).with_reuse(reuse).with_unread(self.settings.unread);
         // Never worse than ggml's in any memory, and never wrong either.
-        let PlanBesideGgml { plan, ggml, .. } = plan_beside_ggml(graph, &options)?;
+        let folder = self.settings.plans.as_deref();
+        let SolvedPlan { plan, ggml, origin } = plan_folder::solve(folder, graph, &options, plan_beside_ggml)?;
         let planned = start.elapsed();
         if self.settings.check {
             replay(graph, &plan.places()).map_err(|faults| Trouble::Beyond(faults.to_string()))?;
         }
         if self.settings.log {
             say!(
-                "{} nodes in {}: {}, {:.2} ms{}",
+                "{} nodes in {}: {}, {:.2} ms{}{}",
                 graph.graph().nodes().len(),
                 names(&self.memories),
                 figures(&plan, &ggml, &self.memories),
                 planned.as_secs_f64() * 1e3,
+                origin.note(),
                 if self.settings.check { ", replayed" } else { "" },
             );
         }

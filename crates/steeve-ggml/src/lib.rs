@@ -14,6 +14,7 @@
 //! | `abi`, `read` | its structures, and the caller's graph as one of ours |
 //! | `devices` | its buffer types as memories: which is plain CPU memory, and what the backends of the others need |
 //! | `galloc`, `pattern` | plans and buffers; whether a graph is the planned one |
+//! | `plan_folder` | plans as files, so that a search is not made twice |
 //! | `settings`, `record`, `log` | the environment; graphs as files; what is said, and where |
 //! | `report`, `passed` | what a program takes, as lines in a file; functions that are passed on to ggml so that this is known |
 //! | `simulation` | what ggml's own allocator would need for a graph |
@@ -40,6 +41,7 @@ mod settings;
 mod read;
 mod pattern;
 mod record;
+mod plan_folder;
 mod galloc;
 mod fallback;
 mod registry;

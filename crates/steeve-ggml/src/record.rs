@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use steeve_graph::recorded::{Answer, Answered, Before, Notes};
-use steeve_graph::{Id, Recorded, ggml_answer};
+use steeve_graph::recorded::{Answer, Answered, BackendNeeds, Before, Notes};
+use steeve_graph::{Id, Memory, Recorded, ggml_answer};
 
 use crate::ggml::Known;
 use crate::log::say;
@@ -49,6 +49,7 @@ pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories,
     let program = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let recorded = Recorded {
         hosts: memories.is_host.iter().copied().map(Some).collect(),
+        needs: graph.assigned.memories().iter().map(needs).collect(),
         answer: Answer { places: places.collect(), chunks: chunks.collect() },
         ids: (0..graph.tensors.len() as u64).map(Some).collect(),
         before: before.collect(),
@@ -64,6 +65,11 @@ pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories,
     }
 }
 
+/// What this library keeps for the backend of a memory.
+fn needs(memory: &Memory) -> Option<BackendNeeds> {
+    Some(BackendNeeds { hold: memory.hold, fusion: memory.fusion })
+}
+
 /// Writes a file with the first name that no other file has, all or nothing: a program that is killed leaves no half of
 /// one under such a name. In a container each program may have the same process number, and what it has recorded earlier
 /// stays.
@@ -76,8 +82,8 @@ fn write(folder: &Path, names: impl Iterator<Item = String>, json: &str) -> std:
     written
 }
 
-/// A new file whose name is not that of a recording.
-fn temporary(folder: &Path) -> std::io::Result<(PathBuf, File)> {
+/// A new file whose name is not that of a recording, nor of a plan, and no other file's of any thread or process.
+pub(crate) fn temporary(folder: &Path) -> std::io::Result<(PathBuf, File)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     loop {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@
 //!   STEEVE_UNREAD=keep|free-inputs   whether inputs that no node reads keep their memory through the run [free-inputs]
 //!   STEEVE_LOG=1                     a line for each new plan
 //!   STEEVE_CHECK=1                   replay every plan before it is used
+//!   STEEVE_PLANS=DIR                 plans of `best` are read from this folder, and written to it
 //!   STEEVE_RECORD=DIR                write each graph to a file
 //!   STEEVE_REPORT=FILE               append what the program takes through ggml, line by line
 //!   STEEVE_OFF=1                     ggml's own allocator, untouched
@@ -30,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) unread: Unread,
     pub(crate) log: bool,
     pub(crate) check: bool,
+    pub(crate) plans: Option<PathBuf>,
     pub(crate) record: Option<PathBuf>,
     pub(crate) report: Option<PathBuf>,
     pub(crate) off: bool,
@@ -117,10 +119,15 @@ impl Settings {
         let (log, check) = (is_on("STEEVE_LOG"), is_on("STEEVE_CHECK"));
         // Whoever reaches for this switch means it, however it is spelt.
         let off = get("STEEVE_OFF").is_some_and(|value| value != "0");
+        let plans = given("STEEVE_PLANS").map(PathBuf::from);
+        if plans.is_some() && !matches!(strategy, GraphStrategy::Best(_)) {
+            let why = "STEEVE_PLANS is ignored: only plans of STEEVE_STRATEGY=best are kept, for others are made sooner than read";
+            complaints.push(why.to_owned());
+        }
         let record = given("STEEVE_RECORD").map(PathBuf::from);
         let report = given("STEEVE_REPORT").map(PathBuf::from);
         let cuda_streams = get("GGML_CUDA_GRAPH_OPT").is_some_and(|value| value != "0");
-        (Self { strategy, more, hold, unread, log, check, record, report, off, cuda_streams }, complaints)
+        (Self { strategy, more, hold, unread, log, check, plans, record, report, off, cuda_streams }, complaints)
     }
 }
 
@@ -156,6 +163,18 @@ mod tests {
         assert_eq!(settings, read(&[]).0);
         assert_eq!(complaints.len(), 5);
         assert!(complaints[0].contains("STEEVE_STRATEGY=-1 makes no sense"), "{complaints:?}");
+    }
+
+    #[test]
+    fn plans_are_kept_for_best_alone() {
+        let (settings, complaints) = read(&[("STEEVE_PLANS", "/tmp/plans"), ("STEEVE_STRATEGY", "best")]);
+        assert_eq!((settings.plans, complaints.len()), (Some("/tmp/plans".into()), 0));
+        assert_eq!(read(&[("STEEVE_PLANS", "plans"), ("STEEVE_BUDGET", "1s")]).1, Vec::<String>::new());
+        for strategy in ["fast", "ggml", ""] {
+            let (_, complaints) = read(&[("STEEVE_PLANS", "/tmp/plans"), ("STEEVE_STRATEGY", strategy)]);
+            assert!(complaints.len() == 1 && complaints[0].starts_with("STEEVE_PLANS is ignored"), "{complaints:?}");
+        }
+        assert_eq!(read(&[("STEEVE_PLANS", "")]), read(&[]));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::{AssignedGraph, Graph, Op, Tensor, TensorId};
 ///
 /// In this order: a plan that keeps to one keeps to those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Fusion {
     /// Nodes run one by one, as on a CPU.

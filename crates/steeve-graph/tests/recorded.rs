@@ -1,7 +1,8 @@
 //! Records that are wrong say what and where; records that are odd are read.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use steeve_graph::{Bytes, Id, Recorded};
+use steeve_graph::recorded::BackendNeeds;
+use steeve_graph::{Bytes, Fusion, Id, MemoryId, Recorded};
 
 const GOOD: &str = r#"{"schema":"galloc-dump-1","tag":"t",
 "buffers":[{"name":"A","alignment":32,"max_size":18446744073709551615,"shared_with":0,"chunks":[64]}],
@@ -34,6 +35,19 @@ fn a_unary_without_a_kind_is_read() {
     let graph = recorded.assigned.graph();
     assert!(graph.tensor(graph.nodes()[1]).op.ggml_in_place());
     assert_eq!(Recorded::from_json(&recorded.to_json()).unwrap(), recorded);
+}
+
+#[test]
+fn what_was_kept_for_a_backend_is_read_and_written_and_changes_no_memory() {
+    let plain = Recorded::from_json(GOOD).unwrap();
+    assert_eq!(plain.needs[MemoryId::FIRST], None);
+    for fusion in Fusion::ALL {
+        let needs = format!(r#""hold":7,"fusion":"{}","alignment":32"#, fusion.name());
+        let recorded = Recorded::from_json(&GOOD.replace(r#""alignment":32"#, &needs)).unwrap();
+        assert_eq!(recorded.needs[MemoryId::FIRST], Some(BackendNeeds { hold: 7, fusion }));
+        assert_eq!(recorded.assigned, plain.assigned);
+        assert_eq!(Recorded::from_json(&recorded.to_json()).unwrap(), recorded);
+    }
 }
 
 #[test]

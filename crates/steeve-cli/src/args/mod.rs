@@ -21,7 +21,7 @@ pub(crate) use view::ViewArgs;
 use crate::answer::Voice;
 use crate::capacity::{Capacities, Capacity, parse_capacity};
 use crate::error::Error;
-use crate::out::OutFile;
+use crate::out::OutTarget;
 use crate::size::{SizeStyle, parse_align, parse_bytes};
 
 /// Plans where every tensor of a graph, or every block of a list, stands in memory, and proves the plan.
@@ -126,6 +126,7 @@ Examples:
   steeve plan graph.json --as drop-in           what the drop-in for ggml takes in each memory
   steeve plan graph.json -o plan.json           and where does each tensor stand?
   steeve plan corpus/graphs/llm                 every graph in a folder, and all together
+  steeve plan graphs/ --as drop-in --strategy best -o plans/    for the drop-in, which reads them with STEEVE_PLANS=plans
   steeve plan blocks.csv.gz --strategy best --budget 2s --capacity 64MiB -o plan.json
   echo 'x = input f32[64,32]; y = silu x; z = add y x !output' | steeve plan - --json
 
@@ -154,9 +155,10 @@ pub(crate) struct PlanArgs {
     pub(crate) input: InputArgs,
 
     /// Write the plan to this file: .csv or .json, with .gz if it is to be compressed;
-    /// or draw it, as .html or .svg; or make it a C header, .h
+    /// or draw it, as .html or .svg; or make it a C header, .h. In a folder (which ends in /, or is there already)
+    /// each graph has a file, named as the drop-in looks for it with STEEVE_PLANS
     #[arg(short, long, value_name = "FILE", verbatim_doc_comment)]
-    pub(crate) out: Option<OutFile>,
+    pub(crate) out: Option<OutTarget>,
 
     #[command(flatten)]
     pub(crate) show: ShowArgs,

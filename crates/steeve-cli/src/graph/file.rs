@@ -2,8 +2,8 @@
 
 use std::cell::OnceCell;
 
-use steeve_graph::recorded::Answer;
-use steeve_graph::{AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, Op, Recorded, TensorId, ggml_answer};
+use steeve_graph::recorded::{Answer, BackendNeeds};
+use steeve_graph::{AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, Recorded, TensorId, ggml_answer};
 
 use crate::args::{HowArgs, LimitArgs};
 use crate::error::Error;
@@ -19,6 +19,8 @@ pub(crate) struct GraphFile {
     ids: Option<IdVec<TensorId, Option<u64>>>,
     /// Whether nodes of each memory are computed by a CPU alone, where the record says so.
     hosts: IdVec<MemoryId, Option<bool>>,
+    /// What was kept for the backend of each memory, where the record says so.
+    needs: IdVec<MemoryId, Option<BackendNeeds>>,
     /// Whether it is planned as the drop-in would.
     pub(crate) as_drop_in: bool,
     /// ggml's own answer, as long as it is one to this question.
@@ -28,25 +30,27 @@ pub(crate) struct GraphFile {
 
 impl GraphFile {
     pub(crate) fn recorded(file: String, recorded: Recorded) -> Self {
-        let Recorded { assigned, ids, answer, hosts, .. } = recorded;
+        let Recorded { assigned, ids, answer, hosts, needs, .. } = recorded;
         let ids = Some(ids);
-        Self { file, assigned, ids, hosts, as_drop_in: false, answer: Some(answer), ggml: OnceCell::new() }
+        Self { file, assigned, ids, hosts, needs, as_drop_in: false, answer: Some(answer), ggml: OnceCell::new() }
     }
 
     pub(crate) fn text(file: String, assigned: AssignedGraph) -> Self {
-        let hosts = IdVec::new();
-        Self { file, assigned, ids: None, hosts, as_drop_in: false, answer: None, ggml: OnceCell::new() }
+        let (hosts, needs) = (IdVec::new(), IdVec::new());
+        Self { file, assigned, ids: None, hosts, needs, as_drop_in: false, answer: None, ggml: OnceCell::new() }
     }
 
-    /// Returns the graph with each memory as the drop-in takes it by default: nodes of host memory run one by one, and all others
-    /// are taken for those of a backend that checks what it fuses, whatever backend was recorded. What a file does not say is taken from the names: `CPU` and `*_Host` are
-    /// host memory.
+    /// Returns the graph with each memory as the drop-in takes it: as the drop-in has recorded it, or else by default. Nodes of host
+    /// memory run one by one, and all others are taken for those of a backend that checks what it fuses. What a file does not say
+    /// of that is taken from the names: `CPU` and `*_Host` are host memory.
     pub(crate) fn for_drop_in(self) -> Result<Self, Error> {
-        let hosts = self.hosts.clone();
+        let (hosts, needs) = (self.hosts.clone(), self.needs.clone());
         let graph = self.with_memories(|id, memory| {
             let by_name = memory.name == "CPU" || memory.name.ends_with("_Host");
             let is_host = hosts.get(id).copied().flatten().unwrap_or(by_name);
-            Memory { hold: 0, fusion: if is_host { Fusion::None } else { Fusion::Kept }, ..memory.clone() }
+            let default = BackendNeeds { hold: 0, fusion: if is_host { Fusion::None } else { Fusion::Kept } };
+            let BackendNeeds { hold, fusion } = needs.get(id).copied().flatten().unwrap_or(default);
+            Memory { hold, fusion, ..memory.clone() }
         })?;
         Ok(Self { as_drop_in: true, ..graph })
     }

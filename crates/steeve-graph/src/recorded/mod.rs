@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 
 use steeve_plan::{Bytes, Clipped, IdVec, InputLimit, InputTooLarge, Offset};
 
-use crate::{AssignedGraph, DataType, GraphError, MemoryId, TensorId};
+use crate::{AssignedGraph, DataType, Fusion, GraphError, MemoryId, TensorId};
 use steeve_plan::file::JsonMessage;
 
 /// A recorded graph.
@@ -39,6 +39,9 @@ pub struct Recorded {
     pub assigned: AssignedGraph,
     /// Whether nodes of each memory are computed by a CPU alone; `None` where the record does not say.
     pub hosts: IdVec<MemoryId, Option<bool>>,
+    /// What was kept for the backend of each memory when the graph was planned; `None` where the record does not say. The
+    /// memories of the graph itself keep nothing.
+    pub needs: IdVec<MemoryId, Option<BackendNeeds>>,
     /// Where ggml put the tensors.
     pub answer: Answer,
     /// The id of each tensor in the record; none for the stand-ins of tensors that are outside of it.
@@ -52,6 +55,15 @@ pub struct Recorded {
     pub buffer_types: Vec<String>,
     /// What else was noted.
     pub notes: Notes,
+}
+
+/// What plans keep for the backend of a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendNeeds {
+    /// As [`Memory::hold`](crate::Memory::hold).
+    pub hold: u32,
+    /// As [`Memory::fusion`](crate::Memory::fusion).
+    pub fusion: Fusion,
 }
 
 /// What ggml's allocator answered.

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use steeve_plan::{Align, Bytes, Id, IdVec, Offset};
 
 use super::schema::{Buffer, Dump, EMPTY, OUTSIDE, Res, Row, SCHEMA};
-use super::{Answer, Answered, Before, Fault, Notes, Place, RecordError, Recorded};
+use super::{Answer, Answered, BackendNeeds, Before, Fault, Notes, Place, RecordError, Recorded};
 use crate::{
     AllocSizes, AssignedGraph, Assignment, DataType, Flags, GraphError, GraphParts, Layout, Memory, MemoryId, Tensor,
     TensorId, View,
@@ -42,7 +42,9 @@ pub(super) fn read(dump: Dump<'_>) -> Result<Recorded, RecordError> {
         time_us: dump.time_us,
     };
     let hosts = dump.buffers.iter().map(|buffer| buffer.host).collect();
-    Ok(Recorded { assigned, hosts, answer, ids, before, buffer_types, notes })
+    let needs = |buffer: &Buffer<'_>| Some(BackendNeeds { hold: buffer.hold?, fusion: buffer.fusion? });
+    let needs = dump.buffers.iter().map(needs).collect();
+    Ok(Recorded { assigned, hosts, needs, answer, ids, before, buffer_types, notes })
 }
 
 fn memories(buffers: &[Buffer<'_>]) -> Result<IdVec<MemoryId, Memory>, RecordError> {

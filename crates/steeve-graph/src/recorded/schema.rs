@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::Times;
+use crate::Fusion;
 
 /// The schema of recorded graphs.
 pub const SCHEMA: &str = "galloc-dump-1";
@@ -53,6 +54,10 @@ pub(super) struct Buffer<'a> {
     pub(super) shared_with: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) host: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hold: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) fusion: Option<Fusion>,
     #[serde(default)]
     pub(super) chunks: Vec<u64>,
 }

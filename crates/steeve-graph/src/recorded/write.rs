@@ -40,6 +40,7 @@ pub(super) fn write(recorded: &Recorded) -> String {
 fn buffers(recorded: &Recorded) -> Vec<Buffer<'_>> {
     let buffer = |(id, memory): (MemoryId, &'_ _)| {
         let memory: &crate::Memory = memory;
+        let needs = recorded.needs.get(id).copied().flatten();
         let chunks = recorded.answer.chunks.get(id).map_or(&[][..], |chunks| chunks);
         Buffer {
             name: memory.name.clone().into(),
@@ -47,6 +48,8 @@ fn buffers(recorded: &Recorded) -> Vec<Buffer<'_>> {
             max_size: memory.max_buffer.unwrap_or(Bytes(u64::MAX)).get(),
             shared_with: Some(memory.shared_with.unwrap_or(id).index() as i64),
             host: recorded.hosts.get(id).copied().flatten(),
+            hold: needs.map(|needs| needs.hold),
+            fusion: needs.map(|needs| needs.fusion),
             chunks: chunks.iter().map(|bytes| bytes.get()).collect(),
         }
     };
