@@ -70,8 +70,8 @@ impl<'a> Flow<'a> {
                 varies[root.index()] = true;
             }
             // Of other memory than the plan's, and of mere views, nothing is asked.
-            let is_asked = !graph.tensor(root).external && !(it.is_view() && it.op.writes_nothing());
-            purposes.push(if is_asked { purpose(graph, &written, tensor, names[tensor.index()]) } else { UNKNOWN });
+            let is_idle = graph.tensor(root).external || (it.is_view() && it.op.writes_nothing());
+            purposes.push(if is_idle { UNKNOWN } else { purpose(graph, &written, tensor, names[tensor.index()]) });
         }
         Self { graph, purposes, varies }
     }
