@@ -380,6 +380,19 @@ async function nothing_is_wider_than_the_window() {
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${width}`);
     const boxes = await Promise.all([".head", "#figures", ".actions"].map((it) => page.locator(it).boundingBox()));
     boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b) => assert.ok(a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y, `${width}: ${JSON.stringify([a, b])}`)));
+    // Labels of peak and bound lie apart in every map and curve.
+    const labels = await page.evaluate(() => {
+      const marks = [], plain = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        if (/^(peak|bound) /.test(text)) marks.push([this.canvas.id, y / devicePixelRatio]);
+        return plain.call(this, text, x, y);
+      };
+      steeve.measure(1, 1);
+      CanvasRenderingContext2D.prototype.fillText = plain;
+      return marks;
+    });
+    assert.ok(labels.length >= 4, JSON.stringify(labels));
+    labels.forEach(([id, y], i) => labels.slice(i + 1).forEach(([other, z]) => assert.ok(id !== other || Math.abs(y - z) >= 13, `${width}: ${JSON.stringify(labels)}`)));
     // The title is cut off where it must be, and told whole on hover.
     assert.equal(await page.getAttribute("#title", "title"), await page.locator("#title").evaluate((it) => it.textContent));
     await page.finish(`experts-${width}-${colorScheme}`);
