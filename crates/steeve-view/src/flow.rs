@@ -29,6 +29,25 @@ pub(crate) fn purposes(graph: &Graph) -> Vec<Purpose> {
     flow.purposes
 }
 
+const UNKNOWN: Purpose = Purpose { role: Role::Other, layer: None };
+
+/// The purpose of a tensor from what is known of it alone: its flags, its name, its weight and its operation.
+fn purpose(graph: &Graph, written: &WrittenLeafs, tensor: TensorId, name: &str) -> Purpose {
+    if written.is_weight_copy(graph, tensor) {
+        return Purpose { role: Role::WeightCopy, layer: layer_of(name) };
+    }
+    let it = graph.tensor(tensor);
+    let operation = if it.op == Op::None { "" } else { graph.tensors().op_title(it.op) }.to_lowercase();
+    let own = Purpose { role: Role::guess(it.flags, name, &operation), layer: layer_of(name) };
+    if !is_no_name(name) || it.flags.is_input() {
+        return own;
+    }
+    let weight = |source| weight_name(graph, source).map(|name| of_weight(name, it.op));
+    let Some(weight) = graph.sources(tensor).iter().copied().flatten().find_map(weight) else { return own };
+    let role = if own.role.is_vague() { weight.role.unwrap_or(own.role) } else { own.role };
+    Purpose { role, layer: weight.layer }
+}
+
 struct Flow<'a> {
     graph: &'a Graph,
     purposes: Vec<Purpose>,
@@ -50,20 +69,9 @@ impl<'a> Flow<'a> {
             if it.flags.is_input() || is_made {
                 varies[root.index()] = true;
             }
-            let name = names[tensor.index()];
-            let operation = if it.op == Op::None { "" } else { graph.tensors().op_title(it.op) }.to_lowercase();
-            let mut purpose = Purpose { role: Role::guess(it.flags, name, &operation), layer: layer_of(name) };
-            if is_no_name(&name.to_lowercase()) && !it.flags.is_input() {
-                let weight = |source| weight_name(graph, source).map(|name| of_weight(name, it.op));
-                if let Some(weight) = sources().find_map(weight) {
-                    purpose.layer = weight.layer;
-                    purpose.role = weight.role.filter(|_| purpose.role.is_vague()).unwrap_or(purpose.role);
-                }
-            }
-            if written.is_weight_copy(graph, tensor) {
-                purpose.role = Role::WeightCopy;
-            }
-            purposes.push(purpose);
+            // Of other memory than the plan's, and of mere views, nothing is asked.
+            let is_idle = graph.tensor(root).external || (it.is_view() && it.op.writes_nothing());
+            purposes.push(if is_idle { UNKNOWN } else { purpose(graph, &written, tensor, names[tensor.index()]) });
         }
         Self { graph, purposes, varies }
     }
@@ -178,7 +186,7 @@ impl<'a> Flow<'a> {
 
 /// The name of each tensor; that of a view where it has none.
 fn names(graph: &Graph) -> Vec<&str> {
-    let is_named = |name: &str| !is_no_name(&name.to_lowercase());
+    let is_named = |name: &str| !is_no_name(name);
     let mut names: Vec<&str> = graph.tensors().ids().map(|tensor| graph.name(tensor)).collect();
     for tensor in graph.tensors().ids() {
         let (root, name) = (graph.root(tensor).index(), graph.name(tensor));
@@ -196,7 +204,7 @@ fn weight_name(graph: &Graph, source: TensorId) -> Option<&str> {
     let copied = source_of_copy(name);
     let name = copied.unwrap_or(name);
     let is_leaf = it.op == Op::None && !it.flags.is_input() && (it.external || copied.is_some());
-    (is_leaf && !is_no_name(&name.to_lowercase())).then_some(name)
+    (is_leaf && !is_no_name(name)).then_some(name)
 }
 
 struct WeightPurpose {

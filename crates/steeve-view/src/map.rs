@@ -518,7 +518,7 @@ fn spread_roles(tiles: &mut [Tile], order: &[usize]) {
 /// Goes backwards through tiles in the order in which they are made: what has no name belongs to the layer of the next
 /// that has one, if a layer was there before it too.
 fn spread_layers(tiles: &mut [Tile], order: &[usize]) {
-    let is_named = |tile: &Tile| !is_no_name(&tile.name.to_lowercase());
+    let is_named = |tile: &Tile| !is_no_name(&tile.name);
     let is_made = |tile: &Tile| !tile.operation.is_empty();
     let made = || order.iter().copied();
     let Some(first) = made().position(|index| is_made(&tiles[index]) && tiles[index].layer.is_some()) else { return };

@@ -194,9 +194,9 @@ impl WrittenLeafs {
         while matches!(graph.tensor(tensor).op, Op::Cpy | Op::Cont | Op::Dup) {
             let Some(Some(source)) = graph.sources(tensor).first().copied() else { return false };
             tensor = graph.root(source);
-            let (it, name) = (graph.tensor(tensor), graph.name(tensor).to_lowercase());
+            let (it, name) = (graph.tensor(tensor), graph.name(tensor));
             if it.op == Op::None {
-                let is_weight = is_weight_name(&name) || !(is_no_name(&name) || name.starts_with("cache_"));
+                let is_weight = is_weight_name(name) || !(is_no_name(name) || name.starts_with("cache_"));
                 return it.external && !it.flags.is_input() && is_weight && !self.0.contains(&tensor);
             }
         }

@@ -374,6 +374,31 @@ async function a_small_window_can_be_scrolled() {
   await page.finish("narrow");
 }
 
+async function nothing_is_wider_than_the_window() {
+  for (const colorScheme of ["light", "dark"]) for (const [width, height] of [[1280, 800], [800, 1000], [400, 700]]) {
+    const page = await open(order.experts, { viewport: { width, height }, colorScheme });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${width}`);
+    const boxes = await Promise.all([".head", "#figures", ".actions"].map((it) => page.locator(it).boundingBox()));
+    boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b) => assert.ok(a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y, `${width}: ${JSON.stringify([a, b])}`)));
+    // Labels of peak and bound lie apart in every map and curve.
+    const labels = await page.evaluate(() => {
+      const marks = [], plain = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        if (/^(peak|bound) /.test(text)) marks.push([this.canvas.id, y / devicePixelRatio]);
+        return plain.call(this, text, x, y);
+      };
+      steeve.measure(1, 1);
+      CanvasRenderingContext2D.prototype.fillText = plain;
+      return marks;
+    });
+    assert.ok(labels.length >= 4, JSON.stringify(labels));
+    labels.forEach(([id, y], i) => labels.slice(i + 1).forEach(([other, z]) => assert.ok(id !== other || Math.abs(y - z) >= 13, `${width}: ${JSON.stringify(labels)}`)));
+    // The title is cut off where it must be, and told whole on hover.
+    assert.equal(await page.getAttribute("#title", "title"), await page.locator("#title").evaluate((it) => it.textContent));
+    await page.finish(`experts-${width}-${colorScheme}`);
+  }
+}
+
 async function numbers_below_the_map_do_not_run_into_each_other() {
   const page = await open(order.far);
   const overlaps = await page.evaluate(() => new Promise((done) => {
@@ -535,7 +560,7 @@ const LAWS = [
   what_is_alive_opens_at_the_peak, copies_of_weights_are_a_role, a_memory_is_cropped_to_the_nodes_that_use_it, time_zooms_alone, sharing_is_told_before_and_after, a_step_lists_what_is_alive_largest_first,
   search_finds_marks_and_jumps, the_legend_hides_and_shows, each_memory_and_buffer_has_a_tab,
   a_buffer_that_one_plan_lacks_is_walked_in_the_other, each_plan_has_its_own_kind_of_steps, some_steps_are_told_as_they_are, what_only_one_plan_has_is_found_too,
-  a_small_window_can_be_scrolled, numbers_below_the_map_do_not_run_into_each_other, two_plans_are_compared_by_their_bytes, the_keyboard_is_enough,
+  a_small_window_can_be_scrolled, nothing_is_wider_than_the_window, numbers_below_the_map_do_not_run_into_each_other, two_plans_are_compared_by_their_bytes, the_keyboard_is_enough,
   mouse_wheel_drag_and_fingers_move_the_map, light_and_dark_follow_the_reader, a_wrong_plan_is_drawn_as_it_stands, a_hundred_thousand_blocks_stay_fluid,
 ];
 

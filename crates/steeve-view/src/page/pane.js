@@ -166,15 +166,16 @@ class Pane {
   draw_lines(context, frame, x, y) {
     const [peak, bound, scale] = [this.peak(), this.bound(), frame.scale];
     this.clip(context, frame);
-    if (this.buffer === null && this.memory.buffers.length > 1) {
-      this.memory.buffers.forEach((_, buffer) => this.across(context, frame, y(this.memory.base[buffer]), "--dim", [2, 3], buffer ? `buffer ${buffer}` : "", "left"));
-    }
-    if (this.buffer === null && bound < peak) this.across(context, frame, y(bound), "--bound", [6, 4], `bound ${human(bound)}`, y(bound) - y(peak) < 16 * scale ? "below" : "");
-    this.across(context, frame, y(peak), "--peak", [], `${this.buffer === null && bound === peak ? "peak = bound" : "peak"} ${human(peak)}`);
+    // Under the labels of the other lines.
     const fullest = this.memory.live(this.buffer).at;
     if (fullest !== null) this.down(context, frame, x(fullest + 0.5), "--dim", [1, 3]);
     // Dashed, as a block at the peak may be as narrow as the line.
     if (state.step !== null) this.down(context, frame, x(state.step + 0.5), "--accent", [4, 4], 1.5 * scale);
+    if (this.buffer === null && this.memory.buffers.length > 1) {
+      this.memory.buffers.forEach((_, buffer) => this.across(context, frame, y(this.memory.base[buffer]), "--dim", [2, 3], buffer ? `buffer ${buffer}` : "", { side: "left" }));
+    }
+    if (this.buffer === null && bound < peak) this.across(context, frame, y(bound), "--bound", [6, 4], `bound ${human(bound)}`, { top: this.bound_top(frame, y(peak), y(bound)) });
+    this.across(context, frame, y(peak), "--peak", [], `${this.buffer === null && bound === peak ? "peak = bound" : "peak"} ${human(peak)}`);
     context.restore();
   }
 
@@ -185,7 +186,7 @@ class Pane {
     context.clip();
   }
 
-  across(context, frame, at, colour, dash, label, side) {
+  across(context, frame, at, colour, dash, label, { side, top = this.label_top(frame, at) } = {}) {
     if (at < frame.top - 1 || at > frame.top + frame.height + 1) return;
     const scale = frame.scale;
     context.strokeStyle = ink.value(colour);
@@ -199,8 +200,6 @@ class Pane {
     if (!label) return;
     const width = context.measureText(label).width + 10 * scale;
     const right = side === "left" ? frame.left + width + 4 * scale : frame.left + frame.width - 4 * scale;
-    const above = side !== "below" && at - frame.top > 18 * scale;
-    const top = above ? at - 16 * scale : at + 3 * scale;
     context.fillStyle = ink.value("--card");
     context.globalAlpha = 0.9;
     context.fillRect(right - width, top, width, 14 * scale);
@@ -209,6 +208,15 @@ class Pane {
     context.textAlign = "right";
     context.textBaseline = "middle";
     context.fillText(label, right - 5 * scale, top + 7.5 * scale);
+  }
+
+  // Where the label of a line begins: above it, if there is room.
+  label_top(frame, at) { return at - frame.top > 18 * frame.scale ? at - 16 * frame.scale : at + 3 * frame.scale; }
+
+  // The same for the bound, whose label must not run into that of the peak.
+  bound_top(frame, peak, bound) {
+    const [taken, top, height] = [this.label_top(frame, peak), this.label_top(frame, bound), 15 * frame.scale];
+    return Math.abs(top - taken) >= height ? top : Math.max(bound + 3 * frame.scale, taken + height);
   }
 
   down(context, frame, at, colour, dash, width) {
@@ -282,12 +290,12 @@ class Pane {
     context.textBaseline = "middle";
     for (const value of ticks(0, top, frame.height / (34 * frame.scale), true)) context.fillText(tick_label(value), frame.left - 8 * frame.scale, Math.max(frame.top + 5 * frame.scale, y(value)));
     this.clip(context, frame);
-    const [peak, bound] = [this.peak(), this.bound()];
-    this.across(context, frame, y(bound), "--bound", [6, 4], `bound ${human(bound)}`, peak > bound && y(bound) - y(peak) < 16 * frame.scale ? "below" : "");
-    if (peak > bound) this.across(context, frame, y(peak), "--peak", [], `peak ${human(peak)}`);
     const x = (step) => frame.left + Math.round((step - win.x0) / (win.x1 - win.x0) * frame.width);
     if (state.pointed !== null) this.down(context, frame, x(state.pointed + 0.5), "--dim", [2, 2]);
     if (state.step !== null) this.down(context, frame, x(state.step + 0.5), "--accent", [], 2 * frame.scale);
+    const [peak, bound] = [this.peak(), this.bound()];
+    this.across(context, frame, y(bound), "--bound", [6, 4], `bound ${human(bound)}`, peak > bound ? { top: this.bound_top(frame, y(peak), y(bound)) } : {});
+    if (peak > bound) this.across(context, frame, y(peak), "--peak", [], `peak ${human(peak)}`);
     context.restore();
     // Over the lines, on a quiet ground.
     const [label, left, above] = ["live bytes", frame.left + 6 * frame.scale, frame.top + 2 * frame.scale];
