@@ -43,7 +43,7 @@ pub struct Claim {
 /// let spoilt = PlanFile::from_json(&json.replace(r#""offset":256"#, r#""offset":128"#))?;
 /// let faults = check_plan_file(&spoilt, &graph, MatchMemories::ByName).unwrap_err();
 /// assert_eq!(
-///     faults[0].to_string(),
+///     faults[1].to_string(),
 ///     "node 2 (tensor 3 (c)) reads tensor 1 (a), but node 1 (tensor 2 (b)) has overwritten byte 128 of buffer 0 in memory"
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
