@@ -11,10 +11,10 @@ use steeve_view::{Map, MemoryMap, Tile};
 
 use crate::answer::{Answer, Voice};
 use crate::error::Error;
+use crate::existing_plan::ExistingPlan;
 use crate::input::{self, Input};
 use crate::made::{Made, Making};
 use crate::source::Source;
-use crate::standing::Standing;
 
 /// How files are read and, where they hold no plan, planned.
 #[derive(Clone, Copy)]
@@ -45,11 +45,11 @@ impl MapLoader<'_> {
         // Whoever names a strategy wants a block list planned anew; the plan of a graph is all there is.
         let planned = self.making.how.strategy.is_some() || self.making.search.is_given();
         let (stands, advice) = match &input {
-            Input::Plan(plan) => (Standing::of_file(name.unwrap_or("plan"), plan), ""),
+            Input::Plan(plan) => (ExistingPlan::of_file(name.unwrap_or("plan"), plan), ""),
             Input::Blocks(table)
                 if !planned && !table.places().is_empty() && table.places().iter().all(Option::is_some) =>
             {
-                let stands = Standing::of_blocks(&file, name.unwrap_or("plan"), table)?;
+                let stands = ExistingPlan::of_blocks(&file, name.unwrap_or("plan"), table)?;
                 (stands, ", or plan it anew with --strategy")
             }
             _ => {

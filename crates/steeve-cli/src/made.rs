@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use steeve_graph::file::DROP_IN;
 use steeve_graph::{GraphStrategy, PlanFile, PlanOptions, Reuse, plan_graph};
 use steeve_plan::csv::Table;
 use steeve_plan::{Progress, Strategy, Verdict};
@@ -173,7 +174,8 @@ impl Made {
         }
     }
 
-    fn plan_file(&self) -> PlanFile {
+    /// The plan as a file.
+    pub(crate) fn plan_file(&self) -> PlanFile {
         let mut file = match self {
             Self::Blocks { list, solved, figures } => {
                 PlanFile::of_blocks(figures.strategy, &solved.plan, &list.ids, solved.at_least)
@@ -185,7 +187,7 @@ impl Made {
         if let Self::Graph { graph, .. } = self
             && graph.as_drop_in
         {
-            file.planned_as = Some(graph::DROP_IN.to_owned());
+            file.planned_as = Some(DROP_IN.to_owned());
         }
         file
     }

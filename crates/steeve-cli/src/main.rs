@@ -48,7 +48,7 @@ mod size;
 mod slide;
 mod solve;
 mod source;
-mod standing;
+mod existing_plan;
 mod table;
 mod unpacked;
 mod verdicts;

@@ -137,14 +137,14 @@ fn write_to_folder(
     args: &PlanArgs,
     voice: Voice,
 ) -> Result<(), Error> {
-    let Made::Graph { graph, solved } = made else { return Ok(()) };
+    let Made::Graph { graph, .. } = made else { return Ok(()) };
     let options = args.how.for_graph(&graph.file, &args.search)?;
     let out = folder.file(&graph.assigned.plan_file_name(&options));
     if !made.figures().fits() {
         return note_unwritten(&out, voice);
     }
     out.check_inputs(inputs)?;
-    out.write_text(solved.plan.to_json())?;
+    out.write_text(made.plan_file().to_json() + "\n")?;
     voice.detail(|| format!("{}: written to {}", graph.file, out.name()));
     Ok(())
 }

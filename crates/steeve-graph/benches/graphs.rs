@@ -57,13 +57,18 @@ fn table(graphs: &[(String, Recorded)]) {
 /// Medians over the graphs above 300 nodes.
 fn times(graphs: &[(String, Recorded)]) {
     let (mut fast, mut fits, mut per_node, mut ggmls_own) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut loads, mut loads_of_fast) = (Vec::new(), Vec::new());
     for (_, recorded) in graphs {
         let nodes = recorded.assigned.graph().nodes().len();
         if nodes <= 300 {
             continue;
         }
         let (ggml, plan) = least(7, || planned(recorded, GraphStrategy::Ggml, Reuse::Ggml));
-        let (ours, _) = least(7, || planned(recorded, GraphStrategy::Fast, Reuse::More));
+        let (ours, fast_plan) = least(7, || planned(recorded, GraphStrategy::Fast, Reuse::More));
+        let json = fast_plan.to_json();
+        let (load, _) = least(7, || GraphPlan::from_json(&json, &recorded.assigned).expect("its own plan"));
+        loads.push(load.as_secs_f64() * 1e6);
+        loads_of_fast.push(load.as_secs_f64() / ours.as_secs_f64());
         let (fit, _) = least(7, || plan.fits(&recorded.assigned).is_ok());
         fast.push(ours.as_secs_f64() / ggml.as_secs_f64());
         fits.push(fit.as_secs_f64() / ggml.as_secs_f64());
@@ -75,6 +80,11 @@ fn times(graphs: &[(String, Recorded)]) {
     println!("\n{} graphs above 300 nodes, medians:", fast.len());
     println!("  fast, certified / ggml's plan, certified: {:.2} (goal: at most 3)", median(&mut fast));
     println!("  fits / ggml's plan, certified:            {:.3} (goal: at most 0.25)", median(&mut fits));
+    println!(
+        "  a plan file, parsed, proven and replayed: {:.0} us, {:.1} of a fast plan",
+        median(&mut loads),
+        median(&mut loads_of_fast)
+    );
     println!("  ggml's plan, certified: {:.0} ns per node", median(&mut per_node));
     println!("  ggml itself, not certified, as recorded: {:.0} ns per node", median(&mut ggmls_own));
 }

@@ -122,9 +122,11 @@ pub(crate) struct GroupEnds {
 impl GroupEnds {
     /// Of the memories' own graph; none where no memory keeps anything for fusions.
     pub(crate) fn new(assigned: &AssignedGraph) -> Option<Self> {
-        if assigned.memories().iter().all(|memory| memory.fusion != Fusion::Kept) {
-            return None;
-        }
+        assigned.memories().iter().any(|memory| memory.fusion == Fusion::Kept).then(|| Self::of(assigned))
+    }
+
+    /// Of a graph, whatever its memories keep.
+    pub(crate) fn of(assigned: &AssignedGraph) -> Self {
         let graph = assigned.graph();
         let none = || alloc::vec![0; graph.tensors().len()];
         let mut ends = Self { whole: none(), prefix: none() };
@@ -137,7 +139,7 @@ impl GroupEnds {
             // Node `last` runs at step `last + 1`.
             *end = (*end).max(last as u64 + 2);
         }
-        Some(ends)
+        ends
     }
 
     /// Returns the block of the prefix of a tensor that outlives its block, up to the step `end`.

@@ -27,6 +27,13 @@ pub(crate) struct Life {
     pub(crate) planned: bool,
 }
 
+impl Life {
+    /// Whether a plan must place it: it is used, and its bytes are ours to plan.
+    pub(crate) fn is_allocated(&self) -> bool {
+        self.home.is_some() && self.planned
+    }
+}
+
 /// All lives of a graph.
 pub(crate) struct Lives {
     /// The life of every root, by the number of the tensor; of views, nothing.

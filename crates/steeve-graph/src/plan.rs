@@ -75,6 +75,9 @@ pub struct MemoryPlan {
     pub tensors: IdVec<BlockId, TensorId>,
     /// Whether live ranges are extended as the memory's `hold` and `fusion` ask. Not so in ggml's own plans.
     pub keeps_hold: bool,
+    /// The memory as it was planned for. In a plan from a file, alignment, hold and fusion may be more than the graph's memory
+    /// asks for.
+    pub planned_for: Memory,
 }
 
 /// Where a tensor stands.

@@ -55,7 +55,7 @@ fn is_described(file: &PlanFile) -> bool {
 
 fn memory_of(it: &FileMemory) -> MemoryMap {
     let mut buffers = it.buffers.clone();
-    for (index, used) in it.used().into_iter().enumerate() {
+    for (index, used) in it.used_sizes().into_iter().enumerate() {
         match buffers.get_mut(index) {
             Some(size) => *size = used.max(*size),
             None => buffers.push(used),

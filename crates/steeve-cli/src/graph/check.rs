@@ -1,5 +1,6 @@
 //! `steeve check` for graphs: a plan from a file, or one made now and ggml's recorded one.
 
+use steeve_graph::file::DROP_IN;
 use steeve_graph::{
     Claim, GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlanFault, PlanFile, PlanOptions, Reuse, Unread,
     check_plan_file,
@@ -57,9 +58,6 @@ pub(crate) fn check(
     Ok(answer)
 }
 
-/// What a plan file calls the rules of the drop-in.
-pub(crate) const DROP_IN: &str = "drop-in";
-
 /// A plan says itself to which reuse it keeps and what it frees; the user may hold it to something else.
 fn under_rule(file: &str, mut plan: PlanFile, how: &HowArgs) -> Result<PlanFile, Error> {
     if how.strategy.is_some() {
@@ -69,7 +67,7 @@ fn under_rule(file: &str, mut plan: PlanFile, how: &HowArgs) -> Result<PlanFile,
     if (how.reuse.is_some() || how.unread.is_some()) && plan.strategy == GraphStrategy::Ggml.name() {
         // Of ggml's strategy both are implied. It keeps to no hold.
         plan.strategy = GraphStrategy::Fast.name().to_owned();
-        plan.memories.iter_mut().for_each(|memory| memory.ignores_hold = true);
+        plan.memories.iter_mut().for_each(|memory| memory.ggml_layout = true);
     }
     if let Some(reuse) = how.reuse {
         plan.reuse = Some(Reuse::from(reuse).name().to_owned());

@@ -11,7 +11,7 @@ mod csv;
 mod file;
 mod solve;
 
-pub(crate) use check::{DROP_IN, check};
+pub(crate) use check::check;
 pub(crate) use compare::{board, compare};
 pub(crate) use csv::csv;
 pub(crate) use file::GraphFile;

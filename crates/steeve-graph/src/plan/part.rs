@@ -96,7 +96,8 @@ pub(super) fn assemble(assigned: &AssignedGraph, options: &PlanOptions, draft: &
         }
         let tensors = shares.iter().map(|share| draft.shares[*share].tensor).collect();
         let keeps_hold = keeps_hold && options.strategy != GraphStrategy::Ggml;
-        memories.push(MemoryPlan { memory, plan, verdict, at_least, tensors, keeps_hold });
+        let planned_for = assigned.memories()[memory].clone();
+        memories.push(MemoryPlan { memory, plan, verdict, at_least, tensors, keeps_hold, planned_for });
     }
     let given = |share: &Option<ShareId>| share.and_then(|share| block_of[share.index()]);
     let given = draft.of_tensor.iter().map(given).collect();

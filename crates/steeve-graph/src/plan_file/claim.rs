@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use steeve_plan::file::PlanFile;
 use steeve_plan::{BufferId, Bytes, Id, IdVec};
 
-use super::{MatchMemories, Numbers, PlanFault, check_memories, match_memories, options};
+use super::{MatchMemories, PlanFault, TensorNumbers, check_memories, match_memories, options};
 use crate::liveness::{Life, lives};
 use crate::recorded::Answer;
 use crate::{
@@ -49,7 +49,7 @@ pub struct Claim {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check_plan_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<GraphPlan, Vec<PlanFault>> {
-    let mut faults: Vec<PlanFault> = Numbers::new(file, graph).err().into_iter().collect();
+    let mut faults: Vec<PlanFault> = TensorNumbers::new(file, graph).err().into_iter().collect();
     if let Ok(matched) = match_memories(file, graph, by) {
         faults.extend(check_memories(file, graph, &matched).filter_map(Result::err));
     }
@@ -69,17 +69,17 @@ impl Claim {
         let one = |fault: PlanFault| Vec::from([fault]);
         let options = options(file).map_err(one)?;
         // Of the plan of another graph, too, something can be said.
-        let numbers = Numbers::new(file, graph).unwrap_or(Numbers::Own);
+        let numbers = TensorNumbers::new(file, graph).unwrap_or(TensorNumbers::Own);
         let matched = match_memories(file, graph, by).map_err(one)?;
         let lives = lives(graph, options.unread).of_root;
         let mut places: IdVec<TensorId, Option<TensorPlace>> = graph.graph().tensors().ids().map(|_| None).collect();
         let mut buffers: IdVec<MemoryId, Vec<Bytes>> = graph.memories().iter().map(|_| Vec::new()).collect();
         let (mut without_hold, mut wrong) = (Vec::new(), Vec::new());
         for memory in graph.owners() {
-            let it = &file.memories[matched[memory]];
+            let it = matched.file(file, memory);
             let name = &graph.memories()[memory].name;
             buffers[memory].clone_from(&it.buffers);
-            if it.ignores_hold || options.strategy == GraphStrategy::Ggml {
+            if it.ggml_layout || options.strategy == GraphStrategy::Ggml {
                 without_hold.push(memory);
             }
             for (index, block) in it.blocks.iter().enumerate() {
@@ -91,7 +91,7 @@ impl Claim {
                     continue;
                 };
                 let named = || (name.clone(), Named::new(tensor, graph.graph().names()));
-                if !is_allocated(life) {
+                if !life.is_allocated() {
                     let (memory, tensor) = named();
                     wrong.push(PlanFault::Needless { memory, tensor });
                     continue;
@@ -104,7 +104,7 @@ impl Claim {
             }
         }
         for tensor in graph.graph().tensors().ids() {
-            if is_allocated(&lives[tensor.index()]) && places[tensor].is_none() {
+            if lives[tensor.index()].is_allocated() && places[tensor].is_none() {
                 wrong.push(PlanFault::Unplaced { tensor: Named::new(tensor, graph.graph().names()) });
             }
         }
@@ -124,7 +124,7 @@ impl Claim {
     /// Returns ggml's own plan of a graph, as it was recorded.
     pub fn of_answer(answer: &Answer, graph: &AssignedGraph) -> Self {
         let place = |(index, life): (usize, &Life)| {
-            let tensor = TensorId::from_index(index).filter(|_| is_allocated(life))?;
+            let tensor = TensorId::from_index(index).filter(|_| life.is_allocated())?;
             let it = answer.places.get(tensor).copied().flatten()?;
             let (memory, buffer) = (graph.owner(it.memory), BufferId::from_index(it.chunk as usize)?);
             Some(TensorPlace::new(memory, buffer, it.offset, it.size_max))
@@ -234,11 +234,6 @@ impl Claim {
             }
         }
     }
-}
-
-/// Whether a plan must place it: it is used, and its bytes are ours to plan.
-fn is_allocated(life: &Life) -> bool {
-    life.home.is_some() && life.planned
 }
 
 /// The memories, by their owners, of the nodes and leafs that write or read each root.

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use steeve_plan::file::{FileFault, PlanFileError};
-use steeve_plan::{Align, BufferId, Bytes, Clipped, Lifetime, Offset, ProblemError, Violations};
+use steeve_plan::{Align, BlockId, BufferId, Bytes, Clipped, Lifetime, Offset, ProblemError, Violations};
 
 use crate::{Fingerprint, Misfit, Named, ReplayFault, TensorId};
 
@@ -115,6 +115,22 @@ pub enum PlanFault {
         tensor: Option<u32>,
         /// How many there are.
         tensors: usize,
+    },
+    /// A block that takes over the bytes of one that is listed later.
+    #[error(
+        "memory {}: block {block} ({}) follows block {follows}, which is not before it",
+        Clipped(memory),
+        Clipped(name)
+    )]
+    Order {
+        /// The memory's name.
+        memory: String,
+        /// The block.
+        block: usize,
+        /// The block's name.
+        name: String,
+        /// The block that it follows.
+        follows: BlockId,
     },
     /// A block for what needs none.
     #[error("memory {}: {tensor} has a block and needs none: it is external, a view, or never used", Clipped(memory))]
@@ -290,6 +306,7 @@ impl PlanFault {
             Self::Fusion { .. } => "fusion",
             Self::BufferSize { .. } => "buffer-size",
             Self::UnknownTensor { .. } => "unknown",
+            Self::Order { .. } => "order",
             Self::Needless { .. } => "needless",
             Self::Twice { .. } => "twice",
             Self::Unplaced { .. } => "unplaced",

@@ -15,17 +15,21 @@ impl GraphPlan {
     /// operations, types and views.
     pub fn to_file(&self) -> PlanFile {
         let described = Described::new(self);
+        // Both are in the order of memories.
+        let mut plans = self.memories.iter().peekable();
         let memory = |(id, memory): (MemoryId, &Memory)| {
-            let plan = self.memories.iter().find(|it| it.memory == id);
-            let written = plan.map(|it| described.memory(it)).unwrap_or_default();
+            let plan = plans.next_if(|it| it.memory == id);
+            // What was loaded from a file may have been planned for a memory that asks for more.
+            let Memory { name, align, max_buffer, hold, fusion, shared_with } =
+                plan.map_or(memory, |it| &it.planned_for);
             FileMemory {
-                name: memory.name.clone(),
-                alignment: memory.align,
-                max_buffer: memory.max_buffer,
-                hold: memory.hold,
-                fusion: (memory.fusion != Fusion::None).then(|| memory.fusion.name().to_owned()),
-                shared_with: memory.shared_with.map(|with| with.index() as u32),
-                ..written
+                name: name.clone(),
+                alignment: *align,
+                max_buffer: *max_buffer,
+                hold: *hold,
+                fusion: (*fusion != Fusion::None).then(|| fusion.name().to_owned()),
+                shared_with: shared_with.map(|with| with.index() as u32),
+                ..plan.map(|it| described.memory(it)).unwrap_or_default()
             }
         };
         let memories = self.assigned.memories().pairs().map(memory).collect();
@@ -84,7 +88,7 @@ impl<'a> Described<'a> {
         // Prefixes that outlive their block are derived again.
         let own = it.tensors.ids().take_while(|block| self.plan.is_own_block(it, *block)).count();
         memory.blocks.truncate(own);
-        memory.ignores_hold = !it.keeps_hold;
+        memory.ggml_layout = !it.keeps_hold;
         for (block, tensor) in memory.blocks.iter_mut().zip(&it.tensors) {
             block.alignment = None;
             self.plan.assigned.graph().name(*tensor).clone_into(&mut block.name);

@@ -9,13 +9,13 @@ use crate::error::Error;
 use crate::explain;
 
 /// What a file claims, and what is wrong with it.
-pub(crate) struct Standing {
+pub(crate) struct ExistingPlan {
     pub(crate) map: Map,
     /// One sentence, if the plan does not hold.
     pub(crate) wrong: Option<String>,
 }
 
-impl Standing {
+impl ExistingPlan {
     /// A block list in which every block has an offset.
     pub(crate) fn of_blocks(file: &str, name: &str, table: &Table) -> Result<Self, Error> {
         let plan = PlanFile::of_table(table).map_err(|source| Error::Table { file: file.to_owned(), source })?;

@@ -1,0 +1,219 @@
+//! The strict reader, one memory: its blocks as a certified plan, each live when its tensor is.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use steeve_plan::file::{FileBlock, FileMemory};
+use steeve_plan::{Block, BlockId, Id, IdVec, Place, Placement, Plan, Problem, Verdict, certify};
+
+use super::loader::PlanLoader;
+use super::{PlanFault, fusion};
+use crate::fusion::{Fusion, GroupEnds};
+use crate::plan::Given;
+use crate::{GraphStrategy, Memory, MemoryId, MemoryPlan, Reuse, TensorId};
+
+/// One memory of the file.
+pub(super) struct MemoryLoader<'a> {
+    memory: MemoryId,
+    part: u32,
+    file: &'a FileMemory,
+    /// The memory that the plan was made for.
+    planned_for: Memory,
+    /// The hold and the fusion that the plan keeps to.
+    hold: u32,
+    fusion: Fusion,
+    keeps_hold: bool,
+}
+
+impl<'a> MemoryLoader<'a> {
+    pub(super) fn new(
+        loader: &PlanLoader<'_>,
+        memory: MemoryId,
+        part: u32,
+        file: &'a FileMemory,
+    ) -> Result<Self, PlanFault> {
+        let keeps_hold = !file.ggml_layout && loader.options.strategy != GraphStrategy::Ggml;
+        let (align, hold, fusion) = (file.alignment, file.hold, fusion(file)?);
+        let planned_for = Memory { align, hold, fusion, ..loader.graph.memories()[memory].clone() };
+        let (hold, fusion) = if keeps_hold { (hold, fusion) } else { (0, Fusion::None) };
+        Ok(Self { memory, part, file, planned_for, hold, fusion, keeps_hold })
+    }
+
+    pub(super) fn check(self, loader: &mut PlanLoader<'_>) -> Result<MemoryPlan, PlanFault> {
+        let mut tensors = IdVec::new();
+        let mut blocks = Vec::with_capacity(self.file.blocks.len());
+        for (index, block) in self.file.blocks.iter().enumerate() {
+            tensors.push(self.block(loader, index, block)?);
+            let align = block.alignment.unwrap_or(self.file.alignment).max(self.file.alignment);
+            blocks.push(Block { follows: block.follows, ..Block::new(block.size, block.live).aligned(align) });
+        }
+        self.add_prefixes(loader, &mut blocks, &mut tensors);
+        let plan = self.proven(loader, blocks, &tensors)?;
+        self.check_lives(loader, &plan.problem().blocks().as_slice()[..self.file.blocks.len()], &tensors)?;
+        self.file.check_figures(&plan).map_err(|fault| PlanFault::Figure { memory: self.name(), fault })?;
+        let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
+        let Self { memory, planned_for, keeps_hold, .. } = self;
+        Ok(MemoryPlan { memory, at_least: plan.bound().bytes, plan, verdict, tensors, keeps_hold, planned_for })
+    }
+
+    fn name(&self) -> String {
+        self.planned_for.name.clone()
+    }
+
+    /// Adds the prefixes that outlive their blocks, in the order of planning.
+    fn add_prefixes(&self, loader: &PlanLoader<'_>, blocks: &mut Vec<Block>, tensors: &mut IdVec<BlockId, TensorId>) {
+        let Some(ends) = loader.group_ends.as_ref().filter(|_| self.fusion == Fusion::Kept) else { return };
+        let mut taken = vec![false; blocks.len()];
+        for before in blocks.iter().filter_map(|block| block.follows) {
+            if let Some(taken) = taken.get_mut(before.index()) {
+                *taken = true;
+            }
+        }
+        let mut until: Vec<u64> = Vec::with_capacity(blocks.len());
+        for (index, taken) in taken.into_iter().enumerate() {
+            let Some(block) = BlockId::from_index(index) else { continue };
+            let before = blocks[index].follows.and_then(|before| until.get(before.index()).copied()).unwrap_or(0);
+            until.push(ends.prefix[tensors[block].index()].max(before));
+            if taken {
+                continue;
+            }
+            let tensor = loader.graph.graph().tensor(tensors[block]);
+            if let Some(prefix) = GroupEnds::kept_prefix(tensor, block, &blocks[index], until[index]) {
+                blocks.push(prefix);
+                tensors.push(tensors[block]);
+            }
+        }
+    }
+
+    /// One block by itself: its tensor, its memory, its size.
+    fn block(&self, loader: &mut PlanLoader<'_>, index: usize, block: &FileBlock) -> Result<TensorId, PlanFault> {
+        let tensor = self.tensor(loader, index, block)?;
+        let home = loader.life(tensor).home.unwrap_or(self.memory);
+        if let Some(follows) = block.follows.filter(|before| before.index() >= index) {
+            return Err(PlanFault::Order { memory: self.name(), block: index, name: block.name.clone(), follows });
+        }
+        // With ggml, what takes over bytes goes to where they are, wherever it was assigned.
+        let follows =
+            block.follows.filter(|_| loader.options.reuse == Reuse::Ggml || loader.graph.owner(home) == self.memory);
+        let before = follows.and_then(|before| self.file.blocks.get(before.index()));
+        let (asked, before) = (self.sized_by(loader, block), before.and_then(|before| self.sized_by(loader, before)));
+        let is_asked =
+            |it: MemoryId| it == home || Some(it) == loader.asked_by_ggml[tensor.index()] || Some(it) == before;
+        let asked = match asked.filter(|it| loader.graph.owner(*it) == self.memory) {
+            Some(asked) if is_asked(asked) => asked,
+            asked => {
+                let (memory, named) = (self.name(), loader.named(tensor));
+                let name = |id: MemoryId| loader.graph.memories()[id].name.clone();
+                let home_owner = loader.graph.owner(home);
+                return Err(match asked {
+                    // The size is another memory's, and the bytes are where they belong.
+                    asked if home_owner == self.memory => {
+                        let sized_by = asked.map_or_else(|| "unknown".to_owned(), name);
+                        PlanFault::SizedBy { memory, tensor: named, sized_by }
+                    }
+                    _ => PlanFault::Elsewhere { memory, tensor: named, home: name(home) },
+                });
+            }
+        };
+        let needed = loader.graph.alloc_size(tensor, asked);
+        if block.size < needed {
+            let (memory, tensor, size) = (self.name(), loader.named(tensor), block.size);
+            return Err(PlanFault::TooSmall { memory, tensor, needed, size });
+        }
+        // Beyond what ids can count there is no problem, and that is said later.
+        let given = BlockId::from_index(index);
+        let given = given.map(|id| Given { part: self.part, block: id, asked, room: block.size });
+        if core::mem::replace(&mut loader.given[tensor.index()], given).is_some() {
+            return Err(PlanFault::Twice { memory: self.name(), tensor: loader.named(tensor) });
+        }
+        Ok(tensor)
+    }
+
+    /// The memory of the graph that decides on the size of a block.
+    fn sized_by(&self, loader: &PlanLoader<'_>, block: &FileBlock) -> Option<MemoryId> {
+        match block.tensor.as_ref()?.sized_by {
+            None => Some(self.memory),
+            Some(index) => loader.matched.of_file.get(index as usize).copied(),
+        }
+    }
+
+    fn tensor(&self, loader: &PlanLoader<'_>, block: usize, it: &FileBlock) -> Result<TensorId, PlanFault> {
+        let tensors = loader.graph.graph().tensors();
+        let tensor = it.tensor.as_ref().map(|tensor| tensor.id);
+        let Some(id) = tensor.and_then(|number| loader.numbers.tensor(loader.graph, number)) else {
+            let (memory, name, tensors) = (self.name(), it.name.clone(), tensors.len());
+            return Err(PlanFault::UnknownTensor { memory, block, name, tensor, tensors });
+        };
+        if !loader.life(id).is_allocated() {
+            return Err(PlanFault::Needless { memory: self.name(), tensor: loader.named(id) });
+        }
+        Ok(id)
+    }
+
+    /// The certified plan of the blocks where the file puts them.
+    fn proven(
+        &self,
+        loader: &PlanLoader<'_>,
+        blocks: Vec<Block>,
+        tensors: &IdVec<BlockId, TensorId>,
+    ) -> Result<Plan, PlanFault> {
+        let place = |it: &FileBlock| Place { buffer: it.buffer, offset: it.offset };
+        // A prefix is located where the block is that it outlives.
+        let located = |(index, block): (usize, &Block)| {
+            self.file.blocks.get(index).or_else(|| self.file.blocks.get(block.follows?.index()))
+        };
+        let places: Vec<Place> = blocks.iter().enumerate().filter_map(located).map(place).collect();
+        let placement = Placement::new(places);
+        let problem = Problem::new(blocks).map_err(|error| PlanFault::Problem { memory: self.name(), error })?;
+        let proven = match self.planned_for.max_buffer {
+            None => certify(problem, placement),
+            Some(limit) => match certify(problem.clone().with_max_buffer(limit), placement.clone()) {
+                // ggml's last chunk ignores the limit, and that is its answer all the same.
+                Err(_) if !self.keeps_hold => certify(problem, placement),
+                proven => proven,
+            },
+        };
+        proven.map_err(|violations| {
+            let first = violations.list().first().into_iter().flat_map(|it| it.blocks());
+            let tensors = first.filter_map(|block| tensors.get(block)).map(|it| loader.named(*it)).collect();
+            PlanFault::Invalid { memory: self.name(), tensors, violations }
+        })
+    }
+
+    /// Each block is live when its tensor is, and no longer.
+    fn check_lives(
+        &self,
+        loader: &PlanLoader<'_>,
+        blocks: &[Block],
+        tensors: &IdVec<BlockId, TensorId>,
+    ) -> Result<(), PlanFault> {
+        let mut takers: Vec<Option<TensorId>> = vec![None; blocks.len()];
+        for (it, tensor) in blocks.iter().zip(tensors) {
+            if let Some(taker) = it.follows.and_then(|before| takers.get_mut(before.index())) {
+                *taker = Some(*tensor);
+            }
+        }
+        let group_ends = loader.group_ends.as_ref().filter(|_| self.fusion == Fusion::Kept);
+        let mut until: Vec<u64> = Vec::with_capacity(blocks.len());
+        for ((it, tensor), taker) in blocks.iter().zip(tensors).zip(takers) {
+            let tensor = *tensor;
+            let before = it.follows.and_then(|before| until.get(before.index()).copied()).unwrap_or(0);
+            let group_end = group_ends.map_or(0, |ends| ends.whole[tensor.index()].max(before));
+            until.push(group_end);
+            let (start, end) = (it.life.start().0, it.life.end().0);
+            let needed = loader.needed(tensor, self.hold, group_end);
+            let ends = match taker {
+                Some(taker) => loader.is_taken_over(tensor, taker, end),
+                // What ggml never frees ends with the run.
+                None => end == needed.end().0 || end == loader.end,
+            };
+            if loader.life(tensor).first != start || !ends {
+                let (memory, tensor) = (self.name(), loader.named(tensor));
+                return Err(PlanFault::Lifetime { memory, tensor, needed, found: it.life });
+            }
+        }
+        Ok(())
+    }
+}
