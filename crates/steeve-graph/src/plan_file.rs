@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 pub use claim::{Claim, check_plan_file};
 pub use fault::{MatchMemories, PlanFault};
 use loader::PlanLoader;
-use steeve_plan::file::{FileMemory, PlanFile};
+use steeve_plan::file::{FileMemory, FileTensor, PlanFile};
 use steeve_plan::{Best, Clipped, Id, IdVec, InputLimit};
 
 use crate::compact::lines;
@@ -117,7 +117,7 @@ fn options(file: &PlanFile) -> Result<PlanOptions, PlanFault> {
 pub(crate) enum TensorNumbers {
     /// The graph's own numbers.
     Own,
-    /// Those of its [compact](AssignedGraph::compact) form, which is what the text of the graph is read as.
+    /// Those of its [compact](AssignedGraph::compact) form, which is what the text of the graph is read as, in order.
     Text(Vec<TensorId>),
 }
 
@@ -129,16 +129,17 @@ impl TensorNumbers {
         if *plan == own.to_string() {
             return Ok(Self::Own);
         }
+        let text = file.text.as_ref().unwrap_or(plan);
         match graph.compact() {
-            Ok(compact) if *plan == compact.fingerprint().to_string() => Ok(Self::Text(lines(graph.graph()))),
+            Ok(compact) if *text == compact.fingerprint().to_string() => Ok(Self::Text(lines(graph.graph()))),
             _ => Err(PlanFault::Fingerprint { plan: plan.clone(), graph: own }),
         }
     }
 
-    fn tensor(&self, graph: &AssignedGraph, number: u32) -> Option<TensorId> {
+    fn tensor(&self, graph: &AssignedGraph, it: &FileTensor) -> Option<TensorId> {
         match self {
-            Self::Own => TensorId::from_index(number as usize).filter(|id| graph.graph().tensors().has_number(*id)),
-            Self::Text(lines) => lines.get(number as usize).copied(),
+            Self::Own => TensorId::from_index(it.id as usize).filter(|id| graph.graph().tensors().has_number(*id)),
+            Self::Text(lines) => lines.get(it.line.unwrap_or(it.id) as usize).copied(),
         }
     }
 }

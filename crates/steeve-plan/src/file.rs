@@ -11,15 +11,19 @@
 //! a proven [`Plan`] by [`FileMemory::certify`]; [`FileMemory::faults`] lists everything that is wrong with one. What depends
 //! on the graph is checked in `steeve-graph`.
 
+mod check;
+
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+
+pub use check::{FileFault, FileFaults};
 
 use serde::{Deserialize, Serialize};
 
 use crate::csv::{Table, TableError};
 use crate::{
     Align, Block, BlockId, BufferId, Bytes, Clipped, Id, IdVec, InputLimit, InputTooLarge, Lifetime, Offset, Place,
-    Placement, Plan, Problem, ProblemError, Violation, certify, lower_bound,
+    Plan, lower_bound,
 };
 
 /// The name of the schema.
@@ -27,6 +31,9 @@ pub const SCHEMA: &str = "steeve-plan";
 
 /// The value of [`PlanFile::planned_as`] for a graph that was planned by the rules of the drop-in.
 pub const DROP_IN: &str = "drop-in";
+
+/// The strategy of a plan of which only the places are known.
+const GIVEN: &str = "given";
 
 /// The version of the schema. Readers refuse any other. (Files of versions 1 and 2 do not name a schema.)
 pub const VERSION: u32 = 3;
@@ -55,6 +62,9 @@ pub struct PlanFile {
     /// Of a graph: its fingerprint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<String>,
+    /// Of a graph whose text numbers tensors in another way: the fingerprint of what the text is read as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
     /// The memories, in the order of the graph. A block list has one.
     pub memories: Vec<FileMemory>,
 }
@@ -125,6 +135,9 @@ pub struct FileBlock {
 pub struct FileTensor {
     /// Its number in the graph.
     pub id: u32,
+    /// Where it differs from `id`: its number in the text of the graph.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub line: Option<u32>,
     /// Where it differs from the block's: the memory that decides how many bytes it takes, by its index.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sized_by: Option<u32>,
@@ -195,6 +208,22 @@ pub enum PlanFileError {
         /// The version in the file.
         found: u32,
     },
+    /// A word that is not known.
+    #[error("{field} is {:?}; known are {known}", Clipped(found))]
+    Word {
+        /// The field.
+        field: &'static str,
+        /// What the file says.
+        found: String,
+        /// What it may say.
+        known: &'static str,
+    },
+    /// A field that only the plan of a graph has.
+    #[error("{field} is that of a graph's plan, and the file names no graph")]
+    OfGraph {
+        /// The field.
+        field: &'static str,
+    },
     /// No graph, and not the one memory of a block list.
     #[error("the plan file is not that of a graph, and has {found} memories; that of a block list has 1")]
     Memories {
@@ -229,54 +258,6 @@ struct Head {
     version: Option<u32>,
 }
 
-/// One thing that is wrong with a memory of a file, whatever it is the plan of.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FileFault {
-    /// The blocks can't be those of any plan.
-    #[error(transparent)]
-    Problem(#[from] ProblemError),
-    /// Blocks overlap, or one is misaligned.
-    #[error(transparent)]
-    Violation(#[from] Violation),
-    /// A block passes the end of its buffer.
-    #[error(
-        "block {block} of {size} bytes at offset {offset} passes the end of buffer {buffer}, which has {room} bytes"
-    )]
-    Outside {
-        /// The block.
-        block: BlockId,
-        /// Its bytes.
-        size: Bytes,
-        /// Its offset.
-        offset: Offset,
-        /// Its buffer.
-        buffer: BufferId,
-        /// The buffer's bytes.
-        room: Bytes,
-    },
-    /// A block in a buffer that does not exist.
-    #[error("block {block} is in buffer {buffer}, and there are {buffers}")]
-    NoBuffer {
-        /// The block.
-        block: BlockId,
-        /// Its buffer.
-        buffer: BufferId,
-        /// How many there are.
-        buffers: usize,
-    },
-    /// A figure does not agree with the blocks.
-    #[error("{field} is {found}, and the blocks make it {computed}")]
-    Figure {
-        /// Which field.
-        field: &'static str,
-        /// What the file says.
-        found: String,
-        /// What follows from the blocks.
-        computed: String,
-    },
-}
-
 impl PlanFile {
     /// Returns a file with these memories, made by this strategy.
     pub fn new(strategy: impl Into<String>, memories: Vec<FileMemory>) -> Self {
@@ -289,6 +270,7 @@ impl PlanFile {
             unread: None,
             planned_as: None,
             graph: None,
+            text: None,
             memories,
         }
     }
@@ -326,7 +308,7 @@ impl PlanFile {
         memory.buffers = memory.used_sizes();
         memory.peak = memory.buffers.iter().fold(Bytes::ZERO, |sum, size| Bytes(sum.0.saturating_add(size.0)));
         memory.lower_bound = table.problem().map_or(memory.peak, |problem| lower_bound(&problem).bytes);
-        Ok(Self::new("given", Vec::from([memory])))
+        Ok(Self::new(GIVEN, Vec::from([memory])))
     }
 
     /// Whether it is the plan of a graph.
@@ -350,7 +332,7 @@ impl PlanFile {
         limit.check(text.len())?;
         let read = serde_json::from_str::<Self>(text);
         match read {
-            Ok(file) if (file.schema.as_str(), file.version) == (SCHEMA, VERSION) => file.with_one_memory_or_graph(),
+            Ok(file) if (file.schema.as_str(), file.version) == (SCHEMA, VERSION) => file.checked(),
             // A file of another version may look quite different, and then the version is what is wrong with it.
             read => match serde_json::from_str(text) {
                 Ok(Head { schema: Some(found), .. }) if found != SCHEMA => Err(PlanFileError::Schema { found }),
@@ -363,12 +345,43 @@ impl PlanFile {
         }
     }
 
-    fn with_one_memory_or_graph(self) -> Result<Self, PlanFileError> {
-        match self.memories.len() {
-            1 => Ok(self),
-            _ if self.is_of_graph() => Ok(self),
-            found => Err(PlanFileError::Memories { found }),
+    /// Refuses unknown words, and what the plan of a block list does not have.
+    fn checked(self) -> Result<Self, PlanFileError> {
+        if !["ggml", "fast", "best", "best-fit", GIVEN].contains(&self.strategy.as_str()) {
+            let known = "ggml, fast, best and best-fit";
+            return Err(PlanFileError::Word { field: "strategy", found: self.strategy, known });
         }
+        if let Some(found) = self.planned_as.clone().filter(|word| word != DROP_IN) {
+            return Err(PlanFileError::Word { field: "as", found, known: DROP_IN });
+        }
+        match self.field_of_graph() {
+            _ if self.is_of_graph() => Ok(self),
+            Some(field) => Err(PlanFileError::OfGraph { field }),
+            None if self.memories.len() == 1 => Ok(self),
+            None => Err(PlanFileError::Memories { found: self.memories.len() }),
+        }
+    }
+
+    /// A field that only the plan of a graph has.
+    fn field_of_graph(&self) -> Option<&'static str> {
+        let of_memory = |it: &FileMemory| {
+            let fields = [
+                ("hold", it.hold != 0),
+                ("fusion", it.fusion.is_some()),
+                ("ggml_layout", it.ggml_layout),
+                ("shared_with", it.shared_with.is_some()),
+                ("tensor", it.blocks.iter().any(|block| block.tensor.is_some())),
+            ];
+            fields.into_iter().find(|(_, is_there)| *is_there).map(|(field, _)| field)
+        };
+        let fields = [
+            ("reuse", self.reuse.is_some()),
+            ("unread", self.unread.is_some()),
+            ("as", self.planned_as.is_some()),
+            ("text", self.text.is_some()),
+        ];
+        let own = fields.into_iter().find(|(_, is_there)| *is_there).map(|(field, _)| field);
+        own.or_else(|| self.memories.iter().find_map(of_memory))
     }
 
     /// Returns the plan of a block list as a table. Fails if names are missing or appear twice.
@@ -433,114 +446,21 @@ impl FileMemory {
         self.blocks.iter().map(|it| Place { buffer: it.buffer, offset: it.offset }).collect()
     }
 
-    /// Returns the proven plan, or everything that is wrong with the claim.
-    pub fn certify(&self) -> Result<Plan, FileFaults> {
-        let mut faults = self.outside();
-        let problem = match Problem::new(self.problem_blocks()) {
-            Ok(problem) => problem,
-            Err(error) => {
-                faults.push(error.into());
-                return Err(FileFaults(faults));
-            }
-        };
-        let problem = match self.max_buffer {
-            // ggml's last chunk ignores the limit, and that is its answer all the same.
-            Some(limit) if !self.ggml_layout => problem.with_max_buffer(limit),
-            _ => problem,
-        };
-        match certify(problem, Placement::new(self.places())) {
-            Ok(plan) if faults.is_empty() => match self.check_figures(&plan) {
-                Ok(()) => Ok(plan),
-                Err(fault) => Err(FileFaults(Vec::from([fault]))),
-            },
-            Ok(_) => Err(FileFaults(faults)),
-            Err(wrong) => {
-                faults.extend(wrong.list().iter().cloned().map(FileFault::from));
-                Err(FileFaults(faults))
-            }
-        }
-    }
-
-    /// Returns everything that is wrong with the claim.
-    pub fn faults(&self) -> Vec<FileFault> {
-        self.certify().err().map(|faults| faults.0).unwrap_or_default()
-    }
-
-    /// Fails where a figure of the file can't be true of a plan.
-    pub fn check_figures(&self, plan: &Plan) -> Result<(), FileFault> {
-        let wrong = |field, found: &dyn core::fmt::Debug, computed: &dyn core::fmt::Debug| {
-            Err(FileFault::Figure {
-                field,
-                found: alloc::format!("{found:?}"),
-                computed: alloc::format!("{computed:?}"),
-            })
-        };
-        let buffers: Vec<u64> = plan.buffers().iter().map(|size| size.0).collect();
-        let found: Vec<u64> = self.buffers.iter().map(|size| size.0).collect();
-        if found != buffers {
-            return wrong("buffers", &found, &buffers);
-        }
-        if self.peak != plan.peak() {
-            return wrong("peak", &self.peak.0, &plan.peak().0);
-        }
-        // A lower one is true, too.
-        if self.lower_bound > plan.peak() {
-            return wrong("lower_bound", &self.lower_bound.0, &plan.peak().0);
-        }
-        Ok(())
-    }
-
-    /// The blocks that are not within their buffer.
-    fn outside(&self) -> Vec<FileFault> {
-        let fault = |(index, it): (usize, &FileBlock)| {
-            let FileBlock { size, offset, buffer, .. } = *it;
-            let block = BlockId::from_index(index)?;
-            match (self.buffers.get(buffer.index()).copied(), offset.0.checked_add(size.0)) {
-                // What has no bytes needs no buffer.
-                (None, _) if size == Bytes::ZERO => None,
-                (None, _) => Some(FileFault::NoBuffer { block, buffer, buffers: self.buffers.len() }),
-                (Some(room), Some(end)) if end <= room.0 => None,
-                (Some(room), _) => Some(FileFault::Outside { block, size, offset, buffer, room }),
-            }
-        };
-        self.blocks.iter().enumerate().filter_map(fault).collect()
-    }
-
     /// Returns how large each buffer must be for the blocks in it. `n` blocks are in `n` buffers at most, so a larger index counts
     /// as the last of these.
     pub fn used_sizes(&self) -> Vec<Bytes> {
         let mut sizes: Vec<Bytes> = Vec::new();
-        for block in self.blocks.iter().filter(|block| block.size > Bytes::ZERO) {
+        for block in &self.blocks {
             let buffer = block.buffer.index().min(self.blocks.len() - 1);
-            let align = block.alignment.unwrap_or(self.alignment);
-            let end = Bytes(block.offset.0.saturating_add(align.round_up(block.size).unwrap_or(block.size).0));
             if sizes.len() <= buffer {
                 sizes.resize(buffer + 1, Bytes::ZERO);
             }
-            sizes[buffer] = sizes[buffer].max(end);
+            if block.size > Bytes::ZERO {
+                let align = block.alignment.unwrap_or(self.alignment);
+                let end = Bytes(block.offset.0.saturating_add(align.round_up(block.size).unwrap_or(block.size).0));
+                sizes[buffer] = sizes[buffer].max(end);
+            }
         }
         sizes
     }
 }
-
-/// Everything that is wrong with a memory of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileFaults(Vec<FileFault>);
-
-impl FileFaults {
-    /// Returns each of them.
-    pub fn list(&self) -> &[FileFault] {
-        &self.0
-    }
-}
-
-impl core::fmt::Display for FileFaults {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        for (index, fault) in self.0.iter().enumerate() {
-            write!(f, "{}{fault}", if index == 0 { "" } else { "; " })?;
-        }
-        Ok(())
-    }
-}
-
-impl core::error::Error for FileFaults {}

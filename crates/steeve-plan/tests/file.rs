@@ -90,11 +90,17 @@ fn everything_that_is_wrong_is_listed() {
     let wrong = faults(&|memory| memory["blocks"][1]["buffer"] = json!(7));
     assert!(matches!(wrong[0], FileFault::NoBuffer { buffers: 1, .. }), "{wrong:?}");
     for (field, value, message) in [
-        ("peak", json!(191), "peak is 191, and the blocks make it 192"),
-        ("buffers", json!([256]), "buffers is [256], and the blocks make it [192]"),
-        ("lower_bound", json!(193), "lower_bound is 193, and the blocks make it 192"),
+        ("peak", json!(193), "peak is 193, and the blocks make it 192"),
+        ("buffers", json!([96, 96]), "buffers is [96, 96], and the blocks make it [64]"),
+        ("lower_bound", json!(193), "lower_bound is 193, and the blocks make it at most 192"),
     ] {
-        let wrong = faults(&|memory| memory[field] = value.clone());
+        let wrong = faults(&|memory| {
+            memory[field] = value.clone();
+            if field == "buffers" {
+                memory["blocks"] = json!([memory["blocks"][0]]);
+                (memory["peak"], memory["lower_bound"]) = (json!(192), json!(64));
+            }
+        });
         assert_eq!(wrong.iter().map(ToString::to_string).collect::<Vec<_>>(), [message]);
     }
     let wrong = faults(&|memory| memory["blocks"][0]["follows"] = json!(0));
@@ -114,10 +120,18 @@ fn other_files_are_refused_with_what_to_do() {
     assert!(matches!(newer, PlanFileError::Version { found: 4 }) && newer.to_string().contains(again), "{newer}");
     let other = refused(r#"{"schema":"galloc-dump-1","tensors":[]}"#);
     assert_eq!(other.to_string(), r#"the schema is "galloc-dump-1", and this is read: "steeve-plan""#);
+    let word = refused(r#"{"schema":"steeve-plan","version":3,"strategy":"foo","memories":[]}"#);
+    assert_eq!(word.to_string(), "strategy is \"foo\"; known are ggml, fast, best and best-fit");
+    for (field, more) in
+        [("reuse", r#""reuse":"more","#), ("unread", r#""unread":"keep","#), ("as", r#""as":"drop-in","#)]
+    {
+        let error =
+            refused(&format!(r#"{{"schema":"steeve-plan","version":3,"strategy":"fast",{more}"memories":[]}}"#));
+        assert_eq!(error.to_string(), format!("{field} is that of a graph's plan, and the file names no graph"));
+    }
     let two = refused(r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[]}"#);
     assert!(matches!(two, PlanFileError::Memories { found: 0 }), "{two}");
-    for text in
-        ["", "[]", "{}", "3", r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[],"more":1}"#]
+    for text in ["", "[]", "{", "3", r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[],"more":1}"#]
     {
         assert!(matches!(refused(text), PlanFileError::Json(_)), "{text}");
     }

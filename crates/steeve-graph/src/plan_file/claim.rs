@@ -8,10 +8,10 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use steeve_plan::file::PlanFile;
+use steeve_plan::file::{FileFault, PlanFile};
 use steeve_plan::{BufferId, Bytes, Id, IdVec};
 
-use super::{MatchMemories, PlanFault, TensorNumbers, check_memories, match_memories, options};
+use super::{MatchMemories, PlanFault, TensorNumbers, check_memory, match_memories, options};
 use crate::liveness::{Life, lives};
 use crate::recorded::Answer;
 use crate::{
@@ -50,12 +50,16 @@ pub struct Claim {
 /// ```
 pub fn check_plan_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<GraphPlan, Vec<PlanFault>> {
     let mut faults: Vec<PlanFault> = TensorNumbers::new(file, graph).err().into_iter().collect();
-    if let Ok(matched) = match_memories(file, graph, by) {
-        faults.extend(check_memories(file, graph, &matched).filter_map(Result::err));
-    }
-    match Claim::of_file(file, graph, by) {
-        Ok(claim) => faults.extend(claim.faults(graph)),
-        Err(wrong) => faults.extend(wrong),
+    match Claim::read(file, graph, by) {
+        Ok((claim, wrong)) => {
+            let is_unplaced = |fault: &PlanFault| matches!(fault, PlanFault::Unplaced { .. });
+            let has_unplaced = wrong.iter().any(is_unplaced);
+            faults.extend(wrong);
+            // That a node uses what has no block has been said.
+            let said = |fault: &PlanFault| has_unplaced && fault.kind() == "unplaced";
+            faults.extend(claim.faults(graph).into_iter().filter(|fault| !said(fault)));
+        }
+        Err(fault) => faults.push(fault),
     }
     if !faults.is_empty() {
         return Err(faults);
@@ -64,13 +68,13 @@ pub fn check_plan_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories
 }
 
 impl Claim {
-    /// Returns what a file claims of a graph, or what is wrong with each of its tensors that is not one of the graph's.
-    pub fn of_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<Self, Vec<PlanFault>> {
-        let one = |fault: PlanFault| Vec::from([fault]);
-        let options = options(file).map_err(one)?;
+    /// What a file claims of a graph, as far as its blocks are those of the graph's tensors, and what is wrong with the others,
+    /// with figures and with memories. Fails if there is nothing to compare.
+    fn read(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<(Self, Vec<PlanFault>), PlanFault> {
+        let options = options(file)?;
         // Of the plan of another graph, too, something can be said.
         let numbers = TensorNumbers::new(file, graph).unwrap_or(TensorNumbers::Own);
-        let matched = match_memories(file, graph, by).map_err(one)?;
+        let matched = match_memories(file, graph, by)?;
         let lives = lives(graph, options.unread).of_root;
         let mut places: IdVec<TensorId, Option<TensorPlace>> = graph.graph().tensors().ids().map(|_| None).collect();
         let mut buffers: IdVec<MemoryId, Vec<Bytes>> = graph.memories().iter().map(|_| Vec::new()).collect();
@@ -79,12 +83,17 @@ impl Claim {
             let it = matched.file(file, memory);
             let name = &graph.memories()[memory].name;
             buffers[memory].clone_from(&it.buffers);
-            if it.ggml_layout || options.strategy == GraphStrategy::Ggml {
+            let unfit = check_memory(it, &graph.memories()[memory]).err();
+            // What a plan was not made for, it is not asked for.
+            if it.ggml_layout || options.strategy == GraphStrategy::Ggml || unfit.is_some() {
                 without_hold.push(memory);
             }
+            wrong.extend(unfit);
+            let figures = it.own_faults().into_iter().filter(|fault| matches!(fault, FileFault::Figure { .. }));
+            wrong.extend(figures.map(|fault| PlanFault::Figure { memory: name.clone(), fault }));
             for (index, block) in it.blocks.iter().enumerate() {
                 let number = block.tensor.as_ref().map(|tensor| tensor.id);
-                let tensor = number.and_then(|number| numbers.tensor(graph, number));
+                let tensor = block.tensor.as_ref().and_then(|tensor| numbers.tensor(graph, tensor));
                 let Some((tensor, life)) = tensor.and_then(|id| Some((id, lives.get(id.index())?))) else {
                     let (memory, name, tensors) = (name.clone(), block.name.clone(), lives.len());
                     wrong.push(PlanFault::UnknownTensor { memory, block: index, name, tensor: number, tensors });
@@ -109,7 +118,7 @@ impl Claim {
             }
         }
         let places = Places { places, reuse: options.reuse, unread: options.unread, without_hold };
-        if wrong.is_empty() { Ok(Self { places, buffers }) } else { Err(wrong) }
+        Ok((Self { places, buffers }, wrong))
     }
 
     /// Returns what a plan says of its own graph.
@@ -158,9 +167,20 @@ impl Claim {
         if let Err(wrong) = replay(graph, &self.places) {
             // Each place by itself has been checked above, together with its buffer.
             let between = wrong.list().iter().filter(|fault| !matches!(fault, ReplayFault::Place { .. }));
-            faults.extend(between.cloned().map(|fault| PlanFault::Replay(Box::new(fault))));
+            faults.extend(between.cloned().map(|fault| self.explained(fault)));
         }
         faults
+    }
+
+    /// An operation that may run in place may not where the plan reuses nothing.
+    fn explained(&self, fault: ReplayFault) -> PlanFault {
+        match fault {
+            ReplayFault::InPlace { writer, slot, tensor, operation, .. } if self.places.reuse == Reuse::None => {
+                let reuse = self.places.reuse.name();
+                PlanFault::TakeOver { reuse, tensor: writer, slot, taken: tensor, operation }
+            }
+            fault => PlanFault::Replay(Box::new(fault)),
+        }
     }
 
     /// Adds what is wrong with the place of one tensor, whatever the others'.

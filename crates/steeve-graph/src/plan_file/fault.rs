@@ -1,11 +1,12 @@
 //! What is wrong with a plan file.
 
+use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use steeve_plan::file::{FileFault, PlanFileError};
-use steeve_plan::{Align, BlockId, BufferId, Bytes, Clipped, Lifetime, Offset, ProblemError, Violations};
+use steeve_plan::{Align, BlockId, BufferId, Bytes, Clipped, Lifetime, Offset, ProblemError, Violation};
 
 use crate::{Fingerprint, Misfit, Named, ReplayFault, TensorId};
 
@@ -41,7 +42,7 @@ pub enum PlanFault {
         graph: Fingerprint,
     },
     /// Other memories.
-    #[error("the plan is for the memories {}, and the graph has {}; matched {by}", Clipped(plan), Clipped(graph))]
+    #[error("the plan has the memories [{}], and the graph [{}]; matched {by}", Clipped(plan), Clipped(graph))]
     Memories {
         /// The names in the file.
         plan: String,
@@ -240,15 +241,15 @@ pub enum PlanFault {
         /// What is wrong.
         error: ProblemError,
     },
-    /// Blocks of a memory overlap while both are alive.
-    #[error("memory {}: {violations}{}", Clipped(memory), listed(tensors))]
+    /// Two blocks of a memory overlap while both are live, or a block is where it can't be.
+    #[error("memory {}: {}", Clipped(memory), invalid(tensors, violation.as_ref().as_ref()))]
     Invalid {
         /// The memory's name.
         memory: String,
-        /// The tensors of the first violation.
+        /// The tensors of the blocks.
         tensors: Vec<Named>,
         /// What is wrong.
-        violations: Violations,
+        violation: Box<Option<Violation>>,
     },
     /// A block has another live range than its tensor.
     #[error("memory {}: {tensor} is live in {needed}, and its block in {found}", Clipped(memory))]
@@ -264,10 +265,12 @@ pub enum PlanFault {
     },
     /// A node is computed in place of a source that it may not overwrite.
     #[error(
-        "{tensor} is computed in place of its source in slot {slot}, {taken}, which {} may not",
+        "{tensor} is computed in place of its source in slot {slot}, {taken}, which {} may not with reuse {reuse}",
         Clipped(operation)
     )]
     TakeOver {
+        /// The plan's reuse.
+        reuse: &'static str,
         /// The node.
         tensor: Named,
         /// The slot of the source.
@@ -372,7 +375,20 @@ impl core::fmt::Display for MatchMemories {
     }
 }
 
-fn listed(tensors: &[Named]) -> String {
-    let names: Vec<String> = tensors.iter().map(ToString::to_string).collect();
-    if names.is_empty() { String::new() } else { alloc::format!(" ({})", names.join(", ")) }
+/// A violation with tensors for blocks, and a node for the step.
+fn invalid(tensors: &[Named], violation: Option<&Violation>) -> String {
+    match (violation, tensors) {
+        (Some(Violation::Overlap { buffer, offset, step, .. }), [one, other]) => {
+            let when = match step.0.checked_sub(1) {
+                Some(node) => alloc::format!("at node {node}"),
+                None => "before the run".to_owned(),
+            };
+            alloc::format!("{one} and {other} share byte {offset} of buffer {buffer} while both are live, {when}")
+        }
+        (Some(violation), tensors) => {
+            let names: Vec<String> = tensors.iter().map(ToString::to_string).collect();
+            if names.is_empty() { violation.to_string() } else { alloc::format!("{violation} ({})", names.join(", ")) }
+        }
+        (None, _) => "the blocks are no plan".to_owned(),
+    }
 }

@@ -120,7 +120,8 @@ impl<'a> PlanLoader<'a> {
                 if !self.may_take_over(*node, slot, source, *memory) {
                     let operation = graph.tensors().op_title(graph.tensor(*node).op).into();
                     let (tensor, taken, slot) = (self.named(*node), self.named(root), slot as usize);
-                    return Err(PlanFault::TakeOver { tensor, slot, taken, operation });
+                    let reuse = self.options.reuse.name();
+                    return Err(PlanFault::TakeOver { reuse, tensor, slot, taken, operation });
                 }
                 found.push((*node, slot));
             }

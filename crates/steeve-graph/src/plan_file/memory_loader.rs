@@ -1,6 +1,7 @@
 //! The strict reader, one memory: its blocks as a certified plan, each live when its tensor is.
 
 use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -52,7 +53,9 @@ impl<'a> MemoryLoader<'a> {
         self.add_prefixes(loader, &mut blocks, &mut tensors);
         let plan = self.proven(loader, blocks, &tensors)?;
         self.check_lives(loader, &plan.problem().blocks().as_slice()[..self.file.blocks.len()], &tensors)?;
-        self.file.check_figures(&plan).map_err(|fault| PlanFault::Figure { memory: self.name(), fault })?;
+        if let Some(fault) = self.file.figure_faults().into_iter().next() {
+            return Err(PlanFault::Figure { memory: self.name(), fault });
+        }
         let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
         let Self { memory, planned_for, keeps_hold, .. } = self;
         Ok(MemoryPlan { memory, at_least: plan.bound().bytes, plan, verdict, tensors, keeps_hold, planned_for })
@@ -142,7 +145,7 @@ impl<'a> MemoryLoader<'a> {
     fn tensor(&self, loader: &PlanLoader<'_>, block: usize, it: &FileBlock) -> Result<TensorId, PlanFault> {
         let tensors = loader.graph.graph().tensors();
         let tensor = it.tensor.as_ref().map(|tensor| tensor.id);
-        let Some(id) = tensor.and_then(|number| loader.numbers.tensor(loader.graph, number)) else {
+        let Some(id) = it.tensor.as_ref().and_then(|tensor| loader.numbers.tensor(loader.graph, tensor)) else {
             let (memory, name, tensors) = (self.name(), it.name.clone(), tensors.len());
             return Err(PlanFault::UnknownTensor { memory, block, name, tensor, tensors });
         };
@@ -176,9 +179,10 @@ impl<'a> MemoryLoader<'a> {
             },
         };
         proven.map_err(|violations| {
-            let first = violations.list().first().into_iter().flat_map(|it| it.blocks());
-            let tensors = first.filter_map(|block| tensors.get(block)).map(|it| loader.named(*it)).collect();
-            PlanFault::Invalid { memory: self.name(), tensors, violations }
+            let violation = violations.list().first().cloned();
+            let tensors = violation.iter().flat_map(|it| it.blocks()).filter_map(|block| tensors.get(block));
+            let tensors = tensors.map(|it| loader.named(*it)).collect();
+            PlanFault::Invalid { memory: self.name(), tensors, violation: Box::new(violation) }
         })
     }
 

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use steeve_plan::file::{FileMemory, FileTensor, FileView, PlanFile};
 use steeve_plan::{Id, IdVec};
 
+use crate::compact::lines;
 use crate::{Fusion, GraphPlan, Memory, MemoryId, MemoryPlan, Op, TensorId};
 
 impl GraphPlan {
@@ -36,7 +37,10 @@ impl GraphPlan {
         let mut file = PlanFile::new(self.options.strategy.name(), memories);
         file.reuse = Some(self.options.reuse.name().to_owned());
         file.unread = Some(self.options.unread.name().to_owned());
-        file.graph = Some(self.assigned.fingerprint().to_string());
+        let own = self.assigned.fingerprint();
+        file.graph = Some(own.to_string());
+        let text = self.assigned.compact().ok().map(|compact| compact.fingerprint());
+        file.text = text.filter(|text| *text != own).map(|text| text.to_string());
         file
     }
 
@@ -59,6 +63,8 @@ impl GraphPlan {
 /// A plan with what a file says of each tensor.
 struct Described<'a> {
     plan: &'a GraphPlan,
+    /// The number of each tensor in the text of the graph.
+    lines: IdVec<TensorId, Option<u32>>,
     /// The last node that uses each root.
     last_users: IdVec<TensorId, Option<usize>>,
     /// Whether each root, or a view of it, is an output.
@@ -70,6 +76,10 @@ struct Described<'a> {
 impl<'a> Described<'a> {
     fn new(plan: &'a GraphPlan) -> Self {
         let graph = plan.assigned.graph();
+        let mut numbers: IdVec<TensorId, Option<u32>> = graph.tensors().ids().map(|_| None).collect();
+        for (line, tensor) in (0..).zip(lines(graph)) {
+            numbers[tensor] = Some(line);
+        }
         let mut kept = vec![false; graph.tensors().len()];
         for tensor in graph.tensors().ids().filter(|tensor| graph.tensor(*tensor).flags.is_output()) {
             kept[graph.root(tensor).index()] = true;
@@ -80,7 +90,7 @@ impl<'a> Described<'a> {
             let (id, name) = (view.index() as u32, graph.name(view).to_owned());
             views[graph.root(view).index()].push(FileView { id, name, offset: place.offset, size: place.size });
         }
-        Self { plan, last_users: graph.last_users(), kept, views }
+        Self { plan, lines: numbers, last_users: graph.last_users(), kept, views }
     }
 
     fn memory(&self, it: &MemoryPlan) -> FileMemory {
@@ -104,6 +114,7 @@ impl<'a> Described<'a> {
         let op = if it.op == Op::None { "".into() } else { graph.tensors().op_title(it.op).to_lowercase() };
         FileTensor {
             id: tensor.index() as u32,
+            line: self.lines[tensor].filter(|line| *line != tensor.index() as u32),
             sized_by: sized_by.map(|memory| memory.index() as u32),
             op,
             r#type: it.layout.to_string(),
