@@ -128,8 +128,8 @@ pub enum AllocError {
     /// A plan file that is none, or not one for this graph.
     #[error("the plan file can't be used: {0}")]
     PlanFile(String),
-    /// A plan of ggml's strategy for a memory whose backends read sources late.
-    #[error("the plan was made with ggml's strategy, and {memory} needs sources to be held for {hold} nodes")]
+    /// A plan with ggml's own layout for a memory whose backends read sources late.
+    #[error("the plan has ggml's own layout in {memory}, where sources must be held for {hold} nodes")]
     IgnoresHold {
         /// The memory.
         memory: String,

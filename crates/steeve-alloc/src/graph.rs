@@ -226,10 +226,28 @@ impl GraphAllocator {
         json: &str,
         by: MatchMemories,
     ) -> Result<(), AllocError> {
+        self.reserve_planned(self.read_plan(graph, assignment, json, by)?)
+    }
+
+    /// Reads a plan file for a graph without reserving anything. Besides what is wrong with the file, a plan is refused that frees
+    /// more of what no node reads than [the options](AllocOptions::with_plan) of this allocator say.
+    pub fn read_plan(
+        &self,
+        graph: &Graph,
+        assignment: &Assignment,
+        json: &str,
+        by: MatchMemories,
+    ) -> Result<GraphPlan, AllocError> {
         let assigned = self.assign(graph, assignment)?;
         let refused = |fault: PlanFault| AllocError::PlanFile(fault.to_string());
         let file = PlanFile::from_json(json).map_err(|error| refused(error.into()))?;
-        self.reserve_planned(GraphPlan::from_file(&file, &assigned, by).map_err(refused)?)
+        let plan = GraphPlan::from_file(&file, &assigned, by).map_err(refused)?;
+        let (freed, kept) = (plan.options().unread, self.options.plan.unread);
+        if freed > kept {
+            let why = format!("unread is {}, which frees more than this allocator's {}", freed.name(), kept.name());
+            return Err(AllocError::PlanFile(why));
+        }
+        Ok(plan)
     }
 
     /// Returns a graph with all that planning needs: the allocator's memories, which of them each leaf and node belongs to, and

@@ -207,3 +207,26 @@ fn a_plan_is_loaded_for_a_memory_that_asks_for_less() {
         assert_eq!(allocator.alloc(graph.graph(), &Bindings::new()).is_ok(), accepted, "{memory}");
     }
 }
+
+#[test]
+fn a_plan_that_frees_more_than_the_options_say_is_refused() {
+    use steeve_graph::Unread;
+    let graph = chain(64);
+    let plan = |unread| plan_graph(&graph, &PlanOptions::default().with_unread(unread)).unwrap().to_json();
+    for (freed, kept, accepted) in [
+        (Unread::Free, Unread::FreeInputs, false),
+        (Unread::FreeInputs, Unread::Keep, false),
+        (Unread::FreeInputs, Unread::FreeInputs, true),
+        (Unread::Keep, Unread::Free, true),
+    ] {
+        let device = device(32);
+        let options = AllocOptions::new().with_plan(PlanOptions::default().with_unread(kept));
+        let loaded = GraphAllocator::new(&memory(&device)).with_options(options).load_plan(graph.graph(), &plan(freed));
+        assert_eq!(loaded.is_ok(), accepted, "{freed:?} for {kept:?}: {loaded:?}");
+        if let Err(error) = loaded {
+            let (freed, kept) = (freed.name(), kept.name());
+            let why = format!("unread is {freed}, which frees more than this allocator's {kept}");
+            assert_eq!(error.to_string(), format!("the plan file can't be used: {why}"));
+        }
+    }
+}

@@ -2,14 +2,16 @@
 
 use std::io::Write;
 
+use steeve_graph::PlanFile;
 use steeve_plan::csv::Table;
+use steeve_plan::file::{FileFault, FileMemory};
 use steeve_plan::{Align, Block, BlockId, IdVec, Place, Placement, Plan, Problem, certify};
 use steeve_view::Map;
 
 use crate::answer::{Answer, Voice};
 use crate::args::{CheckArgs, SearchArgs};
 use crate::error::Error;
-use crate::explain::Name;
+use crate::explain::{self, Name};
 use crate::fault::Fault;
 use crate::figures::ONLY_MEMORY;
 use crate::input::{self, Input};
@@ -27,8 +29,9 @@ pub(crate) fn run(args: &CheckArgs, voice: Voice, stdout: &mut dyn Write) -> Res
     }
     args.how.check(&SearchArgs::default())?;
     let limit = args.input.limit();
-    let problem = input::read(&source, limit)?;
-    let plan = plan_source.as_ref().map(|source| input::read(source, limit)).transpose()?;
+    let (problem, own_claims) = input::read_with_claims(&source, limit)?;
+    let plan = plan_source.as_ref().map(|source| input::read_with_claims(source, limit)).transpose()?;
+    let (plan, claims) = plan.map_or((None, own_claims), |(plan, claims)| (Some(plan), claims));
     let (file, plan_file) = (source.to_string(), plan_source.map(|it| it.to_string()));
     let form = if args.json { VerdictForm::Json } else { VerdictForm::Sentences };
     let mut verdicts = Verdicts { stdout, voice, form, problem: &file };
@@ -38,9 +41,10 @@ pub(crate) fn run(args: &CheckArgs, voice: Voice, stdout: &mut dyn Write) -> Res
             let plan_file = plan_file.unwrap_or_default();
             graph::check(*graph, Some((&plan_file, *plan)), args, &mut verdicts)
         }
-        (Input::Blocks(table), None) => check_blocks(&table, None, args, &mut verdicts),
+        (Input::Blocks(table), None) => check_blocks(&table, None, claims.as_ref(), args, &mut verdicts),
         (Input::Blocks(table), Some(Input::Blocks(plan))) => {
-            check_blocks(&table, Some((plan_file.unwrap_or_default(), plan)), args, &mut verdicts)
+            let plan = Some((plan_file.unwrap_or_default(), plan));
+            check_blocks(&table, plan, claims.as_ref(), args, &mut verdicts)
         }
         (Input::Plan(_), _) => Err(Error::PlanOfGraph { file }),
         (problem, Some(plan)) => Err(mismatch(file, &problem, plan_file.unwrap_or_default(), &plan)),
@@ -61,6 +65,7 @@ fn mismatch(problem: String, kind: &Input, file: String, plan: &Input) -> Error 
 fn check_blocks(
     table: &Table,
     plan: Option<(String, Table)>,
+    claims: Option<&PlanFile>,
     args: &CheckArgs,
     verdicts: &mut Verdicts<'_>,
 ) -> Result<Answer, Error> {
@@ -83,7 +88,9 @@ fn check_blocks(
         return Err(Error::NoOffsets { file: file.to_owned(), advice });
     }
     let title = Title { file, plan: "the plan", kind: PlanKind::Given };
+    let mut wrong = claims.map(|claims| own_faults(claims)).unwrap_or_default();
     match prove(file, table, placed, problem, verdicts.voice) {
+        Ok(_) if !wrong.is_empty() => verdicts.does_not_hold(&title, &wrong),
         Ok(plan) => {
             let map = Map::of_blocks("plan", ONLY_MEMORY, &plan, table.ids());
             match over_capacity(&map, capacities).as_slice() {
@@ -91,8 +98,29 @@ fn check_blocks(
                 over => verdicts.does_not_fit(&title, over, || Ok(vec![checked_memory(&plan)])),
             }
         }
-        Err(wrong) => verdicts.does_not_hold(&title, &wrong),
+        Err(more) => {
+            wrong.extend(more);
+            verdicts.does_not_hold(&title, &wrong)
+        }
     }
+}
+
+/// What a plan file says of itself that is not so.
+fn own_faults(claims: &PlanFile) -> Vec<Fault> {
+    let of_memory = |memory: &FileMemory| {
+        let names: IdVec<BlockId, String> = memory.blocks.iter().map(|block| block.name.clone()).collect();
+        let fault = |fault: &FileFault| {
+            let message = explain::file_fault(fault, &names);
+            match fault {
+                FileFault::Outside { block, .. } | FileFault::NoBuffer { block, .. } => {
+                    Fault::of_block("outside", &names[*block], message)
+                }
+                _ => Fault::new("figure", message),
+            }
+        };
+        memory.own_faults().iter().map(fault).collect::<Vec<_>>()
+    };
+    claims.memories.iter().flat_map(of_memory).collect()
 }
 
 /// The places of one table for the problem of the other; or everything that is wrong.

@@ -64,7 +64,9 @@ pub(crate) enum Error {
     NotAPlan { file: String },
     #[error("{file}: is the plan of a graph; give the graph itself, and to check this plan: steeve check GRAPH {file}")]
     PlanOfGraph { file: String },
-    #[error("{file}: is the plan of a {found}, and {problem} is a {wanted}; give the plan that was made for it")]
+    #[error(
+        "{file}: is the plan of a {found}, and {problem} is a {wanted}; give the plan file (.json) that was made for it"
+    )]
     OtherPlan { file: String, problem: String, found: &'static str, wanted: &'static str },
     #[error(
         "{file}: the schema is {:?}, and this program reads {PLAN:?} and {RECORDED:?}; plan or record the graph again",

@@ -36,8 +36,14 @@ impl Input {
     }
 }
 
-/// Reads a file of at most `limit` bytes, whatever it holds.
+/// Reads a file of at most `limit` bytes, whatever it holds. Of the plan of a block list only the blocks and their places count.
 pub(crate) fn read(source: &Source, limit: InputLimit) -> Result<Input, Error> {
+    read_with_claims(source, limit).map(|(input, _)| input)
+}
+
+/// Reads a file of at most `limit` bytes, whatever it holds. If that is the plan file of a block list, with what the file
+/// claims.
+pub(crate) fn read_with_claims(source: &Source, limit: InputLimit) -> Result<(Input, Option<PlanFile>), Error> {
     let file = source.to_string();
     let unpacked = source.open()?;
     // A model is often larger than anything that is read, and what it is says more than how large it is.
@@ -48,7 +54,10 @@ pub(crate) fn read(source: &Source, limit: InputLimit) -> Result<Input, Error> {
     let read = match Content::of(source, &bytes) {
         Content::Empty => return Err(Error::Empty { file }),
         Content::Binary => return Err(Error::NotText { file }),
-        Content::Json(text) => read_json(file.clone(), text, limit)?,
+        Content::Json(text) => {
+            let (input, claims) = read_json(file.clone(), text, limit)?;
+            return Ok((input.not_empty(file)?, claims));
+        }
         Content::Graph(text) => match text::read_within(text, limit) {
             Ok(assigned) => Input::Graph(Box::new(GraphFile::text(file.clone(), assigned))),
             Err(error) => return Err(Error::Text { file, source: Box::new(error) }),
@@ -58,7 +67,7 @@ pub(crate) fn read(source: &Source, limit: InputLimit) -> Result<Input, Error> {
             Err(source) => return Err(Error::Csv { file, source }),
         },
     };
-    read.not_empty(file)
+    Ok((read.not_empty(file)?, None))
 }
 
 /// The kind of a file that holds a whole model, by its first bytes or its name.
@@ -74,10 +83,10 @@ fn model(source: &Source, head: &[u8]) -> Option<&'static str> {
     KINDS.into_iter().find(|(ending, _)| source.ends_with(ending)).map(|(_, kind)| kind)
 }
 
-fn read_json(file: String, text: &str, limit: InputLimit) -> Result<Input, Error> {
+fn read_json(file: String, text: &str, limit: InputLimit) -> Result<(Input, Option<PlanFile>), Error> {
     if json::has_schema(text, RECORDED) {
         return match Recorded::from_json_within(text, limit) {
-            Ok(recorded) => Ok(Input::Graph(Box::new(GraphFile::recorded(file, recorded)))),
+            Ok(recorded) => Ok((Input::Graph(Box::new(GraphFile::recorded(file, recorded))), None)),
             Err(error) => Err(Error::Record { file, source: Box::new(error) }),
         };
     }
@@ -88,9 +97,12 @@ fn read_json(file: String, text: &str, limit: InputLimit) -> Result<Input, Error
         Err(source) => return Err(Error::PlanFile { file, source }),
     };
     if plan.is_of_graph() {
-        return Ok(Input::Plan(Box::new(plan)));
+        return Ok((Input::Plan(Box::new(plan)), None));
     }
-    plan.table().map(Input::Blocks).map_err(|source| Error::Table { file, source })
+    match plan.table() {
+        Ok(table) => Ok((Input::Blocks(table), Some(plan))),
+        Err(source) => Err(Error::Table { file, source }),
+    }
 }
 
 /// What the bytes of a file are.

@@ -7,7 +7,7 @@ use comfy_table::Cell;
 use steeve_plan::Bytes;
 
 use crate::answer::{Answer, Voice};
-use crate::args::PlanArgs;
+use crate::args::{PlanArgs, PlannedAs, StrategyName};
 use crate::board::geometric_mean;
 use crate::error::Error;
 use crate::figures::{Figures, MemoryFigures, sum};
@@ -23,6 +23,24 @@ use crate::{element, input};
 
 /// A mistake in one file does not keep the others from being planned.
 pub(crate) fn run(args: &PlanArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
+    match &args.out {
+        Some(OutTarget::Folder(_)) => run_as_asked(&for_folder(args)?, voice, stdout),
+        _ => run_as_asked(args, voice, stdout),
+    }
+}
+
+/// A folder of plans is the drop-in's, which looks for those that are planned as it does, with a search.
+fn for_folder(args: &PlanArgs) -> Result<PlanArgs, Error> {
+    let mut args = args.clone();
+    if args.how.strategy.is_some_and(|strategy| strategy != StrategyName::Best) {
+        let why = "a folder is for the drop-in, which reads plans of the strategy best alone; leave out --strategy, or name a file";
+        return Err(Error::Usage(why.to_owned()));
+    }
+    (args.how.strategy, args.how.planned_as) = (Some(StrategyName::Best), Some(PlannedAs::DropIn));
+    Ok(args)
+}
+
+fn run_as_asked(args: &PlanArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
     args.how.check(&args.search)?;
     let capacities = args.limits.capacities()?;
     let sources = sources(&args.files);

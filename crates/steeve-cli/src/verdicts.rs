@@ -11,6 +11,9 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::json::{VERSION, print_line};
 
+/// More than anybody reads.
+const SHOWN: usize = 50;
+
 /// Where verdicts go, and in which form.
 pub(crate) struct Verdicts<'a> {
     pub(crate) stdout: &'a mut dyn Write,
@@ -134,10 +137,14 @@ impl Verdicts<'_> {
         let file = title.file;
         let told = match self.form {
             VerdictForm::Json => self.line(title, wrong, memories()?),
-            VerdictForm::Sentences => wrong.iter().try_for_each(|fault| {
-                let sentence = printable(&format!("{file}: {}", fault.message()));
-                writeln!(self.stdout, "{sentence}").map_err(Error::Output)
-            }),
+            VerdictForm::Sentences => {
+                let more = wrong.len().saturating_sub(SHOWN);
+                let more = (more > 0).then(|| format!("{file}: and {more} more, which --json lists"));
+                let sentences =
+                    wrong.iter().take(SHOWN).map(|fault| printable(&format!("{file}: {}", fault.message())));
+                let mut sentences = sentences.chain(more);
+                sentences.try_for_each(|sentence| writeln!(self.stdout, "{sentence}").map_err(Error::Output))
+            }
         };
         match told {
             Ok(()) => {}

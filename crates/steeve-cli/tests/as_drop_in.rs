@@ -48,9 +48,7 @@ fn a_plan_file_says_whose_rules_it_keeps_and_is_held_to_them() {
         steeve(args).expect(0);
     }
     let said = steeve(&["check", &graph, &other, "--as", "drop-in"]);
-    let fault = "nodes 2 to 4 can't be fused: node 2 (tensor 6 (g)) reads tensor 5 (a), and node 4";
-    assert!(said.expect(1).out.contains(fault), "{}", said.out);
-    assert!(said.out.contains("memory CUDA0: its fusion is kept, beyond the plan's none"), "{}", said.out);
+    assert!(said.expect(1).out.contains("memory CUDA0: its fusion is kept, beyond the plan's none"), "{}", said.out);
     // A file that says so is held to it without being asked.
     let claimed = fs::read_to_string(&other).unwrap().replacen('{', r#"{"as":"drop-in","#, 1);
     let claimed = folder.file("claimed.json", claimed);

@@ -158,6 +158,7 @@ fn plans(heard: &mut Heard) {
     heard.run(&["check", &two]);
     heard.run(&["check", &two, &two]);
     heard.run(&["check", &list, "--strategy", "fast"]);
+    heard.run(&["plan", &graph, "-o", &folder.path("plans/"), "--strategy", "fast"]);
     heard.run(&["check", &graph, &plan, "--strategy", "fast"]);
     heard.run(&["view", &plan, "-o", &folder.path("again.json")]);
     heard.run(&["view", &plan, "--capacity", "1M"]);

@@ -88,22 +88,24 @@ fn other_rules_have_other_files() {
     let read = || Recorded::from_json(&unpacked(&graph)).unwrap();
     let mut expected = Vec::new();
     for (args, name) in [
-        (&["--as", "drop-in"][..], kept(read(), drop_in).plan_file_name(&best())),
-        (
-            &["--as", "drop-in", "--reuse", "more"],
-            kept(read(), drop_in).plan_file_name(&best().with_reuse(Reuse::More)),
-        ),
+        // A folder is the drop-in's, whether or not that is said.
+        (&[][..], kept(read(), drop_in).plan_file_name(&best())),
+        (&["--reuse", "more"], kept(read(), drop_in).plan_file_name(&best().with_reuse(Reuse::More))),
         (
             &["--as", "drop-in", "--unread", "keep"],
             kept(read(), drop_in).plan_file_name(&best().with_unread(Unread::Keep)),
         ),
-        (&[], read().assigned.plan_file_name(&best().with_reuse(Reuse::More))),
     ] {
-        steeve(&[&["plan", &graph, "-o", &plans, "--strategy", "fast"], args].concat()).expect(0);
+        steeve(&[&["plan", &graph, "-o", &plans, "--budget", "10nodes"], args].concat()).expect(0);
+        // The file says whose rules it keeps, and holds.
+        steeve(&["check", &graph, &format!("{plans}{name}")]).expect(0);
         expected.push(name);
         expected.sort();
         assert_eq!(names(&plans), expected, "{args:?}");
     }
+    let said = steeve(&["plan", &graph, "-o", &plans, "--strategy", "fast"]);
+    said.expect(2).complains(&["plans of the strategy best alone"]);
+    assert_eq!(names(&plans), expected);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use steeve_graph::file::DROP_IN;
 use steeve_graph::{
     AssignedGraph, Bytes, GgmlAnswer, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, InputLimit, MemoryId,
     MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, ggml_answer,
@@ -111,7 +112,9 @@ fn solve_in(
     };
     let PlanBesideGgml { plan, ggml, .. } = plan(graph, options)?;
     // What would be refused when it is read is not worth writing.
-    let text = plan.to_json();
+    let mut written = plan.to_file();
+    written.planned_as = Some(DROP_IN.to_owned());
+    let text = written.to_json();
     let too_long = || limit(graph).check(text.len()).err().map(|error| error.to_string());
     let written = match refusal(&plan, options, &answer).or_else(too_long) {
         Some(why) => Err(why),
@@ -177,16 +180,12 @@ fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlAnswer) -> Opti
     }
     // Where more reuse makes a plan larger, ggml's is used.
     if made.reuse != options.reuse && (made.reuse, options.reuse) != (Reuse::Ggml, Reuse::More) {
-        return Some(format!("it was planned with reuse {:?}, not {:?}", made.reuse, options.reuse));
+        return Some(format!("it was planned with reuse {}, not {}", made.reuse.name(), options.reuse.name()));
     }
     if made.unread != options.unread {
-        return Some(format!("it was planned with unread {:?}, not {:?}", made.unread, options.unread));
+        return Some(format!("it was planned with unread {}, not {}", made.unread.name(), options.unread.name()));
     }
     let graph = plan.assigned();
-    let owners = graph.memories().ids().filter(|memory| graph.owner(*memory) == *memory);
-    if !owners.eq(plan.memories().iter().map(|it| it.memory)) {
-        return Some("its memories are in another order".to_owned());
-    }
     let name = |it: &MemoryPlan| graph.memories()[it.memory].name.as_str();
     let is_larger = |it: &&MemoryPlan| is_larger(graph, it, &answer.chunks[it.memory]);
     if let Some(it) = plan.memories().iter().find(is_larger) {

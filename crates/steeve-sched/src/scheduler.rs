@@ -236,10 +236,12 @@ impl Scheduler {
         by: MatchMemories,
     ) -> Result<(), SchedError> {
         self.synchronise()?;
-        let schedule = self.remember(graph, homes.into())?;
-        let loaded = self.allocator.load_plan_with(schedule.graph(), schedule.assignment(), json, by);
-        loaded.map_err(|error| self.explain(error))?;
-        self.check_home(&schedule)
+        let homes = homes.into();
+        let schedule = self.find_or_make(graph, &homes)?;
+        let plan = self.allocator.read_plan(schedule.graph(), schedule.assignment(), json, by)?;
+        at_home(&plan, &schedule)?;
+        self.remember(graph, homes)?;
+        self.allocator.reserve_planned(plan).map_err(|error| self.explain(error))
     }
 
     /// Returns a graph as it is planned: with the copies between workers, and the memory of each leaf and node. Its text is what
@@ -428,10 +430,7 @@ impl Scheduler {
         if strategy != GraphStrategy::Ggml && reuse != Reuse::Ggml {
             return Ok(());
         }
-        match self.allocator.plan_of(schedule.graph()).and_then(GraphPlan::away_from_home) {
-            Some(node) => Err(SchedError::AwayFromHome { node: Named::new(node, schedule.graph().names()) }),
-            None => Ok(()),
-        }
+        self.allocator.plan_of(schedule.graph()).map_or(Ok(()), |plan| at_home(plan, schedule))
     }
 
     /// With its names, because people look at it.
@@ -475,5 +474,13 @@ impl Scheduler {
 impl Drop for Scheduler {
     fn drop(&mut self) {
         let _ = self.synchronise();
+    }
+}
+
+/// Fails if a node is computed in the memory of another worker than its own.
+fn at_home(plan: &GraphPlan, schedule: &Schedule) -> Result<(), SchedError> {
+    match plan.away_from_home() {
+        Some(node) => Err(SchedError::AwayFromHome { node: Named::new(node, schedule.graph().names()) }),
+        None => Ok(()),
     }
 }

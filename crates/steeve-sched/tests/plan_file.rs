@@ -92,3 +92,18 @@ fn a_plan_of_other_devices_is_refused_and_nothing_is_reserved() {
     };
     other.load_plan(&smaller, &bindings, &json, MatchMemories::ByOrder).unwrap_err();
 }
+
+#[test]
+fn a_plan_with_a_node_in_the_memory_of_another_worker_is_refused() {
+    use steeve_graph::Reuse;
+    let chain = chain();
+    let bindings = Bindings::new();
+    let assigned = scheduler("gpu", &chain).assign(&chain.graph, &bindings).unwrap();
+    let plan = plan_graph(&assigned, &PlanOptions::default().with_reuse(Reuse::Ggml)).unwrap();
+    let mut loaded = scheduler("gpu", &chain);
+    let answer = loaded.load_plan(&chain.graph, &bindings, &plan.to_json(), MatchMemories::ByName);
+    match plan.away_from_home() {
+        Some(_) => assert!(matches!(answer, Err(SchedError::AwayFromHome { .. })), "{answer:?}"),
+        None => assert!(answer.is_ok(), "{answer:?}"),
+    }
+}

@@ -60,7 +60,7 @@ impl From<UnreadName> for Unread {
 }
 
 /// How plans are made.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct HowArgs {
     /// How to place tensors or blocks [default: fast].
     #[arg(long, value_enum)]

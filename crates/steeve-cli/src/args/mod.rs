@@ -15,7 +15,7 @@ use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
 
 pub(crate) use diff::DiffArgs;
 pub(crate) use estimate::EstimateArgs;
-pub(crate) use how::HowArgs;
+pub(crate) use how::{HowArgs, PlannedAs, StrategyName};
 pub(crate) use view::ViewArgs;
 
 use crate::answer::Voice;
@@ -117,7 +117,7 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: clap_complete::Shell,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   steeve plan graph.json.gz                     one row per memory, with ggml's bytes beside ours
@@ -322,7 +322,7 @@ pub(crate) struct RecordArgs {
 }
 
 /// What the strategy `best` may cost.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SearchArgs {
     /// What `best` may cost for each memory: 500ms, 2s, 5min or 20000nodes [default: 1s].
     #[arg(long)]
@@ -445,7 +445,7 @@ impl InputArgs {
 }
 
 /// How results are shown.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ShowArgs {
     /// Print one JSON object per result and line instead of a table.
     #[arg(long)]

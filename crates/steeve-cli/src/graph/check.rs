@@ -38,7 +38,8 @@ pub(crate) fn check(
         let plan = under_rule(file, plan, &args.how)?;
         let title = Title { file, plan: "the plan", kind: PlanKind::Given };
         return match check_plan_file(&plan, &graph.assigned, MatchMemories::ByName) {
-            Ok(plan) => judge(verdicts, &title, &graph, &Claim::of_plan(&plan), || over(&plan, capacities)),
+            // It has been proven.
+            Ok(plan) => judge(verdicts, &title, &graph, &Claim::of_plan(&plan), Vec::new(), || over(&plan, capacities)),
             Err(faults) => verdicts.does_not_hold(&title, &named(&graph, faults)),
         };
     }
@@ -48,12 +49,14 @@ pub(crate) fn check(
     let name = format!("our plan (strategy {strategy}, reuse {reuse}, unread {unread})");
     let title = Title { file: &graph.file, plan: &name, kind: PlanKind::Ours };
     let claim = Claim::of_plan(&solved.plan);
-    let mut answer = judge(verdicts, &title, &graph, &claim, || over(&solved.plan, capacities))?;
+    let faults = claim.faults(&graph.assigned);
+    let mut answer = judge(verdicts, &title, &graph, &claim, faults, || over(&solved.plan, capacities))?;
     if let Some(ggml) = graph.answer() {
         let claim = Claim::of_answer(ggml, &graph.assigned);
         let title = Title { file: &graph.file, plan: "ggml's recorded plan", kind: PlanKind::Ggml };
         // A capacity is asked of our plan: what ggml did can't be changed.
-        answer = answer.max(judge(verdicts, &title, &graph, &claim, Vec::new)?);
+        let faults = claim.faults(&graph.assigned);
+        answer = answer.max(judge(verdicts, &title, &graph, &claim, faults, Vec::new)?);
     }
     Ok(answer)
 }
@@ -96,11 +99,11 @@ fn judge(
     title: &Title<'_>,
     graph: &GraphFile,
     claim: &Claim,
+    faults: Vec<PlanFault>,
     over_capacity: impl FnOnce() -> Vec<Fault>,
 ) -> Result<Answer, Error> {
-    let faults = named(graph, claim.faults(&graph.assigned));
     if !faults.is_empty() {
-        return verdicts.does_not_hold(title, &faults);
+        return verdicts.does_not_hold(title, &named(graph, faults));
     }
     match over_capacity().as_slice() {
         [] => verdicts.holds(title, &sentence(graph, claim), || memories(graph, claim)),

@@ -118,7 +118,9 @@ impl Reuse {
 /// assert_eq!(peak(Unread::Free)?, Bytes(1024 + 4096)); // and over `side`
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// In this order: each frees what those before it free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Unread {
     /// To the end, as with ggml: a program may read such a node after a run, or want the memory of a leaf.
