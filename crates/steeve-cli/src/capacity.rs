@@ -78,6 +78,7 @@ impl<'a> Capacities<'a> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::{Capacities, Capacity, parse_capacity};
     use steeve_plan::Bytes;
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn a_name_that_is_not_there_is_told_with_those_that_are() {
         let given = read(&["1K", "CUDA1=1K"]);
-        let Ok(capacities) = Capacities::new(&given) else { return };
+        let capacities = Capacities::new(&given).unwrap();
         assert!(capacities.check_names(["CPU", "CUDA1"]).is_ok());
         let said = capacities.check_names(["CPU", "CUDA0", "CPU"]).err().map(|error| error.to_string());
         assert_eq!(said.as_deref(), Some("--capacity CUDA1: there is no such memory; there are: CPU, CUDA0"));

@@ -1,7 +1,7 @@
 //! One thing that is wrong with a plan: a sentence for people, and a word and ids for programs.
 
 use serde::Serialize;
-use steeve_plan::{BlockId, IdVec, Violation};
+use steeve_plan::{BlockId, Bytes, IdVec, Violation};
 
 use crate::explain;
 use crate::peak::Alive;
@@ -23,11 +23,13 @@ pub(crate) struct Fault {
     message: String,
 }
 
-/// A memory, and the largest of what is alive at its peak.
+/// A memory above its capacity, and the largest of what is alive at its peak.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct MemoryPeak {
-    memory: String,
-    alive: Vec<Alive>,
+pub(crate) struct MemoryPeak {
+    pub(crate) memory: String,
+    pub(crate) bytes: Bytes,
+    pub(crate) capacity: Bytes,
+    pub(crate) alive: Vec<Alive>,
 }
 
 impl Fault {
@@ -37,8 +39,8 @@ impl Fault {
     }
 
     /// A fault of one memory, with the largest of what is alive at its peak.
-    pub(crate) fn of_memory(kind: &'static str, memory: String, alive: Vec<Alive>, message: String) -> Self {
-        Self { memory: Some(Box::new(MemoryPeak { memory, alive })), ..Self::new(kind, message) }
+    pub(crate) fn of_memory(kind: &'static str, memory: MemoryPeak, message: String) -> Self {
+        Self { memory: Some(Box::new(memory)), ..Self::new(kind, message) }
     }
 
     pub(crate) fn of_block(kind: &'static str, block: &str, message: String) -> Self {

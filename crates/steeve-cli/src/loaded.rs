@@ -5,9 +5,9 @@
 //!   plan, block list with offsets ------> LoadedMap --> view, show, diff
 //! ```
 
-use steeve_graph::PlanFile;
-use steeve_plan::{BlockId, Id, InputLimit};
-use steeve_view::{Map, MemoryMap, Tile};
+use steeve_graph::TensorId;
+use steeve_plan::{Id, InputLimit};
+use steeve_view::{Map, Tile};
 
 use crate::answer::{Answer, Voice};
 use crate::error::Error;
@@ -31,8 +31,6 @@ pub(crate) struct LoadedMap {
     pub(crate) made: Option<Made>,
     /// What is wrong with the plan in the file, in one sentence.
     pub(crate) wrong: Option<String>,
-    /// The plan in the file, if it is that of a graph.
-    saved: Option<Box<PlanFile>>,
     /// How a plan in the file can be planned again.
     advice: &'static str,
 }
@@ -56,29 +54,20 @@ impl MapLoader<'_> {
                 let made = self.making.make(source, input)?;
                 let map = made.map(name.unwrap_or(made.maker()));
                 self.making.limits.capacities()?.check_names(made.figures().memory_names())?;
-                return Ok(LoadedMap { file, map, made: Some(made), wrong: None, saved: None, advice: "" });
+                return Ok(LoadedMap { file, map, made: Some(made), wrong: None, advice: "" });
             }
         };
-        let saved = if let Input::Plan(plan) = input { Some(plan) } else { None };
-        Ok(LoadedMap { file, map: stands.map, made: None, wrong: stands.wrong, saved, advice })
+        Ok(LoadedMap { file, map: stands.map, made: None, wrong: stands.wrong, advice })
     }
 }
 
 impl LoadedMap {
-    /// The id of a tile's tensor in the file of its graph.
-    pub(crate) fn tensor_id(&self, memory: &MemoryMap, tile: &Tile) -> Option<u64> {
-        let at = self.map.memories.iter().position(|it| std::ptr::eq(it, memory))?;
-        let block = memory.tiles.iter().position(|it| std::ptr::eq(it, tile))?;
-        match (&self.made, &self.saved) {
-            (Some(Made::Graph { graph, solved }), _) => {
-                let plan = solved.plan.memories().get(at)?;
-                graph.id(*plan.tensors.get(BlockId::from_index(block)?)?)
-            }
-            (_, Some(plan)) => {
-                let memory = plan.memories.iter().filter(|memory| memory.shared_with.is_none()).nth(at)?;
-                memory.blocks.get(block)?.tensor.as_ref().map(|tensor| u64::from(tensor.id))
-            }
-            _ => None,
+    /// The id of a tile's tensor in the file: that of the record, or else its number in the graph.
+    pub(crate) fn tensor_id(&self, tile: &Tile) -> Option<u64> {
+        let id = tile.id?;
+        match &self.made {
+            Some(Made::Graph { graph, .. }) => graph.id(TensorId::from_index(id as usize)?),
+            _ => Some(u64::from(id)),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Memories that take more than `--capacity` allows, each with what is alive where it is fullest.
 
-use steeve_view::{Map, MemoryMap, Tile};
+use steeve_plan::Bytes;
+use steeve_view::{Map, MemoryMap, Tile, human, short_name};
 
 use crate::capacity::Capacities;
-use crate::fault::Fault;
+use crate::fault::{Fault, MemoryPeak};
 use crate::figures::memory_called;
-use crate::peak::{Alive, Moment, alive_at_peak, short, why_alive};
+use crate::peak::{Alive, at_step};
 
 /// A fault for each memory of a plan that is above its capacity. The largest tensors at its peak are named: they are the
 /// ones to look at first.
@@ -14,27 +15,17 @@ pub(crate) fn over_capacity(map: &Map, capacities: Capacities<'_>) -> Vec<Fault>
         const NAMED: usize = 5;
         let (bytes, capacity) = (memory.peak(), capacities.of(&memory.name)?);
         let more = bytes.0.checked_sub(capacity.0).filter(|more| *more > 0)?;
-        let mut largest = alive_at_peak(memory);
+        let mut largest = memory.alive_at_peak();
         largest.truncate(NAMED);
-        let names = largest.iter().map(|tile| told(map, tile)).collect::<Vec<_>>().join(", ");
-        let at_peak = match Moment::of(map, memory).told(map) {
-            Some(when) => format!("; the largest {when}: {names}"),
-            None => String::new(),
-        };
-        let name = memory_called(&memory.name);
-        let message = format!("{name} has {bytes} bytes, {more} more than the capacity of {capacity}{at_peak}");
-        let alive = largest.into_iter().map(|tile| Alive::new(map.unit, tile, None)).collect();
-        Some(Fault::of_memory("capacity", memory.name.clone(), alive, message))
+        let named = |tile: &&Tile| format!("{} {}", short_name(&tile.name), human(tile.occupied));
+        let names = largest.iter().map(named).collect::<Vec<_>>().join(", ");
+        let at_peak =
+            memory.fullest.map_or_else(String::new, |step| format!("; largest {}: {names}", at_step(map, step)));
+        let (name, more) = (memory_called(&memory.name), human(Bytes(more)));
+        let message =
+            format!("{name} has {}, {more} more than its capacity of {}{at_peak}", human(bytes), human(capacity));
+        let alive = largest.into_iter().map(|tile| Alive::new(map.unit, tile, tile.id.map(u64::from))).collect();
+        Some(Fault::of_memory("capacity", MemoryPeak { memory: memory.name.clone(), bytes, capacity, alive }, message))
     };
     map.memories.iter().filter_map(fault).collect()
-}
-
-/// `kq-3 (33554432 bytes, attention, last read by node 14 (kq_soft_max-3))`; of a block its size alone.
-fn told(map: &Map, tile: &Tile) -> String {
-    let mut about = vec![format!("{} bytes", tile.size)];
-    if map.unit == steeve_view::Unit::Node {
-        about.push(tile.role.title().to_owned());
-    }
-    about.extend(Some(why_alive(map, tile)).filter(|why| !why.is_empty()));
-    format!("{} ({})", short(&tile.name), about.join(", "))
 }

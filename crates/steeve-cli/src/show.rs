@@ -14,13 +14,13 @@ use crate::figures::{memory_called, sum};
 use crate::json::{VERSION, print_line};
 use crate::loaded::{LoadedMap, MapLoader};
 use crate::made::Making;
-use crate::peak::{Alive, Moment, alive_at_peak, occupied, operation, why_alive};
+use crate::peak::{Alive, PeakStep, at_step};
 use crate::progress::Interrupt;
 use crate::size::SizeStyle;
 use crate::source::Source;
-use crate::table;
+use crate::table::{self, More, Sum};
 
-/// Plans the file as `steeve plan` would, unless it is a plan, and shows the fullest moment of each memory.
+/// Plans the file as `steeve plan` would, unless it is a plan, and shows the fullest step of each memory.
 pub(crate) fn run(args: &ShowPeakArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
     let search = SearchArgs::default();
     args.how.check(&search)?;
@@ -51,16 +51,16 @@ struct Shown<'a> {
     memories: Vec<PeakEntry<'a>>,
 }
 
-/// The fullest moment of one memory, for programs.
+/// The fullest step of one memory, for programs.
 #[derive(Serialize)]
 struct PeakEntry<'a> {
     name: &'a str,
     /// What the plan needs.
     peak: Bytes,
-    /// What is alive at the fullest moment, each tensor rounded up to its alignment.
+    /// What is alive at the fullest step, each tensor rounded up to its alignment.
     live: Bytes,
     #[serde(flatten)]
-    moment: Moment,
+    step: PeakStep,
     by_role: Vec<KindEntry>,
     by_operation: Vec<KindEntry>,
     by_layer: Vec<KindEntry>,
@@ -79,14 +79,7 @@ struct KindEntry {
     bytes: Bytes,
 }
 
-/// What did not make it into the list.
-#[derive(Serialize)]
-struct More {
-    count: usize,
-    bytes: Bytes,
-}
-
-/// The fullest moment of one memory.
+/// The fullest step of one memory.
 struct Peak<'a> {
     map: &'a Map,
     memory: &'a MemoryMap,
@@ -97,15 +90,21 @@ struct Peak<'a> {
 
 impl<'a> Peak<'a> {
     fn new(map: &'a Map, memory: &'a MemoryMap) -> Self {
-        let alive = alive_at_peak(memory);
-        let sums = sums(&alive);
+        let alive = memory.alive_at_peak();
+        // Of the blocks of a list, neither role nor operation nor layer is known.
+        let sums = if map.unit == Unit::Node { sums(&alive) } else { Sums::default() };
         Self { map, memory, alive, sums }
+    }
+
+    /// The bytes that all of them occupy.
+    fn live(&self) -> Bytes {
+        sum(self.alive.iter().map(|tile| tile.occupied))
     }
 
     /// The largest `top`, and the rest.
     fn split(&self, top: usize) -> (&[&'a Tile], More) {
         let (listed, rest) = self.alive.split_at(top.min(self.alive.len()));
-        (listed, More { count: rest.len(), bytes: sum(rest.iter().map(|tile| tile.size)) })
+        (listed, More { count: rest.len(), sum: Sum::Bytes(sum(rest.iter().map(|tile| tile.occupied))) })
     }
 
     fn entry(&self, loaded: &LoadedMap, top: usize) -> PeakEntry<'a> {
@@ -113,12 +112,12 @@ impl<'a> Peak<'a> {
             sums.iter().map(|(name, bytes)| KindEntry { name: name.clone(), bytes: *bytes }).collect()
         };
         let (listed, more) = self.split(top);
-        let alive = |tile: &&Tile| Alive::new(self.map.unit, tile, loaded.tensor_id(self.memory, tile));
+        let alive = |tile: &&Tile| Alive::new(self.map.unit, tile, loaded.tensor_id(tile));
         PeakEntry {
             name: &self.memory.name,
             peak: self.memory.peak(),
-            live: occupied(&self.alive),
-            moment: Moment::of(self.map, self.memory),
+            live: self.live(),
+            step: PeakStep::new(self.map.unit, self.memory.fullest),
             by_role: kinds(&self.sums.by_role),
             by_operation: kinds(&self.sums.by_operation),
             by_layer: kinds(&self.sums.by_layer),
@@ -132,10 +131,10 @@ impl<'a> Peak<'a> {
     fn text(&self, file: &str, top: usize, sizes: SizeStyle) -> String {
         let size = |bytes| sizes.show(bytes);
         let (file, memory) = (printable(file), printable(&memory_called(&self.memory.name)));
-        let Some(when) = Moment::of(self.map, self.memory).told(self.map) else {
+        let Some(when) = self.memory.fullest.map(|step| at_step(self.map, step)) else {
             return format!("{file}: nothing is ever alive in {memory}\n");
         };
-        let (peak, live) = (self.memory.peak(), occupied(&self.alive));
+        let (peak, live) = (self.memory.peak(), self.live());
         let lost = match peak.0.saturating_sub(live.0) {
             0 => String::new(),
             lost => format!(", {} more are lost to gaps between them or between buffers", size(Bytes(lost))),
@@ -143,28 +142,26 @@ impl<'a> Peak<'a> {
         let head = format!("{file}: {memory} needs {}: {} are alive {when}{lost}\n", size(peak), size(live));
         let (listed, more) = self.split(top);
         let list = if listed.is_empty() { String::new() } else { format!("{}\n", self.rows(listed, sizes).trim_fmt()) };
-        let more = match more.count {
-            0 => String::new(),
-            count => format!("and {count} more with {} together\n", size(more.bytes)),
-        };
+        let more = more.line(sizes);
         let sums = self.sums_table(sizes).map_or_else(String::new, |sums| format!("{}\n\n", sums.trim_fmt()));
         format!("{head}{sums}{list}{more}")
     }
 
-    /// Role, operation and layer side by side; nothing where nothing is known of any tensor.
+    /// Role, operation and layer side by side; nothing of a block list.
     fn sums_table(&self, sizes: SizeStyle) -> Option<comfy_table::Table> {
         let Sums { by_role, by_operation, by_layer, .. } = &self.sums;
-        let told = self.map.unit == Unit::Node || [by_role, by_operation, by_layer].iter().any(|it| it.len() > 1);
-        told.then(|| {
+        (self.map.unit == Unit::Node).then(|| {
             let cell = |(name, bytes): &(String, Bytes)| [table::text(name), Cell::new(sizes.show(*bytes))];
-            let kinds = [by_role, by_operation, by_layer].map(|kinds| folded(kinds).iter().map(cell).collect());
+            let add = |a: Bytes, b: Bytes| sum([a, b].into_iter());
+            let cells = |kinds: &[(String, Bytes)]| table::folded(kinds.to_vec(), add).iter().map(cell).collect();
+            let kinds = [by_role, by_operation, by_layer].map(|kinds| cells(kinds));
             table::side_by_side([["role", "bytes"], ["operation", "bytes"], ["layer", "bytes"]], kinds)
         })
     }
 
     fn rows(&self, alive: &[&Tile], sizes: SizeStyle) -> comfy_table::Table {
         let is_graph = self.map.unit == Unit::Node;
-        let knows_use = alive.iter().any(|tile| !why_alive(self.map, tile).is_empty());
+        let knows_use = alive.iter().any(|tile| !self.map.why_alive(tile).is_empty());
         let mut header = match is_graph {
             true => vec!["tensor", "bytes", "role", "operation", "type", "nodes"],
             false => vec!["block", "bytes", "lifetime"],
@@ -174,15 +171,15 @@ impl<'a> Peak<'a> {
         let mut shown = table::table(header.into_iter().map(str::to_owned));
         for tile in alive {
             let (start, end) = (tile.life.start(), tile.life.end());
-            let mut cells = vec![table::short_text(&tile.name), Cell::new(sizes.show(tile.size))];
+            let mut cells = vec![table::short_text(&tile.name), Cell::new(sizes.show(tile.occupied))];
             if is_graph {
-                cells.extend([table::text(tile.role.title()), table::text(operation(tile)), table::text(&tile.layout)]);
+                cells.extend([table::text(tile.role.title()), table::text(tile.maker()), table::text(&tile.layout)]);
                 let (first, last) = (i128::from(start.0) - 1, i128::from(end.0) - 2);
                 cells.push(Cell::new(format!("{first} to {last}")));
             } else {
                 cells.push(Cell::new(format!("[{start}, {end})")));
             }
-            cells.extend(knows_use.then(|| Cell::new(why_alive(self.map, tile))));
+            cells.extend(knows_use.then(|| Cell::new(self.map.why_alive(tile))));
             shown.add_row(cells);
         }
         if let Some(column) = shown.column_mut(last).filter(|_| knows_use) {
@@ -190,15 +187,4 @@ impl<'a> Peak<'a> {
         }
         shown
     }
-}
-
-/// The largest few kinds, and the others as one.
-fn folded(kinds: &[(String, Bytes)]) -> Vec<(String, Bytes)> {
-    const MOST: usize = 8;
-    if kinds.len() <= MOST {
-        return kinds.to_vec();
-    }
-    let (largest, others) = kinds.split_at(MOST - 1);
-    let rest = (format!("{} others", others.len()), sum(others.iter().map(|(_, bytes)| *bytes)));
-    largest.iter().cloned().chain([rest]).collect()
 }

@@ -6,10 +6,12 @@ use std::fmt;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use serde::Serialize;
 use steeve_plan::{Bytes, Verdict};
 use steeve_view::printable;
 
 use crate::answer::colours_allowed;
+use crate::size::SizeStyle;
 
 /// A table with these columns; all but the first are aligned to the right.
 pub(crate) fn table(header: impl IntoIterator<Item = String>) -> Table {
@@ -42,6 +44,54 @@ pub(crate) fn side_by_side<const LISTS: usize>(headers: [[&str; 2]; LISTS], list
         shown.add_row(lists.iter().flat_map(cells).collect::<Vec<_>>());
     }
     shown
+}
+
+/// The first kinds of a list, and the others as one.
+pub(crate) fn folded<N: Copy>(mut kinds: Vec<(String, N)>, add: impl Fn(N, N) -> N) -> Vec<(String, N)> {
+    const MOST: usize = 8;
+    if kinds.len() > MOST {
+        let others = kinds.split_off(MOST - 1);
+        let name = format!("{} others", others.len());
+        kinds.extend(others.into_iter().map(|(_, it)| it).reduce(add).map(|sum| (name, sum)));
+    }
+    kinds
+}
+
+/// What did not make it into a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct More {
+    pub(crate) count: usize,
+    #[serde(flatten)]
+    pub(crate) sum: Sum,
+}
+
+/// All of what is left out of a list: its bytes, or how many there are more or fewer than before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Sum {
+    Bytes(Bytes),
+    Difference(i128),
+}
+
+impl More {
+    /// `and 3 more with 6.00 KiB together`, as a line; nothing where nothing is left out.
+    pub(crate) fn line(self, sizes: SizeStyle) -> String {
+        let sum = match self.sum {
+            Sum::Bytes(bytes) => sizes.show(bytes),
+            Sum::Difference(difference) => signed(difference, sizes),
+        };
+        if self.count == 0 { String::new() } else { format!("and {} more with {sum} together\n", self.count) }
+    }
+}
+
+/// A difference with its sign.
+pub(crate) fn signed(difference: i128, sizes: SizeStyle) -> String {
+    let sign = match difference {
+        0 => "",
+        1.. => "+",
+        _ => "-",
+    };
+    format!("{sign}{}", sizes.show(Bytes(u64::try_from(difference.unsigned_abs()).unwrap_or(u64::MAX))))
 }
 
 /// A name from a file, which may hold anything: control characters do nothing to the terminal.
@@ -116,7 +166,8 @@ impl fmt::Display for Ratio {
         // Less than a millionth of a step above is a matter of binary fractions, not of bytes: 1.25 is 1.2500.
         let steps = (self.0 * 1e4 - 1e-6).ceil();
         let steps = if self.0 > 1.0 { steps.max(1e4 + 1.0) } else { steps };
-        write!(f, "{:.4}", steps / 1e4)
+        // Nothing of something is 0, not minus 0.
+        write!(f, "{:.4}", steps / 1e4 + 0.0)
     }
 }
 
@@ -145,5 +196,6 @@ mod tests {
         assert_eq!(shown(5, 4), "1.2500");
         assert_eq!(shown(4, 3), "1.3334");
         assert_eq!(shown(11, 10), "1.1000");
+        assert_eq!(shown(0, 10), "0.0000");
     }
 }

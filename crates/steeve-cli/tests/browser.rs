@@ -33,6 +33,15 @@ part = view f32[64]+0 ffn_up @gpu
 y = neg part !output @gpu
 ";
 
+/// Five memories with long names, one tensor each and one that is made of all.
+fn five() -> String {
+    let names: Vec<String> = (0..5).map(|it| format!("CUDA{it}_Split_Compute")).collect();
+    let memories: String = names.iter().map(|name| format!("memory {name} align=128\n")).collect();
+    let tensors = names.iter().enumerate().map(|(it, name)| format!("x{it} = input f32[64,{}] @{name}\n", 32 + it));
+    let nodes = names.iter().enumerate().map(|(it, name)| format!("y{it} = neg x{it} !output @{name}\n"));
+    memories + &tensors.chain(nodes).collect::<String>()
+}
+
 /// What the page is driven with, or why it can't be.
 struct Browser {
     chromium: PathBuf,
@@ -101,6 +110,7 @@ fn the_page_shows_what_the_plan_says() {
     };
     fs::write(path("small.graph"), SMALL).unwrap();
     fs::write(path("many.csv"), many()).unwrap();
+    fs::write(path("five.graph"), five()).unwrap();
     fs::write(path("other.csv"), "id,lower,upper,size\nold_one,0,2,8\nboth,1,3,4\n").unwrap();
     fs::write(path("more.csv"), "id,lower,upper,size\nboth,1,3,4\nnew_one,2,5,8\nnew_two,3,4,8\n").unwrap();
     let far = 1_000_000_000_000_000_000u64;
@@ -119,6 +129,7 @@ fn the_page_shows_what_the_plan_says() {
         "playwright": browser.playwright, "chromium": browser.chromium, "shots": folder,
         "recorded": page("recorded.html", &[&corpus(RECORDED)]), "planned": planned["buffers"][0],
         "small": page("small.html", &[&path("small.graph")]),
+        "five": page("five.html", &[&path("five.graph")]),
         "limited": page("limited.html", &[&corpus(LIMITED)]),
         "plans": page("plans.html", &[&old, &new]),
         "blocks": page("blocks.html", &[&corpus("blocks/tiny.csv")]),

@@ -3,6 +3,8 @@
 
 mod harness;
 
+use serde_json::Value;
+
 use crate::harness::{Folder, corpus, json, steeve};
 
 const TWO_MEMORIES: &str = "memory gpu\nmemory host\nt = input f32[8] @host\nx = input f32[8] @gpu\n\
@@ -63,8 +65,7 @@ fn a_plan_above_its_capacity_is_told_with_what_is_at_the_peak() {
     let (graph, plan) = (folder.file("two.graph", TWO_MEMORIES), folder.path("plan.json"));
     let said = steeve(&["check", &graph, "--capacity", "gpu=60"]);
     let expected = format!(
-        "{graph}: memory gpu has 64 bytes, 4 more than the capacity of 60; the largest at node 0 (kq-0): \
-         x (32 bytes, input, last read by node 1 (y)), kq-0 (32 bytes, attention, last read by node 1 (y))\n"
+        "{graph}: memory gpu has 64 B, 4 B more than its capacity of 60 B; largest at node 0 (kq-0): x 32 B, kq-0 32 B\n"
     );
     assert_eq!(said.expect(1).out, expected);
     said.complains(&["holds but does not fit: one memory is above --capacity"]);
@@ -79,6 +80,9 @@ fn a_plan_above_its_capacity_is_told_with_what_is_at_the_peak() {
         let names: Vec<&str> =
             fault["alive"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["x", "kq-0"], "{line}");
+        let ids: Vec<u64> = fault["alive"].as_array().unwrap().iter().map(|it| it["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids, [1, 2], "{line}");
+        assert_eq!((&fault["bytes"], &fault["capacity"]), (&64.into(), &60.into()), "{line}");
         assert_eq!(line["buffers"][0]["peak"], 64, "what holds has figures, be it too large");
     }
 }
@@ -95,5 +99,17 @@ fn five_of_a_real_peak_are_named() {
         (&alive[0]["role"], &alive[0]["layer"], &alive[0]["last_use"]),
         (&"weight copy".into(), &46.into(), &"read".into())
     );
+    // The sentence is short and rounded, the object is exact.
+    let message = fault["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("memory FAKE0 has 160.28 MiB, 32.28 MiB more than its capacity of 128.00 MiB; largest ")
+    );
+    assert!(message.chars().count() < 320, "{message}");
+    assert_eq!(fault["bytes"], 168_061_056);
+    // Tensors go by the ids of show.
+    let shown = json(&steeve(&["show", &graph, "--json", "--top", "5"]).expect(0).out);
+    let ids = |alive: &Value| -> Vec<Value> { alive.as_array().unwrap().iter().map(|it| it["id"].clone()).collect() };
+    assert!(ids(&fault["alive"]).iter().all(|id| id.is_u64()), "{line}");
+    assert_eq!(ids(&fault["alive"]), ids(&shown["memories"][0]["alive"]));
     steeve(&["check", &graph, "--capacity", "161M"]).expect(0);
 }

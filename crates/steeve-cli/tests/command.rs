@@ -195,7 +195,7 @@ fn each_violation_is_explained_in_the_files_own_words() {
     let plan = "id,offset,lower,upper,size\nright,8,1,3,4\nleft,0,0,2,8\nbig one,16,2,4,8\n";
     let said = steeve_with(&["check", &problem, "-", "--capacity", "20"], plan.as_bytes());
     said.expect(1).complains(&["<stdin>: the plan holds but does not fit: one memory is above --capacity"]);
-    let told = "the memory has 24 bytes, 4 more than the capacity of 20; the largest at step 1: left (8 bytes), right (4 bytes)";
+    let told = "the memory has 24 B, 4 B more than its capacity of 20 B; largest at step 1: left 8 B, right 4 B";
     assert_eq!(said.out, format!("<stdin>: {told}\n"));
     let plan = "id,offset,lower,upper,size\nright,8,1,3,4\nleft,,0,2,8\nother,0,2,4,8\n";
     let expected = [

@@ -187,6 +187,8 @@ fn a_memory_may_come_or_go() {
     assert!(said.expect(1).out.contains("host is new: "), "{}", said.out);
     let said = steeve(&["diff", &two, &one]);
     assert!(said.expect(0).out.contains("host is gone: it had "), "{}", said.out);
+    let gone = words(&said.out, &[]).into_iter().find(|line| line.starts_with("host | ")).unwrap();
+    assert!(gone.ends_with(" | 0.0000"), "{gone}");
     let line = json(&steeve(&["diff", &one, &two, "--json"]).expect(1).out);
     let host = &memories(&line)["host"];
     assert_eq!((&host["before"], &host["ratio"], &host["allowed"]), (&0.into(), &Value::Null, &false.into()));
@@ -213,18 +215,26 @@ fn folders_are_compared_file_by_file() {
         "same.csv | 8 B | 8 B | 0 B | 1.0000 | equal".to_owned(),
         "shrinks.csv | 8 B | 6 B | -2 B | 0.7500 | shrank".to_owned(),
         "all 3 | 24 B | 26 B | +2 B | 1.0834".to_owned(),
-        format!("only in {new}: {new}/added.csv"),
-        format!("only in {old}: {old}/gone.csv"),
-        "in/grows.csv: the memory grew by 4 B (50.0 %) to 12 B: other +4 B (a)".to_owned(),
-        "shrinks.csv: the memory shrank by 2 B (25.0 %) to 6 B: other -2 B (a)".to_owned(),
+        format!("only in {new}: added.csv: the memory 8 B"),
+        format!("only in {old}: gone.csv: the memory 8 B"),
+        "in/grows.csv: the memory grew by 4 B (50.0 %) to 12 B: a +4 B".to_owned(),
+        "shrinks.csv: the memory shrank by 2 B (25.0 %) to 6 B: a -2 B".to_owned(),
     ];
     assert_eq!(words(&said.expect(1).out, &[]), expected);
-    said.complains(&[&format!("{new}: is larger than {old}: 1 of 3 files"), "--allow 4\n"]);
-    steeve(&["diff", &old, &new, "--allow", "4"]).expect(0);
+    said.complains(&[&format!("{new}: is larger than {old}: 2 of 4 files"), "--allow 8\n"]);
+    // A file that is only there now has grown from nothing, of which no part is enough.
+    for (allow, status) in [("4", 1), ("7", 1), ("8", 0), ("1000%", 1)] {
+        steeve(&["diff", &old, &new, "--allow", allow]).expect(status);
+    }
     let lines: Vec<Value> = steeve(&["diff", &old, &new, "--json"]).expect(1).out.lines().map(json).collect();
     let results: Vec<&str> = lines.iter().map(|line| line["result"].as_str().unwrap()).collect();
     assert_eq!(results, ["only-after", "only-before", "grew", "equal", "shrank"]);
     assert!(lines.iter().all(|line| line["version"] == 1));
+    let [added, gone] = [&lines[0], &lines[1]];
+    assert_eq!((&added["before"], &gone["after"]), (&Value::Null, &Value::Null));
+    assert_eq!((&added["allowed"], &gone["allowed"]), (&false.into(), &true.into()));
+    assert_eq!((&added["total"]["after"], &added["memories"][0]["difference"]), (&8.into(), &8.into()));
+    assert_eq!((&gone["total"]["before"], &gone["memories"][0]["difference"]), (&8.into(), &(-8).into()));
     // A file that can't be read does not keep the others from being compared.
     folder.file("new/same.csv", "nonsense");
     let said = steeve(&["diff", &old, &new]);
@@ -245,10 +255,11 @@ fn recordings_of_another_process_are_matched_by_their_number() {
         folder.file(name, text);
     }
     let said = steeve(&["diff", &folder.path("old"), &folder.path("new")]);
-    let lines = words(&said.expect(0).out, &[]);
+    // What the second process has recorded is new.
+    let lines = words(&said.expect(1).out, &[]);
     assert!(lines[1].starts_with("94-0000-2nodes.graph | 16.00 KiB | 16.00 KiB | 0 B"), "{}", said.out);
     assert!(lines[2].starts_with("94-0001-2nodes.graph | 24.00 KiB | 16.00 KiB | -8.00 KiB"), "{}", said.out);
-    assert!(said.out.contains("95-0000-2nodes.graph\n"), "{}", said.out);
+    assert!(said.out.contains(": 95-0000-2nodes.graph: the memory 16.00 KiB\n"), "{}", said.out);
 }
 
 #[test]
@@ -293,4 +304,63 @@ fn names_do_nothing_to_the_terminal() {
     let said = steeve(&["diff", &list("a.csv", 8), &list("b.csv", 9)]);
     assert!(!said.expect(1).out.contains('\x1b') && said.out.contains("evil\\u{1b}"), "{:?}", said.out);
     assert!(said.out.lines().all(|line| line.chars().count() <= 140), "{}", said.out);
+}
+
+#[test]
+fn a_folder_within_the_other_is_told_from_it() {
+    let folder = Folder::new("diff-nested");
+    fs::create_dir_all(folder.path("a/n")).unwrap();
+    for name in ["a/both.csv", "a/n/both.csv", "a/n/inner.csv"] {
+        folder.file(name, "id,lower,upper,size\na,0,1,8\n");
+    }
+    let (outer, inner) = (folder.path("a"), folder.path("a/n"));
+    let told = |before: &str, after: &str, status: i32| -> Vec<String> {
+        let said = steeve(&["diff", before, after]);
+        said.expect(status).out.lines().filter(|line| line.starts_with("only in ")).map(str::to_owned).collect()
+    };
+    let of_inner = format!("only in {inner}: inner.csv: the memory 8 B");
+    let of_outer = ["both.csv", "inner.csv"].map(|name| format!("only in {outer}: n/{name}: the memory 8 B"));
+    assert_eq!(told(&outer, &inner, 1), [std::slice::from_ref(&of_inner), of_outer.as_slice()].concat());
+    assert_eq!(told(&inner, &outer, 1), [&[of_inner], of_outer.as_slice()].concat());
+}
+
+#[test]
+fn block_lists_have_no_roles_operations_and_layers() {
+    let folder = Folder::new("diff-blocks");
+    let list = |name: &str, size: u64| folder.file(name, format!("id,lower,upper,size\nkq-3,0,1,{size}\n"));
+    let (before, after) = (list("a.csv", 8), list("b.csv", 12));
+    let said = steeve(&["diff", &before, &after]);
+    let lines = words(&said.expect(1).out, &[]);
+    assert_eq!(lines[0], "the memory grew by 4 B (50.0 %) to 12 B: kq-3 +4 B");
+    assert!(lines.contains(&"block | change | before | after | difference".to_owned()), "{}", said.out);
+    assert!(!["role", "layer", "attention"].iter().any(|word| said.out.contains(word)), "{}", said.out);
+    let memory = &line(&before, &after)["memories"][0];
+    for list in ["by_role", "by_operation", "by_layer"] {
+        assert_eq!(memory[list], json("[]"), "{list}");
+    }
+    let change = json(r#"{"change":"grew","name":"kq-3","before":8,"after":12,"difference":4}"#);
+    assert_eq!(memory["changes"], Value::from(vec![change]));
+    let shown = steeve(&["show", &after]);
+    assert!(!["role", "layer", "attention"].iter().any(|word| shown.expect(0).out.contains(word)), "{}", shown.out);
+    let shown = json(&steeve(&["show", &after, "--json"]).expect(0).out);
+    assert_eq!(shown["memories"][0]["by_role"], json("[]"));
+}
+
+#[test]
+fn the_rows_of_a_peak_add_up_to_its_live_bytes() {
+    let bytes = |it: &Value| it["bytes"].as_u64().unwrap();
+    for file in sample(files("graphs"), 40).into_iter().chain(sample(files("blocks"), 4)) {
+        for top in ["3", "1000000"] {
+            let shown = json(&steeve(&["show", &file, "--json", "--top", top]).expect(0).out);
+            for memory in shown["memories"].as_array().unwrap() {
+                let rows: u64 = memory["alive"].as_array().unwrap().iter().map(bytes).sum();
+                assert_eq!(
+                    rows + bytes(&memory["more"]),
+                    memory["live"].as_u64().unwrap(),
+                    "{file} {}",
+                    memory["name"]
+                );
+            }
+        }
+    }
 }

@@ -590,12 +590,25 @@ fn the_sums_of_a_peak_are_its_live_bytes_and_a_saved_plan_has_the_same() {
             for list in ["by_role", "by_operation", "by_layer"] {
                 assert_eq!(bytes(&made[list]), made["live"].as_u64().unwrap(), "{name} {list}");
             }
-            for field in ["name", "peak", "live", "node", "count"] {
+            for field in
+                ["name", "peak", "live", "node", "count", "by_role", "by_operation", "by_layer", "alive", "more"]
+            {
                 assert_eq!(made[field], saved[field], "{name} {field}");
             }
         }
     }
     steeve(&["show", &folder.path("plan.json"), "--strategy", "fast"]).expect(2).complains(&["is a plan already"]);
+}
+
+#[test]
+fn a_saved_plan_names_its_nodes() {
+    let folder = Folder::new("graph-show-nodes");
+    let (graph, plan) = (corpus(SHARED), folder.path("plan.json"));
+    steeve(&["plan", &graph, "-o", &plan]).expect(0);
+    let [made, saved] =
+        [&graph, &plan].map(|file| steeve(&["show", file, "--top", "0"]).expect(0).out.replace(file, ""));
+    assert!(made.contains(" are alive at node ") && made.contains(')'), "{made}");
+    assert_eq!(made, saved);
 }
 
 #[test]

@@ -25,6 +25,7 @@ impl Map {
         let mut map = Self::new(name, own.map(memory_of).collect());
         if file.is_of_graph() {
             map.unit = Unit::Node;
+            map.nodes = nodes(file);
             // What names alone say is less than what the graph did.
             if !is_described(file) {
                 map = map.with_spread_roles();
@@ -45,6 +46,25 @@ impl Map {
             }
         }
     }
+}
+
+/// The nodes as far as blocks tell them: a tensor with an operation is computed where its live range starts. The others, such as
+/// views, have neither a name nor an operation.
+fn nodes(file: &PlanFile) -> Vec<(String, String)> {
+    // A graph has far fewer, and a file may claim any step.
+    const MOST: u64 = 1 << 18;
+    let blocks = || file.memories.iter().flat_map(|memory| &memory.blocks);
+    // What is alive longest ends with the run, and that is one step behind the last node.
+    let count = blocks().map(|block| block.live.end().0.saturating_sub(1)).max().unwrap_or(0);
+    let Some(count) = usize::try_from(count).ok().filter(|_| count <= MOST) else { return Vec::new() };
+    let mut nodes = vec![(String::new(), String::new()); count];
+    for (block, tensor) in blocks().filter_map(|block| Some((block, block.tensor.as_ref()?))) {
+        let node = block.live.start().0.checked_sub(1).and_then(|node| usize::try_from(node).ok());
+        if let Some(node) = node.and_then(|node| nodes.get_mut(node)).filter(|_| !tensor.op.is_empty()) {
+            *node = (label(&block.name, Some(tensor.id)), tensor.op.clone());
+        }
+    }
+    nodes
 }
 
 /// Whether the file says what tensors are for.
@@ -97,6 +117,7 @@ fn tile_of(memory: &FileMemory, block: &FileBlock) -> Tile {
     };
     let guess = Role::guess(flags, &block.name, op);
     Tile {
+        id,
         role: Role::ALL.iter().find(|it| Some(it.title()) == role.as_deref()).copied().unwrap_or(guess),
         layer: if role.is_some() { *layer } else { layer_of(&block.name) },
         operation: op.clone(),

@@ -72,7 +72,7 @@ impl Legend {
         let largest = tiles(picture).map(|tile| tile.size.0).max().unwrap_or(0);
         let entries = match by {
             Colouring::Role | Colouring::Fitting => roles(picture),
-            Colouring::Operation => ranked(picture, Tile::operation_or_role),
+            Colouring::Operation => ranked(picture, maker),
             Colouring::Name => ranked(picture, name_key),
             Colouring::Size => sizes(picture, largest),
         };
@@ -108,7 +108,7 @@ impl Legend {
     pub(crate) fn entry_of(&self, tile: &Tile) -> usize {
         let key = match self.by {
             Colouring::Role | Colouring::Fitting => tile.role.title().to_owned(),
-            Colouring::Operation => tile.operation_or_role(),
+            Colouring::Operation => maker(tile),
             Colouring::Name => name_key(tile),
             Colouring::Size => size_title(bucket(tile.size, self.largest)),
         };
@@ -172,6 +172,10 @@ fn ranked(picture: &Picture, key: fn(&Tile) -> String) -> Vec<Entry> {
         entries.push(Entry { title: REST.to_owned(), letter: 'x', colour: COLOURS - 1, count: 0 });
     }
     entries
+}
+
+fn maker(tile: &Tile) -> String {
+    tile.maker().to_owned()
 }
 
 /// The name with each number as `#`, so that layers look alike. What has no name goes by its operation.

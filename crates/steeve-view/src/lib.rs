@@ -27,6 +27,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! What a picture shows is there as values too: [`MemoryMap::alive_at_peak`] and [`sums()`] say what a peak is made of,
+//! [`Map::why_alive`] what needs a tensor last, and [`changes()`] what one plan takes beside another.
+//!
 //! Everything here is deterministic to the byte, and nothing is checked: a map shows what it is told.
 #![forbid(unsafe_code)]
 
@@ -40,6 +43,8 @@ mod last_use;
 mod map;
 mod file;
 mod sums;
+mod peak;
+mod diff;
 mod legend;
 
 // How it is drawn.
@@ -49,6 +54,7 @@ mod terminal;
 mod header;
 
 pub use bytes::human;
+pub use diff::{BytesChange, ChangeKind, KindChange, MemoryChange, TensorChange, TensorCount, TensorCounts, changes};
 pub use header::{HeaderStyle, header};
 pub use last_use::LastUse;
 pub use layer::layer_of;
@@ -59,4 +65,4 @@ pub use role::Role;
 pub use sums::{Sums, sums};
 pub use svg::{SvgStyle, Theme, svg};
 pub use terminal::{Ink, Sizes, TerminalStyle, terminal};
-pub use text::printable;
+pub use text::{printable, short_name};

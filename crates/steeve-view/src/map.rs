@@ -8,6 +8,7 @@ use steeve_plan::{BlockId, Bound, Bytes, Id, IdVec, Lifetime, Offset, Plan, Prob
 
 use crate::flow::{Purpose, purposes};
 use crate::last_use::{last_uses, used_steps};
+use crate::layer::source_of_copy;
 use crate::role::is_no_name;
 use crate::{LastUse, Role, layer_of};
 
@@ -189,10 +190,15 @@ pub struct MemoryMap {
     pub tiles: Vec<Tile>,
 }
 
+/// What blocks are that no operation makes.
+pub(crate) const LEAF_KINDS: [&str; 4] = ["other", "leaf", "input", "copy"];
+
 /// One block.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Tile {
+    /// The number of its tensor in the graph; nothing where there is no graph.
+    pub id: Option<u32>,
     /// What it is called; names need not be unique.
     pub name: String,
     /// What makes it; nothing if nobody knows.
@@ -331,6 +337,7 @@ impl Tile {
         let role = Role::of_name(&name).unwrap_or(Role::Other);
         let layer = layer_of(&name);
         Self {
+            id: None,
             name,
             operation: String::new(),
             layout: String::new(),
@@ -349,9 +356,32 @@ impl Tile {
         }
     }
 
-    /// The operation, or the title of the role where no operation makes it.
-    pub(crate) fn operation_or_role(&self) -> String {
-        if self.operation.is_empty() { self.role.title().to_owned() } else { self.operation.clone() }
+    /// Returns the operation that makes it. Where none does: `input` for what the caller writes, `copy` for a scheduler's copy,
+    /// `leaf` for any other tensor of a graph, and `other` for a block of which no more is known.
+    ///
+    /// ```
+    /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
+    /// use steeve_view::Map;
+    /// let text = r#"x = input f32[64]; norm = leaf f32[64]; c = leaf f32[64] "GPU#embd#0"; y = add x norm; z = add y c !output"#;
+    /// let graph: AssignedGraph = text.parse()?;
+    /// let map = Map::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?);
+    /// let made = |name: &str| map.memories[0].tiles.iter().find(|it| it.name == name).map(|it| it.maker());
+    /// assert_eq!([made("x"), made("norm"), made("GPU#embd#0")], [Some("input"), Some("leaf"), Some("copy")]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn maker(&self) -> &str {
+        if self.operation.is_empty() { LEAF_KINDS[self.leaf_kind()] } else { &self.operation }
+    }
+
+    /// An index into [`LEAF_KINDS`]; 0 where an operation makes it.
+    pub(crate) fn leaf_kind(&self) -> usize {
+        match self.id {
+            _ if !self.operation.is_empty() => 0,
+            _ if source_of_copy(&self.name).is_some() => 3,
+            None => 0,
+            Some(_) if self.role == Role::Input => 2,
+            Some(_) => 1,
+        }
     }
 }
 
@@ -456,14 +486,16 @@ struct SharedFacts {
 fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, shared: &SharedFacts) -> Tile {
     let (graph, tensor) = (plan.assigned().graph(), memory.tensors[block]);
     let (it, operation) = (graph.tensor(tensor), operation(graph.tensors(), tensor));
+    let id = u32::try_from(tensor.index()).ok();
     let also = shared.also.get(&tensor).cloned().unwrap_or_default();
     let (own, Purpose { role, layer }) = (graph.name(tensor), shared.purposes[tensor.index()]);
     if !plan.is_own_block(memory, block) {
         let name = format!("{} (kept for fusion)", label(own, tensor));
         let tile = tile_of(&memory.plan, block, name);
-        return Tile { role, layer, operation, is_prefix: true, last_use: LastUse::Fusion, ..tile };
+        return Tile { id, role, layer, operation, is_prefix: true, last_use: LastUse::Fusion, ..tile };
     }
     Tile {
+        id,
         layout: it.layout.to_string(),
         role,
         layer,

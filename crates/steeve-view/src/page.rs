@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::legend::{DARK, LIGHT};
+use crate::map::LEAF_KINDS;
 use crate::text::escaped;
 use crate::{Colouring, LastUse, Map, MemoryMap, Picture, Role, Theme, Tile};
 
@@ -106,6 +107,10 @@ struct Data<'a> {
     light: &'static [&'static str],
     dark: &'static [&'static str],
     roles: Vec<&'static str>,
+    /// What blocks are that no operation makes.
+    leafs: &'static [&'static str],
+    /// Phrases for the numbers of [`last_use`] that are no steps: 0, -1 and so on.
+    last_uses: Vec<String>,
     strings: Vec<&'a str>,
     maps: Vec<MapData<'a>>,
 }
@@ -138,6 +143,9 @@ struct MemoryData<'a> {
     padding: Vec<u64>,
     label: Vec<u32>,
     operation: Vec<u32>,
+    /// Of what no operation makes, an index into the leafs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    leaf: Vec<usize>,
     layout: Vec<u32>,
     /// An index into the roles.
     role: Vec<usize>,
@@ -173,6 +181,8 @@ impl<'a> Data<'a> {
             light: &LIGHT,
             dark: &DARK,
             roles: Role::ALL.iter().map(|role| role.title()).collect(),
+            leafs: &LEAF_KINDS,
+            last_uses: PHRASES.iter().map(ToString::to_string).collect(),
             strings: texts.list,
             maps,
         }
@@ -222,6 +232,7 @@ impl<'a> MemoryData<'a> {
             padding: column(tiles, |tile| tile.occupied.0.saturating_sub(tile.size.0)),
             label: tiles.iter().map(|tile| texts.index(&tile.name)).collect(),
             operation: tiles.iter().map(|tile| texts.index(&tile.operation)).collect(),
+            leaf: column(tiles, Tile::leaf_kind),
             layout: tiles.iter().map(|tile| texts.index(&tile.layout)).collect(),
             role: tiles.iter().map(|tile| tile.role as usize).collect(),
             layer: column(tiles, |tile| tile.layer.map_or(0, |layer| u64::from(layer) + 1)),
@@ -231,6 +242,9 @@ impl<'a> MemoryData<'a> {
         }
     }
 }
+
+/// The last uses that are no node, in the order of their numbers.
+const PHRASES: [LastUse; 4] = [LastUse::Unknown, LastUse::Output, LastUse::Unread, LastUse::Fusion];
 
 /// A last use as one number: the step of the reader, which is never 0, or less for what no node reads last.
 fn last_use(it: LastUse) -> i64 {

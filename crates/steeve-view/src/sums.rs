@@ -13,7 +13,7 @@ use crate::Tile;
 pub struct Sums {
     /// By what they are for: the titles of roles.
     pub by_role: Vec<(String, Bytes)>,
-    /// By what makes them; by the title of the role where no operation does.
+    /// By what makes them: the operation, or `input`, `copy` or `leaf` where no operation does ([`Tile::maker`]).
     pub by_operation: Vec<(String, Bytes)>,
     /// By the block of a network they belong to: `layer 12`, or `no layer`.
     pub by_layer: Vec<(String, Bytes)>,
@@ -39,7 +39,7 @@ pub struct Sums {
 pub fn sums(tiles: &[&Tile]) -> Sums {
     Sums {
         by_role: by(tiles, |tile| tile.role.title().to_owned()),
-        by_operation: by(tiles, Tile::operation_or_role),
+        by_operation: by(tiles, |tile| tile.maker().to_owned()),
         by_layer: by(tiles, |tile| tile.layer.map_or_else(|| "no layer".to_owned(), |layer| format!("layer {layer}"))),
     }
 }

@@ -17,6 +17,17 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
+/// Returns a name that may hold anything as a sentence can bear it: printable, and of at most 40 letters.
+///
+/// ```
+/// assert_eq!(steeve_view::short_name("kq\n"), "kq\\n");
+/// assert_eq!(steeve_view::short_name(&"long".repeat(20)).chars().count(), 40);
+/// ```
+pub fn short_name(name: &str) -> String {
+    const ROOM: usize = 40;
+    shortened(&printable(name), ROOM)
+}
+
 /// Text that means nothing but itself in HTML and SVG.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

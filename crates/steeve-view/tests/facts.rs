@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use steeve_graph::{AssignedGraph, GraphStrategy, PlanOptions, Reuse, Unread, plan_graph};
+use steeve_plan::file::PlanFile;
 use steeve_plan::{Bytes, Lifetime, Offset, Step};
 use steeve_view::{LastUse, Map, MemoryMap, Role, Tile, sums};
 
@@ -140,7 +141,7 @@ fn sums_name_what_has_no_layer_and_no_operation() {
     let listed =
         |list: &[(String, Bytes)]| list.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect::<Vec<_>>();
     assert_eq!(listed(&sums.by_role), ["weight copy 64", "other 4"]);
-    assert_eq!(listed(&sums.by_operation), ["weight copy 64", "other 4"]);
+    assert_eq!(listed(&sums.by_operation), ["copy 64", "other 4"]);
     assert_eq!(listed(&sums.by_layer), ["layer 3 64", "no layer 4"]);
     assert_eq!(memory.alive_at(Step(1)).len(), 1);
 }
@@ -274,4 +275,77 @@ y = mul_mat wd h !output @gpu
     assert_eq!(prefix.life.start(), own.life.end());
     let alive = memory.alive_at(prefix.life.start());
     assert_eq!(alive.iter().filter(|it| it.name.starts_with("a")).count(), 1);
+}
+
+#[test]
+fn what_no_operation_makes_is_an_input_a_copy_or_a_leaf_whatever_its_role() {
+    let map = map(r#"
+x = input f32[64]
+hidden_norm = leaf f32[64]
+copy = leaf f32[64] "FAKE0#embd#0"
+a = add x hidden_norm
+b = add a copy !output
+"#);
+    let told = |name: &str| (tile(&map, name).role, tile(&map, name).maker());
+    assert_eq!(told("x"), (Role::Input, "input"));
+    assert_eq!(told("hidden_norm"), (Role::Norm, "leaf"));
+    assert_eq!(told("FAKE0#embd#0"), (Role::Residual, "copy"));
+    assert_eq!(told("a").1, "add");
+    let alive = map.memories[0].alive_at_peak();
+    let mut names: Vec<String> = sums(&alive).by_operation.into_iter().map(|(name, _)| name).collect();
+    names.sort();
+    assert_eq!(names, ["copy", "input", "leaf"]);
+}
+
+const WITH_VIEWS: &str = "\
+x = input f32[64]
+kq-0 = silu x
+part = view f32[16]+0 kq-0
+b = neg part
+c = neg x
+d = neg b
+e = add c c !output
+";
+
+#[test]
+fn a_saved_plan_knows_the_nodes_that_compute_its_blocks() {
+    let options = PlanOptions::default().with_reuse(Reuse::None);
+    let plan = plan_graph(&WITH_VIEWS.parse::<AssignedGraph>().unwrap(), &options).unwrap();
+    let (made, saved) = (Map::of_graph("steeve", &plan), Map::of_file("plan", &plan.to_file()));
+    assert_eq!((made.nodes.len(), saved.nodes.len()), (6, 6));
+    for (node, (made, saved)) in made.nodes.iter().zip(&saved.nodes).enumerate() {
+        if node == 1 {
+            assert_eq!((saved.0.as_str(), saved.1.as_str()), ("", ""), "a view has no block");
+        } else {
+            assert_eq!(made, saved);
+        }
+    }
+    assert_eq!([saved.node_called(0), saved.node_called(1)], ["node 0 (kq-0)", "node 1"]);
+    assert_eq!([saved.step_called(Step(0)), saved.step_called(Step(1))], ["before the run", "node 0 (kq-0)"]);
+    assert_eq!(saved.why_alive(tile(&saved, "x")), "last read by node 3 (c)");
+}
+
+#[test]
+fn a_file_may_claim_any_step() {
+    let plan = plan_graph(&WITH_VIEWS.parse::<AssignedGraph>().unwrap(), &PlanOptions::default()).unwrap();
+    let text = plan.to_json();
+    let end = text.split("\"live\":[").nth(1).unwrap().split(']').next().unwrap().to_owned();
+    let far = text.replacen(&format!("\"live\":[{end}]"), &format!("\"live\":[0,{}]", u64::MAX), 1);
+    let map = Map::of_file("plan", &PlanFile::from_json(&far).unwrap());
+    assert!(map.nodes.is_empty());
+    assert_eq!(map.node_called(3), "node 3");
+}
+
+#[test]
+fn tiles_of_a_graph_have_the_numbers_of_their_tensors() {
+    let graph: AssignedGraph = WITH_VIEWS.parse().unwrap();
+    let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
+    for map in [Map::of_graph("steeve", &plan), Map::of_file("plan", &plan.to_file())] {
+        for tile in &map.memories[0].tiles {
+            let named = |id: &steeve_graph::TensorId| graph.graph().name(*id) == tile.name;
+            let id = graph.graph().tensors().ids().position(|id| named(&id)).unwrap();
+            assert_eq!(tile.id, Some(id as u32), "{}", tile.name);
+        }
+    }
+    assert_eq!(Tile::new("a", Lifetime::new(0, 1).unwrap(), Offset(0), Bytes(1)).id, None);
 }

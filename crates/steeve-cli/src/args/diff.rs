@@ -23,7 +23,8 @@ What explains a difference is what is alive where each side is fullest, summed b
 matched by name, the second of a name with the second; where a name only counts nodes (node_12), by operation. came and
 went: in one side alone; entered and left: in both, but alive at the fullest step of one alone.
 
-Files of folders are matched by name, recordings (4711-0003-936nodes.json.gz) by the number in the middle.
+Files of folders are matched by name, recordings (4711-0003-936nodes.json.gz) by the number in the middle. One that is in
+AFTER alone has grown from nothing: --allow must be at least its bytes.
 
 Exit status: 0 not larger, 1 a memory of the second is larger than --allow allows, 2 bad usage or input.")]
 pub(crate) struct DiffArgs {

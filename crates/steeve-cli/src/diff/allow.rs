@@ -1,8 +1,8 @@
 //! How much larger the second may be (`--allow 1%`, `--allow 64K`).
 
 use steeve_plan::{Bytes, Clipped};
+use steeve_view::BytesChange;
 
-use super::change::BytesChange;
 use crate::size::parse_bytes;
 
 /// How much a memory may grow.

@@ -1,12 +1,11 @@
 //! `steeve diff`: what a plan takes beside another, and what explains the difference.
 //!
 //! ```text
-//!   two files --MapLoader--> two Maps --change--> MemoryChange per memory --> sentences and tables, JSON; status
-//!   two folders --pairs--> the same for each pair, and a row each
+//!   two files --MapLoader--> two Maps --steeve_view::changes--> MemoryChange per memory --> sentences, tables, JSON; status
+//!   two folders --pairs--> the same for each pair, and a row each; a file of one folder alone is compared with nothing
 //! ```
 
 mod allow;
-mod change;
 mod pairs;
 mod text;
 
@@ -14,10 +13,10 @@ use std::io::{ErrorKind, Write};
 
 use serde::Serialize;
 use steeve_plan::Bytes;
+use steeve_view::{BytesChange, KindChange, Map, MemoryChange, TensorChange, TensorCounts, Unit, changes};
 
 pub(crate) use allow::{Allowance, parse_allowance};
 
-use self::change::{BytesChange, KindChange, MemoryChange, TensorChange, TensorCounts, changes};
 use self::pairs::{Compared, FilePair, pairs};
 use crate::answer::{Answer, Voice};
 use crate::args::{DiffArgs, LimitArgs};
@@ -25,9 +24,10 @@ use crate::error::Error;
 use crate::json::{VERSION, print_line};
 use crate::loaded::{LoadedMap, MapLoader};
 use crate::made::Making;
-use crate::peak::Moment;
+use crate::peak::PeakStep;
 use crate::progress::{FileBar, Interrupt};
 use crate::source::Source;
+use crate::table::{More, Ratio, Sum};
 
 /// The answer is no where the second is larger than is allowed.
 pub(crate) fn run(args: &DiffArgs, voice: Voice, stdout: &mut dyn Write) -> Result<Answer, Error> {
@@ -70,12 +70,6 @@ fn folders(
             break;
         }
         bar.next(&pair.name);
-        if pair.before.is_none() || pair.after.is_none() {
-            if args.show.json {
-                seen(bar.aside(|| print_line(stdout, &Line::of_one(pair))))?;
-            }
-            continue;
-        }
         match bar.aside(|| Difference::of(pair, loader)) {
             Ok(difference) => {
                 worst = worst.max(difference.answer).max(difference.judge(args));
@@ -89,7 +83,7 @@ fn folders(
     }
     drop(bar);
     if !args.show.json {
-        seen(write!(stdout, "{}", text::of_folders(&differences, pairs, args)).map_err(Error::Output))?;
+        seen(write!(stdout, "{}", text::of_folders(&differences, args)).map_err(Error::Output))?;
     }
     say_larger_files(&differences, args, voice);
     Ok(worst)
@@ -103,11 +97,12 @@ fn seen(written: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-/// Two plans, and what the second takes beside the first.
+/// Two plans, and what the second takes beside the first; or one, where a file is in one folder alone.
 pub(super) struct Difference {
     name: String,
-    before: LoadedMap,
-    after: LoadedMap,
+    /// At least one of both is there.
+    before: Option<LoadedMap>,
+    after: Option<LoadedMap>,
     memories: Vec<MemoryChange>,
     /// No where one of the plans does not hold.
     answer: Answer,
@@ -115,18 +110,21 @@ pub(super) struct Difference {
 
 impl Difference {
     fn of(pair: &FilePair, loader: &MapLoader<'_>) -> Result<Self, Error> {
-        let load = |source: &Option<Source>| match source {
-            Some(source) => loader.load(source, None),
-            None => Err(Error::Usage(format!("{}: there is nothing to compare it with", pair.name))),
-        };
+        let load = |source: &Option<Source>| source.as_ref().map(|source| loader.load(source, None)).transpose();
         let (before, after) = (load(&pair.before)?, load(&pair.after)?);
+        let sides = || [&before, &after].into_iter().flatten();
         // Of a plan and a graph, the options are for the graph.
-        if before.made.is_none() && after.made.is_none() {
-            after.check_options(&loader.making)?;
+        if let Some(last) = sides().last().filter(|_| sides().all(|it| it.made.is_none())) {
+            last.check_options(&loader.making)?;
         }
         let voice = loader.making.voice;
-        let answer = before.say_wrong("compared", voice).max(after.say_wrong("compared", voice));
-        let memories = changes(&before.map, &after.map);
+        let answer = sides().map(|it| it.say_wrong("compared", voice)).max().unwrap_or(Answer::Yes);
+        let memories = match (&before, &after) {
+            (Some(before), Some(after)) => changes(&before.map, &after.map),
+            (Some(before), None) => changes(&before.map, &empty(&before.map)),
+            (None, Some(after)) => changes(&empty(&after.map), &after.map),
+            (None, None) => Vec::new(),
+        };
         Ok(Self { name: pair.name.clone(), before, after, memories, answer })
     }
 
@@ -145,6 +143,11 @@ impl Difference {
     }
 
     fn outcome(&self) -> Outcome {
+        match (&self.before, &self.after) {
+            (Some(_), None) => return Outcome::OnlyBefore,
+            (None, Some(_)) => return Outcome::OnlyAfter,
+            _ => {}
+        }
         let any = |is: fn(i128) -> bool| self.memories.iter().any(|memory| is(memory.peak.difference));
         if any(|it| it > 0) {
             Outcome::Grew
@@ -169,7 +172,8 @@ impl Difference {
         };
         let memories: Vec<String> = self.larger(args).map(larger).collect();
         let Some(most) = self.larger(args).map(|memory| memory.peak.growth()).max() else { return };
-        let (after, before, memories) = (&self.after.file, &self.before.file, memories.join(", "));
+        let (Some(before), Some(after)) = (&self.before, &self.after) else { return };
+        let (after, before, memories) = (&after.file, &before.file, memories.join(", "));
         voice.error(format!(
             "{after}: is larger than {before}: {memories}; make it smaller, or accept it with --allow {most}"
         ));
@@ -178,14 +182,21 @@ impl Difference {
     fn line<'a>(&'a self, args: &DiffArgs) -> Line<'a> {
         Line {
             version: VERSION,
-            before: Some(self.before.file.clone()),
-            after: Some(self.after.file.clone()),
+            before: self.before.as_ref().map(|it| it.file.as_str()),
+            after: self.after.as_ref().map(|it| it.file.as_str()),
             result: self.outcome(),
             allowed: self.judge(args) == Answer::Yes,
-            total: Some(Figures::new(self.total())),
-            memories: self.memories.iter().map(|memory| MemoryEntry::new(memory, args)).collect(),
+            total: Figures::new(self.total()),
+            memories: self.memories.iter().map(|memory| MemoryEntry::new(self, memory, args)).collect(),
         }
     }
+}
+
+/// A plan of nothing, to compare a file with that is in one folder alone.
+fn empty(other: &Map) -> Map {
+    let mut map = Map::new("", Vec::new());
+    map.unit = other.unit;
+    map
 }
 
 /// Says how many files of a folder are larger than is allowed.
@@ -194,7 +205,7 @@ fn say_larger_files(differences: &[Difference], args: &DiffArgs, voice: Voice) {
         differences.iter().filter_map(|it| it.larger(args).map(|memory| memory.peak.growth()).max()).collect();
     let Some(most) = larger.iter().max() else { return };
     let (after, before) = (args.after.display(), args.before.display());
-    let (larger, count) = (larger.len(), differences.len());
+    let (larger, count) = (larger.len(), differences.iter().filter(|it| it.after.is_some()).count());
     voice.error(format!(
         "{after}: is larger than {before}: {larger} of {count} files; make them smaller, or accept them with --allow {most}"
     ));
@@ -220,23 +231,17 @@ enum Outcome {
 #[derive(Serialize)]
 struct Line<'a> {
     version: u32,
-    before: Option<String>,
-    after: Option<String>,
+    before: Option<&'a str>,
+    after: Option<&'a str>,
     result: Outcome,
     allowed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<Figures>,
+    total: Figures,
     memories: Vec<MemoryEntry<'a>>,
 }
 
-impl Line<'_> {
-    /// Of a file that is in one folder alone.
-    fn of_one(pair: &FilePair) -> Self {
-        let name = |source: &Option<Source>| source.as_ref().map(ToString::to_string);
-        let result = if pair.before.is_some() { Outcome::OnlyBefore } else { Outcome::OnlyAfter };
-        let (before, after) = (name(&pair.before), name(&pair.after));
-        Self { version: VERSION, before, after, result, allowed: true, total: None, memories: Vec::new() }
-    }
+/// How many times as many bytes there are; nothing where there were none.
+fn ratio(bytes: BytesChange) -> Option<Ratio> {
+    (bytes.before > Bytes::ZERO).then(|| Ratio::new(bytes.after, bytes.before))
 }
 
 /// Bytes before and after, and how they compare.
@@ -250,7 +255,7 @@ struct Figures {
 
 impl Figures {
     fn new(bytes: BytesChange) -> Self {
-        Self { bytes, ratio: bytes.ratio().map(|ratio| ratio.0) }
+        Self { bytes, ratio: ratio(bytes).map(|ratio| ratio.0) }
     }
 }
 
@@ -262,7 +267,7 @@ struct MemoryEntry<'a> {
     figures: Figures,
     allowed: bool,
     live: BytesChange,
-    fullest: Moments,
+    fullest: PeakSteps,
     tensors: TensorCounts,
     by_role: &'a [KindChange],
     by_operation: &'a [KindChange],
@@ -273,28 +278,26 @@ struct MemoryEntry<'a> {
 }
 
 #[derive(Serialize)]
-struct Moments {
-    before: Moment,
-    after: Moment,
-}
-
-/// What did not make it into a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct More {
-    count: usize,
-    difference: i128,
+struct PeakSteps {
+    before: PeakStep,
+    after: PeakStep,
 }
 
 impl<'a> MemoryEntry<'a> {
-    fn new(memory: &'a MemoryChange, args: &DiffArgs) -> Self {
+    fn new(difference: &Difference, memory: &'a MemoryChange, args: &DiffArgs) -> Self {
         let (changes, more) = split(memory, args.top);
-        let [before, after] = memory.fullest;
+        let step = |own: &Option<LoadedMap>, other: &Option<LoadedMap>, side: usize| {
+            let map = own.as_ref().or(other.as_ref()).map(|it| &it.map);
+            PeakStep::new(map.map_or(Unit::Step, |it| it.unit), memory.fullest[side])
+        };
+        let (old, new) = (&difference.before, &difference.after);
+        let (before, after) = (step(old, new, 0), step(new, old, 1));
         Self {
             name: &memory.name,
             figures: Figures::new(memory.peak),
             allowed: args.allowance().allows(memory.peak),
             live: memory.live,
-            fullest: Moments { before, after },
+            fullest: PeakSteps { before, after },
             tensors: memory.tensors,
             by_role: &memory.by_role,
             by_operation: &memory.by_operation,
@@ -308,5 +311,6 @@ impl<'a> MemoryEntry<'a> {
 /// The largest `top` changes, and the rest.
 fn split(memory: &MemoryChange, top: usize) -> (&[TensorChange], More) {
     let (listed, rest) = memory.changes.split_at(top.min(memory.changes.len()));
-    (listed, More { count: rest.len(), difference: rest.iter().map(|it| it.bytes.difference).sum() })
+    let sum = Sum::Difference(rest.iter().map(|it| it.bytes.difference).sum());
+    (listed, More { count: rest.len(), sum })
 }

@@ -1,6 +1,6 @@
 //! Two paths in, pairs of files to compare out: the two themselves, or the files of two folders by their names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::error::Error;
@@ -100,19 +100,25 @@ impl Key {
             Self::Recorded => {
                 let recorded: Vec<(Recorded<'_>, &String)> =
                     names.filter_map(|name| Some((Recorded::read(name)?, name))).collect();
-                // Processes are counted: the first of one run is the first of the other.
-                let mut processes: Vec<(&str, u64)> = recorded.iter().map(|(it, _)| (it.folder, it.process)).collect();
-                processes.sort_unstable();
-                processes.dedup();
-                let rank = |it: &Recorded<'_>| {
-                    let mut within = processes.iter().filter(|(folder, _)| *folder == it.folder);
-                    within.position(|(_, process)| *process == it.process).unwrap_or(0)
-                };
+                let ranks = process_ranks(recorded.iter().map(|(it, _)| it));
+                let rank = |it: &Recorded<'_>| ranks.get(&(it.folder, it.process)).copied().unwrap_or(0);
                 let key = |it: &Recorded<'_>| (it.folder.to_owned(), rank(it), it.number);
                 recorded.iter().map(|(it, name)| (key(it), (*name).clone())).collect()
             }
         }
     }
+}
+
+/// The processes of each folder, counted in their order: the first of one run is the first of the other. O(n log n).
+fn process_ranks<'a>(recorded: impl Iterator<Item = &'a Recorded<'a>>) -> BTreeMap<(&'a str, u64), usize> {
+    let processes: BTreeSet<(&str, u64)> = recorded.map(|it| (it.folder, it.process)).collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let ranked = processes.into_iter().map(|(folder, process)| {
+        let count = counts.entry(folder).or_default();
+        *count += 1;
+        ((folder, process), *count - 1)
+    });
+    ranked.collect()
 }
 
 /// The parts of a name that the recorder gives: `4711-0003-936nodes.json.gz`.
@@ -136,7 +142,7 @@ impl<'a> Recorded<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::Recorded;
+    use super::{Recorded, process_ranks};
 
     #[test]
     fn names_of_the_recorder_are_known() {
@@ -146,5 +152,13 @@ mod tests {
         for name in ["qwen-0003-936nodes.json.gz", "4711-0003.json.gz", "4711-0003-nodes.json", "1-2-3.json", "x"] {
             assert_eq!(read(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn processes_are_counted_within_their_folder() {
+        let names = ["b/7-0000-1nodes.json", "a/9-0000-1nodes.json", "a/5-0000-1nodes.json", "a/5-0001-1nodes.json"];
+        let recorded: Vec<Recorded<'_>> = names.into_iter().filter_map(Recorded::read).collect();
+        let ranks: Vec<_> = process_ranks(recorded.iter()).into_iter().collect();
+        assert_eq!(ranks, [(("a", 5), 0), (("a", 9), 1), (("b", 7), 0)]);
     }
 }

@@ -4,20 +4,18 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, CellAlignment, Color};
 use steeve_plan::Bytes;
-use steeve_view::printable;
+use steeve_view::{BytesChange, KindChange, MemoryChange, TensorChange, printable, short_name};
 
-use super::change::{BytesChange, KindChange, MemoryChange, TensorChange};
-use super::pairs::FilePair;
-use super::{Difference, Outcome, split};
+use super::{Difference, Outcome, ratio, split};
 use crate::args::DiffArgs;
 use crate::figures::ONLY_MEMORY;
-use crate::peak::short;
+use crate::peak::at_step;
 use crate::size::SizeStyle;
-use crate::table;
+use crate::table::{self, signed};
 
 /// A memory at the start of a sentence.
 pub(super) fn memory_name(name: &str) -> String {
-    if name == ONLY_MEMORY { "the memory".to_owned() } else { short(name) }
+    if name == ONLY_MEMORY { "the memory".to_owned() } else { short_name(name) }
 }
 
 /// A verdict for each memory, a table where anything has changed, and what explains each change.
@@ -41,43 +39,42 @@ pub(super) fn of_pair(difference: &Difference, args: &DiffArgs) -> String {
     text
 }
 
-/// A row for each file and one for all, what is on one side alone, and a verdict for each file that has changed.
-pub(super) fn of_folders(differences: &[Difference], pairs: &[FilePair], args: &DiffArgs) -> String {
+/// A row for each file that is in both folders and one for all of them, what is in one folder alone with its bytes, and a
+/// verdict for each file that has changed.
+pub(super) fn of_folders(differences: &[Difference], args: &DiffArgs) -> String {
     let sizes = args.show.sizes();
     let mut text = String::new();
-    if !differences.is_empty() {
+    let (both, alone): (Vec<&Difference>, Vec<&Difference>) =
+        differences.iter().partition(|it| it.before.is_some() && it.after.is_some());
+    if !both.is_empty() {
         let mut shown = table::table(["file", "before", "after", "difference", "ratio", "result"].map(str::to_owned));
-        for it in differences {
+        for it in &both {
             let mut cells = vec![table::short_text(&it.name)];
             cells.extend(byte_cells(it.total(), sizes));
             cells.push(Cell::new(outcome_told(it)));
             shown.add_row(cells);
         }
-        if differences.len() > 1 {
-            let total = differences.iter().fold(BytesChange::default(), |sum, it| sum.and(it.total()));
-            let mut cells = vec![Cell::new(format!("all {}", differences.len()))];
+        if both.len() > 1 {
+            let total = both.iter().fold(BytesChange::default(), |sum, it| sum.and(it.total()));
+            let mut cells = vec![Cell::new(format!("all {}", both.len()))];
             cells.extend(byte_cells(total, sizes));
             cells.push(Cell::new(""));
             shown.add_row(cells);
         }
         text += &format!("{}\n", shown.trim_fmt());
     }
-    let alone = pairs.iter().filter(|pair| pair.before.is_none() || pair.after.is_none());
-    for source in alone.filter_map(|pair| pair.before.as_ref().or(pair.after.as_ref())) {
-        let folder = if source_is_in(source, args) { &args.before } else { &args.after };
-        text += &format!("only in {}: {}\n", printable(&folder.display().to_string()), printable(&source.to_string()));
+    for it in alone {
+        let folder = if it.before.is_some() { &args.before } else { &args.after };
+        let (folder, name) = (printable(&folder.display().to_string()), printable(&it.name));
+        text += &format!("only in {folder}: {name}: {}\n", sizes_told(it, sizes));
     }
-    text + &verdicts(differences, args)
-}
-
-fn source_is_in(source: &crate::source::Source, args: &DiffArgs) -> bool {
-    matches!(source, crate::source::Source::File(path) if path.starts_with(&args.before))
+    text + &verdicts(&both, args)
 }
 
 /// A sentence for each memory that has changed, of the files with the largest changes first.
-fn verdicts(differences: &[Difference], args: &DiffArgs) -> String {
+fn verdicts(differences: &[&Difference], args: &DiffArgs) -> String {
     let mut changed: Vec<(&Difference, &MemoryChange)> =
-        differences.iter().flat_map(|it| it.memories.iter().map(move |memory| (it, memory))).collect();
+        differences.iter().flat_map(|it| it.memories.iter().map(move |memory| (*it, memory))).collect();
     changed.retain(|(_, memory)| memory.peak.difference != 0);
     // What has grown counts more than what has shrunk, however much.
     changed.sort_by_key(|(_, memory)| std::cmp::Reverse((memory.peak.growth(), memory.peak.difference.unsigned_abs())));
@@ -115,15 +112,19 @@ fn reasons(memory: &MemoryChange, sizes: SizeStyle) -> String {
     let direction = memory.peak.difference.signum();
     let same = |bytes: BytesChange| bytes.difference.signum() == direction;
     let reason = |kind: &KindChange| {
-        let tensor = memory.changes.iter().find(|it| it.role == kind.name && same(it.bytes));
+        let tensor = memory.changes.iter().find(|it| it.role == Some(kind.name.as_str()) && same(it.bytes));
         let about = tensor.map_or_else(String::new, |it| match it.layer {
-            Some(layer) => format!(" ({}, layer {layer})", short(&it.name)),
-            None => format!(" ({})", short(&it.name)),
+            Some(layer) => format!(" ({}, layer {layer})", short_name(&it.name)),
+            None => format!(" ({})", short_name(&it.name)),
         });
         format!("{} {}{about}", kind.name, signed(kind.bytes.difference, sizes))
     };
-    let mut reasons: Vec<String> =
-        memory.by_role.iter().filter(|kind| same(kind.bytes)).take(MOST).map(reason).collect();
+    let tensor = |it: &TensorChange| format!("{} {}", short_name(&it.name), signed(it.bytes.difference, sizes));
+    // Of block lists there are no roles.
+    let mut reasons: Vec<String> = match memory.by_role.as_slice() {
+        [] => memory.changes.iter().filter(|it| same(it.bytes)).take(MOST).map(tensor).collect(),
+        roles => roles.iter().filter(|kind| same(kind.bytes)).take(MOST).map(reason).collect(),
+    };
     let gaps = memory.peak.difference - memory.live.difference;
     if gaps.signum() == direction {
         reasons.push(format!("gaps {}", signed(gaps, sizes)));
@@ -133,7 +134,8 @@ fn reasons(memory: &MemoryChange, sizes: SizeStyle) -> String {
 
 /// `CPU 12.00 MiB, CUDA0 400.00 MiB`.
 fn sizes_told(difference: &Difference, sizes: SizeStyle) -> String {
-    let told = |memory: &MemoryChange| format!("{} {}", memory_name(&memory.name), sizes.show(memory.peak.after));
+    let bytes = |peak: BytesChange| if difference.after.is_some() { peak.after } else { peak.before };
+    let told = |memory: &MemoryChange| format!("{} {}", memory_name(&memory.name), sizes.show(bytes(memory.peak)));
     let memories: Vec<String> = difference.memories.iter().map(told).collect();
     if memories.is_empty() { "nothing needs memory".to_owned() } else { memories.join(", ") }
 }
@@ -170,7 +172,7 @@ fn byte_cells(bytes: BytesChange, sizes: SizeStyle) -> [Cell; 4] {
         0 => Color::Reset,
         _ => Color::Green,
     };
-    let ratio = bytes.ratio().map_or_else(|| "-".to_owned(), |ratio| ratio.to_string());
+    let ratio = ratio(bytes).map_or_else(|| "-".to_owned(), |ratio| ratio.to_string());
     [
         Cell::new(sizes.show(bytes.before)),
         Cell::new(sizes.show(bytes.after)),
@@ -198,13 +200,14 @@ fn explained(difference: &Difference, memory: &MemoryChange, args: &DiffArgs) ->
     let sizes = args.show.sizes();
     let [before, after] = [(&difference.before, 0), (&difference.after, 1)].map(|(loaded, side)| {
         let live = if side == 0 { memory.live.before } else { memory.live.after };
-        memory.fullest[side]
-            .told(&loaded.map)
-            .map_or_else(|| "nothing".to_owned(), |when| format!("{} {when}", sizes.show(live)))
+        match (loaded, memory.fullest[side]) {
+            (Some(loaded), Some(step)) => format!("{} {}", sizes.show(live), at_step(&loaded.map, step)),
+            _ => "nothing".to_owned(),
+        }
     });
     let mut text = format!("{}: alive before: {before}; after: {after}\n", memory_name(&memory.name));
     let kinds = [&memory.by_role, &memory.by_operation, &memory.by_layer];
-    let changed = kinds.map(|kinds| folded(kinds).into_iter().map(|kind| kind_cells(&kind, sizes)).collect::<Vec<_>>());
+    let changed = kinds.map(|kinds| kind_cells(kinds, sizes));
     if changed.iter().any(|kinds| !kinds.is_empty()) {
         let headers = [["role", "difference"], ["operation", "difference"], ["layer", "difference"]];
         text += &format!("{}\n\n", table::side_by_side(headers, changed).trim_fmt());
@@ -213,9 +216,7 @@ fn explained(difference: &Difference, memory: &MemoryChange, args: &DiffArgs) ->
     if !listed.is_empty() {
         text += &format!("{}\n", tensor_table(listed, sizes).trim_fmt());
     }
-    if more.count > 0 {
-        text += &format!("and {} more with {} together\n", more.count, signed(more.difference, sizes));
-    }
+    text += &more.line(sizes);
     let counts = memory.tensors.named().into_iter().filter(|(_, it)| it.count > 0);
     let counts: Vec<String> = counts.map(|(word, it)| format!("{} {word}", it.count)).collect();
     if !counts.is_empty() {
@@ -224,52 +225,41 @@ fn explained(difference: &Difference, memory: &MemoryChange, args: &DiffArgs) ->
     text
 }
 
-fn kind_cells(kind: &KindChange, sizes: SizeStyle) -> [Cell; 2] {
-    [table::short_text(&kind.name), Cell::new(signed(kind.bytes.difference, sizes))]
-}
-
 /// The kinds that have changed most, and the others as one.
-fn folded(kinds: &[KindChange]) -> Vec<KindChange> {
-    const MOST: usize = 8;
-    let changed: Vec<KindChange> = kinds.iter().filter(|kind| kind.bytes.difference != 0).cloned().collect();
-    if changed.len() <= MOST {
-        return changed;
-    }
-    let (largest, others) = changed.split_at(MOST - 1);
-    let bytes = others.iter().fold(BytesChange::default(), |sum, kind| sum.and(kind.bytes));
-    largest.iter().cloned().chain([KindChange { name: format!("{} others", others.len()), bytes }]).collect()
+fn kind_cells(kinds: &[KindChange], sizes: SizeStyle) -> Vec<[Cell; 2]> {
+    let changed = kinds.iter().filter(|kind| kind.bytes.difference != 0);
+    let changed = changed.map(|kind| (kind.name.clone(), kind.bytes.difference)).collect();
+    let cells = |(name, bytes): &(String, i128)| [table::short_text(name), Cell::new(signed(*bytes, sizes))];
+    table::folded(changed, i128::saturating_add).iter().map(cells).collect()
 }
 
 fn tensor_table(changes: &[TensorChange], sizes: SizeStyle) -> comfy_table::Table {
-    let header = ["tensor", "change", "before", "after", "difference", "role", "operation", "layer"];
-    let mut shown = table::table(header.map(str::to_owned));
+    let is_graph = changes.iter().any(|it| it.role.is_some());
+    let header: &[&str] = match is_graph {
+        true => &["tensor", "change", "before", "after", "difference", "role", "operation", "layer"],
+        false => &["block", "change", "before", "after", "difference"],
+    };
+    let mut shown = table::table(header.iter().map(|name| (*name).to_owned()));
     let bytes = |bytes: Bytes| if bytes == Bytes::ZERO { "-".to_owned() } else { sizes.show(bytes) };
     for it in changes {
-        shown.add_row([
+        let mut cells = vec![
             table::short_text(&it.name),
             Cell::new(it.change.word()),
             Cell::new(bytes(it.bytes.before)),
             Cell::new(bytes(it.bytes.after)),
             Cell::new(signed(it.bytes.difference, sizes)),
-            table::text(it.role),
-            table::text(&it.op),
-            Cell::new(it.layer.map_or_else(|| "-".to_owned(), |layer| layer.to_string())),
-        ]);
+        ];
+        if is_graph {
+            cells.push(table::text(it.role.unwrap_or("-")));
+            cells.push(table::text(it.op.as_deref().unwrap_or("-")));
+            cells.push(Cell::new(it.layer.map_or_else(|| "-".to_owned(), |layer| layer.to_string())));
+        }
+        shown.add_row(cells);
     }
     if let Some(column) = shown.column_mut(1) {
         column.set_cell_alignment(CellAlignment::Left);
     }
     shown
-}
-
-/// A difference with its sign.
-fn signed(difference: i128, sizes: SizeStyle) -> String {
-    let sign = match difference {
-        0 => "",
-        1.. => "+",
-        _ => "-",
-    };
-    format!("{sign}{}", sizes.show(Bytes(clamped(difference.unsigned_abs()))))
 }
 
 fn clamped(bytes: u128) -> u64 {

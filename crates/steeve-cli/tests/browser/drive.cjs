@@ -399,6 +399,43 @@ async function nothing_is_wider_than_the_window() {
   }
 }
 
+async function every_tab_is_seen_however_many_there_are() {
+  for (const [width, height] of [[1280, 800], [800, 1000], [400, 700]]) {
+    const page = await open(order.five, { viewport: { width, height } });
+    assert.equal(await page.locator("#tabs button").count(), 5);
+    for (const tab of await page.locator("#tabs button").all()) {
+      const box = await tab.boundingBox();
+      assert.ok(box.x >= 0 && box.x + box.width <= width, `${width}: ${JSON.stringify(box)}`);
+    }
+    await page.finish(`five-${width}`);
+  }
+}
+
+async function layers_beyond_the_classes_are_one_of_their_own() {
+  const page = await open(order.many);
+  await page.selectOption("#by", "layer");
+  await settle(page);
+  const titles = await page.evaluate(() => steeve.state.classes.titles);
+  assert.deepEqual([titles.length, titles[249], titles[250]], [251, "layer 249", "more layers"]);
+  const title = (name) => page.evaluate((name) => { const { maps: [{ memories: [memory] }], state } = steeve; return state.classes.titles[state.classes.of.get(memory)[memory.namesake(name, 0)]]; }, name);
+  assert.deepEqual([await title("layer249.t0"), await title("layer250.t0"), await title("layer399.t7")], ["layer 249", "more layers", "more layers"]);
+  await page.finish("many-layers");
+}
+
+async function block_lists_have_no_sums_by_role_and_layer() {
+  const page = await open(order.many);
+  assert.equal(await page.locator("[aria-label^='Live bytes by']").count(), 0);
+  await page.finish("many-alive");
+}
+
+async function a_saved_plan_names_its_nodes() {
+  const page = await open(order.plans);
+  const nodes = await page.evaluate(() => steeve.maps.map((map) => map.nodes.length / 2));
+  assert.deepEqual(nodes, [nodes[0], nodes[0]]);
+  assert.match(await text(page, "#alive .named"), /node \d+ \(.+\)/);
+  await page.finish("plans-nodes");
+}
+
 async function numbers_below_the_map_do_not_run_into_each_other() {
   const page = await open(order.far);
   const overlaps = await page.evaluate(() => new Promise((done) => {
@@ -560,7 +597,8 @@ const LAWS = [
   what_is_alive_opens_at_the_peak, copies_of_weights_are_a_role, a_memory_is_cropped_to_the_nodes_that_use_it, time_zooms_alone, sharing_is_told_before_and_after, a_step_lists_what_is_alive_largest_first,
   search_finds_marks_and_jumps, the_legend_hides_and_shows, each_memory_and_buffer_has_a_tab,
   a_buffer_that_one_plan_lacks_is_walked_in_the_other, each_plan_has_its_own_kind_of_steps, some_steps_are_told_as_they_are, what_only_one_plan_has_is_found_too,
-  a_small_window_can_be_scrolled, nothing_is_wider_than_the_window, numbers_below_the_map_do_not_run_into_each_other, two_plans_are_compared_by_their_bytes, the_keyboard_is_enough,
+  a_small_window_can_be_scrolled, nothing_is_wider_than_the_window, every_tab_is_seen_however_many_there_are, layers_beyond_the_classes_are_one_of_their_own,
+  block_lists_have_no_sums_by_role_and_layer, a_saved_plan_names_its_nodes, numbers_below_the_map_do_not_run_into_each_other, two_plans_are_compared_by_their_bytes, the_keyboard_is_enough,
   mouse_wheel_drag_and_fingers_move_the_map, light_and_dark_follow_the_reader, a_wrong_plan_is_drawn_as_it_stands, a_hundred_thousand_blocks_stay_fluid,
 ];
 

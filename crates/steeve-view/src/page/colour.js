@@ -7,7 +7,7 @@ const REST = "other";
 const KEYS = {
   role: (memory, i) => DATA.roles[memory.role[i]],
   layer: (memory, i) => memory.layer_of(i),
-  operation: (memory, i) => memory.operation_of(i) || DATA.roles[memory.role[i]],
+  operation: (memory, i) => memory.maker_of(i),
   name: (memory, i) => {
     const [name, operation] = [memory.name_of(i), memory.operation_of(i)];
     return no_name(name) && operation ? `(${operation})` : name.replace(/\d+/g, "#");
@@ -42,12 +42,16 @@ function keyed(by) {
     const at = new Map(titles.map((title, i) => [title, i]));
     return { titles, colours: titles.map((title) => Math.min(DATA.roles.indexOf(title), COLOURS - 1)), of: (memory, i) => at.get(key(memory, i)) };
   }
-  // Layers come in their order, so neighbours in the map lie apart in the palette.
+  // Layers come in their order, so neighbours in the map lie apart in the palette. Classes are bytes, so there are no more.
   if (by === "layer") {
-    const layers = [...new Set(MAPS.flatMap((map) => map.memories.flatMap((memory) => [...memory.layer])))].sort((a, b) => a - b).slice(0, 250);
+    const MOST = 250;
+    const all = [...new Set(MAPS.flatMap((map) => map.memories.flatMap((memory) => [...memory.layer])))].sort((a, b) => a - b);
+    const layers = all.slice(0, MOST);
     const at = new Map(layers.map((layer, i) => [layer, i]));
-    const titles = layers.map((layer) => (layer < 0 ? "no layer" : `layer ${layer}`));
-    return { titles, colours: layers.map((layer) => (layer < 0 ? COLOURS - 1 : SPREAD[layer % (COLOURS - 1)])), of: (memory, i) => at.get(memory.layer[i]) ?? titles.length - 1 };
+    const more = all.length > MOST;
+    const titles = [...layers.map((layer) => (layer < 0 ? "no layer" : `layer ${layer}`)), ...(more ? ["more layers"] : [])];
+    const colours = [...layers.map((layer) => (layer < 0 ? COLOURS - 1 : SPREAD[layer % (COLOURS - 1)])), ...(more ? [COLOURS - 1] : [])];
+    return { titles, colours, of: (memory, i) => at.get(memory.layer[i]) ?? titles.length - 1 };
   }
   const ranked = [...kinds].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([title]) => title);
   const own = ranked.length > COLOURS ? ranked.slice(0, COLOURS - 1).filter((title) => title !== REST) : ranked;

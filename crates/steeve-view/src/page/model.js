@@ -21,6 +21,7 @@ class Memory {
     this.room = data.padding ? Float64Array.from(data.size, (size, i) => size + data.padding[i]) : this.size;
     this.label = data.label;
     this.operation = data.operation;
+    this.leaf = data.leaf;
     this.layout = data.layout;
     this.role = data.role;
     this.layer = data.layer ? Int32Array.from(data.layer, (layer) => layer - 1) : new Int32Array(count).fill(-1);
@@ -53,6 +54,8 @@ class Memory {
   peak(buffer) { return buffer === null ? this.base[this.buffers.length] : this.buffers[buffer] || 0; }
   name_of(i) { return TEXT[this.label[i]]; }
   operation_of(i) { return TEXT[this.operation[i]]; }
+  // What makes a block; where no operation does, what it is instead.
+  maker_of(i) { return this.operation_of(i) || DATA.leafs[this.leaf ? this.leaf[i] : 0]; }
   // A name to list a block by: where it has none, what makes it and its shape.
   title_of(i) {
     const name = this.name_of(i);

@@ -64,13 +64,11 @@ function last_use_rows(plan, memory, i) {
   const end = plan.shift && plan.nodes.length && until >= plan.nodes.length / 2 ? "the end of the run" : moment(plan, until);
   if (last === 0) return [["last use", moment(plan, taken ? memory.end[i] : until) + (taken ? ", which takes over its bytes" : "")]];
   if (last > 0) return [["last read by", moment(plan, last) + (taken && last === memory.end[i] ? ", which takes over its bytes" : "")], ...(until > last ? [["alive until", end]] : [])];
-  return [["last use", LAST_USES[-last]], ["alive until", end]];
+  return [["last use", DATA.last_uses[-last]], ["alive until", end]];
 }
 
-const LAST_USES = ["", "kept as output", "read by no node", "kept for fusion"];
-
 // The same in a few words.
-const reason = (plan, memory, i) => (memory.last_use[i] > 0 ? `last read by ${moment(plan, memory.last_use[i])}` : LAST_USES[-memory.last_use[i]]);
+const reason = (plan, memory, i) => (memory.last_use[i] > 0 ? `last read by ${moment(plan, memory.last_use[i])}` : DATA.last_uses[-memory.last_use[i]]);
 
 function fact_list(mark) {
   const rows = facts(mark).flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]);
@@ -118,7 +116,8 @@ function show_alive() {
   box.replaceChildren(
     element("p", { class: "named", text: `${whose}${moment(map, state.step)}` }),
     element("p", { class: "dim", text: `${alive.length.toLocaleString("en")} alive, ${exact(bytes)}${is_peak(memory, state.step) ? ", the peak" : ""}` }),
-    ...["role", "layer"].filter((by) => by !== state.classes.by).flatMap((by) => sum_list(memory, by, bytes)),
+    // Of the blocks of a list, neither is known.
+    ...["role", "layer"].filter((by) => map.shift && by !== state.classes.by).flatMap((by) => sum_list(memory, by, bytes)),
     element("table", { class: "alive-list", "aria-label": "Alive, largest first" }, element("tbody", {}, ...alive.slice(0, SHOWN).map(row))),
     ...(alive.length > SHOWN ? [element("p", { class: "dim", text: `and ${(alive.length - SHOWN).toLocaleString("en")} more with ${human(alive.slice(SHOWN).reduce((sum, i) => sum + memory.size[i], 0))}` })] : []),
   );

@@ -1,4 +1,5 @@
 //! Two maps in, what the second takes beside the first out: per memory its bytes, and what explains the difference.
+//! O(n log n).
 //!
 //! Tensors are matched by name, the k-th of a name with the k-th. What explains a difference is what is alive at the fullest
 //! step of each side: the differences by role, by operation, by layer and by tensor each add up to that of the live bytes.
@@ -12,91 +13,110 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use steeve_plan::Bytes;
-use steeve_view::{Map, MemoryMap, Tile, Unit, sums};
+use steeve_plan::{Bytes, Step};
 
-use crate::peak::{Moment, alive_at_peak, occupied, operation};
-use crate::table::Ratio;
+use crate::{Map, MemoryMap, Sums, Tile, Unit, sums};
 
 /// Bytes before and after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct BytesChange {
-    pub(crate) before: Bytes,
-    pub(crate) after: Bytes,
-    pub(crate) difference: i128,
+#[non_exhaustive]
+pub struct BytesChange {
+    /// What there was.
+    pub before: Bytes,
+    /// What there is.
+    pub after: Bytes,
+    /// How many more there are; less than 0 where there are fewer.
+    pub difference: i128,
 }
 
 impl BytesChange {
-    pub(crate) fn new(before: Bytes, after: Bytes) -> Self {
+    /// Returns the change from `before` to `after`.
+    pub fn new(before: Bytes, after: Bytes) -> Self {
         Self { before, after, difference: i128::from(after.0) - i128::from(before.0) }
     }
 
-    /// How many bytes more there are, if there are more.
-    pub(crate) fn growth(self) -> Bytes {
+    /// Returns how many bytes more there are; 0 where there are fewer.
+    pub fn growth(self) -> Bytes {
         Bytes(self.after.0.saturating_sub(self.before.0))
     }
 
-    /// How many times as many there are; nothing where there were none.
-    pub(crate) fn ratio(self) -> Option<Ratio> {
-        (self.before > Bytes::ZERO).then(|| Ratio::new(self.after, self.before))
-    }
-
-    pub(crate) fn and(self, other: Self) -> Self {
+    /// Returns the sum of two changes.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
         let sum = |a: Bytes, b: Bytes| Bytes(a.0.saturating_add(b.0));
         Self::new(sum(self.before, other.before), sum(self.after, other.after))
     }
 }
 
-/// One memory before and after.
-#[derive(Debug)]
-pub(crate) struct MemoryChange {
-    pub(crate) name: String,
+/// One memory before and after, as [`changes`] returns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryChange {
+    /// Its name after, or before where it is gone.
+    pub name: String,
     /// The bytes of all its buffers.
-    pub(crate) peak: BytesChange,
+    pub peak: BytesChange,
     /// What is alive at the fullest step of each side.
-    pub(crate) live: BytesChange,
-    /// When that is.
-    pub(crate) fullest: [Moment; 2],
-    /// What is else in all of the plan, whenever it is alive.
-    pub(crate) tensors: TensorCounts,
-    pub(crate) by_role: Vec<KindChange>,
-    pub(crate) by_operation: Vec<KindChange>,
-    pub(crate) by_layer: Vec<KindChange>,
-    /// Every tensor that has other bytes at the fullest steps, the largest difference first.
-    pub(crate) changes: Vec<TensorChange>,
+    pub live: BytesChange,
+    /// The fullest step before and after; nothing where nothing is ever alive.
+    pub fullest: [Option<Step>; 2],
+    /// How many tensors have changed, whenever they are alive.
+    pub tensors: TensorCounts,
+    /// The live bytes by role, the largest difference first; empty unless both maps are those of graphs.
+    pub by_role: Vec<KindChange>,
+    /// The same by operation, as [`Tile::maker`] names it.
+    pub by_operation: Vec<KindChange>,
+    /// The same by layer.
+    pub by_layer: Vec<KindChange>,
+    /// Every tensor that occupies more or fewer bytes at the fullest steps, the largest difference first.
+    pub changes: Vec<TensorChange>,
 }
 
 /// The live bytes of all tensors of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct KindChange {
-    pub(crate) name: String,
+#[non_exhaustive]
+pub struct KindChange {
+    /// The role, the operation or the layer.
+    pub name: String,
+    /// Their bytes at the fullest steps.
     #[serde(flatten)]
-    pub(crate) bytes: BytesChange,
+    pub bytes: BytesChange,
 }
 
-/// One tensor that has other bytes at the fullest step after than before.
+/// One tensor that occupies more or fewer bytes at the fullest step after than before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct TensorChange {
-    pub(crate) change: ChangeKind,
-    pub(crate) name: String,
-    pub(crate) role: &'static str,
-    pub(crate) op: String,
+#[non_exhaustive]
+pub struct TensorChange {
+    /// What has become of it.
+    pub change: ChangeKind,
+    /// Its name.
+    pub name: String,
+    /// The title of its role; nothing unless both maps are those of graphs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) layer: Option<u32>,
+    pub role: Option<&'static str>,
+    /// What makes it, as [`Tile::maker`] names it; nothing unless both maps are those of graphs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op: Option<String>,
+    /// The block of a network that it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layer: Option<u32>,
     /// Its bytes at the fullest steps: none where it is not alive then.
     #[serde(flatten)]
-    pub(crate) bytes: BytesChange,
+    pub bytes: BytesChange,
 }
 
 /// What has become of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum ChangeKind {
+pub enum ChangeKind {
     /// It was not in the memory before.
     Came,
     /// It is not in the memory any more.
     Went,
+    /// It is alive at both fullest steps, with more bytes.
     Grew,
+    /// It is alive at both fullest steps, with fewer bytes.
     Shrank,
     /// It was there before, but not alive at the fullest step.
     Entered,
@@ -105,7 +125,8 @@ pub(crate) enum ChangeKind {
 }
 
 impl ChangeKind {
-    pub(crate) const fn word(self) -> &'static str {
+    /// Returns the word for it.
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Came => "came",
             Self::Went => "went",
@@ -119,20 +140,28 @@ impl ChangeKind {
 
 /// How many tensors of a memory have changed, and by how many bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct TensorCounts {
-    pub(crate) came: TensorCount,
-    pub(crate) went: TensorCount,
-    pub(crate) grew: TensorCount,
-    pub(crate) shrank: TensorCount,
+#[non_exhaustive]
+pub struct TensorCounts {
+    /// Not in the memory before.
+    pub came: TensorCount,
+    /// Not in the memory any more.
+    pub went: TensorCount,
+    /// Larger than before, by these bytes.
+    pub grew: TensorCount,
+    /// Smaller than before, by these bytes.
+    pub shrank: TensorCount,
     /// As large as before, at another offset or in another buffer.
-    pub(crate) moved: TensorCount,
+    pub moved: TensorCount,
 }
 
 /// Some tensors, and their bytes or the bytes that each has more or less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct TensorCount {
-    pub(crate) count: usize,
-    pub(crate) bytes: Bytes,
+#[non_exhaustive]
+pub struct TensorCount {
+    /// How many there are.
+    pub count: usize,
+    /// The bytes of all of them.
+    pub bytes: Bytes,
 }
 
 impl TensorCount {
@@ -143,13 +172,13 @@ impl TensorCount {
 }
 
 impl TensorCounts {
-    /// Whether every tensor is where it was, and as large.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns whether every tensor is where it was, and as large.
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The words and the counts.
-    pub(crate) fn named(&self) -> [(&'static str, TensorCount); 5] {
+    /// Returns each count with the word for it.
+    pub fn named(&self) -> [(&'static str, TensorCount); 5] {
         let Self { came, went, grew, shrank, moved } = *self;
         [("came", came), ("went", went), ("grew", grew), ("shrank", shrank), ("moved", moved)]
     }
@@ -172,10 +201,37 @@ impl TensorCounts {
     }
 }
 
-/// Compares two plans, memory by memory. O(n log n).
-pub(crate) fn changes(before: &Map, after: &Map) -> Vec<MemoryChange> {
-    let pairs = memory_pairs(before, after);
-    pairs.into_iter().map(|(old, new)| memory_change(old, new, [before.unit, after.unit])).collect()
+/// Compares two plans, memory by memory: by their names, and where each plan uses but one, these two. Memories that
+/// neither uses are left out. O(n log n).
+///
+/// Roles, operations and layers are told only where both are plans of graphs: those of a block list are not known.
+///
+/// ```
+/// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
+/// use steeve_view::{ChangeKind, Map, changes};
+/// let map = |text: &str| -> Result<Map, Box<dyn std::error::Error>> {
+///     let graph: AssignedGraph = text.parse()?;
+///     Ok(Map::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?))
+/// };
+/// let before = map("x = input f32[64]; kq-0 = silu x; y = add kq-0 x !output")?;
+/// let after = map("x = input f32[96]; kq-0 = silu x; y = add kq-0 x !output")?;
+/// let changes = changes(&before, &after);
+/// assert_eq!(changes[0].peak.difference, 256);
+/// assert_eq!(changes[0].changes[0].change, ChangeKind::Grew);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn changes(before: &Map, after: &Map) -> Vec<MemoryChange> {
+    let known = if before.unit == Unit::Node && after.unit == Unit::Node { Known::Graphs } else { Known::Blocks };
+    memory_pairs(before, after).into_iter().map(|(old, new)| memory_change(old, new, known)).collect()
+}
+
+/// What is known of the tensors of both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// Roles, operations and layers.
+    Graphs,
+    /// Names and sizes alone.
+    Blocks,
 }
 
 type MemoryPair<'a> = (Option<&'a MemoryMap>, Option<&'a MemoryMap>);
@@ -199,25 +255,27 @@ fn memory_pairs<'a>(before: &'a Map, after: &'a Map) -> Vec<MemoryPair<'a>> {
     pairs
 }
 
-fn memory_change(before: Option<&MemoryMap>, after: Option<&MemoryMap>, units: [Unit; 2]) -> MemoryChange {
-    let peak = |memory: Option<&MemoryMap>| memory.map_or(Bytes::ZERO, MemoryMap::peak);
-    let alive = [before, after].map(|memory| memory.map(alive_at_peak).unwrap_or_default());
-    let live = alive.each_ref().map(|tiles| occupied(tiles));
-    let moment = |memory: Option<&MemoryMap>, unit| Moment::new(unit, memory.and_then(|it| it.fullest));
-    let [old, new] = alive.each_ref().map(|tiles| sums(tiles));
+fn memory_change(before: Option<&MemoryMap>, after: Option<&MemoryMap>, known: Known) -> MemoryChange {
+    let sides = [before, after];
+    let [old_peak, new_peak] = sides.map(|memory| memory.map_or(Bytes::ZERO, MemoryMap::peak));
+    let [old_live, new_live] = sides.map(|memory| memory.map_or(Bytes::ZERO, MemoryMap::live_at_peak));
+    let [old, new] = sides.map(|memory| match (memory, known) {
+        (Some(memory), Known::Graphs) => sums(&memory.alive_at_peak()),
+        _ => Sums::default(),
+    });
     let matched = matched(before, after);
     let mut tensors = TensorCounts::default();
     matched.iter().for_each(|(before, after)| tensors.count(*before, *after));
     MemoryChange {
         name: after.or(before).map_or_else(String::new, |it| it.name.clone()),
-        peak: BytesChange::new(peak(before), peak(after)),
-        live: BytesChange::new(live[0], live[1]),
-        fullest: [moment(before, units[0]), moment(after, units[1])],
+        peak: BytesChange::new(old_peak, new_peak),
+        live: BytesChange::new(old_live, new_live),
+        fullest: sides.map(|memory| memory.and_then(|it| it.fullest)),
         tensors,
         by_role: kinds(old.by_role, new.by_role),
         by_operation: kinds(old.by_operation, new.by_operation),
         by_layer: kinds(old.by_layer, new.by_layer),
-        changes: at_peaks(&matched, [before, after]),
+        changes: at_peaks(&matched, sides, known),
     }
 }
 
@@ -274,7 +332,7 @@ fn matching_name(tile: &Tile) -> String {
     ["node_", "leaf_", "#"].into_iter().find_map(counted).unwrap_or_else(|| tile.name.clone())
 }
 
-fn at_peaks(matched: &[TilePair<'_>], memories: [Option<&MemoryMap>; 2]) -> Vec<TensorChange> {
+fn at_peaks(matched: &[TilePair<'_>], memories: [Option<&MemoryMap>; 2], known: Known) -> Vec<TensorChange> {
     let steps = memories.map(|memory| memory.and_then(|it| it.fullest));
     let alive = |tile: Option<&Tile>, side: usize| match (tile, steps[side]) {
         (Some(tile), Some(step)) if tile.life.start() <= step && step < tile.life.end() => tile.occupied,
@@ -292,8 +350,15 @@ fn at_peaks(matched: &[TilePair<'_>], memories: [Option<&MemoryMap>; 2]) -> Vec<
             _ if bytes.difference > 0 => ChangeKind::Grew,
             _ => ChangeKind::Shrank,
         };
-        let (name, op, role) = (tile.name.clone(), operation(tile).to_owned(), tile.role.title());
-        Some(TensorChange { change, name, role, op, layer: tile.layer, bytes })
+        let known = (known == Known::Graphs).then_some(tile);
+        Some(TensorChange {
+            change,
+            name: tile.name.clone(),
+            role: known.map(|tile| tile.role.title()),
+            op: known.map(|tile| tile.maker().to_owned()),
+            layer: known.and_then(|tile| tile.layer),
+            bytes,
+        })
     };
     let mut changes: Vec<TensorChange> = matched.iter().filter_map(change).collect();
     changes.sort_by_key(|it| Reverse(it.bytes.difference.unsigned_abs()));
@@ -349,6 +414,24 @@ mod tests {
         assert!(counts(&["#3", "leaf_1 (copy)"], &["#4", "leaf_9 (copy)"]).is_empty());
         assert_eq!(counts(&["x", "x"], &["x", "x", "x"]).came.count, 1);
         assert_eq!(counts(&["node_a"], &["node_b"]).came.count, 1, "these are names");
+    }
+
+    #[test]
+    fn roles_operations_and_layers_are_told_of_graphs_alone() {
+        let sides = |units: [Unit; 2]| {
+            let [mut before, mut after] = [4, 8].map(|size| map(vec![memory("m", &[("kq-3", 0, 1, size)])]));
+            [before.unit, after.unit] = units;
+            changes(&before, &after).remove(0)
+        };
+        let graphs = sides([Unit::Node; 2]);
+        assert_eq!((graphs.by_role.len(), graphs.by_operation.len(), graphs.by_layer.len()), (1, 1, 1));
+        assert_eq!((graphs.changes[0].role, graphs.changes[0].layer), (Some("attention"), Some(3)));
+        for units in [[Unit::Step; 2], [Unit::Step, Unit::Node], [Unit::Node, Unit::Step]] {
+            let blocks = sides(units);
+            assert!(blocks.by_role.is_empty() && blocks.by_operation.is_empty() && blocks.by_layer.is_empty());
+            let change = &blocks.changes[0];
+            assert_eq!((change.role, &change.op, change.layer, change.bytes.difference), (None, &None, None, 4));
+        }
     }
 
     #[test]
