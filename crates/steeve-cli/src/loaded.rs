@@ -42,13 +42,13 @@ impl MapLoader<'_> {
         let file = source.to_string();
         // Whoever names a strategy wants a block list planned anew; the plan of a graph is all there is.
         let planned = self.making.how.strategy.is_some() || self.making.search.is_given();
-        let (stands, advice) = match &input {
+        let (existing, advice) = match &input {
             Input::Plan(plan) => (ExistingPlan::of_file(name.unwrap_or("plan"), plan), ""),
             Input::Blocks(table)
                 if !planned && !table.places().is_empty() && table.places().iter().all(Option::is_some) =>
             {
-                let stands = ExistingPlan::of_blocks(&file, name.unwrap_or("plan"), table)?;
-                (stands, ", or plan it anew with --strategy")
+                let existing = ExistingPlan::of_blocks(&file, name.unwrap_or("plan"), table)?;
+                (existing, ", or plan it anew with --strategy")
             }
             _ => {
                 let made = self.making.make(source, input)?;
@@ -57,7 +57,7 @@ impl MapLoader<'_> {
                 return Ok(LoadedMap { file, map, made: Some(made), wrong: None, advice: "" });
             }
         };
-        Ok(LoadedMap { file, map: stands.map, made: None, wrong: stands.wrong, advice })
+        Ok(LoadedMap { file, map: existing.map, made: None, wrong: existing.wrong, advice })
     }
 }
 

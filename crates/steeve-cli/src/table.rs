@@ -140,7 +140,7 @@ pub(crate) fn verdict(verdict: Verdict) -> Cell {
     }
 }
 
-/// Our bytes by ggml's; a dash where ggml has none or nobody knows.
+/// Our bytes by ggml's; a dash where ggml has none or its bytes are not known.
 pub(crate) fn of_ggml(ours: Bytes, ggml: Option<Bytes>) -> Cell {
     match ggml {
         Some(ggml) if ggml > Bytes::ZERO => {

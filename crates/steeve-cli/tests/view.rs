@@ -289,6 +289,25 @@ fn a_saved_plan_that_does_not_hold_is_drawn_and_refused() {
 }
 
 #[test]
+fn a_saved_plan_names_the_nodes_that_its_blocks_tell() {
+    let folder = Folder::new("view-nodes");
+    let (plan, out) = (folder.path("plan.json"), folder.path("map.html"));
+    steeve(&["plan", &corpus(RECORDED), "-o", &plan]).expect(0);
+    let nodes = |file: &str, map: usize| -> Vec<[String; 2]> {
+        steeve(&["view", "-q", file, "-o", &out]).expect(0);
+        let data = data(&fs::read_to_string(&out).unwrap());
+        let text = |it: &serde_json::Value| data["strings"][it.as_u64().unwrap() as usize].as_str().unwrap().to_owned();
+        let texts = data["maps"][map]["nodes"].as_array().unwrap();
+        texts.chunks(2).map(|node| [text(&node[0]), text(&node[1])]).collect()
+    };
+    let (saved, made) = (nodes(&plan, 0), nodes(&corpus(RECORDED), 1));
+    assert_eq!(saved.len(), made.len());
+    let known: Vec<_> = saved.iter().zip(&made).filter(|(saved, _)| !saved[1].is_empty()).collect();
+    assert!(known.len() > made.len() / 2, "{} of {}", known.len(), made.len());
+    assert!(known.iter().all(|(saved, made)| saved == made));
+}
+
+#[test]
 fn a_saved_plan_says_all_that_a_picture_and_a_header_need() {
     let folder = Folder::new("view-again");
     let graph = "memory gpu align=128\nmemory host align=64\nmask = input f32[100] @host\nx = input f32[64,33] @gpu\n\

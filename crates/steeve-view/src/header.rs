@@ -94,7 +94,7 @@ fn counted(tensors: usize) -> String {
     format!("{tensors} tensor{}", if tensors == 1 { "" } else { "s" })
 }
 
-/// A buffer and what stands in it.
+/// A buffer and what is allocated in it.
 struct Arena<'a> {
     name: String,
     /// Its memory and, where there are several, its number.

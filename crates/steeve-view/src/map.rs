@@ -201,9 +201,9 @@ pub struct Tile {
     pub id: Option<u32>,
     /// What it is called; names need not be unique.
     pub name: String,
-    /// What makes it; nothing if nobody knows.
+    /// The operation that makes it; empty for leafs, and where it is not known.
     pub operation: String,
-    /// Type and shape; nothing if nobody knows.
+    /// Type and shape; empty where they are not known.
     pub layout: String,
     /// What it is for.
     pub role: Role,
@@ -225,7 +225,7 @@ pub struct Tile {
     pub align: u64,
     /// The tile whose bytes it takes over, by its index.
     pub follows: Option<usize>,
-    /// Tensors that stand in the same bytes: views, and what was made in place at once.
+    /// Tensors located in the same bytes: views, and what was made in place at once.
     pub also: Vec<Also>,
     /// Whether it is no tensor, but a prefix of the one that it follows, kept so that a backend can fuse nodes.
     pub is_prefix: bool,

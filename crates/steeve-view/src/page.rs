@@ -158,7 +158,7 @@ struct MemoryData<'a> {
     /// The index of the block whose bytes it takes over, plus one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     follows: Vec<usize>,
-    /// A block and the names of some that stand in its bytes too.
+    /// A block and the names of some that are located in its bytes too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     also: Vec<(usize, Vec<u32>)>,
 }
@@ -271,5 +271,19 @@ impl<'a> Texts<'a> {
             list.push(text);
             list.len() as u32 - 1
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PHRASES, last_use};
+    use crate::LastUse;
+
+    #[test]
+    fn the_number_of_a_last_use_finds_its_phrase() {
+        for (number, it) in (0..).zip(PHRASES) {
+            assert_eq!(last_use(it), -number, "{it}");
+        }
+        assert_eq!(last_use(LastUse::Read { node: 0 }), 1);
     }
 }

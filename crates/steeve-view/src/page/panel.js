@@ -111,7 +111,7 @@ function show_alive() {
   const row = (i) => {
     const [name, why] = [memory.title_of(i), reason(map, memory, i)];
     return element("tr", {}, element("td", {}, element("button", { type: "button", onclick: () => choose({ map: state.step_map, memory, i }, "go") },
-      element("i", { style: `background:${ink.css[of[i]]}` }), element("span", { class: "name", text: name, title: why ? `${name}: ${why}` : name }), element("span", { class: "bytes", text: human(memory.size[i]) }))));
+      element("i", { style: `background:${ink.css[of[i]]}` }), element("span", { class: "name", text: name, title: why ? `${name}: ${why}` : name }), element("span", { class: "bytes", text: human(memory.room[i]) }))));
   };
   box.replaceChildren(
     element("p", { class: "named", text: `${whose}${moment(map, state.step)}` }),
@@ -119,7 +119,7 @@ function show_alive() {
     // Of the blocks of a list, neither is known.
     ...["role", "layer"].filter((by) => map.shift && by !== state.classes.by).flatMap((by) => sum_list(memory, by, bytes)),
     element("table", { class: "alive-list", "aria-label": "Alive, largest first" }, element("tbody", {}, ...alive.slice(0, SHOWN).map(row))),
-    ...(alive.length > SHOWN ? [element("p", { class: "dim", text: `and ${(alive.length - SHOWN).toLocaleString("en")} more with ${human(alive.slice(SHOWN).reduce((sum, i) => sum + memory.size[i], 0))}` })] : []),
+    ...(alive.length > SHOWN ? [element("p", { class: "dim", text: `and ${(alive.length - SHOWN).toLocaleString("en")} more with ${human(alive.slice(SHOWN).reduce((sum, i) => sum + memory.room[i], 0))}` })] : []),
   );
 }
 
