@@ -406,7 +406,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     }
     let file = folder.file("overlaps.csv", rows);
     let mut child = Command::new(env!("CARGO_BIN_EXE_steeve"))
-        .args(["check", &file])
+        .args(["check", &file, "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -302,7 +302,7 @@ fn each_fault_of_a_plan_is_one_sentence() {
     check(&t("buffer", 1.into()), &["memory host: tensor 0 (t) is in buffer 1, and there are 1"]);
     check(
         &|plan| plan["memories"][1]["name"] = "disk".into(),
-        &["the plan is for the memories gpu, disk, and the graph has gpu, host; matched by name"],
+        &["the plan has the memories [gpu, disk], and the graph [gpu, host]; matched by name"],
     );
     check(
         &t("tensor", object!({"id": 9})),
