@@ -127,8 +127,8 @@ impl FileMemory {
             faults.push(wrong("peak", format!("{}", self.peak), format!("{sum}")));
         }
         // A lower one is true, too.
-        if self.lower_bound > self.peak {
-            faults.push(wrong("lower_bound", format!("{}", self.lower_bound), format!("at most {}", self.peak)));
+        if self.lower_bound.0 > sum {
+            faults.push(wrong("lower_bound", format!("{}", self.lower_bound), format!("at most {sum}")));
         }
         faults
     }
