@@ -88,7 +88,7 @@ fn check_blocks(
         return Err(Error::NoOffsets { file: file.to_owned(), advice });
     }
     let title = Title { file, plan: "the plan", kind: PlanKind::Given };
-    let mut wrong = claims.map(|claims| own_faults(claims)).unwrap_or_default();
+    let mut wrong = claims.map(own_faults).unwrap_or_default();
     match prove(file, table, placed, problem, verdicts.voice) {
         Ok(_) if !wrong.is_empty() => verdicts.does_not_hold(&title, &wrong),
         Ok(plan) => {
