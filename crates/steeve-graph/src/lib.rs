@@ -8,6 +8,8 @@
 //! certified plan; [`replay`](replay()) checks it once more, knowing nothing of lifetimes; [`GraphPlan::fits`] says whether
 //! a plan may be used again. [`ggml_answer`] is what ggml's own allocator would do, to the byte.
 //!
+//! An engine that has a graph already implements [`TensorGraph`] for it; [`plan_tensor_graph`] returns its plan by its own keys.
+//!
 //! ```
 //! use steeve_graph::{AssignedGraph, Context, DataType, Graph, PlanOptions, plan_graph, replay};
 //!

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use proptest::prelude::*;
-use steeve_graph::fuzz::{Choices, random_graph, scrambled_graph};
+use steeve_graph::fuzz::{Choices, assert_survives, random_graph, scrambled_graph};
 use steeve_graph::{
     Align, AllocSizes, AssignedGraph, Bytes, Fusion, Id, KeyedGraph, KeyedPlan, Memory, MemoryId, Offset, Op,
     PlanOptions, Reuse, TensorGraph, TensorGraphError, TensorId, TensorPlace, Unread, plan_graph, plan_tensor_graph,
@@ -350,6 +350,23 @@ fn a_plan_survives_its_file() {
 }
 
 #[test]
+fn permissions_survive_the_text_of_a_graph() {
+    let graph = |text: &str| text.parse::<AssignedGraph>().map_err(|error| error.to_string());
+    let peak = |text| plan_graph(&graph(text).unwrap(), &PlanOptions::default()).unwrap().peak();
+    let ours = peak("x = input f32[64]; y = relu x; z = relu y !output");
+    assert_eq!(peak("x = input f32[64]; y = ?my f32[64] x overwrites=0; z = ?my f32[64] y overwrites=0 !output"), ours);
+    assert_eq!(peak("x = input f32[64]; y = ?my f32[64] x; z = ?my f32[64] y !output"), Bytes(2 * ours.0));
+    let refused = |end: &str| graph(&format!("x = input f32[64]; y = {end}")).unwrap_err();
+    let only = "expected overwrites= only where the table does not have the operation";
+    assert!(refused("?ADD f32[64] x x overwrites=0").ends_with(only));
+    assert!(refused("?my f32[64] x overwrites=1").ends_with("expected slots of sources, each below 16"));
+    let net = Net::default().input("x", 64).external("w", 8).in_place("a", 32, &["w", "x"]).output("a");
+    assert_survives(KeyedGraph::new(&net).unwrap().assigned());
+    let text = KeyedGraph::new(&net).unwrap().assigned().to_string();
+    assert!(text.contains("?add") && text.contains("overwrites=0,1"), "{text}");
+}
+
+#[test]
 fn places_of_another_allocator_are_checked() {
     let graph = KeyedGraph::new(&chain()).unwrap();
     let at = |offset| Some(TensorPlace::new(MemoryId::FIRST, Id::from_index(0).unwrap(), Offset(offset), Bytes(64)));
@@ -545,6 +562,7 @@ proptest! {
             }
         }
         KeyedPlan::from_json(&plan.to_json(), &graph).unwrap();
+        assert_survives(plan.graph_plan().assigned());
     }
 
     #[test]
