@@ -88,7 +88,7 @@ impl Walk<'_> {
     fn choose(&self, node: TensorId, step: u64) -> Choice {
         let graph = self.assigned.graph();
         let op = graph.tensor(node).op;
-        let (theirs, ours) = (op.ggml_in_place(), op.ggml_in_place() || op.overwrites_any_slot());
+        let (theirs, ours) = (op.ggml_in_place(), op.ggml_in_place() || graph.overwrites_any_slot(node));
         let theirs = if theirs { self.ggml_choice(node, step) } else { None };
         let before = if ours { self.source_to_take_over(node, step) } else { None };
         let reads_itself = || graph.sources(node).iter().flatten().any(|source| graph.root(*source) == node);

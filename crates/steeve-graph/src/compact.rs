@@ -59,6 +59,8 @@ impl Graph {
             let sources: Vec<_> = self.sources(old).iter().map(|source| source.map(renamed)).collect();
             let id = parts.push_with(Tensor { op, view, ..*tensor }, &sources, self.params(old))?;
             parts.set_name(id, self.name(old))?;
+            let permitted = tensors.permitted_slots(old);
+            (0..16).filter(|slot| permitted >> slot & 1 == 1).for_each(|slot| parts.permit_overwrite(id, slot));
         }
         self.leafs().iter().for_each(|&leaf| parts.leaf(renamed(leaf)));
         self.nodes().iter().for_each(|&node| parts.node(renamed(node)));

@@ -16,12 +16,14 @@ pub struct Named {
     pub id: TensorId,
     /// Its name, or an empty one.
     pub name: Box<str>,
+    /// Whether the name is all that the caller knows of it.
+    is_keyed: bool,
 }
 
 impl Named {
     /// With the name it has in `names`.
     pub fn new(id: TensorId, names: &Names) -> Self {
-        Self { id, name: names.get(id).into() }
+        Self { id, name: names.get(id).into(), is_keyed: names.is_keyed() }
     }
 }
 
@@ -29,6 +31,8 @@ impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.name.is_empty() {
             write!(f, "tensor {}", self.id)
+        } else if self.is_keyed {
+            write!(f, "tensor {}", Clipped(&self.name))
         } else {
             write!(f, "tensor {} ({})", self.id, Clipped(&self.name))
         }

@@ -47,7 +47,7 @@ pub enum Misfit {
         room: Bytes,
     },
     /// A node took over a source, and may not any more.
-    #[error("{tensor} was planned over its source in slot {slot}, which their shapes do not allow any more")]
+    #[error("{tensor} was planned over its source in slot {slot}, which is not allowed any more")]
     NotInPlace {
         /// The node.
         tensor: Named,
@@ -188,8 +188,12 @@ impl GraphPlan {
         for (node, slot) in &self.take_overs {
             let source = graph.sources(*node).get(*slot as usize).copied().flatten();
             let start = source.map(|source| graph.tensors().offset(source));
-            let equal = source.is_some_and(|source| graph.tensor(source).layout == graph.tensor(*node).layout);
-            if !equal || start != Some(Bytes::ZERO) {
+            let allowed = match graph.tensor(*node).op {
+                // The table has nothing on it, so only a permission of the graph's has allowed it.
+                Op::Other(_) => graph.may_overwrite(*node, *slot as usize),
+                _ => source.is_some_and(|source| graph.tensor(source).layout == graph.tensor(*node).layout),
+            };
+            if !allowed || start != Some(Bytes::ZERO) {
                 return Err(Difference::NotInPlace { tensor: *node, slot: *slot });
             }
         }

@@ -216,12 +216,23 @@ impl Graph {
         self.names.get(id)
     }
 
-    /// Whether the operation of `node` may write its result over its source in `slot`, by the table of operations
-    /// alone. That no other slot touches the same root is for the caller to see.
+    /// Whether the operation of `node` may write its result over its source in `slot`: by the table of operations, if their
+    /// layouts are equal, or because a [`TensorGraph`](crate::TensorGraph) allows it, if the result is not the larger one. That
+    /// no other slot touches the same root is for the caller to see.
     pub fn may_overwrite(&self, node: TensorId, slot: usize) -> bool {
         let tensor = self.tensor(node);
-        let source = self.sources(node).get(slot).copied().flatten();
-        tensor.op.overwrites_slot(slot) && source.is_some_and(|source| self.tensor(source).layout == tensor.layout)
+        let Some(source) = self.sources(node).get(slot).copied().flatten() else { return false };
+        let source = self.tensor(source);
+        if tensor.op.overwrites_slot(slot) && source.layout == tensor.layout {
+            return true;
+        }
+        let is_permitted = slot < u16::BITS as usize && self.tensors.permitted_slots(node) >> slot & 1 == 1;
+        is_permitted && tensor.nbytes() <= source.nbytes()
+    }
+
+    /// Whether `node` may overwrite the source in some slot, if their layouts allow it.
+    pub(crate) fn overwrites_any_slot(&self, node: TensorId) -> bool {
+        self.tensor(node).op.overwrites_any_slot() || self.tensors.permitted_slots(node) != 0
     }
 
     pub(crate) fn assemble(

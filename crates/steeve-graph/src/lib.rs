@@ -8,6 +8,8 @@
 //! certified plan; [`replay`](replay()) checks it once more, knowing nothing of lifetimes; [`GraphPlan::fits`] says whether
 //! a plan may be used again. [`ggml_answer`] is what ggml's own allocator would do, to the byte.
 //!
+//! An engine that has a graph already implements [`TensorGraph`] for it; [`plan_tensor_graph`] returns its plan by its own keys.
+//!
 //! ```
 //! use steeve_graph::{AssignedGraph, Context, DataType, Graph, PlanOptions, plan_graph, replay};
 //!
@@ -68,6 +70,10 @@ mod fingerprint;
 mod plan_file;
 mod survive;
 mod replay;
+
+// From a caller's own graph to a plan by its keys.
+mod tensor_graph;
+mod keyed_plan;
 #[cfg(all(test, feature = "fuzz"))]
 mod mutants;
 
@@ -81,6 +87,7 @@ pub use fits::{Change, Misfit};
 pub use fusion::Fusion;
 pub use ggml::{GgmlAnswer, GgmlPlace, ggml_answer};
 pub use graph::Graph;
+pub use keyed_plan::{KeyedPlan, plan_tensor_graph};
 pub use layout::{Layout, LayoutError, MAX_DIMS};
 pub use memory::{AllocSizes, AssignedGraph, Assignment, Memory, MemoryId};
 pub use names::Names;
@@ -109,5 +116,6 @@ pub use steeve_plan::{
 };
 pub use survive::Survivors;
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
+pub use tensor_graph::{KeyedGraph, TensorGraph, TensorGraphError};
 pub use text::{TextError, TextFault};
 pub use together::{PlansTogether, TogetherError, fit_buffers, plan_together, share_buffers};

@@ -20,6 +20,7 @@ use crate::TensorId;
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     names: Vec<Box<str>>,
+    is_keyed: bool,
 }
 
 impl Names {
@@ -37,6 +38,16 @@ impl Names {
             self.names.resize(id.index() + 1, Box::default());
         }
         self.names[id.index()] = name.into();
+    }
+
+    /// Makes errors say the names alone: the caller has keys for its tensors and does not know our numbers.
+    pub(crate) fn set_keyed(&mut self) {
+        self.is_keyed = true;
+    }
+
+    /// Whether errors say names alone.
+    pub(crate) const fn is_keyed(&self) -> bool {
+        self.is_keyed
     }
 
     pub(crate) fn truncate(&mut self, tensors: usize) {

@@ -96,6 +96,11 @@ impl GraphParts {
         Ok(())
     }
 
+    /// Allows a tensor to overwrite its source in `slot`, see [`Graph::may_overwrite`].
+    pub(crate) fn permit_overwrite(&mut self, tensor: TensorId, slot: usize) {
+        self.tensors.permit_overwrite(tensor, slot);
+    }
+
     /// Puts other nodes in the place of those there are; they run in this order.
     pub fn set_nodes(&mut self, nodes: Vec<TensorId>) {
         self.nodes = nodes;

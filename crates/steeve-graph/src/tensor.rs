@@ -173,6 +173,9 @@ pub struct Tensors {
     others: IdVec<OtherName, Box<str>>,
     /// The ids of `others` by name.
     other_ids: BTreeMap<Box<str>, OtherName>,
+    /// For each tensor the slots that it may overwrite beside those of its operation, one bit per slot. Ends with the last
+    /// tensor that has some, so most tables have none.
+    overwrites: Vec<u16>,
 }
 
 impl Tensors {
@@ -353,6 +356,28 @@ impl Tensors {
         })
     }
 
+    /// Keeps an operation by name, also where the tables have one of this name: the caller's operation is another one.
+    pub(crate) fn other_op(&mut self, name: &str) -> Result<Op, GraphError> {
+        Ok(Op::Other(self.keep(name)?))
+    }
+
+    /// Allows a tensor to overwrite its source in `slot`, whatever its operation. Slots above 15 are left alone: the planner
+    /// does not look at them.
+    pub(crate) fn permit_overwrite(&mut self, id: TensorId, slot: usize) {
+        if slot >= u16::BITS as usize || !self.has_number(id) {
+            return;
+        }
+        if self.overwrites.len() <= id.index() {
+            self.overwrites.resize(id.index() + 1, 0);
+        }
+        self.overwrites[id.index()] |= 1 << slot;
+    }
+
+    /// Returns the slots that a tensor may overwrite beside those of its operation, one bit per slot.
+    pub(crate) fn permitted_slots(&self, id: TensorId) -> u16 {
+        self.overwrites.get(id.index()).copied().unwrap_or(0)
+    }
+
     fn keep(&mut self, name: &str) -> Result<OtherName, GraphError> {
         if let Some(known) = self.other_ids.get(name) {
             return Ok(*known);
@@ -379,6 +404,10 @@ impl Tensors {
             self.spans.truncate(tensors);
             self.sources.truncate(sources as usize);
             self.params.truncate(params as usize);
+            self.overwrites.truncate(tensors);
+            while self.overwrites.last() == Some(&0) {
+                self.overwrites.pop();
+            }
             let mut table = core::mem::take(&mut self.table).into_vec();
             table.truncate(tensors);
             self.table = table.into();
@@ -400,6 +429,7 @@ impl Tensors {
             && (self.op_name(a.op), self.kind_name(a.op)) == (other.op_name(b.op), other.kind_name(b.op))
             && self.sources(id) == other.sources(id)
             && self.params(id) == other.params(id)
+            && self.permitted_slots(id) == other.permitted_slots(id)
     }
 }
 
@@ -416,6 +446,7 @@ impl Clone for Tensors {
             params: self.params.clone(),
             others: self.others.clone(),
             other_ids: self.other_ids.clone(),
+            overwrites: self.overwrites.clone(),
         }
     }
 }
@@ -437,7 +468,8 @@ impl PartialEq for Tensors {
             return self.table == other.table
                 && self.spans == other.spans
                 && self.sources == other.sources
-                && self.params == other.params;
+                && self.params == other.params
+                && self.overwrites == other.overwrites;
         }
         let marks = |tensor: &Tensor| (tensor.flags, tensor.external);
         self.len() == other.len() && self.ids().all(|id| self.same(id, other) && marks(&self[id]) == marks(&other[id]))

@@ -93,10 +93,37 @@
 //! [`Bindings`](device::Bindings) that it returns go into `alloc`. The examples `quickstart`, `transformer`, `devices` and
 //! `own_graph` show more (`cargo run --release -p steeve --example transformer`).
 //!
+//! # With a graph of your own
+//!
+//! An engine that has a graph implements [`TensorGraph`](graph::TensorGraph) for it and keeps no other: results are keyed by
+//! its own tensors, and so are errors. Pictures and plan files work as for every other graph:
+//!
+//! ```
+//! use steeve::prelude::*;
+//!
+//! /// What each instruction reads, and the bytes of its result.
+//! struct Program(Vec<(&'static [usize], u64)>);
+//!
+//! impl TensorGraph for Program {
+//!     type Key = usize;
+//!     fn nodes(&self) -> impl Iterator<Item = usize> { 0..self.0.len() }
+//!     fn sources(&self, node: usize) -> impl Iterator<Item = usize> { self.0[node].0.iter().copied() }
+//!     fn size(&self, tensor: usize) -> Bytes { Bytes(self.0[tensor].1) }
+//!     fn may_overwrite(&self, node: usize, _source: usize) -> bool { node == 2 }
+//! }
+//!
+//! let program = Program(vec![(&[], 1024), (&[0], 4096), (&[1], 4096), (&[2], 512)]);
+//! let plan = plan_tensor_graph(&program, &PlanOptions::default())?;
+//! plan.replay(&program)?; // a second checker, which knows no live ranges
+//! assert_eq!((plan.peak(), plan.overwrites(2)), (Bytes(4096 + 1024), Some(1)));
+//! assert_eq!(plan.place(2).map(|it| it.offset), plan.place(1).map(|it| it.offset));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | crate | what |
 //! |---|---|
-//! | [`plan`] | blocks with lifetimes in, proven plan out; for engines with graphs of their own |
-//! | [`graph`] | tensors, operations, graphs; liveness, in-place, proven plans for graphs |
+//! | [`plan`] | blocks with lifetimes in, proven plan out; for what is no graph |
+//! | [`graph`] | tensors, operations, graphs, also an engine's own; liveness, in-place, proven plans for graphs |
 //! | [`device`] | memory of devices and backends behind one interface |
 //! | [`alloc`] | buffers behind plans; reading and writing tensors |
 //! | [`cpu`] | the processor |
@@ -127,8 +154,8 @@ pub mod prelude {
     };
     pub use steeve_graph::{
         Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, DataType, FlashAttention, Glu,
-        Graph, GraphError, GraphPlan, GraphStrategy, Layout, MatchMemories, Memory, MemoryId, Offset, Op, Order,
-        PlanOptions, Reuse, Rope, SoftMax, TensorId, Unary, plan_graph, replay,
+        Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, MatchMemories, Memory, MemoryId, Offset, Op,
+        Order, PlanOptions, Reuse, Rope, SoftMax, TensorGraph, TensorId, Unary, plan_graph, plan_tensor_graph, replay,
     };
     pub use steeve_sched::{Homes, Job, SchedError, SchedOptions, Schedule, Scheduler, Worker, WorkerId};
 }

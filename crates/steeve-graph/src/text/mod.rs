@@ -12,6 +12,7 @@
 //! z = view f32[8]+0^q                             a root that does not follow from the source
 //! y = silu q !output size=8448                    flags; bytes it takes, if more than it spans
 //! t = ?SSM_SCAN f32[64] x q                       an operation that is not in the table
+//! u = ?my_relu f32[64] t overwrites=0             the slots of the sources that such an operation may overwrite
 //! %7 = neg y                                      a label with % is no name
 //! leaf x                                          x is listed once more, here among the leafs
 //! ```

@@ -39,6 +39,8 @@ struct Line {
     list: Option<List>,
     memory: Option<Reference>,
     sizes: Vec<Bytes>,
+    /// The slots that it may overwrite, and where that is said.
+    overwrites: Option<(Vec<u64>, Token)>,
 }
 
 /// An operation by its names, because only the table can keep unknown ones.
@@ -241,6 +243,18 @@ impl Reader {
         let tensor = Tensor { layout, op, flags: line.flags, external: line.external, view };
         let id = parts.push_with(tensor, &sources, &line.params).map_err(wrong)?;
         parts.set_name(id, &line.name).map_err(wrong)?;
+        if let Some((slots, token)) = &line.overwrites {
+            if !matches!(op, Op::Other(_)) {
+                return Err(
+                    token.error(TextFault::Expected("overwrites= only where the table does not have the operation"))
+                );
+            }
+            for slot in slots {
+                let slot = usize::try_from(*slot).ok().filter(|slot| *slot < sources.len().min(u16::BITS as usize));
+                let slot = slot.ok_or_else(|| token.error(TextFault::Expected("slots of sources, each below 16")))?;
+                parts.permit_overwrite(id, slot);
+            }
+        }
         Ok(id)
     }
 
@@ -320,6 +334,7 @@ fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<Line, TextError> {
         list: None,
         memory: None,
         sizes: Vec::new(),
+        overwrites: None,
     };
     while let Some(token) = cursor.next() {
         match &token.kind {
@@ -329,6 +344,7 @@ fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<Line, TextError> {
             Kind::Word(word) if word == "-" => line.sources.push(None),
             Kind::Word(word) if cursor.symbol('=') => match word.as_str() {
                 "size" => line.sizes = cursor.numbers()?.into_iter().map(Bytes).collect(),
+                "overwrites" => line.overwrites = Some((cursor.numbers()?, token.clone())),
                 _ => return Err(token.error(TextFault::Attribute(word.clone()))),
             },
             Kind::Word(word) => line.sources.push(Some(Reference { label: word.clone(), token: token.clone() })),

@@ -170,6 +170,7 @@ impl Writer<'_> {
             write!(f, " !{}", list.flag())?;
         }
         self.sizes(f, id)?;
+        self.overwrites(f, id)?;
         let name = self.graph.name(id);
         if name != self.labels[id] && !name.is_empty() {
             f.write_char(' ')?;
@@ -236,6 +237,16 @@ impl Writer<'_> {
         write!(f, " size={first}")?;
         if rest.len() >= SAME_SIZE_MEMORIES || rest.iter().any(|size| size != first) {
             rest.iter().try_for_each(|Bytes(size)| write!(f, ",{size}"))?;
+        }
+        Ok(())
+    }
+
+    fn overwrites(&self, f: &mut Formatter<'_>, id: TensorId) -> fmt::Result {
+        let permitted = self.graph.tensors().permitted_slots(id);
+        let mut before = " overwrites=";
+        for slot in (0..u16::BITS).filter(|slot| permitted >> slot & 1 == 1) {
+            write!(f, "{before}{slot}")?;
+            before = ",";
         }
         Ok(())
     }

@@ -1,0 +1,96 @@
+//! What can be wrong with a caller's graph or its plan, in the names of its tensors.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+
+use steeve_plan::{Bytes, Clipped};
+
+use crate::{GraphError, GraphPlanError, MemoryId, Misfit, ReplayFaults};
+
+/// Why a [`TensorGraph`](crate::TensorGraph) is no graph, has no plan, or does not go with one. Tensors are called what
+/// [`TensorGraph::name`](crate::TensorGraph::name) calls them.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorGraphError {
+    /// A node reads a tensor that nothing makes.
+    #[error(
+        "node {node} reads tensor {tensor} in slot {slot}, which is no node, no input, no view and not external",
+        node = Clipped(node), tensor = Clipped(tensor)
+    )]
+    UnknownSource {
+        /// The node.
+        node: String,
+        /// The position among its sources.
+        slot: usize,
+        /// The tensor.
+        tensor: String,
+    },
+    /// An output that nothing makes.
+    #[error("output {tensor} is no node, no input, no view and not external", tensor = Clipped(tensor))]
+    UnknownOutput {
+        /// The output.
+        tensor: String,
+    },
+    /// A view of a tensor that nothing makes.
+    #[error(
+        "tensor {tensor} is a view of tensor {root}, which is no node, no input and not external",
+        tensor = Clipped(tensor), root = Clipped(root)
+    )]
+    UnknownRoot {
+        /// The view.
+        tensor: String,
+        /// The tensor whose bytes it shares.
+        root: String,
+    },
+    /// A view of a view of ... itself.
+    #[error("tensor {tensor} is a view of itself, through other views or directly", tensor = Clipped(tensor))]
+    ViewCycle {
+        /// The view.
+        tensor: String,
+    },
+    /// A tensor that is written before the run and in it.
+    #[error("tensor {tensor} is listed as an input and as a node", tensor = Clipped(tensor))]
+    InputAndNode {
+        /// The tensor.
+        tensor: String,
+    },
+    /// A tensor in a memory that does not exist.
+    #[error("tensor {tensor} belongs to memory {memory}, but there are only {memories}", tensor = Clipped(tensor))]
+    UnknownMemory {
+        /// The tensor.
+        tensor: String,
+        /// The memory that is named.
+        memory: MemoryId,
+        /// How many there are.
+        memories: usize,
+    },
+    /// The sizes pass the end of the address space.
+    #[error(
+        "the tensors add up to 2^64 bytes or more: the largest is tensor {tensor} of {size} bytes",
+        tensor = Clipped(tensor)
+    )]
+    TooLarge {
+        /// The largest tensor.
+        tensor: String,
+        /// Its size.
+        size: Bytes,
+        /// What the planner says of it.
+        source: Box<GraphPlanError>,
+    },
+    /// A node is listed twice or out of order, or a view is outside its root.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// The graph has no plan.
+    #[error(transparent)]
+    Plan(#[from] GraphPlanError),
+    /// The plan does not fit the graph.
+    #[error(transparent)]
+    Fit(#[from] Misfit),
+    /// A replay of the plan has found faults.
+    #[error(transparent)]
+    Replay(#[from] ReplayFaults),
+    /// A file is no plan of the graph.
+    #[cfg(feature = "json")]
+    #[error(transparent)]
+    File(#[from] crate::PlanFault),
+}
