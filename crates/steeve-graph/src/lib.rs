@@ -31,6 +31,7 @@
 extern crate alloc;
 
 mod build;
+mod call;
 mod compact;
 mod context;
 mod depend;
@@ -71,7 +72,8 @@ mod replay;
 #[cfg(all(test, feature = "fuzz"))]
 mod mutants;
 
-pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, SoftMax, Window};
+pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, RopeMode, SoftMax, Window};
+pub use call::{CallError, Directions, Gated, OpCall, SwigluOai};
 pub use context::{Context, Mark};
 pub use depend::{Dependency, Hazard};
 pub use dtype::{DataType, UnknownType};

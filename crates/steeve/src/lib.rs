@@ -128,7 +128,7 @@ pub mod prelude {
     pub use steeve_graph::{
         Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, DataType, FlashAttention, Glu,
         Graph, GraphError, GraphPlan, GraphStrategy, Layout, Memory, MemoryId, Offset, Op, Order, PlanOptions, Reuse,
-        Rope, SoftMax, TensorId, Unary, plan_graph, replay,
+        Rope, RopeMode, SoftMax, TensorId, Unary, plan_graph, replay,
     };
     pub use steeve_sched::{Homes, Job, SchedError, SchedOptions, Schedule, Scheduler, Worker, WorkerId};
 }
