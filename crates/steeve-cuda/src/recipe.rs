@@ -182,3 +182,21 @@ pub(crate) fn args(result: Operand, sources: &[Option<Operand>]) -> Args {
     }
     args
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_source_in_two_slots_the_copy_is_read() {
+        let graph: Graph = "x = input f32[4]; y = rms_norm_back(0.5) x x".parse().unwrap();
+        let (tensor, node) = (graph.leafs()[0], graph.nodes()[0]);
+        let shape = Shape::new(&graph.tensor(tensor).layout).unwrap();
+        let source = |slot, address, is_copy| Source { tensor, slot, operand: Operand { address, shape }, is_copy };
+        for sources in [[source(0, 64, true), source(1, 0, false)], [source(0, 0, false), source(1, 64, true)]] {
+            let call = NodeCall::new(&graph, node, Operand { address: 0, shape }, &sources).unwrap();
+            assert_eq!(call.operand(tensor).unwrap().address, 64);
+            assert!(call.operand(node).is_err());
+        }
+    }
+}
