@@ -2,55 +2,59 @@
 
 use std::fmt::Debug;
 
-use steeve_graph::{Op, Param};
+use steeve_graph::{CallError, Graph, Named, OpCall, TensorId};
 
-use crate::kernels;
 use crate::raw::{Raw, Room, Shape};
 
-/// A node, as far as choosing a kernel for it goes.
+/// A node, as far as choosing a kernel for it goes: a call whose operands fit together, and where their elements are.
+///
+/// A kernel looks at types and strides. It trusts shapes and parameters, which [`Graph::call`] has checked.
 #[derive(Debug)]
-pub(crate) struct Ask<'a> {
-    pub(crate) op: Op,
-    pub(crate) params: &'a [Param],
+pub(crate) struct NodeCall<'a> {
+    pub(crate) call: OpCall,
     pub(crate) result: Shape,
-    pub(crate) sources: &'a [Option<Shape>],
+    graph: &'a Graph,
 }
 
-impl Ask<'_> {
-    /// A source that must be there.
-    pub(crate) fn source(&self, slot: usize) -> Result<Shape, String> {
-        self.sources.get(slot).copied().flatten().ok_or_else(|| format!("source {slot} is missing"))
-    }
-
-    /// A source that may be missing.
-    pub(crate) fn optional(&self, slot: usize) -> Option<Shape> {
-        self.sources.get(slot).copied().flatten()
-    }
-
-    /// A source that must have the shape of the result.
-    pub(crate) fn like_result(&self, slot: usize) -> Result<Shape, String> {
-        let source = self.source(slot)?;
-        if source.ne == self.result.ne {
-            Ok(source)
-        } else {
-            Err(format!("source {slot} has another shape than the result"))
+impl<'a> NodeCall<'a> {
+    /// The error says what is missing or does not fit together.
+    pub(crate) fn new(graph: &'a Graph, node: TensorId) -> Result<Self, String> {
+        // The largest numbers first: what can't be counted here fits nothing.
+        for &source in graph.sources(node).iter().flatten() {
+            shape_of(graph, source)?;
         }
+        let result = shape_of(graph, node)?;
+        let call = graph.call(node).map_err(|error| match error {
+            CallError::NoRule { .. } => NO_KERNEL.to_owned(),
+            error => error.to_string(),
+        })?;
+        Ok(Self { call, result, graph })
     }
 
-    /// A real parameter that must be there.
-    pub(crate) fn float(&self, index: usize) -> Result<f32, String> {
-        self.params.get(index).map(|it| it.float()).ok_or_else(|| format!("parameter {index} is missing"))
+    /// The shape of an operand, which can be counted here.
+    pub(crate) fn shape(&self, operand: TensorId) -> Result<Shape, String> {
+        shape_of(self.graph, operand)
     }
 
-    /// A whole parameter that must be there.
-    pub(crate) fn int(&self, index: usize) -> Result<i64, String> {
-        self.params.get(index).and_then(|it| it.int()).ok_or_else(|| format!("parameter {index} is no whole number"))
+    pub(crate) fn shapes<const N: usize>(&self, operands: [TensorId; N]) -> Result<[Shape; N], String> {
+        let mut shapes = [self.result; N];
+        for (shape, operand) in shapes.iter_mut().zip(operands) {
+            *shape = self.shape(operand)?;
+        }
+        Ok(shapes)
     }
 
-    /// A parameter that counts.
-    pub(crate) fn count(&self, index: usize) -> Result<usize, String> {
-        usize::try_from(self.int(index)?).map_err(|_| format!("parameter {index} is negative"))
+    /// The shape of an operand that may be missing.
+    pub(crate) fn optional(&self, operand: Option<TensorId>) -> Result<Option<Shape>, String> {
+        operand.map(|operand| self.shape(operand)).transpose()
     }
+}
+
+pub(crate) const NO_KERNEL: &str = "there is no kernel for it";
+
+fn shape_of(graph: &Graph, id: TensorId) -> Result<Shape, String> {
+    let shape = Shape::new(&graph.tensor(id).layout);
+    shape.ok_or_else(|| format!("{} is too large for this machine", Named::new(id, graph.names())))
 }
 
 /// What a kernel works on. Sources that it may not write over while it reads them stand apart from the result.
@@ -188,12 +192,4 @@ impl Rows {
         let start = unit * self.per_unit;
         start..(start + self.per_unit).min(self.rows)
     }
-}
-
-/// The kernel for a node; `None` if the node writes nothing. The error says what is not supported.
-pub(crate) fn choose(ask: &Ask<'_>) -> Result<Option<Box<dyn Kernel>>, String> {
-    if ask.op.writes_nothing() {
-        return Ok(None);
-    }
-    kernels::choose(ask).map(Some)
 }

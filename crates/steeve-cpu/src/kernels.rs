@@ -25,46 +25,68 @@ mod movement;
 mod join;
 mod turn;
 
-use steeve_graph::Op;
+use steeve_graph::{OpCall, Order};
 
-use crate::kernel::{Ask, Kernel};
+use crate::kernel::{Kernel, NO_KERNEL, NodeCall};
 
 /// The kernel for a node that writes something. The error says what is not supported.
-pub(crate) fn choose(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    match ask.op {
-        Op::Add | Op::Sub | Op::Mul | Op::Div => elementwise::binary(ask),
-        Op::Add1 => elementwise::add1(ask),
-        Op::AddId => elementwise::add_id(ask),
-        Op::Unary(_) | Op::Sqr | Op::Sqrt | Op::Log | Op::Scale | Op::Clamp => elementwise::unary(ask),
-        Op::SiluBack => elementwise::silu_back(ask),
-        Op::Glu(_) => elementwise::glu(ask),
-        Op::Fill => elementwise::fill(ask),
-        Op::Norm => norm::norm(ask),
-        Op::RmsNorm => norm::rms_norm(ask),
-        Op::RmsNormBack => norm::rms_norm_back(ask),
-        Op::GroupNorm => norm::group_norm(ask),
-        Op::L2Norm => norm::l2_norm(ask),
-        Op::SoftMax => softmax::soft_max(ask),
-        Op::SoftMaxBack => softmax::soft_max_back(ask),
-        Op::DiagMaskInf | Op::DiagMaskZero => softmax::diag_mask(ask),
-        Op::Rope | Op::RopeBack => rope::rope(ask),
-        Op::Sum => reduce::sum(ask),
-        Op::SumRows | Op::Mean => reduce::of_rows(ask),
-        Op::Argsort => sort::argsort(ask),
-        Op::TopK => sort::top_k(ask),
-        Op::Im2col => image::im2col(ask),
-        Op::Pool1d | Op::Pool2d => image::pool(ask),
-        Op::Upscale => resize::upscale(ask),
-        Op::Pad => resize::pad(ask),
-        Op::MulMat => matrix::mul_mat(ask),
-        Op::MulMatId => experts::mul_mat_id(ask),
-        Op::FlashAttnExt => attention::flash_attn_ext(ask),
-        Op::GetRows => gather::get_rows(ask),
-        Op::SetRows => gather::set_rows(ask),
-        Op::Cpy | Op::Cont | Op::Dup => movement::copy(ask),
-        Op::Concat => join::concat(ask),
-        Op::Repeat => join::repeat(ask),
-        Op::Custom => Err("callers' own operations have no kernel here".into()),
-        _ => Err("there is no kernel for it".into()),
+pub(crate) fn choose(node: &NodeCall<'_>) -> Result<Box<dyn Kernel>, String> {
+    use OpCall as Call;
+    match node.call {
+        Call::Add { a, b } => elementwise::add(node, a, b),
+        Call::Sub { a, b } => elementwise::sub(node, a, b),
+        Call::Mul { a, b } => elementwise::mul(node, a, b),
+        Call::Div { a, b } => elementwise::div(node, a, b),
+        Call::Add1 { a, b } => elementwise::add(node, a, b),
+        Call::AddId { a, b, ids } => elementwise::add_id(node, a, b, ids),
+        Call::Sqr { a } => elementwise::sqr(node, a),
+        Call::Sqrt { a } => map::of_one(node, a, f32::sqrt),
+        Call::Log { a } => map::of_one(node, a, f32::ln),
+        Call::Scale { a, factor, bias } => elementwise::scale(node, a, factor, bias),
+        Call::Clamp { a, min, max } => map::of_one(node, a, move |x| functions::clamp(x, min, max)),
+        Call::Unary { kind, a } => elementwise::unary(node, kind, a),
+        Call::Xielu { a, numbers } => elementwise::xielu(node, a, numbers),
+        Call::SiluBack { gradient, a } => map::of_two(node, gradient, a, functions::silu_back),
+        Call::Glu { kind, gated, swiglu } => elementwise::glu(node, kind, gated, swiglu),
+        Call::Fill { value, .. } => map::constant(node, value),
+        Call::Norm { a, epsilon } => norm::norm(node, a, epsilon),
+        Call::RmsNorm { a, epsilon } => norm::rms_norm(node, a, epsilon),
+        Call::RmsNormBack { gradient, a, epsilon } => norm::rms_norm_back(node, gradient, a, epsilon),
+        Call::GroupNorm { a, groups, epsilon } => norm::group_norm(node, a, groups, epsilon),
+        Call::L2Norm { a, epsilon } => norm::l2_norm(node, a, epsilon),
+        Call::SoftMax { a, mask, sinks, soft_max } => softmax::soft_max(node, a, mask, sinks, soft_max),
+        Call::SoftMaxBack { gradient, result, soft_max } => softmax::soft_max_back(node, gradient, result, soft_max),
+        Call::DiagMaskInf { a, past } => softmax::diag_mask(node, a, past, f32::NEG_INFINITY),
+        Call::DiagMaskZero { a, past } => softmax::diag_mask(node, a, past, 0.0),
+        Call::Rope { a, positions, factors, rope } => {
+            rope::rope(node, a, positions, factors, rope, rope::Direction::Forward)
+        }
+        Call::RopeBack { a, positions, factors, rope } => {
+            rope::rope(node, a, positions, factors, rope, rope::Direction::Back)
+        }
+        Call::Sum { a } => reduce::sum(node, a),
+        Call::SumRows { a } => reduce::sum_rows(node, a),
+        Call::Mean { a } => reduce::mean(node, a),
+        Call::Argsort { a, order } => sort::sorted(node, a, order),
+        Call::TopK { a, .. } => sort::sorted(node, a, Order::Descending),
+        Call::Im2col { kernel, image, convolution, directions, .. } => {
+            image::im2col(node, kernel, image, convolution, directions)
+        }
+        Call::Pool1d { a, pool, size, stride, padding } => image::pool_1d(node, a, pool, [size, stride, padding]),
+        Call::Pool2d { a, pool, window } => image::pool_2d(node, a, pool, window),
+        Call::Upscale { a, interpolation } => resize::upscale(node, a, interpolation),
+        Call::Pad { a, before, .. } => resize::pad(node, a, before),
+        Call::MulMat { a, b } => matrix::mul_mat(node, a, b),
+        Call::MulMatId { experts, b, ids } => experts::mul_mat_id(node, experts, b, ids),
+        Call::FlashAttnExt { q, k, v, mask, sinks, attention } => {
+            attention::flash_attn_ext(node, [q, k, v], mask, sinks, attention)
+        }
+        Call::GetRows { a, ids } => gather::get_rows(node, a, ids),
+        Call::SetRows { rows, ids, .. } => gather::set_rows(node, rows, ids),
+        Call::Cpy { a, .. } | Call::Cont { a } | Call::Dup { a } => movement::copy(node, a),
+        Call::Concat { a, b, dim } => join::concat(node, a, b, dim),
+        Call::Repeat { a } => join::repeat(node, a),
+        Call::Custom => Err("callers' own operations have no kernel here".into()),
+        _ => Err(NO_KERNEL.into()),
     }
 }

@@ -13,7 +13,8 @@ use std::time::Instant;
 use steeve_device::{DeviceError, Locate, Offset, Prepared, Reading, SharedBuffer, Span, SpanMut, Writing};
 use steeve_graph::{Bytes, Graph, Layout, Named, Op, TensorId};
 
-use crate::kernel::{Ask, Kernel, Operands, choose};
+use crate::kernel::{Kernel, NodeCall, Operands};
+use crate::kernels::choose;
 use crate::pool::{Crew, Pool};
 use crate::raw::{Line, Raw, Room, Shape};
 use crate::watch::{Cancel, NodeTime, Timings};
@@ -108,19 +109,14 @@ pub(crate) fn prepare(
 pub(crate) fn kernel_of(name: &str, graph: &Graph, node: TensorId) -> Result<Option<Box<dyn Kernel>>, DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
     let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
-    let shape = |id: TensorId| {
-        let shape = Shape::new(&graph.tensor(id).layout);
-        shape.ok_or_else(|| refuse(format!("{} is too large for this machine", Named::new(id, graph.names()))))
-    };
-    let mut sources = Vec::with_capacity(graph.sources(node).len());
-    for source in graph.sources(node) {
-        sources.push(source.map(shape).transpose()?);
+    let count = graph.sources(node).len();
+    if count > MOST_SOURCES {
+        return Err(refuse(format!("it has {count} sources")));
     }
-    if sources.len() > MOST_SOURCES {
-        return Err(refuse(format!("it has {} sources", sources.len())));
+    if tensor.op.writes_nothing() {
+        return Ok(None);
     }
-    let ask = Ask { op: tensor.op, params: graph.params(node), result: shape(node)?, sources: &sources };
-    choose(&ask).map_err(refuse)
+    NodeCall::new(graph, node).and_then(|node| choose(&node)).map(Some).map_err(refuse)
 }
 
 impl CpuPrepared {

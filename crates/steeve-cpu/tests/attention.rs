@@ -163,9 +163,9 @@ fn heads_and_masks_that_do_not_fit_are_refused() {
     let mut trial = Trial::new(1);
     let (q, k) = (trial.leaf(DataType::F32, &[8, 2, 4]), trial.leaf(DataType::F32, &[8, 5, 2]));
     let v = trial.leaf(DataType::F32, &[6, 5, 3]);
-    let ours = trial.context.flash_attn_ext(q, k, v, None, FlashAttention::default()).unwrap();
-    assert!(trial.refusal(ours).ends_with("the heads of keys and values must divide those of the queries"));
+    let error = trial.context.flash_attn_ext(q, k, v, None, FlashAttention::default()).unwrap_err().to_string();
+    assert!(error.ends_with("the heads of the values must divide those of the queries"), "{error}");
     let (v, mask) = (trial.leaf(DataType::F32, &[6, 5, 2]), trial.leaf(DataType::F16, &[4, 2]));
-    let ours = trial.context.flash_attn_ext(q, k, v, Some(mask), FlashAttention::default()).unwrap();
-    assert!(trial.refusal(ours).contains("an element for each key"));
+    let error = trial.context.flash_attn_ext(q, k, v, Some(mask), FlashAttention::default()).unwrap_err().to_string();
+    assert!(error.ends_with("the mask must have an element for each key"), "{error}");
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use reference::{Case, Crew, Sketch, Values, contents_of, judge, named, pack};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, Bytes, DeviceError, Offset, SharedBuffer, Usage};
-use steeve_graph::{DataType, Glu, Graph, GraphError, Id, Layout, Op, Param, Rope, Tensor, TensorId, Unary};
+use steeve_graph::{DataType, Glu, Graph, GraphError, Id, Layout, Op, Param, Rope, RopeMode, Tensor, TensorId, Unary};
 
 /// Every operation whose result may stand on a source, all kinds of it.
 fn operations() -> impl Iterator<Item = Op> {
@@ -164,8 +164,8 @@ fn sources(maker: &mut Maker, op: Op) -> Result<(Vec<TensorId>, Vec<Param>), Gra
 }
 
 fn rope(maker: &mut Maker, a: TensorId, ne: [u64; 4]) -> Result<(Vec<TensorId>, Vec<Param>), GraphError> {
-    let mode = maker.pick(&[0, 2, 8]);
-    let positions = ne[2] * if mode == 8 { 4 } else { 1 };
+    let mode = maker.pick(&[RopeMode::Normal, RopeMode::Neox, RopeMode::Sections]);
+    let positions = ne[2] * mode.parts();
     let positions = maker.sketch.input(DataType::I32, &[positions], Values::Below(50))?;
     let even = (ne[0] / 2 * 2) as u32;
     let numbers = Rope { dims: maker.pick(&[even, even / 4 * 2]), mode, sections: [1, 2, 1, 1], ..Rope::default() };

@@ -3,7 +3,7 @@
 
 mod trial;
 
-use steeve_graph::{DataType, Op, Order, Param, Rope, SoftMax, TensorId};
+use steeve_graph::{DataType, Op, Order, Param, Rope, RopeMode, SoftMax, TensorId};
 use trial::{Trial, assert_close};
 
 const FLOATS: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
@@ -248,7 +248,7 @@ fn rope_turns_pairs_by_their_positions() {
         let sections = [1, least, least, least].map(|least| least + trial.below(3) as u32);
         let numbers = Rope {
             dims: dims as u32,
-            mode,
+            mode: RopeMode::from_ggml_id(mode.into()).unwrap(),
             context: 512,
             freq_base: 100.0,
             freq_scale: trial.pick(&[1.0, 0.25]),
@@ -301,16 +301,23 @@ fn rope_refuses_what_it_can_not_turn() {
     let (a, positions) = (trial.leaf(DataType::F32, &[8, 2, 3]), trial.given(DataType::I32, &[3], &[0.0, 1.0, 2.0]));
     let four = trial.leaf(DataType::I32, &[12]);
     let rope = |dims, mode| Rope { dims, mode, ..Rope::default() };
-    for (positions, numbers, why) in [
-        (positions, rope(10, 0), "10 of 8 elements can't be rotated in pairs"),
-        (positions, rope(3, 2), "3 of 8 elements can't be rotated in pairs"),
-        (positions, rope(8, 4), "mode 4 is none of 0, 2, 8, 24 and 40"),
-        (four, rope(8, 8), "sections of [0, 0, 0, 0] pairs make no sense"),
-        (four, Rope { sections: [1; 4], ..rope(8, 24) }, "8 of 8 elements can't be rotated in pairs"),
-    ] {
-        let to = trial.context.rope(a, positions, None, numbers).unwrap();
-        assert!(trial.refusal(to).ends_with(why), "{}", trial.refusal(to));
+    let whole = Rope { sections: [1; 4], ..rope(8, RopeMode::Vision) };
+    for (positions, numbers) in
+        [(positions, rope(10, RopeMode::Normal)), (positions, rope(3, RopeMode::Neox)), (four, whole)]
+    {
+        let error = trial.context.rope(a, positions, None, numbers).unwrap_err().to_string();
+        assert!(error.ends_with("the rotated elements of a row must be pairs"), "{error}");
     }
+    // ggml's numbers, of which not all are modes.
+    let to = trial.context.rope(a, positions, None, rope(8, RopeMode::Normal)).unwrap();
+    let mut params = trial.context.tensors().params(to).to_vec();
+    params[1] = Param::Int(4);
+    let to = trial.context.apply(Op::Rope, &[Some(a), Some(positions)], &params).unwrap();
+    let why = trial.refusal(to);
+    assert!(why.ends_with("mode 4 is none of 0, 2, 8, 24 and 40"), "{why}");
+    let to = trial.context.rope(a, four, None, rope(8, RopeMode::Sections)).unwrap();
+    let why = trial.refusal(to);
+    assert!(why.ends_with("sections of [0, 0, 0, 0] pairs make no sense"), "{why}");
 }
 
 #[test]

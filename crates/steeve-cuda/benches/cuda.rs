@@ -14,7 +14,7 @@ use cudarc::driver::sys as driver;
 use steeve_alloc::GraphAllocator;
 use steeve_cuda::{Capture, CudaDevice};
 use steeve_device::{Backend, Bindings, BufferType, Bytes, Device, Offset, Prepared, SharedBuffer, Usage};
-use steeve_graph::{Context, DataType, FlashAttention, Glu, Graph, GraphError, Rope, TensorId, Tensors};
+use steeve_graph::{Context, DataType, FlashAttention, Glu, Graph, GraphError, Rope, RopeMode, TensorId, Tensors};
 
 fn main() {
     let devices = match CudaDevice::all() {
@@ -414,7 +414,7 @@ impl Model {
         let mut graph = Graph::from_outputs(c, &[])?;
         let mut x = c.get_rows(self.weights[0], tokens)?;
         for layer in self.weights[1..].chunks(11) {
-            let rope = Rope { dims: HEAD as u32, mode: 2, ..Rope::default() };
+            let rope = Rope { dims: HEAD as u32, mode: RopeMode::Neox, ..Rope::default() };
             let normed = c.rms_norm(x, 1e-5)?;
             let normed = c.mul(normed, layer[0])?;
             let q = c.mul_mat(layer[1], normed)?;

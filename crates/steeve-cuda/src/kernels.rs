@@ -1,5 +1,5 @@
-//! Which kernels make an operation, by family. Each family says what it supports, as closely as the processor's does: a
-//! kernel reads and writes what shapes say, so shapes that do not fit together stop here.
+//! Which kernels make an operation, by family. Each family says what it supports, types and strides: shapes fit
+//! together in every call.
 
 mod elementwise;
 mod rows;
@@ -9,55 +9,82 @@ mod image;
 mod matrix;
 mod attention;
 
-use steeve_graph::Op;
+use steeve_graph::{OpCall, Order};
 
-use crate::recipe::{Ask, Recipe};
+use crate::recipe::{NO_KERNEL, NodeCall, Recipe};
 
 /// Adds the acts of a node that writes something. The error says what is not supported.
-pub(crate) fn choose(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    for (slot, operand) in ask.sources.iter().enumerate() {
-        if operand.is_some_and(|operand| !operand.is_at_its_unit()) {
-            return Err(format!("the elements of source {slot} do not stand at multiples of their size"));
+pub(crate) fn choose(node: &NodeCall<'_>, recipe: &mut Recipe) -> Result<(), String> {
+    use OpCall as Call;
+    use elementwise::Function;
+    can_be_addressed(node)?;
+    match node.call {
+        Call::Add { a, b } | Call::Add1 { a, b } => elementwise::binary(node, recipe, Function::ADD, a, b),
+        Call::Sub { a, b } => elementwise::binary(node, recipe, Function::SUB, a, b),
+        Call::Mul { a, b } => elementwise::binary(node, recipe, Function::MUL, a, b),
+        Call::Div { a, b } => elementwise::binary(node, recipe, Function::DIV, a, b),
+        Call::AddId { a, b, ids } => elementwise::add_id(node, recipe, a, b, ids),
+        Call::Sqr { a } => elementwise::unary(node, recipe, Function::SQR, a, [0.0; 4]),
+        Call::Sqrt { a } => elementwise::unary(node, recipe, Function::SQRT, a, [0.0; 4]),
+        Call::Log { a } => elementwise::unary(node, recipe, Function::LOG, a, [0.0; 4]),
+        Call::Scale { a, factor, bias } => {
+            elementwise::unary(node, recipe, Function::SCALE, a, [factor, bias, 0.0, 0.0])
         }
+        Call::Clamp { a, min, max } => elementwise::unary(node, recipe, Function::CLAMP, a, [min, max, 0.0, 0.0]),
+        Call::Unary { kind, a } => elementwise::unary(node, recipe, Function::unary(kind)?, a, [0.0; 4]),
+        Call::Xielu { a, numbers } => elementwise::xielu(node, recipe, a, numbers),
+        Call::SiluBack { gradient, a } => elementwise::silu_back(node, recipe, gradient, a),
+        Call::Glu { kind, gated, swiglu } => elementwise::glu(node, recipe, kind, gated, swiglu),
+        Call::Fill { value, .. } => elementwise::fill(node, recipe, value),
+        Call::Norm { a, epsilon } => rows::norm(node, recipe, rows::Norm::Deviation, a, epsilon),
+        Call::RmsNorm { a, epsilon } => rows::norm(node, recipe, rows::Norm::Rms, a, epsilon),
+        Call::L2Norm { a, epsilon } => rows::norm(node, recipe, rows::Norm::L2, a, epsilon),
+        Call::RmsNormBack { gradient, a, epsilon } => rows::rms_norm_back(node, recipe, gradient, a, epsilon),
+        Call::GroupNorm { a, groups, epsilon } => rows::group_norm(node, recipe, a, groups, epsilon),
+        Call::SoftMax { a, mask, sinks, soft_max } => rows::soft_max(node, recipe, a, [mask, sinks], soft_max),
+        Call::SoftMaxBack { gradient, result, soft_max } => {
+            rows::soft_max_back(node, recipe, gradient, result, soft_max)
+        }
+        Call::DiagMaskInf { a, past } => rows::diag_mask(node, recipe, a, past, f32::NEG_INFINITY),
+        Call::DiagMaskZero { a, past } => rows::diag_mask(node, recipe, a, past, 0.0),
+        Call::Sum { a } => rows::sum(node, recipe, rows::Sum::All, a),
+        Call::SumRows { a } => rows::sum(node, recipe, rows::Sum::Rows, a),
+        Call::Mean { a } => rows::sum(node, recipe, rows::Sum::Mean, a),
+        Call::Argsort { a, order } => rows::order(node, recipe, a, order),
+        Call::TopK { a, .. } => rows::order(node, recipe, a, Order::Descending),
+        Call::Rope { a, positions, factors, rope } => rope::rope(node, recipe, [a, positions], factors, rope, 1.0),
+        Call::RopeBack { a, positions, factors, rope } => rope::rope(node, recipe, [a, positions], factors, rope, -1.0),
+        Call::Cpy { a, .. } | Call::Cont { a } | Call::Dup { a } => movement::copy(node, recipe, a),
+        Call::Concat { a, b, dim } => movement::concat(node, recipe, a, b, dim),
+        Call::Repeat { a } => movement::repeat(node, recipe, a),
+        Call::GetRows { a, ids } => movement::get_rows(node, recipe, a, ids),
+        Call::SetRows { rows, ids, .. } => movement::set_rows(node, recipe, rows, ids),
+        Call::Im2col { kernel, image, convolution, directions, .. } => {
+            image::im2col(node, recipe, [kernel, image], convolution, directions)
+        }
+        Call::Pool1d { a, pool, size, stride, padding } => {
+            image::pool_1d(node, recipe, a, pool, [size, stride, padding])
+        }
+        Call::Pool2d { a, pool, window } => image::pool_2d(node, recipe, a, pool, window),
+        Call::Upscale { a, interpolation } => image::upscale(node, recipe, a, interpolation),
+        Call::Pad { a, before, .. } => image::pad(node, recipe, a, before),
+        Call::MulMat { a, b } => matrix::mul_mat(node, recipe, a, b),
+        Call::MulMatId { experts, b, ids } => matrix::mul_mat_id(node, recipe, experts, b, ids),
+        Call::FlashAttnExt { q, k, v, mask, sinks, attention } => {
+            attention::flash_attn_ext(node, recipe, [q, k, v], [mask, sinks], attention)
+        }
+        Call::Custom => Err("callers' own operations have no kernel here".into()),
+        _ => Err(NO_KERNEL.into()),
     }
-    if !ask.result.is_at_its_unit() {
-        return Err("the elements of the result do not stand at multiples of their size".into());
+}
+
+/// Whether every element can be read and written at once, and no two of the result share bytes.
+fn can_be_addressed(node: &NodeCall<'_>) -> Result<(), String> {
+    if let Some(source) = node.sources().iter().find(|source| !source.operand.is_at_its_unit()) {
+        return Err(format!("the elements of source {} do not stand at multiples of their size", source.slot));
     }
-    if ask.result.shape.overlaps_itself() {
-        return Err("elements of the result share bytes".into());
-    }
-    match ask.op {
-        Op::Add | Op::Sub | Op::Mul | Op::Div => elementwise::binary(ask, recipe),
-        Op::Add1 => elementwise::add1(ask, recipe),
-        Op::AddId => elementwise::add_id(ask, recipe),
-        Op::Unary(_) | Op::Sqr | Op::Sqrt | Op::Log | Op::Scale | Op::Clamp => elementwise::unary(ask, recipe),
-        Op::SiluBack => elementwise::silu_back(ask, recipe),
-        Op::Glu(_) => elementwise::glu(ask, recipe),
-        Op::Fill => elementwise::fill(ask, recipe),
-        Op::Norm | Op::RmsNorm | Op::L2Norm => rows::norm(ask, recipe),
-        Op::RmsNormBack => rows::rms_norm_back(ask, recipe),
-        Op::GroupNorm => rows::group_norm(ask, recipe),
-        Op::SoftMax => rows::soft_max(ask, recipe),
-        Op::SoftMaxBack => rows::soft_max_back(ask, recipe),
-        Op::DiagMaskInf | Op::DiagMaskZero => rows::diag_mask(ask, recipe),
-        Op::Sum | Op::SumRows | Op::Mean => rows::sum(ask, recipe),
-        Op::Argsort | Op::TopK => rows::order(ask, recipe),
-        Op::Rope | Op::RopeBack => rope::rope(ask, recipe),
-        Op::Cpy | Op::Cont | Op::Dup => movement::copy(ask, recipe),
-        Op::Concat => movement::concat(ask, recipe),
-        Op::Repeat => movement::repeat(ask, recipe),
-        Op::GetRows => movement::get_rows(ask, recipe),
-        Op::SetRows => movement::set_rows(ask, recipe),
-        Op::Im2col => image::im2col(ask, recipe),
-        Op::Pool1d | Op::Pool2d => image::pool(ask, recipe),
-        Op::Upscale => image::upscale(ask, recipe),
-        Op::Pad => image::pad(ask, recipe),
-        Op::MulMat => matrix::mul_mat(ask, recipe),
-        Op::MulMatId => matrix::mul_mat_id(ask, recipe),
-        Op::FlashAttnExt => attention::flash_attn_ext(ask, recipe),
-        Op::Custom => Err("callers' own operations have no kernel here".into()),
-        _ => Err("there is no kernel for it".into()),
-    }
+    demand(node.result.is_at_its_unit(), "the elements of the result do not stand at multiples of their size")?;
+    demand(!node.result.shape.overlaps_itself(), "elements of the result share bytes")
 }
 
 /// Whether a number divides another. Nothing divides nothing.

@@ -1,56 +1,67 @@
 //! From a node to acts: what kernels are told about, and where they put their steps.
 
-use steeve_graph::{Op, Param};
+use steeve_graph::{CallError, Graph, OpCall, TensorId};
 
 use crate::act::{Act, Kernel, Parameter};
 use crate::blas::Product;
 use crate::shape::{Args, Map, Operand, Shape, is_float};
 
-/// A node, with everything where it stands.
+/// A node with everything located: a call whose operands fit together.
+///
+/// Kernels are chosen by types, strides and addresses. Shapes and parameters are trusted: [`Graph::call`] has checked them.
 #[derive(Debug)]
-pub(crate) struct Ask<'a> {
-    pub(crate) op: Op,
-    pub(crate) params: &'a [Param],
+pub(crate) struct NodeCall<'a> {
+    pub(crate) call: OpCall,
     pub(crate) result: Operand,
-    pub(crate) sources: &'a [Option<Operand>],
+    sources: &'a [Source],
 }
 
-impl Ask<'_> {
-    /// A source that must be there.
-    pub(crate) fn source(&self, slot: usize) -> Result<Operand, String> {
-        self.optional(slot).ok_or_else(|| format!("source {slot} is missing"))
+/// A source of a node, where its kernel reads it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) tensor: TensorId,
+    pub(crate) slot: usize,
+    pub(crate) operand: Operand,
+    /// Whether that is a copy, because the kernel would see the source change.
+    pub(crate) is_copy: bool,
+}
+
+impl<'a> NodeCall<'a> {
+    /// The error says what is missing or does not fit together.
+    pub(crate) fn new(graph: &Graph, node: TensorId, result: Operand, sources: &'a [Source]) -> Result<Self, String> {
+        let call = graph.call(node).map_err(|error| match error {
+            CallError::NoRule { .. } => NO_KERNEL.to_owned(),
+            error => error.to_string(),
+        })?;
+        Ok(Self { call, result, sources })
     }
 
-    /// A source that may be missing.
-    pub(crate) fn optional(&self, slot: usize) -> Option<Operand> {
-        self.sources.get(slot).copied().flatten()
+    pub(crate) fn sources(&self) -> &[Source] {
+        self.sources
     }
 
-    /// A source that must have the shape of the result.
-    pub(crate) fn like_result(&self, slot: usize) -> Result<Operand, String> {
-        let source = self.source(slot)?;
-        let same = source.shape.ne == self.result.shape.ne;
-        if same { Ok(source) } else { Err(format!("source {slot} has another shape than the result")) }
+    /// Where an operand is located. Of a source in two slots that has a copy, the copy is read in both.
+    pub(crate) fn operand(&self, tensor: TensorId) -> Result<Operand, String> {
+        let of_it = || self.sources.iter().filter(|source| source.tensor == tensor);
+        let source = of_it().find(|source| source.is_copy).or_else(|| of_it().next());
+        source.map(|source| source.operand).ok_or_else(|| format!("tensor {tensor} is not located"))
     }
 
-    /// A real parameter that must be there.
-    pub(crate) fn float(&self, index: usize) -> Result<f32, String> {
-        self.params.get(index).map(|it| it.float()).ok_or_else(|| format!("parameter {index} is missing"))
-    }
-
-    /// A whole parameter that must be there.
-    pub(crate) fn int(&self, index: usize) -> Result<i64, String> {
-        self.params.get(index).and_then(|it| it.int()).ok_or_else(|| format!("parameter {index} is no whole number"))
-    }
-
-    /// A parameter that counts, and is small enough for sums and products of a few of them.
-    pub(crate) fn count(&self, index: usize) -> Result<i64, String> {
-        match self.int(index)? {
-            count @ 0..=0x7fff_ffff => Ok(count),
-            other => Err(format!("parameter {index}, {other}, makes no sense")),
+    pub(crate) fn operands<const N: usize>(&self, tensors: [TensorId; N]) -> Result<[Operand; N], String> {
+        let mut operands = [self.result; N];
+        for (operand, tensor) in operands.iter_mut().zip(tensors) {
+            *operand = self.operand(tensor)?;
         }
+        Ok(operands)
+    }
+
+    /// Where an operand that may be missing is located.
+    pub(crate) fn optional(&self, tensor: Option<TensorId>) -> Result<Option<Operand>, String> {
+        tensor.map(|tensor| self.operand(tensor)).transpose()
     }
 }
+
+pub(crate) const NO_KERNEL: &str = "there is no kernel for it";
 
 pub(crate) fn floats<const N: usize>(operands: [Operand; N]) -> Result<(), String> {
     let all = operands.iter().all(|operand| is_float(operand.shape.dtype));
@@ -170,4 +181,22 @@ pub(crate) fn args(result: Operand, sources: &[Option<Operand>]) -> Args {
         }
     }
     args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_source_in_two_slots_the_copy_is_read() {
+        let graph: Graph = "x = input f32[4]; y = rms_norm_back(0.5) x x".parse().unwrap();
+        let (tensor, node) = (graph.leafs()[0], graph.nodes()[0]);
+        let shape = Shape::new(&graph.tensor(tensor).layout).unwrap();
+        let source = |slot, address, is_copy| Source { tensor, slot, operand: Operand { address, shape }, is_copy };
+        for sources in [[source(0, 64, true), source(1, 0, false)], [source(0, 0, false), source(1, 64, true)]] {
+            let call = NodeCall::new(&graph, node, Operand { address: 0, shape }, &sources).unwrap();
+            assert_eq!(call.operand(tensor).unwrap().address, 64);
+            assert!(call.operand(node).is_err());
+        }
+    }
 }

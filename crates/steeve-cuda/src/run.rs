@@ -13,7 +13,7 @@ use crate::complaint::{Complaints, Registered};
 use crate::driver::{Captured, Context};
 use crate::kernels::choose;
 use crate::memory::CudaBuffer;
-use crate::recipe::{Ask, Machine, Recipe};
+use crate::recipe::{Machine, NodeCall, Recipe, Source};
 use crate::scratch::{Piece, Scratch};
 use crate::shape::{Operand, Shape};
 
@@ -66,10 +66,13 @@ pub(crate) fn supports(name: &str, machine: Machine, graph: &Graph, node: Tensor
         Ok::<_, DeviceError>(Operand { address: (1 << 50) + graph.tensors().offset(id).get(), shape })
     };
     let result = operand(node)?;
-    let sources = graph.sources(node).iter().map(|source| source.map(operand).transpose());
-    let sources = sources.collect::<Result<Vec<_>, _>>()?;
-    let ask = Ask { op: tensor.op, params: graph.params(node), result, sources: &sources };
-    choose(&ask, &mut Recipe::new(machine, 0, 0)).map_err(refuse)
+    let mut sources = Vec::with_capacity(graph.sources(node).len());
+    for (slot, source) in graph.sources(node).iter().enumerate() {
+        let Some(tensor) = *source else { continue };
+        sources.push(Source { tensor, slot, operand: operand(tensor)?, is_copy: false });
+    }
+    let call = NodeCall::new(graph, node, result, &sources);
+    call.and_then(|call| choose(&call, &mut Recipe::new(machine, 0, 0))).map_err(refuse)
 }
 
 /// What it takes to prepare nodes.
@@ -160,16 +163,19 @@ impl Places<'_> {
         let result = self.find(node, Use::Write)?;
         let mut sources = Vec::with_capacity(graph.sources(node).len());
         for (slot, source) in graph.sources(node).iter().enumerate() {
-            let mut source = source.map(|source| self.find(source, Use::Read)).transpose()?;
-            if let Some(source) = source.as_mut().filter(|source| must_be_copied(op, slot, source, &result)) {
-                let copy = recipe.scratch(source.shape.bytes, source.address);
-                recipe.copy(copy, source.address, source.shape.bytes);
-                source.address = copy;
+            let Some(tensor) = *source else { continue };
+            let mut operand = self.find(tensor, Use::Read)?;
+            let is_copy = must_be_copied(op, slot, &operand, &result);
+            if is_copy {
+                let copy = recipe.scratch(operand.shape.bytes, operand.address);
+                recipe.copy(copy, operand.address, operand.shape.bytes);
+                operand.address = copy;
             }
-            sources.push(source);
+            sources.push(Source { tensor, slot, operand, is_copy });
         }
-        let ask = Ask { op, params: graph.params(node), result, sources: &sources };
-        choose(&ask, recipe).map_err(|why| DeviceError::unsupported(self.name, graph, node, why))
+        let call = NodeCall::new(graph, node, result, &sources);
+        let chosen = call.and_then(|call| choose(&call, recipe));
+        chosen.map_err(|why| DeviceError::unsupported(self.name, graph, node, why))
     }
 
     fn find(&mut self, tensor: TensorId, usage: Use) -> Result<Operand, DeviceError> {

@@ -8,7 +8,7 @@ use steeve_plan::{Bytes, Id};
 
 use crate::error::{Named, Operands};
 use crate::parts::checked_view;
-use crate::shape::Call;
+use crate::shape::{Call, Strides};
 use crate::tensor::ContextId;
 use crate::{DataType, Flags, GraphError, Layout, Names, Op, Param, Refusal, Tensor, TensorId, Tensors, View};
 
@@ -194,7 +194,7 @@ impl Context {
         let Some(rule) = op.entry().rule else {
             return Err(GraphError::NoRule { op: title() });
         };
-        let made = rule(&Call { sources: &layouts, params, wanted }).map_err(|reason| {
+        let made = rule(&Call { sources: &layouts, params, wanted, strides: Strides::Ggml }).map_err(|reason| {
             let operands = self.operands(sources, &layouts, wanted, reason);
             GraphError::Shape { op: title(), operands, reason }
         })?;

@@ -33,6 +33,7 @@
 extern crate alloc;
 
 mod build;
+mod call;
 mod compact;
 mod context;
 mod depend;
@@ -77,7 +78,8 @@ mod keyed_plan;
 #[cfg(all(test, feature = "fuzz"))]
 mod mutants;
 
-pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, SoftMax, Window};
+pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, RopeMode, SoftMax, Window};
+pub use call::{CallError, Directions, Gated, OpCall, SwigluOai};
 pub use context::{Context, Mark};
 pub use depend::{Dependency, Hazard};
 pub use dtype::{DataType, UnknownType};

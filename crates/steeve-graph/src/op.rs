@@ -1,12 +1,13 @@
 //! Every operation steeve knows: one entry in one place.
 //!
-//! An entry has ggml's name, the rule that says what the result looks like, whether ggml runs it in place, and which
+//! An entry has ggml's name, the rule that says what the result looks like, the names of its operands, whether ggml runs it in place, and which
 //! sources its result may take the place of. What is not in the table keeps its name, has no rule and overwrites
 //! nothing.
 
 use core::fmt;
 
 use crate::Layout;
+use crate::call::{Reader, read, reader};
 use crate::shape::{Rule, attention, elementwise, image, matrix, reduce, rows, view};
 
 steeve_plan::id_type! {
@@ -18,6 +19,8 @@ steeve_plan::id_type! {
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) rule: Option<Rule>,
+    /// Gives sources and parameters their names.
+    pub(crate) read: Option<Reader>,
     /// The source whose memory the result shares by itself, as views and cache writes do.
     pub(crate) view_of: Option<usize>,
     ggml_in_place: bool,
@@ -27,12 +30,17 @@ pub(crate) struct Entry {
 }
 
 const fn entry(name: &'static str) -> Entry {
-    Entry { name, rule: None, view_of: None, ggml_in_place: false, overwrites: 0, writes: true }
+    Entry { name, rule: None, read: None, view_of: None, ggml_in_place: false, overwrites: 0, writes: true }
 }
 
 impl Entry {
     const fn rule(mut self, rule: Rule) -> Self {
         self.rule = Some(rule);
+        self
+    }
+
+    const fn call(mut self, read: Reader) -> Self {
+        self.read = Some(read);
         self
     }
 
@@ -102,125 +110,125 @@ macro_rules! operations {
 // Elementwise: element i of the result depends on element i of the source and on nothing else of it, so a kernel may
 // write i as soon as it has read i. That is safe for equal layouts in any order of elements and with any number of
 // threads.
-const UNARY: &Entry = &entry("UNARY").rule(elementwise::unary).ggml_in_place().overwrites(0);
+const UNARY: &Entry = &entry("UNARY").rule(elementwise::unary).call(read::unary).ggml_in_place().overwrites(0);
 
 // With two sources a GLU is elementwise in both; ggml just does not list it. With one source the result is half as
 // wide, which the demand for equal layouts excludes.
-const GLU: &Entry = &entry("GLU").rule(elementwise::glu).overwrites(0).overwrites(1);
+const GLU: &Entry = &entry("GLU").rule(elementwise::glu).call(read::glu).overwrites(0).overwrites(1);
 
 const OTHER: &Entry = &entry("");
 
 operations! {
     /// No operation: a leaf, or a plain view.
-    None => entry("NONE").writes_nothing();
+    None => entry("NONE").call(read::none).writes_nothing();
     /// A copy. Never in place: copying bytes onto themselves with `memcpy` is undefined in C, and ggml does not.
-    Dup => entry("DUP").rule(elementwise::same);
+    Dup => entry("DUP").rule(elementwise::same).call(reader!(Dup { a: 0 }));
     /// `a + b`, where `b` may be repeated. Elementwise in `a`, and in `b` when it is not repeated, which equal layouts
     /// say.
-    Add => entry("ADD").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    Add => entry("ADD").rule(elementwise::broadcast).call(reader!(Add { a: 0, b: 1 })).ggml_in_place().overwrites(0).overwrites(1);
     /// Adds to each row of `a` the row of `b` that `ids` names. Elementwise in `a`; rows of `b` are read in any order
     /// and more than once, so even an equal layout does not make it safe.
-    AddId => entry("ADD_ID").rule(elementwise::same).ggml_in_place().overwrites(0);
+    AddId => entry("ADD_ID").rule(elementwise::add_id).call(reader!(AddId { a: 0, b: 1, ids: 2 })).ggml_in_place().overwrites(0);
     /// Adds one number to all elements. That number is read for each of them, so it stays.
-    Add1 => entry("ADD1").rule(elementwise::same).ggml_in_place().overwrites(0);
+    Add1 => entry("ADD1").rule(elementwise::add1).call(reader!(Add1 { a: 0, b: 1 })).ggml_in_place().overwrites(0);
     /// `a - b`, as [`Add`](Self::Add).
-    Sub => entry("SUB").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    Sub => entry("SUB").rule(elementwise::broadcast).call(reader!(Sub { a: 0, b: 1 })).ggml_in_place().overwrites(0).overwrites(1);
     /// `a * b`, as [`Add`](Self::Add).
-    Mul => entry("MUL").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    Mul => entry("MUL").rule(elementwise::broadcast).call(reader!(Mul { a: 0, b: 1 })).ggml_in_place().overwrites(0).overwrites(1);
     /// `a / b`, as [`Add`](Self::Add).
-    Div => entry("DIV").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    Div => entry("DIV").rule(elementwise::broadcast).call(reader!(Div { a: 0, b: 1 })).ggml_in_place().overwrites(0).overwrites(1);
     /// The square.
-    Sqr => entry("SQR").rule(elementwise::same).ggml_in_place().overwrites(0);
+    Sqr => entry("SQR").rule(elementwise::same).call(reader!(Sqr { a: 0 })).ggml_in_place().overwrites(0);
     /// The square root.
-    Sqrt => entry("SQRT").rule(elementwise::same).ggml_in_place().overwrites(0);
+    Sqrt => entry("SQRT").rule(elementwise::same).call(reader!(Sqrt { a: 0 })).ggml_in_place().overwrites(0);
     /// The natural logarithm.
-    Log => entry("LOG").rule(elementwise::same).ggml_in_place().overwrites(0);
+    Log => entry("LOG").rule(elementwise::same).call(reader!(Log { a: 0 })).ggml_in_place().overwrites(0);
     /// The sum of all elements. Never in place: one element of the result needs all of the source.
-    Sum => entry("SUM").rule(reduce::sum);
+    Sum => entry("SUM").rule(reduce::sum).call(reader!(Sum { a: 0 }));
     /// The sum of each row.
-    SumRows => entry("SUM_ROWS").rule(reduce::sum_rows);
+    SumRows => entry("SUM_ROWS").rule(reduce::sum_rows).call(reader!(SumRows { a: 0 }));
     /// The mean of each row.
-    Mean => entry("MEAN").rule(reduce::mean);
+    Mean => entry("MEAN").rule(reduce::mean).call(reader!(Mean { a: 0 }));
     /// Repeats a tensor to fill a larger shape. Never in place: an element is read again for each repetition.
-    Repeat => entry("REPEAT").rule(rows::repeat);
+    Repeat => entry("REPEAT").rule(rows::repeat).call(reader!(Repeat { a: 0 }));
     /// Joins two tensors along one dimension.
-    Concat => entry("CONCAT").rule(rows::concat);
+    Concat => entry("CONCAT").rule(rows::concat).call(read::concat);
     /// The gradient of silu, from the gradient of its result and its source. Elementwise in both.
-    SiluBack => entry("SILU_BACK").rule(elementwise::same).ggml_in_place().overwrites(0).overwrites(1);
+    SiluBack => entry("SILU_BACK").rule(elementwise::same_pair).call(reader!(SiluBack { gradient: 0, a: 1 })).ggml_in_place().overwrites(0).overwrites(1);
     /// Subtracts the mean and divides by the deviation, row by row. A row's numbers are known before any of it is
     /// written, and the last pass is elementwise (ggml builds such a node in place too, on request).
-    Norm => entry("NORM").rule(elementwise::same).overwrites(0);
+    Norm => entry("NORM").rule(elementwise::same).call(read::norm).overwrites(0);
     /// Divides each row by its root mean square. Safe as [`Norm`](Self::Norm).
-    RmsNorm => entry("RMS_NORM").rule(elementwise::same).ggml_in_place().overwrites(0);
+    RmsNorm => entry("RMS_NORM").rule(elementwise::same).call(read::rms_norm).ggml_in_place().overwrites(0);
     /// The gradient of rms_norm, from the gradient of its result (slot 0) and its source (slot 1). ggml's kernel first
     /// copies slot 1 into the result and adds slot 0 afterwards: the result may stand on slot 1, while slot 0 would be
     /// lost before it is added.
-    RmsNormBack => entry("RMS_NORM_BACK").rule(elementwise::same).ggml_in_place().overwrites(1);
+    RmsNormBack => entry("RMS_NORM_BACK").rule(elementwise::same_pair).call(read::rms_norm_back).ggml_in_place().overwrites(1);
     /// [`Norm`](Self::Norm) over groups of channels. A group reads nothing but itself, and all of it before the last,
     /// elementwise pass.
-    GroupNorm => entry("GROUP_NORM").rule(elementwise::same).overwrites(0);
+    GroupNorm => entry("GROUP_NORM").rule(elementwise::same).call(read::group_norm).overwrites(0);
     /// Divides each row by its length. Safe as [`Norm`](Self::Norm).
-    L2Norm => entry("L2_NORM").rule(elementwise::same).overwrites(0);
+    L2Norm => entry("L2_NORM").rule(elementwise::same).call(read::l2_norm).overwrites(0);
     /// The matrix product, with the rows of `a` as columns. Never in place: an element needs a whole row of each.
-    MulMat => entry("MUL_MAT").rule(matrix::mul_mat);
+    MulMat => entry("MUL_MAT").rule(matrix::mul_mat).call(reader!(MulMat { a: 0, b: 1 }));
     /// The matrix product with the experts that `ids` names.
-    MulMatId => entry("MUL_MAT_ID").rule(matrix::mul_mat_id);
+    MulMatId => entry("MUL_MAT_ID").rule(matrix::mul_mat_id).call(reader!(MulMatId { experts: 0, b: 1, ids: 2 }));
     /// Multiplies by a number and adds one.
-    Scale => entry("SCALE").rule(elementwise::scale).ggml_in_place().overwrites(0);
+    Scale => entry("SCALE").rule(elementwise::scale).call(read::scale).ggml_in_place().overwrites(0);
     /// Copies `a` into the memory of `b`. Its result is a view already; a cast that owns its result changes the type.
-    Cpy => entry("CPY").rule(view::cpy).view_of(1);
+    Cpy => entry("CPY").rule(view::cpy).call(reader!(Cpy { a: 0, b: 1 })).view_of(1);
     /// A copy without gaps. Never in place, as [`Dup`](Self::Dup): otherwise it reorders elements.
-    Cont => entry("CONT").rule(elementwise::cont);
+    Cont => entry("CONT").rule(elementwise::cont).call(reader!(Cont { a: 0 }));
     /// The same elements in another shape.
-    Reshape => entry("RESHAPE").rule(view::reshape).view_of(0).writes_nothing();
+    Reshape => entry("RESHAPE").rule(view::reshape).call(reader!(Reshape { a: 0 })).view_of(0).writes_nothing();
     /// A part of a tensor.
-    View => entry("VIEW").rule(view::view).view_of(0).writes_nothing();
+    View => entry("VIEW").rule(view::view).call(read::view).view_of(0).writes_nothing();
     /// The dimensions in another order.
-    Permute => entry("PERMUTE").rule(view::permute).view_of(0).writes_nothing();
+    Permute => entry("PERMUTE").rule(view::permute).call(read::permute).view_of(0).writes_nothing();
     /// The first two dimensions exchanged.
-    Transpose => entry("TRANSPOSE").rule(view::transpose).view_of(0).writes_nothing();
+    Transpose => entry("TRANSPOSE").rule(view::transpose).call(reader!(Transpose { a: 0 })).view_of(0).writes_nothing();
     /// The rows that `ids` names. Never in place: rows are read in any order, and more than once.
-    GetRows => entry("GET_ROWS").rule(rows::get_rows);
+    GetRows => entry("GET_ROWS").rule(rows::get_rows).call(reader!(GetRows { a: 0, ids: 1 }));
     /// Writes rows into a tensor, at the places that `ids` names. Its result is a view of that tensor.
-    SetRows => entry("SET_ROWS").rule(rows::set_rows).view_of(2);
+    SetRows => entry("SET_ROWS").rule(rows::set_rows).call(reader!(SetRows { rows: 0, ids: 1, target: 2 })).view_of(2);
     /// Minus infinity above the diagonal.
-    DiagMaskInf => entry("DIAG_MASK_INF").rule(elementwise::same).ggml_in_place().overwrites(0);
+    DiagMaskInf => entry("DIAG_MASK_INF").rule(elementwise::same).call(read::diag_mask_inf).ggml_in_place().overwrites(0);
     /// Zero above the diagonal.
-    DiagMaskZero => entry("DIAG_MASK_ZERO").rule(elementwise::same).ggml_in_place().overwrites(0);
+    DiagMaskZero => entry("DIAG_MASK_ZERO").rule(elementwise::same).call(read::diag_mask_zero).ggml_in_place().overwrites(0);
     /// Soft-max of each row, after a scale and a mask. A row is read in full before its last, elementwise pass; the
     /// mask is not overwritten, because the same row of it serves many heads.
-    SoftMax => entry("SOFT_MAX").rule(attention::soft_max).ggml_in_place().overwrites(0);
+    SoftMax => entry("SOFT_MAX").rule(attention::soft_max).call(read::soft_max).ggml_in_place().overwrites(0);
     /// The gradient of soft_max, from the gradient of its result (slot 0) and its result (slot 1). ggml's kernel copies
     /// slot 0 into the result and multiplies by slot 1 afterwards: the result may stand on slot 0 only.
-    SoftMaxBack => entry("SOFT_MAX_BACK").rule(elementwise::same).ggml_in_place().overwrites(0);
+    SoftMaxBack => entry("SOFT_MAX_BACK").rule(elementwise::same_pair).call(read::soft_max_back).ggml_in_place().overwrites(0);
     /// Rotates pairs of elements by their position. A pair is read before it is written, and no other element needs
     /// it; positions and frequencies are read for every row.
-    Rope => entry("ROPE").rule(attention::rope).ggml_in_place().overwrites(0);
+    Rope => entry("ROPE").rule(attention::rope).call(read::rope).ggml_in_place().overwrites(0);
     /// The gradient of rope, which rotates back.
-    RopeBack => entry("ROPE_BACK").rule(attention::rope).ggml_in_place().overwrites(0);
+    RopeBack => entry("ROPE_BACK").rule(attention::rope).call(read::rope_back).ggml_in_place().overwrites(0);
     /// Limits each element from below and above. Elementwise; ggml lists it since the versions after 0.21.
-    Clamp => entry("CLAMP").rule(elementwise::same).overwrites(0);
+    Clamp => entry("CLAMP").rule(elementwise::same).call(read::clamp).overwrites(0);
     /// Copies the patches of an image under a convolution kernel, so that a matrix product convolves.
-    Im2col => entry("IM2COL").rule(image::im2col);
+    Im2col => entry("IM2COL").rule(image::im2col).call(read::im2col);
     /// The maximum or mean of each window of a row.
-    Pool1d => entry("POOL_1D").rule(image::pool_1d);
+    Pool1d => entry("POOL_1D").rule(image::pool_1d).call(read::pool_1d);
     /// The maximum or mean of each window of a plane.
-    Pool2d => entry("POOL_2D").rule(image::pool_2d);
+    Pool2d => entry("POOL_2D").rule(image::pool_2d).call(read::pool_2d);
     /// A larger image, interpolated.
-    Upscale => entry("UPSCALE").rule(image::upscale);
+    Upscale => entry("UPSCALE").rule(image::upscale).call(read::upscale);
     /// Zeros around a tensor.
-    Pad => entry("PAD").rule(image::pad);
+    Pad => entry("PAD").rule(image::pad).call(read::pad);
     /// The order that sorts each row. Never in place: the type differs.
-    Argsort => entry("ARGSORT").rule(reduce::argsort);
+    Argsort => entry("ARGSORT").rule(reduce::argsort).call(read::argsort);
     /// Where the largest elements of each row stand.
-    TopK => entry("TOP_K").rule(reduce::top_k);
+    TopK => entry("TOP_K").rule(reduce::top_k).call(read::top_k);
     /// The same number everywhere. The source gives the shape and is not read.
-    Fill => entry("FILL").rule(elementwise::fill).ggml_in_place().overwrites(0);
+    Fill => entry("FILL").rule(elementwise::fill).call(read::fill).ggml_in_place().overwrites(0);
     /// Attention in one step. Never in place: each row of the result needs all keys and values, and `q` has another
     /// order of dimensions.
-    FlashAttnExt => entry("FLASH_ATTN_EXT").rule(attention::flash_attn_ext);
+    FlashAttnExt => entry("FLASH_ATTN_EXT").rule(attention::flash_attn_ext).call(read::flash_attn_ext);
     /// An operation of the caller's. Nobody knows what its kernel reads when.
-    Custom => entry("CUSTOM").rule(view::custom);
+    Custom => entry("CUSTOM").rule(view::custom).call(read::custom);
 }
 
 impl Op {
@@ -404,6 +412,14 @@ GLU             overwrites 0 1
         let kinds = [Op::Unary(Unary::Neg), Op::Glu(Glu::Swiglu)];
         let table: String = Op::PLAIN.iter().copied().chain(kinds).map(|op| line(op) + "\n").collect();
         assert_eq!(table, TABLE, "\n{table}");
+    }
+
+    #[test]
+    fn every_operation_of_the_table_has_a_call() {
+        let kinds = [Op::Unary(Unary::Neg), Op::Glu(Glu::Swiglu)];
+        for op in Op::PLAIN.iter().copied().chain(kinds) {
+            assert!(op.entry().read.is_some(), "{}", op.name());
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use steeve_graph::{
     Bytes, Context, Convolution, DataType, FlashAttention, Glu, GraphError, Interpolation, Layout, Op, Order, Param,
-    Pool, Rope, SoftMax, TensorId, Unary, Window,
+    Pool, Rope, RopeMode, SoftMax, TensorId, Unary, Window,
 };
 
 type Built = Result<TensorId, GraphError>;
@@ -171,7 +171,7 @@ table! {
         "f32[4,8]'" |c, s| c.soft_max(s[0], None, SoftMax::default())
             => "soft_max of (f32[8,4]{16,4,128,128}): the source must have no gaps";
         "f32[8,4,5] i32[5]" |c, s| c.rope(s[0], s[1], None, Rope { dims: 8, ..Rope::default() }) => "f32[8,4,5]";
-        "f32[8,4,5] i32[20]" |c, s| c.rope(s[0], s[1], None, Rope { mode: 8, ..Rope::default() }) => "f32[8,4,5]";
+        "f32[8,4,5] i32[20]" |c, s| c.rope(s[0], s[1], None, Rope { mode: RopeMode::Sections, ..Rope::default() }) => "f32[8,4,5]";
         "f32[8,4,5] i32[5] f32[4]" |c, s| c.rope(s[0], s[1], Some(s[2]), Rope { dims: 8, ..Rope::default() })
             => "f32[8,4,5]";
         "f32[8,4,5] i32[4]" |c, s| c.rope(s[0], s[1], None, Rope::default())

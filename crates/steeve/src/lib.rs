@@ -155,7 +155,8 @@ pub mod prelude {
     pub use steeve_graph::{
         Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, DataType, FlashAttention, Glu,
         Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, MatchMemories, Memory, MemoryId, Offset, Op,
-        Order, PlanOptions, Reuse, Rope, SoftMax, TensorGraph, TensorId, Unary, plan_graph, plan_tensor_graph, replay,
+        Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary, plan_graph,
+        plan_tensor_graph, replay,
     };
     pub use steeve_sched::{Homes, Job, SchedError, SchedOptions, Schedule, Scheduler, Worker, WorkerId};
 }

@@ -10,24 +10,29 @@
 //! Scores of one block at a time are all that exists of them (Milakov and Gimelshein 2018; Dao et al. 2022). A unit is a
 //! few queries that share their keys: tokens, and the heads of a group. How they are cut depends on shapes alone.
 
-use steeve_graph::DataType;
+use steeve_graph::{DataType, FlashAttention, TensorId};
 
 use super::functions::{exp, tanh};
 use super::product::{FEW, Matrix, Out, Size, Sum, product, readable};
-use crate::kernel::{Ask, Kernel, Operands, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Scratch};
 use crate::number::{is_float, load_row, store};
-use crate::raw::Raw;
+use crate::raw::{Raw, Shape};
 use crate::wide::wide;
 
 /// `q` `[d, token, head]`, `k` `[d, key, head]`, `v` `[dv, key, head]` and a mask `[key, token]` make `[dv, head, token]`.
 /// Slot 4 may have sinks: one more score for each head, with no value.
-pub(crate) fn flash_attn_ext(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (scale, max_bias, softcap) = (ask.float(0)?, ask.float(1)?, ask.float(2)?);
-    fits(ask)?;
-    if max_bias > 0.0 && ask.optional(3).is_none() {
-        return Err("a bias needs a mask".into());
+pub(crate) fn flash_attn_ext(
+    node: &NodeCall<'_>,
+    operands: [TensorId; 3],
+    mask: Option<TensorId>,
+    sinks: Option<TensorId>,
+    FlashAttention { scale, max_bias, softcap }: FlashAttention,
+) -> Result<Box<dyn Kernel>, String> {
+    let [q, k, v] = node.shapes(operands)?;
+    can_be_read([&q, &k, &v], node.optional(mask)?, node.optional(sinks)?)?;
+    if node.result.dtype != DataType::F32 {
+        return Err("the result must be f32".into());
     }
-    let (q, k, v) = (ask.source(0)?, ask.source(1)?, ask.source(2)?);
     let [_, tokens, heads, outer] = q.ne;
     // Heads whose keys and values differ have nothing to share.
     let group = if k.ne[2] == v.ne[2] { heads / k.ne[2].max(1) } else { 1 };
@@ -48,31 +53,15 @@ const UNITS: usize = 16;
 /// How many keys go together.
 const KEYS: usize = 256;
 
-/// Types and shapes, more closely than ggml's rule looks at them.
-fn fits(ask: &Ask<'_>) -> Result<(), String> {
+/// Whether there are kernels for these types, and for rows that have elements.
+fn can_be_read([q, k, v]: [&Shape; 3], mask: Option<Shape>, sinks: Option<Shape>) -> Result<(), String> {
     let demand = |condition: bool, wish: &str| if condition { Ok(()) } else { Err(wish.to_owned()) };
-    let divides = |part: usize, whole: usize| whole.is_multiple_of(part);
-    let (q, k, v, result) = (ask.source(0)?, ask.source(1)?, ask.source(2)?, ask.result);
-    readable(&k)?;
-    readable(&v)?;
+    readable(k)?;
+    readable(v)?;
     demand(is_float(q.dtype), "the queries must be f32, f16 or bf16")?;
-    let [d, tokens, heads, outer] = q.ne;
-    demand(d > 0, "queries of no elements have no scores")?;
-    demand(k.ne[0] == d && v.ne[1] == k.ne[1], "queries, keys and values must fit together")?;
-    demand(k.ne[3] == outer && v.ne[3] == outer, "all must have the same outermost dimension")?;
-    let heads_fit = divides(k.ne[2], heads) && divides(v.ne[2], heads);
-    demand(heads_fit, "the heads of keys and values must divide those of the queries")?;
-    let made = result.dtype == DataType::F32 && result.ne == [v.ne[0], heads, tokens, outer];
-    demand(made, "the result must be f32 and have a row for each head and token")?;
-    if let Some(mask) = ask.optional(3) {
-        demand(is_float(mask.dtype), "the mask must be f32, f16 or bf16")?;
-        let all = mask.ne[0] >= k.ne[1] && mask.ne[1] >= tokens;
-        demand(all, "the mask must have a row for each query and an element for each key")?;
-        let outer_fits = divides(mask.ne[2], heads) && divides(mask.ne[3], outer);
-        demand(outer_fits, "the outer dimensions of the mask must divide those of the queries")?;
-    }
-    let sinks_fit = ask.optional(4).is_none_or(|it| it.dtype == DataType::F32 && it.ne == [heads, 1, 1, 1]);
-    demand(sinks_fit, "there must be one f32 sink for each head")
+    demand(q.ne[0] > 0, "queries of no elements have no scores")?;
+    demand(mask.is_none_or(|mask| is_float(mask.dtype)), "the mask must be f32, f16 or bf16")?;
+    demand(sinks.is_none_or(|sinks| sinks.dtype == DataType::F32), "the sinks must be f32")
 }
 
 /// What the mask of a head is multiplied by (ALiBi, Press et al. 2021), as ggml computes it.

@@ -3,28 +3,29 @@
 //! The rows that one expert gets are gathered, so that its product is one; a unit is a tile of an expert. Which rows an
 //! expert gets is for the ids to say, so units are cut for an even distribution, and some have nothing to do.
 
-use steeve_graph::DataType;
+use steeve_graph::{DataType, TensorId};
 
 use super::blocks;
 use super::gather::id_at;
 use super::matrix::{Tiles, Zeros};
 use super::product::{Matrix, Out, Size, product, readable};
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{is_float, load_row, store};
 use crate::raw::Raw;
 
 /// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
-pub(crate) fn mul_mat_id(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (experts, b, ids, result) = (ask.source(0)?, ask.source(1)?, ask.source(2)?, ask.result);
+pub(crate) fn mul_mat_id(
+    node: &NodeCall<'_>,
+    experts: TensorId,
+    b: TensorId,
+    ids: TensorId,
+) -> Result<Box<dyn Kernel>, String> {
+    let ([experts, b, ids], result) = (node.shapes([experts, b, ids])?, node.result);
     readable(&experts)?;
     if !is_float(b.dtype) || ids.dtype != DataType::I32 || result.dtype != DataType::F32 {
         return Err("the second source must be f32, f16 or bf16, the ids i32 and the result f32".into());
     }
-    let ([k, m, count, one], [used, tokens, ..]) = (experts.ne, ids.ne);
-    let b_fits = b.ne[0] == k && used.is_multiple_of(b.ne[1]) && b.ne[2..] == [tokens, 1];
-    if !b_fits || one != 1 || ids.ne[2..] != [1, 1] || result.ne != [m, used, tokens, 1] {
-        return Err("the shapes do not fit together".into());
-    }
+    let ([k, m, count, _], [used, tokens, ..]) = (experts.ne, ids.ne);
     if k == 0 {
         return Ok(Box::new(Zeros { rows: Rows::of(&result) }));
     }

@@ -2,21 +2,18 @@
 
 use std::ops::Range;
 
-use steeve_graph::DataType;
+use steeve_graph::{DataType, TensorId};
 
 use super::product::{Matrix, readable};
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{is_float, load_row, store};
 use crate::quant::encoder;
 use crate::raw::{Raw, Shape};
 
 /// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
-pub(crate) fn get_rows(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, ids, result) = (ask.source(0)?, ask.source(1)?, ask.result);
+pub(crate) fn get_rows(node: &NodeCall<'_>, a: TensorId, ids: TensorId) -> Result<Box<dyn Kernel>, String> {
+    let ([a, ids], result) = (node.shapes([a, ids])?, node.result);
     is_id(&ids)?;
-    if a.ne[2..] != ids.ne[1..3] || ids.ne[3] != 1 || result.ne != [a.ne[0], ids.ne[0], ids.ne[1], ids.ne[2]] {
-        return Err("the shapes do not fit together".into());
-    }
     if a.dtype != DataType::I32 {
         readable(&a)?;
     }
@@ -86,14 +83,9 @@ impl Kernel for GetRows {
 }
 
 /// `rows` `[k, n, ..]` go where `ids` `[n, ..]` says in the target `[k, m, ..]`, which is the result.
-pub(crate) fn set_rows(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (rows, ids, target) = (ask.source(0)?, ask.source(1)?, ask.result);
+pub(crate) fn set_rows(node: &NodeCall<'_>, rows: TensorId, ids: TensorId) -> Result<Box<dyn Kernel>, String> {
+    let ([rows, ids], target) = (node.shapes([rows, ids])?, node.result);
     is_id(&ids)?;
-    let divides = |part: usize, whole: usize| whole.is_multiple_of(part);
-    let ids_fit = ids.ne[0] == rows.ne[1] && divides(ids.ne[1], rows.ne[2]) && divides(ids.ne[2], rows.ne[3]);
-    if rows.ne[0] != target.ne[0] || rows.ne[2..] != target.ne[2..] || !ids_fit || ids.ne[3] != 1 {
-        return Err("the shapes do not fit together".into());
-    }
     if !is_float(rows.dtype) {
         return Err(format!("rows must be f32, f16 or bf16, not {}", rows.dtype));
     }

@@ -2,20 +2,27 @@
 
 use std::ops::Range;
 
-use steeve_graph::{DataType, Op};
+use steeve_graph::{Convolution, DataType, Directions, Pool, TensorId};
 
 use super::map::floats;
 use super::walk::Walk;
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{load, load_row, store_row};
+use crate::raw::Shape;
 
 /// The patches of an image under a convolution kernel, one in each row.
-pub(crate) fn im2col(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (kernel, image, result) = (ask.source(0)?, ask.source(1)?, ask.result);
+pub(crate) fn im2col(
+    node: &NodeCall<'_>,
+    kernel: TensorId,
+    image: TensorId,
+    convolution: Convolution,
+    directions: Directions,
+) -> Result<Box<dyn Kernel>, String> {
+    let ([kernel, image], result) = (node.shapes([kernel, image])?, node.result);
     floats([image, result])?;
-    let both = |index: usize| Ok::<_, String>([ask.count(index)?, ask.count(index + 1)?]);
-    let (stride, padding, dilation) = (both(0)?, both(2)?, both(4)?);
-    let flat = ask.count(6)? == 0;
+    let [stride, padding, dilation] =
+        [convolution.stride, convolution.padding, convolution.dilation].map(|both| both.map(|number| number as usize));
+    let flat = directions == Directions::One;
     // A row is an image of height one, whose channels are its second dimension.
     let spread = |ne: [usize; 4]| if flat { [ne[0], 1, ne[1], ne[2]] } else { ne };
     let (size, source) = (spread(kernel.ne), spread(image.ne));
@@ -25,10 +32,6 @@ pub(crate) fn im2col(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
     } else {
         ([result.ne[1], result.ne[2], result.ne[3]], [result.nb[1], result.nb[2], result.nb[3]])
     };
-    let patch = size[0].checked_mul(size[1]).and_then(|area| area.checked_mul(size[2]));
-    if patch != Some(result.ne[0]) || source[2] != size[2] || source[3] != places[2] || flat && result.ne[3] != 1 {
-        return Err("kernel, image and result do not fit together".into());
-    }
     // The last three operands count: the place across, the place down, the image.
     let mut walk = Walk::new();
     walk.push(places[0], [steps[0], 1, 0, 0]);
@@ -128,29 +131,42 @@ impl Kernel for Im2col {
     }
 }
 
-/// The maximum or the mean of each window.
-pub(crate) fn pool(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, result) = (ask.source(0)?, ask.result);
-    floats([a, result])?;
-    let mean = match ask.int(0)? {
-        0 => false,
-        1 => true,
-        pool => return Err(format!("pool {pool} is neither 0 nor 1")),
-    };
+/// The maximum or the mean of each window of a row: its size, its stride and the padding.
+pub(crate) fn pool_1d(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    pool: Pool,
+    [size, stride, padding]: [u32; 3],
+) -> Result<Box<dyn Kernel>, String> {
+    let across = Window { size: size as usize, stride: stride as usize, padding: padding.into() };
+    pooled(node, &node.shape(a)?, pool, [across, Window { size: 1, stride: 1, padding: 0 }], None)
+}
+
+/// The maximum or the mean of each window of a plane.
+pub(crate) fn pool_2d(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    pool: Pool,
+    window: steeve_graph::Window,
+) -> Result<Box<dyn Kernel>, String> {
+    let a = node.shape(a)?;
+    let steeve_graph::Window { size, stride, padding } = window;
     // ggml counts with a fraction of the padding when it makes the result, and leaves it out when it fills it.
-    let padding = |index: usize| ask.float(index).map(|padding| padding as i64);
-    let (plane, windows, kept) = if ask.op == Op::Pool1d {
-        let across = Window { size: ask.count(1)?, stride: ask.count(2)?, padding: padding(3)? };
-        (None, [across, Window { size: 1, stride: 1, padding: 0 }], 1)
-    } else {
-        let window = |i: usize| {
-            Ok::<_, String>(Window { size: ask.count(1 + i)?, stride: ask.count(3 + i)?, padding: padding(5 + i)? })
-        };
-        (Some(a.ne[1]), [window(0)?, window(1)?], 2)
-    };
-    if result.ne[kept..] != a.ne[kept..] {
-        return Err("the result must have the outer dimensions of the source".into());
-    }
+    let windows =
+        [0, 1].map(|i| Window { size: size[i] as usize, stride: stride[i] as usize, padding: padding[i] as i64 });
+    pooled(node, &a, pool, windows, Some(a.ne[1]))
+}
+
+fn pooled(
+    node: &NodeCall<'_>,
+    a: &Shape,
+    pool: Pool,
+    windows: [Window; 2],
+    plane: Option<usize>,
+) -> Result<Box<dyn Kernel>, String> {
+    let result = node.result;
+    floats([*a, result])?;
+    let kept = if plane.is_some() { 2 } else { 1 };
     // Down the plane the source does not step with the result.
     let mut walk = Walk::new();
     for dim in 1..4 {
@@ -158,7 +174,7 @@ pub(crate) fn pool(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
         walk.push(result.ne[dim], [result.nb[dim], step, row]);
     }
     let elements = result.ne[0].saturating_mul(windows[0].size).saturating_mul(windows[1].size);
-    Ok(Box::new(Pool { mean, windows, plane, walk, rows: Rows::new(result.rows(), elements) }))
+    Ok(Box::new(Pooled { mean: pool == Pool::Mean, windows, plane, walk, rows: Rows::new(result.rows(), elements) }))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +194,7 @@ impl Window {
 }
 
 #[derive(Debug)]
-struct Pool {
+struct Pooled {
     mean: bool,
     windows: [Window; 2],
     /// The height of a plane, if windows go down.
@@ -188,7 +204,7 @@ struct Pool {
     rows: Rows,
 }
 
-impl Kernel for Pool {
+impl Kernel for Pooled {
     fn units(&self) -> usize {
         self.rows.units()
     }

@@ -1,22 +1,17 @@
 //! Tensors one behind another, and again and again. Blocks are moved, whatever they hold.
 
+use steeve_graph::TensorId;
+
 use super::movement::{Grid, move_blocks};
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 
 /// One tensor behind another along a dimension.
-pub(crate) fn concat(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, b, dim) = (ask.source(0)?, ask.source(1)?, ask.count(0)?);
-    if a.dtype != ask.result.dtype || b.dtype != ask.result.dtype {
+pub(crate) fn concat(node: &NodeCall<'_>, a: TensorId, b: TensorId, dim: usize) -> Result<Box<dyn Kernel>, String> {
+    let [a, b] = node.shapes([a, b])?;
+    if a.dtype != node.result.dtype || b.dtype != node.result.dtype {
         return Err("all types must be equal".into());
     }
-    let (to, parts) = (Grid::new(&ask.result)?, [Grid::new(&a)?, Grid::new(&b)?]);
-    let fits = |axis: usize| {
-        let [first, second] = parts.map(|part| part.ne[axis]);
-        if axis == dim { first + second == to.ne[axis] } else { first == to.ne[axis] && second == to.ne[axis] }
-    };
-    if dim >= 4 || !(0..4).all(fits) {
-        return Err("the shapes do not fit together".into());
-    }
+    let (to, parts) = (Grid::new(&node.result)?, [Grid::new(&a)?, Grid::new(&b)?]);
     Ok(Box::new(Joined { to, parts, dim, rows: to.rows() }))
 }
 
@@ -65,16 +60,12 @@ impl Kernel for Joined {
 }
 
 /// A tensor again and again until it fills the result.
-pub(crate) fn repeat(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let a = ask.source(0)?;
-    if a.dtype != ask.result.dtype {
+pub(crate) fn repeat(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
+    let a = node.shape(a)?;
+    if a.dtype != node.result.dtype {
         return Err("both types must be equal".into());
     }
-    let (to, from) = (Grid::new(&ask.result)?, Grid::new(&a)?);
-    // Nothing fills nothing, and then there is nothing to do.
-    if to.blocks() > 0 && !to.ne.iter().zip(from.ne).all(|(to, from)| from > 0 && to.is_multiple_of(from)) {
-        return Err("the source does not fill the result".into());
-    }
+    let (to, from) = (Grid::new(&node.result)?, Grid::new(&a)?);
     Ok(Box::new(Repeated { to, from, rows: to.rows() }))
 }
 

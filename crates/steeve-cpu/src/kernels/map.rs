@@ -6,42 +6,48 @@
 
 use std::fmt;
 
-use steeve_graph::DataType;
+use steeve_graph::{DataType, TensorId};
 
 use super::walk::Walk;
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{is_float, load, store};
 use crate::raw::Shape;
 
 /// A function of one number, for each element of the first source.
-pub(crate) fn of_one(ask: &Ask<'_>, function: impl One + 'static) -> Result<Box<dyn Kernel>, String> {
-    let a = ask.like_result(0)?;
-    floats([ask.result, a])?;
-    let lines = Lines::new(Walk::elements([&ask.result, &a]));
-    let types = [ask.result.dtype, a.dtype];
+pub(crate) fn of_one(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    function: impl One + 'static,
+) -> Result<Box<dyn Kernel>, String> {
+    let a = node.shape(a)?;
+    floats([node.result, a])?;
+    let lines = Lines::new(Walk::elements([&node.result, &a]));
+    let types = [node.result.dtype, a.dtype];
     Ok(Box::new(MapOne { function, direct: types == [DataType::F32; 2] && lines.steps == [4; 2], types, lines }))
 }
 
 /// A function of two numbers: an element of the first source and one of the second, which may be repeated.
-pub(crate) fn of_two(ask: &Ask<'_>, function: impl Two + 'static) -> Result<Box<dyn Kernel>, String> {
-    let (a, b) = (ask.like_result(0)?, ask.source(1)?);
-    let walk = repeated(&ask.result, &a, &b)?;
-    of_pairs([ask.result, a, b], [(0, 0), (1, 0)], walk, function)
+pub(crate) fn of_two(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    b: TensorId,
+    function: impl Two + 'static,
+) -> Result<Box<dyn Kernel>, String> {
+    let [a, b] = node.shapes([a, b])?;
+    let walk = repeated(&node.result, &a, &b);
+    of_pairs([node.result, a, b], [(0, 0), (1, 0)], walk, function)
 }
 
 /// A function of two numbers that both are in the first source, in the halves of its rows.
 pub(crate) fn of_halves(
-    ask: &Ask<'_>,
+    node: &NodeCall<'_>,
+    a: TensorId,
     halves: Halves,
     function: impl Two + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
-    let (a, result) = (ask.source(0)?, ask.result);
-    let [n, rest @ ..] = result.ne;
-    if Some(a.ne[0]) != n.checked_mul(2) || a.ne[1..] != rest {
-        return Err("the rows of the result must be half as long as those of the source".into());
-    }
+    let (a, result) = (node.shape(a)?, node.result);
     let half = Shape { ne: result.ne, ..a };
-    let (low, high) = ((0, 0), (0, n * a.nb[0]));
+    let (low, high) = ((0, 0), (0, result.ne[0] * a.nb[0]));
     let sources = match halves {
         Halves::InOrder => [low, high],
         Halves::Swapped => [high, low],
@@ -57,25 +63,34 @@ pub(crate) enum Halves {
 }
 
 /// A function of one whole number.
-pub(crate) fn of_one_int(ask: &Ask<'_>, function: impl OneInt + 'static) -> Result<Box<dyn Kernel>, String> {
-    let a = ask.like_result(0)?;
-    ints([ask.result, a])?;
-    Ok(Box::new(MapOneInt { function, lines: Lines::new(Walk::elements([&ask.result, &a])) }))
+pub(crate) fn of_one_int(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    function: impl OneInt + 'static,
+) -> Result<Box<dyn Kernel>, String> {
+    let a = node.shape(a)?;
+    ints([node.result, a])?;
+    Ok(Box::new(MapOneInt { function, lines: Lines::new(Walk::elements([&node.result, &a])) }))
 }
 
 /// A function of two whole numbers, as [`of_two`].
-pub(crate) fn of_two_ints(ask: &Ask<'_>, function: impl TwoInts + 'static) -> Result<Box<dyn Kernel>, String> {
-    let (a, b) = (ask.like_result(0)?, ask.source(1)?);
-    ints([ask.result, a, b])?;
-    Ok(Box::new(MapTwoInts { function, lines: Lines::new(repeated(&ask.result, &a, &b)?) }))
+pub(crate) fn of_two_ints(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    b: TensorId,
+    function: impl TwoInts + 'static,
+) -> Result<Box<dyn Kernel>, String> {
+    let [a, b] = node.shapes([a, b])?;
+    ints([node.result, a, b])?;
+    Ok(Box::new(MapTwoInts { function, lines: Lines::new(repeated(&node.result, &a, &b)) }))
 }
 
 /// The same number everywhere.
-pub(crate) fn constant(ask: &Ask<'_>, value: f32) -> Result<Box<dyn Kernel>, String> {
-    if !is_float(ask.result.dtype) && ask.result.dtype != DataType::I32 {
+pub(crate) fn constant(node: &NodeCall<'_>, value: f32) -> Result<Box<dyn Kernel>, String> {
+    if !is_float(node.result.dtype) && node.result.dtype != DataType::I32 {
         return Err("only f32, f16, bf16 and i32".into());
     }
-    Ok(Box::new(Constant { value, dtype: ask.result.dtype, lines: Lines::new(Walk::elements([&ask.result])) }))
+    Ok(Box::new(Constant { value, dtype: node.result.dtype, lines: Lines::new(Walk::elements([&node.result])) }))
 }
 
 pub(crate) fn floats<const N: usize>(shapes: [Shape; N]) -> Result<(), String> {
@@ -101,16 +116,13 @@ fn of_pairs(
 }
 
 /// The way over a result and a source of its shape, with another source that fills it when it is repeated.
-fn repeated(result: &Shape, a: &Shape, b: &Shape) -> Result<Walk<3>, String> {
+fn repeated(result: &Shape, a: &Shape, b: &Shape) -> Walk<3> {
     let mut walk = Walk::new();
     for dim in 0..4 {
         let (n, part) = (result.ne[dim], b.ne[dim]);
-        if part == 0 && n != 0 || part != 0 && !n.is_multiple_of(part) {
-            return Err("the second source does not fill the first when it is repeated".into());
-        }
         walk.push_repeated(n, [result.nb[dim], a.nb[dim], b.nb[dim]], part.max(1));
     }
-    Ok(walk)
+    walk
 }
 
 /// Functions that a kernel is made for.

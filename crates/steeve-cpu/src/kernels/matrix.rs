@@ -1,25 +1,21 @@
 //! Products of matrices, cut into tiles that depend on shapes alone.
 
-use steeve_graph::DataType;
+use steeve_graph::{DataType, TensorId};
 
 use super::blocks;
 use super::product::{FEW, Matrix, Out, Size, product, readable};
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{is_float, store_row};
 
 /// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
-pub(crate) fn mul_mat(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, b, result) = (ask.source(0)?, ask.source(1)?, ask.result);
+pub(crate) fn mul_mat(node: &NodeCall<'_>, a: TensorId, b: TensorId) -> Result<Box<dyn Kernel>, String> {
+    let ([a, b], result) = (node.shapes([a, b])?, node.result);
     readable(&a)?;
     if !is_float(b.dtype) || result.dtype != DataType::F32 {
         return Err("the second source must be f32, f16 or bf16, and the result f32".into());
     }
     let [k, m, ..] = a.ne;
     let [_, n, planes, cubes] = b.ne;
-    let divides = |part: usize, whole: usize| whole.is_multiple_of(part);
-    if b.ne[0] != k || result.ne != [m, n, planes, cubes] || !divides(a.ne[2], planes) || !divides(a.ne[3], cubes) {
-        return Err("the shapes do not fit together".into());
-    }
     if k == 0 {
         return Ok(Box::new(Zeros { rows: Rows::of(&result) }));
     }

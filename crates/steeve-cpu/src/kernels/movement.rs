@@ -4,20 +4,17 @@
 //! What keeps its type is moved block by block, whatever the blocks hold; a plain element is a block of one.
 
 use half::{bf16, f16};
-use steeve_graph::DataType;
+use steeve_graph::{DataType, TensorId};
 
 use super::turn::turned;
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{is_float, load, store};
 use crate::quant::{codec, encoder};
 use crate::raw::{Raw, Shape};
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
-pub(crate) fn copy(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, result) = (ask.source(0)?, ask.result);
-    if a.elements() != result.elements() {
-        return Err("both must have the same number of elements".into());
-    }
+pub(crate) fn copy(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
+    let (a, result) = (node.shape(a)?, node.result);
     let (from, to) = (Grid::new(&a)?, Grid::new(&result)?);
     if a.dtype == result.dtype {
         return Ok(turned(&from, &to).unwrap_or_else(|| Box::new(Moved { from: from.merged(), to: to.merged() })));

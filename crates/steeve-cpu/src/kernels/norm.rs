@@ -1,18 +1,19 @@
 //! Norms: what a row is divided by, found out in double precision.
 
+use steeve_graph::TensorId;
+
 use super::map::floats;
 use super::rows::{each_pair, each_row};
 use super::sum::{Sum, add_row, dot, itself, square, sum};
 use super::walk::Walk;
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{load, store};
 use crate::raw::Shape;
 use crate::wide::wide;
 
 /// Each row less its mean, divided by its deviation.
-pub(crate) fn norm(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let epsilon = ask.float(0)?;
-    each_row(ask, move |row| norm_row(row, epsilon))
+pub(crate) fn norm(node: &NodeCall<'_>, a: TensorId, epsilon: f32) -> Result<Box<dyn Kernel>, String> {
+    each_row(node, a, move |row| norm_row(row, epsilon))
 }
 
 wide! {
@@ -26,9 +27,8 @@ wide! {
 }
 
 /// Each row divided by its root mean square.
-pub(crate) fn rms_norm(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let epsilon = ask.float(0)?;
-    each_row(ask, move |row| rms_norm_row(row, epsilon))
+pub(crate) fn rms_norm(node: &NodeCall<'_>, a: TensorId, epsilon: f32) -> Result<Box<dyn Kernel>, String> {
+    each_row(node, a, move |row| rms_norm_row(row, epsilon))
 }
 
 wide! {
@@ -39,9 +39,8 @@ wide! {
 }
 
 /// Each row divided by its length, or by epsilon if that is larger.
-pub(crate) fn l2_norm(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let epsilon = ask.float(0)?;
-    each_row(ask, move |row| l2_norm_row(row, epsilon))
+pub(crate) fn l2_norm(node: &NodeCall<'_>, a: TensorId, epsilon: f32) -> Result<Box<dyn Kernel>, String> {
+    each_row(node, a, move |row| l2_norm_row(row, epsilon))
 }
 
 wide! {
@@ -52,9 +51,13 @@ wide! {
 }
 
 /// The gradient of [`rms_norm`]: `dx = (dz - x * sum(x dz) / sum(x x + epsilon)) / rms`.
-pub(crate) fn rms_norm_back(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let epsilon = ask.float(0)?;
-    each_pair(ask, move |gradient, x| rms_norm_back_row(gradient, x, epsilon))
+pub(crate) fn rms_norm_back(
+    node: &NodeCall<'_>,
+    gradient: TensorId,
+    a: TensorId,
+    epsilon: f32,
+) -> Result<Box<dyn Kernel>, String> {
+    each_pair(node, gradient, a, move |gradient, x| rms_norm_back_row(gradient, x, epsilon))
 }
 
 wide! {
@@ -73,21 +76,23 @@ fn scale(row: &mut [f32], factor: f32) {
 }
 
 /// [`norm`] over groups of the third dimension.
-pub(crate) fn group_norm(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, groups, epsilon) = (ask.like_result(0)?, ask.count(0)?, ask.float(1)?);
-    floats([ask.result, a])?;
-    if groups == 0 {
-        return Err("there must be at least one group".into());
-    }
-    let [n0, n1, channels, outer] = ask.result.ne;
+pub(crate) fn group_norm(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    groups: u32,
+    epsilon: f32,
+) -> Result<Box<dyn Kernel>, String> {
+    let (a, groups) = (node.shape(a)?, groups as usize);
+    floats([node.result, a])?;
+    let [n0, n1, channels, outer] = node.result.ne;
     let per_group = channels.div_ceil(groups).max(1);
     let groups = channels.div_ceil(per_group);
     Ok(Box::new(GroupNorm {
         epsilon,
         per_group,
         groups,
-        whole: Group::new(&ask.result, &a, per_group),
-        last: Group::new(&ask.result, &a, channels - groups.saturating_sub(1) * per_group),
+        whole: Group::new(&node.result, &a, per_group),
+        last: Group::new(&node.result, &a, channels - groups.saturating_sub(1) * per_group),
         rows: Rows::new(groups * outer, n0 * n1 * per_group),
     }))
 }

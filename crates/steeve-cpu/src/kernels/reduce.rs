@@ -1,39 +1,50 @@
 //! Sums and means, in double precision and in the order of the elements.
 
-use steeve_graph::{DataType, Op};
+use steeve_graph::{DataType, TensorId};
 
 use super::sum::{Sum, add_row};
 use super::walk::Walk;
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{is_float, load, store};
 use crate::raw::{Raw, Shape};
 
 /// The sum of all elements.
-pub(crate) fn sum(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let a = ask.source(0)?;
-    if ask.result.elements() != 1 {
-        return Err("the result must be one number".into());
-    }
+pub(crate) fn sum(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
+    let a = node.shape(a)?;
     let mut all = Walk::new();
     (0..4).for_each(|dim| all.push(a.ne[dim], [a.nb[dim]]));
-    total(ask, &a, all, Walk::new(), Rows::new(1, 1))
+    total(node, &a, None, all, Walk::new(), Rows::new(1, 1))
 }
 
-/// The sum or the mean of each row.
-pub(crate) fn of_rows(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, result) = (ask.source(0)?, ask.result);
-    if result.ne[0] != 1 || result.ne[1..] != a.ne[1..] {
-        return Err("the result must have one number for each row".into());
-    }
+/// The sum of each row.
+pub(crate) fn sum_rows(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
+    of_rows(node, &node.shape(a)?, None)
+}
+
+/// The mean of each row.
+pub(crate) fn mean(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
+    let a = node.shape(a)?;
+    of_rows(node, &a, Some(a.ne[0] as f64))
+}
+
+/// One number of each row.
+fn of_rows(node: &NodeCall<'_>, a: &Shape, divisor: Option<f64>) -> Result<Box<dyn Kernel>, String> {
+    let result = node.result;
     let mut row = Walk::new();
     row.push(a.ne[0], [a.nb[0]]);
-    total(ask, &a, row, Walk::rows([&result, &a]), Rows::new(result.rows(), a.ne[0]))
+    total(node, a, divisor, row, Walk::rows([&result, a]), Rows::new(result.rows(), a.ne[0]))
 }
 
-/// The kernel that makes one number of each `part`.
-fn total(ask: &Ask<'_>, a: &Shape, part: Walk<1>, walk: Walk<2>, rows: Rows) -> Result<Box<dyn Kernel>, String> {
-    let (from, to) = (a.dtype, ask.result.dtype);
-    let divisor = if ask.op == Op::Mean { Some(a.ne[0] as f64) } else { None };
+/// The kernel that makes one number of each `part`, divided by `divisor`.
+fn total(
+    node: &NodeCall<'_>,
+    a: &Shape,
+    divisor: Option<f64>,
+    part: Walk<1>,
+    walk: Walk<2>,
+    rows: Rows,
+) -> Result<Box<dyn Kernel>, String> {
+    let (from, to) = (a.dtype, node.result.dtype);
     let fits = match (from, to) {
         (DataType::I32, DataType::I32) => divisor.is_none(),
         (DataType::I32, to) => is_float(to),

@@ -2,30 +2,32 @@
 
 use std::marker::PhantomData;
 
+use steeve_graph::{Interpolation, TensorId};
+
 use super::map::floats;
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{load_row, store_row};
 use crate::raw::Shape;
 
 /// An image of another size.
-pub(crate) fn upscale(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, result) = (ask.source(0)?, ask.result);
-    if a.elements() == 0 && result.elements() != 0 {
-        return Err("nothing can be made larger".into());
-    }
-    match ask.int(0)? {
-        0 => {
+pub(crate) fn upscale(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    interpolation: Interpolation,
+) -> Result<Box<dyn Kernel>, String> {
+    let (a, result) = (node.shape(a)?, node.result);
+    match interpolation {
+        Interpolation::Nearest => {
             let scale = Scale::new(&a, &result);
             let columns = (0..result.ne[0]).map(|at| scale.nearest(0, at) * a.nb[0]).collect();
             moved(&a, &result, Move::Nearest { scale, columns })
         }
-        1 => {
+        Interpolation::Bilinear => {
             floats([a, result])?;
             let scale = Scale::new(&a, &result);
             let columns = (0..result.ne[0]).map(|at| scale.around(0, at)).collect();
             Ok(Box::new(Bilinear { scale, columns, rows: Rows::of(&result) }))
         }
-        mode => Err(format!("mode {mode} is neither 0 nor 1")),
     }
 }
 
@@ -96,16 +98,9 @@ impl Kernel for Bilinear {
 }
 
 /// Zeros before and behind the elements of each dimension.
-pub(crate) fn pad(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, result) = (ask.source(0)?, ask.result);
-    let mut before = [0; 4];
-    for (dim, zeros) in before.iter_mut().enumerate() {
-        *zeros = ask.count(2 * dim)?;
-        let padded = zeros.checked_add(a.ne[dim]).and_then(|sum| sum.checked_add(ask.count(2 * dim + 1).ok()?));
-        if padded != Some(result.ne[dim]) {
-            return Err(format!("dimension {dim} of the result is not what the padding makes it"));
-        }
-    }
+pub(crate) fn pad(node: &NodeCall<'_>, a: TensorId, before: [u32; 4]) -> Result<Box<dyn Kernel>, String> {
+    let (a, result) = (node.shape(a)?, node.result);
+    let before = before.map(|zeros| zeros as usize);
     moved(&a, &result, Move::Pad { before })
 }
 

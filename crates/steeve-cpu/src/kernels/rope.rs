@@ -5,40 +5,48 @@
 
 use std::f32::consts::PI;
 
-use steeve_graph::{DataType, Op};
+use steeve_graph::{DataType, RopeMode, TensorId};
 
 use super::map::floats;
 use super::walk::Walk;
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{load_row, store_row};
 use crate::raw::Raw;
 use crate::wide::wide;
 
 /// Rotates `[dim, head, token]` by the positions of its tokens; back for the gradient.
-pub(crate) fn rope(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, positions) = (ask.like_result(0)?, ask.source(1)?);
-    floats([ask.result, a])?;
-    let numbers = Numbers::new(ask)?;
-    let [length, heads, tokens, outer] = ask.result.ne;
-    let pairs = numbers.pairs(length)?;
-    let parts = if numbers.sections.is_some() { 4 } else { 1 };
-    if positions.dtype != DataType::I32 || Some(positions.elements()) != tokens.checked_mul(parts) {
-        return Err(format!("there must be {parts} positions of i32 for each token"));
+pub(crate) fn rope(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    positions: TensorId,
+    factors: Option<TensorId>,
+    rope: steeve_graph::Rope,
+    direction: Direction,
+) -> Result<Box<dyn Kernel>, String> {
+    let ([a, positions], factors) = (node.shapes([a, positions])?, node.optional(factors)?);
+    floats([node.result, a])?;
+    if positions.dtype != DataType::I32 {
+        return Err("the positions must be i32".into());
     }
-    if positions.ne[0] != positions.elements() {
-        return Err("the positions must be one row".into());
+    if factors.is_some_and(|factors| factors.dtype != DataType::F32) {
+        return Err("the frequency factors must be f32".into());
     }
-    if let Some(factors) = ask.optional(2)
-        && (factors.dtype != DataType::F32 || factors.ne[0] < pairs)
-    {
-        return Err(format!("there must be a frequency factor of f32 for each of {pairs} pairs"));
-    }
-    let (r, mut within, mut walk) = (ask.result, Walk::new(), Walk::new());
+    let numbers = Numbers::new(&rope, direction);
+    let [length, heads, tokens, outer] = node.result.ne;
+    let pairs = numbers.pairs();
+    let (r, mut within, mut walk) = (node.result, Walk::new(), Walk::new());
     within.push(heads, [r.nb[1], a.nb[1]]);
     walk.push(tokens, [r.nb[2], a.nb[2], 1]);
     walk.push(outer, [r.nb[3], a.nb[3], 0]);
     let rows = Rows::new(tokens * outer, length * heads);
     Ok(Box::new(Rope { numbers, pairs, tokens, heads: within, walk, rows }))
+}
+
+/// Whether elements are rotated by their positions, or back, as for the gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Forward,
+    Back,
 }
 
 /// Which elements are a pair.
@@ -81,54 +89,36 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn new(ask: &Ask<'_>) -> Result<Self, String> {
-        let (dims, context) = (ask.count(0)?, ask.int(2)?);
-        let (pairing, sharing) = match ask.int(1)? {
-            0 => (Pairing::Neighbours, None),
-            2 => (Pairing::Halves, None),
-            8 => (Pairing::Halves, Some(Sharing::Sections)),
-            24 => (Pairing::Vision, Some(Sharing::Restarting)),
-            40 => (Pairing::Halves, Some(Sharing::Interleaved)),
-            mode => return Err(format!("mode {mode} is none of 0, 2, 8, 24 and 40")),
+    fn new(rope: &steeve_graph::Rope, direction: Direction) -> Self {
+        let (pairing, sharing) = match rope.mode {
+            RopeMode::Normal => (Pairing::Neighbours, None),
+            RopeMode::Neox => (Pairing::Halves, None),
+            RopeMode::Sections => (Pairing::Halves, Some(Sharing::Sections)),
+            RopeMode::Vision => (Pairing::Vision, Some(Sharing::Restarting)),
+            RopeMode::InterleavedSections => (Pairing::Halves, Some(Sharing::Interleaved)),
         };
-        let sections = match sharing {
-            None => None,
-            Some(sharing) => {
-                let sections = [ask.count(9)?, ask.count(10)?, ask.count(11)?, ask.count(12)?];
-                // Sums of them stay small this way.
-                if sections.iter().all(|&it| it == 0) || sections.iter().any(|&it| it > 1 << 30) {
-                    return Err(format!("sections of {sections:?} pairs make no sense"));
-                }
-                Some((sharing, sections))
-            }
-        };
-        let (freq_base, freq_scale, ext_factor) = (ask.float(3)?, ask.float(4)?, ask.float(5)?);
+        let sections = sharing.map(|sharing| (sharing, rope.sections.map(|pairs| pairs as usize)));
+        let steeve_graph::Rope { dims, freq_base, freq_scale, ext_factor, .. } = *rope;
         let corrected = if ext_factor == 0.0 { 1.0 } else { 1.0 + 0.1 * (1.0 / freq_scale).ln() };
-        let turns = |beta: f32| dims as f32 * (context as f32 / (beta * 2.0 * PI)).ln() / (2.0 * freq_base.ln());
-        Ok(Self {
-            dims,
+        let turns = |beta: f32| dims as f32 * (rope.context as f32 / (beta * 2.0 * PI)).ln() / (2.0 * freq_base.ln());
+        Self {
+            dims: dims as usize,
             pairing,
             sections,
             freq_scale,
             theta_scale: freq_base.powf(-2.0 / dims as f32),
             ext_factor,
-            magnitude: ask.float(6)? * corrected,
-            ramp: [turns(ask.float(7)?).floor().max(0.0), turns(ask.float(8)?).ceil().min(dims as f32 - 1.0)],
-            sign: if ask.op == Op::RopeBack { -1.0 } else { 1.0 },
-        })
+            magnitude: rope.attn_factor * corrected,
+            ramp: [turns(rope.beta_fast).floor().max(0.0), turns(rope.beta_slow).ceil().min(dims as f32 - 1.0)],
+            sign: if direction == Direction::Back { -1.0 } else { 1.0 },
+        }
     }
 
-    /// How many pairs of a row of `length` are rotated.
-    fn pairs(&self, length: usize) -> Result<usize, String> {
-        let Self { dims, pairing, .. } = *self;
-        let fits = match pairing {
-            Pairing::Neighbours | Pairing::Halves => dims <= length && dims.is_multiple_of(2),
-            Pairing::Vision => dims.checked_mul(2) == Some(length),
-        };
-        match pairing {
-            _ if !fits => Err(format!("{dims} of {length} elements can't be rotated in pairs")),
-            Pairing::Vision => Ok(dims),
-            _ => Ok(dims / 2),
+    /// How many pairs of a row are rotated.
+    fn pairs(&self) -> usize {
+        match self.pairing {
+            Pairing::Vision => self.dims,
+            Pairing::Neighbours | Pairing::Halves => self.dims / 2,
         }
     }
 

@@ -2,23 +2,34 @@
 
 use std::fmt;
 
+use steeve_graph::TensorId;
+
 use super::map::floats;
 use super::walk::Walk;
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{load_row, store_row};
 
 /// A function that changes a row of the first source.
-pub(crate) fn each_row(ask: &Ask<'_>, function: impl Row + 'static) -> Result<Box<dyn Kernel>, String> {
-    let a = ask.like_result(0)?;
-    floats([ask.result, a])?;
-    Ok(Box::new(EachRow { function, walk: Walk::rows([&ask.result, &a]), rows: Rows::of(&ask.result) }))
+pub(crate) fn each_row(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    function: impl Row + 'static,
+) -> Result<Box<dyn Kernel>, String> {
+    let a = node.shape(a)?;
+    floats([node.result, a])?;
+    Ok(Box::new(EachRow { function, walk: Walk::rows([&node.result, &a]), rows: Rows::of(&node.result) }))
 }
 
 /// A function that changes a row of the first source with one of the second, which has the same shape.
-pub(crate) fn each_pair(ask: &Ask<'_>, function: impl RowPair + 'static) -> Result<Box<dyn Kernel>, String> {
-    let (a, b) = (ask.like_result(0)?, ask.like_result(1)?);
-    floats([ask.result, a, b])?;
-    Ok(Box::new(EachPair { function, walk: Walk::rows([&ask.result, &a, &b]), rows: Rows::of(&ask.result) }))
+pub(crate) fn each_pair(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    b: TensorId,
+    function: impl RowPair + 'static,
+) -> Result<Box<dyn Kernel>, String> {
+    let [a, b] = node.shapes([a, b])?;
+    floats([node.result, a, b])?;
+    Ok(Box::new(EachPair { function, walk: Walk::rows([&node.result, &a, &b]), rows: Rows::of(&node.result) }))
 }
 
 pub(crate) trait Row: Fn(&mut [f32]) + Send + Sync {}

@@ -1,29 +1,32 @@
 //! Soft-max, its gradient, and masks of the part above the diagonal.
 
-use steeve_graph::{DataType, Op};
+use steeve_graph::{DataType, SoftMax as Numbers, TensorId};
 
 use super::functions::exp;
 use super::map::floats;
 use super::rows::each_pair;
 use super::sum::{dot, itself, sum};
 use super::walk::Walk;
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{is_float, load_row, store_row};
-use crate::raw::Shape;
 use crate::wide::wide;
 
 /// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
-pub(crate) fn soft_max(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, result) = (ask.like_result(0)?, ask.result);
+pub(crate) fn soft_max(
+    node: &NodeCall<'_>,
+    a: TensorId,
+    mask: Option<TensorId>,
+    sinks: Option<TensorId>,
+    numbers: Numbers,
+) -> Result<Box<dyn Kernel>, String> {
+    let (a, result) = (node.shape(a)?, node.result);
     floats([result, a])?;
-    let (mask, sinks) = (ask.optional(1), ask.optional(2));
-    if let Some(mask) = &mask {
-        mask_fits(mask, &result)?;
+    let (mask, sinks) = (node.optional(mask)?, node.optional(sinks)?);
+    if mask.is_some_and(|mask| !is_float(mask.dtype)) {
+        return Err("the mask must be f32, f16 or bf16".into());
     }
-    if let Some(sinks) = &sinks
-        && (sinks.dtype != DataType::F32 || sinks.ne != [result.ne[2], 1, 1, 1])
-    {
-        return Err("there must be one sink of f32 for each head".into());
+    if sinks.is_some_and(|sinks| sinks.dtype != DataType::F32) {
+        return Err("the sinks must be f32".into());
     }
     // The mask has at least as many rows as the source, and is repeated over heads and batches. The last operand counts
     // heads.
@@ -34,19 +37,8 @@ pub(crate) fn soft_max(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
         let steps = [result.nb[dim], a.nb[dim], usize::from(dim == 2), mask.1];
         walk.push_repeated(n, steps, part.max(1));
     }
-    let (scale, max_bias) = (ask.float(0)?, ask.float(1).unwrap_or(0.0));
-    Ok(Box::new(SoftMax { scale, slopes: Slopes::new(max_bias, result.ne[2]), walk, rows: Rows::of(&result) }))
-}
-
-fn mask_fits(mask: &Shape, a: &Shape) -> Result<(), String> {
-    if !is_float(mask.dtype) {
-        return Err("the mask must be f32, f16 or bf16".into());
-    }
-    let repeats = |dim: usize| mask.ne[dim] != 0 && a.ne[dim].is_multiple_of(mask.ne[dim]);
-    if mask.ne[0] == a.ne[0] && mask.ne[1] >= a.ne[1] && repeats(2) && repeats(3) {
-        return Ok(());
-    }
-    Err("the mask does not fill the source when it is repeated".into())
+    let slopes = Slopes::new(numbers.max_bias, result.ne[2]);
+    Ok(Box::new(SoftMax { scale: numbers.scale, slopes, walk, rows: Rows::of(&result) }))
 }
 
 #[derive(Debug)]
@@ -146,12 +138,16 @@ impl Slopes {
 }
 
 /// The gradient of soft-max: `dx = scale * y * (dy - sum(y dy))`.
-pub(crate) fn soft_max_back(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let scale = ask.float(0).unwrap_or(1.0);
-    if ask.float(1).is_ok_and(|max_bias| max_bias != 0.0) {
+pub(crate) fn soft_max_back(
+    node: &NodeCall<'_>,
+    gradient: TensorId,
+    y: TensorId,
+    Numbers { scale, max_bias }: Numbers,
+) -> Result<Box<dyn Kernel>, String> {
+    if max_bias != 0.0 {
         return Err("only without a bias".into());
     }
-    each_pair(ask, move |gradient, y| soft_max_back_row(gradient, y, scale))
+    each_pair(node, gradient, y, move |gradient, y| soft_max_back_row(gradient, y, scale))
 }
 
 wide! {
@@ -162,15 +158,14 @@ wide! {
 }
 
 /// Minus infinity or zero above the diagonal that starts at a column.
-pub(crate) fn diag_mask(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let (a, past) = (ask.like_result(0)?, ask.count(0)?);
-    floats([ask.result, a])?;
-    let value = if ask.op == Op::DiagMaskInf { f32::NEG_INFINITY } else { 0.0 };
+pub(crate) fn diag_mask(node: &NodeCall<'_>, a: TensorId, past: u32, value: f32) -> Result<Box<dyn Kernel>, String> {
+    let (a, past) = (node.shape(a)?, past as usize);
+    floats([node.result, a])?;
     let mut walk = Walk::new();
     for dim in 1..4 {
-        walk.push(ask.result.ne[dim], [ask.result.nb[dim], a.nb[dim], usize::from(dim == 1)]);
+        walk.push(node.result.ne[dim], [node.result.nb[dim], a.nb[dim], usize::from(dim == 1)]);
     }
-    Ok(Box::new(DiagMask { past, value, walk, rows: Rows::of(&ask.result) }))
+    Ok(Box::new(DiagMask { past, value, walk, rows: Rows::of(&node.result) }))
 }
 
 #[derive(Debug)]

@@ -1,43 +1,26 @@
 //! Orders of rows. An element and its index are sorted as one word, so that equal elements stay in their order.
 
-use steeve_graph::DataType;
+use steeve_graph::{DataType, Order, TensorId};
 
 use super::walk::Walk;
-use crate::kernel::{Ask, Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{is_float, load_row};
-use crate::raw::{Raw, Shape};
+use crate::raw::Raw;
 
-/// The order that sorts each row.
-pub(crate) fn argsort(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let a = ask.like_result(0)?;
-    let descending = match ask.int(0)? {
-        0 => false,
-        1 => true,
-        order => return Err(format!("order {order} is neither 0 nor 1")),
-    };
-    sorted(ask, &a, descending)
-}
-
-/// Where the largest elements of each row stand, the largest first.
-pub(crate) fn top_k(ask: &Ask<'_>) -> Result<Box<dyn Kernel>, String> {
-    let a = ask.source(0)?;
-    if ask.result.ne[0] > a.ne[0] || ask.result.ne[1..] != a.ne[1..] {
-        return Err("the result must have rows that are as long or shorter".into());
-    }
-    sorted(ask, &a, true)
-}
-
-fn sorted(ask: &Ask<'_>, a: &Shape, descending: bool) -> Result<Box<dyn Kernel>, String> {
+/// The order that sorts each row, or the start of it, as long as the rows of the result.
+pub(crate) fn sorted(node: &NodeCall<'_>, a: TensorId, order: Order) -> Result<Box<dyn Kernel>, String> {
+    let a = node.shape(a)?;
     if !is_float(a.dtype) && a.dtype != DataType::I32 {
         return Err("only f32, f16, bf16 and i32".into());
     }
-    if ask.result.dtype != DataType::I32 {
+    if node.result.dtype != DataType::I32 {
         return Err("the result must be i32".into());
     }
     if i32::try_from(a.ne[0]).is_err() {
         return Err("a row must be short enough to be numbered by i32".into());
     }
-    Ok(Box::new(Sorted { descending, walk: Walk::rows([&ask.result, a]), rows: Rows::new(a.rows(), a.ne[0]) }))
+    let (descending, rows) = (order == Order::Descending, Rows::new(a.rows(), a.ne[0]));
+    Ok(Box::new(Sorted { descending, walk: Walk::rows([&node.result, &a]), rows }))
 }
 
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use steeve_graph::{
     Bytes, Context, Convolution, DataType, FlashAttention, Glu, Graph, GraphError, Interpolation, Mark, Order, Pool,
-    Rope, SoftMax, TensorId, Window,
+    Rope, RopeMode, SoftMax, TensorId, Window,
 };
 
 use crate::reference::{Sketch, Values};
@@ -124,7 +124,7 @@ impl Model {
         let mut graph = Graph::from_outputs(c, &[])?;
         let mut x = c.get_rows(self.embedding, tokens)?;
         for layer in &self.layers {
-            let rope = Rope { dims: HEAD as u32, mode: 2, ..Rope::default() };
+            let rope = Rope { dims: HEAD as u32, mode: RopeMode::Neox, ..Rope::default() };
             let normed = c.rms_norm(x, 1e-5)?;
             let normed = c.mul(normed, layer.norm)?;
             let q = c.mul_mat(layer.q, normed)?;

@@ -1,6 +1,6 @@
 //! Recipes of functions, norms, soft-max, positions, sums and orders.
 
-use steeve_graph::{DataType, Glu, GraphError, Op, Order, Param, Rope, SoftMax, TensorId, Unary};
+use steeve_graph::{DataType, Glu, GraphError, Op, Order, Param, Rope, RopeMode, SoftMax, TensorId, Unary};
 
 use super::case::Values;
 use super::generate::{Built, World};
@@ -248,6 +248,7 @@ fn rotation(world: &mut World<'_>, a: TensorId) -> Result<(TensorId, Option<Tens
         _ => None,
     };
     let sections = if mode & 8 == 0 { [0; 4] } else { [1 + dims / 8, dims / 8, dims / 8, dims / 8] };
+    let mode = RopeMode::from_ggml_id(mode).expect("these are the modes");
     let plain = Rope { dims, mode, sections, ..Rope::default() };
     let numbers = match world.below(3) {
         0 => Rope { context: 128, freq_scale: 0.25, ext_factor: 1.0, attn_factor: 0.9, ..plain },

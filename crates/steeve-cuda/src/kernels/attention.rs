@@ -1,11 +1,11 @@
 //! Attention in one step: scores exist in registers only.
 
-use steeve_graph::DataType;
+use steeve_graph::{DataType, FlashAttention, TensorId};
 
 use super::movement::demand_cache;
 use super::{demand, divides};
 use crate::act::Kernel;
-use crate::recipe::{Ask, Machine, Recipe, args};
+use crate::recipe::{Machine, NodeCall, Recipe, args};
 use crate::shape::{Args, Operand, is_float};
 
 /// The longest rows that fit into registers.
@@ -28,16 +28,21 @@ const KEYS: u64 = 32;
 
 /// `q` `[d, token, head]`, `k` `[d, key, head]`, `v` `[dv, key, head]` and a mask `[key, token]` make `[dv, head, token]`.
 /// Slot 4 may have sinks: one more score for each head, with no value.
-pub(crate) fn flash_attn_ext(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (scale, max_bias, softcap) = (ask.float(0)?, ask.float(1)?, ask.float(2)?);
-    fits(ask)?;
-    demand(max_bias <= 0.0 || ask.optional(3).is_some(), "a bias needs a mask")?;
-    let (q, k, v) = (ask.source(0)?, ask.source(1)?, ask.source(2)?);
+pub(crate) fn flash_attn_ext(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    operands: [TensorId; 3],
+    [mask, sinks]: [Option<TensorId>; 2],
+    FlashAttention { scale, max_bias, softcap }: FlashAttention,
+) -> Result<(), String> {
+    let ([q, k, v], mask, sinks) = (node.operands(operands)?, node.optional(mask)?, node.optional(sinks)?);
+    can_be_read([&q, &k, &v], mask, sinks)?;
+    demand(node.result.shape.dtype == DataType::F32, "the result must be f32")?;
     let ([d, tokens, heads, outer], keys, dv) = (q.shape.ne, k.shape.ne[1], v.shape.ne[0]);
-    if ask.result.shape.elements() == 0 {
+    if node.result.shape.elements() == 0 {
         return Ok(());
     }
-    let mut args = args(ask.result, ask.sources);
+    let mut args = args(node.result, &[Some(q), Some(k), Some(v), mask, sinks]);
     args.f[..3].copy_from_slice(&[if softcap == 0.0 { scale } else { scale / softcap }, softcap, max_bias]);
     args.i[2] = i64::from(goes_in_fours(&k));
     args.i[3] = i64::from(goes_in_fours(&v));
@@ -47,8 +52,8 @@ pub(crate) fn flash_attn_ext(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), S
     let group = if k.shape.ne[2] == v.shape.ne[2] { heads / k.shape.ne[2] } else { 1 };
     let (groups, together) = (heads / group, group * tokens);
     (args.i[4], args.i[5]) = (group.cast_signed(), together.cast_signed());
-    if let Some(many) = Many::new(ask, recipe.machine, groups, together)? {
-        return many.launch(ask, recipe, groups, args);
+    if let Some(many) = Many::new([&q, &k, &v], mask, recipe.machine, groups, together) {
+        return many.launch(&q, mask, dv, recipe, groups, args);
     }
     let blocks = together.div_ceil(QUERIES);
     if d.max(dv) <= 128 && together >= QUERIES && blocks * groups * outer >= u64::from(recipe.machine.processors) / 2 {
@@ -119,11 +124,16 @@ struct Many {
 
 impl Many {
     /// `None` if another kernel is for it.
-    fn new(ask: &Ask<'_>, machine: Machine, groups: u64, together: u64) -> Result<Option<Self>, String> {
-        let (q, k, v) = (ask.source(0)?, ask.source(1)?, ask.source(2)?);
+    fn new(
+        [q, k, v]: [&Operand; 3],
+        mask: Option<Operand>,
+        machine: Machine,
+        groups: u64,
+        together: u64,
+    ) -> Option<Self> {
         let is_known = q.shape.dtype == DataType::F32 && k.shape.dtype == v.shape.dtype && machine.arch >= 80;
-        let is_known = is_known && ask.optional(3).is_none_or(|mask| mask.shape.dtype == DataType::F16);
-        let is_dense = [&k, &v].iter().all(|it| it.shape.has_dense_rows() && is_wide(it));
+        let is_known = is_known && mask.is_none_or(|mask| mask.shape.dtype == DataType::F16);
+        let is_dense = [k, v].iter().all(|it| it.shape.has_dense_rows() && is_wide(it));
         let (longest, count) = (q.shape.ne[0].max(v.shape.ne[0]), k.shape.ne[1]);
         let (kernel, queries, keys, row) = match (k.shape.dtype, longest) {
             (DataType::F16, ..=64) => (Kernel::AttendMany64F16, 64, 64, 128),
@@ -134,33 +144,40 @@ impl Many {
             (DataType::Bf16, ..=96) => (Kernel::AttendMany96Bf16, 64, 32, 256),
             (DataType::Bf16, ..=128) => (Kernel::AttendMany128Bf16, 64, 32, 256),
             (DataType::Bf16, ..=256) => (Kernel::AttendMany256Bf16, 32, 32, 512),
-            _ => return Ok(None),
+            _ => return None,
         };
         // Fewer queries would leave most of a block idle, and for more there is no grid.
         let is_fit = (QUERIES..1 << 20).contains(&together) && (1..1 << 31).contains(&count);
         if !is_known || !is_dense || !is_fit {
-            return Ok(None);
+            return None;
         }
         let (blocks, tiles) = (together.div_ceil(queries), count.div_ceil(keys));
         let all = blocks * groups * q.shape.ne[3];
         // Where two warps have the halves of a query they would have to agree about its parts.
         let most = if queries == 64 { (tiles * keys / KEYS_OF_MANY).clamp(1, 64) } else { 1 };
         if queries < 64 && all < u64::from(machine.processors) / 4 {
-            return Ok(None);
+            return None;
         }
         let parts = (2 * u64::from(machine.processors) / all.max(1)).clamp(1, most);
         let shared = 3 * keys as u32 * row;
-        Ok(Some(Self { kernel, queries, keys, shared, blocks, tiles, parts }))
+        Some(Self { kernel, queries, keys, shared, blocks, tiles, parts })
     }
 
-    fn launch(self, ask: &Ask<'_>, recipe: &mut Recipe, groups: u64, mut args: Args) -> Result<(), String> {
-        let [_, tokens, heads, outer] = ask.source(0)?.shape.ne;
-        let (parts, dv) = (self.parts, ask.result.shape.ne[0]);
+    fn launch(
+        self,
+        q: &Operand,
+        mask: Option<Operand>,
+        dv: u64,
+        recipe: &mut Recipe,
+        groups: u64,
+        mut args: Args,
+    ) -> Result<(), String> {
+        let ([_, tokens, heads, outer], parts) = (q.shape.ne, self.parts);
         args.i[0] = parts.cast_signed();
         if parts > 1 {
             args.i[1] = recipe.scratch(4 * tokens * heads * outer * parts * (dv + 2), 0).cast_signed();
         }
-        if let Some(mask) = ask.optional(3) {
+        if let Some(mask) = mask {
             let planes = |dim: usize, count: u64| if mask.shape.ne[dim] == 1 { 1 } else { count };
             let grid = [self.tiles * self.blocks, planes(2, groups), planes(3, outer)];
             args.i[6..8].copy_from_slice(&[self.keys.cast_signed(), self.queries.cast_signed()]);
@@ -187,29 +204,14 @@ fn goes_in_fours(it: &Operand) -> bool {
     divides(4, shape.ne[0]) && (!is_float(shape.dtype) || shape.has_dense_rows() && it.is_aligned(4 * shape.size()))
 }
 
-/// Types and shapes, more closely than ggml's rule looks at them.
-fn fits(ask: &Ask<'_>) -> Result<(), String> {
-    let (q, k, v) = (ask.source(0)?, ask.source(1)?, ask.source(2)?);
-    demand_cache(&k)?;
-    demand_cache(&v)?;
-    let (q, k, v, result) = (q.shape, k.shape, v.shape, ask.result.shape);
-    demand(is_float(q.dtype), "the queries must be f32, f16 or bf16")?;
-    let [d, tokens, heads, outer] = q.ne;
+/// Whether there are kernels for these types and lengths.
+fn can_be_read([q, k, v]: [&Operand; 3], mask: Option<Operand>, sinks: Option<Operand>) -> Result<(), String> {
+    demand_cache(k)?;
+    demand_cache(v)?;
+    demand(is_float(q.shape.dtype), "the queries must be f32, f16 or bf16")?;
+    let (d, dv) = (q.shape.ne[0], v.shape.ne[0]);
     demand(d > 0, "queries of no elements have no scores")?;
-    demand(d <= LONGEST && v.ne[0] <= LONGEST, "rows have at most 512 elements")?;
-    demand(k.ne[0] == d && v.ne[1] == k.ne[1], "queries, keys and values must fit together")?;
-    demand(k.ne[3] == outer && v.ne[3] == outer, "all must have the same outermost dimension")?;
-    let heads_fit = divides(k.ne[2], heads) && divides(v.ne[2], heads);
-    demand(heads_fit, "the heads of keys and values must divide those of the queries")?;
-    let made = result.dtype == DataType::F32 && result.ne == [v.ne[0], heads, tokens, outer];
-    demand(made, "the result must be f32 and have a row for each head and token")?;
-    if let Some(mask) = ask.optional(3).map(|mask| mask.shape) {
-        demand(is_float(mask.dtype), "the mask must be f32, f16 or bf16")?;
-        let all = mask.ne[0] >= k.ne[1] && mask.ne[1] >= tokens;
-        demand(all, "the mask must have a row for each query and an element for each key")?;
-        let outer_fits = divides(mask.ne[2], heads) && divides(mask.ne[3], outer);
-        demand(outer_fits, "the outer dimensions of the mask must divide those of the queries")?;
-    }
-    let sinks_fit = ask.optional(4).is_none_or(|it| it.shape.dtype == DataType::F32 && it.shape.ne == [heads, 1, 1, 1]);
-    demand(sinks_fit, "there must be one f32 sink for each head")
+    demand(d <= LONGEST && dv <= LONGEST, "rows have at most 512 elements")?;
+    demand(mask.is_none_or(|mask| is_float(mask.shape.dtype)), "the mask must be f32, f16 or bf16")?;
+    demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "the sinks must be f32")
 }

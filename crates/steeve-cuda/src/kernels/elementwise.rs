@@ -1,141 +1,165 @@
 //! One element of the result from one of each source: which function goes with which operation, and the way over them.
 
-use steeve_graph::{DataType, Glu, Op, Unary};
+use steeve_graph::{DataType, Gated, Glu, SwigluOai, TensorId, Unary};
 
-use super::{demand, divides};
+use super::demand;
 use crate::act::Kernel;
-use crate::recipe::{Ask, Recipe, args, floats};
+use crate::recipe::{NO_KERNEL, NodeCall, Recipe, args, floats};
 use crate::shape::{Map, Operand, Shape, is_float, kind};
 
-const NO_KERNEL: &str = "there is no kernel for it";
+/// A function as kernels know it: its number in `enum Function` of `cuda/elementwise.cu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Function(i32);
 
-// As `enum Function` in `cuda/elementwise.cu`.
-const SQR: i32 = 22;
-const SCALE: i32 = 25;
-const FILL: i32 = 27;
-const ADD: i32 = 28;
-const SILU_BACK: i32 = 32;
+impl Function {
+    pub(crate) const SQR: Self = Self(22);
+    pub(crate) const SQRT: Self = Self(23);
+    pub(crate) const LOG: Self = Self(24);
+    pub(crate) const SCALE: Self = Self(25);
+    pub(crate) const CLAMP: Self = Self(26);
+    const FILL: Self = Self(27);
+    pub(crate) const ADD: Self = Self(28);
+    pub(crate) const SUB: Self = Self(29);
+    pub(crate) const MUL: Self = Self(30);
+    pub(crate) const DIV: Self = Self(31);
+    const SILU_BACK: Self = Self(32);
 
-/// `a + b` and the like, where `b` may be repeated in any dimension.
-pub(crate) fn binary(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let function = match ask.op {
-        Op::Add | Op::Add1 => ADD,
-        Op::Sub => ADD + 1,
-        Op::Mul => ADD + 2,
-        Op::Div => ADD + 3,
-        _ => return Err(NO_KERNEL.into()),
-    };
-    of_two(ask, recipe, function, [0.0; 4])
+    /// Both lists have ggml's order.
+    pub(crate) fn unary(kind: Unary) -> Result<Self, String> {
+        let index = Unary::ALL.iter().position(|known| *known == kind).ok_or(NO_KERNEL)?;
+        Ok(Self(index as i32))
+    }
+
+    fn glu(kind: Glu) -> Result<Self, String> {
+        let index = Glu::ALL.iter().position(|known| *known == kind).ok_or(NO_KERNEL)?;
+        Ok(Self(Self::SILU_BACK.0 + 1 + index as i32))
+    }
+
+    /// Whether there is one of whole numbers.
+    fn has_ints(self) -> bool {
+        let kinds = [Unary::Abs, Unary::Sgn, Unary::Neg, Unary::Step, Unary::Relu];
+        let plain = [Self::SQR, Self::ADD, Self::SUB, Self::MUL, Self::DIV];
+        plain.contains(&self) || kinds.iter().any(|kind| Self::unary(*kind) == Ok(self))
+    }
 }
 
-/// Adds one number to all elements.
-pub(crate) fn add1(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    demand(ask.source(1)?.shape.elements() == 1, "the second source must be one number")?;
-    binary(ask, recipe)
+/// `a + b` and the like, where `b` may be repeated in any dimension.
+pub(crate) fn binary(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    function: Function,
+    a: TensorId,
+    b: TensorId,
+) -> Result<(), String> {
+    let [a, b] = node.operands([a, b])?;
+    of_two(node, recipe, function, [a, b], [0.0; 4])
 }
 
 /// The gradient of silu.
-pub(crate) fn silu_back(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    floats([ask.like_result(1)?])?;
-    of_two(ask, recipe, SILU_BACK, [0.0; 4])
+pub(crate) fn silu_back(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    gradient: TensorId,
+    a: TensorId,
+) -> Result<(), String> {
+    let both = node.operands([gradient, a])?;
+    of_two(node, recipe, Function::SILU_BACK, both, [0.0; 4])
 }
 
 /// A function of each element.
-pub(crate) fn unary(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let mut numbers = [0.0; 4];
-    let function = match ask.op {
-        Op::Sqr => SQR,
-        Op::Sqrt => SQR + 1,
-        Op::Log => SQR + 2,
-        Op::Scale => {
-            (numbers[0], numbers[1]) = (ask.float(0)?, ask.float(1).unwrap_or(0.0));
-            SCALE
-        }
-        Op::Clamp => {
-            (numbers[0], numbers[1]) = (ask.float(0)?, ask.float(1)?);
-            SCALE + 1
-        }
-        Op::Unary(kind) => {
-            if kind == Unary::Xielu {
-                let softplus = |x: f32| if x > 20.0 { x } else { (1.0 + x.exp()).ln() };
-                let (beta, epsilon) = (ask.float(2)?, ask.float(3)?);
-                numbers = [beta + softplus(ask.float(0)?), softplus(ask.float(1)?), beta, epsilon];
-            }
-            // Both lists have ggml's order.
-            let index = Unary::ALL.iter().position(|known| *known == kind).ok_or(NO_KERNEL)?;
-            index as i32
-        }
-        _ => return Err(NO_KERNEL.into()),
-    };
-    let a = ask.like_result(0)?;
-    if ask.result.shape.dtype == DataType::I32 {
-        let known =
-            matches!(ask.op, Op::Sqr | Op::Unary(Unary::Abs | Unary::Sgn | Unary::Neg | Unary::Step | Unary::Relu));
-        demand(known && a.shape.dtype == DataType::I32, "only f32, f16 and bf16")?;
+pub(crate) fn unary(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    function: Function,
+    a: TensorId,
+    numbers: [f32; 4],
+) -> Result<(), String> {
+    let a = node.operand(a)?;
+    if node.result.shape.dtype == DataType::I32 {
+        demand(function.has_ints() && a.shape.dtype == DataType::I32, "only f32, f16 and bf16")?;
     } else {
-        floats([ask.result, a])?;
+        floats([node.result, a])?;
     }
-    Walk::elements([Some(ask.result), Some(a), None]).launch(recipe, function, numbers)
+    Walk::elements([Some(node.result), Some(a), None]).launch(recipe, function, numbers)
 }
 
-/// The same number everywhere; a source, if there is one, only gives the shape.
-pub(crate) fn fill(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let dtype = ask.result.shape.dtype;
+/// The trainable activation.
+pub(crate) fn xielu(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    a: TensorId,
+    [negative, positive, beta, epsilon]: [f32; 4],
+) -> Result<(), String> {
+    let softplus = |x: f32| if x > 20.0 { x } else { (1.0 + x.exp()).ln() };
+    let numbers = [beta + softplus(negative), softplus(positive), beta, epsilon];
+    unary(node, recipe, Function::unary(Unary::Xielu)?, a, numbers)
+}
+
+/// The same number everywhere.
+pub(crate) fn fill(node: &NodeCall<'_>, recipe: &mut Recipe, value: f32) -> Result<(), String> {
+    let dtype = node.result.shape.dtype;
     demand(is_float(dtype) || dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
-    Walk::elements([Some(ask.result), None, None]).launch(recipe, FILL, [ask.float(0)?, 0.0, 0.0, 0.0])
+    Walk::elements([Some(node.result), None, None]).launch(recipe, Function::FILL, [value, 0.0, 0.0, 0.0])
 }
 
-/// A gated linear unit: of two sources, or of the halves of the rows of one.
-pub(crate) fn glu(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let Op::Glu(kind) = ask.op else { return Err(NO_KERNEL.into()) };
-    let mut numbers = [0.0; 4];
-    if kind == Glu::SwigluOai {
-        (numbers[0], numbers[1]) = (ask.float(1).unwrap_or(1.702), ask.float(2).unwrap_or(7.0));
-    }
-    let index = Glu::ALL.iter().position(|known| *known == kind).ok_or(NO_KERNEL)?;
-    let function = SILU_BACK + 1 + index as i32;
-    if ask.optional(1).is_some() {
-        floats([ask.like_result(1)?])?;
-        return of_two(ask, recipe, function, numbers);
-    }
-    let (a, result) = (ask.source(0)?, ask.result);
+/// A gated linear unit: of two operands, or of the halves of the rows of one.
+pub(crate) fn glu(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    kind: Glu,
+    gated: Gated,
+    SwigluOai { alpha, limit }: SwigluOai,
+) -> Result<(), String> {
+    let numbers = if kind == Glu::SwigluOai { [alpha, limit, 0.0, 0.0] } else { [0.0; 4] };
+    let function = Function::glu(kind)?;
+    let (a, is_swapped) = match gated {
+        Gated::Split { a, b } => return of_two(node, recipe, function, node.operands([a, b])?, numbers),
+        Gated::Halves { a } => (node.operand(a)?, false),
+        Gated::SwappedHalves { a } => (node.operand(a)?, true),
+    };
+    let result = node.result;
     floats([a, result])?;
-    let [n, rest @ ..] = result.shape.ne;
-    let halves = Some(a.shape.ne[0]) == n.checked_mul(2) && a.shape.ne[1..] == rest;
-    demand(halves, "the rows of the result must be half as long as those of the source")?;
     let low = Operand { shape: Shape { ne: result.shape.ne, ..a.shape }, ..a };
-    let high = Operand { address: a.address + n * a.shape.nb[0], ..low };
-    let [x, y] = if ask.int(0).unwrap_or(0) == 0 { [low, high] } else { [high, low] };
+    let high = Operand { address: a.address + result.shape.ne[0] * a.shape.nb[0], ..low };
+    let [x, y] = if is_swapped { [high, low] } else { [low, high] };
     Walk::elements([Some(result), Some(x), Some(y)]).launch(recipe, function, numbers)
 }
 
-fn of_two(ask: &Ask<'_>, recipe: &mut Recipe, function: i32, numbers: [f32; 4]) -> Result<(), String> {
-    let (a, b) = (ask.like_result(0)?, ask.source(1)?);
-    let ints = [ask.result, a, b].iter().filter(|it| it.shape.dtype == DataType::I32).count();
+fn of_two(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    function: Function,
+    [a, b]: [Operand; 2],
+    numbers: [f32; 4],
+) -> Result<(), String> {
+    let ints = [node.result, a, b].iter().filter(|it| it.shape.dtype == DataType::I32).count();
     if ints == 3 {
-        demand((ADD..ADD + 4).contains(&function), "only f32, f16 and bf16")?;
+        demand(function.has_ints(), "only f32, f16 and bf16")?;
     } else {
-        floats([ask.result, a, b])?;
+        floats([node.result, a, b])?;
     }
-    let mut walk = Walk::new([Some(ask.result), Some(a), Some(b)]);
+    let mut walk = Walk::new([Some(node.result), Some(a), Some(b)]);
     for dim in 0..4 {
-        let (n, part) = (ask.result.shape.ne[dim], b.shape.ne[dim]);
-        demand(part > 0 && divides(part, n), "the second source does not fill the result when it is repeated")?;
-        let steps = [ask.result, a, b].map(|operand| operand.shape.nb[dim]);
-        walk.push_repeated(n, steps, part);
+        let steps = [node.result, a, b].map(|operand| operand.shape.nb[dim]);
+        walk.push_repeated(node.result.shape.ne[dim], steps, b.shape.ne[dim]);
     }
     walk.launch(recipe, function, numbers)
 }
 
 /// Adds to each row of `a` `[n, used, token]` the row of `b` `[n, expert]` that `ids` `[used, token]` names.
-pub(crate) fn add_id(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, b, ids) = (ask.like_result(0)?, ask.source(1)?, ask.source(2)?);
-    floats([ask.result, a, b])?;
+pub(crate) fn add_id(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    a: TensorId,
+    b: TensorId,
+    ids: TensorId,
+) -> Result<(), String> {
+    let [a, b, ids] = node.operands([a, b, ids])?;
+    floats([node.result, a, b])?;
     demand(ids.shape.dtype == DataType::I32, "the ids must be i32")?;
-    demand(b.shape.ne[0] == a.shape.ne[0], "both must have rows of one length")?;
-    demand(ids.shape.ne[..2] == a.shape.ne[1..3], "there must be one id for each row")?;
-    let threads = ask.result.shape.ne[0].next_multiple_of(32).min(256) as u32;
-    recipe.launch(Kernel::AddId, [ask.result.shape.rows(), 1, 1], threads, args(ask.result, ask.sources))
+    let threads = node.result.shape.ne[0].next_multiple_of(32).min(256) as u32;
+    let args = args(node.result, &[Some(a), Some(b), Some(ids)]);
+    recipe.launch(Kernel::AddId, [node.result.shape.rows(), 1, 1], threads, args)
 }
 
 /// The way over the elements of a result and two sources, any of which may be missing.
@@ -205,8 +229,8 @@ impl Walk {
         }
     }
 
-    fn launch(&self, recipe: &mut Recipe, function: i32, numbers: [f32; 4]) -> Result<(), String> {
-        let mut map = Map { op: function, f: numbers, dims: self.dims.max(1) as i32, ne: self.ne, ..Map::default() };
+    fn launch(&self, recipe: &mut Recipe, function: Function, numbers: [f32; 4]) -> Result<(), String> {
+        let mut map = Map { op: function.0, f: numbers, dims: self.dims.max(1) as i32, ne: self.ne, ..Map::default() };
         for (index, operand) in self.operands.iter().enumerate() {
             let Some(operand) = operand else { continue };
             (map.p[index], map.kind[index]) = (operand.address, kind(operand.shape.dtype));
@@ -242,7 +266,7 @@ mod tests {
 
     #[test]
     fn functions_have_the_numbers_that_kernels_know_them_by() {
-        assert_eq!((Unary::ALL.len(), SQR as usize), (22, 22));
+        assert_eq!((Unary::ALL.len(), Function::SQR.0), (22, 22));
         assert_eq!(Unary::ALL.iter().position(|kind| *kind == Unary::GeluErf), Some(16));
         assert_eq!(Glu::ALL[2], Glu::Swiglu);
     }

@@ -1,37 +1,40 @@
 //! Patches of images, windows on them, and images of another size.
 
-use steeve_graph::Op;
+use steeve_graph::{Convolution, Directions, Interpolation, Pool, TensorId, Window};
 
 use super::demand;
 use crate::act::Kernel;
-use crate::recipe::{Ask, Recipe, args, floats};
+use crate::recipe::{NodeCall, Recipe, args, floats};
 
 /// The patches of an image under a convolution kernel, one in each row.
-pub(crate) fn im2col(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (kernel, image, result) = (ask.source(0)?, ask.source(1)?, ask.result);
+pub(crate) fn im2col(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    operands: [TensorId; 2],
+    Convolution { stride, padding, dilation }: Convolution,
+    directions: Directions,
+) -> Result<(), String> {
+    let ([kernel, image], result) = (node.operands(operands)?, node.result);
     floats([image, result])?;
-    let flat = ask.count(6)? == 0;
+    let flat = directions == Directions::One;
     // A row is an image of height one, whose channels are its second dimension.
     let spread = |all: [u64; 4], one: u64| if flat { [all[0], one, all[1], all[2]] } else { all };
     let (size, source) = (spread(kernel.shape.ne, 1), spread(image.shape.ne, 1));
     let steps = spread(image.shape.nb, 0);
-    let images = if flat { result.shape.ne[2] } else { result.shape.ne[3] };
-    let patch = size[0].checked_mul(size[1]).and_then(|area| area.checked_mul(size[2]));
-    let fits = patch == Some(result.shape.ne[0]) && source[2] == size[2] && source[3] == images;
-    demand(fits && !(flat && result.shape.ne[3] != 1), "kernel, image and result do not fit together")?;
     let mut args = args(result, &[None, Some(image)]);
-    let way = |index: usize, alone: i64| if flat && index % 2 == 1 { Ok(alone) } else { ask.count(index) };
+    // There is one direction only, whatever the parameters say about the other.
+    let down = |number: u32, alone: i64| if flat { alone } else { number.into() };
     let numbers = [
         0,
         size[0].cast_signed(),
         size[1].cast_signed(),
         size[2].cast_signed(),
-        way(0, 1)?,
-        way(1, 1)?,
-        way(2, 0)?,
-        way(3, 0)?,
-        way(4, 1)?,
-        way(5, 1)?,
+        stride[0].into(),
+        down(stride[1], 1),
+        padding[0].into(),
+        down(padding[1], 0),
+        dilation[0].into(),
+        down(dilation[1], 1),
         source[0].cast_signed(),
         source[1].cast_signed(),
         steps[0].cast_signed(),
@@ -44,65 +47,74 @@ pub(crate) fn im2col(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     recipe.launch_each(Kernel::Im2col, result.shape.elements(), args)
 }
 
-/// The maximum or the mean of each window.
-pub(crate) fn pool(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, result) = (ask.source(0)?, ask.result);
-    floats([a, result])?;
-    let mean = ask.int(0)?;
-    demand(mean == 0 || mean == 1, "the pool is neither 0 nor 1")?;
+/// The maximum or the mean of each window of a row: its size, its stride and the padding.
+pub(crate) fn pool_1d(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    a: TensorId,
+    pool: Pool,
+    [size, stride, padding]: [u32; 3],
+) -> Result<(), String> {
+    pooled(node, recipe, a, pool, [size.into(), 1, stride.into(), 1, padding.into(), 0, 0])
+}
+
+/// The maximum or the mean of each window of a plane.
+pub(crate) fn pool_2d(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    a: TensorId,
+    pool: Pool,
+    window: Window,
+) -> Result<(), String> {
+    let ([k0, k1], [s0, s1]) = (window.size.map(i64::from), window.stride.map(i64::from));
     // ggml counts with a fraction of the padding when it makes the result, and leaves it out when it fills it.
-    let padding = |index: usize| ask.float(index).map(|padding| padding as i64);
-    let row = ask.op == Op::Pool1d;
-    let [size, stride, padding] = if row {
-        [[ask.count(1)?, 1], [ask.count(2)?, 1], [padding(3)?, 0]]
-    } else {
-        [[ask.count(1)?, ask.count(2)?], [ask.count(3)?, ask.count(4)?], [padding(5)?, padding(6)?]]
-    };
-    demand(padding.iter().all(|it| it.abs() < 1 << 31), "the padding makes no sense")?;
-    let kept = if row { 1 } else { 2 };
-    let fits = result.shape.ne[kept..] == a.shape.ne[kept..];
-    demand(fits, "the result must have the outer dimensions of the source")?;
+    let [p0, p1] = window.padding.map(|padding| padding as i64);
+    demand(p0.abs().max(p1.abs()) < 1 << 31, "the padding makes no sense")?;
+    pooled(node, recipe, a, pool, [k0, k1, s0, s1, p0, p1, 1])
+}
+
+/// Sizes, strides and paddings for both directions, and 1 if there are two.
+fn pooled(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, pool: Pool, window: [i64; 7]) -> Result<(), String> {
+    let (a, result) = (node.operand(a)?, node.result);
+    floats([a, result])?;
     let mut args = args(result, &[Some(a)]);
-    let numbers = [mean, size[0], size[1], stride[0], stride[1], padding[0], padding[1], i64::from(!row)];
-    args.i[1..9].copy_from_slice(&numbers);
+    args.i[1] = i64::from(pool == Pool::Mean);
+    args.i[2..9].copy_from_slice(&window);
     recipe.launch_each(Kernel::Pool, result.shape.elements(), args)
 }
 
 /// An image of another size.
-pub(crate) fn upscale(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, result) = (ask.source(0)?, ask.result);
-    demand(a.shape.elements() > 0 || result.shape.elements() == 0, "nothing can be made larger")?;
+pub(crate) fn upscale(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    a: TensorId,
+    interpolation: Interpolation,
+) -> Result<(), String> {
+    let (a, result) = (node.operand(a)?, node.result);
     let mut args = args(result, &[Some(a)]);
     for dim in 0..4 {
         args.f[dim] = result.shape.ne[dim] as f32 / a.shape.ne[dim] as f32;
     }
-    let kernel = match ask.int(0)? {
-        0 => {
+    let kernel = match interpolation {
+        Interpolation::Nearest => {
             let plain = a.shape.dtype == result.shape.dtype && a.shape.dtype.block_len() == 1;
             demand(plain, "both must be of one plain type")?;
             Kernel::UpscaleNearest
         }
-        1 => {
+        Interpolation::Bilinear => {
             floats([a, result])?;
             Kernel::UpscaleBilinear
         }
-        mode => return Err(format!("mode {mode} is neither 0 nor 1")),
     };
     recipe.launch_each(kernel, result.shape.elements(), args)
 }
 
 /// Zeros before and behind the elements of each dimension.
-pub(crate) fn pad(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, result) = (ask.source(0)?, ask.result);
+pub(crate) fn pad(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, before: [u32; 4]) -> Result<(), String> {
+    let (a, result) = (node.operand(a)?, node.result);
     let plain = a.shape.dtype == result.shape.dtype && a.shape.dtype.block_len() == 1;
     demand(plain, "both must be of one plain type")?;
     let mut args = args(result, &[Some(a)]);
-    for dim in 0..4 {
-        let (before, behind) = (ask.count(2 * dim)?, ask.count(2 * dim + 1)?);
-        let padded = a.shape.ne[dim].checked_add((before + behind).cast_unsigned());
-        let fits = padded == Some(result.shape.ne[dim]);
-        demand(fits, &format!("dimension {dim} of the result is not what the padding makes it"))?;
-        args.i[1 + dim] = before;
-    }
+    args.i[1..5].copy_from_slice(&before.map(i64::from));
     recipe.launch_each(Kernel::Pad, result.shape.elements(), args)
 }

@@ -1,17 +1,15 @@
 //! Copies of tensors, and rows that ids name.
 
-use steeve_graph::DataType;
+use steeve_graph::{DataType, TensorId};
 
 use super::{demand, divides};
 use crate::act::Kernel;
-use crate::recipe::{ACROSS, Ask, Recipe, args};
+use crate::recipe::{ACROSS, NodeCall, Recipe, args};
 use crate::shape::{Operand, Shape, can_be_rounded_to, is_float, is_weight, is_weight_block};
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
-pub(crate) fn copy(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, result) = (ask.source(0)?, ask.result);
-    let same = a.shape.elements() == result.shape.elements();
-    demand(same, "both must have the same number of elements")?;
+pub(crate) fn copy(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId) -> Result<(), String> {
+    let (a, result) = (node.operand(a)?, node.result);
     convert(recipe, a, result)
 }
 
@@ -71,28 +69,27 @@ fn turn(a: &Shape, result: &Shape) -> Option<Kernel> {
 }
 
 /// One tensor behind another along a dimension.
-pub(crate) fn concat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, b, dim) = (ask.source(0)?, ask.source(1)?, ask.count(0)?);
-    let dtype = ask.result.shape.dtype;
+pub(crate) fn concat(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    a: TensorId,
+    b: TensorId,
+    dim: usize,
+) -> Result<(), String> {
+    let [a, b] = node.operands([a, b])?;
+    let dtype = node.result.shape.dtype;
     demand(a.shape.dtype == dtype && b.shape.dtype == dtype, "all types must be equal")?;
-    let (to, parts) = (ask.result.in_blocks()?, [a.in_blocks()?, b.in_blocks()?]);
-    let fits = |axis: usize| {
-        let [first, second, whole] = [parts[0], parts[1], to].map(|it| it.shape.ne[axis]);
-        if axis as i64 == dim { first + second == whole } else { first == whole && second == whole }
-    };
-    demand(dim < 4 && (0..4).all(fits), "the shapes do not fit together")?;
+    let (to, parts) = (node.result.in_blocks()?, [a.in_blocks()?, b.in_blocks()?]);
     let mut args = args(to, &parts.map(Some));
-    args.i[1] = dim;
+    args.i[1] = dim as i64;
     recipe.launch_each(Kernel::Concat, to.shape.elements(), args)
 }
 
 /// A tensor again and again until it fills the result.
-pub(crate) fn repeat(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let a = ask.source(0)?;
-    demand(a.shape.dtype == ask.result.shape.dtype, "both types must be equal")?;
-    let (to, from) = (ask.result.in_blocks()?, a.in_blocks()?);
-    let fills = to.shape.ne.iter().zip(from.shape.ne).all(|(to, from)| from > 0 && divides(from, *to));
-    demand(to.shape.elements() == 0 || fills, "the source does not fill the result")?;
+pub(crate) fn repeat(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId) -> Result<(), String> {
+    let a = node.operand(a)?;
+    demand(a.shape.dtype == node.result.shape.dtype, "both types must be equal")?;
+    let (to, from) = (node.result.in_blocks()?, a.in_blocks()?);
     recipe.launch_each(Kernel::Repeat, to.shape.elements(), args(to, &[Some(from)]))
 }
 
@@ -118,35 +115,28 @@ fn unreadable(operand: &Operand) -> String {
 }
 
 /// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
-pub(crate) fn get_rows(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, ids, result) = (ask.source(0)?, ask.source(1)?, ask.result);
+pub(crate) fn get_rows(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, ids: TensorId) -> Result<(), String> {
+    let ([a, ids], result) = (node.operands([a, ids])?, node.result);
     demand_ids(&ids)?;
-    let (rows, names, made) = (a.shape.ne, ids.shape.ne, result.shape.ne);
-    let fits = rows[2..] == names[1..3] && names[3] == 1 && made == [rows[0], names[0], names[1], names[2]];
-    demand(fits, "the shapes do not fit together")?;
     let wanted = if a.shape.dtype == DataType::I32 { DataType::I32 } else { DataType::F32 };
     if wanted == DataType::F32 {
         demand_weights(&a)?;
     }
     demand(result.shape.dtype == wanted, &format!("rows of {} are taken as {wanted}", a.shape.dtype))?;
-    let parts = made[0].div_ceil(1024).clamp(1, 64);
+    let parts = result.shape.ne[0].div_ceil(1024).clamp(1, 64);
     recipe.launch(Kernel::GetRows, [result.shape.rows(), parts, 1], 256, args(result, &[Some(a), Some(ids)]))
 }
 
 /// `rows` `[k, n, ..]` go where `ids` `[n, ..]` says in the target `[k, m, ..]`, which is the result.
-pub(crate) fn set_rows(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (rows, ids, target) = (ask.source(0)?, ask.source(1)?, ask.result);
+pub(crate) fn set_rows(node: &NodeCall<'_>, recipe: &mut Recipe, rows: TensorId, ids: TensorId) -> Result<(), String> {
+    let ([rows, ids], target) = (node.operands([rows, ids])?, node.result);
     demand_ids(&ids)?;
-    let (from, names, to) = (rows.shape.ne, ids.shape.ne, target.shape.ne);
-    let ids_fit = names[0] == from[1] && divides(names[1], from[2]) && divides(names[2], from[3]) && names[3] == 1;
-    let fits = from[0] == to[0] && from[2..] == to[2..] && ids_fit;
-    demand(fits, "the shapes do not fit together")?;
     demand(is_float(rows.shape.dtype), &format!("rows must be f32, f16 or bf16, not {}", rows.shape.dtype))?;
     demand(!is_weight_block(target.shape.dtype), &format!("nothing is rounded to {} here", target.shape.dtype))?;
     demand_cache(&target)?;
     if rows.shape.elements() == 0 {
         return Ok(());
     }
-    let threads = from[0].next_multiple_of(32).min(256) as u32;
+    let threads = rows.shape.ne[0].next_multiple_of(32).min(256) as u32;
     recipe.launch(Kernel::SetRows, [rows.shape.rows(), 1, 1], threads, args(target, &[Some(rows), Some(ids)]))
 }

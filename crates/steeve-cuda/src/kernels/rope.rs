@@ -2,56 +2,48 @@
 
 use std::f32::consts::PI;
 
-use steeve_graph::{DataType, Op};
+use steeve_graph::{DataType, Rope, RopeMode, TensorId};
 
 use super::demand;
 use crate::act::Kernel;
-use crate::recipe::{Ask, Recipe, args, floats};
+use crate::recipe::{NodeCall, Recipe, args, floats};
 
-/// Rotates `[dim, head, token]` by the positions of its tokens; back for the gradient.
-pub(crate) fn rope(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, positions) = (ask.like_result(0)?, ask.source(1)?);
-    floats([ask.result, a])?;
-    let (dims, context) = (ask.count(0)?, ask.int(2)?);
+/// Rotates `[dim, head, token]` by the positions of its tokens; back, as for the gradient, if `sign` is -1.
+pub(crate) fn rope(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    operands: [TensorId; 2],
+    factors: Option<TensorId>,
+    rope: Rope,
+    sign: f32,
+) -> Result<(), String> {
+    let ([a, positions], factors) = (node.operands(operands)?, node.optional(factors)?);
+    floats([node.result, a])?;
+    demand(positions.shape.dtype == DataType::I32, "the positions must be i32")?;
+    let factors_are_read = factors.is_none_or(|factors| factors.shape.dtype == DataType::F32);
+    demand(factors_are_read, "the frequency factors must be f32")?;
     // Whether pairs are neighbours or halves, and how four parts of a position are shared: in sections, in sections that
     // start over, or in turn.
-    let (pairing, sharing) = match ask.int(1)? {
-        0 => (0, 0),
-        2 => (1, 0),
-        8 => (1, 1),
-        24 => (1, 2),
-        40 => (1, 3),
-        mode => return Err(format!("mode {mode} is none of 0, 2, 8, 24 and 40")),
+    let (pairing, sharing) = match rope.mode {
+        RopeMode::Normal => (0, 0),
+        RopeMode::Neox => (1, 0),
+        RopeMode::Sections => (1, 1),
+        RopeMode::Vision => (1, 2),
+        RopeMode::InterleavedSections => (1, 3),
     };
-    let [length, heads, tokens, outer] = ask.result.shape.ne;
-    let is_vision = sharing == 2;
-    let rotated = if is_vision { 2 * dims } else { dims };
-    let fits = if is_vision { rotated.cast_unsigned() == length } else { dims.cast_unsigned() <= length };
-    demand(fits && rotated % 2 == 0, &format!("{dims} of {length} elements can't be rotated in pairs"))?;
-    let pairs = rotated / 2;
-    let mut args = args(ask.result, ask.sources);
-    let parts = if sharing == 0 { 1 } else { 4 };
-    if sharing != 0 {
-        let sections = [ask.count(9)?, ask.count(10)?, ask.count(11)?, ask.count(12)?];
-        let makes_sense = sections.iter().any(|&it| it > 0) && sections.iter().all(|&it| it <= 1 << 30);
-        demand(makes_sense, &format!("sections of {sections:?} pairs make no sense"))?;
-        args.i[3..7].copy_from_slice(&sections);
+    let [length, heads, tokens, outer] = node.result.shape.ne;
+    let dims = i64::from(rope.dims);
+    let pairs = if rope.mode == RopeMode::Vision { dims } else { dims / 2 };
+    let mut args = args(node.result, &[Some(a), Some(positions), factors]);
+    if rope.mode.has_sections() {
+        args.i[3..7].copy_from_slice(&rope.sections.map(i64::from));
     }
-    let positions = positions.shape;
-    let enough = positions.dtype == DataType::I32 && Some(positions.elements()) == tokens.checked_mul(parts);
-    demand(enough, &format!("there must be {parts} positions of i32 for each token"))?;
-    demand(positions.ne[0] == positions.elements(), "the positions must be one row")?;
-    if let Some(factors) = ask.optional(2) {
-        let fits = factors.shape.dtype == DataType::F32 && factors.shape.ne[0].cast_signed() >= pairs;
-        demand(fits, &format!("there must be a frequency factor of f32 for each of {pairs} pairs"))?;
-    }
-    let (freq_base, freq_scale, ext_factor) = (ask.float(3)?, ask.float(4)?, ask.float(5)?);
+    let Rope { freq_base, freq_scale, ext_factor, .. } = rope;
     let corrected = if ext_factor == 0.0 { 1.0 } else { 1.0 + 0.1 * (1.0 / freq_scale).ln() };
-    let turns = |beta: f32| dims as f32 * (context as f32 / (beta * 2.0 * PI)).ln() / (2.0 * freq_base.ln());
-    let ramp = [turns(ask.float(7)?).floor().max(0.0), turns(ask.float(8)?).ceil().min(dims as f32 - 1.0)];
-    let sign = if ask.op == Op::RopeBack { -1.0 } else { 1.0 };
+    let turns = |beta: f32| dims as f32 * (rope.context as f32 / (beta * 2.0 * PI)).ln() / (2.0 * freq_base.ln());
+    let ramp = [turns(rope.beta_fast).floor().max(0.0), turns(rope.beta_slow).ceil().min(dims as f32 - 1.0)];
     let theta_scale = freq_base.powf(-2.0 / dims as f32);
-    let magnitude = ask.float(6)? * corrected;
+    let magnitude = rope.attn_factor * corrected;
     args.f[..7].copy_from_slice(&[freq_scale, theta_scale, ext_factor, magnitude, ramp[0], ramp[1], sign]);
     // A pair each, and then what is behind them.
     let in_row = length.cast_signed() - pairs;

@@ -1,10 +1,10 @@
 //! Norms, soft-max, masks, sums and orders of rows.
 
-use steeve_graph::{DataType, Op};
+use steeve_graph::{DataType, Order, SoftMax, TensorId};
 
 use super::{demand, divides};
 use crate::act::Kernel;
-use crate::recipe::{ACROSS, Ask, Recipe, args, floats};
+use crate::recipe::{ACROSS, NodeCall, Recipe, args, floats};
 use crate::shape::{Operand, is_float};
 
 /// As many threads for a row as it has groups of `each` elements, in whole warps.
@@ -21,16 +21,30 @@ fn held(length: u64, operands: &[Operand]) -> Option<(u32, u64)> {
     fits.then_some((block as u32, groups.div_ceil(block)))
 }
 
+/// What a row is divided by: its deviation, its root mean square or its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Norm {
+    Deviation,
+    Rms,
+    L2,
+}
+
 /// Each row less its mean, or not, divided by its deviation, its root mean square or its length.
-pub(crate) fn norm(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, result, epsilon) = (ask.like_result(0)?, ask.result, ask.float(0)?);
+pub(crate) fn norm(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    norm: Norm,
+    a: TensorId,
+    epsilon: f32,
+) -> Result<(), String> {
+    let (a, result) = (node.operand(a)?, node.result);
     floats([result, a])?;
     let mut args = args(result, &[Some(a)]);
     args.f[0] = epsilon;
-    args.i[0] = match ask.op {
-        Op::Norm => 0,
-        Op::RmsNorm => 1,
-        _ => 2,
+    args.i[0] = match norm {
+        Norm::Deviation => 0,
+        Norm::Rms => 1,
+        Norm::L2 => 2,
     };
     let (length, rows) = (result.shape.ne[0], [result.shape.rows(), 1, 1]);
     if let Some((block, groups)) = held(length, &[a, result]) {
@@ -46,47 +60,56 @@ pub(crate) fn norm(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
 }
 
 /// The gradient of rms_norm.
-pub(crate) fn rms_norm_back(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (gradient, x) = (ask.like_result(0)?, ask.like_result(1)?);
-    floats([ask.result, gradient, x])?;
-    let mut args = args(ask.result, &[Some(gradient), Some(x)]);
-    args.f[0] = ask.float(0)?;
-    let shape = ask.result.shape;
+pub(crate) fn rms_norm_back(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    gradient: TensorId,
+    a: TensorId,
+    epsilon: f32,
+) -> Result<(), String> {
+    let [gradient, x] = node.operands([gradient, a])?;
+    floats([node.result, gradient, x])?;
+    let mut args = args(node.result, &[Some(gradient), Some(x)]);
+    args.f[0] = epsilon;
+    let shape = node.result.shape;
     recipe.launch(Kernel::RmsNormBack, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), args)
 }
 
 /// Norms over groups of the third dimension.
-pub(crate) fn group_norm(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, groups) = (ask.like_result(0)?, ask.count(0)?.cast_unsigned());
-    floats([ask.result, a])?;
-    demand(groups > 0, "there must be at least one group")?;
-    let [n0, n1, channels, outer] = ask.result.shape.ne;
+pub(crate) fn group_norm(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    a: TensorId,
+    groups: u32,
+    epsilon: f32,
+) -> Result<(), String> {
+    let (a, groups) = (node.operand(a)?, u64::from(groups));
+    floats([node.result, a])?;
+    let [n0, n1, channels, outer] = node.result.shape.ne;
     let per_group = channels.div_ceil(groups).max(1);
     let groups = channels.div_ceil(per_group);
-    let mut args = args(ask.result, &[Some(a)]);
-    (args.i[0], args.i[1], args.f[0]) = (per_group.cast_signed(), groups.cast_signed(), ask.float(1)?);
+    let mut args = args(node.result, &[Some(a)]);
+    (args.i[0], args.i[1], args.f[0]) = (per_group.cast_signed(), groups.cast_signed(), epsilon);
     recipe.launch(Kernel::GroupNorm, [groups * outer, 1, 1], threads(n0 * n1 * per_group, 4, 1024), args)
 }
 
 /// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
-pub(crate) fn soft_max(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, shape) = (ask.like_result(0)?, ask.result.shape);
-    floats([ask.result, a])?;
-    if let Some(mask) = ask.optional(1) {
-        demand(is_float(mask.shape.dtype), "the mask must be f32, f16 or bf16")?;
-        let ne = mask.shape.ne;
-        let repeats = |dim: usize| ne[dim] != 0 && divides(ne[dim], shape.ne[dim]);
-        let fills = ne[0] == shape.ne[0] && ne[1] >= shape.ne[1] && repeats(2) && repeats(3);
-        demand(fills, "the mask does not fill the source when it is repeated")?;
-    }
-    if let Some(sinks) = ask.optional(2) {
-        let fits = sinks.shape.dtype == DataType::F32 && sinks.shape.ne == [shape.ne[2], 1, 1, 1];
-        demand(fits, "there must be one sink of f32 for each head")?;
-    }
-    let mut args = args(ask.result, ask.sources);
-    (args.f[0], args.f[1]) = (ask.float(0)?, ask.float(1).unwrap_or(0.0));
+pub(crate) fn soft_max(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    a: TensorId,
+    [mask, sinks]: [Option<TensorId>; 2],
+    numbers: SoftMax,
+) -> Result<(), String> {
+    let (a, shape) = (node.operand(a)?, node.result.shape);
+    let (mask, sinks) = (node.optional(mask)?, node.optional(sinks)?);
+    floats([node.result, a])?;
+    demand(mask.is_none_or(|mask| is_float(mask.shape.dtype)), "the mask must be f32, f16 or bf16")?;
+    demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "the sinks must be f32")?;
+    let mut args = args(node.result, &[Some(a), mask, sinks]);
+    (args.f[0], args.f[1]) = (numbers.scale, numbers.max_bias);
     let rows = [shape.rows(), 1, 1];
-    let operands: Vec<Operand> = [a, ask.result].into_iter().chain(ask.optional(1)).collect();
+    let operands: Vec<Operand> = [a, node.result].into_iter().chain(mask).collect();
     if let Some((block, groups)) = held(shape.ne[0], &operands) {
         let kernel = match groups {
             ..=1 => Kernel::SoftMax1,
@@ -99,24 +122,36 @@ pub(crate) fn soft_max(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String>
 }
 
 /// The gradient of soft-max.
-pub(crate) fn soft_max_back(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (gradient, y) = (ask.like_result(0)?, ask.like_result(1)?);
-    floats([ask.result, gradient, y])?;
-    demand(ask.float(1).is_ok_and(|bias| bias == 0.0) || ask.float(1).is_err(), "only without a bias")?;
-    let mut args = args(ask.result, &[Some(gradient), Some(y)]);
-    args.f[0] = ask.float(0).unwrap_or(1.0);
-    let shape = ask.result.shape;
+pub(crate) fn soft_max_back(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    gradient: TensorId,
+    y: TensorId,
+    numbers: SoftMax,
+) -> Result<(), String> {
+    let [gradient, y] = node.operands([gradient, y])?;
+    floats([node.result, gradient, y])?;
+    demand(numbers.max_bias == 0.0, "only without a bias")?;
+    let mut args = args(node.result, &[Some(gradient), Some(y)]);
+    args.f[0] = numbers.scale;
+    let shape = node.result.shape;
     recipe.launch(Kernel::SoftMaxBack, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), args)
 }
 
 /// Minus infinity or zero above the diagonal that starts at a column.
-pub(crate) fn diag_mask(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let a = ask.like_result(0)?;
-    floats([ask.result, a])?;
-    let mut args = args(ask.result, &[Some(a)]);
-    args.f[0] = if ask.op == Op::DiagMaskInf { f32::NEG_INFINITY } else { 0.0 };
-    let elements = ask.result.shape.elements();
-    (args.i[0], args.i[1]) = (ask.count(0)?, elements.cast_signed());
+pub(crate) fn diag_mask(
+    node: &NodeCall<'_>,
+    recipe: &mut Recipe,
+    a: TensorId,
+    past: u32,
+    value: f32,
+) -> Result<(), String> {
+    let a = node.operand(a)?;
+    floats([node.result, a])?;
+    let mut args = args(node.result, &[Some(a)]);
+    args.f[0] = value;
+    let elements = node.result.shape.elements();
+    (args.i[0], args.i[1]) = (past.into(), elements.cast_signed());
     recipe.launch(Kernel::DiagMask, [elements.div_ceil(256), 1, 1], 256, args)
 }
 
@@ -126,30 +161,31 @@ const PART: u64 = 8192;
 /// As many blocks are enough for every GPU. They do not depend on which one it is, so that sums do not either.
 const PARTS: u64 = 2048;
 
+/// What is added up, and whether the sum is divided by how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sum {
+    All,
+    Rows,
+    Mean,
+}
+
 /// The sum of all elements, or the sum or the mean of each row.
-pub(crate) fn sum(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, result) = (ask.source(0)?.shape, ask.result.shape);
-    let is_all = ask.op == Op::Sum;
-    if is_all {
-        demand(result.elements() == 1, "the result must be one number")?;
-    } else {
-        let fits = result.ne[0] == 1 && result.ne[1..] == a.ne[1..];
-        demand(fits, "the result must have one number for each row")?;
-    }
-    let is_mean = ask.op == Op::Mean;
+pub(crate) fn sum(node: &NodeCall<'_>, recipe: &mut Recipe, sum: Sum, a: TensorId) -> Result<(), String> {
+    let mut source = node.operand(a)?;
+    let (a, result) = (source.shape, node.result.shape);
+    let (is_all, is_mean) = (sum == Sum::All, sum == Sum::Mean);
     let fits = match (a.dtype, result.dtype) {
         (DataType::I32, DataType::I32) => !is_mean,
         (DataType::I32, to) => is_float(to),
         (from, to) => is_float(from) && is_float(to),
     };
     demand(fits, &format!("no {} is made of {} this way", result.dtype, a.dtype))?;
-    let mut source = ask.source(0)?;
     if is_all && a.is_dense() {
         source.shape = a.line();
     }
     let (length, sums) = (if is_all { a.elements() } else { a.ne[0] }, result.elements());
     let parts = length.div_ceil(PART).min(PARTS / sums.max(1)).max(1);
-    let mut args = args(ask.result, &[Some(source)]);
+    let mut args = args(node.result, &[Some(source)]);
     let divisor = if is_mean { a.ne[0].cast_signed() } else { 1 };
     args.i[..3].copy_from_slice(&[i64::from(is_all), divisor, parts.cast_signed()]);
     args.i[3] = length.div_ceil(parts).cast_signed();
@@ -168,21 +204,9 @@ const CHUNK: u64 = 2048;
 const WORDS: u64 = 1 << 24;
 
 /// The order that sorts each row, or where its largest elements stand.
-pub(crate) fn order(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
-    let (a, result) = (ask.source(0)?.shape, ask.result.shape);
-    let descending = match ask.op {
-        Op::TopK => {
-            let fits = result.ne[0] <= a.ne[0] && result.ne[1..] == a.ne[1..];
-            demand(fits, "the result must have rows that are as long or shorter")?;
-            1
-        }
-        _ => {
-            ask.like_result(0)?;
-            let order = ask.int(0)?;
-            demand(order == 0 || order == 1, "the order is neither 0 nor 1")?;
-            order
-        }
-    };
+pub(crate) fn order(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, order: Order) -> Result<(), String> {
+    let source = node.operand(a)?;
+    let (a, result) = (source.shape, node.result.shape);
     demand(is_float(a.dtype) || a.dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
     demand(result.dtype == DataType::I32, "the result must be i32")?;
     demand(a.ne[0] <= i32::MAX as u64, "places in rows of more than 2147483647 elements are no i32")?;
@@ -192,8 +216,8 @@ pub(crate) fn order(ask: &Ask<'_>, recipe: &mut Recipe) -> Result<(), String> {
     }
     let chunk = n.next_power_of_two().min(CHUNK);
     let (block, shared) = ((chunk / 2).clamp(32, 512) as u32, 8 * chunk as u32);
-    let mut args = args(ask.result, ask.sources);
-    (args.i[0], args.i[3]) = (descending, chunk.cast_signed());
+    let mut args = args(node.result, &[Some(source)]);
+    (args.i[0], args.i[3]) = (i64::from(order == Order::Descending), chunk.cast_signed());
     if n <= chunk {
         args.i[2] = rows.cast_signed();
         return recipe.launch_sharing(Kernel::OrderChunks, [1, rows.min(ACROSS), 1], block, args, shared);

@@ -2,7 +2,7 @@
 //!
 //! They are made of the table of operations itself, so that one that is added to it and has no case here fails a test.
 
-use steeve_graph::{Context, DataType, Glu, GraphError, Op, Param, Rope, TensorId, Unary};
+use steeve_graph::{Context, DataType, Glu, GraphError, Op, Param, Rope, RopeMode, TensorId, Unary};
 
 use super::case::{Case, Form, Reach, Sketch, Values};
 
@@ -206,11 +206,13 @@ fn rope(op: Op, dtype: DataType) -> Result<Vec<Case>, GraphError> {
     let mut cases = Vec::new();
     let factors = [Factors::Without, Factors::With];
     for (shape, dims) in [([16, 3, 5, 1], 16), ([20, 1, 3, 2], 12), ([64, 3, 13, 1], 64)] {
-        for (mode, factors) in [0, 2].into_iter().flat_map(|mode| factors.map(|factors| (mode, factors))) {
+        for (mode, factors) in
+            [RopeMode::Normal, RopeMode::Neox].into_iter().flat_map(|mode| factors.map(|factors| (mode, factors)))
+        {
             cases.push(rope_case(op, dtype, shape, factors, Rope { dims, mode, ..Rope::default() })?);
         }
     }
-    let sections = Rope { dims: 16, mode: 8, sections: [2, 2, 2, 2], ..Rope::default() };
+    let sections = Rope { dims: 16, mode: RopeMode::Sections, sections: [2, 2, 2, 2], ..Rope::default() };
     cases.push(rope_case(op, dtype, [16, 3, 5, 1], Factors::Without, sections)?);
     Ok(cases)
 }
@@ -226,7 +228,7 @@ fn rope_case(op: Op, dtype: DataType, shape: [u64; 4], factors: Factors, numbers
     let mut sketch = Sketch::new(dtype);
     // Sources of a rope are mostly products seen as heads.
     let a = sketch.source(&shape, Form::Reshaped, Values::Any)?;
-    let parts = if numbers.mode & 8 == 0 { 1 } else { 4 };
+    let parts = numbers.mode.parts();
     let positions = sketch.typed(DataType::I32, &[shape[2] * parts], Values::Below(100))?;
     let factors = match factors {
         Factors::With => Some(sketch.typed(DataType::F32, &[u64::from(numbers.dims) / 2], Values::Positive)?),

@@ -19,13 +19,68 @@ impl Default for SoftMax {
     }
 }
 
+/// Which elements of a row a rotary position embedding rotates together, and by which part of a position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RopeMode {
+    /// Neighbours are a pair.
+    #[default]
+    Normal,
+    /// The same place in both halves of what is rotated is a pair, as in GPT-NeoX.
+    Neox,
+    /// Pairs as [`Neox`](Self::Neox); a position has four parts, which rotate sections one behind another.
+    Sections,
+    /// Pairs are the same place in both halves of a whole row; the frequencies start over in each section.
+    Vision,
+    /// Pairs as [`Neox`](Self::Neox); the first three parts of a position rotate pairs in turn.
+    InterleavedSections,
+}
+
+impl RopeMode {
+    /// Every mode.
+    pub const ALL: [Self; 5] = [Self::Normal, Self::Neox, Self::Sections, Self::Vision, Self::InterleavedSections];
+
+    /// Returns ggml's number of it, as files have it.
+    pub const fn ggml_id(self) -> u32 {
+        match self {
+            Self::Normal => 0,
+            Self::Neox => 2,
+            Self::Sections => 8,
+            Self::Vision => 24,
+            Self::InterleavedSections => 40,
+        }
+    }
+
+    /// Returns the mode of ggml's number.
+    pub fn from_ggml_id(number: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| i64::from(mode.ggml_id()) == number)
+    }
+
+    /// Whether a position has four parts.
+    pub const fn has_sections(self) -> bool {
+        matches!(self, Self::Sections | Self::Vision | Self::InterleavedSections)
+    }
+
+    /// Returns how many numbers a position has.
+    pub const fn parts(self) -> u64 {
+        if self.has_sections() { 4 } else { 1 }
+    }
+
+    /// Returns how many pairs of a row of `length` are rotated if `dims` elements are; `None` if they are no pairs.
+    pub fn pairs(self, dims: u64, length: u64) -> Option<u64> {
+        match self {
+            Self::Vision => (dims.checked_mul(2) == Some(length)).then_some(dims),
+            _ => (dims <= length && dims.is_multiple_of(2)).then_some(dims / 2),
+        }
+    }
+}
+
 /// The numbers of a rotary position embedding. The default is that of the first llama.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rope {
     /// How many elements of a row are rotated.
     pub dims: u32,
-    /// ggml's number of the kind: 0 rotates neighbours, 2 the halves; with 8 a position has four parts.
-    pub mode: u32,
+    /// Which elements are rotated together.
+    pub mode: RopeMode,
     /// The length of the context the model was trained with.
     pub context: u32,
     /// The base of the frequencies.
@@ -48,7 +103,7 @@ impl Default for Rope {
     fn default() -> Self {
         Self {
             dims: 0,
-            mode: 0,
+            mode: RopeMode::Normal,
             context: 0,
             freq_base: 10000.0,
             freq_scale: 1.0,
@@ -90,7 +145,7 @@ impl Context {
         factors: Option<TensorId>,
         numbers: Rope,
     ) -> Result<TensorId, GraphError> {
-        let ints = [numbers.dims, numbers.mode, numbers.context].map(|value| Param::Int(value.into()));
+        let ints = [numbers.dims, numbers.mode.ggml_id(), numbers.context].map(|value| Param::Int(value.into()));
         let floats = [
             numbers.freq_base,
             numbers.freq_scale,

@@ -29,11 +29,20 @@ pub enum Pool {
 }
 
 impl Pool {
-    fn param(self) -> Param {
+    /// ggml's number of it.
+    pub(crate) const fn ggml_id(self) -> i64 {
         match self {
-            Self::Max => Param::Int(0),
-            Self::Mean => Param::Int(1),
+            Self::Max => 0,
+            Self::Mean => 1,
         }
+    }
+
+    pub(crate) fn from_ggml_id(number: i64) -> Option<Self> {
+        [Self::Max, Self::Mean].into_iter().find(|pool| pool.ggml_id() == number)
+    }
+
+    const fn param(self) -> Param {
+        Param::Int(self.ggml_id())
     }
 }
 
@@ -55,6 +64,20 @@ pub enum Interpolation {
     Nearest,
     /// A mean of the four around.
     Bilinear,
+}
+
+impl Interpolation {
+    /// ggml's number of it.
+    pub(crate) const fn ggml_id(self) -> i64 {
+        match self {
+            Self::Nearest => 0,
+            Self::Bilinear => 1,
+        }
+    }
+
+    pub(crate) fn from_ggml_id(number: i64) -> Option<Self> {
+        [Self::Nearest, Self::Bilinear].into_iter().find(|interpolation| interpolation.ggml_id() == number)
+    }
 }
 
 impl Context {
@@ -122,12 +145,8 @@ impl Context {
         let [width, height, planes, cubes] = layout.ne();
         let factor = u64::from(factor);
         let shape = [width.saturating_mul(factor), height.saturating_mul(factor), planes, cubes];
-        let number = match how {
-            Interpolation::Nearest => 0,
-            Interpolation::Bilinear => 1,
-        };
         let wanted = Layout::contiguous(layout.dtype(), &shape)?;
-        self.build(Op::Upscale, &[Some(a)], &[Param::Int(number)], Some(wanted))
+        self.build(Op::Upscale, &[Some(a)], &[Param::Int(how.ggml_id())], Some(wanted))
     }
 
     /// Zeros behind the elements of each dimension.

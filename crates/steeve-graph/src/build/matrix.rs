@@ -13,6 +13,20 @@ pub enum Order {
     Descending,
 }
 
+impl Order {
+    /// ggml's number of it.
+    pub(crate) const fn ggml_id(self) -> i64 {
+        match self {
+            Self::Ascending => 0,
+            Self::Descending => 1,
+        }
+    }
+
+    pub(crate) fn from_ggml_id(number: i64) -> Option<Self> {
+        [Self::Ascending, Self::Descending].into_iter().find(|order| order.ggml_id() == number)
+    }
+}
+
 impl Context {
     /// The matrix product: `a` `[k, m]` and `b` `[k, n]` make `[m, n]`. `a` is repeated over the outer dimensions.
     pub fn mul_mat(&mut self, a: TensorId, b: TensorId) -> Result<TensorId, GraphError> {
@@ -53,11 +67,7 @@ impl Context {
 
     /// The order that sorts each row.
     pub fn argsort(&mut self, a: TensorId, order: Order) -> Result<TensorId, GraphError> {
-        let number = match order {
-            Order::Ascending => 0,
-            Order::Descending => 1,
-        };
-        self.apply(Op::Argsort, &[Some(a)], &[Param::Int(number)])
+        self.apply(Op::Argsort, &[Some(a)], &[Param::Int(order.ggml_id())])
     }
 
     /// Where the `k` largest elements of each row stand, in any order.

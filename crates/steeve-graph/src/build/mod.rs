@@ -9,6 +9,6 @@ mod image;
 mod matrix;
 mod view;
 
-pub use attention::{FlashAttention, Rope, SoftMax};
+pub use attention::{FlashAttention, Rope, RopeMode, SoftMax};
 pub use image::{Convolution, Interpolation, Pool, Window};
 pub use matrix::Order;

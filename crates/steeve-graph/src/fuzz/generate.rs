@@ -125,10 +125,10 @@ impl Generator<'_, '_> {
             10 => context.diag_mask_zero(a, 1),
             11 => context.cont(a),
             12 => context.apply(Op::Fill, &[Some(a)], &[number.into()]),
-            _ => {
-                let kind = self.choices.pick(Unary::ALL).unwrap_or(Unary::Neg);
-                context.unary(kind, a)
-            }
+            _ => match self.choices.pick(Unary::ALL).unwrap_or(Unary::Neg) {
+                Unary::Xielu => context.xielu(a, [0.8, 0.8, 0.5, -1e-6]),
+                kind => context.unary(kind, a),
+            },
         }
     }
 

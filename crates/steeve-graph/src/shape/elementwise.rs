@@ -7,6 +7,27 @@ pub(crate) fn same(call: &Call<'_>) -> Result<Made, Refusal> {
     Made::own(call.source(0)?.packed()?)
 }
 
+/// Two sources of one shape, which is that of the result.
+pub(crate) fn same_pair(call: &Call<'_>) -> Result<Made, Refusal> {
+    let (a, b) = (call.source(0)?, call.source(1)?);
+    demand(a.same_shape(&b), "both shapes must be equal")?;
+    Made::own(a.packed()?)
+}
+
+pub(crate) fn add1(call: &Call<'_>) -> Result<Made, Refusal> {
+    let (a, b) = (call.source(0)?, call.source(1)?);
+    demand(b.ne() == [1; 4], "the second must be one number")?;
+    Made::own(a.packed()?)
+}
+
+/// `a` `[n, used, token]`, `b` `[n, expert]` and `ids` `[used, token]` make `[n, used, token]`.
+pub(crate) fn add_id(call: &Call<'_>) -> Result<Made, Refusal> {
+    let (a, b, ids) = (call.source(0)?, call.source(1)?, call.source(2)?);
+    demand(a.ne()[0] == b.ne()[0], "both must have rows of one length")?;
+    demand(ids.ne()[..2] == a.ne()[1..3], "there must be one id for each row")?;
+    Made::own(a.packed()?)
+}
+
 pub(crate) fn broadcast(call: &Call<'_>) -> Result<Made, Refusal> {
     let (a, b) = (call.source(0)?, call.source(1)?);
     demand(repeats_to(&b, &a), "the second must fill the first when it is repeated")?;
@@ -15,13 +36,13 @@ pub(crate) fn broadcast(call: &Call<'_>) -> Result<Made, Refusal> {
 
 pub(crate) fn unary(call: &Call<'_>) -> Result<Made, Refusal> {
     let a = call.source(0)?;
-    demand(a.has_contiguous_rows(), "rows must have no gaps")?;
+    call.demand_ggml(a.has_contiguous_rows(), "rows must have no gaps")?;
     Made::own(a.packed()?)
 }
 
 pub(crate) fn scale(call: &Call<'_>) -> Result<Made, Refusal> {
     let a = call.source(0)?;
-    demand(a.is_padded_rows(), "there must be no gaps but between rows")?;
+    call.demand_ggml(a.is_padded_rows(), "there must be no gaps but between rows")?;
     Made::own(a.packed()?)
 }
 
@@ -44,13 +65,13 @@ pub(crate) fn fill(call: &Call<'_>) -> Result<Made, Refusal> {
 
 pub(crate) fn glu(call: &Call<'_>) -> Result<Made, Refusal> {
     let a = call.source(0)?;
-    demand(a.has_contiguous_rows(), "rows must have no gaps")?;
+    call.demand_ggml(a.has_contiguous_rows(), "rows must have no gaps")?;
     let [row, rest @ ..] = a.ne();
     match call.maybe(1) {
         Some(b) => {
-            demand(b.has_contiguous_rows(), "rows must have no gaps")?;
+            call.demand_ggml(b.has_contiguous_rows(), "rows must have no gaps")?;
             demand(a.same_shape(&b), "both shapes must be equal")?;
-            demand(a.dtype() == b.dtype(), "both types must be equal")?;
+            call.demand_ggml(a.dtype() == b.dtype(), "both types must be equal")?;
             Made::own(a.packed()?)
         }
         None => {

@@ -60,6 +60,7 @@ fn windows(length: u64, window: f32, stride: f32, padding: f32) -> Result<u64, R
 
 pub(crate) fn upscale(call: &Call<'_>) -> Result<Made, Refusal> {
     let (a, wanted) = (call.source(0)?, call.wanted()?);
+    demand(a.elements() > 0 || wanted.elements() == 0, "nothing can't be made larger")?;
     Made::own(typed(a.dtype(), wanted.ne())?)
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn fit(a: &Layout, b: &Layout) -> Result<(), Refusal> {
 pub(crate) fn mul_mat(call: &Call<'_>) -> Result<Made, Refusal> {
     let (a, b) = (call.source(0)?, call.source(1)?);
     fit(&a, &b)?;
-    demand(!a.is_transposed(), "the first must not be transposed")?;
+    call.demand_ggml(!a.is_transposed(), "the first must not be transposed")?;
     let [_, columns, planes, cubes] = b.ne();
     Made::own(typed(DataType::F32, [a.ne()[1], columns, planes, cubes])?)
 }
@@ -23,8 +23,8 @@ pub(crate) fn mul_mat(call: &Call<'_>) -> Result<Made, Refusal> {
 /// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
 pub(crate) fn mul_mat_id(call: &Call<'_>) -> Result<Made, Refusal> {
     let (experts, b, ids) = (call.source(0)?, call.source(1)?, call.source(2)?);
-    demand(!experts.is_transposed(), "the experts must not be transposed")?;
-    demand(ids.dtype() == DataType::I32, "the ids must be i32")?;
+    call.demand_ggml(!experts.is_transposed(), "the experts must not be transposed")?;
+    call.demand_ggml(ids.dtype() == DataType::I32, "the ids must be i32")?;
     let (e, x, i) = (experts.ne(), b.ne(), ids.ne());
     demand(e[3] == 1 && x[3] == 1, "experts and second source must have three dimensions")?;
     demand(i[2] == 1 && i[3] == 1, "the ids must have two dimensions")?;

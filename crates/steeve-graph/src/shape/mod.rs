@@ -24,6 +24,16 @@ pub(crate) struct Call<'a> {
     pub(crate) params: &'a [Param],
     /// What the caller wants the result to be, where that is for the caller to say.
     pub(crate) wanted: Option<Layout>,
+    pub(crate) strides: Strides,
+}
+
+/// How closely a rule looks at what does not change the meaning of an operation: data types and strides of operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strides {
+    /// As ggml's builders.
+    Ggml,
+    /// Not at all. A node is a view of any strides perhaps, and a backend knows which types and strides its kernels read.
+    Any,
 }
 
 impl Call<'_> {
@@ -33,6 +43,16 @@ impl Call<'_> {
 
     pub(crate) fn maybe(&self, slot: usize) -> Option<Layout> {
         self.sources.get(slot).copied().flatten()
+    }
+
+    /// A demand that ggml's kernels have, and the meaning of the operation has not.
+    pub(crate) fn demand_ggml(&self, condition: bool, wish: &'static str) -> Result<(), Refusal> {
+        demand(condition || self.strides == Strides::Any, wish)
+    }
+
+    /// A parameter that is a whole number, if it is there.
+    pub(crate) fn given_int(&self, index: usize) -> Option<i64> {
+        self.params.get(index).and_then(|param| param.int())
     }
 
     pub(crate) fn wanted(&self) -> Result<Layout, Refusal> {

@@ -10,7 +10,7 @@ pub(crate) fn get_rows(call: &Call<'_>) -> Result<Made, Refusal> {
     let (a, ids) = (call.source(0)?, call.source(1)?);
     let ([row, _, planes, cubes], [count, outer, last, extra]) = (a.ne(), ids.ne());
     demand(planes == outer && cubes == last && extra == 1, "the ids must have the outer dimensions of the rows")?;
-    demand(ids.dtype() == DataType::I32, "the ids must be i32")?;
+    call.demand_ggml(ids.dtype() == DataType::I32, "the ids must be i32")?;
     let dtype = if a.dtype() == DataType::I32 { DataType::I32 } else { DataType::F32 };
     Made::own(typed(dtype, [row, count, outer, last])?)
 }
@@ -23,16 +23,16 @@ pub(crate) fn set_rows(call: &Call<'_>) -> Result<Made, Refusal> {
     demand(t[2] == r[2] && t[3] == r[3], "rows and target must have equal outer dimensions")?;
     demand(r[1] == i[0], "there must be one id for each row")?;
     demand(divides(i[1], r[2]) && divides(i[2], r[3]) && i[3] == 1, "the ids must fill the rows when repeated")?;
-    demand(matches!(rows.dtype(), DataType::F32 | DataType::F16), "the rows must be f32 or f16")?;
-    demand(matches!(ids.dtype(), DataType::I64 | DataType::I32), "the ids must be i64 or i32")?;
-    demand(rows.has_contiguous_rows() && target.has_contiguous_rows(), "rows must have no gaps")?;
+    call.demand_ggml(matches!(rows.dtype(), DataType::F32 | DataType::F16), "the rows must be f32 or f16")?;
+    call.demand_ggml(matches!(ids.dtype(), DataType::I64 | DataType::I32), "the ids must be i64 or i32")?;
+    call.demand_ggml(rows.has_contiguous_rows() && target.has_contiguous_rows(), "rows must have no gaps")?;
     Made::shared(target, 2, Bytes::ZERO)
 }
 
 pub(crate) fn concat(call: &Call<'_>) -> Result<Made, Refusal> {
     let (a, b) = (call.source(0)?, call.source(1)?);
     let dim = usize::try_from(call.count(0)?).map_err(|_| Refusal::Param { index: 0 })?;
-    demand(a.dtype() == b.dtype(), "both types must be equal")?;
+    call.demand_ggml(a.dtype() == b.dtype(), "both types must be equal")?;
     let mut ne = a.ne();
     for (index, (joined, other)) in ne.iter_mut().zip(b.ne()).enumerate() {
         if index == dim {

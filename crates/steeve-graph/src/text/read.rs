@@ -9,7 +9,7 @@ use steeve_plan::{Align, Bytes, Id};
 use super::cursor::{Cursor, Reference, Said};
 use super::lexer::{Kind, Statements, Token};
 use super::{List, SAME_SIZE_MEMORIES, TextError, TextFault, usual_view};
-use crate::shape::Call;
+use crate::shape::{Call, Strides};
 use crate::{
     AllocSizes, AssignedGraph, Assignment, DataType, Flags, Fusion, Glu, GraphError, GraphParts, Layout, Memory,
     MemoryId, Op, Param, Refusal, Tensor, TensorId, Unary, View,
@@ -297,7 +297,8 @@ fn inferred(
         });
     }
     let rule = op.entry().rule.ok_or_else(|| unsaid(Refusal::Unsaid))?;
-    let made = rule(&Call { sources: &layouts, params: &line.params, wanted: None }).map_err(unsaid)?;
+    let made = rule(&Call { sources: &layouts, params: &line.params, wanted: None, strides: Strides::Ggml })
+        .map_err(unsaid)?;
     let view = made.shares.and_then(|(slot, offset)| {
         let source = sources.get(slot).copied().flatten()?;
         let offset = tensors.offset(source).checked_add(offset)?;
