@@ -200,8 +200,8 @@ fn a_plan_of_another_graph_or_under_other_rules_is_refused() {
         (other(&"x = input f32[4]; y = neg x !output".parse().unwrap(), &best()), "another graph"),
         (other(&graph, &fast), "not planned with the strategy best"),
         (other(&graph, &PlanOptions::new(GraphStrategy::Ggml)), "not planned with the strategy best"),
-        (other(&graph, &best().with_reuse(Reuse::More)), "reuse More, not Ggml"),
-        (other(&graph, &best().with_unread(Unread::Keep)), "unread Keep, not FreeInputs"),
+        (other(&graph, &best().with_reuse(Reuse::More)), "reuse more, not ggml"),
+        (other(&graph, &best().with_unread(Unread::Keep)), "unread keep, not free-inputs"),
     ] {
         fs::write(&file, packed(text.as_bytes())).unwrap();
         let (_, planned, origin) = solved(&plans, &graph, &best());
