@@ -70,9 +70,9 @@ impl GraphPlan {
     /// Nothing in the file is believed, so that a plan that is loaded is as good as one that was made just now, but:
     /// - the options are what the file says, and the plan is held to those. A caller that needs more than
     ///   [`Unread::Free`] or ggml's reuse must look at [`GraphPlan::options`]; one that needs `hold`, `fusion` or `max_buffer` to
-    ///   be kept, at [`MemoryPlan::keeps_hold`]: ggml's own layout keeps to none of these. The budget of a search is not saved;
-    /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`] is the bound, and
-    ///   [`MemoryPlan::verdict`] is that the plan is optimal if it is at the bound. A block may be live to the end
+    ///   be kept, at [`MemoryPlan::keeps_hold`](crate::MemoryPlan::keeps_hold): ggml's own layout keeps to none of these. The budget of a search is not saved;
+    /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`](crate::MemoryPlan::at_least) is the bound, and
+    ///   [`MemoryPlan::verdict`](crate::MemoryPlan::verdict) is that the plan is optimal if it is at the bound. A block may be live to the end
     ///   though it need not (ggml frees some never), and that counts in the bound.
     ///
     /// All these checks take longer than most fast plans are made in; saving pays for plans that a search has found.
