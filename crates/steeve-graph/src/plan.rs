@@ -409,7 +409,7 @@ fn freed_early(assigned: &AssignedGraph, draft: &Draft, lives: &Lives) -> Option
     let (taken, end) = (draft.taken(), end_of_run(assigned));
     let index = lives.of_root.iter().zip(&draft.of_tensor).position(|(life, share)| {
         // What is used must have bytes; views and external tensors have no share of their own.
-        let Some(share) = *share else { return life.home.is_some() && life.planned };
+        let Some(share) = *share else { return life.is_allocated() };
         let it = &draft.shares[share];
         // A node takes over its source at the last use.
         let until = if taken[share] { it.end } else { it.end - 1 };
