@@ -105,7 +105,7 @@ pub(crate) fn prepare(
     Ok(prepared)
 }
 
-/// The kernel of a node; `None` if it writes nothing.
+/// The kernel of a node; `None` if it writes nothing, or has no elements.
 pub(crate) fn kernel_of(name: &str, graph: &Graph, node: TensorId) -> Result<Option<Box<dyn Kernel>>, DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
     let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
@@ -116,7 +116,12 @@ pub(crate) fn kernel_of(name: &str, graph: &Graph, node: TensorId) -> Result<Opt
     if tensor.op.writes_nothing() {
         return Ok(None);
     }
-    NodeCall::new(graph, node).and_then(|node| choose(&node)).map(Some).map_err(refuse)
+    let call = NodeCall::new(graph, node).map_err(refuse)?;
+    // Nothing is computed, whatever the shapes of the sources.
+    if tensor.layout.elements() == 0 {
+        return Ok(None);
+    }
+    choose(&call).map(Some).map_err(refuse)
 }
 
 impl CpuPrepared {

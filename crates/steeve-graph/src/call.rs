@@ -283,7 +283,7 @@ impl Graph {
         Ok(call)
     }
 
-    /// A view must be one of the bytes that the operation says. A copy or a write that owns its result is none.
+    /// A view must be one of the bytes that the operation says. A copy that owns its result is none.
     fn check_view(&self, node: TensorId, slot: usize, offset: Bytes) -> Result<(), CallError> {
         let (tensor, source) = (self.tensor(node), self.sources(node).get(slot).copied().flatten());
         let is_right = match (tensor.view, source) {
@@ -293,7 +293,8 @@ impl Graph {
                 let at = if source == node { Some(start) } else { start.checked_add(offset) };
                 view.root == self.root(source) && Some(view.offset) == at
             }
-            _ => !tensor.op.writes_nothing(),
+            // A cast fills its result; a write of some rows leaves the others as they are in the target.
+            _ => tensor.op == crate::Op::Cpy,
         };
         if is_right { Ok(()) } else { Err(CallError::View { slot }) }
     }

@@ -71,6 +71,7 @@ impl AssignedGraph {
                 continue;
             }
             hash.add(id.index() as u64);
+            hash.add(u64::from(tensors.permitted_slots(id)));
             tensor.layout.ne().into_iter().chain(tensor.layout.nb()).for_each(|word| hash.add(word));
             match tensor.view {
                 Some(view) => [view.offset, tensor.nbytes()].into_iter().for_each(|bytes| hash.add(bytes.0)),

@@ -473,7 +473,11 @@ impl<'a> Replay<'a> {
             let equal = graph.tensor(source).layout == graph.tensor(node).layout;
             let allowed = match self.places.reuse {
                 Reuse::Ggml => graph.tensor(node).op.ggml_in_place() && equal,
-                Reuse::More => graph.may_overwrite(node, slot),
+                // Where nodes are fused or run side by side, only what ggml does is known to be safe.
+                Reuse::More => {
+                    let free = self.holding(root).is_none_or(|memory| !memory.keeps_ggml_in_place());
+                    graph.may_overwrite(node, slot) && (free || graph.tensor(node).op.ggml_in_place() && equal)
+                }
                 Reuse::None => false,
             };
             if allowed && alone && first == start {

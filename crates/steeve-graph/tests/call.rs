@@ -243,3 +243,18 @@ fn recorded_nodes_are_calls_or_errors() {
     assert!(others.is_empty(), "{others:#?}");
     assert!(calls > 0 && lacking > 0);
 }
+
+/// A tensor with a dimension of 0 spans no bytes, so no kernel may read it on the strength of the other dimensions.
+#[test]
+fn operands_without_bytes_are_no_rows_to_read() {
+    for text in [
+        "a = input f32[8,2,3]; b = input f32[8,4]; i = input i32[2,3,0]; y = ?NONE f32[1] a; z = add_id f32[8,2,3] a b i !output",
+        "a = input f32[8,2,3]; b = input f32[8,4,0]; i = input i32[2,3]; y = ?NONE f32[1] a; z = add_id f32[8,2,3] a b i !output",
+        "x = input f32[8,1,2]; p = input i32[2]; f = input f32[4,0]; z = rope(8,0,0,10000.0,1.0,0.0,1.0,32.0,1.0) f32[8,1,2] x p f !output",
+    ] {
+        // The text may refuse it already; a recording does not look.
+        let Ok(graph) = text.parse::<AssignedGraph>() else { continue };
+        let graph = graph.graph();
+        assert!(graph.call(*graph.nodes().last().unwrap()).is_err(), "{text}");
+    }
+}

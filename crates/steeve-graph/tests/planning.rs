@@ -439,3 +439,30 @@ fn sizes_beyond_the_address_space_are_an_error() {
         assert!(error.to_string().contains("memory"), "{error}");
     }
 }
+
+/// Where nodes run side by side, an earlier reader may still be at work when a later node writes.
+#[test]
+fn where_sources_are_held_replay_accepts_ggmls_overwrites_alone() {
+    let text = |hold: u32| {
+        format!(
+            "memory m align=1 hold={hold}; x = input i8[64]; e = ?e i8[64] x; n = ?n i8[64] x overwrites=0; y = ?y i8[1] e n !output"
+        )
+    };
+    for (hold, accepted) in [(0, true), (1, false)] {
+        let graph: AssignedGraph = text(hold).parse().unwrap();
+        let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
+        let mut places = plan.places();
+        let (x, n) = (graph.graph().leafs()[0], graph.graph().nodes()[1]);
+        places.places[n] = places.places[x];
+        // `n` over `x`, and `e` where nothing else is.
+        let e = graph.graph().nodes()[0];
+        if let Some(place) = &mut places.places[e] {
+            place.offset.0 = 4096;
+        }
+        let y = graph.graph().nodes()[2];
+        if let Some(place) = &mut places.places[y] {
+            place.offset.0 = 8192;
+        }
+        assert_eq!(replay(&graph, &places).is_ok(), accepted, "hold {hold}: {:?}", replay(&graph, &places));
+    }
+}

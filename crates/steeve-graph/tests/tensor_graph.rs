@@ -244,6 +244,14 @@ fn an_input_may_be_a_view() {
 }
 
 #[test]
+fn an_input_is_not_written_into_the_result_of_a_node() {
+    // Before the run, the bytes of `n` may be those of `x`.
+    let net = Net::default().input("x", 64).input("v", 32).view("v", 32, "n", 0);
+    let net = net.node("n", 64, &["x"]).node("m", 32, &["v"]).output("m");
+    assert!(net.refusal().contains("tensor v"), "{}", net.refusal());
+}
+
+#[test]
 fn memories_are_planned_apart() {
     let mut net = chain();
     net.memories.insert("b", 1);

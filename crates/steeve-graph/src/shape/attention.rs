@@ -46,7 +46,8 @@ pub(crate) fn rope(call: &Call<'_>) -> Result<Made, Refusal> {
     };
     if let Some(factors) = call.maybe(2) {
         call.demand_ggml(factors.dtype() == DataType::F32, "the frequency factors must be f32")?;
-        demand(factors.ne()[0] >= pairs, "there must be one frequency factor for each pair")?;
+        let enough = factors.ne()[0] >= pairs && !factors.ne()[1..].contains(&0);
+        demand(enough, "there must be one frequency factor for each pair")?;
     }
     Made::own(a.packed()?)
 }

@@ -24,7 +24,8 @@ pub(crate) fn add1(call: &Call<'_>) -> Result<Made, Refusal> {
 pub(crate) fn add_id(call: &Call<'_>) -> Result<Made, Refusal> {
     let (a, b, ids) = (call.source(0)?, call.source(1)?, call.source(2)?);
     demand(a.ne()[0] == b.ne()[0], "both must have rows of one length")?;
-    demand(ids.ne()[..2] == a.ne()[1..3], "there must be one id for each row")?;
+    demand(b.ne()[2..] == [1; 2], "the rows to add must have two dimensions")?;
+    demand(ids.ne()[..2] == a.ne()[1..3] && ids.ne()[2..] == [1; 2], "there must be one id for each row")?;
     Made::own(a.packed()?)
 }
 

@@ -78,7 +78,11 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
         }
         for (id, input) in input_ids.into_iter().zip(inputs) {
             self.find_view(id, input)?;
-            if self.known[id.index()].view.is_some() {
+            if let Some(view) = self.known[id.index()].view {
+                // Before the run, the bytes of a node's result are those of other tensors.
+                if self.known[view.root.index()].role == Role::Node {
+                    return Err(TensorGraphError::InputAndNode { tensor: self.graph.name(input) });
+                }
                 self.known[id.index()].role = Role::View;
             }
         }
