@@ -164,7 +164,10 @@ impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for Moved<T> {
                     }
                 }
                 Move::Pad { before: [first, outer @ ..] } => {
-                    let inner = |i: usize| at[i].checked_sub(outer[i]).filter(|&position| position < s.ne[i + 1]);
+                    // Rows without elements may have any stride.
+                    let inner = |i: usize| {
+                        at[i].checked_sub(outer[i]).filter(|&position| position < s.ne[i + 1] && s.ne[0] > 0)
+                    };
                     let (Some(i1), Some(i2), Some(i3)) = (inner(0), inner(1), inner(2)) else {
                         zeros(0..r.ne[0]);
                         continue;
