@@ -126,7 +126,7 @@ Examples:
   steeve plan graph.json --as drop-in           what the drop-in for ggml takes in each memory
   steeve plan graph.json -o plan.json           and where does each tensor stand?
   steeve plan corpus/graphs/llm                 every graph in a folder, and all together
-  steeve plan graphs/ --as drop-in --strategy best -o plans/    for the drop-in, which reads them with STEEVE_PLANS=plans
+  steeve plan graphs/ -o plans/                 for the drop-in, which reads them with STEEVE_PLANS=plans
   steeve plan blocks.csv.gz --strategy best --budget 2s --capacity 64MiB -o plan.json
   echo 'x = input f32[64,32]; y = silu x; z = add y x !output' | steeve plan - --json
 
