@@ -562,3 +562,27 @@ fn a_row_that_does_not_exist_is_an_error() {
         }
     }
 }
+
+/// A result without elements needs no kernel, whatever the sizes of its other dimensions are.
+#[test]
+fn nothing_is_prepared_for_a_result_without_elements() {
+    let graph: Graph = "a = input f32[1,0]; y = upscale(0) f32[1099511627776,0] a !output".parse().unwrap();
+    let cpu = CpuBackend::new(1);
+    cpu.supports(&graph, graph.nodes()[0]).unwrap();
+    let memory = cpu.buffer_type();
+    let run = allocate(&graph, &Bindings::new(), &memory);
+    run.compute(&cpu).unwrap();
+}
+
+/// A write of some rows leaves the others as they are in the target, so its result is the target.
+#[test]
+fn rows_are_written_into_a_target_and_nowhere_else() {
+    let text = "t = input f32[4,8]; r = input f32[4,2]; i = input i64[2]; z = set_rows f32[4,8]+0 r i t !output";
+    let graph: Graph = text.parse().unwrap();
+    let cpu = CpuBackend::new(1);
+    cpu.supports(&graph, graph.nodes()[0]).unwrap();
+    let own: Graph = text.replace("+0 r i t", " r i t !owner").parse().unwrap();
+    assert!(!own.tensor(own.nodes()[0]).is_view());
+    let error = cpu.supports(&own, own.nodes()[0]).unwrap_err();
+    assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");
+}
