@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::json::{VERSION, print_line};
 
-/// More than anybody reads.
+/// How many faults are told as sentences; `--json` lists all of them.
 const SHOWN: usize = 50;
 
 /// Where verdicts go, and in which form.

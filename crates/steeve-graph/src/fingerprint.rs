@@ -16,7 +16,7 @@ use alloc::{format, vec};
 
 use steeve_plan::{Bytes, Id};
 
-use crate::{AssignedGraph, Graph, MemoryId, PlanOptions, Reuse, TensorId, Unread};
+use crate::{AssignedGraph, Graph, MemoryId, PlanOptions, TensorId};
 
 /// A number that graphs share if a plan of one may fit the other: everything but operations and sizes. Others share it by chance
 /// only.
@@ -78,16 +78,8 @@ impl AssignedGraph {
                 None => memories.ids.iter().for_each(|memory| hash.add(self.alloc_size(id, *memory).0)),
             }
         }
-        hash.add(match options.reuse {
-            Reuse::Ggml => 0,
-            Reuse::More => 1,
-            Reuse::None => 2,
-        });
-        hash.add(match options.unread {
-            Unread::Keep => 0,
-            Unread::FreeInputs => 1,
-            Unread::Free => 2,
-        });
+        hash.text(options.reuse.name());
+        hash.text(options.unread.name());
         hash.finish()
     }
 

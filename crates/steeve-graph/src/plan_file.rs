@@ -80,7 +80,9 @@ impl GraphPlan {
         let numbers = TensorNumbers::new(file, graph)?;
         let options = options(file)?;
         let matched = match_memories(file, graph, by)?;
-        check_memories(file, graph, &matched).collect::<Result<(), _>>()?;
+        for memory in graph.owners() {
+            check_memory(matched.file(file, memory), &graph.memories()[memory])?;
+        }
         let plan = PlanLoader::new(file, graph, options, numbers, matched).plan()?;
         plan.fits(graph)?;
         match replay(graph, &plan.places()) {
@@ -114,7 +116,7 @@ fn options(file: &PlanFile) -> Result<PlanOptions, PlanFault> {
 }
 
 /// Which tensor of a graph each number of a file means.
-pub(crate) enum TensorNumbers {
+enum TensorNumbers {
     /// The graph's own numbers.
     Own,
     /// Those of its [compact](AssignedGraph::compact) form, which is what the text of the graph is read as, in order.
@@ -194,15 +196,6 @@ fn match_memories(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> 
         }
     }
     Ok(matched)
-}
-
-/// Whether the plan holds in each memory of the graph, one answer for each.
-fn check_memories<'a>(
-    file: &'a PlanFile,
-    graph: &'a AssignedGraph,
-    matched: &'a Matched,
-) -> impl Iterator<Item = Result<(), PlanFault>> + 'a {
-    graph.owners().map(|memory| check_memory(matched.file(file, memory), &graph.memories()[memory]))
 }
 
 /// Whether a plan made for one memory holds in another.

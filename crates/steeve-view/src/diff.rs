@@ -64,9 +64,9 @@ pub struct MemoryChange {
     pub tensors: TensorCounts,
     /// The live bytes by role, the largest difference first; empty unless both maps are those of graphs.
     pub by_role: Vec<KindChange>,
-    /// The same by operation, as [`Tile::maker`] names it.
+    /// The differences summed by operation, as [`Tile::maker`] names it.
     pub by_operation: Vec<KindChange>,
-    /// The same by layer.
+    /// The differences summed by layer.
     pub by_layer: Vec<KindChange>,
     /// Every tensor that occupies more or fewer bytes at the fullest steps, the largest difference first.
     pub changes: Vec<TensorChange>,
