@@ -307,7 +307,9 @@ impl PlanFile {
         let mut memory = FileMemory { name: "memory".into(), blocks, ..FileMemory::default() };
         memory.buffers = memory.used_sizes();
         memory.peak = memory.buffers.iter().fold(Bytes::ZERO, |sum, size| Bytes(sum.0.saturating_add(size.0)));
-        memory.lower_bound = table.problem().map_or(memory.peak, |problem| lower_bound(&problem).bytes);
+        // Where blocks overlap, the peak may be below what any plan takes, and that is said of the blocks.
+        let bound = table.problem().map_or(memory.peak, |problem| lower_bound(&problem).bytes);
+        memory.lower_bound = bound.min(memory.peak);
         Ok(Self::new(GIVEN, Vec::from([memory])))
     }
 

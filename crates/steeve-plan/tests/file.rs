@@ -136,3 +136,16 @@ fn other_files_are_refused_with_what_to_do() {
         assert!(matches!(refused(text), PlanFileError::Json(_)), "{text}");
     }
 }
+
+/// A block list says nothing of figures, so none of them can be wrong.
+#[test]
+fn of_a_block_list_only_places_can_be_wrong() {
+    let overlap = "id,lower,upper,size,offset\na,0,2,8,0\nb,1,3,8,4\nc,0,3,8,100\n";
+    let file = PlanFile::of_table(&steeve_plan::csv::read(overlap).unwrap()).unwrap();
+    let faults = file.memories[0].faults();
+    assert!(matches!(faults.as_slice(), [FileFault::Violation(Violation::Overlap { .. })]), "{faults:?}");
+    let stacked = overlap.replace("8,100", "8,0").replace("8,4", "8,0");
+    let file = PlanFile::of_table(&steeve_plan::csv::read(&stacked).unwrap()).unwrap();
+    let faults = file.memories[0].faults();
+    assert!(faults.iter().all(|it| matches!(it, FileFault::Violation(_))) && !faults.is_empty(), "{faults:?}");
+}
