@@ -1,8 +1,7 @@
 //! Nodes that are ready to run, and running them.
 //!
-//! Each buffer is borrowed once per run. A source that shares bytes with the result is what the kernel expects only if the
-//! operation overwrites that slot and both stand exactly on each other; any other is copied away before the kernel runs,
-//! so that a kernel never sees its sources change.
+//! Each buffer is borrowed once per run. Sources that [`Lowering`] calls staged are copied away before the kernel runs, so
+//! that a kernel never sees its sources change.
 
 use std::any::Any;
 use std::ops::{ControlFlow, Range};
@@ -10,8 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use steeve_device::{DeviceError, Locate, Offset, Prepared, Reading, SharedBuffer, Span, SpanMut, Writing};
-use steeve_graph::{Bytes, Graph, Layout, Named, Op, TensorId};
+use steeve_device::{
+    DeviceError, Locate, LocatedTensor, Lowering, Offset, Prepared, Reading, SharedBuffer, SourceUse, Span, SpanMut,
+    UsedBuffer, Writing,
+};
+use steeve_graph::{Bytes, Graph, Layout, Named, TensorId};
 
 use crate::kernel::{Kernel, NodeCall, Operands};
 use crate::kernels::choose;
@@ -26,9 +28,7 @@ const MOST_SOURCES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct CpuPrepared {
     graph: Graph,
-    buffers: Vec<SharedBuffer>,
-    /// Whether each buffer is written.
-    written: Vec<bool>,
+    buffers: Vec<UsedBuffer>,
     steps: Vec<Step>,
     sources: Vec<Option<Operand>>,
     /// Where sources are copied to that share bytes with a result.
@@ -60,48 +60,34 @@ struct Operand {
     shape: Shape,
 }
 
-impl Operand {
-    fn range(&self) -> Range<usize> {
-        self.offset..self.offset + self.shape.bytes
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        let (a, b) = (self.range(), other.range());
-        self.buffer == other.buffer && a.start < b.end && b.start < a.end
-    }
-}
-
 impl Prepared for CpuPrepared {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
 }
 
-/// Chooses kernels, and finds out where everything stands.
+/// Chooses kernels for nodes, and locates their operands.
 pub(crate) fn prepare(
     name: &str,
     graph: &Graph,
     nodes: Range<usize>,
     tensors: &dyn Locate,
 ) -> Result<CpuPrepared, DeviceError> {
-    let all = graph.nodes();
     let first = nodes.start;
-    let Some(nodes) = all.get(nodes.clone()) else {
-        let why = format!("nodes {first} to {} are asked for, and the graph has {}", nodes.end, all.len());
-        return Err(DeviceError::Failed { device: name.into(), why });
-    };
+    let nodes = Lowering::nodes(name, graph, nodes)?;
     let mut prepared = CpuPrepared {
         graph: graph.clone(),
         buffers: Vec::new(),
-        written: Vec::new(),
         steps: Vec::with_capacity(nodes.len()),
         sources: Vec::new(),
         stage: Vec::new(),
         room: Vec::new(),
     };
+    let mut lowering = Lowering::new(name, graph, tensors, &|buffer| Ok(buffer.memory().is_host()));
     for (index, &node) in (first..).zip(nodes) {
-        prepared.add(name, index, node, tensors)?;
+        prepared.add(name, index, node, &mut lowering)?;
     }
+    prepared.buffers = lowering.into_buffers();
     Ok(prepared)
 }
 
@@ -125,26 +111,30 @@ pub(crate) fn kernel_of(name: &str, graph: &Graph, node: TensorId) -> Result<Opt
 }
 
 impl CpuPrepared {
-    fn add(&mut self, name: &str, index: usize, node: TensorId, tensors: &dyn Locate) -> Result<(), DeviceError> {
+    fn add(
+        &mut self,
+        name: &str,
+        index: usize,
+        node: TensorId,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<(), DeviceError> {
         let Some(kernel) = kernel_of(name, &self.graph, node)? else { return Ok(()) };
         let units = kernel.units();
         if units == 0 || self.graph.tensor(node).layout.elements() == 0 {
             return Ok(());
         }
-        let result = self.operand(name, node, tensors)?;
-        self.written[result.buffer] = true;
+        let lowered = lowering.lower(node)?;
+        let result = self.operand(name, node, &lowered.result)?;
         let first = self.sources.len();
         let (mut staged, mut stage) = (0, 0);
-        for slot in 0..self.graph.sources(node).len() {
-            let source = match self.graph.sources(node)[slot] {
-                Some(source) => Some(self.operand(name, source, tensors)?),
-                None => None,
-            };
-            if source.is_some_and(|source| self.must_stage(node, slot, &source, &result)) {
-                staged |= 1 << slot;
-                stage += source.map_or(0, |source| source.shape.bytes.next_multiple_of(64));
+        self.sources.resize(first + self.graph.sources(node).len(), None);
+        for source in lowered.sources {
+            let operand = self.operand(name, source.tensor, &source.located)?;
+            if source.usage == SourceUse::Staged {
+                staged |= 1 << source.slot;
+                stage += operand.shape.bytes.next_multiple_of(64);
             }
-            self.sources.push(source);
+            self.sources[first + source.slot] = Some(operand);
         }
         grow(&mut self.stage, stage, 0).map_err(|asked| {
             let memory = format!("{name}, for sources that stand under their result,");
@@ -161,41 +151,14 @@ impl CpuPrepared {
         Ok(())
     }
 
-    /// Whether the kernel would see the source change.
-    fn must_stage(&self, node: TensorId, slot: usize, source: &Operand, result: &Operand) -> bool {
-        let op = self.graph.tensor(node).op;
-        // What is written into is not read.
-        let is_target = matches!((op, slot), (Op::Cpy, 1) | (Op::SetRows, 2));
-        let stands_on_it = source.offset == result.offset && source.shape == result.shape;
-        source.overlaps(result) && !is_target && !(op.overwrites_slot(slot) && stands_on_it)
-    }
-
-    fn operand(&mut self, name: &str, tensor: TensorId, tensors: &dyn Locate) -> Result<Operand, DeviceError> {
-        let named = || Named::new(tensor, self.graph.names());
-        let Some(address) = tensors.locate(tensor) else { return Err(DeviceError::Unplaced { tensor: named() }) };
-        let layout = self.graph.tensor(tensor).layout;
-        let fail = |why: String| Err(DeviceError::Failed { device: name.into(), why });
-        let Some(shape) = Shape::new(&layout) else { return fail(format!("{} is too large", named())) };
-        let buffer = address.buffer;
-        if !buffer.memory().is_host() {
-            let memory = buffer.memory().name();
-            return fail(format!("{} stands in {memory}, which the processor can't reach", named()));
-        }
-        let Ok(offset) = usize::try_from(address.offset.0) else { return fail(format!("{} is too far", named())) };
-        let end = address.offset.checked_add(layout.nbytes());
-        if end.is_none_or(|end| end.0 > buffer.size().0) {
-            let (memory, size) = (buffer.memory().name().into(), layout.nbytes());
-            return Err(DeviceError::Outside { memory, offset: address.offset, size, room: buffer.size() });
-        }
-        let index = match self.buffers.iter().rposition(|known| known.is_same(buffer)) {
-            Some(index) => index,
-            None => {
-                self.buffers.push(buffer.clone());
-                self.written.push(false);
-                self.buffers.len() - 1
-            }
-        };
-        Ok(Operand { buffer: index, offset, shape })
+    fn operand(&self, name: &str, tensor: TensorId, located: &LocatedTensor) -> Result<Operand, DeviceError> {
+        // It lies within a buffer of this process, so the offset is a number of this machine.
+        let (buffer, offset) = (located.buffer, located.offset.0 as usize);
+        let shape = Shape::new(&located.layout).ok_or_else(|| {
+            let why = format!("{} is too large", Named::new(tensor, self.graph.names()));
+            DeviceError::Failed { device: name.into(), why }
+        })?;
+        Ok(Operand { buffer, offset, shape })
     }
 }
 
@@ -237,18 +200,18 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Runs all nodes, on borrowed buffers.
     pub(crate) fn run(mut self, prepared: &mut CpuPrepared) -> Result<(), DeviceError> {
-        let CpuPrepared { graph, buffers, written, steps, sources, stage, room } = prepared;
+        let CpuPrepared { graph, buffers, steps, sources, stage, room } = prepared;
         let mut borrowed = Vec::with_capacity(buffers.len());
-        for (buffer, written) in buffers.iter().zip(written) {
-            borrowed.push(if *written {
+        for UsedBuffer { buffer, is_written } in buffers.iter() {
+            borrowed.push(if *is_written {
                 Borrowed::Mut(buffer.borrow_mut()?)
             } else {
                 Borrowed::Shared(buffer.borrow()?)
             });
         }
         let mut starts = Vec::with_capacity(buffers.len());
-        for (borrowed, buffer) in borrowed.iter_mut().zip(buffers.iter()) {
-            starts.push(borrowed.start(self.name, buffer)?);
+        for (borrowed, used) in borrowed.iter_mut().zip(buffers.iter()) {
+            starts.push(borrowed.start(self.name, &used.buffer)?);
         }
         let Some(mut crew) = self.pool.enter() else {
             let why = "it runs a graph already, on this very thread: an observer can't run another".into();

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use steeve_device::{
-    Backend, BufferType, Bytes, DeviceError, Event, Locate, Offset, Prepared, SharedBuffer, Span, SpanMut,
+    Backend, BufferType, Bytes, DeviceError, Event, Locate, Offset, Prepared, SharedBuffer, Span, SpanMut, UsedBuffer,
 };
 use steeve_graph::{Graph, TensorId};
 
@@ -200,13 +200,6 @@ impl CudaBackend {
     }
 }
 
-fn inside(buffer: &SharedBuffer, offset: Offset, size: Bytes) -> Result<(), DeviceError> {
-    let room = buffer.size();
-    let fits = offset.0.checked_add(size.0).is_some_and(|end| end <= room.0);
-    let memory = || buffer.memory().name().into();
-    if fits { Ok(()) } else { Err(DeviceError::Outside { memory: memory(), offset, size, room }) }
-}
-
 impl Backend for CudaBackend {
     fn name(&self) -> &str {
         &self.core.name
@@ -258,7 +251,7 @@ impl Backend for CudaBackend {
         prepared.has_run = true;
         // Borrowed until all is enqueued: who gives memory back afterwards waits for what was enqueued.
         let (mut reading, mut writing) = (Vec::new(), Vec::new());
-        for (buffer, is_written) in &prepared.buffers {
+        for UsedBuffer { buffer, is_written } in &prepared.buffers {
             match is_written {
                 true => writing.push(buffer.borrow_mut()?),
                 false => reading.push(buffer.borrow()?),
@@ -309,8 +302,8 @@ impl Backend for CudaBackend {
     }
 
     fn copy(&self, to: (&SharedBuffer, Offset), from: (&SharedBuffer, Offset), size: Bytes) -> Result<(), DeviceError> {
-        inside(to.0, to.1, size)?;
-        inside(from.0, from.1, size)?;
+        to.0.check_bounds(to.1, size)?;
+        from.0.check_bounds(from.1, size)?;
         if size == Bytes::ZERO {
             return Ok(());
         }

@@ -95,11 +95,8 @@ impl CudaBuffer {
 
     /// The address of a range that lies within.
     pub(crate) fn range(&self, offset: Offset, size: Bytes) -> Result<u64, DeviceError> {
-        let room = Bytes(self.len());
-        match offset.0.checked_add(size.0) {
-            Some(end) if end <= room.0 => Ok(self.address() + offset.0),
-            _ => Err(DeviceError::Outside { memory: self.name.to_string(), offset, size, room }),
-        }
+        DeviceError::check_bounds(&self.name, offset, size, Bytes(self.len()))?;
+        Ok(self.address() + offset.0)
     }
 
     /// What `enqueue` enqueues is done when this returns. It is not asked for nothing.

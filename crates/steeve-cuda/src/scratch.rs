@@ -27,6 +27,11 @@ impl Scratch {
         Self { name, context: Arc::clone(context), latest: Mutex::default() }
     }
 
+    /// Returns the address of the latest piece, which later ones have as long as it can grow; 0 if there is none.
+    pub(crate) fn address(&self) -> u64 {
+        lock(&self.latest).as_ref().map_or(0, |piece| lock(piece).address())
+    }
+
     /// A piece of at least so many bytes, and its address.
     pub(crate) fn share(&self, bytes: u64) -> Result<(Piece, u64), DeviceError> {
         let mut latest = lock(&self.latest);

@@ -106,14 +106,6 @@ pub(crate) struct Operand {
 }
 
 impl Operand {
-    /// Whether they share a byte.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        let is_something = self.shape.bytes > 0 && other.shape.bytes > 0;
-        is_something
-            && self.address < other.address + other.shape.bytes
-            && other.address < self.address + self.shape.bytes
-    }
-
     /// Whether the address and all strides are such multiples.
     pub(crate) fn is_aligned(&self, align: u64) -> bool {
         self.address.is_multiple_of(align) && self.shape.nb[1..].iter().all(|step| step.is_multiple_of(align))

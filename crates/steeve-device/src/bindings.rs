@@ -78,10 +78,7 @@ impl Bindings {
         offset: Offset,
         size: Bytes,
     ) -> Result<(), DeviceError> {
-        if offset.0.checked_add(size.0).is_none_or(|end| end > buffer.size().0) {
-            let memory = buffer.memory().name().into();
-            return Err(DeviceError::Outside { memory, offset, size, room: buffer.size() });
-        }
+        buffer.check_bounds(offset, size)?;
         let bound = Bound { tensor, buffer: buffer.clone(), offset, size };
         let bounds = Arc::make_mut(&mut self.0);
         match bounds.binary_search_by_key(&tensor, |bound| bound.tensor) {

@@ -253,12 +253,9 @@ impl DiscreteBuffer {
     }
 
     fn range(&self, offset: Offset, size: Bytes) -> Result<Range<usize>, DeviceError> {
-        let room = Bytes(self.bytes.len() as u64);
-        let Some(end) = offset.0.checked_add(size.0).filter(|end| *end <= room.0) else {
-            return Err(DeviceError::Outside { memory: self.spec.name.clone(), offset, size, room });
-        };
+        DeviceError::check_bounds(&self.spec.name, offset, size, Bytes(self.bytes.len() as u64))?;
         // Both are at most the length of a vector.
-        Ok(offset.0 as usize..end as usize)
+        Ok(offset.0 as usize..(offset.0 + size.0) as usize)
     }
 
     fn fail_if_told(&self, size: Bytes) -> Result<(), DeviceError> {

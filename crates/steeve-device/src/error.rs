@@ -113,6 +113,19 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// Checks that `size` bytes at `offset` lie within a buffer of `room` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`](Self::Outside) with `memory`, the name of the buffer's type, if the range passes the end of the buffer or
+    /// 2^64.
+    pub fn check_bounds(memory: &str, offset: Offset, size: Bytes, room: Bytes) -> Result<(), Self> {
+        match offset.checked_add(size) {
+            Some(end) if end.0 <= room.0 => Ok(()),
+            _ => Err(Self::Outside { memory: memory.into(), offset, size, room }),
+        }
+    }
+
     /// `backend` can't run `node`: [`DeviceError::Unsupported`] with the operation, types and shapes in words.
     pub fn unsupported(backend: &str, graph: &Graph, node: TensorId, why: impl Into<String>) -> Self {
         let tensors = graph.tensors();

@@ -216,10 +216,9 @@ fn parts(bytes: NonNull<[u8]>) -> (NonNull<u8>, usize) {
 
 /// Start and length as numbers that lie within `room`.
 fn within(memory: &str, offset: Offset, size: Bytes, room: usize) -> Result<(usize, usize), DeviceError> {
-    match (usize::try_from(offset.0), usize::try_from(size.0)) {
-        (Ok(at), Ok(len)) if at.checked_add(len).is_some_and(|end| end <= room) => Ok((at, len)),
-        _ => Err(DeviceError::Outside { memory: memory.into(), offset, size, room: Bytes(room as u64) }),
-    }
+    DeviceError::check_bounds(memory, offset, size, Bytes(room as u64))?;
+    // Both are at most `room`.
+    Ok((offset.0 as usize, size.0 as usize))
 }
 
 impl Buffer for HostBuffer {

@@ -36,6 +36,7 @@ mod shared;
 mod bindings;
 mod device;
 mod backend;
+mod lowering;
 
 // Memories.
 #[allow(unsafe_code)]
@@ -55,6 +56,7 @@ pub use discrete::{DiscreteDevice, Faults};
 pub use error::DeviceError;
 pub use host::{HostBuffer, HostMemory, Pages, Span, SpanMut};
 pub use ledger::Ledger;
+pub use lowering::{LocatedTensor, LoweredNode, LoweredSource, Lowering, SourceUse, UsedBuffer};
 pub use null::NullDevice;
 pub use shared::{Reading, SharedBuffer, Writing};
 pub use spec::MemorySpec;

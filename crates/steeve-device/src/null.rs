@@ -137,10 +137,7 @@ impl NullBuffer {
     }
 
     fn fits(&self, offset: Offset, size: Bytes) -> Result<(), DeviceError> {
-        match offset.checked_add(size) {
-            Some(end) if end.0 <= self.size.0 => Ok(()),
-            _ => Err(DeviceError::Outside { memory: self.name.clone(), offset, size, room: self.size }),
-        }
+        DeviceError::check_bounds(&self.name, offset, size, self.size)
     }
 }
 

@@ -111,6 +111,15 @@ impl SharedBuffer {
         crate::host::lend(bytes, act)
     }
 
+    /// Checks that `size` bytes at `offset` lie within this buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Outside`] if they do not.
+    pub fn check_bounds(&self, offset: Offset, size: Bytes) -> Result<(), DeviceError> {
+        DeviceError::check_bounds(self.memory().name(), offset, size, self.size())
+    }
+
     /// The kind of memory.
     pub fn memory(&self) -> &Arc<dyn BufferType> {
         &self.0.memory

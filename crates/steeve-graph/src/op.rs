@@ -262,6 +262,12 @@ impl Op {
         slot < 16 && self.entry().overwrites >> slot & 1 == 1
     }
 
+    /// The source that it writes into, as `CPY` and `SET_ROWS` do, unless its result owns its memory. Kernels do not read
+    /// that source.
+    pub const fn writes_into(self) -> Option<usize> {
+        if self.entry().writes { self.entry().view_of } else { None }
+    }
+
     /// Whether it may overwrite the source in some slot.
     pub(crate) const fn overwrites_any_slot(self) -> bool {
         self.entry().overwrites != 0
@@ -360,14 +366,14 @@ L2_NORM         overwrites 0
 MUL_MAT
 MUL_MAT_ID
 SCALE           ggml in place, overwrites 0
-CPY             view of 1
+CPY             view of 1, writes into 1
 CONT
 RESHAPE         view of 0, writes nothing
 VIEW            view of 0, writes nothing
 PERMUTE         view of 0, writes nothing
 TRANSPOSE       view of 0, writes nothing
 GET_ROWS
-SET_ROWS        view of 2
+SET_ROWS        view of 2, writes into 2
 DIAG_MASK_INF   ggml in place, overwrites 0
 DIAG_MASK_ZERO  ggml in place, overwrites 0
 SOFT_MAX        ggml in place, overwrites 0
@@ -400,6 +406,9 @@ GLU             overwrites 0 1
         }
         if let Some(slot) = op.entry().view_of {
             facts.push(format!("view of {slot}"));
+        }
+        if let Some(slot) = op.writes_into() {
+            facts.push(format!("writes into {slot}"));
         }
         if op.writes_nothing() {
             facts.push(String::from("writes nothing"));
