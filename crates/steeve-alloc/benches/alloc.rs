@@ -5,15 +5,12 @@
 
 #![allow(clippy::expect_used, reason = "a benchmark that can not run has nothing to print")]
 
-#[path = "../tests/transformer/mod.rs"]
-#[allow(dead_code, reason = "tests also write the inputs")]
-mod transformer;
-
 use std::hint::black_box;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use steeve_testkit::transformer;
 
 use steeve_alloc::{GraphAllocator, allocate_context};
 use steeve_device::{Bindings, BufferType, Device, MemorySpec, NullDevice, Offset, SharedBuffer, Usage};

@@ -3,12 +3,11 @@
 
 #[allow(dead_code, reason = "every test uses some of it")]
 mod graphs;
-#[allow(dead_code, reason = "every test uses some of it")]
-mod transformer;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
+use steeve_testkit::transformer;
 
 use graphs::{device, graph, host, memory};
 use steeve_alloc::{GraphAllocator, allocate_context};

@@ -1,13 +1,12 @@
 //! What goes with a run: refusals before it, ending it early, watching it, and measuring it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod reference;
-
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use steeve_testkit::reference;
 
 use reference::{Sketch, Values};
 use steeve_alloc::{AllocError, Allocation, GraphAllocator};

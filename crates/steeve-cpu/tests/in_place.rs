@@ -5,9 +5,8 @@
 //! plans have it), and half on a source, half off it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod reference;
-
 use std::collections::BTreeMap;
+use steeve_testkit::reference;
 
 use reference::{Case, Crew, Sketch, Values, contents_of, judge, named, pack};
 use steeve_cpu::CpuBackend;

@@ -2,9 +2,6 @@
 //! tolerance of the exact one, and all of it near an evaluation in f64 that has seen nothing but the leafs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod nets;
-mod reference;
-
 use nets::{Attention, Model, Step, drawing, seeing};
 use reference::{
     Case, Crew, Memory, Ran, Sketch, Way, allocator, bind, contents_of, judge_run, judge_whole, prove, run_in, same,
@@ -13,6 +10,7 @@ use reference::{
 use steeve_cpu::CpuBackend;
 use steeve_device::Backend;
 use steeve_graph::Id;
+use steeve_testkit::{nets, reference};
 
 /// A prompt and some tokens behind it, in one allocator and the same caches.
 fn talk(attention: Attention, way: &Way, backend: &CpuBackend) -> Vec<(Case, Ran)> {

@@ -4,13 +4,12 @@
 //! `STEEVE_PROOF=100000` asks for more of them, and `--nocapture` shows what was in them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod reference;
-
 use reference::{Case, Census, Crew, Size, Sketch, Values, named, prove, random_case};
 use steeve_graph::{
     Convolution, DataType, FlashAttention, Glu, Graph, GraphError, Interpolation, Op, Param, Pool, SoftMax, TensorId,
     Unary, Window,
 };
+use steeve_testkit::reference;
 
 const F32: DataType = DataType::F32;
 

@@ -6,8 +6,6 @@
 
 mod gpu;
 mod proof;
-#[path = "../../steeve-cpu/tests/reference/mod.rs"]
-mod reference;
 
 // What the tests share, and the tests.
 #[path = "compute/frame.rs"]
@@ -26,3 +24,4 @@ mod attention;
 mod empty;
 #[path = "compute/random.rs"]
 mod random;
+use steeve_testkit::reference;

@@ -3,11 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod gpu;
-#[path = "../../steeve-cpu/tests/nets/mod.rs"]
-mod nets;
 mod proof;
-#[path = "../../steeve-cpu/tests/reference/mod.rs"]
-mod reference;
 
 use gpu::{assert_captured, devices};
 use nets::{Attention, Model, SAID, Step, drawing, seeing};
@@ -15,6 +11,7 @@ use proof::{Outcome, judge_nodes, near, run_whole};
 use reference::{Case, Sketch, ways};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Device};
+use steeve_testkit::{nets, reference};
 
 /// A prompt and some tokens behind it; external tensors are what the last step has left.
 fn talk(attention: Attention, backend: &dyn Backend, judged: bool) -> Vec<(Case, Outcome)> {

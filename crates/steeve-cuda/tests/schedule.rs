@@ -3,17 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod gpu;
-#[path = "../../steeve-cpu/tests/nets/mod.rs"]
-mod nets;
 mod proof;
-#[path = "../../steeve-cpu/tests/reference/mod.rs"]
-mod reference;
-#[path = "../../steeve-sched/tests/rig/mod.rs"]
-mod rig;
-#[path = "../../steeve-sched/tests/world/mod.rs"]
-mod world;
 
 use std::sync::Arc;
+use steeve_testkit::{nets, reference, rig, world};
 
 use gpu::{assert_captured, devices};
 use nets::{Attention, Model, SAID, Step, drawing, seeing};

@@ -5,13 +5,10 @@
 
 #![allow(clippy::expect_used, reason = "a benchmark that can not run has nothing to print")]
 
-#[path = "../../steeve-alloc/tests/transformer/mod.rs"]
-#[allow(dead_code, reason = "tests also write the inputs")]
-mod transformer;
-
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use steeve_testkit::transformer;
 
 use steeve_alloc::GraphAllocator;
 use steeve_cpu::CpuDevice;

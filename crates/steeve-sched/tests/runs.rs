@@ -1,10 +1,9 @@
 //! What happens when jobs are computed: copies that are made again, experts, pipelines, watchers, and what fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod world;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use steeve_testkit::world;
 
 use steeve_alloc::AllocError;
 use steeve_cpu::CpuDevice;

@@ -4,19 +4,13 @@
 //! `STEEVE_PROOF=10000` asks for more graphs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-#[path = "../../steeve-cpu/tests/nets/mod.rs"]
-mod nets;
-#[path = "../../steeve-cpu/tests/reference/mod.rs"]
-mod reference;
-mod rig;
-mod world;
-
 use nets::{Attention, Model, Step, drawing, seeing};
 use reference::{Case, Census, Size, Sketch, random_case};
 use rig::{Features, Outcome, Rig, alone, fill, outcome, pin_some};
 use steeve_cpu::CpuBackend;
 use steeve_graph::{Best, Budget, GraphStrategy, PlanOptions, Reuse};
 use steeve_sched::{Offload, SchedError, SchedOptions};
+use steeve_testkit::{nets, reference, rig, world};
 use world::Random;
 
 fn seeds(usual: u64) -> u64 {

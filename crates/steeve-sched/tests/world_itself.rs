@@ -2,10 +2,9 @@
 //! to do without order is missed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod world;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use steeve_testkit::world;
 
 use steeve_cpu::CpuDevice;
 use steeve_device::conformance::{check_backend, check_device, check_memory};

@@ -1,10 +1,9 @@
 //! Who judges traces is judged by a check that is too slow to be wrong, and by what really comes out of streams.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod world;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use steeve_testkit::world;
 
 use steeve_cpu::CpuDevice;
 use steeve_device::{Backend, Bindings, Bytes, Device, Event, Graph, Offset, Prepared, SharedBuffer, Usage};

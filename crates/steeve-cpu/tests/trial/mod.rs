@@ -3,13 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code, reason = "each test uses its part")]
 
-#[path = "../formats/mod.rs"]
-pub(crate) mod formats;
-
 use half::{bf16, f16};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, Bytes, DeviceError, HostMemory, Offset, SharedBuffer, Usage};
 use steeve_graph::{Context, DataType, Graph, Id, Layout, TensorId};
+pub(crate) use steeve_testkit::formats;
 
 /// A context whose leafs have data.
 pub(crate) struct Trial {

@@ -1,0 +1,15 @@
+//! What the tests and benchmarks of several crates share. Not published.
+//!
+//! [`reference`] evaluates graphs in f64 and judges what backends make of them; [`nets`] and [`transformer`] build models;
+//! [`formats`] decodes block formats element by element; [`world`] has devices that compute asynchronously under a tracer, and
+//! [`rig`] random sets of them.
+#![allow(missing_docs, reason = "helpers of tests, read where they are used")]
+#![allow(clippy::new_without_default, clippy::should_implement_trait, reason = "nobody but tests makes these")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+pub mod formats;
+pub mod nets;
+pub mod reference;
+pub mod rig;
+pub mod transformer;
+pub mod world;

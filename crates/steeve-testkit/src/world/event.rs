@@ -1,0 +1,104 @@
+//! Moments in streams.
+
+use std::any::Any;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use steeve_device::{DeviceError, Event};
+
+use super::gate::Gate;
+use super::lock;
+use super::stream::{FOR_EVER, Failure, Stream, stuck};
+
+/// What happens once.
+#[derive(Debug, Default)]
+pub(super) struct Moment {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    happened: bool,
+    /// What had gone wrong in its stream by then.
+    failed: Option<Arc<Failure>>,
+}
+
+impl Moment {
+    pub(super) fn happen(&self, failed: Option<Arc<Failure>>) {
+        *lock(&self.state) = State { happened: true, failed };
+        self.changed.notify_all();
+    }
+
+    /// Waits for it, and tells what had gone wrong.
+    pub(super) fn wait(&self, name: &str) -> Result<Option<Arc<Failure>>, DeviceError> {
+        let waited = self.changed.wait_timeout_while(lock(&self.state), FOR_EVER, |state| !state.happened);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.happened { Ok(state.failed.clone()) } else { Err(stuck(name)) }
+    }
+}
+
+/// A moment in the stream of a device, for everybody.
+#[derive(Debug)]
+pub(super) struct TestEvent {
+    name: String,
+    gate: Arc<Gate>,
+    pub(super) moment: Arc<Moment>,
+    /// `None` if nothing can have gone wrong.
+    stream: Option<Arc<Stream>>,
+}
+
+impl TestEvent {
+    /// One that is still to happen in a stream.
+    pub(super) fn of(stream: &Arc<Stream>, name: &str) -> Self {
+        let (gate, moment) = (Arc::clone(stream.gate()), Arc::default());
+        Self { name: name.into(), gate, moment, stream: Some(Arc::clone(stream)) }
+    }
+
+    /// One that has happened.
+    pub(super) fn past(gate: &Arc<Gate>, name: &str) -> Self {
+        let event = Self { name: name.into(), gate: Arc::clone(gate), moment: Arc::default(), stream: None };
+        event.moment.happen(None);
+        event
+    }
+}
+
+impl Event for TestEvent {
+    fn synchronise(&self) -> Result<(), DeviceError> {
+        let _open = self.gate.open();
+        match (self.moment.wait(&self.name)?, &self.stream) {
+            (Some(failed), Some(stream)) => stream.tell(&failed),
+            _ => Ok(()),
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// An event that happens when the test says so: a stream that waits for it stands still, and all others go on.
+#[derive(Debug)]
+pub struct Latch(TestEvent);
+
+impl Latch {
+    pub(super) fn new(gate: &Arc<Gate>) -> Self {
+        Self(TestEvent { name: "a latch".into(), gate: Arc::clone(gate), moment: Arc::default(), stream: None })
+    }
+
+    /// Lets it happen.
+    pub fn release(&self) {
+        self.0.moment.happen(None);
+    }
+
+    /// For backends to wait for.
+    pub fn event(&self) -> &dyn Event {
+        &self.0
+    }
+}
+
+impl Drop for Latch {
+    /// A test that fails must not leave a stream behind that nobody can end.
+    fn drop(&mut self) {
+        self.release();
+    }
+}

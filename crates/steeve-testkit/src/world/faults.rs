@@ -1,0 +1,86 @@
+//! What a device is told to fail at.
+
+use std::sync::{Arc, Mutex};
+
+use steeve_device::DeviceError;
+
+use super::lock;
+
+/// What a device is told to fail at. Clones are the same, so it can be set while the device is in use.
+///
+/// The next `count` succeed, the one behind them fails, and those behind that succeed again. Work is counted when it is
+/// enqueued, and fails when it is done: half of it has happened then.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<Mutex<[Option<u64>; 3]>>);
+
+/// What can fail.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Act {
+    Allocation,
+    Copy,
+    Submit,
+}
+
+impl Faults {
+    /// An allocation of this device's memory fails.
+    pub fn fail_allocation_after(&self, count: u64) {
+        self.set(Act::Allocation, count);
+    }
+
+    /// A copy, write or read of a backend fails, or one of the host in this device's memory. A copy by the host between
+    /// two buffers reads one and writes the other; what moves no byte does not count.
+    pub fn fail_copy_after(&self, count: u64) {
+        self.set(Act::Copy, count);
+    }
+
+    /// A submit fails.
+    pub fn fail_submit_after(&self, count: u64) {
+        self.set(Act::Submit, count);
+    }
+
+    /// Whether something is still to fail.
+    pub fn is_pending(&self) -> bool {
+        lock(&self.0).iter().any(Option::is_some)
+    }
+
+    /// Nothing fails any more.
+    pub fn clear(&self) {
+        *lock(&self.0) = [None; 3];
+    }
+
+    fn set(&self, act: Act, count: u64) {
+        lock(&self.0)[act as usize] = Some(count);
+    }
+
+    /// Counts an act; whether it fails.
+    pub(super) fn strike(&self, act: Act) -> bool {
+        let count = &mut lock(&self.0)[act as usize];
+        match count {
+            Some(0) => {
+                *count = None;
+                true
+            }
+            Some(more) => {
+                *more -= 1;
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Counts an act; an error that names the device if it fails.
+    pub(super) fn check(&self, act: Act, device: &str) -> Result<(), DeviceError> {
+        if self.strike(act) { Err(act.error(device)) } else { Ok(()) }
+    }
+}
+
+impl Act {
+    pub(super) fn error(self, device: &str) -> DeviceError {
+        let what = match self {
+            Self::Allocation => "allocation",
+            Self::Copy => "copy",
+            Self::Submit => "run",
+        };
+        DeviceError::Failed { device: device.into(), why: format!("told to fail this {what}") }
+    }
+}

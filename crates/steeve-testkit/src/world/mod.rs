@@ -1,0 +1,100 @@
+//! A world of devices for tests: devices that really compute, and somebody who watches them.
+//!
+//! ```text
+//!   World --device--> TestDevice --backend--> a stream: a thread that takes work in order
+//!                         |
+//!                       Tracer --device--> the same, and every call is in the Trace
+//!                                                             |
+//!                                                       happens_before --> Violations
+//! ```
+//!
+//! The devices of one world know each other: they copy between their memories, and one's stream waits for another's
+//! events. What a test gets wrong shows twice: in the bytes, because streams really run at the same time, and in the
+//! trace, whoever was quicker.
+
+mod random;
+mod faults;
+
+// What devices are made of.
+mod gate;
+mod memory;
+mod stream;
+mod event;
+mod program;
+mod backend;
+mod device;
+
+// What they did.
+mod trace;
+mod order;
+mod tracer;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use steeve_device::{BufferType, MemorySpec};
+
+use gate::Gate;
+
+pub use device::TestDevice;
+pub use event::Latch;
+pub use faults::Faults;
+pub use order::{Hazard, Violation, happens_before};
+pub use random::{Pace, Random};
+pub use trace::{Access, Entry, HOST, Kind, Trace, What};
+pub use tracer::Tracer;
+
+/// Where devices live that know each other. Clones are the same world.
+///
+/// It has one host thread, on which everything is enqueued and waited for. Work on host memory is done while that
+/// thread waits for some device of this world, and never while it runs: see [`Gate`].
+#[derive(Clone, Debug, Default)]
+pub struct World(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    gate: Arc<Gate>,
+    /// The next address or number that nobody has yet.
+    numbers: Arc<AtomicU64>,
+    /// The memories of all devices.
+    memories: Mutex<Vec<Arc<dyn BufferType>>>,
+}
+
+impl World {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A device with such memory of its own; it has the memory's name. It works at once unless it is
+    /// [asynchronous](TestDevice::asynchronous).
+    pub fn device(&self, spec: impl Into<MemorySpec>) -> TestDevice {
+        TestDevice::new(self, spec.into())
+    }
+
+    /// An event that happens when the test says so.
+    pub fn latch(&self) -> Latch {
+        Latch::new(&self.0.gate)
+    }
+
+    fn gate(&self) -> &Arc<Gate> {
+        &self.0.gate
+    }
+
+    fn number(&self) -> u64 {
+        self.0.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn add_memory(&self, memory: &Arc<dyn BufferType>) {
+        lock(&self.0.memories).push(Arc::clone(memory));
+    }
+
+    fn has_memory(&self, memory: &Arc<dyn BufferType>) -> bool {
+        lock(&self.0.memories).iter().any(|known| Arc::ptr_eq(known, memory))
+    }
+}
+
+/// Who panicked has failed the test already.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,229 @@
+//! Trace in, all conflicts out that nothing orders.
+//!
+//! The order of the host's calls is the meaning of a program. So of every two accesses to the same byte, one of them a
+//! write, the one that was called for first must happen before the other: in the same stream, or by events, by the host
+//! that waits for a stream, or by the host that enqueues after what it did itself.
+//!
+//! Vector clocks (Fidge, Mattern, 1988): a stream counts its entries, and knows of each other stream up to which entry
+//! that is behind it. In each piece of a buffer the last reader and the last writer of each stream are kept: if the
+//! last one is ordered, so are those before it. O(entries * streams * pieces touched * log pieces).
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Range;
+
+use super::trace::{Access, Entry, HOST, Kind, Trace, What};
+
+/// Two entries that touch the same bytes, and nothing orders them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The entry that was called for first: of those in its stream that conflict, the last.
+    pub earlier: usize,
+    /// The other.
+    pub later: usize,
+    /// The buffer.
+    pub buffer: usize,
+    /// The bytes.
+    pub range: Range<u64>,
+    /// What goes wrong.
+    pub hazard: Hazard,
+    text: String,
+}
+
+/// What goes wrong if the later of two entries comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hazard {
+    /// It reads what is not there yet.
+    ReadAfterWrite,
+    /// It overwrites what is still to be read.
+    WriteAfterRead,
+    /// It is overwritten by what is older.
+    WriteAfterWrite,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// All conflicts that nothing orders, by the later entry. None is as it should be.
+pub fn happens_before(trace: &Trace) -> Vec<Violation> {
+    let mut judge = Judge {
+        trace,
+        clocks: vec![vec![0; trace.streams.len()]; trace.streams.len()],
+        events: HashMap::new(),
+        bytes: HashMap::new(),
+        found: Vec::new(),
+    };
+    for (index, entry) in trace.entries.iter().enumerate() {
+        judge.advance(entry);
+        for access in &entry.accesses {
+            judge.judge(index, access);
+        }
+    }
+    judge.found
+}
+
+/// For each stream, up to which of its entries everything has happened.
+type Clock = Vec<u64>;
+
+struct Judge<'a> {
+    trace: &'a Trace,
+    clocks: Vec<Clock>,
+    events: HashMap<usize, Clock>,
+    bytes: HashMap<usize, Pieces>,
+    found: Vec<Violation>,
+}
+
+impl Judge<'_> {
+    /// What the entry's stream knows when the entry happens.
+    fn advance(&mut self, entry: &Entry) {
+        let stream = entry.stream;
+        if stream != HOST {
+            // Whatever the host has done or waited for before it enqueued this.
+            let host = self.clocks[HOST].clone();
+            join(&mut self.clocks[stream], &host);
+        }
+        self.clocks[stream][stream] += 1;
+        match &entry.what {
+            What::Record(event) => {
+                self.events.insert(*event, self.clocks[stream].clone());
+            }
+            What::Wait(event) => {
+                if let Some(then) = self.events.get(event) {
+                    join(&mut self.clocks[stream], then);
+                }
+            }
+            What::Join(other) => {
+                let other = self.clocks[*other].clone();
+                join(&mut self.clocks[stream], &other);
+            }
+            What::Submit(_) | What::Copy | What::Write | What::Read | What::Touch(_) => {}
+        }
+    }
+
+    fn judge(&mut self, index: usize, access: &Access) {
+        let stream = self.trace.entries[index].stream;
+        let clock = &self.clocks[stream];
+        let pieces = self.bytes.entry(access.buffer).or_insert_with(|| Pieces::new(clock.len()));
+        let first = self.found.len();
+        for (range, piece) in pieces.within(access.range.clone()) {
+            let mut check = |before: &[Option<Seen>], hazard: Hazard| {
+                for (stream, seen) in before.iter().enumerate() {
+                    let Some(seen) = seen.filter(|seen| clock[stream] < seen.time) else { continue };
+                    let (earlier, later, buffer, range) = (seen.entry, index, access.buffer, range.clone());
+                    self.found.push(Violation { earlier, later, buffer, range, hazard, text: String::new() });
+                }
+            };
+            match access.kind {
+                Kind::Read => check(&piece.written, Hazard::ReadAfterWrite),
+                Kind::Write => {
+                    check(&piece.read, Hazard::WriteAfterRead);
+                    check(&piece.written, Hazard::WriteAfterWrite);
+                }
+            }
+            let seen = Some(Seen { time: clock[stream], entry: index });
+            match access.kind {
+                Kind::Read => piece.read[stream] = seen,
+                Kind::Write => piece.written[stream] = seen,
+            }
+        }
+        let found = self.found.split_off(first);
+        self.found
+            .extend(joined(found).map(|violation| Violation { text: words(self.trace, &violation), ..violation }));
+    }
+}
+
+fn join(clock: &mut Clock, other: &Clock) {
+    for (time, other) in clock.iter_mut().zip(other) {
+        *time = (*time).max(*other);
+    }
+}
+
+/// Neighbours that are the same but for the bytes are one.
+fn joined(mut found: Vec<Violation>) -> impl Iterator<Item = Violation> {
+    found.sort_by_key(|it| (it.hazard, it.earlier, it.range.start));
+    let mut result: Vec<Violation> = Vec::new();
+    for violation in found {
+        match result.last_mut() {
+            Some(last)
+                if (last.hazard, last.earlier, last.range.end)
+                    == (violation.hazard, violation.earlier, violation.range.start) =>
+            {
+                last.range.end = violation.range.end;
+            }
+            _ => result.push(violation),
+        }
+    }
+    result.into_iter()
+}
+
+fn words(trace: &Trace, violation: &Violation) -> String {
+    let Violation { earlier, later, buffer, range: Range { start, end }, hazard, .. } = violation;
+    let (did, does) = match hazard {
+        Hazard::ReadAfterWrite => ("writes", "reads"),
+        Hazard::WriteAfterRead => ("reads", "writes"),
+        Hazard::WriteAfterWrite => ("writes", "writes"),
+    };
+    let (buffer, earlier, later) = (trace.buffer(*buffer), trace.title(*earlier), trace.title(*later));
+    format!(
+        "{hazard:?} in bytes {start}..{end} of {buffer}: {earlier}, and {did} them; {later}, and {does} them; \
+         nothing orders the two"
+    )
+}
+
+/// Who has touched a piece of a buffer last, by stream.
+#[derive(Clone, Debug)]
+struct Piece {
+    end: u64,
+    read: Vec<Option<Seen>>,
+    written: Vec<Option<Seen>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    time: u64,
+    entry: usize,
+}
+
+/// A buffer in pieces, by where they start. What nobody has touched is in none.
+struct Pieces {
+    streams: usize,
+    map: BTreeMap<u64, Piece>,
+}
+
+impl Pieces {
+    fn new(streams: usize) -> Self {
+        Self { streams, map: BTreeMap::new() }
+    }
+
+    /// Pieces that make up exactly this range.
+    fn within(&mut self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, &mut Piece)> {
+        self.split(range.start);
+        self.split(range.end);
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        for (start, piece) in self.map.range(range.clone()) {
+            gaps.push(at..*start);
+            at = piece.end;
+        }
+        gaps.push(at..range.end);
+        for gap in gaps.into_iter().filter(|gap| gap.start < gap.end) {
+            let nobody = vec![None; self.streams];
+            self.map.insert(gap.start, Piece { end: gap.end, read: nobody.clone(), written: nobody });
+        }
+        self.map.range_mut(range).map(|(start, piece)| (*start..piece.end, piece))
+    }
+
+    /// No piece goes across `at` any more.
+    fn split(&mut self, at: u64) {
+        if let Some((_, piece)) = self.map.range_mut(..at).next_back()
+            && piece.end > at
+        {
+            let behind = piece.clone();
+            piece.end = at;
+            self.map.insert(at, behind);
+        }
+    }
+}
