@@ -1,6 +1,6 @@
 //! What the tests and benchmarks of several crates share. Not published.
 //!
-//! [`reference`] evaluates graphs in f64 and judges what backends make of them; [`nets`] and [`transformer`] build models;
+//! [`mod@reference`] evaluates graphs in f64 and judges what backends make of them; [`nets`] and [`transformer`] build models;
 //! [`formats`] decodes block formats element by element; [`world`] has devices that compute asynchronously under a tracer, and
 //! [`rig`] random sets of them.
 #![allow(missing_docs, reason = "helpers of tests, read where they are used")]

@@ -47,7 +47,7 @@ pub use tracer::Tracer;
 /// Where devices live that know each other. Clones are the same world.
 ///
 /// It has one host thread, on which everything is enqueued and waited for. Work on host memory is done while that
-/// thread waits for some device of this world, and never while it runs: see [`Gate`].
+/// thread waits for some device of this world, and never while it runs: see `Gate`.
 #[derive(Clone, Debug, Default)]
 pub struct World(Arc<Inner>);
 
