@@ -4,7 +4,7 @@
 //! [`formats`] decodes block formats element by element; [`world`] has devices that compute asynchronously under a tracer, and
 //! [`rig`] random sets of them.
 #![allow(missing_docs, reason = "helpers of tests, read where they are used")]
-#![allow(clippy::new_without_default, clippy::should_implement_trait, reason = "nobody but tests makes these")]
+#![allow(clippy::new_without_default, clippy::should_implement_trait, reason = "only tests make these")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 pub mod formats;
