@@ -1,4 +1,4 @@
-//! Models, small but with everything that large ones have, for whoever runs graphs.
+//! Models, small but with everything that large ones have.
 
 use steeve_graph::{
     Bytes, Context, Convolution, DataType, FlashAttention, Glu, Graph, GraphError, Interpolation, Mark, Order, Pool,
