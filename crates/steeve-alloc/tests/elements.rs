@@ -10,7 +10,7 @@ use graphs::{context, graph, memory, tensor};
 use half::{bf16, f16};
 use steeve_alloc::{AllocError, GraphAllocator};
 use steeve_device::{Bindings, Bytes, DeviceError, DiscreteDevice};
-use steeve_graph::{Context, DataType, Graph, Id, Layout, Op, Tensor, TensorId, View};
+use steeve_graph::{Context, CustomOp, DataType, Graph, Id, Layout, Op, Tensor, TensorId, View};
 use world::World;
 
 #[test]
@@ -166,7 +166,7 @@ fn strides_that_leave_the_tensor_are_an_error_and_no_panic() {
     let root = context.input(DataType::I8, &[16]).unwrap();
     let view = Tensor { op: Op::View, view: Some(View { root, offset: Bytes(8) }), ..Tensor::new(odd) };
     let view = context.add_tensor(view, &[Some(root)], &[]).unwrap();
-    let y = context.custom(Layout::contiguous(DataType::F32, &[2]).unwrap(), &[view]).unwrap();
+    let y = context.custom_shaped(&CustomOp::new("F"), Layout::contiguous(DataType::F32, &[2]).unwrap(), &[view], &[]).unwrap();
     let world = World::with(Graph::from_outputs(&context, &[y]).unwrap(), &Bindings::new());
     world.allocation.write(root, &[1i8; 16]).unwrap();
     assert!(matches!(world.allocation.read_bytes(view), Err(AllocError::Length { .. })));
@@ -182,7 +182,7 @@ fn more_elements_than_this_process_can_hold_are_an_error_and_no_panic() {
     let root = context.input(DataType::F32, &[1]).unwrap();
     let view = Tensor { op: Op::View, view: Some(View { root, offset: Bytes(0) }), ..Tensor::new(many) };
     let view = context.add_tensor(view, &[Some(root)], &[]).unwrap();
-    let y = context.custom(Layout::contiguous(DataType::F32, &[2]).unwrap(), &[view]).unwrap();
+    let y = context.custom_shaped(&CustomOp::new("F"), Layout::contiguous(DataType::F32, &[2]).unwrap(), &[view], &[]).unwrap();
     let world = World::with(Graph::from_outputs(&context, &[y]).unwrap(), &Bindings::new());
     world.allocation.write(root, &[1.0f32]).unwrap();
     let no_room = |error| matches!(error, AllocError::Device(DeviceError::OutOfMemory { .. }));

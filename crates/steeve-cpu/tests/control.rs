@@ -14,7 +14,7 @@ use steeve_cpu::{CpuBackend, CpuDevice};
 use steeve_device::{
     Backend, Bindings, BufferType, Bytes, Device, DeviceError, DiscreteDevice, Offset, SharedBuffer, Usage,
 };
-use steeve_graph::{Context, DataType, Graph, GraphError, Layout, Op, TensorId};
+use steeve_graph::{Context, CustomOp, DataType, Graph, GraphError, Layout, Op, TensorId};
 
 const F32: DataType = DataType::F32;
 
@@ -98,7 +98,7 @@ fn unsupported() -> Result<Vec<(Graph, TensorId, TensorId, &'static str)>, Graph
         graphs.push((Graph::from_outputs(&context, &[node])?, x, node, words));
         Ok::<(), GraphError>(())
     };
-    add(&|c, y| c.custom(Layout::contiguous(F32, &[32, 2])?, &[y]), "custom of (f32[32,2]) to f32[32,2]")?;
+    add(&|c, y| c.custom(&CustomOp::elementwise("F"), &[y], &[]), "f of (f32[32,2]) to f32[32,2]")?;
     add(
         &|c, y| {
             let w = c.new_tensor(DataType::Iq4Xs, &[256, 3])?;

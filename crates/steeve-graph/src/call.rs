@@ -225,6 +225,22 @@ pub enum CallError {
     /// Parameters that make no sense together.
     #[error("{0}")]
     Params(String),
+    /// A node of another operation than the declared one.
+    #[error("the node is another operation: expected {expected}, got {found}")]
+    OtherOp {
+        /// The name of the declared operation.
+        expected: String,
+        /// The name of the node's operation.
+        found: String,
+    },
+    /// A node that the declaration of a caller's operation does not describe.
+    #[error("{op}: {reason}")]
+    Custom {
+        /// The operation.
+        op: String,
+        /// What does not fit.
+        reason: String,
+    },
     /// The node has another shape than its operation gives it.
     #[error("the result has another shape than the operation makes: expected {expected:?}, got {found:?}")]
     Result {

@@ -218,7 +218,23 @@ impl Context {
         Ok(id)
     }
 
-    fn layouts(&self, sources: &[Option<TensorId>]) -> Result<Vec<Option<Layout>>, GraphError> {
+    /// Appends a node of an operation that only its name is known of, which may overwrite the sources in some slots.
+    pub(crate) fn push_custom(
+        &mut self,
+        name: &str,
+        tensor: Tensor,
+        sources: &[Option<TensorId>],
+        params: &[Param],
+        overwrites: &[usize],
+    ) -> Result<TensorId, GraphError> {
+        let op = Arc::make_mut(&mut self.tensors).other_op(name)?;
+        let id = self.push(Tensor { op, ..tensor }, sources, params)?;
+        let tensors = Arc::make_mut(&mut self.tensors);
+        overwrites.iter().for_each(|&slot| tensors.permit_overwrite(id, slot));
+        Ok(id)
+    }
+
+    pub(crate) fn layouts(&self, sources: &[Option<TensorId>]) -> Result<Vec<Option<Layout>>, GraphError> {
         let layout = |source: &Option<TensorId>| match *source {
             Some(source) => Ok(Some(self.tensor(source)?.layout)),
             None => Ok(None),
@@ -234,10 +250,17 @@ impl Context {
         wanted: Option<Layout>,
         reason: Refusal,
     ) -> Operands {
+        let mut operands = self.named_operands(sources, layouts);
+        let result = wanted.filter(|_| matches!(reason, Refusal::Unfit(_)));
+        operands.0.extend(result.map(|layout| Some(("result".into(), layout))));
+        operands
+    }
+
+    /// Returns the sources with their names, for an error.
+    pub(crate) fn named_operands(&self, sources: &[Option<TensorId>], layouts: &[Option<Layout>]) -> Operands {
         let name = |source: &Option<TensorId>| source.map_or("", |source| self.names.get(source)).into();
         let given = sources.iter().zip(layouts).map(|(source, layout)| layout.map(|layout| (name(source), layout)));
-        let result = wanted.filter(|_| matches!(reason, Refusal::Unfit(_)));
-        Operands(given.chain(result.map(|layout| Some(("result".into(), layout)))).collect())
+        Operands(given.collect())
     }
 
     /// Flattens: the root of a view of a view is the tensor that owns the memory.

@@ -97,6 +97,25 @@ pub enum GraphError {
         /// The operation.
         op: String,
     },
+    /// An operation of the caller's does not fit its sources.
+    #[error("{op} of ({operands}): {reason}", op = Clipped(op))]
+    CustomShape {
+        /// The operation.
+        op: String,
+        /// What it was applied to.
+        operands: Operands,
+        /// What its rule says.
+        reason: String,
+    },
+    /// A name that an operation of the caller's can't have.
+    #[error(
+        "operation {name:?}: the name can't be used: expected one that is not empty and not in the table of operations",
+        name = Clipped(name).to_string()
+    )]
+    CustomName {
+        /// The name.
+        name: String,
+    },
     /// A shape that no tensor can have.
     #[error(transparent)]
     Layout(#[from] LayoutError),

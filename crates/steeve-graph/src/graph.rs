@@ -217,7 +217,7 @@ impl Graph {
     }
 
     /// Whether the operation of `node` may write its result over its source in `slot`: by the table of operations, if their
-    /// layouts are equal, or because a [`TensorGraph`](crate::TensorGraph) allows it, if the result is not the larger one. That
+    /// layouts are equal, or because the graph [permits](Self::permits_overwrite) it, if the result is not the larger one. That
     /// no other slot touches the same root is for the caller to see.
     pub fn may_overwrite(&self, node: TensorId, slot: usize) -> bool {
         let tensor = self.tensor(node);
@@ -226,8 +226,7 @@ impl Graph {
         if tensor.op.overwrites_slot(slot) && source.layout == tensor.layout {
             return true;
         }
-        let is_permitted = slot < u16::BITS as usize && self.tensors.permitted_slots(node) >> slot & 1 == 1;
-        is_permitted && tensor.nbytes() <= source.nbytes()
+        self.permits_overwrite(node, slot) && tensor.nbytes() <= source.nbytes()
     }
 
     /// Whether `node` may overwrite the source in some slot, if their layouts allow it.

@@ -399,20 +399,24 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether `by` wrote over `root`, or over one that wrote over it, as its operation allows. Writes of the node itself
-    /// into its own root count as well.
+    /// Whether `by` wrote over `root`, or over one that wrote over it, as its operation allows. Writes into a root count as
+    /// those of the node that made the root: they depend on it, so they come after everything it reads.
     fn took_over(&self, by: Option<Tag>, root: TensorId) -> bool {
         let graph = self.graph();
         let Some(Tag::Node(mut node)) = by else { return false };
         loop {
-            if graph.root(graph.nodes()[node]) == root {
+            let written = graph.root(graph.nodes()[node]);
+            if written == root {
                 return true;
             }
-            let Some(taken) = self.taken.get(&node) else { return false };
-            if *taken == root {
+            let is_into = written != graph.nodes()[node];
+            let Some(before) = (if is_into { Some(written) } else { self.taken.get(&node).copied() }) else {
+                return false;
+            };
+            if before == root {
                 return true;
             }
-            let Some(maker) = graph.nodes()[..node].iter().rposition(|it| it == taken) else { return false };
+            let Some(maker) = graph.nodes()[..node].iter().rposition(|it| *it == before) else { return false };
             node = maker;
         }
     }

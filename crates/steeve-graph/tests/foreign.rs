@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use steeve_graph::{
-    AssignedGraph, Bytes, Context, Convolution, DataType, Flags, FlashAttention, Glu, Graph, GraphError, Id,
+    AssignedGraph, Bytes, Context, Convolution, CustomOp, DataType, Flags, FlashAttention, Glu, Graph, GraphError, Id,
     Interpolation, Layout, Op, Order, PlanOptions, Pool, Rope, SoftMax, Tensor, TensorId, Unary, View, Window,
     plan_graph, replay,
 };
@@ -79,7 +79,7 @@ const CALLS: &[(&str, Call)] = &[
     ("cont_shaped", |c, t| c.cont_shaped(t.a, &[64]).map(drop)),
     ("argsort", |c, t| c.argsort(t.a, Order::Ascending).map(drop)),
     ("top_k", |c, t| c.top_k(t.a, 2).map(drop)),
-    ("custom", |c, t| c.custom(Layout::contiguous(F32, &[4])?, &[t.a]).map(drop)),
+    ("custom", |c, t| c.custom(&CustomOp::elementwise("F"), &[t.a], &[]).map(drop)),
     ("view_1d", |c, t| c.view_1d(t.a, 4, Bytes(0)).map(drop)),
     ("view_2d", |c, t| c.view_2d(t.a, [16, 2], 64, Bytes(0)).map(drop)),
     ("reshape", |c, t| c.reshape(t.a, &[64]).map(drop)),

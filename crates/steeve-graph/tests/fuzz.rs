@@ -140,6 +140,12 @@ fn random_graphs_have_what_plans_must_cope_with() {
                 ("an output", tensor.flags.is_output()),
                 ("in place", (0..2).any(|slot| graph.may_overwrite(node, slot))),
                 ("nobody reads it", !graph.nodes().iter().any(|&it| graph.sources(it).contains(&Some(node)))),
+                ("an operation of the caller's", matches!(tensor.op, Op::Other(_)) && !tensor.is_view()),
+                ("an operation of the caller's in place", (0..2).any(|slot| graph.permits_overwrite(node, slot))),
+                (
+                    "an operation of the caller's writes into a source",
+                    matches!(tensor.op, Op::Other(_)) && graph.writes_into(node).is_some(),
+                ),
                 ("padded", assigned.sizes().row(node).is_some()),
                 ("no bytes", tensor.nbytes().get() == 0 && !tensor.op.writes_nothing()),
                 ("a view of no bytes", tensor.nbytes().get() == 0 && tensor.is_view()),
@@ -152,6 +158,9 @@ fn random_graphs_have_what_plans_must_cope_with() {
     }
     let wanted = Op::PLAIN.iter().map(|op| op.name()).chain(["UNARY", "GLU"]).chain([
         "a planned cache is written",
+        "an operation of the caller's",
+        "an operation of the caller's in place",
+        "an operation of the caller's writes into a source",
         "an external cache is written",
         "an output",
         "in place",
@@ -162,7 +171,7 @@ fn random_graphs_have_what_plans_must_cope_with() {
         "several memories",
         "limits",
     ]);
-    let without_builder = ["ADD_ID", "ADD1", "SOFT_MAX_BACK", "ROPE_BACK"];
+    let without_builder = ["ADD_ID", "ADD1", "SOFT_MAX_BACK", "ROPE_BACK", "CUSTOM"];
     let missing: Vec<_> = wanted.filter(|it| !seen.contains(*it) && !without_builder.contains(it)).collect();
     assert!(missing.is_empty(), "never met: {missing:?}");
     assert!(MemoryId::FIRST.index() == 0);

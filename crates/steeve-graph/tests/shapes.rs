@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use steeve_graph::{
-    Bytes, Context, Convolution, DataType, FlashAttention, Glu, GraphError, Interpolation, Layout, Op, Order, Param,
-    Pool, Rope, RopeMode, SoftMax, TensorId, Unary, Window,
+    Bytes, Context, Convolution, CustomOp, DataType, FlashAttention, Glu, GraphError, Interpolation, Layout, Op, Order,
+    Param, Pool, Rope, RopeMode, SoftMax, TensorId, Unary, Window,
 };
 
 type Built = Result<TensorId, GraphError>;
@@ -218,7 +218,7 @@ table! {
             => "view of (f32[4,3]): the shape of the result does not follow from the sources, so it must be given";
         "f32[4,3]" |c, s| { let op = c.op("SSM_SCAN", None)?; c.apply(op, &[Some(s[0])], &[]) }
             => "ssm_scan has no rule that says what it makes; give its result by hand";
-        "f32[4,3] f32[5]" |c, s| c.custom(Layout::contiguous(DataType::I8, &[7])?, s) => "i8[7]";
+        "f32[4,3] f32[5]" |c, s| c.custom_shaped(&CustomOp::new("F"), Layout::contiguous(DataType::I8, &[7])?, s, &[]) => "i8[7]";
 }
 
 const WINDOW: Window = Window { size: [3, 2], stride: [2, 2], padding: [1.0, 0.0] };

@@ -1,7 +1,5 @@
 //! Products, rows, joins and orders.
 
-use alloc::vec::Vec;
-
 use crate::{Context, GraphError, Layout, Op, Param, TensorId};
 
 /// In which direction to sort.
@@ -73,11 +71,5 @@ impl Context {
     /// Where the `k` largest elements of each row stand, in any order.
     pub fn top_k(&mut self, a: TensorId, k: u64) -> Result<TensorId, GraphError> {
         self.apply(Op::TopK, &[Some(a)], &[Param::count(k)])
-    }
-
-    /// A result of the given shape that an operation of the caller's makes of `sources`.
-    pub fn custom(&mut self, result: Layout, sources: &[TensorId]) -> Result<TensorId, GraphError> {
-        let sources: Vec<_> = sources.iter().copied().map(Some).collect();
-        self.build(Op::Custom, &sources, &[], Some(result))
     }
 }

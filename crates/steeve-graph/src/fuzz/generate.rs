@@ -7,8 +7,9 @@ use steeve_plan::{Bytes, Id};
 use super::Choices;
 use super::scramble::memory;
 use crate::{
-    AllocSizes, AssignedGraph, Assignment, Context, Convolution, DataType, FlashAttention, Glu, Graph, GraphError,
-    Interpolation, Layout, Memory, MemoryId, Op, Order, Param, Pool, Rope, SoftMax, TensorId, Unary, Window,
+    AllocSizes, AssignedGraph, Assignment, Context, Convolution, CustomOp, DataType, FlashAttention, Glu, Graph,
+    GraphError, Interpolation, Layout, Memory, MemoryId, Op, Order, Param, Pool, Rope, SoftMax, TensorId, Unary,
+    Window,
 };
 
 /// A graph with a meaning: every node stands behind what it reads.
@@ -147,8 +148,14 @@ impl Generator<'_, '_> {
             6 => context.glu(kind, a),
             7 => context.apply(Op::SiluBack, &[Some(a), Some(b)], &[]),
             _ => {
-                let result = context.tensor(a)?.layout;
-                context.custom(Layout::contiguous(DataType::F32, &result.ne())?, &[a, b])
+                let layout = Layout::contiguous(DataType::F32, &context.tensor(a)?.layout.ne())?;
+                let op = match self.choices.below(4) {
+                    0 => CustomOp::new("F"),
+                    1 => CustomOp::new("F").overwriting(1),
+                    2 => CustomOp::new("G").overwriting(0).overwriting(1),
+                    _ => return context.custom(&CustomOp::new("H").writing_into(0), &[a, b], &[]),
+                };
+                context.custom_shaped(&op, layout, &[a, b], &[])
             }
         }
     }
