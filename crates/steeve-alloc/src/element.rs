@@ -1,29 +1,9 @@
 //! Types that elements of tensors are read and written as.
 
-use half::{bf16, f16};
 use steeve_device::{Buffer, Bytes, DeviceError, Offset};
-use steeve_graph::{DataType, Layout, Named};
+use steeve_graph::{Layout, Named};
 
 use crate::AllocError;
-
-/// A Rust type whose bytes are an element of a tensor.
-pub trait Element: bytemuck::Pod {
-    /// The type that tensors call it.
-    const TYPE: DataType;
-}
-
-macro_rules! elements {
-    ($($rust:ty => $dtype:ident,)*) => {
-        $(impl Element for $rust {
-            const TYPE: DataType = DataType::$dtype;
-        })*
-    };
-}
-
-elements! {
-    f32 => F32, f64 => F64, f16 => F16, bf16 => Bf16,
-    i8 => I8, i16 => I16, i32 => I32, i64 => I64,
-}
 
 /// As many zeros; an error where the host has no room for them.
 pub(crate) fn zeroed<T: bytemuck::Pod>(len: u64) -> Result<Vec<T>, AllocError> {

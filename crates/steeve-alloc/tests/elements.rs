@@ -166,7 +166,9 @@ fn strides_that_leave_the_tensor_are_an_error_and_no_panic() {
     let root = context.input(DataType::I8, &[16]).unwrap();
     let view = Tensor { op: Op::View, view: Some(View { root, offset: Bytes(8) }), ..Tensor::new(odd) };
     let view = context.add_tensor(view, &[Some(root)], &[]).unwrap();
-    let y = context.custom_shaped(&CustomOp::new("F"), Layout::contiguous(DataType::F32, &[2]).unwrap(), &[view], &[]).unwrap();
+    let y = context
+        .custom_shaped(&CustomOp::new("F"), Layout::contiguous(DataType::F32, &[2]).unwrap(), &[view], &[])
+        .unwrap();
     let world = World::with(Graph::from_outputs(&context, &[y]).unwrap(), &Bindings::new());
     world.allocation.write(root, &[1i8; 16]).unwrap();
     assert!(matches!(world.allocation.read_bytes(view), Err(AllocError::Length { .. })));
@@ -182,7 +184,9 @@ fn more_elements_than_this_process_can_hold_are_an_error_and_no_panic() {
     let root = context.input(DataType::F32, &[1]).unwrap();
     let view = Tensor { op: Op::View, view: Some(View { root, offset: Bytes(0) }), ..Tensor::new(many) };
     let view = context.add_tensor(view, &[Some(root)], &[]).unwrap();
-    let y = context.custom_shaped(&CustomOp::new("F"), Layout::contiguous(DataType::F32, &[2]).unwrap(), &[view], &[]).unwrap();
+    let y = context
+        .custom_shaped(&CustomOp::new("F"), Layout::contiguous(DataType::F32, &[2]).unwrap(), &[view], &[])
+        .unwrap();
     let world = World::with(Graph::from_outputs(&context, &[y]).unwrap(), &Bindings::new());
     world.allocation.write(root, &[1.0f32]).unwrap();
     let no_room = |error| matches!(error, AllocError::Device(DeviceError::OutOfMemory { .. }));

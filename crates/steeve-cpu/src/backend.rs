@@ -8,6 +8,7 @@ use steeve_device::{
 };
 use steeve_graph::{Graph, TensorId};
 
+use crate::custom::{CpuKernel, CustomKernels};
 use crate::pool::Pool;
 use crate::run::{CpuPrepared, Observed, Observer, Run, kernel_of, prepare};
 use crate::watch::{Cancel, Timings};
@@ -42,18 +43,25 @@ pub struct CpuBackend {
     cancel: Cancel,
     observer: Mutex<Option<Arc<Mutex<Box<Observer>>>>>,
     timings: Mutex<Option<Timings>>,
+    custom: CustomKernels,
 }
 
 impl CpuBackend {
     /// So many threads, the caller's among them; at least that one. They are made now and kept.
     pub fn new(threads: usize) -> Self {
-        Self::with(threads, Arc::new(HostMemory::named(NAME)))
+        Self::with(threads, Arc::new(HostMemory::named(NAME)), CustomKernels::default())
     }
 
-    fn with(threads: usize, memory: Arc<dyn BufferType>) -> Self {
+    /// Adds a kernel for a caller's own operation; one for an operation of the same name is replaced.
+    pub fn with_kernel(mut self, kernel: CpuKernel) -> Self {
+        self.custom.insert(kernel);
+        self
+    }
+
+    fn with(threads: usize, memory: Arc<dyn BufferType>, custom: CustomKernels) -> Self {
         let pool = Pool::new(threads);
         let (cancel, observer, timings) = (Cancel::default(), Mutex::default(), Mutex::default());
-        Self { pool, memory, cancel, observer, timings }
+        Self { pool, memory, cancel, observer, timings, custom }
     }
 
     /// How many threads it has.
@@ -120,7 +128,7 @@ impl Backend for CpuBackend {
     }
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
-        kernel_of(NAME, graph, node).map(drop)
+        kernel_of(NAME, graph, node, &self.custom).map(drop)
     }
 
     fn prepare(
@@ -129,7 +137,7 @@ impl Backend for CpuBackend {
         nodes: Range<usize>,
         tensors: &dyn Locate,
     ) -> Result<Box<dyn Prepared>, DeviceError> {
-        Ok(Box::new(prepare(NAME, graph, nodes, tensors)?))
+        Ok(Box::new(prepare(NAME, graph, nodes, tensors, &self.custom)?))
     }
 
     fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
@@ -179,6 +187,7 @@ impl Backend for CpuBackend {
 pub struct CpuDevice {
     threads: usize,
     types: [Arc<dyn BufferType>; 1],
+    custom: CustomKernels,
 }
 
 impl CpuDevice {
@@ -189,7 +198,14 @@ impl CpuDevice {
 
     /// With so many threads for each backend.
     pub fn with_threads(threads: usize) -> Self {
-        Self { threads, types: [Arc::new(HostMemory::named(NAME))] }
+        Self { threads, types: [Arc::new(HostMemory::named(NAME))], custom: CustomKernels::default() }
+    }
+
+    /// Adds a kernel for a caller's own operation to each backend that this device makes; one for an operation of the same
+    /// name is replaced.
+    pub fn with_kernel(mut self, kernel: CpuKernel) -> Self {
+        self.custom.insert(kernel);
+        self
     }
 }
 
@@ -225,11 +241,11 @@ impl Device for CpuDevice {
     }
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
-        kernel_of(NAME, graph, node).map(drop)
+        kernel_of(NAME, graph, node, &self.custom).map(drop)
     }
 
     fn backend(&self) -> Result<Box<dyn Backend>, DeviceError> {
-        Ok(Box::new(CpuBackend::with(self.threads, Arc::clone(&self.types[0]))))
+        Ok(Box::new(CpuBackend::with(self.threads, Arc::clone(&self.types[0]), self.custom.clone())))
     }
 }
 

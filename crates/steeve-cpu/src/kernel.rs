@@ -19,11 +19,7 @@ pub(crate) struct NodeCall<'a> {
 impl<'a> NodeCall<'a> {
     /// The error says what is missing or does not fit together.
     pub(crate) fn new(graph: &'a Graph, node: TensorId) -> Result<Self, String> {
-        // The largest numbers first: what can't be counted here fits nothing.
-        for &source in graph.sources(node).iter().flatten() {
-            shape_of(graph, source)?;
-        }
-        let result = shape_of(graph, node)?;
+        let result = shapes_of(graph, node)?;
         let call = graph.call(node).map_err(|error| match error {
             CallError::NoRule { .. } => NO_KERNEL.to_owned(),
             error => error.to_string(),
@@ -51,6 +47,15 @@ impl<'a> NodeCall<'a> {
 }
 
 pub(crate) const NO_KERNEL: &str = "there is no kernel for it";
+
+/// Returns the shape of a node's result. The error says which of its tensors can't be counted here.
+pub(crate) fn shapes_of(graph: &Graph, node: TensorId) -> Result<Shape, String> {
+    // The largest numbers first: what can't be counted here fits nothing.
+    for &source in graph.sources(node).iter().flatten() {
+        shape_of(graph, source)?;
+    }
+    shape_of(graph, node)
+}
 
 fn shape_of(graph: &Graph, id: TensorId) -> Result<Shape, String> {
     let shape = Shape::new(&graph.tensor(id).layout);

@@ -19,11 +19,13 @@ mod number;
 mod quant;
 mod kernel;
 mod kernels;
+mod custom;
 mod pool;
 mod watch;
 mod run;
 mod backend;
 
 pub use backend::{CpuBackend, CpuDevice};
+pub use custom::{CpuKernel, CustomCall, CustomCallError, KernelResult, ResultView, SourceRow, SourceView};
 pub use run::Observed;
 pub use watch::{Cancel, NodeTime, Timings};

@@ -13,9 +13,10 @@ use steeve_device::{
     DeviceError, Locate, LocatedTensor, Lowering, Offset, Prepared, Reading, SharedBuffer, SourceUse, Span, SpanMut,
     UsedBuffer, Writing,
 };
-use steeve_graph::{Bytes, Graph, Layout, Named, TensorId};
+use steeve_graph::{Bytes, Graph, Layout, Named, Op, TensorId};
 
-use crate::kernel::{Kernel, NodeCall, Operands};
+use crate::custom::CustomKernels;
+use crate::kernel::{Kernel, NodeCall, Operands, shapes_of};
 use crate::kernels::choose;
 use crate::pool::{Crew, Pool};
 use crate::raw::{Line, Raw, Room, Shape};
@@ -31,8 +32,8 @@ pub(crate) struct CpuPrepared {
     buffers: Vec<UsedBuffer>,
     steps: Vec<Step>,
     sources: Vec<Option<Operand>>,
-    /// Where sources are copied to that share bytes with a result.
-    stage: Vec<u8>,
+    /// Where sources are copied to that share bytes with a result, each from the start of a line on.
+    stage: Vec<Line>,
     /// Memory that the units of one node share.
     room: Vec<Line>,
 }
@@ -72,6 +73,7 @@ pub(crate) fn prepare(
     graph: &Graph,
     nodes: Range<usize>,
     tensors: &dyn Locate,
+    custom: &CustomKernels,
 ) -> Result<CpuPrepared, DeviceError> {
     let first = nodes.start;
     let nodes = Lowering::nodes(name, graph, nodes)?;
@@ -85,14 +87,19 @@ pub(crate) fn prepare(
     };
     let mut lowering = Lowering::new(name, graph, tensors, &|buffer| Ok(buffer.memory().is_host()));
     for (index, &node) in (first..).zip(nodes) {
-        prepared.add(name, index, node, &mut lowering)?;
+        prepared.add(name, index, node, &mut lowering, custom)?;
     }
     prepared.buffers = lowering.into_buffers();
     Ok(prepared)
 }
 
 /// The kernel of a node; `None` if it writes nothing, or has no elements.
-pub(crate) fn kernel_of(name: &str, graph: &Graph, node: TensorId) -> Result<Option<Box<dyn Kernel>>, DeviceError> {
+pub(crate) fn kernel_of(
+    name: &str,
+    graph: &Graph,
+    node: TensorId,
+    custom: &CustomKernels,
+) -> Result<Option<Box<dyn Kernel>>, DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
     let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
     let count = graph.sources(node).len();
@@ -101,6 +108,10 @@ pub(crate) fn kernel_of(name: &str, graph: &Graph, node: TensorId) -> Result<Opt
     }
     if tensor.op.writes_nothing() {
         return Ok(None);
+    }
+    if let Op::Other(_) = tensor.op {
+        let kernel = shapes_of(graph, node).and_then(|result| custom.choose(graph, node, &result)).map_err(refuse)?;
+        return Ok((tensor.layout.elements() > 0).then_some(kernel));
     }
     let call = NodeCall::new(graph, node).map_err(refuse)?;
     // Nothing is computed, whatever the shapes of the sources.
@@ -117,13 +128,18 @@ impl CpuPrepared {
         index: usize,
         node: TensorId,
         lowering: &mut Lowering<'_>,
+        custom: &CustomKernels,
     ) -> Result<(), DeviceError> {
-        let Some(kernel) = kernel_of(name, &self.graph, node)? else { return Ok(()) };
+        let Some(kernel) = kernel_of(name, &self.graph, node, custom)? else { return Ok(()) };
         let units = kernel.units();
         if units == 0 || self.graph.tensor(node).layout.elements() == 0 {
             return Ok(());
         }
-        let lowered = lowering.lower(node)?;
+        let tensors = self.graph.tensors();
+        let lowered = match custom.op(tensors.op_name(tensors[node].op)) {
+            Some(op) if matches!(tensors[node].op, Op::Other(_)) => lowering.lower_custom(node, op)?,
+            _ => lowering.lower(node)?,
+        };
         let result = self.operand(name, node, &lowered.result)?;
         let first = self.sources.len();
         let (mut staged, mut stage) = (0, 0);
@@ -132,11 +148,11 @@ impl CpuPrepared {
             let operand = self.operand(name, source.tensor, &source.located)?;
             if source.usage == SourceUse::Staged {
                 staged |= 1 << source.slot;
-                stage += operand.shape.bytes.next_multiple_of(64);
+                stage += operand.shape.bytes.div_ceil(size_of::<Line>());
             }
             self.sources[first + source.slot] = Some(operand);
         }
-        grow(&mut self.stage, stage, 0).map_err(|asked| {
+        grow(&mut self.stage, stage, Line([0; 64])).map_err(|asked| {
             let memory = format!("{name}, for sources that stand under their result,");
             DeviceError::OutOfMemory { memory, asked, left: None }
         })?;
@@ -237,7 +253,11 @@ impl Run<'_> {
                 return Err(cancelled(step.index));
             }
             if let (Some(timings), Some(start)) = (&mut self.timings, start) {
-                let op = graph.tensor(step.node).op.name();
+                let tensors = graph.tensors();
+                let op = match tensors[step.node].op {
+                    op @ Op::Other(_) => tensors.op_name(op).to_owned().into(),
+                    op => op.name().into(),
+                };
                 timings.0.push(NodeTime { node: step.node, op, time: start.elapsed() });
             }
             if let Some(observer) = &mut self.observer {
@@ -275,11 +295,12 @@ impl Step {
             let Some(operand) = source else { continue };
             let mut start = raw(operand);
             if self.staged >> slot & 1 == 1 {
-                let (copy, rest) = stage.split_at_mut(operand.shape.bytes.next_multiple_of(64));
+                let (copy, rest) = stage.split_at_mut(operand.shape.bytes.div_ceil(size_of::<Line>()));
                 stage = rest;
+                let copy = copy.as_mut_ptr().cast();
                 // SAFETY: the source as promised, and a copy of its size.
-                unsafe { std::ptr::copy_nonoverlapping(start, copy.as_mut_ptr(), operand.shape.bytes) };
-                start = copy.as_mut_ptr();
+                unsafe { std::ptr::copy_nonoverlapping(start, copy, operand.shape.bytes) };
+                start = copy;
             }
             // SAFETY: as promised, or the copy.
             *entry = Some(unsafe { Raw::new(start, &operand.shape) });
@@ -345,7 +366,7 @@ enum Ended {
 
 /// Memory of the prepared nodes that each of them may use.
 struct Spare<'a> {
-    stage: &'a mut [u8],
+    stage: &'a mut [Line],
     room: &'a mut [Line],
 }
 

@@ -1,5 +1,6 @@
 //! Ending a run early, and how long its nodes took.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,12 +39,12 @@ impl Cancel {
 }
 
 /// How long one node took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTime {
     /// The node.
     pub node: TensorId,
-    /// ggml's name of its operation.
-    pub op: &'static str,
+    /// The name of its operation.
+    pub op: Cow<'static, str>,
     /// How long it took.
     pub time: Duration,
 }
@@ -59,12 +60,12 @@ impl Timings {
     }
 
     /// Operations with how many nodes they had and how long those took, the longest first.
-    pub fn by_op(&self) -> Vec<(&'static str, usize, Duration)> {
-        let mut ops: Vec<(&'static str, usize, Duration)> = Vec::new();
+    pub fn by_op(&self) -> Vec<(&str, usize, Duration)> {
+        let mut ops: Vec<(&str, usize, Duration)> = Vec::new();
         for node in &self.0 {
             match ops.iter_mut().find(|(op, ..)| *op == node.op) {
                 Some((_, count, time)) => (*count, *time) = (*count + 1, *time + node.time),
-                None => ops.push((node.op, 1, node.time)),
+                None => ops.push((&node.op, 1, node.time)),
             }
         }
         ops.sort_by_key(|(op, _, time)| (std::cmp::Reverse(*time), *op));

@@ -376,7 +376,7 @@ fn timings_list_every_node_that_ran() {
         chain.allocated(&backend).compute(&backend).unwrap();
         let timings = backend.timings().unwrap();
         assert_eq!(timings.0.iter().map(|it| it.node).collect::<Vec<_>>(), chain.nodes);
-        assert_eq!(timings.0.iter().map(|it| it.op).collect::<Vec<_>>(), ["SQR", "SCALE", "CONT", "UNARY", "ADD"]);
+        assert_eq!(timings.0.iter().map(|it| &*it.op).collect::<Vec<_>>(), ["SQR", "SCALE", "CONT", "UNARY", "ADD"]);
         assert_eq!(timings.total(), timings.0.iter().map(|it| it.time).sum());
         let by_op = timings.by_op();
         assert_eq!(by_op.iter().map(|(_, count, _)| count).sum::<usize>(), 5);

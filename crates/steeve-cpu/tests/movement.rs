@@ -294,11 +294,3 @@ fn a_copy_into_places_that_share_bytes_ends_with_the_last() {
         assert_eq!(read(&trial.layout(root), &bytes), trial.values(a)[63 * 4096..]);
     }
 }
-
-#[test]
-fn what_callers_make_themselves_has_no_kernel() {
-    let mut trial = Trial::new(1);
-    let a = trial.leaf(DataType::F32, &[8]);
-    let own = trial.context.custom(trial.layout(a), &[a]).unwrap();
-    assert!(trial.refusal(own).ends_with("callers' own operations have no kernel here"));
-}

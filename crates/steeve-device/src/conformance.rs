@@ -8,6 +8,7 @@
 //! - [`check_device`]: names, figures, and all of its memories; what is given back is free again.
 //! - [`check_backend`]: every operation that may take over the bytes of a source gives the same result there as anywhere
 //!   else, to the bit; it depends on its sources alone and writes nothing but its result; nodes run in order.
+//! - [`check_custom_op`]: the same of a caller's own operation.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -37,5 +38,6 @@ mod backend;
 
 pub use backend::check_backend;
 pub use device::check_device;
+pub use in_place::check_custom_op;
 pub use memory::check_memory;
 pub use report::{Failure, Report, Skipped};

@@ -37,6 +37,7 @@ mod bindings;
 mod device;
 mod backend;
 mod lowering;
+mod element;
 
 // Memories.
 #[allow(unsafe_code)]
@@ -53,6 +54,7 @@ pub use bindings::{Address, Bindings, Locate};
 pub use buffer::{Buffer, BufferType, InitTensor, Padding, Usage, copy_through_host};
 pub use device::{Device, DeviceKind, MemoryInfo, Registry};
 pub use discrete::{DiscreteDevice, Faults};
+pub use element::Element;
 pub use error::DeviceError;
 pub use host::{HostBuffer, HostMemory, Pages, Span, SpanMut};
 pub use ledger::Ledger;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use steeve_graph::{Graph, Layout, Named, Offset, TensorId};
+use steeve_graph::{CustomOp, Graph, Layout, Named, Offset, TensorId};
 
 use crate::{DeviceError, Locate, SharedBuffer};
 
@@ -46,7 +46,7 @@ impl LocatedTensor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceUse {
     /// Where it is: it shares no byte with the result. So is the tensor that the operation
-    /// [writes into](steeve_graph::Op::writes_into), which no kernel reads.
+    /// [writes into](steeve_graph::Graph::writes_into), which no kernel reads.
     Plain,
     /// Where it is: the result has the same memory, element by element, and the operation may overwrite this source.
     InPlace,
@@ -147,16 +147,31 @@ impl<'a> Lowering<'a> {
     /// If an operand has no memory ([`Unplaced`](DeviceError::Unplaced)), passes the end of its buffer
     /// ([`Outside`](DeviceError::Outside)) or is in a buffer that the device does not reach.
     pub fn lower(&mut self, node: TensorId) -> Result<LoweredNode<'_>, DeviceError> {
-        let (graph, op) = (self.graph, self.graph.tensor(node).op);
+        let op = self.graph.tensor(node).op;
+        self.lower_by(node, |slot| op.overwrites_slot(slot))
+    }
+
+    /// Locates the result and the sources of a node of a caller's own operation. Its declaration, not the graph, says which
+    /// sources its kernels may read in place: a graph that was read from a file may permit more.
+    ///
+    /// # Errors
+    ///
+    /// As [`lower`](Self::lower).
+    pub fn lower_custom(&mut self, node: TensorId, op: &CustomOp) -> Result<LoweredNode<'_>, DeviceError> {
+        self.lower_by(node, |slot| op.overwrites(slot))
+    }
+
+    fn lower_by(&mut self, node: TensorId, overwrites: impl Fn(usize) -> bool) -> Result<LoweredNode<'_>, DeviceError> {
+        let (graph, writes_into) = (self.graph, self.graph.writes_into(node));
         let result = self.locate(node)?;
         self.buffers[result.buffer].is_written = true;
         self.sources.clear();
         for (slot, source) in graph.sources(node).iter().enumerate() {
             let Some(tensor) = *source else { continue };
             let located = self.locate(tensor)?;
-            let usage = if op.writes_into() == Some(slot) || !located.overlaps(&result) {
+            let usage = if writes_into == Some(slot) || !located.overlaps(&result) {
                 SourceUse::Plain
-            } else if op.overwrites_slot(slot) && located.is_same_memory(&result) {
+            } else if overwrites(slot) && located.is_same_memory(&result) {
                 SourceUse::InPlace
             } else {
                 SourceUse::Staged

@@ -109,8 +109,8 @@ pub enum GraphError {
     },
     /// A name that an operation of the caller's can't have.
     #[error(
-        "operation {name:?}: the name can't be used: expected one that is not empty and not in the table of operations",
-        name = Clipped(name).to_string()
+        "operation \"{name}\": the name can't be used: expected one that is not empty and not in the table of operations",
+        name = Clipped(name)
     )]
     CustomName {
         /// The name.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use steeve_testkit::world;
 
 use steeve_alloc::AllocError;
-use steeve_cpu::CpuDevice;
+use steeve_cpu::{CpuDevice, CpuKernel};
 use steeve_device::{Bindings, BufferType, Bytes, Device, DeviceError, HostMemory, Offset, SharedBuffer, Usage};
-use steeve_graph::{Context, DataType, Graph, TensorId};
+use steeve_graph::{Context, CustomOp, DataType, Graph, TensorId};
 use steeve_sched::{Job, SchedError, SchedOptions, Scheduler, Seen, Watch, Watched, Worker};
 use world::{Kind, Pace, TestDevice, Tracer, What, World, happens_before};
 
@@ -386,6 +386,38 @@ fn what_no_device_can_run_is_an_error_that_names_it() {
     assert!(text.starts_with("no device can run tensor 1 (strange), frobnicate: gpu: "), "{text}");
     assert!(text.contains("; CPU: "), "{text}");
     assert!(!matches!(error, SchedError::Device(DeviceError::Failed { .. })));
+}
+
+#[test]
+fn an_operation_of_the_callers_runs_where_it_has_a_kernel_and_the_rest_where_it_would() {
+    let halve = CustomOp::elementwise("HALVE");
+    let kernel = CpuKernel::new(&halve, |call| {
+        for row in call.rows() {
+            let from = call.source(0)?.row::<f32>(row)?;
+            call.result().row::<f32>(row)?.iter().enumerate().for_each(|(i, to)| to.set(from.get(i) / 2.0));
+        }
+        Ok(())
+    });
+    let world = World::new();
+    let gpu: Arc<dyn Device> = Arc::new(world.device("gpu"));
+    let cpu: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(1).with_kernel(kernel));
+    let mut context = Context::new();
+    let (x, w) = (context.input(F32, &[4]).unwrap(), context.external(F32, &[4]).unwrap());
+    let y = context.mul(x, w).unwrap();
+    let z = context.custom(&halve, &[y], &[]).unwrap();
+    let out = context.mul(z, w).unwrap();
+    context.set_output(out).unwrap();
+    let mut bindings = Bindings::new();
+    bindings.set_usage(Usage::Weights);
+    bind(&mut bindings, &context, w, &gpu, &[4.0; 4]);
+    let graph = Graph::from_outputs(&context, &[out]).unwrap();
+    let mut scheduler = Scheduler::new([gpu, cpu]).unwrap();
+    let job = scheduler.alloc(&graph, &bindings).unwrap();
+    job.write(x, &[1.0f32, 2.0, 3.0, 4.0]).unwrap();
+    scheduler.compute(&job).unwrap();
+    assert_eq!(job.read::<f32>(out).unwrap(), [8.0, 16.0, 24.0, 32.0]);
+    let table = job.schedule().to_string();
+    assert_eq!(job.schedule().splits().len(), 3, "{table}");
 }
 
 /// A cache on the gpu, written there from an input.

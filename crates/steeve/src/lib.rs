@@ -146,17 +146,17 @@ pub mod prelude {
         AllocError, AllocOptions, Allocation, Computation, Element, GraphAllocator, Replan, TensorAllocator,
         allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
     };
-    pub use steeve_cpu::{Cancel, CpuBackend, CpuDevice, NodeTime, Observed, Timings};
+    pub use steeve_cpu::{Cancel, CpuBackend, CpuDevice, CpuKernel, CustomCall, NodeTime, Observed, Timings};
     pub use steeve_cuda::{Capture, CudaDevice, Launches};
     pub use steeve_device::{
         Backend, Bindings, BufferType, Device, DeviceError, DeviceKind, HostMemory, MemorySpec, NullDevice, Registry,
         SharedBuffer, Usage,
     };
     pub use steeve_graph::{
-        Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, DataType, FlashAttention, Glu,
-        Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, MatchMemories, Memory, MemoryId, Offset, Op,
-        Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary, plan_graph,
-        plan_tensor_graph, replay,
+        Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, CustomOp, DataType,
+        FlashAttention, Glu, Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, MatchMemories, Memory,
+        MemoryId, Offset, Op, Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary,
+        plan_graph, plan_tensor_graph, replay,
     };
     pub use steeve_sched::{Homes, Job, SchedError, SchedOptions, Schedule, Scheduler, Worker, WorkerId};
 }

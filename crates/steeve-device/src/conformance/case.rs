@@ -26,6 +26,8 @@ pub(crate) enum Reach {
     Row,
     /// Those with the same last index.
     Cube,
+    /// Not known.
+    Unknown,
 }
 
 /// What a leaf holds.
@@ -234,6 +236,26 @@ impl Sketch {
         let sources: Vec<_> = sources.iter().copied().map(Some).collect();
         let node = self.context.add_tensor(Tensor { op, ..Tensor::new(layout) }, &sources, params)?;
         self.end(node, reach)
+    }
+
+    /// The graph that `build` makes, whose last node is the operation. `None` if it has leafs of blocks, which the suite has no
+    /// values for.
+    pub(crate) fn built(
+        build: impl FnOnce(&mut Context) -> Result<TensorId, GraphError>,
+    ) -> Result<Option<Case>, GraphError> {
+        let mut sketch = Self::new(DataType::F32);
+        let node = build(&mut sketch.context)?;
+        let graph = Graph::from_outputs(&sketch.context, &[node])?;
+        for &leaf in graph.leafs() {
+            let values = match graph.tensor(leaf).layout.dtype() {
+                dtype if dtype.block_len() > 1 => return Ok(None),
+                DataType::F32 | DataType::F16 | DataType::Bf16 => Values::Any,
+                // Small enough to be an index of anything with two rows.
+                _ => Values::Below(2),
+            };
+            sketch.leafs.push((leaf, values));
+        }
+        sketch.end(node, Reach::Unknown).map(Some)
     }
 
     fn end(mut self, node: TensorId, reach: Reach) -> Result<Case, GraphError> {

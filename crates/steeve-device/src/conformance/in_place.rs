@@ -3,9 +3,9 @@
 //! A case runs in memory where every tensor stands apart, and again with the result on each source that it may overwrite.
 //! All memory around the tensors is filled with `0xFF`, which are no numbers, so that whoever reads too far is found out.
 
-use steeve_graph::{DataType, Op, TensorId};
+use steeve_graph::{Context, CustomOp, DataType, GraphError, Op, TensorId};
 
-use super::case::{Case, Reach, Values, element_offsets};
+use super::case::{Case, Reach, Sketch, Values, element_offsets};
 use super::report::{Findings, Report, Stop};
 use super::table::cases;
 use super::trial::{Contents, Place, Places, Stage};
@@ -40,23 +40,69 @@ pub(super) fn check_operation(
     title: &str,
     report: &mut Report,
 ) -> Found {
-    let slots = (0..16).filter(|slot| op.overwrites_slot(*slot)).map(|slot| (slot, Law::default()));
-    let mut found = Found { over: slots.collect(), ..Found::default() };
+    let mut found = Found::new(|slot| op.overwrites_slot(slot));
     match cases(op, dtype) {
         Ok(cases) => cases.iter().for_each(|case| found.check(backend, case)),
         Err(error) => found.apart.findings.say(format!("the suite itself has a fault: {error}")),
     }
-    let laws = std::mem::take(&mut found.over);
-    let laws = laws.into_iter().map(|(slot, law)| (format!("{title} {dtype} over source {slot}"), law));
-    let apart = (format!("{title} {dtype} apart"), std::mem::take(&mut found.apart));
-    for (name, law) in [apart].into_iter().chain(laws) {
-        let end = if law.ran > 0 { Ok(()) } else { Err(Stop::Skip(String::from("no case can run"))) };
-        report.enter(&name, law.findings, end);
-    }
+    found.enter(&format!("{title} {dtype}"), report);
     found
 }
 
+/// Checks a caller's own operation on a backend that has a kernel of it: the result is the same where it has the memory of each
+/// source that the operation may overwrite, depends on its sources alone, and nothing else is written.
+///
+/// `build` makes some inputs and applies the operation to them. Call it with several shapes, and with every data type that
+/// the kernel takes.
+///
+/// ```
+/// use steeve_device::conformance::check_custom_op;
+/// use steeve_device::Backend;
+/// use steeve_graph::{CustomOp, DataType};
+/// fn conforms(backend: &dyn Backend, relu: &CustomOp) {
+///     let report = check_custom_op(backend, relu, |context| {
+///         let x = context.input(DataType::F32, &[33, 5])?;
+///         context.custom(relu, &[x], &[])
+///     });
+///     report.assert();
+/// }
+/// ```
+pub fn check_custom_op(
+    backend: &dyn Backend,
+    op: &CustomOp,
+    build: impl FnOnce(&mut Context) -> Result<TensorId, GraphError>,
+) -> Report {
+    let mut report = Report::new(format!("operation {} on {}", op.name(), backend.name()));
+    let mut found = Found::new(|slot| op.overwrites(slot));
+    match Sketch::built(build) {
+        Ok(Some(case)) => match op.check(&case.graph, case.node) {
+            Ok(()) => found.check(backend, &case),
+            Err(error) => found.apart.findings.say(format!("the graph is not one of the operation: {error}")),
+        },
+        Ok(None) => found.apart.findings.leave_out("there are no values for inputs of blocks"),
+        Err(error) => found.apart.findings.say(format!("the graph can't be built: {error}")),
+    }
+    found.enter(op.name(), &mut report);
+    report
+}
+
 impl Found {
+    fn new(overwrites: impl Fn(usize) -> bool) -> Self {
+        let over = (0..16).filter(|slot| overwrites(*slot)).map(|slot| (slot, Law::default())).collect();
+        Self { over, ..Self::default() }
+    }
+
+    /// Enters the laws of an operation into the report.
+    fn enter(&mut self, title: &str, report: &mut Report) {
+        let laws = std::mem::take(&mut self.over);
+        let laws = laws.into_iter().map(|(slot, law)| (format!("{title} over source {slot}"), law));
+        let apart = (format!("{title} apart"), std::mem::take(&mut self.apart));
+        for (name, law) in [apart].into_iter().chain(laws) {
+            let end = if law.ran > 0 { Ok(()) } else { Err(Stop::Skip(String::from("no case can run"))) };
+            report.enter(&name, law.findings, end);
+        }
+    }
+
     fn check(&mut self, backend: &dyn Backend, case: &Case) {
         if let Some(refusal) = refusal(backend, case) {
             self.leave_out(case, refusal.to_string());
@@ -192,7 +238,7 @@ impl<'a> Apart<'a> {
             (Reach::Nothing, true) => {
                 said.push(format!("the result depends on leaf {leaf}, which gives the shape only"))
             }
-            (Reach::Nothing, false) | (_, true) => {}
+            (Reach::Nothing, false) | (Reach::Unknown, _) | (_, true) => {}
             // Among a few elements a step may well be the same.
             (_, false) if few => {}
             (_, false) => said.push(format!("the result is the same, whatever leaf {leaf} holds")),
@@ -225,6 +271,7 @@ impl<'a> Apart<'a> {
         let nudge = self.nudge();
         let reached = |index: u64| match self.case.reach {
             Reach::Nothing => false,
+            Reach::Unknown => true,
             Reach::Element => index == nudge,
             Reach::Row => index / per_row == nudge / per_row,
             Reach::Cube => index / per_cube == nudge / per_cube,

@@ -1,0 +1,286 @@
+//! Callers' own operations on the processor: as right as the built-in ones, in place and apart, and never undefined.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use proptest::prelude::*;
+use steeve_alloc::{AllocOptions, GraphAllocator};
+use steeve_cpu::{CpuBackend, CpuDevice, CpuKernel, CustomCallError};
+use steeve_device::conformance::check_custom_op;
+use steeve_device::{Backend, Bindings, Device};
+use steeve_graph::{AssignedGraph, Context, CustomOp, DataType, Graph, Layout, PlanOptions, Reuse, TensorId};
+
+const F32: DataType = DataType::F32;
+
+fn relu() -> CustomOp {
+    CustomOp::elementwise("MY_RELU")
+}
+
+fn relu_kernel(op: &CustomOp) -> CpuKernel {
+    CpuKernel::new(op, |call| {
+        let (source, result) = (call.source(0)?, call.result());
+        for row in call.rows() {
+            let from = source.row::<f32>(row)?;
+            result.row::<f32>(row)?.iter().enumerate().for_each(|(i, to)| to.set(from.get(i).max(0.0)));
+        }
+        Ok(())
+    })
+}
+
+/// Adds a row of source 1 to each row of source 0: the second source is read by all threads.
+fn add_row() -> (CustomOp, CpuKernel) {
+    let op = CustomOp::elementwise("ADD_ROW").overwriting(1);
+    let kernel = CpuKernel::new(&op, |call| {
+        let (a, b, result) = (call.source(0)?, call.source(1)?, call.result());
+        for row in call.rows() {
+            let (from, add) = (a.row::<f32>(row)?, b.row::<f32>(row % (b.shape()[1] * b.shape()[2] * b.shape()[3]))?);
+            for (i, to) in result.row::<f32>(row)?.iter().enumerate() {
+                to.set(from.get(i) + add.get(i));
+            }
+        }
+        Ok(())
+    });
+    (op, kernel.by_rows())
+}
+
+/// Runs a graph of one output with the inputs filled by their position.
+fn run(graph: &Graph, backend: &CpuBackend, reuse: Reuse) -> Vec<f32> {
+    let options = AllocOptions::new().with_plan(PlanOptions::default().with_reuse(reuse));
+    let mut allocator = GraphAllocator::new(&backend.buffer_type()).with_options(options);
+    let allocation = allocator.alloc(graph, &Bindings::new()).unwrap();
+    for (index, &leaf) in graph.leafs().iter().enumerate() {
+        let count = graph.tensor(leaf).layout.elements() as usize;
+        let data: Vec<f32> = (0..count).map(|i| ((i * 37 + index * 11) % 101) as f32 - 50.0).collect();
+        allocation.write(leaf, &data).unwrap();
+    }
+    allocation.compute(backend).unwrap();
+    allocation.read(*graph.nodes().last().unwrap()).unwrap()
+}
+
+fn build(act: impl FnOnce(&mut Context) -> TensorId) -> Graph {
+    let mut context = Context::new();
+    let output = act(&mut context);
+    context.set_output(output).unwrap();
+    Graph::from_outputs(&context, &[output]).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The same chain of built-in operations is the reference.
+    #[test]
+    fn own_operations_give_what_built_in_ones_give_however_they_are_planned(
+        ne in (1u64..70, 1u64..300, 1u64..3), steps in prop::collection::vec(0usize..3, 1..6), threads in 1usize..4,
+    ) {
+        let (add, add_kernel) = add_row();
+        let own = relu();
+        let shape = [ne.0, ne.1, ne.2];
+        let graph = |is_own: bool| build(|context| {
+            let row = context.input(F32, &[ne.0]).unwrap();
+            let mut x = context.input(F32, &shape).unwrap();
+            for &step in &steps {
+                let before = x;
+                x = match (step, is_own) {
+                    (0, true) => context.custom(&own, &[x], &[]).unwrap(),
+                    (0, false) => context.relu(x).unwrap(),
+                    (1, true) => context.custom(&add, &[x, row], &[]).unwrap(),
+                    (1, false) => context.add(x, row).unwrap(),
+                    (_, true) => { let y = context.sqr(x).unwrap(); context.custom(&add, &[before, y], &[]).unwrap() }
+                    (_, false) => { let y = context.sqr(x).unwrap(); context.add(before, y).unwrap() }
+                };
+            }
+            x
+        });
+        let backend = CpuBackend::new(threads).with_kernel(relu_kernel(&own).by_rows()).with_kernel(add_kernel);
+        let expected = run(&graph(false), &backend, Reuse::None);
+        for reuse in [Reuse::None, Reuse::Ggml, Reuse::More] {
+            prop_assert_eq!(&run(&graph(true), &backend, reuse), &expected);
+        }
+    }
+}
+
+#[test]
+fn an_unregistered_name_is_refused_by_the_backend_and_not_by_the_planner() {
+    let graph = build(|context| {
+        let x = context.input(F32, &[4]).unwrap();
+        let y = context.custom(&relu(), &[x], &[]).unwrap();
+        context.set_name(y, "hidden").unwrap();
+        y
+    });
+    let backend = CpuBackend::new(1);
+    let mut allocator = GraphAllocator::new(&backend.buffer_type());
+    let allocation = allocator.alloc(&graph, &Bindings::new()).unwrap();
+    allocation.write(graph.leafs()[0], &[1.0f32; 4]).unwrap();
+    let error = allocation.compute(&backend).unwrap_err().to_string();
+    assert!(error.contains("hidden") && error.contains("no kernel of MY_RELU is registered"), "{error}");
+    // A device gives its kernels to all of its backends.
+    let device = CpuDevice::with_threads(1).with_kernel(relu_kernel(&relu()));
+    assert!(device.supports(&graph, graph.nodes()[0]).is_ok());
+    allocation.compute(&*device.backend().unwrap()).unwrap();
+    assert_eq!(allocation.read::<f32>(graph.nodes()[0]).unwrap(), [1.0; 4]);
+}
+
+/// A file may permit what the operation does not: the kernel then reads a copy.
+#[test]
+fn a_graph_that_permits_more_than_the_declaration_is_right_all_the_same() {
+    let reverse = CustomOp::new("REVERSE").with_rule(|sources, _| sources[0].ok_or_else(String::new));
+    let kernel = CpuKernel::new(&reverse, |call| {
+        let (source, result) = (call.source(0)?, call.result());
+        let from = source.row::<f32>(0)?;
+        let slice = from.as_slice().ok_or("not to be overwritten")?;
+        result.row::<f32>(0)?.iter().zip(slice.iter().rev()).for_each(|(to, from)| to.set(*from));
+        Ok(())
+    });
+    let text = "x = input f32[5]; y = ?REVERSE f32[5] x overwrites=0 !output";
+    let graph = text.parse::<AssignedGraph>().unwrap().into_graph();
+    let backend = CpuBackend::new(1).with_kernel(kernel);
+    let mut allocator = GraphAllocator::new(&backend.buffer_type());
+    let required = allocator.required(&graph).unwrap();
+    assert_eq!(required.iter().map(|bytes| bytes.0).sum::<u64>(), 32, "it runs in place");
+    let allocation = allocator.alloc(&graph, &Bindings::new()).unwrap();
+    allocation.write(graph.leafs()[0], &[1.0f32, 2.0, 3.0, 4.0, 5.0]).unwrap();
+    allocation.compute(&backend).unwrap();
+    assert_eq!(allocation.read::<f32>(graph.nodes()[0]).unwrap(), [5.0, 4.0, 3.0, 2.0, 1.0]);
+}
+
+#[test]
+fn an_operation_writes_into_a_cache_and_leaves_the_rest_of_it() {
+    let append = CustomOp::new("APPEND").writing_into(1);
+    let kernel = CpuKernel::new(&append, |call| {
+        let at = usize::try_from(call.param(0)?.int().ok_or("not a whole number")?)?;
+        let from = call.source(0)?.row::<f32>(0)?;
+        assert!(call.source(1)?.row::<f32>(0)?.as_slice().is_none());
+        call.result().row::<f32>(at)?.iter().zip(from.iter()).for_each(|(to, from)| to.set(to.get() + from));
+        Ok(())
+    });
+    let graph = build(|context| {
+        let (x, cache) = (context.input(F32, &[2]).unwrap(), context.input(F32, &[2, 3]).unwrap());
+        let written = context.custom(&append, &[x, cache], &[1.into()]).unwrap();
+        context.sqr(written).unwrap()
+    });
+    let backend = CpuBackend::new(2).with_kernel(kernel.by_rows());
+    let mut allocator = GraphAllocator::new(&backend.buffer_type());
+    let allocation = allocator.alloc(&graph, &Bindings::new()).unwrap();
+    allocation.write(graph.leafs()[0], &[1.0f32, 2.0]).unwrap();
+    allocation.write(graph.leafs()[1], &[3.0f32; 6]).unwrap();
+    allocation.compute(&backend).unwrap();
+    assert_eq!(allocation.read::<f32>(graph.nodes()[1]).unwrap(), [9.0, 9.0, 16.0, 25.0, 9.0, 9.0]);
+}
+
+#[test]
+fn what_a_kernel_can_not_have_is_an_error_that_says_so() {
+    type Act = fn(&steeve_cpu::CustomCall<'_>) -> Result<(), CustomCallError>;
+    let row = |row, reach| CustomCallError::Row { row, reach };
+    let acts: [(Act, CustomCallError); 7] = [
+        (|call| call.source(1).map(drop), CustomCallError::NoSource { slot: 1 }),
+        (|call| call.source(usize::MAX).map(drop), CustomCallError::NoSource { slot: usize::MAX }),
+        (|call| call.param(0).map(drop), CustomCallError::NoParam { index: 0, params: 0 }),
+        (
+            |call| call.source(0)?.row::<i32>(0).map(drop),
+            CustomCallError::DataType { expected: F32, found: DataType::I32 },
+        ),
+        (|call| call.result().row::<f32>(3).map(drop), row(3, 0..3)),
+        (|call| call.source(0)?.row::<f32>(usize::MAX).map(drop), row(usize::MAX, 0..3)),
+        (|call| call.result().row_bytes(3).map(drop), row(3, 0..3)),
+    ];
+    let graph = build(|context| {
+        let x = context.input(F32, &[4, 3]).unwrap();
+        context.custom(&relu(), &[x], &[]).unwrap()
+    });
+    for (act, expected) in acts {
+        let kernel = CpuKernel::new(&relu(), move |call| Ok(act(call)?));
+        let backend = CpuBackend::new(1).with_kernel(kernel);
+        let mut allocator = GraphAllocator::new(&backend.buffer_type());
+        let allocation = allocator.alloc(&graph, &Bindings::new()).unwrap();
+        allocation.write(graph.leafs()[0], &[1.0f32; 12]).unwrap();
+        let error = allocation.compute(&backend).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("MY_RELU: {expected}")), "{error}");
+    }
+}
+
+#[test]
+fn rows_of_strided_views_are_refused_where_they_have_gaps_and_lent_where_they_have_none() {
+    let copy = CustomOp::new("COPY");
+    let kernel = CpuKernel::new(&copy, |call| {
+        let source = call.source(0)?;
+        for row in call.rows() {
+            let from = source.row::<f32>(row)?;
+            call.result().row::<f32>(row)?.iter().zip(from.iter()).for_each(|(to, from)| to.set(from));
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(1).with_kernel(kernel);
+    let layout = Layout::contiguous(F32, &[2, 3]).unwrap();
+    let spread = build(|context| {
+        let x = context.input(F32, &[4, 3]).unwrap();
+        let view = context.view_2d(x, [2, 3], 16, steeve_graph::Bytes(8)).unwrap();
+        context.custom_shaped(&copy, layout, &[view], &[]).unwrap()
+    });
+    let value = |i: usize| (i * 37 % 101) as f32 - 50.0;
+    assert_eq!(run(&spread, &backend, Reuse::More), [2, 3, 6, 7, 10, 11].map(value));
+    let turned = build(|context| {
+        let x = context.input(F32, &[3, 2]).unwrap();
+        let view = context.transpose(x).unwrap();
+        context.custom_shaped(&copy, layout, &[view], &[]).unwrap()
+    });
+    let mut allocator = GraphAllocator::new(&backend.buffer_type());
+    let allocation = allocator.alloc(&turned, &Bindings::new()).unwrap();
+    allocation.write(turned.leafs()[0], &[1.0f32; 6]).unwrap();
+    let error = allocation.compute(&backend).unwrap_err().to_string();
+    assert!(error.ends_with("the elements of row 0 are not side by side in memory"), "{error}");
+}
+
+#[test]
+fn a_panic_of_a_kernel_is_an_error_and_the_backend_goes_on() {
+    let (bad, good) = (CustomOp::elementwise("BAD"), relu());
+    let backend = CpuBackend::new(3)
+        .with_kernel(CpuKernel::new(&bad, |call| panic!("no more than {}", call.rows().len())).by_rows())
+        .with_kernel(relu_kernel(&good));
+    for (op, is_ok) in [(&bad, false), (&good, true), (&bad, false), (&good, true)] {
+        let graph = build(|context| {
+            let x = context.input(F32, &[16, 8]).unwrap();
+            context.custom(op, &[x], &[]).unwrap()
+        });
+        let mut allocator = GraphAllocator::new(&backend.buffer_type());
+        let allocation = allocator.alloc(&graph, &Bindings::new()).unwrap();
+        allocation.write(graph.leafs()[0], &[1.0f32; 128]).unwrap();
+        let done = allocation.compute(&backend);
+        assert_eq!(done.is_ok(), is_ok);
+        if let Err(error) = done {
+            assert!(error.to_string().ends_with("BAD: the kernel panicked: no more than 8"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn the_suite_accepts_honest_claims_and_finds_false_ones() {
+    let honest = relu();
+    let backend = CpuBackend::new(2).with_kernel(relu_kernel(&honest).by_rows());
+    for shape in [&[1u64] as &[u64], &[33, 5], &[3, 2, 4, 2]] {
+        check_custom_op(&backend, &honest, |context| {
+            let x = context.input(F32, shape)?;
+            context.custom(&honest, &[x], &[])
+        })
+        .assert();
+    }
+    // Reads each element after its mirror image has been written.
+    let liar = CustomOp::elementwise("MIRROR");
+    let kernel = CpuKernel::new(&liar, |call| {
+        for row in call.rows() {
+            let (from, to) = (call.source(0)?.row::<f32>(row)?, call.result().row::<f32>(row)?);
+            (0..to.len()).for_each(|i| to[i].set(from.get(from.len() - 1 - i)));
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(1).with_kernel(kernel);
+    let report = check_custom_op(&backend, &liar, |context| {
+        let x = context.input(F32, &[33, 5])?;
+        context.custom(&liar, &[x], &[])
+    });
+    let failed: Vec<_> = report.failures.iter().map(|failure| &*failure.law).collect();
+    assert_eq!(failed, ["MIRROR over source 0"], "{report:#}");
+    // One that has no kernel is skipped with a reason, not passed.
+    let report = check_custom_op(&CpuBackend::new(1), &liar, |context| {
+        let x = context.input(F32, &[8])?;
+        context.custom(&liar, &[x], &[])
+    });
+    assert!(report.failures.is_empty() && report.skipped.len() >= 2, "{report:#}");
+}
