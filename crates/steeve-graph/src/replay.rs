@@ -213,6 +213,7 @@ impl<'a> Replay<'a> {
         }
         self.check_in_place(index, node);
         let root = graph.root(node);
+        self.check_placed(index, node);
         let range = match graph.tensor(node).view {
             None => 0..self.size(root),
             Some(view) => view.offset.0..view.offset.0 + graph.tensor(node).nbytes().0,
@@ -306,11 +307,18 @@ impl<'a> Replay<'a> {
         })
     }
 
+    /// Whether a tensor that a node reads or writes is located somewhere. Reports it if not.
+    fn check_placed(&mut self, node: usize, tensor: TensorId) -> bool {
+        let root = self.graph().root(tensor);
+        let is_placed = self.spot(root).is_some() || self.graph().tensor(root).nbytes() == Bytes::ZERO;
+        if !is_placed {
+            self.faults.push(ReplayFault::Unplaced { node, tensor: self.named(tensor) });
+        }
+        is_placed
+    }
+
     fn read(&mut self, node: usize, source: TensorId) {
-        let root = self.graph().root(source);
-        if self.spot(root).is_none() && self.graph().tensor(root).nbytes() > Bytes::ZERO {
-            let fault = ReplayFault::Unplaced { node, tensor: self.named(source) };
-            self.faults.push(fault);
+        if !self.check_placed(node, source) {
             return;
         }
         if let Some(byte) = self.unwritten(source) {

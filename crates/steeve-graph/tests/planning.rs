@@ -466,3 +466,23 @@ fn where_sources_are_held_replay_accepts_ggmls_overwrites_alone() {
         assert_eq!(replay(&graph, &places).is_ok(), accepted, "hold {hold}: {:?}", replay(&graph, &places));
     }
 }
+
+#[test]
+fn a_plan_without_the_place_of_any_tensor_that_a_node_touches_is_refused() {
+    for seed in 0..100 {
+        let graph = random_graph(&mut Choices::from_seed(seed));
+        let Ok(plan) = plan_graph(&graph, &PlanOptions::default()) else { continue };
+        let places = plan.places();
+        let it = graph.graph();
+        let touched = it.nodes().iter().filter(|node| !it.tensor(**node).op.writes_nothing());
+        let touched = touched.flat_map(|node| it.sources(*node).iter().copied().flatten().chain([*node]));
+        for tensor in touched.map(|tensor| it.root(tensor)) {
+            if places.places[tensor].is_none() || it.tensor(tensor).nbytes() == Bytes(0) {
+                continue;
+            }
+            let mut places = places.clone();
+            places.places[tensor] = None;
+            assert!(replay(&graph, &places).is_err(), "seed {seed}: {tensor} is missing\n{graph}");
+        }
+    }
+}

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::items::{Item, Items};
-use crate::ladder::{Aim, Climbed, climb};
+use crate::ladder::{Aim, Climbed, Refutation, climb};
 use crate::meter::{Meter, Watch};
 use crate::shuffle::shuffle;
 use crate::strategy::Solution;
@@ -158,7 +158,11 @@ fn one_buffer(
     // Several buffers may be small enough together and still be several: their offsets are no stack.
     let fits = first.peak.0 <= limit && places.iter().all(|place| place.buffer == BufferId::FIRST);
     let offsets = || places.iter().map(|place| place.offset.0).collect::<Vec<u64>>();
-    let climb_to = |offsets, aim, meter: &mut Meter<'_, '_>| climb(&items.items, offsets, aim, settings.threads, meter);
+    // What merged items can't do, the blocks may: a tail is lost in a merged chain.
+    let refutation = if items.are_exact() { Refutation::Proof } else { Refutation::Hint };
+    let climb_to = |offsets, aim, meter: &mut Meter<'_, '_>| {
+        climb(&items.items, offsets, aim, refutation, settings.threads, meter)
+    };
     let mut climbed = if fits {
         climb_to(Some(offsets()), goal.aim, meter)
     } else {
@@ -171,8 +175,10 @@ fn one_buffer(
         let lower = climb_to(found.as_ref().map(|found| found.0.clone()), Aim::Lowest, meter);
         climbed = Climbed { offsets: lower.offsets.or(found), at_least: lower.at_least.max(proved) };
     }
-    // What merged items can't do, the blocks may: a tail is lost in a merged chain.
-    let at_least = if items.are_exact() { Bytes(climbed.at_least).max(goal.bound) } else { goal.bound };
+    let at_least = match refutation {
+        Refutation::Proof => Bytes(climbed.at_least).max(goal.bound),
+        Refutation::Hint => goal.bound,
+    };
     match climbed.offsets {
         Some((offsets, peak)) if peak < first.peak.0 && peak <= limit => {
             let places: Vec<Place> = offsets.into_iter().map(|offset| Place::first(Offset(offset))).collect();
@@ -203,7 +209,8 @@ fn each_buffer(
         }
         let offsets = members.iter().map(|item| places[*item].offset.0).collect();
         // Half of what is left for each, so that one hard buffer leaves something for the others.
-        let climbed = meter.with_half(|meter| climb(&these, Some(offsets), Aim::Lowest, settings.threads, meter));
+        let climbed = meter
+            .with_half(|meter| climb(&these, Some(offsets), Aim::Lowest, Refutation::Hint, settings.threads, meter));
         if let Some((offsets, _)) = climbed.offsets {
             for (item, offset) in members.iter().zip(offsets) {
                 places[*item].offset = Offset(offset);

@@ -4,13 +4,14 @@
 
 #![allow(clippy::panic, clippy::expect_used)]
 
+use core::ops::ControlFlow;
 use std::string::String;
 use std::vec::Vec;
 
 use crate::random::Random;
 use crate::{
     Align, Best, Block, BlockId, Budget, BufferId, Bytes, FreeList, Id, Lifetime, Offset, Place, PlaceError, Placement,
-    Problem, ProblemError, Strategy, certify, csv, lower_bound, place, plan,
+    Problem, ProblemError, Progress, Strategy, certify, csv, lower_bound, place, place_watched, plan,
 };
 
 /// Returns how many inputs each fuzz body gets in a test: the environment variable `STEEVE_FUZZ`, else `default`.
@@ -296,7 +297,12 @@ pub fn strategy_body(bytes: &[u8]) {
     let best = Strategy::Best(Best::new(Budget::Nodes(300)));
     let mut before = u64::MAX;
     for strategy in [Strategy::BestFit, Strategy::Fast, best] {
-        let outcome = match place(&problem, &strategy) {
+        let mut told = Bytes::ZERO;
+        let mut watch = |progress: &Progress| {
+            told = told.max(progress.at_least);
+            ControlFlow::Continue(())
+        };
+        let outcome = match place_watched(&problem, &strategy, &mut watch) {
             Ok(outcome) => outcome,
             Err(PlaceError::Pinned(wrong)) => return assert!(!wrong.to_string().is_empty()),
             Err(error) => panic!("{strategy}: {error}"),
@@ -309,6 +315,7 @@ pub fn strategy_body(bytes: &[u8]) {
         assert_eq!(plan.bound(), bound, "{strategy}");
         assert!(bound.bytes <= plan.peak(), "{strategy}: {} below the bound {}", plan.peak(), bound.bytes);
         assert!(outcome.at_least <= plan.peak(), "{strategy}: refuted what it then found");
+        assert!(told <= outcome.at_least, "{strategy}: told of {told} bytes, and proved {}", outcome.at_least);
         assert!(plan.peak().0 <= before, "{strategy}: {} is more than {before}", plan.peak());
         assert_eq!(plan.report().blocks, problem.blocks().len());
         judge(&problem, Placement::new(plan.places().clone()));

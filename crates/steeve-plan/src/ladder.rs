@@ -31,6 +31,15 @@ pub(crate) enum Aim {
     Lowest,
 }
 
+/// What it means that no packing of the items fits under a capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refutation {
+    /// No plan of the problem fits: the items are its blocks.
+    Proof,
+    /// Nothing: the blocks may do what the items can't.
+    Hint,
+}
+
 /// What was found.
 pub(crate) struct Climbed {
     /// The lowest offsets with their peak, where they are lower than those given.
@@ -56,21 +65,21 @@ pub(crate) fn climb(
     items: &[Item],
     offsets: Option<Vec<u64>>,
     aim: Aim,
+    refutation: Refutation,
     threads: usize,
     meter: &mut Meter<'_, '_>,
 ) -> Climbed {
     let packing = Packing::new(items);
-    let offsets = offsets.unwrap_or_else(|| lowest_stack(items, 0).offsets);
     let bound = packing.bound();
-    let before = packing.peak(&offsets);
-    let mut climb = Climb { components: components(&packing), best: before, offsets, at_least: bound, packing };
-    climb.run(aim, threads, meter);
+    // Merged items are alive with bytes that their blocks no longer need.
+    let proved = if refutation == Refutation::Proof { bound } else { 0 };
     // With mixed alignments an item need not rest on anything, and a refutation proves nothing.
-    let exact = climb.packing.align.is_none();
-    Climbed {
-        offsets: (climb.best < before).then_some((climb.offsets, climb.best)),
-        at_least: if exact { climb.at_least } else { bound },
-    }
+    let refutation = if packing.align.is_none() { refutation } else { Refutation::Hint };
+    let offsets = offsets.unwrap_or_else(|| lowest_stack(items, 0).offsets);
+    let before = packing.peak(&offsets);
+    let mut climb = Climb { components: components(&packing), best: before, offsets, proved, at_least: bound, packing };
+    climb.run(aim, refutation, threads, meter);
+    Climbed { offsets: (climb.best < before).then_some((climb.offsets, climb.best)), at_least: climb.proved }
 }
 
 struct Climb {
@@ -78,7 +87,10 @@ struct Climb {
     components: Vec<Component>,
     offsets: Vec<u64>,
     best: u64,
+    /// The least capacity that is not refuted, which is where the search goes on.
     at_least: u64,
+    /// What may be told: no plan is smaller.
+    proved: u64,
 }
 
 /// Items that are cut off from all others in time.
@@ -88,14 +100,14 @@ struct Component {
 }
 
 impl Climb {
-    fn run(&mut self, aim: Aim, threads: usize, meter: &mut Meter<'_, '_>) {
+    fn run(&mut self, aim: Aim, refutation: Refutation, threads: usize, meter: &mut Meter<'_, '_>) {
         let mut low = Front::new(match aim {
             Aim::Under(capacity) => capacity,
             Aim::Lowest => self.at_least,
         });
         let mut rungs: Vec<Front> = Vec::new();
         loop {
-            meter.note(Bytes(self.best), Bytes(self.at_least));
+            meter.note(Bytes(self.best), Bytes(self.proved));
             if self.best <= low.capacity || meter.tell(0) {
                 return;
             }
@@ -110,6 +122,9 @@ impl Climb {
             let refuted = self.round(&mut low, &mut rungs, threads, meter);
             if let Some(above) = refuted {
                 self.at_least = self.at_least.max(above);
+                if refutation == Refutation::Proof {
+                    self.proved = self.at_least;
+                }
                 if aim != Aim::Lowest {
                     return;
                 }

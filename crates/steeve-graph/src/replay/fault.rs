@@ -156,8 +156,8 @@ pub enum ReplayFault {
         /// What is wrong with that.
         why: PlaceFault,
     },
-    /// A tensor is used that stands nowhere.
-    #[error("node {node} uses {tensor}, which stands nowhere")]
+    /// A node reads or writes a tensor that has no place.
+    #[error("node {node} uses {tensor}, which has no place")]
     Unplaced {
         /// The position of the node.
         node: usize,
