@@ -11,7 +11,7 @@ use std::vec::Vec;
 use crate::random::Random;
 use crate::{
     Align, Best, Block, BlockId, Budget, BufferId, Bytes, FreeList, Id, Lifetime, Offset, Place, PlaceError, Placement,
-    Problem, ProblemError, Progress, Strategy, certify, csv, lower_bound, place, place_watched, plan,
+    Problem, ProblemError, Progress, Strategy, certify, csv, lower_bound, place_watched, plan,
 };
 
 /// Returns how many inputs each fuzz body gets in a test: the environment variable `STEEVE_FUZZ`, else `default`.
