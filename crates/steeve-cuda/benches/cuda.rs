@@ -1,7 +1,8 @@
 //! The GPU beside itself: products beside the library, kernels beside a copy, a captured step beside its launches.
 //!
 //! `cargo bench -p steeve-cuda` prints medians; never asserted. `cargo bench -p steeve-cuda -- step` only runs a token step
-//! a few times with plain launches, for a profiler that adds up the times of its kernels.
+//! a few times with plain launches, for a profiler that adds up the times of its kernels; `-- prepare` only measures
+//! `Backend::prepare`, for comparing two binaries.
 #![allow(clippy::expect_used, reason = "a benchmark that can not run has nothing to print")]
 
 use std::ffi::c_void;
@@ -21,13 +22,17 @@ fn main() {
         Ok(devices) => devices,
         Err(why) => return println!("skipped: {why}"),
     };
-    let only_step = std::env::args().any(|argument| argument == "step");
+    let is_asked = |mode: &str| std::env::args().any(|argument| argument == mode);
+    let (only_step, only_prepare) = (is_asked("step"), is_asked("prepare"));
     for device in devices {
         let device = device.with_capture(if only_step { Capture::Never } else { Capture::AtOnce });
         let (major, minor) = device.architecture();
         println!("{} ({}), compute capability {major}.{minor}", device.description(), device.name());
         if only_step {
             return steps(&device, 3);
+        }
+        if only_prepare {
+            return preparation(device.with_capture(Capture::Never));
         }
         let start = Instant::now();
         device.warm_up().expect("kernels");
@@ -487,6 +492,35 @@ fn steps(device: &CudaDevice, count: usize) {
         backend.submit(&mut *prepared).expect("it runs");
         backend.synchronise().expect("it ran");
         println!("{} nodes: {:.3} ms", computing(&graph), start.elapsed().as_secs_f64() * 1e3);
+    }
+}
+
+/// Prepares the graphs of a token and of a prompt again and again, without capturing them.
+fn preparation(device: CudaDevice) {
+    let backend = device.backend().expect("a stream");
+    let mut model = Model::new().expect("a model");
+    let bindings = model.bind(&backend.buffer_type());
+    for tokens in [1, 512] {
+        let graph = model.graph(tokens, 511).expect("a graph");
+        let mut allocator = GraphAllocator::new(&backend.buffer_type());
+        let bindings = with_inputs(&graph, &bindings, &backend.buffer_type());
+        let allocation = allocator.alloc(&graph, &bindings).expect("memory");
+        let mut times = Vec::new();
+        for _ in 0..301 {
+            let start = Instant::now();
+            let prepared = backend.prepare(&graph, 0..graph.nodes().len(), &allocation).expect("it can run");
+            times.push(start.elapsed().as_secs_f64());
+            drop(prepared);
+        }
+        times.sort_by(f64::total_cmp);
+        let nodes = computing(&graph);
+        let (median, least) = (times[times.len() / 2] * 1e9, times[0] * 1e9);
+        println!(
+            "prepare, {nodes} nodes of {tokens} tokens: median {:.1} us, {:.0} ns per node, at least {:.0}",
+            median / 1e3,
+            median / nodes as f64,
+            least / nodes as f64
+        );
     }
 }
 
