@@ -86,7 +86,7 @@ pub(crate) fn choose(node: &NodeCall<'_>) -> Result<Box<dyn Kernel>, String> {
         Call::Cpy { a, .. } | Call::Cont { a } | Call::Dup { a } => movement::copy(node, a),
         Call::Concat { a, b, dim } => join::concat(node, a, b, dim),
         Call::Repeat { a } => join::repeat(node, a),
-        Call::Custom => Err("callers' own operations have no kernel here".into()),
+        Call::Custom {} => Err("callers' own operations have no kernel here".into()),
         _ => Err(NO_KERNEL.into()),
     }
 }

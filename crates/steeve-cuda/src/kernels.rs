@@ -73,7 +73,7 @@ pub(crate) fn choose(node: &NodeCall<'_>, recipe: &mut Recipe) -> Result<(), Str
         Call::FlashAttnExt { q, k, v, mask, sinks, attention } => {
             attention::flash_attn_ext(node, recipe, [q, k, v], [mask, sinks], attention)
         }
-        Call::Custom => Err("callers' own operations have no kernel here".into()),
+        Call::Custom {} => Err("callers' own operations have no kernel here".into()),
         _ => Err(NO_KERNEL.into()),
     }
 }

@@ -14,143 +14,11 @@ use alloc::vec::Vec;
 
 use steeve_plan::Bytes;
 
-use crate::shape::{Call, Strides};
-use crate::{
-    Convolution, DataType, FlashAttention, Glu, Graph, GraphError, Interpolation, Layout, Order, Pool, Refusal, Rope,
-    SoftMax, TensorId, Unary, Window,
-};
+use crate::shape::{ShapeInput, Strides};
+use crate::{Graph, GraphError, Layout, ShapeError, TensorId};
 
-pub(crate) use read::{Given, Reader, reader};
-
-/// An operation with its operands and parameters. Shapes fit together, and parameters are in their range.
-///
-/// Made by [`Graph::call`]. Operands that a node may lack are options.
-///
-/// ```
-/// use steeve_graph::{Graph, OpCall};
-/// let graph: Graph = "x = input f32[4,2]; y = scale(0.5, 1.0) x".parse()?;
-/// let [x, y] = [graph.leafs()[0], graph.nodes()[0]];
-/// assert_eq!(graph.call(y)?, OpCall::Scale { a: x, factor: 0.5, bias: 1.0 });
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "fields are named as the operands and parameters of the builders")]
-pub enum OpCall {
-    /// No operation: a leaf, or a plain view.
-    None,
-    /// A copy.
-    Dup { a: TensorId },
-    /// `a + b`; `b` is repeated to the shape of `a`.
-    Add { a: TensorId, b: TensorId },
-    /// Adds to each row of `a` the row of `b` that `ids` names.
-    AddId { a: TensorId, b: TensorId, ids: TensorId },
-    /// Adds the one number in `b` to all elements.
-    Add1 { a: TensorId, b: TensorId },
-    /// `a - b`; `b` is repeated to the shape of `a`.
-    Sub { a: TensorId, b: TensorId },
-    /// `a * b`; `b` is repeated to the shape of `a`.
-    Mul { a: TensorId, b: TensorId },
-    /// `a / b`; `b` is repeated to the shape of `a`.
-    Div { a: TensorId, b: TensorId },
-    /// The square.
-    Sqr { a: TensorId },
-    /// The square root.
-    Sqrt { a: TensorId },
-    /// The natural logarithm.
-    Log { a: TensorId },
-    /// The sum of all elements.
-    Sum { a: TensorId },
-    /// The sum of each row.
-    SumRows { a: TensorId },
-    /// The mean of each row.
-    Mean { a: TensorId },
-    /// `a` again and again until it fills the result.
-    Repeat { a: TensorId },
-    /// `a` and then `b` along dimension `dim`, which is below 4.
-    Concat { a: TensorId, b: TensorId, dim: usize },
-    /// The gradient of silu at `a`.
-    SiluBack { gradient: TensorId, a: TensorId },
-    /// Each row less its mean, divided by its deviation.
-    Norm { a: TensorId, epsilon: f32 },
-    /// Each row divided by its root mean square.
-    RmsNorm { a: TensorId, epsilon: f32 },
-    /// The gradient of rms_norm at `a`.
-    RmsNormBack { gradient: TensorId, a: TensorId, epsilon: f32 },
-    /// The norm over groups of the third dimension; there is at least one group.
-    GroupNorm { a: TensorId, groups: u32, epsilon: f32 },
-    /// Each row divided by its length.
-    L2Norm { a: TensorId, epsilon: f32 },
-    /// The matrix product, with the rows of `a` as columns.
-    MulMat { a: TensorId, b: TensorId },
-    /// The matrix product with the experts that `ids` names.
-    MulMatId { experts: TensorId, b: TensorId, ids: TensorId },
-    /// `a * factor + bias`.
-    Scale { a: TensorId, factor: f32, bias: f32 },
-    /// Copies `a` into the result, which is a view of `b` unless it owns its memory.
-    Cpy { a: TensorId, b: TensorId },
-    /// A copy without gaps, in another shape perhaps.
-    Cont { a: TensorId },
-    /// The same elements in another shape.
-    Reshape { a: TensorId },
-    /// A part of `a`, `offset` bytes from its start.
-    View { a: TensorId, offset: Bytes },
-    /// Dimension `i` of `a` becomes dimension `axes[i]` of the result.
-    Permute { a: TensorId, axes: [usize; 4] },
-    /// The first two dimensions exchanged.
-    Transpose { a: TensorId },
-    /// The rows of `a` that `ids` names.
-    GetRows { a: TensorId, ids: TensorId },
-    /// Writes `rows` into `target`, which is the result, where `ids` says.
-    SetRows { rows: TensorId, ids: TensorId, target: TensorId },
-    /// Minus infinity above the diagonal that starts at column `past`.
-    DiagMaskInf { a: TensorId, past: u32 },
-    /// Zero above the diagonal that starts at column `past`.
-    DiagMaskZero { a: TensorId, past: u32 },
-    /// Soft-max of each row of `a`, scaled and with `mask` added; `sinks` has one more score for each head.
-    SoftMax { a: TensorId, mask: Option<TensorId>, sinks: Option<TensorId>, soft_max: SoftMax },
-    /// The gradient of soft_max, from that of its result and its result.
-    SoftMaxBack { gradient: TensorId, result: TensorId, soft_max: SoftMax },
-    /// Rotates `a` by `positions`; `factors` divide the frequencies.
-    Rope { a: TensorId, positions: TensorId, factors: Option<TensorId>, rope: Rope },
-    /// The gradient of rope, which rotates back.
-    RopeBack { a: TensorId, positions: TensorId, factors: Option<TensorId>, rope: Rope },
-    /// Each element at least `min` and at most `max`.
-    Clamp { a: TensorId, min: f32, max: f32 },
-    /// The patches of `image` under `kernel`, as `dtype`.
-    Im2col { kernel: TensorId, image: TensorId, convolution: Convolution, directions: Directions, dtype: DataType },
-    /// One element of each window of a row.
-    Pool1d { a: TensorId, pool: Pool, size: u32, stride: u32, padding: u32 },
-    /// One element of each window of a plane.
-    Pool2d { a: TensorId, pool: Pool, window: Window },
-    /// A larger image.
-    Upscale { a: TensorId, interpolation: Interpolation },
-    /// Zeros before and behind the elements of each dimension.
-    Pad { a: TensorId, before: [u32; 4], behind: [u32; 4] },
-    /// The order that sorts each row.
-    Argsort { a: TensorId, order: Order },
-    /// Where the `k` largest elements of each row are.
-    TopK { a: TensorId, k: u64 },
-    /// `value` everywhere; `like` only gives the shape.
-    Fill { like: Option<TensorId>, value: f32 },
-    /// Attention in one step; `sinks` has one more score for each head.
-    FlashAttnExt {
-        q: TensorId,
-        k: TensorId,
-        v: TensorId,
-        mask: Option<TensorId>,
-        sinks: Option<TensorId>,
-        attention: FlashAttention,
-    },
-    /// An elementwise function without parameters.
-    Unary { kind: Unary, a: TensorId },
-    /// The trainable activation, with the numbers that [`Context::xielu`](crate::Context::xielu) takes.
-    Xielu { a: TensorId, numbers: [f32; 4] },
-    /// A gated linear unit.
-    Glu { kind: Glu, gated: Gated, swiglu: SwigluOai },
-    /// An operation of the caller's; its operands are the [sources](Graph::sources) of the node.
-    Custom,
-}
+pub use crate::op::OpCall;
+pub(crate) use read::{NodeReader, ReadCall};
 
 /// How many directions a convolution kernel is moved in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +81,7 @@ pub enum CallError {
     },
     /// Sources or parameters that the operation can't be applied to.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] ShapeError),
     /// A parameter that the operation needs is missing or out of range.
     #[error("parameter {index} ({name}) is missing or out of range")]
     Param {
@@ -277,7 +145,7 @@ impl Graph {
         let Some(read) = entry.read else {
             return Err(CallError::NoRule { op: self.tensors().op_title(tensor.op).to_string() });
         };
-        let call = read(&Given { op: tensor.op, sources, params })?;
+        let call = read(&mut NodeReader::new(tensor.op, sources, params))?;
         let Some(rule) = entry.rule else { return Ok(call) };
         let layout = |source: &Option<TensorId>| source.map(|source| self.tensor(source).layout);
         let (mut few, many): ([Option<Layout>; FEW], Vec<_>);
@@ -289,11 +157,12 @@ impl Graph {
             many = sources.iter().map(layout).collect();
             &many[..]
         };
-        let made = rule(&Call { sources: layouts, params, wanted: Some(tensor.layout), strides: Strides::Any })?;
-        if made.layout.ne() != tensor.layout.ne() {
-            return Err(CallError::Result { expected: made.layout.ne(), found: tensor.layout.ne() });
+        let inferred =
+            rule(&ShapeInput { sources: layouts, params, wanted: Some(tensor.layout), strides: Strides::Any })?;
+        if inferred.layout.ne() != tensor.layout.ne() {
+            return Err(CallError::Result { expected: inferred.layout.ne(), found: tensor.layout.ne() });
         }
-        if let Some((slot, offset)) = made.shares {
+        if let Some((slot, offset)) = inferred.shares {
             self.check_view(node, slot, offset)?;
         }
         Ok(call)

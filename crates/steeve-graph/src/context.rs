@@ -8,9 +8,9 @@ use steeve_plan::{Bytes, Id};
 
 use crate::error::{Named, Operands};
 use crate::parts::checked_view;
-use crate::shape::{Call, Strides};
+use crate::shape::{ShapeInput, Strides};
 use crate::tensor::ContextId;
-use crate::{DataType, Flags, GraphError, Layout, Names, Op, Param, Refusal, Tensor, TensorId, Tensors, View};
+use crate::{DataType, Flags, GraphError, Layout, Names, Op, Param, ShapeError, Tensor, TensorId, Tensors, View};
 
 /// Builds tensors, and checks their shapes while it does.
 ///
@@ -194,15 +194,16 @@ impl Context {
         let Some(rule) = op.entry().rule else {
             return Err(GraphError::NoRule { op: title() });
         };
-        let made = rule(&Call { sources: &layouts, params, wanted, strides: Strides::Ggml }).map_err(|reason| {
-            let operands = self.operands(sources, &layouts, wanted, reason);
-            GraphError::Shape { op: title(), operands, reason }
-        })?;
-        let view = match made.shares {
-            Some((slot, offset)) => self.view_of(sources.get(slot).copied().flatten(), offset, &made.layout)?,
+        let inferred =
+            rule(&ShapeInput { sources: &layouts, params, wanted, strides: Strides::Ggml }).map_err(|reason| {
+                let operands = self.operands(sources, &layouts, wanted, reason);
+                GraphError::Shape { op: title(), operands, reason }
+            })?;
+        let view = match inferred.shares {
+            Some((slot, offset)) => self.view_of(sources.get(slot).copied().flatten(), offset, &inferred.layout)?,
             None => None,
         };
-        let tensor = Tensor { op, view, ..Tensor::new(made.layout) };
+        let tensor = Tensor { op, view, ..Tensor::new(inferred.layout) };
         self.push(tensor, sources, params)
     }
 
@@ -248,10 +249,10 @@ impl Context {
         sources: &[Option<TensorId>],
         layouts: &[Option<Layout>],
         wanted: Option<Layout>,
-        reason: Refusal,
+        reason: ShapeError,
     ) -> Operands {
         let mut operands = self.named_operands(sources, layouts);
-        let result = wanted.filter(|_| matches!(reason, Refusal::Unfit(_)));
+        let result = wanted.filter(|_| matches!(reason, ShapeError::Unfit(_)));
         operands.0.extend(result.map(|layout| Some(("result".into(), layout))));
         operands
     }

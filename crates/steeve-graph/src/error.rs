@@ -7,7 +7,7 @@ use core::fmt;
 
 use steeve_plan::{Bytes, Clipped};
 
-use crate::{Layout, LayoutError, MemoryId, Names, OrderFault, Refusal, TensorId};
+use crate::{Layout, LayoutError, MemoryId, Names, OrderFault, ShapeError, TensorId};
 
 /// A tensor in an error: its id, and its name if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub enum GraphError {
         /// What it was applied to.
         operands: Operands,
         /// What it wanted.
-        reason: Refusal,
+        reason: ShapeError,
     },
     /// An operation whose rule is not known can't be applied.
     #[error("{op} has no rule that says what it makes; give its result by hand", op = Clipped(op))]

@@ -108,7 +108,7 @@ pub use plan_file::{Claim, MatchMemories, PlanFault, check_plan_file};
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, Recorded};
 pub use replay::{PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
-pub use shape::Refusal;
+pub use shape::ShapeError;
 pub use size_class::{SizeClass, SizeClasses};
 #[cfg(feature = "json")]
 pub use steeve_plan::file::JsonMessage;

@@ -6,9 +6,13 @@
 
 use core::fmt;
 
-use crate::Layout;
-use crate::call::{Reader, read, reader};
+use steeve_plan::Bytes;
+
+use crate::call::{Directions, Gated, ReadCall, SwigluOai};
 use crate::shape::{Rule, attention, elementwise, image, matrix, reduce, rows, view};
+use crate::{
+    Convolution, DataType, FlashAttention, Interpolation, Layout, Order, Pool, Rope, SoftMax, TensorId, Window,
+};
 
 steeve_plan::id_type! {
     /// A name that is not in the tables here, kept by the [`Tensors`](crate::Tensors) it came with.
@@ -20,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) rule: Option<Rule>,
     /// Gives sources and parameters their names.
-    pub(crate) read: Option<Reader>,
+    pub(crate) read: Option<ReadCall>,
     /// The source whose memory the result shares by itself, as views and cache writes do.
     pub(crate) view_of: Option<usize>,
     ggml_in_place: bool,
@@ -39,7 +43,7 @@ impl Entry {
         self
     }
 
-    const fn call(mut self, read: Reader) -> Self {
+    const fn call(mut self, read: ReadCall) -> Self {
         self.read = Some(read);
         self
     }
@@ -65,8 +69,17 @@ impl Entry {
     }
 }
 
+/// From the table: [`Op`], and [`OpCall`] with the reader of each operation. Operands are named in the order of their slots,
+/// those that a node may lack last; parameters are read by the functions of [`NodeReader`](crate::call::NodeReader).
 macro_rules! operations {
-    ($($(#[$doc:meta])* $variant:ident => $entry:expr;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident
+            $([$($operand:ident),*])?
+            $(optional [$($maybe:ident),*])?
+            $(with ($($param:ident: $type:ty = $read:ident($($argument:expr),*)),* $(,)?))?
+            => $entry:expr;
+    )*) => {
         /// What makes a tensor.
         ///
         /// ```
@@ -91,13 +104,50 @@ macro_rules! operations {
             Other(OtherName),
         }
 
+        /// An operation with its operands and parameters. Shapes fit together, and parameters are in their range.
+        ///
+        /// Made by [`Graph::call`](crate::Graph::call). Operands that a node may lack are options.
+        ///
+        /// ```
+        /// use steeve_graph::{Graph, OpCall};
+        /// let graph: Graph = "x = input f32[4,2]; y = scale(0.5, 1.0) x".parse()?;
+        /// let [x, y] = [graph.leafs()[0], graph.nodes()[0]];
+        /// assert_eq!(graph.call(y)?, OpCall::Scale { a: x, factor: 0.5, bias: 1.0 });
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[non_exhaustive]
+        #[allow(missing_docs, reason = "fields are named as the operands and parameters of the builders")]
+        pub enum OpCall {
+            $(
+                $(#[$doc])*
+                $variant { $($($operand: TensorId,)*)? $($($maybe: Option<TensorId>,)*)? $($($param: $type,)*)? },
+            )*
+            /// An elementwise function without parameters.
+            Unary { kind: Unary, a: TensorId },
+            /// The trainable activation, with the numbers that [`Context::xielu`](crate::Context::xielu) takes.
+            Xielu { a: TensorId, numbers: [f32; 4] },
+            /// A gated linear unit.
+            Glu { kind: Glu, gated: Gated, swiglu: SwigluOai },
+        }
+
         impl Op {
             /// The operations without a kind, in the order of the table.
             pub const PLAIN: &[Self] = &[$(Self::$variant),*];
 
             pub(crate) const fn entry(self) -> &'static Entry {
                 match self {
-                    $(Self::$variant => { const ENTRY: &Entry = &$entry; ENTRY })*
+                    $(Self::$variant => {
+                        const ENTRY: &Entry = &$entry.call(|node| {
+                            let _ = &node;
+                            Ok(OpCall::$variant {
+                                $($($operand: node.operand()?,)*)?
+                                $($($maybe: node.optional_operand(),)*)?
+                                $($($param: node.$read($($argument),*)?,)*)?
+                            })
+                        });
+                        ENTRY
+                    })*
                     Self::Unary(_) => UNARY,
                     Self::Glu(_) => GLU,
                     Self::Other(_) => OTHER,
@@ -110,125 +160,163 @@ macro_rules! operations {
 // Elementwise: element i of the result depends on element i of the source and on nothing else of it, so a kernel may
 // write i as soon as it has read i. That is safe for equal layouts in any order of elements and with any number of
 // threads.
-const UNARY: &Entry = &entry("UNARY").rule(elementwise::unary).call(read::unary).ggml_in_place().overwrites(0);
+const UNARY: &Entry = &entry("UNARY").rule(elementwise::unary).call(|node| node.unary()).ggml_in_place().overwrites(0);
 
 // With two sources a GLU is elementwise in both; ggml just does not list it. With one source the result is half as
 // wide, which the demand for equal layouts excludes.
-const GLU: &Entry = &entry("GLU").rule(elementwise::glu).call(read::glu).overwrites(0).overwrites(1);
+const GLU: &Entry = &entry("GLU").rule(elementwise::glu).call(|node| node.glu()).overwrites(0).overwrites(1);
 
 const OTHER: &Entry = &entry("");
 
 operations! {
     /// No operation: a leaf, or a plain view.
-    None => entry("NONE").call(read::none).writes_nothing();
+    None => entry("NONE").writes_nothing();
     /// A copy. Never in place: copying bytes onto themselves with `memcpy` is undefined in C, and ggml does not.
-    Dup => entry("DUP").rule(elementwise::same).call(reader!(Dup { a: 0 }));
+    Dup [a] => entry("DUP").rule(elementwise::same);
     /// `a + b`, where `b` may be repeated. Elementwise in `a`, and in `b` when it is not repeated, which equal layouts
     /// say.
-    Add => entry("ADD").rule(elementwise::broadcast).call(reader!(Add { a: 0, b: 1 })).ggml_in_place().overwrites(0).overwrites(1);
+    Add [a, b] => entry("ADD").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
     /// Adds to each row of `a` the row of `b` that `ids` names. Elementwise in `a`; rows of `b` are read in any order
     /// and more than once, so even an equal layout does not make it safe.
-    AddId => entry("ADD_ID").rule(elementwise::add_id).call(reader!(AddId { a: 0, b: 1, ids: 2 })).ggml_in_place().overwrites(0);
+    AddId [a, b, ids] => entry("ADD_ID").rule(elementwise::add_id).ggml_in_place().overwrites(0);
     /// Adds one number to all elements. That number is read for each of them, so it stays.
-    Add1 => entry("ADD1").rule(elementwise::add1).call(reader!(Add1 { a: 0, b: 1 })).ggml_in_place().overwrites(0);
+    Add1 [a, b] => entry("ADD1").rule(elementwise::add1).ggml_in_place().overwrites(0);
     /// `a - b`, as [`Add`](Self::Add).
-    Sub => entry("SUB").rule(elementwise::broadcast).call(reader!(Sub { a: 0, b: 1 })).ggml_in_place().overwrites(0).overwrites(1);
+    Sub [a, b] => entry("SUB").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
     /// `a * b`, as [`Add`](Self::Add).
-    Mul => entry("MUL").rule(elementwise::broadcast).call(reader!(Mul { a: 0, b: 1 })).ggml_in_place().overwrites(0).overwrites(1);
+    Mul [a, b] => entry("MUL").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
     /// `a / b`, as [`Add`](Self::Add).
-    Div => entry("DIV").rule(elementwise::broadcast).call(reader!(Div { a: 0, b: 1 })).ggml_in_place().overwrites(0).overwrites(1);
+    Div [a, b] => entry("DIV").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
     /// The square.
-    Sqr => entry("SQR").rule(elementwise::same).call(reader!(Sqr { a: 0 })).ggml_in_place().overwrites(0);
+    Sqr [a] => entry("SQR").rule(elementwise::same).ggml_in_place().overwrites(0);
     /// The square root.
-    Sqrt => entry("SQRT").rule(elementwise::same).call(reader!(Sqrt { a: 0 })).ggml_in_place().overwrites(0);
+    Sqrt [a] => entry("SQRT").rule(elementwise::same).ggml_in_place().overwrites(0);
     /// The natural logarithm.
-    Log => entry("LOG").rule(elementwise::same).call(reader!(Log { a: 0 })).ggml_in_place().overwrites(0);
+    Log [a] => entry("LOG").rule(elementwise::same).ggml_in_place().overwrites(0);
     /// The sum of all elements. Never in place: one element of the result needs all of the source.
-    Sum => entry("SUM").rule(reduce::sum).call(reader!(Sum { a: 0 }));
+    Sum [a] => entry("SUM").rule(reduce::sum);
     /// The sum of each row.
-    SumRows => entry("SUM_ROWS").rule(reduce::sum_rows).call(reader!(SumRows { a: 0 }));
+    SumRows [a] => entry("SUM_ROWS").rule(reduce::sum_rows);
     /// The mean of each row.
-    Mean => entry("MEAN").rule(reduce::mean).call(reader!(Mean { a: 0 }));
+    Mean [a] => entry("MEAN").rule(reduce::mean);
     /// Repeats a tensor to fill a larger shape. Never in place: an element is read again for each repetition.
-    Repeat => entry("REPEAT").rule(rows::repeat).call(reader!(Repeat { a: 0 }));
+    Repeat [a] => entry("REPEAT").rule(rows::repeat);
     /// Joins two tensors along one dimension.
-    Concat => entry("CONCAT").rule(rows::concat).call(read::concat);
+    Concat [a, b] with (dim: usize = count(0, "dim")) => entry("CONCAT").rule(rows::concat);
     /// The gradient of silu, from the gradient of its result and its source. Elementwise in both.
-    SiluBack => entry("SILU_BACK").rule(elementwise::same_pair).call(reader!(SiluBack { gradient: 0, a: 1 })).ggml_in_place().overwrites(0).overwrites(1);
+    SiluBack [gradient, a] => entry("SILU_BACK").rule(elementwise::same_pair).ggml_in_place().overwrites(0).overwrites(1);
     /// Subtracts the mean and divides by the deviation, row by row. A row's numbers are known before any of it is
     /// written, and the last pass is elementwise (ggml builds such a node in place too, on request).
-    Norm => entry("NORM").rule(elementwise::same).call(read::norm).overwrites(0);
+    Norm [a] with (epsilon: f32 = float(0, "epsilon")) => entry("NORM").rule(elementwise::same).overwrites(0);
     /// Divides each row by its root mean square. Safe as [`Norm`](Self::Norm).
-    RmsNorm => entry("RMS_NORM").rule(elementwise::same).call(read::rms_norm).ggml_in_place().overwrites(0);
+    RmsNorm [a] with (
+        epsilon: f32 = float(0, "epsilon"),
+    ) => entry("RMS_NORM").rule(elementwise::same).ggml_in_place().overwrites(0);
     /// The gradient of rms_norm, from the gradient of its result (slot 0) and its source (slot 1). ggml's kernel first
     /// copies slot 1 into the result and adds slot 0 afterwards: the result may stand on slot 1, while slot 0 would be
     /// lost before it is added.
-    RmsNormBack => entry("RMS_NORM_BACK").rule(elementwise::same_pair).call(read::rms_norm_back).ggml_in_place().overwrites(1);
+    RmsNormBack [gradient, a] with (
+        epsilon: f32 = float(0, "epsilon"),
+    ) => entry("RMS_NORM_BACK").rule(elementwise::same_pair).ggml_in_place().overwrites(1);
     /// [`Norm`](Self::Norm) over groups of channels. A group reads nothing but itself, and all of it before the last,
     /// elementwise pass.
-    GroupNorm => entry("GROUP_NORM").rule(elementwise::same).call(read::group_norm).overwrites(0);
+    GroupNorm [a] with (
+        groups: u32 = groups(),
+        epsilon: f32 = float(1, "epsilon"),
+    ) => entry("GROUP_NORM").rule(elementwise::same).overwrites(0);
     /// Divides each row by its length. Safe as [`Norm`](Self::Norm).
-    L2Norm => entry("L2_NORM").rule(elementwise::same).call(read::l2_norm).overwrites(0);
+    L2Norm [a] with (epsilon: f32 = float(0, "epsilon")) => entry("L2_NORM").rule(elementwise::same).overwrites(0);
     /// The matrix product, with the rows of `a` as columns. Never in place: an element needs a whole row of each.
-    MulMat => entry("MUL_MAT").rule(matrix::mul_mat).call(reader!(MulMat { a: 0, b: 1 }));
+    MulMat [a, b] => entry("MUL_MAT").rule(matrix::mul_mat);
     /// The matrix product with the experts that `ids` names.
-    MulMatId => entry("MUL_MAT_ID").rule(matrix::mul_mat_id).call(reader!(MulMatId { experts: 0, b: 1, ids: 2 }));
+    MulMatId [experts, b, ids] => entry("MUL_MAT_ID").rule(matrix::mul_mat_id);
     /// Multiplies by a number and adds one.
-    Scale => entry("SCALE").rule(elementwise::scale).call(read::scale).ggml_in_place().overwrites(0);
+    Scale [a] with (
+        factor: f32 = float(0, "factor"),
+        bias: f32 = float_or(1, 0.0),
+    ) => entry("SCALE").rule(elementwise::scale).ggml_in_place().overwrites(0);
     /// Copies `a` into the memory of `b`. Its result is a view already; a cast that owns its result changes the type.
-    Cpy => entry("CPY").rule(view::cpy).call(reader!(Cpy { a: 0, b: 1 })).view_of(1);
+    Cpy [a, b] => entry("CPY").rule(view::cpy).view_of(1);
     /// A copy without gaps. Never in place, as [`Dup`](Self::Dup): otherwise it reorders elements.
-    Cont => entry("CONT").rule(elementwise::cont).call(reader!(Cont { a: 0 }));
+    Cont [a] => entry("CONT").rule(elementwise::cont);
     /// The same elements in another shape.
-    Reshape => entry("RESHAPE").rule(view::reshape).call(reader!(Reshape { a: 0 })).view_of(0).writes_nothing();
+    Reshape [a] => entry("RESHAPE").rule(view::reshape).view_of(0).writes_nothing();
     /// A part of a tensor.
-    View => entry("VIEW").rule(view::view).call(read::view).view_of(0).writes_nothing();
+    View [a] with (offset: Bytes = offset()) => entry("VIEW").rule(view::view).view_of(0).writes_nothing();
     /// The dimensions in another order.
-    Permute => entry("PERMUTE").rule(view::permute).call(read::permute).view_of(0).writes_nothing();
+    Permute [a] with (axes: [usize; 4] = axes()) => entry("PERMUTE").rule(view::permute).view_of(0).writes_nothing();
     /// The first two dimensions exchanged.
-    Transpose => entry("TRANSPOSE").rule(view::transpose).call(reader!(Transpose { a: 0 })).view_of(0).writes_nothing();
+    Transpose [a] => entry("TRANSPOSE").rule(view::transpose).view_of(0).writes_nothing();
     /// The rows that `ids` names. Never in place: rows are read in any order, and more than once.
-    GetRows => entry("GET_ROWS").rule(rows::get_rows).call(reader!(GetRows { a: 0, ids: 1 }));
+    GetRows [a, ids] => entry("GET_ROWS").rule(rows::get_rows);
     /// Writes rows into a tensor, at the places that `ids` names. Its result is a view of that tensor.
-    SetRows => entry("SET_ROWS").rule(rows::set_rows).call(reader!(SetRows { rows: 0, ids: 1, target: 2 })).view_of(2);
+    SetRows [rows, ids, target] => entry("SET_ROWS").rule(rows::set_rows).view_of(2);
     /// Minus infinity above the diagonal.
-    DiagMaskInf => entry("DIAG_MASK_INF").rule(elementwise::same).call(read::diag_mask_inf).ggml_in_place().overwrites(0);
+    DiagMaskInf [a] with (
+        past: u32 = count(0, "past"),
+    ) => entry("DIAG_MASK_INF").rule(elementwise::same).ggml_in_place().overwrites(0);
     /// Zero above the diagonal.
-    DiagMaskZero => entry("DIAG_MASK_ZERO").rule(elementwise::same).call(read::diag_mask_zero).ggml_in_place().overwrites(0);
+    DiagMaskZero [a] with (
+        past: u32 = count(0, "past"),
+    ) => entry("DIAG_MASK_ZERO").rule(elementwise::same).ggml_in_place().overwrites(0);
     /// Soft-max of each row, after a scale and a mask. A row is read in full before its last, elementwise pass; the
     /// mask is not overwritten, because the same row of it serves many heads.
-    SoftMax => entry("SOFT_MAX").rule(attention::soft_max).call(read::soft_max).ggml_in_place().overwrites(0);
+    SoftMax [a] optional [mask, sinks] with (
+        soft_max: SoftMax = soft_max(),
+    ) => entry("SOFT_MAX").rule(attention::soft_max).ggml_in_place().overwrites(0);
     /// The gradient of soft_max, from the gradient of its result (slot 0) and its result (slot 1). ggml's kernel copies
     /// slot 0 into the result and multiplies by slot 1 afterwards: the result may stand on slot 0 only.
-    SoftMaxBack => entry("SOFT_MAX_BACK").rule(elementwise::same_pair).call(read::soft_max_back).ggml_in_place().overwrites(0);
+    SoftMaxBack [gradient, result] with (
+        soft_max: SoftMax = soft_max_back(),
+    ) => entry("SOFT_MAX_BACK").rule(elementwise::same_pair).ggml_in_place().overwrites(0);
     /// Rotates pairs of elements by their position. A pair is read before it is written, and no other element needs
     /// it; positions and frequencies are read for every row.
-    Rope => entry("ROPE").rule(attention::rope).call(read::rope).ggml_in_place().overwrites(0);
+    Rope [a, positions] optional [factors] with (
+        rope: Rope = rope(),
+    ) => entry("ROPE").rule(attention::rope).ggml_in_place().overwrites(0);
     /// The gradient of rope, which rotates back.
-    RopeBack => entry("ROPE_BACK").rule(attention::rope).call(read::rope_back).ggml_in_place().overwrites(0);
+    RopeBack [a, positions] optional [factors] with (
+        rope: Rope = rope(),
+    ) => entry("ROPE_BACK").rule(attention::rope).ggml_in_place().overwrites(0);
     /// Limits each element from below and above. Elementwise; ggml lists it since the versions after 0.21.
-    Clamp => entry("CLAMP").rule(elementwise::same).call(read::clamp).overwrites(0);
+    Clamp [a] with (
+        min: f32 = float(0, "min"),
+        max: f32 = float(1, "max"),
+    ) => entry("CLAMP").rule(elementwise::same).overwrites(0);
     /// Copies the patches of an image under a convolution kernel, so that a matrix product convolves.
-    Im2col => entry("IM2COL").rule(image::im2col).call(read::im2col);
+    Im2col [kernel, image] with (
+        convolution: Convolution = convolution(),
+        directions: Directions = directions(),
+        dtype: DataType = dtype(7),
+    ) => entry("IM2COL").rule(image::im2col);
     /// The maximum or mean of each window of a row.
-    Pool1d => entry("POOL_1D").rule(image::pool_1d).call(read::pool_1d);
+    Pool1d [a] with (
+        pool: Pool = pool(),
+        size: u32 = count(1, "size"),
+        stride: u32 = count(2, "stride"),
+        padding: u32 = count(3, "padding"),
+    ) => entry("POOL_1D").rule(image::pool_1d);
     /// The maximum or mean of each window of a plane.
-    Pool2d => entry("POOL_2D").rule(image::pool_2d).call(read::pool_2d);
+    Pool2d [a] with (pool: Pool = pool(), window: Window = window()) => entry("POOL_2D").rule(image::pool_2d);
     /// A larger image, interpolated.
-    Upscale => entry("UPSCALE").rule(image::upscale).call(read::upscale);
+    Upscale [a] with (interpolation: Interpolation = interpolation()) => entry("UPSCALE").rule(image::upscale);
     /// Zeros around a tensor.
-    Pad => entry("PAD").rule(image::pad).call(read::pad);
+    Pad [a] with (before: [u32; 4] = padding(0), behind: [u32; 4] = padding(1)) => entry("PAD").rule(image::pad);
     /// The order that sorts each row. Never in place: the type differs.
-    Argsort => entry("ARGSORT").rule(reduce::argsort).call(read::argsort);
+    Argsort [a] with (order: Order = order()) => entry("ARGSORT").rule(reduce::argsort);
     /// Where the largest elements of each row stand.
-    TopK => entry("TOP_K").rule(reduce::top_k).call(read::top_k);
+    TopK [a] with (k: u64 = count(0, "k")) => entry("TOP_K").rule(reduce::top_k);
     /// The same number everywhere. The source gives the shape and is not read.
-    Fill => entry("FILL").rule(elementwise::fill).call(read::fill).ggml_in_place().overwrites(0);
+    Fill optional [like] with (
+        value: f32 = float(0, "value"),
+    ) => entry("FILL").rule(elementwise::fill).ggml_in_place().overwrites(0);
     /// Attention in one step. Never in place: each row of the result needs all keys and values, and `q` has another
     /// order of dimensions.
-    FlashAttnExt => entry("FLASH_ATTN_EXT").rule(attention::flash_attn_ext).call(read::flash_attn_ext);
+    FlashAttnExt [q, k, v] optional [mask, sinks] with (
+        attention: FlashAttention = attention(),
+    ) => entry("FLASH_ATTN_EXT").rule(attention::flash_attn_ext);
     /// An operation of the caller's. Nobody knows what its kernel reads when.
-    Custom => entry("CUSTOM").rule(view::custom).call(read::custom);
+    Custom => entry("CUSTOM").rule(view::custom);
 }
 
 impl Op {
@@ -447,7 +535,7 @@ GLU             overwrites 0 1
 
     #[test]
     fn a_broadcast_source_is_never_overwritten() {
-        let layout = |shape: &[u64]| Layout::contiguous(crate::DataType::F32, shape).unwrap();
+        let layout = |shape: &[u64]| Layout::contiguous(DataType::F32, shape).unwrap();
         let (full, row) = (layout(&[8, 4]), layout(&[8]));
         for op in [Op::Add, Op::Sub, Op::Mul, Op::Div] {
             assert!(op.may_overwrite(0, &[Some(&full), Some(&row)], &full));
@@ -459,7 +547,7 @@ GLU             overwrites 0 1
 
     #[test]
     fn unknown_operations_overwrite_nothing() {
-        let layout = Layout::contiguous(crate::DataType::F32, &[8]).unwrap();
+        let layout = Layout::contiguous(DataType::F32, &[8]).unwrap();
         let op = Op::Other(steeve_plan::Id::from_index(0).unwrap());
         assert!((0..20).all(|slot| !op.may_overwrite(slot, &[Some(&layout); 20], &layout)));
         assert!(!op.ggml_in_place() && !op.writes_nothing());

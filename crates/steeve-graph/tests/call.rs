@@ -4,7 +4,7 @@
 use steeve_graph::fuzz::{Choices, random_graph};
 use steeve_graph::{
     AssignedGraph, CallError, Context, DataType, Directions, Gated, Glu, Graph, GraphError, Id, Layout, Op, OpCall,
-    Param, Refusal, Rope, RopeMode, SoftMax, SwigluOai, Tensor, TensorId, View,
+    Param, Rope, RopeMode, ShapeError, SoftMax, SwigluOai, Tensor, TensorId, View,
 };
 
 mod recordings;
@@ -81,7 +81,7 @@ fn rebuilt(
         OpCall::Xielu { a, numbers } => c.xielu(a, numbers),
         OpCall::Glu { kind, gated: Gated::Halves { a }, .. } => c.glu(kind, a),
         OpCall::Glu { kind, gated: Gated::Split { a, b }, .. } => c.glu_split(kind, a, b),
-        OpCall::Custom => c.add_tensor(Tensor { op: Op::Custom, ..Tensor::new(layout) }, sources, &[]),
+        OpCall::Custom {} => c.add_tensor(Tensor { op: Op::Custom, ..Tensor::new(layout) }, sources, &[]),
         call => panic!("no random graph has {call:?}"),
     }
 }
@@ -185,7 +185,7 @@ fn what_is_missing_or_does_not_fit_is_said() {
     assert_eq!(called("x = input f32[8]; y = argsort(2) x"), Err(CallError::Param { index: 0, name: "order" }));
     assert_eq!(
         called("x = input f32[8]; y = mul_mat f32[8,8] x"),
-        Err(CallError::Refused(Refusal::Missing { slot: 1 }))
+        Err(CallError::Refused(ShapeError::Missing { slot: 1 }))
     );
 }
 

@@ -2,10 +2,10 @@
 
 use super::elementwise::typed;
 use super::matrix::fit;
-use super::{Call, Made, Refusal, demand, divides};
+use super::{InferredShape, ShapeError, ShapeInput, demand, divides};
 use crate::{DataType, Layout, RopeMode};
 
-pub(crate) fn soft_max(call: &Call<'_>) -> Result<Made, Refusal> {
+pub(crate) fn soft_max(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let a = call.source(0)?;
     call.demand_ggml(a.is_contiguous(), "the source must have no gaps")?;
     match call.maybe(1) {
@@ -16,10 +16,10 @@ pub(crate) fn soft_max(call: &Call<'_>) -> Result<Made, Refusal> {
         call.demand_ggml(sinks.dtype() == DataType::F32, "the sinks must be f32")?;
         demand(sinks.ne() == [a.ne()[2], 1, 1, 1], "there must be one sink for each head")?;
     }
-    Made::own(a.packed()?)
+    InferredShape::own(a.packed()?)
 }
 
-fn mask_fits(call: &Call<'_>, mask: &Layout, a: &Layout) -> Result<(), Refusal> {
+fn mask_fits(call: &ShapeInput<'_>, mask: &Layout, a: &Layout) -> Result<(), ShapeError> {
     let (m, a) = (mask.ne(), a.ne());
     call.demand_ggml(matches!(mask.dtype(), DataType::F16 | DataType::F32), "the mask must be f16 or f32")?;
     call.demand_ggml(mask.is_contiguous(), "the mask must have no gaps")?;
@@ -28,7 +28,7 @@ fn mask_fits(call: &Call<'_>, mask: &Layout, a: &Layout) -> Result<(), Refusal> 
     demand(divides(m[2], a[2]) && divides(m[3], a[3]), "the outer dimensions of the mask must divide the source's")
 }
 
-pub(crate) fn rope(call: &Call<'_>) -> Result<Made, Refusal> {
+pub(crate) fn rope(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let (a, positions) = (call.source(0)?, call.source(1)?);
     let mode = call.given_int(1).and_then(RopeMode::from_ggml_id).unwrap_or_default();
     call.demand_ggml(positions.dtype() == DataType::I32, "the positions must be i32")?;
@@ -42,18 +42,18 @@ pub(crate) fn rope(call: &Call<'_>) -> Result<Made, Refusal> {
     let pairs = match mode.pairs(dims, a.ne()[0]) {
         Some(pairs) => pairs,
         None if call.params.is_empty() => 0,
-        None => return Err(Refusal::Unfit("the rotated elements of a row must be pairs")),
+        None => return Err(ShapeError::Unfit("the rotated elements of a row must be pairs")),
     };
     if let Some(factors) = call.maybe(2) {
         call.demand_ggml(factors.dtype() == DataType::F32, "the frequency factors must be f32")?;
         let enough = factors.ne()[0] >= pairs && !factors.ne()[1..].contains(&0);
         demand(enough, "there must be one frequency factor for each pair")?;
     }
-    Made::own(a.packed()?)
+    InferredShape::own(a.packed()?)
 }
 
 /// `q` `[d, token, head]`, `k` `[d, kv, head]`, `v` `[dv, kv, head]` make `[dv, head, token]`.
-pub(crate) fn flash_attn_ext(call: &Call<'_>) -> Result<Made, Refusal> {
+pub(crate) fn flash_attn_ext(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let (q, k, v) = (call.source(0)?, call.source(1)?, call.source(2)?);
     fit(&k, &q)?;
     demand(q.ne()[3] == k.ne()[3] && q.ne()[3] == v.ne()[3], "all must have the same outermost dimension")?;
@@ -74,5 +74,5 @@ pub(crate) fn flash_attn_ext(call: &Call<'_>) -> Result<Made, Refusal> {
     if let Some(sinks) = call.maybe(4) {
         demand(sinks.ne() == [heads, 1, 1, 1], "there must be one sink for each head")?;
     }
-    Made::own(typed(DataType::F32, [v.ne()[0], heads, tokens, outer])?)
+    InferredShape::own(typed(DataType::F32, [v.ne()[0], heads, tokens, outer])?)
 }

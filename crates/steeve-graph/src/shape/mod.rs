@@ -16,10 +16,10 @@ use steeve_plan::Bytes;
 use crate::{Layout, LayoutError, Param};
 
 /// What an operation makes of what it is given.
-pub(crate) type Rule = fn(&Call<'_>) -> Result<Made, Refusal>;
+pub(crate) type Rule = fn(&ShapeInput<'_>) -> Result<InferredShape, ShapeError>;
 
 /// What an operation is given.
-pub(crate) struct Call<'a> {
+pub(crate) struct ShapeInput<'a> {
     pub(crate) sources: &'a [Option<Layout>],
     pub(crate) params: &'a [Param],
     /// What the caller wants the result to be, where that is for the caller to say.
@@ -36,9 +36,9 @@ pub(crate) enum Strides {
     Any,
 }
 
-impl Call<'_> {
-    pub(crate) fn source(&self, slot: usize) -> Result<Layout, Refusal> {
-        self.maybe(slot).ok_or(Refusal::Missing { slot })
+impl ShapeInput<'_> {
+    pub(crate) fn source(&self, slot: usize) -> Result<Layout, ShapeError> {
+        self.maybe(slot).ok_or(ShapeError::Missing { slot })
     }
 
     pub(crate) fn maybe(&self, slot: usize) -> Option<Layout> {
@@ -46,7 +46,7 @@ impl Call<'_> {
     }
 
     /// A demand that ggml's kernels have, and the meaning of the operation has not.
-    pub(crate) fn demand_ggml(&self, condition: bool, wish: &'static str) -> Result<(), Refusal> {
+    pub(crate) fn demand_ggml(&self, condition: bool, wish: &'static str) -> Result<(), ShapeError> {
         demand(condition || self.strides == Strides::Any, wish)
     }
 
@@ -55,34 +55,34 @@ impl Call<'_> {
         self.params.get(index).and_then(|param| param.int())
     }
 
-    pub(crate) fn wanted(&self) -> Result<Layout, Refusal> {
-        self.wanted.ok_or(Refusal::Unsaid)
+    pub(crate) fn wanted(&self) -> Result<Layout, ShapeError> {
+        self.wanted.ok_or(ShapeError::Unsaid)
     }
 
     /// A parameter that must be an integer from 0.
-    pub(crate) fn count(&self, index: usize) -> Result<u64, Refusal> {
+    pub(crate) fn count(&self, index: usize) -> Result<u64, ShapeError> {
         let value = self.params.get(index).and_then(|param| param.int());
-        value.and_then(|value| u64::try_from(value).ok()).ok_or(Refusal::Param { index })
+        value.and_then(|value| u64::try_from(value).ok()).ok_or(ShapeError::Param { index })
     }
 
-    pub(crate) fn float(&self, index: usize) -> Result<f32, Refusal> {
-        self.params.get(index).map(|param| param.float()).ok_or(Refusal::Param { index })
+    pub(crate) fn float(&self, index: usize) -> Result<f32, ShapeError> {
+        self.params.get(index).map(|param| param.float()).ok_or(ShapeError::Param { index })
     }
 }
 
 /// What an operation makes.
-pub(crate) struct Made {
+pub(crate) struct InferredShape {
     pub(crate) layout: Layout,
     /// The source whose memory it shares, and how far from that source's start.
     pub(crate) shares: Option<(usize, Bytes)>,
 }
 
-impl Made {
-    pub(crate) fn own(layout: Layout) -> Result<Self, Refusal> {
+impl InferredShape {
+    pub(crate) fn own(layout: Layout) -> Result<Self, ShapeError> {
         Ok(Self { layout, shares: None })
     }
 
-    pub(crate) fn shared(layout: Layout, slot: usize, offset: Bytes) -> Result<Self, Refusal> {
+    pub(crate) fn shared(layout: Layout, slot: usize, offset: Bytes) -> Result<Self, ShapeError> {
         Ok(Self { layout, shares: Some((slot, offset)) })
     }
 }
@@ -90,7 +90,7 @@ impl Made {
 /// Why an operation can't be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum ShapeError {
     /// A source it needs was not given.
     #[error("source {slot} is missing")]
     Missing {
@@ -114,8 +114,8 @@ pub enum Refusal {
     Layout(#[from] LayoutError),
 }
 
-pub(crate) fn demand(condition: bool, wish: &'static str) -> Result<(), Refusal> {
-    if condition { Ok(()) } else { Err(Refusal::Unfit(wish)) }
+pub(crate) fn demand(condition: bool, wish: &'static str) -> Result<(), ShapeError> {
+    if condition { Ok(()) } else { Err(ShapeError::Unfit(wish)) }
 }
 
 /// Whether copies of `part` fill `whole` exactly.

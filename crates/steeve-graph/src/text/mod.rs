@@ -104,7 +104,7 @@ pub enum TextFault {
     Twice(String),
     /// Type and shape were left out, and the sources do not say them.
     #[error("give the type and shape: {0}")]
-    Unsaid(crate::Refusal),
+    Unsaid(crate::ShapeError),
     /// A statement with more words and symbols than any can need.
     #[error("a statement has at most {} words and symbols", lexer::MOST_TOKENS)]
     TooLong,

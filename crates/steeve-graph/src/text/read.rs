@@ -9,10 +9,10 @@ use steeve_plan::{Align, Bytes, Id};
 use super::cursor::{Cursor, Reference, Said};
 use super::lexer::{Kind, Statements, Token};
 use super::{List, SAME_SIZE_MEMORIES, TextError, TextFault, usual_view};
-use crate::shape::{Call, Strides};
+use crate::shape::{ShapeInput, Strides};
 use crate::{
     AllocSizes, AssignedGraph, Assignment, DataType, Flags, Fusion, Glu, GraphError, GraphParts, Layout, Memory,
-    MemoryId, Op, Param, Refusal, Tensor, TensorId, Unary, View,
+    MemoryId, Op, Param, ShapeError, Tensor, TensorId, Unary, View,
 };
 
 pub(super) fn read(text: &str) -> Result<AssignedGraph, TextError> {
@@ -292,19 +292,19 @@ fn inferred(
     let mut layouts = Vec::with_capacity(sources.len());
     for source in sources {
         layouts.push(match *source {
-            Some(source) => Some(tensors.get(source).ok_or_else(|| unsaid(Refusal::Unsaid))?.layout),
+            Some(source) => Some(tensors.get(source).ok_or_else(|| unsaid(ShapeError::Unsaid))?.layout),
             None => None,
         });
     }
-    let rule = op.entry().rule.ok_or_else(|| unsaid(Refusal::Unsaid))?;
-    let made = rule(&Call { sources: &layouts, params: &line.params, wanted: None, strides: Strides::Ggml })
+    let rule = op.entry().rule.ok_or_else(|| unsaid(ShapeError::Unsaid))?;
+    let inferred = rule(&ShapeInput { sources: &layouts, params: &line.params, wanted: None, strides: Strides::Ggml })
         .map_err(unsaid)?;
-    let view = made.shares.and_then(|(slot, offset)| {
+    let view = inferred.shares.and_then(|(slot, offset)| {
         let source = sources.get(slot).copied().flatten()?;
         let offset = tensors.offset(source).checked_add(offset)?;
         Some(View { root: tensors.root(source), offset })
     });
-    Ok((made.layout, view))
+    Ok((inferred.layout, view))
 }
 
 /// What a label says about the name: one with a percent sign says nothing.
