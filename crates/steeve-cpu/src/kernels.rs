@@ -44,6 +44,7 @@ pub(crate) fn choose(node: &NodeCall<'_>) -> Result<Box<dyn Kernel>, String> {
         Call::Log { a } => map::of_one(node, a, f32::ln),
         Call::Scale { a, factor, bias } => elementwise::scale(node, a, factor, bias),
         Call::Clamp { a, min, max } => map::of_one(node, a, move |x| functions::clamp(x, min, max)),
+        Call::LeakyRelu { a, slope } => map::of_one(node, a, move |x| functions::leaky_relu(x, slope)),
         Call::Unary { kind, a } => elementwise::unary(node, kind, a),
         Call::Xielu { a, numbers } => elementwise::xielu(node, a, numbers),
         Call::SiluBack { gradient, a } => map::of_two(node, gradient, a, functions::silu_back),

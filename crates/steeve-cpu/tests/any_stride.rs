@@ -101,7 +101,7 @@ impl Case {
             }
             Op::Norm | Op::RmsNorm | Op::L2Norm => params = vec![Param::Float(1e-3)],
             Op::GroupNorm => params = vec![Param::Int(1 + trial.below(5) as i64), Param::Float(1e-3)],
-            Op::Scale | Op::Clamp => params = vec![Param::Float(-0.25), Param::Float(0.5)],
+            Op::Scale | Op::Clamp | Op::LeakyRelu => params = vec![Param::Float(-0.25), Param::Float(0.5)],
             Op::DiagMaskInf | Op::DiagMaskZero => params = vec![Param::Int(trial.below(4) as i64)],
             Op::Fill => params = vec![Param::Float(1.5)],
             Op::SoftMax => {

@@ -125,6 +125,7 @@ fn sources(maker: &mut Maker, op: Op) -> Result<(Vec<TensorId>, Vec<Param>), Gra
         Op::Unary(_) | Op::Sqr | Op::Sqrt | Op::Log => (vec![a], vec![]),
         Op::Scale => (vec![a], vec![float(0.7), float(0.3)]),
         Op::Clamp => (vec![a], vec![float(-0.5), float(0.75)]),
+        Op::LeakyRelu => (vec![a], vec![float(-0.1)]),
         Op::Fill => (vec![a], vec![float(2.5)]),
         Op::DiagMaskInf | Op::DiagMaskZero => (vec![a], vec![Param::Int(maker.pick(&[0, 1, 3]))]),
         Op::Norm | Op::RmsNorm | Op::L2Norm => (vec![a], vec![float(1e-5)]),

@@ -283,6 +283,8 @@ operations! {
         min: f32 = float(0, "min"),
         max: f32 = float(1, "max"),
     ) => entry("CLAMP").rule(elementwise::same).overwrites(0);
+    /// Multiplies negative elements by a slope. Elementwise.
+    LeakyRelu [a] with (slope: f32 = float(0, "slope")) => entry("LEAKY_RELU").rule(elementwise::same).overwrites(0);
     /// Copies the patches of an image under a convolution kernel, so that a matrix product convolves.
     Im2col [kernel, image] with (
         convolution: Convolution = convolution(),
@@ -469,6 +471,7 @@ SOFT_MAX_BACK   ggml in place, overwrites 0
 ROPE            ggml in place, overwrites 0
 ROPE_BACK       ggml in place, overwrites 0
 CLAMP           overwrites 0
+LEAKY_RELU      overwrites 0
 IM2COL
 POOL_1D
 POOL_2D

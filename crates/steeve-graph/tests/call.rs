@@ -60,6 +60,7 @@ fn rebuilt(
         OpCall::SoftMax { a, mask, sinks: None, soft_max } => c.soft_max(a, mask, soft_max),
         OpCall::Rope { a, positions, factors, rope } => c.rope(a, positions, factors, rope),
         OpCall::Clamp { a, min, max } => c.clamp(a, min, max),
+        OpCall::LeakyRelu { a, slope } => c.leaky_relu(a, slope),
         OpCall::Im2col { kernel, image, convolution, directions: Directions::Two, dtype } => {
             c.im2col(kernel, image, convolution, dtype)
         }

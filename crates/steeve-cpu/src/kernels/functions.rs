@@ -172,6 +172,12 @@ pub(crate) fn clamp(x: f32, min: f32, max: f32) -> f32 {
     if x > min { x } else { min }
 }
 
+/// Computes `x`, and `x * slope` where that is negative.
+#[inline(always)]
+pub(crate) fn leaky_relu(x: f32, slope: f32) -> f32 {
+    if x < 0.0 { x * slope } else { x }
+}
+
 /// The gated unit of gpt-oss: both sides are limited, and one is added to the second.
 #[inline(always)]
 pub(crate) fn swiglu_oai(x: f32, y: f32, alpha: f32, limit: f32) -> f32 {

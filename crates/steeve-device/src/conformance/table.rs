@@ -24,6 +24,7 @@ pub(crate) fn cases(op: Op, dtype: DataType) -> Result<Vec<Case>, GraphError> {
         Op::Unary(_) | Op::Sqr | Op::Sqrt | Op::Log => one_source(op, dtype, &[], Reach::Element),
         Op::Scale => one_source(op, dtype, &[float(0.7), float(0.3)], Reach::Element),
         Op::Clamp => one_source(op, dtype, &[float(-1.5), float(1.25)], Reach::Element),
+        Op::LeakyRelu => one_source(op, dtype, &[float(0.1)], Reach::Element),
         Op::Fill => one_source(op, dtype, &[float(2.5)], Reach::Nothing),
         Op::DiagMaskInf | Op::DiagMaskZero => one_source(op, dtype, &[Param::Int(2)], Reach::Element),
         Op::Norm | Op::RmsNorm | Op::L2Norm => one_source(op, dtype, &[float(1e-5)], Reach::Row),

@@ -68,6 +68,7 @@ pub(super) fn compute(op: Op, params: &[Param], sources: &[Array]) -> Vec<f32> {
         Op::Sqrt => each(&f32::sqrt),
         Op::Log => each(&f32::ln),
         Op::Scale => each(&|x| x * param(0) + param(1)),
+        Op::LeakyRelu => each(&|x| if x < 0.0 { x * param(0) } else { x }),
         Op::Clamp => each(&|x| x.clamp(param(0), param(1))),
         Op::Fill => each(&|_| param(0)),
         Op::SiluBack => both(&|dy, x| dy * sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)))),

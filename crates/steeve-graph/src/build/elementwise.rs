@@ -134,6 +134,11 @@ impl Context {
         self.apply(Op::Clamp, &[Some(a)], &[min.into(), max.into()])
     }
 
+    /// `a`, and `a * slope` where that is negative.
+    pub fn leaky_relu(&mut self, a: TensorId, slope: f32) -> Result<TensorId, GraphError> {
+        self.apply(Op::LeakyRelu, &[Some(a)], &[slope.into()])
+    }
+
     /// Each row less its mean, divided by its deviation.
     pub fn norm(&mut self, a: TensorId, epsilon: f32) -> Result<TensorId, GraphError> {
         self.apply(Op::Norm, &[Some(a)], &[epsilon.into()])

@@ -136,7 +136,9 @@ pub(super) fn evaluate(call: &Call<'_>) -> Exact {
         Op::Add | Op::Sub | Op::Mul | Op::Div => elementwise::binary(call),
         Op::Add1 => elementwise::add_one(call),
         Op::AddId => elementwise::add_id(call),
-        Op::Sqr | Op::Sqrt | Op::Log | Op::Scale | Op::Clamp | Op::Fill | Op::Unary(_) => elementwise::unary(call),
+        Op::Sqr | Op::Sqrt | Op::Log | Op::Scale | Op::Clamp | Op::LeakyRelu | Op::Fill | Op::Unary(_) => {
+            elementwise::unary(call)
+        }
         Op::SiluBack => elementwise::silu_back(call),
         Op::Glu(kind) => elementwise::glu(call, kind),
         Op::DiagMaskInf => elementwise::diag_mask(call, f64::NEG_INFINITY),

@@ -61,6 +61,7 @@ pub(super) fn unary(call: &Call<'_>) -> Exact {
                 Element::near(x * factor + bias, ROUNDING * (x * factor).abs())
             }
             Op::Clamp => Element::exact(if x.is_nan() { x } else { x.min(numbers[1]).max(numbers[0]) }),
+            Op::LeakyRelu => Element::near(if x < 0.0 { x * numbers[0] } else { x }, ROUNDING * (x * numbers[0]).abs()),
             Op::Fill => Element::exact(numbers[0]),
             Op::Unary(kind) => function(kind, x, numbers),
             op => panic!("{op:?} is no function of one element"),

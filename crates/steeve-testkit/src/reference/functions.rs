@@ -47,6 +47,11 @@ pub(super) fn clamp(world: &mut World<'_>) -> Built {
     world.sketch.context.clamp(a, -0.75, 1.25)
 }
 
+pub(super) fn leaky_relu(world: &mut World<'_>) -> Built {
+    let a = source(world, Form::Any)?;
+    world.sketch.context.leaky_relu(a, 0.1)
+}
+
 pub(super) fn fill(world: &mut World<'_>) -> Built {
     let a = source(world, Form::Any)?;
     let filled = world.sketch.context.apply(Op::Fill, &[Some(a)], &[Param::Float(0.625)])?;

@@ -12,7 +12,7 @@ pub(super) type Recipe = fn(&mut World<'_>) -> Built;
 /// All of them; one is as likely as another.
 #[rustfmt::skip]
 pub(super) const RECIPES: &[Recipe] = &[
-    functions::unary, functions::unary, functions::root, functions::logarithm, functions::scale, functions::clamp,
+    functions::unary, functions::unary, functions::root, functions::logarithm, functions::scale, functions::clamp, functions::leaky_relu,
     functions::square, functions::fill, functions::add_one, functions::binary, functions::binary,
     functions::binary, functions::division, functions::glu_one, functions::glu_numbers, functions::glu_two,
     functions::silu_back, functions::norm, functions::rms_norm, functions::rms_norm, functions::l2_norm,
