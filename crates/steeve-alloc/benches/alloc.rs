@@ -64,7 +64,7 @@ fn line(name: &str, memory: &Arc<dyn BufferType>, mut build: impl FnMut() -> Gra
     let fits = median(101, &mut build, |graph| assert!(plan.accepts(graph, |id, _| graph.tensor(id).nbytes())));
     let mut allocator = GraphAllocator::new(memory);
     allocator.reserve(&graph).expect("memory");
-    let alloc = median(101, &mut build, |graph| allocator.alloc(graph, bindings).expect("it is reserved"));
+    let alloc = median(101, &mut build, |graph| allocator.alloc(&*graph, bindings).expect("it is reserved"));
     let [ggml, reserve, fits, alloc] = [ggml, reserve, fits, alloc].map(|seconds| seconds * 1e9 / nodes as f64);
     println!("{name:40} {nodes:6} {ggml:9.1} {reserve:9.1} {fits:9.2} {alloc:9.2} {:7.4}", alloc / ggml);
 }

@@ -13,7 +13,7 @@ use crate::error::AtPeak;
 use crate::memories::Memories;
 use crate::planned::{Found, Planned, Plans, externals};
 use crate::pool::{Buffers, Matching, Pool, Sizes, Wanted, chunk_of, total};
-use crate::{AllocError, AllocOptions, Allocation, Replan, SmallGraphs};
+use crate::{AllocError, AllocOptions, Allocation, GraphRequest, Replan, SmallGraphs};
 
 /// Plans graphs, owns the buffers that they run in, and tells where each tensor stands.
 ///
@@ -102,15 +102,10 @@ impl GraphAllocator {
         &self.options
     }
 
-    /// The bytes that each buffer needs for `graph`, without allocating any. With several memories everything is in the
-    /// first, see [`required_with`](Self::required_with).
-    pub fn required(&self, graph: &Graph) -> Result<Vec<Bytes>, AllocError> {
-        self.required_with(graph, &Assignment::single(graph))
-    }
-
-    /// The same for a graph whose leafs and nodes are assigned to memories.
-    pub fn required_with(&self, graph: &Graph, assignment: &Assignment) -> Result<Vec<Bytes>, AllocError> {
-        let plan = self.plan(graph, assignment)?;
+    /// Returns the bytes that each buffer needs for a graph, without allocating any. With several memories and no assignment
+    /// everything is in the first.
+    pub fn required<'a>(&self, request: impl Into<GraphRequest<'a>>) -> Result<Vec<Bytes>, AllocError> {
+        let plan = self.plan(request.into())?;
         let mut sizes = vec![Bytes::ZERO; self.memories.planned().len()];
         for memory in plan.memories() {
             sizes[memory.memory.index()] = memory.plan.peak();
@@ -118,23 +113,21 @@ impl GraphAllocator {
         Ok(sizes)
     }
 
-    /// Plans a graph and makes the buffers large enough for it. With several memories everything is in the first.
+    /// Plans a graph and makes the buffers large enough for it. With several memories and no assignment everything is in the
+    /// first; with an assignment a node that is written over a source is located with that source, also in another memory
+    /// than its own, as with ggml.
     ///
     /// Handles from before stay valid, unless a buffer has to grow.
-    pub fn reserve(&mut self, graph: &Graph) -> Result<(), AllocError> {
-        self.reserve_with(graph, &Assignment::single(graph))
-    }
-
-    /// The same for a graph whose leafs and nodes are assigned to memories. A node that takes over the bytes of a source
-    /// stands where that does, also in another memory than its own, as with ggml.
-    pub fn reserve_with(&mut self, graph: &Graph, assignment: &Assignment) -> Result<(), AllocError> {
+    pub fn reserve<'a>(&mut self, request: impl Into<GraphRequest<'a>>) -> Result<(), AllocError> {
+        let request = request.into();
+        let (graph, assignment) = (request.graph, request.assignment());
         let Self { memories, plans, .. } = self;
-        let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
+        let same = |planned: &Planned| *planned.plan.assigned().assignment() == *assignment;
         if plans.find(|planned| same(planned) && planned.accepts(graph, memories)).is_none() {
             match plans.without_buffers(|planned| same(planned) && planned.is_made_for(graph, memories)) {
                 Some(planned) => self.use_plans(vec![planned])?,
                 None => {
-                    let plan = self.plan(graph, assignment)?;
+                    let plan = self.plan(request)?;
                     self.use_plans(vec![Arc::new(Planned::new(plan))])?;
                 }
             }
@@ -143,19 +136,14 @@ impl GraphAllocator {
         Ok(())
     }
 
-    /// Plans several graphs and makes the buffers large enough for each: they never run at the same time.
-    pub fn reserve_all<'a>(&mut self, graphs: impl IntoIterator<Item = &'a Graph>) -> Result<(), AllocError> {
-        let graphs = graphs.into_iter().map(|graph| (graph, Assignment::single(graph))).collect::<Vec<_>>();
-        self.reserve_all_with(graphs.iter().map(|(graph, assignment)| (*graph, assignment)))
-    }
-
-    /// The same for graphs whose leafs and nodes are assigned to memories. All of them are reserved, or none.
-    pub fn reserve_all_with<'a>(
+    /// Plans several graphs, which never run at the same time, and makes the buffers large enough for each. All of them are
+    /// reserved, or none.
+    pub fn reserve_all<'a>(
         &mut self,
-        graphs: impl IntoIterator<Item = (&'a Graph, &'a Assignment)>,
+        requests: impl IntoIterator<Item = impl Into<GraphRequest<'a>>>,
     ) -> Result<(), AllocError> {
-        let plan = |(graph, assignment)| Ok(Arc::new(Planned::new(self.plan(graph, assignment)?)));
-        let plans = graphs.into_iter().map(plan).collect::<Result<Vec<_>, AllocError>>()?;
+        let plan = |request: GraphRequest<'_>| Ok(Arc::new(Planned::new(self.plan(request)?)));
+        let plans = requests.into_iter().map(|request| plan(request.into())).collect::<Result<Vec<_>, AllocError>>()?;
         self.use_plans(plans)?;
         self.pool.complete()?;
         Ok(())
@@ -199,12 +187,12 @@ impl GraphAllocator {
     /// use std::sync::Arc;
     /// use steeve_alloc::GraphAllocator;
     /// use steeve_device::{BufferType, HostMemory};
-    /// use steeve_graph::{AssignedGraph, Assignment, Graph, PlanOptions, plan_graph};
+    /// use steeve_graph::{AssignedGraph, Graph, PlanOptions, plan_graph};
     /// # let graph: AssignedGraph = "x = input f32[64]; y = sqr x !output".parse()?;
     /// # let graph: Graph = graph.into_graph();
     /// let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
     /// let mut allocator = GraphAllocator::new(&memory);
-    /// let text = allocator.assign(&graph, &Assignment::single(&graph))?.to_string(); // into model.graph
+    /// let text = allocator.assign(&graph)?.to_string(); // into model.graph
     ///
     /// // What the command does.
     /// let json = plan_graph(&text.parse()?, &PlanOptions::default())?.to_json();
@@ -213,32 +201,24 @@ impl GraphAllocator {
     /// assert_eq!(allocator.buffer_size(0)?.get(), 256);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn load_plan(&mut self, graph: &Graph, json: &str) -> Result<(), AllocError> {
-        self.load_plan_with(graph, &Assignment::single(graph), json, MatchMemories::ByName)
+    pub fn load_plan<'a>(&mut self, request: impl Into<GraphRequest<'a>>, json: &str) -> Result<(), AllocError> {
+        self.reserve_planned(self.read_plan(request, json, MatchMemories::ByName)?)
     }
 
-    /// Reserves by a plan file for a graph whose leafs and nodes are assigned to memories, which are matched with those of
-    /// the file by name or by order.
-    pub fn load_plan_with(
-        &mut self,
-        graph: &Graph,
-        assignment: &Assignment,
-        json: &str,
-        by: MatchMemories,
-    ) -> Result<(), AllocError> {
-        self.reserve_planned(self.read_plan(graph, assignment, json, by)?)
-    }
-
-    /// Reads a plan file for a graph without reserving anything. Besides what is wrong with the file, a plan is refused that frees
-    /// more of what no node reads than [the options](AllocOptions::with_plan) of this allocator say.
-    pub fn read_plan(
+    /// Reads a plan file for a graph without reserving anything, for [`reserve_planned`](Self::reserve_planned). Its memories are
+    /// matched with the allocator's by name or by order.
+    ///
+    /// # Errors
+    ///
+    /// Besides what is wrong with the file, if the plan frees more of what no node reads than
+    /// [the options](AllocOptions::with_plan) of this allocator say.
+    pub fn read_plan<'a>(
         &self,
-        graph: &Graph,
-        assignment: &Assignment,
+        request: impl Into<GraphRequest<'a>>,
         json: &str,
         by: MatchMemories,
     ) -> Result<GraphPlan, AllocError> {
-        let assigned = self.assign(graph, assignment)?;
+        let assigned = self.assign(request)?;
         let refused = |fault: PlanFault| AllocError::PlanFile(fault.to_string());
         let file = PlanFile::from_json(json).map_err(|error| refused(error.into()))?;
         let plan = GraphPlan::from_file(&file, &assigned, by).map_err(refused)?;
@@ -252,8 +232,9 @@ impl GraphAllocator {
 
     /// Returns a graph with all that planning needs: the allocator's memories, which of them each leaf and node belongs to, and
     /// the bytes that each tensor takes there. Its text is what `steeve plan` reads.
-    pub fn assign(&self, graph: &Graph, assignment: &Assignment) -> Result<AssignedGraph, AllocError> {
-        self.memories.assign(graph, assignment.clone())
+    pub fn assign<'a>(&self, request: impl Into<GraphRequest<'a>>) -> Result<AssignedGraph, AllocError> {
+        let request = request.into();
+        self.memories.assign(request.graph, request.assignment().into_owned())
     }
 
     /// Returns the kept plan that `alloc` would use for a graph now, to be looked at or saved. Until a small graph has been
@@ -269,46 +250,27 @@ impl GraphAllocator {
         close.or_else(|| self.plans.iter().find(|planned| accepts(planned))).map(|planned| &planned.plan)
     }
 
-    /// Says where the tensors of a graph stand. External tensors stand where `bindings` says.
+    /// Returns where the tensors of a graph are located; external tensors are located where `bindings` says.
     ///
     /// A plan that fits is used, and this is one pass over the graph that allocates nothing. Otherwise the graph is planned
-    /// as [`Replan`] allows, and buffers grow where they must. Buffers are reset.
-    pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Allocation, AllocError> {
+    /// as [`Replan`] allows, and buffers grow where they must. With an assignment a plan fits only if it was made for that
+    /// one, and what is not planned yet is, unless that is [never](Replan::Never) allowed. Buffers are reset.
+    pub fn alloc<'a>(
+        &mut self,
+        request: impl Into<GraphRequest<'a>>,
+        bindings: &Bindings,
+    ) -> Result<Allocation, AllocError> {
+        let GraphRequest { graph, assignment } = request.into();
         self.contents.lock().check_idle()?;
-        let found = match self.find(graph, |_| true) {
+        let same = |planned: &Planned| assignment.is_none_or(|asked| planned.plan.assigned().assignment() == asked);
+        let found = match self.find(graph, same) {
             Some(found) => found,
             None => {
                 // Before buffers are made anew, and contents are lost.
                 self.check_bound(&externals(graph), graph, bindings)?;
-                let planned = self.plan_again(graph)?;
-                self.keep(planned)?
-            }
-        };
-        self.place(found, graph, bindings)
-    }
-
-    /// The same for a graph whose leafs and nodes are assigned to memories; a plan that was made for another assignment is
-    /// none for this one. What is not planned yet is, unless that is [never](Replan::Never) allowed.
-    pub fn alloc_with(
-        &mut self,
-        graph: &Graph,
-        assignment: &Assignment,
-        bindings: &Bindings,
-    ) -> Result<Allocation, AllocError> {
-        self.contents.lock().check_idle()?;
-        let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
-        let found = match self.find(graph, same) {
-            Some(found) => found,
-            None => {
-                self.check_bound(&externals(graph), graph, bindings)?;
-                let made_for = |planned: &Planned| same(planned) && planned.is_made_for(graph, &self.memories);
-                let accepts = |planned: &Planned| same(planned) && planned.accepts(graph, &self.memories);
-                let planned = match (self.plans.without_buffers(made_for), self.options.replan) {
-                    (Some(planned), _) => planned,
-                    (None, Replan::Never) => {
-                        self.plans.without_buffers(accepts).ok_or_else(|| self.not_reserved(graph))?
-                    }
-                    (None, Replan::OneMemory | Replan::Always) => Arc::new(Planned::new(self.plan(graph, assignment)?)),
+                let planned = match assignment {
+                    Some(assignment) => self.plan_again_as(graph, assignment)?,
+                    None => self.plan_again(graph)?,
                 };
                 self.keep(planned)?
             }
@@ -343,7 +305,8 @@ impl GraphAllocator {
         if matches!(options.strategy, GraphStrategy::Best(_)) {
             options.strategy = GraphStrategy::Fast;
         }
-        let plan = self.plan_with(graph, large.plan.assigned().assignment(), &options).ok();
+        let assignment = large.plan.assigned().assignment();
+        let plan = self.plan_with(GraphRequest::from((graph, assignment)), &options).ok();
         let plan = plan.filter(|plan| SizeClass::of(plan.peak(), large.plan.peak()).is_some());
         let found = plan.and_then(|plan| self.plans.keep_small(Planned::new(plan), small.clone(), &self.pool));
         if found.is_none() {
@@ -394,18 +357,12 @@ impl GraphAllocator {
         Ok(())
     }
 
-    fn plan(&self, graph: &Graph, assignment: &Assignment) -> Result<GraphPlan, AllocError> {
-        self.plan_with(graph, assignment, &self.options.plan)
+    fn plan(&self, request: GraphRequest<'_>) -> Result<GraphPlan, AllocError> {
+        self.plan_with(request, &self.options.plan)
     }
 
-    fn plan_with(
-        &self,
-        graph: &Graph,
-        assignment: &Assignment,
-        options: &PlanOptions,
-    ) -> Result<GraphPlan, AllocError> {
-        let assigned = self.memories.assign(graph, assignment.clone())?;
-        Ok(plan_graph(&assigned, options)?)
+    fn plan_with(&self, request: GraphRequest<'_>, options: &PlanOptions) -> Result<GraphPlan, AllocError> {
+        Ok(plan_graph(&self.assign(request)?, options)?)
     }
 
     /// A plan for a graph for which there are no buffers: one that was made for it, or a new one where that is allowed, or
@@ -424,7 +381,22 @@ impl GraphAllocator {
                 return self.plans.without_buffers(accepts).ok_or_else(|| self.not_reserved(graph));
             }
         };
-        Ok(Arc::new(Planned::new(self.plan(graph, &assignment)?)))
+        Ok(Arc::new(Planned::new(self.plan(GraphRequest::from((graph, &assignment)))?)))
+    }
+
+    /// A plan for a graph and an assignment for which there are no buffers: one that was made for them, or a new one where that
+    /// is allowed, or one that they fit.
+    fn plan_again_as(&self, graph: &Graph, assignment: &Assignment) -> Result<Arc<Planned>, AllocError> {
+        let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
+        let made_for = |planned: &Planned| same(planned) && planned.is_made_for(graph, &self.memories);
+        let accepts = |planned: &Planned| same(planned) && planned.accepts(graph, &self.memories);
+        match (self.plans.without_buffers(made_for), self.options.replan) {
+            (Some(planned), _) => Ok(planned),
+            (None, Replan::Never) => self.plans.without_buffers(accepts).ok_or_else(|| self.not_reserved(graph)),
+            (None, Replan::OneMemory | Replan::Always) => {
+                Ok(Arc::new(Planned::new(self.plan(GraphRequest::from((graph, assignment)))?)))
+            }
+        }
     }
 
     /// What to say about a graph that no plan fits.

@@ -48,6 +48,7 @@ mod bound;
 
 // Graphs.
 mod options;
+mod request;
 mod memories;
 mod pool;
 mod planned;
@@ -65,4 +66,5 @@ pub use error::{AllocError, AtPeak};
 pub use graph::GraphAllocator;
 pub use linear::TensorAllocator;
 pub use options::{AllocOptions, Replan, SmallGraphs};
+pub use request::GraphRequest;
 pub use steeve_device::Element;

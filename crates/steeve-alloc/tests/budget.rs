@@ -88,10 +88,10 @@ fn each_memory_has_a_budget_of_its_own() {
         let options = AllocOptions::new().with_budget(0, Bytes(first)).with_budget(1, Bytes(second));
         GraphAllocator::with_buffers([memory(&gpu), memory(&cpu)]).unwrap().with_options(options)
     };
-    allocator(128, 512).reserve_with(graph.graph(), graph.assignment()).unwrap();
-    let error = allocator(128, 511).reserve_with(graph.graph(), graph.assignment()).unwrap_err();
+    allocator(128, 512).reserve((graph.graph(), graph.assignment())).unwrap();
+    let error = allocator(128, 511).reserve((graph.graph(), graph.assignment())).unwrap_err();
     assert!(matches!(error, AllocError::OverBudget { needed: Bytes(512), .. }), "{error}");
-    let error = allocator(127, 9999).reserve_with(graph.graph(), graph.assignment()).unwrap_err();
+    let error = allocator(127, 9999).reserve((graph.graph(), graph.assignment())).unwrap_err();
     assert!(matches!(error, AllocError::OverBudget { needed: Bytes(128), .. }), "{error}");
 }
 

@@ -215,10 +215,10 @@ fn sequence(seed: u64, several: bool, options: PlanOptions, seen: &mut Seen) {
         let theirs = if reserves { reference.reserve(&graph) } else { reference.alloc(&graph) };
         let (inner, assignment, none) = (graph.graph(), graph.assignment(), Bindings::new());
         let ours = match reserves {
-            true => allocator.reserve_with(inner, assignment).and_then(|()| {
-                if choices.once_in(2) { allocator.alloc_with(inner, assignment, &none).map(drop) } else { Ok(()) }
+            true => allocator.reserve((inner, assignment)).and_then(|()| {
+                if choices.once_in(2) { allocator.alloc((inner, assignment), &none).map(drop) } else { Ok(()) }
             }),
-            false => allocator.alloc_with(inner, assignment, &none).map(drop),
+            false => allocator.alloc((inner, assignment), &none).map(drop),
         };
         let context = format!("seed {seed}, step {step}");
         match &ours {

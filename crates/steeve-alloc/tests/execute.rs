@@ -280,7 +280,7 @@ fn what_can_be_read_after_a_run_is_what_would_be_there_with_memory_for_everythin
             .with_unread(choices.pick(&[Unread::Keep, Unread::Free]).unwrap());
         let allocator = GraphAllocator::with_buffers(memories.clone()).unwrap();
         let mut allocator = allocator.with_options(AllocOptions::new().with_plan(plan));
-        match allocator.reserve_with(graph, &assignment) {
+        match allocator.reserve((graph, &assignment)) {
             Ok(()) => {}
             // A tensor above the largest buffer.
             Err(AllocError::Buffer { .. }) => continue,

@@ -81,7 +81,7 @@ impl World {
     }
 
     fn reserve(&mut self, graph: &AssignedGraph) -> Result<(), AllocError> {
-        self.allocator.reserve_with(graph.graph(), graph.assignment())
+        self.allocator.reserve((graph.graph(), graph.assignment()))
     }
 
     fn reserve_all(&mut self) -> Result<(), AllocError> {
@@ -265,18 +265,18 @@ fn a_run_that_begins_while_memory_fails_keeps_its_buffers_and_the_plans_stay_rig
         "memory gpu align=8; memory small align=8 max=256
          a = input i8[200] @small; b = input i8[200] @small; c = ?JOIN i8[8] a b @gpu; y = ?F i8[8] c @gpu !output",
     );
-    allocator.reserve_with(first.graph(), first.assignment()).unwrap();
+    allocator.reserve((first.graph(), first.assignment())).unwrap();
     let allocation = allocator.alloc(first.graph(), &Bindings::new()).unwrap();
     for leaf in first.graph().leafs() {
         let size = first.graph().tensor(*leaf).nbytes().0;
         allocation.write_bytes(*leaf, &vec![1; size as usize]).unwrap();
     }
     *small.allocation.lock().unwrap() = Some(allocation.clone());
-    let error = allocator.reserve_with(second.graph(), second.assignment()).unwrap_err();
+    let error = allocator.reserve((second.graph(), second.assignment())).unwrap_err();
     assert!(matches!(error, AllocError::Buffer { .. }), "{error}");
     small.run.lock().unwrap().take().expect("a run has begun").finish();
     assert_eq!(allocation.read_bytes(tensor(first.graph(), "a")).unwrap(), [1; 1000]);
     allocator.alloc(first.graph(), &Bindings::new()).unwrap();
-    allocator.reserve_with(second.graph(), second.assignment()).unwrap();
+    allocator.reserve((second.graph(), second.assignment())).unwrap();
     allocator.alloc(second.graph(), &Bindings::new()).unwrap();
 }

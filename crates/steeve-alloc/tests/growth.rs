@@ -86,7 +86,7 @@ fn all_memories_are_freed_before_any_grows() {
              a = ?F i8[{size}] x @gpu; y = ?F i8[{size}] a @cpu !output"
         );
         let graph = assigned(&text);
-        allocator.reserve_with(graph.graph(), graph.assignment()).unwrap();
+        allocator.reserve((graph.graph(), graph.assignment())).unwrap();
         assert_eq!((gpu.ledger().peak(), cpu.ledger().peak()), (Bytes(2 * size), Bytes(size)));
     }
 }
@@ -151,9 +151,9 @@ fn if_one_chunk_of_several_fails_those_made_before_it_go_again() {
         ))
     };
     let (small, large) = (build(16), build(64));
-    allocator.reserve_with(small.graph(), small.assignment()).unwrap();
+    allocator.reserve((small.graph(), small.assignment())).unwrap();
     cpu.faults().fail_after(0);
-    allocator.reserve_with(large.graph(), large.assignment()).unwrap_err();
+    allocator.reserve((large.graph(), large.assignment())).unwrap_err();
     assert_eq!((gpu.ledger().live(), cpu.ledger().live()), (Bytes(0), Bytes(0)));
     let allocation = allocator.alloc(small.graph(), &none()).unwrap();
     assert_eq!((gpu.ledger().live(), cpu.ledger().live()), (Bytes(16), Bytes(16)));
@@ -259,7 +259,7 @@ fn graphs_reserved_together_take_what_the_largest_takes() {
         allocator.alloc(graph, &none()).unwrap();
     }
     assert_eq!(device.ledger().asked(), 1);
-    allocator.reserve_all([]).unwrap();
+    allocator.reserve_all([] as [&Graph; 0]).unwrap();
 }
 
 #[test]

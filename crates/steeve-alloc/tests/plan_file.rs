@@ -62,7 +62,7 @@ fn a_saved_plan_above_the_limit_is_refused_and_nothing_is_reserved() {
     let single = Assignment::single(graph.graph());
     for error in [
         allocator.load_plan(graph.graph(), &large),
-        allocator.load_plan_with(graph.graph(), &single, &large, MatchMemories::ByOrder),
+        allocator.read_plan((graph.graph(), &single), &large, MatchMemories::ByOrder).map(drop),
     ] {
         let error = error.unwrap_err().to_string();
         assert!(error.contains("input too large: at most 268435456 bytes are read, got 268435457"), "{error}");
@@ -149,7 +149,7 @@ fn planned_by_hand_or_by_the_allocator_is_the_same() {
     let by_hand = plan_graph(&by_hand, &PlanOptions::default()).unwrap();
     let device = device(32);
     let mut allocator = GraphAllocator::new(&memory(&device));
-    allocator.reserve_with(&graph, &Assignment::single(&graph)).unwrap();
+    allocator.reserve((&graph, &Assignment::single(&graph))).unwrap();
     assert_eq!(allocator.plan_of(&graph), Some(&by_hand));
     assert_eq!(allocator.plan_of(chain(640).graph()), None);
 }
@@ -167,7 +167,7 @@ fn a_plan_that_was_searched_offline_is_loaded_and_no_strategy_runs() {
         );
         let graph = graph.graph();
         let mut allocator = strict(&device);
-        let text = allocator.assign(graph, &Assignment::single(graph)).unwrap().to_string();
+        let text = allocator.assign(graph).unwrap().to_string();
         let best = PlanOptions::new(GraphStrategy::Best(Best::new(Budget::Nodes(1000))));
         let json = plan_graph(&text.parse().unwrap(), &best).unwrap().to_json();
 
@@ -201,7 +201,8 @@ fn a_plan_is_loaded_for_a_memory_that_asks_for_less() {
     ] {
         let device = device(32);
         let mut allocator = strict(&device);
-        let loaded = allocator.load_plan_with(graph.graph(), &single, &plan(memory), by);
+        let read = allocator.read_plan((graph.graph(), &single), &plan(memory), by);
+        let loaded = read.and_then(|plan| allocator.reserve_planned(plan));
         assert_eq!(loaded.is_ok(), accepted, "{memory}, {by}: {loaded:?}");
         assert_eq!(device.ledger().asked(), u64::from(accepted), "{memory}");
         assert_eq!(allocator.alloc(graph.graph(), &Bindings::new()).is_ok(), accepted, "{memory}");

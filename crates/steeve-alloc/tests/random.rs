@@ -158,11 +158,11 @@ impl World {
     ) -> Result<Option<Allocation>, AllocError> {
         let allocator = &mut self.allocator;
         match act {
-            0 => allocator.reserve_with(graph, &sizes.assignment).map(|()| None),
-            1 => allocator.required_with(graph, &sizes.assignment).map(|_| None),
+            0 => allocator.reserve((graph, &sizes.assignment)).map(|()| None),
+            1 => allocator.required((graph, &sizes.assignment)).map(|_| None),
             2 => allocator.reserve_all(sizes.graphs.iter().map(|(graph, _)| graph)).map(|()| None),
             3 => {
-                allocator.reserve_with(graph, &sizes.assignment)?;
+                allocator.reserve((graph, &sizes.assignment))?;
                 allocator.alloc(graph, bindings).map(Some)
             }
             _ => allocator.alloc(graph, bindings).map(Some),

@@ -32,9 +32,9 @@ fn each_tensor_stands_in_the_memory_it_is_assigned_to() {
     let ([gpu, cpu], mut allocator) = two();
     let memories = [memory(&gpu), memory(&cpu)];
     let graph = split(64);
-    assert_eq!(allocator.required_with(graph.graph(), graph.assignment()), Ok(vec![Bytes(128), Bytes(64)]));
+    assert_eq!(allocator.required((graph.graph(), graph.assignment())), Ok(vec![Bytes(128), Bytes(64)]));
     assert_eq!(gpu.ledger().asked() + cpu.ledger().asked(), 0);
-    allocator.reserve_with(graph.graph(), graph.assignment()).unwrap();
+    allocator.reserve((graph.graph(), graph.assignment())).unwrap();
     assert_eq!((gpu.ledger().live(), cpu.ledger().live()), (Bytes(128), Bytes(64)));
     let bindings = Bindings::new();
     let allocation = allocator.alloc(graph.graph(), &bindings).unwrap();
@@ -71,9 +71,9 @@ fn the_same_type_twice_is_one_memory() {
     let text = "memory a align=32; memory b align=32; memory c align=32
                 x = input i8[64] @a; p = ?F i8[64] x @c; q = ?F i8[64] p @a; y = ?F i8[64] q @c !output";
     let graph = assigned(text);
-    let required = allocator.required_with(graph.graph(), graph.assignment()).unwrap();
+    let required = allocator.required((graph.graph(), graph.assignment())).unwrap();
     assert_eq!(required, [Bytes(128), Bytes(0), Bytes(0)]);
-    allocator.reserve_with(graph.graph(), graph.assignment()).unwrap();
+    allocator.reserve((graph.graph(), graph.assignment())).unwrap();
     assert_eq!((device.ledger().buffers(), device.ledger().live()), (1, Bytes(128)));
     let sizes: Vec<_> = (0..3).map(|index| allocator.buffer_size(index).unwrap()).collect();
     assert_eq!(sizes, [Bytes(128), Bytes(0), Bytes(0)]);
@@ -96,7 +96,7 @@ fn a_type_that_is_named_twice_and_nothing_else_is_one_memory() {
 fn equal_types_that_are_not_the_same_are_two_memories() {
     let ([gpu, cpu], mut allocator) = two();
     let graph = split(64);
-    allocator.reserve_with(graph.graph(), graph.assignment()).unwrap();
+    allocator.reserve((graph.graph(), graph.assignment())).unwrap();
     assert_eq!((gpu.ledger().buffers(), cpu.ledger().buffers()), (1, 1));
 }
 
@@ -114,7 +114,7 @@ fn with_several_memories_nothing_is_planned_that_nobody_reserved() {
         error.to_string(),
         "nothing is reserved: call reserve first, or with several memories reserve_with, which says who goes where"
     );
-    allocator.reserve_with(graph.graph(), graph.assignment()).unwrap();
+    allocator.reserve((graph.graph(), graph.assignment())).unwrap();
     allocator.alloc(graph.graph(), &Bindings::new()).unwrap();
 }
 
@@ -122,7 +122,7 @@ fn with_several_memories_nothing_is_planned_that_nobody_reserved() {
 fn a_graph_that_outgrew_its_plan_is_an_error_that_names_the_tensor() {
     let ([gpu, _], mut allocator) = two();
     let small = split(64);
-    allocator.reserve_with(small.graph(), small.assignment()).unwrap();
+    allocator.reserve((small.graph(), small.assignment())).unwrap();
     let error = allocator.alloc(split(65).graph(), &Bindings::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -144,7 +144,7 @@ fn a_graph_with_other_edges_is_noticed() {
         )
     };
     let (one, other) = (assigned(&text("x")), assigned(&text("a")));
-    allocator.reserve_with(one.graph(), one.assignment()).unwrap();
+    allocator.reserve((one.graph(), one.assignment())).unwrap();
     let error = allocator.alloc(other.graph(), &Bindings::new()).unwrap_err();
     assert!(matches!(error, AllocError::NeedsReserve { misfit: Misfit::Changed { .. } }), "{error}");
     let error = error.to_string();
@@ -158,7 +158,7 @@ fn planning_again_puts_each_where_the_one_at_its_position_went() {
     let mut allocator = allocator.with_options(AllocOptions::new().with_replan(Replan::Always));
     assert!(matches!(allocator.alloc(split(8).graph(), &Bindings::new()), Err(AllocError::NothingReserved)));
     let small = split(64);
-    allocator.reserve_with(small.graph(), small.assignment()).unwrap();
+    allocator.reserve((small.graph(), small.assignment())).unwrap();
     let large = split(320);
     let bindings = Bindings::new();
     let allocation = allocator.alloc(large.graph(), &bindings).unwrap();
@@ -198,7 +198,7 @@ fn the_assignment_reserved_last_is_used() {
     };
     for (assignment, expected) in [(graph.assignment(), 1), (&everything, 0), (graph.assignment(), 1), (&everything, 0)]
     {
-        allocator.reserve_with(graph.graph(), assignment).unwrap();
+        allocator.reserve((graph.graph(), assignment)).unwrap();
         assert_eq!(home(&mut allocator), expected);
     }
 }
@@ -208,14 +208,14 @@ fn a_wrong_assignment_is_an_error() {
     let (_, mut allocator) = two();
     let graph = split(64);
     let short = Assignment { nodes: Vec::new(), ..graph.assignment().clone() };
-    let error = allocator.reserve_with(graph.graph(), &short).unwrap_err();
+    let error = allocator.reserve((graph.graph(), &short)).unwrap_err();
     assert!(matches!(error, AllocError::Graph(GraphError::AssignmentLength { .. })), "{error}");
     let beyond = assigned(
         "memory a align=1; memory b align=1; memory c align=1; x = input i8[64] @c
          a = ?F i8[64] x @c; b = ?F i8[64] a @c; y = ?F i8[64] b @c !output",
     );
     assert!(matches!(
-        allocator.required_with(graph.graph(), beyond.assignment()),
+        allocator.required((graph.graph(), beyond.assignment())),
         Err(AllocError::Graph(GraphError::UnknownMemory { .. }))
     ));
 }
@@ -227,8 +227,8 @@ fn each_memory_pads_and_aligns_in_its_own_way() {
     let memories = [memory(&gpu), memory(&cpu)];
     let mut allocator = GraphAllocator::with_buffers(memories.clone()).unwrap();
     let graph = split(100);
-    assert_eq!(allocator.required_with(graph.graph(), graph.assignment()), Ok(vec![Bytes(1024), Bytes(104)]));
-    allocator.reserve_with(graph.graph(), graph.assignment()).unwrap();
+    assert_eq!(allocator.required((graph.graph(), graph.assignment())), Ok(vec![Bytes(1024), Bytes(104)]));
+    allocator.reserve((graph.graph(), graph.assignment())).unwrap();
     let bindings = Bindings::new();
     let allocation = allocator.alloc(graph.graph(), &bindings).unwrap();
     let (assignment, options) = (graph.assignment(), &PlanOptions::default());
@@ -264,7 +264,7 @@ fn buffers_see_every_tensor_with_its_offset() {
     let text = "memory gpu align=32; memory cpu align=32; x = input i8[64] @cpu; a = ?F i8[64] x @gpu
                 v = view i8[16]+48 a @gpu; b = ?F i8[64] v @gpu; y = ?F i8[64] b @cpu !output";
     let graph = assigned(text);
-    allocator.reserve_with(graph.graph(), graph.assignment()).unwrap();
+    allocator.reserve((graph.graph(), graph.assignment())).unwrap();
     assert!(gpu.seen().is_empty(), "nobody has a place before alloc");
     for _ in 0..2 {
         let allocation = allocator.alloc(graph.graph(), &Bindings::new()).unwrap();
@@ -301,7 +301,7 @@ fn memories_of_several_kinds_work_together() {
     let text = "memory n align=32; memory g align=64; memory h align=32
                 x = input f32[16] @h; a = ?F f32[1000] x @n; b = ?F f32[16] a @g; y = ?F f32[16] b @h !output";
     let graph = assigned(text);
-    allocator.reserve_with(graph.graph(), graph.assignment()).unwrap();
+    allocator.reserve((graph.graph(), graph.assignment())).unwrap();
     assert_eq!(null.ledger().live(), Bytes(4000));
     let allocation = allocator.alloc(graph.graph(), &Bindings::new()).unwrap();
     allocation.write(tensor(graph.graph(), "x"), &[1.0f32; 16]).unwrap();

@@ -32,9 +32,9 @@ fn bound(graph: &Graph) -> Bindings {
 
 /// Allocates a graph in these memories, judges the result, and answers the sizes of all buffers.
 fn settled(allocator: &mut GraphAllocator, graph: &AssignedGraph, memories: &[Arc<dyn BufferType>]) -> Vec<Vec<u64>> {
-    let told = allocator.required_with(graph.graph(), graph.assignment()).unwrap();
+    let told = allocator.required((graph.graph(), graph.assignment())).unwrap();
     let fresh = (0..memories.len()).all(|index| allocator.buffer_size(index) == Ok(Bytes(0)));
-    allocator.reserve_with(graph.graph(), graph.assignment()).unwrap();
+    allocator.reserve((graph.graph(), graph.assignment())).unwrap();
     let bindings = bound(graph.graph());
     let allocation = allocator.alloc(graph.graph(), &bindings).unwrap();
     let options = allocator.plan_of(graph.graph()).unwrap().options();

@@ -213,14 +213,14 @@ impl Scheduler {
     /// first of them.
     pub fn required(&self, graph: &Graph, homes: impl Into<Homes>) -> Result<Vec<Bytes>, SchedError> {
         let schedule = self.find_or_make(graph, &homes.into())?;
-        Ok(self.allocator.required_with(schedule.graph(), schedule.assignment())?)
+        Ok(self.allocator.required((schedule.graph(), schedule.assignment()))?)
     }
 
     /// Makes the buffers large enough for a graph. Waits for work in flight.
     pub fn reserve(&mut self, graph: &Graph, homes: impl Into<Homes>) -> Result<(), SchedError> {
         self.synchronise()?;
         let schedule = self.remember(graph, homes.into())?;
-        let reserved = self.allocator.reserve_with(schedule.graph(), schedule.assignment());
+        let reserved = self.allocator.reserve((schedule.graph(), schedule.assignment()));
         reserved.map_err(|error| self.explain(error))?;
         self.check_home(&schedule)
     }
@@ -238,7 +238,7 @@ impl Scheduler {
         self.synchronise()?;
         let homes = homes.into();
         let schedule = self.find_or_make(graph, &homes)?;
-        let plan = self.allocator.read_plan(schedule.graph(), schedule.assignment(), json, by)?;
+        let plan = self.allocator.read_plan((schedule.graph(), schedule.assignment()), json, by)?;
         at_home(&plan, &schedule)?;
         self.remember(graph, homes)?;
         self.allocator.reserve_planned(plan).map_err(|error| self.explain(error))
@@ -248,7 +248,7 @@ impl Scheduler {
     /// `steeve plan` reads.
     pub fn assign(&self, graph: &Graph, homes: impl Into<Homes>) -> Result<AssignedGraph, SchedError> {
         let schedule = self.find_or_make(graph, &homes.into())?;
-        Ok(self.allocator.assign(schedule.graph(), schedule.assignment())?)
+        Ok(self.allocator.assign((schedule.graph(), schedule.assignment()))?)
     }
 
     /// Makes the buffers large enough for each of several graphs, which never run at the same time. All of them are
@@ -265,7 +265,7 @@ impl Scheduler {
         let schedules = graphs.into_iter().map(|(graph, homes)| self.remember(graph, homes));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
         let all = schedules.iter().map(|it| (it.graph(), it.assignment()));
-        self.allocator.reserve_all_with(all).map_err(|error| self.explain(error))?;
+        self.allocator.reserve_all(all).map_err(|error| self.explain(error))?;
         schedules.iter().try_for_each(|schedule| self.check_home(schedule))
     }
 
@@ -306,7 +306,7 @@ impl Scheduler {
             }
             self.synchronise()?;
         }
-        let allocation = self.allocator.alloc_with(schedule.graph(), schedule.assignment(), bindings);
+        let allocation = self.allocator.alloc((schedule.graph(), schedule.assignment()), bindings);
         let allocation = allocation.map_err(|error| self.explain(error))?;
         self.check_home(&schedule)?;
         Ok(Job { graph: graph.clone(), schedule, allocation })

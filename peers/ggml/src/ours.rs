@@ -57,7 +57,7 @@ impl Ours {
 
     /// Plans the graph and proves the plan, unless it has one, and makes buffers where they are too small.
     pub fn reserve(&mut self, assigned: &AssignedGraph) -> Result<(), OurError> {
-        Ok(self.allocator.reserve_with(assigned.graph(), assigned.assignment())?)
+        Ok(self.allocator.reserve((assigned.graph(), assigned.assignment()))?)
     }
 
     /// Says where the tensors of a graph stand whose plan there is: one that was built again, say.
