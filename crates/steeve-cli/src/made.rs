@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use steeve_graph::file::DROP_IN;
 use steeve_graph::{GraphStrategy, PlanFile, PlanOptions, Reuse, plan_graph};
 use steeve_plan::csv::Table;
-use steeve_plan::{Progress, Strategy, Verdict};
+use steeve_plan::{SearchProgress, Strategy, Verdict};
 use steeve_view::{Map, Picture};
 
 use crate::answer::Voice;
@@ -97,7 +97,7 @@ impl Making<'_> {
         &self,
         name: &str,
         strategy: &Strategy,
-        act: impl FnOnce(&mut dyn FnMut(&Progress) -> ControlFlow<()>) -> T,
+        act: impl FnOnce(&mut dyn FnMut(&SearchProgress) -> ControlFlow<()>) -> T,
     ) -> T {
         let mut watcher = Watcher::new(name, strategy, self.interrupt, self.voice);
         act(&mut |progress| watcher.look(progress))

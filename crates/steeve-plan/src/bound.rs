@@ -14,7 +14,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::births::Births;
+use crate::birth_steps::BirthSteps;
 use crate::{Block, Bytes, Id, Problem, Step};
 
 /// A number of bytes below which no plan exists.
@@ -70,7 +70,7 @@ pub(crate) fn bound_above(problem: &Problem, live: Bytes, step: Option<Step>) ->
         (bound.bytes, bound.reason) = (pinned, BoundReason::Pinned);
     }
     if let Some(limit) = problem.max_buffer() {
-        let apart = never_together(problem, limit);
+        let apart = limited_buffers_bound(problem, limit);
         if apart > bound.bytes {
             (bound.bytes, bound.reason) = (apart, BoundReason::BufferLimit);
         }
@@ -87,7 +87,7 @@ pub(crate) fn occupied(block: &Block) -> u64 {
 /// The most bytes alive at a step, and the first such step. The problem's door keeps the sum in range.
 fn most_live(problem: &Problem) -> (Bytes, Option<Step>) {
     let blocks = || problem.blocks().iter().filter(|it| it.size > Bytes::ZERO);
-    let births = Births::new(blocks().map(|it| it.life.start()));
+    let births = BirthSteps::new(blocks().map(|it| it.life.start()));
     // How the live bytes change. Deaths count at the next birth: a block that ends at 7 is out of the way of one that
     // starts at 7. The sum of all sizes is below 2^64, so the differences wrap but the prefix sums do not.
     let mut change = vec![0u64; births.count() + 1];
@@ -125,7 +125,7 @@ fn pinned_reach(problem: &Problem) -> Bytes {
 
 /// Blocks above half of the largest possible buffer, one size after the other from the largest: how many are alive
 /// together at most is how many buffers have at least that size.
-fn never_together(problem: &Problem, limit: Bytes) -> Bytes {
+fn limited_buffers_bound(problem: &Problem, limit: Bytes) -> Bytes {
     let largest = problem.blocks().iter().map(occupied).max().unwrap_or(0);
     let half = limit.0.max(largest) / 2;
     let mut big: Vec<&Block> = problem.blocks().iter().filter(|it| occupied(it) > half).collect();
@@ -135,7 +135,7 @@ fn never_together(problem: &Problem, limit: Bytes) -> Bytes {
     starts.dedup();
     // The most are alive together at some start, so starts are the only steps to count at.
     let at = |step| starts.partition_point(|start| *start < step);
-    let mut alive = Crowd::new(starts.len());
+    let mut alive = MaxCountTree::new(starts.len());
     let mut total = 0u64;
     let mut blocks = big.iter().peekable();
     while let Some(block) = blocks.next() {
@@ -147,12 +147,12 @@ fn never_together(problem: &Problem, limit: Bytes) -> Bytes {
 }
 
 /// Counts over steps: add one to a range, ask for the largest. O(log n) each, as a tree of maxima with pending sums.
-struct Crowd {
+struct MaxCountTree {
     leaves: usize,
     most: Vec<u64>,
 }
 
-impl Crowd {
+impl MaxCountTree {
     fn new(steps: usize) -> Self {
         let leaves = steps.next_power_of_two();
         Self { leaves, most: vec![0; 2 * leaves] }

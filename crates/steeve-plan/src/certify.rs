@@ -13,7 +13,7 @@
 //! strategies whose work it judges; the live bytes are counted again as well. (What the bound adds to them for pins and
 //! for limited buffers comes from `bound`; it decides only whether a plan may be called optimal.)
 
-mod ranks;
+mod rank_set;
 mod violation;
 
 use alloc::collections::BTreeMap;
@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 
 pub use violation::{Violation, Violations};
 
-use ranks::{Ranks, sort_by_number};
+use rank_set::{RankSet, sort_by_number};
 
 use crate::bound::bound_above;
 use crate::plan::Plan;
@@ -55,15 +55,16 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
     for (block, it) in blocks.pairs() {
         check_place(&problem, places, block, it, &mut wrong);
     }
-    let off_the_map = |it: &Violation| matches!(it, Violation::OutOfRange { .. } | Violation::TooFar { .. });
+    let off_the_map =
+        |it: &Violation| matches!(it, Violation::OutOfRange { .. } | Violation::BufferIndexTooLarge { .. });
     if wrong.iter().any(off_the_map) {
         // Ends out of range, or buffers without end: the sweep has nothing to stand on.
         return Err(Violations(wrong));
     }
     let buffers = buffer_sizes(&problem, places, &mut wrong);
     let Some(peak) = buffers.iter().try_fold(Bytes::ZERO, |sum, size| sum.checked_add(*size)) else {
-        wrong.push(Violation::Endless);
-        overlaps(&problem, places, &mut wrong);
+        wrong.push(Violation::TotalTooLarge);
+        find_overlaps(&problem, places, &mut wrong);
         return Err(Violations(wrong));
     };
     if let Some(capacity) = problem.capacity()
@@ -71,14 +72,14 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
     {
         wrong.push(Violation::OverCapacity { peak, capacity });
     }
-    match Timeline::new(&problem, places, &buffers).sweep() {
+    match LivenessSweep::new(&problem, places, &buffers).sweep() {
         Some((live, step)) if wrong.is_empty() => {
             let bound = bound_above(&problem, live, step);
             Ok(Plan::proven(problem, placement, buffers, peak, bound))
         }
         Some(_) => Err(Violations(wrong)),
         None => {
-            overlaps(&problem, places, &mut wrong);
+            find_overlaps(&problem, places, &mut wrong);
             Err(Violations(wrong))
         }
     }
@@ -96,7 +97,7 @@ fn check_place(
     let (offset, align) = (place.offset, it.align);
     if place.buffer.index() >= places.len() {
         let (buffer, blocks) = (place.buffer, places.len());
-        wrong.push(Violation::TooFar { block, buffer, blocks });
+        wrong.push(Violation::BufferIndexTooLarge { block, buffer, blocks });
     }
     if !align.accepts(offset) {
         wrong.push(Violation::Misaligned { block, offset, align });
@@ -108,14 +109,14 @@ fn check_place(
     if let Some(pinned) = it.pinned
         && pinned != place
     {
-        wrong.push(Violation::Unpinned { block, pinned, place });
+        wrong.push(Violation::NotAtPin { block, pinned, place });
     }
     if let Some(follows) = it.follows
         && problem.blocks().get(follows).is_some()
         && places[follows] != place
     {
         let expected = places[follows];
-        wrong.push(Violation::Strayed { block, follows, place, expected });
+        wrong.push(Violation::NotAtPredecessor { block, follows, place, expected });
     }
 }
 
@@ -155,7 +156,7 @@ fn buffer_sizes(
 
 /// Births and deaths in the order of time, and each block's rank in the order of addresses. Addresses count through all
 /// buffers, one behind the other, so that blocks of different buffers never meet.
-struct Timeline {
+struct LivenessSweep {
     births: Vec<(u64, u32)>,
     deaths: Vec<(u64, u32)>,
     /// By block: its rank among those that have bytes.
@@ -164,7 +165,7 @@ struct Timeline {
     spans: Vec<(u64, u64)>,
 }
 
-impl Timeline {
+impl LivenessSweep {
     /// The buffers' sizes must have a sum.
     fn new(problem: &Problem, places: &IdVec<BlockId, Place>, buffers: &IdVec<BufferId, Bytes>) -> Self {
         let blocks = problem.blocks().as_slice();
@@ -202,7 +203,7 @@ impl Timeline {
 
     /// The most live bytes and their first step, or `None` if two live blocks share a byte.
     fn sweep(&self) -> Option<(Bytes, Option<Step>)> {
-        let mut alive = Ranks::new(self.spans.len());
+        let mut alive = RankSet::new(self.spans.len());
         let (mut live, mut most) = (0u64, 0u64);
         let mut step = self.births.first().map(|birth| Step(birth.0));
         let mut deaths = self.deaths.iter().peekable();
@@ -232,11 +233,11 @@ impl Timeline {
 }
 
 /// So many are listed; pairs grow with the square of the blocks, and nobody reads a million.
-const MOST_VIOLATIONS: usize = 100_000;
+const MAX_VIOLATIONS: usize = 100_000;
 
 /// Every pair of live blocks that share a byte, in the order of time. Only for placements that are known to be wrong:
 /// a newborn looks at all live blocks of its buffer that start close enough to reach it.
-fn overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<Violation>) {
+fn find_overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<Violation>) {
     let blocks = problem.blocks();
     let real = |id: &BlockId| blocks[*id].size > Bytes::ZERO;
     let mut births: Vec<BlockId> = blocks.ids().filter(real).collect();
@@ -259,8 +260,8 @@ fn overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<V
             near.filter(|(_, end)| first < **end).map(|((_, start, block), _)| (*block, *start)).collect();
         hit.sort_unstable();
         for (block, start) in hit {
-            if wrong.len() >= MOST_VIOLATIONS {
-                wrong.push(Violation::AndMore);
+            if wrong.len() >= MAX_VIOLATIONS {
+                wrong.push(Violation::MoreOverlaps);
                 return;
             }
             let offset = Offset(first.max(start));

@@ -33,7 +33,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
 pub use error::{Column, CsvError, CsvFault, TableError};
-use records::Records;
+use records::RecordReader;
 
 use crate::{
     Align, Block, BlockId, BufferId, Bytes, Id, IdVec, InputLimit, Lifetime, Offset, Place, Placement, Plan, Problem,
@@ -63,11 +63,11 @@ pub fn read_within(text: &str, limit: InputLimit) -> Result<Table, CsvError> {
     if let Err(error) = limit.check(text.len()) {
         return Err(CsvError { line: 1, column: None, name: None, fault: CsvFault::InputTooLarge(error) });
     }
-    let mut records = Records::new(text);
-    let header = Header::read(&mut records)?;
-    let mut rows = Rows::default();
+    let mut records = RecordReader::new(text);
+    let header = CsvHeader::read(&mut records)?;
+    let mut rows = TableBuilder::default();
     while let Some(line) = records.advance()? {
-        rows.push(&Row { header: &header, line, fields: records.fields() })?;
+        rows.push(&CsvRow { header: &header, line, fields: records.fields() })?;
     }
     rows.table(&header)
 }
@@ -129,7 +129,7 @@ impl Table {
             if let Some(follows) = blocks[block].follows
                 && follows.index() >= ids.len()
             {
-                return Err(TableError::FollowsNobody { id: ids[block].clone(), follows });
+                return Err(TableError::FollowsMissingBlock { id: ids[block].clone(), follows });
             }
         }
         Ok(Self { ids, blocks, places, by_name })
@@ -267,15 +267,15 @@ fn write_text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// Which column stands where.
-struct Header {
+struct CsvHeader {
     /// The columns of the file in their order.
     columns: Vec<Column>,
     /// The inverse: the position of each known column.
     positions: [Option<usize>; Column::ALL.len()],
 }
 
-impl Header {
-    fn read(records: &mut Records<'_>) -> Result<Self, CsvError> {
+impl CsvHeader {
+    fn read(records: &mut RecordReader<'_>) -> Result<Self, CsvError> {
         let Some(line) = records.advance()? else {
             return Err(CsvError { line: 1, column: None, name: None, fault: CsvFault::NoHeader });
         };
@@ -301,13 +301,13 @@ impl Header {
 }
 
 /// One line with what is needed to speak of it.
-struct Row<'a, 'text> {
-    header: &'a Header,
+struct CsvRow<'a, 'text> {
+    header: &'a CsvHeader,
     line: usize,
     fields: &'a [Cow<'text, str>],
 }
 
-impl Row<'_, '_> {
+impl CsvRow<'_, '_> {
     fn error(&self, column: Column, fault: CsvFault) -> CsvError {
         let position = self.header.positions[column as usize];
         CsvError { line: self.line, column: position.map(|it| it + 1), name: Some(column), fault }
@@ -361,7 +361,8 @@ impl Row<'_, '_> {
             (Some(offset), buffer) => {
                 let index = buffer.unwrap_or(0);
                 let id = usize::try_from(index).ok().and_then(BufferId::from_index);
-                let buffer = id.ok_or_else(|| self.error(Column::Buffer, CsvFault::BufferTooFar { buffer: index }))?;
+                let buffer =
+                    id.ok_or_else(|| self.error(Column::Buffer, CsvFault::BufferIndexTooLarge { buffer: index }))?;
                 Ok(Some(Place { buffer, offset: Offset(offset) }))
             }
         }
@@ -379,13 +380,13 @@ fn number(text: &str) -> Result<u64, CsvFault> {
         _ if text.is_empty() => CsvFault::NumberMissing,
         Some(rest) if rest.parse::<f64>().is_ok() => CsvFault::Negative { found: found() },
         None if text.parse::<f64>().is_ok() => CsvFault::NotWhole { found: found() },
-        _ => CsvFault::NoNumber { found: found() },
+        _ => CsvFault::NotANumber { found: found() },
     })
 }
 
 /// What has been read so far.
 #[derive(Default)]
-struct Rows {
+struct TableBuilder {
     ids: Vec<String>,
     blocks: Vec<Block>,
     places: Vec<Option<Place>>,
@@ -394,8 +395,8 @@ struct Rows {
     follows: Vec<(usize, String)>,
 }
 
-impl Rows {
-    fn push(&mut self, row: &Row<'_, '_>) -> Result<(), CsvError> {
+impl TableBuilder {
+    fn push(&mut self, row: &CsvRow<'_, '_>) -> Result<(), CsvError> {
         row.check_length()?;
         let index = self.blocks.len();
         self.ids.push(match row.field(Column::Id) {
@@ -414,7 +415,7 @@ impl Rows {
         Ok(())
     }
 
-    fn table(mut self, header: &Header) -> Result<Table, CsvError> {
+    fn table(mut self, header: &CsvHeader) -> Result<Table, CsvError> {
         let at = |line, column: Column, fault| {
             let position = header.positions[column as usize];
             CsvError { line, column: position.map(|it| it + 1), name: Some(column), fault }
@@ -433,7 +434,7 @@ impl Rows {
         for (index, found) in self.follows {
             match find(&ids, &by_name, &found) {
                 Some(before) => self.blocks[index].follows = Some(before),
-                None => return Err(at(self.lines[index], Column::Follows, CsvFault::FollowsNobody { found })),
+                None => return Err(at(self.lines[index], Column::Follows, CsvFault::FollowsMissingBlock { found })),
             }
         }
         Ok(Table { ids, blocks: self.blocks.into(), places: self.places.into(), by_name })

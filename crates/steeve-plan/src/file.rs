@@ -210,7 +210,7 @@ pub enum PlanFileError {
     },
     /// A word that is not known.
     #[error("{field} is {:?}; known are {known}", Clipped(found))]
-    Word {
+    UnknownValue {
         /// The field.
         field: &'static str,
         /// What the file says.
@@ -220,13 +220,13 @@ pub enum PlanFileError {
     },
     /// A field that only the plan of a graph has.
     #[error("{field} is that of a graph's plan, and the file names no graph")]
-    OfGraph {
+    GraphField {
         /// The field.
         field: &'static str,
     },
     /// No graph, and not the one memory of a block list.
     #[error("the plan file is not that of a graph, and has {found} memories; that of a block list has 1")]
-    Memories {
+    MemoryCount {
         /// How many there are.
         found: usize,
     },
@@ -253,7 +253,7 @@ impl core::fmt::Display for JsonMessage<'_> {
 
 /// All that is looked at before the version is known.
 #[derive(Deserialize)]
-struct Head {
+struct FileHeader {
     schema: Option<String>,
     version: Option<u32>,
 }
@@ -337,11 +337,11 @@ impl PlanFile {
             Ok(file) if (file.schema.as_str(), file.version) == (SCHEMA, VERSION) => file.checked(),
             // A file of another version may look quite different, and then the version is what is wrong with it.
             read => match serde_json::from_str(text) {
-                Ok(Head { schema: Some(found), .. }) if found != SCHEMA => Err(PlanFileError::Schema { found }),
-                Ok(Head { schema: Some(_), version: Some(found) }) if found != VERSION => {
+                Ok(FileHeader { schema: Some(found), .. }) if found != SCHEMA => Err(PlanFileError::Schema { found }),
+                Ok(FileHeader { schema: Some(_), version: Some(found) }) if found != VERSION => {
                     Err(PlanFileError::Version { found })
                 }
-                Ok(Head { schema: None, .. }) => Err(PlanFileError::NoSchema),
+                Ok(FileHeader { schema: None, .. }) => Err(PlanFileError::NoSchema),
                 _ => Ok(read?),
             },
         }
@@ -351,16 +351,16 @@ impl PlanFile {
     fn checked(self) -> Result<Self, PlanFileError> {
         if !["ggml", "fast", "best", "best-fit", GIVEN].contains(&self.strategy.as_str()) {
             let known = "ggml, fast, best and best-fit";
-            return Err(PlanFileError::Word { field: "strategy", found: self.strategy, known });
+            return Err(PlanFileError::UnknownValue { field: "strategy", found: self.strategy, known });
         }
         if let Some(found) = self.planned_as.clone().filter(|word| word != DROP_IN) {
-            return Err(PlanFileError::Word { field: "as", found, known: DROP_IN });
+            return Err(PlanFileError::UnknownValue { field: "as", found, known: DROP_IN });
         }
         match self.field_of_graph() {
             _ if self.is_of_graph() => Ok(self),
-            Some(field) => Err(PlanFileError::OfGraph { field }),
+            Some(field) => Err(PlanFileError::GraphField { field }),
             None if self.memories.len() == 1 => Ok(self),
-            None => Err(PlanFileError::Memories { found: self.memories.len() }),
+            None => Err(PlanFileError::MemoryCount { found: self.memories.len() }),
         }
     }
 

@@ -33,31 +33,31 @@ pub struct FreeList {
     align: Align,
     limit: u64,
     /// The last of so many chunks has no limit.
-    most_chunks: usize,
-    chunks: Vec<Chunk>,
+    max_chunks: usize,
+    chunks: Vec<FreeListChunk>,
 }
 
 /// ggml opens at most so many chunks; the last of them has no limit.
-const MOST_CHUNKS: usize = 16;
+const MAX_CHUNKS: usize = 16;
 
 /// The end of a chunk without a limit. Far above any real size, and far from overflow.
 const NO_LIMIT: u64 = u64::MAX / 2;
 
 #[derive(Clone, Debug)]
-struct Chunk {
+struct FreeListChunk {
     /// In the order of their offsets. Ranges of no bytes may be among them: freeing a tensor of no bytes leaves one.
-    free: Vec<Range>,
+    free: Vec<FreeRange>,
     /// The highest end ever used.
     peak: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Range {
+struct FreeRange {
     start: u64,
     size: u64,
 }
 
-impl Range {
+impl FreeRange {
     fn end(self) -> u64 {
         self.start + self.size
     }
@@ -69,7 +69,7 @@ impl FreeList {
         Self {
             align,
             limit: limit.map_or(NO_LIMIT, |limit| limit.0.min(NO_LIMIT)),
-            most_chunks: MOST_CHUNKS,
+            max_chunks: MAX_CHUNKS,
             chunks: Vec::new(),
         }
     }
@@ -77,7 +77,7 @@ impl FreeList {
     /// The same with as many chunks as it takes, so that none passes the limit but for a single tensor.
     #[must_use]
     pub fn with_any_number_of_chunks(mut self) -> Self {
-        self.most_chunks = usize::MAX;
+        self.max_chunks = usize::MAX;
         self
     }
 
@@ -126,7 +126,7 @@ impl FreeList {
                 return;
             }
             if end == range.start {
-                free[index] = Range { start, size: size + range.size };
+                free[index] = FreeRange { start, size: size + range.size };
                 if index > 0 && free[index - 1].end() == start {
                     free[index - 1].size += free[index].size;
                     free.remove(index);
@@ -135,7 +135,7 @@ impl FreeList {
             }
         }
         let index = free.iter().position(|range| start <= range.start).unwrap_or(free.len());
-        free.insert(index, Range { start, size });
+        free.insert(index, FreeRange { start, size });
     }
 
     /// The most bytes ever used of each chunk: how large the buffers must be.
@@ -191,12 +191,12 @@ impl FreeList {
 
     fn open(&mut self, size: u64) -> Option<usize> {
         let index = self.chunks.len();
-        let room = if index + 1 >= self.most_chunks { NO_LIMIT } else { size.max(self.limit) };
+        let room = if index + 1 >= self.max_chunks { NO_LIMIT } else { size.max(self.limit) };
         // Without a limit the last chunk takes all that comes, up to the end of the address space.
-        if index >= self.most_chunks || size > room {
+        if index >= self.max_chunks || size > room {
             return None;
         }
-        self.chunks.push(Chunk { free: Vec::from([Range { start: 0, size: room }]), peak: 0 });
+        self.chunks.push(FreeListChunk { free: Vec::from([FreeRange { start: 0, size: room }]), peak: 0 });
         Some(index)
     }
 }

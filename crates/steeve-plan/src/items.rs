@@ -23,18 +23,18 @@ pub(crate) struct Item {
     pub(crate) align: u64,
     pub(crate) pinned: Option<Place>,
     /// A chain that needs less from some step on.
-    pub(crate) shrinks: Option<Shrink>,
+    pub(crate) shrinks: Option<ShrinkPoint>,
 }
 
 /// From this step on only so many bytes are needed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shrink {
+pub(crate) struct ShrinkPoint {
     pub(crate) from: Step,
     pub(crate) bytes: u64,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Items {
+pub(crate) struct ItemSet {
     pub(crate) items: Vec<Item>,
     /// For each block its item; `None` for blocks that need no bytes.
     owner: Vec<Option<ItemId>>,
@@ -42,7 +42,7 @@ pub(crate) struct Items {
     exact: bool,
 }
 
-impl Items {
+impl ItemSet {
     pub(crate) fn new(problem: &Problem) -> Self {
         let blocks = problem.blocks();
         let heads = heads(blocks);
@@ -139,7 +139,7 @@ fn find_shrinks(problem: &Problem, owner: &[Option<ItemId>], items: &mut [Item])
         let gain = u128::from(item.bytes - needed) * u128::from(item.end.0 - from.0);
         if from > item.start && gain > gains[owner.index()] {
             gains[owner.index()] = gain;
-            item.shrinks = Some(Shrink { from, bytes: needed });
+            item.shrinks = Some(ShrinkPoint { from, bytes: needed });
         }
     }
 }

@@ -46,7 +46,7 @@
 //! | [`Strategy::Best`] | `Fast`, then niche search with a [`Budget`] | the last percent, or the proof that there is none |
 //!
 //! All of them know alignments, pinned blocks, blocks that take over another's bytes in place, buffers of limited size
-//! and a capacity. What they answer is an [`Outcome`] with a [`Verdict`]: optimal, fits, proved not to fit, or not
+//! and a capacity. What they answer is an [`PlaceOutcome`] with a [`Verdict`]: optimal, fits, proved not to fit, or not
 //! found. [`plan()`] is the short way that places and certifies.
 //!
 //! # Features
@@ -64,10 +64,10 @@ extern crate alloc;
 // The values, in the order in which they follow from each other.
 mod units;
 mod id;
-mod limit;
-mod clip;
+mod input_limit;
+mod clipped;
 mod problem;
-mod births;
+mod birth_steps;
 mod bound;
 mod placement;
 mod certify;
@@ -88,12 +88,12 @@ mod greedy;
 mod fast;
 mod best;
 #[cfg(feature = "std")]
-mod budget;
-mod shuffle;
-mod ladder;
-mod crew;
+mod parse_budget;
+mod random_greedy;
+mod capacity_search;
+mod parallel_search;
 mod niche;
-mod meter;
+mod search_budget;
 mod random;
 
 #[cfg(feature = "fuzz")]
@@ -101,15 +101,15 @@ pub mod fuzz;
 
 pub use best::{Best, Budget};
 pub use bound::{Bound, BoundReason, lower_bound};
-#[cfg(feature = "std")]
-pub use budget::BudgetError;
 pub use certify::{Violation, Violations, certify};
-pub use clip::Clipped;
+pub use clipped::Clipped;
 pub use free_list::FreeList;
 pub use id::{BlockId, BufferId, Id, IdVec};
-pub use limit::{InputLimit, InputTooLarge};
+pub use input_limit::{InputLimit, InputTooLarge};
+#[cfg(feature = "std")]
+pub use parse_budget::BudgetError;
 pub use placement::Placement;
-pub use plan::{Moment, Plan, Report};
+pub use plan::{Plan, PlanReport, ProfilePoint};
 pub use problem::{Block, Place, Problem, ProblemError};
-pub use strategy::{Outcome, PlaceError, Progress, Strategy, Verdict, place, place_watched, plan};
+pub use strategy::{PlaceError, PlaceOutcome, SearchProgress, Strategy, Verdict, place, place_watched, plan};
 pub use units::{Align, Bytes, Lifetime, Offset, Step, UnitError};

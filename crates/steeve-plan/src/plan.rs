@@ -69,46 +69,46 @@ impl Plan {
     }
 
     /// Live and wasted bytes over time: one entry for each step at which a block is born or dies. O(n log n).
-    pub fn profile(&self) -> Vec<Moment> {
+    pub fn profile(&self) -> Vec<ProfilePoint> {
         let blocks = self.problem.blocks();
-        let mut events: Vec<(Step, Change, BlockId)> = Vec::with_capacity(2 * blocks.len());
+        let mut events: Vec<(Step, LifetimeEvent, BlockId)> = Vec::with_capacity(2 * blocks.len());
         for (id, block) in blocks.pairs().filter(|it| it.1.size > Bytes::ZERO) {
-            events.push((block.life.start(), Change::Birth, id));
-            events.push((block.life.end(), Change::Death, id));
+            events.push((block.life.start(), LifetimeEvent::Birth, id));
+            events.push((block.life.end(), LifetimeEvent::Death, id));
         }
         events.sort_unstable();
         let mut tops: Vec<alloc::collections::BTreeSet<(u64, BlockId)>> = Vec::new();
         tops.resize_with(self.buffers.len(), Default::default);
         let (mut live, mut top) = (0, 0);
-        let mut moments: Vec<Moment> = Vec::new();
+        let mut points: Vec<ProfilePoint> = Vec::new();
         for (step, change, id) in events {
             let (bytes, place) = (occupied(&blocks[id]), self.place(id));
             let ends = &mut tops[place.buffer.index()];
             top -= ends.last().map_or(0, |end| end.0);
             match change {
-                Change::Birth => {
+                LifetimeEvent::Birth => {
                     live += bytes;
                     ends.insert((place.offset.0 + bytes, id));
                 }
-                Change::Death => {
+                LifetimeEvent::Death => {
                     live -= bytes;
                     ends.remove(&(place.offset.0 + bytes, id));
                 }
             }
             top += ends.last().map_or(0, |end| end.0);
-            let moment = Moment { step, live: Bytes(live), wasted: Bytes(top.saturating_sub(live)) };
-            match moments.last_mut() {
-                Some(last) if last.step == step => *last = moment,
-                _ => moments.push(moment),
+            let point = ProfilePoint { step, live: Bytes(live), wasted: Bytes(top.saturating_sub(live)) };
+            match points.last_mut() {
+                Some(last) if last.step == step => *last = point,
+                _ => points.push(point),
             }
         }
-        moments
+        points
     }
 
     /// The figures of the plan as one plain value.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> PlanReport {
         let alive = self.bound.step.map(|step| self.problem.alive_at(step));
-        Report {
+        PlanReport {
             blocks: self.problem.blocks().len(),
             buffers: self.buffers.as_slice().to_vec(),
             peak: self.peak,
@@ -120,7 +120,7 @@ impl Plan {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Change {
+enum LifetimeEvent {
     Death,
     Birth,
 }
@@ -128,7 +128,7 @@ enum Change {
 /// What a plan holds from one step on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct Moment {
+pub struct ProfilePoint {
     /// From this step until the next entry's.
     pub step: Step,
     /// The bytes that live blocks occupy.
@@ -141,7 +141,7 @@ pub struct Moment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
-pub struct Report {
+pub struct PlanReport {
     /// How many blocks it places.
     pub blocks: usize,
     /// The size of each buffer.

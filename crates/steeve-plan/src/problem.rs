@@ -111,7 +111,7 @@ impl Place {
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
-    serde(try_from = "Unchecked", into = "Unchecked")
+    serde(try_from = "UncheckedProblem", into = "UncheckedProblem")
 )]
 pub struct Problem {
     blocks: IdVec<BlockId, Block>,
@@ -180,7 +180,7 @@ impl Problem {
 /// What a [`Problem`] looks like before anyone has checked it.
 #[cfg(feature = "serde")]
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Unchecked {
+struct UncheckedProblem {
     blocks: IdVec<BlockId, Block>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_buffer: Option<Bytes>,
@@ -189,10 +189,10 @@ struct Unchecked {
 }
 
 #[cfg(feature = "serde")]
-impl TryFrom<Unchecked> for Problem {
+impl TryFrom<UncheckedProblem> for Problem {
     type Error = ProblemError;
 
-    fn try_from(data: Unchecked) -> Result<Self, ProblemError> {
+    fn try_from(data: UncheckedProblem) -> Result<Self, ProblemError> {
         let mut problem = Self::new(data.blocks)?;
         problem.max_buffer = data.max_buffer;
         problem.capacity = data.capacity;
@@ -201,7 +201,7 @@ impl TryFrom<Unchecked> for Problem {
 }
 
 #[cfg(feature = "serde")]
-impl From<Problem> for Unchecked {
+impl From<Problem> for UncheckedProblem {
     fn from(problem: Problem) -> Self {
         Self { blocks: problem.blocks, max_buffer: problem.max_buffer, capacity: problem.capacity }
     }
@@ -241,7 +241,7 @@ pub enum ProblemError {
     },
     /// It follows a block that does not exist.
     #[error("block {block} follows block {follows}, but there are only {blocks} blocks")]
-    FollowsNobody {
+    FollowsMissingBlock {
         /// The follower.
         block: BlockId,
         /// The block it names.
@@ -303,7 +303,7 @@ pub enum ProblemError {
     },
     /// A block is pinned to a buffer far beyond those that the blocks could fill.
     #[error("block {block} is pinned to buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers")]
-    PinnedTooFar {
+    PinnedBufferTooLarge {
         /// The block.
         block: BlockId,
         /// The buffer it names.
@@ -319,7 +319,7 @@ fn check(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
     if count > 0 && BlockId::from_index(count - 1).is_none() {
         return Err(ProblemError::TooMany { blocks: count });
     }
-    let mut reach = Reach::new(blocks);
+    let mut reach = AddressReach::new(blocks);
     for (block, it) in blocks.pairs() {
         if let Some(place) = it.pinned {
             check_pin(block, it, place, count)?;
@@ -341,7 +341,7 @@ fn too_large(blocks: &IdVec<BlockId, Block>, block: BlockId) -> ProblemError {
 }
 
 /// How high the blocks seen so far can be stacked at most.
-struct Reach {
+struct AddressReach {
     /// The least alignment of a block with bytes: every stack ends at a multiple of it.
     least: u64,
     /// What the blocks occupy, and the padding below them.
@@ -351,7 +351,7 @@ struct Reach {
     pinned: u64,
 }
 
-impl Reach {
+impl AddressReach {
     fn new(blocks: &IdVec<BlockId, Block>) -> Self {
         let real = blocks.iter().filter(|it| it.size > Bytes::ZERO);
         let least = real.map(|it| it.align).min().unwrap_or_default().get();
@@ -392,12 +392,12 @@ fn check_pin(block: BlockId, it: &Block, place: Place, blocks: usize) -> Result<
     }
     if place.buffer.index() >= blocks {
         let buffer = place.buffer;
-        return Err(ProblemError::PinnedTooFar { block, buffer, blocks });
+        return Err(ProblemError::PinnedBufferTooLarge { block, buffer, blocks });
     }
     Ok(())
 }
 
-fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: Reach) -> Result<(), ProblemError> {
+fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: AddressReach) -> Result<(), ProblemError> {
     if blocks.iter().all(|block| block.follows.is_none()) {
         return Ok(());
     }
@@ -406,7 +406,7 @@ fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: Reach) -> Result<(), 
         let Some(follows) = it.follows else { continue };
         let Some(before) = blocks.get(follows) else {
             let blocks = blocks.len();
-            return Err(ProblemError::FollowsNobody { block, follows, blocks });
+            return Err(ProblemError::FollowsMissingBlock { block, follows, blocks });
         };
         if let Some(other) = follower[follows].replace(block) {
             return Err(ProblemError::FollowsTwice { block, other, follows });

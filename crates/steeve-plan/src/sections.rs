@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use crate::births::Births;
+use crate::birth_steps::BirthSteps;
 use crate::items::Item;
 
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ const DEATH: u32 = 2;
 
 impl Sections {
     pub(crate) fn new(items: &[Item]) -> Self {
-        let births = Births::new(items.iter().map(|item| item.start));
+        let births = BirthSteps::new(items.iter().map(|item| item.start));
         let mut section_of = alloc::vec![0u32; births.count()];
         let die = |section_of: &mut [u32], step| {
             if let Some(marks) = section_of.get_mut(births.number(step)) {

@@ -5,10 +5,10 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use crate::best::{self, Best};
-use crate::best_fit::{Effort, best_fit};
+use crate::best_fit::{PassEffort, best_fit};
 use crate::bound::{lower_bound, occupied};
 use crate::fast::fast;
-use crate::items::Items;
+use crate::items::ItemSet;
 use crate::problem::heads;
 use crate::{
     Block, BlockId, Bound, BoundReason, Bytes, Id, IdVec, Place, Placement, Plan, Problem, Violations, certify,
@@ -40,7 +40,7 @@ impl fmt::Display for Strategy {
 /// What a strategy found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct PlaceOutcome {
     /// The best placement found, even where it passes the problem's capacity.
     pub placement: Placement,
     /// The sum of its buffers' sizes.
@@ -90,7 +90,7 @@ impl fmt::Display for Verdict {
 /// Where a search stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Progress {
+pub struct SearchProgress {
     /// The nodes visited so far.
     pub nodes: u64,
     /// The smallest peak so far.
@@ -110,7 +110,7 @@ pub enum PlaceError {
     #[error("the blocks can't be placed within 2^64 bytes")]
     AddressSpace,
     /// No plan fits into the capacity: proved.
-    #[error("no plan fits into {capacity} bytes: {}", Needs(*at_least, *bound, *capacity))]
+    #[error("no plan fits into {capacity} bytes: {}", CapacityShortfall(*at_least, *bound, *capacity))]
     CannotFit {
         /// The capacity.
         capacity: Bytes,
@@ -132,9 +132,9 @@ pub enum PlaceError {
 }
 
 /// Why a capacity is too small, in half a sentence.
-struct Needs(Bytes, Bound, Bytes);
+struct CapacityShortfall(Bytes, Bound, Bytes);
 
-impl fmt::Display for Needs {
+impl fmt::Display for CapacityShortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(at_least, bound, capacity) = self;
         let missing = at_least.0.saturating_sub(capacity.0);
@@ -166,7 +166,7 @@ impl fmt::Display for Needs {
 /// assert_eq!((outcome.peak, outcome.verdict), (Bytes(8), Verdict::Optimal));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn place(problem: &Problem, strategy: &Strategy) -> Result<Outcome, PlaceError> {
+pub fn place(problem: &Problem, strategy: &Strategy) -> Result<PlaceOutcome, PlaceError> {
     place_watched(problem, strategy, &mut |_| ControlFlow::Continue(()))
 }
 
@@ -175,18 +175,18 @@ pub fn place(problem: &Problem, strategy: &Strategy) -> Result<Outcome, PlaceErr
 pub fn place_watched(
     problem: &Problem,
     strategy: &Strategy,
-    watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + '_),
-) -> Result<Outcome, PlaceError> {
+    watch: &mut (dyn FnMut(&SearchProgress) -> ControlFlow<()> + '_),
+) -> Result<PlaceOutcome, PlaceError> {
     #[cfg(feature = "fuzz")]
-    crate::fuzz::count_run();
-    let items = Items::new(problem);
+    crate::fuzz::count_strategy_run();
+    let items = ItemSet::new(problem);
     if items.has_pins() {
         check_pins(problem)?;
     }
     let bound = lower_bound(problem);
     let first = match strategy {
         Strategy::BestFit => {
-            let placement = best_fit(problem, &items, None, Effort::Any);
+            let placement = best_fit(problem, &items, None, PassEffort::Unlimited);
             placement.and_then(|placement| Solution::new(problem, placement))
         }
         Strategy::Fast | Strategy::Best(_) => fast(problem, &items, bound.bytes),
@@ -200,7 +200,7 @@ pub fn place_watched(
         _ => (first, bound.bytes, 0),
     };
     let Solution { placement, peak } = solution;
-    Ok(Outcome { verdict: verdict(problem, peak, at_least), placement, peak, bound, at_least, nodes })
+    Ok(PlaceOutcome { verdict: verdict(problem, peak, at_least), placement, peak, bound, at_least, nodes })
 }
 
 /// Places the blocks and proves the result: the whole way from a problem to a plan.

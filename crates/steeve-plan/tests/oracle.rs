@@ -1,13 +1,14 @@
 //! Small problems against oracles that are too slow to be wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use steeve_plan::fuzz::{self, Alignments, Dice, Extras, Shape};
+use steeve_plan::fuzz::{self, AlignmentMix, ByteDice, ProblemFeatures, ProblemShape};
 use steeve_plan::{
     Best, Block, BlockId, Budget, Bytes, Id, Lifetime, Offset, Place, Placement, Problem, Strategy, Verdict, Violation,
     certify, lower_bound, place,
 };
 
-const TINY: Shape = Shape { blocks: 8, steps: 8, size: 12, alignments: Alignments::None, extras: Extras::Plain };
+const TINY: ProblemShape =
+    ProblemShape { blocks: 8, steps: 8, size: 12, alignments: AlignmentMix::None, extras: ProblemFeatures::Plain };
 
 /// The lowest peak of all: in some packing of that height each block rests on the ground or on another one, so placing
 /// the blocks in the order of their offsets, each as low as those before it allow, finds it. All orders are tried.
@@ -50,8 +51,8 @@ fn stack_rest(blocks: &[Block], placed: &mut [Option<u64>], last: (u64, usize), 
 /// A problem in which every step is full: what dies at a step is replaced by blocks of other sizes. There is no slack,
 /// so many of these can't be packed at their bound, and only a search can know.
 fn full_problem(seed: u64, most: usize) -> Problem {
-    let noise = fuzz::noise(seed, 200);
-    let mut dice = Dice::new(&noise);
+    let noise = fuzz::pseudo_random_bytes(seed, 200);
+    let mut dice = ByteDice::new(&noise);
     let mut alive: Vec<(u64, u64)> = Vec::new();
     let mut blocks: Vec<Block> = Vec::new();
     let mut free = 4 + dice.roll(5);
@@ -81,9 +82,12 @@ fn best_is_as_low_as_the_lowest_of_all_packings() {
     let strategy = Strategy::Best(Best::new(Budget::Nodes(200_000)));
     let mut above_bound = 0;
     for seed in 0..3000 {
-        let alignments = [Alignments::None, Alignments::Common][seed as usize % 2];
+        let alignments = [AlignmentMix::None, AlignmentMix::Common][seed as usize % 2];
         let problem = match seed % 3 {
-            0 => fuzz::problem_of(&mut Dice::new(&fuzz::noise(seed, 100)), Shape { alignments, ..TINY }),
+            0 => fuzz::problem_of_shape(
+                &mut ByteDice::new(&fuzz::pseudo_random_bytes(seed, 100)),
+                ProblemShape { alignments, ..TINY },
+            ),
             1 => full_problem(seed, 10),
             _ => changed_gadget(seed),
         };
@@ -113,8 +117,8 @@ const GADGETS: [&[(u64, u64, u64)]; 8] = [
 
 /// A gadget with its sizes scaled, perhaps with time backwards and a block or two changed.
 fn changed_gadget(seed: u64) -> Problem {
-    let noise = fuzz::noise(seed, 60);
-    let mut dice = Dice::new(&noise);
+    let noise = fuzz::pseudo_random_bytes(seed, 60);
+    let mut dice = ByteDice::new(&noise);
     let scale = 2 + dice.roll(6);
     let backwards = dice.once_in(2);
     let mut rows: Vec<(u64, u64, u64)> = GADGETS[dice.roll(8) as usize].to_vec();
@@ -163,8 +167,8 @@ fn what_the_search_refutes_is_infeasible_and_what_is_infeasible_is_refuted() {
 
 /// Blocks that tile a rectangle of time and memory without a gap: they fit at their bound, by construction.
 fn tiling(seed: u64, steps: usize, height: usize) -> Problem {
-    let noise = fuzz::noise(seed, 4000);
-    let mut dice = Dice::new(&noise);
+    let noise = fuzz::pseudo_random_bytes(seed, 4000);
+    let mut dice = ByteDice::new(&noise);
     let mut taken = vec![vec![false; height]; steps];
     let mut blocks = Vec::new();
     for start in 0..steps {
@@ -246,10 +250,16 @@ fn quadratic(problem: &Problem, places: &[Place]) -> Vec<(usize, usize)> {
 fn certify_finds_exactly_the_overlaps_that_a_quadratic_check_finds() {
     let mut wrong = 0;
     for seed in 0..4000 {
-        let noise = fuzz::noise(seed, 400);
-        let mut dice = Dice::new(&noise);
-        let shape = Shape { blocks: 30, steps: 20, size: 30, alignments: Alignments::Common, extras: Extras::Plain };
-        let problem = fuzz::problem_of(&mut dice, shape);
+        let noise = fuzz::pseudo_random_bytes(seed, 400);
+        let mut dice = ByteDice::new(&noise);
+        let shape = ProblemShape {
+            blocks: 30,
+            steps: 20,
+            size: 30,
+            alignments: AlignmentMix::Common,
+            extras: ProblemFeatures::Plain,
+        };
+        let problem = fuzz::problem_of_shape(&mut dice, shape);
         let any = |_| Place {
             buffer: steeve_plan::BufferId::from_index(dice.roll(2) as usize).unwrap(),
             offset: Offset(8 * dice.roll(40)),
@@ -288,8 +298,8 @@ fn certify_finds_exactly_the_overlaps_that_a_quadratic_check_finds() {
 fn a_spoilt_plan_is_rejected_with_the_right_blocks() {
     let mut spoilt = 0;
     for seed in 0..3000 {
-        let noise = fuzz::noise(seed, 400);
-        let mut dice = Dice::new(&noise);
+        let noise = fuzz::pseudo_random_bytes(seed, 400);
+        let mut dice = ByteDice::new(&noise);
         let problem = fuzz::problem(&mut dice);
         let Ok(outcome) = place(&problem, &Strategy::Fast) else { continue };
         let mut places = outcome.placement.places.clone();

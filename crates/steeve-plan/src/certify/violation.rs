@@ -46,7 +46,7 @@ pub enum Violation {
     },
     /// A block stands in a buffer far beyond those that the blocks could fill.
     #[error("block {block} stands in buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers")]
-    TooFar {
+    BufferIndexTooLarge {
         /// The block.
         block: BlockId,
         /// Its buffer.
@@ -76,7 +76,7 @@ pub enum Violation {
     },
     /// A pinned block that stands elsewhere.
     #[error("block {block} is pinned to offset {} of buffer {} but stands at offset {} of buffer {}", pinned.offset, pinned.buffer, place.offset, place.buffer)]
-    Unpinned {
+    NotAtPin {
         /// The block.
         block: BlockId,
         /// Where it must stand.
@@ -86,7 +86,7 @@ pub enum Violation {
     },
     /// A block that takes over another's bytes but stands elsewhere.
     #[error("block {block} follows block {follows} but stands at offset {} of buffer {} instead of offset {} of buffer {}", place.offset, place.buffer, expected.offset, expected.buffer)]
-    Strayed {
+    NotAtPredecessor {
         /// The follower.
         block: BlockId,
         /// Its predecessor.
@@ -118,10 +118,10 @@ pub enum Violation {
     },
     /// The buffers together pass the end of the address space.
     #[error("the buffers have more than 2^64 bytes together")]
-    Endless,
+    TotalTooLarge,
     /// There are more overlaps than are listed.
     #[error("there are more overlaps than these")]
-    AndMore,
+    MoreOverlaps,
     /// Two live blocks share a byte.
     #[error("blocks {block} and {other} share byte {offset} of buffer {buffer} at step {step}")]
     Overlap {
@@ -142,11 +142,11 @@ impl Violation {
     /// The blocks it speaks of: none, one or two.
     pub fn blocks(&self) -> impl Iterator<Item = BlockId> {
         let (first, second) = match self {
-            Self::TooFar { block, .. }
+            Self::BufferIndexTooLarge { block, .. }
             | Self::Misaligned { block, .. }
             | Self::OutOfRange { block, .. }
-            | Self::Unpinned { block, .. } => (Some(*block), None),
-            Self::Strayed { block, follows, .. } => (Some(*follows), Some(*block)),
+            | Self::NotAtPin { block, .. } => (Some(*block), None),
+            Self::NotAtPredecessor { block, follows, .. } => (Some(*follows), Some(*block)),
             Self::Overlap { block, other, .. } => (Some(*block), Some(*other)),
             _ => (None, None),
         };

@@ -60,7 +60,7 @@ impl fmt::Display for Column {
 
 /// Why a text is no block list, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{fault}", At(self))]
+#[error("{}{fault}", FaultLocation(self))]
 pub struct CsvError {
     /// The line, from 1.
     pub line: usize,
@@ -74,9 +74,9 @@ pub struct CsvError {
 }
 
 /// Shows where the fault is; an input that is too large is wrong as a whole.
-struct At<'a>(&'a CsvError);
+struct FaultLocation<'a>(&'a CsvError);
 
-impl fmt::Display for At<'_> {
+impl fmt::Display for FaultLocation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             CsvError { fault: CsvFault::InputTooLarge(_), .. } => Ok(()),
@@ -97,7 +97,7 @@ pub enum CsvFault {
     #[error("there is no header; the first line must name the columns, for example id,lower,upper,size")]
     NoHeader,
     /// A column that nobody knows.
-    #[error("there is no column called {:?}; the columns are {}, separated by commas", Clipped(found), Known)]
+    #[error("there is no column called {:?}; the columns are {}, separated by commas", Clipped(found), KnownColumns)]
     UnknownColumn {
         /// What stands in the header.
         found: String,
@@ -133,7 +133,7 @@ pub enum CsvFault {
     NumberMissing,
     /// A field that is no number at all.
     #[error("{:?} is not a number", Clipped(found))]
-    NoNumber {
+    NotANumber {
         /// What stands there.
         found: String,
     },
@@ -171,7 +171,7 @@ pub enum CsvFault {
     },
     /// A block that follows one that is not in the file.
     #[error("there is no block with the id {:?} to follow", Clipped(found))]
-    FollowsNobody {
+    FollowsMissingBlock {
         /// The name it gives.
         found: String,
     },
@@ -183,7 +183,7 @@ pub enum CsvFault {
     },
     /// A buffer beyond all that can be numbered.
     #[error("buffer {buffer} is above 4294967294, the last that can be numbered")]
-    BufferTooFar {
+    BufferIndexTooLarge {
         /// The buffer.
         buffer: u64,
     },
@@ -195,7 +195,7 @@ pub enum CsvFault {
     InputTooLarge(InputTooLarge),
     /// A quote that is never closed.
     #[error("the quote that opens here is never closed")]
-    OpenQuote,
+    UnclosedQuote,
     /// Something between a closing quote and the next comma.
     #[error("{:?} stands behind the closing quote; a quote inside quotes is written twice", Clipped(found))]
     AfterQuote {
@@ -242,7 +242,7 @@ pub enum TableError {
     },
     /// A block that follows one that is not there.
     #[error("block {} follows block {follows}, which does not exist", Clipped(id))]
-    FollowsNobody {
+    FollowsMissingBlock {
         /// The name of the follower.
         id: String,
         /// The block it names.
@@ -258,9 +258,9 @@ pub enum TableError {
     },
 }
 
-struct Known;
+struct KnownColumns;
 
-impl fmt::Display for Known {
+impl fmt::Display for KnownColumns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, column) in Column::ALL.iter().enumerate() {
             write!(f, "{}{column}", if index == 0 { "" } else { ", " })?;

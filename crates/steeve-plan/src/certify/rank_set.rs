@@ -4,11 +4,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// A set of ranks as bits: level 0 has one bit per rank, each level above one bit per word that is not zero.
-pub(super) struct Ranks {
+pub(super) struct RankSet {
     levels: Vec<Vec<u64>>,
 }
 
-impl Ranks {
+impl RankSet {
     pub(super) fn new(count: usize) -> Self {
         let mut levels = Vec::new();
         let mut words = count.div_ceil(64).max(1);

@@ -15,14 +15,14 @@ use alloc::vec::Vec;
 use crate::Step;
 
 /// The numbers of steps.
-pub(crate) struct Births {
+pub(crate) struct BirthSteps {
     first: u64,
     count: usize,
     /// The step of each number, where not every step has one.
     sparse: Vec<u64>,
 }
 
-impl Births {
+impl BirthSteps {
     /// Of things that are born at these steps.
     pub(crate) fn new(steps: impl Iterator<Item = Step> + Clone) -> Self {
         let (mut first, mut last, mut things) = (u64::MAX, 0, 0usize);
@@ -66,13 +66,13 @@ impl Births {
 
 #[cfg(test)]
 mod tests {
-    use super::Births;
+    use super::BirthSteps;
     use crate::Step;
 
     #[test]
     fn steps_in_between_have_the_number_of_the_next_birth_or_one_of_their_own() {
         for births in [&[3, 5, 4, 9][..], &[3, 50_000, 4, 9_000_000]] {
-            let numbers = Births::new(births.iter().map(|step| Step(*step)));
+            let numbers = BirthSteps::new(births.iter().map(|step| Step(*step)));
             let mut sorted = births.to_vec();
             sorted.sort_unstable();
             for pair in sorted.windows(2) {
@@ -84,6 +84,6 @@ mod tests {
             }
             assert_eq!(numbers.number(Step(u64::MAX)), numbers.count());
         }
-        assert_eq!(Births::new(core::iter::empty()).count(), 0);
+        assert_eq!(BirthSteps::new(core::iter::empty()).count(), 0);
     }
 }

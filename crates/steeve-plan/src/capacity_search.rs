@@ -15,25 +15,25 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::Bytes;
-use crate::crew::{Task, walk_all};
-use crate::fast::lowest_stack;
+use crate::fast::pack_one_buffer;
 use crate::items::Item;
-use crate::meter::Meter;
-use crate::niche::{Answer, NicheSearch};
+use crate::niche::{NicheOutcome, NicheSearch};
 use crate::packing::Packing;
+use crate::parallel_search::{SearchTask, run_all};
+use crate::search_budget::SearchBudget;
 
 /// What to search for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
+pub(crate) enum SearchTarget {
     /// Any packing under a capacity.
-    Under(u64),
+    Within(u64),
     /// The lowest packing of all.
-    Lowest,
+    Minimum,
 }
 
 /// What it means that no packing of the items fits under a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refutation {
+pub(crate) enum RefutationMeaning {
     /// No plan of the problem fits: the items are its blocks.
     Proof,
     /// Nothing: the blocks may do what the items can't.
@@ -41,7 +41,7 @@ pub(crate) enum Refutation {
 }
 
 /// What was found.
-pub(crate) struct Climbed {
+pub(crate) struct CapacityResult {
     /// The lowest offsets with their peak, where they are lower than those given.
     pub(crate) offsets: Option<(Vec<u64>, u64)>,
     /// No packing of these items is lower.
@@ -49,40 +49,41 @@ pub(crate) struct Climbed {
 }
 
 /// Rounds in which one walker goes alone on a component, because most are solved by then.
-const ALONE: u32 = 10;
+const SINGLE_SEARCH_ROUNDS: u32 = 10;
 /// Walkers at the least capacity after that.
-const TOGETHER: usize = 2;
+const SEARCHES_AT_LEAST: usize = 2;
 /// And one at each of these parts of the way up to the best known.
-const RUNGS: [u64; 2] = [6, 2];
+const INTERMEDIATE_DIVISORS: [u64; 2] = [6, 2];
 /// The first walk has so many nodes for each item, and every few walks they grow by a little: long walks that begin
 /// wrong stay wrong.
 const NODES_PER_ITEM: f64 = 2.0;
-const WALKS_PER_GROWTH: u32 = 5;
+const RESTARTS_PER_GROWTH: u32 = 5;
 const GROWTH: f64 = 1.05;
 
 /// Searches until the aim, the proof or the end of the budget. `offsets` is where the items stand so far.
-pub(crate) fn climb(
+pub(crate) fn search_capacities(
     items: &[Item],
     offsets: Option<Vec<u64>>,
-    aim: Aim,
-    refutation: Refutation,
+    target: SearchTarget,
+    refutation: RefutationMeaning,
     threads: usize,
-    meter: &mut Meter<'_, '_>,
-) -> Climbed {
+    budget: &mut SearchBudget<'_, '_>,
+) -> CapacityResult {
     let packing = Packing::new(items);
     let bound = packing.bound();
     // Merged items are alive with bytes that their blocks no longer need.
-    let proved = if refutation == Refutation::Proof { bound } else { 0 };
+    let proved = if refutation == RefutationMeaning::Proof { bound } else { 0 };
     // With mixed alignments an item need not rest on anything, and a refutation proves nothing.
-    let refutation = if packing.align.is_none() { refutation } else { Refutation::Hint };
-    let offsets = offsets.unwrap_or_else(|| lowest_stack(items, 0).offsets);
+    let refutation = if packing.align.is_none() { refutation } else { RefutationMeaning::Hint };
+    let offsets = offsets.unwrap_or_else(|| pack_one_buffer(items, 0).offsets);
     let before = packing.peak(&offsets);
-    let mut climb = Climb { components: components(&packing), best: before, offsets, proved, at_least: bound, packing };
-    climb.run(aim, refutation, threads, meter);
-    Climbed { offsets: (climb.best < before).then_some((climb.offsets, climb.best)), at_least: climb.proved }
+    let mut search =
+        CapacitySearch { components: components(&packing), best: before, offsets, proved, at_least: bound, packing };
+    search.run(target, refutation, threads, budget);
+    CapacityResult { offsets: (search.best < before).then_some((search.offsets, search.best)), at_least: search.proved }
 }
 
-struct Climb {
+struct CapacitySearch {
     packing: Packing,
     components: Vec<Component>,
     offsets: Vec<u64>,
@@ -99,36 +100,42 @@ struct Component {
     packing: Packing,
 }
 
-impl Climb {
-    fn run(&mut self, aim: Aim, refutation: Refutation, threads: usize, meter: &mut Meter<'_, '_>) {
-        let mut low = Front::new(match aim {
-            Aim::Under(capacity) => capacity,
-            Aim::Lowest => self.at_least,
+impl CapacitySearch {
+    fn run(
+        &mut self,
+        target: SearchTarget,
+        refutation: RefutationMeaning,
+        threads: usize,
+        budget: &mut SearchBudget<'_, '_>,
+    ) {
+        let mut lowest = CapacityFront::new(match target {
+            SearchTarget::Within(capacity) => capacity,
+            SearchTarget::Minimum => self.at_least,
         });
-        let mut rungs: Vec<Front> = Vec::new();
+        let mut intermediate: Vec<CapacityFront> = Vec::new();
         loop {
-            meter.note(Bytes(self.best), Bytes(self.proved));
-            if self.best <= low.capacity || meter.tell(0) {
+            budget.record_progress(Bytes(self.best), Bytes(self.proved));
+            if self.best <= lowest.capacity || budget.poll(0) {
                 return;
             }
-            let alone = low.walks < ALONE;
-            low.recruit(self, if alone { 1 } else { TOGETHER });
-            if aim == Aim::Lowest && !alone {
-                self.set_rungs(&mut rungs, low.capacity);
+            let alone = lowest.restarts < SINGLE_SEARCH_ROUNDS;
+            lowest.start_searches(self, if alone { 1 } else { SEARCHES_AT_LEAST });
+            if target == SearchTarget::Minimum && !alone {
+                self.set_intermediate(&mut intermediate, lowest.capacity);
             }
-            if low.walkers.is_empty() {
+            if lowest.searches.is_empty() {
                 return;
             }
-            let refuted = self.round(&mut low, &mut rungs, threads, meter);
+            let refuted = self.round(&mut lowest, &mut intermediate, threads, budget);
             if let Some(above) = refuted {
                 self.at_least = self.at_least.max(above);
-                if refutation == Refutation::Proof {
+                if refutation == RefutationMeaning::Proof {
                     self.proved = self.at_least;
                 }
-                if aim != Aim::Lowest {
+                if target != SearchTarget::Minimum {
                     return;
                 }
-                low = Front::new(self.at_least);
+                lowest = CapacityFront::new(self.at_least);
             }
         }
     }
@@ -136,50 +143,50 @@ impl Climb {
     /// One walk of each walker. If a capacity was refuted, the least that remains.
     fn round(
         &mut self,
-        low: &mut Front,
-        rungs: &mut [Front],
+        lowest: &mut CapacityFront,
+        intermediate: &mut [CapacityFront],
         threads: usize,
-        meter: &mut Meter<'_, '_>,
+        budget: &mut SearchBudget<'_, '_>,
     ) -> Option<u64> {
-        let leading = low.walkers.len();
-        let mut tasks: Vec<Task<'_>> = Vec::new();
+        let leading = lowest.searches.len();
+        let mut tasks: Vec<SearchTask<'_>> = Vec::new();
         let mut counts = Vec::new();
-        for front in core::iter::once(&mut *low).chain(rungs.iter_mut()) {
+        for front in core::iter::once(&mut *lowest).chain(intermediate.iter_mut()) {
             let limit = front.limit(self);
-            counts.push(front.walkers.len());
-            tasks.extend(front.walkers.iter_mut().map(|walker| Task { walker, limit }));
+            counts.push(front.searches.len());
+            tasks.extend(front.searches.iter_mut().map(|search| SearchTask { search, limit }));
         }
-        let answers = walk_all(tasks, leading, threads, meter);
-        let mut answers = answers.into_iter();
+        let outcomes = run_all(tasks, leading, threads, budget);
+        let mut outcomes = outcomes.into_iter();
         let mut refuted = None;
-        for (front, count) in core::iter::once(low).chain(rungs).zip(counts) {
-            match front.learn(answers.by_ref().take(count)) {
-                Lesson::Nothing => {}
-                Lesson::Solved => self.install(front),
-                Lesson::Refuted(above) => refuted = refuted.max(Some(above)),
+        for (front, count) in core::iter::once(lowest).chain(intermediate).zip(counts) {
+            match front.update(outcomes.by_ref().take(count)) {
+                FrontUpdate::Unchanged => {}
+                FrontUpdate::ComponentSolved => self.adopt(front),
+                FrontUpdate::CapacityRefuted(above) => refuted = refuted.max(Some(above)),
             }
         }
         refuted
     }
 
     /// Keeps a front at each rung between the least and the best known; one that is reached or refuted moves.
-    fn set_rungs(&self, rungs: &mut Vec<Front>, low: u64) {
-        rungs.retain(|front| low < front.capacity && front.capacity < self.best);
-        for part in RUNGS {
+    fn set_intermediate(&self, intermediate: &mut Vec<CapacityFront>, lowest: u64) {
+        intermediate.retain(|front| lowest < front.capacity && front.capacity < self.best);
+        for part in INTERMEDIATE_DIVISORS {
             let capacity = self.at_least + (self.best - self.at_least) / part;
             let gap = (self.best - self.at_least) / 8;
-            let near = |front: &Front| front.capacity.abs_diff(capacity) <= gap;
-            if low < capacity && rungs.len() < RUNGS.len() && !rungs.iter().any(near) {
-                rungs.push(Front::new(capacity));
+            let near = |front: &CapacityFront| front.capacity.abs_diff(capacity) <= gap;
+            if lowest < capacity && intermediate.len() < INTERMEDIATE_DIVISORS.len() && !intermediate.iter().any(near) {
+                intermediate.push(CapacityFront::new(capacity));
             }
         }
-        for front in rungs {
-            front.recruit(self, 1);
+        for front in intermediate {
+            front.start_searches(self, 1);
         }
     }
 
     /// Moves the items of the components that a front has solved, if that lowers the peak.
-    fn install(&mut self, front: &Front) {
+    fn adopt(&mut self, front: &CapacityFront) {
         let mut offsets = self.offsets.clone();
         for (index, found) in &front.solved {
             for (item, offset) in self.components[*index].items.iter().zip(found) {
@@ -199,73 +206,73 @@ impl Climb {
 }
 
 /// A capacity, and how far the search under it has come.
-struct Front {
+struct CapacityFront {
     capacity: u64,
     /// Components done so far, with their offsets.
     solved: Vec<(usize, Vec<u64>)>,
     /// The component that is searched now, and by whom.
     current: usize,
-    walkers: Vec<NicheSearch>,
-    walks: u32,
+    searches: Vec<NicheSearch>,
+    restarts: u32,
     growth: f64,
 }
 
-impl Front {
+impl CapacityFront {
     fn new(capacity: u64) -> Self {
-        Self { capacity, solved: Vec::new(), current: 0, walkers: Vec::new(), walks: 0, growth: 1.0 }
+        Self { capacity, solved: Vec::new(), current: 0, searches: Vec::new(), restarts: 0, growth: 1.0 }
     }
 
     /// Sees to it that `crew` walkers work on a component that stands too high; nobody, if none does or if it can't be
     /// searched.
-    fn recruit(&mut self, climb: &Climb, crew: usize) {
-        if self.walkers.is_empty() {
+    fn start_searches(&mut self, search: &CapacitySearch, count: usize) {
+        if self.searches.is_empty() {
             let open = |index: &usize| {
                 let solved = self.solved.iter().any(|(done, _)| done == index);
-                !solved && climb.peak_of(&climb.components[*index]) > self.capacity
+                !solved && search.peak_of(&search.components[*index]) > self.capacity
             };
-            let Some(current) = (0..climb.components.len()).find(open) else { return };
-            (self.current, self.walks, self.growth) = (current, 0, 1.0);
+            let Some(current) = (0..search.components.len()).find(open) else { return };
+            (self.current, self.restarts, self.growth) = (current, 0, 1.0);
         }
-        let packing = &climb.components[self.current].packing;
-        while self.walkers.len() < crew {
-            let seed = self.walkers.len() as u64 + 1;
-            let Some(walker) = NicheSearch::new(packing, self.capacity, seed) else { return };
-            self.walkers.push(walker);
+        let packing = &search.components[self.current].packing;
+        while self.searches.len() < count {
+            let seed = self.searches.len() as u64 + 1;
+            let Some(search) = NicheSearch::new(packing, self.capacity, seed) else { return };
+            self.searches.push(search);
         }
     }
 
     /// The nodes of the next walk.
-    fn limit(&mut self, climb: &Climb) -> u64 {
-        self.walks += 1;
-        if self.walks.is_multiple_of(WALKS_PER_GROWTH) {
+    fn limit(&mut self, search: &CapacitySearch) -> u64 {
+        self.restarts += 1;
+        if self.restarts.is_multiple_of(RESTARTS_PER_GROWTH) {
             self.growth *= GROWTH;
         }
-        let items = climb.components[self.current].items.len();
+        let items = search.components[self.current].items.len();
         (NODES_PER_ITEM * items as f64 * self.growth) as u64 + 1
     }
 
     /// Takes in what the walkers found: the first of them that knows decides.
-    fn learn(&mut self, answers: impl Iterator<Item = Answer>) -> Lesson {
-        let known = self.walkers.iter().zip(answers).find(|(_, answer)| *answer != Answer::Open);
+    fn update(&mut self, outcomes: impl Iterator<Item = NicheOutcome>) -> FrontUpdate {
+        let known = self.searches.iter().zip(outcomes).find(|(_, outcome)| *outcome != NicheOutcome::Undecided);
         match known {
-            Some((walker, Answer::Refuted)) => Lesson::Refuted(walker.next_capacity(self.capacity)),
-            Some((_, Answer::Found(offsets))) => {
+            Some((search, NicheOutcome::Refuted)) => FrontUpdate::CapacityRefuted(search.next_capacity(self.capacity)),
+            Some((_, NicheOutcome::Found(offsets))) => {
                 self.solved.push((self.current, offsets));
-                self.walkers.clear();
-                Lesson::Solved
+                self.searches.clear();
+                FrontUpdate::ComponentSolved
             }
-            _ => Lesson::Nothing,
+            _ => FrontUpdate::Unchanged,
         }
     }
 }
 
 /// What a round has taught a front.
-enum Lesson {
-    Nothing,
+enum FrontUpdate {
+    Unchanged,
     /// A component fits.
-    Solved,
+    ComponentSolved,
     /// Nothing fits: the least capacity that remains.
-    Refuted(u64),
+    CapacityRefuted(u64),
 }
 
 /// Cuts the packing where no item crosses from one section to the next.

@@ -4,13 +4,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::choice::{Choice, Chooser};
-use super::state::{Height, Span, State};
-use crate::random::Random;
+use super::branching::{BranchPoint, NicheSelector};
+use super::search_state::{Height, SearchState, SectionRange};
+use crate::random::RandomGenerator;
 
 /// How a walk, or a part of one, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum SubtreeResult {
     /// Everything is placed.
     Solved,
     /// There is no way.
@@ -20,34 +20,34 @@ pub(super) enum End {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Tree {
+pub(super) struct SearchTree {
     /// Of the items that could rest on a floor, the one with the highest rank is tried first.
     ranks: Vec<f64>,
     /// A random number per item: a set of items is known by the sum of theirs.
     labels: Vec<u64>,
     /// States known to be dead, each in the slot its hash names; a newer one takes the place of an older.
     dead: Vec<u64>,
-    frames: Vec<Frame>,
+    frames: Vec<SearchFrame>,
     /// Stacks of item lists and of saved heights; each frame owns a piece of both.
     items: Vec<u32>,
     heights: Vec<Height>,
-    chooser: Chooser,
+    selector: NicheSelector,
     cuts: Vec<usize>,
     nodes: u64,
 }
 
 /// Something that waits for the end of what was begun last.
 #[derive(Clone, Debug)]
-enum Frame {
-    Branch(Branch),
-    Split(Split),
+enum SearchFrame {
+    Branch(BranchFrame),
+    Split(SplitFrame),
 }
 
 /// Ways to go on at an end of a niche.
 #[derive(Clone, Debug)]
-struct Branch {
-    choice: Choice,
-    span: Span,
+struct BranchFrame {
+    point: BranchPoint,
+    span: SectionRange,
     /// In `items`: the unplaced ones, and those of them that could rest on the floor and are still to be tried.
     unplaced: Range<usize>,
     untried: Range<usize>,
@@ -59,25 +59,25 @@ struct Branch {
 
 /// Parts that no item crosses, solved one after the other.
 #[derive(Clone, Debug)]
-struct Split {
-    parts: Vec<Part>,
+struct SplitFrame {
+    subproblems: Vec<Subproblem>,
     next: usize,
-    span: Span,
+    span: SectionRange,
     unplaced: Range<usize>,
     /// In `heights`: floors, skyline, lowest offsets, and what must still be placed.
     saved: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Part {
-    span: Span,
+struct Subproblem {
+    span: SectionRange,
     unplaced: Range<usize>,
     slack: Height,
 }
 
-impl Tree {
+impl SearchTree {
     pub(super) fn new(items: usize, seed: u64) -> Self {
-        let mut random = Random::new(seed ^ 0x6E69_6368);
+        let mut random = RandomGenerator::new(seed ^ 0x6E69_6368);
         let slots = (items * 256).next_power_of_two().clamp(1 << 8, 1 << 18);
         Self {
             ranks: vec![0.0; items],
@@ -86,7 +86,7 @@ impl Tree {
             frames: Vec::new(),
             items: Vec::new(),
             heights: Vec::new(),
-            chooser: Chooser::default(),
+            selector: NicheSelector::default(),
             cuts: Vec::new(),
             nodes: 0,
         }
@@ -97,7 +97,12 @@ impl Tree {
     }
 
     /// Walks until it ends or has visited `limit` nodes. `pause` hears how many and says whether to stop.
-    pub(super) fn walk(&mut self, state: &mut State, limit: u64, pause: &mut dyn FnMut(u64) -> bool) -> (End, u64) {
+    pub(super) fn search(
+        &mut self,
+        state: &mut SearchState,
+        limit: u64,
+        pause: &mut dyn FnMut(u64) -> bool,
+    ) -> (SubtreeResult, u64) {
         self.frames.clear();
         self.heights.clear();
         self.items.clear();
@@ -106,68 +111,81 @@ impl Tree {
         // A clock is looked at after about as much work, however large the problem.
         let between = (50_000 / (state.items().len() as u64 + 1)).clamp(1, 1024);
         let mut asked = 0;
-        let everything = Span { lo: 0, hi: state.sections() };
+        let everything = SectionRange { lo: 0, hi: state.sections() };
         let mut end = self.enter(state, 0..self.items.len(), everything, everything);
         loop {
             if self.nodes >= limit {
-                return (End::Stopped, self.nodes);
+                return (SubtreeResult::Stopped, self.nodes);
             }
             if self.nodes - asked >= between {
                 asked = self.nodes;
                 if pause(self.nodes) {
-                    return (End::Stopped, self.nodes);
+                    return (SubtreeResult::Stopped, self.nodes);
                 }
             }
             end = match (end, self.frames.pop()) {
                 (Some(end), None) => return (end, self.nodes),
                 // A node without an end has left a frame. To call it dead instead would be a false proof.
                 (None, None) => unreachable!("a walk lost its frames"),
-                (end, Some(Frame::Branch(branch))) => self.branch(state, branch, end),
-                (end, Some(Frame::Split(split))) => self.split(state, split, end),
+                (end, Some(SearchFrame::Branch(branch))) => self.branch(state, branch, end),
+                (end, Some(SearchFrame::Split(split))) => self.split(state, split, end),
             };
         }
     }
 
     /// A new node: either its end is known at once, or a frame is left behind that has the ways to go on.
-    fn enter(&mut self, state: &mut State, unplaced: Range<usize>, span: Span, changed: Span) -> Option<End> {
+    fn enter(
+        &mut self,
+        state: &mut SearchState,
+        unplaced: Range<usize>,
+        span: SectionRange,
+        changed: SectionRange,
+    ) -> Option<SubtreeResult> {
         if unplaced.is_empty() {
-            return Some(End::Solved);
+            return Some(SubtreeResult::Solved);
         }
         self.nodes += 1;
-        let Some(moved) = state.settle(&self.items[unplaced.clone()], changed) else {
-            return Some(End::Dead);
+        let Some(moved) = state.propagate(&self.items[unplaced.clone()], changed) else {
+            return Some(SubtreeResult::Dead);
         };
         let items = &mut self.items[unplaced.clone()];
-        if state.leaves_a_hole(items, moved) {
-            return Some(End::Dead);
+        if state.is_dominated(items, moved) {
+            return Some(SubtreeResult::Dead);
         }
-        sort_by_lowest(items, &state.lowest);
-        if state.overfull(items, span) {
-            return Some(End::Dead);
+        sort_by_lowest(items, &state.lowest_offset);
+        if state.exceeds_one_machine_bound(items, span) {
+            return Some(SubtreeResult::Dead);
         }
-        let span = state.cuts(items, &mut self.cuts);
+        let span = state.split_points(items, &mut self.cuts);
         if self.cuts.len() > 1 {
             let split = self.begin_split(state, unplaced, span);
-            self.frames.push(Frame::Split(split));
+            self.frames.push(SearchFrame::Split(split));
             return None;
         }
         let hash = self.hash(state, unplaced.clone(), span);
         if self.dead[self.slot(hash)] == hash {
-            return Some(End::Dead);
+            return Some(SubtreeResult::Dead);
         }
-        let Some(choice) = self.chooser.choose(state, &self.items[unplaced.clone()], span) else {
-            return Some(End::Dead);
+        let Some(point) = self.selector.select(state, &self.items[unplaced.clone()], span) else {
+            return Some(SubtreeResult::Dead);
         };
-        let branch = self.begin_branch(state, unplaced, span, choice, hash);
-        self.frames.push(Frame::Branch(branch));
+        let branch = self.begin_branch(state, unplaced, span, point, hash);
+        self.frames.push(SearchFrame::Branch(branch));
         None
     }
 
-    fn begin_branch(&mut self, state: &State, unplaced: Range<usize>, span: Span, choice: Choice, hash: u64) -> Branch {
+    fn begin_branch(
+        &mut self,
+        state: &SearchState,
+        unplaced: Range<usize>,
+        span: SectionRange,
+        point: BranchPoint,
+        hash: u64,
+    ) -> BranchFrame {
         let start = self.items.len();
         for at in unplaced.clone() {
             let item = self.items[at] as usize;
-            let rests = state.lowest[item] == choice.floor && state.span(item).contains(choice.section);
+            let rests = state.lowest_offset[item] == point.floor && state.span(item).contains(point.section);
             // Of identical items only the first: to swap them changes nothing.
             let same = |other: &u32| {
                 let other = *other as usize;
@@ -180,8 +198,8 @@ impl Tree {
         let ranks = &self.ranks;
         let rank = |item: &u32| ranks[*item as usize];
         self.items[start..].sort_unstable_by(|a, b| rank(b).total_cmp(&rank(a)).then(a.cmp(b)));
-        Branch {
-            choice,
+        BranchFrame {
+            point,
             span,
             untried: start..self.items.len(),
             saved: self.save(state, unplaced.clone(), span),
@@ -192,14 +210,19 @@ impl Tree {
     }
 
     /// The next way to go on, after `end` of the last one.
-    fn branch(&mut self, state: &mut State, mut branch: Branch, end: Option<End>) -> Option<End> {
-        if end == Some(End::Solved) {
+    fn branch(
+        &mut self,
+        state: &mut SearchState,
+        mut branch: BranchFrame,
+        end: Option<SubtreeResult>,
+    ) -> Option<SubtreeResult> {
+        if end == Some(SubtreeResult::Solved) {
             return end;
         }
         if end.is_some() {
             self.restore(state, branch.unplaced.clone(), branch.span, branch.saved);
             if let Some(item) = branch.placed.take() {
-                state.lift(item as usize);
+                state.unplace(item as usize);
             }
         }
         self.items.truncate(branch.untried.end);
@@ -207,11 +230,11 @@ impl Tree {
         self.heights.truncate(branch.saved + kept);
         if let Some(at) = branch.untried.next() {
             let item = self.items[at];
-            state.put(item as usize, branch.choice.floor);
+            state.place(item as usize, branch.point.floor);
             branch.placed = Some(item);
             let (span, unplaced) = (branch.span, branch.unplaced.clone());
             let changed = state.span(item as usize);
-            self.frames.push(Frame::Branch(branch));
+            self.frames.push(SearchFrame::Branch(branch));
             let start = self.items.len();
             for at in unplaced {
                 if self.items[at] != item {
@@ -220,92 +243,97 @@ impl Tree {
             }
             return self.enter(state, start..self.items.len(), span, changed);
         }
-        if let Some(height) = branch.choice.raised.take() {
-            let section = branch.choice.section;
+        if let Some(height) = branch.point.raised.take() {
+            let section = branch.point.section;
             state.floor[section] = height;
             let (span, unplaced) = (branch.span, branch.unplaced.clone());
-            self.frames.push(Frame::Branch(branch));
+            self.frames.push(SearchFrame::Branch(branch));
             let start = self.items.len();
             self.items.extend_from_within(unplaced);
-            let changed = Span { lo: section, hi: section + 1 };
+            let changed = SectionRange { lo: section, hi: section + 1 };
             return self.enter(state, start..self.items.len(), span, changed);
         }
         let slot = self.slot(branch.hash);
         self.dead[slot] = branch.hash;
-        Some(End::Dead)
+        Some(SubtreeResult::Dead)
     }
 
-    fn begin_split(&mut self, state: &State, unplaced: Range<usize>, span: Span) -> Split {
-        let mut parts = Vec::with_capacity(self.cuts.len());
+    fn begin_split(&mut self, state: &SearchState, unplaced: Range<usize>, span: SectionRange) -> SplitFrame {
+        let mut subproblems = Vec::with_capacity(self.cuts.len());
         let mut lo = span.lo;
         for cut in &self.cuts {
-            let part = Span { lo, hi: *cut };
+            let subproblem = SectionRange { lo, hi: *cut };
             let start = self.items.len();
             for at in unplaced.clone() {
-                if state.span(self.items[at] as usize).overlaps(part) {
+                if state.span(self.items[at] as usize).overlaps(subproblem) {
                     self.items.push(self.items[at]);
                 }
             }
-            let slack = part.range().map(|section| state.slack(section)).min().unwrap_or(0);
-            parts.push(Part { span: part, unplaced: start..self.items.len(), slack });
+            let slack = subproblem.range().map(|section| state.slack(section)).min().unwrap_or(0);
+            subproblems.push(Subproblem { span: subproblem, unplaced: start..self.items.len(), slack });
             lo = *cut;
         }
         // The tightest first: if one has no solution, it is most likely that one.
-        parts.sort_by_key(|part| (part.slack, part.unplaced.len()));
+        subproblems.sort_by_key(|subproblem| (subproblem.slack, subproblem.unplaced.len()));
         let saved = self.save(state, unplaced.clone(), span);
-        self.heights.extend_from_slice(&state.rest[span.range()]);
-        Split { parts, next: 0, span, unplaced, saved }
+        self.heights.extend_from_slice(&state.remaining[span.range()]);
+        SplitFrame { subproblems, next: 0, span, unplaced, saved }
     }
 
     /// The next part, after `end` of the last one.
-    fn split(&mut self, state: &mut State, mut split: Split, end: Option<End>) -> Option<End> {
+    fn split(
+        &mut self,
+        state: &mut SearchState,
+        mut split: SplitFrame,
+        end: Option<SubtreeResult>,
+    ) -> Option<SubtreeResult> {
         let (span, saved) = (split.span, split.saved);
-        if end == Some(End::Dead) {
+        if end == Some(SubtreeResult::Dead) {
             self.restore(state, split.unplaced.clone(), span, saved);
-            let rest = saved + self.heights_of(span, &split.unplaced);
+            let remaining = saved + self.heights_of(span, &split.unplaced);
             let length = span.hi - span.lo;
-            state.rest[span.range()].copy_from_slice(&self.heights[rest..rest + length]);
+            state.remaining[span.range()].copy_from_slice(&self.heights[remaining..remaining + length]);
             return end;
         }
-        let Some(part) = split.parts.get(split.next).cloned() else {
-            return Some(End::Solved);
+        let Some(subproblem) = split.subproblems.get(split.next).cloned() else {
+            return Some(SubtreeResult::Solved);
         };
         split.next += 1;
-        self.frames.push(Frame::Split(split));
-        let unmoved = Span { lo: part.span.lo, hi: part.span.lo };
-        self.enter(state, part.unplaced, part.span, unmoved)
+        self.frames.push(SearchFrame::Split(split));
+        let unmoved = SectionRange { lo: subproblem.span.lo, hi: subproblem.span.lo };
+        self.enter(state, subproblem.unplaced, subproblem.span, unmoved)
     }
 
-    fn save(&mut self, state: &State, unplaced: Range<usize>, span: Span) -> usize {
+    fn save(&mut self, state: &SearchState, unplaced: Range<usize>, span: SectionRange) -> usize {
         let saved = self.heights.len();
         self.heights.extend_from_slice(&state.floor[span.range()]);
-        self.heights.extend_from_slice(&state.sky[span.range()]);
-        let lowest = self.items[unplaced].iter().map(|item| state.lowest[*item as usize]);
-        self.heights.extend(lowest);
+        self.heights.extend_from_slice(&state.skyline[span.range()]);
+        let lowest_offset = self.items[unplaced].iter().map(|item| state.lowest_offset[*item as usize]);
+        self.heights.extend(lowest_offset);
         saved
     }
 
-    fn restore(&self, state: &mut State, unplaced: Range<usize>, span: Span, saved: usize) {
+    fn restore(&self, state: &mut SearchState, unplaced: Range<usize>, span: SectionRange, saved: usize) {
         let length = span.hi - span.lo;
-        let (floors, rest) = self.heights[saved..].split_at(length);
-        let (skyline, lowest) = rest.split_at(length);
+        let (floors, remaining) = self.heights[saved..].split_at(length);
+        let (skyline, lowest_offset) = remaining.split_at(length);
         state.floor[span.range()].copy_from_slice(floors);
-        state.sky[span.range()].copy_from_slice(skyline);
-        for (item, lowest) in self.items[unplaced].iter().zip(lowest) {
-            state.lowest[*item as usize] = *lowest;
+        state.skyline[span.range()].copy_from_slice(skyline);
+        for (item, lowest_offset) in self.items[unplaced].iter().zip(lowest_offset) {
+            state.lowest_offset[*item as usize] = *lowest_offset;
         }
     }
 
-    fn heights_of(&self, span: Span, unplaced: &Range<usize>) -> usize {
+    fn heights_of(&self, span: SectionRange, unplaced: &Range<usize>) -> usize {
         2 * (span.hi - span.lo) + unplaced.len()
     }
 
     /// Equal for states with the same unplaced items, floors and skyline. Never 0.
-    fn hash(&self, state: &State, unplaced: Range<usize>, span: Span) -> u64 {
+    fn hash(&self, state: &SearchState, unplaced: Range<usize>, span: SectionRange) -> u64 {
         let labels = self.items[unplaced].iter().map(|item| self.labels[*item as usize]);
         let mut hash = labels.fold(0, u64::wrapping_add);
         for section in span.range() {
-            let heights = (state.floor[section] as u64) ^ (state.sky[section] as u64).rotate_left(32);
+            let heights = (state.floor[section] as u64) ^ (state.skyline[section] as u64).rotate_left(32);
             hash = (hash ^ heights).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23);
         }
         hash | 1
@@ -318,8 +346,8 @@ impl Tree {
 
 /// Insertion sort: the list comes from the parent's, in which little has moved. Ties by item, so that the order is
 /// total.
-fn sort_by_lowest(items: &mut [u32], lowest: &[Height]) {
-    let key = |item: u32| (lowest[item as usize], item);
+fn sort_by_lowest(items: &mut [u32], lowest_offset: &[Height]) {
+    let key = |item: u32| (lowest_offset[item as usize], item);
     for end in 1..items.len() {
         let item = items[end];
         let mut at = end;

@@ -2,51 +2,60 @@
 
 use core::ops::ControlFlow;
 
-use crate::strategy::Progress;
+use crate::strategy::SearchProgress;
 use crate::{Budget, Bytes};
 
 /// Told now and then where a search stands; says whether to go on.
-pub(crate) type Watch<'a> = dyn FnMut(&Progress) -> ControlFlow<()> + 'a;
+pub(crate) type ProgressCallback<'a> = dyn FnMut(&SearchProgress) -> ControlFlow<()> + 'a;
 
 /// Counts nodes against a budget and passes progress on.
-pub(crate) struct Meter<'a, 'w> {
-    watch: &'a mut Watch<'w>,
+pub(crate) struct SearchBudget<'a, 'w> {
+    watch: &'a mut ProgressCallback<'w>,
     nodes: u64,
-    most: u64,
+    max_nodes: u64,
     deadline: Deadline,
     cancelled: bool,
     /// What the watcher is told of the whole: the smallest peak so far, and what no plan is below.
     peak: Bytes,
     at_least: Bytes,
-    scope: Scope,
+    scope: ReportScope,
 }
 
 /// What a search works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+enum ReportScope {
     /// All blocks: what it finds is news.
-    Whole,
+    WholeProblem,
     /// One buffer of several, or something that is no plan yet: nobody wants to hear of it.
-    Part,
+    Subproblem,
 }
 
-impl<'a, 'w> Meter<'a, 'w> {
+impl<'a, 'w> SearchBudget<'a, 'w> {
     /// `peak` is what there is already, and no plan is below `at_least`.
-    pub(crate) fn new(budget: Budget, watch: &'a mut Watch<'w>, peak: Bytes, at_least: Bytes) -> Self {
-        let (most, deadline) = match budget {
+    pub(crate) fn new(budget: Budget, watch: &'a mut ProgressCallback<'w>, peak: Bytes, at_least: Bytes) -> Self {
+        let (max_nodes, deadline) = match budget {
             Budget::Nodes(nodes) => (nodes, Deadline::NEVER),
             #[cfg(feature = "std")]
             Budget::Time(time) => (u64::MAX, Deadline::after(time)),
         };
-        Self { watch, nodes: 0, most, deadline, cancelled: false, peak, at_least, scope: Scope::Whole }
+        Self {
+            watch,
+            nodes: 0,
+            max_nodes,
+            deadline,
+            cancelled: false,
+            peak,
+            at_least,
+            scope: ReportScope::WholeProblem,
+        }
     }
 
     pub(crate) fn nodes(&self) -> u64 {
         self.nodes
     }
 
-    pub(crate) fn left(&self) -> u64 {
-        self.most - self.nodes
+    pub(crate) fn remaining(&self) -> u64 {
+        self.max_nodes - self.nodes
     }
 
     /// When time is up.
@@ -56,46 +65,46 @@ impl<'a, 'w> Meter<'a, 'w> {
     }
 
     /// Acts with half of what is left. What it does not use is there afterwards.
-    pub(crate) fn with_half<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
-        let (most, deadline) = (self.most, self.deadline);
-        self.most = self.nodes + self.left().div_ceil(2);
+    pub(crate) fn with_half<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+        let (max_nodes, deadline) = (self.max_nodes, self.deadline);
+        self.max_nodes = self.nodes + self.remaining().div_ceil(2);
         self.deadline = deadline.halved();
-        let result = act(self);
-        (self.most, self.deadline) = (most, deadline);
+        let result = run(self);
+        (self.max_nodes, self.deadline) = (max_nodes, deadline);
         result
     }
 
     /// Acts on a part of the whole: what it notes is not news.
-    pub(crate) fn on_a_part<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
-        let scope = core::mem::replace(&mut self.scope, Scope::Part);
-        let result = act(self);
+    pub(crate) fn on_subproblem<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+        let scope = core::mem::replace(&mut self.scope, ReportScope::Subproblem);
+        let result = run(self);
         self.scope = scope;
         result
     }
 
     /// Notes what is known of the whole by now.
-    pub(crate) fn note(&mut self, peak: Bytes, at_least: Bytes) {
-        if self.scope == Scope::Whole {
+    pub(crate) fn record_progress(&mut self, peak: Bytes, at_least: Bytes) {
+        if self.scope == ReportScope::WholeProblem {
             self.peak = self.peak.min(peak);
             self.at_least = self.at_least.max(at_least);
         }
     }
 
     pub(crate) fn count(&mut self, nodes: u64) {
-        self.nodes = self.nodes.saturating_add(nodes).min(self.most);
+        self.nodes = self.nodes.saturating_add(nodes).min(self.max_nodes);
     }
 
     /// Whether the budget is spent or the watcher has had enough.
-    pub(crate) fn is_over(&self) -> bool {
-        self.cancelled || self.nodes >= self.most || self.deadline.has_passed()
+    pub(crate) fn is_spent(&self) -> bool {
+        self.cancelled || self.nodes >= self.max_nodes || self.deadline.has_passed()
     }
 
     /// Tells the watcher, with `more` nodes not yet counted; true if it is time to stop.
-    pub(crate) fn tell(&mut self, more: u64) -> bool {
+    pub(crate) fn poll(&mut self, more: u64) -> bool {
         let (peak, at_least) = (self.peak, self.at_least);
-        let progress = Progress { nodes: self.nodes.saturating_add(more), peak, at_least };
+        let progress = SearchProgress { nodes: self.nodes.saturating_add(more), peak, at_least };
         self.cancelled |= (self.watch)(&progress).is_break();
-        self.is_over()
+        self.is_spent()
     }
 }
 
