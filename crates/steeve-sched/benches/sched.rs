@@ -15,7 +15,7 @@ use steeve_cpu::CpuDevice;
 use steeve_device::{Bindings, BufferType, Bytes, Device, NullDevice, Offset, SharedBuffer, Usage};
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{Context, DataType, Graph, GraphError, TensorId};
-use steeve_sched::{Homes, Schedule, Scheduler, WorkerId};
+use steeve_sched::{Schedule, Scheduler, TensorLocations, WorkerId};
 use transformer::Transformer;
 
 fn main() {
@@ -28,7 +28,7 @@ fn main() {
 /// A border at every third node, and one input that half of all nodes read: the worst for whoever asks who reads what.
 fn shared_input() {
     let devices = ["gpu0", "gpu1", "cpu"].map(device);
-    let (mut context, mut homes) = (Context::new(), Homes::new());
+    let (mut context, mut homes) = (Context::new(), TensorLocations::new());
     let z = context.input(DataType::F32, &[64]).expect("a tensor");
     let mut last = context.input(DataType::F32, &[64]).expect("a tensor");
     for layer in 0..1000 {
@@ -135,7 +135,7 @@ fn distances() {
 }
 
 /// The fewest copied bytes and the fewest splits, each by itself.
-fn search(scheduler: &mut Scheduler, graph: &Graph, homes: &Homes) -> (u64, u64) {
+fn search(scheduler: &mut Scheduler, graph: &Graph, homes: &TensorLocations) -> (u64, u64) {
     let workers: Vec<WorkerId> = scheduler.workers().map(|(id, _)| id).collect();
     let nodes = graph.nodes();
     let mut best = (u64::MAX, u64::MAX);
@@ -180,10 +180,10 @@ impl Distances {
 }
 
 /// A few products with weights on random devices, and operations between them.
-fn small(seed: u64, devices: &[Arc<dyn Device>]) -> Result<(Graph, Homes), GraphError> {
+fn small(seed: u64, devices: &[Arc<dyn Device>]) -> Result<(Graph, TensorLocations), GraphError> {
     const WIDTH: u64 = 32;
     let mut choices = Choices::from_seed(seed);
-    let (mut context, mut homes) = (Context::new(), Homes::new());
+    let (mut context, mut homes) = (Context::new(), TensorLocations::new());
     let mut values = vec![context.input(DataType::F32, &[WIDTH, 4])?, context.input(DataType::F32, &[WIDTH, 4])?];
     for _ in 0..3 + choices.below(5) {
         let a = choices.pick(&values).unwrap_or(values[0]);

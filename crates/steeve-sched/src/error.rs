@@ -29,7 +29,7 @@ pub enum SchedError {
         /// Its operation.
         op: String,
         /// What each device says.
-        refusals: Refusals,
+        refusals: DeviceRefusals,
     },
     /// The caller wants a node on a device that can't run it.
     #[error("{tensor} was pinned to {worker}: {why}")]
@@ -43,7 +43,7 @@ pub enum SchedError {
     },
     /// The caller provides its memory, and nobody knows which.
     #[error("{tensor} is external, and nobody has said which memory it stands in")]
-    NoHome {
+    UnknownLocation {
         /// The tensor.
         tensor: Named,
     },
@@ -73,7 +73,7 @@ pub enum SchedError {
     #[error(
         "with ggml's reuse {node} stands in the memory of its source, where its readers may not reach it; use Reuse::More"
     )]
-    AwayFromHome {
+    ResultInWrongMemory {
         /// The node.
         node: Named,
     },
@@ -102,9 +102,9 @@ pub enum SchedError {
 
 /// What each device says about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusals(pub Vec<(String, String)>);
+pub struct DeviceRefusals(pub Vec<(String, String)>);
 
-impl fmt::Display for Refusals {
+impl fmt::Display for DeviceRefusals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (worker, why)) in self.0.iter().enumerate() {
             write!(f, "{}{worker}: {why}", if index == 0 { "" } else { "; " })?;

@@ -23,36 +23,36 @@
 
 mod error;
 mod worker;
-mod homes;
+mod tensor_locations;
 mod options;
 
 // From the graph to its schedule.
-mod ground;
+mod placement_facts;
 mod reason;
 mod assign;
-mod cut;
+mod split_graph;
 mod schedule;
-mod build;
+mod build_schedule;
 mod report;
 
 // Computing it.
-mod order;
-mod clock;
+mod hazards;
+mod vector_clock;
 mod experts;
-mod program;
+mod execution_plan;
 mod job;
-mod apart;
+mod alias_check;
 mod scheduler;
 mod watch;
 
 pub use assign::Offload;
-pub use cut::Cause;
-pub use error::{Refusals, SchedError};
-pub use homes::Homes;
+pub use error::{DeviceRefusals, SchedError};
 pub use job::Job;
 pub use options::SchedOptions;
-pub use reason::Reason;
-pub use schedule::{CopyIn, Schedule, Split};
+pub use reason::AssignReason;
+pub use schedule::{Schedule, Split, TensorCopy};
 pub use scheduler::Scheduler;
-pub use watch::{Seen, Watch, Watched};
+pub use split_graph::SplitReason;
+pub use tensor_locations::TensorLocations;
+pub use watch::{ComputedNode, NodeWatcher, WatchedRun};
 pub use worker::{Worker, WorkerId};

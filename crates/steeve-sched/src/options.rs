@@ -11,14 +11,14 @@ use crate::{Offload, WorkerId};
 /// ```
 /// use steeve_graph::Bytes;
 /// use steeve_sched::{Offload, SchedOptions};
-/// let options = SchedOptions::new().with_turns(2).with_offload(Offload::Never);
-/// assert_eq!(options.turns(), 2);
+/// let options = SchedOptions::new().with_pipeline_depth(2).with_offload(Offload::Never);
+/// assert_eq!(options.pipeline_depth(), 2);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedOptions {
     pub(crate) plan: PlanOptions,
     pub(crate) offload: Offload,
-    pub(crate) turns: usize,
+    pub(crate) pipeline_depth: usize,
     pub(crate) graphs: usize,
     /// By the worker's number.
     pub(crate) budgets: BTreeMap<usize, Bytes>,
@@ -29,7 +29,7 @@ impl SchedOptions {
     /// budget.
     pub fn new() -> Self {
         let (plan, offload, budgets) = (PlanOptions::default(), Offload::default(), BTreeMap::new());
-        Self { plan, offload, turns: 1, graphs: 16, budgets }
+        Self { plan, offload, pipeline_depth: 1, graphs: 16, budgets }
     }
 
     /// Strategy, reuse and search budget.
@@ -50,8 +50,8 @@ impl SchedOptions {
     /// results: a run overwrites those of the run before, and who wants them waits in between. It pays where runs leave
     /// something behind in caches, as the parts of a long prompt do.
     #[must_use]
-    pub fn with_turns(self, turns: usize) -> Self {
-        Self { turns: turns.max(1), ..self }
+    pub fn with_pipeline_depth(self, pipeline_depth: usize) -> Self {
+        Self { pipeline_depth: pipeline_depth.max(1), ..self }
     }
 
     /// How many graphs are remembered with their schedules and plans, so that allocating them again costs nothing; 16 unless
@@ -79,8 +79,8 @@ impl SchedOptions {
     }
 
     /// How many copies of what is copied are used in turn.
-    pub fn turns(&self) -> usize {
-        self.turns
+    pub fn pipeline_depth(&self) -> usize {
+        self.pipeline_depth
     }
 
     /// How many graphs are remembered.

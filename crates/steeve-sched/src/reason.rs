@@ -7,7 +7,7 @@ use crate::WorkerId;
 /// Why a tensor was given to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum AssignReason {
     /// The caller said so.
     Pinned,
     /// It is written into a tensor that the caller has placed.
@@ -45,7 +45,7 @@ pub enum Reason {
         from: WorkerId,
     },
     /// It is cheap to compute and stands at a border, where being here copies fewer bytes than being there.
-    Border {
+    Boundary {
         /// The worker on the other side.
         from: WorkerId,
     },
@@ -63,7 +63,7 @@ pub enum Reason {
     Unread,
 }
 
-impl Reason {
+impl AssignReason {
     /// In words.
     pub(crate) fn words(self, graph: &Graph, names: &IdVec<WorkerId, String>) -> String {
         let named = |tensor| Named::new(tensor, graph.names());
@@ -81,7 +81,7 @@ impl Reason {
             Self::Upgraded { from } => {
                 format!("was {}'s, which has the same memory and comes later", worker(from))
             }
-            Self::Border { from } => format!("fewer bytes are copied than if {} computed it", worker(from)),
+            Self::Boundary { from } => format!("fewer bytes are copied than if {} computed it", worker(from)),
             Self::Elsewhere { instead_of } => {
                 format!("{} can't run it, and this one reaches its memory", worker(instead_of))
             }

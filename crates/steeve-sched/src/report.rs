@@ -5,8 +5,8 @@ use std::fmt::{self, Write};
 
 use steeve_graph::{Bytes, Graph, Id, Named, TensorId};
 
-use crate::schedule::{CopyIn, Schedule, Split};
-use crate::{Cause, WorkerId};
+use crate::schedule::{Schedule, Split, TensorCopy};
+use crate::{SplitReason, WorkerId};
 
 /// The splits, one line each, and under each what is copied for it.
 impl fmt::Display for Schedule {
@@ -145,7 +145,7 @@ impl Schedule {
         nodes.filter(|node| !self.graph.tensor(*node).op.writes_nothing())
     }
 
-    fn copy_line(&self, copy: &CopyIn) -> String {
+    fn copy_line(&self, copy: &TensorCopy) -> String {
         let named = Named::new(copy.root, self.graph.names());
         let mut line = format!("{named} from {}, {} bytes", copy.from_memory, copy.size);
         if copy.size < self.graph.tensor(copy.root).nbytes() {
@@ -197,7 +197,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// In words, for tables.
-impl fmt::Display for Cause {
+impl fmt::Display for SplitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Start => "the graph starts",

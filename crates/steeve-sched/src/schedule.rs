@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use steeve_graph::{Assignment, Bytes, Graph, Id, IdVec, TensorId};
 
-use crate::{Cause, Reason, WorkerId};
+use crate::{AssignReason, SplitReason, WorkerId};
 
 /// A graph spread over workers. Its tensors have the caller's ids; copies come behind them.
 ///
@@ -16,13 +16,13 @@ pub struct Schedule {
     pub(crate) assignment: Assignment,
     pub(crate) names: IdVec<WorkerId, String>,
     /// By tensor of the caller's.
-    pub(crate) workers: Vec<Option<(WorkerId, Reason)>>,
+    pub(crate) workers: Vec<Option<(WorkerId, AssignReason)>>,
     pub(crate) splits: Vec<Split>,
-    pub(crate) copies: Vec<CopyIn>,
+    pub(crate) copies: Vec<TensorCopy>,
     /// For each tensor behind the caller's the copy that it is, or is a view of.
     pub(crate) copy_of: Vec<usize>,
     /// How many copies of what is copied are used in turn.
-    pub(crate) turns: usize,
+    pub(crate) pipeline_depth: usize,
 }
 
 /// Consecutive nodes on one worker, and what is copied for them before they run.
@@ -32,7 +32,7 @@ pub struct Split {
     /// Who runs it.
     pub worker: WorkerId,
     /// Why it starts where it does.
-    pub cause: Cause,
+    pub reason: SplitReason,
     /// Its nodes, as places in the nodes of [`Schedule::graph`]. What only describes memory is among them.
     pub nodes: Range<usize>,
     /// What is copied first, as places in [`Schedule::copies`].
@@ -42,7 +42,7 @@ pub struct Split {
 /// A copy of some bytes of a tensor in the memory of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct CopyIn {
+pub struct TensorCopy {
     /// Whose bytes are copied.
     pub root: TensorId,
     /// Where in it they start.
@@ -82,7 +82,7 @@ impl Schedule {
     }
 
     /// All copies, in the order in which they are made.
-    pub fn copies(&self) -> &[CopyIn] {
+    pub fn copies(&self) -> &[TensorCopy] {
         &self.copies
     }
 
@@ -98,7 +98,7 @@ impl Schedule {
     }
 
     /// Why a tensor has the worker that it has.
-    pub fn reason(&self, tensor: TensorId) -> Option<Reason> {
+    pub fn reason(&self, tensor: TensorId) -> Option<AssignReason> {
         self.workers.get(tensor.index()).copied().flatten().map(|(_, reason)| reason)
     }
 
@@ -113,8 +113,8 @@ impl Schedule {
     }
 
     /// How many copies of what is copied are used in turn.
-    pub fn turns(&self) -> usize {
-        self.turns
+    pub fn pipeline_depth(&self) -> usize {
+        self.pipeline_depth
     }
 
     /// How many tensors are the caller's; copies come behind them.
@@ -123,7 +123,7 @@ impl Schedule {
     }
 
     /// The copy that a tensor is, or is a view of.
-    pub(crate) fn copy_of(&self, tensor: TensorId) -> Option<&CopyIn> {
+    pub(crate) fn copy_of(&self, tensor: TensorId) -> Option<&TensorCopy> {
         let index = tensor.index().checked_sub(self.callers())?;
         self.copy_of.get(index).map(|copy| &self.copies[*copy])
     }

@@ -19,7 +19,7 @@ fn seeds(usual: u64) -> u64 {
 
 /// What was tried, so that a test can see that it tried something.
 #[derive(Debug, Default)]
-struct Tally {
+struct RunCounts {
     graphs: usize,
     splits: usize,
     copies: usize,
@@ -36,11 +36,11 @@ fn random_options(random: &mut Random) -> SchedOptions {
         _ => PlanOptions::default(),
     };
     let offload = if random.once_in(2) { Offload::Wanted } else { Offload::Never };
-    SchedOptions::new().with_plan(plan).with_offload(offload).with_turns(1 + random.index(3))
+    SchedOptions::new().with_plan(plan).with_offload(offload).with_pipeline_depth(1 + random.index(3))
 }
 
 /// Runs a graph three times on random devices: waiting each time, and without waiting where copies are in turn.
-fn prove(case: &Case, seed: u64, features: Features, tally: &mut Tally) {
+fn prove(case: &Case, seed: u64, features: Features, tally: &mut RunCounts) {
     let mut random = Random::new(seed);
     let count = 1 + random.index(4);
     let rig = Rig::random(&mut random, count, features);
@@ -72,7 +72,7 @@ fn prove(case: &Case, seed: u64, features: Features, tally: &mut Tally) {
     check(0, &outcome(case, &job));
     fill(case, &job);
     scheduler.submit(&job).unwrap_or_else(|error| fail(error.to_string()));
-    if schedule.turns() > 1 && !has_changing_inputs(case) {
+    if schedule.pipeline_depth() > 1 && !has_changing_inputs(case) {
         // Behind itself, without waiting: the inputs can be written at once.
         tally.in_turn += 1;
         let again = scheduler.alloc(&case.graph, &bindings).unwrap();
@@ -99,8 +99,8 @@ fn has_changing_inputs(case: &Case) -> bool {
     graph.nodes().iter().filter(|node| writes(node)).any(|node| leafs.contains(&graph.root(*node)))
 }
 
-fn prove_random(seeds: u64, offset: u64, features: Features) -> Tally {
-    let (backend, mut census, mut tally) = (CpuBackend::new(1), Census::default(), Tally::default());
+fn prove_random(seeds: u64, offset: u64, features: Features) -> RunCounts {
+    let (backend, mut census, mut tally) = (CpuBackend::new(1), Census::default(), RunCounts::default());
     for seed in offset..offset + seeds {
         let case = random_case(seed, Size::Small, &backend, &mut census);
         prove(&case, seed, features, &mut tally);
@@ -127,7 +127,7 @@ fn a_network_that_sees_sees_the_same() {
     for seed in 0..12 {
         let mut sketch = Sketch::new(5);
         let outputs = seeing(&mut sketch).unwrap();
-        prove(&sketch.case(&outputs).unwrap(), seed, features, &mut Tally::default());
+        prove(&sketch.case(&outputs).unwrap(), seed, features, &mut RunCounts::default());
     }
 }
 
@@ -137,7 +137,7 @@ fn a_network_that_draws_draws_the_same() {
     for seed in 0..12 {
         let mut sketch = Sketch::new(6);
         let output = drawing(&mut sketch).unwrap();
-        prove(&sketch.case(&[output]).unwrap(), seed, features, &mut Tally::default());
+        prove(&sketch.case(&[output]).unwrap(), seed, features, &mut RunCounts::default());
     }
 }
 

@@ -374,7 +374,7 @@ fn devices_that_share_a_memory_share_it_when_they_are_watched() {
 }
 
 /// Two streams on two devices, and a buffer on each.
-struct Scene {
+struct AccessScenario {
     world: World,
     tracer: Tracer,
     gpus: [Box<dyn Backend>; 2],
@@ -383,7 +383,7 @@ struct Scene {
     waits: bool,
 }
 
-impl Scene {
+impl AccessScenario {
     fn new(waits: bool) -> Self {
         let (world, tracer) = (World::new(), Tracer::new());
         let devices = ["gpu0", "gpu1"].map(|name| tracer.device(world.device(name).asynchronous(true)));
@@ -422,9 +422,9 @@ impl Scene {
 /// What goes wrong without the waits, and only then. `held` is the gpu that is slow; `act` enqueues the work and
 /// answers where the result stands, and what it is.
 #[track_caller]
-fn check(hazard: Hazard, held: usize, act: impl Fn(&Scene) -> ((usize, u64), Vec<u8>)) {
+fn check(hazard: Hazard, held: usize, act: impl Fn(&AccessScenario) -> ((usize, u64), Vec<u8>)) {
     for waits in [true, false] {
-        let scene = Scene::new(waits);
+        let scene = AccessScenario::new(waits);
         let latch = scene.world.latch();
         if !waits {
             scene.gpus[held].wait(latch.event()).unwrap();
@@ -499,7 +499,7 @@ fn the_host_must_not_write_during_a_run() {
 #[test]
 fn host_memory_must_not_change_while_it_is_copied() {
     for waits in [true, false] {
-        let scene = Scene::new(waits);
+        let scene = AccessScenario::new(waits);
         let host = slots(&scene.tracer.memory(&host_memory()), 1);
         host.write(slot(0), &numbers(5.0)).unwrap();
         scene.gpus[0].copy((&scene.buffers[0], slot(0)), (&host, slot(0)), Bytes(SLOT)).unwrap();
@@ -536,7 +536,7 @@ fn a_run_must_wait_for_the_last_one() {
 #[test]
 fn a_buffer_must_not_be_given_back_during_a_run() {
     for waits in [true, false] {
-        let Scene { world, tracer, gpus, buffers: [buffer, _other], .. } = Scene::new(waits);
+        let AccessScenario { world, tracer, gpus, buffers: [buffer, _other], .. } = AccessScenario::new(waits);
         let latch = world.latch();
         gpus[0].wait(latch.event()).unwrap();
         run_square(&*gpus[0], &buffer, 0, 1).unwrap();
@@ -554,7 +554,7 @@ fn a_buffer_must_not_be_given_back_during_a_run() {
 
 #[test]
 fn a_violation_says_what_is_wrong() {
-    let scene = Scene::new(false);
+    let scene = AccessScenario::new(false);
     scene.square(0, 0, 1);
     scene.copy(1, (1, 0), (0, 1));
     let found = scene.finish();

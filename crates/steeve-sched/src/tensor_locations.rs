@@ -12,25 +12,25 @@ use steeve_graph::TensorId;
 /// use std::sync::Arc;
 /// use steeve_device::{Device, NullDevice, Usage};
 /// use steeve_graph::{Context, DataType};
-/// use steeve_sched::Homes;
+/// use steeve_sched::TensorLocations;
 /// let gpu = NullDevice::new("gpu");
 /// let weight = Context::new().external(DataType::F16, &[4096, 4096])?;
-/// let mut homes = Homes::new();
-/// homes.put(weight, &gpu.buffer_types()[0], Usage::Weights);
+/// let mut locations = TensorLocations::new();
+/// locations.put(weight, &gpu.buffer_types()[0], Usage::Weights);
 /// # Ok::<(), steeve_graph::GraphError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Homes(Vec<Home>);
+pub struct TensorLocations(Vec<TensorLocation>);
 
 /// By tensor, in order.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub(crate) struct TensorLocation {
     pub(crate) tensor: TensorId,
     pub(crate) memory: Arc<dyn BufferType>,
     pub(crate) usage: Usage,
 }
 
-impl Homes {
+impl TensorLocations {
     /// Nothing is known.
     pub fn new() -> Self {
         Self::default()
@@ -38,55 +38,55 @@ impl Homes {
 
     /// `tensor` stands in this memory, whatever was said before.
     pub fn put(&mut self, tensor: TensorId, memory: &Arc<dyn BufferType>, usage: Usage) {
-        let home = Home { tensor, memory: Arc::clone(memory), usage };
-        match self.0.binary_search_by_key(&tensor, |home| home.tensor) {
-            Ok(index) => self.0[index] = home,
-            Err(index) => self.0.insert(index, home),
+        let location = TensorLocation { tensor, memory: Arc::clone(memory), usage };
+        match self.0.binary_search_by_key(&tensor, |location| location.tensor) {
+            Ok(index) => self.0[index] = location,
+            Err(index) => self.0.insert(index, location),
         }
     }
 
     /// Where `tensor` stands, and what that memory is for.
     pub fn get(&self, tensor: TensorId) -> Option<(&Arc<dyn BufferType>, Usage)> {
-        let index = self.0.binary_search_by_key(&tensor, |home| home.tensor).ok()?;
+        let index = self.0.binary_search_by_key(&tensor, |location| location.tensor).ok()?;
         Some((&self.0[index].memory, self.0[index].usage))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Home> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &TensorLocation> {
         self.0.iter()
     }
 
     /// Whether bindings say the same. Allocates nothing.
-    pub(crate) fn are_those_of(&self, bindings: &Bindings) -> bool {
+    pub(crate) fn match_bindings(&self, bindings: &Bindings) -> bool {
         let mut bound = bindings.iter();
-        let same = |home: &Home| {
+        let same = |location: &TensorLocation| {
             bound.next().is_some_and(|(tensor, address)| {
                 let (memory, usage) = (address.buffer.memory(), address.buffer.usage());
-                tensor == home.tensor && usage == home.usage && Arc::ptr_eq(memory, &home.memory)
+                tensor == location.tensor && usage == location.usage && Arc::ptr_eq(memory, &location.memory)
             })
         };
         self.0.iter().all(same) && bound.next().is_none()
     }
 }
 
-impl From<&Bindings> for Homes {
+impl From<&Bindings> for TensorLocations {
     fn from(bindings: &Bindings) -> Self {
-        let home = |(tensor, address): (TensorId, steeve_device::Address<'_>)| {
+        let location = |(tensor, address): (TensorId, steeve_device::Address<'_>)| {
             let (memory, usage) = (Arc::clone(address.buffer.memory()), address.buffer.usage());
-            Home { tensor, memory, usage }
+            TensorLocation { tensor, memory, usage }
         };
-        Self(bindings.iter().map(home).collect())
+        Self(bindings.iter().map(location).collect())
     }
 }
 
-impl From<&Homes> for Homes {
-    fn from(homes: &Homes) -> Self {
-        homes.clone()
+impl From<&TensorLocations> for TensorLocations {
+    fn from(locations: &TensorLocations) -> Self {
+        locations.clone()
     }
 }
 
-impl PartialEq for Homes {
+impl PartialEq for TensorLocations {
     fn eq(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Home, &Home)| {
+        let same = |(one, other): (&TensorLocation, &TensorLocation)| {
             one.tensor == other.tensor && one.usage == other.usage && Arc::ptr_eq(&one.memory, &other.memory)
         };
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)

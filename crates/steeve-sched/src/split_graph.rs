@@ -11,14 +11,14 @@ use std::ops::Range;
 
 use steeve_graph::{Op, TensorId};
 
-use crate::assign::Assigned;
-use crate::ground::{Ground, SpaceId};
+use crate::assign::WorkerAssignment;
+use crate::placement_facts::{MemorySpaceId, PlacementFacts};
 use crate::worker::WorkerId;
 
 /// Why a split starts where it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum SplitReason {
     /// The graph starts.
     Start,
     /// The nodes before are another worker's.
@@ -29,17 +29,17 @@ pub enum Cause {
 
 /// Consecutive nodes on one worker, and what has to be copied for them.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct PendingSplit {
     pub(crate) worker: WorkerId,
-    pub(crate) cause: Cause,
+    pub(crate) reason: SplitReason,
     /// Places in the caller's list of nodes.
     pub(crate) nodes: Range<usize>,
-    pub(crate) needs: Vec<Need>,
+    pub(crate) sources: Vec<UnreadableSource>,
 }
 
 /// A source that a worker can't read where it stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Need {
+pub(crate) struct UnreadableSource {
     pub(crate) node: TensorId,
     pub(crate) slot: usize,
     pub(crate) source: TensorId,
@@ -47,51 +47,55 @@ pub(crate) struct Need {
 
 /// Cuts the nodes into pieces. With several copies in turn, workers that lag behind the host get copies also of what the
 /// caller writes into memory that they can read, so that the caller can write it again.
-pub(crate) fn cut(ground: &Ground<'_>, assigned: &Assigned, in_turn: bool) -> Vec<Piece> {
-    let graph = ground.graph;
-    let mut pieces: Vec<Piece> = Vec::new();
+pub(crate) fn split_graph(
+    facts: &PlacementFacts<'_>,
+    assigned: &WorkerAssignment,
+    pipelined: bool,
+) -> Vec<PendingSplit> {
+    let graph = facts.graph;
+    let mut splits: Vec<PendingSplit> = Vec::new();
     // Which weights have been copied into which memory.
-    let mut copied: BTreeSet<(TensorId, SpaceId)> = BTreeSet::new();
+    let mut copied: BTreeSet<(TensorId, MemorySpaceId)> = BTreeSet::new();
     // Those of the last piece whose copies serve nobody else, because of experts only some are copied.
     let mut copied_here: BTreeSet<TensorId> = BTreeSet::new();
-    for (index, &node) in graph.nodes().iter().enumerate().filter(|(_, node)| ground.computes(**node)) {
-        let worker = assigned.worker(ground, node);
+    for (index, &node) in graph.nodes().iter().enumerate().filter(|(_, node)| facts.computes(**node)) {
+        let worker = assigned.worker(facts, node);
         let is_needed = |source: TensorId| {
             let root = graph.root(source);
-            let reads = assigned.space(ground, root).is_none_or(|space| ground.reaches(worker, space));
-            !reads || (in_turn && ground.workers[worker].is_async() && ground.is_filled_by_caller(root))
+            let reads = assigned.space(facts, root).is_none_or(|space| facts.reaches(worker, space));
+            !reads || (pipelined && facts.workers[worker].is_async() && facts.is_filled_by_caller(root))
         };
         let sources = graph.sources(node).iter().copied().enumerate();
-        let needs: Vec<Need> = sources
-            .filter_map(|(slot, source)| Some(Need { node, slot, source: source? }))
+        let unreadable: Vec<UnreadableSource> = sources
+            .filter_map(|(slot, source)| Some(UnreadableSource { node, slot, source: source? }))
             .filter(|need| is_needed(need.source))
             .collect();
-        let space = ground.space_of(worker);
-        let weights = || needs.iter().map(|need| graph.root(need.source)).filter(|root| ground.is_weight(*root));
+        let space = facts.space_of(worker);
+        let weights = || unreadable.iter().map(|need| graph.root(need.source)).filter(|root| facts.is_weight(*root));
         let is_there = |weight: &TensorId| copied.contains(&(*weight, space)) || copied_here.contains(weight);
-        let cause = match pieces.last() {
-            None => Some(Cause::Start),
-            Some(piece) if piece.worker != worker => Some(Cause::Worker),
-            Some(_) if !weights().all(|weight| is_there(&weight)) => Some(Cause::Weight),
+        let reason = match splits.last() {
+            None => Some(SplitReason::Start),
+            Some(split) if split.worker != worker => Some(SplitReason::Worker),
+            Some(_) if !weights().all(|weight| is_there(&weight)) => Some(SplitReason::Weight),
             Some(_) => None,
         };
-        if let Some(cause) = cause {
+        if let Some(reason) = reason {
             // What only describes memory belongs to whoever came before, or to the first.
-            let start = if pieces.is_empty() { 0 } else { index };
-            pieces.push(Piece { worker, cause, nodes: start..start, needs: Vec::new() });
+            let start = if splits.is_empty() { 0 } else { index };
+            splits.push(PendingSplit { worker, reason, nodes: start..start, sources: Vec::new() });
             copied_here.clear();
         }
         match graph.tensor(node).op {
             Op::MulMatId => copied_here.extend(weights()),
             _ => copied.extend(weights().map(|weight| (weight, space))),
         }
-        if let Some(piece) = pieces.last_mut() {
-            piece.needs.extend(needs);
+        if let Some(split) = splits.last_mut() {
+            split.sources.extend(unreadable);
         }
     }
-    let ends: Vec<usize> = pieces.iter().skip(1).map(|piece| piece.nodes.start).chain([graph.nodes().len()]).collect();
-    for (piece, end) in pieces.iter_mut().zip(ends) {
-        piece.nodes.end = end;
+    let ends: Vec<usize> = splits.iter().skip(1).map(|split| split.nodes.start).chain([graph.nodes().len()]).collect();
+    for (split, end) in splits.iter_mut().zip(ends) {
+        split.nodes.end = end;
     }
-    pieces
+    splits
 }

@@ -21,7 +21,7 @@ pub(crate) const HOST: usize = 0;
 
 /// Some bytes of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Extent {
+pub(crate) struct ByteRange {
     pub(crate) buffer: usize,
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -29,12 +29,12 @@ pub(crate) struct Extent {
 
 /// The bytes that an action touches.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Touched {
-    pub(crate) reads: Vec<Extent>,
-    pub(crate) writes: Vec<Extent>,
+pub(crate) struct AccessedBytes {
+    pub(crate) reads: Vec<ByteRange>,
+    pub(crate) writes: Vec<ByteRange>,
 }
 
-impl Touched {
+impl AccessedBytes {
     /// Sorts, and joins what overlaps or touches.
     pub(crate) fn tidy(&mut self) {
         for list in [&mut self.reads, &mut self.writes] {
@@ -53,7 +53,7 @@ impl Touched {
 
 /// Wait for an action of another stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wait {
+pub(crate) struct StreamWait {
     /// How many runs ago it was; 0 for the same run.
     pub(crate) back: usize,
     /// Which of the actions.
@@ -62,33 +62,33 @@ pub(crate) struct Wait {
 
 /// What an action is to the order: its stream, and the bytes it touches in each turn.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
+pub(crate) struct ActionAccess {
     pub(crate) stream: usize,
-    pub(crate) touched: Vec<Touched>,
+    pub(crate) touched: Vec<AccessedBytes>,
 }
 
 /// What each action has to wait for, at most one action of each stream.
-pub(crate) fn waits(steps: &[Step], streams: usize, turns: usize) -> Vec<Vec<Wait>> {
+pub(crate) fn find_waits(steps: &[ActionAccess], streams: usize, pipeline_depth: usize) -> Vec<Vec<StreamWait>> {
     let mut waits = vec![Vec::new(); steps.len()];
     if streams <= 1 {
         return waits;
     }
-    let mut past = Past::default();
-    for run in 0..=turns {
+    let mut history = AccessHistory::default();
+    for run in 0..=pipeline_depth {
         for (action, step) in steps.iter().enumerate() {
-            let Some(touched) = step.touched.get(run % turns) else { continue };
-            let mark = Mark { stream: step.stream, run, action };
-            let mut found: Vec<Option<Mark>> = vec![None; streams];
-            let mut meet = |other: Mark| {
+            let Some(touched) = step.touched.get(run % pipeline_depth) else { continue };
+            let action_ref = ActionRef { stream: step.stream, run, action };
+            let mut found: Vec<Option<ActionRef>> = vec![None; streams];
+            let mut meet = |other: ActionRef| {
                 if other.stream != step.stream && other.stream != HOST {
                     let latest = &mut found[other.stream];
                     *latest = (*latest).max(Some(other));
                 }
             };
-            touched.reads.iter().for_each(|extent| past.read(*extent, mark, &mut meet));
-            touched.writes.iter().for_each(|extent| past.write(*extent, mark, &mut meet));
-            if run == turns {
-                let wait = |it: &Mark| Wait { back: run - it.run, action: it.action };
+            touched.reads.iter().for_each(|extent| history.read(*extent, action_ref, &mut meet));
+            touched.writes.iter().for_each(|extent| history.write(*extent, action_ref, &mut meet));
+            if run == pipeline_depth {
+                let wait = |it: &ActionRef| StreamWait { back: run - it.run, action: it.action };
                 waits[action] = found.iter().flatten().map(wait).collect();
             }
         }
@@ -98,7 +98,7 @@ pub(crate) fn waits(steps: &[Step], streams: usize, turns: usize) -> Vec<Vec<Wai
 
 /// An action of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Mark {
+struct ActionRef {
     run: usize,
     action: usize,
     stream: usize,
@@ -106,56 +106,56 @@ struct Mark {
 
 /// Disjoint ranges by buffer and start. What is in none has never been touched.
 #[derive(Debug, Default)]
-struct Past(BTreeMap<(usize, u64), Happened>);
+struct AccessHistory(BTreeMap<(usize, u64), RangeHistory>);
 
 #[derive(Clone, Debug)]
-struct Happened {
+struct RangeHistory {
     end: u64,
-    writer: Option<Mark>,
+    writer: Option<ActionRef>,
     /// Those who have read since, the latest of each stream.
-    readers: Vec<Mark>,
+    readers: Vec<ActionRef>,
 }
 
-impl Past {
-    fn read(&mut self, extent: Extent, mark: Mark, meet: &mut impl FnMut(Mark)) {
-        let Extent { buffer, start, end } = extent;
+impl AccessHistory {
+    fn read(&mut self, extent: ByteRange, action_ref: ActionRef, meet: &mut impl FnMut(ActionRef)) {
+        let ByteRange { buffer, start, end } = extent;
         self.cut(buffer, start);
         self.cut(buffer, end);
         let (mut gaps, mut at) = (Vec::new(), start);
-        for (&(_, from), happened) in self.0.range_mut((buffer, start)..(buffer, end)) {
+        for (&(_, from), range) in self.0.range_mut((buffer, start)..(buffer, end)) {
             if at < from {
                 gaps.push((at, from));
             }
-            at = happened.end;
-            happened.writer.iter().for_each(|writer| meet(*writer));
-            happened.readers.retain(|reader| reader.stream != mark.stream);
-            happened.readers.push(mark);
+            at = range.end;
+            range.writer.iter().for_each(|writer| meet(*writer));
+            range.readers.retain(|reader| reader.stream != action_ref.stream);
+            range.readers.push(action_ref);
         }
         if at < end {
             gaps.push((at, end));
         }
         for (from, end) in gaps {
-            self.0.insert((buffer, from), Happened { end, writer: None, readers: vec![mark] });
+            self.0.insert((buffer, from), RangeHistory { end, writer: None, readers: vec![action_ref] });
         }
     }
 
-    fn write(&mut self, extent: Extent, mark: Mark, meet: &mut impl FnMut(Mark)) {
-        let Extent { buffer, start, end } = extent;
+    fn write(&mut self, extent: ByteRange, action_ref: ActionRef, meet: &mut impl FnMut(ActionRef)) {
+        let ByteRange { buffer, start, end } = extent;
         self.cut(buffer, start);
         self.cut(buffer, end);
-        while let Some((&key, happened)) = self.0.range((buffer, start)..(buffer, end)).next() {
-            happened.writer.iter().chain(&happened.readers).for_each(|other| meet(*other));
+        while let Some((&key, range)) = self.0.range((buffer, start)..(buffer, end)).next() {
+            range.writer.iter().chain(&range.readers).for_each(|other| meet(*other));
             self.0.remove(&key);
         }
-        self.0.insert((buffer, start), Happened { end, writer: Some(mark), readers: Vec::new() });
+        self.0.insert((buffer, start), RangeHistory { end, writer: Some(action_ref), readers: Vec::new() });
     }
 
     /// Makes `at` a border, so that no range lies on both sides of it.
     fn cut(&mut self, buffer: usize, at: u64) {
-        let Some((&(other, _), happened)) = self.0.range_mut(..(buffer, at)).next_back() else { return };
-        if other == buffer && happened.end > at {
-            let behind = happened.clone();
-            happened.end = at;
+        let Some((&(other, _), range)) = self.0.range_mut(..(buffer, at)).next_back() else { return };
+        if other == buffer && range.end > at {
+            let behind = range.clone();
+            range.end = at;
             self.0.insert((buffer, at), behind);
         }
     }
@@ -168,20 +168,20 @@ mod tests {
     const GPU: usize = 1;
     const NPU: usize = 2;
 
-    fn bytes(start: u64, end: u64) -> Extent {
-        Extent { buffer: 0, start, end }
+    fn bytes(start: u64, end: u64) -> ByteRange {
+        ByteRange { buffer: 0, start, end }
     }
 
-    fn step(stream: usize, reads: &[Extent], writes: &[Extent]) -> Step {
-        Step { stream, touched: vec![Touched { reads: reads.to_vec(), writes: writes.to_vec() }] }
+    fn step(stream: usize, reads: &[ByteRange], writes: &[ByteRange]) -> ActionAccess {
+        ActionAccess { stream, touched: vec![AccessedBytes { reads: reads.to_vec(), writes: writes.to_vec() }] }
     }
 
     #[test]
     fn a_reader_waits_for_the_writer_and_the_next_writer_for_the_reader() {
         let steps = [step(GPU, &[], &[bytes(0, 64)]), step(NPU, &[bytes(32, 40)], &[])];
-        let waits = waits(&steps, 3, 1);
-        assert_eq!(waits[0], [Wait { back: 1, action: 1 }]);
-        assert_eq!(waits[1], [Wait { back: 0, action: 0 }]);
+        let waits = find_waits(&steps, 3, 1);
+        assert_eq!(waits[0], [StreamWait { back: 1, action: 1 }]);
+        assert_eq!(waits[1], [StreamWait { back: 0, action: 0 }]);
     }
 
     #[test]
@@ -191,8 +191,8 @@ mod tests {
             step(GPU, &[bytes(0, 8)], &[bytes(8, 16)]),
             step(GPU, &[bytes(8, 16)], &[]),
         ];
-        let waits = waits(&steps, 2, 1);
-        assert_eq!(waits, [vec![Wait { back: 1, action: 1 }], vec![], vec![]]);
+        let waits = find_waits(&steps, 2, 1);
+        assert_eq!(waits, [vec![StreamWait { back: 1, action: 1 }], vec![], vec![]]);
     }
 
     #[test]
@@ -200,25 +200,28 @@ mod tests {
         let slots = |slot: u64| bytes(slot * 8, slot * 8 + 8);
         let touched = |write: bool| {
             let one = |slot| match write {
-                true => Touched { reads: vec![], writes: vec![slots(slot)] },
-                false => Touched { reads: vec![slots(slot)], writes: vec![] },
+                true => AccessedBytes { reads: vec![], writes: vec![slots(slot)] },
+                false => AccessedBytes { reads: vec![slots(slot)], writes: vec![] },
             };
             (0..3).map(one).collect()
         };
-        let steps = [Step { stream: HOST, touched: touched(true) }, Step { stream: GPU, touched: touched(false) }];
-        assert_eq!(waits(&steps, 2, 3), [vec![Wait { back: 3, action: 1 }], vec![]]);
+        let steps = [
+            ActionAccess { stream: HOST, touched: touched(true) },
+            ActionAccess { stream: GPU, touched: touched(false) },
+        ];
+        assert_eq!(find_waits(&steps, 2, 3), [vec![StreamWait { back: 3, action: 1 }], vec![]]);
     }
 
     #[test]
     fn ranges_next_to_each_other_have_nothing_to_do_with_each_other() {
         let steps = [step(GPU, &[], &[bytes(0, 64)]), step(NPU, &[], &[bytes(64, 128)])];
-        assert_eq!(waits(&steps, 3, 1), [vec![], vec![]]);
+        assert_eq!(find_waits(&steps, 3, 1), [vec![], vec![]]);
     }
 
     #[test]
     fn extents_are_joined() {
         let mut touched =
-            Touched { reads: vec![bytes(8, 16), bytes(0, 8), bytes(4, 6), bytes(20, 20)], writes: vec![] };
+            AccessedBytes { reads: vec![bytes(8, 16), bytes(0, 8), bytes(4, 6), bytes(20, 20)], writes: vec![] };
         touched.tidy();
         assert_eq!(touched.reads, [bytes(0, 16)]);
     }

@@ -21,32 +21,32 @@ use steeve_device::{
     NullDevice, Padding, TensorId, Usage,
 };
 use steeve_graph::{AllocSizes, AssignedGraph, Graph, Id, Memory, MemoryId};
-use steeve_sched::{CopyIn, Homes, SchedError, SchedOptions, Schedule, Scheduler, Split, WorkerId};
+use steeve_sched::{SchedError, SchedOptions, Schedule, Scheduler, Split, TensorCopy, TensorLocations, WorkerId};
 
 /// A scheduler on devices that only plan, a graph, and where its external tensors stand.
 #[derive(Debug)]
-pub(crate) struct Stand {
+pub(crate) struct PlanningSetup {
     pub(crate) scheduler: Scheduler,
     pub(crate) graph: Graph,
-    pub(crate) homes: Homes,
-    /// What the homes say.
-    pub(crate) home: BTreeMap<TensorId, Arc<dyn BufferType>>,
+    pub(crate) locations: TensorLocations,
+    /// What the locations say.
+    pub(crate) memory_of: BTreeMap<TensorId, Arc<dyn BufferType>>,
     pub(crate) pins: BTreeMap<TensorId, WorkerId>,
-    pub(crate) devices: Vec<Arc<StandIn>>,
+    pub(crate) devices: Vec<Arc<PlanningDevice>>,
     pub(crate) memories: Memories,
 }
 
 /// In the order of the text.
 type Memories = Vec<Arc<dyn BufferType>>;
 
-impl Stand {
+impl PlanningSetup {
     pub(crate) fn new(devices: &str, graph: &str) -> Self {
         let (devices, memories) = parse_devices(devices);
-        let shown = devices.iter().map(|device| -> Arc<dyn Device> { Arc::<StandIn>::clone(device) });
+        let shown = devices.iter().map(|device| -> Arc<dyn Device> { Arc::<PlanningDevice>::clone(device) });
         let scheduler = Scheduler::for_planning(shown).unwrap();
-        let (homes, home, pins) = (Homes::new(), BTreeMap::new(), BTreeMap::new());
+        let (locations, memory_of, pins) = (TensorLocations::new(), BTreeMap::new(), BTreeMap::new());
         let (graph, placed) = parse_graph(graph, &memories);
-        let mut stand = Self { scheduler, graph, homes, home, pins, devices, memories };
+        let mut stand = Self { scheduler, graph, locations, memory_of, pins, devices, memories };
         placed.into_iter().for_each(|(tensor, memory, usage)| stand.put(tensor, memory, usage));
         stand
     }
@@ -71,16 +71,16 @@ impl Stand {
 
     /// An external tensor stands in the memory with this number.
     pub(crate) fn put(&mut self, tensor: TensorId, memory: usize, usage: Usage) {
-        self.homes.put(tensor, &self.memories[memory], usage);
-        self.home.insert(tensor, Arc::clone(&self.memories[memory]));
+        self.locations.put(tensor, &self.memories[memory], usage);
+        self.memory_of.insert(tensor, Arc::clone(&self.memories[memory]));
     }
 
     /// Another graph on the same devices.
-    pub(crate) fn another(&self, graph: &str) -> (Graph, Homes) {
+    pub(crate) fn another(&self, graph: &str) -> (Graph, TensorLocations) {
         let (graph, placed) = parse_graph(graph, &self.memories);
-        let mut homes = Homes::new();
-        placed.into_iter().for_each(|(tensor, memory, usage)| homes.put(tensor, &self.memories[memory], usage));
-        (graph, homes)
+        let mut locations = TensorLocations::new();
+        placed.into_iter().for_each(|(tensor, memory, usage)| locations.put(tensor, &self.memories[memory], usage));
+        (graph, locations)
     }
 
     pub(crate) fn id(&self, name: &str) -> TensorId {
@@ -93,7 +93,7 @@ impl Stand {
     }
 
     pub(crate) fn try_schedule(&self) -> Result<Arc<Schedule>, SchedError> {
-        self.scheduler.schedule(&self.graph, &self.homes)
+        self.scheduler.schedule(&self.graph, &self.locations)
     }
 
     pub(crate) fn schedule(&self) -> Arc<Schedule> {
@@ -133,7 +133,7 @@ impl Stand {
     }
 
     /// The name of the root, which of its bytes if not all, and how many in turn if several.
-    fn copy(&self, copy: &CopyIn) -> String {
+    fn copy(&self, copy: &TensorCopy) -> String {
         let mut text = String::from(self.graph.name(copy.root));
         if copy.size < self.graph.tensor(copy.root).nbytes() {
             text += &format!("[{}..{}]", copy.start, copy.start.0 + copy.size.0);
@@ -150,11 +150,11 @@ impl Stand {
 
     /// Bytes per worker.
     pub(crate) fn required(&self) -> Vec<u64> {
-        self.scheduler.required(&self.graph, &self.homes).unwrap().iter().map(|bytes| bytes.0).collect()
+        self.scheduler.required(&self.graph, &self.locations).unwrap().iter().map(|bytes| bytes.0).collect()
     }
 
     pub(crate) fn reserve(&mut self) -> Result<(), SchedError> {
-        self.scheduler.reserve(&self.graph, &self.homes)
+        self.scheduler.reserve(&self.graph, &self.locations)
     }
 
     /// What the scheduler says it has allocated for each worker.
@@ -194,7 +194,7 @@ pub(crate) fn op(graph: &Graph, tensor: TensorId) -> String {
 
 /// A device that could compute, if only it were there.
 #[derive(Debug)]
-pub(crate) struct StandIn {
+pub(crate) struct PlanningDevice {
     name: String,
     types: Vec<Arc<dyn BufferType>>,
     lacks: Vec<String>,
@@ -204,14 +204,14 @@ pub(crate) struct StandIn {
     ledger: Ledger,
 }
 
-impl StandIn {
+impl PlanningDevice {
     /// Its own memory.
     pub(crate) fn own(&self) -> &Arc<dyn BufferType> {
         &self.types[0]
     }
 }
 
-impl Device for StandIn {
+impl Device for PlanningDevice {
     fn name(&self) -> &str {
         &self.name
     }
@@ -250,12 +250,12 @@ impl Device for StandIn {
 
 /// Memory that only counts. Tensors stand at any byte, so that sums are easy to see.
 #[derive(Debug)]
-struct StandInMemory {
+struct CountingMemory {
     counted: Arc<dyn BufferType>,
     is_host: bool,
 }
 
-impl BufferType for StandInMemory {
+impl BufferType for CountingMemory {
     fn name(&self) -> &str {
         self.counted.name()
     }
@@ -281,7 +281,7 @@ impl BufferType for StandInMemory {
     }
 }
 
-fn parse_devices(text: &str) -> (Vec<Arc<StandIn>>, Memories) {
+fn parse_devices(text: &str) -> (Vec<Arc<PlanningDevice>>, Memories) {
     let (mut devices, mut memories) = (Vec::new(), Memories::new());
     for line in text.split([';', '\n']) {
         let mut words = line.split_whitespace();
@@ -303,7 +303,7 @@ fn parse_devices(text: &str) -> (Vec<Arc<StandIn>>, Memories) {
         let counted = Arc::clone(&counter.buffer_types()[0]);
         let memory: Arc<dyn BufferType> = match said.get("shares") {
             Some(shared) => Arc::clone(memories.iter().find(|memory| memory.name() == shared[0]).unwrap()),
-            None => Arc::new(StandInMemory { counted, is_host: said.contains_key("host") }),
+            None => Arc::new(CountingMemory { counted, is_host: said.contains_key("host") }),
         };
         if !said.contains_key("shares") {
             memories.push(Arc::clone(&memory));
@@ -312,7 +312,7 @@ fn parse_devices(text: &str) -> (Vec<Arc<StandIn>>, Memories) {
             let [lacks, offloads, reads] =
                 ["lacks", "offloads", "reads"].map(|word| said.remove(word).unwrap_or_default());
             let (name, types, ledger) = (name.into(), vec![memory], counter.ledger().clone());
-            devices.push(Arc::new(StandIn { name, types, lacks, offloads, reads, ledger }));
+            devices.push(Arc::new(PlanningDevice { name, types, lacks, offloads, reads, ledger }));
         }
     }
     (devices, memories)

@@ -6,28 +6,28 @@ use std::sync::Arc;
 use steeve_device::{Backend, Event};
 
 use crate::SchedError;
-use crate::order::{HOST, Wait};
+use crate::hazards::{HOST, StreamWait};
 
 /// The runs of a program since all streams were at rest. Actions of all runs are numbered in the order of the host's calls,
 /// from 1.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(crate) struct VectorClock {
     run: usize,
     actions: usize,
     /// For each stream the last action of each stream that it knows to be done before its next one.
     known: Vec<Vec<usize>>,
-    events: BTreeMap<usize, Recorded>,
+    events: BTreeMap<usize, RecordedEvent>,
 }
 
 /// An event behind an action, and what its stream knew then.
 #[derive(Debug)]
-struct Recorded {
+struct RecordedEvent {
     event: Arc<dyn Event>,
     stream: usize,
     known: Vec<usize>,
 }
 
-impl Clock {
+impl VectorClock {
     pub(crate) fn new(streams: usize, actions: usize) -> Self {
         Self { run: 0, actions, known: vec![vec![0; streams]; streams], events: BTreeMap::new() }
     }
@@ -42,7 +42,12 @@ impl Clock {
     }
 
     /// Lets a stream wait, unless it knows already. Without a backend it is the host that waits.
-    pub(crate) fn wait(&mut self, stream: usize, wait: Wait, backend: Option<&dyn Backend>) -> Result<(), SchedError> {
+    pub(crate) fn wait(
+        &mut self,
+        stream: usize,
+        wait: StreamWait,
+        backend: Option<&dyn Backend>,
+    ) -> Result<(), SchedError> {
         // What was before the first run is done.
         let Some(run) = self.run.checked_sub(wait.back) else { return Ok(()) };
         let number = self.number(run, wait.action);
@@ -75,16 +80,16 @@ impl Clock {
         }
         self.known[stream][stream] = number;
         if let Some(backend) = backend {
-            let recorded = Recorded { event: backend.record()?, stream, known: self.known[stream].clone() };
+            let recorded = RecordedEvent { event: backend.record()?, stream, known: self.known[stream].clone() };
             self.events.insert(number, recorded);
         }
         Ok(())
     }
 
     /// The run has been enqueued; events from before the last `turns` runs are of no use any more.
-    pub(crate) fn next_run(&mut self, turns: usize) {
+    pub(crate) fn next_run(&mut self, pipeline_depth: usize) {
         self.run += 1;
-        if let Some(oldest) = self.run.checked_sub(turns) {
+        if let Some(oldest) = self.run.checked_sub(pipeline_depth) {
             self.events = self.events.split_off(&self.number(oldest, 0));
         }
     }

@@ -16,38 +16,38 @@
 use steeve_graph::{Id, Op, TensorId};
 
 use super::Assigner;
-use crate::ground::{Ground, SpaceId};
-use crate::{Reason, WorkerId};
+use crate::placement_facts::{MemorySpaceId, PlacementFacts};
+use crate::{AssignReason, WorkerId};
 
 /// How often all borders are looked at. A border moves by one node or more in each round.
 const ROUNDS: usize = 4;
 
 /// Moves what is worth moving.
-pub(super) fn shift(assigner: &mut Assigner<'_>) {
-    if assigner.ground.workers.len() < 2 {
+pub(super) fn shift_boundaries(assigner: &mut Assigner<'_>) {
+    if assigner.facts.workers.len() < 2 {
         return;
     }
-    let mut borders = Borders::new(assigner);
+    let mut shifter = BoundaryShifter::new(assigner);
     for _ in 0..ROUNDS {
-        let count = borders.nodes.len();
-        let moved = (0..count).filter(|index| borders.visit(*index)).count()
-            + (0..count).rev().filter(|index| borders.visit(*index)).count();
+        let count = shifter.nodes.len();
+        let moved = (0..count).filter(|index| shifter.visit(*index)).count()
+            + (0..count).rev().filter(|index| shifter.visit(*index)).count();
         if moved == 0 {
             return;
         }
     }
 }
 
-struct Borders<'a, 'b> {
+struct BoundaryShifter<'a, 'b> {
     assigner: &'a mut Assigner<'b>,
     /// The nodes that compute something, in order.
     nodes: Vec<TensorId>,
     /// Made when first asked for: many graphs have no border at all.
-    readers: Option<Readers>,
+    readers: Option<ReaderCounts>,
 }
 
 /// Who reads each root.
-struct Readers {
+struct ReaderCounts {
     /// How often each worker reads each root.
     counts: Vec<u32>,
     workers: usize,
@@ -57,15 +57,15 @@ struct Readers {
     first: Vec<Option<TensorId>>,
 }
 
-impl<'a, 'b> Borders<'a, 'b> {
+impl<'a, 'b> BoundaryShifter<'a, 'b> {
     fn new(assigner: &'a mut Assigner<'b>) -> Self {
-        let nodes = assigner.ground.computing().collect();
+        let nodes = assigner.facts.computing().collect();
         Self { assigner, nodes, readers: None }
     }
 
     fn worker(&self, index: Option<usize>) -> Option<WorkerId> {
         let node = self.nodes.get(index?)?;
-        self.assigner.get(self.assigner.ground.unit(*node))
+        self.assigner.get(self.assigner.facts.unit(*node))
     }
 
     /// Moves a node to the other side of a border, if it stands beside one and that is better.
@@ -78,17 +78,17 @@ impl<'a, 'b> Borders<'a, 'b> {
             return false;
         }
         let node = self.nodes[index];
-        let mut readers = self.readers.take().unwrap_or_else(|| Readers::new(self.assigner));
+        let mut readers = self.readers.take().unwrap_or_else(|| ReaderCounts::new(self.assigner));
         let old = self.copied(&readers, node, now);
         let better = others.into_iter().find(|other| {
-            readers.shift(self.assigner.ground, node, now, *other);
+            readers.shift(self.assigner.facts, node, now, *other);
             let new = self.copied(&readers, node, *other);
-            readers.shift(self.assigner.ground, node, *other, now);
+            readers.shift(self.assigner.facts, node, *other, now);
             new < old && self.assigner.runs(node, *other)
         });
         if let Some(better) = better {
-            readers.shift(self.assigner.ground, node, now, better);
-            self.assigner.set(node, better, Reason::Border { from: now });
+            readers.shift(self.assigner.facts, node, now, better);
+            self.assigner.set(node, better, AssignReason::Boundary { from: now });
         }
         self.readers = Some(readers);
         better.is_some()
@@ -96,17 +96,19 @@ impl<'a, 'b> Borders<'a, 'b> {
 
     /// Whether a node is cheap, and was put where it is for want of a better reason.
     fn is_free(&self, index: usize) -> bool {
-        let (ground, node) = (self.assigner.ground, self.nodes[index]);
+        let (facts, node) = (self.assigner.facts, self.nodes[index]);
         let reason = self.assigner.assigned.of_unit[node.index()].map(|(_, reason)| reason);
-        let unforced =
-            matches!(reason, Some(Reason::Neighbour { .. } | Reason::Sources { .. } | Reason::Border { .. }));
-        let alone = ground.unit(node) == node && self.assigner.members(node).count() == 1;
-        unforced && alone && is_cheap(ground.graph.tensor(node).op)
+        let unforced = matches!(
+            reason,
+            Some(AssignReason::Neighbour { .. } | AssignReason::Sources { .. } | AssignReason::Boundary { .. })
+        );
+        let alone = facts.unit(node) == node && self.assigner.members(node).count() == 1;
+        unforced && alone && is_cheap(facts.graph.tensor(node).op)
     }
 
     /// The bytes that are copied of a node's sources and of its result, if a worker computes it and is counted as reader.
-    fn copied(&self, readers: &Readers, node: TensorId, worker: WorkerId) -> u64 {
-        let graph = self.assigner.ground.graph;
+    fn copied(&self, readers: &ReaderCounts, node: TensorId, worker: WorkerId) -> u64 {
+        let graph = self.assigner.facts.graph;
         let sources = graph.sources(node).iter().copied().flatten().map(|source| graph.root(source));
         let mut roots: Vec<TensorId> = sources.chain([node]).collect();
         roots.sort_unstable();
@@ -115,19 +117,19 @@ impl<'a, 'b> Borders<'a, 'b> {
     }
 
     /// The bytes of a root that are copied, once into each memory that needs them.
-    fn copied_of(&self, readers: &Readers, root: TensorId, node: TensorId, worker: WorkerId) -> u64 {
-        let ground = self.assigner.ground;
-        let reads = |reader| if reader == node { Some(worker) } else { self.assigner.get(ground.unit(reader)) };
-        let home = match self.assigner.assigned.space(ground, root) {
-            _ if root == node => Some(ground.space_of(worker)),
-            Some(home) => Some(home),
+    fn copied_of(&self, readers: &ReaderCounts, root: TensorId, node: TensorId, worker: WorkerId) -> u64 {
+        let facts = self.assigner.facts;
+        let reads = |reader| if reader == node { Some(worker) } else { self.assigner.get(facts.unit(reader)) };
+        let source_space = match self.assigner.assigned.space(facts, root) {
+            _ if root == node => Some(facts.space_of(worker)),
+            Some(space) => Some(space),
             // What nobody has placed yet follows its first reader.
-            None => readers.first[root.index()].and_then(reads).map(|first| ground.space_of(first)),
+            None => readers.first[root.index()].and_then(reads).map(|first| facts.space_of(first)),
         };
-        let Some(home) = home else { return 0 };
-        let mut spaces: Vec<SpaceId> = Vec::new();
-        for by in ground.workers.ids().filter(|by| readers.count(root, *by) > 0 && !ground.reaches(*by, home)) {
-            let space = ground.space_of(by);
+        let Some(source_space) = source_space else { return 0 };
+        let mut spaces: Vec<MemorySpaceId> = Vec::new();
+        for by in facts.workers.ids().filter(|by| readers.count(root, *by) > 0 && !facts.reaches(*by, source_space)) {
+            let space = facts.space_of(by);
             if !spaces.contains(&space) {
                 spaces.push(space);
             }
@@ -136,18 +138,18 @@ impl<'a, 'b> Borders<'a, 'b> {
     }
 }
 
-impl Readers {
+impl ReaderCounts {
     fn new(assigner: &Assigner<'_>) -> Self {
-        let ground = assigner.ground;
-        let (tensors, workers) = (ground.graph.tensors().len(), ground.workers.len());
+        let facts = assigner.facts;
+        let (tensors, workers) = (facts.graph.tensors().len(), facts.workers.len());
         let counts = vec![0; tensors * workers];
         let mut readers = Self { counts, workers, bytes: vec![0; tensors], first: vec![None; tensors] };
-        for node in ground.computing() {
-            let worker = assigner.get(ground.unit(node));
-            for source in ground.graph.sources(node).iter().copied().flatten() {
-                let root = ground.graph.root(source);
+        for node in facts.computing() {
+            let worker = assigner.get(facts.unit(node));
+            for source in facts.graph.sources(node).iter().copied().flatten() {
+                let root = facts.graph.root(source);
                 let (bytes, first) = (&mut readers.bytes[root.index()], &mut readers.first[root.index()]);
-                *bytes = (*bytes).max(ground.graph.tensor(source).nbytes().0);
+                *bytes = (*bytes).max(facts.graph.tensor(source).nbytes().0);
                 first.get_or_insert(node);
                 if let Some(worker) = worker {
                     readers.counts[root.index() * workers + worker.index()] += 1;
@@ -162,9 +164,9 @@ impl Readers {
     }
 
     /// A node goes from one worker to another, and what it reads is read there.
-    fn shift(&mut self, ground: &Ground<'_>, node: TensorId, from: WorkerId, to: WorkerId) {
-        for source in ground.graph.sources(node).iter().copied().flatten() {
-            let first = ground.graph.root(source).index() * self.workers;
+    fn shift(&mut self, facts: &PlacementFacts<'_>, node: TensorId, from: WorkerId, to: WorkerId) {
+        for source in facts.graph.sources(node).iter().copied().flatten() {
+            let first = facts.graph.root(source).index() * self.workers;
             self.counts[first + from.index()] -= 1;
             self.counts[first + to.index()] += 1;
         }
