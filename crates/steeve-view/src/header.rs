@@ -8,7 +8,7 @@ use std::fmt::Write;
 use steeve_plan::{Bytes, Offset};
 
 use crate::text::commented;
-use crate::{Map, MemoryMap, Tile, Unit, human};
+use crate::{MemoryMap, PlanMap, StepUnit, Tile, human_size};
 
 /// What a header is called and made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,16 +48,16 @@ impl HeaderStyle {
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-/// use steeve_view::{HeaderStyle, Map, header};
+/// use steeve_view::{HeaderStyle, PlanMap, header};
 /// let graph: AssignedGraph = "x = input f32[64]; y = silu x; z = add y x !output".parse()?;
 /// let plan = plan_graph(&graph, &PlanOptions::default())?;
-/// let text = header(&Map::of_graph("steeve", &plan), &HeaderStyle::of_file("tiny.graph"));
+/// let text = header(&PlanMap::of_graph("steeve", &plan), &HeaderStyle::of_file("tiny.graph"));
 /// assert!(text.contains("#define TINY_ARENA_SIZE 512u"));
 /// assert!(text.contains("#define TINY_X_OFFSET "));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn header(map: &Map, style: &HeaderStyle) -> String {
-    let mut names = Names::new(&style.prefix);
+pub fn header(map: &PlanMap, style: &HeaderStyle) -> String {
+    let mut names = UniqueNames::new(&style.prefix);
     let guard = names.unique("H");
     let mut text = format!(
         "/* Made by steeve {} from {}: plan again instead of editing.\n * Offsets are from the start of an arena, which must be aligned as *_ARENA_ALIGN says. */\n#ifndef {guard}\n#define {guard}\n",
@@ -65,14 +65,15 @@ pub fn header(map: &Map, style: &HeaderStyle) -> String {
         commented(&style.source),
     );
     // Arenas first: their names are the ones that a program relies on most.
-    let arenas: Vec<Arena<'_>> = map.memories.iter().flat_map(|memory| arenas(map, memory, &mut names)).collect();
-    for Arena { name, about, size, tiles } in arenas {
+    let arenas: Vec<ArenaConstants<'_>> =
+        map.memories.iter().flat_map(|memory| arenas(map, memory, &mut names)).collect();
+    for ArenaConstants { name, about, size, tiles } in arenas {
         let align = tiles.iter().map(|tile| tile.align).max().unwrap_or(1);
         let _ = write!(
             text,
             "\n/* {}: {} for {}. */\n#define {name}_SIZE {}\n#define {name}_ALIGN {}\n",
             commented(&about),
-            human(size),
+            human_size(size),
             counted(tiles.len()),
             number(size.0),
             number(align),
@@ -95,7 +96,7 @@ fn counted(tensors: usize) -> String {
 }
 
 /// A buffer and what is allocated in it.
-struct Arena<'a> {
+struct ArenaConstants<'a> {
     name: String,
     /// Its memory and, where there are several, its number.
     about: String,
@@ -103,15 +104,15 @@ struct Arena<'a> {
     tiles: Vec<&'a Tile>,
 }
 
-fn arenas<'a>(map: &Map, memory: &'a MemoryMap, names: &mut Names<'_>) -> Vec<Arena<'a>> {
+fn arenas<'a>(map: &PlanMap, memory: &'a MemoryMap, names: &mut UniqueNames<'_>) -> Vec<ArenaConstants<'a>> {
     let several = map.memories.len() > 1 || memory.buffers.len() > 1;
-    let arena = |(buffer, size): (usize, &Bytes)| Arena {
+    let arena = |(buffer, size): (usize, &Bytes)| ArenaConstants {
         name: arena_name(map, memory, buffer, names),
         about: if several { format!("{}, buffer {buffer}", memory.name) } else { memory.name.clone() },
         size: *size,
         tiles: Vec::new(),
     };
-    let mut arenas: Vec<Arena<'a>> = memory.buffers.iter().enumerate().map(arena).collect();
+    let mut arenas: Vec<ArenaConstants<'a>> = memory.buffers.iter().enumerate().map(arena).collect();
     for tile in memory.tiles.iter().filter(|tile| !tile.is_prefix) {
         if let Some(arena) = arenas.get_mut(tile.buffer) {
             arena.tiles.push(tile);
@@ -121,7 +122,7 @@ fn arenas<'a>(map: &Map, memory: &'a MemoryMap, names: &mut Names<'_>) -> Vec<Ar
 }
 
 /// `PREFIX_ARENA`, with the memory and the buffer in it where there are several.
-fn arena_name(map: &Map, memory: &MemoryMap, buffer: usize, names: &mut Names<'_>) -> String {
+fn arena_name(map: &PlanMap, memory: &MemoryMap, buffer: usize, names: &mut UniqueNames<'_>) -> String {
     let mut name = String::new();
     if map.memories.len() > 1 {
         name = format!("{}_", identifier(&memory.name));
@@ -132,7 +133,7 @@ fn arena_name(map: &Map, memory: &MemoryMap, buffer: usize, names: &mut Names<'_
     names.unique_with(&format!("{name}ARENA"), &["_SIZE", "_ALIGN"])
 }
 
-fn tensor(text: &mut String, names: &mut Names<'_>, unit: Unit, tile: &Tile) {
+fn tensor(text: &mut String, names: &mut UniqueNames<'_>, unit: StepUnit, tile: &Tile) {
     let what = [tile.layout.as_str(), tile.operation.as_str()]
         .iter()
         .filter(|it| !it.is_empty())
@@ -142,13 +143,13 @@ fn tensor(text: &mut String, names: &mut Names<'_>, unit: Unit, tile: &Tile) {
     let life = format!("{} {} to {}", unit.word(), unit.number(tile.life.start()), unit.number(tile.life.end()) - 1);
     let about = if what.is_empty() { life } else { format!("{what}, {life}") };
     constants(text, names, &tile.name, tile.offset, tile.size, &about);
-    for also in &tile.also {
+    for also in &tile.nested {
         let about = format!("within {}", tile.name);
         constants(text, names, &also.name, also.offset, also.size, &about);
     }
 }
 
-fn constants(text: &mut String, names: &mut Names<'_>, name: &str, offset: Offset, size: Bytes, about: &str) {
+fn constants(text: &mut String, names: &mut UniqueNames<'_>, name: &str, offset: Offset, size: Bytes, about: &str) {
     let ours = names.unique_with(&identifier(name), &["_OFFSET", "_SIZE"]);
     let _ =
         writeln!(text, "#define {ours}_OFFSET {} /* {}: {} */", number(offset.0), commented(name), commented(about));
@@ -178,13 +179,13 @@ fn identifier(name: &str) -> String {
 }
 
 /// The names that are taken.
-struct Names<'a> {
+struct UniqueNames<'a> {
     prefix: &'a str,
     taken: BTreeSet<String>,
     counts: BTreeMap<String, u64>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> UniqueNames<'a> {
     fn new(prefix: &'a str) -> Self {
         Self { prefix, taken: BTreeSet::new(), counts: BTreeMap::new() }
     }

@@ -50,12 +50,12 @@ pub(crate) struct Legend {
     /// What colours tell apart; never [`Colouring::Fitting`].
     by: Colouring,
     /// What there is, in the order in which it is listed.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<LegendEntry>,
     /// The size of the largest block, for buckets.
     largest: u64,
 }
 
-pub(crate) struct Entry {
+pub(crate) struct LegendEntry {
     pub(crate) title: String,
     pub(crate) letter: char,
     /// An index into the colours.
@@ -123,7 +123,7 @@ fn tiles(picture: &Picture) -> impl Iterator<Item = &Tile> {
 
 fn fitting(picture: &Picture) -> Colouring {
     // Inputs and outputs alone tell little, and so do roles that most blocks have not.
-    let telling = |entry: &&Entry| !["input", "output", REST].contains(&entry.title.as_str());
+    let telling = |entry: &&LegendEntry| !["input", "output", REST].contains(&entry.title.as_str());
     let unknown = tiles(picture).filter(|tile| tile.role == Role::Other).count();
     let tells = roles(picture).iter().filter(telling).count() > 1 && 2 * unknown < tiles(picture).count();
     let names: BTreeSet<String> = tiles(picture).map(name_key).collect();
@@ -134,9 +134,9 @@ fn fitting(picture: &Picture) -> Colouring {
     }
 }
 
-fn roles(picture: &Picture) -> Vec<Entry> {
+fn roles(picture: &Picture) -> Vec<LegendEntry> {
     let present = |(_, role): &(usize, &Role)| tiles(picture).any(|tile| tile.role == **role);
-    let entry = |(colour, role): (usize, &Role)| Entry {
+    let entry = |(colour, role): (usize, &Role)| LegendEntry {
         title: role.title().to_owned(),
         letter: role.letter(),
         colour: colour.min(COLOURS - 1),
@@ -146,7 +146,7 @@ fn roles(picture: &Picture) -> Vec<Entry> {
 }
 
 /// The kinds with most bytes have a colour of their own, the others share one.
-fn ranked(picture: &Picture, key: fn(&Tile) -> String) -> Vec<Entry> {
+fn ranked(picture: &Picture, key: fn(&Tile) -> String) -> Vec<LegendEntry> {
     // Neighbours in the list get colours that lie apart.
     const ORDER: [usize; COLOURS] = [2, 3, 4, 1, 5, 6, 0, 8, 7, 9, 10, 11, 12, 13];
     let mut kinds: BTreeMap<String, u128> = BTreeMap::new();
@@ -161,15 +161,15 @@ fn ranked(picture: &Picture, key: fn(&Tile) -> String) -> Vec<Entry> {
         kinds.retain(|(title, _)| title != REST);
     }
     let letter = |index: usize| char::from(b'a' + index as u8);
-    let entry = |(index, (title, _)): (usize, (String, u128))| Entry {
+    let entry = |(index, (title, _)): (usize, (String, u128))| LegendEntry {
         title,
         letter: letter(index),
         colour: ORDER[index],
         count: 0,
     };
-    let mut entries: Vec<Entry> = kinds.into_iter().enumerate().map(entry).collect();
+    let mut entries: Vec<LegendEntry> = kinds.into_iter().enumerate().map(entry).collect();
     if entries.len() < all {
-        entries.push(Entry { title: REST.to_owned(), letter: 'x', colour: COLOURS - 1, count: 0 });
+        entries.push(LegendEntry { title: REST.to_owned(), letter: 'x', colour: COLOURS - 1, count: 0 });
     }
     entries
 }
@@ -215,19 +215,23 @@ fn size_title(bucket: usize) -> String {
     }
 }
 
-fn sizes(picture: &Picture, largest: u64) -> Vec<Entry> {
+fn sizes(picture: &Picture, largest: u64) -> Vec<LegendEntry> {
     const COLOUR: [usize; BUCKETS] = [1, 3, 6, 4, 9];
     const LETTERS: [char; BUCKETS] = ['A', 'B', 'C', 'D', 'e'];
     let present = |index: &usize| tiles(picture).any(|tile| bucket(tile.size, largest) == *index);
-    let entry =
-        |index: usize| Entry { title: size_title(index), letter: LETTERS[index], colour: COLOUR[index], count: 0 };
+    let entry = |index: usize| LegendEntry {
+        title: size_title(index),
+        letter: LETTERS[index],
+        colour: COLOUR[index],
+        count: 0,
+    };
     (0..BUCKETS).filter(present).map(entry).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Map, MemoryMap};
+    use crate::{MemoryMap, PlanMap};
     use steeve_plan::{Lifetime, Offset, UnitError};
 
     #[test]
@@ -235,7 +239,7 @@ mod tests {
         let life = Lifetime::new(0, 1)?;
         let tile = |name: &str, size: u64| Tile::new(name, life, Offset(0), Bytes(size));
         let tiles = vec![tile("relu", 8), tile("conv_1", 4096), tile("conv_27", 1024)];
-        let map = Map::new("plan", vec![MemoryMap::new("memory", vec![Bytes(8192)], tiles)]);
+        let map = PlanMap::new("plan", vec![MemoryMap::new("memory", vec![Bytes(8192)], tiles)]);
         let legend = Legend::new(&Picture::of("blocks.csv", map), Colouring::Name);
         let listed: Vec<(&str, usize)> = legend.entries.iter().map(|it| (it.title.as_str(), it.count)).collect();
         assert_eq!(listed, [("conv_#", 2), ("relu", 1)]);

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use steeve_graph::{GraphPlan, MemoryPlan, Op, TensorId, Tensors};
 use steeve_plan::{BlockId, Bound, Bytes, Id, IdVec, Lifetime, Offset, Plan, Problem, Step, lower_bound};
 
-use crate::flow::{Purpose, purposes};
 use crate::last_use::{last_uses, used_steps};
 use crate::layer::source_of_copy;
+use crate::purpose::{TensorPurpose, purposes};
 use crate::role::is_no_name;
 use crate::{LastUse, Role, layer_of};
 
@@ -19,14 +19,14 @@ pub struct Picture {
     /// What it is a picture of.
     pub title: String,
     /// One or two. With two, the second is the one that was made from the first, or is meant to be better.
-    pub maps: Vec<Map>,
+    pub maps: Vec<PlanMap>,
     /// The steps that are drawn, the end left out; nothing means all of them.
     pub steps: Option<(Step, Step)>,
 }
 
 impl Picture {
     /// A picture of one plan.
-    pub fn of(title: impl Into<String>, map: Map) -> Self {
+    pub fn of(title: impl Into<String>, map: PlanMap) -> Self {
         Self { title: title.into(), maps: vec![map], steps: None }
     }
 
@@ -35,15 +35,15 @@ impl Picture {
     ///
     /// ```
     /// use steeve_plan::{Bytes, Lifetime, Offset};
-    /// use steeve_view::{Map, MemoryMap, Picture, Tile};
+    /// use steeve_view::{PlanMap, MemoryMap, Picture, Tile};
     /// let tiles = vec![Tile::new("a", Lifetime::new(0, 1)?, Offset(0), Bytes(8))];
-    /// let map = |memory: &str| Map::new("plan", vec![MemoryMap::new(memory, vec![Bytes(8)], tiles.clone())]);
+    /// let map = |memory: &str| PlanMap::new("plan", vec![MemoryMap::new(memory, vec![Bytes(8)], tiles.clone())]);
     /// assert_eq!(Picture::of_two("two", map("memory"), map("CPU")).memories(), ["CPU"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn of_two(title: impl Into<String>, before: Map, after: Map) -> Self {
+    pub fn of_two(title: impl Into<String>, before: PlanMap, after: PlanMap) -> Self {
         let mut maps = vec![before, after];
-        let names: Vec<Option<String>> = maps.iter().map(Map::only_memory).collect();
+        let names: Vec<Option<String>> = maps.iter().map(PlanMap::only_memory).collect();
         if let [Some(before), Some(after)] = names.as_slice()
             && before != after
         {
@@ -117,11 +117,11 @@ pub(crate) const NAMELESS: &str = "memory";
 /// A plan as it is drawn.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Map {
+pub struct PlanMap {
     /// Whose plan it is.
     pub name: String,
     /// What steps are.
-    pub unit: Unit,
+    pub unit: StepUnit,
     /// What runs at each step, where that is known: the first entry is node 0, which is step 1.
     pub nodes: Vec<(String, String)>,
     /// The memories, in the order of the plan.
@@ -131,14 +131,14 @@ pub struct Map {
 /// What steps are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unit {
+pub enum StepUnit {
     /// Step 0 is before the run, and node `n` runs at step `n + 1`.
     Node,
     /// Steps are just steps.
     Step,
 }
 
-impl Unit {
+impl StepUnit {
     /// The word for one of them.
     pub const fn word(self) -> &'static str {
         match self {
@@ -151,10 +151,10 @@ impl Unit {
     ///
     /// ```
     /// use steeve_plan::Step;
-    /// use steeve_view::Unit;
-    /// assert_eq!(Unit::Node.named(Step(0)), "before the run");
-    /// assert_eq!(Unit::Node.named(Step(1)), "node 0");
-    /// assert_eq!(Unit::Step.named(Step(0)), "step 0");
+    /// use steeve_view::StepUnit;
+    /// assert_eq!(StepUnit::Node.named(Step(0)), "before the run");
+    /// assert_eq!(StepUnit::Node.named(Step(1)), "node 0");
+    /// assert_eq!(StepUnit::Step.named(Step(0)), "step 0");
     /// ```
     pub fn named(self, step: Step) -> String {
         match (self, step.0) {
@@ -226,7 +226,7 @@ pub struct Tile {
     /// The tile whose bytes it takes over, by its index.
     pub follows: Option<usize>,
     /// Tensors located in the same bytes: views, and what was made in place at once.
-    pub also: Vec<Also>,
+    pub nested: Vec<NestedTensor>,
     /// Whether it is no tensor, but a prefix of the one that it follows, kept so that a backend can fuse nodes.
     pub is_prefix: bool,
 }
@@ -234,7 +234,7 @@ pub struct Tile {
 /// A tensor within the bytes of a tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Also {
+pub struct NestedTensor {
     /// What it is called.
     pub name: String,
     /// How far from the buffer's start.
@@ -243,7 +243,7 @@ pub struct Also {
     pub size: Bytes,
 }
 
-impl Also {
+impl NestedTensor {
     /// A tensor at these bytes.
     pub fn new(name: impl Into<String>, offset: Offset, size: Bytes) -> Self {
         Self { name: name.into(), offset, size }
@@ -262,9 +262,9 @@ impl MemoryMap {
     ///
     /// ```
     /// use steeve_plan::{Strategy, Step, csv, plan};
-    /// use steeve_view::Map;
+    /// use steeve_view::PlanMap;
     /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\nskip,0,5,64\n")?;
-    /// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+    /// let map = PlanMap::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
     /// let alive = |step| -> Vec<&str> { map.memories[0].alive_at(step).iter().map(|it| it.name.as_str()).collect() };
     /// assert_eq!(alive(Step(2)), ["conv", "skip"]);
     /// assert_eq!(alive(Step(3)), ["relu", "skip"]);
@@ -351,7 +351,7 @@ impl Tile {
             occupied: size,
             align: 1,
             follows: None,
-            also: Vec::new(),
+            nested: Vec::new(),
             is_prefix: false,
         }
     }
@@ -361,10 +361,10 @@ impl Tile {
     ///
     /// ```
     /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-    /// use steeve_view::Map;
+    /// use steeve_view::PlanMap;
     /// let text = r#"x = input f32[64]; norm = leaf f32[64]; c = leaf f32[64] "GPU#embd#0"; y = add x norm; z = add y c !output"#;
     /// let graph: AssignedGraph = text.parse()?;
-    /// let map = Map::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?);
+    /// let map = PlanMap::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?);
     /// let made = |name: &str| map.memories[0].tiles.iter().find(|it| it.name == name).map(|it| it.maker());
     /// assert_eq!([made("x"), made("norm"), made("GPU#embd#0")], [Some("input"), Some("leaf"), Some("copy")]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -385,19 +385,19 @@ impl Tile {
     }
 }
 
-impl Map {
+impl PlanMap {
     /// A map of whatever somebody claims. Steps are just steps.
     pub fn new(name: impl Into<String>, memories: Vec<MemoryMap>) -> Self {
-        Self { name: name.into(), unit: Unit::Step, nodes: Vec::new(), memories }
+        Self { name: name.into(), unit: StepUnit::Step, nodes: Vec::new(), memories }
     }
 
     /// The map of a block list's plan. `ids` are the names of the blocks, `memory` is that of the memory.
     ///
     /// ```
     /// use steeve_plan::{Strategy, csv, plan};
-    /// use steeve_view::Map;
+    /// use steeve_view::PlanMap;
     /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\n")?;
-    /// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+    /// let map = PlanMap::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
     /// assert_eq!(map.memories[0].tiles[1].name, "relu");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -411,7 +411,7 @@ impl Map {
     /// The map of a graph's plan: one memory for each of its.
     pub fn of_graph(name: impl Into<String>, plan: &GraphPlan) -> Self {
         let graph = plan.assigned().graph();
-        let shared = SharedFacts { also: also(plan), last_uses: last_uses(plan), purposes: purposes(graph) };
+        let shared = GraphFacts { nested: nested_tensors(plan), last_uses: last_uses(plan), purposes: purposes(graph) };
         let memory = |it: &MemoryPlan| {
             let tile = |block: BlockId| tensor_tile(plan, it, block, &shared);
             let tiles = it.plan.problem().blocks().ids().map(tile).collect();
@@ -422,7 +422,7 @@ impl Map {
         let memories: Vec<MemoryMap> = plan.memories().iter().map(with_use).collect();
         let node = |node: &TensorId| (label(graph.name(*node), *node), operation(graph.tensors(), *node));
         let nodes = graph.nodes().iter().map(node).collect();
-        Self { name: name.into(), unit: Unit::Node, nodes, memories }.with_spread_roles()
+        Self { name: name.into(), unit: StepUnit::Node, nodes, memories }.with_spread_roles()
     }
 
     /// Returns this map with a role and a layer for what has no name of its own: the role of what was made just before it,
@@ -475,20 +475,20 @@ fn tile_of(plan: &Plan, block: BlockId, name: String) -> Tile {
 }
 
 /// What is known of a graph's tensors once all nodes were seen, by the tensor that a block is named after.
-struct SharedFacts {
-    also: BTreeMap<TensorId, Vec<Also>>,
+struct GraphFacts {
+    nested: BTreeMap<TensorId, Vec<NestedTensor>>,
     last_uses: BTreeMap<TensorId, LastUse>,
     /// By the number of the tensor.
-    purposes: Vec<Purpose>,
+    purposes: Vec<TensorPurpose>,
 }
 
 /// The tile of a block with what the graph knows of its tensor.
-fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, shared: &SharedFacts) -> Tile {
+fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, shared: &GraphFacts) -> Tile {
     let (graph, tensor) = (plan.assigned().graph(), memory.tensors[block]);
     let (it, operation) = (graph.tensor(tensor), operation(graph.tensors(), tensor));
     let id = u32::try_from(tensor.index()).ok();
-    let also = shared.also.get(&tensor).cloned().unwrap_or_default();
-    let (own, Purpose { role, layer }) = (graph.name(tensor), shared.purposes[tensor.index()]);
+    let nested = shared.nested.get(&tensor).cloned().unwrap_or_default();
+    let (own, TensorPurpose { role, layer }) = (graph.name(tensor), shared.purposes[tensor.index()]);
     if !plan.is_own_block(memory, block) {
         let name = format!("{} (kept for fusion)", label(own, tensor));
         let tile = tile_of(&memory.plan, block, name);
@@ -501,23 +501,23 @@ fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, shared: &S
         layer,
         last_use: shared.last_uses.get(&tensor).copied().unwrap_or_default(),
         operation,
-        also,
+        nested,
         ..tile_of(&memory.plan, block, label(own, tensor))
     }
 }
 
 /// For the tensor of each block, the others in its bytes: views, and those made in place at the step of its birth.
-fn also(plan: &GraphPlan) -> BTreeMap<TensorId, Vec<Also>> {
+fn nested_tensors(plan: &GraphPlan) -> BTreeMap<TensorId, Vec<NestedTensor>> {
     let graph = plan.assigned().graph();
-    let mut also: BTreeMap<TensorId, Vec<Also>> = BTreeMap::new();
+    let mut nested: BTreeMap<TensorId, Vec<NestedTensor>> = BTreeMap::new();
     for tensor in graph.tensors().ids() {
         let Some((memory, block)) = plan.block(graph.root(tensor)) else { continue };
         let owner = memory.tensors[block];
         let (false, Some(place)) = (owner == tensor, plan.place(tensor)) else { continue };
         let name = label(graph.name(tensor), tensor);
-        also.entry(owner).or_default().push(Also { name, offset: place.offset, size: place.size });
+        nested.entry(owner).or_default().push(NestedTensor { name, offset: place.offset, size: place.size });
     }
-    also
+    nested
 }
 
 fn label(name: &str, tensor: TensorId) -> String {

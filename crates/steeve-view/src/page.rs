@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::legend::{DARK, LIGHT};
 use crate::map::LEAF_KINDS;
 use crate::text::escaped;
-use crate::{Colouring, LastUse, Map, MemoryMap, Picture, Role, Theme, Tile};
+use crate::{Colouring, LastUse, MemoryMap, Picture, PlanMap, Role, Theme, Tile};
 
 /// How a page looks when it is opened. The reader can change all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,31 +42,31 @@ impl PageStyle {
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-/// use steeve_view::{Map, PageStyle, Picture, page};
+/// use steeve_view::{PlanMap, PageStyle, Picture, page};
 /// let graph: AssignedGraph = "x = input f32[64]; y = silu x; z = add y x !output".parse()?;
 /// let plan = plan_graph(&graph, &PlanOptions::default())?;
-/// let html = page(&Picture::of("tiny.graph", Map::of_graph("steeve", &plan)), &PageStyle::default());
+/// let html = page(&Picture::of("tiny.graph", PlanMap::of_graph("steeve", &plan)), &PageStyle::default());
 /// assert!(html.contains("<title>tiny.graph") && !html.contains("https://"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn page(picture: &Picture, style: &PageStyle) -> String {
-    let data = serde_json::to_string(&Data::new(picture, style)).unwrap_or_else(|_| "null".to_owned());
+    let data = serde_json::to_string(&PageData::new(picture, style)).unwrap_or_else(|_| "null".to_owned());
     // Within a script element nothing but its end is special, and that starts with this letter.
     let data = data.replace('<', "\\u003c");
     let mut page = String::with_capacity(data.len() + 100_000);
-    for part in split(include_str!("page/page.html")) {
+    for part in template_parts(include_str!("page/page.html")) {
         match part {
-            Part::Text(text) => page.push_str(text),
-            Part::Slot("theme") => page.push_str(match style.theme {
+            TemplatePart::Text(text) => page.push_str(text),
+            TemplatePart::Slot("theme") => page.push_str(match style.theme {
                 Theme::Auto => "",
                 Theme::Light => " data-theme=\"light\"",
                 Theme::Dark => " data-theme=\"dark\"",
             }),
-            Part::Slot("title") => page.push_str(&escaped(&picture.title)),
-            Part::Slot("style") => page.push_str(include_str!("page/page.css")),
-            Part::Slot("script") => SCRIPTS.iter().for_each(|script| page.push_str(script)),
-            Part::Slot("data") => page.push_str(&data),
-            Part::Slot(_) => {}
+            TemplatePart::Slot("title") => page.push_str(&escaped(&picture.title)),
+            TemplatePart::Slot("style") => page.push_str(include_str!("page/page.css")),
+            TemplatePart::Slot("script") => SCRIPTS.iter().for_each(|script| page.push_str(script)),
+            TemplatePart::Slot("data") => page.push_str(&data),
+            TemplatePart::Slot(_) => {}
         }
     }
     page
@@ -82,22 +82,22 @@ const SCRIPTS: [&str; 6] = [
     include_str!("page/main.js"),
 ];
 
-enum Part<'a> {
+enum TemplatePart<'a> {
     Text(&'a str),
     Slot(&'a str),
 }
 
 /// The text between slots, which look like `{{name}}`, and the slots.
-fn split(template: &str) -> impl Iterator<Item = Part<'_>> {
+fn template_parts(template: &str) -> impl Iterator<Item = TemplatePart<'_>> {
     template.split("{{").enumerate().flat_map(|(index, piece)| match (index, piece.split_once("}}")) {
-        (1.., Some((slot, text))) => vec![Part::Slot(slot), Part::Text(text)],
-        _ => vec![Part::Text(piece)],
+        (1.., Some((slot, text))) => vec![TemplatePart::Slot(slot), TemplatePart::Text(text)],
+        _ => vec![TemplatePart::Text(piece)],
     })
 }
 
 /// What the page is given.
 #[derive(Serialize)]
-struct Data<'a> {
+struct PageData<'a> {
     title: &'a str,
     version: &'static str,
     /// What the reader has asked for; else what fits.
@@ -163,9 +163,9 @@ struct MemoryData<'a> {
     also: Vec<(usize, Vec<u32>)>,
 }
 
-impl<'a> Data<'a> {
+impl<'a> PageData<'a> {
     fn new(picture: &'a Picture, style: &PageStyle) -> Self {
-        let mut texts = Texts::default();
+        let mut texts = StringTable::default();
         let maps = picture.maps.iter().map(|map| MapData::new(map, &mut texts)).collect();
         Self {
             title: &picture.title,
@@ -190,7 +190,7 @@ impl<'a> Data<'a> {
 }
 
 impl<'a> MapData<'a> {
-    fn new(map: &'a Map, texts: &mut Texts<'a>) -> Self {
+    fn new(map: &'a PlanMap, texts: &mut StringTable<'a>) -> Self {
         let nodes =
             map.nodes.iter().flat_map(|(name, operation)| [texts.index(name), texts.index(operation)]).collect();
         let used = map.memories.iter().filter(|memory| !memory.tiles.is_empty());
@@ -200,7 +200,7 @@ impl<'a> MapData<'a> {
 }
 
 impl<'a> MemoryData<'a> {
-    fn new(memory: &'a MemoryMap, texts: &mut Texts<'a>) -> Self {
+    fn new(memory: &'a MemoryMap, texts: &mut StringTable<'a>) -> Self {
         fn column<T: PartialEq + Default>(tiles: &[Tile], of: impl Fn(&Tile) -> T) -> Vec<T> {
             let column: Vec<T> = tiles.iter().map(of).collect();
             // A column that says nothing is left out.
@@ -208,9 +208,9 @@ impl<'a> MemoryData<'a> {
         }
         const NAMED: usize = 6;
         let tiles = &memory.tiles;
-        let also = |(index, tile): (usize, &'a Tile), texts: &mut Texts<'a>| {
+        let also = |(index, tile): (usize, &'a Tile), texts: &mut StringTable<'a>| {
             let mut names: Vec<u32> = Vec::new();
-            for it in &tile.also {
+            for it in &tile.nested {
                 let name = texts.index(&it.name);
                 // A tensor may have many views of one name, which need not be told one by one.
                 if names.len() < NAMED && !names.contains(&name) {
@@ -259,12 +259,12 @@ fn last_use(it: LastUse) -> i64 {
 
 /// Each text once.
 #[derive(Default)]
-struct Texts<'a> {
+struct StringTable<'a> {
     list: Vec<&'a str>,
     index: HashMap<&'a str, u32>,
 }
 
-impl<'a> Texts<'a> {
+impl<'a> StringTable<'a> {
     fn index(&mut self, text: &'a str) -> u32 {
         let list = &mut self.list;
         *self.index.entry(text).or_insert_with(|| {

@@ -7,11 +7,11 @@ use std::fmt::Write;
 
 use steeve_plan::{Bytes, Step};
 
-use crate::bytes::{Change, difference};
+use crate::human_size::{SizeChange, difference};
 use crate::legend::{Legend, TERMINAL};
 use crate::map::NAMELESS;
 use crate::text::{printable, shortened};
-use crate::{Colouring, Map, MemoryMap, Picture, Unit, human};
+use crate::{Colouring, MemoryMap, Picture, PlanMap, StepUnit, human_size};
 
 /// How a map for a terminal looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,17 +22,17 @@ pub struct TerminalStyle {
     /// Lines of a map. At least 4 are used. (Cells take memory: who lets others choose should set a limit.)
     pub height: usize,
     /// Colours or letters.
-    pub ink: Ink,
+    pub ink: ColourMode,
     /// What colours tell apart.
     pub colouring: Colouring,
     /// How the sizes above a map are written.
-    pub sizes: Sizes,
+    pub sizes: SizeFormat,
 }
 
 /// How sizes are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Sizes {
+pub enum SizeFormat {
     /// Rounded, with a unit.
     #[default]
     Human,
@@ -40,10 +40,10 @@ pub enum Sizes {
     Exact,
 }
 
-impl Sizes {
+impl SizeFormat {
     fn show(self, bytes: Bytes) -> String {
         match self {
-            Self::Human => human(bytes),
+            Self::Human => human_size(bytes),
             Self::Exact => format!("{bytes} bytes"),
         }
     }
@@ -52,7 +52,7 @@ impl Sizes {
 /// What a terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ink {
+pub enum ColourMode {
     /// 256 colours.
     Colour,
     /// A letter for each kind.
@@ -62,12 +62,12 @@ pub enum Ink {
 impl TerminalStyle {
     /// In colours.
     pub const fn colour(width: usize) -> Self {
-        Self { width, height: 20, ink: Ink::Colour, colouring: Colouring::Fitting, sizes: Sizes::Human }
+        Self { width, height: 20, ink: ColourMode::Colour, colouring: Colouring::Fitting, sizes: SizeFormat::Human }
     }
 
     /// In letters, for files and pipes.
     pub const fn plain(width: usize) -> Self {
-        Self { width, height: 20, ink: Ink::Letters, colouring: Colouring::Fitting, sizes: Sizes::Human }
+        Self { width, height: 20, ink: ColourMode::Letters, colouring: Colouring::Fitting, sizes: SizeFormat::Human }
     }
 
     /// The same with another number of lines.
@@ -79,7 +79,7 @@ impl TerminalStyle {
 
     /// The same with sizes written otherwise.
     #[must_use]
-    pub const fn with_sizes(mut self, sizes: Sizes) -> Self {
+    pub const fn with_sizes(mut self, sizes: SizeFormat) -> Self {
         self.sizes = sizes;
         self
     }
@@ -102,9 +102,9 @@ const LEAST: usize = 24;
 ///
 /// ```
 /// use steeve_plan::{Strategy, csv, plan};
-/// use steeve_view::{Map, Picture, TerminalStyle, terminal};
+/// use steeve_view::{PlanMap, Picture, TerminalStyle, terminal};
 /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\n")?;
-/// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+/// let map = PlanMap::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
 /// let text = terminal(&Picture::of("blocks.csv", map), &TerminalStyle::plain(60));
 /// assert!(text.lines().all(|line| line.chars().count() <= 60));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -115,44 +115,45 @@ pub fn terminal(picture: &Picture, style: &TerminalStyle) -> String {
     let memories = picture.memories();
     let mut text = String::new();
     for memory in &memories {
-        let maps: Vec<(&Map, &MemoryMap)> =
+        let maps: Vec<(&PlanMap, &MemoryMap)> =
             picture.maps.iter().filter_map(|map| Some((map, map.memory(memory)?))).collect();
         let top = maps.iter().map(|(_, it)| it.peak().0).max().unwrap_or(1).max(1);
         let (first, last) = picture.span(memory);
         for (map, it) in &maps {
             let part = picture.steps.is_some();
-            let sheet = Sheet { style: &style, legend: &legend, memory: it, unit: map.unit, top, first, last, part };
+            let map_text =
+                TerminalMap { style: &style, legend: &legend, memory: it, unit: map.unit, top, first, last, part };
             let whose = if memories.len() > 1 || memory != &NAMELESS {
                 format!("{}, {memory}", map.name)
             } else {
                 map.name.clone()
             };
-            sheet.draw(&mut text, &picture.title, &whose);
+            map_text.draw(&mut text, &picture.title, &whose);
             text.push('\n');
         }
         if let [(_, before), (_, after)] = maps.as_slice() {
-            let _ = writeln!(text, "{}\n", told(&style, before.peak(), after.peak()));
+            let _ = writeln!(text, "{}\n", difference_line(&style, before.peak(), after.peak()));
         }
     }
     text.push_str(&legend_lines(&legend, &style));
     text
 }
 
-fn told(style: &TerminalStyle, before: Bytes, after: Bytes) -> String {
+fn difference_line(style: &TerminalStyle, before: Bytes, after: Bytes) -> String {
     let (change, words) = difference(before, after);
     let words = shortened(&words, style.width);
     let code = match change {
-        Change::Less => "1;32",
-        Change::More => "1;31",
-        Change::Same => "1",
+        SizeChange::Less => "1;32",
+        SizeChange::More => "1;31",
+        SizeChange::Same => "1",
     };
     painted(style, code, &words)
 }
 
 fn painted(style: &TerminalStyle, code: &str, text: &str) -> String {
     match style.ink {
-        Ink::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
-        Ink::Letters => text.to_owned(),
+        ColourMode::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
+        ColourMode::Letters => text.to_owned(),
     }
 }
 
@@ -162,10 +163,10 @@ fn legend_lines(legend: &Legend, style: &TerminalStyle) -> String {
     let mut used = 0;
     for entry in &legend.entries {
         let sign = match style.ink {
-            Ink::Colour => format!("\x1b[38;5;{}m██\x1b[0m", TERMINAL[entry.colour]),
-            Ink::Letters => entry.letter.to_string(),
+            ColourMode::Colour => format!("\x1b[38;5;{}m██\x1b[0m", TERMINAL[entry.colour]),
+            ColourMode::Letters => entry.letter.to_string(),
         };
-        let sign_width = if style.ink == Ink::Colour { 3 } else { 2 };
+        let sign_width = if style.ink == ColourMode::Colour { 3 } else { 2 };
         let count = format!(" ({})", entry.count);
         let room = style.width.saturating_sub(sign_width + count.len());
         let words = format!("{}{count}", shortened(&printable(&entry.title), room));
@@ -183,11 +184,11 @@ fn legend_lines(legend: &Legend, style: &TerminalStyle) -> String {
 }
 
 /// One map.
-struct Sheet<'a> {
+struct TerminalMap<'a> {
     style: &'a TerminalStyle,
     legend: &'a Legend,
     memory: &'a MemoryMap,
-    unit: Unit,
+    unit: StepUnit,
     /// The bytes at the upper end, the steps at both sides.
     top: u64,
     first: u64,
@@ -196,7 +197,7 @@ struct Sheet<'a> {
     part: bool,
 }
 
-impl Sheet<'_> {
+impl TerminalMap<'_> {
     fn draw(&self, text: &mut String, title: &str, whose: &str) {
         let (peak, bound) = (self.memory.peak(), self.memory.bound);
         let title = shortened(&printable(&format!("{title}: {whose}")), self.style.width);
@@ -231,22 +232,22 @@ impl Sheet<'_> {
 
     fn map(&self, text: &mut String) {
         let rows = self.style.height;
-        let fine = if self.style.ink == Ink::Colour { 2 * rows } else { rows };
+        let fine = if self.style.ink == ColourMode::Colour { 2 * rows } else { rows };
         let cells = self.cells(fine);
         let row_of = |bytes: u64| ((self.top - bytes.min(self.top)) as f64 / self.top as f64 * rows as f64) as usize;
         let (peak_row, bound_row) = (row_of(self.memory.peak().0), row_of(self.memory.bound.0).min(rows - 1));
         for row in 0..rows {
             let label = match row {
-                _ if row == peak_row => human(self.memory.peak()),
-                _ if row == bound_row && self.memory.bound < self.memory.peak() => human(self.memory.bound),
+                _ if row == peak_row => human_size(self.memory.peak()),
+                _ if row == bound_row && self.memory.bound < self.memory.peak() => human_size(self.memory.bound),
                 _ if row == rows - 1 => "0 B".to_owned(),
                 _ => String::new(),
             };
             let mark = if row == peak_row || row == bound_row || row == rows - 1 { '┤' } else { '│' };
             let _ = write!(text, "{label:>10} {mark}");
             let line = match self.style.ink {
-                Ink::Letters => self.letters(&cells[row]),
-                Ink::Colour => self.half_blocks(&cells[2 * row], &cells[2 * row + 1]),
+                ColourMode::Letters => self.letters(&cells[row]),
+                ColourMode::Colour => self.half_blocks(&cells[2 * row], &cells[2 * row + 1]),
             };
             let _ = writeln!(text, "{}", line.trim_end());
         }

@@ -13,14 +13,14 @@ use crate::{Role, layer_of};
 
 /// What a tensor is for, and the block of a network it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Purpose {
+pub(crate) struct TensorPurpose {
     pub(crate) role: Role,
     pub(crate) layer: Option<u32>,
 }
 
 /// Guesses the purpose of every root, by the number of the tensor. That of a view is its root's.
-pub(crate) fn purposes(graph: &Graph) -> Vec<Purpose> {
-    let mut flow = Flow::new(graph);
+pub(crate) fn purposes(graph: &Graph) -> Vec<TensorPurpose> {
+    let mut flow = PurposeInference::new(graph);
     flow.find_results();
     flow.follow_operands();
     flow.follow_readers();
@@ -29,34 +29,34 @@ pub(crate) fn purposes(graph: &Graph) -> Vec<Purpose> {
     flow.purposes
 }
 
-const UNKNOWN: Purpose = Purpose { role: Role::Other, layer: None };
+const UNKNOWN: TensorPurpose = TensorPurpose { role: Role::Other, layer: None };
 
 /// The purpose of a tensor from what is known of it alone: its flags, its name, its weight and its operation.
-fn purpose(graph: &Graph, written: &WrittenLeafs, tensor: TensorId, name: &str) -> Purpose {
+fn purpose(graph: &Graph, written: &WrittenLeafs, tensor: TensorId, name: &str) -> TensorPurpose {
     if written.is_weight_copy(graph, tensor) {
-        return Purpose { role: Role::WeightCopy, layer: layer_of(name) };
+        return TensorPurpose { role: Role::WeightCopy, layer: layer_of(name) };
     }
     let it = graph.tensor(tensor);
     let operation = if it.op == Op::None { "" } else { graph.tensors().op_title(it.op) }.to_lowercase();
-    let own = Purpose { role: Role::guess(it.flags, name, &operation), layer: layer_of(name) };
+    let own = TensorPurpose { role: Role::guess(it.flags, name, &operation), layer: layer_of(name) };
     if !is_no_name(name) || it.flags.is_input() {
         return own;
     }
     let weight = |source| weight_name(graph, source).map(|name| of_weight(name, it.op));
     let Some(weight) = graph.sources(tensor).iter().copied().flatten().find_map(weight) else { return own };
     let role = if own.role.is_vague() { weight.role.unwrap_or(own.role) } else { own.role };
-    Purpose { role, layer: weight.layer }
+    TensorPurpose { role, layer: weight.layer }
 }
 
-struct Flow<'a> {
+struct PurposeInference<'a> {
     graph: &'a Graph,
-    purposes: Vec<Purpose>,
+    purposes: Vec<TensorPurpose>,
     /// Whether a tensor is more than a weight in another shape. Not all programs flag their inputs, so whatever is made
     /// of two tensors varies.
     varies: Vec<bool>,
 }
 
-impl<'a> Flow<'a> {
+impl<'a> PurposeInference<'a> {
     fn new(graph: &'a Graph) -> Self {
         let written = WrittenLeafs::of(graph);
         let names = names(graph);

@@ -5,18 +5,18 @@ use steeve_plan::Id;
 use steeve_plan::file::{FileBlock, FileMemory, FileTensor, FileView, PlanFile};
 
 use crate::layer::layer_of;
-use crate::{Also, LastUse, Map, MemoryMap, Role, Tile, Unit};
+use crate::{LastUse, MemoryMap, NestedTensor, PlanMap, Role, StepUnit, Tile};
 
-impl Map {
+impl PlanMap {
     /// Returns what a plan file claims, under a name. Nothing is checked: blocks that pass the end of their buffer make it
     /// larger, and those in a buffer that does not exist have one of their own.
     ///
     /// ```
     /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-    /// use steeve_view::Map;
+    /// use steeve_view::PlanMap;
     /// let graph: AssignedGraph = "x = input f32[64,32]; y = silu x; z = add y x !output".parse()?;
     /// let plan = plan_graph(&graph, &PlanOptions::default())?;
-    /// let map = Map::of_file("plan", &plan.to_file());
+    /// let map = PlanMap::of_file("plan", &plan.to_file());
     /// assert_eq!(map.peak(), plan.peak());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -24,7 +24,7 @@ impl Map {
         let own = file.memories.iter().filter(|memory| memory.shared_with.is_none());
         let mut map = Self::new(name, own.map(memory_of).collect());
         if file.is_of_graph() {
-            map.unit = Unit::Node;
+            map.unit = StepUnit::Node;
             map.nodes = nodes(file);
             // What names alone say is less than what the graph did.
             if !is_described(file) {
@@ -123,13 +123,13 @@ fn tile_of(memory: &FileMemory, block: &FileBlock) -> Tile {
         operation: op.clone(),
         layout: r#type.clone(),
         last_use,
-        also: views.iter().map(also).collect(),
+        nested: views.iter().map(nested_tensor).collect(),
         ..tile
     }
 }
 
-fn also(view: &FileView) -> Also {
-    Also::new(label(&view.name, Some(view.id)), view.offset, view.size)
+fn nested_tensor(view: &FileView) -> NestedTensor {
+    NestedTensor::new(label(&view.name, Some(view.id)), view.offset, view.size)
 }
 
 fn label(name: &str, id: Option<u32>) -> String {
