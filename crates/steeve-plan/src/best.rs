@@ -1,9 +1,10 @@
-//! The strategy with a budget: what `Fast` found, then a search for something smaller.
+//! The strategy with a budget: starts from the result of `Fast` and searches for something smaller.
 //!
-//! Without pins and in one buffer, that is niche search at the bound and on rungs above it (`ladder`), which can prove
-//! that nothing smaller exists. With pins or several buffers it is bounded improvement and proves nothing: each buffer is
-//! packed as well as the search can. What the search leaves of the budget, because it does not apply or has nothing more
-//! to say (pins, tails, mixed alignments, too many blocks), goes to greedy orders with chance in them (`shuffle`).
+//! Without pins and in one buffer, that is niche search at the lower bound and at capacities above it
+//! (`capacity_search`), which can prove that nothing smaller exists. With pins or several buffers it only improves and
+//! proves nothing: each buffer is packed as well as the search can. What the search leaves of the budget, because it
+//! does not apply or has ended (pins, tails, mixed alignments, too many blocks), goes to randomised greedy passes
+//! (`random_greedy`).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,7 +16,7 @@ use crate::search_budget::{ProgressCallback, SearchBudget};
 use crate::strategy::Solution;
 use crate::{BufferId, Bytes, Id, Offset, Place, Problem};
 
-/// How long to search, and with how many threads.
+/// Settings of [`Strategy::Best`](crate::Strategy::Best): how long to search, and with how many threads.
 ///
 /// ```
 /// use steeve_plan::{Best, Budget, Strategy};
@@ -32,12 +33,12 @@ pub struct Best {
 }
 
 impl Best {
-    /// One thread with `budget`.
+    /// Creates settings with this budget and one thread.
     pub const fn new(budget: Budget) -> Self {
         Self { budget, threads: 1 }
     }
 
-    /// The same with several threads.
+    /// Returns these settings with another number of threads.
     #[must_use]
     pub const fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads;
@@ -46,19 +47,19 @@ impl Best {
 }
 
 impl Default for Best {
-    /// One thread for a second; without a clock, 100,000 nodes.
+    /// Returns settings with one thread and [`Budget::default`].
     fn default() -> Self {
         Self::new(Budget::default())
     }
 }
 
-/// What a search may cost.
+/// The limit on the work of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Budget {
-    /// So many nodes of the search tree. The same result on every machine.
+    /// This many nodes of the search tree. Gives the same result on every machine.
     Nodes(u64),
-    /// So much time.
+    /// This much wall time.
     #[cfg(feature = "std")]
     Time(core::time::Duration),
 }
@@ -82,7 +83,7 @@ impl fmt::Display for Budget {
     }
 }
 
-/// The best that was found, and what was proved on the way.
+/// The best solution a search found, and the bound it proved.
 pub(crate) struct SearchResult {
     pub(crate) solution: Solution,
     pub(crate) at_least: Bytes,
@@ -116,15 +117,15 @@ pub(crate) fn search(
         best = budget
             .with_half(|budget| budget.on_subproblem(|budget| each_buffer(problem, items, best, settings, budget)));
     }
-    // What is left goes to chance: there are pins, several buffers, mixed alignments, tails, or too many blocks for the
-    // search, which would have used the budget up otherwise.
+    // The rest of the budget goes to randomised passes: there are pins, several buffers, mixed alignments, tails, or
+    // too many blocks for the search, which would have used the budget up otherwise.
     if open(&best) && !budget.is_spent() {
         best = random_greedy(problem, items, best, goal, &mut budget);
     }
     SearchResult { solution: best, at_least, nodes: budget.nodes() }
 }
 
-/// When to be content.
+/// The peak at which a search may stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SearchGoal {
     /// The capacity, where one is given, else the bound.
@@ -135,7 +136,8 @@ pub(crate) struct SearchGoal {
 }
 
 impl SearchGoal {
-    /// `None` where the capacity is below the bound: there is nothing to search for.
+    /// Creates the goal of a search for `problem`. Returns `None` where the capacity is below the bound: no plan fits,
+    /// so there is nothing to search for.
     fn new(problem: &Problem, bound: Bytes) -> Option<Self> {
         match problem.capacity() {
             None => Some(Self { target_peak: bound, bound, target: SearchTarget::Minimum }),
@@ -145,7 +147,8 @@ impl SearchGoal {
     }
 }
 
-/// Niche search for a plan in one buffer. If the one at hand has several, first for any that fits into one.
+/// Runs niche search for a plan in one buffer. Where `first` uses several buffers, searches first for any plan that
+/// fits into one.
 fn one_buffer(
     problem: &Problem,
     items: &ItemSet,
@@ -159,7 +162,7 @@ fn one_buffer(
     // Several buffers may be small enough together and still be several: their offsets are no stack.
     let fits = first.peak.0 <= limit && places.iter().all(|place| place.buffer == BufferId::FIRST);
     let offsets = || places.iter().map(|place| place.offset.0).collect::<Vec<u64>>();
-    // What merged items can't do, the blocks may: a tail is lost in a merged chain.
+    // A refutation of the merged items does not refute the blocks: a merged chain loses its tails.
     let refutation = if items.are_exact() { RefutationMeaning::Proof } else { RefutationMeaning::Hint };
     let search_to = |offsets, target, budget: &mut SearchBudget<'_, '_>| {
         search_capacities(&items.items, offsets, target, refutation, settings.threads, budget)
@@ -190,7 +193,7 @@ fn one_buffer(
     }
 }
 
-/// Who stands in which buffer stays; each buffer without pins is packed as well as the search can.
+/// Packs each buffer without pins as well as the search can. Every item stays in its buffer.
 fn each_buffer(
     problem: &Problem,
     items: &ItemSet,

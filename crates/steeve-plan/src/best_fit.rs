@@ -1,4 +1,4 @@
-//! The online strategy: blocks in the order of their births, each where ggml's free list puts it.
+//! The online strategy: allocates blocks in the order of their births, each where ggml's free list puts it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,17 +11,17 @@ use crate::problem::heads;
 use crate::sections::Sections;
 use crate::{BlockId, Bytes, Id, Offset, Place, Placement, Problem};
 
-/// How long a pass may take.
+/// How much work a pass may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassEffort {
-    /// As long as it needs: there is nothing else.
+    /// No limit: the result of this pass is needed.
     Unlimited,
-    /// A fraction of a second: it is one of many.
+    /// A fraction of a second: other passes exist.
     Bounded,
 }
 
 impl PassEffort {
-    /// How often it may look at something.
+    /// Returns the maximum number of probes.
     pub(crate) fn probes(self) -> u64 {
         match self {
             Self::Unlimited => u64::MAX,
@@ -30,15 +30,15 @@ impl PassEffort {
     }
 }
 
-/// Takes from what is left; false if it is not enough.
+/// Subtracts `probes` from what is left. Returns false if that is not enough.
 fn spend(left: &mut u64, probes: usize) -> bool {
     let enough = *left >= probes as u64;
     *left = left.saturating_sub(probes as u64);
     enough
 }
 
-/// Never fails on a problem whose pinned blocks agree, except for want of address space, or if it does not get below
-/// the peak it is given.
+/// Places all blocks online. Returns `None` if the result would not be below the peak `below`, or if the address space
+/// is too small; otherwise never fails on a problem whose pinned blocks are consistent.
 pub(crate) fn best_fit(
     problem: &Problem,
     items: &ItemSet,
@@ -49,7 +49,7 @@ pub(crate) fn best_fit(
     if suits_the_free_list(problem, items) {
         let align = problem.blocks().iter().map(|block| block.align).next().unwrap_or_default();
         let ggml = FreeList::new(align, problem.max_buffer());
-        // ggml's last chunk ignores the limit; if that matters, once more with as many chunks as it takes.
+        // ggml's last chunk ignores the limit; if that matters, run again with as many chunks as it takes.
         for free in [ggml.clone(), ggml.with_any_number_of_chunks()] {
             match with_free_list(problem, free, below, effort) {
                 FreeListResult::Placed(placement) => return Some(placement),
@@ -61,16 +61,17 @@ pub(crate) fn best_fit(
     in_birth_order(problem, items, below, effort)
 }
 
-/// It knows one alignment and nothing of pins.
+/// Returns whether the free list can place this problem: it supports one alignment and no pins.
 pub(crate) fn suits_the_free_list(problem: &Problem, items: &ItemSet) -> bool {
     let mut aligns = problem.blocks().iter().map(|block| block.align);
     let first = aligns.next();
     !items.has_pins() && aligns.all(|align| Some(align) == first)
 }
 
+/// The result of placing blocks with the free list.
 enum FreeListResult {
     Placed(Placement),
-    /// Given up: it would not get below the peak it was given, or not in time.
+    /// Abandoned: the peak would not be below the given one, or the probes are used up.
     TooHigh,
     /// The free list ends at half the address space.
     NoRoom,
@@ -78,7 +79,7 @@ enum FreeListResult {
     OverLimit,
 }
 
-/// With the free list itself.
+/// Places the blocks with the free list itself.
 fn with_free_list(problem: &Problem, mut free: FreeList, below: u64, effort: PassEffort) -> FreeListResult {
     let blocks = problem.blocks();
     let real = |id: &BlockId| blocks[*id].size > Bytes::ZERO;
@@ -86,7 +87,7 @@ fn with_free_list(problem: &Problem, mut free: FreeList, below: u64, effort: Pas
     let mut deaths = births.clone();
     births.sort_by_key(|id| blocks[*id].life.start());
     deaths.sort_by_key(|id| blocks[*id].life.end());
-    // A block that is taken over gives back only what its follower does not keep.
+    // A block with a follower frees only the bytes that its follower does not keep.
     let mut kept = vec![0; blocks.len()];
     for block in blocks {
         if let Some(before) = block.follows {
@@ -121,7 +122,7 @@ fn with_free_list(problem: &Problem, mut free: FreeList, below: u64, effort: Pas
         largest.resize(largest.len().max(buffer + 1), 0);
         largest[buffer] = largest[buffer].max(occupied(block));
     }
-    // A follower of no bytes stands where its chain stands.
+    // A follower of no bytes is placed where its chain is.
     for (id, head) in heads(blocks).pairs() {
         places[id.index()] = places[head.index()];
     }
@@ -130,7 +131,7 @@ fn with_free_list(problem: &Problem, mut free: FreeList, below: u64, effort: Pas
     if within { FreeListResult::Placed(Placement::new(places)) } else { FreeListResult::OverLimit }
 }
 
-/// The same idea with the placer that knows pins and mixed alignments.
+/// Places the blocks in the order of their births with the greedy placer, which supports pins and mixed alignments.
 fn in_birth_order(problem: &Problem, items: &ItemSet, below: u64, effort: PassEffort) -> Option<Placement> {
     let sections = Sections::new(&items.items);
     let births = order(&items.items, &sections, PlacementOrder::Birth);

@@ -1,8 +1,8 @@
-//! Steps as positions in a vector: the steps at which something is born, numbered in order. O(n), or O(n log n) where time has
-//! long gaps.
+//! Numbers the steps at which blocks are born, so that per-step data fits in a vector. O(n), or O(n log n) where time
+//! has long gaps.
 //!
-//! Between two births things only die, so births are the only steps at which anybody has to look. Where time is dense,
-//! every step from the first birth to the last has a number, and nothing is sorted:
+//! Between two births blocks only die, so births are the only steps that matter. Where time is dense, every step from
+//! the first birth to the last has a number, and nothing is sorted:
 //!
 //! ```text
 //!   step       7  8  9 10 11 12           7  90  9000
@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use crate::Step;
 
-/// The numbers of steps.
+/// A numbering of the steps at which blocks are born.
 pub(crate) struct BirthSteps {
     first: u64,
     count: usize,
@@ -23,7 +23,7 @@ pub(crate) struct BirthSteps {
 }
 
 impl BirthSteps {
-    /// Of things that are born at these steps.
+    /// Numbers the steps of these births.
     pub(crate) fn new(steps: impl Iterator<Item = Step> + Clone) -> Self {
         let (mut first, mut last, mut things) = (u64::MAX, 0, 0usize);
         for step in steps.clone() {
@@ -44,13 +44,13 @@ impl BirthSteps {
         }
     }
 
-    /// How many numbers there are.
+    /// Returns how many numbers there are.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The number of the first birth that is not before `step`, or of a step without births up to it; the count if there
-    /// is none. No step may be before the first birth.
+    /// Returns the number of the first birth that is not before `step` (or of a step without births up to it), or the
+    /// count if there is none. `step` must not be before the first birth.
     pub(crate) fn number(&self, step: Step) -> usize {
         match self.sparse.is_empty() {
             true => usize::try_from(step.0 - self.first).map_or(self.count, |number| number.min(self.count)),
@@ -58,7 +58,7 @@ impl BirthSteps {
         }
     }
 
-    /// The step of a number.
+    /// Returns the step of a number.
     pub(crate) fn step(&self, number: usize) -> Step {
         Step(self.sparse.get(number).copied().unwrap_or(self.first + number as u64))
     }

@@ -1,14 +1,14 @@
-//! Niche search at several capacities: at the lower bound, where a solution is a proof, and on rungs between it and the
-//! best known, where one is easier to find.
+//! Niche search at several capacities: at the lower bound, where a solution is a proof, and between it and the best
+//! known peak, where one is easier to find.
 //!
 //! ```text
 //!   best known  ----------   every solution lowers it
-//!        rungs  - - - - -    one walker each: a solution lowers the best known, a refutation raises the least
-//!        least  ----------   the other walkers: a solution is optimal, a refutation raises it
+//!intermediate  - - - - -    one search each: a solution lowers the best known, a refutation raises the least
+//!       least  ----------   the other searches: a solution is optimal, a refutation raises it
 //! ```
 //!
-//! Items fall into components that never live together; only those that stand above a capacity are searched. The
-//! walkers go in rounds. What a round does depends on the rounds before it and on nothing else, so any number of
+//! Items fall into components that are never alive together; only those whose peak is above a capacity are searched.
+//! The searches run in rounds. What a round does depends on the rounds before it and on nothing else, so any number of
 //! threads gives the same result.
 
 use alloc::vec;
@@ -22,25 +22,25 @@ use crate::packing::Packing;
 use crate::parallel_search::{SearchTask, run_all};
 use crate::search_budget::SearchBudget;
 
-/// What to search for.
+/// What a capacity search looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SearchTarget {
-    /// Any packing under a capacity.
+    /// Any packing within a capacity.
     Within(u64),
     /// The lowest packing of all.
     Minimum,
 }
 
-/// What it means that no packing of the items fits under a capacity.
+/// What follows for the problem if no packing of its items fits a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefutationMeaning {
-    /// No plan of the problem fits: the items are its blocks.
+    /// No plan of the problem fits: its items are its blocks.
     Proof,
-    /// Nothing: the blocks may do what the items can't.
+    /// Nothing: the blocks may fit where their merged items do not.
     Hint,
 }
 
-/// What was found.
+/// The result of a capacity search.
 pub(crate) struct CapacityResult {
     /// The lowest offsets with their peak, where they are lower than those given.
     pub(crate) offsets: Option<(Vec<u64>, u64)>,
@@ -48,19 +48,19 @@ pub(crate) struct CapacityResult {
     pub(crate) at_least: u64,
 }
 
-/// Rounds in which one walker goes alone on a component, because most are solved by then.
+/// Rounds in which a component has a single search, because most are solved by then.
 const SINGLE_SEARCH_ROUNDS: u32 = 10;
-/// Walkers at the least capacity after that.
+/// Searches at the least capacity after that.
 const SEARCHES_AT_LEAST: usize = 2;
-/// And one at each of these parts of the way up to the best known.
+/// Divisors of the gap between the least capacity and the best known peak: one search runs at each such capacity.
 const INTERMEDIATE_DIVISORS: [u64; 2] = [6, 2];
-/// The first walk has so many nodes for each item, and every few walks they grow by a little: long walks that begin
-/// wrong stay wrong.
+/// Nodes per item of the first restart; every few restarts the number grows slightly, since a long restart with a wrong
+/// start stays wrong.
 const NODES_PER_ITEM: f64 = 2.0;
 const RESTARTS_PER_GROWTH: u32 = 5;
 const GROWTH: f64 = 1.05;
 
-/// Searches until the aim, the proof or the end of the budget. `offsets` is where the items stand so far.
+/// Searches until the target is reached, the bound is proved or the budget is spent. `offsets` are the current ones.
 pub(crate) fn search_capacities(
     items: &[Item],
     offsets: Option<Vec<u64>>,
@@ -71,9 +71,9 @@ pub(crate) fn search_capacities(
 ) -> CapacityResult {
     let packing = Packing::new(items);
     let bound = packing.bound();
-    // Merged items are alive with bytes that their blocks no longer need.
+    // Merged items keep bytes alive that their blocks no longer need.
     let proved = if refutation == RefutationMeaning::Proof { bound } else { 0 };
-    // With mixed alignments an item need not rest on anything, and a refutation proves nothing.
+    // With mixed alignments an item need not rest on another, so a refutation proves nothing.
     let refutation = if packing.align.is_none() { refutation } else { RefutationMeaning::Hint };
     let offsets = offsets.unwrap_or_else(|| pack_one_buffer(items, 0).offsets);
     let before = packing.peak(&offsets);
@@ -83,18 +83,19 @@ pub(crate) fn search_capacities(
     CapacityResult { offsets: (search.best < before).then_some((search.offsets, search.best)), at_least: search.proved }
 }
 
+/// The packing, the best offsets so far, and what is proved about it.
 struct CapacitySearch {
     packing: Packing,
     components: Vec<Component>,
     offsets: Vec<u64>,
     best: u64,
-    /// The least capacity that is not refuted, which is where the search goes on.
+    /// The least capacity that is not refuted, where the search continues.
     at_least: u64,
-    /// What may be told: no plan is smaller.
+    /// The proven lower bound: no plan is smaller.
     proved: u64,
 }
 
-/// Items that are cut off from all others in time.
+/// A maximal set of items connected by overlaps in time.
 struct Component {
     items: Vec<u32>,
     packing: Packing,
@@ -140,7 +141,7 @@ impl CapacitySearch {
         }
     }
 
-    /// One walk of each walker. If a capacity was refuted, the least that remains.
+    /// Restarts each search once. Returns the least capacity that remains if one was refuted.
     fn round(
         &mut self,
         lowest: &mut CapacityFront,
@@ -169,7 +170,7 @@ impl CapacitySearch {
         refuted
     }
 
-    /// Keeps a front at each rung between the least and the best known; one that is reached or refuted moves.
+    /// Keeps a front at each intermediate capacity; one that is reached or refuted moves.
     fn set_intermediate(&self, intermediate: &mut Vec<CapacityFront>, lowest: u64) {
         intermediate.retain(|front| lowest < front.capacity && front.capacity < self.best);
         for part in INTERMEDIATE_DIVISORS {
@@ -185,7 +186,7 @@ impl CapacitySearch {
         }
     }
 
-    /// Moves the items of the components that a front has solved, if that lowers the peak.
+    /// Adopts the offsets of the components that a front has solved, if that lowers the peak.
     fn adopt(&mut self, front: &CapacityFront) {
         let mut offsets = self.offsets.clone();
         for (index, found) in &front.solved {
@@ -205,12 +206,12 @@ impl CapacitySearch {
     }
 }
 
-/// A capacity, and how far the search under it has come.
+/// A capacity with the state of the search under it.
 struct CapacityFront {
     capacity: u64,
-    /// Components done so far, with their offsets.
+    /// Components solved so far, with their offsets.
     solved: Vec<(usize, Vec<u64>)>,
-    /// The component that is searched now, and by whom.
+    /// The component that is searched now.
     current: usize,
     searches: Vec<NicheSearch>,
     restarts: u32,
@@ -222,8 +223,8 @@ impl CapacityFront {
         Self { capacity, solved: Vec::new(), current: 0, searches: Vec::new(), restarts: 0, growth: 1.0 }
     }
 
-    /// Sees to it that `crew` walkers work on a component that stands too high; nobody, if none does or if it can't be
-    /// searched.
+    /// Starts searches until `count` of them work on a component whose peak is above the capacity. Starts none if there
+    /// is no such component or it can't be searched.
     fn start_searches(&mut self, search: &CapacitySearch, count: usize) {
         if self.searches.is_empty() {
             let open = |index: &usize| {
@@ -241,7 +242,7 @@ impl CapacityFront {
         }
     }
 
-    /// The nodes of the next walk.
+    /// Returns the node limit of the next restart.
     fn limit(&mut self, search: &CapacitySearch) -> u64 {
         self.restarts += 1;
         if self.restarts.is_multiple_of(RESTARTS_PER_GROWTH) {
@@ -251,7 +252,7 @@ impl CapacityFront {
         (NODES_PER_ITEM * items as f64 * self.growth) as u64 + 1
     }
 
-    /// Takes in what the walkers found: the first of them that knows decides.
+    /// Records the outcomes of a round: the first search with an answer decides.
     fn update(&mut self, outcomes: impl Iterator<Item = NicheOutcome>) -> FrontUpdate {
         let known = self.searches.iter().zip(outcomes).find(|(_, outcome)| *outcome != NicheOutcome::Undecided);
         match known {
@@ -266,16 +267,16 @@ impl CapacityFront {
     }
 }
 
-/// What a round has taught a front.
+/// How a round has changed a front.
 enum FrontUpdate {
     Unchanged,
-    /// A component fits.
+    /// The current component fits the capacity.
     ComponentSolved,
-    /// Nothing fits: the least capacity that remains.
+    /// The component does not fit: the least capacity that remains.
     CapacityRefuted(u64),
 }
 
-/// Cuts the packing where no item crosses from one section to the next.
+/// Splits the packing where no item crosses from one section to the next.
 fn components(packing: &Packing) -> Vec<Component> {
     let mut reach = vec![0; packing.sections];
     for (lo, hi) in packing.lo.iter().zip(&packing.hi) {

@@ -1,17 +1,17 @@
-//! Problem and placement in, a proven plan or everything that is wrong out. O(n log n).
+//! Checks a placement against its problem: returns a proven plan, or everything that is wrong. O(n log n).
 //!
-//! A sweep over time. At each step the live blocks stand in an ordered set, so a block that is born has only its two
-//! neighbours to fear:
+//! A sweep over time. At each step the live blocks are kept in an ordered set, so a new block can overlap only its two
+//! neighbours:
 //!
 //! ```text
 //!   offset   | live ... [ before )   [ born )   [ after ) ... |
 //!                                ^ not beyond ^          ^ not before the end
 //! ```
 //!
-//! The set holds ranks (positions in the order of buffers and offsets), as bits in a tree of 64-bit words. That is an
-//! ordered map whose every operation touches four words for a million blocks. Nothing here is shared with the
-//! strategies whose work it judges; the live bytes are counted again as well. (What the bound adds to them for pins and
-//! for limited buffers comes from `bound`; it decides only whether a plan may be called optimal.)
+//! The set holds ranks (positions in the order of buffers and offsets) as bits in a tree of 64-bit words: an ordered
+//! map whose every operation touches four words for a million blocks. No code here is shared with the strategies that
+//! make placements; the live bytes are counted again as well. (What the bound adds to them for pins and for limited
+//! buffers comes from `bound`; it decides only whether a plan may be called optimal.)
 
 mod rank_set;
 mod violation;
@@ -30,8 +30,9 @@ use crate::{Block, BlockId, BufferId, Bytes, Id, IdVec, Offset, Place, Placement
 
 /// Proves that `placement` solves `problem`: the only way to a [`Plan`].
 ///
-/// Every block is aligned, in range and where it is pinned; a block that takes over another's bytes stands where that
-/// one stood; no two live blocks share a byte; no buffer and not their sum passes its limit.
+/// Every block is aligned, in range and where it is pinned; a block that follows another has the same place; no two
+/// live blocks share a byte; no buffer, and not their sum, exceeds its limit. Fails with every violation found. O(n log
+/// n).
 ///
 /// ```
 /// use steeve_plan::{Block, Bytes, Lifetime, Offset, Place, Placement, Problem, certify};
@@ -58,7 +59,7 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
     let off_the_map =
         |it: &Violation| matches!(it, Violation::OutOfRange { .. } | Violation::BufferIndexTooLarge { .. });
     if wrong.iter().any(off_the_map) {
-        // Ends out of range, or buffers without end: the sweep has nothing to stand on.
+        // Block ends are out of range, or there are too many buffers to sweep.
         return Err(Violations(wrong));
     }
     let buffers = buffer_sizes(&problem, places, &mut wrong);
@@ -85,7 +86,7 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
     }
 }
 
-/// Alignment, range, pin and predecessor of one block.
+/// Checks alignment, range, pin and predecessor of one block.
 fn check_place(
     problem: &Problem,
     places: &IdVec<BlockId, Place>,
@@ -120,12 +121,12 @@ fn check_place(
     }
 }
 
-/// The end of a block whose range [`check_place`] has seen.
+/// Returns the end of a block whose range [`check_place`] has checked.
 fn end(place: Place, block: &Block) -> u64 {
     block.occupied().map_or(u64::MAX, |bytes| place.offset.0 + bytes.0)
 }
 
-/// The size of each buffer, up to the last one in use.
+/// Computes the size of each buffer, up to the last one in use.
 fn buffer_sizes(
     problem: &Problem,
     places: &IdVec<BlockId, Place>,
@@ -166,7 +167,7 @@ struct LivenessSweep {
 }
 
 impl LivenessSweep {
-    /// The buffers' sizes must have a sum.
+    /// Sorts births, deaths and addresses. The buffers' sizes must have a sum below 2^64.
     fn new(problem: &Problem, places: &IdVec<BlockId, Place>, buffers: &IdVec<BufferId, Bytes>) -> Self {
         let blocks = problem.blocks().as_slice();
         let places = places.as_slice();
@@ -201,7 +202,7 @@ impl LivenessSweep {
         Self { births, deaths, ranks, spans }
     }
 
-    /// The most live bytes and their first step, or `None` if two live blocks share a byte.
+    /// Returns the most live bytes and their first step, or `None` if two live blocks share a byte.
     fn sweep(&self) -> Option<(Bytes, Option<Step>)> {
         let mut alive = RankSet::new(self.spans.len());
         let (mut live, mut most) = (0u64, 0u64);
@@ -232,11 +233,11 @@ impl LivenessSweep {
     }
 }
 
-/// So many are listed; pairs grow with the square of the blocks, and nobody reads a million.
+/// At most this many violations are listed: pairs grow with the square of the blocks.
 const MAX_VIOLATIONS: usize = 100_000;
 
-/// Every pair of live blocks that share a byte, in the order of time. Only for placements that are known to be wrong:
-/// a newborn looks at all live blocks of its buffer that start close enough to reach it.
+/// Finds every pair of live blocks that share a byte, in the order of time. Only for placements that are known to be
+/// wrong: each new block is compared with all live blocks of its buffer that start close enough to reach it.
 fn find_overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<Violation>) {
     let blocks = problem.blocks();
     let real = |id: &BlockId| blocks[*id].size > Bytes::ZERO;

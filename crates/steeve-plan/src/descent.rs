@@ -1,7 +1,7 @@
 //! The one-shot descent: a skyline that is filled niche by niche. O(n log n) in practice.
 //!
 //! ```text
-//!   height  ____            A niche is a run of sections that is lower than what stands on either side.
+//!   height  ____            A niche is a run of sections that is lower than the sections on both sides.
 //!          |    |      __   Of the items that start at its left end and fit into it, the one with the
 //!      ____|    |_____|     best key is put there. If the first item that fits starts further right,
 //!                 ^ niche   the sections before it are raised to the lower wall.
@@ -18,7 +18,7 @@ use core::cmp::Reverse;
 use crate::items::up;
 use crate::packing::Packing;
 
-/// Which of the items that fit goes first: the longest, the largest, or the one with the largest product of both.
+/// The key by which the items that fit are ranked: the longest, the largest, or the largest product of both first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DescentKey {
     Length,
@@ -26,7 +26,7 @@ pub(crate) enum DescentKey {
     Area,
 }
 
-/// A packing with its items grouped by the section they start in: made once, used by each descent.
+/// A packing with its items grouped by the section they start in: built once, used by each descent.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupedPacking {
     packing: Packing,
@@ -35,7 +35,7 @@ pub(crate) struct GroupedPacking {
     group: Vec<u32>,
 }
 
-/// Higher than any stack: what stands left and right of all sections.
+/// Higher than any stack: the height left and right of all sections.
 const WALL: u64 = u64::MAX;
 /// As high as a stack can get: sections with nothing left to place.
 const CLOSED: u64 = u64::MAX - 1;
@@ -63,7 +63,7 @@ impl GroupedPacking {
         Self { packing, by_end, group }
     }
 
-    /// Offsets whose peak is below `limit`, or `None` if the descent does not stay below it.
+    /// Runs one descent. Returns offsets whose peak is below `limit`, or `None` if the descent does not stay below it.
     pub(crate) fn descend(&self, key: DescentKey, limit: u64) -> Option<Vec<u64>> {
         Descent::new(self, key).run(limit)
     }
@@ -72,7 +72,7 @@ impl GroupedPacking {
         self.group[section] as usize..self.group[section + 1] as usize
     }
 
-    /// The groups with the best key first.
+    /// Returns the items group by group, the best key first.
     fn by_key(&self, key: DescentKey) -> Vec<u32> {
         let it = &self.packing;
         let mut order = self.by_end.clone();
@@ -100,6 +100,7 @@ impl GroupedPacking {
     }
 }
 
+/// The state of one descent.
 struct Descent<'a> {
     grouped: &'a GroupedPacking,
     by_key: Vec<u32>,
@@ -134,7 +135,7 @@ impl<'a> Descent<'a> {
 
     fn run(mut self, limit: u64) -> Option<Vec<u64>> {
         let packing = &self.grouped.packing;
-        // A group whose best items do not fit is walked again and again; such a descent is given up.
+        // A group whose best items do not fit is scanned again and again; such a descent is abandoned.
         let mut patience = packing.len().saturating_mul(4000).min(100_000_000 + 64 * packing.len()) + 1024;
         let mut left = packing.len();
         let mut at = 0;
@@ -187,7 +188,7 @@ impl<'a> Descent<'a> {
         Some(self.offsets)
     }
 
-    /// The item with the best key that starts at `section` and ends by `end`; it counts as placed from now on.
+    /// Takes the item with the best key that starts at `section` and ends by `end`, and marks it as placed.
     fn best_at(&mut self, section: usize, end: usize, patience: &mut usize) -> Option<usize> {
         let group = self.grouped.group(section);
         let mut at = self.key_head[section] as usize;
@@ -246,7 +247,7 @@ impl Skyline {
         skyline
     }
 
-    /// The niche that is the segment at `start`, or a lower neighbour of it.
+    /// Returns the niche that is the segment at `start`, or the start of a lower neighbour.
     fn niche_near(&self, start: usize) -> Result<Niche, usize> {
         let end = self.next[start] as usize;
         let height = self.height[start];
@@ -268,7 +269,7 @@ impl Skyline {
         }
     }
 
-    /// Raises the part of the niche before `end` to `height`. Answers with a segment near the change.
+    /// Raises the part of the niche before `end` to `height`. Returns the start of a segment near the change.
     fn raise(&mut self, niche: Niche, end: usize, height: u64) -> usize {
         let Niche { start, .. } = niche;
         let rest = end < niche.end;
@@ -329,8 +330,8 @@ impl EarliestEndTree {
         }
     }
 
-    /// The first section from `start` on at which an item starts that ends by `end`. Whatever ends by `end` starts
-    /// before it, so what is found is below `end` if it is anything.
+    /// Finds the first section from `start` on at which an item starts that ends by `end`. An item that ends by `end`
+    /// starts before it, so a result is below `end`.
     fn first_within(&self, start: usize, end: usize) -> Option<usize> {
         let end = end as u32;
         let mut node = start + self.leaves;

@@ -1,8 +1,8 @@
-//! The default strategy: several quick passes, the best of them; done as soon as one is at the bound.
+//! The default strategy: runs several quick passes and keeps the best; stops as soon as one reaches the bound.
 //!
-//! Descents and greedy orders each win on problems that the others lose, and none takes long. The bound is the proof:
-//! a pass that reaches it can't be beaten. In one buffer a pass is given up once it can't beat the best one so far. If
-//! none reaches the bound, a small problem gets one short walk of the search, and at last ggml's free list is tried.
+//! Descents and greedy orders each win on problems that the others lose, and all are quick. The bound is the proof: a
+//! pass that reaches it can't be beaten. In one buffer a pass is abandoned once it can't beat the best one so far. If
+//! none reaches the bound, a small problem gets one short niche search, and at last ggml's free list is tried.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use crate::sections::Sections;
 use crate::strategy::Solution;
 use crate::{BufferId, Bytes, Id, Offset, Place, Problem};
 
-/// In the order of how often they are the first to reach the bound.
+/// The descents, in the order of how often they are the first to reach the bound.
 const DESCENTS: [(DescentKey, TimeDirection); 6] = [
     (DescentKey::Size, TimeDirection::Backward),
     (DescentKey::Length, TimeDirection::Forward),
@@ -27,11 +27,11 @@ const DESCENTS: [(DescentKey, TimeDirection); 6] = [
     (DescentKey::Area, TimeDirection::Forward),
 ];
 
-/// One packs what grows and shrinks with the largest blocks, the other what is full of long-lived small ones.
+/// The greedy passes for one buffer: one packs what grows and shrinks with the largest blocks, the other what is full of long-lived small ones.
 const ORDERS: [(PlacementOrder, GapFit); 2] =
     [(PlacementOrder::Size, GapFit::First), (PlacementOrder::Length, GapFit::Best)];
 
-/// With pins, or with several buffers, descents do not apply; more orders make up for that.
+/// The greedy passes with pins or several buffers, where descents do not apply.
 const ALL_ORDERS: [(PlacementOrder, GapFit); 7] = [
     (PlacementOrder::Size, GapFit::First),
     (PlacementOrder::Length, GapFit::Best),
@@ -42,22 +42,23 @@ const ALL_ORDERS: [(PlacementOrder, GapFit); 7] = [
     (PlacementOrder::Birth, GapFit::Best),
 ];
 
-/// Above so many items a descent takes a good part of a second, and two have to do.
+/// Above this many items a descent takes a good part of a second, and only two are run.
 const MAX_ITEMS_ALL_DESCENTS: usize = 150_000;
 
-/// From so many items on, to look for the tightest gap of all takes longer than everything else together.
+/// From this many items on, the search for the tightest gap takes longer than all other passes together.
 const MAX_ITEMS_BEST_GAP: usize = 50_000;
 
-/// Up to so many items a walk of the search is as quick as a few passes.
+/// Up to this many items one restart of niche search is as quick as a few passes.
 const MAX_ITEMS_SHORT_SEARCH: usize = 256;
 
+/// Whether a descent runs in the order of time or against it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TimeDirection {
     Forward,
     Backward,
 }
 
-/// The best of all passes. `None` only if no pass could place the blocks at all.
+/// Runs all passes and returns the best result. Returns `None` only if no pass could place the blocks at all.
 pub(crate) fn fast(problem: &Problem, items: &ItemSet, bound: Bytes) -> Option<Solution> {
     let Some(one) = in_one_buffer(problem, items, bound) else { return several_buffers(problem, items, bound) };
     if one.peak <= bound {
@@ -68,7 +69,7 @@ pub(crate) fn fast(problem: &Problem, items: &ItemSet, bound: Bytes) -> Option<S
     online.filter(|online| online.peak < one.peak).or(Some(one))
 }
 
-/// `None` with pins, or if one buffer would pass its limit.
+/// Packs everything into one buffer. Returns `None` with pins, or if one buffer would exceed its limit.
 fn in_one_buffer(problem: &Problem, items: &ItemSet, bound: Bytes) -> Option<Solution> {
     // One buffer within its limit is a plan, and no plan is below the bound.
     if items.has_pins() || problem.max_buffer().is_some_and(|limit| bound > limit) {
@@ -87,13 +88,13 @@ fn in_one_buffer(problem: &Problem, items: &ItemSet, bound: Bytes) -> Option<Sol
     Solution::new(problem, items.placement(problem, &places))
 }
 
-/// Items stacked in one buffer.
+/// Offsets of items in one buffer, and their peak.
 pub(crate) struct BufferLayout {
     pub(crate) offsets: Vec<u64>,
     pub(crate) peak: u64,
 }
 
-/// Descents, then greedy orders, until one is at the bound.
+/// Packs items into one buffer with descents, then greedy orders, until one reaches the bound.
 pub(crate) fn pack_one_buffer(items: &[Item], bound: u64) -> BufferLayout {
     let packing = Packing::with_shrinks(items);
     // An item that shrinks several times is lower than its packing says.
@@ -143,7 +144,8 @@ pub(crate) fn pack_one_buffer(items: &[Item], bound: u64) -> BufferLayout {
     best.unwrap_or_else(|| stack_all(items))
 }
 
-/// One walk of the search at the bound, where a problem is so small that it takes no longer than the passes.
+/// Runs one restart of niche search at the bound, where a problem is so small that this takes no longer than the
+/// passes.
 fn short_niche_search(items: &[Item], bound: u64) -> Option<BufferLayout> {
     if items.len() > MAX_ITEMS_SHORT_SEARCH {
         return None;
@@ -167,7 +169,7 @@ fn stack_all(items: &[Item]) -> BufferLayout {
     BufferLayout { offsets, peak }
 }
 
-/// Greedy passes over buffers of limited size or around pinned items; then each buffer without pins packed anew.
+/// Runs greedy passes over buffers of limited size or around pinned items, then packs each buffer without pins again.
 fn several_buffers(problem: &Problem, items: &ItemSet, bound: Bytes) -> Option<Solution> {
     let sections = Sections::new(&items.items);
     let limit = problem.max_buffer().map(|limit| limit.0);
@@ -201,7 +203,7 @@ fn several_buffers(problem: &Problem, items: &ItemSet, bound: Bytes) -> Option<S
     best
 }
 
-/// Who shares a buffer stays; how the buffer is packed may get better.
+/// Packs each buffer without pins again. Every item stays in its buffer; a worse packing is discarded.
 pub(crate) fn pack_each_buffer(items: &[Item], places: &mut [Place]) {
     let buffers = places.iter().map(|place| place.buffer.index() + 1).max().unwrap_or(0);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); buffers];

@@ -1,7 +1,7 @@
-//! ggml's free list: where a buffer has room, and which room is taken next.
+//! ggml's free list: finds free ranges in a buffer, and chooses one by ggml's rules.
 //!
-//! Sizes go in, places come out, one after the other and without knowing what comes. A memory is a list of *chunks*
-//! (buffers, in the words of a plan), each with its free ranges in the order of their offsets:
+//! Allocates sizes one after the other, without knowledge of later ones. A memory is a list of *chunks* (buffers, in
+//! terms of a plan), each with its free ranges in the order of their offsets:
 //!
 //! ```text
 //!   chunk 0   [used][ free ][used][free][used][ free ... to the limit of the chunk )
@@ -32,17 +32,18 @@ use crate::{Align, BufferId, Bytes, Id, Offset, Place};
 pub struct FreeList {
     align: Align,
     limit: u64,
-    /// The last of so many chunks has no limit.
+    /// The last of this many chunks has no limit.
     max_chunks: usize,
     chunks: Vec<FreeListChunk>,
 }
 
-/// ggml opens at most so many chunks; the last of them has no limit.
+/// ggml opens at most this many chunks; the last of them has no limit.
 const MAX_CHUNKS: usize = 16;
 
 /// The end of a chunk without a limit. Far above any real size, and far from overflow.
 const NO_LIMIT: u64 = u64::MAX / 2;
 
+/// One chunk of a memory.
 #[derive(Clone, Debug)]
 struct FreeListChunk {
     /// In the order of their offsets. Ranges of no bytes may be among them: freeing a tensor of no bytes leaves one.
@@ -51,6 +52,7 @@ struct FreeListChunk {
     peak: u64,
 }
 
+/// Free bytes of a chunk.
 #[derive(Clone, Copy, Debug)]
 struct FreeRange {
     start: u64,
@@ -64,7 +66,7 @@ impl FreeRange {
 }
 
 impl FreeList {
-    /// An empty memory whose sizes are rounded up to `align` and whose chunks have at most `limit` bytes.
+    /// Creates an empty memory that rounds sizes up to `align` and opens chunks of at most `limit` bytes.
     pub fn new(align: Align, limit: Option<Bytes>) -> Self {
         Self {
             align,
@@ -74,14 +76,15 @@ impl FreeList {
         }
     }
 
-    /// The same with as many chunks as it takes, so that none passes the limit but for a single tensor.
+    /// Returns this free list without a limit on the number of chunks, so that only a single block above the limit
+    /// makes a chunk exceed it.
     #[must_use]
     pub fn with_any_number_of_chunks(mut self) -> Self {
         self.max_chunks = usize::MAX;
         self
     }
 
-    /// Takes room for `size` bytes; `None`, and nothing changes, if the address space has none.
+    /// Allocates `size` bytes. Returns `None`, and changes nothing, if the address space has no room. O(ranges).
     pub fn take(&mut self, size: Bytes) -> Option<Place> {
         let size = self.align.round_up(size)?.0;
         let (chunk, range) = match self.choose(size) {
@@ -99,8 +102,8 @@ impl FreeList {
         Some(Place { buffer: BufferId::from_index(chunk)?, offset: Offset(start) })
     }
 
-    /// Gives back the `size` bytes at `place`. What [`take`](Self::take) never gave out is ignored where its chunk does
-    /// not exist, and free twice where it does: this type keeps no record of what is used.
+    /// Frees the `size` bytes at `place`. A range that [`take`](Self::take) never returned is ignored where its chunk
+    /// does not exist, and free twice where it does: this type keeps no record of what is used. O(ranges).
     pub fn release(&mut self, place: Place, size: Bytes) {
         let Some(size) = self.align.round_up(size) else {
             return;
@@ -138,22 +141,23 @@ impl FreeList {
         free.insert(index, FreeRange { start, size });
     }
 
-    /// The most bytes ever used of each chunk: how large the buffers must be.
+    /// Returns the most bytes ever used of each chunk, which is how large the buffers must be.
     pub fn chunks(&self) -> impl Iterator<Item = Bytes> {
         self.chunks.iter().map(|chunk| Bytes(chunk.peak))
     }
 
-    /// How many free ranges there are: what a call looks at.
+    /// Returns how many free ranges there are, which is what a call scans.
     pub(crate) fn ranges(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.free.len()).sum()
     }
 
-    /// The sum over the chunks, at most 2^64 - 1.
+    /// Returns the sum over the chunks, at most 2^64 - 1.
     pub fn total(&self) -> Bytes {
         Bytes(self.chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.peak)))
     }
 
-    /// Any range but the last of a chunk, the smallest that fits; else the last one of the chunk that grows least.
+    /// Chooses the smallest range that fits, among all but the last of each chunk; else the last range of the chunk
+    /// that grows least.
     fn choose(&self, size: u64) -> Option<(usize, usize)> {
         let mut found = None;
         for (index, chunk) in self.chunks.iter().enumerate() {

@@ -24,30 +24,30 @@ pub fn inputs(default: u32) -> u32 {
     count.unwrap_or_else(|| panic!("STEEVE_FUZZ: not a count: expected a number such as 1000000, got {text:?}"))
 }
 
-/// Bytes as dice: each roll takes the next one, and 0 comes for ever behind the last.
+/// Random choices decided by bytes: each roll takes the next byte, and 0 after the last.
 #[derive(Clone, Debug)]
 pub struct ByteDice<'a> {
     bytes: core::slice::Iter<'a, u8>,
 }
 
 impl<'a> ByteDice<'a> {
-    /// ByteDice that show these bytes.
+    /// Creates dice that roll these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes: bytes.iter() }
     }
 
-    /// A number below `sides`, which must not be 0.
+    /// Returns a number below `sides`, which must not be 0.
     pub fn roll(&mut self, sides: u64) -> u64 {
         u64::from(self.bytes.next().copied().unwrap_or(0)) % sides
     }
 
-    /// True once in `sides` times.
+    /// Returns true once in `sides` times.
     pub fn once_in(&mut self, sides: u64) -> bool {
         self.roll(sides) == 1
     }
 }
 
-/// Bytes that look like chance but are the same for the same seed.
+/// Returns pseudo-random bytes, the same for the same seed.
 pub fn pseudo_random_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut random = RandomGenerator::new(seed.wrapping_add(1));
     (0..length).map(|_| (random.next() >> 56) as u8).collect()
@@ -56,7 +56,7 @@ pub fn pseudo_random_bytes(seed: u64, length: usize) -> Vec<u8> {
 /// What a random problem may have in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProblemShape {
-    /// At most so many blocks.
+    /// At most this many blocks.
     pub blocks: u64,
     /// Steps begin below this.
     pub steps: u64,
@@ -107,7 +107,7 @@ pub(crate) fn count_strategy_run() {
     RUNS.set(RUNS.get() + 1);
 }
 
-/// A small problem of any shape, decided by the dice.
+/// Returns a small problem of any shape, decided by the dice.
 pub fn problem(dice: &mut ByteDice<'_>) -> Problem {
     let alignments = [AlignmentMix::None, AlignmentMix::Common, AlignmentMix::Mixed][dice.roll(3) as usize];
     let extras = [
@@ -122,7 +122,7 @@ pub fn problem(dice: &mut ByteDice<'_>) -> Problem {
     problem_of_shape(dice, ProblemShape { blocks, steps: 20, size, alignments, extras })
 }
 
-/// A problem of a given shape, decided by the dice.
+/// Returns a problem of a given shape, decided by the dice.
 pub fn problem_of_shape(dice: &mut ByteDice<'_>, shape: ProblemShape) -> Problem {
     let has = |extra| shape.extras == extra || shape.extras == ProblemFeatures::All;
     let count = dice.roll(shape.blocks + 1);
@@ -173,8 +173,8 @@ pub fn problem_of_shape(dice: &mut ByteDice<'_>, shape: ProblemShape) -> Problem
     problem
 }
 
-/// A few blocks with some of their numbers from the ends of their ranges: alignments up to 2^63, sizes, steps, pins and
-/// limits near 0, 2^32, 2^63 and 2^64. Most of these problems are refused, which is as good as a plan.
+/// Returns a few blocks with some of their numbers from the ends of their ranges: alignments up to 2^63, sizes, steps,
+/// pins and limits near 0, 2^32, 2^63 and 2^64. Most of these problems are rejected, which is as good a test as a plan.
 pub fn problem_of_extremes(dice: &mut ByteDice<'_>) -> Result<Problem, ProblemError> {
     // How often a number is an extreme one. Where all are, the first few blocks fill the address space.
     let rarity = [1, 3, 9, 30][dice.roll(4) as usize];
@@ -219,7 +219,7 @@ pub fn problem_of_extremes(dice: &mut ByteDice<'_>) -> Result<Problem, ProblemEr
     Ok(problem)
 }
 
-/// A number below `ordinary`, and once in `rarity` times one from the ends of what a `u64` holds.
+/// Returns a number below `ordinary`, and once in `rarity` times one from the ends of what a `u64` holds.
 fn or_extreme(dice: &mut ByteDice<'_>, rarity: u64, ordinary: u64) -> u64 {
     if dice.roll(rarity) != 0 {
         return dice.roll(ordinary);
@@ -237,7 +237,7 @@ fn or_extreme(dice: &mut ByteDice<'_>, rarity: u64, ordinary: u64) -> u64 {
     }
 }
 
-/// Many blocks as a long program has them: most live for a few steps, some for long, sizes over four decades.
+/// Returns many blocks as a long program has them: most live for a few steps, some for long, sizes over four decades.
 pub fn synthetic(blocks: usize) -> Problem {
     let mut random = RandomGenerator::new(42);
     let block = |step: u64| {
@@ -254,8 +254,8 @@ pub fn synthetic(blocks: usize) -> Problem {
     Problem::new((0..blocks as u64).map(block).collect::<Vec<_>>()).expect("small blocks")
 }
 
-/// Any bytes as CSV: an error or a table, and a table survives being written and read. Its blocks, if they are a
-/// problem, have a plan or none that fits, and its offsets, if they are all there, are judged.
+/// Reads any bytes as CSV: checks that the result is an error or a table that survives being written and read. Its
+/// blocks, if they are a problem, have a plan or none that fits, and its offsets, if complete, are certified.
 pub fn csv_body(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(table) = csv::read(&text) else { return };
@@ -285,8 +285,8 @@ fn judge(problem: &Problem, placement: Placement) {
     }
 }
 
-/// Any problem under any strategy: the placement is certified, nothing is below the bound, `Fast` is not above
-/// `BestFit` and `Best` not above `Fast`. A problem that the door lets in is placed, unless its pins do not hold.
+/// Runs every strategy on any problem: the placement is certified, nothing is below the bound, `Fast` is not above
+/// `BestFit` and `Best` not above `Fast`. A valid problem is placed, unless its pins are inconsistent.
 pub fn strategy_body(bytes: &[u8]) {
     let mut dice = ByteDice::new(bytes);
     let problem = if dice.once_in(2) {
@@ -329,7 +329,7 @@ pub fn strategy_body(bytes: &[u8]) {
     }
 }
 
-/// A place for each block, most of them wrong.
+/// Returns a place for each block, most of them wrong.
 fn any_placement(dice: &mut ByteDice<'_>, blocks: usize) -> Placement {
     let place = |_| {
         let buffer = or_extreme(dice, 30, 3).min(u64::from(u32::MAX - 1)) as usize;
@@ -346,8 +346,8 @@ fn as_table(problem: &Problem) -> csv::Table {
     csv::Table::of_problem(problem, ids).expect("as many ids as blocks")
 }
 
-/// A free list with any limit, of which any sizes are taken and to which anything is given back: what is in use never
-/// overlaps as long as nothing is given back that was not taken.
+/// Takes and releases any sizes in a free list with any limit: ranges in use never overlap as long as nothing is
+/// released that was not taken.
 pub fn free_list_body(bytes: &[u8]) {
     let mut dice = ByteDice::new(bytes);
     let align = Align::new(1u64 << or_extreme(&mut dice, 3, 7).min(63)).expect("a power of two");

@@ -1,9 +1,9 @@
-//! Items one after the other in a given order, each into a gap between those already placed.
+//! Places items one after the other in a given order, each into a gap between those already placed.
 //!
-//! This is the placer that can do everything: pinned items, any mix of alignments, buffers of limited size. Time is
-//! cut into slices, and each slice knows what stands in it in the order of offsets, so an item looks only at its own
-//! slices. What fills a whole slice of time is merged with its neighbours, and that keeps the lists short however many
-//! items live long:
+//! This placer supports everything: pinned items, any mix of alignments, buffers of limited size. Time is cut into
+//! slices, and each slice lists its used ranges in the order of offsets, so an item scans only its own slices. Ranges
+//! that fill a whole slice of time are merged with their neighbours, which keeps the lists short however many items
+//! live long:
 //!
 //! ```text
 //!   offset  |#######|#######|##  [b]|          slice 1 sees one solid range instead of three items,
@@ -47,13 +47,14 @@ pub(crate) enum GapFit {
 pub(crate) struct PassLimits {
     /// The most bytes of one buffer, unless a single item needs more.
     pub(crate) buffer: Option<u64>,
-    /// Given up when the buffers' sum reaches it.
+    /// The pass is abandoned when the buffers' sum reaches this.
     pub(crate) peak: u64,
-    /// Given up after so many looks at what is placed already.
+    /// The pass is abandoned after this many probes of used ranges.
     pub(crate) probes: u64,
 }
 
-/// The items' indices in an order; ties by the other properties, then by index, so that the order is total.
+/// Returns the items' indices in an order; ties are broken by the other properties, then by index, so that the order is
+/// total.
 pub(crate) fn order(items: &[Item], sections: &Sections, by: PlacementOrder) -> Vec<u32> {
     let length = |item: usize| sections.hi[item] - sections.lo[item];
     let bytes = |item: usize| items[item].bytes;
@@ -67,8 +68,8 @@ pub(crate) fn order(items: &[Item], sections: &Sections, by: PlacementOrder) -> 
     }
 }
 
-/// The largest first, but an item that shrinks right before the largest that is born beside its shrunk rest: that one can then
-/// stand on the rest, and neither leaves a hole.
+/// Returns the items largest first, except that an item that shrinks comes right before the largest one that is born
+/// beside its remainder: that one can then rest on the remainder, and neither leaves a hole.
 fn order_of_shrinking(items: &[Item], sections: &Sections) -> Vec<u32> {
     let mut born = vec![0u64; sections.count];
     for (item, lo) in items.iter().zip(&sections.lo) {
@@ -84,14 +85,14 @@ fn order_of_shrinking(items: &[Item], sections: &Sections) -> Vec<u32> {
     })
 }
 
-/// Keys are made once and travel with the items: sorting looks nothing up.
+/// Sorts by keys that are computed once and move with the items.
 fn sorted<K: Ord>(count: usize, key: impl Fn(usize) -> K) -> Vec<u32> {
     let mut keyed: Vec<(K, u32)> = (0..count).map(|item| (key(item), item as u32)).collect();
     keyed.sort_unstable();
     keyed.into_iter().map(|(_, item)| item).collect()
 }
 
-/// Places for all items, or `None` if the pass passes its limits or pinned items stand in each other's way.
+/// Places all items. Returns `None` if the pass exceeds its limits or pinned items overlap.
 pub(crate) fn greedy(
     items: &[Item],
     sections: &Sections,
@@ -124,24 +125,25 @@ pub(crate) fn greedy(
     Some(places)
 }
 
-/// So many buffers are asked for room.
+/// At most this many buffers are probed for a gap.
 const MAX_BUFFERS_PROBED: usize = 256;
 
-/// All buffers so far.
+/// The used ranges of all buffers, indexed by slices of time.
 struct GapIndex {
     buffers: Vec<BufferGaps>,
     slices: usize,
     width: u32,
     limits: PassLimits,
     peak: u64,
-    /// Room for a walk, kept between walks.
+    /// Positions of the last scan, kept to reuse their memory.
     cursor_positions: Vec<usize>,
 }
 
+/// The used ranges of one buffer, by slice.
 struct BufferGaps {
     slices: Vec<Vec<UsedRange>>,
     top: u64,
-    /// The most bytes it may have: the limit, or its largest item.
+    /// The maximum size: the limit, or its largest item.
     room: u64,
 }
 
@@ -156,7 +158,7 @@ struct UsedRange {
 
 impl GapIndex {
     fn new(items: usize, sections: &Sections, limits: PassLimits) -> Self {
-        // Short slices mean short lists, but an item that lives long stands in many of them.
+        // Short slices mean short lists, but an item that lives long is listed in many of them.
         let slices = (items / 256).clamp(1, 160).min(sections.count.max(1));
         let width = (sections.count.max(1)).div_ceil(slices) as u32;
         Self { buffers: Vec::new(), slices, width, limits, peak: 0, cursor_positions: Vec::new() }
@@ -166,10 +168,10 @@ impl GapIndex {
         (lo / self.width) as usize..=((hi - 1) / self.width) as usize
     }
 
-    /// In the buffer that grows least; on a tie the earlier one; a new one if it fits into none.
+    /// Finds a place in the buffer that grows least; on a tie in the earlier one; in a new one if it fits into none.
     fn find(&mut self, item: &Item, lo: u32, hi: u32, fit: GapFit) -> Option<Place> {
         let mut found: Option<(u64, Place)> = None;
-        // Of very many buffers the older ones are full; to ask all of them would take the square of their number.
+        // Of very many buffers the older ones are full; probing all of them would take quadratic time.
         for index in self.buffers.len().saturating_sub(MAX_BUFFERS_PROBED)..self.buffers.len() {
             let offset = self.gap(index, item, lo, hi, fit)?;
             let buffer = &self.buffers[index];
@@ -195,12 +197,12 @@ impl GapIndex {
         }
     }
 
-    /// The lowest place for an item that needs only its first `kept` bytes in the sections of `tail`.
+    /// Finds the lowest place for an item that needs only its first `kept` bytes in the sections of `tail`.
     fn find_shrinking(&mut self, item: &Item, kept: u64, body: Range<u32>, tail: Range<u32>) -> Option<Place> {
         let mut found: Option<(u64, Place)> = None;
         for index in self.buffers.len().saturating_sub(MAX_BUFFERS_PROBED)..self.buffers.len() {
             let lists = &self.buffers[index].slices[self.range(body.start, tail.end)];
-            // How many bytes of the item a stretch must leave alone.
+            // How many bytes of the item must not overlap a used range.
             let needed = |it: &UsedRange| match () {
                 () if it.lo < body.end && body.start < it.hi => item.bytes,
                 () if it.lo < tail.end && tail.start < it.hi => kept,
@@ -230,7 +232,7 @@ impl GapIndex {
         found.map(|(_, place)| place).or_else(new)
     }
 
-    /// The offset of the gap that `fit` chooses in one buffer. `None` when there is no patience left.
+    /// Finds the gap that `fit` chooses in one buffer. Returns `None` when the probes are used up.
     fn gap(&mut self, buffer: usize, item: &Item, lo: u32, hi: u32, fit: GapFit) -> Option<u64> {
         let range = self.range(lo, hi);
         let lists = &self.buffers[buffer].slices[range];
@@ -276,7 +278,7 @@ impl GapIndex {
         }
     }
 
-    /// Marks bytes as used. `None` if the buffers' sum reaches the limit, or a pinned item stands in the way.
+    /// Marks bytes as used. Returns `None` if the buffers' sum reaches the limit, or the probes are used up.
     fn put(&mut self, place: Place, bytes: u64, lo: u32, hi: u32) -> Option<()> {
         let index = place.buffer.index();
         while self.buffers.len() <= index {
@@ -301,7 +303,7 @@ impl GapIndex {
     }
 }
 
-/// Keeps the order of starts, and merges with a neighbour that is used at the same time.
+/// Inserts a range in the order of starts, and merges it with an adjacent range that is used at the same time.
 fn insert(list: &mut Vec<UsedRange>, new: UsedRange) {
     let at = list.partition_point(|it| it.start < new.start);
     let same_time = |it: &UsedRange| it.lo == new.lo && it.hi == new.hi;
@@ -318,10 +320,10 @@ fn insert(list: &mut Vec<UsedRange>, new: UsedRange) {
     }
 }
 
-/// A walk up the offsets of several slices at once.
+/// A scan up the offsets of several slices at once.
 struct GapCursor<'a> {
     lists: &'a [Vec<UsedRange>],
-    /// For each slice, how far the walk has come.
+    /// For each slice, how far the scan has come.
     at: &'a mut [usize],
     lo: u32,
     hi: u32,
@@ -338,7 +340,7 @@ impl<'a> GapCursor<'a> {
         Self { lists, at, lo, hi, bytes: item.bytes, align: item.align, run: 0, probes: lists.len() as u64 }
     }
 
-    /// The next offset at which nothing is used for as many bytes as the item needs.
+    /// Advances to the next offset at which as many bytes as the item needs are free, and returns it.
     fn next_gap(&mut self) -> u64 {
         loop {
             let before = self.run;
@@ -360,11 +362,11 @@ impl<'a> GapCursor<'a> {
         }
     }
 
-    /// Where the gap at `start` ends: the first use after it; `None` if there is none.
+    /// Returns where the gap at `start` ends, which is the first use after it, or `None` if there is none.
     fn end_of_gap(&mut self, start: u64) -> Option<u64> {
         let mut end = u64::MAX;
         for (list, at) in self.lists.iter().zip(self.at.iter_mut()) {
-            // What is passed over here does not concern the item, so the cursor may stay behind it.
+            // Ranges that are skipped here do not overlap the item in time, so the cursor may stay behind them.
             while let Some(it) = list.get(*at)
                 && !(it.lo < self.hi && self.lo < it.hi)
             {

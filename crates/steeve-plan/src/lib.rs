@@ -1,7 +1,7 @@
 //! Blocks with lifetimes in, a proven memory plan out.
 //!
 //! A [`Block`] is some bytes that are needed from one step to another. Blocks that are never needed at the same time
-//! may share memory; a plan says where each one stands so that all fit into as little as possible.
+//! may share memory; a plan gives each one an offset so that all fit into as little memory as possible.
 //!
 //! ```text
 //!   offset
@@ -32,7 +32,7 @@
 //! assert_eq!(plan.peak(), Bytes(1536));
 //! assert!(plan.is_optimal());
 //! for (block, place) in plan.places().pairs() {
-//!     println!("block {block} stands at offset {}", place.offset);
+//!     println!("block {block} is at offset {}", place.offset);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -45,9 +45,9 @@
 //! | [`Strategy::Fast`] | descents and greedy orders, the best of them | everyday use: under a millisecond for a thousand blocks |
 //! | [`Strategy::Best`] | `Fast`, then niche search with a [`Budget`] | the last percent, or the proof that there is none |
 //!
-//! All of them know alignments, pinned blocks, blocks that take over another's bytes in place, buffers of limited size
-//! and a capacity. What they answer is an [`PlaceOutcome`] with a [`Verdict`]: optimal, fits, proved not to fit, or not
-//! found. [`plan()`] is the short way that places and certifies.
+//! All of them support alignments, pinned blocks, blocks that reuse another's bytes in place, buffers of limited size
+//! and a capacity. They return a [`PlaceOutcome`] with a [`Verdict`]: optimal, fits, proved not to fit, or not found.
+//! [`plan()`] places and certifies in one call.
 //!
 //! # Features
 //!

@@ -1,18 +1,18 @@
-//! Several walks of the search at once, on as many threads as wanted, with the result of doing them in turn.
+//! Runs several searches at once, on any number of threads, with the result of running them in turn.
 
 use alloc::vec::Vec;
 
 use crate::niche::{NicheOutcome, NicheSearch};
 use crate::search_budget::SearchBudget;
 
-/// One walk to do.
+/// One restart to run.
 pub(crate) struct SearchTask<'a> {
     pub(crate) search: &'a mut NicheSearch,
     pub(crate) limit: u64,
 }
 
-/// The answers in the order of the tasks. The first `leading` tasks look for the same thing: as soon as one of them
-/// knows, those after it are not needed, and what they cost is not counted.
+/// Runs all tasks and returns the outcomes in their order. The first `leading` tasks search the same capacity: as soon
+/// as one of them decides, those after it are not needed, and their nodes are not counted.
 pub(crate) fn run_all(
     mut tasks: Vec<SearchTask<'_>>,
     leading: usize,
@@ -66,7 +66,7 @@ mod threaded {
 
     type NumberedRun = (usize, (NicheOutcome, u64));
 
-    /// This thread does every `threads`-th task and talks to the watcher; the others do the rest.
+    /// Runs every `threads`-th task on this thread, which also calls the progress callback, and the rest on others.
     pub(super) fn run(
         tasks: Vec<SearchTask<'_>>,
         leading: usize,
@@ -79,7 +79,7 @@ mod threaded {
             shares[index % threads].push((index, task));
         }
         let stop = AtomicBool::new(false);
-        // The first leading task that knows its answer: those after it may stop.
+        // The first leading task with a result: those after it may stop.
         let decided = AtomicUsize::new(usize::MAX);
         let deadline = budget.deadline();
         let work = |share: Vec<(usize, SearchTask<'_>)>, pause: &mut dyn FnMut(u64) -> bool| -> Vec<NumberedRun> {

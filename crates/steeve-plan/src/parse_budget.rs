@@ -1,4 +1,4 @@
-//! What a search may cost, as people write it: `500ms`, `2s`, `20000nodes`.
+//! Parses search budgets: `500ms`, `2s`, `20000nodes`.
 
 use std::borrow::ToOwned;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Budget, Clipped};
 
-/// A bare number is refused: seconds and nodes are too far apart to guess.
+/// Parses a time or a number of nodes. Fails for a bare number: seconds and nodes are too far apart to guess.
 ///
 /// ```
 /// use steeve_plan::Budget;

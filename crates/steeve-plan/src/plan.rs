@@ -1,4 +1,4 @@
-//! A plan that has been proven, and what can be told about it.
+//! A proven plan, its profile and its figures.
 
 use alloc::vec::Vec;
 
@@ -7,8 +7,8 @@ use crate::{BlockId, Bound, BufferId, Bytes, Id, IdVec, Place, Placement, Proble
 
 /// A proven plan: aligned, in range, within its limits, and no two live blocks share a byte.
 ///
-/// Only [`certify`](crate::certify) makes one, so whoever holds a `Plan` need not check it again. As a file it is a
-/// `PlanFile` (feature `json`), and read back it is certified again.
+/// Only [`certify`](crate::certify) makes one, so a `Plan` need not be checked again. As a file it is a `PlanFile`
+/// (feature `json`), and is certified again when it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     problem: Problem,
@@ -19,7 +19,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For [`certify`](crate::certify), which has proven each of these.
+    /// Creates a plan. Only for [`certify`](crate::certify), which has proven each of these.
     pub(crate) fn proven(
         problem: Problem,
         placement: Placement,
@@ -30,17 +30,17 @@ impl Plan {
         Self { problem, placement, buffers, peak, bound }
     }
 
-    /// The problem it solves.
+    /// Returns the problem that the plan solves.
     pub fn problem(&self) -> &Problem {
         &self.problem
     }
 
-    /// Where each block stands.
+    /// Returns the place of each block.
     pub fn places(&self) -> &IdVec<BlockId, Place> {
         &self.placement.places
     }
 
-    /// Where `block` stands.
+    /// Returns the place of `block`.
     ///
     /// # Panics
     /// On a block of another, larger problem, as indexing does.
@@ -48,27 +48,27 @@ impl Plan {
         self.placement.places[block]
     }
 
-    /// The size of each buffer.
+    /// Returns the size of each buffer.
     pub fn buffers(&self) -> &IdVec<BufferId, Bytes> {
         &self.buffers
     }
 
-    /// The bytes it needs: the sum of its buffers' sizes.
+    /// Returns the bytes that the plan needs: the sum of its buffers' sizes.
     pub fn peak(&self) -> Bytes {
         self.peak
     }
 
-    /// The fewest bytes that any plan of this problem needs.
+    /// Returns the fewest bytes that any plan of this problem needs.
     pub fn bound(&self) -> Bound {
         self.bound
     }
 
-    /// Whether it needs no byte more than its bound, which proves that no plan is smaller.
+    /// Returns whether the plan needs no byte more than its bound, which proves that no plan is smaller.
     pub fn is_optimal(&self) -> bool {
         self.peak == self.bound.bytes
     }
 
-    /// Live and wasted bytes over time: one entry for each step at which a block is born or dies. O(n log n).
+    /// Computes live and wasted bytes over time: one entry for each step at which a block is born or dies. O(n log n).
     pub fn profile(&self) -> Vec<ProfilePoint> {
         let blocks = self.problem.blocks();
         let mut events: Vec<(Step, LifetimeEvent, BlockId)> = Vec::with_capacity(2 * blocks.len());
@@ -105,7 +105,7 @@ impl Plan {
         points
     }
 
-    /// The figures of the plan as one plain value.
+    /// Returns the figures of the plan as one plain value.
     pub fn report(&self) -> PlanReport {
         let alive = self.bound.step.map(|step| self.problem.alive_at(step));
         PlanReport {
@@ -119,13 +119,14 @@ impl Plan {
     }
 }
 
+/// An event of the profile. Deaths sort before births.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LifetimeEvent {
     Death,
     Birth,
 }
 
-/// What a plan holds from one step on.
+/// Live and wasted bytes of a plan from one step on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ProfilePoint {

@@ -17,7 +17,7 @@ impl RandomGenerator {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// At least 0 and below 1.
+    /// Returns a number that is at least 0 and below 1.
     pub(crate) fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

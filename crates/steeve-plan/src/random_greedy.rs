@@ -1,4 +1,4 @@
-//! Greedy passes in orders with chance in them, where niche search does not apply or has nothing more to say.
+//! Greedy passes in randomised orders, where niche search does not apply or has ended.
 
 use alloc::vec::Vec;
 
@@ -12,10 +12,11 @@ use crate::search_budget::SearchBudget;
 use crate::sections::Sections;
 use crate::strategy::Solution;
 
-/// How much chance moves an item in the order.
+/// How much noise changes the key of an item.
 const NOISE: f64 = 1.5;
 
-/// Ends at the goal, or when the budget is spent. A pass counts as one node for each item.
+/// Runs randomised greedy passes until the goal is reached or the budget is spent. A pass counts as one node for each
+/// item.
 pub(crate) fn random_greedy(
     problem: &Problem,
     items: &ItemSet,

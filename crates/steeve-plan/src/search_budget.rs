@@ -1,11 +1,11 @@
-//! What a search has cost so far, what it may cost, and who is told.
+//! Counts the work of a search against its budget, and reports progress.
 
 use core::ops::ControlFlow;
 
 use crate::strategy::SearchProgress;
 use crate::{Budget, Bytes};
 
-/// Told now and then where a search stands; says whether to go on.
+/// A callback that is given the progress of a search now and then; returns whether to continue.
 pub(crate) type ProgressCallback<'a> = dyn FnMut(&SearchProgress) -> ControlFlow<()> + 'a;
 
 /// Counts nodes against a budget and passes progress on.
@@ -15,23 +15,23 @@ pub(crate) struct SearchBudget<'a, 'w> {
     max_nodes: u64,
     deadline: Deadline,
     cancelled: bool,
-    /// What the watcher is told of the whole: the smallest peak so far, and what no plan is below.
+    /// What is reported of the whole problem: the smallest peak so far, and the proven lower bound.
     peak: Bytes,
     at_least: Bytes,
     scope: ReportScope,
 }
 
-/// What a search works on.
+/// Whether results of the current search are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReportScope {
-    /// All blocks: what it finds is news.
+    /// The search works on all blocks: its results are reported.
     WholeProblem,
-    /// One buffer of several, or something that is no plan yet: nobody wants to hear of it.
+    /// The search works on one buffer of several, or on something that is no plan yet: its results are not reported.
     Subproblem,
 }
 
 impl<'a, 'w> SearchBudget<'a, 'w> {
-    /// `peak` is what there is already, and no plan is below `at_least`.
+    /// Creates a budget. `peak` is the smallest one known, and no plan is below `at_least`.
     pub(crate) fn new(budget: Budget, watch: &'a mut ProgressCallback<'w>, peak: Bytes, at_least: Bytes) -> Self {
         let (max_nodes, deadline) = match budget {
             Budget::Nodes(nodes) => (nodes, Deadline::NEVER),
@@ -58,13 +58,13 @@ impl<'a, 'w> SearchBudget<'a, 'w> {
         self.max_nodes - self.nodes
     }
 
-    /// When time is up.
+    /// Returns when time is up.
     #[cfg(feature = "std")]
     pub(crate) fn deadline(&self) -> Deadline {
         self.deadline
     }
 
-    /// Acts with half of what is left. What it does not use is there afterwards.
+    /// Runs a search with half of what is left. What it does not use is available afterwards.
     pub(crate) fn with_half<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
         let (max_nodes, deadline) = (self.max_nodes, self.deadline);
         self.max_nodes = self.nodes + self.remaining().div_ceil(2);
@@ -74,7 +74,7 @@ impl<'a, 'w> SearchBudget<'a, 'w> {
         result
     }
 
-    /// Acts on a part of the whole: what it notes is not news.
+    /// Runs a search on a subproblem, whose results are not reported.
     pub(crate) fn on_subproblem<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
         let scope = core::mem::replace(&mut self.scope, ReportScope::Subproblem);
         let result = run(self);
@@ -82,7 +82,7 @@ impl<'a, 'w> SearchBudget<'a, 'w> {
         result
     }
 
-    /// Notes what is known of the whole by now.
+    /// Records the smallest peak and the proven bound of the whole problem.
     pub(crate) fn record_progress(&mut self, peak: Bytes, at_least: Bytes) {
         if self.scope == ReportScope::WholeProblem {
             self.peak = self.peak.min(peak);
@@ -94,12 +94,12 @@ impl<'a, 'w> SearchBudget<'a, 'w> {
         self.nodes = self.nodes.saturating_add(nodes).min(self.max_nodes);
     }
 
-    /// Whether the budget is spent or the watcher has had enough.
+    /// Returns whether the budget is spent or the callback has ended the search.
     pub(crate) fn is_spent(&self) -> bool {
         self.cancelled || self.nodes >= self.max_nodes || self.deadline.has_passed()
     }
 
-    /// Tells the watcher, with `more` nodes not yet counted; true if it is time to stop.
+    /// Calls the progress callback, with `more` nodes not yet counted. Returns whether to stop.
     pub(crate) fn poll(&mut self, more: u64) -> bool {
         let (peak, at_least) = (self.peak, self.at_least);
         let progress = SearchProgress { nodes: self.nodes.saturating_add(more), peak, at_least };
@@ -108,7 +108,7 @@ impl<'a, 'w> SearchBudget<'a, 'w> {
     }
 }
 
-/// A moment after which a search stops.
+/// The time at which a search stops.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     #[cfg(feature = "std")]
@@ -121,7 +121,7 @@ impl Deadline {
     #[cfg(not(feature = "std"))]
     const NEVER: Self = Self {};
 
-    /// A time too long for the clock is never.
+    /// Creates a deadline after `time`; none if that is too long for the clock.
     #[cfg(feature = "std")]
     fn after(time: core::time::Duration) -> Self {
         Self { at: std::time::Instant::now().checked_add(time) }
@@ -132,7 +132,7 @@ impl Deadline {
         self.at.is_some_and(|at| std::time::Instant::now() >= at)
     }
 
-    /// Halfway from now.
+    /// Returns the deadline halfway from now.
     #[cfg(feature = "std")]
     pub(crate) fn halved(self) -> Self {
         let now = std::time::Instant::now();

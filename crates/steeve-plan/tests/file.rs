@@ -146,7 +146,7 @@ fn other_files_are_refused_with_what_to_do() {
     }
 }
 
-/// A block list says nothing of figures, so none of them can be wrong.
+/// A block list has no figures, so none of them can be wrong.
 #[test]
 fn of_a_block_list_only_places_can_be_wrong() {
     let overlap = "id,lower,upper,size,offset\na,0,2,8,0\nb,1,3,8,4\nc,0,3,8,100\n";

@@ -42,7 +42,7 @@ fn any_bytes_as_csv_are_an_error_or_survive_a_round_trip() {
     }
 }
 
-/// Words that occur in block lists, in any order.
+/// Returns words that occur in block lists, in any order.
 fn words(dice: &mut ByteDice<'_>) -> String {
     const WORDS: [&str; 19] = [
         "id",
@@ -72,7 +72,7 @@ fn words(dice: &mut ByteDice<'_>) -> String {
     text
 }
 
-/// A block list of a few rows with numbers from all over their ranges.
+/// Returns a block list of a few rows with numbers from their whole ranges.
 fn rows(dice: &mut ByteDice<'_>) -> String {
     const NUMBERS: [&str; 12] = [
         "0",

@@ -1,4 +1,4 @@
-//! Text in, records of fields out: commas, quotes and line ends, and nothing of what the fields mean. O(length).
+//! Splits text into records of fields: handles commas, quotes and line ends, but not what the fields mean. O(length).
 
 use alloc::borrow::Cow;
 use alloc::string::ToString;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::{Column, CsvError, CsvFault};
 
-/// Walks over the records. Fields are borrowed from the text except where a doubled quote forbids it.
+/// Iterates over the records. Fields are borrowed from the text except where they contain doubled quotes.
 pub(super) struct RecordReader<'a> {
     rest: &'a str,
     /// The line on which `rest` begins, from 1.
@@ -14,7 +14,7 @@ pub(super) struct RecordReader<'a> {
     fields: Vec<Cow<'a, str>>,
 }
 
-/// What stands behind a field.
+/// What follows a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FieldEnd {
     Field,
@@ -43,7 +43,7 @@ impl<'a> RecordReader<'a> {
         }
     }
 
-    /// The fields of the record, without outer spaces and quotes.
+    /// Returns the fields of the record, without outer spaces and quotes.
     pub(super) fn fields(&self) -> &[Cow<'a, str>] {
         &self.fields
     }
@@ -95,7 +95,7 @@ impl<'a> RecordReader<'a> {
         Ok(self.end())
     }
 
-    /// Takes what stands before the next comma or line end.
+    /// Takes the text before the next comma or line end.
     fn up_to_end(&mut self) -> &'a str {
         let length = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
         let (text, rest) = self.rest.split_at(length);

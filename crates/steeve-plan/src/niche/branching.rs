@@ -1,26 +1,27 @@
-//! Which niche to branch on: the end of a niche with the fewest ways to go on.
+//! Chooses the niche to branch on: the end of a niche with the fewest branches.
 
 use alloc::vec::Vec;
 
 use super::search_state::{Height, SearchState, SectionRange};
 
-/// An end of a niche, and the ways to go on there.
+/// An end of a niche, and the branches there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BranchPoint {
     pub(super) section: usize,
     pub(super) floor: Height,
-    /// If nothing rests on this floor, the next height at which something could; `None` if that wastes too much.
+    /// If no item rests on this floor, the next height at which one could; `None` if that wastes too much.
     pub(super) raised: Option<Height>,
 }
 
-/// Room for the work, kept between calls.
+/// Scratch memory for the choice, kept between calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NicheSelector {
     ends: Vec<NicheEnd>,
-    /// For each section how many niche ends stand before it.
+    /// For each section, how many niche ends come before it.
     ends_before: Vec<u32>,
 }
 
+/// An end of a niche, with what decides how many branches it has.
 #[derive(Clone, Copy, Debug)]
 struct NicheEnd {
     section: usize,
@@ -32,7 +33,8 @@ struct NicheEnd {
 }
 
 impl NicheSelector {
-    /// `span` must hold an unplaced item over each of its sections.
+    /// Chooses the end of a niche with the fewest branches. Returns `None` if there is none. `span` must have an
+    /// unplaced item over each of its sections.
     pub(super) fn select(&mut self, state: &SearchState, unplaced: &[u32], span: SectionRange) -> Option<BranchPoint> {
         self.find_ends(state, span);
         self.count(state, unplaced, span);
@@ -42,7 +44,8 @@ impl NicheSelector {
             let wasteful =
                 slack > 0 && (end.next - end.floor <= slack || lowest_support(state, unplaced, *end).is_some());
             let ways = end.resting + u32::from(wasteful);
-            // One way or none is no branching at all; the lowest first. Else few ways where there was trouble before.
+            // One branch or none is no choice at all; the lowest first. Else few branches, and sections with many
+            // failures before.
             let score = match ways {
                 0 => return Some(BranchPoint { section: end.section, floor: end.floor, raised: None }),
                 1 => end.floor as f64 * 1e-12,
@@ -104,7 +107,7 @@ impl NicheSelector {
     }
 }
 
-/// The end of a niche with what happens if nothing rests on its floor.
+/// Computes what happens at the end of a niche if nothing rests on its floor.
 fn branch_point(state: &SearchState, unplaced: &[u32], end: NicheEnd) -> BranchPoint {
     let NicheEnd { section, floor, next, .. } = end;
     let slack = state.slack(section);
@@ -113,8 +116,8 @@ fn branch_point(state: &SearchState, unplaced: &[u32], end: NicheEnd) -> BranchP
     BranchPoint { section, floor, raised }
 }
 
-/// If the items that could rest on this floor must not, how high they stand at least: on an item beside the section
-/// that holds one of them up. Within the slack, else `None`.
+/// Computes the lowest offset of the items that could rest on this floor but must not: on top of an item beside the
+/// section that supports one of them. Returns `None` if that exceeds the slack.
 fn lowest_support(state: &SearchState, unplaced: &[u32], end: NicheEnd) -> Option<Height> {
     let most = end.floor + state.slack(end.section);
     let mut least: Option<Height> = None;

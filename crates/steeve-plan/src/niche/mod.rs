@@ -1,8 +1,8 @@
-//! Niche search: does a packing fit under a capacity? A complete search that only has to avoid waste.
+//! Niche search: decides whether a packing fits a capacity. A complete search that only has to avoid waste.
 //!
-//! The state is a skyline over the sections. `floor` is where the next item over a section can start at the lowest,
-//! `rest` is what must still be placed over it, so a state is dead as soon as `floor + rest` passes the capacity
-//! somewhere, and a solution wastes nothing in the sections that are full.
+//! The state is a skyline over the sections. `floor` is the lowest height at which the next item over a section can
+//! start, `remaining` is what must still be placed over it, so a state is dead as soon as `floor + remaining` exceeds
+//! the capacity somewhere, and a solution wastes nothing in the sections that are full.
 //!
 //! ```text
 //!             ____                    Take an end of a niche (here `s`). Either one of the items over `s` that
@@ -13,8 +13,9 @@
 //!
 //! The branches exclude each other and together cover every packing in which each item rests on the ground or on
 //! another item; if any packing fits, such a one does (push everything down). So a search that runs to its end without
-//! a solution has *proved* that there is none. The files: `state` is what holds and what follows from it, `choice`
-//! picks the niche, `tree` walks the branches, and this one restarts the walk with other orders.
+//! a solution has *proved* that there is none. The files: `search_state` is the state and what follows from it,
+//! `branching` picks the niche, `search_tree` explores the branches, and this one restarts it with other orders.
+//! `docs/solver.md` has the proof.
 
 mod branching;
 mod search_state;
@@ -28,18 +29,18 @@ use crate::random::RandomGenerator;
 use search_state::SearchState;
 use search_tree::{SearchTree, SubtreeResult};
 
-/// How a walk ended.
+/// The outcome of a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NicheOutcome {
-    /// Offsets under the capacity.
+    /// Offsets within the capacity.
     Found(Vec<u64>),
     /// No packing fits: proved.
     Refuted,
-    /// Out of nodes, or told to stop.
+    /// Neither: out of nodes, or stopped.
     Undecided,
 }
 
-/// A search for one packing under one capacity, to be continued walk by walk: what failed is remembered.
+/// A search for one packing within one capacity, restarted several times: dead states are remembered.
 #[derive(Clone, Debug)]
 pub(crate) struct NicheSearch {
     state: SearchState,
@@ -47,11 +48,11 @@ pub(crate) struct NicheSearch {
     random: RandomGenerator,
     unit: u64,
     restarts: usize,
-    /// For each item the highest load over its sections.
+    /// For each item, the highest load over its sections.
     highest_loads: Vec<i64>,
 }
 
-/// What makes an item go first. Taken in turn, walk by walk.
+/// The key by which items are tried in a branch. Restarts use the keys in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BranchOrder {
     Load,
@@ -64,11 +65,11 @@ enum BranchOrder {
 const BRANCH_ORDERS: [BranchOrder; 5] =
     [BranchOrder::Load, BranchOrder::Area, BranchOrder::Length, BranchOrder::Size, BranchOrder::FailureWeight];
 
-/// How much chance decides from the second round on.
+/// How much noise changes the keys from the second round on.
 const NOISE: f64 = 0.32;
 
 impl NicheSearch {
-    /// `None` if a number is too large for the search to count with, or the packing too large to search.
+    /// Creates a search. Returns `None` if a size is too large to count with, or the packing too large to search.
     pub(crate) fn new(packing: &Packing, capacity: u64, seed: u64) -> Option<Self> {
         // Alignments are counted in units too, so they must not divide one.
         let numbers = packing.size.iter().chain(packing.align.iter().flatten());
@@ -79,7 +80,8 @@ impl NicheSearch {
         Some(Self { state, tree, random: RandomGenerator::new(seed), unit, restarts: 0, highest_loads })
     }
 
-    /// One walk of at most `nodes` nodes with the next order. `pause` is asked now and then whether to stop.
+    /// Restarts the search with the next order, for at most `nodes` nodes. Calls `pause` now and then, which returns
+    /// whether to stop.
     pub(crate) fn restart(&mut self, nodes: u64, pause: &mut dyn FnMut(u64) -> bool) -> (NicheOutcome, u64) {
         let order = BRANCH_ORDERS[self.restarts % BRANCH_ORDERS.len()];
         let noise = if self.restarts < BRANCH_ORDERS.len() { 0.0 } else { NOISE };
@@ -98,7 +100,7 @@ impl NicheSearch {
         (answer, visited)
     }
 
-    /// The least capacity above `capacity` that could make a difference.
+    /// Returns the least capacity above `capacity` that could make a difference.
     pub(crate) fn next_capacity(&self, capacity: u64) -> u64 {
         (capacity / self.unit + 1).saturating_mul(self.unit)
     }

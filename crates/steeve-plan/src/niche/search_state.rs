@@ -1,4 +1,4 @@
-//! What holds at a node of the search, and what follows from it without branching.
+//! The state at a node of the search, and what follows from it without branching.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,33 +9,34 @@ use crate::packing::Packing;
 /// Heights in units: a common divisor of all sizes.
 pub(super) type Height = i64;
 
-/// The most items, each counted once for each of its sections, that a search makes sense for: a node looks at all of
-/// them several times.
+/// The most items, each counted once for each of its sections, that can be searched: a node scans all of them several
+/// times.
 const MAX_CELLS: u64 = 20_000_000;
 
 /// Above every height.
 const NEVER: Height = Height::MAX;
 
+/// The packing, the skyline, and the derived floors and lowest offsets.
 #[derive(Clone, Debug)]
 pub(super) struct SearchState {
     lo: Vec<u32>,
     hi: Vec<u32>,
     size: Vec<Height>,
-    /// What each offset must be a multiple of, where stacks do not see to it: powers of two.
+    /// The alignment of each offset, where stacks are not aligned by themselves: powers of two.
     align: Option<Vec<Height>>,
     load: Vec<Height>,
     capacity: Height,
-    /// Top of what is placed over each section.
+    /// The top of what is placed over each section.
     pub(super) skyline: Vec<Height>,
     /// No unplaced item over the section starts lower. Not below `sky`.
     pub(super) floor: Vec<Height>,
     /// What must still be placed over the section.
     pub(super) remaining: Vec<Height>,
-    /// For each unplaced item the highest floor over its sections: it can't start lower.
+    /// For each unplaced item, the highest floor over its sections: it can't start lower.
     pub(super) lowest_offset: Vec<Height>,
     offset: Vec<Height>,
     failures: FailureWeights,
-    /// Room for one number per section, used within a function.
+    /// Scratch memory: one number per section, used within a function.
     scratch: Vec<Height>,
 }
 
@@ -68,8 +69,8 @@ impl SectionRange {
     }
 }
 
-/// Where the search has failed so far, with later failures counting more (as in the dom/wdeg rule of constraint
-/// solvers: Boussemart et al., "Boosting systematic search by weighting constraints", ECAI 2004).
+/// Failures per section, later ones with more weight (the dom/wdeg rule of constraint solvers: Boussemart et al.,
+/// "Boosting systematic search by weighting constraints", ECAI 2004).
 #[derive(Clone, Debug)]
 pub(super) struct FailureWeights {
     weight: Vec<f64>,
@@ -81,7 +82,7 @@ impl FailureWeights {
         self.weight[section]
     }
 
-    /// The largest weight over a span, as a share of the largest anywhere.
+    /// Returns the largest weight over a range, relative to the largest anywhere.
     pub(super) fn over(&self, span: SectionRange) -> f64 {
         let most = self.weight.iter().copied().fold(1e-300, f64::max);
         self.weight[span.range()].iter().copied().fold(0.0, f64::max) / most
@@ -91,7 +92,7 @@ impl FailureWeights {
         self.weight[section] += self.step;
     }
 
-    /// From now on failures count a little more.
+    /// Makes later failures count a little more.
     fn age(&mut self) {
         self.step *= 1.05;
         if self.step > 1e100 {
@@ -102,7 +103,8 @@ impl FailureWeights {
 }
 
 impl SearchState {
-    /// `None` if the heights do not fit their type with room to add two, or if a single node would take too long.
+    /// Creates the state of an empty skyline. Returns `None` if the heights do not fit their type with room to add two,
+    /// or if a single node would take too long.
     pub(super) fn new(packing: &Packing, unit: u64, capacity: u64) -> Option<Self> {
         let align: Option<Vec<Height>> =
             packing.align.as_ref().map(|align| align.iter().map(|it| (it / unit) as Height).collect());
@@ -128,7 +130,7 @@ impl SearchState {
             hi: packing.hi.clone(),
             align,
             load,
-            // More than everything on one stack is never needed.
+            // A capacity above one stack of everything is never needed.
             capacity: (capacity / unit).min(total) as Height,
             skyline: vec![0; sections],
             floor: vec![0; sections],
@@ -141,7 +143,7 @@ impl SearchState {
         })
     }
 
-    /// Back to the empty skyline. What was learnt about trouble stays.
+    /// Resets to the empty skyline. Keeps the failure weights.
     pub(super) fn reset(&mut self) {
         self.skyline.fill(0);
         self.floor.fill(0);
@@ -186,12 +188,12 @@ impl SearchState {
         self.load[self.span(item).range()].iter().copied().max().unwrap_or(0)
     }
 
-    /// How much of a section may still be wasted.
+    /// Returns how much of a section may still be wasted.
     pub(super) fn slack(&self, section: usize) -> Height {
         self.capacity - self.floor[section] - self.remaining[section]
     }
 
-    /// Puts an item at `height`, on all floors below it.
+    /// Places an item at `height`, on all floors below it.
     pub(super) fn place(&mut self, item: usize, height: Height) {
         let (span, size) = (self.span(item), self.size[item]);
         self.offset[item] = height;
@@ -200,14 +202,14 @@ impl SearchState {
         self.remaining[span.range()].iter_mut().for_each(|remaining| *remaining -= size);
     }
 
-    /// Counts an item as unplaced again. Sky and floor are the tree's to restore.
+    /// Counts an item as unplaced again. The caller restores skyline and floors.
     pub(super) fn unplace(&mut self, item: usize) {
         let (span, size) = (self.span(item), self.size[item]);
         self.remaining[span.range()].iter_mut().for_each(|remaining| *remaining += size);
     }
 
-    /// Raises floors and lowest offsets until nothing follows any more. The floors in `changed` have moved since the
-    /// last time. The span of all that moved, or `None` if a section can't hold what is left.
+    /// Raises floors and lowest offsets to a fixpoint. The floors in `changed` have moved since the last call. Returns
+    /// the range of all that moved, or `None` if a section can't hold what is left.
     pub(super) fn propagate(&mut self, unplaced: &[u32], changed: SectionRange) -> Option<SectionRange> {
         let mut moved = changed;
         let mut changed = changed;
@@ -264,12 +266,12 @@ impl SearchState {
         }
     }
 
-    /// Whether an unplaced item fits wholly between the skyline and the floors: then another branch, which fills that
-    /// hole, is at least as good. Only what overlaps `moved` can have come to fit.
+    /// Returns whether an unplaced item fits wholly between the skyline and the floors: then another branch, which
+    /// fills that hole, is at least as good. Only items that overlap `moved` can have come to fit.
     pub(super) fn is_dominated(&self, unplaced: &[u32], moved: SectionRange) -> bool {
         unplaced.iter().any(|item| {
             let (size, span) = (self.size[*item as usize], self.span(*item as usize));
-            // Almost always the first section tells.
+            // Almost always the first section decides.
             if self.skyline[span.lo] + size > self.floor[span.lo] || !span.overlaps(moved) {
                 return false;
             }
@@ -279,9 +281,9 @@ impl SearchState {
         })
     }
 
-    /// Whether some section can't hold its unplaced items one on top of the other, each no lower than its lowest
-    /// offset (a one-machine schedule with release times, solved exactly by earliest release). `unplaced` must be in
-    /// the order of the lowest offsets.
+    /// Returns whether some section can't hold its unplaced items one on top of the other, each no lower than its
+    /// lowest offset (a one-machine schedule with release times, solved exactly by earliest release). `unplaced` must
+    /// be in the order of the lowest offsets.
     pub(super) fn exceeds_one_machine_bound(&mut self, unplaced: &[u32], span: SectionRange) -> bool {
         self.scratch[span.range()].fill(0);
         for item in unplaced {
@@ -300,8 +302,8 @@ impl SearchState {
         }
     }
 
-    /// Where to split: the sections in which an unplaced item starts after all before have ended, through `cuts`, with the
-    /// end of the last part as its last entry. The answer is the span of all unplaced items.
+    /// Finds the sections at which the unplaced items split into independent sets, and stores them in `cuts`, with the
+    /// end of the last set as the last entry. Returns the range of all unplaced items.
     pub(super) fn split_points(&mut self, unplaced: &[u32], cuts: &mut Vec<usize>) -> SectionRange {
         cuts.clear();
         let mut all = SectionRange { lo: usize::MAX, hi: 0 };

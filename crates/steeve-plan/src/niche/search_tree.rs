@@ -1,4 +1,4 @@
-//! The walk over the branches, depth first, on a stack of its own: a million items do not overflow it.
+//! The depth-first search over the branches, on an explicit stack: a million items do not overflow it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,27 +8,28 @@ use super::branching::{BranchPoint, NicheSelector};
 use super::search_state::{Height, SearchState, SectionRange};
 use crate::random::RandomGenerator;
 
-/// How a walk, or a part of one, ended.
+/// How the search of a subtree ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SubtreeResult {
     /// Everything is placed.
     Solved,
-    /// There is no way.
+    /// It has no solution.
     Dead,
-    /// Out of nodes, or told to stop.
+    /// Out of nodes, or stopped.
     Stopped,
 }
 
+/// The depth-first search, its explicit stack and the dead states it remembers.
 #[derive(Clone, Debug)]
 pub(super) struct SearchTree {
     /// Of the items that could rest on a floor, the one with the highest rank is tried first.
     ranks: Vec<f64>,
-    /// A random number per item: a set of items is known by the sum of theirs.
+    /// A random number per item: a set of items is identified by their sum.
     labels: Vec<u64>,
-    /// States known to be dead, each in the slot its hash names; a newer one takes the place of an older.
+    /// States known to be dead, each in the slot its hash selects; a newer one replaces an older.
     dead: Vec<u64>,
     frames: Vec<SearchFrame>,
-    /// Stacks of item lists and of saved heights; each frame owns a piece of both.
+    /// Stacks of item lists and of saved heights; each frame owns a range of both.
     items: Vec<u32>,
     heights: Vec<Height>,
     selector: NicheSelector,
@@ -36,19 +37,19 @@ pub(super) struct SearchTree {
     nodes: u64,
 }
 
-/// Something that waits for the end of what was begun last.
+/// A frame of the explicit stack, resumed when its current subtree ends.
 #[derive(Clone, Debug)]
 enum SearchFrame {
     Branch(BranchFrame),
     Split(SplitFrame),
 }
 
-/// Ways to go on at an end of a niche.
+/// The branches at an end of a niche.
 #[derive(Clone, Debug)]
 struct BranchFrame {
     point: BranchPoint,
     span: SectionRange,
-    /// In `items`: the unplaced ones, and those of them that could rest on the floor and are still to be tried.
+    /// Ranges of `items`: the unplaced ones, and those of them that could rest on the floor and are still to be tried.
     unplaced: Range<usize>,
     untried: Range<usize>,
     /// In `heights`: floors, skyline, lowest offsets.
@@ -57,7 +58,7 @@ struct BranchFrame {
     hash: u64,
 }
 
-/// Parts that no item crosses, solved one after the other.
+/// Subproblems that no item crosses, solved one after the other.
 #[derive(Clone, Debug)]
 struct SplitFrame {
     subproblems: Vec<Subproblem>,
@@ -68,6 +69,7 @@ struct SplitFrame {
     saved: usize,
 }
 
+/// Items and sections that no item links to the rest.
 #[derive(Clone, Debug)]
 struct Subproblem {
     span: SectionRange,
@@ -96,7 +98,8 @@ impl SearchTree {
         self.ranks = ranks;
     }
 
-    /// Walks until it ends or has visited `limit` nodes. `pause` hears how many and says whether to stop.
+    /// Searches until the tree is exhausted, a solution is found or `limit` nodes are visited. Calls `pause` with the
+    /// number of nodes, which returns whether to stop.
     pub(super) fn search(
         &mut self,
         state: &mut SearchState,
@@ -108,7 +111,7 @@ impl SearchTree {
         self.items.clear();
         self.items.extend(state.items().map(|item| item as u32));
         self.nodes = 0;
-        // A clock is looked at after about as much work, however large the problem.
+        // The clock is read after about the same amount of work, however large the problem.
         let between = (50_000 / (state.items().len() as u64 + 1)).clamp(1, 1024);
         let mut asked = 0;
         let everything = SectionRange { lo: 0, hi: state.sections() };
@@ -125,7 +128,7 @@ impl SearchTree {
             }
             end = match (end, self.frames.pop()) {
                 (Some(end), None) => return (end, self.nodes),
-                // A node without an end has left a frame. To call it dead instead would be a false proof.
+                // A node without a result has pushed a frame. To call it dead instead would be a false proof.
                 (None, None) => unreachable!("a walk lost its frames"),
                 (end, Some(SearchFrame::Branch(branch))) => self.branch(state, branch, end),
                 (end, Some(SearchFrame::Split(split))) => self.split(state, split, end),
@@ -133,7 +136,7 @@ impl SearchTree {
         }
     }
 
-    /// A new node: either its end is known at once, or a frame is left behind that has the ways to go on.
+    /// Enters a new node. Returns its result if that is known at once; else pushes a frame with its branches.
     fn enter(
         &mut self,
         state: &mut SearchState,
@@ -186,7 +189,7 @@ impl SearchTree {
         for at in unplaced.clone() {
             let item = self.items[at] as usize;
             let rests = state.lowest_offset[item] == point.floor && state.span(item).contains(point.section);
-            // Of identical items only the first: to swap them changes nothing.
+            // Of identical items only the first: swapping them changes nothing.
             let same = |other: &u32| {
                 let other = *other as usize;
                 state.span(other) == state.span(item) && state.size(other) == state.size(item)
@@ -209,7 +212,7 @@ impl SearchTree {
         }
     }
 
-    /// The next way to go on, after `end` of the last one.
+    /// Takes the next branch, after the last one ended with `end`.
     fn branch(
         &mut self,
         state: &mut SearchState,
@@ -280,7 +283,7 @@ impl SearchTree {
         SplitFrame { subproblems, next: 0, span, unplaced, saved }
     }
 
-    /// The next part, after `end` of the last one.
+    /// Starts the next subproblem, after the last one ended with `end`.
     fn split(
         &mut self,
         state: &mut SearchState,
@@ -328,7 +331,7 @@ impl SearchTree {
         2 * (span.hi - span.lo) + unplaced.len()
     }
 
-    /// Equal for states with the same unplaced items, floors and skyline. Never 0.
+    /// Returns a hash that is equal for states with the same unplaced items, floors and skyline. Never 0.
     fn hash(&self, state: &SearchState, unplaced: Range<usize>, span: SectionRange) -> u64 {
         let labels = self.items[unplaced].iter().map(|item| self.labels[*item as usize]);
         let mut hash = labels.fold(0, u64::wrapping_add);
@@ -344,8 +347,8 @@ impl SearchTree {
     }
 }
 
-/// Insertion sort: the list comes from the parent's, in which little has moved. Ties by item, so that the order is
-/// total.
+/// Sorts by insertion: the list comes from the parent's, in which little has moved. Ties are broken by item, so that
+/// the order is total.
 fn sort_by_lowest(items: &mut [u32], lowest_offset: &[Height]) {
     let key = |item: u32| (lowest_offset[item as usize], item);
     for end in 1..items.len() {
