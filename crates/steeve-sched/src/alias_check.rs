@@ -1,5 +1,5 @@
-//! External tensors that nodes write must stand apart from all others: a copy is known to be out of date when a node writes
-//! the very tensor that was copied.
+//! Checks that external tensors that nodes write do not alias others: a copy is known to be out of date when a node
+//! writes the very tensor that was copied.
 
 use steeve_device::Bindings;
 use steeve_graph::{Bytes, Graph, Named, TensorId};
@@ -31,7 +31,7 @@ pub(crate) fn check_no_alias(graph: &Graph, bindings: &Bindings) -> Result<(), S
     };
     let mut places: Vec<BoundRange> = bindings.iter().filter_map(place).collect();
     places.sort_unstable();
-    // Of those before, the one that reaches furthest, among all and among those that are written.
+    // Of the tensors before, the one that reaches furthest, among all and among those that are written.
     let (mut furthest, mut furthest_written): (Option<BoundRange>, Option<BoundRange>) = (None, None);
     for it in places {
         let is_written = written.binary_search(&it.tensor).is_ok();

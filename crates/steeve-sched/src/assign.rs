@@ -1,11 +1,11 @@
-//! Graph in, a worker and a reason for everything that needs one out. O(edges * workers), and no more questions to a
-//! device about a node than needed.
+//! Assigns a worker, with a reason, to everything that needs one. O(edges * workers), and each device is asked at most
+//! once about a node.
 //!
 //! ```text
 //!   1 what is certain    pinned, written into placed memory, inputs, next to a weight
 //!   2 neighbours         down and up the nodes: first from all workers but the last, then from all
-//!   3 upgrades           to an earlier worker with the same memory; who is left over goes where its sources are
-//!   4 borders            cheap nodes beside a change of workers go to its other side, if that copies fewer bytes
+//!   3 upgrades           to an earlier worker with the same memory; the rest goes where its sources are
+//!   4 boundaries         cheap nodes beside a change of workers go to its other side, if that copies fewer bytes
 //!   5 the rest           follows its first reader
 //! ```
 //!
@@ -22,7 +22,7 @@ use crate::error::DeviceRefusals;
 use crate::placement_facts::{MemorySpaceId, PlacementFacts};
 use crate::{AssignReason, SchedError, WorkerId};
 
-/// What the caller has said about tensors.
+/// The workers to which the caller has pinned tensors.
 pub(crate) type PinnedTensors = BTreeMap<TensorId, WorkerId>;
 
 /// Whether operations may move away from weights in the memory of the host.
@@ -36,17 +36,17 @@ pub enum Offload {
     Never,
 }
 
-/// Who works on what.
+/// The worker of each unit of tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerAssignment {
-    /// By unit.
+    /// The worker and the reason, by unit.
     of_unit: Vec<Option<(WorkerId, AssignReason)>>,
     /// Nodes that another worker computes than that of their unit, in the same memory.
     elsewhere: BTreeMap<TensorId, WorkerId>,
 }
 
 impl WorkerAssignment {
-    /// The worker of a tensor; nothing for external tensors that no node writes, and for what no node touches.
+    /// Returns the worker of a tensor; `None` for external tensors that no node writes, and for what no node touches.
     pub(crate) fn of(&self, facts: &PlacementFacts<'_>, tensor: TensorId) -> Option<(WorkerId, AssignReason)> {
         let (worker, reason) = self.of_unit[facts.unit(tensor).index()]?;
         match self.elsewhere.get(&tensor) {
@@ -55,12 +55,12 @@ impl WorkerAssignment {
         }
     }
 
-    /// The worker in whose memory a tensor is planned.
+    /// Returns the worker in whose memory a tensor is planned.
     pub(crate) fn memory_owner(&self, facts: &PlacementFacts<'_>, tensor: TensorId) -> Option<WorkerId> {
         self.of_unit[facts.unit(tensor).index()].map(|(worker, _)| worker)
     }
 
-    /// The worker that computes a node.
+    /// Returns the worker that computes a node.
     pub(crate) fn worker(&self, facts: &PlacementFacts<'_>, node: TensorId) -> WorkerId {
         match self.of(facts, node) {
             Some((worker, _)) => worker,
@@ -68,14 +68,14 @@ impl WorkerAssignment {
         }
     }
 
-    /// The space that a root stands in.
+    /// Returns the memory space of a root.
     pub(crate) fn space(&self, facts: &PlacementFacts<'_>, root: TensorId) -> Option<MemorySpaceId> {
         let planned = || self.of_unit[root.index()].map(|(worker, _)| facts.space_of(worker));
         facts.location(root).map(|location| location.space).or_else(planned)
     }
 }
 
-/// Gives everything a worker.
+/// Assigns a worker to everything that needs one. Fails if no device can run a node, or a pinned one can't.
 pub(crate) fn assign(
     facts: &PlacementFacts<'_>,
     pins: &PinnedTensors,
@@ -101,7 +101,7 @@ enum SpreadFrom {
     All,
 }
 
-/// What a device has said about a node.
+/// Whether a device supports a node, once it was asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SupportAnswer {
     Unknown,
@@ -113,7 +113,7 @@ struct Assigner<'a> {
     facts: &'a PlacementFacts<'a>,
     last: WorkerId,
     assigned: WorkerAssignment,
-    /// For each tensor what each device has said.
+    /// For each tensor, what each device has answered.
     answers: Vec<SupportAnswer>,
     /// Roots with the nodes that write into them through a view, sorted.
     writers: Vec<(TensorId, TensorId)>,
@@ -142,7 +142,7 @@ impl<'a> Assigner<'a> {
         self.assigned.of_unit[unit.index()] = Some((worker, reason));
     }
 
-    /// The nodes of a unit: the root if something computes it, and who writes into it.
+    /// Returns the nodes of a unit: the root if it is computed, and the nodes that write into it.
     fn members(&self, unit: TensorId) -> impl Iterator<Item = TensorId> + use<> {
         let own = self.facts.computes(unit).then_some(unit);
         let first = self.writers.partition_point(|(root, _)| *root < unit);
@@ -151,8 +151,8 @@ impl<'a> Assigner<'a> {
         own.into_iter().chain(through_views)
     }
 
-    /// Whether a worker can have a unit: it runs the node, where it writes; if there are several, each of them can be run by
-    /// somebody in its memory.
+    /// Returns whether a worker can have a unit: it runs the node, in the memory that the node writes; if there are
+    /// several nodes, some worker that reaches its memory runs each of them.
     fn runs(&mut self, unit: TensorId, worker: WorkerId) -> bool {
         if let Some(location) = self.facts.location(self.facts.graph.root(unit))
             && !self.facts.reaches(worker, location.space)
@@ -168,7 +168,8 @@ impl<'a> Assigner<'a> {
         }
     }
 
-    /// Who computes a node of a unit that is assigned to a worker: that one, or the first other that reaches its memory.
+    /// Returns the worker that computes a node of a unit that is assigned to `worker`: that one, or the first other
+    /// that reaches its memory.
     fn worker_for_node(&mut self, node: TensorId, worker: WorkerId) -> Option<WorkerId> {
         if self.supports(node, worker) {
             return Some(worker);
@@ -190,7 +191,7 @@ impl<'a> Assigner<'a> {
         &**self.facts.workers[worker].device()
     }
 
-    /// The first worker that reaches a space and runs a unit.
+    /// Returns the first worker that reaches a space and runs a unit.
     fn first_that_runs(&mut self, unit: TensorId, space: MemorySpaceId) -> Option<WorkerId> {
         let facts = self.facts;
         facts.workers.ids().find(|worker| facts.reaches(*worker, space) && self.runs(unit, *worker))
@@ -217,7 +218,7 @@ impl<'a> Assigner<'a> {
             if !self.runs(unit, worker) {
                 return refuse(self.refusal_of(unit, tensor, worker));
             }
-            // An external tensor that no node computes stands where it stands.
+            // An external tensor that no node computes keeps its location.
             if !facts.graph.tensor(unit).external || facts.computes(unit) {
                 self.set(unit, worker, AssignReason::Pinned);
             }
@@ -225,13 +226,13 @@ impl<'a> Assigner<'a> {
         Ok(())
     }
 
-    /// What is certain by itself.
+    /// Assigns what needs no neighbour: placed tensors, inputs, and nodes beside weights.
     fn assign_certain(&mut self, offload: Offload) {
         let facts = self.facts;
         for node in facts.computing() {
             for source in facts.graph.sources(node).iter().copied().flatten() {
                 let root = facts.graph.root(source);
-                // Also those that nobody lists, and parameters among the nodes.
+                // Also inputs that are not listed, and parameters among the nodes.
                 if facts.is_filled_by_caller(root)
                     && facts.graph.tensor(root).flags.is_input()
                     && self.get(root).is_none()
@@ -274,7 +275,8 @@ impl<'a> Assigner<'a> {
         let weight = sources.into_iter().find(|source| facts.is_weight(*source))?;
         let location = facts.location(facts.graph.root(weight))?;
         let beside = self.first_that_runs(unit, location.space);
-        // Host memory that is a device's own is that device's, and whoever else could read it.
+        // Host memory that belongs to a device other than the last is not offloaded from, whatever other devices read
+        // it.
         let hosts = facts.space_of(self.last);
         let is_owned = facts.workers.ids().map(|it| facts.space_of(it)).any(|it| it == location.space && it != hosts);
         if offload == Offload::Wanted && facts.spaces[location.space].is_host() && !is_owned {
@@ -288,7 +290,7 @@ impl<'a> Assigner<'a> {
         beside.map(|worker| (worker, AssignReason::Weight { weight }))
     }
 
-    /// From node to node, as long as the devices support it.
+    /// Spreads assignments from node to node, as long as the devices support it.
     fn spread_to_neighbours(&mut self, from: SpreadFrom, nodes: impl Iterator<Item = TensorId>) {
         let facts = self.facts;
         let mut current: Option<(WorkerId, TensorId)> = None;
@@ -308,7 +310,8 @@ impl<'a> Assigner<'a> {
         }
     }
 
-    /// To an earlier worker with the same memory; who has none yet goes where most of its sources are.
+    /// Moves units to an earlier worker with the same memory; assigns what has no worker yet to where most of its
+    /// sources are.
     fn upgrade_workers(&mut self) -> Result<(), SchedError> {
         let facts = self.facts;
         for node in facts.computing() {
@@ -330,7 +333,7 @@ impl<'a> Assigner<'a> {
         Ok(())
     }
 
-    /// How many sources of a unit a worker can read as they are, and how many there are.
+    /// Returns how many sources of a unit a worker can read as they are, and how many there are.
     fn readable(&self, unit: TensorId, worker: WorkerId) -> (usize, usize) {
         let facts = self.facts;
         let (mut readable, mut of) = (0, 0);
@@ -338,7 +341,7 @@ impl<'a> Assigner<'a> {
             for source in facts.graph.sources(node).iter().copied().flatten() {
                 let root = facts.graph.root(source);
                 of += 1;
-                // What nobody has placed yet will follow.
+                // A source without a location yet will follow its reader.
                 let reads = |space| facts.reaches(worker, space);
                 readable += usize::from(root == unit || self.assigned.space(facts, root).is_none_or(reads));
             }
@@ -367,7 +370,7 @@ impl<'a> Assigner<'a> {
         Ok(())
     }
 
-    /// Nobody can run a unit: says so about the node that is to blame, if there is one.
+    /// Returns the error for a unit that no worker can run, about the node that is to blame, if there is one.
     fn unsupported(&mut self, unit: TensorId, node: TensorId) -> SchedError {
         let facts = self.facts;
         let members: Vec<TensorId> = self.members(unit).collect();
@@ -381,7 +384,7 @@ impl<'a> Assigner<'a> {
         SchedError::Unsupported { node: facts.named(node), op, refusals }
     }
 
-    /// Why a worker does not run a unit, told about `node` if that is why.
+    /// Returns why a worker does not run a unit, about `node` if that is why.
     fn refusal_of(&mut self, unit: TensorId, node: TensorId, worker: WorkerId) -> String {
         if self.facts.computes(node) && !self.supports(node, worker) {
             return self.refusal(node, worker);
@@ -406,7 +409,7 @@ impl<'a> Assigner<'a> {
         }
     }
 
-    /// Gives the nodes of units whose worker can't run them to somebody who can.
+    /// Reassigns the nodes of units whose worker can't run them to one that can.
     fn reassign_unsupported(&mut self) {
         let facts = self.facts;
         for node in facts.computing() {
@@ -417,7 +420,7 @@ impl<'a> Assigner<'a> {
         }
     }
 
-    /// What is left follows who reads it first, or is on the last worker.
+    /// Assigns the rest to their first reader, or to the last worker.
     fn assign_remaining(&mut self) {
         let facts = self.facts;
         for node in facts.computing() {

@@ -1,10 +1,10 @@
-//! Pieces in, the schedule out: copies become nodes at the start of their split, and take the place of sources.
+//! Builds the schedule: copies become nodes at the start of their split, and replace sources.
 //!
-//! What a split needs of one root is copied once: overlapping parts together, and a part that stands in a copy which an
-//! earlier split has made in the same memory not at all, unless the root has been written since.
+//! What a split needs of one root is copied once: overlapping ranges together, and a range that an earlier split has
+//! copied into the same memory not at all, unless the root has been written since.
 //!
-//! A copy is a `DUP` in the memory of its worker that reads the tensors it is a copy of. So the planner keeps those until
-//! then, and no stage has to know what a copy is.
+//! A copy is a `DUP` in the memory of its worker that reads the tensors it is a copy of. So the planner keeps those
+//! until then, and no later stage needs to know what a copy is.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::schedule::{Schedule, Split, TensorCopy};
 use crate::split_graph::{PendingSplit, UnreadableSource};
 use crate::worker::WorkerId;
 
-/// Makes the schedule of the pieces.
+/// Builds the schedule of the splits. Fails if a copy makes the graph invalid.
 pub(crate) fn build_schedule(
     facts: &PlacementFacts<'_>,
     assigned: &WorkerAssignment,
@@ -27,7 +27,7 @@ pub(crate) fn build_schedule(
     pipeline_depth: usize,
 ) -> Result<Schedule, GraphError> {
     let mut parts = facts.graph.clone().into_parts();
-    // A schedule serves every graph that is like this one, and those have ids of their own: a `Job` looks at these.
+    // A schedule serves every graph that is like this one, and those have ids of their own: a `Job` checks these.
     parts.detach();
     let mut builder = ScheduleBuilder {
         facts,
@@ -69,7 +69,7 @@ struct ScheduleBuilder<'a> {
     pipeline_depth: usize,
     parts: GraphParts,
     nodes: Vec<TensorId>,
-    /// Of the nodes.
+    /// The memories of the nodes.
     memories: Vec<MemoryId>,
     splits: Vec<Split>,
     copies: Vec<TensorCopy>,
@@ -84,7 +84,7 @@ struct ExistingCopy {
     copy: usize,
     space: MemorySpaceId,
     range: Range<u64>,
-    /// What stands in it: the copy itself, and views of it.
+    /// The tensors within it: the copy itself, and views of it.
     tensors: Vec<(u64, Layout, TensorId)>,
 }
 
@@ -113,14 +113,14 @@ impl ScheduleBuilder<'_> {
         Ok(())
     }
 
-    /// The bytes of its root that a tensor spans.
+    /// Returns the bytes of its root that a tensor spans.
     fn extent(&self, tensor: TensorId) -> Range<u64> {
         let tensors = self.facts.graph.tensors();
         let start = tensors.offset(tensor).0;
         start..start + tensors[tensor].nbytes().0
     }
 
-    /// The caller's nodes as they are.
+    /// Appends some of the caller's nodes unchanged.
     fn append_nodes(&mut self, nodes: Range<usize>) {
         for &node in &self.facts.graph.nodes()[nodes] {
             self.node(node, self.assigned.memory_owner(self.facts, node));
@@ -132,7 +132,7 @@ impl ScheduleBuilder<'_> {
         self.memories.push(memory(worker));
     }
 
-    /// Gives the nodes of a piece what they need of one root.
+    /// Gives the nodes of a split what they need of one root.
     fn copy_root(
         &mut self,
         split: &PendingSplit,
@@ -145,7 +145,7 @@ impl ScheduleBuilder<'_> {
                 None => missing.push(need),
             }
         }
-        // They are sorted by where they start, so what overlaps or touches stands together.
+        // They are sorted by their start, so what overlaps or touches is adjacent.
         let mut rest = &missing[..];
         while let Some(first) = rest.first() {
             let mut end = first.1.end;
@@ -168,19 +168,19 @@ impl ScheduleBuilder<'_> {
         Ok(())
     }
 
-    /// A copy that has the bytes already, as its place among those of the root.
+    /// Finds a copy that has the bytes already. Returns its position among those of the root.
     fn find(&self, split: &PendingSplit, (root, range, _): &(TensorId, Range<u64>, UnreadableSource)) -> Option<usize> {
         let space = self.facts.space_of(split.worker);
         self.made.get(root)?.iter().position(|made| {
             made.space == space
-                // Of experts only those are there that somebody has asked for.
+                // Such a copy has only the experts that were requested.
                 && self.copies[made.copy].ids.is_empty()
                 && made.range.start <= range.start
                 && range.end <= made.range.end
         })
     }
 
-    /// Makes a copy of some bytes of a root; answers its place among those of the root.
+    /// Appends a copy of some bytes of a root. Returns its position among those of the root.
     fn copy(
         &mut self,
         split: &PendingSplit,
@@ -193,7 +193,8 @@ impl ScheduleBuilder<'_> {
         sources.dedup();
         let Some(&(root, _, first)) = group.first().copied() else { unreachable!("a group has someone who needs it") };
         let layout = graph.tensor(first.source).layout;
-        // One tensor alone is copied as what it is, so that its copy can do what it could: be written over, be padded.
+        // A single tensor is copied with its layout, so that its copy can be overwritten or padded as the tensor
+        // itself.
         let alike = |source: &TensorId| graph.tensor(*source).layout == layout && self.extent(*source) == range;
         let layout = match sources.iter().all(alike) {
             true => layout,
@@ -206,7 +207,7 @@ impl ScheduleBuilder<'_> {
         let flags = if pipeline_depth > 1 { Flags::INPUT | Flags::OUTPUT } else { Flags::NONE };
         let index = self.copies.len();
         let ids = self.ids(split, root, &range, group);
-        // Who asks for experts is read when they are copied.
+        // The tensors of expert ids are read when the experts are copied.
         let slots: Vec<Option<TensorId>> = sources.iter().chain(&ids).copied().map(Some).collect();
         let mut copies = Vec::with_capacity(pipeline_depth);
         for slot in 0..pipeline_depth {
@@ -242,7 +243,7 @@ impl ScheduleBuilder<'_> {
         Ok(of_root.len() - 1)
     }
 
-    /// Who asks for experts, if all that the copy is for is to be asked for some of them.
+    /// Returns the tensors of expert ids, if every reader of the copy requests experts by ids.
     fn ids(
         &self,
         split: &PendingSplit,
@@ -252,7 +253,7 @@ impl ScheduleBuilder<'_> {
     ) -> Vec<TensorId> {
         let graph = self.facts.graph;
         let layout = &graph.tensor(root).layout;
-        // A copy of a part, or of something with gaps, is made as a whole; and so is what does not stand still.
+        // A part, something with gaps, and experts whose ids change within the split are copied as a whole.
         if !self.facts.is_weight(root) || !layout.is_contiguous() || *range != (0..layout.nbytes().0) {
             return Vec::new();
         }
@@ -276,7 +277,7 @@ impl ScheduleBuilder<'_> {
         asking
     }
 
-    /// Puts a copy, or a view of it, in the place of a source.
+    /// Replaces a source by a copy, or by a view of it.
     fn replace_source(
         &mut self,
         made: usize,
@@ -319,8 +320,8 @@ impl ScheduleBuilder<'_> {
         if slot == 0 { format!("{name}@{worker}") } else { format!("{name}@{worker}#{slot}") }
     }
 
-    /// The memory of each leaf. What nodes touch and nobody lists is a leaf from now on, because it must be assigned; and
-    /// where copies are used in turn, what the caller writes stays.
+    /// Returns the memory of each leaf. What nodes touch but is not listed becomes a leaf, because it must be assigned;
+    /// and with pipelined copies, what the caller writes is kept.
     fn leafs(&mut self) -> Result<Vec<MemoryId>, GraphError> {
         let (graph, facts) = (self.facts.graph, self.facts);
         let mut listed = vec![false; graph.tensors().len()];
@@ -346,7 +347,7 @@ impl ScheduleBuilder<'_> {
     }
 }
 
-/// The memory of a worker; anyone's for what stands elsewhere.
+/// Returns the memory of a worker; the first one for what is located elsewhere.
 fn memory(worker: Option<WorkerId>) -> MemoryId {
     worker.and_then(|worker| MemoryId::from_index(worker.index())).unwrap_or(MemoryId::FIRST)
 }

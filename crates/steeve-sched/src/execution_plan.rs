@@ -1,5 +1,5 @@
-//! A schedule and its places in, actions that are ready to run out: copies and splits, each on a stream, each with what it
-//! has to wait for.
+//! Compiles a schedule and its allocation to actions that are ready to run: copies and splits, each on a stream, each
+//! with its waits.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ use crate::schedule::{Schedule, TensorCopy};
 use crate::vector_clock::VectorClock;
 use crate::worker::{WorkerId, Workers};
 
-/// What it takes to run a schedule where its tensors stand.
+/// A schedule compiled for one allocation: actions and prepared splits.
 #[derive(Debug)]
 pub(crate) struct ExecutionPlan {
     allocation: Allocation,
     actions: Vec<ScheduledAction>,
-    /// The splits, ready to run, for each turn.
+    /// The splits, ready to run, for each pipeline slot.
     prepared: Vec<Vec<Box<dyn Prepared>>>,
-    /// For each copy of experts which of them were asked for last.
+    /// For each copy of experts, which of them were requested last.
     requested: Vec<RequestedExperts>,
     streams: usize,
 }
@@ -29,17 +29,17 @@ pub(crate) struct ExecutionPlan {
 #[derive(Debug)]
 struct ScheduledAction {
     action: Action,
-    /// Who does it; nobody if the host does it at once.
+    /// The worker that runs it; `None` if the host runs it at once.
     by: Option<WorkerId>,
     stream: usize,
     waits: Vec<StreamWait>,
-    /// Whether somebody waits for it.
+    /// Whether another stream waits for it.
     is_awaited: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// Find out which experts are needed.
+    /// Reads the expert ids, to find out which experts are needed.
     ReadExpertIds {
         copy: usize,
     },
@@ -52,7 +52,7 @@ enum Action {
 }
 
 impl ExecutionPlan {
-    /// Prepares everything. What a device does not support, or can't reach, is an error here.
+    /// Prepares all splits and derives the waits. Fails if a device does not support a node or can't reach a tensor.
     pub(crate) fn new(schedule: &Schedule, allocation: &Allocation, workers: &Workers) -> Result<Self, SchedError> {
         let streams = StreamNumbers::new(workers);
         let (pipeline_depth, graph) = (schedule.pipeline_depth(), schedule.graph());
@@ -96,17 +96,17 @@ impl ExecutionPlan {
         Ok(Self { allocation: allocation.clone(), actions, prepared, requested, streams: streams.count })
     }
 
-    /// Whether it was made for tensors that stand where they do in `allocation`.
+    /// Returns whether it was made for tensors at the addresses of `allocation`.
     pub(crate) fn is_for(&self, allocation: &Allocation) -> bool {
         self.allocation.stands_like(allocation)
     }
 
-    /// A clock for runs of this program, when all streams are at rest.
+    /// Creates a clock for runs of this plan, when all streams are idle.
     pub(crate) fn clock(&self) -> VectorClock {
         VectorClock::new(self.streams, self.actions.len())
     }
 
-    /// Enqueues everything once. What the host itself has to do is done when this returns.
+    /// Enqueues all actions once. Actions of the host itself are done when this returns.
     pub(crate) fn submit(
         &mut self,
         schedule: &Schedule,
@@ -149,7 +149,7 @@ impl ScheduledAction {
     }
 }
 
-/// The stream of each worker; the host's for those who are never behind.
+/// The stream of each worker; the host's for synchronous workers.
 struct StreamNumbers {
     of: IdVec<WorkerId, usize>,
     count: usize,
@@ -170,10 +170,11 @@ impl StreamNumbers {
     }
 }
 
-/// Who makes a copy; nobody if the host has to.
+/// Returns the worker that makes a copy; `None` if the host has to.
 ///
-/// Who needs it fetches it, because the memory of the copy may still be in use there. But where copies are used in turn, who
-/// has computed it brings it, and is free to go on; and what the caller writes is copied at once, so that the caller is.
+/// The reading worker fetches it, because the memory of the copy may still be in use there. But with pipelined copies
+/// the worker that has computed it sends it, and is free to continue; and what the caller writes is copied at once, so
+/// that the caller is free to write it again.
 fn copying_worker(
     copy: &TensorCopy,
     allocation: &Allocation,
@@ -192,7 +193,7 @@ fn copying_worker(
     }
 }
 
-/// Where tensors stand in one of the turns.
+/// The addresses of tensors in one of the pipeline slots.
 pub(crate) struct PipelineSlot<'a> {
     pub(crate) schedule: &'a Schedule,
     pub(crate) allocation: &'a Allocation,
@@ -200,7 +201,7 @@ pub(crate) struct PipelineSlot<'a> {
 }
 
 impl PipelineSlot<'_> {
-    /// Where a tensor stands.
+    /// Returns the address of a tensor. Fails if it has none.
     pub(crate) fn address(&self, tensor: TensorId) -> Result<Address<'_>, DeviceError> {
         let named = || Named::new(tensor, self.schedule.graph().names());
         self.locate(tensor).ok_or_else(|| DeviceError::Unplaced { tensor: named() })
@@ -227,7 +228,7 @@ pub(crate) struct PendingCopy<'a> {
     size: Bytes,
 }
 
-/// From where to where a copy goes.
+/// Returns the addresses and the size of a copy.
 pub(crate) fn pending_copy<'a>(
     copy: &TensorCopy,
     tensors: &'a PipelineSlot<'a>,
@@ -238,7 +239,7 @@ pub(crate) fn pending_copy<'a>(
 }
 
 impl PendingCopy<'_> {
-    /// Copies what is asked for: enqueued, or at once.
+    /// Copies the requested ranges: enqueued on `backend`, or at once.
     pub(crate) fn run(
         &self,
         requested: &RequestedExperts,
@@ -265,7 +266,7 @@ impl PendingCopy<'_> {
     }
 }
 
-/// The bytes that an action touches.
+/// Returns the bytes that an action touches.
 fn accessed_bytes(action: Action, tensors: &PipelineSlot<'_>) -> Result<AccessedBytes, SchedError> {
     let schedule = tensors.schedule;
     let mut touched = AccessedBytes::default();

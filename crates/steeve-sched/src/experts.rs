@@ -1,4 +1,4 @@
-//! Which experts of a mixture are asked for, so that the others need not be copied.
+//! Finds the experts of a mixture that are requested, so that the others need not be copied.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::SchedError;
 use crate::execution_plan::PipelineSlot;
 use crate::schedule::TensorCopy;
 
-/// What of a copy is needed.
+/// The part of a copy that is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestedExperts {
     All,
@@ -14,8 +14,7 @@ pub(crate) enum RequestedExperts {
     Ranges(Vec<Range<u64>>),
 }
 
-/// Reads the tensors that ask for experts. Someone who asks for an expert that is not there gets all: whoever computes
-/// will tell.
+/// Reads the tensors of expert ids. If an id is out of range, all experts are copied: the kernel reports the error.
 pub(crate) fn requested_experts(copy: &TensorCopy, tensors: &PipelineSlot<'_>) -> Result<RequestedExperts, SchedError> {
     let graph = tensors.schedule.graph();
     let weight = &graph.tensor(copy.root).layout;

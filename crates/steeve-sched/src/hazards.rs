@@ -1,10 +1,10 @@
-//! Actions with the bytes they read and write in, who must wait for whom out.
+//! Derives the waits between streams from the bytes that actions read and write.
 //!
-//! Each *stream* does its actions in order: the host is one, and each worker that lags behind the host another. All that is
-//! known about order is in the bytes: two actions that touch the same ones, and not both only to read, must stay in their
-//! order, whether the bytes are planned memory that is used for one tensor after another, a cache of the caller's, or the
-//! same tensor in the next run. For this, as many runs as there are copies in turn, and one more, are played through on
-//! ranges of bytes that remember who wrote them last and who has read them since:
+//! Each *stream* runs its actions in order: the host is one, and each asynchronous worker another. The order follows
+//! from the bytes alone: two actions that touch the same ones, and not both only to read, must keep their order,
+//! whether the bytes are planned memory that is used for one tensor after another, a cache of the caller's, or the same
+//! tensor in the next run. To find these hazards, as many runs as there are pipelined copies, and one more, are
+//! simulated on ranges of bytes that record their last writer and the readers since:
 //!
 //! ```text
 //!    buffer 0   0 ........ 64 ............. 256
@@ -16,7 +16,8 @@
 
 use std::collections::BTreeMap;
 
-/// The host's own stream. Whatever is enqueued later comes after what it has done, so nobody ever waits for it.
+/// The host's own stream. Whatever is enqueued later comes after what the host has done, so no stream ever waits for
+/// it.
 pub(crate) const HOST: usize = 0;
 
 /// Some bytes of a buffer.
@@ -35,7 +36,7 @@ pub(crate) struct AccessedBytes {
 }
 
 impl AccessedBytes {
-    /// Sorts, and joins what overlaps or touches.
+    /// Sorts the ranges, and joins those that overlap or touch.
     pub(crate) fn tidy(&mut self) {
         for list in [&mut self.reads, &mut self.writes] {
             list.retain(|extent| extent.start < extent.end);
@@ -51,7 +52,7 @@ impl AccessedBytes {
     }
 }
 
-/// Wait for an action of another stream.
+/// A wait for an action of another stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamWait {
     /// How many runs ago it was; 0 for the same run.
@@ -60,14 +61,14 @@ pub(crate) struct StreamWait {
     pub(crate) action: usize,
 }
 
-/// What an action is to the order: its stream, and the bytes it touches in each turn.
+/// The stream of an action, and the bytes it touches in each pipeline slot.
 #[derive(Clone, Debug)]
 pub(crate) struct ActionAccess {
     pub(crate) stream: usize,
     pub(crate) touched: Vec<AccessedBytes>,
 }
 
-/// What each action has to wait for, at most one action of each stream.
+/// Computes what each action has to wait for, at most one action of each other stream. O(ranges * log) for each run.
 pub(crate) fn find_waits(steps: &[ActionAccess], streams: usize, pipeline_depth: usize) -> Vec<Vec<StreamWait>> {
     let mut waits = vec![Vec::new(); steps.len()];
     if streams <= 1 {
@@ -104,7 +105,7 @@ struct ActionRef {
     stream: usize,
 }
 
-/// Disjoint ranges by buffer and start. What is in none has never been touched.
+/// Disjoint ranges by buffer and start. A byte in none has never been touched.
 #[derive(Debug, Default)]
 struct AccessHistory(BTreeMap<(usize, u64), RangeHistory>);
 
@@ -112,7 +113,7 @@ struct AccessHistory(BTreeMap<(usize, u64), RangeHistory>);
 struct RangeHistory {
     end: u64,
     writer: Option<ActionRef>,
-    /// Those who have read since, the latest of each stream.
+    /// The readers since then, the latest of each stream.
     readers: Vec<ActionRef>,
 }
 
@@ -150,7 +151,7 @@ impl AccessHistory {
         self.0.insert((buffer, start), RangeHistory { end, writer: Some(action_ref), readers: Vec::new() });
     }
 
-    /// Makes `at` a border, so that no range lies on both sides of it.
+    /// Splits the range around `at`, so that none lies on both sides of it.
     fn cut(&mut self, buffer: usize, at: u64) {
         let Some((&(other, _), range)) = self.0.range_mut(..(buffer, at)).next_back() else { return };
         if other == buffer && range.end > at {

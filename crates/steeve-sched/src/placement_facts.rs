@@ -1,4 +1,5 @@
-//! What the decisions about a graph stand on: which memories there are, who reaches which of them, what stands where.
+//! The facts that assignment is based on: which memories there are, which workers reach them, and where external
+//! tensors are located.
 
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ steeve_plan::id_type! {
     pub(crate) struct MemorySpaceId;
 }
 
-/// Where the caller has placed a tensor.
+/// Where the caller has placed an external tensor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExternalLocation {
     pub(crate) space: MemorySpaceId,
     pub(crate) is_weight: bool,
 }
 
-/// A graph, who could compute it, and where its external tensors stand.
+/// A graph, the workers that could compute it, and where its external tensors are located.
 #[derive(Debug)]
 pub(crate) struct PlacementFacts<'a> {
     pub(crate) graph: &'a Graph,
@@ -29,7 +30,7 @@ pub(crate) struct PlacementFacts<'a> {
     /// For each worker and each space whether the worker reads and writes it.
     reach: Vec<bool>,
     space_of: IdVec<WorkerId, MemorySpaceId>,
-    /// By tensor; nothing for what is planned.
+    /// By tensor; `None` for what is planned.
     external: Vec<Option<ExternalLocation>>,
     /// Whether each tensor is a node that computes something.
     computes: Vec<bool>,
@@ -51,7 +52,7 @@ impl<'a> PlacementFacts<'a> {
             external[location.tensor.index()] = Some(ExternalLocation { space, is_weight });
         }
         let reach = workers.iter().flat_map(|worker| {
-            // Its own memory it reaches whatever its device says.
+            // A worker reaches its own memory whatever its device says.
             let reads = |memory| Arc::ptr_eq(memory, worker.memory()) || worker.device().reads(memory);
             spaces.iter().map(reads).collect::<Vec<_>>()
         });
@@ -66,7 +67,7 @@ impl<'a> PlacementFacts<'a> {
         Ok(facts)
     }
 
-    /// Every external root that a node touches stands somewhere.
+    /// Fails unless every external root that a node touches has a known location.
     fn check_locations(&self) -> Result<(), SchedError> {
         for &node in self.graph.nodes().iter().filter(|node| self.computes(**node)) {
             for tensor in self.graph.sources(node).iter().copied().flatten().chain([node]) {
@@ -79,58 +80,59 @@ impl<'a> PlacementFacts<'a> {
         Ok(())
     }
 
-    /// Whether a worker reads and writes a space.
+    /// Returns whether a worker reads and writes a space.
     pub(crate) fn reaches(&self, worker: WorkerId, space: MemorySpaceId) -> bool {
         self.reach[worker.index() * self.spaces.len() + space.index()]
     }
 
-    /// The space of a worker's results.
+    /// Returns the space of a worker's results.
     pub(crate) fn space_of(&self, worker: WorkerId) -> MemorySpaceId {
         self.space_of[worker]
     }
 
-    /// Where the caller has placed a root.
+    /// Returns where the caller has placed a root.
     pub(crate) fn location(&self, root: TensorId) -> Option<ExternalLocation> {
         self.external[root.index()]
     }
 
-    /// Whether a tensor is a weight, or a part of one.
+    /// Returns whether a tensor is a weight, or a part of one.
     pub(crate) fn is_weight(&self, tensor: TensorId) -> bool {
         self.location(self.graph.root(tensor)).is_some_and(|location| location.is_weight)
     }
 
-    /// Whether it is a node that computes something.
+    /// Returns whether a tensor is a node that computes something.
     pub(crate) fn computes(&self, tensor: TensorId) -> bool {
         self.computes[tensor.index()]
     }
 
-    /// The nodes that compute something, in order.
+    /// Returns the nodes that compute something, in order.
     pub(crate) fn computing(&self) -> impl DoubleEndedIterator<Item = TensorId> {
         self.graph.nodes().iter().copied().filter(|node| self.computes(*node))
     }
 
-    /// Whether some node writes into a root.
+    /// Returns whether some node writes into a root.
     pub(crate) fn is_written(&self, root: TensorId) -> bool {
         self.written[root.index()]
     }
 
-    /// Whether the caller alone writes a root, before each run.
+    /// Returns whether the caller alone writes a root, before each run.
     pub(crate) fn is_filled_by_caller(&self, root: TensorId) -> bool {
         self.graph.tensor(root).is_planned() && !self.is_written(root)
     }
 
-    /// Who is assigned together: whatever writes into one planned root, and the root itself; otherwise each by itself.
+    /// Returns the root of what is assigned together: all that writes into one planned root, and the root itself;
+    /// otherwise the tensor alone.
     pub(crate) fn unit(&self, tensor: TensorId) -> TensorId {
         let root = self.graph.root(tensor);
         if self.graph.tensor(root).external { tensor } else { root }
     }
 
-    /// The last worker, which inputs go to.
+    /// Returns the last worker, which inputs go to.
     pub(crate) fn last(&self) -> Result<WorkerId, SchedError> {
         self.workers.ids().next_back().ok_or(SchedError::NoWorker)
     }
 
-    /// The name of a worker; with a number if an earlier one has the same.
+    /// Returns the name of a worker; with a number if an earlier one has the same.
     pub(crate) fn title(&self, worker: WorkerId) -> String {
         let name = self.workers[worker].name();
         match self.workers.iter().take(worker.index()).filter(|it| it.name() == name).count() {
@@ -144,7 +146,7 @@ impl<'a> PlacementFacts<'a> {
     }
 }
 
-/// The number of a kind of memory, a new one if it has none.
+/// Returns the number of a kind of memory, a new one if it has none.
 fn number(spaces: &mut IdVec<MemorySpaceId, Arc<dyn BufferType>>, memory: &Arc<dyn BufferType>) -> MemorySpaceId {
     let known = spaces.pairs().find(|(_, known)| Arc::ptr_eq(known, memory)).map(|(id, _)| id);
     match known.or_else(|| spaces.push(Arc::clone(memory))) {
@@ -153,7 +155,8 @@ fn number(spaces: &mut IdVec<MemorySpaceId, Arc<dyn BufferType>>, memory: &Arc<d
     }
 }
 
-/// Whether `id` names an external tensor of this graph. Homes and bindings may be of more tensors than one graph has.
+/// Returns whether `id` names an external tensor of this graph. Locations and bindings may contain tensors of other
+/// graphs.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Graphs in, results out, on several devices.
+//! Schedules, allocates and computes graphs on several devices.
 
 use std::sync::Arc;
 
@@ -22,9 +22,10 @@ use crate::{SchedError, SchedOptions, TensorLocations};
 
 /// Spreads graphs over several devices, allocates their memory, and computes them.
 ///
-/// Devices come in order of priority, the processor last. Weights decide: an operation runs where its weight stands, what is
-/// between two such operations stays with them, and whatever a device can't read is copied for it. Every decision has a
-/// reason ([`Schedule::why`]). The caller's graph is not changed, and the same graph again costs neither a split nor a plan.
+/// Devices come in order of priority, the processor last. Weights decide: an operation runs on the device that has its
+/// weight, operations between two such operations stay with them, and whatever a device can't read is copied for it.
+/// Every decision has a reason ([`Schedule::why`]). The caller's graph is not changed, and the same graph again costs
+/// neither a split nor a plan.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,7 +52,7 @@ use crate::{SchedError, SchedOptions, TensorLocations};
 pub struct Scheduler {
     workers: Workers,
     options: SchedOptions,
-    /// Jobs that were scheduled by other pins stay usable.
+    /// Shared, so that jobs that were scheduled with other pins stay usable.
     pins: Arc<PinnedTensors>,
     allocator: GraphAllocator,
     /// The graphs that were scheduled last, the latest first.
@@ -59,19 +60,19 @@ pub struct Scheduler {
     in_flight: Option<InFlightRun>,
 }
 
-/// A graph that has been scheduled.
+/// A cached schedule, and what it was made for.
 #[derive(Debug)]
 struct CachedSchedule {
     graph: Graph,
     locations: TensorLocations,
-    /// The bindings that were last seen to have these homes.
+    /// The bindings that were last seen to have these locations.
     bindings: Bindings,
     pins: Arc<PinnedTensors>,
     schedule: Arc<Schedule>,
     execution: Option<ExecutionPlan>,
 }
 
-/// Runs of a job that nobody has waited for yet.
+/// Runs of a job that have not been waited for yet.
 #[derive(Debug)]
 struct InFlightRun {
     job: Job,
@@ -80,15 +81,14 @@ struct InFlightRun {
 }
 
 impl Scheduler {
-    /// A stream of work on each of the devices, the most wanted first, the processor last. The processor keeps its results in
-    /// [memory](Device::host_memory) that another of the devices copies to and from by itself, if there is such;
-    /// [`with_workers`](Self::with_workers) leaves that to the caller.
+    /// Creates a scheduler with a stream of work on each of the devices, by priority, the processor last. The processor
+    /// keeps its results in [memory](Device::host_memory) that another of the devices copies to and from by itself, if
+    /// there is any; [`with_workers`](Self::with_workers) leaves that to the caller.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self, SchedError> {
         Self::with_host_memory(devices, Worker::new)
     }
 
-    /// The same without any stream of work: everything can be found out, and nothing computed. The devices may be stand-ins
-    /// for those that are not there.
+    /// Creates a scheduler that plans but does not compute. The devices may be stand-ins for absent ones.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -115,7 +115,8 @@ impl Scheduler {
         Self::with_host_memory(devices, Worker::for_planning)
     }
 
-    /// Who computes on the host keeps results where another device copies to and from by itself, if one of them can.
+    /// Creates workers; those on the host keep results in memory that another device copies to and from by itself, if
+    /// there is any.
     fn with_host_memory(
         devices: impl IntoIterator<Item = Arc<dyn Device>>,
         worker: impl Fn(&Arc<dyn Device>) -> Result<Worker, SchedError>,
@@ -129,7 +130,7 @@ impl Scheduler {
         Self::with_workers(devices.iter().map(|device| worker(device).map(on_host)).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Workers that exist already, the most wanted first, the processor last.
+    /// Creates a scheduler of existing workers, by priority, the processor last. Fails without any.
     pub fn with_workers(workers: impl IntoIterator<Item = Worker>) -> Result<Self, SchedError> {
         let workers: Workers = workers.into_iter().collect();
         if workers.is_empty() {
@@ -142,16 +143,17 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// The same with other options, for a scheduler that has done nothing yet; see [`set_options`](Self::set_options).
+    /// Returns this scheduler with other options, for one that has done nothing yet; see
+    /// [`set_options`](Self::set_options).
     #[must_use]
     pub fn with_options(mut self, options: SchedOptions) -> Self {
-        // Of work in flight nobody will ask.
+        // The error of work in flight is not needed here.
         let _ = self.set_options(options);
         self
     }
 
-    /// Other options from now on. Work in flight is waited for, whose error is the answer; plans and buffers are given up,
-    /// because they were made by other rules, and jobs with them.
+    /// Sets other options. Waits for work in flight and returns its error; drops plans and buffers, because they were
+    /// made by other rules, and jobs with them.
     pub fn set_options(&mut self, options: SchedOptions) -> Result<(), SchedError> {
         let done = self.synchronise();
         self.cache.clear();
@@ -168,49 +170,49 @@ impl Scheduler {
         self.allocator.set_options(options);
     }
 
-    /// The options.
+    /// Returns the options.
     pub fn options(&self) -> &SchedOptions {
         &self.options
     }
 
-    /// The workers, in order of priority.
+    /// Returns the workers, in order of priority.
     pub fn workers(&self) -> impl ExactSizeIterator<Item = (WorkerId, &Worker)> {
         self.workers.pairs()
     }
 
-    /// The first worker of that name.
+    /// Finds the first worker with this name.
     pub fn worker(&self, name: &str) -> Option<WorkerId> {
         self.workers.pairs().find(|(_, worker)| worker.name() == name).map(|(id, _)| id)
     }
 
-    /// From now on the tensor with this id is on `worker`, in every graph that is scheduled, whatever context it is from, until
-    /// [`unpin`](Self::unpin) or [`reset`](Self::reset). Jobs that exist stay as they are. A worker that can't run it is an
-    /// error when the graph is scheduled. A view stands where its root does, so that is what is pinned.
+    /// Pins the tensor with this id to `worker`, in every graph that is scheduled, whatever context it is from, until
+    /// [`unpin`](Self::unpin) or [`reset`](Self::reset). Existing jobs do not change. A worker that can't run it is an
+    /// error when the graph is scheduled. A view is located in its root, so the root is what is pinned.
     pub fn pin(&mut self, tensor: TensorId, worker: WorkerId) -> Result<(), SchedError> {
         if worker.index() >= self.workers.len() {
             return Err(SchedError::UnknownWorker { index: worker.index(), workers: self.workers.len() });
         }
-        // By number, wherever it comes from.
+        // Identified by number, whatever its origin.
         let tensor = TensorId::from_index(tensor.index()).unwrap_or(tensor);
         Arc::make_mut(&mut self.pins).insert(tensor, worker);
         Ok(())
     }
 
-    /// Takes a pin back.
+    /// Removes a pin.
     pub fn unpin(&mut self, tensor: TensorId) {
         if self.pins.contains_key(&tensor) {
             Arc::make_mut(&mut self.pins).remove(&tensor);
         }
     }
 
-    /// Who does what, without planning or allocating anything. `homes` says where external tensors stand: bindings, or
-    /// [`TensorLocations`].
+    /// Returns the schedule of a graph, without planning or allocating anything. `locations` are those of external
+    /// tensors: bindings, or [`TensorLocations`].
     pub fn schedule(&self, graph: &Graph, locations: impl Into<TensorLocations>) -> Result<Arc<Schedule>, SchedError> {
         self.cached_or_new(graph, &locations.into())
     }
 
-    /// The bytes that each worker's buffers need for a graph, without allocating any. What workers share is counted for the
-    /// first of them.
+    /// Returns the bytes that each worker's buffers need for a graph, without allocating any. Memory that workers share
+    /// is counted for the first of them.
     pub fn required(&self, graph: &Graph, locations: impl Into<TensorLocations>) -> Result<Vec<Bytes>, SchedError> {
         let schedule = self.cached_or_new(graph, &locations.into())?;
         Ok(self.allocator.required_with(schedule.graph(), schedule.assignment())?)
@@ -225,9 +227,9 @@ impl Scheduler {
         self.check_result_memory(&schedule)
     }
 
-    /// Makes the buffers large enough for a graph by a plan file, without planning. The file is one that `steeve plan -o` has made
-    /// from the text of [`assign`](Self::assign), or that of a [plan](Self::plan_of); its memories are matched by name or by
-    /// order. Waits for work in flight.
+    /// Makes the buffers large enough for a graph by a plan file, without planning. The file was made by `steeve plan
+    /// -o` from the text of [`assign`](Self::assign), or from a [plan](Self::plan_of); its memories are matched by name
+    /// or by order. Waits for work in flight.
     pub fn load_plan(
         &mut self,
         graph: &Graph,
@@ -244,8 +246,8 @@ impl Scheduler {
         self.allocator.reserve_planned(plan).map_err(|error| self.explain(error))
     }
 
-    /// Returns a graph as it is planned: with the copies between workers, and the memory of each leaf and node. Its text is what
-    /// `steeve plan` reads.
+    /// Returns a graph as it is planned: with the copies between workers, and the memory of each leaf and node. `steeve
+    /// plan` reads its text.
     pub fn assign(&self, graph: &Graph, locations: impl Into<TensorLocations>) -> Result<AssignedGraph, SchedError> {
         let schedule = self.cached_or_new(graph, &locations.into())?;
         Ok(self.allocator.assign(schedule.graph(), schedule.assignment())?)
@@ -260,7 +262,7 @@ impl Scheduler {
         self.synchronise()?;
         let graphs: Vec<(&Graph, TensorLocations)> =
             graphs.into_iter().map(|(graph, locations)| (graph, locations.into())).collect();
-        // What is reserved together is remembered together.
+        // Graphs that are reserved together are cached together.
         self.options.graphs = self.options.graphs.max(graphs.len());
         self.apply_options();
         let schedules = graphs.into_iter().map(|(graph, locations)| self.cache_schedule(graph, locations));
@@ -270,15 +272,15 @@ impl Scheduler {
         schedules.iter().try_for_each(|schedule| self.check_result_memory(schedule))
     }
 
-    /// Gives a graph its memory. A graph that is the same as before costs neither a split nor a plan; another one is
+    /// Allocates a graph. A graph that is the same as before costs neither a split nor a plan; another one is
     /// scheduled, planned if no plan fits, and buffers grow where they must.
     ///
     /// Names do not count: a graph that differs from one before by names alone has the schedule of that one.
     ///
-    /// Bindings that were given before are not looked at again: who changes what a buffer is for
-    /// ([`set_usage`](steeve_device::SharedBuffer::set_usage)) has to [`reset`](Self::reset).
+    /// Bindings that were passed before are not checked again: after a change of a buffer's usage
+    /// ([`set_usage`](steeve_device::SharedBuffer::set_usage)), call [`reset`](Self::reset).
     ///
-    /// Waits for work in flight, unless copies are used [in turn](SchedOptions::with_turns) and nothing has changed.
+    /// Waits for work in flight, unless copies are used [in turn](SchedOptions::with_pipeline_depth) and nothing has changed.
     pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Job, SchedError> {
         for (tensor, _) in bindings.iter() {
             is_external(graph, tensor)?;
@@ -294,7 +296,7 @@ impl Scheduler {
                 Arc::clone(&self.cache[0].schedule)
             }
             None => {
-                // Something that is in flight may have to be forgotten for it.
+                // Work in flight may have to be evicted for it.
                 self.synchronise()?;
                 self.cache_schedule(graph, bindings.into())?
             }
@@ -325,7 +327,7 @@ impl Scheduler {
     /// Starts to compute a job. May return before it is done; [`synchronise`](Self::synchronise) waits for it, and until then
     /// its results can't be read.
     ///
-    /// With copies [in turn](SchedOptions::with_turns) the inputs can be written for the next run at once, and the same job
+    /// With copies [in turn](SchedOptions::with_pipeline_depth) the inputs can be written for the next run at once, and the same job
     /// submitted again behind itself. Any other job waits first.
     pub fn submit(&mut self, job: &Job) -> Result<(), SchedError> {
         let index = self.index_of(job)?;
@@ -355,7 +357,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Waits for everything that was submitted. If some of it failed, results are lost, and the scheduler can be used again.
+    /// Waits for everything that was submitted. If some of it failed, results are lost, but the scheduler stays usable.
     pub fn synchronise(&mut self) -> Result<(), SchedError> {
         let done = self.synchronise_workers();
         if let (Some(in_flight), Ok(())) = (self.in_flight.take(), &done) {
@@ -372,19 +374,20 @@ impl Scheduler {
         done
     }
 
-    /// Gives all buffers back, and forgets what is planned; the next graph makes them again, as large as they must be then.
-    /// Jobs are stale. Waits for work in flight.
+    /// Frees all buffers, and forgets what is planned; the next graph allocates them again, as large as they must be
+    /// then. Jobs become stale. Waits for work in flight.
     pub fn release(&mut self) -> Result<(), SchedError> {
         self.synchronise()?;
         Ok(self.allocator.release()?)
     }
 
-    /// How many bytes are allocated for a worker's buffers; what workers share is counted for the first of them.
+    /// Returns how many bytes are allocated for a worker's buffers; memory that workers share is counted for the first
+    /// of them.
     pub fn buffer_size(&self, worker: WorkerId) -> Result<Bytes, SchedError> {
         self.allocator.buffer_size(worker.index()).map_err(|error| self.explain(error))
     }
 
-    /// The plan of a graph that was allocated, to be looked at.
+    /// Returns the plan of an allocated graph.
     pub fn plan_of(&self, job: &Job) -> Option<&GraphPlan> {
         self.allocator.plan_of(job.schedule.graph())
     }
@@ -393,13 +396,13 @@ impl Scheduler {
         &self.workers
     }
 
-    /// Where a job's graph is among those that are known.
+    /// Finds the cached schedule of a job. Fails if it was evicted.
     pub(crate) fn index_of(&self, job: &Job) -> Result<usize, SchedError> {
         let is_it = |cached: &CachedSchedule| Arc::ptr_eq(&cached.schedule, &job.schedule);
         self.cache.iter().position(is_it).ok_or(SchedError::UnknownJob)
     }
 
-    /// Waits for all workers, and says what went wrong first.
+    /// Waits for all workers. Returns the first error.
     pub(crate) fn synchronise_workers(&self) -> Result<(), SchedError> {
         let mut done = Ok(());
         for worker in self.workers.iter() {
@@ -416,7 +419,7 @@ impl Scheduler {
         self.in_flight = None;
     }
 
-    /// An allocator's error in terms of workers.
+    /// Converts an allocator's error to one about workers.
     fn explain(&self, error: AllocError) -> SchedError {
         match error {
             AllocError::OverBudget { index, needed, budget, at_peak, .. } => {
@@ -428,7 +431,8 @@ impl Scheduler {
         }
     }
 
-    /// Results stand in the memories of their workers, or their readers may not find them. Only ggml's reuse does otherwise.
+    /// Checks that results are in the memories of their workers; otherwise readers may not reach them. Only ggml's
+    /// reuse places them elsewhere.
     fn check_result_memory(&self, schedule: &Schedule) -> Result<(), SchedError> {
         let PlanOptions { strategy, reuse, .. } = self.options.plan;
         if strategy != GraphStrategy::Ggml && reuse != Reuse::Ggml {
@@ -437,7 +441,7 @@ impl Scheduler {
         self.allocator.plan_of(schedule.graph()).map_or(Ok(()), |plan| check_results_in_own_memory(plan, schedule))
     }
 
-    /// With its names, because people look at it.
+    /// Finds the cached schedule of a graph. Names count, because people read them.
     fn find(&self, graph: &Graph, locations: &TensorLocations) -> Option<usize> {
         let same = |cached: &CachedSchedule| {
             Arc::ptr_eq(&cached.pins, &self.pins) && cached.locations == *locations && cached.graph == *graph
@@ -460,7 +464,7 @@ impl Scheduler {
         Ok(build_schedule(&facts, &assigned, &splits, pipeline_depth)?)
     }
 
-    /// The schedule of a graph, as the latest from now on.
+    /// Returns the schedule of a graph, and makes it the most recent of the cache.
     fn cache_schedule(&mut self, graph: &Graph, locations: TensorLocations) -> Result<Arc<Schedule>, SchedError> {
         match self.find(graph, &locations) {
             Some(index) => self.cache[..=index].rotate_right(1),
@@ -475,7 +479,7 @@ impl Scheduler {
     }
 }
 
-/// Nobody may work in memory that is gone.
+/// Waits for all work, which must not use memory that is freed.
 impl Drop for Scheduler {
     fn drop(&mut self) {
         let _ = self.synchronise();

@@ -1,4 +1,5 @@
-//! Workers in, runs of consecutive nodes on one worker out, with what each of them cannot read as it stands. O(edges).
+//! Splits the nodes into runs of consecutive nodes on one worker, and lists the sources that each worker cannot read in
+//! place. O(edges).
 //!
 //! ```text
 //!   node     0    1    2    3    4    5
@@ -15,29 +16,29 @@ use crate::assign::WorkerAssignment;
 use crate::placement_facts::{MemorySpaceId, PlacementFacts};
 use crate::worker::WorkerId;
 
-/// Why a split starts where it does.
+/// The reason why a split starts at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SplitReason {
     /// The graph starts.
     Start,
-    /// The nodes before are another worker's.
+    /// The nodes before are on another worker.
     Worker,
     /// A weight has to be copied, so that the memory of the one before is free again.
     Weight,
 }
 
-/// Consecutive nodes on one worker, and what has to be copied for them.
+/// Consecutive nodes on one worker, and the sources that must be copied for them.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingSplit {
     pub(crate) worker: WorkerId,
     pub(crate) reason: SplitReason,
-    /// Places in the caller's list of nodes.
+    /// Positions in the caller's list of nodes.
     pub(crate) nodes: Range<usize>,
     pub(crate) sources: Vec<UnreadableSource>,
 }
 
-/// A source that a worker can't read where it stands.
+/// A source that a worker can't read in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnreadableSource {
     pub(crate) node: TensorId,
@@ -45,8 +46,8 @@ pub(crate) struct UnreadableSource {
     pub(crate) source: TensorId,
 }
 
-/// Cuts the nodes into pieces. With several copies in turn, workers that lag behind the host get copies also of what the
-/// caller writes into memory that they can read, so that the caller can write it again.
+/// Splits the nodes. With pipelined copies, asynchronous workers also get copies of what the caller writes into memory
+/// that they can read, so that the caller can write it again.
 pub(crate) fn split_graph(
     facts: &PlacementFacts<'_>,
     assigned: &WorkerAssignment,
@@ -56,7 +57,7 @@ pub(crate) fn split_graph(
     let mut splits: Vec<PendingSplit> = Vec::new();
     // Which weights have been copied into which memory.
     let mut copied: BTreeSet<(TensorId, MemorySpaceId)> = BTreeSet::new();
-    // Those of the last piece whose copies serve nobody else, because of experts only some are copied.
+    // Weights of the last split whose copies serve no other split, because only some experts are copied.
     let mut copied_here: BTreeSet<TensorId> = BTreeSet::new();
     for (index, &node) in graph.nodes().iter().enumerate().filter(|(_, node)| facts.computes(**node)) {
         let worker = assigned.worker(facts, node);
@@ -80,7 +81,7 @@ pub(crate) fn split_graph(
             Some(_) => None,
         };
         if let Some(reason) = reason {
-            // What only describes memory belongs to whoever came before, or to the first.
+            // Nodes that only describe memory belong to the split before, or to the first.
             let start = if splits.is_empty() { 0 } else { index };
             splits.push(PendingSplit { worker, reason, nodes: start..start, sources: Vec::new() });
             copied_here.clear();

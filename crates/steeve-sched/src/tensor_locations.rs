@@ -1,11 +1,11 @@
-//! Which memory the caller's tensors stand in.
+//! The memory in which each of the caller's tensors is located.
 
 use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, Usage};
 use steeve_graph::TensorId;
 
-/// The memory of external tensors, and what it is for: what decides where operations run. [`Bindings`] say it too, but
+/// The memory of external tensors and its usage, which decide where operations run. [`Bindings`] contain this too, but
 /// here nothing needs to be allocated.
 ///
 /// ```
@@ -22,7 +22,7 @@ use steeve_graph::TensorId;
 #[derive(Clone, Debug, Default)]
 pub struct TensorLocations(Vec<TensorLocation>);
 
-/// By tensor, in order.
+/// The memory of one external tensor. Sorted by tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorLocation {
     pub(crate) tensor: TensorId,
@@ -31,12 +31,12 @@ pub(crate) struct TensorLocation {
 }
 
 impl TensorLocations {
-    /// Nothing is known.
+    /// Creates a list without any tensor.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `tensor` stands in this memory, whatever was said before.
+    /// Sets the memory of `tensor`, replacing an earlier one. O(tensors).
     pub fn put(&mut self, tensor: TensorId, memory: &Arc<dyn BufferType>, usage: Usage) {
         let location = TensorLocation { tensor, memory: Arc::clone(memory), usage };
         match self.0.binary_search_by_key(&tensor, |location| location.tensor) {
@@ -45,7 +45,7 @@ impl TensorLocations {
         }
     }
 
-    /// Where `tensor` stands, and what that memory is for.
+    /// Returns the memory of `tensor` and its usage, where they are known.
     pub fn get(&self, tensor: TensorId) -> Option<(&Arc<dyn BufferType>, Usage)> {
         let index = self.0.binary_search_by_key(&tensor, |location| location.tensor).ok()?;
         Some((&self.0[index].memory, self.0[index].usage))
@@ -55,7 +55,7 @@ impl TensorLocations {
         self.0.iter()
     }
 
-    /// Whether bindings say the same. Allocates nothing.
+    /// Returns whether bindings have the same locations. Allocates nothing.
     pub(crate) fn match_bindings(&self, bindings: &Bindings) -> bool {
         let mut bound = bindings.iter();
         let same = |location: &TensorLocation| {

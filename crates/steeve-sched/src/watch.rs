@@ -1,4 +1,4 @@
-//! Looking at nodes while they are computed.
+//! Shows the results of nodes while they are computed.
 
 use std::ops::ControlFlow;
 
@@ -9,15 +9,15 @@ use crate::execution_plan::{PipelineSlot, pending_copy};
 use crate::experts::RequestedExperts;
 use crate::{Job, SchedError, Scheduler, WorkerId};
 
-/// Someone who looks at the results of nodes. A closure that takes a [`ComputedNode`] looks at all of them.
+/// A callback for the results of nodes. A closure that takes a [`ComputedNode`] is called for all of them.
 pub trait NodeWatcher {
-    /// Whether to stop at a node that is about to be computed. Where nobody wants to look, nodes run together.
+    /// Returns whether to stop at a node that is about to be computed. Nodes without a stop run together.
     fn wants(&mut self, graph: &Graph, node: TensorId) -> bool {
         let _ = (graph, node);
         true
     }
 
-    /// The node has just been computed. `Break` ends the run.
+    /// Handles a node that has just been computed. `Break` ends the run.
     fn see(&mut self, seen: &ComputedNode<'_>) -> ControlFlow<()>;
 }
 
@@ -35,18 +35,18 @@ pub struct ComputedNode<'a> {
     pub graph: &'a Graph,
     /// The node.
     pub node: TensorId,
-    /// Who has computed it.
+    /// The worker that has computed it.
     pub worker: WorkerId,
     run: &'a Run,
 }
 
 impl ComputedNode<'_> {
-    /// The elements of its result, in order whatever its strides.
+    /// Reads the elements of the node's result, in order whatever its strides.
     pub fn read<T: Element>(&self) -> Result<Vec<T>, AllocError> {
         self.run.peek(self.node)
     }
 
-    /// The bytes of its result without gaps.
+    /// Reads the bytes of the node's result without gaps.
     pub fn bytes(&self) -> Result<Vec<u8>, AllocError> {
         self.run.peek_bytes(self.node)
     }
@@ -58,7 +58,7 @@ impl ComputedNode<'_> {
 pub enum WatchedRun {
     /// All nodes were computed, and results can be read.
     Finished,
-    /// The watcher ended it at this node. Results are lost.
+    /// The callback ended it at this node. Results are lost.
     Stopped(TensorId),
 }
 
@@ -96,7 +96,7 @@ impl Scheduler {
         self.synchronise()?;
         let run = job.allocation.begin()?;
         let ended = self.walk(job, &run, watch);
-        // Whatever happened, nobody works in this memory when it is given back.
+        // Whatever happened, no device may use this memory when it is handed back.
         let settled = self.synchronise_workers();
         let ended = ended?;
         settled?;
@@ -106,7 +106,7 @@ impl Scheduler {
         Ok(ended)
     }
 
-    /// One piece after the other, each done before the next.
+    /// Runs one part after the other, each done before the next.
     fn walk(&self, job: &Job, run: &Run, watch: &mut dyn NodeWatcher) -> Result<WatchedRun, SchedError> {
         let (schedule, graph) = (&*job.schedule, job.schedule.graph());
         let tensors = PipelineSlot { schedule, allocation: &job.allocation, slot: 0 };
@@ -124,7 +124,7 @@ impl Scheduler {
                 }
                 let mut prepared = backend.prepare(graph, start..index + 1, &tensors)?;
                 let submitted = backend.submit(&mut *prepared);
-                // Nothing that was prepared may go while somebody works on it.
+                // A prepared part must not be dropped while a device runs it.
                 let done = backend.synchronise();
                 submitted.and(done)?;
                 start = index + 1;

@@ -229,7 +229,7 @@ fn what_does_not_fit_names_the_device_what_it_misses_and_the_tensors_at_its_peak
          tensor 6 (d) with 100 bytes, tensor 9 (b@gpu) with 10 bytes"
     );
     assert_eq!((stand.allocated(), stand.asked()), (vec![0, 0], 0));
-    // What it takes can be asked all the same, and so can who does what.
+    // The requirements and the schedule can be queried all the same.
     assert_eq!(stand.required(), [810, 500]);
     assert_eq!(stand.splits(), "gpu[x: a] cpu[a: b] gpu[b: c d]");
 }

@@ -1,4 +1,4 @@
-//! Laws of who computes what, where splits start and what is copied for them. Nothing is computed here.
+//! Laws of assignment, splits and copies. Nothing is computed here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "decisions/placing.rs"]

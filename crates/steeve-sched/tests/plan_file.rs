@@ -12,7 +12,7 @@ use steeve_graph::{
 use steeve_plan::fuzz::runs;
 use steeve_sched::{SchedError, Scheduler};
 
-/// A chain whose nodes take turns on two devices.
+/// A chain whose nodes alternate between two devices.
 struct ChainGraph {
     graph: Graph,
     nodes: Vec<TensorId>,

@@ -175,7 +175,7 @@ fn what_is_no_leaf_and_computes_nothing_is_described_too() {
     check_described("k = param 8; x = input 8; y = add k x");
 }
 
-/// Whoever has an arrow has a label.
+/// Checks that every node with an arrow has a label.
 fn check_described(graph: &str) {
     let drawing = PlanningSetup::new("gpu; cpu host", graph).schedule().to_graphviz();
     assert_draws(&drawing);

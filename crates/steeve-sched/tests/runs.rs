@@ -51,7 +51,7 @@ impl ChainGraph {
         Self { graph: Graph::from_outputs(&context, &[last]).unwrap(), x, y: last, nodes }
     }
 
-    /// Node after node on one worker after the other.
+    /// Pins node after node to one worker after the other.
     fn spread(&self, scheduler: &mut Scheduler) {
         let workers: Vec<_> = scheduler.workers().map(|(id, _)| id).collect();
         for (index, node) in self.nodes.iter().enumerate() {
@@ -154,7 +154,7 @@ fn of_a_mixture_only_the_experts_that_are_asked_for_are_copied() {
         let copied = copied_from(&tracer, weights, &bindings);
         assert_eq!(copied, distinct.len() as u64 * one, "{asked:?}");
     }
-    // Nobody has such an expert: all are copied, and the kernel says so.
+    // No such expert exists: all are copied, and the kernel reports it.
     job.write(x, &[1.0f32; 16]).unwrap();
     job.write(ids, &[0i32, 16, 0, 0]).unwrap();
     let error = scheduler.compute(&job).unwrap_err();
@@ -162,7 +162,7 @@ fn of_a_mixture_only_the_experts_that_are_asked_for_are_copied() {
     assert!(happens_before(&tracer.trace()).is_empty());
 }
 
-/// The bytes of an external tensor that were copied out.
+/// Returns the bytes of an external tensor that were copied out.
 fn copied_from(tracer: &Tracer, tensor: TensorId, bindings: &Bindings) -> u64 {
     let buffer = tracer.buffer(bindings.get(tensor).unwrap().buffer);
     let trace = tracer.trace();
@@ -228,7 +228,7 @@ fn the_same_graph_again_is_neither_split_nor_planned_and_allocates_nothing() {
     assert_eq!((gpu.buffers(), gpu.live()), (buffers, bytes));
 }
 
-/// All numbers of failing acts, until nothing is left to fail.
+/// Tries all numbers of failing actions, until nothing is left to fail.
 fn fail_each(set: impl Fn(&TestDevice, u64), threads: bool, turns: usize) {
     let world = World::new();
     let made = ["gpu0", "gpu1"].map(|name| world.device(name).asynchronous(threads).jitter(1, 5));
@@ -422,7 +422,7 @@ fn an_operation_of_the_callers_runs_where_it_has_a_kernel_and_the_rest_where_it_
     assert_eq!(job.schedule().splits().len(), 3, "{table}");
 }
 
-/// A cache on the gpu, written there from an input.
+/// Creates a graph with a cache on the gpu, written there from an input.
 fn cached(gpu: &Arc<dyn Device>) -> (Graph, Bindings, TensorId, TensorId) {
     let mut context = Context::new();
     let cache = context.external(F32, &[16]).unwrap();
@@ -531,7 +531,7 @@ fn graphs_that_are_reserved_together_are_remembered_together() {
     assert_eq!(rounds.next(), rounds.next());
 }
 
-/// Who computes on the host does so where the first device that has such memory copies to and from by itself.
+/// A worker on the host keeps results where the first device that has such memory copies to and from by itself.
 #[test]
 fn results_on_the_host_stand_where_a_device_copies_them_by_itself() {
     let world = World::new();
@@ -550,7 +550,7 @@ fn results_on_the_host_stand_where_a_device_copies_them_by_itself() {
     job.write(chain.x, &[2.0f32; 64]).unwrap();
     scheduler.compute(&job).unwrap();
     assert_eq!(job.read::<f32>(chain.y).unwrap(), [2.0; 64]);
-    // Whoever makes the workers decides.
+    // The caller that makes the workers decides.
     let workers = [gpu(), processor()].map(|device| Worker::new(&device).unwrap());
     let scheduler = Scheduler::with_workers(workers).unwrap();
     assert!(scheduler.workers().all(|(_, worker)| worker.memory().name() != "pinned"));

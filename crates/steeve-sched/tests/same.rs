@@ -1,5 +1,6 @@
-//! Any graph gives the same bits on several devices as on the processor alone, wherever its tensors stand, whatever
-//! operations are missing, and whoever is quicker; and nobody ever touches bytes that somebody else might still use.
+//! Any graph gives the same bits on several devices as on the processor alone, wherever its tensors are located,
+//! whatever operations are missing, and whichever device is quicker; and no stream ever touches bytes that another
+//! might still use.
 //!
 //! `STEEVE_PROOF=10000` asks for more graphs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -49,7 +50,7 @@ fn prove(case: &Case, seed: u64, features: Features, tally: &mut RunCounts) {
     let mut bindings = rig.bind(case, &mut random, true);
     pin_some(&mut scheduler, case, &bindings, &mut random);
     if let Err(error) = scheduler.schedule(&case.graph, &bindings) {
-        // A cache may stand where nobody can write into it.
+        // A cache may be located where no device can write into it.
         assert!(matches!(error, SchedError::Unsupported { .. }), "seed {seed}: {error}");
         tally.moved += 1;
         scheduler.reset().unwrap();
@@ -90,7 +91,8 @@ fn prove(case: &Case, seed: u64, features: Features, tally: &mut RunCounts) {
     rig.assert_ordered(&format!("seed {seed}\n{schedule}\n{}", case.text()));
 }
 
-/// Whether a node writes into something that the caller writes too: then it can't be written again while a run goes on.
+/// Returns whether a node writes into something that the caller writes too: then it can't be written again during a
+/// run.
 fn has_changing_inputs(case: &Case) -> bool {
     let graph = &case.graph;
     let planned = |id: &&steeve_graph::TensorId| graph.tensor(graph.root(**id)).is_planned();
@@ -182,7 +184,7 @@ fn a_language_model_says_the_same_step_by_step() {
 
 const SAID: [&[i32]; 5] = [&[3, 17, 8, 39, 0, 21, 5], &[12], &[30], &[2, 9], &[33]];
 
-/// The same on the processor alone.
+/// Runs the same graph on the processor alone.
 fn talk(attention: Attention) -> Vec<Outcome> {
     use steeve_device::Backend;
     let mut model = Model::new(attention).unwrap();

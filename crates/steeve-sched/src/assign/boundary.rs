@@ -1,4 +1,4 @@
-//! Moves borders between workers to where fewer bytes cross them.
+//! Moves boundaries between workers to where fewer bytes cross them.
 //!
 //! Spreading from node to node stops at the next node that is certain, wherever that is. A residual sum in front of a layer
 //! on another device is such a place:
@@ -9,9 +9,9 @@
 //!   copied   product and residual                  copied   the sum
 //! ```
 //!
-//! Only nodes beside a border move, so the workers do not change more often; only those that cost no more than reading their sources,
-//! so nothing expensive goes to a slower device; and only where strictly fewer bytes are copied, so it comes to an end. O(edges
-//! of the nodes beside borders * workers) for each round.
+//! Only nodes beside a boundary move, so the workers do not change more often; only those that cost no more than
+//! reading their sources, so nothing expensive goes to a slower device; and only where strictly fewer bytes are copied,
+//! so it terminates. O(edges of the nodes beside boundaries * workers) for each round.
 
 use steeve_graph::{Id, Op, TensorId};
 
@@ -19,10 +19,10 @@ use super::Assigner;
 use crate::placement_facts::{MemorySpaceId, PlacementFacts};
 use crate::{AssignReason, WorkerId};
 
-/// How often all borders are looked at. A border moves by one node or more in each round.
+/// How often all boundaries are visited. A boundary moves by one node or more in each round.
 const ROUNDS: usize = 4;
 
-/// Moves what is worth moving.
+/// Moves cheap nodes across boundaries where that copies fewer bytes.
 pub(super) fn shift_boundaries(assigner: &mut Assigner<'_>) {
     if assigner.facts.workers.len() < 2 {
         return;
@@ -42,16 +42,16 @@ struct BoundaryShifter<'a, 'b> {
     assigner: &'a mut Assigner<'b>,
     /// The nodes that compute something, in order.
     nodes: Vec<TensorId>,
-    /// Made when first asked for: many graphs have no border at all.
+    /// Built on first use: many graphs have no boundary at all.
     readers: Option<ReaderCounts>,
 }
 
-/// Who reads each root.
+/// How often each root is read, by worker.
 struct ReaderCounts {
     /// How often each worker reads each root.
     counts: Vec<u32>,
     workers: usize,
-    /// The most bytes of each root that somebody reads.
+    /// The most bytes of each root that a node reads.
     bytes: Vec<u64>,
     /// The node that reads each root first.
     first: Vec<Option<TensorId>>,
@@ -68,11 +68,12 @@ impl<'a, 'b> BoundaryShifter<'a, 'b> {
         self.assigner.get(self.assigner.facts.unit(*node))
     }
 
-    /// Moves a node to the other side of a border, if it stands beside one and that is better.
+    /// Moves a node to the other side of a boundary, if it is beside one and that copies fewer bytes. Returns whether
+    /// it moved.
     fn visit(&mut self, index: usize) -> bool {
         let Some(now) = self.worker(Some(index)) else { return false };
         let (before, after) = (self.worker(index.checked_sub(1)), self.worker(Some(index + 1)));
-        // Whoever joins a neighbour leaves at most as many borders as there were.
+        // A node that joins a neighbour leaves at most as many boundaries as there were.
         let others = [before, after].into_iter().flatten().filter(|other| *other != now);
         if others.clone().next().is_none() || !self.is_free(index) {
             return false;
@@ -94,7 +95,7 @@ impl<'a, 'b> BoundaryShifter<'a, 'b> {
         better.is_some()
     }
 
-    /// Whether a node is cheap, and was put where it is for want of a better reason.
+    /// Returns whether a node is cheap, and was assigned without a stronger reason.
     fn is_free(&self, index: usize) -> bool {
         let (facts, node) = (self.assigner.facts, self.nodes[index]);
         let reason = self.assigner.assigned.of_unit[node.index()].map(|(_, reason)| reason);
@@ -106,7 +107,8 @@ impl<'a, 'b> BoundaryShifter<'a, 'b> {
         unforced && alone && is_cheap(facts.graph.tensor(node).op)
     }
 
-    /// The bytes that are copied of a node's sources and of its result, if a worker computes it and is counted as reader.
+    /// Returns the bytes that are copied of a node's sources and of its result, if `worker` computes it and is counted
+    /// as a reader.
     fn copied(&self, readers: &ReaderCounts, node: TensorId, worker: WorkerId) -> u64 {
         let graph = self.assigner.facts.graph;
         let sources = graph.sources(node).iter().copied().flatten().map(|source| graph.root(source));
@@ -116,14 +118,14 @@ impl<'a, 'b> BoundaryShifter<'a, 'b> {
         roots.iter().fold(0, |sum: u64, root| sum.saturating_add(self.copied_of(readers, *root, node, worker)))
     }
 
-    /// The bytes of a root that are copied, once into each memory that needs them.
+    /// Returns the bytes of a root that are copied, once into each memory that needs them.
     fn copied_of(&self, readers: &ReaderCounts, root: TensorId, node: TensorId, worker: WorkerId) -> u64 {
         let facts = self.assigner.facts;
         let reads = |reader| if reader == node { Some(worker) } else { self.assigner.get(facts.unit(reader)) };
         let source_space = match self.assigner.assigned.space(facts, root) {
             _ if root == node => Some(facts.space_of(worker)),
             Some(space) => Some(space),
-            // What nobody has placed yet follows its first reader.
+            // A root without a location follows its first reader.
             None => readers.first[root.index()].and_then(reads).map(|first| facts.space_of(first)),
         };
         let Some(source_space) = source_space else { return 0 };
@@ -163,7 +165,7 @@ impl ReaderCounts {
         self.counts[root.index() * self.workers + worker.index()]
     }
 
-    /// A node goes from one worker to another, and what it reads is read there.
+    /// Counts the sources of a node as read by `to` and no longer by `from`.
     fn shift(&mut self, facts: &PlacementFacts<'_>, node: TensorId, from: WorkerId, to: WorkerId) {
         for source in facts.graph.sources(node).iter().copied().flatten() {
             let first = facts.graph.root(source).index() * self.workers;
@@ -173,7 +175,7 @@ impl ReaderCounts {
     }
 }
 
-/// Whether an operation costs about as much as reading its sources.
+/// Returns whether an operation costs about as much as reading its sources.
 fn is_cheap(op: Op) -> bool {
     matches!(
         op,

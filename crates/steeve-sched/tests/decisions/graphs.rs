@@ -104,7 +104,7 @@ fn a_root_that_nobody_lists_is_planned_with_who_reads_it() {
     assert_eq!((stand.splits().as_str(), stand.why("c").as_str()), ("gpu[y z]", "tensor 4 (y) reads it"));
     assert_eq!(stand.schedule().graph().leafs().len(), 2);
     judge(stand, 1, PlanOptions::default());
-    // An external one stands where it stands.
+    // An external one keeps its location.
     let graph = "w = external f32[8,8] @gpu; k = external f32[8,8] !aside; v = view [8]+0 k; y = mul_mat w v";
     splits(TWO, graph, "gpu[y]");
     // What is written by nodes of another graph, and read by those of this one.

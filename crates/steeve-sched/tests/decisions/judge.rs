@@ -1,4 +1,4 @@
-//! A judge that shares nothing with the scheduler.
+//! A checker of schedules that shares no code with the scheduler.
 
 use super::*;
 
@@ -79,7 +79,7 @@ impl<'a> ScheduleChecker<'a> {
         }
     }
 
-    /// Whether the reason for where a tensor is is true.
+    /// Returns whether the reason for a tensor's worker is true.
     pub(crate) fn explains(&self, tensor: TensorId) -> bool {
         let (graph, schedule) = (&self.stand.graph, self.schedule);
         let (by, root) = (schedule.worker(tensor).unwrap(), graph.root(tensor));
@@ -156,7 +156,8 @@ impl<'a> ScheduleChecker<'a> {
         self.writes[before.root(node).index()] += 1;
     }
 
-    /// Whether a worker reads and writes a root where it really stands, be it that it was taken over from someone else.
+    /// Returns whether a worker reads and writes a root where it is actually located, even if its bytes come from
+    /// another tensor.
     fn reads(&self, worker_id: WorkerId, root: TensorId) -> bool {
         let memory = match self.plan.place(root) {
             Some(place) => self.own(worker(place.memory.index())),

@@ -48,7 +48,7 @@ fn a_pin_to_a_worker_that_can_not_run_it_is_refused_with_what_its_device_says() 
         PlanningSetup::new(TWO, graph).pin("y@gpu").refusal(),
         "tensor 2 (y) was pinned to gpu: it can't reach the memory of tensor 1 (k)"
     );
-    // Who writes into a pinned root must be able to run there too.
+    // Every node that writes into a pinned root must be able to run there too.
     let graph = "x = input 8; k = leaf 8; y = cpy x k";
     assert_eq!(
         PlanningSetup::new("gpu lacks cpy; cpu", graph).pin("k@gpu").refusal(),

@@ -1,4 +1,4 @@
-//! Where tensors are: placed memory, inputs and weights, neighbours, upgrades, and who can't.
+//! Where tensors are: placed memory, inputs and weights, neighbours, upgrades, and unsupported nodes.
 
 use super::*;
 
@@ -8,7 +8,7 @@ use super::*;
 fn a_tensor_that_is_placed_stays_and_is_computed_where_it_stands() {
     places(THREE, "x = input 8; y = neg x !external @npu", "x@cpu y@npu");
     places(THREE, "x = input 8; y = neg x !external @cpu", "x@cpu y@cpu");
-    // Of several who reach it, by the first that can.
+    // Of several workers that reach it, by the first that can.
     places("gpu lacks neg; npu shares gpu; cpu", "x = input 8; y = neg x !external @gpu", "x@cpu y@npu");
     places("gpu; npu reads cpu; cpu", "x = input 8; y = neg x !external @cpu", "x@cpu y@npu");
 }
@@ -227,7 +227,7 @@ fn the_last_worker_spreads_last() {
          a = add w1 x; b = ?F f32[8] a; c = add w2 b; d = add w1 c; e = ?F f32[8] d";
     // `b` is above a node of the gpu, so it is not the processor's; `e` has no other neighbour.
     places(TWO, graph, "x@cpu a@cpu b@gpu c@gpu d@cpu e@cpu");
-    // Up from the last worker, if nobody else is there.
+    // Up from the last worker, if no other has spread there.
     places(TWO, "w = external 8 @cpu; c = leaf 8; a = ?F f32[8] c; b = add w a", "c@cpu a@cpu b@cpu");
 }
 
@@ -321,7 +321,7 @@ fn a_leaf_follows_its_first_reader_and_one_without_a_reader_is_on_the_last_worke
     assert_eq!(stand.why("u"), "nobody reads it");
 }
 
-// Who can't.
+// Unsupported nodes.
 
 #[test]
 fn a_node_that_nobody_can_run_is_named_with_what_each_device_says() {
@@ -342,7 +342,7 @@ fn an_external_tensor_without_a_home_is_named() {
     let stand = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = mul_mat v x");
     let error = stand.scheduler.schedule(&stand.graph, TensorLocations::new()).unwrap_err();
     assert_eq!(error.to_string(), "tensor 0 (w) is external, and nobody has said which memory it stands in");
-    // Nobody needs it, so nobody asks.
+    // No node needs it, so no device is asked.
     let stand = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = neg x");
     stand.scheduler.schedule(&stand.graph, TensorLocations::new()).unwrap();
 }

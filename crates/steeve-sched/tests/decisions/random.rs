@@ -44,7 +44,8 @@ fn every_reason_is_true() {
     }
 }
 
-/// Two to five devices that read each other's memory or share it, with operations missing, homes and pins of any kind.
+/// Returns two to five devices that read each other's memory or share it, with missing operations, locations and pins
+/// of any kind.
 fn random_stand(seed: u64, change: fn(Graph, &mut Choices<'_>) -> Graph) -> PlanningSetup {
     let choices = &mut Choices::from_seed(seed);
     let graph = change(random_graph(choices).into_graph(), choices);
@@ -89,7 +90,7 @@ fn random_stand(seed: u64, change: fn(Graph, &mut Choices<'_>) -> Graph) -> Plan
     stand
 }
 
-/// Some nodes are written into once more, later.
+/// Returns a graph in which some nodes are written into once more, later.
 fn with_writers(graph: Graph, choices: &mut Choices<'_>) -> Graph {
     let mut nodes = graph.nodes().to_vec();
     let mut parts = graph.clone().into_parts();
@@ -107,7 +108,7 @@ fn with_writers(graph: Graph, choices: &mut Choices<'_>) -> Graph {
     parts.finish().unwrap()
 }
 
-/// Whether nobody could have done it.
+/// Checks that no device could have done it.
 fn check_refusal(stand: &PlanningSetup, seed: u64, error: &SchedError) {
     let graph = &stand.graph;
     let unit = |tensor: TensorId| {
@@ -117,7 +118,7 @@ fn check_refusal(stand: &PlanningSetup, seed: u64, error: &SchedError) {
         if graph.tensor(root).external { vec![tensor] } else { together }
     };
     let supports = |worker: &Arc<PlanningDevice>, node| !computes(graph, node) || worker.supports(graph, node).is_ok();
-    // Who writes into a root with others may be anyone who reaches its memory.
+    // Any worker that reaches the memory may write into a root with others.
     let runs = |worker: &Arc<PlanningDevice>, tensor: TensorId| {
         let reaches = stand.memory_of.get(&graph.root(tensor)).is_none_or(|home| worker.reads(home));
         let beside = || stand.devices.iter().filter(|other| other.reads(worker.own()));

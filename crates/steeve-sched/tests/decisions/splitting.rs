@@ -22,7 +22,7 @@ fn a_split_starts_before_a_weight_that_must_be_copied_unless_it_has_been() {
     assert_eq!(stand.splits(), "gpu[w1 x: a b] gpu[w2: c d e]");
     let causes: Vec<SplitReason> = stand.schedule().splits().iter().map(|split| split.reason).collect();
     assert_eq!(causes, [SplitReason::Start, SplitReason::Weight]);
-    // What it reads where it stands is not copied, and splits nothing.
+    // What is read in place is not copied, and splits nothing.
     splits("gpu offloads mul_mat reads cpu; cpu host", graph, "gpu[a b c d e]");
 }
 
@@ -126,12 +126,12 @@ fn a_result_that_the_reuse_of_ggml_puts_into_another_memory_is_refused() {
             "with ggml's reuse tensor 1 (y) stands in the memory of its source, where its readers may not reach it; \
              use Reuse::More"
         );
-        // Where nobody reads another's memory, nothing is taken over from there.
+        // Where no device reads another's memory, no bytes of another are reused.
         judge(PlanningSetup::new("gpu offloads mul_mat; cpu host", WITH_EVERYTHING), 2, planned);
     }
 }
 
-/// `y` could take the bytes of `x`, which the gpu reaches and the npu does not.
+/// Returns a graph in which `y` could reuse the bytes of `x`, which the gpu reaches and the npu does not.
 fn over_another_memory() -> PlanningSetup {
     let graph = "x = input 8; y = neg x; z = sqr y !output";
     PlanningSetup::new("gpu reads cpu; npu reads gpu; cpu", graph).pin("y@gpu z@npu")
@@ -167,10 +167,11 @@ fn the_copy_of_a_mixture_of_experts_knows_who_asks_if_that_is_known_before_its_s
         weight.ids.iter().map(|ids| stand.graph.name(*ids)).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(asks(&stand("i = input i32[2,3]", "")), "i");
-    // Computed before: by the processor, by the same device in another split, or by nobody's concern.
+    // Computed before: by the processor, by the same device in another split, or by none.
     assert_eq!(asks(&stand("z = input i32[2,3]; i = cont z", "").pin("i@cpu")), "i");
     assert_eq!(asks(&stand("i = external i32[2,3] @gpu", "")), "i");
-    // Computed in the same split: nobody knows when the copy is made. A weight that comes second starts a split of its own.
+    // Computed in the same split: not known when the copy is made. A weight that comes second starts a split of its
+    // own.
     assert_eq!(asks(&stand("i = input i32[2,3]", "u = mul_mat_id w x i")), "i");
     assert_eq!(asks(&stand("i = input i32[2,3]; j = input i32[2,3]", "u = mul_mat_id w x j")), "i j");
     // Somebody needs all of it.

@@ -6,10 +6,10 @@
 //!   cpu host in ram                 that its own memory is the host's, and what that is called if not as the device
 //!   memory disk host                a memory that is no device's own
 //!
-//!   w1 = external f32[8,8] @gpu     the graph's own form; @ says where an external tensor stands (else on the first),
+//!   w1 = external f32[8,8] @gpu     the graph's own form; @ says where an external tensor is located (else on the first),
 //!   x = input 8                     and one whose name begins with a w is a weight
 //!
-//!   x@cpu y@gpu                     who is where: planned leafs, then what computes
+//!   x@cpu y@gpu                     the worker of each: planned leafs, then nodes
 //!   gpu[x w1: y z] cpu[z: u]        splits: what is copied, then what is computed
 //! ```
 
@@ -23,7 +23,7 @@ use steeve_device::{
 use steeve_graph::{AllocSizes, AssignedGraph, Graph, Id, Memory, MemoryId};
 use steeve_sched::{SchedError, SchedOptions, Schedule, Scheduler, Split, TensorCopy, TensorLocations, WorkerId};
 
-/// A scheduler on devices that only plan, a graph, and where its external tensors stand.
+/// A scheduler on devices that only plan, a graph, and where its external tensors are located.
 #[derive(Debug)]
 pub(crate) struct PlanningSetup {
     pub(crate) scheduler: Scheduler,
@@ -55,7 +55,7 @@ impl PlanningSetup {
         Self { scheduler: self.scheduler.with_options(options), ..self }
     }
 
-    /// `y@gpu z@cpu`
+    /// Pins tensors: `y@gpu z@cpu`.
     pub(crate) fn pin(mut self, pins: &str) -> Self {
         for pin in pins.split_whitespace() {
             let (tensor, worker) = pin.split_once('@').unwrap();
@@ -69,13 +69,13 @@ impl PlanningSetup {
         self.pins.insert(tensor, worker);
     }
 
-    /// An external tensor stands in the memory with this number.
+    /// Puts an external tensor into the memory with this number.
     pub(crate) fn put(&mut self, tensor: TensorId, memory: usize, usage: Usage) {
         self.locations.put(tensor, &self.memories[memory], usage);
         self.memory_of.insert(tensor, Arc::clone(&self.memories[memory]));
     }
 
-    /// Another graph on the same devices.
+    /// Parses another graph on the same devices.
     pub(crate) fn another(&self, graph: &str) -> (Graph, TensorLocations) {
         let (graph, placed) = parse_graph(graph, &self.memories);
         let mut locations = TensorLocations::new();
@@ -100,7 +100,7 @@ impl PlanningSetup {
         self.try_schedule().unwrap()
     }
 
-    /// What it says when it can't be done.
+    /// Returns the error of a graph that can't be scheduled.
     pub(crate) fn refusal(&self) -> String {
         self.try_schedule().unwrap_err().to_string()
     }
@@ -132,7 +132,7 @@ impl PlanningSetup {
         }
     }
 
-    /// The name of the root, which of its bytes if not all, and how many in turn if several.
+    /// Returns the name of the root, which of its bytes if not all, and how many in turn if several.
     fn copy(&self, copy: &TensorCopy) -> String {
         let mut text = String::from(self.graph.name(copy.root));
         if copy.size < self.graph.tensor(copy.root).nbytes() {
@@ -148,7 +148,7 @@ impl PlanningSetup {
         self.schedule().why(self.id(tensor)).unwrap_or_else(|| panic!("no reason for {tensor}"))
     }
 
-    /// Bytes per worker.
+    /// Returns the required bytes per worker.
     pub(crate) fn required(&self) -> Vec<u64> {
         self.scheduler.required(&self.graph, &self.locations).unwrap().iter().map(|bytes| bytes.0).collect()
     }
@@ -157,18 +157,18 @@ impl PlanningSetup {
         self.scheduler.reserve(&self.graph, &self.locations)
     }
 
-    /// What the scheduler says it has allocated for each worker.
+    /// Returns what the scheduler says it has allocated for each worker.
     pub(crate) fn allocated(&self) -> Vec<u64> {
         let ids = self.scheduler.workers().map(|(id, _)| id);
         ids.map(|id| self.scheduler.buffer_size(id).unwrap().0).collect()
     }
 
-    /// How often any memory was asked for a buffer.
+    /// Returns how often any memory was asked for a buffer.
     pub(crate) fn asked(&self) -> u64 {
         self.devices.iter().map(|device| device.ledger.asked()).sum()
     }
 
-    /// The scheduled graph with the memories of the workers, as a planner sees it.
+    /// Returns the scheduled graph with the memories of the workers, as a planner sees it.
     pub(crate) fn assigned(&self, schedule: &Schedule) -> AssignedGraph {
         let own: Vec<&Arc<dyn BufferType>> = self.devices.iter().map(|device| &device.types[0]).collect();
         let memory = |(index, memory): (usize, &&Arc<dyn BufferType>)| {
@@ -182,12 +182,12 @@ impl PlanningSetup {
     }
 }
 
-/// Whether a listed tensor computes something.
+/// Returns whether a listed tensor computes something.
 pub(crate) fn computes(graph: &Graph, tensor: TensorId) -> bool {
     !graph.tensor(tensor).op.writes_nothing()
 }
 
-/// The operation of a tensor, as texts write it.
+/// Returns the operation of a tensor, as texts write it.
 pub(crate) fn op(graph: &Graph, tensor: TensorId) -> String {
     graph.tensors().op_title(graph.tensor(tensor).op).to_ascii_lowercase()
 }
@@ -248,7 +248,7 @@ impl Device for PlanningDevice {
     }
 }
 
-/// Memory that only counts. Tensors stand at any byte, so that sums are easy to see.
+/// Memory that only counts. Tensors may be at any byte, so that sums are easy to see.
 #[derive(Debug)]
 struct CountingMemory {
     counted: Arc<dyn BufferType>,
@@ -318,7 +318,7 @@ fn parse_devices(text: &str) -> (Vec<Arc<PlanningDevice>>, Memories) {
     (devices, memories)
 }
 
-/// A graph, and in which memory each external tensor stands.
+/// Parses a graph, and in which memory each external tensor is located.
 fn parse_graph(text: &str, memories: &Memories) -> (Graph, Vec<(TensorId, usize, Usage)>) {
     let known: String = memories.iter().map(|memory| format!("memory {};", memory.name())).collect();
     let assigned: AssignedGraph = format!("{known}\n{text}").parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
