@@ -1,4 +1,4 @@
-//! Tiles in, their bytes by role, by operation and by layer out.
+//! Sums the bytes of tiles by role, by operation and by layer.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::Tile;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ByteSums {
-    /// By what they are for: the titles of roles.
+    /// By role: the titles of roles.
     pub by_role: Vec<(String, Bytes)>,
-    /// By what makes them: the operation, or `input`, `copy` or `leaf` where no operation does ([`Tile::maker`]).
+    /// By operation, or `input`, `copy` or `leaf` where no operation makes them ([`Tile::maker`]).
     pub by_operation: Vec<(String, Bytes)>,
     /// By the block of a network they belong to: `layer 12`, or `no layer`.
     pub by_layer: Vec<(String, Bytes)>,

@@ -1,5 +1,4 @@
-//! Two maps in, what the second takes beside the first out: per memory its bytes, and what explains the difference.
-//! O(n log n).
+//! Compares two maps: per memory its bytes, and what explains the difference. O(n log n).
 //!
 //! Tensors are matched by name, the k-th of a name with the k-th. What explains a difference is what is alive at the fullest
 //! step of each side: the differences by role, by operation, by layer and by tensor each add up to that of the live bytes.
@@ -87,7 +86,7 @@ pub struct KindChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TensorChange {
-    /// What has become of it.
+    /// How it has changed.
     pub change: ChangeKind,
     /// Its name.
     pub name: String,
@@ -105,7 +104,7 @@ pub struct TensorChange {
     pub bytes: BytesChange,
 }
 
-/// What has become of a tensor.
+/// How a tensor has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "lowercase")]
@@ -240,8 +239,8 @@ enum KnownFacts {
 
 type MemoryPair<'a> = (Option<&'a MemoryMap>, Option<&'a MemoryMap>);
 
-/// The memories by their names, the k-th of a name with the k-th; where each side uses but one, these two. Memories
-/// that neither side uses are left out.
+/// Pairs the memories by their names, the k-th of a name with the k-th; where each side uses but one, these two.
+/// Memories that neither side uses are left out.
 fn memory_pairs<'a>(before: &'a PlanMap, after: &'a PlanMap) -> Vec<MemoryPair<'a>> {
     let used = |map: &'a PlanMap| -> Vec<&'a MemoryMap> {
         map.memories.iter().filter(|it| !it.tiles.is_empty() || it.peak() > Bytes::ZERO).collect()
@@ -283,7 +282,7 @@ fn memory_change(before: Option<&MemoryMap>, after: Option<&MemoryMap>, known: K
     }
 }
 
-/// The sums of both sides by their names, the largest difference first.
+/// Pairs the sums of both sides by their names, the largest difference first.
 fn kinds(before: Vec<(String, Bytes)>, after: Vec<(String, Bytes)>) -> Vec<KindChange> {
     let mut kinds: BTreeMap<String, (Bytes, Bytes)> = BTreeMap::new();
     before.into_iter().for_each(|(name, bytes)| kinds.entry(name).or_default().0 = bytes);
@@ -298,7 +297,7 @@ fn kinds(before: Vec<(String, Bytes)>, after: Vec<(String, Bytes)>) -> Vec<KindC
 
 type TilePair<'a> = (Option<&'a Tile>, Option<&'a Tile>);
 
-/// The tiles of both sides by their names, the k-th of a name with the k-th.
+/// Pairs the tiles of both sides by their names, the k-th of a name with the k-th.
 fn match_tiles<'a>(before: Option<&'a MemoryMap>, after: Option<&'a MemoryMap>) -> Vec<TilePair<'a>> {
     let mut pairs: BTreeMap<(String, usize), TilePair<'a>> = BTreeMap::new();
     for (key, tile) in before.into_iter().flat_map(keyed) {
@@ -310,7 +309,8 @@ fn match_tiles<'a>(before: Option<&'a MemoryMap>, after: Option<&'a MemoryMap>) 
     pairs.into_values().collect()
 }
 
-/// The tiles of a memory in the order of their births, each with its name and how many of that name came before.
+/// Returns the tiles of a memory in the order of their births, each with its name and its number among those of that
+/// name.
 fn keyed(memory: &MemoryMap) -> impl Iterator<Item = ((String, usize), &Tile)> {
     let mut tiles: Vec<&Tile> = memory.tiles.iter().collect();
     tiles.sort_by_key(|tile| tile.life.start());
@@ -323,8 +323,8 @@ fn keyed(memory: &MemoryMap) -> impl Iterator<Item = ((String, usize), &Tile)> {
     })
 }
 
-/// What a tensor is matched by: its name. A name that only counts nodes, such as `node_12`, is another one as soon as a node
-/// is added before it, so there the operation takes the number's place.
+/// Returns the name by which a tensor is matched. A name that only counts nodes, such as `node_12`, changes as soon as
+/// a node is added before it, so the operation replaces the number there.
 fn matching_name(tile: &Tile) -> String {
     let counted = |prefix: &str| {
         let rest = tile.name.strip_prefix(prefix)?;

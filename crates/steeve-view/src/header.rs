@@ -1,4 +1,5 @@
-//! A plan for a C compiler: sizes, alignments and offsets as constants, for programs that have one array and no allocator.
+//! Writes a plan for a C compiler: sizes, alignments and offsets as constants, for programs that have one array and no
+//! allocator.
 //!
 //! Every name is a valid identifier and no two are the same; one arena for each buffer of each memory.
 
@@ -10,18 +11,18 @@ use steeve_plan::{Bytes, Offset};
 use crate::text::commented;
 use crate::{MemoryMap, PlanMap, StepUnit, Tile, human_size};
 
-/// What a header is called and made from.
+/// The prefix of a header, and the file it was made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeaderStyle {
-    /// How every constant begins. Letters that C does not know become underscores.
+    /// The prefix of every constant. Characters that C does not allow become underscores.
     pub prefix: String,
     /// The file that it was made from, for the comment at its top.
     pub source: String,
 }
 
 impl HeaderStyle {
-    /// Constants begin with the name of the file, without its folders and its endings.
+    /// Creates a style whose constants begin with the name of the file, without its folders and extensions.
     ///
     /// ```
     /// use steeve_view::HeaderStyle;
@@ -33,7 +34,7 @@ impl HeaderStyle {
         Self::named(file, stem)
     }
 
-    /// Constants begin with `prefix`.
+    /// Creates a style whose constants begin with `prefix`.
     pub fn named(file: &str, prefix: &str) -> Self {
         let prefix = match identifier(prefix) {
             name if name.is_empty() => "PLAN".to_owned(),
@@ -121,7 +122,7 @@ fn arenas<'a>(map: &PlanMap, memory: &'a MemoryMap, names: &mut UniqueNames<'_>)
     arenas
 }
 
-/// `PREFIX_ARENA`, with the memory and the buffer in it where there are several.
+/// Returns `PREFIX_ARENA`, with the memory and the buffer in it where there are several.
 fn arena_name(map: &PlanMap, memory: &MemoryMap, buffer: usize, names: &mut UniqueNames<'_>) -> String {
     let mut name = String::new();
     if map.memories.len() > 1 {
@@ -156,7 +157,7 @@ fn constants(text: &mut String, names: &mut UniqueNames<'_>, name: &str, offset:
     let _ = writeln!(text, "#define {ours}_SIZE {}", number(size.0));
 }
 
-/// A constant that is large enough for its value on every compiler.
+/// Formats a constant with a type that is large enough for it on every compiler.
 fn number(value: u64) -> String {
     match value {
         0..=0xffff => format!("{value}u"),
@@ -165,7 +166,7 @@ fn number(value: u64) -> String {
     }
 }
 
-/// Capitals, digits and single underscores.
+/// Converts a name to capitals, digits and single underscores.
 fn identifier(name: &str) -> String {
     let mut identifier = String::with_capacity(name.len());
     for letter in name.chars() {
@@ -178,7 +179,7 @@ fn identifier(name: &str) -> String {
     identifier.trim_end_matches('_').to_owned()
 }
 
-/// The names that are taken.
+/// The names that are in use.
 struct UniqueNames<'a> {
     prefix: &'a str,
     taken: BTreeSet<String>,
@@ -194,7 +195,7 @@ impl<'a> UniqueNames<'a> {
         self.unique_with(name, &[""])
     }
 
-    /// A name such that it is new with each of the endings.
+    /// Returns a name that is new with each of the endings.
     fn unique_with(&mut self, name: &str, endings: &[&str]) -> String {
         let name = if name.is_empty() { "TENSOR" } else { name };
         let mut wanted = format!("{}_{name}", self.prefix);

@@ -1,10 +1,10 @@
-//! Sizes as people read them.
+//! Formats sizes for people.
 
 use std::cmp::Ordering;
 
 use steeve_plan::Bytes;
 
-/// Two digits behind the point and a unit: `1.50 KiB`.
+/// Formats a size with two decimals and a unit: `1.50 KiB`.
 ///
 /// ```
 /// use steeve_plan::Bytes;
@@ -26,7 +26,7 @@ pub fn human_size(bytes: Bytes) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// One plan's bytes after another's: how a sentence about it begins, and the sentence.
+/// Returns whether `after` is better than `before`, and the difference in words.
 pub(crate) fn difference(before: Bytes, after: Bytes) -> (SizeChange, String) {
     let (change, bytes, word) = match after.0.cmp(&before.0) {
         Ordering::Less => (SizeChange::Less, before.0 - after.0, "less"),
@@ -41,7 +41,7 @@ pub(crate) fn difference(before: Bytes, after: Bytes) -> (SizeChange, String) {
     (change, format!("{} {word} ({bytes} bytes{percent})", human_size(Bytes(bytes))))
 }
 
-/// Whether a plan is better than another.
+/// How the size of a plan compares with another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SizeChange {
     Less,

@@ -1,6 +1,6 @@
-//! Pictures of memory plans: width is lifetime, height is size, vertical position is offset.
+//! Draws memory plans: width is lifetime, height is size, vertical position is offset.
 //!
-//! A proven plan in, one [`PlanMap`] out; one map, or two to compare, are a [`Picture`]; and a picture is drawn as
+//! A proven plan becomes one [`PlanMap`]; one map, or two to compare, are a [`Picture`]; and a picture is drawn as
 //!
 //! | function | what |
 //! |---|---|
@@ -27,10 +27,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a picture shows is there as values too: [`MemoryMap::alive_at_peak`] and [`sums()`] say what a peak is made of,
-//! [`PlanMap::why_alive`] what needs a tensor last, and [`changes()`] what one plan takes beside another.
+//! What a picture shows is available as values too: [`MemoryMap::alive_at_peak`] and [`byte_sums()`] list what a peak
+//! consists of, [`PlanMap::why_alive`] what needs a tensor last, and [`changes()`] what one plan takes compared with
+//! another.
 //!
-//! Everything here is deterministic to the byte, and nothing is checked: a map shows what it is told.
+//! Everything here is deterministic to the byte, and nothing is checked: a map shows what it is given.
 #![forbid(unsafe_code)]
 
 // What is drawn.

@@ -1,4 +1,4 @@
-//! A plan file as it is, right or wrong.
+//! Converts a plan file to a map, right or wrong.
 
 use steeve_graph::Flags;
 use steeve_plan::Id;
@@ -8,8 +8,8 @@ use crate::layer::layer_of;
 use crate::{LastUse, MemoryMap, NestedTensor, PlanMap, Role, StepUnit, Tile};
 
 impl PlanMap {
-    /// Returns what a plan file claims, under a name. Nothing is checked: blocks that pass the end of their buffer make it
-    /// larger, and those in a buffer that does not exist have one of their own.
+    /// Creates the map of what a plan file claims, under a name. Nothing is checked: blocks that exceed the end of
+    /// their buffer make it larger, and those in a buffer that does not exist get one of their own.
     ///
     /// ```
     /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
@@ -26,7 +26,7 @@ impl PlanMap {
         if file.is_of_graph() {
             map.unit = StepUnit::Node;
             map.nodes = nodes(file);
-            // What names alone say is less than what the graph did.
+            // Names alone say less than the graph did.
             if !is_described(file) {
                 map = map.with_spread_roles();
             }
@@ -48,13 +48,13 @@ impl PlanMap {
     }
 }
 
-/// The nodes as far as blocks tell them: a tensor with an operation is computed where its live range starts. The others, such as
-/// views, have neither a name nor an operation.
+/// Returns the nodes as far as blocks name them: a tensor with an operation is computed where its live range starts.
+/// The others, such as views, have neither a name nor an operation.
 fn nodes(file: &PlanFile) -> Vec<(String, String)> {
     // A graph has far fewer, and a file may claim any step.
     const MOST: u64 = 1 << 18;
     let blocks = || file.memories.iter().flat_map(|memory| &memory.blocks);
-    // What is alive longest ends with the run, and that is one step behind the last node.
+    // The longest-lived tensor ends with the run, one step after the last node.
     let count = blocks().map(|block| block.live.end().0.saturating_sub(1)).max().unwrap_or(0);
     let Some(count) = usize::try_from(count).ok().filter(|_| count <= MOST) else { return Vec::new() };
     let mut nodes = vec![(String::new(), String::new()); count];
@@ -67,7 +67,7 @@ fn nodes(file: &PlanFile) -> Vec<(String, String)> {
     nodes
 }
 
-/// Whether the file says what tensors are for.
+/// Returns whether the file says what tensors are for.
 fn is_described(file: &PlanFile) -> bool {
     let mut tensors = file.memories.iter().flat_map(|memory| &memory.blocks).filter_map(|block| block.tensor.as_ref());
     tensors.any(|tensor| tensor.role.is_some())

@@ -1,7 +1,7 @@
-//! A picture as one HTML page that needs nothing else: no network, no framework. Its parts lie in `page/`.
+//! Draws a picture as one HTML page without network or framework. Its parts are in `page/`.
 //!
-//! The data is JSON in a script element, one array per property of the blocks, with all texts in one table. Colours, live
-//! bytes and what shares memory are worked out in the page.
+//! The data is JSON in a script element, one array per property of the blocks, with all texts in one table. Colours,
+//! live bytes and shared memory are computed in the page.
 
 use std::collections::HashMap;
 
@@ -16,21 +16,21 @@ use crate::{Colouring, LastUse, MemoryMap, Picture, PlanMap, Role, Theme, Tile};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageStyle {
-    /// What colours tell apart.
+    /// The property that colours show.
     pub colouring: Colouring,
-    /// Light or dark ground.
+    /// Light or dark background.
     pub theme: Theme,
 }
 
 impl PageStyle {
-    /// The same with other colours.
+    /// Returns this style with colours for another property.
     #[must_use]
     pub const fn with_colouring(mut self, colouring: Colouring) -> Self {
         self.colouring = colouring;
         self
     }
 
-    /// The same on another ground.
+    /// Returns this style with another background.
     #[must_use]
     pub const fn with_theme(mut self, theme: Theme) -> Self {
         self.theme = theme;
@@ -72,7 +72,7 @@ pub fn page(picture: &Picture, style: &PageStyle) -> String {
     page
 }
 
-/// In the order in which they need each other.
+/// The scripts, in the order in which they depend on each other.
 const SCRIPTS: [&str; 6] = [
     include_str!("page/model.js"),
     include_str!("page/colour.js"),
@@ -87,7 +87,7 @@ enum TemplatePart<'a> {
     Slot(&'a str),
 }
 
-/// The text between slots, which look like `{{name}}`, and the slots.
+/// Splits a template into slots, which look like `{{name}}`, and the text between them.
 fn template_parts(template: &str) -> impl Iterator<Item = TemplatePart<'_>> {
     template.split("{{").enumerate().flat_map(|(index, piece)| match (index, piece.split_once("}}")) {
         (1.., Some((slot, text))) => vec![TemplatePart::Slot(slot), TemplatePart::Text(text)],
@@ -95,12 +95,12 @@ fn template_parts(template: &str) -> impl Iterator<Item = TemplatePart<'_>> {
     })
 }
 
-/// What the page is given.
+/// The data of the page.
 #[derive(Serialize)]
 struct PageData<'a> {
     title: &'a str,
     version: &'static str,
-    /// What the reader has asked for; else what fits.
+    /// The property that was asked for; else the page chooses.
     by: Option<&'static str>,
     /// The steps that are shown, the end left out; nothing means all.
     steps: Option<(u64, u64)>,
@@ -155,7 +155,7 @@ struct MemoryData<'a> {
     /// The step of the last reader, or one of the numbers of [`last_use`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     last: Vec<i64>,
-    /// The index of the block whose bytes it takes over, plus one.
+    /// The index of the block whose bytes it reuses in place, plus one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     follows: Vec<usize>,
     /// A block and the names of some that are located in its bytes too.
@@ -212,7 +212,7 @@ impl<'a> MemoryData<'a> {
             let mut names: Vec<u32> = Vec::new();
             for it in &tile.nested {
                 let name = texts.index(&it.name);
-                // A tensor may have many views of one name, which need not be told one by one.
+                // A tensor may have many views of one name, which is listed once.
                 if names.len() < NAMED && !names.contains(&name) {
                     names.push(name);
                 }
@@ -246,7 +246,7 @@ impl<'a> MemoryData<'a> {
 /// The last uses that are no node, in the order of their numbers.
 const PHRASES: [LastUse; 4] = [LastUse::Unknown, LastUse::Output, LastUse::Unread, LastUse::Fusion];
 
-/// A last use as one number: the step of the reader, which is never 0, or less for what no node reads last.
+/// Returns a last use as one number: the step of the reader, which is never 0, or less for what no node reads last.
 fn last_use(it: LastUse) -> i64 {
     match it {
         LastUse::Unknown => 0,
@@ -257,7 +257,7 @@ fn last_use(it: LastUse) -> i64 {
     }
 }
 
-/// Each text once.
+/// All texts, each once.
 #[derive(Default)]
 struct StringTable<'a> {
     list: Vec<&'a str>,

@@ -1,4 +1,4 @@
-//! The fullest step of a memory in, what is alive there and why out.
+//! Lists what is alive at the fullest step of a memory, and why.
 
 use steeve_plan::{Bytes, Step};
 
@@ -30,7 +30,7 @@ impl MemoryMap {
 }
 
 impl PlanMap {
-    /// Returns what a step is called in a sentence: `before the run`, `node 3 (kq-0)`, `step 4`.
+    /// Returns the name of a step in a sentence: `before the run`, `node 3 (kq-0)`, `step 4`.
     pub fn step_called(&self, step: Step) -> String {
         match (self.unit, step.0.checked_sub(1)) {
             (StepUnit::Node, Some(node)) => self.node_called(usize::try_from(node).unwrap_or(usize::MAX)),

@@ -1,4 +1,4 @@
-//! A picture as SVG, for papers and READMEs: one row per memory, two plans side by side on one scale.
+//! Draws a picture as SVG, for papers and READMEs: one row per memory, two plans side by side on one scale.
 //!
 //! ```text
 //!   title, and what the second plan saves
@@ -26,7 +26,7 @@ use crate::svg::merge::{MergedRectangles, PlotScale, Rectangle, RectangleStyle, 
 use crate::text::{escaped, shortened};
 use crate::{Colouring, MemoryMap, Picture, PlanMap, StepUnit, human_size};
 
-/// How an SVG looks.
+/// The style of an SVG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SvgStyle {
@@ -36,9 +36,9 @@ pub struct SvgStyle {
     pub height: u32,
     /// No more rectangles than this are drawn.
     pub rectangles: usize,
-    /// What colours tell apart.
+    /// The property that colours show.
     pub colouring: Colouring,
-    /// Light or dark ground.
+    /// Light or dark background.
     pub theme: Theme,
 }
 
@@ -49,28 +49,28 @@ impl Default for SvgStyle {
 }
 
 impl SvgStyle {
-    /// The same with other colours.
+    /// Returns this style with colours for another property.
     #[must_use]
     pub const fn with_colouring(mut self, colouring: Colouring) -> Self {
         self.colouring = colouring;
         self
     }
 
-    /// The same on another ground.
+    /// Returns this style with another background.
     #[must_use]
     pub const fn with_theme(mut self, theme: Theme) -> Self {
         self.theme = theme;
         self
     }
 
-    /// The same with another limit on its rectangles.
+    /// Returns this style with another limit on its rectangles.
     #[must_use]
     pub const fn with_rectangles(mut self, rectangles: usize) -> Self {
         self.rectangles = rectangles;
         self
     }
 
-    /// The same with another width.
+    /// Returns this style with another width.
     #[must_use]
     pub const fn with_width(mut self, width: u32) -> Self {
         self.width = width;
@@ -78,11 +78,11 @@ impl SvgStyle {
     }
 }
 
-/// The ground of a drawing.
+/// The background of a drawing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Theme {
-    /// As the reader has it.
+    /// The reader's own setting.
     #[default]
     Auto,
     /// White.
@@ -95,7 +95,7 @@ const MARGIN: f64 = 16.0;
 const GUTTER: f64 = 64.0;
 const GAP: f64 = 24.0;
 const CURVE: f64 = 54.0;
-/// What a label on a line takes of the height.
+/// The height of a label on a line.
 const LABEL: f64 = 16.0;
 /// About how wide letters are: of the title, of bold and of small ones.
 const TITLE_LETTER: f64 = 8.8;
@@ -146,13 +146,13 @@ pub fn svg(picture: &Picture, style: &SvgStyle) -> String {
     svg
 }
 
-/// One sentence for those who can't see it.
+/// Returns one sentence for screen readers.
 fn summary(picture: &Picture) -> String {
     let plan = |map: &PlanMap| format!("{} takes {}", map.name, human_size(map.peak()));
     format!("Memory map of {}: {}", picture.title, picture.maps.iter().map(plan).collect::<Vec<_>>().join(", "))
 }
 
-/// Ground, letters and the colours of the legend.
+/// Returns the style sheet: background, text and the colours of the legend.
 fn css(style: &SvgStyle, legend: &Legend) -> String {
     let colours = |palette: &[&str]| {
         let colour = |(index, entry): (usize, &crate::legend::LegendEntry)| {
@@ -185,7 +185,7 @@ struct SvgDrawing<'a> {
     budget: usize,
     /// How many blocks were merged, and into how many rectangles.
     merged: (usize, usize),
-    /// The patterns that something has.
+    /// The patterns in use.
     patterns: BTreeSet<usize>,
 }
 
@@ -202,7 +202,7 @@ impl SvgDrawing<'_> {
         );
     }
 
-    /// What it is, and what the second plan saves. Answers where the next thing starts.
+    /// Draws the title, and what the second plan saves. Returns where the next part starts.
     fn title(&mut self, picture: &Picture) -> f64 {
         let mut y = 30.0;
         let room = f64::from(self.style.width) - 2.0 * MARGIN;
@@ -224,7 +224,7 @@ impl SvgDrawing<'_> {
         y + 14.0
     }
 
-    /// The maps of one memory side by side.
+    /// Draws the maps of one memory side by side.
     fn row(&mut self, picture: &Picture, memory: &str, y: f64) -> f64 {
         let several = picture.memories().len() > 1;
         let count = picture.maps.len() as f64;
@@ -337,7 +337,7 @@ impl SvgDrawing<'_> {
         self.labelled(scale, memory.peak(), "peak", side);
     }
 
-    /// Patterns over what is large enough for one, so that kinds are told apart without colours, too.
+    /// Draws patterns over rectangles that are large enough, so that kinds are distinguished without colours, too.
     fn patterns(&mut self, drawn: &[(Rectangle, usize, RectangleStyle)]) {
         const MOST: usize = 300;
         const LEAST: f64 = 8.0;
@@ -359,7 +359,7 @@ impl SvgDrawing<'_> {
         }
     }
 
-    /// Names within the largest blocks.
+    /// Draws names within the largest blocks.
     fn names(&mut self, memory: &MemoryMap, boxes: &[(Rectangle, usize)]) {
         const NAMED: usize = 40;
         const LETTER: f64 = 5.6;
@@ -397,7 +397,7 @@ impl SvgDrawing<'_> {
         );
     }
 
-    /// A line across a map, with its bytes at its right end.
+    /// Draws a line across a map, with its bytes at its right end.
     fn labelled(&mut self, scale: &PlotScale, bytes: Bytes, class: &str, side: LabelSide) {
         let y = scale.up(bytes.0);
         self.line(scale.x, y, scale.width, class);
@@ -415,7 +415,7 @@ impl SvgDrawing<'_> {
         self.text(left + width - 4.0, top + 10.0, "s", "end", &label);
     }
 
-    /// Live bytes over time, with the bound. Answers where its bottom is.
+    /// Draws live bytes over time, with the bound. Returns where its bottom is.
     fn curve(&mut self, memory: &MemoryMap, scale: &PlotScale) -> f64 {
         let base = scale.y + scale.height + 10.0 + CURVE;
         let up = |bytes: u64| base - bytes as f64 / scale.top * CURVE;
@@ -437,7 +437,7 @@ impl SvgDrawing<'_> {
         base
     }
 
-    /// The steps below the curve, whose bottom is `base`: both ends, and the fullest one.
+    /// Draws the steps below the curve, which ends at `base`: both ends, and the fullest one.
     fn steps(&mut self, memory: &MemoryMap, scale: &PlotScale, unit: StepUnit, base: f64) {
         let (left, right) = (unit.named(Step(scale.first)), unit.named(Step(scale.last.saturating_sub(1))));
         // Where there is no room for both ends, the first goes without saying.
@@ -499,7 +499,7 @@ impl SvgDrawing<'_> {
     }
 }
 
-/// The most live bytes within each pixel of the width.
+/// Computes the most live bytes within each pixel of the width.
 fn most_live(memory: &MemoryMap, scale: &PlotScale) -> Vec<u64> {
     let live = memory.live();
     let mut most = vec![0u64; (scale.width as usize).max(1)];
@@ -516,14 +516,14 @@ fn most_live(memory: &MemoryMap, scale: &PlotScale) -> Vec<u64> {
     most
 }
 
-/// Where a label stands.
+/// The side of a line on which its label is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LabelSide {
     Above,
     Below,
 }
 
-/// A number with at most two digits behind the point.
+/// A number written with at most two decimals.
 struct ShortNumber(f64);
 
 impl std::fmt::Display for ShortNumber {

@@ -1,7 +1,7 @@
-//! A picture for a terminal: half blocks in colour, or letters where there are no colours.
+//! Draws a picture for a terminal: half blocks in colour, or letters where there are no colours.
 //!
-//! A cell shows what covers most of it; it is free only where nothing ever stands. So no block is lost, however short its
-//! life, but a map of a terminal's size is a rough one.
+//! A cell shows the kind that covers most of it; it is free only where there is never a block. So no block is lost,
+//! however short its life, but a map of a terminal's size is a rough one.
 
 use std::fmt::Write;
 
@@ -13,23 +13,23 @@ use crate::map::NAMELESS;
 use crate::text::{printable, shortened};
 use crate::{Colouring, MemoryMap, Picture, PlanMap, StepUnit, human_size};
 
-/// How a map for a terminal looks.
+/// The style of a map for a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TerminalStyle {
     /// Columns, all in all. At least 24 are used.
     pub width: usize,
-    /// Lines of a map. At least 4 are used. (Cells take memory: who lets others choose should set a limit.)
+    /// Lines of a map. At least 4 are used. (Cells take memory: limit a number from outside.)
     pub height: usize,
     /// Colours or letters.
     pub ink: ColourMode,
-    /// What colours tell apart.
+    /// The property that colours show.
     pub colouring: Colouring,
-    /// How the sizes above a map are written.
+    /// The format of the sizes above a map.
     pub sizes: SizeFormat,
 }
 
-/// How sizes are written.
+/// The format of sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SizeFormat {
@@ -49,7 +49,7 @@ impl SizeFormat {
     }
 }
 
-/// What a terminal can show.
+/// Whether a terminal shows colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ColourMode {
@@ -60,31 +60,31 @@ pub enum ColourMode {
 }
 
 impl TerminalStyle {
-    /// In colours.
+    /// Creates a style in colours.
     pub const fn colour(width: usize) -> Self {
         Self { width, height: 20, ink: ColourMode::Colour, colouring: Colouring::Fitting, sizes: SizeFormat::Human }
     }
 
-    /// In letters, for files and pipes.
+    /// Creates a style in letters, for files and pipes.
     pub const fn plain(width: usize) -> Self {
         Self { width, height: 20, ink: ColourMode::Letters, colouring: Colouring::Fitting, sizes: SizeFormat::Human }
     }
 
-    /// The same with another number of lines.
+    /// Returns this style with another number of lines.
     #[must_use]
     pub const fn with_height(mut self, height: usize) -> Self {
         self.height = height;
         self
     }
 
-    /// The same with sizes written otherwise.
+    /// Returns this style with another format of sizes.
     #[must_use]
     pub const fn with_sizes(mut self, sizes: SizeFormat) -> Self {
         self.sizes = sizes;
         self
     }
 
-    /// The same with other colours.
+    /// Returns this style with colours for another property.
     #[must_use]
     pub const fn with_colouring(mut self, colouring: Colouring) -> Self {
         self.colouring = colouring;
@@ -98,7 +98,7 @@ const GUTTER: usize = 12;
 /// With less than these columns there is no map.
 const LEAST: usize = 24;
 
-/// Draws a picture as text. Each memory has a map, and two plans stand one below the other on one scale.
+/// Draws a picture as text. Each memory has a map, and two plans are one below the other on one scale.
 ///
 /// ```
 /// use steeve_plan::{Strategy, csv, plan};
@@ -157,7 +157,7 @@ fn painted(style: &TerminalStyle, code: &str, text: &str) -> String {
     }
 }
 
-/// What the colours or letters mean, in lines that fit.
+/// Returns the legend, in lines that fit.
 fn legend_lines(legend: &Legend, style: &TerminalStyle) -> String {
     let mut lines = String::new();
     let mut used = 0;
@@ -257,12 +257,12 @@ impl TerminalMap<'_> {
         cells.iter().map(|cell| cell.map_or('·', |entry| self.legend.entries[entry].letter)).collect()
     }
 
-    /// Two rows in one line: the upper one in the colour of letters, the lower one in that of the ground.
+    /// Draws two rows in one line: the upper one in the foreground colour, the lower one in the background colour.
     fn half_blocks(&self, upper: &[Option<usize>], lower: &[Option<usize>]) -> String {
         let colour = |cell: Option<usize>| cell.map(|entry| TERMINAL[self.legend.entries[entry].colour]);
         let mut line = String::new();
         let mut before = Some((None, None));
-        // Nothing need be said about what is free at the end.
+        // Free cells at the end need no output.
         let used = upper.iter().zip(lower).rposition(|it| it != (&None, &None)).map_or(0, |last| last + 1);
         for (upper, lower) in upper.iter().zip(lower).take(used) {
             let now = (colour(*upper), colour(*lower));
@@ -288,7 +288,7 @@ impl TerminalMap<'_> {
         line
     }
 
-    /// For each cell the entry of the legend that covers most of it, from the top to the bottom.
+    /// Computes, for each cell, the entry of the legend that covers most of it, from the top to the bottom.
     fn cells(&self, rows: usize) -> Vec<Vec<Option<usize>>> {
         let (columns, kinds) = (self.columns(), self.legend.entries.len());
         let mut cover = vec![0f32; rows * columns * kinds];
@@ -314,7 +314,7 @@ impl TerminalMap<'_> {
         if kinds == 0 { vec![vec![None; columns]; rows] } else { cover.chunks(columns * kinds).map(row).collect() }
     }
 
-    /// Steps below the map, and live bytes as a line of bars.
+    /// Draws steps below the map, and live bytes as a line of bars.
     fn foot(&self, text: &mut String) {
         let columns = self.columns();
         let _ = writeln!(text, "{:>10} └{}", "", "─".repeat(columns));
@@ -333,7 +333,7 @@ impl TerminalMap<'_> {
         let _ = writeln!(text, "{:>10}  {}", "live", painted(self.style, "38;5;69", line.trim_end()));
     }
 
-    /// The most live bytes within each column.
+    /// Computes the most live bytes within each column.
     fn live(&self, columns: usize) -> Vec<u64> {
         let mut most = vec![0u64; columns];
         let live = self.memory.live();
@@ -349,7 +349,7 @@ impl TerminalMap<'_> {
     }
 }
 
-/// The cells that an interval touches, and how much of each it covers.
+/// Computes the cells that an interval touches, and how much of each it covers.
 fn parts(from: f64, to: f64, cells: usize) -> impl Iterator<Item = (usize, f64)> + Clone {
     let first = (from.max(0.0) as usize).min(cells.saturating_sub(1));
     let last = ((to.max(from).ceil() as usize).max(first + 1)).min(cells);

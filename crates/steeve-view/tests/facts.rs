@@ -146,7 +146,8 @@ fn sums_name_what_has_no_layer_and_no_operation() {
     assert_eq!(memory.alive_at(Step(1)).len(), 1);
 }
 
-/// A block of a model that names nothing: attention with a soft-max in place, a feed-forward part and both residuals.
+/// Checks a block of a model that names nothing: attention with a soft-max in place, a feed-forward part and both
+/// residuals.
 #[test]
 fn what_has_no_name_has_the_role_of_what_it_is_made_for() {
     let map = map("\

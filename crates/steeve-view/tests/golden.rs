@@ -1,4 +1,4 @@
-//! Pictures as they stand in `tests/golden`. `STEEVE_UPDATE=1 cargo test -p steeve-view --test golden` draws them anew.
+//! Compares pictures with the golden files in `tests/golden`. `STEEVE_UPDATE=1 cargo test -p steeve-view --test golden` updates them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -50,7 +50,7 @@ fn compared() -> Picture {
     Picture::of_two("layer.graph", of_graph(GraphStrategy::Ggml, "ggml"), of_graph(GraphStrategy::Fast, "steeve"))
 }
 
-/// Blocks of many sizes and lifetimes.
+/// Creates blocks of many sizes and lifetimes.
 fn many(count: u64, limit: Option<Bytes>) -> Picture {
     let mut rows = String::from("id,lower,upper,size\n");
     let mut state = 7u64;

@@ -1,10 +1,10 @@
-//! Blocks as rectangles of pixels, merged where there are too many.
+//! Converts blocks to rectangles of pixels, merged where there are too many.
 
 use std::collections::BTreeMap;
 
 use crate::Tile;
 
-/// Steps and bytes as pixels.
+/// The scale that converts steps and bytes to pixels.
 #[derive(Clone, Copy)]
 pub(super) struct PlotScale {
     pub(super) first: u64,
@@ -49,7 +49,7 @@ impl Rectangle {
     }
 }
 
-/// How a rectangle looks beside its colour.
+/// The look of a rectangle besides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RectangleStyle {
     /// Many small blocks that cover little of their cell.
@@ -74,17 +74,17 @@ impl RectangleStyle {
     }
 }
 
-/// What is drawn instead of some blocks.
+/// The rectangles that are drawn for some blocks.
 pub(super) struct MergedRectangles {
     pub(super) boxes: Vec<(Rectangle, usize, RectangleStyle)>,
-    /// How many of the boxes stand for several blocks.
+    /// How many of the boxes represent several blocks.
     pub(super) cells: usize,
     /// How many blocks these are.
     pub(super) blocks: usize,
 }
 
-/// All boxes if the budget allows it; else the largest, and cells of a grid for the rest: the colour of a cell is that
-/// which covers most of it, and neighbours that look alike are one rectangle.
+/// Returns all boxes if the budget allows it; else the largest, and cells of a grid for the rest: a cell has the colour
+/// that covers most of it, and adjacent cells of one look are one rectangle.
 pub(super) fn merge_rectangles(boxes: &[(Rectangle, usize)], budget: usize, scale: &PlotScale) -> MergedRectangles {
     let mut order: Vec<usize> = (0..boxes.len()).filter(|at| boxes[*at].0.height > 0.0).collect();
     order.sort_by(|a, b| boxes[*b].0.area().total_cmp(&boxes[*a].0.area()).then(a.cmp(b)));
