@@ -6,7 +6,7 @@ use steeve_graph::PlanFile;
 use steeve_plan::csv::Table;
 use steeve_plan::file::{FileFault, FileMemory};
 use steeve_plan::{Align, Block, BlockId, IdVec, Place, Placement, Plan, Problem, certify};
-use steeve_view::Map;
+use steeve_view::PlanMap;
 
 use crate::answer::{Answer, Voice};
 use crate::args::{CheckArgs, SearchArgs};
@@ -92,7 +92,7 @@ fn check_blocks(
     match prove(file, table, placed, problem, verdicts.voice) {
         Ok(_) if !wrong.is_empty() => verdicts.does_not_hold(&title, &wrong),
         Ok(plan) => {
-            let map = Map::of_blocks("plan", ONLY_MEMORY, &plan, table.ids());
+            let map = PlanMap::of_blocks("plan", ONLY_MEMORY, &plan, table.ids());
             match over_capacity(&map, capacities).as_slice() {
                 [] => verdicts.holds(&title, &sentence(&plan), || Ok(vec![checked_memory(&plan)])),
                 over => verdicts.does_not_fit(&title, over, || Ok(vec![checked_memory(&plan)])),

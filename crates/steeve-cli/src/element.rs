@@ -1,7 +1,7 @@
 //! How the elements of tensors must be aligned for a C program to read them: a header is of no use otherwise.
 
 use steeve_graph::{Align, DataType};
-use steeve_view::{Map, Tile};
+use steeve_view::{PlanMap, Tile};
 
 use crate::answer::Voice;
 use crate::graph::GraphFile;
@@ -23,14 +23,14 @@ fn align_of(dtype: DataType) -> Align {
 }
 
 /// Says of the plan of a file where a C program could not read a tensor.
-pub(crate) fn note_unreadable(file: &str, map: &Map, voice: Voice) {
+pub(crate) fn note_unreadable(file: &str, map: &PlanMap, voice: Voice) {
     if let Some(why) = unreadable(map) {
         voice.note(format!("{file}: {why}"));
     }
 }
 
 /// A sentence about the first tensor that a C program could not read where it stands.
-fn unreadable(map: &Map) -> Option<String> {
+fn unreadable(map: &PlanMap) -> Option<String> {
     let needs = |tile: &Tile| {
         let name = tile.layout.split('[').next()?;
         let dtype = name.parse::<DataType>().ok()?;

@@ -3,14 +3,14 @@
 use steeve_graph::PlanFile;
 use steeve_plan::csv::Table;
 use steeve_plan::{BlockId, IdVec};
-use steeve_view::Map;
+use steeve_view::PlanMap;
 
 use crate::error::Error;
 use crate::explain;
 
 /// What a file claims, and what is wrong with it.
 pub(crate) struct ExistingPlan {
-    pub(crate) map: Map,
+    pub(crate) map: PlanMap,
     /// One sentence, if the plan does not hold.
     pub(crate) wrong: Option<String>,
 }
@@ -25,7 +25,7 @@ impl ExistingPlan {
     /// A plan file.
     pub(crate) fn of_file(name: &str, plan: &PlanFile) -> Self {
         const SHOWN: usize = 5;
-        let map = Map::of_file(name, plan);
+        let map = PlanMap::of_file(name, plan);
         let faults: Vec<String> = plan
             .memories
             .iter()

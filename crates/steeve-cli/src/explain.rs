@@ -11,7 +11,7 @@ type Ids = IdVec<BlockId, String>;
 pub(crate) fn violation(violation: &Violation, ids: &Ids) -> String {
     let name = |block: &BlockId| Name(ids, *block);
     match violation {
-        Violation::TooFar { block, buffer, blocks } => {
+        Violation::BufferIndexTooLarge { block, buffer, blocks } => {
             format!(
                 "block {} stands in buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers",
                 name(block)
@@ -23,10 +23,10 @@ pub(crate) fn violation(violation: &Violation, ids: &Ids) -> String {
         Violation::OutOfRange { block, offset, size } => {
             format!("block {} of {size} bytes at offset {offset} passes the end of the address space", name(block))
         }
-        Violation::Unpinned { block, pinned, place } => {
+        Violation::NotAtPin { block, pinned, place } => {
             format!("block {} is pinned to {} but stands at {}", name(block), At(*pinned), At(*place))
         }
-        Violation::Strayed { block, follows, place, expected } => {
+        Violation::NotAtPredecessor { block, follows, place, expected } => {
             let (block, follows) = (name(block), name(follows));
             format!("block {block} follows block {follows} but stands at {} instead of {}", At(*place), At(*expected))
         }
@@ -103,7 +103,7 @@ pub(crate) fn problem_error(error: &ProblemError, ids: &Ids) -> String {
         ProblemError::PinnedUnaligned { block, offset, align } => {
             format!("block {} is pinned to offset {offset}, which is no multiple of its alignment {align}", name(block))
         }
-        ProblemError::PinnedTooFar { block, buffer, blocks } => {
+        ProblemError::PinnedBufferTooLarge { block, buffer, blocks } => {
             format!(
                 "block {} is pinned to buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers",
                 name(block)

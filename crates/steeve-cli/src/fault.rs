@@ -58,15 +58,15 @@ impl Fault {
 
     pub(crate) fn of_violation(violation: &Violation, ids: &IdVec<BlockId, String>) -> Self {
         let kind = match violation {
-            Violation::TooFar { .. } => "buffer",
+            Violation::BufferIndexTooLarge { .. } => "buffer",
             Violation::Misaligned { .. } => "misaligned",
-            Violation::OutOfRange { .. } | Violation::Endless => "outside",
-            Violation::Unpinned { .. } => "unpinned",
-            Violation::Strayed { .. } => "strayed",
+            Violation::OutOfRange { .. } | Violation::TotalTooLarge => "outside",
+            Violation::NotAtPin { .. } => "unpinned",
+            Violation::NotAtPredecessor { .. } => "strayed",
             Violation::BufferTooLarge { .. } => "buffer-size",
             Violation::OverCapacity { .. } => "capacity",
             Violation::Overlap { .. } => "overlap",
-            Violation::AndMore => "more",
+            Violation::MoreOverlaps => "more",
             _ => "other",
         };
         let blocks = violation.blocks().filter_map(|block| ids.get(block).cloned()).collect();

@@ -7,7 +7,7 @@
 
 use steeve_graph::TensorId;
 use steeve_plan::{Id, InputLimit};
-use steeve_view::{Map, Tile};
+use steeve_view::{PlanMap, Tile};
 
 use crate::answer::{Answer, Voice};
 use crate::error::Error;
@@ -26,7 +26,7 @@ pub(crate) struct MapLoader<'a> {
 /// The plan of one file.
 pub(crate) struct LoadedMap {
     pub(crate) file: String,
-    pub(crate) map: Map,
+    pub(crate) map: PlanMap,
     /// What was planned now; nothing where the plan is in the file.
     pub(crate) made: Option<Made>,
     /// What is wrong with the plan in the file, in one sentence.

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use steeve_graph::file::DROP_IN;
 use steeve_graph::{GraphStrategy, PlanFile, PlanOptions, Reuse, plan_graph};
 use steeve_plan::csv::Table;
-use steeve_plan::{Progress, Strategy, Verdict};
-use steeve_view::{Map, Picture};
+use steeve_plan::{SearchProgress, Strategy, Verdict};
+use steeve_view::{Picture, PlanMap};
 
 use crate::answer::Voice;
 use crate::args::{HowArgs, LimitArgs, SearchArgs};
@@ -97,7 +97,7 @@ impl Making<'_> {
         &self,
         name: &str,
         strategy: &Strategy,
-        act: impl FnOnce(&mut dyn FnMut(&Progress) -> ControlFlow<()>) -> T,
+        act: impl FnOnce(&mut dyn FnMut(&SearchProgress) -> ControlFlow<()>) -> T,
     ) -> T {
         let mut watcher = Watcher::new(name, strategy, self.interrupt, self.voice);
         act(&mut |progress| watcher.look(progress))
@@ -126,19 +126,19 @@ impl Made {
     }
 
     /// The plan to be drawn, under a name.
-    pub(crate) fn map(&self, name: &str) -> Map {
+    pub(crate) fn map(&self, name: &str) -> PlanMap {
         match self {
-            Self::Blocks { list, solved, .. } => Map::of_blocks(name, ONLY_MEMORY, &solved.plan, &list.ids),
-            Self::Graph { solved, .. } => Map::of_graph(name, &solved.plan),
+            Self::Blocks { list, solved, .. } => PlanMap::of_blocks(name, ONLY_MEMORY, &solved.plan, &list.ids),
+            Self::Graph { solved, .. } => PlanMap::of_graph(name, &solved.plan),
         }
     }
 
     /// ggml's own plan of the same graph, unless this is it, or it overwrites live bytes.
-    pub(crate) fn ggml(&self) -> Option<Map> {
+    pub(crate) fn ggml(&self) -> Option<PlanMap> {
         match self {
             Self::Graph { graph, solved } if solved.figures.strategy != "ggml" => {
                 let options = PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml);
-                plan_graph(&graph.assigned, &options).ok().map(|plan| Map::of_graph("ggml", &plan))
+                plan_graph(&graph.assigned, &options).ok().map(|plan| PlanMap::of_graph("ggml", &plan))
             }
             _ => None,
         }

@@ -1,7 +1,7 @@
 //! Memories that take more than `--capacity` allows, each with what is alive where it is fullest.
 
 use steeve_plan::Bytes;
-use steeve_view::{Map, MemoryMap, Tile, human, short_name};
+use steeve_view::{MemoryMap, PlanMap, Tile, human_size, short_name};
 
 use crate::capacity::Capacities;
 use crate::fault::{Fault, MemoryPeak};
@@ -10,20 +10,23 @@ use crate::peak::{Alive, at_step};
 
 /// A fault for each memory of a plan that is above its capacity. The largest tensors at its peak are named: they are the
 /// ones to look at first.
-pub(crate) fn over_capacity(map: &Map, capacities: Capacities<'_>) -> Vec<Fault> {
+pub(crate) fn over_capacity(map: &PlanMap, capacities: Capacities<'_>) -> Vec<Fault> {
     let fault = |memory: &MemoryMap| {
         const NAMED: usize = 5;
         let (bytes, capacity) = (memory.peak(), capacities.of(&memory.name)?);
         let more = bytes.0.checked_sub(capacity.0).filter(|more| *more > 0)?;
         let mut largest = memory.alive_at_peak();
         largest.truncate(NAMED);
-        let named = |tile: &&Tile| format!("{} {}", short_name(&tile.name), human(tile.occupied));
+        let named = |tile: &&Tile| format!("{} {}", short_name(&tile.name), human_size(tile.occupied));
         let names = largest.iter().map(named).collect::<Vec<_>>().join(", ");
         let at_peak =
             memory.fullest.map_or_else(String::new, |step| format!("; largest {}: {names}", at_step(map, step)));
-        let (name, more) = (memory_called(&memory.name), human(Bytes(more)));
-        let message =
-            format!("{name} has {}, {more} more than its capacity of {}{at_peak}", human(bytes), human(capacity));
+        let (name, more) = (memory_called(&memory.name), human_size(Bytes(more)));
+        let message = format!(
+            "{name} has {}, {more} more than its capacity of {}{at_peak}",
+            human_size(bytes),
+            human_size(capacity)
+        );
         let alive = largest.into_iter().map(|tile| Alive::new(map.unit, tile, tile.id.map(u64::from))).collect();
         Some(Fault::of_memory("capacity", MemoryPeak { memory: memory.name.clone(), bytes, capacity, alive }, message))
     };

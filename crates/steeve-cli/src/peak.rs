@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use steeve_plan::{Bytes, Step};
-use steeve_view::{LastUse, Map, Tile, Unit};
+use steeve_view::{LastUse, PlanMap, StepUnit, Tile};
 
 /// When a memory is fullest: nodes of a graph, of which -1 is before the run; steps of a block list. Nothing where nothing
 /// is ever alive.
@@ -14,18 +14,18 @@ pub(crate) enum PeakStep {
 }
 
 impl PeakStep {
-    pub(crate) fn new(unit: Unit, step: Option<Step>) -> Self {
+    pub(crate) fn new(unit: StepUnit, step: Option<Step>) -> Self {
         match unit {
-            Unit::Node => Self::Node(step.and_then(|step| i64::try_from(unit.number(step)).ok())),
+            StepUnit::Node => Self::Node(step.and_then(|step| i64::try_from(unit.number(step)).ok())),
             _ => Self::Step(step.map(|step| step.0)),
         }
     }
 }
 
 /// A step in a sentence: `before the run`, `at node 3 (kq-0)`, `at step 4`.
-pub(crate) fn at_step(map: &Map, step: Step) -> String {
+pub(crate) fn at_step(map: &PlanMap, step: Step) -> String {
     match (map.unit, step) {
-        (Unit::Node, Step(0)) => map.step_called(step),
+        (StepUnit::Node, Step(0)) => map.step_called(step),
         _ => format!("at {}", map.step_called(step)),
     }
 }
@@ -62,9 +62,9 @@ pub(crate) enum Alive {
 }
 
 impl Alive {
-    pub(crate) fn new(unit: Unit, tile: &Tile, id: Option<u64>) -> Self {
+    pub(crate) fn new(unit: StepUnit, tile: &Tile, id: Option<u64>) -> Self {
         let (start, end) = (tile.life.start(), tile.life.end());
-        if unit != Unit::Node {
+        if unit != StepUnit::Node {
             return Self::Block { id: tile.name.clone(), bytes: tile.occupied, lower: start.0, upper: end.0 };
         }
         let node = |step: u64| i64::try_from(step).map_or(i64::MAX, |step| step - 1);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use steeve_plan::{Budget, Bytes, Progress, Strategy};
+use steeve_plan::{Budget, Bytes, SearchProgress, Strategy};
 
 use crate::answer::{Voice, colours_allowed};
 use crate::size::SizeStyle;
@@ -64,7 +64,7 @@ impl<'a> Watcher<'a> {
     }
 
     /// For [`place_watched`](steeve_plan::place_watched): shows where the search stands and says whether to go on.
-    pub(crate) fn look(&mut self, progress: &Progress) -> ControlFlow<()> {
+    pub(crate) fn look(&mut self, progress: &SearchProgress) -> ControlFlow<()> {
         if self.interrupt.is_pressed() {
             return ControlFlow::Break(());
         }
@@ -74,7 +74,7 @@ impl<'a> Watcher<'a> {
         ControlFlow::Continue(())
     }
 
-    fn show(&mut self, progress: &Progress) {
+    fn show(&mut self, progress: &SearchProgress) {
         let (position, length) = match self.budget {
             Some(Budget::Nodes(nodes)) => (progress.nodes, Some(nodes)),
             Some(Budget::Time(time)) => (millis(self.start.elapsed()), Some(millis(time))),

@@ -5,7 +5,7 @@ use std::io::Write;
 use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
 use steeve_plan::Bytes;
-use steeve_view::{Map, MemoryMap, Sums, Tile, Unit, printable, sums};
+use steeve_view::{ByteSums, MemoryMap, PlanMap, StepUnit, Tile, byte_sums, printable};
 
 use crate::answer::{Answer, Voice};
 use crate::args::{SearchArgs, ShowPeakArgs};
@@ -81,18 +81,18 @@ struct KindEntry {
 
 /// The fullest step of one memory.
 struct Peak<'a> {
-    map: &'a Map,
+    map: &'a PlanMap,
     memory: &'a MemoryMap,
     /// What is alive then, the largest first.
     alive: Vec<&'a Tile>,
-    sums: Sums,
+    sums: ByteSums,
 }
 
 impl<'a> Peak<'a> {
-    fn new(map: &'a Map, memory: &'a MemoryMap) -> Self {
+    fn new(map: &'a PlanMap, memory: &'a MemoryMap) -> Self {
         let alive = memory.alive_at_peak();
         // Of the blocks of a list, neither role nor operation nor layer is known.
-        let sums = if map.unit == Unit::Node { sums(&alive) } else { Sums::default() };
+        let sums = if map.unit == StepUnit::Node { byte_sums(&alive) } else { ByteSums::default() };
         Self { map, memory, alive, sums }
     }
 
@@ -149,8 +149,8 @@ impl<'a> Peak<'a> {
 
     /// Role, operation and layer side by side; nothing of a block list.
     fn sums_table(&self, sizes: SizeStyle) -> Option<comfy_table::Table> {
-        let Sums { by_role, by_operation, by_layer, .. } = &self.sums;
-        (self.map.unit == Unit::Node).then(|| {
+        let ByteSums { by_role, by_operation, by_layer, .. } = &self.sums;
+        (self.map.unit == StepUnit::Node).then(|| {
             let cell = |(name, bytes): &(String, Bytes)| [table::text(name), Cell::new(sizes.show(*bytes))];
             let add = |a: Bytes, b: Bytes| sum([a, b].into_iter());
             let cells = |kinds: &[(String, Bytes)]| table::folded(kinds.to_vec(), add).iter().map(cell).collect();
@@ -160,7 +160,7 @@ impl<'a> Peak<'a> {
     }
 
     fn rows(&self, alive: &[&Tile], sizes: SizeStyle) -> comfy_table::Table {
-        let is_graph = self.map.unit == Unit::Node;
+        let is_graph = self.map.unit == StepUnit::Node;
         let knows_use = alive.iter().any(|tile| !self.map.why_alive(tile).is_empty());
         let mut header = match is_graph {
             true => vec!["tensor", "bytes", "role", "operation", "type", "nodes"],

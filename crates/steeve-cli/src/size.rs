@@ -1,7 +1,7 @@
 //! Sizes as people write them: `65536`, `64K`, `1.5GiB`; and as they read them: `1.50 GiB`.
 
 use steeve_plan::{Align, Bytes, Clipped, UnitError};
-use steeve_view::human;
+use steeve_view::human_size;
 
 /// Reads a number of bytes. `K`, `Ki` and `KiB` are 1024, `kB` is 1000, and so on up to exbibytes; capitals do not
 /// matter. A fraction of a byte is dropped.
@@ -75,7 +75,7 @@ pub(crate) enum SizeStyle {
 impl SizeStyle {
     pub(crate) fn show(self, bytes: Bytes) -> String {
         match self {
-            Self::Human => human(bytes),
+            Self::Human => human_size(bytes),
             Self::Exact => bytes.to_string(),
         }
     }

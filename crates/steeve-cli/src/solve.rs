@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use steeve_plan::{Bound, Bytes, Outcome, PlaceError, Plan, Progress, Strategy, Verdict, certify, place_watched};
+use steeve_plan::{
+    Bound, Bytes, PlaceError, PlaceOutcome, Plan, SearchProgress, Strategy, Verdict, certify, place_watched,
+};
 
 use crate::block_list::BlockList;
 use crate::error::Error;
@@ -74,12 +76,12 @@ fn name(strategy: &Strategy) -> &'static str {
 pub(crate) fn solve(
     list: &BlockList,
     strategy: &Strategy,
-    watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    watch: &mut dyn FnMut(&SearchProgress) -> ControlFlow<()>,
 ) -> Result<Solved, Error> {
     let start = Instant::now();
     let placed = place_watched(&list.problem, strategy, watch);
     let time = start.elapsed();
-    let Outcome { placement, verdict, bound, at_least, .. } = placed.map_err(|error| no_place(list, error))?;
+    let PlaceOutcome { placement, verdict, bound, at_least, .. } = placed.map_err(|error| no_place(list, error))?;
     let problem = if verdict.fits() { list.problem.clone() } else { list.problem.clone().without_capacity() };
     match certify(problem, placement) {
         Ok(plan) => Ok(Solved { plan, verdict, at_least, time, bound }),

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use steeve_plan::{Bytes, Clipped, Step};
-use steeve_view::{Map, Picture, Sizes, TerminalStyle, Unit, terminal};
+use steeve_view::{Picture, PlanMap, SizeFormat, StepUnit, TerminalStyle, terminal};
 
 use crate::answer::{Answer, Voice, colours_allowed};
 use crate::args::ViewArgs;
@@ -109,7 +109,7 @@ fn picture(views: &[LoadedMap], sources: &[Source], args: &ViewArgs) -> Picture 
                 None => Picture::of(title, one.map.clone()),
             }
         }
-        [] => Picture::of(title, Map::new("", Vec::new())),
+        [] => Picture::of(title, PlanMap::new("", Vec::new())),
     }
 }
 
@@ -127,9 +127,9 @@ fn only(picture: Picture, memory: &str) -> Result<Picture, Error> {
 }
 
 fn within(picture: Picture, (from, to): (u64, u64)) -> Result<Picture, Error> {
-    let unit = picture.maps.first().map_or(Unit::Step, |map| map.unit);
+    let unit = picture.maps.first().map_or(StepUnit::Step, |map| map.unit);
     // Step 0 of a graph is before its first node.
-    let shift = u64::from(unit == Unit::Node);
+    let shift = u64::from(unit == StepUnit::Node);
     let picture = picture.between(Step(from.saturating_add(shift)), Step(to.saturating_add(shift)));
     if picture.memories().is_empty() {
         let why = format!(
@@ -182,7 +182,7 @@ fn terminal_style(args: &ViewArgs) -> Result<TerminalStyle, Error> {
     let terminal = io::stdout().is_terminal();
     let width = args.width.unwrap_or_else(|| table::terminal_width().unwrap_or(PIPED).min(MOST));
     let style = if terminal && colours_allowed() { TerminalStyle::colour(width) } else { TerminalStyle::plain(width) };
-    let sizes = if args.bytes { Sizes::Exact } else { Sizes::Human };
+    let sizes = if args.bytes { SizeFormat::Exact } else { SizeFormat::Human };
     Ok(style.with_height(args.height.unwrap_or(20)).with_colouring(args.colouring()).with_sizes(sizes))
 }
 

@@ -29,7 +29,7 @@ fn rig(device: &Arc<CudaDevice>) -> Rig {
 
 fn options(random: &mut Random) -> SchedOptions {
     let offload = if random.once_in(2) { Offload::Wanted } else { Offload::Never };
-    SchedOptions::new().with_offload(offload).with_turns(1 + random.index(3))
+    SchedOptions::new().with_offload(offload).with_pipeline_depth(1 + random.index(3))
 }
 
 /// Whether a small difference can become a large one, or a number is no float at all.

@@ -115,7 +115,7 @@ pub use steeve_plan::file::JsonMessage;
 #[cfg(feature = "json")]
 pub use steeve_plan::file::{self, PlanFile, PlanFileError};
 pub use steeve_plan::{
-    Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, InputLimit, InputTooLarge, Offset, Plan, Progress,
+    Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, InputLimit, InputTooLarge, Offset, Plan, SearchProgress,
     Verdict,
 };
 pub use survive::Survivors;

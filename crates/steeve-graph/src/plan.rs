@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use core::cell::OnceCell;
 use core::ops::ControlFlow;
 
-use steeve_plan::{BlockId, BufferId, Bytes, FreeList, Id, IdVec, Offset, Plan, Progress, Verdict, lower_bound};
+use steeve_plan::{BlockId, BufferId, Bytes, FreeList, Id, IdVec, Offset, Plan, SearchProgress, Verdict, lower_bound};
 
 use crate::alias::{OurShares, TakeOver, shares};
 use crate::draft::{Draft, MemoryProblem, Prefixes, end_of_run};
@@ -236,7 +236,7 @@ impl<'a> GgmlRun<'a> {
 }
 
 /// Told now and then where a search stands; says whether to go on.
-type Watch<'a> = dyn FnMut(&Progress) -> ControlFlow<()> + 'a;
+type Watch<'a> = dyn FnMut(&SearchProgress) -> ControlFlow<()> + 'a;
 
 fn as_ggml_does(run: &GgmlRun<'_>, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
     let (assigned, run) = (run.assigned, run.get()?);

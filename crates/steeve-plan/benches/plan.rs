@@ -122,7 +122,8 @@ fn status(field: &str) -> f64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).unwrap_or(0.0)
 }
 
-/// What a sweep can't do without: births and deaths, sorted. In the order of a shuffled input, as a caller may have it.
+/// Returns births and deaths, sorted: the least work of any sweep. In the order of a shuffled input, as a caller may
+/// have it.
 fn sorted_events(problem: &Problem) -> Vec<(Step, bool, u32)> {
     let mut events: Vec<(Step, bool, u32)> = Vec::with_capacity(2 * problem.blocks().len());
     for (index, block) in (0..).zip(problem.blocks()) {
@@ -133,7 +134,7 @@ fn sorted_events(problem: &Problem) -> Vec<(Step, bool, u32)> {
     events
 }
 
-/// The least time of several runs, and the last result.
+/// Returns the least time of several runs, and the last result.
 fn least<T>(runs: u32, mut work: impl FnMut() -> T) -> (Duration, T) {
     let mut timed = || {
         let before = Instant::now();

@@ -1,21 +1,22 @@
-//! The strategy with a budget: what `Fast` found, then a search for something smaller.
+//! The strategy with a budget: starts from the result of `Fast` and searches for something smaller.
 //!
-//! Without pins and in one buffer, that is niche search at the bound and on rungs above it (`ladder`), which can prove
-//! that nothing smaller exists. With pins or several buffers it is bounded improvement and proves nothing: each buffer is
-//! packed as well as the search can. What the search leaves of the budget, because it does not apply or has nothing more
-//! to say (pins, tails, mixed alignments, too many blocks), goes to greedy orders with chance in them (`shuffle`).
+//! Without pins and in one buffer, that is niche search at the lower bound and at capacities above it
+//! (`capacity_search`), which can prove that nothing smaller exists. With pins or several buffers it only improves and
+//! proves nothing: each buffer is packed as well as the search can. What the search leaves of the budget, because it
+//! does not apply or has ended (pins, tails, mixed alignments, too many blocks), goes to randomised greedy passes
+//! (`random_greedy`).
 
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::items::{Item, Items};
-use crate::ladder::{Aim, Climbed, Refutation, climb};
-use crate::meter::{Meter, Watch};
-use crate::shuffle::shuffle;
+use crate::capacity_search::{CapacityResult, RefutationMeaning, SearchTarget, search_capacities};
+use crate::items::{Item, ItemSet};
+use crate::random_greedy::random_greedy;
+use crate::search_budget::{ProgressCallback, SearchBudget};
 use crate::strategy::Solution;
 use crate::{BufferId, Bytes, Id, Offset, Place, Problem};
 
-/// How long to search, and with how many threads.
+/// Settings of [`Strategy::Best`](crate::Strategy::Best): how long to search, and with how many threads.
 ///
 /// ```
 /// use steeve_plan::{Best, Budget, Strategy};
@@ -32,12 +33,12 @@ pub struct Best {
 }
 
 impl Best {
-    /// One thread with `budget`.
+    /// Creates settings with this budget and one thread.
     pub const fn new(budget: Budget) -> Self {
         Self { budget, threads: 1 }
     }
 
-    /// The same with several threads.
+    /// Returns these settings with another number of threads.
     #[must_use]
     pub const fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads;
@@ -46,19 +47,19 @@ impl Best {
 }
 
 impl Default for Best {
-    /// One thread for a second; without a clock, 100,000 nodes.
+    /// Returns settings with one thread and [`Budget::default`].
     fn default() -> Self {
         Self::new(Budget::default())
     }
 }
 
-/// What a search may cost.
+/// The limit on the work of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Budget {
-    /// So many nodes of the search tree. The same result on every machine.
+    /// This many nodes of the search tree. Gives the same result on every machine.
     Nodes(u64),
-    /// So much time.
+    /// This much wall time.
     #[cfg(feature = "std")]
     Time(core::time::Duration),
 }
@@ -82,8 +83,8 @@ impl fmt::Display for Budget {
     }
 }
 
-/// The best that was found, and what was proved on the way.
-pub(crate) struct Found {
+/// The best solution a search found, and the bound it proved.
+pub(crate) struct SearchResult {
     pub(crate) solution: Solution,
     pub(crate) at_least: Bytes,
     pub(crate) nodes: u64,
@@ -91,95 +92,99 @@ pub(crate) struct Found {
 
 pub(crate) fn search(
     problem: &Problem,
-    items: &Items,
+    items: &ItemSet,
     bound: Bytes,
     first: Solution,
     settings: &Best,
-    watch: &mut Watch<'_>,
-) -> Found {
-    let mut meter = Meter::new(settings.budget, watch, first.peak, bound);
-    let goal = match Goal::new(problem, bound) {
-        Some(goal) if first.peak > goal.enough => goal,
-        _ => return Found { solution: first, at_least: bound, nodes: 0 },
+    watch: &mut ProgressCallback<'_>,
+) -> SearchResult {
+    let mut budget = SearchBudget::new(settings.budget, watch, first.peak, bound);
+    let goal = match SearchGoal::new(problem, bound) {
+        Some(goal) if first.peak > goal.target_peak => goal,
+        _ => return SearchResult { solution: first, at_least: bound, nodes: 0 },
     };
     let mut best = first;
     let mut at_least = bound;
     let limit = problem.max_buffer().map_or(u64::MAX, |limit| limit.0);
     if !items.has_pins() && bound.0 <= limit {
-        (best, at_least) = one_buffer(problem, items, best, goal, settings, &mut meter);
+        (best, at_least) = one_buffer(problem, items, best, goal, settings, &mut budget);
     }
-    let open = |best: &Solution| match goal.aim {
-        Aim::Lowest => best.peak > at_least,
-        Aim::Under(capacity) => best.peak.0 > capacity && at_least.0 <= capacity,
+    let open = |best: &Solution| match goal.target {
+        SearchTarget::Minimum => best.peak > at_least,
+        SearchTarget::Within(capacity) => best.peak.0 > capacity && at_least.0 <= capacity,
     };
     if open(&best) && (best.peak.0 > limit || items.has_pins()) {
-        best = meter.with_half(|meter| meter.on_a_part(|meter| each_buffer(problem, items, best, settings, meter)));
+        best = budget
+            .with_half(|budget| budget.on_subproblem(|budget| each_buffer(problem, items, best, settings, budget)));
     }
-    // What is left goes to chance: there are pins, several buffers, mixed alignments, tails, or too many blocks for the
-    // search, which would have used the budget up otherwise.
-    if open(&best) && !meter.is_over() {
-        best = shuffle(problem, items, best, goal, &mut meter);
+    // The rest of the budget goes to randomised passes: there are pins, several buffers, mixed alignments, tails, or
+    // too many blocks for the search, which would have used the budget up otherwise.
+    if open(&best) && !budget.is_spent() {
+        best = random_greedy(problem, items, best, goal, &mut budget);
     }
-    Found { solution: best, at_least, nodes: meter.nodes() }
+    SearchResult { solution: best, at_least, nodes: budget.nodes() }
 }
 
-/// When to be content.
+/// The peak at which a search may stop.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Goal {
+pub(crate) struct SearchGoal {
     /// The capacity, where one is given, else the bound.
-    pub(crate) enough: Bytes,
+    pub(crate) target_peak: Bytes,
     /// No plan is smaller than this.
     pub(crate) bound: Bytes,
-    aim: Aim,
+    target: SearchTarget,
 }
 
-impl Goal {
-    /// `None` where the capacity is below the bound: there is nothing to search for.
+impl SearchGoal {
+    /// Creates the goal of a search for `problem`. Returns `None` where the capacity is below the bound: no plan fits,
+    /// so there is nothing to search for.
     fn new(problem: &Problem, bound: Bytes) -> Option<Self> {
         match problem.capacity() {
-            None => Some(Self { enough: bound, bound, aim: Aim::Lowest }),
+            None => Some(Self { target_peak: bound, bound, target: SearchTarget::Minimum }),
             Some(capacity) if capacity < bound => None,
-            Some(capacity) => Some(Self { enough: capacity, bound, aim: Aim::Under(capacity.0) }),
+            Some(capacity) => Some(Self { target_peak: capacity, bound, target: SearchTarget::Within(capacity.0) }),
         }
     }
 }
 
-/// Niche search for a plan in one buffer. If the one at hand has several, first for any that fits into one.
+/// Runs niche search for a plan in one buffer. Where `first` uses several buffers, searches first for any plan that
+/// fits into one.
 fn one_buffer(
     problem: &Problem,
-    items: &Items,
+    items: &ItemSet,
     first: Solution,
-    goal: Goal,
+    goal: SearchGoal,
     settings: &Best,
-    meter: &mut Meter<'_, '_>,
+    budget: &mut SearchBudget<'_, '_>,
 ) -> (Solution, Bytes) {
     let limit = problem.max_buffer().map_or(u64::MAX, |limit| limit.0);
     let places = items.places(&first.placement);
     // Several buffers may be small enough together and still be several: their offsets are no stack.
     let fits = first.peak.0 <= limit && places.iter().all(|place| place.buffer == BufferId::FIRST);
     let offsets = || places.iter().map(|place| place.offset.0).collect::<Vec<u64>>();
-    // What merged items can't do, the blocks may: a tail is lost in a merged chain.
-    let refutation = if items.are_exact() { Refutation::Proof } else { Refutation::Hint };
-    let climb_to = |offsets, aim, meter: &mut Meter<'_, '_>| {
-        climb(&items.items, offsets, aim, refutation, settings.threads, meter)
+    // A refutation of the merged items does not refute the blocks: a merged chain loses its tails.
+    let refutation = if items.are_exact() { RefutationMeaning::Proof } else { RefutationMeaning::Hint };
+    let search_to = |offsets, target, budget: &mut SearchBudget<'_, '_>| {
+        search_capacities(&items.items, offsets, target, refutation, settings.threads, budget)
     };
-    let mut climbed = if fits {
-        climb_to(Some(offsets()), goal.aim, meter)
+    let mut result = if fits {
+        search_to(Some(offsets()), goal.target, budget)
     } else {
         let capacity = problem.capacity().map_or(limit, |capacity| capacity.0.min(limit));
-        meter.with_half(|meter| meter.on_a_part(|meter| climb_to(None, Aim::Under(capacity), meter)))
+        budget
+            .with_half(|budget| budget.on_subproblem(|budget| search_to(None, SearchTarget::Within(capacity), budget)))
     };
-    if !fits && goal.aim == Aim::Lowest && climbed.offsets.as_ref().is_some_and(|found| found.1 <= limit) {
-        let proved = climbed.at_least;
-        let found = climbed.offsets.take();
-        let lower = climb_to(found.as_ref().map(|found| found.0.clone()), Aim::Lowest, meter);
-        climbed = Climbed { offsets: lower.offsets.or(found), at_least: lower.at_least.max(proved) };
+    if !fits && goal.target == SearchTarget::Minimum && result.offsets.as_ref().is_some_and(|found| found.1 <= limit) {
+        let proved = result.at_least;
+        let found = result.offsets.take();
+        let lower = search_to(found.as_ref().map(|found| found.0.clone()), SearchTarget::Minimum, budget);
+        result = CapacityResult { offsets: lower.offsets.or(found), at_least: lower.at_least.max(proved) };
     }
     let at_least = match refutation {
-        Refutation::Proof => Bytes(climbed.at_least).max(goal.bound),
-        Refutation::Hint => goal.bound,
+        RefutationMeaning::Proof => Bytes(result.at_least).max(goal.bound),
+        RefutationMeaning::Hint => goal.bound,
     };
-    match climbed.offsets {
+    match result.offsets {
         Some((offsets, peak)) if peak < first.peak.0 && peak <= limit => {
             let places: Vec<Place> = offsets.into_iter().map(|offset| Place::first(Offset(offset))).collect();
             (Solution { placement: items.placement(problem, &places), peak: Bytes(peak) }, at_least)
@@ -188,13 +193,13 @@ fn one_buffer(
     }
 }
 
-/// Who stands in which buffer stays; each buffer without pins is packed as well as the search can.
+/// Packs each buffer without pins as well as the search can. Every item stays in its buffer.
 fn each_buffer(
     problem: &Problem,
-    items: &Items,
+    items: &ItemSet,
     first: Solution,
     settings: &Best,
-    meter: &mut Meter<'_, '_>,
+    budget: &mut SearchBudget<'_, '_>,
 ) -> Solution {
     let mut places = items.places(&first.placement);
     let buffers = places.iter().map(|place| place.buffer.index() + 1).max().unwrap_or(0);
@@ -204,14 +209,22 @@ fn each_buffer(
     }
     for members in members {
         let these: Vec<Item> = members.iter().map(|item| items.items[*item]).collect();
-        if meter.is_over() || these.iter().any(|item| item.pinned.is_some()) {
+        if budget.is_spent() || these.iter().any(|item| item.pinned.is_some()) {
             continue;
         }
         let offsets = members.iter().map(|item| places[*item].offset.0).collect();
         // Half of what is left for each, so that one hard buffer leaves something for the others.
-        let climbed = meter
-            .with_half(|meter| climb(&these, Some(offsets), Aim::Lowest, Refutation::Hint, settings.threads, meter));
-        if let Some((offsets, _)) = climbed.offsets {
+        let result = budget.with_half(|budget| {
+            search_capacities(
+                &these,
+                Some(offsets),
+                SearchTarget::Minimum,
+                RefutationMeaning::Hint,
+                settings.threads,
+                budget,
+            )
+        });
+        if let Some((offsets, _)) = result.offsets {
             for (item, offset) in members.iter().zip(offsets) {
                 places[*item].offset = Offset(offset);
             }

@@ -1,71 +1,77 @@
-//! The online strategy: blocks in the order of their births, each where ggml's free list puts it.
+//! The online strategy: allocates blocks in the order of their births, each where ggml's free list puts it.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::bound::occupied;
 use crate::free_list::FreeList;
-use crate::greedy::{Fit, Limits, Order, greedy, order};
-use crate::items::Items;
+use crate::greedy::{GapFit, PassLimits, PlacementOrder, greedy, order};
+use crate::items::ItemSet;
 use crate::problem::heads;
 use crate::sections::Sections;
 use crate::{BlockId, Bytes, Id, Offset, Place, Placement, Problem};
 
-/// How long a pass may take.
+/// How much work a pass may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effort {
-    /// As long as it needs: there is nothing else.
-    Any,
-    /// A fraction of a second: it is one of many.
-    Little,
+pub(crate) enum PassEffort {
+    /// No limit: the result of this pass is needed.
+    Unlimited,
+    /// A fraction of a second: other passes exist.
+    Bounded,
 }
 
-impl Effort {
-    /// How often it may look at something.
-    pub(crate) fn looks(self) -> u64 {
+impl PassEffort {
+    /// Returns the maximum number of probes.
+    pub(crate) fn probes(self) -> u64 {
         match self {
-            Self::Any => u64::MAX,
-            Self::Little => 80_000_000,
+            Self::Unlimited => u64::MAX,
+            Self::Bounded => 80_000_000,
         }
     }
 }
 
-/// Takes from what is left; false if it is not enough.
-fn spend(left: &mut u64, looks: usize) -> bool {
-    let enough = *left >= looks as u64;
-    *left = left.saturating_sub(looks as u64);
+/// Subtracts `probes` from what is left. Returns false if that is not enough.
+fn spend(left: &mut u64, probes: usize) -> bool {
+    let enough = *left >= probes as u64;
+    *left = left.saturating_sub(probes as u64);
     enough
 }
 
-/// Never fails on a problem whose pinned blocks agree, except for want of address space, or if it does not get below
-/// the peak it is given.
-pub(crate) fn best_fit(problem: &Problem, items: &Items, below: Option<Bytes>, effort: Effort) -> Option<Placement> {
+/// Places all blocks online. Returns `None` if the result would not be below the peak `below`, or if the address space
+/// is too small; otherwise never fails on a problem whose pinned blocks are consistent.
+pub(crate) fn best_fit(
+    problem: &Problem,
+    items: &ItemSet,
+    below: Option<Bytes>,
+    effort: PassEffort,
+) -> Option<Placement> {
     let below = below.map_or(u64::MAX, |peak| peak.0);
     if suits_the_free_list(problem, items) {
         let align = problem.blocks().iter().map(|block| block.align).next().unwrap_or_default();
         let ggml = FreeList::new(align, problem.max_buffer());
-        // ggml's last chunk ignores the limit; if that matters, once more with as many chunks as it takes.
+        // ggml's last chunk ignores the limit; if that matters, run again with as many chunks as it takes.
         for free in [ggml.clone(), ggml.with_any_number_of_chunks()] {
-            match online(problem, free, below, effort) {
-                Online::Placed(placement) => return Some(placement),
-                Online::TooHigh => return None,
-                Online::OverLimit | Online::NoRoom => {}
+            match with_free_list(problem, free, below, effort) {
+                FreeListResult::Placed(placement) => return Some(placement),
+                FreeListResult::TooHigh => return None,
+                FreeListResult::OverLimit | FreeListResult::NoRoom => {}
             }
         }
     }
     in_birth_order(problem, items, below, effort)
 }
 
-/// It knows one alignment and nothing of pins.
-pub(crate) fn suits_the_free_list(problem: &Problem, items: &Items) -> bool {
+/// Returns whether the free list can place this problem: it supports one alignment and no pins.
+pub(crate) fn suits_the_free_list(problem: &Problem, items: &ItemSet) -> bool {
     let mut aligns = problem.blocks().iter().map(|block| block.align);
     let first = aligns.next();
     !items.has_pins() && aligns.all(|align| Some(align) == first)
 }
 
-enum Online {
+/// The result of placing blocks with the free list.
+enum FreeListResult {
     Placed(Placement),
-    /// Given up: it would not get below the peak it was given, or not in time.
+    /// Abandoned: the peak would not be below the given one, or the probes are used up.
     TooHigh,
     /// The free list ends at half the address space.
     NoRoom,
@@ -73,15 +79,15 @@ enum Online {
     OverLimit,
 }
 
-/// With the free list itself.
-fn online(problem: &Problem, mut free: FreeList, below: u64, effort: Effort) -> Online {
+/// Places the blocks with the free list itself.
+fn with_free_list(problem: &Problem, mut free: FreeList, below: u64, effort: PassEffort) -> FreeListResult {
     let blocks = problem.blocks();
     let real = |id: &BlockId| blocks[*id].size > Bytes::ZERO;
     let mut births: Vec<BlockId> = blocks.ids().filter(real).collect();
     let mut deaths = births.clone();
     births.sort_by_key(|id| blocks[*id].life.start());
     deaths.sort_by_key(|id| blocks[*id].life.end());
-    // A block that is taken over gives back only what its follower does not keep.
+    // A block with a follower frees only the bytes that its follower does not keep.
     let mut kept = vec![0; blocks.len()];
     for block in blocks {
         if let Some(before) = block.follows {
@@ -92,7 +98,7 @@ fn online(problem: &Problem, mut free: FreeList, below: u64, effort: Effort) -> 
     let mut places: Vec<Place> = blocks.iter().map(|it| it.pinned.unwrap_or(Place::ORIGIN)).collect();
     let mut largest: Vec<u64> = Vec::new();
     let mut deaths = deaths.into_iter().peekable();
-    let mut looks = effort.looks();
+    let mut probes = effort.probes();
     for id in births {
         let block = &blocks[id];
         while let Some(dead) = deaths.next_if(|dead| blocks[*dead].life.end() <= block.life.start()) {
@@ -106,9 +112,9 @@ fn online(problem: &Problem, mut free: FreeList, below: u64, effort: Effort) -> 
         let place = match block.follows {
             Some(before) => places[before.index()],
             None => match free.take(block.size) {
-                Some(place) if free.total().0 < below && spend(&mut looks, free.ranges()) => place,
-                Some(_) => return Online::TooHigh,
-                None => return Online::NoRoom,
+                Some(place) if free.total().0 < below && spend(&mut probes, free.ranges()) => place,
+                Some(_) => return FreeListResult::TooHigh,
+                None => return FreeListResult::NoRoom,
             },
         };
         places[id.index()] = place;
@@ -116,20 +122,20 @@ fn online(problem: &Problem, mut free: FreeList, below: u64, effort: Effort) -> 
         largest.resize(largest.len().max(buffer + 1), 0);
         largest[buffer] = largest[buffer].max(occupied(block));
     }
-    // A follower of no bytes stands where its chain stands.
+    // A follower of no bytes is placed where its chain is.
     for (id, head) in heads(blocks).pairs() {
         places[id.index()] = places[head.index()];
     }
     let limit = problem.max_buffer().map_or(u64::MAX, |limit| limit.0);
     let within = free.chunks().zip(&largest).all(|(size, largest)| size.0 <= limit.max(*largest));
-    if within { Online::Placed(Placement::new(places)) } else { Online::OverLimit }
+    if within { FreeListResult::Placed(Placement::new(places)) } else { FreeListResult::OverLimit }
 }
 
-/// The same idea with the placer that knows pins and mixed alignments.
-fn in_birth_order(problem: &Problem, items: &Items, below: u64, effort: Effort) -> Option<Placement> {
+/// Places the blocks in the order of their births with the greedy placer, which supports pins and mixed alignments.
+fn in_birth_order(problem: &Problem, items: &ItemSet, below: u64, effort: PassEffort) -> Option<Placement> {
     let sections = Sections::new(&items.items);
-    let births = order(&items.items, &sections, Order::Birth);
-    let limits = Limits { buffer: problem.max_buffer().map(|limit| limit.0), peak: below, looks: effort.looks() };
-    let places = greedy(&items.items, &sections, &births, Fit::Best, limits)?;
+    let births = order(&items.items, &sections, PlacementOrder::Birth);
+    let limits = PassLimits { buffer: problem.max_buffer().map(|limit| limit.0), peak: below, probes: effort.probes() };
+    let places = greedy(&items.items, &sections, &births, GapFit::Best, limits)?;
     Some(items.placement(problem, &places))
 }

@@ -1,8 +1,8 @@
-//! Problem in, the fewest bytes that any plan needs out. O(n log n).
+//! Computes the fewest bytes that any plan of a problem needs. O(n log n).
 //!
 //! Three arguments, and the strongest wins:
-//! - blocks that are alive at the same step stand beside each other, so their bytes add up;
-//! - a pinned block reaches as far as it reaches;
+//! - blocks that are alive at the same step must not overlap, so their bytes add up;
+//! - a buffer extends at least to the end of its last pinned block;
 //! - two blocks above half the size of the largest possible buffer never share one at the same time. For each size,
 //!   as many buffers reach it as there are such blocks alive together, and the buffers' sizes are the sum over sizes:
 //!
@@ -14,7 +14,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::births::Births;
+use crate::birth_steps::BirthSteps;
 use crate::{Block, Bytes, Id, Problem, Step};
 
 /// A number of bytes below which no plan exists.
@@ -36,7 +36,7 @@ pub struct Bound {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum BoundReason {
-    /// So many bytes are alive at one step.
+    /// This many bytes are alive at one step.
     Live,
     /// A pinned block ends there.
     Pinned,
@@ -44,7 +44,7 @@ pub enum BoundReason {
     BufferLimit,
 }
 
-/// The fewest bytes that any plan of `problem` needs.
+/// Computes the fewest bytes that any plan of `problem` needs. O(n log n).
 ///
 /// ```
 /// use steeve_plan::{Block, Bytes, Lifetime, Problem, Step, lower_bound};
@@ -62,7 +62,7 @@ pub fn lower_bound(problem: &Problem) -> Bound {
     bound_above(problem, live, step)
 }
 
-/// The bound, where the most live bytes and their step are known already.
+/// Computes the bound from the maximum of live bytes and its step.
 pub(crate) fn bound_above(problem: &Problem, live: Bytes, step: Option<Step>) -> Bound {
     let mut bound = Bound { bytes: live, step, live, reason: BoundReason::Live };
     let pinned = pinned_reach(problem);
@@ -70,7 +70,7 @@ pub(crate) fn bound_above(problem: &Problem, live: Bytes, step: Option<Step>) ->
         (bound.bytes, bound.reason) = (pinned, BoundReason::Pinned);
     }
     if let Some(limit) = problem.max_buffer() {
-        let apart = never_together(problem, limit);
+        let apart = limited_buffers_bound(problem, limit);
         if apart > bound.bytes {
             (bound.bytes, bound.reason) = (apart, BoundReason::BufferLimit);
         }
@@ -78,16 +78,17 @@ pub(crate) fn bound_above(problem: &Problem, live: Bytes, step: Option<Step>) ->
     bound
 }
 
-/// The bytes a block of a problem keeps others from using. The problem's door has checked that they fit.
+/// Returns the bytes that a block of a checked problem keeps others from using. [`Problem::new`] has checked that they
+/// fit.
 pub(crate) fn occupied(block: &Block) -> u64 {
     let mask = block.align.get() - 1;
     (block.size.0 + mask) & !mask
 }
 
-/// The most bytes alive at a step, and the first such step. The problem's door keeps the sum in range.
+/// Computes the most bytes alive at a step, and the first such step. [`Problem::new`] keeps the sum in range.
 fn most_live(problem: &Problem) -> (Bytes, Option<Step>) {
     let blocks = || problem.blocks().iter().filter(|it| it.size > Bytes::ZERO);
-    let births = Births::new(blocks().map(|it| it.life.start()));
+    let births = BirthSteps::new(blocks().map(|it| it.life.start()));
     // How the live bytes change. Deaths count at the next birth: a block that ends at 7 is out of the way of one that
     // starts at 7. The sum of all sizes is below 2^64, so the differences wrap but the prefix sums do not.
     let mut change = vec![0u64; births.count() + 1];
@@ -106,7 +107,7 @@ fn most_live(problem: &Problem) -> (Bytes, Option<Step>) {
     (Bytes(most), step)
 }
 
-/// The sum over buffers of where their last pinned block ends.
+/// Computes the sum over buffers of where their last pinned block ends.
 fn pinned_reach(problem: &Problem) -> Bytes {
     let mut reach: Vec<u64> = Vec::new();
     for block in problem.blocks() {
@@ -123,9 +124,9 @@ fn pinned_reach(problem: &Problem) -> Bytes {
     Bytes(reach.iter().fold(0, |sum: u64, end| sum.saturating_add(*end)))
 }
 
-/// Blocks above half of the largest possible buffer, one size after the other from the largest: how many are alive
-/// together at most is how many buffers have at least that size.
-fn never_together(problem: &Problem, limit: Bytes) -> Bytes {
+/// Computes the bound from blocks above half of the largest possible buffer. For each size, from the largest down, the
+/// most such blocks alive together is the number of buffers of at least that size.
+fn limited_buffers_bound(problem: &Problem, limit: Bytes) -> Bytes {
     let largest = problem.blocks().iter().map(occupied).max().unwrap_or(0);
     let half = limit.0.max(largest) / 2;
     let mut big: Vec<&Block> = problem.blocks().iter().filter(|it| occupied(it) > half).collect();
@@ -135,7 +136,7 @@ fn never_together(problem: &Problem, limit: Bytes) -> Bytes {
     starts.dedup();
     // The most are alive together at some start, so starts are the only steps to count at.
     let at = |step| starts.partition_point(|start| *start < step);
-    let mut alive = Crowd::new(starts.len());
+    let mut alive = MaxCountTree::new(starts.len());
     let mut total = 0u64;
     let mut blocks = big.iter().peekable();
     while let Some(block) = blocks.next() {
@@ -146,21 +147,21 @@ fn never_together(problem: &Problem, limit: Bytes) -> Bytes {
     Bytes(total)
 }
 
-/// Counts over steps: add one to a range, ask for the largest. O(log n) each, as a tree of maxima with pending sums.
-struct Crowd {
+/// Counts over steps, as a tree of maxima with pending sums: adds one to a range and returns the maximum in O(log n).
+struct MaxCountTree {
     leaves: usize,
     most: Vec<u64>,
 }
 
-impl Crowd {
+impl MaxCountTree {
     fn new(steps: usize) -> Self {
         let leaves = steps.next_power_of_two();
         Self { leaves, most: vec![0; 2 * leaves] }
     }
 
-    /// `most[n]` is the largest count below `n`, less what is pending at the nodes above it. A range is a few whole
-    /// nodes; above them the maxima are made anew as the sum pending there (the old maximum less that of its children)
-    /// plus the children's maximum.
+    /// Adds one to the counts of a range. `most[n]` is the largest count below `n`, less what is pending at the nodes
+    /// above it. A range is a few whole nodes; above them the maxima are recomputed as the sum pending there (the old
+    /// maximum less that of its children) plus the children's maximum.
     fn add(&mut self, start: usize, end: usize) {
         let (mut low, mut high) = (start + self.leaves, end + self.leaves);
         let mut whole = Vec::new();

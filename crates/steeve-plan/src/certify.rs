@@ -1,19 +1,19 @@
-//! Problem and placement in, a proven plan or everything that is wrong out. O(n log n).
+//! Checks a placement against its problem: returns a proven plan, or everything that is wrong. O(n log n).
 //!
-//! A sweep over time. At each step the live blocks stand in an ordered set, so a block that is born has only its two
-//! neighbours to fear:
+//! A sweep over time. At each step the live blocks are kept in an ordered set, so a new block can overlap only its two
+//! neighbours:
 //!
 //! ```text
 //!   offset   | live ... [ before )   [ born )   [ after ) ... |
 //!                                ^ not beyond ^          ^ not before the end
 //! ```
 //!
-//! The set holds ranks (positions in the order of buffers and offsets), as bits in a tree of 64-bit words. That is an
-//! ordered map whose every operation touches four words for a million blocks. Nothing here is shared with the
-//! strategies whose work it judges; the live bytes are counted again as well. (What the bound adds to them for pins and
-//! for limited buffers comes from `bound`; it decides only whether a plan may be called optimal.)
+//! The set holds ranks (positions in the order of buffers and offsets) as bits in a tree of 64-bit words: an ordered
+//! map whose every operation touches four words for a million blocks. No code here is shared with the strategies that
+//! make placements; the live bytes are counted again as well. (What the bound adds to them for pins and for limited
+//! buffers comes from `bound`; it decides only whether a plan may be called optimal.)
 
-mod ranks;
+mod rank_set;
 mod violation;
 
 use alloc::collections::BTreeMap;
@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 
 pub use violation::{Violation, Violations};
 
-use ranks::{Ranks, sort_by_number};
+use rank_set::{RankSet, sort_by_number};
 
 use crate::bound::bound_above;
 use crate::plan::Plan;
@@ -30,8 +30,9 @@ use crate::{Block, BlockId, BufferId, Bytes, Id, IdVec, Offset, Place, Placement
 
 /// Proves that `placement` solves `problem`: the only way to a [`Plan`].
 ///
-/// Every block is aligned, in range and where it is pinned; a block that takes over another's bytes stands where that
-/// one stood; no two live blocks share a byte; no buffer and not their sum passes its limit.
+/// Every block is aligned, in range and where it is pinned; a block that follows another has the same place; no two
+/// live blocks share a byte; no buffer, and not their sum, exceeds its limit. Fails with every violation found. O(n log
+/// n).
 ///
 /// ```
 /// use steeve_plan::{Block, Bytes, Lifetime, Offset, Place, Placement, Problem, certify};
@@ -55,15 +56,16 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
     for (block, it) in blocks.pairs() {
         check_place(&problem, places, block, it, &mut wrong);
     }
-    let off_the_map = |it: &Violation| matches!(it, Violation::OutOfRange { .. } | Violation::TooFar { .. });
+    let off_the_map =
+        |it: &Violation| matches!(it, Violation::OutOfRange { .. } | Violation::BufferIndexTooLarge { .. });
     if wrong.iter().any(off_the_map) {
-        // Ends out of range, or buffers without end: the sweep has nothing to stand on.
+        // Block ends are out of range, or there are too many buffers to sweep.
         return Err(Violations(wrong));
     }
     let buffers = buffer_sizes(&problem, places, &mut wrong);
     let Some(peak) = buffers.iter().try_fold(Bytes::ZERO, |sum, size| sum.checked_add(*size)) else {
-        wrong.push(Violation::Endless);
-        overlaps(&problem, places, &mut wrong);
+        wrong.push(Violation::TotalTooLarge);
+        find_overlaps(&problem, places, &mut wrong);
         return Err(Violations(wrong));
     };
     if let Some(capacity) = problem.capacity()
@@ -71,20 +73,20 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
     {
         wrong.push(Violation::OverCapacity { peak, capacity });
     }
-    match Timeline::new(&problem, places, &buffers).sweep() {
+    match LivenessSweep::new(&problem, places, &buffers).sweep() {
         Some((live, step)) if wrong.is_empty() => {
             let bound = bound_above(&problem, live, step);
             Ok(Plan::proven(problem, placement, buffers, peak, bound))
         }
         Some(_) => Err(Violations(wrong)),
         None => {
-            overlaps(&problem, places, &mut wrong);
+            find_overlaps(&problem, places, &mut wrong);
             Err(Violations(wrong))
         }
     }
 }
 
-/// Alignment, range, pin and predecessor of one block.
+/// Checks alignment, range, pin and predecessor of one block.
 fn check_place(
     problem: &Problem,
     places: &IdVec<BlockId, Place>,
@@ -96,7 +98,7 @@ fn check_place(
     let (offset, align) = (place.offset, it.align);
     if place.buffer.index() >= places.len() {
         let (buffer, blocks) = (place.buffer, places.len());
-        wrong.push(Violation::TooFar { block, buffer, blocks });
+        wrong.push(Violation::BufferIndexTooLarge { block, buffer, blocks });
     }
     if !align.accepts(offset) {
         wrong.push(Violation::Misaligned { block, offset, align });
@@ -108,23 +110,23 @@ fn check_place(
     if let Some(pinned) = it.pinned
         && pinned != place
     {
-        wrong.push(Violation::Unpinned { block, pinned, place });
+        wrong.push(Violation::NotAtPin { block, pinned, place });
     }
     if let Some(follows) = it.follows
         && problem.blocks().get(follows).is_some()
         && places[follows] != place
     {
         let expected = places[follows];
-        wrong.push(Violation::Strayed { block, follows, place, expected });
+        wrong.push(Violation::NotAtPredecessor { block, follows, place, expected });
     }
 }
 
-/// The end of a block whose range [`check_place`] has seen.
+/// Returns the end of a block whose range [`check_place`] has checked.
 fn end(place: Place, block: &Block) -> u64 {
     block.occupied().map_or(u64::MAX, |bytes| place.offset.0 + bytes.0)
 }
 
-/// The size of each buffer, up to the last one in use.
+/// Computes the size of each buffer, up to the last one in use.
 fn buffer_sizes(
     problem: &Problem,
     places: &IdVec<BlockId, Place>,
@@ -155,7 +157,7 @@ fn buffer_sizes(
 
 /// Births and deaths in the order of time, and each block's rank in the order of addresses. Addresses count through all
 /// buffers, one behind the other, so that blocks of different buffers never meet.
-struct Timeline {
+struct LivenessSweep {
     births: Vec<(u64, u32)>,
     deaths: Vec<(u64, u32)>,
     /// By block: its rank among those that have bytes.
@@ -164,8 +166,8 @@ struct Timeline {
     spans: Vec<(u64, u64)>,
 }
 
-impl Timeline {
-    /// The buffers' sizes must have a sum.
+impl LivenessSweep {
+    /// Sorts births, deaths and addresses. The buffers' sizes must have a sum below 2^64.
     fn new(problem: &Problem, places: &IdVec<BlockId, Place>, buffers: &IdVec<BufferId, Bytes>) -> Self {
         let blocks = problem.blocks().as_slice();
         let places = places.as_slice();
@@ -200,9 +202,9 @@ impl Timeline {
         Self { births, deaths, ranks, spans }
     }
 
-    /// The most live bytes and their first step, or `None` if two live blocks share a byte.
+    /// Returns the most live bytes and their first step, or `None` if two live blocks share a byte.
     fn sweep(&self) -> Option<(Bytes, Option<Step>)> {
-        let mut alive = Ranks::new(self.spans.len());
+        let mut alive = RankSet::new(self.spans.len());
         let (mut live, mut most) = (0u64, 0u64);
         let mut step = self.births.first().map(|birth| Step(birth.0));
         let mut deaths = self.deaths.iter().peekable();
@@ -231,12 +233,12 @@ impl Timeline {
     }
 }
 
-/// So many are listed; pairs grow with the square of the blocks, and nobody reads a million.
-const MOST_VIOLATIONS: usize = 100_000;
+/// At most this many violations are listed: pairs grow with the square of the blocks.
+const MAX_VIOLATIONS: usize = 100_000;
 
-/// Every pair of live blocks that share a byte, in the order of time. Only for placements that are known to be wrong:
-/// a newborn looks at all live blocks of its buffer that start close enough to reach it.
-fn overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<Violation>) {
+/// Finds every pair of live blocks that share a byte, in the order of time. Only for placements that are known to be
+/// wrong: each new block is compared with all live blocks of its buffer that start close enough to reach it.
+fn find_overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<Violation>) {
     let blocks = problem.blocks();
     let real = |id: &BlockId| blocks[*id].size > Bytes::ZERO;
     let mut births: Vec<BlockId> = blocks.ids().filter(real).collect();
@@ -259,8 +261,8 @@ fn overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<V
             near.filter(|(_, end)| first < **end).map(|((_, start, block), _)| (*block, *start)).collect();
         hit.sort_unstable();
         for (block, start) in hit {
-            if wrong.len() >= MOST_VIOLATIONS {
-                wrong.push(Violation::AndMore);
+            if wrong.len() >= MAX_VIOLATIONS {
+                wrong.push(Violation::MoreOverlaps);
                 return;
             }
             let offset = Offset(first.max(start));

@@ -12,9 +12,9 @@
 //! | `lower`, `upper` | the steps at which the block is alive, `upper` exclusive | an error |
 //! | `size` | bytes | an error |
 //! | `alignment` | a power of two | 1 |
-//! | `offset` | where the block stands: a plan, or a pin | it stands nowhere yet |
+//! | `offset` | the offset of the block: a plan, or a pin | it has no place yet |
 //! | `buffer` | in which buffer that is | 0 |
-//! | `follows` | the id of the block whose bytes it takes over | it follows nobody |
+//! | `follows` | the id of the block whose bytes it reuses in place | it follows no block |
 //!
 //! Spaces around fields, Windows line ends, a byte order mark, blank lines and a missing last line end are fine, and so
 //! are capitals in the header. A field in double quotes may hold commas, line ends, outer spaces and (doubled) quotes.
@@ -33,7 +33,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
 pub use error::{Column, CsvError, CsvFault, TableError};
-use records::Records;
+use records::RecordReader;
 
 use crate::{
     Align, Block, BlockId, BufferId, Bytes, Id, IdVec, InputLimit, Lifetime, Offset, Place, Placement, Plan, Problem,
@@ -58,16 +58,16 @@ pub fn read(text: &str) -> Result<Table, CsvError> {
     read_within(text, InputLimit::DEFAULT)
 }
 
-/// Reads a block list of at most `limit` bytes, as [`read`] does with the default limit.
+/// Reads a block list of at most `limit` bytes; otherwise like [`read`].
 pub fn read_within(text: &str, limit: InputLimit) -> Result<Table, CsvError> {
     if let Err(error) = limit.check(text.len()) {
         return Err(CsvError { line: 1, column: None, name: None, fault: CsvFault::InputTooLarge(error) });
     }
-    let mut records = Records::new(text);
-    let header = Header::read(&mut records)?;
-    let mut rows = Rows::default();
+    let mut records = RecordReader::new(text);
+    let header = CsvHeader::read(&mut records)?;
+    let mut rows = TableBuilder::default();
     while let Some(line) = records.advance()? {
-        rows.push(&Row { header: &header, line, fields: records.fields() })?;
+        rows.push(&CsvRow { header: &header, line, fields: records.fields() })?;
     }
     rows.table(&header)
 }
@@ -103,8 +103,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Fails unless there are as many names and places as blocks, the names are unique and not empty, and each block
-    /// follows one of the table, if any. Pins of `blocks` are dropped; `places` says where blocks stand.
+    /// Creates a table. Fails unless there are as many names and places as blocks, the names are unique and not empty,
+    /// and each block follows one of the table, if any. Drops pins of `blocks`; `places` gives the places of blocks.
     pub fn new(
         ids: impl Into<IdVec<BlockId, String>>,
         blocks: impl Into<IdVec<BlockId, Block>>,
@@ -129,55 +129,55 @@ impl Table {
             if let Some(follows) = blocks[block].follows
                 && follows.index() >= ids.len()
             {
-                return Err(TableError::FollowsNobody { id: ids[block].clone(), follows });
+                return Err(TableError::FollowsMissingBlock { id: ids[block].clone(), follows });
             }
         }
         Ok(Self { ids, blocks, places, by_name })
     }
 
-    /// The blocks of a problem; those that are pinned have a place.
+    /// Creates a table of the blocks of a problem; those that are pinned have a place.
     pub fn of_problem(problem: &Problem, ids: impl Into<IdVec<BlockId, String>>) -> Result<Self, TableError> {
         let places = problem.blocks().iter().map(|block| block.pinned);
         Self::new(ids, problem.blocks().clone(), places.collect::<IdVec<_, _>>())
     }
 
-    /// The blocks of a plan, each with its place.
+    /// Creates a table of the blocks of a plan, each with its place.
     pub fn of_plan(plan: &Plan, ids: impl Into<IdVec<BlockId, String>>) -> Result<Self, TableError> {
         let places = plan.places().iter().map(|place| Some(*place));
         Self::new(ids, plan.problem().blocks().clone(), places.collect::<IdVec<_, _>>())
     }
 
-    /// The names.
+    /// Returns the names.
     pub fn ids(&self) -> &IdVec<BlockId, String> {
         &self.ids
     }
 
-    /// The names alone, without a copy.
+    /// Returns the names, without a copy.
     pub fn into_ids(self) -> IdVec<BlockId, String> {
         self.ids
     }
 
-    /// The blocks, none of them pinned.
+    /// Returns the blocks, none of them pinned.
     pub fn blocks(&self) -> &IdVec<BlockId, Block> {
         &self.blocks
     }
 
-    /// Where the blocks stand, as far as that is known.
+    /// Returns the place of each block, where it has one.
     pub fn places(&self) -> &IdVec<BlockId, Option<Place>> {
         &self.places
     }
 
-    /// The block of that name. O(log n).
+    /// Finds the block with this name. O(log n).
     pub fn find(&self, id: &str) -> Option<BlockId> {
         find(&self.ids, &self.by_name, id)
     }
 
-    /// The problem to place all blocks, wherever they stand now.
+    /// Returns the problem to place all blocks, whatever places they have now.
     pub fn problem(&self) -> Result<Problem, ProblemError> {
         Problem::new(self.blocks.clone())
     }
 
-    /// The problem to place those blocks that stand nowhere yet around those that do.
+    /// Returns the problem to place the blocks without a place around those that have one.
     ///
     /// ```
     /// use steeve_plan::{Offset, Place, Strategy, csv, plan};
@@ -191,7 +191,7 @@ impl Table {
         Problem::new(self.blocks.iter().zip(&self.places).map(pinned).collect::<IdVec<_, _>>())
     }
 
-    /// The places as a plan to certify. Fails if a block has none.
+    /// Returns the places as a placement to certify. Fails if a block has none.
     ///
     /// ```
     /// use steeve_plan::{certify, csv};
@@ -208,7 +208,7 @@ impl Table {
         places.map(Placement::new)
     }
 
-    /// The columns that say something, in the order in which they are written.
+    /// Returns the columns with any value other than the default, in the order in which they are written.
     fn columns(&self) -> Vec<Column> {
         let mut columns = Vec::from([Column::Id, Column::Lower, Column::Upper, Column::Size]);
         if self.blocks.iter().any(|block| block.align != Align::ONE) {
@@ -260,22 +260,22 @@ impl fmt::Display for Table {
     }
 }
 
-/// In quotes where the reader would take it for something else.
+/// Writes a text, in quotes where the reader would misread it.
 fn write_text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let plain = text.trim() == text && !text.contains([',', '"', '\n', '\r']);
     if plain { f.write_str(text) } else { write!(f, "\"{}\"", text.replace('"', "\"\"")) }
 }
 
-/// Which column stands where.
-struct Header {
+/// The columns of the file and their positions.
+struct CsvHeader {
     /// The columns of the file in their order.
     columns: Vec<Column>,
     /// The inverse: the position of each known column.
     positions: [Option<usize>; Column::ALL.len()],
 }
 
-impl Header {
-    fn read(records: &mut Records<'_>) -> Result<Self, CsvError> {
+impl CsvHeader {
+    fn read(records: &mut RecordReader<'_>) -> Result<Self, CsvError> {
         let Some(line) = records.advance()? else {
             return Err(CsvError { line: 1, column: None, name: None, fault: CsvFault::NoHeader });
         };
@@ -300,20 +300,20 @@ impl Header {
     }
 }
 
-/// One line with what is needed to speak of it.
-struct Row<'a, 'text> {
-    header: &'a Header,
+/// One line, with what error messages need.
+struct CsvRow<'a, 'text> {
+    header: &'a CsvHeader,
     line: usize,
     fields: &'a [Cow<'text, str>],
 }
 
-impl Row<'_, '_> {
+impl CsvRow<'_, '_> {
     fn error(&self, column: Column, fault: CsvFault) -> CsvError {
         let position = self.header.positions[column as usize];
         CsvError { line: self.line, column: position.map(|it| it + 1), name: Some(column), fault }
     }
 
-    /// As many fields as columns.
+    /// Checks that the line has as many fields as the header has columns.
     fn check_length(&self) -> Result<(), CsvError> {
         let columns = &self.header.columns;
         if let Some(missing) = columns.get(self.fields.len()) {
@@ -326,18 +326,18 @@ impl Row<'_, '_> {
         Ok(())
     }
 
-    /// What stands in `column`, or `None` where the file has no such column.
+    /// Returns the field in `column`, or `None` where the file has no such column.
     fn field(&self, column: Column) -> Option<&str> {
         let position = self.header.positions[column as usize]?;
         self.fields.get(position).map(Cow::as_ref)
     }
 
-    /// The number in a column that must have one.
+    /// Returns the number in a column that must have one.
     fn number(&self, column: Column) -> Result<u64, CsvError> {
         number(self.field(column).unwrap_or("")).map_err(|fault| self.error(column, fault))
     }
 
-    /// The number in a column that may be missing or empty.
+    /// Returns the number in a column that may be missing or empty.
     fn optional_number(&self, column: Column) -> Result<Option<u64>, CsvError> {
         match self.field(column) {
             None | Some("") => Ok(None),
@@ -361,14 +361,15 @@ impl Row<'_, '_> {
             (Some(offset), buffer) => {
                 let index = buffer.unwrap_or(0);
                 let id = usize::try_from(index).ok().and_then(BufferId::from_index);
-                let buffer = id.ok_or_else(|| self.error(Column::Buffer, CsvFault::BufferTooFar { buffer: index }))?;
+                let buffer =
+                    id.ok_or_else(|| self.error(Column::Buffer, CsvFault::BufferIndexTooLarge { buffer: index }))?;
                 Ok(Some(Place { buffer, offset: Offset(offset) }))
             }
         }
     }
 }
 
-/// A whole number from 0 to 2^64 - 1, and otherwise the best guess at what else it is.
+/// Parses a whole number from 0 to 2^64 - 1; otherwise returns the most likely fault.
 fn number(text: &str) -> Result<u64, CsvFault> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let found = || text.to_string();
@@ -379,23 +380,23 @@ fn number(text: &str) -> Result<u64, CsvFault> {
         _ if text.is_empty() => CsvFault::NumberMissing,
         Some(rest) if rest.parse::<f64>().is_ok() => CsvFault::Negative { found: found() },
         None if text.parse::<f64>().is_ok() => CsvFault::NotWhole { found: found() },
-        _ => CsvFault::NoNumber { found: found() },
+        _ => CsvFault::NotANumber { found: found() },
     })
 }
 
-/// What has been read so far.
+/// The rows read so far.
 #[derive(Default)]
-struct Rows {
+struct TableBuilder {
     ids: Vec<String>,
     blocks: Vec<Block>,
     places: Vec<Option<Place>>,
     lines: Vec<usize>,
-    /// A block may follow one that stands further down, so names are looked up at the end.
+    /// A block may follow one that is listed later, so names are looked up at the end.
     follows: Vec<(usize, String)>,
 }
 
-impl Rows {
-    fn push(&mut self, row: &Row<'_, '_>) -> Result<(), CsvError> {
+impl TableBuilder {
+    fn push(&mut self, row: &CsvRow<'_, '_>) -> Result<(), CsvError> {
         row.check_length()?;
         let index = self.blocks.len();
         self.ids.push(match row.field(Column::Id) {
@@ -414,7 +415,7 @@ impl Rows {
         Ok(())
     }
 
-    fn table(mut self, header: &Header) -> Result<Table, CsvError> {
+    fn table(mut self, header: &CsvHeader) -> Result<Table, CsvError> {
         let at = |line, column: Column, fault| {
             let position = header.positions[column as usize];
             CsvError { line, column: position.map(|it| it + 1), name: Some(column), fault }
@@ -433,7 +434,7 @@ impl Rows {
         for (index, found) in self.follows {
             match find(&ids, &by_name, &found) {
                 Some(before) => self.blocks[index].follows = Some(before),
-                None => return Err(at(self.lines[index], Column::Follows, CsvFault::FollowsNobody { found })),
+                None => return Err(at(self.lines[index], Column::Follows, CsvFault::FollowsMissingBlock { found })),
             }
         }
         Ok(Table { ids, blocks: self.blocks.into(), places: self.places.into(), by_name })
@@ -446,7 +447,7 @@ fn order_of_names(ids: &IdVec<BlockId, String>) -> Vec<BlockId> {
     order
 }
 
-/// Of the names that occur twice, the two first occurrences of the one whose second comes first.
+/// Finds the two first occurrences of the repeated name whose second occurrence comes first.
 fn first_repeat(ids: &IdVec<BlockId, String>, by_name: &[BlockId]) -> Option<(BlockId, BlockId)> {
     let pairs = by_name.windows(2).filter_map(|pair| match pair {
         [first, second] if ids[*first] == ids[*second] => Some((*first, *second)),

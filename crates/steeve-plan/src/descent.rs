@@ -1,7 +1,7 @@
 //! The one-shot descent: a skyline that is filled niche by niche. O(n log n) in practice.
 //!
 //! ```text
-//!   height  ____            A niche is a run of sections that is lower than what stands on either side.
+//!   height  ____            A niche is a run of sections that is lower than the sections on both sides.
 //!          |    |      __   Of the items that start at its left end and fit into it, the one with the
 //!      ____|    |_____|     best key is put there. If the first item that fits starts further right,
 //!                 ^ niche   the sections before it are raised to the lower wall.
@@ -18,29 +18,29 @@ use core::cmp::Reverse;
 use crate::items::up;
 use crate::packing::Packing;
 
-/// Which of the items that fit goes first: the longest, the largest, or the one with the largest product of both.
+/// The key by which the items that fit are ranked: the longest, the largest, or the largest product of both first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum DescentKey {
     Length,
     Size,
     Area,
 }
 
-/// A packing with its items grouped by the section they start in: made once, used by each descent.
+/// A packing with its items grouped by the section they start in: built once, used by each descent.
 #[derive(Clone, Debug)]
-pub(crate) struct Slope {
+pub(crate) struct GroupedPacking {
     packing: Packing,
     /// Items in the order of their first section, then of their end; `group[s]..group[s + 1]` start in section `s`.
     by_end: Vec<u32>,
     group: Vec<u32>,
 }
 
-/// Higher than any stack: what stands left and right of all sections.
+/// Higher than any stack: the height left and right of all sections.
 const WALL: u64 = u64::MAX;
 /// As high as a stack can get: sections with nothing left to place.
 const CLOSED: u64 = u64::MAX - 1;
 
-impl Slope {
+impl GroupedPacking {
     pub(crate) fn new(packing: Packing) -> Self {
         let mut group = vec![0u32; packing.sections + 1];
         for lo in &packing.lo {
@@ -63,8 +63,8 @@ impl Slope {
         Self { packing, by_end, group }
     }
 
-    /// Offsets whose peak is below `limit`, or `None` if the descent does not stay below it.
-    pub(crate) fn descend(&self, key: Key, limit: u64) -> Option<Vec<u64>> {
+    /// Runs one descent. Returns offsets whose peak is below `limit`, or `None` if the descent does not stay below it.
+    pub(crate) fn descend(&self, key: DescentKey, limit: u64) -> Option<Vec<u64>> {
         Descent::new(self, key).run(limit)
     }
 
@@ -72,8 +72,8 @@ impl Slope {
         self.group[section] as usize..self.group[section + 1] as usize
     }
 
-    /// The groups with the best key first.
-    fn by_key(&self, key: Key) -> Vec<u32> {
+    /// Returns the items group by group, the best key first.
+    fn by_key(&self, key: DescentKey) -> Vec<u32> {
         let it = &self.packing;
         let mut order = self.by_end.clone();
         for section in 0..it.sections {
@@ -81,15 +81,15 @@ impl Slope {
             let length = |item: usize| it.hi[item] - it.lo[item];
             match key {
                 _ if items.len() < 2 => {}
-                Key::Length => items.sort_unstable_by_key(|item| {
+                DescentKey::Length => items.sort_unstable_by_key(|item| {
                     let at = *item as usize;
                     Reverse((length(at), it.size[at], Reverse(*item)))
                 }),
-                Key::Size => items.sort_unstable_by_key(|item| {
+                DescentKey::Size => items.sort_unstable_by_key(|item| {
                     let at = *item as usize;
                     Reverse((it.size[at], length(at), Reverse(*item)))
                 }),
-                Key::Area => items.sort_unstable_by_key(|item| {
+                DescentKey::Area => items.sort_unstable_by_key(|item| {
                     let at = *item as usize;
                     let area = u128::from(it.size[at]) * u128::from(length(at));
                     Reverse((area, length(at), Reverse(*item)))
@@ -100,32 +100,33 @@ impl Slope {
     }
 }
 
+/// The state of one descent.
 struct Descent<'a> {
-    slope: &'a Slope,
+    grouped: &'a GroupedPacking,
     by_key: Vec<u32>,
     /// For each section where its unplaced items begin in `by_key` and in `by_end`.
     key_head: Vec<u32>,
     end_head: Vec<u32>,
-    ends: EarliestEnd,
+    ends: EarliestEndTree,
     placed: Vec<bool>,
     offsets: Vec<u64>,
     skyline: Skyline,
 }
 
 impl<'a> Descent<'a> {
-    fn new(slope: &'a Slope, key: Key) -> Self {
-        let packing = &slope.packing;
-        let heads = slope.group[..packing.sections].to_vec();
-        let earliest = |section: usize| match slope.by_end[slope.group(section)].first() {
+    fn new(grouped: &'a GroupedPacking, key: DescentKey) -> Self {
+        let packing = &grouped.packing;
+        let heads = grouped.group[..packing.sections].to_vec();
+        let earliest = |section: usize| match grouped.by_end[grouped.group(section)].first() {
             Some(item) => packing.hi[*item as usize],
-            None => NOBODY,
+            None => NO_ITEM,
         };
         Self {
-            slope,
-            by_key: slope.by_key(key),
+            grouped,
+            by_key: grouped.by_key(key),
             key_head: heads.clone(),
             end_head: heads,
-            ends: EarliestEnd::new((0..packing.sections).map(earliest)),
+            ends: EarliestEndTree::new((0..packing.sections).map(earliest)),
             placed: vec![false; packing.len()],
             offsets: vec![0; packing.len()],
             skyline: Skyline::new(packing.sections),
@@ -133,8 +134,8 @@ impl<'a> Descent<'a> {
     }
 
     fn run(mut self, limit: u64) -> Option<Vec<u64>> {
-        let packing = &self.slope.packing;
-        // A group whose best items do not fit is walked again and again; such a descent is given up.
+        let packing = &self.grouped.packing;
+        // A group whose best items do not fit is scanned again and again; such a descent is abandoned.
         let mut patience = packing.len().saturating_mul(4000).min(100_000_000 + 64 * packing.len()) + 1024;
         let mut left = packing.len();
         let mut at = 0;
@@ -187,14 +188,14 @@ impl<'a> Descent<'a> {
         Some(self.offsets)
     }
 
-    /// The item with the best key that starts at `section` and ends by `end`; it counts as placed from now on.
+    /// Takes the item with the best key that starts at `section` and ends by `end`, and marks it as placed.
     fn best_at(&mut self, section: usize, end: usize, patience: &mut usize) -> Option<usize> {
-        let group = self.slope.group(section);
+        let group = self.grouped.group(section);
         let mut at = self.key_head[section] as usize;
         let mut walked = 0;
         let found = loop {
             let item = *self.by_key[..group.end].get(at)? as usize;
-            if !self.placed[item] && self.slope.packing.hi[item] as usize <= end {
+            if !self.placed[item] && self.grouped.packing.hi[item] as usize <= end {
                 break item;
             }
             (at, walked) = (at + 1, walked + 1);
@@ -208,12 +209,12 @@ impl<'a> Descent<'a> {
             at
         };
         let key_head = head(&self.by_key, self.key_head[section] as usize);
-        let end_head = head(&self.slope.by_end, self.end_head[section] as usize);
+        let end_head = head(&self.grouped.by_end, self.end_head[section] as usize);
         self.key_head[section] = key_head as u32;
         self.end_head[section] = end_head as u32;
-        let earliest = match self.slope.by_end[..group.end].get(end_head) {
-            Some(item) => self.slope.packing.hi[*item as usize],
-            None => NOBODY,
+        let earliest = match self.grouped.by_end[..group.end].get(end_head) {
+            Some(item) => self.grouped.packing.hi[*item as usize],
+            None => NO_ITEM,
         };
         self.ends.set(section, earliest);
         Some(found)
@@ -246,7 +247,7 @@ impl Skyline {
         skyline
     }
 
-    /// The niche that is the segment at `start`, or a lower neighbour of it.
+    /// Returns the niche that is the segment at `start`, or the start of a lower neighbour.
     fn niche_near(&self, start: usize) -> Result<Niche, usize> {
         let end = self.next[start] as usize;
         let height = self.height[start];
@@ -268,7 +269,7 @@ impl Skyline {
         }
     }
 
-    /// Raises the part of the niche before `end` to `height`. Answers with a segment near the change.
+    /// Raises the part of the niche before `end` to `height`. Returns the start of a segment near the change.
     fn raise(&mut self, niche: Niche, end: usize, height: u64) -> usize {
         let Niche { start, .. } = niche;
         let rest = end < niche.end;
@@ -295,18 +296,18 @@ impl Skyline {
     }
 }
 
-const NOBODY: u32 = u32::MAX;
+const NO_ITEM: u32 = u32::MAX;
 
 /// For each section the earliest end of the items that start there, as a tree of minima.
-struct EarliestEnd {
+struct EarliestEndTree {
     leaves: usize,
     least: Vec<u32>,
 }
 
-impl EarliestEnd {
+impl EarliestEndTree {
     fn new(ends: impl ExactSizeIterator<Item = u32>) -> Self {
         let leaves = ends.len().next_power_of_two();
-        let mut least = vec![NOBODY; 2 * leaves];
+        let mut least = vec![NO_ITEM; 2 * leaves];
         for (leaf, end) in least[leaves..].iter_mut().zip(ends) {
             *leaf = end;
         }
@@ -329,8 +330,8 @@ impl EarliestEnd {
         }
     }
 
-    /// The first section from `start` on at which an item starts that ends by `end`. Whatever ends by `end` starts
-    /// before it, so what is found is below `end` if it is anything.
+    /// Finds the first section from `start` on at which an item starts that ends by `end`. An item that ends by `end`
+    /// starts before it, so a result is below `end`.
     fn first_within(&self, start: usize, end: usize) -> Option<usize> {
         let end = end as u32;
         let mut node = start + self.leaves;

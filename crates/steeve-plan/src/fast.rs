@@ -1,80 +1,83 @@
-//! The default strategy: several quick passes, the best of them; done as soon as one is at the bound.
+//! The default strategy: runs several quick passes and keeps the best; stops as soon as one reaches the bound.
 //!
-//! Descents and greedy orders each win on problems that the others lose, and none takes long. The bound is the proof:
-//! a pass that reaches it can't be beaten. In one buffer a pass is given up once it can't beat the best one so far. If
-//! none reaches the bound, a small problem gets one short walk of the search, and at last ggml's free list is tried.
+//! Descents and greedy orders each win on problems that the others lose, and all are quick. The bound is the proof: a
+//! pass that reaches it can't be beaten. In one buffer a pass is abandoned once it can't beat the best one so far. If
+//! none reaches the bound, a small problem gets one short niche search, and at last ggml's free list is tried.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::best_fit::{Effort, best_fit, suits_the_free_list};
-use crate::descent::{Key, Slope};
-use crate::greedy::{Fit, Limits, Order, greedy, order};
-use crate::items::{Item, Items, up};
-use crate::niche::{Answer, NicheSearch};
+use crate::best_fit::{PassEffort, best_fit, suits_the_free_list};
+use crate::descent::{DescentKey, GroupedPacking};
+use crate::greedy::{GapFit, PassLimits, PlacementOrder, greedy, order};
+use crate::items::{Item, ItemSet, up};
+use crate::niche::{NicheOutcome, NicheSearch};
 use crate::packing::Packing;
 use crate::sections::Sections;
 use crate::strategy::Solution;
 use crate::{BufferId, Bytes, Id, Offset, Place, Problem};
 
-/// In the order of how often they are the first to reach the bound.
-const DESCENTS: [(Key, Time); 6] = [
-    (Key::Size, Time::Backward),
-    (Key::Length, Time::Forward),
-    (Key::Area, Time::Backward),
-    (Key::Size, Time::Forward),
-    (Key::Length, Time::Backward),
-    (Key::Area, Time::Forward),
+/// The descents, in the order of how often they are the first to reach the bound.
+const DESCENTS: [(DescentKey, TimeDirection); 6] = [
+    (DescentKey::Size, TimeDirection::Backward),
+    (DescentKey::Length, TimeDirection::Forward),
+    (DescentKey::Area, TimeDirection::Backward),
+    (DescentKey::Size, TimeDirection::Forward),
+    (DescentKey::Length, TimeDirection::Backward),
+    (DescentKey::Area, TimeDirection::Forward),
 ];
 
-/// One packs what grows and shrinks with the largest blocks, the other what is full of long-lived small ones.
-const ORDERS: [(Order, Fit); 2] = [(Order::Size, Fit::First), (Order::Length, Fit::Best)];
+/// The greedy passes for one buffer: one packs what grows and shrinks with the largest blocks, the other what is full of long-lived small ones.
+const ORDERS: [(PlacementOrder, GapFit); 2] =
+    [(PlacementOrder::Size, GapFit::First), (PlacementOrder::Length, GapFit::Best)];
 
-/// With pins, or with several buffers, descents do not apply; more orders make up for that.
-const ALL_ORDERS: [(Order, Fit); 7] = [
-    (Order::Size, Fit::First),
-    (Order::Length, Fit::Best),
-    (Order::Size, Fit::Best),
-    (Order::Area, Fit::First),
-    (Order::Area, Fit::Best),
-    (Order::Length, Fit::First),
-    (Order::Birth, Fit::Best),
+/// The greedy passes with pins or several buffers, where descents do not apply.
+const ALL_ORDERS: [(PlacementOrder, GapFit); 7] = [
+    (PlacementOrder::Size, GapFit::First),
+    (PlacementOrder::Length, GapFit::Best),
+    (PlacementOrder::Size, GapFit::Best),
+    (PlacementOrder::Area, GapFit::First),
+    (PlacementOrder::Area, GapFit::Best),
+    (PlacementOrder::Length, GapFit::First),
+    (PlacementOrder::Birth, GapFit::Best),
 ];
 
-/// Above so many items a descent takes a good part of a second, and two have to do.
-const MANY: usize = 150_000;
+/// Above this many items a descent takes a good part of a second, and only two are run.
+const MAX_ITEMS_ALL_DESCENTS: usize = 150_000;
 
-/// From so many items on, to look for the tightest gap of all takes longer than everything else together.
-const MANY_TO_FIT: usize = 50_000;
+/// From this many items on, the search for the tightest gap takes longer than all other passes together.
+const MAX_ITEMS_BEST_GAP: usize = 50_000;
 
-/// Up to so many items a walk of the search is as quick as a few passes.
-const FEW: usize = 256;
+/// Up to this many items one restart of niche search is as quick as a few passes.
+const MAX_ITEMS_SHORT_SEARCH: usize = 256;
 
+/// Whether a descent runs in the order of time or against it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Time {
+enum TimeDirection {
     Forward,
     Backward,
 }
 
-/// The best of all passes. `None` only if no pass could place the blocks at all.
-pub(crate) fn fast(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solution> {
+/// Runs all passes and returns the best result. Returns `None` only if no pass could place the blocks at all.
+pub(crate) fn fast(problem: &Problem, items: &ItemSet, bound: Bytes) -> Option<Solution> {
     let Some(one) = in_one_buffer(problem, items, bound) else { return several_buffers(problem, items, bound) };
     if one.peak <= bound {
         return Some(one);
     }
-    let online = best_fit(problem, items, Some(one.peak), Effort::Little).and_then(|it| Solution::new(problem, it));
+    let online =
+        best_fit(problem, items, Some(one.peak), PassEffort::Bounded).and_then(|it| Solution::new(problem, it));
     online.filter(|online| online.peak < one.peak).or(Some(one))
 }
 
-/// `None` with pins, or if one buffer would pass its limit.
-fn in_one_buffer(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solution> {
+/// Packs everything into one buffer. Returns `None` with pins, or if one buffer would exceed its limit.
+fn in_one_buffer(problem: &Problem, items: &ItemSet, bound: Bytes) -> Option<Solution> {
     // One buffer within its limit is a plan, and no plan is below the bound.
     if items.has_pins() || problem.max_buffer().is_some_and(|limit| bound > limit) {
         return None;
     }
-    let mut stack = lowest_stack(&items.items, bound.0);
+    let mut stack = pack_one_buffer(&items.items, bound.0);
     if stack.peak > bound.0
-        && let Some(lower) = short_walk(&items.items, bound.0)
+        && let Some(lower) = short_niche_search(&items.items, bound.0)
     {
         stack = lower;
     }
@@ -85,37 +88,37 @@ fn in_one_buffer(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solut
     Solution::new(problem, items.placement(problem, &places))
 }
 
-/// Items stacked in one buffer.
-pub(crate) struct Stack {
+/// Offsets of items in one buffer, and their peak.
+pub(crate) struct BufferLayout {
     pub(crate) offsets: Vec<u64>,
     pub(crate) peak: u64,
 }
 
-/// Descents, then greedy orders, until one is at the bound.
-pub(crate) fn lowest_stack(items: &[Item], bound: u64) -> Stack {
+/// Packs items into one buffer with descents, then greedy orders, until one reaches the bound.
+pub(crate) fn pack_one_buffer(items: &[Item], bound: u64) -> BufferLayout {
     let packing = Packing::with_shrinks(items);
     // An item that shrinks several times is lower than its packing says.
     let shrinks = !packing.steps.is_empty();
     let bound = if shrinks { bound } else { bound.max(packing.bound()) };
-    let mut best: Option<Stack> = None;
+    let mut best: Option<BufferLayout> = None;
     let mut keep = |offsets: Option<Vec<u64>>| {
         if let Some(offsets) = offsets {
             let peak = packing.peak(&offsets);
             if best.as_ref().is_none_or(|best| peak < best.peak) {
-                best = Some(Stack { offsets, peak });
+                best = Some(BufferLayout { offsets, peak });
             }
         }
         best.as_ref().map_or(u64::MAX, |best| best.peak)
     };
     let mut lowest = u64::MAX;
     let (mut forward, mut backward) = (None, None);
-    let passes = if items.len() > MANY { 2 } else { DESCENTS.len() };
+    let passes = if items.len() > MAX_ITEMS_ALL_DESCENTS { 2 } else { DESCENTS.len() };
     for (key, time) in &DESCENTS[..passes] {
-        let slope = match time {
-            Time::Forward => forward.get_or_insert_with(|| Slope::new(packing.clone())),
-            Time::Backward => backward.get_or_insert_with(|| Slope::new(packing.mirrored())),
+        let grouped = match time {
+            TimeDirection::Forward => forward.get_or_insert_with(|| GroupedPacking::new(packing.clone())),
+            TimeDirection::Backward => backward.get_or_insert_with(|| GroupedPacking::new(packing.mirrored())),
         };
-        lowest = keep(slope.descend(*key, lowest));
+        lowest = keep(grouped.descend(*key, lowest));
         if lowest <= bound {
             break;
         }
@@ -124,11 +127,11 @@ pub(crate) fn lowest_stack(items: &[Item], bound: u64) -> Stack {
         let sections = if shrinks { Sections::new(items) } else { packing.sections() };
         let orders = match items.len() {
             _ if shrinks => &ALL_ORDERS[..],
-            MANY_TO_FIT.. => &ORDERS[..1],
+            MAX_ITEMS_BEST_GAP.. => &ORDERS[..1],
             _ => &ORDERS,
         };
         for (by, fit) in orders.iter().copied() {
-            let limits = Limits { buffer: None, peak: lowest, looks: Effort::Little.looks() };
+            let limits = PassLimits { buffer: None, peak: lowest, probes: PassEffort::Bounded.probes() };
             let places = greedy(items, &sections, &order(items, &sections, by), fit, limits);
             let offsets = places.map(|places| places.iter().map(|place| place.offset.0).collect());
             lowest = keep(offsets);
@@ -138,23 +141,24 @@ pub(crate) fn lowest_stack(items: &[Item], bound: u64) -> Stack {
         }
     }
     // Stacking everything on everything is always possible.
-    best.unwrap_or_else(|| on_top_of_each_other(items))
+    best.unwrap_or_else(|| stack_all(items))
 }
 
-/// One walk of the search at the bound, where a problem is so small that it takes no longer than the passes.
-fn short_walk(items: &[Item], bound: u64) -> Option<Stack> {
-    if items.len() > FEW {
+/// Runs one restart of niche search at the bound, where a problem is so small that this takes no longer than the
+/// passes.
+fn short_niche_search(items: &[Item], bound: u64) -> Option<BufferLayout> {
+    if items.len() > MAX_ITEMS_SHORT_SEARCH {
         return None;
     }
     let packing = Packing::new(items);
     let mut search = NicheSearch::new(&packing, bound, 1)?;
-    match search.walk(2 * items.len() as u64, &mut |_| false) {
-        (Answer::Found(offsets), _) => Some(Stack { peak: packing.peak(&offsets), offsets }),
+    match search.restart(2 * items.len() as u64, &mut |_| false) {
+        (NicheOutcome::Found(offsets), _) => Some(BufferLayout { peak: packing.peak(&offsets), offsets }),
         _ => None,
     }
 }
 
-fn on_top_of_each_other(items: &[Item]) -> Stack {
+fn stack_all(items: &[Item]) -> BufferLayout {
     let mut peak = 0u64;
     let mut offsets = Vec::with_capacity(items.len());
     for item in items {
@@ -162,23 +166,24 @@ fn on_top_of_each_other(items: &[Item]) -> Stack {
         offsets.push(offset);
         peak = offset + item.bytes;
     }
-    Stack { offsets, peak }
+    BufferLayout { offsets, peak }
 }
 
-/// Greedy passes over buffers of limited size or around pinned items; then each buffer without pins packed anew.
-fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Solution> {
+/// Runs greedy passes over buffers of limited size or around pinned items, then packs each buffer without pins again.
+fn several_buffers(problem: &Problem, items: &ItemSet, bound: Bytes) -> Option<Solution> {
     let sections = Sections::new(&items.items);
     let limit = problem.max_buffer().map(|limit| limit.0);
     // The free list always comes to an end, and then the passes need not.
-    let free_list = suits_the_free_list(problem, items).then(|| best_fit(problem, items, None, Effort::Any)).flatten();
+    let free_list =
+        suits_the_free_list(problem, items).then(|| best_fit(problem, items, None, PassEffort::Unlimited)).flatten();
     let mut best = free_list.and_then(|placement| Solution::new(problem, placement));
     for (by, fit) in ALL_ORDERS {
         if best.as_ref().is_some_and(|best| best.peak <= bound) {
             break;
         }
         // The first pass must come to an end however long it takes: without it there may be nothing.
-        let looks = if best.is_none() { Effort::Any.looks() } else { Effort::Little.looks() };
-        let limits = Limits { buffer: limit, peak: u64::MAX, looks };
+        let probes = if best.is_none() { PassEffort::Unlimited.probes() } else { PassEffort::Bounded.probes() };
+        let limits = PassLimits { buffer: limit, peak: u64::MAX, probes };
         let order = order(&items.items, &sections, by);
         let Some(mut places) = greedy(&items.items, &sections, &order, fit, limits) else {
             continue;
@@ -198,7 +203,7 @@ fn several_buffers(problem: &Problem, items: &Items, bound: Bytes) -> Option<Sol
     best
 }
 
-/// Who shares a buffer stays; how the buffer is packed may get better.
+/// Packs each buffer without pins again. Every item stays in its buffer; a worse packing is discarded.
 pub(crate) fn pack_each_buffer(items: &[Item], places: &mut [Place]) {
     let buffers = places.iter().map(|place| place.buffer.index() + 1).max().unwrap_or(0);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); buffers];
@@ -211,7 +216,7 @@ pub(crate) fn pack_each_buffer(items: &[Item], places: &mut [Place]) {
             continue;
         }
         let top = members.iter().map(|index| places[*index].offset.0 + items[*index].bytes).max();
-        let stack = lowest_stack(&these, 0);
+        let stack = pack_one_buffer(&these, 0);
         if let Some(buffer) = BufferId::from_index(buffer)
             && top.is_some_and(|top| stack.peak < top)
         {

@@ -50,19 +50,19 @@ pub struct PlanFile {
     pub source: Option<String>,
     /// Which strategy made the plan.
     pub strategy: String,
-    /// Of a graph: which nodes are computed in place of a source (`ggml`, `more` or `none`).
+    /// For the plan of a graph: which nodes are computed in place of a source (`ggml`, `more` or `none`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reuse: Option<String>,
-    /// Of a graph: what becomes of tensors that no node reads (`keep`, `free-inputs` or `free`).
+    /// For the plan of a graph: what becomes of tensors that no node reads (`keep`, `free-inputs` or `free`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread: Option<String>,
-    /// Of a graph: `drop-in` if it was planned by the rules of the drop-in.
+    /// For the plan of a graph: `drop-in` if it was planned by the rules of the drop-in.
     #[serde(rename = "as", default, skip_serializing_if = "Option::is_none")]
     pub planned_as: Option<String>,
-    /// Of a graph: its fingerprint.
+    /// For the plan of a graph: its fingerprint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<String>,
-    /// Of a graph whose text numbers tensors in another way: the fingerprint of what the text is read as.
+    /// For the plan of a graph whose text numbers tensors in another way: the fingerprint of what the text is read as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// The memories, in the order of the graph. A block list has one.
@@ -81,16 +81,16 @@ pub struct FileMemory {
     /// The largest buffer that the plan was allowed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub max_buffer: Option<Bytes>,
-    /// Of a graph: for how many nodes after its last reader a tensor stays.
+    /// For the plan of a graph: for how many nodes after its last reader a tensor stays.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hold: u32,
-    /// Of a graph: what is kept so that nodes can be fused (`none`, `checked` or `kept`).
+    /// For the plan of a graph: what is kept so that nodes can be fused (`none`, `checked` or `kept`).
     #[serde(default, skip_serializing_if = "is_default")]
     pub fusion: Option<String>,
-    /// Of a graph: whether the layout is ggml's own, which keeps to no `hold`, `fusion` and `max_buffer`.
+    /// For the plan of a graph: whether the layout is ggml's own, which keeps to no `hold`, `fusion` and `max_buffer`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ggml_layout: bool,
-    /// Of a graph: the memory whose bytes these are, by its index. Such a memory has no blocks of its own.
+    /// For the plan of a graph: the memory that owns these bytes, by its index. Such a memory has no blocks of its own.
     #[serde(default, skip_serializing_if = "is_default")]
     pub shared_with: Option<u32>,
     /// The sum of `buffers`.
@@ -121,10 +121,10 @@ pub struct FileBlock {
     pub buffer: BufferId,
     /// Its offset in the buffer.
     pub offset: Offset,
-    /// The block of this memory whose bytes it takes over in place, by its index.
+    /// The block of this memory whose bytes it reuses in place, by its index.
     #[serde(default, skip_serializing_if = "is_default")]
     pub follows: Option<BlockId>,
-    /// Of a graph: the tensor that is allocated there.
+    /// For the plan of a graph: the tensor that is allocated there.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tensor: Option<FileTensor>,
 }
@@ -210,7 +210,7 @@ pub enum PlanFileError {
     },
     /// A word that is not known.
     #[error("{field} is {:?}; known are {known}", Clipped(found))]
-    Word {
+    UnknownValue {
         /// The field.
         field: &'static str,
         /// What the file says.
@@ -220,13 +220,13 @@ pub enum PlanFileError {
     },
     /// A field that only the plan of a graph has.
     #[error("{field} is that of a graph's plan, and the file names no graph")]
-    OfGraph {
+    GraphField {
         /// The field.
         field: &'static str,
     },
     /// No graph, and not the one memory of a block list.
     #[error("the plan file is not that of a graph, and has {found} memories; that of a block list has 1")]
-    Memories {
+    MemoryCount {
         /// How many there are.
         found: usize,
     },
@@ -251,9 +251,9 @@ impl core::fmt::Display for JsonMessage<'_> {
     }
 }
 
-/// All that is looked at before the version is known.
+/// The fields that are read before the version is known.
 #[derive(Deserialize)]
-struct Head {
+struct FileHeader {
     schema: Option<String>,
     version: Option<u32>,
 }
@@ -295,7 +295,7 @@ impl PlanFile {
         Self::new(strategy, Vec::from([memory]))
     }
 
-    /// Returns a block list whose blocks all have a place as a file. Fails if one has none.
+    /// Converts a block list to a file. Fails if a block has no place.
     pub fn of_table(table: &Table) -> Result<Self, TableError> {
         let places = table.placement()?.places;
         let blocks = table.blocks().pairs().map(|(id, block)| FileBlock {
@@ -313,7 +313,7 @@ impl PlanFile {
         Ok(Self::new(GIVEN, Vec::from([memory])))
     }
 
-    /// Whether it is the plan of a graph.
+    /// Returns whether this is the plan of a graph.
     pub fn is_of_graph(&self) -> bool {
         self.graph.is_some()
     }
@@ -337,34 +337,34 @@ impl PlanFile {
             Ok(file) if (file.schema.as_str(), file.version) == (SCHEMA, VERSION) => file.checked(),
             // A file of another version may look quite different, and then the version is what is wrong with it.
             read => match serde_json::from_str(text) {
-                Ok(Head { schema: Some(found), .. }) if found != SCHEMA => Err(PlanFileError::Schema { found }),
-                Ok(Head { schema: Some(_), version: Some(found) }) if found != VERSION => {
+                Ok(FileHeader { schema: Some(found), .. }) if found != SCHEMA => Err(PlanFileError::Schema { found }),
+                Ok(FileHeader { schema: Some(_), version: Some(found) }) if found != VERSION => {
                     Err(PlanFileError::Version { found })
                 }
-                Ok(Head { schema: None, .. }) => Err(PlanFileError::NoSchema),
+                Ok(FileHeader { schema: None, .. }) => Err(PlanFileError::NoSchema),
                 _ => Ok(read?),
             },
         }
     }
 
-    /// Refuses unknown words, and what the plan of a block list does not have.
+    /// Checks for unknown values, and for fields that the plan of a block list does not have.
     fn checked(self) -> Result<Self, PlanFileError> {
         if !["ggml", "fast", "best", "best-fit", GIVEN].contains(&self.strategy.as_str()) {
             let known = "ggml, fast, best and best-fit";
-            return Err(PlanFileError::Word { field: "strategy", found: self.strategy, known });
+            return Err(PlanFileError::UnknownValue { field: "strategy", found: self.strategy, known });
         }
         if let Some(found) = self.planned_as.clone().filter(|word| word != DROP_IN) {
-            return Err(PlanFileError::Word { field: "as", found, known: DROP_IN });
+            return Err(PlanFileError::UnknownValue { field: "as", found, known: DROP_IN });
         }
         match self.field_of_graph() {
             _ if self.is_of_graph() => Ok(self),
-            Some(field) => Err(PlanFileError::OfGraph { field }),
+            Some(field) => Err(PlanFileError::GraphField { field }),
             None if self.memories.len() == 1 => Ok(self),
-            None => Err(PlanFileError::Memories { found: self.memories.len() }),
+            None => Err(PlanFileError::MemoryCount { found: self.memories.len() }),
         }
     }
 
-    /// A field that only the plan of a graph has.
+    /// Finds a field that only the plan of a graph has.
     fn field_of_graph(&self) -> Option<&'static str> {
         let of_memory = |it: &FileMemory| {
             let fields = [

@@ -1,7 +1,7 @@
-//! ggml's free list: where a buffer has room, and which room is taken next.
+//! ggml's free list: finds free ranges in a buffer, and chooses one by ggml's rules.
 //!
-//! Sizes go in, places come out, one after the other and without knowing what comes. A memory is a list of *chunks*
-//! (buffers, in the words of a plan), each with its free ranges in the order of their offsets:
+//! Allocates sizes one after the other, without knowledge of later ones. A memory is a list of *chunks* (buffers, in
+//! terms of a plan), each with its free ranges in the order of their offsets:
 //!
 //! ```text
 //!   chunk 0   [used][ free ][used][free][used][ free ... to the limit of the chunk )
@@ -32,56 +32,59 @@ use crate::{Align, BufferId, Bytes, Id, Offset, Place};
 pub struct FreeList {
     align: Align,
     limit: u64,
-    /// The last of so many chunks has no limit.
-    most_chunks: usize,
-    chunks: Vec<Chunk>,
+    /// The last of this many chunks has no limit.
+    max_chunks: usize,
+    chunks: Vec<FreeListChunk>,
 }
 
-/// ggml opens at most so many chunks; the last of them has no limit.
-const MOST_CHUNKS: usize = 16;
+/// ggml opens at most this many chunks; the last of them has no limit.
+const MAX_CHUNKS: usize = 16;
 
 /// The end of a chunk without a limit. Far above any real size, and far from overflow.
 const NO_LIMIT: u64 = u64::MAX / 2;
 
+/// One chunk of a memory.
 #[derive(Clone, Debug)]
-struct Chunk {
+struct FreeListChunk {
     /// In the order of their offsets. Ranges of no bytes may be among them: freeing a tensor of no bytes leaves one.
-    free: Vec<Range>,
+    free: Vec<FreeRange>,
     /// The highest end ever used.
     peak: u64,
 }
 
+/// Free bytes of a chunk.
 #[derive(Clone, Copy, Debug)]
-struct Range {
+struct FreeRange {
     start: u64,
     size: u64,
 }
 
-impl Range {
+impl FreeRange {
     fn end(self) -> u64 {
         self.start + self.size
     }
 }
 
 impl FreeList {
-    /// An empty memory whose sizes are rounded up to `align` and whose chunks have at most `limit` bytes.
+    /// Creates an empty memory that rounds sizes up to `align` and opens chunks of at most `limit` bytes.
     pub fn new(align: Align, limit: Option<Bytes>) -> Self {
         Self {
             align,
             limit: limit.map_or(NO_LIMIT, |limit| limit.0.min(NO_LIMIT)),
-            most_chunks: MOST_CHUNKS,
+            max_chunks: MAX_CHUNKS,
             chunks: Vec::new(),
         }
     }
 
-    /// The same with as many chunks as it takes, so that none passes the limit but for a single tensor.
+    /// Returns this free list without a limit on the number of chunks, so that only a single block above the limit
+    /// makes a chunk exceed it.
     #[must_use]
     pub fn with_any_number_of_chunks(mut self) -> Self {
-        self.most_chunks = usize::MAX;
+        self.max_chunks = usize::MAX;
         self
     }
 
-    /// Takes room for `size` bytes; `None`, and nothing changes, if the address space has none.
+    /// Allocates `size` bytes. Returns `None`, and changes nothing, if the address space has no room. O(ranges).
     pub fn take(&mut self, size: Bytes) -> Option<Place> {
         let size = self.align.round_up(size)?.0;
         let (chunk, range) = match self.choose(size) {
@@ -99,8 +102,8 @@ impl FreeList {
         Some(Place { buffer: BufferId::from_index(chunk)?, offset: Offset(start) })
     }
 
-    /// Gives back the `size` bytes at `place`. What [`take`](Self::take) never gave out is ignored where its chunk does
-    /// not exist, and free twice where it does: this type keeps no record of what is used.
+    /// Frees the `size` bytes at `place`. A range that [`take`](Self::take) never returned is ignored where its chunk
+    /// does not exist, and free twice where it does: this type keeps no record of what is used. O(ranges).
     pub fn release(&mut self, place: Place, size: Bytes) {
         let Some(size) = self.align.round_up(size) else {
             return;
@@ -126,7 +129,7 @@ impl FreeList {
                 return;
             }
             if end == range.start {
-                free[index] = Range { start, size: size + range.size };
+                free[index] = FreeRange { start, size: size + range.size };
                 if index > 0 && free[index - 1].end() == start {
                     free[index - 1].size += free[index].size;
                     free.remove(index);
@@ -135,25 +138,26 @@ impl FreeList {
             }
         }
         let index = free.iter().position(|range| start <= range.start).unwrap_or(free.len());
-        free.insert(index, Range { start, size });
+        free.insert(index, FreeRange { start, size });
     }
 
-    /// The most bytes ever used of each chunk: how large the buffers must be.
+    /// Returns the most bytes ever used of each chunk, which is how large the buffers must be.
     pub fn chunks(&self) -> impl Iterator<Item = Bytes> {
         self.chunks.iter().map(|chunk| Bytes(chunk.peak))
     }
 
-    /// How many free ranges there are: what a call looks at.
+    /// Returns how many free ranges there are, which is what a call scans.
     pub(crate) fn ranges(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.free.len()).sum()
     }
 
-    /// The sum over the chunks, at most 2^64 - 1.
+    /// Returns the sum over the chunks, at most 2^64 - 1.
     pub fn total(&self) -> Bytes {
         Bytes(self.chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.peak)))
     }
 
-    /// Any range but the last of a chunk, the smallest that fits; else the last one of the chunk that grows least.
+    /// Chooses the smallest range that fits, among all but the last of each chunk; else the last range of the chunk
+    /// that grows least.
     fn choose(&self, size: u64) -> Option<(usize, usize)> {
         let mut found = None;
         for (index, chunk) in self.chunks.iter().enumerate() {
@@ -191,12 +195,12 @@ impl FreeList {
 
     fn open(&mut self, size: u64) -> Option<usize> {
         let index = self.chunks.len();
-        let room = if index + 1 >= self.most_chunks { NO_LIMIT } else { size.max(self.limit) };
+        let room = if index + 1 >= self.max_chunks { NO_LIMIT } else { size.max(self.limit) };
         // Without a limit the last chunk takes all that comes, up to the end of the address space.
-        if index >= self.most_chunks || size > room {
+        if index >= self.max_chunks || size > room {
             return None;
         }
-        self.chunks.push(Chunk { free: Vec::from([Range { start: 0, size: room }]), peak: 0 });
+        self.chunks.push(FreeListChunk { free: Vec::from([FreeRange { start: 0, size: room }]), peak: 0 });
         Some(index)
     }
 }

@@ -8,10 +8,10 @@ use core::ops::ControlFlow;
 use std::string::String;
 use std::vec::Vec;
 
-use crate::random::Random;
+use crate::random::RandomGenerator;
 use crate::{
     Align, Best, Block, BlockId, Budget, BufferId, Bytes, FreeList, Id, Lifetime, Offset, Place, PlaceError, Placement,
-    Problem, ProblemError, Progress, Strategy, certify, csv, lower_bound, place_watched, plan,
+    Problem, ProblemError, SearchProgress, Strategy, certify, csv, lower_bound, place_watched, plan,
 };
 
 /// Returns how many inputs each fuzz body gets in a test: the environment variable `STEEVE_FUZZ`, else `default`.
@@ -24,53 +24,53 @@ pub fn inputs(default: u32) -> u32 {
     count.unwrap_or_else(|| panic!("STEEVE_FUZZ: not a count: expected a number such as 1000000, got {text:?}"))
 }
 
-/// Bytes as dice: each roll takes the next one, and 0 comes for ever behind the last.
+/// Random choices decided by bytes: each roll takes the next byte, and 0 after the last.
 #[derive(Clone, Debug)]
-pub struct Dice<'a> {
+pub struct ByteDice<'a> {
     bytes: core::slice::Iter<'a, u8>,
 }
 
-impl<'a> Dice<'a> {
-    /// Dice that show these bytes.
+impl<'a> ByteDice<'a> {
+    /// Creates dice that roll these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes: bytes.iter() }
     }
 
-    /// A number below `sides`, which must not be 0.
+    /// Returns a number below `sides`, which must not be 0.
     pub fn roll(&mut self, sides: u64) -> u64 {
         u64::from(self.bytes.next().copied().unwrap_or(0)) % sides
     }
 
-    /// True once in `sides` times.
+    /// Returns true once in `sides` times.
     pub fn once_in(&mut self, sides: u64) -> bool {
         self.roll(sides) == 1
     }
 }
 
-/// Bytes that look like chance but are the same for the same seed.
-pub fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut random = Random::new(seed.wrapping_add(1));
+/// Returns pseudo-random bytes, the same for the same seed.
+pub fn pseudo_random_bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut random = RandomGenerator::new(seed.wrapping_add(1));
     (0..length).map(|_| (random.next() >> 56) as u8).collect()
 }
 
 /// What a random problem may have in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// At most so many blocks.
+pub struct ProblemShape {
+    /// At most this many blocks.
     pub blocks: u64,
     /// Steps begin below this.
     pub steps: u64,
     /// Sizes are below this.
     pub size: u64,
     /// Whether blocks have alignments, and which.
-    pub alignments: Alignments,
+    pub alignments: AlignmentMix,
     /// What else.
-    pub extras: Extras,
+    pub extras: ProblemFeatures,
 }
 
 /// The alignments of a random problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alignments {
+pub enum AlignmentMix {
     /// All 1.
     None,
     /// All 8.
@@ -81,7 +81,7 @@ pub enum Alignments {
 
 /// What a random problem has beside plain blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extras {
+pub enum ProblemFeatures {
     /// Nothing.
     Plain,
     /// Blocks that take over others.
@@ -103,22 +103,28 @@ pub fn runs() -> u64 {
     RUNS.get()
 }
 
-pub(crate) fn count_run() {
+pub(crate) fn count_strategy_run() {
     RUNS.set(RUNS.get() + 1);
 }
 
-/// A small problem of any shape, decided by the dice.
-pub fn problem(dice: &mut Dice<'_>) -> Problem {
-    let alignments = [Alignments::None, Alignments::Common, Alignments::Mixed][dice.roll(3) as usize];
-    let extras = [Extras::Plain, Extras::Followers, Extras::Pins, Extras::Limit, Extras::All][dice.roll(5) as usize];
+/// Returns a small problem of any shape, decided by the dice.
+pub fn problem(dice: &mut ByteDice<'_>) -> Problem {
+    let alignments = [AlignmentMix::None, AlignmentMix::Common, AlignmentMix::Mixed][dice.roll(3) as usize];
+    let extras = [
+        ProblemFeatures::Plain,
+        ProblemFeatures::Followers,
+        ProblemFeatures::Pins,
+        ProblemFeatures::Limit,
+        ProblemFeatures::All,
+    ][dice.roll(5) as usize];
     let blocks = [8, 24, 60][dice.roll(3) as usize];
     let size = [4, 40, 250][dice.roll(3) as usize];
-    problem_of(dice, Shape { blocks, steps: 20, size, alignments, extras })
+    problem_of_shape(dice, ProblemShape { blocks, steps: 20, size, alignments, extras })
 }
 
-/// A problem of a given shape, decided by the dice.
-pub fn problem_of(dice: &mut Dice<'_>, shape: Shape) -> Problem {
-    let has = |extra| shape.extras == extra || shape.extras == Extras::All;
+/// Returns a problem of a given shape, decided by the dice.
+pub fn problem_of_shape(dice: &mut ByteDice<'_>, shape: ProblemShape) -> Problem {
+    let has = |extra| shape.extras == extra || shape.extras == ProblemFeatures::All;
     let count = dice.roll(shape.blocks + 1);
     let mut blocks: Vec<Block> = Vec::new();
     let mut followed: Vec<bool> = Vec::new();
@@ -127,12 +133,12 @@ pub fn problem_of(dice: &mut Dice<'_>, shape: Shape) -> Problem {
         let length = 1 + dice.roll(shape.steps / 2 + 1);
         let mut size = dice.roll(shape.size);
         let align = match shape.alignments {
-            Alignments::None => 1,
-            Alignments::Common => 8,
-            Alignments::Mixed => 1 << dice.roll(6),
+            AlignmentMix::None => 1,
+            AlignmentMix::Common => 8,
+            AlignmentMix::Mixed => 1 << dice.roll(6),
         };
         let mut follows = None;
-        if has(Extras::Followers) && dice.once_in(3) && !blocks.is_empty() {
+        if has(ProblemFeatures::Followers) && dice.once_in(3) && !blocks.is_empty() {
             let before = dice.roll(blocks.len() as u64) as usize;
             if !followed[before] {
                 followed[before] = true;
@@ -144,8 +150,8 @@ pub fn problem_of(dice: &mut Dice<'_>, shape: Shape) -> Problem {
         let life = Lifetime::new(start, start + length).expect("not empty");
         let mut block = Block::new(Bytes(size), life).aligned(Align::new(align).expect("a power of two"));
         block.follows = follows;
-        if has(Extras::Pins) && follows.is_none() && dice.once_in(4) {
-            let buffer = BufferId::from_index(usize::from(has(Extras::Limit) && dice.once_in(3)));
+        if has(ProblemFeatures::Pins) && follows.is_none() && dice.once_in(4) {
+            let buffer = BufferId::from_index(usize::from(has(ProblemFeatures::Limit) && dice.once_in(3)));
             let offset = Offset(dice.roll(12) * 8 * align);
             block.pinned = buffer.map(|buffer| Place { buffer, offset });
         }
@@ -160,16 +166,16 @@ pub fn problem_of(dice: &mut Dice<'_>, shape: Shape) -> Problem {
             Problem::new(blocks.iter().map(free).collect::<Vec<_>>()).expect("only pins can be wrong")
         }
     };
-    if has(Extras::Limit) {
+    if has(ProblemFeatures::Limit) {
         let limit = 1 + dice.roll(2 * shape.size);
         return problem.with_max_buffer(Bytes(limit));
     }
     problem
 }
 
-/// A few blocks with some of their numbers from the ends of their ranges: alignments up to 2^63, sizes, steps, pins and
-/// limits near 0, 2^32, 2^63 and 2^64. Most of these problems are refused, which is as good as a plan.
-pub fn problem_of_extremes(dice: &mut Dice<'_>) -> Result<Problem, ProblemError> {
+/// Returns a few blocks with some of their numbers from the ends of their ranges: alignments up to 2^63, sizes, steps,
+/// pins and limits near 0, 2^32, 2^63 and 2^64. Most of these problems are rejected, which is as good a test as a plan.
+pub fn problem_of_extremes(dice: &mut ByteDice<'_>) -> Result<Problem, ProblemError> {
     // How often a number is an extreme one. Where all are, the first few blocks fill the address space.
     let rarity = [1, 3, 9, 30][dice.roll(4) as usize];
     let most = [3, 6, 16][dice.roll(3) as usize];
@@ -213,8 +219,8 @@ pub fn problem_of_extremes(dice: &mut Dice<'_>) -> Result<Problem, ProblemError>
     Ok(problem)
 }
 
-/// A number below `ordinary`, and once in `rarity` times one from the ends of what a `u64` holds.
-fn or_extreme(dice: &mut Dice<'_>, rarity: u64, ordinary: u64) -> u64 {
+/// Returns a number below `ordinary`, and once in `rarity` times one from the ends of what a `u64` holds.
+fn or_extreme(dice: &mut ByteDice<'_>, rarity: u64, ordinary: u64) -> u64 {
     if dice.roll(rarity) != 0 {
         return dice.roll(ordinary);
     }
@@ -231,9 +237,9 @@ fn or_extreme(dice: &mut Dice<'_>, rarity: u64, ordinary: u64) -> u64 {
     }
 }
 
-/// Many blocks as a long program has them: most live for a few steps, some for long, sizes over four decades.
+/// Returns many blocks as a long program has them: most live for a few steps, some for long, sizes over four decades.
 pub fn synthetic(blocks: usize) -> Problem {
-    let mut random = Random::new(42);
+    let mut random = RandomGenerator::new(42);
     let block = |step: u64| {
         let kind = random.fraction();
         let most = match kind {
@@ -248,8 +254,8 @@ pub fn synthetic(blocks: usize) -> Problem {
     Problem::new((0..blocks as u64).map(block).collect::<Vec<_>>()).expect("small blocks")
 }
 
-/// Any bytes as CSV: an error or a table, and a table survives being written and read. Its blocks, if they are a
-/// problem, have a plan or none that fits, and its offsets, if they are all there, are judged.
+/// Reads any bytes as CSV: checks that the result is an error or a table that survives being written and read. Its
+/// blocks, if they are a problem, have a plan or none that fits, and its offsets, if complete, are certified.
 pub fn csv_body(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(table) = csv::read(&text) else { return };
@@ -274,15 +280,15 @@ fn assert_survives(table: &csv::Table) {
 /// Certifies any placement, which must come to an end, and has what it says written out.
 fn judge(problem: &Problem, placement: Placement) {
     match certify(problem.clone(), placement) {
-        Ok(plan) => assert!(plan.profile().iter().all(|moment| moment.live <= plan.peak())),
+        Ok(plan) => assert!(plan.profile().iter().all(|point| point.live <= plan.peak())),
         Err(wrong) => assert!(!wrong.to_string().is_empty()),
     }
 }
 
-/// Any problem under any strategy: the placement is certified, nothing is below the bound, `Fast` is not above
-/// `BestFit` and `Best` not above `Fast`. A problem that the door lets in is placed, unless its pins do not hold.
+/// Runs every strategy on any problem: the placement is certified, nothing is below the bound, `Fast` is not above
+/// `BestFit` and `Best` not above `Fast`. A valid problem is placed, unless its pins are inconsistent.
 pub fn strategy_body(bytes: &[u8]) {
-    let mut dice = Dice::new(bytes);
+    let mut dice = ByteDice::new(bytes);
     let problem = if dice.once_in(2) {
         match problem_of_extremes(&mut dice) {
             Ok(problem) => problem,
@@ -298,7 +304,7 @@ pub fn strategy_body(bytes: &[u8]) {
     let mut before = u64::MAX;
     for strategy in [Strategy::BestFit, Strategy::Fast, best] {
         let mut told = Bytes::ZERO;
-        let mut watch = |progress: &Progress| {
+        let mut watch = |progress: &SearchProgress| {
             told = told.max(progress.at_least);
             ControlFlow::Continue(())
         };
@@ -323,8 +329,8 @@ pub fn strategy_body(bytes: &[u8]) {
     }
 }
 
-/// A place for each block, most of them wrong.
-fn any_placement(dice: &mut Dice<'_>, blocks: usize) -> Placement {
+/// Returns a place for each block, most of them wrong.
+fn any_placement(dice: &mut ByteDice<'_>, blocks: usize) -> Placement {
     let place = |_| {
         let buffer = or_extreme(dice, 30, 3).min(u64::from(u32::MAX - 1)) as usize;
         Place {
@@ -340,10 +346,10 @@ fn as_table(problem: &Problem) -> csv::Table {
     csv::Table::of_problem(problem, ids).expect("as many ids as blocks")
 }
 
-/// A free list with any limit, of which any sizes are taken and to which anything is given back: what is in use never
-/// overlaps as long as nothing is given back that was not taken.
+/// Takes and releases any sizes in a free list with any limit: ranges in use never overlap as long as nothing is
+/// released that was not taken.
 pub fn free_list_body(bytes: &[u8]) {
-    let mut dice = Dice::new(bytes);
+    let mut dice = ByteDice::new(bytes);
     let align = Align::new(1u64 << or_extreme(&mut dice, 3, 7).min(63)).expect("a power of two");
     let limit = dice.once_in(2).then(|| Bytes(or_extreme(&mut dice, 2, 250)));
     let mut free = FreeList::new(align, limit);

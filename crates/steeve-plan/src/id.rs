@@ -7,14 +7,14 @@ use core::ops::{Index, IndexMut};
 
 /// A position in an [`IdVec`]. Made by [`id_type!`](crate::id_type).
 pub trait Id: Copy + Eq + Ord + fmt::Debug + fmt::Display {
-    /// The id at `index`, or `None` where an id can't count that far.
+    /// Returns the id at `index`, or `None` where an id can't count that far.
     fn from_index(index: usize) -> Option<Self>;
 
-    /// Where it points, from 0.
+    /// Returns the position, from 0.
     fn index(self) -> usize;
 }
 
-/// Makes an id: four bytes, and so is an `Option` of it.
+/// Defines an id type of four bytes; an `Option` of it takes four bytes too.
 ///
 /// ```
 /// steeve_plan::id_type! {
@@ -119,59 +119,59 @@ pub struct IdVec<I, T> {
 }
 
 impl<I: Id, T> IdVec<I, T> {
-    /// An empty vector.
+    /// Creates an empty vector.
     pub const fn new() -> Self {
         Self { items: Vec::new(), ids: PhantomData }
     }
 
-    /// Appends, and says under which id; `None`, and nothing changes, where ids can't count that far.
+    /// Appends an item and returns its id. Returns `None`, and changes nothing, where ids can't count that far.
     pub fn push(&mut self, item: T) -> Option<I> {
         let id = I::from_index(self.items.len())?;
         self.items.push(item);
         Some(id)
     }
 
-    /// How many items there are.
+    /// Returns how many items there are.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The item, or `None` for an id of another, longer vector.
+    /// Returns the item, or `None` for an id of another, longer vector.
     pub fn get(&self, id: I) -> Option<&T> {
         self.items.get(id.index())
     }
 
-    /// The ids in order.
+    /// Returns the ids in order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + use<I, T> {
-        // `push` builds no vector that is longer than ids can count. One made from a `Vec` may be; whoever takes such a
-        // vector from a caller checks its length first, as `Problem` does.
+        // `push` builds no vector that is longer than ids can count. One made from a `Vec` may be; code that takes such
+        // a vector from a caller checks its length first, as `Problem` does.
         (0..self.items.len()).map(|index| match I::from_index(index) {
             Some(id) => id,
             None => unreachable!("an IdVec is no longer than its ids can count"),
         })
     }
 
-    /// The items in order.
+    /// Returns the items in order.
     pub fn iter(&self) -> core::slice::Iter<'_, T> {
         self.items.iter()
     }
 
-    /// Ids and items in order.
+    /// Returns ids and items in order.
     pub fn pairs(&self) -> impl DoubleEndedIterator<Item = (I, &T)> + ExactSizeIterator {
         self.ids().zip(self.items.iter())
     }
 
-    /// The items without their ids.
+    /// Returns the items without their ids.
     pub fn as_slice(&self) -> &[T] {
         &self.items
     }
 
-    /// The plain vector.
+    /// Returns the plain vector.
     pub fn into_vec(self) -> Vec<T> {
         self.items
     }

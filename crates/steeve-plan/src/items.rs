@@ -1,7 +1,7 @@
-//! Problem in, the things to place out: chains merged, blocks of no bytes left out, padding included.
+//! Converts a problem to the items to place: chains merged, blocks of no bytes left out, padding included.
 //!
-//! A chain of blocks that take over each other's bytes moves as one, so it is one item as large as its largest block.
-//! (Descents and greedy passes know one step at which a chain gets smaller, and the free list of `BestFit` all of them.) O(n).
+//! A chain of blocks that follow each other moves as one, so it is one item as large as its largest block. (Descents
+//! and greedy passes use one step at which a chain shrinks, and the free list of `BestFit` all of them.) O(n).
 
 use alloc::vec::Vec;
 
@@ -10,10 +10,11 @@ use crate::problem::heads;
 use crate::{Block, Bytes, Id, IdVec, Place, Placement, Problem, Step};
 
 crate::id_type! {
-    /// Something to place.
+    /// An item to place.
     pub(crate) struct ItemId;
 }
 
+/// A chain of blocks, or a single block, as the strategies place it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
     pub(crate) start: Step,
@@ -23,18 +24,19 @@ pub(crate) struct Item {
     pub(crate) align: u64,
     pub(crate) pinned: Option<Place>,
     /// A chain that needs less from some step on.
-    pub(crate) shrinks: Option<Shrink>,
+    pub(crate) shrinks: Option<ShrinkPoint>,
 }
 
-/// From this step on only so many bytes are needed.
+/// The step from which an item needs only some of its bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shrink {
+pub(crate) struct ShrinkPoint {
     pub(crate) from: Step,
     pub(crate) bytes: u64,
 }
 
+/// The items of a problem, and which block belongs to which.
 #[derive(Clone, Debug)]
-pub(crate) struct Items {
+pub(crate) struct ItemSet {
     pub(crate) items: Vec<Item>,
     /// For each block its item; `None` for blocks that need no bytes.
     owner: Vec<Option<ItemId>>,
@@ -42,7 +44,7 @@ pub(crate) struct Items {
     exact: bool,
 }
 
-impl Items {
+impl ItemSet {
     pub(crate) fn new(problem: &Problem) -> Self {
         let blocks = problem.blocks();
         let heads = heads(blocks);
@@ -50,7 +52,7 @@ impl Items {
         let mut owner: Vec<Option<ItemId>> = Vec::with_capacity(blocks.len());
         owner.resize(blocks.len(), None);
         let mut exact = true;
-        // A head may stand behind its followers, so heads come first.
+        // A head may be listed after its followers, so heads come first.
         for (id, block) in blocks.pairs() {
             if heads[id] != id || block.size == Bytes::ZERO {
                 continue;
@@ -91,12 +93,12 @@ impl Items {
         self.items.iter().any(|item| item.pinned.is_some())
     }
 
-    /// Whether a plan of the items can be as small as one of the blocks: merging has lost no tail.
+    /// Returns whether a plan of the items can be as small as one of the blocks: merging has lost no tail.
     pub(crate) fn are_exact(&self) -> bool {
         self.exact
     }
 
-    /// The items' places, from those of the blocks.
+    /// Returns the items' places, given those of the blocks.
     pub(crate) fn places(&self, placement: &Placement) -> Vec<Place> {
         let mut places = alloc::vec![Place::ORIGIN; self.items.len()];
         for (owner, place) in self.owner.iter().zip(&placement.places) {
@@ -107,8 +109,8 @@ impl Items {
         places
     }
 
-    /// The blocks' places, from those of the items. A block of no bytes stands where it is pinned, else at the origin;
-    /// in a chain, where the chain stands.
+    /// Returns the blocks' places, given those of the items. A block of no bytes is placed where it is pinned, else at
+    /// the origin; in a chain, where the chain is.
     pub(crate) fn placement(&self, problem: &Problem, places: &[Place]) -> Placement {
         let blocks = problem.blocks();
         let heads = self.owner.iter().any(Option::is_none).then(|| heads(blocks));
@@ -123,8 +125,7 @@ impl Items {
     }
 }
 
-/// Of a chain that gets smaller several times, the step at which the most is gained: bytes given back, times the steps
-/// until the end.
+/// Sets, for each chain that shrinks, the step that gains most: bytes freed, times the steps until the end.
 fn find_shrinks(problem: &Problem, owner: &[Option<ItemId>], items: &mut [Item]) {
     let member = |(block, owner): (&Block, &Option<ItemId>)| Some(((*owner)?, block.life.start(), occupied(block)));
     let mut members: Vec<(ItemId, Step, u64)> = problem.blocks().iter().zip(owner).filter_map(member).collect();
@@ -139,12 +140,12 @@ fn find_shrinks(problem: &Problem, owner: &[Option<ItemId>], items: &mut [Item])
         let gain = u128::from(item.bytes - needed) * u128::from(item.end.0 - from.0);
         if from > item.start && gain > gains[owner.index()] {
             gains[owner.index()] = gain;
-            item.shrinks = Some(Shrink { from, bytes: needed });
+            item.shrinks = Some(ShrinkPoint { from, bytes: needed });
         }
     }
 }
 
-/// The least multiple of `align`, a power of two, that is not below `offset`.
+/// Returns the least multiple of `align`, a power of two, that is not below `offset`.
 pub(crate) fn up(offset: u64, align: u64) -> u64 {
     (offset + (align - 1)) & !(align - 1)
 }

@@ -1,7 +1,7 @@
 //! Blocks with lifetimes in, a proven memory plan out.
 //!
 //! A [`Block`] is some bytes that are needed from one step to another. Blocks that are never needed at the same time
-//! may share memory; a plan says where each one stands so that all fit into as little as possible.
+//! may share memory; a plan gives each one an offset so that all fit into as little memory as possible.
 //!
 //! ```text
 //!   offset
@@ -32,7 +32,7 @@
 //! assert_eq!(plan.peak(), Bytes(1536));
 //! assert!(plan.is_optimal());
 //! for (block, place) in plan.places().pairs() {
-//!     println!("block {block} stands at offset {}", place.offset);
+//!     println!("block {block} is at offset {}", place.offset);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -45,9 +45,9 @@
 //! | [`Strategy::Fast`] | descents and greedy orders, the best of them | everyday use: under a millisecond for a thousand blocks |
 //! | [`Strategy::Best`] | `Fast`, then niche search with a [`Budget`] | the last percent, or the proof that there is none |
 //!
-//! All of them know alignments, pinned blocks, blocks that take over another's bytes in place, buffers of limited size
-//! and a capacity. What they answer is an [`Outcome`] with a [`Verdict`]: optimal, fits, proved not to fit, or not
-//! found. [`plan()`] is the short way that places and certifies.
+//! All of them support alignments, pinned blocks, blocks that reuse another's bytes in place, buffers of limited size
+//! and a capacity. They return a [`PlaceOutcome`] with a [`Verdict`]: optimal, fits, proved not to fit, or not found.
+//! [`plan()`] places and certifies in one call.
 //!
 //! # Features
 //!
@@ -64,10 +64,10 @@ extern crate alloc;
 // The values, in the order in which they follow from each other.
 mod units;
 mod id;
-mod limit;
-mod clip;
+mod input_limit;
+mod clipped;
 mod problem;
-mod births;
+mod birth_steps;
 mod bound;
 mod placement;
 mod certify;
@@ -88,12 +88,12 @@ mod greedy;
 mod fast;
 mod best;
 #[cfg(feature = "std")]
-mod budget;
-mod shuffle;
-mod ladder;
-mod crew;
+mod parse_budget;
+mod random_greedy;
+mod capacity_search;
+mod parallel_search;
 mod niche;
-mod meter;
+mod search_budget;
 mod random;
 
 #[cfg(feature = "fuzz")]
@@ -101,15 +101,15 @@ pub mod fuzz;
 
 pub use best::{Best, Budget};
 pub use bound::{Bound, BoundReason, lower_bound};
-#[cfg(feature = "std")]
-pub use budget::BudgetError;
 pub use certify::{Violation, Violations, certify};
-pub use clip::Clipped;
+pub use clipped::Clipped;
 pub use free_list::FreeList;
 pub use id::{BlockId, BufferId, Id, IdVec};
-pub use limit::{InputLimit, InputTooLarge};
+pub use input_limit::{InputLimit, InputTooLarge};
+#[cfg(feature = "std")]
+pub use parse_budget::BudgetError;
 pub use placement::Placement;
-pub use plan::{Moment, Plan, Report};
+pub use plan::{Plan, PlanReport, ProfilePoint};
 pub use problem::{Block, Place, Problem, ProblemError};
-pub use strategy::{Outcome, PlaceError, Progress, Strategy, Verdict, place, place_watched, plan};
+pub use strategy::{PlaceError, PlaceOutcome, SearchProgress, Strategy, Verdict, place, place_watched, plan};
 pub use units::{Align, Bytes, Lifetime, Offset, Step, UnitError};

@@ -1,4 +1,4 @@
-//! One buffer, nothing pinned: items as rectangles over sections, the form that descents and the search work on.
+//! Items of one buffer without pins, as rectangles over sections: the form that descents and the search work on.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,8 +13,8 @@ pub(crate) struct Packing {
     pub(crate) lo: Vec<u32>,
     pub(crate) hi: Vec<u32>,
     pub(crate) size: Vec<u64>,
-    /// What each offset must be a multiple of; `None` where all sizes are multiples of all alignments, so that every
-    /// stack is aligned.
+    /// The alignment of each item; `None` where all sizes are multiples of all alignments, so that every stack is
+    /// aligned.
     pub(crate) align: Option<Vec<u64>>,
     /// For items that shrink, where they do; empty where all are plain rectangles.
     pub(crate) steps: Vec<Option<SizeStep>>,
@@ -32,13 +32,13 @@ pub(crate) struct SizeStep {
 }
 
 impl Packing {
-    /// Every item as one rectangle, as large as it ever is.
+    /// Converts every item to one rectangle, as large as the item ever is.
     pub(crate) fn new(items: &[Item]) -> Self {
         let Sections { count, lo, hi, .. } = Sections::new(items);
         Self::of_rectangles(items, count, lo, hi, Vec::new())
     }
 
-    /// Items that shrink as two rectangles, one behind the other, which is what descents can stack.
+    /// Converts items that shrink to two adjacent rectangles, which descents can stack.
     pub(crate) fn with_shrinks(items: &[Item]) -> Self {
         let Sections { count, lo, mut hi, shrunk } = Sections::new(items);
         let mut steps = vec![None; shrunk.len()];
@@ -75,28 +75,28 @@ impl Packing {
         self.size.len()
     }
 
-    /// Where an item changes its size.
+    /// Returns where an item changes its size.
     pub(crate) fn step(&self, item: usize) -> Option<SizeStep> {
         self.steps.get(item).copied().flatten()
     }
 
-    /// The sections of items that do not shrink.
+    /// Returns the sections of items that do not shrink.
     pub(crate) fn sections(&self) -> Sections {
         Sections { count: self.sections, lo: self.lo.clone(), hi: self.hi.clone(), shrunk: Vec::new() }
     }
 
-    /// The most bytes alive in a section: no stack is lower.
+    /// Returns the most bytes alive in a section: no stack is lower.
     pub(crate) fn bound(&self) -> u64 {
         self.load.iter().copied().max().unwrap_or(0)
     }
 
-    /// The end of the highest item.
+    /// Returns the end of the highest item.
     pub(crate) fn peak(&self, offsets: &[u64]) -> u64 {
         offsets.iter().zip(&self.size).map(|(offset, size)| offset + size).max().unwrap_or(0)
     }
 
-    /// Some of the items alone, over their own sections. They must be in the order of this packing, and `sections` they
-    /// cover must have no item of another part.
+    /// Returns some of the items alone, over their own sections. They must be in the order of this packing, and no
+    /// other item may overlap their sections.
     pub(crate) fn part(&self, items: &[u32]) -> Self {
         let of = |values: &[u32]| items.iter().map(|item| values[*item as usize]).collect::<Vec<_>>();
         let (mut lo, mut hi) = (of(&self.lo), of(&self.hi));
@@ -110,7 +110,7 @@ impl Packing {
         Self { sections: load.len(), lo, hi, size, align, steps: Vec::new(), load }
     }
 
-    /// The same with time running backwards. Offsets of one are offsets of the other.
+    /// Returns this packing mirrored in time. Offsets of one are offsets of the other.
     pub(crate) fn mirrored(&self) -> Self {
         let last = self.sections as u32;
         let flip = |section: &u32| last - section;
@@ -134,7 +134,7 @@ impl Packing {
             load[lo] = load[lo].wrapping_add(*size);
             load[hi] = load[hi].wrapping_sub(*size);
             if let Some(step) = self.step(item) {
-                // Loads are made once, before time is ever turned round, so the first size is the larger one.
+                // Loads are computed once, before any mirroring, so the first size is the larger one.
                 load[step.at as usize] = load[step.at as usize].wrapping_sub(size - step.second);
                 load[hi] = load[hi].wrapping_add(size - step.second);
             }

@@ -1,8 +1,8 @@
-//! A place for each block. Nobody has checked it: [`certify`](crate::certify) turns it into a [`Plan`](crate::Plan).
+//! A place for each block, not yet checked: [`certify`](crate::certify) turns it into a [`Plan`](crate::Plan).
 
 use crate::{BlockId, IdVec, Place};
 
-/// A claim: where each block stands, in the order of the problem's blocks.
+/// A claim: a place for each block, in the order of the problem's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Placement {
@@ -11,7 +11,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// A claim that the blocks stand at `places`.
+    /// Creates the claim that the blocks are at `places`.
     pub fn new(places: impl Into<IdVec<BlockId, Place>>) -> Self {
         Self { places: places.into() }
     }

@@ -1,4 +1,4 @@
-//! A plan that has been proven, and what can be told about it.
+//! A proven plan, its profile and its figures.
 
 use alloc::vec::Vec;
 
@@ -7,8 +7,8 @@ use crate::{BlockId, Bound, BufferId, Bytes, Id, IdVec, Place, Placement, Proble
 
 /// A proven plan: aligned, in range, within its limits, and no two live blocks share a byte.
 ///
-/// Only [`certify`](crate::certify) makes one, so whoever holds a `Plan` need not check it again. As a file it is a
-/// `PlanFile` (feature `json`), and read back it is certified again.
+/// Only [`certify`](crate::certify) makes one, so a `Plan` need not be checked again. As a file it is a `PlanFile`
+/// (feature `json`), and is certified again when it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     problem: Problem,
@@ -19,7 +19,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For [`certify`](crate::certify), which has proven each of these.
+    /// Creates a plan. Only for [`certify`](crate::certify), which has proven each of these.
     pub(crate) fn proven(
         problem: Problem,
         placement: Placement,
@@ -30,17 +30,17 @@ impl Plan {
         Self { problem, placement, buffers, peak, bound }
     }
 
-    /// The problem it solves.
+    /// Returns the problem that the plan solves.
     pub fn problem(&self) -> &Problem {
         &self.problem
     }
 
-    /// Where each block stands.
+    /// Returns the place of each block.
     pub fn places(&self) -> &IdVec<BlockId, Place> {
         &self.placement.places
     }
 
-    /// Where `block` stands.
+    /// Returns the place of `block`.
     ///
     /// # Panics
     /// On a block of another, larger problem, as indexing does.
@@ -48,67 +48,67 @@ impl Plan {
         self.placement.places[block]
     }
 
-    /// The size of each buffer.
+    /// Returns the size of each buffer.
     pub fn buffers(&self) -> &IdVec<BufferId, Bytes> {
         &self.buffers
     }
 
-    /// The bytes it needs: the sum of its buffers' sizes.
+    /// Returns the bytes that the plan needs: the sum of its buffers' sizes.
     pub fn peak(&self) -> Bytes {
         self.peak
     }
 
-    /// The fewest bytes that any plan of this problem needs.
+    /// Returns the fewest bytes that any plan of this problem needs.
     pub fn bound(&self) -> Bound {
         self.bound
     }
 
-    /// Whether it needs no byte more than its bound, which proves that no plan is smaller.
+    /// Returns whether the plan needs no byte more than its bound, which proves that no plan is smaller.
     pub fn is_optimal(&self) -> bool {
         self.peak == self.bound.bytes
     }
 
-    /// Live and wasted bytes over time: one entry for each step at which a block is born or dies. O(n log n).
-    pub fn profile(&self) -> Vec<Moment> {
+    /// Computes live and wasted bytes over time: one entry for each step at which a block is born or dies. O(n log n).
+    pub fn profile(&self) -> Vec<ProfilePoint> {
         let blocks = self.problem.blocks();
-        let mut events: Vec<(Step, Change, BlockId)> = Vec::with_capacity(2 * blocks.len());
+        let mut events: Vec<(Step, LifetimeEvent, BlockId)> = Vec::with_capacity(2 * blocks.len());
         for (id, block) in blocks.pairs().filter(|it| it.1.size > Bytes::ZERO) {
-            events.push((block.life.start(), Change::Birth, id));
-            events.push((block.life.end(), Change::Death, id));
+            events.push((block.life.start(), LifetimeEvent::Birth, id));
+            events.push((block.life.end(), LifetimeEvent::Death, id));
         }
         events.sort_unstable();
         let mut tops: Vec<alloc::collections::BTreeSet<(u64, BlockId)>> = Vec::new();
         tops.resize_with(self.buffers.len(), Default::default);
         let (mut live, mut top) = (0, 0);
-        let mut moments: Vec<Moment> = Vec::new();
+        let mut points: Vec<ProfilePoint> = Vec::new();
         for (step, change, id) in events {
             let (bytes, place) = (occupied(&blocks[id]), self.place(id));
             let ends = &mut tops[place.buffer.index()];
             top -= ends.last().map_or(0, |end| end.0);
             match change {
-                Change::Birth => {
+                LifetimeEvent::Birth => {
                     live += bytes;
                     ends.insert((place.offset.0 + bytes, id));
                 }
-                Change::Death => {
+                LifetimeEvent::Death => {
                     live -= bytes;
                     ends.remove(&(place.offset.0 + bytes, id));
                 }
             }
             top += ends.last().map_or(0, |end| end.0);
-            let moment = Moment { step, live: Bytes(live), wasted: Bytes(top.saturating_sub(live)) };
-            match moments.last_mut() {
-                Some(last) if last.step == step => *last = moment,
-                _ => moments.push(moment),
+            let point = ProfilePoint { step, live: Bytes(live), wasted: Bytes(top.saturating_sub(live)) };
+            match points.last_mut() {
+                Some(last) if last.step == step => *last = point,
+                _ => points.push(point),
             }
         }
-        moments
+        points
     }
 
-    /// The figures of the plan as one plain value.
-    pub fn report(&self) -> Report {
+    /// Returns the figures of the plan as one plain value.
+    pub fn report(&self) -> PlanReport {
         let alive = self.bound.step.map(|step| self.problem.alive_at(step));
-        Report {
+        PlanReport {
             blocks: self.problem.blocks().len(),
             buffers: self.buffers.as_slice().to_vec(),
             peak: self.peak,
@@ -119,16 +119,17 @@ impl Plan {
     }
 }
 
+/// An event of the profile. Deaths sort before births.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Change {
+enum LifetimeEvent {
     Death,
     Birth,
 }
 
-/// What a plan holds from one step on.
+/// Live and wasted bytes of a plan from one step on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct Moment {
+pub struct ProfilePoint {
     /// From this step until the next entry's.
     pub step: Step,
     /// The bytes that live blocks occupy.
@@ -141,7 +142,7 @@ pub struct Moment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
-pub struct Report {
+pub struct PlanReport {
     /// How many blocks it places.
     pub blocks: usize,
     /// The size of each buffer.

@@ -1,7 +1,7 @@
-//! What is to be placed: blocks with a size, an alignment and a lifetime.
+//! The input of the planner: blocks with a size, an alignment and a lifetime.
 //!
-//! [`Problem::new`] is the door: what is inside has been checked, and no stage after it checks again. Above all, no stack
-//! of blocks can overflow an offset, in whatever order and in however many buffers they are stacked:
+//! [`Problem::new`] checks the blocks once, and no later stage checks them again. Above all, no stack of blocks can
+//! overflow an offset, in whatever order and in however many buffers they are stacked:
 //!
 //! ```text
 //!   pinned end  +  (occupied + padding)  +  (occupied + padding)  + ...  <  2^64
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use crate::{Align, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Step};
 
-/// One piece of memory that something needs for a while.
+/// A piece of memory that is needed for a while.
 ///
 /// A block *occupies* its size rounded up to its alignment, as in every common allocator: with an alignment of 32, two
 /// blocks of 10 bytes that are alive together need 64 bytes, not 42.
@@ -36,52 +36,52 @@ pub struct Block {
     pub align: Align,
     /// When they are used.
     pub life: Lifetime,
-    /// Where it must stand, if the caller has decided that already.
+    /// The place it must have, if the caller has decided that already.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub pinned: Option<Place>,
-    /// The block whose bytes it takes over in place: it starts where and when that one ends, and is not larger.
+    /// The block whose bytes it reuses in place: this one starts where and when that one ends, and is not larger.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub follows: Option<BlockId>,
 }
 
 impl Block {
-    /// A block of `size` bytes that may stand anywhere.
+    /// Creates a block of `size` bytes that may be placed anywhere.
     pub const fn new(size: Bytes, life: Lifetime) -> Self {
         Self { size, align: Align::ONE, life, pinned: None, follows: None }
     }
 
-    /// The same with an alignment.
+    /// Returns this block aligned to `align`.
     pub const fn aligned(mut self, align: Align) -> Self {
         self.align = align;
         self
     }
 
-    /// The same, but it must stand at `place`.
+    /// Returns this block pinned to `place`.
     pub const fn pinned_at(mut self, place: Place) -> Self {
         self.pinned = Some(place);
         self
     }
 
-    /// The same, but it takes over the bytes of `predecessor`.
+    /// Returns this block with `predecessor` as the block whose bytes it reuses in place.
     pub const fn following(mut self, predecessor: BlockId) -> Self {
         self.follows = Some(predecessor);
         self
     }
 
-    /// The bytes it keeps others from using: its size rounded up to its alignment; `None` beyond 2^64 - 1, which no
-    /// block of a [`Problem`] reaches.
+    /// Returns the bytes that the block keeps others from using: its size rounded up to its alignment; `None` beyond
+    /// 2^64 - 1, which no block of a [`Problem`] reaches.
     pub fn occupied(&self) -> Option<Bytes> {
         self.align.round_up(self.size)
     }
 }
 
-/// Where a block stands.
+/// The location of a block: a buffer and an offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Place {
-    /// In which buffer.
+    /// The buffer.
     pub buffer: BufferId,
-    /// How far from its beginning.
+    /// The offset from the beginning of the buffer.
     pub offset: Offset,
 }
 
@@ -89,7 +89,7 @@ impl Place {
     /// The beginning of the first buffer.
     pub const ORIGIN: Self = Self::first(Offset(0));
 
-    /// A place in the first buffer.
+    /// Creates a place in the first buffer.
     pub const fn first(offset: Offset) -> Self {
         Self { buffer: BufferId::FIRST, offset }
     }
@@ -111,7 +111,7 @@ impl Place {
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
-    serde(try_from = "Unchecked", into = "Unchecked")
+    serde(try_from = "UncheckedProblem", into = "UncheckedProblem")
 )]
 pub struct Problem {
     blocks: IdVec<BlockId, Block>,
@@ -120,67 +120,67 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Checks the blocks one by one and together.
+    /// Creates a problem. Checks the blocks one by one and together, and fails with the first error. O(n).
     pub fn new(blocks: impl Into<IdVec<BlockId, Block>>) -> Result<Self, ProblemError> {
         let blocks = blocks.into();
         check(&blocks)?;
         Ok(Self { blocks, max_buffer: None, capacity: None })
     }
 
-    /// No buffer may be larger than `bytes`, except to hold a single block that is.
+    /// Returns this problem with a limit on each buffer. A single block above it still gets a buffer of its size.
     #[must_use]
     pub fn with_max_buffer(mut self, bytes: Bytes) -> Self {
         self.max_buffer = Some(bytes);
         self
     }
 
-    /// All buffers together must not be larger than `bytes`.
+    /// Returns this problem with a limit on all buffers together.
     #[must_use]
     pub fn with_capacity(mut self, bytes: Bytes) -> Self {
         self.capacity = Some(bytes);
         self
     }
 
-    /// The same without a limit on one buffer.
+    /// Returns this problem without a limit on one buffer.
     #[must_use]
     pub fn without_max_buffer(mut self) -> Self {
         self.max_buffer = None;
         self
     }
 
-    /// The same without a limit on all buffers together.
+    /// Returns this problem without a limit on all buffers together.
     #[must_use]
     pub fn without_capacity(mut self) -> Self {
         self.capacity = None;
         self
     }
 
-    /// The blocks.
+    /// Returns the blocks.
     pub fn blocks(&self) -> &IdVec<BlockId, Block> {
         &self.blocks
     }
 
-    /// The limit on one buffer.
+    /// Returns the limit on one buffer.
     pub fn max_buffer(&self) -> Option<Bytes> {
         self.max_buffer
     }
 
-    /// The limit on all buffers together.
+    /// Returns the limit on all buffers together.
     pub fn capacity(&self) -> Option<Bytes> {
         self.capacity
     }
 
-    /// The blocks that are alive at `step`, in order. O(n).
+    /// Returns the blocks that are alive at `step`, in order. O(n).
     pub fn alive_at(&self, step: Step) -> Vec<BlockId> {
         let alive = |(_, block): &(BlockId, &Block)| block.life.contains(step);
         self.blocks.pairs().filter(alive).map(|(id, _)| id).collect()
     }
 }
 
-/// What a [`Problem`] looks like before anyone has checked it.
+/// A [`Problem`] before it is checked.
 #[cfg(feature = "serde")]
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Unchecked {
+struct UncheckedProblem {
     blocks: IdVec<BlockId, Block>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_buffer: Option<Bytes>,
@@ -189,10 +189,10 @@ struct Unchecked {
 }
 
 #[cfg(feature = "serde")]
-impl TryFrom<Unchecked> for Problem {
+impl TryFrom<UncheckedProblem> for Problem {
     type Error = ProblemError;
 
-    fn try_from(data: Unchecked) -> Result<Self, ProblemError> {
+    fn try_from(data: UncheckedProblem) -> Result<Self, ProblemError> {
         let mut problem = Self::new(data.blocks)?;
         problem.max_buffer = data.max_buffer;
         problem.capacity = data.capacity;
@@ -201,7 +201,7 @@ impl TryFrom<Unchecked> for Problem {
 }
 
 #[cfg(feature = "serde")]
-impl From<Problem> for Unchecked {
+impl From<Problem> for UncheckedProblem {
     fn from(problem: Problem) -> Self {
         Self { blocks: problem.blocks, max_buffer: problem.max_buffer, capacity: problem.capacity }
     }
@@ -239,9 +239,9 @@ pub enum ProblemError {
         /// That alignment.
         align: Align,
     },
-    /// It follows a block that does not exist.
+    /// A block follows one that does not exist.
     #[error("block {block} follows block {follows}, but there are only {blocks} blocks")]
-    FollowsNobody {
+    FollowsMissingBlock {
         /// The follower.
         block: BlockId,
         /// The block it names.
@@ -249,7 +249,7 @@ pub enum ProblemError {
         /// How many blocks there are.
         blocks: usize,
     },
-    /// Two blocks take over the same bytes.
+    /// Two blocks follow the same one.
     #[error("blocks {block} and {other} both follow block {follows}; only one can take over its bytes")]
     FollowsTwice {
         /// The later follower.
@@ -283,7 +283,7 @@ pub enum ProblemError {
         /// That one's size.
         room: Bytes,
     },
-    /// A chain stands where its first block stands, and a later one is pinned to another place.
+    /// A block of a chain is pinned to another place than the first block of the chain.
     #[error("block {block} is pinned, but block {head}, whose bytes it takes over, is not pinned to the same place")]
     FollowsElsewhere {
         /// The pinned block.
@@ -303,7 +303,7 @@ pub enum ProblemError {
     },
     /// A block is pinned to a buffer far beyond those that the blocks could fill.
     #[error("block {block} is pinned to buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers")]
-    PinnedTooFar {
+    PinnedBufferTooLarge {
         /// The block.
         block: BlockId,
         /// The buffer it names.
@@ -313,13 +313,14 @@ pub enum ProblemError {
     },
 }
 
-/// O(n). The sum of what blocks occupy, of the padding below them and of pinned ends is what no stack of blocks passes.
+/// Checks all blocks. The sum of what blocks occupy, of the padding below them and of pinned ends is an upper limit on
+/// every stack of blocks. O(n).
 fn check(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
     let count = blocks.len();
     if count > 0 && BlockId::from_index(count - 1).is_none() {
         return Err(ProblemError::TooMany { blocks: count });
     }
-    let mut reach = Reach::new(blocks);
+    let mut reach = AddressReach::new(blocks);
     for (block, it) in blocks.pairs() {
         if let Some(place) = it.pinned {
             check_pin(block, it, place, count)?;
@@ -329,7 +330,8 @@ fn check(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
     check_chains(blocks, reach)
 }
 
-/// The error for the block with which the sum passes 2^64. It names the widest alignment where the bytes alone would fit.
+/// Returns the error for the block with which the sum passes 2^64. It names the widest alignment where the bytes alone
+/// would fit.
 fn too_large(blocks: &IdVec<BlockId, Block>, block: BlockId) -> ProblemError {
     let seen = || blocks.pairs().take(block.index() + 1);
     let end = |it: &Block| it.pinned.map_or(0, |place| u128::from(place.offset.0));
@@ -341,7 +343,7 @@ fn too_large(blocks: &IdVec<BlockId, Block>, block: BlockId) -> ProblemError {
 }
 
 /// How high the blocks seen so far can be stacked at most.
-struct Reach {
+struct AddressReach {
     /// The least alignment of a block with bytes: every stack ends at a multiple of it.
     least: u64,
     /// What the blocks occupy, and the padding below them.
@@ -351,14 +353,14 @@ struct Reach {
     pinned: u64,
 }
 
-impl Reach {
+impl AddressReach {
     fn new(blocks: &IdVec<BlockId, Block>) -> Self {
         let real = blocks.iter().filter(|it| it.size > Bytes::ZERO);
         let least = real.map(|it| it.align).min().unwrap_or_default().get();
         Self { least, stack: 0, ends: Vec::new(), pinned: 0 }
     }
 
-    /// Puts a block on the stack. `None` where that passes the address space.
+    /// Puts a block on the stack. Returns `None` where that exceeds the address space.
     fn add(&mut self, block: &Block) -> Option<()> {
         // A block of no bytes is nowhere in a stack, but as a follower it may ask its chain for a wider alignment.
         if block.size > Bytes::ZERO || block.follows.is_some() {
@@ -368,7 +370,7 @@ impl Reach {
         self.within()
     }
 
-    /// Extends a buffer to where a pinned block ends. `None` where that passes the address space.
+    /// Extends a buffer to where a pinned block ends. Returns `None` where that exceeds the address space.
     fn extend(&mut self, block: &Block, pinned: Option<Place>) -> Option<()> {
         let Some(place) = pinned else { return Some(()) };
         let (buffer, end) = (place.buffer.index(), place.offset.checked_add(block.occupied()?)?.0);
@@ -379,7 +381,7 @@ impl Reach {
         self.within()
     }
 
-    /// One short of 2^64 - 1, which the strategies use for the walls around the stacks.
+    /// Returns `None` if the sum reaches 2^64 - 1, which the strategies use for the walls around the stacks.
     fn within(&self) -> Option<()> {
         self.stack.checked_add(self.pinned).filter(|sum| *sum < u64::MAX).map(|_| ())
     }
@@ -392,12 +394,12 @@ fn check_pin(block: BlockId, it: &Block, place: Place, blocks: usize) -> Result<
     }
     if place.buffer.index() >= blocks {
         let buffer = place.buffer;
-        return Err(ProblemError::PinnedTooFar { block, buffer, blocks });
+        return Err(ProblemError::PinnedBufferTooLarge { block, buffer, blocks });
     }
     Ok(())
 }
 
-fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: Reach) -> Result<(), ProblemError> {
+fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: AddressReach) -> Result<(), ProblemError> {
     if blocks.iter().all(|block| block.follows.is_none()) {
         return Ok(());
     }
@@ -406,7 +408,7 @@ fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: Reach) -> Result<(), 
         let Some(follows) = it.follows else { continue };
         let Some(before) = blocks.get(follows) else {
             let blocks = blocks.len();
-            return Err(ProblemError::FollowsNobody { block, follows, blocks });
+            return Err(ProblemError::FollowsMissingBlock { block, follows, blocks });
         };
         if let Some(other) = follower[follows].replace(block) {
             return Err(ProblemError::FollowsTwice { block, other, follows });
@@ -420,7 +422,7 @@ fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: Reach) -> Result<(), 
             return Err(ProblemError::FollowsSmaller { block, size, follows, room });
         }
     }
-    // Each chain moves forward in time, so it has a first block, and that one decides where all of it stands.
+    // Each chain moves forward in time, so it has a first block, and that one decides the place of all of it.
     for (block, head) in heads(blocks).pairs() {
         let (it, pinned) = (&blocks[block], blocks[*head].pinned);
         if it.pinned.is_some() && it.pinned != pinned {
@@ -440,7 +442,7 @@ fn check_chains(blocks: &IdVec<BlockId, Block>, mut reach: Reach) -> Result<(), 
     Ok(())
 }
 
-/// For each block the first one of its chain; itself where it follows nobody. O(n).
+/// Returns, for each block, the first one of its chain; the block itself where it follows none. O(n).
 pub(crate) fn heads(blocks: &IdVec<BlockId, Block>) -> IdVec<BlockId, BlockId> {
     let mut heads: IdVec<BlockId, BlockId> = blocks.ids().collect();
     let mut known: IdVec<BlockId, bool> = blocks.iter().map(|block| block.follows.is_none()).collect();
@@ -449,7 +451,7 @@ pub(crate) fn heads(blocks: &IdVec<BlockId, Block>) -> IdVec<BlockId, BlockId> {
         if let Some(before) = block.follows
             && known[before]
         {
-            // Mostly blocks follow one that is in front of them.
+            // Most blocks follow one that is listed before them.
             (heads[start], known[start]) = (heads[before], true);
             continue;
         }

@@ -2,9 +2,9 @@
 
 /// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled", 2016).
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct RandomGenerator(u64);
 
-impl Random {
+impl RandomGenerator {
     pub(crate) fn new(seed: u64) -> Self {
         // The state must not be 0; an odd factor spreads small seeds.
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
@@ -17,7 +17,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// At least 0 and below 1.
+    /// Returns a number that is at least 0 and below 1.
     pub(crate) fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -1,14 +1,14 @@
-//! Problem in, placement and verdict out: which strategy, with what budget, and who watches.
+//! Runs a strategy on a problem: returns a placement and a verdict, and reports progress.
 
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::ControlFlow;
 
 use crate::best::{self, Best};
-use crate::best_fit::{Effort, best_fit};
+use crate::best_fit::{PassEffort, best_fit};
 use crate::bound::{lower_bound, occupied};
 use crate::fast::fast;
-use crate::items::Items;
+use crate::items::ItemSet;
 use crate::problem::heads;
 use crate::{
     Block, BlockId, Bound, BoundReason, Bytes, Id, IdVec, Place, Placement, Plan, Problem, Violations, certify,
@@ -37,10 +37,10 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// What a strategy found.
+/// The result of a strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct PlaceOutcome {
     /// The best placement found, even where it passes the problem's capacity.
     pub placement: Placement,
     /// The sum of its buffers' sizes.
@@ -70,7 +70,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the placement fits.
+    /// Returns whether the placement fits.
     pub fn fits(self) -> bool {
         matches!(self, Self::Optimal | Self::Fits)
     }
@@ -87,10 +87,10 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Where a search stands.
+/// The progress of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Progress {
+pub struct SearchProgress {
     /// The nodes visited so far.
     pub nodes: u64,
     /// The smallest peak so far.
@@ -103,14 +103,14 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceError {
-    /// The pinned blocks do not hold by themselves: they share bytes, or pass the limit of a buffer.
+    /// The pinned blocks are inconsistent: they share bytes, or exceed the limit of a buffer.
     #[error("the pinned blocks do not hold: {0}")]
     Pinned(Violations),
     /// Not even a buffer per block stays within the address space.
     #[error("the blocks can't be placed within 2^64 bytes")]
     AddressSpace,
     /// No plan fits into the capacity: proved.
-    #[error("no plan fits into {capacity} bytes: {}", Needs(*at_least, *bound, *capacity))]
+    #[error("no plan fits into {capacity} bytes: {}", CapacityShortfall(*at_least, *bound, *capacity))]
     CannotFit {
         /// The capacity.
         capacity: Bytes,
@@ -131,10 +131,10 @@ pub enum PlaceError {
     },
 }
 
-/// Why a capacity is too small, in half a sentence.
-struct Needs(Bytes, Bound, Bytes);
+/// Why a capacity is too small, as part of a message.
+struct CapacityShortfall(Bytes, Bound, Bytes);
 
-impl fmt::Display for Needs {
+impl fmt::Display for CapacityShortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(at_least, bound, capacity) = self;
         let missing = at_least.0.saturating_sub(capacity.0);
@@ -153,7 +153,8 @@ impl fmt::Display for Needs {
     }
 }
 
-/// Finds a place for each block. The outcome says how good it is; nobody has checked it.
+/// Finds a place for each block. The outcome says how good it is; the placement is not yet certified. Fails if the
+/// pinned blocks are inconsistent or the address space is too small.
 ///
 /// ```
 /// use steeve_plan::{Block, Bytes, Lifetime, Problem, Strategy, Verdict, place};
@@ -166,27 +167,27 @@ impl fmt::Display for Needs {
 /// assert_eq!((outcome.peak, outcome.verdict), (Bytes(8), Verdict::Optimal));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn place(problem: &Problem, strategy: &Strategy) -> Result<Outcome, PlaceError> {
+pub fn place(problem: &Problem, strategy: &Strategy) -> Result<PlaceOutcome, PlaceError> {
     place_watched(problem, strategy, &mut |_| ControlFlow::Continue(()))
 }
 
-/// The same with someone who watches. `watch` is called now and then; `Break` ends the search, and the best placement
-/// so far is the outcome.
+/// Finds a place for each block, as [`place`] does, and reports progress. `watch` is called now and then; `Break` ends
+/// the search, and the best placement so far is the outcome.
 pub fn place_watched(
     problem: &Problem,
     strategy: &Strategy,
-    watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + '_),
-) -> Result<Outcome, PlaceError> {
+    watch: &mut (dyn FnMut(&SearchProgress) -> ControlFlow<()> + '_),
+) -> Result<PlaceOutcome, PlaceError> {
     #[cfg(feature = "fuzz")]
-    crate::fuzz::count_run();
-    let items = Items::new(problem);
+    crate::fuzz::count_strategy_run();
+    let items = ItemSet::new(problem);
     if items.has_pins() {
         check_pins(problem)?;
     }
     let bound = lower_bound(problem);
     let first = match strategy {
         Strategy::BestFit => {
-            let placement = best_fit(problem, &items, None, Effort::Any);
+            let placement = best_fit(problem, &items, None, PassEffort::Unlimited);
             placement.and_then(|placement| Solution::new(problem, placement))
         }
         Strategy::Fast | Strategy::Best(_) => fast(problem, &items, bound.bytes),
@@ -200,10 +201,10 @@ pub fn place_watched(
         _ => (first, bound.bytes, 0),
     };
     let Solution { placement, peak } = solution;
-    Ok(Outcome { verdict: verdict(problem, peak, at_least), placement, peak, bound, at_least, nodes })
+    Ok(PlaceOutcome { verdict: verdict(problem, peak, at_least), placement, peak, bound, at_least, nodes })
 }
 
-/// Places the blocks and proves the result: the whole way from a problem to a plan.
+/// Places the blocks and certifies the result. Fails if no plan fits the capacity, or none was found that does.
 ///
 /// ```
 /// use steeve_plan::{Block, Bytes, Lifetime, Problem, Strategy, plan};
@@ -219,7 +220,7 @@ pub fn place_watched(
 /// ```
 ///
 /// # Panics
-/// Never on a caller's account: only if a strategy made a wrong placement, which is a bug of this crate.
+/// Only if a strategy made a wrong placement, which is a bug of this crate.
 pub fn plan(problem: Problem, strategy: &Strategy) -> Result<Plan, PlaceError> {
     let outcome = place(&problem, strategy)?;
     let (bound, at_least, peak) = (outcome.bound, outcome.at_least, outcome.peak);
@@ -246,13 +247,13 @@ pub(crate) struct Solution {
 }
 
 impl Solution {
-    /// `None` if the buffers' sizes pass 2^64 - 1 together.
+    /// Creates a solution. Returns `None` if the buffers' sizes exceed 2^64 - 1 together.
     pub(crate) fn new(problem: &Problem, placement: Placement) -> Option<Self> {
         peak_of(problem, &placement).map(|peak| Self { placement, peak })
     }
 }
 
-/// The sum of the buffers' sizes, or `None` beyond 2^64 - 1.
+/// Returns the sum of the buffers' sizes, or `None` beyond 2^64 - 1.
 fn peak_of(problem: &Problem, placement: &Placement) -> Option<Bytes> {
     let mut sizes: Vec<u64> = Vec::new();
     for (block, place) in problem.blocks().iter().zip(&placement.places) {
@@ -277,7 +278,7 @@ fn verdict(problem: &Problem, peak: Bytes, at_least: Bytes) -> Verdict {
     }
 }
 
-/// The judge decides whether the pinned blocks alone hold: a problem in which all others need no bytes.
+/// Checks the pinned blocks alone, by certifying a problem in which all others need no bytes.
 fn check_pins(problem: &Problem) -> Result<(), PlaceError> {
     let heads = heads(problem.blocks());
     let alone = |(id, block): (BlockId, &Block)| match problem.blocks()[heads[id]].pinned {

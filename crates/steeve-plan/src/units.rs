@@ -13,7 +13,7 @@ macro_rules! unit {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The plain number.
+            /// Returns the plain number.
             pub const fn get(self) -> u64 {
                 self.0
             }
@@ -42,7 +42,7 @@ unit! {
     Offset
 }
 unit! {
-    /// A moment of the run, counted as the caller likes.
+    /// A point in time of the run, counted as the caller likes.
     Step
 }
 
@@ -50,14 +50,14 @@ impl Bytes {
     /// No bytes at all.
     pub const ZERO: Self = Self(0);
 
-    /// The sum, or `None` beyond 2^64 - 1.
+    /// Returns the sum, or `None` beyond 2^64 - 1.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).map(Self)
     }
 }
 
 impl Offset {
-    /// The offset just behind `bytes` that start here, or `None` beyond 2^64 - 1.
+    /// Returns the offset just behind `bytes` that start here, or `None` beyond 2^64 - 1.
     pub fn checked_add(self, bytes: Bytes) -> Option<Self> {
         self.0.checked_add(bytes.0).map(Self)
     }
@@ -82,7 +82,7 @@ impl Align {
     /// Every offset is aligned to 1.
     pub const ONE: Self = Self { log2: 0 };
 
-    /// Fails unless `bytes` is a power of two.
+    /// Creates an alignment. Fails unless `bytes` is a power of two.
     pub const fn new(bytes: u64) -> Result<Self, UnitError> {
         if bytes.is_power_of_two() {
             Ok(Self { log2: bytes.trailing_zeros() as u8 })
@@ -91,18 +91,18 @@ impl Align {
         }
     }
 
-    /// The alignment in bytes.
+    /// Returns the alignment in bytes.
     pub const fn get(self) -> u64 {
         1 << self.log2
     }
 
-    /// The least multiple of the alignment that is not below `bytes`, or `None` beyond 2^64 - 1.
+    /// Returns the least multiple of the alignment that is not below `bytes`, or `None` beyond 2^64 - 1.
     pub fn round_up(self, bytes: Bytes) -> Option<Bytes> {
         let mask = self.get() - 1;
         bytes.0.checked_add(mask).map(|sum| Bytes(sum & !mask))
     }
 
-    /// Whether `offset` is a multiple of the alignment.
+    /// Returns whether `offset` is a multiple of the alignment.
     pub fn accepts(self, offset: Offset) -> bool {
         offset.0 & (self.get() - 1) == 0
     }
@@ -163,28 +163,28 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// Fails unless `start < end`.
+    /// Creates a lifetime. Fails unless `start < end`.
     pub fn new(start: impl Into<Step>, end: impl Into<Step>) -> Result<Self, UnitError> {
         let (start, end) = (start.into(), end.into());
         if start < end { Ok(Self { start, end }) } else { Err(UnitError::Lifetime { start, end }) }
     }
 
-    /// The first step at which it is alive.
+    /// Returns the first step of the lifetime.
     pub const fn start(self) -> Step {
         self.start
     }
 
-    /// The first step at which it is no longer alive.
+    /// Returns the first step after the lifetime.
     pub const fn end(self) -> Step {
         self.end
     }
 
-    /// Whether there is a step at which both are alive.
+    /// Returns whether there is a step within both lifetimes.
     pub fn overlaps(self, other: Self) -> bool {
         self.start < other.end && other.start < self.end
     }
 
-    /// Whether it is alive at `step`.
+    /// Returns whether `step` is within the lifetime.
     pub fn contains(self, step: Step) -> bool {
         self.start <= step && step < self.end
     }

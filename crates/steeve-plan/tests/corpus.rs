@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use steeve_plan::{Best, Budget, Bytes, Problem, Strategy, certify, csv, place};
 
-/// `STEEVE_CORPUS`, else `../shared/corpus` beside the workspace root.
+/// Returns `STEEVE_CORPUS`, else `../shared/corpus` beside the workspace root.
 fn corpus() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::env::var_os("STEEVE_CORPUS").map_or_else(|| root.join("../shared/corpus"), PathBuf::from)

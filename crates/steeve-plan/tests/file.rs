@@ -4,14 +4,20 @@
 use serde_json::{Value, json};
 use steeve_plan::csv::Table;
 use steeve_plan::file::{FileFault, PlanFile, PlanFileError};
-use steeve_plan::fuzz::{self, Alignments, Dice, Extras, Shape};
+use steeve_plan::fuzz::{self, AlignmentMix, ByteDice, ProblemFeatures, ProblemShape};
 use steeve_plan::{Best, BlockId, Budget, Bytes, IdVec, Strategy, Violation, plan};
 
 fn random(seed: u64) -> (steeve_plan::Plan, IdVec<BlockId, String>) {
-    let extras = [Extras::Plain, Extras::Followers, Extras::Pins, Extras::Limit, Extras::All][seed as usize % 5];
-    let alignments = if seed.is_multiple_of(2) { Alignments::None } else { Alignments::Mixed };
-    let shape = Shape { blocks: 1 + seed % 40, steps: 20, size: 300, alignments, extras };
-    let problem = fuzz::problem_of(&mut Dice::new(&fuzz::noise(seed, 2000)), shape);
+    let extras = [
+        ProblemFeatures::Plain,
+        ProblemFeatures::Followers,
+        ProblemFeatures::Pins,
+        ProblemFeatures::Limit,
+        ProblemFeatures::All,
+    ][seed as usize % 5];
+    let alignments = if seed.is_multiple_of(2) { AlignmentMix::None } else { AlignmentMix::Mixed };
+    let shape = ProblemShape { blocks: 1 + seed % 40, steps: 20, size: 300, alignments, extras };
+    let problem = fuzz::problem_of_shape(&mut ByteDice::new(&fuzz::pseudo_random_bytes(seed, 2000)), shape);
     let problem = problem.without_capacity();
     let strategy = match seed % 4 {
         0 => Strategy::Best(Best::new(Budget::Nodes(50))),
@@ -23,8 +29,11 @@ fn random(seed: u64) -> (steeve_plan::Plan, IdVec<BlockId, String>) {
     (plan, names)
 }
 
-fn plan_fast(seed: u64, shape: Shape) -> Result<steeve_plan::Plan, steeve_plan::PlaceError> {
-    let problem = fuzz::problem_of(&mut Dice::new(&fuzz::noise(seed, 2000)), Shape { extras: Extras::Plain, ..shape });
+fn plan_fast(seed: u64, shape: ProblemShape) -> Result<steeve_plan::Plan, steeve_plan::PlaceError> {
+    let problem = fuzz::problem_of_shape(
+        &mut ByteDice::new(&fuzz::pseudo_random_bytes(seed, 2000)),
+        ProblemShape { extras: ProblemFeatures::Plain, ..shape },
+    );
     plan(problem.without_capacity(), &Strategy::Fast)
 }
 
@@ -130,14 +139,14 @@ fn other_files_are_refused_with_what_to_do() {
         assert_eq!(error.to_string(), format!("{field} is that of a graph's plan, and the file names no graph"));
     }
     let two = refused(r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[]}"#);
-    assert!(matches!(two, PlanFileError::Memories { found: 0 }), "{two}");
+    assert!(matches!(two, PlanFileError::MemoryCount { found: 0 }), "{two}");
     for text in ["", "[]", "{", "3", r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[],"more":1}"#]
     {
         assert!(matches!(refused(text), PlanFileError::Json(_)), "{text}");
     }
 }
 
-/// A block list says nothing of figures, so none of them can be wrong.
+/// A block list has no figures, so none of them can be wrong.
 #[test]
 fn of_a_block_list_only_places_can_be_wrong() {
     let overlap = "id,lower,upper,size,offset\na,0,2,8,0\nb,1,3,8,4\nc,0,3,8,100\n";

@@ -1,7 +1,7 @@
 //! Laws that hold for every problem and every strategy, on random problems of all shapes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use steeve_plan::fuzz::{self, Alignments, Dice, Extras, Shape};
+use steeve_plan::fuzz::{self, AlignmentMix, ByteDice, ProblemFeatures, ProblemShape};
 use steeve_plan::{
     Align, Best, Block, BlockId, Budget, BufferId, Bytes, Id, Lifetime, Offset, Place, PlaceError, Placement, Plan,
     Problem, ProblemError, Strategy, Verdict, certify, lower_bound, place, place_watched, plan,
@@ -18,32 +18,32 @@ fn block(size: u64, start: u64, end: u64) -> Block {
 #[test]
 fn every_strategy_makes_a_valid_plan_of_every_problem() {
     for seed in 0..fuzz::inputs(8000) {
-        fuzz::strategy_body(&fuzz::noise(seed.into(), 600));
+        fuzz::strategy_body(&fuzz::pseudo_random_bytes(seed.into(), 600));
     }
 }
 
 #[test]
 fn a_free_list_gives_no_byte_out_twice() {
     for seed in 0..fuzz::inputs(8000) {
-        fuzz::free_list_body(&fuzz::noise(seed.into(), 400));
+        fuzz::free_list_body(&fuzz::pseudo_random_bytes(seed.into(), 400));
     }
 }
 
 #[test]
 fn any_bytes_as_csv_are_an_error_or_survive_a_round_trip() {
     for seed in 0..fuzz::inputs(6000) {
-        let noise = fuzz::noise(seed.into(), 300);
+        let noise = fuzz::pseudo_random_bytes(seed.into(), 300);
         match seed % 3 {
             0 => fuzz::csv_body(&noise),
             // Mostly well-formed text gets further than noise.
-            1 => fuzz::csv_body(words(&mut Dice::new(&noise)).as_bytes()),
-            _ => fuzz::csv_body(rows(&mut Dice::new(&noise)).as_bytes()),
+            1 => fuzz::csv_body(words(&mut ByteDice::new(&noise)).as_bytes()),
+            _ => fuzz::csv_body(rows(&mut ByteDice::new(&noise)).as_bytes()),
         }
     }
 }
 
-/// Words that occur in block lists, in any order.
-fn words(dice: &mut Dice<'_>) -> String {
+/// Returns words that occur in block lists, in any order.
+fn words(dice: &mut ByteDice<'_>) -> String {
     const WORDS: [&str; 19] = [
         "id",
         "lower",
@@ -72,8 +72,8 @@ fn words(dice: &mut Dice<'_>) -> String {
     text
 }
 
-/// A block list of a few rows with numbers from all over their ranges.
-fn rows(dice: &mut Dice<'_>) -> String {
+/// Returns a block list of a few rows with numbers from their whole ranges.
+fn rows(dice: &mut ByteDice<'_>) -> String {
     const NUMBERS: [&str; 12] = [
         "0",
         "1",
@@ -93,7 +93,7 @@ fn rows(dice: &mut Dice<'_>) -> String {
     let mut text = format!("{header}\n");
     for _ in 0..dice.roll(6) {
         let number = |column: &str| {
-            // Alignments are powers of two and lifetimes not empty, or else no row is ever read.
+            // AlignmentMix are powers of two and lifetimes not empty, or else no row is ever read.
             let (from, sides) = match column {
                 "lower" => (0, 3),
                 "upper" => (3, 6),
@@ -113,9 +113,15 @@ fn rows(dice: &mut Dice<'_>) -> String {
 #[test]
 fn a_mirrored_problem_has_the_same_bound_and_a_scaled_one_a_scaled_bound() {
     for seed in 0..500 {
-        let bytes = fuzz::noise(seed, 300);
-        let shape = Shape { blocks: 20, steps: 20, size: 100, alignments: Alignments::None, extras: Extras::Limit };
-        let problem = fuzz::problem_of(&mut Dice::new(&bytes), shape);
+        let bytes = fuzz::pseudo_random_bytes(seed, 300);
+        let shape = ProblemShape {
+            blocks: 20,
+            steps: 20,
+            size: 100,
+            alignments: AlignmentMix::None,
+            extras: ProblemFeatures::Limit,
+        };
+        let problem = fuzz::problem_of_shape(&mut ByteDice::new(&bytes), shape);
         let limit = problem.max_buffer().unwrap();
         let flip = |it: &Block| block(it.size.0, 1000 - it.life.end().0, 1000 - it.life.start().0);
         let grow = |it: &Block| block(it.size.0 * 37, it.life.start().0 * 3, it.life.end().0 * 3);
@@ -134,9 +140,15 @@ fn a_mirrored_problem_has_the_same_bound_and_a_scaled_one_a_scaled_bound() {
 #[test]
 fn the_same_problem_gives_the_same_answer_with_any_number_of_threads() {
     for seed in 0..60 {
-        let bytes = fuzz::noise(seed, 600);
-        let shape = Shape { blocks: 60, steps: 40, size: 60, alignments: Alignments::None, extras: Extras::Plain };
-        let problem = fuzz::problem_of(&mut Dice::new(&bytes), shape);
+        let bytes = fuzz::pseudo_random_bytes(seed, 600);
+        let shape = ProblemShape {
+            blocks: 60,
+            steps: 40,
+            size: 60,
+            alignments: AlignmentMix::None,
+            extras: ProblemFeatures::Plain,
+        };
+        let problem = fuzz::problem_of_shape(&mut ByteDice::new(&bytes), shape);
         let answer = |threads| place(&problem, &Strategy::Best(Best::new(Budget::Nodes(4000)).with_threads(threads)));
         let alone = answer(1).unwrap();
         for threads in [1, 2, 3, 5] {
@@ -198,7 +210,7 @@ fn padding_up_to_an_aligned_offset_counts_at_the_door() {
     let most = Problem::new(vec![block(1, 0, 1).aligned(quarter); 3]).unwrap();
     assert_eq!(plan(most, &Strategy::Fast).unwrap().peak(), Bytes(3 << 62));
     assert!(Problem::new(vec![block(1, 0, 1).aligned(quarter); 4]).is_err());
-    // Alignments as wide as a terabyte beside ordinary ones are fine, and so is what has no bytes.
+    // AlignmentMix as wide as a terabyte beside ordinary ones are fine, and so is what has no bytes.
     let huge = Align::new(1 << 40).unwrap();
     let mixed = |index: u64| {
         block(1000 + index, index, index + 3).aligned(if index.is_multiple_of(2) { huge } else { Align::ONE })
@@ -259,7 +271,7 @@ fn a_follower_keeps_the_place_and_gives_back_the_tail() {
 fn chains_that_can_not_be_are_refused() {
     let follow = |size, start, end, before| block(size, start, end).following(BlockId::from_index(before).unwrap());
     let refused = |blocks: Vec<Block>| Problem::new(blocks).unwrap_err();
-    assert!(matches!(refused(vec![follow(1, 0, 1, 4)]), ProblemError::FollowsNobody { .. }));
+    assert!(matches!(refused(vec![follow(1, 0, 1, 4)]), ProblemError::FollowsMissingBlock { .. }));
     assert!(matches!(refused(vec![follow(1, 0, 1, 0)]), ProblemError::FollowsAtAnotherStep { .. }));
     assert!(matches!(refused(vec![block(4, 0, 1), follow(5, 1, 2, 0)]), ProblemError::FollowsSmaller { .. }));
     assert!(matches!(refused(vec![block(4, 0, 1), follow(4, 2, 3, 0)]), ProblemError::FollowsAtAnotherStep { .. }));
@@ -287,7 +299,7 @@ fn pinned_blocks_stay_and_the_rest_finds_room_around_them() {
     assert!(matches!(error, PlaceError::Pinned(_)));
     assert_eq!(error.to_string(), "the pinned blocks do not hold: blocks 0 and 1 share byte 25 of buffer 0 at step 3");
     let far = block(1, 0, 1).pinned_at(Place { buffer: BufferId::from_index(7).unwrap(), offset: Offset(0) });
-    assert!(matches!(Problem::new(vec![far]), Err(ProblemError::PinnedTooFar { .. })));
+    assert!(matches!(Problem::new(vec![far]), Err(ProblemError::PinnedBufferTooLarge { .. })));
 }
 
 #[test]
@@ -295,9 +307,14 @@ fn a_search_can_be_watched_and_cancelled() {
     // Nothing fast is optimal here, so the search runs.
     let problem = (0..)
         .map(|seed| {
-            let shape =
-                Shape { blocks: 250, steps: 60, size: 200, alignments: Alignments::None, extras: Extras::Plain };
-            fuzz::problem_of(&mut Dice::new(&fuzz::noise(seed, 2000)), shape)
+            let shape = ProblemShape {
+                blocks: 250,
+                steps: 60,
+                size: 200,
+                alignments: AlignmentMix::None,
+                extras: ProblemFeatures::Plain,
+            };
+            fuzz::problem_of_shape(&mut ByteDice::new(&fuzz::pseudo_random_bytes(seed, 2000)), shape)
         })
         .find(|problem| place(problem, &Strategy::Fast).unwrap().verdict == Verdict::Fits)
         .unwrap();

@@ -1,15 +1,16 @@
 //! Small problems against oracles that are too slow to be wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use steeve_plan::fuzz::{self, Alignments, Dice, Extras, Shape};
+use steeve_plan::fuzz::{self, AlignmentMix, ByteDice, ProblemFeatures, ProblemShape};
 use steeve_plan::{
     Best, Block, BlockId, Budget, Bytes, Id, Lifetime, Offset, Place, Placement, Problem, Strategy, Verdict, Violation,
     certify, lower_bound, place,
 };
 
-const TINY: Shape = Shape { blocks: 8, steps: 8, size: 12, alignments: Alignments::None, extras: Extras::Plain };
+const TINY: ProblemShape =
+    ProblemShape { blocks: 8, steps: 8, size: 12, alignments: AlignmentMix::None, extras: ProblemFeatures::Plain };
 
-/// The lowest peak of all: in some packing of that height each block rests on the ground or on another one, so placing
+/// Finds the lowest peak of all: in some packing of that height each block rests on the ground or on another one, so placing
 /// the blocks in the order of their offsets, each as low as those before it allow, finds it. All orders are tried.
 fn lowest_peak(problem: &Problem) -> u64 {
     let blocks: Vec<Block> = problem.blocks().iter().copied().filter(|block| block.size.0 > 0).collect();
@@ -20,7 +21,8 @@ fn lowest_peak(problem: &Problem) -> u64 {
     (lower_bound(problem).bytes.0..).find(fits).unwrap()
 }
 
-/// Whether the blocks that are not placed yet fit under `capacity`, none of them lower than the last one placed.
+/// Returns whether the blocks that are not placed yet fit under `capacity`, none of them lower than the last one
+/// placed.
 fn stack_rest(blocks: &[Block], placed: &mut [Option<u64>], last: (u64, usize), capacity: u64) -> bool {
     if placed.iter().all(Option::is_some) {
         return true;
@@ -47,11 +49,11 @@ fn stack_rest(blocks: &[Block], placed: &mut [Option<u64>], last: (u64, usize), 
     false
 }
 
-/// A problem in which every step is full: what dies at a step is replaced by blocks of other sizes. There is no slack,
-/// so many of these can't be packed at their bound, and only a search can know.
+/// Returns a problem in which every step is full: what dies at a step is replaced by blocks of other sizes. There is no
+/// slack, so many of these can't be packed at their bound, and only a search can decide.
 fn full_problem(seed: u64, most: usize) -> Problem {
-    let noise = fuzz::noise(seed, 200);
-    let mut dice = Dice::new(&noise);
+    let noise = fuzz::pseudo_random_bytes(seed, 200);
+    let mut dice = ByteDice::new(&noise);
     let mut alive: Vec<(u64, u64)> = Vec::new();
     let mut blocks: Vec<Block> = Vec::new();
     let mut free = 4 + dice.roll(5);
@@ -81,9 +83,12 @@ fn best_is_as_low_as_the_lowest_of_all_packings() {
     let strategy = Strategy::Best(Best::new(Budget::Nodes(200_000)));
     let mut above_bound = 0;
     for seed in 0..3000 {
-        let alignments = [Alignments::None, Alignments::Common][seed as usize % 2];
+        let alignments = [AlignmentMix::None, AlignmentMix::Common][seed as usize % 2];
         let problem = match seed % 3 {
-            0 => fuzz::problem_of(&mut Dice::new(&fuzz::noise(seed, 100)), Shape { alignments, ..TINY }),
+            0 => fuzz::problem_of_shape(
+                &mut ByteDice::new(&fuzz::pseudo_random_bytes(seed, 100)),
+                ProblemShape { alignments, ..TINY },
+            ),
             1 => full_problem(seed, 10),
             _ => changed_gadget(seed),
         };
@@ -111,10 +116,10 @@ const GADGETS: [&[(u64, u64, u64)]; 8] = [
     &[(2, 0, 1), (2, 0, 2), (2, 2, 3), (1, 1, 4), (1, 3, 4), (1, 1, 5), (1, 3, 5), (2, 5, 6), (2, 4, 6)],
 ];
 
-/// A gadget with its sizes scaled, perhaps with time backwards and a block or two changed.
+/// Returns a gadget with its sizes scaled, perhaps mirrored in time and with a block or two changed.
 fn changed_gadget(seed: u64) -> Problem {
-    let noise = fuzz::noise(seed, 60);
-    let mut dice = Dice::new(&noise);
+    let noise = fuzz::pseudo_random_bytes(seed, 60);
+    let mut dice = ByteDice::new(&noise);
     let scale = 2 + dice.roll(6);
     let backwards = dice.once_in(2);
     let mut rows: Vec<(u64, u64, u64)> = GADGETS[dice.roll(8) as usize].to_vec();
@@ -161,10 +166,10 @@ fn what_the_search_refutes_is_infeasible_and_what_is_infeasible_is_refuted() {
     assert!(infeasible * 2 > cases);
 }
 
-/// Blocks that tile a rectangle of time and memory without a gap: they fit at their bound, by construction.
+/// Returns blocks that tile a rectangle of time and memory without a gap: they fit at their bound, by construction.
 fn tiling(seed: u64, steps: usize, height: usize) -> Problem {
-    let noise = fuzz::noise(seed, 4000);
-    let mut dice = Dice::new(&noise);
+    let noise = fuzz::pseudo_random_bytes(seed, 4000);
+    let mut dice = ByteDice::new(&noise);
     let mut taken = vec![vec![false; height]; steps];
     let mut blocks = Vec::new();
     for start in 0..steps {
@@ -208,7 +213,7 @@ fn what_is_known_to_fit_is_never_refuted() {
 
 #[test]
 fn the_number_of_threads_changes_nothing_also_when_many_walkers_go() {
-    // Hard enough that one walker alone does not do: only then do several go at once.
+    // Hard enough that one search alone does not solve it: only then several run at once.
     let mut together = 0;
     for seed in 0..40 {
         let problem = tiling(seed, 60, 60);
@@ -225,7 +230,7 @@ fn the_number_of_threads_changes_nothing_also_when_many_walkers_go() {
     assert!(together > 0, "no problem was hard enough");
 }
 
-/// Every pair, every byte range, every step range: the slow way to certify.
+/// Finds overlaps by brute force: every pair, every byte range, every step range.
 fn quadratic(problem: &Problem, places: &[Place]) -> Vec<(usize, usize)> {
     let blocks = problem.blocks().as_slice();
     let mut pairs = Vec::new();
@@ -246,10 +251,16 @@ fn quadratic(problem: &Problem, places: &[Place]) -> Vec<(usize, usize)> {
 fn certify_finds_exactly_the_overlaps_that_a_quadratic_check_finds() {
     let mut wrong = 0;
     for seed in 0..4000 {
-        let noise = fuzz::noise(seed, 400);
-        let mut dice = Dice::new(&noise);
-        let shape = Shape { blocks: 30, steps: 20, size: 30, alignments: Alignments::Common, extras: Extras::Plain };
-        let problem = fuzz::problem_of(&mut dice, shape);
+        let noise = fuzz::pseudo_random_bytes(seed, 400);
+        let mut dice = ByteDice::new(&noise);
+        let shape = ProblemShape {
+            blocks: 30,
+            steps: 20,
+            size: 30,
+            alignments: AlignmentMix::Common,
+            extras: ProblemFeatures::Plain,
+        };
+        let problem = fuzz::problem_of_shape(&mut dice, shape);
         let any = |_| Place {
             buffer: steeve_plan::BufferId::from_index(dice.roll(2) as usize).unwrap(),
             offset: Offset(8 * dice.roll(40)),
@@ -288,8 +299,8 @@ fn certify_finds_exactly_the_overlaps_that_a_quadratic_check_finds() {
 fn a_spoilt_plan_is_rejected_with_the_right_blocks() {
     let mut spoilt = 0;
     for seed in 0..3000 {
-        let noise = fuzz::noise(seed, 400);
-        let mut dice = Dice::new(&noise);
+        let noise = fuzz::pseudo_random_bytes(seed, 400);
+        let mut dice = ByteDice::new(&noise);
         let problem = fuzz::problem(&mut dice);
         let Ok(outcome) = place(&problem, &Strategy::Fast) else { continue };
         let mut places = outcome.placement.places.clone();
@@ -302,7 +313,7 @@ fn a_spoilt_plan_is_rejected_with_the_right_blocks() {
         let block = problem.blocks()[moved];
         let other = ids.iter().copied().find(|id| {
             let it = problem.blocks()[*id];
-            // A chain moves as one; who leaves it is another violation.
+            // A chain moves as one; a block that leaves it is another violation.
             let alone = |block: &Block, id: BlockId| {
                 block.follows.is_none() && problem.blocks().iter().all(|it| it.follows != Some(id))
             };

@@ -15,7 +15,7 @@ use steeve_cpu::CpuDevice;
 use steeve_device::{Bindings, BufferType, Bytes, Device, NullDevice, Offset, SharedBuffer, Usage};
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{Context, DataType, Graph, GraphError, TensorId};
-use steeve_sched::{Homes, Schedule, Scheduler, WorkerId};
+use steeve_sched::{Schedule, Scheduler, TensorLocations, WorkerId};
 use transformer::Transformer;
 
 fn main() {
@@ -25,10 +25,11 @@ fn main() {
     distances();
 }
 
-/// A border at every third node, and one input that half of all nodes read: the worst for whoever asks who reads what.
+/// Measures a graph with a boundary at every third node, and one input that half of all nodes read: the worst case for
+/// counting readers.
 fn shared_input() {
     let devices = ["gpu0", "gpu1", "cpu"].map(device);
-    let (mut context, mut homes) = (Context::new(), Homes::new());
+    let (mut context, mut homes) = (Context::new(), TensorLocations::new());
     let z = context.input(DataType::F32, &[64]).expect("a tensor");
     let mut last = context.input(DataType::F32, &[64]).expect("a tensor");
     for layer in 0..1000 {
@@ -47,7 +48,7 @@ fn shared_input() {
     println!("changed, 1000 borders          3000    1000 {one_us:14.1} {three_us:15.1} {:7.2}", three / one);
 }
 
-/// What a run costs beyond the nodes themselves, on the processor alone.
+/// Measures what a run costs beyond the nodes themselves, on the processor alone.
 fn overhead() {
     let mut context = Context::new();
     let x = context.input(DataType::F32, &[16]).expect("a tensor");
@@ -105,7 +106,7 @@ fn times() {
         let one = median(21, || GraphAllocator::new(&memory), |it| it.alloc(&graph, &together).expect("memory"));
         let three = median(21, scheduler, |it| it.alloc(&graph, &spread).expect("memory"));
         line("changed: planned anew", one, three);
-        // As if nobody remembered anything but plans: what ggml does for each graph.
+        // As if only plans were cached: what ggml does for each graph.
         let one = median(101, &mut build, |graph| allocator.alloc(graph, &together).expect("it is reserved"));
         let again = |graph: &mut Graph| {
             known.reset().expect("nothing is in flight");
@@ -116,7 +117,8 @@ fn times() {
     }
 }
 
-/// How far from the fewest bytes and the fewest splits, over all assignments of all nodes of small graphs.
+/// Measures the distance from the fewest bytes and the fewest splits, over all assignments of all nodes of small
+/// graphs.
 fn distances() {
     let (mut bytes, mut splits) = (Distances::default(), Distances::default());
     let graphs = 200;
@@ -134,8 +136,8 @@ fn distances() {
     splits.line("splits");
 }
 
-/// The fewest copied bytes and the fewest splits, each by itself.
-fn search(scheduler: &mut Scheduler, graph: &Graph, homes: &Homes) -> (u64, u64) {
+/// Returns the fewest copied bytes and the fewest splits, each by itself.
+fn search(scheduler: &mut Scheduler, graph: &Graph, homes: &TensorLocations) -> (u64, u64) {
     let workers: Vec<WorkerId> = scheduler.workers().map(|(id, _)| id).collect();
     let nodes = graph.nodes();
     let mut best = (u64::MAX, u64::MAX);
@@ -179,11 +181,11 @@ impl Distances {
     }
 }
 
-/// A few products with weights on random devices, and operations between them.
-fn small(seed: u64, devices: &[Arc<dyn Device>]) -> Result<(Graph, Homes), GraphError> {
+/// Creates a graph of a few products with weights on random devices, and operations between them.
+fn small(seed: u64, devices: &[Arc<dyn Device>]) -> Result<(Graph, TensorLocations), GraphError> {
     const WIDTH: u64 = 32;
     let mut choices = Choices::from_seed(seed);
-    let (mut context, mut homes) = (Context::new(), Homes::new());
+    let (mut context, mut homes) = (Context::new(), TensorLocations::new());
     let mut values = vec![context.input(DataType::F32, &[WIDTH, 4])?, context.input(DataType::F32, &[WIDTH, 4])?];
     for _ in 0..3 + choices.below(5) {
         let a = choices.pick(&values).unwrap_or(values[0]);
@@ -207,7 +209,7 @@ fn device(name: &str) -> Arc<dyn Device> {
     Arc::new(NullDevice::new(name).as_if_it_computed())
 }
 
-/// Each external tensor in the memory that `memory` says, one behind another.
+/// Binds each external tensor to the memory that `memory` returns, one after another.
 fn bind<'a>(graph: &Graph, externals: &[TensorId], memory: impl Fn(usize) -> &'a Arc<dyn BufferType>) -> Bindings {
     let all: u64 = externals.iter().map(|id| graph.tensor(*id).nbytes().0).sum();
     let (mut buffers, mut bindings) = (Vec::<SharedBuffer>::new(), Bindings::new());
@@ -225,7 +227,7 @@ fn bind<'a>(graph: &Graph, externals: &[TensorId], memory: impl Fn(usize) -> &'a
     bindings
 }
 
-/// The median of some runs in seconds, without the time to prepare each and to drop what it used and made.
+/// Returns the median of some runs in seconds, without the time to prepare each and to drop what it used and made.
 fn median<T, R>(runs: usize, mut prepare: impl FnMut() -> T, mut work: impl FnMut(&mut T) -> R) -> f64 {
     let mut timed = || {
         let mut prepared = black_box(prepare());

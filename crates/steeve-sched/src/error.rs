@@ -1,4 +1,4 @@
-//! What a scheduler refuses.
+//! The errors of a scheduler.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use steeve_graph::{GraphError, Named};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchedError {
-    /// Nobody to compute.
+    /// A scheduler without a worker.
     #[error("a scheduler needs at least one device")]
     NoWorker,
-    /// There is no such worker.
+    /// An index without a worker.
     #[error("there is no worker {index}: there are {workers}")]
     UnknownWorker {
         /// Which one was asked for.
@@ -29,9 +29,9 @@ pub enum SchedError {
         /// Its operation.
         op: String,
         /// What each device says.
-        refusals: Refusals,
+        refusals: DeviceRefusals,
     },
-    /// The caller wants a node on a device that can't run it.
+    /// A tensor that is pinned to a device that can't run it.
     #[error("{tensor} was pinned to {worker}: {why}")]
     Pinned {
         /// What was pinned.
@@ -41,9 +41,9 @@ pub enum SchedError {
         /// Why it can't be there.
         why: String,
     },
-    /// The caller provides its memory, and nobody knows which.
+    /// An external tensor whose memory is not known.
     #[error("{tensor} is external, and nobody has said which memory it stands in")]
-    NoHome {
+    UnknownLocation {
         /// The tensor.
         tensor: Named,
     },
@@ -56,7 +56,7 @@ pub enum SchedError {
         needed: Bytes,
         /// What they may.
         budget: Bytes,
-        /// Who lives when most is live.
+        /// The tensors that are live at the peak.
         at_peak: AtPeak,
     },
     /// Two external tensors on the same bytes, and a node writes one of them.
@@ -73,7 +73,7 @@ pub enum SchedError {
     #[error(
         "with ggml's reuse {node} stands in the memory of its source, where its readers may not reach it; use Reuse::More"
     )]
-    AwayFromHome {
+    ResultInWrongMemory {
         /// The node.
         node: Named,
     },
@@ -83,7 +83,7 @@ pub enum SchedError {
         /// The worker.
         worker: String,
     },
-    /// The job is another scheduler's, or this one has forgotten it.
+    /// A job of another scheduler, or one that this scheduler has evicted.
     #[error(
         "the job is not one of this scheduler's, or was forgotten since (by a reset, by other options, or for many other \
          graphs); allocate the graph again"
@@ -95,16 +95,16 @@ pub enum SchedError {
     /// A device refuses.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The graph is none.
+    /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
 
-/// What each device says about a node.
+/// Why each device does not support a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusals(pub Vec<(String, String)>);
+pub struct DeviceRefusals(pub Vec<(String, String)>);
 
-impl fmt::Display for Refusals {
+impl fmt::Display for DeviceRefusals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (worker, why)) in self.0.iter().enumerate() {
             write!(f, "{}{worker}: {why}", if index == 0 { "" } else { "; " })?;

@@ -1,22 +1,21 @@
-//! Which experts of a mixture are asked for, so that the others need not be copied.
+//! Finds the experts of a mixture that are requested, so that the others need not be copied.
 
 use std::ops::Range;
 
 use crate::SchedError;
-use crate::program::InTurn;
-use crate::schedule::CopyIn;
+use crate::execution_plan::PipelineSlot;
+use crate::schedule::TensorCopy;
 
-/// What of a copy is needed.
+/// The part of a copy that is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RequestedExperts {
     All,
     /// These bytes, counted from the start of the copy.
-    Parts(Vec<Range<u64>>),
+    Ranges(Vec<Range<u64>>),
 }
 
-/// Reads the tensors that ask for experts. Someone who asks for an expert that is not there gets all: whoever computes
-/// will tell.
-pub(crate) fn asked(copy: &CopyIn, tensors: &InTurn<'_>) -> Result<Asked, SchedError> {
+/// Reads the tensors of expert ids. If an id is out of range, all experts are copied: the kernel reports the error.
+pub(crate) fn requested_experts(copy: &TensorCopy, tensors: &PipelineSlot<'_>) -> Result<RequestedExperts, SchedError> {
     let graph = tensors.schedule.graph();
     let weight = &graph.tensor(copy.root).layout;
     let (experts, stride) = (weight.ne()[2], weight.nb()[2]);
@@ -24,7 +23,7 @@ pub(crate) fn asked(copy: &CopyIn, tensors: &InTurn<'_>) -> Result<Asked, SchedE
     for &ids in &copy.ids {
         let layout = &graph.tensor(ids).layout;
         let address = tensors.address(ids)?;
-        let Ok(size) = usize::try_from(layout.nbytes().0) else { return Ok(Asked::All) };
+        let Ok(size) = usize::try_from(layout.nbytes().0) else { return Ok(RequestedExperts::All) };
         let mut bytes = vec![0; size];
         address.buffer.read(address.offset, &mut bytes)?;
         let ([n0, n1, n2, n3], nb) = (layout.ne(), layout.nb());
@@ -32,11 +31,13 @@ pub(crate) fn asked(copy: &CopyIn, tensors: &InTurn<'_>) -> Result<Asked, SchedE
         for (i1, i2, i3) in rows {
             for i0 in 0..n0 {
                 let at = (i0 * nb[0] + i1 * nb[1] + i2 * nb[2] + i3 * nb[3]) as usize;
-                let Some(Ok(four)) = bytes.get(at..at + 4).map(<[u8; 4]>::try_from) else { return Ok(Asked::All) };
+                let Some(Ok(four)) = bytes.get(at..at + 4).map(<[u8; 4]>::try_from) else {
+                    return Ok(RequestedExperts::All);
+                };
                 let expert = usize::try_from(i32::from_ne_bytes(four)).ok();
                 match expert.and_then(|expert| is_asked.get_mut(expert)) {
                     Some(is_asked) => *is_asked = true,
-                    None => return Ok(Asked::All),
+                    None => return Ok(RequestedExperts::All),
                 }
             }
         }
@@ -49,5 +50,5 @@ pub(crate) fn asked(copy: &CopyIn, tensors: &InTurn<'_>) -> Result<Asked, SchedE
             None => parts.push(start..end),
         }
     }
-    Ok(Asked::Parts(parts))
+    Ok(RequestedExperts::Ranges(parts))
 }

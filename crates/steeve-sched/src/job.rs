@@ -8,29 +8,29 @@ use steeve_graph::{Graph, Id, TensorId};
 
 use crate::Schedule;
 
-/// A graph that a scheduler has given its memory. Tensors have the ids of the caller's graph, wherever they stand.
+/// A graph that a scheduler has allocated. Tensors have the ids of the caller's graph, wherever they are located.
 ///
-/// It can be computed again and again; what can be read and written when is as with an [`Allocation`].
+/// It can be computed again and again. Reads and writes follow the rules of an [`Allocation`].
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The caller's graph, which the schedule was made for or is like.
+    /// The caller's graph, for which the schedule was made or which is like that one.
     pub(crate) graph: Graph,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) allocation: Allocation,
 }
 
 impl Job {
-    /// Who does what.
+    /// Returns the schedule.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }
 
-    /// The memory of the scheduled graph.
+    /// Returns the memory of the scheduled graph.
     pub fn allocation(&self) -> &Allocation {
         &self.allocation
     }
 
-    /// Where a tensor stands.
+    /// Returns the address of a tensor. Fails for ids of another graph.
     pub fn address(&self, tensor: TensorId) -> Result<Address<'_>, AllocError> {
         self.allocation_for(tensor)?.address(tensor)
     }
@@ -45,7 +45,7 @@ impl Job {
         self.allocation_for(tensor)?.write_bytes(tensor, data)
     }
 
-    /// The elements of a tensor, see [`Allocation::read`].
+    /// Reads the elements of a tensor, see [`Allocation::read`].
     pub fn read<T: Element>(&self, tensor: TensorId) -> Result<Vec<T>, AllocError> {
         self.allocation_for(tensor)?.read(tensor)
     }
@@ -55,7 +55,7 @@ impl Job {
         self.allocation_for(tensor)?.read_into(tensor, data)
     }
 
-    /// The bytes of a tensor without gaps, see [`Allocation::read_bytes`].
+    /// Reads the bytes of a tensor without gaps, see [`Allocation::read_bytes`].
     pub fn read_bytes(&self, tensor: TensorId) -> Result<Vec<u8>, AllocError> {
         self.allocation_for(tensor)?.read_bytes(tensor)
     }

@@ -1,4 +1,5 @@
-//! One graph over several devices: who computes what, what has to be copied, and all of it in planned memory.
+//! Runs one graph on several devices: assigns each operation to a worker, inserts the copies between them, and
+//! allocates everything in planned memory.
 //!
 //! ```text
 //!   Graph, where its weights are
@@ -11,48 +12,48 @@
 //!   results
 //! ```
 //!
-//! A [`Scheduler`] has some [`Worker`]s in order of priority, the processor last. [`Scheduler::required`] tells the bytes
-//! that each of them needs and allocates none; [`Scheduler::alloc`] gives a [`Job`], [`Scheduler::compute`] computes it.
-//! A [`Schedule`] is what was decided, as a table, as a drawing, and with a reason for each tensor.
+//! A [`Scheduler`] has some [`Worker`]s in order of priority, the processor last. [`Scheduler::required`] returns the
+//! bytes that each of them needs and allocates none; [`Scheduler::alloc`] returns a [`Job`], [`Scheduler::compute`]
+//! computes it. A [`Schedule`] is the decision, as a table, as a drawing, and with a reason for each tensor.
 //!
-//! Who waits for whom is not thought out for each kind of copy: it is found from the bytes that each action really reads and
-//! writes, over consecutive runs, so that planned memory which one tensor takes over from another on a different device,
-//! caches of the caller's and copies in turn are all the same case.
+//! Waits between streams are not derived per kind of copy: they are computed from the bytes that each action reads and
+//! writes, over consecutive runs, so that planned memory reused for a tensor of another device, caches of the caller's
+//! and pipelined copies are all the same case.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod error;
 mod worker;
-mod homes;
+mod tensor_locations;
 mod options;
 
 // From the graph to its schedule.
-mod ground;
+mod placement_facts;
 mod reason;
 mod assign;
-mod cut;
+mod split_graph;
 mod schedule;
-mod build;
+mod build_schedule;
 mod report;
 
 // Computing it.
-mod order;
-mod clock;
+mod hazards;
+mod vector_clock;
 mod experts;
-mod program;
+mod execution_plan;
 mod job;
-mod apart;
+mod alias_check;
 mod scheduler;
 mod watch;
 
 pub use assign::Offload;
-pub use cut::Cause;
-pub use error::{Refusals, SchedError};
-pub use homes::Homes;
+pub use error::{DeviceRefusals, SchedError};
 pub use job::Job;
 pub use options::SchedOptions;
-pub use reason::Reason;
-pub use schedule::{CopyIn, Schedule, Split};
+pub use reason::AssignReason;
+pub use schedule::{Schedule, Split, TensorCopy};
 pub use scheduler::Scheduler;
-pub use watch::{Seen, Watch, Watched};
+pub use split_graph::SplitReason;
+pub use tensor_locations::TensorLocations;
+pub use watch::{ComputedNode, NodeWatcher, WatchedRun};
 pub use worker::{Worker, WorkerId};

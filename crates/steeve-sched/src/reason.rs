@@ -1,14 +1,14 @@
-//! Why something runs where it does.
+//! The reason for each assignment.
 
 use steeve_graph::{Graph, IdVec, Named, TensorId};
 
 use crate::WorkerId;
 
-/// Why a tensor was given to a worker.
+/// The reason why a tensor was assigned to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
-    /// The caller said so.
+pub enum AssignReason {
+    /// The caller has pinned it.
     Pinned,
     /// It is written into a tensor that the caller has placed.
     Placed {
@@ -44,12 +44,12 @@ pub enum Reason {
         /// The other worker.
         from: WorkerId,
     },
-    /// It is cheap to compute and stands at a border, where being here copies fewer bytes than being there.
-    Border {
+    /// It is cheap to compute and beside a boundary, and computing it on this side copies fewer bytes.
+    Boundary {
         /// The worker on the other side.
         from: WorkerId,
     },
-    /// The worker in whose memory it stands can't run it, and this one reaches that memory.
+    /// The worker that owns its memory can't run it, and this one reaches that memory.
     Elsewhere {
         /// That worker.
         instead_of: WorkerId,
@@ -59,12 +59,12 @@ pub enum Reason {
         /// That node.
         node: TensorId,
     },
-    /// It has to be somewhere, and nobody reads it.
+    /// No node reads it, and it must be somewhere.
     Unread,
 }
 
-impl Reason {
-    /// In words.
+impl AssignReason {
+    /// Returns the reason in words.
     pub(crate) fn words(self, graph: &Graph, names: &IdVec<WorkerId, String>) -> String {
         let named = |tensor| Named::new(tensor, graph.names());
         let worker = |id| names.get(id).map_or("another", |name| name);
@@ -81,7 +81,7 @@ impl Reason {
             Self::Upgraded { from } => {
                 format!("was {}'s, which has the same memory and comes later", worker(from))
             }
-            Self::Border { from } => format!("fewer bytes are copied than if {} computed it", worker(from)),
+            Self::Boundary { from } => format!("fewer bytes are copied than if {} computed it", worker(from)),
             Self::Elsewhere { instead_of } => {
                 format!("{} can't run it, and this one reaches its memory", worker(instead_of))
             }

@@ -1,14 +1,14 @@
-//! A schedule for people: a table of its splits, and a drawing.
+//! Formats a schedule as a table of its splits, and as a drawing.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use steeve_graph::{Bytes, Graph, Id, Named, TensorId};
 
-use crate::schedule::{CopyIn, Schedule, Split};
-use crate::{Cause, WorkerId};
+use crate::schedule::{Schedule, Split, TensorCopy};
+use crate::{SplitReason, WorkerId};
 
-/// The splits, one line each, and under each what is copied for it.
+/// Writes the splits, one line each, and under each what is copied for it.
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows: Vec<[String; 6]> = vec![["split", "on", "nodes", "first", "last", "copied in"].map(String::from)];
@@ -51,7 +51,7 @@ impl fmt::Display for Schedule {
 }
 
 impl Schedule {
-    /// Each leaf and node that has a worker, with the reason: one line each.
+    /// Returns each leaf and node that has a worker, with the reason: one line each.
     ///
     /// ```text
     /// x        CPU   the caller writes it
@@ -77,8 +77,8 @@ impl Schedule {
         lines.iter().map(line).collect()
     }
 
-    /// The schedule in the language of Graphviz: one box for each split with its nodes, and the copies that lead into it
-    /// with their bytes.
+    /// Returns the schedule in the language of Graphviz: one box for each split with its nodes, and the copies that
+    /// lead into it with their bytes.
     pub fn to_graphviz(&self) -> String {
         let mut text = String::new();
         // Writing into a string does not fail.
@@ -107,7 +107,7 @@ impl Schedule {
             }
             writeln!(text, "  }}")?;
         }
-        // Who has written each root last, if that is not the root itself.
+        // The node that has written each root last, if that is not the root itself.
         let mut writers: BTreeMap<TensorId, TensorId> = BTreeMap::new();
         let last = |writers: &BTreeMap<TensorId, TensorId>, root: TensorId| writers.get(&root).copied().unwrap_or(root);
         for split in &self.splits {
@@ -127,7 +127,7 @@ impl Schedule {
         text.write_str("}\n")
     }
 
-    /// What the caller gives: leafs, and roots that nodes read and nobody computes or lists.
+    /// Returns what the caller provides: leafs, and roots that nodes read but no node computes or lists.
     fn given(&self) -> Vec<TensorId> {
         let computes = |tensor: &TensorId| !self.graph.tensor(*tensor).op.writes_nothing();
         let nodes = self.graph.nodes().iter().filter(|node| computes(node));
@@ -139,13 +139,13 @@ impl Schedule {
         given
     }
 
-    /// The nodes of a split that compute something.
+    /// Returns the nodes of a split that compute something.
     pub(crate) fn computing(&self, split: &Split) -> impl DoubleEndedIterator<Item = TensorId> {
         let nodes = self.graph.nodes()[split.nodes.clone()].iter().copied();
         nodes.filter(|node| !self.graph.tensor(*node).op.writes_nothing())
     }
 
-    fn copy_line(&self, copy: &CopyIn) -> String {
+    fn copy_line(&self, copy: &TensorCopy) -> String {
         let named = Named::new(copy.root, self.graph.names());
         let mut line = format!("{named} from {}, {} bytes", copy.from_memory, copy.size);
         if copy.size < self.graph.tensor(copy.root).nbytes() {
@@ -160,7 +160,7 @@ impl Schedule {
         line
     }
 
-    /// The name of a tensor, or its number and operation.
+    /// Returns the name of a tensor, or its number and operation.
     fn title(&self, tensor: TensorId) -> String {
         match self.graph.name(tensor) {
             "" => format!("{tensor} {}", op(&self.graph, tensor)),
@@ -196,8 +196,8 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// In words, for tables.
-impl fmt::Display for Cause {
+/// Writes the reason in words, for tables.
+impl fmt::Display for SplitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Start => "the graph starts",
@@ -208,7 +208,7 @@ impl fmt::Display for Cause {
 }
 
 impl Schedule {
-    /// The nodes that a worker computes.
+    /// Returns the nodes that a worker computes.
     pub fn nodes_on(&self, worker: WorkerId) -> impl Iterator<Item = TensorId> {
         self.splits.iter().filter(move |split| split.worker == worker).flat_map(|split| self.computing(split))
     }

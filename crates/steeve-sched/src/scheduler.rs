@@ -1,4 +1,4 @@
-//! Graphs in, results out, on several devices.
+//! Schedules, allocates and computes graphs on several devices.
 
 use std::sync::Arc;
 
@@ -8,23 +8,24 @@ use steeve_graph::{
     AssignedGraph, Graph, GraphPlan, GraphStrategy, Id, MatchMemories, Named, PlanOptions, Reuse, TensorId,
 };
 
-use crate::apart::check_apart;
-use crate::assign::{Pins, assign};
-use crate::build::build;
-use crate::clock::Clock;
-use crate::cut::cut;
-use crate::ground::{Ground, is_external};
+use crate::alias_check::check_no_alias;
+use crate::assign::{PinnedTensors, assign};
+use crate::build_schedule::build_schedule;
+use crate::execution_plan::ExecutionPlan;
 use crate::job::Job;
-use crate::program::Program;
+use crate::placement_facts::{PlacementFacts, is_external};
 use crate::schedule::Schedule;
+use crate::split_graph::split_graph;
+use crate::vector_clock::VectorClock;
 use crate::worker::{Worker, WorkerId, Workers};
-use crate::{Homes, SchedError, SchedOptions};
+use crate::{SchedError, SchedOptions, TensorLocations};
 
 /// Spreads graphs over several devices, allocates their memory, and computes them.
 ///
-/// Devices come in order of priority, the processor last. Weights decide: an operation runs where its weight stands, what is
-/// between two such operations stays with them, and whatever a device can't read is copied for it. Every decision has a
-/// reason ([`Schedule::why`]). The caller's graph is not changed, and the same graph again costs neither a split nor a plan.
+/// Devices come in order of priority, the processor last. Weights decide: an operation runs on the device that has its
+/// weight, operations between two such operations stay with them, and whatever a device can't read is copied for it.
+/// Every decision has a reason ([`Schedule::why`]). The caller's graph is not changed, and the same graph again costs
+/// neither a split nor a plan.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,50 +52,49 @@ use crate::{Homes, SchedError, SchedOptions};
 pub struct Scheduler {
     workers: Workers,
     options: SchedOptions,
-    /// Jobs that were scheduled by other pins stay usable.
-    pins: Arc<Pins>,
+    /// Shared, so that jobs that were scheduled with other pins stay usable.
+    pins: Arc<PinnedTensors>,
     allocator: GraphAllocator,
     /// The graphs that were scheduled last, the latest first.
-    known: Vec<Known>,
-    flight: Option<Flight>,
+    cache: Vec<CachedSchedule>,
+    in_flight: Option<InFlightRun>,
 }
 
-/// A graph that has been scheduled.
+/// A cached schedule, and what it was made for.
 #[derive(Debug)]
-struct Known {
+struct CachedSchedule {
     graph: Graph,
-    homes: Homes,
-    /// The bindings that were last seen to have these homes.
+    locations: TensorLocations,
+    /// The bindings that were last seen to have these locations.
     bindings: Bindings,
-    pins: Arc<Pins>,
+    pins: Arc<PinnedTensors>,
     schedule: Arc<Schedule>,
-    program: Option<Program>,
+    execution: Option<ExecutionPlan>,
 }
 
-/// Runs of a job that nobody has waited for yet.
+/// Runs of a job that have not been waited for yet.
 #[derive(Debug)]
-struct Flight {
+struct InFlightRun {
     job: Job,
     run: Run,
-    clock: Clock,
+    clock: VectorClock,
 }
 
 impl Scheduler {
-    /// A stream of work on each of the devices, the most wanted first, the processor last. The processor keeps its results in
-    /// [memory](Device::host_memory) that another of the devices copies to and from by itself, if there is such;
-    /// [`with_workers`](Self::with_workers) leaves that to the caller.
+    /// Creates a scheduler with a stream of work on each of the devices, by priority, the processor last. The processor
+    /// keeps its results in [memory](Device::host_memory) that another of the devices copies to and from by itself, if
+    /// there is any; [`with_workers`](Self::with_workers) leaves that to the caller.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self, SchedError> {
         Self::with_host_memory(devices, Worker::new)
     }
 
-    /// The same without any stream of work: everything can be found out, and nothing computed. The devices may be stand-ins
-    /// for those that are not there.
+    /// Creates a scheduler that plans but does not compute. The devices may be stand-ins for absent ones.
     ///
     /// ```
     /// use std::sync::Arc;
     /// use steeve_device::{Device, NullDevice, Usage};
     /// use steeve_graph::{Bytes, Context, DataType, Graph};
-    /// use steeve_sched::{Homes, Scheduler};
+    /// use steeve_sched::{TensorLocations, Scheduler};
     ///
     /// let device = |name: &str| -> Arc<dyn Device> { Arc::new(NullDevice::new(name).as_if_it_computed()) };
     /// let (gpu, cpu) = (device("gpu"), device("cpu"));
@@ -103,19 +103,20 @@ impl Scheduler {
     /// let x = context.input(DataType::F32, &[4096, 8])?;
     /// let y = context.mul_mat(weight, x)?;
     /// let graph = Graph::from_outputs(&context, &[y])?;
-    /// let mut homes = Homes::new();
-    /// homes.put(weight, &gpu.buffer_types()[0], Usage::Weights);
+    /// let mut locations = TensorLocations::new();
+    /// locations.put(weight, &gpu.buffer_types()[0], Usage::Weights);
     ///
     /// let scheduler = Scheduler::for_planning([gpu, cpu])?;
     /// // The input is on the processor, and copied to where the weight is.
-    /// assert_eq!(scheduler.required(&graph, &homes)?, [Bytes(256 << 10), Bytes(128 << 10)]);
+    /// assert_eq!(scheduler.required(&graph, &locations)?, [Bytes(256 << 10), Bytes(128 << 10)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn for_planning(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Self, SchedError> {
         Self::with_host_memory(devices, Worker::for_planning)
     }
 
-    /// Who computes on the host keeps results where another device copies to and from by itself, if one of them can.
+    /// Creates workers; those on the host keep results in memory that another device copies to and from by itself, if
+    /// there is any.
     fn with_host_memory(
         devices: impl IntoIterator<Item = Arc<dyn Device>>,
         worker: impl Fn(&Arc<dyn Device>) -> Result<Worker, SchedError>,
@@ -129,186 +130,191 @@ impl Scheduler {
         Self::with_workers(devices.iter().map(|device| worker(device).map(on_host)).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Workers that exist already, the most wanted first, the processor last.
+    /// Creates a scheduler of existing workers, by priority, the processor last. Fails without any.
     pub fn with_workers(workers: impl IntoIterator<Item = Worker>) -> Result<Self, SchedError> {
         let workers: Workers = workers.into_iter().collect();
         if workers.is_empty() {
             return Err(SchedError::NoWorker);
         }
         let allocator = GraphAllocator::with_buffers(workers.iter().map(|worker| Arc::clone(worker.memory())))?;
-        let (options, pins, known) = (SchedOptions::new(), Arc::default(), Vec::new());
-        let mut scheduler = Self { workers, options, pins, allocator, known, flight: None };
-        scheduler.tell_allocator();
+        let (options, pins, cache) = (SchedOptions::new(), Arc::default(), Vec::new());
+        let mut scheduler = Self { workers, options, pins, allocator, cache, in_flight: None };
+        scheduler.apply_options();
         Ok(scheduler)
     }
 
-    /// The same with other options, for a scheduler that has done nothing yet; see [`set_options`](Self::set_options).
+    /// Returns this scheduler with other options, for one that has done nothing yet; see
+    /// [`set_options`](Self::set_options).
     #[must_use]
     pub fn with_options(mut self, options: SchedOptions) -> Self {
-        // Of work in flight nobody will ask.
+        // The error of work in flight is not needed here.
         let _ = self.set_options(options);
         self
     }
 
-    /// Other options from now on. Work in flight is waited for, whose error is the answer; plans and buffers are given up,
-    /// because they were made by other rules, and jobs with them.
+    /// Sets other options. Waits for work in flight and returns its error; drops plans and buffers, because they were
+    /// made by other rules, and jobs with them.
     pub fn set_options(&mut self, options: SchedOptions) -> Result<(), SchedError> {
         let done = self.synchronise();
-        self.known.clear();
+        self.cache.clear();
         self.options = options;
-        self.tell_allocator();
+        self.apply_options();
         self.allocator.release()?;
         done
     }
 
-    fn tell_allocator(&mut self) {
+    fn apply_options(&mut self) {
         let SchedOptions { plan, graphs, budgets, .. } = &self.options;
         let options = AllocOptions::new().with_plan(*plan).with_replan(Replan::Always).with_plans(*graphs);
         let options = budgets.iter().fold(options, |options, (worker, bytes)| options.with_budget(*worker, *bytes));
         self.allocator.set_options(options);
     }
 
-    /// The options.
+    /// Returns the options.
     pub fn options(&self) -> &SchedOptions {
         &self.options
     }
 
-    /// The workers, in order of priority.
+    /// Returns the workers, in order of priority.
     pub fn workers(&self) -> impl ExactSizeIterator<Item = (WorkerId, &Worker)> {
         self.workers.pairs()
     }
 
-    /// The first worker of that name.
+    /// Finds the first worker with this name.
     pub fn worker(&self, name: &str) -> Option<WorkerId> {
         self.workers.pairs().find(|(_, worker)| worker.name() == name).map(|(id, _)| id)
     }
 
-    /// From now on the tensor with this id is on `worker`, in every graph that is scheduled, whatever context it is from, until
-    /// [`unpin`](Self::unpin) or [`reset`](Self::reset). Jobs that exist stay as they are. A worker that can't run it is an
-    /// error when the graph is scheduled. A view stands where its root does, so that is what is pinned.
+    /// Pins the tensor with this id to `worker`, in every graph that is scheduled, whatever context it is from, until
+    /// [`unpin`](Self::unpin) or [`reset`](Self::reset). Existing jobs do not change. A worker that can't run it is an
+    /// error when the graph is scheduled. A view is located in its root, so the root is what is pinned.
     pub fn pin(&mut self, tensor: TensorId, worker: WorkerId) -> Result<(), SchedError> {
         if worker.index() >= self.workers.len() {
             return Err(SchedError::UnknownWorker { index: worker.index(), workers: self.workers.len() });
         }
-        // By number, wherever it comes from.
+        // Identified by number, whatever its origin.
         let tensor = TensorId::from_index(tensor.index()).unwrap_or(tensor);
         Arc::make_mut(&mut self.pins).insert(tensor, worker);
         Ok(())
     }
 
-    /// Takes a pin back.
+    /// Removes a pin.
     pub fn unpin(&mut self, tensor: TensorId) {
         if self.pins.contains_key(&tensor) {
             Arc::make_mut(&mut self.pins).remove(&tensor);
         }
     }
 
-    /// Who does what, without planning or allocating anything. `homes` says where external tensors stand: bindings, or
-    /// [`Homes`].
-    pub fn schedule(&self, graph: &Graph, homes: impl Into<Homes>) -> Result<Arc<Schedule>, SchedError> {
-        self.find_or_make(graph, &homes.into())
+    /// Returns the schedule of a graph, without planning or allocating anything. `locations` are those of external
+    /// tensors: bindings, or [`TensorLocations`].
+    pub fn schedule(&self, graph: &Graph, locations: impl Into<TensorLocations>) -> Result<Arc<Schedule>, SchedError> {
+        self.cached_or_new(graph, &locations.into())
     }
 
-    /// The bytes that each worker's buffers need for a graph, without allocating any. What workers share is counted for the
-    /// first of them.
-    pub fn required(&self, graph: &Graph, homes: impl Into<Homes>) -> Result<Vec<Bytes>, SchedError> {
-        let schedule = self.find_or_make(graph, &homes.into())?;
+    /// Returns the bytes that each worker's buffers need for a graph, without allocating any. Memory that workers share
+    /// is counted for the first of them.
+    pub fn required(&self, graph: &Graph, locations: impl Into<TensorLocations>) -> Result<Vec<Bytes>, SchedError> {
+        let schedule = self.cached_or_new(graph, &locations.into())?;
         Ok(self.allocator.required((schedule.graph(), schedule.assignment()))?)
     }
 
     /// Makes the buffers large enough for a graph. Waits for work in flight.
-    pub fn reserve(&mut self, graph: &Graph, homes: impl Into<Homes>) -> Result<(), SchedError> {
+    pub fn reserve(&mut self, graph: &Graph, locations: impl Into<TensorLocations>) -> Result<(), SchedError> {
         self.synchronise()?;
-        let schedule = self.remember(graph, homes.into())?;
+        let schedule = self.cache_schedule(graph, locations.into())?;
         let reserved = self.allocator.reserve((schedule.graph(), schedule.assignment()));
         reserved.map_err(|error| self.explain(error))?;
-        self.check_home(&schedule)
+        self.check_result_memory(&schedule)
     }
 
-    /// Makes the buffers large enough for a graph by a plan file, without planning. The file is one that `steeve plan -o` has made
-    /// from the text of [`assign`](Self::assign), or that of a [plan](Self::plan_of); its memories are matched by name or by
-    /// order. Waits for work in flight.
+    /// Makes the buffers large enough for a graph by a plan file, without planning. The file was made by `steeve plan
+    /// -o` from the text of [`assign`](Self::assign), or from a [plan](Self::plan_of); its memories are matched by name
+    /// or by order. Waits for work in flight.
     pub fn load_plan(
         &mut self,
         graph: &Graph,
-        homes: impl Into<Homes>,
+        locations: impl Into<TensorLocations>,
         json: &str,
         by: MatchMemories,
     ) -> Result<(), SchedError> {
         self.synchronise()?;
-        let homes = homes.into();
-        let schedule = self.find_or_make(graph, &homes)?;
+        let locations = locations.into();
+        let schedule = self.cached_or_new(graph, &locations)?;
         let plan = self.allocator.read_plan((schedule.graph(), schedule.assignment()), json, by)?;
-        at_home(&plan, &schedule)?;
-        self.remember(graph, homes)?;
+        check_results_in_own_memory(&plan, &schedule)?;
+        self.cache_schedule(graph, locations)?;
         self.allocator.reserve_planned(plan).map_err(|error| self.explain(error))
     }
 
-    /// Returns a graph as it is planned: with the copies between workers, and the memory of each leaf and node. Its text is what
-    /// `steeve plan` reads.
-    pub fn assign(&self, graph: &Graph, homes: impl Into<Homes>) -> Result<AssignedGraph, SchedError> {
-        let schedule = self.find_or_make(graph, &homes.into())?;
+    /// Returns a graph as it is planned: with the copies between workers, and the memory of each leaf and node. `steeve
+    /// plan` reads its text.
+    pub fn assign(&self, graph: &Graph, locations: impl Into<TensorLocations>) -> Result<AssignedGraph, SchedError> {
+        let schedule = self.cached_or_new(graph, &locations.into())?;
         Ok(self.allocator.assign((schedule.graph(), schedule.assignment()))?)
     }
 
     /// Makes the buffers large enough for each of several graphs, which never run at the same time. All of them are
     /// reserved, or none.
-    pub fn reserve_all<'a, H: Into<Homes>>(
+    pub fn reserve_all<'a, H: Into<TensorLocations>>(
         &mut self,
         graphs: impl IntoIterator<Item = (&'a Graph, H)>,
     ) -> Result<(), SchedError> {
         self.synchronise()?;
-        let graphs: Vec<(&Graph, Homes)> = graphs.into_iter().map(|(graph, homes)| (graph, homes.into())).collect();
-        // What is reserved together is remembered together.
+        let graphs: Vec<(&Graph, TensorLocations)> =
+            graphs.into_iter().map(|(graph, locations)| (graph, locations.into())).collect();
+        // Graphs that are reserved together are cached together.
         self.options.graphs = self.options.graphs.max(graphs.len());
-        self.tell_allocator();
-        let schedules = graphs.into_iter().map(|(graph, homes)| self.remember(graph, homes));
+        self.apply_options();
+        let schedules = graphs.into_iter().map(|(graph, locations)| self.cache_schedule(graph, locations));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
         let all = schedules.iter().map(|it| (it.graph(), it.assignment()));
         self.allocator.reserve_all(all).map_err(|error| self.explain(error))?;
-        schedules.iter().try_for_each(|schedule| self.check_home(schedule))
+        schedules.iter().try_for_each(|schedule| self.check_result_memory(schedule))
     }
 
-    /// Gives a graph its memory. A graph that is the same as before costs neither a split nor a plan; another one is
+    /// Allocates a graph. A graph that is the same as before costs neither a split nor a plan; another one is
     /// scheduled, planned if no plan fits, and buffers grow where they must.
     ///
     /// Names do not count: a graph that differs from one before by names alone has the schedule of that one.
     ///
-    /// Bindings that were given before are not looked at again: who changes what a buffer is for
-    /// ([`set_usage`](steeve_device::SharedBuffer::set_usage)) has to [`reset`](Self::reset).
+    /// Bindings that were passed before are not checked again: after a change of a buffer's usage
+    /// ([`set_usage`](steeve_device::SharedBuffer::set_usage)), call [`reset`](Self::reset).
     ///
-    /// Waits for work in flight, unless copies are used [in turn](SchedOptions::with_turns) and nothing has changed.
+    /// Waits for work in flight, unless copies are used [in turn](SchedOptions::with_pipeline_depth) and nothing has changed.
     pub fn alloc(&mut self, graph: &Graph, bindings: &Bindings) -> Result<Job, SchedError> {
         for (tensor, _) in bindings.iter() {
             is_external(graph, tensor)?;
         }
-        let stands = |known: &Known| known.bindings.is_same(bindings) || known.homes.are_those_of(bindings);
-        let same = |known: &Known| Arc::ptr_eq(&known.pins, &self.pins) && stands(known) && known.graph.is_like(graph);
-        let schedule = match self.known.iter().position(same) {
+        let stands =
+            |cached: &CachedSchedule| cached.bindings.is_same(bindings) || cached.locations.match_bindings(bindings);
+        let same = |cached: &CachedSchedule| {
+            Arc::ptr_eq(&cached.pins, &self.pins) && stands(cached) && cached.graph.is_like(graph)
+        };
+        let schedule = match self.cache.iter().position(same) {
             Some(index) => {
-                self.known[..=index].rotate_right(1);
-                Arc::clone(&self.known[0].schedule)
+                self.cache[..=index].rotate_right(1);
+                Arc::clone(&self.cache[0].schedule)
             }
             None => {
-                // Something that is in flight may have to be forgotten for it.
+                // Work in flight may have to be evicted for it.
                 self.synchronise()?;
-                self.remember(graph, bindings.into())?
+                self.cache_schedule(graph, bindings.into())?
             }
         };
-        if !self.known[0].bindings.is_same(bindings) {
-            check_apart(schedule.graph(), bindings)?;
-            self.known[0].bindings = bindings.clone();
+        if !self.cache[0].bindings.is_same(bindings) {
+            check_no_alias(schedule.graph(), bindings)?;
+            self.cache[0].bindings = bindings.clone();
         }
-        if let Some(Flight { job, .. }) = &self.flight {
+        if let Some(InFlightRun { job, .. }) = &self.in_flight {
             let is_same = Arc::ptr_eq(&job.schedule, &schedule) && job.allocation.is_bound_by(bindings);
-            if is_same && schedule.turns() > 1 {
+            if is_same && schedule.pipeline_depth() > 1 {
                 return Ok(Job { graph: graph.clone(), ..job.clone() });
             }
             self.synchronise()?;
         }
         let allocation = self.allocator.alloc((schedule.graph(), schedule.assignment()), bindings);
         let allocation = allocation.map_err(|error| self.explain(error))?;
-        self.check_home(&schedule)?;
+        self.check_result_memory(&schedule)?;
         Ok(Job { graph: graph.clone(), schedule, allocation })
     }
 
@@ -321,41 +327,41 @@ impl Scheduler {
     /// Starts to compute a job. May return before it is done; [`synchronise`](Self::synchronise) waits for it, and until then
     /// its results can't be read.
     ///
-    /// With copies [in turn](SchedOptions::with_turns) the inputs can be written for the next run at once, and the same job
+    /// With copies [in turn](SchedOptions::with_pipeline_depth) the inputs can be written for the next run at once, and the same job
     /// submitted again behind itself. Any other job waits first.
     pub fn submit(&mut self, job: &Job) -> Result<(), SchedError> {
         let index = self.index_of(job)?;
-        if self.flight.as_ref().is_some_and(|flight| !flight.job.allocation.is_same(&job.allocation)) {
+        if self.in_flight.as_ref().is_some_and(|in_flight| !in_flight.job.allocation.is_same(&job.allocation)) {
             self.synchronise()?;
         }
-        let Known { schedule, program, .. } = &mut self.known[index];
-        let program = match program.take().filter(|program| program.is_for(&job.allocation)) {
-            Some(ready) => program.insert(ready),
-            None => program.insert(Program::new(schedule, &job.allocation, &self.workers)?),
+        let CachedSchedule { schedule, execution, .. } = &mut self.cache[index];
+        let execution = match execution.take().filter(|execution| execution.is_for(&job.allocation)) {
+            Some(ready) => execution.insert(ready),
+            None => execution.insert(ExecutionPlan::new(schedule, &job.allocation, &self.workers)?),
         };
-        match &self.flight {
-            Some(flight) => flight.run.again()?,
+        match &self.in_flight {
+            Some(in_flight) => in_flight.run.again()?,
             None => {
-                let (run, clock) = (job.allocation.begin()?, program.clock());
-                self.flight = Some(Flight { job: job.clone(), run, clock });
+                let (run, clock) = (job.allocation.begin()?, execution.clock());
+                self.in_flight = Some(InFlightRun { job: job.clone(), run, clock });
             }
         }
-        let Some(flight) = &mut self.flight else { unreachable!("it has just been started") };
-        if let Err(error) = program.submit(schedule, &self.workers, &mut flight.clock) {
+        let Some(in_flight) = &mut self.in_flight else { unreachable!("it has just been started") };
+        if let Err(error) = execution.submit(schedule, &self.workers, &mut in_flight.clock) {
             self.abandon();
             return Err(error);
         }
-        if schedule.turns() > 1 {
-            flight.run.hand_back_inputs();
+        if schedule.pipeline_depth() > 1 {
+            in_flight.run.hand_back_inputs();
         }
         Ok(())
     }
 
-    /// Waits for everything that was submitted. If some of it failed, results are lost, and the scheduler can be used again.
+    /// Waits for everything that was submitted. If some of it failed, results are lost, but the scheduler stays usable.
     pub fn synchronise(&mut self) -> Result<(), SchedError> {
-        let done = self.settle();
-        if let (Some(flight), Ok(())) = (self.flight.take(), &done) {
-            flight.run.finish();
+        let done = self.synchronise_workers();
+        if let (Some(in_flight), Ok(())) = (self.in_flight.take(), &done) {
+            in_flight.run.finish();
         }
         done
     }
@@ -364,23 +370,24 @@ impl Scheduler {
     pub fn reset(&mut self) -> Result<(), SchedError> {
         let done = self.synchronise();
         self.pins = Arc::default();
-        self.known.clear();
+        self.cache.clear();
         done
     }
 
-    /// Gives all buffers back, and forgets what is planned; the next graph makes them again, as large as they must be then.
-    /// Jobs are stale. Waits for work in flight.
+    /// Frees all buffers, and forgets what is planned; the next graph allocates them again, as large as they must be
+    /// then. Jobs become stale. Waits for work in flight.
     pub fn release(&mut self) -> Result<(), SchedError> {
         self.synchronise()?;
         Ok(self.allocator.release()?)
     }
 
-    /// How many bytes are allocated for a worker's buffers; what workers share is counted for the first of them.
+    /// Returns how many bytes are allocated for a worker's buffers; memory that workers share is counted for the first
+    /// of them.
     pub fn buffer_size(&self, worker: WorkerId) -> Result<Bytes, SchedError> {
         self.allocator.buffer_size(worker.index()).map_err(|error| self.explain(error))
     }
 
-    /// The plan of a graph that was allocated, to be looked at.
+    /// Returns the plan of an allocated graph.
     pub fn plan_of(&self, job: &Job) -> Option<&GraphPlan> {
         self.allocator.plan_of(job.schedule.graph())
     }
@@ -389,14 +396,14 @@ impl Scheduler {
         &self.workers
     }
 
-    /// Where a job's graph is among those that are known.
+    /// Finds the cached schedule of a job. Fails if it was evicted.
     pub(crate) fn index_of(&self, job: &Job) -> Result<usize, SchedError> {
-        let is_it = |known: &Known| Arc::ptr_eq(&known.schedule, &job.schedule);
-        self.known.iter().position(is_it).ok_or(SchedError::UnknownJob)
+        let is_it = |cached: &CachedSchedule| Arc::ptr_eq(&cached.schedule, &job.schedule);
+        self.cache.iter().position(is_it).ok_or(SchedError::UnknownJob)
     }
 
-    /// Waits for all workers, and says what went wrong first.
-    pub(crate) fn settle(&self) -> Result<(), SchedError> {
+    /// Waits for all workers. Returns the first error.
+    pub(crate) fn synchronise_workers(&self) -> Result<(), SchedError> {
         let mut done = Ok(());
         for worker in self.workers.iter() {
             if let Ok(backend) = worker.backend() {
@@ -408,11 +415,11 @@ impl Scheduler {
 
     /// Waits for whatever was enqueued before something failed, and gives up its results.
     pub(crate) fn abandon(&mut self) {
-        let _ = self.settle();
-        self.flight = None;
+        let _ = self.synchronise_workers();
+        self.in_flight = None;
     }
 
-    /// An allocator's error in terms of workers.
+    /// Converts an allocator's error to one about workers.
     fn explain(&self, error: AllocError) -> SchedError {
         match error {
             AllocError::OverBudget { index, needed, budget, at_peak, .. } => {
@@ -424,53 +431,55 @@ impl Scheduler {
         }
     }
 
-    /// Results stand in the memories of their workers, or their readers may not find them. Only ggml's reuse does otherwise.
-    fn check_home(&self, schedule: &Schedule) -> Result<(), SchedError> {
+    /// Checks that results are in the memories of their workers; otherwise readers may not reach them. Only ggml's
+    /// reuse places them elsewhere.
+    fn check_result_memory(&self, schedule: &Schedule) -> Result<(), SchedError> {
         let PlanOptions { strategy, reuse, .. } = self.options.plan;
         if strategy != GraphStrategy::Ggml && reuse != Reuse::Ggml {
             return Ok(());
         }
-        self.allocator.plan_of(schedule.graph()).map_or(Ok(()), |plan| at_home(plan, schedule))
+        self.allocator.plan_of(schedule.graph()).map_or(Ok(()), |plan| check_results_in_own_memory(plan, schedule))
     }
 
-    /// With its names, because people look at it.
-    fn find(&self, graph: &Graph, homes: &Homes) -> Option<usize> {
-        let same =
-            |known: &Known| Arc::ptr_eq(&known.pins, &self.pins) && known.homes == *homes && known.graph == *graph;
-        self.known.iter().position(same)
+    /// Finds the cached schedule of a graph. Names count, because people read them.
+    fn find(&self, graph: &Graph, locations: &TensorLocations) -> Option<usize> {
+        let same = |cached: &CachedSchedule| {
+            Arc::ptr_eq(&cached.pins, &self.pins) && cached.locations == *locations && cached.graph == *graph
+        };
+        self.cache.iter().position(same)
     }
 
-    fn find_or_make(&self, graph: &Graph, homes: &Homes) -> Result<Arc<Schedule>, SchedError> {
-        match self.find(graph, homes) {
-            Some(index) => Ok(Arc::clone(&self.known[index].schedule)),
-            None => Ok(Arc::new(self.make(graph, homes)?)),
+    fn cached_or_new(&self, graph: &Graph, locations: &TensorLocations) -> Result<Arc<Schedule>, SchedError> {
+        match self.find(graph, locations) {
+            Some(index) => Ok(Arc::clone(&self.cache[index].schedule)),
+            None => Ok(Arc::new(self.make_schedule(graph, locations)?)),
         }
     }
 
-    fn make(&self, graph: &Graph, homes: &Homes) -> Result<Schedule, SchedError> {
-        let ground = Ground::new(graph, &self.workers, homes)?;
-        let assigned = assign(&ground, &self.pins, self.options.offload)?;
-        let turns = self.options.turns;
-        let pieces = cut(&ground, &assigned, turns > 1);
-        Ok(build(&ground, &assigned, &pieces, turns)?)
+    fn make_schedule(&self, graph: &Graph, locations: &TensorLocations) -> Result<Schedule, SchedError> {
+        let facts = PlacementFacts::new(graph, &self.workers, locations)?;
+        let assigned = assign(&facts, &self.pins, self.options.offload)?;
+        let pipeline_depth = self.options.pipeline_depth;
+        let splits = split_graph(&facts, &assigned, pipeline_depth > 1);
+        Ok(build_schedule(&facts, &assigned, &splits, pipeline_depth)?)
     }
 
-    /// The schedule of a graph, as the latest from now on.
-    fn remember(&mut self, graph: &Graph, homes: Homes) -> Result<Arc<Schedule>, SchedError> {
-        match self.find(graph, &homes) {
-            Some(index) => self.known[..=index].rotate_right(1),
+    /// Returns the schedule of a graph, and makes it the most recent of the cache.
+    fn cache_schedule(&mut self, graph: &Graph, locations: TensorLocations) -> Result<Arc<Schedule>, SchedError> {
+        match self.find(graph, &locations) {
+            Some(index) => self.cache[..=index].rotate_right(1),
             None => {
-                let schedule = Arc::new(self.make(graph, &homes)?);
+                let schedule = Arc::new(self.make_schedule(graph, &locations)?);
                 let (graph, bindings, pins) = (graph.clone(), Bindings::new(), Arc::clone(&self.pins));
-                self.known.insert(0, Known { graph, homes, bindings, pins, schedule, program: None });
-                self.known.truncate(self.options.graphs);
+                self.cache.insert(0, CachedSchedule { graph, locations, bindings, pins, schedule, execution: None });
+                self.cache.truncate(self.options.graphs);
             }
         }
-        Ok(Arc::clone(&self.known[0].schedule))
+        Ok(Arc::clone(&self.cache[0].schedule))
     }
 }
 
-/// Nobody may work in memory that is gone.
+/// Waits for all work, which must not use memory that is freed.
 impl Drop for Scheduler {
     fn drop(&mut self) {
         let _ = self.synchronise();
@@ -478,9 +487,9 @@ impl Drop for Scheduler {
 }
 
 /// Fails if a node is computed in the memory of another worker than its own.
-fn at_home(plan: &GraphPlan, schedule: &Schedule) -> Result<(), SchedError> {
+fn check_results_in_own_memory(plan: &GraphPlan, schedule: &Schedule) -> Result<(), SchedError> {
     match plan.away_from_home() {
-        Some(node) => Err(SchedError::AwayFromHome { node: Named::new(node, schedule.graph().names()) }),
+        Some(node) => Err(SchedError::ResultInWrongMemory { node: Named::new(node, schedule.graph().names()) }),
         None => Ok(()),
     }
 }

@@ -1,28 +1,28 @@
-//! Looking at nodes while they are computed.
+//! Shows the results of nodes while they are computed.
 
 use std::ops::ControlFlow;
 
 use steeve_alloc::{AllocError, Element, Run};
 use steeve_graph::{Graph, TensorId};
 
-use crate::experts::Asked;
-use crate::program::{InTurn, move_of};
+use crate::execution_plan::{PipelineSlot, pending_copy};
+use crate::experts::RequestedExperts;
 use crate::{Job, SchedError, Scheduler, WorkerId};
 
-/// Someone who looks at the results of nodes. A closure that takes a [`Seen`] looks at all of them.
-pub trait Watch {
-    /// Whether to stop at a node that is about to be computed. Where nobody wants to look, nodes run together.
+/// A callback for the results of nodes. A closure that takes a [`ComputedNode`] is called for all of them.
+pub trait NodeWatcher {
+    /// Returns whether to stop at a node that is about to be computed. Nodes without a stop run together.
     fn wants(&mut self, graph: &Graph, node: TensorId) -> bool {
         let _ = (graph, node);
         true
     }
 
-    /// The node has just been computed. `Break` ends the run.
-    fn see(&mut self, seen: &Seen<'_>) -> ControlFlow<()>;
+    /// Handles a node that has just been computed. `Break` ends the run.
+    fn see(&mut self, seen: &ComputedNode<'_>) -> ControlFlow<()>;
 }
 
-impl<F: FnMut(&Seen<'_>) -> ControlFlow<()>> Watch for F {
-    fn see(&mut self, seen: &Seen<'_>) -> ControlFlow<()> {
+impl<F: FnMut(&ComputedNode<'_>) -> ControlFlow<()>> NodeWatcher for F {
+    fn see(&mut self, seen: &ComputedNode<'_>) -> ControlFlow<()> {
         self(seen)
     }
 }
@@ -30,23 +30,23 @@ impl<F: FnMut(&Seen<'_>) -> ControlFlow<()>> Watch for F {
 /// A node that has just been computed.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Seen<'a> {
+pub struct ComputedNode<'a> {
     /// The graph, with copies in it.
     pub graph: &'a Graph,
     /// The node.
     pub node: TensorId,
-    /// Who has computed it.
+    /// The worker that has computed it.
     pub worker: WorkerId,
     run: &'a Run,
 }
 
-impl Seen<'_> {
-    /// The elements of its result, in order whatever its strides.
+impl ComputedNode<'_> {
+    /// Reads the elements of the node's result, in order whatever its strides.
     pub fn read<T: Element>(&self) -> Result<Vec<T>, AllocError> {
         self.run.peek(self.node)
     }
 
-    /// The bytes of its result without gaps.
+    /// Reads the bytes of the node's result without gaps.
     pub fn bytes(&self) -> Result<Vec<u8>, AllocError> {
         self.run.peek_bytes(self.node)
     }
@@ -55,10 +55,10 @@ impl Seen<'_> {
 /// How a watched run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Watched {
+pub enum WatchedRun {
     /// All nodes were computed, and results can be read.
     Finished,
-    /// The watcher ended it at this node. Results are lost.
+    /// The callback ended it at this node. Results are lost.
     Stopped(TensorId),
 }
 
@@ -71,7 +71,7 @@ impl Scheduler {
     /// # use steeve_cpu::CpuDevice;
     /// # use steeve_device::{Bindings, Device};
     /// # use steeve_graph::{Context, DataType, Graph};
-    /// # use steeve_sched::{Scheduler, Seen, Watched};
+    /// # use steeve_sched::{Scheduler, ComputedNode, WatchedRun};
     /// # let mut context = Context::new();
     /// # let x = context.input(DataType::F32, &[2])?;
     /// # let y = context.sqr(x)?;
@@ -82,37 +82,37 @@ impl Scheduler {
     /// # let job = scheduler.alloc(&graph, &Bindings::new())?;
     /// job.write(x, &[2.0f32, 3.0])?;
     /// let mut squares = Vec::new();
-    /// let ended = scheduler.compute_watched(&job, &mut |seen: &Seen<'_>| {
+    /// let ended = scheduler.compute_watched(&job, &mut |seen: &ComputedNode<'_>| {
     ///     if seen.node == y {
     ///         squares = seen.read::<f32>().unwrap_or_default();
     ///     }
     ///     ControlFlow::Continue(())
     /// })?;
-    /// assert_eq!((ended, &squares[..]), (Watched::Finished, &[4.0, 9.0][..]));
+    /// assert_eq!((ended, &squares[..]), (WatchedRun::Finished, &[4.0, 9.0][..]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn compute_watched(&mut self, job: &Job, watch: &mut dyn Watch) -> Result<Watched, SchedError> {
+    pub fn compute_watched(&mut self, job: &Job, watch: &mut dyn NodeWatcher) -> Result<WatchedRun, SchedError> {
         self.index_of(job)?;
         self.synchronise()?;
         let run = job.allocation.begin()?;
         let ended = self.walk(job, &run, watch);
-        // Whatever happened, nobody works in this memory when it is given back.
-        let settled = self.settle();
+        // Whatever happened, no device may use this memory when it is handed back.
+        let settled = self.synchronise_workers();
         let ended = ended?;
         settled?;
-        if ended == Watched::Finished {
+        if ended == WatchedRun::Finished {
             run.finish();
         }
         Ok(ended)
     }
 
-    /// One piece after the other, each done before the next.
-    fn walk(&self, job: &Job, run: &Run, watch: &mut dyn Watch) -> Result<Watched, SchedError> {
+    /// Runs one part after the other, each done before the next.
+    fn walk(&self, job: &Job, run: &Run, watch: &mut dyn NodeWatcher) -> Result<WatchedRun, SchedError> {
         let (schedule, graph) = (&*job.schedule, job.schedule.graph());
-        let tensors = InTurn { schedule, allocation: &job.allocation, turn: 0 };
+        let tensors = PipelineSlot { schedule, allocation: &job.allocation, slot: 0 };
         for split in schedule.splits() {
             for copy in &schedule.copies()[split.copies.clone()] {
-                move_of(copy, &tensors)?.make(&Asked::All, None)?;
+                pending_copy(copy, &tensors)?.run(&RequestedExperts::All, None)?;
             }
             let backend = self.workers_list()[split.worker].backend()?;
             let mut start = split.nodes.start;
@@ -124,15 +124,15 @@ impl Scheduler {
                 }
                 let mut prepared = backend.prepare(graph, start..index + 1, &tensors)?;
                 let submitted = backend.submit(&mut *prepared);
-                // Nothing that was prepared may go while somebody works on it.
+                // A prepared part must not be dropped while a device runs it.
                 let done = backend.synchronise();
                 submitted.and(done)?;
                 start = index + 1;
-                if is_wanted && watch.see(&Seen { graph, node, worker: split.worker, run }).is_break() {
-                    return Ok(Watched::Stopped(node));
+                if is_wanted && watch.see(&ComputedNode { graph, node, worker: split.worker, run }).is_break() {
+                    return Ok(WatchedRun::Stopped(node));
                 }
             }
         }
-        Ok(Watched::Finished)
+        Ok(WatchedRun::Finished)
     }
 }

@@ -1,4 +1,4 @@
-//! Who computes: a device, a stream of work on it, and the memory that its results stand in.
+//! A worker: a device, a stream of work on it, and the memory for its results.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ steeve_plan::id_type! {
 /// All workers of a scheduler, in order of priority.
 pub(crate) type Workers = IdVec<WorkerId, Worker>;
 
-/// A device, a stream of work on it, and the memory that its results stand in.
+/// A device, a stream of work on it, and the memory for its results.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -35,17 +35,18 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A new stream of work on a device, in the device's own kind of memory.
+    /// Creates a worker with a new stream of work on a device, in the device's own kind of memory.
     pub fn new(device: &Arc<dyn Device>) -> Result<Self, SchedError> {
         Ok(Self::with_backend(device, device.backend()?))
     }
 
-    /// A stream of work that exists already.
+    /// Creates a worker from an existing stream of work.
     pub fn with_backend(device: &Arc<dyn Device>, backend: Box<dyn Backend>) -> Self {
         Self { device: Arc::clone(device), memory: backend.buffer_type(), backend: Some(backend) }
     }
 
-    /// Nobody who works: graphs can be assigned, split and planned, and not computed.
+    /// Creates a worker without a stream of work: graphs can be assigned, split and planned, but not computed. Fails if
+    /// the device has no memory.
     pub fn for_planning(device: &Arc<dyn Device>) -> Result<Self, SchedError> {
         let Some(memory) = device.default_buffer_type().cloned() else {
             let why = "it has no memory to plan for".into();
@@ -54,38 +55,39 @@ impl Worker {
         Ok(Self { device: Arc::clone(device), memory, backend: None })
     }
 
-    /// The same with its results in another kind of memory, which its device must be able to read and write.
+    /// Returns this worker with another kind of memory for its results, which its device must be able to read and
+    /// write.
     #[must_use]
     pub fn with_memory(self, memory: &Arc<dyn BufferType>) -> Self {
         Self { memory: Arc::clone(memory), ..self }
     }
 
-    /// What to call it: the name of its device.
+    /// Returns the name of the worker, which is that of its device.
     pub fn name(&self) -> &str {
         self.device.name()
     }
 
-    /// Its device.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// The memory that its results stand in.
+    /// Returns the memory for its results.
     pub fn memory(&self) -> &Arc<dyn BufferType> {
         &self.memory
     }
 
-    /// Its stream of work.
+    /// Returns its stream of work. Fails if the worker only plans.
     pub fn backend(&self) -> Result<&dyn Backend, SchedError> {
         self.backend.as_deref().ok_or_else(|| SchedError::PlanningOnly { worker: self.name().into() })
     }
 
-    /// Whether work may still be under way when a call to it returns.
+    /// Returns whether work may still be running when a call to the worker returns.
     pub(crate) fn is_async(&self) -> bool {
         self.backend.as_ref().is_some_and(|backend| backend.is_async())
     }
 
-    /// Whether it can enqueue a copy between two kinds of memory.
+    /// Returns whether the worker can enqueue a copy between two kinds of memory.
     pub(crate) fn can_copy(&self, to: &Arc<dyn BufferType>, from: &Arc<dyn BufferType>) -> bool {
         self.backend.as_ref().is_some_and(|backend| backend.can_copy(to, from))
     }

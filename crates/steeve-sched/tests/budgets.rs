@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "every test uses some of it")]
-mod stands;
+mod planning_setup;
 
-use stands::Stand;
+use planning_setup::PlanningSetup;
 use steeve_device::Bytes;
 use steeve_graph::Id;
 use steeve_sched::{SchedError, SchedOptions, WorkerId};
@@ -15,7 +15,7 @@ const TWO: &str = "gpu; cpu host";
 const OFFLOADING: &str = "gpu offloads f; cpu host";
 
 fn required(devices: &str, graph: &str, expected: &[u64]) {
-    assert_eq!(Stand::new(devices, graph).required(), expected, "{graph}");
+    assert_eq!(PlanningSetup::new(devices, graph).required(), expected, "{graph}");
 }
 
 // What lives how long.
@@ -26,7 +26,7 @@ fn the_memory_of_a_weight_that_was_copied_is_free_for_the_next_one() {
          a = ?F i8[10] w1 x; b = ?F i8[10] w2 a; c = ?F i8[10] w3 b";
     // The largest weight, and what is read and written with it.
     required(OFFLOADING, graph, &[1000 + 10 + 10, 10]);
-    assert_eq!(Stand::new(OFFLOADING, graph).splits(), "gpu[w1 x: a] gpu[w2: b] gpu[w3: c]");
+    assert_eq!(PlanningSetup::new(OFFLOADING, graph).splits(), "gpu[w1 x: a] gpu[w2: b] gpu[w3: c]");
     // One that is needed once more stays, because copying it again takes longer than anything else.
     let graph = "w1 = external i8[1000] @cpu; w2 = external i8[900] @cpu; x = input i8[10]
          a = ?F i8[10] w1 x; b = ?F i8[10] w2 a; c = ?F i8[10] w1 b";
@@ -37,7 +37,7 @@ fn the_memory_of_a_weight_that_was_copied_is_free_for_the_next_one() {
 fn a_copy_that_only_one_split_needs_dies_with_it() {
     let graph = "w1 = external i8[1] @gpu; w2 = external i8[1] @cpu; x = input i8[500]; y = input i8[400]
          a = ?F i8[10] w1 x; b = ?F i8[10] w2 a; c = ?F i8[10] w1 b y";
-    assert_eq!(Stand::new(TWO, graph).splits(), "gpu[x: a] cpu[a: b] gpu[y b: c]");
+    assert_eq!(PlanningSetup::new(TWO, graph).splits(), "gpu[x: a] cpu[a: b] gpu[y b: c]");
     // 500 and 10 in the first, 400, 10 and 10 in the third: never 900. The processor has both from the start.
     required(TWO, graph, &[510, 900]);
 }
@@ -50,10 +50,10 @@ fn a_copy_that_a_later_split_uses_again_lives_until_then() {
              a = ?F i8[10] w1 x; b = ?F i8[10] w2 a; c = ?F i8[700] w1 b; d = ?F i8[10] w1 {last}"
         )
     };
-    let again = Stand::new(TWO, &graph("c x"));
+    let again = PlanningSetup::new(TWO, &graph("c x"));
     assert_eq!(again.splits(), "gpu[x: a] cpu[a: b] gpu[b: c d]");
     assert_eq!(again.required()[0], 500 + 700 + 10);
-    assert_eq!(Stand::new(TWO, &graph("c")).required()[0], 710);
+    assert_eq!(PlanningSetup::new(TWO, &graph("c")).required()[0], 710);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn what_is_copied_lives_until_the_split_that_needs_it_starts_and_not_longer() {
         )
     };
     // While `b` is computed, `a` waits for the processor's split; for `d` its bytes are free.
-    let waits = Stand::new(TWO, &graph("a b"));
+    let waits = PlanningSetup::new(TWO, &graph("a b"));
     assert_eq!(waits.splits(), "gpu[a b] cpu[a b: c] gpu[c: d]");
     assert_eq!(waits.required(), [800, 500 + 300 + 10]);
 }
@@ -86,7 +86,7 @@ fn views_of_one_root_need_the_bytes_of_one_copy() {
 #[test]
 fn what_workers_share_is_counted_for_the_first_of_them() {
     let graph = "w = external i8[1]; x = input i8[100]; a = ?F i8[50] w x; b = ?G i8[50] a";
-    let mut stand = Stand::new("gpu lacks g; npu shares gpu; cpu shares gpu", graph);
+    let mut stand = PlanningSetup::new("gpu lacks g; npu shares gpu; cpu shares gpu", graph);
     assert_eq!(stand.splits(), "gpu[a] npu[b]");
     assert_eq!(stand.required(), [150, 0, 0]);
     stand.reserve().unwrap();
@@ -103,7 +103,7 @@ fn external_tensors_take_none_of_the_bytes() {
 #[test]
 fn copies_in_turn_have_memory_of_their_own_and_inputs_are_kept() {
     let graph = "w = external f32[100] @gpu; x = input 100; a = add x w; b = neg a !output";
-    let stand = |turns| Stand::new(TWO, graph).with(SchedOptions::new().with_turns(turns));
+    let stand = |turns| PlanningSetup::new(TWO, graph).with(SchedOptions::new().with_pipeline_depth(turns));
     assert_eq!((stand(1).splits().as_str(), stand(1).required()), ("gpu[x: a b]", vec![400, 400]));
     assert_eq!((stand(2).splits().as_str(), stand(2).required()), ("gpu[x#2: a b]", vec![3 * 400, 400]));
     assert_eq!((stand(4).splits().as_str(), stand(4).required()), ("gpu[x#4: a b]", vec![5 * 400, 400]));
@@ -117,7 +117,7 @@ fn copies_in_turn_have_memory_of_their_own_and_inputs_are_kept() {
 #[test]
 fn results_that_cross_workers_are_copied_in_turn_too() {
     let graph = "w1 = external i8[1] @gpu; w2 = external i8[1] @cpu; a = ?F i8[100] w1; b = ?F i8[10] w2 a";
-    let stand = Stand::new(TWO, graph).with(SchedOptions::new().with_turns(3));
+    let stand = PlanningSetup::new(TWO, graph).with(SchedOptions::new().with_pipeline_depth(3));
     assert_eq!((stand.splits().as_str(), stand.required()), ("gpu[a] cpu[a#3: b]", vec![100, 310]));
 }
 
@@ -125,7 +125,7 @@ fn results_that_cross_workers_are_copied_in_turn_too() {
 fn weights_have_one_copy_however_many_turns_there_are() {
     let graph = "w1 = external i8[1000] @cpu; w2 = external i8[900] @cpu; x = input i8[10]
          a = ?F i8[10] w1 x; b = ?F i8[10] w2 a";
-    let stand = Stand::new(OFFLOADING, graph).with(SchedOptions::new().with_turns(4));
+    let stand = PlanningSetup::new(OFFLOADING, graph).with(SchedOptions::new().with_pipeline_depth(4));
     assert_eq!(stand.splits(), "gpu[w1 x#4: a] gpu[w2: b]");
     assert_eq!(stand.required(), [1000 + 4 * 10 + 10, 10]);
 }
@@ -133,7 +133,7 @@ fn weights_have_one_copy_however_many_turns_there_are() {
 #[test]
 fn the_callers_leafs_are_kept_in_turn_and_free_otherwise() {
     let graph = "x = input 100; c = leaf 100; a = add x c; b = neg a !output";
-    let stand = |turns| Stand::new("cpu", graph).with(SchedOptions::new().with_turns(turns));
+    let stand = |turns| PlanningSetup::new("cpu", graph).with(SchedOptions::new().with_pipeline_depth(turns));
     assert_eq!((stand(1).required(), stand(2).required()), (vec![800], vec![1200]));
 }
 
@@ -141,7 +141,7 @@ fn the_callers_leafs_are_kept_in_turn_and_free_otherwise() {
 
 #[test]
 fn nothing_is_allocated_to_find_out_what_is_required() {
-    let stand = Stand::new(TWO, BIG);
+    let stand = PlanningSetup::new(TWO, BIG);
     stand.schedule();
     assert_eq!((stand.required(), stand.asked()), (vec![810, 500], 0));
 }
@@ -154,7 +154,7 @@ const CPU_ONLY: &str = "w2 = external i8[1] @cpu; x = input i8[2000]; a = ?F i8[
 
 #[test]
 fn what_is_required_is_allocated_and_no_more() {
-    let mut stand = Stand::new(TWO, BIG);
+    let mut stand = PlanningSetup::new(TWO, BIG);
     stand.reserve().unwrap();
     assert_eq!(stand.allocated(), stand.required());
     let asked = stand.asked();
@@ -164,9 +164,9 @@ fn what_is_required_is_allocated_and_no_more() {
 
 #[test]
 fn graphs_reserved_together_share_the_buffers_of_the_largest() {
-    let mut stand = Stand::new(TWO, BIG);
+    let mut stand = PlanningSetup::new(TWO, BIG);
     let (small, cpu_only) = (stand.another(SMALL), stand.another(CPU_ONLY));
-    let big = (stand.graph.clone(), stand.homes.clone());
+    let big = (stand.graph.clone(), stand.locations.clone());
     stand.scheduler.reserve_all([&small, &big, &cpu_only].map(|(graph, homes)| (graph, homes))).unwrap();
     assert_eq!(stand.allocated(), [810, 2050]);
     let asked = stand.asked();
@@ -177,9 +177,9 @@ fn graphs_reserved_together_share_the_buffers_of_the_largest() {
 
 #[test]
 fn of_graphs_reserved_together_all_are_or_none() {
-    let mut stand = Stand::new("gpu lacks g; cpu lacks g", SMALL);
+    let mut stand = PlanningSetup::new("gpu lacks g; cpu lacks g", SMALL);
     let bad = stand.another("x = input 8; y = ?G f32[8] x");
-    let good = (stand.graph.clone(), stand.homes.clone());
+    let good = (stand.graph.clone(), stand.locations.clone());
     let error = stand.scheduler.reserve_all([&good, &bad].map(|(graph, homes)| (graph, homes))).unwrap_err();
     assert!(matches!(error, SchedError::Unsupported { .. }), "{error}");
     assert_eq!((stand.allocated(), stand.asked()), (vec![0, 0], 0));
@@ -187,7 +187,7 @@ fn of_graphs_reserved_together_all_are_or_none() {
 
 #[test]
 fn buffers_grow_and_never_shrink() {
-    let mut stand = Stand::new(TWO, SMALL);
+    let mut stand = PlanningSetup::new(TWO, SMALL);
     stand.reserve().unwrap();
     assert_eq!(stand.allocated(), [150, 100]);
     let (graph, homes) = stand.another(BIG);
@@ -200,14 +200,14 @@ fn buffers_grow_and_never_shrink() {
 
 // Budgets.
 
-fn budgets(stand: &Stand, budgets: &[(&str, u64)]) -> SchedOptions {
+fn budgets(stand: &PlanningSetup, budgets: &[(&str, u64)]) -> SchedOptions {
     let with =
         |options: SchedOptions, (name, bytes): &(&str, u64)| options.with_budget(stand.worker(name), Bytes(*bytes));
     budgets.iter().fold(SchedOptions::new(), with)
 }
 
-fn limited(devices: &str, graph: &str, bytes: &[(&str, u64)]) -> Stand {
-    let stand = Stand::new(devices, graph);
+fn limited(devices: &str, graph: &str, bytes: &[(&str, u64)]) -> PlanningSetup {
+    let stand = PlanningSetup::new(devices, graph);
     let options = budgets(&stand, bytes);
     stand.with(options)
 }
@@ -229,7 +229,7 @@ fn what_does_not_fit_names_the_device_what_it_misses_and_the_tensors_at_its_peak
          tensor 6 (d) with 100 bytes, tensor 9 (b@gpu) with 10 bytes"
     );
     assert_eq!((stand.allocated(), stand.asked()), (vec![0, 0], 0));
-    // What it takes can be asked all the same, and so can who does what.
+    // The requirements and the schedule can be queried all the same.
     assert_eq!(stand.required(), [810, 500]);
     assert_eq!(stand.splits(), "gpu[x: a] cpu[a: b] gpu[b: c d]");
 }
@@ -255,7 +255,7 @@ fn the_device_is_named_also_if_its_memory_has_another_name() {
 fn graphs_reserved_together_fit_together_or_none_is_reserved() {
     let mut stand = limited(TWO, BIG, &[("cpu", 2000)]);
     let cpu_only = stand.another(CPU_ONLY);
-    let big = (stand.graph.clone(), stand.homes.clone());
+    let big = (stand.graph.clone(), stand.locations.clone());
     let error = stand.scheduler.reserve_all([&big, &cpu_only].map(|(graph, homes)| (graph, homes))).unwrap_err();
     assert!(error.to_string().starts_with("cpu needs 2050 bytes, 50 above its budget of 2000"), "{error}");
     assert_eq!((stand.allocated(), stand.asked()), (vec![0, 0], 0));
@@ -277,11 +277,11 @@ fn after_an_error_what_fits_is_reserved() {
 
 #[test]
 fn copies_in_turn_count_for_the_budget() {
-    let stand = Stand::new(TWO, SMALL);
+    let stand = PlanningSetup::new(TWO, SMALL);
     let options = budgets(&stand, &[("gpu", 250)]);
-    let mut two = stand.with(options.clone().with_turns(2));
+    let mut two = stand.with(options.clone().with_pipeline_depth(2));
     two.reserve().unwrap();
-    let error = Stand::new(TWO, SMALL).with(options.with_turns(3)).reserve().unwrap_err();
+    let error = PlanningSetup::new(TWO, SMALL).with(options.with_pipeline_depth(3)).reserve().unwrap_err();
     assert!(error.to_string().starts_with("gpu needs 350 bytes, 100 above its budget of 250"), "{error}");
     assert!(error.to_string().contains("(x@gpu#2) with 100 bytes"), "{error}");
 }
@@ -298,7 +298,7 @@ fn a_budget_holds_for_memory_that_workers_share_whoever_of_them_has_it() {
 #[test]
 fn a_budget_for_a_worker_that_is_not_there_is_an_error() {
     let unknown = SchedOptions::new().with_budget(WorkerId::from_index(7).unwrap(), Bytes(1));
-    let mut stand = Stand::new(TWO, SMALL).with(unknown);
+    let mut stand = PlanningSetup::new(TWO, SMALL).with(unknown);
     assert_eq!(stand.reserve().unwrap_err(), SchedError::UnknownWorker { index: 7, workers: 2 });
     assert_eq!(stand.asked(), 0);
 }

@@ -1,4 +1,4 @@
-//! Laws of who computes what, where splits start and what is copied for them. Nothing is computed here.
+//! Laws of assignment, splits and copies. Nothing is computed here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "decisions/placing.rs"]
@@ -14,19 +14,22 @@ mod random;
 #[path = "decisions/judge.rs"]
 mod judge;
 #[allow(dead_code, reason = "every test uses some of it")]
-mod stands;
+mod planning_setup;
 
 use std::sync::Arc;
 
-use judge::{Judge, judge};
-use stands::{Stand, StandIn, computes, op};
+use judge::{ScheduleChecker, judge};
+use planning_setup::{PlanningDevice, PlanningSetup, computes, op};
 use steeve_device::{BufferType, Bytes, Device, Usage};
 use steeve_graph::fuzz::{Choices, random_graph};
 use steeve_graph::{
     Context, DataType, Graph, GraphPlan, GraphStrategy, Id, Op, PlanOptions, Reuse, Tensor, TensorId, View, plan_graph,
     replay,
 };
-use steeve_sched::{Cause, Homes, Offload, Reason, SchedError, SchedOptions, Schedule, Scheduler, Worker, WorkerId};
+use steeve_sched::{
+    AssignReason, Offload, SchedError, SchedOptions, Schedule, Scheduler, SplitReason, TensorLocations, Worker,
+    WorkerId,
+};
 
 /// Two devices with memory of their own.
 const TWO: &str = "gpu; cpu host";
@@ -34,15 +37,15 @@ const TWO: &str = "gpu; cpu host";
 const THREE: &str = "gpu; npu; cpu host";
 
 fn places(devices: &str, graph: &str, expected: &str) {
-    assert_eq!(Stand::new(devices, graph).places(), expected);
+    assert_eq!(PlanningSetup::new(devices, graph).places(), expected);
 }
 
 fn splits(devices: &str, graph: &str, expected: &str) {
-    assert_eq!(Stand::new(devices, graph).splits(), expected);
+    assert_eq!(PlanningSetup::new(devices, graph).splits(), expected);
 }
 
 fn refused(devices: &str, graph: &str, expected: &str) {
-    assert_eq!(Stand::new(devices, graph).refusal(), expected);
+    assert_eq!(PlanningSetup::new(devices, graph).refusal(), expected);
 }
 
 /// Copies of all kinds.

@@ -7,7 +7,7 @@ use steeve_alloc::AllocError;
 use steeve_cpu::CpuDevice;
 use steeve_device::{Bindings, Bytes, Device, Offset, SharedBuffer, Usage};
 use steeve_graph::{Context, DataType, Graph, GraphError, TensorId};
-use steeve_sched::{Homes, Job, SchedError, SchedOptions, Scheduler};
+use steeve_sched::{Job, SchedError, SchedOptions, Scheduler, TensorLocations};
 
 const F32: DataType = DataType::F32;
 
@@ -15,14 +15,14 @@ fn processor() -> Arc<dyn Device> {
     Arc::new(CpuDevice::with_threads(1))
 }
 
-struct Small {
+struct SmallGraph {
     graph: Graph,
     weight: TensorId,
     x: TensorId,
     y: TensorId,
 }
 
-impl Small {
+impl SmallGraph {
     fn new() -> Self {
         Self::over(&mut Context::new())
     }
@@ -61,9 +61,9 @@ fn a_job_takes_ids_of_the_graph_it_was_allocated_for() {
     ];
     let cpu = processor();
     for turns in [1, 2] {
-        let options = SchedOptions::new().with_turns(turns);
+        let options = SchedOptions::new().with_pipeline_depth(turns);
         let mut scheduler = Scheduler::new([Arc::clone(&cpu)]).unwrap().with_options(options);
-        let (one, other) = (Small::new(), Small::new());
+        let (one, other) = (SmallGraph::new(), SmallGraph::new());
         let mut schedules = Vec::new();
         for (own, foreign) in [(&one, &other), (&other, &one)] {
             let job = scheduler.alloc(&own.graph, &own.bindings(&cpu)).unwrap();
@@ -90,14 +90,14 @@ fn a_job_takes_ids_of_the_graph_it_was_allocated_for() {
 fn homes_and_bindings_of_another_context_are_refused() {
     let cpu = processor();
     let mut scheduler = Scheduler::new([Arc::clone(&cpu)]).unwrap();
-    let (one, other) = (Small::new(), Small::new());
+    let (one, other) = (SmallGraph::new(), SmallGraph::new());
     let bindings = one.bindings(&cpu);
     let refused = |error: SchedError| matches!(error, SchedError::Graph(GraphError::Foreign { .. }));
     assert!(refused(scheduler.alloc(&other.graph, &bindings).unwrap_err()));
     assert!(refused(scheduler.schedule(&other.graph, &bindings).unwrap_err()));
     assert!(refused(scheduler.required(&other.graph, &bindings).unwrap_err()));
     assert!(refused(scheduler.reserve(&other.graph, &bindings).unwrap_err()));
-    let mut homes = Homes::new();
+    let mut homes = TensorLocations::new();
     homes.put(one.weight, &cpu.buffer_types()[0], Usage::Weights);
     assert!(refused(scheduler.schedule(&other.graph, &homes).unwrap_err()));
     // Also where a schedule is known that would do.

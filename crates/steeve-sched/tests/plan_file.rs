@@ -12,13 +12,13 @@ use steeve_graph::{
 use steeve_plan::fuzz::runs;
 use steeve_sched::{SchedError, Scheduler};
 
-/// A chain whose nodes take turns on two devices.
-struct Chain {
+/// A chain whose nodes alternate between two devices.
+struct ChainGraph {
     graph: Graph,
     nodes: Vec<TensorId>,
 }
 
-fn chain() -> Chain {
+fn chain() -> ChainGraph {
     let mut context = Context::new();
     let x = context.input(DataType::F32, &[256]).unwrap();
     let (mut last, mut nodes) = (x, Vec::new());
@@ -27,14 +27,14 @@ fn chain() -> Chain {
         nodes.push(last);
     }
     context.set_output(last).unwrap();
-    Chain { graph: Graph::from_outputs(&context, &[last]).unwrap(), nodes }
+    ChainGraph { graph: Graph::from_outputs(&context, &[last]).unwrap(), nodes }
 }
 
 fn devices(gpu: &str) -> [Arc<dyn Device>; 2] {
     [Arc::new(NullDevice::new(gpu).as_if_it_computed()), Arc::new(CpuDevice::with_threads(1))]
 }
 
-fn scheduler(gpu: &str, chain: &Chain) -> Scheduler {
+fn scheduler(gpu: &str, chain: &ChainGraph) -> Scheduler {
     let mut scheduler = Scheduler::for_planning(devices(gpu)).unwrap();
     let workers: Vec<_> = scheduler.workers().map(|(id, _)| id).collect();
     for (index, node) in chain.nodes.iter().enumerate() {
@@ -103,7 +103,7 @@ fn a_plan_with_a_node_in_the_memory_of_another_worker_is_refused() {
     let mut loaded = scheduler("gpu", &chain);
     let answer = loaded.load_plan(&chain.graph, &bindings, &plan.to_json(), MatchMemories::ByName);
     match plan.away_from_home() {
-        Some(_) => assert!(matches!(answer, Err(SchedError::AwayFromHome { .. })), "{answer:?}"),
+        Some(_) => assert!(matches!(answer, Err(SchedError::ResultInWrongMemory { .. })), "{answer:?}"),
         None => assert!(answer.is_ok(), "{answer:?}"),
     }
 }

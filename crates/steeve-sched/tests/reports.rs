@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "every test uses some of it")]
-mod stands;
+mod planning_setup;
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use stands::{Stand, computes};
+use planning_setup::{PlanningSetup, computes};
 use steeve_sched::SchedOptions;
 
 /// A product on each of two devices, what lies between, and a cache.
@@ -24,8 +24,8 @@ const SMALL: &str = "
     s = cpy y v
     z = add y c !output";
 
-fn small() -> Stand {
-    Stand::new("gpu; cpu host", SMALL)
+fn small() -> PlanningSetup {
+    PlanningSetup::new("gpu; cpu host", SMALL)
 }
 
 #[test]
@@ -113,24 +113,25 @@ fn assert_draws(drawing: &str) {
 fn the_table_says_how_copies_differ() {
     let graph = "w = external f32[8,4,16] @cpu; w1 = external 8 @gpu; x = input f32[8,2,3]; i = input i32[2,3]
          v = view [8]+64 x; y = mul_mat_id w x i; z = ?F f32[8] w1 v";
-    let schedule = Stand::new("gpu offloads mul_mat_id; cpu host", graph).schedule().to_string();
+    let schedule = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph).schedule().to_string();
     assert!(schedule.contains("<- tensor 0 (w) from cpu, 2048 bytes, the experts that are asked for"), "{schedule}");
     let graph = "w1 = external 8 @gpu; x = input f32[8,2,3]; v = view [8]+64 x; z = ?F f32[8] w1 v";
-    let stand = Stand::new("gpu; cpu host", graph).with(SchedOptions::new().with_turns(3));
+    let stand = PlanningSetup::new("gpu; cpu host", graph).with(SchedOptions::new().with_pipeline_depth(3));
     let schedule = stand.schedule().to_string();
     assert!(schedule.contains("<- tensor 1 (x) from cpu, 32 bytes at 64, 3 in turn"), "{schedule}");
 }
 
 #[test]
 fn one_is_not_many() {
-    let schedule = Stand::new("gpu; cpu host", "w = external 8; x = input 8; y = add x w").schedule().to_string();
+    let schedule =
+        PlanningSetup::new("gpu; cpu host", "w = external 8; x = input 8; y = add x w").schedule().to_string();
     assert!(schedule.ends_with("1 split, 1 copy of 32 bytes"), "{schedule}");
 }
 
 #[test]
 fn every_planned_leaf_and_every_node_that_computes_has_a_line_with_its_reason() {
     let devices = "gpu offloads mul_mat lacks l; acc lacks add; twin shares acc; cpu host";
-    let stand = Stand::new(devices, EVERY_REASON).pin("p@gpu");
+    let stand = PlanningSetup::new(devices, EVERY_REASON).pin("p@gpu");
     let (schedule, graph) = (stand.schedule(), &stand.graph);
     let listed = graph.leafs().iter().filter(|leaf| graph.tensor(**leaf).is_planned());
     let listed: Vec<_> = listed.chain(graph.nodes().iter().filter(|node| computes(graph, **node))).copied().collect();
@@ -174,9 +175,9 @@ fn what_is_no_leaf_and_computes_nothing_is_described_too() {
     check_described("k = param 8; x = input 8; y = add k x");
 }
 
-/// Whoever has an arrow has a label.
+/// Checks that every node with an arrow has a label.
 fn check_described(graph: &str) {
-    let drawing = Stand::new("gpu; cpu host", graph).schedule().to_graphviz();
+    let drawing = PlanningSetup::new("gpu; cpu host", graph).schedule().to_graphviz();
     assert_draws(&drawing);
     for (from, to) in drawing.lines().filter_map(|line| line.trim().split_once(" -> ")) {
         for id in [from, to.split([';', ' ']).next().unwrap()] {
@@ -191,14 +192,14 @@ fn check_described(graph: &str) {
 #[test]
 fn names_that_mean_something_to_graphviz_are_quoted() {
     let graph = r#"x = input 8 "a \"quoted\" \\ name\nin two lines"; y = neg x "-> [label=1];""#;
-    let drawing = Stand::new("gpu; cpu host", graph).schedule().to_graphviz();
+    let drawing = PlanningSetup::new("gpu; cpu host", graph).schedule().to_graphviz();
     assert!(drawing.contains(r#"label="a \"quoted\" \\ name\nin two lines\nnone\nf32[8]""#), "{drawing}");
     assert_draws(&drawing);
 }
 
 #[test]
 fn a_schedule_has_the_names_of_the_graph_it_was_asked_about() {
-    let mut stand = Stand::new("gpu; cpu host", "x = input 8; y = neg x");
+    let mut stand = PlanningSetup::new("gpu; cpu host", "x = input 8; y = neg x");
     stand.reserve().unwrap();
     let (graph, homes) = stand.another("tokens = input 8; result = neg tokens");
     let schedule = stand.scheduler.schedule(&graph, &homes).unwrap();
@@ -217,7 +218,7 @@ fn the_nodes_of_a_worker_are_those_of_its_splits() {
 
 #[test]
 fn an_empty_schedule_is_a_table_without_lines() {
-    let schedule = Stand::new("gpu; cpu host", "").schedule();
+    let schedule = PlanningSetup::new("gpu; cpu host", "").schedule();
     assert_eq!(schedule.to_string(), "split  on  nodes  first  last  copied in\n0 splits, 0 copies of 0 bytes");
     assert_eq!(schedule.reasons(), "");
     assert_draws(&schedule.to_graphviz());

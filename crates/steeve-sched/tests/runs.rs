@@ -9,7 +9,7 @@ use steeve_alloc::AllocError;
 use steeve_cpu::{CpuDevice, CpuKernel};
 use steeve_device::{Bindings, BufferType, Bytes, Device, DeviceError, HostMemory, Offset, SharedBuffer, Usage};
 use steeve_graph::{Context, CustomOp, DataType, Graph, TensorId};
-use steeve_sched::{Job, SchedError, SchedOptions, Scheduler, Seen, Watch, Watched, Worker};
+use steeve_sched::{ComputedNode, Job, NodeWatcher, SchedError, SchedOptions, Scheduler, WatchedRun, Worker};
 use world::{Kind, Pace, TestDevice, Tracer, What, World, happens_before};
 
 const F32: DataType = DataType::F32;
@@ -31,14 +31,14 @@ fn bind(bindings: &mut Bindings, context: &Context, tensor: TensorId, device: &A
 }
 
 /// `y = -(x^2 on the first device)` on the second, and so on: a chain with one node on each device, again and again.
-struct Chain {
+struct ChainGraph {
     graph: Graph,
     x: TensorId,
     y: TensorId,
     nodes: Vec<TensorId>,
 }
 
-impl Chain {
+impl ChainGraph {
     fn new(length: usize) -> Self {
         let mut context = Context::new();
         let x = context.input(F32, &[64]).unwrap();
@@ -51,7 +51,7 @@ impl Chain {
         Self { graph: Graph::from_outputs(&context, &[last]).unwrap(), x, y: last, nodes }
     }
 
-    /// Node after node on one worker after the other.
+    /// Pins node after node to one worker after the other.
     fn spread(&self, scheduler: &mut Scheduler) {
         let workers: Vec<_> = scheduler.workers().map(|(id, _)| id).collect();
         for (index, node) in self.nodes.iter().enumerate() {
@@ -154,7 +154,7 @@ fn of_a_mixture_only_the_experts_that_are_asked_for_are_copied() {
         let copied = copied_from(&tracer, weights, &bindings);
         assert_eq!(copied, distinct.len() as u64 * one, "{asked:?}");
     }
-    // Nobody has such an expert: all are copied, and the kernel says so.
+    // No such expert exists: all are copied, and the kernel reports it.
     job.write(x, &[1.0f32; 16]).unwrap();
     job.write(ids, &[0i32, 16, 0, 0]).unwrap();
     let error = scheduler.compute(&job).unwrap_err();
@@ -162,7 +162,7 @@ fn of_a_mixture_only_the_experts_that_are_asked_for_are_copied() {
     assert!(happens_before(&tracer.trace()).is_empty());
 }
 
-/// The bytes of an external tensor that were copied out.
+/// Returns the bytes of an external tensor that were copied out.
 fn copied_from(tracer: &Tracer, tensor: TensorId, bindings: &Bindings) -> u64 {
     let buffer = tracer.buffer(bindings.get(tensor).unwrap().buffer);
     let trace = tracer.trace();
@@ -179,8 +179,9 @@ fn in_a_pipeline_the_first_device_goes_on_while_the_second_is_busy() {
         let world = World::new();
         let devices = ["gpu0", "gpu1"].map(|name| Arc::new(world.device(name).asynchronous(true)) as Arc<dyn Device>);
         let devices = devices.into_iter().chain([processor()]);
-        let mut scheduler = Scheduler::new(devices).unwrap().with_options(SchedOptions::new().with_turns(turns));
-        let chain = Chain::new(2);
+        let mut scheduler =
+            Scheduler::new(devices).unwrap().with_options(SchedOptions::new().with_pipeline_depth(turns));
+        let chain = ChainGraph::new(2);
         let workers: Vec<_> = scheduler.workers().map(|(id, _)| id).collect();
         chain.nodes.iter().zip(&workers).for_each(|(node, worker)| scheduler.pin(*node, *worker).unwrap());
         let job = scheduler.alloc(&chain.graph, &Bindings::new()).unwrap();
@@ -207,7 +208,7 @@ fn the_same_graph_again_is_neither_split_nor_planned_and_allocates_nothing() {
     let world = World::new();
     let gpu = world.device("gpu");
     let mut scheduler = Scheduler::new([Arc::new(gpu.clone()) as Arc<dyn Device>, processor()]).unwrap();
-    let (prompt, token) = (Chain::new(9), Chain::new(4));
+    let (prompt, token) = (ChainGraph::new(9), ChainGraph::new(4));
     for chain in [&prompt, &token] {
         chain.spread(&mut scheduler);
     }
@@ -227,16 +228,17 @@ fn the_same_graph_again_is_neither_split_nor_planned_and_allocates_nothing() {
     assert_eq!((gpu.buffers(), gpu.live()), (buffers, bytes));
 }
 
-/// All numbers of failing acts, until nothing is left to fail.
+/// Tries all numbers of failing actions, until nothing is left to fail.
 fn fail_each(set: impl Fn(&TestDevice, u64), threads: bool, turns: usize) {
     let world = World::new();
     let made = ["gpu0", "gpu1"].map(|name| world.device(name).asynchronous(threads).jitter(1, 5));
-    let chain = Chain::new(7);
+    let chain = ChainGraph::new(7);
     let mut failures = 0;
     for victim in 0..2 {
         for count in 0.. {
             let devices = made.iter().map(|device| Arc::new(device.clone()) as Arc<dyn Device>).chain([processor()]);
-            let mut scheduler = Scheduler::new(devices).unwrap().with_options(SchedOptions::new().with_turns(turns));
+            let mut scheduler =
+                Scheduler::new(devices).unwrap().with_options(SchedOptions::new().with_pipeline_depth(turns));
             chain.spread(&mut scheduler);
             set(&made[victim], count);
             let run = |scheduler: &mut Scheduler| -> Result<Vec<f32>, SchedError> {
@@ -278,7 +280,7 @@ fn a_device_without_memory_leaves_the_scheduler_usable() {
     let world = World::new();
     let gpu = world.device("gpu");
     let mut scheduler = Scheduler::new([Arc::new(gpu.clone()) as Arc<dyn Device>, processor()]).unwrap();
-    let chain = Chain::new(5);
+    let chain = ChainGraph::new(5);
     chain.spread(&mut scheduler);
     gpu.faults().fail_allocation_after(0);
     let error = scheduler.alloc(&chain.graph, &Bindings::new()).unwrap_err();
@@ -288,18 +290,18 @@ fn a_device_without_memory_leaves_the_scheduler_usable() {
 }
 
 /// Looks at some nodes, and stops at one.
-struct Onlooker {
+struct RecordingWatcher {
     wanted: Vec<TensorId>,
     stop: Option<TensorId>,
     seen: Vec<(TensorId, f32)>,
 }
 
-impl Watch for Onlooker {
+impl NodeWatcher for RecordingWatcher {
     fn wants(&mut self, _: &Graph, node: TensorId) -> bool {
         self.wanted.contains(&node)
     }
 
-    fn see(&mut self, seen: &Seen<'_>) -> ControlFlow<()> {
+    fn see(&mut self, seen: &ComputedNode<'_>) -> ControlFlow<()> {
         self.seen.push((seen.node, seen.read::<f32>().unwrap()[0]));
         if self.stop == Some(seen.node) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -310,7 +312,7 @@ fn a_watcher_sees_what_it_wants_and_may_stop() {
     let world = World::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true).slow_nodes(Pace::Quick));
     let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
-    let chain = Chain::new(6);
+    let chain = ChainGraph::new(6);
     let gpu = scheduler.worker("gpu").unwrap();
     // Two on the gpu, the others on the processor.
     chain.nodes[2..4].iter().for_each(|node| scheduler.pin(*node, gpu).unwrap());
@@ -322,14 +324,14 @@ fn a_watcher_sees_what_it_wants_and_may_stop() {
 
     job.write(chain.x, &[4.0f32; 64]).unwrap();
     let wanted: Vec<TensorId> = picked.iter().map(|index| chain.nodes[*index]).collect();
-    let mut watch = Onlooker { wanted: wanted.clone(), stop: None, seen: Vec::new() };
-    assert_eq!(scheduler.compute_watched(&job, &mut watch).unwrap(), Watched::Finished);
+    let mut watch = RecordingWatcher { wanted: wanted.clone(), stop: None, seen: Vec::new() };
+    assert_eq!(scheduler.compute_watched(&job, &mut watch).unwrap(), WatchedRun::Finished);
     assert_eq!(watch.seen, picked.map(|index| (chain.nodes[index], value(index))));
     assert_eq!(job.read::<f32>(chain.y).unwrap(), chain.answer(4.0));
 
     job.write(chain.x, &[4.0f32; 64]).unwrap();
-    let mut watch = Onlooker { wanted, stop: Some(chain.nodes[2]), seen: Vec::new() };
-    assert_eq!(scheduler.compute_watched(&job, &mut watch).unwrap(), Watched::Stopped(chain.nodes[2]));
+    let mut watch = RecordingWatcher { wanted, stop: Some(chain.nodes[2]), seen: Vec::new() };
+    assert_eq!(scheduler.compute_watched(&job, &mut watch).unwrap(), WatchedRun::Stopped(chain.nodes[2]));
     assert_eq!(watch.seen.len(), 2);
     assert!(job.read::<f32>(chain.y).is_err(), "the results of a run that was stopped are lost");
     assert_eq!(chain.compute(&mut scheduler, &job, 4.0).unwrap(), chain.answer(4.0));
@@ -340,7 +342,7 @@ fn jobs_wait_for_each_other_and_mistakes_are_errors() {
     let world = World::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true).jitter(5, 50));
     let mut scheduler = Scheduler::new([Arc::clone(&gpu), processor()]).unwrap();
-    let (one, other) = (Chain::new(4), Chain::new(7));
+    let (one, other) = (ChainGraph::new(4), ChainGraph::new(7));
     for chain in [&one, &other] {
         chain.spread(&mut scheduler);
     }
@@ -420,7 +422,7 @@ fn an_operation_of_the_callers_runs_where_it_has_a_kernel_and_the_rest_where_it_
     assert_eq!(job.schedule().splits().len(), 3, "{table}");
 }
 
-/// A cache on the gpu, written there from an input.
+/// Creates a graph with a cache on the gpu, written there from an input.
 fn cached(gpu: &Arc<dyn Device>) -> (Graph, Bindings, TensorId, TensorId) {
     let mut context = Context::new();
     let cache = context.external(F32, &[16]).unwrap();
@@ -455,7 +457,7 @@ fn other_options_hold_for_graphs_that_were_planned_before() {
     let world = World::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu"));
     let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
-    let chain = Chain::new(6);
+    let chain = ChainGraph::new(6);
     chain.spread(&mut scheduler);
     scheduler.alloc(&chain.graph, &Bindings::new()).unwrap();
     let gpu = scheduler.worker("gpu").unwrap();
@@ -477,7 +479,7 @@ fn pins_leave_jobs_that_exist_as_they_are() {
     let world = World::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true).jitter(2, 30));
     let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
-    let chain = Chain::new(4);
+    let chain = ChainGraph::new(4);
     chain.spread(&mut scheduler);
     let job = scheduler.alloc(&chain.graph, &Bindings::new()).unwrap();
     job.write(chain.x, &[2.0f32; 64]).unwrap();
@@ -518,7 +520,7 @@ fn external_tensors_on_the_same_bytes_are_refused_if_one_is_written() {
 #[test]
 fn graphs_that_are_reserved_together_are_remembered_together() {
     let mut scheduler = Scheduler::new([processor()]).unwrap();
-    let chains: Vec<Chain> = (1..40).map(Chain::new).collect();
+    let chains: Vec<ChainGraph> = (1..40).map(ChainGraph::new).collect();
     let none = Bindings::new();
     scheduler.reserve_all(chains.iter().map(|chain| (&chain.graph, &none))).unwrap();
     let mut rounds = (0..2).map(|_| {
@@ -529,7 +531,7 @@ fn graphs_that_are_reserved_together_are_remembered_together() {
     assert_eq!(rounds.next(), rounds.next());
 }
 
-/// Who computes on the host does so where the first device that has such memory copies to and from by itself.
+/// A worker on the host keeps results where the first device that has such memory copies to and from by itself.
 #[test]
 fn results_on_the_host_stand_where_a_device_copies_them_by_itself() {
     let world = World::new();
@@ -542,13 +544,13 @@ fn results_on_the_host_stand_where_a_device_copies_them_by_itself() {
         let names: Vec<_> = scheduler.workers().map(|(_, worker)| worker.memory().name().to_owned()).collect();
         assert_eq!(names, ["plain", "gpu", "pinned"]);
     }
-    let chain = Chain::new(9);
+    let chain = ChainGraph::new(9);
     chain.spread(&mut scheduler);
     let job = scheduler.alloc(&chain.graph, &Bindings::new()).unwrap();
     job.write(chain.x, &[2.0f32; 64]).unwrap();
     scheduler.compute(&job).unwrap();
     assert_eq!(job.read::<f32>(chain.y).unwrap(), [2.0; 64]);
-    // Whoever makes the workers decides.
+    // The caller that makes the workers decides.
     let workers = [gpu(), processor()].map(|device| Worker::new(&device).unwrap());
     let scheduler = Scheduler::with_workers(workers).unwrap();
     assert!(scheduler.workers().all(|(_, worker)| worker.memory().name() != "pinned"));

@@ -1,5 +1,6 @@
-//! Any graph gives the same bits on several devices as on the processor alone, wherever its tensors stand, whatever
-//! operations are missing, and whoever is quicker; and nobody ever touches bytes that somebody else might still use.
+//! Any graph gives the same bits on several devices as on the processor alone, wherever its tensors are located,
+//! whatever operations are missing, and whichever device is quicker; and no stream ever touches bytes that another
+//! might still use.
 //!
 //! `STEEVE_PROOF=10000` asks for more graphs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -19,7 +20,7 @@ fn seeds(usual: u64) -> u64 {
 
 /// What was tried, so that a test can see that it tried something.
 #[derive(Debug, Default)]
-struct Tally {
+struct RunCounts {
     graphs: usize,
     splits: usize,
     copies: usize,
@@ -36,11 +37,11 @@ fn random_options(random: &mut Random) -> SchedOptions {
         _ => PlanOptions::default(),
     };
     let offload = if random.once_in(2) { Offload::Wanted } else { Offload::Never };
-    SchedOptions::new().with_plan(plan).with_offload(offload).with_turns(1 + random.index(3))
+    SchedOptions::new().with_plan(plan).with_offload(offload).with_pipeline_depth(1 + random.index(3))
 }
 
 /// Runs a graph three times on random devices: waiting each time, and without waiting where copies are in turn.
-fn prove(case: &Case, seed: u64, features: Features, tally: &mut Tally) {
+fn prove(case: &Case, seed: u64, features: Features, tally: &mut RunCounts) {
     let mut random = Random::new(seed);
     let count = 1 + random.index(4);
     let rig = Rig::random(&mut random, count, features);
@@ -49,7 +50,7 @@ fn prove(case: &Case, seed: u64, features: Features, tally: &mut Tally) {
     let mut bindings = rig.bind(case, &mut random, true);
     pin_some(&mut scheduler, case, &bindings, &mut random);
     if let Err(error) = scheduler.schedule(&case.graph, &bindings) {
-        // A cache may stand where nobody can write into it.
+        // A cache may be located where no device can write into it.
         assert!(matches!(error, SchedError::Unsupported { .. }), "seed {seed}: {error}");
         tally.moved += 1;
         scheduler.reset().unwrap();
@@ -72,7 +73,7 @@ fn prove(case: &Case, seed: u64, features: Features, tally: &mut Tally) {
     check(0, &outcome(case, &job));
     fill(case, &job);
     scheduler.submit(&job).unwrap_or_else(|error| fail(error.to_string()));
-    if schedule.turns() > 1 && !has_changing_inputs(case) {
+    if schedule.pipeline_depth() > 1 && !has_changing_inputs(case) {
         // Behind itself, without waiting: the inputs can be written at once.
         tally.in_turn += 1;
         let again = scheduler.alloc(&case.graph, &bindings).unwrap();
@@ -90,7 +91,8 @@ fn prove(case: &Case, seed: u64, features: Features, tally: &mut Tally) {
     rig.assert_ordered(&format!("seed {seed}\n{schedule}\n{}", case.text()));
 }
 
-/// Whether a node writes into something that the caller writes too: then it can't be written again while a run goes on.
+/// Returns whether a node writes into something that the caller writes too: then it can't be written again during a
+/// run.
 fn has_changing_inputs(case: &Case) -> bool {
     let graph = &case.graph;
     let planned = |id: &&steeve_graph::TensorId| graph.tensor(graph.root(**id)).is_planned();
@@ -99,8 +101,8 @@ fn has_changing_inputs(case: &Case) -> bool {
     graph.nodes().iter().filter(|node| writes(node)).any(|node| leafs.contains(&graph.root(*node)))
 }
 
-fn prove_random(seeds: u64, offset: u64, features: Features) -> Tally {
-    let (backend, mut census, mut tally) = (CpuBackend::new(1), Census::default(), Tally::default());
+fn prove_random(seeds: u64, offset: u64, features: Features) -> RunCounts {
+    let (backend, mut census, mut tally) = (CpuBackend::new(1), Census::default(), RunCounts::default());
     for seed in offset..offset + seeds {
         let case = random_case(seed, Size::Small, &backend, &mut census);
         prove(&case, seed, features, &mut tally);
@@ -127,7 +129,7 @@ fn a_network_that_sees_sees_the_same() {
     for seed in 0..12 {
         let mut sketch = Sketch::new(5);
         let outputs = seeing(&mut sketch).unwrap();
-        prove(&sketch.case(&outputs).unwrap(), seed, features, &mut Tally::default());
+        prove(&sketch.case(&outputs).unwrap(), seed, features, &mut RunCounts::default());
     }
 }
 
@@ -137,7 +139,7 @@ fn a_network_that_draws_draws_the_same() {
     for seed in 0..12 {
         let mut sketch = Sketch::new(6);
         let output = drawing(&mut sketch).unwrap();
-        prove(&sketch.case(&[output]).unwrap(), seed, features, &mut Tally::default());
+        prove(&sketch.case(&[output]).unwrap(), seed, features, &mut RunCounts::default());
     }
 }
 
@@ -182,7 +184,7 @@ fn a_language_model_says_the_same_step_by_step() {
 
 const SAID: [&[i32]; 5] = [&[3, 17, 8, 39, 0, 21, 5], &[12], &[30], &[2, 9], &[33]];
 
-/// The same on the processor alone.
+/// Runs the same graph on the processor alone.
 fn talk(attention: Attention) -> Vec<Outcome> {
     use steeve_device::Backend;
     let mut model = Model::new(attention).unwrap();

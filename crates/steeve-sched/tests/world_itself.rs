@@ -65,7 +65,7 @@ fn numbers(first: f32) -> Vec<u8> {
     (0..16).flat_map(|i| (first + i as f32).to_le_bytes()).collect()
 }
 
-/// The numbers, squared so many times.
+/// Returns the numbers, squared this many times.
 fn squares(first: f32, times: u32) -> Vec<u8> {
     (0..16).flat_map(|i| (0..times).fold(first + i as f32, |x, _| x * x).to_le_bytes()).collect()
 }
@@ -74,7 +74,7 @@ fn square() -> Graph {
     "x = input 16; y = sqr x".parse().unwrap()
 }
 
-/// `y = x * x`, from one slot to another.
+/// Prepares `y = x * x`, from one slot to another.
 fn prepare_square(
     backend: &dyn Backend,
     buffer: &SharedBuffer,
@@ -266,7 +266,7 @@ fn after_an_error_the_queue_is_skipped_until_somebody_is_told() {
         run_square(&*backend, &buffer, 0, 2).unwrap();
         run_square(&*backend, &buffer, 0, 3).unwrap();
         let behind = backend.record().unwrap();
-        // The event happens all the same, and those who wait for it do not hear of the error.
+        // The event happens all the same, and streams that wait for it do not get the error.
         waiting.wait(&*behind).unwrap();
         waiting.synchronise().unwrap();
         before.synchronise().unwrap();
@@ -282,7 +282,7 @@ fn after_an_error_the_queue_is_skipped_until_somebody_is_told() {
     }
 }
 
-/// Whether this process has such a thread; nobody knows but on Linux.
+/// Returns whether this process has such a thread; not known but on Linux.
 fn has_thread(name: &str) -> bool {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     tasks.into_iter().any(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|it| it.trim() == name))
@@ -374,7 +374,7 @@ fn devices_that_share_a_memory_share_it_when_they_are_watched() {
 }
 
 /// Two streams on two devices, and a buffer on each.
-struct Scene {
+struct AccessScenario {
     world: World,
     tracer: Tracer,
     gpus: [Box<dyn Backend>; 2],
@@ -383,7 +383,7 @@ struct Scene {
     waits: bool,
 }
 
-impl Scene {
+impl AccessScenario {
     fn new(waits: bool) -> Self {
         let (world, tracer) = (World::new(), Tracer::new());
         let devices = ["gpu0", "gpu1"].map(|name| tracer.device(world.device(name).asynchronous(true)));
@@ -398,13 +398,13 @@ impl Scene {
         run_square(&*self.gpus[gpu], &self.buffers[gpu], from, to).unwrap();
     }
 
-    /// Gpu `by` copies from a slot of a buffer to one of the other.
+    /// Copies from a slot of a buffer to one of the other, on gpu `by`.
     fn copy(&self, by: usize, to: (usize, u64), from: (usize, u64)) {
         let (to, from) = ((&self.buffers[to.0], slot(to.1)), (&self.buffers[from.0], slot(from.1)));
         self.gpus[by].copy(to, from, Bytes(SLOT)).unwrap();
     }
 
-    /// All that `gpu` does from now on waits for what `other` has been given.
+    /// Makes all later work of `gpu` wait for the work that `other` has so far.
     fn order(&self, gpu: usize, other: usize) {
         self.gpus[gpu].wait(&*self.gpus[other].record().unwrap()).unwrap();
     }
@@ -419,12 +419,12 @@ impl Scene {
     }
 }
 
-/// What goes wrong without the waits, and only then. `held` is the gpu that is slow; `act` enqueues the work and
-/// answers where the result stands, and what it is.
+/// Checks that a hazard occurs without the waits, and only then. `held` is the gpu that is slow; `act` enqueues the
+/// work and returns where the result is located, and what it is.
 #[track_caller]
-fn check(hazard: Hazard, held: usize, act: impl Fn(&Scene) -> ((usize, u64), Vec<u8>)) {
+fn check(hazard: Hazard, held: usize, act: impl Fn(&AccessScenario) -> ((usize, u64), Vec<u8>)) {
     for waits in [true, false] {
-        let scene = Scene::new(waits);
+        let scene = AccessScenario::new(waits);
         let latch = scene.world.latch();
         if !waits {
             scene.gpus[held].wait(latch.event()).unwrap();
@@ -499,7 +499,7 @@ fn the_host_must_not_write_during_a_run() {
 #[test]
 fn host_memory_must_not_change_while_it_is_copied() {
     for waits in [true, false] {
-        let scene = Scene::new(waits);
+        let scene = AccessScenario::new(waits);
         let host = slots(&scene.tracer.memory(&host_memory()), 1);
         host.write(slot(0), &numbers(5.0)).unwrap();
         scene.gpus[0].copy((&scene.buffers[0], slot(0)), (&host, slot(0)), Bytes(SLOT)).unwrap();
@@ -536,7 +536,7 @@ fn a_run_must_wait_for_the_last_one() {
 #[test]
 fn a_buffer_must_not_be_given_back_during_a_run() {
     for waits in [true, false] {
-        let Scene { world, tracer, gpus, buffers: [buffer, _other], .. } = Scene::new(waits);
+        let AccessScenario { world, tracer, gpus, buffers: [buffer, _other], .. } = AccessScenario::new(waits);
         let latch = world.latch();
         gpus[0].wait(latch.event()).unwrap();
         run_square(&*gpus[0], &buffer, 0, 1).unwrap();
@@ -554,7 +554,7 @@ fn a_buffer_must_not_be_given_back_during_a_run() {
 
 #[test]
 fn a_violation_says_what_is_wrong() {
-    let scene = Scene::new(false);
+    let scene = AccessScenario::new(false);
     scene.square(0, 0, 1);
     scene.copy(1, (1, 0), (0, 1));
     let found = scene.finish();

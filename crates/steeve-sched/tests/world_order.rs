@@ -1,4 +1,5 @@
-//! Who judges traces is judged by a check that is too slow to be wrong, and by what really comes out of streams.
+//! The checker of traces is itself checked against one that is too slow to be wrong, and against the results of
+//! streams.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use world::{Access, Entry, HOST, Hazard, Kind, Random, Trace, Tracer, What, Worl
 /// A byte that an entry touches although nothing orders it behind some entry of a stream: stream, entry, buffer, byte.
 type Conflict = (usize, usize, Hazard, usize, u64);
 
-/// All conflicts, by the transitive closure of all orders there are.
+/// Finds all conflicts, by the transitive closure of all orders.
 fn all_pairs(trace: &Trace) -> BTreeSet<Conflict> {
     let (entries, count) = (&trace.entries, trace.entries.len());
     let mut before = vec![vec![false; count]; count];
@@ -62,7 +63,7 @@ fn hazard(first: Kind, second: Kind) -> Option<Hazard> {
     }
 }
 
-/// What the judge has found, byte by byte.
+/// Returns what the checker has found, byte by byte.
 fn found(trace: &Trace) -> BTreeSet<Conflict> {
     let violations = happens_before(trace);
     violations
@@ -146,7 +147,7 @@ type Spot = (usize, usize);
 /// Something that a program does.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// One slot becomes half of another and one more, where both stand.
+    /// One slot becomes half of another and one more, in the same place.
     Run { place: usize, from: usize, to: usize },
     /// A device copies.
     Copy { by: usize, to: Spot, from: Spot },
@@ -159,7 +160,7 @@ enum Step {
 }
 
 impl Step {
-    /// Who does it, and what it reads and writes; the number of places tells the processor.
+    /// Returns the stream of a step, and what it reads and writes; the number of places means the processor.
     fn parts(self, places: usize) -> Option<(usize, Option<Spot>, Spot)> {
         match self {
             Self::Run { place, from, to } => Some((place, Some((place, from)), (place, to))),
@@ -171,7 +172,7 @@ impl Step {
     }
 }
 
-/// A program whose steps are all in order, but for some that were left out: once in `faults`.
+/// Returns a program whose steps are all in order, but for some that were left out: once in `faults`.
 fn any_program(random: &mut Random, places: usize, faults: Option<u64>) -> Vec<Step> {
     let (mut steps, gpus): (Vec<Step>, usize) = (Vec::new(), places - 1);
     for _ in 0..12 + random.index(20) {

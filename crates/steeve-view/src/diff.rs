@@ -1,5 +1,4 @@
-//! Two maps in, what the second takes beside the first out: per memory its bytes, and what explains the difference.
-//! O(n log n).
+//! Compares two maps: per memory its bytes, and what explains the difference. O(n log n).
 //!
 //! Tensors are matched by name, the k-th of a name with the k-th. What explains a difference is what is alive at the fullest
 //! step of each side: the differences by role, by operation, by layer and by tensor each add up to that of the live bytes.
@@ -15,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use steeve_plan::{Bytes, Step};
 
-use crate::{Map, MemoryMap, Sums, Tile, Unit, sums};
+use crate::{ByteSums, MemoryMap, PlanMap, StepUnit, Tile, byte_sums};
 
 /// Bytes before and after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -87,7 +86,7 @@ pub struct KindChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TensorChange {
-    /// What has become of it.
+    /// How it has changed.
     pub change: ChangeKind,
     /// Its name.
     pub name: String,
@@ -105,7 +104,7 @@ pub struct TensorChange {
     pub bytes: BytesChange,
 }
 
-/// What has become of a tensor.
+/// How a tensor has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "lowercase")]
@@ -208,10 +207,10 @@ impl TensorCounts {
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-/// use steeve_view::{ChangeKind, Map, changes};
-/// let map = |text: &str| -> Result<Map, Box<dyn std::error::Error>> {
+/// use steeve_view::{ChangeKind, PlanMap, changes};
+/// let map = |text: &str| -> Result<PlanMap, Box<dyn std::error::Error>> {
 ///     let graph: AssignedGraph = text.parse()?;
-///     Ok(Map::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?))
+///     Ok(PlanMap::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?))
 /// };
 /// let before = map("x = input f32[64]; kq-0 = silu x; y = add kq-0 x !output")?;
 /// let after = map("x = input f32[96]; kq-0 = silu x; y = add kq-0 x !output")?;
@@ -220,14 +219,18 @@ impl TensorCounts {
 /// assert_eq!(changes[0].changes[0].change, ChangeKind::Grew);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn changes(before: &Map, after: &Map) -> Vec<MemoryChange> {
-    let known = if before.unit == Unit::Node && after.unit == Unit::Node { Known::Graphs } else { Known::Blocks };
+pub fn changes(before: &PlanMap, after: &PlanMap) -> Vec<MemoryChange> {
+    let known = if before.unit == StepUnit::Node && after.unit == StepUnit::Node {
+        KnownFacts::Graphs
+    } else {
+        KnownFacts::Blocks
+    };
     memory_pairs(before, after).into_iter().map(|(old, new)| memory_change(old, new, known)).collect()
 }
 
 /// What is known of the tensors of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
+enum KnownFacts {
     /// Roles, operations and layers.
     Graphs,
     /// Names and sizes alone.
@@ -236,10 +239,10 @@ enum Known {
 
 type MemoryPair<'a> = (Option<&'a MemoryMap>, Option<&'a MemoryMap>);
 
-/// The memories by their names, the k-th of a name with the k-th; where each side uses but one, these two. Memories
-/// that neither side uses are left out.
-fn memory_pairs<'a>(before: &'a Map, after: &'a Map) -> Vec<MemoryPair<'a>> {
-    let used = |map: &'a Map| -> Vec<&'a MemoryMap> {
+/// Pairs the memories by their names, the k-th of a name with the k-th; where each side uses but one, these two.
+/// Memories that neither side uses are left out.
+fn memory_pairs<'a>(before: &'a PlanMap, after: &'a PlanMap) -> Vec<MemoryPair<'a>> {
+    let used = |map: &'a PlanMap| -> Vec<&'a MemoryMap> {
         map.memories.iter().filter(|it| !it.tiles.is_empty() || it.peak() > Bytes::ZERO).collect()
     };
     let (before, mut after) = (used(before), used(after));
@@ -255,15 +258,15 @@ fn memory_pairs<'a>(before: &'a Map, after: &'a Map) -> Vec<MemoryPair<'a>> {
     pairs
 }
 
-fn memory_change(before: Option<&MemoryMap>, after: Option<&MemoryMap>, known: Known) -> MemoryChange {
+fn memory_change(before: Option<&MemoryMap>, after: Option<&MemoryMap>, known: KnownFacts) -> MemoryChange {
     let sides = [before, after];
     let [old_peak, new_peak] = sides.map(|memory| memory.map_or(Bytes::ZERO, MemoryMap::peak));
     let [old_live, new_live] = sides.map(|memory| memory.map_or(Bytes::ZERO, MemoryMap::live_at_peak));
     let [old, new] = sides.map(|memory| match (memory, known) {
-        (Some(memory), Known::Graphs) => sums(&memory.alive_at_peak()),
-        _ => Sums::default(),
+        (Some(memory), KnownFacts::Graphs) => byte_sums(&memory.alive_at_peak()),
+        _ => ByteSums::default(),
     });
-    let matched = matched(before, after);
+    let matched = match_tiles(before, after);
     let mut tensors = TensorCounts::default();
     matched.iter().for_each(|(before, after)| tensors.count(*before, *after));
     MemoryChange {
@@ -275,11 +278,11 @@ fn memory_change(before: Option<&MemoryMap>, after: Option<&MemoryMap>, known: K
         by_role: kinds(old.by_role, new.by_role),
         by_operation: kinds(old.by_operation, new.by_operation),
         by_layer: kinds(old.by_layer, new.by_layer),
-        changes: at_peaks(&matched, sides, known),
+        changes: changes_at_peaks(&matched, sides, known),
     }
 }
 
-/// The sums of both sides by their names, the largest difference first.
+/// Pairs the sums of both sides by their names, the largest difference first.
 fn kinds(before: Vec<(String, Bytes)>, after: Vec<(String, Bytes)>) -> Vec<KindChange> {
     let mut kinds: BTreeMap<String, (Bytes, Bytes)> = BTreeMap::new();
     before.into_iter().for_each(|(name, bytes)| kinds.entry(name).or_default().0 = bytes);
@@ -294,8 +297,8 @@ fn kinds(before: Vec<(String, Bytes)>, after: Vec<(String, Bytes)>) -> Vec<KindC
 
 type TilePair<'a> = (Option<&'a Tile>, Option<&'a Tile>);
 
-/// The tiles of both sides by their names, the k-th of a name with the k-th.
-fn matched<'a>(before: Option<&'a MemoryMap>, after: Option<&'a MemoryMap>) -> Vec<TilePair<'a>> {
+/// Pairs the tiles of both sides by their names, the k-th of a name with the k-th.
+fn match_tiles<'a>(before: Option<&'a MemoryMap>, after: Option<&'a MemoryMap>) -> Vec<TilePair<'a>> {
     let mut pairs: BTreeMap<(String, usize), TilePair<'a>> = BTreeMap::new();
     for (key, tile) in before.into_iter().flat_map(keyed) {
         pairs.entry(key).or_default().0 = Some(tile);
@@ -306,7 +309,8 @@ fn matched<'a>(before: Option<&'a MemoryMap>, after: Option<&'a MemoryMap>) -> V
     pairs.into_values().collect()
 }
 
-/// The tiles of a memory in the order of their births, each with its name and how many of that name came before.
+/// Returns the tiles of a memory in the order of their births, each with its name and its number among those of that
+/// name.
 fn keyed(memory: &MemoryMap) -> impl Iterator<Item = ((String, usize), &Tile)> {
     let mut tiles: Vec<&Tile> = memory.tiles.iter().collect();
     tiles.sort_by_key(|tile| tile.life.start());
@@ -319,8 +323,8 @@ fn keyed(memory: &MemoryMap) -> impl Iterator<Item = ((String, usize), &Tile)> {
     })
 }
 
-/// What a tensor is matched by: its name. A name that only counts nodes, such as `node_12`, is another one as soon as a node
-/// is added before it, so there the operation takes the number's place.
+/// Returns the name by which a tensor is matched. A name that only counts nodes, such as `node_12`, changes as soon as
+/// a node is added before it, so the operation replaces the number there.
 fn matching_name(tile: &Tile) -> String {
     let counted = |prefix: &str| {
         let rest = tile.name.strip_prefix(prefix)?;
@@ -332,7 +336,11 @@ fn matching_name(tile: &Tile) -> String {
     ["node_", "leaf_", "#"].into_iter().find_map(counted).unwrap_or_else(|| tile.name.clone())
 }
 
-fn at_peaks(matched: &[TilePair<'_>], memories: [Option<&MemoryMap>; 2], known: Known) -> Vec<TensorChange> {
+fn changes_at_peaks(
+    matched: &[TilePair<'_>],
+    memories: [Option<&MemoryMap>; 2],
+    known: KnownFacts,
+) -> Vec<TensorChange> {
     let steps = memories.map(|memory| memory.and_then(|it| it.fullest));
     let alive = |tile: Option<&Tile>, side: usize| match (tile, steps[side]) {
         (Some(tile), Some(step)) if tile.life.start() <= step && step < tile.life.end() => tile.occupied,
@@ -350,7 +358,7 @@ fn at_peaks(matched: &[TilePair<'_>], memories: [Option<&MemoryMap>; 2], known: 
             _ if bytes.difference > 0 => ChangeKind::Grew,
             _ => ChangeKind::Shrank,
         };
-        let known = (known == Known::Graphs).then_some(tile);
+        let known = (known == KnownFacts::Graphs).then_some(tile);
         Some(TensorChange {
             change,
             name: tile.name.clone(),
@@ -379,8 +387,8 @@ mod tests {
         MemoryMap::new(name, vec![peak], tiles)
     }
 
-    fn map(memories: Vec<MemoryMap>) -> Map {
-        Map::new("plan", memories)
+    fn map(memories: Vec<MemoryMap>) -> PlanMap {
+        PlanMap::new("plan", memories)
     }
 
     #[test]
@@ -418,15 +426,15 @@ mod tests {
 
     #[test]
     fn roles_operations_and_layers_are_told_of_graphs_alone() {
-        let sides = |units: [Unit; 2]| {
+        let sides = |units: [StepUnit; 2]| {
             let [mut before, mut after] = [4, 8].map(|size| map(vec![memory("m", &[("kq-3", 0, 1, size)])]));
             [before.unit, after.unit] = units;
             changes(&before, &after).remove(0)
         };
-        let graphs = sides([Unit::Node; 2]);
+        let graphs = sides([StepUnit::Node; 2]);
         assert_eq!((graphs.by_role.len(), graphs.by_operation.len(), graphs.by_layer.len()), (1, 1, 1));
         assert_eq!((graphs.changes[0].role, graphs.changes[0].layer), (Some("attention"), Some(3)));
-        for units in [[Unit::Step; 2], [Unit::Step, Unit::Node], [Unit::Node, Unit::Step]] {
+        for units in [[StepUnit::Step; 2], [StepUnit::Step, StepUnit::Node], [StepUnit::Node, StepUnit::Step]] {
             let blocks = sides(units);
             assert!(blocks.by_role.is_empty() && blocks.by_operation.is_empty() && blocks.by_layer.is_empty());
             let change = &blocks.changes[0];

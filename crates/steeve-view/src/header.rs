@@ -1,4 +1,5 @@
-//! A plan for a C compiler: sizes, alignments and offsets as constants, for programs that have one array and no allocator.
+//! Writes a plan for a C compiler: sizes, alignments and offsets as constants, for programs that have one array and no
+//! allocator.
 //!
 //! Every name is a valid identifier and no two are the same; one arena for each buffer of each memory.
 
@@ -8,20 +9,20 @@ use std::fmt::Write;
 use steeve_plan::{Bytes, Offset};
 
 use crate::text::commented;
-use crate::{Map, MemoryMap, Tile, Unit, human};
+use crate::{MemoryMap, PlanMap, StepUnit, Tile, human_size};
 
-/// What a header is called and made from.
+/// The prefix of a header, and the file it was made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeaderStyle {
-    /// How every constant begins. Letters that C does not know become underscores.
+    /// The prefix of every constant. Characters that C does not allow become underscores.
     pub prefix: String,
     /// The file that it was made from, for the comment at its top.
     pub source: String,
 }
 
 impl HeaderStyle {
-    /// Constants begin with the name of the file, without its folders and its endings.
+    /// Creates a style whose constants begin with the name of the file, without its folders and extensions.
     ///
     /// ```
     /// use steeve_view::HeaderStyle;
@@ -33,7 +34,7 @@ impl HeaderStyle {
         Self::named(file, stem)
     }
 
-    /// Constants begin with `prefix`.
+    /// Creates a style whose constants begin with `prefix`.
     pub fn named(file: &str, prefix: &str) -> Self {
         let prefix = match identifier(prefix) {
             name if name.is_empty() => "PLAN".to_owned(),
@@ -48,16 +49,16 @@ impl HeaderStyle {
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-/// use steeve_view::{HeaderStyle, Map, header};
+/// use steeve_view::{HeaderStyle, PlanMap, header};
 /// let graph: AssignedGraph = "x = input f32[64]; y = silu x; z = add y x !output".parse()?;
 /// let plan = plan_graph(&graph, &PlanOptions::default())?;
-/// let text = header(&Map::of_graph("steeve", &plan), &HeaderStyle::of_file("tiny.graph"));
+/// let text = header(&PlanMap::of_graph("steeve", &plan), &HeaderStyle::of_file("tiny.graph"));
 /// assert!(text.contains("#define TINY_ARENA_SIZE 512u"));
 /// assert!(text.contains("#define TINY_X_OFFSET "));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn header(map: &Map, style: &HeaderStyle) -> String {
-    let mut names = Names::new(&style.prefix);
+pub fn header(map: &PlanMap, style: &HeaderStyle) -> String {
+    let mut names = UniqueNames::new(&style.prefix);
     let guard = names.unique("H");
     let mut text = format!(
         "/* Made by steeve {} from {}: plan again instead of editing.\n * Offsets are from the start of an arena, which must be aligned as *_ARENA_ALIGN says. */\n#ifndef {guard}\n#define {guard}\n",
@@ -65,14 +66,15 @@ pub fn header(map: &Map, style: &HeaderStyle) -> String {
         commented(&style.source),
     );
     // Arenas first: their names are the ones that a program relies on most.
-    let arenas: Vec<Arena<'_>> = map.memories.iter().flat_map(|memory| arenas(map, memory, &mut names)).collect();
-    for Arena { name, about, size, tiles } in arenas {
+    let arenas: Vec<ArenaConstants<'_>> =
+        map.memories.iter().flat_map(|memory| arenas(map, memory, &mut names)).collect();
+    for ArenaConstants { name, about, size, tiles } in arenas {
         let align = tiles.iter().map(|tile| tile.align).max().unwrap_or(1);
         let _ = write!(
             text,
             "\n/* {}: {} for {}. */\n#define {name}_SIZE {}\n#define {name}_ALIGN {}\n",
             commented(&about),
-            human(size),
+            human_size(size),
             counted(tiles.len()),
             number(size.0),
             number(align),
@@ -95,7 +97,7 @@ fn counted(tensors: usize) -> String {
 }
 
 /// A buffer and what is allocated in it.
-struct Arena<'a> {
+struct ArenaConstants<'a> {
     name: String,
     /// Its memory and, where there are several, its number.
     about: String,
@@ -103,15 +105,15 @@ struct Arena<'a> {
     tiles: Vec<&'a Tile>,
 }
 
-fn arenas<'a>(map: &Map, memory: &'a MemoryMap, names: &mut Names<'_>) -> Vec<Arena<'a>> {
+fn arenas<'a>(map: &PlanMap, memory: &'a MemoryMap, names: &mut UniqueNames<'_>) -> Vec<ArenaConstants<'a>> {
     let several = map.memories.len() > 1 || memory.buffers.len() > 1;
-    let arena = |(buffer, size): (usize, &Bytes)| Arena {
+    let arena = |(buffer, size): (usize, &Bytes)| ArenaConstants {
         name: arena_name(map, memory, buffer, names),
         about: if several { format!("{}, buffer {buffer}", memory.name) } else { memory.name.clone() },
         size: *size,
         tiles: Vec::new(),
     };
-    let mut arenas: Vec<Arena<'a>> = memory.buffers.iter().enumerate().map(arena).collect();
+    let mut arenas: Vec<ArenaConstants<'a>> = memory.buffers.iter().enumerate().map(arena).collect();
     for tile in memory.tiles.iter().filter(|tile| !tile.is_prefix) {
         if let Some(arena) = arenas.get_mut(tile.buffer) {
             arena.tiles.push(tile);
@@ -120,8 +122,8 @@ fn arenas<'a>(map: &Map, memory: &'a MemoryMap, names: &mut Names<'_>) -> Vec<Ar
     arenas
 }
 
-/// `PREFIX_ARENA`, with the memory and the buffer in it where there are several.
-fn arena_name(map: &Map, memory: &MemoryMap, buffer: usize, names: &mut Names<'_>) -> String {
+/// Returns `PREFIX_ARENA`, with the memory and the buffer in it where there are several.
+fn arena_name(map: &PlanMap, memory: &MemoryMap, buffer: usize, names: &mut UniqueNames<'_>) -> String {
     let mut name = String::new();
     if map.memories.len() > 1 {
         name = format!("{}_", identifier(&memory.name));
@@ -132,7 +134,7 @@ fn arena_name(map: &Map, memory: &MemoryMap, buffer: usize, names: &mut Names<'_
     names.unique_with(&format!("{name}ARENA"), &["_SIZE", "_ALIGN"])
 }
 
-fn tensor(text: &mut String, names: &mut Names<'_>, unit: Unit, tile: &Tile) {
+fn tensor(text: &mut String, names: &mut UniqueNames<'_>, unit: StepUnit, tile: &Tile) {
     let what = [tile.layout.as_str(), tile.operation.as_str()]
         .iter()
         .filter(|it| !it.is_empty())
@@ -142,20 +144,20 @@ fn tensor(text: &mut String, names: &mut Names<'_>, unit: Unit, tile: &Tile) {
     let life = format!("{} {} to {}", unit.word(), unit.number(tile.life.start()), unit.number(tile.life.end()) - 1);
     let about = if what.is_empty() { life } else { format!("{what}, {life}") };
     constants(text, names, &tile.name, tile.offset, tile.size, &about);
-    for also in &tile.also {
+    for also in &tile.nested {
         let about = format!("within {}", tile.name);
         constants(text, names, &also.name, also.offset, also.size, &about);
     }
 }
 
-fn constants(text: &mut String, names: &mut Names<'_>, name: &str, offset: Offset, size: Bytes, about: &str) {
+fn constants(text: &mut String, names: &mut UniqueNames<'_>, name: &str, offset: Offset, size: Bytes, about: &str) {
     let ours = names.unique_with(&identifier(name), &["_OFFSET", "_SIZE"]);
     let _ =
         writeln!(text, "#define {ours}_OFFSET {} /* {}: {} */", number(offset.0), commented(name), commented(about));
     let _ = writeln!(text, "#define {ours}_SIZE {}", number(size.0));
 }
 
-/// A constant that is large enough for its value on every compiler.
+/// Formats a constant with a type that is large enough for it on every compiler.
 fn number(value: u64) -> String {
     match value {
         0..=0xffff => format!("{value}u"),
@@ -164,7 +166,7 @@ fn number(value: u64) -> String {
     }
 }
 
-/// Capitals, digits and single underscores.
+/// Converts a name to capitals, digits and single underscores.
 fn identifier(name: &str) -> String {
     let mut identifier = String::with_capacity(name.len());
     for letter in name.chars() {
@@ -177,14 +179,14 @@ fn identifier(name: &str) -> String {
     identifier.trim_end_matches('_').to_owned()
 }
 
-/// The names that are taken.
-struct Names<'a> {
+/// The names that are in use.
+struct UniqueNames<'a> {
     prefix: &'a str,
     taken: BTreeSet<String>,
     counts: BTreeMap<String, u64>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> UniqueNames<'a> {
     fn new(prefix: &'a str) -> Self {
         Self { prefix, taken: BTreeSet::new(), counts: BTreeMap::new() }
     }
@@ -193,7 +195,7 @@ impl<'a> Names<'a> {
         self.unique_with(name, &[""])
     }
 
-    /// A name such that it is new with each of the endings.
+    /// Returns a name that is new with each of the endings.
     fn unique_with(&mut self, name: &str, endings: &[&str]) -> String {
         let name = if name.is_empty() { "TENSOR" } else { name };
         let mut wanted = format!("{}_{name}", self.prefix);

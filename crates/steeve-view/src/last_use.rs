@@ -1,4 +1,4 @@
-//! Graph in, the last use of every planned tensor out: why it is alive for as long as it is; and the nodes that use each
+//! Finds the last use of every planned tensor, which is why it is alive for so long; and the nodes that use each
 //! memory. O(edges).
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::fmt;
 use steeve_graph::{GraphPlan, MemoryId, TensorId};
 use steeve_plan::Step;
 
-/// What needs a tensor last, and so why its bytes are not free earlier.
+/// The last use of a tensor, which is why its bytes are not free earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LastUse {
@@ -40,7 +40,7 @@ impl fmt::Display for LastUse {
     }
 }
 
-/// The last use of what lies in each block, by the tensor that the block is named after.
+/// Finds the last use of each block, by the tensor that the block is named after.
 pub(crate) fn last_uses(plan: &GraphPlan) -> BTreeMap<TensorId, LastUse> {
     let graph = plan.assigned().graph();
     let owner = |tensor: TensorId| plan.block(graph.root(tensor)).map(|(memory, block)| memory.tensors[block]);
@@ -57,7 +57,8 @@ pub(crate) fn last_uses(plan: &GraphPlan) -> BTreeMap<TensorId, LastUse> {
     uses
 }
 
-/// For each memory, the steps from the first node that reads or writes a tensor in it to the last, the end left out.
+/// Finds, for each memory, the steps from the first node that reads or writes a tensor in it to the last, the end
+/// excluded.
 pub(crate) fn used_steps(plan: &GraphPlan) -> BTreeMap<MemoryId, (Step, Step)> {
     let graph = plan.assigned().graph();
     let mut used: BTreeMap<MemoryId, (Step, Step)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The block of a network that a tensor belongs to, guessed from its name.
+//! Guesses the layer of a tensor from its name.
 
 /// Returns the number of the block of a network to which a tensor of this name belongs. Knows the names that programs
 /// around ggml give (`l_out-12`, `blk.12.attn_q.weight`, `cache_k_l12`) and those of checkpoints (`layers.12.mlp`),
@@ -18,14 +18,15 @@ pub fn layer_of(name: &str) -> Option<u32> {
     numbered.or_else(|| after_word(name)).or_else(|| of_cache(name))
 }
 
-/// The name of the tensor that a scheduler's copy was made of: `blk.0.attn_q.weight` of `CUDA0#blk.0.attn_q.weight#0`.
+/// Returns the name of the tensor that a scheduler's copy was made of: `blk.0.attn_q.weight` of
+/// `CUDA0#blk.0.attn_q.weight#0`.
 pub(crate) fn source_of_copy(name: &str) -> Option<&str> {
     let (backend, rest) = name.split_once('#')?;
     let (source, copy) = rest.rsplit_once('#')?;
     (!backend.is_empty() && !source.is_empty() && whole_number(copy).is_some()).then_some(source)
 }
 
-/// The number after `blk.`, `layers.` and the like.
+/// Returns the number after `blk.`, `layers.` and the like.
 fn after_word(name: &str) -> Option<u32> {
     const WORDS: [&str; 7] = ["blk", "block", "blocks", "layer", "layers", "h", "resblocks"];
     let mut words = name.split(['.', '/', ':']).peekable();
@@ -38,7 +39,7 @@ fn after_word(name: &str) -> Option<u32> {
     None
 }
 
-/// The number of `cache_k_l12`.
+/// Returns the number of `cache_k_l12`.
 fn of_cache(name: &str) -> Option<u32> {
     let (cache, number) = name.rsplit_once("_l")?;
     if cache.starts_with("cache_") { whole_number(number) } else { None }

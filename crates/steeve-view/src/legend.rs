@@ -1,4 +1,4 @@
-//! Which colour a block has, and what the colours mean.
+//! Assigns colours to blocks, and lists what the colours mean.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,16 @@ use steeve_plan::Bytes;
 use crate::role::is_no_name;
 use crate::{Picture, Role, Tile};
 
-/// What colours tell apart.
+/// The property of tensors that colours show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Colouring {
     /// Roles if there are several; else names if there are a few kinds; else sizes.
     #[default]
     Fitting,
-    /// What tensors are for.
+    /// The purpose of tensors.
     Role,
-    /// What makes them.
+    /// The operation that makes them.
     Operation,
     /// Their names, with numbers left out.
     Name,
@@ -24,10 +24,10 @@ pub enum Colouring {
     Size,
 }
 
-/// How many colours there are. The last is for what has none of its own.
+/// The number of colours. The last is shared by all kinds without one of their own.
 pub(crate) const COLOURS: usize = 14;
 
-/// How many patterns there are, for those to whom colours say nothing. The first is none.
+/// The number of patterns, for readers who can't tell the colours apart. The first is none.
 pub(crate) const PATTERNS: usize = 8;
 
 /// The colours on light ground.
@@ -45,17 +45,17 @@ pub(crate) const DARK: [&str; COLOURS] = [
 /// The colours of a terminal with 256 of them.
 pub(crate) const TERMINAL: [u8; COLOURS] = [71, 161, 69, 208, 37, 98, 178, 130, 170, 67, 107, 175, 95, 245];
 
-/// What each colour of a picture means.
+/// The meaning of each colour of a picture.
 pub(crate) struct Legend {
-    /// What colours tell apart; never [`Colouring::Fitting`].
+    /// The property that colours show; never [`Colouring::Fitting`].
     by: Colouring,
-    /// What there is, in the order in which it is listed.
-    pub(crate) entries: Vec<Entry>,
+    /// The kinds, in the order in which they are listed.
+    pub(crate) entries: Vec<LegendEntry>,
     /// The size of the largest block, for buckets.
     largest: u64,
 }
 
-pub(crate) struct Entry {
+pub(crate) struct LegendEntry {
     pub(crate) title: String,
     pub(crate) letter: char,
     /// An index into the colours.
@@ -66,7 +66,7 @@ pub(crate) struct Entry {
 const REST: &str = "other";
 
 impl Legend {
-    /// The legend of all blocks of a picture. Names and operations are listed by their bytes, then by name.
+    /// Creates the legend of all blocks of a picture. Names and operations are listed by their bytes, then by name.
     pub(crate) fn new(picture: &Picture, by: Colouring) -> Self {
         let by = if by == Colouring::Fitting { fitting(picture) } else { by };
         let largest = tiles(picture).map(|tile| tile.size.0).max().unwrap_or(0);
@@ -81,7 +81,7 @@ impl Legend {
         legend
     }
 
-    /// How many blocks each entry has. Two plans have mostly the same blocks, so the one with more counts.
+    /// Counts the blocks of each entry. Two plans have mostly the same blocks, so the one with more counts.
     fn count(&mut self, picture: &Picture) {
         let mut most = vec![0; self.entries.len()];
         for map in &picture.maps {
@@ -96,7 +96,7 @@ impl Legend {
         self.entries.iter_mut().zip(most).for_each(|(entry, count)| entry.count = count);
     }
 
-    /// Which pattern an entry has. That of a role is always the same, as its colour is.
+    /// Returns the pattern of an entry. That of a role is always the same, as its colour is.
     pub(crate) fn pattern(&self, entry: usize) -> usize {
         match self.by {
             Colouring::Role | Colouring::Fitting => self.entries[entry].colour % PATTERNS,
@@ -104,7 +104,7 @@ impl Legend {
         }
     }
 
-    /// Which entry a block belongs to.
+    /// Returns the entry that a block belongs to.
     pub(crate) fn entry_of(&self, tile: &Tile) -> usize {
         let key = match self.by {
             Colouring::Role | Colouring::Fitting => tile.role.title().to_owned(),
@@ -122,8 +122,8 @@ fn tiles(picture: &Picture) -> impl Iterator<Item = &Tile> {
 }
 
 fn fitting(picture: &Picture) -> Colouring {
-    // Inputs and outputs alone tell little, and so do roles that most blocks have not.
-    let telling = |entry: &&Entry| !["input", "output", REST].contains(&entry.title.as_str());
+    // Inputs and outputs alone say little, and so do roles that most blocks do not have.
+    let telling = |entry: &&LegendEntry| !["input", "output", REST].contains(&entry.title.as_str());
     let unknown = tiles(picture).filter(|tile| tile.role == Role::Other).count();
     let tells = roles(picture).iter().filter(telling).count() > 1 && 2 * unknown < tiles(picture).count();
     let names: BTreeSet<String> = tiles(picture).map(name_key).collect();
@@ -134,9 +134,9 @@ fn fitting(picture: &Picture) -> Colouring {
     }
 }
 
-fn roles(picture: &Picture) -> Vec<Entry> {
+fn roles(picture: &Picture) -> Vec<LegendEntry> {
     let present = |(_, role): &(usize, &Role)| tiles(picture).any(|tile| tile.role == **role);
-    let entry = |(colour, role): (usize, &Role)| Entry {
+    let entry = |(colour, role): (usize, &Role)| LegendEntry {
         title: role.title().to_owned(),
         letter: role.letter(),
         colour: colour.min(COLOURS - 1),
@@ -145,8 +145,8 @@ fn roles(picture: &Picture) -> Vec<Entry> {
     Role::ALL.iter().enumerate().filter(present).map(entry).collect()
 }
 
-/// The kinds with most bytes have a colour of their own, the others share one.
-fn ranked(picture: &Picture, key: fn(&Tile) -> String) -> Vec<Entry> {
+/// Lists the kinds with most bytes, each with a colour of its own; the others share one.
+fn ranked(picture: &Picture, key: fn(&Tile) -> String) -> Vec<LegendEntry> {
     // Neighbours in the list get colours that lie apart.
     const ORDER: [usize; COLOURS] = [2, 3, 4, 1, 5, 6, 0, 8, 7, 9, 10, 11, 12, 13];
     let mut kinds: BTreeMap<String, u128> = BTreeMap::new();
@@ -161,15 +161,15 @@ fn ranked(picture: &Picture, key: fn(&Tile) -> String) -> Vec<Entry> {
         kinds.retain(|(title, _)| title != REST);
     }
     let letter = |index: usize| char::from(b'a' + index as u8);
-    let entry = |(index, (title, _)): (usize, (String, u128))| Entry {
+    let entry = |(index, (title, _)): (usize, (String, u128))| LegendEntry {
         title,
         letter: letter(index),
         colour: ORDER[index],
         count: 0,
     };
-    let mut entries: Vec<Entry> = kinds.into_iter().enumerate().map(entry).collect();
+    let mut entries: Vec<LegendEntry> = kinds.into_iter().enumerate().map(entry).collect();
     if entries.len() < all {
-        entries.push(Entry { title: REST.to_owned(), letter: 'x', colour: COLOURS - 1, count: 0 });
+        entries.push(LegendEntry { title: REST.to_owned(), letter: 'x', colour: COLOURS - 1, count: 0 });
     }
     entries
 }
@@ -178,7 +178,7 @@ fn maker(tile: &Tile) -> String {
     tile.maker().to_owned()
 }
 
-/// The name with each number as `#`, so that layers look alike. What has no name goes by its operation.
+/// Returns the name with each number as `#`, so that layers look alike. A tensor without a name goes by its operation.
 fn name_key(tile: &Tile) -> String {
     if is_no_name(&tile.name) && !tile.operation.is_empty() {
         return format!("({})", tile.operation);
@@ -215,19 +215,23 @@ fn size_title(bucket: usize) -> String {
     }
 }
 
-fn sizes(picture: &Picture, largest: u64) -> Vec<Entry> {
+fn sizes(picture: &Picture, largest: u64) -> Vec<LegendEntry> {
     const COLOUR: [usize; BUCKETS] = [1, 3, 6, 4, 9];
     const LETTERS: [char; BUCKETS] = ['A', 'B', 'C', 'D', 'e'];
     let present = |index: &usize| tiles(picture).any(|tile| bucket(tile.size, largest) == *index);
-    let entry =
-        |index: usize| Entry { title: size_title(index), letter: LETTERS[index], colour: COLOUR[index], count: 0 };
+    let entry = |index: usize| LegendEntry {
+        title: size_title(index),
+        letter: LETTERS[index],
+        colour: COLOUR[index],
+        count: 0,
+    };
     (0..BUCKETS).filter(present).map(entry).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Map, MemoryMap};
+    use crate::{MemoryMap, PlanMap};
     use steeve_plan::{Lifetime, Offset, UnitError};
 
     #[test]
@@ -235,7 +239,7 @@ mod tests {
         let life = Lifetime::new(0, 1)?;
         let tile = |name: &str, size: u64| Tile::new(name, life, Offset(0), Bytes(size));
         let tiles = vec![tile("relu", 8), tile("conv_1", 4096), tile("conv_27", 1024)];
-        let map = Map::new("plan", vec![MemoryMap::new("memory", vec![Bytes(8192)], tiles)]);
+        let map = PlanMap::new("plan", vec![MemoryMap::new("memory", vec![Bytes(8192)], tiles)]);
         let legend = Legend::new(&Picture::of("blocks.csv", map), Colouring::Name);
         let listed: Vec<(&str, usize)> = legend.entries.iter().map(|it| (it.title.as_str(), it.count)).collect();
         assert_eq!(listed, [("conv_#", 2), ("relu", 1)]);

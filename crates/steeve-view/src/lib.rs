@@ -1,6 +1,6 @@
-//! Pictures of memory plans: width is lifetime, height is size, vertical position is offset.
+//! Draws memory plans: width is lifetime, height is size, vertical position is offset.
 //!
-//! A proven plan in, one [`Map`] out; one map, or two to compare, are a [`Picture`]; and a picture is drawn as
+//! A proven plan becomes one [`PlanMap`]; one map, or two to compare, are a [`Picture`]; and a picture is drawn as
 //!
 //! | function | what |
 //! |---|---|
@@ -10,16 +10,16 @@
 //! | [`header()`] | no picture but the same facts for a C compiler: arena sizes and an offset per tensor |
 //!
 //! ```text
-//!   GraphPlan, Plan --Map::of_...--> Map --> Picture --page, svg, terminal, header--> String
+//!   GraphPlan, Plan --PlanMap::of_...--> PlanMap --> Picture --page, svg, terminal, header--> String
 //! ```
 //!
 //! ```
 //! use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-//! use steeve_view::{Map, Picture, TerminalStyle, page, svg, terminal};
+//! use steeve_view::{PlanMap, Picture, TerminalStyle, page, svg, terminal};
 //!
 //! let graph: AssignedGraph = "x = input f32[64,32]; y = silu x; z = add y x !output".parse()?;
 //! let plan = plan_graph(&graph, &PlanOptions::default())?;
-//! let picture = Picture::of("tiny.graph", Map::of_graph("steeve", &plan));
+//! let picture = Picture::of("tiny.graph", PlanMap::of_graph("steeve", &plan));
 //!
 //! print!("{}", terminal(&picture, &TerminalStyle::plain(60)));
 //! assert!(svg(&picture, &Default::default()).starts_with("<svg "));
@@ -27,22 +27,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a picture shows is there as values too: [`MemoryMap::alive_at_peak`] and [`sums()`] say what a peak is made of,
-//! [`Map::why_alive`] what needs a tensor last, and [`changes()`] what one plan takes beside another.
+//! What a picture shows is available as values too: [`MemoryMap::alive_at_peak`] and [`byte_sums()`] list what a peak
+//! consists of, [`PlanMap::why_alive`] what needs a tensor last, and [`changes()`] what one plan takes compared with
+//! another.
 //!
-//! Everything here is deterministic to the byte, and nothing is checked: a map shows what it is told.
+//! Everything here is deterministic to the byte, and nothing is checked: a map shows what it is given.
 #![forbid(unsafe_code)]
 
 // What is drawn.
-mod bytes;
+mod human_size;
 mod text;
 mod layer;
 mod role;
-mod flow;
+mod purpose;
 mod last_use;
 mod map;
-mod file;
-mod sums;
+mod map_of_file;
+mod byte_sums;
 mod peak;
 mod diff;
 mod legend;
@@ -53,16 +54,16 @@ mod svg;
 mod terminal;
 mod header;
 
-pub use bytes::human;
+pub use byte_sums::{ByteSums, byte_sums};
 pub use diff::{BytesChange, ChangeKind, KindChange, MemoryChange, TensorChange, TensorCount, TensorCounts, changes};
 pub use header::{HeaderStyle, header};
+pub use human_size::human_size;
 pub use last_use::LastUse;
 pub use layer::layer_of;
 pub use legend::Colouring;
-pub use map::{Also, Map, MemoryMap, Picture, Tile, Unit};
+pub use map::{MemoryMap, NestedTensor, Picture, PlanMap, StepUnit, Tile};
 pub use page::{PageStyle, page};
 pub use role::Role;
-pub use sums::{Sums, sums};
 pub use svg::{SvgStyle, Theme, svg};
-pub use terminal::{Ink, Sizes, TerminalStyle, terminal};
+pub use terminal::{ColourMode, SizeFormat, TerminalStyle, terminal};
 pub use text::{printable, short_name};

@@ -1,4 +1,4 @@
-//! Plans in, what there is to draw of them out: rectangles with names, one set per memory.
+//! Converts plans to what is drawn: rectangles with names, one set per memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use steeve_graph::{GraphPlan, MemoryPlan, Op, TensorId, Tensors};
 use steeve_plan::{BlockId, Bound, Bytes, Id, IdVec, Lifetime, Offset, Plan, Problem, Step, lower_bound};
 
-use crate::flow::{Purpose, purposes};
 use crate::last_use::{last_uses, used_steps};
 use crate::layer::source_of_copy;
+use crate::purpose::{TensorPurpose, purposes};
 use crate::role::is_no_name;
 use crate::{LastUse, Role, layer_of};
 
@@ -16,34 +16,34 @@ use crate::{LastUse, Role, layer_of};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Picture {
-    /// What it is a picture of.
+    /// The title of the picture.
     pub title: String,
     /// One or two. With two, the second is the one that was made from the first, or is meant to be better.
-    pub maps: Vec<Map>,
-    /// The steps that are drawn, the end left out; nothing means all of them.
+    pub maps: Vec<PlanMap>,
+    /// The steps that are drawn, the end excluded; `None` means all of them.
     pub steps: Option<(Step, Step)>,
 }
 
 impl Picture {
-    /// A picture of one plan.
-    pub fn of(title: impl Into<String>, map: Map) -> Self {
+    /// Creates a picture of one plan.
+    pub fn of(title: impl Into<String>, map: PlanMap) -> Self {
         Self { title: title.into(), maps: vec![map], steps: None }
     }
 
-    /// A picture of two plans: the one before (or ggml's), and the one after (or ours). Memories are compared by their
-    /// names; where each plan has but one, these two are.
+    /// Creates a picture of two plans: the one before (or ggml's), and the one after (or ours). Memories are compared
+    /// by their names; where each plan has but one, these two are.
     ///
     /// ```
     /// use steeve_plan::{Bytes, Lifetime, Offset};
-    /// use steeve_view::{Map, MemoryMap, Picture, Tile};
+    /// use steeve_view::{PlanMap, MemoryMap, Picture, Tile};
     /// let tiles = vec![Tile::new("a", Lifetime::new(0, 1)?, Offset(0), Bytes(8))];
-    /// let map = |memory: &str| Map::new("plan", vec![MemoryMap::new(memory, vec![Bytes(8)], tiles.clone())]);
+    /// let map = |memory: &str| PlanMap::new("plan", vec![MemoryMap::new(memory, vec![Bytes(8)], tiles.clone())]);
     /// assert_eq!(Picture::of_two("two", map("memory"), map("CPU")).memories(), ["CPU"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn of_two(title: impl Into<String>, before: Map, after: Map) -> Self {
+    pub fn of_two(title: impl Into<String>, before: PlanMap, after: PlanMap) -> Self {
         let mut maps = vec![before, after];
-        let names: Vec<Option<String>> = maps.iter().map(Map::only_memory).collect();
+        let names: Vec<Option<String>> = maps.iter().map(PlanMap::only_memory).collect();
         if let [Some(before), Some(after)] = names.as_slice()
             && before != after
         {
@@ -58,7 +58,7 @@ impl Picture {
         Self { title: title.into(), maps, steps: None }
     }
 
-    /// The names of all memories that have blocks, each once.
+    /// Returns the names of all memories that have blocks, each once.
     pub fn memories(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for memory in self.maps.iter().flat_map(|map| &map.memories) {
@@ -69,8 +69,8 @@ impl Picture {
         names
     }
 
-    /// The same with only what is alive from `first` until just before `end`. Lifetimes stay what they are, also where
-    /// they begin before or end after that.
+    /// Returns this picture with only the tiles that are alive from `first` until just before `end`. Lifetimes are not
+    /// cut, also where they begin before or end after that.
     #[must_use]
     pub fn between(mut self, first: Step, end: Step) -> Self {
         self.steps = Some((first, end));
@@ -91,7 +91,8 @@ impl Picture {
         self
     }
 
-    /// The steps to draw of a memory: all at which anything is alive in any of the plans, unless others are given.
+    /// Returns the steps to draw of a memory: all at which anything is alive in any of the plans, unless others are
+    /// given.
     pub(crate) fn span(&self, memory: &str) -> (u64, u64) {
         let spans = || self.maps.iter().filter_map(|map| map.memory(memory)?.span());
         let first = spans().map(|it| it.0).min().unwrap_or(0);
@@ -101,7 +102,7 @@ impl Picture {
         (first, last.min(until).max(first.saturating_add(1)))
     }
 
-    /// The same with only those memories that are called so.
+    /// Returns this picture with only the memories of this name.
     #[must_use]
     pub fn only(mut self, memory: &str) -> Self {
         for map in &mut self.maps {
@@ -111,35 +112,35 @@ impl Picture {
     }
 }
 
-/// What the memory of a plan is called that has but one, and no name for it.
+/// The name of the only memory of a plan that has no name for it.
 pub(crate) const NAMELESS: &str = "memory";
 
 /// A plan as it is drawn.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Map {
-    /// Whose plan it is.
+pub struct PlanMap {
+    /// The name of the planner or of the plan.
     pub name: String,
-    /// What steps are.
-    pub unit: Unit,
-    /// What runs at each step, where that is known: the first entry is node 0, which is step 1.
+    /// The unit of its steps.
+    pub unit: StepUnit,
+    /// The name and the operation of each node, where they are known: the first entry is node 0, which is step 1.
     pub nodes: Vec<(String, String)>,
     /// The memories, in the order of the plan.
     pub memories: Vec<MemoryMap>,
 }
 
-/// What steps are called.
+/// The unit in which steps are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unit {
+pub enum StepUnit {
     /// Step 0 is before the run, and node `n` runs at step `n + 1`.
     Node,
-    /// Steps are just steps.
+    /// Steps have no other meaning.
     Step,
 }
 
-impl Unit {
-    /// The word for one of them.
+impl StepUnit {
+    /// Returns the word for one of them.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -147,14 +148,14 @@ impl Unit {
         }
     }
 
-    /// A step as a text names it: `node 3`, `before the run`, `step 4`.
+    /// Returns the name of a step in a text: `node 3`, `before the run`, `step 4`.
     ///
     /// ```
     /// use steeve_plan::Step;
-    /// use steeve_view::Unit;
-    /// assert_eq!(Unit::Node.named(Step(0)), "before the run");
-    /// assert_eq!(Unit::Node.named(Step(1)), "node 0");
-    /// assert_eq!(Unit::Step.named(Step(0)), "step 0");
+    /// use steeve_view::StepUnit;
+    /// assert_eq!(StepUnit::Node.named(Step(0)), "before the run");
+    /// assert_eq!(StepUnit::Node.named(Step(1)), "node 0");
+    /// assert_eq!(StepUnit::Step.named(Step(0)), "step 0");
     /// ```
     pub fn named(self, step: Step) -> String {
         match (self, step.0) {
@@ -163,7 +164,7 @@ impl Unit {
         }
     }
 
-    /// A step by its number: nodes are counted from 0, and -1 is before the run.
+    /// Returns the number of a step: nodes are counted from 0, and -1 is before the run.
     pub fn number(self, step: Step) -> i128 {
         match self {
             Self::Node => i128::from(step.0) - 1,
@@ -176,46 +177,46 @@ impl Unit {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct MemoryMap {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The size of each buffer.
     pub buffers: Vec<Bytes>,
     /// No plan of these blocks is smaller.
     pub bound: Bytes,
-    /// Where the most bytes are alive, first.
+    /// The first step at which the most bytes are alive.
     pub fullest: Option<Step>,
-    /// The steps at which nodes read or write it, the end left out; nothing where the plan does not say.
+    /// The steps at which nodes read or write it, the end excluded; `None` where the plan does not say.
     pub used: Option<(Step, Step)>,
     /// The blocks.
     pub tiles: Vec<Tile>,
 }
 
-/// What blocks are that no operation makes.
+/// The kinds of blocks that no operation makes.
 pub(crate) const LEAF_KINDS: [&str; 4] = ["other", "leaf", "input", "copy"];
 
 /// One block.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Tile {
-    /// The number of its tensor in the graph; nothing where there is no graph.
+    /// The number of its tensor in the graph; `None` where there is no graph.
     pub id: Option<u32>,
-    /// What it is called; names need not be unique.
+    /// Its name; names need not be unique.
     pub name: String,
     /// The operation that makes it; empty for leafs, and where it is not known.
     pub operation: String,
     /// Type and shape; empty where they are not known.
     pub layout: String,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
     /// The block of a network it belongs to, as [`layer_of`] guesses it.
     pub layer: Option<u32>,
-    /// When it is there.
+    /// Its live range.
     pub life: Lifetime,
-    /// What needs it last.
+    /// Its last use.
     pub last_use: LastUse,
-    /// In which buffer.
+    /// The index of its buffer.
     pub buffer: usize,
-    /// How far from the buffer's start.
+    /// Its offset in the buffer.
     pub offset: Offset,
     /// Its bytes.
     pub size: Bytes,
@@ -223,10 +224,10 @@ pub struct Tile {
     pub occupied: Bytes,
     /// Its alignment in bytes.
     pub align: u64,
-    /// The tile whose bytes it takes over, by its index.
+    /// The tile whose bytes it reuses in place, by its index.
     pub follows: Option<usize>,
-    /// Tensors located in the same bytes: views, and what was made in place at once.
-    pub also: Vec<Also>,
+    /// Tensors located in the same bytes: views, and tensors that were made in place at once.
+    pub nested: Vec<NestedTensor>,
     /// Whether it is no tensor, but a prefix of the one that it follows, kept so that a backend can fuse nodes.
     pub is_prefix: bool,
 }
@@ -234,24 +235,24 @@ pub struct Tile {
 /// A tensor within the bytes of a tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Also {
-    /// What it is called.
+pub struct NestedTensor {
+    /// Its name.
     pub name: String,
-    /// How far from the buffer's start.
+    /// Its offset in the buffer.
     pub offset: Offset,
     /// Its bytes.
     pub size: Bytes,
 }
 
-impl Also {
-    /// A tensor at these bytes.
+impl NestedTensor {
+    /// Creates a tensor at these bytes.
     pub fn new(name: impl Into<String>, offset: Offset, size: Bytes) -> Self {
         Self { name: name.into(), offset, size }
     }
 }
 
 impl MemoryMap {
-    /// A memory with these blocks. Its bound and its fullest step are worked out.
+    /// Creates a memory with these blocks, and computes its bound and its fullest step. O(n log n).
     pub fn new(name: impl Into<String>, buffers: Vec<Bytes>, tiles: Vec<Tile>) -> Self {
         let (bytes, fullest) = fullest(&tiles);
         Self { name: name.into(), buffers, bound: bytes, fullest, used: None, tiles }
@@ -262,9 +263,9 @@ impl MemoryMap {
     ///
     /// ```
     /// use steeve_plan::{Strategy, Step, csv, plan};
-    /// use steeve_view::Map;
+    /// use steeve_view::PlanMap;
     /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\nskip,0,5,64\n")?;
-    /// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+    /// let map = PlanMap::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
     /// let alive = |step| -> Vec<&str> { map.memories[0].alive_at(step).iter().map(|it| it.name.as_str()).collect() };
     /// assert_eq!(alive(Step(2)), ["conv", "skip"]);
     /// assert_eq!(alive(Step(3)), ["relu", "skip"]);
@@ -278,12 +279,12 @@ impl MemoryMap {
         alive
     }
 
-    /// The bytes of all its buffers.
+    /// Returns the bytes of all its buffers.
     pub fn peak(&self) -> Bytes {
         Bytes(self.buffers.iter().fold(0u64, |sum, size| sum.saturating_add(size.0)))
     }
 
-    /// Where each buffer starts if they are stacked on each other.
+    /// Returns where each buffer starts if they are stacked on each other.
     pub(crate) fn bases(&self) -> Vec<u64> {
         let mut base = 0u64;
         let start = |size: &Bytes| {
@@ -294,14 +295,14 @@ impl MemoryMap {
         self.buffers.iter().map(start).collect()
     }
 
-    /// The steps at which anything is alive.
+    /// Returns the steps at which anything is alive.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
         let first = self.tiles.iter().map(|tile| tile.life.start().0).min()?;
         let last = self.tiles.iter().map(|tile| tile.life.end().0).max()?;
         Some((first, last))
     }
 
-    /// Live bytes from each step at which they change. O(n log n).
+    /// Computes the live bytes from each step at which they change. O(n log n).
     pub(crate) fn live(&self) -> Vec<(u64, u64)> {
         let mut changes: BTreeMap<u64, i128> = BTreeMap::new();
         for tile in &self.tiles {
@@ -317,7 +318,7 @@ impl MemoryMap {
     }
 }
 
-/// The most bytes alive at once, and when that is first so.
+/// Computes the most bytes alive at once, and the first step at which they are.
 fn fullest(tiles: &[Tile]) -> (Bytes, Option<Step>) {
     let block = |tile: &Tile| steeve_plan::Block::new(tile.occupied, tile.life);
     match Problem::new(tiles.iter().map(block).collect::<Vec<_>>()) {
@@ -325,13 +326,13 @@ fn fullest(tiles: &[Tile]) -> (Bytes, Option<Step>) {
             let Bound { live, step, .. } = lower_bound(&problem);
             (live, step)
         }
-        // Only blocks of more than all addresses together are no problem.
+        // Only blocks of more than the address space together are no problem.
         Err(_) => (Bytes(u64::MAX), None),
     }
 }
 
 impl Tile {
-    /// A block without alignment of which no more is known.
+    /// Creates a block of which no more is known than this. Its alignment is 1.
     pub fn new(name: impl Into<String>, life: Lifetime, offset: Offset, size: Bytes) -> Self {
         let name = name.into();
         let role = Role::of_name(&name).unwrap_or(Role::Other);
@@ -351,7 +352,7 @@ impl Tile {
             occupied: size,
             align: 1,
             follows: None,
-            also: Vec::new(),
+            nested: Vec::new(),
             is_prefix: false,
         }
     }
@@ -361,10 +362,10 @@ impl Tile {
     ///
     /// ```
     /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-    /// use steeve_view::Map;
+    /// use steeve_view::PlanMap;
     /// let text = r#"x = input f32[64]; norm = leaf f32[64]; c = leaf f32[64] "GPU#embd#0"; y = add x norm; z = add y c !output"#;
     /// let graph: AssignedGraph = text.parse()?;
-    /// let map = Map::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?);
+    /// let map = PlanMap::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?);
     /// let made = |name: &str| map.memories[0].tiles.iter().find(|it| it.name == name).map(|it| it.maker());
     /// assert_eq!([made("x"), made("norm"), made("GPU#embd#0")], [Some("input"), Some("leaf"), Some("copy")]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -373,7 +374,7 @@ impl Tile {
         if self.operation.is_empty() { LEAF_KINDS[self.leaf_kind()] } else { &self.operation }
     }
 
-    /// An index into [`LEAF_KINDS`]; 0 where an operation makes it.
+    /// Returns an index into [`LEAF_KINDS`]; 0 where an operation makes it.
     pub(crate) fn leaf_kind(&self) -> usize {
         match self.id {
             _ if !self.operation.is_empty() => 0,
@@ -385,19 +386,19 @@ impl Tile {
     }
 }
 
-impl Map {
-    /// A map of whatever somebody claims. Steps are just steps.
+impl PlanMap {
+    /// Creates a map of any claim. Steps are counted as steps.
     pub fn new(name: impl Into<String>, memories: Vec<MemoryMap>) -> Self {
-        Self { name: name.into(), unit: Unit::Step, nodes: Vec::new(), memories }
+        Self { name: name.into(), unit: StepUnit::Step, nodes: Vec::new(), memories }
     }
 
-    /// The map of a block list's plan. `ids` are the names of the blocks, `memory` is that of the memory.
+    /// Creates the map of a block list's plan. `ids` are the names of the blocks, `memory` is that of the memory.
     ///
     /// ```
     /// use steeve_plan::{Strategy, csv, plan};
-    /// use steeve_view::Map;
+    /// use steeve_view::PlanMap;
     /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\n")?;
-    /// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+    /// let map = PlanMap::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
     /// assert_eq!(map.memories[0].tiles[1].name, "relu");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -408,10 +409,10 @@ impl Map {
         Self::new(name, vec![memory_of(memory, plan, plan.bound().bytes, tiles)])
     }
 
-    /// The map of a graph's plan: one memory for each of its.
+    /// Creates the map of a graph's plan, with one memory for each of the plan's.
     pub fn of_graph(name: impl Into<String>, plan: &GraphPlan) -> Self {
         let graph = plan.assigned().graph();
-        let shared = SharedFacts { also: also(plan), last_uses: last_uses(plan), purposes: purposes(graph) };
+        let shared = GraphFacts { nested: nested_tensors(plan), last_uses: last_uses(plan), purposes: purposes(graph) };
         let memory = |it: &MemoryPlan| {
             let tile = |block: BlockId| tensor_tile(plan, it, block, &shared);
             let tiles = it.plan.problem().blocks().ids().map(tile).collect();
@@ -422,7 +423,7 @@ impl Map {
         let memories: Vec<MemoryMap> = plan.memories().iter().map(with_use).collect();
         let node = |node: &TensorId| (label(graph.name(*node), *node), operation(graph.tensors(), *node));
         let nodes = graph.nodes().iter().map(node).collect();
-        Self { name: name.into(), unit: Unit::Node, nodes, memories }.with_spread_roles()
+        Self { name: name.into(), unit: StepUnit::Node, nodes, memories }.with_spread_roles()
     }
 
     /// Returns this map with a role and a layer for what has no name of its own: the role of what was made just before it,
@@ -438,19 +439,19 @@ impl Map {
         self
     }
 
-    /// The bytes of all memories.
+    /// Returns the bytes of all memories.
     pub fn peak(&self) -> Bytes {
         Bytes(self.memories.iter().fold(0u64, |sum, it| sum.saturating_add(it.peak().0)))
     }
 
-    /// The name of its memory, where only one has blocks.
+    /// Returns the name of its memory, where only one has blocks.
     fn only_memory(&self) -> Option<String> {
         let mut used = self.memories.iter().filter(|it| !it.tiles.is_empty());
         let name = used.next()?.name.clone();
         used.next().is_none().then_some(name)
     }
 
-    /// The memory that is called so.
+    /// Returns the memory with this name.
     pub fn memory(&self, name: &str) -> Option<&MemoryMap> {
         self.memories.iter().find(|it| it.name == name)
     }
@@ -461,7 +462,7 @@ fn memory_of(name: &str, plan: &Plan, bound: Bytes, tiles: Vec<Tile>) -> MemoryM
     MemoryMap { name: name.to_owned(), buffers, bound, fullest, used: None, tiles }
 }
 
-/// Size, lifetime and place of a block.
+/// Converts the size, the lifetime and the place of a block to a tile.
 fn tile_of(plan: &Plan, block: BlockId, name: String) -> Tile {
     let (it, place) = (&plan.problem().blocks()[block], plan.place(block));
     let tile = Tile::new(name, it.life, place.offset, it.size);
@@ -474,21 +475,21 @@ fn tile_of(plan: &Plan, block: BlockId, name: String) -> Tile {
     }
 }
 
-/// What is known of a graph's tensors once all nodes were seen, by the tensor that a block is named after.
-struct SharedFacts {
-    also: BTreeMap<TensorId, Vec<Also>>,
+/// What is known of a graph's tensors after all nodes were visited, by the tensor that a block is named after.
+struct GraphFacts {
+    nested: BTreeMap<TensorId, Vec<NestedTensor>>,
     last_uses: BTreeMap<TensorId, LastUse>,
     /// By the number of the tensor.
-    purposes: Vec<Purpose>,
+    purposes: Vec<TensorPurpose>,
 }
 
-/// The tile of a block with what the graph knows of its tensor.
-fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, shared: &SharedFacts) -> Tile {
+/// Creates the tile of a block with what the graph knows of its tensor.
+fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, shared: &GraphFacts) -> Tile {
     let (graph, tensor) = (plan.assigned().graph(), memory.tensors[block]);
     let (it, operation) = (graph.tensor(tensor), operation(graph.tensors(), tensor));
     let id = u32::try_from(tensor.index()).ok();
-    let also = shared.also.get(&tensor).cloned().unwrap_or_default();
-    let (own, Purpose { role, layer }) = (graph.name(tensor), shared.purposes[tensor.index()]);
+    let nested = shared.nested.get(&tensor).cloned().unwrap_or_default();
+    let (own, TensorPurpose { role, layer }) = (graph.name(tensor), shared.purposes[tensor.index()]);
     if !plan.is_own_block(memory, block) {
         let name = format!("{} (kept for fusion)", label(own, tensor));
         let tile = tile_of(&memory.plan, block, name);
@@ -501,30 +502,31 @@ fn tensor_tile(plan: &GraphPlan, memory: &MemoryPlan, block: BlockId, shared: &S
         layer,
         last_use: shared.last_uses.get(&tensor).copied().unwrap_or_default(),
         operation,
-        also,
+        nested,
         ..tile_of(&memory.plan, block, label(own, tensor))
     }
 }
 
-/// For the tensor of each block, the others in its bytes: views, and those made in place at the step of its birth.
-fn also(plan: &GraphPlan) -> BTreeMap<TensorId, Vec<Also>> {
+/// Finds, for the tensor of each block, the others in its bytes: views, and those made in place at the step of its
+/// birth.
+fn nested_tensors(plan: &GraphPlan) -> BTreeMap<TensorId, Vec<NestedTensor>> {
     let graph = plan.assigned().graph();
-    let mut also: BTreeMap<TensorId, Vec<Also>> = BTreeMap::new();
+    let mut nested: BTreeMap<TensorId, Vec<NestedTensor>> = BTreeMap::new();
     for tensor in graph.tensors().ids() {
         let Some((memory, block)) = plan.block(graph.root(tensor)) else { continue };
         let owner = memory.tensors[block];
         let (false, Some(place)) = (owner == tensor, plan.place(tensor)) else { continue };
         let name = label(graph.name(tensor), tensor);
-        also.entry(owner).or_default().push(Also { name, offset: place.offset, size: place.size });
+        nested.entry(owner).or_default().push(NestedTensor { name, offset: place.offset, size: place.size });
     }
-    also
+    nested
 }
 
 fn label(name: &str, tensor: TensorId) -> String {
     if name.trim().is_empty() { format!("#{}", tensor.index()) } else { name.to_owned() }
 }
 
-/// What makes a tensor, in small letters; nothing for leafs.
+/// Returns the operation that makes a tensor, in lower case; empty for leafs.
 fn operation(tensors: &Tensors, tensor: TensorId) -> String {
     match tensors.get(tensor) {
         Some(it) if it.op != Op::None => tensors.op_title(it.op).to_lowercase(),
@@ -532,7 +534,7 @@ fn operation(tensors: &Tensors, tensor: TensorId) -> String {
     }
 }
 
-/// Goes through tiles in the order in which they are made.
+/// Spreads roles over tiles in the order in which they are made.
 fn spread_roles(tiles: &mut [Tile], order: &[usize]) {
     let mut role = None;
     for index in order {
@@ -547,8 +549,8 @@ fn spread_roles(tiles: &mut [Tile], order: &[usize]) {
     }
 }
 
-/// Goes backwards through tiles in the order in which they are made: what has no name belongs to the layer of the next
-/// that has one, if a layer was there before it too.
+/// Spreads layers over tiles against the order in which they are made: a tile without a name belongs to the layer of
+/// the next that has one, if a layer was seen before it too.
 fn spread_layers(tiles: &mut [Tile], order: &[usize]) {
     let is_named = |tile: &Tile| !is_no_name(&tile.name);
     let is_made = |tile: &Tile| !tile.operation.is_empty();

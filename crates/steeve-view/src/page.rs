@@ -1,7 +1,7 @@
-//! A picture as one HTML page that needs nothing else: no network, no framework. Its parts lie in `page/`.
+//! Draws a picture as one HTML page without network or framework. Its parts are in `page/`.
 //!
-//! The data is JSON in a script element, one array per property of the blocks, with all texts in one table. Colours, live
-//! bytes and what shares memory are worked out in the page.
+//! The data is JSON in a script element, one array per property of the blocks, with all texts in one table. Colours,
+//! live bytes and shared memory are computed in the page.
 
 use std::collections::HashMap;
 
@@ -10,27 +10,27 @@ use serde::Serialize;
 use crate::legend::{DARK, LIGHT};
 use crate::map::LEAF_KINDS;
 use crate::text::escaped;
-use crate::{Colouring, LastUse, Map, MemoryMap, Picture, Role, Theme, Tile};
+use crate::{Colouring, LastUse, MemoryMap, Picture, PlanMap, Role, Theme, Tile};
 
 /// How a page looks when it is opened. The reader can change all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageStyle {
-    /// What colours tell apart.
+    /// The property that colours show.
     pub colouring: Colouring,
-    /// Light or dark ground.
+    /// Light or dark background.
     pub theme: Theme,
 }
 
 impl PageStyle {
-    /// The same with other colours.
+    /// Returns this style with colours for another property.
     #[must_use]
     pub const fn with_colouring(mut self, colouring: Colouring) -> Self {
         self.colouring = colouring;
         self
     }
 
-    /// The same on another ground.
+    /// Returns this style with another background.
     #[must_use]
     pub const fn with_theme(mut self, theme: Theme) -> Self {
         self.theme = theme;
@@ -42,37 +42,37 @@ impl PageStyle {
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-/// use steeve_view::{Map, PageStyle, Picture, page};
+/// use steeve_view::{PlanMap, PageStyle, Picture, page};
 /// let graph: AssignedGraph = "x = input f32[64]; y = silu x; z = add y x !output".parse()?;
 /// let plan = plan_graph(&graph, &PlanOptions::default())?;
-/// let html = page(&Picture::of("tiny.graph", Map::of_graph("steeve", &plan)), &PageStyle::default());
+/// let html = page(&Picture::of("tiny.graph", PlanMap::of_graph("steeve", &plan)), &PageStyle::default());
 /// assert!(html.contains("<title>tiny.graph") && !html.contains("https://"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn page(picture: &Picture, style: &PageStyle) -> String {
-    let data = serde_json::to_string(&Data::new(picture, style)).unwrap_or_else(|_| "null".to_owned());
+    let data = serde_json::to_string(&PageData::new(picture, style)).unwrap_or_else(|_| "null".to_owned());
     // Within a script element nothing but its end is special, and that starts with this letter.
     let data = data.replace('<', "\\u003c");
     let mut page = String::with_capacity(data.len() + 100_000);
-    for part in split(include_str!("page/page.html")) {
+    for part in template_parts(include_str!("page/page.html")) {
         match part {
-            Part::Text(text) => page.push_str(text),
-            Part::Slot("theme") => page.push_str(match style.theme {
+            TemplatePart::Text(text) => page.push_str(text),
+            TemplatePart::Slot("theme") => page.push_str(match style.theme {
                 Theme::Auto => "",
                 Theme::Light => " data-theme=\"light\"",
                 Theme::Dark => " data-theme=\"dark\"",
             }),
-            Part::Slot("title") => page.push_str(&escaped(&picture.title)),
-            Part::Slot("style") => page.push_str(include_str!("page/page.css")),
-            Part::Slot("script") => SCRIPTS.iter().for_each(|script| page.push_str(script)),
-            Part::Slot("data") => page.push_str(&data),
-            Part::Slot(_) => {}
+            TemplatePart::Slot("title") => page.push_str(&escaped(&picture.title)),
+            TemplatePart::Slot("style") => page.push_str(include_str!("page/page.css")),
+            TemplatePart::Slot("script") => SCRIPTS.iter().for_each(|script| page.push_str(script)),
+            TemplatePart::Slot("data") => page.push_str(&data),
+            TemplatePart::Slot(_) => {}
         }
     }
     page
 }
 
-/// In the order in which they need each other.
+/// The scripts, in the order in which they depend on each other.
 const SCRIPTS: [&str; 6] = [
     include_str!("page/model.js"),
     include_str!("page/colour.js"),
@@ -82,25 +82,25 @@ const SCRIPTS: [&str; 6] = [
     include_str!("page/main.js"),
 ];
 
-enum Part<'a> {
+enum TemplatePart<'a> {
     Text(&'a str),
     Slot(&'a str),
 }
 
-/// The text between slots, which look like `{{name}}`, and the slots.
-fn split(template: &str) -> impl Iterator<Item = Part<'_>> {
+/// Splits a template into slots, which look like `{{name}}`, and the text between them.
+fn template_parts(template: &str) -> impl Iterator<Item = TemplatePart<'_>> {
     template.split("{{").enumerate().flat_map(|(index, piece)| match (index, piece.split_once("}}")) {
-        (1.., Some((slot, text))) => vec![Part::Slot(slot), Part::Text(text)],
-        _ => vec![Part::Text(piece)],
+        (1.., Some((slot, text))) => vec![TemplatePart::Slot(slot), TemplatePart::Text(text)],
+        _ => vec![TemplatePart::Text(piece)],
     })
 }
 
-/// What the page is given.
+/// The data of the page.
 #[derive(Serialize)]
-struct Data<'a> {
+struct PageData<'a> {
     title: &'a str,
     version: &'static str,
-    /// What the reader has asked for; else what fits.
+    /// The property that was asked for; else the page chooses.
     by: Option<&'static str>,
     /// The steps that are shown, the end left out; nothing means all.
     steps: Option<(u64, u64)>,
@@ -155,7 +155,7 @@ struct MemoryData<'a> {
     /// The step of the last reader, or one of the numbers of [`last_use`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     last: Vec<i64>,
-    /// The index of the block whose bytes it takes over, plus one.
+    /// The index of the block whose bytes it reuses in place, plus one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     follows: Vec<usize>,
     /// A block and the names of some that are located in its bytes too.
@@ -163,9 +163,9 @@ struct MemoryData<'a> {
     also: Vec<(usize, Vec<u32>)>,
 }
 
-impl<'a> Data<'a> {
+impl<'a> PageData<'a> {
     fn new(picture: &'a Picture, style: &PageStyle) -> Self {
-        let mut texts = Texts::default();
+        let mut texts = StringTable::default();
         let maps = picture.maps.iter().map(|map| MapData::new(map, &mut texts)).collect();
         Self {
             title: &picture.title,
@@ -190,7 +190,7 @@ impl<'a> Data<'a> {
 }
 
 impl<'a> MapData<'a> {
-    fn new(map: &'a Map, texts: &mut Texts<'a>) -> Self {
+    fn new(map: &'a PlanMap, texts: &mut StringTable<'a>) -> Self {
         let nodes =
             map.nodes.iter().flat_map(|(name, operation)| [texts.index(name), texts.index(operation)]).collect();
         let used = map.memories.iter().filter(|memory| !memory.tiles.is_empty());
@@ -200,7 +200,7 @@ impl<'a> MapData<'a> {
 }
 
 impl<'a> MemoryData<'a> {
-    fn new(memory: &'a MemoryMap, texts: &mut Texts<'a>) -> Self {
+    fn new(memory: &'a MemoryMap, texts: &mut StringTable<'a>) -> Self {
         fn column<T: PartialEq + Default>(tiles: &[Tile], of: impl Fn(&Tile) -> T) -> Vec<T> {
             let column: Vec<T> = tiles.iter().map(of).collect();
             // A column that says nothing is left out.
@@ -208,11 +208,11 @@ impl<'a> MemoryData<'a> {
         }
         const NAMED: usize = 6;
         let tiles = &memory.tiles;
-        let also = |(index, tile): (usize, &'a Tile), texts: &mut Texts<'a>| {
+        let also = |(index, tile): (usize, &'a Tile), texts: &mut StringTable<'a>| {
             let mut names: Vec<u32> = Vec::new();
-            for it in &tile.also {
+            for it in &tile.nested {
                 let name = texts.index(&it.name);
-                // A tensor may have many views of one name, which need not be told one by one.
+                // A tensor may have many views of one name, which is listed once.
                 if names.len() < NAMED && !names.contains(&name) {
                     names.push(name);
                 }
@@ -246,7 +246,7 @@ impl<'a> MemoryData<'a> {
 /// The last uses that are no node, in the order of their numbers.
 const PHRASES: [LastUse; 4] = [LastUse::Unknown, LastUse::Output, LastUse::Unread, LastUse::Fusion];
 
-/// A last use as one number: the step of the reader, which is never 0, or less for what no node reads last.
+/// Returns a last use as one number: the step of the reader, which is never 0, or less for what no node reads last.
 fn last_use(it: LastUse) -> i64 {
     match it {
         LastUse::Unknown => 0,
@@ -257,14 +257,14 @@ fn last_use(it: LastUse) -> i64 {
     }
 }
 
-/// Each text once.
+/// All texts, each once.
 #[derive(Default)]
-struct Texts<'a> {
+struct StringTable<'a> {
     list: Vec<&'a str>,
     index: HashMap<&'a str, u32>,
 }
 
-impl<'a> Texts<'a> {
+impl<'a> StringTable<'a> {
     fn index(&mut self, text: &'a str) -> u32 {
         let list = &mut self.list;
         *self.index.entry(text).or_insert_with(|| {

@@ -1,9 +1,9 @@
-//! The fullest step of a memory in, what is alive there and why out.
+//! Lists what is alive at the fullest step of a memory, and why.
 
 use steeve_plan::{Bytes, Step};
 
 use crate::text::short_name;
-use crate::{LastUse, Map, MemoryMap, Tile, Unit};
+use crate::{LastUse, MemoryMap, PlanMap, StepUnit, Tile};
 
 impl MemoryMap {
     /// Returns the tiles that are alive at the fullest step, the one that occupies most bytes first; none where nothing is
@@ -11,9 +11,9 @@ impl MemoryMap {
     ///
     /// ```
     /// use steeve_plan::{Bytes, Strategy, csv, plan};
-    /// use steeve_view::Map;
+    /// use steeve_view::PlanMap;
     /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\nskip,0,5,64\n")?;
-    /// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+    /// let map = PlanMap::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
     /// let names: Vec<&str> = map.memories[0].alive_at_peak().iter().map(|it| it.name.as_str()).collect();
     /// assert_eq!(names, ["conv", "skip"]);
     /// assert_eq!(map.memories[0].live_at_peak(), Bytes(4160));
@@ -29,11 +29,11 @@ impl MemoryMap {
     }
 }
 
-impl Map {
-    /// Returns what a step is called in a sentence: `before the run`, `node 3 (kq-0)`, `step 4`.
+impl PlanMap {
+    /// Returns the name of a step in a sentence: `before the run`, `node 3 (kq-0)`, `step 4`.
     pub fn step_called(&self, step: Step) -> String {
         match (self.unit, step.0.checked_sub(1)) {
-            (Unit::Node, Some(node)) => self.node_called(usize::try_from(node).unwrap_or(usize::MAX)),
+            (StepUnit::Node, Some(node)) => self.node_called(usize::try_from(node).unwrap_or(usize::MAX)),
             _ => self.unit.named(step),
         }
     }
@@ -51,9 +51,9 @@ impl Map {
     ///
     /// ```
     /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-    /// use steeve_view::Map;
+    /// use steeve_view::PlanMap;
     /// let graph: AssignedGraph = "x = input f32[64]; kq-0 = silu x; y = add kq-0 x !output".parse()?;
-    /// let map = Map::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?);
+    /// let map = PlanMap::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?);
     /// assert_eq!(map.why_alive(&map.memories[0].tiles[0]), "last read by node 1 (y)");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -1,4 +1,4 @@
-//! What a tensor is for, guessed from its flags, its name and its operation.
+//! Guesses the role of a tensor from its flags, its name and its operation.
 //!
 //! Names are those that programs around ggml give (`Qcur-3`, `ffn_gate-0`, `attn_norm-7`); where there is no name, the
 //! operation says at least what kind of work it is. A guess decides a colour and nothing else.
@@ -11,7 +11,7 @@ use crate::layer::source_of_copy;
 
 macro_rules! roles {
     ($($(#[$doc:meta])* $name:ident => $title:literal, $letter:literal;)*) => {
-        /// What a tensor is for.
+        /// The purpose of a tensor.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Role {
@@ -22,14 +22,14 @@ macro_rules! roles {
             /// All of them, in the order of legends: each is at its own index.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// What a legend calls it.
+            /// Returns its name in a legend.
             pub const fn title(self) -> &'static str {
                 match self {
                     $(Self::$name => $title,)*
                 }
             }
 
-            /// What stands for it where there are no colours.
+            /// Returns the letter for it where there are no colours.
             pub const fn letter(self) -> char {
                 match self {
                     $(Self::$name => $letter,)*
@@ -50,7 +50,7 @@ roles! {
     FeedForward => "feed-forward", 'f';
     /// Normalised values.
     Norm => "norm", 'n';
-    /// What runs along a model from layer to layer.
+    /// Values that run along a model from layer to layer.
     Residual => "residual", 'r';
     /// State-space and other recurrent layers.
     State => "state space", 's';
@@ -62,7 +62,7 @@ roles! {
     Product => "matrix product", 'm';
     /// Elementwise work of unknown purpose.
     Elementwise => "elementwise", 'e';
-    /// The same values in another order or type.
+    /// A copy of values in another order or type.
     Copy => "copy", 'c';
     /// A copy of a weight, as schedulers make for a device that does not hold it.
     WeightCopy => "weight copy", 'w';
@@ -70,8 +70,8 @@ roles! {
     Other => "other", 'x';
 }
 
-/// What names tell, in small letters. The first that fits counts; `^` is where a name begins, `$` where the word ends: behind
-/// it and its number there is no letter.
+/// Roles by parts of names in lower case. The first match counts; `^` is where a name begins, `$` where the word ends:
+/// after it and its number there is no letter.
 const NAMES: &[(Role, &[&str])] = &[
     (Role::Training, &["grad", "loss", "opt_step"]),
     (Role::State, &["ssm", "mamba", "kda_", "linear_attn", "conv_input", "conv_output", "conv_state", "predelta"]),
@@ -102,7 +102,7 @@ const NAMES: &[(Role, &[&str])] = &[
     (Role::Input, &["^inp_tokens", "^inp_pos", "^inp_out_ids", "^input"]),
 ];
 
-/// What operations tell.
+/// Roles by parts of operations.
 const OPERATIONS: &[(Role, &[&str])] = &[
     (Role::Training, &["_back", "opt_step", "cross_entropy", "out_prod", "count_equal"]),
     (Role::State, &["ssm_", "rwkv", "gated_linear", "delta_net"]),
@@ -125,7 +125,7 @@ const OPERATIONS: &[(Role, &[&str])] = &[
 ];
 
 impl Role {
-    /// A guess from what one tensor says of itself.
+    /// Guesses a role from what is known of one tensor alone.
     ///
     /// ```
     /// use steeve_graph::Flags;
@@ -148,12 +148,12 @@ impl Role {
         Self::of_name(name).unwrap_or_else(|| Self::of_operation(operation))
     }
 
-    /// Whether neighbours without a name most likely belong to it too.
+    /// Returns whether neighbours without a name most likely belong to it too.
     pub(crate) const fn spreads(self) -> bool {
         matches!(self, Self::Attention | Self::FeedForward | Self::State)
     }
 
-    /// Whether an operation alone says little, so that a neighbour may say more.
+    /// Returns whether an operation alone says little, so that a neighbour may say more.
     pub(crate) const fn is_vague(self) -> bool {
         matches!(self, Self::Product | Self::Elementwise | Self::Copy | Self::Other)
     }
@@ -188,9 +188,9 @@ impl WrittenLeafs {
         Self(graph.nodes().iter().filter(writes).map(|node| graph.root(*node)).collect())
     }
 
-    /// Whether a tensor has the values of a weight and nothing else, perhaps in another type or order.
+    /// Returns whether a tensor has the values of a weight and nothing else, perhaps in another type or order.
     pub(crate) fn is_weight_copy(&self, graph: &Graph, mut tensor: TensorId) -> bool {
-        // Sources come before what is made of them, so this ends.
+        // Sources come before the tensors made of them, so this terminates.
         while matches!(graph.tensor(tensor).op, Op::Cpy | Op::Cont | Op::Dup) {
             let Some(Some(source)) = graph.sources(tensor).first().copied() else { return false };
             tensor = graph.root(source);
@@ -204,7 +204,7 @@ impl WrittenLeafs {
     }
 }
 
-/// Whether a name has a part, which may be bound to where it begins and ends.
+/// Returns whether a name contains a part, which may be anchored to its begin and end.
 fn fits(part: &str, name: &str) -> bool {
     let Some(part) = part.strip_prefix('^') else { return name.contains(part) };
     let Some(part) = part.strip_suffix('$') else { return name.starts_with(part) };
@@ -216,7 +216,7 @@ fn is_weight_name(name: &str) -> bool {
     [".weight", ".bias"].iter().any(|word| name.contains(word))
 }
 
-/// What ggml calls a tensor that nobody has named: `node_12`, or ` (view) (cont)`.
+/// Returns whether a name is one that ggml gives to unnamed tensors: `node_12`, or ` (view) (cont)`.
 pub(crate) fn is_no_name(name: &str) -> bool {
     let numbered =
         |prefix: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.split(' ').next().is_some_and(is_digits));

@@ -1,4 +1,4 @@
-//! A picture as SVG, for papers and READMEs: one row per memory, two plans side by side on one scale.
+//! Draws a picture as SVG, for papers and READMEs: one row per memory, two plans side by side on one scale.
 //!
 //! ```text
 //!   title, and what the second plan saves
@@ -20,13 +20,13 @@ use std::fmt::Write;
 
 use steeve_plan::{Bytes, Step};
 
-use crate::bytes::{Change, difference};
+use crate::human_size::{SizeChange, difference};
 use crate::legend::{DARK, LIGHT, Legend};
-use crate::svg::merge::{Look, Merged, Rectangle, Scale, merged};
+use crate::svg::merge::{MergedRectangles, PlotScale, Rectangle, RectangleStyle, merge_rectangles};
 use crate::text::{escaped, shortened};
-use crate::{Colouring, Map, MemoryMap, Picture, Unit, human};
+use crate::{Colouring, MemoryMap, Picture, PlanMap, StepUnit, human_size};
 
-/// How an SVG looks.
+/// The style of an SVG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SvgStyle {
@@ -36,9 +36,9 @@ pub struct SvgStyle {
     pub height: u32,
     /// No more rectangles than this are drawn.
     pub rectangles: usize,
-    /// What colours tell apart.
+    /// The property that colours show.
     pub colouring: Colouring,
-    /// Light or dark ground.
+    /// Light or dark background.
     pub theme: Theme,
 }
 
@@ -49,28 +49,28 @@ impl Default for SvgStyle {
 }
 
 impl SvgStyle {
-    /// The same with other colours.
+    /// Returns this style with colours for another property.
     #[must_use]
     pub const fn with_colouring(mut self, colouring: Colouring) -> Self {
         self.colouring = colouring;
         self
     }
 
-    /// The same on another ground.
+    /// Returns this style with another background.
     #[must_use]
     pub const fn with_theme(mut self, theme: Theme) -> Self {
         self.theme = theme;
         self
     }
 
-    /// The same with another limit on its rectangles.
+    /// Returns this style with another limit on its rectangles.
     #[must_use]
     pub const fn with_rectangles(mut self, rectangles: usize) -> Self {
         self.rectangles = rectangles;
         self
     }
 
-    /// The same with another width.
+    /// Returns this style with another width.
     #[must_use]
     pub const fn with_width(mut self, width: u32) -> Self {
         self.width = width;
@@ -78,11 +78,11 @@ impl SvgStyle {
     }
 }
 
-/// The ground of a drawing.
+/// The background of a drawing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Theme {
-    /// As the reader has it.
+    /// The reader's own setting.
     #[default]
     Auto,
     /// White.
@@ -95,7 +95,7 @@ const MARGIN: f64 = 16.0;
 const GUTTER: f64 = 64.0;
 const GAP: f64 = 24.0;
 const CURVE: f64 = 54.0;
-/// What a label on a line takes of the height.
+/// The height of a label on a line.
 const LABEL: f64 = 16.0;
 /// About how wide letters are: of the title, of bold and of small ones.
 const TITLE_LETTER: f64 = 8.8;
@@ -106,9 +106,9 @@ const SMALL_LETTER: f64 = 5.9;
 ///
 /// ```
 /// use steeve_plan::{Strategy, csv, plan};
-/// use steeve_view::{Map, Picture, SvgStyle, svg};
+/// use steeve_view::{PlanMap, Picture, SvgStyle, svg};
 /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\n")?;
-/// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+/// let map = PlanMap::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
 /// let drawing = svg(&Picture::of("blocks.csv", map), &SvgStyle::default());
 /// assert!(drawing.contains("blocks.csv") && drawing.contains("4.00 KiB"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -117,7 +117,7 @@ pub fn svg(picture: &Picture, style: &SvgStyle) -> String {
     let legend = Legend::new(picture, style.colouring);
     let memories = picture.memories();
     let panels = (memories.len() * picture.maps.len()).max(1);
-    let mut drawing = Drawing {
+    let mut drawing = SvgDrawing {
         body: String::new(),
         style,
         legend: &legend,
@@ -146,17 +146,18 @@ pub fn svg(picture: &Picture, style: &SvgStyle) -> String {
     svg
 }
 
-/// One sentence for those who can't see it.
+/// Returns one sentence for screen readers.
 fn summary(picture: &Picture) -> String {
-    let plan = |map: &Map| format!("{} takes {}", map.name, human(map.peak()));
+    let plan = |map: &PlanMap| format!("{} takes {}", map.name, human_size(map.peak()));
     format!("Memory map of {}: {}", picture.title, picture.maps.iter().map(plan).collect::<Vec<_>>().join(", "))
 }
 
-/// Ground, letters and the colours of the legend.
+/// Returns the style sheet: background, text and the colours of the legend.
 fn css(style: &SvgStyle, legend: &Legend) -> String {
     let colours = |palette: &[&str]| {
-        let colour =
-            |(index, entry): (usize, &crate::legend::Entry)| format!(".c{index}{{fill:{}}}", palette[entry.colour]);
+        let colour = |(index, entry): (usize, &crate::legend::LegendEntry)| {
+            format!(".c{index}{{fill:{}}}", palette[entry.colour])
+        };
         legend.entries.iter().enumerate().map(colour).collect::<String>()
     };
     let light = format!(
@@ -176,7 +177,7 @@ fn css(style: &SvgStyle, legend: &Legend) -> String {
 }
 
 /// What has been drawn so far.
-struct Drawing<'a> {
+struct SvgDrawing<'a> {
     body: String,
     style: &'a SvgStyle,
     legend: &'a Legend,
@@ -184,19 +185,24 @@ struct Drawing<'a> {
     budget: usize,
     /// How many blocks were merged, and into how many rectangles.
     merged: (usize, usize),
-    /// The patterns that something has.
+    /// The patterns in use.
     patterns: BTreeSet<usize>,
 }
 
-impl Drawing<'_> {
+impl SvgDrawing<'_> {
     fn text(&mut self, x: f64, y: f64, class: &str, anchor: &str, text: &str) {
         let anchor = if anchor == "start" { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
         let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-        let _ =
-            writeln!(self.body, "<text x=\"{}\" y=\"{}\"{class}{anchor}>{}</text>", Short(x), Short(y), escaped(text));
+        let _ = writeln!(
+            self.body,
+            "<text x=\"{}\" y=\"{}\"{class}{anchor}>{}</text>",
+            ShortNumber(x),
+            ShortNumber(y),
+            escaped(text)
+        );
     }
 
-    /// What it is, and what the second plan saves. Answers where the next thing starts.
+    /// Draws the title, and what the second plan saves. Returns where the next part starts.
     fn title(&mut self, picture: &Picture) -> f64 {
         let mut y = 30.0;
         let room = f64::from(self.style.width) - 2.0 * MARGIN;
@@ -209,23 +215,24 @@ impl Drawing<'_> {
                 y = 48.0;
             }
             let class = match change {
-                Change::Less => "b good",
-                Change::More => "b bad",
-                Change::Same => "b",
+                SizeChange::Less => "b good",
+                SizeChange::More => "b bad",
+                SizeChange::Same => "b",
             };
             self.text(f64::from(self.style.width) - MARGIN, y, class, "end", &words);
         }
         y + 14.0
     }
 
-    /// The maps of one memory side by side.
+    /// Draws the maps of one memory side by side.
     fn row(&mut self, picture: &Picture, memory: &str, y: f64) -> f64 {
         let several = picture.memories().len() > 1;
         let count = picture.maps.len() as f64;
         let width = (f64::from(self.style.width) - 2.0 * MARGIN - GUTTER - GAP * (count - 1.0)) / count;
-        let maps: Vec<(&Map, Option<&MemoryMap>)> = picture.maps.iter().map(|map| (map, map.memory(memory))).collect();
+        let maps: Vec<(&PlanMap, Option<&MemoryMap>)> =
+            picture.maps.iter().map(|map| (map, map.memory(memory))).collect();
         let (first, last) = picture.span(memory);
-        let scale = Scale {
+        let scale = PlotScale {
             first,
             last,
             top: maps.iter().filter_map(|(_, it)| Some(it.as_ref()?.peak().0)).max().unwrap_or(1).max(1) as f64 * 1.06,
@@ -235,11 +242,11 @@ impl Drawing<'_> {
             height: f64::from(self.style.height),
         };
         for (index, (map, it)) in maps.iter().enumerate() {
-            let scale = Scale { x: MARGIN + GUTTER + index as f64 * (width + GAP), ..scale };
+            let scale = PlotScale { x: MARGIN + GUTTER + index as f64 * (width + GAP), ..scale };
             let title = if several { format!("{}, {memory}", map.name) } else { map.name.clone() };
             if let Some(it) = it {
                 let letters = (width / BOLD_LETTER) as usize;
-                let mut facts = human(it.peak());
+                let mut facts = human_size(it.peak());
                 const PROVED: &str = ": no plan is smaller";
                 if it.peak() == it.bound && title.chars().count() + facts.len() + PROVED.len() + 2 <= letters {
                     facts += PROVED;
@@ -258,7 +265,7 @@ impl Drawing<'_> {
         scale.y + scale.height + CURVE + 46.0
     }
 
-    fn axis(&mut self, scale: &Scale) {
+    fn axis(&mut self, scale: &PlotScale) {
         // Powers of two, at most eight of them, and none upon another.
         let most = (scale.height / 14.0).clamp(1.0, 8.0);
         let mut step = 1u64;
@@ -267,7 +274,7 @@ impl Drawing<'_> {
         }
         let mut at = 0u64;
         while at as f64 <= scale.top {
-            let label = human(Bytes(at)).replace(".00 ", " ");
+            let label = human_size(Bytes(at)).replace(".00 ", " ");
             self.text(scale.x - 8.0, scale.up(at) + 4.0, "d s", "end", if at == 0 { "0" } else { &label });
             at = match at.checked_add(step) {
                 Some(next) => next,
@@ -276,27 +283,35 @@ impl Drawing<'_> {
         }
     }
 
-    fn map(&mut self, memory: &MemoryMap, scale: &Scale) {
-        let Scale { x, y, width, height, .. } = *scale;
+    fn map(&mut self, memory: &MemoryMap, scale: &PlotScale) {
+        let PlotScale { x, y, width, height, .. } = *scale;
         let _ = writeln!(
             self.body,
             "<rect class=\"plot\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
-            Short(x),
-            Short(y),
-            Short(width),
-            Short(height)
+            ShortNumber(x),
+            ShortNumber(y),
+            ShortNumber(width),
+            ShortNumber(height)
         );
         let bases = memory.bases();
         let boxes: Vec<(Rectangle, usize)> =
             memory.tiles.iter().map(|tile| (Rectangle::of(tile, &bases, scale), self.legend.entry_of(tile))).collect();
-        let Merged { boxes: drawn, cells, blocks } = merged(&boxes, self.budget, scale);
+        let MergedRectangles { boxes: drawn, cells, blocks } = merge_rectangles(&boxes, self.budget, scale);
         self.merged = (self.merged.0 + blocks, self.merged.1 + cells);
-        let mut paths: BTreeMap<(usize, Look), String> = BTreeMap::new();
+        let mut paths: BTreeMap<(usize, RectangleStyle), String> = BTreeMap::new();
         for (it, class, look) in &drawn {
             let path = paths.entry((*class, *look)).or_default();
             // What is thinner than a hair would not be seen at all.
             let (wide, high) = (it.width.max(0.4), it.height.max(0.4));
-            let _ = write!(path, "M{} {}h{}v{}h-{}z", Short(it.x), Short(it.y), Short(wide), Short(high), Short(wide));
+            let _ = write!(
+                path,
+                "M{} {}h{}v{}h-{}z",
+                ShortNumber(it.x),
+                ShortNumber(it.y),
+                ShortNumber(wide),
+                ShortNumber(high),
+                ShortNumber(wide)
+            );
         }
         for ((class, look), path) in paths {
             let _ = writeln!(self.body, "<path class=\"c{class}{}\" d=\"{path}\"/>", look.class());
@@ -308,31 +323,34 @@ impl Drawing<'_> {
         }
         // A label within the map, not on the line above it.
         let (peak, bound) = (scale.up(memory.peak().0), scale.up(memory.bound.0));
-        let side = if peak - LABEL < scale.y { Side::Below } else { Side::Above };
+        let side = if peak - LABEL < scale.y { LabelSide::Below } else { LabelSide::Above };
         if memory.bound < memory.peak() {
             match side {
                 // Two lines that are close have their labels on different sides.
-                Side::Above if bound - peak < LABEL => self.labelled(scale, memory.bound, "bound", Side::Below),
-                Side::Below if bound - peak < 2.0 * LABEL => self.line(scale.x, bound, width, "bound"),
-                _ => self.labelled(scale, memory.bound, "bound", Side::Above),
+                LabelSide::Above if bound - peak < LABEL => {
+                    self.labelled(scale, memory.bound, "bound", LabelSide::Below)
+                }
+                LabelSide::Below if bound - peak < 2.0 * LABEL => self.line(scale.x, bound, width, "bound"),
+                _ => self.labelled(scale, memory.bound, "bound", LabelSide::Above),
             }
         }
         self.labelled(scale, memory.peak(), "peak", side);
     }
 
-    /// Patterns over what is large enough for one, so that kinds are told apart without colours, too.
-    fn patterns(&mut self, drawn: &[(Rectangle, usize, Look)]) {
+    /// Draws patterns over rectangles that are large enough, so that kinds are distinguished without colours, too.
+    fn patterns(&mut self, drawn: &[(Rectangle, usize, RectangleStyle)]) {
         const MOST: usize = 300;
         const LEAST: f64 = 8.0;
-        let large =
-            |(it, _, look): &&(Rectangle, usize, Look)| *look == Look::Edged && it.width >= LEAST && it.height >= LEAST;
-        let mut large: Vec<&(Rectangle, usize, Look)> = drawn.iter().filter(large).collect();
+        let large = |(it, _, look): &&(Rectangle, usize, RectangleStyle)| {
+            *look == RectangleStyle::Edged && it.width >= LEAST && it.height >= LEAST
+        };
+        let mut large: Vec<&(Rectangle, usize, RectangleStyle)> = drawn.iter().filter(large).collect();
         large.sort_by(|a, b| b.0.area().total_cmp(&a.0.area()));
         let mut paths: BTreeMap<usize, String> = BTreeMap::new();
         for (it, class, _) in large.into_iter().take(MOST) {
             let path = paths.entry(self.legend.pattern(*class)).or_default();
-            let (wide, high) = (Short(it.width), Short(it.height));
-            let _ = write!(path, "M{} {}h{wide}v{high}h-{wide}z", Short(it.x), Short(it.y));
+            let (wide, high) = (ShortNumber(it.width), ShortNumber(it.height));
+            let _ = write!(path, "M{} {}h{wide}v{high}h-{wide}z", ShortNumber(it.x), ShortNumber(it.y));
         }
         // The first pattern is none.
         for (pattern, path) in paths.into_iter().filter(|(pattern, _)| *pattern > 0) {
@@ -341,7 +359,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Names within the largest blocks.
+    /// Draws names within the largest blocks.
     fn names(&mut self, memory: &MemoryMap, boxes: &[(Rectangle, usize)]) {
         const NAMED: usize = 40;
         const LETTER: f64 = 5.6;
@@ -360,9 +378,9 @@ impl Drawing<'_> {
                     self.body,
                     "<rect class=\"c{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"10\"/>",
                     boxes[at].1,
-                    Short(it.x + 2.5),
-                    Short(it.y + it.height / 2.0 - 5.0),
-                    Short((name.chars().count() as f64 * LETTER + 3.0).min(it.width - 3.0))
+                    ShortNumber(it.x + 2.5),
+                    ShortNumber(it.y + it.height / 2.0 - 5.0),
+                    ShortNumber((name.chars().count() as f64 * LETTER + 3.0).min(it.width - 3.0))
                 );
             }
             self.text(it.x + 4.0, it.y + it.height / 2.0 + 3.5, "n", "start", &name);
@@ -370,41 +388,47 @@ impl Drawing<'_> {
     }
 
     fn line(&mut self, x: f64, y: f64, width: f64, class: &str) {
-        let _ = writeln!(self.body, "<path class=\"line {class}\" d=\"M{} {}h{}\"/>", Short(x), Short(y), Short(width));
+        let _ = writeln!(
+            self.body,
+            "<path class=\"line {class}\" d=\"M{} {}h{}\"/>",
+            ShortNumber(x),
+            ShortNumber(y),
+            ShortNumber(width)
+        );
     }
 
-    /// A line across a map, with its bytes at its right end.
-    fn labelled(&mut self, scale: &Scale, bytes: Bytes, class: &str, side: Side) {
+    /// Draws a line across a map, with its bytes at its right end.
+    fn labelled(&mut self, scale: &PlotScale, bytes: Bytes, class: &str, side: LabelSide) {
         let y = scale.up(bytes.0);
         self.line(scale.x, y, scale.width, class);
-        let label = format!("{class} {}", human(bytes));
+        let label = format!("{class} {}", human_size(bytes));
         let width = label.len() as f64 * 5.7 + 8.0;
         let left = scale.x + scale.width - width - 4.0;
-        let top = if side == Side::Above { y - 15.0 } else { y + 3.0 };
+        let top = if side == LabelSide::Above { y - 15.0 } else { y + 3.0 };
         let _ = writeln!(
             self.body,
             "<rect class=\"card\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"13\" rx=\"2\"/>",
-            Short(left),
-            Short(top),
-            Short(width)
+            ShortNumber(left),
+            ShortNumber(top),
+            ShortNumber(width)
         );
         self.text(left + width - 4.0, top + 10.0, "s", "end", &label);
     }
 
-    /// Live bytes over time, with the bound. Answers where its bottom is.
-    fn curve(&mut self, memory: &MemoryMap, scale: &Scale) -> f64 {
+    /// Draws live bytes over time, with the bound. Returns where its bottom is.
+    fn curve(&mut self, memory: &MemoryMap, scale: &PlotScale) -> f64 {
         let base = scale.y + scale.height + 10.0 + CURVE;
         let up = |bytes: u64| base - bytes as f64 / scale.top * CURVE;
-        let mut path = format!("M{} {}", Short(scale.x), Short(base));
+        let mut path = format!("M{} {}", ShortNumber(scale.x), ShortNumber(base));
         let mut last = f64::NAN;
         for (column, bytes) in most_live(memory, scale).iter().enumerate() {
             let y = up(*bytes);
             if (y - last).abs() > 0.04 || last.is_nan() {
-                let _ = write!(path, "H{}V{}", Short(scale.x + column as f64), Short(y));
+                let _ = write!(path, "H{}V{}", ShortNumber(scale.x + column as f64), ShortNumber(y));
                 last = y;
             }
         }
-        let _ = write!(path, "H{}V{}z", Short(scale.x + scale.width), Short(base));
+        let _ = write!(path, "H{}V{}z", ShortNumber(scale.x + scale.width), ShortNumber(base));
         let _ = writeln!(self.body, "<path class=\"live\" d=\"{path}\"/>");
         self.line(scale.x, up(memory.bound.0), scale.width, "bound");
         if scale.x < MARGIN + GUTTER + 1.0 {
@@ -413,8 +437,8 @@ impl Drawing<'_> {
         base
     }
 
-    /// The steps below the curve, whose bottom is `base`: both ends, and the fullest one.
-    fn steps(&mut self, memory: &MemoryMap, scale: &Scale, unit: Unit, base: f64) {
+    /// Draws the steps below the curve, which ends at `base`: both ends, and the fullest one.
+    fn steps(&mut self, memory: &MemoryMap, scale: &PlotScale, unit: StepUnit, base: f64) {
         let (left, right) = (unit.named(Step(scale.first)), unit.named(Step(scale.last.saturating_sub(1))));
         // Where there is no room for both ends, the first goes without saying.
         if (left.len() + right.len() + 2) as f64 * SMALL_LETTER <= scale.width {
@@ -426,9 +450,9 @@ impl Drawing<'_> {
             let _ = writeln!(
                 self.body,
                 "<path class=\"line cut\" d=\"M{} {}V{}\"/>",
-                Short(x),
-                Short(scale.y),
-                Short(base)
+                ShortNumber(x),
+                ShortNumber(scale.y),
+                ShortNumber(base)
             );
             let near_the_edge = x - scale.x < 150.0 || scale.x + scale.width - x < 150.0;
             if !near_the_edge {
@@ -449,16 +473,16 @@ impl Drawing<'_> {
             let _ = writeln!(
                 self.body,
                 "<rect class=\"c{index}\" x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" rx=\"2\"/>",
-                Short(x),
-                Short(y - 10.0)
+                ShortNumber(x),
+                ShortNumber(y - 10.0)
             );
             let pattern = self.legend.pattern(index);
             if pattern > 0 && self.patterns.contains(&pattern) {
                 let _ = writeln!(
                     self.body,
                     "<rect fill=\"url(#steeve-{pattern})\" x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" rx=\"2\"/>",
-                    Short(x),
-                    Short(y - 10.0)
+                    ShortNumber(x),
+                    ShortNumber(y - 10.0)
                 );
             }
             self.text(x + 17.0, y, "", "start", &title);
@@ -475,8 +499,8 @@ impl Drawing<'_> {
     }
 }
 
-/// The most live bytes within each pixel of the width.
-fn most_live(memory: &MemoryMap, scale: &Scale) -> Vec<u64> {
+/// Computes the most live bytes within each pixel of the width.
+fn most_live(memory: &MemoryMap, scale: &PlotScale) -> Vec<u64> {
     let live = memory.live();
     let mut most = vec![0u64; (scale.width as usize).max(1)];
     for (index, (step, bytes)) in live.iter().enumerate() {
@@ -492,17 +516,17 @@ fn most_live(memory: &MemoryMap, scale: &Scale) -> Vec<u64> {
     most
 }
 
-/// Where a label stands.
+/// The side of a line on which its label is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum LabelSide {
     Above,
     Below,
 }
 
-/// A number with at most two digits behind the point.
-struct Short(f64);
+/// A number written with at most two decimals.
+struct ShortNumber(f64);
 
-impl std::fmt::Display for Short {
+impl std::fmt::Display for ShortNumber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = format!("{:.2}", self.0);
         let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -516,7 +540,7 @@ mod tests {
 
     #[test]
     fn numbers_are_as_short_as_they_can_be() {
-        let short = |it: f64| Short(it).to_string();
+        let short = |it: f64| ShortNumber(it).to_string();
         assert_eq!(
             [short(1.0), short(1.5), short(1.256), short(-0.001), short(100.0)],
             ["1", "1.5", "1.26", "0", "100"]

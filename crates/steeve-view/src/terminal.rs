@@ -1,38 +1,38 @@
-//! A picture for a terminal: half blocks in colour, or letters where there are no colours.
+//! Draws a picture for a terminal: half blocks in colour, or letters where there are no colours.
 //!
-//! A cell shows what covers most of it; it is free only where nothing ever stands. So no block is lost, however short its
-//! life, but a map of a terminal's size is a rough one.
+//! A cell shows the kind that covers most of it; it is free only where there is never a block. So no block is lost,
+//! however short its life, but a map of a terminal's size is a rough one.
 
 use std::fmt::Write;
 
 use steeve_plan::{Bytes, Step};
 
-use crate::bytes::{Change, difference};
+use crate::human_size::{SizeChange, difference};
 use crate::legend::{Legend, TERMINAL};
 use crate::map::NAMELESS;
 use crate::text::{printable, shortened};
-use crate::{Colouring, Map, MemoryMap, Picture, Unit, human};
+use crate::{Colouring, MemoryMap, Picture, PlanMap, StepUnit, human_size};
 
-/// How a map for a terminal looks.
+/// The style of a map for a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TerminalStyle {
     /// Columns, all in all. At least 24 are used.
     pub width: usize,
-    /// Lines of a map. At least 4 are used. (Cells take memory: who lets others choose should set a limit.)
+    /// Lines of a map. At least 4 are used. (Cells take memory: limit a number from outside.)
     pub height: usize,
     /// Colours or letters.
-    pub ink: Ink,
-    /// What colours tell apart.
+    pub ink: ColourMode,
+    /// The property that colours show.
     pub colouring: Colouring,
-    /// How the sizes above a map are written.
-    pub sizes: Sizes,
+    /// The format of the sizes above a map.
+    pub sizes: SizeFormat,
 }
 
-/// How sizes are written.
+/// The format of sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Sizes {
+pub enum SizeFormat {
     /// Rounded, with a unit.
     #[default]
     Human,
@@ -40,19 +40,19 @@ pub enum Sizes {
     Exact,
 }
 
-impl Sizes {
+impl SizeFormat {
     fn show(self, bytes: Bytes) -> String {
         match self {
-            Self::Human => human(bytes),
+            Self::Human => human_size(bytes),
             Self::Exact => format!("{bytes} bytes"),
         }
     }
 }
 
-/// What a terminal can show.
+/// Whether a terminal shows colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ink {
+pub enum ColourMode {
     /// 256 colours.
     Colour,
     /// A letter for each kind.
@@ -60,31 +60,31 @@ pub enum Ink {
 }
 
 impl TerminalStyle {
-    /// In colours.
+    /// Creates a style in colours.
     pub const fn colour(width: usize) -> Self {
-        Self { width, height: 20, ink: Ink::Colour, colouring: Colouring::Fitting, sizes: Sizes::Human }
+        Self { width, height: 20, ink: ColourMode::Colour, colouring: Colouring::Fitting, sizes: SizeFormat::Human }
     }
 
-    /// In letters, for files and pipes.
+    /// Creates a style in letters, for files and pipes.
     pub const fn plain(width: usize) -> Self {
-        Self { width, height: 20, ink: Ink::Letters, colouring: Colouring::Fitting, sizes: Sizes::Human }
+        Self { width, height: 20, ink: ColourMode::Letters, colouring: Colouring::Fitting, sizes: SizeFormat::Human }
     }
 
-    /// The same with another number of lines.
+    /// Returns this style with another number of lines.
     #[must_use]
     pub const fn with_height(mut self, height: usize) -> Self {
         self.height = height;
         self
     }
 
-    /// The same with sizes written otherwise.
+    /// Returns this style with another format of sizes.
     #[must_use]
-    pub const fn with_sizes(mut self, sizes: Sizes) -> Self {
+    pub const fn with_sizes(mut self, sizes: SizeFormat) -> Self {
         self.sizes = sizes;
         self
     }
 
-    /// The same with other colours.
+    /// Returns this style with colours for another property.
     #[must_use]
     pub const fn with_colouring(mut self, colouring: Colouring) -> Self {
         self.colouring = colouring;
@@ -98,13 +98,13 @@ const GUTTER: usize = 12;
 /// With less than these columns there is no map.
 const LEAST: usize = 24;
 
-/// Draws a picture as text. Each memory has a map, and two plans stand one below the other on one scale.
+/// Draws a picture as text. Each memory has a map, and two plans are one below the other on one scale.
 ///
 /// ```
 /// use steeve_plan::{Strategy, csv, plan};
-/// use steeve_view::{Map, Picture, TerminalStyle, terminal};
+/// use steeve_view::{PlanMap, Picture, TerminalStyle, terminal};
 /// let table = csv::read("id,lower,upper,size\nconv,0,3,4096\nrelu,3,5,1024\n")?;
-/// let map = Map::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+/// let map = PlanMap::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
 /// let text = terminal(&Picture::of("blocks.csv", map), &TerminalStyle::plain(60));
 /// assert!(text.lines().all(|line| line.chars().count() <= 60));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -115,57 +115,58 @@ pub fn terminal(picture: &Picture, style: &TerminalStyle) -> String {
     let memories = picture.memories();
     let mut text = String::new();
     for memory in &memories {
-        let maps: Vec<(&Map, &MemoryMap)> =
+        let maps: Vec<(&PlanMap, &MemoryMap)> =
             picture.maps.iter().filter_map(|map| Some((map, map.memory(memory)?))).collect();
         let top = maps.iter().map(|(_, it)| it.peak().0).max().unwrap_or(1).max(1);
         let (first, last) = picture.span(memory);
         for (map, it) in &maps {
             let part = picture.steps.is_some();
-            let sheet = Sheet { style: &style, legend: &legend, memory: it, unit: map.unit, top, first, last, part };
+            let map_text =
+                TerminalMap { style: &style, legend: &legend, memory: it, unit: map.unit, top, first, last, part };
             let whose = if memories.len() > 1 || memory != &NAMELESS {
                 format!("{}, {memory}", map.name)
             } else {
                 map.name.clone()
             };
-            sheet.draw(&mut text, &picture.title, &whose);
+            map_text.draw(&mut text, &picture.title, &whose);
             text.push('\n');
         }
         if let [(_, before), (_, after)] = maps.as_slice() {
-            let _ = writeln!(text, "{}\n", told(&style, before.peak(), after.peak()));
+            let _ = writeln!(text, "{}\n", difference_line(&style, before.peak(), after.peak()));
         }
     }
     text.push_str(&legend_lines(&legend, &style));
     text
 }
 
-fn told(style: &TerminalStyle, before: Bytes, after: Bytes) -> String {
+fn difference_line(style: &TerminalStyle, before: Bytes, after: Bytes) -> String {
     let (change, words) = difference(before, after);
     let words = shortened(&words, style.width);
     let code = match change {
-        Change::Less => "1;32",
-        Change::More => "1;31",
-        Change::Same => "1",
+        SizeChange::Less => "1;32",
+        SizeChange::More => "1;31",
+        SizeChange::Same => "1",
     };
     painted(style, code, &words)
 }
 
 fn painted(style: &TerminalStyle, code: &str, text: &str) -> String {
     match style.ink {
-        Ink::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
-        Ink::Letters => text.to_owned(),
+        ColourMode::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
+        ColourMode::Letters => text.to_owned(),
     }
 }
 
-/// What the colours or letters mean, in lines that fit.
+/// Returns the legend, in lines that fit.
 fn legend_lines(legend: &Legend, style: &TerminalStyle) -> String {
     let mut lines = String::new();
     let mut used = 0;
     for entry in &legend.entries {
         let sign = match style.ink {
-            Ink::Colour => format!("\x1b[38;5;{}m██\x1b[0m", TERMINAL[entry.colour]),
-            Ink::Letters => entry.letter.to_string(),
+            ColourMode::Colour => format!("\x1b[38;5;{}m██\x1b[0m", TERMINAL[entry.colour]),
+            ColourMode::Letters => entry.letter.to_string(),
         };
-        let sign_width = if style.ink == Ink::Colour { 3 } else { 2 };
+        let sign_width = if style.ink == ColourMode::Colour { 3 } else { 2 };
         let count = format!(" ({})", entry.count);
         let room = style.width.saturating_sub(sign_width + count.len());
         let words = format!("{}{count}", shortened(&printable(&entry.title), room));
@@ -183,11 +184,11 @@ fn legend_lines(legend: &Legend, style: &TerminalStyle) -> String {
 }
 
 /// One map.
-struct Sheet<'a> {
+struct TerminalMap<'a> {
     style: &'a TerminalStyle,
     legend: &'a Legend,
     memory: &'a MemoryMap,
-    unit: Unit,
+    unit: StepUnit,
     /// The bytes at the upper end, the steps at both sides.
     top: u64,
     first: u64,
@@ -196,7 +197,7 @@ struct Sheet<'a> {
     part: bool,
 }
 
-impl Sheet<'_> {
+impl TerminalMap<'_> {
     fn draw(&self, text: &mut String, title: &str, whose: &str) {
         let (peak, bound) = (self.memory.peak(), self.memory.bound);
         let title = shortened(&printable(&format!("{title}: {whose}")), self.style.width);
@@ -231,22 +232,22 @@ impl Sheet<'_> {
 
     fn map(&self, text: &mut String) {
         let rows = self.style.height;
-        let fine = if self.style.ink == Ink::Colour { 2 * rows } else { rows };
+        let fine = if self.style.ink == ColourMode::Colour { 2 * rows } else { rows };
         let cells = self.cells(fine);
         let row_of = |bytes: u64| ((self.top - bytes.min(self.top)) as f64 / self.top as f64 * rows as f64) as usize;
         let (peak_row, bound_row) = (row_of(self.memory.peak().0), row_of(self.memory.bound.0).min(rows - 1));
         for row in 0..rows {
             let label = match row {
-                _ if row == peak_row => human(self.memory.peak()),
-                _ if row == bound_row && self.memory.bound < self.memory.peak() => human(self.memory.bound),
+                _ if row == peak_row => human_size(self.memory.peak()),
+                _ if row == bound_row && self.memory.bound < self.memory.peak() => human_size(self.memory.bound),
                 _ if row == rows - 1 => "0 B".to_owned(),
                 _ => String::new(),
             };
             let mark = if row == peak_row || row == bound_row || row == rows - 1 { '┤' } else { '│' };
             let _ = write!(text, "{label:>10} {mark}");
             let line = match self.style.ink {
-                Ink::Letters => self.letters(&cells[row]),
-                Ink::Colour => self.half_blocks(&cells[2 * row], &cells[2 * row + 1]),
+                ColourMode::Letters => self.letters(&cells[row]),
+                ColourMode::Colour => self.half_blocks(&cells[2 * row], &cells[2 * row + 1]),
             };
             let _ = writeln!(text, "{}", line.trim_end());
         }
@@ -256,12 +257,12 @@ impl Sheet<'_> {
         cells.iter().map(|cell| cell.map_or('·', |entry| self.legend.entries[entry].letter)).collect()
     }
 
-    /// Two rows in one line: the upper one in the colour of letters, the lower one in that of the ground.
+    /// Draws two rows in one line: the upper one in the foreground colour, the lower one in the background colour.
     fn half_blocks(&self, upper: &[Option<usize>], lower: &[Option<usize>]) -> String {
         let colour = |cell: Option<usize>| cell.map(|entry| TERMINAL[self.legend.entries[entry].colour]);
         let mut line = String::new();
         let mut before = Some((None, None));
-        // Nothing need be said about what is free at the end.
+        // Free cells at the end need no output.
         let used = upper.iter().zip(lower).rposition(|it| it != (&None, &None)).map_or(0, |last| last + 1);
         for (upper, lower) in upper.iter().zip(lower).take(used) {
             let now = (colour(*upper), colour(*lower));
@@ -287,7 +288,7 @@ impl Sheet<'_> {
         line
     }
 
-    /// For each cell the entry of the legend that covers most of it, from the top to the bottom.
+    /// Computes, for each cell, the entry of the legend that covers most of it, from the top to the bottom.
     fn cells(&self, rows: usize) -> Vec<Vec<Option<usize>>> {
         let (columns, kinds) = (self.columns(), self.legend.entries.len());
         let mut cover = vec![0f32; rows * columns * kinds];
@@ -313,7 +314,7 @@ impl Sheet<'_> {
         if kinds == 0 { vec![vec![None; columns]; rows] } else { cover.chunks(columns * kinds).map(row).collect() }
     }
 
-    /// Steps below the map, and live bytes as a line of bars.
+    /// Draws steps below the map, and live bytes as a line of bars.
     fn foot(&self, text: &mut String) {
         let columns = self.columns();
         let _ = writeln!(text, "{:>10} └{}", "", "─".repeat(columns));
@@ -332,7 +333,7 @@ impl Sheet<'_> {
         let _ = writeln!(text, "{:>10}  {}", "live", painted(self.style, "38;5;69", line.trim_end()));
     }
 
-    /// The most live bytes within each column.
+    /// Computes the most live bytes within each column.
     fn live(&self, columns: usize) -> Vec<u64> {
         let mut most = vec![0u64; columns];
         let live = self.memory.live();
@@ -348,7 +349,7 @@ impl Sheet<'_> {
     }
 }
 
-/// The cells that an interval touches, and how much of each it covers.
+/// Computes the cells that an interval touches, and how much of each it covers.
 fn parts(from: f64, to: f64, cells: usize) -> impl Iterator<Item = (usize, f64)> + Clone {
     let first = (from.max(0.0) as usize).min(cells.saturating_sub(1));
     let last = ((to.max(from).ceil() as usize).max(first + 1)).min(cells);

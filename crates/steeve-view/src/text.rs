@@ -1,6 +1,6 @@
-//! Names as text that does no harm where it is put, and that fits there.
+//! Escapes and shortens names for where they are shown.
 
-/// Text that does nothing to a terminal: control characters are written as Rust would.
+/// Returns text that is safe for a terminal: control characters are escaped as in Rust.
 ///
 /// ```
 /// assert_eq!(steeve_view::printable("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
@@ -17,7 +17,7 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// Returns a name that may hold anything as a sentence can bear it: printable, and of at most 40 letters.
+/// Returns a name for use in a sentence: printable, and of at most 40 characters.
 ///
 /// ```
 /// assert_eq!(steeve_view::short_name("kq\n"), "kq\\n");
@@ -28,7 +28,7 @@ pub fn short_name(name: &str) -> String {
     shortened(&printable(name), ROOM)
 }
 
-/// Text that means nothing but itself in HTML and SVG.
+/// Escapes text for HTML and SVG.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -37,7 +37,7 @@ pub(crate) fn escaped(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // No control character may stand in XML (but white space, which is not worth an exception), nor may these
+            // No control character is allowed in XML (but white space, which is not worth an exception), nor are these
             // two, which are no characters.
             letter if letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
             letter => escaped.push(letter),
@@ -46,13 +46,13 @@ pub(crate) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Text that can't end a comment in C.
+/// Returns text that can't end a comment in C.
 pub(crate) fn commented(text: &str) -> String {
     let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     plain.replace("*/", "* /").replace("/*", "/ *")
 }
 
-/// As many letters as there is room for.
+/// Cuts text to as many characters as there is room for.
 pub(crate) fn shortened(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_owned();

@@ -4,14 +4,14 @@
 use steeve_graph::{AssignedGraph, GraphStrategy, PlanOptions, Reuse, Unread, plan_graph};
 use steeve_plan::file::PlanFile;
 use steeve_plan::{Bytes, Lifetime, Offset, Step};
-use steeve_view::{LastUse, Map, MemoryMap, Role, Tile, sums};
+use steeve_view::{LastUse, MemoryMap, PlanMap, Role, Tile, byte_sums};
 
-fn map(text: &str) -> Map {
+fn map(text: &str) -> PlanMap {
     let graph: AssignedGraph = text.parse().unwrap();
-    Map::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default()).unwrap())
+    PlanMap::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default()).unwrap())
 }
 
-fn tile<'a>(map: &'a Map, name: &str) -> &'a Tile {
+fn tile<'a>(map: &'a PlanMap, name: &str) -> &'a Tile {
     map.memories.iter().flat_map(|memory| &memory.tiles).find(|tile| tile.name == name).unwrap()
 }
 
@@ -45,7 +45,7 @@ fn an_input_that_no_node_reads_is_unread_under_every_rule() {
     let graph: AssignedGraph = "x = input f32[64]; unused = input f32[64]; a = silu x !output".parse().unwrap();
     for unread in [Unread::Keep, Unread::FreeInputs, Unread::Free] {
         let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::More).with_unread(unread);
-        let map = Map::of_graph("steeve", &plan_graph(&graph, &options).unwrap());
+        let map = PlanMap::of_graph("steeve", &plan_graph(&graph, &options).unwrap());
         assert_eq!(tile(&map, "unused").last_use, LastUse::Unread);
     }
 }
@@ -67,7 +67,7 @@ result = silu node_8 !output
 ");
     let layer = |name: &str| {
         let tiles = || map.memories.iter().flat_map(|memory| &memory.tiles);
-        let also = |tile: &&Tile| tile.name == name || tile.also.iter().any(|it| it.name == name);
+        let also = |tile: &&Tile| tile.name == name || tile.nested.iter().any(|it| it.name == name);
         tiles().find(also).unwrap().layer
     };
     assert_eq!([layer("inp"), layer("node_1"), layer("norm-0"), layer("node_3")], [None, None, Some(0), Some(0)]);
@@ -119,7 +119,7 @@ l_out-1 = add ffn_up-1 x !output
         assert!(alive.windows(2).all(|pair| pair[0].occupied >= pair[1].occupied));
         let live: u64 = alive.iter().map(|tile| tile.occupied.0).sum();
         most = most.max(live);
-        let sums = sums(&alive);
+        let sums = byte_sums(&alive);
         for list in [&sums.by_role, &sums.by_operation, &sums.by_layer] {
             assert_eq!(list.iter().map(|(_, bytes)| bytes.0).sum::<u64>(), live);
             assert!(list.windows(2).all(|pair| pair[0].1 >= pair[1].1));
@@ -137,7 +137,7 @@ fn sums_name_what_has_no_layer_and_no_operation() {
     tile.occupied = Bytes(64);
     let plain = Tile::new("x", Lifetime::new(0, 1).unwrap(), Offset(64), Bytes(4));
     let memory = MemoryMap::new("memory", vec![Bytes(128)], vec![plain, tile]);
-    let sums = sums(&memory.alive_at(Step(0)));
+    let sums = byte_sums(&memory.alive_at(Step(0)));
     let listed =
         |list: &[(String, Bytes)]| list.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect::<Vec<_>>();
     assert_eq!(listed(&sums.by_role), ["weight copy 64", "other 4"]);
@@ -146,7 +146,8 @@ fn sums_name_what_has_no_layer_and_no_operation() {
     assert_eq!(memory.alive_at(Step(1)).len(), 1);
 }
 
-/// A block of a model that names nothing: attention with a soft-max in place, a feed-forward part and both residuals.
+/// Checks a block of a model that names nothing: attention with a soft-max in place, a feed-forward part and both
+/// residuals.
 #[test]
 fn what_has_no_name_has_the_role_of_what_it_is_made_for() {
     let map = map("\
@@ -184,7 +185,7 @@ node_17 = norm node_16 !output
     for (role, nodes) in table {
         for node in nodes {
             let name = format!("node_{node}");
-            let of = |tile: &&Tile| tile.name == name || tile.also.iter().any(|it| it.name == name);
+            let of = |tile: &&Tile| tile.name == name || tile.nested.iter().any(|it| it.name == name);
             let tile = map.memories[0].tiles.iter().find(of).unwrap();
             assert_eq!(tile.role, role, "{name} in {}", tile.name);
         }
@@ -292,7 +293,7 @@ b = add a copy !output
     assert_eq!(told("FAKE0#embd#0"), (Role::Residual, "copy"));
     assert_eq!(told("a").1, "add");
     let alive = map.memories[0].alive_at_peak();
-    let mut names: Vec<String> = sums(&alive).by_operation.into_iter().map(|(name, _)| name).collect();
+    let mut names: Vec<String> = byte_sums(&alive).by_operation.into_iter().map(|(name, _)| name).collect();
     names.sort();
     assert_eq!(names, ["copy", "input", "leaf"]);
 }
@@ -311,7 +312,7 @@ e = add c c !output
 fn a_saved_plan_knows_the_nodes_that_compute_its_blocks() {
     let options = PlanOptions::default().with_reuse(Reuse::None);
     let plan = plan_graph(&WITH_VIEWS.parse::<AssignedGraph>().unwrap(), &options).unwrap();
-    let (made, saved) = (Map::of_graph("steeve", &plan), Map::of_file("plan", &plan.to_file()));
+    let (made, saved) = (PlanMap::of_graph("steeve", &plan), PlanMap::of_file("plan", &plan.to_file()));
     assert_eq!((made.nodes.len(), saved.nodes.len()), (6, 6));
     for (node, (made, saved)) in made.nodes.iter().zip(&saved.nodes).enumerate() {
         if node == 1 {
@@ -331,7 +332,7 @@ fn a_file_may_claim_any_step() {
     let text = plan.to_json();
     let end = text.split("\"live\":[").nth(1).unwrap().split(']').next().unwrap().to_owned();
     let far = text.replacen(&format!("\"live\":[{end}]"), &format!("\"live\":[0,{}]", u64::MAX), 1);
-    let map = Map::of_file("plan", &PlanFile::from_json(&far).unwrap());
+    let map = PlanMap::of_file("plan", &PlanFile::from_json(&far).unwrap());
     assert!(map.nodes.is_empty());
     assert_eq!(map.node_called(3), "node 3");
 }
@@ -340,7 +341,7 @@ fn a_file_may_claim_any_step() {
 fn tiles_of_a_graph_have_the_numbers_of_their_tensors() {
     let graph: AssignedGraph = WITH_VIEWS.parse().unwrap();
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
-    for map in [Map::of_graph("steeve", &plan), Map::of_file("plan", &plan.to_file())] {
+    for map in [PlanMap::of_graph("steeve", &plan), PlanMap::of_file("plan", &plan.to_file())] {
         for tile in &map.memories[0].tiles {
             let named = |id: &steeve_graph::TensorId| graph.graph().name(*id) == tile.name;
             let id = graph.graph().tensors().ids().position(|id| named(&id)).unwrap();

@@ -1,4 +1,4 @@
-//! Pictures as they stand in `tests/golden`. `STEEVE_UPDATE=1 cargo test -p steeve-view --test golden` draws them anew.
+//! Compares pictures with the golden files in `tests/golden`. `STEEVE_UPDATE=1 cargo test -p steeve-view --test golden` updates them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use steeve_graph::{AssignedGraph, GraphStrategy, PlanOptions, Reuse, plan_graph};
 use steeve_plan::{Bytes, Strategy, csv, plan};
 use steeve_view::{
-    Colouring, HeaderStyle, Map, PageStyle, Picture, SvgStyle, TerminalStyle, Theme, header, page, svg, terminal,
+    Colouring, HeaderStyle, PageStyle, Picture, PlanMap, SvgStyle, TerminalStyle, Theme, header, page, svg, terminal,
 };
 
 /// A layer of a language model, in miniature.
@@ -36,10 +36,10 @@ l_out-0 = add ffn_out-0 attn_out-0 !output @gpu
 shifted = neg tokens !output @host
 ";
 
-fn of_graph(strategy: GraphStrategy, name: &str) -> Map {
+fn of_graph(strategy: GraphStrategy, name: &str) -> PlanMap {
     let graph: AssignedGraph = LAYER.parse().unwrap();
     let reuse = if strategy == GraphStrategy::Ggml { Reuse::Ggml } else { Reuse::More };
-    Map::of_graph(name, &plan_graph(&graph, &PlanOptions::new(strategy).with_reuse(reuse)).unwrap())
+    PlanMap::of_graph(name, &plan_graph(&graph, &PlanOptions::new(strategy).with_reuse(reuse)).unwrap())
 }
 
 fn graph() -> Picture {
@@ -50,7 +50,7 @@ fn compared() -> Picture {
     Picture::of_two("layer.graph", of_graph(GraphStrategy::Ggml, "ggml"), of_graph(GraphStrategy::Fast, "steeve"))
 }
 
-/// Blocks of many sizes and lifetimes.
+/// Creates blocks of many sizes and lifetimes.
 fn many(count: u64, limit: Option<Bytes>) -> Picture {
     let mut rows = String::from("id,lower,upper,size\n");
     let mut state = 7u64;
@@ -65,7 +65,7 @@ fn many(count: u64, limit: Option<Bytes>) -> Picture {
     let table = csv::read(&rows).unwrap();
     let problem = table.problem().unwrap();
     let problem = if let Some(limit) = limit { problem.with_max_buffer(limit) } else { problem };
-    Picture::of("many.csv", Map::of_blocks("fast", "memory", &plan(problem, &Strategy::Fast).unwrap(), table.ids()))
+    Picture::of("many.csv", PlanMap::of_blocks("fast", "memory", &plan(problem, &Strategy::Fast).unwrap(), table.ids()))
 }
 
 #[track_caller]
@@ -142,7 +142,7 @@ fn names_mean_nothing_but_themselves() {
     let rows = format!("id,lower,upper,size\n\"{}\",0,1,64\n", nasty.replace('"', "\"\""));
     let table = csv::read(&rows).unwrap();
     let made = plan(table.problem().unwrap(), &Strategy::Fast).unwrap();
-    let picture = Picture::of(nasty, Map::of_blocks(nasty, nasty, &made, table.ids()));
+    let picture = Picture::of(nasty, PlanMap::of_blocks(nasty, nasty, &made, table.ids()));
     let page = page(&picture, &PageStyle::default());
     assert_eq!(page.matches("</script>").count(), 2, "the data's and the script's own");
     assert!(page.contains("<title>&lt;/script&gt;&lt;script&gt;alert(1)"), "the title is text");
@@ -163,7 +163,7 @@ fn a_page_needs_nothing_from_outside() {
 
 #[test]
 fn nothing_can_be_drawn_too() {
-    let picture = Picture::of("nothing", Map::new("plan", Vec::new()));
+    let picture = Picture::of("nothing", PlanMap::new("plan", Vec::new()));
     assert!(page(&picture, &PageStyle::default()).contains("\"maps\":[{"));
     assert!(svg(&picture, &SvgStyle::default()).ends_with("</svg>\n"));
     assert_eq!(terminal(&picture, &TerminalStyle::plain(80)), "\n");
@@ -233,7 +233,7 @@ fn whatever_is_claimed_can_be_drawn() {
             let buffers = (0..number(3).min(4)).map(|_| Bytes(number(9000))).collect();
             memories.push(MemoryMap::new(format!("m{memory}"), buffers, tiles));
         }
-        let maps = [Map::new("one", memories.clone()), Map::new("two", memories.into_iter().rev().collect())];
+        let maps = [PlanMap::new("one", memories.clone()), PlanMap::new("two", memories.into_iter().rev().collect())];
         let [one, two] = maps;
         for picture in [Picture::of("claims", one.clone()), Picture::of_two("claims", one, two)] {
             let drawn = svg(&picture, &SvgStyle::default().with_rectangles(32));
@@ -259,7 +259,8 @@ fn an_axis_begins_before_the_run_where_the_first_step_is_there() {
 #[test]
 fn a_page_knows_the_steps_of_each_plan_and_what_it_is_opened_with() {
     let table = csv::read("id,lower,upper,size\na,0,3,4096\n").unwrap();
-    let list = Map::of_blocks("list", "memory", &plan(table.problem().unwrap(), &Strategy::Fast).unwrap(), table.ids());
+    let list =
+        PlanMap::of_blocks("list", "memory", &plan(table.problem().unwrap(), &Strategy::Fast).unwrap(), table.ids());
     let picture = Picture::of_two("two", of_graph(GraphStrategy::Fast, "steeve"), list);
     let made = page(&picture, &PageStyle::default().with_colouring(Colouring::Size).with_theme(Theme::Dark));
     assert!(made.contains("\"name\":\"steeve\",\"unit\":\"node\""));
@@ -273,7 +274,7 @@ fn names_do_nothing_to_a_terminal() {
     use steeve_view::{MemoryMap, Tile};
     let tile = |name: &str| Tile::new(name, Lifetime::new(0, 1).unwrap(), Offset(0), Bytes(8));
     let tiles = vec![tile("evil\u{1b}[31m\r"), tile(&"long".repeat(200))];
-    let picture = Picture::of("a\u{1b}c", Map::new("plan", vec![MemoryMap::new("m\u{7}", vec![Bytes(16)], tiles)]));
+    let picture = Picture::of("a\u{1b}c", PlanMap::new("plan", vec![MemoryMap::new("m\u{7}", vec![Bytes(16)], tiles)]));
     let drawn = terminal(&picture, &TerminalStyle::plain(60).with_colouring(Colouring::Name));
     assert!(!drawn.contains(|letter: char| letter.is_control() && letter != '\n'), "{drawn:?}");
     assert!(drawn.lines().all(|line| line.chars().count() <= 60), "{drawn}");
@@ -312,5 +313,5 @@ fn kinds_in_a_drawing_are_told_apart_by_patterns_too() {
         assert_eq!(drawn.matches(&format!("<pattern id=\"{pattern}\"")).count(), 1, "{pattern}");
         assert!(drawn.contains(&format!("<rect fill=\"url(#{pattern})\"")), "{pattern} is in the legend");
     }
-    assert!(!svg(&Picture::of("nothing", Map::new("plan", Vec::new())), &SvgStyle::default()).contains("<defs>"));
+    assert!(!svg(&Picture::of("nothing", PlanMap::new("plan", Vec::new())), &SvgStyle::default()).contains("<defs>"));
 }

@@ -79,7 +79,7 @@ fn details(layers: usize, as_drawing: bool) -> Result<(), Failure> {
 /// A model whose last layers have their weights on the GPU.
 struct Model {
     graph: Graph,
-    homes: Homes,
+    homes: TensorLocations,
     scheduler: Scheduler,
     on_gpu: Bytes,
 }
@@ -88,7 +88,8 @@ impl Model {
     fn new(on_gpu: usize) -> Result<Self, Failure> {
         let device = |name: &str| -> Arc<dyn Device> { Arc::new(NullDevice::new(name).as_if_it_computed()) };
         let (gpu, cpu) = (device("GPU"), device("CPU"));
-        let mut it = Builder { context: Context::new(), homes: Homes::new(), on_gpu: Bytes(0), gpu: Arc::clone(&gpu) };
+        let mut it =
+            Builder { context: Context::new(), homes: TensorLocations::new(), on_gpu: Bytes(0), gpu: Arc::clone(&gpu) };
         let embedding = it.weight(&cpu, "embedding", DataType::F16, &[WIDTH, VOCABULARY])?;
         let ids = it.context.input(DataType::I32, &[TOKENS])?;
         it.context.set_name(ids, "ids")?;
@@ -113,7 +114,7 @@ impl Model {
 
 struct Builder {
     context: Context,
-    homes: Homes,
+    homes: TensorLocations,
     on_gpu: Bytes,
     gpu: Arc<dyn Device>,
 }

@@ -158,5 +158,5 @@ pub mod prelude {
         MemoryId, Offset, Op, Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary,
         plan_graph, plan_tensor_graph, replay,
     };
-    pub use steeve_sched::{Homes, Job, SchedError, SchedOptions, Schedule, Scheduler, Worker, WorkerId};
+    pub use steeve_sched::{Job, SchedError, SchedOptions, Schedule, Scheduler, TensorLocations, Worker, WorkerId};
 }

@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Write};
 
 use serde::Serialize;
 use steeve_plan::Bytes;
-use steeve_view::{BytesChange, KindChange, Map, MemoryChange, TensorChange, TensorCounts, Unit, changes};
+use steeve_view::{BytesChange, KindChange, MemoryChange, PlanMap, StepUnit, TensorChange, TensorCounts, changes};
 
 pub(crate) use allow::{Allowance, parse_allowance};
 
@@ -193,8 +193,8 @@ impl Difference {
 }
 
 /// A plan of nothing, to compare a file with that is in one folder alone.
-fn empty(other: &Map) -> Map {
-    let mut map = Map::new("", Vec::new());
+fn empty(other: &PlanMap) -> PlanMap {
+    let mut map = PlanMap::new("", Vec::new());
     map.unit = other.unit;
     map
 }
@@ -288,7 +288,7 @@ impl<'a> MemoryEntry<'a> {
         let (changes, more) = split(memory, args.top);
         let step = |own: &Option<LoadedMap>, other: &Option<LoadedMap>, side: usize| {
             let map = own.as_ref().or(other.as_ref()).map(|it| &it.map);
-            PeakStep::new(map.map_or(Unit::Step, |it| it.unit), memory.fullest[side])
+            PeakStep::new(map.map_or(StepUnit::Step, |it| it.unit), memory.fullest[side])
         };
         let (old, new) = (&difference.before, &difference.after);
         let (before, after) = (step(old, new, 0), step(new, old, 1));

@@ -5,7 +5,7 @@ use steeve_graph::{
     Claim, GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlanFault, PlanFile, PlanOptions, Reuse, Unread,
     check_plan_file,
 };
-use steeve_view::Map;
+use steeve_view::PlanMap;
 
 use super::file::GraphFile;
 use super::solve::solve;
@@ -91,7 +91,7 @@ fn named(graph: &GraphFile, faults: Vec<PlanFault>) -> Vec<Fault> {
 
 /// Memories above their capacity, with what is alive there at the peak.
 fn over(plan: &GraphPlan, capacities: Capacities<'_>) -> Vec<Fault> {
-    over_capacity(&Map::of_graph("plan", plan), capacities)
+    over_capacity(&PlanMap::of_graph("plan", plan), capacities)
 }
 
 fn judge(

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use steeve_graph::{
-    Bytes, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, PlanOptions, Progress, Reuse, Verdict,
-    plan_beside_ggml_watched, plan_graph_watched,
+    Bytes, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, PlanOptions, Reuse, SearchProgress,
+    Verdict, plan_beside_ggml_watched, plan_graph_watched,
 };
 use steeve_plan::{Clipped, Step};
 
@@ -36,7 +36,7 @@ pub(crate) fn solve_watched(
     graph: &GraphFile,
     options: &PlanOptions,
     capacities: Capacities<'_>,
-    watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    watch: &mut dyn FnMut(&SearchProgress) -> ControlFlow<()>,
 ) -> Result<SolvedGraph, Error> {
     let start = Instant::now();
     let plan = match graph.as_drop_in {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use steeve_plan::{
-    BlockId, Bytes, Id, IdVec, Outcome, Placement, Plan, Strategy, Verdict, Violations, certify, place_watched,
+    BlockId, Bytes, Id, IdVec, PlaceOutcome, Placement, Plan, Strategy, Verdict, Violations, certify, place_watched,
 };
 
 use super::{Given, GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, Watch};
@@ -54,7 +54,7 @@ impl Part {
             GraphStrategy::Best(best) => Strategy::Best(best),
             GraphStrategy::Fast | GraphStrategy::Ggml => Strategy::Fast,
         };
-        let Outcome { placement, verdict, at_least, .. } =
+        let PlaceOutcome { placement, verdict, at_least, .. } =
             place_watched(&problem, &strategy, watch).map_err(|error| {
                 let memory = assigned.memories()[memory].name.clone();
                 GraphPlanError::Place { memory, error }

@@ -10,7 +10,8 @@ use crate::{Align, BlockId, BufferId, Bytes, Offset, Place, Step};
 pub struct Violations(pub(super) Vec<Violation>);
 
 impl Violations {
-    /// The single violations: those of one block first, in the order of the blocks, then overlaps in the order of time.
+    /// Returns the single violations: those of one block first, in the order of the blocks, then overlaps in the order
+    /// of time.
     pub fn list(&self) -> &[Violation] {
         &self.0
     }
@@ -36,7 +37,7 @@ impl core::error::Error for Violations {}
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Not one place per block.
+    /// The number of places differs from the number of blocks.
     #[error("there are {blocks} blocks but {places} places")]
     Count {
         /// How many blocks the problem has.
@@ -44,9 +45,9 @@ pub enum Violation {
         /// How many places were given.
         places: usize,
     },
-    /// A block stands in a buffer far beyond those that the blocks could fill.
+    /// A block is in a buffer with an index above what the blocks could fill.
     #[error("block {block} stands in buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers")]
-    TooFar {
+    BufferIndexTooLarge {
         /// The block.
         block: BlockId,
         /// Its buffer.
@@ -59,7 +60,7 @@ pub enum Violation {
     Misaligned {
         /// The block.
         block: BlockId,
-        /// Where it stands.
+        /// Where it is placed.
         offset: Offset,
         /// Its alignment.
         align: Align,
@@ -69,31 +70,31 @@ pub enum Violation {
     OutOfRange {
         /// The block.
         block: BlockId,
-        /// Where it stands.
+        /// Where it is placed.
         offset: Offset,
         /// Its size.
         size: Bytes,
     },
-    /// A pinned block that stands elsewhere.
+    /// A pinned block that is placed elsewhere.
     #[error("block {block} is pinned to offset {} of buffer {} but stands at offset {} of buffer {}", pinned.offset, pinned.buffer, place.offset, place.buffer)]
-    Unpinned {
+    NotAtPin {
         /// The block.
         block: BlockId,
-        /// Where it must stand.
+        /// The place it is pinned to.
         pinned: Place,
-        /// Where it stands.
+        /// Where it is placed.
         place: Place,
     },
-    /// A block that takes over another's bytes but stands elsewhere.
+    /// A block that follows another but has a different place.
     #[error("block {block} follows block {follows} but stands at offset {} of buffer {} instead of offset {} of buffer {}", place.offset, place.buffer, expected.offset, expected.buffer)]
-    Strayed {
+    NotAtPredecessor {
         /// The follower.
         block: BlockId,
         /// Its predecessor.
         follows: BlockId,
-        /// Where the follower stands.
+        /// The place of the follower.
         place: Place,
-        /// Where its predecessor stands.
+        /// The place of its predecessor.
         expected: Place,
     },
     /// A buffer above the limit that no single block excuses.
@@ -118,10 +119,10 @@ pub enum Violation {
     },
     /// The buffers together pass the end of the address space.
     #[error("the buffers have more than 2^64 bytes together")]
-    Endless,
+    TotalTooLarge,
     /// There are more overlaps than are listed.
     #[error("there are more overlaps than these")]
-    AndMore,
+    MoreOverlaps,
     /// Two live blocks share a byte.
     #[error("blocks {block} and {other} share byte {offset} of buffer {buffer} at step {step}")]
     Overlap {
@@ -139,14 +140,14 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The blocks it speaks of: none, one or two.
+    /// Returns the blocks that the violation is about: none, one or two.
     pub fn blocks(&self) -> impl Iterator<Item = BlockId> {
         let (first, second) = match self {
-            Self::TooFar { block, .. }
+            Self::BufferIndexTooLarge { block, .. }
             | Self::Misaligned { block, .. }
             | Self::OutOfRange { block, .. }
-            | Self::Unpinned { block, .. } => (Some(*block), None),
-            Self::Strayed { block, follows, .. } => (Some(*follows), Some(*block)),
+            | Self::NotAtPin { block, .. } => (Some(*block), None),
+            Self::NotAtPredecessor { block, follows, .. } => (Some(*follows), Some(*block)),
             Self::Overlap { block, other, .. } => (Some(*block), Some(*other)),
             _ => (None, None),
         };

@@ -19,11 +19,11 @@ pub enum Column {
     Size,
     /// What its offset must be a multiple of.
     Alignment,
-    /// The buffer it stands in.
+    /// The buffer it is in.
     Buffer,
-    /// Where it stands in that buffer.
+    /// Its offset in that buffer.
     Offset,
-    /// The name of the block whose bytes it takes over.
+    /// The name of the block it follows.
     Follows,
 }
 
@@ -32,7 +32,7 @@ impl Column {
     pub const ALL: [Self; 8] =
         [Self::Id, Self::Lower, Self::Upper, Self::Size, Self::Alignment, Self::Buffer, Self::Offset, Self::Follows];
 
-    /// What the header calls it.
+    /// Returns the name of the column in the header.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Id => "id",
@@ -46,7 +46,7 @@ impl Column {
         }
     }
 
-    /// The column of that name, in capitals or not.
+    /// Finds the column with this name, ignoring case.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|column| column.name().eq_ignore_ascii_case(name))
     }
@@ -60,7 +60,7 @@ impl fmt::Display for Column {
 
 /// Why a text is no block list, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{fault}", At(self))]
+#[error("{}{fault}", FaultLocation(self))]
 pub struct CsvError {
     /// The line, from 1.
     pub line: usize,
@@ -74,9 +74,9 @@ pub struct CsvError {
 }
 
 /// Shows where the fault is; an input that is too large is wrong as a whole.
-struct At<'a>(&'a CsvError);
+struct FaultLocation<'a>(&'a CsvError);
 
-impl fmt::Display for At<'_> {
+impl fmt::Display for FaultLocation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             CsvError { fault: CsvFault::InputTooLarge(_), .. } => Ok(()),
@@ -96,16 +96,16 @@ pub enum CsvFault {
     /// Nothing but blank lines.
     #[error("there is no header; the first line must name the columns, for example id,lower,upper,size")]
     NoHeader,
-    /// A column that nobody knows.
-    #[error("there is no column called {:?}; the columns are {}, separated by commas", Clipped(found), Known)]
+    /// A column with an unknown name.
+    #[error("there is no column called {:?}; the columns are {}, separated by commas", Clipped(found), KnownColumns)]
     UnknownColumn {
-        /// What stands in the header.
+        /// The name in the header.
         found: String,
     },
     /// A column that the header names twice.
     #[error("the header names this column already in column {first}")]
     RepeatedColumn {
-        /// Where it stands first, from 1.
+        /// The position of its first occurrence, from 1.
         first: usize,
     },
     /// A column that must be there.
@@ -133,26 +133,26 @@ pub enum CsvFault {
     NumberMissing,
     /// A field that is no number at all.
     #[error("{:?} is not a number", Clipped(found))]
-    NoNumber {
-        /// What stands there.
+    NotANumber {
+        /// The text of the field.
         found: String,
     },
     /// A number with a fraction or an exponent.
     #[error("{:?} is not a whole number in plain digits", Clipped(found))]
     NotWhole {
-        /// What stands there.
+        /// The text of the field.
         found: String,
     },
     /// A number below zero.
     #[error("{:?} is negative", Clipped(found))]
     Negative {
-        /// What stands there.
+        /// The text of the field.
         found: String,
     },
     /// A number above 2^64 - 1.
     #[error("{:?} is above {}, the largest number there is", Clipped(found), u64::MAX)]
     TooLarge {
-        /// What stands there.
+        /// The text of the field.
         found: String,
     },
     /// A lifetime that is empty, or an alignment that is no power of two.
@@ -166,12 +166,12 @@ pub enum CsvFault {
     RepeatedId {
         /// The name.
         id: String,
-        /// The line on which it stands first.
+        /// The line of its first occurrence.
         first: usize,
     },
     /// A block that follows one that is not in the file.
     #[error("there is no block with the id {:?} to follow", Clipped(found))]
-    FollowsNobody {
+    FollowsMissingBlock {
         /// The name it gives.
         found: String,
     },
@@ -183,7 +183,7 @@ pub enum CsvFault {
     },
     /// A buffer beyond all that can be numbered.
     #[error("buffer {buffer} is above 4294967294, the last that can be numbered")]
-    BufferTooFar {
+    BufferIndexTooLarge {
         /// The buffer.
         buffer: u64,
     },
@@ -195,11 +195,11 @@ pub enum CsvFault {
     InputTooLarge(InputTooLarge),
     /// A quote that is never closed.
     #[error("the quote that opens here is never closed")]
-    OpenQuote,
+    UnclosedQuote,
     /// Something between a closing quote and the next comma.
     #[error("{:?} stands behind the closing quote; a quote inside quotes is written twice", Clipped(found))]
     AfterQuote {
-        /// What stands there.
+        /// The text of the field.
         found: String,
     },
 }
@@ -242,13 +242,13 @@ pub enum TableError {
     },
     /// A block that follows one that is not there.
     #[error("block {} follows block {follows}, which does not exist", Clipped(id))]
-    FollowsNobody {
+    FollowsMissingBlock {
         /// The name of the follower.
         id: String,
         /// The block it names.
         follows: BlockId,
     },
-    /// A block that stands nowhere.
+    /// A block without an offset.
     #[error("block {} has no offset", Clipped(id))]
     NoOffset {
         /// Its name.
@@ -258,9 +258,9 @@ pub enum TableError {
     },
 }
 
-struct Known;
+struct KnownColumns;
 
-impl fmt::Display for Known {
+impl fmt::Display for KnownColumns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, column) in Column::ALL.iter().enumerate() {
             write!(f, "{}{column}", if index == 0 { "" } else { ", " })?;

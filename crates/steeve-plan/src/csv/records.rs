@@ -1,4 +1,4 @@
-//! Text in, records of fields out: commas, quotes and line ends, and nothing of what the fields mean. O(length).
+//! Splits text into records of fields: handles commas, quotes and line ends, but not what the fields mean. O(length).
 
 use alloc::borrow::Cow;
 use alloc::string::ToString;
@@ -6,22 +6,22 @@ use alloc::vec::Vec;
 
 use super::{Column, CsvError, CsvFault};
 
-/// Walks over the records. Fields are borrowed from the text except where a doubled quote forbids it.
-pub(super) struct Records<'a> {
+/// Iterates over the records. Fields are borrowed from the text except where they contain doubled quotes.
+pub(super) struct RecordReader<'a> {
     rest: &'a str,
     /// The line on which `rest` begins, from 1.
     line: usize,
     fields: Vec<Cow<'a, str>>,
 }
 
-/// What stands behind a field.
+/// What follows a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum FieldEnd {
     Field,
     Record,
 }
 
-impl<'a> Records<'a> {
+impl<'a> RecordReader<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         let rest = text.strip_prefix('\u{feff}').unwrap_or(text);
         Self { rest, line: 1, fields: Vec::new() }
@@ -36,19 +36,19 @@ impl<'a> Records<'a> {
             let line = self.line;
             self.fields.clear();
             // A record with more fields than there are columns is wrong whatever else it holds, and may be all commas.
-            while self.field()? == End::Field && self.fields.len() <= Column::ALL.len() {}
+            while self.field()? == FieldEnd::Field && self.fields.len() <= Column::ALL.len() {}
             if self.fields.iter().any(|field| !field.is_empty()) || self.fields.len() > 1 {
                 return Ok(Some(line));
             }
         }
     }
 
-    /// The fields of the record, without outer spaces and quotes.
+    /// Returns the fields of the record, without outer spaces and quotes.
     pub(super) fn fields(&self) -> &[Cow<'a, str>] {
         &self.fields
     }
 
-    fn field(&mut self) -> Result<End, CsvError> {
+    fn field(&mut self) -> Result<FieldEnd, CsvError> {
         let blank = |letter: char| letter.is_whitespace() && letter != '\n';
         self.rest = self.rest.trim_start_matches(blank);
         match self.rest.strip_prefix('"') {
@@ -61,13 +61,13 @@ impl<'a> Records<'a> {
         }
     }
 
-    fn quoted(&mut self, inside: &'a str) -> Result<End, CsvError> {
+    fn quoted(&mut self, inside: &'a str) -> Result<FieldEnd, CsvError> {
         let (opened, column) = (self.line, Some(self.fields.len() + 1));
         let mut pieces: Cow<'a, str> = Cow::Borrowed("");
         let mut rest = inside;
         loop {
             let Some((piece, after)) = rest.split_once('"') else {
-                return Err(CsvError { line: opened, column, name: None, fault: CsvFault::OpenQuote });
+                return Err(CsvError { line: opened, column, name: None, fault: CsvFault::UnclosedQuote });
             };
             self.line += piece.matches('\n').count();
             if pieces.is_empty() {
@@ -95,7 +95,7 @@ impl<'a> Records<'a> {
         Ok(self.end())
     }
 
-    /// Takes what stands before the next comma or line end.
+    /// Takes the text before the next comma or line end.
     fn up_to_end(&mut self) -> &'a str {
         let length = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
         let (text, rest) = self.rest.split_at(length);
@@ -104,15 +104,15 @@ impl<'a> Records<'a> {
     }
 
     /// Takes the comma or line end itself.
-    fn end(&mut self) -> End {
+    fn end(&mut self) -> FieldEnd {
         if let Some(rest) = self.rest.strip_prefix(',') {
             self.rest = rest;
-            return End::Field;
+            return FieldEnd::Field;
         }
         if let Some(rest) = self.rest.strip_prefix('\n') {
             self.rest = rest;
             self.line += 1;
         }
-        End::Record
+        FieldEnd::Record
     }
 }

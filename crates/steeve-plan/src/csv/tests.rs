@@ -179,7 +179,7 @@ fn a_long_field_is_cut_in_messages() {
     assert!(error.len() < 400 && error.contains("(99840 bytes left out)"), "{error}");
 }
 
-/// Every place of a block list at which a text can stand.
+/// Puts a long text at every position of a block list that can hold one.
 #[test]
 fn no_error_echoes_a_long_field_whole() {
     let full = "id,lower,upper,size,alignment,buffer,offset,follows\na,0,2,8,64,1,64,\nb,2,3,4,64,1,64,a\n";
@@ -239,7 +239,7 @@ fn a_table_is_checked_at_the_door() {
     assert_eq!(make(&["a", "b"], &lost).unwrap_err(), "block b follows block 2, which does not exist");
 }
 
-/// Any table whatever: sound as a problem or not.
+/// Returns any table, sound as a problem or not.
 fn tables() -> impl Strategy<Value = Table> {
     let place = proptest::option::of((0usize..3, any::<u64>()));
     let row = ("\\PC{0,3}|[a-c,\" \n\r]{1,4}", any::<u64>(), any::<u64>(), any::<u64>(), 0u32..64, place, any::<u32>());

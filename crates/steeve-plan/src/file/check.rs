@@ -133,7 +133,7 @@ impl FileMemory {
         faults
     }
 
-    /// The blocks that are not within their buffer.
+    /// Finds the blocks that are not within their buffer.
     fn outside(&self) -> Vec<FileFault> {
         let fault = |(index, it): (usize, &FileBlock)| {
             let FileBlock { size, offset, buffer, .. } = *it;

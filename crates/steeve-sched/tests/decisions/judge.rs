@@ -1,16 +1,16 @@
-//! A judge that shares nothing with the scheduler.
+//! A checker of schedules that shares no code with the scheduler.
 
 use super::*;
 
 /// Holds a schedule to what a schedule is, by the caller's graph alone.
-pub(crate) fn judge(stand: Stand, turns: usize, planned: PlanOptions) {
-    let mut stand = stand.with(SchedOptions::new().with_turns(turns).with_plan(planned));
+pub(crate) fn judge(stand: PlanningSetup, turns: usize, planned: PlanOptions) {
+    let mut stand = stand.with(SchedOptions::new().with_pipeline_depth(turns).with_plan(planned));
     let before = stand.graph.clone();
     let schedule = stand.schedule();
     let assigned = stand.assigned(&schedule);
     let plan = plan_graph(&assigned, &planned).unwrap();
     replay(&assigned, &plan.places()).unwrap_or_else(|faults| panic!("{faults}\n{schedule}\n{before}"));
-    Judge::new(&stand, &schedule, &plan).whole(turns);
+    ScheduleChecker::new(&stand, &schedule, &plan).whole(turns);
     // What is required is what is planned, and what is allocated.
     let mut peaks = vec![0; stand.devices.len()];
     plan.memories().iter().for_each(|memory| peaks[memory.memory.index()] = memory.plan.peak().0);
@@ -21,25 +21,25 @@ pub(crate) fn judge(stand: Stand, turns: usize, planned: PlanOptions) {
     assert_eq!(stand.schedule().to_string(), schedule.to_string());
 }
 
-pub(crate) struct Judge<'a> {
-    stand: &'a Stand,
+pub(crate) struct ScheduleChecker<'a> {
+    stand: &'a PlanningSetup,
     schedule: &'a Schedule,
     plan: &'a GraphPlan,
     /// How often each root has been written so far.
     writes: Vec<usize>,
-    made: Vec<Made>,
+    made: Vec<CopyRecord>,
 }
 
 /// A copy that has been made.
-struct Made {
+struct CopyRecord {
     copy: usize,
     split: usize,
     /// How often the root had been written then.
     writes: usize,
 }
 
-impl<'a> Judge<'a> {
-    pub(crate) fn new(stand: &'a Stand, schedule: &'a Schedule, plan: &'a GraphPlan) -> Self {
+impl<'a> ScheduleChecker<'a> {
+    pub(crate) fn new(stand: &'a PlanningSetup, schedule: &'a Schedule, plan: &'a GraphPlan) -> Self {
         let writes = vec![0; schedule.graph().tensors().len()];
         Self { stand, schedule, plan, writes, made: Vec::new() }
     }
@@ -79,21 +79,21 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether the reason for where a tensor is is true.
+    /// Returns whether the reason for a tensor's worker is true.
     pub(crate) fn explains(&self, tensor: TensorId) -> bool {
         let (graph, schedule) = (&self.stand.graph, self.schedule);
         let (by, root) = (schedule.worker(tensor).unwrap(), graph.root(tensor));
         let is_last = by.index() + 1 == self.stand.devices.len();
         match schedule.reason(tensor).unwrap() {
-            Reason::Pinned => self.stand.pins.keys().any(|pin| graph.root(*pin) == root),
-            Reason::Placed { root } => self.reads(by, root),
-            Reason::Input => graph.tensor(root).flags.is_input() && is_last,
-            Reason::Weight { weight } => self.reads(by, graph.root(weight)),
-            Reason::Offloaded { weight } => self.stand.home[&graph.root(weight)].is_host(),
-            Reason::Neighbour { node } | Reason::Reader { node } => schedule.worker(node) == Some(by),
-            Reason::Sources { readable, of } => readable <= of,
-            Reason::Upgraded { from } => by < from && Arc::ptr_eq(self.own(by), self.own(from)),
-            Reason::Unread => is_last,
+            AssignReason::Pinned => self.stand.pins.keys().any(|pin| graph.root(*pin) == root),
+            AssignReason::Placed { root } => self.reads(by, root),
+            AssignReason::Input => graph.tensor(root).flags.is_input() && is_last,
+            AssignReason::Weight { weight } => self.reads(by, graph.root(weight)),
+            AssignReason::Offloaded { weight } => self.stand.memory_of[&graph.root(weight)].is_host(),
+            AssignReason::Neighbour { node } | AssignReason::Reader { node } => schedule.worker(node) == Some(by),
+            AssignReason::Sources { readable, of } => readable <= of,
+            AssignReason::Upgraded { from } => by < from && Arc::ptr_eq(self.own(by), self.own(from)),
+            AssignReason::Unread => is_last,
             _ => schedule.why(tensor).is_some(),
         }
     }
@@ -128,7 +128,7 @@ impl<'a> Judge<'a> {
             let place = self.plan.place(copy).unwrap();
             assert!(Arc::ptr_eq(self.own(worker(place.memory.index())), self.own(it.to)));
         }
-        self.made.push(Made { copy, split, writes: self.writes[it.root.index()] });
+        self.made.push(CopyRecord { copy, split, writes: self.writes[it.root.index()] });
     }
 
     fn ran(&mut self, node: TensorId, by: WorkerId) {
@@ -145,7 +145,7 @@ impl<'a> Judge<'a> {
             }
             // A copy: of the right root, at the right bytes, and not older than the root.
             assert_eq!(before.tensor(source).layout, after.tensor(now).layout);
-            let is_it = |made: &&Made| self.schedule.copies()[made.copy].tensors[0] == after.root(now);
+            let is_it = |made: &&CopyRecord| self.schedule.copies()[made.copy].tensors[0] == after.root(now);
             let made =
                 self.made.iter().find(is_it).unwrap_or_else(|| panic!("a copy that is not made yet: {}", said()));
             let copy = &self.schedule.copies()[made.copy];
@@ -156,11 +156,12 @@ impl<'a> Judge<'a> {
         self.writes[before.root(node).index()] += 1;
     }
 
-    /// Whether a worker reads and writes a root where it really stands, be it that it was taken over from someone else.
+    /// Returns whether a worker reads and writes a root where it is actually located, even if its bytes come from
+    /// another tensor.
     fn reads(&self, worker_id: WorkerId, root: TensorId) -> bool {
         let memory = match self.plan.place(root) {
             Some(place) => self.own(worker(place.memory.index())),
-            None => &self.stand.home[&root],
+            None => &self.stand.memory_of[&root],
         };
         self.stand.devices[worker_id.index()].reads(memory)
     }

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn a_pin_decides_over_weights_inputs_neighbours_and_readers() {
     let graph = "w = external f32[8,8]; x = input 8; c = leaf 8; a = mul_mat w x; b = add a c";
-    let stand = Stand::new(THREE, graph);
+    let stand = PlanningSetup::new(THREE, graph);
     assert_eq!(stand.places(), "x@cpu c@gpu a@gpu b@gpu");
     let stand = stand.pin("a@cpu");
     assert_eq!(stand.places(), "x@cpu c@cpu a@cpu b@cpu");
@@ -19,39 +19,39 @@ fn a_pin_decides_over_weights_inputs_neighbours_and_readers() {
 #[test]
 fn a_pin_decides_over_offloading() {
     let graph = "w = external f32[8,8] @cpu; x = input 8; y = mul_mat w x";
-    let stand = Stand::new("gpu offloads mul_mat; cpu host", graph).pin("y@cpu");
+    let stand = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph).pin("y@cpu");
     assert_eq!(stand.places(), "x@cpu y@cpu");
 }
 
 #[test]
 fn a_pin_of_a_view_is_one_of_its_root() {
     let graph = "x = input 8; a = neg x; v = view [4]+0 a; b = sqr v";
-    assert_eq!(Stand::new(THREE, graph).pin("v@npu").places(), "x@cpu a@npu b@npu");
+    assert_eq!(PlanningSetup::new(THREE, graph).pin("v@npu").places(), "x@cpu a@npu b@npu");
     let graph = "x = input 8; k = leaf 8; v = view [4]+0 k; y = input 4; c = cpy y v; b = sqr k";
-    assert_eq!(Stand::new(THREE, graph).pin("c@npu").places(), "x@cpu k@npu y@cpu c@npu b@npu");
-    let stand = Stand::new(THREE, graph).pin("k@npu v@npu b@gpu");
+    assert_eq!(PlanningSetup::new(THREE, graph).pin("c@npu").places(), "x@cpu k@npu y@cpu c@npu b@npu");
+    let stand = PlanningSetup::new(THREE, graph).pin("k@npu v@npu b@gpu");
     assert_eq!(stand.places(), "x@cpu k@npu y@cpu c@npu b@gpu");
 }
 
 #[test]
 fn two_pins_of_one_root_that_contradict_each_other_are_refused() {
-    let stand = Stand::new(TWO, "x = input 8; a = neg x; v = view [4]+0 a; b = sqr v").pin("a@gpu v@cpu");
+    let stand = PlanningSetup::new(TWO, "x = input 8; a = neg x; v = view [4]+0 a; b = sqr v").pin("a@gpu v@cpu");
     assert_eq!(stand.refusal(), "tensor 2 (v) was pinned to cpu: what shares its memory was pinned to gpu");
 }
 
 #[test]
 fn a_pin_to_a_worker_that_can_not_run_it_is_refused_with_what_its_device_says() {
-    let stand = Stand::new("gpu lacks neg; cpu", "x = input 8; y = neg x").pin("y@gpu");
+    let stand = PlanningSetup::new("gpu lacks neg; cpu", "x = input 8; y = neg x").pin("y@gpu");
     assert_eq!(stand.refusal(), "tensor 1 (y) was pinned to gpu: it is not built for that");
     let graph = "x = input 8; k = external 8 @cpu; y = cpy x k";
     assert_eq!(
-        Stand::new(TWO, graph).pin("y@gpu").refusal(),
+        PlanningSetup::new(TWO, graph).pin("y@gpu").refusal(),
         "tensor 2 (y) was pinned to gpu: it can't reach the memory of tensor 1 (k)"
     );
-    // Who writes into a pinned root must be able to run there too.
+    // Every node that writes into a pinned root must be able to run there too.
     let graph = "x = input 8; k = leaf 8; y = cpy x k";
     assert_eq!(
-        Stand::new("gpu lacks cpy; cpu", graph).pin("k@gpu").refusal(),
+        PlanningSetup::new("gpu lacks cpy; cpu", graph).pin("k@gpu").refusal(),
         "tensor 1 (k) was pinned to gpu: it shares its memory with tensor 2 (y): it is not built for that"
     );
 }
@@ -59,9 +59,9 @@ fn a_pin_to_a_worker_that_can_not_run_it_is_refused_with_what_its_device_says() 
 #[test]
 fn a_pin_of_an_external_tensor_must_say_where_it_stands() {
     let graph = "w = external f32[8,8] @gpu; x = input 8; y = mul_mat w x";
-    assert_eq!(Stand::new(TWO, graph).pin("w@gpu").places(), "x@cpu y@gpu");
+    assert_eq!(PlanningSetup::new(TWO, graph).pin("w@gpu").places(), "x@cpu y@gpu");
     assert_eq!(
-        Stand::new(TWO, graph).pin("w@cpu").refusal(),
+        PlanningSetup::new(TWO, graph).pin("w@cpu").refusal(),
         "tensor 0 (w) was pinned to cpu: it can't reach the memory of tensor 0 (w)"
     );
 }
@@ -70,19 +70,19 @@ fn a_pin_of_an_external_tensor_must_say_where_it_stands() {
 fn a_pin_chooses_among_those_who_reach_placed_memory() {
     let graph = "k = external 8 @gpu; x = input 8; y = cpy x k";
     let devices = "gpu; npu shares gpu; cpu";
-    assert_eq!(Stand::new(devices, graph).places(), "x@cpu y@gpu");
-    assert_eq!(Stand::new(devices, graph).pin("y@npu").places(), "x@cpu y@npu");
+    assert_eq!(PlanningSetup::new(devices, graph).places(), "x@cpu y@gpu");
+    assert_eq!(PlanningSetup::new(devices, graph).pin("y@npu").places(), "x@cpu y@npu");
 }
 
 #[test]
 fn a_pin_of_a_node_whose_result_is_placed_chooses_among_those_who_reach_it() {
-    let stand = Stand::new("gpu; npu shares gpu; cpu", "x = input 8; y = neg x !external @gpu").pin("y@npu");
+    let stand = PlanningSetup::new("gpu; npu shares gpu; cpu", "x = input 8; y = neg x !external @gpu").pin("y@npu");
     assert_eq!((stand.places(), stand.why("y")), ("x@cpu y@npu".into(), "pinned by the caller".into()));
 }
 
 #[test]
 fn a_pin_to_a_worker_that_is_not_there_is_refused_at_once() {
-    let mut stand = Stand::new(TWO, "x = input 8; y = neg x");
+    let mut stand = PlanningSetup::new(TWO, "x = input 8; y = neg x");
     let error = stand.scheduler.pin(stand.id("y"), WorkerId::from_index(7).unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "there is no worker 7: there are 2");
     assert_eq!(stand.places(), "x@cpu y@cpu");
@@ -90,7 +90,7 @@ fn a_pin_to_a_worker_that_is_not_there_is_refused_at_once() {
 
 #[test]
 fn a_pin_holds_until_it_is_taken_back_or_all_are() {
-    let mut stand = Stand::new(TWO, "x = input 8; a = neg x; b = sqr a").pin("a@gpu b@gpu");
+    let mut stand = PlanningSetup::new(TWO, "x = input 8; a = neg x; b = sqr a").pin("a@gpu b@gpu");
     assert_eq!(stand.places(), "x@cpu a@gpu b@gpu");
     stand.scheduler.unpin(stand.id("b"));
     stand.scheduler.unpin(stand.id("x"));
@@ -101,7 +101,7 @@ fn a_pin_holds_until_it_is_taken_back_or_all_are() {
 
 #[test]
 fn a_pin_holds_although_the_graph_is_known_already() {
-    let mut stand = Stand::new(TWO, "x = input 8; a = neg x");
+    let mut stand = PlanningSetup::new(TWO, "x = input 8; a = neg x");
     stand.reserve().unwrap();
     let mut stand = stand.pin("a@gpu");
     assert_eq!(stand.places(), "x@cpu a@gpu");
@@ -112,7 +112,7 @@ fn a_pin_holds_although_the_graph_is_known_already() {
 
 #[test]
 fn a_pin_of_what_a_graph_does_not_have_does_not_matter_to_it() {
-    let stand = Stand::new(TWO, "x = input 8; y = neg x; z = sqr y").pin("z@gpu");
+    let stand = PlanningSetup::new(TWO, "x = input 8; y = neg x; z = sqr y").pin("z@gpu");
     let (graph, homes) = stand.another("x = input 8; y = neg x");
     stand.scheduler.schedule(&graph, &homes).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Where tensors are: placed memory, inputs and weights, neighbours, upgrades, and who can't.
+//! Where tensors are: placed memory, inputs and weights, neighbours, upgrades, and unsupported nodes.
 
 use super::*;
 
@@ -8,7 +8,7 @@ use super::*;
 fn a_tensor_that_is_placed_stays_and_is_computed_where_it_stands() {
     places(THREE, "x = input 8; y = neg x !external @npu", "x@cpu y@npu");
     places(THREE, "x = input 8; y = neg x !external @cpu", "x@cpu y@cpu");
-    // Of several who reach it, by the first that can.
+    // Of several workers that reach it, by the first that can.
     places("gpu lacks neg; npu shares gpu; cpu", "x = input 8; y = neg x !external @gpu", "x@cpu y@npu");
     places("gpu; npu reads cpu; cpu", "x = input 8; y = neg x !external @cpu", "x@cpu y@npu");
 }
@@ -24,7 +24,7 @@ fn a_write_through_a_view_runs_where_the_cache_stands() {
     places(THREE, &graph("gpu"), "x@cpu a@gpu c@gpu b@gpu");
     places(THREE, &graph("npu"), "x@cpu a@gpu c@npu b@gpu");
     places(THREE, &graph("cpu"), "x@cpu a@gpu c@cpu b@gpu");
-    assert_eq!(Stand::new(THREE, &graph("npu")).why("c"), "writes into tensor 1 (k), which stands there");
+    assert_eq!(PlanningSetup::new(THREE, &graph("npu")).why("c"), "writes into tensor 1 (k), which stands there");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn writers_of_one_root_without_a_common_worker_are_refused_with_what_keeps_them_
 fn writers_of_one_root_may_be_on_several_workers_who_reach_its_memory() {
     let graph = "x = input 8; k = leaf 8; c = cpy x k; s = ?SET f32[8]+0^k x; y = neg k !output";
     places("gpu lacks set; cpu lacks cpy shares gpu", graph, "x@cpu k@gpu c@gpu s@cpu y@gpu");
-    let stand = Stand::new("gpu lacks set; cpu lacks cpy reads gpu", graph);
+    let stand = PlanningSetup::new("gpu lacks set; cpu lacks cpy reads gpu", graph);
     assert_eq!(stand.places(), "x@cpu k@gpu c@gpu s@cpu y@gpu");
     judge(stand, 1, PlanOptions::default());
 }
@@ -76,7 +76,7 @@ fn writers_of_one_root_may_be_on_several_workers_who_reach_its_memory() {
 #[test]
 fn a_node_stands_in_the_memory_of_those_who_write_into_it_later_although_it_is_computed_elsewhere() {
     let graph = "x = input 8; a = add x x; s = ?SET f32[8]+0^a x; y = neg a !output";
-    let stand = Stand::new("gpu lacks add; cpu lacks set reads gpu", graph);
+    let stand = PlanningSetup::new("gpu lacks add; cpu lacks set reads gpu", graph);
     assert_eq!(stand.places(), "x@cpu a@cpu s@gpu y@gpu");
     judge(stand, 1, PlanOptions::default());
 }
@@ -84,14 +84,14 @@ fn a_node_stands_in_the_memory_of_those_who_write_into_it_later_although_it_is_c
 #[test]
 fn a_pin_of_who_writes_into_a_root_is_a_pin_of_that_node_too() {
     let graph = "x = input 8; k = leaf 8; c = cpy x k";
-    let stand = Stand::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
+    let stand = PlanningSetup::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
     assert_eq!(stand.refusal(), "tensor 2 (c) was pinned to gpu: it is not built for that");
 }
 
 #[test]
 fn a_pin_of_one_of_several_who_write_into_a_root_is_a_pin_of_that_node_too() {
     let graph = "x = input 8; k = leaf 8; c = cpy x k; s = ?SET f32[8]+0^k x";
-    let stand = Stand::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
+    let stand = PlanningSetup::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
     assert_eq!(stand.refusal(), "tensor 2 (c) was pinned to gpu: it is not built for that");
 }
 
@@ -101,12 +101,12 @@ fn a_pin_of_one_of_several_who_write_into_a_root_is_a_pin_of_that_node_too() {
 fn inputs_are_on_the_last_worker_whoever_reads_them() {
     places(TWO, "w = external f32[8,8]; x = input 8; y = mul_mat w x", "x@cpu y@gpu");
     places("gpu", "w = external f32[8,8]; x = input 8; y = mul_mat w x", "x@gpu y@gpu");
-    assert_eq!(Stand::new(TWO, "x = input 8; y = neg x").why("x"), "the caller writes it");
+    assert_eq!(PlanningSetup::new(TWO, "x = input 8; y = neg x").why("x"), "the caller writes it");
 }
 
 #[test]
 fn inputs_that_nobody_lists_are_on_the_last_worker_too() {
-    let stand = Stand::new(TWO, "w = external f32[8,8]; x = input 8 !aside; v = view [8]+0 x; y = mul_mat w v");
+    let stand = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8 !aside; v = view [8]+0 x; y = mul_mat w v");
     assert_eq!(stand.splits(), "gpu[x: y]");
     assert_eq!(stand.why("x"), "the caller writes it");
 }
@@ -118,7 +118,7 @@ fn inputs_among_the_nodes_are_on_the_last_worker_too() {
 
 #[test]
 fn an_input_that_is_placed_stays() {
-    let stand = Stand::new(TWO, "x = input 8 !external @gpu; y = neg x !output");
+    let stand = PlanningSetup::new(TWO, "x = input 8 !external @gpu; y = neg x !output");
     assert_eq!((stand.places().as_str(), stand.splits().as_str()), ("y@gpu", "gpu[y]"));
 }
 
@@ -128,7 +128,7 @@ fn operations_follow_their_weights() {
     for (op, home) in [("mul x w", "npu"), ("add w x", "npu"), ("add x w", "cpu"), ("?F f32[8] - x - w", "gpu")] {
         places(THREE, &graph(op, home), &format!("x@cpu y@{home}"));
     }
-    assert_eq!(Stand::new(THREE, &graph("mul x w", "npu")).why("y"), "its weight tensor 0 (w) is there");
+    assert_eq!(PlanningSetup::new(THREE, &graph("mul x w", "npu")).why("y"), "its weight tensor 0 (w) is there");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn an_operation_leaves_its_weight_only_if_that_is_in_host_memory_and_somebody_ea
     // The weight of another device is not moved, even if the host could read it.
     let elsewhere = "w = external f32[8,8] @npu; x = input 8; y = mul_mat w x";
     places("gpu offloads mul_mat; npu host; cpu", elsewhere, "x@cpu y@npu");
-    let stand = Stand::new("gpu offloads mul_mat; cpu host", graph);
+    let stand = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph);
     assert_eq!(stand.why("y"), "worth the copy of its weight tensor 0 (w) out of host memory");
     assert_eq!(stand.splits(), "gpu[w x: y]");
     let never = stand.with(SchedOptions::new().with_offload(Offload::Never));
@@ -211,7 +211,7 @@ fn assignments_spread_down_and_up() {
         "w = external 8; x = input 8; b = ?F f32[8] x; c = ?F f32[8] b; a = add w c",
         "x@cpu b@gpu c@gpu a@gpu",
     );
-    assert_eq!(Stand::new(TWO, below).why("c"), "next to tensor 2 (a)");
+    assert_eq!(PlanningSetup::new(TWO, below).why("c"), "next to tensor 2 (a)");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn the_last_worker_spreads_last() {
          a = add w1 x; b = ?F f32[8] a; c = add w2 b; d = add w1 c; e = ?F f32[8] d";
     // `b` is above a node of the gpu, so it is not the processor's; `e` has no other neighbour.
     places(TWO, graph, "x@cpu a@cpu b@gpu c@gpu d@cpu e@cpu");
-    // Up from the last worker, if nobody else is there.
+    // Up from the last worker, if no other has spread there.
     places(TWO, "w = external 8 @cpu; c = leaf 8; a = ?F f32[8] c; b = add w a", "c@cpu a@cpu b@cpu");
 }
 
@@ -246,12 +246,12 @@ fn a_cheap_node_beside_a_border_is_on_the_side_where_fewer_bytes_are_copied() {
              a = mul_mat w2 x; b = mul_mat w2 y; s = {sum}; c = mul_mat w1 s"
         )
     };
-    let stand = Stand::new(TWO, &graph("add a b"));
+    let stand = PlanningSetup::new(TWO, &graph("add a b"));
     assert_eq!(stand.splits(), "cpu[a b s] gpu[s: c]");
     assert_eq!(stand.why("s"), "fewer bytes are copied than if gpu computed it");
     // Neither what is costly, nor what is pinned, nor what could not run there, nor what saves nothing.
     splits(TWO, &graph("?F f32[8] a b"), "cpu[a b] gpu[a b: s c]");
-    assert_eq!(Stand::new(TWO, &graph("add a b")).pin("s@gpu").splits(), "cpu[a b] gpu[a b: s c]");
+    assert_eq!(PlanningSetup::new(TWO, &graph("add a b")).pin("s@gpu").splits(), "cpu[a b] gpu[a b: s c]");
     splits(TWO, &graph("neg a"), "cpu[a b] gpu[a: s c]");
     splits("gpu; cpu host lacks add", &graph("add a b"), "cpu[a b] gpu[a b: s c]");
 }
@@ -269,7 +269,7 @@ fn a_leaf_that_another_worker_reads_first_counts_at_a_border() {
 #[test]
 fn a_node_moves_up_to_an_earlier_worker_with_the_same_memory() {
     let graph = "w = external f32[8,8]; x = input 8; a = mul_mat w x; b = neg a";
-    let stand = Stand::new("blas lacks mul_mat; cpu shares blas", graph);
+    let stand = PlanningSetup::new("blas lacks mul_mat; cpu shares blas", graph);
     assert_eq!(stand.places(), "x@cpu a@cpu b@blas");
     assert_eq!(stand.why("b"), "was cpu's, which has the same memory and comes later");
     assert_eq!(stand.splits(), "cpu[a] blas[b]");
@@ -289,7 +289,7 @@ fn a_node_does_not_move_up_to_where_a_source_can_not_be_read() {
 #[test]
 fn a_pinned_node_does_not_move_up() {
     let graph = "x = input 8; a = neg x; b = sqr a";
-    let stand = Stand::new("blas; cpu shares blas", graph).pin("a@cpu");
+    let stand = PlanningSetup::new("blas; cpu shares blas", graph).pin("a@cpu");
     assert_eq!((stand.places().as_str(), stand.splits().as_str()), ("x@cpu a@cpu b@blas", "cpu[a] blas[b]"));
 }
 
@@ -299,7 +299,7 @@ fn who_has_no_neighbour_goes_where_most_of_its_sources_can_be_read_and_among_equ
     let devices = "gpu lacks f; npu reads gpu; cpu";
     places(devices, &graph("y = ?F f32[8] a x"), "x@cpu z@cpu a@gpu y@npu");
     places(devices, &graph("y = ?F f32[8] a x z"), "x@cpu z@cpu a@gpu y@cpu");
-    assert_eq!(Stand::new(devices, &graph("y = ?F f32[8] a x z")).why("y"), "can read 2 of its 3 sources");
+    assert_eq!(PlanningSetup::new(devices, &graph("y = ?F f32[8] a x z")).why("y"), "can read 2 of its 3 sources");
     places(TWO, "x = input 8; y = neg x", "x@cpu y@cpu");
     places(TWO, "c = leaf 8; y = neg c", "c@gpu y@gpu");
     places(TWO, "y = ?NOISE f32[8]", "y@gpu");
@@ -316,12 +316,12 @@ fn a_leaf_follows_its_first_reader_and_one_without_a_reader_is_on_the_last_worke
     let graph = |first, second| graph(first, second).replace("a = add v w1", "a = ?F f32[4] v w1");
     places(TWO, &graph("gpu", "cpu"), "c@gpu u@cpu a@gpu b@cpu");
     places(TWO, &graph("cpu", "gpu"), "c@cpu u@cpu a@cpu b@gpu");
-    let stand = Stand::new(TWO, &graph("gpu", "cpu"));
+    let stand = PlanningSetup::new(TWO, &graph("gpu", "cpu"));
     assert_eq!(stand.why("c"), "tensor 5 (a) reads it");
     assert_eq!(stand.why("u"), "nobody reads it");
 }
 
-// Who can't.
+// Unsupported nodes.
 
 #[test]
 fn a_node_that_nobody_can_run_is_named_with_what_each_device_says() {
@@ -331,7 +331,7 @@ fn a_node_that_nobody_can_run_is_named_with_what_each_device_says() {
         "no device can run tensor 2 (y), neg: gpu: it is not built for that; npu: it is not built for that; \
          cpu: it is not built for that",
     );
-    let error = Stand::new("cpu lacks neg", "x = input 8; %1 = neg x").try_schedule().unwrap_err();
+    let error = PlanningSetup::new("cpu lacks neg", "x = input 8; %1 = neg x").try_schedule().unwrap_err();
     assert_eq!(error.to_string(), "no device can run tensor 1, neg: cpu: it is not built for that");
     let SchedError::Unsupported { node, op, refusals } = error else { panic!("{error}") };
     assert_eq!((node.id.index(), op.as_str(), refusals.0.len()), (1, "neg", 1));
@@ -339,12 +339,12 @@ fn a_node_that_nobody_can_run_is_named_with_what_each_device_says() {
 
 #[test]
 fn an_external_tensor_without_a_home_is_named() {
-    let stand = Stand::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = mul_mat v x");
-    let error = stand.scheduler.schedule(&stand.graph, Homes::new()).unwrap_err();
+    let stand = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = mul_mat v x");
+    let error = stand.scheduler.schedule(&stand.graph, TensorLocations::new()).unwrap_err();
     assert_eq!(error.to_string(), "tensor 0 (w) is external, and nobody has said which memory it stands in");
-    // Nobody needs it, so nobody asks.
-    let stand = Stand::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = neg x");
-    stand.scheduler.schedule(&stand.graph, Homes::new()).unwrap();
+    // No node needs it, so no device is asked.
+    let stand = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = neg x");
+    stand.scheduler.schedule(&stand.graph, TensorLocations::new()).unwrap();
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn every_reason_is_true() {
         let stand = random_stand(seed, |graph, _| graph);
         let Ok(schedule) = stand.try_schedule() else { continue };
         let plan = plan_graph(&stand.assigned(&schedule), &PlanOptions::default()).unwrap();
-        let judge = Judge::new(&stand, &schedule, &plan);
+        let judge = ScheduleChecker::new(&stand, &schedule, &plan);
         let listed = stand.graph.leafs().iter().chain(stand.graph.nodes()).copied();
         for tensor in listed.filter(|tensor| schedule.worker(*tensor).is_some()) {
             let why = schedule.why(tensor);
@@ -44,8 +44,9 @@ fn every_reason_is_true() {
     }
 }
 
-/// Two to five devices that read each other's memory or share it, with operations missing, homes and pins of any kind.
-fn random_stand(seed: u64, change: fn(Graph, &mut Choices<'_>) -> Graph) -> Stand {
+/// Returns two to five devices that read each other's memory or share it, with missing operations, locations and pins
+/// of any kind.
+fn random_stand(seed: u64, change: fn(Graph, &mut Choices<'_>) -> Graph) -> PlanningSetup {
     let choices = &mut Choices::from_seed(seed);
     let graph = change(random_graph(choices).into_graph(), choices);
     let ops: Vec<String> =
@@ -74,7 +75,7 @@ fn random_stand(seed: u64, change: fn(Graph, &mut Choices<'_>) -> Graph) -> Stan
         }
         text += if choices.once_in(4) || index + 1 == count { " reads disk\n" } else { "\n" };
     }
-    let mut stand = Stand::new(&text, "");
+    let mut stand = PlanningSetup::new(&text, "");
     stand.graph = graph;
     for tensor in stand.graph.tensors().ids().filter(|tensor| stand.graph.tensor(*tensor).external).collect::<Vec<_>>()
     {
@@ -89,7 +90,7 @@ fn random_stand(seed: u64, change: fn(Graph, &mut Choices<'_>) -> Graph) -> Stan
     stand
 }
 
-/// Some nodes are written into once more, later.
+/// Returns a graph in which some nodes are written into once more, later.
 fn with_writers(graph: Graph, choices: &mut Choices<'_>) -> Graph {
     let mut nodes = graph.nodes().to_vec();
     let mut parts = graph.clone().into_parts();
@@ -107,8 +108,8 @@ fn with_writers(graph: Graph, choices: &mut Choices<'_>) -> Graph {
     parts.finish().unwrap()
 }
 
-/// Whether nobody could have done it.
-fn check_refusal(stand: &Stand, seed: u64, error: &SchedError) {
+/// Checks that no device could have done it.
+fn check_refusal(stand: &PlanningSetup, seed: u64, error: &SchedError) {
     let graph = &stand.graph;
     let unit = |tensor: TensorId| {
         let root = graph.root(tensor);
@@ -116,10 +117,10 @@ fn check_refusal(stand: &Stand, seed: u64, error: &SchedError) {
         let together: Vec<TensorId> = graph.nodes().iter().copied().filter(shares).collect();
         if graph.tensor(root).external { vec![tensor] } else { together }
     };
-    let supports = |worker: &Arc<StandIn>, node| !computes(graph, node) || worker.supports(graph, node).is_ok();
-    // Who writes into a root with others may be anyone who reaches its memory.
-    let runs = |worker: &Arc<StandIn>, tensor: TensorId| {
-        let reaches = stand.home.get(&graph.root(tensor)).is_none_or(|home| worker.reads(home));
+    let supports = |worker: &Arc<PlanningDevice>, node| !computes(graph, node) || worker.supports(graph, node).is_ok();
+    // Any worker that reaches the memory may write into a root with others.
+    let runs = |worker: &Arc<PlanningDevice>, tensor: TensorId| {
+        let reaches = stand.memory_of.get(&graph.root(tensor)).is_none_or(|home| worker.reads(home));
         let beside = || stand.devices.iter().filter(|other| other.reads(worker.own()));
         let unit = unit(tensor);
         reaches

@@ -8,21 +8,21 @@ use super::*;
 fn a_split_starts_where_the_worker_changes_and_says_why() {
     let graph = "w1 = external 8 @gpu; w2 = external 8 @cpu; x = input 8
          a = add x w1; b = neg a; c = add b w2; d = add c w1";
-    let stand = Stand::new(TWO, graph);
+    let stand = PlanningSetup::new(TWO, graph);
     assert_eq!(stand.splits(), "gpu[x: a b] cpu[b: c] gpu[c: d]");
-    let causes: Vec<Cause> = stand.schedule().splits().iter().map(|split| split.cause).collect();
-    assert_eq!(causes, [Cause::Start, Cause::Worker, Cause::Worker]);
+    let causes: Vec<SplitReason> = stand.schedule().splits().iter().map(|split| split.reason).collect();
+    assert_eq!(causes, [SplitReason::Start, SplitReason::Worker, SplitReason::Worker]);
 }
 
 #[test]
 fn a_split_starts_before_a_weight_that_must_be_copied_unless_it_has_been() {
     let graph = "w1 = external f32[8,8] @cpu; w2 = external f32[8,8] @cpu; x = input 8
          a = mul_mat w1 x; b = neg a; c = mul_mat w2 b; d = mul_mat w2 c; e = mul_mat w1 d";
-    let stand = Stand::new("gpu offloads mul_mat; cpu host", graph);
+    let stand = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph);
     assert_eq!(stand.splits(), "gpu[w1 x: a b] gpu[w2: c d e]");
-    let causes: Vec<Cause> = stand.schedule().splits().iter().map(|split| split.cause).collect();
-    assert_eq!(causes, [Cause::Start, Cause::Weight]);
-    // What it reads where it stands is not copied, and splits nothing.
+    let causes: Vec<SplitReason> = stand.schedule().splits().iter().map(|split| split.reason).collect();
+    assert_eq!(causes, [SplitReason::Start, SplitReason::Weight]);
+    // What is read in place is not copied, and splits nothing.
     splits("gpu offloads mul_mat reads cpu; cpu host", graph, "gpu[a b c d e]");
 }
 
@@ -86,8 +86,10 @@ fn views_of_one_root_that_overlap_or_touch_are_copied_together_once() {
 
 #[test]
 fn a_view_with_gaps_is_copied_with_its_gaps_and_keeps_its_strides() {
-    let stand =
-        Stand::new(TWO, "w = external 2 @gpu; x = input f32[4,4]; v = view [2,4]{4,16,64,64}+4 x; a = ?F f32[2] w v");
+    let stand = PlanningSetup::new(
+        TWO,
+        "w = external 2 @gpu; x = input f32[4,4]; v = view [2,4]{4,16,64,64}+4 x; a = ?F f32[2] w v",
+    );
     assert_eq!(stand.splits(), "gpu[x[4..60]: a]");
     let schedule = stand.schedule();
     let (graph, copied) = (schedule.graph(), schedule.graph().sources(stand.id("a"))[1].unwrap());
@@ -124,21 +126,21 @@ fn a_result_that_the_reuse_of_ggml_puts_into_another_memory_is_refused() {
             "with ggml's reuse tensor 1 (y) stands in the memory of its source, where its readers may not reach it; \
              use Reuse::More"
         );
-        // Where nobody reads another's memory, nothing is taken over from there.
-        judge(Stand::new("gpu offloads mul_mat; cpu host", WITH_EVERYTHING), 2, planned);
+        // Where no device reads another's memory, no bytes of another are reused.
+        judge(PlanningSetup::new("gpu offloads mul_mat; cpu host", WITH_EVERYTHING), 2, planned);
     }
 }
 
-/// `y` could take the bytes of `x`, which the gpu reaches and the npu does not.
-fn over_another_memory() -> Stand {
+/// Returns a graph in which `y` could reuse the bytes of `x`, which the gpu reaches and the npu does not.
+fn over_another_memory() -> PlanningSetup {
     let graph = "x = input 8; y = neg x; z = sqr y !output";
-    Stand::new("gpu reads cpu; npu reads gpu; cpu", graph).pin("y@gpu z@npu")
+    PlanningSetup::new("gpu reads cpu; npu reads gpu; cpu", graph).pin("y@gpu z@npu")
 }
 
 #[test]
 fn a_copy_says_what_it_is() {
     let graph = "w = external f32[8,8] @cpu; x = input 8; a = mul_mat w x; b = neg a";
-    let stand = Stand::new("gpu offloads mul_mat; cpu host", graph).pin("b@cpu");
+    let stand = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph).pin("b@cpu");
     assert_eq!(stand.splits(), "gpu[w x: a] cpu[a: b]");
     let schedule = stand.schedule();
     let [w, x, a] = schedule.copies() else { panic!("{schedule}") };
@@ -157,18 +159,19 @@ fn the_copy_of_a_mixture_of_experts_knows_who_asks_if_that_is_known_before_its_s
             "w = external f32[8,4,16] @cpu; x = input f32[8,2,3]; {ids}
              y = mul_mat_id w x i; {more}"
         );
-        Stand::new("gpu offloads mul_mat_id mul_mat pick; cpu host", &graph)
+        PlanningSetup::new("gpu offloads mul_mat_id mul_mat pick; cpu host", &graph)
     };
-    let asks = |stand: &Stand| {
+    let asks = |stand: &PlanningSetup| {
         let schedule = stand.schedule();
         let weight = schedule.copies().iter().find(|copy| copy.is_weight).unwrap();
         weight.ids.iter().map(|ids| stand.graph.name(*ids)).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(asks(&stand("i = input i32[2,3]", "")), "i");
-    // Computed before: by the processor, by the same device in another split, or by nobody's concern.
+    // Computed before: by the processor, by the same device in another split, or by none.
     assert_eq!(asks(&stand("z = input i32[2,3]; i = cont z", "").pin("i@cpu")), "i");
     assert_eq!(asks(&stand("i = external i32[2,3] @gpu", "")), "i");
-    // Computed in the same split: nobody knows when the copy is made. A weight that comes second starts a split of its own.
+    // Computed in the same split: not known when the copy is made. A weight that comes second starts a split of its
+    // own.
     assert_eq!(asks(&stand("i = input i32[2,3]", "u = mul_mat_id w x i")), "i");
     assert_eq!(asks(&stand("i = input i32[2,3]; j = input i32[2,3]", "u = mul_mat_id w x j")), "i j");
     // Somebody needs all of it.
@@ -176,12 +179,12 @@ fn the_copy_of_a_mixture_of_experts_knows_who_asks_if_that_is_known_before_its_s
     assert_eq!(asks(&stand("i = input i32[2,3]", "v = view [8,4]+0 w; u = ?PICK f32[8] v y")), "");
     // It is multiplied with, and not asked.
     let graph = "w = external f32[8,2,3] @cpu; e = external f32[8,4,16] @gpu; i = input i32[2,3]; y = mul_mat_id e w i";
-    let schedule = Stand::new("gpu offloads mul_mat_id; cpu host", graph).schedule();
+    let schedule = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph).schedule();
     assert!(schedule.copies().iter().all(|copy| copy.ids.is_empty()) && schedule.copies()[0].is_weight);
     // Experts that are no weight may change.
     let graph = "e = external f32[8,4,16] @cpu; w1 = external 8 @gpu; x = input f32[8,2,3]; i = input i32[2,3]
          y = mul_mat_id e x i; z = ?F f32[8] w1 y";
-    let schedule = Stand::new(TWO, graph).schedule();
+    let schedule = PlanningSetup::new(TWO, graph).schedule();
     assert!(schedule.copies().iter().all(|copy| copy.ids.is_empty()));
 }
 
@@ -190,13 +193,13 @@ fn ids_that_are_computed_in_the_split_that_copies_the_experts_are_not_asked() {
     // `y` takes the split of `a` as it is, because the weight is there already.
     let graph = "w = external f32[8,4,16] @cpu; x = input f32[8,2,3]; i = input i32[2,3]
          a = mul_mat_id w x i; j = ?PICK i32[2,3] a; y = mul_mat_id w x j";
-    let stand = Stand::new("gpu offloads mul_mat_id; cpu host", graph);
+    let stand = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph);
     assert_eq!(stand.splits(), "gpu[w x i: a j y]");
     assert_eq!(stand.schedule().copies()[0].ids, []);
     // Written before, and again in the split.
     let graph = "w = external f32[8,4,16] @cpu; x = input f32[8,2,3]; i = external i32[2,3] @gpu; z = input i32[2,3]
          c = cpy z i; y = mul_mat_id w x i; d = cpy z i; u = mul_mat_id w x i";
-    let stand = Stand::new("gpu offloads mul_mat_id; cpu host", graph);
+    let stand = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph);
     assert_eq!(stand.splits(), "gpu[z: c] gpu[w x: y d u]");
     assert_eq!(stand.schedule().copies()[1].ids, []);
 }
@@ -205,7 +208,7 @@ fn ids_that_are_computed_in_the_split_that_copies_the_experts_are_not_asked() {
 fn who_asks_for_experts_lives_until_they_are_copied() {
     let graph = "w = external f32[8,4,16] @cpu; x = input f32[8,2,3]; z = input i32[2,3]; i = cont z
          y = mul_mat_id w x i";
-    let stand = Stand::new("gpu offloads mul_mat_id; cpu host", graph).pin("i@cpu");
+    let stand = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph).pin("i@cpu");
     let schedule = stand.schedule();
     let copy = schedule.copies().iter().find(|copy| copy.is_weight).unwrap();
     assert!(schedule.graph().sources(copy.tensors[0]).contains(&Some(stand.id("i"))));
@@ -219,7 +222,7 @@ fn there_is_no_limit_on_splits() {
     for index in 1..5000 {
         graph += &format!("a{index} = add a{} w{}\n", index - 1, 1 + index % 2);
     }
-    let stand = Stand::new(TWO, &graph);
+    let stand = PlanningSetup::new(TWO, &graph);
     let schedule = stand.schedule();
     assert_eq!((schedule.splits().len(), schedule.copies().len()), (5000, 5000));
     // However long it is, a node writes over the copy that it reads.
@@ -231,7 +234,7 @@ fn there_is_no_limit_on_the_copies_of_a_split_and_on_sources() {
     let names: Vec<String> = (0..700).map(|index| format!("x{index}")).collect();
     let inputs: Vec<String> = names.iter().map(|name| format!("{name} = input i8[4]")).collect();
     let graph = format!("{}; w = external 8; y = ?JOIN i8[4] w {}", inputs.join("; "), names.join(" "));
-    let stand = Stand::new(TWO, &graph);
+    let stand = PlanningSetup::new(TWO, &graph);
     let schedule = stand.schedule();
     assert_eq!((schedule.splits().len(), schedule.copies().len(), schedule.copied().0), (1, 700, 2800));
     assert_eq!(stand.required(), [2804, 2800]);
@@ -243,7 +246,7 @@ fn there_is_no_limit_on_weights_that_are_copied() {
     for index in 1..2000 {
         graph += &format!("w{index} = external f32[8,8] @cpu\n a{index} = mul_mat w{index} a{}\n", index - 1);
     }
-    let stand = Stand::new("gpu offloads mul_mat; cpu host", &graph);
+    let stand = PlanningSetup::new("gpu offloads mul_mat; cpu host", &graph);
     let splits = stand.schedule().splits().len();
     assert!((1999..=2000).contains(&splits), "{splits}");
     // One weight at a time, its source and its result.
@@ -257,7 +260,7 @@ fn there_is_no_limit_on_workers() {
     for index in 1..100 {
         graph += &format!("w{index} = external 8 @d{}\n a{index} = add a{} w{index}\n", index % 20, index - 1);
     }
-    let stand = Stand::new(&devices.join(";"), &graph);
+    let stand = PlanningSetup::new(&devices.join(";"), &graph);
     assert_eq!(stand.schedule().splits().len(), 99);
     assert!(stand.required()[1..].iter().all(|bytes| (32..=64).contains(bytes)), "{:?}", stand.required());
 }
@@ -269,7 +272,7 @@ fn there_is_no_limit_on_the_writes_into_one_root() {
         graph += &format!("a{index} = add x w{}; v{index} = view [4]+{} k\n", 1 + index % 2, 16 * index);
         graph += &format!("c{index} = cpy a{index} v{index}\n");
     }
-    let schedule = Stand::new(TWO, &graph).schedule();
+    let schedule = PlanningSetup::new(TWO, &graph).schedule();
     let k = schedule.copies().iter().filter(|copy| schedule.graph().name(copy.root) == "k").count();
     assert_eq!(k, 0, "who writes into a root reaches it");
 }

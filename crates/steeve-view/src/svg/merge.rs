@@ -1,12 +1,12 @@
-//! Blocks as rectangles of pixels, merged where there are too many.
+//! Converts blocks to rectangles of pixels, merged where there are too many.
 
 use std::collections::BTreeMap;
 
 use crate::Tile;
 
-/// Steps and bytes as pixels.
+/// The scale that converts steps and bytes to pixels.
 #[derive(Clone, Copy)]
-pub(super) struct Scale {
+pub(super) struct PlotScale {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) top: f64,
@@ -16,7 +16,7 @@ pub(super) struct Scale {
     pub(super) height: f64,
 }
 
-impl Scale {
+impl PlotScale {
     pub(super) fn along(&self, step: u64) -> f64 {
         // What begins before or ends after is cut off.
         let step = step.clamp(self.first, self.last.max(self.first));
@@ -38,7 +38,7 @@ pub(super) struct Rectangle {
 }
 
 impl Rectangle {
-    pub(super) fn of(tile: &Tile, bases: &[u64], scale: &Scale) -> Self {
+    pub(super) fn of(tile: &Tile, bases: &[u64], scale: &PlotScale) -> Self {
         let low = bases.get(tile.buffer).copied().unwrap_or(0).saturating_add(tile.offset.0);
         let (x, y) = (scale.along(tile.life.start().0), scale.up(low.saturating_add(tile.size.0)));
         Self { x, y, width: scale.along(tile.life.end().0) - x, height: scale.up(low) - y }
@@ -49,9 +49,9 @@ impl Rectangle {
     }
 }
 
-/// How a rectangle looks beside its colour.
+/// The look of a rectangle besides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Look {
+pub(super) enum RectangleStyle {
     /// Many small blocks that cover little of their cell.
     Sparse,
     /// Without an edge, for what an edge would hide.
@@ -60,7 +60,7 @@ pub(super) enum Look {
     Edged,
 }
 
-impl Look {
+impl RectangleStyle {
     pub(super) fn of(it: &Rectangle) -> Self {
         if it.width > 3.0 && it.height > 3.0 { Self::Edged } else { Self::Plain }
     }
@@ -74,23 +74,23 @@ impl Look {
     }
 }
 
-/// What is drawn instead of some blocks.
-pub(super) struct Merged {
-    pub(super) boxes: Vec<(Rectangle, usize, Look)>,
-    /// How many of the boxes stand for several blocks.
+/// The rectangles that are drawn for some blocks.
+pub(super) struct MergedRectangles {
+    pub(super) boxes: Vec<(Rectangle, usize, RectangleStyle)>,
+    /// How many of the boxes represent several blocks.
     pub(super) cells: usize,
     /// How many blocks these are.
     pub(super) blocks: usize,
 }
 
-/// All boxes if the budget allows it; else the largest, and cells of a grid for the rest: the colour of a cell is that
-/// which covers most of it, and neighbours that look alike are one rectangle.
-pub(super) fn merged(boxes: &[(Rectangle, usize)], budget: usize, scale: &Scale) -> Merged {
+/// Returns all boxes if the budget allows it; else the largest, and cells of a grid for the rest: a cell has the colour
+/// that covers most of it, and adjacent cells of one look are one rectangle.
+pub(super) fn merge_rectangles(boxes: &[(Rectangle, usize)], budget: usize, scale: &PlotScale) -> MergedRectangles {
     let mut order: Vec<usize> = (0..boxes.len()).filter(|at| boxes[*at].0.height > 0.0).collect();
     order.sort_by(|a, b| boxes[*b].0.area().total_cmp(&boxes[*a].0.area()).then(a.cmp(b)));
-    let exact = |at: &usize| (boxes[*at].0, boxes[*at].1, Look::of(&boxes[*at].0));
+    let exact = |at: &usize| (boxes[*at].0, boxes[*at].1, RectangleStyle::of(&boxes[*at].0));
     if order.len() <= budget {
-        return Merged { boxes: order.iter().map(exact).collect(), cells: 0, blocks: 0 };
+        return MergedRectangles { boxes: order.iter().map(exact).collect(), cells: 0, blocks: 0 };
     }
     let (large, small) = order.split_at(budget / 2);
     // A pixel each, or more where that were too many to go through.
@@ -102,7 +102,7 @@ pub(super) fn merged(boxes: &[(Rectangle, usize)], budget: usize, scale: &Scale)
             let count = cells.len();
             // Cells first, so that no merged one hides a large block.
             let boxes = cells.into_iter().chain(large.iter().map(exact)).collect();
-            return Merged { boxes, cells: count, blocks: small.len() };
+            return MergedRectangles { boxes, cells: count, blocks: small.len() };
         }
         size *= 1.25;
     }
@@ -111,8 +111,8 @@ pub(super) fn merged(boxes: &[(Rectangle, usize)], budget: usize, scale: &Scale)
 fn cells<'a>(
     boxes: impl Iterator<Item = &'a (Rectangle, usize)>,
     size: f64,
-    scale: &Scale,
-) -> Vec<(Rectangle, usize, Look)> {
+    scale: &PlotScale,
+) -> Vec<(Rectangle, usize, RectangleStyle)> {
     let (columns, rows) = ((scale.width / size).ceil() as usize, (scale.height / size).ceil() as usize);
     let mut cover: BTreeMap<(usize, usize), BTreeMap<usize, f64>> = BTreeMap::new();
     for (it, class) in boxes {
@@ -129,13 +129,13 @@ fn cells<'a>(
             }
         }
     }
-    let mut cells: Vec<(Rectangle, usize, Look)> = Vec::new();
+    let mut cells: Vec<(Rectangle, usize, RectangleStyle)> = Vec::new();
     let mut before: Option<(usize, usize)> = None;
     for ((row, column), classes) in cover {
         let most = classes.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
         let Some(class) = most.map(|(class, _)| *class) else { continue };
         let dense = classes.values().sum::<f64>() > 0.4 * size * size;
-        let look = if dense { Look::Plain } else { Look::Sparse };
+        let look = if dense { RectangleStyle::Plain } else { RectangleStyle::Sparse };
         let (x, y) = (scale.x + column as f64 * size, scale.y + row as f64 * size);
         let (width, height) = (size.min(scale.x + scale.width - x), size.min(scale.y + scale.height - y));
         match cells.last_mut() {

@@ -1,4 +1,4 @@
-//! Patterns for those to whom colours say nothing: the same as on the page, as squares of 8 by 8 pixels.
+//! Patterns for readers who can't tell the colours apart: the same as on the page, as squares of 8 by 8 pixels.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -17,8 +17,8 @@ const MARKS: [&str; PATTERNS] = [
     "M0 0h4v4h-4zM4 4h4v4h-4z",
 ];
 
-/// What the drawing needs of them. Their names are the same in all drawings, and so are they: several in one page do no
-/// harm to each other.
+/// Returns the definitions of the patterns in use. Their names and contents are the same in all drawings, so several in
+/// one page do not conflict.
 pub(super) fn definitions(used: &BTreeSet<usize>) -> String {
     if used.is_empty() {
         return String::new();

@@ -1,17 +1,17 @@
-//! Sizes as people read them.
+//! Formats sizes for people.
 
 use std::cmp::Ordering;
 
 use steeve_plan::Bytes;
 
-/// Two digits behind the point and a unit: `1.50 KiB`.
+/// Formats a size with two decimals and a unit: `1.50 KiB`.
 ///
 /// ```
 /// use steeve_plan::Bytes;
-/// assert_eq!(steeve_view::human(Bytes(1536)), "1.50 KiB");
-/// assert_eq!(steeve_view::human(Bytes(12)), "12 B");
+/// assert_eq!(steeve_view::human_size(Bytes(1536)), "1.50 KiB");
+/// assert_eq!(steeve_view::human_size(Bytes(12)), "12 B");
 /// ```
-pub fn human(bytes: Bytes) -> String {
+pub fn human_size(bytes: Bytes) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes.0 < 1024 {
         return format!("{bytes} B");
@@ -26,24 +26,24 @@ pub fn human(bytes: Bytes) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// One plan's bytes after another's: how a sentence about it begins, and the sentence.
-pub(crate) fn difference(before: Bytes, after: Bytes) -> (Change, String) {
+/// Returns whether `after` is better than `before`, and the difference in words.
+pub(crate) fn difference(before: Bytes, after: Bytes) -> (SizeChange, String) {
     let (change, bytes, word) = match after.0.cmp(&before.0) {
-        Ordering::Less => (Change::Less, before.0 - after.0, "less"),
-        Ordering::Greater => (Change::More, after.0 - before.0, "more"),
-        Ordering::Equal => return (Change::Same, "the same size".to_owned()),
+        Ordering::Less => (SizeChange::Less, before.0 - after.0, "less"),
+        Ordering::Greater => (SizeChange::More, after.0 - before.0, "more"),
+        Ordering::Equal => return (SizeChange::Same, "the same size".to_owned()),
     };
     let percent = match bytes as f64 * 100.0 / before.0 as f64 {
         _ if before.0 == 0 => String::new(),
         part if part < 0.05 => ", under 0.1 %".to_owned(),
         part => format!(", {part:.1} %"),
     };
-    (change, format!("{} {word} ({bytes} bytes{percent})", human(Bytes(bytes))))
+    (change, format!("{} {word} ({bytes} bytes{percent})", human_size(Bytes(bytes))))
 }
 
-/// Whether a plan is better than another.
+/// How the size of a plan compares with another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum SizeChange {
     Less,
     More,
     Same,
@@ -51,12 +51,12 @@ pub(crate) enum Change {
 
 #[cfg(test)]
 mod tests {
-    use super::{difference, human};
+    use super::{difference, human_size};
     use steeve_plan::Bytes;
 
     #[test]
     fn sizes_are_shown_with_three_digits_or_more() {
-        let shown = |bytes| human(Bytes(bytes));
+        let shown = |bytes| human_size(Bytes(bytes));
         assert_eq!(shown(0), "0 B");
         assert_eq!(shown(1023), "1023 B");
         assert_eq!(shown(1024), "1.00 KiB");

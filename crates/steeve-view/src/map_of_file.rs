@@ -1,22 +1,22 @@
-//! A plan file as it is, right or wrong.
+//! Converts a plan file to a map, right or wrong.
 
 use steeve_graph::Flags;
 use steeve_plan::Id;
 use steeve_plan::file::{FileBlock, FileMemory, FileTensor, FileView, PlanFile};
 
 use crate::layer::layer_of;
-use crate::{Also, LastUse, Map, MemoryMap, Role, Tile, Unit};
+use crate::{LastUse, MemoryMap, NestedTensor, PlanMap, Role, StepUnit, Tile};
 
-impl Map {
-    /// Returns what a plan file claims, under a name. Nothing is checked: blocks that pass the end of their buffer make it
-    /// larger, and those in a buffer that does not exist have one of their own.
+impl PlanMap {
+    /// Creates the map of what a plan file claims, under a name. Nothing is checked: blocks that exceed the end of
+    /// their buffer make it larger, and those in a buffer that does not exist get one of their own.
     ///
     /// ```
     /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-    /// use steeve_view::Map;
+    /// use steeve_view::PlanMap;
     /// let graph: AssignedGraph = "x = input f32[64,32]; y = silu x; z = add y x !output".parse()?;
     /// let plan = plan_graph(&graph, &PlanOptions::default())?;
-    /// let map = Map::of_file("plan", &plan.to_file());
+    /// let map = PlanMap::of_file("plan", &plan.to_file());
     /// assert_eq!(map.peak(), plan.peak());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -24,9 +24,9 @@ impl Map {
         let own = file.memories.iter().filter(|memory| memory.shared_with.is_none());
         let mut map = Self::new(name, own.map(memory_of).collect());
         if file.is_of_graph() {
-            map.unit = Unit::Node;
+            map.unit = StepUnit::Node;
             map.nodes = nodes(file);
-            // What names alone say is less than what the graph did.
+            // Names alone say less than the graph did.
             if !is_described(file) {
                 map = map.with_spread_roles();
             }
@@ -48,13 +48,13 @@ impl Map {
     }
 }
 
-/// The nodes as far as blocks tell them: a tensor with an operation is computed where its live range starts. The others, such as
-/// views, have neither a name nor an operation.
+/// Returns the nodes as far as blocks name them: a tensor with an operation is computed where its live range starts.
+/// The others, such as views, have neither a name nor an operation.
 fn nodes(file: &PlanFile) -> Vec<(String, String)> {
     // A graph has far fewer, and a file may claim any step.
     const MOST: u64 = 1 << 18;
     let blocks = || file.memories.iter().flat_map(|memory| &memory.blocks);
-    // What is alive longest ends with the run, and that is one step behind the last node.
+    // The longest-lived tensor ends with the run, one step after the last node.
     let count = blocks().map(|block| block.live.end().0.saturating_sub(1)).max().unwrap_or(0);
     let Some(count) = usize::try_from(count).ok().filter(|_| count <= MOST) else { return Vec::new() };
     let mut nodes = vec![(String::new(), String::new()); count];
@@ -67,7 +67,7 @@ fn nodes(file: &PlanFile) -> Vec<(String, String)> {
     nodes
 }
 
-/// Whether the file says what tensors are for.
+/// Returns whether the file says what tensors are for.
 fn is_described(file: &PlanFile) -> bool {
     let mut tensors = file.memories.iter().flat_map(|memory| &memory.blocks).filter_map(|block| block.tensor.as_ref());
     tensors.any(|tensor| tensor.role.is_some())
@@ -123,13 +123,13 @@ fn tile_of(memory: &FileMemory, block: &FileBlock) -> Tile {
         operation: op.clone(),
         layout: r#type.clone(),
         last_use,
-        also: views.iter().map(also).collect(),
+        nested: views.iter().map(nested_tensor).collect(),
         ..tile
     }
 }
 
-fn also(view: &FileView) -> Also {
-    Also::new(label(&view.name, Some(view.id)), view.offset, view.size)
+fn nested_tensor(view: &FileView) -> NestedTensor {
+    NestedTensor::new(label(&view.name, Some(view.id)), view.offset, view.size)
 }
 
 fn label(name: &str, id: Option<u32>) -> String {

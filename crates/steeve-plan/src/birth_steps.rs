@@ -1,8 +1,8 @@
-//! Steps as positions in a vector: the steps at which something is born, numbered in order. O(n), or O(n log n) where time has
-//! long gaps.
+//! Numbers the steps at which blocks are born, so that per-step data fits in a vector. O(n), or O(n log n) where time
+//! has long gaps.
 //!
-//! Between two births things only die, so births are the only steps at which anybody has to look. Where time is dense,
-//! every step from the first birth to the last has a number, and nothing is sorted:
+//! Between two births blocks only die, so births are the only steps that matter. Where time is dense, every step from
+//! the first birth to the last has a number, and nothing is sorted:
 //!
 //! ```text
 //!   step       7  8  9 10 11 12           7  90  9000
@@ -14,16 +14,16 @@ use alloc::vec::Vec;
 
 use crate::Step;
 
-/// The numbers of steps.
-pub(crate) struct Births {
+/// A numbering of the steps at which blocks are born.
+pub(crate) struct BirthSteps {
     first: u64,
     count: usize,
     /// The step of each number, where not every step has one.
     sparse: Vec<u64>,
 }
 
-impl Births {
-    /// Of things that are born at these steps.
+impl BirthSteps {
+    /// Numbers the steps of these births.
     pub(crate) fn new(steps: impl Iterator<Item = Step> + Clone) -> Self {
         let (mut first, mut last, mut things) = (u64::MAX, 0, 0usize);
         for step in steps.clone() {
@@ -44,13 +44,13 @@ impl Births {
         }
     }
 
-    /// How many numbers there are.
+    /// Returns how many numbers there are.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The number of the first birth that is not before `step`, or of a step without births up to it; the count if there
-    /// is none. No step may be before the first birth.
+    /// Returns the number of the first birth that is not before `step` (or of a step without births up to it), or the
+    /// count if there is none. `step` must not be before the first birth.
     pub(crate) fn number(&self, step: Step) -> usize {
         match self.sparse.is_empty() {
             true => usize::try_from(step.0 - self.first).map_or(self.count, |number| number.min(self.count)),
@@ -58,7 +58,7 @@ impl Births {
         }
     }
 
-    /// The step of a number.
+    /// Returns the step of a number.
     pub(crate) fn step(&self, number: usize) -> Step {
         Step(self.sparse.get(number).copied().unwrap_or(self.first + number as u64))
     }
@@ -66,13 +66,13 @@ impl Births {
 
 #[cfg(test)]
 mod tests {
-    use super::Births;
+    use super::BirthSteps;
     use crate::Step;
 
     #[test]
     fn steps_in_between_have_the_number_of_the_next_birth_or_one_of_their_own() {
         for births in [&[3, 5, 4, 9][..], &[3, 50_000, 4, 9_000_000]] {
-            let numbers = Births::new(births.iter().map(|step| Step(*step)));
+            let numbers = BirthSteps::new(births.iter().map(|step| Step(*step)));
             let mut sorted = births.to_vec();
             sorted.sort_unstable();
             for pair in sorted.windows(2) {
@@ -84,6 +84,6 @@ mod tests {
             }
             assert_eq!(numbers.number(Step(u64::MAX)), numbers.count());
         }
-        assert_eq!(Births::new(core::iter::empty()).count(), 0);
+        assert_eq!(BirthSteps::new(core::iter::empty()).count(), 0);
     }
 }

@@ -6,10 +6,10 @@
 //!   cpu host in ram                 that its own memory is the host's, and what that is called if not as the device
 //!   memory disk host                a memory that is no device's own
 //!
-//!   w1 = external f32[8,8] @gpu     the graph's own form; @ says where an external tensor stands (else on the first),
+//!   w1 = external f32[8,8] @gpu     the graph's own form; @ says where an external tensor is located (else on the first),
 //!   x = input 8                     and one whose name begins with a w is a weight
 //!
-//!   x@cpu y@gpu                     who is where: planned leafs, then what computes
+//!   x@cpu y@gpu                     the worker of each: planned leafs, then nodes
 //!   gpu[x w1: y z] cpu[z: u]        splits: what is copied, then what is computed
 //! ```
 
@@ -21,32 +21,32 @@ use steeve_device::{
     NullDevice, Padding, TensorId, Usage,
 };
 use steeve_graph::{AllocSizes, AssignedGraph, Graph, Id, Memory, MemoryId};
-use steeve_sched::{CopyIn, Homes, SchedError, SchedOptions, Schedule, Scheduler, Split, WorkerId};
+use steeve_sched::{SchedError, SchedOptions, Schedule, Scheduler, Split, TensorCopy, TensorLocations, WorkerId};
 
-/// A scheduler on devices that only plan, a graph, and where its external tensors stand.
+/// A scheduler on devices that only plan, a graph, and where its external tensors are located.
 #[derive(Debug)]
-pub(crate) struct Stand {
+pub(crate) struct PlanningSetup {
     pub(crate) scheduler: Scheduler,
     pub(crate) graph: Graph,
-    pub(crate) homes: Homes,
-    /// What the homes say.
-    pub(crate) home: BTreeMap<TensorId, Arc<dyn BufferType>>,
+    pub(crate) locations: TensorLocations,
+    /// What the locations say.
+    pub(crate) memory_of: BTreeMap<TensorId, Arc<dyn BufferType>>,
     pub(crate) pins: BTreeMap<TensorId, WorkerId>,
-    pub(crate) devices: Vec<Arc<StandIn>>,
+    pub(crate) devices: Vec<Arc<PlanningDevice>>,
     pub(crate) memories: Memories,
 }
 
 /// In the order of the text.
 type Memories = Vec<Arc<dyn BufferType>>;
 
-impl Stand {
+impl PlanningSetup {
     pub(crate) fn new(devices: &str, graph: &str) -> Self {
         let (devices, memories) = parse_devices(devices);
-        let shown = devices.iter().map(|device| -> Arc<dyn Device> { Arc::<StandIn>::clone(device) });
+        let shown = devices.iter().map(|device| -> Arc<dyn Device> { Arc::<PlanningDevice>::clone(device) });
         let scheduler = Scheduler::for_planning(shown).unwrap();
-        let (homes, home, pins) = (Homes::new(), BTreeMap::new(), BTreeMap::new());
+        let (locations, memory_of, pins) = (TensorLocations::new(), BTreeMap::new(), BTreeMap::new());
         let (graph, placed) = parse_graph(graph, &memories);
-        let mut stand = Self { scheduler, graph, homes, home, pins, devices, memories };
+        let mut stand = Self { scheduler, graph, locations, memory_of, pins, devices, memories };
         placed.into_iter().for_each(|(tensor, memory, usage)| stand.put(tensor, memory, usage));
         stand
     }
@@ -55,7 +55,7 @@ impl Stand {
         Self { scheduler: self.scheduler.with_options(options), ..self }
     }
 
-    /// `y@gpu z@cpu`
+    /// Pins tensors: `y@gpu z@cpu`.
     pub(crate) fn pin(mut self, pins: &str) -> Self {
         for pin in pins.split_whitespace() {
             let (tensor, worker) = pin.split_once('@').unwrap();
@@ -69,18 +69,18 @@ impl Stand {
         self.pins.insert(tensor, worker);
     }
 
-    /// An external tensor stands in the memory with this number.
+    /// Puts an external tensor into the memory with this number.
     pub(crate) fn put(&mut self, tensor: TensorId, memory: usize, usage: Usage) {
-        self.homes.put(tensor, &self.memories[memory], usage);
-        self.home.insert(tensor, Arc::clone(&self.memories[memory]));
+        self.locations.put(tensor, &self.memories[memory], usage);
+        self.memory_of.insert(tensor, Arc::clone(&self.memories[memory]));
     }
 
-    /// Another graph on the same devices.
-    pub(crate) fn another(&self, graph: &str) -> (Graph, Homes) {
+    /// Parses another graph on the same devices.
+    pub(crate) fn another(&self, graph: &str) -> (Graph, TensorLocations) {
         let (graph, placed) = parse_graph(graph, &self.memories);
-        let mut homes = Homes::new();
-        placed.into_iter().for_each(|(tensor, memory, usage)| homes.put(tensor, &self.memories[memory], usage));
-        (graph, homes)
+        let mut locations = TensorLocations::new();
+        placed.into_iter().for_each(|(tensor, memory, usage)| locations.put(tensor, &self.memories[memory], usage));
+        (graph, locations)
     }
 
     pub(crate) fn id(&self, name: &str) -> TensorId {
@@ -93,14 +93,14 @@ impl Stand {
     }
 
     pub(crate) fn try_schedule(&self) -> Result<Arc<Schedule>, SchedError> {
-        self.scheduler.schedule(&self.graph, &self.homes)
+        self.scheduler.schedule(&self.graph, &self.locations)
     }
 
     pub(crate) fn schedule(&self) -> Arc<Schedule> {
         self.try_schedule().unwrap()
     }
 
-    /// What it says when it can't be done.
+    /// Returns the error of a graph that can't be scheduled.
     pub(crate) fn refusal(&self) -> String {
         self.try_schedule().unwrap_err().to_string()
     }
@@ -132,8 +132,8 @@ impl Stand {
         }
     }
 
-    /// The name of the root, which of its bytes if not all, and how many in turn if several.
-    fn copy(&self, copy: &CopyIn) -> String {
+    /// Returns the name of the root, which of its bytes if not all, and how many in turn if several.
+    fn copy(&self, copy: &TensorCopy) -> String {
         let mut text = String::from(self.graph.name(copy.root));
         if copy.size < self.graph.tensor(copy.root).nbytes() {
             text += &format!("[{}..{}]", copy.start, copy.start.0 + copy.size.0);
@@ -148,27 +148,27 @@ impl Stand {
         self.schedule().why(self.id(tensor)).unwrap_or_else(|| panic!("no reason for {tensor}"))
     }
 
-    /// Bytes per worker.
+    /// Returns the required bytes per worker.
     pub(crate) fn required(&self) -> Vec<u64> {
-        self.scheduler.required(&self.graph, &self.homes).unwrap().iter().map(|bytes| bytes.0).collect()
+        self.scheduler.required(&self.graph, &self.locations).unwrap().iter().map(|bytes| bytes.0).collect()
     }
 
     pub(crate) fn reserve(&mut self) -> Result<(), SchedError> {
-        self.scheduler.reserve(&self.graph, &self.homes)
+        self.scheduler.reserve(&self.graph, &self.locations)
     }
 
-    /// What the scheduler says it has allocated for each worker.
+    /// Returns what the scheduler says it has allocated for each worker.
     pub(crate) fn allocated(&self) -> Vec<u64> {
         let ids = self.scheduler.workers().map(|(id, _)| id);
         ids.map(|id| self.scheduler.buffer_size(id).unwrap().0).collect()
     }
 
-    /// How often any memory was asked for a buffer.
+    /// Returns how often any memory was asked for a buffer.
     pub(crate) fn asked(&self) -> u64 {
         self.devices.iter().map(|device| device.ledger.asked()).sum()
     }
 
-    /// The scheduled graph with the memories of the workers, as a planner sees it.
+    /// Returns the scheduled graph with the memories of the workers, as a planner sees it.
     pub(crate) fn assigned(&self, schedule: &Schedule) -> AssignedGraph {
         let own: Vec<&Arc<dyn BufferType>> = self.devices.iter().map(|device| &device.types[0]).collect();
         let memory = |(index, memory): (usize, &&Arc<dyn BufferType>)| {
@@ -182,19 +182,19 @@ impl Stand {
     }
 }
 
-/// Whether a listed tensor computes something.
+/// Returns whether a listed tensor computes something.
 pub(crate) fn computes(graph: &Graph, tensor: TensorId) -> bool {
     !graph.tensor(tensor).op.writes_nothing()
 }
 
-/// The operation of a tensor, as texts write it.
+/// Returns the operation of a tensor, as texts write it.
 pub(crate) fn op(graph: &Graph, tensor: TensorId) -> String {
     graph.tensors().op_title(graph.tensor(tensor).op).to_ascii_lowercase()
 }
 
 /// A device that could compute, if only it were there.
 #[derive(Debug)]
-pub(crate) struct StandIn {
+pub(crate) struct PlanningDevice {
     name: String,
     types: Vec<Arc<dyn BufferType>>,
     lacks: Vec<String>,
@@ -204,14 +204,14 @@ pub(crate) struct StandIn {
     ledger: Ledger,
 }
 
-impl StandIn {
+impl PlanningDevice {
     /// Its own memory.
     pub(crate) fn own(&self) -> &Arc<dyn BufferType> {
         &self.types[0]
     }
 }
 
-impl Device for StandIn {
+impl Device for PlanningDevice {
     fn name(&self) -> &str {
         &self.name
     }
@@ -248,14 +248,14 @@ impl Device for StandIn {
     }
 }
 
-/// Memory that only counts. Tensors stand at any byte, so that sums are easy to see.
+/// Memory that only counts. Tensors may be at any byte, so that sums are easy to see.
 #[derive(Debug)]
-struct StandInMemory {
+struct CountingMemory {
     counted: Arc<dyn BufferType>,
     is_host: bool,
 }
 
-impl BufferType for StandInMemory {
+impl BufferType for CountingMemory {
     fn name(&self) -> &str {
         self.counted.name()
     }
@@ -281,7 +281,7 @@ impl BufferType for StandInMemory {
     }
 }
 
-fn parse_devices(text: &str) -> (Vec<Arc<StandIn>>, Memories) {
+fn parse_devices(text: &str) -> (Vec<Arc<PlanningDevice>>, Memories) {
     let (mut devices, mut memories) = (Vec::new(), Memories::new());
     for line in text.split([';', '\n']) {
         let mut words = line.split_whitespace();
@@ -303,7 +303,7 @@ fn parse_devices(text: &str) -> (Vec<Arc<StandIn>>, Memories) {
         let counted = Arc::clone(&counter.buffer_types()[0]);
         let memory: Arc<dyn BufferType> = match said.get("shares") {
             Some(shared) => Arc::clone(memories.iter().find(|memory| memory.name() == shared[0]).unwrap()),
-            None => Arc::new(StandInMemory { counted, is_host: said.contains_key("host") }),
+            None => Arc::new(CountingMemory { counted, is_host: said.contains_key("host") }),
         };
         if !said.contains_key("shares") {
             memories.push(Arc::clone(&memory));
@@ -312,13 +312,13 @@ fn parse_devices(text: &str) -> (Vec<Arc<StandIn>>, Memories) {
             let [lacks, offloads, reads] =
                 ["lacks", "offloads", "reads"].map(|word| said.remove(word).unwrap_or_default());
             let (name, types, ledger) = (name.into(), vec![memory], counter.ledger().clone());
-            devices.push(Arc::new(StandIn { name, types, lacks, offloads, reads, ledger }));
+            devices.push(Arc::new(PlanningDevice { name, types, lacks, offloads, reads, ledger }));
         }
     }
     (devices, memories)
 }
 
-/// A graph, and in which memory each external tensor stands.
+/// Parses a graph, and in which memory each external tensor is located.
 fn parse_graph(text: &str, memories: &Memories) -> (Graph, Vec<(TensorId, usize, Usage)>) {
     let known: String = memories.iter().map(|memory| format!("memory {};", memory.name())).collect();
     let assigned: AssignedGraph = format!("{known}\n{text}").parse().unwrap_or_else(|error| panic!("{error}\n{text}"));

@@ -1,4 +1,4 @@
-//! What a search may cost, as people write it: `500ms`, `2s`, `20000nodes`.
+//! Parses search budgets: `500ms`, `2s`, `20000nodes`.
 
 use std::borrow::ToOwned;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Budget, Clipped};
 
-/// A bare number is refused: seconds and nodes are too far apart to guess.
+/// Parses a time or a number of nodes. Fails for a bare number: seconds and nodes are too far apart to guess.
 ///
 /// ```
 /// use steeve_plan::Budget;
@@ -22,7 +22,7 @@ impl FromStr for Budget {
         let text = text.trim();
         let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
-        let no_budget = || BudgetError::NoBudget { text: text.to_owned() };
+        let no_budget = || BudgetError::NotABudget { text: text.to_owned() };
         let seconds = match unit.trim().to_ascii_lowercase().as_str() {
             "node" | "nodes" | "n" => return number.parse().map(Self::Nodes).map_err(|_| no_budget()),
             "us" | "µs" => 1e-6,
@@ -47,7 +47,7 @@ pub enum BudgetError {
         "a budget is a time or a number of nodes, such as 500ms, 2s, 5min or 20000nodes; {:?} is none",
         Clipped(text)
     )]
-    NoBudget {
+    NotABudget {
         /// What was given.
         text: String,
     },

@@ -1,7 +1,7 @@
-//! Graph in, the role and the layer of each tensor out: from its own name, else from the names of the weights it is made
-//! of, else from its operation, else from what it is made of and what reads it. O(edges).
+//! Guesses the role and the layer of each tensor: from its own name, else from the names of the weights it is made of,
+//! else from its operation, else from what it is made of and what reads it. O(edges).
 //!
-//! Models for images and sound name nothing, so that only the flow of data tells a product of queries and keys (a
+//! Models for images and sound name nothing, so that only the data flow distinguishes a product of queries and keys (a
 //! soft-max reads it) from a convolution (an unfolded image is its operand).
 
 use steeve_graph::{Graph, Op, TensorId};
@@ -11,16 +11,16 @@ use crate::layer::source_of_copy;
 use crate::role::{WrittenLeafs, is_no_name};
 use crate::{Role, layer_of};
 
-/// What a tensor is for, and the block of a network it belongs to.
+/// The role of a tensor, and the block of a network it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Purpose {
+pub(crate) struct TensorPurpose {
     pub(crate) role: Role,
     pub(crate) layer: Option<u32>,
 }
 
 /// Guesses the purpose of every root, by the number of the tensor. That of a view is its root's.
-pub(crate) fn purposes(graph: &Graph) -> Vec<Purpose> {
-    let mut flow = Flow::new(graph);
+pub(crate) fn purposes(graph: &Graph) -> Vec<TensorPurpose> {
+    let mut flow = PurposeInference::new(graph);
     flow.find_results();
     flow.follow_operands();
     flow.follow_readers();
@@ -29,34 +29,34 @@ pub(crate) fn purposes(graph: &Graph) -> Vec<Purpose> {
     flow.purposes
 }
 
-const UNKNOWN: Purpose = Purpose { role: Role::Other, layer: None };
+const UNKNOWN: TensorPurpose = TensorPurpose { role: Role::Other, layer: None };
 
-/// The purpose of a tensor from what is known of it alone: its flags, its name, its weight and its operation.
-fn purpose(graph: &Graph, written: &WrittenLeafs, tensor: TensorId, name: &str) -> Purpose {
+/// Guesses the purpose of a tensor from what is known of it alone: its flags, its name, its weight and its operation.
+fn purpose(graph: &Graph, written: &WrittenLeafs, tensor: TensorId, name: &str) -> TensorPurpose {
     if written.is_weight_copy(graph, tensor) {
-        return Purpose { role: Role::WeightCopy, layer: layer_of(name) };
+        return TensorPurpose { role: Role::WeightCopy, layer: layer_of(name) };
     }
     let it = graph.tensor(tensor);
     let operation = if it.op == Op::None { "" } else { graph.tensors().op_title(it.op) }.to_lowercase();
-    let own = Purpose { role: Role::guess(it.flags, name, &operation), layer: layer_of(name) };
+    let own = TensorPurpose { role: Role::guess(it.flags, name, &operation), layer: layer_of(name) };
     if !is_no_name(name) || it.flags.is_input() {
         return own;
     }
     let weight = |source| weight_name(graph, source).map(|name| of_weight(name, it.op));
     let Some(weight) = graph.sources(tensor).iter().copied().flatten().find_map(weight) else { return own };
     let role = if own.role.is_vague() { weight.role.unwrap_or(own.role) } else { own.role };
-    Purpose { role, layer: weight.layer }
+    TensorPurpose { role, layer: weight.layer }
 }
 
-struct Flow<'a> {
+struct PurposeInference<'a> {
     graph: &'a Graph,
-    purposes: Vec<Purpose>,
+    purposes: Vec<TensorPurpose>,
     /// Whether a tensor is more than a weight in another shape. Not all programs flag their inputs, so whatever is made
     /// of two tensors varies.
     varies: Vec<bool>,
 }
 
-impl<'a> Flow<'a> {
+impl<'a> PurposeInference<'a> {
     fn new(graph: &'a Graph) -> Self {
         let written = WrittenLeafs::of(graph);
         let names = names(graph);
@@ -69,7 +69,7 @@ impl<'a> Flow<'a> {
             if it.flags.is_input() || is_made {
                 varies[root.index()] = true;
             }
-            // Of other memory than the plan's, and of mere views, nothing is asked.
+            // Memory outside of the plan, and mere views, need no purpose.
             let is_idle = graph.tensor(root).external || (it.is_view() && it.op.writes_nothing());
             purposes.push(if is_idle { UNKNOWN } else { purpose(graph, &written, tensor, names[tensor.index()]) });
         }
@@ -88,13 +88,13 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// The operands that are no weights, with their roles.
+    /// Returns the operands that are no weights, with their roles.
     fn operands(&self, node: TensorId) -> impl Iterator<Item = (TensorId, Role)> {
         let sources = self.graph.sources(node).iter().copied().flatten();
         sources.filter(|it| self.varies[self.graph.root(*it).index()]).map(|it| (it, self.role(it)))
     }
 
-    /// From first to last: a node of no known purpose serves that of its operands.
+    /// Gives nodes of unknown purpose that of their operands, from first to last.
     fn follow_operands(&mut self) {
         for node in self.graph.nodes() {
             // What is made in place has the operation's role too, not only that of its root.
@@ -121,7 +121,8 @@ impl<'a> Flow<'a> {
             .map(|it| it.1)
     }
 
-    /// A bias, a scale or another order of the same values: what counts is the one operand that is as large as the result.
+    /// Returns the role of an elementwise node: that of the one operand that is as large as the result, since the other
+    /// is a bias or a scale.
     fn of_elementwise(&self, node: TensorId) -> Option<Role> {
         let size = self.graph.tensor(node).layout.elements();
         let is_main = |(it, _): &(TensorId, Role)| self.graph.tensor(*it).layout.elements() >= size;
@@ -141,7 +142,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// From last to first: what is made for attention or for a feed-forward part belongs to it.
+    /// Gives operands of attention and of feed-forward parts their role, from last to first.
     fn follow_readers(&mut self) {
         for node in self.graph.nodes().iter().rev() {
             let role = self.role(*node);
@@ -152,8 +153,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// The sum of two values of one shape that serves nothing else is what runs along the model, and so is what it begins
-    /// with.
+    /// Marks residuals: the sum of two values of one shape without another role, and the values it starts with.
     fn find_residuals(&mut self) {
         for node in self.graph.nodes() {
             let it = self.graph.tensor(*node);
@@ -169,7 +169,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// What no node reads is for the caller, also where no flag says so.
+    /// Marks results: what no node reads is for the caller, also where no flag says so.
     fn find_results(&mut self) {
         let mut is_read = vec![false; self.varies.len()];
         for node in self.graph.nodes() {
@@ -184,7 +184,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// The name of each tensor; that of a view where it has none.
+/// Returns the name of each tensor; that of a view where it has none.
 fn names(graph: &Graph) -> Vec<&str> {
     let is_named = |name: &str| !is_no_name(name);
     let mut names: Vec<&str> = graph.tensors().ids().map(|tensor| graph.name(tensor)).collect();
@@ -197,7 +197,7 @@ fn names(graph: &Graph) -> Vec<&str> {
     names
 }
 
-/// The name of a weight, or of the one that a copy was made of.
+/// Returns the name of a weight, or of the one that a copy was made of.
 fn weight_name(graph: &Graph, source: TensorId) -> Option<&str> {
     let root = graph.root(source);
     let (it, name) = (graph.tensor(root), graph.name(root));

@@ -1,4 +1,4 @@
-//! How far each stream is, as far as the others know: so that nobody waits for what he knows to be done.
+//! A vector clock over the streams, so that no stream waits for what it knows to be done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,33 +6,33 @@ use std::sync::Arc;
 use steeve_device::{Backend, Event};
 
 use crate::SchedError;
-use crate::order::{HOST, Wait};
+use crate::hazards::{HOST, StreamWait};
 
-/// The runs of a program since all streams were at rest. Actions of all runs are numbered in the order of the host's calls,
-/// from 1.
+/// The runs of an execution plan since all streams were idle. Actions of all runs are numbered in the order of the
+/// host's calls, from 1.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(crate) struct VectorClock {
     run: usize,
     actions: usize,
-    /// For each stream the last action of each stream that it knows to be done before its next one.
+    /// For each stream, the last action of each stream that it knows to be done before its next one.
     known: Vec<Vec<usize>>,
-    events: BTreeMap<usize, Recorded>,
+    events: BTreeMap<usize, RecordedEvent>,
 }
 
-/// An event behind an action, and what its stream knew then.
+/// An event after an action, and what its stream knew then.
 #[derive(Debug)]
-struct Recorded {
+struct RecordedEvent {
     event: Arc<dyn Event>,
     stream: usize,
     known: Vec<usize>,
 }
 
-impl Clock {
+impl VectorClock {
     pub(crate) fn new(streams: usize, actions: usize) -> Self {
         Self { run: 0, actions, known: vec![vec![0; streams]; streams], events: BTreeMap::new() }
     }
 
-    /// The number of the run that is about to be made.
+    /// Returns the number of the next run.
     pub(crate) fn run(&self) -> usize {
         self.run
     }
@@ -41,9 +41,14 @@ impl Clock {
         run * self.actions + action + 1
     }
 
-    /// Lets a stream wait, unless it knows already. Without a backend it is the host that waits.
-    pub(crate) fn wait(&mut self, stream: usize, wait: Wait, backend: Option<&dyn Backend>) -> Result<(), SchedError> {
-        // What was before the first run is done.
+    /// Makes a stream wait for an action, unless it knows that to be done. Without a backend the host waits.
+    pub(crate) fn wait(
+        &mut self,
+        stream: usize,
+        wait: StreamWait,
+        backend: Option<&dyn Backend>,
+    ) -> Result<(), SchedError> {
+        // Actions before the first run are done.
         let Some(run) = self.run.checked_sub(wait.back) else { return Ok(()) };
         let number = self.number(run, wait.action);
         let Some(recorded) = self.events.get(&number) else {
@@ -60,7 +65,8 @@ impl Clock {
         Ok(())
     }
 
-    /// An action has been enqueued, or is done if it is the host's. An event is recorded if a backend is given.
+    /// Records that an action has been enqueued, or is done if it is the host's. Records an event if a backend is
+    /// given.
     pub(crate) fn done(
         &mut self,
         stream: usize,
@@ -69,22 +75,22 @@ impl Clock {
     ) -> Result<(), SchedError> {
         let number = self.number(self.run, action);
         if stream != HOST {
-            // It comes after all that the host has waited for.
+            // The action comes after all that the host has waited for.
             let host = self.known[HOST].clone();
             join(&mut self.known[stream], &host);
         }
         self.known[stream][stream] = number;
         if let Some(backend) = backend {
-            let recorded = Recorded { event: backend.record()?, stream, known: self.known[stream].clone() };
+            let recorded = RecordedEvent { event: backend.record()?, stream, known: self.known[stream].clone() };
             self.events.insert(number, recorded);
         }
         Ok(())
     }
 
-    /// The run has been enqueued; events from before the last `turns` runs are of no use any more.
-    pub(crate) fn next_run(&mut self, turns: usize) {
+    /// Starts the next run. Events from before the last `pipeline_depth` runs are dropped.
+    pub(crate) fn next_run(&mut self, pipeline_depth: usize) {
         self.run += 1;
-        if let Some(oldest) = self.run.checked_sub(turns) {
+        if let Some(oldest) = self.run.checked_sub(pipeline_depth) {
             self.events = self.events.split_off(&self.number(oldest, 0));
         }
     }

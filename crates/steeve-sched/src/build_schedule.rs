@@ -1,10 +1,10 @@
-//! Pieces in, the schedule out: copies become nodes at the start of their split, and take the place of sources.
+//! Builds the schedule: copies become nodes at the start of their split, and replace sources.
 //!
-//! What a split needs of one root is copied once: overlapping parts together, and a part that stands in a copy which an
-//! earlier split has made in the same memory not at all, unless the root has been written since.
+//! What a split needs of one root is copied once: overlapping ranges together, and a range that an earlier split has
+//! copied into the same memory not at all, unless the root has been written since.
 //!
-//! A copy is a `DUP` in the memory of its worker that reads the tensors it is a copy of. So the planner keeps those until
-//! then, and no stage has to know what a copy is.
+//! A copy is a `DUP` in the memory of its worker that reads the tensors it is a copy of. So the planner keeps those
+//! until then, and no later stage needs to know what a copy is.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,117 +13,117 @@ use steeve_graph::{
     Assignment, Bytes, DataType, Flags, GraphError, GraphParts, Id, Layout, MemoryId, Op, Tensor, TensorId, View,
 };
 
-use crate::assign::Assigned;
-use crate::cut::{Need, Piece};
-use crate::ground::{Ground, SpaceId};
-use crate::schedule::{CopyIn, Schedule, Split};
+use crate::assign::WorkerAssignment;
+use crate::placement_facts::{MemorySpaceId, PlacementFacts};
+use crate::schedule::{Schedule, Split, TensorCopy};
+use crate::split_graph::{PendingSplit, UnreadableSource};
 use crate::worker::WorkerId;
 
-/// Makes the schedule of the pieces.
-pub(crate) fn build(
-    ground: &Ground<'_>,
-    assigned: &Assigned,
-    pieces: &[Piece],
-    turns: usize,
+/// Builds the schedule of the splits. Fails if a copy makes the graph invalid.
+pub(crate) fn build_schedule(
+    facts: &PlacementFacts<'_>,
+    assigned: &WorkerAssignment,
+    pending: &[PendingSplit],
+    pipeline_depth: usize,
 ) -> Result<Schedule, GraphError> {
-    let mut parts = ground.graph.clone().into_parts();
-    // A schedule serves every graph that is like this one, and those have ids of their own: a `Job` looks at these.
+    let mut parts = facts.graph.clone().into_parts();
+    // A schedule serves every graph that is like this one, and those have ids of their own: a `Job` checks these.
     parts.detach();
-    let mut builder = Builder {
-        ground,
+    let mut builder = ScheduleBuilder {
+        facts,
         assigned,
-        turns,
+        pipeline_depth,
         parts,
-        nodes: Vec::with_capacity(ground.graph.nodes().len()),
-        memories: Vec::with_capacity(ground.graph.nodes().len()),
-        splits: Vec::with_capacity(pieces.len()),
+        nodes: Vec::with_capacity(facts.graph.nodes().len()),
+        memories: Vec::with_capacity(facts.graph.nodes().len()),
+        splits: Vec::with_capacity(pending.len()),
         copies: Vec::new(),
         copy_of: Vec::new(),
         made: BTreeMap::new(),
     };
-    for piece in pieces {
-        builder.add(piece)?;
+    for split in pending {
+        builder.add(split)?;
     }
-    if pieces.is_empty() {
-        builder.take_over(0..ground.graph.nodes().len());
+    if pending.is_empty() {
+        builder.append_nodes(0..facts.graph.nodes().len());
     }
     let leafs = builder.leafs()?;
-    let Builder { mut parts, nodes, memories, splits, copies, copy_of, .. } = builder;
+    let ScheduleBuilder { mut parts, nodes, memories, splits, copies, copy_of, .. } = builder;
     parts.set_nodes(nodes);
-    let of = |tensor| assigned.of(ground, tensor);
+    let of = |tensor| assigned.of(facts, tensor);
     Ok(Schedule {
         graph: parts.finish()?,
         assignment: Assignment { leafs, nodes: memories },
-        names: ground.workers.ids().map(|worker| ground.title(worker)).collect(),
-        workers: ground.graph.tensors().ids().map(of).collect(),
+        names: facts.workers.ids().map(|worker| facts.title(worker)).collect(),
+        workers: facts.graph.tensors().ids().map(of).collect(),
         splits,
         copies,
         copy_of,
-        turns,
+        pipeline_depth,
     })
 }
 
-struct Builder<'a> {
-    ground: &'a Ground<'a>,
-    assigned: &'a Assigned,
-    turns: usize,
+struct ScheduleBuilder<'a> {
+    facts: &'a PlacementFacts<'a>,
+    assigned: &'a WorkerAssignment,
+    pipeline_depth: usize,
     parts: GraphParts,
     nodes: Vec<TensorId>,
-    /// Of the nodes.
+    /// The memories of the nodes.
     memories: Vec<MemoryId>,
     splits: Vec<Split>,
-    copies: Vec<CopyIn>,
+    copies: Vec<TensorCopy>,
     copy_of: Vec<usize>,
     /// The copies of each root.
-    made: BTreeMap<TensorId, Vec<Made>>,
+    made: BTreeMap<TensorId, Vec<ExistingCopy>>,
 }
 
 /// A copy that later splits may use.
 #[derive(Clone, Debug)]
-struct Made {
+struct ExistingCopy {
     copy: usize,
-    space: SpaceId,
+    space: MemorySpaceId,
     range: Range<u64>,
-    /// What stands in it: the copy itself, and views of it.
+    /// The tensors within it: the copy itself, and views of it.
     tensors: Vec<(u64, Layout, TensorId)>,
 }
 
-impl Builder<'_> {
-    fn add(&mut self, piece: &Piece) -> Result<(), GraphError> {
+impl ScheduleBuilder<'_> {
+    fn add(&mut self, split: &PendingSplit) -> Result<(), GraphError> {
         let first_copy = self.copies.len();
         // By root, then in the order of their bytes; in the order of nodes among equals.
-        let mut needs: Vec<(TensorId, Range<u64>, Need)> = Vec::with_capacity(piece.needs.len());
-        for need in &piece.needs {
-            needs.push((self.ground.graph.root(need.source), self.extent(need.source), *need));
+        let mut needs: Vec<(TensorId, Range<u64>, UnreadableSource)> = Vec::with_capacity(split.sources.len());
+        for need in &split.sources {
+            needs.push((self.facts.graph.root(need.source), self.extent(need.source), *need));
         }
         needs.sort_by_key(|(root, range, _)| (*root, range.start, range.end));
         for of_root in needs.chunk_by(|one, other| one.0 == other.0) {
-            self.copy_root(piece, of_root)?;
+            self.copy_root(split, of_root)?;
         }
         let start = self.nodes.len();
-        self.take_over(piece.nodes.clone());
+        self.append_nodes(split.nodes.clone());
         let (nodes, copies) = (start..self.nodes.len(), first_copy..self.copies.len());
-        self.splits.push(Split { worker: piece.worker, cause: piece.cause, nodes, copies });
-        for &node in &self.ground.graph.nodes()[piece.nodes.clone()] {
-            if self.ground.computes(node) {
+        self.splits.push(Split { worker: split.worker, reason: split.reason, nodes, copies });
+        for &node in &self.facts.graph.nodes()[split.nodes.clone()] {
+            if self.facts.computes(node) {
                 // Its copies are out of date.
-                self.made.remove(&self.ground.graph.root(node));
+                self.made.remove(&self.facts.graph.root(node));
             }
         }
         Ok(())
     }
 
-    /// The bytes of its root that a tensor spans.
+    /// Returns the bytes of its root that a tensor spans.
     fn extent(&self, tensor: TensorId) -> Range<u64> {
-        let tensors = self.ground.graph.tensors();
+        let tensors = self.facts.graph.tensors();
         let start = tensors.offset(tensor).0;
         start..start + tensors[tensor].nbytes().0
     }
 
-    /// The caller's nodes as they are.
-    fn take_over(&mut self, nodes: Range<usize>) {
-        for &node in &self.ground.graph.nodes()[nodes] {
-            self.node(node, self.assigned.home(self.ground, node));
+    /// Appends some of the caller's nodes unchanged.
+    fn append_nodes(&mut self, nodes: Range<usize>) {
+        for &node in &self.facts.graph.nodes()[nodes] {
+            self.node(node, self.assigned.memory_owner(self.facts, node));
         }
     }
 
@@ -132,16 +132,20 @@ impl Builder<'_> {
         self.memories.push(memory(worker));
     }
 
-    /// Gives the nodes of a piece what they need of one root.
-    fn copy_root(&mut self, piece: &Piece, needs: &[(TensorId, Range<u64>, Need)]) -> Result<(), GraphError> {
-        let mut missing: Vec<&(TensorId, Range<u64>, Need)> = Vec::new();
+    /// Gives the nodes of a split what they need of one root.
+    fn copy_root(
+        &mut self,
+        split: &PendingSplit,
+        needs: &[(TensorId, Range<u64>, UnreadableSource)],
+    ) -> Result<(), GraphError> {
+        let mut missing: Vec<&(TensorId, Range<u64>, UnreadableSource)> = Vec::new();
         for need in needs {
-            match self.find(piece, need) {
-                Some(made) => self.give(made, piece, need)?,
+            match self.find(split, need) {
+                Some(made) => self.replace_source(made, split, need)?,
                 None => missing.push(need),
             }
         }
-        // They are sorted by where they start, so what overlaps or touches stands together.
+        // They are sorted by their start, so what overlaps or touches is adjacent.
         let mut rest = &missing[..];
         while let Some(first) = rest.first() {
             let mut end = first.1.end;
@@ -155,80 +159,81 @@ impl Builder<'_> {
                 })
                 .count();
             let (group, others) = rest.split_at(count);
-            let made = self.copy(piece, first.1.start..end, group)?;
+            let made = self.copy(split, first.1.start..end, group)?;
             for need in group {
-                self.give(made, piece, need)?;
+                self.replace_source(made, split, need)?;
             }
             rest = others;
         }
         Ok(())
     }
 
-    /// A copy that has the bytes already, as its place among those of the root.
-    fn find(&self, piece: &Piece, (root, range, _): &(TensorId, Range<u64>, Need)) -> Option<usize> {
-        let space = self.ground.space_of(piece.worker);
+    /// Finds a copy that has the bytes already. Returns its position among those of the root.
+    fn find(&self, split: &PendingSplit, (root, range, _): &(TensorId, Range<u64>, UnreadableSource)) -> Option<usize> {
+        let space = self.facts.space_of(split.worker);
         self.made.get(root)?.iter().position(|made| {
             made.space == space
-                // Of experts only those are there that somebody has asked for.
+                // Such a copy has only the experts that were requested.
                 && self.copies[made.copy].ids.is_empty()
                 && made.range.start <= range.start
                 && range.end <= made.range.end
         })
     }
 
-    /// Makes a copy of some bytes of a root; answers its place among those of the root.
+    /// Appends a copy of some bytes of a root. Returns its position among those of the root.
     fn copy(
         &mut self,
-        piece: &Piece,
+        split: &PendingSplit,
         range: Range<u64>,
-        group: &[&(TensorId, Range<u64>, Need)],
+        group: &[&(TensorId, Range<u64>, UnreadableSource)],
     ) -> Result<usize, GraphError> {
-        let graph = self.ground.graph;
+        let graph = self.facts.graph;
         let mut sources: Vec<TensorId> = group.iter().map(|(.., need)| need.source).collect();
         sources.sort_unstable();
         sources.dedup();
         let Some(&(root, _, first)) = group.first().copied() else { unreachable!("a group has someone who needs it") };
         let layout = graph.tensor(first.source).layout;
-        // One tensor alone is copied as what it is, so that its copy can do what it could: be written over, be padded.
+        // A single tensor is copied with its layout, so that its copy can be overwritten or padded as the tensor
+        // itself.
         let alike = |source: &TensorId| graph.tensor(*source).layout == layout && self.extent(*source) == range;
         let layout = match sources.iter().all(alike) {
             true => layout,
             false => Layout::contiguous(DataType::I8, &[range.end - range.start])?,
         };
-        let is_weight = self.ground.is_weight(root);
-        let is_input = self.ground.is_filled_by_caller(root);
+        let is_weight = self.facts.is_weight(root);
+        let is_input = self.facts.is_filled_by_caller(root);
         // A weight does not change, and its copy is made in the stream that reads it.
-        let turns = if is_weight { 1 } else { self.turns };
-        let flags = if turns > 1 { Flags::INPUT | Flags::OUTPUT } else { Flags::NONE };
+        let pipeline_depth = if is_weight { 1 } else { self.pipeline_depth };
+        let flags = if pipeline_depth > 1 { Flags::INPUT | Flags::OUTPUT } else { Flags::NONE };
         let index = self.copies.len();
-        let ids = self.ids(piece, root, &range, group);
-        // Who asks for experts is read when they are copied.
+        let ids = self.ids(split, root, &range, group);
+        // The tensors of expert ids are read when the experts are copied.
         let slots: Vec<Option<TensorId>> = sources.iter().chain(&ids).copied().map(Some).collect();
-        let mut copies = Vec::with_capacity(turns);
-        for turn in 0..turns {
+        let mut copies = Vec::with_capacity(pipeline_depth);
+        for slot in 0..pipeline_depth {
             let tensor = Tensor { op: Op::Dup, flags, ..Tensor::new(layout) };
             let copy = self.push(tensor, &slots, index)?;
-            let name = self.copy_name(first.source, piece.worker, turn);
+            let name = self.copy_name(first.source, split.worker, slot);
             self.parts.set_name(copy, &name)?;
-            self.node(copy, Some(piece.worker));
+            self.node(copy, Some(split.worker));
             copies.push(copy);
         }
         let whole = layout == graph.tensor(first.source).layout;
         let tensors = if whole { copies.first().map(|copy| (range.start, layout, *copy)) } else { None };
-        let made = Made {
+        let made = ExistingCopy {
             copy: index,
-            space: self.ground.space_of(piece.worker),
+            space: self.facts.space_of(split.worker),
             range: range.clone(),
             tensors: tensors.into_iter().collect(),
         };
-        self.copies.push(CopyIn {
+        self.copies.push(TensorCopy {
             root,
             start: Bytes(range.start),
             size: Bytes(range.end - range.start),
             tensors: copies,
-            to: piece.worker,
-            from: self.assigned.of(self.ground, root).map(|(worker, _)| worker),
-            from_memory: self.assigned.space(self.ground, root).map_or("", |it| self.ground.spaces[it].name()).into(),
+            to: split.worker,
+            from: self.assigned.of(self.facts, root).map(|(worker, _)| worker),
+            from_memory: self.assigned.space(self.facts, root).map_or("", |it| self.facts.spaces[it].name()).into(),
             is_weight,
             is_input,
             ids,
@@ -238,18 +243,18 @@ impl Builder<'_> {
         Ok(of_root.len() - 1)
     }
 
-    /// Who asks for experts, if all that the copy is for is to be asked for some of them.
+    /// Returns the tensors of expert ids, if every reader of the copy requests experts by ids.
     fn ids(
         &self,
-        piece: &Piece,
+        split: &PendingSplit,
         root: TensorId,
         range: &Range<u64>,
-        group: &[&(TensorId, Range<u64>, Need)],
+        group: &[&(TensorId, Range<u64>, UnreadableSource)],
     ) -> Vec<TensorId> {
-        let graph = self.ground.graph;
+        let graph = self.facts.graph;
         let layout = &graph.tensor(root).layout;
-        // A copy of a part, or of something with gaps, is made as a whole; and so is what does not stand still.
-        if !self.ground.is_weight(root) || !layout.is_contiguous() || *range != (0..layout.nbytes().0) {
+        // A part, something with gaps, and experts whose ids change within the split are copied as a whole.
+        if !self.facts.is_weight(root) || !layout.is_contiguous() || *range != (0..layout.nbytes().0) {
             return Vec::new();
         }
         let mut asking = Vec::new();
@@ -259,9 +264,9 @@ impl Builder<'_> {
             let Some(ids) = ids.filter(|ids| graph.tensor(*ids).layout.dtype() == DataType::I32) else {
                 return Vec::new();
             };
-            let in_split = graph.nodes()[piece.nodes.clone()].iter();
+            let in_split = graph.nodes()[split.nodes.clone()].iter();
             let ids_root = graph.root(ids);
-            let changes = in_split.into_iter().any(|node| self.ground.computes(*node) && graph.root(*node) == ids_root);
+            let changes = in_split.into_iter().any(|node| self.facts.computes(*node) && graph.root(*node) == ids_root);
             if changes {
                 return Vec::new();
             }
@@ -272,14 +277,14 @@ impl Builder<'_> {
         asking
     }
 
-    /// Puts a copy, or a view of it, in the place of a source.
-    fn give(
+    /// Replaces a source by a copy, or by a view of it.
+    fn replace_source(
         &mut self,
         made: usize,
-        piece: &Piece,
-        (root, range, need): &(TensorId, Range<u64>, Need),
+        split: &PendingSplit,
+        (root, range, need): &(TensorId, Range<u64>, UnreadableSource),
     ) -> Result<(), GraphError> {
-        let layout = self.ground.graph.tensor(need.source).layout;
+        let layout = self.facts.graph.tensor(need.source).layout;
         let Some(it) = self.made.get(root).and_then(|of_root| of_root.get(made)) else { return Ok(()) };
         let known = it.tensors.iter().find(|(start, known, _)| *start == range.start && *known == layout);
         let tensor = match known {
@@ -289,7 +294,7 @@ impl Builder<'_> {
                 let first = self.copies[copy].tensors[0];
                 let view = Tensor { op: Op::View, view: Some(View { root: first, offset }), ..Tensor::new(layout) };
                 let tensor = self.push(view, &[Some(first)], copy)?;
-                let name = self.copy_name(need.source, piece.worker, 0);
+                let name = self.copy_name(need.source, split.worker, 0);
                 self.parts.set_name(tensor, &name)?;
                 self.node(tensor, Some(self.copies[copy].to));
                 if let Some(it) = self.made.get_mut(root).and_then(|of_root| of_root.get_mut(made)) {
@@ -306,19 +311,19 @@ impl Builder<'_> {
         self.parts.push(tensor, sources)
     }
 
-    fn copy_name(&self, source: TensorId, worker: WorkerId, turn: usize) -> String {
-        let worker = self.ground.title(worker);
-        let name = match self.ground.graph.name(source) {
+    fn copy_name(&self, source: TensorId, worker: WorkerId, slot: usize) -> String {
+        let worker = self.facts.title(worker);
+        let name = match self.facts.graph.name(source) {
             "" => format!("{source}"),
             name => name.to_string(),
         };
-        if turn == 0 { format!("{name}@{worker}") } else { format!("{name}@{worker}#{turn}") }
+        if slot == 0 { format!("{name}@{worker}") } else { format!("{name}@{worker}#{slot}") }
     }
 
-    /// The memory of each leaf. What nodes touch and nobody lists is a leaf from now on, because it must be assigned; and
-    /// where copies are used in turn, what the caller writes stays.
+    /// Returns the memory of each leaf. What nodes touch but is not listed becomes a leaf, because it must be assigned;
+    /// and with pipelined copies, what the caller writes is kept.
     fn leafs(&mut self) -> Result<Vec<MemoryId>, GraphError> {
-        let (graph, ground) = (self.ground.graph, self.ground);
+        let (graph, facts) = (self.facts.graph, self.facts);
         let mut listed = vec![false; graph.tensors().len()];
         for tensor in graph.leafs().iter().chain(graph.nodes()) {
             listed[tensor.index()] = true;
@@ -333,16 +338,16 @@ impl Builder<'_> {
                 }
             }
         }
-        if self.turns > 1 {
-            for root in leafs.iter().map(|leaf| graph.root(*leaf)).filter(|root| ground.is_filled_by_caller(*root)) {
+        if self.pipeline_depth > 1 {
+            for root in leafs.iter().map(|leaf| graph.root(*leaf)).filter(|root| facts.is_filled_by_caller(*root)) {
                 self.parts.add_flags(root, Flags::INPUT | Flags::OUTPUT)?;
             }
         }
-        Ok(leafs.iter().map(|leaf| memory(self.assigned.home(ground, graph.root(*leaf)))).collect())
+        Ok(leafs.iter().map(|leaf| memory(self.assigned.memory_owner(facts, graph.root(*leaf)))).collect())
     }
 }
 
-/// The memory of a worker; anyone's for what stands elsewhere.
+/// Returns the memory of a worker; the first one for what is located elsewhere.
 fn memory(worker: Option<WorkerId>) -> MemoryId {
     worker.and_then(|worker| MemoryId::from_index(worker.index())).unwrap_or(MemoryId::FIRST)
 }

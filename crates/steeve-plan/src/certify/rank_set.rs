@@ -1,14 +1,14 @@
-//! Ordered sets for the sweep: small numbers as bits, and a sort by digits to number things with.
+//! An ordered set for the sweep (small numbers as bits), and a radix sort to number blocks with.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// A set of ranks as bits: level 0 has one bit per rank, each level above one bit per word that is not zero.
-pub(super) struct Ranks {
+pub(super) struct RankSet {
     levels: Vec<Vec<u64>>,
 }
 
-impl Ranks {
+impl RankSet {
     pub(super) fn new(count: usize) -> Self {
         let mut levels = Vec::new();
         let mut words = count.div_ceil(64).max(1);
@@ -44,7 +44,7 @@ impl Ranks {
         }
     }
 
-    /// The largest rank below `rank`.
+    /// Returns the largest rank below `rank`.
     pub(super) fn before(&self, rank: u32) -> Option<u32> {
         let mut at = rank as usize;
         for (height, level) in self.levels.iter().enumerate() {
@@ -59,7 +59,7 @@ impl Ranks {
         None
     }
 
-    /// The smallest rank above `rank`.
+    /// Returns the smallest rank above `rank`.
     pub(super) fn after(&self, rank: u32) -> Option<u32> {
         let mut at = rank as usize;
         for (height, level) in self.levels.iter().enumerate() {
@@ -83,8 +83,7 @@ impl Ranks {
     }
 }
 
-/// Digit by digit from the least, each pass keeping the order of equal digits (Knuth, "The Art of Computer Programming"
-/// 3, 5.2.5): things with equal numbers stay in the order they came in.
+/// Sorts stably by a number: least-significant-digit radix sort (Knuth, "The Art of Computer Programming" 3, 5.2.5).
 pub(super) fn sort_by_number<T: Copy>(things: &mut Vec<T>, number: impl Fn(&T) -> u64) {
     const BITS: u32 = 11;
     if things.is_sorted_by_key(&number) {

@@ -1,4 +1,4 @@
-//! Names and other text of a file as an error message shows them: whole where that can be read, else their beginning.
+//! Text of any length as error messages show it: whole if short, else its beginning.
 
 use core::fmt;
 

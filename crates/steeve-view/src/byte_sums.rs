@@ -1,4 +1,4 @@
-//! Tiles in, their bytes by role, by operation and by layer out.
+//! Sums the bytes of tiles by role, by operation and by layer.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::Tile;
 /// the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Sums {
-    /// By what they are for: the titles of roles.
+pub struct ByteSums {
+    /// By role: the titles of roles.
     pub by_role: Vec<(String, Bytes)>,
-    /// By what makes them: the operation, or `input`, `copy` or `leaf` where no operation does ([`Tile::maker`]).
+    /// By operation, or `input`, `copy` or `leaf` where no operation makes them ([`Tile::maker`]).
     pub by_operation: Vec<(String, Bytes)>,
     /// By the block of a network they belong to: `layer 12`, or `no layer`.
     pub by_layer: Vec<(String, Bytes)>,
@@ -26,18 +26,18 @@ pub struct Sums {
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
-/// use steeve_view::{Map, sums};
+/// use steeve_view::{PlanMap, byte_sums};
 /// let graph: AssignedGraph = "x = input f32[64]; Qcur-0 = silu x; ffn_up-1 = add Qcur-0 x !output".parse()?;
-/// let map = Map::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?);
+/// let map = PlanMap::of_graph("steeve", &plan_graph(&graph, &PlanOptions::default())?);
 /// let memory = &map.memories[0];
 /// let alive = memory.alive_at(memory.fullest.unwrap_or_default());
-/// let sums = sums(&alive);
+/// let sums = byte_sums(&alive);
 /// assert_eq!(sums.by_layer[0].0, "layer 0");
 /// assert_eq!(sums.by_role[0].0, "attention");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn sums(tiles: &[&Tile]) -> Sums {
-    Sums {
+pub fn byte_sums(tiles: &[&Tile]) -> ByteSums {
+    ByteSums {
         by_role: by(tiles, |tile| tile.role.title().to_owned()),
         by_operation: by(tiles, |tile| tile.maker().to_owned()),
         by_layer: by(tiles, |tile| tile.layer.map_or_else(|| "no layer".to_owned(), |layer| format!("layer {layer}"))),

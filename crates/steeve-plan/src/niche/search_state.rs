@@ -1,4 +1,4 @@
-//! What holds at a node of the search, and what follows from it without branching.
+//! The state at a node of the search, and what follows from it without branching.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,44 +9,45 @@ use crate::packing::Packing;
 /// Heights in units: a common divisor of all sizes.
 pub(super) type Height = i64;
 
-/// The most items, each counted once for each of its sections, that a search makes sense for: a node looks at all of
-/// them several times.
-const MOST_CELLS: u64 = 20_000_000;
+/// The most items, each counted once for each of its sections, that can be searched: a node scans all of them several
+/// times.
+const MAX_CELLS: u64 = 20_000_000;
 
 /// Above every height.
 const NEVER: Height = Height::MAX;
 
+/// The packing, the skyline, and the derived floors and lowest offsets.
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub(super) struct SearchState {
     lo: Vec<u32>,
     hi: Vec<u32>,
     size: Vec<Height>,
-    /// What each offset must be a multiple of, where stacks do not see to it: powers of two.
+    /// The alignment of each offset, where stacks are not aligned by themselves: powers of two.
     align: Option<Vec<Height>>,
     load: Vec<Height>,
     capacity: Height,
-    /// Top of what is placed over each section.
-    pub(super) sky: Vec<Height>,
+    /// The top of what is placed over each section.
+    pub(super) skyline: Vec<Height>,
     /// No unplaced item over the section starts lower. Not below `sky`.
     pub(super) floor: Vec<Height>,
     /// What must still be placed over the section.
-    pub(super) rest: Vec<Height>,
-    /// For each unplaced item the highest floor over its sections: it can't start lower.
-    pub(super) lowest: Vec<Height>,
+    pub(super) remaining: Vec<Height>,
+    /// For each unplaced item, the highest floor over its sections: it can't start lower.
+    pub(super) lowest_offset: Vec<Height>,
     offset: Vec<Height>,
-    trouble: Trouble,
-    /// Room for one number per section, used within a function.
+    failures: FailureWeights,
+    /// Scratch memory: one number per section, used within a function.
     scratch: Vec<Height>,
 }
 
 /// A range of sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct SectionRange {
     pub(super) lo: usize,
     pub(super) hi: usize,
 }
 
-impl Span {
+impl SectionRange {
     pub(super) fn range(self) -> Range<usize> {
         self.lo..self.hi
     }
@@ -68,21 +69,21 @@ impl Span {
     }
 }
 
-/// Where the search has failed so far, with later failures counting more (as in the dom/wdeg rule of constraint
-/// solvers: Boussemart et al., "Boosting systematic search by weighting constraints", ECAI 2004).
+/// Failures per section, later ones with more weight (the dom/wdeg rule of constraint solvers: Boussemart et al.,
+/// "Boosting systematic search by weighting constraints", ECAI 2004).
 #[derive(Clone, Debug)]
-pub(super) struct Trouble {
+pub(super) struct FailureWeights {
     weight: Vec<f64>,
     step: f64,
 }
 
-impl Trouble {
+impl FailureWeights {
     pub(super) fn at(&self, section: usize) -> f64 {
         self.weight[section]
     }
 
-    /// The largest weight over a span, as a share of the largest anywhere.
-    pub(super) fn over(&self, span: Span) -> f64 {
+    /// Returns the largest weight over a range, relative to the largest anywhere.
+    pub(super) fn over(&self, span: SectionRange) -> f64 {
         let most = self.weight.iter().copied().fold(1e-300, f64::max);
         self.weight[span.range()].iter().copied().fold(0.0, f64::max) / most
     }
@@ -91,7 +92,7 @@ impl Trouble {
         self.weight[section] += self.step;
     }
 
-    /// From now on failures count a little more.
+    /// Makes later failures count a little more.
     fn age(&mut self) {
         self.step *= 1.05;
         if self.step > 1e100 {
@@ -101,8 +102,9 @@ impl Trouble {
     }
 }
 
-impl State {
-    /// `None` if the heights do not fit their type with room to add two, or if a single node would take too long.
+impl SearchState {
+    /// Creates the state of an empty skyline. Returns `None` if the heights do not fit their type with room to add two,
+    /// or if a single node would take too long.
     pub(super) fn new(packing: &Packing, unit: u64, capacity: u64) -> Option<Self> {
         let align: Option<Vec<Height>> =
             packing.align.as_ref().map(|align| align.iter().map(|it| (it / unit) as Height).collect());
@@ -114,7 +116,7 @@ impl State {
         }
         let size: Vec<Height> = packing.size.iter().map(|size| (size / unit) as Height).collect();
         let width: u64 = packing.lo.iter().zip(&packing.hi).map(|(lo, hi)| u64::from(hi - lo)).sum();
-        if width > MOST_CELLS {
+        if width > MAX_CELLS {
             return None;
         }
         let mut load = vec![0; packing.sections];
@@ -128,26 +130,26 @@ impl State {
             hi: packing.hi.clone(),
             align,
             load,
-            // More than everything on one stack is never needed.
+            // A capacity above one stack of everything is never needed.
             capacity: (capacity / unit).min(total) as Height,
-            sky: vec![0; sections],
+            skyline: vec![0; sections],
             floor: vec![0; sections],
-            rest: vec![0; sections],
-            lowest: vec![0; size.len()],
+            remaining: vec![0; sections],
+            lowest_offset: vec![0; size.len()],
             offset: vec![0; size.len()],
-            trouble: Trouble { weight: vec![0.0; sections], step: 1.0 },
+            failures: FailureWeights { weight: vec![0.0; sections], step: 1.0 },
             scratch: vec![0; sections + 2],
             size,
         })
     }
 
-    /// Back to the empty skyline. What was learnt about trouble stays.
+    /// Resets to the empty skyline. Keeps the failure weights.
     pub(super) fn reset(&mut self) {
-        self.sky.fill(0);
+        self.skyline.fill(0);
         self.floor.fill(0);
-        self.lowest.fill(0);
-        self.rest.copy_from_slice(&self.load);
-        self.trouble.age();
+        self.lowest_offset.fill(0);
+        self.remaining.copy_from_slice(&self.load);
+        self.failures.age();
     }
 
     pub(super) fn items(&self) -> Range<usize> {
@@ -162,8 +164,8 @@ impl State {
         self.capacity
     }
 
-    pub(super) fn span(&self, item: usize) -> Span {
-        Span { lo: self.lo[item] as usize, hi: self.hi[item] as usize }
+    pub(super) fn span(&self, item: usize) -> SectionRange {
+        SectionRange { lo: self.lo[item] as usize, hi: self.hi[item] as usize }
     }
 
     pub(super) fn length(&self, item: usize) -> u32 {
@@ -178,41 +180,41 @@ impl State {
         self.offset[item]
     }
 
-    pub(super) fn trouble(&self) -> &Trouble {
-        &self.trouble
+    pub(super) fn failures(&self) -> &FailureWeights {
+        &self.failures
     }
 
     pub(super) fn highest_load(&self, item: usize) -> Height {
         self.load[self.span(item).range()].iter().copied().max().unwrap_or(0)
     }
 
-    /// How much of a section may still be wasted.
+    /// Returns how much of a section may still be wasted.
     pub(super) fn slack(&self, section: usize) -> Height {
-        self.capacity - self.floor[section] - self.rest[section]
+        self.capacity - self.floor[section] - self.remaining[section]
     }
 
-    /// Puts an item at `height`, on all floors below it.
-    pub(super) fn put(&mut self, item: usize, height: Height) {
+    /// Places an item at `height`, on all floors below it.
+    pub(super) fn place(&mut self, item: usize, height: Height) {
         let (span, size) = (self.span(item), self.size[item]);
         self.offset[item] = height;
-        self.sky[span.range()].fill(height + size);
+        self.skyline[span.range()].fill(height + size);
         self.floor[span.range()].fill(height + size);
-        self.rest[span.range()].iter_mut().for_each(|rest| *rest -= size);
+        self.remaining[span.range()].iter_mut().for_each(|remaining| *remaining -= size);
     }
 
-    /// Counts an item as unplaced again. Sky and floor are the tree's to restore.
-    pub(super) fn lift(&mut self, item: usize) {
+    /// Counts an item as unplaced again. The caller restores skyline and floors.
+    pub(super) fn unplace(&mut self, item: usize) {
         let (span, size) = (self.span(item), self.size[item]);
-        self.rest[span.range()].iter_mut().for_each(|rest| *rest += size);
+        self.remaining[span.range()].iter_mut().for_each(|remaining| *remaining += size);
     }
 
-    /// Raises floors and lowest offsets until nothing follows any more. The floors in `changed` have moved since the
-    /// last time. The span of all that moved, or `None` if a section can't hold what is left.
-    pub(super) fn settle(&mut self, unplaced: &[u32], changed: Span) -> Option<Span> {
+    /// Raises floors and lowest offsets to a fixpoint. The floors in `changed` have moved since the last call. Returns
+    /// the range of all that moved, or `None` if a section can't hold what is left.
+    pub(super) fn propagate(&mut self, unplaced: &[u32], changed: SectionRange) -> Option<SectionRange> {
         let mut moved = changed;
         let mut changed = changed;
-        if let Some(section) = changed.range().find(|at| self.floor[*at] + self.rest[*at] > self.capacity) {
-            self.trouble.count(section);
+        if let Some(section) = changed.range().find(|at| self.floor[*at] + self.remaining[*at] > self.capacity) {
+            self.failures.count(section);
             return None;
         }
         loop {
@@ -221,37 +223,37 @@ impl State {
                 let (item, span) = (*item as usize, self.span(*item as usize));
                 if span.overlaps(changed) {
                     let floors = &self.floor[span.meet(changed).range()];
-                    let mut lowest = floors.iter().copied().fold(self.lowest[item], Height::max);
+                    let mut lowest_offset = floors.iter().copied().fold(self.lowest_offset[item], Height::max);
                     if let Some(align) = &self.align {
-                        lowest = (lowest + align[item] - 1) & -align[item];
+                        lowest_offset = (lowest_offset + align[item] - 1) & -align[item];
                     }
-                    if lowest > self.lowest[item] {
-                        self.lowest[item] = lowest;
+                    if lowest_offset > self.lowest_offset[item] {
+                        self.lowest_offset[item] = lowest_offset;
                         stirred = stirred.join(span);
                     }
                 }
             }
             self.scratch[stirred.range()].fill(NEVER);
             for item in unplaced {
-                let (lowest, span) = (self.lowest[*item as usize], self.span(*item as usize));
+                let (lowest_offset, span) = (self.lowest_offset[*item as usize], self.span(*item as usize));
                 if span.overlaps(stirred) {
                     for least in &mut self.scratch[span.meet(stirred).range()] {
-                        *least = lowest.min(*least);
+                        *least = lowest_offset.min(*least);
                     }
                 }
             }
-            let mut next: Option<Span> = None;
+            let mut next: Option<SectionRange> = None;
             for section in stirred.range() {
                 let least = self.scratch[section];
                 if least == NEVER || least <= self.floor[section] {
                     continue;
                 }
                 self.floor[section] = least;
-                if least + self.rest[section] > self.capacity {
-                    self.trouble.count(section);
+                if least + self.remaining[section] > self.capacity {
+                    self.failures.count(section);
                     return None;
                 }
-                let here = Span { lo: section, hi: section + 1 };
+                let here = SectionRange { lo: section, hi: section + 1 };
                 next = Some(next.map_or(here, |span| span.join(here)));
             }
             match next {
@@ -264,47 +266,47 @@ impl State {
         }
     }
 
-    /// Whether an unplaced item fits wholly between the skyline and the floors: then another branch, which fills that
-    /// hole, is at least as good. Only what overlaps `moved` can have come to fit.
-    pub(super) fn leaves_a_hole(&self, unplaced: &[u32], moved: Span) -> bool {
+    /// Returns whether an unplaced item fits wholly between the skyline and the floors: then another branch, which
+    /// fills that hole, is at least as good. Only items that overlap `moved` can have come to fit.
+    pub(super) fn is_dominated(&self, unplaced: &[u32], moved: SectionRange) -> bool {
         unplaced.iter().any(|item| {
             let (size, span) = (self.size[*item as usize], self.span(*item as usize));
-            // Almost always the first section tells.
-            if self.sky[span.lo] + size > self.floor[span.lo] || !span.overlaps(moved) {
+            // Almost always the first section decides.
+            if self.skyline[span.lo] + size > self.floor[span.lo] || !span.overlaps(moved) {
                 return false;
             }
-            let highest = self.sky[span.range()].iter().copied().max().unwrap_or(0);
-            let lowest = self.floor[span.range()].iter().copied().min().unwrap_or(NEVER);
-            highest + size <= lowest
+            let highest = self.skyline[span.range()].iter().copied().max().unwrap_or(0);
+            let lowest_offset = self.floor[span.range()].iter().copied().min().unwrap_or(NEVER);
+            highest + size <= lowest_offset
         })
     }
 
-    /// Whether some section can't hold its unplaced items one on top of the other, each no lower than its lowest
-    /// offset (a one-machine schedule with release times, solved exactly by earliest release). `unplaced` must be in
-    /// the order of the lowest offsets.
-    pub(super) fn overfull(&mut self, unplaced: &[u32], span: Span) -> bool {
+    /// Returns whether some section can't hold its unplaced items one on top of the other, each no lower than its
+    /// lowest offset (a one-machine schedule with release times, solved exactly by earliest release). `unplaced` must
+    /// be in the order of the lowest offsets.
+    pub(super) fn exceeds_one_machine_bound(&mut self, unplaced: &[u32], span: SectionRange) -> bool {
         self.scratch[span.range()].fill(0);
         for item in unplaced {
             let item = *item as usize;
-            let (lowest, size) = (self.lowest[item], self.size[item]);
+            let (lowest_offset, size) = (self.lowest_offset[item], self.size[item]);
             for top in &mut self.scratch[self.lo[item] as usize..self.hi[item] as usize] {
-                *top = lowest.max(*top) + size;
+                *top = lowest_offset.max(*top) + size;
             }
         }
         match span.range().find(|section| self.scratch[*section] > self.capacity) {
             Some(section) => {
-                self.trouble.count(section);
+                self.failures.count(section);
                 true
             }
             None => false,
         }
     }
 
-    /// Where to split: the sections in which an unplaced item starts after all before have ended, through `cuts`, with the
-    /// end of the last part as its last entry. The answer is the span of all unplaced items.
-    pub(super) fn cuts(&mut self, unplaced: &[u32], cuts: &mut Vec<usize>) -> Span {
+    /// Finds the sections at which the unplaced items split into independent sets, and stores them in `cuts`, with the
+    /// end of the last set as the last entry. Returns the range of all unplaced items.
+    pub(super) fn split_points(&mut self, unplaced: &[u32], cuts: &mut Vec<usize>) -> SectionRange {
         cuts.clear();
-        let mut all = Span { lo: usize::MAX, hi: 0 };
+        let mut all = SectionRange { lo: usize::MAX, hi: 0 };
         for item in unplaced {
             all = all.join(self.span(*item as usize));
         }

@@ -1,11 +1,11 @@
-//! How much text a reader takes, so that a wrong or hostile file is an error instead of all memory there is.
+//! A limit on the text a reader accepts, so that a wrong or hostile file is an error and does not exhaust memory.
 //!
 //! Every reader of this workspace that takes a whole text (block lists, graphs as text, recorded graphs, saved plans)
 //! checks its length against an [`InputLimit`] before anything else. O(1).
 
 use crate::Bytes;
 
-/// The most bytes of unpacked text that a reader takes.
+/// The most bytes of unpacked text that a reader accepts.
 ///
 /// ```
 /// use steeve_plan::{Bytes, InputLimit, csv};
@@ -38,14 +38,14 @@ impl InputLimit {
     }
 }
 
-/// [`InputLimit::DEFAULT`].
+/// Returns [`InputLimit::DEFAULT`].
 impl Default for InputLimit {
     fn default() -> Self {
         Self::DEFAULT
     }
 }
 
-/// An input that is longer than its reader takes.
+/// An input that is longer than its reader accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("input too large: at most {limit} bytes are read, got {bytes}")]
 pub struct InputTooLarge {

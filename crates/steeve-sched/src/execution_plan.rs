@@ -1,5 +1,5 @@
-//! A schedule and its places in, actions that are ready to run out: copies and splits, each on a stream, each with what it
-//! has to wait for.
+//! Compiles a schedule and its allocation to actions that are ready to run: copies and splits, each on a stream, each
+//! with its waits.
 
 use std::ops::Range;
 
@@ -8,39 +8,39 @@ use steeve_device::{Address, Bytes, DeviceError, Locate, Offset, Prepared, Share
 use steeve_graph::{IdVec, Named, TensorId};
 
 use crate::SchedError;
-use crate::clock::Clock;
-use crate::experts::{Asked, asked};
-use crate::order::{Extent, HOST, Step, Touched, Wait, waits};
-use crate::schedule::{CopyIn, Schedule};
+use crate::experts::{RequestedExperts, requested_experts};
+use crate::hazards::{AccessedBytes, ActionAccess, ByteRange, HOST, StreamWait, find_waits};
+use crate::schedule::{Schedule, TensorCopy};
+use crate::vector_clock::VectorClock;
 use crate::worker::{WorkerId, Workers};
 
-/// What it takes to run a schedule where its tensors stand.
+/// A schedule compiled for one allocation: actions and prepared splits.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct ExecutionPlan {
     allocation: Allocation,
-    actions: Vec<Action>,
-    /// The splits, ready to run, for each turn.
+    actions: Vec<ScheduledAction>,
+    /// The splits, ready to run, for each pipeline slot.
     prepared: Vec<Vec<Box<dyn Prepared>>>,
-    /// For each copy of experts which of them were asked for last.
-    asked: Vec<Asked>,
+    /// For each copy of experts, which of them were requested last.
+    requested: Vec<RequestedExperts>,
     streams: usize,
 }
 
 #[derive(Debug)]
-struct Action {
-    act: Act,
-    /// Who does it; nobody if the host does it at once.
+struct ScheduledAction {
+    action: Action,
+    /// The worker that runs it; `None` if the host runs it at once.
     by: Option<WorkerId>,
     stream: usize,
-    waits: Vec<Wait>,
-    /// Whether somebody waits for it.
+    waits: Vec<StreamWait>,
+    /// Whether another stream waits for it.
     is_awaited: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Act {
-    /// Find out which experts are needed.
-    Ask {
+enum Action {
+    /// Reads the expert ids, to find out which experts are needed.
+    ReadExpertIds {
         copy: usize,
     },
     Copy {
@@ -51,14 +51,14 @@ enum Act {
     },
 }
 
-impl Program {
-    /// Prepares everything. What a device does not support, or can't reach, is an error here.
+impl ExecutionPlan {
+    /// Prepares all splits and derives the waits. Fails if a device does not support a node or can't reach a tensor.
     pub(crate) fn new(schedule: &Schedule, allocation: &Allocation, workers: &Workers) -> Result<Self, SchedError> {
-        let streams = Streams::new(workers);
-        let (turns, graph) = (schedule.turns(), schedule.graph());
-        let mut prepared = Vec::with_capacity(turns);
-        for turn in 0..turns {
-            let tensors = InTurn { schedule, allocation, turn };
+        let streams = StreamNumbers::new(workers);
+        let (pipeline_depth, graph) = (schedule.pipeline_depth(), schedule.graph());
+        let mut prepared = Vec::with_capacity(pipeline_depth);
+        for slot in 0..pipeline_depth {
+            let tensors = PipelineSlot { schedule, allocation, slot };
             let ready = schedule.splits().iter().map(|split| {
                 let backend = workers[split.worker].backend()?;
                 Ok(backend.prepare(graph, split.nodes.clone(), &tensors)?)
@@ -70,90 +70,92 @@ impl Program {
             for copy in split.copies.clone() {
                 let it = &schedule.copies()[copy];
                 if !it.ids.is_empty() {
-                    actions.push(Action::new(Act::Ask { copy }, None, &streams));
+                    actions.push(ScheduledAction::new(Action::ReadExpertIds { copy }, None, &streams));
                 }
-                let by = copier(it, allocation, workers)?;
-                actions.push(Action::new(Act::Copy { copy }, by, &streams));
+                let by = copying_worker(it, allocation, workers)?;
+                actions.push(ScheduledAction::new(Action::Copy { copy }, by, &streams));
             }
             let by = Some(split.worker).filter(|worker| streams.of[*worker] != HOST);
-            actions.push(Action::new(Act::Run { split: number }, by, &streams));
+            actions.push(ScheduledAction::new(Action::Run { split: number }, by, &streams));
         }
         if streams.count > 1 {
             let mut steps = Vec::with_capacity(actions.len());
             for action in &actions {
-                let mut touched = Vec::with_capacity(turns);
-                for turn in 0..turns {
-                    touched.push(touch(action.act, &InTurn { schedule, allocation, turn })?);
+                let mut touched = Vec::with_capacity(pipeline_depth);
+                for slot in 0..pipeline_depth {
+                    touched.push(accessed_bytes(action.action, &PipelineSlot { schedule, allocation, slot })?);
                 }
-                steps.push(Step { stream: action.stream, touched });
+                steps.push(ActionAccess { stream: action.stream, touched });
             }
-            for (index, waits) in waits(&steps, streams.count, turns).into_iter().enumerate() {
+            for (index, waits) in find_waits(&steps, streams.count, pipeline_depth).into_iter().enumerate() {
                 waits.iter().for_each(|wait| actions[wait.action].is_awaited = true);
                 actions[index].waits = waits;
             }
         }
-        let asked = vec![Asked::All; schedule.copies().len()];
-        Ok(Self { allocation: allocation.clone(), actions, prepared, asked, streams: streams.count })
+        let requested = vec![RequestedExperts::All; schedule.copies().len()];
+        Ok(Self { allocation: allocation.clone(), actions, prepared, requested, streams: streams.count })
     }
 
-    /// Whether it was made for tensors that stand where they do in `allocation`.
+    /// Returns whether it was made for tensors at the addresses of `allocation`.
     pub(crate) fn is_for(&self, allocation: &Allocation) -> bool {
         self.allocation.stands_like(allocation)
     }
 
-    /// A clock for runs of this program, when all streams are at rest.
-    pub(crate) fn clock(&self) -> Clock {
-        Clock::new(self.streams, self.actions.len())
+    /// Creates a clock for runs of this plan, when all streams are idle.
+    pub(crate) fn clock(&self) -> VectorClock {
+        VectorClock::new(self.streams, self.actions.len())
     }
 
-    /// Enqueues everything once. What the host itself has to do is done when this returns.
+    /// Enqueues all actions once. Actions of the host itself are done when this returns.
     pub(crate) fn submit(
         &mut self,
         schedule: &Schedule,
         workers: &Workers,
-        clock: &mut Clock,
+        clock: &mut VectorClock,
     ) -> Result<(), SchedError> {
-        let turns = schedule.turns();
-        let turn = clock.run() % turns;
+        let pipeline_depth = schedule.pipeline_depth();
+        let slot = clock.run() % pipeline_depth;
         for index in 0..self.actions.len() {
-            let Action { act, by, stream, ref waits, is_awaited } = self.actions[index];
+            let ScheduledAction { action, by, stream, ref waits, is_awaited } = self.actions[index];
             let backend = by.map(|worker| workers[worker].backend()).transpose()?;
             for wait in waits {
                 clock.wait(stream, *wait, backend)?;
             }
-            let tensors = InTurn { schedule, allocation: &self.allocation, turn };
-            match act {
-                Act::Ask { copy } => self.asked[copy] = asked(&schedule.copies()[copy], &tensors)?,
-                Act::Copy { copy } => {
-                    let moved = move_of(&schedule.copies()[copy], &tensors)?;
-                    moved.make(&self.asked[copy], backend)?;
+            let tensors = PipelineSlot { schedule, allocation: &self.allocation, slot };
+            match action {
+                Action::ReadExpertIds { copy } => {
+                    self.requested[copy] = requested_experts(&schedule.copies()[copy], &tensors)?
                 }
-                Act::Run { split } => {
+                Action::Copy { copy } => {
+                    let pending = pending_copy(&schedule.copies()[copy], &tensors)?;
+                    pending.run(&self.requested[copy], backend)?;
+                }
+                Action::Run { split } => {
                     let worker = schedule.splits()[split].worker;
-                    workers[worker].backend()?.submit(&mut *self.prepared[turn][split])?;
+                    workers[worker].backend()?.submit(&mut *self.prepared[slot][split])?;
                 }
             }
             clock.done(stream, index, backend.filter(|_| is_awaited))?;
         }
-        clock.next_run(turns);
+        clock.next_run(pipeline_depth);
         Ok(())
     }
 }
 
-impl Action {
-    fn new(act: Act, by: Option<WorkerId>, streams: &Streams) -> Self {
+impl ScheduledAction {
+    fn new(action: Action, by: Option<WorkerId>, streams: &StreamNumbers) -> Self {
         let stream = by.map_or(HOST, |worker| streams.of[worker]);
-        Self { act, by, stream, waits: Vec::new(), is_awaited: false }
+        Self { action, by, stream, waits: Vec::new(), is_awaited: false }
     }
 }
 
-/// The stream of each worker; the host's for those who are never behind.
-struct Streams {
+/// The stream of each worker; the host's for synchronous workers.
+struct StreamNumbers {
     of: IdVec<WorkerId, usize>,
     count: usize,
 }
 
-impl Streams {
+impl StreamNumbers {
     fn new(workers: &Workers) -> Self {
         let mut count = 1;
         let of = workers.iter().map(|worker| {
@@ -168,11 +170,16 @@ impl Streams {
     }
 }
 
-/// Who makes a copy; nobody if the host has to.
+/// Returns the worker that makes a copy; `None` if the host has to.
 ///
-/// Who needs it fetches it, because the memory of the copy may still be in use there. But where copies are used in turn, who
-/// has computed it brings it, and is free to go on; and what the caller writes is copied at once, so that the caller is.
-fn copier(copy: &CopyIn, allocation: &Allocation, workers: &Workers) -> Result<Option<WorkerId>, SchedError> {
+/// The reading worker fetches it, because the memory of the copy may still be in use there. But with pipelined copies
+/// the worker that has computed it sends it, and is free to continue; and what the caller writes is copied at once, so
+/// that the caller is free to write it again.
+fn copying_worker(
+    copy: &TensorCopy,
+    allocation: &Allocation,
+    workers: &Workers,
+) -> Result<Option<WorkerId>, SchedError> {
     let memory = |tensor| Ok::<_, SchedError>(allocation.address(tensor)?.buffer.memory());
     let (to, from) = (memory(copy.tensors[0])?, memory(copy.root)?);
     let can = |worker: &WorkerId| workers[*worker].is_async() && workers[*worker].can_copy(to, from);
@@ -186,28 +193,28 @@ fn copier(copy: &CopyIn, allocation: &Allocation, workers: &Workers) -> Result<O
     }
 }
 
-/// Where tensors stand in one of the turns.
-pub(crate) struct InTurn<'a> {
+/// The addresses of tensors in one of the pipeline slots.
+pub(crate) struct PipelineSlot<'a> {
     pub(crate) schedule: &'a Schedule,
     pub(crate) allocation: &'a Allocation,
-    pub(crate) turn: usize,
+    pub(crate) slot: usize,
 }
 
-impl InTurn<'_> {
-    /// Where a tensor stands.
+impl PipelineSlot<'_> {
+    /// Returns the address of a tensor. Fails if it has none.
     pub(crate) fn address(&self, tensor: TensorId) -> Result<Address<'_>, DeviceError> {
         let named = || Named::new(tensor, self.schedule.graph().names());
         self.locate(tensor).ok_or_else(|| DeviceError::Unplaced { tensor: named() })
     }
 }
 
-impl Locate for InTurn<'_> {
+impl Locate for PipelineSlot<'_> {
     fn locate(&self, tensor: TensorId) -> Option<Address<'_>> {
         let Some(copy) = self.schedule.copy_of(tensor).filter(|copy| copy.tensors.len() > 1) else {
             return self.allocation.locate(tensor);
         };
         let graph = self.schedule.graph();
-        let Address { buffer, offset, size } = self.allocation.locate(copy.tensors[self.turn % copy.tensors.len()])?;
+        let Address { buffer, offset, size } = self.allocation.locate(copy.tensors[self.slot % copy.tensors.len()])?;
         let it = graph.tensor(tensor);
         let size = if it.is_view() { it.nbytes() } else { size };
         Some(Address { buffer, offset: offset.checked_add(graph.tensors().offset(tensor))?, size })
@@ -215,29 +222,36 @@ impl Locate for InTurn<'_> {
 }
 
 /// A copy about to be made.
-pub(crate) struct Move<'a> {
+pub(crate) struct PendingCopy<'a> {
     to: (&'a SharedBuffer, Offset),
     from: (&'a SharedBuffer, Offset),
     size: Bytes,
 }
 
-/// From where to where a copy goes.
-pub(crate) fn move_of<'a>(copy: &CopyIn, tensors: &'a InTurn<'a>) -> Result<Move<'a>, SchedError> {
+/// Returns the addresses and the size of a copy.
+pub(crate) fn pending_copy<'a>(
+    copy: &TensorCopy,
+    tensors: &'a PipelineSlot<'a>,
+) -> Result<PendingCopy<'a>, SchedError> {
     let (to, from) = (tensors.address(copy.tensors[0])?, tensors.address(copy.root)?);
     let start = Offset(from.offset.0 + copy.start.0);
-    Ok(Move { to: (to.buffer, to.offset), from: (from.buffer, start), size: copy.size })
+    Ok(PendingCopy { to: (to.buffer, to.offset), from: (from.buffer, start), size: copy.size })
 }
 
-impl Move<'_> {
-    /// Copies what is asked for: enqueued, or at once.
-    pub(crate) fn make(&self, asked: &Asked, backend: Option<&dyn steeve_device::Backend>) -> Result<(), SchedError> {
-        match asked {
-            Asked::All => self.part(0..self.size.0, backend),
-            Asked::Parts(parts) => parts.iter().try_for_each(|part| self.part(part.clone(), backend)),
+impl PendingCopy<'_> {
+    /// Copies the requested ranges: enqueued on `backend`, or at once.
+    pub(crate) fn run(
+        &self,
+        requested: &RequestedExperts,
+        backend: Option<&dyn steeve_device::Backend>,
+    ) -> Result<(), SchedError> {
+        match requested {
+            RequestedExperts::All => self.copy_range(0..self.size.0, backend),
+            RequestedExperts::Ranges(parts) => parts.iter().try_for_each(|part| self.copy_range(part.clone(), backend)),
         }
     }
 
-    fn part(&self, part: Range<u64>, backend: Option<&dyn steeve_device::Backend>) -> Result<(), SchedError> {
+    fn copy_range(&self, part: Range<u64>, backend: Option<&dyn steeve_device::Backend>) -> Result<(), SchedError> {
         let size = Bytes(part.end.saturating_sub(part.start));
         if size == Bytes::ZERO {
             return Ok(());
@@ -252,25 +266,25 @@ impl Move<'_> {
     }
 }
 
-/// The bytes that an action touches.
-fn touch(act: Act, tensors: &InTurn<'_>) -> Result<Touched, SchedError> {
+/// Returns the bytes that an action touches.
+fn accessed_bytes(action: Action, tensors: &PipelineSlot<'_>) -> Result<AccessedBytes, SchedError> {
     let schedule = tensors.schedule;
-    let mut touched = Touched::default();
-    match act {
-        Act::Ask { copy } => {
+    let mut touched = AccessedBytes::default();
+    match action {
+        Action::ReadExpertIds { copy } => {
             for &ids in &schedule.copies()[copy].ids {
                 let size = schedule.graph().tensor(ids).nbytes();
                 touched.reads.push(extent(&tensors.address(ids)?, size));
             }
         }
-        Act::Copy { copy } => {
-            let Move { to, from, size } = move_of(&schedule.copies()[copy], tensors)?;
+        Action::Copy { copy } => {
+            let PendingCopy { to, from, size } = pending_copy(&schedule.copies()[copy], tensors)?;
             let range = |(buffer, offset)| extent(&Address { buffer, offset, size }, size);
             let [from, to] = [from, to].map(range);
             touched.reads.push(from);
             touched.writes.push(to);
         }
-        Act::Run { split } => {
+        Action::Run { split } => {
             let graph = schedule.graph();
             for node in schedule.computing(&schedule.splits()[split]) {
                 for source in graph.sources(node).iter().copied().flatten() {
@@ -290,8 +304,8 @@ fn touch(act: Act, tensors: &InTurn<'_>) -> Result<Touched, SchedError> {
     Ok(touched)
 }
 
-fn extent(address: &Address<'_>, size: Bytes) -> Extent {
+fn extent(address: &Address<'_>, size: Bytes) -> ByteRange {
     let buffer = address.buffer.number();
     let start = address.offset.0;
-    Extent { buffer, start, end: start.saturating_add(size.0) }
+    ByteRange { buffer, start, end: start.saturating_add(size.0) }
 }
