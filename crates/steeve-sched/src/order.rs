@@ -16,6 +16,8 @@
 
 use std::collections::BTreeMap;
 
+use steeve_graph::IntervalMap;
+
 /// The host's own stream. Whatever is enqueued later comes after what it has done, so nobody ever waits for it.
 pub(crate) const HOST: usize = 0;
 
@@ -104,13 +106,12 @@ struct Mark {
     stream: usize,
 }
 
-/// Disjoint ranges by buffer and start. What is in none has never been touched.
+/// The bytes of each buffer. What is in no range has never been touched.
 #[derive(Debug, Default)]
-struct Past(BTreeMap<(usize, u64), Happened>);
+struct Past(BTreeMap<usize, IntervalMap<Happened>>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Happened {
-    end: u64,
     writer: Option<Mark>,
     /// Those who have read since, the latest of each stream.
     readers: Vec<Mark>,
@@ -118,46 +119,20 @@ struct Happened {
 
 impl Past {
     fn read(&mut self, extent: Extent, mark: Mark, meet: &mut impl FnMut(Mark)) {
-        let Extent { buffer, start, end } = extent;
-        self.cut(buffer, start);
-        self.cut(buffer, end);
-        let (mut gaps, mut at) = (Vec::new(), start);
-        for (&(_, from), happened) in self.0.range_mut((buffer, start)..(buffer, end)) {
-            if at < from {
-                gaps.push((at, from));
-            }
-            at = happened.end;
+        let bytes = self.0.entry(extent.buffer).or_default();
+        bytes.update(extent.start..extent.end, &Happened::default(), |_, happened| {
             happened.writer.iter().for_each(|writer| meet(*writer));
             happened.readers.retain(|reader| reader.stream != mark.stream);
             happened.readers.push(mark);
-        }
-        if at < end {
-            gaps.push((at, end));
-        }
-        for (from, end) in gaps {
-            self.0.insert((buffer, from), Happened { end, writer: None, readers: vec![mark] });
-        }
+        });
     }
 
     fn write(&mut self, extent: Extent, mark: Mark, meet: &mut impl FnMut(Mark)) {
-        let Extent { buffer, start, end } = extent;
-        self.cut(buffer, start);
-        self.cut(buffer, end);
-        while let Some((&key, happened)) = self.0.range((buffer, start)..(buffer, end)).next() {
+        let bytes = self.0.entry(extent.buffer).or_default();
+        let written = Happened { writer: Some(mark), readers: Vec::new() };
+        bytes.replace(extent.start..extent.end, written, |_, happened| {
             happened.writer.iter().chain(&happened.readers).for_each(|other| meet(*other));
-            self.0.remove(&key);
-        }
-        self.0.insert((buffer, start), Happened { end, writer: Some(mark), readers: Vec::new() });
-    }
-
-    /// Makes `at` a border, so that no range lies on both sides of it.
-    fn cut(&mut self, buffer: usize, at: u64) {
-        let Some((&(other, _), happened)) = self.0.range_mut(..(buffer, at)).next_back() else { return };
-        if other == buffer && happened.end > at {
-            let behind = happened.clone();
-            happened.end = at;
-            self.0.insert((buffer, at), behind);
-        }
+        });
     }
 }
 
