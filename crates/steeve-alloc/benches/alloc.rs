@@ -5,17 +5,15 @@
 
 #![allow(clippy::expect_used, reason = "a benchmark that can not run has nothing to print")]
 
-use std::hint::black_box;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
-use steeve_testkit::transformer;
 
 use steeve_alloc::{GraphAllocator, allocate_context};
 use steeve_device::{Bindings, BufferType, Device, MemorySpec, NullDevice, Offset, SharedBuffer, Usage};
 use steeve_graph::{Align, AssignedGraph, Graph, GraphStrategy, Memory, PlanOptions, Recorded, plan_graph};
-use transformer::{Transformer, rebuilt};
+use steeve_testkit::timing::median_time;
+use steeve_testkit::transformer::{Transformer, rebuilt};
 
 /// What a server computes: a prompt and a token of a small and of a large model, and other networks.
 const MODELS: [&str; 8] = [
@@ -52,8 +50,9 @@ fn line(name: &str, memory: &Arc<dyn BufferType>, mut build: impl FnMut() -> Gra
     let graph = build();
     let nodes = graph.nodes().len();
     let assigned = AssignedGraph::single(graph.clone(), Memory::new("null", memory.align()));
-    let ggml = median(9, || (), |()| plan_graph(&assigned, &PlanOptions::new(GraphStrategy::Ggml)).expect("a plan"));
-    let reserve = median(
+    let ggml =
+        median_time(9, || (), |()| plan_graph(&assigned, &PlanOptions::new(GraphStrategy::Ggml)).expect("a plan"));
+    let reserve = median_time(
         9,
         || GraphAllocator::new(memory),
         |allocator| {
@@ -61,27 +60,12 @@ fn line(name: &str, memory: &Arc<dyn BufferType>, mut build: impl FnMut() -> Gra
         },
     );
     let plan = plan_graph(&assigned, &PlanOptions::default()).expect("a plan");
-    let fits = median(101, &mut build, |graph| assert!(plan.accepts(graph, |id, _| graph.tensor(id).nbytes())));
+    let fits = median_time(101, &mut build, |graph| assert!(plan.accepts(graph, |id, _| graph.tensor(id).nbytes())));
     let mut allocator = GraphAllocator::new(memory);
     allocator.reserve(&graph).expect("memory");
-    let alloc = median(101, &mut build, |graph| allocator.alloc(&*graph, bindings).expect("it is reserved"));
+    let alloc = median_time(101, &mut build, |graph| allocator.alloc(&*graph, bindings).expect("it is reserved"));
     let [ggml, reserve, fits, alloc] = [ggml, reserve, fits, alloc].map(|seconds| seconds * 1e9 / nodes as f64);
     println!("{name:40} {nodes:6} {ggml:9.1} {reserve:9.1} {fits:9.2} {alloc:9.2} {:7.4}", alloc / ggml);
-}
-
-/// The median of some runs in seconds, without the time to prepare each and to drop what it used and made.
-fn median<T, R>(runs: usize, mut prepare: impl FnMut() -> T, mut work: impl FnMut(&mut T) -> R) -> f64 {
-    let mut timed = || {
-        let mut prepared = black_box(prepare());
-        let before = Instant::now();
-        let made = black_box(work(&mut prepared));
-        let time = before.elapsed().as_secs_f64();
-        drop(made);
-        time
-    };
-    let mut times: Vec<f64> = (0..runs).map(|_| timed()).collect();
-    times.sort_by(f64::total_cmp);
-    times[runs / 2]
 }
 
 fn spec() -> MemorySpec {

@@ -14,7 +14,7 @@ pub(crate) fn zeroed<T: bytemuck::Pod>(len: u64) -> Result<Vec<T>, AllocError> {
     Ok(bytemuck::allocation::try_zeroed_vec(len).map_err(|()| out_of_memory())?)
 }
 
-/// The bytes of a tensor without gaps: those of all its [runs].
+/// The bytes of a tensor without gaps: those of all its [runs](Layout::runs).
 pub(crate) fn packed_size(layout: &Layout) -> u64 {
     let (ne, dtype) = (layout.ne(), layout.dtype());
     let blocks = [ne[0] / dtype.block_len(), ne[1], ne[2], ne[3]];
@@ -42,17 +42,17 @@ pub(crate) fn read_packed(buffer: &dyn Buffer, at: Offset, layout: &Layout, data
     if layout.is_contiguous() {
         return Ok(buffer.read(at, data)?);
     }
-    let (starts, len) = runs(layout);
-    let pieces = starts.zip(data.chunks_exact_mut(len.max(1)));
+    let (starts, len) = layout.runs();
+    let pieces = starts.zip(data.chunks_exact_mut(len.max(1) as usize));
     if is_sparse(layout) {
         for (start, piece) in pieces {
-            buffer.read(Offset(at.0 + start as u64), piece)?;
+            buffer.read(Offset(at.0 + start), piece)?;
         }
         return Ok(());
     }
     let mut all: Vec<u8> = zeroed(layout.nbytes().0)?;
     buffer.read(at, &mut all)?;
-    pieces.for_each(|(start, piece)| piece.copy_from_slice(&all[start..start + len]));
+    pieces.for_each(|(start, piece)| piece.copy_from_slice(&all[start as usize..][..len as usize]));
     Ok(())
 }
 
@@ -67,21 +67,21 @@ pub(crate) fn write_packed(
     if layout.is_contiguous() {
         return Ok(buffer.write(at, data)?);
     }
-    let (starts, len) = runs(layout);
-    let pieces = starts.zip(data.chunks_exact(len.max(1)));
+    let (starts, len) = layout.runs();
+    let pieces = starts.zip(data.chunks_exact(len.max(1) as usize));
     if is_sparse(layout) {
         for (start, piece) in pieces {
-            buffer.write(Offset(at.0 + start as u64), piece)?;
+            buffer.write(Offset(at.0 + start), piece)?;
         }
         return Ok(());
     }
     let mut all: Vec<u8> = zeroed(layout.nbytes().0)?;
     buffer.read(at, &mut all)?;
-    pieces.for_each(|(start, piece)| all[start..start + len].copy_from_slice(piece));
+    pieces.for_each(|(start, piece)| all[start as usize..][..len as usize].copy_from_slice(piece));
     Ok(buffer.write(at, &all)?)
 }
 
-/// Where the last of the [runs] ends.
+/// Where the last of the [runs](Layout::runs) ends.
 fn end_of_runs(layout: &Layout) -> u64 {
     let (ne, nb, dtype) = (layout.ne(), layout.nb(), layout.dtype());
     let blocks = [ne[0] / dtype.block_len(), ne[1], ne[2], ne[3]];
@@ -92,24 +92,4 @@ fn end_of_runs(layout: &Layout) -> u64 {
     let first = if layout.has_contiguous_rows() { dtype.block_bytes() } else { nb[0] };
     let steps = blocks.iter().zip([first, nb[1], nb[2], nb[3]]);
     steps.fold(dtype.block_bytes(), |end, (count, stride)| end.saturating_add((count - 1).saturating_mul(stride)))
-}
-
-/// For each run of bytes without gaps where it starts within the tensor, in the order of the elements, and how long all
-/// of them are.
-fn runs(layout: &Layout) -> (impl Iterator<Item = usize>, usize) {
-    let (ne, nb, dtype) = (layout.ne(), layout.nb(), layout.dtype());
-    let blocks = ne[0] / dtype.block_len();
-    // A row is one run, or one for each block where those have gaps.
-    let (columns, len) = match layout.has_contiguous_rows() {
-        true => (1, blocks * dtype.block_bytes()),
-        false => (blocks, dtype.block_bytes()),
-    };
-    let starts = (0..ne[3]).flat_map(move |i3| {
-        (0..ne[2]).flat_map(move |i2| {
-            (0..ne[1]).flat_map(move |i1| {
-                (0..columns).map(move |i0| (i0 * nb[0] + i1 * nb[1] + i2 * nb[2] + i3 * nb[3]) as usize)
-            })
-        })
-    });
-    (starts, len as usize)
 }

@@ -6,11 +6,11 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
 
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, BufferType, Bytes, HostMemory, Offset, Prepared, SharedBuffer, Usage};
 use steeve_graph::{Context, DataType, Graph, Id, TensorId};
+use steeve_testkit::timing::medians_in_turn;
 
 fn main() {
     // Parts of names, as `cargo bench -p steeve-cpu -- decoding`; all without any.
@@ -55,7 +55,7 @@ fn products(threads: usize, m: usize, n: usize, k: usize) {
         let product = context.mul_mat(weights, input).expect("they fit");
         Ready::new(&context, product, &backend)
     });
-    let times = medians(15, 1 + nodes.len(), |which| match which {
+    let times = medians_in_turn(15, 1 + nodes.len(), |which| match which {
         0 => library(&a, &b, &mut result, [m, n, k], threads),
         other => nodes[other - 1].submit(&backend),
     });
@@ -131,7 +131,7 @@ fn decoding(threads: usize) {
         let from = vec![1u8; bytes as usize];
         let mut to = vec![0u8; bytes as usize];
         let share = from.len().div_ceil(threads);
-        let times = medians(9, 2, |which| match which {
+        let times = medians_in_turn(9, 2, |which| match which {
             0 => ready.submit(&backend),
             _ => std::thread::scope(|scope| {
                 for (from, to) in from.chunks(share).zip(to.chunks_mut(share)) {
@@ -161,7 +161,7 @@ fn attention() {
             let numbers = steeve_graph::FlashAttention { scale: 0.1, ..Default::default() };
             let result = context.flash_attn_ext(q, k, v, None, numbers).expect("they fit");
             let mut ready = Ready::new(&context, result, &backend);
-            let time = medians(5, 1, |_| ready.submit(&backend))[0];
+            let time = medians_in_turn(5, 1, |_| ready.submit(&backend))[0];
             let flops = 4.0 * 128.0 * 32.0 * (tokens * keys) as f64;
             println!(
                 "  {threads} threads, {tokens:3} tokens, {keys} keys of {dtype:5} {:8.2} ms {:6.1} Gflop/s",
@@ -176,7 +176,7 @@ fn attention() {
 fn copies() {
     let backend = CpuBackend::new(1);
     let (from, mut to) = (numbers(1 << 22), numbers(1 << 22));
-    let plain = medians(9, 1, |_| {
+    let plain = medians_in_turn(9, 1, |_| {
         to.copy_from_slice(&from);
         black_box(&mut to);
     })[0];
@@ -185,7 +185,7 @@ fn copies() {
         let mut context = Context::new();
         let result = build(&mut context);
         let mut ready = Ready::new(&context, result, &backend);
-        let time = medians(9, 1, |_| ready.submit(&backend))[0];
+        let time = medians_in_turn(9, 1, |_| ready.submit(&backend))[0];
         println!("  {name:24} {:8.2} ms", time * 1e3);
     };
     let leaf = |context: &mut Context| context.external(DataType::F32, &[2048, 2048]).expect("a matrix");
@@ -224,7 +224,7 @@ fn executor() {
     let graph = Graph::from_outputs(&context, &[last]).expect("a graph");
     let mut ready = Ready::of(&context, &graph, &backend);
     let bindings = ready.bindings.clone();
-    let times = medians(31, 2, |which| match which {
+    let times = medians_in_turn(31, 2, |which| match which {
         0 => ready.submit(&backend),
         _ => drop(black_box(backend.prepare(&graph, 0..NODES, &bindings).expect("they are supported"))),
     });
@@ -274,22 +274,4 @@ impl Ready {
 
 fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect()
-}
-
-/// The median seconds of each, taking turns.
-fn medians(rounds: usize, count: usize, mut act: impl FnMut(usize)) -> Vec<f64> {
-    let mut times = vec![Vec::with_capacity(rounds); count];
-    (0..count).for_each(&mut act);
-    for _ in 0..rounds {
-        for (which, times) in times.iter_mut().enumerate() {
-            let start = Instant::now();
-            act(which);
-            times.push(start.elapsed().as_secs_f64());
-        }
-    }
-    let median = |mut times: Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    };
-    times.into_iter().map(median).collect()
 }

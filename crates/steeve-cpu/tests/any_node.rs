@@ -30,7 +30,7 @@ fn any_layout(trial: &mut Trial, shapes: &[[u64; 4]], again: bool) -> Layout {
     if trial.below(4) == 0 {
         ne[trial.below(4) as usize] = trial.pick(&[0, 1, 2, 3]);
     }
-    if dtype.block_len() > 1 {
+    if dtype.is_quantised() {
         ne[0] = ne[0].next_multiple_of(dtype.block_len());
         return Layout::contiguous(dtype, &ne).unwrap();
     }

@@ -256,18 +256,12 @@ fn run(trial: &Trial, places: &Places, backend: &CpuBackend) -> Result<Vec<u8>, 
     // Gaps are none of its bytes either.
     let (start, layout) = (places.of(graph, node) as usize, graph.tensor(node).layout);
     let mut mine = vec![false; before.len()];
-    elements(&layout).for_each(|at| mine[start + at..][..layout.dtype().block_bytes() as usize].fill(true));
+    let size = layout.dtype().block_bytes() as usize;
+    layout.block_offsets().for_each(|at| mine[start + at as usize..][..size].fill(true));
     match (0..before.len()).find(|at| !mine[*at] && before[*at] != after[*at]) {
         Some(at) => Err(format!("byte {at} of the buffer was {:#04x} and is {:#04x}", before[at], after[at])),
         None => Ok(pack(&layout, &after[start..])),
     }
-}
-
-/// Where each element starts.
-fn elements(layout: &Layout) -> impl Iterator<Item = usize> {
-    let (ne, nb) = (layout.ne(), layout.nb());
-    let index = move |i: u64| [i % ne[0], i / ne[0] % ne[1], i / ne[0] / ne[1] % ne[2], i / ne[0] / ne[1] / ne[2]];
-    (0..layout.elements()).map(move |i| index(i).iter().zip(nb).map(|(i, stride)| (i * stride) as usize).sum())
 }
 
 /// What happened to the trials of an operation and a slot.

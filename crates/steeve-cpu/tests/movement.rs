@@ -18,10 +18,6 @@ const PLAIN: [DataType; 8] = [
     DataType::I64,
 ];
 
-fn is_whole(dtype: DataType) -> bool {
-    matches!(dtype, DataType::I8 | DataType::I16 | DataType::I32 | DataType::I64)
-}
-
 /// Another shape of as many elements whose rows are whole blocks.
 fn another(trial: &mut Trial, shape: [u64; 4], block: u64) -> [u64; 4] {
     let all: u64 = shape.iter().product();
@@ -42,8 +38,9 @@ fn copies_keep_elements_in_order_whatever_shapes_strides_and_types() {
         let other = if trial.below(2) == 0 { shape } else { another(&mut trial, shape, 1) };
         let b = trial.strided(to, other);
         let copy = trial.context.cpy(a, b).unwrap();
-        let wanted: Vec<f64> = trial.values(a).into_iter().map(|x| if is_whole(to) { x.trunc() } else { x }).collect();
-        let tolerance = if to == DataType::Bf16 && is_whole(from) { 0.01 } else { 0.0 };
+        let wanted: Vec<f64> =
+            trial.values(a).into_iter().map(|x| if to.is_integer() { x.trunc() } else { x }).collect();
+        let tolerance = if to == DataType::Bf16 && from.is_integer() { 0.01 } else { 0.0 };
         let what = format!("seed {seed}: {} to {}", trial.layout(a), trial.layout(b));
         assert_close(&trial.result(copy), &wanted, tolerance, &what);
     }
@@ -132,7 +129,8 @@ fn large_copies_are_cut_without_a_seam() {
         let (a, b) = (trial.leaf(from, &[301, 333]), trial.leaf(to, &[333, 301]));
         let (a, b) = (trial.context.transpose(a).unwrap(), b);
         let copy = trial.context.cpy(a, b).unwrap();
-        let wanted: Vec<f64> = trial.values(a).into_iter().map(|x| if is_whole(to) { x.trunc() } else { x }).collect();
+        let wanted: Vec<f64> =
+            trial.values(a).into_iter().map(|x| if to.is_integer() { x.trunc() } else { x }).collect();
         assert_eq!(trial.result(copy), wanted, "{from} to {to}");
     }
 }
@@ -234,7 +232,7 @@ fn rows_are_written_where_ids_say_and_the_last_one_stays() {
     for seed in 0..200 {
         let mut trial = Trial::new(seed);
         let dtype = trial.pick(&[DataType::F32, DataType::F16, DataType::Bf16, DataType::Q8_0, DataType::Q4_0]);
-        let row = if dtype.block_len() > 1 { 32 * trial.pick(&[1, 2, 40]) } else { trial.pick(&[1, 5, 1500]) };
+        let row = if dtype.is_quantised() { 32 * trial.pick(&[1, 2, 40]) } else { trial.pick(&[1, 5, 1500]) };
         let (rows, planes, cubes, count) = (1 + trial.below(6), 1 + trial.below(3), 1 + trial.below(2), trial.below(9));
         let target = dense_rows(&mut trial, dtype, [row, rows, planes, cubes]);
         let from = trial.pick(&[DataType::F32, DataType::F16]);

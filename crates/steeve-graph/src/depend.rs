@@ -12,12 +12,12 @@
 //! O(log ranges) per access and range it covers. A range is from the first byte of a view to its last: strides with gaps
 //! are taken as touching the gaps, which may give an edge too many and never one too few.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use steeve_plan::IdVec;
 
-use crate::{Graph, TensorId};
+use crate::{Graph, IntervalMap, TensorId};
 
 /// Why one node must wait for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,11 +100,11 @@ impl Graph {
         roots
     }
 
-    /// The bytes of its root that a tensor touches: start and end.
-    fn extent(&self, id: TensorId) -> (u64, u64) {
+    /// The bytes of its root that a tensor touches.
+    fn extent(&self, id: TensorId) -> Range<u64> {
         let start = self.tensors().offset(id).get();
         // A view lies within its root, so its end can be counted.
-        (start, start.saturating_add(self.tensor(id).nbytes().get()))
+        start..start.saturating_add(self.tensor(id).nbytes().get())
     }
 }
 
@@ -128,81 +128,46 @@ struct Reader {
 /// What happened to the bytes of a range.
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
-    end: u64,
     writer: Option<usize>,
     /// The last of those who have read them since.
     readers: Option<ReaderId>,
 }
 
-/// Disjoint ranges by their start. Bytes in no range have neither been read nor written.
+/// The bytes of a root. Those in no range have neither been read nor written.
 #[derive(Default)]
 struct Ranges {
-    by_start: BTreeMap<u64, Past>,
+    pasts: IntervalMap<Past>,
     readers: IdVec<ReaderId, Reader>,
 }
 
 impl Ranges {
-    fn read(&mut self, (start, end): (u64, u64), node: usize, edges: &mut Edges) {
-        if start >= end {
-            return;
-        }
-        self.cut(start);
-        self.cut(end);
+    fn read(&mut self, range: Range<u64>, node: usize, edges: &mut Edges) {
         let readers = &mut self.readers;
-        let mut gaps = Vec::new();
-        let mut at = start;
-        for (&from, past) in self.by_start.range_mut(start..end) {
-            if at < from {
-                gaps.push((at, from));
-            }
-            at = past.end;
+        self.pasts.update(range, &Past::default(), |_, past| {
             edges.extend(past.writer.map(|writer| (writer, Hazard::ReadAfterWrite)));
             if past.readers.is_none_or(|last| readers[last].node != node) {
                 past.readers = readers.push(Reader { node, before: past.readers, waited_for_by: None });
             }
-        }
-        if at < end {
-            gaps.push((at, end));
-        }
-        for (from, end) in gaps {
-            let readers = self.readers.push(Reader { node, before: None, waited_for_by: None });
-            self.by_start.insert(from, Past { end, writer: None, readers });
-        }
+        });
     }
 
-    fn write(&mut self, (start, end): (u64, u64), node: usize, edges: &mut Edges) {
-        if start >= end {
+    fn write(&mut self, range: Range<u64>, node: usize, edges: &mut Edges) {
+        let readers = &mut self.readers;
+        self.pasts.replace(range, Past { writer: Some(node), readers: None }, |_, past| {
+            edges.extend(past.writer.map(|writer| (writer, Hazard::WriteAfterWrite)));
+            wait_for_readers(readers, past.readers, node, edges);
+        });
+    }
+}
+
+fn wait_for_readers(readers: &mut IdVec<ReaderId, Reader>, mut last: Option<ReaderId>, node: usize, edges: &mut Edges) {
+    while let Some(id) = last {
+        let reader = &mut readers[id];
+        if reader.waited_for_by == Some(node) {
             return;
         }
-        self.cut(start);
-        self.cut(end);
-        while let Some((&from, &past)) = self.by_start.range(start..end).next() {
-            edges.extend(past.writer.map(|writer| (writer, Hazard::WriteAfterWrite)));
-            self.wait_for_readers(past.readers, node, edges);
-            self.by_start.remove(&from);
-        }
-        self.by_start.insert(start, Past { end, writer: Some(node), readers: None });
-    }
-
-    fn wait_for_readers(&mut self, mut last: Option<ReaderId>, node: usize, edges: &mut Edges) {
-        while let Some(id) = last {
-            let reader = &mut self.readers[id];
-            if reader.waited_for_by == Some(node) {
-                return;
-            }
-            reader.waited_for_by = Some(node);
-            edges.push((reader.node, Hazard::WriteAfterRead));
-            last = reader.before;
-        }
-    }
-
-    /// Makes `at` a border, so that no range lies on both sides of it.
-    fn cut(&mut self, at: u64) {
-        let Some((_, past)) = self.by_start.range_mut(..at).next_back() else { return };
-        if past.end > at {
-            let behind = *past;
-            past.end = at;
-            self.by_start.insert(at, behind);
-        }
+        reader.waited_for_by = Some(node);
+        edges.push((reader.node, Hazard::WriteAfterRead));
+        last = reader.before;
     }
 }

@@ -104,6 +104,23 @@ data_types! {
     Q2_0    "q2_0"      42  64  18;
 }
 
+impl DataType {
+    /// Whether it is one of the types that kernels compute with: `f32`, `f16` or `bf16`. `f64` is only stored.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::Bf16)
+    }
+
+    /// Whether elements are whole numbers: `i8`, `i16`, `i32` or `i64`.
+    pub const fn is_integer(self) -> bool {
+        matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
+    }
+
+    /// Whether elements share blocks, with a scale or more. A type that is not quantised is a plain number.
+    pub const fn is_quantised(self) -> bool {
+        self.block_len() > 1
+    }
+}
+
 impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
@@ -132,6 +149,14 @@ mod tests {
     fn a_plain_type_is_a_block_of_one() {
         for name in ["f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64"] {
             assert_eq!(name.parse::<DataType>().map(DataType::block_len), Ok(1), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_type_is_a_float_a_double_an_integer_or_quantised() {
+        for &dtype in DataType::ALL {
+            let kinds = [dtype.is_float(), dtype == DataType::F64, dtype.is_integer(), dtype.is_quantised()];
+            assert_eq!(kinds.iter().filter(|is| **is).count(), 1, "{dtype}");
         }
     }
 }

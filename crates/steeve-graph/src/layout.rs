@@ -124,6 +124,38 @@ impl Layout {
         Self::contiguous(self.dtype, &self.ne)
     }
 
+    /// Where each block starts, in bytes from the first and in the order of the elements. An element of a plain type is a
+    /// block of one.
+    pub fn block_offsets(&self) -> impl Iterator<Item = u64> + use<> {
+        self.offsets(self.ne[0] / self.dtype.block_len())
+    }
+
+    /// Where each run of bytes without gaps starts, in bytes from the first and in the order of the elements; and how long
+    /// all of them are. A run is a row, or a block where those have gaps between them.
+    ///
+    /// ```
+    /// use steeve_graph::{DataType, Layout};
+    /// let padded = Layout::new(DataType::F32, [3, 2, 2, 1], [4, 16, 64, 128])?;
+    /// let (starts, len) = padded.runs();
+    /// assert_eq!((starts.collect::<Vec<_>>(), len), (vec![0, 16, 64, 80], 12));
+    /// # Ok::<(), steeve_graph::LayoutError>(())
+    /// ```
+    pub fn runs(&self) -> (impl Iterator<Item = u64> + use<>, u64) {
+        let blocks = self.ne[0] / self.dtype.block_len();
+        let (columns, len) = if self.has_contiguous_rows() { (1, blocks) } else { (blocks, 1) };
+        (self.offsets(columns), len * self.dtype.block_bytes())
+    }
+
+    /// Where each of the first blocks of all rows starts.
+    fn offsets(&self, columns: u64) -> impl Iterator<Item = u64> + use<> {
+        let ([_, n1, n2, n3], [s0, s1, s2, s3]) = (self.ne, self.nb);
+        (0..n3).flat_map(move |i3| {
+            (0..n2).flat_map(move |i2| {
+                (0..n1).flat_map(move |i1| (0..columns).map(move |i0| i0 * s0 + i1 * s1 + i2 * s2 + i3 * s3))
+            })
+        })
+    }
+
     /// The shape without the ones at the end, but at least one dimension.
     pub fn shape(&self) -> &[u64] {
         let used = self.ne.iter().rposition(|&n| n != 1).map_or(1, |last| last + 1);
@@ -249,6 +281,19 @@ mod tests {
             assert!(Layout::contiguous(DataType::F32, shape).is_err(), "{shape:?}");
         }
         assert!(Layout::new(DataType::I8, [2, 1, 1, 1], [u64::MAX, 1, 1, 1]).is_err());
+    }
+
+    #[test]
+    fn offsets_are_in_the_order_of_the_elements() {
+        let turned = Layout::new(DataType::F32, [2, 3, 1, 1], [12, 4, 24, 24]).unwrap();
+        assert!(turned.block_offsets().eq([0, 12, 4, 16, 8, 20]));
+        let (starts, len) = turned.runs();
+        assert!(starts.eq(turned.block_offsets()) && len == 4);
+        let blocks = Layout::contiguous(DataType::Q8_0, &[64, 2]).unwrap();
+        assert!(blocks.block_offsets().eq([0, 34, 68, 102]));
+        let (starts, len) = blocks.runs();
+        assert!(starts.eq([0, 68]) && len == 68);
+        assert_eq!(Layout::contiguous(DataType::F32, &[4, 0]).unwrap().block_offsets().count(), 0);
     }
 
     #[test]

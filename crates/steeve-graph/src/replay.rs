@@ -12,7 +12,8 @@
 //! A node that reads bytes which have no tag at all reads whatever lay in memory, and that is a fault of the graph whatever
 //! the plan: the door refuses such graphs, and this checker does not rely on the door.
 //!
-//! Nothing here is shared with liveness, aliases or the strategies. O(accesses * log of pieces).
+//! Nothing here is shared with liveness, aliases or the strategies, but for the map of ranges, which knows of neither.
+//! O(accesses * log of pieces).
 
 mod fault;
 mod tags;
@@ -184,8 +185,8 @@ impl<'a> Replay<'a> {
     fn check_apart(&mut self, root: TensorId, size: u64) {
         let Some((space, start)) = self.spot(root) else { return };
         let range = start..start.saturating_add(size);
-        let mut there = self.planned.get(&space).into_iter().flat_map(|tags| tags.pieces(range.clone()));
-        if let Some((piece, Tag::Caller(other))) = there.next() {
+        let mut there = self.planned.get(&space).into_iter().flat_map(|tags| tags.overlapping(range.clone()));
+        if let Some((piece, &Tag::Caller(other))) = there.next() {
             let (memory, buffer) = self.buffer_of(root);
             let (tensor, other, offset) = (self.named(root), self.named(other), Offset(piece.start));
             self.faults.push(ReplayFault::BothBefore { tensor, other, memory, buffer, offset });
@@ -275,10 +276,10 @@ impl<'a> Replay<'a> {
     }
 
     fn write(&mut self, root: TensorId, range: Range<u64>, tag: Tag) {
-        self.apart.entry(root).or_default().write(range.clone(), tag);
+        self.apart.entry(root).or_default().insert(range.clone(), tag);
         if let Some((space, start)) = self.spot(root) {
             let range = start.saturating_add(range.start)..start.saturating_add(range.end);
-            self.planned.entry(space).or_default().write(range, tag);
+            self.planned.entry(space).or_default().insert(range, tag);
         }
     }
 
@@ -301,9 +302,9 @@ impl<'a> Replay<'a> {
         let nothing = Tags::default();
         let planned = self.planned.get(&space).unwrap_or(&nothing);
         // Bytes that nobody has written mean nothing in either world.
-        apart.pieces(range).find_map(|(piece, tag)| {
+        apart.overlapping(range).find_map(|(piece, tag)| {
             let there = start.saturating_add(piece.start)..start.saturating_add(piece.end);
-            planned.first_other(there, tag)
+            planned.first_other(there, |found| found == tag).map(|(at, found)| (at, found.copied()))
         })
     }
 
@@ -337,17 +338,11 @@ impl<'a> Replay<'a> {
         let tensors = self.graph().tensors();
         let first = tensors.offset(tensor).0;
         let last = first + self.graph().tensor(tensor).nbytes().0;
-        let mut at = first;
-        if let Some(apart) = self.apart.get(&tensors.root(tensor)) {
-            for (piece, tag) in apart.pieces(first..last) {
-                let is_early = matches!(tag, Tag::Caller(root) if self.computed[root.index()]);
-                if piece.start > at || is_early {
-                    break;
-                }
-                at = piece.end;
-            }
+        let is_written = |tag: &Tag| !matches!(tag, Tag::Caller(root) if self.computed[root.index()]);
+        match self.apart.get(&tensors.root(tensor)) {
+            None => (first < last).then_some(0),
+            Some(apart) => apart.first_other(first..last, is_written).map(|(at, _)| at - first),
         }
-        (at < last).then(|| at - first)
     }
 
     /// The memory in which a root is located, if the plan keeps to what it holds.

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use steeve_plan::{BufferId, Id};
 
-use crate::{Graph, GraphPlan, MemoryId, Op, TensorId};
+use crate::{Graph, GraphPlan, IntervalMap, MemoryId, Op, TensorId};
 
 /// Which tensors keep their contents until the end of a run, see [`GraphPlan::survivors`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,12 +46,15 @@ impl GraphPlan {
         let written = last_writes(graph);
         let mut roots: Vec<TensorId> = graph.tensors().ids().filter(|id| self.block(*id).is_some()).collect();
         roots.sort_by_key(|root| core::cmp::Reverse(written[root.index()]));
-        let mut taken = Taken::default();
+        // The bytes that later writes cover.
+        let mut taken = BTreeMap::<(MemoryId, BufferId), IntervalMap<()>>::new();
         let mut intact = vec![false; graph.tensors().len()];
         for root in roots {
             let Some(place) = self.place(root) else { continue };
-            let (start, end) = (place.offset.0, place.offset.0.saturating_add(place.size.0));
-            intact[root.index()] = taken.take(place.memory, place.buffer, start, end);
+            let range = place.offset.0..place.offset.0.saturating_add(place.size.0);
+            let taken = taken.entry((place.memory, place.buffer)).or_default();
+            intact[root.index()] = !taken.overlaps(range.clone());
+            taken.insert(range, ());
         }
         let survives = |root: TensorId| graph.tensor(root).external || intact[root.index()];
         Survivors(graph.tensors().ids().map(|id| survives(graph.root(id))).collect())
@@ -69,28 +72,4 @@ fn last_writes(graph: &Graph) -> Vec<usize> {
         }
     }
     written
-}
-
-/// Ranges that later writes cover: disjoint, by start.
-#[derive(Default)]
-struct Taken(BTreeMap<(MemoryId, BufferId, u64), u64>);
-
-impl Taken {
-    /// Whether the range was free; afterwards it is not.
-    fn take(&mut self, memory: MemoryId, buffer: BufferId, start: u64, end: u64) -> bool {
-        if start == end {
-            return true;
-        }
-        let (mut from, mut to, mut free) = (start, end, true);
-        // Ranges do not overlap, so the last one that starts before our end is the last that may touch us.
-        while let Some((&(m, b, other), &other_end)) = self.0.range(..(memory, buffer, end)).next_back()
-            && (m, b) == (memory, buffer)
-            && other_end > start
-        {
-            (from, to, free) = (from.min(other), to.max(other_end), false);
-            self.0.remove(&(memory, buffer, other));
-        }
-        self.0.insert((memory, buffer, from), to);
-        free
-    }
 }

@@ -5,10 +5,7 @@
 
 #![allow(clippy::expect_used, reason = "a benchmark that can not run has nothing to print")]
 
-use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
-use steeve_testkit::transformer;
 
 use steeve_alloc::GraphAllocator;
 use steeve_cpu::CpuDevice;
@@ -16,7 +13,8 @@ use steeve_device::{Bindings, BufferType, Bytes, Device, NullDevice, Offset, Sha
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{Context, DataType, Graph, GraphError, TensorId};
 use steeve_sched::{Schedule, Scheduler, TensorLocations, WorkerId};
-use transformer::Transformer;
+use steeve_testkit::timing::median_time;
+use steeve_testkit::transformer::Transformer;
 
 fn main() {
     times();
@@ -41,9 +39,9 @@ fn shared_input() {
     }
     let graph = Graph::from_outputs(&context, &[last]).expect("a graph");
     let memory = &device("one").buffer_types()[0].clone();
-    let one = median(21, || GraphAllocator::new(memory), |it| it.reserve(&graph).expect("memory"));
+    let one = median_time(21, || GraphAllocator::new(memory), |it| it.reserve(&graph).expect("memory"));
     let scheduler = || Scheduler::for_planning(devices.clone()).expect("devices");
-    let three = median(21, scheduler, |it| it.reserve(&graph, &homes).expect("memory"));
+    let three = median_time(21, scheduler, |it| it.reserve(&graph, &homes).expect("memory"));
     let [one_us, three_us] = [one, three].map(|seconds| seconds * 1e6);
     println!("changed, 1000 borders          3000    1000 {one_us:14.1} {three_us:15.1} {:7.2}", three / one);
 }
@@ -61,12 +59,12 @@ fn overhead() {
     let allocation = allocator.alloc(&graph, &Bindings::new()).expect("memory");
     allocation.write(x, &[1.0f32; 16]).expect("an input");
     let mut ready = allocation.prepare(&*backend).expect("kernels");
-    let one = median(101, || (), |()| ready.run().expect("a run"));
+    let one = median_time(101, || (), |()| ready.run().expect("a run"));
     let mut scheduler = Scheduler::new([processor]).expect("a device");
     let job = scheduler.alloc(&graph, &Bindings::new()).expect("memory");
     job.write(x, &[1.0f32; 16]).expect("an input");
     scheduler.compute(&job).expect("a run");
-    let three = median(101, || (), |()| scheduler.compute(&job).expect("a run"));
+    let three = median_time(101, || (), |()| scheduler.compute(&job).expect("a run"));
     let [one_us, three_us] = [one, three].map(|seconds| seconds * 1e6);
     println!("\na run of 3000 small nodes: {one_us:.1} by itself, {three_us:.1} scheduled, {:.2} times", three / one);
 }
@@ -97,22 +95,22 @@ fn times() {
             println!("{what:27} {nodes:6} {splits:7} {one_us:14.1} {three_us:15.1} {:7.2}", three / one);
         };
         let mut build = || model.graph(8).expect("a graph").0;
-        let one = median(201, &mut build, |graph| allocator.alloc(graph, &together).expect("it is reserved"));
-        let three = median(201, &mut build, |graph| known.alloc(graph, &spread).expect("it is known"));
+        let one = median_time(201, &mut build, |graph| allocator.alloc(&*graph, &together).expect("it is reserved"));
+        let three = median_time(201, &mut build, |graph| known.alloc(graph, &spread).expect("it is known"));
         line("unchanged, built again", one, three);
-        let one = median(201, || (), |()| allocator.alloc(&graph, &together).expect("it is reserved"));
-        let three = median(201, || (), |()| known.alloc(&graph, &spread).expect("it is known"));
+        let one = median_time(201, || (), |()| allocator.alloc(&graph, &together).expect("it is reserved"));
+        let three = median_time(201, || (), |()| known.alloc(&graph, &spread).expect("it is known"));
         line("unchanged, the same", one, three);
-        let one = median(21, || GraphAllocator::new(&memory), |it| it.alloc(&graph, &together).expect("memory"));
-        let three = median(21, scheduler, |it| it.alloc(&graph, &spread).expect("memory"));
+        let one = median_time(21, || GraphAllocator::new(&memory), |it| it.alloc(&graph, &together).expect("memory"));
+        let three = median_time(21, scheduler, |it| it.alloc(&graph, &spread).expect("memory"));
         line("changed: planned anew", one, three);
         // As if only plans were cached: what ggml does for each graph.
-        let one = median(101, &mut build, |graph| allocator.alloc(graph, &together).expect("it is reserved"));
+        let one = median_time(101, &mut build, |graph| allocator.alloc(&*graph, &together).expect("it is reserved"));
         let again = |graph: &mut Graph| {
             known.reset().expect("nothing is in flight");
             known.alloc(graph, &spread).expect("it is planned")
         };
-        let three = median(101, &mut build, again);
+        let three = median_time(101, &mut build, again);
         line("unchanged, split each time", one, three);
     }
 }
@@ -225,19 +223,4 @@ fn bind<'a>(graph: &Graph, externals: &[TensorId], memory: impl Fn(usize) -> &'a
         end += size.0;
     }
     bindings
-}
-
-/// Returns the median of some runs in seconds, without the time to prepare each and to drop what it used and made.
-fn median<T, R>(runs: usize, mut prepare: impl FnMut() -> T, mut work: impl FnMut(&mut T) -> R) -> f64 {
-    let mut timed = || {
-        let mut prepared = black_box(prepare());
-        let before = Instant::now();
-        let made = black_box(work(&mut prepared));
-        let time = before.elapsed().as_secs_f64();
-        drop(made);
-        time
-    };
-    let mut times: Vec<f64> = (0..runs).map(|_| timed()).collect();
-    times.sort_by(f64::total_cmp);
-    times[runs / 2]
 }

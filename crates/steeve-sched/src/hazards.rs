@@ -16,6 +16,8 @@
 
 use std::collections::BTreeMap;
 
+use steeve_graph::IntervalMap;
+
 /// The host's own stream. Whatever is enqueued later comes after what the host has done, so no stream ever waits for
 /// it.
 pub(crate) const HOST: usize = 0;
@@ -105,13 +107,12 @@ struct ActionRef {
     stream: usize,
 }
 
-/// Disjoint ranges by buffer and start. A byte in none has never been touched.
+/// The history of the bytes of each buffer. A byte in no range has never been touched.
 #[derive(Debug, Default)]
-struct AccessHistory(BTreeMap<(usize, u64), RangeHistory>);
+struct AccessHistory(BTreeMap<usize, IntervalMap<RangeHistory>>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct RangeHistory {
-    end: u64,
     writer: Option<ActionRef>,
     /// The readers since then, the latest of each stream.
     readers: Vec<ActionRef>,
@@ -119,46 +120,20 @@ struct RangeHistory {
 
 impl AccessHistory {
     fn read(&mut self, extent: ByteRange, action_ref: ActionRef, meet: &mut impl FnMut(ActionRef)) {
-        let ByteRange { buffer, start, end } = extent;
-        self.cut(buffer, start);
-        self.cut(buffer, end);
-        let (mut gaps, mut at) = (Vec::new(), start);
-        for (&(_, from), range) in self.0.range_mut((buffer, start)..(buffer, end)) {
-            if at < from {
-                gaps.push((at, from));
-            }
-            at = range.end;
+        let bytes = self.0.entry(extent.buffer).or_default();
+        bytes.update(extent.start..extent.end, &RangeHistory::default(), |_, range| {
             range.writer.iter().for_each(|writer| meet(*writer));
             range.readers.retain(|reader| reader.stream != action_ref.stream);
             range.readers.push(action_ref);
-        }
-        if at < end {
-            gaps.push((at, end));
-        }
-        for (from, end) in gaps {
-            self.0.insert((buffer, from), RangeHistory { end, writer: None, readers: vec![action_ref] });
-        }
+        });
     }
 
     fn write(&mut self, extent: ByteRange, action_ref: ActionRef, meet: &mut impl FnMut(ActionRef)) {
-        let ByteRange { buffer, start, end } = extent;
-        self.cut(buffer, start);
-        self.cut(buffer, end);
-        while let Some((&key, range)) = self.0.range((buffer, start)..(buffer, end)).next() {
+        let bytes = self.0.entry(extent.buffer).or_default();
+        let written = RangeHistory { writer: Some(action_ref), readers: Vec::new() };
+        bytes.replace(extent.start..extent.end, written, |_, range| {
             range.writer.iter().chain(&range.readers).for_each(|other| meet(*other));
-            self.0.remove(&key);
-        }
-        self.0.insert((buffer, start), RangeHistory { end, writer: Some(action_ref), readers: Vec::new() });
-    }
-
-    /// Splits the range around `at`, so that none lies on both sides of it.
-    fn cut(&mut self, buffer: usize, at: u64) {
-        let Some((&(other, _), range)) = self.0.range_mut(..(buffer, at)).next_back() else { return };
-        if other == buffer && range.end > at {
-            let behind = range.clone();
-            range.end = at;
-            self.0.insert((buffer, at), behind);
-        }
+        });
     }
 }
 

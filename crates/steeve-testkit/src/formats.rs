@@ -101,7 +101,7 @@ pub fn parts(dtype: DataType, block: &[u8], i: usize) -> Option<Parts> {
 /// operation means, and not of its tolerance: kernels must be as near to the product with what was rounded as they were to
 /// that of exact rows. The rounding itself is in f32, as where blocks are stored.
 pub fn rounded_for(dtype: DataType, row: &[f64]) -> Vec<f64> {
-    if dtype.block_len() == 1 {
+    if !dtype.is_quantised() {
         return row.to_vec();
     }
     row.chunks(dtype.block_len() as usize).flat_map(rounded_block).collect()

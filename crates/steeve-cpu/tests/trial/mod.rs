@@ -44,7 +44,7 @@ impl Trial {
         let tensor = self.context.external(dtype, shape).unwrap();
         let layout = self.context.tensor(tensor).unwrap().layout;
         let bytes = match dtype {
-            _ if dtype.block_len() > 1 => {
+            _ if dtype.is_quantised() => {
                 let count = (layout.elements() / dtype.block_len()) as usize;
                 formats::random_blocks(dtype, count, 1.0, || self.below(256) as u8)
             }
@@ -160,7 +160,7 @@ impl Trial {
 
 fn scale(dtype: DataType) -> f64 {
     match dtype {
-        DataType::I8 | DataType::I16 | DataType::I32 | DataType::I64 => 100.0,
+        _ if dtype.is_integer() => 100.0,
         _ => 1.0,
     }
 }
@@ -182,20 +182,11 @@ pub(crate) fn encode(dtype: DataType, x: f64) -> Vec<u8> {
 
 /// All elements in order, one at a time.
 pub(crate) fn read(layout: &Layout, bytes: &[u8]) -> Vec<f64> {
-    let ([n0, n1, n2, n3], nb) = (layout.ne(), layout.nb());
-    let block = layout.dtype().block_len();
-    let mut numbers = Vec::new();
-    for i3 in 0..n3 {
-        for i2 in 0..n2 {
-            for i1 in 0..n1 {
-                for i0 in 0..n0 {
-                    let at = i0 / block * nb[0] + i1 * nb[1] + i2 * nb[2] + i3 * nb[3];
-                    numbers.push(element(layout.dtype(), &bytes[at as usize..], (i0 % block) as usize));
-                }
-            }
-        }
-    }
-    numbers
+    let block = |at: u64| {
+        let elements = 0..layout.dtype().block_len() as usize;
+        elements.map(move |within| element(layout.dtype(), &bytes[at as usize..], within))
+    };
+    layout.block_offsets().flat_map(block).collect()
 }
 
 fn element(dtype: DataType, at: &[u8], within: usize) -> f64 {

@@ -131,19 +131,6 @@ pub(crate) fn op_title(tensors: &Tensors, node: TensorId) -> String {
     tensors.op_title(tensors[node].op).to_ascii_lowercase()
 }
 
-/// Where in a tensor each element stands, in the order of its indices.
-pub(crate) fn element_offsets(layout: &Layout) -> impl Iterator<Item = usize> + use<> {
-    let (ne, nb) = (layout.ne(), layout.nb());
-    (0..layout.elements()).map(move |index| {
-        let (mut rest, mut offset) = (index, 0);
-        for (count, stride) in ne.into_iter().zip(nb) {
-            offset += rest % count * stride;
-            rest /= count;
-        }
-        offset as usize
-    })
-}
-
 /// A case that is being built: sources in some of the forms that a tensor can have.
 pub(crate) struct Sketch {
     pub(crate) context: Context,
@@ -248,8 +235,8 @@ impl Sketch {
         let graph = Graph::from_outputs(&sketch.context, &[node])?;
         for &leaf in graph.leafs() {
             let values = match graph.tensor(leaf).layout.dtype() {
-                dtype if dtype.block_len() > 1 => return Ok(None),
-                DataType::F32 | DataType::F16 | DataType::Bf16 => Values::Any,
+                dtype if dtype.is_quantised() => return Ok(None),
+                dtype if dtype.is_float() => Values::Any,
                 // Small enough to be an index of anything with two rows.
                 _ => Values::Below(2),
             };

@@ -5,7 +5,7 @@
 
 use steeve_graph::{Context, CustomOp, DataType, GraphError, Op, TensorId};
 
-use super::case::{Case, Reach, Sketch, Values, element_offsets};
+use super::case::{Case, Reach, Sketch, Values};
 use super::report::{Findings, Report, Stop};
 use super::table::cases;
 use super::trial::{Contents, Place, Places, Stage};
@@ -218,7 +218,7 @@ impl<'a> Apart<'a> {
         let layout = self.case.graph.tensor(self.case.node).layout;
         let size = layout.dtype().block_bytes() as usize;
         let differs = move |(_, at): &(u64, usize)| self.result[*at..][..size] != other[*at..][..size];
-        (0..).zip(element_offsets(&layout)).filter(differs)
+        (0..).zip(layout.block_offsets().map(|at| at as usize)).filter(differs)
     }
 
     fn differs(&self, other: &[u8]) -> Option<String> {
@@ -249,7 +249,7 @@ impl<'a> Apart<'a> {
     fn nudged(&self, slot: usize) -> Option<Contents> {
         let source = self.case.graph.sources(self.case.node).get(slot).copied().flatten()?;
         let (root, layout) = (self.source_root(slot)?, self.case.graph.tensor(source).layout);
-        let at = element_offsets(&layout).nth(self.nudge() as usize)?;
+        let at = layout.block_offsets().nth(self.nudge() as usize)? as usize;
         let mut contents = self.contents.clone();
         let (_, bytes) = contents.iter_mut().find(|(id, _)| *id == root)?;
         let last = bytes.get_mut(at + layout.dtype().block_bytes() as usize - 1)?;

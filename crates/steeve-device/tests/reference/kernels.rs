@@ -19,7 +19,7 @@ impl Array {
                 if dtype == DataType::I32 { i32::from_le_bytes(four) as f32 } else { f32::from_le_bytes(four) }
             }
         };
-        Self { ne: layout.ne().map(|n| n as usize), data: offsets(layout).map(one).collect() }
+        Self { ne: layout.ne().map(|n| n as usize), data: layout.block_offsets().map(|at| one(at as usize)).collect() }
     }
 
     /// The element at an index, which is taken modulo the shape.
@@ -32,14 +32,6 @@ impl Array {
         let [a, b, c, d] = self.ne;
         (0..a * b * c * d).map(move |n| [n % a, n / a % b, n / (a * b) % c, n / (a * b * c)])
     }
-}
-
-/// Where each element of a tensor stands.
-pub(super) fn offsets(layout: &Layout) -> impl Iterator<Item = usize> + use<> {
-    let (ne, nb) = (layout.ne().map(|n| n as usize), layout.nb().map(|n| n as usize));
-    let [a, b, c, d] = ne;
-    (0..a * b * c * d)
-        .map(move |n| n % a * nb[0] + n / a % b * nb[1] + n / (a * b) % c * nb[2] + n / (a * b * c) * nb[3])
 }
 
 fn half(bits: u16) -> f32 {

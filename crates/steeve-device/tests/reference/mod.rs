@@ -299,7 +299,8 @@ impl Operand {
 
     fn store(&self, array: &[f32]) -> Result<(), DeviceError> {
         let mut bytes = self.bytes()?;
-        for (value, at) in array.iter().zip(kernels::offsets(&self.layout)) {
+        for (value, at) in array.iter().zip(self.layout.block_offsets()) {
+            let at = at as usize;
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
         }
         self.buffer.write(self.offset, &bytes)

@@ -61,7 +61,7 @@ impl Values {
         let (count, dtype) = (layout.elements() as usize, layout.dtype());
         // Nobody rounds to the other formats, so their blocks are any.
         if let Self::Within(most) = self
-            && dtype.block_len() > 1
+            && dtype.is_quantised()
             && ![DataType::Q8_0, DataType::Q4_0].contains(&dtype)
         {
             return random_blocks(dtype, count / dtype.block_len() as usize, most, || choices.below(256) as u8);

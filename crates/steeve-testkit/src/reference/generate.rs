@@ -270,8 +270,7 @@ impl World<'_> {
     }
 
     pub(super) fn value_where(&mut self, fits: impl Fn(&Layout) -> bool) -> Built {
-        let plain = |layout: &Layout| matches!(layout.dtype(), DataType::F32 | DataType::F16 | DataType::Bf16);
-        let fitting = |id: &&TensorId| plain(&self.layout(**id)) && fits(&self.layout(**id));
+        let fitting = |id: &&TensorId| self.layout(**id).dtype().is_float() && fits(&self.layout(**id));
         let known: Vec<TensorId> = self.values.iter().filter(fitting).copied().collect();
         if known.is_empty() || self.sketch.choices.once_in(12) {
             let (dtype, shape) = (self.float_type(), self.shape());

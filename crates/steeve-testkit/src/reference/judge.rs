@@ -28,7 +28,7 @@ pub fn judge(tensors: &Tensors, memory: &Memory, node: TensorId, made: &[u8]) ->
         return orders(&call, &ids).map(|()| 0.0);
     }
     let exact = evaluate(&call);
-    if dtype.block_len() > 1 {
+    if dtype.is_quantised() {
         let blocks = exact.values.chunks(dtype.block_len() as usize).flat_map(|block| encode(dtype, block));
         return same_blocks(dtype, &blocks.collect::<Vec<u8>>(), made);
     }
@@ -81,7 +81,7 @@ fn same_blocks(dtype: DataType, wanted: &[u8], made: &[u8]) -> Result<f64, Strin
     if wanted.len() != made.len() {
         return Err(format!("{} bytes instead of {}", made.len(), wanted.len()));
     }
-    let is_nan = |block: &[u8]| dtype.block_len() == 1 && decode(dtype, block)[0].is_nan();
+    let is_nan = |block: &[u8]| !dtype.is_quantised() && decode(dtype, block)[0].is_nan();
     for (index, (wanted, made)) in wanted.chunks(size).zip(made.chunks(size)).enumerate() {
         if wanted != made && !(is_nan(wanted) && is_nan(made)) {
             let values = |block| decode(dtype, block);

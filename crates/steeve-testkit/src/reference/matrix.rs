@@ -52,8 +52,8 @@ pub(super) fn mul_mat_id(call: &Call<'_>, other: Other) -> Exact {
 /// the processor's has the first one is for a test of its own.
 pub(super) fn other_meaning(call: &Call<'_>) -> Option<Exact> {
     match call.op {
-        Op::MulMat if call.source(0).dtype.block_len() > 1 => Some(mul_mat(call, Other::AsItIs)),
-        Op::MulMatId if call.source(0).dtype.block_len() > 1 => Some(mul_mat_id(call, Other::AsItIs)),
+        Op::MulMat if call.source(0).dtype.is_quantised() => Some(mul_mat(call, Other::AsItIs)),
+        Op::MulMatId if call.source(0).dtype.is_quantised() => Some(mul_mat_id(call, Other::AsItIs)),
         _ => None,
     }
 }

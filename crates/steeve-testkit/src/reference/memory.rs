@@ -31,7 +31,7 @@ impl Memory {
         let layout = tensors[id].layout;
         match self.roots.get(root.index()) {
             Some(bytes) if !bytes.is_empty() => pack(&layout, &bytes[start..]),
-            _ => vec![0xFF; blocks(&layout).count() * layout.dtype().block_bytes() as usize],
+            _ => vec![0xFF; layout.block_offsets().count() * layout.dtype().block_bytes() as usize],
         }
     }
 
@@ -44,7 +44,8 @@ impl Memory {
         let bytes = &mut self.roots[root.index()];
         bytes.resize(tensors[root].nbytes().get() as usize, 0xFF);
         let size = tensors[id].layout.dtype().block_bytes() as usize;
-        for (at, block) in blocks(&tensors[id].layout).zip(packed.chunks(size)) {
+        for (at, block) in tensors[id].layout.block_offsets().zip(packed.chunks(size)) {
+            let at = at as usize;
             bytes[start + at..][..size].copy_from_slice(block);
         }
     }
@@ -102,18 +103,5 @@ impl Memory {
 /// The bytes of a tensor without gaps, from those that it spans.
 pub fn pack(layout: &Layout, spanned: &[u8]) -> Vec<u8> {
     let size = layout.dtype().block_bytes() as usize;
-    blocks(layout).flat_map(|at| &spanned[at..at + size]).copied().collect()
-}
-
-/// Where each block starts, in the order of the elements.
-fn blocks(layout: &Layout) -> impl Iterator<Item = usize> {
-    let (ne, nb) = (layout.ne(), layout.nb());
-    let columns = ne[0] / layout.dtype().block_len();
-    (0..ne[3]).flat_map(move |i3| {
-        (0..ne[2]).flat_map(move |i2| {
-            (0..ne[1]).flat_map(move |i1| {
-                (0..columns).map(move |i0| (i0 * nb[0] + i1 * nb[1] + i2 * nb[2] + i3 * nb[3]) as usize)
-            })
-        })
-    })
+    layout.block_offsets().flat_map(|at| &spanned[at as usize..][..size]).copied().collect()
 }

@@ -60,7 +60,7 @@ pub(super) fn write_cache(world: &mut World<'_>) -> Built {
     let layout = world.layout(cache);
     let (row, size) = (layout.ne()[0], layout.dtype().block_bytes());
     // Also into columns, where a cache stands the other way round.
-    if layout.dtype().block_len() == 1 && count <= row && world.below(3) == 0 {
+    if !layout.dtype().is_quantised() && count <= row && world.below(3) == 0 {
         let rows = layout.ne()[1];
         let skip = world.below((row - count + 1) as usize) as u64;
         let columns = world.sketch.context.view_2d(cache, [count, rows], layout.nb()[1], Bytes(skip * size))?;
@@ -106,7 +106,7 @@ pub(super) fn write_heads(world: &mut World<'_>) -> Built {
     let share = world.pick(&[1, heads]);
     let ids = world.leaf(DataType::I64, &[3, share, 1], Values::Distinct(rows))?;
     let written = world.sketch.context.set_rows(target, value, ids)?;
-    if dtype.block_len() == 1 { Ok(written) } else { world.sketch.context.dup(written) }
+    if !dtype.is_quantised() { Ok(written) } else { world.sketch.context.dup(written) }
 }
 
 pub(super) fn read_cache(world: &mut World<'_>) -> Built {
@@ -114,7 +114,7 @@ pub(super) fn read_cache(world: &mut World<'_>) -> Built {
     let (cache, part) = rows_of_cache(world, count)?;
     let row = world.layout(cache).ne()[0];
     match world.below(4) {
-        0 if world.layout(cache).dtype().block_len() == 1 => world.sketch.context.cont(part),
+        0 if !world.layout(cache).dtype().is_quantised() => world.sketch.context.cont(part),
         1 => {
             let ids = world.leaf(DataType::I32, &[3], Values::Below(world.layout(cache).ne()[1]))?;
             world.sketch.context.get_rows(cache, ids)
@@ -124,7 +124,7 @@ pub(super) fn read_cache(world: &mut World<'_>) -> Built {
             let b = world.leaf(F32, &[row, rows], Values::Within(0.3))?;
             world.sketch.context.mul_mat(part, b)
         }
-        _ if world.layout(cache).dtype().block_len() == 1 => Ok(part),
+        _ if !world.layout(cache).dtype().is_quantised() => Ok(part),
         _ => world.sketch.context.dup(part),
     }
 }

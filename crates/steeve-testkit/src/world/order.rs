@@ -8,9 +8,11 @@
 //! that is behind it. In each piece of a buffer the last reader and the last writer of each stream are kept: if the
 //! last one is ordered, so are those before it. O(entries * streams * pieces touched * log pieces).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
+
+use steeve_graph::IntervalMap;
 
 use super::trace::{Access, Entry, HOST, Kind, Trace, What};
 
@@ -72,7 +74,8 @@ struct Judge<'a> {
     trace: &'a Trace,
     clocks: Vec<Clock>,
     events: HashMap<usize, Clock>,
-    bytes: HashMap<usize, Pieces>,
+    /// By buffer. Bytes that nothing has touched are in no piece.
+    bytes: HashMap<usize, IntervalMap<Piece>>,
     found: Vec<Violation>,
 }
 
@@ -106,14 +109,16 @@ impl Judge<'_> {
     fn judge(&mut self, index: usize, access: &Access) {
         let stream = self.trace.entries[index].stream;
         let clock = &self.clocks[stream];
-        let pieces = self.bytes.entry(access.buffer).or_insert_with(|| Pieces::new(clock.len()));
+        let pieces = self.bytes.entry(access.buffer).or_default();
+        let untouched = Piece { read: vec![None; clock.len()], written: vec![None; clock.len()] };
         let first = self.found.len();
-        for (range, piece) in pieces.within(access.range.clone()) {
+        let found = &mut self.found;
+        pieces.update(access.range.clone(), &untouched, |range, piece| {
             let mut check = |before: &[Option<Seen>], hazard: Hazard| {
                 for (stream, seen) in before.iter().enumerate() {
                     let Some(seen) = seen.filter(|seen| clock[stream] < seen.time) else { continue };
                     let (earlier, later, buffer, range) = (seen.entry, index, access.buffer, range.clone());
-                    self.found.push(Violation { earlier, later, buffer, range, hazard, text: String::new() });
+                    found.push(Violation { earlier, later, buffer, range, hazard, text: String::new() });
                 }
             };
             match access.kind {
@@ -128,7 +133,7 @@ impl Judge<'_> {
                 Kind::Read => piece.read[stream] = seen,
                 Kind::Write => piece.written[stream] = seen,
             }
-        }
+        });
         let found = self.found.split_off(first);
         self.found
             .extend(joined(found).map(|violation| Violation { text: words(self.trace, &violation), ..violation }));
@@ -173,10 +178,9 @@ fn words(trace: &Trace, violation: &Violation) -> String {
     )
 }
 
-/// Who has touched a piece of a buffer last, by stream.
+/// The last accesses to a piece of a buffer, by stream.
 #[derive(Clone, Debug)]
 struct Piece {
-    end: u64,
     read: Vec<Option<Seen>>,
     written: Vec<Option<Seen>>,
 }
@@ -185,45 +189,4 @@ struct Piece {
 struct Seen {
     time: u64,
     entry: usize,
-}
-
-/// A buffer in pieces, by where they start. What nobody has touched is in none.
-struct Pieces {
-    streams: usize,
-    map: BTreeMap<u64, Piece>,
-}
-
-impl Pieces {
-    fn new(streams: usize) -> Self {
-        Self { streams, map: BTreeMap::new() }
-    }
-
-    /// Pieces that make up exactly this range.
-    fn within(&mut self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, &mut Piece)> {
-        self.split(range.start);
-        self.split(range.end);
-        let mut gaps = Vec::new();
-        let mut at = range.start;
-        for (start, piece) in self.map.range(range.clone()) {
-            gaps.push(at..*start);
-            at = piece.end;
-        }
-        gaps.push(at..range.end);
-        for gap in gaps.into_iter().filter(|gap| gap.start < gap.end) {
-            let nobody = vec![None; self.streams];
-            self.map.insert(gap.start, Piece { end: gap.end, read: nobody.clone(), written: nobody });
-        }
-        self.map.range_mut(range).map(|(start, piece)| (*start..piece.end, piece))
-    }
-
-    /// No piece goes across `at` any more.
-    fn split(&mut self, at: u64) {
-        if let Some((_, piece)) = self.map.range_mut(..at).next_back()
-            && piece.end > at
-        {
-            let behind = piece.clone();
-            piece.end = at;
-            self.map.insert(at, behind);
-        }
-    }
 }
