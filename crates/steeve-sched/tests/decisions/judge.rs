@@ -90,7 +90,15 @@ impl<'a> ScheduleChecker<'a> {
             AssignReason::Input => graph.tensor(root).flags.is_input() && is_last,
             AssignReason::Weight { weight } => self.reads(by, graph.root(weight)),
             AssignReason::Offloaded { weight } => self.stand.memory_of[&graph.root(weight)].is_host(),
-            AssignReason::Neighbour { node } | AssignReason::Reader { node } => schedule.worker(node) == Some(by),
+            AssignReason::Neighbour { node } => {
+                // A later stage may have moved the neighbour, whose own reason says from where.
+                let was_there = match schedule.reason(node) {
+                    Some(AssignReason::Upgraded { from } | AssignReason::Boundary { from }) => from == by,
+                    _ => false,
+                };
+                schedule.worker(node) == Some(by) || was_there
+            }
+            AssignReason::Reader { node } => schedule.worker(node) == Some(by),
             AssignReason::Sources { readable, of } => readable <= of,
             AssignReason::Upgraded { from } => by < from && Arc::ptr_eq(self.own(by), self.own(from)),
             AssignReason::Unread => is_last,
