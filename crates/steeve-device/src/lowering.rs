@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use steeve_graph::{CustomOp, Graph, Layout, Named, Offset, TensorId};
+use steeve_graph::{CustomOp, Graph, Named, Offset, TensorId};
 
 use crate::{DeviceError, Locate, Shape, SharedBuffer};
 
@@ -22,8 +22,6 @@ pub struct LocatedTensor {
     /// The address as the device counts.
     pub address: u64,
     /// Data type, shape and strides.
-    pub layout: Layout,
-    /// The same as numbers that kernels address memory with.
     pub shape: Shape,
 }
 
@@ -189,7 +187,7 @@ impl<'a> Lowering<'a> {
     fn locate(&mut self, tensor: TensorId) -> Result<LocatedTensor, DeviceError> {
         let named = || Named::new(tensor, self.graph.names());
         let Some(address) = self.tensors.locate(tensor) else { return Err(DeviceError::Unplaced { tensor: named() }) };
-        let (layout, buffer) = (self.graph.tensor(tensor).layout, address.buffer);
+        let (layout, buffer) = (&self.graph.tensor(tensor).layout, address.buffer);
         buffer.check_bounds(address.offset, layout.nbytes())?;
         let is_it = |used: &UsedBuffer| used.buffer.is_same(buffer);
         let known = self.by_address.get(&buffer.address()).copied().filter(|&index| is_it(&self.buffers[index]));
@@ -205,10 +203,10 @@ impl<'a> Lowering<'a> {
                 self.buffers.len() - 1
             }
         };
-        let shape = Shape::new(&layout).ok_or_else(|| {
+        let shape = Shape::new(layout).ok_or_else(|| {
             let why = format!("{} is too large", named());
             DeviceError::Failed { device: self.device.into(), why }
         })?;
-        Ok(LocatedTensor { buffer: index, offset: address.offset, address: address.number(), layout, shape })
+        Ok(LocatedTensor { buffer: index, offset: address.offset, address: address.number(), shape })
     }
 }

@@ -37,18 +37,15 @@ pub struct Shape {
 impl Shape {
     /// Returns the shape of a layout; `None` if a number is beyond what memory of this machine can have.
     pub fn new(layout: &Layout) -> Option<Self> {
-        let number = |value: u64| usize::try_from(value).ok().filter(|_| value < 1 << 62);
-        let numbers = |[a, b, c, d]: [u64; 4]| Some([number(a)?, number(b)?, number(c)?, number(d)?]);
-        let (ne, nb) = (layout.ne(), layout.nb());
-        let used = std::array::from_fn(|dim| if ne[dim] > 1 || dim == 0 { nb[dim] } else { 0 });
+        let (ne, nb, bytes) = (layout.ne(), layout.nb(), layout.nbytes().get());
+        let nb = std::array::from_fn(|dim| if ne[dim] > 1 || dim == 0 { nb[dim] } else { 0 });
         // Also of a tensor without elements some dimensions are multiplied.
-        number(ne.iter().try_fold(1u64, |product, &n| product.checked_mul(n.max(1)))?)?;
-        Some(Self {
-            ne: numbers(ne)?,
-            nb: numbers(used)?,
-            dtype: layout.dtype(),
-            bytes: number(layout.nbytes().get())?,
-        })
+        let elements = ne.iter().try_fold(1u64, |product, &n| product.checked_mul(n.max(1)))?;
+        // What has the bits of all numbers is not below any of them.
+        let bits = ne.iter().chain(&nb).fold(elements | bytes, |bits, number| bits | number);
+        let fits = bits < 1 << 62 && usize::try_from(bits).is_ok();
+        let [ne, nb] = [ne, nb].map(|numbers| numbers.map(|number| number as usize));
+        fits.then_some(Self { ne, nb, dtype: layout.dtype(), bytes: bytes as usize })
     }
 
     /// Returns the number of elements.
