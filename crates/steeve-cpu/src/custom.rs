@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use steeve_device::Element;
+use steeve_device::{Element, Shape};
 use steeve_graph::{CustomOp, DataType, Graph, Param, TensorId};
 
 use crate::kernel::{Kernel, Operands, Rows, Scratch};
-use crate::raw::{Raw, Shape};
+use crate::raw::Raw;
 
 /// What a closure returns: an error ends the run, and names the node.
 pub type KernelResult = Result<(), Box<dyn Error + Send + Sync>>;

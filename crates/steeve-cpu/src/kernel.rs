@@ -2,9 +2,10 @@
 
 use std::fmt::Debug;
 
+use steeve_device::Shape;
 use steeve_graph::{CallError, Graph, Named, OpCall, TensorId};
 
-use crate::raw::{Raw, Room, Shape};
+use crate::raw::{Raw, Room};
 
 /// A node, as far as choosing a kernel for it goes: a call whose operands fit together, and where their elements are.
 ///

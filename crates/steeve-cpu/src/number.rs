@@ -8,15 +8,10 @@ use steeve_graph::DataType;
 use crate::narrow::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::raw::Raw;
 
-/// Types whose rows can be loaded and stored as `f32`.
-pub(crate) fn is_float(dtype: DataType) -> bool {
-    matches!(dtype, DataType::F32 | DataType::F16 | DataType::Bf16)
-}
-
 /// Loads a row of floats, at its offset in bytes, into `row`.
 ///
 /// # Safety
-/// The row lies within the tensor, whose type [`is_float`].
+/// The row lies within the tensor, whose type [is a float](DataType::is_float).
 pub(crate) unsafe fn load_row(from: Raw<'_>, offset: usize, row: &mut [f32]) {
     // SAFETY: the elements of a row are its first dimension, as promised.
     unsafe { load(from.shape.dtype, from.at(offset), from.shape.nb[0], row) }
@@ -25,7 +20,7 @@ pub(crate) unsafe fn load_row(from: Raw<'_>, offset: usize, row: &mut [f32]) {
 /// Stores a row of floats at its offset in bytes.
 ///
 /// # Safety
-/// The row lies within the tensor, which is the result of the node that runs, and whose type [`is_float`].
+/// The row lies within the tensor, which is the result of the node that runs, and whose type [is a float](DataType::is_float).
 pub(crate) unsafe fn store_row(to: Raw<'_>, offset: usize, row: &[f32]) {
     // SAFETY: the elements of a row are its first dimension, as promised.
     unsafe { store(to.shape.dtype, to.at(offset), to.shape.nb[0], row) }
@@ -34,7 +29,7 @@ pub(crate) unsafe fn store_row(to: Raw<'_>, offset: usize, row: &[f32]) {
 /// Loads floats that stand `stride` bytes apart.
 ///
 /// # Safety
-/// All of them lie within borrowed memory, and their type [`is_float`].
+/// All of them lie within borrowed memory, and their type [is a float](DataType::is_float).
 pub(crate) unsafe fn load(dtype: DataType, from: *const u8, stride: usize, row: &mut [f32]) {
     // SAFETY: as promised.
     unsafe {
@@ -53,7 +48,7 @@ pub(crate) unsafe fn load(dtype: DataType, from: *const u8, stride: usize, row: 
 /// Stores floats `stride` bytes apart.
 ///
 /// # Safety
-/// All of them lie within the result of the node that runs, and their type [`is_float`].
+/// All of them lie within the result of the node that runs, and their type [is a float](DataType::is_float).
 pub(crate) unsafe fn store(dtype: DataType, to: *mut u8, stride: usize, row: &[f32]) {
     let all = || row.iter().enumerate();
     // SAFETY: as promised.

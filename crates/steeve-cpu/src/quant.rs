@@ -11,7 +11,7 @@ use steeve_graph::DataType;
 
 use crate::wide::wide;
 use large::{Q2K, Q3K, Q4K, Q5K, Q6K};
-use small::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+use small::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Small};
 
 /// Makes floats of blocks.
 type Decode = fn(&[u8], &mut [f32]);
@@ -82,7 +82,7 @@ decoders! {
 
 wide! {
     fn encode_q8_0(row: &[f32], bytes: &mut [u8]) {
-        for (row, block) in row.as_chunks().0.iter().zip(bytes.as_chunks_mut::<34>().0) {
+        for (row, block) in row.as_chunks().0.iter().zip(bytes.as_chunks_mut::<{ Q8_0::BYTES }>().0) {
             let scale = largest(row) / 127.0;
             let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
             [block[0], block[1]] = f16::from_f32(scale).to_ne_bytes();
@@ -97,7 +97,7 @@ wide! {
 
 wide! {
     fn encode_q4_0(row: &[f32], bytes: &mut [u8]) {
-        for (row, block) in row.as_chunks().0.iter().zip(bytes.as_chunks_mut::<18>().0) {
+        for (row, block) in row.as_chunks().0.iter().zip(bytes.as_chunks_mut::<{ Q4_0::BYTES }>().0) {
             // The first element that is farthest from zero becomes -8 exactly, whatever its sign.
             let largest = largest(row);
             // A row of zeros has a positive one, as in ggml, whatever their signs.

@@ -6,69 +6,7 @@
 
 use std::marker::PhantomData;
 
-use steeve_graph::{DataType, Layout};
-
-/// Type, shape and strides, as numbers that address memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub(crate) ne: [usize; 4],
-    pub(crate) nb: [usize; 4],
-    pub(crate) dtype: DataType,
-    /// From the first byte to the last.
-    pub(crate) bytes: usize,
-}
-
-impl Shape {
-    /// `None` for what no memory of this machine holds.
-    pub(crate) fn new(layout: &Layout) -> Option<Self> {
-        let number = |value: u64| usize::try_from(value).ok();
-        let all =
-            |values: [u64; 4]| Some([number(values[0])?, number(values[1])?, number(values[2])?, number(values[3])?]);
-        // Strides of dimensions that nobody steps along may be anything.
-        let nb = std::array::from_fn(|dim| if layout.ne()[dim] > 1 || dim == 0 { layout.nb()[dim] } else { 0 });
-        let bytes = number(layout.nbytes().get())?;
-        // Also of a tensor without elements some dimensions are multiplied.
-        layout.ne().iter().try_fold(1usize, |product, &n| product.checked_mul(number(n)?.max(1)))?;
-        Some(Self { ne: all(layout.ne())?, nb: all(nb)?, dtype: layout.dtype(), bytes })
-    }
-
-    /// How many elements.
-    pub(crate) fn elements(&self) -> usize {
-        self.ne.iter().product()
-    }
-
-    /// How many rows.
-    pub(crate) fn rows(&self) -> usize {
-        self.ne[1] * self.ne[2] * self.ne[3]
-    }
-
-    /// The position of a row in the outer three dimensions.
-    pub(crate) fn row_at(&self, row: usize) -> [usize; 3] {
-        let [_, n1, n2, _] = self.ne;
-        [row % n1, row / n1 % n2, row / n1 / n2]
-    }
-
-    /// Where a row starts, in bytes. Indices beyond the shape start over, as a repeated source's do.
-    pub(crate) fn row_offset(&self, [i1, i2, i3]: [usize; 3]) -> usize {
-        let [_, n1, n2, n3] = self.ne;
-        i1 % n1 * self.nb[1] + i2 % n2 * self.nb[2] + i3 % n3 * self.nb[3]
-    }
-
-    /// Whether two of its elements may share bytes, as far as strides tell.
-    pub(crate) fn overlaps_itself(&self) -> bool {
-        let mut dims = [0, 1, 2, 3];
-        dims.sort_by_key(|&dim| self.nb[dim]);
-        let block = self.dtype.block_len() as usize;
-        // What the dimensions so far span; the next must step over it.
-        let mut span = self.dtype.block_bytes() as usize;
-        dims.into_iter().any(|dim| {
-            let steps = if dim == 0 { self.ne[0].div_ceil(block) } else { self.ne[dim] }.saturating_sub(1);
-            let shares = steps > 0 && self.nb[dim] < span;
-            span += steps * self.nb[dim];
-            shares
-        })
-    }
-}
+use steeve_device::Shape;
 
 /// A tensor in memory.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use steeve_device::{
-    DeviceError, Locate, LocatedTensor, Lowering, Offset, Prepared, Reading, SharedBuffer, SourceUse, Span, SpanMut,
-    UsedBuffer, Writing,
+    DeviceError, Locate, LocatedTensor, Lowering, Offset, Prepared, Reading, Shape, SharedBuffer, SourceUse, Span,
+    SpanMut, UsedBuffer, Writing,
 };
 use steeve_graph::{Bytes, Graph, Layout, Named, Op, TensorId};
 
@@ -19,7 +19,7 @@ use crate::custom::CustomKernels;
 use crate::kernel::{Kernel, NodeCall, Operands, shapes_of};
 use crate::kernels::choose;
 use crate::pool::{Crew, Pool};
-use crate::raw::{Line, Raw, Room, Shape};
+use crate::raw::{Line, Raw, Room};
 use crate::watch::{Cancel, NodeTime, Timings};
 
 /// More sources are refused; `staged` has a bit for each.
@@ -59,6 +59,13 @@ struct Operand {
     buffer: usize,
     offset: usize,
     shape: Shape,
+}
+
+impl Operand {
+    fn new(located: &LocatedTensor) -> Self {
+        // It lies within a buffer of this process, so the offset is a number of this machine.
+        Self { buffer: located.buffer, offset: located.offset.0 as usize, shape: located.shape }
+    }
 }
 
 impl Prepared for CpuPrepared {
@@ -140,12 +147,12 @@ impl CpuPrepared {
             Some(op) if matches!(tensors[node].op, Op::Other(_)) => lowering.lower_custom(node, op)?,
             _ => lowering.lower(node)?,
         };
-        let result = self.operand(name, node, &lowered.result)?;
+        let result = Operand::new(&lowered.result);
         let first = self.sources.len();
         let (mut staged, mut stage) = (0, 0);
         self.sources.resize(first + self.graph.sources(node).len(), None);
         for source in lowered.sources {
-            let operand = self.operand(name, source.tensor, &source.located)?;
+            let operand = Operand::new(&source.located);
             if source.usage == SourceUse::Staged {
                 staged |= 1 << source.slot;
                 stage += operand.shape.bytes.div_ceil(size_of::<Line>());
@@ -165,16 +172,6 @@ impl CpuPrepared {
         let sources = first..self.sources.len();
         self.steps.push(Step { node, index, kernel, units, in_order, result, sources, staged });
         Ok(())
-    }
-
-    fn operand(&self, name: &str, tensor: TensorId, located: &LocatedTensor) -> Result<Operand, DeviceError> {
-        // It lies within a buffer of this process, so the offset is a number of this machine.
-        let (buffer, offset) = (located.buffer, located.offset.0 as usize);
-        let shape = Shape::new(&located.layout).ok_or_else(|| {
-            let why = format!("{} is too large", Named::new(tensor, self.graph.names()));
-            DeviceError::Failed { device: name.into(), why }
-        })?;
-        Ok(Operand { buffer, offset, shape })
     }
 }
 

@@ -36,6 +36,7 @@ mod shared;
 mod bindings;
 mod device;
 mod backend;
+mod shape;
 mod lowering;
 mod element;
 
@@ -60,6 +61,7 @@ pub use host::{HostBuffer, HostMemory, Pages, Span, SpanMut};
 pub use ledger::Ledger;
 pub use lowering::{LocatedTensor, LoweredNode, LoweredSource, Lowering, SourceUse, UsedBuffer};
 pub use null::NullDevice;
+pub use shape::Shape;
 pub use shared::{Reading, SharedBuffer, Writing};
 pub use spec::MemorySpec;
 pub use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId, Tensors};

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use steeve_graph::{CustomOp, Graph, Layout, Named, Offset, TensorId};
+use steeve_graph::{CustomOp, Graph, Named, Offset, TensorId};
 
-use crate::{DeviceError, Locate, SharedBuffer};
+use crate::{DeviceError, Locate, Shape, SharedBuffer};
 
 /// A tensor in one of the buffers of a [`Lowering`]. All of its bytes lie within that buffer.
 #[derive(Clone, Copy, Debug)]
@@ -22,23 +22,20 @@ pub struct LocatedTensor {
     /// The address as the device counts.
     pub address: u64,
     /// Data type, shape and strides.
-    pub layout: Layout,
+    pub shape: Shape,
 }
 
 impl LocatedTensor {
     /// Returns whether the two share a byte.
     pub fn overlaps(&self, other: &Self) -> bool {
-        let end = |it: &Self| it.address.saturating_add(it.layout.nbytes().0);
-        let is_empty = |it: &Self| it.layout.nbytes().0 == 0;
+        let end = |it: &Self| it.address.saturating_add(it.shape.bytes as u64);
+        let is_empty = |it: &Self| it.shape.bytes == 0;
         self.address < end(other) && other.address < end(self) && !is_empty(self) && !is_empty(other)
     }
 
     /// Returns whether element `i` of one has the bytes of element `i` of the other, for all `i`.
     pub fn is_same_memory(&self, other: &Self) -> bool {
-        let (one, two) = (&self.layout, &other.layout);
-        // Strides of dimensions without a second element may be anything.
-        let equal_steps = || (0..4).all(|dim| dim > 0 && one.ne()[dim] <= 1 || one.nb()[dim] == two.nb()[dim]);
-        self.address == other.address && one.dtype() == two.dtype() && one.ne() == two.ne() && equal_steps()
+        self.address == other.address && self.shape == other.shape
     }
 }
 
@@ -145,7 +142,8 @@ impl<'a> Lowering<'a> {
     /// # Errors
     ///
     /// If an operand has no memory ([`Unplaced`](DeviceError::Unplaced)), passes the end of its buffer
-    /// ([`Outside`](DeviceError::Outside)) or is in a buffer that the device does not reach.
+    /// ([`Outside`](DeviceError::Outside)) is in a buffer that the device does not
+    /// reach, or has a [`Shape`] that no memory can have.
     pub fn lower(&mut self, node: TensorId) -> Result<LoweredNode<'_>, DeviceError> {
         let op = self.graph.tensor(node).op;
         self.lower_by(node, |slot| op.overwrites_slot(slot))
@@ -189,7 +187,7 @@ impl<'a> Lowering<'a> {
     fn locate(&mut self, tensor: TensorId) -> Result<LocatedTensor, DeviceError> {
         let named = || Named::new(tensor, self.graph.names());
         let Some(address) = self.tensors.locate(tensor) else { return Err(DeviceError::Unplaced { tensor: named() }) };
-        let (layout, buffer) = (self.graph.tensor(tensor).layout, address.buffer);
+        let (layout, buffer) = (&self.graph.tensor(tensor).layout, address.buffer);
         buffer.check_bounds(address.offset, layout.nbytes())?;
         let is_it = |used: &UsedBuffer| used.buffer.is_same(buffer);
         let known = self.by_address.get(&buffer.address()).copied().filter(|&index| is_it(&self.buffers[index]));
@@ -205,6 +203,10 @@ impl<'a> Lowering<'a> {
                 self.buffers.len() - 1
             }
         };
-        Ok(LocatedTensor { buffer: index, offset: address.offset, address: address.number(), layout })
+        let shape = Shape::new(layout).ok_or_else(|| {
+            let why = format!("{} is too large", named());
+            DeviceError::Failed { device: self.device.into(), why }
+        })?;
+        Ok(LocatedTensor { buffer: index, offset: address.offset, address: address.number(), shape })
     }
 }

@@ -10,13 +10,14 @@
 //! Scores of one block at a time are all that exists of them (Milakov and Gimelshein 2018; Dao et al. 2022). A unit is a
 //! few queries that share their keys: tokens, and the heads of a group. How they are cut depends on shapes alone.
 
+use steeve_device::Shape;
 use steeve_graph::{DataType, FlashAttention, TensorId};
 
 use super::functions::{exp, tanh};
 use super::product::{FEW, Matrix, Out, Size, Sum, product, readable};
 use crate::kernel::{Kernel, NodeCall, Operands, Scratch};
-use crate::number::{is_float, load_row, store};
-use crate::raw::{Raw, Shape};
+use crate::number::{load_row, store};
+use crate::raw::Raw;
 use crate::wide::wide;
 
 /// `q` `[d, token, head]`, `k` `[d, key, head]`, `v` `[dv, key, head]` and a mask `[key, token]` make `[dv, head, token]`.
@@ -58,9 +59,9 @@ fn can_be_read([q, k, v]: [&Shape; 3], mask: Option<Shape>, sinks: Option<Shape>
     let demand = |condition: bool, wish: &str| if condition { Ok(()) } else { Err(wish.to_owned()) };
     readable(k)?;
     readable(v)?;
-    demand(is_float(q.dtype), "the queries must be f32, f16 or bf16")?;
+    demand(q.dtype.is_float(), "the queries must be f32, f16 or bf16")?;
     demand(q.ne[0] > 0, "queries of no elements have no scores")?;
-    demand(mask.is_none_or(|mask| is_float(mask.dtype)), "the mask must be f32, f16 or bf16")?;
+    demand(mask.is_none_or(|mask| mask.dtype.is_float()), "the mask must be f32, f16 or bf16")?;
     demand(sinks.is_none_or(|sinks| sinks.dtype == DataType::F32), "the sinks must be f32")
 }
 

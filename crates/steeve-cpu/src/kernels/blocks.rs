@@ -5,12 +5,14 @@
 //!   many              a unit has some rows of weights, which stay in a cache, and goes over columns, a few at a time
 //! ```
 
+use steeve_device::Shape;
+
 use super::dots::{self, Column, Dots, Weights, dots};
 use super::experts::rows_of;
 use super::rounded::{Blocks, Rounded};
 use crate::kernel::{Before, Kernel, Operands, Rows, Scratch};
 use crate::number::load_row;
-use crate::raw::{Raw, Shape};
+use crate::raw::Raw;
 
 /// `a` `[k, m]` in blocks and `b` `[k, n]` make `[m, n]`; `None` for types without such a way. How often planes and cubes of
 /// `a` are used is given; that the shapes fit has been seen.

@@ -10,7 +10,7 @@ use super::gather::id_at;
 use super::matrix::{Tiles, Zeros};
 use super::product::{Matrix, Out, Size, product, readable};
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{is_float, load_row, store};
+use crate::number::{load_row, store};
 use crate::raw::Raw;
 
 /// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
@@ -22,7 +22,7 @@ pub(crate) fn mul_mat_id(
 ) -> Result<Box<dyn Kernel>, String> {
     let ([experts, b, ids], result) = (node.shapes([experts, b, ids])?, node.result);
     readable(&experts)?;
-    if !is_float(b.dtype) || ids.dtype != DataType::I32 || result.dtype != DataType::F32 {
+    if !b.dtype.is_float() || ids.dtype != DataType::I32 || result.dtype != DataType::F32 {
         return Err("the second source must be f32, f16 or bf16, the ids i32 and the result f32".into());
     }
     let ([k, m, count, _], [used, tokens, ..]) = (experts.ne, ids.ne);

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
+use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
 use super::product::{Matrix, readable};
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{is_float, load_row, store};
+use crate::number::{load_row, store};
 use crate::quant::encoder;
-use crate::raw::{Raw, Shape};
+use crate::raw::Raw;
 
 /// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
 pub(crate) fn get_rows(node: &NodeCall<'_>, a: TensorId, ids: TensorId) -> Result<Box<dyn Kernel>, String> {
@@ -86,11 +87,11 @@ impl Kernel for GetRows {
 pub(crate) fn set_rows(node: &NodeCall<'_>, rows: TensorId, ids: TensorId) -> Result<Box<dyn Kernel>, String> {
     let ([rows, ids], target) = (node.shapes([rows, ids])?, node.result);
     is_id(&ids)?;
-    if !is_float(rows.dtype) {
+    if !rows.dtype.is_float() {
         return Err(format!("rows must be f32, f16 or bf16, not {}", rows.dtype));
     }
     readable(&target)?;
-    if !is_float(target.dtype) && encoder(target.dtype).is_none() {
+    if !target.dtype.is_float() && encoder(target.dtype).is_none() {
         return Err(format!("nothing is rounded to {} here", target.dtype));
     }
     let parts = target.ne[0].div_ceil(SetRows::PART);

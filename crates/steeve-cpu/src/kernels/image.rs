@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
+use steeve_device::Shape;
 use steeve_graph::{Convolution, DataType, Directions, Pool, TensorId};
 
 use super::map::floats;
 use super::walk::Walk;
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{load, load_row, store_row};
-use crate::raw::Shape;
 
 /// The patches of an image under a convolution kernel, one in each row.
 pub(crate) fn im2col(

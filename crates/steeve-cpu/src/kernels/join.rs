@@ -1,8 +1,9 @@
 //! Tensors one behind another, and again and again. Blocks are moved, whatever they hold.
 
+use steeve_device::Shape;
 use steeve_graph::TensorId;
 
-use super::movement::{Grid, move_blocks};
+use super::movement::{in_blocks, move_blocks, rows};
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 
 /// One tensor behind another along a dimension.
@@ -11,14 +12,14 @@ pub(crate) fn concat(node: &NodeCall<'_>, a: TensorId, b: TensorId, dim: usize) 
     if a.dtype != node.result.dtype || b.dtype != node.result.dtype {
         return Err("all types must be equal".into());
     }
-    let (to, parts) = (Grid::new(&node.result)?, [Grid::new(&a)?, Grid::new(&b)?]);
-    Ok(Box::new(Joined { to, parts, dim, rows: to.rows() }))
+    let (to, parts) = (in_blocks(node.result)?, [in_blocks(a)?, in_blocks(b)?]);
+    Ok(Box::new(Joined { to, parts, dim, rows: rows(&to) }))
 }
 
 #[derive(Debug)]
 struct Joined {
-    to: Grid,
-    parts: [Grid; 2],
+    to: Shape,
+    parts: [Shape; 2],
     dim: usize,
     rows: Rows,
 }
@@ -31,15 +32,15 @@ impl Kernel for Joined {
     unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
         let (result, sources) = (operands.result, [operands.source(0), operands.source(1)]);
         for row in self.rows.unit(unit) {
-            let at = self.to.row_at(row);
-            let mut start = self.to.row_offset(at);
-            let mut copy = |part: usize, at: [usize; 3]| {
+            let at @ [i1, i2, i3] = self.to.row_at(row);
+            let mut start = self.to.offset([0, i1, i2, i3]);
+            let mut copy = |part: usize, [i1, i2, i3]: [usize; 3]| {
                 let grid = &self.parts[part];
                 let steps = [self.to.nb[0], grid.nb[0]];
                 // SAFETY: rows of both, and each of the result's is written by one unit.
                 unsafe {
-                    let places = [result.at(start), sources[part].at(grid.row_offset(at))];
-                    move_blocks(places, steps, grid.size, grid.ne[0]);
+                    let places = [result.at(start), sources[part].at(grid.offset([0, i1, i2, i3]))];
+                    move_blocks(places, steps, grid.size(), grid.ne[0]);
                 }
                 start += grid.ne[0] * self.to.nb[0];
             };
@@ -65,14 +66,14 @@ pub(crate) fn repeat(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>
     if a.dtype != node.result.dtype {
         return Err("both types must be equal".into());
     }
-    let (to, from) = (Grid::new(&node.result)?, Grid::new(&a)?);
-    Ok(Box::new(Repeated { to, from, rows: to.rows() }))
+    let (to, from) = (in_blocks(node.result)?, in_blocks(a)?);
+    Ok(Box::new(Repeated { to, from, rows: rows(&to) }))
 }
 
 #[derive(Debug)]
 struct Repeated {
-    to: Grid,
-    from: Grid,
+    to: Shape,
+    from: Shape,
     rows: Rows,
 }
 
@@ -84,13 +85,13 @@ impl Kernel for Repeated {
     unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
         let (result, a, (to, from)) = (operands.result, operands.source(0), (&self.to, &self.from));
         for row in self.rows.unit(unit) {
-            let at = to.row_at(row);
-            let start = from.row_offset(std::array::from_fn(|i| at[i] % from.ne[i + 1]));
+            let at @ [i1, i2, i3] = to.row_at(row);
+            let start = from.row_offset(at);
             for first in (0..to.ne[0]).step_by(from.ne[0]) {
                 // SAFETY: rows of both, and each of the result's is written by one unit.
                 unsafe {
-                    let places = [result.at(to.row_offset(at) + first * to.nb[0]), a.at(start)];
-                    move_blocks(places, [to.nb[0], from.nb[0]], to.size, from.ne[0]);
+                    let places = [result.at(to.offset([0, i1, i2, i3]) + first * to.nb[0]), a.at(start)];
+                    move_blocks(places, [to.nb[0], from.nb[0]], to.size(), from.ne[0]);
                 }
             }
         }

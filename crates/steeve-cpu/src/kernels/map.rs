@@ -6,12 +6,12 @@
 
 use std::fmt;
 
+use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
 use super::walk::Walk;
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{is_float, load, store};
-use crate::raw::Shape;
+use crate::number::{load, store};
 
 /// A function of one number, for each element of the first source.
 pub(crate) fn of_one(
@@ -87,14 +87,14 @@ pub(crate) fn of_two_ints(
 
 /// The same number everywhere.
 pub(crate) fn constant(node: &NodeCall<'_>, value: f32) -> Result<Box<dyn Kernel>, String> {
-    if !is_float(node.result.dtype) && node.result.dtype != DataType::I32 {
+    if !node.result.dtype.is_float() && node.result.dtype != DataType::I32 {
         return Err("only f32, f16, bf16 and i32".into());
     }
     Ok(Box::new(Constant { value, dtype: node.result.dtype, lines: Lines::new(Walk::elements([&node.result])) }))
 }
 
 pub(crate) fn floats<const N: usize>(shapes: [Shape; N]) -> Result<(), String> {
-    if shapes.iter().all(|shape| is_float(shape.dtype)) { Ok(()) } else { Err("only f32, f16 and bf16".into()) }
+    if shapes.iter().all(|shape| shape.dtype.is_float()) { Ok(()) } else { Err("only f32, f16 and bf16".into()) }
 }
 
 pub(crate) fn ints<const N: usize>(shapes: [Shape; N]) -> Result<(), String> {

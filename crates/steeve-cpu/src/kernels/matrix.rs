@@ -5,13 +5,13 @@ use steeve_graph::{DataType, TensorId};
 use super::blocks;
 use super::product::{FEW, Matrix, Out, Size, product, readable};
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{is_float, store_row};
+use crate::number::store_row;
 
 /// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
 pub(crate) fn mul_mat(node: &NodeCall<'_>, a: TensorId, b: TensorId) -> Result<Box<dyn Kernel>, String> {
     let ([a, b], result) = (node.shapes([a, b])?, node.result);
     readable(&a)?;
-    if !is_float(b.dtype) || result.dtype != DataType::F32 {
+    if !b.dtype.is_float() || result.dtype != DataType::F32 {
         return Err("the second source must be f32, f16 or bf16, and the result f32".into());
     }
     let [k, m, ..] = a.ne;

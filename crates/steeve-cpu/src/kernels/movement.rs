@@ -4,102 +4,52 @@
 //! What keeps its type is moved block by block, whatever the blocks hold; a plain element is a block of one.
 
 use half::{bf16, f16};
+use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
 use super::turn::turned;
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{is_float, load, store};
+use crate::number::{load, store};
 use crate::quant::{codec, encoder};
-use crate::raw::{Raw, Shape};
+use crate::raw::Raw;
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
 pub(crate) fn copy(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     let (a, result) = (node.shape(a)?, node.result);
-    let (from, to) = (Grid::new(&a)?, Grid::new(&result)?);
+    let (from, to) = (in_blocks(a)?, in_blocks(result)?);
     if a.dtype == result.dtype {
         return Ok(turned(&from, &to).unwrap_or_else(|| Box::new(Moved { from: from.merged(), to: to.merged() })));
     }
     let (from, to) = (from.merged(), to.merged());
-    let is_read = is_float(a.dtype) || codec(a.dtype).is_some();
-    if is_read && (is_float(result.dtype) || encoder(result.dtype).is_some()) {
+    let is_read = a.dtype.is_float() || codec(a.dtype).is_some();
+    if is_read && (result.dtype.is_float() || encoder(result.dtype).is_some()) {
         return Ok(Box::new(Converted { from, to, elements: a.elements() }));
     }
-    if is_plain(a.dtype) && is_plain(result.dtype) {
+    if !a.dtype.is_quantised() && !result.dtype.is_quantised() {
         return Ok(Box::new(Cast { from, to }));
     }
     Err(format!("{} can't become {} here", a.dtype, result.dtype))
 }
 
-fn is_plain(dtype: DataType) -> bool {
-    use DataType::{Bf16, F16, F32, F64, I8, I16, I32, I64};
-    matches!(dtype, F32 | F16 | Bf16 | F64 | I8 | I16 | I32 | I64)
+/// The shape with rows of blocks, which are moved as they are.
+pub(super) fn in_blocks(shape: Shape) -> Result<Shape, String> {
+    shape.in_blocks().ok_or_else(|| format!("rows of {} must be whole blocks without gaps", shape.dtype))
 }
 
-/// The blocks of a tensor: how many in each dimension, and where they stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grid {
-    pub(crate) ne: [usize; 4],
-    pub(crate) nb: [usize; 4],
-    /// The bytes of a block.
-    pub(crate) size: usize,
+/// The rows of a shape of blocks.
+pub(super) fn rows(grid: &Shape) -> Rows {
+    Rows::new(grid.rows(), grid.ne[0] * grid.size() / 4)
 }
 
-impl Grid {
-    /// Fails if a row is not made of whole blocks.
-    pub(crate) fn new(shape: &Shape) -> Result<Self, String> {
-        let (length, size) = (shape.dtype.block_len() as usize, shape.dtype.block_bytes() as usize);
-        let mut ne = shape.ne;
-        if length > 1 && (!ne[0].is_multiple_of(length) || shape.nb[0] != size) {
-            return Err(format!("rows of {} must be whole blocks without gaps", shape.dtype));
-        }
-        ne[0] /= length;
-        Ok(Self { ne, nb: shape.nb, size })
-    }
-
-    /// The same blocks in the same order, with fewer and longer rows where there are no gaps between them.
-    pub(crate) fn merged(self) -> Self {
-        let mut merged = Self { ne: [1; 4], nb: [self.size, 0, 0, 0], size: self.size };
-        let mut last = 0;
-        for dim in (0..4).filter(|&dim| self.ne[dim] != 1) {
-            if merged.ne[last] == 1 {
-                (merged.ne[last], merged.nb[last]) = (self.ne[dim], self.nb[dim]);
-            } else if Some(self.nb[dim]) == merged.nb[last].checked_mul(merged.ne[last]) {
-                merged.ne[last] *= self.ne[dim];
-            } else {
-                last += 1;
-                (merged.ne[last], merged.nb[last]) = (self.ne[dim], self.nb[dim]);
-            }
-        }
-        merged
-    }
-
-    pub(crate) fn blocks(&self) -> usize {
-        self.ne.iter().product()
-    }
-
-    pub(crate) fn rows(&self) -> Rows {
-        Rows::new(self.ne[1] * self.ne[2] * self.ne[3], self.ne[0] * self.size / 4)
-    }
-
-    pub(crate) fn row_at(&self, row: usize) -> [usize; 3] {
-        let [_, n1, n2, _] = self.ne;
-        [row % n1, row / n1 % n2, row / n1 / n2]
-    }
-
-    pub(crate) fn row_offset(&self, at: [usize; 3]) -> usize {
-        at.iter().zip(&self.nb[1..]).map(|(i, stride)| i * stride).sum()
-    }
-}
-
-/// A block of a grid, and the way to the next.
+/// A block of a shape that counts blocks, and the way to the next.
 struct Cursor<'a> {
-    grid: &'a Grid,
+    grid: &'a Shape,
     at: [usize; 4],
 }
 
 impl<'a> Cursor<'a> {
     /// The block that has `index` before it.
-    fn new(grid: &'a Grid, index: usize) -> Self {
+    fn new(grid: &'a Shape, index: usize) -> Self {
         let mut rest = index;
         let at = grid.ne.map(|n| {
             let at = rest % n;
@@ -110,7 +60,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn offset(&self) -> usize {
-        self.at.iter().zip(&self.grid.nb).map(|(i, stride)| i * stride).sum()
+        self.grid.offset(self.at)
     }
 
     /// How many blocks of this row are left.
@@ -169,25 +119,25 @@ fn unit_range(unit: usize, all: usize) -> std::ops::Range<usize> {
 /// Blocks that stay as they are.
 #[derive(Debug)]
 struct Moved {
-    from: Grid,
-    to: Grid,
+    from: Shape,
+    to: Shape,
 }
 
 impl Kernel for Moved {
     fn units(&self) -> usize {
-        self.to.blocks().div_ceil(UNIT)
+        self.to.elements().div_ceil(UNIT)
     }
 
     unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
-        let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.to.blocks()));
+        let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.to.elements()));
         let (mut from, mut to) = (Cursor::new(&self.from, range.start), Cursor::new(&self.to, range.start));
-        let mut left = range.len();
+        let (size, mut left) = (self.to.size(), range.len());
         while left > 0 {
             let count = left.min(from.left()).min(to.left());
             // SAFETY: blocks of rows of both, and each of the result's is written by one unit.
             unsafe {
                 let places = [result.at(to.offset()), a.at(from.offset())];
-                move_blocks(places, [self.to.nb[0], self.from.nb[0]], self.to.size, count);
+                move_blocks(places, [self.to.nb[0], self.from.nb[0]], size, count);
             }
             from.advance(count);
             to.advance(count);
@@ -200,8 +150,8 @@ impl Kernel for Moved {
 /// Elements that are `f32` on their way.
 #[derive(Debug)]
 struct Converted {
-    from: Grid,
-    to: Grid,
+    from: Shape,
+    to: Shape,
     elements: usize,
 }
 
@@ -233,21 +183,22 @@ impl Kernel for Converted {
 /// A place in a tensor that can be read and written as `f32`.
 struct Typed<'a> {
     raw: Raw<'a>,
-    /// The elements of a block.
+    /// The elements of a block, and its bytes.
     length: usize,
+    size: usize,
     cursor: Cursor<'a>,
 }
 
 impl<'a> Typed<'a> {
-    fn new(grid: &'a Grid, raw: Raw<'a>, element: usize) -> Self {
-        let length = raw.shape.dtype.block_len() as usize;
-        Self { raw, length, cursor: Cursor::new(grid, element / length) }
+    fn new(grid: &'a Shape, raw: Raw<'a>, element: usize) -> Self {
+        let (length, size) = (raw.shape.dtype.block_len() as usize, raw.shape.size());
+        Self { raw, length, size, cursor: Cursor::new(grid, element / length) }
     }
 
     /// How many elements can be read or written at once, of so many; at least one.
     fn run(&self, wanted: usize) -> usize {
         // A codec wants its blocks side by side.
-        let apart = self.length > 1 && self.cursor.grid.nb[0] != self.cursor.grid.size;
+        let apart = self.length > 1 && self.cursor.grid.nb[0] != self.size;
         (if apart { self.length } else { self.cursor.left() * self.length }).min(wanted)
     }
 
@@ -261,7 +212,7 @@ impl<'a> Typed<'a> {
             unsafe {
                 match codec(self.raw.shape.dtype) {
                     None => load(self.raw.shape.dtype, self.raw.at(self.cursor.offset()), grid.nb[0], part),
-                    Some(codec) => (codec.decode)(self.raw.bytes(self.cursor.offset(), blocks * grid.size), part),
+                    Some(codec) => (codec.decode)(self.raw.bytes(self.cursor.offset(), blocks * self.size), part),
                 }
             }
             self.cursor.advance(blocks);
@@ -279,7 +230,7 @@ impl<'a> Typed<'a> {
             unsafe {
                 match encoder(self.raw.shape.dtype) {
                     None => store(self.raw.shape.dtype, self.raw.at(self.cursor.offset()), grid.nb[0], part),
-                    Some(encode) => encode(part, self.raw.bytes_mut(self.cursor.offset(), blocks * grid.size)),
+                    Some(encode) => encode(part, self.raw.bytes_mut(self.cursor.offset(), blocks * self.size)),
                 }
             }
             self.cursor.advance(blocks);
@@ -291,17 +242,17 @@ impl<'a> Typed<'a> {
 /// Plain numbers of which one side is whole or double: rare, so one at a time.
 #[derive(Debug)]
 struct Cast {
-    from: Grid,
-    to: Grid,
+    from: Shape,
+    to: Shape,
 }
 
 impl Kernel for Cast {
     fn units(&self) -> usize {
-        self.to.blocks().div_ceil(UNIT)
+        self.to.elements().div_ceil(UNIT)
     }
 
     unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
-        let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.to.blocks()));
+        let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.to.elements()));
         let (mut from, mut to) = (Cursor::new(&self.from, range.start), Cursor::new(&self.to, range.start));
         for _ in range {
             // SAFETY: an element of each.

@@ -1,5 +1,6 @@
 //! Norms: what a row is divided by, found out in double precision.
 
+use steeve_device::Shape;
 use steeve_graph::TensorId;
 
 use super::map::floats;
@@ -8,7 +9,6 @@ use super::sum::{Sum, add_row, dot, itself, square, sum};
 use super::walk::Walk;
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{load, store};
-use crate::raw::Shape;
 use crate::wide::wide;
 
 /// Each row less its mean, divided by its deviation.

@@ -14,11 +14,12 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use half::f16;
+use steeve_device::Shape;
 use steeve_graph::DataType;
 
-use crate::number::{is_float, load};
+use crate::number::load;
 use crate::quant::codec;
-use crate::raw::{Raw, Shape};
+use crate::raw::Raw;
 use crate::wide::wide;
 
 /// With so few rows on one side there is nothing for the library to win.
@@ -38,7 +39,7 @@ const LANES: usize = 16;
 
 /// Whether the rows of a tensor can be read as `f32`.
 pub(crate) fn readable(shape: &Shape) -> Result<(), String> {
-    if is_float(shape.dtype) {
+    if shape.dtype.is_float() {
         return Ok(());
     }
     let dtype = shape.dtype;

@@ -1,12 +1,13 @@
 //! Sums and means, in double precision and in the order of the elements.
 
+use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
 use super::sum::{Sum, add_row};
 use super::walk::Walk;
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{is_float, load, store};
-use crate::raw::{Raw, Shape};
+use crate::number::{load, store};
+use crate::raw::Raw;
 
 /// The sum of all elements.
 pub(crate) fn sum(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
@@ -47,8 +48,8 @@ fn total(
     let (from, to) = (a.dtype, node.result.dtype);
     let fits = match (from, to) {
         (DataType::I32, DataType::I32) => divisor.is_none(),
-        (DataType::I32, to) => is_float(to),
-        (from, to) => is_float(from) && is_float(to),
+        (DataType::I32, to) => to.is_float(),
+        (from, to) => from.is_float() && to.is_float(),
     };
     if !fits {
         return Err(format!("no {to} is made of {from} this way"));

@@ -2,12 +2,12 @@
 
 use std::marker::PhantomData;
 
+use steeve_device::Shape;
 use steeve_graph::{Interpolation, TensorId};
 
 use super::map::floats;
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
 use crate::number::{load_row, store_row};
-use crate::raw::Shape;
 
 /// An image of another size.
 pub(crate) fn upscale(

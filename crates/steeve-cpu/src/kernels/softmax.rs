@@ -8,7 +8,7 @@ use super::rows::each_pair;
 use super::sum::{dot, itself, sum};
 use super::walk::Walk;
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{is_float, load_row, store_row};
+use crate::number::{load_row, store_row};
 use crate::wide::wide;
 
 /// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
@@ -22,7 +22,7 @@ pub(crate) fn soft_max(
     let (a, result) = (node.shape(a)?, node.result);
     floats([result, a])?;
     let (mask, sinks) = (node.optional(mask)?, node.optional(sinks)?);
-    if mask.is_some_and(|mask| !is_float(mask.dtype)) {
+    if mask.is_some_and(|mask| !mask.dtype.is_float()) {
         return Err("the mask must be f32, f16 or bf16".into());
     }
     if sinks.is_some_and(|sinks| sinks.dtype != DataType::F32) {

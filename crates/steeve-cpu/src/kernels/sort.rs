@@ -4,13 +4,13 @@ use steeve_graph::{DataType, Order, TensorId};
 
 use super::walk::Walk;
 use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{is_float, load_row};
+use crate::number::load_row;
 use crate::raw::Raw;
 
 /// The order that sorts each row, or the start of it, as long as the rows of the result.
 pub(crate) fn sorted(node: &NodeCall<'_>, a: TensorId, order: Order) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
-    if !is_float(a.dtype) && a.dtype != DataType::I32 {
+    if !a.dtype.is_float() && a.dtype != DataType::I32 {
         return Err("only f32, f16, bf16 and i32".into());
     }
     if node.result.dtype != DataType::I32 {

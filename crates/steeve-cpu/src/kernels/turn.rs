@@ -5,25 +5,26 @@
 
 use std::marker::PhantomData;
 
-use super::movement::Grid;
+use steeve_device::Shape;
+
 use crate::kernel::{Kernel, Operands, Rows, Scratch};
 
 /// A copy between two tensors of one shape where the rows of one side are columns of the other; `None` if that is not what
 /// it is.
-pub(crate) fn turned(from: &Grid, to: &Grid) -> Option<Box<dyn Kernel>> {
-    if from.ne != to.ne || from.size != to.size {
+pub(crate) fn turned(from: &Shape, to: &Shape) -> Option<Box<dyn Kernel>> {
+    if from.ne != to.ne || from.size() != to.size() {
         return None;
     }
-    let dense = |grid: &Grid, dim: usize| grid.nb[dim] == grid.size && grid.ne[dim] > 1;
+    let dense = |grid: &Shape, dim: usize| grid.nb[dim] == grid.size() && grid.ne[dim] > 1;
     let across = (1..4).find(|&dim| (dense(from, dim) && dense(to, 0)) || (dense(from, 0) && dense(to, dim)))?;
     let from_rows = dense(from, 0);
     let mut order = [0, across, 0, 0];
     for (place, dim) in order[2..].iter_mut().zip((1..4).filter(|&dim| dim != across)) {
         *place = dim;
     }
-    let sorted = |grid: &Grid| Grid { ne: order.map(|dim| grid.ne[dim]), nb: order.map(|dim| grid.nb[dim]), ..*grid };
+    let sorted = |grid: &Shape| Shape { ne: order.map(|dim| grid.ne[dim]), nb: order.map(|dim| grid.nb[dim]), ..*grid };
     let (from, to) = (sorted(from), sorted(to));
-    match to.size {
+    match to.size() {
         2 => Some(Box::new(Turned::<u16> { from, to, from_rows, element: PhantomData })),
         4 => Some(Box::new(Turned::<u32> { from, to, from_rows, element: PhantomData })),
         _ => None,
@@ -36,8 +37,8 @@ const SIDE: usize = 16;
 /// In both grids the first two dimensions are the ones that change places.
 #[derive(Debug)]
 struct Turned<T> {
-    from: Grid,
-    to: Grid,
+    from: Shape,
+    to: Shape,
     /// Whether the source is dense along the first dimension and the result along the second, or the other way round.
     from_rows: bool,
     element: PhantomData<T>,
@@ -66,10 +67,7 @@ impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for Turned<T> {
         let [n0, n1, n2, _] = self.to.ne;
         for square in self.rows().unit(unit) {
             let (first, row, plane) = (square / across % along * SIDE, square % across * SIDE, square / along / across);
-            let start = |grid: &Grid| {
-                let at = [first, row, plane % n2, plane / n2];
-                at.iter().zip(grid.nb).map(|(i, stride)| i * stride).sum::<usize>()
-            };
+            let start = |grid: &Shape| grid.offset([first, row, plane % n2, plane / n2]);
             let size = [SIDE.min(n0 - first), SIDE.min(n1 - row)];
             let ([f0, f1, ..], [t0, t1, ..]) = (self.from.nb, self.to.nb);
             // SAFETY: a square of both, and each element of the result is written by one unit.

@@ -3,7 +3,7 @@
 //! Dimensions without gaps between them become one, and those of one element none: a tensor of many short rows is then a
 //! few long ones. A dimension in which an operand is repeated has no step in that operand.
 
-use crate::raw::Shape;
+use steeve_device::Shape;
 
 /// Each dimension may become two, where an operand is repeated.
 const MOST: usize = 8;

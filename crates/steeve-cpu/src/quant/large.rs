@@ -12,12 +12,17 @@
 //! Quants are cut into 32 at a time, and what stands at one byte are elements 32, or 64, apart: byte `i` of the first 32 of
 //! q2_K has elements `i`, `32 + i`, `64 + i` and `96 + i`, the lowest bits first.
 
+use steeve_graph::DataType;
+
 use super::small::half_at;
 
 /// How a format stores its blocks.
 pub(crate) trait Large {
+    /// The type that tensors of such blocks have.
+    const TYPE: DataType;
+
     /// The bytes of a block.
-    const BYTES: usize;
+    const BYTES: usize = Self::TYPE.block_bytes() as usize;
 
     /// What is taken from every quant; a format that has this has no leasts.
     const OFFSET: i8 = 0;
@@ -43,7 +48,7 @@ pub(crate) struct Q5K;
 pub(crate) struct Q6K;
 
 impl Large for Q2K {
-    const BYTES: usize = 84;
+    const TYPE: DataType = DataType::Q2K;
 
     #[inline(always)]
     fn unpack(block: &[u8]) -> Groups {
@@ -54,7 +59,7 @@ impl Large for Q2K {
 }
 
 impl Large for Q3K {
-    const BYTES: usize = 110;
+    const TYPE: DataType = DataType::Q3K;
     const OFFSET: i8 = 4;
 
     #[inline(always)]
@@ -78,7 +83,7 @@ impl Large for Q3K {
 }
 
 impl Large for Q4K {
-    const BYTES: usize = 144;
+    const TYPE: DataType = DataType::Q4K;
 
     #[inline(always)]
     fn unpack(block: &[u8]) -> Groups {
@@ -89,7 +94,7 @@ impl Large for Q4K {
 }
 
 impl Large for Q5K {
-    const BYTES: usize = 176;
+    const TYPE: DataType = DataType::Q5K;
 
     #[inline(always)]
     fn unpack(block: &[u8]) -> Groups {
@@ -105,7 +110,7 @@ impl Large for Q5K {
 }
 
 impl Large for Q6K {
-    const BYTES: usize = 210;
+    const TYPE: DataType = DataType::Q6K;
     const OFFSET: i8 = 32;
 
     #[inline(always)]

@@ -13,11 +13,15 @@
 //! element `i`. The scale of mxfp4 is 2 to the power of its exponent less 127, and half of that here, since quants are whole.
 
 use half::f16;
+use steeve_graph::DataType;
 
 /// How a format stores its blocks.
 pub(crate) trait Small {
+    /// The type that tensors of such blocks have.
+    const TYPE: DataType;
+
     /// The bytes of a block.
-    const BYTES: usize;
+    const BYTES: usize = Self::TYPE.block_bytes() as usize;
 
     /// Whether blocks have a least element; otherwise it is zero.
     const LEAST: bool = false;
@@ -41,7 +45,7 @@ pub(crate) struct Q5_1;
 pub(crate) struct Mxfp4;
 
 impl Small for Q8_0 {
-    const BYTES: usize = 34;
+    const TYPE: DataType = DataType::Q8_0;
 
     #[inline(always)]
     fn unpack(block: &[u8]) -> Quants {
@@ -52,7 +56,7 @@ impl Small for Q8_0 {
 }
 
 impl Small for Q4_0 {
-    const BYTES: usize = 18;
+    const TYPE: DataType = DataType::Q4_0;
 
     #[inline(always)]
     fn unpack(block: &[u8]) -> Quants {
@@ -62,7 +66,7 @@ impl Small for Q4_0 {
 }
 
 impl Small for Q4_1 {
-    const BYTES: usize = 20;
+    const TYPE: DataType = DataType::Q4_1;
     const LEAST: bool = true;
 
     #[inline(always)]
@@ -72,7 +76,7 @@ impl Small for Q4_1 {
 }
 
 impl Small for Q5_0 {
-    const BYTES: usize = 22;
+    const TYPE: DataType = DataType::Q5_0;
 
     #[inline(always)]
     fn unpack(block: &[u8]) -> Quants {
@@ -82,7 +86,7 @@ impl Small for Q5_0 {
 }
 
 impl Small for Q5_1 {
-    const BYTES: usize = 24;
+    const TYPE: DataType = DataType::Q5_1;
     const LEAST: bool = true;
 
     #[inline(always)]
@@ -93,7 +97,7 @@ impl Small for Q5_1 {
 }
 
 impl Small for Mxfp4 {
-    const BYTES: usize = 17;
+    const TYPE: DataType = DataType::Mxfp4;
 
     #[inline(always)]
     fn unpack(block: &[u8]) -> Quants {
