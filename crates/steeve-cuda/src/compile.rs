@@ -1,4 +1,4 @@
-//! Kernels from source to machine code: once, and then from files.
+//! LoadedKernels from source to machine code: once, and then from files.
 //!
 //! A file's name is made of the source, the options, the architecture and the compiler's version, so that none of them can
 //! change behind its back; its contents begin with a sum of the rest, so that half a file is none. Without a compiler, files
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cudarc::nvrtc::sys;
 
 /// The kernels of all families.
-pub(crate) struct Loaded<M> {
+pub(crate) struct CompiledKernels<M> {
     pub(crate) families: Vec<(&'static str, M)>,
     /// What they are compiled for: 90 is that of compute capability 9.0. It may be older than the GPU.
     pub(crate) arch: i32,
@@ -23,7 +23,7 @@ pub(crate) struct Loaded<M> {
 pub(crate) fn load<M: Send>(
     arch: (i32, i32),
     load: &(impl Fn(&[u8]) -> Result<M, String> + Sync),
-) -> Result<Loaded<M>, String> {
+) -> Result<CompiledKernels<M>, String> {
     let (folder, compiler) = (folder(), Compiler::new(arch)?);
     let (target, version) = match &compiler {
         Some(compiler) => (compiler.target, Some(compiler.version.as_str())),
@@ -41,7 +41,7 @@ pub(crate) fn load<M: Send>(
             Ok::<_, String>((name, loaded))
         };
         let families = started.into_iter().map(end).collect::<Result<_, _>>()?;
-        Ok(Loaded { families, arch: target.arch() })
+        Ok(CompiledKernels { families, arch: target.arch() })
     })
 }
 
@@ -100,7 +100,7 @@ const MANY: &str = include_str!("../cuda/many.cu");
 /// A name, and the sources that are compiled together.
 type Family = (&'static str, &'static [&'static str]);
 
-/// Kernels by family: `act` knows which has which. What takes long to compile has some to itself.
+/// LoadedKernels by family: `command` knows which has which. What takes long to compile has some to itself.
 const FAMILIES: &[Family] = &[
     ("elementwise", &[COMMON, include_str!("../cuda/elementwise.cu")]),
     ("rows", &[COMMON, include_str!("../cuda/rows.cu")]),
@@ -165,14 +165,14 @@ fn is_there() -> bool {
 /// What the compiler makes, for which architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
-    /// Machine code.
+    /// GpuProfile code.
     Code(i32),
     /// A text that the driver compiles, for a GPU that the compiler does not know.
     Text(i32),
 }
 
 impl Target {
-    /// Machine code where the compiler knows the GPU, and else a text for the newest that it knows and the GPU can still run.
+    /// GpuProfile code where the compiler knows the GPU, and else a text for the newest that it knows and the GPU can still run.
     fn new(arch: i32, known: &[i32]) -> Option<Self> {
         if known.contains(&arch) {
             return Some(Self::Code(arch));
@@ -234,7 +234,7 @@ impl Drop for Program {
     }
 }
 
-/// Machine code, or a text that ends with a zero.
+/// GpuProfile code, or a text that ends with a zero.
 fn compile(source: &str, options: &[String], target: Target) -> Result<Vec<u8>, String> {
     let text = |text: &str| CString::new(text).map_err(|_| String::from("the source has a zero in it"));
     let (source, name) = (text(source)?, c"steeve.cu");
@@ -281,7 +281,7 @@ fn said(call: &str, result: sys::nvrtcResult) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::act::NAMES;
+    use crate::command::NAMES;
 
     fn folder_of(test: &str) -> PathBuf {
         std::env::temp_dir().join(format!("steeve-cuda-{test}-{}", std::process::id()))
@@ -301,7 +301,7 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// Kernels are launched early, so each must wait for the one ahead of it.
+    /// LoadedKernels are launched early, so each must wait for the one ahead of it.
     #[test]
     fn every_kernel_is_made_by_the_one_macro() {
         for (name, sources) in FAMILIES {

@@ -230,7 +230,7 @@ const _: () = assert!(size_of::<Tensor>() == 80 && size_of::<Args>() == 704 && s
 mod tests {
     use super::*;
 
-    /// Kernels know types by the place of their names in a list.
+    /// LoadedKernels know types by the place of their names in a list.
     #[test]
     fn types_have_the_numbers_that_kernels_know_them_by() {
         let source = include_str!("../cuda/common.cu");

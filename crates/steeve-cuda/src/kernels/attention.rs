@@ -4,8 +4,8 @@ use steeve_graph::{DataType, FlashAttention, TensorId};
 
 use super::movement::demand_cache;
 use super::{demand, divides};
-use crate::act::Kernel;
-use crate::recipe::{Machine, NodeCall, Recipe, args};
+use crate::command::Kernel;
+use crate::command_list::{CommandList, GpuProfile, NodeCall, args};
 use crate::shape::{Args, Operand, is_float};
 
 /// The longest rows that fit into registers.
@@ -30,7 +30,7 @@ const KEYS: u64 = 32;
 /// Slot 4 may have sinks: one more score for each head, with no value.
 pub(crate) fn flash_attn_ext(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     operands: [TensorId; 3],
     [mask, sinks]: [Option<TensorId>; 2],
     FlashAttention { scale, max_bias, softcap }: FlashAttention,
@@ -46,23 +46,24 @@ pub(crate) fn flash_attn_ext(
     args.f[..3].copy_from_slice(&[if softcap == 0.0 { scale } else { scale / softcap }, softcap, max_bias]);
     args.i[2] = i64::from(goes_in_fours(&k));
     args.i[3] = i64::from(goes_in_fours(&v));
-    // Kernels that know the type know that four elements can be read at once.
+    // LoadedKernels that know the type know that four elements can be read at once.
     let known = k.shape.dtype == v.shape.dtype && args.i[2] == 1 && args.i[3] == 1;
     // Heads whose keys and values differ have nothing to share.
     let group = if k.shape.ne[2] == v.shape.ne[2] { heads / k.shape.ne[2] } else { 1 };
     let (groups, together) = (heads / group, group * tokens);
     (args.i[4], args.i[5]) = (group.cast_signed(), together.cast_signed());
-    if let Some(many) = Many::new([&q, &k, &v], mask, recipe.machine, groups, together) {
-        return many.launch(&q, mask, dv, recipe, groups, args);
+    if let Some(many) = Many::new([&q, &k, &v], mask, commands.machine, groups, together) {
+        return many.launch(&q, mask, dv, commands, groups, args);
     }
     let blocks = together.div_ceil(QUERIES);
-    if d.max(dv) <= 128 && together >= QUERIES && blocks * groups * outer >= u64::from(recipe.machine.processors) / 2 {
+    if d.max(dv) <= 128 && together >= QUERIES && blocks * groups * outer >= u64::from(commands.machine.processors) / 2
+    {
         let kernel = match k.shape.dtype {
             DataType::F16 if known => Kernel::AttendTileF16,
             DataType::Bf16 if known => Kernel::AttendTileBf16,
             _ => Kernel::AttendTile,
         };
-        return recipe.launch_sharing(kernel, [blocks, groups, outer], 128, args, TILE_BYTES);
+        return commands.launch_sharing(kernel, [blocks, groups, outer], 128, args, TILE_BYTES);
     }
     let queries = tokens * heads * outer;
     // A few queries that share long keys.
@@ -72,21 +73,21 @@ pub(crate) fn flash_attn_ext(
         _ => None,
     };
     let pieces = together.div_ceil(4);
-    let is_enough = pieces * groups * outer * keys.div_ceil(KEYS_OF_FEW) >= u64::from(recipe.machine.processors);
+    let is_enough = pieces * groups * outer * keys.div_ceil(KEYS_OF_FEW) >= u64::from(commands.machine.processors);
     if let Some(kernel) = few.filter(|_| d.max(dv) <= 128 && is_wide(&k) && is_wide(&v) && is_enough) {
-        let wanted = u64::from(recipe.machine.processors * 4).div_ceil(pieces * groups * outer);
+        let wanted = u64::from(commands.machine.processors * 4).div_ceil(pieces * groups * outer);
         let parts = keys.div_ceil(KEYS_OF_FEW).min(wanted).clamp(1, 64);
         args.i[0] = parts.cast_signed();
-        args.i[1] = recipe.scratch(4 * queries * parts * (dv + 2), 0).cast_signed();
-        recipe.launch(kernel, [pieces, groups, outer * parts], 128, args)?;
-        return recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args);
+        args.i[1] = commands.scratch(4 * queries * parts * (dv + 2), 0).cast_signed();
+        commands.launch(kernel, [pieces, groups, outer * parts], 128, args)?;
+        return commands.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args);
     }
     // All processors should have something, though the parts of a query must then be put together.
-    let wanted = u64::from(recipe.machine.processors * 4).div_ceil(queries);
+    let wanted = u64::from(commands.machine.processors * 4).div_ceil(queries);
     let parts = keys.div_ceil(KEYS).min(wanted).clamp(1, 64);
     args.i[0] = parts.cast_signed();
     if parts > 1 {
-        args.i[1] = recipe.scratch(4 * queries * parts * (dv + 2), 0).cast_signed();
+        args.i[1] = commands.scratch(4 * queries * parts * (dv + 2), 0).cast_signed();
     }
     let kernel = match (d.max(dv), k.shape.dtype) {
         (..=128, DataType::F16) if known => Kernel::Attend4F16,
@@ -102,9 +103,9 @@ pub(crate) fn flash_attn_ext(
         (_, DataType::Q8_0) if known => Kernel::Attend16Q8,
         _ => Kernel::Attend16,
     };
-    recipe.launch(kernel, [tokens, heads, outer * parts], 128, args)?;
+    commands.launch(kernel, [tokens, heads, outer * parts], 128, args)?;
     if parts > 1 {
-        recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args)?;
+        commands.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args)?;
     }
     Ok(())
 }
@@ -127,7 +128,7 @@ impl Many {
     fn new(
         [q, k, v]: [&Operand; 3],
         mask: Option<Operand>,
-        machine: Machine,
+        machine: GpuProfile,
         groups: u64,
         together: u64,
     ) -> Option<Self> {
@@ -168,26 +169,26 @@ impl Many {
         q: &Operand,
         mask: Option<Operand>,
         dv: u64,
-        recipe: &mut Recipe,
+        commands: &mut CommandList,
         groups: u64,
         mut args: Args,
     ) -> Result<(), String> {
         let ([_, tokens, heads, outer], parts) = (q.shape.ne, self.parts);
         args.i[0] = parts.cast_signed();
         if parts > 1 {
-            args.i[1] = recipe.scratch(4 * tokens * heads * outer * parts * (dv + 2), 0).cast_signed();
+            args.i[1] = commands.scratch(4 * tokens * heads * outer * parts * (dv + 2), 0).cast_signed();
         }
         if let Some(mask) = mask {
             let planes = |dim: usize, count: u64| if mask.shape.ne[dim] == 1 { 1 } else { count };
             let grid = [self.tiles * self.blocks, planes(2, groups), planes(3, outer)];
             args.i[6..8].copy_from_slice(&[self.keys.cast_signed(), self.queries.cast_signed()]);
-            args.i[8] = recipe.scratch(16 * grid.iter().product::<u64>(), 0).cast_signed();
+            args.i[8] = commands.scratch(16 * grid.iter().product::<u64>(), 0).cast_signed();
             args.i[9] = self.tiles.cast_signed();
-            recipe.launch(Kernel::AttendLook, grid, 128, args)?;
+            commands.launch(Kernel::AttendLook, grid, 128, args)?;
         }
-        recipe.launch_sharing(self.kernel, [groups, self.blocks, outer * parts], 128, args, self.shared)?;
+        commands.launch_sharing(self.kernel, [groups, self.blocks, outer * parts], 128, args, self.shared)?;
         if parts > 1 {
-            recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args)?;
+            commands.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args)?;
         }
         Ok(())
     }

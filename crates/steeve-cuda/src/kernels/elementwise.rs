@@ -3,8 +3,8 @@
 use steeve_graph::{DataType, Gated, Glu, SwigluOai, TensorId, Unary};
 
 use super::demand;
-use crate::act::Kernel;
-use crate::recipe::{NO_KERNEL, NodeCall, Recipe, args, floats};
+use crate::command::Kernel;
+use crate::command_list::{CommandList, NO_KERNEL, NodeCall, args, floats};
 use crate::shape::{Map, Operand, Shape, is_float, kind};
 
 /// A function as kernels know it: its number in `enum Function` of `cuda/elementwise.cu`.
@@ -46,30 +46,30 @@ impl Function {
 /// `a + b` and the like, where `b` may be repeated in any dimension.
 pub(crate) fn binary(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     function: Function,
     a: TensorId,
     b: TensorId,
 ) -> Result<(), String> {
     let [a, b] = node.operands([a, b])?;
-    of_two(node, recipe, function, [a, b], [0.0; 4])
+    of_two(node, commands, function, [a, b], [0.0; 4])
 }
 
 /// The gradient of silu.
 pub(crate) fn silu_back(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     gradient: TensorId,
     a: TensorId,
 ) -> Result<(), String> {
     let both = node.operands([gradient, a])?;
-    of_two(node, recipe, Function::SILU_BACK, both, [0.0; 4])
+    of_two(node, commands, Function::SILU_BACK, both, [0.0; 4])
 }
 
 /// A function of each element.
 pub(crate) fn unary(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     function: Function,
     a: TensorId,
     numbers: [f32; 4],
@@ -80,32 +80,32 @@ pub(crate) fn unary(
     } else {
         floats([node.result, a])?;
     }
-    Walk::elements([Some(node.result), Some(a), None]).launch(recipe, function, numbers)
+    ElementwiseLoop::elements([Some(node.result), Some(a), None]).launch(commands, function, numbers)
 }
 
 /// The trainable activation.
 pub(crate) fn xielu(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     [negative, positive, beta, epsilon]: [f32; 4],
 ) -> Result<(), String> {
     let softplus = |x: f32| if x > 20.0 { x } else { (1.0 + x.exp()).ln() };
     let numbers = [beta + softplus(negative), softplus(positive), beta, epsilon];
-    unary(node, recipe, Function::unary(Unary::Xielu)?, a, numbers)
+    unary(node, commands, Function::unary(Unary::Xielu)?, a, numbers)
 }
 
 /// The same number everywhere.
-pub(crate) fn fill(node: &NodeCall<'_>, recipe: &mut Recipe, value: f32) -> Result<(), String> {
+pub(crate) fn fill(node: &NodeCall<'_>, commands: &mut CommandList, value: f32) -> Result<(), String> {
     let dtype = node.result.shape.dtype;
     demand(is_float(dtype) || dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
-    Walk::elements([Some(node.result), None, None]).launch(recipe, Function::FILL, [value, 0.0, 0.0, 0.0])
+    ElementwiseLoop::elements([Some(node.result), None, None]).launch(commands, Function::FILL, [value, 0.0, 0.0, 0.0])
 }
 
 /// A gated linear unit: of two operands, or of the halves of the rows of one.
 pub(crate) fn glu(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     kind: Glu,
     gated: Gated,
     SwigluOai { alpha, limit }: SwigluOai,
@@ -113,7 +113,7 @@ pub(crate) fn glu(
     let numbers = if kind == Glu::SwigluOai { [alpha, limit, 0.0, 0.0] } else { [0.0; 4] };
     let function = Function::glu(kind)?;
     let (a, is_swapped) = match gated {
-        Gated::Split { a, b } => return of_two(node, recipe, function, node.operands([a, b])?, numbers),
+        Gated::Split { a, b } => return of_two(node, commands, function, node.operands([a, b])?, numbers),
         Gated::Halves { a } => (node.operand(a)?, false),
         Gated::SwappedHalves { a } => (node.operand(a)?, true),
     };
@@ -122,12 +122,12 @@ pub(crate) fn glu(
     let low = Operand { shape: Shape { ne: result.shape.ne, ..a.shape }, ..a };
     let high = Operand { address: a.address + result.shape.ne[0] * a.shape.nb[0], ..low };
     let [x, y] = if is_swapped { [high, low] } else { [low, high] };
-    Walk::elements([Some(result), Some(x), Some(y)]).launch(recipe, function, numbers)
+    ElementwiseLoop::elements([Some(result), Some(x), Some(y)]).launch(commands, function, numbers)
 }
 
 fn of_two(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     function: Function,
     [a, b]: [Operand; 2],
     numbers: [f32; 4],
@@ -138,18 +138,18 @@ fn of_two(
     } else {
         floats([node.result, a, b])?;
     }
-    let mut walk = Walk::new([Some(node.result), Some(a), Some(b)]);
+    let mut walk = ElementwiseLoop::new([Some(node.result), Some(a), Some(b)]);
     for dim in 0..4 {
         let steps = [node.result, a, b].map(|operand| operand.shape.nb[dim]);
         walk.push_repeated(node.result.shape.ne[dim], steps, b.shape.ne[dim]);
     }
-    walk.launch(recipe, function, numbers)
+    walk.launch(commands, function, numbers)
 }
 
 /// Adds to each row of `a` `[n, used, token]` the row of `b` `[n, expert]` that `ids` `[used, token]` names.
 pub(crate) fn add_id(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     b: TensorId,
     ids: TensorId,
@@ -159,7 +159,7 @@ pub(crate) fn add_id(
     demand(ids.shape.dtype == DataType::I32, "the ids must be i32")?;
     let threads = node.result.shape.ne[0].next_multiple_of(32).min(256) as u32;
     let args = args(node.result, &[Some(a), Some(b), Some(ids)]);
-    recipe.launch(Kernel::AddId, [node.result.shape.rows(), 1, 1], threads, args)
+    commands.launch(Kernel::AddId, [node.result.shape.rows(), 1, 1], threads, args)
 }
 
 /// The way over the elements of a result and two sources, any of which may be missing.
@@ -167,14 +167,14 @@ pub(crate) fn add_id(
 /// Dimensions without gaps between them become one, and those of one element none. A dimension in which an operand is
 /// repeated has no step in it.
 #[derive(Debug)]
-struct Walk {
+struct ElementwiseLoop {
     operands: [Option<Operand>; 3],
     dims: usize,
     ne: [u64; 8],
     steps: [[u64; 3]; 8],
 }
 
-impl Walk {
+impl ElementwiseLoop {
     fn new(operands: [Option<Operand>; 3]) -> Self {
         Self { operands, dims: 0, ne: [1; 8], steps: [[0; 3]; 8] }
     }
@@ -229,7 +229,7 @@ impl Walk {
         }
     }
 
-    fn launch(&self, recipe: &mut Recipe, function: Function, numbers: [f32; 4]) -> Result<(), String> {
+    fn launch(&self, commands: &mut CommandList, function: Function, numbers: [f32; 4]) -> Result<(), String> {
         let mut map = Map { op: function.0, f: numbers, dims: self.dims.max(1) as i32, ne: self.ne, ..Map::default() };
         for (index, operand) in self.operands.iter().enumerate() {
             let Some(operand) = operand else { continue };
@@ -241,11 +241,11 @@ impl Walk {
         map.n = self.ne[..self.dims].iter().product();
         let is_int = self.operands[0].is_some_and(|result| result.shape.dtype == DataType::I32);
         if is_int {
-            return recipe.launch_map(Kernel::MapInt, 1, map);
+            return commands.launch_map(Kernel::MapInt, 1, map);
         }
         let in_fours = self.dims > 0 && self.ne[0].is_multiple_of(4) && (0..3).all(|index| self.goes_in_fours(index));
         if !in_fours {
-            return recipe.launch_map(Kernel::Map1, 2, map);
+            return commands.launch_map(Kernel::Map1, 2, map);
         }
         map.ne[0] /= 4;
         map.n /= 4;
@@ -256,7 +256,7 @@ impl Walk {
             map.nb[index][0] *= 4;
         }
         let is_f32 = self.operands.iter().flatten().all(|operand| operand.shape.dtype == DataType::F32);
-        recipe.launch_map(if is_f32 { Kernel::Map4F32 } else { Kernel::Map4 }, 2, map)
+        commands.launch_map(if is_f32 { Kernel::Map4F32 } else { Kernel::Map4 }, 2, map)
     }
 }
 
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn dimensions_without_gaps_are_one() {
-        let mut walk = Walk::new([None; 3]);
+        let mut walk = ElementwiseLoop::new([None; 3]);
         walk.push(1, [4, 4, 4]);
         walk.push(3, [4, 8, 4]);
         walk.push(5, [12, 24, 12]);

@@ -3,13 +3,13 @@
 use steeve_graph::{Convolution, Directions, Interpolation, Pool, TensorId, Window};
 
 use super::demand;
-use crate::act::Kernel;
-use crate::recipe::{NodeCall, Recipe, args, floats};
+use crate::command::Kernel;
+use crate::command_list::{CommandList, NodeCall, args, floats};
 
 /// The patches of an image under a convolution kernel, one in each row.
 pub(crate) fn im2col(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     operands: [TensorId; 2],
     Convolution { stride, padding, dilation }: Convolution,
     directions: Directions,
@@ -44,24 +44,24 @@ pub(crate) fn im2col(
         i64::from(flat),
     ];
     args.i[..17].copy_from_slice(&numbers);
-    recipe.launch_each(Kernel::Im2col, result.shape.elements(), args)
+    commands.launch_each(Kernel::Im2col, result.shape.elements(), args)
 }
 
 /// The maximum or the mean of each window of a row: its size, its stride and the padding.
 pub(crate) fn pool_1d(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     pool: Pool,
     [size, stride, padding]: [u32; 3],
 ) -> Result<(), String> {
-    pooled(node, recipe, a, pool, [size.into(), 1, stride.into(), 1, padding.into(), 0, 0])
+    pooled(node, commands, a, pool, [size.into(), 1, stride.into(), 1, padding.into(), 0, 0])
 }
 
 /// The maximum or the mean of each window of a plane.
 pub(crate) fn pool_2d(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     pool: Pool,
     window: Window,
@@ -70,23 +70,29 @@ pub(crate) fn pool_2d(
     // ggml counts with a fraction of the padding when it makes the result, and leaves it out when it fills it.
     let [p0, p1] = window.padding.map(|padding| padding as i64);
     demand(p0.abs().max(p1.abs()) < 1 << 31, "the padding makes no sense")?;
-    pooled(node, recipe, a, pool, [k0, k1, s0, s1, p0, p1, 1])
+    pooled(node, commands, a, pool, [k0, k1, s0, s1, p0, p1, 1])
 }
 
 /// Sizes, strides and paddings for both directions, and 1 if there are two.
-fn pooled(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, pool: Pool, window: [i64; 7]) -> Result<(), String> {
+fn pooled(
+    node: &NodeCall<'_>,
+    commands: &mut CommandList,
+    a: TensorId,
+    pool: Pool,
+    window: [i64; 7],
+) -> Result<(), String> {
     let (a, result) = (node.operand(a)?, node.result);
     floats([a, result])?;
     let mut args = args(result, &[Some(a)]);
     args.i[1] = i64::from(pool == Pool::Mean);
     args.i[2..9].copy_from_slice(&window);
-    recipe.launch_each(Kernel::Pool, result.shape.elements(), args)
+    commands.launch_each(Kernel::Pool, result.shape.elements(), args)
 }
 
 /// An image of another size.
 pub(crate) fn upscale(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     interpolation: Interpolation,
 ) -> Result<(), String> {
@@ -106,15 +112,20 @@ pub(crate) fn upscale(
             Kernel::UpscaleBilinear
         }
     };
-    recipe.launch_each(kernel, result.shape.elements(), args)
+    commands.launch_each(kernel, result.shape.elements(), args)
 }
 
 /// Zeros before and behind the elements of each dimension.
-pub(crate) fn pad(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, before: [u32; 4]) -> Result<(), String> {
+pub(crate) fn pad(
+    node: &NodeCall<'_>,
+    commands: &mut CommandList,
+    a: TensorId,
+    before: [u32; 4],
+) -> Result<(), String> {
     let (a, result) = (node.operand(a)?, node.result);
     let plain = a.shape.dtype == result.shape.dtype && a.shape.dtype.block_len() == 1;
     demand(plain, "both must be of one plain type")?;
     let mut args = args(result, &[Some(a)]);
     args.i[1..5].copy_from_slice(&before.map(i64::from));
-    recipe.launch_each(Kernel::Pad, result.shape.elements(), args)
+    commands.launch_each(Kernel::Pad, result.shape.elements(), args)
 }

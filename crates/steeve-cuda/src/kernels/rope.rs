@@ -5,13 +5,13 @@ use std::f32::consts::PI;
 use steeve_graph::{DataType, Rope, RopeMode, TensorId};
 
 use super::demand;
-use crate::act::Kernel;
-use crate::recipe::{NodeCall, Recipe, args, floats};
+use crate::command::Kernel;
+use crate::command_list::{CommandList, NodeCall, args, floats};
 
 /// Rotates `[dim, head, token]` by the positions of its tokens; back, as for the gradient, if `sign` is -1.
 pub(crate) fn rope(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     operands: [TensorId; 2],
     factors: Option<TensorId>,
     rope: Rope,
@@ -50,5 +50,5 @@ pub(crate) fn rope(
     let work = in_row.cast_unsigned() * heads * tokens * outer;
     (args.i[0], args.i[1], args.i[2]) = (dims, pairing, sharing);
     (args.i[7], args.i[8], args.i[9]) = (pairs, work.cast_signed(), in_row);
-    recipe.launch(Kernel::Rope, [work.div_ceil(256), 1, 1], 256, args)
+    commands.launch(Kernel::Rope, [work.div_ceil(256), 1, 1], 256, args)
 }

@@ -3,8 +3,8 @@
 use steeve_graph::{DataType, Order, SoftMax, TensorId};
 
 use super::{demand, divides};
-use crate::act::Kernel;
-use crate::recipe::{ACROSS, NodeCall, Recipe, args, floats};
+use crate::command::Kernel;
+use crate::command_list::{ACROSS, CommandList, NodeCall, args, floats};
 use crate::shape::{Operand, is_float};
 
 /// As many threads for a row as it has groups of `each` elements, in whole warps.
@@ -32,7 +32,7 @@ pub(crate) enum Norm {
 /// Each row less its mean, or not, divided by its deviation, its root mean square or its length.
 pub(crate) fn norm(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     norm: Norm,
     a: TensorId,
     epsilon: f32,
@@ -54,15 +54,15 @@ pub(crate) fn norm(
             3..=4 => Kernel::Norm4,
             _ => Kernel::Norm8,
         };
-        return recipe.launch(kernel, rows, block, args);
+        return commands.launch(kernel, rows, block, args);
     }
-    recipe.launch(Kernel::Norm, rows, threads(length, 4, 1024), args)
+    commands.launch(Kernel::Norm, rows, threads(length, 4, 1024), args)
 }
 
 /// The gradient of rms_norm.
 pub(crate) fn rms_norm_back(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     gradient: TensorId,
     a: TensorId,
     epsilon: f32,
@@ -72,13 +72,13 @@ pub(crate) fn rms_norm_back(
     let mut args = args(node.result, &[Some(gradient), Some(x)]);
     args.f[0] = epsilon;
     let shape = node.result.shape;
-    recipe.launch(Kernel::RmsNormBack, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), args)
+    commands.launch(Kernel::RmsNormBack, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), args)
 }
 
 /// Norms over groups of the third dimension.
 pub(crate) fn group_norm(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     groups: u32,
     epsilon: f32,
@@ -90,13 +90,13 @@ pub(crate) fn group_norm(
     let groups = channels.div_ceil(per_group);
     let mut args = args(node.result, &[Some(a)]);
     (args.i[0], args.i[1], args.f[0]) = (per_group.cast_signed(), groups.cast_signed(), epsilon);
-    recipe.launch(Kernel::GroupNorm, [groups * outer, 1, 1], threads(n0 * n1 * per_group, 4, 1024), args)
+    commands.launch(Kernel::GroupNorm, [groups * outer, 1, 1], threads(n0 * n1 * per_group, 4, 1024), args)
 }
 
 /// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
 pub(crate) fn soft_max(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     [mask, sinks]: [Option<TensorId>; 2],
     numbers: SoftMax,
@@ -116,15 +116,15 @@ pub(crate) fn soft_max(
             2..=4 => Kernel::SoftMax4,
             _ => Kernel::SoftMax8,
         };
-        return recipe.launch(kernel, rows, block, args);
+        return commands.launch(kernel, rows, block, args);
     }
-    recipe.launch(Kernel::SoftMax, rows, threads(shape.ne[0], 4, 1024), args)
+    commands.launch(Kernel::SoftMax, rows, threads(shape.ne[0], 4, 1024), args)
 }
 
 /// The gradient of soft-max.
 pub(crate) fn soft_max_back(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     gradient: TensorId,
     y: TensorId,
     numbers: SoftMax,
@@ -135,13 +135,13 @@ pub(crate) fn soft_max_back(
     let mut args = args(node.result, &[Some(gradient), Some(y)]);
     args.f[0] = numbers.scale;
     let shape = node.result.shape;
-    recipe.launch(Kernel::SoftMaxBack, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), args)
+    commands.launch(Kernel::SoftMaxBack, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), args)
 }
 
 /// Minus infinity or zero above the diagonal that starts at a column.
 pub(crate) fn diag_mask(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     past: u32,
     value: f32,
@@ -152,7 +152,7 @@ pub(crate) fn diag_mask(
     args.f[0] = value;
     let elements = node.result.shape.elements();
     (args.i[0], args.i[1]) = (past.into(), elements.cast_signed());
-    recipe.launch(Kernel::DiagMask, [elements.div_ceil(256), 1, 1], 256, args)
+    commands.launch(Kernel::DiagMask, [elements.div_ceil(256), 1, 1], 256, args)
 }
 
 /// Fewer elements than this are not worth another block.
@@ -170,7 +170,7 @@ pub(crate) enum Sum {
 }
 
 /// The sum of all elements, or the sum or the mean of each row.
-pub(crate) fn sum(node: &NodeCall<'_>, recipe: &mut Recipe, sum: Sum, a: TensorId) -> Result<(), String> {
+pub(crate) fn sum(node: &NodeCall<'_>, commands: &mut CommandList, sum: Sum, a: TensorId) -> Result<(), String> {
     let mut source = node.operand(a)?;
     let (a, result) = (source.shape, node.result.shape);
     let (is_all, is_mean) = (sum == Sum::All, sum == Sum::Mean);
@@ -190,11 +190,11 @@ pub(crate) fn sum(node: &NodeCall<'_>, recipe: &mut Recipe, sum: Sum, a: TensorI
     args.i[..3].copy_from_slice(&[i64::from(is_all), divisor, parts.cast_signed()]);
     args.i[3] = length.div_ceil(parts).cast_signed();
     if parts == 1 {
-        return recipe.launch(Kernel::Sum, [sums, 1, 1], threads(length, 16, 256), args);
+        return commands.launch(Kernel::Sum, [sums, 1, 1], threads(length, 16, 256), args);
     }
-    args.i[4] = recipe.scratch(8 * sums * parts, 0).cast_signed();
-    recipe.launch(Kernel::Sum, [sums * parts, 1, 1], 256, args)?;
-    recipe.launch(Kernel::SumParts, [sums, 1, 1], threads(parts, 4, 256), args)
+    args.i[4] = commands.scratch(8 * sums * parts, 0).cast_signed();
+    commands.launch(Kernel::Sum, [sums * parts, 1, 1], 256, args)?;
+    commands.launch(Kernel::SumParts, [sums, 1, 1], threads(parts, 4, 256), args)
 }
 
 /// As many words are sorted by one block, in the memory that its threads share.
@@ -204,7 +204,7 @@ const CHUNK: u64 = 2048;
 const WORDS: u64 = 1 << 24;
 
 /// The order that sorts each row, or where its largest elements stand.
-pub(crate) fn order(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, order: Order) -> Result<(), String> {
+pub(crate) fn order(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId, order: Order) -> Result<(), String> {
     let source = node.operand(a)?;
     let (a, result) = (source.shape, node.result.shape);
     demand(is_float(a.dtype) || a.dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
@@ -220,24 +220,24 @@ pub(crate) fn order(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, order
     (args.i[0], args.i[3]) = (i64::from(order == Order::Descending), chunk.cast_signed());
     if n <= chunk {
         args.i[2] = rows.cast_signed();
-        return recipe.launch_sharing(Kernel::OrderChunks, [1, rows.min(ACROSS), 1], block, args, shared);
+        return commands.launch_sharing(Kernel::OrderChunks, [1, rows.min(ACROSS), 1], block, args, shared);
     }
     // Some rows at a time, so that their words fit into a limited memory; and not too often.
     let together = (WORDS / n).max(rows.div_ceil(64)).max(1);
     let passes = n.div_ceil(chunk).next_power_of_two().trailing_zeros();
-    let mut room = || recipe.scratch(8 * n * together, 0).cast_signed();
+    let mut room = || commands.scratch(8 * n * together, 0).cast_signed();
     let rooms = [room(), if passes > 1 { room() } else { 0 }];
     for first in (0..rows).step_by(together as usize) {
         let some = (rows - first).min(together);
         (args.i[1], args.i[2]) = (first.cast_signed(), some.cast_signed());
         (args.i[3], args.i[4], args.i[5]) = (chunk.cast_signed(), 0, rooms[0]);
         let lines = some.min(ACROSS);
-        recipe.launch_sharing(Kernel::OrderChunks, [n.div_ceil(chunk), lines, 1], block, args, shared)?;
+        commands.launch_sharing(Kernel::OrderChunks, [n.div_ceil(chunk), lines, 1], block, args, shared)?;
         for pass in 0..passes {
             let (from, to) = (rooms[pass as usize % 2], rooms[(pass as usize + 1) % 2]);
             args.i[3] = (chunk << pass).cast_signed();
             (args.i[4], args.i[5]) = (from, if pass + 1 == passes { 0 } else { to });
-            recipe.launch(Kernel::OrderRuns, [n.div_ceil(256), lines, 1], 256, args)?;
+            commands.launch(Kernel::OrderRuns, [n.div_ceil(256), lines, 1], 256, args)?;
         }
     }
     Ok(())

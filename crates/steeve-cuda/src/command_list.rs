@@ -1,14 +1,14 @@
-//! From a node to acts: what kernels are told about, and where they put their steps.
+//! From a node to commands: what kernels are told about, and where they put their steps.
 
 use steeve_graph::{CallError, Graph, OpCall, TensorId};
 
-use crate::act::{Act, Kernel, Parameter};
 use crate::blas::Product;
+use crate::command::{Command, Kernel, Parameter};
 use crate::shape::{Args, Map, Operand, Shape, is_float};
 
 /// A node with everything located: a call whose operands fit together.
 ///
-/// Kernels are chosen by types, strides and addresses. Shapes and parameters are trusted: [`Graph::call`] has checked them.
+/// LoadedKernels are chosen by types, strides and addresses. Shapes and parameters are trusted: [`Graph::call`] has checked them.
 #[derive(Debug)]
 pub(crate) struct NodeCall<'a> {
     pub(crate) call: OpCall,
@@ -70,7 +70,7 @@ pub(crate) fn floats<const N: usize>(operands: [Operand; N]) -> Result<(), Strin
 
 /// What the machine is like, as far as it matters how work is cut.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct GpuProfile {
     pub(crate) processors: u32,
     pub(crate) has_blas: bool,
     /// What kernels are compiled for: 90 is that of compute capability 9.0.
@@ -79,9 +79,9 @@ pub(crate) struct Machine {
 
 /// Acts, and the scratch memory that they need.
 #[derive(Debug)]
-pub(crate) struct Recipe {
-    pub(crate) machine: Machine,
-    pub(crate) acts: Vec<Act>,
+pub(crate) struct CommandList {
+    pub(crate) machine: GpuProfile,
+    pub(crate) commands: Vec<Command>,
     /// Where scratch memory starts, how much of it this node uses, and how much any did.
     base: u64,
     used: u64,
@@ -91,12 +91,12 @@ pub(crate) struct Recipe {
     pub(crate) number: u64,
 }
 
-/// Kernels that give an element to each thread have so many of them in a block.
+/// LoadedKernels that give an element to each thread have so many of them in a block.
 const THREADS: u64 = 256;
 
-impl Recipe {
-    pub(crate) fn new(machine: Machine, base: u64, flag: u64) -> Self {
-        Self { machine, acts: Vec::new(), base, used: 0, most: 0, flag, number: 0 }
+impl CommandList {
+    pub(crate) fn new(machine: GpuProfile, base: u64, flag: u64) -> Self {
+        Self { machine, commands: Vec::new(), base, used: 0, most: 0, flag, number: 0 }
     }
 
     /// The scratch memory of the node before may be used again.
@@ -118,11 +118,11 @@ impl Recipe {
     }
 
     pub(crate) fn copy(&mut self, to: u64, from: u64, size: u64) {
-        self.acts.push(Act::Copy { to, from, size });
+        self.commands.push(Command::Copy { to, from, size });
     }
 
     pub(crate) fn product(&mut self, product: Product) {
-        self.acts.push(Act::Product(product));
+        self.commands.push(Command::Product(product));
     }
 
     /// A kernel of blocks.
@@ -143,7 +143,7 @@ impl Recipe {
             [grid_number(grid[0], i32::MAX as u64)?, grid_number(grid[1], ACROSS)?, grid_number(grid[2], ACROSS)?];
         assert!(!kernel.takes_map(), "{kernel:?} is given what another kernel takes");
         let args = Args { flag: self.flag, number: self.number, ..args };
-        self.acts.push(Act::Launch { kernel, grid, block, shared, parameter: Parameter::Args(Box::new(args)) });
+        self.commands.push(Command::Launch { kernel, grid, block, shared, parameter: Parameter::Args(Box::new(args)) });
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl Recipe {
         let blocks = grid_number(map.n.div_ceil(THREADS * each), i32::MAX as u64)?;
         let map = Map { flag: self.flag, number: self.number, ..map };
         let (grid, block, parameter) = ([blocks, 1, 1], THREADS as u32, Parameter::Map(Box::new(map)));
-        self.acts.push(Act::Launch { kernel, grid, block, shared: 0, parameter });
+        self.commands.push(Command::Launch { kernel, grid, block, shared: 0, parameter });
         Ok(())
     }
 }

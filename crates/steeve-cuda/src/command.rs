@@ -3,13 +3,13 @@
 use std::ptr::from_ref;
 
 use crate::blas::{Blas, Product};
-use crate::compile::Loaded;
-use crate::driver::{Fault, Function, Module, Stream};
+use crate::compile::CompiledKernels;
+use crate::driver::{DriverError, Function, Module, Stream};
 use crate::shape::{Args, Map};
 
 /// One step of a node, with all addresses.
 #[derive(Debug)]
-pub(crate) enum Act {
+pub(crate) enum Command {
     Launch { kernel: Kernel, grid: [u32; 3], block: u32, shared: u32, parameter: Parameter },
     Copy { to: u64, from: u64, size: u64 },
     Product(Product),
@@ -142,7 +142,7 @@ impl Kernel {
 
 /// All kernels, loaded.
 #[derive(Debug)]
-pub(crate) struct Kernels {
+pub(crate) struct LoadedKernels {
     functions: Vec<Function>,
     /// What they are compiled for: 90 is that of compute capability 9.0.
     pub(crate) arch: i32,
@@ -150,54 +150,55 @@ pub(crate) struct Kernels {
     _modules: Vec<(&'static str, Module)>,
 }
 
-impl Kernels {
-    pub(crate) fn new(loaded: Loaded<Module>) -> Result<Self, Fault> {
+impl LoadedKernels {
+    pub(crate) fn new(loaded: CompiledKernels<Module>) -> Result<Self, DriverError> {
         let find = |(family, name): &(&str, &str)| {
             let module = loaded.families.iter().find(|(known, _)| known == family);
-            module.ok_or_else(Fault::missing)?.1.function(name)
+            module.ok_or_else(DriverError::missing)?.1.function(name)
         };
         let functions = NAMES.iter().map(find).collect::<Result<_, _>>()?;
         Ok(Self { functions, arch: loaded.arch, _modules: loaded.families })
     }
 }
 
-/// Where acts go.
-pub(crate) struct Queue<'a> {
+/// Where commands go.
+pub(crate) struct CommandQueue<'a> {
     pub(crate) stream: &'a Stream,
-    pub(crate) kernels: &'a Kernels,
+    pub(crate) kernels: &'a LoadedKernels,
     /// Only where there are products for it, and with its work on `stream`.
     pub(crate) blas: Option<&'a Blas>,
     /// Whether kernels may be started before the one ahead of them is done, if they can wait by themselves.
     pub(crate) early: bool,
 }
 
-/// The act that could not be enqueued, and why.
+/// The command that could not be enqueued, and why.
 #[derive(Debug)]
-pub(crate) struct Stopped {
-    /// None if it is not an act's fault.
-    pub(crate) act: Option<usize>,
+pub(crate) struct EnqueueError {
+    /// None if it is not an command's fault.
+    pub(crate) command: Option<usize>,
     pub(crate) why: String,
 }
 
-impl Queue<'_> {
-    /// Enqueues some acts, in order.
+impl CommandQueue<'_> {
+    /// Enqueues some commands, in order.
     ///
     /// # Safety
     /// All addresses in them are of memory that exists and is large enough, and it stays until they are done.
-    pub(crate) unsafe fn enqueue(&self, acts: &[Act]) -> Result<(), Stopped> {
-        let _entered = self.stream.context().enter().map_err(|fault| Stopped { act: None, why: fault.to_string() })?;
-        for (act, it) in acts.iter().enumerate() {
+    pub(crate) unsafe fn enqueue(&self, commands: &[Command]) -> Result<(), EnqueueError> {
+        let _entered =
+            self.stream.context().enter().map_err(|fault| EnqueueError { command: None, why: fault.to_string() })?;
+        for (command, it) in commands.iter().enumerate() {
             // SAFETY: as promised, and the context is current.
-            unsafe { self.enqueue_one(it) }.map_err(|why| Stopped { act: Some(act), why })?;
+            unsafe { self.enqueue_one(it) }.map_err(|why| EnqueueError { command: Some(command), why })?;
         }
         Ok(())
     }
 
     /// # Safety
     /// As above, and the context is current.
-    unsafe fn enqueue_one(&self, act: &Act) -> Result<(), String> {
-        match act {
-            Act::Launch { kernel, grid, block, shared, parameter } => {
+    unsafe fn enqueue_one(&self, command: &Command) -> Result<(), String> {
+        match command {
+            Command::Launch { kernel, grid, block, shared, parameter } => {
                 let parameter = match parameter {
                     Parameter::Args(args) => from_ref(&**args).cast(),
                     Parameter::Map(map) => from_ref(&**map).cast(),
@@ -205,13 +206,13 @@ impl Queue<'_> {
                 let function = self.kernels.functions[*kernel as usize];
                 // `take_over` in `common.cu` says the same.
                 let early = self.early && self.kernels.arch >= 90;
-                // SAFETY: as promised; `kernels` keeps the modules, and `recipe` gives each kernel its structure.
+                // SAFETY: as promised; `kernels` keeps the modules, and `commands` gives each kernel its structure.
                 let done = unsafe { self.stream.launch(function, *grid, *block, *shared, parameter, early) };
                 done.map_err(|fault| format!("{fault} ({})", NAMES[*kernel as usize].1))
             }
             // SAFETY: as promised.
-            Act::Copy { to, from, size } => Ok(unsafe { self.stream.copy(*to, *from, *size) }?),
-            Act::Product(product) => {
+            Command::Copy { to, from, size } => Ok(unsafe { self.stream.copy(*to, *from, *size) }?),
+            Command::Product(product) => {
                 let Some(blas) = self.blas else { return Err("cuBLAS is missing".into()) };
                 // SAFETY: as promised.
                 unsafe { blas.enqueue(product) }
