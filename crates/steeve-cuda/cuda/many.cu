@@ -21,7 +21,7 @@
 
 // The mask's row for a query.
 __device__ const char *mask_row(const Tensor &mask, u32 token, u32 head, u32 outer) {
-    return mask.p + token * mask.nb[1] + head % (u32)mask.ne[2] * mask.nb[2] + outer % (u32)mask.ne[3] * mask.nb[3];
+    return mask.data + token * mask.nb[1] + head % (u32)mask.ne[2] * mask.nb[2] + outer % (u32)mask.ne[3] * mask.nb[3];
 }
 
 #if __CUDA_ARCH__ >= 800
@@ -125,7 +125,7 @@ __device__ void copy_rows(u32 to, const char *rows, i64 step, int length, int ti
 
 // The tiles that somebody sees, in order. Each lane has looked at one of 32.
 template <int N> struct Tiles {
-    const Look *looks;
+    const TileMask *looks;
     i64 keys;
     int base, end;
     u32 left, plain;
@@ -140,7 +140,7 @@ template <int N> struct Tiles {
             mine = count >= 64 ? ~0ull : (1ull << count) - 1;
             if (N == 32) mine = (u32)mine;
             if (looks) {
-                Look look = looks[tile];
+                TileMask look = looks[tile];
                 mine &= look.seen;
                 is_plain = is_plain && look.zeros;
             }
@@ -165,32 +165,32 @@ template <int N> struct Tiles {
 };
 
 __device__ bool is_aligned(const Tensor &t, u64 size) {
-    return (((u64)t.p | (u64)t.nb[1] | (u64)t.nb[2] | (u64)t.nb[3]) & (size - 1)) == 0;
+    return (((u64)t.data | (u64)t.nb[1] | (u64)t.nb[2] | (u64)t.nb[3]) & (size - 1)) == 0;
 }
 
 // One query in a warp, with nothing but sums of what it sees: for those whose sums are no numbers, because some key or value
 // that another query sees is none, or since that is how it is. Columns `from` to `to` are written.
 template <int TYPE, int R>
 __device__ void attend_alone(
-    const Args &a, i64 token, i64 head, i64 outer, float slope, i64 first, i64 last, i64 part, int from, int to
+    const AttentionParams &a, i64 token, i64 head, i64 outer, float slope, i64 first, i64 last, i64 part, int from, int to
 ) {
-    const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
+    const Tensor &q = a.q, &k = a.k, &v = a.v, &mask = a.mask;
     int lane = threadIdx.x % 32, d = (int)q.ne[0], dv = (int)v.ne[0];
-    i64 heads = q.ne[2], parts = a.i[0];
-    const char *query = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
-    const char *key_rows = k.p + head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
-    const char *value_rows = v.p + head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
-    const char *hide = mask.p ? mask_row(mask, (u32)token, (u32)head, (u32)outer) : 0;
-    float softcap = a.f[1], most = -INFINITE, total = 0, x[R], sum[R];
+    i64 heads = q.ne[2], parts = a.parts;
+    const char *query = q.data + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
+    const char *key_rows = k.data + head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
+    const char *value_rows = v.data + head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
+    const char *hide = mask.data ? mask_row(mask, (u32)token, (u32)head, (u32)outer) : 0;
+    float softcap = a.softcap, most = -INFINITE, total = 0, x[R], sum[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int i = lane * R + r;
-        x[r] = i < d ? load(query + i * q.nb[0], q.type) * a.f[0] : 0;
+        x[r] = i < d ? load(query + i * q.nb[0], q.dtype) * a.scale : 0;
         sum[r] = 0;
     }
 #pragma unroll 1
     for (i64 key = first; key < last; key++) {
-        float hidden = hide ? load(hide + key * mask.nb[0], mask.type) : 0, y[R], score = 0;
+        float hidden = hide ? load(hide + key * mask.nb[0], mask.dtype) : 0, y[R], score = 0;
         if (hidden == -INFINITE) continue;
         read_row<TYPE, R>(key_rows + key * k.nb[1], k, lane, d, 1, y);
 #pragma unroll
@@ -207,8 +207,8 @@ __device__ void attend_alone(
         for (int r = 0; r < R; r++) sum[r] = sum[r] * grown + (weight != 0 ? weight * y[r] : 0);
     }
     u64 number = ((u64)outer * heads + head) * q.ne[1] + token;
-    float *partial = (float *)a.i[1] + (number * parts + part) * (dv + 2);
-    char *result = a.r.p + head * a.r.nb[1] + token * a.r.nb[2] + outer * a.r.nb[3];
+    float *partial = a.partial + (number * parts + part) * (dv + 2);
+    char *result = a.result.data + head * a.result.nb[1] + token * a.result.nb[2] + outer * a.result.nb[3];
     float factor = parts > 1 ? 1 : factor_of(a, head, most, total);
     if (parts > 1 && lane == 0) partial[0] = most, partial[1] = total;
 #pragma unroll
@@ -216,38 +216,38 @@ __device__ void attend_alone(
         int i = lane * R + r;
         if (i < from || i >= to || i >= dv) continue;
         if (parts > 1) partial[2 + i] = sum[r];
-        else *(float *)(result + i * a.r.nb[0]) = sum[r] * factor;
+        else *(float *)(result + i * a.result.nb[0]) = sum[r] * factor;
     }
 }
 
 // A warp has D columns of its queries and of its results. Where rows have twice as many, two warps have the same queries: each
 // makes half of the sums of a score.
-// i: 0: parts, 1: address of their results, 4, 5, 8, 9: as above. Blocks: groups, queries, outer times parts.
-template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const Args &a) {
+// Blocks: groups, queries, outer times parts.
+template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const AttentionParams &a) {
     extern __shared__ float4 memory[];
     const int PARTS = TYPE == F16 ? 2 : 3, WHOLE = D * HALVES, PITCH = (WHOLE + 63) / 64 * 128, ROOM = N * PITCH;
     const int ROWS = 16 * WARPS / HALVES;
     const float LOG2E = 1.4426950408889634f, GAIN = TYPE == F16 ? 7 : 0;
-    const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
+    const Tensor &q = a.q, &k = a.k, &v = a.v, &mask = a.mask;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4, column = lane % 4 * 2;
     int d = (int)q.ne[0], dv = (int)v.ne[0], half = warp % HALVES, start = half * D;
-    u32 group = (u32)a.i[4], all = (u32)a.i[5], parts = (u32)a.i[0], part = blockIdx.z % parts;
+    u32 group = (u32)a.group, all = (u32)a.queries, parts = (u32)a.parts, part = blockIdx.z % parts;
     u32 heads = (u32)q.ne[2], first_head = blockIdx.x * group;
     i64 outer = blockIdx.z / parts, keys = k.ne[1];
     // The last queries see most where a mask is causal, and should not be begun last.
     u32 block = gridDim.y - 1 - blockIdx.y, first_query = block * ROWS + warp / HALVES * 16;
-    const char *key_rows = k.p + first_head / (heads / (u32)k.ne[2]) * k.nb[2] + outer * k.nb[3];
-    const char *value_rows = v.p + first_head / (heads / (u32)v.ne[2]) * v.nb[2] + outer * v.nb[3];
+    const char *key_rows = k.data + first_head / (heads / (u32)k.ne[2]) * k.nb[2] + outer * k.nb[3];
+    const char *value_rows = v.data + first_head / (heads / (u32)v.ne[2]) * v.nb[2] + outer * v.nb[3];
 
     // Which tiles are for this block.
     u32 count = (u32)((keys + N - 1) / N), share = (count + parts - 1) / parts;
     Tiles<N> tiles;
     tiles.looks = 0, tiles.keys = keys, tiles.base = (int)(part * share);
     tiles.end = (int)(part * share + share < count ? part * share + share : count);
-    if (mask.p) {
+    if (mask.data) {
         i64 before = mask.ne[3] == 1 ? 0 : outer;
         if (mask.ne[2] != 1) before = before * gridDim.x + blockIdx.x;
-        tiles.looks = (const Look *)a.i[8] + (before * gridDim.y + block) * count;
+        tiles.looks = a.tile_masks + (before * gridDim.y + block) * count;
     }
     tiles.look();
 
@@ -269,11 +269,11 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
     auto query_of = [&](int h) { return first_query + row + 8 * h < all ? first_query + row + 8 * h : all - 1; };
     // Queries, and what undoes their power of two.
     u32 x[D / 16][PARTS * 4];
-    float undo[2], slopes[2], softcap = a.f[1];
+    float undo[2], slopes[2], softcap = a.softcap;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         u32 number = query_of(h), head = first_head + number % group, token = number / group;
-        const char *query = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
+        const char *query = q.data + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
         float raw[D / 8][2], most = 0;
         bool pairs = q.nb[0] == 4 && is_aligned(q, 8);
 #pragma unroll
@@ -284,7 +284,7 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
                 if (pairs) two = *(const float2 *)(query + i * 4);
                 else two = make_float2(*(const float *)(query + i * q.nb[0]), *(const float *)(query + (i + 1) * q.nb[0]));
             }
-            raw[n][0] = two.x * a.f[0], raw[n][1] = two.y * a.f[0];
+            raw[n][0] = two.x * a.scale, raw[n][1] = two.y * a.scale;
             most = fmaxf(most, fmaxf(fabsf(raw[n][0]), fabsf(raw[n][1])));
         }
         most = largest(most);
@@ -301,7 +301,7 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
         for (int n = 0; n < D / 8; n++) {
             split<TYPE, PARTS>(raw[n][0] * power, raw[n][1] * power, &x[n / 2][n % 2 * 2 + h], 4);
         }
-        slopes[h] = mask.p ? slope_of(head, heads, a.f[2]) : 1;
+        slopes[h] = mask.data ? slope_of(head, heads, a.max_bias) : 1;
     }
 
     float most[2] = {-INFINITE, -INFINITE}, total[2] = {0, 0}, out[D / 8][4];
@@ -371,12 +371,12 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
             step[0] = step[1] = 1;
         }
         if (!is_plain) {
-            bool pairs = mask.p && mask.nb[0] == 2 && keys % 2 == 0 && is_aligned(mask, 4);
+            bool pairs = mask.data && mask.nb[0] == 2 && keys % 2 == 0 && is_aligned(mask, 4);
             const char *hide[2] = {0, 0};
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 u32 number = query_of(h), head = first_head + number % group;
-                if (mask.p) hide[h] = mask_row(mask, number / group, head, (u32)outer) + ((i64)tile * N + column) * mask.nb[0];
+                if (mask.data) hide[h] = mask_row(mask, number / group, head, (u32)outer) + ((i64)tile * N + column) * mask.nb[0];
             }
 #pragma unroll
             for (int n = 0; n < N / 8; n += 4) {
@@ -393,8 +393,8 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
                     bool is_seen = seen >> (i + column) & 1;
                     float score = s[n + m / 4][e] * step[e / 2];
                     float hidden = from_f16((u16)(words[m / 4][e / 2] >> (e % 2 * 16)));
-                    if (mask.p && !pairs && is_seen) hidden = from_f16(*(const u16 *)(hide[e / 2] + i * mask.nb[0]));
-                    if (mask.p) score = __fadd_rn(score, __fmul_rn(slopes[e / 2], hidden));
+                    if (mask.data && !pairs && is_seen) hidden = from_f16(*(const u16 *)(hide[e / 2] + i * mask.nb[0]));
+                    if (mask.data) score = __fadd_rn(score, __fmul_rn(slopes[e / 2], hidden));
                     s[n + m / 4][e] = is_seen && hidden != -INFINITE ? score : -INFINITE;
                 }
             }
@@ -463,7 +463,7 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
     }
 
     u32 bad[2];
-    bool pairs = a.r.nb[0] == 4 && is_aligned(a.r, 8);
+    bool pairs = a.result.nb[0] == 4 && is_aligned(a.result, 8);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float sum = total[h];
@@ -471,8 +471,8 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
         sum += __shfl_xor_sync(ALL, sum, 2);
         u32 number = first_query + row + 8 * h, head = first_head + number % group, token = number / group;
         float factor = TYPE == F16 ? 1.0f / 128 : 1, check = 0;
-        float *partial = (float *)a.i[1] + (((outer * heads + head) * q.ne[1] + token) * parts + part) * (dv + 2) + 2;
-        char *result = a.r.p + head * a.r.nb[1] + token * a.r.nb[2] + outer * a.r.nb[3];
+        float *partial = a.partial + (((outer * heads + head) * q.ne[1] + token) * parts + part) * (dv + 2) + 2;
+        char *result = a.result.data + head * a.result.nb[1] + token * a.result.nb[2] + outer * a.result.nb[3];
         if (number < all) {
             if (parts == 1) factor *= factor_of(a, head, most[h], sum * factor);
             else if (lane % 4 == 0) partial[-2] = most[h], partial[-1] = sum * factor;
@@ -485,7 +485,7 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
                 check += one * 0 + two * 0;
                 if (parts > 1) partial[i] = one, partial[i + 1] = two;
                 else if (pairs) *(float2 *)(result + i * 4) = make_float2(one, two);
-                else *(float *)(result + i * a.r.nb[0]) = one, *(float *)(result + (i + 1) * a.r.nb[0]) = two;
+                else *(float *)(result + i * a.result.nb[0]) = one, *(float *)(result + (i + 1) * a.result.nb[0]) = two;
             }
         }
         bad[h] = __ballot_sync(ALL, !(check == 0));
@@ -505,12 +505,12 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
 }
 
 #define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
-    KERNEL_OF(attend_many_##NAME, Args, __launch_bounds__(MANY_THREADS, BLOCKS))(ARGS) { attend_many<TYPE, D, HALVES, N>(a); }
+    KERNEL_WITHIN(attend_many_##NAME, __launch_bounds__(MANY_THREADS, BLOCKS))(const AttentionParams &a) { attend_many<TYPE, D, HALVES, N>(a); }
 
 #else
 
 // They are never launched.
 #define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
-    KERNEL(attend_many_##NAME)(ARGS) {}
+    KERNEL(attend_many_##NAME)(const AttentionParams &a) {}
 
 #endif

@@ -102,7 +102,7 @@ impl CudaBackend {
     /// All memory in them exists and stays until they are done, unless they are captured.
     unsafe fn enqueue(&self, prepared: &CudaPrepared, stream: &Stream, early: bool) -> Result<(), EnqueueError> {
         let blas = self.blas.borrow();
-        let blas = blas.as_ref().filter(|_| prepared.has_products);
+        let blas = blas.as_ref().filter(|_| prepared.commands.has_products());
         if let Some(blas) = blas {
             blas.turn_to(stream).map_err(|why| EnqueueError { command: None, why })?;
         }
@@ -230,7 +230,7 @@ impl Backend for CudaBackend {
         tensors: &dyn Locate,
     ) -> Result<Box<dyn Prepared>, DeviceError> {
         let mut prepared = self.cook(graph, nodes.clone(), tensors)?;
-        if prepared.has_products && !self.start_blas()? {
+        if prepared.commands.has_products() && !self.start_blas()? {
             prepared = self.cook(graph, nodes, tensors)?;
         }
         if self.capture == Capture::AtOnce {

@@ -11,34 +11,37 @@ mod attention;
 
 use steeve_graph::{OpCall, Order};
 
+pub(crate) use elementwise::Function;
+pub(crate) use rope::{Pairing, PositionSharing};
+pub(crate) use rows::Norm;
+
 use crate::command_list::{CommandList, NO_KERNEL, NodeCall};
 
 /// Adds the commands of a node that writes something. The error says what is not supported.
 pub(crate) fn choose(node: &NodeCall<'_>, commands: &mut CommandList) -> Result<(), String> {
     use OpCall as Call;
-    use elementwise::Function;
     can_be_addressed(node)?;
     match node.call {
-        Call::Add { a, b } | Call::Add1 { a, b } => elementwise::binary(node, commands, Function::ADD, a, b),
-        Call::Sub { a, b } => elementwise::binary(node, commands, Function::SUB, a, b),
-        Call::Mul { a, b } => elementwise::binary(node, commands, Function::MUL, a, b),
-        Call::Div { a, b } => elementwise::binary(node, commands, Function::DIV, a, b),
+        Call::Add { a, b } | Call::Add1 { a, b } => elementwise::binary(node, commands, Function::Add, a, b),
+        Call::Sub { a, b } => elementwise::binary(node, commands, Function::Sub, a, b),
+        Call::Mul { a, b } => elementwise::binary(node, commands, Function::Mul, a, b),
+        Call::Div { a, b } => elementwise::binary(node, commands, Function::Div, a, b),
         Call::AddId { a, b, ids } => elementwise::add_id(node, commands, a, b, ids),
-        Call::Sqr { a } => elementwise::unary(node, commands, Function::SQR, a, [0.0; 4]),
-        Call::Sqrt { a } => elementwise::unary(node, commands, Function::SQRT, a, [0.0; 4]),
-        Call::Log { a } => elementwise::unary(node, commands, Function::LOG, a, [0.0; 4]),
+        Call::Sqr { a } => elementwise::unary(node, commands, Function::Sqr, a, [0.0; 4]),
+        Call::Sqrt { a } => elementwise::unary(node, commands, Function::Sqrt, a, [0.0; 4]),
+        Call::Log { a } => elementwise::unary(node, commands, Function::Log, a, [0.0; 4]),
         Call::Scale { a, factor, bias } => {
-            elementwise::unary(node, commands, Function::SCALE, a, [factor, bias, 0.0, 0.0])
+            elementwise::unary(node, commands, Function::Scale, a, [factor, bias, 0.0, 0.0])
         }
-        Call::Clamp { a, min, max } => elementwise::unary(node, commands, Function::CLAMP, a, [min, max, 0.0, 0.0]),
+        Call::Clamp { a, min, max } => elementwise::unary(node, commands, Function::Clamp, a, [min, max, 0.0, 0.0]),
         Call::Unary { kind, a } => elementwise::unary(node, commands, Function::unary(kind)?, a, [0.0; 4]),
         Call::Xielu { a, numbers } => elementwise::xielu(node, commands, a, numbers),
         Call::SiluBack { gradient, a } => elementwise::silu_back(node, commands, gradient, a),
         Call::Glu { kind, gated, swiglu } => elementwise::glu(node, commands, kind, gated, swiglu),
         Call::Fill { value, .. } => elementwise::fill(node, commands, value),
-        Call::Norm { a, epsilon } => rows::norm(node, commands, rows::Norm::Deviation, a, epsilon),
-        Call::RmsNorm { a, epsilon } => rows::norm(node, commands, rows::Norm::Rms, a, epsilon),
-        Call::L2Norm { a, epsilon } => rows::norm(node, commands, rows::Norm::L2, a, epsilon),
+        Call::Norm { a, epsilon } => rows::norm(node, commands, Norm::Deviation, a, epsilon),
+        Call::RmsNorm { a, epsilon } => rows::norm(node, commands, Norm::Rms, a, epsilon),
+        Call::L2Norm { a, epsilon } => rows::norm(node, commands, Norm::L2, a, epsilon),
         Call::RmsNormBack { gradient, a, epsilon } => rows::rms_norm_back(node, commands, gradient, a, epsilon),
         Call::GroupNorm { a, groups, epsilon } => rows::group_norm(node, commands, a, groups, epsilon),
         Call::SoftMax { a, mask, sinks, soft_max } => rows::soft_max(node, commands, a, [mask, sinks], soft_max),

@@ -30,7 +30,12 @@ mod compile;
 mod blas;
 
 // What is run.
+mod cuda_c;
+mod data_types;
 mod shape;
+mod params;
+mod kernel_list;
+mod sources;
 #[allow(unsafe_code)]
 mod command;
 mod command_list;

@@ -9,7 +9,7 @@ use steeve_device::{
 };
 use steeve_graph::{Graph, Named, TensorId};
 
-use crate::command::{Command, EnqueueError};
+use crate::command::{Commands, EnqueueError};
 use crate::command_list::{CommandList, GpuProfile, NodeCall, Source};
 use crate::driver::{CapturedGraph, Context};
 use crate::kernel_asserts::{KernelAsserts, NodeRegistration};
@@ -22,10 +22,9 @@ use crate::shape::{Operand, Shape};
 #[derive(Debug)]
 pub(crate) struct CudaPrepared {
     pub(crate) buffers: Vec<UsedBuffer>,
-    pub(crate) commands: Vec<Command>,
+    pub(crate) commands: Commands,
     /// How many commands there are before those of each node.
     starts: Vec<usize>,
-    pub(crate) has_products: bool,
     /// Whether it has run, and whether somebody has tried to capture it then.
     pub(crate) has_run: bool,
     pub(crate) was_tried: bool,
@@ -54,7 +53,7 @@ impl Prepared for CudaPrepared {
 
 /// Whether a node can run, wherever its tensors stand.
 pub(crate) fn supports(name: &str, machine: GpuProfile, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
-    supports_into(name, &mut CommandList::new(machine, 0, 0), graph, node)
+    supports_into(name, &mut CommandList::new(machine, 0, 0, 0), graph, node)
 }
 
 fn supports_into(name: &str, list: &mut CommandList, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
@@ -100,7 +99,7 @@ impl NodeLowering<'_> {
         let reaches = |buffer: &SharedBuffer| Ok(CudaBuffer::of(&*buffer.borrow()?, self.context).is_some());
         let lower = |base: u64| {
             let mut operands = Lowering::new(self.name, graph, tensors, &reaches);
-            let list = CommandList::new(self.machine, base, self.asserts.address());
+            let list = CommandList::new(self.machine, nodes.len(), base, self.asserts.address());
             let lowered = lower_nodes(self.name, graph, nodes, registered.first, &mut operands, list)?;
             Ok::<_, DeviceError>((lowered, operands.into_buffers()))
         };
@@ -117,12 +116,10 @@ impl NodeLowering<'_> {
             scratch = Some(piece);
         }
         let LoweredNodes { list, starts } = lowered;
-        let has_products = list.commands.iter().any(|command| matches!(command, Command::Product(_)));
         Ok(CudaPrepared {
             buffers,
             commands: list.commands,
             starts,
-            has_products,
             has_run: false,
             was_tried: false,
             captured: None,

@@ -104,6 +104,13 @@ data_types! {
     Q2_0    "q2_0"      42  64  18;
 }
 
+impl DataType {
+    /// Returns whether kernels compute with its elements as `f32`: `f32` itself, `f16` and `bf16`.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::Bf16)
+    }
+}
+
 impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

@@ -3,43 +3,53 @@
 use steeve_graph::{DataType, Gated, Glu, SwigluOai, TensorId, Unary};
 
 use super::demand;
-use crate::command::Kernel;
-use crate::command_list::{CommandList, NO_KERNEL, NodeCall, args, floats};
-use crate::shape::{Map, Operand, Shape, is_float, kind};
+use crate::command_list::{CommandList, NO_KERNEL, NodeCall, floats};
+use crate::cuda_c::{DevicePointer, cuda_enum};
+use crate::data_types::number;
+use crate::kernel_list::{self as kernel, Kernel};
+use crate::params::{AddIdParams, MapParams};
+use crate::shape::{Operand, Shape};
 
-/// A function as kernels know it: its number in `enum Function` of `cuda/elementwise.cu`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Function(i32);
+cuda_enum! {
+    /// What is made of an element of each source.
+    Function {
+        // Of one source. They have the names of `Unary`.
+        Abs, Sgn, Neg, Step, Tanh, Elu, Relu, Sigmoid, Gelu, GeluQuick, Silu, Hardswish, Hardsigmoid, Exp, Expm1, Softplus,
+        GeluErf, Xielu, Floor, Ceil, Round, Trunc,
+        Sqr, Sqrt, Log, Scale, Clamp, Fill,
+        // Of two.
+        Add, Sub, Mul, Div, SiluBack,
+        // Of two, and they have the names of `Glu`.
+        Reglu, Geglu, Swiglu, SwigluOai, GegluErf, GegluQuick,
+    }
+}
+
+/// The function of the same name, if there is one.
+macro_rules! of_same_name {
+    ($kind:expr, $from:ident { $($variant:ident)* }) => {
+        match $kind {
+            $($from::$variant => Ok(Function::$variant),)*
+            _ => Err(NO_KERNEL.into()),
+        }
+    };
+}
 
 impl Function {
-    pub(crate) const SQR: Self = Self(22);
-    pub(crate) const SQRT: Self = Self(23);
-    pub(crate) const LOG: Self = Self(24);
-    pub(crate) const SCALE: Self = Self(25);
-    pub(crate) const CLAMP: Self = Self(26);
-    const FILL: Self = Self(27);
-    pub(crate) const ADD: Self = Self(28);
-    pub(crate) const SUB: Self = Self(29);
-    pub(crate) const MUL: Self = Self(30);
-    pub(crate) const DIV: Self = Self(31);
-    const SILU_BACK: Self = Self(32);
-
-    /// Both lists have ggml's order.
     pub(crate) fn unary(kind: Unary) -> Result<Self, String> {
-        let index = Unary::ALL.iter().position(|known| *known == kind).ok_or(NO_KERNEL)?;
-        Ok(Self(index as i32))
+        of_same_name!(kind, Unary {
+            Abs Sgn Neg Step Tanh Elu Relu Sigmoid Gelu GeluQuick Silu Hardswish Hardsigmoid Exp Expm1 Softplus GeluErf
+            Xielu Floor Ceil Round Trunc
+        })
     }
 
     fn glu(kind: Glu) -> Result<Self, String> {
-        let index = Glu::ALL.iter().position(|known| *known == kind).ok_or(NO_KERNEL)?;
-        Ok(Self(Self::SILU_BACK.0 + 1 + index as i32))
+        of_same_name!(kind, Glu { Reglu Geglu Swiglu SwigluOai GegluErf GegluQuick })
     }
 
-    /// Whether there is one of whole numbers.
+    /// Returns whether there is one of whole numbers.
     fn has_ints(self) -> bool {
-        let kinds = [Unary::Abs, Unary::Sgn, Unary::Neg, Unary::Step, Unary::Relu];
-        let plain = [Self::SQR, Self::ADD, Self::SUB, Self::MUL, Self::DIV];
-        plain.contains(&self) || kinds.iter().any(|kind| Self::unary(*kind) == Ok(self))
+        use Function::{Abs, Add, Div, Mul, Neg, Relu, Sgn, Sqr, Step, Sub};
+        matches!(self, Abs | Sgn | Neg | Step | Relu | Sqr | Add | Sub | Mul | Div)
     }
 }
 
@@ -63,7 +73,7 @@ pub(crate) fn silu_back(
     a: TensorId,
 ) -> Result<(), String> {
     let both = node.operands([gradient, a])?;
-    of_two(node, commands, Function::SILU_BACK, both, [0.0; 4])
+    of_two(node, commands, Function::SiluBack, both, [0.0; 4])
 }
 
 /// A function of each element.
@@ -98,8 +108,8 @@ pub(crate) fn xielu(
 /// The same number everywhere.
 pub(crate) fn fill(node: &NodeCall<'_>, commands: &mut CommandList, value: f32) -> Result<(), String> {
     let dtype = node.result.shape.dtype;
-    demand(is_float(dtype) || dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
-    ElementwiseLoop::elements([Some(node.result), None, None]).launch(commands, Function::FILL, [value, 0.0, 0.0, 0.0])
+    demand(dtype.is_float() || dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
+    ElementwiseLoop::elements([Some(node.result), None, None]).launch(commands, Function::Fill, [value, 0.0, 0.0, 0.0])
 }
 
 /// A gated linear unit: of two operands, or of the halves of the rows of one.
@@ -158,8 +168,8 @@ pub(crate) fn add_id(
     floats([node.result, a, b])?;
     demand(ids.shape.dtype == DataType::I32, "the ids must be i32")?;
     let threads = node.result.shape.ne[0].next_multiple_of(32).min(256) as u32;
-    let args = args(node.result, &[Some(a), Some(b), Some(ids)]);
-    commands.launch(Kernel::AddId, [node.result.shape.rows(), 1, 1], threads, args)
+    let params = AddIdParams { result: node.result.into(), a: a.into(), b: b.into(), ids: ids.into() };
+    commands.launch(kernel::add_id, [node.result.shape.rows(), 1, 1], threads, params)
 }
 
 /// The way over the elements of a result and two sources, any of which may be missing.
@@ -230,34 +240,57 @@ impl ElementwiseLoop {
     }
 
     fn launch(&self, commands: &mut CommandList, function: Function, numbers: [f32; 4]) -> Result<(), String> {
-        let mut map = Map { op: function.0, f: numbers, dims: self.dims.max(1) as i32, ne: self.ne, ..Map::default() };
-        for (index, operand) in self.operands.iter().enumerate() {
-            let Some(operand) = operand else { continue };
-            (map.p[index], map.kind[index]) = (operand.address, kind(operand.shape.dtype));
-            for dim in 0..self.dims {
-                map.nb[index][dim] = self.steps[dim][index].cast_signed();
-            }
-        }
-        map.n = self.ne[..self.dims].iter().product();
-        let is_int = self.operands[0].is_some_and(|result| result.shape.dtype == DataType::I32);
-        if is_int {
-            return commands.launch_map(Kernel::MapInt, 1, map);
+        let mut params = self.params(function, numbers);
+        if self.operands[0].is_some_and(|result| result.shape.dtype == DataType::I32) {
+            return launch_map(commands, kernel::map_int, 1, params);
         }
         let in_fours = self.dims > 0 && self.ne[0].is_multiple_of(4) && (0..3).all(|index| self.goes_in_fours(index));
         if !in_fours {
-            return commands.launch_map(Kernel::Map1, 2, map);
+            return launch_map(commands, kernel::map_1, 2, params);
         }
-        map.ne[0] /= 4;
-        map.n /= 4;
+        params.ne[0] /= 4;
+        params.count /= 4;
         for index in 0..3 {
-            if map.nb[index][0] == 0 {
-                map.splat |= 1 << index;
+            if params.nb[index][0] == 0 {
+                params.splat |= 1 << index;
             }
-            map.nb[index][0] *= 4;
+            params.nb[index][0] *= 4;
         }
         let is_f32 = self.operands.iter().flatten().all(|operand| operand.shape.dtype == DataType::F32);
-        commands.launch_map(if is_f32 { Kernel::Map4F32 } else { Kernel::Map4 }, 2, map)
+        launch_map(commands, if is_f32 { kernel::map_4_f32 } else { kernel::map_4 }, 2, params)
     }
+
+    /// Returns the parameters for one element at a time.
+    fn params(&self, function: Function, numbers: [f32; 4]) -> MapParams {
+        let address =
+            |operand: Option<Operand>| operand.map_or(DevicePointer::NULL, |it| DevicePointer::new(it.address));
+        // An operand that is missing has no steps.
+        let step = |index: usize, dim: usize| match self.operands[index] {
+            Some(_) if dim < self.dims => self.steps[dim][index].cast_signed(),
+            _ => 0,
+        };
+        MapParams {
+            data: self.operands.map(address),
+            nb: std::array::from_fn(|index| std::array::from_fn(|dim| step(index, dim))),
+            ne: self.ne,
+            count: self.ne[..self.dims].iter().product(),
+            dims: self.dims.max(1) as i32,
+            function,
+            dtypes: self.operands.map(|operand| operand.map_or(0, |it| number(it.shape.dtype))),
+            splat: 0,
+            numbers,
+        }
+    }
+}
+
+/// Launches an elementwise kernel, whose threads do `each` of its groups.
+fn launch_map(
+    commands: &mut CommandList,
+    kernel: Kernel<MapParams>,
+    each: u64,
+    params: MapParams,
+) -> Result<(), String> {
+    commands.launch(kernel, [params.count.div_ceil(256 * each), 1, 1], 256, params)
 }
 
 #[cfg(test)]
@@ -265,10 +298,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_have_the_numbers_that_kernels_know_them_by() {
-        assert_eq!((Unary::ALL.len(), Function::SQR.0), (22, 22));
-        assert_eq!(Unary::ALL.iter().position(|kind| *kind == Unary::GeluErf), Some(16));
-        assert_eq!(Glu::ALL[2], Glu::Swiglu);
+    fn every_unary_function_and_gated_unit_has_a_function_of_its_name() {
+        let name = |function: Result<Function, String>| format!("{:?}", function.unwrap());
+        assert!(Unary::ALL.iter().all(|kind| name(Function::unary(*kind)) == format!("{kind:?}")));
+        assert!(Glu::ALL.iter().all(|kind| name(Function::glu(*kind)) == format!("{kind:?}")));
     }
 
     #[test]
