@@ -8,6 +8,38 @@ struct SoFar {
     float most, total;
 };
 
+// Puts together what the warps of a block have found about a query.
+template <int R>
+__device__ __forceinline__ void store_query(
+    const AttentionParams &a, const SoFar *ends, const float (*sums)[R * 32], i64 token, i64 head, i64 outer, i64 part
+) {
+    i64 dv = a.v.ne[0], parts = a.parts;
+    float most = -INFINITE, total = 0, factors[WARPS];
+    for (int w = 0; w < WARPS; w++) most = ends[w].most > most ? ends[w].most : most;
+    bool with_sink = parts == 1 && a.sinks.data;
+    float sink = with_sink ? *(const float *)(a.sinks.data + head * a.sinks.nb[0]) : -INFINITE;
+    most = sink > most ? sink : most;
+    float base = most == -INFINITE ? 0 : most;
+    for (int w = 0; w < WARPS; w++) {
+        factors[w] = expf(ends[w].most - base);
+        total += factors[w] * ends[w].total;
+    }
+    if (with_sink) total += expf(sink - base);
+    char *to = a.result.data + head * a.result.nb[1] + token * a.result.nb[2] + outer * a.result.nb[3];
+    u64 number = ((u64)outer * gridDim.y + head) * gridDim.x + token;
+    float *partial = a.partial + (number * parts + part) * (dv + 2);
+    if (parts > 1 && threadIdx.x == 0) partial[0] = most, partial[1] = total;
+    float factor = total == 0 ? 0 : 1 / total;
+    for (i64 i = threadIdx.x; i < dv; i += blockDim.x) {
+        float out = 0;
+        for (int w = 0; w < WARPS; w++) {
+            if (factors[w] != 0) out += factors[w] * sums[w][i];
+        }
+        if (parts > 1) partial[2 + i] = out;
+        else *(float *)(to + i * a.result.nb[0]) = out * factor;
+    }
+}
+
 // Blocks: tokens, heads, outer times parts.
 template <int TYPE, int R, int AHEAD> __device__ void attend(const AttentionParams &a) {
     __shared__ SoFar ends[WARPS];
@@ -83,30 +115,7 @@ template <int TYPE, int R, int AHEAD> __device__ void attend(const AttentionPara
 #pragma unroll
     for (int r = 0; r < R; r++) sums[warp][lane * R + r] = sum[r];
     __syncthreads();
-    float most = -INFINITE, total = 0, factors[WARPS];
-    for (int w = 0; w < WARPS; w++) most = ends[w].most > most ? ends[w].most : most;
-    bool with_sink = parts == 1 && a.sinks.data;
-    float sink = with_sink ? *(const float *)(a.sinks.data + head * a.sinks.nb[0]) : -INFINITE;
-    most = sink > most ? sink : most;
-    float base = most == -INFINITE ? 0 : most;
-    for (int w = 0; w < WARPS; w++) {
-        factors[w] = expf(ends[w].most - base);
-        total += factors[w] * ends[w].total;
-    }
-    if (with_sink) total += expf(sink - base);
-    char *to = a.result.data + head * a.result.nb[1] + token * a.result.nb[2] + outer * a.result.nb[3];
-    u64 number = ((u64)outer * gridDim.y + head) * gridDim.x + token;
-    float *partial = a.partial + (number * parts + part) * (dv + 2);
-    if (parts > 1 && threadIdx.x == 0) partial[0] = most, partial[1] = total;
-    float factor = total == 0 ? 0 : 1 / total;
-    for (i64 i = threadIdx.x; i < dv; i += blockDim.x) {
-        float out = 0;
-        for (int w = 0; w < WARPS; w++) {
-            if (factors[w] != 0) out += factors[w] * sums[w][i];
-        }
-        if (parts > 1) partial[2 + i] = out;
-        else *(float *)(to + i * a.result.nb[0]) = out * factor;
-    }
+    store_query<R>(a, ends, sums, token, head, outer, part);
 }
 
 // Of any types, and of one type in fours.
@@ -167,6 +176,51 @@ KERNEL(attend_parts)(const AttentionParams &a) {
 #define LONG 128
 #define STEP (LONG + 4)
 
+// The weight of each lane's score. What was summed before shrinks where a score is the largest so far.
+__device__ __forceinline__ float weight_of(float score, float &most, float &total, float (&sums)[4]) {
+    float larger = warp_max(score);
+    larger = larger > most ? larger : most;
+    float base = larger == -INFINITE ? 0 : larger;
+    if (larger != most) {
+        float grown = expf(most - base);
+        total *= grown;
+#pragma unroll
+        for (int e = 0; e < 4; e++) sums[e] *= grown;
+        most = larger;
+    }
+    float weight = expf(score - base);
+    total += weight;
+    return weight;
+}
+
+// Brings 32 keys and values into memory that all threads of a block share.
+template <int TYPE>
+__device__ __forceinline__ void load_tile(
+    const AttentionParams &a, const char *key_rows, const char *value_rows, i64 first, float *keys_here, float *values_here
+) {
+    const Tensor &k = a.k, &v = a.v;
+    i64 keys = k.ne[1];
+    int d = (int)a.q.ne[0], dv = (int)v.ne[0];
+    for (int j = threadIdx.x; j < 32 * LONG / 4; j += blockDim.x) {
+        int key = j / (LONG / 4), i = j % (LONG / 4) * 4;
+        i64 at = first + key < keys ? first + key : keys - 1;
+        Four one = {}, two = {};
+        const char *key_row = key_rows + at * k.nb[1], *value_row = value_rows + at * v.nb[1];
+        if (TYPE != ANY) {
+            // Beyond the row there is nothing but what its products with nothing are.
+            one = load4_at(key_row, TYPE, i < d ? i : 0);
+            two = load4_at(value_row, TYPE, i < dv ? i : 0);
+        } else {
+            for (int e = 0; e < 4; e++) {
+                if (i + e < d) one.x[e] = load_at(key_row, k.dtype, k.nb[0], i + e);
+                if (i + e < dv) two.x[e] = load_at(value_row, v.dtype, v.nb[0], i + e);
+            }
+        }
+        *(float4 *)(keys_here + key * STEP + i) = make_float4(one.x[0], one.x[1], one.x[2], one.x[3]);
+        *(float4 *)(values_here + key * STEP + i) = make_float4(two.x[0], two.x[1], two.x[2], two.x[3]);
+    }
+}
+
 // Many queries that share their keys: 16 of them in a block, four in each warp, and 32 keys at a time. Scores: a lane has a
 // key. Values: a lane has four elements. Rows have at most 128 elements.
 // Blocks: pieces of queries, groups, outer.
@@ -204,24 +258,7 @@ template <int TYPE> __device__ void attend_tile(const AttentionParams &a) {
     }
     for (i64 first = 0; first < keys; first += 32) {
         __syncthreads();
-        for (int j = threadIdx.x; j < 32 * LONG / 4; j += blockDim.x) {
-            int key = j / (LONG / 4), i = j % (LONG / 4) * 4;
-            i64 at = first + key < keys ? first + key : keys - 1;
-            Four one = {}, two = {};
-            const char *key_row = key_rows + at * k.nb[1], *value_row = value_rows + at * v.nb[1];
-            if (TYPE != ANY) {
-                // Beyond the row there is nothing but what its products with nothing are.
-                one = load4_at(key_row, TYPE, i < d ? i : 0);
-                two = load4_at(value_row, TYPE, i < dv ? i : 0);
-            } else {
-                for (int e = 0; e < 4; e++) {
-                    if (i + e < d) one.x[e] = load_at(key_row, k.dtype, k.nb[0], i + e);
-                    if (i + e < dv) two.x[e] = load_at(value_row, v.dtype, v.nb[0], i + e);
-                }
-            }
-            *(float4 *)(keys_here + key * STEP + i) = make_float4(one.x[0], one.x[1], one.x[2], one.x[3]);
-            *(float4 *)(values_here + key * STEP + i) = make_float4(two.x[0], two.x[1], two.x[2], two.x[3]);
-        }
+        load_tile<TYPE>(a, key_rows, value_rows, first, keys_here, values_here);
         __syncthreads();
         float scores[4] = {};
         for (int i = 0; i < d; i += 4) {
@@ -242,18 +279,7 @@ template <int TYPE> __device__ void attend_tile(const AttentionParams &a) {
                 score = __fadd_rn(score, __fmul_rn(slopes[n], hidden));
             }
             score = is_seen ? score : -INFINITE;
-            float larger = warp_max(score);
-            larger = larger > most[n] ? larger : most[n];
-            float base = larger == -INFINITE ? 0 : larger;
-            if (larger != most[n]) {
-                float grown = expf(most[n] - base);
-                total[n] *= grown;
-#pragma unroll
-                for (int e = 0; e < 4; e++) sums[n][e] *= grown;
-                most[n] = larger;
-            }
-            scores[n] = expf(score - base);
-            total[n] += scores[n];
+            scores[n] = weight_of(score, most[n], total[n], sums[n]);
         }
         for (int key = 0; key < 32; key++) {
             float4 y = *(const float4 *)(values_here + key * STEP + lane * 4);
@@ -286,6 +312,36 @@ template <int TYPE> __device__ void attend_tile(const AttentionParams &a) {
 KERNEL(attend_tile)(const AttentionParams &a) { attend_tile<ANY>(a); }
 KERNEL(attend_tile_f16)(const AttentionParams &a) { attend_tile<F16>(a); }
 KERNEL(attend_tile_bf16)(const AttentionParams &a) { attend_tile<BF16>(a); }
+
+// Puts together what the warps of a block have found about four queries, as a part of each.
+__device__ __forceinline__ void store_few(
+    const AttentionParams &a, const SoFar (*ends)[4], const float (*sums_here)[4][LONG], i64 first_query, i64 first_head,
+    i64 outer, i64 part
+) {
+    const Tensor &q = a.q;
+    i64 group = a.group, all = a.queries, parts = a.parts, heads = q.ne[2];
+    int dv = (int)a.v.ne[0];
+    for (int n = 0; n < 4 && first_query + n < all; n++) {
+        float larger = -INFINITE, sum = 0, factors[WARPS];
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) larger = ends[w][n].most > larger ? ends[w][n].most : larger;
+        float base = larger == -INFINITE ? 0 : larger;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            factors[w] = expf(ends[w][n].most - base);
+            sum += factors[w] * ends[w][n].total;
+        }
+        u64 number = ((u64)outer * heads + first_head + (first_query + n) % group) * q.ne[1] + (first_query + n) / group;
+        float *partial = a.partial + (number * parts + part) * (dv + 2);
+        if (threadIdx.x == 0) partial[0] = larger, partial[1] = sum;
+        for (int i = threadIdx.x; i < dv; i += blockDim.x) {
+            float out = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) out += factors[w] != 0 ? factors[w] * sums_here[w][n][i] : 0;
+            partial[2 + i] = out;
+        }
+    }
+}
 
 // A few queries that share their keys, and many keys: four queries in a block, and each warp takes every fourth tile of 32
 // keys. Scores: a lane has a key, and reads all of its row. Values: a lane has four elements. What each block has found is put
@@ -360,18 +416,7 @@ template <int TYPE> __device__ void attend_few(const AttentionParams &a) {
                 score = __fadd_rn(score, __fmul_rn(slopes[n], hidden));
             }
             score = is_seen ? score : -INFINITE;
-            float larger = warp_max(score);
-            larger = larger > most[n] ? larger : most[n];
-            float base = larger == -INFINITE ? 0 : larger;
-            if (larger != most[n]) {
-                float grown = expf(most[n] - base);
-                total[n] *= grown;
-#pragma unroll
-                for (int e = 0; e < 4; e++) sums[n][e] *= grown;
-                most[n] = larger;
-            }
-            scores[n] = expf(score - base);
-            total[n] += scores[n];
+            scores[n] = weight_of(score, most[n], total[n], sums[n]);
         }
         int count = end - first < 32 ? (int)(end - first) : 32, column = lane * 4 < dv ? lane * 4 : 0;
 #pragma unroll 8
@@ -395,26 +440,7 @@ template <int TYPE> __device__ void attend_few(const AttentionParams &a) {
         for (int e = 0; e < 4; e++) sums_here[warp][n][lane * 4 + e] = sums[n][e];
     }
     __syncthreads();
-    for (int n = 0; n < 4 && first_query + n < all; n++) {
-        float larger = -INFINITE, sum = 0, factors[WARPS];
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) larger = ends[w][n].most > larger ? ends[w][n].most : larger;
-        float base = larger == -INFINITE ? 0 : larger;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) {
-            factors[w] = expf(ends[w][n].most - base);
-            sum += factors[w] * ends[w][n].total;
-        }
-        u64 number = ((u64)outer * heads + first_head + (first_query + n) % group) * q.ne[1] + (first_query + n) / group;
-        float *partial = a.partial + (number * parts + part) * (dv + 2);
-        if (threadIdx.x == 0) partial[0] = larger, partial[1] = sum;
-        for (int i = threadIdx.x; i < dv; i += blockDim.x) {
-            float out = 0;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++) out += factors[w] != 0 ? factors[w] * sums_here[w][n][i] : 0;
-            partial[2 + i] = out;
-        }
-    }
+    store_few(a, ends, sums_here, first_query, first_head, outer, part);
 }
 
 KERNEL(attend_few_f16)(const AttentionParams &a) { attend_few<F16>(a); }

@@ -84,6 +84,71 @@ __device__ __forceinline__ void add_quads(
     }
 }
 
+// Where columns of the second source and of the result are, and where the first source starts for them. False where an id
+// names no plane.
+template <int C, bool BY_ID>
+__device__ __forceinline__ bool find_columns(
+    const ProductParams &a, i64 plane, i64 column, i64 columns, const char *&line, const float *(&x)[C], char *(&to)[C]
+) {
+    const Tensor &w = a.weights, &b = a.inputs, &ids = a.ids;
+    line = w.data;
+    if (BY_ID) {
+        i64 slot = column % ids.ne[0], token = column / ids.ne[0];
+        i64 id = *(const int *)(ids.data + slot * ids.nb[0] + token * ids.nb[1]);
+        if (id < 0 || id >= w.ne[2]) {
+            if (threadIdx.x == 0) report(a.asserts, id);
+            return false;
+        }
+        line += id * w.nb[2];
+        x[0] = (const float *)(b.data + slot % b.ne[1] * b.nb[1] + token * b.nb[2]);
+        to[0] = a.result.data + slot * a.result.nb[1] + token * a.result.nb[2];
+    } else {
+        i64 i2 = 0, i3 = 0;
+        // Divisions take longer than short rows.
+        if (a.planes > 1) {
+            i2 = plane % b.ne[2], i3 = plane / b.ne[2];
+            line += i2 / a.plane_repeats * w.nb[2] + i3 / a.cube_repeats * w.nb[3];
+        }
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            // Those beyond the last are done twice.
+            i64 at = column + c < columns ? column + c : columns - 1;
+            x[c] = (const float *)(b.data + at * b.nb[1] + i2 * b.nb[2] + i3 * b.nb[3]);
+            to[c] = a.result.data + at * a.result.nb[1] + i2 * a.result.nb[2] + i3 * a.result.nb[3];
+        }
+    }
+    return true;
+}
+
+// Adds up what the warps of a block have found, and writes it.
+template <int R, int C>
+__device__ __forceinline__ void store_columns(
+    const ProductParams &a, i64 row, const float (&sums)[R][C], float (*parts)[R * C], char *const (&to)[C]
+) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            float sum = warp_sum(sums[r][c]);
+            if (lane == 0) parts[warp][r * C + c] = sum;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x < R * C) {
+        float sum = 0;
+        for (int p = 0; p < PARTS; p++) sum += parts[p][threadIdx.x];
+        int r = threadIdx.x / C, c = threadIdx.x % C;
+        if (row + r < a.weights.ne[1]) {
+#pragma unroll
+            for (int j = 0; j < C; j++) {
+                if (j == c) *(float *)(to[j] + (row + r) * a.result.nb[0]) = sum;
+            }
+        }
+    }
+}
+
 // The type is known to the compiler, so that all that is read at once is on its way before anything is used.
 template <int TYPE, int R, int C, bool BY_ID> __device__ void few_columns(const ProductParams &a) {
     __shared__ float parts[PARTS][R * C];
@@ -95,32 +160,8 @@ template <int TYPE, int R, int C, bool BY_ID> __device__ void few_columns(const 
         for (i64 column = (i64)blockIdx.y * C; column < columns; column += (i64)gridDim.y * C) {
             const float *x[C];
             char *to[C];
-            const char *line = w.data;
-            if (BY_ID) {
-                i64 slot = column % ids.ne[0], token = column / ids.ne[0];
-                i64 id = *(const int *)(ids.data + slot * ids.nb[0] + token * ids.nb[1]);
-                if (id < 0 || id >= w.ne[2]) {
-                    if (threadIdx.x == 0) report(a.asserts, id);
-                    continue;
-                }
-                line += id * w.nb[2];
-                x[0] = (const float *)(b.data + slot % b.ne[1] * b.nb[1] + token * b.nb[2]);
-                to[0] = a.result.data + slot * a.result.nb[1] + token * a.result.nb[2];
-            } else {
-                i64 i2 = 0, i3 = 0;
-                // Divisions take longer than short rows.
-                if (a.planes > 1) {
-                    i2 = plane % b.ne[2], i3 = plane / b.ne[2];
-                    line += i2 / a.plane_repeats * w.nb[2] + i3 / a.cube_repeats * w.nb[3];
-                }
-#pragma unroll
-                for (int c = 0; c < C; c++) {
-                    // Those beyond the last are done twice.
-                    i64 at = column + c < columns ? column + c : columns - 1;
-                    x[c] = (const float *)(b.data + at * b.nb[1] + i2 * b.nb[2] + i3 * b.nb[3]);
-                    to[c] = a.result.data + at * a.result.nb[1] + i2 * a.result.nb[2] + i3 * a.result.nb[3];
-                }
-            }
+            const char *line;
+            if (!find_columns<C, BY_ID>(a, plane, column, columns, line, x, to)) continue;
             const char *lines[R];
 #pragma unroll
             for (int r = 0; r < R; r++) lines[r] = line + (row + r < w.ne[1] ? row + r : w.ne[1] - 1) * w.nb[1];
@@ -174,27 +215,7 @@ template <int TYPE, int R, int C, bool BY_ID> __device__ void few_columns(const 
                     for (int c = 0; c < C; c++) sums[r][c] += v * x[c][i];
                 }
             }
-            __syncthreads();
-#pragma unroll
-            for (int r = 0; r < R; r++) {
-#pragma unroll
-                for (int c = 0; c < C; c++) {
-                    float sum = warp_sum(sums[r][c]);
-                    if (lane == 0) parts[warp][r * C + c] = sum;
-                }
-            }
-            __syncthreads();
-            if (threadIdx.x < R * C) {
-                float sum = 0;
-                for (int p = 0; p < PARTS; p++) sum += parts[p][threadIdx.x];
-                int r = threadIdx.x / C, c = threadIdx.x % C;
-                if (row + r < w.ne[1]) {
-#pragma unroll
-                    for (int j = 0; j < C; j++) {
-                        if (j == c) *(float *)(to[j] + (row + r) * a.result.nb[0]) = sum;
-                    }
-                }
-            }
+            store_columns(a, row, sums, parts, to);
         }
     }
 }
