@@ -8,46 +8,77 @@ struct SoFar {
     float most, total;
 };
 
-// Slots: queries, keys, values, mask, sinks. i: parts, address of their results, keys aligned, values aligned.
-// f: scale, softcap, bias. Blocks: tokens, heads, outer times parts.
-template <int TYPE, int R, int AHEAD> __device__ void attend(const Args &a) {
+// Puts together what the warps of a block have found about a query.
+template <int R>
+__device__ __forceinline__ void store_query(
+    const AttentionParams &a, const SoFar *ends, const float (*sums)[R * 32], i64 token, i64 head, i64 outer, i64 part
+) {
+    i64 dv = a.v.ne[0], parts = a.parts;
+    float most = -INFINITE, total = 0, factors[WARPS];
+    for (int w = 0; w < WARPS; w++) most = ends[w].most > most ? ends[w].most : most;
+    bool with_sink = parts == 1 && a.sinks.data;
+    float sink = with_sink ? *(const float *)(a.sinks.data + head * a.sinks.nb[0]) : -INFINITE;
+    most = sink > most ? sink : most;
+    float base = most == -INFINITE ? 0 : most;
+    for (int w = 0; w < WARPS; w++) {
+        factors[w] = expf(ends[w].most - base);
+        total += factors[w] * ends[w].total;
+    }
+    if (with_sink) total += expf(sink - base);
+    char *to = a.result.data + head * a.result.nb[1] + token * a.result.nb[2] + outer * a.result.nb[3];
+    u64 number = ((u64)outer * gridDim.y + head) * gridDim.x + token;
+    float *partial = a.partial + (number * parts + part) * (dv + 2);
+    if (parts > 1 && threadIdx.x == 0) partial[0] = most, partial[1] = total;
+    float factor = total == 0 ? 0 : 1 / total;
+    for (i64 i = threadIdx.x; i < dv; i += blockDim.x) {
+        float out = 0;
+        for (int w = 0; w < WARPS; w++) {
+            if (factors[w] != 0) out += factors[w] * sums[w][i];
+        }
+        if (parts > 1) partial[2 + i] = out;
+        else *(float *)(to + i * a.result.nb[0]) = out * factor;
+    }
+}
+
+// Blocks: tokens, heads, outer times parts.
+template <int TYPE, int R, int AHEAD> __device__ void attend(const AttentionParams &a) {
     __shared__ SoFar ends[WARPS];
     __shared__ float sums[WARPS][R * 32];
-    const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
-    i64 token = blockIdx.x, head = blockIdx.y, parts = a.i[0];
+    const Tensor &q = a.q, &k = a.k, &v = a.v, &mask = a.mask;
+    i64 token = blockIdx.x, head = blockIdx.y, parts = a.parts;
     i64 part = blockIdx.z % parts, outer = blockIdx.z / parts;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     i64 d = q.ne[0], dv = v.ne[0], keys = k.ne[1], heads = q.ne[2];
     i64 share = (keys + parts - 1) / parts;
     i64 first = part * share, last = first + share < keys ? first + share : keys;
-    const char *query = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
-    const char *key_rows = k.p + head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
-    const char *value_rows = v.p + head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
+    const char *query = q.data + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
+    const char *key_rows = k.data + head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
+    const char *value_rows = v.data + head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
     const char *hide = 0;
-    float slope = 1, softcap = a.f[1];
-    if (mask.p) {
-        hide = mask.p + token * mask.nb[1] + head % mask.ne[2] * mask.nb[2] + outer % mask.ne[3] * mask.nb[3];
-        slope = slope_of(head, heads, a.f[2]);
+    float slope = 1, softcap = a.softcap;
+    if (mask.data) {
+        hide = mask.data + token * mask.nb[1] + head % mask.ne[2] * mask.nb[2] + outer % mask.ne[3] * mask.nb[3];
+        slope = slope_of(head, heads, a.max_bias);
     }
     float x[R], sum[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int i = lane * R + r;
-        x[r] = i < d ? load(query + i * q.nb[0], q.type) : 0;
+        x[r] = i < d ? load(query + i * q.nb[0], q.dtype) : 0;
         sum[r] = 0;
     }
     SoFar so_far = {-INFINITE, 0};
     for (i64 key = first + warp * AHEAD; key < last; key += WARPS * AHEAD) {
         float scores[AHEAD], keys_read[AHEAD][R], values_read[AHEAD][R];
         // Each lane looks at the mask for one of the keys.
-        float masked = hide && lane < AHEAD && key + lane < last ? load(hide + (key + lane) * mask.nb[0], mask.type) : 0;
+        float masked = hide && lane < AHEAD && key + lane < last ? load(hide + (key + lane) * mask.nb[0], mask.dtype) : 0;
         // All is on its way before anything is used. What is hidden may be read, but is not looked at: nobody may have
         // written it.
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
             i64 at = key + j < last ? key + j : last - 1;
-            read_row<TYPE, R>(key_rows + at * k.nb[1], k, lane, (int)d, a.i[2], keys_read[j]);
-            read_row<TYPE, R>(value_rows + at * v.nb[1], v, lane, (int)dv, a.i[3], values_read[j]);
+            read_row<TYPE, R>(key_rows + at * k.nb[1], k, lane, (int)d, a.keys_in_fours, keys_read[j]);
+            read_row<TYPE, R>(value_rows + at * v.nb[1], v, lane, (int)dv, a.values_in_fours, values_read[j]);
         }
         float most = so_far.most;
 #pragma unroll
@@ -55,7 +86,7 @@ template <int TYPE, int R, int AHEAD> __device__ void attend(const Args &a) {
             float score = 0;
 #pragma unroll
             for (int r = 0; r < R; r++) score += lane * R + r < d ? x[r] * keys_read[j][r] : 0;
-            score = warp_sum(score) * a.f[0];
+            score = warp_sum(score) * a.scale;
             float hidden = __shfl_sync(ALL, masked, j);
             if (softcap != 0) score = softcap * tanhf(score);
             if (hide) score = __fadd_rn(score, __fmul_rn(slope, hidden));
@@ -84,38 +115,15 @@ template <int TYPE, int R, int AHEAD> __device__ void attend(const Args &a) {
 #pragma unroll
     for (int r = 0; r < R; r++) sums[warp][lane * R + r] = sum[r];
     __syncthreads();
-    float most = -INFINITE, total = 0, factors[WARPS];
-    for (int w = 0; w < WARPS; w++) most = ends[w].most > most ? ends[w].most : most;
-    bool with_sink = parts == 1 && a.s[4].p;
-    float sink = with_sink ? *(const float *)(a.s[4].p + head * a.s[4].nb[0]) : -INFINITE;
-    most = sink > most ? sink : most;
-    float base = most == -INFINITE ? 0 : most;
-    for (int w = 0; w < WARPS; w++) {
-        factors[w] = expf(ends[w].most - base);
-        total += factors[w] * ends[w].total;
-    }
-    if (with_sink) total += expf(sink - base);
-    char *to = a.r.p + head * a.r.nb[1] + token * a.r.nb[2] + outer * a.r.nb[3];
-    u64 number = ((u64)outer * gridDim.y + head) * gridDim.x + token;
-    float *partial = (float *)a.i[1] + (number * parts + part) * (dv + 2);
-    if (parts > 1 && threadIdx.x == 0) partial[0] = most, partial[1] = total;
-    float factor = total == 0 ? 0 : 1 / total;
-    for (i64 i = threadIdx.x; i < dv; i += blockDim.x) {
-        float out = 0;
-        for (int w = 0; w < WARPS; w++) {
-            if (factors[w] != 0) out += factors[w] * sums[w][i];
-        }
-        if (parts > 1) partial[2 + i] = out;
-        else *(float *)(to + i * a.r.nb[0]) = out * factor;
-    }
+    store_query<R>(a, ends, sums, token, head, outer, part);
 }
 
 // Of any types, and of one type in fours.
 #define ATTEND(R, AHEAD)                                                          \
-    KERNEL(attend_##R)(ARGS) { attend<OTHER, R, AHEAD>(a); }                      \
-    KERNEL(attend_##R##_f16)(ARGS) { attend<F16, R, AHEAD>(a); }                  \
-    KERNEL(attend_##R##_bf16)(ARGS) { attend<BF16, R, AHEAD>(a); }                \
-    KERNEL(attend_##R##_q8_0)(ARGS) { attend<Q8_0, R, AHEAD>(a); }
+    KERNEL(attend_##R)(const AttentionParams &a) { attend<ANY, R, AHEAD>(a); }                      \
+    KERNEL(attend_##R##_f16)(const AttentionParams &a) { attend<F16, R, AHEAD>(a); }                  \
+    KERNEL(attend_##R##_bf16)(const AttentionParams &a) { attend<BF16, R, AHEAD>(a); }                \
+    KERNEL(attend_##R##_q8_0)(const AttentionParams &a) { attend<Q8_0, R, AHEAD>(a); }
 
 ATTEND(4, 8)
 ATTEND(8, 4)
@@ -124,13 +132,13 @@ ATTEND(16, 2)
 #define MOST_PARTS 64
 
 // Puts the parts of each query together. Blocks: tokens, heads, outer.
-KERNEL(attend_parts)(ARGS) {
+KERNEL(attend_parts)(const AttentionParams &a) {
     __shared__ float factors[MOST_PARTS];
-    i64 token = blockIdx.x, head = blockIdx.y, outer = blockIdx.z, dv = a.s[2].ne[0];
-    int parts = (int)a.i[0], lane = threadIdx.x % 32;
+    i64 token = blockIdx.x, head = blockIdx.y, outer = blockIdx.z, dv = a.v.ne[0];
+    int parts = (int)a.parts, lane = threadIdx.x % 32;
     u64 number = ((u64)outer * gridDim.y + head) * gridDim.x + token;
-    const float *partial = (const float *)a.i[1] + number * parts * (dv + 2);
-    float sink = a.s[4].p ? *(const float *)(a.s[4].p + head * a.s[4].nb[0]) : -INFINITE;
+    const float *partial = a.partial + number * parts * (dv + 2);
+    float sink = a.sinks.data ? *(const float *)(a.sinks.data + head * a.sinks.nb[0]) : -INFINITE;
     // Each lane has two parts.
     float mosts[2], totals[2], most = sink, total = 0;
 #pragma unroll
@@ -149,10 +157,10 @@ KERNEL(attend_parts)(ARGS) {
         if (threadIdx.x < 32) factors[lane + 32 * h] = grown;
     }
     total = warp_sum(total);
-    if (a.s[4].p) total += expf(sink - base);
+    if (a.sinks.data) total += expf(sink - base);
     __syncthreads();
     float factor = total == 0 ? 0 : 1 / total;
-    char *to = a.r.p + head * a.r.nb[1] + token * a.r.nb[2] + outer * a.r.nb[3];
+    char *to = a.result.data + head * a.result.nb[1] + token * a.result.nb[2] + outer * a.result.nb[3];
     for (i64 i = threadIdx.x; i < dv; i += blockDim.x) {
         float out = 0;
 #pragma unroll 8
@@ -160,7 +168,7 @@ KERNEL(attend_parts)(ARGS) {
             float value = partial[p * (dv + 2) + 2 + i];
             out += factors[p] != 0 ? factors[p] * value : 0;
         }
-        *(float *)(to + i * a.r.nb[0]) = out * factor;
+        *(float *)(to + i * a.result.nb[0]) = out * factor;
     }
 }
 
@@ -168,61 +176,89 @@ KERNEL(attend_parts)(ARGS) {
 #define LONG 128
 #define STEP (LONG + 4)
 
+// The weight of each lane's score. What was summed before shrinks where a score is the largest so far.
+__device__ __forceinline__ float weight_of(float score, float &most, float &total, float (&sums)[4]) {
+    float larger = warp_max(score);
+    larger = larger > most ? larger : most;
+    float base = larger == -INFINITE ? 0 : larger;
+    if (larger != most) {
+        float grown = expf(most - base);
+        total *= grown;
+#pragma unroll
+        for (int e = 0; e < 4; e++) sums[e] *= grown;
+        most = larger;
+    }
+    float weight = expf(score - base);
+    total += weight;
+    return weight;
+}
+
+// Brings 32 keys and values into memory that all threads of a block share.
+template <int TYPE>
+__device__ __forceinline__ void load_tile(
+    const AttentionParams &a, const char *key_rows, const char *value_rows, i64 first, float *keys_here, float *values_here
+) {
+    const Tensor &k = a.k, &v = a.v;
+    i64 keys = k.ne[1];
+    int d = (int)a.q.ne[0], dv = (int)v.ne[0];
+    for (int j = threadIdx.x; j < 32 * LONG / 4; j += blockDim.x) {
+        int key = j / (LONG / 4), i = j % (LONG / 4) * 4;
+        i64 at = first + key < keys ? first + key : keys - 1;
+        Four one = {}, two = {};
+        const char *key_row = key_rows + at * k.nb[1], *value_row = value_rows + at * v.nb[1];
+        if (TYPE != ANY) {
+            // Beyond the row there is nothing but what its products with nothing are.
+            one = load4_at(key_row, TYPE, i < d ? i : 0);
+            two = load4_at(value_row, TYPE, i < dv ? i : 0);
+        } else {
+            for (int e = 0; e < 4; e++) {
+                if (i + e < d) one.x[e] = load_at(key_row, k.dtype, k.nb[0], i + e);
+                if (i + e < dv) two.x[e] = load_at(value_row, v.dtype, v.nb[0], i + e);
+            }
+        }
+        *(float4 *)(keys_here + key * STEP + i) = make_float4(one.x[0], one.x[1], one.x[2], one.x[3]);
+        *(float4 *)(values_here + key * STEP + i) = make_float4(two.x[0], two.x[1], two.x[2], two.x[3]);
+    }
+}
+
 // Many queries that share their keys: 16 of them in a block, four in each warp, and 32 keys at a time. Scores: a lane has a
 // key. Values: a lane has four elements. Rows have at most 128 elements.
-// i: as above; 4: how many heads share their keys, 5: queries of a group. Blocks: pieces of queries, groups, outer.
-template <int TYPE> __device__ void attend_tile(const Args &a) {
+// Blocks: pieces of queries, groups, outer.
+template <int TYPE> __device__ void attend_tile(const AttentionParams &a) {
     extern __shared__ float4 memory[];
     float *queries = (float *)memory, *keys_here = queries + QUERIES * STEP, *values_here = keys_here + 32 * STEP;
-    const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
+    const Tensor &q = a.q, &k = a.k, &v = a.v, &mask = a.mask;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    i64 group = a.i[4], all = a.i[5], first_query = (i64)blockIdx.x * QUERIES, outer = blockIdx.z;
+    i64 group = a.group, all = a.queries, first_query = (i64)blockIdx.x * QUERIES, outer = blockIdx.z;
     i64 first_head = (i64)blockIdx.y * group, heads = q.ne[2], keys = k.ne[1];
     int d = (int)q.ne[0], dv = (int)v.ne[0];
-    const char *key_rows = k.p + first_head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
-    const char *value_rows = v.p + first_head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
+    const char *key_rows = k.data + first_head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
+    const char *value_rows = v.data + first_head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
     // The heads of a token follow one another. Those beyond the last are done twice.
     auto query_of = [&](int i) { return first_query + i < all ? first_query + i : all - 1; };
     for (int j = threadIdx.x; j < QUERIES * LONG; j += blockDim.x) {
         i64 number = query_of(j / LONG), head = first_head + number % group, token = number / group;
         int i = j % LONG;
-        const char *row = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
-        queries[j / LONG * STEP + i] = i < d ? load(row + i * q.nb[0], q.type) * a.f[0] : 0;
+        const char *row = q.data + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
+        queries[j / LONG * STEP + i] = i < d ? load(row + i * q.nb[0], q.dtype) * a.scale : 0;
     }
-    float most[4], total[4], sums[4][4], slopes[4], softcap = a.f[1];
+    float most[4], total[4], sums[4][4], slopes[4], softcap = a.softcap;
     const char *hide[4];
 #pragma unroll
     for (int n = 0; n < 4; n++) {
         i64 number = query_of(warp * 4 + n), head = first_head + number % group, token = number / group;
         most[n] = -INFINITE, total[n] = 0, slopes[n] = 1;
         hide[n] = 0;
-        if (mask.p) {
-            hide[n] = mask.p + token * mask.nb[1] + head % mask.ne[2] * mask.nb[2] + outer % mask.ne[3] * mask.nb[3];
-            slopes[n] = slope_of(head, heads, a.f[2]);
+        if (mask.data) {
+            hide[n] = mask.data + token * mask.nb[1] + head % mask.ne[2] * mask.nb[2] + outer % mask.ne[3] * mask.nb[3];
+            slopes[n] = slope_of(head, heads, a.max_bias);
         }
 #pragma unroll
         for (int e = 0; e < 4; e++) sums[n][e] = 0;
     }
     for (i64 first = 0; first < keys; first += 32) {
         __syncthreads();
-        for (int j = threadIdx.x; j < 32 * LONG / 4; j += blockDim.x) {
-            int key = j / (LONG / 4), i = j % (LONG / 4) * 4;
-            i64 at = first + key < keys ? first + key : keys - 1;
-            Four one = {}, two = {};
-            const char *key_row = key_rows + at * k.nb[1], *value_row = value_rows + at * v.nb[1];
-            if (TYPE != OTHER) {
-                // Beyond the row there is nothing but what its products with nothing are.
-                one = load4_at(key_row, TYPE, i < d ? i : 0);
-                two = load4_at(value_row, TYPE, i < dv ? i : 0);
-            } else {
-                for (int e = 0; e < 4; e++) {
-                    if (i + e < d) one.x[e] = load_at(key_row, k.type, k.nb[0], i + e);
-                    if (i + e < dv) two.x[e] = load_at(value_row, v.type, v.nb[0], i + e);
-                }
-            }
-            *(float4 *)(keys_here + key * STEP + i) = make_float4(one.x[0], one.x[1], one.x[2], one.x[3]);
-            *(float4 *)(values_here + key * STEP + i) = make_float4(two.x[0], two.x[1], two.x[2], two.x[3]);
-        }
+        load_tile<TYPE>(a, key_rows, value_rows, first, keys_here, values_here);
         __syncthreads();
         float scores[4] = {};
         for (int i = 0; i < d; i += 4) {
@@ -238,23 +274,12 @@ template <int TYPE> __device__ void attend_tile(const Args &a) {
             bool is_seen = first + lane < keys;
             float score = softcap != 0 ? softcap * tanhf(scores[n]) : scores[n];
             if (hide[n] && is_seen) {
-                float hidden = load(hide[n] + (first + lane) * mask.nb[0], mask.type);
+                float hidden = load(hide[n] + (first + lane) * mask.nb[0], mask.dtype);
                 is_seen = hidden != -INFINITE;
                 score = __fadd_rn(score, __fmul_rn(slopes[n], hidden));
             }
             score = is_seen ? score : -INFINITE;
-            float larger = warp_max(score);
-            larger = larger > most[n] ? larger : most[n];
-            float base = larger == -INFINITE ? 0 : larger;
-            if (larger != most[n]) {
-                float grown = expf(most[n] - base);
-                total[n] *= grown;
-#pragma unroll
-                for (int e = 0; e < 4; e++) sums[n][e] *= grown;
-                most[n] = larger;
-            }
-            scores[n] = expf(score - base);
-            total[n] += scores[n];
+            scores[n] = weight_of(score, most[n], total[n], sums[n]);
         }
         for (int key = 0; key < 32; key++) {
             float4 y = *(const float4 *)(values_here + key * STEP + lane * 4);
@@ -275,51 +300,81 @@ template <int TYPE> __device__ void attend_tile(const Args &a) {
         if (first_query + warp * 4 + n >= all) continue;
         i64 number = first_query + warp * 4 + n, head = first_head + number % group, token = number / group;
         float factor = factor_of(a, head, most[n], warp_sum(total[n]));
-        char *to = a.r.p + head * a.r.nb[1] + token * a.r.nb[2] + outer * a.r.nb[3];
+        char *to = a.result.data + head * a.result.nb[1] + token * a.result.nb[2] + outer * a.result.nb[3];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int i = lane * 4 + e;
-            if (i < dv) *(float *)(to + i * a.r.nb[0]) = sums[n][e] * factor;
+            if (i < dv) *(float *)(to + i * a.result.nb[0]) = sums[n][e] * factor;
         }
     }
 }
 
-KERNEL(attend_tile)(ARGS) { attend_tile<OTHER>(a); }
-KERNEL(attend_tile_f16)(ARGS) { attend_tile<F16>(a); }
-KERNEL(attend_tile_bf16)(ARGS) { attend_tile<BF16>(a); }
+KERNEL(attend_tile)(const AttentionParams &a) { attend_tile<ANY>(a); }
+KERNEL(attend_tile_f16)(const AttentionParams &a) { attend_tile<F16>(a); }
+KERNEL(attend_tile_bf16)(const AttentionParams &a) { attend_tile<BF16>(a); }
+
+// Puts together what the warps of a block have found about four queries, as a part of each.
+__device__ __forceinline__ void store_few(
+    const AttentionParams &a, const SoFar (*ends)[4], const float (*sums_here)[4][LONG], i64 first_query, i64 first_head,
+    i64 outer, i64 part
+) {
+    const Tensor &q = a.q;
+    i64 group = a.group, all = a.queries, parts = a.parts, heads = q.ne[2];
+    int dv = (int)a.v.ne[0];
+    for (int n = 0; n < 4 && first_query + n < all; n++) {
+        float larger = -INFINITE, sum = 0, factors[WARPS];
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) larger = ends[w][n].most > larger ? ends[w][n].most : larger;
+        float base = larger == -INFINITE ? 0 : larger;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            factors[w] = expf(ends[w][n].most - base);
+            sum += factors[w] * ends[w][n].total;
+        }
+        u64 number = ((u64)outer * heads + first_head + (first_query + n) % group) * q.ne[1] + (first_query + n) / group;
+        float *partial = a.partial + (number * parts + part) * (dv + 2);
+        if (threadIdx.x == 0) partial[0] = larger, partial[1] = sum;
+        for (int i = threadIdx.x; i < dv; i += blockDim.x) {
+            float out = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) out += factors[w] != 0 ? factors[w] * sums_here[w][n][i] : 0;
+            partial[2 + i] = out;
+        }
+    }
+}
 
 // A few queries that share their keys, and many keys: four queries in a block, and each warp takes every fourth tile of 32
 // keys. Scores: a lane has a key, and reads all of its row. Values: a lane has four elements. What each block has found is put
 // together by `attend_parts`. Rows are of one type, have at most 128 elements, and stand at multiples of 16 bytes.
-// i: as above. Blocks: pieces of four queries, groups, outer times parts.
-template <int TYPE> __device__ void attend_few(const Args &a) {
+// Blocks: pieces of four queries, groups, outer times parts.
+template <int TYPE> __device__ void attend_few(const AttentionParams &a) {
     __shared__ float queries[4][LONG], sums_here[WARPS][4][LONG];
     __shared__ SoFar ends[WARPS][4];
-    const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
+    const Tensor &q = a.q, &k = a.k, &v = a.v, &mask = a.mask;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = (int)q.ne[0], dv = (int)v.ne[0];
-    i64 group = a.i[4], all = a.i[5], parts = a.i[0], part = blockIdx.z % parts, outer = blockIdx.z / parts;
+    i64 group = a.group, all = a.queries, parts = a.parts, part = blockIdx.z % parts, outer = blockIdx.z / parts;
     i64 first_query = (i64)blockIdx.x * 4, first_head = (i64)blockIdx.y * group, heads = q.ne[2], keys = k.ne[1];
     // Whole tiles for each part.
     i64 share = ((keys + 31) / 32 + parts - 1) / parts * 32;
     i64 begin = part * share, end = begin + share < keys ? begin + share : keys;
-    const char *key_rows = k.p + first_head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
-    const char *value_rows = v.p + first_head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
+    const char *key_rows = k.data + first_head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
+    const char *value_rows = v.data + first_head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
     i64 head[4], token[4];
     const char *hide[4];
-    float slopes[4], softcap = a.f[1];
+    float slopes[4], softcap = a.softcap;
 #pragma unroll
     for (int n = 0; n < 4; n++) {
         // Those beyond the last are done twice.
         i64 number = first_query + n < all ? first_query + n : all - 1;
         head[n] = first_head + number % group, token[n] = number / group;
-        const char *row = q.p + token[n] * q.nb[1] + head[n] * q.nb[2] + outer * q.nb[3];
+        const char *row = q.data + token[n] * q.nb[1] + head[n] * q.nb[2] + outer * q.nb[3];
         for (int i = threadIdx.x; i < LONG; i += blockDim.x) {
-            queries[n][i] = i < d ? load(row + i * q.nb[0], q.type) * a.f[0] : 0;
+            queries[n][i] = i < d ? load(row + i * q.nb[0], q.dtype) * a.scale : 0;
         }
         hide[n] = 0, slopes[n] = 1;
-        if (mask.p) {
-            hide[n] = mask.p + token[n] * mask.nb[1] + head[n] % mask.ne[2] * mask.nb[2] + outer % mask.ne[3] * mask.nb[3];
-            slopes[n] = slope_of(head[n], heads, a.f[2]);
+        if (mask.data) {
+            hide[n] = mask.data + token[n] * mask.nb[1] + head[n] % mask.ne[2] * mask.nb[2] + outer % mask.ne[3] * mask.nb[3];
+            slopes[n] = slope_of(head[n], heads, a.max_bias);
         }
     }
     __syncthreads();
@@ -356,23 +411,12 @@ template <int TYPE> __device__ void attend_few(const Args &a) {
             bool is_seen = first + lane < end;
             float score = softcap != 0 ? softcap * tanhf(scores[n]) : scores[n];
             if (hide[n]) {
-                float hidden = load(hide[n] + mine * mask.nb[0], mask.type);
+                float hidden = load(hide[n] + mine * mask.nb[0], mask.dtype);
                 is_seen = is_seen && hidden != -INFINITE;
                 score = __fadd_rn(score, __fmul_rn(slopes[n], hidden));
             }
             score = is_seen ? score : -INFINITE;
-            float larger = warp_max(score);
-            larger = larger > most[n] ? larger : most[n];
-            float base = larger == -INFINITE ? 0 : larger;
-            if (larger != most[n]) {
-                float grown = expf(most[n] - base);
-                total[n] *= grown;
-#pragma unroll
-                for (int e = 0; e < 4; e++) sums[n][e] *= grown;
-                most[n] = larger;
-            }
-            scores[n] = expf(score - base);
-            total[n] += scores[n];
+            scores[n] = weight_of(score, most[n], total[n], sums[n]);
         }
         int count = end - first < 32 ? (int)(end - first) : 32, column = lane * 4 < dv ? lane * 4 : 0;
 #pragma unroll 8
@@ -396,52 +440,32 @@ template <int TYPE> __device__ void attend_few(const Args &a) {
         for (int e = 0; e < 4; e++) sums_here[warp][n][lane * 4 + e] = sums[n][e];
     }
     __syncthreads();
-    for (int n = 0; n < 4 && first_query + n < all; n++) {
-        float larger = -INFINITE, sum = 0, factors[WARPS];
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) larger = ends[w][n].most > larger ? ends[w][n].most : larger;
-        float base = larger == -INFINITE ? 0 : larger;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) {
-            factors[w] = expf(ends[w][n].most - base);
-            sum += factors[w] * ends[w][n].total;
-        }
-        u64 number = ((u64)outer * heads + first_head + (first_query + n) % group) * q.ne[1] + (first_query + n) / group;
-        float *partial = (float *)a.i[1] + (number * parts + part) * (dv + 2);
-        if (threadIdx.x == 0) partial[0] = larger, partial[1] = sum;
-        for (int i = threadIdx.x; i < dv; i += blockDim.x) {
-            float out = 0;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++) out += factors[w] != 0 ? factors[w] * sums_here[w][n][i] : 0;
-            partial[2 + i] = out;
-        }
-    }
+    store_few(a, ends, sums_here, first_query, first_head, outer, part);
 }
 
-KERNEL(attend_few_f16)(ARGS) { attend_few<F16>(a); }
-KERNEL(attend_few_bf16)(ARGS) { attend_few<BF16>(a); }
+KERNEL(attend_few_f16)(const AttentionParams &a) { attend_few<F16>(a); }
+KERNEL(attend_few_bf16)(const AttentionParams &a) { attend_few<BF16>(a); }
 
 // Looks at the mask for `attend_many`.
-// i: 4: how many heads share their keys, 5: queries of a group, 6: keys of a tile, 7: queries of a block, 8: address of the
-// results, 9: number of tiles. Blocks: tiles times blocks of queries, groups, outer; one for all where the mask is the same.
-KERNEL(attend_look)(ARGS) {
+// Blocks: tiles times blocks of queries, groups, outer; one for all where the mask is the same.
+KERNEL(attend_look)(const MaskParams &a) {
     __shared__ u32 seen[2];
-    const Tensor &mask = a.s[3];
-    u32 group = (u32)a.i[4], all = (u32)a.i[5], tiles = (u32)a.i[9], size = (u32)a.i[6], column = threadIdx.x % size;
-    u32 tile = blockIdx.x % tiles, block = blockIdx.x / tiles, queries = (u32)a.i[7];
+    const Tensor &mask = a.mask;
+    u32 group = (u32)a.group, all = (u32)a.queries, tiles = (u32)a.tiles, size = (u32)a.tile_keys, column = threadIdx.x % size;
+    u32 tile = blockIdx.x % tiles, block = blockIdx.x / tiles, queries = (u32)a.block_queries;
     u32 first = block * queries, last = all - first < queries ? all - 1 : first + queries - 1;
     i64 key = (i64)tile * size + column;
-    const char *plane = mask.p + key * mask.nb[0] + blockIdx.z % (u32)mask.ne[3] * mask.nb[3];
+    const char *plane = mask.data + key * mask.nb[0] + blockIdx.z % (u32)mask.ne[3] * mask.nb[3];
     bool is_seen = false, is_zero = true;
     if (threadIdx.x < 2) seen[threadIdx.x] = 0;
     __syncthreads();
     auto look = [&](const char *at) {
-        float hidden = load(at, mask.type);
+        float hidden = load(at, mask.dtype);
         is_seen |= hidden != -INFINITE;
         is_zero &= hidden == 0;
     };
     u32 start = threadIdx.x / size, step = blockDim.x / size;
-    if (key >= a.s[1].ne[1]) {
+    if (key >= a.keys) {
         // There is no such key.
     } else if (mask.ne[2] == 1) {
         // All heads have the same mask.
@@ -458,6 +482,6 @@ KERNEL(attend_look)(ARGS) {
     is_zero = __syncthreads_and(is_zero);
     if (threadIdx.x == 0) {
         u64 at = ((u64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-        ((Look *)a.i[8])[at] = Look{seen[0] | (u64)seen[1] << 32, is_zero};
+        a.tile_masks[at] = TileMask{seen[0] | (u64)seen[1] << 32, is_zero};
     }
 }

@@ -1,39 +1,6 @@
-// What all kernels share: numbers as they stand in memory, places of elements, sums over threads.
+// What all kernels share: numbers as they are in memory, places of elements, sums over threads.
 //
-// The structures here are those of `shape.rs`, field by field.
-
-typedef signed char i8;
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef long long i64;
-typedef unsigned long long u64;
-
-enum Type {
-    F32, F16, BF16, I32, I64, Q8_0, Q4_0, I8, I16, F64,
-    // Weights alone have these: nothing is rounded to them.
-    Q4_1, Q5_0, Q5_1, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, OTHER
-};
-
-struct Tensor {
-    char *p;
-    i64 ne[4];
-    i64 nb[4];
-    // The number of its type, and the bytes of a block.
-    int type;
-    int size;
-};
-
-struct Args {
-    Tensor r;
-    Tensor s[5];
-    i64 i[20];
-    float f[12];
-    u64 *flag;
-    u64 number;
-};
-
-static_assert(sizeof(Tensor) == 80 && sizeof(Args) == 704, "as in shape.rs");
+// Types of data, tensors and what each kernel is told are declared ahead of this, from their definitions in Rust.
 
 // A kernel may be there before the one ahead of it is done, so that none has to wait for its start: it waits here for what
 // that one has written, which has waited for all before it, and lets the next one come.
@@ -44,23 +11,23 @@ __device__ __forceinline__ void take_over() {
 #endif
 }
 
-// Every kernel is made by this, so that none can forget it. What follows the type are bounds for the compiler.
-#define KERNEL_OF(NAME, TYPE, ...)                                                \
-    __device__ __forceinline__ void body_##NAME(const TYPE &a);                   \
-    extern "C" __global__ void __VA_ARGS__ steeve_##NAME(const __grid_constant__ TYPE a) { \
+// Every kernel is made by this, so that none can forget it: it takes `params_NAME`, as the list of kernels in Rust says. What
+// follows the name are bounds for the compiler.
+#define KERNEL_WITHIN(NAME, ...)                                                  \
+    __device__ __forceinline__ void body_##NAME(const params_##NAME &a);          \
+    extern "C" __global__ void __VA_ARGS__ steeve_##NAME(const __grid_constant__ params_##NAME a) { \
         take_over();                                                              \
         body_##NAME(a);                                                           \
     }                                                                             \
     __device__ __forceinline__ void body_##NAME
-#define KERNEL(NAME) KERNEL_OF(NAME, Args)
-#define ARGS const Args &a
+#define KERNEL(NAME) KERNEL_WITHIN(NAME, )
 #define INFINITE __int_as_float(0x7f800000)
 
-// What data alone can show to be wrong is told to the host: who, and which number. One word, so that it is never torn.
-__device__ void complain(const u64 *flag, u64 number, i64 value) {
+// What data alone can show to be wrong is told to the host: which node, and which number. One word, so that it is never torn.
+__device__ void report(const AssertSite &asserts, i64 value) {
     // What has no room in half a word is said to be the largest that has.
     value = value > 0x7fffffff ? 0x7fffffff : value < -0x80000000ll ? -0x80000000ll : value;
-    *(volatile u64 *)flag = number << 32 | (u32)value;
+    *(volatile u64 *)asserts.word = asserts.node << 32 | (u32)value;
 }
 
 __device__ float from_f16(u16 bits) {
@@ -132,14 +99,19 @@ __device__ void store4(char *p, int type, Four v) {
     *(uint2 *)p = make_uint2((u32)bits[0] | (u32)bits[1] << 16, (u32)bits[2] | (u32)bits[3] << 16);
 }
 
+// The block of element `i` of a row of blocks.
+template <int TYPE> __device__ const char *block_of(const char *row, i64 i) {
+    return row + i / block_length<TYPE> * block_bytes<TYPE>;
+}
+
 // Element `i` of a row of floats, or of the blocks that are also written.
 __device__ float load_at(const char *row, int type, i64 step, i64 i) {
     if (type == Q8_0) {
-        const char *block = row + i / 32 * 34;
+        const char *block = block_of<Q8_0>(row, i);
         return from_f16(*(const u16 *)block) * (float)*(const i8 *)(block + 2 + i % 32);
     }
     if (type == Q4_0) {
-        const char *block = row + i / 32 * 18;
+        const char *block = block_of<Q4_0>(row, i);
         int j = (int)(i % 32);
         int pair = *(const u8 *)(block + 2 + j % 16);
         return from_f16(*(const u16 *)block) * (float)((j < 16 ? pair & 15 : pair >> 4) - 8);
@@ -151,7 +123,7 @@ __device__ float load_at(const char *row, int type, i64 step, i64 i) {
 __device__ Four load4_at(const char *row, int type, i64 i) {
     Four out;
     if (type == Q8_0) {
-        const char *block = row + i / 32 * 34;
+        const char *block = block_of<Q8_0>(row, i);
         float scale = from_f16(*(const u16 *)block);
         const u16 *pairs = (const u16 *)(block + 2 + i % 32);
         u16 low = pairs[0], high = pairs[1];
@@ -160,7 +132,7 @@ __device__ Four load4_at(const char *row, int type, i64 i) {
         return out;
     }
     if (type == Q4_0) {
-        const char *block = row + i / 32 * 18;
+        const char *block = block_of<Q4_0>(row, i);
         float scale = from_f16(*(const u16 *)block);
         int j = (int)(i % 32);
         const u16 *pairs = (const u16 *)(block + 2 + j % 16);

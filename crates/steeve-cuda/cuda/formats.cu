@@ -48,12 +48,6 @@ __device__ float half_of_power(u32 exponent) {
     return __uint_as_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
 }
 
-// The elements and the bytes of a block.
-template <int TYPE> constexpr int block_length = TYPE >= Q2_K ? 256 : 32;
-template <int TYPE>
-constexpr int block_size = TYPE == Q4_1 ? 20 : TYPE == Q5_0 ? 22 : TYPE == Q5_1 ? 24 : TYPE == MXFP4 ? 17
-    : TYPE == Q2_K ? 84 : TYPE == Q3_K ? 110 : TYPE == Q4_K ? 144 : TYPE == Q5_K ? 176 : 210;
-
 // From element `j` of a block on, a multiple of four.
 template <int TYPE, bool WORDS> __device__ __forceinline__ Quad quad_at(const char *b, int j) {
     auto half = [&](int at) { return from_f16(*(const u16 *)(b + at)); };
@@ -118,7 +112,7 @@ template <int TYPE, bool WORDS> __device__ __forceinline__ Quad quad_at(const ch
 
 template <int TYPE> __device__ Four floats_at(const char *row, i64 i) {
     const int length = block_length<TYPE>;
-    Quad quad = quad_at<TYPE, false>(row + (u64)i / length * block_size<TYPE>, (int)((u64)i % length));
+    Quad quad = quad_at<TYPE, false>(row + (u64)i / length * block_bytes<TYPE>, (int)((u64)i % length));
     Four out;
 #pragma unroll
     for (int j = 0; j < 4; j++) out.x[j] = quad.scale * quad.x[j] + quad.least;
@@ -140,10 +134,6 @@ __device__ Four weights_at(const char *row, int type, i64 i) {
     default: return load4_at(row, type, i);
     }
 }
-
-__device__ bool is_weight_block(int type) { return type >= Q4_1 && type < OTHER; }
-
-__device__ bool is_block(int type) { return type == Q8_0 || type == Q4_0 || is_weight_block(type); }
 
 // One element of such a row.
 __device__ float weight_at(const char *row, int type, i64 step, i64 i) {

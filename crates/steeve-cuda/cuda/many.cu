@@ -21,7 +21,7 @@
 
 // The mask's row for a query.
 __device__ const char *mask_row(const Tensor &mask, u32 token, u32 head, u32 outer) {
-    return mask.p + token * mask.nb[1] + head % (u32)mask.ne[2] * mask.nb[2] + outer % (u32)mask.ne[3] * mask.nb[3];
+    return mask.data + token * mask.nb[1] + head % (u32)mask.ne[2] * mask.nb[2] + outer % (u32)mask.ne[3] * mask.nb[3];
 }
 
 #if __CUDA_ARCH__ >= 800
@@ -125,7 +125,7 @@ __device__ void copy_rows(u32 to, const char *rows, i64 step, int length, int ti
 
 // The tiles that somebody sees, in order. Each lane has looked at one of 32.
 template <int N> struct Tiles {
-    const Look *looks;
+    const TileMask *looks;
     i64 keys;
     int base, end;
     u32 left, plain;
@@ -140,7 +140,7 @@ template <int N> struct Tiles {
             mine = count >= 64 ? ~0ull : (1ull << count) - 1;
             if (N == 32) mine = (u32)mine;
             if (looks) {
-                Look look = looks[tile];
+                TileMask look = looks[tile];
                 mine &= look.seen;
                 is_plain = is_plain && look.zeros;
             }
@@ -165,32 +165,32 @@ template <int N> struct Tiles {
 };
 
 __device__ bool is_aligned(const Tensor &t, u64 size) {
-    return (((u64)t.p | (u64)t.nb[1] | (u64)t.nb[2] | (u64)t.nb[3]) & (size - 1)) == 0;
+    return (((u64)t.data | (u64)t.nb[1] | (u64)t.nb[2] | (u64)t.nb[3]) & (size - 1)) == 0;
 }
 
 // One query in a warp, with nothing but sums of what it sees: for those whose sums are no numbers, because some key or value
 // that another query sees is none, or since that is how it is. Columns `from` to `to` are written.
 template <int TYPE, int R>
 __device__ void attend_alone(
-    const Args &a, i64 token, i64 head, i64 outer, float slope, i64 first, i64 last, i64 part, int from, int to
+    const AttentionParams &a, i64 token, i64 head, i64 outer, float slope, i64 first, i64 last, i64 part, int from, int to
 ) {
-    const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
+    const Tensor &q = a.q, &k = a.k, &v = a.v, &mask = a.mask;
     int lane = threadIdx.x % 32, d = (int)q.ne[0], dv = (int)v.ne[0];
-    i64 heads = q.ne[2], parts = a.i[0];
-    const char *query = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
-    const char *key_rows = k.p + head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
-    const char *value_rows = v.p + head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
-    const char *hide = mask.p ? mask_row(mask, (u32)token, (u32)head, (u32)outer) : 0;
-    float softcap = a.f[1], most = -INFINITE, total = 0, x[R], sum[R];
+    i64 heads = q.ne[2], parts = a.parts;
+    const char *query = q.data + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
+    const char *key_rows = k.data + head / (heads / k.ne[2]) * k.nb[2] + outer * k.nb[3];
+    const char *value_rows = v.data + head / (heads / v.ne[2]) * v.nb[2] + outer * v.nb[3];
+    const char *hide = mask.data ? mask_row(mask, (u32)token, (u32)head, (u32)outer) : 0;
+    float softcap = a.softcap, most = -INFINITE, total = 0, x[R], sum[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int i = lane * R + r;
-        x[r] = i < d ? load(query + i * q.nb[0], q.type) * a.f[0] : 0;
+        x[r] = i < d ? load(query + i * q.nb[0], q.dtype) * a.scale : 0;
         sum[r] = 0;
     }
 #pragma unroll 1
     for (i64 key = first; key < last; key++) {
-        float hidden = hide ? load(hide + key * mask.nb[0], mask.type) : 0, y[R], score = 0;
+        float hidden = hide ? load(hide + key * mask.nb[0], mask.dtype) : 0, y[R], score = 0;
         if (hidden == -INFINITE) continue;
         read_row<TYPE, R>(key_rows + key * k.nb[1], k, lane, d, 1, y);
 #pragma unroll
@@ -207,8 +207,8 @@ __device__ void attend_alone(
         for (int r = 0; r < R; r++) sum[r] = sum[r] * grown + (weight != 0 ? weight * y[r] : 0);
     }
     u64 number = ((u64)outer * heads + head) * q.ne[1] + token;
-    float *partial = (float *)a.i[1] + (number * parts + part) * (dv + 2);
-    char *result = a.r.p + head * a.r.nb[1] + token * a.r.nb[2] + outer * a.r.nb[3];
+    float *partial = a.partial + (number * parts + part) * (dv + 2);
+    char *result = a.result.data + head * a.result.nb[1] + token * a.result.nb[2] + outer * a.result.nb[3];
     float factor = parts > 1 ? 1 : factor_of(a, head, most, total);
     if (parts > 1 && lane == 0) partial[0] = most, partial[1] = total;
 #pragma unroll
@@ -216,112 +216,145 @@ __device__ void attend_alone(
         int i = lane * R + r;
         if (i < from || i >= to || i >= dv) continue;
         if (parts > 1) partial[2 + i] = sum[r];
-        else *(float *)(result + i * a.r.nb[0]) = sum[r] * factor;
+        else *(float *)(result + i * a.result.nb[0]) = sum[r] * factor;
     }
 }
 
+// A tile of keys: its number, or less than zero behind the last; which keys are seen; whether there is nothing to hide.
+struct Tile {
+    int number;
+    u64 seen;
+    bool is_plain;
+};
+
+// What a thread does for many queries, and what it has found so far.
+//
 // A warp has D columns of its queries and of its results. Where rows have twice as many, two warps have the same queries: each
 // makes half of the sums of a score.
-// i: 0: parts, 1: address of their results, 4, 5, 8, 9: as above. Blocks: groups, queries, outer times parts.
-template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const Args &a) {
-    extern __shared__ float4 memory[];
-    const int PARTS = TYPE == F16 ? 2 : 3, WHOLE = D * HALVES, PITCH = (WHOLE + 63) / 64 * 128, ROOM = N * PITCH;
-    const int ROWS = 16 * WARPS / HALVES;
-    const float LOG2E = 1.4426950408889634f, GAIN = TYPE == F16 ? 7 : 0;
-    const Tensor &q = a.s[0], &k = a.s[1], &v = a.s[2], &mask = a.s[3];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4, column = lane % 4 * 2;
-    int d = (int)q.ne[0], dv = (int)v.ne[0], half = warp % HALVES, start = half * D;
-    u32 group = (u32)a.i[4], all = (u32)a.i[5], parts = (u32)a.i[0], part = blockIdx.z % parts;
-    u32 heads = (u32)q.ne[2], first_head = blockIdx.x * group;
-    i64 outer = blockIdx.z / parts, keys = k.ne[1];
-    // The last queries see most where a mask is causal, and should not be begun last.
-    u32 block = gridDim.y - 1 - blockIdx.y, first_query = block * ROWS + warp / HALVES * 16;
-    const char *key_rows = k.p + first_head / (heads / (u32)k.ne[2]) * k.nb[2] + outer * k.nb[3];
-    const char *value_rows = v.p + first_head / (heads / (u32)v.ne[2]) * v.nb[2] + outer * v.nb[3];
+// Blocks: groups, queries, outer times parts.
+template <int TYPE, int D, int HALVES, int N> struct ManyQueries {
+    static constexpr int PARTS = TYPE == F16 ? 2 : 3, WHOLE = D * HALVES;
+    static constexpr int PITCH = (WHOLE + 63) / 64 * 128, ROOM = N * PITCH, ROWS = 16 * WARPS / HALVES;
+    static constexpr float LOG2E = 1.4426950408889634f, GAIN = TYPE == F16 ? 7 : 0;
 
-    // Which tiles are for this block.
-    u32 count = (u32)((keys + N - 1) / N), share = (count + parts - 1) / parts;
+    const AttentionParams &a;
+    int lane, warp, row, column, d, dv, half, start;
+    u32 group, all, parts, part, heads, first_head, block, first_query, count, share;
+    i64 outer, keys;
+    const char *key_rows, *value_rows;
     Tiles<N> tiles;
-    tiles.looks = 0, tiles.keys = keys, tiles.base = (int)(part * share);
-    tiles.end = (int)(part * share + share < count ? part * share + share : count);
-    if (mask.p) {
-        i64 before = mask.ne[3] == 1 ? 0 : outer;
-        if (mask.ne[2] != 1) before = before * gridDim.x + blockIdx.x;
-        tiles.looks = (const Look *)a.i[8] + (before * gridDim.y + block) * count;
+    // Rooms in shared memory, and where lanes fetch from, but for what is the same in all of them.
+    u32 base, key_room, value_room, free_room, key_at, key_piece, value_at, value_piece;
+    // Queries, what undoes their power of two, and the slopes of their heads.
+    u32 x[D / 16][PARTS * 4];
+    float undo[2], slopes[2];
+    // The largest score, the sum of the weights, and the weighted sums of the values.
+    float most[2], total[2], out[D / 8][4];
+
+    __device__ __forceinline__ explicit ManyQueries(const AttentionParams &a) : a(a) {
+        lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4, column = lane % 4 * 2;
+        d = (int)a.q.ne[0], dv = (int)a.v.ne[0], half = warp % HALVES, start = half * D;
+        group = (u32)a.group, all = (u32)a.queries, parts = (u32)a.parts, part = blockIdx.z % parts;
+        heads = (u32)a.q.ne[2], first_head = blockIdx.x * group;
+        outer = blockIdx.z / parts, keys = a.k.ne[1];
+        // The last queries see most where a mask is causal, and should not be begun last.
+        block = gridDim.y - 1 - blockIdx.y, first_query = block * ROWS + warp / HALVES * 16;
+        key_rows = a.k.data + first_head / (heads / (u32)a.k.ne[2]) * a.k.nb[2] + outer * a.k.nb[3];
+        value_rows = a.v.data + first_head / (heads / (u32)a.v.ne[2]) * a.v.nb[2] + outer * a.v.nb[3];
     }
-    tiles.look();
-
-    // Where lanes fetch from, but for what is the same in all of them.
-    u32 base = (u32)__cvta_generic_to_shared(memory);
-    u32 key_room = base, value_room = base + ROOM, free_room = base + 2 * ROOM;
-    u32 key_at = (lane / 16 * 8 + lane % 8) * PITCH, key_piece = ((u32)(start / 8 + lane / 8 % 2) ^ lane % 8) << 4;
-    u32 value_at = lane % 16 * PITCH, value_piece = ((u32)(start / 8 + lane / 16) ^ lane % 8) << 4;
-
-    u64 seen = 0;
-    bool is_plain = false;
-    int tile = tiles.next(seen, is_plain);
-    if (tile >= 0) copy_rows<N, PITCH, WHOLE / 8>(key_room, key_rows, k.nb[1], d, tile, seen);
-    commit();
-    if (tile >= 0) copy_rows<N, PITCH, WHOLE / 8>(value_room, value_rows, v.nb[1], dv, tile, seen);
-    commit();
 
     // Those beyond the last are done twice.
-    auto query_of = [&](int h) { return first_query + row + 8 * h < all ? first_query + row + 8 * h : all - 1; };
-    // Queries, and what undoes their power of two.
-    u32 x[D / 16][PARTS * 4];
-    float undo[2], slopes[2], softcap = a.f[1];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        u32 number = query_of(h), head = first_head + number % group, token = number / group;
-        const char *query = q.p + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
-        float raw[D / 8][2], most = 0;
-        bool pairs = q.nb[0] == 4 && is_aligned(q, 8);
-#pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            int i = start + n * 8 + column;
-            float2 two = make_float2(0, 0);
-            if (i < d) {
-                if (pairs) two = *(const float2 *)(query + i * 4);
-                else two = make_float2(*(const float *)(query + i * q.nb[0]), *(const float *)(query + (i + 1) * q.nb[0]));
-            }
-            raw[n][0] = two.x * a.f[0], raw[n][1] = two.y * a.f[0];
-            most = fmaxf(most, fmaxf(fabsf(raw[n][0]), fabsf(raw[n][1])));
-        }
-        most = largest(most);
-        float power = 1;
-        undo[h] = 1;
-        if (TYPE == F16) {
-            // The largest becomes one from 2^14 to 2^15.
-            int exponent = 268 - (int)(__float_as_uint(most) >> 23);
-            exponent = exponent > 253 ? 253 : exponent;
-            power = __uint_as_float((u32)exponent << 23);
-            undo[h] = __uint_as_float((u32)(254 - exponent) << 23);
-        }
-#pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            split<TYPE, PARTS>(raw[n][0] * power, raw[n][1] * power, &x[n / 2][n % 2 * 2 + h], 4);
-        }
-        slopes[h] = mask.p ? slope_of(head, heads, a.f[2]) : 1;
+    __device__ __forceinline__ u32 query_of(int h) const {
+        return first_query + row + 8 * h < all ? first_query + row + 8 * h : all - 1;
     }
 
-    float most[2] = {-INFINITE, -INFINITE}, total[2] = {0, 0}, out[D / 8][4];
-#pragma unroll
-    for (int n = 0; n < D / 8; n++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) out[n][e] = 0;
+    // Which tiles are for this block.
+    __device__ __forceinline__ void find_tiles() {
+        count = (u32)((keys + N - 1) / N), share = (count + parts - 1) / parts;
+        tiles.looks = 0, tiles.keys = keys, tiles.base = (int)(part * share);
+        tiles.end = (int)(part * share + share < count ? part * share + share : count);
+        if (a.mask.data) {
+            i64 before = a.mask.ne[3] == 1 ? 0 : outer;
+            if (a.mask.ne[2] != 1) before = before * gridDim.x + blockIdx.x;
+            tiles.looks = a.tile_masks + (before * gridDim.y + block) * count;
+        }
+        tiles.look();
     }
 
-    while (tile >= 0) {
-        u64 next_seen = 0;
-        bool next_plain = false;
-        int next = tiles.next(next_seen, next_plain);
-        arrive();
-        __syncthreads();
-        if (next >= 0) copy_rows<N, PITCH, WHOLE / 8>(free_room, key_rows, k.nb[1], d, next, next_seen);
+    __device__ __forceinline__ Tile next_tile() {
+        Tile tile = {-1, 0, false};
+        tile.number = tiles.next(tile.seen, tile.is_plain);
+        return tile;
+    }
+
+    __device__ __forceinline__ void find_rooms() {
+        extern __shared__ float4 memory[];
+        base = (u32)__cvta_generic_to_shared(memory);
+        key_room = base, value_room = base + ROOM, free_room = base + 2 * ROOM;
+        key_at = (lane / 16 * 8 + lane % 8) * PITCH, key_piece = ((u32)(start / 8 + lane / 8 % 2) ^ lane % 8) << 4;
+        value_at = lane % 16 * PITCH, value_piece = ((u32)(start / 8 + lane / 16) ^ lane % 8) << 4;
+    }
+
+    // Starts copying the keys of a tile, if there is one.
+    __device__ __forceinline__ void copy_keys(u32 room, const Tile &tile) const {
+        if (tile.number >= 0) copy_rows<N, PITCH, WHOLE / 8>(room, key_rows, a.k.nb[1], d, tile.number, tile.seen);
         commit();
+    }
 
-        // Scores: queries times keys.
-        float s[N / 8][4];
+    __device__ __forceinline__ void copy_values(u32 room, const Tile &tile) const {
+        if (tile.number >= 0) copy_rows<N, PITCH, WHOLE / 8>(room, value_rows, a.v.nb[1], dv, tile.number, tile.seen);
+        commit();
+    }
+
+    // Reads the queries of rows g and g + 8, multiplied by a power of two, as sums of numbers of the keys' type.
+    __device__ __forceinline__ void read_queries() {
+        const Tensor &q = a.q;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            u32 number = query_of(h), head = first_head + number % group, token = number / group;
+            const char *query = q.data + token * q.nb[1] + head * q.nb[2] + outer * q.nb[3];
+            float raw[D / 8][2], largest_here = 0;
+            bool pairs = q.nb[0] == 4 && is_aligned(q, 8);
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                int i = start + n * 8 + column;
+                float2 two = make_float2(0, 0);
+                if (i < d) {
+                    if (pairs) two = *(const float2 *)(query + i * 4);
+                    else two = make_float2(*(const float *)(query + i * q.nb[0]), *(const float *)(query + (i + 1) * q.nb[0]));
+                }
+                raw[n][0] = two.x * a.scale, raw[n][1] = two.y * a.scale;
+                largest_here = fmaxf(largest_here, fmaxf(fabsf(raw[n][0]), fabsf(raw[n][1])));
+            }
+            largest_here = largest(largest_here);
+            float power = 1;
+            undo[h] = 1;
+            if (TYPE == F16) {
+                // The largest becomes one from 2^14 to 2^15.
+                int exponent = 268 - (int)(__float_as_uint(largest_here) >> 23);
+                exponent = exponent > 253 ? 253 : exponent;
+                power = __uint_as_float((u32)exponent << 23);
+                undo[h] = __uint_as_float((u32)(254 - exponent) << 23);
+            }
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                split<TYPE, PARTS>(raw[n][0] * power, raw[n][1] * power, &x[n / 2][n % 2 * 2 + h], 4);
+            }
+            slopes[h] = a.mask.data ? slope_of(head, heads, a.max_bias) : 1;
+        }
+    }
+
+    __device__ __forceinline__ void start_sums() {
+        most[0] = most[1] = -INFINITE, total[0] = total[1] = 0;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) out[n][e] = 0;
+        }
+    }
+
+    // Scores: queries times keys.
+    __device__ __forceinline__ void multiply_keys(float (&s)[N / 8][4]) const {
 #pragma unroll
         for (int n = 0; n < N / 8; n++) {
 #pragma unroll
@@ -342,68 +375,76 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
                 }
             }
         }
-        float step[2] = {undo[0], undo[1]};
-        if (HALVES == 2) {
-            // The other half is in the next warp; both are put together where the keys were.
-            float4 *mine = (float4 *)((char *)memory + (key_room - base)) + warp * (N / 8) * 32 + lane;
-            const float4 *theirs = mine + (half ? -1 : 1) * (N / 8) * 32;
-            __syncthreads();
-#pragma unroll
-            for (int n = 0; n < N / 8; n++) {
-#pragma unroll
-                for (int e = 0; e < 4; e++) s[n][e] *= step[e / 2];
-                mine[n * 32] = make_float4(s[n][0], s[n][1], s[n][2], s[n][3]);
-            }
-            __syncthreads();
-#pragma unroll
-            for (int n = 0; n < N / 8; n++) {
-                float4 other = theirs[n * 32];
-                s[n][0] += other.x, s[n][1] += other.y, s[n][2] += other.z, s[n][3] += other.w;
-            }
-            step[0] = step[1] = 1;
-        }
-        if (softcap != 0) {
-#pragma unroll
-            for (int n = 0; n < N / 8; n++) {
-#pragma unroll
-                for (int e = 0; e < 4; e++) s[n][e] = softcap * tanhf(s[n][e] * step[e / 2]);
-            }
-            step[0] = step[1] = 1;
-        }
-        if (!is_plain) {
-            bool pairs = mask.p && mask.nb[0] == 2 && keys % 2 == 0 && is_aligned(mask, 4);
-            const char *hide[2] = {0, 0};
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                u32 number = query_of(h), head = first_head + number % group;
-                if (mask.p) hide[h] = mask_row(mask, number / group, head, (u32)outer) + ((i64)tile * N + column) * mask.nb[0];
-            }
-#pragma unroll
-            for (int n = 0; n < N / 8; n += 4) {
-                // Two elements for each query and eight keys. All of them are on their way before any is used.
-                u32 words[4][2];
-#pragma unroll
-                for (int m = 0; m < 8; m++) {
-                    bool is_read = pairs && seen >> ((n + m / 2) * 8 + column) & 3;
-                    words[m / 2][m % 2] = is_read ? *(const u32 *)(hide[m % 2] + (n + m / 2) * 16) : 0;
-                }
-#pragma unroll
-                for (int m = 0; m < 16; m++) {
-                    int e = m % 4, i = (n + m / 4) * 8 + e % 2;
-                    bool is_seen = seen >> (i + column) & 1;
-                    float score = s[n + m / 4][e] * step[e / 2];
-                    float hidden = from_f16((u16)(words[m / 4][e / 2] >> (e % 2 * 16)));
-                    if (mask.p && !pairs && is_seen) hidden = from_f16(*(const u16 *)(hide[e / 2] + i * mask.nb[0]));
-                    if (mask.p) score = __fadd_rn(score, __fmul_rn(slopes[e / 2], hidden));
-                    s[n + m / 4][e] = is_seen && hidden != -INFINITE ? score : -INFINITE;
-                }
-            }
-            step[0] = step[1] = 1;
-        }
+    }
 
-        // Weights, and what all before is multiplied by.
-        float grown[2];
-        u32 weights[N / 16][PARTS * 4];
+    // The other half of each score is in the next warp; both are put together where the keys were.
+    __device__ __forceinline__ void join_halves(float (&s)[N / 8][4], float (&step)[2]) const {
+        extern __shared__ float4 memory[];
+        float4 *mine = (float4 *)((char *)memory + (key_room - base)) + warp * (N / 8) * 32 + lane;
+        const float4 *theirs = mine + (half ? -1 : 1) * (N / 8) * 32;
+        __syncthreads();
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[n][e] *= step[e / 2];
+            mine[n * 32] = make_float4(s[n][0], s[n][1], s[n][2], s[n][3]);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) {
+            float4 other = theirs[n * 32];
+            s[n][0] += other.x, s[n][1] += other.y, s[n][2] += other.z, s[n][3] += other.w;
+        }
+        step[0] = step[1] = 1;
+    }
+
+    __device__ __forceinline__ void cap_scores(float (&s)[N / 8][4], float (&step)[2]) const {
+        float softcap = a.softcap;
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[n][e] = softcap * tanhf(s[n][e] * step[e / 2]);
+        }
+        step[0] = step[1] = 1;
+    }
+
+    // Adds the mask to the scores, and hides what is not seen.
+    __device__ __forceinline__ void mask_scores(const Tile &tile, float (&s)[N / 8][4], float (&step)[2]) const {
+        const Tensor &mask = a.mask;
+        bool pairs = mask.data && mask.nb[0] == 2 && keys % 2 == 0 && is_aligned(mask, 4);
+        const char *hide[2] = {0, 0};
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            u32 number = query_of(h), head = first_head + number % group;
+            if (mask.data) hide[h] = mask_row(mask, number / group, head, (u32)outer) + ((i64)tile.number * N + column) * mask.nb[0];
+        }
+#pragma unroll
+        for (int n = 0; n < N / 8; n += 4) {
+            // Two elements for each query and eight keys. All of them are on their way before any is used.
+            u32 words[4][2];
+#pragma unroll
+            for (int m = 0; m < 8; m++) {
+                bool is_read = pairs && tile.seen >> ((n + m / 2) * 8 + column) & 3;
+                words[m / 2][m % 2] = is_read ? *(const u32 *)(hide[m % 2] + (n + m / 2) * 16) : 0;
+            }
+#pragma unroll
+            for (int m = 0; m < 16; m++) {
+                int e = m % 4, i = (n + m / 4) * 8 + e % 2;
+                bool is_seen = tile.seen >> (i + column) & 1;
+                float score = s[n + m / 4][e] * step[e / 2];
+                float hidden = from_f16((u16)(words[m / 4][e / 2] >> (e % 2 * 16)));
+                if (mask.data && !pairs && is_seen) hidden = from_f16(*(const u16 *)(hide[e / 2] + i * mask.nb[0]));
+                if (mask.data) score = __fadd_rn(score, __fmul_rn(slopes[e / 2], hidden));
+                s[n + m / 4][e] = is_seen && hidden != -INFINITE ? score : -INFINITE;
+            }
+        }
+        step[0] = step[1] = 1;
+    }
+
+    // Makes weights of the scores. What was summed before is multiplied by `grown`.
+    __device__ __forceinline__ void weigh(
+        const float (&s)[N / 8][4], const float (&step)[2], float (&grown)[2], u32 (&weights)[N / 16][PARTS * 4]
+    ) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float larger = -INFINITE;
@@ -423,14 +464,11 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
             }
             total[h] = total[h] * grown[h] + sum;
         }
+    }
 
-        arrive();
-        __syncthreads();
-        if (next >= 0) copy_rows<N, PITCH, WHOLE / 8>(key_room, value_rows, v.nb[1], dv, next, next_seen);
-        commit();
-
-        // Sums: weights times values. Those of a tile start from zero: tensor cores cut off what they can't hold, and in a
-        // long sum that would add up.
+    // Sums: weights times values. Those of a tile start from zero: tensor cores cut off what they can't hold, and in a long
+    // sum that would add up.
+    __device__ __forceinline__ void add_values(const float (&grown)[2], const u32 (&weights)[N / 16][PARTS * 4]) {
 #pragma unroll
         for (int n = 0; n < D / 8; n += 4) {
             float t[4][4];
@@ -457,60 +495,96 @@ template <int TYPE, int D, int HALVES, int N> __device__ void attend_many(const 
                 for (int e = 0; e < 4; e++) out[n + m][e] = fmaf(out[n + m][e], grown[e / 2], t[m][e]);
             }
         }
-        u32 room = key_room;
-        key_room = free_room, free_room = value_room, value_room = room;
-        tile = next, seen = next_seen, is_plain = next_plain;
     }
 
-    u32 bad[2];
-    bool pairs = a.r.nb[0] == 4 && is_aligned(a.r, 8);
+    // Writes the results, or what this part has found. Says of each query whether its sums are no numbers.
+    __device__ __forceinline__ void store_results(u32 (&bad)[2]) const {
+        const Tensor &q = a.q;
+        bool pairs = a.result.nb[0] == 4 && is_aligned(a.result, 8);
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float sum = total[h];
-        sum += __shfl_xor_sync(ALL, sum, 1);
-        sum += __shfl_xor_sync(ALL, sum, 2);
-        u32 number = first_query + row + 8 * h, head = first_head + number % group, token = number / group;
-        float factor = TYPE == F16 ? 1.0f / 128 : 1, check = 0;
-        float *partial = (float *)a.i[1] + (((outer * heads + head) * q.ne[1] + token) * parts + part) * (dv + 2) + 2;
-        char *result = a.r.p + head * a.r.nb[1] + token * a.r.nb[2] + outer * a.r.nb[3];
-        if (number < all) {
-            if (parts == 1) factor *= factor_of(a, head, most[h], sum * factor);
-            else if (lane % 4 == 0) partial[-2] = most[h], partial[-1] = sum * factor;
-        }
-#pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            float one = out[n][2 * h] * factor, two = out[n][2 * h + 1] * factor;
-            int i = start + n * 8 + column;
-            if (number < all && i < dv) {
-                check += one * 0 + two * 0;
-                if (parts > 1) partial[i] = one, partial[i + 1] = two;
-                else if (pairs) *(float2 *)(result + i * 4) = make_float2(one, two);
-                else *(float *)(result + i * a.r.nb[0]) = one, *(float *)(result + (i + 1) * a.r.nb[0]) = two;
+        for (int h = 0; h < 2; h++) {
+            float sum = total[h];
+            sum += __shfl_xor_sync(ALL, sum, 1);
+            sum += __shfl_xor_sync(ALL, sum, 2);
+            u32 number = first_query + row + 8 * h, head = first_head + number % group, token = number / group;
+            float factor = TYPE == F16 ? 1.0f / 128 : 1, check = 0;
+            float *partial = a.partial + (((outer * heads + head) * q.ne[1] + token) * parts + part) * (dv + 2) + 2;
+            char *result = a.result.data + head * a.result.nb[1] + token * a.result.nb[2] + outer * a.result.nb[3];
+            if (number < all) {
+                if (parts == 1) factor *= factor_of(a, head, most[h], sum * factor);
+                else if (lane % 4 == 0) partial[-2] = most[h], partial[-1] = sum * factor;
             }
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                float one = out[n][2 * h] * factor, two = out[n][2 * h + 1] * factor;
+                int i = start + n * 8 + column;
+                if (number < all && i < dv) {
+                    check += one * 0 + two * 0;
+                    if (parts > 1) partial[i] = one, partial[i + 1] = two;
+                    else if (pairs) *(float2 *)(result + i * 4) = make_float2(one, two);
+                    else *(float *)(result + i * a.result.nb[0]) = one, *(float *)(result + (i + 1) * a.result.nb[0]) = two;
+                }
+            }
+            bad[h] = __ballot_sync(ALL, !(check == 0));
         }
-        bad[h] = __ballot_sync(ALL, !(check == 0));
     }
+
     // Zero times infinity is not zero: where it was met, each query is done by itself.
+    __device__ __forceinline__ void repeat_alone(const u32 (&bad)[2]) const {
 #pragma unroll 1
-    for (int n = 0; n < 16; n++) {
-        float slope = __shfl_sync(ALL, n < 8 ? slopes[0] : slopes[1], n % 8 * 4);
-        if (!((n < 8 ? bad[0] : bad[1]) >> (n % 8 * 4) & 15)) continue;
-        u32 number = first_query + n, token = number / group, head = first_head + number % group;
-        i64 end = (i64)tiles.end * N < keys ? (i64)tiles.end * N : keys;
-        __syncwarp();
-        attend_alone<TYPE, WHOLE <= 128 ? 4 : 8>(
-            a, token, head, outer, slope, (i64)part * share * N, end, part, start, start + D
-        );
+        for (int n = 0; n < 16; n++) {
+            float slope = __shfl_sync(ALL, n < 8 ? slopes[0] : slopes[1], n % 8 * 4);
+            if (!((n < 8 ? bad[0] : bad[1]) >> (n % 8 * 4) & 15)) continue;
+            u32 number = first_query + n, token = number / group, head = first_head + number % group;
+            i64 end = (i64)tiles.end * N < keys ? (i64)tiles.end * N : keys;
+            __syncwarp();
+            attend_alone<TYPE, WHOLE <= 128 ? 4 : 8>(
+                a, token, head, outer, slope, (i64)part * share * N, end, part, start, start + D
+            );
+        }
     }
-}
+
+    __device__ __forceinline__ void run() {
+        find_tiles();
+        find_rooms();
+        Tile tile = next_tile();
+        copy_keys(key_room, tile);
+        copy_values(value_room, tile);
+        read_queries();
+        start_sums();
+        while (tile.number >= 0) {
+            Tile next = next_tile();
+            arrive();
+            __syncthreads();
+            copy_keys(free_room, next);
+            float s[N / 8][4], step[2] = {undo[0], undo[1]}, grown[2];
+            u32 weights[N / 16][PARTS * 4];
+            multiply_keys(s);
+            if (HALVES == 2) join_halves(s, step);
+            if (a.softcap != 0) cap_scores(s, step);
+            if (!tile.is_plain) mask_scores(tile, s, step);
+            weigh(s, step, grown, weights);
+            arrive();
+            __syncthreads();
+            copy_values(key_room, next);
+            add_values(grown, weights);
+            u32 room = key_room;
+            key_room = free_room, free_room = value_room, value_room = room;
+            tile = next;
+        }
+        u32 bad[2];
+        store_results(bad);
+        repeat_alone(bad);
+    }
+};
 
 #define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
-    KERNEL_OF(attend_many_##NAME, Args, __launch_bounds__(MANY_THREADS, BLOCKS))(ARGS) { attend_many<TYPE, D, HALVES, N>(a); }
+    KERNEL_WITHIN(attend_many_##NAME, __launch_bounds__(MANY_THREADS, BLOCKS))(const AttentionParams &a) { ManyQueries<TYPE, D, HALVES, N>(a).run(); }
 
 #else
 
 // They are never launched.
 #define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
-    KERNEL(attend_many_##NAME)(ARGS) {}
+    KERNEL(attend_many_##NAME)(const AttentionParams &a) {}
 
 #endif

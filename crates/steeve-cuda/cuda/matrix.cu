@@ -1,7 +1,7 @@
 // Products of matrices that are none for the library: with few columns, with experts, with strange strides.
 
-template <int R, int C, bool BY_ID> __device__ void few_columns_of(const Args &a) {
-    switch (a.s[0].type) {
+template <int R, int C, bool BY_ID> __device__ void few_columns_of(const ProductParams &a) {
+    switch (a.weights.dtype) {
     case F32: few_columns<F32, R, C, BY_ID>(a); break;
     case F16: few_columns<F16, R, C, BY_ID>(a); break;
     case BF16: few_columns<BF16, R, C, BY_ID>(a); break;
@@ -10,11 +10,11 @@ template <int R, int C, bool BY_ID> __device__ void few_columns_of(const Args &a
     }
 }
 
-KERNEL(few_columns_1)(ARGS) { few_columns_of<4, 1, false>(a); }
-KERNEL(few_columns_2)(ARGS) { few_columns_of<4, 2, false>(a); }
-KERNEL(few_columns_4)(ARGS) { few_columns_of<4, 4, false>(a); }
-KERNEL(few_columns_8)(ARGS) { few_columns_of<2, 8, false>(a); }
-KERNEL(few_columns_id)(ARGS) { few_columns_of<4, 1, true>(a); }
+KERNEL(few_columns_1)(const ProductParams &a) { few_columns_of<4, 1, false>(a); }
+KERNEL(few_columns_2)(const ProductParams &a) { few_columns_of<4, 2, false>(a); }
+KERNEL(few_columns_4)(const ProductParams &a) { few_columns_of<4, 4, false>(a); }
+KERNEL(few_columns_8)(const ProductParams &a) { few_columns_of<2, 8, false>(a); }
+KERNEL(few_columns_id)(const ProductParams &a) { few_columns_of<4, 1, true>(a); }
 
 #define TILE 64
 #define DEEP 16
@@ -29,22 +29,22 @@ __device__ void tile_product(
     int x = threadIdx.x % 16, y = threadIdx.x / 16;
     for (i64 deep = 0; deep < k; deep += DEEP) {
         __syncthreads();
-        if (is_block(wt.type)) {
+        if (is_block(wt.dtype)) {
             // Each thread has four elements, which share what their block says. Rows are whole blocks.
             int row = threadIdx.x / 4, at = threadIdx.x % 4 * 4;
             Four four = {};
-            if (deep + at < k && first + row < w_rows) four = weights_at(w + (first + row) * wt.nb[1], wt.type, deep + at);
+            if (deep + at < k && first + row < w_rows) four = weights_at(w + (first + row) * wt.nb[1], wt.dtype, deep + at);
 #pragma unroll
             for (int e = 0; e < 4; e++) left[at + e][row] = four.x[e];
         }
         for (int j = threadIdx.x; j < TILE * DEEP; j += 256) {
             int row = j / DEEP, at = j % DEEP;
             bool in_k = deep + at < k;
-            if (!is_block(wt.type)) {
+            if (!is_block(wt.dtype)) {
                 left[at][row] = in_k && first + row < w_rows
-                    ? load(w + (first + row) * wt.nb[1] + (deep + at) * wt.nb[0], wt.type) : 0;
+                    ? load(w + (first + row) * wt.nb[1] + (deep + at) * wt.nb[0], wt.dtype) : 0;
             }
-            right[at][row] = in_k && row < columns ? load(b[row] + (deep + at) * bt.nb[0], bt.type) : 0;
+            right[at][row] = in_k && row < columns ? load(b[row] + (deep + at) * bt.nb[0], bt.dtype) : 0;
         }
         __syncthreads();
 #pragma unroll
@@ -68,41 +68,41 @@ __device__ void tile_product(
     }
 }
 
-// Any strides. Blocks: rows, columns, planes. i: planes, repeats of a plane and of a cube of the first source.
-KERNEL(tiles)(ARGS) {
+// Any strides. Blocks: rows, columns, planes.
+KERNEL(tiles)(const ProductParams &a) {
     __shared__ const char *b[TILE];
     __shared__ char *r[TILE];
-    const Tensor &w = a.s[0], &bt = a.s[1];
+    const Tensor &w = a.weights, &bt = a.inputs;
     i64 column = (i64)blockIdx.y * TILE;
     int columns = bt.ne[1] - column < TILE ? (int)(bt.ne[1] - column) : TILE;
-    for (i64 plane = blockIdx.z; plane < a.i[0]; plane += gridDim.z) {
+    for (i64 plane = blockIdx.z; plane < a.planes; plane += gridDim.z) {
         i64 i2 = plane % bt.ne[2], i3 = plane / bt.ne[2];
         __syncthreads();
         if (threadIdx.x < columns) {
             i64 at = column + threadIdx.x;
-            b[threadIdx.x] = bt.p + at * bt.nb[1] + i2 * bt.nb[2] + i3 * bt.nb[3];
-            r[threadIdx.x] = a.r.p + at * a.r.nb[1] + i2 * a.r.nb[2] + i3 * a.r.nb[3];
+            b[threadIdx.x] = bt.data + at * bt.nb[1] + i2 * bt.nb[2] + i3 * bt.nb[3];
+            r[threadIdx.x] = a.result.data + at * a.result.nb[1] + i2 * a.result.nb[2] + i3 * a.result.nb[3];
         }
         __syncthreads();
-        const char *start = w.p + i2 / a.i[1] * w.nb[2] + i3 / a.i[2] * w.nb[3];
-        tile_product(start, w, w.ne[1], b, bt, r, a.r, (i64)blockIdx.x * TILE, columns, w.ne[0]);
+        const char *start = w.data + i2 / a.plane_repeats * w.nb[2] + i3 / a.cube_repeats * w.nb[3];
+        tile_product(start, w, w.ne[1], b, bt, r, a.result, (i64)blockIdx.x * TILE, columns, w.ne[0]);
     }
 }
 
 // Experts. Blocks: rows, pieces of what an expert gets, experts. Each block looks for the rows that its expert gets.
-KERNEL(tiles_id)(ARGS) {
+KERNEL(tiles_id)(const ProductParams &a) {
     __shared__ const char *b[TILE];
     __shared__ char *r[TILE];
     __shared__ int counts[8];
-    const Tensor &w = a.s[0], &bt = a.s[1], &ids = a.s[2];
+    const Tensor &w = a.weights, &bt = a.inputs, &ids = a.ids;
     i64 used = ids.ne[0], all = used * ids.ne[1];
     for (i64 expert = blockIdx.z; expert < w.ne[2]; expert += gridDim.z) {
         i64 skip = (i64)blockIdx.y * TILE, seen = 0;
         int columns = 0;
         for (i64 first = 0; first < all && columns < TILE; first += 256) {
             i64 at = first + threadIdx.x, slot = at % used, token = at / used;
-            i64 id = at < all ? *(const int *)(ids.p + slot * ids.nb[0] + token * ids.nb[1]) : -1;
-            if (at < all && (id < 0 || id >= w.ne[2])) complain(a.flag, a.number, id);
+            i64 id = at < all ? *(const int *)(ids.data + slot * ids.nb[0] + token * ids.nb[1]) : -1;
+            if (at < all && (id < 0 || id >= w.ne[2])) report(a.asserts, id);
             u32 votes = __ballot_sync(ALL, id == expert && at < all);
             __syncthreads();
             if (threadIdx.x % 32 == 0) counts[threadIdx.x / 32] = __popc(votes);
@@ -114,8 +114,8 @@ KERNEL(tiles_id)(ARGS) {
             }
             i64 place = seen + before - skip;
             if (at < all && id == expert && place >= 0 && place < TILE) {
-                b[place] = bt.p + slot % bt.ne[1] * bt.nb[1] + token * bt.nb[2];
-                r[place] = a.r.p + slot * a.r.nb[1] + token * a.r.nb[2];
+                b[place] = bt.data + slot % bt.ne[1] * bt.nb[1] + token * bt.nb[2];
+                r[place] = a.result.data + slot * a.result.nb[1] + token * a.result.nb[2];
             }
             seen += total;
             i64 got = seen - skip;
@@ -123,24 +123,24 @@ KERNEL(tiles_id)(ARGS) {
         }
         __syncthreads();
         if (columns == 0) continue;
-        const char *start = w.p + expert * w.nb[2];
-        tile_product(start, w, w.ne[1], b, bt, r, a.r, (i64)blockIdx.x * TILE, columns, w.ne[0]);
+        const char *start = w.data + expert * w.nb[2];
+        tile_product(start, w, w.ne[1], b, bt, r, a.result, (i64)blockIdx.x * TILE, columns, w.ne[0]);
         __syncthreads();
     }
 }
 
 // Rows rounded to f16 for the library. One whose largest element is too large for f16, or so small that much of it would be
-// lost, is divided by a power of two first. A block does a row. i: where the powers go, whether rows can be read in fours.
-KERNEL(narrow)(ARGS) {
-    Place at = row_of(blockIdx.x, a.r.ne);
-    const char *from = a.s[0].p + offset_of(a.s[0], at);
-    char *to = a.r.p + offset_of(a.r, at);
-    int type = a.s[0].type;
-    i64 n = a.r.ne[0], step = a.s[0].nb[0];
+// lost, is divided by a power of two first. A block does a row.
+KERNEL(narrow)(const NarrowParams &a) {
+    Place at = row_of(blockIdx.x, a.result.ne);
+    const char *from = a.source.data + offset_of(a.source, at);
+    char *to = a.result.data + offset_of(a.result, at);
+    int type = a.source.dtype;
+    i64 n = a.result.ne[0], step = a.source.nb[0];
     float most = 0;
     // What is infinite or no number stays so.
     auto look = [&](float x) { most = fabsf(x) < INFINITE && fabsf(x) > most ? fabsf(x) : most; };
-    if (a.i[1]) {
+    if (a.in_fours) {
         for (i64 i = threadIdx.x; i < n / 4; i += blockDim.x) {
             Four four = load4(from + 4 * i * step, type);
 #pragma unroll
@@ -153,8 +153,8 @@ KERNEL(narrow)(ARGS) {
     int power = most >= 32768.0f ? ilogbf(most) - 14 : 0;
     if (most > 0 && most < 0.00390625f) power = ilogbf(most) < -120 ? -120 : ilogbf(most);
     float factor = ldexpf(1.0f, -power);
-    if (threadIdx.x == 0) ((float *)a.i[0])[blockIdx.x] = ldexpf(1.0f, power);
-    if (a.i[1]) {
+    if (threadIdx.x == 0) a.powers[blockIdx.x] = ldexpf(1.0f, power);
+    if (a.in_fours) {
         for (i64 i = threadIdx.x; i < n / 4; i += blockDim.x) {
             Four four = load4(from + 4 * i * step, type);
 #pragma unroll
@@ -166,16 +166,16 @@ KERNEL(narrow)(ARGS) {
     }
 }
 
-// Rows of the result times the powers that those of the second source were divided by. A block does a row. i: the powers.
-KERNEL(widen)(ARGS) {
-    float power = ((const float *)a.i[0])[blockIdx.x];
+// Rows of the result times the powers that those of the second source were divided by. A block does a row.
+KERNEL(widen)(const WidenParams &a) {
+    float power = a.powers[blockIdx.x];
     if (power == 1) return;
-    char *row = a.r.p + offset_of(a.r, row_of(blockIdx.x, a.r.ne));
-    for (i64 i = threadIdx.x; i < a.r.ne[0]; i += blockDim.x) *(float *)(row + i * a.r.nb[0]) *= power;
+    char *row = a.result.data + offset_of(a.result, row_of(blockIdx.x, a.result.ne));
+    for (i64 i = threadIdx.x; i < a.result.ne[0]; i += blockDim.x) *(float *)(row + i * a.result.nb[0]) *= power;
 }
 
-// The sums of nothing. i: elements.
-KERNEL(zeros)(ARGS) {
-    if (element() >= (u64)a.i[0]) return;
-    store(a.r.p + offset_of(a.r, place_of(element(), a.r.ne)), a.r.type, 0);
+// The sums of nothing.
+KERNEL(zeros)(const ZerosParams &a) {
+    if (element() >= a.count) return;
+    store(a.result.data + offset_of(a.result, place_of(element(), a.result.ne)), a.result.dtype, 0);
 }

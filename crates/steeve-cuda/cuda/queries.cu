@@ -9,29 +9,24 @@ __device__ void read_row(const char *row, const Tensor &t, int lane, int length,
 #pragma unroll
     for (int r = 0; r < R; r += 4) {
         int i = lane * R + r;
-        if (TYPE != OTHER || in_fours) {
+        if (TYPE != ANY || in_fours) {
             // Lanes beyond the row read its start.
-            Four four = load4_at(row, TYPE != OTHER ? TYPE : t.type, i < length ? i : 0);
+            Four four = load4_at(row, TYPE != ANY ? TYPE : t.dtype, i < length ? i : 0);
 #pragma unroll
             for (int e = 0; e < 4; e++) x[r + e] = four.x[e];
         } else {
 #pragma unroll
-            for (int e = 0; e < 4; e++) x[r + e] = i + e < length ? load_at(row, t.type, t.nb[0], i + e) : 0;
+            for (int e = 0; e < 4; e++) x[r + e] = i + e < length ? load_at(row, t.dtype, t.nb[0], i + e) : 0;
         }
     }
 }
 
 // What the sums of a query are multiplied by in the end. A sink is one more score, with no value.
-__device__ float factor_of(const Args &a, i64 head, float most, float total) {
-    if (!a.s[4].p) return total == 0 ? 0 : 1 / total;
-    float sink = *(const float *)(a.s[4].p + head * a.s[4].nb[0]);
+__device__ float factor_of(const AttentionParams &a, i64 head, float most, float total) {
+    if (!a.sinks.data) return total == 0 ? 0 : 1 / total;
+    float sink = *(const float *)(a.sinks.data + head * a.sinks.nb[0]);
     float larger = sink > most ? sink : most, base = larger == -INFINITE ? 0 : larger;
     float grown = expf(most - base);
     total = total * grown + expf(sink - base);
     return total == 0 ? 0 : grown / total;
 }
-
-// What is known about a tile of keys and a block of queries: which keys somebody sees, and whether the mask is all zeros.
-struct Look {
-    u64 seen, zeros;
-};

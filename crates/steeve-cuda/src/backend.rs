@@ -10,17 +10,17 @@ use steeve_device::{
 };
 use steeve_graph::{Graph, TensorId};
 
-use crate::act::{Kernels, Queue, Stopped};
 use crate::blas::{Blas, NoBlas};
-use crate::complaint::Complaints;
+use crate::command::{CommandQueue, EnqueueError, LoadedKernels};
+use crate::command_list::GpuProfile;
 use crate::device::Core;
-use crate::driver::{Context, Fault, Moment, Stream, is_pinned};
+use crate::driver::{Context, CudaEvent, DriverError, Stream, is_pinned};
+use crate::kernel_asserts::KernelAsserts;
 use crate::launches::{Capture, Counters};
 use crate::memory::CudaBuffer;
-use crate::recipe::Machine;
-use crate::run::{CudaPrepared, Kitchen, supports};
+use crate::prepared::{CudaPrepared, NodeLowering, supports};
 use crate::scratch::Scratch;
-use crate::stage::Stage;
+use crate::upload_ring::UploadRing;
 
 /// Runs graphs on a GPU. Calls return before their work is done.
 #[derive(Debug)]
@@ -28,10 +28,10 @@ pub struct CudaBackend {
     core: Arc<Core>,
     capture: Capture,
     counters: Arc<Counters>,
-    kernels: Arc<Kernels>,
-    complaints: Arc<Complaints>,
+    kernels: Arc<LoadedKernels>,
+    asserts: Arc<KernelAsserts>,
     scratch: Scratch,
-    stage: RefCell<Stage>,
+    uploads: RefCell<UploadRing>,
     /// Made when the first product for it is prepared.
     blas: RefCell<Option<Blas>>,
     /// Whether the driver captures kernels that start before the one ahead of them is done, as far as is known.
@@ -44,15 +44,15 @@ pub struct CudaBackend {
 impl CudaBackend {
     pub(crate) fn new(core: &Arc<Core>, capture: Capture, counters: &Arc<Counters>) -> Result<Self, DeviceError> {
         let (name, context) = (&core.name, &core.context);
-        let fail = |fault: Fault| fault.on(name);
+        let fail = |fault: DriverError| fault.on(name);
         Ok(Self {
             core: Arc::clone(core),
             capture,
             counters: Arc::clone(counters),
             kernels: core.kernels()?,
-            complaints: Arc::new(Complaints::new(Arc::clone(name), context).map_err(fail)?),
+            asserts: Arc::new(KernelAsserts::new(Arc::clone(name), context).map_err(fail)?),
             scratch: Scratch::new(name, context),
-            stage: RefCell::new(Stage::new(context).map_err(fail)?),
+            uploads: RefCell::new(UploadRing::new(context).map_err(fail)?),
             blas: RefCell::default(),
             can_capture_early: Cell::new(true),
             recorder: Stream::unwatched(context).map_err(fail)?,
@@ -64,20 +64,20 @@ impl CudaBackend {
         DeviceError::Failed { device: self.core.name.to_string(), why: why.into() }
     }
 
-    fn on(&self, fault: Fault) -> DeviceError {
+    fn on(&self, fault: DriverError) -> DeviceError {
         fault.on(&self.core.name)
     }
 
     /// Chooses kernels, and finds out where everything stands.
     fn cook(&self, graph: &Graph, nodes: Range<usize>, tensors: &dyn Locate) -> Result<CudaPrepared, DeviceError> {
-        let kitchen = Kitchen {
+        let lowering = NodeLowering {
             name: &self.core.name,
-            machine: Machine { arch: self.kernels.arch, ..self.core.machine() },
+            machine: GpuProfile { arch: self.kernels.arch, ..self.core.machine() },
             context: &self.core.context,
-            complaints: &self.complaints,
+            asserts: &self.asserts,
             scratch: &self.scratch,
         };
-        kitchen.prepare(graph, nodes, tensors)
+        lowering.prepare(graph, nodes, tensors)
     }
 
     /// Makes the library ready. Where it is installed and does not work, nobody on this GPU counts on it from then on.
@@ -96,25 +96,25 @@ impl CudaBackend {
         Ok(true)
     }
 
-    /// Enqueues the acts of prepared nodes.
+    /// Enqueues the commands of prepared nodes.
     ///
     /// # Safety
     /// All memory in them exists and stays until they are done, unless they are captured.
-    unsafe fn enqueue(&self, prepared: &CudaPrepared, stream: &Stream, early: bool) -> Result<(), Stopped> {
+    unsafe fn enqueue(&self, prepared: &CudaPrepared, stream: &Stream, early: bool) -> Result<(), EnqueueError> {
         let blas = self.blas.borrow();
-        let blas = blas.as_ref().filter(|_| prepared.has_products);
+        let blas = blas.as_ref().filter(|_| prepared.commands.has_products());
         if let Some(blas) = blas {
-            blas.turn_to(stream).map_err(|why| Stopped { act: None, why })?;
+            blas.turn_to(stream).map_err(|why| EnqueueError { command: None, why })?;
         }
-        let queue = Queue { stream, kernels: &self.kernels, blas, early };
+        let queue = CommandQueue { stream, kernels: &self.kernels, blas, early };
         // SAFETY: as promised.
-        unsafe { queue.enqueue(&prepared.acts) }
+        unsafe { queue.enqueue(&prepared.commands) }
     }
 
-    /// Captures all acts, if there are several. What can't be captured is launched one by one, now and later, and the device
+    /// Captures all commands, if there are several. What can't be captured is launched one by one, now and later, and the device
     /// can say why.
     fn capture(&self, prepared: &mut CudaPrepared) {
-        if prepared.acts.len() < 2 {
+        if prepared.commands.len() < 2 {
             return;
         }
         let try_it = |early: bool| {
@@ -151,7 +151,7 @@ impl CudaBackend {
     /// The target is memory of this GPU, and stays so until the copy is done.
     unsafe fn upload(&self, to: u64, from: &[u8]) -> Result<(), DeviceError> {
         // SAFETY: as promised.
-        unsafe { self.stage.borrow_mut().upload(&self.stream, to, from) }.map_err(|fault| self.on(fault))
+        unsafe { self.uploads.borrow_mut().upload(&self.stream, to, from) }.map_err(|fault| self.on(fault))
     }
 
     /// Enqueues a copy between memory of this GPU, of another one, and of the host; `None` if it is neither.
@@ -230,7 +230,7 @@ impl Backend for CudaBackend {
         tensors: &dyn Locate,
     ) -> Result<Box<dyn Prepared>, DeviceError> {
         let mut prepared = self.cook(graph, nodes.clone(), tensors)?;
-        if prepared.has_products && !self.start_blas()? {
+        if prepared.commands.has_products() && !self.start_blas()? {
             prepared = self.cook(graph, nodes, tensors)?;
         }
         if self.capture == Capture::AtOnce {
@@ -241,7 +241,7 @@ impl Backend for CudaBackend {
 
     fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
         let prepared = prepared.as_any_mut().downcast_mut::<CudaPrepared>();
-        let Some(prepared) = prepared.filter(|prepared| prepared.registered.is_of(&self.complaints)) else {
+        let Some(prepared) = prepared.filter(|prepared| prepared.registered.is_of(&self.asserts)) else {
             return Err(self.fail("another backend has prepared these nodes"));
         };
         if self.capture == Capture::WhenRepeated && prepared.has_run && !prepared.was_tried {
@@ -315,35 +315,35 @@ impl Backend for CudaBackend {
     }
 
     fn record(&self) -> Result<Arc<dyn Event>, DeviceError> {
-        let moment = self.stream.record().map_err(|fault| self.on(fault))?;
-        Ok(Arc::new(CudaEvent { name: Arc::clone(&self.core.name), moment, complaints: Arc::clone(&self.complaints) }))
+        let event = self.stream.record().map_err(|fault| self.on(fault))?;
+        Ok(Arc::new(BackendEvent { name: Arc::clone(&self.core.name), event, asserts: Arc::clone(&self.asserts) }))
     }
 
     fn wait(&self, event: &dyn Event) -> Result<(), DeviceError> {
-        match event.as_any().downcast_ref::<CudaEvent>() {
-            Some(event) => self.stream.wait(&event.moment).map_err(|fault| self.on(fault)),
+        match event.as_any().downcast_ref::<BackendEvent>() {
+            Some(event) => self.stream.wait(&event.event).map_err(|fault| self.on(fault)),
             None => event.synchronise(),
         }
     }
 
     fn synchronise(&self) -> Result<(), DeviceError> {
         self.stream.synchronise().map_err(|fault| self.on(fault))?;
-        self.complaints.take()
+        self.asserts.take()
     }
 }
 
-/// A moment in the stream of a GPU.
+/// An event in the stream of a GPU.
 #[derive(Debug)]
-struct CudaEvent {
+struct BackendEvent {
     name: Arc<str>,
-    moment: Moment,
-    complaints: Arc<Complaints>,
+    event: CudaEvent,
+    asserts: Arc<KernelAsserts>,
 }
 
-impl Event for CudaEvent {
+impl Event for BackendEvent {
     fn synchronise(&self) -> Result<(), DeviceError> {
-        self.moment.synchronise().map_err(|fault| fault.on(&self.name))?;
-        self.complaints.look()
+        self.event.synchronise().map_err(|fault| fault.on(&self.name))?;
+        self.asserts.look()
     }
 
     fn as_any(&self) -> &dyn Any {

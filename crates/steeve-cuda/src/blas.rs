@@ -31,15 +31,15 @@ pub(crate) struct Product {
     pub(crate) m: i32,
     pub(crate) n: i32,
     pub(crate) k: i32,
-    pub(crate) a: Side,
-    pub(crate) b: Side,
-    pub(crate) result: Side,
+    pub(crate) a: MatrixOperand,
+    pub(crate) b: MatrixOperand,
+    pub(crate) result: MatrixOperand,
     pub(crate) count: i32,
 }
 
 /// Where a matrix stands: elements from row to row, and from one matrix to the next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Side {
+pub(crate) struct MatrixOperand {
     pub(crate) address: u64,
     pub(crate) row: i32,
     pub(crate) next: i64,
@@ -118,7 +118,7 @@ impl Blas {
             _ => sys::cudaDataType_t::CUDA_R_32F,
         };
         let (one, zero) = (1.0f32, 0.0f32);
-        let source = |side: Side| with_exposed_provenance::<c_void>(side.address as usize);
+        let source = |side: MatrixOperand| with_exposed_provenance::<c_void>(side.address as usize);
         // SAFETY: as promised, and the two numbers are read before this returns.
         let done = unsafe {
             sys::cublasGemmStridedBatchedEx(

@@ -1,4 +1,4 @@
-//! Kernels from source to machine code: once, and then from files.
+//! LoadedKernels from source to machine code: once, and then from files.
 //!
 //! A file's name is made of the source, the options, the architecture and the compiler's version, so that none of them can
 //! change behind its back; its contents begin with a sum of the rest, so that half a file is none. Without a compiler, files
@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::nvrtc::sys;
 
+use crate::sources::{FAMILIES, KernelFamily};
+
 /// The kernels of all families.
-pub(crate) struct Loaded<M> {
+pub(crate) struct CompiledKernels<M> {
     pub(crate) families: Vec<(&'static str, M)>,
     /// What they are compiled for: 90 is that of compute capability 9.0. It may be older than the GPU.
     pub(crate) arch: i32,
@@ -23,7 +25,7 @@ pub(crate) struct Loaded<M> {
 pub(crate) fn load<M: Send>(
     arch: (i32, i32),
     load: &(impl Fn(&[u8]) -> Result<M, String> + Sync),
-) -> Result<Loaded<M>, String> {
+) -> Result<CompiledKernels<M>, String> {
     let (folder, compiler) = (folder(), Compiler::new(arch)?);
     let (target, version) = match &compiler {
         Some(compiler) => (compiler.target, Some(compiler.version.as_str())),
@@ -31,8 +33,8 @@ pub(crate) fn load<M: Send>(
     };
     std::thread::scope(|scope| {
         let folder = folder.as_deref();
-        let start = |family: &'static Family| {
-            (family.0, scope.spawn(move || load_family(folder, family, target, version, load)))
+        let start = |family: &'static KernelFamily| {
+            (family.name, scope.spawn(move || load_family(folder, family, target, version, load)))
         };
         // All of them before any is waited for.
         let started: Vec<_> = FAMILIES.iter().map(start).collect();
@@ -41,19 +43,19 @@ pub(crate) fn load<M: Send>(
             Ok::<_, String>((name, loaded))
         };
         let families = started.into_iter().map(end).collect::<Result<_, _>>()?;
-        Ok(Loaded { families, arch: target.arch() })
+        Ok(CompiledKernels { families, arch: target.arch() })
     })
 }
 
 /// From a file, or compiled by the compiler of this version.
 fn load_family<M>(
     folder: Option<&Path>,
-    (name, sources): &Family,
+    family: &KernelFamily,
     target: Target,
     version: Option<&str>,
     load: impl Fn(&[u8]) -> Result<M, String>,
 ) -> Result<M, String> {
-    let (source, options) = (sources.concat(), options(target));
+    let (name, source, options) = (family.name, family.source(), options(target));
     let parts: Vec<&[u8]> = options.iter().map(String::as_bytes).chain([source.as_bytes()]).collect();
     let stem = format!("{name}-{target}-{:016x}-", sum(&parts));
     let Some(version) = version else {
@@ -90,28 +92,6 @@ fn kept(folder: &Path, stem: &str) -> Vec<PathBuf> {
 fn options(target: Target) -> [String; 3] {
     [format!("--gpu-architecture={target}"), "--std=c++17".into(), "-default-device".into()]
 }
-
-const COMMON: &str = include_str!("../cuda/common.cu");
-const FORMATS: &str = include_str!("../cuda/formats.cu");
-const COLUMNS: &str = include_str!("../cuda/columns.cu");
-const QUERIES: &str = include_str!("../cuda/queries.cu");
-const MANY: &str = include_str!("../cuda/many.cu");
-
-/// A name, and the sources that are compiled together.
-type Family = (&'static str, &'static [&'static str]);
-
-/// Kernels by family: `act` knows which has which. What takes long to compile has some to itself.
-const FAMILIES: &[Family] = &[
-    ("elementwise", &[COMMON, include_str!("../cuda/elementwise.cu")]),
-    ("rows", &[COMMON, include_str!("../cuda/rows.cu")]),
-    ("movement", &[COMMON, FORMATS, include_str!("../cuda/movement.cu")]),
-    ("image", &[COMMON, include_str!("../cuda/image.cu")]),
-    ("matrix", &[COMMON, FORMATS, COLUMNS, include_str!("../cuda/matrix.cu")]),
-    ("blocks", &[COMMON, FORMATS, COLUMNS, include_str!("../cuda/blocks.cu")]),
-    ("attention", &[COMMON, QUERIES, include_str!("../cuda/attention.cu")]),
-    ("many_f16", &[COMMON, QUERIES, MANY, include_str!("../cuda/many_f16.cu")]),
-    ("many_bf16", &[COMMON, QUERIES, MANY, include_str!("../cuda/many_bf16.cu")]),
-];
 
 /// `STEEVE_CUDA_CACHE`, or a folder of the user's; an empty name is for none.
 fn folder() -> Option<PathBuf> {
@@ -165,14 +145,14 @@ fn is_there() -> bool {
 /// What the compiler makes, for which architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
-    /// Machine code.
+    /// GpuProfile code.
     Code(i32),
     /// A text that the driver compiles, for a GPU that the compiler does not know.
     Text(i32),
 }
 
 impl Target {
-    /// Machine code where the compiler knows the GPU, and else a text for the newest that it knows and the GPU can still run.
+    /// GpuProfile code where the compiler knows the GPU, and else a text for the newest that it knows and the GPU can still run.
     fn new(arch: i32, known: &[i32]) -> Option<Self> {
         if known.contains(&arch) {
             return Some(Self::Code(arch));
@@ -234,7 +214,7 @@ impl Drop for Program {
     }
 }
 
-/// Machine code, or a text that ends with a zero.
+/// GpuProfile code, or a text that ends with a zero.
 fn compile(source: &str, options: &[String], target: Target) -> Result<Vec<u8>, String> {
     let text = |text: &str| CString::new(text).map_err(|_| String::from("the source has a zero in it"));
     let (source, name) = (text(source)?, c"steeve.cu");
@@ -281,7 +261,7 @@ fn said(call: &str, result: sys::nvrtcResult) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::act::NAMES;
+    use crate::kernel_list::KERNELS;
 
     fn folder_of(test: &str) -> PathBuf {
         std::env::temp_dir().join(format!("steeve-cuda-{test}-{}", std::process::id()))
@@ -301,11 +281,12 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// Kernels are launched early, so each must wait for the one ahead of it.
+    /// LoadedKernels are launched early, so each must wait for the one ahead of it.
     #[test]
     fn every_kernel_is_made_by_the_one_macro() {
-        for (name, sources) in FAMILIES {
-            assert_eq!(sources.concat().matches("__global__").count(), 1, "{name} has a kernel of another make");
+        for family in FAMILIES {
+            let (name, source) = (family.name, family.source());
+            assert_eq!(source.matches("__global__").count(), 1, "{name} has a kernel of another make");
         }
     }
 
@@ -324,15 +305,16 @@ mod tests {
         if !is_there() {
             return crate::skip("libnvrtc can't be loaded");
         }
-        for (name, sources) in FAMILIES {
+        for family in FAMILIES {
+            let name = family.name;
             let compiled = [Target::Text(75), Target::Code(90)].map(|target| {
-                let compiled = compile(&sources.concat(), &options(target), target);
+                let compiled = compile(&family.source(), &options(target), target);
                 compiled.unwrap_or_else(|why| panic!("{name}, {target}: {why}"))
             });
             // All that is asked for is there, and nothing else.
             let text = String::from_utf8_lossy(&compiled[0]);
             let mut made: Vec<&str> = text.split(".entry ").skip(1).filter_map(|it| it.split('(').next()).collect();
-            let mut asked: Vec<&str> = NAMES.iter().filter(|(family, _)| family == name).map(|(_, it)| *it).collect();
+            let mut asked: Vec<&str> = KERNELS.iter().filter(|it| it.family == name).map(|it| it.name).collect();
             made.sort_unstable();
             asked.sort_unstable();
             assert_eq!(made, asked, "{name}");
@@ -347,9 +329,9 @@ mod tests {
             return crate::skip("there is no GPU, or no compiler for it");
         }
         let (context, target) = (Context::of(0).unwrap(), Target::Text(75));
-        for (name, sources) in FAMILIES {
-            let text = compile(&sources.concat(), &options(target), target).unwrap();
-            Module::load(&context, &text).unwrap_or_else(|fault| panic!("{name}: {fault}"));
+        for family in FAMILIES {
+            let text = compile(&family.source(), &options(target), target).unwrap();
+            Module::load(&context, &text).unwrap_or_else(|fault| panic!("{}: {fault}", family.name));
         }
     }
 
@@ -366,7 +348,7 @@ mod tests {
         };
         let first = load(&folder, Some("13.0"), b"").unwrap();
         assert_eq!(load(&folder, None, b"").unwrap(), first);
-        let file = &kept(&folder, family.0)[0];
+        let file = &kept(&folder, family.name)[0];
         write(file, b"not for this GPU").unwrap();
         assert_eq!(load(&folder, Some("13.0"), b"not for this GPU").unwrap(), first);
         assert_eq!(read(file).unwrap(), first);

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, Weak};
 use steeve_device::{Backend, BufferType, Bytes, Device, DeviceError, DeviceKind, MemoryInfo};
 use steeve_graph::{Graph, Op, TensorId};
 
-use crate::act::Kernels;
 use crate::backend::CudaBackend;
+use crate::command::LoadedKernels;
+use crate::command_list::GpuProfile;
 use crate::driver::{self, Context, Module, lock};
 use crate::launches::{Capture, Counters, Launches};
 use crate::memory::{CudaMemory, PinnedMemory};
-use crate::recipe::Machine;
-use crate::run::supports;
+use crate::prepared::supports;
 use crate::{blas, compile};
 
 /// A GPU of NVIDIA's.
@@ -45,7 +45,7 @@ pub(crate) struct Core {
     pub(crate) context: Arc<Context>,
     pub(crate) memory: Arc<dyn BufferType>,
     host: Arc<dyn BufferType>,
-    kernels: Mutex<Option<Arc<Kernels>>>,
+    kernels: Mutex<Option<Arc<LoadedKernels>>>,
     /// Why there is no cuBLAS, if there is none; nothing before somebody has asked.
     blas: Mutex<Option<Result<(), String>>>,
 }
@@ -82,7 +82,7 @@ impl Core {
     }
 
     /// All kernels, compiled and loaded when they are first asked for.
-    pub(crate) fn kernels(&self) -> Result<Arc<Kernels>, DeviceError> {
+    pub(crate) fn kernels(&self) -> Result<Arc<LoadedKernels>, DeviceError> {
         let mut kernels = lock(&self.kernels);
         if let Some(kernels) = &*kernels {
             return Ok(Arc::clone(kernels));
@@ -90,14 +90,18 @@ impl Core {
         let fail = |why: String| DeviceError::Failed { device: self.name.to_string(), why };
         let load = |code: &[u8]| Module::load(&self.context, code).map_err(|fault| fault.to_string());
         let loaded = compile::load(self.context.arch, &load).map_err(fail)?;
-        let made = Arc::new(Kernels::new(loaded).map_err(|fault| fault.on(&self.name))?);
+        let made = Arc::new(LoadedKernels::new(loaded).map_err(|fault| fault.on(&self.name))?);
         *kernels = Some(Arc::clone(&made));
         Ok(made)
     }
 
-    pub(crate) fn machine(&self) -> Machine {
+    pub(crate) fn machine(&self) -> GpuProfile {
         let has_blas = self.blas().is_ok();
-        Machine { arch: 10 * self.context.arch.0 + self.context.arch.1, processors: self.context.processors, has_blas }
+        GpuProfile {
+            arch: 10 * self.context.arch.0 + self.context.arch.1,
+            processors: self.context.processors,
+            has_blas,
+        }
     }
 
     /// Whether there is cuBLAS; if not, why.

@@ -19,16 +19,16 @@ use steeve_device::DeviceError;
 
 pub(crate) use memory::{DeviceBytes, PinnedBytes, is_pinned};
 pub(crate) use module::{Function, Module};
-pub(crate) use stream::{Captured, Moment, Stream};
+pub(crate) use stream::{CapturedGraph, CudaEvent, Stream};
 
 /// What the driver refused, in words.
 #[derive(Clone, Debug)]
-pub(crate) struct Fault {
+pub(crate) struct DriverError {
     pub(crate) call: &'static str,
     pub(crate) code: sys::CUresult,
 }
 
-impl Fault {
+impl DriverError {
     /// There is no such kernel.
     pub(crate) fn missing() -> Self {
         Self { call: "cuModuleGetFunction", code: sys::CUresult::CUDA_ERROR_NOT_FOUND }
@@ -43,13 +43,13 @@ impl Fault {
     }
 }
 
-impl From<Fault> for String {
-    fn from(fault: Fault) -> Self {
+impl From<DriverError> for String {
+    fn from(fault: DriverError) -> Self {
         fault.to_string()
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = std::ptr::null();
         // SAFETY: the driver writes a pointer to a static string, or none.
@@ -69,7 +69,7 @@ macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {{
         // SAFETY: as said above.
         let code = unsafe { sys::$name($($argument),*) };
-        if code == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(Fault { call: stringify!($name), code }) }
+        if code == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(DriverError { call: stringify!($name), code }) }
     }};
 }
 
@@ -102,25 +102,25 @@ const LEAST_VERSION: i32 = 12_000;
 
 /// An object of the driver's.
 #[derive(Debug)]
-struct Raw<T>(*mut T);
+struct DriverHandle<T>(*mut T);
 
-impl<T> Clone for Raw<T> {
+impl<T> Clone for DriverHandle<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Raw<T> {}
+impl<T> Copy for DriverHandle<T> {}
 
 // SAFETY: the driver's objects belong to no thread.
-unsafe impl<T> Send for Raw<T> {}
+unsafe impl<T> Send for DriverHandle<T> {}
 // SAFETY: the driver locks what it has to. What it does not, graphs that were captured, is used by `&mut` only.
-unsafe impl<T> Sync for Raw<T> {}
+unsafe impl<T> Sync for DriverHandle<T> {}
 
 /// A GPU, with what the driver keeps for this process on it. There is one for each GPU in use.
 pub(crate) struct Context {
     device: sys::CUdevice,
-    raw: Raw<sys::CUctx_st>,
+    raw: DriverHandle<sys::CUctx_st>,
     pub(crate) product: String,
     /// Compute capability.
     pub(crate) arch: (i32, i32),
@@ -132,7 +132,7 @@ pub(crate) struct Context {
     /// Held while work is captured and while memory is taken and given back, which must not meet.
     quiet: Mutex<()>,
     /// All streams that work runs on.
-    streams: Mutex<Vec<Raw<sys::CUstream_st>>>,
+    streams: Mutex<Vec<DriverHandle<sys::CUstream_st>>>,
 }
 
 /// The GPUs in use.
@@ -140,7 +140,7 @@ static CONTEXTS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
 
 impl Context {
     /// The GPU of this number, the same as long as anybody has it.
-    pub(crate) fn of(ordinal: usize) -> Result<Arc<Self>, Fault> {
+    pub(crate) fn of(ordinal: usize) -> Result<Arc<Self>, DriverError> {
         let mut device = 0;
         call!(cuDeviceGet(&mut device, i32::try_from(ordinal).unwrap_or(i32::MAX)))?;
         let mut known = lock(&CONTEXTS);
@@ -153,7 +153,7 @@ impl Context {
         Ok(context)
     }
 
-    fn new(device: sys::CUdevice) -> Result<Self, Fault> {
+    fn new(device: sys::CUdevice) -> Result<Self, DriverError> {
         let mut name = [0; 256];
         call!(cuDeviceGetName(name.as_mut_ptr(), 255, device))?;
         // SAFETY: the driver ends the name with a zero, and the last byte is one.
@@ -172,7 +172,7 @@ impl Context {
         call!(cuDevicePrimaryCtxRetain(&mut raw, device))?;
         Ok(Self {
             device,
-            raw: Raw(raw),
+            raw: DriverHandle(raw),
             product,
             arch: (major, minor),
             processors: u32::try_from(processors).unwrap_or(1).max(1),
@@ -189,7 +189,7 @@ impl Context {
         let mut raw = null_mut();
         call!(cuCtxCreate_v4(&mut raw, null_mut(), 0, self.device)).unwrap();
         let mut twin = Self::new(self.device).unwrap();
-        twin.raw = Raw(raw);
+        twin.raw = DriverHandle(raw);
         let twin = Arc::new(twin);
         lock(&CONTEXTS).push(Arc::downgrade(&twin));
         std::mem::forget(Arc::clone(&twin));
@@ -197,14 +197,14 @@ impl Context {
     }
 
     /// Makes it the one that this thread works with, as long as the answer lives.
-    pub(crate) fn enter(&self) -> Result<Entered, Fault> {
+    pub(crate) fn enter(&self) -> Result<CurrentContext, DriverError> {
         let mut before = null_mut();
         call!(cuCtxGetCurrent(&mut before))?;
-        let before = (before != self.raw.0).then_some(Raw(before));
+        let before = (before != self.raw.0).then_some(DriverHandle(before));
         if before.is_some() {
             call!(cuCtxSetCurrent(self.raw.0))?;
         }
-        Ok(Entered { before, _not_send: PhantomData })
+        Ok(CurrentContext { before, _not_send: PhantomData })
     }
 
     /// Until the answer is dropped nobody captures work, and nobody else takes or gives back memory.
@@ -213,7 +213,7 @@ impl Context {
     }
 
     /// Free and total bytes.
-    pub(crate) fn memory(&self) -> Result<(u64, u64), Fault> {
+    pub(crate) fn memory(&self) -> Result<(u64, u64), DriverError> {
         let _entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
         call!(cuMemGetInfo_v2(&mut free, &mut total))?;
@@ -231,7 +231,7 @@ impl Context {
 
     /// Waits for all that is enqueued on any GPU, and lets go of something that nobody can enqueue work with any more. What
     /// can't be let go of is lost, like the device.
-    fn let_go(&self, free: impl FnOnce() -> Result<(), Fault>) {
+    fn let_go(&self, free: impl FnOnce() -> Result<(), DriverError>) {
         let all: Vec<_> = lock(&CONTEXTS).iter().filter_map(Weak::upgrade).collect();
         all.iter().for_each(|context| context.rest());
         if let Ok(_entered) = self.enter() {
@@ -243,13 +243,13 @@ impl Context {
 
 /// The context of a GPU is the one that this thread works with. Then it is what it was before.
 #[must_use]
-pub(crate) struct Entered {
-    before: Option<Raw<sys::CUctx_st>>,
+pub(crate) struct CurrentContext {
+    before: Option<DriverHandle<sys::CUctx_st>>,
     /// It belongs to the thread that has entered.
     _not_send: PhantomData<*const ()>,
 }
 
-impl Drop for Entered {
+impl Drop for CurrentContext {
     fn drop(&mut self) {
         if let Some(before) = self.before {
             let _ = call!(cuCtxSetCurrent(before.0));

@@ -7,7 +7,7 @@ use steeve_device::{
     Align, Buffer, BufferType, Bytes, DeviceError, HostBuffer, HostMemory, Offset, Span, copy_through_host,
 };
 
-use crate::driver::{Context, DeviceBytes, Fault, PinnedBytes, Stream};
+use crate::driver::{Context, DeviceBytes, DriverError, PinnedBytes, Stream};
 
 /// What tensors stand at multiples of, as the driver's own memory does.
 pub(crate) const ALIGN: Align = match Align::new(256) {
@@ -25,7 +25,7 @@ pub(crate) struct CudaMemory {
 }
 
 impl CudaMemory {
-    pub(crate) fn new(name: Arc<str>, context: &Arc<Context>) -> Result<Self, Fault> {
+    pub(crate) fn new(name: Arc<str>, context: &Arc<Context>) -> Result<Self, DriverError> {
         Ok(Self { name, context: Arc::clone(context), stream: Arc::new(Stream::new(context)?) })
     }
 }
@@ -62,7 +62,7 @@ pub(crate) fn allocate(name: &str, context: &Arc<Context>, len: u64) -> Result<D
 }
 
 /// What the driver said to whoever asked for so many bytes.
-pub(crate) fn said(fault: Fault, name: &str, context: &Context, asked: u64) -> DeviceError {
+pub(crate) fn said(fault: DriverError, name: &str, context: &Context, asked: u64) -> DeviceError {
     if fault.is_out_of_memory() { out_of_memory(name, context, asked) } else { fault.on(name) }
 }
 
@@ -100,7 +100,7 @@ impl CudaBuffer {
     }
 
     /// What `enqueue` enqueues is done when this returns. It is not asked for nothing.
-    fn now(&self, size: u64, enqueue: impl FnOnce() -> Result<(), Fault>) -> Result<(), DeviceError> {
+    fn now(&self, size: u64, enqueue: impl FnOnce() -> Result<(), DriverError>) -> Result<(), DeviceError> {
         if size == 0 {
             return Ok(());
         }

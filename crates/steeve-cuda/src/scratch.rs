@@ -12,11 +12,11 @@ use crate::memory::{out_of_memory, said};
 pub(crate) struct Scratch {
     name: String,
     context: Arc<Context>,
-    latest: Mutex<Option<Piece>>,
+    latest: Mutex<Option<ScratchMemory>>,
 }
 
 /// A piece of it. It may grow, and stays where it is for as long as somebody holds it.
-pub(crate) type Piece = Arc<Mutex<DeviceBytes>>;
+pub(crate) type ScratchMemory = Arc<Mutex<DeviceBytes>>;
 
 /// The first piece has so many bytes at least.
 const LEAST: u64 = 2 << 20;
@@ -33,7 +33,7 @@ impl Scratch {
     }
 
     /// A piece of at least so many bytes, and its address.
-    pub(crate) fn share(&self, bytes: u64) -> Result<(Piece, u64), DeviceError> {
+    pub(crate) fn share(&self, bytes: u64) -> Result<(ScratchMemory, u64), DeviceError> {
         let mut latest = lock(&self.latest);
         if let Some(piece) = &*latest {
             let mut own = lock(piece);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use super::{Context, Fault, call};
+use super::{Context, DriverError, call};
 
 /// Memory of a GPU. Given back when nobody works with it any more.
 ///
@@ -27,12 +27,12 @@ const MOST_GROWTH: u64 = 16;
 
 impl DeviceBytes {
     /// Of `len` bytes, which are not zero in number.
-    pub(crate) fn new(context: &Arc<Context>, len: u64) -> Result<Self, Fault> {
+    pub(crate) fn new(context: &Arc<Context>, len: u64) -> Result<Self, DriverError> {
         Self::with_room(context, len, len.saturating_mul(MOST_GROWTH))
     }
 
     /// The same with addresses for so many, if it is large enough to grow.
-    pub(crate) fn with_room(context: &Arc<Context>, len: u64, room: u64) -> Result<Self, Fault> {
+    pub(crate) fn with_room(context: &Arc<Context>, len: u64, room: u64) -> Result<Self, DriverError> {
         let _entered = context.enter()?;
         if let Some(piece) = context.piece.filter(|piece| len >= *piece)
             && let Some(mut grows) = Self::reserve(context, room, piece)
@@ -54,7 +54,7 @@ impl DeviceBytes {
     }
 
     /// Makes it at least as large, at the same address and with the same bytes; `false` if there is no room for that.
-    pub(crate) fn grow(&mut self, len: u64) -> Result<bool, Fault> {
+    pub(crate) fn grow(&mut self, len: u64) -> Result<bool, DriverError> {
         if len > self.reserved {
             return Ok(len <= self.len);
         }
@@ -63,7 +63,7 @@ impl DeviceBytes {
     }
 
     /// Gives memory to the first `len` bytes, as far as they have none.
-    fn map(&mut self, len: u64) -> Result<(), Fault> {
+    fn map(&mut self, len: u64) -> Result<(), DriverError> {
         let end = len.next_multiple_of(self.context.piece.unwrap_or(1)).min(self.reserved);
         if let Some(more) = end.checked_sub(self.mapped).filter(|more| *more > 0) {
             let (at, size, place) = (self.address + self.mapped, more as usize, properties(self.context.device));
@@ -89,7 +89,7 @@ impl DeviceBytes {
     }
 
     /// Gives back the memory and the addresses of memory that grows.
-    fn unmap(&self) -> Result<(), Fault> {
+    fn unmap(&self) -> Result<(), DriverError> {
         if self.mapped > 0 {
             call!(cuMemUnmap(self.address, self.mapped as usize))?;
         }
@@ -147,7 +147,7 @@ unsafe impl Sync for PinnedBytes {}
 
 impl PinnedBytes {
     /// Zeroed. `len` is not zero.
-    pub(crate) fn new(context: &Arc<Context>, len: usize) -> Result<Self, Fault> {
+    pub(crate) fn new(context: &Arc<Context>, len: usize) -> Result<Self, DriverError> {
         let _entered = context.enter()?;
         let mut start = null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -156,7 +156,7 @@ impl PinnedBytes {
             call!(cuMemHostAlloc(&mut start, len, flags))?;
         }
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
-            return Err(Fault { call: "cuMemHostAlloc", code: sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY });
+            return Err(DriverError { call: "cuMemHostAlloc", code: sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY });
         };
         // SAFETY: the driver has just given us `len` bytes there.
         unsafe { start.as_ptr().write_bytes(0, len) };
@@ -164,13 +164,13 @@ impl PinnedBytes {
     }
 
     /// The address as the GPU counts.
-    pub(crate) fn device_address(&self) -> Result<u64, Fault> {
+    pub(crate) fn device_address(&self) -> Result<u64, DriverError> {
         let (mut address, _entered) = (0, self.context.enter()?);
         call!(cuMemHostGetDevicePointer_v2(&mut address, self.start.as_ptr().cast::<c_void>(), 0))?;
         Ok(address)
     }
 
-    /// Its first word, which a GPU may write at any moment.
+    /// Its first word, which a GPU may write at any event.
     pub(crate) fn word(&self) -> u64 {
         assert!(self.len >= 8, "there is no word");
         // SAFETY: it lies within, and is aligned to a page.

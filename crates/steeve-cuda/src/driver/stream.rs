@@ -1,4 +1,4 @@
-//! Streams of work, moments in them, and work that was captured.
+//! Streams of work, events in them, and work that was captured.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use super::{Context, Fault, Function, Raw, call, lock};
+use super::{Context, DriverError, DriverHandle, Function, call, lock};
 
 /// Work in order.
 #[derive(Debug)]
 pub(crate) struct Stream {
     context: Arc<Context>,
-    raw: Raw<sys::CUstream_st>,
+    raw: DriverHandle<sys::CUstream_st>,
 }
 
 impl Stream {
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DriverError> {
         let stream = Self::unwatched(context)?;
         lock(&context.streams).push(stream.raw);
         Ok(stream)
@@ -24,11 +24,11 @@ impl Stream {
 
     /// One that nobody waits for who gives memory back, because nothing ever runs on it: waiting would end what is being
     /// captured there.
-    pub(crate) fn unwatched(context: &Arc<Context>) -> Result<Self, Fault> {
+    pub(crate) fn unwatched(context: &Arc<Context>) -> Result<Self, DriverError> {
         let _entered = context.enter()?;
         let mut raw = null_mut();
         call!(cuStreamCreate(&mut raw, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
-        Ok(Self { context: Arc::clone(context), raw: Raw(raw) })
+        Ok(Self { context: Arc::clone(context), raw: DriverHandle(raw) })
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -39,7 +39,7 @@ impl Stream {
         self.raw.0
     }
 
-    pub(crate) fn synchronise(&self) -> Result<(), Fault> {
+    pub(crate) fn synchronise(&self) -> Result<(), DriverError> {
         let _entered = self.context.enter()?;
         call!(cuStreamSynchronize(self.raw.0))
     }
@@ -48,7 +48,7 @@ impl Stream {
     ///
     /// # Safety
     /// Both ranges are memory of GPUs, and stay so until the copy is done.
-    pub(crate) unsafe fn copy(&self, to: u64, from: u64, size: u64) -> Result<(), Fault> {
+    pub(crate) unsafe fn copy(&self, to: u64, from: u64, size: u64) -> Result<(), DriverError> {
         let _entered = self.context.enter()?;
         call!(cuMemcpyDtoDAsync_v2(to, from, size as usize, self.raw.0))
     }
@@ -64,7 +64,7 @@ impl Stream {
         from: u64,
         source: &Context,
         size: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverError> {
         if std::ptr::eq(target, source) {
             // SAFETY: as promised.
             return unsafe { self.copy(to, from, size) };
@@ -77,7 +77,7 @@ impl Stream {
     ///
     /// # Safety
     /// The target is memory of a GPU, and the source can be read; both until the copy is done.
-    pub(crate) unsafe fn upload(&self, to: u64, from: *const u8, size: u64) -> Result<(), Fault> {
+    pub(crate) unsafe fn upload(&self, to: u64, from: *const u8, size: u64) -> Result<(), DriverError> {
         let _entered = self.context.enter()?;
         call!(cuMemcpyHtoDAsync_v2(to, from.cast::<c_void>(), size as usize, self.raw.0))
     }
@@ -86,7 +86,7 @@ impl Stream {
     ///
     /// # Safety
     /// The source is memory of a GPU, and the target can be written; both until the copy is done.
-    pub(crate) unsafe fn download(&self, to: *mut u8, from: u64, size: u64) -> Result<(), Fault> {
+    pub(crate) unsafe fn download(&self, to: *mut u8, from: u64, size: u64) -> Result<(), DriverError> {
         let _entered = self.context.enter()?;
         call!(cuMemcpyDtoHAsync_v2(to.cast::<c_void>(), from, size as usize, self.raw.0))
     }
@@ -95,7 +95,7 @@ impl Stream {
     ///
     /// # Safety
     /// They are memory of a GPU, and stay so until they are set.
-    pub(crate) unsafe fn fill(&self, to: u64, size: u64, byte: u8) -> Result<(), Fault> {
+    pub(crate) unsafe fn fill(&self, to: u64, size: u64, byte: u8) -> Result<(), DriverError> {
         let _entered = self.context.enter()?;
         call!(cuMemsetD8Async(to, byte, size as usize, self.raw.0))
     }
@@ -114,7 +114,7 @@ impl Stream {
         shared: u32,
         parameter: *const c_void,
         early: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverError> {
         let (mut parameters, [x, y, z]) = ([parameter.cast_mut()], grid);
         let (parameters, none) = (parameters.as_mut_ptr(), null_mut());
         if !early {
@@ -141,23 +141,26 @@ impl Stream {
     }
 
     /// An event that happens when all that was enqueued so far is done.
-    pub(crate) fn record(&self) -> Result<Moment, Fault> {
+    pub(crate) fn record(&self) -> Result<CudaEvent, DriverError> {
         let _entered = self.context.enter()?;
         let mut raw = null_mut();
         call!(cuEventCreate(&mut raw, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32))?;
-        let moment = Moment { context: Arc::clone(&self.context), raw: Raw(raw) };
+        let event = CudaEvent { context: Arc::clone(&self.context), raw: DriverHandle(raw) };
         call!(cuEventRecord(raw, self.raw.0))?;
-        Ok(moment)
+        Ok(event)
     }
 
     /// What is enqueued from now on waits for the event, which may be of another GPU.
-    pub(crate) fn wait(&self, moment: &Moment) -> Result<(), Fault> {
+    pub(crate) fn wait(&self, event: &CudaEvent) -> Result<(), DriverError> {
         let _entered = self.context.enter()?;
-        call!(cuStreamWaitEvent(self.raw.0, moment.raw.0, 0))
+        call!(cuStreamWaitEvent(self.raw.0, event.raw.0, 0))
     }
 
     /// Captures what `enqueue` enqueues here instead of running it.
-    pub(crate) fn capture<E: From<Fault>>(&self, enqueue: impl FnOnce() -> Result<(), E>) -> Result<Captured, E> {
+    pub(crate) fn capture<E: From<DriverError>>(
+        &self,
+        enqueue: impl FnOnce() -> Result<(), E>,
+    ) -> Result<CapturedGraph, E> {
         let _entered = self.context.enter()?;
         let _quiet = self.context.quiet();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -175,7 +178,7 @@ impl Stream {
             let _ = call!(cuGraphDestroy(graph));
         }
         made?;
-        Ok(Captured { context: Arc::clone(&self.context), raw: Raw(exec) })
+        Ok(CapturedGraph { context: Arc::clone(&self.context), raw: DriverHandle(exec) })
     }
 }
 
@@ -193,22 +196,22 @@ impl Drop for Stream {
     }
 }
 
-/// A moment in a stream.
+/// An event in a stream.
 #[derive(Debug)]
-pub(crate) struct Moment {
+pub(crate) struct CudaEvent {
     context: Arc<Context>,
-    raw: Raw<sys::CUevent_st>,
+    raw: DriverHandle<sys::CUevent_st>,
 }
 
-impl Moment {
+impl CudaEvent {
     /// Waits until it has happened.
-    pub(crate) fn synchronise(&self) -> Result<(), Fault> {
+    pub(crate) fn synchronise(&self) -> Result<(), DriverError> {
         let _entered = self.context.enter()?;
         call!(cuEventSynchronize(self.raw.0))
     }
 }
 
-impl Drop for Moment {
+impl Drop for CudaEvent {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
             let _ = call!(cuEventDestroy_v2(self.raw.0));
@@ -218,23 +221,23 @@ impl Drop for Moment {
 
 /// Work that was captured, to be run with one launch.
 #[derive(Debug)]
-pub(crate) struct Captured {
+pub(crate) struct CapturedGraph {
     context: Arc<Context>,
-    raw: Raw<sys::CUgraphExec_st>,
+    raw: DriverHandle<sys::CUgraphExec_st>,
 }
 
-impl Captured {
+impl CapturedGraph {
     /// Enqueues all of it.
     ///
     /// # Safety
     /// All memory that was there when it was captured is still there, and stays until it is done.
-    pub(crate) unsafe fn launch(&mut self, stream: &Stream) -> Result<(), Fault> {
+    pub(crate) unsafe fn launch(&mut self, stream: &Stream) -> Result<(), DriverError> {
         let _entered = stream.context.enter()?;
         call!(cuGraphLaunch(self.raw.0, stream.raw.0))
     }
 }
 
-impl Drop for Captured {
+impl Drop for CapturedGraph {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
             let _ = call!(cuGraphExecDestroy(self.raw.0));

@@ -4,9 +4,11 @@ use steeve_graph::{DataType, FlashAttention, TensorId};
 
 use super::movement::demand_cache;
 use super::{demand, divides};
-use crate::act::Kernel;
-use crate::recipe::{Machine, NodeCall, Recipe, args};
-use crate::shape::{Args, Operand, is_float};
+use crate::command_list::{CommandList, GpuProfile, NodeCall};
+use crate::cuda_c::DevicePointer;
+use crate::kernel_list::{self as kernel, Kernel};
+use crate::params::{AttentionParams, MaskParams, Tensor, TileMask};
+use crate::shape::Operand;
 
 /// The longest rows that fit into registers.
 const LONGEST: u64 = 512;
@@ -30,88 +32,181 @@ const KEYS: u64 = 32;
 /// Slot 4 may have sinks: one more score for each head, with no value.
 pub(crate) fn flash_attn_ext(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     operands: [TensorId; 3],
     [mask, sinks]: [Option<TensorId>; 2],
-    FlashAttention { scale, max_bias, softcap }: FlashAttention,
+    numbers: FlashAttention,
 ) -> Result<(), String> {
     let ([q, k, v], mask, sinks) = (node.operands(operands)?, node.optional(mask)?, node.optional(sinks)?);
     can_be_read([&q, &k, &v], mask, sinks)?;
     demand(node.result.shape.dtype == DataType::F32, "the result must be f32")?;
-    let ([d, tokens, heads, outer], keys, dv) = (q.shape.ne, k.shape.ne[1], v.shape.ne[0]);
     if node.result.shape.elements() == 0 {
         return Ok(());
     }
-    let mut args = args(node.result, &[Some(q), Some(k), Some(v), mask, sinks]);
-    args.f[..3].copy_from_slice(&[if softcap == 0.0 { scale } else { scale / softcap }, softcap, max_bias]);
-    args.i[2] = i64::from(goes_in_fours(&k));
-    args.i[3] = i64::from(goes_in_fours(&v));
-    // Kernels that know the type know that four elements can be read at once.
-    let known = k.shape.dtype == v.shape.dtype && args.i[2] == 1 && args.i[3] == 1;
-    // Heads whose keys and values differ have nothing to share.
-    let group = if k.shape.ne[2] == v.shape.ne[2] { heads / k.shape.ne[2] } else { 1 };
-    let (groups, together) = (heads / group, group * tokens);
-    (args.i[4], args.i[5]) = (group.cast_signed(), together.cast_signed());
-    if let Some(many) = Many::new([&q, &k, &v], mask, recipe.machine, groups, together) {
-        return many.launch(&q, mask, dv, recipe, groups, args);
+    let work = AttentionWork::new([q, k, v], mask);
+    let params = work.params(node.result, sinks, numbers);
+    if let Some(cut) = TensorCoreCut::new(&work, commands.machine) {
+        return cut.launch(&work, commands, params);
     }
-    let blocks = together.div_ceil(QUERIES);
-    if d.max(dv) <= 128 && together >= QUERIES && blocks * groups * outer >= u64::from(recipe.machine.processors) / 2 {
-        let kernel = match k.shape.dtype {
-            DataType::F16 if known => Kernel::AttendTileF16,
-            DataType::Bf16 if known => Kernel::AttendTileBf16,
-            _ => Kernel::AttendTile,
-        };
-        return recipe.launch_sharing(kernel, [blocks, groups, outer], 128, args, TILE_BYTES);
+    if let Some(launched) = work.launch_tiles(commands, params) {
+        return launched;
     }
-    let queries = tokens * heads * outer;
-    // A few queries that share long keys.
-    let few = match k.shape.dtype {
-        DataType::F16 if known => Some(Kernel::AttendFewF16),
-        DataType::Bf16 if known => Some(Kernel::AttendFewBf16),
-        _ => None,
-    };
-    let pieces = together.div_ceil(4);
-    let is_enough = pieces * groups * outer * keys.div_ceil(KEYS_OF_FEW) >= u64::from(recipe.machine.processors);
-    if let Some(kernel) = few.filter(|_| d.max(dv) <= 128 && is_wide(&k) && is_wide(&v) && is_enough) {
-        let wanted = u64::from(recipe.machine.processors * 4).div_ceil(pieces * groups * outer);
-        let parts = keys.div_ceil(KEYS_OF_FEW).min(wanted).clamp(1, 64);
-        args.i[0] = parts.cast_signed();
-        args.i[1] = recipe.scratch(4 * queries * parts * (dv + 2), 0).cast_signed();
-        recipe.launch(kernel, [pieces, groups, outer * parts], 128, args)?;
-        return recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args);
+    if let Some(launched) = work.launch_few(commands, params) {
+        return launched;
     }
-    // All processors should have something, though the parts of a query must then be put together.
-    let wanted = u64::from(recipe.machine.processors * 4).div_ceil(queries);
-    let parts = keys.div_ceil(KEYS).min(wanted).clamp(1, 64);
-    args.i[0] = parts.cast_signed();
-    if parts > 1 {
-        args.i[1] = recipe.scratch(4 * queries * parts * (dv + 2), 0).cast_signed();
-    }
-    let kernel = match (d.max(dv), k.shape.dtype) {
-        (..=128, DataType::F16) if known => Kernel::Attend4F16,
-        (..=128, DataType::Bf16) if known => Kernel::Attend4Bf16,
-        (..=128, DataType::Q8_0) if known => Kernel::Attend4Q8,
-        (..=128, _) => Kernel::Attend4,
-        (..=256, DataType::F16) if known => Kernel::Attend8F16,
-        (..=256, DataType::Bf16) if known => Kernel::Attend8Bf16,
-        (..=256, DataType::Q8_0) if known => Kernel::Attend8Q8,
-        (..=256, _) => Kernel::Attend8,
-        (_, DataType::F16) if known => Kernel::Attend16F16,
-        (_, DataType::Bf16) if known => Kernel::Attend16Bf16,
-        (_, DataType::Q8_0) if known => Kernel::Attend16Q8,
-        _ => Kernel::Attend16,
-    };
-    recipe.launch(kernel, [tokens, heads, outer * parts], 128, args)?;
-    if parts > 1 {
-        recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args)?;
-    }
-    Ok(())
+    work.launch_single(commands, params)
 }
 
-/// Many queries with tensor cores: how they are cut.
-struct Many {
-    kernel: Kernel,
+/// What is to be done: operands that can be read, and their sizes.
+struct AttentionWork {
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    mask: Option<Operand>,
+    /// The length of a value.
+    dv: u64,
+    /// The longer of a key and a value.
+    longest: u64,
+    tokens: u64,
+    heads: u64,
+    outer: u64,
+    keys: u64,
+    /// The heads that share their keys, how many such groups there are, and the queries of one.
+    group: u64,
+    groups: u64,
+    together: u64,
+    /// The type of keys and values that kernels can know, because they are of one type and in fours; none if they can't.
+    known: Option<DataType>,
+}
+
+impl AttentionWork {
+    fn new([q, k, v]: [Operand; 3], mask: Option<Operand>) -> Self {
+        let ([d, tokens, heads, outer], keys, dv) = (q.shape.ne, k.shape.ne[1], v.shape.ne[0]);
+        // Kernels that know the type know that four elements can be read at once.
+        let is_known = k.shape.dtype == v.shape.dtype && goes_in_fours(&k) && goes_in_fours(&v);
+        // Heads whose keys and values differ have nothing to share.
+        let group = if k.shape.ne[2] == v.shape.ne[2] { heads / k.shape.ne[2] } else { 1 };
+        Self {
+            q,
+            k,
+            v,
+            mask,
+            dv,
+            longest: d.max(dv),
+            tokens,
+            heads,
+            outer,
+            keys,
+            group,
+            groups: heads / group,
+            together: group * tokens,
+            known: is_known.then_some(k.shape.dtype),
+        }
+    }
+
+    fn params(&self, result: Operand, sinks: Option<Operand>, numbers: FlashAttention) -> AttentionParams {
+        let FlashAttention { scale, max_bias, softcap } = numbers;
+        AttentionParams {
+            result: result.into(),
+            q: self.q.into(),
+            k: self.k.into(),
+            v: self.v.into(),
+            mask: Tensor::optional(self.mask),
+            sinks: Tensor::optional(sinks),
+            parts: 0,
+            partial: DevicePointer::NULL,
+            group: self.group.cast_signed(),
+            queries: self.together.cast_signed(),
+            tile_masks: DevicePointer::NULL,
+            keys_in_fours: goes_in_fours(&self.k).into(),
+            values_in_fours: goes_in_fours(&self.v).into(),
+            scale: if softcap == 0.0 { scale } else { scale / softcap },
+            softcap,
+            max_bias,
+        }
+    }
+
+    fn queries(&self) -> u64 {
+        self.tokens * self.heads * self.outer
+    }
+
+    /// Returns scratch memory for what the parts of all queries find.
+    fn partial(&self, commands: &mut CommandList, parts: u64) -> DevicePointer<f32> {
+        commands.scratch_values(self.queries() * parts * (self.dv + 2))
+    }
+
+    /// Puts the parts of each query together.
+    fn launch_parts(&self, commands: &mut CommandList, params: AttentionParams) -> Result<(), String> {
+        commands.launch(kernel::attend_parts, [self.tokens, self.heads, self.outer], 128, params)
+    }
+
+    /// Many queries that share their keys; `None` if another kernel is for them.
+    fn launch_tiles(&self, commands: &mut CommandList, params: AttentionParams) -> Option<Result<(), String>> {
+        let blocks = self.together.div_ceil(QUERIES);
+        let is_enough = blocks * self.groups * self.outer >= u64::from(commands.machine.processors) / 2;
+        if self.longest > 128 || self.together < QUERIES || !is_enough {
+            return None;
+        }
+        let kernel = match self.known {
+            Some(DataType::F16) => kernel::attend_tile_f16,
+            Some(DataType::Bf16) => kernel::attend_tile_bf16,
+            _ => kernel::attend_tile,
+        };
+        Some(commands.launch_sharing(kernel, [blocks, self.groups, self.outer], 128, TILE_BYTES, params))
+    }
+
+    /// A few queries that share long keys; `None` if another kernel is for them.
+    fn launch_few(&self, commands: &mut CommandList, params: AttentionParams) -> Option<Result<(), String>> {
+        let kernel = match self.known {
+            Some(DataType::F16) => kernel::attend_few_f16,
+            Some(DataType::Bf16) => kernel::attend_few_bf16,
+            _ => return None,
+        };
+        let (pieces, processors) = (self.together.div_ceil(4), u64::from(commands.machine.processors));
+        let (blocks, most) = (pieces * self.groups * self.outer, self.keys.div_ceil(KEYS_OF_FEW));
+        if self.longest > 128 || !is_wide(&self.k) || !is_wide(&self.v) || blocks * most < processors {
+            return None;
+        }
+        let parts = most.min((processors * 4).div_ceil(blocks)).clamp(1, 64);
+        let params = AttentionParams { parts: parts.cast_signed(), partial: self.partial(commands, parts), ..params };
+        let launched = commands.launch(kernel, [pieces, self.groups, self.outer * parts], 128, params);
+        Some(launched.and_then(|()| self.launch_parts(commands, params)))
+    }
+
+    /// Queries one by one.
+    fn launch_single(&self, commands: &mut CommandList, mut params: AttentionParams) -> Result<(), String> {
+        // All processors should have something, though the parts of a query must then be put together.
+        let wanted = u64::from(commands.machine.processors * 4).div_ceil(self.queries());
+        let parts = self.keys.div_ceil(KEYS).min(wanted).clamp(1, 64);
+        params.parts = parts.cast_signed();
+        if parts > 1 {
+            params.partial = self.partial(commands, parts);
+        }
+        commands.launch(self.single_kernel(), [self.tokens, self.heads, self.outer * parts], 128, params)?;
+        if parts > 1 { self.launch_parts(commands, params) } else { Ok(()) }
+    }
+
+    fn single_kernel(&self) -> Kernel<AttentionParams> {
+        match (self.longest, self.known) {
+            (..=128, Some(DataType::F16)) => kernel::attend_4_f16,
+            (..=128, Some(DataType::Bf16)) => kernel::attend_4_bf16,
+            (..=128, Some(DataType::Q8_0)) => kernel::attend_4_q8_0,
+            (..=128, _) => kernel::attend_4,
+            (..=256, Some(DataType::F16)) => kernel::attend_8_f16,
+            (..=256, Some(DataType::Bf16)) => kernel::attend_8_bf16,
+            (..=256, Some(DataType::Q8_0)) => kernel::attend_8_q8_0,
+            (..=256, _) => kernel::attend_8,
+            (_, Some(DataType::F16)) => kernel::attend_16_f16,
+            (_, Some(DataType::Bf16)) => kernel::attend_16_bf16,
+            (_, Some(DataType::Q8_0)) => kernel::attend_16_q8_0,
+            _ => kernel::attend_16,
+        }
+    }
+}
+
+/// How many queries are cut for tensor cores.
+struct TensorCoreCut {
+    kernel: Kernel<AttentionParams>,
     /// The queries of a block, and the keys of a tile.
     queries: u64,
     keys: u64,
@@ -122,37 +217,31 @@ struct Many {
     parts: u64,
 }
 
-impl Many {
-    /// `None` if another kernel is for it.
-    fn new(
-        [q, k, v]: [&Operand; 3],
-        mask: Option<Operand>,
-        machine: Machine,
-        groups: u64,
-        together: u64,
-    ) -> Option<Self> {
+impl TensorCoreCut {
+    /// Returns the cut; `None` if another kernel is for it.
+    fn new(work: &AttentionWork, machine: GpuProfile) -> Option<Self> {
+        let AttentionWork { q, k, v, mask, keys: count, .. } = work;
         let is_known = q.shape.dtype == DataType::F32 && k.shape.dtype == v.shape.dtype && machine.arch >= 80;
         let is_known = is_known && mask.is_none_or(|mask| mask.shape.dtype == DataType::F16);
         let is_dense = [k, v].iter().all(|it| it.shape.has_dense_rows() && is_wide(it));
-        let (longest, count) = (q.shape.ne[0].max(v.shape.ne[0]), k.shape.ne[1]);
-        let (kernel, queries, keys, row) = match (k.shape.dtype, longest) {
-            (DataType::F16, ..=64) => (Kernel::AttendMany64F16, 64, 64, 128),
-            (DataType::F16, ..=96) => (Kernel::AttendMany96F16, 64, 64, 256),
-            (DataType::F16, ..=128) => (Kernel::AttendMany128F16, 64, 64, 256),
-            (DataType::F16, ..=256) => (Kernel::AttendMany256F16, 32, 32, 512),
-            (DataType::Bf16, ..=64) => (Kernel::AttendMany64Bf16, 64, 64, 128),
-            (DataType::Bf16, ..=96) => (Kernel::AttendMany96Bf16, 64, 32, 256),
-            (DataType::Bf16, ..=128) => (Kernel::AttendMany128Bf16, 64, 32, 256),
-            (DataType::Bf16, ..=256) => (Kernel::AttendMany256Bf16, 32, 32, 512),
+        let (kernel, queries, keys, row) = match (k.shape.dtype, work.longest) {
+            (DataType::F16, ..=64) => (kernel::attend_many_64_f16, 64, 64, 128),
+            (DataType::F16, ..=96) => (kernel::attend_many_96_f16, 64, 64, 256),
+            (DataType::F16, ..=128) => (kernel::attend_many_128_f16, 64, 64, 256),
+            (DataType::F16, ..=256) => (kernel::attend_many_256_f16, 32, 32, 512),
+            (DataType::Bf16, ..=64) => (kernel::attend_many_64_bf16, 64, 64, 128),
+            (DataType::Bf16, ..=96) => (kernel::attend_many_96_bf16, 64, 32, 256),
+            (DataType::Bf16, ..=128) => (kernel::attend_many_128_bf16, 64, 32, 256),
+            (DataType::Bf16, ..=256) => (kernel::attend_many_256_bf16, 32, 32, 512),
             _ => return None,
         };
         // Fewer queries would leave most of a block idle, and for more there is no grid.
-        let is_fit = (QUERIES..1 << 20).contains(&together) && (1..1 << 31).contains(&count);
+        let is_fit = (QUERIES..1 << 20).contains(&work.together) && (1..1 << 31).contains(count);
         if !is_known || !is_dense || !is_fit {
             return None;
         }
-        let (blocks, tiles) = (together.div_ceil(queries), count.div_ceil(keys));
-        let all = blocks * groups * q.shape.ne[3];
+        let (blocks, tiles) = (work.together.div_ceil(queries), count.div_ceil(keys));
+        let all = blocks * work.groups * work.outer;
         // Where two warps have the halves of a query they would have to agree about its parts.
         let most = if queries == 64 { (tiles * keys / KEYS_OF_MANY).clamp(1, 64) } else { 1 };
         if queries < 64 && all < u64::from(machine.processors) / 4 {
@@ -163,33 +252,41 @@ impl Many {
         Some(Self { kernel, queries, keys, shared, blocks, tiles, parts })
     }
 
-    fn launch(
-        self,
-        q: &Operand,
-        mask: Option<Operand>,
-        dv: u64,
-        recipe: &mut Recipe,
-        groups: u64,
-        mut args: Args,
-    ) -> Result<(), String> {
-        let ([_, tokens, heads, outer], parts) = (q.shape.ne, self.parts);
-        args.i[0] = parts.cast_signed();
-        if parts > 1 {
-            args.i[1] = recipe.scratch(4 * tokens * heads * outer * parts * (dv + 2), 0).cast_signed();
+    fn launch(self, work: &AttentionWork, commands: &mut CommandList, params: AttentionParams) -> Result<(), String> {
+        let mut params = AttentionParams { parts: self.parts.cast_signed(), ..params };
+        if self.parts > 1 {
+            params.partial = work.partial(commands, self.parts);
         }
-        if let Some(mask) = mask {
-            let planes = |dim: usize, count: u64| if mask.shape.ne[dim] == 1 { 1 } else { count };
-            let grid = [self.tiles * self.blocks, planes(2, groups), planes(3, outer)];
-            args.i[6..8].copy_from_slice(&[self.keys.cast_signed(), self.queries.cast_signed()]);
-            args.i[8] = recipe.scratch(16 * grid.iter().product::<u64>(), 0).cast_signed();
-            args.i[9] = self.tiles.cast_signed();
-            recipe.launch(Kernel::AttendLook, grid, 128, args)?;
+        if let Some(mask) = work.mask {
+            params.tile_masks = self.look(work, commands, mask)?;
         }
-        recipe.launch_sharing(self.kernel, [groups, self.blocks, outer * parts], 128, args, self.shared)?;
-        if parts > 1 {
-            recipe.launch(Kernel::AttendParts, [tokens, heads, outer], 128, args)?;
-        }
-        Ok(())
+        let grid = [work.groups, self.blocks, work.outer * self.parts];
+        commands.launch_sharing(self.kernel, grid, 128, self.shared, params)?;
+        if self.parts > 1 { work.launch_parts(commands, params) } else { Ok(()) }
+    }
+
+    /// Looks at the mask, and returns where it stands what each block of queries sees of each tile.
+    fn look(
+        &self,
+        work: &AttentionWork,
+        commands: &mut CommandList,
+        mask: Operand,
+    ) -> Result<DevicePointer<TileMask>, String> {
+        let planes = |dim: usize, count: u64| if mask.shape.ne[dim] == 1 { 1 } else { count };
+        let grid = [self.tiles * self.blocks, planes(2, work.groups), planes(3, work.outer)];
+        let tile_masks = commands.scratch_values(grid.iter().product());
+        let params = MaskParams {
+            mask: mask.into(),
+            keys: work.keys.cast_signed(),
+            group: work.group.cast_signed(),
+            queries: work.together.cast_signed(),
+            tile_keys: self.keys.cast_signed(),
+            block_queries: self.queries.cast_signed(),
+            tiles: self.tiles.cast_signed(),
+            tile_masks,
+        };
+        commands.launch(kernel::attend_look, grid, 128, params)?;
+        Ok(tile_masks)
     }
 }
 
@@ -201,17 +298,17 @@ fn is_wide(it: &Operand) -> bool {
 /// Whether four elements can be read at once.
 fn goes_in_fours(it: &Operand) -> bool {
     let shape = it.shape;
-    divides(4, shape.ne[0]) && (!is_float(shape.dtype) || shape.has_dense_rows() && it.is_aligned(4 * shape.size()))
+    divides(4, shape.ne[0]) && (!shape.dtype.is_float() || shape.has_dense_rows() && it.is_aligned(4 * shape.size()))
 }
 
 /// Whether there are kernels for these types and lengths.
 fn can_be_read([q, k, v]: [&Operand; 3], mask: Option<Operand>, sinks: Option<Operand>) -> Result<(), String> {
     demand_cache(k)?;
     demand_cache(v)?;
-    demand(is_float(q.shape.dtype), "the queries must be f32, f16 or bf16")?;
+    demand(q.shape.dtype.is_float(), "the queries must be f32, f16 or bf16")?;
     let (d, dv) = (q.shape.ne[0], v.shape.ne[0]);
     demand(d > 0, "queries of no elements have no scores")?;
     demand(d <= LONGEST && dv <= LONGEST, "rows have at most 512 elements")?;
-    demand(mask.is_none_or(|mask| is_float(mask.shape.dtype)), "the mask must be f32, f16 or bf16")?;
+    demand(mask.is_none_or(|mask| mask.shape.dtype.is_float()), "the mask must be f32, f16 or bf16")?;
     demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "the sinks must be f32")
 }

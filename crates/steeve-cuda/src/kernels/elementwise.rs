@@ -3,73 +3,83 @@
 use steeve_graph::{DataType, Gated, Glu, SwigluOai, TensorId, Unary};
 
 use super::demand;
-use crate::act::Kernel;
-use crate::recipe::{NO_KERNEL, NodeCall, Recipe, args, floats};
-use crate::shape::{Map, Operand, Shape, is_float, kind};
+use crate::command_list::{CommandList, NO_KERNEL, NodeCall, floats};
+use crate::cuda_c::{DevicePointer, cuda_enum};
+use crate::data_types::number;
+use crate::kernel_list::{self as kernel, Kernel};
+use crate::params::{AddIdParams, MapParams};
+use crate::shape::{Operand, Shape};
 
-/// A function as kernels know it: its number in `enum Function` of `cuda/elementwise.cu`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Function(i32);
+cuda_enum! {
+    /// What is made of an element of each source.
+    Function {
+        // Of one source. They have the names of `Unary`.
+        Abs, Sgn, Neg, Step, Tanh, Elu, Relu, Sigmoid, Gelu, GeluQuick, Silu, Hardswish, Hardsigmoid, Exp, Expm1, Softplus,
+        GeluErf, Xielu, Floor, Ceil, Round, Trunc,
+        Sqr, Sqrt, Log, Scale, Clamp, Fill,
+        // Of two.
+        Add, Sub, Mul, Div, SiluBack,
+        // Of two, and they have the names of `Glu`.
+        Reglu, Geglu, Swiglu, SwigluOai, GegluErf, GegluQuick,
+    }
+}
+
+/// The function of the same name, if there is one.
+macro_rules! of_same_name {
+    ($kind:expr, $from:ident { $($variant:ident)* }) => {
+        match $kind {
+            $($from::$variant => Ok(Function::$variant),)*
+            _ => Err(NO_KERNEL.into()),
+        }
+    };
+}
 
 impl Function {
-    pub(crate) const SQR: Self = Self(22);
-    pub(crate) const SQRT: Self = Self(23);
-    pub(crate) const LOG: Self = Self(24);
-    pub(crate) const SCALE: Self = Self(25);
-    pub(crate) const CLAMP: Self = Self(26);
-    const FILL: Self = Self(27);
-    pub(crate) const ADD: Self = Self(28);
-    pub(crate) const SUB: Self = Self(29);
-    pub(crate) const MUL: Self = Self(30);
-    pub(crate) const DIV: Self = Self(31);
-    const SILU_BACK: Self = Self(32);
-
-    /// Both lists have ggml's order.
     pub(crate) fn unary(kind: Unary) -> Result<Self, String> {
-        let index = Unary::ALL.iter().position(|known| *known == kind).ok_or(NO_KERNEL)?;
-        Ok(Self(index as i32))
+        of_same_name!(kind, Unary {
+            Abs Sgn Neg Step Tanh Elu Relu Sigmoid Gelu GeluQuick Silu Hardswish Hardsigmoid Exp Expm1 Softplus GeluErf
+            Xielu Floor Ceil Round Trunc
+        })
     }
 
     fn glu(kind: Glu) -> Result<Self, String> {
-        let index = Glu::ALL.iter().position(|known| *known == kind).ok_or(NO_KERNEL)?;
-        Ok(Self(Self::SILU_BACK.0 + 1 + index as i32))
+        of_same_name!(kind, Glu { Reglu Geglu Swiglu SwigluOai GegluErf GegluQuick })
     }
 
-    /// Whether there is one of whole numbers.
+    /// Returns whether there is one of whole numbers.
     fn has_ints(self) -> bool {
-        let kinds = [Unary::Abs, Unary::Sgn, Unary::Neg, Unary::Step, Unary::Relu];
-        let plain = [Self::SQR, Self::ADD, Self::SUB, Self::MUL, Self::DIV];
-        plain.contains(&self) || kinds.iter().any(|kind| Self::unary(*kind) == Ok(self))
+        use Function::{Abs, Add, Div, Mul, Neg, Relu, Sgn, Sqr, Step, Sub};
+        matches!(self, Abs | Sgn | Neg | Step | Relu | Sqr | Add | Sub | Mul | Div)
     }
 }
 
 /// `a + b` and the like, where `b` may be repeated in any dimension.
 pub(crate) fn binary(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     function: Function,
     a: TensorId,
     b: TensorId,
 ) -> Result<(), String> {
     let [a, b] = node.operands([a, b])?;
-    of_two(node, recipe, function, [a, b], [0.0; 4])
+    of_two(node, commands, function, [a, b], [0.0; 4])
 }
 
 /// The gradient of silu.
 pub(crate) fn silu_back(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     gradient: TensorId,
     a: TensorId,
 ) -> Result<(), String> {
     let both = node.operands([gradient, a])?;
-    of_two(node, recipe, Function::SILU_BACK, both, [0.0; 4])
+    of_two(node, commands, Function::SiluBack, both, [0.0; 4])
 }
 
 /// A function of each element.
 pub(crate) fn unary(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     function: Function,
     a: TensorId,
     numbers: [f32; 4],
@@ -80,32 +90,32 @@ pub(crate) fn unary(
     } else {
         floats([node.result, a])?;
     }
-    Walk::elements([Some(node.result), Some(a), None]).launch(recipe, function, numbers)
+    ElementwiseLoop::elements([Some(node.result), Some(a), None]).launch(commands, function, numbers)
 }
 
 /// The trainable activation.
 pub(crate) fn xielu(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     [negative, positive, beta, epsilon]: [f32; 4],
 ) -> Result<(), String> {
     let softplus = |x: f32| if x > 20.0 { x } else { (1.0 + x.exp()).ln() };
     let numbers = [beta + softplus(negative), softplus(positive), beta, epsilon];
-    unary(node, recipe, Function::unary(Unary::Xielu)?, a, numbers)
+    unary(node, commands, Function::unary(Unary::Xielu)?, a, numbers)
 }
 
 /// The same number everywhere.
-pub(crate) fn fill(node: &NodeCall<'_>, recipe: &mut Recipe, value: f32) -> Result<(), String> {
+pub(crate) fn fill(node: &NodeCall<'_>, commands: &mut CommandList, value: f32) -> Result<(), String> {
     let dtype = node.result.shape.dtype;
-    demand(is_float(dtype) || dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
-    Walk::elements([Some(node.result), None, None]).launch(recipe, Function::FILL, [value, 0.0, 0.0, 0.0])
+    demand(dtype.is_float() || dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
+    ElementwiseLoop::elements([Some(node.result), None, None]).launch(commands, Function::Fill, [value, 0.0, 0.0, 0.0])
 }
 
 /// A gated linear unit: of two operands, or of the halves of the rows of one.
 pub(crate) fn glu(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     kind: Glu,
     gated: Gated,
     SwigluOai { alpha, limit }: SwigluOai,
@@ -113,7 +123,7 @@ pub(crate) fn glu(
     let numbers = if kind == Glu::SwigluOai { [alpha, limit, 0.0, 0.0] } else { [0.0; 4] };
     let function = Function::glu(kind)?;
     let (a, is_swapped) = match gated {
-        Gated::Split { a, b } => return of_two(node, recipe, function, node.operands([a, b])?, numbers),
+        Gated::Split { a, b } => return of_two(node, commands, function, node.operands([a, b])?, numbers),
         Gated::Halves { a } => (node.operand(a)?, false),
         Gated::SwappedHalves { a } => (node.operand(a)?, true),
     };
@@ -122,12 +132,12 @@ pub(crate) fn glu(
     let low = Operand { shape: Shape { ne: result.shape.ne, ..a.shape }, ..a };
     let high = Operand { address: a.address + result.shape.ne[0] * a.shape.nb[0], ..low };
     let [x, y] = if is_swapped { [high, low] } else { [low, high] };
-    Walk::elements([Some(result), Some(x), Some(y)]).launch(recipe, function, numbers)
+    ElementwiseLoop::elements([Some(result), Some(x), Some(y)]).launch(commands, function, numbers)
 }
 
 fn of_two(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     function: Function,
     [a, b]: [Operand; 2],
     numbers: [f32; 4],
@@ -138,18 +148,18 @@ fn of_two(
     } else {
         floats([node.result, a, b])?;
     }
-    let mut walk = Walk::new([Some(node.result), Some(a), Some(b)]);
+    let mut walk = ElementwiseLoop::new([Some(node.result), Some(a), Some(b)]);
     for dim in 0..4 {
         let steps = [node.result, a, b].map(|operand| operand.shape.nb[dim]);
         walk.push_repeated(node.result.shape.ne[dim], steps, b.shape.ne[dim]);
     }
-    walk.launch(recipe, function, numbers)
+    walk.launch(commands, function, numbers)
 }
 
 /// Adds to each row of `a` `[n, used, token]` the row of `b` `[n, expert]` that `ids` `[used, token]` names.
 pub(crate) fn add_id(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     b: TensorId,
     ids: TensorId,
@@ -158,8 +168,8 @@ pub(crate) fn add_id(
     floats([node.result, a, b])?;
     demand(ids.shape.dtype == DataType::I32, "the ids must be i32")?;
     let threads = node.result.shape.ne[0].next_multiple_of(32).min(256) as u32;
-    let args = args(node.result, &[Some(a), Some(b), Some(ids)]);
-    recipe.launch(Kernel::AddId, [node.result.shape.rows(), 1, 1], threads, args)
+    let params = AddIdParams { result: node.result.into(), a: a.into(), b: b.into(), ids: ids.into() };
+    commands.launch(kernel::add_id, [node.result.shape.rows(), 1, 1], threads, params)
 }
 
 /// The way over the elements of a result and two sources, any of which may be missing.
@@ -167,14 +177,14 @@ pub(crate) fn add_id(
 /// Dimensions without gaps between them become one, and those of one element none. A dimension in which an operand is
 /// repeated has no step in it.
 #[derive(Debug)]
-struct Walk {
+struct ElementwiseLoop {
     operands: [Option<Operand>; 3],
     dims: usize,
     ne: [u64; 8],
     steps: [[u64; 3]; 8],
 }
 
-impl Walk {
+impl ElementwiseLoop {
     fn new(operands: [Option<Operand>; 3]) -> Self {
         Self { operands, dims: 0, ne: [1; 8], steps: [[0; 3]; 8] }
     }
@@ -229,35 +239,58 @@ impl Walk {
         }
     }
 
-    fn launch(&self, recipe: &mut Recipe, function: Function, numbers: [f32; 4]) -> Result<(), String> {
-        let mut map = Map { op: function.0, f: numbers, dims: self.dims.max(1) as i32, ne: self.ne, ..Map::default() };
-        for (index, operand) in self.operands.iter().enumerate() {
-            let Some(operand) = operand else { continue };
-            (map.p[index], map.kind[index]) = (operand.address, kind(operand.shape.dtype));
-            for dim in 0..self.dims {
-                map.nb[index][dim] = self.steps[dim][index].cast_signed();
-            }
-        }
-        map.n = self.ne[..self.dims].iter().product();
-        let is_int = self.operands[0].is_some_and(|result| result.shape.dtype == DataType::I32);
-        if is_int {
-            return recipe.launch_map(Kernel::MapInt, 1, map);
+    fn launch(&self, commands: &mut CommandList, function: Function, numbers: [f32; 4]) -> Result<(), String> {
+        let mut params = self.params(function, numbers);
+        if self.operands[0].is_some_and(|result| result.shape.dtype == DataType::I32) {
+            return launch_map(commands, kernel::map_int, 1, params);
         }
         let in_fours = self.dims > 0 && self.ne[0].is_multiple_of(4) && (0..3).all(|index| self.goes_in_fours(index));
         if !in_fours {
-            return recipe.launch_map(Kernel::Map1, 2, map);
+            return launch_map(commands, kernel::map_1, 2, params);
         }
-        map.ne[0] /= 4;
-        map.n /= 4;
+        params.ne[0] /= 4;
+        params.count /= 4;
         for index in 0..3 {
-            if map.nb[index][0] == 0 {
-                map.splat |= 1 << index;
+            if params.nb[index][0] == 0 {
+                params.splat |= 1 << index;
             }
-            map.nb[index][0] *= 4;
+            params.nb[index][0] *= 4;
         }
         let is_f32 = self.operands.iter().flatten().all(|operand| operand.shape.dtype == DataType::F32);
-        recipe.launch_map(if is_f32 { Kernel::Map4F32 } else { Kernel::Map4 }, 2, map)
+        launch_map(commands, if is_f32 { kernel::map_4_f32 } else { kernel::map_4 }, 2, params)
     }
+
+    /// Returns the parameters for one element at a time.
+    fn params(&self, function: Function, numbers: [f32; 4]) -> MapParams {
+        let address =
+            |operand: Option<Operand>| operand.map_or(DevicePointer::NULL, |it| DevicePointer::new(it.address));
+        // An operand that is missing has no steps.
+        let step = |index: usize, dim: usize| match self.operands[index] {
+            Some(_) if dim < self.dims => self.steps[dim][index].cast_signed(),
+            _ => 0,
+        };
+        MapParams {
+            data: self.operands.map(address),
+            nb: std::array::from_fn(|index| std::array::from_fn(|dim| step(index, dim))),
+            ne: self.ne,
+            count: self.ne[..self.dims].iter().product(),
+            dims: self.dims.max(1) as i32,
+            function,
+            dtypes: self.operands.map(|operand| operand.map_or(0, |it| number(it.shape.dtype))),
+            splat: 0,
+            numbers,
+        }
+    }
+}
+
+/// Launches an elementwise kernel, whose threads do `each` of its groups.
+fn launch_map(
+    commands: &mut CommandList,
+    kernel: Kernel<MapParams>,
+    each: u64,
+    params: MapParams,
+) -> Result<(), String> {
+    commands.launch(kernel, [params.count.div_ceil(256 * each), 1, 1], 256, params)
 }
 
 #[cfg(test)]
@@ -265,15 +298,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_have_the_numbers_that_kernels_know_them_by() {
-        assert_eq!((Unary::ALL.len(), Function::SQR.0), (22, 22));
-        assert_eq!(Unary::ALL.iter().position(|kind| *kind == Unary::GeluErf), Some(16));
-        assert_eq!(Glu::ALL[2], Glu::Swiglu);
+    fn every_unary_function_and_gated_unit_has_a_function_of_its_name() {
+        let name = |function: Result<Function, String>| format!("{:?}", function.unwrap());
+        assert!(Unary::ALL.iter().all(|kind| name(Function::unary(*kind)) == format!("{kind:?}")));
+        assert!(Glu::ALL.iter().all(|kind| name(Function::glu(*kind)) == format!("{kind:?}")));
     }
 
     #[test]
     fn dimensions_without_gaps_are_one() {
-        let mut walk = Walk::new([None; 3]);
+        let mut walk = ElementwiseLoop::new([None; 3]);
         walk.push(1, [4, 4, 4]);
         walk.push(3, [4, 8, 4]);
         walk.push(5, [12, 24, 12]);

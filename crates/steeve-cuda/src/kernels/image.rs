@@ -3,13 +3,14 @@
 use steeve_graph::{Convolution, Directions, Interpolation, Pool, TensorId, Window};
 
 use super::demand;
-use crate::act::Kernel;
-use crate::recipe::{NodeCall, Recipe, args, floats};
+use crate::command_list::{CommandList, NodeCall, floats};
+use crate::kernel_list as kernel;
+use crate::params::{Im2colParams, PadParams, PoolParams, UpscaleParams};
 
 /// The patches of an image under a convolution kernel, one in each row.
 pub(crate) fn im2col(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     operands: [TensorId; 2],
     Convolution { stride, padding, dilation }: Convolution,
     directions: Directions,
@@ -21,100 +22,105 @@ pub(crate) fn im2col(
     let spread = |all: [u64; 4], one: u64| if flat { [all[0], one, all[1], all[2]] } else { all };
     let (size, source) = (spread(kernel.shape.ne, 1), spread(image.shape.ne, 1));
     let steps = spread(image.shape.nb, 0);
-    let mut args = args(result, &[None, Some(image)]);
     // There is one direction only, whatever the parameters say about the other.
-    let down = |number: u32, alone: i64| if flat { alone } else { number.into() };
-    let numbers = [
-        0,
-        size[0].cast_signed(),
-        size[1].cast_signed(),
-        size[2].cast_signed(),
-        stride[0].into(),
-        down(stride[1], 1),
-        padding[0].into(),
-        down(padding[1], 0),
-        dilation[0].into(),
-        down(dilation[1], 1),
-        source[0].cast_signed(),
-        source[1].cast_signed(),
-        steps[0].cast_signed(),
-        steps[1].cast_signed(),
-        steps[2].cast_signed(),
-        steps[3].cast_signed(),
-        i64::from(flat),
-    ];
-    args.i[..17].copy_from_slice(&numbers);
-    recipe.launch_each(Kernel::Im2col, result.shape.elements(), args)
+    let both = |[across, down]: [u32; 2], alone: i64| [across.into(), if flat { alone } else { down.into() }];
+    let count = result.shape.elements();
+    let params = Im2colParams {
+        result: result.into(),
+        image: image.into(),
+        count,
+        kernel_size: [size[0], size[1]].map(u64::cast_signed),
+        stride: both(stride, 1),
+        padding: both(padding, 0),
+        dilation: both(dilation, 1),
+        image_size: [source[0], source[1]].map(u64::cast_signed),
+        image_steps: steps.map(u64::cast_signed),
+        is_flat: flat.into(),
+    };
+    commands.launch_each(kernel::im2col, count, params)
 }
 
 /// The maximum or the mean of each window of a row: its size, its stride and the padding.
 pub(crate) fn pool_1d(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     pool: Pool,
     [size, stride, padding]: [u32; 3],
 ) -> Result<(), String> {
-    pooled(node, recipe, a, pool, [size.into(), 1, stride.into(), 1, padding.into(), 0, 0])
+    let window = [[size.into(), 1], [stride.into(), 1], [padding.into(), 0]];
+    pooled(node, commands, a, pool, window, false)
 }
 
 /// The maximum or the mean of each window of a plane.
 pub(crate) fn pool_2d(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     pool: Pool,
     window: Window,
 ) -> Result<(), String> {
-    let ([k0, k1], [s0, s1]) = (window.size.map(i64::from), window.stride.map(i64::from));
     // ggml counts with a fraction of the padding when it makes the result, and leaves it out when it fills it.
     let [p0, p1] = window.padding.map(|padding| padding as i64);
     demand(p0.abs().max(p1.abs()) < 1 << 31, "the padding makes no sense")?;
-    pooled(node, recipe, a, pool, [k0, k1, s0, s1, p0, p1, 1])
+    let window = [window.size.map(i64::from), window.stride.map(i64::from), [p0, p1]];
+    pooled(node, commands, a, pool, window, true)
 }
 
-/// Sizes, strides and paddings for both directions, and 1 if there are two.
-fn pooled(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, pool: Pool, window: [i64; 7]) -> Result<(), String> {
+/// Sizes, strides and paddings, each across and down.
+fn pooled(
+    node: &NodeCall<'_>,
+    commands: &mut CommandList,
+    a: TensorId,
+    pool: Pool,
+    [size, stride, padding]: [[i64; 2]; 3],
+    goes_down: bool,
+) -> Result<(), String> {
     let (a, result) = (node.operand(a)?, node.result);
     floats([a, result])?;
-    let mut args = args(result, &[Some(a)]);
-    args.i[1] = i64::from(pool == Pool::Mean);
-    args.i[2..9].copy_from_slice(&window);
-    recipe.launch_each(Kernel::Pool, result.shape.elements(), args)
+    let count = result.shape.elements();
+    let (is_mean, goes_down) = ((pool == Pool::Mean).into(), goes_down.into());
+    let (result, source) = (result.into(), a.into());
+    let params = PoolParams { result, source, count, size, stride, padding, is_mean, goes_down };
+    commands.launch_each(kernel::pool, count, params)
 }
 
 /// An image of another size.
 pub(crate) fn upscale(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     interpolation: Interpolation,
 ) -> Result<(), String> {
     let (a, result) = (node.operand(a)?, node.result);
-    let mut args = args(result, &[Some(a)]);
-    for dim in 0..4 {
-        args.f[dim] = result.shape.ne[dim] as f32 / a.shape.ne[dim] as f32;
-    }
+    let factors = std::array::from_fn(|dim| result.shape.ne[dim] as f32 / a.shape.ne[dim] as f32);
+    let count = result.shape.elements();
+    let params = UpscaleParams { result: result.into(), source: a.into(), count, factors };
     let kernel = match interpolation {
         Interpolation::Nearest => {
             let plain = a.shape.dtype == result.shape.dtype && a.shape.dtype.block_len() == 1;
             demand(plain, "both must be of one plain type")?;
-            Kernel::UpscaleNearest
+            kernel::upscale_nearest
         }
         Interpolation::Bilinear => {
             floats([a, result])?;
-            Kernel::UpscaleBilinear
+            kernel::upscale_bilinear
         }
     };
-    recipe.launch_each(kernel, result.shape.elements(), args)
+    commands.launch_each(kernel, count, params)
 }
 
 /// Zeros before and behind the elements of each dimension.
-pub(crate) fn pad(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, before: [u32; 4]) -> Result<(), String> {
+pub(crate) fn pad(
+    node: &NodeCall<'_>,
+    commands: &mut CommandList,
+    a: TensorId,
+    before: [u32; 4],
+) -> Result<(), String> {
     let (a, result) = (node.operand(a)?, node.result);
     let plain = a.shape.dtype == result.shape.dtype && a.shape.dtype.block_len() == 1;
     demand(plain, "both must be of one plain type")?;
-    let mut args = args(result, &[Some(a)]);
-    args.i[1..5].copy_from_slice(&before.map(i64::from));
-    recipe.launch_each(Kernel::Pad, result.shape.elements(), args)
+    let count = result.shape.elements();
+    let params = PadParams { result: result.into(), source: a.into(), count, before: before.map(i64::from) };
+    commands.launch_each(kernel::pad, count, params)
 }

@@ -8,10 +8,13 @@ use steeve_graph::{DataType, TensorId};
 
 use super::movement::{convert, demand_weights};
 use super::{demand, divides};
-use crate::act::Kernel;
-use crate::blas::{Product, Side};
-use crate::recipe::{ACROSS, NodeCall, Recipe, args};
-use crate::shape::{Operand, is_float, is_weight_block};
+use crate::blas::{MatrixOperand, Product};
+use crate::command_list::{ACROSS, CommandList, NodeCall};
+use crate::cuda_c::DevicePointer;
+use crate::data_types::is_weight_block;
+use crate::kernel_list as kernel;
+use crate::params::{NarrowParams, ProductParams, Tensor, WidenParams, ZerosParams};
+use crate::shape::Operand;
 
 /// As many columns are done by warps.
 const FEW: u64 = 8;
@@ -24,10 +27,10 @@ const FEW_HALVES: u64 = 2;
 const FEW_ROWS: u64 = 64;
 
 /// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
-pub(crate) fn mul_mat(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, b: TensorId) -> Result<(), String> {
+pub(crate) fn mul_mat(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId, b: TensorId) -> Result<(), String> {
     let ([a, b], result) = (node.operands([a, b])?, node.result);
     demand_weights(&a)?;
-    let types = is_float(b.shape.dtype) && result.shape.dtype == DataType::F32;
+    let types = b.shape.dtype.is_float() && result.shape.dtype == DataType::F32;
     demand(types, "the second source must be f32, f16 or bf16, and the result f32")?;
     let [k, m, a_planes, a_cubes] = a.shape.ne;
     let [_, n, planes, cubes] = b.shape.ne;
@@ -35,96 +38,113 @@ pub(crate) fn mul_mat(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, b: 
         return Ok(());
     }
     if k == 0 {
-        return recipe.launch_each(Kernel::Zeros, result.shape.elements(), args(result, &[]));
+        return zeros(commands, result);
     }
     let repeats = [planes / a_planes, cubes / a_cubes];
     let few = if a.shape.dtype == DataType::F16 { FEW_HALVES } else { FEW };
-    if recipe.machine.has_blas && n > few && by_library(recipe, a, b, result)? {
+    if commands.machine.has_blas && n > few && by_library(commands, a, b, result)? {
         return Ok(());
     }
     if n <= FEW {
-        let (a, b) = (as_words(recipe, a)?, as_floats(recipe, b)?);
-        let mut args = few_args(result, a, b, None);
-        args.i[..3].copy_from_slice(&[
-            (planes * cubes).cast_signed(),
-            repeats[0].cast_signed(),
-            repeats[1].cast_signed(),
-        ]);
-        let (kernel, rows) = match (n, is_weight_block(a.shape.dtype)) {
-            (1, false) => (Kernel::FewColumns1, 4),
-            (2, false) => (Kernel::FewColumns2, 4),
-            (3..=4, false) => (Kernel::FewColumns4, 4),
-            (_, false) => (Kernel::FewColumns8, 2),
-            (1, true) => (Kernel::FewColumnsBlocks1, 4),
-            (2..=4, true) => (Kernel::FewColumnsBlocks4, 2),
-            (_, true) => (Kernel::FewColumnsBlocks8, 2),
+        let (a, b) = (as_words(commands, a)?, as_floats(commands, b)?);
+        let params = ProductParams {
+            is_aligned: is_aligned(&a).into(),
+            ..ProductParams::new(result, a, b, planes * cubes, repeats)
         };
-        return recipe.launch(kernel, [m.div_ceil(rows), 1, (planes * cubes).min(ACROSS)], 128, args);
+        let (kernel, rows) = match (n, is_weight_block(a.shape.dtype)) {
+            (1, false) => (kernel::few_columns_1, 4),
+            (2, false) => (kernel::few_columns_2, 4),
+            (3..=4, false) => (kernel::few_columns_4, 4),
+            (_, false) => (kernel::few_columns_8, 2),
+            (1, true) => (kernel::few_columns_blocks_1, 4),
+            (2..=4, true) => (kernel::few_columns_blocks_4, 2),
+            (_, true) => (kernel::few_columns_blocks_8, 2),
+        };
+        return commands.launch(kernel, [m.div_ceil(rows), 1, (planes * cubes).min(ACROSS)], 128, params);
     }
-    let mut args = args(result, &[Some(a), Some(b)]);
-    args.i[..3].copy_from_slice(&[(planes * cubes).cast_signed(), repeats[0].cast_signed(), repeats[1].cast_signed()]);
-    recipe.launch(Kernel::Tiles, [m.div_ceil(64), n.div_ceil(64), (planes * cubes).min(ACROSS)], 256, args)
+    let params = ProductParams::new(result, a, b, planes * cubes, repeats);
+    commands.launch(kernel::tiles, [m.div_ceil(64), n.div_ceil(64), (planes * cubes).min(ACROSS)], 256, params)
 }
 
-fn few_args(result: Operand, a: Operand, b: Operand, ids: Option<Operand>) -> crate::shape::Args {
-    let mut args = args(result, &[Some(a), Some(b), ids]);
-    // Blocks are read in pieces of two bytes, or of four where `as_words` has put them.
-    let aligned = !is_float(a.shape.dtype) || a.shape.has_dense_rows() && a.is_aligned(16);
-    args.i[3] = i64::from(aligned);
-    args
+impl ProductParams {
+    /// Returns the parameters of a product without experts, of `planes` planes of `b`.
+    fn new(result: Operand, a: Operand, b: Operand, planes: u64, repeats: [u64; 2]) -> Self {
+        let [plane_repeats, cube_repeats] = repeats.map(u64::cast_signed);
+        Self {
+            result: result.into(),
+            weights: a.into(),
+            inputs: b.into(),
+            ids: Tensor::optional(None),
+            planes: planes.cast_signed(),
+            plane_repeats,
+            cube_repeats,
+            is_aligned: false.into(),
+        }
+    }
+}
+
+/// Returns whether kernels can read several elements of these weights at once: blocks are read in pieces of two bytes, or of
+/// four where `as_words` has put them.
+fn is_aligned(weights: &Operand) -> bool {
+    !weights.shape.dtype.is_float() || weights.shape.has_dense_rows() && weights.is_aligned(16)
+}
+
+/// The sums of nothing.
+fn zeros(commands: &mut CommandList, result: Operand) -> Result<(), String> {
+    let count = result.shape.elements();
+    commands.launch_each(kernel::zeros, count, ZerosParams { result: result.into(), count })
 }
 
 /// Weights whose blocks are multiples of four bytes at such addresses. Hardly any stand elsewhere.
-fn as_words(recipe: &mut Recipe, a: Operand) -> Result<Operand, String> {
+fn as_words(commands: &mut CommandList, a: Operand) -> Result<Operand, String> {
     if !is_weight_block(a.shape.dtype) || !a.shape.size().is_multiple_of(4) || a.is_aligned(4) {
         return Ok(a);
     }
-    let dense = recipe.scratch_tensor(a.shape.dense(a.shape.dtype));
-    convert(recipe, a, dense)?;
+    let dense = commands.scratch_tensor(a.shape.dense(a.shape.dtype));
+    convert(commands, a, dense)?;
     Ok(dense)
 }
 
 /// A source as f32 whose rows start at multiples of 16 bytes.
-fn as_floats(recipe: &mut Recipe, b: Operand) -> Result<Operand, String> {
+fn as_floats(commands: &mut CommandList, b: Operand) -> Result<Operand, String> {
     if b.shape.dtype == DataType::F32 && b.shape.has_dense_rows() && b.is_aligned(16) {
         return Ok(b);
     }
-    let dense = recipe.scratch_tensor(b.shape.with_rows(DataType::F32, (4 * b.shape.ne[0]).next_multiple_of(16)));
-    convert(recipe, b, dense)?;
+    let dense = commands.scratch_tensor(b.shape.with_rows(DataType::F32, (4 * b.shape.ne[0]).next_multiple_of(16)));
+    convert(commands, b, dense)?;
     Ok(dense)
 }
 
 /// Whether the library can make the product; then it will.
-fn by_library(recipe: &mut Recipe, a: Operand, b: Operand, result: Operand) -> Result<bool, String> {
+fn by_library(commands: &mut CommandList, a: Operand, b: Operand, result: Operand) -> Result<bool, String> {
     let number = |value: u64| i32::try_from(value).ok();
     let numbers = [a.shape.ne[1], b.shape.ne[1], a.shape.ne[0], b.shape.ne[2]].map(number);
     let [Some(m), Some(n), Some(k), Some(planes)] = numbers else { return Ok(false) };
     let Some(result_side) = side(&result, m) else { return Ok(false) };
     let dtype = match (a.shape.dtype, b.shape.dtype) {
         (DataType::F32, _) | (DataType::F16, DataType::Bf16) | (DataType::Bf16, DataType::F16) => DataType::F32,
-        (own, _) if is_float(own) => own,
+        (own, _) if own.is_float() => own,
         _ => DataType::F16,
     };
-    let (a, a_side) = as_type(recipe, a, dtype, k)?;
+    let (a, a_side) = as_type(commands, a, dtype, k)?;
     let is_narrowed = dtype == DataType::F16 && b.shape.dtype != DataType::F16;
     let (b, b_side, powers) = if is_narrowed {
-        narrow(recipe, b, k)?
+        narrow(commands, b, k)?
     } else {
-        let (b, side) = as_type(recipe, b, dtype, k)?;
-        (b, side, 0)
+        let (b, side) = as_type(commands, b, dtype, k)?;
+        (b, side, DevicePointer::NULL)
     };
     let product = Product { dtype, m, n, k, a: a_side, b: b_side, result: result_side, count: planes };
-    products(recipe, product, &a, &b, &result);
+    products(commands, product, &a, &b, &result);
     if is_narrowed {
-        let mut args = args(result, &[]);
-        args.i[0] = powers.cast_signed();
-        recipe.launch(Kernel::Widen, [result.shape.rows(), 1, 1], 256, args)?;
+        let params = WidenParams { result: result.into(), powers };
+        commands.launch(kernel::widen, [result.shape.rows(), 1, 1], 256, params)?;
     }
     Ok(true)
 }
 
 /// As few products as the outer dimensions allow. `product` is that of the first planes.
-fn products(recipe: &mut Recipe, product: Product, a: &Operand, b: &Operand, result: &Operand) {
+fn products(commands: &mut CommandList, product: Product, a: &Operand, b: &Operand, result: &Operand) {
     let [_, _, a_planes, a_cubes] = a.shape.ne;
     let [_, n, planes, cubes] = b.shape.ne;
     // One matrix for all, and the columns of all planes one behind another: they are columns of one plane.
@@ -137,7 +157,7 @@ fn products(recipe: &mut Recipe, product: Product, a: &Operand, b: &Operand, res
         && follows(result)
         && let Ok(all) = i32::try_from(n * planes * cubes)
     {
-        return recipe.product(Product { n: all, count: 1, ..product });
+        return commands.product(Product { n: all, count: 1, ..product });
     }
     // Neighbours in the outer dimensions of `b` share one of `a`, or each has its own.
     let is_shared = a_planes != planes;
@@ -146,77 +166,86 @@ fn products(recipe: &mut Recipe, product: Product, a: &Operand, b: &Operand, res
     let at = |it: &Operand, i2: u64, i3: u64| it.address + i2 * it.shape.nb[2] + i3 * it.shape.nb[3];
     for (i3, group) in (0..cubes).flat_map(|i3| (0..groups).map(move |group| (i3, group))) {
         let (a3, first) = (i3 / (cubes / a_cubes), group * (planes / groups));
-        recipe.product(Product {
+        commands.product(Product {
             // Not more than there are planes.
             count: product.count / groups as i32,
-            a: Side { address: at(a, group, a3), next: if is_shared { 0 } else { next(a) }, ..product.a },
-            b: Side { address: at(b, first, i3), next: next(b), ..product.b },
-            result: Side { address: at(result, first, i3), next: next(result), ..product.result },
+            a: MatrixOperand { address: at(a, group, a3), next: if is_shared { 0 } else { next(a) }, ..product.a },
+            b: MatrixOperand { address: at(b, first, i3), next: next(b), ..product.b },
+            result: MatrixOperand { address: at(result, first, i3), next: next(result), ..product.result },
             ..product
         });
     }
 }
 
 /// A source rounded to f16, and where the powers of two are that its rows were divided by.
-fn narrow(recipe: &mut Recipe, b: Operand, k: i32) -> Result<(Operand, Side, u64), String> {
-    let (dense, rows) = (recipe.scratch_tensor(b.shape.dense(DataType::F16)), b.shape.rows());
-    let powers = recipe.scratch(4 * rows, 0);
-    let mut args = args(dense, &[Some(b)]);
+fn narrow(
+    commands: &mut CommandList,
+    b: Operand,
+    k: i32,
+) -> Result<(Operand, MatrixOperand, DevicePointer<f32>), String> {
+    let (dense, rows) = (commands.scratch_tensor(b.shape.dense(DataType::F16)), b.shape.rows());
+    let powers = commands.scratch_values(rows);
     let in_fours = divides(4, b.shape.ne[0]) && b.shape.has_dense_rows() && b.is_aligned(4 * b.shape.size());
-    (args.i[0], args.i[1]) = (powers.cast_signed(), i64::from(in_fours));
-    recipe.launch(Kernel::Narrow, [rows, 1, 1], 256, args)?;
-    Ok((dense, Side { address: dense.address, row: k, next: 0 }, powers))
+    let params = NarrowParams { result: dense.into(), source: b.into(), powers, in_fours: in_fours.into() };
+    commands.launch(kernel::narrow, [rows, 1, 1], 256, params)?;
+    Ok((dense, MatrixOperand { address: dense.address, row: k, next: 0 }, powers))
 }
 
 /// A matrix as the library wants it: rows without gaps that do not overlap, whole elements from row to row.
-fn side(it: &Operand, length: i32) -> Option<Side> {
+fn side(it: &Operand, length: i32) -> Option<MatrixOperand> {
     let (shape, size) = (it.shape, it.shape.size());
     let whole = shape.nb.iter().all(|step| step.is_multiple_of(size));
     let row = if shape.ne[1] == 1 { i64::from(length) } else { (shape.nb[1] / size).cast_signed() };
     let fits = shape.has_dense_rows() && whole && row >= i64::from(length);
-    Some(Side { address: it.address, row: i32::try_from(row).ok()?, next: 0 }).filter(|_| fits)
+    Some(MatrixOperand { address: it.address, row: i32::try_from(row).ok()?, next: 0 }).filter(|_| fits)
 }
 
 /// A source of a type, in rows without gaps.
-fn as_type(recipe: &mut Recipe, it: Operand, dtype: DataType, k: i32) -> Result<(Operand, Side), String> {
+fn as_type(
+    commands: &mut CommandList,
+    it: Operand,
+    dtype: DataType,
+    k: i32,
+) -> Result<(Operand, MatrixOperand), String> {
     if it.shape.dtype == dtype
         && let Some(side) = side(&it, k)
     {
         return Ok((it, side));
     }
-    let dense = recipe.scratch_tensor(it.shape.dense(dtype));
-    convert(recipe, it, dense)?;
-    Ok((dense, Side { address: dense.address, row: k, next: 0 }))
+    let dense = commands.scratch_tensor(it.shape.dense(dtype));
+    convert(commands, it, dense)?;
+    Ok((dense, MatrixOperand { address: dense.address, row: k, next: 0 }))
 }
 
 /// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
 pub(crate) fn mul_mat_id(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     experts: TensorId,
     b: TensorId,
     ids: TensorId,
 ) -> Result<(), String> {
     let ([experts, b, ids], result) = (node.operands([experts, b, ids])?, node.result);
     demand_weights(&experts)?;
-    let types = is_float(b.shape.dtype) && ids.shape.dtype == DataType::I32 && result.shape.dtype == DataType::F32;
+    let types = b.shape.dtype.is_float() && ids.shape.dtype == DataType::I32 && result.shape.dtype == DataType::F32;
     demand(types, "the second source must be f32, f16 or bf16, the ids i32 and the result f32")?;
     let ([k, m, count, _], [used, tokens, ..]) = (experts.shape.ne, ids.shape.ne);
     if result.shape.elements() == 0 {
         return Ok(());
     }
     if k == 0 {
-        return recipe.launch_each(Kernel::Zeros, result.shape.elements(), args(result, &[]));
+        return zeros(commands, result);
     }
     let rows = used * tokens;
     if rows <= FEW_ROWS || count == 0 {
-        let (experts, b) = (as_words(recipe, experts)?, as_floats(recipe, b)?);
-        let mut args = few_args(result, experts, b, Some(ids));
-        args.i[..3].copy_from_slice(&[1; 3]);
+        let (experts, b) = (as_words(commands, experts)?, as_floats(commands, b)?);
+        let (params, is_aligned) = (ProductParams::new(result, experts, b, 1, [1; 2]), is_aligned(&experts).into());
+        let params = ProductParams { ids: ids.into(), is_aligned, ..params };
         let is_block = is_weight_block(experts.shape.dtype);
-        let kernel = if is_block { Kernel::FewColumnsBlocksId } else { Kernel::FewColumnsId };
-        return recipe.launch(kernel, [m.div_ceil(4), rows.min(ACROSS), 1], 128, args);
+        let kernel = if is_block { kernel::few_columns_blocks_id } else { kernel::few_columns_id };
+        return commands.launch(kernel, [m.div_ceil(4), rows.min(ACROSS), 1], 128, params);
     }
     let grid = [m.div_ceil(64), rows.div_ceil(64), count.min(ACROSS)];
-    recipe.launch(Kernel::TilesId, grid, 256, args(result, &[Some(experts), Some(b), Some(ids)]))
+    let params = ProductParams { ids: ids.into(), ..ProductParams::new(result, experts, b, 1, [1; 2]) };
+    commands.launch(kernel::tiles_id, grid, 256, params)
 }

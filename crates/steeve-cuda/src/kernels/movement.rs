@@ -3,51 +3,55 @@
 use steeve_graph::{DataType, TensorId};
 
 use super::{demand, divides};
-use crate::act::Kernel;
-use crate::recipe::{ACROSS, NodeCall, Recipe, args};
-use crate::shape::{Operand, Shape, can_be_rounded_to, is_float, is_weight, is_weight_block};
+use crate::command_list::{ACROSS, CommandList, NodeCall};
+use crate::data_types::{can_be_rounded_to, is_weight, is_weight_block};
+use crate::kernel_list::{self as kernel, Kernel};
+use crate::params::{ConcatParams, CopyParams, RowsParams, TurnParams};
+use crate::shape::{Operand, Shape};
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
-pub(crate) fn copy(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId) -> Result<(), String> {
+pub(crate) fn copy(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId) -> Result<(), String> {
     let (a, result) = (node.operand(a)?, node.result);
-    convert(recipe, a, result)
+    convert(commands, a, result)
 }
 
 /// The elements of one tensor, in order, as those of another.
-pub(crate) fn convert(recipe: &mut Recipe, a: Operand, result: Operand) -> Result<(), String> {
+pub(crate) fn convert(commands: &mut CommandList, a: Operand, result: Operand) -> Result<(), String> {
     let (from, to) = (a.in_blocks()?, result.in_blocks()?);
     let (kinds, elements) = ((a.shape.dtype, result.shape.dtype), a.shape.elements());
-    let both = [Some(a)];
+    let mut each = |kernel, count, from: Operand, to: Operand| {
+        commands.launch_each(kernel, count, CopyParams { result: to.into(), source: from.into(), count })
+    };
     if kinds.0 == kinds.1 {
         if a.shape.is_dense() && result.shape.is_dense() {
-            recipe.copy(result.address, a.address, result.shape.bytes);
+            commands.copy(result.address, a.address, result.shape.bytes);
             return Ok(());
         }
         if let Some(kernel) = turn(&a.shape, &result.shape) {
-            let mut args = args(result, &both);
-            args.i[0] = result.shape.planes().cast_signed();
+            let planes = result.shape.planes().cast_signed();
+            let params = TurnParams { result: result.into(), source: a.into(), planes };
             let tiles = |n: u64| n.div_ceil(32);
             let grid = [tiles(result.shape.ne[0]), tiles(result.shape.ne[1]), result.shape.planes().min(ACROSS)];
-            return recipe.launch(kernel, grid, 256, args);
+            return commands.launch(kernel, grid, 256, params);
         }
-        return recipe.launch_each(Kernel::CopyBlocks, to.shape.elements(), args(to, &[Some(from)]));
+        return each(kernel::copy_blocks, to.shape.elements(), from, to);
     }
-    if is_weight(kinds.0) && is_float(kinds.1) {
+    if is_weight(kinds.0) && kinds.1.is_float() {
         let in_fours = divides(4, elements)
             && a.shape.is_dense()
             && result.shape.is_dense()
             && result.address.is_multiple_of(4 * result.shape.size())
-            && (!is_float(kinds.0) || a.address.is_multiple_of(4 * a.shape.size()));
+            && (!kinds.0.is_float() || a.address.is_multiple_of(4 * a.shape.size()));
         if in_fours {
-            return recipe.launch_each(Kernel::CopyFloats4, elements / 4, args(result, &both));
+            return each(kernel::copy_floats_4, elements / 4, a, result);
         }
-        return recipe.launch_each(Kernel::CopyFloats, elements, args(result, &both));
+        return each(kernel::copy_floats, elements, a, result);
     }
     if is_weight(kinds.0) && can_be_rounded_to(kinds.1) {
-        return recipe.launch_each(Kernel::CopyEncode, to.shape.elements(), args(to, &both));
+        return each(kernel::copy_encode, to.shape.elements(), a, to);
     }
     if is_plain(kinds.0) && is_plain(kinds.1) {
-        return recipe.launch_each(Kernel::CopyCast, elements, args(result, &both));
+        return each(kernel::copy_cast, elements, a, result);
     }
     Err(format!("{} can't become {} here", kinds.0, kinds.1))
 }
@@ -58,12 +62,12 @@ fn is_plain(dtype: DataType) -> bool {
 }
 
 /// The kernel that exchanges the first two dimensions, where that pays.
-fn turn(a: &Shape, result: &Shape) -> Option<Kernel> {
+fn turn(a: &Shape, result: &Shape) -> Option<Kernel<TurnParams>> {
     let is_turned = a.ne == result.ne && a.nb[1] == a.size() && a.nb[0] != a.size() && result.has_dense_rows();
     let is_large = a.ne[0] >= 16 && a.ne[1] >= 16 && a.ne[1].div_ceil(32) <= ACROSS;
     match a.size() {
-        2 if is_turned && is_large => Some(Kernel::Turn2),
-        4 if is_turned && is_large => Some(Kernel::Turn4),
+        2 if is_turned && is_large => Some(kernel::turn_2),
+        4 if is_turned && is_large => Some(kernel::turn_4),
         _ => None,
     }
 }
@@ -71,7 +75,7 @@ fn turn(a: &Shape, result: &Shape) -> Option<Kernel> {
 /// One tensor behind another along a dimension.
 pub(crate) fn concat(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     b: TensorId,
     dim: usize,
@@ -80,17 +84,18 @@ pub(crate) fn concat(
     let dtype = node.result.shape.dtype;
     demand(a.shape.dtype == dtype && b.shape.dtype == dtype, "all types must be equal")?;
     let (to, parts) = (node.result.in_blocks()?, [a.in_blocks()?, b.in_blocks()?]);
-    let mut args = args(to, &parts.map(Some));
-    args.i[1] = dim as i64;
-    recipe.launch_each(Kernel::Concat, to.shape.elements(), args)
+    let (count, [first, second]) = (to.shape.elements(), parts.map(Into::into));
+    let params = ConcatParams { result: to.into(), first, second, count, dim: dim as i64 };
+    commands.launch_each(kernel::concat, count, params)
 }
 
 /// A tensor again and again until it fills the result.
-pub(crate) fn repeat(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId) -> Result<(), String> {
+pub(crate) fn repeat(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId) -> Result<(), String> {
     let a = node.operand(a)?;
     demand(a.shape.dtype == node.result.shape.dtype, "both types must be equal")?;
     let (to, from) = (node.result.in_blocks()?, a.in_blocks()?);
-    recipe.launch_each(Kernel::Repeat, to.shape.elements(), args(to, &[Some(from)]))
+    let count = to.shape.elements();
+    commands.launch_each(kernel::repeat, count, CopyParams { result: to.into(), source: from.into(), count })
 }
 
 fn demand_ids(ids: &Operand) -> Result<(), String> {
@@ -115,7 +120,12 @@ fn unreadable(operand: &Operand) -> String {
 }
 
 /// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
-pub(crate) fn get_rows(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, ids: TensorId) -> Result<(), String> {
+pub(crate) fn get_rows(
+    node: &NodeCall<'_>,
+    commands: &mut CommandList,
+    a: TensorId,
+    ids: TensorId,
+) -> Result<(), String> {
     let ([a, ids], result) = (node.operands([a, ids])?, node.result);
     demand_ids(&ids)?;
     let wanted = if a.shape.dtype == DataType::I32 { DataType::I32 } else { DataType::F32 };
@@ -124,19 +134,34 @@ pub(crate) fn get_rows(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, id
     }
     demand(result.shape.dtype == wanted, &format!("rows of {} are taken as {wanted}", a.shape.dtype))?;
     let parts = result.shape.ne[0].div_ceil(1024).clamp(1, 64);
-    recipe.launch(Kernel::GetRows, [result.shape.rows(), parts, 1], 256, args(result, &[Some(a), Some(ids)]))
+    commands.launch(
+        kernel::get_rows,
+        [result.shape.rows(), parts, 1],
+        256,
+        RowsParams { result: result.into(), rows: a.into(), ids: ids.into() },
+    )
 }
 
 /// `rows` `[k, n, ..]` go where `ids` `[n, ..]` says in the target `[k, m, ..]`, which is the result.
-pub(crate) fn set_rows(node: &NodeCall<'_>, recipe: &mut Recipe, rows: TensorId, ids: TensorId) -> Result<(), String> {
+pub(crate) fn set_rows(
+    node: &NodeCall<'_>,
+    commands: &mut CommandList,
+    rows: TensorId,
+    ids: TensorId,
+) -> Result<(), String> {
     let ([rows, ids], target) = (node.operands([rows, ids])?, node.result);
     demand_ids(&ids)?;
-    demand(is_float(rows.shape.dtype), &format!("rows must be f32, f16 or bf16, not {}", rows.shape.dtype))?;
+    demand(rows.shape.dtype.is_float(), &format!("rows must be f32, f16 or bf16, not {}", rows.shape.dtype))?;
     demand(!is_weight_block(target.shape.dtype), &format!("nothing is rounded to {} here", target.shape.dtype))?;
     demand_cache(&target)?;
     if rows.shape.elements() == 0 {
         return Ok(());
     }
     let threads = rows.shape.ne[0].next_multiple_of(32).min(256) as u32;
-    recipe.launch(Kernel::SetRows, [rows.shape.rows(), 1, 1], threads, args(target, &[Some(rows), Some(ids)]))
+    commands.launch(
+        kernel::set_rows,
+        [rows.shape.rows(), 1, 1],
+        threads,
+        RowsParams { result: target.into(), rows: rows.into(), ids: ids.into() },
+    )
 }

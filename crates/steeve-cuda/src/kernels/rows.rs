@@ -3,9 +3,14 @@
 use steeve_graph::{DataType, Order, SoftMax, TensorId};
 
 use super::{demand, divides};
-use crate::act::Kernel;
-use crate::recipe::{ACROSS, NodeCall, Recipe, args, floats};
-use crate::shape::{Operand, is_float};
+use crate::command_list::{ACROSS, CommandList, NodeCall, floats};
+use crate::cuda_c::{DevicePointer, cuda_enum};
+use crate::kernel_list as kernel;
+use crate::params::{
+    DiagMaskParams, GroupNormParams, NormParams, OrderParams, RmsNormBackParams, SoftMaxBackParams, SoftMaxParams,
+    SumParams, Tensor,
+};
+use crate::shape::Operand;
 
 /// As many threads for a row as it has groups of `each` elements, in whole warps.
 fn threads(length: u64, each: u64, most: u64) -> u32 {
@@ -21,64 +26,54 @@ fn held(length: u64, operands: &[Operand]) -> Option<(u32, u64)> {
     fits.then_some((block as u32, groups.div_ceil(block)))
 }
 
-/// What a row is divided by: its deviation, its root mean square or its length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Norm {
-    Deviation,
-    Rms,
-    L2,
+cuda_enum! {
+    /// What a row is divided by: its deviation, its root mean square or its length.
+    Norm { Deviation, Rms, L2, }
 }
 
 /// Each row less its mean, or not, divided by its deviation, its root mean square or its length.
 pub(crate) fn norm(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     norm: Norm,
     a: TensorId,
     epsilon: f32,
 ) -> Result<(), String> {
     let (a, result) = (node.operand(a)?, node.result);
     floats([result, a])?;
-    let mut args = args(result, &[Some(a)]);
-    args.f[0] = epsilon;
-    args.i[0] = match norm {
-        Norm::Deviation => 0,
-        Norm::Rms => 1,
-        Norm::L2 => 2,
-    };
+    let params = NormParams { result: result.into(), source: a.into(), norm, epsilon };
     let (length, rows) = (result.shape.ne[0], [result.shape.rows(), 1, 1]);
     if let Some((block, groups)) = held(length, &[a, result]) {
         let kernel = match groups {
-            ..=1 => Kernel::Norm1,
-            2 => Kernel::Norm2,
-            3..=4 => Kernel::Norm4,
-            _ => Kernel::Norm8,
+            ..=1 => kernel::norm_1,
+            2 => kernel::norm_2,
+            3..=4 => kernel::norm_4,
+            _ => kernel::norm_8,
         };
-        return recipe.launch(kernel, rows, block, args);
+        return commands.launch(kernel, rows, block, params);
     }
-    recipe.launch(Kernel::Norm, rows, threads(length, 4, 1024), args)
+    commands.launch(kernel::norm, rows, threads(length, 4, 1024), params)
 }
 
 /// The gradient of rms_norm.
 pub(crate) fn rms_norm_back(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     gradient: TensorId,
     a: TensorId,
     epsilon: f32,
 ) -> Result<(), String> {
     let [gradient, x] = node.operands([gradient, a])?;
     floats([node.result, gradient, x])?;
-    let mut args = args(node.result, &[Some(gradient), Some(x)]);
-    args.f[0] = epsilon;
+    let params = RmsNormBackParams { result: node.result.into(), gradient: gradient.into(), source: x.into(), epsilon };
     let shape = node.result.shape;
-    recipe.launch(Kernel::RmsNormBack, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), args)
+    commands.launch(kernel::rms_norm_back, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), params)
 }
 
 /// Norms over groups of the third dimension.
 pub(crate) fn group_norm(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     groups: u32,
     epsilon: f32,
@@ -88,15 +83,20 @@ pub(crate) fn group_norm(
     let [n0, n1, channels, outer] = node.result.shape.ne;
     let per_group = channels.div_ceil(groups).max(1);
     let groups = channels.div_ceil(per_group);
-    let mut args = args(node.result, &[Some(a)]);
-    (args.i[0], args.i[1], args.f[0]) = (per_group.cast_signed(), groups.cast_signed(), epsilon);
-    recipe.launch(Kernel::GroupNorm, [groups * outer, 1, 1], threads(n0 * n1 * per_group, 4, 1024), args)
+    let params = GroupNormParams {
+        result: node.result.into(),
+        source: a.into(),
+        channels: per_group.cast_signed(),
+        groups: groups.cast_signed(),
+        epsilon,
+    };
+    commands.launch(kernel::group_norm, [groups * outer, 1, 1], threads(n0 * n1 * per_group, 4, 1024), params)
 }
 
 /// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
 pub(crate) fn soft_max(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     [mask, sinks]: [Option<TensorId>; 2],
     numbers: SoftMax,
@@ -104,27 +104,32 @@ pub(crate) fn soft_max(
     let (a, shape) = (node.operand(a)?, node.result.shape);
     let (mask, sinks) = (node.optional(mask)?, node.optional(sinks)?);
     floats([node.result, a])?;
-    demand(mask.is_none_or(|mask| is_float(mask.shape.dtype)), "the mask must be f32, f16 or bf16")?;
+    demand(mask.is_none_or(|mask| mask.shape.dtype.is_float()), "the mask must be f32, f16 or bf16")?;
     demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "the sinks must be f32")?;
-    let mut args = args(node.result, &[Some(a), mask, sinks]);
-    (args.f[0], args.f[1]) = (numbers.scale, numbers.max_bias);
+    let params = SoftMaxParams {
+        result: node.result.into(),
+        scores: a.into(),
+        mask: Tensor::optional(mask),
+        sinks: Tensor::optional(sinks),
+        scale: numbers.scale,
+        max_bias: numbers.max_bias,
+    };
     let rows = [shape.rows(), 1, 1];
-    let operands: Vec<Operand> = [a, node.result].into_iter().chain(mask).collect();
-    if let Some((block, groups)) = held(shape.ne[0], &operands) {
+    if let Some((block, groups)) = held(shape.ne[0], &[a, node.result, mask.unwrap_or(a)]) {
         let kernel = match groups {
-            ..=1 => Kernel::SoftMax1,
-            2..=4 => Kernel::SoftMax4,
-            _ => Kernel::SoftMax8,
+            ..=1 => kernel::soft_max_1,
+            2..=4 => kernel::soft_max_4,
+            _ => kernel::soft_max_8,
         };
-        return recipe.launch(kernel, rows, block, args);
+        return commands.launch(kernel, rows, block, params);
     }
-    recipe.launch(Kernel::SoftMax, rows, threads(shape.ne[0], 4, 1024), args)
+    commands.launch(kernel::soft_max, rows, threads(shape.ne[0], 4, 1024), params)
 }
 
 /// The gradient of soft-max.
 pub(crate) fn soft_max_back(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     gradient: TensorId,
     y: TensorId,
     numbers: SoftMax,
@@ -132,27 +137,25 @@ pub(crate) fn soft_max_back(
     let [gradient, y] = node.operands([gradient, y])?;
     floats([node.result, gradient, y])?;
     demand(numbers.max_bias == 0.0, "only without a bias")?;
-    let mut args = args(node.result, &[Some(gradient), Some(y)]);
-    args.f[0] = numbers.scale;
+    let (result, scale) = (node.result.into(), numbers.scale);
+    let params = SoftMaxBackParams { result, gradient: gradient.into(), output: y.into(), scale };
     let shape = node.result.shape;
-    recipe.launch(Kernel::SoftMaxBack, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), args)
+    commands.launch(kernel::soft_max_back, [shape.rows(), 1, 1], threads(shape.ne[0], 4, 1024), params)
 }
 
 /// Minus infinity or zero above the diagonal that starts at a column.
 pub(crate) fn diag_mask(
     node: &NodeCall<'_>,
-    recipe: &mut Recipe,
+    commands: &mut CommandList,
     a: TensorId,
     past: u32,
     value: f32,
 ) -> Result<(), String> {
     let a = node.operand(a)?;
     floats([node.result, a])?;
-    let mut args = args(node.result, &[Some(a)]);
-    args.f[0] = value;
-    let elements = node.result.shape.elements();
-    (args.i[0], args.i[1]) = (past.into(), elements.cast_signed());
-    recipe.launch(Kernel::DiagMask, [elements.div_ceil(256), 1, 1], 256, args)
+    let count = node.result.shape.elements();
+    let params = DiagMaskParams { result: node.result.into(), source: a.into(), past: past.into(), count, value };
+    commands.launch_each(kernel::diag_mask, count, params)
 }
 
 /// Fewer elements than this are not worth another block.
@@ -170,14 +173,14 @@ pub(crate) enum Sum {
 }
 
 /// The sum of all elements, or the sum or the mean of each row.
-pub(crate) fn sum(node: &NodeCall<'_>, recipe: &mut Recipe, sum: Sum, a: TensorId) -> Result<(), String> {
+pub(crate) fn sum(node: &NodeCall<'_>, commands: &mut CommandList, sum: Sum, a: TensorId) -> Result<(), String> {
     let mut source = node.operand(a)?;
     let (a, result) = (source.shape, node.result.shape);
     let (is_all, is_mean) = (sum == Sum::All, sum == Sum::Mean);
     let fits = match (a.dtype, result.dtype) {
         (DataType::I32, DataType::I32) => !is_mean,
-        (DataType::I32, to) => is_float(to),
-        (from, to) => is_float(from) && is_float(to),
+        (DataType::I32, to) => to.is_float(),
+        (from, to) => from.is_float() && to.is_float(),
     };
     demand(fits, &format!("no {} is made of {} this way", result.dtype, a.dtype))?;
     if is_all && a.is_dense() {
@@ -185,16 +188,21 @@ pub(crate) fn sum(node: &NodeCall<'_>, recipe: &mut Recipe, sum: Sum, a: TensorI
     }
     let (length, sums) = (if is_all { a.elements() } else { a.ne[0] }, result.elements());
     let parts = length.div_ceil(PART).min(PARTS / sums.max(1)).max(1);
-    let mut args = args(node.result, &[Some(source)]);
-    let divisor = if is_mean { a.ne[0].cast_signed() } else { 1 };
-    args.i[..3].copy_from_slice(&[i64::from(is_all), divisor, parts.cast_signed()]);
-    args.i[3] = length.div_ceil(parts).cast_signed();
+    let mut params = SumParams {
+        result: node.result.into(),
+        source: source.into(),
+        divisor: if is_mean { a.ne[0].cast_signed() } else { 1 },
+        parts: parts.cast_signed(),
+        part_length: length.div_ceil(parts).cast_signed(),
+        partial: DevicePointer::NULL,
+        is_all: is_all.into(),
+    };
     if parts == 1 {
-        return recipe.launch(Kernel::Sum, [sums, 1, 1], threads(length, 16, 256), args);
+        return commands.launch(kernel::sum, [sums, 1, 1], threads(length, 16, 256), params);
     }
-    args.i[4] = recipe.scratch(8 * sums * parts, 0).cast_signed();
-    recipe.launch(Kernel::Sum, [sums * parts, 1, 1], 256, args)?;
-    recipe.launch(Kernel::SumParts, [sums, 1, 1], threads(parts, 4, 256), args)
+    params.partial = commands.scratch_values(sums * parts);
+    commands.launch(kernel::sum, [sums * parts, 1, 1], 256, params)?;
+    commands.launch(kernel::sum_parts, [sums, 1, 1], threads(parts, 4, 256), params)
 }
 
 /// As many words are sorted by one block, in the memory that its threads share.
@@ -204,10 +212,10 @@ const CHUNK: u64 = 2048;
 const WORDS: u64 = 1 << 24;
 
 /// The order that sorts each row, or where its largest elements stand.
-pub(crate) fn order(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, order: Order) -> Result<(), String> {
+pub(crate) fn order(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId, order: Order) -> Result<(), String> {
     let source = node.operand(a)?;
     let (a, result) = (source.shape, node.result.shape);
-    demand(is_float(a.dtype) || a.dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
+    demand(a.dtype.is_float() || a.dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
     demand(result.dtype == DataType::I32, "the result must be i32")?;
     demand(a.ne[0] <= i32::MAX as u64, "places in rows of more than 2147483647 elements are no i32")?;
     let (n, rows) = (a.ne[0], a.rows());
@@ -216,28 +224,35 @@ pub(crate) fn order(node: &NodeCall<'_>, recipe: &mut Recipe, a: TensorId, order
     }
     let chunk = n.next_power_of_two().min(CHUNK);
     let (block, shared) = ((chunk / 2).clamp(32, 512) as u32, 8 * chunk as u32);
-    let mut args = args(node.result, &[Some(source)]);
-    (args.i[0], args.i[3]) = (i64::from(order == Order::Descending), chunk.cast_signed());
+    let mut params = OrderParams {
+        result: node.result.into(),
+        source: source.into(),
+        first_row: 0,
+        rows: rows.cast_signed(),
+        run: chunk.cast_signed(),
+        from: DevicePointer::NULL,
+        to: DevicePointer::NULL,
+        is_descending: (order == Order::Descending).into(),
+    };
     if n <= chunk {
-        args.i[2] = rows.cast_signed();
-        return recipe.launch_sharing(Kernel::OrderChunks, [1, rows.min(ACROSS), 1], block, args, shared);
+        return commands.launch_sharing(kernel::order_chunks, [1, rows.min(ACROSS), 1], block, shared, params);
     }
     // Some rows at a time, so that their words fit into a limited memory; and not too often.
     let together = (WORDS / n).max(rows.div_ceil(64)).max(1);
     let passes = n.div_ceil(chunk).next_power_of_two().trailing_zeros();
-    let mut room = || recipe.scratch(8 * n * together, 0).cast_signed();
-    let rooms = [room(), if passes > 1 { room() } else { 0 }];
+    let mut room = || commands.scratch_values(n * together);
+    let rooms = [room(), if passes > 1 { room() } else { DevicePointer::NULL }];
     for first in (0..rows).step_by(together as usize) {
         let some = (rows - first).min(together);
-        (args.i[1], args.i[2]) = (first.cast_signed(), some.cast_signed());
-        (args.i[3], args.i[4], args.i[5]) = (chunk.cast_signed(), 0, rooms[0]);
         let lines = some.min(ACROSS);
-        recipe.launch_sharing(Kernel::OrderChunks, [n.div_ceil(chunk), lines, 1], block, args, shared)?;
+        params = OrderParams { first_row: first.cast_signed(), rows: some.cast_signed(), ..params };
+        params = OrderParams { run: chunk.cast_signed(), from: DevicePointer::NULL, to: rooms[0], ..params };
+        commands.launch_sharing(kernel::order_chunks, [n.div_ceil(chunk), lines, 1], block, shared, params)?;
         for pass in 0..passes {
-            let (from, to) = (rooms[pass as usize % 2], rooms[(pass as usize + 1) % 2]);
-            args.i[3] = (chunk << pass).cast_signed();
-            (args.i[4], args.i[5]) = (from, if pass + 1 == passes { 0 } else { to });
-            recipe.launch(Kernel::OrderRuns, [n.div_ceil(256), lines, 1], 256, args)?;
+            params.run = (chunk << pass).cast_signed();
+            params.from = rooms[pass as usize % 2];
+            params.to = if pass + 1 == passes { DevicePointer::NULL } else { rooms[(pass as usize + 1) % 2] };
+            commands.launch(kernel::order_runs, [n.div_ceil(256), lines, 1], 256, params)?;
         }
     }
     Ok(())

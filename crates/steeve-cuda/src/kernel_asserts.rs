@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex};
 use steeve_device::DeviceError;
 use steeve_graph::{Graph, Named, Op, TensorId};
 
-use crate::driver::{Context, Fault, PinnedBytes, lock};
+use crate::driver::{Context, DriverError, PinnedBytes, lock};
 
 /// One word that kernels can write, and who they may mean.
 #[derive(Debug)]
-pub(crate) struct Complaints {
+pub(crate) struct KernelAsserts {
     device: Arc<str>,
     word: PinnedBytes,
     address: u64,
-    known: Mutex<Known>,
+    known: Mutex<NumberedNodes>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct NumberedNodes {
     next: u64,
     /// Nodes by the number of the first.
     nodes: BTreeMap<u64, (Graph, Vec<TensorId>)>,
@@ -29,7 +29,7 @@ struct Known {
 /// So many that are no longer prepared can still be named.
 const GONE: usize = 16;
 
-impl Known {
+impl NumberedNodes {
     /// Numbers for so many nodes that no others have. Half a word has room for them.
     fn numbers(&mut self, count: u64) -> u64 {
         let mut first = if self.next + count > u64::from(u32::MAX) { 1 } else { self.next };
@@ -51,11 +51,11 @@ impl Known {
     }
 }
 
-impl Complaints {
-    pub(crate) fn new(device: Arc<str>, context: &Arc<Context>) -> Result<Self, Fault> {
+impl KernelAsserts {
+    pub(crate) fn new(device: Arc<str>, context: &Arc<Context>) -> Result<Self, DriverError> {
         let word = PinnedBytes::new(context, 64)?;
         let address = word.device_address()?;
-        let known = Known { next: 1, nodes: BTreeMap::new(), gone: VecDeque::new() };
+        let known = NumberedNodes { next: 1, nodes: BTreeMap::new(), gone: VecDeque::new() };
         Ok(Self { device, word, address, known: Mutex::new(known) })
     }
 
@@ -65,12 +65,12 @@ impl Complaints {
     }
 
     /// Nodes that may complain, numbered from the first on.
-    pub(crate) fn register(self: &Arc<Self>, graph: &Graph, nodes: &[TensorId]) -> Registered {
+    pub(crate) fn register(self: &Arc<Self>, graph: &Graph, nodes: &[TensorId]) -> NodeRegistration {
         let mut known = lock(&self.known);
         // One more, so that nodes that are none do not share the number of others.
         let first = known.numbers(nodes.len() as u64 + 1);
         known.nodes.insert(first, (graph.clone(), nodes.to_vec()));
-        Registered { complaints: Arc::clone(self), first }
+        NodeRegistration { asserts: Arc::clone(self), first }
     }
 
     /// What was complained about since this was last asked. All work is done.
@@ -101,7 +101,7 @@ impl Complaints {
                     _ => graph.sources(node).first().copied().flatten(),
                 };
                 let count = |dim: usize| of.map_or(0, |of| graph.tensor(of).layout.ne()[dim]);
-                // Kernels have no room for more.
+                // LoadedKernels have no room for more.
                 let beyond = if value == i32::MAX || value == i32::MIN { " or beyond" } else { "" };
                 match op {
                     Op::Div => format!("{name}: {value} is divided by zero"),
@@ -117,28 +117,28 @@ impl Complaints {
 
 /// Nodes that may complain for as long as this exists.
 #[derive(Debug)]
-pub(crate) struct Registered {
-    complaints: Arc<Complaints>,
+pub(crate) struct NodeRegistration {
+    asserts: Arc<KernelAsserts>,
     pub(crate) first: u64,
 }
 
-impl Registered {
+impl NodeRegistration {
     /// Whether this is where they complain.
-    pub(crate) fn is_of(&self, complaints: &Arc<Complaints>) -> bool {
-        Arc::ptr_eq(&self.complaints, complaints)
+    pub(crate) fn is_of(&self, asserts: &Arc<KernelAsserts>) -> bool {
+        Arc::ptr_eq(&self.asserts, asserts)
     }
 
     /// What to call one of them.
     pub(crate) fn name(&self, index: usize) -> Option<String> {
-        let known = lock(&self.complaints.known);
+        let known = lock(&self.asserts.known);
         let (graph, nodes) = known.nodes.get(&self.first)?;
         Some(Named::new(*nodes.get(index)?, graph.names()).to_string())
     }
 }
 
-impl Drop for Registered {
+impl Drop for NodeRegistration {
     fn drop(&mut self) {
-        let mut known = lock(&self.complaints.known);
+        let mut known = lock(&self.asserts.known);
         known.gone.push_back(self.first);
         known.forget(GONE);
     }
@@ -148,13 +148,13 @@ impl Drop for Registered {
 mod tests {
     use super::*;
 
-    fn known(next: u64, nodes: &[(u64, usize)]) -> Known {
+    fn known(next: u64, nodes: &[(u64, usize)]) -> NumberedNodes {
         let mut context = steeve_graph::Context::new();
         let x = context.input(steeve_graph::DataType::F32, &[1]).unwrap();
         let y = context.sqr(x).unwrap();
         let graph = Graph::from_outputs(&context, &[y]).unwrap();
         let nodes = nodes.iter().map(|(first, count)| (*first, (graph.clone(), vec![y; *count])));
-        Known { next, nodes: nodes.collect(), gone: VecDeque::new() }
+        NumberedNodes { next, nodes: nodes.collect(), gone: VecDeque::new() }
     }
 
     #[test]

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use crate::driver::{Context, Fault, Moment, PinnedBytes, Stream};
+use crate::driver::{Context, CudaEvent, DriverError, PinnedBytes, Stream};
 
 /// Two halves in turn: one is filled while the GPU may still fetch from the other.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct UploadRing {
     bytes: PinnedBytes,
     /// When the GPU has fetched all that was in a half before.
-    fetched: [Option<Moment>; 2],
+    fetched: [Option<CudaEvent>; 2],
     /// The half that is being filled, and how far it is.
     half: usize,
     used: usize,
@@ -19,8 +19,8 @@ pub(crate) struct Stage {
 /// Bytes of a half.
 const HALF: usize = 1 << 20;
 
-impl Stage {
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
+impl UploadRing {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DriverError> {
         Ok(Self { bytes: PinnedBytes::new(context, 2 * HALF)?, fetched: [None, None], half: 0, used: 0 })
     }
 
@@ -28,7 +28,7 @@ impl Stage {
     ///
     /// # Safety
     /// The target is memory of a GPU, and stays so until the copy is done.
-    pub(crate) unsafe fn upload(&mut self, stream: &Stream, to: u64, from: &[u8]) -> Result<(), Fault> {
+    pub(crate) unsafe fn upload(&mut self, stream: &Stream, to: u64, from: &[u8]) -> Result<(), DriverError> {
         for (index, piece) in from.chunks(HALF).enumerate() {
             if self.used + piece.len() > HALF {
                 self.turn(stream)?;
@@ -44,11 +44,11 @@ impl Stage {
     }
 
     /// Goes on in the other half, when the GPU has fetched what is there.
-    fn turn(&mut self, stream: &Stream) -> Result<(), Fault> {
+    fn turn(&mut self, stream: &Stream) -> Result<(), DriverError> {
         self.fetched[self.half] = Some(stream.record()?);
         let other = 1 - self.half;
-        if let Some(moment) = &self.fetched[other] {
-            moment.synchronise()?;
+        if let Some(event) = &self.fetched[other] {
+            event.synchronise()?;
         }
         (self.half, self.used) = (other, 0);
         Ok(())

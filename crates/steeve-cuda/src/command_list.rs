@@ -1,14 +1,17 @@
-//! From a node to acts: what kernels are told about, and where they put their steps.
+//! From a node to commands: what kernels are told about, and where they put their steps.
 
 use steeve_graph::{CallError, Graph, OpCall, TensorId};
 
-use crate::act::{Act, Kernel, Parameter};
 use crate::blas::Product;
-use crate::shape::{Args, Map, Operand, Shape, is_float};
+use crate::command::{Commands, Cut};
+use crate::cuda_c::DevicePointer;
+use crate::kernel_list::Kernel;
+use crate::params::{AssertSite, KernelParams};
+use crate::shape::{Operand, Shape};
 
 /// A node with everything located: a call whose operands fit together.
 ///
-/// Kernels are chosen by types, strides and addresses. Shapes and parameters are trusted: [`Graph::call`] has checked them.
+/// LoadedKernels are chosen by types, strides and addresses. Shapes and parameters are trusted: [`Graph::call`] has checked them.
 #[derive(Debug)]
 pub(crate) struct NodeCall<'a> {
     pub(crate) call: OpCall,
@@ -64,47 +67,48 @@ impl<'a> NodeCall<'a> {
 pub(crate) const NO_KERNEL: &str = "there is no kernel for it";
 
 pub(crate) fn floats<const N: usize>(operands: [Operand; N]) -> Result<(), String> {
-    let all = operands.iter().all(|operand| is_float(operand.shape.dtype));
+    let all = operands.iter().all(|operand| operand.shape.dtype.is_float());
     if all { Ok(()) } else { Err("only f32, f16 and bf16".into()) }
 }
 
 /// What the machine is like, as far as it matters how work is cut.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct GpuProfile {
     pub(crate) processors: u32,
     pub(crate) has_blas: bool,
     /// What kernels are compiled for: 90 is that of compute capability 9.0.
     pub(crate) arch: i32,
 }
 
-/// Acts, and the scratch memory that they need.
+/// Commands, and the scratch memory that they need.
 #[derive(Debug)]
-pub(crate) struct Recipe {
-    pub(crate) machine: Machine,
-    pub(crate) acts: Vec<Act>,
+pub(crate) struct CommandList {
+    pub(crate) machine: GpuProfile,
+    pub(crate) commands: Commands,
     /// Where scratch memory starts, how much of it this node uses, and how much any did.
     base: u64,
     used: u64,
     pub(crate) most: u64,
-    /// Where kernels complain, and as whom.
-    flag: u64,
-    pub(crate) number: u64,
+    /// Where the kernels of this node report what is wrong.
+    asserts: AssertSite,
 }
 
 /// Kernels that give an element to each thread have so many of them in a block.
 const THREADS: u64 = 256;
 
-impl Recipe {
-    pub(crate) fn new(machine: Machine, base: u64, flag: u64) -> Self {
-        Self { machine, acts: Vec::new(), base, used: 0, most: 0, flag, number: 0 }
+impl CommandList {
+    /// Returns a list with room for the commands of so many nodes, whose kernels report to a word at `asserts`.
+    pub(crate) fn new(machine: GpuProfile, nodes: usize, base: u64, asserts: u64) -> Self {
+        let asserts = AssertSite { word: DevicePointer::new(asserts), node: 0 };
+        Self { machine, commands: Commands::for_nodes(nodes), base, used: 0, most: 0, asserts }
     }
 
-    /// The scratch memory of the node before may be used again.
+    /// Goes on with the node of this number. It may use the scratch memory of the node before.
     pub(crate) fn next_node(&mut self, number: u64) {
-        (self.used, self.number) = (0, number);
+        (self.used, self.asserts.node) = (0, number);
     }
 
-    /// Scratch memory for this node. It starts where `like` does within a line, so that kernels are chosen as for that.
+    /// Returns scratch memory for this node. It starts where `like` does within a line, so that kernels are chosen as for that.
     pub(crate) fn scratch(&mut self, bytes: u64, like: u64) -> u64 {
         let start = self.used + like % 256;
         self.used = (start + bytes).next_multiple_of(256);
@@ -112,55 +116,58 @@ impl Recipe {
         self.base + start
     }
 
-    /// Scratch memory for a tensor.
+    /// Returns scratch memory for so many values.
+    pub(crate) fn scratch_values<T>(&mut self, count: u64) -> DevicePointer<T> {
+        DevicePointer::new(self.scratch(size_of::<T>() as u64 * count, 0))
+    }
+
+    /// Returns scratch memory for a tensor.
     pub(crate) fn scratch_tensor(&mut self, shape: Shape) -> Operand {
         Operand { address: self.scratch(shape.bytes, 0), shape }
     }
 
     pub(crate) fn copy(&mut self, to: u64, from: u64, size: u64) {
-        self.acts.push(Act::Copy { to, from, size });
+        self.commands.copy(to, from, size);
     }
 
     pub(crate) fn product(&mut self, product: Product) {
-        self.acts.push(Act::Product(product));
+        self.commands.product(product);
     }
 
-    /// A kernel of blocks.
-    pub(crate) fn launch(&mut self, kernel: Kernel, grid: [u64; 3], block: u32, args: Args) -> Result<(), String> {
-        self.launch_sharing(kernel, grid, block, args, 0)
-    }
-
-    /// The same with so many bytes that the threads of a block share.
-    pub(crate) fn launch_sharing(
+    /// Launches a kernel of so many blocks in three directions, each of so many threads.
+    pub(crate) fn launch<P: KernelParams>(
         &mut self,
-        kernel: Kernel,
+        kernel: Kernel<P>,
         grid: [u64; 3],
         block: u32,
-        args: Args,
+        params: P,
+    ) -> Result<(), String> {
+        self.launch_sharing(kernel, grid, block, 0, params)
+    }
+
+    /// Launches a kernel whose blocks share so many bytes among their threads.
+    pub(crate) fn launch_sharing<P: KernelParams>(
+        &mut self,
+        kernel: Kernel<P>,
+        grid: [u64; 3],
+        block: u32,
         shared: u32,
+        params: P,
     ) -> Result<(), String> {
         let grid =
             [grid_number(grid[0], i32::MAX as u64)?, grid_number(grid[1], ACROSS)?, grid_number(grid[2], ACROSS)?];
-        assert!(!kernel.takes_map(), "{kernel:?} is given what another kernel takes");
-        let args = Args { flag: self.flag, number: self.number, ..args };
-        self.acts.push(Act::Launch { kernel, grid, block, shared, parameter: Parameter::Args(Box::new(args)) });
+        self.commands.launch(kernel, Cut { grid, block, shared }, self.asserts, params);
         Ok(())
     }
 
-    /// A kernel that gives one of so many pieces of work to each thread, and is told how many there are in `i[0]`.
-    pub(crate) fn launch_each(&mut self, kernel: Kernel, count: u64, mut args: Args) -> Result<(), String> {
-        args.i[0] = count.cast_signed();
-        self.launch(kernel, [count.div_ceil(THREADS), 1, 1], THREADS as u32, args)
-    }
-
-    /// An elementwise kernel, whose threads do `each` of its groups.
-    pub(crate) fn launch_map(&mut self, kernel: Kernel, each: u64, map: Map) -> Result<(), String> {
-        assert!(kernel.takes_map(), "{kernel:?} is given what another kernel takes");
-        let blocks = grid_number(map.n.div_ceil(THREADS * each), i32::MAX as u64)?;
-        let map = Map { flag: self.flag, number: self.number, ..map };
-        let (grid, block, parameter) = ([blocks, 1, 1], THREADS as u32, Parameter::Map(Box::new(map)));
-        self.acts.push(Act::Launch { kernel, grid, block, shared: 0, parameter });
-        Ok(())
+    /// Launches a kernel that gives one of `count` pieces of work to each thread.
+    pub(crate) fn launch_each<P: KernelParams>(
+        &mut self,
+        kernel: Kernel<P>,
+        count: u64,
+        params: P,
+    ) -> Result<(), String> {
+        self.launch(kernel, [count.div_ceil(THREADS), 1, 1], THREADS as u32, params)
     }
 }
 
@@ -170,17 +177,6 @@ pub(crate) const ACROSS: u64 = 65535;
 fn grid_number(count: u64, most: u64) -> Result<u32, String> {
     let refuse = || format!("it would take {count} blocks in one direction, and a launch has at most {most}");
     if count <= most { Ok(count.max(1) as u32) } else { Err(refuse()) }
-}
-
-/// Arguments with a result and some sources.
-pub(crate) fn args(result: Operand, sources: &[Option<Operand>]) -> Args {
-    let mut args = Args { r: result.into(), ..Args::default() };
-    for (slot, source) in args.s.iter_mut().zip(sources) {
-        if let Some(source) = source {
-            *slot = (*source).into();
-        }
-    }
-    args
 }
 
 #[cfg(test)]
