@@ -73,6 +73,7 @@ template <int V> __device__ void apply(Function function, float *xs, const float
         EACH(Log, logf(x))
         EACH(Scale, f[1] == 0 ? x * f[0] : __fadd_rn(__fmul_rn(x, f[0]), f[1]))
         EACH(Clamp, clamp(x, f[0], f[1]))
+        EACH(LeakyRelu, x < 0 ? x * f[0] : x)
         EACH(Fill, f[0])
         EACH(Add, x + y)
         EACH(Sub, x - y)

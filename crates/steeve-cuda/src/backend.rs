@@ -13,6 +13,7 @@ use steeve_graph::{Graph, TensorId};
 use crate::blas::{Blas, NoBlas};
 use crate::command::{CommandQueue, EnqueueError, LoadedKernels};
 use crate::command_list::GpuProfile;
+use crate::custom::CustomKernels;
 use crate::device::Core;
 use crate::driver::{Context, CudaEvent, DriverError, Stream, is_pinned};
 use crate::kernel_asserts::KernelAsserts;
@@ -29,6 +30,7 @@ pub struct CudaBackend {
     capture: Capture,
     counters: Arc<Counters>,
     kernels: Arc<LoadedKernels>,
+    custom: CustomKernels,
     asserts: Arc<KernelAsserts>,
     scratch: Scratch,
     uploads: RefCell<UploadRing>,
@@ -42,7 +44,12 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    pub(crate) fn new(core: &Arc<Core>, capture: Capture, counters: &Arc<Counters>) -> Result<Self, DeviceError> {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        capture: Capture,
+        counters: &Arc<Counters>,
+        custom: &CustomKernels,
+    ) -> Result<Self, DeviceError> {
         let (name, context) = (&core.name, &core.context);
         let fail = |fault: DriverError| fault.on(name);
         Ok(Self {
@@ -50,6 +57,7 @@ impl CudaBackend {
             capture,
             counters: Arc::clone(counters),
             kernels: core.kernels()?,
+            custom: custom.clone(),
             asserts: Arc::new(KernelAsserts::new(Arc::clone(name), context).map_err(fail)?),
             scratch: Scratch::new(name, context),
             uploads: RefCell::new(UploadRing::new(context).map_err(fail)?),
@@ -76,6 +84,8 @@ impl CudaBackend {
             context: &self.core.context,
             asserts: &self.asserts,
             scratch: &self.scratch,
+            custom: &self.custom,
+            compile: &|source| self.core.custom_function(source),
         };
         lowering.prepare(graph, nodes, tensors)
     }
@@ -220,7 +230,7 @@ impl Backend for CudaBackend {
     }
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
-        supports(&self.core.name, self.core.machine(), graph, node)
+        supports(&self.core.name, self.core.machine(), &self.custom, graph, node)
     }
 
     fn prepare(

@@ -24,10 +24,17 @@ enum Command {
 
 #[derive(Debug)]
 struct Launch {
-    kernel: KernelNumber,
+    kernel: LaunchedKernel,
     cut: Cut,
     /// The first word of its parameters.
     parameters: usize,
+}
+
+/// A kernel of the list, or one of the caller's.
+#[derive(Clone, Copy, Debug)]
+enum LaunchedKernel {
+    Listed(KernelNumber),
+    Custom(Function),
 }
 
 /// How the work of a kernel is cut: blocks in three directions, the threads of a block, and the bytes that they share.
@@ -80,13 +87,38 @@ impl Commands {
     }
 
     pub(crate) fn launch<P: KernelParams>(&mut self, kernel: Kernel<P>, cut: Cut, asserts: AssertSite, params: P) {
-        const { assert!(align_of::<KernelArgument<P>>() <= align_of::<u64>()) };
-        let (start, words) = (self.parameters.len(), size_of::<KernelArgument<P>>().div_ceil(size_of::<u64>()));
-        self.parameters.resize(start + words, MaybeUninit::uninit());
-        let place = self.parameters[start..].as_mut_ptr().cast::<KernelArgument<P>>();
-        // SAFETY: there are so many words behind `place`, for which it is aligned.
-        unsafe { place.write(KernelArgument { asserts, params }) };
-        self.list.push(Command::Launch(Launch { kernel: kernel.number(), cut, parameters: start }));
+        let parameters = self.parameters.len();
+        ParameterWords(&mut self.parameters).push(KernelArgument { asserts, params });
+        let kernel = LaunchedKernel::Listed(kernel.number());
+        self.list.push(Command::Launch(Launch { kernel, cut, parameters }));
+    }
+
+    /// Launches a kernel of the caller's, whose parameters `fill` adds behind the site of its reports.
+    pub(crate) fn launch_custom(
+        &mut self,
+        function: Function,
+        cut: Cut,
+        asserts: AssertSite,
+        fill: impl FnOnce(&mut ParameterWords<'_>),
+    ) {
+        let parameters = self.parameters.len();
+        let mut words = ParameterWords(&mut self.parameters);
+        words.push(asserts);
+        fill(&mut words);
+        self.list.push(Command::Launch(Launch { kernel: LaunchedKernel::Custom(function), cut, parameters }));
+    }
+}
+
+/// Adds the parameters of one launch, one value behind another.
+pub(crate) struct ParameterWords<'a>(&'a mut Vec<MaybeUninit<u64>>);
+
+impl ParameterWords<'_> {
+    pub(crate) fn push<T: Copy>(&mut self, value: T) {
+        const { assert!(align_of::<T>() == align_of::<u64>() && size_of::<T>().is_multiple_of(size_of::<u64>())) };
+        let start = self.0.len();
+        self.0.resize(start + size_of::<T>() / size_of::<u64>(), MaybeUninit::uninit());
+        // SAFETY: there are so many words from `start` on, and words are aligned for it.
+        unsafe { self.0[start..].as_mut_ptr().cast::<T>().write(value) };
     }
 }
 
@@ -152,12 +184,15 @@ impl CommandQueue<'_> {
         match command {
             Command::Launch(Launch { kernel, cut: Cut { grid, block, shared }, parameters: start }) => {
                 let parameter = parameters[*start..].as_ptr().cast();
-                let function = self.kernels.functions[kernel.index()];
+                let (function, name) = match kernel {
+                    LaunchedKernel::Listed(number) => (self.kernels.functions[number.index()], number.name()),
+                    LaunchedKernel::Custom(function) => (*function, "a kernel of the caller's"),
+                };
                 // `take_over` in `common.cu` says the same.
                 let early = self.early && self.kernels.arch >= 90;
                 // SAFETY: as promised; `kernels` keeps the modules, and `Commands::launch` has written what this kernel takes.
                 let done = unsafe { self.stream.launch(function, *grid, *block, *shared, parameter, early) };
-                done.map_err(|fault| format!("{fault} ({})", kernel.name()))
+                done.map_err(|fault| format!("{fault} ({name})"))
             }
             // SAFETY: as promised.
             Command::Copy { to, from, size } => Ok(unsafe { self.stream.copy(*to, *from, *size) }?),

@@ -3,8 +3,9 @@
 use steeve_graph::{CallError, Graph, OpCall, TensorId};
 
 use crate::blas::Product;
-use crate::command::{Commands, Cut};
+use crate::command::{Commands, Cut, ParameterWords};
 use crate::cuda_c::DevicePointer;
+use crate::driver::Function;
 use crate::kernel_list::Kernel;
 use crate::params::{AssertSite, KernelParams};
 use crate::shape::{Operand, Shape};
@@ -37,10 +38,6 @@ impl<'a> NodeCall<'a> {
             error => error.to_string(),
         })?;
         Ok(Self { call, result, sources })
-    }
-
-    pub(crate) fn sources(&self) -> &[Source] {
-        self.sources
     }
 
     /// Where an operand is located. Of a source in two slots that has a copy, the copy is read in both.
@@ -157,6 +154,19 @@ impl CommandList {
         let grid =
             [grid_number(grid[0], i32::MAX as u64)?, grid_number(grid[1], ACROSS)?, grid_number(grid[2], ACROSS)?];
         self.commands.launch(kernel, Cut { grid, block, shared }, self.asserts, params);
+        Ok(())
+    }
+
+    /// Launches a kernel of the caller's in so many blocks along one direction.
+    pub(crate) fn launch_custom(
+        &mut self,
+        function: Function,
+        blocks: u64,
+        block: u32,
+        fill: impl FnOnce(&mut ParameterWords<'_>),
+    ) -> Result<(), String> {
+        let grid = [grid_number(blocks, i32::MAX as u64)?, 1, 1];
+        self.commands.launch_custom(function, Cut { grid, block, shared: 0 }, self.asserts, fill);
         Ok(())
     }
 

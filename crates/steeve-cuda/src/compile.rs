@@ -26,15 +26,11 @@ pub(crate) fn load<M: Send>(
     arch: (i32, i32),
     load: &(impl Fn(&[u8]) -> Result<M, String> + Sync),
 ) -> Result<CompiledKernels<M>, String> {
-    let (folder, compiler) = (folder(), Compiler::new(arch)?);
-    let (target, version) = match &compiler {
-        Some(compiler) => (compiler.target, Some(compiler.version.as_str())),
-        None => (Target::Code(10 * arch.0 + arch.1), None),
-    };
+    let cache = CodeCache::new(arch)?;
     std::thread::scope(|scope| {
-        let folder = folder.as_deref();
+        let cache = &cache;
         let start = |family: &'static KernelFamily| {
-            (family.name, scope.spawn(move || load_family(folder, family, target, version, load)))
+            (family.name, scope.spawn(move || cache.load(family.name, &family.source(), load)))
         };
         // All of them before any is waited for.
         let started: Vec<_> = FAMILIES.iter().map(start).collect();
@@ -43,40 +39,60 @@ pub(crate) fn load<M: Send>(
             Ok::<_, String>((name, loaded))
         };
         let families = started.into_iter().map(end).collect::<Result<_, _>>()?;
-        Ok(CompiledKernels { families, arch: target.arch() })
+        Ok(CompiledKernels { families, arch: cache.target.arch() })
     })
 }
 
-/// From a file, or compiled by the compiler of this version.
-fn load_family<M>(
-    folder: Option<&Path>,
-    family: &KernelFamily,
-    target: Target,
-    version: Option<&str>,
-    load: impl Fn(&[u8]) -> Result<M, String>,
+/// Loads a kernel of the caller's for an architecture.
+pub(crate) fn load_custom<M>(
+    arch: (i32, i32),
+    source: &str,
+    load: &impl Fn(&[u8]) -> Result<M, String>,
 ) -> Result<M, String> {
-    let (name, source, options) = (family.name, family.source(), options(target));
-    let parts: Vec<&[u8]> = options.iter().map(String::as_bytes).chain([source.as_bytes()]).collect();
-    let stem = format!("{name}-{target}-{:016x}-", sum(&parts));
-    let Some(version) = version else {
-        let kept = folder.into_iter().flat_map(|folder| kept(folder, &stem)).find_map(|file| load(&read(&file)?).ok());
-        return kept.ok_or_else(|| {
-            "the compiler's library (libnvrtc) can't be loaded, and the kernels are in no file of the cache".into()
-        });
-    };
-    let file = folder.map(|folder| folder.join(format!("{stem}{version}.code")));
-    if let Some(code) = file.as_deref().and_then(read)
-        && let Ok(loaded) = load(&code)
-    {
-        return Ok(loaded);
+    CodeCache::new(arch)?.load("custom", source, load)
+}
+
+/// Files of machine code for an architecture, and the version of the compiler that makes those that are missing.
+struct CodeCache {
+    folder: Option<PathBuf>,
+    target: Target,
+    version: Option<String>,
+}
+
+impl CodeCache {
+    fn new(arch: (i32, i32)) -> Result<Self, String> {
+        let (target, version) = match Compiler::new(arch)? {
+            Some(compiler) => (compiler.target, Some(compiler.version)),
+            None => (Target::Code(10 * arch.0 + arch.1), None),
+        };
+        Ok(Self { folder: folder(), target, version })
     }
-    let code = compile(&source, &options, target)?;
-    let loaded = load(&code)?;
-    if let Some(file) = file {
-        // Who can't write there compiles again next time.
-        let _ = write(&file, &code);
+
+    /// Loads a source's machine code from its file, or else compiles it.
+    fn load<M>(&self, name: &str, source: &str, load: impl Fn(&[u8]) -> Result<M, String>) -> Result<M, String> {
+        let (target, options) = (self.target, options(self.target));
+        let parts: Vec<&[u8]> = options.iter().map(String::as_bytes).chain([source.as_bytes()]).collect();
+        let stem = format!("{name}-{target}-{:016x}-", sum(&parts));
+        let Some(version) = &self.version else {
+            let files = self.folder.iter().flat_map(|folder| kept(folder, &stem));
+            return files.into_iter().find_map(|file| load(&read(&file)?).ok()).ok_or_else(|| {
+                "the compiler's library (libnvrtc) can't be loaded, and the kernels are in no file of the cache".into()
+            });
+        };
+        let file = self.folder.as_ref().map(|folder| folder.join(format!("{stem}{version}.code")));
+        if let Some(code) = file.as_deref().and_then(read)
+            && let Ok(loaded) = load(&code)
+        {
+            return Ok(loaded);
+        }
+        let code = compile(source, &options, target)?;
+        let loaded = load(&code)?;
+        if let Some(file) = file {
+            // Where the folder can't be written, the next process compiles again.
+            let _ = write(&file, &code);
+        }
+        Ok(loaded)
     }
-    Ok(loaded)
 }
 
 /// Files whose names begin so.
@@ -321,6 +337,22 @@ mod tests {
         }
     }
 
+    /// Needs no GPU, only the compiler.
+    #[test]
+    fn kernels_of_callers_compile_and_errors_name_the_line_of_their_source() {
+        if !is_there() {
+            return crate::skip("libnvrtc can't be loaded");
+        }
+        for text in crate::custom::texts_for_tests() {
+            for target in [Target::Text(75), Target::Code(90)] {
+                compile(&text, &options(target), target).unwrap_or_else(|why| panic!("{target}: {why}"));
+            }
+        }
+        let wrong = crate::custom::texts_for_tests()[0].replace("write(", "wriet(");
+        let error = compile(&wrong, &options(Target::Code(90)), Target::Code(90)).unwrap_err();
+        assert!(error.contains("TEST(1)") && error.contains("wriet"), "{error}");
+    }
+
     /// Needs a GPU.
     #[test]
     fn the_driver_compiles_a_text_for_a_gpu_that_is_newer() {
@@ -344,7 +376,8 @@ mod tests {
         let (folder, family) = (folder_of("refused"), &FAMILIES[3]);
         let load = |folder: &Path, version: Option<&str>, wrong: &[u8]| {
             let taken = |code: &[u8]| if code == wrong { Err(String::from("refused")) } else { Ok(code.to_vec()) };
-            load_family(Some(folder), family, Target::Code(90), version, taken)
+            let (folder, version) = (Some(folder.into()), version.map(String::from));
+            CodeCache { folder, target: Target::Code(90), version }.load(family.name, &family.source(), taken)
         };
         let first = load(&folder, Some("13.0"), b"").unwrap();
         assert_eq!(load(&folder, None, b"").unwrap(), first);

@@ -1,5 +1,6 @@
 //! GPUs as devices.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use steeve_device::{Backend, BufferType, Bytes, Device, DeviceError, DeviceKind, MemoryInfo};
@@ -8,7 +9,8 @@ use steeve_graph::{Graph, Op, TensorId};
 use crate::backend::CudaBackend;
 use crate::command::LoadedKernels;
 use crate::command_list::GpuProfile;
-use crate::driver::{self, Context, Module, lock};
+use crate::custom::{self, CudaKernel, CustomKernels};
+use crate::driver::{self, Context, Function, Module, lock};
 use crate::launches::{Capture, Counters, Launches};
 use crate::memory::{CudaMemory, PinnedMemory};
 use crate::prepared::supports;
@@ -34,6 +36,7 @@ pub struct CudaDevice {
     core: Arc<Core>,
     capture: Capture,
     counters: Arc<Counters>,
+    custom: CustomKernels,
     types: [Arc<dyn BufferType>; 1],
 }
 
@@ -46,8 +49,17 @@ pub(crate) struct Core {
     pub(crate) memory: Arc<dyn BufferType>,
     host: Arc<dyn BufferType>,
     kernels: Mutex<Option<Arc<LoadedKernels>>>,
+    /// The kernels of callers, by what was compiled.
+    custom: Mutex<BTreeMap<String, CustomFunction>>,
     /// Why there is no cuBLAS, if there is none; nothing before somebody has asked.
     blas: Mutex<Option<Result<(), String>>>,
+}
+
+/// A kernel of a caller's, and the module that it is in.
+#[derive(Debug)]
+struct CustomFunction {
+    function: Function,
+    _module: Module,
 }
 
 /// The GPUs in use: each is the same for everybody who asks for it.
@@ -77,6 +89,7 @@ impl Core {
             memory: Arc::new(memory),
             host: Arc::new(host),
             kernels: Mutex::default(),
+            custom: Mutex::default(),
             blas: Mutex::default(),
         })
     }
@@ -93,6 +106,19 @@ impl Core {
         let made = Arc::new(LoadedKernels::new(loaded).map_err(|fault| fault.on(&self.name))?);
         *kernels = Some(Arc::clone(&made));
         Ok(made)
+    }
+
+    /// Returns the kernel of a caller's source, compiled and loaded when it is first asked for. It stays loaded as long as this.
+    pub(crate) fn custom_function(&self, source: &str) -> Result<Function, String> {
+        let mut known = lock(&self.custom);
+        if let Some(custom) = known.get(source) {
+            return Ok(custom.function);
+        }
+        let load = |code: &[u8]| Module::load(&self.context, code).map_err(|fault| fault.to_string());
+        let module = compile::load_custom(self.context.arch, source, &load)?;
+        let function = module.function(custom::ENTRY).map_err(|fault| fault.to_string())?;
+        known.insert(source.into(), CustomFunction { function, _module: module });
+        Ok(function)
     }
 
     pub(crate) fn machine(&self) -> GpuProfile {
@@ -157,13 +183,21 @@ impl CudaDevice {
 
     fn new(core: Arc<Core>) -> Self {
         let types = [Arc::clone(&core.memory)];
-        Self { core, capture: Capture::default(), counters: Arc::default(), types }
+        Self { core, capture: Capture::default(), counters: Arc::default(), custom: CustomKernels::default(), types }
     }
 
     /// The same with another moment at which its backends capture work.
     #[must_use]
     pub fn with_capture(self, capture: Capture) -> Self {
         Self { capture, ..self }
+    }
+
+    /// Adds a kernel for a caller's own operation to all backends of this device; one for an operation of the same name is
+    /// replaced.
+    #[must_use]
+    pub fn with_kernel(mut self, kernel: CudaKernel) -> Self {
+        self.custom.insert(kernel);
+        self
     }
 
     /// Memory of the host that this GPU copies to and from by itself; plain memory where there is no more of it. The
@@ -226,7 +260,7 @@ impl Device for CudaDevice {
     }
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
-        supports(&self.core.name, self.core.machine(), graph, node)
+        supports(&self.core.name, self.core.machine(), &self.custom, graph, node)
     }
 
     /// A product with many columns is worth more than the copy of its weights.
@@ -241,7 +275,7 @@ impl Device for CudaDevice {
     }
 
     fn backend(&self) -> Result<Box<dyn Backend>, DeviceError> {
-        Ok(Box::new(CudaBackend::new(&self.core, self.capture, &self.counters)?))
+        Ok(Box::new(CudaBackend::new(&self.core, self.capture, &self.counters, &self.custom)?))
     }
 }
 

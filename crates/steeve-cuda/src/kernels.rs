@@ -15,12 +15,12 @@ pub(crate) use elementwise::Function;
 pub(crate) use rope::{Pairing, PositionSharing};
 pub(crate) use rows::Norm;
 
-use crate::command_list::{CommandList, NO_KERNEL, NodeCall};
+use crate::command_list::{CommandList, NO_KERNEL, NodeCall, Source};
+use crate::shape::Operand;
 
 /// Adds the commands of a node that writes something. The error says what is not supported.
 pub(crate) fn choose(node: &NodeCall<'_>, commands: &mut CommandList) -> Result<(), String> {
     use OpCall as Call;
-    can_be_addressed(node)?;
     match node.call {
         Call::Add { a, b } | Call::Add1 { a, b } => elementwise::binary(node, commands, Function::Add, a, b),
         Call::Sub { a, b } => elementwise::binary(node, commands, Function::Sub, a, b),
@@ -34,6 +34,9 @@ pub(crate) fn choose(node: &NodeCall<'_>, commands: &mut CommandList) -> Result<
             elementwise::unary(node, commands, Function::Scale, a, [factor, bias, 0.0, 0.0])
         }
         Call::Clamp { a, min, max } => elementwise::unary(node, commands, Function::Clamp, a, [min, max, 0.0, 0.0]),
+        Call::LeakyRelu { a, slope } => {
+            elementwise::unary(node, commands, Function::LeakyRelu, a, [slope, 0.0, 0.0, 0.0])
+        }
         Call::Unary { kind, a } => elementwise::unary(node, commands, Function::unary(kind)?, a, [0.0; 4]),
         Call::Xielu { a, numbers } => elementwise::xielu(node, commands, a, numbers),
         Call::SiluBack { gradient, a } => elementwise::silu_back(node, commands, gradient, a),
@@ -83,13 +86,13 @@ pub(crate) fn choose(node: &NodeCall<'_>, commands: &mut CommandList) -> Result<
     }
 }
 
-/// Whether every element can be read and written at once, and no two of the result share bytes.
-fn can_be_addressed(node: &NodeCall<'_>) -> Result<(), String> {
-    if let Some(source) = node.sources().iter().find(|source| !source.operand.is_at_its_unit()) {
-        return Err(format!("the elements of source {} do not stand at multiples of their size", source.slot));
+/// Returns an error unless every element can be read and written at once, and no two of the result share bytes.
+pub(crate) fn check_addresses(result: Operand, sources: &[Source]) -> Result<(), String> {
+    if let Some(source) = sources.iter().find(|source| !source.operand.is_at_its_unit()) {
+        return Err(format!("the elements of source {} are not at multiples of their size", source.slot));
     }
-    demand(node.result.is_at_its_unit(), "the elements of the result do not stand at multiples of their size")?;
-    demand(!node.result.shape.overlaps_itself(), "elements of the result share bytes")
+    demand(result.is_at_its_unit(), "the elements of the result are not at multiples of their size")?;
+    demand(!result.shape.overlaps_itself(), "elements of the result share bytes")
 }
 
 /// Whether a number divides another. Nothing divides nothing.

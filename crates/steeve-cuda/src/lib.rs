@@ -40,6 +40,7 @@ mod sources;
 mod command;
 mod command_list;
 mod kernels;
+mod custom;
 
 // Who runs it, and where.
 #[allow(unsafe_code)]
@@ -55,6 +56,7 @@ mod backend;
 mod device;
 
 pub use backend::CudaBackend;
+pub use custom::CudaKernel;
 pub use device::CudaDevice;
 pub use launches::{Capture, Launches};
 

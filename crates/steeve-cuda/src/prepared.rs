@@ -11,9 +11,10 @@ use steeve_graph::{Graph, Named, TensorId};
 
 use crate::command::{Commands, EnqueueError};
 use crate::command_list::{CommandList, GpuProfile, NodeCall, Source};
+use crate::custom::{CompileSource, CustomKernels};
 use crate::driver::{CapturedGraph, Context};
 use crate::kernel_asserts::{KernelAsserts, NodeRegistration};
-use crate::kernels::choose;
+use crate::kernels::{check_addresses, choose};
 use crate::memory::CudaBuffer;
 use crate::scratch::{Scratch, ScratchMemory};
 use crate::shape::{Operand, Shape};
@@ -51,12 +52,14 @@ impl Prepared for CudaPrepared {
     }
 }
 
-/// Whether a node can run, wherever its tensors stand.
-pub(crate) fn supports(name: &str, machine: GpuProfile, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
-    supports_into(name, &mut CommandList::new(machine, 0, 0, 0), graph, node)
-}
-
-fn supports_into(name: &str, list: &mut CommandList, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
+/// Returns whether a node can run, wherever its tensors are located.
+pub(crate) fn supports(
+    name: &str,
+    machine: GpuProfile,
+    custom: &CustomKernels,
+    graph: &Graph,
+    node: TensorId,
+) -> Result<(), DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
     let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
     if tensor.op.writes_nothing() || tensor.layout.elements() == 0 {
@@ -64,7 +67,7 @@ fn supports_into(name: &str, list: &mut CommandList, graph: &Graph, node: Tensor
     }
     let operand = |id: TensorId| {
         let shape = shape_of(name, graph, node, id)?;
-        // Roots stand at multiples of any alignment there is.
+        // Roots are located at multiples of any alignment there is.
         Ok::<_, DeviceError>(Operand { address: (1 << 50) + graph.tensors().offset(id).get(), shape })
     };
     let result = operand(node)?;
@@ -73,8 +76,13 @@ fn supports_into(name: &str, list: &mut CommandList, graph: &Graph, node: Tensor
         let Some(tensor) = *source else { continue };
         sources.push(Source { tensor, slot, operand: operand(tensor)?, is_copy: false });
     }
+    check_addresses(result, &sources).map_err(refuse)?;
+    // A caller's kernel is not compiled before it is needed.
+    if custom.kernel(graph, node).map_err(refuse)?.is_some() {
+        return Ok(());
+    }
     let call = NodeCall::new(graph, node, result, &sources);
-    call.and_then(|call| choose(&call, list)).map_err(refuse)
+    call.and_then(|call| choose(&call, &mut CommandList::new(machine, 0, 0, 0))).map_err(refuse)
 }
 
 /// Prepares nodes for one stream.
@@ -84,6 +92,8 @@ pub(crate) struct NodeLowering<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) asserts: &'a Arc<KernelAsserts>,
     pub(crate) scratch: &'a Scratch,
+    pub(crate) custom: &'a CustomKernels,
+    pub(crate) compile: CompileSource<'a>,
 }
 
 impl NodeLowering<'_> {
@@ -100,7 +110,7 @@ impl NodeLowering<'_> {
         let lower = |base: u64| {
             let mut operands = Lowering::new(self.name, graph, tensors, &reaches);
             let list = CommandList::new(self.machine, nodes.len(), base, self.asserts.address());
-            let lowered = lower_nodes(self.name, graph, nodes, registered.first, &mut operands, list)?;
+            let lowered = self.lower_nodes(graph, nodes, registered.first, &mut operands, list)?;
             Ok::<_, DeviceError>((lowered, operands.into_buffers()))
         };
         // Nodes are lowered once, at the address that scratch memory has already: it grows in place. Only the first that a
@@ -127,65 +137,72 @@ impl NodeLowering<'_> {
             _scratch: scratch,
         })
     }
+
+    /// Lowers nodes, which kernels know by numbers from `first` on.
+    fn lower_nodes(
+        &self,
+        graph: &Graph,
+        nodes: &[TensorId],
+        first: u64,
+        operands: &mut Lowering<'_>,
+        mut list: CommandList,
+    ) -> Result<LoweredNodes, DeviceError> {
+        let mut starts = Vec::with_capacity(nodes.len());
+        let mut sources = Vec::new();
+        for (number, &node) in (first..).zip(nodes) {
+            starts.push(list.commands.len());
+            list.next_node(number);
+            self.lower_node(graph, node, operands, &mut sources, &mut list)?;
+        }
+        Ok(LoweredNodes { list, starts })
+    }
+
+    /// Adds the commands of a node; none if it writes nothing. `sources` is room for its sources.
+    fn lower_node(
+        &self,
+        graph: &Graph,
+        node: TensorId,
+        operands: &mut Lowering<'_>,
+        sources: &mut Vec<Source>,
+        list: &mut CommandList,
+    ) -> Result<(), DeviceError> {
+        let tensor = graph.tensor(node);
+        if tensor.op.writes_nothing() || tensor.layout.elements() == 0 {
+            return Ok(());
+        }
+        let refuse = |why: String| DeviceError::unsupported(self.name, graph, node, why);
+        let operand = |id: TensorId, located: &LocatedTensor| {
+            let shape = shape_of(self.name, graph, node, id)?;
+            Ok::<_, DeviceError>(Operand { address: located.address, shape })
+        };
+        let custom = self.custom.kernel(graph, node).map_err(refuse)?;
+        let lowered = match custom {
+            Some(kernel) => operands.lower_custom(node, kernel.op())?,
+            None => operands.lower(node)?,
+        };
+        let result = operand(node, &lowered.result)?;
+        sources.clear();
+        for &LoweredSource { tensor, slot, located, usage } in lowered.sources {
+            let (mut operand, is_copy) = (operand(tensor, &located)?, usage == SourceUse::Staged);
+            if is_copy {
+                let copy = list.scratch(operand.shape.bytes, operand.address);
+                list.copy(copy, operand.address, operand.shape.bytes);
+                operand.address = copy;
+            }
+            sources.push(Source { tensor, slot, operand, is_copy });
+        }
+        let chosen = check_addresses(result, sources).and_then(|()| match custom {
+            Some(kernel) => kernel.lower((graph, node), result, sources, self.compile, list),
+            None => NodeCall::new(graph, node, result, sources).and_then(|call| choose(&call, list)),
+        });
+        chosen.map_err(refuse)
+    }
 }
 
 /// The commands of some nodes, and how many there are before those of each.
 struct LoweredNodes {
     list: CommandList,
     starts: Vec<usize>,
-}
-
-/// Lowers nodes, which kernels know by numbers from `first` on.
-fn lower_nodes(
-    name: &str,
-    graph: &Graph,
-    nodes: &[TensorId],
-    first: u64,
-    operands: &mut Lowering<'_>,
-    mut list: CommandList,
-) -> Result<LoweredNodes, DeviceError> {
-    let mut starts = Vec::with_capacity(nodes.len());
-    let mut sources = Vec::new();
-    for (number, &node) in (first..).zip(nodes) {
-        starts.push(list.commands.len());
-        list.next_node(number);
-        lower_node(name, graph, node, operands, &mut sources, &mut list)?;
-    }
-    Ok(LoweredNodes { list, starts })
-}
-
-/// Adds the commands of a node; none if it writes nothing. `sources` is room for its sources.
-fn lower_node(
-    name: &str,
-    graph: &Graph,
-    node: TensorId,
-    operands: &mut Lowering<'_>,
-    sources: &mut Vec<Source>,
-    list: &mut CommandList,
-) -> Result<(), DeviceError> {
-    let tensor = graph.tensor(node);
-    if tensor.op.writes_nothing() || tensor.layout.elements() == 0 {
-        return Ok(());
-    }
-    let operand = |id: TensorId, located: &LocatedTensor| {
-        let shape = shape_of(name, graph, node, id)?;
-        Ok::<_, DeviceError>(Operand { address: located.address, shape })
-    };
-    let lowered = operands.lower(node)?;
-    let result = operand(node, &lowered.result)?;
-    sources.clear();
-    for &LoweredSource { tensor, slot, located, usage } in lowered.sources {
-        let (mut operand, is_copy) = (operand(tensor, &located)?, usage == SourceUse::Staged);
-        if is_copy {
-            let copy = list.scratch(operand.shape.bytes, operand.address);
-            list.copy(copy, operand.address, operand.shape.bytes);
-            operand.address = copy;
-        }
-        sources.push(Source { tensor, slot, operand, is_copy });
-    }
-    let call = NodeCall::new(graph, node, result, sources);
-    let chosen = call.and_then(|call| choose(&call, list));
-    chosen.map_err(|why| DeviceError::unsupported(name, graph, node, why))
 }
 
 fn shape_of(name: &str, graph: &Graph, node: TensorId, operand: TensorId) -> Result<Shape, DeviceError> {

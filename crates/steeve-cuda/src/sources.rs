@@ -34,24 +34,37 @@ pub(crate) const FAMILIES: &[KernelFamily] = &[
     KernelFamily { name: "many_bf16", files: files!("queries.cu" "many.cu" "many_bf16.cu") },
 ];
 
+fn add_files(files: &[SourceFile], source: &mut String) {
+    files.iter().for_each(|(name, text)| source.extend(["#line 1 \"", name, "\"\n", text]));
+}
+
+/// Returns what all kernels share, behind the declarations of what they share.
+fn shared() -> (String, Declarations) {
+    let mut declarations = Declarations::default();
+    declarations.add::<Tensor>();
+    declarations.add::<AssertSite>();
+    let mut source = String::new();
+    add_files(NUMBERS, &mut source);
+    source.extend(["#line 1 \"declarations of all families\"\n", &data_types::declarations(), &declarations.take()]);
+    add_files(COMMON, &mut source);
+    (source, declarations)
+}
+
+/// Returns what is ahead of the source of a caller's kernel, whose `call` is declared so.
+pub(crate) fn custom(call: &str) -> String {
+    let (mut source, _) = shared();
+    source.extend(["#line 1 \"declaration of the call\"\n", call]);
+    add_files(files!("custom.cu"), &mut source);
+    source
+}
+
 impl KernelFamily {
     /// Returns all that is compiled. Errors of the compiler name the file.
     pub(crate) fn source(&self) -> String {
-        let mut declarations = Declarations::default();
-        declarations.add::<Tensor>();
-        declarations.add::<AssertSite>();
-        let shared = data_types::declarations() + &declarations.take();
+        let (mut source, mut declarations) = shared();
         kernel_list::declare_params(self.name, &mut declarations);
-        let own = declarations.take();
-        let mut source = String::new();
-        let files = |files: &[SourceFile], source: &mut String| {
-            files.iter().for_each(|(name, text)| source.extend(["#line 1 \"", name, "\"\n", text]));
-        };
-        files(NUMBERS, &mut source);
-        source.extend(["#line 1 \"declarations of all families\"\n", &shared]);
-        files(COMMON, &mut source);
-        source.extend(["#line 1 \"declarations of this family\"\n", &own]);
-        files(self.files, &mut source);
+        source.extend(["#line 1 \"declarations of this family\"\n", &declarations.take()]);
+        add_files(self.files, &mut source);
         source
     }
 }

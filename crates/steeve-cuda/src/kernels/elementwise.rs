@@ -16,7 +16,7 @@ cuda_enum! {
         // Of one source. They have the names of `Unary`.
         Abs, Sgn, Neg, Step, Tanh, Elu, Relu, Sigmoid, Gelu, GeluQuick, Silu, Hardswish, Hardsigmoid, Exp, Expm1, Softplus,
         GeluErf, Xielu, Floor, Ceil, Round, Trunc,
-        Sqr, Sqrt, Log, Scale, Clamp, Fill,
+        Sqr, Sqrt, Log, Scale, Clamp, LeakyRelu, Fill,
         // Of two.
         Add, Sub, Mul, Div, SiluBack,
         // Of two, and they have the names of `Glu`.
