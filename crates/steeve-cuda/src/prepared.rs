@@ -103,8 +103,8 @@ impl NodeLowering<'_> {
             let lowered = lower_nodes(self.name, graph, nodes, registered.first, &mut operands, list)?;
             Ok::<_, DeviceError>((lowered, operands.into_buffers()))
         };
-        // Nodes are lowered once, at the address that scratch memory has already: it grows in place. Only the first that a
-        // stream has is made when the need for it is known.
+        // Nodes are lowered once, at the address that scratch memory has: it grows in place, from nothing the first time.
+        // Where it can't, its address is known only when the need for it is.
         let base = self.scratch.address();
         let (mut lowered, mut buffers) = lower(base)?;
         let mut scratch = None;

@@ -45,6 +45,14 @@ impl DeviceBytes {
         Ok(Self { context: Arc::clone(context), address, len, mapped: 0, reserved: 0 })
     }
 
+    /// Returns addresses for all memory of the GPU, which has none there until it [grows](Self::grow); `None` if there are no
+    /// such addresses to be had.
+    pub(crate) fn addresses(context: &Arc<Context>) -> Option<Self> {
+        let (piece, _entered) = (context.piece?, context.enter().ok()?);
+        let (_, total) = context.memory().ok()?;
+        Self::reserve(context, total, piece)
+    }
+
     /// Addresses without memory, if there are some to be had.
     fn reserve(context: &Arc<Context>, room: u64, piece: u64) -> Option<Self> {
         let reserved = room.checked_next_multiple_of(piece)?;
