@@ -25,7 +25,7 @@ pub(crate) struct CudaPrepared {
     pub(crate) commands: Commands,
     /// How many commands there are before those of each node.
     starts: Vec<usize>,
-    /// Whether it has run, and whether somebody has tried to capture it then.
+    /// Whether it has run, and whether capturing it was tried then.
     pub(crate) has_run: bool,
     pub(crate) was_tried: bool,
     pub(crate) captured: Option<CapturedGraph>,
@@ -51,7 +51,7 @@ impl Prepared for CudaPrepared {
     }
 }
 
-/// Whether a node can run, wherever its tensors stand.
+/// Checks that a node can run, wherever its tensors are located.
 pub(crate) fn supports(name: &str, machine: GpuProfile, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
     supports_into(name, &mut CommandList::new(machine, 0, 0, 0), graph, node)
 }
@@ -64,7 +64,7 @@ fn supports_into(name: &str, list: &mut CommandList, graph: &Graph, node: Tensor
     }
     let operand = |id: TensorId| {
         let shape = shape_of(name, graph, node, id)?;
-        // Roots stand at multiples of any alignment there is.
+        // Roots are aligned to whatever there is.
         Ok::<_, DeviceError>(Operand { address: (1 << 50) + graph.tensors().offset(id).get(), shape })
     };
     let result = operand(node)?;
