@@ -7,10 +7,13 @@ KERNEL(im2col)(const Im2colParams &a) {
     i64 kx = at.i[0] % width, ky = at.i[0] / width % height, channel = at.i[0] / width / height;
     bool flat = a.is_flat;
     i64 across = at.i[1], down = flat ? 0 : at.i[2], image = flat ? at.i[2] : at.i[3];
-    i64 x = across * a.stride[0] + kx * a.dilation[0] - a.padding[0], y = down * a.stride[1] + ky * a.dilation[1] - a.padding[1];
+    i64 x = across * a.stride[0] + kx * a.dilation[0] - a.padding[0];
+    i64 y = down * a.stride[1] + ky * a.dilation[1] - a.padding[1];
     float value = 0;
     if (x >= 0 && x < a.image_size[0] && y >= 0 && y < a.image_size[1]) {
-        value = load(a.image.data + x * a.image_steps[0] + y * a.image_steps[1] + channel * a.image_steps[2] + image * a.image_steps[3], a.image.dtype);
+        const i64 *steps = a.image_steps;
+        const char *from = a.image.data + x * steps[0] + y * steps[1] + channel * steps[2] + image * steps[3];
+        value = load(from, a.image.dtype);
     }
     store(a.result.data + offset_of(a.result, at), a.result.dtype, value);
 }

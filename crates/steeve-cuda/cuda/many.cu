@@ -416,7 +416,8 @@ template <int TYPE, int D, int HALVES, int N> struct ManyQueries {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             u32 number = query_of(h), head = first_head + number % group;
-            if (mask.data) hide[h] = mask_row(mask, number / group, head, (u32)outer) + ((i64)tile.number * N + column) * mask.nb[0];
+            if (!mask.data) continue;
+            hide[h] = mask_row(mask, number / group, head, (u32)outer) + ((i64)tile.number * N + column) * mask.nb[0];
         }
 #pragma unroll
         for (int n = 0; n < N / 8; n += 4) {
@@ -579,12 +580,13 @@ template <int TYPE, int D, int HALVES, int N> struct ManyQueries {
 };
 
 #define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
-    KERNEL_WITHIN(attend_many_##NAME, __launch_bounds__(MANY_THREADS, BLOCKS))(const AttentionParams &a) { ManyQueries<TYPE, D, HALVES, N>(a).run(); }
+    KERNEL_WITHIN(attend_many_##NAME, __launch_bounds__(MANY_THREADS, BLOCKS))(const AttentionParams &a) { \
+        ManyQueries<TYPE, D, HALVES, N>(a).run();                                 \
+    }
 
 #else
 
 // They are never launched.
-#define MANY(NAME, TYPE, D, HALVES, N, BLOCKS)                                    \
-    KERNEL(attend_many_##NAME)(const AttentionParams &a) {}
+#define MANY(NAME, TYPE, D, HALVES, N, BLOCKS) KERNEL(attend_many_##NAME)(const AttentionParams &a) {}
 
 #endif

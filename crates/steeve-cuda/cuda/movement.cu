@@ -54,7 +54,8 @@ KERNEL(copy_floats)(const CopyParams &a) {
 KERNEL(copy_floats_4)(const CopyParams &a) {
     u64 i = element();
     if (i >= a.count) return;
-    store4(a.result.data + i * (a.result.dtype == F32 ? 16 : 8), a.result.dtype, weights_at(a.source.data, a.source.dtype, (i64)i * 4));
+    Four four = weights_at(a.source.data, a.source.dtype, (i64)i * 4);
+    store4(a.result.data + i * (a.result.dtype == F32 ? 16 : 8), a.result.dtype, four);
 }
 
 // To blocks of 32. The result has a shape in blocks.

@@ -400,7 +400,9 @@ __device__ u64 order_word(const Tensor &t, const char *row, i64 i, bool descendi
 }
 
 __device__ void store_id(const OrderParams &a, u64 row, i64 rank, u64 word) {
-    if (rank < a.result.ne[0]) *(int *)(a.result.data + offset_of(a.result, row_of(row, a.result.ne)) + rank * a.result.nb[0]) = (int)(u32)word;
+    if (rank >= a.result.ne[0]) return;
+    char *to = a.result.data + offset_of(a.result, row_of(row, a.result.ne));
+    *(int *)(to + rank * a.result.nb[0]) = (int)(u32)word;
 }
 
 // Rows are sorted in chunks, and sorted runs of them are merged two by two until a row is one (Batcher 1968 for the chunks).

@@ -76,8 +76,8 @@ impl CudaBackend {
         fault.on(&self.core.name)
     }
 
-    /// Chooses kernels, and finds out where everything stands.
-    fn cook(&self, graph: &Graph, nodes: Range<usize>, tensors: &dyn Locate) -> Result<CudaPrepared, DeviceError> {
+    /// Chooses kernels, and locates all operands.
+    fn lower(&self, graph: &Graph, nodes: Range<usize>, tensors: &dyn Locate) -> Result<CudaPrepared, DeviceError> {
         let lowering = NodeLowering {
             name: &self.core.name,
             machine: GpuProfile { arch: self.kernels.arch, ..self.core.machine() },
@@ -90,7 +90,7 @@ impl CudaBackend {
         lowering.prepare(graph, nodes, tensors)
     }
 
-    /// Makes the library ready. Where it is installed and does not work, nobody on this GPU counts on it from then on.
+    /// Makes the library ready. Where it is installed and does not work, products on this GPU are made without it from then on.
     fn start_blas(&self) -> Result<bool, DeviceError> {
         let mut blas = self.blas.borrow_mut();
         if blas.is_none() {
@@ -129,7 +129,7 @@ impl CudaBackend {
         }
         let try_it = |early: bool| {
             let enqueue = || {
-                // SAFETY: nothing runs now; whoever launches it looks at the buffers first.
+                // SAFETY: nothing runs now; before a launch the buffers are looked at.
                 unsafe { self.enqueue(prepared, &self.recorder, early) }.map_err(|stopped| prepared.blame(&stopped))
             };
             self.recorder.capture::<String>(enqueue)
@@ -239,9 +239,9 @@ impl Backend for CudaBackend {
         nodes: Range<usize>,
         tensors: &dyn Locate,
     ) -> Result<Box<dyn Prepared>, DeviceError> {
-        let mut prepared = self.cook(graph, nodes.clone(), tensors)?;
+        let mut prepared = self.lower(graph, nodes.clone(), tensors)?;
         if prepared.commands.has_products() && !self.start_blas()? {
-            prepared = self.cook(graph, nodes, tensors)?;
+            prepared = self.lower(graph, nodes, tensors)?;
         }
         if self.capture == Capture::AtOnce {
             self.capture(&mut prepared);
@@ -259,7 +259,7 @@ impl Backend for CudaBackend {
             self.capture(prepared);
         }
         prepared.has_run = true;
-        // Borrowed until all is enqueued: who gives memory back afterwards waits for what was enqueued.
+        // Borrowed until all is enqueued: before memory is given back, what was enqueued is waited for.
         let (mut reading, mut writing) = (Vec::new(), Vec::new());
         for UsedBuffer { buffer, is_written } in &prepared.buffers {
             match is_written {

@@ -37,7 +37,7 @@ pub(crate) struct Product {
     pub(crate) count: i32,
 }
 
-/// Where a matrix stands: elements from row to row, and from one matrix to the next.
+/// Where a matrix is: elements from row to row, and from one matrix to the next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatrixOperand {
     pub(crate) address: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Blas {
     workspace: DeviceBytes,
 }
 
-// SAFETY: a handle may go from thread to thread; nobody shares it.
+// SAFETY: a handle may go from thread to thread; no two share it.
 unsafe impl Send for Blas {}
 
 /// Why there is no library.
@@ -96,7 +96,7 @@ impl Blas {
         Ok(blas)
     }
 
-    /// Enqueues on this stream from now on. Nobody enqueues on two at a time: they would share the workspace.
+    /// Enqueues on this stream from now on. It is never used on two at a time: they would share the workspace.
     pub(crate) fn turn_to(&self, stream: &Stream) -> Result<(), String> {
         let _entered = stream.context().enter()?;
         // SAFETY: a handle of this context and a stream that its owner keeps for as long as something is enqueued.

@@ -185,7 +185,7 @@ impl CommandList {
 pub(crate) const ACROSS: u64 = 65535;
 
 fn grid_number(count: u64, most: u64) -> Result<u32, String> {
-    let refuse = || format!("it would take {count} blocks in one direction, and a launch has at most {most}");
+    let refuse = || format!("kernel launch: too many blocks in one direction: at most {most}, needs {count}");
     if count <= most { Ok(count.max(1) as u32) } else { Err(refuse()) }
 }
 

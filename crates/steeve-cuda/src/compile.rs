@@ -125,7 +125,7 @@ fn read(file: &Path) -> Option<Vec<u8>> {
     (sum == sum_of(code)).then(|| code.to_vec())
 }
 
-/// In one step, so that nobody reads half a file.
+/// Writes a file in one step, so that half of it is never read.
 fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
@@ -367,7 +367,7 @@ mod tests {
         }
     }
 
-    /// Nobody may count on a file: one that the driver refuses is made anew, and without the compiler any that it takes will do.
+    /// No file can be relied on: one that the driver refuses is made anew, and without the compiler any that it takes will do.
     #[test]
     fn a_file_that_is_refused_is_replaced() {
         if !is_there() {

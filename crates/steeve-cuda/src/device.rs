@@ -40,7 +40,7 @@ pub struct CudaDevice {
     types: [Arc<dyn BufferType>; 1],
 }
 
-/// What everybody who uses a GPU shares.
+/// What all users of a GPU share.
 #[derive(Debug)]
 pub(crate) struct Core {
     ordinal: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Core {
     kernels: Mutex<Option<Arc<LoadedKernels>>>,
     /// The kernels of callers, by what was compiled.
     custom: Mutex<BTreeMap<String, CustomFunction>>,
-    /// Why there is no cuBLAS, if there is none; nothing before somebody has asked.
+    /// Why there is no cuBLAS, if there is none; nothing before it was first asked.
     blas: Mutex<Option<Result<(), String>>>,
 }
 
@@ -62,7 +62,7 @@ struct CustomFunction {
     _module: Module,
 }
 
-/// The GPUs in use: each is the same for everybody who asks for it.
+/// The GPUs in use, each of which is shared by its users.
 static CORES: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
 
 impl Core {
@@ -152,7 +152,7 @@ impl CudaDevice {
     /// All GPUs of this machine that can be used; an error that says what is missing if there is no driver, or if there are
     /// some and none of them works.
     ///
-    /// Whoever asks again gets the same GPUs: their memory and kernels are shared, while the way in which they
+    /// Further calls return the same GPUs: their memory and kernels are shared, while the way in which they
     /// [capture](Self::with_capture) and what they [count](Self::launches) is each one's own.
     pub fn all() -> Result<Vec<Self>, DeviceError> {
         let mut failed = None;
@@ -186,7 +186,7 @@ impl CudaDevice {
         Self { core, capture: Capture::default(), counters: Arc::default(), custom: CustomKernels::default(), types }
     }
 
-    /// The same with another moment at which its backends capture work.
+    /// Returns this GPU with another moment at which its backends capture work.
     #[must_use]
     pub fn with_capture(self, capture: Capture) -> Self {
         Self { capture, ..self }

@@ -1,8 +1,8 @@
 //! The driver's objects, each with an owner: contexts, memory, streams, events, modules and captured graphs.
 //!
 //! Nothing here knows of tensors. Every call makes the context current in its thread as long as it takes, so that all of it
-//! can be used from anywhere, also beside others who use the driver. Memory is given back only after all work that was enqueued before is done, on any GPU: one may copy to and
-//! from the memory of another.
+//! can be used from anywhere, also beside other users of the driver. Memory is given back
+//! only after all work that was enqueued before is done, on any GPU: one may copy to and from the memory of another.
 
 mod memory;
 mod module;
@@ -139,7 +139,7 @@ pub(crate) struct Context {
 static CONTEXTS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
 
 impl Context {
-    /// The GPU of this number, the same as long as anybody has it.
+    /// Returns the context of the GPU of this number: one for all of its users.
     pub(crate) fn of(ordinal: usize) -> Result<Arc<Self>, DriverError> {
         let mut device = 0;
         call!(cuDeviceGet(&mut device, i32::try_from(ordinal).unwrap_or(i32::MAX)))?;
@@ -183,7 +183,7 @@ impl Context {
         })
     }
 
-    /// The same GPU as if it were another one: what runs there shares nothing with what runs here. It is never given back.
+    /// Returns this GPU as if it were another one: what runs there shares nothing with what runs here. It is never given back.
     #[cfg(test)]
     pub(crate) fn twin(&self) -> Arc<Self> {
         let mut raw = null_mut();
@@ -207,7 +207,7 @@ impl Context {
         Ok(CurrentContext { before, _not_send: PhantomData })
     }
 
-    /// Until the answer is dropped nobody captures work, and nobody else takes or gives back memory.
+    /// Keeps other threads from capturing work and from taking or giving back memory, until the answer is dropped.
     pub(crate) fn quiet(&self) -> MutexGuard<'_, ()> {
         lock(&self.quiet)
     }
@@ -220,7 +220,7 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits for all that is enqueued on any stream of this GPU. An error of that work is told to whoever waits for it.
+    /// Waits for all that is enqueued on any stream of this GPU. An error of that work is told to the one that waits for it.
     fn rest(&self) {
         if let Ok(_entered) = self.enter() {
             for stream in &*lock(&self.streams) {
@@ -229,7 +229,7 @@ impl Context {
         }
     }
 
-    /// Waits for all that is enqueued on any GPU, and lets go of something that nobody can enqueue work with any more. What
+    /// Waits for all that is enqueued on any GPU, and lets go of something that no work can be enqueued with any more. What
     /// can't be let go of is lost, like the device.
     fn let_go(&self, free: impl FnOnce() -> Result<(), DriverError>) {
         let all: Vec<_> = lock(&CONTEXTS).iter().filter_map(Weak::upgrade).collect();
@@ -259,7 +259,7 @@ impl Drop for CurrentContext {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Whoever used it is gone. A failure here means that the driver is gone too.
+        // All users of it are gone. A failure here means that the driver is gone too.
         let _ = call!(cuDevicePrimaryCtxRelease_v2(self.device));
     }
 }
@@ -280,7 +280,7 @@ mod tests {
         raw
     }
 
-    /// Whoever else uses the driver in this thread finds it as it was.
+    /// Other users of the driver in this thread find it as it was.
     #[test]
     fn the_context_from_before_is_current_again() {
         if !count().is_ok_and(|count| count > 0) {

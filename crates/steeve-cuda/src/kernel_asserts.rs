@@ -1,4 +1,4 @@
-//! What data alone can show to be wrong: kernels write down who and which number, and whoever waits next reads it.
+//! What data alone can show to be wrong: kernels write the number of their node and the value, and the next wait reads it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use steeve_graph::{Graph, Named, Op, TensorId};
 
 use crate::driver::{Context, DriverError, PinnedBytes, lock};
 
-/// One word that kernels can write, and who they may mean.
+/// One word that kernels write, and the nodes that it may name.
 #[derive(Debug)]
 pub(crate) struct KernelAsserts {
     device: Arc<str>,
@@ -22,7 +22,7 @@ struct NumberedNodes {
     next: u64,
     /// Nodes by the number of the first.
     nodes: BTreeMap<u64, (Graph, Vec<TensorId>)>,
-    /// Those that are no longer prepared. Their work may still be under way, so the latest stay until somebody has waited.
+    /// Those that are no longer prepared. Their work may still be under way, so the latest stay until the next wait.
     gone: VecDeque<u64>,
 }
 
@@ -64,7 +64,7 @@ impl KernelAsserts {
         self.address
     }
 
-    /// Nodes that may complain, numbered from the first on.
+    /// Numbers nodes whose kernels may report something.
     pub(crate) fn register(self: &Arc<Self>, graph: &Graph, nodes: &[TensorId]) -> NodeRegistration {
         let mut known = lock(&self.known);
         // One more, so that nodes that are none do not share the number of others.
@@ -73,7 +73,7 @@ impl KernelAsserts {
         NodeRegistration { asserts: Arc::clone(self), first }
     }
 
-    /// What was complained about since this was last asked. All work is done.
+    /// Returns what was reported since this was last asked, as an error. All work is done.
     pub(crate) fn take(&self) -> Result<(), DeviceError> {
         let found = self.look();
         self.word.set_word(0);
@@ -81,7 +81,7 @@ impl KernelAsserts {
         found
     }
 
-    /// The same, and it stays.
+    /// Returns what was reported, as an error, and keeps it.
     pub(crate) fn look(&self) -> Result<(), DeviceError> {
         let word = self.word.word();
         if word == 0 {
@@ -115,7 +115,7 @@ impl KernelAsserts {
     }
 }
 
-/// Nodes that may complain for as long as this exists.
+/// Nodes that errors can name for as long as this exists.
 #[derive(Debug)]
 pub(crate) struct NodeRegistration {
     asserts: Arc<KernelAsserts>,
@@ -123,12 +123,12 @@ pub(crate) struct NodeRegistration {
 }
 
 impl NodeRegistration {
-    /// Whether this is where they complain.
+    /// Returns whether their kernels report there.
     pub(crate) fn is_of(&self, asserts: &Arc<KernelAsserts>) -> bool {
         Arc::ptr_eq(&self.asserts, asserts)
     }
 
-    /// What to call one of them.
+    /// Returns the name of one of them.
     pub(crate) fn name(&self, index: usize) -> Option<String> {
         let known = lock(&self.asserts.known);
         let (graph, nodes) = known.nodes.get(&self.first)?;

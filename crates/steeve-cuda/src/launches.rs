@@ -34,7 +34,7 @@ pub struct Launches {
     pub refused: Option<String>,
 }
 
-/// The same while it changes.
+/// The [`Launches`] of a device, while they are counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counters(Mutex<Launches>);
 

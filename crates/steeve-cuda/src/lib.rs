@@ -15,9 +15,9 @@
 //! It takes a driver for CUDA 12.0 or newer, and a GPU of compute capability 7.5 or above. LoadedKernels use memory beside what is
 //! planned: scratch memory for conversions, as much as the node that needs most ever needed, and 32 MiB for cuBLAS.
 //!
-//! A kernel sees a source change only where the operation overwrites that slot and both stand exactly on each other; any
+//! A kernel sees a source change only where the operation overwrites that slot and both have exactly the same memory; any
 //! other source that shares bytes with a result is copied away first. What data alone can show to be wrong, such as a row
-//! that does not exist, is reported by whoever waits next.
+//! that does not exist, is reported by the next wait.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -42,7 +42,7 @@ mod command_list;
 mod kernels;
 mod custom;
 
-// Who runs it, and where.
+// What runs it, and where.
 #[allow(unsafe_code)]
 mod memory;
 mod kernel_asserts;

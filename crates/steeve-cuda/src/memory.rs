@@ -9,7 +9,7 @@ use steeve_device::{
 
 use crate::driver::{Context, DeviceBytes, DriverError, PinnedBytes, Stream};
 
-/// What tensors stand at multiples of, as the driver's own memory does.
+/// The alignment of tensors, which the driver's own memory has.
 pub(crate) const ALIGN: Align = match Align::new(256) {
     Ok(align) => align,
     Err(_) => Align::ONE,
@@ -20,7 +20,7 @@ pub(crate) const ALIGN: Align = match Align::new(256) {
 pub(crate) struct CudaMemory {
     name: Arc<str>,
     context: Arc<Context>,
-    /// For transfers that nobody enqueues.
+    /// For transfers outside of any backend.
     stream: Arc<Stream>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn allocate(name: &str, context: &Arc<Context>, len: u64) -> Result<D
     DeviceBytes::new(context, len).map_err(|fault| said(fault, name, context, len))
 }
 
-/// What the driver said to whoever asked for so many bytes.
+/// Returns the error for a request of so many bytes.
 pub(crate) fn said(fault: DriverError, name: &str, context: &Context, asked: u64) -> DeviceError {
     if fault.is_out_of_memory() { out_of_memory(name, context, asked) } else { fault.on(name) }
 }
@@ -71,7 +71,7 @@ pub(crate) fn out_of_memory(name: &str, context: &Context, asked: u64) -> Device
     DeviceError::OutOfMemory { memory: name.into(), asked: Bytes(asked), left }
 }
 
-/// A piece of a GPU's memory. What is read and written here is done when a call returns; nobody else's work is waited for.
+/// A piece of a GPU's memory. What is read and written here is done when a call returns; no other work is waited for.
 #[derive(Debug)]
 pub(crate) struct CudaBuffer {
     name: Arc<str>,
@@ -148,7 +148,7 @@ impl Buffer for CudaBuffer {
         if distance == 0 {
             return Ok(());
         }
-        // Pieces that are apart from where they go, from the end that nobody else is written over.
+        // Pieces that are apart from where they go, from the end whose bytes are not needed later.
         let piece = distance.max(MIN_PIECE);
         let mut done = 0;
         while done < size.0 {

@@ -26,7 +26,7 @@ pub(crate) struct CudaPrepared {
     pub(crate) commands: Commands,
     /// How many commands there are before those of each node.
     starts: Vec<usize>,
-    /// Whether it has run, and whether somebody has tried to capture it then.
+    /// Whether it has run, and whether capturing it was tried then.
     pub(crate) has_run: bool,
     pub(crate) was_tried: bool,
     pub(crate) captured: Option<CapturedGraph>,
@@ -52,7 +52,7 @@ impl Prepared for CudaPrepared {
     }
 }
 
-/// Returns whether a node can run, wherever its tensors are located.
+/// Checks that a node can run, wherever its tensors are located.
 pub(crate) fn supports(
     name: &str,
     machine: GpuProfile,
@@ -113,8 +113,8 @@ impl NodeLowering<'_> {
             let lowered = self.lower_nodes(graph, nodes, registered.first, &mut operands, list)?;
             Ok::<_, DeviceError>((lowered, operands.into_buffers()))
         };
-        // Nodes are lowered once, at the address that scratch memory has already: it grows in place. Only the first that a
-        // stream has is made when the need for it is known.
+        // Nodes are lowered once, at the address that scratch memory has: it grows in place, from nothing the first time.
+        // Where it can't, its address is known only when the need for it is.
         let base = self.scratch.address();
         let (mut lowered, mut buffers) = lower(base)?;
         let mut scratch = None;

@@ -1,4 +1,4 @@
-//! Scratch memory of a stream. All that is prepared for it shares one piece, because one runs behind another.
+//! Scratch memory of a stream. All nodes that are prepared for it share the same, since they run one behind another.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use steeve_device::DeviceError;
 use crate::driver::{Context, DeviceBytes, lock};
 use crate::memory::{out_of_memory, said};
 
-/// Memory whose contents nobody counts on from node to node.
+/// Memory whose contents last for one node.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     name: String,
@@ -15,10 +15,10 @@ pub(crate) struct Scratch {
     latest: Mutex<Option<ScratchMemory>>,
 }
 
-/// A piece of it. It may grow, and stays where it is for as long as somebody holds it.
+/// The memory of some prepared nodes. It may grow, and keeps its address as long as any of them exists.
 pub(crate) type ScratchMemory = Arc<Mutex<DeviceBytes>>;
 
-/// The first piece has so many bytes at least.
+/// The least bytes of it.
 const LEAST: u64 = 2 << 20;
 
 impl Scratch {
@@ -27,30 +27,36 @@ impl Scratch {
         Self { name, context: Arc::clone(context), latest: Mutex::default() }
     }
 
-    /// Returns the address of the latest piece, which later ones have as long as it can grow; 0 if there is none.
+    /// Returns the address that [`share`](Self::share) is most likely to return. The first time it reserves addresses, which
+    /// takes no memory, so that nodes need not be lowered again for memory that is made when they are known; 0 if it can't.
     pub(crate) fn address(&self) -> u64 {
-        lock(&self.latest).as_ref().map_or(0, |piece| lock(piece).address())
+        let mut latest = lock(&self.latest);
+        if latest.is_none() {
+            *latest = DeviceBytes::addresses(&self.context).map(|own| Arc::new(Mutex::new(own)));
+        }
+        latest.as_ref().map_or(0, |memory| lock(memory).address())
     }
 
-    /// A piece of at least so many bytes, and its address.
+    /// Returns memory of at least so many bytes, and its address.
     pub(crate) fn share(&self, bytes: u64) -> Result<(ScratchMemory, u64), DeviceError> {
+        let bytes = bytes.max(LEAST);
         let mut latest = lock(&self.latest);
-        if let Some(piece) = &*latest {
-            let mut own = lock(piece);
+        if let Some(memory) = &*latest {
+            let mut own = lock(memory);
             if own.grow(bytes).map_err(|fault| said(fault, &self.name, &self.context, bytes))? {
-                return Ok((Arc::clone(piece), own.address()));
+                return Ok((Arc::clone(memory), own.address()));
             }
         }
-        // Who holds the one before keeps it.
+        // The nodes that use the one before keep it.
         *latest = None;
         let (_, total) = self.context.memory().map_err(|fault| fault.on(&self.name))?;
         if bytes > total {
             return Err(out_of_memory(&self.name, &self.context, bytes));
         }
-        let made = DeviceBytes::with_room(&self.context, bytes.max(LEAST), total);
+        let made = DeviceBytes::with_room(&self.context, bytes, total);
         let made = made.map_err(|fault| said(fault, &self.name, &self.context, bytes))?;
         let address = made.address();
-        let piece = latest.insert(Arc::new(Mutex::new(made)));
-        Ok((Arc::clone(piece), address))
+        let memory = latest.insert(Arc::new(Mutex::new(made)));
+        Ok((Arc::clone(memory), address))
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Shape {
 impl Shape {
     /// `None` for what no memory holds.
     pub(crate) fn new(layout: &Layout) -> Option<Self> {
-        // Strides of dimensions that nobody steps along may be anything.
+        // Strides of dimensions without a second element may be anything.
         let nb = std::array::from_fn(|dim| if layout.ne()[dim] > 1 || dim == 0 { layout.nb()[dim] } else { 0 });
         let elements = layout.ne().iter().try_fold(1u64, |product, &n| product.checked_mul(n.max(1)))?;
         let fits = |value: u64| value < 1 << 62;
@@ -45,30 +45,30 @@ impl Shape {
         self.dtype.block_bytes()
     }
 
-    /// Whether the elements of a row stand side by side.
+    /// Returns whether the elements of a row are adjacent.
     pub(crate) fn has_dense_rows(&self) -> bool {
         self.nb[0] == self.size()
     }
 
-    /// Whether all elements stand side by side.
+    /// Returns whether all elements are adjacent.
     pub(crate) fn is_dense(&self) -> bool {
         let row = self.ne[0] / self.dtype.block_len() * self.size();
         let wanted = [self.size(), row, row * self.ne[1], row * self.ne[1] * self.ne[2]];
         (0..4).all(|dim| self.ne[dim] == 1 && dim > 0 || self.nb[dim] == wanted[dim])
     }
 
-    /// The same elements as one row; they stand side by side.
+    /// Returns the same elements, which are adjacent, as one row.
     pub(crate) fn line(&self) -> Self {
         Self { ne: [self.elements(), 1, 1, 1], nb: [self.nb[0], 0, 0, 0], ..*self }
     }
 
-    /// The same elements of another type, side by side.
+    /// Returns as many elements of another type, without gaps.
     pub(crate) fn dense(&self, dtype: DataType) -> Self {
         let row = self.ne[0] / dtype.block_len() * dtype.block_bytes();
         self.with_rows(dtype, row)
     }
 
-    /// The same elements of another type, with so many bytes from row to row.
+    /// Returns as many elements of another type, with so many bytes from row to row.
     pub(crate) fn with_rows(&self, dtype: DataType, row: u64) -> Self {
         let nb = [dtype.block_bytes(), row, row * self.ne[1], row * self.ne[1] * self.ne[2]];
         Self { ne: self.ne, nb, dtype, bytes: row * self.rows() }
@@ -117,7 +117,7 @@ impl Operand {
         self.address.is_multiple_of(unit) && self.shape.nb.iter().all(|step| step.is_multiple_of(unit))
     }
 
-    /// The same with a shape that counts blocks.
+    /// Returns the operand with a shape that counts blocks.
     pub(crate) fn in_blocks(self) -> Result<Self, String> {
         let (length, size) = (self.shape.dtype.block_len(), self.shape.size());
         let mut shape = self.shape;

@@ -1,5 +1,5 @@
-//! From plain memory of the host to a GPU without waiting for it: bytes are taken at once, into memory that the GPU fetches
-//! them from when it gets there.
+//! Uploads from plain memory of the host without waiting for the GPU: bytes are taken at once, into pinned memory that the
+//! GPU fetches them from when it gets there.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl UploadRing {
             let start = self.half * HALF + self.used;
             let place = &mut self.bytes.as_mut()[start..start + piece.len()];
             place.copy_from_slice(piece);
-            // SAFETY: as promised; nobody writes to this place before `turn` has seen that it was fetched.
+            // SAFETY: as promised; this place is not written before `turn` has seen that it was fetched.
             unsafe { stream.upload(to + (index * HALF) as u64, place.as_ptr(), piece.len() as u64)? };
             self.used += piece.len();
         }

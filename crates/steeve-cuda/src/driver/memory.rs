@@ -9,9 +9,9 @@ use cudarc::driver::sys;
 
 use super::{Context, DriverError, call};
 
-/// Memory of a GPU. Given back when nobody works with it any more.
+/// Memory of a GPU. Given back when no work uses it any more.
 ///
-/// Large ones have more addresses than memory, so that they can grow where they stand.
+/// Large ones have more addresses than memory, so that they can grow in place.
 #[derive(Debug)]
 pub(crate) struct DeviceBytes {
     context: Arc<Context>,
@@ -26,12 +26,12 @@ pub(crate) struct DeviceBytes {
 const MOST_GROWTH: u64 = 16;
 
 impl DeviceBytes {
-    /// Of `len` bytes, which are not zero in number.
+    /// Returns memory of `len` bytes, which are not zero in number.
     pub(crate) fn new(context: &Arc<Context>, len: u64) -> Result<Self, DriverError> {
         Self::with_room(context, len, len.saturating_mul(MOST_GROWTH))
     }
 
-    /// The same with addresses for so many, if it is large enough to grow.
+    /// Returns memory of `len` bytes with addresses for `room` bytes, if it is large enough to grow.
     pub(crate) fn with_room(context: &Arc<Context>, len: u64, room: u64) -> Result<Self, DriverError> {
         let _entered = context.enter()?;
         if let Some(piece) = context.piece.filter(|piece| len >= *piece)
@@ -43,6 +43,14 @@ impl DeviceBytes {
         let _quiet = context.quiet();
         call!(cuMemAlloc_v2(&mut address, usize::try_from(len).unwrap_or(usize::MAX)))?;
         Ok(Self { context: Arc::clone(context), address, len, mapped: 0, reserved: 0 })
+    }
+
+    /// Returns addresses for all memory of the GPU, which has none there until it [grows](Self::grow); `None` if there are no
+    /// such addresses to be had.
+    pub(crate) fn addresses(context: &Arc<Context>) -> Option<Self> {
+        let (piece, _entered) = (context.piece?, context.enter().ok()?);
+        let (_, total) = context.memory().ok()?;
+        Self::reserve(context, total, piece)
     }
 
     /// Addresses without memory, if there are some to be had.
@@ -187,7 +195,7 @@ impl PinnedBytes {
 
 impl AsRef<[u8]> for PinnedBytes {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: it owns `len` initialised bytes; who lets a GPU write them meanwhile is for schedulers to order.
+        // SAFETY: it owns `len` initialised bytes; schedulers order what GPUs write to them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -22,8 +22,8 @@ impl Stream {
         Ok(stream)
     }
 
-    /// One that nobody waits for who gives memory back, because nothing ever runs on it: waiting would end what is being
-    /// captured there.
+    /// Returns a stream that is not waited for before memory is given back, because nothing ever runs on it: waiting would
+    /// end what is being captured there.
     pub(crate) fn unwatched(context: &Arc<Context>) -> Result<Self, DriverError> {
         let _entered = context.enter()?;
         let mut raw = null_mut();
@@ -53,7 +53,7 @@ impl Stream {
         call!(cuMemcpyDtoDAsync_v2(to, from, size as usize, self.raw.0))
     }
 
-    /// The same between two GPUs, or within one.
+    /// Enqueues a copy between the memory of two GPUs, or within one.
     ///
     /// # Safety
     /// As above.
@@ -104,8 +104,8 @@ impl Stream {
     /// `early`.
     ///
     /// # Safety
-    /// The context is current, the module of the kernel is loaded, `parameter` is the structure that it was compiled with, and all memory that the kernel reaches through it
-    /// is memory of the GPU, and stays so until it is done. A kernel that is early waits by itself.
+    /// The context is current, the module of the kernel is loaded, `parameter` is the structure that it was compiled with,
+    /// and all memory that the kernel reaches through it is memory of the GPU, and stays so until it is done. A kernel that is early waits by itself.
     pub(crate) unsafe fn launch(
         &self,
         function: Function,
@@ -184,7 +184,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Whoever frees memory meanwhile waits for this stream as long as it is in the list.
+        // Before memory is freed meanwhile this stream is waited for, as long as it is in the list.
         let entered = self.context.enter();
         if entered.is_ok() {
             let _ = call!(cuStreamSynchronize(self.raw.0));

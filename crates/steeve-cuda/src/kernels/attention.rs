@@ -265,7 +265,7 @@ impl TensorCoreCut {
         if self.parts > 1 { work.launch_parts(commands, params) } else { Ok(()) }
     }
 
-    /// Looks at the mask, and returns where it stands what each block of queries sees of each tile.
+    /// Looks at the mask, and returns where the kernel writes what each block of queries sees of each tile.
     fn look(
         &self,
         work: &AttentionWork,

@@ -105,7 +105,7 @@ pub(crate) fn xielu(
     unary(node, commands, Function::unary(Unary::Xielu)?, a, numbers)
 }
 
-/// The same number everywhere.
+/// Writes one number everywhere.
 pub(crate) fn fill(node: &NodeCall<'_>, commands: &mut CommandList, value: f32) -> Result<(), String> {
     let dtype = node.result.shape.dtype;
     demand(dtype.is_float() || dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
@@ -199,7 +199,7 @@ impl ElementwiseLoop {
         walk
     }
 
-    /// `n` steps outside of what there is so far.
+    /// Adds `n` steps outside of what there is so far.
     fn push(&mut self, n: u64, steps: [u64; 3]) {
         if n == 1 {
             return;
@@ -215,7 +215,7 @@ impl ElementwiseLoop {
         self.dims += 1;
     }
 
-    /// The same, and the last operand is repeated every `part` steps.
+    /// Adds `n` steps outside of what there is so far, where the last operand is repeated every `part` steps.
     fn push_repeated(&mut self, n: u64, steps: [u64; 3], part: u64) {
         if part == 1 {
             return self.push(n, [steps[0], steps[1], 0]);

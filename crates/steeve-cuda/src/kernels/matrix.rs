@@ -19,7 +19,7 @@ use crate::shape::Operand;
 /// As many columns are done by warps.
 const FEW: u64 = 8;
 
-/// The same of f16, for which the library is quicker beyond. So it is for bf16, but rounding the second source to that loses
+/// As many columns of f16 are done by warps: the library is quicker beyond. So it is for bf16, but rounding the second source to that loses
 /// eight times as much.
 const FEW_HALVES: u64 = 2;
 
@@ -95,7 +95,7 @@ fn zeros(commands: &mut CommandList, result: Operand) -> Result<(), String> {
     commands.launch_each(kernel::zeros, count, ZerosParams { result: result.into(), count })
 }
 
-/// Weights whose blocks are multiples of four bytes at such addresses. Hardly any stand elsewhere.
+/// Weights whose blocks are multiples of four bytes at such addresses. Hardly any are elsewhere.
 fn as_words(commands: &mut CommandList, a: Operand) -> Result<Operand, String> {
     if !is_weight_block(a.shape.dtype) || !a.shape.size().is_multiple_of(4) || a.is_aligned(4) {
         return Ok(a);

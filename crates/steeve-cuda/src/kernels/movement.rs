@@ -15,7 +15,7 @@ pub(crate) fn copy(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId)
     convert(commands, a, result)
 }
 
-/// The elements of one tensor, in order, as those of another.
+/// Makes the elements of one tensor, in order, the elements of another.
 pub(crate) fn convert(commands: &mut CommandList, a: Operand, result: Operand) -> Result<(), String> {
     let (from, to) = (a.in_blocks()?, result.in_blocks()?);
     let (kinds, elements) = ((a.shape.dtype, result.shape.dtype), a.shape.elements());

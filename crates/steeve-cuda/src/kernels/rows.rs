@@ -211,7 +211,7 @@ const CHUNK: u64 = 2048;
 /// As many words are merged at a time, if rows are not longer.
 const WORDS: u64 = 1 << 24;
 
-/// The order that sorts each row, or where its largest elements stand.
+/// Writes the order that sorts each row, or the places of its largest elements.
 pub(crate) fn order(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId, order: Order) -> Result<(), String> {
     let source = node.operand(a)?;
     let (a, result) = (source.shape, node.result.shape);
