@@ -12,7 +12,7 @@ use crate::shape::{Operand, Shape};
 
 /// A node with everything located: a call whose operands fit together.
 ///
-/// LoadedKernels are chosen by types, strides and addresses. Shapes and parameters are trusted: [`Graph::call`] has checked them.
+/// Kernels are chosen by types, strides and addresses. Shapes and parameters are trusted: [`Graph::call`] has checked them.
 #[derive(Debug)]
 pub(crate) struct NodeCall<'a> {
     pub(crate) call: OpCall,

@@ -1,4 +1,4 @@
-//! LoadedKernels from source to machine code: once, and then from files.
+//! Kernels from source to machine code: once, and then from files.
 //!
 //! A file's name is made of the source, the options, the architecture and the compiler's version, so that none of them can
 //! change behind its back; its contents begin with a sum of the rest, so that half a file is none. Without a compiler, files
@@ -161,14 +161,14 @@ fn is_there() -> bool {
 /// What the compiler makes, for which architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
-    /// GpuProfile code.
+    /// Machine code.
     Code(i32),
     /// A text that the driver compiles, for a GPU that the compiler does not know.
     Text(i32),
 }
 
 impl Target {
-    /// GpuProfile code where the compiler knows the GPU, and else a text for the newest that it knows and the GPU can still run.
+    /// Machine code where the compiler knows the GPU, and else a text for the newest that it knows and the GPU can still run.
     fn new(arch: i32, known: &[i32]) -> Option<Self> {
         if known.contains(&arch) {
             return Some(Self::Code(arch));
@@ -230,7 +230,7 @@ impl Drop for Program {
     }
 }
 
-/// GpuProfile code, or a text that ends with a zero.
+/// Machine code, or a text that ends with a zero.
 fn compile(source: &str, options: &[String], target: Target) -> Result<Vec<u8>, String> {
     let text = |text: &str| CString::new(text).map_err(|_| String::from("the source has a zero in it"));
     let (source, name) = (text(source)?, c"steeve.cu");
@@ -297,7 +297,7 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// LoadedKernels are launched early, so each must wait for the one ahead of it.
+    /// Kernels are launched early, so each must wait for the one ahead of it.
     #[test]
     fn every_kernel_is_made_by_the_one_macro() {
         for family in FAMILIES {

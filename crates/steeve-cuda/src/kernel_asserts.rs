@@ -101,7 +101,7 @@ impl KernelAsserts {
                     _ => graph.sources(node).first().copied().flatten(),
                 };
                 let count = |dim: usize| of.map_or(0, |of| graph.tensor(of).layout.ne()[dim]);
-                // LoadedKernels have no room for more.
+                // Kernels have no room for more.
                 let beyond = if value == i32::MAX || value == i32::MIN { " or beyond" } else { "" };
                 match op {
                     Op::Div => format!("{name}: {value} is divided by zero"),

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! The driver, the compiler (NVRTC) and the library (cuBLAS) are loaded when they are needed, so everything here builds and
-//! links on a machine without them, and [`CudaDevice::all`] says there what is missing. LoadedKernels are CUDA C in `cuda/`,
+//! links on a machine without them, and [`CudaDevice::all`] says there what is missing. Kernels are CUDA C in `cuda/`,
 //! compiled once for each architecture and kept in files: in the folder that the variable `STEEVE_CUDA_CACHE` names (an empty
 //! name is for no files at all), or in `steeve` in the user's folder for caches. Where the files are, the compiler is not
 //! needed, unless the GPU is newer than it.
 //!
-//! It takes a driver for CUDA 12.0 or newer, and a GPU of compute capability 7.5 or above. LoadedKernels use memory beside what is
+//! It takes a driver for CUDA 12.0 or newer, and a GPU of compute capability 7.5 or above. Kernels use memory beside what is
 //! planned: scratch memory for conversions, as much as the node that needs most ever needed, and 32 MiB for cuBLAS.
 //!
 //! A kernel sees a source change only where the operation overwrites that slot and both have exactly the same memory; any

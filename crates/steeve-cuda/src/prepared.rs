@@ -35,7 +35,7 @@ pub(crate) struct CudaPrepared {
 }
 
 impl CudaPrepared {
-    /// What to say of an command that could not be enqueued.
+    /// What to say of a command that could not be enqueued.
     pub(crate) fn blame(&self, stopped: &EnqueueError) -> String {
         // Of nodes that start at one command all but the last have none.
         let node = |command: usize| self.starts.partition_point(|start| *start <= command).checked_sub(1);

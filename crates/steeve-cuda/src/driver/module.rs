@@ -1,4 +1,4 @@
-//! LoadedKernels that are loaded.
+//! Kernels that are loaded.
 
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 
 use super::{Context, DriverError, DriverHandle, call};
 
-/// LoadedKernels in the memory of a GPU.
+/// Kernels in the memory of a GPU.
 #[derive(Debug)]
 pub(crate) struct Module {
     context: Arc<Context>,
