@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cuda_enum!   ->  a Rust enum,    and  enum struct Name : int { .. };
-//!   cuda_struct! ->  a Rust struct,  and  struct Name { .. };  with an assertion for its size and each member's offset
+//!   cuda_struct! ->  a Rust struct,  and  struct Name { .. };  with an assertion for its size and each member's
 //! ```
 //!
 //! A declaration brings those it needs along, so there is no list of them to keep.
@@ -42,14 +42,16 @@ impl Declarations {
         let _ = writeln!(self.text, "enum struct {name} : int {{ {} }};", variants.join(", "));
     }
 
-    /// Writes a structure. The assertions let the compiler prove that its layout is Rust's.
+    /// Writes a structure. The assertions let the compiler prove that its layout is Rust's: members have equal sizes and the
+    /// same order, and in Rust there are no gaps between them, so there is no room for any here. (Not all compilers know
+    /// `offsetof`.)
     pub(crate) fn write_struct(&mut self, name: &str, size: usize, members: &[Member]) {
         let text = &mut self.text;
         let _ = writeln!(text, "struct {name} {{");
         members.iter().for_each(|member| text.extend(["    ", &member.declaration, ";\n"]));
         let _ = writeln!(text, "}};\nstatic_assert(sizeof({name}) == {size}, \"as in Rust\");");
-        for Member { name: member, offset, .. } in members {
-            let _ = writeln!(text, "static_assert(__builtin_offsetof({name}, {member}) == {offset}, \"as in Rust\");");
+        for Member { name: member, size, .. } in members {
+            let _ = writeln!(text, "static_assert(sizeof({name}::{member}) == {size}, \"as in Rust\");");
         }
     }
 
@@ -59,17 +61,17 @@ impl Declarations {
     }
 }
 
-/// A member of a structure: how it is declared, what it is called and where it is.
+/// A member of a structure: how it is declared, what it is called and how many bytes it has.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) declaration: String,
     pub(crate) name: &'static str,
-    pub(crate) offset: usize,
+    pub(crate) size: usize,
 }
 
 impl Member {
-    pub(crate) fn new<T: CudaValue>(name: &'static str, offset: usize) -> Self {
-        Self { declaration: T::variable(name), name, offset }
+    pub(crate) fn new<T: CudaValue>(name: &'static str) -> Self {
+        Self { declaration: T::variable(name), name, size: size_of::<T>() }
     }
 }
 
@@ -181,7 +183,7 @@ macro_rules! cuda_enum {
     };
 }
 
-/// Defines a structure whose members have the same names, types and offsets in CUDA C. `behind` another, CUDA C has that as
+/// Defines a structure whose members have the same names, types and places in CUDA C. `behind` another, CUDA C has that as
 /// its first member, `asserts`.
 macro_rules! cuda_struct {
     (
@@ -211,8 +213,8 @@ macro_rules! cuda_struct {
                     $(into.add::<$type>();)*
                     let before = 0 $(+ size_of::<$header>())?;
                     let members = [
-                        $(Member::new::<$header>("asserts", 0),)?
-                        $(Member::new::<$type>(stringify!($member), before + std::mem::offset_of!(Self, $member)),)*
+                        $(Member::new::<$header>("asserts"),)?
+                        $(Member::new::<$type>(stringify!($member)),)*
                     ];
                     into.write_struct(stringify!($name), before + size_of::<Self>(), &members);
                 }
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declaration_brings_what_it_needs_and_has_the_offsets_of_rust() {
+    fn a_declaration_brings_what_it_needs_and_has_the_sizes_of_rust() {
         let mut declarations = Declarations::default();
         declarations.add::<Outer>();
         let text = declarations.take();
@@ -251,8 +253,8 @@ struct Inner {
     Color color;
 };
 static_assert(sizeof(Inner) == 8, \"as in Rust\");
-static_assert(__builtin_offsetof(Inner, x) == 0, \"as in Rust\");
-static_assert(__builtin_offsetof(Inner, color) == 4, \"as in Rust\");
+static_assert(sizeof(Inner::x) == 4, \"as in Rust\");
+static_assert(sizeof(Inner::color) == 4, \"as in Rust\");
 struct Outer {
     Inner asserts;
     i64 steps[3][8];
@@ -261,11 +263,11 @@ struct Outer {
     int is_last;
 };
 static_assert(sizeof(Outer) == 232, \"as in Rust\");
-static_assert(__builtin_offsetof(Outer, asserts) == 0, \"as in Rust\");
-static_assert(__builtin_offsetof(Outer, steps) == 8, \"as in Rust\");
-static_assert(__builtin_offsetof(Outer, data) == 200, \"as in Rust\");
-static_assert(__builtin_offsetof(Outer, inner) == 216, \"as in Rust\");
-static_assert(__builtin_offsetof(Outer, is_last) == 224, \"as in Rust\");
+static_assert(sizeof(Outer::asserts) == 8, \"as in Rust\");
+static_assert(sizeof(Outer::steps) == 192, \"as in Rust\");
+static_assert(sizeof(Outer::data) == 16, \"as in Rust\");
+static_assert(sizeof(Outer::inner) == 8, \"as in Rust\");
+static_assert(sizeof(Outer::is_last) == 4, \"as in Rust\");
 ";
         assert_eq!(text, wanted);
         declarations.add::<Inner>();

@@ -27,7 +27,8 @@ fn kernels() -> [CudaKernel; 3] {
             float x = read(call, 0, i);
             write(call, i, x < 0 ? x * (float)call.params[0].number : x);
         }";
-    let add_source = "__device__ void compute(const Call &call, u64 i) { write(call, i, read(call, 0, i) + read(call, 1, i)); }";
+    let add_source =
+        "__device__ void compute(const Call &call, u64 i) { write(call, i, read(call, 0, i) + read(call, 1, i)); }";
     let center_source = "
         __device__ void compute(const Call &call, u64 row) {
             const Tensor &from = call.sources[0], &to = call.result;
