@@ -225,7 +225,7 @@ fn what_does_not_fit_names_the_device_what_it_misses_and_the_tensors_at_its_peak
     let mut stand = limited(TWO, BIG, &[("gpu", 800), ("cpu", 9999)]);
     assert_eq!(
         stand.reserve().unwrap_err().to_string(),
-        "gpu needs 810 bytes, 10 above its budget of 800; at the peak live tensor 5 (c) with 700 bytes, \
+        "gpu: over budget: needs 810 bytes, 800 allowed; live at the peak: tensor 5 (c) with 700 bytes, \
          tensor 6 (d) with 100 bytes, tensor 9 (b@gpu) with 10 bytes"
     );
     assert_eq!((stand.allocated(), stand.asked()), (vec![0, 0], 0));
@@ -248,7 +248,7 @@ fn each_device_has_a_budget_of_its_own() {
 fn the_device_is_named_also_if_its_memory_has_another_name() {
     let graph = "w1 = external i8[1] @vram; x = input i8[100]; a = ?F i8[50] w1 x !output";
     let error = limited("gpu in vram; cpu host in ram", graph, &[("gpu", 100)]).reserve().unwrap_err().to_string();
-    assert!(error.contains("gpu needs 150 bytes, 50 above its budget of 100"), "{error}");
+    assert!(error.contains("gpu: over budget: needs 150 bytes, 100 allowed"), "{error}");
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn graphs_reserved_together_fit_together_or_none_is_reserved() {
     let cpu_only = stand.another(CPU_ONLY);
     let big = (stand.graph.clone(), stand.locations.clone());
     let error = stand.scheduler.reserve_all([&big, &cpu_only].map(|(graph, homes)| (graph, homes))).unwrap_err();
-    assert!(error.to_string().starts_with("cpu needs 2050 bytes, 50 above its budget of 2000"), "{error}");
+    assert!(error.to_string().starts_with("cpu: over budget: needs 2050 bytes, 2000 allowed"), "{error}");
     assert_eq!((stand.allocated(), stand.asked()), (vec![0, 0], 0));
 }
 
@@ -282,7 +282,7 @@ fn copies_in_turn_count_for_the_budget() {
     let mut two = stand.with(options.clone().with_pipeline_depth(2));
     two.reserve().unwrap();
     let error = PlanningSetup::new(TWO, SMALL).with(options.with_pipeline_depth(3)).reserve().unwrap_err();
-    assert!(error.to_string().starts_with("gpu needs 350 bytes, 100 above its budget of 250"), "{error}");
+    assert!(error.to_string().starts_with("gpu: over budget: needs 350 bytes, 250 allowed"), "{error}");
     assert!(error.to_string().contains("(x@gpu#2) with 100 bytes"), "{error}");
 }
 

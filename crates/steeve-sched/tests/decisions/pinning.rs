@@ -36,23 +36,29 @@ fn a_pin_of_a_view_is_one_of_its_root() {
 #[test]
 fn two_pins_of_one_root_that_contradict_each_other_are_refused() {
     let stand = PlanningSetup::new(TWO, "x = input 8; a = neg x; v = view [4]+0 a; b = sqr v").pin("a@gpu v@cpu");
-    assert_eq!(stand.refusal(), "tensor 2 (v) was pinned to cpu: what shares its memory was pinned to gpu");
+    assert_eq!(
+        stand.refusal(),
+        "tensor 2 (v): can't be on cpu, which it is pinned to: its memory is shared with a tensor that is pinned to gpu"
+    );
 }
 
 #[test]
 fn a_pin_to_a_worker_that_can_not_run_it_is_refused_with_what_its_device_says() {
     let stand = PlanningSetup::new("gpu lacks neg; cpu", "x = input 8; y = neg x").pin("y@gpu");
-    assert_eq!(stand.refusal(), "tensor 1 (y) was pinned to gpu: it is not built for that");
+    assert_eq!(
+        stand.refusal(),
+        "tensor 1 (y): can't be on gpu, which it is pinned to: gpu can't run tensor 1 (y), neg of (f32[8]) to f32[8]: it is not built for that"
+    );
     let graph = "x = input 8; k = external 8 @cpu; y = cpy x k";
     assert_eq!(
         PlanningSetup::new(TWO, graph).pin("y@gpu").refusal(),
-        "tensor 2 (y) was pinned to gpu: it can't reach the memory of tensor 1 (k)"
+        "tensor 2 (y): can't be on gpu, which it is pinned to: the memory of tensor 1 (k) is out of reach"
     );
     // Every node that writes into a pinned root must be able to run there too.
     let graph = "x = input 8; k = leaf 8; y = cpy x k";
     assert_eq!(
         PlanningSetup::new("gpu lacks cpy; cpu", graph).pin("k@gpu").refusal(),
-        "tensor 1 (k) was pinned to gpu: it shares its memory with tensor 2 (y): it is not built for that"
+        "tensor 1 (k): can't be on gpu, which it is pinned to: its memory is shared with tensor 2 (y), which is not supported there: gpu can't run tensor 2 (y), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
     );
 }
 
@@ -62,7 +68,7 @@ fn a_pin_of_an_external_tensor_must_say_where_it_stands() {
     assert_eq!(PlanningSetup::new(TWO, graph).pin("w@gpu").places(), "x@cpu y@gpu");
     assert_eq!(
         PlanningSetup::new(TWO, graph).pin("w@cpu").refusal(),
-        "tensor 0 (w) was pinned to cpu: it can't reach the memory of tensor 0 (w)"
+        "tensor 0 (w): can't be on cpu, which it is pinned to: the memory of tensor 0 (w) is out of reach"
     );
 }
 
@@ -84,7 +90,7 @@ fn a_pin_of_a_node_whose_result_is_placed_chooses_among_those_who_reach_it() {
 fn a_pin_to_a_worker_that_is_not_there_is_refused_at_once() {
     let mut stand = PlanningSetup::new(TWO, "x = input 8; y = neg x");
     let error = stand.scheduler.pin(stand.id("y"), WorkerId::from_index(7).unwrap()).unwrap_err();
-    assert_eq!(error.to_string(), "there is no worker 7: there are 2");
+    assert_eq!(error.to_string(), "worker 7: does not exist: there are 2");
     assert_eq!(stand.places(), "x@cpu y@cpu");
 }
 

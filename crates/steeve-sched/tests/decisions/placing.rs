@@ -32,7 +32,7 @@ fn a_write_into_placed_memory_that_nobody_there_can_run_is_refused() {
     refused(
         "gpu lacks cpy; cpu",
         "k = external 8 @gpu; x = input 8; c = cpy x k",
-        "no device can run tensor 2 (c), cpy: gpu: it is not built for that; cpu: it can't reach the memory of tensor 0 (k)",
+        "tensor 2 (c), cpy: no device can run it: gpu: it is not built for that; cpu: the memory of tensor 0 (k) is out of reach",
     );
 }
 
@@ -59,7 +59,7 @@ fn writers_of_one_root_without_a_common_worker_are_refused_with_what_keeps_them_
     refused(
         "gpu lacks set; cpu lacks cpy",
         "x = input 8; k = leaf 8; c = cpy x k; s = ?SET f32[8]+0^k x",
-        "no device can run tensor 2 (c), cpy: gpu: it shares its memory with tensor 3 (s): it is not built for that; \
+        "tensor 2 (c), cpy: no device can run it: gpu: its memory is shared with tensor 3 (s), which is not supported there: it is not built for that; \
          cpu: it is not built for that",
     );
 }
@@ -85,14 +85,20 @@ fn a_node_stands_in_the_memory_of_those_who_write_into_it_later_although_it_is_c
 fn a_pin_of_who_writes_into_a_root_is_a_pin_of_that_node_too() {
     let graph = "x = input 8; k = leaf 8; c = cpy x k";
     let stand = PlanningSetup::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
-    assert_eq!(stand.refusal(), "tensor 2 (c) was pinned to gpu: it is not built for that");
+    assert_eq!(
+        stand.refusal(),
+        "tensor 2 (c): can't be on gpu, which it is pinned to: gpu can't run tensor 2 (c), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
+    );
 }
 
 #[test]
 fn a_pin_of_one_of_several_who_write_into_a_root_is_a_pin_of_that_node_too() {
     let graph = "x = input 8; k = leaf 8; c = cpy x k; s = ?SET f32[8]+0^k x";
     let stand = PlanningSetup::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
-    assert_eq!(stand.refusal(), "tensor 2 (c) was pinned to gpu: it is not built for that");
+    assert_eq!(
+        stand.refusal(),
+        "tensor 2 (c): can't be on gpu, which it is pinned to: gpu can't run tensor 2 (c), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
+    );
 }
 
 // Inputs, weights and offloading.
@@ -328,11 +334,11 @@ fn a_node_that_nobody_can_run_is_named_with_what_each_device_says() {
     refused(
         "gpu lacks neg; npu lacks neg; cpu lacks neg",
         "x = input 8; a = sqr x; y = neg a",
-        "no device can run tensor 2 (y), neg: gpu: it is not built for that; npu: it is not built for that; \
+        "tensor 2 (y), neg: no device can run it: gpu: it is not built for that; npu: it is not built for that; \
          cpu: it is not built for that",
     );
     let error = PlanningSetup::new("cpu lacks neg", "x = input 8; %1 = neg x").try_schedule().unwrap_err();
-    assert_eq!(error.to_string(), "no device can run tensor 1, neg: cpu: it is not built for that");
+    assert_eq!(error.to_string(), "tensor 1, neg: no device can run it: cpu: it is not built for that");
     let SchedError::Unsupported { node, op, refusals } = error else { panic!("{error}") };
     assert_eq!((node.id.index(), op.as_str(), refusals.0.len()), (1, "neg", 1));
 }
@@ -341,7 +347,10 @@ fn a_node_that_nobody_can_run_is_named_with_what_each_device_says() {
 fn an_external_tensor_without_a_home_is_named() {
     let stand = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = mul_mat v x");
     let error = stand.scheduler.schedule(&stand.graph, TensorLocations::new()).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 0 (w) is external, and nobody has said which memory it stands in");
+    assert_eq!(
+        error.to_string(),
+        "tensor 0 (w): unknown memory: an external tensor must be bound, or its location given"
+    );
     // No node needs it, so no device is asked.
     let stand = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = neg x");
     stand.scheduler.schedule(&stand.graph, TensorLocations::new()).unwrap();

@@ -102,7 +102,9 @@ impl PlanningSetup {
 
     /// Returns the error of a graph that can't be scheduled.
     pub(crate) fn refusal(&self) -> String {
-        self.try_schedule().unwrap_err().to_string()
+        let error = self.try_schedule().unwrap_err();
+        let sources = std::iter::successors(std::error::Error::source(&error), |error| error.source());
+        sources.fold(error.to_string(), |chain, source| format!("{chain}: {source}"))
     }
 
     pub(crate) fn places(&self) -> String {
