@@ -84,7 +84,7 @@ fn plans_without_bytes_and_ggmls_chunks_without_limit_are_loaded_too() {
     let ggml = plan_graph(&chunks, &PlanOptions::new(GraphStrategy::Ggml)).unwrap().to_json();
     let ours = ggml.replace(r#""strategy":"ggml""#, r#""strategy":"fast""#).replace(r#","ggml_layout":true"#, "");
     let error = GraphPlan::from_json(&ours, &chunks).unwrap_err().to_string();
-    assert!(error.contains("buffer 15 has 80 bytes, above the limit of 16"), "{error}");
+    assert!(error.contains("buffer 15: too large: at most 16 bytes, got 80"), "{error}");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_plan_of_another_graph_is_refused_and_the_message_says_why() {
     }
     let small = graph(&format!("{}\n{body}", memories.replace("gpu align=32", "gpu align=32 max=300")));
     let message = GraphPlan::from_json(&text, &small).unwrap_err().to_string();
-    assert!(message.contains("buffer 0 has") && message.contains("above the limit of 300"), "{message}");
+    assert!(message.contains("buffer 0: too large: at most 300 bytes"), "{message}");
     assert_eq!(
         error(&memories.replace("gpu", "tpu"), body),
         "the plan has the memories [gpu, host], and the graph [tpu, host]; matched by name"
