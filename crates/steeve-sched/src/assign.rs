@@ -204,6 +204,7 @@ impl<'a> Assigner<'a> {
                 continue;
             }
             let refuse = |refusal: WorkerRefusal| {
+                let refusal = Box::new(refusal);
                 let worker = facts.workers[worker].name().into();
                 Err(SchedError::Pinned { tensor: facts.named(tensor), worker, refusal })
             };

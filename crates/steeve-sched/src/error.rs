@@ -40,7 +40,7 @@ pub enum SchedError {
         worker: String,
         /// Why it can't be there.
         #[source]
-        refusal: WorkerRefusal,
+        refusal: Box<WorkerRefusal>,
     },
     /// An external tensor whose memory is not known.
     #[error("{tensor}: unknown memory: an external tensor must be bound, or its location given")]

@@ -45,7 +45,7 @@ fn no_message_repeats_its_source() {
         ]
     };
     for refusal in refusals() {
-        let error = SchedError::Pinned { tensor: named(), worker: "gpu".into(), refusal };
+        let error = SchedError::Pinned { tensor: named(), worker: "gpu".into(), refusal: Box::new(refusal) };
         assert!(error.source().is_some(), "{error}");
         check(&error);
     }
