@@ -219,7 +219,11 @@ impl GraphAllocator {
         by: MatchMemories,
     ) -> Result<GraphPlan, AllocError> {
         let assigned = self.assign(request)?;
-        let refused = |fault: PlanFault| AllocError::PlanFile(fault.to_string());
+        // The error keeps text alone, so that of the source belongs to it.
+        let refused = |fault: PlanFault| {
+            let source = std::error::Error::source(&fault).map_or_else(String::new, |source| format!(": {source}"));
+            AllocError::PlanFile(format!("{fault}{source}"))
+        };
         let file = PlanFile::from_json(json).map_err(|error| refused(error.into()))?;
         let plan = GraphPlan::from_file(&file, &assigned, by).map_err(refused)?;
         let (freed, kept) = (plan.options().unread, self.options.plan.unread);

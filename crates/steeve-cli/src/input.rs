@@ -92,7 +92,7 @@ fn read_json(file: String, text: &str, limit: InputLimit) -> Result<(Input, Opti
     }
     let plan = match PlanFile::from_json_within(text, limit) {
         Ok(plan) => plan,
-        Err(PlanFileError::Json(source)) => return Err(Error::Json { file, source }),
+        Err(PlanFileError::Json(error)) => return Err(Error::Json { file, source: error.0 }),
         Err(PlanFileError::Schema { found }) => return Err(Error::Schema { file, found }),
         Err(source) => return Err(Error::PlanFile { file, source }),
     };

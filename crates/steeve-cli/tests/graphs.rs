@@ -318,7 +318,10 @@ fn each_fault_of_a_plan_is_one_sentence() {
         },
         &["memory host: tensor 0 (t) has a second block"],
     );
-    check(&|plan| plan["memories"][0]["peak"] = 1.into(), &["memory gpu: peak is 1, and the blocks make it 512"]);
+    check(
+        &|plan| plan["memories"][0]["peak"] = 1.into(),
+        &["memory gpu: peak: does not match the blocks: expected 512, got 1"],
+    );
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn faults_are_named() {
         (r#"[10,0]]"#, r#"[10,1]]"#, "leaf 0 names buffer 1, but there are 1 of them"),
         (r#"[20,0]]"#, r#"[-2,0]]"#, "node 1 names tensor -2, which is not in the record"),
         (r#""src":[10,"#, r#""src":[12,"#, "a source of tensor 20 names tensor 12, which is not in the record"),
-        (r#""alignment":32"#, r#""alignment":33"#, "buffer 0: an alignment must be a power of two, and 33 is none"),
+        (r#""alignment":32"#, r#""alignment":33"#, "buffer 0: alignment: not a power of two: 33"),
         (r#""shared_with":0"#, r#""shared_with":3"#, "buffer 0 names buffer 3, but there are 1 of them"),
         (r#""type":"f32","ne":[4"#, r#""type":"f31","ne":[4"#, "tensor 30 (v): type \"f31\" is not known"),
         (

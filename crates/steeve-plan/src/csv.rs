@@ -49,7 +49,7 @@ use crate::{
 /// assert_eq!(table.blocks().as_slice()[1].size, Bytes(1024));
 ///
 /// let error = csv::read("id,lower,upper,size\nconv,0,3,-4\n").unwrap_err();
-/// assert_eq!(error.to_string(), "line 2, column 4 (size): \"-4\" is negative");
+/// assert_eq!(error.to_string(), "line 2, column 4 (size): negative number: \"-4\"");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

@@ -191,25 +191,25 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[non_exhaustive]
 pub enum PlanFileError {
     /// It is no JSON, or a field is missing, unknown or of another kind.
-    #[error("not a plan file: {}", JsonMessage(.0))]
-    Json(#[from] serde_json::Error),
+    #[error("not a plan file: malformed JSON, or a field that is missing, unknown or of another type")]
+    Json(#[from] JsonError),
     /// A text that is longer than is read.
     #[error(transparent)]
     InputTooLarge(#[from] InputTooLarge),
     /// It names another schema.
-    #[error("the schema is {:?}, and this is read: {SCHEMA:?}", Clipped(found))]
+    #[error("schema: unknown: expected {SCHEMA:?}, got {:?}", Clipped(found))]
     Schema {
         /// The schema in the file.
         found: String,
     },
     /// Written by another version.
-    #[error("the plan file has version {found}, and version {VERSION} is read; make it again with steeve plan -o")]
+    #[error("version: not supported: expected {VERSION}, got {found}; make it again with steeve plan -o")]
     Version {
         /// The version in the file.
         found: u32,
     },
     /// A word that is not known.
-    #[error("{field} is {:?}; known are {known}", Clipped(found))]
+    #[error("{field}: unknown value: expected {known}, got {:?}", Clipped(found))]
     UnknownValue {
         /// The field.
         field: &'static str,
@@ -219,25 +219,41 @@ pub enum PlanFileError {
         known: &'static str,
     },
     /// A field that only the plan of a graph has.
-    #[error("{field} is that of a graph's plan, and the file names no graph")]
+    #[error("{field}: only allowed in the plan of a graph, and the file names no graph")]
     GraphField {
         /// The field.
         field: &'static str,
     },
     /// No graph, and not the one memory of a block list.
-    #[error("the plan file is not that of a graph, and has {found} memories; that of a block list has 1")]
+    #[error("memories: wrong number for the plan of a block list: expected 1, got {found}")]
     MemoryCount {
         /// How many there are.
         found: usize,
     },
     /// No schema is named, as in the plan files of older versions.
     #[error(
-        "the file names no schema, and a plan file has {SCHEMA:?} (those of older versions had none); make it again with steeve plan -o"
+        "schema: missing: expected {SCHEMA:?} (plan files of older versions have none); make it again with steeve plan -o"
     )]
     NoSchema,
 }
 
-/// What serde_json says, of which the part that a file has written may be of any length.
+/// An error of serde_json, whose message shows at most the beginning of a long text from the file.
+#[derive(Debug)]
+pub struct JsonError(pub serde_json::Error);
+
+impl core::fmt::Display for JsonError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        JsonMessage(&self.0).fmt(f)
+    }
+}
+
+impl core::error::Error for JsonError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Shows an error of serde_json: whole if short, else its beginning, since text from the file may be of any length.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonMessage<'a>(pub &'a serde_json::Error);
 
@@ -342,7 +358,7 @@ impl PlanFile {
                     Err(PlanFileError::Version { found })
                 }
                 Ok(FileHeader { schema: None, .. }) => Err(PlanFileError::NoSchema),
-                _ => Ok(read?),
+                _ => Ok(read.map_err(JsonError)?),
             },
         }
     }
@@ -350,7 +366,7 @@ impl PlanFile {
     /// Checks for unknown values, and for fields that the plan of a block list does not have.
     fn checked(self) -> Result<Self, PlanFileError> {
         if !["ggml", "fast", "best", "best-fit", GIVEN].contains(&self.strategy.as_str()) {
-            let known = "ggml, fast, best and best-fit";
+            let known = "ggml, fast, best or best-fit";
             return Err(PlanFileError::UnknownValue { field: "strategy", found: self.strategy, known });
         }
         if let Some(found) = self.planned_as.clone().filter(|word| word != DROP_IN) {

@@ -44,7 +44,7 @@ impl FromStr for Budget {
 pub enum BudgetError {
     /// Neither a time nor a number of nodes.
     #[error(
-        "a budget is a time or a number of nodes, such as 500ms, 2s, 5min or 20000nodes; {:?} is none",
+        "budget: neither a time nor a number of nodes: expected such as 500ms, 2s, 5min or 20000nodes, got {:?}",
         Clipped(text)
     )]
     NotABudget {
@@ -52,7 +52,7 @@ pub enum BudgetError {
         text: String,
     },
     /// A time beyond all clocks.
-    #[error("{} is longer than any clock runs", Clipped(text))]
+    #[error("budget: too long for any clock: {:?}", Clipped(text))]
     TooLong {
         /// What was given.
         text: String,

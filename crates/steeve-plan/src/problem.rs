@@ -212,13 +212,13 @@ impl From<Problem> for UncheckedProblem {
 #[non_exhaustive]
 pub enum ProblemError {
     /// More blocks than ids can count.
-    #[error("{blocks} blocks are more than the 4294967295 that can be numbered")]
+    #[error("blocks: too many: at most 4294967295, got {blocks}")]
     TooMany {
         /// How many there are.
         blocks: usize,
     },
     /// Stacked on each other the blocks would pass the end of the address space.
-    #[error("the blocks up to block {block} (of {size} bytes) add up to 2^64 bytes or more")]
+    #[error("block {block}: address space exceeded: with its {size} bytes, the blocks so far take 2^64 bytes or more")]
     TooLarge {
         /// The block that passes the limit.
         block: BlockId,
@@ -228,8 +228,7 @@ pub enum ProblemError {
     /// Stacked on each other the blocks, with the padding that their alignments ask for, would pass the end of the
     /// address space.
     #[error(
-        "the blocks up to block {block} add up to 2^64 bytes or more with the padding between them; block {widest} is \
-         aligned to {align}"
+        "block {block}: address space exceeded: with padding, the blocks so far take 2^64 bytes or more; block {widest} is aligned to {align}"
     )]
     TooMuchPadding {
         /// The block that passes the limit.
@@ -240,7 +239,7 @@ pub enum ProblemError {
         align: Align,
     },
     /// A block follows one that does not exist.
-    #[error("block {block} follows block {follows}, but there are only {blocks} blocks")]
+    #[error("block {block}: follows block {follows}, which does not exist: there are {blocks} blocks")]
     FollowsMissingBlock {
         /// The follower.
         block: BlockId,
@@ -250,7 +249,7 @@ pub enum ProblemError {
         blocks: usize,
     },
     /// Two blocks follow the same one.
-    #[error("blocks {block} and {other} both follow block {follows}; only one can take over its bytes")]
+    #[error("block {block}: follows block {follows}, which block {other} follows already")]
     FollowsTwice {
         /// The later follower.
         block: BlockId,
@@ -260,7 +259,9 @@ pub enum ProblemError {
         follows: BlockId,
     },
     /// A follower starts at another step than its predecessor ends.
-    #[error("block {block} starts at step {start} but follows block {follows}, which ends at step {end}")]
+    #[error(
+        "block {block}: starts at another step than block {follows} ends, which it follows: expected {end}, got {start}"
+    )]
     FollowsAtAnotherStep {
         /// The follower.
         block: BlockId,
@@ -272,7 +273,7 @@ pub enum ProblemError {
         end: Step,
     },
     /// A follower is larger than its predecessor.
-    #[error("block {block} of {size} bytes does not fit into the {room} bytes of block {follows}, which it follows")]
+    #[error("block {block}: larger than block {follows}, which it follows: at most {room} bytes, got {size}")]
     FollowsSmaller {
         /// The follower.
         block: BlockId,
@@ -284,7 +285,7 @@ pub enum ProblemError {
         room: Bytes,
     },
     /// A block of a chain is pinned to another place than the first block of the chain.
-    #[error("block {block} is pinned, but block {head}, whose bytes it takes over, is not pinned to the same place")]
+    #[error("block {block}: pinned to another place than block {head}, the first of its chain")]
     FollowsElsewhere {
         /// The pinned block.
         block: BlockId,
@@ -292,7 +293,7 @@ pub enum ProblemError {
         head: BlockId,
     },
     /// A block is pinned to an offset that its alignment forbids.
-    #[error("block {block} is pinned to offset {offset}, which is no multiple of its alignment {align}")]
+    #[error("block {block}: pinned to a misaligned offset: expected a multiple of {align}, got {offset}")]
     PinnedUnaligned {
         /// The block.
         block: BlockId,
@@ -302,7 +303,7 @@ pub enum ProblemError {
         align: Align,
     },
     /// A block is pinned to a buffer far beyond those that the blocks could fill.
-    #[error("block {block} is pinned to buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers")]
+    #[error("block {block}: pinned to a buffer index that is too large: expected less than {blocks}, got {buffer}")]
     PinnedBufferTooLarge {
         /// The block.
         block: BlockId,

@@ -104,13 +104,13 @@ pub struct SearchProgress {
 #[non_exhaustive]
 pub enum PlaceError {
     /// The pinned blocks are inconsistent: they share bytes, or exceed the limit of a buffer.
-    #[error("the pinned blocks do not hold: {0}")]
-    Pinned(Violations),
+    #[error("pinned blocks: inconsistent")]
+    Pinned(#[source] Violations),
     /// Not even a buffer per block stays within the address space.
-    #[error("the blocks can't be placed within 2^64 bytes")]
+    #[error("blocks: address space exceeded: they can't be placed within 2^64 bytes")]
     AddressSpace,
     /// No plan fits into the capacity: proved.
-    #[error("no plan fits into {capacity} bytes: {}", CapacityShortfall(*at_least, *bound, *capacity))]
+    #[error("capacity: too small: {}, got {capacity}", CapacityShortfall(*at_least, *bound))]
     CannotFit {
         /// The capacity.
         capacity: Bytes,
@@ -120,7 +120,7 @@ pub enum PlaceError {
         at_least: Bytes,
     },
     /// No plan was found that fits; one may exist.
-    #[error("no plan within {capacity} bytes was found; the smallest has {peak}, {} too many, and none has less than {at_least}", peak.0.saturating_sub(capacity.0))]
+    #[error("capacity: no plan found: at best {peak} bytes, at least {at_least} needed, got {capacity}")]
     NotFound {
         /// The capacity.
         capacity: Bytes,
@@ -131,24 +131,18 @@ pub enum PlaceError {
     },
 }
 
-/// Why a capacity is too small, as part of a message.
-struct CapacityShortfall(Bytes, Bound, Bytes);
+/// How many bytes are needed at least, and why, as part of a message.
+struct CapacityShortfall(Bytes, Bound);
 
 impl fmt::Display for CapacityShortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(at_least, bound, capacity) = self;
-        let missing = at_least.0.saturating_sub(capacity.0);
-        if *at_least > bound.bytes {
-            return write!(f, "the search has proved that at least {at_least} are needed, {missing} more");
-        }
+        let Self(at_least, bound) = self;
+        write!(f, "at least {at_least} bytes needed ")?;
         match (bound.reason, bound.step) {
-            (BoundReason::Live, Some(step)) => {
-                write!(f, "{at_least} are alive at step {step}, {missing} more")
-            }
-            (BoundReason::Pinned, _) => {
-                write!(f, "a pinned block ends at {at_least}, {missing} more")
-            }
-            _ => write!(f, "the limit on the buffers' size asks for {at_least}, {missing} more"),
+            _ if *at_least > bound.bytes => f.write_str("(proved by the search)"),
+            (BoundReason::Live, Some(step)) => write!(f, "(alive at step {step})"),
+            (BoundReason::Pinned, _) => f.write_str("(a pinned block ends there)"),
+            _ => f.write_str("(because of the limit on a buffer)"),
         }
     }
 }
@@ -215,7 +209,7 @@ pub fn place_watched(
 /// let plan = plan(problem.clone(), &Strategy::Fast)?;
 /// assert!(plan.is_optimal());
 /// let error = steeve_plan::plan(problem.with_capacity(Bytes(8)), &Strategy::Fast).unwrap_err();
-/// assert_eq!(error.to_string(), "no plan fits into 8 bytes: 10 are alive at step 1, 2 more");
+/// assert_eq!(error.to_string(), "capacity: too small: at least 10 bytes needed (alive at step 1), got 8");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

@@ -215,13 +215,13 @@ impl From<Lifetime> for (u64, u64) {
 #[non_exhaustive]
 pub enum UnitError {
     /// An alignment that is no power of two.
-    #[error("an alignment must be a power of two, and {bytes} is none")]
+    #[error("alignment: not a power of two: {bytes}")]
     Align {
         /// The number that was given.
         bytes: u64,
     },
     /// A lifetime without a step in it.
-    #[error("a lifetime must end after it starts, and [{start}, {end}) does not")]
+    #[error("lifetime: empty: starts at step {start}, ends at step {end}")]
     Lifetime {
         /// The start that was given.
         start: Step,

@@ -99,9 +99,9 @@ fn everything_that_is_wrong_is_listed() {
     let wrong = faults(&|memory| memory["blocks"][1]["buffer"] = json!(7));
     assert!(matches!(wrong[0], FileFault::NoBuffer { buffers: 1, .. }), "{wrong:?}");
     for (field, value, message) in [
-        ("peak", json!(193), "peak is 193, and the blocks make it 192"),
-        ("buffers", json!([96, 96]), "buffers is [96, 96], and the blocks make it [64]"),
-        ("lower_bound", json!(193), "lower_bound is 193, and the blocks make it at most 192"),
+        ("peak", json!(193), "peak: does not match the blocks: expected 192, got 193"),
+        ("buffers", json!([96, 96]), "buffers: does not match the blocks: expected [64], got [96, 96]"),
+        ("lower_bound", json!(193), "lower_bound: does not match the blocks: expected at most 192, got 193"),
     ] {
         let wrong = faults(&|memory| {
             memory[field] = value.clone();
@@ -128,15 +128,18 @@ fn other_files_are_refused_with_what_to_do() {
     let newer = refused(r#"{"schema":"steeve-plan","version":4,"colours":[]}"#);
     assert!(matches!(newer, PlanFileError::Version { found: 4 }) && newer.to_string().contains(again), "{newer}");
     let other = refused(r#"{"schema":"galloc-dump-1","tensors":[]}"#);
-    assert_eq!(other.to_string(), r#"the schema is "galloc-dump-1", and this is read: "steeve-plan""#);
+    assert_eq!(other.to_string(), r#"schema: unknown: expected "steeve-plan", got "galloc-dump-1""#);
     let word = refused(r#"{"schema":"steeve-plan","version":3,"strategy":"foo","memories":[]}"#);
-    assert_eq!(word.to_string(), "strategy is \"foo\"; known are ggml, fast, best and best-fit");
+    assert_eq!(word.to_string(), "strategy: unknown value: expected ggml, fast, best or best-fit, got \"foo\"");
     for (field, more) in
         [("reuse", r#""reuse":"more","#), ("unread", r#""unread":"keep","#), ("as", r#""as":"drop-in","#)]
     {
         let error =
             refused(&format!(r#"{{"schema":"steeve-plan","version":3,"strategy":"fast",{more}"memories":[]}}"#));
-        assert_eq!(error.to_string(), format!("{field} is that of a graph's plan, and the file names no graph"));
+        assert_eq!(
+            error.to_string(),
+            format!("{field}: only allowed in the plan of a graph, and the file names no graph")
+        );
     }
     let two = refused(r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[]}"#);
     assert!(matches!(two, PlanFileError::MemoryCount { found: 0 }), "{two}");

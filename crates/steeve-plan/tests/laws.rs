@@ -185,7 +185,7 @@ fn edge_cases_are_fine_or_clear_errors() {
     let error = Problem::new(vec![block(half, 0, 1); 3]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the blocks up to block 2 (of 9223372036854775807 bytes) add up to 2^64 bytes or more"
+        "block 2: address space exceeded: with its 9223372036854775807 bytes, the blocks so far take 2^64 bytes or more"
     );
     let wide = Align::new(1 << 63).unwrap();
     assert!(Problem::new(vec![block(1, 0, 1).aligned(wide); 2]).is_err());
@@ -202,7 +202,7 @@ fn padding_up_to_an_aligned_offset_counts_at_the_door() {
     let wide = "id,lower,upper,size,alignment\na,7,8,2600,9223372036854775808\nb,9,11,11,2\nc,7,10,753,1048576\n";
     assert_eq!(
         refused(wide),
-        "the blocks up to block 1 add up to 2^64 bytes or more with the padding between them; block 0 is aligned to \
+        "block 1: address space exceeded: with padding, the blocks so far take 2^64 bytes or more; block 0 is aligned to \
          9223372036854775808"
     );
     // Where all alignments are equal there is no padding between blocks, however wide they are.
@@ -231,7 +231,7 @@ fn a_capacity_below_the_bound_is_refused_with_the_numbers() {
     let outcome = place(&problem, &Strategy::Fast).unwrap();
     assert_eq!((outcome.verdict, outcome.peak), (Verdict::CannotFit, Bytes(30)));
     let error = plan(problem, &best(1000)).unwrap_err();
-    assert_eq!(error.to_string(), "no plan fits into 25 bytes: 30 are alive at step 5, 5 more");
+    assert_eq!(error.to_string(), "capacity: too small: at least 30 bytes needed (alive at step 5), got 25");
 }
 
 #[test]
@@ -297,7 +297,9 @@ fn pinned_blocks_stay_and_the_rest_finds_room_around_them() {
     let both = vec![pinned, block(1, 3, 4).pinned_at(Place::first(Offset(25)))];
     let error = place(&Problem::new(both).unwrap(), &Strategy::Fast).unwrap_err();
     assert!(matches!(error, PlaceError::Pinned(_)));
-    assert_eq!(error.to_string(), "the pinned blocks do not hold: blocks 0 and 1 share byte 25 of buffer 0 at step 3");
+    assert_eq!(error.to_string(), "pinned blocks: inconsistent");
+    let source = std::error::Error::source(&error).unwrap();
+    assert_eq!(source.to_string(), "blocks 0 and 1 share byte 25 of buffer 0 at step 3");
     let far = block(1, 0, 1).pinned_at(Place { buffer: BufferId::from_index(7).unwrap(), offset: Offset(0) });
     assert!(matches!(Problem::new(vec![far]), Err(ProblemError::PinnedBufferTooLarge { .. })));
 }

@@ -338,35 +338,32 @@ fn each_kind_of_violation_names_its_numbers() {
     let wrong =
         |problem: Problem, places: Vec<Place>| certify(problem, Placement::new(places)).unwrap_err().to_string();
     let one = |block| Problem::new(vec![block]).unwrap();
-    assert_eq!(wrong(one(block(4, 0, 1)), vec![]), "there are 1 blocks but 0 places");
+    assert_eq!(wrong(one(block(4, 0, 1)), vec![]), "placement: wrong length: expected 1 places, got 0");
     assert_eq!(
         wrong(one(block(4, 0, 1).aligned(align)), vec![at(4)]),
-        "block 0 stands at offset 4, which is no multiple of its alignment 8"
+        "block 0: misaligned: expected a multiple of 8, got offset 4"
     );
     assert_eq!(
         wrong(one(block(4, 0, 1)), vec![at(u64::MAX - 1)]),
-        "block 0 of 4 bytes at offset 18446744073709551614 passes the end of the address space"
+        "block 0: address space exceeded: 4 bytes at offset 18446744073709551614"
     );
     assert_eq!(
         wrong(one(block(4, 0, 1).pinned_at(at(16))), vec![at(0)]),
-        "block 0 is pinned to offset 16 of buffer 0 but stands at offset 0 of buffer 0"
+        "block 0: not where it is pinned: expected offset 16 of buffer 0, got offset 0 of buffer 0"
     );
     let chain = vec![block(4, 0, 1), block(4, 1, 2).following(BlockId::FIRST)];
     assert_eq!(
         wrong(Problem::new(chain).unwrap(), vec![at(0), at(4)]),
-        "block 1 follows block 0 but stands at offset 4 of buffer 0 instead of offset 0 of buffer 0"
+        "block 1: not at the place of block 0, which it follows: expected offset 0 of buffer 0, got offset 4 of buffer 0"
     );
     assert_eq!(
         wrong(one(block(4, 0, 1)).with_max_buffer(Bytes(6)), vec![at(4)]),
-        "buffer 0 has 8 bytes, above the limit of 6, and its largest block has only 4"
+        "buffer 0: too large: at most 6 bytes, got 8; its largest block has 4"
     );
     assert_eq!(
         wrong(one(block(4, 0, 1)).with_capacity(Bytes(3)), vec![at(0)]),
-        "the buffers have 4 bytes together, 1 more than the capacity of 3"
+        "buffers: over capacity: at most 3 bytes, got 4"
     );
     let far = Place { buffer: steeve_plan::BufferId::from_index(9).unwrap(), offset: Offset(0) };
-    assert_eq!(
-        wrong(one(block(4, 0, 1)), vec![far]),
-        "block 0 stands in buffer 9, but 1 blocks fill at most 1 buffers"
-    );
+    assert_eq!(wrong(one(block(4, 0, 1)), vec![far]), "block 0: buffer index too large: expected less than 1, got 9");
 }

@@ -15,10 +15,10 @@ mod boundary;
 
 use std::collections::BTreeMap;
 
-use steeve_device::Device;
+use steeve_device::{Device, DeviceError};
 use steeve_graph::{Id, Op, TensorId};
 
-use crate::error::DeviceRefusals;
+use crate::error::{DeviceRefusals, WorkerRefusal};
 use crate::placement_facts::{MemorySpaceId, PlacementFacts};
 use crate::{AssignReason, SchedError, WorkerId};
 
@@ -203,17 +203,17 @@ impl<'a> Assigner<'a> {
             if tensor.index() >= facts.graph.tensors().len() {
                 continue;
             }
-            let refuse = |why: String| {
+            let refuse = |refusal: WorkerRefusal| {
+                let refusal = Box::new(refusal);
                 let worker = facts.workers[worker].name().into();
-                Err(SchedError::Pinned { tensor: facts.named(tensor), worker, why })
+                Err(SchedError::Pinned { tensor: facts.named(tensor), worker, refusal })
             };
             let unit = facts.unit(tensor);
             if let Some(other) = self.get(unit).filter(|other| *other != worker) {
-                let other = facts.workers[other].name();
-                return refuse(format!("what shares its memory was pinned to {other}"));
+                return refuse(WorkerRefusal::PinnedElsewhere { worker: facts.workers[other].name().into() });
             }
             if facts.computes(tensor) && !self.supports(tensor, worker) {
-                return refuse(self.refusal(tensor, worker));
+                return refuse(WorkerRefusal::Device(self.refusal(tensor, worker)));
             }
             if !self.runs(unit, worker) {
                 return refuse(self.refusal_of(unit, tensor, worker));
@@ -385,27 +385,27 @@ impl<'a> Assigner<'a> {
     }
 
     /// Returns why a worker does not run a unit, about `node` if that is why.
-    fn refusal_of(&mut self, unit: TensorId, node: TensorId, worker: WorkerId) -> String {
+    fn refusal_of(&mut self, unit: TensorId, node: TensorId, worker: WorkerId) -> WorkerRefusal {
         if self.facts.computes(node) && !self.supports(node, worker) {
-            return self.refusal(node, worker);
+            return WorkerRefusal::Device(self.refusal(node, worker));
         }
         let others: Vec<TensorId> = self.members(unit).filter(|other| !self.supports(*other, worker)).collect();
         let helpless = others.iter().copied().find(|other| self.worker_for_node(*other, worker).is_none());
         match helpless.or(others.first().copied()) {
             Some(other) => {
-                let (other, why) = (self.facts.named(other), self.refusal(other, worker));
-                format!("it shares its memory with {other}: {why}")
+                let (other, error) = (self.facts.named(other), self.refusal(other, worker));
+                WorkerRefusal::SharedMemory { other, error }
             }
-            None => format!("it can't reach the memory of {}", self.facts.named(self.facts.graph.root(unit))),
+            None => WorkerRefusal::OutOfReach { root: self.facts.named(self.facts.graph.root(unit)) },
         }
     }
 
-    fn refusal(&self, node: TensorId, worker: WorkerId) -> String {
-        use steeve_device::DeviceError;
-        match self.device(worker).supports(self.facts.graph, node) {
-            Err(DeviceError::Unsupported { why, .. }) => why,
-            Err(other) => other.to_string(),
-            Ok(()) => "it has changed its mind".into(),
+    /// Returns why a device does not support a node.
+    fn refusal(&self, node: TensorId, worker: WorkerId) -> DeviceError {
+        let device = self.device(worker);
+        match device.supports(self.facts.graph, node) {
+            Err(error) => error,
+            Ok(()) => DeviceError::unsupported(device.name(), self.facts.graph, node, "it has changed its answer"),
         }
     }
 

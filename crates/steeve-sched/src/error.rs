@@ -11,10 +11,10 @@ use steeve_graph::{GraphError, Named};
 #[non_exhaustive]
 pub enum SchedError {
     /// A scheduler without a worker.
-    #[error("a scheduler needs at least one device")]
+    #[error("scheduler: no device: expected at least one")]
     NoWorker,
     /// An index without a worker.
-    #[error("there is no worker {index}: there are {workers}")]
+    #[error("worker {index}: does not exist: there are {workers}")]
     UnknownWorker {
         /// Which one was asked for.
         index: usize,
@@ -22,7 +22,7 @@ pub enum SchedError {
         workers: usize,
     },
     /// A node that no device can run.
-    #[error("no device can run {node}, {op}: {refusals}")]
+    #[error("{node}, {op}: no device can run it: {refusals}")]
     Unsupported {
         /// The node.
         node: Named,
@@ -32,23 +32,24 @@ pub enum SchedError {
         refusals: DeviceRefusals,
     },
     /// A tensor that is pinned to a device that can't run it.
-    #[error("{tensor} was pinned to {worker}: {why}")]
+    #[error("{tensor}: can't be on {worker}, which it is pinned to")]
     Pinned {
         /// What was pinned.
         tensor: Named,
         /// Where.
         worker: String,
         /// Why it can't be there.
-        why: String,
+        #[source]
+        refusal: Box<WorkerRefusal>,
     },
     /// An external tensor whose memory is not known.
-    #[error("{tensor} is external, and nobody has said which memory it stands in")]
+    #[error("{tensor}: unknown memory: an external tensor must be bound, or its location given")]
     UnknownLocation {
         /// The tensor.
         tensor: Named,
     },
     /// A plan above the budget of a worker. Nothing was allocated.
-    #[error("{worker} needs {needed} bytes, {} above its budget of {budget}; at the peak live {at_peak}", .needed.0.saturating_sub(.budget.0))]
+    #[error("{worker}: over budget: needs {needed} bytes, {budget} allowed; live at the peak: {at_peak}")]
     OverBudget {
         /// The worker.
         worker: String,
@@ -61,7 +62,7 @@ pub enum SchedError {
     },
     /// Two external tensors on the same bytes, and a node writes one of them.
     #[error(
-        "{one} and {other} are bound to the same bytes, and a node writes into one of them: make one a view of the other"
+        "{one} and {other}: bound to the same bytes, and a node writes into one of them: make one a view of the other"
     )]
     Overlap {
         /// One of them.
@@ -71,22 +72,21 @@ pub enum SchedError {
     },
     /// ggml's reuse has put a result into another memory than that of its worker.
     #[error(
-        "with ggml's reuse {node} stands in the memory of its source, where its readers may not reach it; use Reuse::More"
+        "{node}: located in the memory of its source, where its readers may not reach it: use Reuse::More instead of ggml's reuse"
     )]
     ResultInWrongMemory {
         /// The node.
         node: Named,
     },
     /// A worker that only plans.
-    #[error("{worker} is there for planning and computes nothing")]
+    #[error("{worker}: can't compute: it was made for planning")]
     PlanningOnly {
         /// The worker.
         worker: String,
     },
     /// A job of another scheduler, or one that this scheduler has evicted.
     #[error(
-        "the job is not one of this scheduler's, or was forgotten since (by a reset, by other options, or for many other \
-         graphs); allocate the graph again"
+        "job: unknown: it is of another scheduler, or was evicted (by a reset, by other options, or for many other graphs); allocate the graph again"
     )]
     UnknownJob,
     /// The allocator refuses.
@@ -100,14 +100,60 @@ pub enum SchedError {
     Graph(#[from] GraphError),
 }
 
-/// Why each device does not support a node.
+/// Why a worker can't have a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerRefusal {
+    /// The device does not support the node.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The tensor shares its memory with a node that the device does not support.
+    #[error("its memory is shared with {other}, which is not supported there")]
+    SharedMemory {
+        /// The other node.
+        other: Named,
+        /// Why the device does not support it.
+        #[source]
+        error: DeviceError,
+    },
+    /// The tensor shares its memory with one that is pinned to another worker.
+    #[error("its memory is shared with a tensor that is pinned to {worker}")]
+    PinnedElsewhere {
+        /// The other worker.
+        worker: String,
+    },
+    /// The worker can't reach the memory that the tensor is located in.
+    #[error("the memory of {root} is out of reach")]
+    OutOfReach {
+        /// The tensor that owns the memory.
+        root: Named,
+    },
+}
+
+impl WorkerRefusal {
+    /// Writes the refusal without the name of the device and of the node, for lists that have them already.
+    fn write_short(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let short = |error: &DeviceError| match error {
+            DeviceError::Unsupported { why, .. } => why.clone(),
+            other => other.to_string(),
+        };
+        match self {
+            Self::Device(error) => f.write_str(&short(error)),
+            Self::SharedMemory { error, .. } => write!(f, "{self}: {}", short(error)),
+            other => write!(f, "{other}"),
+        }
+    }
+}
+
+/// Why each device does not support a node, by the names of the workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceRefusals(pub Vec<(String, String)>);
+pub struct DeviceRefusals(pub Vec<(String, WorkerRefusal)>);
 
 impl fmt::Display for DeviceRefusals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (worker, why)) in self.0.iter().enumerate() {
-            write!(f, "{}{worker}: {why}", if index == 0 { "" } else { "; " })?;
+        for (index, (worker, refusal)) in self.0.iter().enumerate() {
+            write!(f, "{}{worker}: ", if index == 0 { "" } else { "; " })?;
+            refusal.write_short(f)?;
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ mod scheduler;
 mod watch;
 
 pub use assign::Offload;
-pub use error::{DeviceRefusals, SchedError};
+pub use error::{DeviceRefusals, SchedError, WorkerRefusal};
 pub use job::Job;
 pub use options::SchedOptions;
 pub use reason::AssignReason;

@@ -86,11 +86,11 @@ fn views_of_one_root_need_the_bytes_of_one_copy() {
 #[test]
 fn what_workers_share_is_counted_for_the_first_of_them() {
     let graph = "w = external i8[1]; x = input i8[100]; a = ?F i8[50] w x; b = ?G i8[50] a";
-    let mut stand = PlanningSetup::new("gpu lacks g; npu shares gpu; cpu shares gpu", graph);
-    assert_eq!(stand.splits(), "gpu[a] npu[b]");
-    assert_eq!(stand.required(), [150, 0, 0]);
-    stand.reserve().unwrap();
-    assert_eq!(stand.allocated(), [150, 0, 0]);
+    let mut setup = PlanningSetup::new("gpu lacks g; npu shares gpu; cpu shares gpu", graph);
+    assert_eq!(setup.splits(), "gpu[a] npu[b]");
+    assert_eq!(setup.required(), [150, 0, 0]);
+    setup.reserve().unwrap();
+    assert_eq!(setup.allocated(), [150, 0, 0]);
 }
 
 #[test]
@@ -103,13 +103,13 @@ fn external_tensors_take_none_of_the_bytes() {
 #[test]
 fn copies_in_turn_have_memory_of_their_own_and_inputs_are_kept() {
     let graph = "w = external f32[100] @gpu; x = input 100; a = add x w; b = neg a !output";
-    let stand = |turns| PlanningSetup::new(TWO, graph).with(SchedOptions::new().with_pipeline_depth(turns));
-    assert_eq!((stand(1).splits().as_str(), stand(1).required()), ("gpu[x: a b]", vec![400, 400]));
-    assert_eq!((stand(2).splits().as_str(), stand(2).required()), ("gpu[x#2: a b]", vec![3 * 400, 400]));
-    assert_eq!((stand(4).splits().as_str(), stand(4).required()), ("gpu[x#4: a b]", vec![5 * 400, 400]));
-    assert_eq!(stand(0).required(), stand(1).required(), "at least one");
-    let schedule = stand(4).schedule();
-    let (flags, graph) = (schedule.graph().tensor(stand(4).id("x")).flags, schedule.graph());
+    let setup = |turns| PlanningSetup::new(TWO, graph).with(SchedOptions::new().with_pipeline_depth(turns));
+    assert_eq!((setup(1).splits().as_str(), setup(1).required()), ("gpu[x: a b]", vec![400, 400]));
+    assert_eq!((setup(2).splits().as_str(), setup(2).required()), ("gpu[x#2: a b]", vec![3 * 400, 400]));
+    assert_eq!((setup(4).splits().as_str(), setup(4).required()), ("gpu[x#4: a b]", vec![5 * 400, 400]));
+    assert_eq!(setup(0).required(), setup(1).required(), "at least one");
+    let schedule = setup(4).schedule();
+    let (flags, graph) = (schedule.graph().tensor(setup(4).id("x")).flags, schedule.graph());
     assert!(flags.is_input() && flags.is_output(), "nothing is written over an input");
     assert!(schedule.copies()[0].tensors.iter().all(|copy| graph.tensor(*copy).flags.is_output()));
 }
@@ -117,33 +117,33 @@ fn copies_in_turn_have_memory_of_their_own_and_inputs_are_kept() {
 #[test]
 fn results_that_cross_workers_are_copied_in_turn_too() {
     let graph = "w1 = external i8[1] @gpu; w2 = external i8[1] @cpu; a = ?F i8[100] w1; b = ?F i8[10] w2 a";
-    let stand = PlanningSetup::new(TWO, graph).with(SchedOptions::new().with_pipeline_depth(3));
-    assert_eq!((stand.splits().as_str(), stand.required()), ("gpu[a] cpu[a#3: b]", vec![100, 310]));
+    let setup = PlanningSetup::new(TWO, graph).with(SchedOptions::new().with_pipeline_depth(3));
+    assert_eq!((setup.splits().as_str(), setup.required()), ("gpu[a] cpu[a#3: b]", vec![100, 310]));
 }
 
 #[test]
 fn weights_have_one_copy_however_many_turns_there_are() {
     let graph = "w1 = external i8[1000] @cpu; w2 = external i8[900] @cpu; x = input i8[10]
          a = ?F i8[10] w1 x; b = ?F i8[10] w2 a";
-    let stand = PlanningSetup::new(OFFLOADING, graph).with(SchedOptions::new().with_pipeline_depth(4));
-    assert_eq!(stand.splits(), "gpu[w1 x#4: a] gpu[w2: b]");
-    assert_eq!(stand.required(), [1000 + 4 * 10 + 10, 10]);
+    let setup = PlanningSetup::new(OFFLOADING, graph).with(SchedOptions::new().with_pipeline_depth(4));
+    assert_eq!(setup.splits(), "gpu[w1 x#4: a] gpu[w2: b]");
+    assert_eq!(setup.required(), [1000 + 4 * 10 + 10, 10]);
 }
 
 #[test]
 fn the_callers_leafs_are_kept_in_turn_and_free_otherwise() {
     let graph = "x = input 100; c = leaf 100; a = add x c; b = neg a !output";
-    let stand = |turns| PlanningSetup::new("cpu", graph).with(SchedOptions::new().with_pipeline_depth(turns));
-    assert_eq!((stand(1).required(), stand(2).required()), (vec![800], vec![1200]));
+    let setup = |turns| PlanningSetup::new("cpu", graph).with(SchedOptions::new().with_pipeline_depth(turns));
+    assert_eq!((setup(1).required(), setup(2).required()), (vec![800], vec![1200]));
 }
 
 // Reserving.
 
 #[test]
 fn nothing_is_allocated_to_find_out_what_is_required() {
-    let stand = PlanningSetup::new(TWO, BIG);
-    stand.schedule();
-    assert_eq!((stand.required(), stand.asked()), (vec![810, 500], 0));
+    let setup = PlanningSetup::new(TWO, BIG);
+    setup.schedule();
+    assert_eq!((setup.required(), setup.asked()), (vec![810, 500], 0));
 }
 
 /// The gpu needs 810 bytes when `d` is computed from `c` and the copy of `b`, the processor 500 for `x`.
@@ -154,84 +154,84 @@ const CPU_ONLY: &str = "w2 = external i8[1] @cpu; x = input i8[2000]; a = ?F i8[
 
 #[test]
 fn what_is_required_is_allocated_and_no_more() {
-    let mut stand = PlanningSetup::new(TWO, BIG);
-    stand.reserve().unwrap();
-    assert_eq!(stand.allocated(), stand.required());
-    let asked = stand.asked();
-    stand.reserve().unwrap();
-    assert_eq!(stand.asked(), asked, "it is there already");
+    let mut setup = PlanningSetup::new(TWO, BIG);
+    setup.reserve().unwrap();
+    assert_eq!(setup.allocated(), setup.required());
+    let asked = setup.asked();
+    setup.reserve().unwrap();
+    assert_eq!(setup.asked(), asked, "it is there already");
 }
 
 #[test]
 fn graphs_reserved_together_share_the_buffers_of_the_largest() {
-    let mut stand = PlanningSetup::new(TWO, BIG);
-    let (small, cpu_only) = (stand.another(SMALL), stand.another(CPU_ONLY));
-    let big = (stand.graph.clone(), stand.locations.clone());
-    stand.scheduler.reserve_all([&small, &big, &cpu_only].map(|(graph, homes)| (graph, homes))).unwrap();
-    assert_eq!(stand.allocated(), [810, 2050]);
-    let asked = stand.asked();
-    stand.scheduler.reserve(&small.0, &small.1).unwrap();
-    stand.scheduler.reserve(&cpu_only.0, &cpu_only.1).unwrap();
-    assert_eq!((stand.allocated(), stand.asked()), (vec![810, 2050], asked));
+    let mut setup = PlanningSetup::new(TWO, BIG);
+    let (small, cpu_only) = (setup.another(SMALL), setup.another(CPU_ONLY));
+    let big = (setup.graph.clone(), setup.locations.clone());
+    setup.scheduler.reserve_all([&small, &big, &cpu_only].map(|(graph, homes)| (graph, homes))).unwrap();
+    assert_eq!(setup.allocated(), [810, 2050]);
+    let asked = setup.asked();
+    setup.scheduler.reserve(&small.0, &small.1).unwrap();
+    setup.scheduler.reserve(&cpu_only.0, &cpu_only.1).unwrap();
+    assert_eq!((setup.allocated(), setup.asked()), (vec![810, 2050], asked));
 }
 
 #[test]
 fn of_graphs_reserved_together_all_are_or_none() {
-    let mut stand = PlanningSetup::new("gpu lacks g; cpu lacks g", SMALL);
-    let bad = stand.another("x = input 8; y = ?G f32[8] x");
-    let good = (stand.graph.clone(), stand.locations.clone());
-    let error = stand.scheduler.reserve_all([&good, &bad].map(|(graph, homes)| (graph, homes))).unwrap_err();
+    let mut setup = PlanningSetup::new("gpu lacks g; cpu lacks g", SMALL);
+    let bad = setup.another("x = input 8; y = ?G f32[8] x");
+    let good = (setup.graph.clone(), setup.locations.clone());
+    let error = setup.scheduler.reserve_all([&good, &bad].map(|(graph, homes)| (graph, homes))).unwrap_err();
     assert!(matches!(error, SchedError::Unsupported { .. }), "{error}");
-    assert_eq!((stand.allocated(), stand.asked()), (vec![0, 0], 0));
+    assert_eq!((setup.allocated(), setup.asked()), (vec![0, 0], 0));
 }
 
 #[test]
 fn buffers_grow_and_never_shrink() {
-    let mut stand = PlanningSetup::new(TWO, SMALL);
-    stand.reserve().unwrap();
-    assert_eq!(stand.allocated(), [150, 100]);
-    let (graph, homes) = stand.another(BIG);
-    stand.scheduler.reserve(&graph, &homes).unwrap();
-    stand.reserve().unwrap();
-    assert_eq!(stand.allocated(), [810, 500]);
-    stand.scheduler.reset().unwrap();
-    assert_eq!(stand.allocated(), [810, 500], "buffers stay");
+    let mut setup = PlanningSetup::new(TWO, SMALL);
+    setup.reserve().unwrap();
+    assert_eq!(setup.allocated(), [150, 100]);
+    let (graph, homes) = setup.another(BIG);
+    setup.scheduler.reserve(&graph, &homes).unwrap();
+    setup.reserve().unwrap();
+    assert_eq!(setup.allocated(), [810, 500]);
+    setup.scheduler.reset().unwrap();
+    assert_eq!(setup.allocated(), [810, 500], "buffers stay");
 }
 
 // Budgets.
 
-fn budgets(stand: &PlanningSetup, budgets: &[(&str, u64)]) -> SchedOptions {
+fn budgets(setup: &PlanningSetup, budgets: &[(&str, u64)]) -> SchedOptions {
     let with =
-        |options: SchedOptions, (name, bytes): &(&str, u64)| options.with_budget(stand.worker(name), Bytes(*bytes));
+        |options: SchedOptions, (name, bytes): &(&str, u64)| options.with_budget(setup.worker(name), Bytes(*bytes));
     budgets.iter().fold(SchedOptions::new(), with)
 }
 
 fn limited(devices: &str, graph: &str, bytes: &[(&str, u64)]) -> PlanningSetup {
-    let stand = PlanningSetup::new(devices, graph);
-    let options = budgets(&stand, bytes);
-    stand.with(options)
+    let setup = PlanningSetup::new(devices, graph);
+    let options = budgets(&setup, bytes);
+    setup.with(options)
 }
 
 #[test]
 fn what_fits_its_budgets_to_the_byte_is_reserved() {
-    let mut stand = limited(TWO, BIG, &[("gpu", 810), ("cpu", 500)]);
-    stand.reserve().unwrap();
-    assert_eq!(stand.allocated(), [810, 500]);
-    assert_eq!(stand.scheduler.options().budget(stand.worker("gpu")), Some(Bytes(810)));
+    let mut setup = limited(TWO, BIG, &[("gpu", 810), ("cpu", 500)]);
+    setup.reserve().unwrap();
+    assert_eq!(setup.allocated(), [810, 500]);
+    assert_eq!(setup.scheduler.options().budget(setup.worker("gpu")), Some(Bytes(810)));
 }
 
 #[test]
 fn what_does_not_fit_names_the_device_what_it_misses_and_the_tensors_at_its_peak_and_allocates_nothing() {
-    let mut stand = limited(TWO, BIG, &[("gpu", 800), ("cpu", 9999)]);
+    let mut setup = limited(TWO, BIG, &[("gpu", 800), ("cpu", 9999)]);
     assert_eq!(
-        stand.reserve().unwrap_err().to_string(),
-        "gpu needs 810 bytes, 10 above its budget of 800; at the peak live tensor 5 (c) with 700 bytes, \
+        setup.reserve().unwrap_err().to_string(),
+        "gpu: over budget: needs 810 bytes, 800 allowed; live at the peak: tensor 5 (c) with 700 bytes, \
          tensor 6 (d) with 100 bytes, tensor 9 (b@gpu) with 10 bytes"
     );
-    assert_eq!((stand.allocated(), stand.asked()), (vec![0, 0], 0));
+    assert_eq!((setup.allocated(), setup.asked()), (vec![0, 0], 0));
     // The requirements and the schedule can be queried all the same.
-    assert_eq!(stand.required(), [810, 500]);
-    assert_eq!(stand.splits(), "gpu[x: a] cpu[a: b] gpu[b: c d]");
+    assert_eq!(setup.required(), [810, 500]);
+    assert_eq!(setup.splits(), "gpu[x: a] cpu[a: b] gpu[b: c d]");
 }
 
 #[test]
@@ -248,41 +248,41 @@ fn each_device_has_a_budget_of_its_own() {
 fn the_device_is_named_also_if_its_memory_has_another_name() {
     let graph = "w1 = external i8[1] @vram; x = input i8[100]; a = ?F i8[50] w1 x !output";
     let error = limited("gpu in vram; cpu host in ram", graph, &[("gpu", 100)]).reserve().unwrap_err().to_string();
-    assert!(error.contains("gpu needs 150 bytes, 50 above its budget of 100"), "{error}");
+    assert!(error.contains("gpu: over budget: needs 150 bytes, 100 allowed"), "{error}");
 }
 
 #[test]
 fn graphs_reserved_together_fit_together_or_none_is_reserved() {
-    let mut stand = limited(TWO, BIG, &[("cpu", 2000)]);
-    let cpu_only = stand.another(CPU_ONLY);
-    let big = (stand.graph.clone(), stand.locations.clone());
-    let error = stand.scheduler.reserve_all([&big, &cpu_only].map(|(graph, homes)| (graph, homes))).unwrap_err();
-    assert!(error.to_string().starts_with("cpu needs 2050 bytes, 50 above its budget of 2000"), "{error}");
-    assert_eq!((stand.allocated(), stand.asked()), (vec![0, 0], 0));
+    let mut setup = limited(TWO, BIG, &[("cpu", 2000)]);
+    let cpu_only = setup.another(CPU_ONLY);
+    let big = (setup.graph.clone(), setup.locations.clone());
+    let error = setup.scheduler.reserve_all([&big, &cpu_only].map(|(graph, homes)| (graph, homes))).unwrap_err();
+    assert!(error.to_string().starts_with("cpu: over budget: needs 2050 bytes, 2000 allowed"), "{error}");
+    assert_eq!((setup.allocated(), setup.asked()), (vec![0, 0], 0));
 }
 
 #[test]
 fn after_an_error_what_fits_is_reserved() {
-    let mut stand = limited(TWO, BIG, &[("gpu", 200)]);
-    stand.reserve().unwrap_err();
-    let (graph, homes) = stand.another(SMALL);
-    stand.scheduler.reserve(&graph, &homes).unwrap();
-    assert_eq!(stand.allocated(), [150, 100]);
-    stand.reserve().unwrap_err();
-    assert_eq!(stand.allocated(), [150, 100], "an error changes nothing");
-    let wider = budgets(&stand, &[("gpu", 810)]);
-    let mut stand = stand.with(wider);
-    stand.reserve().unwrap();
+    let mut setup = limited(TWO, BIG, &[("gpu", 200)]);
+    setup.reserve().unwrap_err();
+    let (graph, homes) = setup.another(SMALL);
+    setup.scheduler.reserve(&graph, &homes).unwrap();
+    assert_eq!(setup.allocated(), [150, 100]);
+    setup.reserve().unwrap_err();
+    assert_eq!(setup.allocated(), [150, 100], "an error changes nothing");
+    let wider = budgets(&setup, &[("gpu", 810)]);
+    let mut setup = setup.with(wider);
+    setup.reserve().unwrap();
 }
 
 #[test]
 fn copies_in_turn_count_for_the_budget() {
-    let stand = PlanningSetup::new(TWO, SMALL);
-    let options = budgets(&stand, &[("gpu", 250)]);
-    let mut two = stand.with(options.clone().with_pipeline_depth(2));
+    let setup = PlanningSetup::new(TWO, SMALL);
+    let options = budgets(&setup, &[("gpu", 250)]);
+    let mut two = setup.with(options.clone().with_pipeline_depth(2));
     two.reserve().unwrap();
     let error = PlanningSetup::new(TWO, SMALL).with(options.with_pipeline_depth(3)).reserve().unwrap_err();
-    assert!(error.to_string().starts_with("gpu needs 350 bytes, 100 above its budget of 250"), "{error}");
+    assert!(error.to_string().starts_with("gpu: over budget: needs 350 bytes, 250 allowed"), "{error}");
     assert!(error.to_string().contains("(x@gpu#2) with 100 bytes"), "{error}");
 }
 
@@ -298,7 +298,7 @@ fn a_budget_holds_for_memory_that_workers_share_whoever_of_them_has_it() {
 #[test]
 fn a_budget_for_a_worker_that_is_not_there_is_an_error() {
     let unknown = SchedOptions::new().with_budget(WorkerId::from_index(7).unwrap(), Bytes(1));
-    let mut stand = PlanningSetup::new(TWO, SMALL).with(unknown);
-    assert_eq!(stand.reserve().unwrap_err(), SchedError::UnknownWorker { index: 7, workers: 2 });
-    assert_eq!(stand.asked(), 0);
+    let mut setup = PlanningSetup::new(TWO, SMALL).with(unknown);
+    assert_eq!(setup.reserve().unwrap_err(), SchedError::UnknownWorker { index: 7, workers: 2 });
+    assert_eq!(setup.asked(), 0);
 }

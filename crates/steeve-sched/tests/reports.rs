@@ -116,8 +116,8 @@ fn the_table_says_how_copies_differ() {
     let schedule = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph).schedule().to_string();
     assert!(schedule.contains("<- tensor 0 (w) from cpu, 2048 bytes, the experts that are asked for"), "{schedule}");
     let graph = "w1 = external 8 @gpu; x = input f32[8,2,3]; v = view [8]+64 x; z = ?F f32[8] w1 v";
-    let stand = PlanningSetup::new("gpu; cpu host", graph).with(SchedOptions::new().with_pipeline_depth(3));
-    let schedule = stand.schedule().to_string();
+    let setup = PlanningSetup::new("gpu; cpu host", graph).with(SchedOptions::new().with_pipeline_depth(3));
+    let schedule = setup.schedule().to_string();
     assert!(schedule.contains("<- tensor 1 (x) from cpu, 32 bytes at 64, 3 in turn"), "{schedule}");
 }
 
@@ -131,8 +131,8 @@ fn one_is_not_many() {
 #[test]
 fn every_planned_leaf_and_every_node_that_computes_has_a_line_with_its_reason() {
     let devices = "gpu offloads mul_mat lacks l; acc lacks add; twin shares acc; cpu host";
-    let stand = PlanningSetup::new(devices, EVERY_REASON).pin("p@gpu");
-    let (schedule, graph) = (stand.schedule(), &stand.graph);
+    let setup = PlanningSetup::new(devices, EVERY_REASON).pin("p@gpu");
+    let (schedule, graph) = (setup.schedule(), &setup.graph);
     let listed = graph.leafs().iter().filter(|leaf| graph.tensor(**leaf).is_planned());
     let listed: Vec<_> = listed.chain(graph.nodes().iter().filter(|node| computes(graph, **node))).copied().collect();
     assert!(listed.iter().all(|tensor| schedule.why(*tensor).is_some_and(|why| !why.is_empty())));
@@ -199,19 +199,19 @@ fn names_that_mean_something_to_graphviz_are_quoted() {
 
 #[test]
 fn a_schedule_has_the_names_of_the_graph_it_was_asked_about() {
-    let mut stand = PlanningSetup::new("gpu; cpu host", "x = input 8; y = neg x");
-    stand.reserve().unwrap();
-    let (graph, homes) = stand.another("tokens = input 8; result = neg tokens");
-    let schedule = stand.scheduler.schedule(&graph, &homes).unwrap();
+    let mut setup = PlanningSetup::new("gpu; cpu host", "x = input 8; y = neg x");
+    setup.reserve().unwrap();
+    let (graph, homes) = setup.another("tokens = input 8; result = neg tokens");
+    let schedule = setup.scheduler.schedule(&graph, &homes).unwrap();
     assert!(schedule.reasons().contains("tokens") && schedule.to_string().contains("result"), "{schedule}");
 }
 
 #[test]
 fn the_nodes_of_a_worker_are_those_of_its_splits() {
-    let stand = small();
-    let schedule = stand.schedule();
-    let on = |worker: &str| -> Vec<_> { schedule.nodes_on(stand.worker(worker)).collect() };
-    let [h, y, s, z] = ["h", "y", "s", "z"].map(|name| stand.id(name));
+    let setup = small();
+    let schedule = setup.schedule();
+    let on = |worker: &str| -> Vec<_> { schedule.nodes_on(setup.worker(worker)).collect() };
+    let [h, y, s, z] = ["h", "y", "s", "z"].map(|name| setup.id(name));
     assert_eq!((on("gpu")[0], on("gpu").len()), (h, 2));
     assert_eq!(on("cpu"), [y, s, z]);
 }

@@ -385,7 +385,7 @@ fn what_no_device_can_run_is_an_error_that_names_it() {
     let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
     let error = scheduler.alloc(&graph, &Bindings::new()).unwrap_err();
     let text = error.to_string();
-    assert!(text.starts_with("no device can run tensor 1 (strange), frobnicate: gpu: "), "{text}");
+    assert!(text.starts_with("tensor 1 (strange), frobnicate: no device can run it: gpu: "), "{text}");
     assert!(text.contains("; CPU: "), "{text}");
     assert!(!matches!(error, SchedError::Device(DeviceError::Failed { .. })));
 }

@@ -38,7 +38,7 @@ impl core::error::Error for Violations {}
 #[non_exhaustive]
 pub enum Violation {
     /// The number of places differs from the number of blocks.
-    #[error("there are {blocks} blocks but {places} places")]
+    #[error("placement: wrong length: expected {blocks} places, got {places}")]
     Count {
         /// How many blocks the problem has.
         blocks: usize,
@@ -46,7 +46,7 @@ pub enum Violation {
         places: usize,
     },
     /// A block is in a buffer with an index above what the blocks could fill.
-    #[error("block {block} stands in buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers")]
+    #[error("block {block}: buffer index too large: expected less than {blocks}, got {buffer}")]
     BufferIndexTooLarge {
         /// The block.
         block: BlockId,
@@ -56,7 +56,7 @@ pub enum Violation {
         blocks: usize,
     },
     /// An offset that the block's alignment forbids.
-    #[error("block {block} stands at offset {offset}, which is no multiple of its alignment {align}")]
+    #[error("block {block}: misaligned: expected a multiple of {align}, got offset {offset}")]
     Misaligned {
         /// The block.
         block: BlockId,
@@ -66,7 +66,7 @@ pub enum Violation {
         align: Align,
     },
     /// A block that passes the end of the address space.
-    #[error("block {block} of {size} bytes at offset {offset} passes the end of the address space")]
+    #[error("block {block}: address space exceeded: {size} bytes at offset {offset}")]
     OutOfRange {
         /// The block.
         block: BlockId,
@@ -76,7 +76,7 @@ pub enum Violation {
         size: Bytes,
     },
     /// A pinned block that is placed elsewhere.
-    #[error("block {block} is pinned to offset {} of buffer {} but stands at offset {} of buffer {}", pinned.offset, pinned.buffer, place.offset, place.buffer)]
+    #[error("block {block}: not where it is pinned: expected offset {} of buffer {}, got offset {} of buffer {}", pinned.offset, pinned.buffer, place.offset, place.buffer)]
     NotAtPin {
         /// The block.
         block: BlockId,
@@ -86,7 +86,7 @@ pub enum Violation {
         place: Place,
     },
     /// A block that follows another but has a different place.
-    #[error("block {block} follows block {follows} but stands at offset {} of buffer {} instead of offset {} of buffer {}", place.offset, place.buffer, expected.offset, expected.buffer)]
+    #[error("block {block}: not at the place of block {follows}, which it follows: expected offset {} of buffer {}, got offset {} of buffer {}", expected.offset, expected.buffer, place.offset, place.buffer)]
     NotAtPredecessor {
         /// The follower.
         block: BlockId,
@@ -98,7 +98,7 @@ pub enum Violation {
         expected: Place,
     },
     /// A buffer above the limit that no single block excuses.
-    #[error("buffer {buffer} has {size} bytes, above the limit of {limit}, and its largest block has only {largest}")]
+    #[error("buffer {buffer}: too large: at most {limit} bytes, got {size}; its largest block has {largest}")]
     BufferTooLarge {
         /// The buffer.
         buffer: BufferId,
@@ -110,7 +110,7 @@ pub enum Violation {
         largest: Bytes,
     },
     /// The buffers together pass the capacity.
-    #[error("the buffers have {peak} bytes together, {} more than the capacity of {capacity}", peak.0 - capacity.0)]
+    #[error("buffers: over capacity: at most {capacity} bytes, got {peak}")]
     OverCapacity {
         /// The sum of the buffers' sizes.
         peak: Bytes,
@@ -118,10 +118,10 @@ pub enum Violation {
         capacity: Bytes,
     },
     /// The buffers together pass the end of the address space.
-    #[error("the buffers have more than 2^64 bytes together")]
+    #[error("buffers: address space exceeded: 2^64 bytes or more together")]
     TotalTooLarge,
     /// There are more overlaps than are listed.
-    #[error("there are more overlaps than these")]
+    #[error("more overlaps than are listed")]
     MoreOverlaps,
     /// Two live blocks share a byte.
     #[error("blocks {block} and {other} share byte {offset} of buffer {buffer} at step {step}")]

@@ -68,8 +68,7 @@ pub struct CsvError {
     pub column: Option<usize>,
     /// The column by its name, where it has one.
     pub name: Option<Column>,
-    /// What is wrong there.
-    #[source]
+    /// What is wrong there. Part of the message, so it is not a source as well.
     pub fault: CsvFault,
 }
 
@@ -94,34 +93,34 @@ impl fmt::Display for FaultLocation<'_> {
 #[non_exhaustive]
 pub enum CsvFault {
     /// Nothing but blank lines.
-    #[error("there is no header; the first line must name the columns, for example id,lower,upper,size")]
+    #[error("no header: expected the names of the columns, such as id,lower,upper,size")]
     NoHeader,
     /// A column with an unknown name.
-    #[error("there is no column called {:?}; the columns are {}, separated by commas", Clipped(found), KnownColumns)]
+    #[error("unknown column: expected one of {}, got {:?}", KnownColumns, Clipped(found))]
     UnknownColumn {
         /// The name in the header.
         found: String,
     },
     /// A column that the header names twice.
-    #[error("the header names this column already in column {first}")]
+    #[error("repeated column: already in column {first}")]
     RepeatedColumn {
         /// The position of its first occurrence, from 1.
         first: usize,
     },
     /// A column that must be there.
-    #[error("the header has no column {missing}; lower, upper and size must be there")]
+    #[error("missing column {missing}: lower, upper and size are required")]
     MissingColumn {
         /// The column.
         missing: Column,
     },
     /// A line that is shorter than the header.
-    #[error("the line ends after {fields} fields, and this one is missing")]
+    #[error("missing field: the line has only {fields}")]
     MissingField {
         /// How many fields the line has.
         fields: usize,
     },
     /// A line that is longer than the header.
-    #[error("{:?} is one field too many; the header names {columns} columns", Clipped(found))]
+    #[error("too many fields: expected {columns}, got another: {:?}", Clipped(found))]
     SurplusField {
         /// The first field without a column.
         found: String,
@@ -129,28 +128,28 @@ pub enum CsvFault {
         columns: usize,
     },
     /// An empty field where a number must be.
-    #[error("the number is missing")]
+    #[error("missing number")]
     NumberMissing,
     /// A field that is no number at all.
-    #[error("{:?} is not a number", Clipped(found))]
+    #[error("not a number: {:?}", Clipped(found))]
     NotANumber {
         /// The text of the field.
         found: String,
     },
     /// A number with a fraction or an exponent.
-    #[error("{:?} is not a whole number in plain digits", Clipped(found))]
+    #[error("not a whole number in plain digits: {:?}", Clipped(found))]
     NotWhole {
         /// The text of the field.
         found: String,
     },
     /// A number below zero.
-    #[error("{:?} is negative", Clipped(found))]
+    #[error("negative number: {:?}", Clipped(found))]
     Negative {
         /// The text of the field.
         found: String,
     },
     /// A number above 2^64 - 1.
-    #[error("{:?} is above {}, the largest number there is", Clipped(found), u64::MAX)]
+    #[error("number too large: at most {}, got {:?}", u64::MAX, Clipped(found))]
     TooLarge {
         /// The text of the field.
         found: String,
@@ -159,10 +158,10 @@ pub enum CsvFault {
     #[error(transparent)]
     Unit(UnitError),
     /// A block without a name.
-    #[error("the id is missing")]
+    #[error("empty id")]
     EmptyId,
     /// Two blocks of the same name.
-    #[error("the id {:?} stands already on line {first}; ids must be unique", Clipped(id))]
+    #[error("repeated id {:?}: already on line {first}", Clipped(id))]
     RepeatedId {
         /// The name.
         id: String,
@@ -170,34 +169,34 @@ pub enum CsvFault {
         first: usize,
     },
     /// A block that follows one that is not in the file.
-    #[error("there is no block with the id {:?} to follow", Clipped(found))]
+    #[error("unknown block to follow: {:?}", Clipped(found))]
     FollowsMissingBlock {
         /// The name it gives.
         found: String,
     },
     /// Half a place.
-    #[error("buffer {buffer} is given, but no offset in it")]
+    #[error("buffer without an offset: {buffer}")]
     BufferWithoutOffset {
         /// The buffer.
         buffer: u64,
     },
     /// A buffer beyond all that can be numbered.
-    #[error("buffer {buffer} is above 4294967294, the last that can be numbered")]
+    #[error("buffer index too large: at most 4294967294, got {buffer}")]
     BufferIndexTooLarge {
         /// The buffer.
         buffer: u64,
     },
     /// More blocks than can be numbered.
-    #[error("there are more than the 4294967295 blocks that can be numbered")]
+    #[error("too many blocks: at most 4294967295")]
     TooMany,
     /// A text that is longer than is read.
     #[error(transparent)]
     InputTooLarge(InputTooLarge),
     /// A quote that is never closed.
-    #[error("the quote that opens here is never closed")]
+    #[error("unclosed quote: it opens here")]
     UnclosedQuote,
     /// Something between a closing quote and the next comma.
-    #[error("{:?} stands behind the closing quote; a quote inside quotes is written twice", Clipped(found))]
+    #[error("text after a closing quote: {:?}; write a quote inside quotes twice", Clipped(found))]
     AfterQuote {
         /// The text of the field.
         found: String,
@@ -209,7 +208,7 @@ pub enum CsvFault {
 #[non_exhaustive]
 pub enum TableError {
     /// Not one name and one place (or the lack of one) per block.
-    #[error("there are {blocks} blocks, but {ids} ids and {places} places")]
+    #[error("table: lengths differ: {blocks} blocks, {ids} ids, {places} places")]
     Count {
         /// How many names there are.
         ids: usize,
@@ -219,19 +218,19 @@ pub enum TableError {
         places: usize,
     },
     /// More blocks than can be numbered.
-    #[error("{blocks} blocks are more than the 4294967295 that can be numbered")]
+    #[error("table: too many blocks: at most 4294967295, got {blocks}")]
     TooMany {
         /// How many there are.
         blocks: usize,
     },
     /// A block without a name.
-    #[error("block {block} has an empty id")]
+    #[error("block {block}: empty id")]
     EmptyId {
         /// The block.
         block: BlockId,
     },
     /// Two blocks of the same name.
-    #[error("blocks {first} and {second} have the same id {:?}; ids must be unique", Clipped(id))]
+    #[error("blocks {first} and {second}: same id {:?}", Clipped(id))]
     RepeatedId {
         /// The name.
         id: String,
@@ -241,7 +240,7 @@ pub enum TableError {
         second: BlockId,
     },
     /// A block that follows one that is not there.
-    #[error("block {} follows block {follows}, which does not exist", Clipped(id))]
+    #[error("block {}: follows block {follows}, which does not exist", Clipped(id))]
     FollowsMissingBlock {
         /// The name of the follower.
         id: String,
@@ -249,7 +248,7 @@ pub enum TableError {
         follows: BlockId,
     },
     /// A block without an offset.
-    #[error("block {} has no offset", Clipped(id))]
+    #[error("block {}: no offset", Clipped(id))]
     NoOffset {
         /// Its name.
         id: String,

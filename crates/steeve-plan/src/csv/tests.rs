@@ -88,7 +88,7 @@ fn offsets_are_pins_or_a_plan_or_nothing() {
     let pins = |problem: Problem| problem.blocks().iter().map(|block| block.pinned).collect::<Vec<_>>();
     assert_eq!(pins(table.problem().unwrap()), [None, None]);
     assert_eq!(pins(table.pinned_problem().unwrap()), [Some(place), None]);
-    assert_eq!(table.placement().unwrap_err().to_string(), "block 1 has no offset");
+    assert_eq!(table.placement().unwrap_err().to_string(), "block 1: no offset");
 }
 
 #[test]
@@ -101,54 +101,45 @@ fn a_block_is_found_by_its_name_and_may_follow_a_later_line() {
 
 #[test]
 fn what_is_wrong_is_named_with_line_and_column() {
-    let columns = "the columns are id, lower, upper, size, alignment, buffer, offset, follows, separated by commas";
-    let header = "there is no header; the first line must name the columns, for example id,lower,upper,size";
+    let columns = "expected one of id, lower, upper, size, alignment, buffer, offset, follows";
+    let header = "no header: expected the names of the columns, such as id,lower,upper,size";
     for empty in ["", "\n", "\u{feff}", " \r\n\t\n"] {
         refuse(empty, &alloc::format!("line 1: {header}"));
     }
-    refuse("a;b", &alloc::format!("line 1, column 1: there is no column called \"a;b\"; {columns}"));
-    refuse(
-        "id,lower,upper,size,gaps",
-        &alloc::format!("line 1, column 5: there is no column called \"gaps\"; {columns}"),
-    );
-    refuse("\nid,lower,upper,size,", &alloc::format!("line 2, column 5: there is no column called \"\"; {columns}"));
-    refuse("id,ID,lower", "line 1, column 2 (id): the header names this column already in column 1");
-    let missing = "line 1: the header has no column upper; lower, upper and size must be there";
+    refuse("a;b", &alloc::format!("line 1, column 1: unknown column: {columns}, got \"a;b\""));
+    refuse("id,lower,upper,size,gaps", &alloc::format!("line 1, column 5: unknown column: {columns}, got \"gaps\""));
+    refuse("\nid,lower,upper,size,", &alloc::format!("line 2, column 5: unknown column: {columns}, got \"\""));
+    refuse("id,ID,lower", "line 1, column 2 (id): repeated column: already in column 1");
+    let missing = "line 1: missing column upper: lower, upper and size are required";
     refuse("id,lower,size\na,0,8", missing);
 }
 
 #[test]
 fn a_wrong_row_is_named_with_what_stood_there() {
     let rows = [
-        ("a,0,2", "line 2, column 4 (size): the line ends after 3 fields, and this one is missing"),
-        ("a,0,2,8,9", "line 2, column 5: \"9\" is one field too many; the header names 4 columns"),
-        ("a,0,2,8,", "line 2, column 5: \"\" is one field too many; the header names 4 columns"),
-        ("a,0,2,", "line 2, column 4 (size): the number is missing"),
-        ("a,0,2,-8", "line 2, column 4 (size): \"-8\" is negative"),
-        ("a,-0.5,2,8", "line 2, column 2 (lower): \"-0.5\" is negative"),
-        ("a,0,2,8.0", "line 2, column 4 (size): \"8.0\" is not a whole number in plain digits"),
-        ("a,0,1e3,8", "line 2, column 3 (upper): \"1e3\" is not a whole number in plain digits"),
-        ("a,0,+2,8", "line 2, column 3 (upper): \"+2\" is not a whole number in plain digits"),
-        ("a,0,2,8K", "line 2, column 4 (size): \"8K\" is not a number"),
-        ("a,0,2,-", "line 2, column 4 (size): \"-\" is not a number"),
-        ("a,0,2,٣", "line 2, column 4 (size): \"٣\" is not a number"),
+        ("a,0,2", "line 2, column 4 (size): missing field: the line has only 3"),
+        ("a,0,2,8,9", "line 2, column 5: too many fields: expected 4, got another: \"9\""),
+        ("a,0,2,8,", "line 2, column 5: too many fields: expected 4, got another: \"\""),
+        ("a,0,2,", "line 2, column 4 (size): missing number"),
+        ("a,0,2,-8", "line 2, column 4 (size): negative number: \"-8\""),
+        ("a,-0.5,2,8", "line 2, column 2 (lower): negative number: \"-0.5\""),
+        ("a,0,2,8.0", "line 2, column 4 (size): not a whole number in plain digits: \"8.0\""),
+        ("a,0,1e3,8", "line 2, column 3 (upper): not a whole number in plain digits: \"1e3\""),
+        ("a,0,+2,8", "line 2, column 3 (upper): not a whole number in plain digits: \"+2\""),
+        ("a,0,2,8K", "line 2, column 4 (size): not a number: \"8K\""),
+        ("a,0,2,-", "line 2, column 4 (size): not a number: \"-\""),
+        ("a,0,2,٣", "line 2, column 4 (size): not a number: \"٣\""),
         (
             "a,0,2,18446744073709551616",
-            "line 2, column 4 (size): \"18446744073709551616\" is above 18446744073709551615, the largest number there is",
+            "line 2, column 4 (size): number too large: at most 18446744073709551615, got \"18446744073709551616\"",
         ),
-        ("a,2,2,8", "line 2, column 3 (upper): a lifetime must end after it starts, and [2, 2) does not"),
-        (",0,2,8", "line 2, column 1 (id): the id is missing"),
-        ("\"\",0,2,8", "line 2, column 1 (id): the id is missing"),
-        (
-            "a,0,2,8\n\nb,0,1,1\n a ,1,3,4",
-            "line 5, column 1 (id): the id \"a\" stands already on line 2; ids must be unique",
-        ),
-        ("\"a,0,2,8\nb,0,2,8", "line 2, column 1: the quote that opens here is never closed"),
-        (
-            "\"a\nb\" c,0,2,8",
-            "line 3, column 1: \"c\" stands behind the closing quote; a quote inside quotes is written twice",
-        ),
-        ("\"a\nb\",0,2,8\nc,0,2,x", "line 4, column 4 (size): \"x\" is not a number"),
+        ("a,2,2,8", "line 2, column 3 (upper): lifetime: empty: starts at step 2, ends at step 2"),
+        (",0,2,8", "line 2, column 1 (id): empty id"),
+        ("\"\",0,2,8", "line 2, column 1 (id): empty id"),
+        ("a,0,2,8\n\nb,0,1,1\n a ,1,3,4", "line 5, column 1 (id): repeated id \"a\": already on line 2"),
+        ("\"a,0,2,8\nb,0,2,8", "line 2, column 1: unclosed quote: it opens here"),
+        ("\"a\nb\" c,0,2,8", "line 3, column 1: text after a closing quote: \"c\"; write a quote inside quotes twice"),
+        ("\"a\nb\",0,2,8\nc,0,2,x", "line 4, column 4 (size): not a number: \"x\""),
     ];
     for (row, expected) in rows {
         refuse(&alloc::format!("id,lower,upper,size\n{row}\n"), expected);
@@ -158,15 +149,15 @@ fn a_wrong_row_is_named_with_what_stood_there() {
 #[test]
 fn wrong_optional_fields_are_named_too() {
     let rows = [
-        ("0,2,8,3,,,", "line 2, column 4 (alignment): an alignment must be a power of two, and 3 is none"),
-        ("0,2,8,0,,,", "line 2, column 4 (alignment): an alignment must be a power of two, and 0 is none"),
-        ("0,2,8,,1,,", "line 2, column 5 (buffer): buffer 1 is given, but no offset in it"),
+        ("0,2,8,3,,,", "line 2, column 4 (alignment): alignment: not a power of two: 3"),
+        ("0,2,8,0,,,", "line 2, column 4 (alignment): alignment: not a power of two: 0"),
+        ("0,2,8,,1,,", "line 2, column 5 (buffer): buffer without an offset: 1"),
         (
             "0,2,8,,4294967295,0,",
-            "line 2, column 5 (buffer): buffer 4294967295 is above 4294967294, the last that can be numbered",
+            "line 2, column 5 (buffer): buffer index too large: at most 4294967294, got 4294967295",
         ),
-        ("0,2,8,,,x,", "line 2, column 6 (offset): \"x\" is not a number"),
-        ("0,2,8,,,,zz", "line 2, column 7 (follows): there is no block with the id \"zz\" to follow"),
+        ("0,2,8,,,x,", "line 2, column 6 (offset): not a number: \"x\""),
+        ("0,2,8,,,,zz", "line 2, column 7 (follows): unknown block to follow: \"zz\""),
     ];
     for (row, expected) in rows {
         refuse(&alloc::format!("lower,upper,size,alignment,buffer,offset,follows\n{row}\n"), expected);
@@ -218,9 +209,9 @@ fn a_text_has_at_most_the_limit() {
 fn a_line_of_commas_is_not_kept() {
     // As fields these would take more than a gigabyte.
     let commas = ",".repeat(50_000_000);
-    assert!(read(&commas).unwrap_err().to_string().contains("there is no column called"));
+    assert!(read(&commas).unwrap_err().to_string().contains("unknown column"));
     let error = read(&alloc::format!("id,lower,upper,size\na,0,1,1{commas}\n")).unwrap_err();
-    assert_eq!(error.to_string(), "line 2, column 5: \"\" is one field too many; the header names 4 columns");
+    assert_eq!(error.to_string(), "line 2, column 5: too many fields: expected 4, got another: \"\"");
 }
 
 #[test]
@@ -232,11 +223,11 @@ fn a_table_is_checked_at_the_door() {
         Table::new(names(ids), blocks.to_vec(), alloc::vec![None; blocks.len()]).map_err(|error| error.to_string())
     };
     assert!(make(&["a", "b"], &two).is_ok());
-    assert_eq!(make(&["a"], &two).unwrap_err(), "there are 2 blocks, but 1 ids and 2 places");
-    assert_eq!(make(&["a", ""], &two).unwrap_err(), "block 1 has an empty id");
-    assert_eq!(make(&["a", "a"], &two).unwrap_err(), "blocks 0 and 1 have the same id \"a\"; ids must be unique");
+    assert_eq!(make(&["a"], &two).unwrap_err(), "table: lengths differ: 2 blocks, 1 ids, 2 places");
+    assert_eq!(make(&["a", ""], &two).unwrap_err(), "block 1: empty id");
+    assert_eq!(make(&["a", "a"], &two).unwrap_err(), "blocks 0 and 1: same id \"a\"");
     let lost = [block, block.following(BlockId::from_index(2).unwrap())];
-    assert_eq!(make(&["a", "b"], &lost).unwrap_err(), "block b follows block 2, which does not exist");
+    assert_eq!(make(&["a", "b"], &lost).unwrap_err(), "block b: follows block 2, which does not exist");
 }
 
 /// Returns any table, sound as a problem or not.

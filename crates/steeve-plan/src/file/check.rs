@@ -18,9 +18,7 @@ pub enum FileFault {
     #[error(transparent)]
     Violation(#[from] Violation),
     /// A block passes the end of its buffer.
-    #[error(
-        "block {block} of {size} bytes at offset {offset} passes the end of buffer {buffer}, which has {room} bytes"
-    )]
+    #[error("block {block}: exceeds buffer {buffer} of {room} bytes: {size} bytes at offset {offset}")]
     Outside {
         /// The block.
         block: BlockId,
@@ -34,7 +32,7 @@ pub enum FileFault {
         room: Bytes,
     },
     /// A block in a buffer that does not exist.
-    #[error("block {block} is in buffer {buffer}, and there are {buffers}")]
+    #[error("block {block}: no buffer {buffer}: there are {buffers}")]
     NoBuffer {
         /// The block.
         block: BlockId,
@@ -44,7 +42,7 @@ pub enum FileFault {
         buffers: usize,
     },
     /// A figure does not agree with the blocks.
-    #[error("{field} is {found}, and the blocks make it {computed}")]
+    #[error("{field}: does not match the blocks: expected {computed}, got {found}")]
     Figure {
         /// Which field.
         field: &'static str,

@@ -3,26 +3,26 @@
 use super::*;
 
 /// Holds a schedule to what a schedule is, by the caller's graph alone.
-pub(crate) fn judge(stand: PlanningSetup, turns: usize, planned: PlanOptions) {
-    let mut stand = stand.with(SchedOptions::new().with_pipeline_depth(turns).with_plan(planned));
-    let before = stand.graph.clone();
-    let schedule = stand.schedule();
-    let assigned = stand.assigned(&schedule);
+pub(crate) fn judge(setup: PlanningSetup, turns: usize, planned: PlanOptions) {
+    let mut setup = setup.with(SchedOptions::new().with_pipeline_depth(turns).with_plan(planned));
+    let before = setup.graph.clone();
+    let schedule = setup.schedule();
+    let assigned = setup.assigned(&schedule);
     let plan = plan_graph(&assigned, &planned).unwrap();
     replay(&assigned, &plan.places()).unwrap_or_else(|faults| panic!("{faults}\n{schedule}\n{before}"));
-    ScheduleChecker::new(&stand, &schedule, &plan).whole(turns);
+    ScheduleChecker::new(&setup, &schedule, &plan).whole(turns);
     // What is required is what is planned, and what is allocated.
-    let mut peaks = vec![0; stand.devices.len()];
+    let mut peaks = vec![0; setup.devices.len()];
     plan.memories().iter().for_each(|memory| peaks[memory.memory.index()] = memory.plan.peak().0);
-    assert_eq!((stand.required(), stand.asked()), (peaks.clone(), 0));
-    stand.reserve().unwrap();
-    assert_eq!(stand.allocated(), peaks);
-    assert!(stand.graph.is_same(&before));
-    assert_eq!(stand.schedule().to_string(), schedule.to_string());
+    assert_eq!((setup.required(), setup.asked()), (peaks.clone(), 0));
+    setup.reserve().unwrap();
+    assert_eq!(setup.allocated(), peaks);
+    assert!(setup.graph.is_same(&before));
+    assert_eq!(setup.schedule().to_string(), schedule.to_string());
 }
 
 pub(crate) struct ScheduleChecker<'a> {
-    stand: &'a PlanningSetup,
+    setup: &'a PlanningSetup,
     schedule: &'a Schedule,
     plan: &'a GraphPlan,
     /// How often each root has been written so far.
@@ -39,13 +39,13 @@ struct CopyRecord {
 }
 
 impl<'a> ScheduleChecker<'a> {
-    pub(crate) fn new(stand: &'a PlanningSetup, schedule: &'a Schedule, plan: &'a GraphPlan) -> Self {
+    pub(crate) fn new(setup: &'a PlanningSetup, schedule: &'a Schedule, plan: &'a GraphPlan) -> Self {
         let writes = vec![0; schedule.graph().tensors().len()];
-        Self { stand, schedule, plan, writes, made: Vec::new() }
+        Self { setup, schedule, plan, writes, made: Vec::new() }
     }
 
     fn whole(&mut self, turns: usize) {
-        let (stand, schedule) = (self.stand, self.schedule);
+        let (setup, schedule) = (self.setup, self.schedule);
         let nodes = schedule.graph().nodes();
         let (mut seen, mut end, mut copies) = (Vec::<TensorId>::new(), 0, 0);
         for (number, split) in schedule.splits().iter().enumerate() {
@@ -58,7 +58,7 @@ impl<'a> ScheduleChecker<'a> {
                 assert!(it.tensors.iter().all(|copy| between.contains(copy)), "copies are made before their split");
                 self.copied(copy, number);
             }
-            for &node in nodes[split.nodes.clone()].iter().filter(|node| computes(&stand.graph, **node)) {
+            for &node in nodes[split.nodes.clone()].iter().filter(|node| computes(&setup.graph, **node)) {
                 self.ran(node, split.worker);
             }
             seen.extend(&nodes[split.nodes.clone()]);
@@ -66,30 +66,30 @@ impl<'a> ScheduleChecker<'a> {
         }
         assert_eq!(copies, schedule.copies().len());
         if !schedule.splits().is_empty() {
-            assert_eq!(seen, stand.graph.nodes(), "the splits are the nodes in their order");
+            assert_eq!(seen, setup.graph.nodes(), "the splits are the nodes in their order");
         }
-        let planned = stand.graph.leafs().iter().filter(|leaf| stand.graph.tensor(**leaf).is_planned());
-        let computing = stand.graph.nodes().iter().filter(|node| computes(&stand.graph, **node));
+        let planned = setup.graph.leafs().iter().filter(|leaf| setup.graph.tensor(**leaf).is_planned());
+        let computing = setup.graph.nodes().iter().filter(|node| computes(&setup.graph, **node));
         for &tensor in planned.chain(computing) {
             let worker = schedule.worker(tensor).unwrap();
             assert!(schedule.why(tensor).is_some_and(|why| !why.is_empty()));
             // Nothing moves away from where it was pinned.
-            let pinned = stand.pins.get(&tensor);
-            assert!(pinned.is_none_or(|pinned| *pinned == worker || stand.graph.tensor(tensor).external));
+            let pinned = setup.pins.get(&tensor);
+            assert!(pinned.is_none_or(|pinned| *pinned == worker || setup.graph.tensor(tensor).external));
         }
     }
 
     /// Returns whether the reason for a tensor's worker is true.
     pub(crate) fn explains(&self, tensor: TensorId) -> bool {
-        let (graph, schedule) = (&self.stand.graph, self.schedule);
+        let (graph, schedule) = (&self.setup.graph, self.schedule);
         let (by, root) = (schedule.worker(tensor).unwrap(), graph.root(tensor));
-        let is_last = by.index() + 1 == self.stand.devices.len();
+        let is_last = by.index() + 1 == self.setup.devices.len();
         match schedule.reason(tensor).unwrap() {
-            AssignReason::Pinned => self.stand.pins.keys().any(|pin| graph.root(*pin) == root),
+            AssignReason::Pinned => self.setup.pins.keys().any(|pin| graph.root(*pin) == root),
             AssignReason::Placed { root } => self.reads(by, root),
             AssignReason::Input => graph.tensor(root).flags.is_input() && is_last,
             AssignReason::Weight { weight } => self.reads(by, graph.root(weight)),
-            AssignReason::Offloaded { weight } => self.stand.memory_of[&graph.root(weight)].is_host(),
+            AssignReason::Offloaded { weight } => self.setup.memory_of[&graph.root(weight)].is_host(),
             AssignReason::Neighbour { node } => {
                 // A later stage may have moved the neighbour, whose own reason says from where.
                 let was_there = match schedule.reason(node) {
@@ -140,10 +140,10 @@ impl<'a> ScheduleChecker<'a> {
     }
 
     fn ran(&mut self, node: TensorId, by: WorkerId) {
-        let (before, after) = (&self.stand.graph, self.schedule.graph());
+        let (before, after) = (&self.setup.graph, self.schedule.graph());
         let said = || format!("{} on {}\n{}\n{before}", after.name(node), by.index(), self.schedule);
         assert_eq!(self.schedule.worker(node), Some(by));
-        assert!(self.stand.devices[by.index()].supports(before, node).is_ok(), "{}", said());
+        assert!(self.setup.devices[by.index()].supports(before, node).is_ok(), "{}", said());
         assert!(self.reads(by, after.root(node)), "it does not reach what it writes: {}", said());
         for (source, now) in before.sources(node).iter().zip(after.sources(node)) {
             let (Some(source), Some(now)) = (*source, *now) else { continue };
@@ -169,12 +169,12 @@ impl<'a> ScheduleChecker<'a> {
     fn reads(&self, worker_id: WorkerId, root: TensorId) -> bool {
         let memory = match self.plan.place(root) {
             Some(place) => self.own(worker(place.memory.index())),
-            None => &self.stand.memory_of[&root],
+            None => &self.setup.memory_of[&root],
         };
-        self.stand.devices[worker_id.index()].reads(memory)
+        self.setup.devices[worker_id.index()].reads(memory)
     }
 
     fn own(&self, worker: WorkerId) -> &'a Arc<dyn BufferType> {
-        self.stand.devices[worker.index()].own()
+        self.setup.devices[worker.index()].own()
     }
 }

@@ -7,20 +7,20 @@ use super::*;
 #[test]
 fn a_pin_decides_over_weights_inputs_neighbours_and_readers() {
     let graph = "w = external f32[8,8]; x = input 8; c = leaf 8; a = mul_mat w x; b = add a c";
-    let stand = PlanningSetup::new(THREE, graph);
-    assert_eq!(stand.places(), "x@cpu c@gpu a@gpu b@gpu");
-    let stand = stand.pin("a@cpu");
-    assert_eq!(stand.places(), "x@cpu c@cpu a@cpu b@cpu");
-    let stand = stand.pin("x@npu c@npu b@gpu a@npu");
-    assert_eq!(stand.places(), "x@npu c@npu a@npu b@gpu");
-    assert_eq!(stand.why("b"), "pinned by the caller");
+    let setup = PlanningSetup::new(THREE, graph);
+    assert_eq!(setup.places(), "x@cpu c@gpu a@gpu b@gpu");
+    let setup = setup.pin("a@cpu");
+    assert_eq!(setup.places(), "x@cpu c@cpu a@cpu b@cpu");
+    let setup = setup.pin("x@npu c@npu b@gpu a@npu");
+    assert_eq!(setup.places(), "x@npu c@npu a@npu b@gpu");
+    assert_eq!(setup.why("b"), "pinned by the caller");
 }
 
 #[test]
 fn a_pin_decides_over_offloading() {
     let graph = "w = external f32[8,8] @cpu; x = input 8; y = mul_mat w x";
-    let stand = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph).pin("y@cpu");
-    assert_eq!(stand.places(), "x@cpu y@cpu");
+    let setup = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph).pin("y@cpu");
+    assert_eq!(setup.places(), "x@cpu y@cpu");
 }
 
 #[test]
@@ -29,30 +29,36 @@ fn a_pin_of_a_view_is_one_of_its_root() {
     assert_eq!(PlanningSetup::new(THREE, graph).pin("v@npu").places(), "x@cpu a@npu b@npu");
     let graph = "x = input 8; k = leaf 8; v = view [4]+0 k; y = input 4; c = cpy y v; b = sqr k";
     assert_eq!(PlanningSetup::new(THREE, graph).pin("c@npu").places(), "x@cpu k@npu y@cpu c@npu b@npu");
-    let stand = PlanningSetup::new(THREE, graph).pin("k@npu v@npu b@gpu");
-    assert_eq!(stand.places(), "x@cpu k@npu y@cpu c@npu b@gpu");
+    let setup = PlanningSetup::new(THREE, graph).pin("k@npu v@npu b@gpu");
+    assert_eq!(setup.places(), "x@cpu k@npu y@cpu c@npu b@gpu");
 }
 
 #[test]
 fn two_pins_of_one_root_that_contradict_each_other_are_refused() {
-    let stand = PlanningSetup::new(TWO, "x = input 8; a = neg x; v = view [4]+0 a; b = sqr v").pin("a@gpu v@cpu");
-    assert_eq!(stand.refusal(), "tensor 2 (v) was pinned to cpu: what shares its memory was pinned to gpu");
+    let setup = PlanningSetup::new(TWO, "x = input 8; a = neg x; v = view [4]+0 a; b = sqr v").pin("a@gpu v@cpu");
+    assert_eq!(
+        setup.refusal(),
+        "tensor 2 (v): can't be on cpu, which it is pinned to: its memory is shared with a tensor that is pinned to gpu"
+    );
 }
 
 #[test]
 fn a_pin_to_a_worker_that_can_not_run_it_is_refused_with_what_its_device_says() {
-    let stand = PlanningSetup::new("gpu lacks neg; cpu", "x = input 8; y = neg x").pin("y@gpu");
-    assert_eq!(stand.refusal(), "tensor 1 (y) was pinned to gpu: it is not built for that");
+    let setup = PlanningSetup::new("gpu lacks neg; cpu", "x = input 8; y = neg x").pin("y@gpu");
+    assert_eq!(
+        setup.refusal(),
+        "tensor 1 (y): can't be on gpu, which it is pinned to: gpu can't run tensor 1 (y), neg of (f32[8]) to f32[8]: it is not built for that"
+    );
     let graph = "x = input 8; k = external 8 @cpu; y = cpy x k";
     assert_eq!(
         PlanningSetup::new(TWO, graph).pin("y@gpu").refusal(),
-        "tensor 2 (y) was pinned to gpu: it can't reach the memory of tensor 1 (k)"
+        "tensor 2 (y): can't be on gpu, which it is pinned to: the memory of tensor 1 (k) is out of reach"
     );
     // Every node that writes into a pinned root must be able to run there too.
     let graph = "x = input 8; k = leaf 8; y = cpy x k";
     assert_eq!(
         PlanningSetup::new("gpu lacks cpy; cpu", graph).pin("k@gpu").refusal(),
-        "tensor 1 (k) was pinned to gpu: it shares its memory with tensor 2 (y): it is not built for that"
+        "tensor 1 (k): can't be on gpu, which it is pinned to: its memory is shared with tensor 2 (y), which is not supported there: gpu can't run tensor 2 (y), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
     );
 }
 
@@ -62,7 +68,7 @@ fn a_pin_of_an_external_tensor_must_say_where_it_stands() {
     assert_eq!(PlanningSetup::new(TWO, graph).pin("w@gpu").places(), "x@cpu y@gpu");
     assert_eq!(
         PlanningSetup::new(TWO, graph).pin("w@cpu").refusal(),
-        "tensor 0 (w) was pinned to cpu: it can't reach the memory of tensor 0 (w)"
+        "tensor 0 (w): can't be on cpu, which it is pinned to: the memory of tensor 0 (w) is out of reach"
     );
 }
 
@@ -76,43 +82,43 @@ fn a_pin_chooses_among_those_who_reach_placed_memory() {
 
 #[test]
 fn a_pin_of_a_node_whose_result_is_placed_chooses_among_those_who_reach_it() {
-    let stand = PlanningSetup::new("gpu; npu shares gpu; cpu", "x = input 8; y = neg x !external @gpu").pin("y@npu");
-    assert_eq!((stand.places(), stand.why("y")), ("x@cpu y@npu".into(), "pinned by the caller".into()));
+    let setup = PlanningSetup::new("gpu; npu shares gpu; cpu", "x = input 8; y = neg x !external @gpu").pin("y@npu");
+    assert_eq!((setup.places(), setup.why("y")), ("x@cpu y@npu".into(), "pinned by the caller".into()));
 }
 
 #[test]
 fn a_pin_to_a_worker_that_is_not_there_is_refused_at_once() {
-    let mut stand = PlanningSetup::new(TWO, "x = input 8; y = neg x");
-    let error = stand.scheduler.pin(stand.id("y"), WorkerId::from_index(7).unwrap()).unwrap_err();
-    assert_eq!(error.to_string(), "there is no worker 7: there are 2");
-    assert_eq!(stand.places(), "x@cpu y@cpu");
+    let mut setup = PlanningSetup::new(TWO, "x = input 8; y = neg x");
+    let error = setup.scheduler.pin(setup.id("y"), WorkerId::from_index(7).unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "worker 7: does not exist: there are 2");
+    assert_eq!(setup.places(), "x@cpu y@cpu");
 }
 
 #[test]
 fn a_pin_holds_until_it_is_taken_back_or_all_are() {
-    let mut stand = PlanningSetup::new(TWO, "x = input 8; a = neg x; b = sqr a").pin("a@gpu b@gpu");
-    assert_eq!(stand.places(), "x@cpu a@gpu b@gpu");
-    stand.scheduler.unpin(stand.id("b"));
-    stand.scheduler.unpin(stand.id("x"));
-    assert_eq!(stand.why("b"), "next to tensor 1 (a)");
-    stand.scheduler.reset().unwrap();
-    assert_eq!(stand.places(), "x@cpu a@cpu b@cpu");
+    let mut setup = PlanningSetup::new(TWO, "x = input 8; a = neg x; b = sqr a").pin("a@gpu b@gpu");
+    assert_eq!(setup.places(), "x@cpu a@gpu b@gpu");
+    setup.scheduler.unpin(setup.id("b"));
+    setup.scheduler.unpin(setup.id("x"));
+    assert_eq!(setup.why("b"), "next to tensor 1 (a)");
+    setup.scheduler.reset().unwrap();
+    assert_eq!(setup.places(), "x@cpu a@cpu b@cpu");
 }
 
 #[test]
 fn a_pin_holds_although_the_graph_is_known_already() {
-    let mut stand = PlanningSetup::new(TWO, "x = input 8; a = neg x");
-    stand.reserve().unwrap();
-    let mut stand = stand.pin("a@gpu");
-    assert_eq!(stand.places(), "x@cpu a@gpu");
-    stand.reserve().unwrap();
-    stand.scheduler.unpin(stand.id("a"));
-    assert_eq!(stand.places(), "x@cpu a@cpu");
+    let mut setup = PlanningSetup::new(TWO, "x = input 8; a = neg x");
+    setup.reserve().unwrap();
+    let mut setup = setup.pin("a@gpu");
+    assert_eq!(setup.places(), "x@cpu a@gpu");
+    setup.reserve().unwrap();
+    setup.scheduler.unpin(setup.id("a"));
+    assert_eq!(setup.places(), "x@cpu a@cpu");
 }
 
 #[test]
 fn a_pin_of_what_a_graph_does_not_have_does_not_matter_to_it() {
-    let stand = PlanningSetup::new(TWO, "x = input 8; y = neg x; z = sqr y").pin("z@gpu");
-    let (graph, homes) = stand.another("x = input 8; y = neg x");
-    stand.scheduler.schedule(&graph, &homes).unwrap();
+    let setup = PlanningSetup::new(TWO, "x = input 8; y = neg x; z = sqr y").pin("z@gpu");
+    let (graph, homes) = setup.another("x = input 8; y = neg x");
+    setup.scheduler.schedule(&graph, &homes).unwrap();
 }

@@ -32,7 +32,7 @@ fn a_write_into_placed_memory_that_nobody_there_can_run_is_refused() {
     refused(
         "gpu lacks cpy; cpu",
         "k = external 8 @gpu; x = input 8; c = cpy x k",
-        "no device can run tensor 2 (c), cpy: gpu: it is not built for that; cpu: it can't reach the memory of tensor 0 (k)",
+        "tensor 2 (c), cpy: no device can run it: gpu: it is not built for that; cpu: the memory of tensor 0 (k) is out of reach",
     );
 }
 
@@ -59,7 +59,7 @@ fn writers_of_one_root_without_a_common_worker_are_refused_with_what_keeps_them_
     refused(
         "gpu lacks set; cpu lacks cpy",
         "x = input 8; k = leaf 8; c = cpy x k; s = ?SET f32[8]+0^k x",
-        "no device can run tensor 2 (c), cpy: gpu: it shares its memory with tensor 3 (s): it is not built for that; \
+        "tensor 2 (c), cpy: no device can run it: gpu: its memory is shared with tensor 3 (s), which is not supported there: it is not built for that; \
          cpu: it is not built for that",
     );
 }
@@ -68,31 +68,37 @@ fn writers_of_one_root_without_a_common_worker_are_refused_with_what_keeps_them_
 fn writers_of_one_root_may_be_on_several_workers_who_reach_its_memory() {
     let graph = "x = input 8; k = leaf 8; c = cpy x k; s = ?SET f32[8]+0^k x; y = neg k !output";
     places("gpu lacks set; cpu lacks cpy shares gpu", graph, "x@cpu k@gpu c@gpu s@cpu y@gpu");
-    let stand = PlanningSetup::new("gpu lacks set; cpu lacks cpy reads gpu", graph);
-    assert_eq!(stand.places(), "x@cpu k@gpu c@gpu s@cpu y@gpu");
-    judge(stand, 1, PlanOptions::default());
+    let setup = PlanningSetup::new("gpu lacks set; cpu lacks cpy reads gpu", graph);
+    assert_eq!(setup.places(), "x@cpu k@gpu c@gpu s@cpu y@gpu");
+    judge(setup, 1, PlanOptions::default());
 }
 
 #[test]
 fn a_node_stands_in_the_memory_of_those_who_write_into_it_later_although_it_is_computed_elsewhere() {
     let graph = "x = input 8; a = add x x; s = ?SET f32[8]+0^a x; y = neg a !output";
-    let stand = PlanningSetup::new("gpu lacks add; cpu lacks set reads gpu", graph);
-    assert_eq!(stand.places(), "x@cpu a@cpu s@gpu y@gpu");
-    judge(stand, 1, PlanOptions::default());
+    let setup = PlanningSetup::new("gpu lacks add; cpu lacks set reads gpu", graph);
+    assert_eq!(setup.places(), "x@cpu a@cpu s@gpu y@gpu");
+    judge(setup, 1, PlanOptions::default());
 }
 
 #[test]
 fn a_pin_of_who_writes_into_a_root_is_a_pin_of_that_node_too() {
     let graph = "x = input 8; k = leaf 8; c = cpy x k";
-    let stand = PlanningSetup::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
-    assert_eq!(stand.refusal(), "tensor 2 (c) was pinned to gpu: it is not built for that");
+    let setup = PlanningSetup::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
+    assert_eq!(
+        setup.refusal(),
+        "tensor 2 (c): can't be on gpu, which it is pinned to: gpu can't run tensor 2 (c), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
+    );
 }
 
 #[test]
 fn a_pin_of_one_of_several_who_write_into_a_root_is_a_pin_of_that_node_too() {
     let graph = "x = input 8; k = leaf 8; c = cpy x k; s = ?SET f32[8]+0^k x";
-    let stand = PlanningSetup::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
-    assert_eq!(stand.refusal(), "tensor 2 (c) was pinned to gpu: it is not built for that");
+    let setup = PlanningSetup::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
+    assert_eq!(
+        setup.refusal(),
+        "tensor 2 (c): can't be on gpu, which it is pinned to: gpu can't run tensor 2 (c), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
+    );
 }
 
 // Inputs, weights and offloading.
@@ -106,9 +112,9 @@ fn inputs_are_on_the_last_worker_whoever_reads_them() {
 
 #[test]
 fn inputs_that_nobody_lists_are_on_the_last_worker_too() {
-    let stand = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8 !aside; v = view [8]+0 x; y = mul_mat w v");
-    assert_eq!(stand.splits(), "gpu[x: y]");
-    assert_eq!(stand.why("x"), "the caller writes it");
+    let setup = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8 !aside; v = view [8]+0 x; y = mul_mat w v");
+    assert_eq!(setup.splits(), "gpu[x: y]");
+    assert_eq!(setup.why("x"), "the caller writes it");
 }
 
 #[test]
@@ -118,8 +124,8 @@ fn inputs_among_the_nodes_are_on_the_last_worker_too() {
 
 #[test]
 fn an_input_that_is_placed_stays() {
-    let stand = PlanningSetup::new(TWO, "x = input 8 !external @gpu; y = neg x !output");
-    assert_eq!((stand.places().as_str(), stand.splits().as_str()), ("y@gpu", "gpu[y]"));
+    let setup = PlanningSetup::new(TWO, "x = input 8 !external @gpu; y = neg x !output");
+    assert_eq!((setup.places().as_str(), setup.splits().as_str()), ("y@gpu", "gpu[y]"));
 }
 
 #[test]
@@ -175,10 +181,10 @@ fn an_operation_leaves_its_weight_only_if_that_is_in_host_memory_and_somebody_ea
     // The weight of another device is not moved, even if the host could read it.
     let elsewhere = "w = external f32[8,8] @npu; x = input 8; y = mul_mat w x";
     places("gpu offloads mul_mat; npu host; cpu", elsewhere, "x@cpu y@npu");
-    let stand = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph);
-    assert_eq!(stand.why("y"), "worth the copy of its weight tensor 0 (w) out of host memory");
-    assert_eq!(stand.splits(), "gpu[w x: y]");
-    let never = stand.with(SchedOptions::new().with_offload(Offload::Never));
+    let setup = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph);
+    assert_eq!(setup.why("y"), "worth the copy of its weight tensor 0 (w) out of host memory");
+    assert_eq!(setup.splits(), "gpu[w x: y]");
+    let never = setup.with(SchedOptions::new().with_offload(Offload::Never));
     assert_eq!((never.places(), never.splits()), ("x@cpu y@cpu".into(), "cpu[y]".into()));
 }
 
@@ -246,9 +252,9 @@ fn a_cheap_node_beside_a_border_is_on_the_side_where_fewer_bytes_are_copied() {
              a = mul_mat w2 x; b = mul_mat w2 y; s = {sum}; c = mul_mat w1 s"
         )
     };
-    let stand = PlanningSetup::new(TWO, &graph("add a b"));
-    assert_eq!(stand.splits(), "cpu[a b s] gpu[s: c]");
-    assert_eq!(stand.why("s"), "fewer bytes are copied than if gpu computed it");
+    let setup = PlanningSetup::new(TWO, &graph("add a b"));
+    assert_eq!(setup.splits(), "cpu[a b s] gpu[s: c]");
+    assert_eq!(setup.why("s"), "fewer bytes are copied than if gpu computed it");
     // Neither what is costly, nor what is pinned, nor what could not run there, nor what saves nothing.
     splits(TWO, &graph("?F f32[8] a b"), "cpu[a b] gpu[a b: s c]");
     assert_eq!(PlanningSetup::new(TWO, &graph("add a b")).pin("s@gpu").splits(), "cpu[a b] gpu[a b: s c]");
@@ -269,10 +275,10 @@ fn a_leaf_that_another_worker_reads_first_counts_at_a_border() {
 #[test]
 fn a_node_moves_up_to_an_earlier_worker_with_the_same_memory() {
     let graph = "w = external f32[8,8]; x = input 8; a = mul_mat w x; b = neg a";
-    let stand = PlanningSetup::new("blas lacks mul_mat; cpu shares blas", graph);
-    assert_eq!(stand.places(), "x@cpu a@cpu b@blas");
-    assert_eq!(stand.why("b"), "was cpu's, which has the same memory and comes later");
-    assert_eq!(stand.splits(), "cpu[a] blas[b]");
+    let setup = PlanningSetup::new("blas lacks mul_mat; cpu shares blas", graph);
+    assert_eq!(setup.places(), "x@cpu a@cpu b@blas");
+    assert_eq!(setup.why("b"), "was cpu's, which has the same memory and comes later");
+    assert_eq!(setup.splits(), "cpu[a] blas[b]");
     places("blas lacks mul_mat neg; cpu shares blas", graph, "x@cpu a@cpu b@cpu");
     places("blas lacks mul_mat; cpu reads blas", graph, "x@cpu a@cpu b@cpu");
 }
@@ -289,8 +295,8 @@ fn a_node_does_not_move_up_to_where_a_source_can_not_be_read() {
 #[test]
 fn a_pinned_node_does_not_move_up() {
     let graph = "x = input 8; a = neg x; b = sqr a";
-    let stand = PlanningSetup::new("blas; cpu shares blas", graph).pin("a@cpu");
-    assert_eq!((stand.places().as_str(), stand.splits().as_str()), ("x@cpu a@cpu b@blas", "cpu[a] blas[b]"));
+    let setup = PlanningSetup::new("blas; cpu shares blas", graph).pin("a@cpu");
+    assert_eq!((setup.places().as_str(), setup.splits().as_str()), ("x@cpu a@cpu b@blas", "cpu[a] blas[b]"));
 }
 
 #[test]
@@ -316,9 +322,9 @@ fn a_leaf_follows_its_first_reader_and_one_without_a_reader_is_on_the_last_worke
     let graph = |first, second| graph(first, second).replace("a = add v w1", "a = ?F f32[4] v w1");
     places(TWO, &graph("gpu", "cpu"), "c@gpu u@cpu a@gpu b@cpu");
     places(TWO, &graph("cpu", "gpu"), "c@cpu u@cpu a@cpu b@gpu");
-    let stand = PlanningSetup::new(TWO, &graph("gpu", "cpu"));
-    assert_eq!(stand.why("c"), "tensor 5 (a) reads it");
-    assert_eq!(stand.why("u"), "nobody reads it");
+    let setup = PlanningSetup::new(TWO, &graph("gpu", "cpu"));
+    assert_eq!(setup.why("c"), "tensor 5 (a) reads it");
+    assert_eq!(setup.why("u"), "nobody reads it");
 }
 
 // Unsupported nodes.
@@ -328,23 +334,26 @@ fn a_node_that_nobody_can_run_is_named_with_what_each_device_says() {
     refused(
         "gpu lacks neg; npu lacks neg; cpu lacks neg",
         "x = input 8; a = sqr x; y = neg a",
-        "no device can run tensor 2 (y), neg: gpu: it is not built for that; npu: it is not built for that; \
+        "tensor 2 (y), neg: no device can run it: gpu: it is not built for that; npu: it is not built for that; \
          cpu: it is not built for that",
     );
     let error = PlanningSetup::new("cpu lacks neg", "x = input 8; %1 = neg x").try_schedule().unwrap_err();
-    assert_eq!(error.to_string(), "no device can run tensor 1, neg: cpu: it is not built for that");
+    assert_eq!(error.to_string(), "tensor 1, neg: no device can run it: cpu: it is not built for that");
     let SchedError::Unsupported { node, op, refusals } = error else { panic!("{error}") };
     assert_eq!((node.id.index(), op.as_str(), refusals.0.len()), (1, "neg", 1));
 }
 
 #[test]
 fn an_external_tensor_without_a_home_is_named() {
-    let stand = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = mul_mat v x");
-    let error = stand.scheduler.schedule(&stand.graph, TensorLocations::new()).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 0 (w) is external, and nobody has said which memory it stands in");
+    let setup = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = mul_mat v x");
+    let error = setup.scheduler.schedule(&setup.graph, TensorLocations::new()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "tensor 0 (w): unknown memory: an external tensor must be bound, or its location given"
+    );
     // No node needs it, so no device is asked.
-    let stand = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = neg x");
-    stand.scheduler.schedule(&stand.graph, TensorLocations::new()).unwrap();
+    let setup = PlanningSetup::new(TWO, "w = external f32[8,8]; x = input 8; v = view [8,4]+0 w; y = neg x");
+    setup.scheduler.schedule(&setup.graph, TensorLocations::new()).unwrap();
 }
 
 #[test]

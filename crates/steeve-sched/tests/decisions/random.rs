@@ -17,13 +17,13 @@ fn and_so_is_every_random_graph_whose_nodes_are_written_into_later() {
 fn judge_random(change: fn(Graph, &mut Choices<'_>) -> Graph) {
     let (mut made, mut copies) = (0, 0);
     for seed in 0..600 {
-        let stand = random_stand(seed, change);
-        match stand.try_schedule() {
+        let setup = random_setup(seed, change);
+        match setup.try_schedule() {
             Ok(schedule) => {
                 (made, copies) = (made + 1, copies + schedule.copies().len());
-                judge(stand, 1 + usize::try_from(seed % 3).unwrap(), PlanOptions::default());
+                judge(setup, 1 + usize::try_from(seed % 3).unwrap(), PlanOptions::default());
             }
-            Err(error) => check_refusal(&stand, seed, &error),
+            Err(error) => check_refusal(&setup, seed, &error),
         }
     }
     assert!(made > 400 && copies > 2000, "only {made} graphs had a schedule, with {copies} copies");
@@ -32,11 +32,11 @@ fn judge_random(change: fn(Graph, &mut Choices<'_>) -> Graph) {
 #[test]
 fn every_reason_is_true() {
     for seed in 0..600 {
-        let stand = random_stand(seed, |graph, _| graph);
-        let Ok(schedule) = stand.try_schedule() else { continue };
-        let plan = plan_graph(&stand.assigned(&schedule), &PlanOptions::default()).unwrap();
-        let judge = ScheduleChecker::new(&stand, &schedule, &plan);
-        let listed = stand.graph.leafs().iter().chain(stand.graph.nodes()).copied();
+        let setup = random_setup(seed, |graph, _| graph);
+        let Ok(schedule) = setup.try_schedule() else { continue };
+        let plan = plan_graph(&setup.assigned(&schedule), &PlanOptions::default()).unwrap();
+        let judge = ScheduleChecker::new(&setup, &schedule, &plan);
+        let listed = setup.graph.leafs().iter().chain(setup.graph.nodes()).copied();
         for tensor in listed.filter(|tensor| schedule.worker(*tensor).is_some()) {
             let why = schedule.why(tensor);
             assert!(judge.explains(tensor), "{seed}: {tensor}, because {why:?}\n{}", schedule.reasons());
@@ -46,7 +46,7 @@ fn every_reason_is_true() {
 
 /// Returns two to five devices that read each other's memory or share it, with missing operations, locations and pins
 /// of any kind.
-fn random_stand(seed: u64, change: fn(Graph, &mut Choices<'_>) -> Graph) -> PlanningSetup {
+fn random_setup(seed: u64, change: fn(Graph, &mut Choices<'_>) -> Graph) -> PlanningSetup {
     let choices = &mut Choices::from_seed(seed);
     let graph = change(random_graph(choices).into_graph(), choices);
     let ops: Vec<String> =
@@ -75,19 +75,19 @@ fn random_stand(seed: u64, change: fn(Graph, &mut Choices<'_>) -> Graph) -> Plan
         }
         text += if choices.once_in(4) || index + 1 == count { " reads disk\n" } else { "\n" };
     }
-    let mut stand = PlanningSetup::new(&text, "");
-    stand.graph = graph;
-    for tensor in stand.graph.tensors().ids().filter(|tensor| stand.graph.tensor(*tensor).external).collect::<Vec<_>>()
+    let mut setup = PlanningSetup::new(&text, "");
+    setup.graph = graph;
+    for tensor in setup.graph.tensors().ids().filter(|tensor| setup.graph.tensor(*tensor).external).collect::<Vec<_>>()
     {
         let usage = if choices.once_in(3) { Usage::Any } else { Usage::Weights };
-        stand.put(tensor, choices.below(stand.memories.len()), usage);
+        setup.put(tensor, choices.below(setup.memories.len()), usage);
     }
     let pins = if choices.once_in(2) { 0 } else { choices.below(6) };
     for _ in 0..pins {
-        let tensor = TensorId::from_index(choices.below(stand.graph.tensors().len())).unwrap();
-        stand.pin_id(tensor, WorkerId::from_index(choices.below(count)).unwrap());
+        let tensor = TensorId::from_index(choices.below(setup.graph.tensors().len())).unwrap();
+        setup.pin_id(tensor, WorkerId::from_index(choices.below(count)).unwrap());
     }
-    stand
+    setup
 }
 
 /// Returns a graph in which some nodes are written into once more, later.
@@ -109,8 +109,8 @@ fn with_writers(graph: Graph, choices: &mut Choices<'_>) -> Graph {
 }
 
 /// Checks that no device could have done it.
-fn check_refusal(stand: &PlanningSetup, seed: u64, error: &SchedError) {
-    let graph = &stand.graph;
+fn check_refusal(setup: &PlanningSetup, seed: u64, error: &SchedError) {
+    let graph = &setup.graph;
     let unit = |tensor: TensorId| {
         let root = graph.root(tensor);
         let shares = |node: &TensorId| computes(graph, *node) && graph.root(*node) == root;
@@ -120,8 +120,8 @@ fn check_refusal(stand: &PlanningSetup, seed: u64, error: &SchedError) {
     let supports = |worker: &Arc<PlanningDevice>, node| !computes(graph, node) || worker.supports(graph, node).is_ok();
     // Any worker that reaches the memory may write into a root with others.
     let runs = |worker: &Arc<PlanningDevice>, tensor: TensorId| {
-        let reaches = stand.memory_of.get(&graph.root(tensor)).is_none_or(|home| worker.reads(home));
-        let beside = || stand.devices.iter().filter(|other| other.reads(worker.own()));
+        let reaches = setup.memory_of.get(&graph.root(tensor)).is_none_or(|home| worker.reads(home));
+        let beside = || setup.devices.iter().filter(|other| other.reads(worker.own()));
         let unit = unit(tensor);
         reaches
             && (unit.len() > 1 || unit.iter().all(|node| supports(worker, *node)))
@@ -129,12 +129,12 @@ fn check_refusal(stand: &PlanningSetup, seed: u64, error: &SchedError) {
     };
     match error {
         SchedError::Unsupported { node, .. } => {
-            assert!(!stand.devices.iter().any(|worker| runs(worker, node.id)), "{seed}: {error}");
+            assert!(!setup.devices.iter().any(|worker| runs(worker, node.id)), "{seed}: {error}");
         }
         SchedError::Pinned { tensor, worker, .. } => {
-            let device = stand.devices.iter().find(|device| device.name() == worker).unwrap();
+            let device = setup.devices.iter().find(|device| device.name() == worker).unwrap();
             let pinned = |other: &(&TensorId, &WorkerId)| graph.root(*other.0) == graph.root(tensor.id);
-            let others: Vec<WorkerId> = stand.pins.iter().filter(pinned).map(|(_, worker)| *worker).collect();
+            let others: Vec<WorkerId> = setup.pins.iter().filter(pinned).map(|(_, worker)| *worker).collect();
             let contradicts = others.iter().any(|other| *other != others[0]);
             let holds = contradicts || !runs(device, tensor.id) || !supports(device, tensor.id);
             assert!(holds, "{seed}: {error}");

@@ -8,9 +8,9 @@ use super::*;
 fn a_split_starts_where_the_worker_changes_and_says_why() {
     let graph = "w1 = external 8 @gpu; w2 = external 8 @cpu; x = input 8
          a = add x w1; b = neg a; c = add b w2; d = add c w1";
-    let stand = PlanningSetup::new(TWO, graph);
-    assert_eq!(stand.splits(), "gpu[x: a b] cpu[b: c] gpu[c: d]");
-    let causes: Vec<SplitReason> = stand.schedule().splits().iter().map(|split| split.reason).collect();
+    let setup = PlanningSetup::new(TWO, graph);
+    assert_eq!(setup.splits(), "gpu[x: a b] cpu[b: c] gpu[c: d]");
+    let causes: Vec<SplitReason> = setup.schedule().splits().iter().map(|split| split.reason).collect();
     assert_eq!(causes, [SplitReason::Start, SplitReason::Worker, SplitReason::Worker]);
 }
 
@@ -18,9 +18,9 @@ fn a_split_starts_where_the_worker_changes_and_says_why() {
 fn a_split_starts_before_a_weight_that_must_be_copied_unless_it_has_been() {
     let graph = "w1 = external f32[8,8] @cpu; w2 = external f32[8,8] @cpu; x = input 8
          a = mul_mat w1 x; b = neg a; c = mul_mat w2 b; d = mul_mat w2 c; e = mul_mat w1 d";
-    let stand = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph);
-    assert_eq!(stand.splits(), "gpu[w1 x: a b] gpu[w2: c d e]");
-    let causes: Vec<SplitReason> = stand.schedule().splits().iter().map(|split| split.reason).collect();
+    let setup = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph);
+    assert_eq!(setup.splits(), "gpu[w1 x: a b] gpu[w2: c d e]");
+    let causes: Vec<SplitReason> = setup.schedule().splits().iter().map(|split| split.reason).collect();
     assert_eq!(causes, [SplitReason::Start, SplitReason::Weight]);
     // What is read in place is not copied, and splits nothing.
     splits("gpu offloads mul_mat reads cpu; cpu host", graph, "gpu[a b c d e]");
@@ -86,14 +86,14 @@ fn views_of_one_root_that_overlap_or_touch_are_copied_together_once() {
 
 #[test]
 fn a_view_with_gaps_is_copied_with_its_gaps_and_keeps_its_strides() {
-    let stand = PlanningSetup::new(
+    let setup = PlanningSetup::new(
         TWO,
         "w = external 2 @gpu; x = input f32[4,4]; v = view [2,4]{4,16,64,64}+4 x; a = ?F f32[2] w v",
     );
-    assert_eq!(stand.splits(), "gpu[x[4..60]: a]");
-    let schedule = stand.schedule();
-    let (graph, copied) = (schedule.graph(), schedule.graph().sources(stand.id("a"))[1].unwrap());
-    assert_eq!(graph.tensor(copied).layout, graph.tensor(stand.id("v")).layout);
+    assert_eq!(setup.splits(), "gpu[x[4..60]: a]");
+    let schedule = setup.schedule();
+    let (graph, copied) = (schedule.graph(), schedule.graph().sources(setup.id("a"))[1].unwrap());
+    assert_eq!(graph.tensor(copied).layout, graph.tensor(setup.id("v")).layout);
 }
 
 #[test]
@@ -120,11 +120,11 @@ fn a_result_stands_in_the_memory_of_its_worker_also_if_it_takes_over_a_source_th
 #[test]
 fn a_result_that_the_reuse_of_ggml_puts_into_another_memory_is_refused() {
     for planned in [PlanOptions::default().with_reuse(Reuse::Ggml), PlanOptions::new(GraphStrategy::Ggml)] {
-        let mut stand = over_another_memory().with(SchedOptions::new().with_plan(planned));
+        let mut setup = over_another_memory().with(SchedOptions::new().with_plan(planned));
         assert_eq!(
-            stand.reserve().unwrap_err().to_string(),
-            "with ggml's reuse tensor 1 (y) stands in the memory of its source, where its readers may not reach it; \
-             use Reuse::More"
+            setup.reserve().unwrap_err().to_string(),
+            "tensor 1 (y): located in the memory of its source, where its readers may not reach it: \
+             use Reuse::More instead of ggml's reuse"
         );
         // Where no device reads another's memory, no bytes of another are reused.
         judge(PlanningSetup::new("gpu offloads mul_mat; cpu host", WITH_EVERYTHING), 2, planned);
@@ -140,11 +140,11 @@ fn over_another_memory() -> PlanningSetup {
 #[test]
 fn a_copy_says_what_it_is() {
     let graph = "w = external f32[8,8] @cpu; x = input 8; a = mul_mat w x; b = neg a";
-    let stand = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph).pin("b@cpu");
-    assert_eq!(stand.splits(), "gpu[w x: a] cpu[a: b]");
-    let schedule = stand.schedule();
+    let setup = PlanningSetup::new("gpu offloads mul_mat; cpu host", graph).pin("b@cpu");
+    assert_eq!(setup.splits(), "gpu[w x: a] cpu[a: b]");
+    let schedule = setup.schedule();
     let [w, x, a] = schedule.copies() else { panic!("{schedule}") };
-    let (gpu, cpu) = (stand.worker("gpu"), stand.worker("cpu"));
+    let (gpu, cpu) = (setup.worker("gpu"), setup.worker("cpu"));
     assert_eq!((w.from, w.to, w.is_weight, w.is_input, w.size.0), (None, gpu, true, false, 256));
     assert_eq!((x.from, x.to, x.is_weight, x.is_input, x.size.0), (Some(cpu), gpu, false, true, 32));
     assert_eq!((a.from, a.to, a.is_weight, a.is_input, a.size.0), (Some(gpu), cpu, false, false, 32));
@@ -154,29 +154,29 @@ fn a_copy_says_what_it_is() {
 
 #[test]
 fn the_copy_of_a_mixture_of_experts_knows_who_asks_if_that_is_known_before_its_split() {
-    let stand = |ids: &str, more: &str| {
+    let setup = |ids: &str, more: &str| {
         let graph = format!(
             "w = external f32[8,4,16] @cpu; x = input f32[8,2,3]; {ids}
              y = mul_mat_id w x i; {more}"
         );
         PlanningSetup::new("gpu offloads mul_mat_id mul_mat pick; cpu host", &graph)
     };
-    let asks = |stand: &PlanningSetup| {
-        let schedule = stand.schedule();
+    let asks = |setup: &PlanningSetup| {
+        let schedule = setup.schedule();
         let weight = schedule.copies().iter().find(|copy| copy.is_weight).unwrap();
-        weight.ids.iter().map(|ids| stand.graph.name(*ids)).collect::<Vec<_>>().join(" ")
+        weight.ids.iter().map(|ids| setup.graph.name(*ids)).collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(asks(&stand("i = input i32[2,3]", "")), "i");
+    assert_eq!(asks(&setup("i = input i32[2,3]", "")), "i");
     // Computed before: by the processor, by the same device in another split, or by none.
-    assert_eq!(asks(&stand("z = input i32[2,3]; i = cont z", "").pin("i@cpu")), "i");
-    assert_eq!(asks(&stand("i = external i32[2,3] @gpu", "")), "i");
+    assert_eq!(asks(&setup("z = input i32[2,3]; i = cont z", "").pin("i@cpu")), "i");
+    assert_eq!(asks(&setup("i = external i32[2,3] @gpu", "")), "i");
     // Computed in the same split: not known when the copy is made. A weight that comes second starts a split of its
     // own.
-    assert_eq!(asks(&stand("i = input i32[2,3]", "u = mul_mat_id w x i")), "i");
-    assert_eq!(asks(&stand("i = input i32[2,3]; j = input i32[2,3]", "u = mul_mat_id w x j")), "i j");
+    assert_eq!(asks(&setup("i = input i32[2,3]", "u = mul_mat_id w x i")), "i");
+    assert_eq!(asks(&setup("i = input i32[2,3]; j = input i32[2,3]", "u = mul_mat_id w x j")), "i j");
     // Somebody needs all of it.
-    assert_eq!(asks(&stand("i = input i32[2,3]", "u = ?PICK f32[8] w y")), "");
-    assert_eq!(asks(&stand("i = input i32[2,3]", "v = view [8,4]+0 w; u = ?PICK f32[8] v y")), "");
+    assert_eq!(asks(&setup("i = input i32[2,3]", "u = ?PICK f32[8] w y")), "");
+    assert_eq!(asks(&setup("i = input i32[2,3]", "v = view [8,4]+0 w; u = ?PICK f32[8] v y")), "");
     // It is multiplied with, and not asked.
     let graph = "w = external f32[8,2,3] @cpu; e = external f32[8,4,16] @gpu; i = input i32[2,3]; y = mul_mat_id e w i";
     let schedule = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph).schedule();
@@ -193,25 +193,25 @@ fn ids_that_are_computed_in_the_split_that_copies_the_experts_are_not_asked() {
     // `y` takes the split of `a` as it is, because the weight is there already.
     let graph = "w = external f32[8,4,16] @cpu; x = input f32[8,2,3]; i = input i32[2,3]
          a = mul_mat_id w x i; j = ?PICK i32[2,3] a; y = mul_mat_id w x j";
-    let stand = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph);
-    assert_eq!(stand.splits(), "gpu[w x i: a j y]");
-    assert_eq!(stand.schedule().copies()[0].ids, []);
+    let setup = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph);
+    assert_eq!(setup.splits(), "gpu[w x i: a j y]");
+    assert_eq!(setup.schedule().copies()[0].ids, []);
     // Written before, and again in the split.
     let graph = "w = external f32[8,4,16] @cpu; x = input f32[8,2,3]; i = external i32[2,3] @gpu; z = input i32[2,3]
          c = cpy z i; y = mul_mat_id w x i; d = cpy z i; u = mul_mat_id w x i";
-    let stand = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph);
-    assert_eq!(stand.splits(), "gpu[z: c] gpu[w x: y d u]");
-    assert_eq!(stand.schedule().copies()[1].ids, []);
+    let setup = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph);
+    assert_eq!(setup.splits(), "gpu[z: c] gpu[w x: y d u]");
+    assert_eq!(setup.schedule().copies()[1].ids, []);
 }
 
 #[test]
 fn who_asks_for_experts_lives_until_they_are_copied() {
     let graph = "w = external f32[8,4,16] @cpu; x = input f32[8,2,3]; z = input i32[2,3]; i = cont z
          y = mul_mat_id w x i";
-    let stand = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph).pin("i@cpu");
-    let schedule = stand.schedule();
+    let setup = PlanningSetup::new("gpu offloads mul_mat_id; cpu host", graph).pin("i@cpu");
+    let schedule = setup.schedule();
     let copy = schedule.copies().iter().find(|copy| copy.is_weight).unwrap();
-    assert!(schedule.graph().sources(copy.tensors[0]).contains(&Some(stand.id("i"))));
+    assert!(schedule.graph().sources(copy.tensors[0]).contains(&Some(setup.id("i"))));
 }
 
 // Without limits.
@@ -222,11 +222,11 @@ fn there_is_no_limit_on_splits() {
     for index in 1..5000 {
         graph += &format!("a{index} = add a{} w{}\n", index - 1, 1 + index % 2);
     }
-    let stand = PlanningSetup::new(TWO, &graph);
-    let schedule = stand.schedule();
+    let setup = PlanningSetup::new(TWO, &graph);
+    let schedule = setup.schedule();
     assert_eq!((schedule.splits().len(), schedule.copies().len()), (5000, 5000));
     // However long it is, a node writes over the copy that it reads.
-    assert_eq!(stand.required(), [32, 32]);
+    assert_eq!(setup.required(), [32, 32]);
 }
 
 #[test]
@@ -234,10 +234,10 @@ fn there_is_no_limit_on_the_copies_of_a_split_and_on_sources() {
     let names: Vec<String> = (0..700).map(|index| format!("x{index}")).collect();
     let inputs: Vec<String> = names.iter().map(|name| format!("{name} = input i8[4]")).collect();
     let graph = format!("{}; w = external 8; y = ?JOIN i8[4] w {}", inputs.join("; "), names.join(" "));
-    let stand = PlanningSetup::new(TWO, &graph);
-    let schedule = stand.schedule();
+    let setup = PlanningSetup::new(TWO, &graph);
+    let schedule = setup.schedule();
     assert_eq!((schedule.splits().len(), schedule.copies().len(), schedule.copied().0), (1, 700, 2800));
-    assert_eq!(stand.required(), [2804, 2800]);
+    assert_eq!(setup.required(), [2804, 2800]);
 }
 
 #[test]
@@ -246,11 +246,11 @@ fn there_is_no_limit_on_weights_that_are_copied() {
     for index in 1..2000 {
         graph += &format!("w{index} = external f32[8,8] @cpu\n a{index} = mul_mat w{index} a{}\n", index - 1);
     }
-    let stand = PlanningSetup::new("gpu offloads mul_mat; cpu host", &graph);
-    let splits = stand.schedule().splits().len();
+    let setup = PlanningSetup::new("gpu offloads mul_mat; cpu host", &graph);
+    let splits = setup.schedule().splits().len();
     assert!((1999..=2000).contains(&splits), "{splits}");
     // One weight at a time, its source and its result.
-    assert_eq!(stand.required(), [256 + 64, 32]);
+    assert_eq!(setup.required(), [256 + 64, 32]);
 }
 
 #[test]
@@ -260,9 +260,9 @@ fn there_is_no_limit_on_workers() {
     for index in 1..100 {
         graph += &format!("w{index} = external 8 @d{}\n a{index} = add a{} w{index}\n", index % 20, index - 1);
     }
-    let stand = PlanningSetup::new(&devices.join(";"), &graph);
-    assert_eq!(stand.schedule().splits().len(), 99);
-    assert!(stand.required()[1..].iter().all(|bytes| (32..=64).contains(bytes)), "{:?}", stand.required());
+    let setup = PlanningSetup::new(&devices.join(";"), &graph);
+    assert_eq!(setup.schedule().splits().len(), 99);
+    assert!(setup.required()[1..].iter().all(|bytes| (32..=64).contains(bytes)), "{:?}", setup.required());
 }
 
 #[test]

@@ -46,9 +46,9 @@ impl PlanningSetup {
         let scheduler = Scheduler::for_planning(shown).unwrap();
         let (locations, memory_of, pins) = (TensorLocations::new(), BTreeMap::new(), BTreeMap::new());
         let (graph, placed) = parse_graph(graph, &memories);
-        let mut stand = Self { scheduler, graph, locations, memory_of, pins, devices, memories };
-        placed.into_iter().for_each(|(tensor, memory, usage)| stand.put(tensor, memory, usage));
-        stand
+        let mut setup = Self { scheduler, graph, locations, memory_of, pins, devices, memories };
+        placed.into_iter().for_each(|(tensor, memory, usage)| setup.put(tensor, memory, usage));
+        setup
     }
 
     pub(crate) fn with(self, options: SchedOptions) -> Self {
@@ -102,7 +102,9 @@ impl PlanningSetup {
 
     /// Returns the error of a graph that can't be scheduled.
     pub(crate) fn refusal(&self) -> String {
-        self.try_schedule().unwrap_err().to_string()
+        let error = self.try_schedule().unwrap_err();
+        let sources = std::iter::successors(std::error::Error::source(&error), |error| error.source());
+        sources.fold(error.to_string(), |chain, source| format!("{chain}: {source}"))
     }
 
     pub(crate) fn places(&self) -> String {
