@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use steeve_plan::{Bytes, Clipped};
 
+use crate::byte_size::parse_bytes;
 use crate::error::Error;
-use crate::size::parse_bytes;
 
 /// The most bytes that one memory may take, or each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]

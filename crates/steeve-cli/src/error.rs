@@ -1,8 +1,7 @@
 //! Everything that can go wrong, each with the file and what to do about it.
 
-use std::process::ExitStatus;
 use std::time::Duration;
-use std::{fmt, io};
+use std::{fmt, io, process};
 
 use steeve_graph::file::SCHEMA as PLAN;
 use steeve_graph::recorded::SCHEMA as RECORDED;
@@ -10,7 +9,7 @@ use steeve_graph::{JsonMessage, PlanFileError, RecordError, TextError};
 use steeve_plan::csv::{CsvError, TableError};
 use steeve_plan::{Bytes, Clipped};
 
-use crate::answer::Answer;
+use crate::exit_status::ExitStatus;
 
 /// Why a file, or the whole command, failed.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +34,7 @@ pub(crate) enum Error {
     #[error(
         "{file}: is too large: at most {limit} bytes are read, and it has {length}; raise the limit with --max-input"
     )]
-    TooLarge { file: String, limit: Bytes, length: Length },
+    TooLarge { file: String, limit: Bytes, length: InputLength },
     #[error(
         "{file}: out of memory: {read} bytes of it are read, and there is no room for more; use a smaller file, or a machine with more memory"
     )]
@@ -102,10 +101,10 @@ pub(crate) enum Error {
     Place { file: String, why: String },
     #[error(
         "the drop-in library is not at {looked}; build it with cargo build --release -p steeve-ggml, and name it with --library target/release/{name} or STEEVE_LIBRARY",
-        name = crate::drop_in::NAME
+        name = crate::drop_in_library::NAME
     )]
     NoLibrary { looked: String },
-    #[error("{file}: is no shared library; name the {name} that cargo build --release -p steeve-ggml makes", name = crate::drop_in::NAME)]
+    #[error("{file}: is no shared library; name the {name} that cargo build --release -p steeve-ggml makes", name = crate::drop_in_library::NAME)]
     NotALibrary { file: String },
     #[error(
         "{file}: can't be preloaded, for the loader ends a path at a space or colon; copy the library to a folder without them"
@@ -120,7 +119,7 @@ pub(crate) enum Error {
     #[error("{program}: can't be started: {source}")]
     Start { program: String, source: io::Error },
     #[error("{program}: failed ({status}) before it planned anything with ggml{printed}")]
-    ProgramFailed { program: String, status: ExitStatus, printed: Printed },
+    ProgramFailed { program: String, status: process::ExitStatus, printed: ProgramOutput },
     #[error(
         "{program}: ended without planning anything with ggml's graph allocator; have it load a model, and see docs/ggml.md, \"When nothing happens\""
     )]
@@ -144,7 +143,7 @@ pub(crate) enum Error {
     #[error("--capacity {memory}: there is no such memory; there are: {memories}")]
     NoSuchMemory { memory: String, memories: String },
     #[error("{folder}: can't be used for the drop-in's report: {source}; set TMPDIR to another folder")]
-    Workplace { folder: String, source: io::Error },
+    ScratchFolder { folder: String, source: io::Error },
     #[error("the drop-in's report can't be read: {source}")]
     Report { source: io::Error },
     #[error("the drop-in's report has another version than this program reads; build both from the same source")]
@@ -162,22 +161,22 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    pub(crate) fn answer(&self) -> Answer {
+    pub(crate) fn exit_status(&self) -> ExitStatus {
         match self {
             // The input is sound; there is just no plan.
             Self::DoesNotHold { .. } | Self::Pinned { .. } | Self::AddressSpace { .. } | Self::Place { .. } => {
-                Answer::No
+                ExitStatus::Negative
             }
-            _ => Answer::Bad,
+            _ => ExitStatus::BadInput,
         }
     }
 }
 
 /// The last lines that a program printed, behind a message.
 #[derive(Debug)]
-pub(crate) struct Printed(pub(crate) Vec<String>);
+pub(crate) struct ProgramOutput(pub(crate) Vec<String>);
 
-impl fmt::Display for Printed {
+impl fmt::Display for ProgramOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("; it has printed nothing");
@@ -189,13 +188,13 @@ impl fmt::Display for Printed {
 
 /// How long an input is, as far as it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Length {
+pub(crate) enum InputLength {
     Known(Bytes),
     More,
     MoreUnpacked,
 }
 
-impl fmt::Display for Length {
+impl fmt::Display for InputLength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(bytes) => bytes.fmt(f),

@@ -6,7 +6,7 @@ use steeve_plan::{BlockId, IdVec};
 use steeve_view::Map;
 
 use crate::error::Error;
-use crate::explain;
+use crate::fault_text;
 
 /// What a file claims, and what is wrong with it.
 pub(crate) struct ExistingPlan {
@@ -31,7 +31,7 @@ impl ExistingPlan {
             .iter()
             .flat_map(|memory| {
                 let names: IdVec<BlockId, String> = memory.blocks.iter().map(|block| block.name.clone()).collect();
-                memory.faults().iter().map(|fault| explain::file_fault(fault, &names)).collect::<Vec<_>>()
+                memory.faults().iter().map(|fault| fault_text::file_fault(fault, &names)).collect::<Vec<_>>()
             })
             .collect();
         let more = match faults.len().saturating_sub(SHOWN) {

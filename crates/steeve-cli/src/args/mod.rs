@@ -1,9 +1,9 @@
 //! The command line: what may be asked, with an example for each command.
 
-mod diff;
-mod estimate;
-mod how;
-mod view;
+mod diff_args;
+mod estimate_args;
+mod planning_args;
+mod view_args;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -13,16 +13,16 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
 
-pub(crate) use diff::DiffArgs;
-pub(crate) use estimate::EstimateArgs;
-pub(crate) use how::{HowArgs, PlannedAs, StrategyName};
-pub(crate) use view::ViewArgs;
+pub(crate) use diff_args::DiffArgs;
+pub(crate) use estimate_args::EstimateArgs;
+pub(crate) use planning_args::{PlannedAs, PlanningArgs, StrategyName};
+pub(crate) use view_args::ViewArgs;
 
-use crate::answer::Voice;
+use crate::byte_size::{SizeStyle, parse_align, parse_bytes};
 use crate::capacity::{Capacities, Capacity, parse_capacity};
 use crate::error::Error;
-use crate::out::OutTarget;
-use crate::size::{SizeStyle, parse_align, parse_bytes};
+use crate::output_file::OutputTarget;
+use crate::verbosity::Verbosity;
 
 /// Plans where every tensor of a graph, or every block of a list, stands in memory, and proves the plan.
 ///
@@ -33,7 +33,7 @@ use crate::size::{SizeStyle, parse_align, parse_bytes};
 #[command(name = "steeve", version, after_help = EXAMPLES, verbatim_doc_comment)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 
     /// Say nothing but the answer and errors: no notes, no progress.
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
@@ -45,11 +45,11 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    pub(crate) fn voice(&self) -> Voice {
+    pub(crate) fn verbosity(&self) -> Verbosity {
         match (self.quiet, self.verbose) {
-            (true, _) => Voice::Quiet,
-            (_, true) => Voice::Verbose,
-            _ => Voice::Plain,
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
         }
     }
 }
@@ -71,7 +71,7 @@ Exit status: 0 done, 1 the answer is no (does not fit, not valid), 2 bad usage o
 Colours are for terminals; NO_COLOR=1 switches them off. docs/command-line.md lists every message and what to do about it.";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Places the tensors or blocks of each file and shows how good the plan is.
     Plan(PlanArgs),
     /// Proves that a plan holds, or explains everything that is wrong with it.
@@ -79,7 +79,7 @@ pub(crate) enum Command {
     /// Runs every strategy on each file and shows them side by side.
     Compare(CompareArgs),
     /// Shows what is alive when a memory is fullest, largest first, and why.
-    Show(ShowPeakArgs),
+    Show(ShowArgs),
     /// Compares what two plans take, says what has grown and why, and answers with the status.
     Diff(DiffArgs),
     /// Draws a plan: a map in the terminal, a page, a drawing; or writes it for programs.
@@ -102,7 +102,7 @@ Examples:
   steeve devices --json                         a line for each, for programs")]
 pub(crate) struct DevicesArgs {
     #[command(flatten)]
-    pub(crate) show: ShowArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -143,7 +143,7 @@ pub(crate) struct PlanArgs {
     pub(crate) files: Vec<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) how: HowArgs,
+    pub(crate) planning: PlanningArgs,
 
     #[command(flatten)]
     pub(crate) search: SearchArgs,
@@ -158,10 +158,10 @@ pub(crate) struct PlanArgs {
     /// or draw it, as .html or .svg; or make it a C header, .h. In a folder (which ends in /, or is there already)
     /// each graph has a file, named as the drop-in looks for it with STEEVE_PLANS
     #[arg(short, long, value_name = "FILE", verbatim_doc_comment)]
-    pub(crate) out: Option<OutTarget>,
+    pub(crate) out: Option<OutputTarget>,
 
     #[command(flatten)]
-    pub(crate) show: ShowArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -189,7 +189,7 @@ pub(crate) struct CheckArgs {
     pub(crate) plan: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) how: HowArgs,
+    pub(crate) planning: PlanningArgs,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -236,7 +236,7 @@ pub(crate) struct CompareArgs {
     pub(crate) input: InputArgs,
 
     #[command(flatten)]
-    pub(crate) show: ShowArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -259,7 +259,7 @@ For each memory: the first node (of a block list: the first step) at which the m
 by operation and by layer; and the largest tensors, each with what needs it last: the node that reads it last, the caller
 (kept as output), or nothing (read by no node). Node -1 is before the run. A tensor that another takes over in place ends
 where that one begins. Roles and layers are guessed from names and operations.")]
-pub(crate) struct ShowPeakArgs {
+pub(crate) struct ShowArgs {
     /// A graph, a block list or a saved plan; - is the standard input.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
@@ -269,7 +269,7 @@ pub(crate) struct ShowPeakArgs {
     pub(crate) top: usize,
 
     #[command(flatten)]
-    pub(crate) how: HowArgs,
+    pub(crate) planning: PlanningArgs,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -278,7 +278,7 @@ pub(crate) struct ShowPeakArgs {
     pub(crate) input: InputArgs,
 
     #[command(flatten)]
-    pub(crate) show: ShowArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -446,7 +446,7 @@ impl InputArgs {
 
 /// How results are shown.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct OutputArgs {
     /// Print one JSON object per result and line instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
@@ -456,7 +456,7 @@ pub(crate) struct ShowArgs {
     pub(crate) bytes: bool,
 }
 
-impl ShowArgs {
+impl OutputArgs {
     pub(crate) fn sizes(&self) -> SizeStyle {
         if self.bytes { SizeStyle::Exact } else { SizeStyle::Human }
     }

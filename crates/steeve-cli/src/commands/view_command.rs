@@ -1,0 +1,237 @@
+//! `steeve view`: a plan, or two, as a picture: in the terminal, as a page, as a drawing, or as a file for programs.
+
+use std::io::{self, IsTerminal, Write};
+
+use steeve_plan::{Bytes, Clipped, Step};
+use steeve_view::{Map, Picture, Sizes, TerminalStyle, Unit, terminal};
+
+use crate::args::ViewArgs;
+use crate::byte_size::SizeStyle;
+use crate::element_alignment;
+use crate::error::Error;
+use crate::exit_status::ExitStatus;
+use crate::input_source::InputSource;
+use crate::map_loader::{LoadedMap, MapLoader};
+use crate::output_file::{DrawingStyle, OutputFile, OutputFormat};
+use crate::planned_file::{FilePlanner, PlannedFile};
+use crate::search_progress::InterruptFlag;
+use crate::text_table;
+use crate::verbosity::{Verbosity, colours_allowed};
+
+/// The answer is no where a plan does not hold or does not fit; it is drawn all the same.
+pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
+    args.planning.check(&args.search)?;
+    args.check_uses()?;
+    let input_sources = args.input_sources()?;
+    if let Some(out) = &args.out {
+        out.check_inputs(&input_sources)?;
+    }
+    let interrupt = InterruptFlag::default();
+    let planner = FilePlanner {
+        planning: &args.planning,
+        search: &args.search,
+        limits: &args.limits,
+        format: args.format(),
+        interrupt: &interrupt,
+        verbosity,
+    };
+    let names = names(&input_sources);
+    let loader = MapLoader { planner, limit: args.input.limit() };
+    let mut views = Vec::new();
+    let mut status = ExitStatus::Success;
+    for (source, name) in input_sources.iter().zip(&names) {
+        let (loaded, said) = load(&loader, source, name.as_deref(), args)?;
+        views.push(loaded);
+        status = status.max(said);
+    }
+    let picture = picture(&views, &input_sources, args);
+    if args.ggml && picture.maps.len() < 2 {
+        verbosity.note(format!("{}: there is no plan of ggml's to put beside this one", input_sources[0]));
+    }
+    let picture = match &args.memory {
+        Some(memory) => only(picture, memory)?,
+        None => picture,
+    };
+    let picture = match args.steps {
+        Some(range) => within(picture, range)?,
+        None => picture,
+    };
+    if picture.memories().is_empty() {
+        verbosity.note(format!("{}: nothing needs memory, so there is nothing to draw", input_sources[0]));
+    }
+    match &args.out {
+        Some(out) => write(out, &views, &picture, args, verbosity)?,
+        None => write!(stdout, "{}", terminal(&picture, &terminal_style(args)?)).map_err(Error::Output)?,
+    }
+    Ok(status)
+}
+
+/// What a map is called: one file's after who made it, two after the files.
+fn names(input_sources: &[InputSource]) -> Vec<Option<String>> {
+    match input_sources {
+        [_] => vec![None],
+        _ => {
+            let pairs: Vec<(String, String)> =
+                input_sources.iter().map(|it| (it.short_name(), it.to_string())).collect();
+            let file_labels =
+                text_table::file_labels(pairs.iter().map(|(short, long)| (short.as_str(), long.as_str())));
+            file_labels.into_iter().map(Some).collect()
+        }
+    }
+}
+
+/// One file to be drawn.
+fn load(
+    loader: &MapLoader<'_>,
+    source: &InputSource,
+    name: Option<&str>,
+    args: &ViewArgs,
+) -> Result<(LoadedMap, ExitStatus), Error> {
+    let (loaded, verbosity) = (loader.load(source, name)?, loader.planner.verbosity);
+    loaded.check_options(&loader.planner)?;
+    if args.format() == Some(OutputFormat::Header) {
+        loaded.check_header()?;
+    }
+    if loaded.planned.is_none() {
+        verbosity.detail(|| format!("{}: a plan, drawn as it stands", loaded.file));
+    }
+    let status = loaded.report_faults("drawn", verbosity);
+    Ok((loaded, status))
+}
+
+/// Two files beside each other; or one, beside ggml's plan in a page or where that is asked for.
+fn picture(views: &[LoadedMap], input_sources: &[InputSource], args: &ViewArgs) -> Picture {
+    let files = || input_sources.iter().map(InputSource::short_name).collect::<Vec<_>>().join(" and ");
+    let title = args.title.clone().unwrap_or_else(files);
+    match views {
+        [before, after] => Picture::of_two(title, before.map.clone(), after.map.clone()),
+        [one, ..] => {
+            let beside = args.ggml || args.format() == Some(OutputFormat::Page);
+            match one.planned.as_ref().filter(|_| beside).and_then(PlannedFile::ggml) {
+                Some(ggml) => Picture::of_two(title, ggml, one.map.clone()),
+                None => Picture::of(title, one.map.clone()),
+            }
+        }
+        [] => Picture::of(title, Map::new("", Vec::new())),
+    }
+}
+
+fn only(picture: Picture, memory: &str) -> Result<Picture, Error> {
+    let names = picture.memories().join(", ");
+    let picture = picture.only(memory);
+    if picture.memories().is_empty() {
+        return Err(Error::Usage(format!(
+            "--memory {}: there is no such memory with anything in it; there are: {}",
+            Clipped(memory),
+            Clipped(&names)
+        )));
+    }
+    Ok(picture)
+}
+
+fn within(picture: Picture, (from, to): (u64, u64)) -> Result<Picture, Error> {
+    let unit = picture.maps.first().map_or(Unit::Step, |map| map.unit);
+    // Step 0 of a graph is before its first node.
+    let shift = u64::from(unit == Unit::Node);
+    let picture = picture.between(Step(from.saturating_add(shift)), Step(to.saturating_add(shift)));
+    if picture.memories().is_empty() {
+        let why = format!(
+            "--steps {from}..{to}: nothing is alive at these {}s; leave it out to see all of them",
+            unit.word()
+        );
+        return Err(Error::Usage(why));
+    }
+    Ok(picture)
+}
+
+fn write(
+    out: &OutputFile,
+    views: &[LoadedMap],
+    picture: &Picture,
+    args: &ViewArgs,
+    verbosity: Verbosity,
+) -> Result<(), Error> {
+    let drawing = args.drawing();
+    match (out.format, views) {
+        (OutputFormat::Csv | OutputFormat::Json, [LoadedMap { planned: Some(planned), .. }]) => {
+            planned.write(out, &drawing)?
+        }
+        (OutputFormat::Csv | OutputFormat::Json, [LoadedMap { file, planned: None, .. }]) => {
+            let why = format!(
+                "{file}: is a plan already, and is drawn as it stands; copy it, or plan anew with steeve plan -o"
+            );
+            return Err(Error::Usage(why));
+        }
+        (OutputFormat::Csv | OutputFormat::Json | OutputFormat::Header, [_, _, ..]) => {
+            let why = format!(
+                "{}: holds one plan, and there are two; name one file, or draw them as .html or .svg",
+                out.name()
+            );
+            return Err(Error::Usage(why));
+        }
+        _ => out.write_picture(picture, views.first().map_or("", |view| &view.file), &drawing)?,
+    }
+    if out.format == OutputFormat::Header
+        && let [LoadedMap { file, map, .. }] = views
+    {
+        element_alignment::note_misaligned_elements(file, map, verbosity);
+    }
+    let bytes = std::fs::metadata(out.name()).map_or(0, |about| about.len());
+    verbosity.note(format!("{}: written, {}", out.name(), SizeStyle::Human.show(Bytes(bytes))));
+    Ok(())
+}
+
+fn terminal_style(args: &ViewArgs) -> Result<TerminalStyle, Error> {
+    const PIPED: usize = 80;
+    // Each cell takes memory for each kind of block.
+    const MOST: usize = 1000;
+    if let Some(count) = args.width.max(args.height).filter(|count| *count > MOST) {
+        let why =
+            format!("a map in the terminal has at most {MOST} columns and lines, not {count}; draw it with -o map.svg");
+        return Err(Error::Usage(why));
+    }
+    let terminal = io::stdout().is_terminal();
+    let width = args.width.unwrap_or_else(|| text_table::terminal_width().unwrap_or(PIPED).min(MOST));
+    let style = if terminal && colours_allowed() { TerminalStyle::colour(width) } else { TerminalStyle::plain(width) };
+    let sizes = if args.bytes { Sizes::Exact } else { Sizes::Human };
+    Ok(style.with_height(args.height.unwrap_or(20)).with_colouring(args.colouring()).with_sizes(sizes))
+}
+
+impl LoadedMap {
+    /// A header is for programs, so it is made only of what holds and says all that they need.
+    fn check_header(&self) -> Result<(), Error> {
+        let file = &self.file;
+        if let Some(why) = &self.wrong {
+            return Err(Error::DoesNotHold { file: file.clone(), why: why.clone() });
+        }
+        Ok(())
+    }
+}
+
+impl ViewArgs {
+    fn input_sources(&self) -> Result<Vec<InputSource>, Error> {
+        let input_sources: Vec<InputSource> = self.files.iter().map(|path| InputSource::new(path)).collect();
+        match input_sources.as_slice() {
+            [InputSource::Stdin, InputSource::Stdin] => {
+                Err(Error::Usage("only one of the files can be -, the standard input".to_owned()))
+            }
+            [_, _, _, ..] => {
+                let why = format!(
+                    "view draws one plan or compares two, and there are {} files; name one or two",
+                    input_sources.len()
+                );
+                Err(Error::Usage(why))
+            }
+            [_, _] if self.ggml => {
+                let why =
+                    "--ggml puts ggml's plan beside that of one file, and there are two; leave out one or the other";
+                Err(Error::Usage(why.to_owned()))
+            }
+            _ => Ok(input_sources),
+        }
+    }
+
+    fn drawing(&self) -> DrawingStyle {
+        DrawingStyle { svg: self.svg_style(), page: self.page_style(), prefix: self.prefix.clone() }
+    }
+}

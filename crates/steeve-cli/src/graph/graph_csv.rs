@@ -1,0 +1,40 @@
+//! The plan of a graph as a block list with offsets (`-o plan.graph_csv`).
+
+use std::collections::BTreeMap;
+
+use steeve_graph::{IdVec, MemoryPlan, TensorId};
+use steeve_plan::BlockId;
+use steeve_plan::csv::Table;
+
+use super::graph_file::GraphFile;
+use super::solve_graph::SolvedGraph;
+use crate::error::Error;
+
+/// A CSV has room for one memory only.
+pub(crate) fn graph_csv(graph: &GraphFile, solved: &SolvedGraph) -> Result<String, Error> {
+    let used: Vec<&MemoryPlan> = solved.plan.memories().iter().filter(|it| !it.plan.places().is_empty()).collect();
+    let file = graph.file.clone();
+    let [memory] = used.as_slice() else {
+        let why = format!(
+            "{file}: has tensors in {} memories, and a CSV holds the blocks of one; write a .json instead",
+            used.len()
+        );
+        return Err(Error::Usage(why));
+    };
+    let table = Table::of_plan(&memory.plan, unique_names(graph, memory));
+    table.map(|table| table.to_string()).map_err(|source| Error::Table { file, source })
+}
+
+/// Names that several blocks have get the tensor's id as well.
+fn unique_names(graph: &GraphFile, memory: &MemoryPlan) -> IdVec<BlockId, String> {
+    let file_labels: Vec<String> = memory.tensors.iter().map(|tensor| graph.label(*tensor)).collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for label in &file_labels {
+        *counts.entry(label).or_default() += 1;
+    }
+    let name = |(tensor, label): (&TensorId, &String)| match (counts.get(label.as_str()), graph.id(*tensor)) {
+        (Some(2..), Some(id)) => format!("{label}#{id}"),
+        _ => label.clone(),
+    };
+    memory.tensors.iter().zip(&file_labels).map(name).collect()
+}

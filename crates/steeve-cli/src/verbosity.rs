@@ -1,0 +1,96 @@
+//! Errors, notes and details on the error stream, and how many of them `--quiet` and `--verbose` let through.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+
+use steeve_view::printable;
+
+use crate::error::Error;
+use crate::exit_status::ExitStatus;
+
+/// How much is said beside the answer itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Verbosity {
+    /// Errors alone.
+    Quiet,
+    /// Errors, notes, and progress of long work on a terminal.
+    #[default]
+    Normal,
+    /// Errors, notes, progress, and what is being done.
+    Verbose,
+}
+
+impl Verbosity {
+    /// Says what went wrong and what that means for the exit status.
+    pub(crate) fn report(self, error: &Error) -> ExitStatus {
+        self.error(error);
+        error.exit_status()
+    }
+
+    /// Something failed.
+    pub(crate) fn error(self, message: impl fmt::Display) {
+        print_message(Severity::Error, message);
+    }
+
+    /// Something is worth knowing.
+    pub(crate) fn note(self, message: impl fmt::Display) {
+        if self != Self::Quiet {
+            print_message(Severity::Note, message);
+        }
+    }
+
+    /// Something that only those want to know who asked for it.
+    pub(crate) fn detail(self, message: impl FnOnce() -> String) {
+        if self == Self::Verbose {
+            print_message(Severity::Detail, message());
+        }
+    }
+
+    /// Whether long work shows how far it is.
+    pub(crate) fn shows_progress(self) -> bool {
+        self != Self::Quiet && io::stderr().is_terminal()
+    }
+}
+
+/// How a message begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Severity {
+    Error,
+    Note,
+    Detail,
+}
+
+/// One line on the error stream. If even that is closed there is nobody to tell.
+fn print_message(tone: Severity, message: impl fmt::Display) {
+    let (word, colour) = match tone {
+        Severity::Error => ("error", "\x1b[1;31m"),
+        Severity::Note => ("note", "\x1b[1;36m"),
+        Severity::Detail => ("detail", "\x1b[2m"),
+    };
+    // Names of files and tensors may hold anything. (Only our own messages have several lines.)
+    let message = message.to_string().split('\n').map(shown).collect::<Vec<_>>().join("\n");
+    let mut stderr = io::stderr().lock();
+    let _ = if stderr.is_terminal() && colours_allowed() {
+        writeln!(stderr, "{colour}{word}:\x1b[0m {message}")
+    } else {
+        writeln!(stderr, "{word}: {message}")
+    };
+}
+
+/// One line of a message. Names are clipped where they are put into a sentence; whatever is still too long, such as a path
+/// through many folders, loses its middle.
+fn shown(line: &str) -> String {
+    const WHOLE: usize = 1400;
+    const KEPT: usize = 600;
+    if line.len() <= WHOLE {
+        return printable(line);
+    }
+    let (start, end) = (line.floor_char_boundary(KEPT), line.ceil_char_boundary(line.len() - KEPT));
+    format!("{}... ({} bytes left out) ...{}", printable(&line[..start]), end - start, printable(&line[end..]))
+}
+
+/// See <https://no-color.org>: any value but the empty one forbids colours. A terminal that calls itself dumb has none.
+pub(crate) fn colours_allowed() -> bool {
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    !dumb && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
