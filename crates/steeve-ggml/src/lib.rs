@@ -6,52 +6,52 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `exports` | the C functions |
-//! | `handle`, `registry` | what their handle is: our allocator, and ggml's own for graphs that ours can't plan; whose each is |
-//! | `fallback` | when ours may plan again after such a graph |
-//! | `find`, `object`, `functions`, `ggml`, `handshake` | which ggml a call came from, its functions, and whether we know its structures |
-//! | `interposable` | whether its own calls come by, or are bound inside |
-//! | `abi`, `read` | its structures, and the caller's graph as one of ours |
-//! | `devices` | its buffer types as memories: which is plain CPU memory, and what the backends of the others need |
-//! | `galloc`, `pattern` | plans and buffers; whether a graph is the planned one |
+//! | `gallocr_exports` | the C functions |
+//! | `gallocr_handle`, `address_registry` | what their handle points to: our allocator, and ggml's own for graphs that ours can't plan; which of the two a handle belongs to |
+//! | `fallback_history` | when ours may plan again after such a graph |
+//! | `find_ggml`, `loaded_object`, `function_tables`, `ggml_instance`, `abi_check` | which ggml a call came from, its functions, and whether its structures are the known ones |
+//! | `interposable_calls` | whether ggml's own calls can be taken over, or are bound inside |
+//! | `ggml_abi`, `read_graph` | ggml's structures, and the caller's graph as one of ours |
+//! | `buffer_types` | ggml's buffer types as memories: which is plain CPU memory, and what the backends of the others need |
+//! | `planned_allocator` (`buffer_set`, `small_plans`), `graph_pattern` (`number_binding`) | plans and buffers; whether a graph is the planned one |
 //! | `plan_folder` | plans as files, so that a search is not made twice |
-//! | `settings`, `record`, `log` | the environment; graphs as files; what is said, and where |
-//! | `report`, `passed` | what a program takes, as lines in a file; functions that are passed on to ggml so that this is known |
-//! | `simulation` | what ggml's own allocator would need for a graph |
-//! | `growing_list`, `hash` | lists that only grow and values that are made once, without a lock; a hash |
-//! | `whole` | the rest of ggml's allocator, for those who link |
+//! | `drop_in_settings`, `record_graph`, `log` | the environment variables; graphs as files; messages, and where they go |
+//! | `usage_report`, `forwarded_functions` | what a program allocates, as lines in a file; functions that are forwarded to ggml so that this is known |
+//! | `ggml_simulation` | what ggml's own allocator would need for a graph |
+//! | `growing_list`, `hash` | lock-free lists that only grow and values that are made once; a hash |
+//! | `linked_exports` | the rest of ggml's allocator, for programs that link the static library |
 //!
 //! `unsafe` is everywhere here, because C is. What the callers of the C functions promise is that handles, graphs and buffer
 //! types are ggml's and whole; what graphs *say* is not trusted.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod abi;
+mod ggml_abi;
 mod log;
 mod growing_list;
 mod hash;
-mod functions;
-mod handshake;
-mod object;
+mod function_tables;
+mod abi_check;
+mod loaded_object;
 #[cfg(any(not(feature = "whole"), test))]
-mod interposable;
-mod ggml;
+mod interposable_calls;
+mod ggml_instance;
 #[cfg(any(not(feature = "whole"), test))]
-mod find;
-mod settings;
-mod read;
-mod pattern;
-mod record;
+mod find_ggml;
+mod drop_in_settings;
+mod read_graph;
+mod graph_pattern;
+mod record_graph;
 mod plan_folder;
-mod galloc;
-mod fallback;
-mod registry;
-mod handle;
-mod devices;
-mod simulation;
+mod planned_allocator;
+mod fallback_history;
+mod address_registry;
+mod gallocr_handle;
+mod buffer_types;
+mod ggml_simulation;
 #[cfg_attr(all(feature = "whole", not(test)), allow(dead_code))]
-mod report;
+mod usage_report;
 #[cfg(any(not(feature = "whole"), test))]
-mod passed;
-mod exports;
+mod forwarded_functions;
+mod gallocr_exports;
 #[cfg(all(feature = "whole", not(test)))]
-mod whole;
+mod linked_exports;

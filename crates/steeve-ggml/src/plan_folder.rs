@@ -26,7 +26,7 @@ use steeve_graph::{
     MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, ggml_answer,
 };
 
-use crate::record::temporary;
+use crate::record_graph::temporary_file;
 
 /// A plan for a graph, what ggml's allocator takes for the same graph, and where the plan came from.
 pub(crate) struct SolvedPlan {
@@ -101,7 +101,7 @@ fn solve_in(
     let file = folder.join(graph.plan_file_name(options));
     // What ggml can't plan is an error in any case.
     let answer = ggml_answer(graph)?;
-    let refused = match read(&file, graph, options, &answer) {
+    let refused = match read_plan(&file, graph, options, &answer) {
         Ok(Some(plan)) => {
             let ggml = answer.chunks.iter().map(|chunks| sum(chunks)).collect();
             return Ok(SolvedPlan { plan, ggml, origin: PlanOrigin::Read(file) });
@@ -118,7 +118,7 @@ fn solve_in(
     let too_long = || limit(graph).check(text.len()).err().map(|error| error.to_string());
     let written = match refusal(&plan, options, &answer).or_else(too_long) {
         Some(why) => Err(why),
-        None => write(&file, &text).map_err(|error| error.to_string()),
+        None => write_plan(&file, &text).map_err(|error| error.to_string()),
     };
     let origin = match (written, refused) {
         (Ok(()), refused) => PlanOrigin::Written(file, refused),
@@ -131,7 +131,7 @@ fn solve_in(
 }
 
 /// Reads and proves the plan of a file; nothing if there is no file. Fails with the reason why it is not used.
-fn read(
+fn read_plan(
     file: &Path,
     graph: &AssignedGraph,
     options: &PlanOptions,
@@ -215,17 +215,17 @@ fn is_ggmls(plan: &GraphPlan, it: &MemoryPlan, answer: &GgmlAnswer) -> bool {
 }
 
 /// Writes the text of a plan under its name, as a whole. The folder is made, if the one around it is there.
-fn write(file: &Path, text: &str) -> io::Result<()> {
+fn write_plan(file: &Path, text: &str) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
-    let (path, temporary) = match temporary(folder) {
+    let (path, temporary_file) = match temporary_file(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             // Another process may have been quicker.
             let made = std::fs::create_dir(folder);
-            temporary(folder).map_err(|error| made.err().unwrap_or(error))?
+            temporary_file(folder).map_err(|error| made.err().unwrap_or(error))?
         }
         made => made?,
     };
-    let written = pack(temporary, text).and_then(|()| std::fs::rename(&path, file));
+    let written = pack(temporary_file, text).and_then(|()| std::fs::rename(&path, file));
     if written.is_err() {
         // There is nothing to be done if even that fails; its name says whose it is.
         let _ = std::fs::remove_file(&path);

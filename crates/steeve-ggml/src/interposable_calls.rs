@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
 /// `elf.h`: what the entries of the dynamic section are about.
-mod tag {
+mod dynamic_tag {
     pub(super) const END: usize = 0;
     pub(super) const PLT_SIZE: usize = 2;
     pub(super) const STRINGS: usize = 5;
@@ -39,23 +39,23 @@ const SYMBOL_SHIFT: u32 = if WORD == 8 { 32 } else { 8 };
 /// The first of these functions whose calls inside of the object that `address` lies in can't be taken over; `None` if there
 /// is none. `Err` if the object can't be looked at.
 pub(crate) fn bound_inside<'a>(address: *const c_void, names: &[&'a CStr]) -> Result<Option<&'a CStr>, &'static str> {
-    let object = Object::around(address).ok_or("nobody knows where it is loaded")?;
-    let named = object.named(names).ok_or("its relocations can't be read")?;
-    Ok(names.iter().zip(named).find(|(_, is_named)| !is_named).map(|(name, _)| *name))
+    let object = LoadedImage::around(address).ok_or("nobody knows where it is loaded")?;
+    let named_by_relocation = object.named_by_relocation(names).ok_or("its relocations can't be read")?;
+    Ok(names.iter().zip(named_by_relocation).find(|(_, is_named)| !is_named).map(|(name, _)| *name))
 }
 
 /// A loaded object: where it was moved to, its readable segments and its dynamic section.
-struct Object {
+struct LoadedImage {
     moved_by: usize,
     segments: Vec<Range<usize>>,
     dynamic: Range<usize>,
 }
 
-impl Object {
+impl LoadedImage {
     fn around(address: *const c_void) -> Option<Self> {
         struct Search {
             address: usize,
-            found: Option<Object>,
+            found: Option<LoadedImage>,
         }
         unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
             // SAFETY: the loader hands over an object's description, and `around` its own search.
@@ -78,7 +78,7 @@ impl Object {
             }
             let dynamic =
                 of_kind(libc::PT_DYNAMIC).next().map(|header| range(header.p_vaddr as _, header.p_memsz as _));
-            search.found = dynamic.map(|dynamic| Object { moved_by, segments, dynamic });
+            search.found = dynamic.map(|dynamic| LoadedImage { moved_by, segments, dynamic });
             1
         }
         let mut search = Search { address: address.addr(), found: None };
@@ -88,24 +88,27 @@ impl Object {
     }
 
     /// For each of the names whether a relocation has it. `None` if a table is not where it should be.
-    fn named(&self, names: &[&CStr]) -> Option<Vec<bool>> {
+    fn named_by_relocation(&self, names: &[&CStr]) -> Option<Vec<bool>> {
         let dynamic = self.table(self.dynamic.start, self.dynamic.len() / (2 * WORD) * (2 * WORD))?;
         let entry = |index: usize| Some((dynamic.word(2 * index)?, dynamic.word(2 * index + 1)?));
-        let entries: Vec<_> = (0..).map_while(entry).take_while(|(tag, _)| *tag != tag::END).collect();
-        let value = |tag| entries.iter().find(|entry| entry.0 == tag).map(|entry| entry.1);
-        if value(tag::SYMBOLIC).is_some() || value(tag::FLAGS).is_some_and(|flags| flags & tag::FLAG_SYMBOLIC != 0) {
+        let entries: Vec<_> =
+            (0..).map_while(entry).take_while(|(dynamic_tag, _)| *dynamic_tag != dynamic_tag::END).collect();
+        let value = |dynamic_tag| entries.iter().find(|entry| entry.0 == dynamic_tag).map(|entry| entry.1);
+        if value(dynamic_tag::SYMBOLIC).is_some()
+            || value(dynamic_tag::FLAGS).is_some_and(|flags| flags & dynamic_tag::FLAG_SYMBOLIC != 0)
+        {
             return Some(vec![false; names.len()]);
         }
-        let strings = self.table(value(tag::STRINGS)?, value(tag::STRINGS_SIZE)?)?;
-        let (symbols, symbol_size) = (value(tag::SYMBOLS)?, value(tag::SYMBOL_SIZE)?);
-        let mut named = vec![false; names.len()];
+        let strings = self.table(value(dynamic_tag::STRINGS)?, value(dynamic_tag::STRINGS_SIZE)?)?;
+        let (symbols, symbol_size) = (value(dynamic_tag::SYMBOLS)?, value(dynamic_tag::SYMBOL_SIZE)?);
+        let mut named_by_relocation = vec![false; names.len()];
         for (start, size, kind) in [
-            (tag::PLT, tag::PLT_SIZE, value(tag::PLT_KIND).unwrap_or(tag::RELA)),
-            (tag::RELA, tag::RELA_SIZE, tag::RELA),
-            (tag::REL, tag::REL_SIZE, tag::REL),
+            (dynamic_tag::PLT, dynamic_tag::PLT_SIZE, value(dynamic_tag::PLT_KIND).unwrap_or(dynamic_tag::RELA)),
+            (dynamic_tag::RELA, dynamic_tag::RELA_SIZE, dynamic_tag::RELA),
+            (dynamic_tag::REL, dynamic_tag::REL_SIZE, dynamic_tag::REL),
         ] {
             let (Some(start), Some(size)) = (value(start), value(size)) else { continue };
-            let words = if kind == tag::RELA { 3 } else { 2 };
+            let words = if kind == dynamic_tag::RELA { 3 } else { 2 };
             let relocations = self.table(start, size)?;
             for index in 0..size / (words * WORD) {
                 let symbol = relocations.word(words * index + 1)? >> SYMBOL_SHIFT;
@@ -115,16 +118,16 @@ impl Object {
                 // How many symbols there are is written nowhere, so each is a table of its own.
                 let at = symbols.checked_add(symbol.checked_mul(symbol_size)?)?;
                 let name = self.table(at, 4)?.half_word()?;
-                for (name_is, is_named) in names.iter().zip(&mut named) {
+                for (name_is, is_named) in names.iter().zip(&mut named_by_relocation) {
                     *is_named |= strings.has_at(name as usize, name_is.to_bytes_with_nul());
                 }
             }
         }
-        Some(named)
+        Some(named_by_relocation)
     }
 
     /// So many bytes of the object, if one segment has them all.
-    fn table(&self, start: usize, size: usize) -> Option<Table<'_>> {
+    fn table(&self, start: usize, size: usize) -> Option<ByteTable<'_>> {
         let is_there = |start: &usize| {
             let end = start.checked_add(size);
             end.is_some_and(|end| self.segments.iter().any(|segment| segment.start <= *start && end <= segment.end))
@@ -133,14 +136,14 @@ impl Object {
         let start = [start, start.wrapping_add(self.moved_by)].into_iter().find(is_there)?;
         // SAFETY: within a readable segment, as just seen, of an object that stays loaded: one of its functions is in use. The
         // loader has written these tables before anybody could ask.
-        Some(Table(unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(start), size) }))
+        Some(ByteTable(unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(start), size) }))
     }
 }
 
 /// Bytes of an object.
-struct Table<'a>(&'a [u8]);
+struct ByteTable<'a>(&'a [u8]);
 
-impl Table<'_> {
+impl ByteTable<'_> {
     fn word(&self, index: usize) -> Option<usize> {
         let start = index.checked_mul(WORD)?;
         Some(usize::from_ne_bytes(self.0.get(start..start.checked_add(WORD)?)?.try_into().ok()?))

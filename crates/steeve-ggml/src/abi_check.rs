@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, c_int, c_void};
 
-use crate::abi::{InitParams, Tensor};
-use crate::functions::Functions;
+use crate::function_tables::GgmlFunctions;
+use crate::ggml_abi::{GgmlInitParams, GgmlTensor};
 
 /// ggml's number of f32, and the flags of inputs and outputs.
 const F32: c_int = 0;
@@ -11,30 +11,30 @@ const INPUT: i32 = 1;
 const OUTPUT: i32 = 2;
 
 /// `Err` says what is different.
-pub(crate) fn handshake(ggml: &Functions) -> Result<(), String> {
+pub(crate) fn check_abi(ggml: &GgmlFunctions) -> Result<(), String> {
     // Pages of our own and not the process's heap: after a large block was freed, malloc would keep more of what the program
     // frees later.
-    let pages = Pages::new(4 << 20).ok_or("there is no memory to build a graph in")?;
-    let params = InitParams { mem_size: pages.size, mem_buffer: pages.start, no_alloc: false };
+    let pages = AnonymousPages::new(4 << 20).ok_or("there is no memory to build a graph in")?;
+    let params = GgmlInitParams { mem_size: pages.size, mem_buffer: pages.start, no_alloc: false };
     // SAFETY: the memory outlives the context.
     let context = unsafe { (ggml.ggml_init)(params) };
     if context.is_null() {
         return Err("ggml_init made no context".into());
     }
     // SAFETY: the context has room for three small tensors and a graph of the default size, and is ours alone.
-    let verdict = unsafe { look(ggml, context) };
+    let verdict = unsafe { compare_layouts(ggml, context) };
     // SAFETY: made above, and nobody else has it.
     unsafe { (ggml.ggml_free)(context) };
     verdict
 }
 
 /// Memory straight from the system, of which only what is touched exists.
-struct Pages {
+struct AnonymousPages {
     start: *mut c_void,
     size: usize,
 }
 
-impl Pages {
+impl AnonymousPages {
     fn new(size: usize) -> Option<Self> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: new pages wherever there is room.
@@ -43,7 +43,7 @@ impl Pages {
     }
 }
 
-impl Drop for Pages {
+impl Drop for AnonymousPages {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, and nobody uses them any more.
         unsafe { libc::munmap(self.start, self.size) };
@@ -52,7 +52,7 @@ impl Drop for Pages {
 
 /// # Safety
 /// The context is one of this ggml's, with room.
-unsafe fn look(ggml: &Functions, context: crate::abi::Context) -> Result<(), String> {
+unsafe fn compare_layouts(ggml: &GgmlFunctions, context: crate::ggml_abi::GgmlContext) -> Result<(), String> {
     // SAFETY: plain calls of builders with tensors of the same context.
     let (x, row, sum, graph) = unsafe {
         let x = (ggml.ggml_new_tensor_2d)(context, F32, 7, 5);
@@ -76,7 +76,7 @@ unsafe fn look(ggml: &Functions, context: crate::abi::Context) -> Result<(), Str
     expect(x_is.dtype == F32 && x_is.ne == [7, 5, 1, 1] && x_is.nb == [4, 28, 140, 140], "shapes and strides")?;
     expect(x_is.op == 0 && row_is.op != 0 && sum_is.op != 0 && sum_is.op != row_is.op, "operations")?;
     expect(x_is.flags & 15 == INPUT && row_is.flags & 15 == 0 && sum_is.flags & 15 == OUTPUT, "flags")?;
-    let sources = |of: &Tensor, are: &[*mut Tensor]| {
+    let sources = |of: &GgmlTensor, are: &[*mut GgmlTensor]| {
         of.src.iter().zip(are.iter().copied().chain(std::iter::repeat(std::ptr::null_mut()))).all(|(a, b)| *a == b)
     };
     expect(sources(x_is, &[]) && sources(row_is, &[x]) && sources(sum_is, &[x, row]), "sources")?;

@@ -24,21 +24,21 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
-use crate::abi::{Buffer, BufferType, Context, Tensor};
-use crate::devices::Device;
-use crate::ggml::{Ggml, text};
-use crate::handle::{Handle, Request, catch};
+use crate::address_registry::{AddressRegistry, HANDLES, HandleOwner};
+use crate::buffer_types::BufferTypeDevice;
+use crate::drop_in_settings::settings;
+use crate::gallocr_handle::{GallocrHandle, ReserveRequest, catch_panic};
+use crate::ggml_abi::{GgmlBuffer, GgmlBufferType, GgmlContext, GgmlTensor};
+use crate::ggml_instance::{GgmlInstance, text};
+use crate::ggml_simulation::{ChunkSizes, GgmlSimulations};
 use crate::hash::fnv_1a;
-use crate::read::Unreadable;
-use crate::registry::{HANDLES, Owner, Registry};
-use crate::settings::settings;
-use crate::simulation::{Chunks, Simulations};
+use crate::read_graph::GraphReadError;
 
 /// The version of the lines.
-const VERSION: u32 = 1;
+const REPORT_VERSION: u32 = 1;
 
 /// The buffers that were reported and are not freed yet. Programs make and free many more to find out what a device can do.
-static BUFFERS: Registry<()> = Registry::new();
+static BUFFERS: AddressRegistry<()> = AddressRegistry::new();
 
 /// The file that is written to, if the environment names one.
 pub(crate) fn file() -> Option<&'static Path> {
@@ -47,15 +47,15 @@ pub(crate) fn file() -> Option<&'static Path> {
 
 /// What a handle remembers of its lines.
 #[derive(Default)]
-pub(crate) struct Reported {
+pub(crate) struct ReportState {
     /// A hash of the last `reserve`.
     last: u64,
-    simulations: Simulations,
+    simulations: GgmlSimulations,
 }
 
 /// What became of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum ReserveOutcome {
     /// The handle has its buffers.
     Done,
     /// There was no memory for it.
@@ -66,7 +66,7 @@ enum Outcome {
     Dry,
 }
 
-impl Outcome {
+impl ReserveOutcome {
     fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -81,38 +81,38 @@ impl Outcome {
 ///
 /// # Safety
 /// The buffer types are this ggml's.
-pub(crate) unsafe fn describe(ggml: &Ggml, types: &[BufferType]) -> Option<String> {
+pub(crate) unsafe fn describe_memories(ggml: &GgmlInstance, types: &[GgmlBufferType]) -> Option<String> {
     file()?;
-    catch(|| {
+    catch_panic(|| {
         let mut list = String::new();
         for (index, &buffer_type) in types.iter().enumerate() {
             let is_shared = types[..index].contains(&buffer_type);
             let comma = if index == 0 { "" } else { "," };
             // SAFETY: passed on.
-            let place = unsafe { Place::of(ggml, buffer_type) };
+            let place = unsafe { MemoryDescription::of(ggml, buffer_type) };
             let _ = write!(list, "{comma}{{{place},\"shared\":{is_shared}}}");
         }
         let version = ggml.known().map(|known| known.version()).unwrap_or_default();
-        format!("\"ggml_version\":{},\"memories\":[{list}]", Quoted(&version))
+        format!("\"ggml_version\":{},\"memories\":[{list}]", JsonString(&version))
     })
 }
 
 /// Reports a new handle with what was [described](describe), and why it is not ours, if it is not.
-pub(crate) fn opened(handle: *const Handle, described: Option<String>, why: Option<String>) {
+pub(crate) fn report_open(handle: *const GallocrHandle, described: Option<String>, why: Option<String>) {
     let (Some(file), Some(described)) = (file(), described) else { return };
     let owner = match HANDLES.get(handle.addr()) {
-        Some(Owner::Us) => "steeve",
-        Some(Owner::Ggml(_)) => "ggml",
+        Some(HandleOwner::Us) => "steeve",
+        Some(HandleOwner::Ggml(_)) => "ggml",
         None => return,
     };
-    let why = why.map(|why| format!("\"why\":{},", Quoted(&why))).unwrap_or_default();
-    append(file, "open", format_args!("\"handle\":\"{handle:p}\",\"owner\":\"{owner}\",{why}{described}"));
+    let why = why.map(|why| format!("\"why\":{},", JsonString(&why))).unwrap_or_default();
+    append_line(file, "open", format_args!("\"handle\":\"{handle:p}\",\"owner\":\"{owner}\",{why}{described}"));
 }
 
 /// Reports that a handle is about to be freed.
-pub(crate) fn closed(handle: *const Handle) {
+pub(crate) fn report_close(handle: *const GallocrHandle) {
     if let Some(file) = file().filter(|_| HANDLES.get(handle.addr()).is_some()) {
-        append(file, "close", format_args!("\"handle\":\"{handle:p}\""));
+        append_line(file, "close", format_args!("\"handle\":\"{handle:p}\""));
     }
 }
 
@@ -121,21 +121,25 @@ pub(crate) fn closed(handle: *const Handle) {
 ///
 /// # Safety
 /// The request's graph is one of the handle's ggml, with null or a number for each node and leaf.
-pub(crate) unsafe fn reserving(handle: &mut Handle, request: Request, act: impl FnOnce(&mut Handle) -> bool) -> bool {
+pub(crate) unsafe fn reserve_and_report(
+    handle: &mut GallocrHandle,
+    request: ReserveRequest,
+    act: impl FnOnce(&mut GallocrHandle) -> bool,
+) -> bool {
     let Some(file) = file() else { return act(handle) };
     // First, since tensors may have addresses afterwards.
     // SAFETY: passed on.
-    let ggml = unsafe { simulated(handle, request) };
+    let ggml = unsafe { simulated_chunks(handle, request) };
     let done = act(handle);
-    catch(|| {
+    catch_panic(|| {
         let sizes = match (done, &ggml) {
             (true, _) => Some((0..handle.types().len()).map(|index| handle.buffer_size(index as c_int)).collect()),
             // The handle has just said so.
-            (false, Err(Unreadable::Malformed(_))) => None,
+            (false, Err(GraphReadError::Malformed(_))) => None,
             // SAFETY: passed on.
             (false, _) => unsafe { handle.reserve_size(request) },
         };
-        reserved(file, handle, if done { Outcome::Done } else { Outcome::Failed }, ggml, sizes);
+        report_reserve(file, handle, if done { ReserveOutcome::Done } else { ReserveOutcome::Failed }, ggml, sizes);
     });
     done
 }
@@ -143,38 +147,38 @@ pub(crate) unsafe fn reserving(handle: &mut Handle, request: Request, act: impl 
 /// Lets a handle say what a reserve would take, and reports that. `None` for a graph that is refused.
 ///
 /// # Safety
-/// As [`reserving`].
-pub(crate) unsafe fn sizing(handle: &mut Handle, request: Request) -> Option<Vec<usize>> {
+/// As [`reserve_and_report`].
+pub(crate) unsafe fn size_and_report(handle: &mut GallocrHandle, request: ReserveRequest) -> Option<Vec<usize>> {
     // SAFETY: passed on.
     let Some(file) = file() else { return unsafe { handle.reserve_size(request) } };
     // SAFETY: passed on.
-    let (ggml, sizes) = unsafe { (simulated(handle, request), handle.reserve_size(request)) };
-    catch(|| reserved(file, handle, Outcome::Dry, ggml, sizes.clone()));
+    let (ggml, sizes) = unsafe { (simulated_chunks(handle, request), handle.reserve_size(request)) };
+    catch_panic(|| report_reserve(file, handle, ReserveOutcome::Dry, ggml, sizes.clone()));
     sizes
 }
 
 /// The chunks of ggml's own plan, simulated now or before.
 ///
 /// # Safety
-/// As [`reserving`].
-unsafe fn simulated(handle: &mut Handle, request: Request) -> Result<Chunks, Unreadable> {
-    let mut simulations = std::mem::take(&mut handle.reported.simulations);
+/// As [`reserve_and_report`].
+unsafe fn simulated_chunks(handle: &mut GallocrHandle, request: ReserveRequest) -> Result<ChunkSizes, GraphReadError> {
+    let mut simulations = std::mem::take(&mut handle.report_state.simulations);
     // SAFETY: passed on.
-    let chunks = catch(|| unsafe { simulations.chunks(handle.ggml(), handle.types(), request) });
-    handle.reported.simulations = simulations;
-    chunks.unwrap_or_else(|| Err(Unreadable::Unknown("something went wrong inside".into())))
+    let chunks = catch_panic(|| unsafe { simulations.chunks(handle.ggml(), handle.types(), request) });
+    handle.report_state.simulations = simulations;
+    chunks.unwrap_or_else(|| Err(GraphReadError::Unsupported("something went wrong inside".into())))
 }
 
 /// Writes what a handle has, or would have, in each memory, unless that is what was written last. Without sizes the graph was
 /// refused.
-fn reserved(
+fn report_reserve(
     file: &Path,
-    handle: &mut Handle,
-    outcome: Outcome,
-    ggml: Result<Chunks, Unreadable>,
+    handle: &mut GallocrHandle,
+    outcome: ReserveOutcome,
+    ggml: Result<ChunkSizes, GraphReadError>,
     sizes: Option<Vec<usize>>,
 ) {
-    let outcome = if sizes.is_some() { outcome } else { Outcome::Refused };
+    let outcome = if sizes.is_some() { outcome } else { ReserveOutcome::Refused };
     // A buffer type that is listed twice has its memory once.
     let is_shared = |index: usize| handle.types()[..index].contains(&handle.types()[index]);
     let sizes = sizes.unwrap_or_default();
@@ -188,35 +192,41 @@ fn reserved(
     let ggml = ggml.map_or_else(|| "null".to_owned(), |chunks| format!("{chunks:?}"));
     let figures = format!("\"outcome\":\"{}\",\"ggml\":{ggml},\"steeve\":{steeve:?}", outcome.name());
     let hash = fnv_1a(figures.as_bytes());
-    if handle.reported.last == hash {
+    if handle.report_state.last == hash {
         return;
     }
-    handle.reported.last = hash;
-    append(file, "reserve", format_args!("\"handle\":\"{:p}\",{figures}", std::ptr::from_ref(handle)));
+    handle.report_state.last = hash;
+    append_line(file, "reserve", format_args!("\"handle\":\"{:p}\",{figures}", std::ptr::from_ref(handle)));
 }
 
 /// Reports the buffer that was made for the tensors of a context. Where there is none, what it would have taken.
 ///
 /// # Safety
 /// A context and a buffer type of this ggml's, and null or a buffer of it.
-pub(crate) unsafe fn allocated(ggml: &Ggml, context: Context, buffer_type: BufferType, buffer: Buffer) {
+pub(crate) unsafe fn report_context_buffer(
+    ggml: &GgmlInstance,
+    context: GgmlContext,
+    buffer_type: GgmlBufferType,
+    buffer: GgmlBuffer,
+) {
     let Some(file) = file() else { return };
     // SAFETY: passed on.
-    catch(|| unsafe {
+    catch_panic(|| unsafe {
         if !buffer.is_null() {
             let Some(functions) = ggml.functions() else { return };
-            let (bytes, place) = ((functions.ggml_backend_buffer_get_size)(buffer), Place::of(ggml, buffer_type));
-            let what = contents(ggml, context);
+            let (bytes, place) =
+                ((functions.ggml_backend_buffer_get_size)(buffer), MemoryDescription::of(ggml, buffer_type));
+            let what = context_contents(ggml, context);
             BUFFERS.insert(buffer.addr(), ());
-            append(
+            append_line(
                 file,
                 "buffer",
                 format_args!(
                     "\"buffer\":\"{buffer:p}\",\"context\":\"{context:p}\",{place},\"contents\":\"{what}\",\"bytes\":{bytes}"
                 ),
             );
-        } else if let Some(size) = ggml.passed.size_of_context {
-            sized(ggml, context, buffer_type, size(context, buffer_type));
+        } else if let Some(size) = ggml.forwarded.size_of_context {
+            report_context_size(ggml, context, buffer_type, size(context, buffer_type));
         }
     });
 }
@@ -225,12 +235,17 @@ pub(crate) unsafe fn allocated(ggml: &Ggml, context: Context, buffer_type: Buffe
 ///
 /// # Safety
 /// A context and a buffer type of this ggml's.
-pub(crate) unsafe fn sized(ggml: &Ggml, context: Context, buffer_type: BufferType, bytes: usize) {
+pub(crate) unsafe fn report_context_size(
+    ggml: &GgmlInstance,
+    context: GgmlContext,
+    buffer_type: GgmlBufferType,
+    bytes: usize,
+) {
     let Some(file) = file().filter(|_| bytes > 0) else { return };
     // SAFETY: passed on.
-    catch(|| unsafe {
-        let (what, place) = (contents(ggml, context), Place::of(ggml, buffer_type));
-        append(
+    catch_panic(|| unsafe {
+        let (what, place) = (context_contents(ggml, context), MemoryDescription::of(ggml, buffer_type));
+        append_line(
             file,
             "size",
             format_args!("\"context\":\"{context:p}\",{place},\"contents\":\"{what}\",\"bytes\":{bytes}"),
@@ -242,23 +257,24 @@ pub(crate) unsafe fn sized(ggml: &Ggml, context: Context, buffer_type: BufferTyp
 ///
 /// # Safety
 /// Null or a buffer of this ggml's.
-pub(crate) unsafe fn mapped(ggml: &Ggml, buffer: Buffer) {
+pub(crate) unsafe fn report_mapped_buffer(ggml: &GgmlInstance, buffer: GgmlBuffer) {
     let Some(file) = file().filter(|_| !buffer.is_null()) else { return };
     // SAFETY: passed on.
-    catch(|| unsafe {
-        let (Some(functions), Some(type_of)) = (ggml.functions(), ggml.passed.type_of_buffer) else { return };
-        let (bytes, place) = ((functions.ggml_backend_buffer_get_size)(buffer), Place::of(ggml, type_of(buffer)));
+    catch_panic(|| unsafe {
+        let (Some(functions), Some(type_of)) = (ggml.functions(), ggml.forwarded.type_of_buffer) else { return };
+        let (bytes, place) =
+            ((functions.ggml_backend_buffer_get_size)(buffer), MemoryDescription::of(ggml, type_of(buffer)));
         BUFFERS.insert(buffer.addr(), ());
-        append(file, "mapped", format_args!("\"buffer\":\"{buffer:p}\",{place},\"bytes\":{bytes}"));
+        append_line(file, "mapped", format_args!("\"buffer\":\"{buffer:p}\",{place},\"bytes\":{bytes}"));
     });
 }
 
 /// Reports that a buffer is about to be freed, if it was reported at all.
-pub(crate) fn dropped(buffer: Buffer) {
+pub(crate) fn report_dropped_buffer(buffer: GgmlBuffer) {
     let Some(file) = file() else { return };
-    catch(|| {
+    catch_panic(|| {
         if BUFFERS.remove(buffer.addr()).is_some() {
-            append(file, "drop", format_args!("\"buffer\":\"{buffer:p}\""));
+            append_line(file, "drop", format_args!("\"buffer\":\"{buffer:p}\""));
         }
     });
 }
@@ -268,16 +284,16 @@ pub(crate) fn dropped(buffer: Buffer) {
 ///
 /// # Safety
 /// A context of this ggml's, or null.
-unsafe fn contents(ggml: &Ggml, context: Context) -> &'static str {
-    let functions = (ggml.passed.first_tensor, ggml.passed.next_tensor);
+unsafe fn context_contents(ggml: &GgmlInstance, context: GgmlContext) -> &'static str {
+    let functions = (ggml.forwarded.first_tensor, ggml.forwarded.next_tensor);
     let ((Some(first), Some(next)), false, Ok(_)) = (functions, context.is_null(), ggml.known()) else {
         return "other";
     };
     // SAFETY: as promised; the structure of tensors is known.
-    let mut tensor: *mut Tensor = unsafe { first(context) };
+    let mut tensor: *mut GgmlTensor = unsafe { first(context) };
     while !tensor.is_null() {
         // SAFETY: a tensor of the context; its name ends within its bytes, or is cut there.
-        let name = unsafe { &*(&raw const (*tensor).name).cast::<[u8; crate::abi::NAME_BYTES]>() };
+        let name = unsafe { &*(&raw const (*tensor).name).cast::<[u8; crate::ggml_abi::NAME_BYTES]>() };
         let name = CStr::from_bytes_until_nul(name).map(CStr::to_bytes).unwrap_or(name);
         let has = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
         if name.starts_with(b"cache_") {
@@ -293,44 +309,44 @@ unsafe fn contents(ggml: &Ggml, context: Context) -> &'static str {
 }
 
 /// A buffer type as the reader knows it: its name, its device's name, and whether it is memory of the host.
-struct Place {
+struct MemoryDescription {
     memory: String,
     device: Option<String>,
     is_host: bool,
 }
 
-impl Place {
+impl MemoryDescription {
     /// # Safety
     /// A buffer type of this ggml's.
-    unsafe fn of(ggml: &Ggml, buffer_type: BufferType) -> Self {
+    unsafe fn of(ggml: &GgmlInstance, buffer_type: GgmlBufferType) -> Self {
         let Some(functions) = ggml.functions() else {
             return Self { memory: "unknown".to_owned(), device: None, is_host: false };
         };
         // SAFETY: as promised; devices live as long as ggml.
         unsafe {
             let memory = text((functions.ggml_backend_buft_name)(buffer_type)).unwrap_or_default();
-            let device = Device::of(functions, buffer_type);
+            let device = BufferTypeDevice::of(functions, buffer_type);
             let is_host = device.is_host || device.is_cpu() || memory == "CPU";
-            let device = device.pointer.and_then(|device| text(ggml.passed.name_of_device?(device)));
+            let device = device.pointer.and_then(|device| text(ggml.forwarded.name_of_device?(device)));
             Self { memory, device, is_host }
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for MemoryDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"memory\":{},\"host\":{}", Quoted(&self.memory), self.is_host)?;
+        write!(f, "\"memory\":{},\"host\":{}", JsonString(&self.memory), self.is_host)?;
         match &self.device {
-            Some(device) => write!(f, ",\"device\":{}", Quoted(device)),
+            Some(device) => write!(f, ",\"device\":{}", JsonString(device)),
             None => Ok(()),
         }
     }
 }
 
 /// A text as a JSON string.
-struct Quoted<'a>(&'a str);
+struct JsonString<'a>(&'a str);
 
-impl fmt::Display for Quoted<'_> {
+impl fmt::Display for JsonString<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('"')?;
         for letter in self.0.chars() {
@@ -346,9 +362,9 @@ impl fmt::Display for Quoted<'_> {
 
 /// Appends one line. The file is opened each time, for a program may close what it does not know. What goes wrong is the
 /// reader's loss, and no matter to the program.
-fn append(file: &Path, event: &str, what: fmt::Arguments<'_>) {
+fn append_line(file: &Path, event: &str, what: fmt::Arguments<'_>) {
     let process = std::process::id();
-    let line = format!("{{\"report\":{VERSION},\"process\":{process},\"event\":\"{event}\",{what}}}\n");
+    let line = format!("{{\"report\":{REPORT_VERSION},\"process\":{process},\"event\":\"{event}\",{what}}}\n");
     let _ = OpenOptions::new().append(true).create(true).open(file).and_then(|mut it| it.write_all(line.as_bytes()));
 }
 
@@ -358,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_name_is_a_json_string_whatever_is_in_it() {
-        assert_eq!(Quoted("CUDA0").to_string(), "\"CUDA0\"");
-        assert_eq!(Quoted("a\"b\\c\nd").to_string(), "\"a\\\"b\\\\c\\u000ad\"");
+        assert_eq!(JsonString("CUDA0").to_string(), "\"CUDA0\"");
+        assert_eq!(JsonString("a\"b\\c\nd").to_string(), "\"a\\\"b\\\\c\\u000ad\"");
     }
 }

@@ -1,5 +1,5 @@
 //! Functions of ggml's that are passed on to it as they are, so that a report knows of the buffers that a program makes beside
-//! its graphs: weights, caches, mapped files. See [`crate::report`].
+//! its graphs: weights, caches, mapped files. See [`crate::usage_report`].
 //!
 //! ```text
 //!   program --> ours --> ggml's own
@@ -13,12 +13,12 @@
 
 use std::ffi::c_void;
 
-use crate::abi::{Buffer, BufferType, Context};
-use crate::find::{ggml_called_by, ggml_of};
-use crate::log::say;
-use crate::report;
+use crate::find_ggml::{ggml_called_by, ggml_of_buffer_type};
+use crate::ggml_abi::{GgmlBuffer, GgmlBufferType, GgmlContext};
+use crate::log::log_stderr;
+use crate::usage_report;
 
-/// The body of a function that passes its return address on behind its arguments, as in [`exports`](crate::exports).
+/// The body of a function that passes its return address on behind its arguments, as in [`gallocr_exports`](crate::gallocr_exports).
 #[cfg(target_arch = "x86_64")]
 macro_rules! with_caller {
     (free_buffer($($argument:ident),*)) => { std::arch::naked_asm!("mov rsi, [rsp]", "jmp {}", sym free_buffer) };
@@ -47,7 +47,10 @@ macro_rules! with_caller {
 /// A context and a buffer type of ggml's.
 #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), unsafe(naked))]
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn ggml_backend_alloc_ctx_tensors_from_buft(ctx: Context, buft: BufferType) -> Buffer {
+pub unsafe extern "C-unwind" fn ggml_backend_alloc_ctx_tensors_from_buft(
+    ctx: GgmlContext,
+    buft: GgmlBufferType,
+) -> GgmlBuffer {
     with_caller!(alloc_context(ctx, buft))
 }
 
@@ -57,7 +60,10 @@ pub unsafe extern "C-unwind" fn ggml_backend_alloc_ctx_tensors_from_buft(ctx: Co
 /// A context and a buffer type of ggml's.
 #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), unsafe(naked))]
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn ggml_backend_alloc_ctx_tensors_from_buft_size(ctx: Context, buft: BufferType) -> usize {
+pub unsafe extern "C-unwind" fn ggml_backend_alloc_ctx_tensors_from_buft_size(
+    ctx: GgmlContext,
+    buft: GgmlBufferType,
+) -> usize {
     with_caller!(size_of_context(ctx, buft))
 }
 
@@ -72,7 +78,7 @@ pub unsafe extern "C-unwind" fn ggml_backend_dev_buffer_from_host_ptr(
     ptr: *mut c_void,
     size: usize,
     max_tensor_size: usize,
-) -> Buffer {
+) -> GgmlBuffer {
     with_caller!(map(device, ptr, size, max_tensor_size))
 }
 
@@ -82,30 +88,40 @@ pub unsafe extern "C-unwind" fn ggml_backend_dev_buffer_from_host_ptr(
 /// A buffer of ggml's that is not in use, or null.
 #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), unsafe(naked))]
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn ggml_backend_buffer_free(buffer: Buffer) {
+pub unsafe extern "C-unwind" fn ggml_backend_buffer_free(buffer: GgmlBuffer) {
     with_caller!(free_buffer(buffer))
 }
 
-unsafe extern "C-unwind" fn alloc_context(context: Context, buffer_type: BufferType, caller: *const c_void) -> Buffer {
+unsafe extern "C-unwind" fn alloc_context(
+    context: GgmlContext,
+    buffer_type: GgmlBufferType,
+    caller: *const c_void,
+) -> GgmlBuffer {
     // SAFETY: a buffer type of some ggml's.
-    let Ok(ggml) = (unsafe { ggml_of(buffer_type.cast(), caller) }) else { return lost(std::ptr::null_mut()) };
-    let Some(original) = ggml.passed.alloc_context else { return lost(std::ptr::null_mut()) };
+    let Ok(ggml) = (unsafe { ggml_of_buffer_type(buffer_type.cast(), caller) }) else {
+        return log_missing_ggml(std::ptr::null_mut());
+    };
+    let Some(original) = ggml.forwarded.alloc_context else { return log_missing_ggml(std::ptr::null_mut()) };
     // SAFETY: passed on.
     unsafe {
         let buffer = original(context, buffer_type);
-        report::allocated(ggml, context, buffer_type, buffer);
+        usage_report::report_context_buffer(ggml, context, buffer_type, buffer);
         buffer
     }
 }
 
-unsafe extern "C-unwind" fn size_of_context(context: Context, buffer_type: BufferType, caller: *const c_void) -> usize {
+unsafe extern "C-unwind" fn size_of_context(
+    context: GgmlContext,
+    buffer_type: GgmlBufferType,
+    caller: *const c_void,
+) -> usize {
     // SAFETY: a buffer type of some ggml's.
-    let Ok(ggml) = (unsafe { ggml_of(buffer_type.cast(), caller) }) else { return lost(0) };
-    let Some(original) = ggml.passed.size_of_context else { return lost(0) };
+    let Ok(ggml) = (unsafe { ggml_of_buffer_type(buffer_type.cast(), caller) }) else { return log_missing_ggml(0) };
+    let Some(original) = ggml.forwarded.size_of_context else { return log_missing_ggml(0) };
     // SAFETY: passed on.
     unsafe {
         let bytes = original(context, buffer_type);
-        report::sized(ggml, context, buffer_type, bytes);
+        usage_report::report_context_size(ggml, context, buffer_type, bytes);
         bytes
     }
 }
@@ -116,29 +132,31 @@ unsafe extern "C-unwind" fn map(
     size: usize,
     max_tensor_size: usize,
     caller: *const c_void,
-) -> Buffer {
-    let Some(ggml) = ggml_called_by(caller) else { return lost(std::ptr::null_mut()) };
-    let Some(original) = ggml.passed.map else { return lost(std::ptr::null_mut()) };
+) -> GgmlBuffer {
+    let Some(ggml) = ggml_called_by(caller) else { return log_missing_ggml(std::ptr::null_mut()) };
+    let Some(original) = ggml.forwarded.map_host_memory else { return log_missing_ggml(std::ptr::null_mut()) };
     // SAFETY: passed on.
     unsafe {
         let buffer = original(device, memory, size, max_tensor_size);
-        report::mapped(ggml, buffer);
+        usage_report::report_mapped_buffer(ggml, buffer);
         buffer
     }
 }
 
-unsafe extern "C-unwind" fn free_buffer(buffer: Buffer, caller: *const c_void) {
+unsafe extern "C-unwind" fn free_buffer(buffer: GgmlBuffer, caller: *const c_void) {
     if buffer.is_null() {
         return;
     }
-    let Some(original) = ggml_called_by(caller).and_then(|ggml| ggml.passed.free_buffer) else { return lost(()) };
-    report::dropped(buffer);
+    let Some(original) = ggml_called_by(caller).and_then(|ggml| ggml.forwarded.free_buffer) else {
+        return log_missing_ggml(());
+    };
+    usage_report::report_dropped_buffer(buffer);
     // SAFETY: passed on.
     unsafe { original(buffer) };
 }
 
 /// The answer where ggml's own function is not to be found, which is said.
-fn lost<R>(answer: R) -> R {
-    say!("ggml can't be found: a function was called that should be passed on to it");
+fn log_missing_ggml<R>(answer: R) -> R {
+    log_stderr!("ggml can't be found: a function was called that should be passed on to it");
     answer
 }

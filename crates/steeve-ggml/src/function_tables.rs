@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::abi::{Buffer, BufferType, Context, Graph, InitParams, Original, Tensor};
+use crate::ggml_abi::{GgmlBuffer, GgmlBufferType, GgmlContext, GgmlGraph, GgmlInitParams, GgmlTensor, OriginalHandle};
 
 macro_rules! functions {
     // Required: there is no table without. Expected: every ggml since 0.9.4 has them, but a table can do without. Optional: some
@@ -74,72 +74,72 @@ macro_rules! functions {
 
 functions! {
     /// What plans and buffers need.
-    Functions
+    GgmlFunctions
     required {
-        ggml_backend_buft_get_alignment: fn(BufferType) -> usize;
-        ggml_backend_buft_get_max_size: fn(BufferType) -> usize;
-        ggml_backend_buft_get_alloc_size: fn(BufferType, *const Tensor) -> usize;
-        ggml_backend_buft_alloc_buffer: fn(BufferType, usize) -> Buffer;
-        ggml_backend_buft_name: fn(BufferType) -> *const c_char;
-        ggml_backend_buffer_get_base: fn(Buffer) -> *mut c_void;
-        ggml_backend_buffer_get_size: fn(Buffer) -> usize;
-        ggml_backend_buffer_reset: fn(Buffer);
-        ggml_backend_buffer_set_usage: fn(Buffer, c_int);
-        ggml_backend_buffer_free: fn(Buffer);
-        ggml_backend_tensor_alloc: fn(Buffer, *mut Tensor, *mut c_void) -> c_int;
-        ggml_backend_view_init: fn(*mut Tensor) -> c_int;
+        ggml_backend_buft_get_alignment: fn(GgmlBufferType) -> usize;
+        ggml_backend_buft_get_max_size: fn(GgmlBufferType) -> usize;
+        ggml_backend_buft_get_alloc_size: fn(GgmlBufferType, *const GgmlTensor) -> usize;
+        ggml_backend_buft_alloc_buffer: fn(GgmlBufferType, usize) -> GgmlBuffer;
+        ggml_backend_buft_name: fn(GgmlBufferType) -> *const c_char;
+        ggml_backend_buffer_get_base: fn(GgmlBuffer) -> *mut c_void;
+        ggml_backend_buffer_get_size: fn(GgmlBuffer) -> usize;
+        ggml_backend_buffer_reset: fn(GgmlBuffer);
+        ggml_backend_buffer_set_usage: fn(GgmlBuffer, c_int);
+        ggml_backend_buffer_free: fn(GgmlBuffer);
+        ggml_backend_tensor_alloc: fn(GgmlBuffer, *mut GgmlTensor, *mut c_void) -> c_int;
+        ggml_backend_view_init: fn(*mut GgmlTensor) -> c_int;
         ggml_type_name: fn(c_int) -> *const c_char;
         ggml_op_name: fn(c_int) -> *const c_char;
-        ggml_op_desc: fn(*const Tensor) -> *const c_char;
-        ggml_init: fn(InitParams) -> Context;
-        ggml_free: fn(Context);
-        ggml_new_tensor_2d: fn(Context, c_int, i64, i64) -> *mut Tensor;
-        ggml_view_1d: fn(Context, *mut Tensor, i64, usize) -> *mut Tensor;
-        ggml_add: fn(Context, *mut Tensor, *mut Tensor) -> *mut Tensor;
-        ggml_set_input: fn(*mut Tensor);
-        ggml_set_output: fn(*mut Tensor);
-        ggml_set_name: fn(*mut Tensor, *const c_char) -> *mut Tensor;
-        ggml_new_graph: fn(Context) -> *mut Graph;
-        ggml_build_forward_expand: fn(*mut Graph, *mut Tensor);
+        ggml_op_desc: fn(*const GgmlTensor) -> *const c_char;
+        ggml_init: fn(GgmlInitParams) -> GgmlContext;
+        ggml_free: fn(GgmlContext);
+        ggml_new_tensor_2d: fn(GgmlContext, c_int, i64, i64) -> *mut GgmlTensor;
+        ggml_view_1d: fn(GgmlContext, *mut GgmlTensor, i64, usize) -> *mut GgmlTensor;
+        ggml_add: fn(GgmlContext, *mut GgmlTensor, *mut GgmlTensor) -> *mut GgmlTensor;
+        ggml_set_input: fn(*mut GgmlTensor);
+        ggml_set_output: fn(*mut GgmlTensor);
+        ggml_set_name: fn(*mut GgmlTensor, *const c_char) -> *mut GgmlTensor;
+        ggml_new_graph: fn(GgmlContext) -> *mut GgmlGraph;
+        ggml_build_forward_expand: fn(*mut GgmlGraph, *mut GgmlTensor);
     }
     expected {
         ggml_version: fn() -> *const c_char;
-        ggml_backend_buft_is_host: fn(BufferType) -> bool;
-        ggml_backend_buft_get_device: fn(BufferType) -> *mut c_void;
+        ggml_backend_buft_is_host: fn(GgmlBufferType) -> bool;
+        ggml_backend_buft_get_device: fn(GgmlBufferType) -> *mut c_void;
         ggml_backend_dev_type: fn(*mut c_void) -> c_int;
         ggml_backend_dev_backend_reg: fn(*mut c_void) -> *mut c_void;
         ggml_backend_reg_name: fn(*mut c_void) -> *const c_char;
     }
     optional {
         ggml_op_can_inplace: fn(c_int) -> bool;
-        ggml_backend_buft_is_meta: fn(BufferType) -> bool;
+        ggml_backend_buft_is_meta: fn(GgmlBufferType) -> bool;
     }
 }
 
 functions! {
     /// ggml's own graph allocator.
-    Originals
+    OriginalFunctions
     required {
-        ggml_gallocr_new_n: fn(*mut BufferType, c_int) -> Original;
-        ggml_gallocr_free: fn(Original);
-        ggml_gallocr_reserve_n: fn(Original, *mut Graph, *const c_int, *const c_int) -> bool;
-        ggml_gallocr_alloc_graph: fn(Original, *mut Graph) -> bool;
-        ggml_gallocr_get_buffer_size: fn(Original, c_int) -> usize;
+        ggml_gallocr_new_n: fn(*mut GgmlBufferType, c_int) -> OriginalHandle;
+        ggml_gallocr_free: fn(OriginalHandle);
+        ggml_gallocr_reserve_n: fn(OriginalHandle, *mut GgmlGraph, *const c_int, *const c_int) -> bool;
+        ggml_gallocr_alloc_graph: fn(OriginalHandle, *mut GgmlGraph) -> bool;
+        ggml_gallocr_get_buffer_size: fn(OriginalHandle, c_int) -> usize;
     }
     expected {}
     optional {
-        ggml_gallocr_reserve_n_size: fn(Original, *mut Graph, *const c_int, *const c_int, *mut usize);
+        ggml_gallocr_reserve_n_size: fn(OriginalHandle, *mut GgmlGraph, *const c_int, *const c_int, *mut usize);
     }
 }
 
-/// What [`passed`](crate::passed) passes on, and what a report asks beside that. Some versions have them; what ggml's own throws
+/// What [`forwarded_functions`](crate::forwarded_functions) passes on, and what a report asks beside that. Some versions have them; what ggml's own throws
 /// passes through.
 #[derive(Clone, Copy, Default)]
 #[cfg_attr(all(feature = "whole", not(test)), allow(dead_code))]
-pub(crate) struct Passed {
+pub(crate) struct ForwardedFunctions {
     pub(crate) alloc_context: Option<AllocContext>,
     pub(crate) size_of_context: Option<SizeOfContext>,
-    pub(crate) map: Option<Map>,
+    pub(crate) map_host_memory: Option<MapHostMemory>,
     pub(crate) free_buffer: Option<FreeBuffer>,
     pub(crate) type_of_buffer: Option<TypeOfBuffer>,
     pub(crate) name_of_device: Option<NameOfDevice>,
@@ -147,17 +147,17 @@ pub(crate) struct Passed {
     pub(crate) next_tensor: Option<NextTensor>,
 }
 
-type AllocContext = unsafe extern "C-unwind" fn(Context, BufferType) -> Buffer;
-type SizeOfContext = unsafe extern "C-unwind" fn(Context, BufferType) -> usize;
-type Map = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, usize, usize) -> Buffer;
-type FreeBuffer = unsafe extern "C-unwind" fn(Buffer);
-type TypeOfBuffer = unsafe extern "C" fn(Buffer) -> BufferType;
+type AllocContext = unsafe extern "C-unwind" fn(GgmlContext, GgmlBufferType) -> GgmlBuffer;
+type SizeOfContext = unsafe extern "C-unwind" fn(GgmlContext, GgmlBufferType) -> usize;
+type MapHostMemory = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, usize, usize) -> GgmlBuffer;
+type FreeBuffer = unsafe extern "C-unwind" fn(GgmlBuffer);
+type TypeOfBuffer = unsafe extern "C" fn(GgmlBuffer) -> GgmlBufferType;
 type NameOfDevice = unsafe extern "C" fn(*mut c_void) -> *const c_char;
-type FirstTensor = unsafe extern "C" fn(Context) -> *mut Tensor;
-type NextTensor = unsafe extern "C" fn(Context, *mut Tensor) -> *mut Tensor;
+type FirstTensor = unsafe extern "C" fn(GgmlContext) -> *mut GgmlTensor;
+type NextTensor = unsafe extern "C" fn(GgmlContext, *mut GgmlTensor) -> *mut GgmlTensor;
 
 #[cfg(any(not(feature = "whole"), test))]
-impl Passed {
+impl ForwardedFunctions {
     /// Asks `find` for each by its name.
     pub(crate) fn find(find: impl Fn(&CStr) -> *mut c_void) -> Self {
         macro_rules! find {
@@ -169,7 +169,7 @@ impl Passed {
         Self {
             alloc_context: find!(c"ggml_backend_alloc_ctx_tensors_from_buft" as AllocContext),
             size_of_context: find!(c"ggml_backend_alloc_ctx_tensors_from_buft_size" as SizeOfContext),
-            map: find!(c"ggml_backend_dev_buffer_from_host_ptr" as Map),
+            map_host_memory: find!(c"ggml_backend_dev_buffer_from_host_ptr" as MapHostMemory),
             free_buffer: find!(c"ggml_backend_buffer_free" as FreeBuffer),
             type_of_buffer: find!(c"ggml_backend_buffer_get_type" as TypeOfBuffer),
             name_of_device: find!(c"ggml_backend_dev_name" as NameOfDevice),

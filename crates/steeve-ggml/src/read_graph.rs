@@ -9,21 +9,21 @@ use steeve_graph::{
     Op, Tensor, TensorId, View,
 };
 
-use crate::abi::{self, BufferType};
-use crate::ggml::Known;
+use crate::ggml_abi::{self, GgmlBufferType};
+use crate::ggml_instance::KnownGgml;
 
 /// Why a graph can't be planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub(crate) enum GraphReadError {
     /// ggml itself would fail over it: nothing where a tensor should be, or more bytes than can be counted.
     Malformed(String),
     /// It may make sense to ggml, but not to us.
-    Unknown(String),
+    Unsupported(String),
 }
 
 /// The memories of an allocator, and the buffer type of each.
-pub(crate) struct Memories {
-    pub(crate) types: Vec<BufferType>,
+pub(crate) struct PlannedMemories {
+    pub(crate) types: Vec<GgmlBufferType>,
     pub(crate) planned: IdVec<MemoryId, Memory>,
     /// Whether each is the type called CPU, in which no tensor takes more bytes than it spans.
     pub(crate) pads_nothing: Vec<bool>,
@@ -33,26 +33,26 @@ pub(crate) struct Memories {
 
 /// Which memory each leaf and node belongs to, as the caller said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ids {
+pub(crate) struct BufferIds {
     pub(crate) leafs: Vec<c_int>,
     pub(crate) nodes: Vec<c_int>,
 }
 
 /// The caller's lists.
 #[derive(Clone, Copy)]
-pub(crate) struct Lists<'a> {
-    pub(crate) leafs: &'a [*mut abi::Tensor],
-    pub(crate) nodes: &'a [*mut abi::Tensor],
+pub(crate) struct TensorLists<'a> {
+    pub(crate) leafs: &'a [*mut ggml_abi::GgmlTensor],
+    pub(crate) nodes: &'a [*mut ggml_abi::GgmlTensor],
 }
 
-impl<'a> Lists<'a> {
+impl<'a> TensorLists<'a> {
     /// # Safety
     /// Null, or a graph of ggml's that lives as long as the answer is used.
-    pub(crate) unsafe fn of(graph: *const abi::Graph) -> Result<Self, Unreadable> {
+    pub(crate) unsafe fn of(graph: *const ggml_abi::GgmlGraph) -> Result<Self, GraphReadError> {
         // SAFETY: as promised.
         let Some(graph) = (unsafe { graph.as_ref() }) else { return malformed("the graph is null") };
         // SAFETY: as promised.
-        let list = |count: c_int, start: *mut *mut abi::Tensor, name: &str| match usize::try_from(count) {
+        let list = |count: c_int, start: *mut *mut ggml_abi::GgmlTensor, name: &str| match usize::try_from(count) {
             Ok(0) => Ok(&[][..]),
             Ok(_) if start.is_null() => malformed(format!("{count} {name} are announced, and their list is null")),
             // SAFETY: a list of so many pointers, as promised.
@@ -75,25 +75,25 @@ impl<'a> Lists<'a> {
     ///
     /// # Safety
     /// Each is null, or has one number for each leaf or node.
-    pub(crate) unsafe fn ids(&self, nodes: *const c_int, leafs: *const c_int) -> Ids {
+    pub(crate) unsafe fn ids(&self, nodes: *const c_int, leafs: *const c_int) -> BufferIds {
         let list = |ids: *const c_int, count: usize| match ids.is_null() || count == 0 {
             true => vec![0; count],
             // SAFETY: as promised.
             false => unsafe { std::slice::from_raw_parts(ids, count) }.to_vec(),
         };
-        Ids { leafs: list(leafs, self.leafs.len()), nodes: list(nodes, self.nodes.len()) }
+        BufferIds { leafs: list(leafs, self.leafs.len()), nodes: list(nodes, self.nodes.len()) }
     }
 }
 
 /// A graph as the planner knows it, with ggml's tensor for each of its ids.
 pub(crate) struct ReadGraph {
     pub(crate) assigned: AssignedGraph,
-    pub(crate) tensors: Vec<*mut abi::Tensor>,
+    pub(crate) tensors: Vec<*mut ggml_abi::GgmlTensor>,
 }
 
 /// For what a graph is read: operations are called differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum ReadPurpose {
     /// To be planned: every operation overwrites what this ggml lets it overwrite, and nothing else.
     Plan {
         /// Whether a GLU of two sources may take the place of one, in CPU memory.
@@ -108,25 +108,25 @@ pub(crate) enum Purpose {
 /// # Safety
 /// The lists are a graph of this ggml's: every pointer that can be reached is null or a tensor.
 pub(crate) unsafe fn read(
-    ggml: &Known,
-    lists: Lists<'_>,
-    memories: &Memories,
-    ids: &Ids,
-    purpose: Purpose,
-) -> Result<ReadGraph, Unreadable> {
+    ggml: &KnownGgml,
+    lists: TensorLists<'_>,
+    memories: &PlannedMemories,
+    ids: &BufferIds,
+    purpose: ReadPurpose,
+) -> Result<ReadGraph, GraphReadError> {
     let listed = lists.leafs.len() + lists.nodes.len();
     let numbers = HashMap::with_capacity_and_hasher(listed, BuildHasherDefault::default());
-    let reader = Reader { ggml, memories, purpose, numbers, tensors: Vec::with_capacity(listed), ops: Vec::new() };
+    let reader = GraphReader { ggml, memories, purpose, numbers, tensors: Vec::with_capacity(listed), ops: Vec::new() };
     // SAFETY: passed on.
     unsafe { reader.read(lists, ids) }
 }
 
-struct Reader<'a> {
-    ggml: &'a Known,
-    memories: &'a Memories,
-    purpose: Purpose,
-    numbers: HashMap<*mut abi::Tensor, TensorId, BuildHasherDefault<AddressHasher>>,
-    tensors: Vec<*mut abi::Tensor>,
+struct GraphReader<'a> {
+    ggml: &'a KnownGgml,
+    memories: &'a PlannedMemories,
+    purpose: ReadPurpose,
+    numbers: HashMap<*mut ggml_abi::GgmlTensor, TensorId, BuildHasherDefault<AddressHasher>>,
+    tensors: Vec<*mut ggml_abi::GgmlTensor>,
     /// What each of ggml's operations is to the planner, by ggml's number, as far as they were met.
     ops: Vec<Option<Op>>,
 }
@@ -151,8 +151,8 @@ impl Hasher for AddressHasher {
     }
 }
 
-impl Reader<'_> {
-    unsafe fn read(mut self, lists: Lists<'_>, ids: &Ids) -> Result<ReadGraph, Unreadable> {
+impl GraphReader<'_> {
+    unsafe fn read(mut self, lists: TensorLists<'_>, ids: &BufferIds) -> Result<ReadGraph, GraphReadError> {
         let mut parts = GraphParts::default();
         let assignment = Assignment { leafs: self.assigned(&ids.leafs)?, nodes: self.assigned(&ids.nodes)? };
         for &leaf in lists.leafs {
@@ -174,17 +174,17 @@ impl Reader<'_> {
             unsafe { self.tensor(&mut parts, pointer, home) }.map_err(|why| why.about(&self.title(index)))?;
             index += 1;
         }
-        let graph = parts.finish().map_err(|error| Unreadable::Unknown(error.to_string()))?;
+        let graph = parts.finish().map_err(|error| GraphReadError::Unsupported(error.to_string()))?;
         let sizes = self.sizes(&graph)?;
         let assigned = AssignedGraph::new(graph, self.memories.planned.clone(), assignment, sizes);
-        let assigned = assigned.map_err(|error| Unreadable::Unknown(error.to_string()))?;
+        let assigned = assigned.map_err(|error| GraphReadError::Unsupported(error.to_string()))?;
         Ok(ReadGraph { assigned, tensors: self.tensors })
     }
 
     /// The id of a tensor, a new one if it is met for the first time.
-    fn number(&mut self, tensor: *mut abi::Tensor) -> Result<TensorId, Unreadable> {
+    fn number(&mut self, tensor: *mut ggml_abi::GgmlTensor) -> Result<TensorId, GraphReadError> {
         let next = TensorId::from_index(self.tensors.len());
-        let next = next.ok_or_else(|| Unreadable::Malformed("there are too many tensors".into()))?;
+        let next = next.ok_or_else(|| GraphReadError::Malformed("there are too many tensors".into()))?;
         let number = *self.numbers.entry(tensor).or_insert(next);
         if number == next {
             self.tensors.push(tensor);
@@ -192,11 +192,11 @@ impl Reader<'_> {
         Ok(number)
     }
 
-    fn assigned(&self, ids: &[c_int]) -> Result<Vec<MemoryId>, Unreadable> {
+    fn assigned(&self, ids: &[c_int]) -> Result<Vec<MemoryId>, GraphReadError> {
         let memories = self.memories.types.len();
         let memory = |&id: &c_int| {
             let index = usize::try_from(id).ok().filter(|index| *index < memories).and_then(MemoryId::from_index);
-            index.ok_or_else(|| Unreadable::Malformed(format!("buffer {id} is named, and there are {memories}")))
+            index.ok_or_else(|| GraphReadError::Malformed(format!("buffer {id} is named, and there are {memories}")))
         };
         ids.iter().map(memory).collect()
     }
@@ -214,13 +214,13 @@ impl Reader<'_> {
     unsafe fn tensor(
         &mut self,
         parts: &mut GraphParts,
-        pointer: *mut abi::Tensor,
+        pointer: *mut ggml_abi::GgmlTensor,
         home: Option<MemoryId>,
-    ) -> Result<(), Unreadable> {
+    ) -> Result<(), GraphReadError> {
         // SAFETY: as promised.
         let tensor = unsafe { &*pointer };
         let layout = layout(self.ggml, tensor)?;
-        let mut sources = [None; abi::MAX_SOURCES];
+        let mut sources = [None; ggml_abi::MAX_SOURCES];
         let mut used = 0;
         // Who is no node is only looked at, and who made it does not matter.
         if home.is_some() {
@@ -238,10 +238,10 @@ impl Reader<'_> {
         let op = unsafe { self.op(parts, tensor, home) }?;
         let flags = Flags::from_bits(tensor.flags as u64);
         let external = view.is_none() && tensor.is_placed();
-        let too_many = |error: GraphError| Unreadable::Malformed(error.to_string());
+        let too_many = |error: GraphError| GraphReadError::Malformed(error.to_string());
         let read = Tensor { op, flags, external, view, ..Tensor::new(layout) };
         let id = parts.push(read, &sources[..used]).map_err(too_many)?;
-        if self.purpose == Purpose::Record {
+        if self.purpose == ReadPurpose::Record {
             // SAFETY: as promised.
             parts.set_name(id, &unsafe { name(pointer) }).map_err(too_many)?;
         }
@@ -253,14 +253,14 @@ impl Reader<'_> {
     unsafe fn op(
         &mut self,
         parts: &mut GraphParts,
-        tensor: &abi::Tensor,
+        tensor: &ggml_abi::GgmlTensor,
         home: Option<MemoryId>,
-    ) -> Result<Op, Unreadable> {
-        let unknown = || Unreadable::Unknown(format!("operation {} is unknown", tensor.op));
+    ) -> Result<Op, GraphReadError> {
+        let unknown = || GraphReadError::Unsupported(format!("operation {} is unknown", tensor.op));
         let ggml = self.ggml;
         let operation = ggml.operation(tensor.op).ok_or_else(unknown)?;
-        let too_many = |error: GraphError| Unreadable::Malformed(error.to_string());
-        let Purpose::Plan { glu } = self.purpose else {
+        let too_many = |error: GraphError| GraphReadError::Malformed(error.to_string());
+        let ReadPurpose::Plan { glu } = self.purpose else {
             // SAFETY: as promised.
             let kind = || unsafe { self.ggml.kind(tensor) };
             let kind = matches!(&*operation.name, "UNARY" | "GLU").then(kind).flatten();
@@ -298,7 +298,7 @@ impl Reader<'_> {
     }
 
     /// How many bytes each planned tensor takes in each memory.
-    fn sizes(&self, graph: &steeve_graph::Graph) -> Result<AllocSizes, Unreadable> {
+    fn sizes(&self, graph: &steeve_graph::Graph) -> Result<AllocSizes, GraphReadError> {
         let mut sizes = AllocSizes::new(self.memories.types.len());
         let mut left = isize::MAX as u64;
         let mut row = Vec::with_capacity(self.memories.types.len());
@@ -317,8 +317,8 @@ impl Reader<'_> {
             }
             let largest = row.iter().map(|size| size.0).max().unwrap_or(0);
             // Far below what could overflow anywhere, and far above what there is.
-            left = left.checked_sub(largest).ok_or_else(|| Unreadable::Malformed(too_large(largest)))?;
-            sizes.set(id, tensor, &row).map_err(|error| Unreadable::Unknown(error.to_string()))?;
+            left = left.checked_sub(largest).ok_or_else(|| GraphReadError::Malformed(too_large(largest)))?;
+            sizes.set(id, tensor, &row).map_err(|error| GraphReadError::Unsupported(error.to_string()))?;
         }
         Ok(sizes)
     }
@@ -329,40 +329,40 @@ fn too_large(bytes: u64) -> String {
 }
 
 /// Type, shape and strides, if they make sense.
-pub(crate) fn layout(ggml: &Known, tensor: &abi::Tensor) -> Result<Layout, Unreadable> {
+pub(crate) fn layout(ggml: &KnownGgml, tensor: &ggml_abi::GgmlTensor) -> Result<Layout, GraphReadError> {
     let unknown = || match format!("data type {} is unknown", tensor.dtype) {
-        why if ggml.has_type(tensor.dtype) => Unreadable::Unknown(why),
-        why => Unreadable::Malformed(why),
+        why if ggml.has_type(tensor.dtype) => GraphReadError::Unsupported(why),
+        why => GraphReadError::Malformed(why),
     };
     let dtype = ggml.data_type(tensor.dtype).ok_or_else(unknown)?;
     let mut ne = [0; 4];
     for (ne, &given) in ne.iter_mut().zip(&tensor.ne) {
-        let negative = |_| Unreadable::Unknown(format!("a shape of {:?}", tensor.ne));
+        let negative = |_| GraphReadError::Unsupported(format!("a shape of {:?}", tensor.ne));
         *ne = u64::try_from(given).map_err(negative)?;
     }
     let nb = tensor.nb.map(|stride| stride as u64);
-    Layout::new(dtype, ne, nb).map_err(|error| Unreadable::Malformed(error.to_string()))
+    Layout::new(dtype, ne, nb).map_err(|error| GraphReadError::Malformed(error.to_string()))
 }
 
 /// The name of a tensor.
 ///
 /// # Safety
 /// A tensor of ggml's.
-pub(crate) unsafe fn name(tensor: *const abi::Tensor) -> String {
+pub(crate) unsafe fn name(tensor: *const ggml_abi::GgmlTensor) -> String {
     // SAFETY: as promised. ggml ends a name with a zero; one without is none.
-    let bytes = unsafe { std::slice::from_raw_parts((&raw const (*tensor).name).cast::<u8>(), abi::NAME_BYTES) };
+    let bytes = unsafe { std::slice::from_raw_parts((&raw const (*tensor).name).cast::<u8>(), ggml_abi::NAME_BYTES) };
     CStr::from_bytes_until_nul(bytes).map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned())
 }
 
-fn malformed<T>(why: impl Into<String>) -> Result<T, Unreadable> {
-    Err(Unreadable::Malformed(why.into()))
+fn malformed<T>(why: impl Into<String>) -> Result<T, GraphReadError> {
+    Err(GraphReadError::Malformed(why.into()))
 }
 
-impl Unreadable {
+impl GraphReadError {
     fn about(self, what: &str) -> Self {
         match self {
             Self::Malformed(why) => Self::Malformed(format!("{what}: {why}")),
-            Self::Unknown(why) => Self::Unknown(format!("{what}: {why}")),
+            Self::Unsupported(why) => Self::Unsupported(format!("{what}: {why}")),
         }
     }
 }

@@ -11,21 +11,21 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::functions::Originals;
+use crate::function_tables::OriginalFunctions;
 use crate::growing_list::GrowingList;
 
 /// Whose handle it is.
 #[derive(Clone, Copy)]
-pub(crate) enum Owner {
+pub(crate) enum HandleOwner {
     Us,
-    Ggml(&'static Originals),
+    Ggml(&'static OriginalFunctions),
 }
 
 /// The handles of the process.
-pub(crate) static HANDLES: Registry<Owner> = Registry::new();
+pub(crate) static HANDLES: AddressRegistry<HandleOwner> = AddressRegistry::new();
 
 /// What a registry has for each address: nothing, or something that lives for ever.
-pub(crate) trait Value: Copy {
+pub(crate) trait RegistryValue: Copy {
     type Target: 'static;
 
     fn new(target: Option<&'static Self::Target>) -> Self;
@@ -33,14 +33,14 @@ pub(crate) trait Value: Copy {
     fn target(self) -> Option<&'static Self::Target>;
 }
 
-impl Value for Owner {
-    type Target = Originals;
+impl RegistryValue for HandleOwner {
+    type Target = OriginalFunctions;
 
-    fn new(originals: Option<&'static Originals>) -> Self {
+    fn new(originals: Option<&'static OriginalFunctions>) -> Self {
         originals.map_or(Self::Us, Self::Ggml)
     }
 
-    fn target(self) -> Option<&'static Originals> {
+    fn target(self) -> Option<&'static OriginalFunctions> {
         match self {
             Self::Us => None,
             Self::Ggml(originals) => Some(originals),
@@ -49,7 +49,7 @@ impl Value for Owner {
 }
 
 /// For a set of addresses.
-impl Value for () {
+impl RegistryValue for () {
     type Target = ();
 
     fn new(_: Option<&'static ()>) -> Self {}
@@ -67,31 +67,31 @@ const FREE: usize = 0;
 const TAKEN: usize = 1;
 
 /// A value for each of some addresses.
-pub(crate) struct Registry<V: Value> {
-    buckets: [Bucket<V>; BUCKETS],
+pub(crate) struct AddressRegistry<V: RegistryValue> {
+    buckets: [RegistryBucket<V>; BUCKETS],
 }
 
 /// Slots, the first of them at hand.
-struct Bucket<V: Value> {
-    first: [Slot<V>; SLOTS],
-    more: GrowingList<[Slot<V>; SLOTS]>,
+struct RegistryBucket<V: RegistryValue> {
+    first: [RegistrySlot<V>; SLOTS],
+    more: GrowingList<[RegistrySlot<V>; SLOTS]>,
 }
 
-struct Slot<V: Value> {
+struct RegistrySlot<V: RegistryValue> {
     address: AtomicUsize,
     /// The value's target; null for none.
     target: AtomicPtr<V::Target>,
 }
 
-impl<V: Value> Slot<V> {
+impl<V: RegistryValue> RegistrySlot<V> {
     const fn new() -> Self {
         Self { address: AtomicUsize::new(FREE), target: AtomicPtr::new(std::ptr::null_mut()) }
     }
 }
 
-impl<V: Value> Registry<V> {
+impl<V: RegistryValue> AddressRegistry<V> {
     pub(crate) const fn new() -> Self {
-        Self { buckets: [const { Bucket::new() }; BUCKETS] }
+        Self { buckets: [const { RegistryBucket::new() }; BUCKETS] }
     }
 
     /// Adds an address, or changes the value of one that was freed behind our back.
@@ -119,7 +119,7 @@ impl<V: Value> Registry<V> {
         Some(value)
     }
 
-    fn find(&self, address: usize) -> Option<&Slot<V>> {
+    fn find(&self, address: usize) -> Option<&RegistrySlot<V>> {
         if address == FREE || address == TAKEN {
             return None;
         }
@@ -127,30 +127,31 @@ impl<V: Value> Registry<V> {
     }
 
     /// A slot that no other thread has. If the process forks before it is filled, the child has one slot less.
-    fn take(&self, address: usize) -> &Slot<V> {
-        let is_taken =
-            |slot: &&Slot<V>| slot.address.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    fn take(&self, address: usize) -> &RegistrySlot<V> {
+        let is_taken = |slot: &&RegistrySlot<V>| {
+            slot.address.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
         let bucket = self.bucket(address);
         loop {
             if let Some(slot) = bucket.slots().find(is_taken) {
                 return slot;
             }
-            bucket.more.add([const { Slot::new() }; SLOTS]);
+            bucket.more.add([const { RegistrySlot::new() }; SLOTS]);
         }
     }
 
-    fn bucket(&self, address: usize) -> &Bucket<V> {
+    fn bucket(&self, address: usize) -> &RegistryBucket<V> {
         // Handles come from malloc, in steps of 16.
         &self.buckets[(address >> 4 ^ address >> 12) % BUCKETS]
     }
 }
 
-impl<V: Value> Bucket<V> {
+impl<V: RegistryValue> RegistryBucket<V> {
     const fn new() -> Self {
-        Self { first: [const { Slot::new() }; SLOTS], more: GrowingList::new() }
+        Self { first: [const { RegistrySlot::new() }; SLOTS], more: GrowingList::new() }
     }
 
-    fn slots(&self) -> impl Iterator<Item = &Slot<V>> {
+    fn slots(&self) -> impl Iterator<Item = &RegistrySlot<V>> {
         self.first.iter().chain(self.more.iter().flatten())
     }
 }
@@ -161,13 +162,13 @@ mod tests {
 
     #[test]
     fn what_was_added_is_there_until_it_is_removed() {
-        let registry = Registry::new();
+        let registry = AddressRegistry::new();
         assert!(registry.get(0).is_none() && registry.get(1).is_none() && registry.remove(0).is_none());
         // Far more than there are slots, some of them in the same bucket.
         let handles: Vec<usize> = (1..2000).map(|number| number * 48).collect();
         for round in 0..3 {
-            handles.iter().for_each(|handle| registry.insert(*handle, Owner::Us));
-            assert!(handles.iter().all(|handle| matches!(registry.get(*handle), Some(Owner::Us))), "{round}");
+            handles.iter().for_each(|handle| registry.insert(*handle, HandleOwner::Us));
+            assert!(handles.iter().all(|handle| matches!(registry.get(*handle), Some(HandleOwner::Us))), "{round}");
             assert!(registry.get(7).is_none());
             assert!(handles.iter().all(|handle| registry.remove(*handle).is_some()));
             assert!(handles.iter().all(|handle| registry.get(*handle).is_none() && registry.remove(*handle).is_none()));
@@ -178,13 +179,13 @@ mod tests {
 
     #[test]
     fn threads_do_not_take_each_others_slots() {
-        static SHARED: Registry<Owner> = Registry::new();
+        static SHARED: AddressRegistry<HandleOwner> = AddressRegistry::new();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 scope.spawn(move || {
                     for round in 0..20_000 {
                         let handle = 64 * (1 + thread + 4 * (round % 32));
-                        SHARED.insert(handle, Owner::Us);
+                        SHARED.insert(handle, HandleOwner::Us);
                         assert!(SHARED.get(handle).is_some());
                         assert!(SHARED.remove(handle).is_some() && SHARED.get(handle).is_none());
                     }

@@ -5,28 +5,28 @@
 
 use steeve_graph::ggml_answer;
 
-use crate::abi::{BufferType, Tensor};
-use crate::devices::memories;
-use crate::ggml::Ggml;
-use crate::handle::Request;
+use crate::buffer_types::planned_memories;
+use crate::drop_in_settings::settings;
+use crate::gallocr_handle::ReserveRequest;
+use crate::ggml_abi::{GgmlBufferType, GgmlTensor};
+use crate::ggml_instance::GgmlInstance;
 use crate::hash::WordHash;
-use crate::read::{Ids, Lists, Purpose, Unreadable, read};
-use crate::settings::settings;
+use crate::read_graph::{BufferIds, GraphReadError, ReadPurpose, TensorLists, read};
 
 /// The sizes of ggml's chunks in each memory; none in one that shares another's.
-pub(crate) type Chunks = Vec<Vec<u64>>;
+pub(crate) type ChunkSizes = Vec<Vec<u64>>;
 
 /// The answers of one handle.
 #[derive(Default)]
-pub(crate) struct Simulations {
+pub(crate) struct GgmlSimulations {
     /// With the hash of the graph, the latest last.
-    kept: Vec<(u64, Result<Chunks, Unreadable>)>,
+    kept: Vec<(u64, Result<ChunkSizes, GraphReadError>)>,
 }
 
 /// So many answers are kept: a program has a few graphs that take turns.
 const MOST_KEPT: usize = 16;
 
-impl Simulations {
+impl GgmlSimulations {
     /// Returns the chunks of ggml's plan for a graph.
     ///
     /// # Errors
@@ -36,21 +36,25 @@ impl Simulations {
     /// Buffer types and a graph of this ggml's, with null or a number for each node and leaf.
     pub(crate) unsafe fn chunks(
         &mut self,
-        ggml: &Ggml,
-        types: &[BufferType],
-        request: Request,
-    ) -> Result<Chunks, Unreadable> {
-        ggml.known().map_err(Unreadable::Unknown)?;
+        ggml: &GgmlInstance,
+        types: &[GgmlBufferType],
+        request: ReserveRequest,
+    ) -> Result<ChunkSizes, GraphReadError> {
+        ggml.known().map_err(GraphReadError::Unsupported)?;
         // SAFETY: passed on; the structures are known.
         unsafe {
-            let lists = Lists::of(request.graph)?;
+            let lists = TensorLists::of(request.graph)?;
             let ids = lists.ids(request.nodes, request.leafs);
             self.kept(fingerprint(lists, &ids), || simulate(ggml, types, lists, &ids))
         }
     }
 
     /// Returns the answer that is kept, or a new one, which is then kept.
-    fn kept(&mut self, hash: u64, simulate: impl FnOnce() -> Result<Chunks, Unreadable>) -> Result<Chunks, Unreadable> {
+    fn kept(
+        &mut self,
+        hash: u64,
+        simulate: impl FnOnce() -> Result<ChunkSizes, GraphReadError>,
+    ) -> Result<ChunkSizes, GraphReadError> {
         let (_, answer) = match self.kept.iter().position(|(kept, _)| *kept == hash) {
             Some(index) => self.kept.remove(index),
             None => (hash, simulate()),
@@ -64,15 +68,20 @@ impl Simulations {
 }
 
 /// # Safety
-/// As [`Simulations::chunks`].
-unsafe fn simulate(ggml: &Ggml, types: &[BufferType], lists: Lists<'_>, ids: &Ids) -> Result<Chunks, Unreadable> {
-    let known = ggml.known().map_err(Unreadable::Unknown)?;
+/// As [`GgmlSimulations::chunks`].
+unsafe fn simulate(
+    ggml: &GgmlInstance,
+    types: &[GgmlBufferType],
+    lists: TensorLists<'_>,
+    ids: &BufferIds,
+) -> Result<ChunkSizes, GraphReadError> {
+    let known = ggml.known().map_err(GraphReadError::Unsupported)?;
     // SAFETY: passed on.
     let graph = unsafe {
-        let memories = memories(known, settings(), types).map_err(Unreadable::Unknown)?;
-        read(known, lists, &memories, ids, Purpose::Plan { glu: false })?
+        let memories = planned_memories(known, settings(), types).map_err(GraphReadError::Unsupported)?;
+        read(known, lists, &memories, ids, ReadPurpose::Plan { glu: false })?
     };
-    let answer = ggml_answer(&graph.assigned).map_err(|error| Unreadable::Unknown(error.to_string()))?;
+    let answer = ggml_answer(&graph.assigned).map_err(|error| GraphReadError::Unsupported(error.to_string()))?;
     let chunks = |memory| match graph.assigned.owner(memory) == memory {
         true => answer.chunks[memory].iter().map(|size| size.0).collect(),
         false => Vec::new(),
@@ -85,17 +94,17 @@ unsafe fn simulate(ggml: &Ggml, types: &[BufferType], lists: Lists<'_>, ids: &Id
 ///
 /// # Safety
 /// The lists are a graph of a known ggml's.
-unsafe fn fingerprint(lists: Lists<'_>, ids: &Ids) -> u64 {
+unsafe fn fingerprint(lists: TensorLists<'_>, ids: &BufferIds) -> u64 {
     let mut hash = WordHash::new();
     let origin = lists.nodes.first().or(lists.leafs.first()).map_or(0, |tensor| tensor.addr());
-    let distance = |tensor: *mut Tensor| match tensor.is_null() {
+    let distance = |tensor: *mut GgmlTensor| match tensor.is_null() {
         true => u64::MAX,
         false => tensor.addr().wrapping_sub(origin) as u64,
     };
     for (tensors, ids) in [(lists.leafs, &ids.leafs), (lists.nodes, &ids.nodes)] {
         hash.add(tensors.len() as u64);
         for (pointer, id) in tensors.iter().zip(ids) {
-            // SAFETY: a tensor of the graph; `Lists` has none that is null.
+            // SAFETY: a tensor of the graph; `TensorLists` has none that is null.
             let tensor = unsafe { &**pointer };
             hash.add(u64::from(*id as u32) << 32 | u64::from(tensor.op as u32));
             hash.add(u64::from(tensor.flags as u32) << 32 | u64::from(tensor.dtype as u32));
@@ -117,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_graph_is_simulated_once_as_long_as_it_is_kept() {
-        let mut simulations = Simulations::default();
+        let mut simulations = GgmlSimulations::default();
         let mut count = 0;
         let mut ask = |hash: u64| {
             let answer = simulations.kept(hash, || {
@@ -133,12 +142,12 @@ mod tests {
         assert_eq!(ask(1), 18);
     }
 
-    type Change<'a> = &'a dyn Fn(&mut [Tensor; 3]);
+    type Change<'a> = &'a dyn Fn(&mut [GgmlTensor; 3]);
 
     #[test]
     fn a_graph_is_told_by_what_it_is_and_not_by_where() {
         // SAFETY: numbers and pointers, all of which may be zero.
-        let blank = || unsafe { std::mem::zeroed::<[Tensor; 3]>() };
+        let blank = || unsafe { std::mem::zeroed::<[GgmlTensor; 3]>() };
         let mut graphs = Vec::new();
         let mut hash = |change: Change<'_>| {
             let mut tensors = Box::new(blank());
@@ -146,10 +155,10 @@ mod tests {
             tensors[1].src[0] = start;
             tensors[2].src[1] = start.wrapping_add(1);
             change(&mut tensors);
-            let pointers: Vec<*mut Tensor> = (0..3).map(|index| start.wrapping_add(index)).collect();
-            let ids = Ids { leafs: vec![0], nodes: vec![0; 2] };
+            let pointers: Vec<*mut GgmlTensor> = (0..3).map(|index| start.wrapping_add(index)).collect();
+            let ids = BufferIds { leafs: vec![0], nodes: vec![0; 2] };
             // SAFETY: three tensors, which live as long as this.
-            let hash = unsafe { fingerprint(Lists { leafs: &pointers[..1], nodes: &pointers[1..] }, &ids) };
+            let hash = unsafe { fingerprint(TensorLists { leafs: &pointers[..1], nodes: &pointers[1..] }, &ids) };
             // It stays, so that the next one is elsewhere.
             graphs.push(tensors);
             hash

@@ -6,42 +6,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use steeve_graph::DataType;
 
-use crate::abi::Tensor;
-use crate::functions::{Functions, Originals, Passed};
-use crate::growing_list::FirstWins;
-use crate::handshake::handshake;
+use crate::abi_check::check_abi;
+use crate::drop_in_settings::settings;
+use crate::function_tables::{ForwardedFunctions, GgmlFunctions, OriginalFunctions};
+use crate::ggml_abi::GgmlTensor;
+use crate::growing_list::OnceValue;
 use crate::hash::fnv_1a;
-use crate::log::{self, Level, LogFunction};
-use crate::object::base_of;
-use crate::settings::settings;
+use crate::loaded_object::base_of;
+use crate::log::{self, LogFunction, LogLevel};
 
 /// One ggml.
-pub(crate) struct Ggml {
+pub(crate) struct GgmlInstance {
     /// The functions that we call, or the name of one that is missing.
-    functions: Result<Functions, &'static str>,
+    functions: Result<GgmlFunctions, &'static str>,
     /// Its own allocator, where that can be reached.
-    pub(crate) originals: Option<Originals>,
+    pub(crate) originals: Option<OriginalFunctions>,
     /// Its log function, where it has one.
     log: Option<LogFunction>,
-    known: FirstWins<Result<Known, String>>,
+    known: OnceValue<Result<KnownGgml, String>>,
     /// Its functions that are passed on.
-    pub(crate) passed: Passed,
+    pub(crate) forwarded: ForwardedFunctions,
     /// Hashes of what has been said once about it; 0 where there is room for more.
     said: [AtomicU64; MOST_SAID],
 }
 
 /// A ggml whose structures are the ones we know.
-pub(crate) struct Known {
-    pub(crate) functions: Functions,
+pub(crate) struct KnownGgml {
+    pub(crate) functions: GgmlFunctions,
     /// Each operation at its number.
-    operations: Vec<Operation>,
+    operations: Vec<GgmlOperation>,
     /// The data types that it calls as we do.
     types: Vec<DataType>,
 }
 
 /// What ggml says about one of its operations.
 #[derive(Clone, Debug)]
-pub(crate) struct Operation {
+pub(crate) struct GgmlOperation {
     pub(crate) name: Box<str>,
     /// Whether its planner lets it take the place of a source; `None` if it does not say.
     pub(crate) in_place: Option<bool>,
@@ -59,52 +59,52 @@ const MOST_TYPES: c_int = 100;
 /// There are about forty kinds of unary operations, and fewer of gated ones.
 const MOST_KINDS: i32 = 100;
 
-impl Ggml {
+impl GgmlInstance {
     pub(crate) fn new(
-        functions: Result<Functions, &'static str>,
-        originals: Option<Originals>,
+        functions: Result<GgmlFunctions, &'static str>,
+        originals: Option<OriginalFunctions>,
         log: Option<LogFunction>,
     ) -> Self {
         Self {
             functions,
             originals,
             log,
-            known: FirstWins::new(),
-            passed: Passed::default(),
+            known: OnceValue::new(),
+            forwarded: ForwardedFunctions::default(),
             said: [const { AtomicU64::new(0) }; MOST_SAID],
         }
     }
 
     /// The functions that we call, if it has them all. What they answer is known, not what its structures look like.
-    pub(crate) fn functions(&self) -> Option<&Functions> {
+    pub(crate) fn functions(&self) -> Option<&GgmlFunctions> {
         self.functions.as_ref().ok()
     }
 
     /// Sets the functions that are passed on to it.
     #[cfg(any(not(feature = "whole"), test))]
-    pub(crate) fn with_passed(self, passed: Passed) -> Self {
-        Self { passed, ..self }
+    pub(crate) fn with_forwarded(self, forwarded: ForwardedFunctions) -> Self {
+        Self { forwarded, ..self }
     }
 
     /// Returns it with the certainty that we know its structures and that its calls come by; if not, why. Looked at once.
-    pub(crate) fn known(&self) -> Result<&Known, String> {
+    pub(crate) fn known(&self) -> Result<&KnownGgml, String> {
         let look = || {
             #[cfg(any(not(feature = "whole"), test))]
             self.originals.as_ref().map_or(Ok(()), replaceable)?;
             let functions = self.functions.map_err(|name| format!("this ggml has no {name}"))?;
-            handshake(&functions)?;
-            Ok(Known { functions, operations: operations(&functions), types: types(&functions) })
+            check_abi(&functions)?;
+            Ok(KnownGgml { functions, operations: operations(&functions), types: types(&functions) })
         };
         self.known.get_or_make(look).as_ref().map_err(String::clone)
     }
 
     /// Says something through its log function, or on stderr where the user wants to read it there.
-    pub(crate) fn log(&self, level: Level, what: Arguments<'_>) {
+    pub(crate) fn log(&self, level: LogLevel, what: Arguments<'_>) {
         log::log(self.log.filter(|_| !settings().log), level, what);
     }
 
     /// Says something of a kind of which nothing has been said yet.
-    pub(crate) fn log_once(&self, kind: &str, level: Level, what: Arguments<'_>) {
+    pub(crate) fn log_once(&self, kind: &str, level: LogLevel, what: Arguments<'_>) {
         // Never 0.
         let hash = fnv_1a(kind.as_bytes()) | 1;
         for slot in &self.said {
@@ -119,7 +119,7 @@ impl Ggml {
     }
 }
 
-impl Known {
+impl KnownGgml {
     pub(crate) fn version(&self) -> String {
         // SAFETY: a function without arguments that answers a string of ggml's own.
         let version = self.functions.ggml_version.and_then(|version| unsafe { text(version()) });
@@ -132,7 +132,7 @@ impl Known {
     }
 
     /// Name and nature of an operation; `None` for a number that is none.
-    pub(crate) fn operation(&self, op: c_int) -> Option<&Operation> {
+    pub(crate) fn operation(&self, op: c_int) -> Option<&GgmlOperation> {
         self.operations.get(usize::try_from(op).ok()?)
     }
 
@@ -151,7 +151,7 @@ impl Known {
     ///
     /// # Safety
     /// The tensor is one of this ggml's, with such an operation.
-    pub(crate) unsafe fn kind(&self, tensor: *const Tensor) -> Option<String> {
+    pub(crate) unsafe fn kind(&self, tensor: *const GgmlTensor) -> Option<String> {
         // SAFETY: as promised.
         let kind = unsafe { (*tensor).op_params[0] };
         if !(0..MOST_KINDS).contains(&kind) {
@@ -173,8 +173,8 @@ fn version_numbers(version: &str) -> Option<[u32; 3]> {
 /// Whether those who call ggml's allocator from inside of its own object call ours. Its scheduler is in there, and calls all
 /// of these: were only some of them bound inside, they would get a handle of ours.
 #[cfg(any(not(feature = "whole"), test))]
-fn replaceable(ggml: &Originals) -> Result<(), String> {
-    use crate::interposable::bound_inside;
+fn replaceable(ggml: &OriginalFunctions) -> Result<(), String> {
+    use crate::interposable_calls::bound_inside;
     let mut names = vec![
         c"ggml_gallocr_reserve_n",
         c"ggml_gallocr_alloc_graph",
@@ -186,7 +186,7 @@ fn replaceable(ggml: &Originals) -> Result<(), String> {
     }
     let address = ggml.ggml_gallocr_reserve_n as *const c_void;
     let file = || {
-        let info = crate::object::info_of(address);
+        let info = crate::loaded_object::info_of(address);
         // SAFETY: the loader keeps the name as long as the object is loaded.
         info.and_then(|info| unsafe { text(info.dli_fname) }).unwrap_or_else(|| "its object".into())
     };
@@ -203,7 +203,7 @@ fn replaceable(ggml: &Originals) -> Result<(), String> {
 
 /// All operations that ggml has a name for. It has no function that says how many there are, and does not look whether it
 /// has the one that it is asked for: so they are asked for in order, until the answer is no name.
-fn operations(ggml: &Functions) -> Vec<Operation> {
+fn operations(ggml: &GgmlFunctions) -> Vec<GgmlOperation> {
     let is_name = |name: &String| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
     };
@@ -213,19 +213,19 @@ fn operations(ggml: &Functions) -> Vec<Operation> {
         let name = unsafe { own_text(function(op), function as *const c_void) }.filter(is_name)?;
         // SAFETY: an operation's number.
         let in_place = ggml.ggml_op_can_inplace.map(|can| unsafe { can(op) });
-        Some(Operation { name: name.into(), in_place })
+        Some(GgmlOperation { name: name.into(), in_place })
     };
     (0..MOST_OPERATIONS).map_while(operation).collect()
 }
 
 /// The data types that ggml calls as we do: a number means nothing by itself.
-fn types(ggml: &Functions) -> Vec<DataType> {
+fn types(ggml: &GgmlFunctions) -> Vec<DataType> {
     let is_known =
         |dtype: &DataType| type_name(ggml, dtype.ggml_id() as c_int).is_some_and(|name| name == dtype.name());
     DataType::ALL.iter().copied().filter(is_known).collect()
 }
 
-fn type_name(ggml: &Functions, number: c_int) -> Option<String> {
+fn type_name(ggml: &GgmlFunctions, number: c_int) -> Option<String> {
     let function = ggml.ggml_type_name;
     // SAFETY: ggml does not look whether it has such a type; what it finds behind its last is checked.
     unsafe { own_text(function(number), function as *const c_void) }

@@ -13,44 +13,46 @@ use std::ops::Range;
 
 use steeve_graph::Tensors;
 
-use crate::abi::{ALLOC_FAILED, Backend, Buffer, BufferType, Context, FAILED, SUCCESS, Tensor};
-use crate::functions::Functions;
-use crate::ggml::{Ggml, text};
-use crate::growing_list::FirstWins;
-use crate::handle::catch;
-use crate::log::Level;
-use crate::read::name;
+use crate::function_tables::GgmlFunctions;
+use crate::gallocr_handle::catch_panic;
+use crate::ggml_abi::{
+    ALLOC_FAILED, FAILED, GgmlBackend, GgmlBuffer, GgmlBufferType, GgmlContext, GgmlTensor, SUCCESS,
+};
+use crate::ggml_instance::{GgmlInstance, text};
+use crate::growing_list::OnceValue;
+use crate::log::LogLevel;
+use crate::read_graph::name;
 
 unsafe extern "C" {
-    fn ggml_get_first_tensor(context: Context) -> *mut Tensor;
-    fn ggml_get_next_tensor(context: Context, tensor: *mut Tensor) -> *mut Tensor;
-    fn ggml_backend_buffer_get_alignment(buffer: Buffer) -> usize;
-    fn ggml_backend_buffer_get_alloc_size(buffer: Buffer, tensor: *const Tensor) -> usize;
-    fn ggml_backend_multi_buffer_alloc_buffer(buffers: *mut Buffer, count: usize) -> Buffer;
-    fn ggml_backend_get_default_buffer_type(backend: Backend) -> BufferType;
+    fn ggml_get_first_tensor(context: GgmlContext) -> *mut GgmlTensor;
+    fn ggml_get_next_tensor(context: GgmlContext, tensor: *mut GgmlTensor) -> *mut GgmlTensor;
+    fn ggml_backend_buffer_get_alignment(buffer: GgmlBuffer) -> usize;
+    fn ggml_backend_buffer_get_alloc_size(buffer: GgmlBuffer, tensor: *const GgmlTensor) -> usize;
+    fn ggml_backend_multi_buffer_alloc_buffer(buffers: *mut GgmlBuffer, count: usize) -> GgmlBuffer;
+    fn ggml_backend_get_default_buffer_type(backend: GgmlBackend) -> GgmlBufferType;
 }
 
 /// The ggml that we are linked with.
-pub(crate) fn linked() -> &'static Ggml {
-    static LINKED: FirstWins<Ggml> = FirstWins::new();
-    LINKED.get_or_make(|| Ggml::new(Ok(Functions::linked()), None, Some(crate::log::linked())))
+pub(crate) fn linked() -> &'static GgmlInstance {
+    static LINKED: OnceValue<GgmlInstance> = OnceValue::new();
+    LINKED.get_or_make(|| GgmlInstance::new(Ok(GgmlFunctions::linked()), None, Some(crate::log::linked())))
 }
 
-fn functions() -> &'static Functions {
-    static FUNCTIONS: FirstWins<Functions> = FirstWins::new();
-    FUNCTIONS.get_or_make(Functions::linked)
+fn functions() -> &'static GgmlFunctions {
+    static FUNCTIONS: OnceValue<GgmlFunctions> = OnceValue::new();
+    FUNCTIONS.get_or_make(GgmlFunctions::linked)
 }
 
 /// One line in ggml's log.
-macro_rules! complain {
-    ($($what:tt)*) => { linked().log(Level::Error, format_args!($($what)*)) };
+macro_rules! log_error {
+    ($($what:tt)*) => { linked().log(LogLevel::Error, format_args!($($what)*)) };
 }
 
 /// Tensors one behind another in a buffer that it does not own.
 #[cfg(feature = "whole")]
 #[repr(C)]
 pub struct TensorAllocator {
-    buffer: Buffer,
+    buffer: GgmlBuffer,
     base: *mut c_void,
     alignment: usize,
     offset: usize,
@@ -62,7 +64,7 @@ pub struct TensorAllocator {
 /// A buffer of ggml's.
 #[cfg(feature = "whole")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_tallocr_new(buffer: Buffer) -> TensorAllocator {
+pub unsafe extern "C" fn ggml_tallocr_new(buffer: GgmlBuffer) -> TensorAllocator {
     // SAFETY: as promised.
     let (base, alignment) =
         unsafe { ((functions().ggml_backend_buffer_get_base)(buffer), ggml_backend_buffer_get_alignment(buffer)) };
@@ -76,13 +78,13 @@ pub unsafe extern "C" fn ggml_tallocr_new(buffer: Buffer) -> TensorAllocator {
 /// An allocator, and a tensor of ggml's.
 #[cfg(feature = "whole")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_tallocr_alloc(talloc: *mut TensorAllocator, tensor: *mut Tensor) -> c_int {
+pub unsafe extern "C" fn ggml_tallocr_alloc(talloc: *mut TensorAllocator, tensor: *mut GgmlTensor) -> c_int {
     // SAFETY: null, or as promised.
     let (Some(talloc), Some(given)) = (unsafe { (talloc.as_mut(), tensor.as_ref()) }) else { return FAILED };
     // SAFETY: as promised.
     let title = || unsafe { name(tensor) };
     if given.is_placed() || !given.view_src.is_null() {
-        complain!("tensor {} has memory already", title());
+        log_error!("tensor {} has memory already", title());
         return FAILED;
     }
     // SAFETY: as promised.
@@ -93,7 +95,7 @@ pub unsafe extern "C" fn ggml_tallocr_alloc(talloc: *mut TensorAllocator, tensor
     let padded = bytes.checked_next_multiple_of(talloc.alignment.max(1));
     let Some(end) = padded.and_then(|bytes| talloc.offset.checked_add(bytes)).filter(|end| *end <= size) else {
         let left = size.saturating_sub(talloc.offset);
-        complain!("tensor {} needs {bytes} bytes in steps of {}, and {left} are left", title(), talloc.alignment);
+        log_error!("tensor {} needs {bytes} bytes in steps of {}, and {left} are left", title(), talloc.alignment);
         return ALLOC_FAILED;
     };
     let address = talloc.base.wrapping_byte_add(talloc.offset);
@@ -108,10 +110,13 @@ pub unsafe extern "C" fn ggml_tallocr_alloc(talloc: *mut TensorAllocator, tensor
 /// A context and a buffer type of ggml's.
 #[cfg(feature = "whole")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors_from_buft_size(ctx: Context, buft: BufferType) -> usize {
+pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors_from_buft_size(
+    ctx: GgmlContext,
+    buft: GgmlBufferType,
+) -> usize {
     // SAFETY: passed on.
-    let pieces = catch(|| unsafe { pieces(buft, &tensors(ctx)) }).flatten().unwrap_or_default();
-    pieces.iter().fold(0, |sum: usize, piece| sum.saturating_add(piece.bytes))
+    let context_buffers = catch_panic(|| unsafe { context_buffers(buft, &tensors(ctx)) }).flatten().unwrap_or_default();
+    context_buffers.iter().fold(0, |sum: usize, context_buffer| sum.saturating_add(context_buffer.bytes))
 }
 
 /// Gives all tensors of a context memory that have none. Null if there are none, or if that fails: then nothing changes.
@@ -120,11 +125,14 @@ pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors_from_buft_size(ctx: Cont
 /// A context and a buffer type of ggml's.
 #[cfg(feature = "whole")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors_from_buft(ctx: Context, buft: BufferType) -> Buffer {
+pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors_from_buft(
+    ctx: GgmlContext,
+    buft: GgmlBufferType,
+) -> GgmlBuffer {
     // SAFETY: passed on.
-    let made = catch(|| unsafe {
+    let made = catch_panic(|| unsafe {
         let tensors = tensors(ctx);
-        allocate(buft, &tensors, &pieces(buft, &tensors)?)
+        allocate_buffers(buft, &tensors, &context_buffers(buft, &tensors)?)
     });
     made.flatten().unwrap_or(std::ptr::null_mut())
 }
@@ -135,7 +143,7 @@ pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors_from_buft(ctx: Context, 
 /// A context and a backend of ggml's.
 #[cfg(feature = "whole")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors(ctx: Context, backend: Backend) -> Buffer {
+pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors(ctx: GgmlContext, backend: GgmlBackend) -> GgmlBuffer {
     // SAFETY: passed on.
     unsafe { ggml_backend_alloc_ctx_tensors_from_buft(ctx, ggml_backend_get_default_buffer_type(backend)) }
 }
@@ -144,7 +152,7 @@ pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors(ctx: Context, backend: B
 #[cfg(feature = "whole")]
 #[unsafe(no_mangle)]
 pub extern "C" fn ggml_op_can_inplace(op: c_int) -> bool {
-    let can = catch(|| {
+    let can = catch_panic(|| {
         let operation = linked().known().ok()?.operation(op)?;
         Some(Tensors::default().op(&operation.name, None).ok()?.ggml_in_place())
     });
@@ -153,19 +161,19 @@ pub extern "C" fn ggml_op_can_inplace(op: c_int) -> bool {
 
 /// # Safety
 /// A context of ggml's, or null.
-unsafe fn tensors(context: Context) -> Vec<*mut Tensor> {
+unsafe fn tensors(context: GgmlContext) -> Vec<*mut GgmlTensor> {
     if context.is_null() {
         return Vec::new();
     }
     // SAFETY: as promised.
     let first = unsafe { ggml_get_first_tensor(context) };
-    let some = |tensor: *mut Tensor| (!tensor.is_null()).then_some(tensor);
+    let some = |tensor: *mut GgmlTensor| (!tensor.is_null()).then_some(tensor);
     // SAFETY: as promised, and a tensor of it.
     std::iter::successors(some(first), |tensor| some(unsafe { ggml_get_next_tensor(context, *tensor) })).collect()
 }
 
 /// One buffer, and who stands in it.
-struct Piece {
+struct ContextBuffer {
     bytes: usize,
     tensors: Range<usize>,
 }
@@ -175,7 +183,7 @@ struct Piece {
 ///
 /// # Safety
 /// A buffer type of ggml's or null, and tensors of the same ggml's.
-unsafe fn pieces(buffer_type: BufferType, tensors: &[*mut Tensor]) -> Option<Vec<Piece>> {
+unsafe fn context_buffers(buffer_type: GgmlBufferType, tensors: &[*mut GgmlTensor]) -> Option<Vec<ContextBuffer>> {
     if buffer_type.is_null() {
         return None;
     }
@@ -184,8 +192,8 @@ unsafe fn pieces(buffer_type: BufferType, tensors: &[*mut Tensor]) -> Option<Vec
     let (alignment, max_size) = unsafe {
         ((ggml.ggml_backend_buft_get_alignment)(buffer_type), (ggml.ggml_backend_buft_get_max_size)(buffer_type))
     };
-    let mut pieces = Vec::new();
-    let mut piece = Piece { bytes: 0, tensors: 0..0 };
+    let mut context_buffers = Vec::new();
+    let mut context_buffer = ContextBuffer { bytes: 0, tensors: 0..0 };
     for (index, &tensor) in tensors.iter().enumerate() {
         // SAFETY: as promised.
         let bytes = match unsafe { needs_memory(tensor) } {
@@ -195,47 +203,53 @@ unsafe fn pieces(buffer_type: BufferType, tensors: &[*mut Tensor]) -> Option<Vec
         };
         let Some(bytes) = bytes.checked_next_multiple_of(alignment.max(1)) else {
             // SAFETY: as promised.
-            complain!("tensor {} of {bytes} bytes is too large", unsafe { name(tensor) });
+            log_error!("tensor {} of {bytes} bytes is too large", unsafe { name(tensor) });
             return None;
         };
-        let sum = piece.bytes.checked_add(bytes).filter(|sum| *sum <= max_size);
-        piece = match sum {
-            Some(sum) => Piece { bytes: sum, tensors: piece.tensors.start..index + 1 },
-            None if piece.bytes == 0 => Piece { bytes, tensors: piece.tensors.start..index + 1 },
+        let sum = context_buffer.bytes.checked_add(bytes).filter(|sum| *sum <= max_size);
+        context_buffer = match sum {
+            Some(sum) => ContextBuffer { bytes: sum, tensors: context_buffer.tensors.start..index + 1 },
+            None if context_buffer.bytes == 0 => {
+                ContextBuffer { bytes, tensors: context_buffer.tensors.start..index + 1 }
+            }
             None => {
-                pieces.push(piece);
-                Piece { bytes, tensors: index..index + 1 }
+                context_buffers.push(context_buffer);
+                ContextBuffer { bytes, tensors: index..index + 1 }
             }
         };
     }
-    if piece.bytes > 0 {
-        pieces.push(piece);
+    if context_buffer.bytes > 0 {
+        context_buffers.push(context_buffer);
     }
-    Some(pieces)
+    Some(context_buffers)
 }
 
 /// Makes the buffers and puts the tensors into them. A failure takes everything back.
 ///
 /// # Safety
-/// As [`pieces`], which come from there.
-unsafe fn allocate(buffer_type: BufferType, tensors: &[*mut Tensor], pieces: &[Piece]) -> Option<Buffer> {
+/// As [`context_buffers`], which come from there.
+unsafe fn allocate_buffers(
+    buffer_type: GgmlBufferType,
+    tensors: &[*mut GgmlTensor],
+    context_buffers: &[ContextBuffer],
+) -> Option<GgmlBuffer> {
     let ggml = functions();
-    let mut made: Vec<Buffer> = Vec::with_capacity(pieces.len());
-    let mut placed: Vec<*mut Tensor> = Vec::new();
+    let mut made: Vec<GgmlBuffer> = Vec::with_capacity(context_buffers.len());
+    let mut placed: Vec<*mut GgmlTensor> = Vec::new();
     let mut all_is_well = true;
-    for piece in pieces {
+    for context_buffer in context_buffers {
         // SAFETY: as promised.
-        let buffer = unsafe { (ggml.ggml_backend_buft_alloc_buffer)(buffer_type, piece.bytes) };
+        let buffer = unsafe { (ggml.ggml_backend_buft_alloc_buffer)(buffer_type, context_buffer.bytes) };
         if buffer.is_null() {
             // SAFETY: a string of ggml's, for a buffer type of the caller's.
             let name = unsafe { text((ggml.ggml_backend_buft_name)(buffer_type)) }.unwrap_or_default();
-            complain!("failed to allocate {name} buffer of size {}", piece.bytes);
+            log_error!("failed to allocate {name} buffer of size {}", context_buffer.bytes);
             all_is_well = false;
             break;
         }
         made.push(buffer);
         // SAFETY: the buffer that was just made, and tensors as promised.
-        all_is_well = unsafe { fill(buffer, &tensors[piece.tensors.clone()], &mut placed) };
+        all_is_well = unsafe { place_tensors(buffer, &tensors[context_buffer.tensors.clone()], &mut placed) };
         if !all_is_well {
             break;
         }
@@ -266,7 +280,7 @@ unsafe fn allocate(buffer_type: BufferType, tensors: &[*mut Tensor], pieces: &[P
 ///
 /// # Safety
 /// A buffer with room, and tensors of ggml's.
-unsafe fn fill(buffer: Buffer, tensors: &[*mut Tensor], placed: &mut Vec<*mut Tensor>) -> bool {
+unsafe fn place_tensors(buffer: GgmlBuffer, tensors: &[*mut GgmlTensor], placed: &mut Vec<*mut GgmlTensor>) -> bool {
     // SAFETY: passed on.
     let mut allocator = unsafe { ggml_tallocr_new(buffer) };
     for &tensor in tensors {
@@ -284,7 +298,7 @@ unsafe fn fill(buffer: Buffer, tensors: &[*mut Tensor], placed: &mut Vec<*mut Te
         };
         if status != SUCCESS {
             // SAFETY: passed on.
-            complain!("tensor {} could not be set up: status {status}", unsafe { name(tensor) });
+            log_error!("tensor {} could not be set up: status {status}", unsafe { name(tensor) });
             return false;
         }
     }
@@ -293,7 +307,7 @@ unsafe fn fill(buffer: Buffer, tensors: &[*mut Tensor], placed: &mut Vec<*mut Te
 
 /// # Safety
 /// A tensor of ggml's.
-unsafe fn needs_memory(tensor: *const Tensor) -> bool {
+unsafe fn needs_memory(tensor: *const GgmlTensor) -> bool {
     // SAFETY: as promised.
     let tensor = unsafe { &*tensor };
     !tensor.is_placed() && tensor.view_src.is_null()
@@ -301,7 +315,7 @@ unsafe fn needs_memory(tensor: *const Tensor) -> bool {
 
 /// # Safety
 /// A tensor of ggml's.
-unsafe fn is_view_of_memory(tensor: *const Tensor) -> bool {
+unsafe fn is_view_of_memory(tensor: *const GgmlTensor) -> bool {
     // SAFETY: as promised.
     unsafe {
         let root = (*tensor).view_src.as_ref();

@@ -10,11 +10,11 @@
 
 use std::ffi::{CStr, CString, c_int, c_void};
 
-use crate::functions::{Functions, Originals, Passed};
-use crate::ggml::Ggml;
+use crate::function_tables::{ForwardedFunctions, GgmlFunctions, OriginalFunctions};
+use crate::ggml_instance::GgmlInstance;
 use crate::growing_list::GrowingList;
+use crate::loaded_object::{base_of, info_of};
 use crate::log::LogFunction;
-use crate::object::{base_of, info_of};
 
 /// The functions by which a ggml is known. The first is not ours in any case; the second is there in a ggml that has
 /// changed beyond recognition.
@@ -24,9 +24,12 @@ const ANCHORS: [&CStr; 2] = [c"ggml_backend_buft_get_alignment", c"ggml_gallocr_
 ///
 /// # Safety
 /// A buffer type of some ggml's.
-pub(crate) unsafe fn ggml_of(memory: *const c_void, caller: *const c_void) -> Result<&'static Ggml, String> {
+pub(crate) unsafe fn ggml_of_buffer_type(
+    memory: *const c_void,
+    caller: *const c_void,
+) -> Result<&'static GgmlInstance, String> {
     // SAFETY: passed on.
-    let question = unsafe { Question::new(memory, caller) };
+    let question = unsafe { GgmlQuery::new(memory, caller) };
     if let Some(ggml) = question.answer() {
         return Ok(ggml);
     }
@@ -35,13 +38,13 @@ pub(crate) unsafe fn ggml_of(memory: *const c_void, caller: *const c_void) -> Re
         return Ok(ggml);
     }
     // What is loaded next may be a better answer, so this one is not kept.
-    let any = loaded().find_map(|object| object.ggml());
+    let any = loaded_objects().find_map(|object| object.ggml());
     any.ok_or_else(|| "ggml can't be found: no loaded object has its functions".into())
 }
 
 /// The ggml that `caller` calls, for functions that are not told of a buffer type.
-pub(crate) fn ggml_called_by(caller: *const c_void) -> Option<&'static Ggml> {
-    let question = Question([0, caller.addr(), 0, 0]);
+pub(crate) fn ggml_called_by(caller: *const c_void) -> Option<&'static GgmlInstance> {
+    let question = GgmlQuery([0, caller.addr(), 0, 0]);
     if let Some(ggml) = question.answer() {
         return Some(ggml);
     }
@@ -51,7 +54,7 @@ pub(crate) fn ggml_called_by(caller: *const c_void) -> Option<&'static Ggml> {
     }
     // What is called here asks the buffer or the device itself, which are laid out alike in every ggml since 0.9.4, so that of
     // any will do. What is loaded next may be a better answer, so this one is not kept.
-    loaded().find_map(|object| object.ggml())
+    loaded_objects().find_map(|object| object.ggml())
 }
 
 /// What is asked for a ggml: a buffer type, what it begins with, and where the call came from.
@@ -61,15 +64,15 @@ pub(crate) fn ggml_called_by(caller: *const c_void) -> Option<&'static Ggml> {
 /// one had them, and the call comes from the same address: that is the old object, loaded again. The ggml itself is never
 /// unloaded once it is known.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Question([usize; 4]);
+struct GgmlQuery([usize; 4]);
 
 /// The answers that are kept. There is one for each buffer type and place in the program that makes allocators of it.
-static ANSWERS: GrowingList<(Question, &'static Ggml)> = GrowingList::new();
+static ANSWERS: GrowingList<(GgmlQuery, &'static GgmlInstance)> = GrowingList::new();
 
 /// So many answers are kept.
 const MOST_ANSWERS: usize = 128;
 
-impl Question {
+impl GgmlQuery {
     /// # Safety
     /// A buffer type of some ggml's.
     unsafe fn new(memory: *const c_void, caller: *const c_void) -> Self {
@@ -78,12 +81,12 @@ impl Question {
         Self([memory.addr(), caller.addr(), first, second])
     }
 
-    fn answer(self) -> Option<&'static Ggml> {
+    fn answer(self) -> Option<&'static GgmlInstance> {
         ANSWERS.iter().find(|(question, _)| *question == self).map(|(_, ggml)| *ggml)
     }
 
     /// Keeps the answer, unless there are too many.
-    fn keep(self, ggml: &'static Ggml) {
+    fn keep(self, ggml: &'static GgmlInstance) {
         if ANSWERS.iter().count() < MOST_ANSWERS {
             ANSWERS.find_or_make(|(question, _)| *question == self, || (self, ggml));
         }
@@ -91,21 +94,21 @@ impl Question {
 }
 
 /// The ggml of the process, if there is only one that has an allocator of its own.
-pub(crate) fn only() -> Option<&'static Ggml> {
-    let mut found = loaded().filter_map(|object| object.ggml()).filter(|ggml| ggml.originals.is_some());
+pub(crate) fn only_ggml() -> Option<&'static GgmlInstance> {
+    let mut found = loaded_objects().filter_map(|object| object.ggml()).filter(|ggml| ggml.originals.is_some());
     let first = found.next()?;
     found.all(|other| std::ptr::eq(other, first)).then_some(first)
 }
 
 /// A loaded object that has been opened again.
-struct Object(*mut c_void);
+struct OpenedObject(*mut c_void);
 
 // SAFETY: the loader's handles may be used by any thread.
-unsafe impl Send for Object {}
+unsafe impl Send for OpenedObject {}
 // SAFETY: as above.
-unsafe impl Sync for Object {}
+unsafe impl Sync for OpenedObject {}
 
-impl Object {
+impl OpenedObject {
     /// An object by its path; the program itself has an empty one.
     fn open(path: &CStr) -> Option<Self> {
         let name = if path.is_empty() { std::ptr::null() } else { path.as_ptr() };
@@ -119,40 +122,40 @@ impl Object {
         // SAFETY: the handle is open and the name is a C string.
         let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         // Ours would be a call in circles.
-        (!found.is_null() && base_of(found) != base_of((&raw const KNOWN).cast())).then_some(found)
+        (!found.is_null() && base_of(found) != base_of((&raw const LOADED_GGMLS).cast())).then_some(found)
     }
 
     /// The ggml whose functions the object sees. There is one entry for each as long as the process lives.
-    fn ggml(&self) -> Option<&'static Ggml> {
+    fn ggml(&self) -> Option<&'static GgmlInstance> {
         let anchor = ANCHORS.into_iter().find_map(|name| self.symbol(name))?;
         let base = base_of(anchor)?;
-        if let Some(known) = KNOWN.iter().find(|known| known.base == base) {
+        if let Some(known) = LOADED_GGMLS.iter().find(|known| known.base == base) {
             return Some(&known.ggml);
         }
         let home = object_of(anchor)?;
         let find = |name: &CStr| home.symbol(name).unwrap_or(std::ptr::null_mut());
-        let (functions, originals) = (Functions::find(find), Originals::find(find).ok());
+        let (functions, originals) = (GgmlFunctions::find(find), OriginalFunctions::find(find).ok());
         if functions.is_err() && originals.is_none() {
             return None;
         }
         // SAFETY: a function of this name has this signature in every ggml since 0.9.4; a null pointer is `None`.
         let log = unsafe { std::mem::transmute::<*mut c_void, Option<LogFunction>>(find(c"ggml_log_internal")) };
-        let ggml = Ggml::new(functions, originals, log).with_passed(Passed::find(find));
-        let known = KNOWN.find_or_make(|known| known.base == base, || KnownGgml { base, ggml, _home: home });
+        let ggml = GgmlInstance::new(functions, originals, log).with_forwarded(ForwardedFunctions::find(find));
+        let known = LOADED_GGMLS.find_or_make(|known| known.base == base, || LoadedGgml { base, ggml, _home: home });
         Some(&known.ggml)
     }
 }
 
 /// A ggml that is known. From then on its functions may be called at any time, so it stays loaded.
-struct KnownGgml {
+struct LoadedGgml {
     base: usize,
-    ggml: Ggml,
-    _home: Object,
+    ggml: GgmlInstance,
+    _home: OpenedObject,
 }
 
-static KNOWN: GrowingList<KnownGgml> = GrowingList::new();
+static LOADED_GGMLS: GrowingList<LoadedGgml> = GrowingList::new();
 
-impl Drop for Object {
+impl Drop for OpenedObject {
     fn drop(&mut self) {
         // SAFETY: opened by `open`, and closed once.
         unsafe { libc::dlclose(self.0) };
@@ -160,7 +163,7 @@ impl Drop for Object {
 }
 
 /// The object that an address lies in.
-fn object_of(address: *const c_void) -> Option<Object> {
+fn object_of(address: *const c_void) -> Option<OpenedObject> {
     let info = info_of(address)?;
     if info.dli_fname.is_null() {
         return None;
@@ -169,17 +172,17 @@ fn object_of(address: *const c_void) -> Option<Object> {
     // SAFETY: a number of the kernel's; where it has none, 0.
     let in_program = unsafe { libc::getauxval(libc::AT_PHDR) } as *const c_void;
     if base_of(in_program) == Some(info.dli_fbase.addr()) {
-        return Object::open(c"");
+        return OpenedObject::open(c"");
     }
     // SAFETY: the loader keeps the name as long as the object is loaded.
-    Object::open(unsafe { CStr::from_ptr(info.dli_fname) })
+    OpenedObject::open(unsafe { CStr::from_ptr(info.dli_fname) })
 }
 
 /// All loaded objects, in the order in which they were loaded.
-fn loaded() -> impl Iterator<Item = Object> {
+fn loaded_objects() -> impl Iterator<Item = OpenedObject> {
     let mut names: Vec<CString> = Vec::new();
     unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, names: *mut c_void) -> c_int {
-        // SAFETY: the loader hands over an object's description, and `loaded` its own vector.
+        // SAFETY: the loader hands over an object's description, and `loaded_objects` its own vector.
         let (info, names) = unsafe { (&*info, &mut *names.cast::<Vec<CString>>()) };
         if !info.dlpi_name.is_null() {
             // SAFETY: a name of the loader's.
@@ -189,5 +192,5 @@ fn loaded() -> impl Iterator<Item = Object> {
     }
     // SAFETY: `note` is called before this returns and keeps nothing.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut names).cast()) };
-    names.into_iter().filter_map(|name| Object::open(&name))
+    names.into_iter().filter_map(|name| OpenedObject::open(&name))
 }

@@ -19,12 +19,12 @@ use std::path::PathBuf;
 
 use steeve_graph::{Best, Budget, GraphStrategy, Unread};
 
-use crate::growing_list::FirstWins;
-use crate::log::say;
+use crate::growing_list::OnceValue;
+use crate::log::log_stderr;
 
 /// How plans are made, and what is told about it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Settings {
+pub(crate) struct DropInSettings {
     pub(crate) strategy: GraphStrategy,
     pub(crate) more: bool,
     pub(crate) hold: Option<u32>,
@@ -40,21 +40,21 @@ pub(crate) struct Settings {
 }
 
 /// What the environment said when it was first asked.
-pub(crate) fn settings() -> &'static Settings {
-    static SETTINGS: FirstWins<Settings> = FirstWins::new();
+pub(crate) fn settings() -> &'static DropInSettings {
+    static SETTINGS: OnceValue<DropInSettings> = OnceValue::new();
     SETTINGS.get_or_make(|| {
-        let (settings, complaints) = Settings::read(|name| std::env::var_os(name));
+        let (settings, complaints) = DropInSettings::read(|name| std::env::var_os(name));
         for complaint in complaints {
-            say!("{complaint}");
+            log_stderr!("{complaint}");
         }
         settings
     })
 }
 
-impl Settings {
+impl DropInSettings {
     /// The same with ggml's layout and nothing that could fail.
-    pub(crate) fn only_ggml(&self) -> &'static Self {
-        static ONLY_GGML: FirstWins<Settings> = FirstWins::new();
+    pub(crate) fn with_ggml_layout(&self) -> &'static Self {
+        static ONLY_GGML: OnceValue<DropInSettings> = OnceValue::new();
         ONLY_GGML.get_or_make(|| Self { strategy: GraphStrategy::Ggml, more: false, check: false, ..self.clone() })
     }
 
@@ -135,8 +135,8 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn read(pairs: &[(&str, &str)]) -> (Settings, Vec<String>) {
-        Settings::read(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.into()))
+    fn read(pairs: &[(&str, &str)]) -> (DropInSettings, Vec<String>) {
+        DropInSettings::read(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.into()))
     }
 
     #[test]

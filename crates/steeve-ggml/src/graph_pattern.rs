@@ -15,16 +15,16 @@
 //! Each tensor is looked at in any case. Which ones, comes from the graph alone: a tensor of the last time is only used once
 //! the graph was seen to lead to it.
 
-mod numbers;
+mod number_binding;
 
 use std::ffi::c_int;
 
 use steeve_graph::{Bytes, GraphPlan, Id, MemoryId, TensorId};
 
-use self::numbers::{Binding, Bound, Numbers};
-use crate::abi::{Buffer, MAX_SOURCES, OP_PARAMS, Tensor};
-use crate::ggml::Known as Ggml;
-use crate::read::{Lists, Memories, ReadGraph, layout};
+use self::number_binding::{FreshBinding, NumberBinding, PreviousBinding};
+use crate::ggml_abi::{GgmlBuffer, GgmlTensor, MAX_SOURCES, OP_PARAMS};
+use crate::ggml_instance::KnownGgml;
+use crate::read_graph::{PlannedMemories, ReadGraph, TensorLists, layout};
 
 /// No tensor.
 const NONE: u32 = u32::MAX;
@@ -36,15 +36,15 @@ const FLAGS: i32 = 15;
 const FEW: usize = 4;
 
 /// What a plan expects of a graph.
-pub(crate) struct Pattern {
+pub(crate) struct GraphPattern {
     leafs: usize,
     nodes: usize,
     /// Leafs, nodes, then what is in neither list: of these, a root comes behind its views.
-    expected: Vec<Expected>,
+    expected: Vec<ExpectedTensor>,
     /// The numbers of all sources but the first few, of tensors that have more.
     more_sources: Vec<[u32; MAX_SOURCES - FEW]>,
     /// Every number once: roots before their views, sources before the nodes that read them.
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<AddressTarget>,
     take_overs: Vec<(u32, u32)>,
     /// Every number once, in the order of their tensors' addresses when they were last sorted.
     by_address: Vec<u32>,
@@ -53,11 +53,11 @@ pub(crate) struct Pattern {
     /// What the plan was made for, once other shapes are expected.
     planned_shapes: Option<PlannedShapes>,
     /// A place at the start of each buffer of the plan.
-    starts: Vec<Place>,
+    starts: Vec<TensorPlace>,
     /// The buffer and the address of each start. The first is nowhere, for tensors that are not planned.
-    bases: Vec<(Buffer, usize)>,
+    bases: Vec<(GgmlBuffer, usize)>,
     /// The tensor of each number in the graph that was compared last, and null behind the last number.
-    pub(crate) tensors: Vec<*mut Tensor>,
+    pub(crate) tensors: Vec<*mut GgmlTensor>,
     /// Whether `tensors` are those of a graph that passed.
     is_bound: bool,
     /// Whether some tensor of the graph that was compared last has no buffer yet.
@@ -70,17 +70,17 @@ pub(crate) struct Pattern {
 
 /// A tensor that gets its address.
 #[derive(Clone, Copy)]
-pub(crate) struct Target {
+pub(crate) struct AddressTarget {
     pub(crate) number: u32,
     /// The number of the root of a view.
     pub(crate) root: u32,
-    pub(crate) place: Place,
+    pub(crate) place: TensorPlace,
 }
 
 /// What is expected of the tensor at one position: two lines of a cache.
 #[repr(align(64))]
-struct Expected {
-    shape: Shape,
+struct ExpectedTensor {
+    shape: TensorShape,
     /// Where in its buffer it is planned, and the buffer's position in `bases`.
     offset: usize,
     base: u32,
@@ -95,28 +95,28 @@ struct Expected {
     flags: i32,
     /// Which of the states below it may be in: a sum.
     allowed: u8,
-    look: Look,
+    look: TensorCheck,
 }
 
 /// What may differ between graphs that one plan serves.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Shape {
+struct TensorShape {
     ne: [i64; 4],
     nb: [usize; 4],
     view_offs: usize,
 }
 
-impl Shape {
+impl TensorShape {
     #[inline(always)]
-    fn of(tensor: &Tensor) -> Self {
+    fn of(tensor: &GgmlTensor) -> Self {
         Self { ne: tensor.ne, nb: tensor.nb, view_offs: tensor.view_offs }
     }
 }
 
 /// The shapes and parameters of the graph that a plan was made for.
 struct PlannedShapes {
-    /// In the order of [`Pattern::expected`].
-    shapes: Vec<Shape>,
+    /// In the order of [`GraphPattern::expected`].
+    shapes: Vec<TensorShape>,
     params: Vec<(u32, [i32; OP_PARAMS])>,
 }
 
@@ -129,7 +129,7 @@ const AS_PLANNED: u8 = 4;
 
 /// How closely a tensor is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum TensorCheck {
     /// At everything.
     Node,
     /// Not at its sources: it is a leaf, or in neither list.
@@ -140,15 +140,15 @@ enum Look {
 
 /// What is known of the tensor of one number when the pattern is made.
 struct KnownTensor {
-    place: Place,
+    place: TensorPlace,
     root: u32,
     sources: [u32; MAX_SOURCES],
-    look: Look,
+    look: TensorCheck,
 }
 
 /// Where a tensor stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TensorPlace {
     /// Where its root does.
     View,
     /// Where the caller put it.
@@ -156,7 +156,7 @@ pub(crate) enum Place {
     /// Where the plan says.
     Planned {
         /// Which of the plan's memories.
-        part: u32,
+        buffer_set: u32,
         /// Which of that memory's buffers.
         buffer: u32,
         offset: u64,
@@ -170,7 +170,7 @@ pub(crate) enum Place {
 
 /// Whether a graph is the planned one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Match {
+pub(crate) enum GraphMatch {
     /// To the last stride.
     Same,
     /// But for shapes.
@@ -179,10 +179,10 @@ pub(crate) enum Match {
     Other,
 }
 
-impl Pattern {
+impl GraphPattern {
     /// # Safety
     /// The tensors are those that the graph was read from.
-    pub(crate) unsafe fn new(read: &ReadGraph, plan: &GraphPlan, memories: &Memories) -> Self {
+    pub(crate) unsafe fn new(read: &ReadGraph, plan: &GraphPlan, memories: &PlannedMemories) -> Self {
         let graph = read.assigned.graph();
         let number = |id: &TensorId| id.index() as u32;
         let listed: Vec<u32> = graph.leafs().iter().chain(graph.nodes()).map(number).collect();
@@ -191,14 +191,14 @@ impl Pattern {
         let unlisted = (0..).zip(is_listed).filter(|(_, is_listed)| !is_listed).map(|(number, _)| number);
         let known = known(read, plan);
         let is_padded = |known: &KnownTensor| match known.place {
-            Place::Planned { asked, .. } => !memories.pads_nothing[asked.index()],
+            TensorPlace::Planned { asked, .. } => !memories.pads_nothing[asked.index()],
             _ => false,
         };
         let padded = (0..).zip(&known).filter(|(_, known)| is_padded(known));
         // SAFETY: as promised.
         let params: Vec<_> =
             padded.map(|(number, _)| (number, unsafe { (*read.tensors[number as usize]).op_params })).collect();
-        let room = |known: &KnownTensor| if let Place::Planned { room, .. } = known.place { room } else { 0 };
+        let room = |known: &KnownTensor| if let TensorPlace::Planned { room, .. } = known.place { room } else { 0 };
         let bytes = Bytes(known.iter().map(room).fold(0, u64::saturating_add));
         let mut tensors = read.tensors.clone();
         tensors.push(std::ptr::null_mut());
@@ -229,7 +229,7 @@ impl Pattern {
     }
 
     /// Appends what is expected of a tensor.
-    fn expect(&mut self, number: u32, known: &KnownTensor, tensor: &Tensor) {
+    fn expect(&mut self, number: u32, known: &KnownTensor, tensor: &GgmlTensor) {
         let null = self.tensors.len() as u32 - 1;
         let at = |number: u32| if number == NONE { null } else { number };
         let sources = known.sources.map(at);
@@ -241,11 +241,11 @@ impl Pattern {
         }
         let (mut base, mut offset) = (0, 0);
         let allowed = match known.place {
-            Place::View => UNPLACED | PLACED,
-            Place::External => PLACED,
-            Place::Nowhere => UNPLACED,
-            Place::Planned { part, buffer, offset: from_start, asked, .. } => {
-                let start = Place::Planned { part, buffer, offset: 0, room: 0, asked };
+            TensorPlace::View => UNPLACED | PLACED,
+            TensorPlace::External => PLACED,
+            TensorPlace::Nowhere => UNPLACED,
+            TensorPlace::Planned { buffer_set, buffer, offset: from_start, asked, .. } => {
+                let start = TensorPlace::Planned { buffer_set, buffer, offset: 0, room: 0, asked };
                 let found = self.starts.iter().position(|it| *it == start).unwrap_or(self.starts.len());
                 if found == self.starts.len() {
                     self.starts.push(start);
@@ -256,11 +256,11 @@ impl Pattern {
         };
         // Where backends pad tensors, they may do so by the shapes of sources.
         let look = match known.look {
-            Look::External if !self.params.is_empty() => Look::NoNode,
+            TensorCheck::External if !self.params.is_empty() => TensorCheck::NoNode,
             look => look,
         };
-        self.expected.push(Expected {
-            shape: Shape::of(tensor),
+        self.expected.push(ExpectedTensor {
+            shape: TensorShape::of(tensor),
             offset,
             base,
             number,
@@ -279,7 +279,7 @@ impl Pattern {
     /// a node that takes over a source here looks like it by the shapes that `other` expects now. These may be smaller than
     /// the planned ones, so this is no proof: a graph that is allocated by this plan is looked at on its own.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        let is_alike = |(ours, theirs): (&Expected, &Expected)| {
+        let is_alike = |(ours, theirs): (&ExpectedTensor, &ExpectedTensor)| {
             (ours.number, ours.op, ours.flags, ours.dtype, ours.root, ours.sources, ours.more_sources)
                 == (
                     theirs.number,
@@ -291,9 +291,9 @@ impl Pattern {
                     theirs.more_sources,
                 )
         };
-        let has_room = |(ours, theirs): (&Target, &Target)| {
+        let has_room = |(ours, theirs): (&AddressTarget, &AddressTarget)| {
             let has_room = match (ours.place, theirs.place) {
-                (Place::Planned { room, asked, .. }, Place::Planned { room: needed, asked: by, .. }) => {
+                (TensorPlace::Planned { room, asked, .. }, TensorPlace::Planned { room: needed, asked: by, .. }) => {
                     room >= needed && asked == by
                 }
                 (ours, theirs) => ours == theirs,
@@ -311,7 +311,7 @@ impl Pattern {
     /// Whether each of these nodes looks like its source in this slot, by the shapes that are expected now.
     fn can_take_over(&self, take_overs: &[(u32, u32)]) -> bool {
         let null = self.tensors.len() - 1;
-        let mut by_number: Vec<Option<&Expected>> = vec![None; null];
+        let mut by_number: Vec<Option<&ExpectedTensor>> = vec![None; null];
         self.expected.iter().for_each(|expected| by_number[expected.number as usize] = Some(expected));
         let at = |number: u32| by_number.get(number as usize).copied().flatten();
         take_overs.iter().all(|&(node, slot)| {
@@ -326,7 +326,7 @@ impl Pattern {
     }
 
     /// The number in a slot of a tensor's sources.
-    fn source(&self, expected: &Expected, slot: usize) -> Option<u32> {
+    fn source(&self, expected: &ExpectedTensor, slot: usize) -> Option<u32> {
         match (slot.checked_sub(FEW), (expected.more_sources as usize).checked_sub(1)) {
             (None, _) => expected.sources.get(slot).copied(),
             (Some(slot), Some(index)) => self.more_sources.get(index)?.get(slot).copied(),
@@ -341,11 +341,11 @@ impl Pattern {
     /// The lists are a graph of ggml's: every pointer that can be reached is null or a tensor.
     pub(crate) unsafe fn compare(
         &mut self,
-        lists: Lists<'_>,
-        placed: impl Fn(Place) -> Option<(Buffer, usize)>,
-    ) -> Match {
+        lists: TensorLists<'_>,
+        placed: impl Fn(TensorPlace) -> Option<(GgmlBuffer, usize)>,
+    ) -> GraphMatch {
         if (lists.leafs.len(), lists.nodes.len()) != (self.leafs, self.nodes) {
-            return Match::Other;
+            return GraphMatch::Other;
         }
         // A buffer that is not there is where no tensor is.
         let nowhere = (std::ptr::null_mut(), usize::MAX);
@@ -355,8 +355,8 @@ impl Pattern {
         if self.is_bound {
             let tensors = self.tensors.as_slice();
             // SAFETY: passed on; `expect` has taken all numbers from ids of these tensors, and that of none from their end.
-            let (verdict, has_unplaced) = unsafe { self.walk(lists, &mut Bound::new(tensors)) };
-            if verdict != Match::Other {
+            let (verdict, has_unplaced) = unsafe { self.walk(lists, &mut PreviousBinding::new(tensors)) };
+            if verdict != GraphMatch::Other {
                 self.has_unplaced = has_unplaced;
                 return verdict;
             }
@@ -365,56 +365,62 @@ impl Pattern {
         let mut tensors = std::mem::take(&mut self.tensors);
         tensors.iter_mut().for_each(|tensor| *tensor = std::ptr::null_mut());
         // SAFETY: passed on.
-        let (verdict, has_unplaced) = unsafe { self.walk(lists, &mut Binding(&mut tensors)) };
-        self.is_bound = verdict != Match::Other && self.are_distinct(&tensors);
+        let (verdict, has_unplaced) = unsafe { self.walk(lists, &mut FreshBinding(&mut tensors)) };
+        self.is_bound = verdict != GraphMatch::Other && self.are_distinct(&tensors);
         (self.tensors, self.has_unplaced) = (tensors, has_unplaced);
-        if self.is_bound { verdict } else { Match::Other }
+        if self.is_bound { verdict } else { GraphMatch::Other }
     }
 
     /// Looks at every tensor, and whether one of them has no buffer yet.
     ///
     /// # Safety
     /// As [`compare`](Self::compare).
-    unsafe fn walk(&self, lists: Lists<'_>, numbers: &mut impl Numbers) -> (Match, bool) {
-        let mut glance = Glance { verdict: Match::Same, has_unplaced: false };
+    unsafe fn walk(&self, lists: TensorLists<'_>, numbers: &mut impl NumberBinding) -> (GraphMatch, bool) {
+        let mut state_of_walk = WalkState { verdict: GraphMatch::Same, has_unplaced: false };
         let (leafs, others) = self.expected.split_at(self.leafs);
         let (nodes, unlisted) = others.split_at(self.nodes);
         for (expected, tensors) in [(leafs, lists.leafs), (nodes, lists.nodes)] {
             for (expected, &tensor) in expected.iter().zip(tensors) {
                 // SAFETY: a listed tensor, as promised.
                 let is_it = numbers.is(expected.number, tensor)
-                    && self.look_at(expected, unsafe { &*tensor }, numbers, &mut glance);
+                    && self.matches_tensor(expected, unsafe { &*tensor }, numbers, &mut state_of_walk);
                 if !is_it {
-                    return (Match::Other, false);
+                    return (GraphMatch::Other, false);
                 }
             }
         }
         for expected in unlisted {
             // SAFETY: null, or a source or a root of a tensor that was looked at, as promised.
             let Some(tensor) = (unsafe { numbers.tensor(expected.number).as_ref() }) else {
-                return (Match::Other, false);
+                return (GraphMatch::Other, false);
             };
-            if !self.look_at(expected, tensor, numbers, &mut glance) {
-                return (Match::Other, false);
+            if !self.matches_tensor(expected, tensor, numbers, &mut state_of_walk) {
+                return (GraphMatch::Other, false);
             }
         }
         // SAFETY: all numbers are bound, as just seen.
         let is_told_so = |(number, params): &(u32, _)| unsafe { (*numbers.tensor(*number)).op_params == *params };
         if !self.params.iter().all(is_told_so) {
-            glance.verdict = Match::Reshaped;
+            state_of_walk.verdict = GraphMatch::Reshaped;
         }
-        (glance.verdict, glance.has_unplaced)
+        (state_of_walk.verdict, state_of_walk.has_unplaced)
     }
 
     /// Whether a tensor is as expected but for its shape. Hardly a branch for what may differ: mostly nothing does, and the
     /// time goes into fetching the tensor.
     #[inline(always)]
-    fn look_at(&self, expected: &Expected, tensor: &Tensor, numbers: &mut impl Numbers, glance: &mut Glance) -> bool {
-        if expected.look == Look::External {
+    fn matches_tensor(
+        &self,
+        expected: &ExpectedTensor,
+        tensor: &GgmlTensor,
+        numbers: &mut impl NumberBinding,
+        state_of_walk: &mut WalkState,
+    ) -> bool {
+        if expected.look == TensorCheck::External {
             return tensor.view_src.is_null() && tensor.is_placed();
         }
         let mut is_it = numbers.is(expected.root, tensor.view_src);
-        if expected.look == Look::Node {
+        if expected.look == TensorCheck::Node {
             let (few, more) = tensor.src.split_at(FEW);
             is_it &= expected.sources.iter().zip(few).fold(true, |all, (source, is)| all & numbers.is(*source, *is));
             is_it = is_it
@@ -434,10 +440,10 @@ impl Pattern {
         let (buffer, base) = self.bases[expected.base as usize];
         let is_as_planned = (tensor.buffer == buffer) & (tensor.data.addr() == base.wrapping_add(expected.offset));
         let state = if tensor.is_placed() { PLACED } else { UNPLACED } | if is_as_planned { AS_PLANNED } else { 0 };
-        glance.has_unplaced |= tensor.buffer.is_null();
+        state_of_walk.has_unplaced |= tensor.buffer.is_null();
         let is_same_shape = (tensor.ne == expected.shape.ne) & (tensor.nb == expected.shape.nb);
         if !is_same_shape | (tensor.view_offs != expected.shape.view_offs) {
-            glance.verdict = Match::Reshaped;
+            state_of_walk.verdict = GraphMatch::Reshaped;
         }
         (marks == 0) & (state & expected.allowed != 0)
     }
@@ -446,14 +452,14 @@ impl Pattern {
     ///
     /// # Safety
     /// `compare` has just bound the tensors, and their graph is still there.
-    pub(crate) unsafe fn is_planned_graph(&self, verdict: Match) -> bool {
-        let Some(planned) = &self.planned_shapes else { return verdict == Match::Same };
+    pub(crate) unsafe fn is_planned_graph(&self, verdict: GraphMatch) -> bool {
+        let Some(planned) = &self.planned_shapes else { return verdict == GraphMatch::Same };
         // SAFETY: as promised.
         let at = |number: u32| unsafe { &*self.tensors[number as usize] };
-        let has_shape = |(expected, shape): (&Expected, &Shape)| {
-            expected.look == Look::External || Shape::of(at(expected.number)) == *shape
+        let has_shape = |(expected, shape): (&ExpectedTensor, &TensorShape)| {
+            expected.look == TensorCheck::External || TensorShape::of(at(expected.number)) == *shape
         };
-        verdict != Match::Other
+        verdict != GraphMatch::Other
             && self.expected.iter().zip(&planned.shapes).all(has_shape)
             && planned.params.iter().all(|(number, params)| at(*number).op_params == *params)
     }
@@ -471,7 +477,7 @@ impl Pattern {
         });
         for expected in &mut self.expected {
             // SAFETY: as promised.
-            expected.shape = Shape::of(unsafe { &*self.tensors[expected.number as usize] });
+            expected.shape = TensorShape::of(unsafe { &*self.tensors[expected.number as usize] });
         }
         for (number, params) in &mut self.params {
             // SAFETY: as promised.
@@ -481,7 +487,7 @@ impl Pattern {
 
     /// Whether no tensor has two numbers. Graphs are mostly built in the same way and in the same memory: then the tensors
     /// stand in the order of the last time, and that is seen in one pass.
-    fn are_distinct(&mut self, bound: &[*mut Tensor]) -> bool {
+    fn are_distinct(&mut self, bound: &[*mut GgmlTensor]) -> bool {
         let address = |number: u32| bound[number as usize].addr();
         let is_rising = |numbers: &[u32]| numbers.windows(2).all(|pair| address(pair[0]) < address(pair[1]));
         if !is_rising(&self.by_address) {
@@ -496,30 +502,30 @@ impl Pattern {
     ///
     /// # Safety
     /// `compare` has just bound the tensors, and their graph is still there.
-    pub(crate) unsafe fn has_room(&self, ggml: &Ggml, memories: &Memories) -> Option<Bytes> {
+    pub(crate) unsafe fn has_room(&self, ggml: &KnownGgml, memories: &PlannedMemories) -> Option<Bytes> {
         // SAFETY: as promised.
         let at = |number: u32| unsafe { &*self.tensors[number as usize] };
         let get_alloc_size = ggml.functions.ggml_backend_buft_get_alloc_size;
-        let bytes = |tensor: &Tensor| layout(ggml, tensor).ok().map(|layout| layout.nbytes());
+        let bytes = |tensor: &GgmlTensor| layout(ggml, tensor).ok().map(|layout| layout.nbytes());
         let mut sum: u64 = 0;
-        let mut fits = |&Target { number, root, place }: &Target| {
+        let mut fits = |&AddressTarget { number, root, place }: &AddressTarget| {
             let tensor = at(number);
             let Some(needed) = bytes(tensor) else { return false };
             match place {
-                Place::Planned { room, asked, .. } => {
+                TensorPlace::Planned { room, asked, .. } => {
                     // SAFETY: a buffer type and a tensor of the same ggml.
                     let size = unsafe { get_alloc_size(memories.types[asked.index()], tensor) };
                     sum = sum.saturating_add(size as u64);
                     size as u64 <= room
                 }
                 // A view of no bytes is never out of range.
-                Place::View if needed == Bytes::ZERO => true,
-                Place::View => {
+                TensorPlace::View if needed == Bytes::ZERO => true,
+                TensorPlace::View => {
                     let end = Bytes(tensor.view_offs as u64).checked_add(needed);
                     let root = bytes(at(root));
                     end.is_some_and(|end| root.is_some_and(|root| end <= root))
                 }
-                Place::External | Place::Nowhere => true,
+                TensorPlace::External | TensorPlace::Nowhere => true,
             }
         };
         let in_place = |&(node, slot): &(u32, u32)| {
@@ -534,8 +540,8 @@ impl Pattern {
 }
 
 /// What is found out about all tensors together.
-struct Glance {
-    verdict: Match,
+struct WalkState {
+    verdict: GraphMatch,
     has_unplaced: bool,
 }
 
@@ -545,13 +551,14 @@ fn known(read: &ReadGraph, plan: &GraphPlan) -> Vec<KnownTensor> {
     let number = |id: &TensorId| id.index() as u32;
     let mut is_node = vec![false; read.tensors.len()];
     graph.nodes().iter().for_each(|node| is_node[node.index()] = true);
-    let part_of = |memory: MemoryId| plan.memories().iter().position(|it| it.memory == memory).unwrap_or(0) as u32;
+    let buffer_set_of =
+        |memory: MemoryId| plan.memories().iter().position(|it| it.memory == memory).unwrap_or(0) as u32;
     let place = |id: TensorId| match (graph.tensor(id).view, graph.tensor(id).external, plan.place(id)) {
-        (Some(_), ..) => Place::View,
-        (None, true, _) => Place::External,
-        (None, false, None) => Place::Nowhere,
-        (None, false, Some(place)) => Place::Planned {
-            part: part_of(place.memory),
+        (Some(_), ..) => TensorPlace::View,
+        (None, true, _) => TensorPlace::External,
+        (None, false, None) => TensorPlace::Nowhere,
+        (None, false, Some(place)) => TensorPlace::Planned {
+            buffer_set: buffer_set_of(place.memory),
             buffer: place.buffer.index() as u32,
             offset: place.offset.0,
             room: place.size.0,
@@ -565,9 +572,9 @@ fn known(read: &ReadGraph, plan: &GraphPlan) -> Vec<KnownTensor> {
         }
         let place = place(id);
         let look = match place {
-            _ if is_node[id.index()] => Look::Node,
-            Place::External => Look::External,
-            _ => Look::NoNode,
+            _ if is_node[id.index()] => TensorCheck::Node,
+            TensorPlace::External => TensorCheck::External,
+            _ => TensorCheck::NoNode,
         };
         KnownTensor { place, root: graph.tensor(id).view.map_or(NONE, |view| number(&view.root)), sources, look }
     });
@@ -575,7 +582,7 @@ fn known(read: &ReadGraph, plan: &GraphPlan) -> Vec<KnownTensor> {
 }
 
 /// The order in which ggml gives out addresses: leafs, then each node behind its sources.
-fn targets(listed: &[u32], known: &[KnownTensor]) -> Vec<Target> {
+fn targets(listed: &[u32], known: &[KnownTensor]) -> Vec<AddressTarget> {
     let mut done = vec![false; known.len()];
     let mut targets = Vec::with_capacity(known.len());
     let mut visit = |number: u32| {
@@ -583,7 +590,7 @@ fn targets(listed: &[u32], known: &[KnownTensor]) -> Vec<Target> {
         for number in [root, number] {
             if number != NONE && !std::mem::replace(&mut done[number as usize], true) {
                 let KnownTensor { root, place, .. } = known[number as usize];
-                targets.push(Target { number, root, place });
+                targets.push(AddressTarget { number, root, place });
             }
         }
     };

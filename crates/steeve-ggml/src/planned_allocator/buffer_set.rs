@@ -2,30 +2,30 @@
 
 use steeve_graph::{Bytes, MemoryId, fit_buffers};
 
-use super::Trouble;
-use crate::abi::{Buffer, BufferType, USAGE_COMPUTE};
-use crate::functions::Functions;
-use crate::ggml::text;
+use super::AllocFailure;
+use crate::function_tables::GgmlFunctions;
+use crate::ggml_abi::{GgmlBuffer, GgmlBufferType, USAGE_COMPUTE};
+use crate::ggml_instance::text;
 
 /// The buffers of one memory: one for each chunk of the plan that they were made for, as large as that, or none.
-pub(super) struct Part {
+pub(super) struct BufferSet {
     pub(super) memory: MemoryId,
-    pub(super) buffer_type: BufferType,
-    pub(super) chunks: Vec<Chunk>,
+    pub(super) buffer_type: GgmlBufferType,
+    pub(super) chunks: Vec<BufferChunk>,
 }
 
 /// One buffer.
-pub(super) struct Chunk {
+pub(super) struct BufferChunk {
     size: Bytes,
-    pub(super) buffer: Buffer,
+    pub(super) buffer: GgmlBuffer,
     pub(super) base: usize,
 }
 
-impl Part {
+impl BufferSet {
     /// The chunk for each buffer of a plan; `None` if one is missing or too small. ggml compares them one by one.
-    pub(super) fn fit(&self, needed: &[Bytes], as_ggml: bool) -> Option<Vec<usize>> {
+    pub(super) fn fit(&self, needed: &[Bytes], ggml_layout: bool) -> Option<Vec<usize>> {
         let sizes: Vec<Bytes> = self.chunks.iter().map(|chunk| chunk.size).collect();
-        if as_ggml {
+        if ggml_layout {
             let fits = sizes.len() >= needed.len() && needed.iter().zip(&sizes).all(|(needed, size)| needed <= size);
             return fits.then(|| (0..needed.len()).collect());
         }
@@ -38,7 +38,7 @@ impl Part {
     }
 
     /// Gives all buffers back and makes those that are needed. If one of them can't be had, there are none.
-    pub(super) fn make(&mut self, ggml: &Functions, needed: &[Bytes]) -> Result<(), Trouble> {
+    pub(super) fn make(&mut self, ggml: &GgmlFunctions, needed: &[Bytes]) -> Result<(), AllocFailure> {
         self.free(ggml);
         for (index, &size) in needed.iter().enumerate() {
             let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
@@ -46,7 +46,7 @@ impl Part {
             let buffer = unsafe { (ggml.ggml_backend_buft_alloc_buffer)(self.buffer_type, bytes) };
             if buffer.is_null() {
                 self.free(ggml);
-                return Err(Trouble::NoMemory(self.no_memory(ggml, index, needed)));
+                return Err(AllocFailure::OutOfMemory(self.no_memory(ggml, index, needed)));
             }
             // SAFETY: a buffer that was just made.
             let (base, size) = unsafe {
@@ -55,12 +55,12 @@ impl Part {
                 // Some backends round up. ggml knows, and so has room for more.
                 (base, size.max(Bytes((ggml.ggml_backend_buffer_get_size)(buffer) as u64)))
             };
-            self.chunks.push(Chunk { size, buffer, base });
+            self.chunks.push(BufferChunk { size, buffer, base });
         }
         Ok(())
     }
 
-    pub(super) fn free(&mut self, ggml: &Functions) {
+    pub(super) fn free(&mut self, ggml: &GgmlFunctions) {
         for chunk in self.chunks.drain(..) {
             // SAFETY: ours, and drained before it is freed, so never freed twice.
             unsafe { (ggml.ggml_backend_buffer_free)(chunk.buffer) };
@@ -68,7 +68,7 @@ impl Part {
     }
 
     /// Names the memory and its total in ggml's words, and the buffer that could not be had where it is one of several.
-    fn no_memory(&self, ggml: &Functions, index: usize, wanted: &[Bytes]) -> String {
+    fn no_memory(&self, ggml: &GgmlFunctions, index: usize, wanted: &[Bytes]) -> String {
         // SAFETY: a buffer type of the caller's.
         let name = unsafe { text((ggml.ggml_backend_buft_name)(self.buffer_type)) }.unwrap_or_default();
         let total = total(wanted);

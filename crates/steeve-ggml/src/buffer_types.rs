@@ -8,11 +8,11 @@ use std::ffi::{c_int, c_void};
 
 use steeve_graph::{Align, Bytes, Fusion, Id, IdVec, Memory, MemoryId};
 
-use crate::abi::BufferType;
-use crate::functions::Functions;
-use crate::ggml::{Known, text};
-use crate::read::Memories;
-use crate::settings::Settings;
+use crate::drop_in_settings::DropInSettings;
+use crate::function_tables::GgmlFunctions;
+use crate::ggml_abi::GgmlBufferType;
+use crate::ggml_instance::{KnownGgml, text};
+use crate::read_graph::PlannedMemories;
 
 /// For how many nodes a source outlives its last reader where nothing is known of a backend. ggml's matcher takes at most 31.
 const LONG_HOLD: u32 = 32;
@@ -38,7 +38,11 @@ const DEVICE_GPU: c_int = 1;
 
 /// # Safety
 /// The buffer types are this ggml's.
-pub(crate) unsafe fn memories(ggml: &Known, settings: &Settings, types: &[BufferType]) -> Result<Memories, String> {
+pub(crate) unsafe fn planned_memories(
+    ggml: &KnownGgml,
+    settings: &DropInSettings,
+    types: &[GgmlBufferType],
+) -> Result<PlannedMemories, String> {
     let (functions, version) = (&ggml.functions, ggml.version_numbers());
     let mut planned: IdVec<MemoryId, Memory> = IdVec::new();
     let (mut pads_nothing, mut is_host) = (Vec::with_capacity(types.len()), Vec::with_capacity(types.len()));
@@ -53,7 +57,7 @@ pub(crate) unsafe fn memories(ggml: &Known, settings: &Settings, types: &[Buffer
                 (functions.ggml_backend_buft_get_alignment)(buffer_type),
                 (functions.ggml_backend_buft_get_max_size)(buffer_type),
                 functions.ggml_backend_buft_is_meta.is_some_and(|is_meta| is_meta(buffer_type)),
-                Device::of(functions, buffer_type),
+                BufferTypeDevice::of(functions, buffer_type),
             )
         };
         if is_meta {
@@ -66,7 +70,7 @@ pub(crate) unsafe fn memories(ggml: &Known, settings: &Settings, types: &[Buffer
             Some(hold) if host => (hold, Fusion::None),
             Some(hold) => (hold, Fusion::Checked),
             None if host => (0, Fusion::None),
-            None if checks(&device.registry, version, settings.cuda_streams) => (0, Fusion::Kept),
+            None if checks_before_fusing(&device.registry, version, settings.cuda_streams) => (0, Fusion::Kept),
             None => (LONG_HOLD, Fusion::Checked),
         };
         pads_nothing.push(name == "CPU");
@@ -79,11 +83,11 @@ pub(crate) unsafe fn memories(ggml: &Known, settings: &Settings, types: &[Buffer
             ..Memory::new(name, align)
         });
     }
-    Ok(Memories { types: types.to_vec(), planned, pads_nothing, is_host })
+    Ok(PlannedMemories { types: types.to_vec(), planned, pads_nothing, is_host })
 }
 
 /// Whether a backend compares addresses before it fuses nodes.
-fn checks(registry: &str, version: Option<[u32; 3]>, cuda_streams: bool) -> bool {
+fn checks_before_fusing(registry: &str, version: Option<[u32; 3]>, cuda_streams: bool) -> bool {
     let is_called = |name: &str| match registry.strip_prefix(name) {
         // An RPC server may be named behind it.
         Some(rest) => !rest.starts_with(|next: char| next.is_alphanumeric()),
@@ -96,7 +100,7 @@ fn checks(registry: &str, version: Option<[u32; 3]>, cuda_streams: bool) -> bool
 
 /// What a buffer type says about its device.
 #[derive(Debug)]
-pub(crate) struct Device {
+pub(crate) struct BufferTypeDevice {
     /// ggml's own, which lives as long as ggml; `None` if there is none.
     pub(crate) pointer: Option<*mut c_void>,
     /// Whether the buffer type is memory of the host.
@@ -107,10 +111,10 @@ pub(crate) struct Device {
     registry: String,
 }
 
-impl Device {
+impl BufferTypeDevice {
     /// # Safety
     /// A buffer type of this ggml's.
-    pub(crate) unsafe fn of(ggml: &Functions, buffer_type: BufferType) -> Self {
+    pub(crate) unsafe fn of(ggml: &GgmlFunctions, buffer_type: GgmlBufferType) -> Self {
         // SAFETY: as promised; devices and registries live as long as ggml.
         unsafe {
             let is_host = ggml.ggml_backend_buft_is_host.is_some_and(|is_host| is_host(buffer_type));
@@ -139,7 +143,7 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
-    use super::checks;
+    use super::checks_before_fusing;
 
     #[test]
     fn backends_are_trusted_from_the_version_on_that_checks() {
@@ -157,9 +161,9 @@ mod tests {
             ("SYCL", Some([0, 21, 0]), false),
             ("", Some([0, 21, 0]), false),
         ] {
-            assert_eq!(checks(registry, version, false), trusted, "{registry} {version:?}");
+            assert_eq!(checks_before_fusing(registry, version, false), trusted, "{registry} {version:?}");
         }
-        assert!(!checks("CUDA", Some([0, 21, 0]), true));
-        assert!(checks("Vulkan", Some([0, 21, 0]), true));
+        assert!(!checks_before_fusing("CUDA", Some([0, 21, 0]), true));
+        assert!(checks_before_fusing("Vulkan", Some([0, 21, 0]), true));
     }
 }

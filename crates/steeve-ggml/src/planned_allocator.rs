@@ -7,7 +7,7 @@
 //!
 //! Whatever goes wrong in here ends with ggml's own allocator, if that can be reached.
 
-mod buffers;
+mod buffer_set;
 mod small_plans;
 
 use std::ffi::c_int;
@@ -19,114 +19,123 @@ use steeve_graph::{
     SizeClass, SizeClasses, plan_beside_ggml, replay,
 };
 
-use self::buffers::{Part, total};
-use self::small_plans::Small;
-use crate::abi::{self, Buffer, BufferType};
-use crate::devices::memories;
-use crate::ggml::Known;
-use crate::log::say;
-use crate::pattern::{Match, Pattern, Place, Target};
+use self::buffer_set::{BufferSet, total};
+use self::small_plans::SmallPlan;
+use crate::buffer_types::planned_memories;
+use crate::drop_in_settings::DropInSettings;
+use crate::ggml_abi::{self, GgmlBuffer, GgmlBufferType};
+use crate::ggml_instance::KnownGgml;
+use crate::graph_pattern::{AddressTarget, GraphMatch, GraphPattern, TensorPlace};
+use crate::log::log_stderr;
 use crate::plan_folder::{self, SolvedPlan};
-use crate::read::{Ids, Lists, Memories, Purpose, Unreadable, read};
-use crate::record::record;
-use crate::settings::Settings;
+use crate::read_graph::{BufferIds, GraphReadError, PlannedMemories, ReadPurpose, TensorLists, read};
+use crate::record_graph::record;
 
 /// How many graphs' plans are kept.
 const PLANS: usize = 16;
 
 /// Why there is no plan.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum AllocFailure {
     /// The graph makes no sense to anybody.
     Malformed(String),
     /// We can't, but ggml may.
-    Beyond(String),
+    Unplannable(String),
     /// The device has no such memory.
-    NoMemory(String),
+    OutOfMemory(String),
 }
 
-impl From<Unreadable> for Trouble {
-    fn from(unreadable: Unreadable) -> Self {
+impl From<GraphReadError> for AllocFailure {
+    fn from(unreadable: GraphReadError) -> Self {
         match unreadable {
-            Unreadable::Malformed(why) => Self::Malformed(why),
-            Unreadable::Unknown(why) => Self::Beyond(why),
+            GraphReadError::Malformed(why) => Self::Malformed(why),
+            GraphReadError::Unsupported(why) => Self::Unplannable(why),
         }
     }
 }
 
-impl From<GraphPlanError> for Trouble {
+impl From<GraphPlanError> for AllocFailure {
     fn from(error: GraphPlanError) -> Self {
-        Self::Beyond(error.to_string())
+        Self::Unplannable(error.to_string())
     }
 }
 
 /// An allocator that plans by itself.
-pub(crate) struct Galloc {
-    ggml: &'static Known,
-    settings: &'static Settings,
-    memories: Memories,
-    parts: Vec<Part>,
+pub(crate) struct PlannedAllocator {
+    ggml: &'static KnownGgml,
+    settings: &'static DropInSettings,
+    memories: PlannedMemories,
+    buffer_sets: Vec<BufferSet>,
     /// The plans that were used last, the latest first.
-    entries: Vec<Entry>,
+    kept_plans: Vec<KeptPlan>,
     /// How many entries there ever were.
-    made: u64,
+    plans_made: u64,
     /// The largest plan that a graph was allocated by since buffers were made. What it takes is resident.
     resident: Bytes,
     /// Which memory leafs and nodes belong to since the last reserve.
-    ids: Option<Arc<Ids>>,
+    ids: Option<Arc<BufferIds>>,
 }
 
 /// What the kept plans have for a graph. The entry that is found is the first, and its tensors are bound to the graph's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum PlanLookup {
     /// No plan can be used.
     Nothing,
     /// A plan to be used.
     Plan,
     /// A plan that can be used and is far larger than the graph, whose tensors have so many bytes.
-    LoosePlan(Bytes),
+    OversizedPlan(Bytes),
 }
 
 /// What a graph is looked for among the kept plans for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
+enum LookupPurpose {
     Reserve,
     Alloc,
 }
 
 /// A plan and the graph it was made for, as far as it takes to use it: the graph plan itself would take more memory than that.
-struct Entry {
+struct KeptPlan {
     /// Told apart by this.
     number: u64,
-    ids: Arc<Ids>,
-    pattern: Pattern,
+    ids: Arc<BufferIds>,
+    pattern: GraphPattern,
     /// The sizes of the plan's buffers in each part.
     needed: Vec<Vec<Bytes>>,
     /// For each part the chunk of each of the plan's buffers. `None` while the chunks that exist are too small or too few.
     chunks: Option<Vec<Vec<usize>>>,
     /// Whether it is a plan for smaller graphs than another's.
-    small: Option<Small>,
+    small: Option<SmallPlan>,
     /// Which smaller graphs a plan of their own is not worth while for.
     not_worth_while: SizeClasses,
 }
 
-impl Galloc {
+impl PlannedAllocator {
     /// # Safety
     /// The buffer types are this ggml's and live as long as the answer.
     pub(crate) unsafe fn new(
-        ggml: &'static Known,
-        settings: &'static Settings,
-        types: &[BufferType],
+        ggml: &'static KnownGgml,
+        settings: &'static DropInSettings,
+        types: &[GgmlBufferType],
     ) -> Result<Self, String> {
         // SAFETY: passed on.
-        let memories = unsafe { memories(ggml, settings, types) }?;
+        let memories = unsafe { planned_memories(ggml, settings, types) }?;
         let owners = memories.planned.pairs().filter(|(_, memory)| memory.shared_with.is_none());
-        let part = |(memory, _): (MemoryId, &Memory)| {
+        let buffer_set = |(memory, _): (MemoryId, &Memory)| {
             let buffer_type = memories.types[memory.index()];
-            Part { memory, buffer_type, chunks: Vec::new() }
+            BufferSet { memory, buffer_type, chunks: Vec::new() }
         };
-        let parts = owners.map(part).collect();
-        Ok(Self { ggml, settings, memories, parts, entries: Vec::new(), made: 0, resident: Bytes::ZERO, ids: None })
+        let buffer_sets = owners.map(buffer_set).collect();
+        Ok(Self {
+            ggml,
+            settings,
+            memories,
+            buffer_sets,
+            kept_plans: Vec::new(),
+            plans_made: 0,
+            resident: Bytes::ZERO,
+            ids: None,
+        })
     }
 
     /// Plans a graph and makes the buffers large enough.
@@ -135,13 +144,13 @@ impl Galloc {
     /// A graph of this ggml's, and null or one number for each leaf and node.
     pub(crate) unsafe fn reserve(
         &mut self,
-        graph: *const abi::Graph,
+        graph: *const ggml_abi::GgmlGraph,
         node_ids: *const c_int,
         leaf_ids: *const c_int,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AllocFailure> {
         // SAFETY: passed on.
         unsafe {
-            let lists = Lists::of(graph)?;
+            let lists = TensorLists::of(graph)?;
             self.plan(lists, lists.ids(node_ids, leaf_ids))?;
         }
         self.grow()
@@ -153,20 +162,22 @@ impl Galloc {
     /// As [`reserve`](Self::reserve).
     pub(crate) unsafe fn reserve_size(
         &mut self,
-        graph: *const abi::Graph,
+        graph: *const ggml_abi::GgmlGraph,
         node_ids: *const c_int,
         leaf_ids: *const c_int,
-    ) -> Result<Vec<usize>, Trouble> {
+    ) -> Result<Vec<usize>, AllocFailure> {
         // SAFETY: passed on.
         unsafe {
-            let lists = Lists::of(graph)?;
+            let lists = TensorLists::of(graph)?;
             self.plan(lists, lists.ids(node_ids, leaf_ids))?;
         }
-        let needed = self.entries.first().map(|entry| entry.needed.as_slice()).unwrap_or_default();
+        let needed = self.kept_plans.first().map(|kept_plan| kept_plan.needed.as_slice()).unwrap_or_default();
         let size = |memory: MemoryId| {
             let owner = self.memories.planned[memory].shared_with.unwrap_or(memory);
-            let mut parts = self.parts.iter().zip(needed);
-            parts.find(|(part, _)| part.memory == owner).map_or(0, |(_, needed)| total(needed) as usize)
+            let mut buffer_sets = self.buffer_sets.iter().zip(needed);
+            buffer_sets
+                .find(|(buffer_set, _)| buffer_set.memory == owner)
+                .map_or(0, |(_, needed)| total(needed) as usize)
         };
         Ok(self.memories.planned.ids().map(size).collect())
     }
@@ -175,19 +186,19 @@ impl Galloc {
     ///
     /// # Safety
     /// A graph of this ggml's.
-    pub(crate) unsafe fn alloc(&mut self, graph: *const abi::Graph) -> Result<bool, Trouble> {
+    pub(crate) unsafe fn alloc(&mut self, graph: *const ggml_abi::GgmlGraph) -> Result<bool, AllocFailure> {
         // SAFETY: passed on.
         unsafe {
-            let lists = Lists::of(graph)?;
-            match self.find(lists, Call::Alloc) {
-                Found::Plan => {}
-                Found::LoosePlan(bytes) => self.plan_small(lists, bytes),
+            let lists = TensorLists::of(graph)?;
+            match self.find_plan(lists, LookupPurpose::Alloc) {
+                PlanLookup::Plan => {}
+                PlanLookup::OversizedPlan(bytes) => self.plan_small(lists, bytes),
                 // Only the caller knows who goes where. And where tensors move because another plan is used, it must first
                 // wait for its devices, which ggml's scheduler does before it reserves.
-                Found::Nothing if self.memories.types.len() > 1 => return Ok(false),
-                Found::Nothing => {
-                    let ids = self.known_ids(lists.ids(std::ptr::null(), std::ptr::null()));
-                    self.add(lists, ids)?;
+                PlanLookup::Nothing if self.memories.types.len() > 1 => return Ok(false),
+                PlanLookup::Nothing => {
+                    let ids = self.shared_ids(lists.ids(std::ptr::null(), std::ptr::null()));
+                    self.add_plan(lists, ids)?;
                 }
             }
             self.grow()?;
@@ -197,15 +208,19 @@ impl Galloc {
     }
 
     /// Whether a buffer is one of these.
-    pub(crate) fn has_buffer(&self, buffer: Buffer) -> bool {
-        self.parts.iter().flat_map(|part| &part.chunks).any(|chunk| chunk.buffer == buffer)
+    pub(crate) fn has_buffer(&self, buffer: GgmlBuffer) -> bool {
+        self.buffer_sets.iter().flat_map(|buffer_set| &buffer_set.chunks).any(|chunk| chunk.buffer == buffer)
     }
 
     /// How many bytes the buffers of a memory have; none for one that shares another's.
     pub(crate) fn buffer_size(&self, index: usize) -> usize {
         let memory = MemoryId::from_index(index);
-        let part = self.parts.iter().find(|part| Some(part.memory) == memory);
-        let buffers = part.map(|part| part.chunks.as_slice()).unwrap_or_default().iter().map(|chunk| chunk.buffer);
+        let buffer_set = self.buffer_sets.iter().find(|buffer_set| Some(buffer_set.memory) == memory);
+        let buffers = buffer_set
+            .map(|buffer_set| buffer_set.chunks.as_slice())
+            .unwrap_or_default()
+            .iter()
+            .map(|chunk| chunk.buffer);
         let get_size = self.ggml.functions.ggml_backend_buffer_get_size;
         // SAFETY: buffers that we have made.
         buffers.map(|buffer| unsafe { get_size(buffer) }).sum()
@@ -215,22 +230,22 @@ impl Galloc {
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn plan(&mut self, lists: Lists<'_>, ids: Ids) -> Result<(), Trouble> {
-        let ids = self.known_ids(ids);
+    unsafe fn plan(&mut self, lists: TensorLists<'_>, ids: BufferIds) -> Result<(), AllocFailure> {
+        let ids = self.shared_ids(ids);
         self.ids = Some(Arc::clone(&ids));
         // SAFETY: passed on.
         unsafe {
-            match self.find(lists, Call::Reserve) {
-                Found::Plan | Found::LoosePlan(_) => Ok(()),
-                Found::Nothing => self.add(lists, ids),
+            match self.find_plan(lists, LookupPurpose::Reserve) {
+                PlanLookup::Plan | PlanLookup::OversizedPlan(_) => Ok(()),
+                PlanLookup::Nothing => self.add_plan(lists, ids),
             }
         }
     }
 
     /// Returns these ids, shared with an entry that has equal ones.
-    fn known_ids(&self, ids: Ids) -> Arc<Ids> {
-        match self.entries.iter().find(|entry| *entry.ids == ids) {
-            Some(entry) => Arc::clone(&entry.ids),
+    fn shared_ids(&self, ids: BufferIds) -> Arc<BufferIds> {
+        match self.kept_plans.iter().find(|kept_plan| *kept_plan.ids == ids) {
+            Some(kept_plan) => Arc::clone(&kept_plan.ids),
             None => Arc::new(ids),
         }
     }
@@ -239,14 +254,14 @@ impl Galloc {
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn add(&mut self, lists: Lists<'_>, ids: Arc<Ids>) -> Result<(), Trouble> {
+    unsafe fn add_plan(&mut self, lists: TensorLists<'_>, ids: Arc<BufferIds>) -> Result<(), AllocFailure> {
         // SAFETY: passed on.
-        let entry = unsafe { self.make_entry(lists, ids, self.settings.strategy) }?;
-        self.entries.insert(0, entry);
-        if self.entries.len() > PLANS {
+        let kept_plan = unsafe { self.make_plan(lists, ids, self.settings.strategy) }?;
+        self.kept_plans.insert(0, kept_plan);
+        if self.kept_plans.len() > PLANS {
             // What serves smaller graphs goes first: there is another plan that serves them.
-            let small = self.entries.iter().rposition(|entry| entry.small.is_some());
-            self.entries.remove(small.unwrap_or(PLANS));
+            let small = self.kept_plans.iter().rposition(|kept_plan| kept_plan.small.is_some());
+            self.kept_plans.remove(small.unwrap_or(PLANS));
         }
         Ok(())
     }
@@ -255,13 +270,13 @@ impl Galloc {
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn make_entry(
+    unsafe fn make_plan(
         &mut self,
-        lists: Lists<'_>,
-        ids: Arc<Ids>,
+        lists: TensorLists<'_>,
+        ids: Arc<BufferIds>,
         strategy: GraphStrategy,
-    ) -> Result<Entry, Trouble> {
-        let purpose = Purpose::Plan { glu: self.settings.more };
+    ) -> Result<KeptPlan, AllocFailure> {
+        let purpose = ReadPurpose::Plan { glu: self.settings.more };
         // SAFETY: passed on.
         let graph = unsafe { read(self.ggml, lists, &self.memories, &ids, purpose) }?;
         // First of all: whatever goes wrong from here on can be looked into.
@@ -271,11 +286,11 @@ impl Galloc {
         }
         let plan = self.solve(&graph.assigned, strategy)?;
         // SAFETY: the tensors that were just read.
-        let pattern = unsafe { Pattern::new(&graph, &plan, &self.memories) };
-        self.made += 1;
+        let pattern = unsafe { GraphPattern::new(&graph, &plan, &self.memories) };
+        self.plans_made += 1;
         let needed = sizes(&plan);
-        Ok(Entry {
-            number: self.made,
+        Ok(KeptPlan {
+            number: self.plans_made,
             ids,
             pattern,
             needed,
@@ -286,7 +301,7 @@ impl Galloc {
     }
 
     /// The plan for a graph: ours, or ggml's where that is smaller; or the one that was found earlier, from the folder of plans.
-    fn solve(&self, graph: &AssignedGraph, strategy: GraphStrategy) -> Result<GraphPlan, Trouble> {
+    fn solve(&self, graph: &AssignedGraph, strategy: GraphStrategy) -> Result<GraphPlan, AllocFailure> {
         let start = Instant::now();
         let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
         let options = PlanOptions::new(strategy).with_reuse(reuse).with_unread(self.settings.unread);
@@ -295,10 +310,10 @@ impl Galloc {
         let SolvedPlan { plan, ggml, origin } = plan_folder::solve(folder, graph, &options, plan_beside_ggml)?;
         let planned = start.elapsed();
         if self.settings.check {
-            replay(graph, &plan.places()).map_err(|faults| Trouble::Beyond(faults.to_string()))?;
+            replay(graph, &plan.places()).map_err(|faults| AllocFailure::Unplannable(faults.to_string()))?;
         }
         if self.settings.log {
-            say!(
+            log_stderr!(
                 "{} nodes in {}: {}, {:.2} ms{}{}",
                 graph.graph().nodes().len(),
                 names(&self.memories),
@@ -318,66 +333,66 @@ impl Galloc {
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn find(&mut self, lists: Lists<'_>, call: Call) -> Found {
-        let (as_ggml, has_small) = (self.is_as_ggml(), self.has_small_plans());
-        let only_first = call == Call::Alloc && self.memories.types.len() > 1;
-        let count = if only_first { self.entries.len().min(1) } else { self.entries.len() };
-        let mut loose: Option<(Bytes, usize, Bytes)> = None;
+    unsafe fn find_plan(&mut self, lists: TensorLists<'_>, purpose: LookupPurpose) -> PlanLookup {
+        let (ggml_layout, has_small) = (self.uses_ggml_layout(), self.allows_small_plans());
+        let only_first = purpose == LookupPurpose::Alloc && self.memories.types.len() > 1;
+        let count = if only_first { self.kept_plans.len().min(1) } else { self.kept_plans.len() };
+        let mut oversized: Option<(Bytes, usize, Bytes)> = None;
         for (is_backed, index) in (0..count).map(|index| (true, index)).chain((0..count).map(|index| (false, index))) {
-            if !is_backed && (loose.is_some() || only_first) {
+            if !is_backed && (oversized.is_some() || only_first) {
                 break;
             }
-            if self.entries[index].chunks.is_some() != is_backed {
+            if self.kept_plans[index].chunks.is_some() != is_backed {
                 continue;
             }
             // ggml plans at each reserve, and knows the latest plan alone.
-            let may_be_smaller = is_backed && !(as_ggml && (call == Call::Reserve || index > 0));
+            let may_be_smaller = is_backed && !(ggml_layout && (purpose == LookupPurpose::Reserve || index > 0));
             // SAFETY: passed on.
-            let verdict = unsafe { self.bind(lists, index) };
-            let Entry { pattern, .. } = &mut self.entries[index];
+            let verdict = unsafe { self.bind_tensors(lists, index) };
+            let KeptPlan { pattern, .. } = &mut self.kept_plans[index];
             let room = match verdict {
-                Match::Other => None,
+                GraphMatch::Other => None,
                 // SAFETY: passed on; the tensors have just been bound.
                 _ if !may_be_smaller => unsafe { pattern.is_planned_graph(verdict) }.then_some(pattern.bytes),
-                Match::Same => Some(pattern.expected_bytes),
+                GraphMatch::Same => Some(pattern.expected_bytes),
                 // SAFETY: as above.
-                Match::Reshaped => unsafe { pattern.has_room(self.ggml, &self.memories) },
+                GraphMatch::Reshaped => unsafe { pattern.has_room(self.ggml, &self.memories) },
             };
             let (Some(bytes), has) = (room, pattern.bytes) else { continue };
-            if !has_small || SizeClass::of(bytes, has).is_none() || self.entries[index].peak() <= self.resident {
-                if verdict == Match::Reshaped {
+            if !has_small || SizeClass::of(bytes, has).is_none() || self.kept_plans[index].peak() <= self.resident {
+                if verdict == GraphMatch::Reshaped {
                     // SAFETY: as above.
-                    unsafe { self.entries[index].pattern.expect_these_shapes(bytes) };
+                    unsafe { self.kept_plans[index].pattern.expect_these_shapes(bytes) };
                 }
-                self.entries[..=index].rotate_right(1);
-                return Found::Plan;
+                self.kept_plans[..=index].rotate_right(1);
+                return PlanLookup::Plan;
             }
-            if loose.is_none_or(|(least, ..)| has < least) {
-                loose = Some((has, index, bytes));
+            if oversized.is_none_or(|(least, ..)| has < least) {
+                oversized = Some((has, index, bytes));
             }
         }
-        let Some((_, index, bytes)) = loose else { return Found::Nothing };
-        self.entries[..=index].rotate_right(1);
-        Found::LoosePlan(bytes)
+        let Some((_, index, bytes)) = oversized else { return PlanLookup::Nothing };
+        self.kept_plans[..=index].rotate_right(1);
+        PlanLookup::OversizedPlan(bytes)
     }
 
     /// Compares a graph with an entry's, and binds its tensors.
     ///
     /// # Safety
     /// A graph of this ggml's.
-    unsafe fn bind(&mut self, lists: Lists<'_>, index: usize) -> Match {
-        let Self { memories, entries, parts, ids, .. } = self;
-        let Entry { ids: planned, pattern, chunks, .. } = &mut entries[index];
+    unsafe fn bind_tensors(&mut self, lists: TensorLists<'_>, index: usize) -> GraphMatch {
+        let Self { memories, kept_plans, buffer_sets, ids, .. } = self;
+        let KeptPlan { ids: planned, pattern, chunks, .. } = &mut kept_plans[index];
         // With one memory there is nothing to assign.
         if memories.types.len() > 1 && ids.as_ref().is_some_and(|ids| !Arc::ptr_eq(ids, planned)) {
-            return Match::Other;
+            return GraphMatch::Other;
         }
         // SAFETY: passed on.
-        unsafe { pattern.compare(lists, |place| address(chunks.as_deref()?, parts, place)) }
+        unsafe { pattern.compare(lists, |place| address(chunks.as_deref()?, buffer_sets, place)) }
     }
 
     /// Whether everything is to be as with ggml, to the byte.
-    fn is_as_ggml(&self) -> bool {
+    fn uses_ggml_layout(&self) -> bool {
         self.settings.strategy == GraphStrategy::Ggml
     }
 
@@ -387,43 +402,49 @@ impl Galloc {
     ///
     /// If there is not enough memory, the others give back what they have beyond the plan, too. If that does not help, there
     /// are no buffers at all, and the next graph gets what it needs.
-    fn grow(&mut self) -> Result<(), Trouble> {
-        let Some(entry) = self.entries.first() else { return Ok(()) };
-        if entry.chunks.is_some() {
+    fn grow(&mut self) -> Result<(), AllocFailure> {
+        let Some(kept_plan) = self.kept_plans.first() else { return Ok(()) };
+        if kept_plan.chunks.is_some() {
             return Ok(());
         }
-        let needed = entry.needed.clone();
-        let (as_ggml, ggml) = (self.is_as_ggml(), &self.ggml.functions);
-        let mut made =
-            self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| match part.fit(needed, as_ggml) {
+        let needed = kept_plan.needed.clone();
+        let (ggml_layout, ggml) = (self.uses_ggml_layout(), &self.ggml.functions);
+        let mut plans_made = self.buffer_sets.iter_mut().zip(&needed).try_for_each(|(buffer_set, needed)| {
+            match buffer_set.fit(needed, ggml_layout) {
                 Some(_) => Ok(()),
                 None => {
                     self.resident = Bytes::ZERO;
-                    part.make(ggml, needed)
+                    buffer_set.make(ggml, needed)
                 }
-            });
-        // ggml leaves the other memories as they are.
-        if made.is_err() && !as_ggml {
-            let helps = self.parts.iter().zip(&needed).any(|(part, needed)| part.total() > total(needed));
-            self.parts.iter_mut().for_each(|part| part.free(ggml));
-            if helps {
-                made = self.parts.iter_mut().zip(&needed).try_for_each(|(part, needed)| part.make(ggml, needed));
             }
-            if made.is_err() {
-                self.parts.iter_mut().for_each(|part| part.free(ggml));
+        });
+        // ggml leaves the other memories as they are.
+        if plans_made.is_err() && !ggml_layout {
+            let helps =
+                self.buffer_sets.iter().zip(&needed).any(|(buffer_set, needed)| buffer_set.total() > total(needed));
+            self.buffer_sets.iter_mut().for_each(|buffer_set| buffer_set.free(ggml));
+            if helps {
+                plans_made = self
+                    .buffer_sets
+                    .iter_mut()
+                    .zip(&needed)
+                    .try_for_each(|(buffer_set, needed)| buffer_set.make(ggml, needed));
+            }
+            if plans_made.is_err() {
+                self.buffer_sets.iter_mut().for_each(|buffer_set| buffer_set.free(ggml));
             }
         }
         self.match_chunks();
-        made?;
+        plans_made?;
         self.drop_covered();
         Ok(())
     }
 
     /// Finds out which plans the buffers have room for.
     fn match_chunks(&mut self) {
-        let as_ggml = self.is_as_ggml();
-        for entry in &mut self.entries {
-            entry.chunks = entry.fit(&self.parts, as_ggml);
+        let ggml_layout = self.uses_ggml_layout();
+        for kept_plan in &mut self.kept_plans {
+            kept_plan.chunks = kept_plan.fit(&self.buffer_sets, ggml_layout);
         }
     }
 
@@ -433,21 +454,23 @@ impl Galloc {
     /// The tensors have just been bound, their graph is still there, and the buffers are large enough.
     unsafe fn assign(&mut self) {
         let ggml = &self.ggml.functions;
-        for chunk in self.parts.iter().flat_map(|part| &part.chunks) {
+        for chunk in self.buffer_sets.iter().flat_map(|buffer_set| &buffer_set.chunks) {
             // SAFETY: `grow` has made all of them.
             unsafe { (ggml.ggml_backend_buffer_reset)(chunk.buffer) };
         }
-        let [entry @ Entry { pattern, chunks: Some(chunks), .. }, ..] = self.entries.as_slice() else { return };
-        self.resident = self.resident.max(entry.peak());
+        let [kept_plan @ KeptPlan { pattern, chunks: Some(chunks), .. }, ..] = self.kept_plans.as_slice() else {
+            return;
+        };
+        self.resident = self.resident.max(kept_plan.peak());
         if !pattern.has_unplaced {
             return;
         }
-        for &Target { number, root, place } in &pattern.targets {
+        for &AddressTarget { number, root, place } in &pattern.targets {
             let pointer = pattern.tensors[number as usize];
             // SAFETY: a tensor of the graph, see above.
             let tensor = unsafe { &*pointer };
             match place {
-                Place::View => {
+                TensorPlace::View => {
                     // SAFETY: as above; a root stands before its views.
                     let root = unsafe { &*pattern.tensors[root as usize] };
                     // A root of no bytes may have a buffer and no address. ggml would fail over that.
@@ -456,36 +479,36 @@ impl Galloc {
                         unsafe { (ggml.ggml_backend_view_init)(pointer) };
                     }
                 }
-                place @ Place::Planned { .. } => {
-                    let Some((buffer, address)) = address(chunks, &self.parts, place) else { continue };
+                place @ TensorPlace::Planned { .. } => {
+                    let Some((buffer, address)) = address(chunks, &self.buffer_sets, place) else { continue };
                     if !tensor.is_placed() {
                         // SAFETY: within the buffer, because the plan is proven and the chunk is as large as it says; the
                         // tensor has no address yet.
                         unsafe { (ggml.ggml_backend_tensor_alloc)(buffer, pointer, address as *mut _) };
                     }
                 }
-                Place::External | Place::Nowhere => {}
+                TensorPlace::External | TensorPlace::Nowhere => {}
             }
         }
     }
 }
 
-/// Gives all buffers back. ggml outlives the handle, as the caller of [`Galloc::new`] has promised.
-impl Drop for Galloc {
+/// Gives all buffers back. ggml outlives the handle, as the caller of [`PlannedAllocator::new`] has promised.
+impl Drop for PlannedAllocator {
     fn drop(&mut self) {
-        self.parts.iter_mut().for_each(|part| part.free(&self.ggml.functions));
+        self.buffer_sets.iter_mut().for_each(|buffer_set| buffer_set.free(&self.ggml.functions));
     }
 }
 
-impl Entry {
+impl KeptPlan {
     /// The bytes of all buffers of the plan.
     fn peak(&self) -> Bytes {
         Bytes(self.needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add))
     }
 
     /// For each part the chunk of each of the plan's buffers; `None` if some are missing or too small.
-    fn fit(&self, parts: &[Part], as_ggml: bool) -> Option<Vec<Vec<usize>>> {
-        parts.iter().zip(&self.needed).map(|(part, needed)| part.fit(needed, as_ggml)).collect()
+    fn fit(&self, buffer_sets: &[BufferSet], ggml_layout: bool) -> Option<Vec<Vec<usize>>> {
+        buffer_sets.iter().zip(&self.needed).map(|(buffer_set, needed)| buffer_set.fit(needed, ggml_layout)).collect()
     }
 }
 
@@ -501,17 +524,17 @@ fn sizes(plan: &GraphPlan) -> Vec<Vec<Bytes>> {
 
 /// Buffer and address of a planned place, with the chunk of each buffer.
 #[inline]
-fn address(chunks: &[Vec<usize>], parts: &[Part], place: Place) -> Option<(Buffer, usize)> {
-    let Place::Planned { part, buffer, offset, .. } = place else { return None };
+fn address(chunks: &[Vec<usize>], buffer_sets: &[BufferSet], place: TensorPlace) -> Option<(GgmlBuffer, usize)> {
+    let TensorPlace::Planned { buffer_set, buffer, offset, .. } = place else { return None };
     // Tensors of no bytes may stand in buffers that do not exist: the first will do.
-    let chunks = chunks.get(part as usize)?;
+    let chunks = chunks.get(buffer_set as usize)?;
     let chunk = chunks.get(buffer as usize).or_else(|| chunks.first())?;
-    let chunk = parts[part as usize].chunks.get(*chunk)?;
+    let chunk = buffer_sets[buffer_set as usize].chunks.get(*chunk)?;
     Some((chunk.buffer, chunk.base + offset as usize))
 }
 
 /// The bytes of ggml's plan, of ours and of the bound; with several memories, of each of them, too.
-fn figures(plan: &GraphPlan, ggml: &IdVec<MemoryId, Bytes>, memories: &Memories) -> String {
+fn figures(plan: &GraphPlan, ggml: &IdVec<MemoryId, Bytes>, memories: &PlannedMemories) -> String {
     let one = |ggml: u64, ours: u64, bound: u64| format!("ggml {ggml}, steeve {ours}, bound {bound}");
     let sum = |bytes: &mut dyn Iterator<Item = Bytes>| bytes.fold(0, |sum: u64, it| sum.saturating_add(it.0));
     let bound = sum(&mut plan.memories().iter().map(|it| it.at_least));
@@ -526,7 +549,7 @@ fn figures(plan: &GraphPlan, ggml: &IdVec<MemoryId, Bytes>, memories: &Memories)
     format!("{all} bytes ({})", each.collect::<Vec<_>>().join("; "))
 }
 
-fn names(memories: &Memories) -> String {
+fn names(memories: &PlannedMemories) -> String {
     let names: Vec<&str> = memories.planned.iter().map(|memory| memory.name.as_str()).collect();
     names.join("+")
 }

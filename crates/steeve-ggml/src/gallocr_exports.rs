@@ -8,11 +8,11 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::abi::{BufferType, Graph};
-use crate::handle::{Handle, Request, Whose, catch};
-use crate::log::say;
-use crate::report;
-use crate::settings::settings;
+use crate::drop_in_settings::settings;
+use crate::gallocr_handle::{GallocrHandle, HandleTarget, ReserveRequest, catch_panic};
+use crate::ggml_abi::{GgmlBufferType, GgmlGraph};
+use crate::log::log_stderr;
+use crate::usage_report;
 
 /// The body of a function that passes its return address on behind its arguments: it says who called, and with that which
 /// ggml is meant where the buffer type does not.
@@ -42,7 +42,7 @@ macro_rules! with_caller {
 /// The buffer type is ggml's.
 #[cfg_attr(all(any(not(feature = "whole"), test), any(target_arch = "x86_64", target_arch = "aarch64")), unsafe(naked))]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_gallocr_new(buft: BufferType) -> *mut Handle {
+pub unsafe extern "C" fn ggml_gallocr_new(buft: GgmlBufferType) -> *mut GallocrHandle {
     with_caller!(new_of_one(buft))
 }
 
@@ -52,44 +52,48 @@ pub unsafe extern "C" fn ggml_gallocr_new(buft: BufferType) -> *mut Handle {
 /// So many buffer types of ggml's.
 #[cfg_attr(all(any(not(feature = "whole"), test), any(target_arch = "x86_64", target_arch = "aarch64")), unsafe(naked))]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_gallocr_new_n(bufts: *mut BufferType, n_bufs: c_int) -> *mut Handle {
+pub unsafe extern "C" fn ggml_gallocr_new_n(bufts: *mut GgmlBufferType, n_bufs: c_int) -> *mut GallocrHandle {
     with_caller!(new_of_some(bufts, n_bufs))
 }
 
-unsafe extern "C" fn new_of_one(buffer_type: BufferType, caller: *const c_void) -> *mut Handle {
+unsafe extern "C" fn new_of_one(buffer_type: GgmlBufferType, caller: *const c_void) -> *mut GallocrHandle {
     let mut types = [buffer_type];
     // SAFETY: one buffer type.
     unsafe { new_of_some(types.as_mut_ptr(), 1, caller) }
 }
 
-unsafe extern "C" fn new_of_some(types: *mut BufferType, count: c_int, caller: *const c_void) -> *mut Handle {
-    let made = catch(|| {
+unsafe extern "C" fn new_of_some(
+    types: *mut GgmlBufferType,
+    count: c_int,
+    caller: *const c_void,
+) -> *mut GallocrHandle {
+    let made = catch_panic(|| {
         let count = usize::try_from(count).ok().filter(|count| *count > 0 && !types.is_null())?;
         // SAFETY: so many buffer types, as promised.
         let types = unsafe { std::slice::from_raw_parts(types, count) }.to_vec();
         if let Some(index) = types.iter().position(|it| it.is_null()) {
-            say!("buffer type {index} is null");
+            log_stderr!("buffer type {index} is null");
             return None;
         }
         #[cfg(any(not(feature = "whole"), test))]
         // SAFETY: buffer types of ggml's, as promised.
-        let ggml = match unsafe { crate::find::ggml_of(types[0].cast(), caller) } {
+        let ggml = match unsafe { crate::find_ggml::ggml_of_buffer_type(types[0].cast(), caller) } {
             Ok(ggml) => ggml,
             Err(why) => {
-                say!("{why}");
+                log_stderr!("{why}");
                 return None;
             }
         };
         #[cfg(all(feature = "whole", not(test)))]
         let ggml = {
             let _ = caller;
-            crate::whole::linked()
+            crate::linked_exports::linked()
         };
         // SAFETY: passed on.
         unsafe {
-            let described = report::describe(ggml, &types);
-            let (handle, why) = Handle::open(ggml, settings(), types);
-            report::opened(handle, described, why);
+            let described = usage_report::describe_memories(ggml, &types);
+            let (handle, why) = GallocrHandle::open(ggml, settings(), types);
+            usage_report::report_open(handle, described, why);
             Some(handle)
         }
     });
@@ -101,11 +105,11 @@ unsafe extern "C" fn new_of_some(types: *mut BufferType, count: c_int, caller: *
 /// # Safety
 /// A handle that nobody uses any more, or null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_gallocr_free(galloc: *mut Handle) {
+pub unsafe extern "C" fn ggml_gallocr_free(galloc: *mut GallocrHandle) {
     // SAFETY: passed on.
-    catch(|| unsafe {
-        report::closed(galloc);
-        Handle::free(galloc);
+    catch_panic(|| unsafe {
+        usage_report::report_close(galloc);
+        GallocrHandle::free(galloc);
     });
 }
 
@@ -114,7 +118,7 @@ pub unsafe extern "C" fn ggml_gallocr_free(galloc: *mut Handle) {
 /// # Safety
 /// A handle, and a graph of ggml's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_gallocr_reserve(galloc: *mut Handle, graph: *mut Graph) -> bool {
+pub unsafe extern "C" fn ggml_gallocr_reserve(galloc: *mut GallocrHandle, graph: *mut GgmlGraph) -> bool {
     // SAFETY: passed on.
     unsafe { reserve(galloc, graph, std::ptr::null(), std::ptr::null()) }
 }
@@ -125,8 +129,8 @@ pub unsafe extern "C" fn ggml_gallocr_reserve(galloc: *mut Handle, graph: *mut G
 /// A handle, a graph of ggml's, and as many numbers as it has nodes and leafs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ggml_gallocr_reserve_n(
-    galloc: *mut Handle,
-    graph: *mut Graph,
+    galloc: *mut GallocrHandle,
+    graph: *mut GgmlGraph,
     node_buffer_ids: *const c_int,
     leaf_buffer_ids: *const c_int,
 ) -> bool {
@@ -139,19 +143,19 @@ pub unsafe extern "C" fn ggml_gallocr_reserve_n(
 /// # Safety
 /// As [`ggml_gallocr_reserve_n`].
 unsafe fn reserve(
-    galloc: *mut Handle,
-    graph: *mut Graph,
+    galloc: *mut GallocrHandle,
+    graph: *mut GgmlGraph,
     node_buffer_ids: *const c_int,
     leaf_buffer_ids: *const c_int,
 ) -> bool {
     // SAFETY: a handle, and the rest passed on.
-    let answer = catch(|| unsafe {
-        match Handle::whose(galloc)? {
-            Whose::Ours(handle) => {
-                let request = Request { graph, nodes: node_buffer_ids, leafs: leaf_buffer_ids };
-                Some(report::reserving(handle, request, |handle| handle.reserve(request)))
+    let answer = catch_panic(|| unsafe {
+        match GallocrHandle::resolve(galloc)? {
+            HandleTarget::Ours(handle) => {
+                let request = ReserveRequest { graph, nodes: node_buffer_ids, leafs: leaf_buffer_ids };
+                Some(usage_report::reserve_and_report(handle, request, |handle| handle.reserve(request)))
             }
-            Whose::Ggmls(ggml, handle) => {
+            HandleTarget::Ggmls(ggml, handle) => {
                 Some((ggml.ggml_gallocr_reserve_n)(handle, graph, node_buffer_ids, leaf_buffer_ids))
             }
         }
@@ -165,8 +169,8 @@ unsafe fn reserve(
 /// As `ggml_gallocr_reserve_n`; `sizes` has room for one number for each buffer type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ggml_gallocr_reserve_n_size(
-    galloc: *mut Handle,
-    graph: *mut Graph,
+    galloc: *mut GallocrHandle,
+    graph: *mut GgmlGraph,
     node_buffer_ids: *const c_int,
     leaf_buffer_ids: *const c_int,
     sizes: *mut usize,
@@ -175,15 +179,16 @@ pub unsafe extern "C" fn ggml_gallocr_reserve_n_size(
         return;
     }
     // SAFETY: a handle, and the rest passed on.
-    catch(|| unsafe {
-        match Handle::whose(galloc) {
-            Some(Whose::Ours(handle)) => {
-                let request = Request { graph, nodes: node_buffer_ids, leafs: leaf_buffer_ids };
+    catch_panic(|| unsafe {
+        match GallocrHandle::resolve(galloc) {
+            Some(HandleTarget::Ours(handle)) => {
+                let request = ReserveRequest { graph, nodes: node_buffer_ids, leafs: leaf_buffer_ids };
                 // Nothing for a graph that is refused.
-                let answer = report::sizing(handle, request).unwrap_or_else(|| vec![0; handle.types().len()]);
+                let answer =
+                    usage_report::size_and_report(handle, request).unwrap_or_else(|| vec![0; handle.types().len()]);
                 sizes.copy_from_nonoverlapping(answer.as_ptr(), answer.len());
             }
-            Some(Whose::Ggmls(ggml, handle)) => {
+            Some(HandleTarget::Ggmls(ggml, handle)) => {
                 if let Some(reserve) = ggml.ggml_gallocr_reserve_n_size {
                     reserve(handle, graph, node_buffer_ids, leaf_buffer_ids, sizes);
                 }
@@ -198,14 +203,16 @@ pub unsafe extern "C" fn ggml_gallocr_reserve_n_size(
 /// # Safety
 /// A handle, and a graph of ggml's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_gallocr_alloc_graph(galloc: *mut Handle, graph: *mut Graph) -> bool {
+pub unsafe extern "C" fn ggml_gallocr_alloc_graph(galloc: *mut GallocrHandle, graph: *mut GgmlGraph) -> bool {
     // SAFETY: a handle, and the rest passed on.
-    let answer = catch(|| unsafe {
-        match Handle::whose(galloc)? {
+    let answer = catch_panic(|| unsafe {
+        match GallocrHandle::resolve(galloc)? {
             // With several memories nothing is made here.
-            Whose::Ours(handle) if handle.types().len() > 1 => Some(handle.alloc(graph)),
-            Whose::Ours(handle) => Some(report::reserving(handle, Request::of(graph), |handle| handle.alloc(graph))),
-            Whose::Ggmls(ggml, handle) => Some((ggml.ggml_gallocr_alloc_graph)(handle, graph)),
+            HandleTarget::Ours(handle) if handle.types().len() > 1 => Some(handle.alloc(graph)),
+            HandleTarget::Ours(handle) => {
+                Some(usage_report::reserve_and_report(handle, ReserveRequest::of(graph), |handle| handle.alloc(graph)))
+            }
+            HandleTarget::Ggmls(ggml, handle) => Some((ggml.ggml_gallocr_alloc_graph)(handle, graph)),
         }
     });
     answer.flatten().unwrap_or(false)
@@ -216,12 +223,12 @@ pub unsafe extern "C" fn ggml_gallocr_alloc_graph(galloc: *mut Handle, graph: *m
 /// # Safety
 /// A handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ggml_gallocr_get_buffer_size(galloc: *mut Handle, buffer_id: c_int) -> usize {
+pub unsafe extern "C" fn ggml_gallocr_get_buffer_size(galloc: *mut GallocrHandle, buffer_id: c_int) -> usize {
     // SAFETY: a handle.
-    let answer = catch(|| unsafe {
-        match Handle::whose(galloc)? {
-            Whose::Ours(handle) => Some(handle.buffer_size(buffer_id)),
-            Whose::Ggmls(ggml, handle) => Some((ggml.ggml_gallocr_get_buffer_size)(handle, buffer_id)),
+    let answer = catch_panic(|| unsafe {
+        match GallocrHandle::resolve(galloc)? {
+            HandleTarget::Ours(handle) => Some(handle.buffer_size(buffer_id)),
+            HandleTarget::Ggmls(ggml, handle) => Some((ggml.ggml_gallocr_get_buffer_size)(handle, buffer_id)),
         }
     });
     answer.flatten().unwrap_or(0)

@@ -8,25 +8,31 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use steeve_graph::recorded::{Answer, Answered, BackendNeeds, Before, Notes};
 use steeve_graph::{Id, Memory, Recorded, ggml_answer};
 
-use crate::ggml::Known;
-use crate::log::say;
-use crate::read::{Ids, Lists, Memories, Purpose, read};
+use crate::ggml_instance::KnownGgml;
+use crate::log::log_stderr;
+use crate::read_graph::{BufferIds, PlannedMemories, ReadPurpose, TensorLists, read};
 
 /// Writes a graph into the folder, which is made if need be. What goes wrong is said, and does not matter otherwise.
 ///
 /// # Safety
 /// A graph of this ggml's.
-pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories, ids: &Ids, folder: &Path) {
+pub(crate) unsafe fn record(
+    ggml: &KnownGgml,
+    lists: TensorLists<'_>,
+    memories: &PlannedMemories,
+    ids: &BufferIds,
+    folder: &Path,
+) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     // SAFETY: passed on.
-    let graph = match unsafe { read(ggml, lists, memories, ids, Purpose::Record) } {
+    let graph = match unsafe { read(ggml, lists, memories, ids, ReadPurpose::Record) } {
         Ok(graph) => graph,
-        Err(why) => return say!("graph {number} is not recorded: {why:?}"),
+        Err(why) => return log_stderr!("graph {number} is not recorded: {why:?}"),
     };
     let answer = match ggml_answer(&graph.assigned) {
         Ok(answer) => answer,
-        Err(error) => return say!("graph {number} is not recorded: {error}"),
+        Err(error) => return log_stderr!("graph {number} is not recorded: {error}"),
     };
     let places = answer.places.iter().map(|place| {
         let it = (*place)?;
@@ -60,8 +66,8 @@ pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories,
     let name = |number| format!("{}-{number:04}-{}nodes.json.gz", std::process::id(), lists.nodes.len());
     let others = std::iter::repeat_with(|| COUNT.fetch_add(1, Ordering::Relaxed));
     let names = std::iter::once(number).chain(others).map(name);
-    if let Err(error) = write(folder, names, &recorded.to_json()) {
-        say!("graph {number} can't be written to {}: {error}", folder.display());
+    if let Err(error) = write_recording(folder, names, &recorded.to_json()) {
+        log_stderr!("graph {number} can't be written to {}: {error}", folder.display());
     }
 }
 
@@ -73,17 +79,17 @@ fn needs(memory: &Memory) -> Option<BackendNeeds> {
 /// Writes a file with the first name that no other file has, all or nothing: a program that is killed leaves no half of
 /// one under such a name. In a container each program may have the same process number, and what it has recorded earlier
 /// stays.
-fn write(folder: &Path, names: impl Iterator<Item = String>, json: &str) -> std::io::Result<()> {
+fn write_recording(folder: &Path, names: impl Iterator<Item = String>, json: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    let (temporary, file) = temporary(folder)?;
-    let written = pack(file, json).and_then(|()| name_it(&temporary, folder, names));
+    let (temporary_file, file) = temporary_file(folder)?;
+    let written = pack(file, json).and_then(|()| link_under_free_name(&temporary_file, folder, names));
     // The recording has a name of its own by now, or is of no use.
-    let _ = std::fs::remove_file(&temporary);
+    let _ = std::fs::remove_file(&temporary_file);
     written
 }
 
 /// A new file whose name is not that of a recording, nor of a plan, and no other file's of any thread or process.
-pub(crate) fn temporary(folder: &Path) -> std::io::Result<(PathBuf, File)> {
+pub(crate) fn temporary_file(folder: &Path) -> std::io::Result<(PathBuf, File)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     loop {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +103,7 @@ pub(crate) fn temporary(folder: &Path) -> std::io::Result<(PathBuf, File)> {
 }
 
 /// Gives a finished file the first name that is free. A hard link, unlike a rename, never takes another file's name.
-fn name_it(file: &Path, folder: &Path, names: impl Iterator<Item = String>) -> std::io::Result<()> {
+fn link_under_free_name(file: &Path, folder: &Path, names: impl Iterator<Item = String>) -> std::io::Result<()> {
     for path in names.map(|name| folder.join(name)) {
         match std::fs::hard_link(file, &path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -143,9 +149,9 @@ mod tests {
     fn no_file_is_overwritten_and_none_is_left_behind() {
         let folder = std::env::temp_dir().join(format!("steeve-record-{}", std::process::id()));
         for text in ["one", "two", "three"] {
-            write(&folder, names(), text).unwrap();
+            write_recording(&folder, names(), text).unwrap();
         }
-        assert_eq!(write(&folder, names(), "four").unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(write_recording(&folder, names(), "four").unwrap_err().kind(), ErrorKind::AlreadyExists);
         let expected = [("0.json.gz", "one"), ("1.json.gz", "two"), ("2.json.gz", "three")];
         assert_eq!(contents(&folder), expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
         std::fs::remove_dir_all(folder).unwrap();
@@ -156,11 +162,11 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("steeve-record-whole-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         // Until it is done, a recording is called otherwise: that is all that a program leaves when it is killed.
-        let (path, file) = temporary(&folder).unwrap();
+        let (path, file) = temporary_file(&folder).unwrap();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         assert!(name.starts_with('.') && !name.contains(".json"), "{name}");
         drop(file);
-        write(&folder, names(), "one").unwrap();
+        write_recording(&folder, names(), "one").unwrap();
         std::fs::remove_file(path).unwrap();
         assert_eq!(contents(&folder), [("0.json.gz".to_owned(), "one".to_owned())]);
         std::fs::remove_dir_all(folder).unwrap();

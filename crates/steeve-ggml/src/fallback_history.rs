@@ -8,8 +8,8 @@
 //! is worth while where the two do not take turns: each change makes all buffers anew. To find out costs a plan, so what
 //! looks like a graph that could not be planned is not tried again.
 
-use crate::abi::{Buffer, Graph, Tensor};
-use crate::read::Lists;
+use crate::ggml_abi::{GgmlBuffer, GgmlGraph, GgmlTensor};
+use crate::read_graph::TensorLists;
 
 /// So many graphs that ours could not plan are remembered.
 const GRAPHS: usize = 8;
@@ -25,20 +25,20 @@ const LONGEST_WAIT: u32 = 6;
 
 /// What has been seen of graphs that ours could not plan.
 #[derive(Default)]
-pub(crate) struct Fallback {
+pub(crate) struct FallbackHistory {
     /// What they looked like, the latest last.
-    beyond: Vec<u64>,
+    unplannable: Vec<u64>,
     /// The buffers in which ggml's own has placed tensors.
-    buffers: Vec<Buffer>,
+    buffers: Vec<GgmlBuffer>,
     /// The calls that ours has served since it came back.
     served: u32,
     /// How often in a row it came back for nothing.
-    in_vain: u32,
+    useless_returns: u32,
     /// The calls that are left to ggml's own before ours is tried again.
     wait: u32,
 }
 
-impl Fallback {
+impl FallbackHistory {
     /// Ours has served a call.
     pub(crate) fn served(&mut self) {
         self.served = self.served.saturating_add(1);
@@ -48,28 +48,28 @@ impl Fallback {
     ///
     /// # Safety
     /// Null, or a graph of ggml's.
-    pub(crate) unsafe fn note_beyond(&mut self, graph: *const Graph) {
+    pub(crate) unsafe fn note_unplannable(&mut self, graph: *const GgmlGraph) {
         // SAFETY: passed on.
-        let Some(look) = (unsafe { look_of(graph) }) else { return };
-        if !self.beyond.contains(&look) {
-            if self.beyond.len() == GRAPHS {
-                self.beyond.remove(0);
+        let Some(look) = (unsafe { graph_signature(graph) }) else { return };
+        if !self.unplannable.contains(&look) {
+            if self.unplannable.len() == GRAPHS {
+                self.unplannable.remove(0);
             }
-            self.beyond.push(look);
+            self.unplannable.push(look);
         }
     }
 
     /// ggml's own is used from now on.
-    pub(crate) fn leave(&mut self) {
-        self.in_vain = if self.served < FEW_CALLS { self.in_vain.saturating_add(1) } else { 0 };
-        self.wait = match self.in_vain.checked_sub(PATIENCE + 1) {
+    pub(crate) fn switch_to_fallback(&mut self) {
+        self.useless_returns = if self.served < FEW_CALLS { self.useless_returns.saturating_add(1) } else { 0 };
+        self.wait = match self.useless_returns.checked_sub(PATIENCE + 1) {
             None => 0,
             Some(more) => 2 << more.min(LONGEST_WAIT - 1),
         };
     }
 
     /// Ours is used again, and ggml's own buffers are gone.
-    pub(crate) fn come_back(&mut self) {
+    pub(crate) fn return_to_own(&mut self) {
         self.served = 0;
         self.buffers.clear();
     }
@@ -78,14 +78,14 @@ impl Fallback {
     ///
     /// # Safety
     /// Null, or a graph of ggml's.
-    pub(crate) unsafe fn may_come_back(&mut self, graph: *const Graph) -> bool {
+    pub(crate) unsafe fn may_return_to_own(&mut self, graph: *const GgmlGraph) -> bool {
         if self.wait > 0 {
             self.wait -= 1;
             return false;
         }
         // SAFETY: passed on.
         unsafe {
-            if look_of(graph).is_some_and(|look| self.beyond.contains(&look)) {
+            if graph_signature(graph).is_some_and(|look| self.unplannable.contains(&look)) {
                 return false;
             }
             !buffers_of(graph).iter().any(|buffer| self.buffers.contains(buffer))
@@ -96,7 +96,7 @@ impl Fallback {
     ///
     /// # Safety
     /// Null, or a graph of ggml's.
-    pub(crate) unsafe fn note_buffers<R>(&mut self, graph: *const Graph, act: impl FnOnce() -> R) -> R {
+    pub(crate) unsafe fn note_buffers<R>(&mut self, graph: *const GgmlGraph, act: impl FnOnce() -> R) -> R {
         // SAFETY: passed on.
         let before = unsafe { buffers_of(graph) };
         let answer = act();
@@ -115,9 +115,9 @@ impl Fallback {
 ///
 /// # Safety
 /// Null, or a graph of ggml's.
-unsafe fn look_of(graph: *const Graph) -> Option<u64> {
+unsafe fn graph_signature(graph: *const GgmlGraph) -> Option<u64> {
     // SAFETY: passed on.
-    let lists = unsafe { Lists::of(graph) }.ok()?;
+    let lists = unsafe { TensorLists::of(graph) }.ok()?;
     let mut look = lists.leafs.len() as u64;
     let mut mix = |number: u64| look = (look ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     for &pointer in lists.leafs.iter().chain(lists.nodes) {
@@ -136,11 +136,11 @@ unsafe fn look_of(graph: *const Graph) -> Option<u64> {
 ///
 /// # Safety
 /// Null, or a graph of ggml's.
-pub(crate) unsafe fn buffers_of(graph: *const Graph) -> Vec<Buffer> {
-    let mut buffers: Vec<Buffer> = Vec::new();
+pub(crate) unsafe fn buffers_of(graph: *const GgmlGraph) -> Vec<GgmlBuffer> {
+    let mut buffers: Vec<GgmlBuffer> = Vec::new();
     // SAFETY: passed on.
-    let Ok(lists) = (unsafe { Lists::of(graph) }) else { return buffers };
-    let mut note = |tensor: &Tensor| {
+    let Ok(lists) = (unsafe { TensorLists::of(graph) }) else { return buffers };
+    let mut note = |tensor: &GgmlTensor| {
         if !tensor.buffer.is_null() && !buffers.contains(&tensor.buffer) {
             buffers.push(tensor.buffer);
         }
@@ -161,25 +161,25 @@ mod tests {
 
     #[test]
     fn who_comes_back_for_nothing_waits_longer_each_time() {
-        let mut fallback = Fallback::default();
+        let mut history = FallbackHistory::default();
         let mut waits = Vec::new();
         for _ in 0..12 {
-            fallback.served();
-            fallback.leave();
-            waits.push(fallback.wait);
-            fallback.come_back();
+            history.served();
+            history.switch_to_fallback();
+            waits.push(history.wait);
+            history.return_to_own();
         }
         assert_eq!(waits, [0, 0, 0, 0, 2, 4, 8, 16, 32, 64, 64, 64]);
-        (0..FEW_CALLS).for_each(|_| fallback.served());
-        fallback.leave();
-        assert_eq!(fallback.wait, 0);
+        (0..FEW_CALLS).for_each(|_| history.served());
+        history.switch_to_fallback();
+        assert_eq!(history.wait, 0);
     }
 
     #[test]
     fn while_ours_waits_calls_are_counted() {
-        let mut fallback = Fallback { wait: 2, ..Fallback::default() };
+        let mut history = FallbackHistory { wait: 2, ..FallbackHistory::default() };
         // SAFETY: no graph at all.
-        let mut tried = || unsafe { fallback.may_come_back(std::ptr::null()) };
+        let mut tried = || unsafe { history.may_return_to_own(std::ptr::null()) };
         assert_eq!([tried(), tried(), tried(), tried()], [false, false, true, true]);
     }
 }
