@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use steeve_cpu::CpuDevice;
+#[cfg(feature = "cuda")]
 use steeve_cuda::CudaDevice;
 use steeve_device::{Bytes, Device, DeviceKind};
 
@@ -55,28 +56,42 @@ pub(crate) fn run(args: &DevicesArgs, verbosity: Verbosity, out: &mut impl Write
     Ok(ExitStatus::Success)
 }
 
-/// All devices, the fast ones first; a note says why there is no GPU.
+/// Returns all devices, the GPUs first and the processor last; a note says why a GPU is missing.
 fn devices(verbosity: Verbosity) -> Vec<Arc<dyn Device>> {
-    let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+    let mut devices = gpus(verbosity);
+    devices.push(Arc::new(CpuDevice::new()));
+    devices
+}
+
+/// Returns the NVIDIA GPUs that can be used; a note says why one, or the driver, cannot.
+#[cfg(feature = "cuda")]
+fn gpus(verbosity: Verbosity) -> Vec<Arc<dyn Device>> {
+    let mut gpus: Vec<Arc<dyn Device>> = Vec::new();
     match CudaDevice::each() {
-        Ok(found) if found.is_empty() => verbosity.note("no NVIDIA GPU: the driver knows of none"),
+        Ok(found) if found.is_empty() => verbosity.note("no NVIDIA GPU: the driver reports none"),
         Ok(found) => {
-            for device in found {
-                match device {
-                    Ok(device) => {
-                        if let Some(why) = device.why_no_cublas() {
-                            verbosity.note(format_args!("{} multiplies matrices without cuBLAS: {why}", device.name()));
+            for gpu in found {
+                match gpu {
+                    Ok(gpu) => {
+                        if let Some(why) = gpu.why_no_cublas() {
+                            verbosity.note(format_args!("{}: cuBLAS is not available: {why}", gpu.name()));
                         }
-                        devices.push(Arc::new(device));
+                        gpus.push(Arc::new(gpu));
                     }
-                    Err(why) => verbosity.note(format_args!("a GPU can't be used: {why}")),
+                    Err(why) => verbosity.note(format_args!("NVIDIA GPU: not usable: {why}")),
                 }
             }
         }
         Err(why) => verbosity.note(format_args!("no NVIDIA GPU: {why}")),
     }
-    devices.push(Arc::new(CpuDevice::new()));
-    devices
+    gpus
+}
+
+/// Returns no GPUs, and says in a note that this build lists none.
+#[cfg(not(feature = "cuda"))]
+fn gpus(verbosity: Verbosity) -> Vec<Arc<dyn Device>> {
+    verbosity.note("NVIDIA GPUs are not listed: this steeve was built without the cargo feature cuda");
+    Vec::new()
 }
 
 fn kind(kind: DeviceKind) -> &'static str {
