@@ -21,37 +21,68 @@
 //! | `growing_list`, `hash` | lock-free lists that only grow and values that are made once; a hash |
 //! | `linked_exports` | the rest of ggml's allocator, for programs that link the static library |
 //!
-//! `unsafe` is everywhere here, because C is. What the callers of the C functions promise is that handles, graphs and buffer
-//! types are ggml's and whole; what graphs *say* is not trusted.
+//! `unsafe` is denied but in the modules that are allowed it by name below: those that call ggml or the loader, follow pointers
+//! into ggml's structures, or are called by C, and the two lock-free tables. What the callers of the C functions promise is that
+//! handles, graphs and buffer types are ggml's and whole; what graphs *say* is not trusted.
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod drop_in_settings;
 mod ggml_abi;
-mod log;
-mod growing_list;
 mod hash;
-mod function_tables;
+mod plan_folder;
+
+// Lock-free tables.
+#[allow(unsafe_code)]
+mod address_registry;
+#[allow(unsafe_code)]
+mod growing_list;
+
+// Calls of ggml, of the loader and of the C library.
+#[allow(unsafe_code)]
 mod abi_check;
-mod loaded_object;
-#[cfg(any(not(feature = "whole"), test))]
-mod interposable_calls;
-mod ggml_instance;
+#[allow(unsafe_code)]
+mod buffer_types;
+#[allow(unsafe_code)]
 #[cfg(any(not(feature = "whole"), test))]
 mod find_ggml;
-mod drop_in_settings;
-mod read_graph;
-mod graph_pattern;
-mod record_graph;
-mod plan_folder;
-mod planned_allocator;
+#[allow(unsafe_code)]
+mod function_tables;
+#[allow(unsafe_code)]
+mod ggml_instance;
+#[allow(unsafe_code)]
+#[cfg(any(not(feature = "whole"), test))]
+mod interposable_calls;
+#[allow(unsafe_code)]
+mod loaded_object;
+#[allow(unsafe_code)]
+mod log;
+
+// Graphs in ggml's structures.
+#[allow(unsafe_code)]
 mod fallback_history;
-mod address_registry;
-mod gallocr_handle;
-mod buffer_types;
+#[allow(unsafe_code)]
 mod ggml_simulation;
+#[allow(unsafe_code)]
+mod graph_pattern;
+#[allow(unsafe_code)]
+mod planned_allocator;
+#[allow(unsafe_code)]
+mod read_graph;
+#[allow(unsafe_code)]
+mod record_graph;
+#[allow(unsafe_code)]
 #[cfg_attr(all(feature = "whole", not(test)), allow(dead_code))]
 mod usage_report;
+
+// The C interface.
+#[allow(unsafe_code)]
 #[cfg(any(not(feature = "whole"), test))]
 mod forwarded_functions;
+#[allow(unsafe_code)]
 mod gallocr_exports;
+#[allow(unsafe_code)]
+mod gallocr_handle;
+#[allow(unsafe_code)]
 #[cfg(all(feature = "whole", not(test)))]
 mod linked_exports;
