@@ -33,14 +33,17 @@ pub(crate) fn parse_align(text: &str) -> Result<Align, SizeError> {
 /// Why a text is no size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SizeError {
-    #[error("a size is a number with or without a suffix, such as 65536, 64K or 1.5GiB; {:?} is none", Clipped(text))]
+    #[error(
+        "not a size: expected a number with or without a unit, such as 65536, 64K or 1.5GiB, got {:?}",
+        Clipped(text)
+    )]
     NoNumber { text: String },
     #[error(
-        "{:?} is no unit of size; use K, M, G, T (powers of 1024), KiB, MiB, ... or kB, MB, ... (of 1000)",
+        "not a unit of size: expected K, M, G, T (powers of 1024), KiB, MiB, ... or kB, MB, ... (of 1000), got {:?}",
         Clipped(suffix)
     )]
     Suffix { suffix: String },
-    #[error("{} is more than 2^64 - 1 bytes", Clipped(text))]
+    #[error("size out of range: expected at most 2^64 - 1 bytes, got {}", Clipped(text))]
     TooLarge { text: String },
     #[error(transparent)]
     Unit(#[from] UnitError),

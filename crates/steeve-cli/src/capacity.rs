@@ -22,7 +22,7 @@ pub(crate) fn parse_capacity(text: &str) -> Result<Capacity, String> {
     match text.rsplit_once('=') {
         None => Ok(Capacity { memory: None, bytes: size(text)? }),
         Some((memory, _)) if memory.trim().is_empty() => Err(format!(
-            "a capacity is a size, or a memory and a size, such as 8GiB or CUDA0=8GiB; {:?} is none",
+            "not a capacity: expected SIZE or MEMORY=SIZE, such as 8GiB or CUDA0=8GiB, got {:?}",
             Clipped(text)
         )),
         Some((memory, bytes)) => Ok(Capacity { memory: Some(memory.to_owned()), bytes: size(bytes)? }),
@@ -43,10 +43,10 @@ impl<'a> Capacities<'a> {
         match given.iter().find(|it| !seen.insert(&it.memory)) {
             None => Ok(Self(given)),
             Some(Capacity { memory: Some(memory), .. }) => {
-                Err(Error::Usage(format!("--capacity {}: is given twice; leave out one of them", Clipped(memory))))
+                Err(Error::Usage(format!("--capacity {}: given twice", Clipped(memory))))
             }
             Some(_) => {
-                let why = "--capacity is given twice; leave out one, or say which memory each is for, as in CUDA0=8GiB";
+                let why = "--capacity: given twice: expected a memory for each, as in CUDA0=8GiB";
                 Err(Error::Usage(why.to_owned()))
             }
         }
@@ -109,6 +109,6 @@ mod tests {
         let capacities = Capacities::new(&given).unwrap();
         assert!(capacities.check_names(["CPU", "CUDA1"]).is_ok());
         let said = capacities.check_names(["CPU", "CUDA0", "CPU"]).err().map(|error| error.to_string());
-        assert_eq!(said.as_deref(), Some("--capacity CUDA1: there is no such memory; there are: CPU, CUDA0"));
+        assert_eq!(said.as_deref(), Some("--capacity CUDA1: no such memory: expected one of CPU, CUDA0"));
     }
 }

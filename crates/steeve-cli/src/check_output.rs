@@ -101,12 +101,12 @@ impl CheckOutput<'_> {
     /// Says everything that is wrong, and a last sentence on the error stream.
     pub(crate) fn does_not_hold(&mut self, title: &PlanTitle<'_>, wrong: &[CheckFault]) -> Result<ExitStatus, Error> {
         let things = match wrong.len() {
-            1 => "one thing is".to_owned(),
-            count => format!("{count} things are"),
+            1 => "1 fault".to_owned(),
+            count => format!("{count} faults"),
         };
         let PlanTitle { file, plan, .. } = title;
         let problem = self.problem;
-        let last = format!("{file}: {plan} does not hold for {problem}: {things} wrong; plan again with steeve plan");
+        let last = format!("{file}: {plan} does not hold for {problem}: {things}");
         self.refuse(title, wrong, || Ok(Vec::new()), &last)
     }
 
@@ -118,13 +118,11 @@ impl CheckOutput<'_> {
         memories: impl FnOnce() -> Result<Vec<CheckedMemory>, Error>,
     ) -> Result<ExitStatus, Error> {
         let things = match over.len() {
-            1 => "one memory is".to_owned(),
-            count => format!("{count} memories are"),
+            1 => "1 memory".to_owned(),
+            count => format!("{count} memories"),
         };
         let PlanTitle { file, plan, .. } = title;
-        let last = format!(
-            "{file}: {plan} holds but does not fit: {things} above --capacity; see what is largest there, or raise it"
-        );
+        let last = format!("{file}: {plan} holds but does not fit: {things} above --capacity");
         self.refuse(title, over, memories, &last)
     }
 

@@ -40,7 +40,7 @@ fn misaligned_element(map: &Map) -> Option<String> {
     let tiles = map.memories.iter().flat_map(|memory| &memory.tiles);
     let (tile, (dtype, align)) = tiles.filter_map(|tile| Some((tile, needs(tile)?))).next()?;
     Some(format!(
-        "{} is {dtype} and stands at offset {} of an arena aligned to {}, which not every machine can read; plan with --align {align}",
+        "{} is {dtype} at offset {} of an arena aligned to {}, which not every machine can read; plan with --align {align}",
         steeve_view::printable(&tile.name),
         tile.offset,
         tile.align,

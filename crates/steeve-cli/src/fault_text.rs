@@ -12,24 +12,21 @@ pub(crate) fn violation(violation: &Violation, ids: &Ids) -> String {
     let name = |block: &BlockId| BlockName(ids, *block);
     match violation {
         Violation::TooFar { block, buffer, blocks } => {
-            format!(
-                "block {} stands in buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers",
-                name(block)
-            )
+            format!("block {} is in buffer {buffer}, but {blocks} blocks fill at most {blocks} buffers", name(block))
         }
         Violation::Misaligned { block, offset, align } => {
-            format!("block {} stands at offset {offset}, which is no multiple of its alignment {align}", name(block))
+            format!("block {} is at offset {offset}, which is not a multiple of its alignment {align}", name(block))
         }
         Violation::OutOfRange { block, offset, size } => {
             format!("block {} of {size} bytes at offset {offset} passes the end of the address space", name(block))
         }
         Violation::Unpinned { block, pinned, place } => {
-            format!("block {} is pinned to {} but stands at {}", name(block), PlaceText(*pinned), PlaceText(*place))
+            format!("block {} is pinned to {} but is at {}", name(block), PlaceText(*pinned), PlaceText(*place))
         }
         Violation::Strayed { block, follows, place, expected } => {
             let (block, follows) = (name(block), name(follows));
             format!(
-                "block {block} follows block {follows} but stands at {} instead of {}",
+                "block {block} follows block {follows} but is at {} instead of {}",
                 PlaceText(*place),
                 PlaceText(*expected)
             )
@@ -105,7 +102,10 @@ pub(crate) fn problem_error(error: &ProblemError, ids: &Ids) -> String {
             )
         }
         ProblemError::PinnedUnaligned { block, offset, align } => {
-            format!("block {} is pinned to offset {offset}, which is no multiple of its alignment {align}", name(block))
+            format!(
+                "block {} is pinned to offset {offset}, which is not a multiple of its alignment {align}",
+                name(block)
+            )
         }
         ProblemError::PinnedTooFar { block, buffer, blocks } => {
             format!(

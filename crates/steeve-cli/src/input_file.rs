@@ -9,7 +9,7 @@ use steeve_graph::{PlanFile, PlanFileError, Recorded, text};
 use steeve_plan::InputLimit;
 use steeve_plan::csv::{self, Table};
 
-use crate::error::Error;
+use crate::error::{Error, JsonError};
 use crate::graph::GraphFile;
 use crate::input_source::InputSource;
 use crate::json_lines;
@@ -95,7 +95,7 @@ fn read_json(file: String, text: &str, limit: InputLimit) -> Result<(InputFile, 
     }
     let plan = match PlanFile::from_json_within(text, limit) {
         Ok(plan) => plan,
-        Err(PlanFileError::Json(source)) => return Err(Error::Json { file, source }),
+        Err(PlanFileError::Json(source)) => return Err(Error::Json { file, source: JsonError(source) }),
         Err(PlanFileError::Schema { found }) => return Err(Error::Schema { file, found }),
         Err(source) => return Err(Error::PlanFile { file, source }),
     };

@@ -49,7 +49,7 @@ impl MapLoader<'_> {
                 if !replans && !table.places().is_empty() && table.places().iter().all(Option::is_some) =>
             {
                 let existing = ExistingPlan::of_blocks(&file, name.unwrap_or("plan"), table)?;
-                (existing, ", or plan it anew with --strategy")
+                (existing, ", or plan it again with --strategy")
             }
             _ => {
                 let planned = self.planner.make(source, input)?;
@@ -79,14 +79,14 @@ impl LoadedMap {
             return Ok(());
         }
         let (file, options, advice) = (&self.file, given.join(" and "), self.advice);
-        Err(Error::Usage(format!("{file}: is a plan already, whatever made it; leave out {options}{advice}")))
+        Err(Error::Usage(format!("{file}: is a plan already: leave out {options}{advice}")))
     }
 
     /// Says what is wrong with the plan, if anything is; `done` is what becomes of it all the same, such as `drawn`. The
     /// answer is no where it does not hold or does not fit.
     pub(crate) fn report_faults(&self, done: &str, verbosity: Verbosity) -> ExitStatus {
         if let Some(wrong) = &self.wrong {
-            verbosity.error(format!("{}: the plan does not hold: {wrong}; it is {done} as it stands", self.file));
+            verbosity.error(format!("{}: the plan does not hold: {wrong}; {done} all the same", self.file));
         }
         let fits = self.planned.as_ref().is_none_or(|planned| planned.figures().fits());
         if self.wrong.is_none() && fits { ExitStatus::Success } else { ExitStatus::Negative }

@@ -63,7 +63,7 @@ impl FromStr for OutputFile {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const WRONG: &str = "the name must end in .html, .svg, .h, .csv, .json, .csv.gz or .json.gz";
+        const WRONG: &str = "unknown file type: expected .html, .svg, .h, .csv, .json, .csv.gz or .json.gz";
         let name = text.to_lowercase();
         let (name, compression) = match name.strip_suffix(".gz") {
             Some(name) => (name, OutputCompression::Gzip),
@@ -91,7 +91,7 @@ impl FromStr for OutputTarget {
         }
         match text.parse() {
             Ok(file) => Ok(Self::File(file)),
-            Err(why) => Err(format!("{why}, or be that of a folder, which ends in /")),
+            Err(why) => Err(format!("{why}, or a folder, which ends in /")),
         }
     }
 }

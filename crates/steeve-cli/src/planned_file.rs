@@ -105,7 +105,7 @@ impl FilePlanner<'_> {
 
     fn note_interrupted(&self, file: &str, verdict: Verdict) {
         if self.interrupt.is_set() && verdict != Verdict::Optimal {
-            self.verbosity.note(format!("{file}: stopped by Ctrl-C; this is the best plan so far"));
+            self.verbosity.note(format!("{file}: stopped by Ctrl-C; shown is the best plan so far"));
         }
     }
 }

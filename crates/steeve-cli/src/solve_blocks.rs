@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use steeve_plan::{Bound, Bytes, Outcome, PlaceError, Plan, Progress, Strategy, Verdict, certify, place_watched};
 
 use crate::block_list::BlockList;
-use crate::error::Error;
+use crate::error::{Error, ErrorChain};
 use crate::fault_text::{self, BlockName};
 use crate::plan_figures::{MemoryFigures, ONLY_MEMORY, PlanFigures};
 
@@ -46,7 +46,7 @@ impl SolvedBlocks {
             Verdict::CannotFit => {
                 let why = PlaceError::CannotFit { capacity, bound, at_least };
                 let largest = largest_live_phrase(list, bound);
-                Some(format!("{why}{largest}; raise --capacity to {at_least} or more"))
+                Some(format!("{why}{largest}; raise --capacity to {at_least}"))
             }
             Verdict::NotFound => {
                 let why = PlaceError::NotFound { capacity, peak, at_least };
@@ -92,7 +92,7 @@ fn placement_error(list: &BlockList, error: PlaceError) -> Error {
     match error {
         PlaceError::Pinned(wrong) => Error::Pinned { file, why: fault_text::violations(&wrong, &list.ids) },
         PlaceError::AddressSpace => Error::AddressSpace { file },
-        other => Error::Place { file, why: other.to_string() },
+        other => Error::Place { file, why: ErrorChain(&other).to_string() },
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use steeve_view::printable;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorChain};
 use crate::exit_status::ExitStatus;
 
 /// How much is said beside the answer itself.
@@ -23,7 +23,7 @@ pub(crate) enum Verbosity {
 impl Verbosity {
     /// Says what went wrong and what that means for the exit status.
     pub(crate) fn report(self, error: &Error) -> ExitStatus {
-        self.error(error);
+        self.error(ErrorChain(error));
         error.exit_status()
     }
 

@@ -28,19 +28,19 @@ AFTER alone has grown from nothing: --allow must be at least its bytes.
 
 Exit status: 0 not larger, 1 a memory of the second is larger than --allow allows, 2 bad usage or input.")]
 pub(crate) struct DiffArgs {
-    /// What there was before: a graph, a block list, a saved plan, or a folder of them; - is the standard input.
+    /// The old side: a graph, a block list, a saved plan, or a folder of them; - is the standard input.
     #[arg(value_name = "BEFORE")]
     pub(crate) before: PathBuf,
 
-    /// What there is now.
+    /// The new side, as BEFORE.
     #[arg(value_name = "AFTER")]
     pub(crate) after: PathBuf,
 
-    /// How much larger each memory may be: a part of what it took, as in 1%, or a size, as in 64K [default: 0].
+    /// Allowed growth of each memory: a percentage, as in 1%, or a size, as in 64K [default: 0].
     #[arg(long, value_name = "N%|SIZE", value_parser = parse_allowance)]
     allow: Option<Allowance>,
 
-    /// How many tensors to list of each memory that has changed; of folders, how many files to explain.
+    /// How many tensors to list of each memory that has changed; for folders, how many files to explain.
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = parse_count)]
     pub(crate) top: usize,
 

@@ -23,7 +23,7 @@ Examples:
 The program runs with steeve's drop-in library preloaded. It is ended when nothing has been planned or allocated for
 --settle since its last plan, with all that it has started: asked first, killed after 5 seconds. A program that begins
 with a dry run, as llama-server does unless -fit off is given, is so ended before it has loaded its weights; after several
-dry runs it is watched on until it reserves what it has settled for. What it prints is not shown.
+dry runs it is watched until it reserves the parameters it has chosen. What it prints is not shown.
 
 A row is a device; the host is called CPU, pinned memory included. compute is what the buffers of its graphs take, with
 ggml's allocator and with steeve's; weights and caches are what the program allocates or asks the size of through ggml, or
@@ -37,26 +37,26 @@ a device was in use. Dry runs do not count once something was really reserved; i
 Exit status: 0 done, 1 it does not fit into a --capacity (with steeve), 2 nothing was planned, or it could not be run."
 )]
 pub(crate) struct EstimateArgs {
-    /// Whether each device's total fits into this, or one's, as in CUDA0=8GiB; may be repeated.
+    /// Capacity of each device, or of one, as in CUDA0=8GiB; may be repeated.
     #[arg(long, value_name = "[DEVICE=]SIZE", value_parser = parse_capacity)]
     pub(crate) capacity: Vec<Capacity>,
 
-    /// End the program so long after its last plan.
+    /// End the program this long after its last plan.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     pub(crate) settle: Duration,
 
-    /// End the program after so long in any case.
+    /// End the program after this time in any case.
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = parse_time)]
     pub(crate) timeout: Duration,
 
-    /// The drop-in, libsteeve_ggml.so.
+    /// The drop-in library, libsteeve_ggml.so.
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 
-    /// The program and its arguments.
+    /// The program to run, and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }
@@ -65,6 +65,8 @@ pub(crate) struct EstimateArgs {
 fn parse_time(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(Budget::Time(time)) => Ok(time),
-        _ => Err(format!("a time is a number and a unit, such as 500ms, 2s or 5min; {:?} is none", Clipped(text))),
+        _ => {
+            Err(format!("not a time: expected a number and a unit, such as 500ms, 2s or 5min, got {:?}", Clipped(text)))
+        }
     }
 }

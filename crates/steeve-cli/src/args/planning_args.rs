@@ -9,23 +9,23 @@ use crate::error::Error;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StrategyName {
-    /// Graphs: as ggml's allocator does it, byte for byte; implies --reuse ggml.
+    /// Graphs: ggml's own plan, byte for byte; implies --reuse ggml.
     Ggml,
-    /// Block lists: blocks in the order of their births, as ggml's allocator places them.
+    /// Block lists: best fit in the order of first use, as ggml's allocator places blocks.
     BestFit,
-    /// Several quick passes and the best of them.
+    /// The best of several greedy passes.
     Fast,
-    /// The same, then a search.
+    /// As fast, then a search within --budget.
     Best,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReuseName {
-    /// Those that ggml chooses, exactly.
+    /// In place exactly where ggml computes in place.
     Ggml,
-    /// All that the operations allow, also through views.
+    /// In place wherever the operation allows it, also through views.
     More,
-    /// None: every tensor has bytes of its own while it lives.
+    /// Never in place: every tensor has bytes of its own while it is alive.
     None,
 }
 
@@ -41,11 +41,11 @@ impl From<ReuseName> for Reuse {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum UnreadName {
-    /// To the end, as with ggml.
+    /// All to the end, as with ggml.
     Keep,
-    /// To the end, but inputs that no node touches live before the run alone.
+    /// All to the end but inputs, which are freed before the first node.
     FreeInputs,
-    /// Only outputs live to the end.
+    /// Only outputs to the end.
     Free,
 }
 
@@ -66,15 +66,15 @@ pub(crate) struct PlanningArgs {
     #[arg(long, value_enum)]
     pub(crate) strategy: Option<StrategyName>,
 
-    /// Which nodes of a graph take over the bytes of a source that dies at them [default: more].
+    /// Which nodes of a graph are computed in place, over a source that no later node reads [default: more].
     #[arg(long, value_enum)]
     pub(crate) reuse: Option<ReuseName>,
 
-    /// How long tensors of a graph live that no node reads [default: free-inputs].
+    /// How long tensors that no node reads keep their memory [default: free-inputs].
     #[arg(long, value_enum)]
     pub(crate) unread: Option<UnreadName>,
 
-    /// Plan as the drop-in for ggml does, on devices that check what they fuse [default of --reuse: ggml].
+    /// Plan as the drop-in for ggml does, for backends that check what they fuse; --reuse is then ggml by default.
     #[arg(long = "as", value_enum, value_name = "WHAT")]
     pub(crate) planned_as: Option<PlannedAs>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct PlanningArgs {
 /// Whose rules a graph is planned by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlannedAs {
-    /// The drop-in's: host memory node by node, and in others what backends need to fuse nodes.
+    /// As the drop-in: outside of host memory, keep what backends need to fuse nodes.
     DropIn,
 }
 
@@ -102,18 +102,18 @@ impl PlanningArgs {
             Some(StrategyName::Best) | None => return Ok(()),
         };
         if search.is_given() {
-            let why = format!("--budget and --threads are for --strategy best, not {name}; leave out one or the other");
+            let why = format!("--budget and --threads: for --strategy best, got --strategy {name}");
             return Err(Error::Usage(why));
         }
         if self.strategy != Some(StrategyName::Ggml) {
             return Ok(());
         }
         let why = if self.planned_as.is_some() {
-            "--strategy ggml makes ggml's own plan, whatever it is planned as; leave out --as, or use --strategy fast"
+            "--as: not used with --strategy ggml, which makes ggml's own plan; leave out one of them"
         } else if matches!(self.reuse, Some(ReuseName::More | ReuseName::None)) {
-            "--strategy ggml makes ggml's own plan, which implies --reuse ggml; leave out --reuse, or use --strategy fast"
+            "--strategy ggml implies --reuse ggml; leave out --reuse, or use --strategy fast"
         } else if matches!(self.unread, Some(UnreadName::FreeInputs | UnreadName::Free)) {
-            "--strategy ggml makes ggml's own plan, which implies --unread keep; leave out --unread, or use --strategy fast"
+            "--strategy ggml implies --unread keep; leave out --unread, or use --strategy fast"
         } else {
             return Ok(());
         };
@@ -123,24 +123,22 @@ impl PlanningArgs {
     /// The strategy for a block list.
     pub(crate) fn for_blocks(&self, file: &str, search: &SearchArgs) -> Result<Strategy, Error> {
         if self.reuse.is_some() {
-            let why = format!(
-                "{file}: is a block list, in which nothing can be reused but what says so itself (column follows); leave out --reuse"
-            );
+            let why =
+                format!("{file}: --reuse is for graphs: got a block list (its column follows says what is reused)");
             return Err(Error::Usage(why));
         }
         if self.planned_as.is_some() {
-            let why = format!("{file}: is a block list, and the drop-in plans graphs; leave out --as");
+            let why = format!("{file}: --as is for graphs: got a block list");
             return Err(Error::Usage(why));
         }
         if self.unread.is_some() {
-            let why =
-                format!("{file}: is a block list, which says itself how long each block lives; leave out --unread");
+            let why = format!("{file}: --unread is for graphs: got a block list");
             return Err(Error::Usage(why));
         }
         Ok(match self.strategy {
             Some(StrategyName::Ggml) => {
                 let why = format!(
-                    "{file}: is a block list, and --strategy ggml needs a graph; use --strategy best-fit, which places blocks as ggml does"
+                    "{file}: --strategy ggml is for graphs: got a block list; use --strategy best-fit, which places blocks as ggml does"
                 );
                 return Err(Error::Usage(why));
             }
@@ -157,7 +155,7 @@ impl PlanningArgs {
         let strategy = match self.strategy {
             Some(StrategyName::BestFit) => {
                 let why = format!(
-                    "{file}: is a graph, and --strategy best-fit is for block lists; use --strategy ggml, which is the same for graphs"
+                    "{file}: --strategy best-fit is for block lists: got a graph; use --strategy ggml, the same for graphs"
                 );
                 return Err(Error::Usage(why));
             }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use steeve_plan::Clipped;
 use steeve_view::{Colouring, PageStyle, SvgStyle, Theme};
 
 use super::{InputArgs, LimitArgs, PlanningArgs, SearchArgs, parse_count};
@@ -18,10 +19,10 @@ Examples:
   steeve view graph.json.gz --ggml -o map.svg   a drawing for a paper, two plans on one scale
   steeve view net.graph -o net.h                arena sizes and offsets for a C program
 
-Width is lifetime, height is size, vertical position is offset. A graph or a block list is planned as steeve plan would; a
-plan that was saved, and a block list in which every block has an offset, are drawn as they stand (a block list is planned
-anew with --strategy). A page works in any browser, from a file, without a network. In a C header every offset is at least
-aligned as the largest element asks for, unless --align says otherwise.
+Width is lifetime, height is size, vertical position is offset. A graph or a block list is planned as by steeve plan; a
+saved plan, and a block list in which every block has an offset, are drawn as they are (--strategy plans a block list
+again). A page works in any browser, from a file, without a network. In a C header every offset is aligned at least to the
+largest element, unless --align says otherwise.
 
 Without colours the map of the terminal has a letter for each kind. It is as wide as the terminal, or 80 columns if there
 is none. A drawing merges what is too small to be seen, and says so.")]
@@ -34,23 +35,23 @@ pub(crate) struct ViewArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<OutputFile>,
 
-    /// Put ggml's own plan beside ours; a page has it anyway.
+    /// Draw ggml's own plan beside ours; a page always has it.
     #[arg(long)]
     pub(crate) ggml: bool,
 
-    /// What stands above the picture [default: the name of the file].
+    /// Title of the picture [default: the name of the file].
     #[arg(long, value_name = "TEXT")]
     pub(crate) title: Option<String>,
 
-    /// Only this memory.
+    /// Draw only this memory.
     #[arg(long, value_name = "NAME")]
     pub(crate) memory: Option<String>,
 
-    /// Only what is alive at these nodes of a graph, or steps of a block list, such as 0..250; the end is left out.
+    /// Draw only what is alive at these nodes of a graph, or steps of a block list, such as 0..250 (end exclusive).
     #[arg(long, value_name = "FROM..TO", value_parser = parse_range)]
     pub(crate) steps: Option<(u64, u64)>,
 
-    /// What colours tell apart [default: role, name or size, whichever says most].
+    /// What colours distinguish [default: role, name or size, whichever says most].
     #[arg(long, value_enum, alias = "color-by", value_name = "WHAT")]
     pub(crate) colour_by: Option<ColourName>,
 
@@ -62,15 +63,15 @@ pub(crate) struct ViewArgs {
     #[arg(long, value_name = "COUNT", value_parser = parse_extent)]
     pub(crate) height: Option<usize>,
 
-    /// The ground of a page or a drawing [default: auto, which is as the reader has it].
+    /// Colour theme of a page or a drawing [default: auto, as the reader's system has it].
     #[arg(long, value_enum)]
     pub(crate) theme: Option<ThemeName>,
 
-    /// The most rectangles of a drawing; what is smaller is merged [default: 6000].
+    /// Maximum number of rectangles in a drawing; smaller blocks are merged [default: 6000].
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     pub(crate) rectangles: Option<usize>,
 
-    /// How the constants of a C header begin, a name in C; it is put in capitals [default: the name of the file].
+    /// Prefix of the constants in a C header, a C identifier; written in capitals [default: the name of the file].
     #[arg(long, value_name = "NAME", value_parser = parse_prefix)]
     pub(crate) prefix: Option<String>,
 
@@ -96,7 +97,10 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
     let range = text.split_once("..").and_then(|(from, to)| Some((from.trim().parse().ok()?, to.trim().parse().ok()?)));
     match range {
         Some((from, to)) if from < to => Ok((from, to)),
-        _ => Err("a range is two numbers of which the second is larger, such as 0..250".to_owned()),
+        _ => Err(format!(
+            "not a range: expected two numbers, the second larger, such as 0..250, got {:?}",
+            Clipped(text)
+        )),
     }
 }
 
@@ -106,7 +110,10 @@ fn parse_prefix(text: &str) -> Result<String, String> {
     if starts && text.bytes().all(|letter| letter.is_ascii_alphanumeric() || letter == b'_') {
         return Ok(text.to_owned());
     }
-    Err("a name in C has letters, digits and underscores, and does not begin with a digit".to_owned())
+    Err(format!(
+        "not a C identifier: expected letters, digits and underscores, no digit first, got {:?}",
+        Clipped(text)
+    ))
 }
 
 /// The most columns, lines or pixels that can be asked for.
@@ -115,19 +122,19 @@ const MOST: usize = 20_000;
 fn parse_extent(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=MOST) => Ok(count),
-        _ => Err(format!("a width or a height is a number from 1 to {MOST}")),
+        _ => Err(format!("not a width or height: expected a number from 1 to {MOST}, got {:?}", Clipped(text))),
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColourName {
-    /// What tensors are for, guessed from names and operations.
+    /// The role of a tensor, guessed from names and operations.
     Role,
-    /// What makes them.
+    /// The operation that computes it.
     Operation,
-    /// Their names without numbers.
+    /// Its name without numbers.
     Name,
-    /// How large they are.
+    /// Its size.
     Size,
 }
 
@@ -179,7 +186,7 @@ impl ViewArgs {
             None => Ok(()),
             Some((option, _, uses)) => {
                 let uses = uses.iter().map(|it| target_name(*it)).collect::<Vec<_>>().join(" or ");
-                Err(Error::Usage(format!("{option} is for {uses}, and this is {}; leave it out", target_name(target))))
+                Err(Error::Usage(format!("{option}: not used for {}: expected {uses}", target_name(target))))
             }
         }
     }

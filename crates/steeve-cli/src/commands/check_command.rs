@@ -26,7 +26,9 @@ pub(crate) fn run(args: &CheckArgs, verbosity: Verbosity, stdout: &mut dyn Write
     let source = InputSource::new(&args.problem);
     let plan_source = args.plan.as_deref().map(InputSource::new);
     if source == InputSource::Stdin && plan_source == Some(InputSource::Stdin) {
-        return Err(Error::Usage("only one of PROBLEM and PLAN can be -, the standard input".to_owned()));
+        return Err(Error::Usage(
+            "-: standard input given twice: expected it for PROBLEM or PLAN, not for both".to_owned(),
+        ));
     }
     args.planning.check(&SearchArgs::default())?;
     let limit = args.input.limit();
@@ -74,7 +76,7 @@ fn check_blocks(
     let given = args.planning.given();
     if !given.is_empty() {
         let given = given.join(" and ");
-        let why = format!("{problem_file}: is a block list, whose plan is there already; leave out {given}");
+        let why = format!("{problem_file}: the plan of a block list is given: leave out {given}");
         return Err(Error::Usage(why));
     }
     let capacities = args.limits.capacities()?;

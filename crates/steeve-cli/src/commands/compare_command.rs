@@ -37,7 +37,7 @@ pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Wri
     for (index, source) in input_sources.into_iter().enumerate() {
         if index > 0 && interrupt.is_set() {
             let left = count - index;
-            bar.suspended(|| verbosity.error(format!("stopped by Ctrl-C; {left} of {count} files are not compared")));
+            bar.suspended(|| verbosity.error(format!("stopped by Ctrl-C: {left} of {count} files not compared")));
             worst = worst.max(ExitStatus::Negative);
             break;
         }

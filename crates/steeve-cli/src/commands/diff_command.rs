@@ -72,7 +72,7 @@ fn folders(
     for (index, pair) in pairs.iter().enumerate() {
         if index > 0 && interrupt.is_set() {
             let (left, count) = (pairs.len() - index, pairs.len());
-            bar.suspended(|| verbosity.error(format!("stopped by Ctrl-C; {left} of {count} files are not compared")));
+            bar.suspended(|| verbosity.error(format!("stopped by Ctrl-C: {left} of {count} files not compared")));
             worst = worst.max(ExitStatus::Negative);
             break;
         }
@@ -181,9 +181,7 @@ impl PlanDifference {
         let Some(most) = self.larger(args).map(|memory| memory.peak.growth()).max() else { return };
         let (Some(before), Some(after)) = (&self.before, &self.after) else { return };
         let (after, before, memories) = (&after.file, &before.file, memories.join(", "));
-        verbosity.error(format!(
-            "{after}: is larger than {before}: {memories}; make it smaller, or accept it with --allow {most}"
-        ));
+        verbosity.error(format!("{after}: is larger than {before}: {memories}; to accept it: --allow {most}"));
     }
 
     fn line<'a>(&'a self, args: &DiffArgs) -> DiffLine<'a> {
@@ -213,9 +211,8 @@ fn report_files_that_grew(differences: &[PlanDifference], args: &DiffArgs, verbo
     let Some(most) = larger.iter().max() else { return };
     let (after, before) = (args.after.display(), args.before.display());
     let (larger, count) = (larger.len(), differences.iter().filter(|it| it.after.is_some()).count());
-    verbosity.error(format!(
-        "{after}: is larger than {before}: {larger} of {count} files; make them smaller, or accept them with --allow {most}"
-    ));
+    verbosity
+        .error(format!("{after}: is larger than {before}: {larger} of {count} files; to accept them: --allow {most}"));
 }
 
 /// What has become of a file, in a word.

@@ -31,10 +31,10 @@ use crate::verbosity::Verbosity;
 
 pub(crate) fn run(args: &EstimateArgs, verbosity: Verbosity, out: &mut dyn Write) -> Result<ExitStatus, Error> {
     let [program, arguments @ ..] = args.program.as_slice() else {
-        return Err(Error::Usage("name the program to run, as in steeve estimate -- PROGRAM ARGS".to_owned()));
+        return Err(Error::Usage("no program: expected steeve estimate -- PROGRAM ARGS".to_owned()));
     };
     if cfg!(not(target_os = "linux")) {
-        let why = "an estimate preloads a library into the program, which works on Linux only; run it there";
+        let why = "steeve estimate: not supported on this system: preloading a library works on Linux only";
         return Err(Error::Usage(why.to_owned()));
     }
     let capacities = Capacities::new(&args.capacity)?;
@@ -96,10 +96,10 @@ fn described(end: ProgramEnd) -> String {
 fn note_caveats(ledger: &UsageLedger, end: ProgramEnd, scratch: &ScratchFolder, program: &OsStr, verbosity: Verbosity) {
     let name = program.display();
     if ledger.has_failed {
-        verbosity.note(format!("{name}: there was no memory for one of its plans; the figures are what it would take"));
+        verbosity.note(format!("{name}: out of memory for one of its plans; the figures are what it would take"));
     }
     if ledger.has_refused {
-        verbosity.note(format!("{name}: one of its graphs makes no sense, and was refused; it is not counted"));
+        verbosity.note(format!("{name}: one of its graphs is malformed and was refused; it is not counted"));
     }
     if let Some(why) = &ledger.why_foreign {
         let why = Clipped(why);
@@ -112,7 +112,7 @@ fn note_caveats(ledger: &UsageLedger, end: ProgramEnd, scratch: &ScratchFolder, 
     if ledger.is_real && ledger.dry_runs() > 1 {
         let runs = ledger.dry_runs();
         verbosity.note(format!(
-            "{name}: made {runs} dry runs before it reserved; it may have changed its own parameters (llama.cpp: -fit off keeps them)"
+            "{name}: made {runs} dry runs before it reserved; it may have changed its parameters (llama.cpp: -fit off keeps them)"
         ));
     }
     match end {

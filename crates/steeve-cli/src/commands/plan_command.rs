@@ -34,7 +34,7 @@ pub(crate) fn run(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write)
 fn args_for_folder(args: &PlanArgs) -> Result<PlanArgs, Error> {
     let mut args = args.clone();
     if args.planning.strategy.is_some_and(|strategy| strategy != StrategyName::Best) {
-        let why = "a folder is for the drop-in, which reads plans of the strategy best alone; leave out --strategy, or name a file";
+        let why = "--out FOLDER: for plans of --strategy best, the only ones that the drop-in reads; leave out --strategy, or name a file";
         return Err(Error::Usage(why.to_owned()));
     }
     (args.planning.strategy, args.planning.planned_as) = (Some(StrategyName::Best), Some(PlannedAs::DropIn));
@@ -49,7 +49,7 @@ fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> 
         Some(OutputTarget::File(_)) if input_sources.len() != 1 => {
             let count = input_sources.len();
             let why = format!(
-                "--out takes the plan of one file, and there are {count}; plan them one by one, or name a folder, such as -o plans/"
+                "--out: expected one file to plan, got {count}; plan them one by one, or name a folder, such as -o plans/"
             );
             return Err(Error::Usage(why));
         }
@@ -66,7 +66,7 @@ fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> 
     for (index, source) in input_sources.into_iter().enumerate() {
         if index > 0 && interrupt.is_set() {
             let left = count - index;
-            bar.suspended(|| verbosity.error(format!("stopped by Ctrl-C; {left} of {count} files are not planned")));
+            bar.suspended(|| verbosity.error(format!("stopped by Ctrl-C: {left} of {count} files not planned")));
             worst = worst.max(ExitStatus::Negative);
             break;
         }
@@ -128,7 +128,7 @@ fn plan_file(
     };
     let input = input_file::read(source, args.input.limit())?;
     if let (InputFile::Blocks(_), Some(OutputTarget::Folder(_))) = (&input, &args.out) {
-        let why = format!("{source}: is a block list, and a folder is for the plans of graphs; name a file with --out");
+        let why = format!("{source}: --out FOLDER is for graphs: got a block list; name a file");
         return Err(Error::Usage(why));
     }
     let planned = planner.make(source, input)?;
@@ -178,7 +178,7 @@ fn write_to_folder(
 }
 
 fn note_unwritten(out: &OutputFile, verbosity: Verbosity) -> Result<(), Error> {
-    verbosity.note(format!("{}: not written, for there is no plan that fits", out.name()));
+    verbosity.note(format!("{}: not written: no plan fits", out.name()));
     Ok(())
 }
 

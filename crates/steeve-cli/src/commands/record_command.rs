@@ -33,17 +33,17 @@ use crate::verbosity::Verbosity;
 /// The exit status is the program's.
 pub(crate) fn run(args: &RecordArgs, verbosity: Verbosity) -> Result<ExitCode, Error> {
     let [program, arguments @ ..] = args.program.as_slice() else {
-        return Err(Error::Usage("name the program to run, as in steeve record -- PROGRAM ARGS".to_owned()));
+        return Err(Error::Usage("no program: expected steeve record -- PROGRAM ARGS".to_owned()));
     };
     if cfg!(not(target_os = "linux")) {
-        let why = "recording preloads a library into the program, which works on Linux only; record there, or link the static library (docs/ggml.md)";
+        let why = "steeve record: not supported on this system: preloading a library works on Linux only; link the static library (docs/ggml.md)";
         return Err(Error::Usage(why.to_owned()));
     }
     let drop_in = DropInLibrary::find(args.library.as_deref())?;
     let folder = RecordFolder::open(&args.out)?;
     if !folder.before.is_empty() {
         let (there, out) = (counted(folder.before.len()), args.out.display());
-        verbosity.note(format!("{out} has {there} already; what is there stays, and only what is new is listed"));
+        verbosity.note(format!("{out}: has {there} already; they stay, and only new ones are listed"));
     }
     let mut command = Command::new(program);
     command.args(arguments);
@@ -58,8 +58,8 @@ pub(crate) fn run(args: &RecordArgs, verbosity: Verbosity) -> Result<ExitCode, E
     let status = status?;
     if let Some(signal) = signal(status) {
         let hint =
-            if CRASHES.contains(&signal) { "; if it does well without steeve record, please report that" } else { "" };
-        verbosity.error(format!("{} was killed ({status}){hint}", program.display()));
+            if CRASHES.contains(&signal) { "; if it runs well without steeve record, please report that" } else { "" };
+        verbosity.error(format!("{}: killed by a signal: {status}{hint}", program.display()));
     }
     if recorded.is_empty() {
         verbosity.note(NOTHING);
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &RecordArgs, verbosity: Verbosity) -> Result<ExitCode, E
 }
 
 const NOTHING: &str = "\
-nothing was recorded. Likely reasons:
+nothing recorded. Likely reasons:
   - the program has not planned any graph with ggml's graph allocator
   - its ggml is linked statically or bound inside of one library, so that no preloaded library can take its place
   - it is set-user-id or a static executable, or it starts its work elsewhere (a server, a container)
@@ -192,7 +192,7 @@ fn show(files: &[PathBuf], args: &RecordArgs, verbosity: Verbosity) -> Result<()
 fn plan(file: &Path, limit: InputLimit) -> Result<RecordedGraph, Error> {
     let source = InputSource::File(file.to_owned());
     let InputFile::Graph(graph) = input_file::read(&source, limit)? else {
-        return Err(Error::Usage(format!("{source}: is no recorded graph; use another folder")));
+        return Err(Error::Usage(format!("{source}: not a recorded graph")));
     };
     let graph = graph.for_drop_in()?;
     let figures = |reuse| {

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write)
     }
     let picture = picture(&views, &input_sources, args);
     if args.ggml && picture.maps.len() < 2 {
-        verbosity.note(format!("{}: there is no plan of ggml's to put beside this one", input_sources[0]));
+        verbosity.note(format!("{}: no plan of ggml's to compare with", input_sources[0]));
     }
     let picture = match &args.memory {
         Some(memory) => only(picture, memory)?,
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write)
         None => picture,
     };
     if picture.memories().is_empty() {
-        verbosity.note(format!("{}: nothing needs memory, so there is nothing to draw", input_sources[0]));
+        verbosity.note(format!("{}: nothing to draw: no tensor needs memory", input_sources[0]));
     }
     match &args.out {
         Some(out) => write(out, &views, &picture, args, verbosity)?,
@@ -121,7 +121,7 @@ fn only(picture: Picture, memory: &str) -> Result<Picture, Error> {
     let picture = picture.only(memory);
     if picture.memories().is_empty() {
         return Err(Error::Usage(format!(
-            "--memory {}: there is no such memory with anything in it; there are: {}",
+            "--memory {}: no such memory in use: expected one of {}",
             Clipped(memory),
             Clipped(&names)
         )));
@@ -135,10 +135,7 @@ fn within(picture: Picture, (from, to): (u64, u64)) -> Result<Picture, Error> {
     let shift = u64::from(unit == Unit::Node);
     let picture = picture.between(Step(from.saturating_add(shift)), Step(to.saturating_add(shift)));
     if picture.memories().is_empty() {
-        let why = format!(
-            "--steps {from}..{to}: nothing is alive at these {}s; leave it out to see all of them",
-            unit.word()
-        );
+        let why = format!("--steps {from}..{to}: nothing is alive at these {}s", unit.word());
         return Err(Error::Usage(why));
     }
     Ok(picture)
@@ -158,13 +155,13 @@ fn write(
         }
         (OutputFormat::Csv | OutputFormat::Json, [LoadedMap { file, planned: None, .. }]) => {
             let why = format!(
-                "{file}: is a plan already, and is drawn as it stands; copy it, or plan anew with steeve plan -o"
+                "{file}: is a plan already: expected .html, .svg or .h to draw it; to plan again: steeve plan -o"
             );
             return Err(Error::Usage(why));
         }
         (OutputFormat::Csv | OutputFormat::Json | OutputFormat::Header, [_, _, ..]) => {
             let why = format!(
-                "{}: holds one plan, and there are two; name one file, or draw them as .html or .svg",
+                "{}: too many plans: expected one for this file type, got two; .html and .svg show both",
                 out.name()
             );
             return Err(Error::Usage(why));
@@ -186,8 +183,9 @@ fn terminal_style(args: &ViewArgs) -> Result<TerminalStyle, Error> {
     // Each cell takes memory for each kind of block.
     const MOST: usize = 1000;
     if let Some(count) = args.width.max(args.height).filter(|count| *count > MOST) {
-        let why =
-            format!("a map in the terminal has at most {MOST} columns and lines, not {count}; draw it with -o map.svg");
+        let why = format!(
+            "map too large for a terminal: expected at most {MOST} columns and lines, got {count}; draw it with -o map.svg"
+        );
         return Err(Error::Usage(why));
     }
     let terminal = io::stdout().is_terminal();
@@ -213,18 +211,14 @@ impl ViewArgs {
         let input_sources: Vec<InputSource> = self.files.iter().map(|path| InputSource::new(path)).collect();
         match input_sources.as_slice() {
             [InputSource::Stdin, InputSource::Stdin] => {
-                Err(Error::Usage("only one of the files can be -, the standard input".to_owned()))
+                Err(Error::Usage("-: standard input given twice: expected it for one file".to_owned()))
             }
             [_, _, _, ..] => {
-                let why = format!(
-                    "view draws one plan or compares two, and there are {} files; name one or two",
-                    input_sources.len()
-                );
+                let why = format!("view: too many files: expected one or two, got {}", input_sources.len());
                 Err(Error::Usage(why))
             }
             [_, _] if self.ggml => {
-                let why =
-                    "--ggml puts ggml's plan beside that of one file, and there are two; leave out one or the other";
+                let why = "--ggml: expected one file, got two";
                 Err(Error::Usage(why.to_owned()))
             }
             _ => Ok(input_sources),

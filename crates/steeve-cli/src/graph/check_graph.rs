@@ -64,7 +64,7 @@ pub(crate) fn check_graph(
 /// A plan says itself to which reuse it keeps and what it frees; the user may hold it to something else.
 fn under_rule(file: &str, mut plan: PlanFile, planning: &PlanningArgs) -> Result<PlanFile, Error> {
     if planning.strategy.is_some() {
-        let why = format!("{file}: is a plan already, whatever made it; leave out --strategy");
+        let why = format!("{file}: is a plan already: leave out --strategy");
         return Err(Error::Usage(why));
     }
     if (planning.reuse.is_some() || planning.unread.is_some()) && plan.strategy == GraphStrategy::Ggml.name() {

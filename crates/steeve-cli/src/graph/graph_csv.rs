@@ -16,7 +16,7 @@ pub(crate) fn graph_csv(graph: &GraphFile, solved: &SolvedGraph) -> Result<Strin
     let file = graph.file.clone();
     let [memory] = used.as_slice() else {
         let why = format!(
-            "{file}: has tensors in {} memories, and a CSV holds the blocks of one; write a .json instead",
+            "{file}: cannot be written as CSV: expected tensors in one memory, got {}; write a .json",
             used.len()
         );
         return Err(Error::Usage(why));

@@ -6,7 +6,7 @@ use steeve_graph::recorded::{Answer, BackendNeeds};
 use steeve_graph::{AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, Recorded, TensorId, ggml_answer};
 
 use crate::args::{LimitArgs, PlanningArgs};
-use crate::error::Error;
+use crate::error::{Error, ErrorChain};
 use crate::plan_figures::sum;
 
 /// A graph, what its file calls the tensors, and what ggml answered for it.
@@ -66,14 +66,14 @@ impl GraphFile {
         let (assignment, sizes) = (self.assigned.assignment().clone(), self.assigned.sizes().clone());
         match AssignedGraph::new(self.assigned.graph().clone(), memories, assignment, sizes) {
             Ok(assigned) => Ok(Self { assigned, ..self }),
-            Err(error) => Err(Error::Place { file: self.file, why: error.to_string() }),
+            Err(error) => Err(Error::Place { file: self.file, why: ErrorChain(&error).to_string() }),
         }
     }
 
     /// The same under other limits. What ggml answered under its own is no answer then.
     pub(crate) fn limited(self, limits: &LimitArgs) -> Result<Self, Error> {
         if limits.pinned {
-            let why = format!("{}: is a graph, which pins nothing; leave out --pinned", self.file);
+            let why = format!("{}: --pinned is for block lists: got a graph", self.file);
             return Err(Error::Usage(why));
         }
         let limited = |memory: &Memory| Memory {

@@ -11,7 +11,7 @@ use steeve_plan::{Clipped, Step};
 
 use super::graph_file::GraphFile;
 use crate::capacity::Capacities;
-use crate::error::Error;
+use crate::error::{Error, ErrorChain};
 use crate::plan_figures::{MemoryFigures, PlanFigures, memory_phrase};
 
 /// A plan and what it amounts to.
@@ -73,9 +73,9 @@ fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -
 fn planning_error(graph: &GraphFile, error: &GraphPlanError) -> Error {
     let why = match error {
         GraphPlanError::GgmlFails { .. } | GraphPlanError::GgmlFrees { .. } => {
-            format!("{error}; plan it with --strategy fast")
+            format!("{}; plan it with --strategy fast", ErrorChain(error))
         }
-        _ => error.to_string(),
+        _ => ErrorChain(error).to_string(),
     };
     Error::Place { file: graph.file.clone(), why }
 }
@@ -95,14 +95,14 @@ pub(crate) fn capacity_errors(graph: &GraphFile, solved: &SolvedGraph, capacitie
         let missing = |bytes: Bytes| bytes.0.saturating_sub(capacity.0);
         match it.verdict {
             Verdict::CannotFit => Some(format!(
-                "{name} can't do with {capacity} bytes: it needs at least {at_least}{}, {} more{}; {}raise --capacity to {at_least} or more",
+                "{name} does not fit: capacity {capacity} bytes, at least {at_least} needed{}, {} too many{}; {}raise --capacity to {at_least}",
                 at_node(memory, at_least),
                 missing(at_least),
                 largest_live_phrase(graph, memory),
                 more_reuse(options.reuse, &graph.assigned.memories()[memory.memory]),
             )),
             Verdict::NotFound => Some(format!(
-                "no plan of {name} within {capacity} bytes was found; the smallest has {peak}, {} too many, and none has less than {at_least}; {}, or raise --capacity to {peak}",
+                "{name}: no plan found: capacity {capacity} bytes, the smallest plan has {peak}, {} too many, lower bound {at_least}; {}, or raise --capacity to {peak}",
                 missing(peak),
                 further_search(options.strategy),
             )),

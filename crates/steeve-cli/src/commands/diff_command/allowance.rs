@@ -40,7 +40,7 @@ pub(crate) fn parse_allowance(text: &str) -> Result<Allowance, String> {
         return parse_bytes(text).map(Allowance::Size).map_err(|error| error.to_string());
     };
     billionths(percent.trim()).map(|billionths| Allowance::Part { billionths }).ok_or_else(|| {
-        format!("a percentage is a number and a percent sign, such as 1% or 0.5%; {:?} is none", Clipped(text))
+        format!("not a percentage: expected a number and a percent sign, such as 1% or 0.5%, got {:?}", Clipped(text))
     })
 }
 

@@ -31,7 +31,7 @@ pub(super) fn pairs(before: &Path, after: &Path) -> Result<ComparedPaths, Error>
         (false, false) => {
             let (before, after) = (InputSource::new(before), InputSource::new(after));
             if before == InputSource::Stdin && after == InputSource::Stdin {
-                return Err(Error::Usage("only one of the files can be -, the standard input".to_owned()));
+                return Err(Error::Usage("-: standard input given twice: expected it for one file".to_owned()));
             }
             let name = after.short_name();
             Ok(ComparedPaths::Files(FilePair { name, before: Some(before), after: Some(after) }))

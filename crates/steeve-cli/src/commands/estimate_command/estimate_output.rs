@@ -184,9 +184,7 @@ impl Estimate {
             let (needed, capacity) = (Bytes(device.figures.total.steeve), device.capacity.unwrap_or(Bytes::ZERO));
             let (name, more) = (&device.device, Bytes(needed.0.saturating_sub(capacity.0)));
             let [needed, capacity, more] = [needed, capacity, more].map(|bytes| sizes.show(bytes));
-            format!(
-                "{name}: does not fit: at least {needed} are needed, {more} more than {capacity}; lower the context, the batch or the layers there, or raise --capacity"
-            )
+            format!("{name}: does not fit: capacity {capacity}, at least {needed} needed, {more} too much")
         };
         too_small.map(sentence).collect()
     }

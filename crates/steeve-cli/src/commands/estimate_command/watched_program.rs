@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::report_reader::{ReportError, ReportReader};
 use super::static_ggml::has_ggml_bound_inside;
 use super::usage_ledger::UsageLedger;
-use crate::error::Error;
+use crate::error::{Error, JsonError};
 
 /// How often the report is looked at.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -171,7 +171,7 @@ fn unusable(error: ReportError) -> Error {
     match error {
         ReportError::Read(source) => Error::Report { source },
         ReportError::Version => Error::ReportVersion,
-        ReportError::Malformed(source) => Error::ReportLine { source },
+        ReportError::Malformed(source) => Error::ReportLine { source: JsonError(source) },
     }
 }
 
