@@ -28,7 +28,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Where a link leads to, though nothing is there yet.
+/// Follows links to the path that they lead to, though no file exists there yet.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     // As many as Linux follows. What leads in a circle is refused by the system before.
     const MOST: usize = 40;
@@ -85,7 +85,7 @@ struct TemporaryFile {
 }
 
 impl TemporaryFile {
-    /// A new file in the folder. Its name is hidden, so that it is not planned with the folder.
+    /// Creates a file in the folder. Its name is hidden, so that it is not planned with the folder.
     fn new(folder: &Path) -> io::Result<(Self, File)> {
         const TRIES: u32 = 1000;
         for number in 0..TRIES {
@@ -112,7 +112,7 @@ impl TemporaryFile {
 impl Drop for TemporaryFile {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // There is nothing to be done if even that fails; the name says whose it is.
+            // If even that fails, the file stays; its name says that it is temporary.
             let _ = fs::remove_file(path);
         }
     }

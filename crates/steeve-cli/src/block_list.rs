@@ -24,7 +24,7 @@ impl BlockList {
     }
 }
 
-/// The blocks of a table as a problem.
+/// Returns the blocks of a table as a problem, under the limits of the command line.
 pub(crate) fn problem(file: &str, table: &Table, limits: &LimitArgs) -> Result<Problem, Error> {
     let made = if limits.pinned { table.pinned_problem() } else { table.problem() };
     let made = made.and_then(|problem| match limits.align {

@@ -34,7 +34,7 @@ pub(crate) fn parse_capacity(text: &str) -> Result<Capacity, String> {
 pub(crate) struct Capacities<'a>(&'a [Capacity]);
 
 impl<'a> Capacities<'a> {
-    /// The capacities as they were given.
+    /// Takes the capacities as they were given.
     ///
     /// # Errors
     /// If two are for the same memory, or two for each memory: none of them is more right than the other.
@@ -52,7 +52,7 @@ impl<'a> Capacities<'a> {
         }
     }
 
-    /// What a memory may take: what is given for it, or else for each.
+    /// Returns the capacity of a memory: the one that is given for it, or else the one for each.
     pub(crate) fn of(self, memory: &str) -> Option<Bytes> {
         let given = |name: Option<&str>| self.0.iter().find(|it| it.memory.as_deref() == name).map(|it| it.bytes);
         given(Some(memory)).or_else(|| given(None))

@@ -33,12 +33,12 @@ pub(crate) struct CapacityExcess {
 }
 
 impl CheckFault {
-    /// A fault of the plan as a whole.
+    /// Makes a fault of the plan as a whole.
     pub(crate) fn new(kind: &'static str, message: String) -> Self {
         Self { kind, blocks: Vec::new(), tensors: Vec::new(), memory: None, message }
     }
 
-    /// A fault of one memory, with the largest of what is alive at its peak.
+    /// Makes a fault of one memory, with the largest tensors or blocks that are alive at its peak.
     pub(crate) fn of_memory(kind: &'static str, memory: CapacityExcess, message: String) -> Self {
         Self { memory: Some(Box::new(memory)), ..Self::new(kind, message) }
     }
@@ -47,7 +47,7 @@ impl CheckFault {
         Self { blocks: vec![block.to_owned()], ..Self::new(kind, message) }
     }
 
-    /// Stand-ins for what a record does not describe have no id.
+    /// Makes a fault of some tensors. Stand-ins for tensors that a record does not describe have no id.
     pub(crate) fn of_tensors(
         kind: &'static str,
         tensors: impl IntoIterator<Item = Option<u64>>,
@@ -73,7 +73,7 @@ impl CheckFault {
         Self { blocks, ..Self::new(kind, fault_text::violation(violation, ids)) }
     }
 
-    /// The sentence.
+    /// Returns the sentence for people.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

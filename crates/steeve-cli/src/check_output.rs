@@ -1,4 +1,4 @@
-//! What `steeve check` says of each plan: sentences, or one JSON object (`--json`).
+//! The output of `steeve check` for each plan: sentences, or one JSON object (`--json`).
 
 use std::io::{ErrorKind, Write};
 
@@ -15,7 +15,7 @@ use crate::verbosity::Verbosity;
 /// How many faults are told as sentences; `--json` lists all of them.
 const SHOWN: usize = 50;
 
-/// Where verdicts go, and in which form.
+/// Writes verdicts to the output, as sentences or JSON.
 pub(crate) struct CheckOutput<'a> {
     pub(crate) stdout: &'a mut dyn Write,
     pub(crate) verbosity: Verbosity,
@@ -147,7 +147,7 @@ impl CheckOutput<'_> {
         };
         match told {
             Ok(()) => {}
-            // Whoever reads has seen enough, and the answer stays the same.
+            // The reader has closed the output; the answer stays the same.
             Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitStatus::Negative),
             Err(error) => return Err(error),
         }

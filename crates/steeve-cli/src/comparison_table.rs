@@ -76,7 +76,7 @@ pub(crate) enum CapacityFit {
     Over,
 }
 
-/// The cells of the tries of one row, with ratios by `base`; the smallest is green.
+/// Returns the cells of the results of one row, with ratios to `base`; the smallest is green.
 pub(crate) fn result_cells(results: &[StrategyResult], base: Option<Bytes>, sizes: SizeStyle) -> Vec<[Cell; 3]> {
     let cells = |it: &StrategyResult| {
         let best = results.iter().all(|other| it.peak <= other.peak);
@@ -94,7 +94,7 @@ pub(crate) fn result_cells(results: &[StrategyResult], base: Option<Bytes>, size
     results.iter().map(cells).collect()
 }
 
-/// The geometric mean of ratios, which treats a file of a kilobyte like one of a gigabyte; `None` of none.
+/// Returns the geometric mean of ratios, which weighs small and large files equally; `None` without any.
 pub(crate) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<SizeRatio> {
     let (sum, count) = ratios.fold((0.0, 0u32), |(sum, count), ratio| (sum + ratio.ln(), count + 1));
     (count > 0).then(|| SizeRatio((sum / f64::from(count)).exp()))

@@ -15,7 +15,7 @@ pub(crate) const NAME: &str = "libsteeve_ggml.so";
 pub(crate) struct DropInLibrary(PathBuf);
 
 impl DropInLibrary {
-    /// The one that the user names, or else the one that was installed with this program.
+    /// Finds the library: the one that is named, by option or `STEEVE_LIBRARY`, or else the one installed with this program.
     pub(crate) fn find(named: Option<&Path>) -> Result<Self, Error> {
         let variable = || env::var_os("STEEVE_LIBRARY").filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(path) = named.map(Path::to_owned).or_else(variable) {
@@ -26,7 +26,7 @@ impl DropInLibrary {
                 Err(source) => Err(Error::NoLibrary { looked: format!("{} ({source})", path.display()) }),
             };
         }
-        // A link to this program is followed, for the library stands beside the program itself.
+        // A link to this program is followed, for the library is beside the program itself.
         let program = env::current_exe().and_then(|program| program.canonicalize()).unwrap_or_default();
         let folder = program.parent().unwrap_or(Path::new("."));
         let places = [folder.join(NAME), folder.join("../lib").join(NAME)];
@@ -63,7 +63,7 @@ impl DropInLibrary {
 
     fn preloading(&self, command: &mut Command) {
         command.env("LD_PRELOAD", preload(&self.0, env::var_os("LD_PRELOAD").as_deref()));
-        // Whoever wants it switched off does not want it recorded.
+        // A program that is to be recorded runs with the drop-in, whatever the environment says.
         command.env_remove("STEEVE_OFF");
     }
 }

@@ -6,15 +6,15 @@ use steeve_view::{Map, Tile};
 use crate::graph::GraphFile;
 use crate::verbosity::Verbosity;
 
-/// What the largest element of all tensors that are to be placed needs.
+/// Returns the alignment that the largest element of all planned tensors needs.
 pub(crate) fn largest_element_align(graph: &GraphFile) -> Align {
     let tensors = graph.assigned.graph().tensors();
     let planned = tensors.pairs().filter(|(_, tensor)| tensor.is_planned());
     planned.map(|(_, tensor)| align_of(tensor.layout.dtype())).max().unwrap_or(Align::ONE)
 }
 
-/// What a type needs. An alignment divides the size, so no type needs more than the largest power of two that does; and
-/// nothing that ggml knows has parts of more than eight bytes.
+/// Returns the alignment that a C program needs to read a type. An alignment divides the size, so it is at most the largest power
+/// of two that does; and no type that ggml knows has parts of more than eight bytes.
 fn align_of(dtype: DataType) -> Align {
     const MOST: u64 = 8;
     let bytes = dtype.block_bytes();
@@ -29,7 +29,7 @@ pub(crate) fn note_misaligned_elements(file: &str, map: &Map, verbosity: Verbosi
     }
 }
 
-/// A sentence about the first tensor that a C program could not read where it stands.
+/// Describes the first tensor whose offset is not aligned for its elements; `None` if there is none.
 fn misaligned_element(map: &Map) -> Option<String> {
     let needs = |tile: &Tile| {
         let name = tile.layout.split('[').next()?;

@@ -16,13 +16,13 @@ pub(crate) struct ExistingPlan {
 }
 
 impl ExistingPlan {
-    /// A block list in which every block has an offset.
+    /// Takes the plan of a block list in which every block has an offset.
     pub(crate) fn of_blocks(file: &str, name: &str, table: &Table) -> Result<Self, Error> {
         let plan = PlanFile::of_table(table).map_err(|source| Error::Table { file: file.to_owned(), source })?;
         Ok(Self::of_file(name, &plan))
     }
 
-    /// A plan file.
+    /// Takes the plan of a plan file.
     pub(crate) fn of_file(name: &str, plan: &PlanFile) -> Self {
         const SHOWN: usize = 5;
         let map = Map::of_file(name, plan);

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Over several files the worst answer counts, so they are ordered.
+/// The exit status of the command. Over several files the worst counts, so they are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ExitStatus {
     /// Done.

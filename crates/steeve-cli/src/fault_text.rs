@@ -7,7 +7,7 @@ use steeve_plan::{BlockId, Clipped, IdVec, Place, ProblemError, Violation, Viola
 
 type Ids = IdVec<BlockId, String>;
 
-/// What one violation says, in one sentence.
+/// Describes a violation in one sentence, with the ids of the file.
 pub(crate) fn violation(violation: &Violation, ids: &Ids) -> String {
     let name = |block: &BlockId| BlockName(ids, *block);
     match violation {
@@ -40,7 +40,7 @@ pub(crate) fn violation(violation: &Violation, ids: &Ids) -> String {
     }
 }
 
-/// What is wrong with one memory of a plan file.
+/// Describes a fault of one memory of a plan file in one sentence.
 pub(crate) fn file_fault(fault: &FileFault, ids: &Ids) -> String {
     let name = |block: &BlockId| BlockName(ids, *block);
     match fault {
@@ -58,7 +58,7 @@ pub(crate) fn file_fault(fault: &FileFault, ids: &Ids) -> String {
     }
 }
 
-/// Several violations in one line.
+/// Describes several violations in one line.
 pub(crate) fn violations(wrong: &Violations, ids: &Ids) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = wrong.list().iter().take(SHOWN).map(|it| violation(it, ids)).collect();
@@ -68,7 +68,7 @@ pub(crate) fn violations(wrong: &Violations, ids: &Ids) -> String {
     }
 }
 
-/// Why some blocks are no problem.
+/// Describes why blocks are not a valid problem.
 pub(crate) fn problem_error(error: &ProblemError, ids: &Ids) -> String {
     let name = |block: &BlockId| BlockName(ids, *block);
     match error {

@@ -1,4 +1,4 @@
-//! `steeve compare` of many files as a table for a slide: a row per folder, and one for all.
+//! `steeve compare` of many files as a short table: a row per folder, and one for all.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::comparison_table::geometric_mean;
 use crate::plan_figures::{MemoryFigures, PlanFigures, sum};
 use crate::text_table::{self, SizeRatio};
 
-/// Block lists by the bytes of best-fit, graphs by ggml's; each kind has a table of its own.
+/// Returns a table of block lists, relative to best-fit, and one of graphs, relative to ggml.
 pub(crate) fn folder_tables(
     lists: &[ComparedFile],
     graphs: &[ComparedFile],
@@ -23,7 +23,7 @@ pub(crate) fn folder_tables(
     kinds.map(|(measure, compared)| summed(measure, compared, sizes)).collect()
 }
 
-/// What is compared with what.
+/// The columns of a summary: what is compared with what.
 struct SummaryColumns {
     /// The columns: what there is, the plan to compare with, ours.
     columns: [&'static str; 3],
@@ -44,11 +44,11 @@ struct ComparedMemory<'a> {
     last: &'a MemoryFigures,
 }
 
-/// Some files that are summed up.
+/// Files that are summed up in one row.
 struct FileGroup<'a> {
     files: usize,
     memories: Vec<ComparedMemory<'a>>,
-    /// What `fast` took, which is what everybody waits for.
+    /// The planning time of `fast`, the default.
     time: Duration,
 }
 
@@ -124,7 +124,7 @@ fn folder(file: &str) -> String {
         .unwrap_or_else(|| ".".to_owned())
 }
 
-/// The folders that all paths have in common at their start, with the last separator.
+/// Returns the common leading folders of all paths, with the last separator.
 fn common<'a>(mut paths: impl Iterator<Item = &'a str>) -> String {
     let Some(first) = paths.next() else { return String::new() };
     let mut common: Vec<&str> = first.split('/').collect();

@@ -73,7 +73,7 @@ pub(crate) fn read_with_claims(
     Ok((read.reject_empty(file)?, None))
 }
 
-/// The kind of a file that holds a whole model, by its first bytes or its name.
+/// Returns the kind of a model file, by its first bytes or its name; `None` for any other file.
 fn model(source: &InputSource, head: &[u8]) -> Option<&'static str> {
     const KINDS: [(&str, &str); 3] = [(".gguf", "a GGUF"), (".onnx", "an ONNX"), (".tflite", "a TFLite")];
     if head.starts_with(b"GGUF") {
@@ -132,7 +132,7 @@ impl<'a> FileContent<'a> {
     }
 }
 
-/// The first line that is no comment defines a tensor or a memory. No header of a block list has an `=` in it.
+/// Returns whether the first line that is no comment defines a tensor or a memory. No header of a block list has an `=`.
 fn looks_like_graph_text(text: &str) -> bool {
     let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
     lines.find(|line| !line.is_empty()).is_some_and(|line| line.contains('=') || line.starts_with("memory "))

@@ -109,7 +109,7 @@ fn open(source: &InputSource) -> io::Result<(Box<dyn Read>, Option<u64>)> {
     }
 }
 
-/// What an error of the system or of the unpacker means.
+/// Returns the error for an error of the system or of the decompressor.
 fn failed(file: String, source: io::Error, compression: InputCompression) -> Error {
     match source.kind() {
         ErrorKind::OutOfMemory => Error::OutOfMemory { file, read: Bytes::ZERO },

@@ -21,7 +21,7 @@ impl InputSource {
         if path.as_os_str() == "-" { Self::Stdin } else { Self::File(path.to_owned()) }
     }
 
-    /// The name without its folders, for tables.
+    /// Returns the name without its folders, for tables.
     pub(crate) fn short_name(&self) -> String {
         match self {
             Self::File(path) => {
@@ -31,7 +31,7 @@ impl InputSource {
         }
     }
 
-    /// Whether the name ends so, whatever its capitals, and whether or not it says that it is packed.
+    /// Returns whether the name has this ending, in any case and before any `.gz`.
     pub(crate) fn ends_with(&self, ending: &str) -> bool {
         let Self::File(path) = self else { return false };
         let name = path.to_string_lossy().to_lowercase();
@@ -61,7 +61,7 @@ impl fmt::Display for InputSource {
     }
 }
 
-/// The files to work on, with folders replaced by what can be planned in them, and patterns by what fits them.
+/// Returns the files to work on: folders are replaced by the files in them that can be planned, patterns by their matches.
 pub(crate) fn input_sources(paths: &[PathBuf]) -> Vec<Result<InputSource, Error>> {
     let mut input_sources = Vec::new();
     for path in paths.iter().flat_map(|path| expand_pattern(path)) {
@@ -92,8 +92,8 @@ pub(crate) fn input_sources(paths: &[PathBuf]) -> Vec<Result<InputSource, Error>
     input_sources
 }
 
-/// What a pattern means, for shells that leave it alone, and for `**`, which few of them know. What exists under a name is
-/// no pattern, whatever letters it has.
+/// Expands a pattern, for shells that leave it alone, and for `**`, which few of them know. A path that exists is no pattern,
+/// whatever letters it has.
 fn expand_pattern(path: &Path) -> Vec<Result<PathBuf, Error>> {
     let plain = || vec![Ok(path.to_owned())];
     let Some(text) = path.to_str().filter(|text| text.contains(['*', '?', '['])) else { return plain() };
@@ -113,13 +113,13 @@ fn expand_pattern(path: &Path) -> Vec<Result<PathBuf, Error>> {
 /// What is taken from a folder. Other text files in it are notes more often than graphs.
 const TAKEN: [&str; 3] = [".csv", ".json", ".graph"];
 
-/// All files of a folder and the folders in it that can be planned by their names.
+/// Collects all files of a folder and its subfolders whose names say that they can be planned.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let path = entry.path();
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        // Folders behind links are left alone: a link may lead back to where it stands.
+        // Links to folders are not followed: a link may lead back to a folder around it.
         if entry.file_type()?.is_dir() && !hidden {
             collect(&path, files)?;
         } else if path.is_file() && !hidden {

@@ -55,7 +55,7 @@ struct ResultMemory<'a> {
     ggml: Option<Bytes>,
 }
 
-/// The memories of a result, in their order.
+/// Returns the memories of a result, in their order.
 fn memory_entries(figures: &PlanFigures) -> Vec<ResultMemory<'_>> {
     fn entry(memory: &MemoryFigures) -> ResultMemory<'_> {
         ResultMemory {
@@ -71,7 +71,7 @@ fn memory_entries(figures: &PlanFigures) -> Vec<ResultMemory<'_>> {
     figures.memories.iter().map(entry).collect()
 }
 
-/// One line of JSON.
+/// Prints one line of JSON and flushes it.
 pub(crate) fn print_line(stdout: &mut dyn Write, line: &impl Serialize) -> Result<(), Error> {
     serde_json::to_writer(&mut *stdout, line).map_err(|error| Error::Output(error.into()))?;
     writeln!(stdout).and_then(|()| stdout.flush()).map_err(Error::Output)
@@ -84,7 +84,7 @@ struct SchemaField<'a> {
     schema: Option<&'a RawValue>,
 }
 
-/// Whether a JSON file names this schema. The rest of it may be anything.
+/// Returns whether a JSON file names this schema. The rest of it may be anything.
 pub(crate) fn names_schema(text: &str, schema: &str) -> bool {
     let is_it = |found: &RawValue| serde_json::from_str::<String>(found.get()).is_ok_and(|found| found == schema);
     serde_json::from_str::<SchemaField<'_>>(text).is_ok_and(|head| head.schema.is_some_and(is_it))

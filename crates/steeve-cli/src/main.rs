@@ -1,8 +1,8 @@
 //! The `steeve` command: plans tensor graphs and block lists, checks, draws and compares plans, compares strategies, explains
 //! peaks, records graphs.
 //!
-//! Arguments in, one of three answers out (the exit status: 0 done, 1 the answer is no, 2 bad usage or input; `record` gives
-//! that of the program it runs).
+//! Arguments in, output and an exit status out: 0 done, 1 the answer is no, 2 bad usage or input; `record` exits with that of
+//! the program it runs.
 //!
 //! ```text
 //!   Source --input::read--> block list --solve--> Solved  \
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
             stdout.write_all(&script).map(|()| ExitStatus::Success.into()).map_err(Error::Output)
         }
     };
-    // Whoever reads the output may have seen enough, as in `steeve plan ... | head`: no reason to complain.
+    // A reader may close the output early, as in `steeve plan ... | head`: that is no error.
     let enough = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
     let status = match done {
         Ok(status) => status,

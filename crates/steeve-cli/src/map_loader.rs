@@ -63,7 +63,7 @@ impl MapLoader<'_> {
 }
 
 impl LoadedMap {
-    /// The id of a tile's tensor in the file: that of the record, or else its number in the graph.
+    /// Returns the id of a tile's tensor in the file: that of the record, or else its number in the graph.
     pub(crate) fn tensor_id(&self, tile: &Tile) -> Option<u64> {
         let id = tile.id?;
         match &self.planned {
@@ -82,7 +82,7 @@ impl LoadedMap {
         Err(Error::Usage(format!("{file}: is a plan already: leave out {options}{advice}")))
     }
 
-    /// Says what is wrong with the plan, if anything is; `done` is what becomes of it all the same, such as `drawn`. The
+    /// Reports what is wrong with the plan, if anything is; `done` is what is done with it all the same, such as `drawn`. The
     /// answer is no where it does not hold or does not fit.
     pub(crate) fn report_faults(&self, done: &str, verbosity: Verbosity) -> ExitStatus {
         if let Some(wrong) = &self.wrong {

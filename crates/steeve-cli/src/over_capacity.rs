@@ -8,8 +8,8 @@ use crate::check_fault::{CapacityExcess, CheckFault};
 use crate::peak_step::{LiveAtPeak, step_phrase};
 use crate::plan_figures::memory_phrase;
 
-/// A fault for each memory of a plan that is above its capacity. The largest tensors at its peak are named: they are the
-/// ones to look at first.
+/// Returns a fault for each memory of a plan that is above its capacity. The largest tensors at its peak are named: they are
+/// the ones to look at first.
 pub(crate) fn over_capacity(map: &Map, capacities: Capacities<'_>) -> Vec<CheckFault> {
     let fault = |memory: &MemoryMap| {
         const NAMED: usize = 5;

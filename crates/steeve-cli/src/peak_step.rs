@@ -22,7 +22,7 @@ impl PeakStep {
     }
 }
 
-/// A step in a sentence: `before the run`, `at node 3 (kq-0)`, `at step 4`.
+/// Names a step in a sentence: `before the run`, `at node 3 (kq-0)`, `at step 4`.
 pub(crate) fn step_phrase(map: &Map, step: Step) -> String {
     match (map.unit, step) {
         (Unit::Node, Step(0)) => map.step_called(step),

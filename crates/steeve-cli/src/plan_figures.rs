@@ -1,4 +1,4 @@
-//! What a plan amounts to, whether it is of a block list or of a graph: what tables and JSON show.
+//! The figures of a plan, of a block list or of a graph: what tables and JSON show.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use steeve_plan::{Bytes, Clipped, Verdict};
 #[derive(Clone, Debug)]
 pub(crate) struct PlanFigures {
     pub(crate) strategy: &'static str,
-    /// Which take-overs were made; only graphs have that choice.
+    /// Which nodes are computed in place; of graphs alone.
     pub(crate) reuse: Option<&'static str>,
     /// What becomes of tensors that no node reads; of graphs alone.
     pub(crate) unread: Option<&'static str>,
@@ -30,7 +30,7 @@ pub(crate) struct MemoryFigures {
     pub(crate) verdict: Verdict,
     /// The size of each buffer.
     pub(crate) chunks: Vec<Bytes>,
-    /// What ggml's own plan needs; nobody knows that of a block list.
+    /// What ggml's own plan needs; unknown for a block list.
     pub(crate) ggml: Option<Bytes>,
 }
 
@@ -41,7 +41,7 @@ impl MemoryFigures {
 }
 
 impl PlanFigures {
-    /// What its memories are called.
+    /// Returns the names of its memories.
     pub(crate) fn memory_names(&self) -> impl Iterator<Item = &str> {
         self.memories.iter().map(|it| it.name.as_str())
     }
@@ -50,7 +50,7 @@ impl PlanFigures {
         self.memories.iter().all(|it| it.verdict.fits())
     }
 
-    /// The verdict on all memories together: the worst one's.
+    /// Returns the worst verdict of all memories.
     pub(crate) fn verdict(&self) -> Verdict {
         let any = |verdict| self.memories.iter().any(|it| it.verdict == verdict);
         if any(Verdict::CannotFit) {
@@ -64,7 +64,7 @@ impl PlanFigures {
         }
     }
 
-    /// The verdict as one word for programs.
+    /// Returns the verdict as one word for programs.
     pub(crate) fn status(&self) -> &'static str {
         match self.verdict() {
             Verdict::CannotFit => "cannot-fit",
@@ -74,7 +74,7 @@ impl PlanFigures {
         }
     }
 
-    /// All memories as one, where there are several.
+    /// Sums up several memories as one; `None` for a single one.
     pub(crate) fn total(&self) -> Option<MemoryFigures> {
         if self.memories.len() < 2 {
             return None;
@@ -95,12 +95,12 @@ impl PlanFigures {
 /// The name of the only memory of a block list.
 pub(crate) const ONLY_MEMORY: &str = "memory";
 
-/// A memory in a sentence; one that is just called memory is not named twice.
+/// Names a memory in a sentence: `memory CUDA0`, or `the memory` for one that is just called memory.
 pub(crate) fn memory_phrase(name: &str) -> String {
     if name == ONLY_MEMORY { "the memory".to_owned() } else { format!("memory {}", Clipped(name)) }
 }
 
-/// Bytes of several memories together; more than can be counted is as much as can be counted.
+/// Sums up bytes, saturating.
 pub(crate) fn sum(bytes: impl Iterator<Item = Bytes>) -> Bytes {
     Bytes(bytes.fold(0u64, |sum, it| sum.saturating_add(it.0)))
 }

@@ -27,7 +27,7 @@ pub(crate) enum PlannedFile {
     Graph { graph: Box<GraphFile>, solved: Box<SolvedGraph> },
 }
 
-/// How plans are made, and who looks on.
+/// Plans files as the command line says, with progress and Ctrl-C.
 #[derive(Clone, Copy)]
 pub(crate) struct FilePlanner<'a> {
     pub(crate) planning: &'a PlanningArgs,
@@ -125,7 +125,7 @@ impl PlannedFile {
         }
     }
 
-    /// The plan to be drawn, under a name.
+    /// Returns the plan as a map to draw, under a name.
     pub(crate) fn map(&self, name: &str) -> Map {
         match self {
             Self::Blocks { list, solved, .. } => Map::of_blocks(name, ONLY_MEMORY, &solved.plan, &list.ids),
@@ -133,7 +133,7 @@ impl PlannedFile {
         }
     }
 
-    /// ggml's own plan of the same graph, unless this is it, or it overwrites live bytes.
+    /// Returns ggml's own plan of this graph; `None` if this is it, or if ggml's overwrites live bytes.
     pub(crate) fn ggml(&self) -> Option<Map> {
         match self {
             Self::Graph { graph, solved } if solved.figures.strategy != "ggml" => {
@@ -144,7 +144,7 @@ impl PlannedFile {
         }
     }
 
-    /// Who made the plan, in a word or two.
+    /// Returns the name of the planner in a word or two.
     pub(crate) fn maker(&self) -> &'static str {
         match self.figures().strategy {
             "ggml" => "ggml",
@@ -165,7 +165,7 @@ impl PlannedFile {
         }
     }
 
-    /// One block per line.
+    /// Formats the plan as CSV, one block per line.
     fn csv(&self) -> Result<String, Error> {
         match self {
             Self::Blocks { list, solved, .. } => {
@@ -176,7 +176,7 @@ impl PlannedFile {
         }
     }
 
-    /// The plan as a file.
+    /// Returns the plan as a plan file.
     pub(crate) fn plan_file(&self) -> PlanFile {
         let mut file = match self {
             Self::Blocks { list, solved, figures } => {
@@ -194,7 +194,7 @@ impl PlannedFile {
         file
     }
 
-    /// A graph beside ggml's plan of it, a block list alone.
+    /// Returns the picture of a graph with ggml's plan of it, or of a block list alone.
     fn picture(&self) -> Picture {
         let title = InputSource::new(self.file().as_ref()).short_name();
         let ours = self.map(self.maker());

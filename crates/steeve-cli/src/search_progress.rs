@@ -1,4 +1,4 @@
-//! Who watches a search: a bar for the user, and Ctrl-C.
+//! Progress bars of searches and of lists of files, and Ctrl-C.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use steeve_plan::{Budget, Bytes, Progress, Strategy};
 use crate::byte_size::SizeStyle;
 use crate::verbosity::{Verbosity, colours_allowed};
 
-/// Whether the user has pressed Ctrl-C.
+/// Set when the user has pressed Ctrl-C.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InterruptFlag(Arc<AtomicBool>);
 
@@ -54,7 +54,7 @@ pub(crate) struct SearchProgress<'a> {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl<'a> SearchProgress<'a> {
-    /// `file` is best a short name: the bar has one line.
+    /// Watches a search in `file`, best a short name: the bar has one line.
     pub(crate) fn new(file: &'a str, strategy: &Strategy, interrupt: &'a InterruptFlag, verbosity: Verbosity) -> Self {
         let budget = match strategy {
             Strategy::Best(best) => Some(best.budget),
@@ -63,7 +63,7 @@ impl<'a> SearchProgress<'a> {
         Self { file, budget, start: Instant::now(), interrupt, verbosity, bar: None }
     }
 
-    /// For [`place_watched`](steeve_plan::place_watched): shows where the search stands and says whether to go on.
+    /// Shows the progress of the search and returns whether to continue, for [`place_watched`](steeve_plan::place_watched).
     pub(crate) fn on_progress(&mut self, progress: &Progress) -> ControlFlow<()> {
         if self.interrupt.is_set() {
             return ControlFlow::Break(());

@@ -24,7 +24,7 @@ pub(crate) struct SolvedBlocks {
 }
 
 impl SolvedBlocks {
-    /// What there is to show.
+    /// Returns the figures of the plan.
     pub(crate) fn figures(&self, strategy: &Strategy) -> PlanFigures {
         let memory = MemoryFigures {
             name: ONLY_MEMORY.to_owned(),
@@ -38,7 +38,7 @@ impl SolvedBlocks {
         PlanFigures { strategy: name(strategy), reuse: None, unread: None, time: self.time, memories: vec![memory] }
     }
 
-    /// Why it does not fit and what to do about it; `None` where it fits.
+    /// Describes why the plan does not fit and what to do about it; `None` if it fits.
     pub(crate) fn capacity_error(&self, list: &BlockList, strategy: &Strategy) -> Option<String> {
         let capacity = list.problem.capacity()?;
         let (peak, at_least, bound) = (self.plan.peak(), self.at_least, self.bound);
@@ -61,7 +61,7 @@ impl SolvedBlocks {
     }
 }
 
-/// What the command line calls a strategy.
+/// Returns the name of a strategy on the command line.
 fn name(strategy: &Strategy) -> &'static str {
     match strategy {
         Strategy::BestFit => "best-fit",
@@ -96,7 +96,7 @@ fn placement_error(list: &BlockList, error: PlaceError) -> Error {
     }
 }
 
-/// The blocks to look at first when there is too much at one step.
+/// Names the largest blocks that are alive at the step of the bound.
 fn largest_live_phrase(list: &BlockList, bound: Bound) -> String {
     const SHOWN: usize = 3;
     let Some(step) = bound.step else { return String::new() };

@@ -13,7 +13,7 @@ use steeve_view::printable;
 use crate::byte_size::SizeStyle;
 use crate::verbosity::colours_allowed;
 
-/// A table with these columns; all but the first are aligned to the right.
+/// Makes a table with these columns; all but the first are aligned to the right.
 pub(crate) fn table(header: impl IntoIterator<Item = String>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -33,7 +33,7 @@ pub(crate) fn table(header: impl IntoIterator<Item = String>) -> Table {
     table
 }
 
-/// Several lists of a name and a figure each, side by side: names to the left, figures to the right.
+/// Makes a table of several lists of names and figures, side by side: names aligned left, figures right.
 pub(crate) fn side_by_side<const LISTS: usize>(headers: [[&str; 2]; LISTS], lists: [Vec<[Cell; 2]>; LISTS]) -> Table {
     let mut shown = table(headers.into_iter().flatten().map(str::to_owned));
     for (_, column) in shown.column_iter_mut().enumerate().filter(|(index, _)| index % 2 == 0) {
@@ -46,7 +46,7 @@ pub(crate) fn side_by_side<const LISTS: usize>(headers: [[&str; 2]; LISTS], list
     shown
 }
 
-/// The first kinds of a list, and the others as one.
+/// Keeps the first kinds of a list and adds up the others as one.
 pub(crate) fn fold_tail<N: Copy>(mut kinds: Vec<(String, N)>, add: impl Fn(N, N) -> N) -> Vec<(String, N)> {
     const MOST: usize = 8;
     if kinds.len() > MOST {
@@ -74,7 +74,7 @@ pub(crate) enum OmittedTotal {
 }
 
 impl OmittedRest {
-    /// `and 3 more with 6.00 KiB together`, as a line; nothing where nothing is left out.
+    /// Formats `and 3 more with 6.00 KiB together` as a line; empty if nothing is left out.
     pub(crate) fn line(self, sizes: SizeStyle) -> String {
         let sum = match self.sum {
             OmittedTotal::Bytes(bytes) => sizes.show(bytes),
@@ -84,7 +84,7 @@ impl OmittedRest {
     }
 }
 
-/// A difference with its sign.
+/// Formats a difference with its sign.
 pub(crate) fn signed(difference: i128, sizes: SizeStyle) -> String {
     let sign = match difference {
         0 => "",
@@ -94,12 +94,12 @@ pub(crate) fn signed(difference: i128, sizes: SizeStyle) -> String {
     format!("{sign}{}", sizes.show(Bytes(u64::try_from(difference.unsigned_abs()).unwrap_or(u64::MAX))))
 }
 
-/// A name from a file, which may hold anything: control characters do nothing to the terminal.
+/// Makes a cell of a name from a file, with control characters escaped.
 pub(crate) fn text(name: &str) -> Cell {
     Cell::new(printable(name))
 }
 
-/// The same, and no longer than a table can bear.
+/// Makes a cell of a name from a file, with control characters escaped, cut to 64 characters.
 pub(crate) fn short_text(name: &str) -> Cell {
     const MOST: usize = 64;
     let name = printable(name);
@@ -109,14 +109,14 @@ pub(crate) fn short_text(name: &str) -> Cell {
     Cell::new(name.chars().take(MOST - 1).chain(['…']).collect::<String>())
 }
 
-/// What a file is called in a table: without its folders, unless that would be another one's name.
+/// Returns the name of each file in a table: without its folders, unless two files would have the same name.
 pub(crate) fn file_labels<'a>(names: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let unique = names.clone().all(|(short, _)| seen.insert(short));
     names.map(|(short, long)| if unique { short.to_owned() } else { long.to_owned() }).collect()
 }
 
-/// Whether the lines of a table are longer than the terminal is wide; never where there is no terminal.
+/// Returns whether the lines of a table are longer than the terminal is wide; `false` without a terminal.
 pub(crate) fn is_too_wide(table: &Table) -> bool {
     let widths = table.column_max_content_widths();
     let paddings = table.column_iter().map(|column| usize::from(column.padding_width())).sum::<usize>();
@@ -124,23 +124,23 @@ pub(crate) fn is_too_wide(table: &Table) -> bool {
     terminal_width().is_some_and(|terminal| terminal < width)
 }
 
-/// How wide the terminal is; nothing where there is none.
+/// Returns the width of the terminal; `None` without one.
 pub(crate) fn terminal_width() -> Option<usize> {
     // A terminal that does not know its width says 0.
     Table::new().width().filter(|width| *width > 0 && io::stdout().is_terminal()).map(usize::from)
 }
 
-/// The result of a plan.
-pub(crate) fn verdict_cell(verdict_cell: Verdict) -> Cell {
-    let cell = Cell::new(verdict_cell);
-    match verdict_cell {
+/// Makes a cell of the result of a plan.
+pub(crate) fn verdict_cell(verdict: Verdict) -> Cell {
+    let cell = Cell::new(verdict);
+    match verdict {
         Verdict::Optimal => cell.fg(Color::Green),
         Verdict::CannotFit | Verdict::NotFound => cell.fg(Color::Red),
         _ => cell,
     }
 }
 
-/// Our bytes by ggml's; a dash where ggml has none or its bytes are not known.
+/// Makes a cell of the ratio of our bytes to ggml's; a dash if ggml's are 0 or unknown.
 pub(crate) fn ratio_to_ggml_cell(ours: Bytes, ggml: Option<Bytes>) -> Cell {
     match ggml {
         Some(ggml) if ggml > Bytes::ZERO => {
@@ -171,7 +171,7 @@ impl fmt::Display for SizeRatio {
     }
 }
 
-/// `420 µs`, `4.20 ms`, `1.20 s`.
+/// Formats a time as `420 µs`, `4.20 ms` or `1.20 s`.
 pub(crate) fn time(time: Duration) -> String {
     if time < Duration::from_millis(1) {
         format!("{} µs", time.as_micros())

@@ -21,32 +21,32 @@ pub(crate) enum Verbosity {
 }
 
 impl Verbosity {
-    /// Says what went wrong and what that means for the exit status.
+    /// Prints an error with its causes and returns the exit status for it.
     pub(crate) fn report(self, error: &Error) -> ExitStatus {
         self.error(ErrorChain(error));
         error.exit_status()
     }
 
-    /// Something failed.
+    /// Prints an error.
     pub(crate) fn error(self, message: impl fmt::Display) {
         print_message(Severity::Error, message);
     }
 
-    /// Something is worth knowing.
+    /// Prints a note, unless quiet.
     pub(crate) fn note(self, message: impl fmt::Display) {
         if self != Self::Quiet {
             print_message(Severity::Note, message);
         }
     }
 
-    /// Something that only those want to know who asked for it.
+    /// Prints a detail, if verbose.
     pub(crate) fn detail(self, message: impl FnOnce() -> String) {
         if self == Self::Verbose {
             print_message(Severity::Detail, message());
         }
     }
 
-    /// Whether long work shows how far it is.
+    /// Returns whether long work shows its progress.
     pub(crate) fn shows_progress(self) -> bool {
         self != Self::Quiet && io::stderr().is_terminal()
     }
@@ -60,7 +60,7 @@ enum Severity {
     Detail,
 }
 
-/// One line on the error stream. If even that is closed there is nobody to tell.
+/// Prints one message to the error stream. If that is closed, the message is lost.
 fn print_message(tone: Severity, message: impl fmt::Display) {
     let (word, colour) = match tone {
         Severity::Error => ("error", "\x1b[1;31m"),
@@ -77,8 +77,8 @@ fn print_message(tone: Severity, message: impl fmt::Display) {
     };
 }
 
-/// One line of a message. Names are clipped where they are put into a sentence; whatever is still too long, such as a path
-/// through many folders, loses its middle.
+/// Escapes and shortens one line of a message. Names are clipped where they are put into a sentence; whatever is still too long,
+/// such as a path through many folders, loses its middle.
 fn shown(line: &str) -> String {
     const WHOLE: usize = 1400;
     const KEPT: usize = 600;
@@ -89,7 +89,8 @@ fn shown(line: &str) -> String {
     format!("{}... ({} bytes left out) ...{}", printable(&line[..start]), end - start, printable(&line[end..]))
 }
 
-/// See <https://no-color.org>: any value but the empty one forbids colours. A terminal that calls itself dumb has none.
+/// Returns whether colours may be used: not if `NO_COLOR` has any value but the empty one (<https://no-color.org>), nor on a
+/// terminal that calls itself dumb.
 pub(crate) fn colours_allowed() -> bool {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     !dumb && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

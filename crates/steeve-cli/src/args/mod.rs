@@ -363,7 +363,7 @@ fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
         .map_err(|_| format!("not a number of threads: expected 1 or more in decimal digits, got {:?}", Clipped(text)))
 }
 
-/// The options that are given, of some that may be.
+/// Returns the names of the options that are given.
 fn given<const COUNT: usize>(options: [(&'static str, bool); COUNT]) -> Vec<&'static str> {
     options.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
 }
@@ -373,12 +373,12 @@ impl SearchArgs {
         !self.given().is_empty()
     }
 
-    /// Which of these options are given.
+    /// Returns the names of those of these options that are given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         given([("--budget", self.budget.is_some()), ("--threads", self.threads.is_some())])
     }
 
-    /// The strategy `best` with this budget.
+    /// Returns the strategy `best` with this budget and number of threads.
     pub(crate) fn best(&self) -> Best {
         let mut best = Best::default();
         if let Some(budget) = self.budget {
@@ -414,12 +414,12 @@ pub(crate) struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// What each memory may take.
+    /// Returns the capacity of each memory. Fails if one is given twice.
     pub(crate) fn capacities(&self) -> Result<Capacities<'_>, Error> {
         Capacities::new(&self.capacity)
     }
 
-    /// Which of these options are given.
+    /// Returns the names of those of these options that are given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         given([
             ("--capacity", !self.capacity.is_empty()),

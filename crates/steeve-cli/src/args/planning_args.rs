@@ -1,4 +1,4 @@
-//! How plans are made: strategy, reuse, unread, and whose rules.
+//! The options that say how plans are made: strategy, reuse, unread, and `--as`.
 
 use clap::{Args, ValueEnum};
 use steeve_graph::{GraphStrategy, PlanOptions, Reuse, Unread};
@@ -79,7 +79,7 @@ pub(crate) struct PlanningArgs {
     pub(crate) planned_as: Option<PlannedAs>,
 }
 
-/// Whose rules a graph is planned by.
+/// The rules that a graph is planned by, other than those of `steeve plan`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlannedAs {
     /// As the drop-in: outside of host memory, keep what backends need to fuse nodes.
@@ -87,13 +87,13 @@ pub(crate) enum PlannedAs {
 }
 
 impl PlanningArgs {
-    /// Which of these options are given.
+    /// Returns the names of those of these options that are given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let (strategy, reuse, unread) = (self.strategy.is_some(), self.reuse.is_some(), self.unread.is_some());
         given([("--strategy", strategy), ("--reuse", reuse), ("--unread", unread), ("--as", self.planned_as.is_some())])
     }
 
-    /// What can be said before any file is read: a budget is for `best` alone, and `ggml` has its own reuse.
+    /// Refuses options that contradict each other: a budget is for `best` alone, and `ggml` has its own reuse. Reads no file.
     pub(crate) fn check(&self, search: &SearchArgs) -> Result<(), Error> {
         let name = match self.strategy {
             Some(StrategyName::Ggml) => "ggml",
@@ -120,7 +120,7 @@ impl PlanningArgs {
         Err(Error::Usage(why.to_owned()))
     }
 
-    /// The strategy for a block list.
+    /// Returns the strategy for a block list. Fails if an option is given that is for graphs alone.
     pub(crate) fn for_blocks(&self, file: &str, search: &SearchArgs) -> Result<Strategy, Error> {
         if self.reuse.is_some() {
             let why =
@@ -150,7 +150,7 @@ impl PlanningArgs {
         })
     }
 
-    /// Strategy, reuse and unread for a graph.
+    /// Returns strategy, reuse and unread for a graph. Fails if the strategy is for block lists alone.
     pub(crate) fn for_graph(&self, file: &str, search: &SearchArgs) -> Result<PlanOptions, Error> {
         let strategy = match self.strategy {
             Some(StrategyName::BestFit) => {

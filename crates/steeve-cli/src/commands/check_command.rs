@@ -21,7 +21,7 @@ use crate::plan_figures::ONLY_MEMORY;
 use crate::verbosity::Verbosity;
 use crate::{block_list, graph};
 
-/// The verdict goes to the output, one sentence per violation or one JSON object per plan: it is what was asked for.
+/// Checks a plan and prints the verdict to the output: one sentence per fault, or one JSON object per plan.
 pub(crate) fn run(args: &CheckArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
     let source = InputSource::new(&args.problem);
     let plan_source = args.plan.as_deref().map(InputSource::new);
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &CheckArgs, verbosity: Verbosity, stdout: &mut dyn Write
     }
 }
 
-/// A plan of one kind for a problem of the other, or no plan at all.
+/// Returns the error of a plan of one kind for a problem of the other, or of a file that is no plan.
 fn mismatch(problem: String, kind: &InputFile, file: String, plan: &InputFile) -> Error {
     const NAMES: [&str; 2] = ["graph", "block list"];
     let [wanted, found] = if matches!(kind, InputFile::Graph(_)) { NAMES } else { [NAMES[1], NAMES[0]] };
@@ -64,7 +64,7 @@ fn mismatch(problem: String, kind: &InputFile, file: String, plan: &InputFile) -
     }
 }
 
-/// A block list with a plan, or one that has offsets itself.
+/// Checks a block list with a plan, or one with an offset column.
 fn check_blocks(
     table: &Table,
     plan: Option<(String, Table)>,
@@ -108,7 +108,7 @@ fn check_blocks(
     }
 }
 
-/// What a plan file says of itself that is not so.
+/// Lists the figures and places in a plan file that contradict the file itself.
 fn own_faults(claims: &PlanFile) -> Vec<CheckFault> {
     let of_memory = |memory: &FileMemory| {
         let names: IdVec<BlockId, String> = memory.blocks.iter().map(|block| block.name.clone()).collect();
@@ -126,7 +126,7 @@ fn own_faults(claims: &PlanFile) -> Vec<CheckFault> {
     claims.memories.iter().flat_map(of_memory).collect()
 }
 
-/// The places of one table for the problem of the other; or everything that is wrong.
+/// Proves the places of one table for the problem of the other, or returns all faults.
 fn prove(
     file: &str,
     table: &Table,
@@ -140,7 +140,7 @@ fn prove(
         .map_err(|wrong| wrong.list().iter().map(|it| CheckFault::of_violation(it, table.ids())).collect())
 }
 
-/// What holds, and how good it is.
+/// Describes a valid plan: blocks, bytes, and the distance to the lower bound.
 fn sentence(plan: &Plan) -> String {
     let blocks = match plan.places().len() {
         1 => "1 block".to_owned(),
@@ -170,7 +170,7 @@ fn checked_memory(plan: &Plan) -> CheckedMemory {
     }
 }
 
-/// Where the plan puts the blocks of the problem, matched by id; or a sentence for each that has no match.
+/// Returns the place of each block of the problem, matched by id, or a fault for each block without a match.
 fn places(table: &Table, placed: &Table) -> Result<IdVec<BlockId, Place>, Vec<CheckFault>> {
     let mut places = Vec::with_capacity(table.ids().len());
     let mut wrong = Vec::new();
@@ -197,7 +197,7 @@ fn places(table: &Table, placed: &Table) -> Result<IdVec<BlockId, Place>, Vec<Ch
     if wrong.is_empty() { Ok(places.into()) } else { Err(wrong) }
 }
 
-/// A plan may hold for other blocks than it was made for, but its owner should know.
+/// Notes blocks whose size or lifetime has changed since the plan was made; the plan may hold all the same.
 fn note_differences(file: &str, table: &Table, placed: &Table, problem: &Problem, verbosity: Verbosity) {
     // A larger alignment in the plan is no difference: it may have been made with --align.
     let core = |block: &Block| Block { align: Align::ONE, follows: None, pinned: None, ..*block };

@@ -25,7 +25,7 @@ use crate::solve_blocks::{SolvedBlocks, solve_blocks};
 use crate::text_table::{self, SizeRatio, file_labels};
 use crate::verbosity::Verbosity;
 
-/// The answer is no where nothing fits.
+/// Plans each file with every strategy and prints the results. The status is 1 if no strategy fits the capacity.
 pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
     let capacities = args.limits.capacities()?;
     let interrupt = InterruptFlag::default();
@@ -86,14 +86,14 @@ pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Wri
 /// More files than this are summed up by folder.
 const MANY: usize = 40;
 
-/// Who looks on while a file is compared.
+/// The progress bar, the Ctrl-C flag and the messages of a comparison.
 struct CompareContext<'a> {
     interrupt: &'a InterruptFlag,
     bar: &'a FileProgress,
     verbosity: Verbosity,
 }
 
-/// One file and what every strategy made of it.
+/// One file and the figures of every strategy.
 pub(crate) struct ComparedFile {
     pub(crate) name: String,
     pub(crate) file: String,
@@ -150,7 +150,7 @@ fn compare_blocks(
     Ok(ComparedFile { name, file, kind: ComparedKind::Blocks, status, figures })
 }
 
-/// A row per file; block lists first.
+/// Returns the tables with a row per file, that of block lists first.
 fn tables(lists: &[ComparedFile], graphs: &[ComparedFile], sizes: SizeStyle) -> Vec<comfy_table::Table> {
     let lists = (!lists.is_empty()).then(|| block_comparison(lists, sizes));
     let graphs = (!graphs.is_empty()).then(|| graph::graph_comparison(graphs, sizes));
@@ -204,7 +204,7 @@ fn block_comparison(compared: &[ComparedFile], sizes: SizeStyle) -> ComparisonTa
     table
 }
 
-/// Sums, and the geometric mean of the ratios.
+/// Returns the last row: sums, and the geometric mean of the ratios.
 fn summary(rows: &[BlockListRow], sizes: SizeStyle) -> ComparisonRow {
     let results = (0..rows[0].results.len()).map(|index| {
         let all = || rows.iter().map(|row| (row, row.results[index]));

@@ -30,7 +30,7 @@ use crate::search_progress::{FileProgress, InterruptFlag};
 use crate::text_table::{OmittedRest, OmittedTotal, SizeRatio};
 use crate::verbosity::Verbosity;
 
-/// The answer is no where the second is larger than is allowed.
+/// Compares two plans, or two folders of them. The status is 1 if the second is larger than allowed.
 pub(crate) fn run(args: &DiffArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
     args.planning.check(&args.search)?;
     let (interrupt, limits) = (InterruptFlag::default(), LimitArgs::default());
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &DiffArgs, verbosity: Verbosity, stdout: &mut dyn Write)
     }
 }
 
-/// A mistake in one file does not keep the others from being compared.
+/// Compares the files of two folders. An invalid file is reported, and the others are compared.
 fn folders(
     pairs: &[FilePair],
     args: &DiffArgs,
@@ -96,7 +96,7 @@ fn folders(
     Ok(worst)
 }
 
-/// A reader that has seen enough changes nothing about the status.
+/// Ignores a closed output, which changes nothing about the status.
 fn ignore_closed_pipe(written: Result<(), Error>) -> Result<(), Error> {
     match written {
         Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -135,7 +135,7 @@ impl PlanDifference {
         Ok(Self { name: pair.name.clone(), before, after, memories, status })
     }
 
-    /// All memories together.
+    /// Returns the change of all memories together.
     fn total(&self) -> BytesChange {
         self.memories.iter().fold(BytesChange::default(), |sum, memory| sum.and(memory.peak))
     }
@@ -197,7 +197,7 @@ impl PlanDifference {
     }
 }
 
-/// A plan of nothing, to compare a file with that is in one folder alone.
+/// Makes an empty plan, to compare a file with that is in one folder alone.
 fn empty(other: &Map) -> Map {
     let mut map = Map::new("", Vec::new());
     map.unit = other.unit;
@@ -243,7 +243,7 @@ struct DiffLine<'a> {
     memories: Vec<DiffMemory<'a>>,
 }
 
-/// How many times as many bytes there are; nothing where there were none.
+/// Returns the ratio of the bytes after to those before; `None` if there were none.
 fn ratio(bytes: BytesChange) -> Option<SizeRatio> {
     (bytes.before > Bytes::ZERO).then(|| SizeRatio::new(bytes.after, bytes.before))
 }
@@ -312,7 +312,7 @@ impl<'a> DiffMemory<'a> {
     }
 }
 
-/// The largest `top` changes, and the rest.
+/// Splits off the largest `top` changes, and sums up the rest.
 fn split(memory: &MemoryChange, top: usize) -> (&[TensorChange], OmittedRest) {
     let (listed, rest) = memory.changes.split_at(top.min(memory.changes.len()));
     let sum = OmittedTotal::Difference(rest.iter().map(|it| it.bytes.difference).sum());

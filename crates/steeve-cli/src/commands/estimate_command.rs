@@ -42,7 +42,7 @@ pub(crate) fn run(args: &EstimateArgs, verbosity: Verbosity, out: &mut dyn Write
     let scratch = ScratchFolder::make()?;
     let mut command = Command::new(program);
     command.args(arguments);
-    // ggml's aborts would call a debugger, whose words hide the reason.
+    // ggml's abort would start a debugger, and its output would hide the reason.
     command.env("GGML_NO_BACKTRACE", "1");
     drop_in.reporting(&mut command, &scratch.report());
     let limits = WatchLimits { settle: args.settle, timeout: args.timeout };
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &EstimateArgs, verbosity: Verbosity, out: &mut dyn Write
     verbosity.detail(|| format!("{}: {}", program.display(), described(end)));
     if !ledger.has_plans() {
         let name = program.display().to_string();
-        // A program that fails has said why; one whose ggml calls its own allocator inside could not be reported.
+        // A program that fails has printed why; where ggml calls its own allocator directly, nothing is reported.
         return Err(match (end, ledger.why_foreign) {
             (_, Some(why)) => Error::GgmlsOwn { program: name, why },
             (ProgramEnd::Itself(status), None) if !status.success() => {
@@ -132,14 +132,14 @@ fn failed_later(program: &OsStr, status: process::ExitStatus, scratch: &ScratchF
     format!("{}: failed ({status}) after it had planned{printed}", program.display())
 }
 
-/// The file of an argument, also of one such as `--model=FILE`.
+/// Returns the path in an argument, also in one such as `--model=FILE`.
 fn model_path(argument: &OsStr) -> PathBuf {
     let path = Path::new(argument);
     let value = argument.to_str().and_then(|text| text.strip_prefix('-')?.split_once('='));
     value.map_or_else(|| path.to_owned(), |(_, value)| PathBuf::from(value))
 }
 
-/// The file of a program, as the system would find it.
+/// Returns the file of a program, searched in `PATH` as the system does.
 fn find_program(program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));

@@ -22,7 +22,7 @@ use crate::text_table::{self, SizeRatio, file_labels};
 use crate::verbosity::Verbosity;
 use crate::{element_alignment, input_file};
 
-/// A mistake in one file does not keep the others from being planned.
+/// Plans each file, and prints or writes the plans. An invalid file is reported, and the others are planned.
 pub(crate) fn run(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
     match &args.out {
         Some(OutputTarget::Folder(_)) => plan_files(&args_for_folder(args)?, verbosity, stdout),
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write)
     }
 }
 
-/// A folder of plans is the drop-in's, which looks for those that are planned as it does, with a search.
+/// Returns the arguments with what a folder of plans implies: the drop-in's rules and the strategy `best`.
 fn args_for_folder(args: &PlanArgs) -> Result<PlanArgs, Error> {
     let mut args = args.clone();
     if args.planning.strategy.is_some_and(|strategy| strategy != StrategyName::Best) {
@@ -99,7 +99,7 @@ fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> 
     Ok(worst)
 }
 
-/// One file and what its plan amounts to.
+/// One file and the figures of its plan.
 struct PlannedRow {
     /// The name without its folders.
     name: String,
@@ -232,7 +232,7 @@ impl PlanColumns {
         cells
     }
 
-    /// All memories of all files: sums, and the geometric means of the ratios.
+    /// Returns the last row: sums over all memories of all files, and the geometric means of the ratios.
     fn summary(self, rows: &[PlannedRow], sizes: SizeStyle) -> Vec<Cell> {
         let memories = || rows.iter().flat_map(|row| &row.figures.memories);
         let total = |of: fn(&MemoryFigures) -> Bytes| Cell::new(sizes.show(sum(memories().map(of))));
@@ -267,12 +267,12 @@ struct PlanTableLine<'a> {
     time: Option<Duration>,
 }
 
-/// What stands where a figure has no meaning.
+/// Returns the text of a cell without a figure.
 fn nothing() -> String {
     "-".to_owned()
 }
 
-/// A row per memory and, where there are several, one for all of them.
+/// Returns a table with a row per memory and, for several memories, one for all of them.
 fn show(rows: &[PlannedRow], sizes: SizeStyle) -> comfy_table::Table {
     let columns = PlanColumns::of(rows);
     let mut shown = text_table::table(columns.header().into_iter().map(str::to_owned));

@@ -30,7 +30,7 @@ use crate::plan_figures::{MemoryFigures, PlanFigures};
 use crate::text_table;
 use crate::verbosity::Verbosity;
 
-/// The exit status is the program's.
+/// Runs the program under the drop-in and lists the graphs it has recorded. The exit status is that of the program.
 pub(crate) fn run(args: &RecordArgs, verbosity: Verbosity) -> Result<ExitCode, Error> {
     let [program, arguments @ ..] = args.program.as_slice() else {
         return Err(Error::Usage("no program: expected steeve record -- PROGRAM ARGS".to_owned()));
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &RecordArgs, verbosity: Verbosity) -> Result<ExitCode, E
     let mut command = Command::new(program);
     command.args(arguments);
     drop_in.recording(&mut command, &folder.path);
-    // Ctrl-C is meant for the program; what it has done until then is still to be shown. If the system refuses, that is lost.
+    // Ctrl-C is meant for the program; what it has recorded until then is still shown. If no handler can be set, that is lost.
     let _ = ctrlc::set_handler(|| ());
     let status = command.status().map_err(|source| no_start(program, source));
     let recorded = folder.new_files()?;
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &RecordArgs, verbosity: Verbosity) -> Result<ExitCode, E
     if recorded.is_empty() {
         verbosity.note(NOTHING);
     } else {
-        // Whether anybody can read the table changes nothing about the program's own status.
+        // A closed error stream changes nothing about the program's own status.
         match show(&recorded, args, verbosity) {
             Err(Error::Output(_)) => {}
             shown => shown?,
@@ -88,10 +88,10 @@ pub(crate) fn no_start(program: &OsStr, source: io::Error) -> Error {
     }
 }
 
-/// Illegal instruction, abort, bus error, arithmetic, segmentation fault: nobody sends these on purpose.
+/// The signals of crashes: illegal instruction, abort, bus error, arithmetic exception, segmentation fault.
 const CRASHES: [i32; 5] = [4, 6, 7, 8, 11];
 
-/// The signal that ended a program, if one did.
+/// Returns the signal that ended a program, if one did.
 fn signal(status: ExitStatus) -> Option<i32> {
     #[cfg(unix)]
     return std::os::unix::process::ExitStatusExt::signal(&status);
@@ -99,7 +99,7 @@ fn signal(status: ExitStatus) -> Option<i32> {
     return status.code().map_or(Some(1), |_| None);
 }
 
-/// As shells do: 128 and the signal's number for a program that was killed.
+/// Returns the exit code of a program; 128 + the signal's number if it was killed, as in shells.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or(signal(status).map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
@@ -137,7 +137,7 @@ impl RecordFolder {
         Ok(new.map(|(name, _)| self.path.join(name)).collect())
     }
 
-    /// A folder that was made for nothing goes. If that fails, an empty folder does no harm.
+    /// Removes the folder again if it was created here. If that fails, an empty folder is left.
     fn give_back(&self) {
         if self.is_new {
             let _ = fs::remove_dir(&self.path);
@@ -165,7 +165,7 @@ struct RecordedGraph {
     more: PlanFigures,
 }
 
-/// A graph that can't be read is named, and the others are shown.
+/// Plans the recorded graphs and prints a table. An unreadable graph is reported, and the others are shown.
 fn show(files: &[PathBuf], args: &RecordArgs, verbosity: Verbosity) -> Result<(), Error> {
     let mut rows = Vec::new();
     for file in files {
@@ -206,7 +206,7 @@ fn plan(file: &Path, limit: InputLimit) -> Result<RecordedGraph, Error> {
     })
 }
 
-/// A row per memory and, where there are several, one for all of them.
+/// Returns a table with a row per memory and, for several memories, one for all of them.
 fn recorded_table(rows: &[RecordedGraph], sizes: SizeStyle) -> comfy_table::Table {
     let several = rows.iter().any(|row| row.plain.memories.len() > 1);
     let mut header = vec!["file", "nodes"];

@@ -104,12 +104,12 @@ impl<'a> PeakReport<'a> {
         Self { map, memory, alive, sums }
     }
 
-    /// The bytes that all of them occupy.
+    /// Returns the bytes that all live tensors occupy together.
     fn live(&self) -> Bytes {
         sum(self.alive.iter().map(|tile| tile.occupied))
     }
 
-    /// The largest `top`, and the rest.
+    /// Splits off the largest `top` tensors, and sums up the rest.
     fn split(&self, top: usize) -> (&[&'a Tile], OmittedRest) {
         let (listed, rest) = self.alive.split_at(top.min(self.alive.len()));
         (
@@ -138,7 +138,7 @@ impl<'a> PeakReport<'a> {
         }
     }
 
-    /// A sentence, the sums, a table, and what the table leaves out.
+    /// Formats the peak: a sentence, the sums, a table, and what the table leaves out.
     fn text(&self, file: &str, top: usize, sizes: SizeStyle) -> String {
         let size = |bytes| sizes.show(bytes);
         let (file, memory) = (printable(file), printable(&memory_phrase(&self.memory.name)));
@@ -158,7 +158,7 @@ impl<'a> PeakReport<'a> {
         format!("{head}{sums}{list}{more}")
     }
 
-    /// Role, operation and layer side by side; nothing of a block list.
+    /// Returns the sums by role, operation and layer side by side; `None` for a block list.
     fn sums_table(&self, sizes: SizeStyle) -> Option<comfy_table::Table> {
         let Sums { by_role, by_operation, by_layer, .. } = &self.sums;
         (self.map.unit == Unit::Node).then(|| {

@@ -18,7 +18,7 @@ use crate::search_progress::InterruptFlag;
 use crate::text_table;
 use crate::verbosity::{Verbosity, colours_allowed};
 
-/// The answer is no where a plan does not hold or does not fit; it is drawn all the same.
+/// Draws one plan or two. The status is 1 if a plan does not hold or does not fit; it is drawn all the same.
 pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
     args.planning.check(&args.search)?;
     args.check_uses()?;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write)
     Ok(status)
 }
 
-/// What a map is called: one file's after who made it, two after the files.
+/// Returns the name of each map: that of one file is the planner's (`None`), those of two are the file names.
 fn names(input_sources: &[InputSource]) -> Vec<Option<String>> {
     match input_sources {
         [_] => vec![None],
@@ -80,7 +80,7 @@ fn names(input_sources: &[InputSource]) -> Vec<Option<String>> {
     }
 }
 
-/// One file to be drawn.
+/// Loads one file to draw.
 fn load(
     loader: &MapLoader<'_>,
     source: &InputSource,
@@ -99,7 +99,7 @@ fn load(
     Ok((loaded, status))
 }
 
-/// Two files beside each other; or one, beside ggml's plan in a page or where that is asked for.
+/// Returns the picture of two files, or of one, with ggml's plan of it in a page or on request.
 fn picture(views: &[LoadedMap], input_sources: &[InputSource], args: &ViewArgs) -> Picture {
     let files = || input_sources.iter().map(InputSource::short_name).collect::<Vec<_>>().join(" and ");
     let title = args.title.clone().unwrap_or_else(files);
@@ -196,7 +196,7 @@ fn terminal_style(args: &ViewArgs) -> Result<TerminalStyle, Error> {
 }
 
 impl LoadedMap {
-    /// A header is for programs, so it is made only of what holds and says all that they need.
+    /// Refuses to write a C header of a plan that does not hold.
     fn check_header(&self) -> Result<(), Error> {
         let file = &self.file;
         if let Some(why) = &self.wrong {

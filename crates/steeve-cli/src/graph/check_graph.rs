@@ -19,7 +19,7 @@ use crate::over_capacity::over_capacity;
 use crate::plan_figures::{MemoryFigures, sum};
 use crate::text_table::SizeRatio;
 
-/// Judges the plan that is given, or else the one that `steeve plan` would make and the one that ggml made.
+/// Checks the plan that is given, or else the one that `steeve plan` makes and the one recorded from ggml.
 pub(crate) fn check_graph(
     graph: GraphFile,
     plan: Option<(&str, PlanFile)>,
@@ -61,7 +61,7 @@ pub(crate) fn check_graph(
     Ok(answer)
 }
 
-/// A plan says itself to which reuse it keeps and what it frees; the user may hold it to something else.
+/// Returns the plan with the reuse and unread that the command line asks it to be checked against.
 fn under_rule(file: &str, mut plan: PlanFile, planning: &PlanningArgs) -> Result<PlanFile, Error> {
     if planning.strategy.is_some() {
         let why = format!("{file}: is a plan already: leave out --strategy");
@@ -81,7 +81,7 @@ fn under_rule(file: &str, mut plan: PlanFile, planning: &PlanningArgs) -> Result
     Ok(plan)
 }
 
-/// Faults with the ids that the graph's file has for its tensors.
+/// Returns faults with the tensor ids of the graph's file.
 fn named(graph: &GraphFile, faults: Vec<PlanFault>) -> Vec<CheckFault> {
     let fault = |it: &PlanFault| {
         CheckFault::of_tensors(it.kind(), it.tensors().into_iter().map(|tensor| graph.id(tensor)), it.to_string())
@@ -111,7 +111,7 @@ fn judge(
     }
 }
 
-/// What holds, and how many bytes it takes of ggml's.
+/// Describes a valid plan: tensors, bytes, and the ratio to ggml's.
 fn sentence(graph: &GraphFile, claim: &Claim) -> String {
     let tensors = match claim.places.places.iter().flatten().count() {
         1 => "1 tensor".to_owned(),
@@ -130,8 +130,8 @@ fn sentence(graph: &GraphFile, claim: &Claim) -> String {
     format!("{tensors} in {bytes} bytes{memories}{beside}")
 }
 
-/// The figures of each memory. The bound is that of a plan of ours with equal reuse and unread; a claim below it takes over bytes in
-/// another way, and then nothing is known of its bound.
+/// Returns the figures of each memory. The bound is that of a plan of ours with equal reuse and unread. A claim below it reuses
+/// bytes in another way, and has no known bound.
 fn memories(graph: &GraphFile, claim: &Claim) -> Result<Vec<CheckedMemory>, Error> {
     let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(claim.places.reuse).with_unread(claim.places.unread);
     let solved = solve_graph(graph, &options, Capacities::default())?;

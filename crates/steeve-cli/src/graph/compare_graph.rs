@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::plan_figures::{MemoryFigures, PlanFigures, sum};
 use crate::text_table::{self, SizeRatio, file_labels};
 
-/// The figures of every strategy, ggml's first; and why not even the best one fits.
+/// Plans a graph with every strategy, ggml's first. Also returns why not even the best one fits, if so.
 pub(crate) fn compare_graph(graph: &GraphFile, args: &CompareArgs) -> Result<(Vec<PlanFigures>, Vec<String>), Error> {
     let capacities = args.limits.capacities()?;
     let options = [
@@ -50,7 +50,7 @@ enum RowKind {
     Total,
 }
 
-/// All graphs, a row per memory, a total where there are several, and a summary.
+/// Returns a table of all graphs: a row per memory, a total for several memories, and a summary.
 pub(crate) fn graph_comparison(compared: &[ComparedFile], sizes: SizeStyle) -> ComparisonTable {
     let file_labels = file_labels(compared.iter().map(|it| (it.name.as_str(), it.file.as_str())));
     let rows: Vec<GraphRow> = compared.iter().zip(file_labels).flat_map(|(it, label)| rows(it, &label)).collect();
@@ -107,14 +107,14 @@ fn rows(compared: &ComparedFile, label: &str) -> Vec<GraphRow> {
     rows
 }
 
-/// Which columns stand before ggml's bytes.
+/// Which columns come before ggml's bytes.
 #[derive(Clone, Copy)]
 enum LeadingColumns {
     Plain,
     WithMemory,
 }
 
-/// Sums over memories, and the geometric mean of the ratios where ggml needs any bytes.
+/// Returns the last row: sums over memories, and the geometric mean of the ratios where ggml needs any bytes.
 fn summary(rows: &[GraphRow], heads: LeadingColumns, sizes: SizeStyle) -> ComparisonRow {
     let memories = || rows.iter().filter(|row| row.kind == RowKind::Memory);
     let counted = || memories().filter_map(|row| Some((row, row.ggml.filter(|ggml| *ggml > Bytes::ZERO)?)));

@@ -10,7 +10,7 @@ use super::graph_file::GraphFile;
 use super::solve_graph::SolvedGraph;
 use crate::error::Error;
 
-/// A CSV has room for one memory only.
+/// Formats the plan of a graph as CSV. Fails if tensors are in several memories.
 pub(crate) fn graph_csv(graph: &GraphFile, solved: &SolvedGraph) -> Result<String, Error> {
     let used: Vec<&MemoryPlan> = solved.plan.memories().iter().filter(|it| !it.plan.places().is_empty()).collect();
     let file = graph.file.clone();
@@ -25,7 +25,7 @@ pub(crate) fn graph_csv(graph: &GraphFile, solved: &SolvedGraph) -> Result<Strin
     table.map(|table| table.to_string()).map_err(|source| Error::Table { file, source })
 }
 
-/// Names that several blocks have get the tensor's id as well.
+/// Returns a unique name for each block: shared names get the tensor's id as well.
 fn unique_names(graph: &GraphFile, memory: &MemoryPlan) -> IdVec<BlockId, String> {
     let file_labels: Vec<String> = memory.tensors.iter().map(|tensor| graph.label(*tensor)).collect();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

@@ -55,7 +55,7 @@ impl GraphFile {
         Ok(Self { as_drop_in: true, ..graph })
     }
 
-    /// Returns the graph as the command line says that it is planned.
+    /// Returns this graph under the rules that the command line plans it by.
     pub(crate) fn planned_as(self, planning: &PlanningArgs) -> Result<Self, Error> {
         if planning.planned_as.is_some() { self.for_drop_in() } else { Ok(self) }
     }
@@ -70,7 +70,7 @@ impl GraphFile {
         }
     }
 
-    /// The same under other limits. What ggml answered under its own is no answer then.
+    /// Returns this graph under other limits. If these change a memory, ggml's recorded answer is dropped.
     pub(crate) fn limited(self, limits: &LimitArgs) -> Result<Self, Error> {
         if limits.pinned {
             let why = format!("{}: --pinned is for block lists: got a graph", self.file);
@@ -88,12 +88,12 @@ impl GraphFile {
         Ok(Self { answer: None, ggml: OnceCell::new(), ..graph })
     }
 
-    /// Where ggml put the tensors, if that was recorded.
+    /// Returns ggml's recorded places, if there are any.
     pub(crate) fn answer(&self) -> Option<&Answer> {
         self.answer.as_ref()
     }
 
-    /// The bytes that ggml needs in a memory: recorded or, where they are not, worked out.
+    /// Returns the bytes that ggml needs in a memory: recorded, or else simulated once.
     pub(crate) fn ggml(&self, memory: MemoryId) -> Option<Bytes> {
         let worked_out = || {
             let chunks = match &self.answer {
@@ -106,7 +106,7 @@ impl GraphFile {
         self.ggml.get_or_init(worked_out).get(memory).copied().flatten()
     }
 
-    /// The memories that share no other's, in order.
+    /// Returns the memories that do not share another's, in order.
     pub(crate) fn owners(&self) -> impl Iterator<Item = MemoryId> {
         self.assigned.owners()
     }
@@ -115,7 +115,7 @@ impl GraphFile {
         &self.assigned.memories()[memory].name
     }
 
-    /// The id of a tensor in its file. Stand-ins for what a record does not describe have none.
+    /// Returns the id of a tensor in its file; `None` for stand-ins for tensors that a record does not describe.
     pub(crate) fn id(&self, tensor: TensorId) -> Option<u64> {
         match &self.ids {
             Some(ids) => ids.get(tensor).copied().flatten(),
@@ -123,7 +123,7 @@ impl GraphFile {
         }
     }
 
-    /// A tensor in a table: its name, or else its id.
+    /// Returns the label of a tensor in a table: its name, or else its id.
     pub(crate) fn label(&self, tensor: TensorId) -> String {
         match (self.assigned.graph().name(tensor), self.id(tensor)) {
             ("", Some(id)) => format!("#{id}"),

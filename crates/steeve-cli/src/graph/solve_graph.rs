@@ -31,7 +31,7 @@ pub(crate) fn solve_graph(
     solve_graph_watched(graph, options, capacities, &mut |_| ControlFlow::Continue(()))
 }
 
-/// The same with someone who watches the search and may end it.
+/// Plans a graph, and calls `watch` during a search, which may end it.
 pub(crate) fn solve_graph_watched(
     graph: &GraphFile,
     options: &PlanOptions,
@@ -80,12 +80,12 @@ fn planning_error(graph: &GraphFile, error: &GraphPlanError) -> Error {
     Error::Place { file: graph.file.clone(), why }
 }
 
-/// The node that runs at a step; -1 is before the run.
+/// Returns the node that runs at a step; -1 is before the run.
 fn node_of(step: Step) -> i64 {
     i64::try_from(step.0).unwrap_or(i64::MAX) - 1
 }
 
-/// Which memories do not fit, by how much, and what to do about it.
+/// Lists the memories that do not fit: by how much, and what to do about it.
 pub(crate) fn capacity_errors(graph: &GraphFile, solved: &SolvedGraph, capacities: Capacities<'_>) -> Vec<String> {
     let memories = solved.plan.memories().iter().zip(&solved.figures.memories);
     let options = solved.plan.options();
@@ -112,7 +112,7 @@ pub(crate) fn capacity_errors(graph: &GraphFile, solved: &SolvedGraph, capacitie
     memories.filter_map(capacity_error).collect()
 }
 
-/// Where so many bytes are alive; nothing where something else asks for them.
+/// Returns ` at node N` if so many bytes are alive at that node; empty if the bound has another cause.
 fn at_node(memory: &MemoryPlan, bytes: Bytes) -> String {
     let bound = memory.plan.bound();
     match bound.step {
@@ -122,7 +122,7 @@ fn at_node(memory: &MemoryPlan, bytes: Bytes) -> String {
     }
 }
 
-/// Where nodes are fused, nothing but ggml's own in-place decisions is made.
+/// Suggests `--reuse more`, unless nodes are fused: then only ggml's own in-place decisions are made.
 fn more_reuse(reuse: Reuse, memory: &Memory) -> &'static str {
     if reuse == Reuse::More || memory.fusion != Fusion::None { "" } else { "try --reuse more, or " }
 }
@@ -135,7 +135,7 @@ fn further_search(strategy: GraphStrategy) -> &'static str {
     }
 }
 
-/// The tensors to look at first when there is too much at one node.
+/// Names the largest tensors that are alive at the step of the bound.
 fn largest_live_phrase(graph: &GraphFile, memory: &MemoryPlan) -> String {
     const SHOWN: usize = 3;
     let Some(step) = memory.plan.bound().step else { return String::new() };

@@ -18,7 +18,7 @@ impl Allowance {
     /// Not at all.
     pub(crate) const NONE: Self = Self::Size(Bytes::ZERO);
 
-    /// By how many bytes a memory of this size may grow.
+    /// Returns the number of bytes by which a memory of this size may grow.
     pub(crate) fn of(self, before: Bytes) -> Bytes {
         match self {
             Self::Size(bytes) => bytes,
@@ -44,7 +44,7 @@ pub(crate) fn parse_allowance(text: &str) -> Result<Allowance, String> {
     })
 }
 
-/// A percentage in billionths; what is finer is dropped.
+/// Parses a percentage to billionths, rounding down; `None` if it is not a number.
 fn billionths(percent: &str) -> Option<u64> {
     const DIGITS: usize = 7;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|letter| letter.is_ascii_digit());

@@ -13,12 +13,12 @@ use crate::peak_step::step_phrase;
 use crate::plan_figures::ONLY_MEMORY;
 use crate::text_table::{self, signed};
 
-/// A memory at the start of a sentence.
+/// Names a memory at the start of a sentence.
 pub(super) fn memory_name(name: &str) -> String {
     if name == ONLY_MEMORY { "the memory".to_owned() } else { short_name(name) }
 }
 
-/// A verdict for each memory, a table where anything has changed, and what explains each change.
+/// Formats the difference of two plans: a verdict per memory, a table of what has changed, and what explains each change.
 pub(super) fn of_pair(difference: &PlanDifference, args: &DiffArgs) -> String {
     let sizes = args.output.sizes();
     let mut text = String::new();
@@ -39,8 +39,8 @@ pub(super) fn of_pair(difference: &PlanDifference, args: &DiffArgs) -> String {
     text
 }
 
-/// A row for each file that is in both folders and one for all of them, what is in one folder alone with its bytes, and a
-/// verdict for each file that has changed.
+/// Formats the difference of two folders: a row for each file that is in both and one for all of them, each file that is in
+/// one folder alone with its bytes, and a verdict for each file that has changed.
 pub(super) fn of_folders(differences: &[PlanDifference], args: &DiffArgs) -> String {
     let sizes = args.output.sizes();
     let mut text = String::new();
@@ -69,11 +69,11 @@ pub(super) fn of_folders(differences: &[PlanDifference], args: &DiffArgs) -> Str
         let (folder, name) = (printable(&folder.display().to_string()), printable(&it.name));
         text += &format!("only in {folder}: {name}: {}\n", sizes_told(it, sizes));
     }
-    text + &output(&both, args)
+    text + &verdict_lines(&both, args)
 }
 
-/// A sentence for each memory that has changed, of the files with the largest changes first.
-fn output(differences: &[&PlanDifference], args: &DiffArgs) -> String {
+/// Formats a sentence for each memory that has changed, the files with the largest changes first.
+fn verdict_lines(differences: &[&PlanDifference], args: &DiffArgs) -> String {
     let mut changed: Vec<(&PlanDifference, &MemoryChange)> =
         differences.iter().flat_map(|it| it.memories.iter().map(move |memory| (*it, memory))).collect();
     changed.retain(|(_, memory)| memory.peak.difference != 0);
@@ -89,7 +89,7 @@ fn output(differences: &[&PlanDifference], args: &DiffArgs) -> String {
     }
 }
 
-/// `CUDA0 grew by 12.50 MiB (3.1 %) to 412.50 MiB: attention +12.00 MiB (kq-3, layer 3), ...`.
+/// Formats `CUDA0 grew by 12.50 MiB (3.1 %) to 412.50 MiB: attention +12.00 MiB (kq-3, layer 3), ...`.
 fn verdict(memory: &MemoryChange, sizes: SizeStyle) -> String {
     let (name, peak) = (memory_name(&memory.name), memory.peak);
     let (difference, after) = (Bytes(clamped(peak.difference.unsigned_abs())), sizes.show(peak.after));
@@ -107,7 +107,7 @@ fn verdict(memory: &MemoryChange, sizes: SizeStyle) -> String {
     format!("{name} {what} by {difference_told} ({percent}) to {after}{}", reasons(memory, sizes))
 }
 
-/// The roles that have changed most in the direction of the memory, each with its largest tensor.
+/// Names the roles that have changed most in the direction of the memory, each with its largest tensor.
 fn reasons(memory: &MemoryChange, sizes: SizeStyle) -> String {
     const MOST: usize = 3;
     let direction = memory.peak.difference.signum();
@@ -133,7 +133,7 @@ fn reasons(memory: &MemoryChange, sizes: SizeStyle) -> String {
     if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) }
 }
 
-/// `CPU 12.00 MiB, CUDA0 400.00 MiB`.
+/// Formats `CPU 12.00 MiB, CUDA0 400.00 MiB`.
 fn sizes_told(difference: &PlanDifference, sizes: SizeStyle) -> String {
     let bytes = |peak: BytesChange| if difference.after.is_some() { peak.after } else { peak.before };
     let told = |memory: &MemoryChange| format!("{} {}", memory_name(&memory.name), sizes.show(bytes(memory.peak)));
@@ -141,7 +141,7 @@ fn sizes_told(difference: &PlanDifference, sizes: SizeStyle) -> String {
     if memories.is_empty() { "nothing needs memory".to_owned() } else { memories.join(", ") }
 }
 
-/// `3 came, 14 moved`, of all memories together.
+/// Formats `3 came, 14 moved`, of all memories together.
 fn moved_told(difference: &PlanDifference) -> String {
     let counts = difference.memories.iter().map(|memory| memory.tensors.named());
     let mut sums: Vec<(&str, usize)> = Vec::new();
@@ -166,7 +166,7 @@ fn outcome_told(difference: &PlanDifference) -> String {
     }
 }
 
-/// Before, after, the difference and the ratio.
+/// Returns the cells of bytes before and after, of the difference and of the ratio.
 fn byte_cells(bytes: BytesChange, sizes: SizeStyle) -> [Cell; 4] {
     let colour = match bytes.difference {
         1.. => Color::Red,
@@ -196,7 +196,7 @@ fn memory_table(difference: &PlanDifference, sizes: SizeStyle) -> comfy_table::T
     shown
 }
 
-/// What is alive where the memory is fullest, before and after, and what has changed there.
+/// Formats what is alive at the peak of a memory, before and after, and what has changed there.
 fn explained(difference: &PlanDifference, memory: &MemoryChange, args: &DiffArgs) -> String {
     let sizes = args.output.sizes();
     let [before, after] = [(&difference.before, 0), (&difference.after, 1)].map(|(loaded, side)| {
@@ -226,7 +226,7 @@ fn explained(difference: &PlanDifference, memory: &MemoryChange, args: &DiffArgs
     text
 }
 
-/// The kinds that have changed most, and the others as one.
+/// Returns a row for each of the kinds that have changed most, and one for all others.
 fn kind_cells(kinds: &[KindChange], sizes: SizeStyle) -> Vec<[Cell; 2]> {
     let changed = kinds.iter().filter(|kind| kind.bytes.difference != 0);
     let changed = changed.map(|kind| (kind.name.clone(), kind.bytes.difference)).collect();

@@ -68,7 +68,7 @@ fn folders(before: &Path, after: &Path) -> Result<Vec<FilePair>, Error> {
     Ok(pairs)
 }
 
-/// The files of a folder by their paths within it.
+/// Lists the files of a folder by their paths within it.
 fn files(folder: &Path) -> Result<BTreeMap<String, InputSource>, Error> {
     let mut files = BTreeMap::new();
     for source in input_sources(&[folder.to_owned()]) {
@@ -92,7 +92,7 @@ enum MatchKey {
 }
 
 impl MatchKey {
-    /// The names of files by their keys.
+    /// Returns the names of files by their keys.
     fn of_all(self, files: &BTreeMap<String, InputSource>) -> BTreeMap<(String, usize, u64), String> {
         let names = files.keys();
         match self {
@@ -109,7 +109,7 @@ impl MatchKey {
     }
 }
 
-/// The processes of each folder, counted in their order: the first of one run is the first of the other. O(n log n).
+/// Numbers the processes of each folder in their order: the first of one run is the first of the other. O(n log n).
 fn process_ranks<'a>(recorded: impl Iterator<Item = &'a RecordingName<'a>>) -> BTreeMap<(&'a str, u64), usize> {
     let processes: BTreeSet<(&str, u64)> = recorded.map(|it| (it.folder, it.process)).collect();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

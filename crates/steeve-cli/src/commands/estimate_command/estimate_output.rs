@@ -168,7 +168,7 @@ impl Estimate {
         }
     }
 
-    /// What its devices are called.
+    /// Returns the names of its devices.
     pub(super) fn device_names(&self) -> impl Iterator<Item = &str> {
         self.devices.iter().map(|device| device.device.as_str())
     }
@@ -212,7 +212,7 @@ impl Estimate {
         Ok(())
     }
 
-    /// Where the figures come from: a line for each kind and origin, with the memories.
+    /// Lists where the figures come from: a line for each kind and origin, with the memories.
     fn origins(&self, sizes: SizeStyle) -> Vec<String> {
         let memories = || self.devices.iter().flat_map(|device| &device.memories);
         let mut lines = vec![format!("compute: {}", self.run.explained())];

@@ -40,7 +40,7 @@ const ARRAY: u32 = 9;
 struct HeaderReader<R>(R);
 
 impl<R: Read + Seek> HeaderReader<R> {
-    /// `None` if it is no header that is known. The file's end ends every loop, however many items it announces.
+    /// Reads the number of tensors and their bytes; `None` for an unknown header. The end of the file ends every loop.
     fn header(&mut self) -> io::Result<Option<(u64, u64)>> {
         if &self.bytes::<4>()? != b"GGUF" || !VERSIONS.contains(&self.u32()?) {
             return Ok(None);
@@ -63,7 +63,7 @@ impl<R: Read + Seek> HeaderReader<R> {
         Ok(Some((tensors, weights)))
     }
 
-    /// The bytes of the next tensor; `None` for a type that is not known, or a shape that makes no sense.
+    /// Reads the bytes of the next tensor; `None` for an unknown type or an invalid shape.
     fn tensor(&mut self) -> io::Result<Option<u64>> {
         self.skip_string()?;
         let dimensions = self.u32()?;
@@ -132,7 +132,7 @@ impl<R: Read + Seek> HeaderReader<R> {
     }
 }
 
-/// The bytes of a value that has always the same.
+/// Returns the bytes of a value of fixed width; `None` for all others.
 fn width(kind: u32) -> Option<u64> {
     match kind {
         0 | 1 | 7 => Some(1),
@@ -153,7 +153,7 @@ mod tests {
         [(text.len() as u64).to_le_bytes().as_slice(), text.as_bytes()].concat()
     }
 
-    /// A header with a number, a string and two arrays, and two tensors: f32[8] and q4_0[64,2].
+    /// Builds a header with a number, a string and two arrays, and two tensors: f32[8] and q4_0[64,2].
     fn header() -> Vec<u8> {
         let mut bytes = [b"GGUF".as_slice(), &3u32.to_le_bytes(), &2u64.to_le_bytes(), &4u64.to_le_bytes()].concat();
         let mut add = |parts: &[&[u8]]| parts.iter().for_each(|part| bytes.extend_from_slice(part));

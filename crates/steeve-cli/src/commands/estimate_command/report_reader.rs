@@ -128,7 +128,7 @@ pub(super) struct DeviceName {
 pub(super) struct ReportReader<'a> {
     path: &'a Path,
     file: Option<File>,
-    /// The beginning of a line whose end is not there yet.
+    /// The beginning of a line that is not complete yet.
     rest: Vec<u8>,
 }
 

@@ -34,7 +34,7 @@ fn is_bound_inside(bytes: &[u8]) -> bool {
     is_elf && bytes.windows(SOURCE.len()).any(|window| window == SOURCE) && names_function(bytes) != Some(true)
 }
 
-/// Whether a relocation has the name of the function; `None` if the file has no sections that can be read.
+/// Returns whether a relocation has the name of the function; `None` if the file has no readable sections.
 fn names_function(bytes: &[u8]) -> Option<bool> {
     let (start, width, count) = (number(bytes, 0x28, 8)?, number(bytes, 0x3a, 2)?, number(bytes, 0x3c, 2)?);
     let section = |index: u64| {
@@ -69,7 +69,7 @@ struct ElfSection<'a> {
     content: &'a [u8],
 }
 
-/// A number of so many bytes.
+/// Reads a little-endian number of `width` bytes; `None` beyond the end.
 fn number(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(width)?)?;
     Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))

@@ -101,7 +101,7 @@ pub(super) struct ComputeUse {
 pub(super) type DeviceUse = BTreeMap<String, MemoryUse>;
 
 impl UsageLedger {
-    /// Takes an event in. Returns whether the program is still planning: after a dry run, loading weights does not mean that.
+    /// Applies an event. Returns whether the program is still planning: after a dry run, loading weights does not mean that.
     pub(super) fn take(&mut self, line: ReportLine) -> bool {
         let is_plan =
             !matches!(line.event, ReportEvent::Buffer { .. } | ReportEvent::Mapped { .. } | ReportEvent::Drop { .. });
@@ -126,7 +126,7 @@ impl UsageLedger {
                 }
             }
             ReportEvent::Buffer { buffer, context, contents, bytes, place } => {
-                // Whoever asks for a size first and then makes the buffer has that once.
+                // A size that is asked for before the buffer is made counts once.
                 self.sizes.remove(&(key(context), place.memory().to_owned()));
                 self.buffers
                     .insert(key(buffer), ContextBuffer { place, contents, origin: ByteOrigin::Allocated, bytes });
@@ -192,7 +192,7 @@ impl UsageLedger {
         }
     }
 
-    /// Remembers the moment, if it counts.
+    /// Records the current allocations, if they count.
     fn record_moment(&mut self) {
         if self.is_real {
             for (device, memories) in self.in_use(CountedRuns::Real) {
@@ -208,7 +208,7 @@ impl UsageLedger {
         }
     }
 
-    /// What is alive now.
+    /// Sums up what is allocated now, by device and memory.
     fn in_use(&self, count: CountedRuns) -> BTreeMap<DeviceName, DeviceUse> {
         let mut devices: BTreeMap<DeviceName, DeviceUse> = BTreeMap::new();
         let mut memory = |place: &ReportedMemory, change: &mut dyn FnMut(&mut MemoryUse)| {
@@ -266,7 +266,7 @@ impl UsageLedger {
 }
 
 impl GraphAllocatorUse {
-    /// From now on it has buffers of its own, and a dry run made none.
+    /// Forgets the sizes of a dry run, which made no buffers.
     fn forget_dry_run(&mut self) {
         if self.is_dry {
             (self.is_dry, self.reserved) = (false, None);
@@ -311,7 +311,7 @@ impl ComputeUse {
     }
 }
 
-/// The bytes of a device, with these of its graph allocators.
+/// Sums up the bytes of a device, with `compute` of its graph allocators.
 fn total(memories: &DeviceUse, compute: fn(ComputeUse) -> u64) -> u64 {
     let memory = |memory: &MemoryUse| {
         let contents: u64 = memory.contents.values().flat_map(BTreeMap::values).sum();

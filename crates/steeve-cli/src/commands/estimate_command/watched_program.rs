@@ -46,7 +46,7 @@ pub(super) enum ProgramEnd {
     /// It had planned, and was ended.
     Settled,
     TimedOut,
-    /// Somebody pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupted,
 }
 
@@ -132,7 +132,7 @@ pub(super) fn watch(
     command.stdin(Stdio::null()).stdout(out).stderr(err);
     let program = command.get_program().to_owned();
     let interrupt = Arc::new(AtomicBool::new(false));
-    // Whatever ends this program ends what it has started. If the system refuses, it ends this program alone.
+    // A signal that ends this program also ends the program it has started, unless no handler can be set.
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupt));
     }
@@ -207,7 +207,7 @@ impl ProcessGroup {
         let _ = self.leader.wait();
     }
 
-    /// Whether the leader runs, or anything else of the group.
+    /// Returns whether the leader or any other process of the group runs.
     fn is_running(&mut self) -> bool {
         self.ended().is_none() || !running_processes(self.leader.id()).is_empty()
     }
@@ -281,7 +281,7 @@ impl LoadedObjects {
     }
 }
 
-/// The processes of a group that have not ended; none where the system does not say.
+/// Lists the processes of a group that have not ended; empty if the system does not say.
 fn running_processes(group: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").map(|entries| entries.flatten().collect()).unwrap_or_else(|_| Vec::new());
     let ids = entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
