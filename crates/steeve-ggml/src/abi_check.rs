@@ -1,4 +1,4 @@
-//! Whether ggml's structures are the ones we know: ggml builds a small graph, and we look at it.
+//! The check that ggml's structures have the known layout: ggml builds a small graph, and its fields are compared.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -10,20 +10,20 @@ const F32: c_int = 0;
 const INPUT: i32 = 1;
 const OUTPUT: i32 = 2;
 
-/// `Err` says what is different.
+/// Checks that ggml's structures have the known layout. `Err` says what is different.
 pub(crate) fn check_abi(ggml: &GgmlFunctions) -> Result<(), String> {
     // Pages of our own and not the process's heap: after a large block was freed, malloc would keep more of what the program
     // frees later.
-    let pages = AnonymousPages::new(4 << 20).ok_or("there is no memory to build a graph in")?;
+    let pages = AnonymousPages::new(4 << 20).ok_or("out of memory for a test graph")?;
     let params = GgmlInitParams { mem_size: pages.size, mem_buffer: pages.start, no_alloc: false };
     // SAFETY: the memory outlives the context.
     let context = unsafe { (ggml.ggml_init)(params) };
     if context.is_null() {
-        return Err("ggml_init made no context".into());
+        return Err("ggml_init returned no context".into());
     }
     // SAFETY: the context has room for three small tensors and a graph of the default size, and is ours alone.
     let verdict = unsafe { compare_layouts(ggml, context) };
-    // SAFETY: made above, and nobody else has it.
+    // SAFETY: made above, and freed once.
     unsafe { (ggml.ggml_free)(context) };
     verdict
 }
@@ -45,11 +45,13 @@ impl AnonymousPages {
 
 impl Drop for AnonymousPages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody uses them any more.
+        // SAFETY: mapped by `new`, and not used any more.
         unsafe { libc::munmap(self.start, self.size) };
     }
 }
 
+/// Builds a small graph and compares every field that is read with what it must be.
+///
 /// # Safety
 /// The context is one of this ggml's, with room.
 unsafe fn compare_layouts(ggml: &GgmlFunctions, context: crate::ggml_abi::GgmlContext) -> Result<(), String> {
@@ -71,8 +73,7 @@ unsafe fn compare_layouts(ggml: &GgmlFunctions, context: crate::ggml_abi::GgmlCo
     // SAFETY: pointers to what ggml has just built. Each is longer than what we know of it, in every version there is;
     // and before the graph's lists are followed, their lengths have been seen to be right.
     let (x_is, row_is, sum_is, graph_is) = unsafe { (&*x, &*row, &*sum, &*graph) };
-    let expect =
-        |right: bool, what: &str| if right { Ok(()) } else { Err(format!("its {what} are not where we know")) };
+    let expect = |right: bool, what: &str| if right { Ok(()) } else { Err(format!("unknown layout: {what}")) };
     expect(x_is.dtype == F32 && x_is.ne == [7, 5, 1, 1] && x_is.nb == [4, 28, 140, 140], "shapes and strides")?;
     expect(x_is.op == 0 && row_is.op != 0 && sum_is.op != 0 && sum_is.op != row_is.op, "operations")?;
     expect(x_is.flags & 15 == INPUT && row_is.flags & 15 == 0 && sum_is.flags & 15 == OUTPUT, "flags")?;

@@ -1,5 +1,5 @@
-//! Which handles there are, and whether each is ours or ggml's own; likewise for anything else that has an address. Without a
-//! lock: every call looks its handle up, and a process may fork while another thread is inside.
+//! A lock-free map from addresses to values: which handles exist, and whether each is ours or ggml's own; which buffers were
+//! reported. Every call looks its handle up, and a process may fork while another thread is inside.
 //!
 //! ```text
 //!   address --hash--> bucket: block of 4 slots, then those of a list that only grows
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::function_tables::OriginalFunctions;
 use crate::growing_list::GrowingList;
 
-/// Whose handle it is.
+/// The allocator that a handle belongs to.
 #[derive(Clone, Copy)]
 pub(crate) enum HandleOwner {
     Us,
@@ -126,7 +126,7 @@ impl<V: RegistryValue> AddressRegistry<V> {
         self.bucket(address).slots().find(|slot| slot.address.load(Ordering::Acquire) == address)
     }
 
-    /// A slot that no other thread has. If the process forks before it is filled, the child has one slot less.
+    /// Takes a slot that no other thread has. If the process forks before it is filled, the child has one slot less.
     fn take(&self, address: usize) -> &RegistrySlot<V> {
         let is_taken = |slot: &&RegistrySlot<V>| {
             slot.address.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()

@@ -36,6 +36,9 @@ const WITH_STREAMS: [&str; 3] = ["CUDA", "ROCm", "MUSA"];
 const DEVICE_CPU: c_int = 0;
 const DEVICE_GPU: c_int = 1;
 
+/// Returns the memories that the planner sees for some buffer types. Fails for one that is null, has no valid alignment, or spans
+/// several devices.
+///
 /// # Safety
 /// The buffer types are this ggml's.
 pub(crate) unsafe fn planned_memories(
@@ -86,7 +89,7 @@ pub(crate) unsafe fn planned_memories(
     Ok(PlannedMemories { types: types.to_vec(), planned, pads_nothing, is_host })
 }
 
-/// Whether a backend compares addresses before it fuses nodes.
+/// Returns whether a backend compares addresses before it fuses nodes.
 fn checks_before_fusing(registry: &str, version: Option<[u32; 3]>, cuda_streams: bool) -> bool {
     let is_called = |name: &str| match registry.strip_prefix(name) {
         // An RPC server may be named behind it.
@@ -112,6 +115,8 @@ pub(crate) struct BufferTypeDevice {
 }
 
 impl BufferTypeDevice {
+    /// Asks ggml for the device of a buffer type.
+    ///
     /// # Safety
     /// A buffer type of this ggml's.
     pub(crate) unsafe fn of(ggml: &GgmlFunctions, buffer_type: GgmlBufferType) -> Self {
@@ -129,13 +134,13 @@ impl BufferTypeDevice {
         }
     }
 
-    /// Whether it is a processor.
+    /// Returns whether the device is a processor.
     pub(crate) fn is_cpu(&self) -> bool {
         self.kind == Some(DEVICE_CPU)
     }
 
-    /// Whether nodes are computed there by a CPU alone: host memory of a CPU, or the host memory of a discrete GPU. An integrated
-    /// GPU computes in its host memory, and others may.
+    /// Returns whether nodes are computed there by a CPU alone: host memory of a CPU, or of a discrete GPU. An integrated GPU
+    /// computes in its host memory, and others may.
     fn is_plain_host(&self) -> bool {
         self.is_host && matches!(self.kind, Some(DEVICE_CPU | DEVICE_GPU))
     }

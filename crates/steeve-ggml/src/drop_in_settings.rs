@@ -1,9 +1,9 @@
-//! What the environment says.
+//! The settings, read from environment variables once per process.
 //!
 //! ```text
 //!   STEEVE_STRATEGY=ggml|fast|best   how to place tensors [fast; best if a budget is given]
 //!   STEEVE_BUDGET=500ms|20000nodes   what a search of `best` may cost
-//!   STEEVE_REUSE=ggml|more           who takes over whose bytes; `more`: also two-source GLU, in CPU memory [ggml]
+//!   STEEVE_REUSE=ggml|more           which nodes run in place; `more`: also two-source GLU, in CPU memory [ggml]
 //!   STEEVE_HOLD=N                    for how many nodes a source outlives its last reader [what the backend needs]
 //!   STEEVE_UNREAD=keep|free-inputs   whether inputs that no node reads keep their memory through the run [free-inputs]
 //!   STEEVE_LOG=1                     a line for each new plan
@@ -22,7 +22,7 @@ use steeve_graph::{Best, Budget, GraphStrategy, Unread};
 use crate::growing_list::OnceValue;
 use crate::log::log_stderr;
 
-/// How plans are made, and what is told about it.
+/// How plans are made, and what is logged, recorded and reported.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DropInSettings {
     pub(crate) strategy: GraphStrategy,
@@ -39,7 +39,7 @@ pub(crate) struct DropInSettings {
     pub(crate) cuda_streams: bool,
 }
 
-/// What the environment said when it was first asked.
+/// Returns the settings of the process. The first call reads the environment and logs what is invalid in it.
 pub(crate) fn settings() -> &'static DropInSettings {
     static SETTINGS: OnceValue<DropInSettings> = OnceValue::new();
     SETTINGS.get_or_make(|| {
@@ -52,19 +52,19 @@ pub(crate) fn settings() -> &'static DropInSettings {
 }
 
 impl DropInSettings {
-    /// The same with ggml's layout and nothing that could fail.
+    /// Returns these settings with ggml's layout, and without the checks that could refuse a plan.
     pub(crate) fn with_ggml_layout(&self) -> &'static Self {
         static ONLY_GGML: OnceValue<DropInSettings> = OnceValue::new();
         ONLY_GGML.get_or_make(|| Self { strategy: GraphStrategy::Ggml, more: false, check: false, ..self.clone() })
     }
 
-    /// The settings, and a sentence for each one that makes no sense and was left at its default.
+    /// Reads the settings. Also returns a message for each one that is invalid and was left at its default.
     fn read(get: impl Fn(&str) -> Option<OsString>) -> (Self, Vec<String>) {
         let mut complaints = Vec::new();
         let given = |name: &str| get(name).filter(|value| !value.is_empty());
         let get = |name: &str| given(name).map(|value| value.to_string_lossy().into_owned());
         let mut wrong = |name: &str, value: &str, meant: &str| {
-            complaints.push(format!("{name}={value} makes no sense and is ignored; it may be {meant}"));
+            complaints.push(format!("{name}: ignored: expected {meant}, got {value}"));
         };
         let budget = get("STEEVE_BUDGET").and_then(|value| match value.parse::<Budget>() {
             Ok(budget) => Some(budget),
@@ -117,11 +117,11 @@ impl DropInSettings {
             }
         };
         let (log, check) = (is_on("STEEVE_LOG"), is_on("STEEVE_CHECK"));
-        // Whoever reaches for this switch means it, however it is spelt.
+        // Any value but 0 switches the drop-in off, however it is spelt.
         let off = get("STEEVE_OFF").is_some_and(|value| value != "0");
         let plans = given("STEEVE_PLANS").map(PathBuf::from);
         if plans.is_some() && !matches!(strategy, GraphStrategy::Best(_)) {
-            let why = "STEEVE_PLANS is ignored: only plans of STEEVE_STRATEGY=best are kept, for others are made sooner than read";
+            let why = "STEEVE_PLANS: ignored: only plans of STEEVE_STRATEGY=best are kept";
             complaints.push(why.to_owned());
         }
         let record = given("STEEVE_RECORD").map(PathBuf::from);
@@ -162,7 +162,7 @@ mod tests {
         let (settings, complaints) = read(&nonsense);
         assert_eq!(settings, read(&[]).0);
         assert_eq!(complaints.len(), 5);
-        assert!(complaints[0].contains("STEEVE_STRATEGY=-1 makes no sense"), "{complaints:?}");
+        assert!(complaints[0] == "STEEVE_STRATEGY: ignored: expected ggml, fast or best, got -1", "{complaints:?}");
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(read(&[("STEEVE_PLANS", "plans"), ("STEEVE_BUDGET", "1s")]).1, Vec::<String>::new());
         for strategy in ["fast", "ggml", ""] {
             let (_, complaints) = read(&[("STEEVE_PLANS", "/tmp/plans"), ("STEEVE_STRATEGY", strategy)]);
-            assert!(complaints.len() == 1 && complaints[0].starts_with("STEEVE_PLANS is ignored"), "{complaints:?}");
+            assert!(complaints.len() == 1 && complaints[0].starts_with("STEEVE_PLANS: ignored"), "{complaints:?}");
         }
         assert_eq!(read(&[("STEEVE_PLANS", "")]), read(&[]));
     }

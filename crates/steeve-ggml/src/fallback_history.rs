@@ -1,4 +1,4 @@
-//! When ours may plan again after a graph that it could not plan.
+//! When our allocator may plan again after a graph that it could not plan.
 //!
 //! ```text
 //!   ours --graph beyond ours--> ggml's own --graph that ours can plan--> ours
@@ -39,12 +39,12 @@ pub(crate) struct FallbackHistory {
 }
 
 impl FallbackHistory {
-    /// Ours has served a call.
+    /// Notes that our allocator has served a call.
     pub(crate) fn served(&mut self) {
         self.served = self.served.saturating_add(1);
     }
 
-    /// Ours could not plan a graph.
+    /// Notes a graph that our allocator could not plan.
     ///
     /// # Safety
     /// Null, or a graph of ggml's.
@@ -59,7 +59,7 @@ impl FallbackHistory {
         }
     }
 
-    /// ggml's own is used from now on.
+    /// Notes that ggml's own allocator is used from now on, and how long ours waits.
     pub(crate) fn switch_to_fallback(&mut self) {
         self.useless_returns = if self.served < FEW_CALLS { self.useless_returns.saturating_add(1) } else { 0 };
         self.wait = match self.useless_returns.checked_sub(PATIENCE + 1) {
@@ -68,13 +68,13 @@ impl FallbackHistory {
         };
     }
 
-    /// Ours is used again, and ggml's own buffers are gone.
+    /// Notes that our allocator is used again, and that ggml's own buffers are gone.
     pub(crate) fn return_to_own(&mut self) {
         self.served = 0;
         self.buffers.clear();
     }
 
-    /// Whether ours is to be tried with this graph while ggml's own is in use.
+    /// Returns whether our allocator is to be tried with this graph while ggml's own is in use.
     ///
     /// # Safety
     /// Null, or a graph of ggml's.
@@ -110,8 +110,8 @@ impl FallbackHistory {
     }
 }
 
-/// A number that graphs have in common whose tensors look the same: types, shapes, operations, flags and views. Two graphs
-/// that have it in common by chance, or differ in their edges alone, are both left to ggml's own.
+/// Returns a hash of the types, shapes, operations, flags and views of a graph's tensors. Two graphs with equal hashes by
+/// chance, or that differ in their edges alone, are both left to ggml's own.
 ///
 /// # Safety
 /// Null, or a graph of ggml's.
@@ -132,7 +132,7 @@ unsafe fn graph_signature(graph: *const GgmlGraph) -> Option<u64> {
     Some(look)
 }
 
-/// The buffers in which tensors of a graph are placed, each once. There are a few.
+/// Returns the buffers in which tensors of a graph are placed, each once. There are a few.
 ///
 /// # Safety
 /// Null, or a graph of ggml's.

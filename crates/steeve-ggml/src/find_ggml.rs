@@ -1,9 +1,9 @@
 //! Which ggml a call came from.
 //!
-//! Programs load ggml in their own way, often so that its names are nobody else's (`RTLD_LOCAL`), and there may be two of
+//! Programs load ggml in their own way, often with local names (`RTLD_LOCAL`), and there may be two of
 //! them. So it is the one that the buffer type's object sees, for the functions must know it; or else the one that the
 //! caller's object sees; or else any. All functions are then taken from the one object that they are defined in: among
-//! everybody's names, those of the allocator are ours.
+//! the global names, those of the allocator are ours.
 //!
 //! To ask the loader takes microseconds and its locks, so the answer for a buffer type is kept. Nothing here waits for another
 //! thread: a process may fork at any time.
@@ -20,7 +20,8 @@ use crate::log::LogFunction;
 /// changed beyond recognition.
 const ANCHORS: [&CStr; 2] = [c"ggml_backend_buft_get_alignment", c"ggml_gallocr_new_n"];
 
-/// The ggml that the buffer type `memory` belongs to, or that `caller` calls.
+/// Returns the ggml that the buffer type `memory` belongs to, or that `caller` calls. Fails if no loaded object has its
+/// functions.
 ///
 /// # Safety
 /// A buffer type of some ggml's.
@@ -39,10 +40,10 @@ pub(crate) unsafe fn ggml_of_buffer_type(
     }
     // What is loaded next may be a better answer, so this one is not kept.
     let any = loaded_objects().find_map(|object| object.ggml());
-    any.ok_or_else(|| "ggml can't be found: no loaded object has its functions".into())
+    any.ok_or_else(|| "ggml: not found: no loaded object has its functions".into())
 }
 
-/// The ggml that `caller` calls, for functions that are not told of a buffer type.
+/// Returns the ggml that `caller` calls, for functions without a buffer type.
 pub(crate) fn ggml_called_by(caller: *const c_void) -> Option<&'static GgmlInstance> {
     let question = GgmlQuery([0, caller.addr(), 0, 0]);
     if let Some(ggml) = question.answer() {
@@ -57,7 +58,7 @@ pub(crate) fn ggml_called_by(caller: *const c_void) -> Option<&'static GgmlInsta
     loaded_objects().find_map(|object| object.ggml())
 }
 
-/// What is asked for a ggml: a buffer type, what it begins with, and where the call came from.
+/// The key under which a ggml is remembered: a buffer type, what it begins with, and the place of the call.
 ///
 /// Objects may be unloaded and others loaded at the same addresses. A buffer type begins with the addresses of its functions,
 /// so an old answer can only be taken for a new question if another object has a buffer type and two functions where the old
@@ -73,6 +74,8 @@ static ANSWERS: GrowingList<(GgmlQuery, &'static GgmlInstance)> = GrowingList::n
 const MOST_ANSWERS: usize = 128;
 
 impl GgmlQuery {
+    /// Reads what identifies the ggml behind a call: the buffer type, the caller, and the first two functions of the buffer type.
+    ///
     /// # Safety
     /// A buffer type of some ggml's.
     unsafe fn new(memory: *const c_void, caller: *const c_void) -> Self {
@@ -93,7 +96,7 @@ impl GgmlQuery {
     }
 }
 
-/// The ggml of the process, if there is only one that has an allocator of its own.
+/// Returns the ggml of the process, if there is only one that has an allocator of its own.
 pub(crate) fn only_ggml() -> Option<&'static GgmlInstance> {
     let mut found = loaded_objects().filter_map(|object| object.ggml()).filter(|ggml| ggml.originals.is_some());
     let first = found.next()?;
@@ -109,7 +112,7 @@ unsafe impl Send for OpenedObject {}
 unsafe impl Sync for OpenedObject {}
 
 impl OpenedObject {
-    /// An object by its path; the program itself has an empty one.
+    /// Opens a loaded object by its path; that of the program itself is empty.
     fn open(path: &CStr) -> Option<Self> {
         let name = if path.is_empty() { std::ptr::null() } else { path.as_ptr() };
         // SAFETY: the path is a C string or null. What is loaded already is only looked up.
@@ -117,7 +120,7 @@ impl OpenedObject {
         (!handle.is_null()).then_some(Self(handle))
     }
 
-    /// Looks a name up in the object and in what it was linked with; in the program, among everybody's names.
+    /// Looks a name up in the object and in those it was linked with; in the program, in all global names.
     fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the handle is open and the name is a C string.
         let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
@@ -125,7 +128,7 @@ impl OpenedObject {
         (!found.is_null() && base_of(found) != base_of((&raw const LOADED_GGMLS).cast())).then_some(found)
     }
 
-    /// The ggml whose functions the object sees. There is one entry for each as long as the process lives.
+    /// Returns the ggml whose functions the object sees. Each ggml has one entry for the life of the process.
     fn ggml(&self) -> Option<&'static GgmlInstance> {
         let anchor = ANCHORS.into_iter().find_map(|name| self.symbol(name))?;
         let base = base_of(anchor)?;
@@ -162,7 +165,7 @@ impl Drop for OpenedObject {
     }
 }
 
-/// The object that an address lies in.
+/// Opens the object that an address lies in.
 fn object_of(address: *const c_void) -> Option<OpenedObject> {
     let info = info_of(address)?;
     if info.dli_fname.is_null() {
@@ -178,7 +181,7 @@ fn object_of(address: *const c_void) -> Option<OpenedObject> {
     OpenedObject::open(unsafe { CStr::from_ptr(info.dli_fname) })
 }
 
-/// All loaded objects, in the order in which they were loaded.
+/// Returns all loaded objects, in the order in which they were loaded.
 fn loaded_objects() -> impl Iterator<Item = OpenedObject> {
     let mut names: Vec<CString> = Vec::new();
     unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, names: *mut c_void) -> c_int {

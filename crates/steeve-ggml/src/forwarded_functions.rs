@@ -54,7 +54,7 @@ pub unsafe extern "C-unwind" fn ggml_backend_alloc_ctx_tensors_from_buft(
     with_caller!(alloc_context(ctx, buft))
 }
 
-/// How many bytes that would take.
+/// Returns how many bytes the tensors of a context would take, as ggml does.
 ///
 /// # Safety
 /// A context and a buffer type of ggml's.
@@ -155,8 +155,8 @@ unsafe extern "C-unwind" fn free_buffer(buffer: GgmlBuffer, caller: *const c_voi
     unsafe { original(buffer) };
 }
 
-/// The answer where ggml's own function is not to be found, which is said.
+/// Returns `answer` and logs that ggml's own function was not found.
 fn log_missing_ggml<R>(answer: R) -> R {
-    log_stderr!("ggml can't be found: a function was called that should be passed on to it");
+    log_stderr!("ggml: not found: a call cannot be forwarded to it");
     answer
 }

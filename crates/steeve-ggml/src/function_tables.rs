@@ -55,7 +55,7 @@ macro_rules! functions {
                 })
             }
 
-            /// Those that the linker finds.
+            /// Returns the functions that the linker finds.
             #[cfg(all(feature = "whole", not(test)))]
             #[allow(dead_code)]
             pub(crate) fn linked() -> Self {

@@ -14,8 +14,8 @@ use crate::ggml_abi::{GgmlBufferType, GgmlGraph};
 use crate::log::log_stderr;
 use crate::usage_report;
 
-/// The body of a function that passes its return address on behind its arguments: it says who called, and with that which
-/// ggml is meant where the buffer type does not.
+/// Generates the body of a function that passes its return address on as a last argument: with it the caller's ggml is found
+/// where the buffer type does not say which is meant.
 #[cfg(all(any(not(feature = "whole"), test), target_arch = "x86_64"))]
 macro_rules! with_caller {
     (new_of_one($($argument:ident),*)) => { std::arch::naked_asm!("mov rsi, [rsp]", "jmp {}", sym new_of_one) };
@@ -36,7 +36,7 @@ macro_rules! with_caller {
     };
 }
 
-/// A handle for one buffer type. Null if ggml can't be found.
+/// Makes an allocator for one buffer type. Null if ggml is not found.
 ///
 /// # Safety
 /// The buffer type is ggml's.
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn ggml_gallocr_new(buft: GgmlBufferType) -> *mut GallocrH
     with_caller!(new_of_one(buft))
 }
 
-/// A handle for several buffer types. Null if ggml can't be found.
+/// Makes an allocator for several buffer types. Null if ggml is not found.
 ///
 /// # Safety
 /// So many buffer types of ggml's.
@@ -103,7 +103,7 @@ unsafe extern "C" fn new_of_some(
 /// Frees a handle and its buffers. Null is fine.
 ///
 /// # Safety
-/// A handle that nobody uses any more, or null.
+/// A handle that is not in use, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ggml_gallocr_free(galloc: *mut GallocrHandle) {
     // SAFETY: passed on.
@@ -123,7 +123,9 @@ pub unsafe extern "C" fn ggml_gallocr_reserve(galloc: *mut GallocrHandle, graph:
     unsafe { reserve(galloc, graph, std::ptr::null(), std::ptr::null()) }
 }
 
-/// The same with the number of the buffer for each node and each leaf; null means that all are in the first.
+/// Plans a graph with a buffer number for each node and leaf (null: all in the first), and makes the buffers large enough.
+///
+/// False if the device has no such memory.
 ///
 /// # Safety
 /// A handle, a graph of ggml's, and as many numbers as it has nodes and leafs.
@@ -218,7 +220,7 @@ pub unsafe extern "C" fn ggml_gallocr_alloc_graph(galloc: *mut GallocrHandle, gr
     answer.flatten().unwrap_or(false)
 }
 
-/// How many bytes are allocated for a buffer; 0 for one that shares the memory of an earlier one.
+/// Returns how many bytes are allocated for a buffer; 0 for one that shares another's memory.
 ///
 /// # Safety
 /// A handle.

@@ -65,13 +65,13 @@ pub(crate) struct ReserveRequest {
 }
 
 impl ReserveRequest {
-    /// A graph whose nodes and leafs are all in the first buffer, or where they were reserved.
+    /// Makes the request of a graph whose nodes and leafs are all in the first buffer, or where they were reserved.
     pub(crate) fn of(graph: *mut GgmlGraph) -> Self {
         Self { graph, nodes: std::ptr::null(), leafs: std::ptr::null() }
     }
 }
 
-/// What ours has made of a graph.
+/// The outcome of trying our allocator with a graph.
 enum PlanAttempt<R> {
     Done(R),
     /// No allocator could do anything with it, and it has been said why.
@@ -81,17 +81,17 @@ enum PlanAttempt<R> {
 }
 
 /// Why ours is not used again.
-const INTERNAL_ERROR: &str = "something went wrong inside";
+const INTERNAL_ERROR: &str = "internal error";
 
-/// Whose handle it is. ggml's own functions may call each other through us (0.9.4 does), with a handle of their own.
+/// The allocator behind a handle.
 pub(crate) enum HandleTarget<'a> {
     Ours(&'a mut GallocrHandle),
     Ggmls(&'static OriginalFunctions, OriginalHandle),
 }
 
 impl GallocrHandle {
-    /// A new handle, as C has it. Where ours can't be used from the start it is ggml's own, so that ggml's functions may be
-    /// called with it by whoever does not call ours; then with the reason.
+    /// Makes a handle, as C has it. Where our allocator can't be used at all it is one of ggml's own, so that callers of ggml's
+    /// own functions may use it; then with the reason.
     ///
     /// # Safety
     /// The buffer types are this ggml's.
@@ -121,7 +121,7 @@ impl GallocrHandle {
                 return (handle.cast(), Some(why));
             }
             (Err(why), None) => {
-                ggml.log(LogLevel::Error, format_args!("nothing can be allocated: {why}"));
+                ggml.log(LogLevel::Error, format_args!("no allocator: {why}"));
                 None
             }
         };
@@ -135,7 +135,7 @@ impl GallocrHandle {
         (handle, None)
     }
 
-    /// Whose handle it is; `None` for null and for one that nobody knows.
+    /// Returns the allocator behind a handle; `None` for null and for an unknown one.
     ///
     /// # Safety
     /// No other thread uses it meanwhile.
@@ -152,22 +152,22 @@ impl GallocrHandle {
         }
     }
 
-    /// The ggml that it belongs to.
+    /// Returns the ggml that the handle belongs to.
     pub(crate) fn ggml(&self) -> &'static GgmlInstance {
         self.ggml
     }
 
-    /// Its buffer types.
+    /// Returns the buffer types of the handle.
     pub(crate) fn types(&self) -> &[GgmlBufferType] {
         &self.types
     }
 
-    /// Whether our allocator is in use.
+    /// Returns whether our allocator is in use.
     pub(crate) fn is_ours(&self) -> bool {
         self.fallback.is_none() && !self.has_given_up
     }
 
-    /// Frees a handle, whosever it is.
+    /// Frees a handle of ours or of ggml's own. An unknown one is ignored.
     ///
     /// # Safety
     /// Nobody uses it any more.
@@ -181,6 +181,8 @@ impl GallocrHandle {
         }
     }
 
+    /// Plans a graph and makes the buffers large enough. False, and a log line, if that fails.
+    ///
     /// # Safety
     /// A graph of the same ggml's, and null or one number for each node and leaf.
     pub(crate) unsafe fn reserve(&mut self, request: ReserveRequest) -> bool {
@@ -195,6 +197,8 @@ impl GallocrHandle {
         }
     }
 
+    /// Gives every tensor of a graph its address. False if that fails; with several buffer types it must have been reserved.
+    ///
     /// # Safety
     /// A graph of the same ggml's.
     pub(crate) unsafe fn alloc(&mut self, graph: *mut GgmlGraph) -> bool {
@@ -211,7 +215,7 @@ impl GallocrHandle {
         }
     }
 
-    /// What a reserve would take for each buffer; `None` if no allocator can do anything with the graph. What is allocated
+    /// Returns what a reserve would take for each buffer; `None` if no allocator accepts the graph. What is allocated
     /// stays in use.
     ///
     /// # Safety
@@ -228,7 +232,7 @@ impl GallocrHandle {
                 PlanAttempt::Unplannable(reason) => why = reason,
             }
         }
-        // Another handle than the one that is in use, whose buffers ggml would free.
+        // A handle of its own: in the one that is in use, ggml would free the buffers.
         // SAFETY: passed on.
         match unsafe { self.open_fallback(request, &why) }? {
             FallbackAllocator::Ggmls(own) => {
@@ -246,11 +250,11 @@ impl GallocrHandle {
         }
     }
 
-    /// How many bytes the buffers have that are in use.
+    /// Returns how many bytes are allocated for a buffer type; 0 for an index out of range.
     pub(crate) fn buffer_size(&self, index: c_int) -> usize {
         let Some(number) = usize::try_from(index).ok().filter(|index| *index < self.types.len()) else {
             let count = self.types.len();
-            self.ggml.log(LogLevel::Error, format_args!("buffer {index} is asked for, and there are {count}"));
+            self.ggml.log(LogLevel::Error, format_args!("buffer {index}: out of range: expected less than {count}"));
             return 0;
         };
         match &self.fallback {
@@ -263,7 +267,7 @@ impl GallocrHandle {
         }
     }
 
-    /// Memory for a graph, by ours if it can plan it, else by what there is instead. False if there is none.
+    /// Allocates memory for a graph, by our allocator if it can plan it, else by the fallback. False if neither can.
     ///
     /// # Safety
     /// The request's graph is one of this ggml's, and the closures may be called.
@@ -299,10 +303,10 @@ impl GallocrHandle {
         }
     }
 
-    /// Has what there is instead of ours act on a graph, and notes in which buffers it has placed tensors.
+    /// Lets the fallback act on a graph, and notes in which buffers it has placed tensors.
     ///
     /// # Safety
-    /// As [`serve`](Self::provide).
+    /// As [`serve`](Self::serve).
     unsafe fn use_fallback(
         &mut self,
         graph: *mut GgmlGraph,
@@ -329,10 +333,10 @@ impl GallocrHandle {
         }
     }
 
-    /// Has ours act on a graph. Where another allocator is in use, that is freed as soon as it is certain that ours has a plan.
+    /// Lets our allocator act on a graph. A fallback in use is freed as soon as it is certain that ours has a plan.
     ///
     /// # Safety
-    /// As [`serve`](Self::provide).
+    /// As [`serve`](Self::serve).
     unsafe fn return_to_own_and<R>(
         &mut self,
         request: ReserveRequest,
@@ -356,10 +360,10 @@ impl GallocrHandle {
         unsafe { self.try_own(request, act) }
     }
 
-    /// Has ours act on a graph.
+    /// Lets our allocator act on a graph, and makes it first where there is none. A panic ends its use for good.
     ///
     /// # Safety
-    /// As [`serve`](Self::provide).
+    /// As [`serve`](Self::serve).
     unsafe fn try_own<R>(
         &mut self,
         request: ReserveRequest,
@@ -397,19 +401,19 @@ impl GallocrHandle {
         }
     }
 
-    /// Says why there is no memory for a graph. False, for the caller to answer.
+    /// Logs why a graph gets no memory. Returns false, for the caller to answer.
     fn log_failure(&self, failure: AllocFailure) -> bool {
         match failure {
-            AllocFailure::Malformed(why) => self.ggml.log(LogLevel::Error, format_args!("the graph is refused: {why}")),
+            AllocFailure::Malformed(why) => self.ggml.log(LogLevel::Error, format_args!("graph refused: {why}")),
             AllocFailure::Unplannable(why) => {
-                self.ggml.log(LogLevel::Error, format_args!("the graph can't be planned: {why}"))
+                self.ggml.log(LogLevel::Error, format_args!("graph cannot be planned: {why}"))
             }
             AllocFailure::OutOfMemory(why) => self.ggml.log(LogLevel::Error, format_args!("{why}")),
         }
         false
     }
 
-    /// Says why ours is not used, once for each kind of reason.
+    /// Logs why the fallback is used, once for each kind of reason.
     fn log_fallback(&self, why: &str) {
         let what = if self.ggml.originals.is_some() { "own allocator" } else { "layout" };
         let how_long = if self.has_given_up { "from now on" } else { "for this graph" };
@@ -417,7 +421,7 @@ impl GallocrHandle {
         self.ggml.log_once(&message_kind(why), LogLevel::Warning, message);
     }
 
-    /// Addresses from what was reserved last, with several buffer types.
+    /// Gives tensors addresses from the last reserve, with several buffer types.
     ///
     /// # Safety
     /// A graph of this ggml's.
@@ -443,15 +447,15 @@ impl GallocrHandle {
         }
     }
 
-    /// What a graph is left to that ours can't plan: ggml's own allocator, or ours with its layout if that can plan it. Where
-    /// there is neither, it has been said why.
+    /// Makes the fallback for a graph that our allocator can't plan: ggml's own allocator, or ours with ggml's layout if that can
+    /// plan it. `None`, and a log line, where there is neither.
     ///
     /// # Safety
-    /// As [`serve`](Self::provide).
+    /// As [`serve`](Self::serve).
     unsafe fn open_fallback(&mut self, request: ReserveRequest, why: &str) -> Option<FallbackAllocator> {
         let fallback = match &self.ggml.originals {
-            // SAFETY: the caller's own buffer types.
             Some(originals) => {
+                // SAFETY: the caller's own buffer types.
                 unsafe { OriginalAllocator::open(originals, &mut self.types) }.map(FallbackAllocator::Ggmls)
             }
             // SAFETY: passed on.
@@ -460,17 +464,17 @@ impl GallocrHandle {
         match fallback {
             Some(_) => self.log_fallback(why),
             None => {
-                let message = format_args!("the graph can't be allocated, by steeve's or by ggml's allocator: {why}");
+                let message = format_args!("graph cannot be allocated by steeve's or ggml's allocator: {why}");
                 self.ggml.log(LogLevel::Error, message);
             }
         }
         fallback
     }
 
-    /// Ours with ggml's layout and a plan for the graph, without memory.
+    /// Makes an allocator of ours with ggml's layout and a plan for the graph, without memory; `None` if it can't plan it.
     ///
     /// # Safety
-    /// As [`serve`](Self::provide).
+    /// As [`serve`](Self::serve).
     unsafe fn open_ggml_layout(&self, request: ReserveRequest) -> Option<PlannedAllocator> {
         let ReserveRequest { graph, nodes, leafs } = request;
         let planned = catch_panic(|| {
@@ -486,7 +490,7 @@ impl GallocrHandle {
 }
 
 impl OriginalAllocator {
-    /// A handle of ggml's own, which is then known as such; `None` if ggml makes none.
+    /// Makes a handle of ggml's own and registers it as such; `None` if ggml makes none.
     ///
     /// # Safety
     /// The buffer types are this ggml's.
@@ -500,7 +504,7 @@ impl OriginalAllocator {
         Some(Self { ggml, handle })
     }
 
-    /// A handle of ggml's own for the program to free; null if ggml makes none.
+    /// Makes a handle of ggml's own for the program to free; null if ggml makes none.
     ///
     /// # Safety
     /// As [`open`](Self::open).
@@ -519,7 +523,7 @@ impl Drop for OriginalAllocator {
     }
 }
 
-/// The owner of a handle that did not pass through us: the only ggml there is. With two of them nobody can say.
+/// Finds the owner of a handle that was not made through the drop-in: the only ggml there is. `None`, and a log line, with two.
 fn owner_of_unknown(handle: *mut GallocrHandle) -> Option<HandleOwner> {
     if handle.is_null() {
         return None;
@@ -528,11 +532,11 @@ fn owner_of_unknown(handle: *mut GallocrHandle) -> Option<HandleOwner> {
     if let Some(originals) = crate::find_ggml::only_ggml().and_then(|ggml| ggml.originals.as_ref()) {
         return Some(HandleOwner::Ggml(originals));
     }
-    crate::log::log_stderr!("handle {handle:?} is not known");
+    crate::log::log_stderr!("handle {handle:?}: unknown");
     None
 }
 
-/// The answer, or `None` if it panicked: that never crosses into C.
+/// Runs `act`; `None` if it panicked, for a panic must never cross into C.
 pub(crate) fn catch_panic<R>(act: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(act)).ok()
 }

@@ -1,4 +1,4 @@
-//! ggml's structures in memory, as far as they are looked at. The same since ggml 0.9.4; [`check_abi`](crate::abi_check)
+//! ggml's structures in memory, as far as they are read. Unchanged since ggml 0.9.4; [`check_abi`](crate::abi_check)
 //! makes sure of it at run time.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -74,7 +74,7 @@ pub(crate) const ALLOC_FAILED: c_int = -2;
 pub(crate) const USAGE_COMPUTE: c_int = 2;
 
 impl GgmlTensor {
-    /// Whether somebody has given it memory. Views have none of their own.
+    /// Returns whether the tensor has been given memory. Views have none of their own.
     pub(crate) fn is_placed(&self) -> bool {
         !self.data.is_null() || !self.buffer.is_null()
     }

@@ -30,7 +30,7 @@ pub(crate) struct GgmlInstance {
     said: [AtomicU64; MOST_SAID],
 }
 
-/// A ggml whose structures are the ones we know.
+/// A ggml whose structures have the known layout.
 pub(crate) struct KnownGgml {
     pub(crate) functions: GgmlFunctions,
     /// Each operation at its number.
@@ -50,7 +50,7 @@ pub(crate) struct GgmlOperation {
 /// So many different things are said once. There are not many kinds of reasons.
 const MOST_SAID: usize = 32;
 
-/// There are about a hundred operations. Nobody asks for names far beyond.
+/// There are about a hundred operations. Numbers above this are not asked for.
 const MOST_OPERATIONS: c_int = 1000;
 
 /// There are about forty data types.
@@ -75,7 +75,7 @@ impl GgmlInstance {
         }
     }
 
-    /// The functions that we call, if it has them all. What they answer is known, not what its structures look like.
+    /// Returns the functions that are called, if ggml has them all. The layout of its structures need not be known for that.
     pub(crate) fn functions(&self) -> Option<&GgmlFunctions> {
         self.functions.as_ref().ok()
     }
@@ -86,24 +86,24 @@ impl GgmlInstance {
         Self { forwarded, ..self }
     }
 
-    /// Returns it with the certainty that we know its structures and that its calls come by; if not, why. Looked at once.
+    /// Returns this ggml if its structures are known and its own calls can be taken over; else why not. Checked once.
     pub(crate) fn known(&self) -> Result<&KnownGgml, String> {
         let look = || {
             #[cfg(any(not(feature = "whole"), test))]
             self.originals.as_ref().map_or(Ok(()), replaceable)?;
-            let functions = self.functions.map_err(|name| format!("this ggml has no {name}"))?;
+            let functions = self.functions.map_err(|name| format!("ggml has no function {name}"))?;
             check_abi(&functions)?;
             Ok(KnownGgml { functions, operations: operations(&functions), types: types(&functions) })
         };
         self.known.get_or_make(look).as_ref().map_err(String::clone)
     }
 
-    /// Says something through its log function, or on stderr where the user wants to read it there.
+    /// Logs a line through its log function, or to stderr with `STEEVE_LOG`.
     pub(crate) fn log(&self, level: LogLevel, what: Arguments<'_>) {
         log::log(self.log.filter(|_| !settings().log), level, what);
     }
 
-    /// Says something of a kind of which nothing has been said yet.
+    /// Logs a line unless one of its kind has been logged.
     pub(crate) fn log_once(&self, kind: &str, level: LogLevel, what: Arguments<'_>) {
         // Never 0.
         let hash = fnv_1a(kind.as_bytes()) | 1;
@@ -126,28 +126,28 @@ impl KnownGgml {
         version.unwrap_or_else(|| "of an unknown version".into())
     }
 
-    /// The three numbers of its version; `None` if it does not say.
+    /// Returns the three numbers of its version; `None` if it does not say.
     pub(crate) fn version_numbers(&self) -> Option<[u32; 3]> {
         version_numbers(&self.version())
     }
 
-    /// Name and nature of an operation; `None` for a number that is none.
+    /// Returns name and nature of an operation; `None` for an unknown number.
     pub(crate) fn operation(&self, op: c_int) -> Option<&GgmlOperation> {
         self.operations.get(usize::try_from(op).ok()?)
     }
 
-    /// The data type with this number, if it is one to ggml and to us.
+    /// Returns the data type with this number, if ggml and this library agree on it.
     pub(crate) fn data_type(&self, number: c_int) -> Option<DataType> {
         let dtype = DataType::from_ggml_id(u32::try_from(number).ok()?)?;
         self.types.contains(&dtype).then_some(dtype)
     }
 
-    /// Whether ggml has a name for the data type with this number.
+    /// Returns whether ggml has a name for the data type with this number.
     pub(crate) fn has_type(&self, number: c_int) -> bool {
         (0..MOST_TYPES).contains(&number) && type_name(&self.functions, number).is_some_and(|name| !name.is_empty())
     }
 
-    /// The kind of a unary or gated operation, as ggml calls it.
+    /// Returns the kind of a unary or gated operation, as ggml calls it.
     ///
     /// # Safety
     /// The tensor is one of this ggml's, with such an operation.
@@ -163,15 +163,15 @@ impl KnownGgml {
     }
 }
 
-/// The numbers of a version such as 0.9.4 or 0.21.0-dirty.
+/// Parses the numbers of a version such as 0.9.4 or 0.21.0-dirty.
 fn version_numbers(version: &str) -> Option<[u32; 3]> {
     let digits = |text: &str| text.find(|next: char| !next.is_ascii_digit()).unwrap_or(text.len());
     let mut numbers = version.splitn(3, '.').map(|text| text[..digits(text)].parse().ok());
     Some([numbers.next()??, numbers.next()??, numbers.next()??])
 }
 
-/// Whether those who call ggml's allocator from inside of its own object call ours. Its scheduler is in there, and calls all
-/// of these: were only some of them bound inside, they would get a handle of ours.
+/// Checks that calls of ggml's allocator from inside its own object can be taken over. Its scheduler is in there, and calls all
+/// of these: were only some of them bound inside, ggml's own functions would get a handle of ours.
 #[cfg(any(not(feature = "whole"), test))]
 fn replaceable(ggml: &OriginalFunctions) -> Result<(), String> {
     use crate::interposable_calls::bound_inside;
@@ -193,16 +193,16 @@ fn replaceable(ggml: &OriginalFunctions) -> Result<(), String> {
     match bound_inside(address, &names) {
         Ok(None) => Ok(()),
         Ok(Some(name)) => Err(format!(
-            "ggml calls its allocator inside {}, so it can't be replaced (no relocation names {})",
+            "ggml's allocator cannot be replaced: {} calls it directly (no relocation for {})",
             file(),
             name.to_string_lossy()
         )),
-        Err(why) => Err(format!("whether ggml's allocator can be replaced in {} is not known: {why}", file())),
+        Err(why) => Err(format!("ggml's allocator cannot be replaced: {}: {why}", file())),
     }
 }
 
-/// All operations that ggml has a name for. It has no function that says how many there are, and does not look whether it
-/// has the one that it is asked for: so they are asked for in order, until the answer is no name.
+/// Returns all operations that ggml has a name for. It has no function that returns how many there are, and does not check whether
+/// it has the one that it is asked for: so they are asked for in order, until the answer is no name.
 fn operations(ggml: &GgmlFunctions) -> Vec<GgmlOperation> {
     let is_name = |name: &String| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
@@ -218,7 +218,7 @@ fn operations(ggml: &GgmlFunctions) -> Vec<GgmlOperation> {
     (0..MOST_OPERATIONS).map_while(operation).collect()
 }
 
-/// The data types that ggml calls as we do: a number means nothing by itself.
+/// Returns the data types that have the same name here and in ggml: a number means nothing by itself.
 fn types(ggml: &GgmlFunctions) -> Vec<DataType> {
     let is_known =
         |dtype: &DataType| type_name(ggml, dtype.ggml_id() as c_int).is_some_and(|name| name == dtype.name());
@@ -231,7 +231,7 @@ fn type_name(ggml: &GgmlFunctions, number: c_int) -> Option<String> {
     unsafe { own_text(function(number), function as *const c_void) }
 }
 
-/// A string of ggml's.
+/// Copies a C string of ggml's; `None` for null.
 ///
 /// # Safety
 /// Null, or a C string that outlives the call.
@@ -240,7 +240,7 @@ pub(crate) unsafe fn text(string: *const c_char) -> Option<String> {
     (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned())
 }
 
-/// A constant string, if it lies in the same loaded object as the function that named it, and is short.
+/// Copies a constant string, if it lies in the same loaded object as the function that returned it, and is short.
 ///
 /// # Safety
 /// Any number, if the loader can say where it points to; otherwise as [`text`].

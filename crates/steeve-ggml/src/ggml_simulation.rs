@@ -67,6 +67,8 @@ impl GgmlSimulations {
     }
 }
 
+/// Simulates ggml's own allocator on a graph and returns the chunks it would need.
+///
 /// # Safety
 /// As [`GgmlSimulations::chunks`].
 unsafe fn simulate(
@@ -89,8 +91,8 @@ unsafe fn simulate(
     Ok(graph.assigned.memories().ids().map(chunks).collect())
 }
 
-/// A hash of what ggml's plan depends on: what each tensor is, which it reads, and whether it has an address, though not which.
-/// The same graph built elsewhere in memory, with the same distances between its tensors, has the same hash.
+/// Hashes what ggml's plan depends on: what each tensor is, which it reads, and whether it has an address, though not which.
+/// A graph built elsewhere in memory, with equal distances between its tensors, has an equal hash.
 ///
 /// # Safety
 /// The lists are a graph of a known ggml's.

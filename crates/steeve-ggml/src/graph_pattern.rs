@@ -146,7 +146,7 @@ struct KnownTensor {
     look: TensorCheck,
 }
 
-/// Where a tensor stands.
+/// Where a tensor is located.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TensorPlace {
     /// Where its root does.
@@ -180,6 +180,8 @@ pub(crate) enum GraphMatch {
 }
 
 impl GraphPattern {
+    /// Makes the pattern of a graph and its plan.
+    ///
     /// # Safety
     /// The tensors are those that the graph was read from.
     pub(crate) unsafe fn new(read: &ReadGraph, plan: &GraphPlan, memories: &PlannedMemories) -> Self {
@@ -275,9 +277,9 @@ impl GraphPattern {
         });
     }
 
-    /// Whether this plan can take the place of `other`'s: there is room for every tensor as large as `other` has planned it, and
-    /// a node that takes over a source here looks like it by the shapes that `other` expects now. These may be smaller than
-    /// the planned ones, so this is no proof: a graph that is allocated by this plan is looked at on its own.
+    /// Returns whether this plan can replace `other`'s: there is room for every tensor as large as `other` has planned it, and
+    /// a node that runs in place here has the layout of its source by the shapes that `other` expects now. These may be smaller than
+    /// the planned ones, so this is no proof: a graph that is allocated by this plan is checked on its own.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let is_alike = |(ours, theirs): (&ExpectedTensor, &ExpectedTensor)| {
             (ours.number, ours.op, ours.flags, ours.dtype, ours.root, ours.sources, ours.more_sources)
@@ -308,7 +310,7 @@ impl GraphPattern {
             && other.can_take_over(&self.take_overs)
     }
 
-    /// Whether each of these nodes looks like its source in this slot, by the shapes that are expected now.
+    /// Returns whether each of these nodes has the layout of its source in this slot, by the shapes that are expected now.
     fn can_take_over(&self, take_overs: &[(u32, u32)]) -> bool {
         let null = self.tensors.len() - 1;
         let mut by_number: Vec<Option<&ExpectedTensor>> = vec![None; null];
@@ -325,7 +327,7 @@ impl GraphPattern {
         })
     }
 
-    /// The number in a slot of a tensor's sources.
+    /// Returns the number in a slot of a tensor's sources.
     fn source(&self, expected: &ExpectedTensor, slot: usize) -> Option<u32> {
         match (slot.checked_sub(FEW), (expected.more_sources as usize).checked_sub(1)) {
             (None, _) => expected.sources.get(slot).copied(),
@@ -371,7 +373,7 @@ impl GraphPattern {
         if self.is_bound { verdict } else { GraphMatch::Other }
     }
 
-    /// Looks at every tensor, and whether one of them has no buffer yet.
+    /// Compares every tensor with the plan, and notes whether one of them has no buffer yet.
     ///
     /// # Safety
     /// As [`compare`](Self::compare).
@@ -406,7 +408,7 @@ impl GraphPattern {
         (state_of_walk.verdict, state_of_walk.has_unplaced)
     }
 
-    /// Whether a tensor is as expected but for its shape. Hardly a branch for what may differ: mostly nothing does, and the
+    /// Returns whether a tensor is as expected but for its shape. Hardly a branch for what may differ: mostly nothing does, and the
     /// time goes into fetching the tensor.
     #[inline(always)]
     fn matches_tensor(
@@ -448,7 +450,7 @@ impl GraphPattern {
         (marks == 0) & (state & expected.allowed != 0)
     }
 
-    /// Whether the graph that was compared last, with this outcome, is the one that the plan was made for to the last stride.
+    /// Returns whether the graph that was compared last, with this outcome, is the planned one to the last stride.
     ///
     /// # Safety
     /// `compare` has just bound the tensors, and their graph is still there.
@@ -485,8 +487,8 @@ impl GraphPattern {
         }
     }
 
-    /// Whether no tensor has two numbers. Graphs are mostly built in the same way and in the same memory: then the tensors
-    /// stand in the order of the last time, and that is seen in one pass.
+    /// Returns whether no tensor has two numbers. Graphs are mostly built in one way and in one memory: then the tensors are in
+    /// the order of the last time, and that is seen in one pass.
     fn are_distinct(&mut self, bound: &[*mut GgmlTensor]) -> bool {
         let address = |number: u32| bound[number as usize].addr();
         let is_rising = |numbers: &[u32]| numbers.windows(2).all(|pair| address(pair[0]) < address(pair[1]));
@@ -497,8 +499,8 @@ impl GraphPattern {
         true
     }
 
-    /// Whether a reshaped graph still has room: no tensor above its place, no view beyond its root, and whoever takes over a
-    /// source still looks like it. Returns what its planned tensors take together, `None` if it has no room.
+    /// Checks whether a reshaped graph still has room: no tensor above its place, no view beyond its root, and each node that runs in
+    /// place with the layout of its source. Returns the bytes of its planned tensors; `None` if it has no room.
     ///
     /// # Safety
     /// `compare` has just bound the tensors, and their graph is still there.
@@ -545,7 +547,7 @@ struct WalkState {
     has_unplaced: bool,
 }
 
-/// What is known of each number.
+/// Collects what is known of each number.
 fn known(read: &ReadGraph, plan: &GraphPlan) -> Vec<KnownTensor> {
     let graph = read.assigned.graph();
     let number = |id: &TensorId| id.index() as u32;
@@ -581,7 +583,7 @@ fn known(read: &ReadGraph, plan: &GraphPlan) -> Vec<KnownTensor> {
     known.collect()
 }
 
-/// The order in which ggml gives out addresses: leafs, then each node behind its sources.
+/// Returns the order in which ggml gives out addresses: leafs, then each node behind its sources.
 fn targets(listed: &[u32], known: &[KnownTensor]) -> Vec<AddressTarget> {
     let mut done = vec![false; known.len()];
     let mut targets = Vec::with_capacity(known.len());

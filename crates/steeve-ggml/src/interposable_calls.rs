@@ -36,11 +36,11 @@ const WORD: usize = size_of::<usize>();
 /// Where a relocation's symbol begins in its second word.
 const SYMBOL_SHIFT: u32 = if WORD == 8 { 32 } else { 8 };
 
-/// The first of these functions whose calls inside of the object that `address` lies in can't be taken over; `None` if there
-/// is none. `Err` if the object can't be looked at.
+/// Returns the first of these functions whose calls inside of the object around `address` can't be taken over; `None` if there
+/// is none. `Err` if the object can't be read.
 pub(crate) fn bound_inside<'a>(address: *const c_void, names: &[&'a CStr]) -> Result<Option<&'a CStr>, &'static str> {
-    let object = LoadedImage::around(address).ok_or("nobody knows where it is loaded")?;
-    let named_by_relocation = object.named_by_relocation(names).ok_or("its relocations can't be read")?;
+    let object = LoadedImage::around(address).ok_or("not in a loaded object")?;
+    let named_by_relocation = object.named_by_relocation(names).ok_or("unreadable relocations")?;
     Ok(names.iter().zip(named_by_relocation).find(|(_, is_named)| !is_named).map(|(name, _)| *name))
 }
 
@@ -87,7 +87,7 @@ impl LoadedImage {
         search.found
     }
 
-    /// For each of the names whether a relocation has it. `None` if a table is not where it should be.
+    /// Returns for each of the names whether a relocation has it. `None` if a table is not where it should be.
     fn named_by_relocation(&self, names: &[&CStr]) -> Option<Vec<bool>> {
         let dynamic = self.table(self.dynamic.start, self.dynamic.len() / (2 * WORD) * (2 * WORD))?;
         let entry = |index: usize| Some((dynamic.word(2 * index)?, dynamic.word(2 * index + 1)?));
@@ -126,7 +126,7 @@ impl LoadedImage {
         Some(named_by_relocation)
     }
 
-    /// So many bytes of the object, if one segment has them all.
+    /// Returns so many bytes of the object, if one segment has them all.
     fn table(&self, start: usize, size: usize) -> Option<ByteTable<'_>> {
         let is_there = |start: &usize| {
             let end = start.checked_add(size);
@@ -135,7 +135,7 @@ impl LoadedImage {
         // Some loaders leave addresses as they are in the file.
         let start = [start, start.wrapping_add(self.moved_by)].into_iter().find(is_there)?;
         // SAFETY: within a readable segment, as just seen, of an object that stays loaded: one of its functions is in use. The
-        // loader has written these tables before anybody could ask.
+        // loader wrote these tables before it ran any code of the object.
         Some(ByteTable(unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(start), size) }))
     }
 }
@@ -174,6 +174,6 @@ mod tests {
     #[test]
     fn nowhere_is_no_object() {
         let nowhere = std::ptr::without_provenance(1);
-        assert_eq!(bound_inside(nowhere, &[c"dladdr"]), Err("nobody knows where it is loaded"));
+        assert_eq!(bound_inside(nowhere, &[c"dladdr"]), Err("not in a loaded object"));
     }
 }

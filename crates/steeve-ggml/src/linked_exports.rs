@@ -1,6 +1,7 @@
-//! The rest of ggml's allocator, for those who link: tensors one behind another in a buffer, and all tensors of a context.
+//! The rest of ggml's allocator, for programs that link the static library: tensors one behind another in a buffer, and all
+//! tensors of a context.
 //!
-//! With this the static library can stand in for ggml's own object file. ggml's other functions are found by the linker.
+//! With this the static library can replace ggml's own object file. ggml's other functions are found by the linker.
 //!
 //! # Safety
 //! All of them: as ggml's own. Where ggml ends the process, these answer a status or null, and say why.
@@ -32,7 +33,7 @@ unsafe extern "C" {
     fn ggml_backend_get_default_buffer_type(backend: GgmlBackend) -> GgmlBufferType;
 }
 
-/// The ggml that we are linked with.
+/// Returns the ggml that this library is linked with.
 pub(crate) fn linked() -> &'static GgmlInstance {
     static LINKED: OnceValue<GgmlInstance> = OnceValue::new();
     LINKED.get_or_make(|| GgmlInstance::new(Ok(GgmlFunctions::linked()), None, Some(crate::log::linked())))
@@ -48,7 +49,7 @@ macro_rules! log_error {
     ($($what:tt)*) => { linked().log(LogLevel::Error, format_args!($($what)*)) };
 }
 
-/// Tensors one behind another in a buffer that it does not own.
+/// Allocates tensors one behind another in a buffer that it does not own.
 #[cfg(feature = "whole")]
 #[repr(C)]
 pub struct TensorAllocator {
@@ -58,7 +59,7 @@ pub struct TensorAllocator {
     offset: usize,
 }
 
-/// An allocator at the first aligned byte of a buffer.
+/// Makes a tensor allocator at the first aligned byte of a buffer.
 ///
 /// # Safety
 /// A buffer of ggml's.
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn ggml_tallocr_alloc(talloc: *mut TensorAllocator, tensor
     // SAFETY: as promised.
     let title = || unsafe { name(tensor) };
     if given.is_placed() || !given.view_src.is_null() {
-        log_error!("tensor {} has memory already", title());
+        log_error!("tensor {}: already allocated", title());
         return FAILED;
     }
     // SAFETY: as promised.
@@ -95,7 +96,11 @@ pub unsafe extern "C" fn ggml_tallocr_alloc(talloc: *mut TensorAllocator, tensor
     let padded = bytes.checked_next_multiple_of(talloc.alignment.max(1));
     let Some(end) = padded.and_then(|bytes| talloc.offset.checked_add(bytes)).filter(|end| *end <= size) else {
         let left = size.saturating_sub(talloc.offset);
-        log_error!("tensor {} needs {bytes} bytes in steps of {}, and {left} are left", title(), talloc.alignment);
+        log_error!(
+            "tensor {}: out of memory: {bytes} bytes requested, aligned to {}, {left} available",
+            title(),
+            talloc.alignment
+        );
         return ALLOC_FAILED;
     };
     let address = talloc.base.wrapping_byte_add(talloc.offset);
@@ -104,7 +109,7 @@ pub unsafe extern "C" fn ggml_tallocr_alloc(talloc: *mut TensorAllocator, tensor
     unsafe { (functions().ggml_backend_tensor_alloc)(talloc.buffer, tensor, address) }
 }
 
-/// How many bytes the tensors of a context take that have no memory yet.
+/// Returns how many bytes the tensors of a context take that have no memory yet.
 ///
 /// # Safety
 /// A context and a buffer type of ggml's.
@@ -137,7 +142,9 @@ pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors_from_buft(
     made.flatten().unwrap_or(std::ptr::null_mut())
 }
 
-/// The same in the default memory of a backend.
+/// Allocates the tensors of a context that have no memory, in the default memory of a backend.
+///
+/// Null if there are none, or if that fails: then nothing changes.
 ///
 /// # Safety
 /// A context and a backend of ggml's.
@@ -148,7 +155,7 @@ pub unsafe extern "C" fn ggml_backend_alloc_ctx_tensors(ctx: GgmlContext, backen
     unsafe { ggml_backend_alloc_ctx_tensors_from_buft(ctx, ggml_backend_get_default_buffer_type(backend)) }
 }
 
-/// Whether the planner lets an operation take the place of one of its sources.
+/// Returns whether the planner lets an operation run in place of one of its sources.
 #[cfg(feature = "whole")]
 #[unsafe(no_mangle)]
 pub extern "C" fn ggml_op_can_inplace(op: c_int) -> bool {
@@ -159,6 +166,8 @@ pub extern "C" fn ggml_op_can_inplace(op: c_int) -> bool {
     can.flatten().unwrap_or(false)
 }
 
+/// Lists the tensors of a context.
+///
 /// # Safety
 /// A context of ggml's, or null.
 unsafe fn tensors(context: GgmlContext) -> Vec<*mut GgmlTensor> {
@@ -172,7 +181,7 @@ unsafe fn tensors(context: GgmlContext) -> Vec<*mut GgmlTensor> {
     std::iter::successors(some(first), |tensor| some(unsafe { ggml_get_next_tensor(context, *tensor) })).collect()
 }
 
-/// One buffer, and who stands in it.
+/// One buffer of a context, and the range of tensors in it.
 struct ContextBuffer {
     bytes: usize,
     tensors: Range<usize>,
@@ -203,7 +212,7 @@ unsafe fn context_buffers(buffer_type: GgmlBufferType, tensors: &[*mut GgmlTenso
         };
         let Some(bytes) = bytes.checked_next_multiple_of(alignment.max(1)) else {
             // SAFETY: as promised.
-            log_error!("tensor {} of {bytes} bytes is too large", unsafe { name(tensor) });
+            log_error!("tensor {}: too large: {bytes} bytes", unsafe { name(tensor) });
             return None;
         };
         let sum = context_buffer.bytes.checked_add(bytes).filter(|sum| *sum <= max_size);
@@ -270,13 +279,13 @@ unsafe fn allocate_buffers(
         unsafe { ((*tensor).buffer, (*tensor).data) = (std::ptr::null_mut(), std::ptr::null_mut()) };
     }
     for buffer in made {
-        // SAFETY: made here, and nobody else has it.
+        // SAFETY: made here, and freed once.
         unsafe { (ggml.ggml_backend_buffer_free)(buffer) };
     }
     None
 }
 
-/// Whether all tensors have memory now: those that need some stand in the buffer, views where their sources are.
+/// Gives all tensors memory: in the buffer, or for views at their sources. False, and a log line, if one fails.
 ///
 /// # Safety
 /// A buffer with room, and tensors of ggml's.
@@ -298,13 +307,15 @@ unsafe fn place_tensors(buffer: GgmlBuffer, tensors: &[*mut GgmlTensor], placed:
         };
         if status != SUCCESS {
             // SAFETY: passed on.
-            log_error!("tensor {} could not be set up: status {status}", unsafe { name(tensor) });
+            log_error!("tensor {}: initialisation failed: status {status}", unsafe { name(tensor) });
             return false;
         }
     }
     true
 }
 
+/// Returns whether a tensor is neither allocated nor a view.
+///
 /// # Safety
 /// A tensor of ggml's.
 unsafe fn needs_memory(tensor: *const GgmlTensor) -> bool {
@@ -313,6 +324,8 @@ unsafe fn needs_memory(tensor: *const GgmlTensor) -> bool {
     !tensor.is_placed() && tensor.view_src.is_null()
 }
 
+/// Returns whether a tensor is a view without a buffer of a tensor that has one.
+///
 /// # Safety
 /// A tensor of ggml's.
 unsafe fn is_view_of_memory(tensor: *const GgmlTensor) -> bool {

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-/// What the loader knows of an address.
+/// Returns what the loader knows of an address; `None` outside of all loaded objects.
 pub(crate) fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
     if address.is_null() {
         return None;
@@ -18,7 +18,7 @@ pub(crate) fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
     (known != 0).then_some(info)
 }
 
-/// Where the object begins that an address lies in.
+/// Returns the start of the loaded object that an address lies in.
 pub(crate) fn base_of(address: *const c_void) -> Option<usize> {
     info_of(address).map(|info| info.dli_fbase.addr())
 }

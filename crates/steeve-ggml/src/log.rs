@@ -12,7 +12,7 @@ use std::fmt::Arguments;
 /// `ggml_log_internal`, which takes a format and hands the text to the program's log callback.
 pub(crate) type LogFunction = unsafe extern "C" fn(c_int, *const c_char, ...);
 
-/// The one that the linker finds.
+/// Returns the log function that the linker finds.
 #[cfg(all(feature = "whole", not(test)))]
 pub(crate) fn linked() -> LogFunction {
     unsafe extern "C" {
@@ -59,7 +59,7 @@ pub(crate) fn log(function: Option<LogFunction>, level: LogLevel, what: Argument
     }
 }
 
-/// A reason without what is different each time: numbers, and names in brackets.
+/// Returns a message without what differs each time: numbers, and names in brackets.
 pub(crate) fn message_kind(why: &str) -> String {
     let mut depth = 0u32;
     let mut kind = String::with_capacity(why.len());
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn reasons_of_one_kind_differ_in_numbers_and_names() {
-        let kind = message_kind("tensor 2 (cache (view)): data type 36 is unknown");
-        assert_eq!(kind, message_kind("tensor 917 (blk.3): data type 41 is unknown"));
-        assert_ne!(kind, message_kind("tensor 2 (): operation 36 is unknown"));
+        let kind = message_kind("tensor 2 (cache (view)): unknown data type 36");
+        assert_eq!(kind, message_kind("tensor 917 (blk.3): unknown data type 41"));
+        assert_ne!(kind, message_kind("tensor 2 (): unknown operation 36"));
     }
 }

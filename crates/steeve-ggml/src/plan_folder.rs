@@ -6,7 +6,7 @@
 //!                                      +--> plan --> temporary file in FOLDER --rename--> FOLDER/01ab...ef.json.gz
 //! ```
 //!
-//! Nothing in the folder is believed: a plan is proven for the very graph, as one that was made just now is, and held to what
+//! Nothing in the folder is trusted: a plan is proven for the very graph, as one that was made just now is, and held to what
 //! this process plans with. Whatever else is in its place, the graph is planned. Files appear as a whole, so processes may share a
 //! folder; two that plan the same graph at once both write its plan, and either will do.
 
@@ -89,7 +89,7 @@ pub(crate) fn solve(
     Ok(SolvedPlan { plan, ggml, origin: PlanOrigin::Made })
 }
 
-/// Cold, so that its code is apart from that which every process touches.
+/// Solves with a folder. Cold, so that its code is apart from that which every process touches.
 #[cold]
 #[inline(never)]
 fn solve_in(
@@ -165,39 +165,43 @@ fn unpacked(file: &Path, limit: InputLimit) -> io::Result<String> {
     // To open a pipe without this is to wait for its writer.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(file)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
     let mut text = String::new();
     GzDecoder::new(file).take(limit.bytes().0.saturating_add(1)).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// Why a plan is not one that this process would use; nothing if it is. The plan itself is proven.
+/// Returns why this process would not use a plan; `None` if it would. The plan itself is proven.
 fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlAnswer) -> Option<String> {
     let made = plan.options();
     if !matches!(made.strategy, GraphStrategy::Best(_)) {
-        return Some("it was not planned with the strategy best".to_owned());
+        return Some(format!("strategy: expected best, got {}", made.strategy.name()));
     }
     // Where more reuse makes a plan larger, ggml's is used.
     if made.reuse != options.reuse && (made.reuse, options.reuse) != (Reuse::Ggml, Reuse::More) {
-        return Some(format!("it was planned with reuse {}, not {}", made.reuse.name(), options.reuse.name()));
+        return Some(format!("reuse: expected {}, got {}", options.reuse.name(), made.reuse.name()));
     }
     if made.unread != options.unread {
-        return Some(format!("it was planned with unread {}, not {}", made.unread.name(), options.unread.name()));
+        return Some(format!("unread: expected {}, got {}", options.unread.name(), made.unread.name()));
     }
     let graph = plan.assigned();
     let name = |it: &MemoryPlan| graph.memories()[it.memory].name.as_str();
     let is_larger = |it: &&MemoryPlan| is_larger(graph, it, &answer.chunks[it.memory]);
     if let Some(it) = plan.memories().iter().find(is_larger) {
         let (ours, theirs) = (it.plan.peak(), sum(&answer.chunks[it.memory]));
-        return Some(format!("memory {}: larger than ggml's: {ours} bytes, {theirs} with ggml", name(it)));
+        return Some(format!(
+            "memory {}: larger than ggml's plan: expected at most {theirs} bytes, got {ours}",
+            name(it)
+        ));
     }
     let holds_nothing = |it: &&MemoryPlan| !it.keeps_hold && !is_ggmls(plan, it, answer);
     let it = plan.memories().iter().find(holds_nothing)?;
-    Some(format!("memory {}: the layout is not ggml's and keeps nothing for the backend", name(it)))
+    Some(format!("memory {}: the layout is not ggml's, and keeps nothing for the backend", name(it)))
 }
 
-/// Whether the plan of a memory takes more than ggml's, or a buffer that is larger than the device gives out and than any of ggml's.
+/// Returns whether the plan of a memory takes more than ggml's, or has a buffer that is larger than the device's limit and than
+/// any of ggml's.
 fn is_larger(graph: &AssignedGraph, it: &MemoryPlan, chunks: &[Bytes]) -> bool {
     let ours = it.plan.buffers().iter().copied().max().unwrap_or_default();
     let theirs = chunks.iter().copied().max().unwrap_or_default();
@@ -205,7 +209,7 @@ fn is_larger(graph: &AssignedGraph, it: &MemoryPlan, chunks: &[Bytes]) -> bool {
     it.plan.peak() > sum(chunks) || ours > limit.max(theirs)
 }
 
-/// Whether every tensor of a memory is where ggml allocates it.
+/// Returns whether every tensor of a memory is where ggml allocates it.
 fn is_ggmls(plan: &GraphPlan, it: &MemoryPlan, answer: &GgmlAnswer) -> bool {
     it.tensors.iter().all(|tensor| {
         let ours = plan.place(*tensor).map(|place| (place.buffer, place.offset));
@@ -227,13 +231,13 @@ fn write_plan(file: &Path, text: &str) -> io::Result<()> {
     };
     let written = pack(temporary_file, text).and_then(|()| std::fs::rename(&path, file));
     if written.is_err() {
-        // There is nothing to be done if even that fails; its name says whose it is.
+        // If even that fails, the file stays; its name says that it is temporary.
         let _ = std::fs::remove_file(&path);
     }
     written
 }
 
-/// Not synced: of a file that is lost half-way nothing is believed, and searching is cheaper than waiting for a disk.
+/// Compresses a text into a file, without a sync: a file that is lost half-way is refused, and a search is cheaper than a disk.
 fn pack(file: File, text: &str) -> io::Result<()> {
     let mut writer = GzEncoder::new(file, Compression::default());
     writer.write_all(text.as_bytes())?;

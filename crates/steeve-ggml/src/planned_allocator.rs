@@ -31,15 +31,15 @@ use crate::plan_folder::{self, SolvedPlan};
 use crate::read_graph::{BufferIds, GraphReadError, PlannedMemories, ReadPurpose, TensorLists, read};
 use crate::record_graph::record;
 
-/// How many graphs' plans are kept.
+/// The most plans that are kept.
 const PLANS: usize = 16;
 
 /// Why there is no plan.
 #[derive(Debug)]
 pub(crate) enum AllocFailure {
-    /// The graph makes no sense to anybody.
+    /// The graph is malformed: ggml itself would fail over it.
     Malformed(String),
-    /// We can't, but ggml may.
+    /// The graph can't be planned here, but perhaps by ggml.
     Unplannable(String),
     /// The device has no such memory.
     OutOfMemory(String),
@@ -68,7 +68,7 @@ pub(crate) struct PlannedAllocator {
     buffer_sets: Vec<BufferSet>,
     /// The plans that were used last, the latest first.
     kept_plans: Vec<KeptPlan>,
-    /// How many entries there ever were.
+    /// How many plans were made so far.
     plans_made: u64,
     /// The largest plan that a graph was allocated by since buffers were made. What it takes is resident.
     resident: Bytes,
@@ -76,7 +76,7 @@ pub(crate) struct PlannedAllocator {
     ids: Option<Arc<BufferIds>>,
 }
 
-/// What the kept plans have for a graph. The entry that is found is the first, and its tensors are bound to the graph's.
+/// The result of looking a graph up among the kept plans. The plan that is found is in front, and its tensors are bound to the graph's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PlanLookup {
     /// No plan can be used.
@@ -87,7 +87,7 @@ enum PlanLookup {
     OversizedPlan(Bytes),
 }
 
-/// What a graph is looked for among the kept plans for.
+/// The call that a graph is looked up among the kept plans for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LookupPurpose {
     Reserve,
@@ -100,9 +100,9 @@ struct KeptPlan {
     number: u64,
     ids: Arc<BufferIds>,
     pattern: GraphPattern,
-    /// The sizes of the plan's buffers in each part.
+    /// The sizes of the plan's buffers in each memory.
     needed: Vec<Vec<Bytes>>,
-    /// For each part the chunk of each of the plan's buffers. `None` while the chunks that exist are too small or too few.
+    /// For each memory the chunk of each of the plan's buffers. `None` while the chunks that exist are too small or too few.
     chunks: Option<Vec<Vec<usize>>>,
     /// Whether it is a plan for smaller graphs than another's.
     small: Option<SmallPlan>,
@@ -111,6 +111,8 @@ struct KeptPlan {
 }
 
 impl PlannedAllocator {
+    /// Makes an allocator without plans and buffers. Fails if a buffer type can't be planned for.
+    ///
     /// # Safety
     /// The buffer types are this ggml's and live as long as the answer.
     pub(crate) unsafe fn new(
@@ -156,7 +158,7 @@ impl PlannedAllocator {
         self.grow()
     }
 
-    /// Plans a graph, and says what a reserve would take for each buffer.
+    /// Plans a graph, and returns what a reserve would take for each buffer.
     ///
     /// # Safety
     /// As [`reserve`](Self::reserve).
@@ -193,7 +195,7 @@ impl PlannedAllocator {
             match self.find_plan(lists, LookupPurpose::Alloc) {
                 PlanLookup::Plan => {}
                 PlanLookup::OversizedPlan(bytes) => self.plan_small(lists, bytes),
-                // Only the caller knows who goes where. And where tensors move because another plan is used, it must first
+                // Only the caller knows which memory each tensor belongs to. And where tensors move because another plan is used, it must first
                 // wait for its devices, which ggml's scheduler does before it reserves.
                 PlanLookup::Nothing if self.memories.types.len() > 1 => return Ok(false),
                 PlanLookup::Nothing => {
@@ -207,12 +209,12 @@ impl PlannedAllocator {
         Ok(true)
     }
 
-    /// Whether a buffer is one of these.
+    /// Returns whether a buffer is one of this allocator's.
     pub(crate) fn has_buffer(&self, buffer: GgmlBuffer) -> bool {
         self.buffer_sets.iter().flat_map(|buffer_set| &buffer_set.chunks).any(|chunk| chunk.buffer == buffer)
     }
 
-    /// How many bytes the buffers of a memory have; none for one that shares another's.
+    /// Returns how many bytes the buffers of a memory have; 0 for one that shares another's.
     pub(crate) fn buffer_size(&self, index: usize) -> usize {
         let memory = MemoryId::from_index(index);
         let buffer_set = self.buffer_sets.iter().find(|buffer_set| Some(buffer_set.memory) == memory);
@@ -226,7 +228,7 @@ impl PlannedAllocator {
         buffers.map(|buffer| unsafe { get_size(buffer) }).sum()
     }
 
-    /// Makes the entry of a graph that is to be reserved the first, from those that fit or anew, and binds the graph's tensors.
+    /// Finds or makes the plan of a graph that is to be reserved, moves it to the front, and binds the graph's tensors.
     ///
     /// # Safety
     /// A graph of this ggml's.
@@ -242,7 +244,7 @@ impl PlannedAllocator {
         }
     }
 
-    /// Returns these ids, shared with an entry that has equal ones.
+    /// Returns these ids, shared with a kept plan that has equal ones.
     fn shared_ids(&self, ids: BufferIds) -> Arc<BufferIds> {
         match self.kept_plans.iter().find(|kept_plan| *kept_plan.ids == ids) {
             Some(kept_plan) => Arc::clone(&kept_plan.ids),
@@ -250,7 +252,7 @@ impl PlannedAllocator {
         }
     }
 
-    /// Plans a graph that no entry fits, makes its entry the first, and binds its tensors.
+    /// Plans a graph that no kept plan fits, puts its plan in front, and binds its tensors.
     ///
     /// # Safety
     /// A graph of this ggml's.
@@ -300,7 +302,7 @@ impl PlannedAllocator {
         })
     }
 
-    /// The plan for a graph: ours, or ggml's where that is smaller; or the one that was found earlier, from the folder of plans.
+    /// Plans a graph: returns our plan, or ggml's where that is smaller, or the one that an earlier search left in the folder of plans.
     fn solve(&self, graph: &AssignedGraph, strategy: GraphStrategy) -> Result<GraphPlan, AllocFailure> {
         let start = Instant::now();
         let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
@@ -326,7 +328,7 @@ impl PlannedAllocator {
         Ok(plan)
     }
 
-    /// Makes the entry that fits the graph the first, and binds its tensors. An entry whose plan the buffers have room for is
+    /// Moves the kept plan that fits the graph to the front, and binds its tensors. A plan that the buffers have room for is
     /// preferred, so that none is made anew without need. One that they have no room for must be this very graph's: the
     /// plan of a larger graph would take more than ggml does. To allocate in several memories, only what was reserved last
     /// will do.
@@ -376,7 +378,7 @@ impl PlannedAllocator {
         PlanLookup::OversizedPlan(bytes)
     }
 
-    /// Compares a graph with an entry's, and binds its tensors.
+    /// Compares a graph with a kept plan's, and binds its tensors.
     ///
     /// # Safety
     /// A graph of this ggml's.
@@ -391,12 +393,12 @@ impl PlannedAllocator {
         unsafe { pattern.compare(lists, |place| address(chunks.as_deref()?, buffer_sets, place)) }
     }
 
-    /// Whether everything is to be as with ggml, to the byte.
+    /// Returns whether plans and buffers are to be as with ggml, to the byte.
     fn uses_ggml_layout(&self) -> bool {
         self.settings.strategy == GraphStrategy::Ggml
     }
 
-    /// Gives the first entry the buffers that its plan needs, by ggml's rule: a memory that has no room for the plan gives
+    /// Gives the first kept plan the buffers that its plan needs, by ggml's rule: a memory that has no room for the plan gives
     /// all its buffers back, and gets those of the plan; one that has room keeps what it has. So a memory whose buffers
     /// are made anew has as many bytes as its plan, which are never more than ggml has then.
     ///
@@ -448,7 +450,7 @@ impl PlannedAllocator {
         }
     }
 
-    /// Gives the tensors bound to the first entry their addresses.
+    /// Gives the tensors bound to the first kept plan their addresses.
     ///
     /// # Safety
     /// The tensors have just been bound, their graph is still there, and the buffers are large enough.
@@ -471,7 +473,7 @@ impl PlannedAllocator {
             let tensor = unsafe { &*pointer };
             match place {
                 TensorPlace::View => {
-                    // SAFETY: as above; a root stands before its views.
+                    // SAFETY: as above; a root comes before its views.
                     let root = unsafe { &*pattern.tensors[root as usize] };
                     // A root of no bytes may have a buffer and no address. ggml would fail over that.
                     if tensor.buffer.is_null() && !root.buffer.is_null() && !root.data.is_null() {
@@ -501,18 +503,18 @@ impl Drop for PlannedAllocator {
 }
 
 impl KeptPlan {
-    /// The bytes of all buffers of the plan.
+    /// Returns the bytes of all buffers of the plan.
     fn peak(&self) -> Bytes {
         Bytes(self.needed.iter().map(|needed| total(needed)).fold(0, u64::saturating_add))
     }
 
-    /// For each part the chunk of each of the plan's buffers; `None` if some are missing or too small.
+    /// Returns for each memory the chunk of each of the plan's buffers; `None` if some are missing or too small.
     fn fit(&self, buffer_sets: &[BufferSet], ggml_layout: bool) -> Option<Vec<Vec<usize>>> {
         buffer_sets.iter().zip(&self.needed).map(|(buffer_set, needed)| buffer_set.fit(needed, ggml_layout)).collect()
     }
 }
 
-/// What a plan needs in each memory.
+/// Returns the buffer sizes that a plan needs in each memory.
 fn sizes(plan: &GraphPlan) -> Vec<Vec<Bytes>> {
     let needed = plan.memories().iter().map(|it| match it.plan.buffers().as_slice() {
         // As ggml, which has a buffer for each memory as soon as anything is reserved, if only of no bytes.
@@ -522,18 +524,18 @@ fn sizes(plan: &GraphPlan) -> Vec<Vec<Bytes>> {
     needed.collect()
 }
 
-/// Buffer and address of a planned place, with the chunk of each buffer.
+/// Returns buffer and address of a planned place, given the chunk of each buffer.
 #[inline]
 fn address(chunks: &[Vec<usize>], buffer_sets: &[BufferSet], place: TensorPlace) -> Option<(GgmlBuffer, usize)> {
     let TensorPlace::Planned { buffer_set, buffer, offset, .. } = place else { return None };
-    // Tensors of no bytes may stand in buffers that do not exist: the first will do.
+    // Tensors of no bytes may be in buffers that do not exist: the first will do.
     let chunks = chunks.get(buffer_set as usize)?;
     let chunk = chunks.get(buffer as usize).or_else(|| chunks.first())?;
     let chunk = buffer_sets[buffer_set as usize].chunks.get(*chunk)?;
     Some((chunk.buffer, chunk.base + offset as usize))
 }
 
-/// The bytes of ggml's plan, of ours and of the bound; with several memories, of each of them, too.
+/// Formats the bytes of ggml's plan, of ours and of the bound; with several memories, of each of them, too.
 fn figures(plan: &GraphPlan, ggml: &IdVec<MemoryId, Bytes>, memories: &PlannedMemories) -> String {
     let one = |ggml: u64, ours: u64, bound: u64| format!("ggml {ggml}, steeve {ours}, bound {bound}");
     let sum = |bytes: &mut dyn Iterator<Item = Bytes>| bytes.fold(0, |sum: u64, it| sum.saturating_add(it.0));

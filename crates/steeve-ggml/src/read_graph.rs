@@ -1,7 +1,8 @@
-//! The caller's graph in, a graph that can be planned out. Looks at everything once and trusts nothing but pointers.
+//! The caller's graph in, a graph that can be planned out. Reads every tensor once and trusts nothing but pointers.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
+use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use steeve_graph::{
@@ -38,7 +39,7 @@ pub(crate) struct BufferIds {
     pub(crate) nodes: Vec<c_int>,
 }
 
-/// The caller's lists.
+/// The leafs and nodes of the caller's graph.
 #[derive(Clone, Copy)]
 pub(crate) struct TensorLists<'a> {
     pub(crate) leafs: &'a [*mut ggml_abi::GgmlTensor],
@@ -46,6 +47,8 @@ pub(crate) struct TensorLists<'a> {
 }
 
 impl<'a> TensorLists<'a> {
+    /// Reads the lists of a graph. Fails for a null graph, list or tensor.
+    ///
     /// # Safety
     /// Null, or a graph of ggml's that lives as long as the answer is used.
     pub(crate) unsafe fn of(graph: *const ggml_abi::GgmlGraph) -> Result<Self, GraphReadError> {
@@ -54,10 +57,10 @@ impl<'a> TensorLists<'a> {
         // SAFETY: as promised.
         let list = |count: c_int, start: *mut *mut ggml_abi::GgmlTensor, name: &str| match usize::try_from(count) {
             Ok(0) => Ok(&[][..]),
-            Ok(_) if start.is_null() => malformed(format!("{count} {name} are announced, and their list is null")),
+            Ok(_) if start.is_null() => malformed(format!("list of {count} {name} is null")),
             // SAFETY: a list of so many pointers, as promised.
             Ok(count) => Ok(unsafe { std::slice::from_raw_parts(start.cast_const(), count) }),
-            Err(_) => malformed(format!("there are {count} {name}")),
+            Err(_) => malformed(format!("negative number of {name}: {count}")),
         };
         let leafs = list(graph.n_leafs, graph.leafs, "leafs")?;
         let nodes = list(graph.n_nodes, graph.nodes, "nodes")?;
@@ -71,7 +74,7 @@ impl<'a> TensorLists<'a> {
         Ok(Self { leafs, nodes })
     }
 
-    /// The memories that the caller says; all in the first where it says nothing.
+    /// Returns the memory of each leaf and node; the first where the caller says nothing.
     ///
     /// # Safety
     /// Each is null, or has one number for each leaf or node.
@@ -91,7 +94,7 @@ pub(crate) struct ReadGraph {
     pub(crate) tensors: Vec<*mut ggml_abi::GgmlTensor>,
 }
 
-/// For what a graph is read: operations are called differently.
+/// The purpose a graph is read for, which decides what its operations are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPurpose {
     /// To be planned: every operation overwrites what this ggml lets it overwrite, and nothing else.
@@ -158,14 +161,14 @@ impl GraphReader<'_> {
         for &leaf in lists.leafs {
             parts.leaf(self.number(leaf)?);
         }
-        // The memory of each node: who has none is no node.
+        // The memory of each node; a tensor without one is no node.
         let mut homes = vec![None; lists.leafs.len() + lists.nodes.len()];
         for (&node, home) in lists.nodes.iter().zip(&assignment.nodes) {
             let node = self.number(node)?;
             homes[node.index()] = Some(*home);
             parts.node(node);
         }
-        // In the table, sources come with their numbers, and who is met for the first time is appended: so the list grows
+        // In the table, sources come with their numbers, and each new tensor is appended: so the list grows
         // while it is walked.
         let mut index = 0;
         while let Some(&pointer) = self.tensors.get(index) {
@@ -181,7 +184,7 @@ impl GraphReader<'_> {
         Ok(ReadGraph { assigned, tensors: self.tensors })
     }
 
-    /// The id of a tensor, a new one if it is met for the first time.
+    /// Returns the id of a tensor, a new one at its first use.
     fn number(&mut self, tensor: *mut ggml_abi::GgmlTensor) -> Result<TensorId, GraphReadError> {
         let next = TensorId::from_index(self.tensors.len());
         let next = next.ok_or_else(|| GraphReadError::Malformed("there are too many tensors".into()))?;
@@ -196,7 +199,9 @@ impl GraphReader<'_> {
         let memories = self.memories.types.len();
         let memory = |&id: &c_int| {
             let index = usize::try_from(id).ok().filter(|index| *index < memories).and_then(MemoryId::from_index);
-            index.ok_or_else(|| GraphReadError::Malformed(format!("buffer {id} is named, and there are {memories}")))
+            index.ok_or_else(|| {
+                GraphReadError::Malformed(format!("buffer {id}: out of range: expected less than {memories}"))
+            })
         };
         ids.iter().map(memory).collect()
     }
@@ -222,7 +227,7 @@ impl GraphReader<'_> {
         let layout = layout(self.ggml, tensor)?;
         let mut sources = [None; ggml_abi::MAX_SOURCES];
         let mut used = 0;
-        // Who is no node is only looked at, and who made it does not matter.
+        // Of a tensor that is no node, the sources do not matter.
         if home.is_some() {
             for (slot, (source, &is)) in sources.iter_mut().zip(&tensor.src).enumerate() {
                 if !is.is_null() {
@@ -248,6 +253,8 @@ impl GraphReader<'_> {
         Ok(())
     }
 
+    /// Returns the operation of a tensor as the planner sees it.
+    ///
     /// # Safety
     /// The tensor is one of this ggml's.
     unsafe fn op(
@@ -256,7 +263,7 @@ impl GraphReader<'_> {
         tensor: &ggml_abi::GgmlTensor,
         home: Option<MemoryId>,
     ) -> Result<Op, GraphReadError> {
-        let unknown = || GraphReadError::Unsupported(format!("operation {} is unknown", tensor.op));
+        let unknown = || GraphReadError::Unsupported(format!("unknown operation {}", tensor.op));
         let ggml = self.ggml;
         let operation = ggml.operation(tensor.op).ok_or_else(unknown)?;
         let too_many = |error: GraphError| GraphReadError::Malformed(error.to_string());
@@ -297,7 +304,7 @@ impl GraphReader<'_> {
         })
     }
 
-    /// How many bytes each planned tensor takes in each memory.
+    /// Returns how many bytes each planned tensor takes in each memory.
     fn sizes(&self, graph: &steeve_graph::Graph) -> Result<AllocSizes, GraphReadError> {
         let mut sizes = AllocSizes::new(self.memories.types.len());
         let mut left = isize::MAX as u64;
@@ -325,26 +332,26 @@ impl GraphReader<'_> {
 }
 
 fn too_large(bytes: u64) -> String {
-    format!("with one tensor of {bytes} bytes, all of them have more than can be addressed")
+    format!("out of address space at a tensor of {bytes} bytes")
 }
 
-/// Type, shape and strides, if they make sense.
+/// Returns type, shape and strides of a tensor. Fails for an unknown type or an impossible shape.
 pub(crate) fn layout(ggml: &KnownGgml, tensor: &ggml_abi::GgmlTensor) -> Result<Layout, GraphReadError> {
-    let unknown = || match format!("data type {} is unknown", tensor.dtype) {
+    let unknown = || match format!("unknown data type {}", tensor.dtype) {
         why if ggml.has_type(tensor.dtype) => GraphReadError::Unsupported(why),
         why => GraphReadError::Malformed(why),
     };
     let dtype = ggml.data_type(tensor.dtype).ok_or_else(unknown)?;
     let mut ne = [0; 4];
     for (ne, &given) in ne.iter_mut().zip(&tensor.ne) {
-        let negative = |_| GraphReadError::Unsupported(format!("a shape of {:?}", tensor.ne));
+        let negative = |_| GraphReadError::Unsupported(format!("negative shape {:?}", tensor.ne));
         *ne = u64::try_from(given).map_err(negative)?;
     }
     let nb = tensor.nb.map(|stride| stride as u64);
     Layout::new(dtype, ne, nb).map_err(|error| GraphReadError::Malformed(error.to_string()))
 }
 
-/// The name of a tensor.
+/// Returns the name of a tensor.
 ///
 /// # Safety
 /// A tensor of ggml's.
@@ -356,6 +363,13 @@ pub(crate) unsafe fn name(tensor: *const ggml_abi::GgmlTensor) -> String {
 
 fn malformed<T>(why: impl Into<String>) -> Result<T, GraphReadError> {
     Err(GraphReadError::Malformed(why.into()))
+}
+
+impl fmt::Display for GraphReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Malformed(why) | Self::Unsupported(why)) = self;
+        f.write_str(why)
+    }
 }
 
 impl GraphReadError {

@@ -12,7 +12,7 @@ use crate::ggml_instance::KnownGgml;
 use crate::log::log_stderr;
 use crate::read_graph::{BufferIds, PlannedMemories, ReadPurpose, TensorLists, read};
 
-/// Writes a graph into the folder, which is made if need be. What goes wrong is said, and does not matter otherwise.
+/// Writes a graph into the folder, which is made if need be. A failure is logged, and has no other effect.
 ///
 /// # Safety
 /// A graph of this ggml's.
@@ -28,11 +28,11 @@ pub(crate) unsafe fn record(
     // SAFETY: passed on.
     let graph = match unsafe { read(ggml, lists, memories, ids, ReadPurpose::Record) } {
         Ok(graph) => graph,
-        Err(why) => return log_stderr!("graph {number} is not recorded: {why:?}"),
+        Err(why) => return log_stderr!("graph {number}: not recorded: {why}"),
     };
     let answer = match ggml_answer(&graph.assigned) {
         Ok(answer) => answer,
-        Err(error) => return log_stderr!("graph {number} is not recorded: {error}"),
+        Err(error) => return log_stderr!("graph {number}: not recorded: {error}"),
     };
     let places = answer.places.iter().map(|place| {
         let it = (*place)?;
@@ -67,11 +67,11 @@ pub(crate) unsafe fn record(
     let others = std::iter::repeat_with(|| COUNT.fetch_add(1, Ordering::Relaxed));
     let names = std::iter::once(number).chain(others).map(name);
     if let Err(error) = write_recording(folder, names, &recorded.to_json()) {
-        log_stderr!("graph {number} can't be written to {}: {error}", folder.display());
+        log_stderr!("graph {number}: cannot write to {}: {error}", folder.display());
     }
 }
 
-/// What this library keeps for the backend of a memory.
+/// Returns what plans keep for the backend of a memory.
 fn needs(memory: &Memory) -> Option<BackendNeeds> {
     Some(BackendNeeds { hold: memory.hold, fusion: memory.fusion })
 }
@@ -88,7 +88,7 @@ fn write_recording(folder: &Path, names: impl Iterator<Item = String>, json: &st
     written
 }
 
-/// A new file whose name is not that of a recording, nor of a plan, and no other file's of any thread or process.
+/// Creates a temporary file whose name is that of no recording or plan, and unique among threads and processes.
 pub(crate) fn temporary_file(folder: &Path) -> std::io::Result<(PathBuf, File)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -132,7 +132,7 @@ mod tests {
         (0..3).map(|number| format!("{number}.json.gz"))
     }
 
-    /// What a folder holds, unpacked.
+    /// Reads the files of a folder, unpacked.
     fn contents(folder: &Path) -> Vec<(String, String)> {
         let read = |entry: std::io::Result<std::fs::DirEntry>| {
             let entry = entry.unwrap();

@@ -40,7 +40,7 @@ const REPORT_VERSION: u32 = 1;
 /// The buffers that were reported and are not freed yet. Programs make and free many more to find out what a device can do.
 static BUFFERS: AddressRegistry<()> = AddressRegistry::new();
 
-/// The file that is written to, if the environment names one.
+/// Returns the file that is written to, if the environment names one.
 pub(crate) fn file() -> Option<&'static Path> {
     settings().report.as_deref()
 }
@@ -97,7 +97,7 @@ pub(crate) unsafe fn describe_memories(ggml: &GgmlInstance, types: &[GgmlBufferT
     })
 }
 
-/// Reports a new handle with what was [described](describe), and why it is not ours, if it is not.
+/// Reports a new handle with what was [described](describe_memories), and why it is not ours, if it is not.
 pub(crate) fn report_open(handle: *const GallocrHandle, described: Option<String>, why: Option<String>) {
     let (Some(file), Some(described)) = (file(), described) else { return };
     let owner = match HANDLES.get(handle.addr()) {
@@ -157,7 +157,7 @@ pub(crate) unsafe fn size_and_report(handle: &mut GallocrHandle, request: Reserv
     sizes
 }
 
-/// The chunks of ggml's own plan, simulated now or before.
+/// Returns the chunks of ggml's own plan, simulated now or before.
 ///
 /// # Safety
 /// As [`reserve_and_report`].
@@ -166,7 +166,7 @@ unsafe fn simulated_chunks(handle: &mut GallocrHandle, request: ReserveRequest) 
     // SAFETY: passed on.
     let chunks = catch_panic(|| unsafe { simulations.chunks(handle.ggml(), handle.types(), request) });
     handle.report_state.simulations = simulations;
-    chunks.unwrap_or_else(|| Err(GraphReadError::Unsupported("something went wrong inside".into())))
+    chunks.unwrap_or_else(|| Err(GraphReadError::Unsupported("internal error".into())))
 }
 
 /// Writes what a handle has, or would have, in each memory, unless that is what was written last. Without sizes the graph was
@@ -279,8 +279,8 @@ pub(crate) fn report_dropped_buffer(buffer: GgmlBuffer) {
     });
 }
 
-/// What the tensors of a context are, by the names that llama.cpp gives them. One name decides for the whole context, since
-/// each has tensors of one kind.
+/// Returns what the tensors of a context are, by the names that llama.cpp gives them. One name decides for the whole context,
+/// since each has tensors of one kind.
 ///
 /// # Safety
 /// A context of this ggml's, or null.
@@ -316,6 +316,8 @@ struct MemoryDescription {
 }
 
 impl MemoryDescription {
+    /// Describes a buffer type; as `unknown` if ggml lacks a function that is needed.
+    ///
     /// # Safety
     /// A buffer type of this ggml's.
     unsafe fn of(ggml: &GgmlInstance, buffer_type: GgmlBufferType) -> Self {

@@ -1,4 +1,4 @@
-//! `steeve compare_graph` for graphs: ggml's plan, its shares packed better, ours, and ours with a search.
+//! `steeve compare_graph` for graphs: ggml's plan, its live ranges packed better, ours, and ours with a search.
 
 use std::time::Duration;
 

@@ -4,10 +4,10 @@ use crate::ggml_abi::GgmlTensor;
 
 /// Which tensor each number means.
 pub(super) trait NumberBinding {
-    /// Whether the number means this tensor.
+    /// Returns whether the number means this tensor.
     fn is(&mut self, number: u32, tensor: *mut GgmlTensor) -> bool;
 
-    /// The tensor of a number.
+    /// Returns the tensor of a number.
     fn tensor(&self, number: u32) -> *mut GgmlTensor;
 }
 
@@ -15,6 +15,8 @@ pub(super) trait NumberBinding {
 pub(super) struct PreviousBinding<'a>(&'a [*mut GgmlTensor]);
 
 impl<'a> PreviousBinding<'a> {
+    /// Takes the tensors that the numbers meant last time.
+    ///
     /// # Safety
     /// No number that is asked for is above the last of these tensors'.
     pub(super) unsafe fn new(tensors: &'a [*mut GgmlTensor]) -> Self {

@@ -22,7 +22,7 @@ pub(super) struct BufferChunk {
 }
 
 impl BufferSet {
-    /// The chunk for each buffer of a plan; `None` if one is missing or too small. ggml compares them one by one.
+    /// Returns the chunk for each buffer of a plan; `None` if one is missing or too small. ggml compares them one by one.
     pub(super) fn fit(&self, needed: &[Bytes], ggml_layout: bool) -> Option<Vec<usize>> {
         let sizes: Vec<Bytes> = self.chunks.iter().map(|chunk| chunk.size).collect();
         if ggml_layout {
@@ -32,7 +32,7 @@ impl BufferSet {
         fit_buffers(&sizes, needed)
     }
 
-    /// The bytes of all buffers.
+    /// Returns the bytes of all buffers.
     pub(super) fn total(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.size.0).sum()
     }
@@ -67,7 +67,7 @@ impl BufferSet {
         }
     }
 
-    /// Names the memory and its total in ggml's words, and the buffer that could not be had where it is one of several.
+    /// Formats the failure in ggml's words: the memory and its total, and the buffer that failed where it is one of several.
     fn no_memory(&self, ggml: &GgmlFunctions, index: usize, wanted: &[Bytes]) -> String {
         // SAFETY: a buffer type of the caller's.
         let name = unsafe { text((ggml.ggml_backend_buft_name)(self.buffer_type)) }.unwrap_or_default();

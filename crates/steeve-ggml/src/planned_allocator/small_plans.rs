@@ -18,18 +18,18 @@ pub(super) struct SmallPlan {
 }
 
 impl PlannedAllocator {
-    /// Whether graphs that are far smaller than a plan get one of their own: in plain CPU memory, where pages that are not
-    /// touched cost nothing, and where no one but the caller knows of plans.
+    /// Returns whether graphs that are far smaller than a plan get one of their own: in plain CPU memory, where pages that are not
+    /// touched cost nothing, and where only the caller depends on plans.
     pub(super) fn allows_small_plans(&self) -> bool {
         !self.uses_ggml_layout() && matches!(self.memories.is_host.as_slice(), [true])
     }
 
     /// Makes a plan of its own for a graph whose tensors have so many bytes, at the bottom of the buffers that there are, if
-    /// that takes far fewer of them than the first entry: memory that is never touched is never resident. Otherwise the
-    /// first entry stays what it is. What is resident already is worth no plan.
+    /// that takes far fewer of them than the first kept plan: memory that is never touched is never resident. Otherwise the
+    /// first kept plan stays what it is. What is resident already is worth no plan.
     ///
     /// # Safety
-    /// A graph of this ggml's, which the first entry fits and is bound to.
+    /// A graph of this ggml's, which the first kept plan fits and is bound to.
     pub(super) unsafe fn plan_small(&mut self, lists: TensorLists<'_>, bytes: Bytes) {
         let Some(first) = self.kept_plans.first() else { return };
         let (of, of_bytes) = first.small.map_or((first.number, first.pattern.bytes), |small| (small.of, small.bytes));
@@ -56,7 +56,7 @@ impl PlannedAllocator {
         }
     }
 
-    /// Drops the entries whose work the first one can do. Plans for far smaller graphs are from now on beside the first.
+    /// Drops the kept plans whose work the first one can do. Plans for far smaller graphs are from now on beside the first.
     pub(super) fn drop_covered(&mut self) {
         let Some((first, others)) = self.kept_plans.split_first_mut() else { return };
         let mut adopted: Vec<SizeClass> = Vec::new();
@@ -78,7 +78,7 @@ impl PlannedAllocator {
 }
 
 impl KeptPlan {
-    /// What a plan for smaller graphs is beside this one; `None` if it is not, has no buffers, or is not worth while.
+    /// Returns the role of a plan for smaller graphs beside this one; `None` if it is not, has no buffers, or saves too little.
     fn adopt(&self, other: &Self) -> Option<SmallPlan> {
         let is_small = other.small.is_some() && other.chunks.is_some() && self.small.is_none();
         let class = SizeClass::of(other.pattern.bytes, self.pattern.bytes).filter(|_| is_small)?;
