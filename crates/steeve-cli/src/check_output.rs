@@ -90,7 +90,7 @@ impl CheckOutput<'_> {
     ) -> Result<ExitStatus, Error> {
         let PlanTitle { file, plan, .. } = title;
         match self.format {
-            CheckFormat::Json => self.line(title, &[], memories()?)?,
+            CheckFormat::Json => self.print_check_line(title, &[], memories()?)?,
             CheckFormat::Sentences => {
                 writeln!(self.stdout, "{file}: {plan} holds: {sentence}").map_err(Error::Output)?;
             }
@@ -107,7 +107,7 @@ impl CheckOutput<'_> {
         let PlanTitle { file, plan, .. } = title;
         let problem = self.problem;
         let last = format!("{file}: {plan} does not hold for {problem}: {things}");
-        self.refuse(title, wrong, || Ok(Vec::new()), &last)
+        self.print_faults(title, wrong, || Ok(Vec::new()), &last)
     }
 
     /// Says which memories of a plan that holds are above their capacity, and a last sentence on the error stream.
@@ -123,10 +123,10 @@ impl CheckOutput<'_> {
         };
         let PlanTitle { file, plan, .. } = title;
         let last = format!("{file}: {plan} holds but does not fit: {things} above --capacity");
-        self.refuse(title, over, memories, &last)
+        self.print_faults(title, over, memories, &last)
     }
 
-    fn refuse(
+    fn print_faults(
         &mut self,
         title: &PlanTitle<'_>,
         wrong: &[CheckFault],
@@ -135,7 +135,7 @@ impl CheckOutput<'_> {
     ) -> Result<ExitStatus, Error> {
         let file = title.file;
         let told = match self.format {
-            CheckFormat::Json => self.line(title, wrong, memories()?),
+            CheckFormat::Json => self.print_check_line(title, wrong, memories()?),
             CheckFormat::Sentences => {
                 let more = wrong.len().saturating_sub(SHOWN);
                 let more = (more > 0).then(|| format!("{file}: and {more} more, which --json lists"));
@@ -155,7 +155,12 @@ impl CheckOutput<'_> {
         Ok(ExitStatus::Negative)
     }
 
-    fn line(&mut self, title: &PlanTitle<'_>, faults: &[CheckFault], buffers: Vec<CheckedMemory>) -> Result<(), Error> {
+    fn print_check_line(
+        &mut self,
+        title: &PlanTitle<'_>,
+        faults: &[CheckFault],
+        buffers: Vec<CheckedMemory>,
+    ) -> Result<(), Error> {
         let PlanTitle { file, kind, .. } = *title;
         let (holds, problem) = (faults.is_empty(), self.problem);
         print_line(self.stdout, &CheckLine { version: JSON_VERSION, file, problem, plan: kind, holds, faults, buffers })

@@ -39,7 +39,7 @@ impl ComparisonTable {
 
     fn side_by_side(&self) -> comfy_table::Table {
         let columns = self.results.iter().flat_map(|it| [*it, "ratio", "time"]);
-        let mut shown = text_table::table(self.heads.iter().copied().chain(columns).map(str::to_owned));
+        let mut shown = text_table::new_table(self.heads.iter().copied().chain(columns).map(str::to_owned));
         for row in &self.rows {
             shown.add_row(row.head.iter().chain(row.results.iter().flatten()).cloned());
         }
@@ -48,7 +48,7 @@ impl ComparisonTable {
 
     fn one_below_the_other(&self) -> comfy_table::Table {
         let header = self.heads.iter().copied().chain(["strategy", "peak", "ratio", "time"]);
-        let mut shown = text_table::table(header.map(str::to_owned));
+        let mut shown = text_table::new_table(header.map(str::to_owned));
         for row in &self.rows {
             let blank: Vec<Cell> = self.heads.iter().map(|_| Cell::new("")).collect();
             let heads = std::iter::once(row.head.clone()).chain(std::iter::repeat(blank));
@@ -88,7 +88,7 @@ pub(crate) fn result_cells(results: &[StrategyResult], base: Option<Bytes>, size
             CapacityFit::Over => Cell::new(format!("{} (over)", sizes.show(it.peak))).fg(Color::Red),
             CapacityFit::Within => Cell::new(sizes.show(it.peak)),
         };
-        let time = Cell::new(it.time.map_or_else(String::new, text_table::time));
+        let time = Cell::new(it.time.map_or_else(String::new, text_table::format_time));
         [peak, if best { ratio.fg(Color::Green) } else { ratio }, time]
     };
     results.iter().map(cells).collect()

@@ -45,14 +45,14 @@ impl DropInLibrary {
     }
 
     /// Has the command start with the library in front of whatever else is preloaded, and write graphs into the folder.
-    pub(crate) fn recording(&self, command: &mut Command, folder: &Path) {
-        self.preloading(command);
+    pub(crate) fn preload_recording(&self, command: &mut Command, folder: &Path) {
+        self.set_preload(command);
         command.env("STEEVE_RECORD", folder);
     }
 
     /// Has the command start with the library in front of whatever else is preloaded, and report to the file what it takes.
-    pub(crate) fn reporting(&self, command: &mut Command, file: &Path) {
-        self.preloading(command);
+    pub(crate) fn preload_reporting(&self, command: &mut Command, file: &Path) {
+        self.set_preload(command);
         command.env("STEEVE_REPORT", file);
     }
 
@@ -61,7 +61,7 @@ impl DropInLibrary {
         &self.0
     }
 
-    fn preloading(&self, command: &mut Command) {
+    fn set_preload(&self, command: &mut Command) {
         command.env("LD_PRELOAD", preload(&self.0, env::var_os("LD_PRELOAD").as_deref()));
         // A program that is to be recorded runs with the drop-in, whatever the environment says.
         command.env_remove("STEEVE_OFF");

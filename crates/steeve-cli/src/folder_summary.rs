@@ -79,7 +79,7 @@ impl<'a> FileGroup<'a> {
         let saved = base.0.saturating_sub(ours.0);
         let cell = |ratio: Option<SizeRatio>| ratio.map_or_else(|| Cell::new("-"), Cell::new);
         vec![
-            text_table::text(label),
+            text_table::name_cell(label),
             Cell::new(self.files),
             Cell::new(self.memories.len()),
             Cell::new(sizes.show(base)),
@@ -88,7 +88,7 @@ impl<'a> FileGroup<'a> {
             cell(geometric_mean(ratios())),
             cell(least),
             Cell::new(format!("{optimal} of {}", self.memories.len())),
-            Cell::new(text_table::time(self.time)),
+            Cell::new(text_table::format_time(self.time)),
         ]
     }
 }
@@ -104,7 +104,7 @@ fn summed(measure: &SummaryColumns, compared: &[ComparedFile], sizes: SizeStyle)
     }
     let [files, base, ours] = measure.columns;
     let header = ["folder", files, "memories", base, ours, "saved", measure.ratio, "at best", "optimal", "time"];
-    let mut shown = text_table::table(header.map(str::to_owned));
+    let mut shown = text_table::new_table(header.map(str::to_owned));
     let common = common(folders.keys().map(String::as_str));
     for (folder, compared) in &folders {
         let label = folder.strip_prefix(common.as_str()).filter(|label| !label.is_empty()).unwrap_or(folder);

@@ -50,7 +50,7 @@ pub(crate) fn read_with_claims(
     let file = source.to_string();
     let unpacked = source.open()?;
     // A model is often larger than anything that is read, and what it is says more than how large it is.
-    if let Some(kind) = model(source, unpacked.head()) {
+    if let Some(kind) = model_kind(source, unpacked.head()) {
         return Err(Error::Model { file, kind });
     }
     let bytes = unpacked.read(limit)?;
@@ -74,7 +74,7 @@ pub(crate) fn read_with_claims(
 }
 
 /// Returns the kind of a model file, by its first bytes or its name; `None` for any other file.
-fn model(source: &InputSource, head: &[u8]) -> Option<&'static str> {
+fn model_kind(source: &InputSource, head: &[u8]) -> Option<&'static str> {
     const KINDS: [(&str, &str); 3] = [(".gguf", "a GGUF"), (".onnx", "an ONNX"), (".tflite", "a TFLite")];
     if head.starts_with(b"GGUF") {
         return Some("a GGUF");

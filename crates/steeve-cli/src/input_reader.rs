@@ -37,7 +37,7 @@ impl InputReader {
         let (rest, length) = match open(source) {
             Ok(opened) => opened,
             Err(error) if error.kind() == ErrorKind::IsADirectory => return Err(Error::Folder { file }),
-            Err(error) => return Err(failed(file, error, InputCompression::Plain)),
+            Err(error) => return Err(read_error(file, error, InputCompression::Plain)),
         };
         let mut opened = Self { file, head: Vec::new(), rest, compression: InputCompression::Plain, length };
         opened.read_head()?;
@@ -59,7 +59,7 @@ impl InputReader {
         const HEAD: u64 = 8;
         match self.rest.by_ref().take(HEAD).read_to_end(&mut self.head) {
             Ok(_) => Ok(()),
-            Err(error) => Err(failed(self.file.clone(), error, self.compression)),
+            Err(error) => Err(read_error(self.file.clone(), error, self.compression)),
         }
     }
 
@@ -90,7 +90,7 @@ impl InputReader {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 Err(Error::OutOfMemory { file, read: Bytes(bytes.len() as u64) })
             }
-            Err(error) => Err(failed(file, error, compression)),
+            Err(error) => Err(read_error(file, error, compression)),
         }
     }
 }
@@ -110,7 +110,7 @@ fn open(source: &InputSource) -> io::Result<(Box<dyn Read>, Option<u64>)> {
 }
 
 /// Returns the error for an error of the system or of the decompressor.
-fn failed(file: String, source: io::Error, compression: InputCompression) -> Error {
+fn read_error(file: String, source: io::Error, compression: InputCompression) -> Error {
     match source.kind() {
         ErrorKind::OutOfMemory => Error::OutOfMemory { file, read: Bytes::ZERO },
         ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof

@@ -67,7 +67,7 @@ use crate::exit_status::ExitStatus;
 
 fn main() -> ExitCode {
     let mut stdout = io::stdout().lock();
-    let cli = Cli::try_parse().unwrap_or_else(|error| args::clipped(error).exit());
+    let cli = Cli::try_parse().unwrap_or_else(|error| args::clip_values(error).exit());
     let verbosity = cli.verbosity();
     let done = match cli.command {
         CliCommand::Plan(args) => plan_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),

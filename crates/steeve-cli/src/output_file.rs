@@ -146,7 +146,7 @@ impl OutputFile {
         }
     }
 
-    pub(crate) fn failed(&self, source: io::Error) -> Error {
+    pub(crate) fn write_error(&self, source: io::Error) -> Error {
         let file = self.name();
         match source.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::NoSpace { file },
@@ -158,9 +158,9 @@ impl OutputFile {
     pub(crate) fn write_text(&self, text: String) -> Result<(), Error> {
         let bytes = match self.compression {
             OutputCompression::Plain => text.into_bytes(),
-            OutputCompression::Gzip => packed(&text).map_err(|source| self.failed(source))?,
+            OutputCompression::Gzip => packed(&text).map_err(|source| self.write_error(source))?,
         };
-        atomic_write::write(&self.path, &bytes).map_err(|source| self.failed(source))
+        atomic_write::write(&self.path, &bytes).map_err(|source| self.write_error(source))
     }
 }
 

@@ -35,7 +35,13 @@ impl SolvedBlocks {
             chunks: self.plan.buffers().as_slice().to_vec(),
             ggml: None,
         };
-        PlanFigures { strategy: name(strategy), reuse: None, unread: None, time: self.time, memories: vec![memory] }
+        PlanFigures {
+            strategy: strategy_name(strategy),
+            reuse: None,
+            unread: None,
+            time: self.time,
+            memories: vec![memory],
+        }
     }
 
     /// Describes why the plan does not fit and what to do about it; `None` if it fits.
@@ -62,7 +68,7 @@ impl SolvedBlocks {
 }
 
 /// Returns the name of a strategy on the command line.
-fn name(strategy: &Strategy) -> &'static str {
+fn strategy_name(strategy: &Strategy) -> &'static str {
     match strategy {
         Strategy::BestFit => "best-fit",
         Strategy::Best(_) => "best",

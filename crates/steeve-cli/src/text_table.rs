@@ -14,28 +14,28 @@ use crate::byte_size::SizeStyle;
 use crate::verbosity::colours_allowed;
 
 /// Makes a table with these columns; all but the first are aligned to the right.
-pub(crate) fn table(header: impl IntoIterator<Item = String>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
+pub(crate) fn new_table(header: impl IntoIterator<Item = String>) -> Table {
+    let mut new_table = Table::new();
+    new_table.load_style(presets::NOTHING);
     // Words broken to fit a narrow terminal are harder to read than long lines.
-    table.set_content_arrangement(ContentArrangement::Disabled);
+    new_table.set_content_arrangement(ContentArrangement::Disabled);
     if !colours_allowed() || !io::stdout().is_terminal() {
-        table.force_no_tty();
+        new_table.force_no_tty();
     }
     let bold = |name: String| Cell::new(name).add_attribute(Attribute::Bold);
-    table.set_header(header.into_iter().map(bold).collect::<Vec<_>>());
-    for (index, column) in table.column_iter_mut().enumerate() {
+    new_table.set_header(header.into_iter().map(bold).collect::<Vec<_>>());
+    for (index, column) in new_table.column_iter_mut().enumerate() {
         let (padding, alignment) =
             if index == 0 { ((0, 1), CellAlignment::Left) } else { ((1, 1), CellAlignment::Right) };
         column.set_padding(padding);
         column.set_cell_alignment(alignment);
     }
-    table
+    new_table
 }
 
 /// Makes a table of several lists of names and figures, side by side: names aligned left, figures right.
 pub(crate) fn side_by_side<const LISTS: usize>(headers: [[&str; 2]; LISTS], lists: [Vec<[Cell; 2]>; LISTS]) -> Table {
-    let mut shown = table(headers.into_iter().flatten().map(str::to_owned));
+    let mut shown = new_table(headers.into_iter().flatten().map(str::to_owned));
     for (_, column) in shown.column_iter_mut().enumerate().filter(|(index, _)| index % 2 == 0) {
         column.set_cell_alignment(CellAlignment::Left);
     }
@@ -78,14 +78,14 @@ impl OmittedRest {
     pub(crate) fn line(self, sizes: SizeStyle) -> String {
         let sum = match self.sum {
             OmittedTotal::Bytes(bytes) => sizes.show(bytes),
-            OmittedTotal::Difference(difference) => signed(difference, sizes),
+            OmittedTotal::Difference(difference) => signed_size(difference, sizes),
         };
         if self.count == 0 { String::new() } else { format!("and {} more with {sum} together\n", self.count) }
     }
 }
 
 /// Formats a difference with its sign.
-pub(crate) fn signed(difference: i128, sizes: SizeStyle) -> String {
+pub(crate) fn signed_size(difference: i128, sizes: SizeStyle) -> String {
     let sign = match difference {
         0 => "",
         1.. => "+",
@@ -95,12 +95,12 @@ pub(crate) fn signed(difference: i128, sizes: SizeStyle) -> String {
 }
 
 /// Makes a cell of a name from a file, with control characters escaped.
-pub(crate) fn text(name: &str) -> Cell {
+pub(crate) fn name_cell(name: &str) -> Cell {
     Cell::new(printable(name))
 }
 
 /// Makes a cell of a name from a file, with control characters escaped, cut to 64 characters.
-pub(crate) fn short_text(name: &str) -> Cell {
+pub(crate) fn short_name_cell(name: &str) -> Cell {
     const MOST: usize = 64;
     let name = printable(name);
     if name.chars().count() <= MOST {
@@ -117,9 +117,9 @@ pub(crate) fn file_labels<'a>(names: impl Iterator<Item = (&'a str, &'a str)> + 
 }
 
 /// Returns whether the lines of a table are longer than the terminal is wide; `false` without a terminal.
-pub(crate) fn is_too_wide(table: &Table) -> bool {
-    let widths = table.column_max_content_widths();
-    let paddings = table.column_iter().map(|column| usize::from(column.padding_width())).sum::<usize>();
+pub(crate) fn is_too_wide(new_table: &Table) -> bool {
+    let widths = new_table.column_max_content_widths();
+    let paddings = new_table.column_iter().map(|column| usize::from(column.padding_width())).sum::<usize>();
     let width = widths.into_iter().map(usize::from).sum::<usize>() + paddings;
     terminal_width().is_some_and(|terminal| terminal < width)
 }
@@ -172,13 +172,13 @@ impl fmt::Display for SizeRatio {
 }
 
 /// Formats a time as `420 µs`, `4.20 ms` or `1.20 s`.
-pub(crate) fn time(time: Duration) -> String {
-    if time < Duration::from_millis(1) {
-        format!("{} µs", time.as_micros())
-    } else if time < Duration::from_secs(1) {
-        format!("{:.2} ms", time.as_secs_f64() * 1e3)
+pub(crate) fn format_time(format_time: Duration) -> String {
+    if format_time < Duration::from_millis(1) {
+        format!("{} µs", format_time.as_micros())
+    } else if format_time < Duration::from_secs(1) {
+        format!("{:.2} ms", format_time.as_secs_f64() * 1e3)
     } else {
-        format!("{:.2} s", time.as_secs_f64())
+        format!("{:.2} s", format_time.as_secs_f64())
     }
 }
 

@@ -61,14 +61,14 @@ enum Severity {
 }
 
 /// Prints one message to the error stream. If that is closed, the message is lost.
-fn print_message(tone: Severity, message: impl fmt::Display) {
-    let (word, colour) = match tone {
+fn print_message(severity: Severity, message: impl fmt::Display) {
+    let (word, colour) = match severity {
         Severity::Error => ("error", "\x1b[1;31m"),
         Severity::Note => ("note", "\x1b[1;36m"),
         Severity::Detail => ("detail", "\x1b[2m"),
     };
     // Names of files and tensors may hold anything. (Only our own messages have several lines.)
-    let message = message.to_string().split('\n').map(shown).collect::<Vec<_>>().join("\n");
+    let message = message.to_string().split('\n').map(printable_line).collect::<Vec<_>>().join("\n");
     let mut stderr = io::stderr().lock();
     let _ = if stderr.is_terminal() && colours_allowed() {
         writeln!(stderr, "{colour}{word}:\x1b[0m {message}")
@@ -79,7 +79,7 @@ fn print_message(tone: Severity, message: impl fmt::Display) {
 
 /// Escapes and shortens one line of a message. Names are clipped where they are put into a sentence; whatever is still too long,
 /// such as a path through many folders, loses its middle.
-fn shown(line: &str) -> String {
+fn printable_line(line: &str) -> String {
     const WHOLE: usize = 1400;
     const KEPT: usize = 600;
     if line.len() <= WHOLE {

@@ -3,7 +3,7 @@
 //! ```text
 //!   STEEVE_STRATEGY=ggml|fast|best   how to place tensors [fast; best if a budget is given]
 //!   STEEVE_BUDGET=500ms|20000nodes   what a search of `best` may cost
-//!   STEEVE_REUSE=ggml|more           which nodes run in place; `more`: also two-source GLU, in CPU memory [ggml]
+//!   STEEVE_REUSE=ggml|more           which nodes run in place; `reuse_more`: also two-source GLU, in CPU memory [ggml]
 //!   STEEVE_HOLD=N                    for how many nodes a source outlives its last reader [what the backend needs]
 //!   STEEVE_UNREAD=keep|free-inputs   whether inputs that no node reads keep their memory through the run [free-inputs]
 //!   STEEVE_LOG=1                     a line for each new plan
@@ -26,15 +26,15 @@ use crate::log::log_stderr;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DropInSettings {
     pub(crate) strategy: GraphStrategy,
-    pub(crate) more: bool,
+    pub(crate) reuse_more: bool,
     pub(crate) hold: Option<u32>,
     pub(crate) unread: Unread,
     pub(crate) log: bool,
-    pub(crate) check: bool,
-    pub(crate) plans: Option<PathBuf>,
-    pub(crate) record: Option<PathBuf>,
-    pub(crate) report: Option<PathBuf>,
-    pub(crate) off: bool,
+    pub(crate) replay_plans: bool,
+    pub(crate) plan_folder: Option<PathBuf>,
+    pub(crate) record_folder: Option<PathBuf>,
+    pub(crate) report_file: Option<PathBuf>,
+    pub(crate) is_off: bool,
     /// Whether ggml's CUDA backend was told to run nodes on several streams.
     pub(crate) cuda_streams: bool,
 }
@@ -43,9 +43,9 @@ pub(crate) struct DropInSettings {
 pub(crate) fn settings() -> &'static DropInSettings {
     static SETTINGS: OnceValue<DropInSettings> = OnceValue::new();
     SETTINGS.get_or_make(|| {
-        let (settings, complaints) = DropInSettings::read(|name| std::env::var_os(name));
-        for complaint in complaints {
-            log_stderr!("{complaint}");
+        let (settings, warnings) = DropInSettings::read(|name| std::env::var_os(name));
+        for warning in warnings {
+            log_stderr!("{warning}");
         }
         settings
     })
@@ -55,16 +55,21 @@ impl DropInSettings {
     /// Returns these settings with ggml's layout, and without the checks that could refuse a plan.
     pub(crate) fn with_ggml_layout(&self) -> &'static Self {
         static ONLY_GGML: OnceValue<DropInSettings> = OnceValue::new();
-        ONLY_GGML.get_or_make(|| Self { strategy: GraphStrategy::Ggml, more: false, check: false, ..self.clone() })
+        ONLY_GGML.get_or_make(|| Self {
+            strategy: GraphStrategy::Ggml,
+            reuse_more: false,
+            replay_plans: false,
+            ..self.clone()
+        })
     }
 
     /// Reads the settings. Also returns a message for each one that is invalid and was left at its default.
     fn read(get: impl Fn(&str) -> Option<OsString>) -> (Self, Vec<String>) {
-        let mut complaints = Vec::new();
+        let mut warnings = Vec::new();
         let given = |name: &str| get(name).filter(|value| !value.is_empty());
         let get = |name: &str| given(name).map(|value| value.to_string_lossy().into_owned());
         let mut wrong = |name: &str, value: &str, meant: &str| {
-            complaints.push(format!("{name}: ignored: expected {meant}, got {value}"));
+            warnings.push(format!("{name}: ignored: expected {meant}, got {value}"));
         };
         let budget = get("STEEVE_BUDGET").and_then(|value| match value.parse::<Budget>() {
             Ok(budget) => Some(budget),
@@ -85,7 +90,7 @@ impl DropInSettings {
                 GraphStrategy::Fast
             }
         };
-        let more = match get("STEEVE_REUSE").as_deref() {
+        let reuse_more = match get("STEEVE_REUSE").as_deref() {
             Some("more") => true,
             Some("ggml") | None => false,
             Some(value) => {
@@ -116,18 +121,33 @@ impl DropInSettings {
                 false
             }
         };
-        let (log, check) = (is_on("STEEVE_LOG"), is_on("STEEVE_CHECK"));
+        let (log, replay_plans) = (is_on("STEEVE_LOG"), is_on("STEEVE_CHECK"));
         // Any value but 0 switches the drop-in off, however it is spelt.
-        let off = get("STEEVE_OFF").is_some_and(|value| value != "0");
-        let plans = given("STEEVE_PLANS").map(PathBuf::from);
-        if plans.is_some() && !matches!(strategy, GraphStrategy::Best(_)) {
+        let is_off = get("STEEVE_OFF").is_some_and(|value| value != "0");
+        let plan_folder = given("STEEVE_PLANS").map(PathBuf::from);
+        if plan_folder.is_some() && !matches!(strategy, GraphStrategy::Best(_)) {
             let why = "STEEVE_PLANS: ignored: only plans of STEEVE_STRATEGY=best are kept";
-            complaints.push(why.to_owned());
+            warnings.push(why.to_owned());
         }
-        let record = given("STEEVE_RECORD").map(PathBuf::from);
-        let report = given("STEEVE_REPORT").map(PathBuf::from);
+        let record_folder = given("STEEVE_RECORD").map(PathBuf::from);
+        let report_file = given("STEEVE_REPORT").map(PathBuf::from);
         let cuda_streams = get("GGML_CUDA_GRAPH_OPT").is_some_and(|value| value != "0");
-        (Self { strategy, more, hold, unread, log, check, plans, record, report, off, cuda_streams }, complaints)
+        (
+            Self {
+                strategy,
+                reuse_more,
+                hold,
+                unread,
+                log,
+                replay_plans,
+                plan_folder,
+                record_folder,
+                report_file,
+                is_off,
+                cuda_streams,
+            },
+            warnings,
+        )
     }
 }
 
@@ -141,10 +161,16 @@ mod tests {
 
     #[test]
     fn silence_means_the_defaults() {
-        let (settings, complaints) = read(&[("STEEVE_LOG", ""), ("STEEVE_CHECK", "0")]);
-        assert_eq!(complaints, Vec::<String>::new());
+        let (settings, warnings) = read(&[("STEEVE_LOG", ""), ("STEEVE_CHECK", "0")]);
+        assert_eq!(warnings, Vec::<String>::new());
         assert_eq!(settings.strategy, GraphStrategy::Fast);
-        assert!(!settings.more && !settings.log && !settings.check && !settings.off && settings.hold.is_none());
+        assert!(
+            !settings.reuse_more
+                && !settings.log
+                && !settings.replay_plans
+                && !settings.is_off
+                && settings.hold.is_none()
+        );
     }
 
     #[test]
@@ -159,20 +185,20 @@ mod tests {
     fn nonsense_is_named_and_ignored() {
         let nonsense =
             ["STEEVE_STRATEGY", "STEEVE_REUSE", "STEEVE_HOLD", "STEEVE_UNREAD", "STEEVE_LOG"].map(|name| (name, "-1"));
-        let (settings, complaints) = read(&nonsense);
+        let (settings, warnings) = read(&nonsense);
         assert_eq!(settings, read(&[]).0);
-        assert_eq!(complaints.len(), 5);
-        assert!(complaints[0] == "STEEVE_STRATEGY: ignored: expected ggml, fast or best, got -1", "{complaints:?}");
+        assert_eq!(warnings.len(), 5);
+        assert!(warnings[0] == "STEEVE_STRATEGY: ignored: expected ggml, fast or best, got -1", "{warnings:?}");
     }
 
     #[test]
     fn plans_are_kept_for_best_alone() {
-        let (settings, complaints) = read(&[("STEEVE_PLANS", "/tmp/plans"), ("STEEVE_STRATEGY", "best")]);
-        assert_eq!((settings.plans, complaints.len()), (Some("/tmp/plans".into()), 0));
+        let (settings, warnings) = read(&[("STEEVE_PLANS", "/tmp/plans"), ("STEEVE_STRATEGY", "best")]);
+        assert_eq!((settings.plan_folder, warnings.len()), (Some("/tmp/plans".into()), 0));
         assert_eq!(read(&[("STEEVE_PLANS", "plans"), ("STEEVE_BUDGET", "1s")]).1, Vec::<String>::new());
         for strategy in ["fast", "ggml", ""] {
-            let (_, complaints) = read(&[("STEEVE_PLANS", "/tmp/plans"), ("STEEVE_STRATEGY", strategy)]);
-            assert!(complaints.len() == 1 && complaints[0].starts_with("STEEVE_PLANS: ignored"), "{complaints:?}");
+            let (_, warnings) = read(&[("STEEVE_PLANS", "/tmp/plans"), ("STEEVE_STRATEGY", strategy)]);
+            assert!(warnings.len() == 1 && warnings[0].starts_with("STEEVE_PLANS: ignored"), "{warnings:?}");
         }
         assert_eq!(read(&[("STEEVE_PLANS", "")]), read(&[]));
     }

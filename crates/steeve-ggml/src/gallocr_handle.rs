@@ -100,7 +100,7 @@ impl GallocrHandle {
         settings: &'static DropInSettings,
         mut types: Vec<GgmlBufferType>,
     ) -> (*mut Self, Option<String>) {
-        let settings = match (settings.off, &ggml.originals) {
+        let settings = match (settings.is_off, &ggml.originals) {
             (false, _) => settings,
             (true, Some(originals)) => {
                 // SAFETY: passed on.

@@ -278,11 +278,11 @@ impl PlannedAllocator {
         ids: Arc<BufferIds>,
         strategy: GraphStrategy,
     ) -> Result<KeptPlan, AllocFailure> {
-        let purpose = ReadPurpose::Plan { glu: self.settings.more };
+        let purpose = ReadPurpose::Plan { glu: self.settings.reuse_more };
         // SAFETY: passed on.
         let graph = unsafe { read(self.ggml, lists, &self.memories, &ids, purpose) }?;
         // First of all: whatever goes wrong from here on can be looked into.
-        if let Some(folder) = &self.settings.record {
+        if let Some(folder) = &self.settings.record_folder {
             // SAFETY: passed on.
             unsafe { record(self.ggml, lists, &self.memories, &ids, folder) };
         }
@@ -305,13 +305,13 @@ impl PlannedAllocator {
     /// Plans a graph: returns our plan, or ggml's where that is smaller, or the one that an earlier search left in the folder of plans.
     fn solve(&self, graph: &AssignedGraph, strategy: GraphStrategy) -> Result<GraphPlan, AllocFailure> {
         let start = Instant::now();
-        let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
+        let reuse = if self.settings.reuse_more { Reuse::More } else { Reuse::Ggml };
         let options = PlanOptions::new(strategy).with_reuse(reuse).with_unread(self.settings.unread);
         // Never worse than ggml's in any memory, and never wrong either.
-        let folder = self.settings.plans.as_deref();
+        let folder = self.settings.plan_folder.as_deref();
         let SolvedPlan { plan, ggml, origin } = plan_folder::solve(folder, graph, &options, plan_beside_ggml)?;
         let planned = start.elapsed();
-        if self.settings.check {
+        if self.settings.replay_plans {
             replay(graph, &plan.places()).map_err(|faults| AllocFailure::Unplannable(faults.to_string()))?;
         }
         if self.settings.log {
@@ -322,7 +322,7 @@ impl PlannedAllocator {
                 figures(&plan, &ggml, &self.memories),
                 planned.as_secs_f64() * 1e3,
                 origin.note(),
-                if self.settings.check { ", replayed" } else { "" },
+                if self.settings.replay_plans { ", replayed" } else { "" },
             );
         }
         Ok(plan)

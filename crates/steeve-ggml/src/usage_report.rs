@@ -42,7 +42,7 @@ static BUFFERS: AddressRegistry<()> = AddressRegistry::new();
 
 /// Returns the file that is written to, if the environment names one.
 pub(crate) fn file() -> Option<&'static Path> {
-    settings().report.as_deref()
+    settings().report_file.as_deref()
 }
 
 /// What a handle remembers of its lines.

@@ -334,7 +334,7 @@ pub(crate) struct SearchArgs {
 }
 
 /// Returns an error about the command line that echoes no value of any length whole.
-pub(crate) fn clipped(mut error: clap::Error) -> clap::Error {
+pub(crate) fn clip_values(mut error: clap::Error) -> clap::Error {
     let long = |(kind, value): (ContextKind, &ContextValue)| match value {
         ContextValue::String(value) if value.len() > Clipped::WHOLE => {
             Some((kind, ContextValue::String(Clipped(value).to_string())))

@@ -50,12 +50,12 @@ pub(crate) fn run(args: &CheckArgs, verbosity: Verbosity, stdout: &mut dyn Write
             check_blocks(&table, plan, claims.as_ref(), args, &mut output)
         }
         (InputFile::Plan(_), _) => Err(Error::PlanOfGraph { file }),
-        (problem, Some(plan)) => Err(mismatch(file, &problem, plan_file.unwrap_or_default(), &plan)),
+        (problem, Some(plan)) => Err(wrong_kind(file, &problem, plan_file.unwrap_or_default(), &plan)),
     }
 }
 
 /// Returns the error of a plan of one kind for a problem of the other, or of a file that is no plan.
-fn mismatch(problem: String, kind: &InputFile, file: String, plan: &InputFile) -> Error {
+fn wrong_kind(problem: String, kind: &InputFile, file: String, plan: &InputFile) -> Error {
     const NAMES: [&str; 2] = ["graph", "block list"];
     let [wanted, found] = if matches!(kind, InputFile::Graph(_)) { NAMES } else { [NAMES[1], NAMES[0]] };
     match plan {
@@ -92,12 +92,12 @@ fn check_blocks(
     }
     let title = PlanTitle { file, plan: "the plan", kind: PlanKind::Given };
     let mut wrong = claims.map(own_faults).unwrap_or_default();
-    match prove(file, table, placed, problem, output.verbosity) {
+    match prove_places(file, table, placed, problem, output.verbosity) {
         Ok(_) if !wrong.is_empty() => output.does_not_hold(&title, &wrong),
         Ok(plan) => {
             let map = Map::of_blocks("plan", ONLY_MEMORY, &plan, table.ids());
             match over_capacity(&map, capacities).as_slice() {
-                [] => output.holds(&title, &sentence(&plan), || Ok(vec![checked_memory(&plan)])),
+                [] => output.holds(&title, &describe_plan(&plan), || Ok(vec![checked_memory(&plan)])),
                 over => output.does_not_fit(&title, over, || Ok(vec![checked_memory(&plan)])),
             }
         }
@@ -127,7 +127,7 @@ fn own_faults(claims: &PlanFile) -> Vec<CheckFault> {
 }
 
 /// Proves the places of one table for the problem of the other, or returns all faults.
-fn prove(
+fn prove_places(
     file: &str,
     table: &Table,
     placed: &Table,
@@ -141,7 +141,7 @@ fn prove(
 }
 
 /// Describes a valid plan: blocks, bytes, and the distance to the lower bound.
-fn sentence(plan: &Plan) -> String {
+fn describe_plan(plan: &Plan) -> String {
     let blocks = match plan.places().len() {
         1 => "1 block".to_owned(),
         count => format!("{count} blocks"),

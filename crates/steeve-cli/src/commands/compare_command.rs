@@ -31,10 +31,10 @@ pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Wri
     let interrupt = InterruptFlag::default();
     let (mut lists, mut graphs) = (Vec::new(), Vec::new());
     let mut worst = ExitStatus::Success;
-    let input_sources = input_sources(&args.files);
-    let count = input_sources.len();
+    let sources = input_sources(&args.files);
+    let count = sources.len();
     let bar = FileProgress::new(count, verbosity);
-    for (index, source) in input_sources.into_iter().enumerate() {
+    for (index, source) in sources.into_iter().enumerate() {
         if index > 0 && interrupt.is_set() {
             let left = count - index;
             bar.suspended(|| verbosity.error(format!("stopped by Ctrl-C: {left} of {count} files not compared")));
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Wri
             None => count > MANY,
         };
         let tables = if by_folder { folder_summary::folder_tables } else { tables };
-        show(stdout, &tables(&lists, &graphs, args.output.sizes()))?;
+        print_tables(stdout, &tables(&lists, &graphs, args.output.sizes()))?;
         if args.rows.is_none() && by_folder {
             verbosity.note(format!("{count} files are summed up by folder; --rows file shows each"));
         }
@@ -157,7 +157,7 @@ fn tables(lists: &[ComparedFile], graphs: &[ComparedFile], sizes: SizeStyle) -> 
     lists.iter().chain(&graphs).map(ComparisonTable::show).collect()
 }
 
-fn show(stdout: &mut dyn Write, tables: &[comfy_table::Table]) -> Result<(), Error> {
+fn print_tables(stdout: &mut dyn Write, tables: &[comfy_table::Table]) -> Result<(), Error> {
     for (index, table) in tables.iter().enumerate() {
         let gap = if index == 0 { "" } else { "\n" };
         writeln!(stdout, "{gap}{}", table.trim_fmt()).map_err(Error::Output)?;
@@ -192,10 +192,10 @@ impl BlockListRow {
 
 fn block_comparison(compared: &[ComparedFile], sizes: SizeStyle) -> ComparisonTable {
     let rows: Vec<BlockListRow> = compared.iter().map(BlockListRow::new).collect();
-    let file_labels = file_labels(compared.iter().map(|it| (it.name.as_str(), it.file.as_str())));
+    let labels = file_labels(compared.iter().map(|it| (it.name.as_str(), it.file.as_str())));
     let mut table = ComparisonTable::new(vec!["file", "blocks", "bound"], vec!["best-fit", "fast", "best"]);
-    for (row, label) in rows.iter().zip(file_labels) {
-        let head = vec![text_table::text(&label), Cell::new(row.blocks), Cell::new(sizes.show(row.bound))];
+    for (row, label) in rows.iter().zip(labels) {
+        let head = vec![text_table::name_cell(&label), Cell::new(row.blocks), Cell::new(sizes.show(row.bound))];
         table.push(ComparisonRow { head, results: result_cells(&row.results, Some(row.bound), sizes) });
     }
     if rows.len() > 1 {
@@ -210,7 +210,7 @@ fn summary(rows: &[BlockListRow], sizes: SizeStyle) -> ComparisonRow {
         let all = || rows.iter().map(|row| (row, row.results[index]));
         let mean = geometric_mean(all().map(|(row, it)| SizeRatio::new(it.peak, row.bound).0));
         let bytes = sizes.show(sum(all().map(|(_, it)| it.peak)));
-        let time = text_table::time(all().filter_map(|(_, it)| it.time).sum());
+        let time = text_table::format_time(all().filter_map(|(_, it)| it.time).sum());
         [Cell::new(bytes), mean.map_or(Cell::new("-"), Cell::new), Cell::new(time)]
     });
     let blocks: usize = rows.iter().map(|row| row.blocks).sum();

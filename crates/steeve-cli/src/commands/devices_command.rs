@@ -13,7 +13,7 @@ use crate::args::DevicesArgs;
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
 use crate::json_lines::{JSON_VERSION, print_line};
-use crate::text_table::{table, text};
+use crate::text_table::{name_cell, new_table};
 use crate::verbosity::Verbosity;
 
 /// What `--json` prints for one device.
@@ -47,10 +47,16 @@ pub(crate) fn run(args: &DevicesArgs, verbosity: Verbosity, out: &mut impl Write
         return Ok(ExitStatus::Success);
     }
     let sizes = args.output.sizes();
-    let mut table = table(["device", "kind", "free", "memory", "what it is"].map(String::from));
+    let mut table = new_table(["device", "kind", "free", "memory", "what it is"].map(String::from));
     for line in lines {
         let (free, total) = (sizes.show(line.free), sizes.show(line.total));
-        table.add_row([text(line.name), text(line.kind), text(&free), text(&total), text(line.description)]);
+        table.add_row([
+            name_cell(line.name),
+            name_cell(line.kind),
+            name_cell(&free),
+            name_cell(&total),
+            name_cell(line.description),
+        ]);
     }
     writeln!(out, "{table}").map_err(Error::Output)?;
     Ok(ExitStatus::Success)

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &DiffArgs, verbosity: Verbosity, stdout: &mut dyn Write)
             let status = difference.status.max(difference.growth_status(args));
             ignore_closed_pipe(match args.output.json {
                 true => print_line(stdout, &difference.line(args)),
-                false => write!(stdout, "{}", diff_text::of_pair(&difference, args)).map_err(Error::Output),
+                false => write!(stdout, "{}", diff_text::format_pair(&difference, args)).map_err(Error::Output),
             })?;
             difference.report_growth(args, verbosity);
             Ok(status)
@@ -90,7 +90,7 @@ fn folders(
     }
     drop(bar);
     if !args.output.json {
-        ignore_closed_pipe(write!(stdout, "{}", diff_text::of_folders(&differences, args)).map_err(Error::Output))?;
+        ignore_closed_pipe(write!(stdout, "{}", diff_text::format_folders(&differences, args)).map_err(Error::Output))?;
     }
     report_files_that_grew(&differences, args, verbosity);
     Ok(worst)

@@ -44,10 +44,10 @@ pub(crate) fn run(args: &EstimateArgs, verbosity: Verbosity, out: &mut dyn Write
     command.args(arguments);
     // ggml's abort would start a debugger, and its output would hide the reason.
     command.env("GGML_NO_BACKTRACE", "1");
-    drop_in.reporting(&mut command, &scratch.report());
+    drop_in.preload_reporting(&mut command, &scratch.report());
     let limits = WatchLimits { settle: args.settle, timeout: args.timeout };
     let WatchedProgram { ledger, end, objects } = watch(command, &scratch, limits)?;
-    verbosity.detail(|| format!("{}: {}", program.display(), described(end)));
+    verbosity.detail(|| format!("{}: {}", program.display(), end_phrase(end)));
     if !ledger.has_plans() {
         let name = program.display().to_string();
         // A program that fails has printed why; where ggml calls its own allocator directly, nothing is reported.
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &EstimateArgs, verbosity: Verbosity, out: &mut dyn Write
     Ok(if estimate.fits() { ExitStatus::Success } else { ExitStatus::Negative })
 }
 
-fn described(end: ProgramEnd) -> String {
+fn end_phrase(end: ProgramEnd) -> String {
     match end {
         ProgramEnd::Itself(status) => format!("ended by itself ({status})"),
         ProgramEnd::Settled => "ended after its last plan".to_owned(),
@@ -116,7 +116,7 @@ fn note_caveats(ledger: &UsageLedger, end: ProgramEnd, scratch: &ScratchFolder, 
         ));
     }
     match end {
-        ProgramEnd::Itself(status) if !status.success() => verbosity.note(failed_later(program, status, scratch)),
+        ProgramEnd::Itself(status) if !status.success() => verbosity.note(failure_note(program, status, scratch)),
         ProgramEnd::TimedOut => {
             verbosity.note(format!("{name}: ended after --timeout; what it would have planned later is not counted"))
         }
@@ -127,7 +127,7 @@ fn note_caveats(ledger: &UsageLedger, end: ProgramEnd, scratch: &ScratchFolder, 
     }
 }
 
-fn failed_later(program: &OsStr, status: process::ExitStatus, scratch: &ScratchFolder) -> String {
+fn failure_note(program: &OsStr, status: process::ExitStatus, scratch: &ScratchFolder) -> String {
     let printed = ProgramOutput(scratch.last_lines());
     format!("{}: failed ({status}) after it had planned{printed}", program.display())
 }

@@ -44,26 +44,26 @@ fn args_for_folder(args: &PlanArgs) -> Result<PlanArgs, Error> {
 fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
     args.planning.check(&args.search)?;
     let capacities = args.limits.capacities()?;
-    let input_sources = input_sources(&args.files);
+    let sources = input_sources(&args.files);
     match &args.out {
-        Some(OutputTarget::File(_)) if input_sources.len() != 1 => {
-            let count = input_sources.len();
+        Some(OutputTarget::File(_)) if sources.len() != 1 => {
+            let count = sources.len();
             let why = format!(
                 "--out: expected one file to plan, got {count}; plan them one by one, or name a folder, such as -o plans/"
             );
             return Err(Error::Usage(why));
         }
-        Some(OutputTarget::File(out)) => out.check_inputs(input_sources.iter().flatten())?,
+        Some(OutputTarget::File(out)) => out.check_inputs(sources.iter().flatten())?,
         Some(OutputTarget::Folder(folder)) => folder.make()?,
         None => {}
     }
-    let inputs: Vec<InputSource> = input_sources.iter().flatten().cloned().collect();
+    let inputs: Vec<InputSource> = sources.iter().flatten().cloned().collect();
     let interrupt = InterruptFlag::default();
     let mut rows = Vec::new();
     let mut worst = ExitStatus::Success;
-    let count = input_sources.len();
+    let count = sources.len();
     let bar = FileProgress::new(count, verbosity);
-    for (index, source) in input_sources.into_iter().enumerate() {
+    for (index, source) in sources.into_iter().enumerate() {
         if index > 0 && interrupt.is_set() {
             let left = count - index;
             bar.suspended(|| verbosity.error(format!("stopped by Ctrl-C: {left} of {count} files not planned")));
@@ -141,7 +141,7 @@ fn plan_file(
         Some(OutputTarget::Folder(folder)) => write_to_folder(folder, &planned, inputs, args, verbosity)?,
     }
     let (name, file, figures) = (source.short_name(), source.to_string(), planned.figures().clone());
-    verbosity.detail(|| format!("{file}: planned in {}", text_table::time(figures.time)));
+    verbosity.detail(|| format!("{file}: planned in {}", text_table::format_time(figures.time)));
     Ok(PlannedRow { name, file, figures })
 }
 
@@ -216,8 +216,8 @@ impl PlanColumns {
 
     fn cells(self, line: &PlanTableLine<'_>, sizes: SizeStyle) -> Vec<Cell> {
         let PlanTableLine { label, memory, figures, time } = line;
-        let mut cells = vec![text_table::text(label)];
-        cells.extend(self.memories.then(|| text_table::text(&memory.name)));
+        let mut cells = vec![text_table::name_cell(label)];
+        cells.extend(self.memories.then(|| text_table::name_cell(&memory.name)));
         cells.push(Cell::new(memory.blocks));
         cells.extend(self.ggml.then(|| Cell::new(memory.ggml.map_or_else(nothing, |ggml| sizes.show(ggml)))));
         cells.push(Cell::new(sizes.show(memory.peak)));
@@ -226,7 +226,7 @@ impl PlanColumns {
         cells.push(Cell::new(SizeRatio::new(memory.peak, memory.at_least)));
         cells.push(text_table::verdict_cell(memory.verdict));
         cells.extend(self.buffers.then(|| Cell::new(memory.chunks.len())));
-        cells.push(Cell::new(time.map_or_else(String::new, text_table::time)));
+        cells.push(Cell::new(time.map_or_else(String::new, text_table::format_time)));
         cells.push(Cell::new(figures.strategy));
         cells.extend(self.ggml.then(|| Cell::new(figures.reuse.map_or_else(nothing, str::to_owned))));
         cells
@@ -251,7 +251,7 @@ impl PlanColumns {
         let optimal = memories().filter(|it| it.is_optimal()).count();
         cells.push(Cell::new(format!("{optimal} of {} optimal", memories().count())));
         cells.extend(self.buffers.then(|| Cell::new(memories().map(|it| it.chunks.len()).sum::<usize>())));
-        cells.push(Cell::new(text_table::time(rows.iter().map(|row| row.figures.time).sum())));
+        cells.push(Cell::new(text_table::format_time(rows.iter().map(|row| row.figures.time).sum())));
         cells.push(Cell::new(""));
         cells.extend(self.ggml.then(|| Cell::new("")));
         cells
@@ -275,9 +275,9 @@ fn nothing() -> String {
 /// Returns a table with a row per memory and, for several memories, one for all of them.
 fn show(rows: &[PlannedRow], sizes: SizeStyle) -> comfy_table::Table {
     let columns = PlanColumns::of(rows);
-    let mut shown = text_table::table(columns.header().into_iter().map(str::to_owned));
-    let file_labels = file_labels(rows.iter().map(|row| (row.name.as_str(), row.file.as_str())));
-    for (row, label) in rows.iter().zip(&file_labels) {
+    let mut shown = text_table::new_table(columns.header().into_iter().map(str::to_owned));
+    let labels = file_labels(rows.iter().map(|row| (row.name.as_str(), row.file.as_str())));
+    for (row, label) in rows.iter().zip(&labels) {
         let figures = &row.figures;
         let total = figures.total();
         for memory in &figures.memories {

@@ -42,21 +42,21 @@ pub(crate) fn run(args: &RecordArgs, verbosity: Verbosity) -> Result<ExitCode, E
     let drop_in = DropInLibrary::find(args.library.as_deref())?;
     let folder = RecordFolder::open(&args.out)?;
     if !folder.before.is_empty() {
-        let (there, out) = (counted(folder.before.len()), args.out.display());
+        let (there, out) = (count_phrase(folder.before.len()), args.out.display());
         verbosity.note(format!("{out}: has {there} already; they stay, and only new ones are listed"));
     }
     let mut command = Command::new(program);
     command.args(arguments);
-    drop_in.recording(&mut command, &folder.path);
+    drop_in.preload_recording(&mut command, &folder.path);
     // Ctrl-C is meant for the program; what it has recorded until then is still shown. If no handler can be set, that is lost.
     let _ = ctrlc::set_handler(|| ());
-    let status = command.status().map_err(|source| no_start(program, source));
+    let status = command.status().map_err(|source| start_error(program, source));
     let recorded = folder.new_files()?;
     if recorded.is_empty() {
-        folder.give_back();
+        folder.remove_if_new();
     }
     let status = status?;
-    if let Some(signal) = signal(status) {
+    if let Some(signal) = ending_signal(status) {
         let hint =
             if CRASHES.contains(&signal) { "; if it runs well without steeve record, please report that" } else { "" };
         verbosity.error(format!("{}: killed by a signal: {status}{hint}", program.display()));
@@ -80,7 +80,7 @@ nothing recorded. Likely reasons:
   - it is set-user-id or a static executable, or it starts its work elsewhere (a server, a container)
   STEEVE_LOG=1 prints a line for each new plan; docs/ggml.md says more under \"When nothing happens\"";
 
-pub(crate) fn no_start(program: &OsStr, source: io::Error) -> Error {
+pub(crate) fn start_error(program: &OsStr, source: io::Error) -> Error {
     let program = program.display().to_string();
     match source.kind() {
         io::ErrorKind::NotFound => Error::NoProgram { program },
@@ -92,7 +92,7 @@ pub(crate) fn no_start(program: &OsStr, source: io::Error) -> Error {
 const CRASHES: [i32; 5] = [4, 6, 7, 8, 11];
 
 /// Returns the signal that ended a program, if one did.
-fn signal(status: ExitStatus) -> Option<i32> {
+fn ending_signal(status: ExitStatus) -> Option<i32> {
     #[cfg(unix)]
     return std::os::unix::process::ExitStatusExt::signal(&status);
     #[cfg(not(unix))]
@@ -101,11 +101,11 @@ fn signal(status: ExitStatus) -> Option<i32> {
 
 /// Returns the exit code of a program; 128 + the signal's number if it was killed, as in shells.
 fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or(signal(status).map(|signal| 128 + signal));
+    let code = status.code().or(ending_signal(status).map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-fn counted(graphs: usize) -> String {
+fn count_phrase(graphs: usize) -> String {
     format!("{graphs} graph{}", if graphs == 1 { "" } else { "s" })
 }
 
@@ -126,26 +126,26 @@ impl RecordFolder {
         fs::create_dir_all(out).map_err(failed)?;
         // The program may go to another folder, so it gets the whole path.
         let path = path::absolute(out).map_err(failed)?;
-        let before = graphs(&path).map_err(failed)?;
+        let before = recorded_graphs(&path).map_err(failed)?;
         Ok(Self { path, is_new, before })
     }
 
     fn new_files(&self) -> Result<Vec<PathBuf>, Error> {
         let failed = |source: io::Error| Error::RecordFolder { folder: self.path.display().to_string(), source };
-        let now = graphs(&self.path).map_err(failed)?;
+        let now = recorded_graphs(&self.path).map_err(failed)?;
         let new = now.iter().filter(|(name, version)| self.before.get(*name) != Some(version));
         Ok(new.map(|(name, _)| self.path.join(name)).collect())
     }
 
     /// Removes the folder again if it was created here. If that fails, an empty folder is left.
-    fn give_back(&self) {
+    fn remove_if_new(&self) {
         if self.is_new {
             let _ = fs::remove_dir(&self.path);
         }
     }
 }
 
-fn graphs(folder: &Path) -> io::Result<BTreeMap<OsString, FileVersion>> {
+fn recorded_graphs(folder: &Path) -> io::Result<BTreeMap<OsString, FileVersion>> {
     let mut graphs = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -176,7 +176,7 @@ fn show(files: &[PathBuf], args: &RecordArgs, verbosity: Verbosity) -> Result<()
             }
         }
     }
-    verbosity.note(format!("{} recorded in {}", counted(files.len()), args.out.display()));
+    verbosity.note(format!("{} recorded in {}", count_phrase(files.len()), args.out.display()));
     if rows.is_empty() {
         return Ok(());
     }
@@ -212,13 +212,13 @@ fn recorded_table(rows: &[RecordedGraph], sizes: SizeStyle) -> comfy_table::Tabl
     let mut header = vec!["file", "nodes"];
     header.extend(several.then_some("memory"));
     header.extend(["ggml", "steeve", "of ggml", "bound", "more", "of ggml"]);
-    let mut shown = text_table::table(header.into_iter().map(str::to_owned));
+    let mut shown = text_table::new_table(header.into_iter().map(str::to_owned));
     for row in rows {
         let totals = (row.plain.total(), row.more.total());
         let memories = row.plain.memories.iter().zip(&row.more.memories);
         for (plain, more) in memories.chain(totals.0.iter().zip(&totals.1)) {
-            let mut cells = vec![text_table::text(&row.name), Cell::new(row.nodes)];
-            cells.extend(several.then(|| text_table::text(&plain.name)));
+            let mut cells = vec![text_table::name_cell(&row.name), Cell::new(row.nodes)];
+            cells.extend(several.then(|| text_table::name_cell(&plain.name)));
             cells.extend(bytes(plain, more, sizes));
             shown.add_row(cells);
         }

@@ -162,7 +162,7 @@ impl<'a> PeakReport<'a> {
     fn sums_table(&self, sizes: SizeStyle) -> Option<comfy_table::Table> {
         let Sums { by_role, by_operation, by_layer, .. } = &self.sums;
         (self.map.unit == Unit::Node).then(|| {
-            let cell = |(name, bytes): &(String, Bytes)| [text_table::text(name), Cell::new(sizes.show(*bytes))];
+            let cell = |(name, bytes): &(String, Bytes)| [text_table::name_cell(name), Cell::new(sizes.show(*bytes))];
             let add = |a: Bytes, b: Bytes| sum([a, b].into_iter());
             let cells =
                 |kinds: &[(String, Bytes)]| text_table::fold_tail(kinds.to_vec(), add).iter().map(cell).collect();
@@ -180,15 +180,15 @@ impl<'a> PeakReport<'a> {
         };
         header.extend(knows_use.then_some("last use"));
         let last = header.len() - 1;
-        let mut shown = text_table::table(header.into_iter().map(str::to_owned));
+        let mut shown = text_table::new_table(header.into_iter().map(str::to_owned));
         for tile in alive {
             let (start, end) = (tile.life.start(), tile.life.end());
-            let mut cells = vec![text_table::short_text(&tile.name), Cell::new(sizes.show(tile.occupied))];
+            let mut cells = vec![text_table::short_name_cell(&tile.name), Cell::new(sizes.show(tile.occupied))];
             if is_graph {
                 cells.extend([
-                    text_table::text(tile.role.title()),
-                    text_table::text(tile.maker()),
-                    text_table::text(&tile.layout),
+                    text_table::name_cell(tile.role.title()),
+                    text_table::name_cell(tile.maker()),
+                    text_table::name_cell(&tile.layout),
                 ]);
                 let (first, last) = (i128::from(start.0) - 1, i128::from(end.0) - 2);
                 cells.push(Cell::new(format!("{first} to {last}")));

@@ -22,9 +22,9 @@ use crate::verbosity::{Verbosity, colours_allowed};
 pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
     args.planning.check(&args.search)?;
     args.check_uses()?;
-    let input_sources = args.input_sources()?;
+    let sources = args.sources()?;
     if let Some(out) = &args.out {
-        out.check_inputs(&input_sources)?;
+        out.check_inputs(&sources)?;
     }
     let interrupt = InterruptFlag::default();
     let planner = FilePlanner {
@@ -35,29 +35,29 @@ pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write)
         interrupt: &interrupt,
         verbosity,
     };
-    let names = names(&input_sources);
+    let names = map_names(&sources);
     let loader = MapLoader { planner, limit: args.input.limit() };
     let mut views = Vec::new();
     let mut status = ExitStatus::Success;
-    for (source, name) in input_sources.iter().zip(&names) {
+    for (source, name) in sources.iter().zip(&names) {
         let (loaded, said) = load(&loader, source, name.as_deref(), args)?;
         views.push(loaded);
         status = status.max(said);
     }
-    let picture = picture(&views, &input_sources, args);
+    let picture = picture(&views, &sources, args);
     if args.ggml && picture.maps.len() < 2 {
-        verbosity.note(format!("{}: no plan of ggml's to compare with", input_sources[0]));
+        verbosity.note(format!("{}: no plan of ggml's to compare with", sources[0]));
     }
     let picture = match &args.memory {
-        Some(memory) => only(picture, memory)?,
+        Some(memory) => select_memory(picture, memory)?,
         None => picture,
     };
     let picture = match args.steps {
-        Some(range) => within(picture, range)?,
+        Some(range) => select_steps(picture, range)?,
         None => picture,
     };
     if picture.memories().is_empty() {
-        verbosity.note(format!("{}: nothing to draw: no tensor needs memory", input_sources[0]));
+        verbosity.note(format!("{}: nothing to draw: no tensor needs memory", sources[0]));
     }
     match &args.out {
         Some(out) => write(out, &views, &picture, args, verbosity)?,
@@ -67,12 +67,11 @@ pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write)
 }
 
 /// Returns the name of each map: that of one file is the planner's (`None`), those of two are the file names.
-fn names(input_sources: &[InputSource]) -> Vec<Option<String>> {
-    match input_sources {
+fn map_names(sources: &[InputSource]) -> Vec<Option<String>> {
+    match sources {
         [_] => vec![None],
         _ => {
-            let pairs: Vec<(String, String)> =
-                input_sources.iter().map(|it| (it.short_name(), it.to_string())).collect();
+            let pairs: Vec<(String, String)> = sources.iter().map(|it| (it.short_name(), it.to_string())).collect();
             let file_labels =
                 text_table::file_labels(pairs.iter().map(|(short, long)| (short.as_str(), long.as_str())));
             file_labels.into_iter().map(Some).collect()
@@ -100,8 +99,8 @@ fn load(
 }
 
 /// Returns the picture of two files, or of one, with ggml's plan of it in a page or on request.
-fn picture(views: &[LoadedMap], input_sources: &[InputSource], args: &ViewArgs) -> Picture {
-    let files = || input_sources.iter().map(InputSource::short_name).collect::<Vec<_>>().join(" and ");
+fn picture(views: &[LoadedMap], sources: &[InputSource], args: &ViewArgs) -> Picture {
+    let files = || sources.iter().map(InputSource::short_name).collect::<Vec<_>>().join(" and ");
     let title = args.title.clone().unwrap_or_else(files);
     match views {
         [before, after] => Picture::of_two(title, before.map.clone(), after.map.clone()),
@@ -116,7 +115,7 @@ fn picture(views: &[LoadedMap], input_sources: &[InputSource], args: &ViewArgs) 
     }
 }
 
-fn only(picture: Picture, memory: &str) -> Result<Picture, Error> {
+fn select_memory(picture: Picture, memory: &str) -> Result<Picture, Error> {
     let names = picture.memories().join(", ");
     let picture = picture.only(memory);
     if picture.memories().is_empty() {
@@ -129,7 +128,7 @@ fn only(picture: Picture, memory: &str) -> Result<Picture, Error> {
     Ok(picture)
 }
 
-fn within(picture: Picture, (from, to): (u64, u64)) -> Result<Picture, Error> {
+fn select_steps(picture: Picture, (from, to): (u64, u64)) -> Result<Picture, Error> {
     let unit = picture.maps.first().map_or(Unit::Step, |map| map.unit);
     // Step 0 of a graph is before its first node.
     let shift = u64::from(unit == Unit::Node);
@@ -207,21 +206,21 @@ impl LoadedMap {
 }
 
 impl ViewArgs {
-    fn input_sources(&self) -> Result<Vec<InputSource>, Error> {
-        let input_sources: Vec<InputSource> = self.files.iter().map(|path| InputSource::new(path)).collect();
-        match input_sources.as_slice() {
+    fn sources(&self) -> Result<Vec<InputSource>, Error> {
+        let sources: Vec<InputSource> = self.files.iter().map(|path| InputSource::new(path)).collect();
+        match sources.as_slice() {
             [InputSource::Stdin, InputSource::Stdin] => {
                 Err(Error::Usage("-: standard input given twice: expected it for one file".to_owned()))
             }
             [_, _, _, ..] => {
-                let why = format!("view: too many files: expected one or two, got {}", input_sources.len());
+                let why = format!("view: too many files: expected one or two, got {}", sources.len());
                 Err(Error::Usage(why))
             }
             [_, _] if self.ggml => {
                 let why = "--ggml: expected one file, got two";
                 Err(Error::Usage(why.to_owned()))
             }
-            _ => Ok(input_sources),
+            _ => Ok(sources),
         }
     }
 

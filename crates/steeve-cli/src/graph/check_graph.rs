@@ -35,12 +35,14 @@ pub(crate) fn check_graph(
     let capacities = args.limits.capacities()?;
     capacities.check_names(graph.owners().map(|memory| graph.memory_name(memory)))?;
     if let Some((file, plan)) = plan {
-        let plan = under_rule(file, plan, &args.planning)?;
+        let plan = with_rules(file, plan, &args.planning)?;
         let title = PlanTitle { file, plan: "the plan", kind: PlanKind::Given };
         return match check_plan_file(&plan, &graph.assigned, MatchMemories::ByName) {
             // It has been proven.
-            Ok(plan) => judge(output, &title, &graph, &Claim::of_plan(&plan), Vec::new(), || over(&plan, capacities)),
-            Err(faults) => output.does_not_hold(&title, &named(&graph, faults)),
+            Ok(plan) => report_verdict(output, &title, &graph, &Claim::of_plan(&plan), Vec::new(), || {
+                capacity_faults(&plan, capacities)
+            }),
+            Err(faults) => output.does_not_hold(&title, &with_file_ids(&graph, faults)),
         };
     }
     let options = args.planning.for_graph(&graph.file, &SearchArgs::default())?;
@@ -50,19 +52,20 @@ pub(crate) fn check_graph(
     let title = PlanTitle { file: &graph.file, plan: &name, kind: PlanKind::Ours };
     let claim = Claim::of_plan(&solved.plan);
     let faults = claim.faults(&graph.assigned);
-    let mut answer = judge(output, &title, &graph, &claim, faults, || over(&solved.plan, capacities))?;
+    let mut answer =
+        report_verdict(output, &title, &graph, &claim, faults, || capacity_faults(&solved.plan, capacities))?;
     if let Some(ggml) = graph.answer() {
         let claim = Claim::of_answer(ggml, &graph.assigned);
         let title = PlanTitle { file: &graph.file, plan: "ggml's recorded plan", kind: PlanKind::Ggml };
         // A capacity is asked of our plan: what ggml did can't be changed.
         let faults = claim.faults(&graph.assigned);
-        answer = answer.max(judge(output, &title, &graph, &claim, faults, Vec::new)?);
+        answer = answer.max(report_verdict(output, &title, &graph, &claim, faults, Vec::new)?);
     }
     Ok(answer)
 }
 
 /// Returns the plan with the reuse and unread that the command line asks it to be checked against.
-fn under_rule(file: &str, mut plan: PlanFile, planning: &PlanningArgs) -> Result<PlanFile, Error> {
+fn with_rules(file: &str, mut plan: PlanFile, planning: &PlanningArgs) -> Result<PlanFile, Error> {
     if planning.strategy.is_some() {
         let why = format!("{file}: is a plan already: leave out --strategy");
         return Err(Error::Usage(why));
@@ -82,7 +85,7 @@ fn under_rule(file: &str, mut plan: PlanFile, planning: &PlanningArgs) -> Result
 }
 
 /// Returns faults with the tensor ids of the graph's file.
-fn named(graph: &GraphFile, faults: Vec<PlanFault>) -> Vec<CheckFault> {
+fn with_file_ids(graph: &GraphFile, faults: Vec<PlanFault>) -> Vec<CheckFault> {
     let fault = |it: &PlanFault| {
         CheckFault::of_tensors(it.kind(), it.tensors().into_iter().map(|tensor| graph.id(tensor)), it.to_string())
     };
@@ -90,11 +93,11 @@ fn named(graph: &GraphFile, faults: Vec<PlanFault>) -> Vec<CheckFault> {
 }
 
 /// Memories above their capacity, with what is alive there at the peak.
-fn over(plan: &GraphPlan, capacities: Capacities<'_>) -> Vec<CheckFault> {
+fn capacity_faults(plan: &GraphPlan, capacities: Capacities<'_>) -> Vec<CheckFault> {
     over_capacity(&Map::of_graph("plan", plan), capacities)
 }
 
-fn judge(
+fn report_verdict(
     output: &mut CheckOutput<'_>,
     title: &PlanTitle<'_>,
     graph: &GraphFile,
@@ -103,16 +106,16 @@ fn judge(
     over_capacity: impl FnOnce() -> Vec<CheckFault>,
 ) -> Result<ExitStatus, Error> {
     if !faults.is_empty() {
-        return output.does_not_hold(title, &named(graph, faults));
+        return output.does_not_hold(title, &with_file_ids(graph, faults));
     }
     match over_capacity().as_slice() {
-        [] => output.holds(title, &sentence(graph, claim), || memories(graph, claim)),
+        [] => output.holds(title, &describe_plan(graph, claim), || memories(graph, claim)),
         over => output.does_not_fit(title, over, || memories(graph, claim)),
     }
 }
 
 /// Describes a valid plan: tensors, bytes, and the ratio to ggml's.
-fn sentence(graph: &GraphFile, claim: &Claim) -> String {
+fn describe_plan(graph: &GraphFile, claim: &Claim) -> String {
     let tensors = match claim.places.places.iter().flatten().count() {
         1 => "1 tensor".to_owned(),
         count => format!("{count} tensors"),

@@ -52,19 +52,19 @@ enum RowKind {
 
 /// Returns a table of all graphs: a row per memory, a total for several memories, and a summary.
 pub(crate) fn graph_comparison(compared: &[ComparedFile], sizes: SizeStyle) -> ComparisonTable {
-    let file_labels = file_labels(compared.iter().map(|it| (it.name.as_str(), it.file.as_str())));
-    let rows: Vec<GraphRow> = compared.iter().zip(file_labels).flat_map(|(it, label)| rows(it, &label)).collect();
+    let labels = file_labels(compared.iter().map(|it| (it.name.as_str(), it.file.as_str())));
+    let rows: Vec<GraphRow> = compared.iter().zip(labels).flat_map(|(it, label)| rows(it, &label)).collect();
     let several = compared.iter().any(|it| it.figures[0].memories.len() > 1);
     let mut heads = vec!["file"];
     heads.extend(several.then_some("memory"));
     heads.extend(["ggml", "time"]);
     let mut graph_comparison = ComparisonTable::new(heads, vec!["fast, reuse ggml", "fast", "best"]);
     for row in &rows {
-        let mut head = vec![text_table::text(&row.label)];
+        let mut head = vec![text_table::name_cell(&row.label)];
         head.extend(several.then(|| Cell::new(&row.memory)));
         head.extend([
             ggml_cell(row.ggml, sizes),
-            Cell::new(row.results[0].time.map_or_else(String::new, text_table::time)),
+            Cell::new(row.results[0].time.map_or_else(String::new, text_table::format_time)),
         ]);
         graph_comparison.push(ComparisonRow { head, results: result_cells(&row.results[1..], row.ggml, sizes) });
     }
@@ -118,7 +118,7 @@ enum LeadingColumns {
 fn summary(rows: &[GraphRow], heads: LeadingColumns, sizes: SizeStyle) -> ComparisonRow {
     let memories = || rows.iter().filter(|row| row.kind == RowKind::Memory);
     let counted = || memories().filter_map(|row| Some((row, row.ggml.filter(|ggml| *ggml > Bytes::ZERO)?)));
-    let time = |index: usize| text_table::time(rows.iter().filter_map(|row| row.results[index].time).sum());
+    let time = |index: usize| text_table::format_time(rows.iter().filter_map(|row| row.results[index].time).sum());
     let results = (1..rows[0].results.len()).map(|index| {
         let mean = geometric_mean(counted().map(|(row, ggml)| SizeRatio::new(row.results[index].peak, ggml).0));
         let bytes = sizes.show(sum(memories().map(|row| row.results[index].peak)));

@@ -11,7 +11,7 @@ use crate::args::DiffArgs;
 use crate::byte_size::SizeStyle;
 use crate::peak_step::step_phrase;
 use crate::plan_figures::ONLY_MEMORY;
-use crate::text_table::{self, signed};
+use crate::text_table::{self, signed_size};
 
 /// Names a memory at the start of a sentence.
 pub(super) fn memory_name(name: &str) -> String {
@@ -19,40 +19,40 @@ pub(super) fn memory_name(name: &str) -> String {
 }
 
 /// Formats the difference of two plans: a verdict per memory, a table of what has changed, and what explains each change.
-pub(super) fn of_pair(difference: &PlanDifference, args: &DiffArgs) -> String {
+pub(super) fn format_pair(difference: &PlanDifference, args: &DiffArgs) -> String {
     let sizes = args.output.sizes();
     let mut text = String::new();
     match difference.outcome() {
-        DiffOutcome::Equal => return format!("equal: {}\n", sizes_told(difference, sizes)),
+        DiffOutcome::Equal => return format!("equal: {}\n", sizes_phrase(difference, sizes)),
         DiffOutcome::SameSize => {
-            return format!("same size: {}; {}\n", sizes_told(difference, sizes), moved_told(difference));
+            return format!("same size: {}; {}\n", sizes_phrase(difference, sizes), moves_phrase(difference));
         }
         _ => {}
     }
     for memory in difference.memories.iter().filter(|it| it.peak.difference != 0) {
-        text += &format!("{}\n", verdict(memory, sizes));
+        text += &format!("{}\n", verdict_sentence(memory, sizes));
     }
     text += &format!("\n{}\n", memory_table(difference, sizes).trim_fmt());
     for memory in difference.memories.iter().filter(|it| it.peak.difference != 0) {
-        text += &format!("\n{}", explained(difference, memory, args));
+        text += &format!("\n{}", explain_change(difference, memory, args));
     }
     text
 }
 
 /// Formats the difference of two folders: a row for each file that is in both and one for all of them, each file that is in
 /// one folder alone with its bytes, and a verdict for each file that has changed.
-pub(super) fn of_folders(differences: &[PlanDifference], args: &DiffArgs) -> String {
+pub(super) fn format_folders(differences: &[PlanDifference], args: &DiffArgs) -> String {
     let sizes = args.output.sizes();
     let mut text = String::new();
     let (both, alone): (Vec<&PlanDifference>, Vec<&PlanDifference>) =
         differences.iter().partition(|it| it.before.is_some() && it.after.is_some());
     if !both.is_empty() {
         let mut shown =
-            text_table::table(["file", "before", "after", "difference", "ratio", "result"].map(str::to_owned));
+            text_table::new_table(["file", "before", "after", "difference", "ratio", "result"].map(str::to_owned));
         for it in &both {
-            let mut cells = vec![text_table::short_text(&it.name)];
+            let mut cells = vec![text_table::short_name_cell(&it.name)];
             cells.extend(byte_cells(it.total(), sizes));
-            cells.push(Cell::new(outcome_told(it)));
+            cells.push(Cell::new(outcome_phrase(it)));
             shown.add_row(cells);
         }
         if both.len() > 1 {
@@ -67,7 +67,7 @@ pub(super) fn of_folders(differences: &[PlanDifference], args: &DiffArgs) -> Str
     for it in alone {
         let folder = if it.before.is_some() { &args.before } else { &args.after };
         let (folder, name) = (printable(&folder.display().to_string()), printable(&it.name));
-        text += &format!("only in {folder}: {name}: {}\n", sizes_told(it, sizes));
+        text += &format!("only in {folder}: {name}: {}\n", sizes_phrase(it, sizes));
     }
     text + &verdict_lines(&both, args)
 }
@@ -81,7 +81,7 @@ fn verdict_lines(differences: &[&PlanDifference], args: &DiffArgs) -> String {
     changed.sort_by_key(|(_, memory)| std::cmp::Reverse((memory.peak.growth(), memory.peak.difference.unsigned_abs())));
     let mut text = String::new();
     for (it, memory) in changed.iter().take(args.top) {
-        let _ = writeln!(text, "{}: {}", printable(&it.name), verdict(memory, args.output.sizes()));
+        let _ = writeln!(text, "{}: {}", printable(&it.name), verdict_sentence(memory, args.output.sizes()));
     }
     match changed.len().saturating_sub(args.top) {
         0 => text,
@@ -90,7 +90,7 @@ fn verdict_lines(differences: &[&PlanDifference], args: &DiffArgs) -> String {
 }
 
 /// Formats `CUDA0 grew by 12.50 MiB (3.1 %) to 412.50 MiB: attention +12.00 MiB (kq-3, layer 3), ...`.
-fn verdict(memory: &MemoryChange, sizes: SizeStyle) -> String {
+fn verdict_sentence(memory: &MemoryChange, sizes: SizeStyle) -> String {
     let (name, peak) = (memory_name(&memory.name), memory.peak);
     let (difference, after) = (Bytes(clamped(peak.difference.unsigned_abs())), sizes.show(peak.after));
     let difference_told = sizes.show(difference);
@@ -118,9 +118,9 @@ fn reasons(memory: &MemoryChange, sizes: SizeStyle) -> String {
             Some(layer) => format!(" ({}, layer {layer})", short_name(&it.name)),
             None => format!(" ({})", short_name(&it.name)),
         });
-        format!("{} {}{about}", kind.name, signed(kind.bytes.difference, sizes))
+        format!("{} {}{about}", kind.name, signed_size(kind.bytes.difference, sizes))
     };
-    let tensor = |it: &TensorChange| format!("{} {}", short_name(&it.name), signed(it.bytes.difference, sizes));
+    let tensor = |it: &TensorChange| format!("{} {}", short_name(&it.name), signed_size(it.bytes.difference, sizes));
     // Of block lists there are no roles.
     let mut reasons: Vec<String> = match memory.by_role.as_slice() {
         [] => memory.changes.iter().filter(|it| same(it.bytes)).take(MOST).map(tensor).collect(),
@@ -128,13 +128,13 @@ fn reasons(memory: &MemoryChange, sizes: SizeStyle) -> String {
     };
     let gaps = memory.peak.difference - memory.live.difference;
     if gaps.signum() == direction {
-        reasons.push(format!("gaps {}", signed(gaps, sizes)));
+        reasons.push(format!("gaps {}", signed_size(gaps, sizes)));
     }
     if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) }
 }
 
 /// Formats `CPU 12.00 MiB, CUDA0 400.00 MiB`.
-fn sizes_told(difference: &PlanDifference, sizes: SizeStyle) -> String {
+fn sizes_phrase(difference: &PlanDifference, sizes: SizeStyle) -> String {
     let bytes = |peak: BytesChange| if difference.after.is_some() { peak.after } else { peak.before };
     let told = |memory: &MemoryChange| format!("{} {}", memory_name(&memory.name), sizes.show(bytes(memory.peak)));
     let memories: Vec<String> = difference.memories.iter().map(told).collect();
@@ -142,7 +142,7 @@ fn sizes_told(difference: &PlanDifference, sizes: SizeStyle) -> String {
 }
 
 /// Formats `3 came, 14 moved`, of all memories together.
-fn moved_told(difference: &PlanDifference) -> String {
+fn moves_phrase(difference: &PlanDifference) -> String {
     let counts = difference.memories.iter().map(|memory| memory.tensors.named());
     let mut sums: Vec<(&str, usize)> = Vec::new();
     for (word, count) in counts.flatten() {
@@ -156,10 +156,10 @@ fn moved_told(difference: &PlanDifference) -> String {
     told.join(", ")
 }
 
-fn outcome_told(difference: &PlanDifference) -> String {
+fn outcome_phrase(difference: &PlanDifference) -> String {
     match difference.outcome() {
         DiffOutcome::Equal => "equal".to_owned(),
-        DiffOutcome::SameSize => moved_told(difference),
+        DiffOutcome::SameSize => moves_phrase(difference),
         DiffOutcome::Grew => "grew".to_owned(),
         DiffOutcome::Shrank => "shrank".to_owned(),
         DiffOutcome::OnlyBefore | DiffOutcome::OnlyAfter => String::new(),
@@ -177,15 +177,15 @@ fn byte_cells(bytes: BytesChange, sizes: SizeStyle) -> [Cell; 4] {
     [
         Cell::new(sizes.show(bytes.before)),
         Cell::new(sizes.show(bytes.after)),
-        Cell::new(signed(bytes.difference, sizes)).fg(colour),
+        Cell::new(signed_size(bytes.difference, sizes)).fg(colour),
         Cell::new(ratio),
     ]
 }
 
 fn memory_table(difference: &PlanDifference, sizes: SizeStyle) -> comfy_table::Table {
-    let mut shown = text_table::table(["memory", "before", "after", "difference", "ratio"].map(str::to_owned));
+    let mut shown = text_table::new_table(["memory", "before", "after", "difference", "ratio"].map(str::to_owned));
     let mut row = |name: &str, bytes: BytesChange| {
-        let mut cells = vec![text_table::short_text(name)];
+        let mut cells = vec![text_table::short_name_cell(name)];
         cells.extend(byte_cells(bytes, sizes));
         shown.add_row(cells);
     };
@@ -197,7 +197,7 @@ fn memory_table(difference: &PlanDifference, sizes: SizeStyle) -> comfy_table::T
 }
 
 /// Formats what is alive at the peak of a memory, before and after, and what has changed there.
-fn explained(difference: &PlanDifference, memory: &MemoryChange, args: &DiffArgs) -> String {
+fn explain_change(difference: &PlanDifference, memory: &MemoryChange, args: &DiffArgs) -> String {
     let sizes = args.output.sizes();
     let [before, after] = [(&difference.before, 0), (&difference.after, 1)].map(|(loaded, side)| {
         let live = if side == 0 { memory.live.before } else { memory.live.after };
@@ -230,7 +230,8 @@ fn explained(difference: &PlanDifference, memory: &MemoryChange, args: &DiffArgs
 fn kind_cells(kinds: &[KindChange], sizes: SizeStyle) -> Vec<[Cell; 2]> {
     let changed = kinds.iter().filter(|kind| kind.bytes.difference != 0);
     let changed = changed.map(|kind| (kind.name.clone(), kind.bytes.difference)).collect();
-    let cells = |(name, bytes): &(String, i128)| [text_table::short_text(name), Cell::new(signed(*bytes, sizes))];
+    let cells =
+        |(name, bytes): &(String, i128)| [text_table::short_name_cell(name), Cell::new(signed_size(*bytes, sizes))];
     text_table::fold_tail(changed, i128::saturating_add).iter().map(cells).collect()
 }
 
@@ -240,19 +241,19 @@ fn tensor_table(changes: &[TensorChange], sizes: SizeStyle) -> comfy_table::Tabl
         true => &["tensor", "change", "before", "after", "difference", "role", "operation", "layer"],
         false => &["block", "change", "before", "after", "difference"],
     };
-    let mut shown = text_table::table(header.iter().map(|name| (*name).to_owned()));
+    let mut shown = text_table::new_table(header.iter().map(|name| (*name).to_owned()));
     let bytes = |bytes: Bytes| if bytes == Bytes::ZERO { "-".to_owned() } else { sizes.show(bytes) };
     for it in changes {
         let mut cells = vec![
-            text_table::short_text(&it.name),
+            text_table::short_name_cell(&it.name),
             Cell::new(it.change.word()),
             Cell::new(bytes(it.bytes.before)),
             Cell::new(bytes(it.bytes.after)),
-            Cell::new(signed(it.bytes.difference, sizes)),
+            Cell::new(signed_size(it.bytes.difference, sizes)),
         ];
         if is_graph {
-            cells.push(text_table::text(it.role.unwrap_or("-")));
-            cells.push(text_table::text(it.op.as_deref().unwrap_or("-")));
+            cells.push(text_table::name_cell(it.role.unwrap_or("-")));
+            cells.push(text_table::name_cell(it.op.as_deref().unwrap_or("-")));
             cells.push(Cell::new(it.layer.map_or_else(|| "-".to_owned(), |layer| layer.to_string())));
         }
         shown.add_row(cells);

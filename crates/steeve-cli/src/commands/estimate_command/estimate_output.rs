@@ -196,7 +196,7 @@ impl Estimate {
     /// Prints a row for each device, a total where there are several, and where the figures come from.
     pub(super) fn print_table(&self, sizes: SizeStyle, out: &mut dyn Write) -> Result<(), Error> {
         let columns = EstimateColumns::of(self);
-        let mut shown = text_table::table(columns.header().into_iter().map(str::to_owned));
+        let mut shown = text_table::new_table(columns.header().into_iter().map(str::to_owned));
         for device in &self.devices {
             shown.add_row(columns.cells(&device.device, &device.figures, Some(device), sizes));
         }
@@ -346,7 +346,7 @@ impl EstimateColumns {
         let bytes =
             |bytes: Option<u64>| Cell::new(bytes.map_or_else(|| "-".to_owned(), |bytes| sizes.show(Bytes(bytes))));
         let amount = |amount: &Option<AmountByOrigin>| bytes(amount.as_ref().map(|amount| amount.bytes));
-        let mut cells = vec![text_table::text(name), amount(&figures.weights), amount(&figures.caches)];
+        let mut cells = vec![text_table::name_cell(name), amount(&figures.weights), amount(&figures.caches)];
         cells.extend(self.other.then(|| amount(&figures.other)));
         let compute = figures.compute;
         cells.push(bytes(compute.and_then(|it| it.ggml)));

@@ -137,14 +137,14 @@ pub(super) fn watch(
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupt));
     }
     let mut group = ProcessGroup::start(&mut command)
-        .map_err(|source| crate::commands::record_command::no_start(&program, source))?;
+        .map_err(|source| crate::commands::record_command::start_error(&program, source))?;
     let (report, start) = (scratch.report(), Instant::now());
     let mut reader = ReportReader::new(&report);
     let (mut ledger, mut last, mut objects) = (UsageLedger::default(), start, LoadedObjects::default());
     loop {
         // Before the report, which is complete once the program has ended.
         let ended = group.ended();
-        for line in reader.read().map_err(unusable)? {
+        for line in reader.read().map_err(report_error)? {
             if ledger.take(line) {
                 last = Instant::now();
             }
@@ -167,7 +167,7 @@ pub(super) fn watch(
     }
 }
 
-fn unusable(error: ReportError) -> Error {
+fn report_error(error: ReportError) -> Error {
     match error {
         ReportError::Read(source) => Error::Report { source },
         ReportError::Version => Error::ReportVersion,
