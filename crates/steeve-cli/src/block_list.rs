@@ -5,8 +5,8 @@ use steeve_plan::{Block, BlockId, IdVec, Problem};
 
 use crate::args::LimitArgs;
 use crate::error::Error;
-use crate::explain;
-use crate::figures::ONLY_MEMORY;
+use crate::fault_text;
+use crate::plan_figures::ONLY_MEMORY;
 
 /// What is to be placed for one file, and what the file calls the blocks.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl BlockList {
     }
 }
 
-/// The blocks of a table as a problem.
+/// Returns the blocks of a table as a problem, under the limits of the command line.
 pub(crate) fn problem(file: &str, table: &Table, limits: &LimitArgs) -> Result<Problem, Error> {
     let made = if limits.pinned { table.pinned_problem() } else { table.problem() };
     let made = made.and_then(|problem| match limits.align {
@@ -35,7 +35,7 @@ pub(crate) fn problem(file: &str, table: &Table, limits: &LimitArgs) -> Result<P
         }
     });
     let mut problem = made.map_err(|error| {
-        let why = explain::problem_error(&error, table.ids());
+        let why = fault_text::problem_error(&error, table.ids());
         Error::Block { file: file.to_owned(), why }
     })?;
     if let Some(capacity) = limits.capacities()?.of(ONLY_MEMORY) {

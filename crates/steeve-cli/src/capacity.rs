@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use steeve_plan::{Bytes, Clipped};
 
+use crate::byte_size::parse_bytes;
 use crate::error::Error;
-use crate::size::parse_bytes;
 
 /// The most bytes that one memory may take, or each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) fn parse_capacity(text: &str) -> Result<Capacity, String> {
     match text.rsplit_once('=') {
         None => Ok(Capacity { memory: None, bytes: size(text)? }),
         Some((memory, _)) if memory.trim().is_empty() => Err(format!(
-            "a capacity is a size, or a memory and a size, such as 8GiB or CUDA0=8GiB; {:?} is none",
+            "not a capacity: expected SIZE or MEMORY=SIZE, such as 8GiB or CUDA0=8GiB, got {:?}",
             Clipped(text)
         )),
         Some((memory, bytes)) => Ok(Capacity { memory: Some(memory.to_owned()), bytes: size(bytes)? }),
@@ -34,7 +34,7 @@ pub(crate) fn parse_capacity(text: &str) -> Result<Capacity, String> {
 pub(crate) struct Capacities<'a>(&'a [Capacity]);
 
 impl<'a> Capacities<'a> {
-    /// The capacities as they were given.
+    /// Takes the capacities as they were given.
     ///
     /// # Errors
     /// If two are for the same memory, or two for each memory: none of them is more right than the other.
@@ -43,16 +43,16 @@ impl<'a> Capacities<'a> {
         match given.iter().find(|it| !seen.insert(&it.memory)) {
             None => Ok(Self(given)),
             Some(Capacity { memory: Some(memory), .. }) => {
-                Err(Error::Usage(format!("--capacity {}: is given twice; leave out one of them", Clipped(memory))))
+                Err(Error::Usage(format!("--capacity {}: given twice", Clipped(memory))))
             }
             Some(_) => {
-                let why = "--capacity is given twice; leave out one, or say which memory each is for, as in CUDA0=8GiB";
+                let why = "--capacity: given twice: expected a memory for each, as in CUDA0=8GiB";
                 Err(Error::Usage(why.to_owned()))
             }
         }
     }
 
-    /// What a memory may take: what is given for it, or else for each.
+    /// Returns the capacity of a memory: the one that is given for it, or else the one for each.
     pub(crate) fn of(self, memory: &str) -> Option<Bytes> {
         let given = |name: Option<&str>| self.0.iter().find(|it| it.memory.as_deref() == name).map(|it| it.bytes);
         given(Some(memory)).or_else(|| given(None))
@@ -109,6 +109,6 @@ mod tests {
         let capacities = Capacities::new(&given).unwrap();
         assert!(capacities.check_names(["CPU", "CUDA1"]).is_ok());
         let said = capacities.check_names(["CPU", "CUDA0", "CPU"]).err().map(|error| error.to_string());
-        assert_eq!(said.as_deref(), Some("--capacity CUDA1: there is no such memory; there are: CPU, CUDA0"));
+        assert_eq!(said.as_deref(), Some("--capacity CUDA1: no such memory: expected one of CPU, CUDA0"));
     }
 }

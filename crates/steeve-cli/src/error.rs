@@ -1,6 +1,7 @@
-//! Everything that can go wrong, each with the file and what to do about it.
+//! Everything that can go wrong in the command: `thing: what is wrong: expected, got`, with the cause as its source.
 
-use std::process::ExitStatus;
+use std::error::Error as StdError;
+use std::process::ExitStatus as ProgramStatus;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -10,7 +11,7 @@ use steeve_graph::{JsonMessage, PlanFileError, RecordError, TextError};
 use steeve_plan::csv::{CsvError, TableError};
 use steeve_plan::{Bytes, Clipped};
 
-use crate::answer::Answer;
+use crate::exit_status::ExitStatus;
 
 /// Why a file, or the whole command, failed.
 #[derive(Debug, thiserror::Error)]
@@ -18,169 +19,175 @@ use crate::answer::Answer;
 pub(crate) enum Error {
     #[error("{0}")]
     Usage(String),
-    #[error("{file}: can't be read: {source}; check the path")]
+    #[error("{file}: cannot read")]
     Read { file: String, source: io::Error },
-    #[error("{folder}: is a folder, and {file} is none; name two files or two folders")]
+    #[error("{file}: not a folder, as {folder} is: expected two files or two folders")]
     FolderAndFile { folder: String, file: String },
-    #[error("{before}: has no file with the name of one in {after}; name the files themselves")]
+    #[error("{before}: no file name in common with {after}: expected two folders with files of equal names")]
     NothingInBoth { before: String, after: String },
-    #[error("{file}: is a folder; name a file in it")]
+    #[error("{file}: is a folder: expected a file")]
     Folder { file: String },
-    #[error("{file}: there is no .csv, .json or .graph (plain or .gz) in this folder; name the files themselves")]
+    #[error("{file}: nothing to plan in this folder: expected a .csv, .json or .graph, plain or .gz")]
     EmptyFolder { file: String },
-    #[error("{pattern}: no file fits this pattern; check the folder, and put the pattern in quotes")]
+    #[error("{pattern}: no file matches this pattern")]
     NothingFits { pattern: String },
-    #[error("{pattern}: is no pattern of file names ({why}); use *, ?, [abc] and **")]
+    #[error("{pattern}: invalid pattern: {why}")]
     Pattern { pattern: String, why: String },
-    #[error(
-        "{file}: is too large: at most {limit} bytes are read, and it has {length}; raise the limit with --max-input"
-    )]
-    TooLarge { file: String, limit: Bytes, length: Length },
-    #[error(
-        "{file}: out of memory: {read} bytes of it are read, and there is no room for more; use a smaller file, or a machine with more memory"
-    )]
+    #[error("{file}: too large: expected at most {limit} bytes, got {length}; raise the limit with --max-input")]
+    TooLarge { file: String, limit: Bytes, length: InputLength },
+    #[error("{file}: out of memory: {read} bytes read, no room for more")]
     OutOfMemory { file: String, read: Bytes },
-    #[error("{file}: the gzip data is damaged ({source}); compress or copy it again")]
+    #[error("{file}: damaged gzip data")]
     Gzip { file: String, source: io::Error },
-    #[error(
-        "{file}: is empty; write a block list with the header id,lower,upper,size into it, or a graph such as x = input 16"
-    )]
+    #[error("{file}: empty: expected a graph, a block list or a plan")]
     Empty { file: String },
     #[error(
-        "{file}: is not text in UTF-8; steeve reads graphs as JSON or text, block lists as CSV and plans as JSON, plain or gzip"
+        "{file}: not UTF-8 text: expected a graph (JSON or text), a block list (CSV) or a plan (JSON), plain or gzip"
     )]
     NotText { file: String },
     #[error(
-        "{file}: is {kind} model, and steeve does not read models yet; record the graph while a program runs the model (steeve record -- PROGRAM ARGS), or write the graph in the text form (steeve help plan shows it)"
+        "{file}: not a graph: got {kind} model, which steeve does not read; record its graph with steeve record -- PROGRAM, or write it in the text form (steeve help plan)"
     )]
     Model { file: String, kind: &'static str },
-    #[error("{file}: has no blocks: expected a line for each below the header")]
+    #[error("{file}: no blocks: expected a line for each below the header")]
     NoBlocks { file: String },
-    #[error("{file}: has no tensors: expected at least one, such as x = input 16")]
+    #[error("{file}: no tensors: expected at least one, such as x = input 16")]
     NoTensors { file: String },
-    #[error(
-        "{file}: is a graph (a recorded graph or one in text) and no plan; give the problem first and then its plan"
-    )]
+    #[error("{file}: not a plan: got a graph; usage: steeve check GRAPH PLAN")]
     NotAPlan { file: String },
-    #[error("{file}: is the plan of a graph; give the graph itself, and to check this plan: steeve check GRAPH {file}")]
+    #[error("{file}: not a graph or block list: got the plan of a graph; to check it: steeve check GRAPH {file}")]
     PlanOfGraph { file: String },
-    #[error(
-        "{file}: is the plan of a {found}, and {problem} is a {wanted}; give the plan file (.json) that was made for it"
-    )]
+    #[error("{file}: plan of another kind: expected the plan of a {wanted} for {problem}, got the plan of a {found}")]
     OtherPlan { file: String, problem: String, found: &'static str, wanted: &'static str },
-    #[error(
-        "{file}: the schema is {:?}, and this program reads {PLAN:?} and {RECORDED:?}; plan or record the graph again",
-        Clipped(found)
-    )]
+    #[error("{file}: unknown schema: expected {PLAN:?} or {RECORDED:?}, got {:?}", Clipped(found))]
     Schema { file: String, found: String },
-    #[error("{file}: {source}; record it again, or leave it out")]
+    #[error("{file}: invalid recording")]
     Record { file: String, source: Box<RecordError> },
-    #[error("{file}: {source}")]
+    #[error("{file}: invalid graph")]
     Text { file: String, source: Box<TextError> },
-    #[error("{file}: {source}")]
+    #[error("{file}: invalid block list")]
     Csv { file: String, source: CsvError },
-    #[error(
-        "{file}: is not a plan in JSON and no recorded graph: {}; write a plan with steeve plan -o, or record the graph again",
-        JsonMessage(source)
-    )]
-    Json { file: String, source: serde_json::Error },
-    #[error("{file}: {source}")]
+    #[error("{file}: not a recorded graph or plan")]
+    Json { file: String, source: JsonError },
+    #[error("{file}: invalid plan")]
     PlanFile { file: String, source: PlanFileError },
-    #[error("{file}: {why}")]
+    #[error("{file}: invalid block list: {why}")]
     Block { file: String, why: String },
-    #[error("{file}: {source}")]
+    #[error("{file}: invalid block list")]
     Table { file: String, source: TableError },
-    #[error("{file}: the plan does not hold: {why}; no header is made of it")]
+    #[error("{file}: the plan does not hold: {why}; no header written")]
     DoesNotHold { file: String, why: String },
-    #[error("{file}: no block has an offset, so there is no plan to check; {advice}")]
+    #[error("{file}: no plan to check: no block has an offset; {advice}")]
     NoOffsets { file: String, advice: &'static str },
-    #[error("{file}: the pinned blocks do not hold: {why}; change their offsets or plan without --pinned")]
+    #[error("{file}: the pinned blocks do not hold: {why}; move them, or plan without --pinned")]
     Pinned { file: String, why: String },
-    #[error("{file}: the blocks can't be placed within 2^64 bytes; raise --max-buffer or make them smaller")]
+    #[error("{file}: the blocks do not fit into 2^64 bytes")]
     AddressSpace { file: String },
-    #[error("{file}: can't be planned: {why}")]
+    #[error("{file}: cannot be planned: {why}")]
     Place { file: String, why: String },
     #[error(
-        "the drop-in library is not at {looked}; build it with cargo build --release -p steeve-ggml, and name it with --library target/release/{name} or STEEVE_LIBRARY",
-        name = crate::drop_in::NAME
+        "drop-in library: not found: expected {looked}; build it with cargo build --release -p steeve-ggml, or name it with --library or STEEVE_LIBRARY"
     )]
     NoLibrary { looked: String },
-    #[error("{file}: is no shared library; name the {name} that cargo build --release -p steeve-ggml makes", name = crate::drop_in::NAME)]
+    #[error("{file}: not a shared library: expected {name}", name = crate::drop_in_library::NAME)]
     NotALibrary { file: String },
-    #[error(
-        "{file}: can't be preloaded, for the loader ends a path at a space or colon; copy the library to a folder without them"
-    )]
+    #[error("{file}: cannot be preloaded: expected a path without spaces and colons")]
     LibraryPath { file: String },
-    #[error("{folder}: can't be used as a folder for graphs: {source}; name another with --out")]
+    #[error("{folder}: cannot be used as the folder of recordings")]
     RecordFolder { folder: String, source: io::Error },
-    #[error("{folder}: can't be used as a folder for plans: {source}; name another with --out")]
+    #[error("{folder}: cannot be used as the folder of plans")]
     PlanFolder { folder: String, source: io::Error },
-    #[error("{program}: there is no such program; check its name or path")]
+    #[error("{program}: program not found")]
     NoProgram { program: String },
-    #[error("{program}: can't be started: {source}")]
+    #[error("{program}: cannot be started")]
     Start { program: String, source: io::Error },
-    #[error("{program}: failed ({status}) before it planned anything with ggml{printed}")]
-    ProgramFailed { program: String, status: ExitStatus, printed: Printed },
-    #[error(
-        "{program}: ended without planning anything with ggml's graph allocator; have it load a model, and see docs/ggml.md, \"When nothing happens\""
-    )]
+    #[error("{program}: failed before it planned a graph: {status}{printed}")]
+    ProgramFailed { program: String, status: ProgramStatus, printed: ProgramOutput },
+    #[error("{program}: ended without planning a graph through ggml; see docs/ggml.md, \"When nothing happens\"")]
     EndedWithoutPlan { program: String },
     #[error(
-        "{program}: has planned nothing with ggml's graph allocator within {timeout:?}; raise --timeout, or see docs/ggml.md, \"When nothing happens\""
+        "{program}: planned no graph through ggml within {timeout:?}; raise --timeout, or see docs/ggml.md, \"When nothing happens\""
     )]
     NothingPlanned { program: String, timeout: Duration },
     #[error(
-        "{program}: has planned nothing that could be seen: ggml is inside of {file}, and no preloaded library can take its place there; use a build with shared libraries (docs/ggml.md)"
+        "{program}: ggml's allocator cannot be replaced: ggml is linked into {file}; use a build with shared libraries (docs/ggml.md)"
     )]
     GgmlInside { program: String, file: String },
     #[error(
-        "{program}: has not loaded the drop-in: it is linked statically, set-user-id, or made for another C library; use a build that is not"
+        "{program}: the drop-in was not loaded: the program is linked statically, set-user-id, or made for another C library"
     )]
     NotPreloaded { program: String },
-    #[error("{program}: steeve's allocator can't be used, so ggml's own plans its graphs: {}", Clipped(why))]
+    #[error("{program}: graphs planned by ggml's own allocator: {}", Clipped(why))]
     GgmlsOwn { program: String, why: String },
-    #[error("{program}: ended by Ctrl-C before it planned anything with ggml")]
+    #[error("{program}: stopped by Ctrl-C before it planned a graph")]
     EstimateStopped { program: String },
-    #[error("--capacity {memory}: there is no such memory; there are: {memories}")]
+    #[error("--capacity {memory}: no such memory: expected one of {memories}")]
     NoSuchMemory { memory: String, memories: String },
-    #[error("{folder}: can't be used for the drop-in's report: {source}; set TMPDIR to another folder")]
-    Workplace { folder: String, source: io::Error },
-    #[error("the drop-in's report can't be read: {source}")]
+    #[error("{folder}: cannot be used for the drop-in's report (TMPDIR)")]
+    ScratchFolder { folder: String, source: io::Error },
+    #[error("drop-in's report: cannot read")]
     Report { source: io::Error },
-    #[error("the drop-in's report has another version than this program reads; build both from the same source")]
+    #[error(
+        "drop-in's report: another version than this command reads; build steeve-cli and steeve-ggml from one source"
+    )]
     ReportVersion,
-    #[error("the drop-in's report has a damaged line: {}; see whether the disk of TMPDIR is full", JsonMessage(source))]
-    ReportLine { source: serde_json::Error },
-    #[error("{file}: can't be written: {source}; check the folder and its permissions")]
+    #[error("drop-in's report: damaged line")]
+    ReportLine { source: JsonError },
+    #[error("{file}: cannot write")]
     Write { file: String, source: io::Error },
-    #[error("{file}: can't be written: no space is left on its disk; make room, or name a file elsewhere with -o")]
+    #[error("{file}: cannot write: no space left on its disk")]
     NoSpace { file: String },
-    #[error("{file}: is the input {input} itself, which would be lost; name another file with -o")]
+    #[error("{file}: would overwrite the input {input}; name another file with -o")]
     OverInput { file: String, input: String },
-    #[error("the output can't be written: {0}")]
-    Output(io::Error),
+    #[error("standard output: cannot write")]
+    Output(#[source] io::Error),
 }
 
 impl Error {
-    pub(crate) fn answer(&self) -> Answer {
+    /// Returns the exit status of a command that fails with this.
+    pub(crate) fn exit_status(&self) -> ExitStatus {
         match self {
             // The input is sound; there is just no plan.
             Self::DoesNotHold { .. } | Self::Pinned { .. } | Self::AddressSpace { .. } | Self::Place { .. } => {
-                Answer::No
+                ExitStatus::Negative
             }
-            _ => Answer::Bad,
+            _ => ExitStatus::BadInput,
         }
     }
 }
 
+/// An error with its causes, as one line: each is printed once, also where an error repeats its source in its own sentence.
+pub(crate) struct ErrorChain<'a>(pub(crate) &'a (dyn StdError + 'static));
+
+impl fmt::Display for ErrorChain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut last = self.0.to_string();
+        f.write_str(&last)?;
+        let mut source = self.0.source();
+        while let Some(cause) = source {
+            let text = cause.to_string();
+            if !last.contains(&text) {
+                write!(f, ": {text}")?;
+            }
+            (last, source) = (text, cause.source());
+        }
+        Ok(())
+    }
+}
+
+/// An error of the JSON reader, without the long values that it echoes.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", JsonMessage(.0))]
+pub(crate) struct JsonError(pub(crate) serde_json::Error);
+
 /// The last lines that a program printed, behind a message.
 #[derive(Debug)]
-pub(crate) struct Printed(pub(crate) Vec<String>);
+pub(crate) struct ProgramOutput(pub(crate) Vec<String>);
 
-impl fmt::Display for Printed {
+impl fmt::Display for ProgramOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return f.write_str("; it has printed nothing");
+            return f.write_str("; it printed nothing");
         }
         f.write_str("; its last lines:")?;
         self.0.iter().try_for_each(|line| write!(f, "\n  {}", Clipped(line)))
@@ -189,18 +196,68 @@ impl fmt::Display for Printed {
 
 /// How long an input is, as far as it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Length {
+pub(crate) enum InputLength {
     Known(Bytes),
     More,
     MoreUnpacked,
 }
 
-impl fmt::Display for Length {
+impl fmt::Display for InputLength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(bytes) => bytes.fmt(f),
             Self::More => f.write_str("more"),
-            Self::MoreUnpacked => f.write_str("more when it is unpacked"),
+            Self::MoreUnpacked => f.write_str("more when unpacked"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use steeve_graph::text;
+    use steeve_plan::InputLimit;
+    use steeve_plan::csv;
+
+    #[test]
+    fn each_cause_is_printed_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}: broken")]
+        struct Outer(&'static str, #[source] io::Error);
+        let chain = |outer: &'static str| ErrorChain(&Outer(outer, io::Error::other("disk full"))).to_string();
+        assert_eq!(chain("a"), "a: broken: disk full");
+        assert_eq!(chain("disk full"), "disk full: broken");
+    }
+
+    #[test]
+    fn no_message_repeats_its_source_and_none_ends_with_a_period() {
+        let file = || "file".to_owned();
+        let io = || io::Error::other("disk full");
+        let json = || JsonError(serde_json::from_str::<u32>("{").unwrap_err());
+        let (text, csv) =
+            (text::read_within("y = neg x", InputLimit::DEFAULT), csv::read_within("a,b", InputLimit::DEFAULT));
+        let errors = [
+            Error::Read { file: file(), source: io() },
+            Error::Gzip { file: file(), source: io() },
+            Error::Text { file: file(), source: Box::new(text.unwrap_err()) },
+            Error::Csv { file: file(), source: csv.unwrap_err() },
+            Error::Json { file: file(), source: json() },
+            Error::PlanFile { file: file(), source: PlanFileError::Schema { found: "other".to_owned() } },
+            Error::RecordFolder { folder: file(), source: io() },
+            Error::PlanFolder { folder: file(), source: io() },
+            Error::Start { program: file(), source: io() },
+            Error::ScratchFolder { folder: file(), source: io() },
+            Error::Report { source: io() },
+            Error::ReportLine { source: json() },
+            Error::Write { file: file(), source: io() },
+            Error::Output(io()),
+        ];
+        for error in &errors {
+            let (message, cause) = (error.to_string(), error.source().unwrap().to_string());
+            assert!(!message.contains(&cause), "{message} repeats {cause}");
+            let chain = ErrorChain(error).to_string();
+            assert!(!chain.ends_with('.') && chain.starts_with(&format!("{message}: {cause}")), "{chain}");
         }
     }
 }

@@ -6,7 +6,7 @@ use steeve_plan::{BlockId, IdVec};
 use steeve_view::PlanMap;
 
 use crate::error::Error;
-use crate::explain;
+use crate::fault_text;
 
 /// What a file claims, and what is wrong with it.
 pub(crate) struct ExistingPlan {
@@ -16,13 +16,13 @@ pub(crate) struct ExistingPlan {
 }
 
 impl ExistingPlan {
-    /// A block list in which every block has an offset.
+    /// Takes the plan of a block list in which every block has an offset.
     pub(crate) fn of_blocks(file: &str, name: &str, table: &Table) -> Result<Self, Error> {
         let plan = PlanFile::of_table(table).map_err(|source| Error::Table { file: file.to_owned(), source })?;
         Ok(Self::of_file(name, &plan))
     }
 
-    /// A plan file.
+    /// Takes the plan of a plan file.
     pub(crate) fn of_file(name: &str, plan: &PlanFile) -> Self {
         const SHOWN: usize = 5;
         let map = PlanMap::of_file(name, plan);
@@ -31,7 +31,7 @@ impl ExistingPlan {
             .iter()
             .flat_map(|memory| {
                 let names: IdVec<BlockId, String> = memory.blocks.iter().map(|block| block.name.clone()).collect();
-                memory.faults().iter().map(|fault| explain::file_fault(fault, &names)).collect::<Vec<_>>()
+                memory.faults().iter().map(|fault| fault_text::file_fault(fault, &names)).collect::<Vec<_>>()
             })
             .collect();
         let more = match faults.len().saturating_sub(SHOWN) {

@@ -1,8 +1,8 @@
 //! The `steeve` command: plans tensor graphs and block lists, checks, draws and compares plans, compares strategies, explains
 //! peaks, records graphs.
 //!
-//! Arguments in, one of three answers out (the exit status: 0 done, 1 the answer is no, 2 bad usage or input; `record` gives
-//! that of the program it runs).
+//! Arguments in, output and an exit status out: 0 done, 1 the answer is no, 2 bad usage or input; `record` exits with that of
+//! the program it runs.
 //!
 //! ```text
 //!   Source --input::read--> block list --solve--> Solved  \
@@ -14,85 +14,87 @@
 //! it, `diff` compares two of them; `record` makes graphs to begin with; `estimate` runs a program to see what it takes.
 #![forbid(unsafe_code)]
 
-mod answer;
 mod args;
-mod block_list;
-mod board;
-mod capacity;
-mod check;
-mod compare;
-mod devices;
-mod diff;
-mod drop_in;
-mod element;
+mod commands;
+
+mod exit_status;
+mod verbosity;
 mod error;
-mod estimate;
-mod explain;
-mod fault;
-mod figures;
+
+mod input_source;
+mod input_reader;
+mod file_identity;
+mod input_file;
+mod block_list;
 mod graph;
-mod identity;
-mod input;
-mod json;
-mod loaded;
-mod made;
-mod out;
-mod over_capacity;
-mod peak;
-mod plan;
-mod progress;
-mod record;
-mod replace;
-mod show;
-mod size;
-mod slide;
-mod solve;
-mod source;
+
+mod planned_file;
+mod solve_blocks;
 mod existing_plan;
-mod table;
-mod unpacked;
-mod verdicts;
-mod view;
+mod map_loader;
+mod progress_display;
+mod capacity;
+mod over_capacity;
+mod plan_figures;
+mod peak_step;
+mod element_alignment;
+
+mod check_fault;
+mod check_output;
+mod fault_text;
+
+mod byte_size;
+mod text_table;
+mod comparison_table;
+mod folder_summary;
+mod json_lines;
+mod output_file;
+mod atomic_write;
+mod drop_in_library;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::answer::Answer;
-use crate::args::{Cli, Command};
+use crate::args::{Cli, CliCommand};
+use crate::commands::{
+    check_command, compare_command, devices_command, diff_command, estimate_command, plan_command, record_command,
+    show_command, view_command,
+};
 use crate::error::Error;
+use crate::exit_status::ExitStatus;
 
 fn main() -> ExitCode {
     let mut stdout = io::stdout().lock();
-    let cli = Cli::try_parse().unwrap_or_else(|error| args::clipped(error).exit());
-    let voice = cli.voice();
+    let cli = Cli::try_parse().unwrap_or_else(|error| args::clip_values(error).exit());
+    let verbosity = cli.verbosity();
     let done = match cli.command {
-        Command::Plan(args) => plan::run(&args, voice, &mut stdout).map(ExitCode::from),
-        Command::Check(args) => check::run(&args, voice, &mut stdout).map(ExitCode::from),
-        Command::Compare(args) => compare::run(&args, voice, &mut stdout).map(ExitCode::from),
-        Command::Show(args) => show::run(&args, voice, &mut stdout).map(ExitCode::from),
-        Command::Diff(args) => diff::run(&args, voice, &mut stdout).map(ExitCode::from),
-        Command::View(args) => view::run(&args, voice, &mut stdout).map(ExitCode::from),
-        Command::Record(args) => record::run(&args, voice),
-        Command::Estimate(args) => estimate::run(&args, voice, &mut stdout).map(ExitCode::from),
-        Command::Devices(args) => devices::run(&args, voice, &mut stdout).map(ExitCode::from),
-        Command::Completions(args) => {
+        CliCommand::Plan(args) => plan_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
+        CliCommand::Check(args) => check_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
+        CliCommand::Compare(args) => compare_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
+        CliCommand::Show(args) => show_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
+        CliCommand::Diff(args) => diff_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
+        CliCommand::View(args) => view_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
+        CliCommand::Record(args) => record_command::run(&args, verbosity),
+        CliCommand::Estimate(args) => estimate_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
+        CliCommand::Devices(args) => devices_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
+        CliCommand::Completions(args) => {
             // Where the output can't be written, the generator itself would only panic.
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "steeve", &mut script);
-            stdout.write_all(&script).map(|()| Answer::Yes.into()).map_err(Error::Output)
+            stdout.write_all(&script).map(|()| ExitStatus::Success.into()).map_err(Error::Output)
         }
     };
-    // Whoever reads the output may have seen enough, as in `steeve plan ... | head`: no reason to complain.
+    // A reader may close the output early, as in `steeve plan ... | head`: that is no error.
     let enough = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
     let status = match done {
         Ok(status) => status,
-        Err(Error::Output(error)) if enough(&error) => Answer::Yes.into(),
-        Err(error) => voice.report(&error).into(),
+        Err(Error::Output(error)) if enough(&error) => ExitStatus::Success.into(),
+        Err(error) => verbosity.report(&error).into(),
     };
     match stdout.flush() {
-        Err(error) if !enough(&error) => voice.report(&Error::Output(error)).into(),
+        Err(error) if !enough(&error) => verbosity.report(&Error::Output(error)).into(),
         _ => status,
     }
 }

@@ -53,6 +53,7 @@ impl Heard {
     fn hear(&mut self, said: &Said) {
         let errors = said.err.lines().filter_map(|line| line.strip_prefix("error: ")).collect::<Vec<_>>();
         assert_eq!(errors.len(), 1, "status {}\nout: {}\nerr: {}", said.status, said.out, said.err);
+        assert!(!errors[0].ends_with('.'), "{}", errors[0]);
         self.0.push((said.status, errors[0].to_owned()));
     }
 

@@ -15,13 +15,13 @@ fn a_list_without_blocks_is_no_optimal_plan() {
     let folder = Folder::new("wording-no-blocks");
     let recorded = r#"{"schema":"galloc-dump-1","buffers":[{"name":"CPU","alignment":32,"max_size":1}],"leafs":[],"nodes":[],"tensors":[]}"#;
     for (name, content, words) in [
-        ("header.csv", "id,lower,upper,size\n", "has no blocks"),
-        ("short.csv", "lower,upper,size", "has no blocks"),
-        ("offsets.csv", "id,lower,upper,size,offset\n\n  \n", "has no blocks"),
-        ("plan.json", NO_BLOCKS, "has no blocks"),
-        ("memory.graph", "memory gpu align=128\n", "has no tensors"),
-        ("comment.graph", "# nothing but a comment\n", "has no tensors"),
-        ("recorded.json", recorded, "has no tensors"),
+        ("header.csv", "id,lower,upper,size\n", ": no blocks"),
+        ("short.csv", "lower,upper,size", ": no blocks"),
+        ("offsets.csv", "id,lower,upper,size,offset\n\n  \n", ": no blocks"),
+        ("plan.json", NO_BLOCKS, ": no blocks"),
+        ("memory.graph", "memory gpu align=128\n", ": no tensors"),
+        ("comment.graph", "# nothing but a comment\n", ": no tensors"),
+        ("recorded.json", recorded, ": no tensors"),
     ] {
         let file = folder.file(name, content);
         for args in
@@ -64,7 +64,7 @@ fn numbers_are_refused_in_our_own_words() {
             }
         }
     }
-    steeve(&["plan", &two, "--threads", "0"]).expect(2).complains(&["a number of threads is 1 or more"]);
+    steeve(&["plan", &two, "--threads", "0"]).expect(2).complains(&["a number of threads: expected 1 or more"]);
     steeve(&["plan", &two, "--threads", "2", "--budget", "20nodes"]).expect(0);
     steeve(&["show", &two, "--top", "0"]).expect(0);
 }

@@ -23,7 +23,7 @@ typedef struct ggml_backend_buffer_type *ggml_backend_buffer_type_t;
 typedef struct ggml_gallocr *ggml_gallocr_t;
 
 #if defined(STEEVE_GGML_WHOLE)
-// Tensors one behind another in a buffer that it does not own.
+// Allocates tensors one behind another in a buffer that it does not own.
 struct ggml_tallocr {
   ggml_backend_buffer_t buffer;
   void *base;
@@ -36,10 +36,10 @@ struct ggml_tallocr {
 extern "C" {
 #endif // __cplusplus
 
-// A handle for one buffer type. Null if ggml can't be found.
+// Makes an allocator for one buffer type. Null if ggml is not found.
 struct ggml_gallocr *ggml_gallocr_new(ggml_backend_buffer_type_t buft);
 
-// A handle for several buffer types. Null if ggml can't be found.
+// Makes an allocator for several buffer types. Null if ggml is not found.
 struct ggml_gallocr *ggml_gallocr_new_n(ggml_backend_buffer_type_t *bufts, int n_bufs);
 
 // Frees a handle and its buffers. Null is fine.
@@ -48,7 +48,7 @@ void ggml_gallocr_free(struct ggml_gallocr *galloc);
 // Plans a graph and makes the buffers large enough for it. False if the device has no such memory.
 bool ggml_gallocr_reserve(struct ggml_gallocr *galloc, struct ggml_cgraph *graph);
 
-// The same with the number of the buffer for each node and each leaf; null means that all are in the first.
+// Plans a graph with a buffer number for each node and leaf (null: all in the first), and makes the buffers large enough.
 bool ggml_gallocr_reserve_n(struct ggml_gallocr *galloc,
                             struct ggml_cgraph *graph,
                             const int *node_buffer_ids,
@@ -65,11 +65,11 @@ void ggml_gallocr_reserve_n_size(struct ggml_gallocr *galloc,
 bool ggml_gallocr_alloc_graph(struct ggml_gallocr *galloc,
                               struct ggml_cgraph *graph);
 
-// How many bytes are allocated for a buffer; 0 for one that shares the memory of an earlier one.
+// Returns how many bytes are allocated for a buffer; 0 for one that shares another's memory.
 size_t ggml_gallocr_get_buffer_size(struct ggml_gallocr *galloc, int buffer_id);
 
 #if defined(STEEVE_GGML_WHOLE)
-// An allocator at the first aligned byte of a buffer.
+// Makes a tensor allocator at the first aligned byte of a buffer.
 struct ggml_tallocr ggml_tallocr_new(ggml_backend_buffer_t buffer);
 #endif
 
@@ -80,7 +80,7 @@ int ggml_tallocr_alloc(struct ggml_tallocr *talloc,
 #endif
 
 #if defined(STEEVE_GGML_WHOLE)
-// How many bytes the tensors of a context take that have no memory yet.
+// Returns how many bytes the tensors of a context take that have no memory yet.
 size_t ggml_backend_alloc_ctx_tensors_from_buft_size(struct ggml_context * ctx,
                                                      ggml_backend_buffer_type_t buft);
 #endif
@@ -92,13 +92,13 @@ ggml_backend_buffer_t ggml_backend_alloc_ctx_tensors_from_buft(struct ggml_conte
 #endif
 
 #if defined(STEEVE_GGML_WHOLE)
-// The same in the default memory of a backend.
+// Allocates the tensors of a context that have no memory, in the default memory of a backend.
 ggml_backend_buffer_t ggml_backend_alloc_ctx_tensors(struct ggml_context * ctx,
                                                      ggml_backend_t backend);
 #endif
 
 #if defined(STEEVE_GGML_WHOLE)
-// Whether the planner lets an operation take the place of one of its sources.
+// Returns whether the planner lets an operation run in place of one of its sources.
 bool ggml_op_can_inplace(int op);
 #endif
 

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A list of values that stay where they are until the list is dropped.
 pub(crate) struct GrowingList<T> {
-    latest: AtomicPtr<Node<T>>,
+    latest: AtomicPtr<ListNode<T>>,
 }
 
-struct Node<T> {
+struct ListNode<T> {
     value: T,
     /// Null, or the node that was the latest before.
-    next: *mut Node<T>,
+    next: *mut ListNode<T>,
 }
 
 impl<T: Send + Sync> GrowingList<T> {
@@ -28,7 +28,7 @@ impl<T: Send + Sync> GrowingList<T> {
     /// Returns all values, the latest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         // SAFETY: null, or from a box that is not freed before the list is.
-        let node = |node: *mut Node<T>| unsafe { node.as_ref() };
+        let node = |node: *mut ListNode<T>| unsafe { node.as_ref() };
         let latest = node(self.latest.load(Ordering::Acquire));
         std::iter::successors(latest, move |it| node(it.next)).map(|it| &it.value)
     }
@@ -39,7 +39,7 @@ impl<T: Send + Sync> GrowingList<T> {
         if let Some(value) = self.iter().find(|value| is(value)) {
             return value;
         }
-        let new = Box::into_raw(Box::new(Node { value: make(), next: std::ptr::null_mut() }));
+        let new = Box::into_raw(Box::new(ListNode { value: make(), next: std::ptr::null_mut() }));
         loop {
             let latest = self.latest.load(Ordering::Acquire);
             if let Some(value) = self.iter().find(|value| is(value)) {
@@ -73,9 +73,9 @@ impl<T> Drop for GrowingList<T> {
 }
 
 /// A value that is made when it is first asked for, without a lock.
-pub(crate) struct FirstWins<T>(GrowingList<T>);
+pub(crate) struct OnceValue<T>(GrowingList<T>);
 
-impl<T: Send + Sync> FirstWins<T> {
+impl<T: Send + Sync> OnceValue<T> {
     pub(crate) const fn new() -> Self {
         Self(GrowingList::new())
     }
@@ -92,10 +92,10 @@ mod tests {
 
     #[test]
     fn the_first_value_stays() {
-        let cell = FirstWins::new();
+        let cell = OnceValue::new();
         assert_eq!(*cell.get_or_make(|| vec![1]), [1]);
         assert_eq!(*cell.get_or_make(|| vec![2]), [1]);
-        let cell = FirstWins::new();
+        let cell = OnceValue::new();
         let seen = |number: usize| std::ptr::from_ref(cell.get_or_make(|| vec![number])).addr();
         let seen: Vec<usize> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8).map(|number| scope.spawn(move || seen(number))).collect();

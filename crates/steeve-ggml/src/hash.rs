@@ -3,7 +3,7 @@
 const START: u64 = 0xCBF2_9CE4_8422_2325;
 const PRIME: u64 = 0x100_0000_01B3;
 
-/// FNV-1a.
+/// Returns the FNV-1a hash of some bytes.
 pub(crate) fn fnv_1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(START, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))
 }

@@ -12,7 +12,7 @@ use std::fmt::Arguments;
 /// `ggml_log_internal`, which takes a format and hands the text to the program's log callback.
 pub(crate) type LogFunction = unsafe extern "C" fn(c_int, *const c_char, ...);
 
-/// The one that the linker finds.
+/// Returns the log function that the linker finds.
 #[cfg(all(feature = "whole", not(test)))]
 pub(crate) fn linked() -> LogFunction {
     unsafe extern "C" {
@@ -23,20 +23,20 @@ pub(crate) fn linked() -> LogFunction {
 
 /// `ggml_log_level`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum LogLevel {
     Warning = 3,
     Error = 4,
 }
 
 /// One line on stderr. Failing to say something is no failure.
-macro_rules! say {
-    ($($what:tt)*) => { $crate::log::print(format_args!($($what)*)) };
+macro_rules! log_stderr {
+    ($($what:tt)*) => { $crate::log::write_stderr(format_args!($($what)*)) };
 }
-pub(crate) use say;
+pub(crate) use log_stderr;
 
 /// Writes a line to stderr, in one piece and without a lock: lines of several threads are not mixed, and a child that was forked
 /// while another thread wrote one does not wait for it.
-pub(crate) fn print(what: Arguments<'_>) {
+pub(crate) fn write_stderr(what: Arguments<'_>) {
     let line = format!("steeve: {what}\n");
     let mut rest = line.as_bytes();
     while !rest.is_empty() {
@@ -50,17 +50,17 @@ pub(crate) fn print(what: Arguments<'_>) {
 }
 
 /// Hands a line to ggml's log function; to stderr where there is none.
-pub(crate) fn log(function: Option<LogFunction>, level: Level, what: Arguments<'_>) {
+pub(crate) fn log(function: Option<LogFunction>, level: LogLevel, what: Arguments<'_>) {
     let line = CString::new(format!("steeve: {what}\n"));
     match (function, line) {
         // SAFETY: ggml's own function, with a format and the string that it asks for.
         (Some(function), Ok(line)) => unsafe { function(level as c_int, c"%s".as_ptr(), line.as_ptr()) },
-        _ => print(what),
+        _ => write_stderr(what),
     }
 }
 
-/// A reason without what is different each time: numbers, and names in brackets.
-pub(crate) fn kind_of(why: &str) -> String {
+/// Returns a message without what differs each time: numbers, and names in brackets.
+pub(crate) fn message_kind(why: &str) -> String {
     let mut depth = 0u32;
     let mut kind = String::with_capacity(why.len());
     for letter in why.chars() {
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn reasons_of_one_kind_differ_in_numbers_and_names() {
-        let kind = kind_of("tensor 2 (cache (view)): data type 36 is unknown");
-        assert_eq!(kind, kind_of("tensor 917 (blk.3): data type 41 is unknown"));
-        assert_ne!(kind, kind_of("tensor 2 (): operation 36 is unknown"));
+        let kind = message_kind("tensor 2 (cache (view)): unknown data type 36");
+        assert_eq!(kind, message_kind("tensor 917 (blk.3): unknown data type 41"));
+        assert_ne!(kind, message_kind("tensor 2 (): unknown operation 36"));
     }
 }

@@ -6,7 +6,7 @@
 //!                                      +--> plan --> temporary file in FOLDER --rename--> FOLDER/01ab...ef.json.gz
 //! ```
 //!
-//! Nothing in the folder is believed: a plan is proven for the very graph, as one that was made just now is, and held to what
+//! Nothing in the folder is trusted: a plan is proven for the very graph, as one that was made just now is, and held to what
 //! this process plans with. Whatever else is in its place, the graph is planned. Files appear as a whole, so processes may share a
 //! folder; two that plan the same graph at once both write its plan, and either will do.
 
@@ -26,7 +26,7 @@ use steeve_graph::{
     MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, ggml_answer,
 };
 
-use crate::record::temporary;
+use crate::record_graph::temporary_file;
 
 /// A plan for a graph, what ggml's allocator takes for the same graph, and where the plan came from.
 pub(crate) struct SolvedPlan {
@@ -89,7 +89,7 @@ pub(crate) fn solve(
     Ok(SolvedPlan { plan, ggml, origin: PlanOrigin::Made })
 }
 
-/// Cold, so that its code is apart from that which every process touches.
+/// Solves with a folder. Cold, so that its code is apart from that which every process touches.
 #[cold]
 #[inline(never)]
 fn solve_in(
@@ -101,7 +101,7 @@ fn solve_in(
     let file = folder.join(graph.plan_file_name(options));
     // What ggml can't plan is an error in any case.
     let answer = ggml_answer(graph)?;
-    let refused = match read(&file, graph, options, &answer) {
+    let refused = match read_plan(&file, graph, options, &answer) {
         Ok(Some(plan)) => {
             let ggml = answer.chunks.iter().map(|chunks| sum(chunks)).collect();
             return Ok(SolvedPlan { plan, ggml, origin: PlanOrigin::Read(file) });
@@ -118,7 +118,7 @@ fn solve_in(
     let too_long = || limit(graph).check(text.len()).err().map(|error| error.to_string());
     let written = match refusal(&plan, options, &answer).or_else(too_long) {
         Some(why) => Err(why),
-        None => write(&file, &text).map_err(|error| error.to_string()),
+        None => write_plan(&file, &text).map_err(|error| error.to_string()),
     };
     let origin = match (written, refused) {
         (Ok(()), refused) => PlanOrigin::Written(file, refused),
@@ -131,7 +131,7 @@ fn solve_in(
 }
 
 /// Reads and proves the plan of a file; nothing if there is no file. Fails with the reason why it is not used.
-fn read(
+fn read_plan(
     file: &Path,
     graph: &AssignedGraph,
     options: &PlanOptions,
@@ -165,39 +165,43 @@ fn unpacked(file: &Path, limit: InputLimit) -> io::Result<String> {
     // To open a pipe without this is to wait for its writer.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(file)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
     let mut text = String::new();
     GzDecoder::new(file).take(limit.bytes().0.saturating_add(1)).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// Why a plan is not one that this process would use; nothing if it is. The plan itself is proven.
+/// Returns why this process would not use a plan; `None` if it would. The plan itself is proven.
 fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlAnswer) -> Option<String> {
     let made = plan.options();
     if !matches!(made.strategy, GraphStrategy::Best(_)) {
-        return Some("it was not planned with the strategy best".to_owned());
+        return Some(format!("strategy: expected best, got {}", made.strategy.name()));
     }
     // Where more reuse makes a plan larger, ggml's is used.
     if made.reuse != options.reuse && (made.reuse, options.reuse) != (Reuse::Ggml, Reuse::More) {
-        return Some(format!("it was planned with reuse {}, not {}", made.reuse.name(), options.reuse.name()));
+        return Some(format!("reuse: expected {}, got {}", options.reuse.name(), made.reuse.name()));
     }
     if made.unread != options.unread {
-        return Some(format!("it was planned with unread {}, not {}", made.unread.name(), options.unread.name()));
+        return Some(format!("unread: expected {}, got {}", options.unread.name(), made.unread.name()));
     }
     let graph = plan.assigned();
     let name = |it: &MemoryPlan| graph.memories()[it.memory].name.as_str();
     let is_larger = |it: &&MemoryPlan| is_larger(graph, it, &answer.chunks[it.memory]);
     if let Some(it) = plan.memories().iter().find(is_larger) {
         let (ours, theirs) = (it.plan.peak(), sum(&answer.chunks[it.memory]));
-        return Some(format!("memory {}: larger than ggml's: {ours} bytes, {theirs} with ggml", name(it)));
+        return Some(format!(
+            "memory {}: larger than ggml's plan: expected at most {theirs} bytes, got {ours}",
+            name(it)
+        ));
     }
     let holds_nothing = |it: &&MemoryPlan| !it.keeps_hold && !is_ggmls(plan, it, answer);
     let it = plan.memories().iter().find(holds_nothing)?;
-    Some(format!("memory {}: the layout is not ggml's and keeps nothing for the backend", name(it)))
+    Some(format!("memory {}: the layout is not ggml's, and keeps nothing for the backend", name(it)))
 }
 
-/// Whether the plan of a memory takes more than ggml's, or a buffer that is larger than the device gives out and than any of ggml's.
+/// Returns whether the plan of a memory takes more than ggml's, or has a buffer that is larger than the device's limit and than
+/// any of ggml's.
 fn is_larger(graph: &AssignedGraph, it: &MemoryPlan, chunks: &[Bytes]) -> bool {
     let ours = it.plan.buffers().iter().copied().max().unwrap_or_default();
     let theirs = chunks.iter().copied().max().unwrap_or_default();
@@ -205,7 +209,7 @@ fn is_larger(graph: &AssignedGraph, it: &MemoryPlan, chunks: &[Bytes]) -> bool {
     it.plan.peak() > sum(chunks) || ours > limit.max(theirs)
 }
 
-/// Whether every tensor of a memory is where ggml allocates it.
+/// Returns whether every tensor of a memory is where ggml allocates it.
 fn is_ggmls(plan: &GraphPlan, it: &MemoryPlan, answer: &GgmlAnswer) -> bool {
     it.tensors.iter().all(|tensor| {
         let ours = plan.place(*tensor).map(|place| (place.buffer, place.offset));
@@ -215,25 +219,25 @@ fn is_ggmls(plan: &GraphPlan, it: &MemoryPlan, answer: &GgmlAnswer) -> bool {
 }
 
 /// Writes the text of a plan under its name, as a whole. The folder is made, if the one around it is there.
-fn write(file: &Path, text: &str) -> io::Result<()> {
+fn write_plan(file: &Path, text: &str) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
-    let (path, temporary) = match temporary(folder) {
+    let (path, temporary_file) = match temporary_file(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             // Another process may have been quicker.
             let made = std::fs::create_dir(folder);
-            temporary(folder).map_err(|error| made.err().unwrap_or(error))?
+            temporary_file(folder).map_err(|error| made.err().unwrap_or(error))?
         }
         made => made?,
     };
-    let written = pack(temporary, text).and_then(|()| std::fs::rename(&path, file));
+    let written = pack(temporary_file, text).and_then(|()| std::fs::rename(&path, file));
     if written.is_err() {
-        // There is nothing to be done if even that fails; its name says whose it is.
+        // If even that fails, the file stays; its name says that it is temporary.
         let _ = std::fs::remove_file(&path);
     }
     written
 }
 
-/// Not synced: of a file that is lost half-way nothing is believed, and searching is cheaper than waiting for a disk.
+/// Compresses a text into a file, without a sync: a file that is lost half-way is refused, and a search is cheaper than a disk.
 fn pack(file: File, text: &str) -> io::Result<()> {
     let mut writer = GzEncoder::new(file, Compression::default());
     writer.write_all(text.as_bytes())?;

@@ -12,7 +12,7 @@ use harness::{Folder, compiler};
 fn the_header_is_made_from_the_sources() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(here.join("cbindgen.toml")).unwrap();
-    let sources = ["src/exports.rs", "src/whole.rs"];
+    let sources = ["src/gallocr_exports.rs", "src/linked_exports.rs"];
     let builder = sources.iter().fold(cbindgen::Builder::new(), |builder, source| builder.with_src(here.join(source)));
     let mut made = Vec::new();
     builder.with_config(config).generate().unwrap().write(&mut made);

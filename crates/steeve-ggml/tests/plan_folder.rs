@@ -63,7 +63,7 @@ fn a_folder_that_can_not_be_used_is_said_once_and_changes_nothing() {
     assert_eq!((said.lines().len(), count(&said, ", not written to /dev/null/plans/")), (2, 1), "{:?}", said.lines());
     assert_eq!(said.out, plain.out);
     let said = workshop.run("report", NEW, Loaded::Local, &[], &[("STEEVE_PLANS", "/dev/null/plans")]).well();
-    assert_eq!(count(&said, "STEEVE_PLANS is ignored"), 1, "{:?}", said.lines());
+    assert_eq!(count(&said, "STEEVE_PLANS: ignored"), 1, "{:?}", said.lines());
 }
 
 /// Graphs that grow and shrink, in one memory and in two: every size, and every failure, is what it is without a folder.
@@ -146,11 +146,14 @@ fn recording(file: &Path) -> Recorded {
 }
 
 /// Memory of the processor, of a GPU whose backend checks what it fuses, and of one that nothing is known of.
+/// The variables that a program runs with.
+type Environment<'a> = &'a [(&'a str, &'a str)];
+
 #[test]
 fn what_is_planned_from_recordings_is_read() {
     let Some(workshop) = Workshop::open("folder-recorded") else { return };
     let cuda = [("MOCK_REGISTRY", "CUDA"), ("MOCK_VERSION", "0.10.0")];
-    let programs: [(&str, &[&str], &[(&str, &str)]); 7] = [
+    let programs: [(&str, &[&str], Environment<'_>); 7] = [
         ("report", &[], &[]),
         ("plans", &["alternating"], &[]),
         ("plans", &["alternating"], &[("STEEVE_HOLD", "3")]),

@@ -1,9 +1,9 @@
 //! The command line: what may be asked, with an example for each command.
 
-mod diff;
-mod estimate;
-mod how;
-mod view;
+mod diff_args;
+mod estimate_args;
+mod planning_args;
+mod view_args;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -13,43 +13,43 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
 
-pub(crate) use diff::DiffArgs;
-pub(crate) use estimate::EstimateArgs;
-pub(crate) use how::{HowArgs, PlannedAs, StrategyName};
-pub(crate) use view::ViewArgs;
+pub(crate) use diff_args::DiffArgs;
+pub(crate) use estimate_args::EstimateArgs;
+pub(crate) use planning_args::{PlannedAs, PlanningArgs, StrategyName};
+pub(crate) use view_args::ViewArgs;
 
-use crate::answer::Voice;
+use crate::byte_size::{SizeStyle, parse_align, parse_bytes};
 use crate::capacity::{Capacities, Capacity, parse_capacity};
 use crate::error::Error;
-use crate::out::OutTarget;
-use crate::size::{SizeStyle, parse_align, parse_bytes};
+use crate::output_file::OutputTarget;
+use crate::verbosity::Verbosity;
 
-/// Plans where every tensor of a graph, or every block of a list, stands in memory, and proves the plan.
+/// Plans the memory of tensor graphs and block lists: assigns each tensor or block a buffer and an offset, and proves the plan.
 ///
-/// Graphs are recorded from ggml (.json, .json.gz) or written as text (.graph), one tensor per line.
-/// Block lists are CSV files with the columns id, lower, upper, size and, if need be, alignment, offset,
-/// buffer, follows. `upper` is exclusive.
+/// A graph is recorded from ggml (.json, .json.gz) or written as text (.graph), one tensor per line. A block list is a CSV
+/// file with the columns id, lower, upper, size and optionally alignment, offset, buffer, follows; a block is live at the
+/// steps from lower up to, but not including, upper.
 #[derive(Debug, Parser)]
 #[command(name = "steeve", version, after_help = EXAMPLES, verbatim_doc_comment)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 
-    /// Say nothing but the answer and errors: no notes, no progress.
+    /// Print results and errors only: no notes, no progress.
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
     quiet: bool,
 
-    /// Say what is being done, too.
+    /// Print what is being done as well.
     #[arg(short, long, global = true, help_heading = "Messages")]
     verbose: bool,
 }
 
 impl Cli {
-    pub(crate) fn voice(&self) -> Voice {
+    pub(crate) fn verbosity(&self) -> Verbosity {
         match (self.quiet, self.verbose) {
-            (true, _) => Voice::Quiet,
-            (_, true) => Voice::Verbose,
-            _ => Voice::Plain,
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
         }
     }
 }
@@ -59,38 +59,38 @@ Examples:
   steeve plan graph.json.gz                     how many bytes does each memory need, and how many does ggml take?
   steeve show graph.json.gz                     why is it this large?
   steeve view graph.json.gz -o map.html         what does it look like?
-  steeve diff old.json.gz new.json.gz           has it grown? by how much, and what has?
+  steeve diff old.json.gz new.json.gz           has it grown, by how much, and which tensors?
   steeve compare folder/                        which strategy does best?
-  steeve plan graph.json.gz -o plan.json        where does each tensor stand?
+  steeve plan graph.json.gz -o plan.json        at which offset is each tensor?
   steeve check graph.json.gz plan.json          does this plan hold?
-  steeve plan blocks.csv --capacity 1M          do these blocks fit into one mebibyte?
-  steeve estimate -- llama-server -m model.gguf how much memory will this program take of each device?
-  steeve record -- python3 transcribe.py        which graphs does this program give to ggml, and what would each take?
+  steeve plan blocks.csv --capacity 1M          do these blocks fit into 1 MiB?
+  steeve estimate -- llama-server -m model.gguf how much memory of each device will this program take?
+  steeve record -- python3 transcribe.py        which graphs does this program run with ggml, and how large is each?
 
-Exit status: 0 done, 1 the answer is no (does not fit, not valid), 2 bad usage or input; of record the program's own.
-Colours are for terminals; NO_COLOR=1 switches them off. docs/command-line.md lists every message and what to do about it.";
+Exit status: 0 done, 1 the answer is no (does not fit, not valid, larger), 2 bad usage or input; of record the program's.
+Colours are used on terminals only; NO_COLOR=1 switches them off. docs/command-line.md lists every error message.";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Places the tensors or blocks of each file and shows how good the plan is.
+pub(crate) enum CliCommand {
+    /// Plans the memory of each graph or block list, and compares the result with ggml's and with the lower bound.
     Plan(PlanArgs),
-    /// Proves that a plan holds, or explains everything that is wrong with it.
+    /// Checks whether a plan is valid for a graph or block list, and lists every fault.
     Check(CheckArgs),
-    /// Runs every strategy on each file and shows them side by side.
+    /// Compares all planning strategies on each graph or block list, side by side.
     Compare(CompareArgs),
-    /// Shows what is alive when a memory is fullest, largest first, and why.
-    Show(ShowPeakArgs),
-    /// Compares what two plans take, says what has grown and why, and answers with the status.
+    /// Shows which tensors are alive at the memory peak, largest first, and what keeps them alive.
+    Show(ShowArgs),
+    /// Compares the memory of two plans, lists what has grown, and exits with 1 if a memory is larger.
     Diff(DiffArgs),
-    /// Draws a plan: a map in the terminal, a page, a drawing; or writes it for programs.
+    /// Draws a plan as a map in the terminal, an HTML page or an SVG, or writes it as a C header, JSON or CSV.
     View(ViewArgs),
-    /// Runs a program that uses ggml, records its graphs and shows what each would take.
+    /// Runs a program that uses ggml, and records each graph that it allocates as a file.
     Record(RecordArgs),
-    /// Runs a program that uses ggml until it has planned, and shows what it takes of each device.
+    /// Estimates how much memory of each device a program that uses ggml takes, by running it until it has planned.
     Estimate(EstimateArgs),
-    /// Lists the devices of this machine that compute, with their memory.
+    /// Lists the GPUs and the processor of this machine, with their free and total memory.
     Devices(DevicesArgs),
-    /// Prints what a shell needs to complete commands and options.
+    /// Prints the completion script of a shell.
     Completions(CompletionsArgs),
 }
 
@@ -102,7 +102,7 @@ Examples:
   steeve devices --json                         a line for each, for programs")]
 pub(crate) struct DevicesArgs {
     #[command(flatten)]
-    pub(crate) show: ShowArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -112,7 +112,7 @@ Examples:
   steeve completions zsh > \"${fpath[1]}/_steeve\"
   steeve completions fish > ~/.config/fish/completions/steeve.fish")]
 pub(crate) struct CompletionsArgs {
-    /// Which shell.
+    /// The shell to complete in.
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
 }
@@ -124,26 +124,26 @@ Examples:
   steeve plan graph.json --strategy ggml        ggml's own plan, byte for byte
   steeve plan graph.json --reuse ggml           ggml's in-place decisions, packed better
   steeve plan graph.json --as drop-in           what the drop-in for ggml takes in each memory
-  steeve plan graph.json -o plan.json           and where does each tensor stand?
+  steeve plan graph.json -o plan.json           at which offset is each tensor?
   steeve plan corpus/graphs/llm                 every graph in a folder, and all together
   steeve plan graphs/ -o plans/                 for the drop-in, which reads them with STEEVE_PLANS=plans
   steeve plan blocks.csv.gz --strategy best --budget 2s --capacity 64MiB -o plan.json
   echo 'x = input f32[64,32]; y = silu x; z = add y x !output' | steeve plan - --json
 
-The result is optimal (no plan is smaller: proved), fits, cannot fit (into --capacity: proved) or not found (within the
-budget; a plan may exist). For a graph that is said of the given --reuse. A --budget or --threads mean --strategy best.
-Ctrl-C ends a search for a block list and gives the best plan so far.
+The result is optimal (proved: no plan is smaller), fits, cannot fit (proved: none fits into --capacity) or not found
+(within the budget; one may exist). For a graph this holds for the given --reuse. --budget and --threads imply --strategy
+best. Ctrl-C ends a search and keeps the best plan so far.
 
 A graph as text has one tensor per line or between semicolons: label = operation type[shape] sources !flags. Memories, if
 there are several, come first, as in memory gpu align=128, and a tensor is put into one with @gpu.")]
 pub(crate) struct PlanArgs {
-    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it,
-    /// a pattern such as 'graphs/**/*.pp.json.gz' what fits it, - the standard input
+    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it, a pattern such as
+    /// 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
     #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) how: HowArgs,
+    pub(crate) planning: PlanningArgs,
 
     #[command(flatten)]
     pub(crate) search: SearchArgs,
@@ -154,14 +154,14 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
 
-    /// Write the plan to this file: .csv or .json, with .gz if it is to be compressed;
-    /// or draw it, as .html or .svg; or make it a C header, .h. In a folder (which ends in /, or is there already)
-    /// each graph has a file, named as the drop-in looks for it with STEEVE_PLANS
+    /// Write the plan to this file, by its ending: .json or .csv (also .gz), a page (.html), a drawing (.svg) or a C
+    /// header (.h). To a folder (ending in /, or existing) the plan of each graph is written under the name by which the
+    /// drop-in looks it up with STEEVE_PLANS
     #[arg(short, long, value_name = "FILE", verbatim_doc_comment)]
-    pub(crate) out: Option<OutTarget>,
+    pub(crate) out: Option<OutputTarget>,
 
     #[command(flatten)]
-    pub(crate) show: ShowArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -174,22 +174,22 @@ Examples:
   steeve check graph.json.gz --capacity CUDA0=8GiB --capacity CPU=1GiB
   steeve check graph.json.gz plan.json --json   for programs: whether it holds, every fault, peak and bound
 
-A plan of a graph is judged by running the graph at its addresses: every node must read what it would have read if every
+A plan of a graph is checked by running the graph at its addresses: every node must read what it would have read if every
 tensor had memory of its own. Tensors and blocks are matched by their id. A plan that was made with --align, --max-buffer
 or --pinned is held to that if you give the same options here.
 
-A memory above its --capacity is told with the five largest tensors where it is fullest, and the status is 1.")]
+For a memory above its --capacity the five largest tensors at its peak are listed, and the exit status is 1.")]
 pub(crate) struct CheckArgs {
-    /// The graph or the block list; if a block list stands alone, with an offset column.
+    /// The graph or the block list; a block list without PLAN needs an offset column.
     #[arg(value_name = "PROBLEM")]
     pub(crate) problem: PathBuf,
 
-    /// The plan: the JSON that steeve plan -o writes, or a CSV with an offset column.
+    /// The plan to check: the JSON that steeve plan -o writes, or a CSV with an offset column.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) how: HowArgs,
+    pub(crate) planning: PlanningArgs,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -197,7 +197,7 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
 
-    /// Print one JSON object per plan and line instead of sentences.
+    /// Print one JSON object per plan, a line each, instead of sentences.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -217,12 +217,12 @@ are rounded up, so that 1.0000 is exact. The last line has sums, and the geometr
 More than 40 files are summed up by folder, unless --rows file says otherwise: the bytes of the first strategy and of the
 last, what that saves, the mean of the ratios and the smallest of them (at best), and how many memories are at their bound.")]
 pub(crate) struct CompareArgs {
-    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it,
-    /// a pattern such as 'graphs/**/*.pp.json.gz' what fits it, - the standard input
+    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it, a pattern such as
+    /// 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
     #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,
 
-    /// What a row is [default: file; folder if there are more than 40 files].
+    /// What a row of the table is [default: file; folder if there are more than 40 files].
     #[arg(long, value_enum)]
     pub(crate) rows: Option<RowName>,
 
@@ -236,7 +236,7 @@ pub(crate) struct CompareArgs {
     pub(crate) input: InputArgs,
 
     #[command(flatten)]
-    pub(crate) show: ShowArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -251,25 +251,25 @@ pub(crate) enum RowName {
 #[command(after_help = "\
 Examples:
   steeve show graph.json.gz
-  steeve show graph.json.gz --strategy ggml     the same for ggml's own plan
-  steeve show plan.json                         the same for a plan that was saved
+  steeve show graph.json.gz --strategy ggml     the peak of ggml's own plan
+  steeve show plan.json                         the peak of a saved plan
   steeve show blocks.csv --top 5 --json
 
 For each memory: the first node (of a block list: the first step) at which the most bytes are alive; these bytes by role,
 by operation and by layer; and the largest tensors, each with what needs it last: the node that reads it last, the caller
 (kept as output), or nothing (read by no node). Node -1 is before the run. A tensor that another takes over in place ends
 where that one begins. Roles and layers are guessed from names and operations.")]
-pub(crate) struct ShowPeakArgs {
+pub(crate) struct ShowArgs {
     /// A graph, a block list or a saved plan; - is the standard input.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// How many to show of each memory.
+    /// How many tensors to show of each memory.
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = parse_count)]
     pub(crate) top: usize,
 
     #[command(flatten)]
-    pub(crate) how: HowArgs,
+    pub(crate) planning: PlanningArgs,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -278,7 +278,7 @@ pub(crate) struct ShowPeakArgs {
     pub(crate) input: InputArgs,
 
     #[command(flatten)]
-    pub(crate) show: ShowArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -288,24 +288,24 @@ pub(crate) struct ShowPeakArgs {
 Examples:
   steeve record -- python3 transcribe.py
   steeve record -o graphs -- llama-cli -m model.gguf -p Hello -n 16 --no-conversation
-  steeve show graphs/4711-0000-936nodes.json.gz     why is one of them this large?
+  steeve show graphs/4711-0000-936nodes.json.gz     why is one of them so large?
 
 The program runs with steeve's drop-in library preloaded, which plans its memory and writes a file for each new plan. Its
-input and output are its own; the table comes on the error stream when it has ended. steeve is what the drop-in takes as it
-is, more what it takes with STEEVE_REUSE=more, bound the fewest bytes that any plan without that needs. The other settings
-of the drop-in, such as STEEVE_LOG=1, are handed on; docs/ggml.md has them all.
+input and output are its own; a table of the graphs is printed to the error stream when it has ended. Column steeve is what
+the drop-in takes by default, more what it takes with STEEVE_REUSE=more, and bound the fewest bytes that any plan without
+that needs. Other settings of the drop-in, such as STEEVE_LOG=1, are passed on; docs/ggml.md lists them.
 
-The library is built by cargo build --release -p steeve-ggml. It is looked for next to this program and in ../lib from
-there, unless --library or STEEVE_LIBRARY says where it is.
+The library is built by cargo build --release -p steeve-ggml. It is searched next to this program and in ../lib from
+there, unless --library or STEEVE_LIBRARY names it.
 
 Exit status: the program's own, 128 + the signal's number if it was killed, 2 if it could not be run."
 )]
 pub(crate) struct RecordArgs {
-    /// The folder for the graphs. What is in it already is left alone.
+    /// The folder to write graphs to; files already in it are kept.
     #[arg(short, long, value_name = "DIR", default_value = "steeve-recorded")]
     pub(crate) out: PathBuf,
 
-    /// The drop-in, libsteeve_ggml.so.
+    /// The drop-in library, libsteeve_ggml.so.
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Option<PathBuf>,
 
@@ -316,7 +316,7 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
 
-    /// The program and its arguments.
+    /// The program to run, and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }
@@ -324,17 +324,17 @@ pub(crate) struct RecordArgs {
 /// What the strategy `best` may cost.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SearchArgs {
-    /// What `best` may cost for each memory: 500ms, 2s, 5min or 20000nodes [default: 1s].
+    /// Budget of the search of `best` for each memory: 500ms, 2s, 5min or 20000nodes [default: 1s].
     #[arg(long)]
     pub(crate) budget: Option<Budget>,
 
-    /// How many threads `best` may use [default: 1].
+    /// Threads of the search of `best` [default: 1].
     #[arg(long, value_name = "COUNT", value_parser = parse_threads)]
     pub(crate) threads: Option<NonZeroUsize>,
 }
 
 /// Returns an error about the command line that echoes no value of any length whole.
-pub(crate) fn clipped(mut error: clap::Error) -> clap::Error {
+pub(crate) fn clip_values(mut error: clap::Error) -> clap::Error {
     let long = |(kind, value): (ContextKind, &ContextValue)| match value {
         ContextValue::String(value) if value.len() > Clipped::WHOLE => {
             Some((kind, ContextValue::String(Clipped(value).to_string())))
@@ -354,16 +354,16 @@ pub(crate) fn clipped(mut error: clap::Error) -> clap::Error {
 
 /// Reads how many of something.
 fn parse_count(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("a count is a whole number in plain digits, and {:?} is none", Clipped(text)))
+    text.parse().map_err(|_| format!("not a count: expected decimal digits, got {:?}", Clipped(text)))
 }
 
 /// Reads a number of threads.
 fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
     text.parse()
-        .map_err(|_| format!("a number of threads is 1 or more in plain digits, and {:?} is none", Clipped(text)))
+        .map_err(|_| format!("not a number of threads: expected 1 or more in decimal digits, got {:?}", Clipped(text)))
 }
 
-/// The options that are given, of some that may be.
+/// Returns the names of the options that are given.
 fn given<const COUNT: usize>(options: [(&'static str, bool); COUNT]) -> Vec<&'static str> {
     options.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
 }
@@ -373,12 +373,12 @@ impl SearchArgs {
         !self.given().is_empty()
     }
 
-    /// Which of these options are given.
+    /// Returns the names of those of these options that are given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         given([("--budget", self.budget.is_some()), ("--threads", self.threads.is_some())])
     }
 
-    /// The strategy `best` with this budget.
+    /// Returns the strategy `best` with this budget and number of threads.
     pub(crate) fn best(&self) -> Best {
         let mut best = Best::default();
         if let Some(budget) = self.budget {
@@ -394,32 +394,32 @@ impl SearchArgs {
 /// What a plan must keep to.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct LimitArgs {
-    /// All buffers of a memory together must not be larger: bytes, or with a suffix such as 64K, 1.5MiB, 2G.
-    /// In a graph this is asked of each memory for itself, or of one, as in CUDA0=8GiB; may be repeated
+    /// Capacity of each memory, all its buffers together: bytes, or with a unit such as 64K, 1.5MiB, 2G.
+    /// MEMORY= gives that of one memory, as in CUDA0=8GiB; may be repeated
     #[arg(long, value_name = "[MEMORY=]SIZE", value_parser = parse_capacity, verbatim_doc_comment)]
     capacity: Vec<Capacity>,
 
-    /// No buffer may be larger, except to hold a single block that is; there may be several buffers.
-    /// In a graph this takes the place of each memory's own limit
+    /// Maximum size of a buffer; a memory then has several. A single larger block gets a buffer of its own size.
+    /// In a graph this replaces the limit of each memory
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, verbatim_doc_comment)]
     pub(crate) max_buffer: Option<Bytes>,
 
-    /// Align every block or tensor at least to this power of two.
+    /// Minimum alignment of every block or tensor, a power of two.
     #[arg(long, value_name = "SIZE", value_parser = parse_align)]
     pub(crate) align: Option<Align>,
 
-    /// Blocks with an offset in the file must stand there (block lists only).
+    /// Keep blocks that have an offset in the file at that offset (block lists only).
     #[arg(long)]
     pub(crate) pinned: bool,
 }
 
 impl LimitArgs {
-    /// What each memory may take.
+    /// Returns the capacity of each memory. Fails if one is given twice.
     pub(crate) fn capacities(&self) -> Result<Capacities<'_>, Error> {
         Capacities::new(&self.capacity)
     }
 
-    /// Which of these options are given.
+    /// Returns the names of those of these options that are given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         given([
             ("--capacity", !self.capacity.is_empty()),
@@ -433,7 +433,7 @@ impl LimitArgs {
 /// How much is read.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct InputArgs {
-    /// Read at most this much of each file, unpacked, such as 64K or 1.5GiB [default: 256MiB].
+    /// Maximum size of each input file, unpacked, such as 64K or 1.5GiB [default: 256MiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     max_input: Option<Bytes>,
 }
@@ -446,8 +446,8 @@ impl InputArgs {
 
 /// How results are shown.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct ShowArgs {
-    /// Print one JSON object per result and line instead of a table.
+pub(crate) struct OutputArgs {
+    /// Print one JSON object per result, a line each, instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -456,7 +456,7 @@ pub(crate) struct ShowArgs {
     pub(crate) bytes: bool,
 }
 
-impl ShowArgs {
+impl OutputArgs {
     pub(crate) fn sizes(&self) -> SizeStyle {
         if self.bytes { SizeStyle::Exact } else { SizeStyle::Human }
     }

@@ -5,14 +5,14 @@
 //!                            |  claims of a plan file or of ggml --> check --> sentences
 //! ```
 
-mod check;
-mod compare;
-mod csv;
-mod file;
-mod solve;
+mod check_graph;
+mod compare_graph;
+mod graph_csv;
+mod graph_file;
+mod solve_graph;
 
-pub(crate) use check::check;
-pub(crate) use compare::{board, compare};
-pub(crate) use csv::csv;
-pub(crate) use file::GraphFile;
-pub(crate) use solve::{SolvedGraph, refusals, solve, solve_watched};
+pub(crate) use check_graph::check_graph;
+pub(crate) use compare_graph::{compare_graph, graph_comparison};
+pub(crate) use graph_csv::graph_csv;
+pub(crate) use graph_file::GraphFile;
+pub(crate) use solve_graph::{SolvedGraph, capacity_errors, solve_graph, solve_graph_watched};

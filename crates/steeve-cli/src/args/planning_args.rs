@@ -1,0 +1,174 @@
+//! The options that say how plans are made: strategy, reuse, unread, and `--as`.
+
+use clap::{Args, ValueEnum};
+use steeve_graph::{GraphStrategy, PlanOptions, Reuse, Unread};
+use steeve_plan::Strategy;
+
+use super::{SearchArgs, given};
+use crate::error::Error;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StrategyName {
+    /// Graphs: ggml's own plan, byte for byte; implies --reuse ggml.
+    Ggml,
+    /// Block lists: best fit in the order of first use, as ggml's allocator places blocks.
+    BestFit,
+    /// The best of several greedy passes.
+    Fast,
+    /// As fast, then a search within --budget.
+    Best,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReuseName {
+    /// In place exactly where ggml computes in place.
+    Ggml,
+    /// In place wherever the operation allows it, also through views.
+    More,
+    /// Never in place: every tensor has bytes of its own while it is alive.
+    None,
+}
+
+impl From<ReuseName> for Reuse {
+    fn from(name: ReuseName) -> Self {
+        match name {
+            ReuseName::Ggml => Self::Ggml,
+            ReuseName::More => Self::More,
+            ReuseName::None => Self::None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UnreadName {
+    /// All to the end, as with ggml.
+    Keep,
+    /// All to the end but inputs, which are freed before the first node.
+    FreeInputs,
+    /// Only outputs to the end.
+    Free,
+}
+
+impl From<UnreadName> for Unread {
+    fn from(name: UnreadName) -> Self {
+        match name {
+            UnreadName::Keep => Self::Keep,
+            UnreadName::FreeInputs => Self::FreeInputs,
+            UnreadName::Free => Self::Free,
+        }
+    }
+}
+
+/// How plans are made.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PlanningArgs {
+    /// How to place tensors or blocks [default: fast].
+    #[arg(long, value_enum)]
+    pub(crate) strategy: Option<StrategyName>,
+
+    /// Which nodes of a graph are computed in place, over a source that no later node reads [default: more].
+    #[arg(long, value_enum)]
+    pub(crate) reuse: Option<ReuseName>,
+
+    /// How long tensors that no node reads keep their memory [default: free-inputs].
+    #[arg(long, value_enum)]
+    pub(crate) unread: Option<UnreadName>,
+
+    /// Plan as the drop-in for ggml does, for backends that check what they fuse; --reuse is then ggml by default.
+    #[arg(long = "as", value_enum, value_name = "WHAT")]
+    pub(crate) planned_as: Option<PlannedAs>,
+}
+
+/// The rules that a graph is planned by, other than those of `steeve plan`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlannedAs {
+    /// As the drop-in: outside of host memory, keep what backends need to fuse nodes.
+    DropIn,
+}
+
+impl PlanningArgs {
+    /// Returns the names of those of these options that are given.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        let (strategy, reuse, unread) = (self.strategy.is_some(), self.reuse.is_some(), self.unread.is_some());
+        given([("--strategy", strategy), ("--reuse", reuse), ("--unread", unread), ("--as", self.planned_as.is_some())])
+    }
+
+    /// Refuses options that contradict each other: a budget is for `best` alone, and `ggml` has its own reuse. Reads no file.
+    pub(crate) fn check(&self, search: &SearchArgs) -> Result<(), Error> {
+        let name = match self.strategy {
+            Some(StrategyName::Ggml) => "ggml",
+            Some(StrategyName::BestFit) => "best-fit",
+            Some(StrategyName::Fast) => "fast",
+            Some(StrategyName::Best) | None => return Ok(()),
+        };
+        if search.is_given() {
+            let why = format!("--budget and --threads: for --strategy best, got --strategy {name}");
+            return Err(Error::Usage(why));
+        }
+        if self.strategy != Some(StrategyName::Ggml) {
+            return Ok(());
+        }
+        let why = if self.planned_as.is_some() {
+            "--as: not used with --strategy ggml, which makes ggml's own plan; leave out one of them"
+        } else if matches!(self.reuse, Some(ReuseName::More | ReuseName::None)) {
+            "--strategy ggml implies --reuse ggml; leave out --reuse, or use --strategy fast"
+        } else if matches!(self.unread, Some(UnreadName::FreeInputs | UnreadName::Free)) {
+            "--strategy ggml implies --unread keep; leave out --unread, or use --strategy fast"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Usage(why.to_owned()))
+    }
+
+    /// Returns the strategy for a block list. Fails if an option is given that is for graphs alone.
+    pub(crate) fn for_blocks(&self, file: &str, search: &SearchArgs) -> Result<Strategy, Error> {
+        if self.reuse.is_some() {
+            let why =
+                format!("{file}: --reuse is for graphs: got a block list (its column follows says what is reused)");
+            return Err(Error::Usage(why));
+        }
+        if self.planned_as.is_some() {
+            let why = format!("{file}: --as is for graphs: got a block list");
+            return Err(Error::Usage(why));
+        }
+        if self.unread.is_some() {
+            let why = format!("{file}: --unread is for graphs: got a block list");
+            return Err(Error::Usage(why));
+        }
+        Ok(match self.strategy {
+            Some(StrategyName::Ggml) => {
+                let why = format!(
+                    "{file}: --strategy ggml is for graphs: got a block list; use --strategy best-fit, which places blocks as ggml does"
+                );
+                return Err(Error::Usage(why));
+            }
+            Some(StrategyName::BestFit) => Strategy::BestFit,
+            Some(StrategyName::Fast) => Strategy::Fast,
+            Some(StrategyName::Best) => Strategy::Best(search.best()),
+            None if search.is_given() => Strategy::Best(search.best()),
+            None => Strategy::default(),
+        })
+    }
+
+    /// Returns strategy, reuse and unread for a graph. Fails if the strategy is for block lists alone.
+    pub(crate) fn for_graph(&self, file: &str, search: &SearchArgs) -> Result<PlanOptions, Error> {
+        let strategy = match self.strategy {
+            Some(StrategyName::BestFit) => {
+                let why = format!(
+                    "{file}: --strategy best-fit is for block lists: got a graph; use --strategy ggml, the same for graphs"
+                );
+                return Err(Error::Usage(why));
+            }
+            Some(StrategyName::Ggml) => {
+                return Ok(PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml).with_unread(Unread::Keep));
+            }
+            Some(StrategyName::Fast) => GraphStrategy::Fast,
+            Some(StrategyName::Best) => GraphStrategy::Best(search.best()),
+            None if search.is_given() => GraphStrategy::Best(search.best()),
+            None => GraphStrategy::default(),
+        };
+        let default = if self.planned_as.is_some() { Reuse::Ggml } else { Reuse::More };
+        let (reuse, unread) = (self.reuse.map_or(default, Reuse::from), self.unread.map(Unread::from));
+        Ok(PlanOptions::new(strategy).with_reuse(reuse).with_unread(unread.unwrap_or_default()))
+    }
+}

@@ -1,0 +1,295 @@
+//! `steeve plan`: each file placed, proven and shown.
+
+use std::io::Write;
+use std::time::Duration;
+
+use comfy_table::Cell;
+use steeve_plan::Bytes;
+
+use crate::args::{PlanArgs, PlannedAs, StrategyName};
+use crate::byte_size::SizeStyle;
+use crate::comparison_table::geometric_mean;
+use crate::error::Error;
+use crate::exit_status::ExitStatus;
+use crate::input_file::InputFile;
+use crate::input_source::{InputSource, input_sources};
+use crate::json_lines::{ResultLine, print_line};
+use crate::output_file::{DrawingStyle, OutputFile, OutputFolder, OutputFormat, OutputTarget};
+use crate::plan_figures::{MemoryFigures, PlanFigures, sum};
+use crate::planned_file::{FilePlanner, PlannedFile};
+use crate::progress_display::{FileProgress, InterruptFlag};
+use crate::text_table::{self, SizeRatio, file_labels};
+use crate::verbosity::Verbosity;
+use crate::{element_alignment, input_file};
+
+/// Plans each file, and prints or writes the plans. An invalid file is reported, and the others are planned.
+pub(crate) fn run(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
+    match &args.out {
+        Some(OutputTarget::Folder(_)) => plan_files(&args_for_folder(args)?, verbosity, stdout),
+        _ => plan_files(args, verbosity, stdout),
+    }
+}
+
+/// Returns the arguments with what a folder of plans implies: the drop-in's rules and the strategy `best`.
+fn args_for_folder(args: &PlanArgs) -> Result<PlanArgs, Error> {
+    let mut args = args.clone();
+    if args.planning.strategy.is_some_and(|strategy| strategy != StrategyName::Best) {
+        let why = "--out FOLDER: for plans of --strategy best, the only ones that the drop-in reads; leave out --strategy, or name a file";
+        return Err(Error::Usage(why.to_owned()));
+    }
+    (args.planning.strategy, args.planning.planned_as) = (Some(StrategyName::Best), Some(PlannedAs::DropIn));
+    Ok(args)
+}
+
+fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
+    args.planning.check(&args.search)?;
+    let capacities = args.limits.capacities()?;
+    let sources = input_sources(&args.files);
+    match &args.out {
+        Some(OutputTarget::File(_)) if sources.len() != 1 => {
+            let count = sources.len();
+            let why = format!(
+                "--out: expected one file to plan, got {count}; plan them one by one, or name a folder, such as -o plans/"
+            );
+            return Err(Error::Usage(why));
+        }
+        Some(OutputTarget::File(out)) => out.check_inputs(sources.iter().flatten())?,
+        Some(OutputTarget::Folder(folder)) => folder.make()?,
+        None => {}
+    }
+    let inputs: Vec<InputSource> = sources.iter().flatten().cloned().collect();
+    let interrupt = InterruptFlag::default();
+    let mut rows = Vec::new();
+    let mut worst = ExitStatus::Success;
+    let count = sources.len();
+    let bar = FileProgress::new(count, verbosity);
+    for (index, source) in sources.into_iter().enumerate() {
+        if index > 0 && interrupt.is_set() {
+            let left = count - index;
+            bar.suspended(|| verbosity.error(format!("stopped by Ctrl-C: {left} of {count} files not planned")));
+            worst = worst.max(ExitStatus::Negative);
+            break;
+        }
+        bar.next(&source.as_ref().map_or_else(|_| String::new(), InputSource::short_name));
+        // A search draws a bar of its own, and may have something to say.
+        let row = match bar
+            .suspended(|| source.and_then(|source| plan_file(&source, &inputs, args, &interrupt, verbosity)))
+        {
+            Ok(row) => row,
+            Err(error) => {
+                worst = worst.max(bar.suspended(|| verbosity.report(&error)));
+                continue;
+            }
+        };
+        worst = worst.max(if row.figures.fits() { ExitStatus::Success } else { ExitStatus::Negative });
+        if args.output.json {
+            bar.suspended(|| print_line(stdout, &ResultLine::new(&row.file, &row.figures)))?;
+        }
+        rows.push(row);
+    }
+    drop(bar);
+    if !args.output.json && !rows.is_empty() {
+        let shown = show(&rows, args.output.sizes());
+        writeln!(stdout, "{}", shown.trim_fmt()).map_err(Error::Output)?;
+    }
+    // Not every file has every memory, but one of them has each that is named.
+    if !rows.is_empty() {
+        capacities.check_names(rows.iter().flat_map(|row| row.figures.memory_names()))?;
+    }
+    Ok(worst)
+}
+
+/// One file and the figures of its plan.
+struct PlannedRow {
+    /// The name without its folders.
+    name: String,
+    file: String,
+    figures: PlanFigures,
+}
+
+fn plan_file(
+    source: &InputSource,
+    inputs: &[InputSource],
+    args: &PlanArgs,
+    interrupt: &InterruptFlag,
+    verbosity: Verbosity,
+) -> Result<PlannedRow, Error> {
+    let format = match &args.out {
+        Some(OutputTarget::File(out)) => Some(out.format),
+        Some(OutputTarget::Folder(_)) | None => None,
+    };
+    let planner = FilePlanner {
+        planning: &args.planning,
+        search: &args.search,
+        limits: &args.limits,
+        format,
+        interrupt,
+        verbosity,
+    };
+    let input = input_file::read(source, args.input.limit())?;
+    if let (InputFile::Blocks(_), Some(OutputTarget::Folder(_))) = (&input, &args.out) {
+        let why = format!("{source}: --out FOLDER is for graphs: got a block list; name a file");
+        return Err(Error::Usage(why));
+    }
+    let planned = planner.make(source, input)?;
+    if args.out.is_some() {
+        args.limits.capacities()?.check_names(planned.figures().memory_names())?;
+    }
+    match &args.out {
+        None => {}
+        Some(OutputTarget::File(out)) => write_to_file(out, &planned, verbosity)?,
+        Some(OutputTarget::Folder(folder)) => write_to_folder(folder, &planned, inputs, args, verbosity)?,
+    }
+    let (name, file, figures) = (source.short_name(), source.to_string(), planned.figures().clone());
+    verbosity.detail(|| format!("{file}: planned in {}", text_table::format_time(figures.time)));
+    Ok(PlannedRow { name, file, figures })
+}
+
+fn write_to_file(out: &OutputFile, planned: &PlannedFile, verbosity: Verbosity) -> Result<(), Error> {
+    if !planned.figures().fits() {
+        return note_unwritten(out, verbosity);
+    }
+    planned.write(out, &DrawingStyle::default())?;
+    if out.format == OutputFormat::Header {
+        element_alignment::note_misaligned_elements(planned.file(), &planned.map(planned.maker()), verbosity);
+    }
+    verbosity.detail(|| format!("{}: written", out.name()));
+    Ok(())
+}
+
+/// Writes the plan of a graph under its exact fingerprint, in the form that the library reads.
+fn write_to_folder(
+    folder: &OutputFolder,
+    planned: &PlannedFile,
+    inputs: &[InputSource],
+    args: &PlanArgs,
+    verbosity: Verbosity,
+) -> Result<(), Error> {
+    let PlannedFile::Graph { graph, .. } = planned else { return Ok(()) };
+    let options = args.planning.for_graph(&graph.file, &args.search)?;
+    let out = folder.file(&graph.assigned.plan_file_name(&options));
+    if !planned.figures().fits() {
+        return note_unwritten(&out, verbosity);
+    }
+    out.check_inputs(inputs)?;
+    out.write_text(planned.plan_file().to_json() + "\n")?;
+    verbosity.detail(|| format!("{}: written to {}", graph.file, out.name()));
+    Ok(())
+}
+
+fn note_unwritten(out: &OutputFile, verbosity: Verbosity) -> Result<(), Error> {
+    verbosity.note(format!("{}: not written: no plan fits", out.name()));
+    Ok(())
+}
+
+/// Columns that are the same everywhere and say nothing (one memory, one buffer) are left out.
+#[derive(Clone, Copy)]
+struct PlanColumns {
+    memories: bool,
+    ggml: bool,
+    buffers: bool,
+}
+
+impl PlanColumns {
+    fn of(rows: &[PlannedRow]) -> Self {
+        let memories = || rows.iter().flat_map(|row| &row.figures.memories);
+        Self {
+            memories: rows.iter().any(|row| row.figures.memories.len() > 1),
+            ggml: memories().any(|it| it.ggml.is_some()),
+            buffers: memories().any(|it| it.chunks.len() > 1),
+        }
+    }
+
+    fn header(self) -> Vec<&'static str> {
+        let mut header = vec!["file"];
+        header.extend(self.memories.then_some("memory"));
+        header.push("blocks");
+        header.extend(self.ggml.then_some("ggml"));
+        header.push("peak");
+        header.extend(self.ggml.then_some("of ggml"));
+        header.extend(["bound", "ratio", "result"]);
+        header.extend(self.buffers.then_some("buffers"));
+        header.extend(["time", "strategy"]);
+        header.extend(self.ggml.then_some("reuse"));
+        header
+    }
+
+    fn cells(self, line: &PlanTableLine<'_>, sizes: SizeStyle) -> Vec<Cell> {
+        let PlanTableLine { label, memory, figures, time } = line;
+        let mut cells = vec![text_table::name_cell(label)];
+        cells.extend(self.memories.then(|| text_table::name_cell(&memory.name)));
+        cells.push(Cell::new(memory.blocks));
+        cells.extend(self.ggml.then(|| Cell::new(memory.ggml.map_or_else(nothing, |ggml| sizes.show(ggml)))));
+        cells.push(Cell::new(sizes.show(memory.peak)));
+        cells.extend(self.ggml.then(|| text_table::ratio_to_ggml_cell(memory.peak, memory.ggml)));
+        cells.push(Cell::new(sizes.show(memory.at_least)));
+        cells.push(Cell::new(SizeRatio::new(memory.peak, memory.at_least)));
+        cells.push(text_table::verdict_cell(memory.verdict));
+        cells.extend(self.buffers.then(|| Cell::new(memory.chunks.len())));
+        cells.push(Cell::new(time.map_or_else(String::new, text_table::format_time)));
+        cells.push(Cell::new(figures.strategy));
+        cells.extend(self.ggml.then(|| Cell::new(figures.reuse.map_or_else(nothing, str::to_owned))));
+        cells
+    }
+
+    /// Returns the last row: sums over all memories of all files, and the geometric means of the ratios.
+    fn summary(self, rows: &[PlannedRow], sizes: SizeStyle) -> Vec<Cell> {
+        let memories = || rows.iter().flat_map(|row| &row.figures.memories);
+        let total = |of: fn(&MemoryFigures) -> Bytes| Cell::new(sizes.show(sum(memories().map(of))));
+        let mean = |ratios: Option<SizeRatio>| ratios.map_or_else(|| Cell::new(nothing()), Cell::new);
+        let by_ggml = memories().filter_map(|it| Some((it.peak, it.ggml.filter(|ggml| *ggml > Bytes::ZERO)?)));
+        let by_bound =
+            memories().filter(|it| it.at_least > Bytes::ZERO).map(|it| SizeRatio::new(it.peak, it.at_least).0);
+        let mut cells = vec![Cell::new(format!("all {}", rows.len()))];
+        cells.extend(self.memories.then(|| Cell::new("")));
+        cells.push(Cell::new(memories().map(|it| it.blocks).sum::<usize>()));
+        cells.extend(self.ggml.then(|| Cell::new(sizes.show(sum(memories().filter_map(|it| it.ggml))))));
+        cells.push(total(|it| it.peak));
+        cells.extend(self.ggml.then(|| mean(geometric_mean(by_ggml.map(|(ours, ggml)| SizeRatio::new(ours, ggml).0)))));
+        cells.push(total(|it| it.at_least));
+        cells.push(mean(geometric_mean(by_bound)));
+        let optimal = memories().filter(|it| it.is_optimal()).count();
+        cells.push(Cell::new(format!("{optimal} of {} optimal", memories().count())));
+        cells.extend(self.buffers.then(|| Cell::new(memories().map(|it| it.chunks.len()).sum::<usize>())));
+        cells.push(Cell::new(text_table::format_time(rows.iter().map(|row| row.figures.time).sum())));
+        cells.push(Cell::new(""));
+        cells.extend(self.ggml.then(|| Cell::new("")));
+        cells
+    }
+}
+
+/// One line of the table.
+struct PlanTableLine<'a> {
+    label: &'a str,
+    memory: &'a MemoryFigures,
+    figures: &'a PlanFigures,
+    /// Only the whole file has a time, not one memory of several.
+    time: Option<Duration>,
+}
+
+/// Returns the text of a cell without a figure.
+fn nothing() -> String {
+    "-".to_owned()
+}
+
+/// Returns a table with a row per memory and, for several memories, one for all of them.
+fn show(rows: &[PlannedRow], sizes: SizeStyle) -> comfy_table::Table {
+    let columns = PlanColumns::of(rows);
+    let mut shown = text_table::new_table(columns.header().into_iter().map(str::to_owned));
+    let labels = file_labels(rows.iter().map(|row| (row.name.as_str(), row.file.as_str())));
+    for (row, label) in rows.iter().zip(&labels) {
+        let figures = &row.figures;
+        let total = figures.total();
+        for memory in &figures.memories {
+            let time = total.is_none().then_some(figures.time);
+            shown.add_row(columns.cells(&PlanTableLine { label, memory, figures, time }, sizes));
+        }
+        if let Some(memory) = &total {
+            shown.add_row(columns.cells(&PlanTableLine { label, memory, figures, time: Some(figures.time) }, sizes));
+        }
+    }
+    if rows.len() > 1 {
+        shown.add_row(columns.summary(rows, sizes));
+    }
+    shown
+}

@@ -1,0 +1,91 @@
+//! Results as JSON, one line each (`--json`).
+
+use std::io::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use steeve_plan::Bytes;
+
+use crate::error::Error;
+use crate::plan_figures::{MemoryFigures, PlanFigures};
+
+/// The version of all our forms. A reader refuses any other.
+pub(crate) const JSON_VERSION: u32 = 1;
+
+/// What `--json` prints for one file.
+#[derive(Debug, Serialize)]
+pub(crate) struct ResultLine<'a> {
+    version: u32,
+    file: &'a str,
+    strategy: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reuse: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unread: Option<&'static str>,
+    status: &'static str,
+    plan_us: u64,
+    buffers: Vec<ResultMemory<'a>>,
+}
+
+impl<'a> ResultLine<'a> {
+    pub(crate) fn new(file: &'a str, figures: &'a PlanFigures) -> Self {
+        Self {
+            version: JSON_VERSION,
+            file,
+            strategy: figures.strategy,
+            reuse: figures.reuse,
+            unread: figures.unread,
+            status: figures.status(),
+            plan_us: u64::try_from(figures.time.as_micros()).unwrap_or(u64::MAX),
+            buffers: memory_entries(figures),
+        }
+    }
+}
+
+/// One memory of a result.
+#[derive(Debug, Serialize)]
+struct ResultMemory<'a> {
+    name: &'a str,
+    blocks: usize,
+    peak: Bytes,
+    lower_bound: Bytes,
+    optimal: bool,
+    chunks: &'a [Bytes],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ggml: Option<Bytes>,
+}
+
+/// Returns the memories of a result, in their order.
+fn memory_entries(figures: &PlanFigures) -> Vec<ResultMemory<'_>> {
+    fn entry(memory: &MemoryFigures) -> ResultMemory<'_> {
+        ResultMemory {
+            name: &memory.name,
+            blocks: memory.blocks,
+            peak: memory.peak,
+            lower_bound: memory.at_least,
+            optimal: memory.is_optimal(),
+            chunks: &memory.chunks,
+            ggml: memory.ggml,
+        }
+    }
+    figures.memories.iter().map(entry).collect()
+}
+
+/// Prints one line of JSON and flushes it.
+pub(crate) fn print_line(stdout: &mut dyn Write, line: &impl Serialize) -> Result<(), Error> {
+    serde_json::to_writer(&mut *stdout, line).map_err(|error| Error::Output(error.into()))?;
+    writeln!(stdout).and_then(|()| stdout.flush()).map_err(Error::Output)
+}
+
+/// Only the field that tells what a JSON file is.
+#[derive(Deserialize)]
+struct SchemaField<'a> {
+    #[serde(borrow)]
+    schema: Option<&'a RawValue>,
+}
+
+/// Returns whether a JSON file names this schema. The rest of it may be anything.
+pub(crate) fn names_schema(text: &str, schema: &str) -> bool {
+    let is_it = |found: &RawValue| serde_json::from_str::<String>(found.get()).is_ok_and(|found| found == schema);
+    serde_json::from_str::<SchemaField<'_>>(text).is_ok_and(|head| head.schema.is_some_and(is_it))
+}

@@ -1,0 +1,206 @@
+//! One file in, its plan out, whatever the file holds: what `plan` shows and writes, and `view` draws.
+
+use std::ops::ControlFlow;
+
+use steeve_graph::file::DROP_IN;
+use steeve_graph::{GraphStrategy, PlanFile, PlanOptions, Reuse, plan_graph};
+use steeve_plan::csv::Table;
+use steeve_plan::{SearchProgress, Strategy, Verdict};
+use steeve_view::{Picture, PlanMap};
+
+use crate::args::{LimitArgs, PlanningArgs, SearchArgs};
+use crate::block_list::BlockList;
+use crate::element_alignment;
+use crate::error::Error;
+use crate::graph::{self, GraphFile, SolvedGraph};
+use crate::input_file::InputFile;
+use crate::input_source::InputSource;
+use crate::output_file::{DrawingStyle, OutputFile, OutputFormat};
+use crate::plan_figures::{ONLY_MEMORY, PlanFigures};
+use crate::progress_display::{InterruptFlag, ProgressDisplay};
+use crate::solve_blocks::{SolvedBlocks, solve_blocks};
+use crate::verbosity::Verbosity;
+
+/// A file with its plan.
+pub(crate) enum PlannedFile {
+    Blocks { list: BlockList, solved: Box<SolvedBlocks>, figures: PlanFigures },
+    Graph { graph: Box<GraphFile>, solved: Box<SolvedGraph> },
+}
+
+/// Plans files as the command line says, with progress and Ctrl-C.
+#[derive(Clone, Copy)]
+pub(crate) struct FilePlanner<'a> {
+    pub(crate) planning: &'a PlanningArgs,
+    pub(crate) search: &'a SearchArgs,
+    pub(crate) limits: &'a LimitArgs,
+    /// What the plan is written as; nothing if it is shown only.
+    pub(crate) format: Option<OutputFormat>,
+    pub(crate) interrupt: &'a InterruptFlag,
+    pub(crate) verbosity: Verbosity,
+}
+
+impl FilePlanner<'_> {
+    /// Plans what a file holds, and says where that does not fit.
+    pub(crate) fn make(&self, source: &InputSource, input: InputFile) -> Result<PlannedFile, Error> {
+        let (name, file) = (source.short_name(), source.to_string());
+        match input {
+            InputFile::Blocks(table) => self.blocks(&name, BlockList::new(file, table, self.limits)?),
+            InputFile::Graph(graph) => {
+                let mut limits = self.limits.clone();
+                if self.format == Some(OutputFormat::Header) {
+                    limits.align = limits.align.or_else(|| Some(element_alignment::largest_element_align(&graph)));
+                }
+                self.graph(&name, graph.limited(&limits)?)
+            }
+            InputFile::Plan(_) => Err(Error::PlanOfGraph { file }),
+        }
+    }
+
+    fn blocks(&self, name: &str, list: BlockList) -> Result<PlannedFile, Error> {
+        let strategy = self.planning.for_blocks(&list.file, self.search)?;
+        self.verbosity.detail(|| format!("{}: a list of {} blocks", list.file, list.problem.blocks().len()));
+        self.interrupt.listen(&strategy);
+        let solved = self.watched(name, &strategy, |watch| solve_blocks(&list, &strategy, watch))?;
+        self.note_interrupted(&list.file, solved.verdict);
+        if let Some(why) = solved.capacity_error(&list, &strategy) {
+            self.verbosity.error(format!("{}: {why}", list.file));
+        }
+        let figures = solved.figures(&strategy);
+        Ok(PlannedFile::Blocks { list, solved: Box::new(solved), figures })
+    }
+
+    fn graph(&self, name: &str, graph: GraphFile) -> Result<PlannedFile, Error> {
+        let graph = graph.planned_as(self.planning)?;
+        let options = self.planning.for_graph(&graph.file, self.search)?;
+        self.verbosity.detail(|| {
+            let it = graph.assigned.graph();
+            let memories = graph.owners().map(|memory| graph.memory_name(memory)).collect::<Vec<_>>().join(", ");
+            let (nodes, tensors) = (it.nodes().len(), it.tensors().len());
+            format!("{}: a graph of {nodes} nodes and {tensors} tensors in {memories}", graph.file)
+        });
+        let strategy = match options.strategy {
+            GraphStrategy::Best(best) => Strategy::Best(best),
+            _ => Strategy::Fast,
+        };
+        self.interrupt.listen(&strategy);
+        let capacities = self.limits.capacities()?;
+        let solved =
+            self.watched(name, &strategy, |watch| graph::solve_graph_watched(&graph, &options, capacities, watch))?;
+        self.note_interrupted(&graph.file, solved.figures.verdict());
+        for why in graph::capacity_errors(&graph, &solved, capacities) {
+            self.verbosity.error(format!("{}: {why}", graph.file));
+        }
+        Ok(PlannedFile::Graph { graph: Box::new(graph), solved: Box::new(solved) })
+    }
+
+    fn watched<T>(
+        &self,
+        name: &str,
+        strategy: &Strategy,
+        act: impl FnOnce(&mut dyn FnMut(&SearchProgress) -> ControlFlow<()>) -> T,
+    ) -> T {
+        let mut watcher = ProgressDisplay::new(name, strategy, self.interrupt, self.verbosity);
+        act(&mut |progress| watcher.on_progress(progress))
+    }
+
+    fn note_interrupted(&self, file: &str, verdict: Verdict) {
+        if self.interrupt.is_set() && verdict != Verdict::Optimal {
+            self.verbosity.note(format!("{file}: stopped by Ctrl-C; shown is the best plan so far"));
+        }
+    }
+}
+
+impl PlannedFile {
+    pub(crate) fn figures(&self) -> &PlanFigures {
+        match self {
+            Self::Blocks { figures, .. } => figures,
+            Self::Graph { solved, .. } => &solved.figures,
+        }
+    }
+
+    pub(crate) fn file(&self) -> &str {
+        match self {
+            Self::Blocks { list, .. } => &list.file,
+            Self::Graph { graph, .. } => &graph.file,
+        }
+    }
+
+    /// Returns the plan as a map to draw, under a name.
+    pub(crate) fn map(&self, name: &str) -> PlanMap {
+        match self {
+            Self::Blocks { list, solved, .. } => PlanMap::of_blocks(name, ONLY_MEMORY, &solved.plan, &list.ids),
+            Self::Graph { solved, .. } => PlanMap::of_graph(name, &solved.plan),
+        }
+    }
+
+    /// Returns ggml's own plan of this graph; `None` if this is it, or if ggml's overwrites live bytes.
+    pub(crate) fn ggml(&self) -> Option<PlanMap> {
+        match self {
+            Self::Graph { graph, solved } if solved.figures.strategy != "ggml" => {
+                let options = PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml);
+                plan_graph(&graph.assigned, &options).ok().map(|plan| PlanMap::of_graph("ggml", &plan))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the name of the planner in a word or two.
+    pub(crate) fn maker(&self) -> &'static str {
+        match self.figures().strategy {
+            "ggml" => "ggml",
+            "best-fit" => "best-fit",
+            "best" => "steeve (best)",
+            _ => "steeve",
+        }
+    }
+
+    /// Writes the plan. Where it has no such form, no file is touched.
+    pub(crate) fn write(&self, out: &OutputFile, drawing: &DrawingStyle) -> Result<(), Error> {
+        match out.format {
+            OutputFormat::Csv => out.write_text(self.csv()?),
+            OutputFormat::Json => out.write_text(self.plan_file().to_json() + "\n"),
+            OutputFormat::Header | OutputFormat::Page | OutputFormat::Svg => {
+                out.write_picture(&self.picture(), self.file(), drawing)
+            }
+        }
+    }
+
+    /// Formats the plan as CSV, one block per line.
+    fn csv(&self) -> Result<String, Error> {
+        match self {
+            Self::Blocks { list, solved, .. } => {
+                let table = Table::of_plan(&solved.plan, list.ids.clone());
+                table.map(|table| table.to_string()).map_err(|source| Error::Table { file: list.file.clone(), source })
+            }
+            Self::Graph { graph, solved } => graph::graph_csv(graph, solved),
+        }
+    }
+
+    /// Returns the plan as a plan file.
+    pub(crate) fn plan_file(&self) -> PlanFile {
+        let mut file = match self {
+            Self::Blocks { list, solved, figures } => {
+                PlanFile::of_blocks(figures.strategy, &solved.plan, &list.ids, solved.at_least)
+            }
+            Self::Graph { solved, .. } => solved.plan.to_file(),
+        };
+        file.source = Some(self.file().to_owned());
+        self.map("").describe(&mut file);
+        if let Self::Graph { graph, .. } = self
+            && graph.as_drop_in
+        {
+            file.planned_as = Some(DROP_IN.to_owned());
+        }
+        file
+    }
+
+    /// Returns the picture of a graph with ggml's plan of it, or of a block list alone.
+    fn picture(&self) -> Picture {
+        let title = InputSource::new(self.file().as_ref()).short_name();
+        let ours = self.map(self.maker());
+        match self.ggml() {
+            Some(ggml) => Picture::of_two(title, ggml, ours),
+            None => Picture::of(title, ours),
+        }
+    }
+}
