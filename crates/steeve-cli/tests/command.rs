@@ -236,7 +236,7 @@ fn plans_in_json_are_checked_too() {
     spoil(&|plan| blocks(plan, &|it| *it = Value::Null)).expect(2).complains(&[&path, "null"]);
     spoil(&|plan| blocks(plan, &|it| it[0]["size"] = (-1).into())).expect(2).complains(&[&path, "-1"]);
     spoil(&|plan| blocks(plan, &|it| it[0]["alignment"] = 3.into())).expect(2).complains(&[&path, "power of two"]);
-    spoil(&|plan| blocks(plan, &|it| it[0]["live"][1] = 0.into())).expect(2).complains(&[&path, "a lifetime"]);
+    spoil(&|plan| blocks(plan, &|it| it[0]["live"][1] = 0.into())).expect(2).complains(&[&path, "lifetime: empty"]);
     spoil(&|plan| blocks(plan, &|it| it[0]["follows"] = 7.into())).expect(2).complains(&[&path, "7"]);
     spoil(&|plan| blocks(plan, &|it| it[0]["name"] = "right".into()))
         .expect(2)
