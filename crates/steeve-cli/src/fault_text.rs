@@ -5,10 +5,10 @@ use std::fmt;
 use steeve_plan::file::FileFault;
 use steeve_plan::{BlockId, Clipped, IdVec, Place, ProblemError, Violation, Violations};
 
-type Ids = IdVec<BlockId, String>;
+type BlockNames = IdVec<BlockId, String>;
 
 /// Describes a violation in one sentence, with the ids of the file.
-pub(crate) fn violation(violation: &Violation, ids: &Ids) -> String {
+pub(crate) fn violation(violation: &Violation, ids: &BlockNames) -> String {
     let name = |block: &BlockId| BlockName(ids, *block);
     match violation {
         Violation::BufferIndexTooLarge { block, buffer, blocks } => {
@@ -41,7 +41,7 @@ pub(crate) fn violation(violation: &Violation, ids: &Ids) -> String {
 }
 
 /// Describes a fault of one memory of a plan file in one sentence.
-pub(crate) fn file_fault(fault: &FileFault, ids: &Ids) -> String {
+pub(crate) fn file_fault(fault: &FileFault, ids: &BlockNames) -> String {
     let name = |block: &BlockId| BlockName(ids, *block);
     match fault {
         FileFault::Problem(error) => problem_error(error, ids),
@@ -59,7 +59,7 @@ pub(crate) fn file_fault(fault: &FileFault, ids: &Ids) -> String {
 }
 
 /// Describes several violations in one line.
-pub(crate) fn violations(wrong: &Violations, ids: &Ids) -> String {
+pub(crate) fn violations(wrong: &Violations, ids: &BlockNames) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = wrong.list().iter().take(SHOWN).map(|it| violation(it, ids)).collect();
     match wrong.list().len().saturating_sub(SHOWN) {
@@ -69,7 +69,7 @@ pub(crate) fn violations(wrong: &Violations, ids: &Ids) -> String {
 }
 
 /// Describes why blocks are not a valid problem.
-pub(crate) fn problem_error(error: &ProblemError, ids: &Ids) -> String {
+pub(crate) fn problem_error(error: &ProblemError, ids: &BlockNames) -> String {
     let name = |block: &BlockId| BlockName(ids, *block);
     match error {
         ProblemError::TooLarge { block, size } => {
@@ -119,7 +119,7 @@ pub(crate) fn problem_error(error: &ProblemError, ids: &Ids) -> String {
 }
 
 /// A block as the file calls it; in quotes where the name would run into the sentence.
-pub(crate) struct BlockName<'a>(pub(crate) &'a Ids, pub(crate) BlockId);
+pub(crate) struct BlockName<'a>(pub(crate) &'a BlockNames, pub(crate) BlockId);
 
 impl fmt::Display for BlockName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

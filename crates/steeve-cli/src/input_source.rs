@@ -63,33 +63,33 @@ impl fmt::Display for InputSource {
 
 /// Returns the files to work on: folders are replaced by the files in them that can be planned, patterns by their matches.
 pub(crate) fn input_sources(paths: &[PathBuf]) -> Vec<Result<InputSource, Error>> {
-    let mut input_sources = Vec::new();
+    let mut sources = Vec::new();
     for path in paths.iter().flat_map(|path| expand_pattern(path)) {
         let path = match path {
             Ok(path) => path,
             Err(error) => {
-                input_sources.push(Err(error));
+                sources.push(Err(error));
                 continue;
             }
         };
         let path = path.as_path();
         if !path.is_dir() {
-            input_sources.push(Ok(InputSource::new(path)));
+            sources.push(Ok(InputSource::new(path)));
             continue;
         }
         let mut files = Vec::new();
         match collect(path, &mut files) {
             Ok(()) if files.is_empty() => {
-                input_sources.push(Err(Error::EmptyFolder { file: path.display().to_string() }));
+                sources.push(Err(Error::EmptyFolder { file: path.display().to_string() }));
             }
             Ok(()) => {
                 files.sort();
-                input_sources.extend(files.into_iter().map(|file| Ok(InputSource::File(file))));
+                sources.extend(files.into_iter().map(|file| Ok(InputSource::File(file))));
             }
-            Err(source) => input_sources.push(Err(Error::Read { file: path.display().to_string(), source })),
+            Err(source) => sources.push(Err(Error::Read { file: path.display().to_string(), source })),
         }
     }
-    input_sources
+    sources
 }
 
 /// Expands a pattern, for shells that leave it alone, and for `**`, which few of them know. A path that exists is no pattern,

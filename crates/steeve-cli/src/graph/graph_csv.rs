@@ -27,14 +27,14 @@ pub(crate) fn graph_csv(graph: &GraphFile, solved: &SolvedGraph) -> Result<Strin
 
 /// Returns a unique name for each block: shared names get the tensor's id as well.
 fn unique_names(graph: &GraphFile, memory: &MemoryPlan) -> IdVec<BlockId, String> {
-    let file_labels: Vec<String> = memory.tensors.iter().map(|tensor| graph.label(*tensor)).collect();
+    let labels: Vec<String> = memory.tensors.iter().map(|tensor| graph.label(*tensor)).collect();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for label in &file_labels {
+    for label in &labels {
         *counts.entry(label).or_default() += 1;
     }
     let name = |(tensor, label): (&TensorId, &String)| match (counts.get(label.as_str()), graph.id(*tensor)) {
         (Some(2..), Some(id)) => format!("{label}#{id}"),
         _ => label.clone(),
     };
-    memory.tensors.iter().zip(&file_labels).map(name).collect()
+    memory.tensors.iter().zip(&labels).map(name).collect()
 }
