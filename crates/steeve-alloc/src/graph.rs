@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, Bytes, Offset, SharedBuffer};
 use steeve_graph::{
-    AssignedGraph, Assignment, Graph, GraphPlan, GraphStrategy, Id, MatchMemories, MemoryId, MemoryPlan, Misfit, Named,
-    PlanFault, PlanFile, PlanOptions, SizeClass, TensorId, fit_buffers, plan_graph, share_buffers,
+    AssignedGraph, Assignment, Graph, GraphPlan, GraphStrategy, Id, MatchMemories, MemoryId, MemoryPlan, Named,
+    PlanFault, PlanFile, PlanMismatch, PlanOptions, SizeClass, TensorId, fit_buffers, plan_graph, share_buffers,
 };
 
 use crate::contents::Contents;
@@ -404,7 +404,7 @@ impl GraphAllocator {
         let Some(latest) = self.plans.latest() else { return AllocError::NothingReserved };
         let size = |tensor, memory| self.memories.size(graph, tensor, memory);
         // If the plan fits after all, it is for other memories.
-        let misfit = latest.plan.fits_graph(graph, size).err().unwrap_or(Misfit::Memories);
+        let misfit = latest.plan.fits_graph(graph, size).err().unwrap_or(PlanMismatch::Memories);
         AllocError::NeedsReserve { misfit }
     }
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use steeve_plan::{Bytes, Id};
 
 use crate::error::{Named, Operands};
-use crate::parts::checked_view;
+use crate::graph_parts::checked_view;
 use crate::shape::{ShapeInput, Strides};
 use crate::tensor::ContextId;
 use crate::{DataType, Flags, GraphError, Layout, Names, Op, Param, ShapeError, Tensor, TensorId, Tensors, View};

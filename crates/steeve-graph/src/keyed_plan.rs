@@ -63,7 +63,7 @@ impl<K: Copy + Ord + Debug> KeyedPlan<K> {
     /// Returns the source whose bytes a node overwrites with its result.
     pub fn overwrites(&self, node: K) -> Option<K> {
         let node = self.keys.number(node)?;
-        let (_, slot) = self.plan.take_overs().iter().find(|(taker, _)| *taker == node)?;
+        let (_, slot) = self.plan.in_place_aliases().iter().find(|(result, _)| *result == node)?;
         let source = self.plan.assigned().graph().sources(node).get(*slot as usize).copied().flatten()?;
         self.keys.key(source)
     }

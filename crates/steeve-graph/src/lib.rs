@@ -37,7 +37,7 @@ mod call;
 mod compact;
 mod context;
 mod custom_op;
-mod depend;
+mod dependencies;
 mod dtype;
 mod error;
 #[cfg(feature = "fuzz")]
@@ -52,7 +52,7 @@ mod names;
 mod op;
 mod order;
 mod param;
-mod parts;
+mod graph_parts;
 #[cfg(feature = "json")]
 pub mod recorded;
 mod shape;
@@ -60,7 +60,7 @@ mod tensor;
 pub mod text;
 
 // From the graph to its plan.
-mod draft;
+mod live_ranges;
 mod liveness;
 mod alias;
 mod ggml;
@@ -71,7 +71,7 @@ mod fits;
 mod fingerprint;
 #[cfg(feature = "json")]
 mod plan_file;
-mod survive;
+mod survivors;
 mod replay;
 
 // From a caller's own graph to a plan by its keys.
@@ -84,14 +84,15 @@ pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, R
 pub use call::{CallError, Directions, Gated, OpCall, SwigluOai};
 pub use context::{Context, Mark};
 pub use custom_op::CustomOp;
-pub use depend::{Dependency, Hazard};
+pub use dependencies::{Dependency, Hazard};
 pub use dtype::{DataType, UnknownType};
 pub use error::{GraphError, Named, Operands};
 pub use fingerprint::Fingerprint;
-pub use fits::{Change, Misfit};
+pub use fits::{PlanMismatch, TensorChange};
 pub use fusion::Fusion;
 pub use ggml::{GgmlAnswer, GgmlPlace, ggml_answer};
 pub use graph::Graph;
+pub use graph_parts::GraphParts;
 pub use interval_map::IntervalMap;
 pub use keyed_plan::{KeyedPlan, plan_tensor_graph};
 pub use layout::{Layout, LayoutError, MAX_DIMS};
@@ -100,7 +101,6 @@ pub use names::Names;
 pub use op::{Glu, Op, OtherName, Unary};
 pub use order::OrderFault;
 pub use param::Param;
-pub use parts::GraphParts;
 pub use plan::{
     GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, TensorPlace, Unread,
     plan_beside_ggml, plan_beside_ggml_watched, plan_graph, plan_graph_watched,
@@ -120,7 +120,7 @@ pub use steeve_plan::{
     Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, InputLimit, InputTooLarge, Offset, Plan, SearchProgress,
     Verdict,
 };
-pub use survive::Survivors;
+pub use survivors::Survivors;
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use tensor_graph::{KeyedGraph, TensorGraph, TensorGraphError};
 pub use text::{TextError, TextFault};

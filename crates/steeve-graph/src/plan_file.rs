@@ -147,20 +147,20 @@ impl TensorNumbers {
 }
 
 /// The memories of a graph and those of a file.
-struct Matched {
+struct MatchedMemories {
     /// The position in the file of each memory of the graph.
     of_graph: IdVec<MemoryId, usize>,
     /// The memory of the graph at each position of the file.
     of_file: Vec<MemoryId>,
 }
 
-impl Matched {
+impl MatchedMemories {
     fn file<'a>(&self, file: &'a PlanFile, memory: MemoryId) -> &'a FileMemory {
         &file.memories[self.of_graph[memory]]
     }
 }
 
-fn match_memories(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<Matched, PlanFault> {
+fn match_memories(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<MatchedMemories, PlanFault> {
     let mismatch = || {
         let plan: Vec<&str> = file.memories.iter().map(|memory| memory.name.as_str()).collect();
         let graph: Vec<&str> = graph.memories().iter().map(|memory| memory.name.as_str()).collect();
@@ -174,7 +174,7 @@ fn match_memories(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> 
     for (index, memory) in file.memories.iter().enumerate().rev() {
         by_name.entry(&memory.name).or_default().push(index);
     }
-    let mut matched = Matched { of_graph: IdVec::new(), of_file: vec![MemoryId::FIRST; file.memories.len()] };
+    let mut matched = MatchedMemories { of_graph: IdVec::new(), of_file: vec![MemoryId::FIRST; file.memories.len()] };
     for (id, memory) in graph.memories().pairs() {
         let index = match by {
             MatchMemories::ByName => by_name.get_mut(memory.name.as_str()).and_then(Vec::pop).ok_or_else(mismatch)?,
@@ -205,7 +205,7 @@ fn check_memory(plan: &FileMemory, memory: &Memory) -> Result<(), PlanFault> {
         return Err(PlanFault::Alignment { memory: name(), plan: plan.alignment, graph: memory.align });
     }
     if plan.hold < memory.hold {
-        return Err(PlanFault::Hold { memory: name(), plan: plan.hold, graph: memory.hold });
+        return Err(PlanFault::ExtraLifetime { memory: name(), plan: plan.hold, graph: memory.hold });
     }
     let fusion = fusion(plan)?;
     if fusion < memory.fusion {

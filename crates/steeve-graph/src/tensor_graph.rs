@@ -12,7 +12,7 @@
 //! implementation is an error that names its tensors, and never a panic or a wrong plan.
 
 mod error;
-mod number;
+mod numbering;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -24,7 +24,7 @@ use core::fmt::Debug;
 use steeve_plan::{Align, Bytes, Id};
 
 pub use error::TensorGraphError;
-use number::Numbering;
+use numbering::Numbering;
 
 use crate::{AssignedGraph, Memory, MemoryId, Places, Reuse, TensorId, TensorPlace, Unread, replay};
 #[cfg(doc)]

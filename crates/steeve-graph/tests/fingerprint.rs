@@ -135,7 +135,7 @@ fn a_memory_that_no_tensor_uses_takes_no_part() {
 }
 
 #[test]
-fn a_plan_is_loaded_for_other_operations_if_these_allow_its_take_overs() {
+fn a_plan_is_loaded_for_other_operations_if_these_allow_its_aliases() {
     let text = "x = input f32[64]; y = sqr x; z = mul_mat f32[64] y y !output";
     let saved = plan_graph(&graph(text), &PlanOptions::default()).unwrap().to_json();
     for (operation, loads) in [("neg", true), ("scale", true), ("cont", false)] {

@@ -310,7 +310,7 @@ fn a_take_over_through_a_view_that_starts_later_is_refused() {
 }
 
 #[test]
-fn a_plan_without_reuse_has_no_take_overs() {
+fn a_plan_without_reuse_aliases_nothing() {
     let graph = graph("x = input f32[16]; a = sqr x; b = neg a !output");
     let text = saved(&graph).replace(r#""reuse":"more""#, r#""reuse":"none""#);
     let error = GraphPlan::from_json(&text, &graph).unwrap_err().to_string();
@@ -398,7 +398,7 @@ fn lifetimes_and_claims_that_would_make_a_plan_look_better_are_refused() {
 fn bytes_are_taken_over_across_memories_by_ggmls_rule_alone() {
     let graph = graph("memory a align=1; memory b align=1; x = input f32[16]; y = sqr x; z = neg y @b !output");
     let plan = plan_graph(&graph, &PlanOptions::default().with_reuse(Reuse::Ggml)).unwrap();
-    assert!(plan.away_from_home().is_some());
+    assert!(plan.aliased_across_memories().is_some());
     assert_eq!(GraphPlan::from_json(&plan.to_json(), &graph).unwrap(), plan);
     let text = plan.to_json().replace(r#""reuse":"ggml""#, r#""reuse":"more""#);
     let error = GraphPlan::from_json(&text, &graph).unwrap_err().to_string();

@@ -3,8 +3,8 @@
 
 use steeve_graph::fuzz::{Choices, random_graph, scrambled_graph};
 use steeve_graph::{
-    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Misfit, Offset, Places, PlanOptions, Reuse,
-    Tensor, TensorId, TensorPlace, Unread, ggml_answer, plan_graph, plan_together, replay,
+    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Offset, Places, PlanMismatch, PlanOptions,
+    Reuse, Tensor, TensorId, TensorPlace, Unread, ggml_answer, plan_graph, plan_together, replay,
 };
 
 fn graph(text: &str) -> AssignedGraph {
@@ -65,13 +65,13 @@ fn every_plan_of_every_orderly_graph_replays_and_none_is_above_ggmls() {
             let ours = plan(&graph, reuse);
             ours.fits(&graph).unwrap_or_else(|misfit| panic!("seed {seed}: {misfit}"));
             if reuse == Reuse::More {
-                assert!(ours.away_from_home().is_none(), "seed {seed}\n{graph}");
+                assert!(ours.aliased_across_memories().is_none(), "seed {seed}\n{graph}");
             }
             // ggml also takes over what an operation may still read (a soft-max mask, say), and into other memories, and may
             // be smaller so.
             let Some(ggml) = &sound else { continue };
             let places = || Places { reuse: Reuse::More, ..ggml.places() };
-            let honest = || ggml.away_from_home().is_none() && replay(&graph, &places()).is_ok();
+            let honest = || ggml.aliased_across_memories().is_none() && replay(&graph, &places()).is_ok();
             if reuse == Reuse::Ggml || reuse == Reuse::More && honest() {
                 compared += 1;
                 for (our, their) in ours.memories().iter().zip(ggml.memories()) {
@@ -362,8 +362,8 @@ fn what_a_plan_depends_on_must_not_change_and_sizes_may_only_shrink() {
     assert!(misfit("b = neg a", "b = neg a !output").contains("flags"));
     assert!(misfit("f32[8,4]", "f32[8,5]").contains("needs 160 bytes, and its place in the plan has 128"));
     let more = graph(&format!("{text}; d = neg c"));
-    assert!(matches!(plan.fits(&more), Err(Misfit::Count { list: "nodes", .. })));
-    assert!(matches!(plan.fits(&graph(&format!("memory m align=64\n{text}"))), Err(Misfit::Memories)));
+    assert!(matches!(plan.fits(&more), Err(PlanMismatch::Count { list: "nodes", .. })));
+    assert!(matches!(plan.fits(&graph(&format!("memory m align=64\n{text}"))), Err(PlanMismatch::Memories)));
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn a_take_over_that_became_a_broadcast_is_noticed() {
     let broadcast =
         text(4).replace("a = mul_mat f32[8,4] y y", "a = mul_mat f32[8,1] y y").replace("add a y", "add f32[8,4] a y");
     let misfit = plan.fits(&graph(&broadcast)).unwrap_err();
-    assert!(matches!(misfit, Misfit::NotInPlace { slot: 0, .. }), "{misfit}");
+    assert!(matches!(misfit, PlanMismatch::NotInPlace { slot: 0, .. }), "{misfit}");
 }
 
 #[test]

@@ -540,7 +540,7 @@ proptest! {
         let theirs = plan_tensor_graph(&graph, &options).unwrap();
         // Now and then ggml's own in-place decisions make a smaller plan of a graph of ours. A caller's graph has none of these.
         let taken = |node: Key| {
-            let (_, slot) = ours.take_overs().iter().find(|(taker, _)| *taker == node.0)?;
+            let (_, slot) = ours.in_place_aliases().iter().find(|(taker, _)| *taker == node.0)?;
             assigned.graph().sources(node.0)[*slot as usize].map(Key)
         };
         if graph.nodes().all(|node| theirs.overwrites(node) == taken(node)) {

@@ -12,7 +12,7 @@ use steeve_plan::file::{FileFault, PlanFile};
 use steeve_plan::{BufferId, Bytes, Id, IdVec};
 
 use super::{MatchMemories, PlanFault, TensorNumbers, check_memory, match_memories, options};
-use crate::liveness::{Life, lives};
+use crate::liveness::{RootLifetime, root_lifetimes};
 use crate::recorded::Answer;
 use crate::{
     AssignedGraph, GraphPlan, GraphStrategy, MemoryId, Named, Places, ReplayFault, Reuse, TensorId, TensorPlace,
@@ -82,7 +82,7 @@ impl Claim {
         // Of the plan of another graph, too, something can be said.
         let numbers = TensorNumbers::new(file, graph).unwrap_or(TensorNumbers::Own);
         let matched = match_memories(file, graph, by)?;
-        let lives = lives(graph, options.unread).of_root;
+        let lives = root_lifetimes(graph, options.unread).of_root;
         let mut places: IdVec<TensorId, Option<TensorPlace>> = graph.graph().tensors().ids().map(|_| None).collect();
         let mut buffers: IdVec<MemoryId, Vec<Bytes>> = graph.memories().iter().map(|_| Vec::new()).collect();
         let (mut without_hold, mut wrong) = (Vec::new(), Vec::new());
@@ -109,13 +109,13 @@ impl Claim {
                 let named = || (name.clone(), Named::new(tensor, graph.graph().names()));
                 if !life.is_allocated() {
                     let (memory, tensor) = named();
-                    wrong.push(PlanFault::Needless { memory, tensor });
+                    wrong.push(PlanFault::Unneeded { memory, tensor });
                     continue;
                 }
                 let place = TensorPlace::new(memory, block.buffer, block.offset, block.size);
                 if places[tensor].replace(place).is_some() {
                     let (memory, tensor) = named();
-                    wrong.push(PlanFault::Twice { memory, tensor });
+                    wrong.push(PlanFault::Duplicate { memory, tensor });
                 }
             }
         }
@@ -139,14 +139,14 @@ impl Claim {
 
     /// Returns ggml's own plan of a graph, as it was recorded.
     pub fn of_answer(answer: &Answer, graph: &AssignedGraph) -> Self {
-        let place = |(index, life): (usize, &Life)| {
+        let place = |(index, life): (usize, &RootLifetime)| {
             let tensor = TensorId::from_index(index).filter(|_| life.is_allocated())?;
             let it = answer.places.get(tensor).copied().flatten()?;
             let (memory, buffer) = (graph.owner(it.memory), BufferId::from_index(it.chunk as usize)?);
             Some(TensorPlace::new(memory, buffer, it.offset, it.size_max))
         };
         let (reuse, unread) = (Reuse::Ggml, Unread::Keep);
-        let places = lives(graph, unread).of_root.iter().enumerate().map(place).collect();
+        let places = root_lifetimes(graph, unread).of_root.iter().enumerate().map(place).collect();
         let mut buffers = answer.chunks.clone();
         // A record repeats the chunks for each id of a memory.
         for (id, _) in graph.memories().pairs().filter(|(_, memory)| memory.shared_with.is_some()) {
@@ -184,7 +184,7 @@ impl Claim {
         match fault {
             ReplayFault::InPlace { writer, slot, tensor, operation, .. } if self.places.reuse == Reuse::None => {
                 let reuse = self.places.reuse.name();
-                PlanFault::TakeOver { reuse, tensor: writer, slot, taken: tensor, operation }
+                PlanFault::InPlace { reuse, tensor: writer, slot, overwritten: tensor, operation }
             }
             fault => PlanFault::Replay(Box::new(fault)),
         }

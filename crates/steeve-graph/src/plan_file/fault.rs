@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use steeve_plan::file::{FileFault, PlanFileError};
 use steeve_plan::{Align, BlockId, BufferId, Bytes, Clipped, Lifetime, Offset, ProblemError, Violation};
 
-use crate::{Fingerprint, Misfit, Named, ReplayFault, TensorId};
+use crate::{Fingerprint, Named, PlanMismatch, ReplayFault, TensorId};
 
 /// One thing that is wrong with a plan file, or why it is no plan for a graph.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub enum PlanFault {
     },
     /// A memory whose hold is longer than the plan's.
     #[error("memory {}: its hold is {graph}, above the plan's {plan}", Clipped(memory))]
-    Hold {
+    ExtraLifetime {
         /// The memory's name.
         memory: String,
         /// The hold in the file.
@@ -135,7 +135,7 @@ pub enum PlanFault {
     },
     /// A block for what needs none.
     #[error("memory {}: {tensor} has a block and needs none: it is external, a view, or never used", Clipped(memory))]
-    Needless {
+    Unneeded {
         /// The memory's name.
         memory: String,
         /// The tensor.
@@ -143,7 +143,7 @@ pub enum PlanFault {
     },
     /// A tensor has two blocks.
     #[error("memory {}: {tensor} has a second block", Clipped(memory))]
-    Twice {
+    Duplicate {
         /// The memory's name.
         memory: String,
         /// The tensor.
@@ -265,10 +265,10 @@ pub enum PlanFault {
     },
     /// A node is computed in place of a source that it may not overwrite.
     #[error(
-        "{tensor} is computed in place of its source in slot {slot}, {taken}, which {} may not with reuse {reuse}",
+        "{tensor} is computed in place of its source in slot {slot}, {overwritten}, which {} may not with reuse {reuse}",
         Clipped(operation)
     )]
-    TakeOver {
+    InPlace {
         /// The plan's reuse.
         reuse: &'static str,
         /// The node.
@@ -276,7 +276,7 @@ pub enum PlanFault {
         /// The slot of the source.
         slot: usize,
         /// The tensor whose bytes they are.
-        taken: Named,
+        overwritten: Named,
         /// The node's operation.
         operation: String,
     },
@@ -290,7 +290,7 @@ pub enum PlanFault {
     },
     /// The plan does not fit the graph.
     #[error(transparent)]
-    Misfit(#[from] Misfit),
+    Mismatch(#[from] PlanMismatch),
     /// Something is overwritten, or lost, when the graph runs at these addresses.
     #[error(transparent)]
     Replay(Box<ReplayFault>),
@@ -301,17 +301,17 @@ impl PlanFault {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::File(_) => "file",
-            Self::NoGraph | Self::Fingerprint { .. } | Self::Misfit(_) => "other-graph",
+            Self::NoGraph | Self::Fingerprint { .. } | Self::Mismatch(_) => "other-graph",
             Self::Word { .. } => "word",
             Self::Memories { .. } | Self::Sharing { .. } => "memories",
             Self::Alignment { .. } => "alignment",
-            Self::Hold { .. } => "hold",
+            Self::ExtraLifetime { .. } => "hold",
             Self::Fusion { .. } => "fusion",
             Self::BufferSize { .. } => "buffer-size",
             Self::UnknownTensor { .. } => "unknown",
             Self::Order { .. } => "order",
-            Self::Needless { .. } => "needless",
-            Self::Twice { .. } => "twice",
+            Self::Unneeded { .. } => "needless",
+            Self::Duplicate { .. } => "twice",
             Self::Unplaced { .. } => "unplaced",
             Self::Elsewhere { .. } | Self::SizedBy { .. } => "elsewhere",
             Self::TooSmall { .. } => "too-small",
@@ -319,7 +319,7 @@ impl PlanFault {
             Self::Outside { .. } | Self::NoBuffer { .. } => "outside",
             Self::Problem { .. } | Self::Invalid { .. } => "overlap",
             Self::Lifetime { .. } => "live-range",
-            Self::TakeOver { .. } => "in-place",
+            Self::InPlace { .. } => "in-place",
             Self::Figure { .. } => "figure",
             Self::Replay(fault) => match **fault {
                 ReplayFault::Overwritten { .. } => "overwritten",
@@ -337,8 +337,8 @@ impl PlanFault {
     /// Returns the tensors that it is about.
     pub fn tensors(&self) -> Vec<TensorId> {
         match self {
-            Self::Needless { tensor, .. }
-            | Self::Twice { tensor, .. }
+            Self::Unneeded { tensor, .. }
+            | Self::Duplicate { tensor, .. }
             | Self::Unplaced { tensor }
             | Self::Elsewhere { tensor, .. }
             | Self::SizedBy { tensor, .. }
@@ -347,7 +347,7 @@ impl PlanFault {
             | Self::Outside { tensor, .. }
             | Self::NoBuffer { tensor, .. }
             | Self::Lifetime { tensor, .. } => [tensor.id].into(),
-            Self::TakeOver { tensor, taken, .. } => [tensor.id, taken.id].into(),
+            Self::InPlace { tensor, overwritten, .. } => [tensor.id, overwritten.id].into(),
             Self::Invalid { tensors, .. } => tensors.iter().map(|it| it.id).collect(),
             Self::Replay(fault) => [fault.tensor().id].into(),
             _ => Vec::new(),

@@ -15,7 +15,7 @@ impl GraphPlan {
     /// Returns the plan as a file. The graph is not part of it, only its fingerprint and what helps people to read it: names,
     /// operations, types and views.
     pub fn to_file(&self) -> PlanFile {
-        let described = Described::new(self);
+        let described = PlanDescription::new(self);
         // Both are in the order of memories.
         let mut plans = self.memories.iter().peekable();
         let memory = |(id, memory): (MemoryId, &Memory)| {
@@ -61,7 +61,7 @@ impl GraphPlan {
 }
 
 /// A plan with what a file says of each tensor.
-struct Described<'a> {
+struct PlanDescription<'a> {
     plan: &'a GraphPlan,
     /// The number of each tensor in the text of the graph.
     lines: IdVec<TensorId, Option<u32>>,
@@ -73,7 +73,7 @@ struct Described<'a> {
     views: Vec<Vec<FileView>>,
 }
 
-impl<'a> Described<'a> {
+impl<'a> PlanDescription<'a> {
     fn new(plan: &'a GraphPlan) -> Self {
         let graph = plan.assigned.graph();
         let mut numbers: IdVec<TensorId, Option<u32>> = graph.tensors().ids().map(|_| None).collect();
@@ -110,7 +110,7 @@ impl<'a> Described<'a> {
     fn tensor(&self, memory: &MemoryPlan, tensor: TensorId) -> FileTensor {
         let graph = self.plan.assigned.graph();
         let it = graph.tensor(tensor);
-        let sized_by = self.plan.asked(tensor).filter(|asked| *asked != memory.memory);
+        let sized_by = self.plan.sized_by(tensor).filter(|asked| *asked != memory.memory);
         let op = if it.op == Op::None { "".into() } else { graph.tensors().op_title(it.op).to_lowercase() };
         FileTensor {
             id: tensor.index() as u32,

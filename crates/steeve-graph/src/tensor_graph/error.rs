@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use steeve_plan::{Bytes, Clipped};
 
-use crate::{GraphError, GraphPlanError, MemoryId, Misfit, ReplayFaults};
+use crate::{GraphError, GraphPlanError, MemoryId, PlanMismatch, ReplayFaults};
 
 /// Why a [`TensorGraph`](crate::TensorGraph) is no graph, has no plan, or does not go with one. Tensors are called what
 /// [`TensorGraph::name`](crate::TensorGraph::name) calls them.
@@ -85,7 +85,7 @@ pub enum TensorGraphError {
     Plan(#[from] GraphPlanError),
     /// The plan does not fit the graph.
     #[error(transparent)]
-    Fit(#[from] Misfit),
+    Fit(#[from] PlanMismatch),
     /// A replay of the plan has found faults.
     #[error(transparent)]
     Replay(#[from] ReplayFaults),

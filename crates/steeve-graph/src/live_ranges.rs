@@ -1,6 +1,6 @@
 //! Which tensor needs which bytes when: what liveness and aliases decide, before anything is placed.
 //!
-//! Step 0 is before the run, node `t` runs at step `t + 1`. A [`Share`] is the bytes of a tensor from the step at which
+//! Step 0 is before the run, node `t` runs at step `t + 1`. A [`LiveRange`] is the bytes of a tensor from the step at which
 //! they are first needed to the step at which they are free again:
 //!
 //! ```text
@@ -21,42 +21,42 @@ use crate::{AssignedGraph, Fusion, GraphPlanError, MemoryId, TensorId};
 
 steeve_plan::id_type! {
     /// A piece of memory that a tensor has for a while.
-    pub(crate) struct ShareId;
+    pub(crate) struct LiveRangeId;
 }
 
 /// The bytes of a tensor, from one step to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct LiveRange {
     /// The first tensor that has them.
     pub(crate) tensor: TensorId,
     /// The memory they are in; never one that shares another's.
     pub(crate) memory: MemoryId,
     /// The memory it was asked for, which may share the other; it decides how many bytes the tensor needs.
-    pub(crate) asked: MemoryId,
+    pub(crate) sized_by: MemoryId,
     pub(crate) size: Bytes,
     pub(crate) start: u64,
     pub(crate) end: u64,
     /// The share whose bytes it takes over in place.
-    pub(crate) follows: Option<ShareId>,
+    pub(crate) alias_of: Option<LiveRangeId>,
 }
 
 /// All shares, and which one each tensor has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Draft {
-    pub(crate) shares: IdVec<ShareId, Share>,
-    pub(crate) of_tensor: Vec<Option<ShareId>>,
+pub(crate) struct LiveRanges {
+    pub(crate) ranges: IdVec<LiveRangeId, LiveRange>,
+    pub(crate) of_tensor: Vec<Option<LiveRangeId>>,
 }
 
 /// For each share the step up to which a prefix of it outlives it; 0 where none does.
 #[derive(Default)]
-pub(crate) struct Prefixes(IdVec<ShareId, u64>);
+pub(crate) struct PrefixEnds(IdVec<LiveRangeId, u64>);
 
 /// The placement problem of one memory.
 pub(crate) struct MemoryProblem {
     pub(crate) memory: MemoryId,
     pub(crate) problem: Problem,
-    /// The share of each block. Prefixes that outlive their share come last.
-    pub(crate) shares: Vec<ShareId>,
+    /// The share of each block. Prefixes that outlive their live range come last.
+    pub(crate) ranges: Vec<LiveRangeId>,
 }
 
 /// The step behind the last node: what is never freed ends there.
@@ -64,90 +64,91 @@ pub(crate) fn end_of_run(assigned: &AssignedGraph) -> u64 {
     assigned.graph().nodes().len() as u64 + 1
 }
 
-impl Draft {
+impl LiveRanges {
     /// No share yet for any of so many tensors, and room for `shares`.
-    pub(crate) fn with_room(tensors: usize, shares: usize) -> Self {
-        Self { shares: Vec::with_capacity(shares).into(), of_tensor: vec![None; tensors] }
+    pub(crate) fn with_capacity(tensors: usize, ranges: usize) -> Self {
+        Self { ranges: Vec::with_capacity(ranges).into(), of_tensor: vec![None; tensors] }
     }
 
     /// Extends what no node takes over by the `hold` of its memory, and to the end of the fused groups that read it. Returns for
     /// each share until when a prefix of it is kept.
-    pub(crate) fn extend_by_hold(&mut self, assigned: &AssignedGraph) -> Prefixes {
+    pub(crate) fn extend(&mut self, assigned: &AssignedGraph) -> PrefixEnds {
         let memories = assigned.memories();
         let ends = GroupEnds::new(assigned);
         if ends.is_none() && memories.iter().all(|memory| memory.hold == 0) {
-            return Prefixes::default();
+            return PrefixEnds::default();
         }
-        let (end, taken) = (end_of_run(assigned), self.taken());
-        let whole = ends.as_ref().map(|ends| self.until(&ends.whole));
-        for id in self.shares.ids().filter(|id| !taken[*id]) {
-            let share = &mut self.shares[id];
-            let memory = &memories[share.memory];
+        let (end, aliased) = (end_of_run(assigned), self.aliased());
+        let whole = ends.as_ref().map(|ends| self.range_ends(&ends.whole));
+        for id in self.ranges.ids().filter(|id| !aliased[*id]) {
+            let range = &mut self.ranges[id];
+            let memory = &memories[range.memory];
             if let Some(whole) = whole.as_ref().filter(|_| memory.fusion == Fusion::Kept) {
-                share.end = share.end.max(whole[id]);
+                range.end = range.end.max(whole[id]);
             }
-            share.end = (share.end + u64::from(memory.hold)).min(end.max(share.end));
+            range.end = (range.end + u64::from(memory.hold)).min(end.max(range.end));
         }
-        let Some(ends) = ends else { return Prefixes::default() };
-        let mut prefixes = self.until(&ends.prefix);
-        for id in self.shares.ids() {
-            if taken[id] || memories[self.shares[id].memory].fusion != Fusion::Kept {
+        let Some(ends) = ends else { return PrefixEnds::default() };
+        let mut prefixes = self.range_ends(&ends.prefix);
+        for id in self.ranges.ids() {
+            if aliased[id] || memories[self.ranges[id].memory].fusion != Fusion::Kept {
                 prefixes[id] = 0;
             }
         }
-        Prefixes(prefixes)
+        PrefixEnds(prefixes)
     }
 
     /// The ends of tensors as those of their shares. A node of a group may take a source over, and then its result is what must
     /// stay.
-    fn until(&self, ends: &[u64]) -> IdVec<ShareId, u64> {
-        let mut until: IdVec<ShareId, u64> = vec![0; self.shares.len()].into();
-        for (share, end) in self.of_tensor.iter().zip(ends) {
-            if let Some(share) = *share {
-                until[share] = until[share].max(*end);
+    fn range_ends(&self, ends: &[u64]) -> IdVec<LiveRangeId, u64> {
+        let mut range_ends: IdVec<LiveRangeId, u64> = vec![0; self.ranges.len()].into();
+        for (range, end) in self.of_tensor.iter().zip(ends) {
+            if let Some(range) = *range {
+                range_ends[range] = range_ends[range].max(*end);
             }
         }
         // What follows a share comes after it.
-        for (id, share) in self.shares.pairs() {
-            until[id] = share.follows.map_or(until[id], |before| until[id].max(until[before]));
+        for (id, range) in self.ranges.pairs() {
+            range_ends[id] =
+                range.alias_of.map_or(range_ends[id], |source_range| range_ends[id].max(range_ends[source_range]));
         }
-        until
+        range_ends
     }
 
     /// Whether a node takes over each share.
-    pub(crate) fn taken(&self) -> IdVec<ShareId, bool> {
-        let mut taken: IdVec<ShareId, bool> = vec![false; self.shares.len()].into();
-        for before in self.shares.iter().filter_map(|share| share.follows) {
-            taken[before] = true;
+    pub(crate) fn aliased(&self) -> IdVec<LiveRangeId, bool> {
+        let mut aliased: IdVec<LiveRangeId, bool> = vec![false; self.ranges.len()].into();
+        for source_range in self.ranges.iter().filter_map(|range| range.alias_of) {
+            aliased[source_range] = true;
         }
-        taken
+        aliased
     }
 
     /// One problem for each memory that is not shared with an earlier one, in order.
     pub(crate) fn problems(
         &self,
         assigned: &AssignedGraph,
-        prefixes: &Prefixes,
+        prefixes: &PrefixEnds,
     ) -> Result<Vec<MemoryProblem>, GraphPlanError> {
         let memories = assigned.memories();
         let mut blocks: IdVec<MemoryId, Vec<Block>> = memories.iter().map(|_| Vec::new()).collect();
-        let mut shares: IdVec<MemoryId, Vec<ShareId>> = memories.iter().map(|_| Vec::new()).collect();
-        let mut block_of: IdVec<ShareId, Option<BlockId>> = IdVec::from(vec![None; self.shares.len()]);
-        for (id, share) in self.shares.pairs() {
-            let Ok(life) = Lifetime::new(share.start, share.end.max(share.start + 1)) else { continue };
-            let mut block = Block::new(share.size, life).aligned(memories[share.memory].align);
-            block.follows = share.follows.and_then(|before| block_of[before]);
-            block_of[id] = BlockId::from_index(blocks[share.memory].len());
-            blocks[share.memory].push(block);
-            shares[share.memory].push(id);
+        let mut ranges: IdVec<MemoryId, Vec<LiveRangeId>> = memories.iter().map(|_| Vec::new()).collect();
+        let mut block_of: IdVec<LiveRangeId, Option<BlockId>> = IdVec::from(vec![None; self.ranges.len()]);
+        for (id, range) in self.ranges.pairs() {
+            let Ok(life) = Lifetime::new(range.start, range.end.max(range.start + 1)) else { continue };
+            let mut block = Block::new(range.size, life).aligned(memories[range.memory].align);
+            block.follows = range.alias_of.and_then(|source_range| block_of[source_range]);
+            block_of[id] = BlockId::from_index(blocks[range.memory].len());
+            blocks[range.memory].push(block);
+            ranges[range.memory].push(id);
         }
         for (id, end) in prefixes.0.pairs().filter(|(_, end)| **end > 0) {
-            let (share, Some(block)) = (&self.shares[id], block_of[id]) else { continue };
-            let blocks = &mut blocks[share.memory];
-            let tensor = assigned.graph().tensor(share.tensor);
+            let (range, Some(block)) = (&self.ranges[id], block_of[id]) else { continue };
+            let blocks = &mut blocks[range.memory];
+            let tensor = assigned.graph().tensor(range.tensor);
             if let Some(kept) = GroupEnds::kept_prefix(tensor, block, &blocks[block.index()], *end) {
                 blocks.push(kept);
-                shares[share.memory].push(id);
+                ranges[range.memory].push(id);
             }
         }
         let owners = memories.pairs().filter(|(_, memory)| memory.shared_with.is_none());
@@ -161,7 +162,7 @@ impl Draft {
             if let Some(limit) = memory.max_buffer {
                 problem = problem.with_max_buffer(limit);
             }
-            problems.push(MemoryProblem { memory: id, problem, shares: core::mem::take(&mut shares[id]) });
+            problems.push(MemoryProblem { memory: id, problem, ranges: core::mem::take(&mut ranges[id]) });
         }
         Ok(problems)
     }
