@@ -159,12 +159,13 @@ impl GraphAllocator {
             let (planned, own) = (names(assigned.memories().as_slice()), names(self.memories.planned().as_slice()));
             return Err(AllocError::OtherMemories { planned, own });
         }
-        let unheld = plan.memories().iter().filter(|it| !it.keeps_hold);
-        let mut unheld = unheld.map(|it| &self.memories.planned()[it.memory]).filter(|memory| memory.hold > 0);
+        let unheld = plan.memories().iter().filter(|it| !it.keeps_extra_lifetime);
+        let mut unheld =
+            unheld.map(|it| &self.memories.planned()[it.memory]).filter(|memory| memory.extra_lifetime > 0);
         if let Some(memory) = unheld.next()
             && self.options.plan.strategy != GraphStrategy::Ggml
         {
-            return Err(AllocError::IgnoresHold { memory: memory.name.clone(), hold: memory.hold });
+            return Err(AllocError::IgnoresHold { memory: memory.name.clone(), hold: memory.extra_lifetime });
         }
         let graph = assigned.graph();
         plan.fits_graph(graph, |tensor, memory| self.memories.size(graph, tensor, memory))

@@ -201,7 +201,7 @@ fn plan(file: &Path, limit: InputLimit) -> Result<Row, Error> {
         name: source.short_name(),
         nodes: graph.assigned.graph().nodes().len(),
         plain: figures(Reuse::Ggml)?.figures,
-        more: figures(Reuse::More)?.figures,
+        more: figures(Reuse::Extended)?.figures,
     })
 }
 

@@ -37,7 +37,7 @@ fn kept(recorded: Recorded, keep: impl Fn(&Memory) -> (u32, Fusion)) -> Assigned
     let graph = recorded.assigned;
     let keep = |memory: &Memory| {
         let (hold, fusion) = keep(memory);
-        Memory { hold, fusion, ..memory.clone() }
+        Memory { extra_lifetime: hold, fusion, ..memory.clone() }
     };
     let memories: Vec<Memory> = graph.memories().iter().map(keep).collect();
     let (assignment, sizes) = (graph.assignment().clone(), graph.sizes().clone());
@@ -90,7 +90,7 @@ fn other_rules_have_other_files() {
     for (args, name) in [
         // A folder is the drop-in's, whether or not that is said.
         (&[][..], kept(read(), drop_in).plan_file_name(&best())),
-        (&["--reuse", "more"], kept(read(), drop_in).plan_file_name(&best().with_reuse(Reuse::More))),
+        (&["--reuse", "more"], kept(read(), drop_in).plan_file_name(&best().with_reuse(Reuse::Extended))),
         (
             &["--as", "drop-in", "--unread", "keep"],
             kept(read(), drop_in).plan_file_name(&best().with_unread(Unread::Keep)),

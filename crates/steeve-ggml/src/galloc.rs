@@ -288,7 +288,7 @@ impl Galloc {
     /// The plan for a graph: ours, or ggml's where that is smaller; or the one that was found earlier, from the folder of plans.
     fn solve(&self, graph: &AssignedGraph, strategy: GraphStrategy) -> Result<GraphPlan, Trouble> {
         let start = Instant::now();
-        let reuse = if self.settings.more { Reuse::More } else { Reuse::Ggml };
+        let reuse = if self.settings.more { Reuse::Extended } else { Reuse::Ggml };
         let options = PlanOptions::new(strategy).with_reuse(reuse).with_unread(self.settings.unread);
         // Never worse than ggml's in any memory, and never wrong either.
         let folder = self.settings.plans.as_deref();

@@ -179,7 +179,7 @@ fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlAnswer) -> Opti
         return Some("it was not planned with the strategy best".to_owned());
     }
     // Where more reuse makes a plan larger, ggml's is used.
-    if made.reuse != options.reuse && (made.reuse, options.reuse) != (Reuse::Ggml, Reuse::More) {
+    if made.reuse != options.reuse && (made.reuse, options.reuse) != (Reuse::Ggml, Reuse::Extended) {
         return Some(format!("it was planned with reuse {}, not {}", made.reuse.name(), options.reuse.name()));
     }
     if made.unread != options.unread {
@@ -192,7 +192,7 @@ fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlAnswer) -> Opti
         let (ours, theirs) = (it.plan.peak(), sum(&answer.chunks[it.memory]));
         return Some(format!("memory {}: larger than ggml's: {ours} bytes, {theirs} with ggml", name(it)));
     }
-    let holds_nothing = |it: &&MemoryPlan| !it.keeps_hold && !is_ggmls(plan, it, answer);
+    let holds_nothing = |it: &&MemoryPlan| !it.keeps_extra_lifetime && !is_ggmls(plan, it, answer);
     let it = plan.memories().iter().find(holds_nothing)?;
     Some(format!("memory {}: the layout is not ggml's and keeps nothing for the backend", name(it)))
 }

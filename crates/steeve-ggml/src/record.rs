@@ -67,7 +67,7 @@ pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories,
 
 /// What this library keeps for the backend of a memory.
 fn needs(memory: &Memory) -> Option<BackendNeeds> {
-    Some(BackendNeeds { hold: memory.hold, fusion: memory.fusion })
+    Some(BackendNeeds { extra_lifetime: memory.extra_lifetime, fusion: memory.fusion })
 }
 
 /// Writes a file with the first name that no other file has, all or nothing: a program that is killed leaves no half of

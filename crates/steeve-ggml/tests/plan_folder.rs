@@ -126,7 +126,7 @@ fn plan(recorded: Recorded, folder: &Path) {
     let (assignment, sizes) = (assigned.assignment().clone(), assigned.sizes().clone());
     let kept = assigned.memories().iter().zip(&needs).map(|(memory, needs)| {
         let needs = needs.expect("the library says what it keeps");
-        Memory { hold: needs.hold, fusion: needs.fusion, ..memory.clone() }
+        Memory { extra_lifetime: needs.extra_lifetime, fusion: needs.fusion, ..memory.clone() }
     });
     let memories: Vec<Memory> = kept.collect();
     let graph = AssignedGraph::new(assigned.into_graph(), memories, assignment, sizes).unwrap();

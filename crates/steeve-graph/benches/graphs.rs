@@ -41,7 +41,7 @@ fn main() {
 fn table(graphs: &[(String, Recorded)]) {
     println!("{:45} {:>12} {:>12} {:>12} {:>7} {:>9}", "graph", "ggml", "ours", "bound", "ratio", "time us");
     for (name, recorded) in graphs.iter().filter(|(name, _)| MODELS.contains(&name.as_str())) {
-        let (time, plan) = least(5, || planned(recorded, GraphStrategy::Fast, Reuse::More));
+        let (time, plan) = least(5, || planned(recorded, GraphStrategy::Fast, Reuse::Extended));
         let ggml: u64 =
             plan.memories().iter().map(|it| recorded.answer.chunks[it.memory].iter().map(|it| it.0).sum::<u64>()).sum();
         let bound: u64 = plan.memories().iter().map(|it| it.plan.bound().bytes.0).sum();
@@ -64,7 +64,7 @@ fn times(graphs: &[(String, Recorded)]) {
             continue;
         }
         let (ggml, plan) = least(7, || planned(recorded, GraphStrategy::Ggml, Reuse::Ggml));
-        let (ours, fast_plan) = least(7, || planned(recorded, GraphStrategy::Fast, Reuse::More));
+        let (ours, fast_plan) = least(7, || planned(recorded, GraphStrategy::Fast, Reuse::Extended));
         let json = fast_plan.to_json();
         let (load, _) = least(7, || GraphPlan::from_json(&json, &recorded.assigned).expect("its own plan"));
         loads.push(load.as_secs_f64() * 1e6);

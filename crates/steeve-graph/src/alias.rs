@@ -15,7 +15,7 @@ use crate::{AssignedGraph, MemoryId, TensorId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AliasRule {
     /// All that the table of operations allows.
-    More,
+    Extended,
     /// Those of ggml's rule, as far as they are safe: within one memory, and nothing that must survive.
     Ggml,
     /// None.

@@ -172,7 +172,7 @@ impl Hash {
         // No buffer has no bytes.
         self.add(memory.max_buffer.unwrap_or(Bytes::ZERO).0);
         self.add(u64::from(memory.max_buffer.is_some()));
-        self.add(u64::from(memory.hold));
+        self.add(u64::from(memory.extra_lifetime));
         self.text(memory.fusion.name());
         // The first in use that is the same memory under another id.
         let same = |other: &&MemoryId| assigned.owner(**other) == assigned.owner(id);

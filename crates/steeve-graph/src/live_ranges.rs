@@ -75,7 +75,7 @@ impl LiveRanges {
     pub(crate) fn extend(&mut self, assigned: &AssignedGraph) -> PrefixEnds {
         let memories = assigned.memories();
         let ends = GroupEnds::new(assigned);
-        if ends.is_none() && memories.iter().all(|memory| memory.hold == 0) {
+        if ends.is_none() && memories.iter().all(|memory| memory.extra_lifetime == 0) {
             return PrefixEnds::default();
         }
         let (end, aliased) = (end_of_run(assigned), self.aliased());
@@ -86,7 +86,7 @@ impl LiveRanges {
             if let Some(whole) = whole.as_ref().filter(|_| memory.fusion == Fusion::Kept) {
                 range.end = range.end.max(whole[id]);
             }
-            range.end = (range.end + u64::from(memory.hold)).min(end.max(range.end));
+            range.end = (range.end + u64::from(memory.extra_lifetime)).min(end.max(range.end));
         }
         let Some(ends) = ends else { return PrefixEnds::default() };
         let mut prefixes = self.range_ends(&ends.prefix);

@@ -33,7 +33,7 @@ pub struct Memory {
     /// The largest buffer the device gives out.
     pub max_buffer: Option<Bytes>,
     /// For how many nodes after its last reader a tensor must stay, because the device fuses or reorders.
-    pub hold: u32,
+    pub extra_lifetime: u32,
     /// Whether its backend fuses nodes, and what plans keep so that it can.
     pub fusion: Fusion,
     /// The earlier memory that is the same one under another id.
@@ -43,14 +43,14 @@ pub struct Memory {
 impl Memory {
     /// A memory without limits.
     pub fn new(name: impl Into<String>, align: Align) -> Self {
-        Self { name: name.into(), align, max_buffer: None, hold: 0, fusion: Fusion::None, shared_with: None }
+        Self { name: name.into(), align, max_buffer: None, extra_lifetime: 0, fusion: Fusion::None, shared_with: None }
     }
 }
 
 impl Memory {
     /// Whether nodes take over only what ggml lets them: where nodes are fused or run side by side.
     pub(crate) fn keeps_ggml_in_place(&self) -> bool {
-        self.hold > 0 || self.fusion != Fusion::None
+        self.extra_lifetime > 0 || self.fusion != Fusion::None
     }
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for Memory {
             Some(limit) => write!(f, "of at most {limit} bytes")?,
             None => write!(f, "of any size")?,
         }
-        write!(f, ", hold {}", self.hold)?;
+        write!(f, ", hold {}", self.extra_lifetime)?;
         if self.fusion != Fusion::None {
             write!(f, ", fusion {}", self.fusion.name())?;
         }

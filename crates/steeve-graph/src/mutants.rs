@@ -118,7 +118,7 @@ fn placed(assigned: &AssignedGraph, live_ranges: &LiveRanges, prefixes: &PrefixE
         }
     }
     let places: IdVec<TensorId, _> = live_ranges.of_tensor.iter().map(|range| place_of[(*range)?.index()]).collect();
-    Some(Places { places, reuse: Reuse::More, unread: Unread::Keep, without_hold: Vec::new() })
+    Some(Places { places, reuse: Reuse::Extended, unread: Unread::Keep, without_extra_lifetime: Vec::new() })
 }
 
 /// Plants a fault; what kind it is, or `None` if there was no place for it.
@@ -227,7 +227,7 @@ fn every_planted_fault_that_does_harm_is_caught() {
         let mut choices = Choices::from_seed(seed);
         let assigned = random_graph(&mut choices);
         let mut right =
-            alias_in_place(&assigned, AliasRule::More, &root_lifetimes(&assigned, Unread::Keep)).live_ranges;
+            alias_in_place(&assigned, AliasRule::Extended, &root_lifetimes(&assigned, Unread::Keep)).live_ranges;
         let prefixes = right.extend(&assigned);
         let good = placed(&assigned, &right, &prefixes).unwrap();
         assert_eq!(run(assigned.graph(), None), run(assigned.graph(), Some(&good)), "seed {seed}: the plan is wrong");

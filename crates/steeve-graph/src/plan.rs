@@ -74,7 +74,7 @@ pub struct MemoryPlan {
     /// block that follows its own: the prefix that outlives it. These are the last.
     pub tensors: IdVec<BlockId, TensorId>,
     /// Whether live ranges are extended as the memory's `hold` and `fusion` ask. Not so in ggml's own plans.
-    pub keeps_hold: bool,
+    pub keeps_extra_lifetime: bool,
     /// The memory as it was planned for. In a plan from a file, alignment, hold and fusion may be more than the graph's memory
     /// asks for.
     pub planned_for: Memory,
@@ -142,7 +142,7 @@ pub struct PlanBesideGgml {
 }
 
 /// Plans a graph beside ggml, whose allocator is simulated once. In a memory where our plan would be larger, because of its
-/// `hold` or of what it keeps for fusions, the layout is ggml's to the byte, and [`MemoryPlan::keeps_hold`] is false.
+/// `hold` or of what it keeps for fusions, the layout is ggml's to the byte, and [`MemoryPlan::keeps_extra_lifetime`] is false.
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, Bytes, MemoryId, PlanOptions, plan_beside_ggml};
@@ -177,7 +177,7 @@ pub fn plan_beside_ggml_watched(
     let plan = match (options.strategy, options.reuse) {
         (GraphStrategy::Ggml, _) => plan_as_ggml(&run, &options)?,
         (_, Reuse::Ggml) => plan_ggml_ranges(&options, watch)?,
-        (_, Reuse::More | Reuse::None) => {
+        (_, Reuse::Extended | Reuse::None) => {
             let ours = planned(&run, &options, watch)?;
             let simulation = run.get()?;
             match ours.memories.iter().any(|it| is_larger(assigned, it.memory, &it.plan, simulation)) {
@@ -216,7 +216,7 @@ fn planned(
         (GraphStrategy::Ggml, _) => plan_as_ggml(run, options),
         (_, Reuse::Ggml) => plan_ggml_ranges(run, options, LargerThanGgml::Kept, watch),
         (_, Reuse::None) => plan_own_ranges(run, options, AliasRule::None, watch),
-        (_, Reuse::More) => plan_own_ranges(run, options, AliasRule::More, watch),
+        (_, Reuse::Extended) => plan_own_ranges(run, options, AliasRule::Extended, watch),
     }
 }
 
@@ -285,15 +285,17 @@ fn plan_safe_ggml_ranges(
     watch: &mut SearchWatcher<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
     let AliasedRanges { mut live_ranges, .. } = alias_in_place(assigned, AliasRule::Ggml, lives);
-    let unheld = live_ranges.clone();
+    let unextended = live_ranges.clone();
     let prefixes = live_ranges.extend(assigned);
     let mut solutions = placed(assigned, &live_ranges, &prefixes, options, watch)?;
     if larger == LargerThanGgml::AsGgml {
         // ggml's own layout is wrong here, but it holds nothing either.
-        for (solution, problem) in solutions.iter_mut().zip(unheld.problems(assigned, &PrefixEnds::default())?) {
+        for (solution, problem) in solutions.iter_mut().zip(unextended.problems(assigned, &PrefixEnds::default())?) {
             if is_larger(assigned, solution.memory, &solution.plan, run) {
-                *solution =
-                    MemorySolution { keeps_hold: false, ..MemorySolution::placed(assigned, problem, options, watch)? };
+                *solution = MemorySolution {
+                    keeps_extra_lifetime: false,
+                    ..MemorySolution::placed(assigned, problem, options, watch)?
+                };
             }
         }
     }
@@ -349,7 +351,7 @@ impl GgmlLiveRanges {
                 if is_larger(assigned, solution.memory, &solution.plan, run)
                     && let Ok(theirs) = MemorySolution::from_simulation_unlimited(problem, run)
                 {
-                    *solution = MemorySolution { keeps_hold: false, ..theirs };
+                    *solution = MemorySolution { keeps_extra_lifetime: false, ..theirs };
                 }
             }
         }
@@ -381,11 +383,11 @@ fn plan_own_ranges(
     let AliasedRanges { mut live_ranges, differs } = alias_in_place(assigned, rule, &lives);
     let prefixes = live_ranges.extend(assigned);
     let solutions = placed(assigned, &live_ranges, &prefixes, options, watch)?;
-    let held = assigned.memories().iter().any(Memory::keeps_ggml_in_place);
+    let keeps_ggml_in_place = assigned.memories().iter().any(Memory::keeps_ggml_in_place);
     let at_bound = solutions.iter().all(|solution| solution.plan.is_optimal());
     // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
-    if rule == AliasRule::More
-        && (differs || held || !at_bound)
+    if rule == AliasRule::Extended
+        && (differs || keeps_ggml_in_place || !at_bound)
         && let Ok(Some(theirs)) = smaller_with_ggml_ranges(run, options, &lives, &solutions, watch)
     {
         return Ok(theirs);
@@ -503,8 +505,9 @@ impl GraphPlan {
         let tensors = self.assigned.graph().tensors();
         let own = |(id, tensor): (TensorId, &Tensor)| if tensor.is_planned() { self.place(id) } else { None };
         let PlanOptions { reuse, unread, .. } = self.options;
-        let without_hold = self.memories.iter().filter(|it| !it.keeps_hold).map(|it| it.memory).collect();
-        Places { places: tensors.pairs().map(own).collect(), reuse, unread, without_hold }
+        let without_extra_lifetime =
+            self.memories.iter().filter(|it| !it.keeps_extra_lifetime).map(|it| it.memory).collect();
+        Places { places: tensors.pairs().map(own).collect(), reuse, unread, without_extra_lifetime }
     }
 
     /// Returns where a tensor is allocated, also a view; `None` for external memory and for what the graph never touches.

@@ -70,7 +70,7 @@ impl GraphPlan {
     /// Nothing in the file is believed, so that a plan that is loaded is as good as one that was made just now, but:
     /// - the options are what the file says, and the plan is held to those. A caller that needs more than
     ///   [`Unread::Free`] or ggml's reuse must look at [`GraphPlan::options`]; one that needs `hold`, `fusion` or `max_buffer` to
-    ///   be kept, at [`MemoryPlan::keeps_hold`](crate::MemoryPlan::keeps_hold): ggml's own layout keeps to none of these. The budget of a search is not saved;
+    ///   be kept, at [`MemoryPlan::keeps_extra_lifetime`](crate::MemoryPlan::keeps_extra_lifetime): ggml's own layout keeps to none of these. The budget of a search is not saved;
     /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`](crate::MemoryPlan::at_least) is the bound, and
     ///   [`MemoryPlan::verdict`](crate::MemoryPlan::verdict) is that the plan is optimal if it is at the bound. A block may be live to the end
     ///   though it need not (ggml frees some never), and that counts in the bound.
@@ -204,8 +204,8 @@ fn check_memory(plan: &FileMemory, memory: &Memory) -> Result<(), PlanFault> {
     if !plan.alignment.get().is_multiple_of(memory.align.get()) {
         return Err(PlanFault::Alignment { memory: name(), plan: plan.alignment, graph: memory.align });
     }
-    if plan.hold < memory.hold {
-        return Err(PlanFault::ExtraLifetime { memory: name(), plan: plan.hold, graph: memory.hold });
+    if plan.hold < memory.extra_lifetime {
+        return Err(PlanFault::ExtraLifetime { memory: name(), plan: plan.hold, graph: memory.extra_lifetime });
     }
     let fusion = fusion(plan)?;
     if fusion < memory.fusion {

@@ -43,7 +43,7 @@ pub struct Places {
     pub unread: Unread,
     /// The memories whose `hold` and `fusion` it does not keep to, as ggml's own plans do not. In the others, reads are
     /// repeated for as many steps as those say.
-    pub without_hold: Vec<MemoryId>,
+    pub without_extra_lifetime: Vec<MemoryId>,
 }
 
 /// Executes the graph at the planned addresses and beside them, and compares.
@@ -88,7 +88,7 @@ struct Replay<'a> {
     /// By node: the root it has written over as its operation allows.
     taken: BTreeMap<usize, TensorId>,
     /// For how many nodes a read is repeated at most.
-    longest_hold: usize,
+    longest_extra_lifetime: usize,
     /// What fused groups read to their end, in the order of nodes; how many of these have begun; and those that have not ended.
     groups: Vec<GroupRead>,
     begun: usize,
@@ -105,7 +105,7 @@ impl<'a> Replay<'a> {
             computed[node.index()] = graph.tensor(*node).is_planned() && !graph.tensor(*node).op.writes_nothing();
         }
         let memories = assigned.memories();
-        let longest_hold = memories.iter().map(|memory| memory.hold as usize).max().unwrap_or(0);
+        let longest_extra_lifetime = memories.iter().map(|memory| memory.extra_lifetime as usize).max().unwrap_or(0);
         let fuses = memories.iter().any(|memory| memory.fusion == Fusion::Kept);
         let groups = if fuses { group_reads(assigned) } else { Vec::new() };
         Self {
@@ -115,7 +115,7 @@ impl<'a> Replay<'a> {
             planned,
             computed,
             taken,
-            longest_hold,
+            longest_extra_lifetime,
             groups,
             begun: 0,
             open: Vec::new(),
@@ -221,7 +221,7 @@ impl<'a> Replay<'a> {
         };
         self.write(root, range, Tag::Node(index));
         // A fused or concurrent kernel may read its sources later than its turn.
-        for earlier in index.saturating_sub(self.longest_hold)..index {
+        for earlier in index.saturating_sub(self.longest_extra_lifetime)..index {
             self.read_again(earlier, index);
         }
         self.read_groups(index);
@@ -346,9 +346,9 @@ impl<'a> Replay<'a> {
     }
 
     /// The memory in which a root is located, if the plan keeps to what it holds.
-    fn holding(&self, root: TensorId) -> Option<&'a Memory> {
+    fn extending_memory(&self, root: TensorId) -> Option<&'a Memory> {
         let Some((Space::Buffer(memory, _), _)) = self.spot(root) else { return None };
-        self.assigned.memories().get(memory).filter(|_| !self.places.without_hold.contains(&memory))
+        self.assigned.memories().get(memory).filter(|_| !self.places.without_extra_lifetime.contains(&memory))
     }
 
     /// The sources of fused groups, once more after `now`.
@@ -366,7 +366,7 @@ impl<'a> Replay<'a> {
     /// Whether a source of a fused group is still there, where the plan keeps such sources. Reports it if not.
     fn is_kept(&mut self, read: &GroupRead) -> bool {
         let root = self.graph().root(read.source);
-        if self.holding(root).is_none_or(|it| it.fusion != Fusion::Kept) {
+        if self.extending_memory(root).is_none_or(|it| it.fusion != Fusion::Kept) {
             return true;
         }
         let most = match read.extent {
@@ -392,8 +392,8 @@ impl<'a> Replay<'a> {
         }
         for source in graph.sources(node).iter().copied().flatten() {
             let root = graph.root(source);
-            let Some(memory) = self.holding(root) else { continue };
-            if now - earlier <= memory.hold as usize
+            let Some(memory) = self.extending_memory(root) else { continue };
+            if now - earlier <= memory.extra_lifetime as usize
                 && let Some((offset, by)) = self.difference(source)
                 && !self.took_over(by, root)
             {
@@ -481,8 +481,8 @@ impl<'a> Replay<'a> {
             let allowed = match self.places.reuse {
                 Reuse::Ggml => graph.tensor(node).op.ggml_in_place() && equal,
                 // Where nodes are fused or run side by side, only what ggml does is known to be safe.
-                Reuse::More => {
-                    let free = self.holding(root).is_none_or(|memory| !memory.keeps_ggml_in_place());
+                Reuse::Extended => {
+                    let free = self.extending_memory(root).is_none_or(|memory| !memory.keeps_ggml_in_place());
                     graph.may_overwrite(node, slot) && (free || graph.tensor(node).op.ggml_in_place() && equal)
                 }
                 Reuse::None => false,

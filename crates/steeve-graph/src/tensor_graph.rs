@@ -195,7 +195,8 @@ impl<K: Copy + Ord + Debug> KeyedGraph<K> {
             if tensor.is_planned() { self.keys.key(id).and_then(&place) } else { None }
         };
         let places = tensors.pairs().map(own).collect();
-        let places = Places { places, reuse: Reuse::More, unread: Unread::Free, without_hold: Vec::new() };
+        let places =
+            Places { places, reuse: Reuse::Extended, unread: Unread::Free, without_extra_lifetime: Vec::new() };
         Ok(replay(&self.assigned, &places)?)
     }
 }

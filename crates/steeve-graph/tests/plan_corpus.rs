@@ -46,7 +46,7 @@ fn the_ggml_strategy_gives_ggmls_answer_to_the_byte() {
 
 #[test]
 fn no_plan_is_above_ggmls_in_any_memory_and_nearly_all_are_at_their_bound() {
-    for reuse in [Reuse::Ggml, Reuse::More] {
+    for reuse in [Reuse::Ggml, Reuse::Extended] {
         let (mut memories, mut at_bound) = (0, 0);
         let mut ratios: Vec<(String, f64)> = Vec::new();
         let graphs = each_graph(|name, recorded| {
@@ -72,7 +72,7 @@ fn no_plan_is_above_ggmls_in_any_memory_and_nearly_all_are_at_their_bound() {
         let real = mean(&|name| !name.starts_with("arch/"));
         println!("corpus: {reuse:?}: {at_bound} of {memories} at the bound, ours over ggml's {servers:.4}, {real:.4}");
         assert!(at_bound * 100 >= memories * 99, "{at_bound} of {memories}");
-        if graphs > 500 && reuse == Reuse::More {
+        if graphs > 500 && reuse == Reuse::Extended {
             assert!(servers <= 0.78, "{servers}");
             assert!(real <= 0.935, "{real}");
         }
@@ -100,7 +100,7 @@ fn with_what_fusions_need_no_memory_is_above_ggmls() {
         for it in plan.memories() {
             assert!(it.plan.peak() <= ggml[it.memory], "{name}, memory {}: {}", it.memory, it.plan.peak());
             memories += 1;
-            as_ggml += u32::from(!it.keeps_hold);
+            as_ggml += u32::from(!it.keeps_extra_lifetime);
         }
         let all = ggml.iter().map(|bytes| bytes.0).sum::<u64>();
         ratios.push((name.to_owned(), plan.peak().0 as f64 / all as f64));
@@ -120,7 +120,7 @@ fn with_what_fusions_need_no_memory_is_above_ggmls() {
 fn a_search_of_a_second_brings_every_memory_without_a_limit_to_its_bound() {
     each_graph(|name, recorded| {
         let best = GraphStrategy::Best(Best::new(Budget::Nodes(20_000)));
-        for reuse in [Reuse::Ggml, Reuse::More] {
+        for reuse in [Reuse::Ggml, Reuse::Extended] {
             let plan = plan_graph(&recorded.assigned, &PlanOptions::new(best).with_reuse(reuse)).unwrap();
             for it in plan.memories() {
                 let limited = recorded.assigned.memories()[it.memory].max_buffer.is_some();

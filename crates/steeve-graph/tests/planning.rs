@@ -60,19 +60,19 @@ fn every_plan_of_every_orderly_graph_replays_and_none_is_above_ggmls() {
             replay(&graph, &ggml.places()).unwrap_or_else(|faults| panic!("seed {seed}, ggml: {faults}"));
         }
         // It knows nothing of `hold`.
-        let sound = ggml.filter(|_| graph.memories().iter().all(|it| it.hold == 0));
-        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        let sound = ggml.filter(|_| graph.memories().iter().all(|it| it.extra_lifetime == 0));
+        for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             let ours = plan(&graph, reuse);
             ours.fits(&graph).unwrap_or_else(|misfit| panic!("seed {seed}: {misfit}"));
-            if reuse == Reuse::More {
+            if reuse == Reuse::Extended {
                 assert!(ours.aliased_across_memories().is_none(), "seed {seed}\n{graph}");
             }
             // ggml also takes over what an operation may still read (a soft-max mask, say), and into other memories, and may
             // be smaller so.
             let Some(ggml) = &sound else { continue };
-            let places = || Places { reuse: Reuse::More, ..ggml.places() };
+            let places = || Places { reuse: Reuse::Extended, ..ggml.places() };
             let honest = || ggml.aliased_across_memories().is_none() && replay(&graph, &places()).is_ok();
-            if reuse == Reuse::Ggml || reuse == Reuse::More && honest() {
+            if reuse == Reuse::Ggml || reuse == Reuse::Extended && honest() {
                 compared += 1;
                 for (our, their) in ours.memories().iter().zip(ggml.memories()) {
                     assert!(
@@ -93,7 +93,7 @@ fn every_plan_of_every_orderly_graph_replays_and_none_is_above_ggmls() {
 fn any_graph_that_passes_the_door_is_planned_and_replayed() {
     for seed in 0..2500 {
         let graph = scrambled_graph(&mut Choices::from_seed(seed));
-        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             let plan = plan_graph(&graph, &with(GraphStrategy::Fast, reuse)).unwrap();
             plan.fits(&graph).unwrap_or_else(|misfit| panic!("seed {seed}: {misfit}"));
             replay(&graph, &plan.places()).unwrap_or_else(|faults| panic!("seed {seed}, {reuse:?}: {faults}\n{graph}"));
@@ -120,7 +120,7 @@ fn a_source_that_dies_is_taken_over_also_through_a_view() {
     ";
     let text = format!("w = external f32[64,32]\n{text}");
     let graph = graph(&text);
-    let (more, ggml) = (plan(&graph, Reuse::More), plan(&graph, Reuse::Ggml));
+    let (more, ggml) = (plan(&graph, Reuse::Extended), plan(&graph, Reuse::Ggml));
     let place = |plan: &GraphPlan, name| plan.place(tensor(&graph, name)).unwrap().offset;
     assert_eq!(place(&more, "y"), place(&more, "q"));
     assert_ne!(place(&ggml, "y"), place(&ggml, "q"));
@@ -140,7 +140,7 @@ fn what_no_node_makes_has_its_bytes_before_the_run_in_a_list_or_not() {
     ";
     for text in [text.to_owned(), text.replace("a = input", "a = leaf")] {
         let graph = graph(&text);
-        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             assert!(plan(&graph, reuse).place(tensor(&graph, "v")).is_some());
         }
     }
@@ -152,8 +152,8 @@ fn more_reuse_never_writes_over_what_an_operation_still_reads_even_where_ggml_do
         "x = input f32[64,4]; g = mul_mat f32[64,4] x x; d = rms_norm_back g x; e = mul_mat f32[1] d x !output",
         "x = input f32[1,4]; k = mul_mat f32[64,4] x x; m = input f32[64,4]; s = soft_max k m; e = mul_mat f32[1] s k !output",
     ] {
-        let plan = plan(&graph(text), Reuse::More);
-        assert_eq!(plan.options().reuse, Reuse::More, "{text}");
+        let plan = plan(&graph(text), Reuse::Extended);
+        assert_eq!(plan.options().reuse, Reuse::Extended, "{text}");
     }
 }
 
@@ -192,7 +192,7 @@ fn an_input_that_no_node_touches_lives_before_the_run_alone() {
             graph(&format!("x = input 64; {leaf}; a = sqr x; {nodes}; b = mul_mat f32[64] a a; c = neg b !output"));
         let i = tensor(&graph, "i");
         let end = graph.graph().nodes().len() as u64 + 1;
-        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             let options = with(GraphStrategy::Fast, reuse);
             let (plan, kept) = (plan(&graph, reuse), plan_graph(&graph, &options.with_unread(Unread::Keep)).unwrap());
             replay(&graph, &kept.places()).unwrap();
@@ -218,7 +218,7 @@ fn what_the_caller_writes_before_the_run_shares_no_byte_in_whatever_order_it_is_
         ["spare = input 64; x = input 64; y = neg x !output", "x = input 64; spare = input 64; y = neg x !output"]
     {
         let graph = graph(text);
-        let mut places = plan(&graph, Reuse::More).places();
+        let mut places = plan(&graph, Reuse::Extended).places();
         places.places[tensor(&graph, "spare")] = places.places[tensor(&graph, "x")];
         let faults = replay(&graph, &places).unwrap_err().to_string();
         assert!(faults.contains("are both there before the run and share byte"), "{faults}");
@@ -237,7 +237,7 @@ fn a_cache_written_through_a_view_keeps_what_a_sibling_view_reads_later() {
              sum = sqr all
              out = neg sum !output"
         ));
-        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             let plan = plan(&graph, reuse);
             assert_eq!(plan.place(tensor(&graph, "cache")).is_some(), cache == "input");
             if cache == "input" {
@@ -389,7 +389,7 @@ fn writing_over_a_source_that_the_operation_still_reads_is_a_fault() {
         "x = input f32[8]; y = input f32[8,4]; a = neg x; b = neg y; c = add b a; m = mul_mat f32[8,4] c c !output",
     );
     let mut places = plan(&graph, Reuse::None).places();
-    places.reuse = Reuse::More;
+    places.reuse = Reuse::Extended;
     // Everything far from everything else, so that only what is put over something touches it.
     for id in graph.graph().tensors().ids() {
         let far = Offset(4096 * id.index() as u64);
@@ -434,7 +434,7 @@ fn several_graphs_share_buffers_that_are_as_large_as_the_largest_needs() {
 fn sizes_beyond_the_address_space_are_an_error() {
     let huge = "x = input i8[4611686018427387904]; y = dup x; z = dup y; a = dup z; b = concat i8[4611686018427387904,3] a z !output; c = add i8[1] x y";
     let graph = graph(huge);
-    for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+    for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
         let error = plan_graph(&graph, &with(GraphStrategy::Fast, reuse)).unwrap_err();
         assert!(error.to_string().contains("memory"), "{error}");
     }

@@ -44,7 +44,7 @@ fn what_was_kept_for_a_backend_is_read_and_written_and_changes_no_memory() {
     for fusion in Fusion::ALL {
         let needs = format!(r#""hold":7,"fusion":"{}","alignment":32"#, fusion.name());
         let recorded = Recorded::from_json(&GOOD.replace(r#""alignment":32"#, &needs)).unwrap();
-        assert_eq!(recorded.needs[MemoryId::FIRST], Some(BackendNeeds { hold: 7, fusion }));
+        assert_eq!(recorded.needs[MemoryId::FIRST], Some(BackendNeeds { extra_lifetime: 7, fusion }));
         assert_eq!(recorded.assigned, plain.assigned);
         assert_eq!(Recorded::from_json(&recorded.to_json()).unwrap(), recorded);
     }

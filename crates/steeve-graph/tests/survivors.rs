@@ -115,7 +115,7 @@ fn check(plan: &GraphPlan, judge: Judge, seed: u64) -> (usize, usize) {
 }
 
 fn options() -> impl Iterator<Item = PlanOptions> {
-    let reuses = [Reuse::More, Reuse::Ggml, Reuse::None];
+    let reuses = [Reuse::Extended, Reuse::Ggml, Reuse::None];
     reuses.into_iter().flat_map(|reuse| {
         [Unread::Keep, Unread::Free]
             .map(|unread| PlanOptions::new(GraphStrategy::Fast).with_reuse(reuse).with_unread(unread))

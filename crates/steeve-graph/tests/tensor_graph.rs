@@ -503,7 +503,7 @@ fn plain(assigned: &AssignedGraph) -> AssignedGraph {
     let memories: Vec<Memory> = assigned
         .memories()
         .iter()
-        .map(|it| Memory { hold: 0, fusion: Fusion::None, max_buffer: None, ..it.clone() })
+        .map(|it| Memory { extra_lifetime: 0, fusion: Fusion::None, max_buffer: None, ..it.clone() })
         .collect();
     let sizes = AllocSizes::new(memories.len());
     AssignedGraph::new(assigned.graph().clone(), memories, assigned.assignment().clone(), sizes).unwrap()

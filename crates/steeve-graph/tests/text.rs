@@ -70,7 +70,7 @@ node c @%1
     let memories = graph.memories();
     assert_eq!(memories[MemoryId::FIRST].align, Align::new(128).unwrap());
     assert_eq!(memories[MemoryId::FIRST].max_buffer, Some(Bytes(1024)));
-    assert_eq!((memories[MemoryId::FIRST].hold, memories.len()), (2, 3));
+    assert_eq!((memories[MemoryId::FIRST].extra_lifetime, memories.len()), (2, 3));
     let graph = graph.graph();
     assert_eq!((graph.leafs().len(), graph.nodes().len()), (3, 8));
     let s = graph.nodes()[1];

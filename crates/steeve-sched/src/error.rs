@@ -71,7 +71,7 @@ pub enum SchedError {
     },
     /// ggml's reuse has put a result into another memory than that of its worker.
     #[error(
-        "with ggml's reuse {node} stands in the memory of its source, where its readers may not reach it; use Reuse::More"
+        "with ggml's reuse {node} stands in the memory of its source, where its readers may not reach it; use Reuse::Extended"
     )]
     ResultInWrongMemory {
         /// The node.

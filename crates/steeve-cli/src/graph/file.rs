@@ -48,9 +48,9 @@ impl GraphFile {
         let graph = self.with_memories(|id, memory| {
             let by_name = memory.name == "CPU" || memory.name.ends_with("_Host");
             let is_host = hosts.get(id).copied().flatten().unwrap_or(by_name);
-            let default = BackendNeeds { hold: 0, fusion: if is_host { Fusion::None } else { Fusion::Kept } };
-            let BackendNeeds { hold, fusion } = needs.get(id).copied().flatten().unwrap_or(default);
-            Memory { hold, fusion, ..memory.clone() }
+            let default = BackendNeeds { extra_lifetime: 0, fusion: if is_host { Fusion::None } else { Fusion::Kept } };
+            let BackendNeeds { extra_lifetime, fusion } = needs.get(id).copied().flatten().unwrap_or(default);
+            Memory { extra_lifetime, fusion, ..memory.clone() }
         })?;
         Ok(Self { as_drop_in: true, ..graph })
     }

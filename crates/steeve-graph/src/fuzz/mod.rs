@@ -142,7 +142,7 @@ fn is_out_of_order(parts: &GraphParts) -> bool {
 pub fn plan(bytes: &[u8]) {
     let mut choices = Choices::from_bytes(bytes);
     let graph = if choices.once_in(2) { random_graph(&mut choices) } else { scrambled_graph(&mut choices) };
-    for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+    for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
         match plan_graph(&graph, &PlanOptions::default().with_reuse(reuse)) {
             Ok(plan) => {
                 assert!(plan.fits(&graph).is_ok(), "{reuse:?}: the plan does not fit its own graph\n{graph}");

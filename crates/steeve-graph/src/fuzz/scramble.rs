@@ -156,8 +156,8 @@ pub(super) fn memory(choices: &mut Choices<'_>, index: usize) -> Memory {
     let name = choices.pick(&["cpu", "gpu", "an odd one"]).unwrap_or("cpu");
     let align = Align::new(1 << choices.below(8)).unwrap_or(Align::ONE);
     let max_buffer = if choices.once_in(4) { Some(Bytes(1 << (8 + choices.below(8)))) } else { None };
-    let hold = if choices.once_in(6) { 1 + choices.below(2) as u32 } else { 0 };
+    let extra_lifetime = if choices.once_in(6) { 1 + choices.below(2) as u32 } else { 0 };
     let shared_with = if index > 0 && choices.once_in(4) { Some(MemoryId::FIRST) } else { None };
     let fusion = if choices.once_in(4) { Fusion::ALL[choices.below(3)] } else { Fusion::None };
-    Memory { max_buffer, hold, fusion, shared_with, ..Memory::new(name, align) }
+    Memory { max_buffer, extra_lifetime, fusion, shared_with, ..Memory::new(name, align) }
 }

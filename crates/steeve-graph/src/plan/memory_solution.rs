@@ -19,7 +19,7 @@ pub(super) struct MemorySolution {
     pub(super) plan: Plan,
     pub(super) verdict: Verdict,
     pub(super) at_least: Bytes,
-    pub(super) keeps_hold: bool,
+    pub(super) keeps_extra_lifetime: bool,
 }
 
 impl MemorySolution {
@@ -43,7 +43,7 @@ impl MemorySolution {
         let places: IdVec<BlockId, _> = ranges.iter().map(|range| run.places[*range]).collect();
         let plan = certify(problem, Placement::new(places))?;
         let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
-        Ok(Self { memory, ranges, at_least: plan.bound().bytes, plan, verdict, keeps_hold: true })
+        Ok(Self { memory, ranges, at_least: plan.bound().bytes, plan, verdict, keeps_extra_lifetime: true })
     }
 
     /// Our places for the blocks of one memory.
@@ -64,7 +64,7 @@ impl MemorySolution {
                 GraphPlanError::Place { memory, error }
             })?;
         match certify(problem, placement) {
-            Ok(plan) => Ok(Self { memory, ranges, plan, verdict, at_least, keeps_hold: true }),
+            Ok(plan) => Ok(Self { memory, ranges, plan, verdict, at_least, keeps_extra_lifetime: true }),
             Err(wrong) => unreachable!("a strategy made a wrong placement: {wrong}"),
         }
     }
@@ -97,7 +97,7 @@ pub(super) fn assemble(
     let mut memories = Vec::with_capacity(solutions.len());
     let mut block_of = alloc::vec![None; live_ranges.ranges.len()];
     for (index, solution) in (0..).zip(solutions) {
-        let MemorySolution { memory, ranges, plan, verdict, at_least, keeps_hold } = solution;
+        let MemorySolution { memory, ranges, plan, verdict, at_least, keeps_extra_lifetime } = solution;
         for ((block, it), range) in plan.problem().blocks().pairs().zip(&ranges) {
             // The first block of a share is its own, and the other a prefix that outlives it.
             let tensor_block =
@@ -105,9 +105,9 @@ pub(super) fn assemble(
             block_of[range.index()].get_or_insert(tensor_block);
         }
         let tensors = ranges.iter().map(|range| live_ranges.ranges[*range].tensor).collect();
-        let keeps_hold = keeps_hold && options.strategy != GraphStrategy::Ggml;
+        let keeps_extra_lifetime = keeps_extra_lifetime && options.strategy != GraphStrategy::Ggml;
         let planned_for = assigned.memories()[memory].clone();
-        memories.push(MemoryPlan { memory, plan, verdict, at_least, tensors, keeps_hold, planned_for });
+        memories.push(MemoryPlan { memory, plan, verdict, at_least, tensors, keeps_extra_lifetime, planned_for });
     }
     let tensor_block = |range: &Option<LiveRangeId>| range.and_then(|range| block_of[range.index()]);
     let tensor_blocks = live_ranges.of_tensor.iter().map(tensor_block).collect();

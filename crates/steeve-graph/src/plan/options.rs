@@ -18,7 +18,7 @@ impl PlanOptions {
     /// Returns the default options with another strategy. [`GraphStrategy::Ggml`] is ggml's to the byte, so it has ggml's
     /// reuse and keeps what is not read, whatever the other two options say.
     pub const fn new(strategy: GraphStrategy) -> Self {
-        Self { strategy, reuse: Reuse::More, unread: Unread::FreeInputs }
+        Self { strategy, reuse: Reuse::Extended, unread: Unread::FreeInputs }
     }
 
     /// Sets which nodes take over the bytes of a source.
@@ -76,20 +76,20 @@ pub enum Reuse {
     Ggml,
     /// All that the table of operations allows, also through views.
     #[default]
-    More,
+    Extended,
     /// None: every tensor has bytes of its own while it lives.
     None,
 }
 
 impl Reuse {
     /// All variants.
-    pub const ALL: [Self; 3] = [Self::Ggml, Self::More, Self::None];
+    pub const ALL: [Self; 3] = [Self::Ggml, Self::Extended, Self::None];
 
     /// Returns the name in plan files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ggml => "ggml",
-            Self::More => "more",
+            Self::Extended => "more",
             Self::None => "none",
         }
     }

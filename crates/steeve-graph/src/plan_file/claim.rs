@@ -85,7 +85,7 @@ impl Claim {
         let lives = root_lifetimes(graph, options.unread).of_root;
         let mut places: IdVec<TensorId, Option<TensorPlace>> = graph.graph().tensors().ids().map(|_| None).collect();
         let mut buffers: IdVec<MemoryId, Vec<Bytes>> = graph.memories().iter().map(|_| Vec::new()).collect();
-        let (mut without_hold, mut wrong) = (Vec::new(), Vec::new());
+        let (mut without_extra_lifetime, mut wrong) = (Vec::new(), Vec::new());
         for memory in graph.owners() {
             let it = matched.file(file, memory);
             let name = &graph.memories()[memory].name;
@@ -93,7 +93,7 @@ impl Claim {
             let unfit = check_memory(it, &graph.memories()[memory]).err();
             // What a plan was not made for, it is not asked for.
             if it.ggml_layout || options.strategy == GraphStrategy::Ggml || unfit.is_some() {
-                without_hold.push(memory);
+                without_extra_lifetime.push(memory);
             }
             wrong.extend(unfit);
             let figures = it.own_faults().into_iter().filter(|fault| matches!(fault, FileFault::Figure { .. }));
@@ -124,7 +124,7 @@ impl Claim {
                 wrong.push(PlanFault::Unplaced { tensor: Named::new(tensor, graph.graph().names()) });
             }
         }
-        let places = Places { places, reuse: options.reuse, unread: options.unread, without_hold };
+        let places = Places { places, reuse: options.reuse, unread: options.unread, without_extra_lifetime };
         Ok((Self { places, buffers }, wrong))
     }
 
@@ -152,7 +152,7 @@ impl Claim {
         for (id, _) in graph.memories().pairs().filter(|(_, memory)| memory.shared_with.is_some()) {
             buffers[id].clear();
         }
-        Self { places: Places { places, reuse, unread, without_hold: graph.owners().collect() }, buffers }
+        Self { places: Places { places, reuse, unread, without_extra_lifetime: graph.owners().collect() }, buffers }
     }
 
     /// Returns the bytes of all buffers of a memory.
@@ -250,7 +250,7 @@ impl Claim {
             let most = largest.entry((place.memory, place.buffer)).or_default();
             *most = size.max(*most);
         }
-        for (id, buffers) in self.buffers.pairs().filter(|(id, _)| !self.places.without_hold.contains(id)) {
+        for (id, buffers) in self.buffers.pairs().filter(|(id, _)| !self.places.without_extra_lifetime.contains(id)) {
             let Some(max_buffer) = graph.memories()[id].max_buffer else { continue };
             for (buffer, size) in buffers.iter().copied().enumerate() {
                 let single = BufferId::from_index(buffer).and_then(|buffer| largest.get(&(id, buffer)));

@@ -97,9 +97,9 @@ impl<'a> PlanLoader<'a> {
     }
 
     /// When a tensor must have its bytes, if no node takes them over.
-    pub(super) fn needed(&self, tensor: TensorId, hold: u32, group_end: u64) -> Lifetime {
+    pub(super) fn needed(&self, tensor: TensorId, extra_lifetime: u32, group_end: u64) -> Lifetime {
         let life = self.life(tensor);
-        let end = (life.last + 1).max(group_end) + u64::from(hold);
+        let end = (life.last + 1).max(group_end) + u64::from(extra_lifetime);
         match Lifetime::new(life.first, end.min(self.end)) {
             Ok(needed) => needed,
             Err(_) => unreachable!("what is used is used before the run ends"),
@@ -152,7 +152,7 @@ impl<'a> PlanLoader<'a> {
         let as_ggml = || ggml_allows_alias(self.graph, node, source);
         let allowed = match self.options.reuse {
             Reuse::Ggml => as_ggml(),
-            Reuse::More => {
+            Reuse::Extended => {
                 let ours = graph.may_overwrite(node, slot as usize) && graph.tensors().offset(source) == Bytes::ZERO;
                 ours && (!self.graph.memories()[memory].keeps_ggml_in_place() || as_ggml())
             }

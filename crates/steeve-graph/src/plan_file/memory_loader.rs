@@ -23,9 +23,9 @@ pub(super) struct MemoryLoader<'a> {
     /// The memory that the plan was made for.
     planned_for: Memory,
     /// The hold and the fusion that the plan keeps to.
-    hold: u32,
+    extra_lifetime: u32,
     fusion: Fusion,
-    keeps_hold: bool,
+    keeps_extra_lifetime: bool,
 }
 
 impl<'a> MemoryLoader<'a> {
@@ -35,11 +35,11 @@ impl<'a> MemoryLoader<'a> {
         memory_plan: u32,
         file: &'a FileMemory,
     ) -> Result<Self, PlanFault> {
-        let keeps_hold = !file.ggml_layout && loader.options.strategy != GraphStrategy::Ggml;
-        let (align, hold, fusion) = (file.alignment, file.hold, fusion(file)?);
-        let planned_for = Memory { align, hold, fusion, ..loader.graph.memories()[memory].clone() };
-        let (hold, fusion) = if keeps_hold { (hold, fusion) } else { (0, Fusion::None) };
-        Ok(Self { memory, memory_plan, file, planned_for, hold, fusion, keeps_hold })
+        let keeps_extra_lifetime = !file.ggml_layout && loader.options.strategy != GraphStrategy::Ggml;
+        let (align, extra_lifetime, fusion) = (file.alignment, file.hold, fusion(file)?);
+        let planned_for = Memory { align, extra_lifetime, fusion, ..loader.graph.memories()[memory].clone() };
+        let (extra_lifetime, fusion) = if keeps_extra_lifetime { (extra_lifetime, fusion) } else { (0, Fusion::None) };
+        Ok(Self { memory, memory_plan, file, planned_for, extra_lifetime, fusion, keeps_extra_lifetime })
     }
 
     pub(super) fn check(self, loader: &mut PlanLoader<'_>) -> Result<MemoryPlan, PlanFault> {
@@ -57,8 +57,16 @@ impl<'a> MemoryLoader<'a> {
             return Err(PlanFault::Figure { memory: self.name(), fault });
         }
         let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
-        let Self { memory, planned_for, keeps_hold, .. } = self;
-        Ok(MemoryPlan { memory, at_least: plan.bound().bytes, plan, verdict, tensors, keeps_hold, planned_for })
+        let Self { memory, planned_for, keeps_extra_lifetime, .. } = self;
+        Ok(MemoryPlan {
+            memory,
+            at_least: plan.bound().bytes,
+            plan,
+            verdict,
+            tensors,
+            keeps_extra_lifetime,
+            planned_for,
+        })
     }
 
     fn name(&self) -> String {
@@ -176,7 +184,7 @@ impl<'a> MemoryLoader<'a> {
             None => certify(problem, placement),
             Some(limit) => match certify(problem.clone().with_max_buffer(limit), placement.clone()) {
                 // ggml's last chunk ignores the limit, and that is its answer all the same.
-                Err(_) if !self.keeps_hold => certify(problem, placement),
+                Err(_) if !self.keeps_extra_lifetime => certify(problem, placement),
                 proven => proven,
             },
         };
@@ -209,7 +217,7 @@ impl<'a> MemoryLoader<'a> {
             let group_end = group_ends.map_or(0, |ends| ends.whole[tensor.index()].max(before));
             until.push(group_end);
             let (start, end) = (it.life.start().0, it.life.end().0);
-            let needed = loader.needed(tensor, self.hold, group_end);
+            let needed = loader.needed(tensor, self.extra_lifetime, group_end);
             let ends = match successor {
                 Some(successor) => loader.is_aliased(tensor, successor, end),
                 // What ggml never frees ends with the run.

@@ -21,13 +21,13 @@ impl GraphPlan {
         let memory = |(id, memory): (MemoryId, &Memory)| {
             let plan = plans.next_if(|it| it.memory == id);
             // What was loaded from a file may have been planned for a memory that asks for more.
-            let Memory { name, align, max_buffer, hold, fusion, shared_with } =
+            let Memory { name, align, max_buffer, extra_lifetime, fusion, shared_with } =
                 plan.map_or(memory, |it| &it.planned_for);
             FileMemory {
                 name: name.clone(),
                 alignment: *align,
                 max_buffer: *max_buffer,
-                hold: *hold,
+                hold: *extra_lifetime,
                 fusion: (*fusion != Fusion::None).then(|| fusion.name().to_owned()),
                 shared_with: shared_with.map(|with| with.index() as u32),
                 ..plan.map(|it| described.memory(it)).unwrap_or_default()
@@ -98,7 +98,7 @@ impl<'a> PlanDescription<'a> {
         // Prefixes that outlive their block are derived again.
         let own = it.tensors.ids().take_while(|block| self.plan.is_own_block(it, *block)).count();
         memory.blocks.truncate(own);
-        memory.ggml_layout = !it.keeps_hold;
+        memory.ggml_layout = !it.keeps_extra_lifetime;
         for (block, tensor) in memory.blocks.iter_mut().zip(&it.tensors) {
             block.alignment = None;
             self.plan.assigned.graph().name(*tensor).clone_into(&mut block.name);

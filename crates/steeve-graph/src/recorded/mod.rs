@@ -60,8 +60,8 @@ pub struct Recorded {
 /// What plans keep for the backend of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendNeeds {
-    /// As [`Memory::hold`](crate::Memory::hold).
-    pub hold: u32,
+    /// As [`Memory::extra_lifetime`](crate::Memory::extra_lifetime).
+    pub extra_lifetime: u32,
     /// As [`Memory::fusion`](crate::Memory::fusion).
     pub fusion: Fusion,
 }

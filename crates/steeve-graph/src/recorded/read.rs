@@ -42,7 +42,7 @@ pub(super) fn read(dump: Dump<'_>) -> Result<Recorded, RecordError> {
         time_us: dump.time_us,
     };
     let hosts = dump.buffers.iter().map(|buffer| buffer.host).collect();
-    let needs = |buffer: &Buffer<'_>| Some(BackendNeeds { hold: buffer.hold?, fusion: buffer.fusion? });
+    let needs = |buffer: &Buffer<'_>| Some(BackendNeeds { extra_lifetime: buffer.hold?, fusion: buffer.fusion? });
     let needs = dump.buffers.iter().map(needs).collect();
     Ok(Recorded { assigned, hosts, needs, answer, ids, before, buffer_types, notes })
 }

@@ -48,7 +48,7 @@ fn buffers(recorded: &Recorded) -> Vec<Buffer<'_>> {
             max_size: memory.max_buffer.unwrap_or(Bytes(u64::MAX)).get(),
             shared_with: Some(memory.shared_with.unwrap_or(id).index() as i64),
             host: recorded.hosts.get(id).copied().flatten(),
-            hold: needs.map(|needs| needs.hold),
+            hold: needs.map(|needs| needs.extra_lifetime),
             fusion: needs.map(|needs| needs.fusion),
             chunks: chunks.iter().map(|bytes| bytes.get()).collect(),
         }

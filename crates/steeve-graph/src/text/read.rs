@@ -118,7 +118,7 @@ impl Reader {
             "max" => memory.max_buffer = Some(Bytes(cursor.number()?.0)),
             "hold" => {
                 let (value, token) = cursor.number()?;
-                memory.hold = u32::try_from(value).map_err(|_| token.error(number_fault(value)))?;
+                memory.extra_lifetime = u32::try_from(value).map_err(|_| token.error(number_fault(value)))?;
             }
             "fusion" => {
                 let word = cursor.reference("none, checked or kept")?;

@@ -31,8 +31,8 @@ fn write_memory(f: &mut Formatter<'_>, memory: &Memory, label: &str, labels: &[S
     if let Some(max) = memory.max_buffer {
         write!(f, " max={max}")?;
     }
-    if memory.hold > 0 {
-        write!(f, " hold={}", memory.hold)?;
+    if memory.extra_lifetime > 0 {
+        write!(f, " hold={}", memory.extra_lifetime)?;
     }
     if memory.fusion != Fusion::None {
         write!(f, " fusion={}", memory.fusion.name())?;

@@ -14,7 +14,7 @@ pub(crate) fn graph(text: &str) -> AssignedGraph {
 pub(crate) fn options() -> Vec<PlanOptions> {
     let best = GraphStrategy::Best(Best::new(Budget::Nodes(300)));
     let ours = [GraphStrategy::Fast, best].into_iter().flat_map(|strategy| {
-        [Reuse::Ggml, Reuse::More, Reuse::None].map(|reuse| PlanOptions::new(strategy).with_reuse(reuse))
+        [Reuse::Ggml, Reuse::Extended, Reuse::None].map(|reuse| PlanOptions::new(strategy).with_reuse(reuse))
     });
     [PlanOptions::new(GraphStrategy::Ggml)].into_iter().chain(ours).collect()
 }

@@ -26,8 +26,8 @@ pub fn ways() -> [Way; 5] {
         Way { name: "no reuse", plan: fast.with_reuse(Reuse::None) },
         Way { name: "ggml's plan", plan: PlanOptions::new(GraphStrategy::Ggml) },
         Way { name: "fast, ggml's reuse", plan: fast.with_reuse(Reuse::Ggml) },
-        Way { name: "fast, more reuse", plan: fast.with_reuse(Reuse::More) },
-        Way { name: "best, more reuse", plan: best.with_reuse(Reuse::More) },
+        Way { name: "fast, more reuse", plan: fast.with_reuse(Reuse::Extended) },
+        Way { name: "best, more reuse", plan: best.with_reuse(Reuse::Extended) },
     ]
 }
 
