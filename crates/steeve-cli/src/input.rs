@@ -5,7 +5,7 @@
 //! of input are new arms of [`Content`] and [`Input`].
 
 use steeve_graph::recorded::SCHEMA as RECORDED;
-use steeve_graph::{PlanFile, PlanFileError, Recorded, text};
+use steeve_graph::{PlanFile, PlanFileError, RecordedGraph, text};
 use steeve_plan::InputLimit;
 use steeve_plan::csv::{self, Table};
 
@@ -85,7 +85,7 @@ fn model(source: &Source, head: &[u8]) -> Option<&'static str> {
 
 fn read_json(file: String, text: &str, limit: InputLimit) -> Result<(Input, Option<PlanFile>), Error> {
     if json::has_schema(text, RECORDED) {
-        return match Recorded::from_json_within(text, limit) {
+        return match RecordedGraph::from_json_within(text, limit) {
             Ok(recorded) => Ok((Input::Graph(Box::new(GraphFile::recorded(file, recorded))), None)),
             Err(error) => Err(Error::Record { file, source: Box::new(error) }),
         };

@@ -22,8 +22,8 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use steeve_graph::file::DROP_IN;
 use steeve_graph::{
-    AssignedGraph, Bytes, GgmlAnswer, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, InputLimit, MemoryId,
-    MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, ggml_answer,
+    AssignedGraph, Bytes, GgmlPlacement, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, InputLimit, MemoryId,
+    MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, ggml_placement,
 };
 
 use crate::record::temporary;
@@ -100,7 +100,7 @@ fn solve_in(
 ) -> Result<SolvedPlan, GraphPlanError> {
     let file = folder.join(graph.plan_file_name(options));
     // What ggml can't plan is an error in any case.
-    let answer = ggml_answer(graph)?;
+    let answer = ggml_placement(graph)?;
     let refused = match read(&file, graph, options, &answer) {
         Ok(Some(plan)) => {
             let ggml = answer.chunks.iter().map(|chunks| sum(chunks)).collect();
@@ -135,7 +135,7 @@ fn read(
     file: &Path,
     graph: &AssignedGraph,
     options: &PlanOptions,
-    answer: &GgmlAnswer,
+    answer: &GgmlPlacement,
 ) -> Result<Option<GraphPlan>, String> {
     let limit = limit(graph);
     let text = match unpacked(file, limit) {
@@ -173,7 +173,7 @@ fn unpacked(file: &Path, limit: InputLimit) -> io::Result<String> {
 }
 
 /// Why a plan is not one that this process would use; nothing if it is. The plan itself is proven.
-fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlAnswer) -> Option<String> {
+fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlPlacement) -> Option<String> {
     let made = plan.options();
     if !matches!(made.strategy, GraphStrategy::Best(_)) {
         return Some("it was not planned with the strategy best".to_owned());
@@ -206,7 +206,7 @@ fn is_larger(graph: &AssignedGraph, it: &MemoryPlan, chunks: &[Bytes]) -> bool {
 }
 
 /// Whether every tensor of a memory is where ggml allocates it.
-fn is_ggmls(plan: &GraphPlan, it: &MemoryPlan, answer: &GgmlAnswer) -> bool {
+fn is_ggmls(plan: &GraphPlan, it: &MemoryPlan, answer: &GgmlPlacement) -> bool {
     it.tensors.iter().all(|tensor| {
         let ours = plan.place(*tensor).map(|place| (place.buffer, place.offset));
         let theirs = answer.places.as_slice().get(tensor.index()).copied().flatten();

@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use steeve_graph::recorded::{Answer, Answered, BackendNeeds, Before, Notes};
-use steeve_graph::{Id, Memory, Recorded, ggml_answer};
+use steeve_graph::recorded::{BackendNeeds, PriorAllocation, RecordedPlace, RecordedPlacement, RecordingNotes};
+use steeve_graph::{Id, Memory, RecordedGraph, ggml_placement};
 
 use crate::ggml::Known;
 use crate::log::say;
@@ -24,13 +24,13 @@ pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories,
         Ok(graph) => graph,
         Err(why) => return say!("graph {number} is not recorded: {why:?}"),
     };
-    let answer = match ggml_answer(&graph.assigned) {
+    let answer = match ggml_placement(&graph.assigned) {
         Ok(answer) => answer,
         Err(error) => return say!("graph {number} is not recorded: {error}"),
     };
     let places = answer.places.iter().map(|place| {
         let it = (*place)?;
-        Some(Answered {
+        Some(RecordedPlace {
             memory: it.memory,
             chunk: it.place.buffer.index() as u32,
             offset: it.place.offset,
@@ -43,18 +43,18 @@ pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories,
         // SAFETY: a tensor of the graph.
         let tensor = unsafe { &**tensor };
         let bits = u8::from(!tensor.data.is_null()) | u8::from(!tensor.buffer.is_null()) << 1;
-        Before { bits, buffer_type: None }
+        PriorAllocation { bits, buffer_type: None }
     });
     let program = std::env::args_os().next().unwrap_or_default();
     let program = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let recorded = Recorded {
+    let recorded = RecordedGraph {
         hosts: memories.is_host.iter().copied().map(Some).collect(),
         needs: graph.assigned.memories().iter().map(needs).collect(),
-        answer: Answer { places: places.collect(), chunks: chunks.collect() },
+        placement: RecordedPlacement { places: places.collect(), chunks: chunks.collect() },
         ids: (0..graph.tensors.len() as u64).map(Some).collect(),
-        before: before.collect(),
+        prior: before.collect(),
         buffer_types: Vec::new(),
-        notes: Notes { tag: format!("{program}, ggml {}", ggml.version()), ..Notes::default() },
+        notes: RecordingNotes { tag: format!("{program}, ggml {}", ggml.version()), ..RecordingNotes::default() },
         assigned: graph.assigned,
     };
     let name = |number| format!("{}-{number:04}-{}nodes.json.gz", std::process::id(), lists.nodes.len());

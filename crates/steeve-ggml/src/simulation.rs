@@ -3,7 +3,7 @@
 //! That takes milliseconds, and a program with one memory allocates its graph anew for each token. So the answers for the last
 //! few graphs are kept, each by a hash of everything that it depends on, which takes microseconds.
 
-use steeve_graph::ggml_answer;
+use steeve_graph::ggml_placement;
 
 use crate::abi::{BufferType, Tensor};
 use crate::devices::memories;
@@ -72,7 +72,7 @@ unsafe fn simulate(ggml: &Ggml, types: &[BufferType], lists: Lists<'_>, ids: &Id
         let memories = memories(known, settings(), types).map_err(Unreadable::Unknown)?;
         read(known, lists, &memories, ids, Purpose::Plan { glu: false })?
     };
-    let answer = ggml_answer(&graph.assigned).map_err(|error| Unreadable::Unknown(error.to_string()))?;
+    let answer = ggml_placement(&graph.assigned).map_err(|error| Unreadable::Unknown(error.to_string()))?;
     let chunks = |memory| match graph.assigned.owner(memory) == memory {
         true => answer.chunks[memory].iter().map(|size| size.0).collect(),
         false => Vec::new(),

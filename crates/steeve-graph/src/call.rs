@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use steeve_plan::Bytes;
 
-use crate::shape::{ShapeInput, Strides};
+use crate::shape::{OperandChecks, ShapeInput};
 use crate::{Graph, GraphError, Layout, ShapeError, TensorId};
 
 pub use crate::op::OpCall;
@@ -157,8 +157,12 @@ impl Graph {
             many = sources.iter().map(layout).collect();
             &many[..]
         };
-        let inferred =
-            rule(&ShapeInput { sources: layouts, params, wanted: Some(tensor.layout), strides: Strides::Any })?;
+        let inferred = rule(&ShapeInput {
+            sources: layouts,
+            params,
+            wanted: Some(tensor.layout),
+            checks: OperandChecks::ShapesOnly,
+        })?;
         if inferred.layout.ne() != tensor.layout.ne() {
             return Err(CallError::Result { expected: inferred.layout.ne(), found: tensor.layout.ne() });
         }

@@ -8,7 +8,7 @@ use crate::{AllocSizes, AssignedGraph, Graph, GraphError, GraphParts, Tensor, Te
 
 /// The tensors a graph reaches: leafs in their order, then those in neither list, then nodes in their order. Each
 /// stands where it is first met. O(tensors + sources).
-pub(crate) fn lines(graph: &Graph) -> Vec<TensorId> {
+pub(crate) fn text_order(graph: &Graph) -> Vec<TensorId> {
     let mut met = alloc::vec![false; graph.tensors().len()];
     let mut first = |ids: &[TensorId]| -> Vec<TensorId> {
         ids.iter().copied().filter(|id| !core::mem::replace(&mut met[id.index()], true)).collect()
@@ -41,7 +41,7 @@ impl Graph {
     /// The same graph without the tensors it does not reach. Leafs come first in the table, nodes last, in their order:
     /// the numbers that reading the text of the graph gives.
     pub fn compact(&self) -> Result<Self, GraphError> {
-        self.renumber(&lines(self))
+        self.renumber(&text_order(self))
     }
 
     fn renumber(&self, lines: &[TensorId]) -> Result<Self, GraphError> {
@@ -71,7 +71,7 @@ impl Graph {
 impl AssignedGraph {
     /// The same with a [compact](Graph::compact) graph.
     pub fn compact(&self) -> Result<Self, GraphError> {
-        let lines = lines(self.graph());
+        let lines = text_order(self.graph());
         let graph = self.graph().renumber(&lines)?;
         let mut sizes = AllocSizes::new(self.sizes().memories());
         for (new, &old) in graph.tensors().ids().zip(&lines) {

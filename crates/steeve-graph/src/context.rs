@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use steeve_plan::{Bytes, Id};
 
-use crate::error::{Named, Operands};
+use crate::error::{Named, OperandLayouts};
 use crate::graph_parts::checked_view;
-use crate::shape::{ShapeInput, Strides};
+use crate::shape::{OperandChecks, ShapeInput};
 use crate::tensor::ContextId;
 use crate::{DataType, Flags, GraphError, Layout, Names, Op, Param, ShapeError, Tensor, TensorId, Tensors, View};
 
@@ -42,7 +42,7 @@ pub struct Context {
 
 /// A moment in the life of a [`Context`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct ContextMark {
     context: ContextId,
     /// The last tensor there was.
     last: Option<TensorId>,
@@ -70,13 +70,13 @@ impl Context {
     }
 
     /// Remembers what has been built so far.
-    pub fn mark(&self) -> Mark {
-        Mark { context: self.identity, last: self.tensors.ids().next_back() }
+    pub fn mark(&self) -> ContextMark {
+        ContextMark { context: self.identity, last: self.tensors.ids().next_back() }
     }
 
     /// Drops what was built after the mark. Ids of such tensors are no longer valid; the next tensors that are built get
     /// them. Graphs made before keep theirs.
-    pub fn rewind(&mut self, mark: Mark) -> Result<(), GraphError> {
+    pub fn rewind(&mut self, mark: ContextMark) -> Result<(), GraphError> {
         let left = mark.last.map_or(0, |last| last.index() + 1);
         let is_there = mark.last.is_none_or(|last| self.tensors.get(last).is_some());
         if mark.context != self.identity || !is_there {
@@ -195,7 +195,7 @@ impl Context {
             return Err(GraphError::NoRule { op: title() });
         };
         let inferred =
-            rule(&ShapeInput { sources: &layouts, params, wanted, strides: Strides::Ggml }).map_err(|reason| {
+            rule(&ShapeInput { sources: &layouts, params, wanted, checks: OperandChecks::Ggml }).map_err(|reason| {
                 let operands = self.operands(sources, &layouts, wanted, reason);
                 GraphError::Shape { op: title(), operands, reason }
             })?;
@@ -250,7 +250,7 @@ impl Context {
         layouts: &[Option<Layout>],
         wanted: Option<Layout>,
         reason: ShapeError,
-    ) -> Operands {
+    ) -> OperandLayouts {
         let mut operands = self.named_operands(sources, layouts);
         let result = wanted.filter(|_| matches!(reason, ShapeError::Unfit(_)));
         operands.0.extend(result.map(|layout| Some(("result".into(), layout))));
@@ -258,10 +258,10 @@ impl Context {
     }
 
     /// Returns the sources with their names, for an error.
-    pub(crate) fn named_operands(&self, sources: &[Option<TensorId>], layouts: &[Option<Layout>]) -> Operands {
+    pub(crate) fn named_operands(&self, sources: &[Option<TensorId>], layouts: &[Option<Layout>]) -> OperandLayouts {
         let name = |source: &Option<TensorId>| source.map_or("", |source| self.names.get(source)).into();
         let given = sources.iter().zip(layouts).map(|(source, layout)| layout.map(|layout| (name(source), layout)));
-        Operands(given.collect())
+        OperandLayouts(given.collect())
     }
 
     /// Flattens: the root of a view of a view is the tensor that owns the memory.

@@ -13,7 +13,7 @@ use core::fmt;
 use crate::{CallError, Context, Glu, Graph, GraphError, Layout, Op, Param, Tensor, TensorId, Unary, View};
 
 /// Derives the layout of a result from the layouts of the sources and the parameters.
-type ShapeRule = dyn Fn(&[Option<Layout>], &[Param]) -> Result<Layout, String> + Send + Sync;
+type CustomShapeRule = dyn Fn(&[Option<Layout>], &[Param]) -> Result<Layout, String> + Send + Sync;
 
 /// The planner looks at as many sources of a node for one to overwrite.
 const MOST_SLOTS: usize = u16::BITS as usize;
@@ -36,7 +36,7 @@ const MOST_SLOTS: usize = u16::BITS as usize;
 #[derive(Clone)]
 pub struct CustomOp {
     name: Arc<str>,
-    rule: Option<Arc<ShapeRule>>,
+    rule: Option<Arc<CustomShapeRule>>,
     /// One bit per slot.
     overwrites: u16,
     writes_into: Option<usize>,

@@ -14,7 +14,7 @@ macro_rules! data_types {
         /// let q4_k: DataType = "q4_K".parse()?;
         /// assert_eq!((q4_k.block_len(), q4_k.block_bytes()), (256, 144));
         /// assert!("q4_k_m".parse::<DataType>().is_err());
-        /// # Ok::<(), steeve_graph::UnknownType>(())
+        /// # Ok::<(), steeve_graph::UnknownDataType>(())
         /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -56,10 +56,10 @@ macro_rules! data_types {
         }
 
         impl FromStr for DataType {
-            type Err = UnknownType;
+            type Err = UnknownDataType;
 
-            fn from_str(name: &str) -> Result<Self, UnknownType> {
-                match name { $($name => Ok(Self::$variant),)* _ => Err(UnknownType) }
+            fn from_str(name: &str) -> Result<Self, UnknownDataType> {
+                match name { $($name => Ok(Self::$variant),)* _ => Err(UnknownDataType) }
             }
         }
     };
@@ -130,7 +130,7 @@ impl fmt::Display for DataType {
 /// A name that no [`DataType`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such type of data; ggml's names are meant, such as f32, f16, i32, q8_0 or q4_K")]
-pub struct UnknownType;
+pub struct UnknownDataType;
 
 #[cfg(test)]
 mod tests {

@@ -41,9 +41,9 @@ impl fmt::Display for Named {
 
 /// What an operation was applied to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operands(pub Vec<Option<(Box<str>, Layout)>>);
+pub struct OperandLayouts(pub Vec<Option<(Box<str>, Layout)>>);
 
-impl fmt::Display for Operands {
+impl fmt::Display for OperandLayouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, operand) in self.0.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
@@ -87,7 +87,7 @@ pub enum GraphError {
         /// The operation.
         op: String,
         /// What it was applied to.
-        operands: Operands,
+        operands: OperandLayouts,
         /// What it wanted.
         reason: ShapeError,
     },
@@ -103,7 +103,7 @@ pub enum GraphError {
         /// The operation.
         op: String,
         /// What it was applied to.
-        operands: Operands,
+        operands: OperandLayouts,
         /// What its rule says.
         reason: String,
     },

@@ -42,7 +42,7 @@ impl AssignedGraph {
     /// assert_ne!(one.fingerprint(), other.fingerprint());
     /// ```
     pub fn fingerprint(&self) -> Fingerprint {
-        let mut hash = Hash::new();
+        let mut hash = GraphHasher::new();
         hash.structure(self, &UsedMemories::of(self));
         hash.finish()
     }
@@ -61,7 +61,7 @@ impl AssignedGraph {
     /// assert_ne!(one.exact_fingerprint(&options), one.exact_fingerprint(&options.with_unread(Unread::Keep)));
     /// ```
     pub fn exact_fingerprint(&self, options: &PlanOptions) -> Fingerprint {
-        let mut hash = Hash::new();
+        let mut hash = GraphHasher::new();
         let memories = UsedMemories::of(self);
         hash.structure(self, &memories);
         memories.ids.iter().for_each(|memory| hash.memory(self, &memories, *memory));
@@ -123,9 +123,9 @@ impl UsedMemories {
 }
 
 /// Two independent streams of multiply and rotate, so that the result has 128 bits.
-struct Hash(u64, u64);
+struct GraphHasher(u64, u64);
 
-impl Hash {
+impl GraphHasher {
     fn new() -> Self {
         Self(0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344)
     }

@@ -16,7 +16,7 @@ use crate::{AssignedGraph, GraphPlanError, MemoryId, TensorId};
 /// What ggml's allocator answers for a graph. Nobody has proved it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct GgmlAnswer {
+pub struct GgmlPlacement {
     /// Where each tensor stands; nothing for views and external tensors, and for what the allocator never reaches.
     pub places: IdVec<TensorId, Option<GgmlPlace>>,
     /// The sizes of each memory's chunks. A memory that shares another's has none of its own.
@@ -38,21 +38,21 @@ pub struct GgmlPlace {
 /// What ggml's allocator answers for a graph, to the byte.
 ///
 /// ```
-/// use steeve_graph::{AssignedGraph, Bytes, ggml_answer};
+/// use steeve_graph::{AssignedGraph, Bytes, ggml_placement};
 /// let graph: AssignedGraph = "a = input f32[4]; b = neg a; c = neg b !output".parse()?;
-/// let answer = ggml_answer(&graph)?;
+/// let answer = ggml_placement(&graph)?;
 /// // Each one takes over the bytes of the one before.
 /// assert_eq!(answer.chunks.as_slice()[0], [Bytes(16)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn ggml_answer(assigned: &AssignedGraph) -> Result<GgmlAnswer, GraphPlanError> {
+pub fn ggml_placement(assigned: &AssignedGraph) -> Result<GgmlPlacement, GraphPlanError> {
     let run = simulate(assigned)?;
     let place = |range: &Option<LiveRangeId>| {
         let range = (*range)?;
         let size = run.live_ranges.ranges[range].size;
         Some(GgmlPlace { memory: run.live_ranges.ranges[range].sized_by, place: run.places[range], size })
     };
-    Ok(GgmlAnswer {
+    Ok(GgmlPlacement {
         places: run.live_ranges.of_tensor.iter().map(place).collect(),
         chunks: run.free.iter().map(|free| free.chunks().collect()).collect(),
     })

@@ -6,7 +6,7 @@ use core::fmt::Debug;
 
 use steeve_plan::{BufferId, Bytes};
 
-use crate::tensor_graph::Keys;
+use crate::tensor_graph::KeyTable;
 use crate::{
     AssignedGraph, GraphPlan, GraphPlanError, KeyedGraph, MemoryId, PlanOptions, TensorGraph, TensorGraphError,
     TensorId, TensorPlace, plan_graph, replay,
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct KeyedPlan<K> {
     plan: GraphPlan,
-    keys: Keys<K>,
+    keys: KeyTable<K>,
 }
 
 /// Plans the memory of a caller's graph, and proves the plan.
@@ -118,7 +118,7 @@ impl<K: Copy + Ord + Debug> KeyedPlan<K> {
 
 #[cfg(feature = "json")]
 impl<K: Copy + Ord + Debug> KeyedPlan<K> {
-    /// Returns the plan as the text of a plan file. Keys are not part of it, only names.
+    /// Returns the plan as the text of a plan file. KeyTable are not part of it, only names.
     pub fn to_json(&self) -> String {
         self.plan.to_json()
     }

@@ -6,7 +6,7 @@
 //!
 //! [`plan_graph`] finds out when each tensor needs its bytes and which node may take over whose, and gives each memory a
 //! certified plan; [`replay`](replay()) checks it once more, knowing nothing of lifetimes; [`GraphPlan::fits`] says whether
-//! a plan may be used again. [`ggml_answer`] is what ggml's own allocator would do, to the byte.
+//! a plan may be used again. [`ggml_placement`] is what ggml's own allocator would do, to the byte.
 //!
 //! An engine that has a graph already implements [`TensorGraph`] for it; [`plan_tensor_graph`] returns its plan by its own keys.
 //!
@@ -82,15 +82,15 @@ mod mutants;
 
 pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, RopeMode, SoftMax, Window};
 pub use call::{CallError, Directions, Gated, OpCall, SwigluOai};
-pub use context::{Context, Mark};
+pub use context::{Context, ContextMark};
 pub use custom_op::CustomOp;
 pub use dependencies::{Dependency, Hazard};
-pub use dtype::{DataType, UnknownType};
-pub use error::{GraphError, Named, Operands};
+pub use dtype::{DataType, UnknownDataType};
+pub use error::{GraphError, Named, OperandLayouts};
 pub use fingerprint::Fingerprint;
 pub use fits::{PlanMismatch, TensorChange};
 pub use fusion::Fusion;
-pub use ggml::{GgmlAnswer, GgmlPlace, ggml_answer};
+pub use ggml::{GgmlPlace, GgmlPlacement, ggml_placement};
 pub use graph::Graph;
 pub use graph_parts::GraphParts;
 pub use interval_map::IntervalMap;
@@ -106,10 +106,10 @@ pub use plan::{
     plan_beside_ggml, plan_beside_ggml_watched, plan_graph, plan_graph_watched,
 };
 #[cfg(feature = "json")]
-pub use plan_file::{Claim, MatchMemories, PlanFault, check_plan_file};
+pub use plan_file::{MatchMemories, PlacementClaim, PlanFault, check_plan_file};
 #[cfg(feature = "json")]
-pub use recorded::{RecordError, Recorded};
-pub use replay::{PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
+pub use recorded::{RecordError, RecordedGraph};
+pub use replay::{LastWriter, PlaceFault, ReplayFault, ReplayFaults, TensorPlaces, replay};
 pub use shape::ShapeError;
 pub use size_class::{SizeClass, SizeClasses};
 #[cfg(feature = "json")]

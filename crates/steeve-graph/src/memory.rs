@@ -139,13 +139,13 @@ impl Assignment {
 pub struct AllocSizes {
     memories: usize,
     /// Empty as long as every size is the default.
-    rows: Vec<Option<RowId>>,
+    rows: Vec<Option<SizeRowId>>,
     sizes: Vec<Bytes>,
 }
 
 steeve_plan::id_type! {
     /// A row of sizes, one for each memory.
-    struct RowId;
+    struct SizeRowId;
 }
 
 impl AllocSizes {
@@ -188,7 +188,7 @@ impl AllocSizes {
             (None, true) => {}
             (None, false) => {
                 let rows = self.sizes.len() / self.memories;
-                let row = RowId::from_index(rows).ok_or(GraphError::TooMany { tensors: rows })?;
+                let row = SizeRowId::from_index(rows).ok_or(GraphError::TooMany { tensors: rows })?;
                 if self.rows.len() <= id.index() {
                     self.rows.resize(id.index() + 1, None);
                 }

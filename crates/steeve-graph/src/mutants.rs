@@ -14,13 +14,15 @@ use crate::alias::{AliasRule, alias_in_place};
 use crate::fuzz::{Choices, random_graph};
 use crate::live_ranges::{LiveRanges, PrefixEnds, end_of_run};
 use crate::liveness::root_lifetimes;
-use crate::{AssignedGraph, Graph, GraphError, Op, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay};
+use crate::{
+    AssignedGraph, Graph, GraphError, Op, ReplayFault, Reuse, TensorId, TensorPlace, TensorPlaces, Unread, replay,
+};
 
 /// Bytes of every address space.
 type AddressSpaces = BTreeMap<(usize, usize), Vec<u8>>;
 
 /// Where a root starts: a space and an offset.
-fn spot(graph: &Graph, places: Option<&Places>, root: TensorId) -> Option<((usize, usize), usize)> {
+fn spot(graph: &Graph, places: Option<&TensorPlaces>, root: TensorId) -> Option<((usize, usize), usize)> {
     let external = graph.tensor(root).external;
     match places {
         Some(places) if !external => {
@@ -34,7 +36,7 @@ fn spot(graph: &Graph, places: Option<&Places>, root: TensorId) -> Option<((usiz
 fn bytes<'w>(
     spaces: &'w mut AddressSpaces,
     graph: &Graph,
-    places: Option<&Places>,
+    places: Option<&TensorPlaces>,
     tensor: TensorId,
 ) -> Option<&'w mut [u8]> {
     let (space, start) = spot(graph, places, graph.root(tensor))?;
@@ -48,7 +50,7 @@ fn bytes<'w>(
 }
 
 /// Runs the graph; what must survive at the end, byte for byte.
-fn run(graph: &Graph, places: Option<&Places>) -> Vec<Vec<u8>> {
+fn run(graph: &Graph, places: Option<&TensorPlaces>) -> Vec<Vec<u8>> {
     let mut spaces = AddressSpaces::new();
     let mut filled = vec![false; graph.tensors().len()];
     let roots = graph.leafs().iter().map(|leaf| graph.root(*leaf)).chain(graph.nodes().iter().flat_map(|node| {
@@ -105,8 +107,8 @@ fn survivors(graph: &Graph) -> Vec<TensorId> {
     graph.leafs().iter().chain(graph.nodes()).copied().filter(kept).collect()
 }
 
-/// Places the shares of a draft, right or wrong.
-fn placed(assigned: &AssignedGraph, live_ranges: &LiveRanges, prefixes: &PrefixEnds) -> Option<Places> {
+/// TensorPlaces the shares of a draft, right or wrong.
+fn placed(assigned: &AssignedGraph, live_ranges: &LiveRanges, prefixes: &PrefixEnds) -> Option<TensorPlaces> {
     let mut place_of = vec![None; live_ranges.ranges.len()];
     for problem in live_ranges.problems(assigned, prefixes).ok()? {
         let outcome = place(&problem.problem, &Strategy::Fast).ok()?;
@@ -118,7 +120,7 @@ fn placed(assigned: &AssignedGraph, live_ranges: &LiveRanges, prefixes: &PrefixE
         }
     }
     let places: IdVec<TensorId, _> = live_ranges.of_tensor.iter().map(|range| place_of[(*range)?.index()]).collect();
-    Some(Places { places, reuse: Reuse::Extended, unread: Unread::Keep, without_extra_lifetime: Vec::new() })
+    Some(TensorPlaces { places, reuse: Reuse::Extended, unread: Unread::Keep, without_extra_lifetime: Vec::new() })
 }
 
 /// Plants a fault; what kind it is, or `None` if there was no place for it.

@@ -9,7 +9,7 @@ use core::fmt;
 use steeve_plan::Bytes;
 
 use crate::call::{Directions, Gated, ReadCall, SwigluOai};
-use crate::shape::{Rule, attention, elementwise, image, matrix, reduce, rows, view};
+use crate::shape::{ShapeRule, attention, elementwise, image, matrix, reduce, rows, view};
 use crate::{
     Convolution, DataType, FlashAttention, Interpolation, Layout, Order, Pool, Rope, SoftMax, TensorId, Window,
 };
@@ -20,9 +20,9 @@ steeve_plan::id_type! {
 }
 
 /// What the table says about an operation.
-pub(crate) struct Entry {
+pub(crate) struct OpEntry {
     pub(crate) name: &'static str,
-    pub(crate) rule: Option<Rule>,
+    pub(crate) rule: Option<ShapeRule>,
     /// Gives sources and parameters their names.
     pub(crate) read: Option<ReadCall>,
     /// The source whose memory the result shares by itself, as views and cache writes do.
@@ -33,12 +33,12 @@ pub(crate) struct Entry {
     writes: bool,
 }
 
-const fn entry(name: &'static str) -> Entry {
-    Entry { name, rule: None, read: None, view_of: None, ggml_in_place: false, overwrites: 0, writes: true }
+const fn entry(name: &'static str) -> OpEntry {
+    OpEntry { name, rule: None, read: None, view_of: None, ggml_in_place: false, overwrites: 0, writes: true }
 }
 
-impl Entry {
-    const fn rule(mut self, rule: Rule) -> Self {
+impl OpEntry {
+    const fn rule(mut self, rule: ShapeRule) -> Self {
         self.rule = Some(rule);
         self
     }
@@ -69,7 +69,7 @@ impl Entry {
     }
 }
 
-/// From the table: [`Op`], and [`OpCall`] with the reader of each operation. Operands are named in the order of their slots,
+/// From the table: [`Op`], and [`OpCall`] with the reader of each operation. OperandLayouts are named in the order of their slots,
 /// those that a node may lack last; parameters are read by the functions of [`NodeReader`](crate::call::NodeReader).
 macro_rules! operations {
     ($(
@@ -106,7 +106,7 @@ macro_rules! operations {
 
         /// An operation with its operands and parameters. Shapes fit together, and parameters are in their range.
         ///
-        /// Made by [`Graph::call`](crate::Graph::call). Operands that a node may lack are options.
+        /// Made by [`Graph::call`](crate::Graph::call). OperandLayouts that a node may lack are options.
         ///
         /// ```
         /// use steeve_graph::{Graph, OpCall};
@@ -135,10 +135,10 @@ macro_rules! operations {
             /// The operations without a kind, in the order of the table.
             pub const PLAIN: &[Self] = &[$(Self::$variant),*];
 
-            pub(crate) const fn entry(self) -> &'static Entry {
+            pub(crate) const fn entry(self) -> &'static OpEntry {
                 match self {
                     $(Self::$variant => {
-                        const ENTRY: &Entry = &$entry.call(|node| {
+                        const ENTRY: &OpEntry = &$entry.call(|node| {
                             let _ = &node;
                             Ok(OpCall::$variant {
                                 $($($operand: node.operand()?,)*)?
@@ -160,13 +160,14 @@ macro_rules! operations {
 // Elementwise: element i of the result depends on element i of the source and on nothing else of it, so a kernel may
 // write i as soon as it has read i. That is safe for equal layouts in any order of elements and with any number of
 // threads.
-const UNARY: &Entry = &entry("UNARY").rule(elementwise::unary).call(|node| node.unary()).ggml_in_place().overwrites(0);
+const UNARY: &OpEntry =
+    &entry("UNARY").rule(elementwise::unary).call(|node| node.unary()).ggml_in_place().overwrites(0);
 
 // With two sources a GLU is elementwise in both; ggml just does not list it. With one source the result is half as
 // wide, which the demand for equal layouts excludes.
-const GLU: &Entry = &entry("GLU").rule(elementwise::glu).call(|node| node.glu()).overwrites(0).overwrites(1);
+const GLU: &OpEntry = &entry("GLU").rule(elementwise::glu).call(|node| node.glu()).overwrites(0).overwrites(1);
 
-const OTHER: &Entry = &entry("");
+const OTHER: &OpEntry = &entry("");
 
 operations! {
     /// No operation: a leaf, or a plain view.

@@ -24,7 +24,7 @@ use crate::alias::{AliasRule, AliasedRanges, alias_in_place};
 use crate::ggml::{GgmlSimulation, simulate};
 use crate::live_ranges::{LiveRanges, MemoryProblem, PrefixEnds, end_of_run};
 use crate::liveness::{RootLifetimes, root_lifetimes};
-use crate::{AssignedGraph, Memory, MemoryId, Named, Places, Tensor, TensorId};
+use crate::{AssignedGraph, Memory, MemoryId, Named, Tensor, TensorId, TensorPlaces};
 
 pub use error::GraphPlanError;
 #[cfg(feature = "json")]
@@ -501,13 +501,13 @@ impl GraphPlan {
     }
 
     /// Where each tensor with bytes of its own stands, as a claim that [`replay`](crate::replay()) can judge.
-    pub fn places(&self) -> Places {
+    pub fn places(&self) -> TensorPlaces {
         let tensors = self.assigned.graph().tensors();
         let own = |(id, tensor): (TensorId, &Tensor)| if tensor.is_planned() { self.place(id) } else { None };
         let PlanOptions { reuse, unread, .. } = self.options;
         let without_extra_lifetime =
             self.memories.iter().filter(|it| !it.keeps_extra_lifetime).map(|it| it.memory).collect();
-        Places { places: tensors.pairs().map(own).collect(), reuse, unread, without_extra_lifetime }
+        TensorPlaces { places: tensors.pairs().map(own).collect(), reuse, unread, without_extra_lifetime }
     }
 
     /// Returns where a tensor is allocated, also a view; `None` for external memory and for what the graph never touches.

@@ -25,13 +25,13 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-pub use claim::{Claim, check_plan_file};
+pub use claim::{PlacementClaim, check_plan_file};
 pub use fault::{MatchMemories, PlanFault};
 use loader::PlanLoader;
 use steeve_plan::file::{FileMemory, FileTensor, PlanFile};
 use steeve_plan::{Best, Clipped, Id, IdVec, InputLimit};
 
-use crate::compact::lines;
+use crate::compact::text_order;
 use crate::{
     AssignedGraph, Fusion, GraphPlan, GraphStrategy, Memory, MemoryId, PlanOptions, Reuse, TensorId, Unread, replay,
 };
@@ -133,7 +133,7 @@ impl TensorNumbers {
         }
         let text = file.text.as_ref().unwrap_or(plan);
         match graph.compact() {
-            Ok(compact) if *text == compact.fingerprint().to_string() => Ok(Self::Text(lines(graph.graph()))),
+            Ok(compact) if *text == compact.fingerprint().to_string() => Ok(Self::Text(text_order(graph.graph()))),
             _ => Err(PlanFault::Fingerprint { plan: plan.clone(), graph: own }),
         }
     }

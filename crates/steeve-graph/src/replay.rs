@@ -24,17 +24,17 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-pub use fault::{PlaceFault, ReplayFault, ReplayFaults, Writer};
+pub use fault::{LastWriter, PlaceFault, ReplayFault, ReplayFaults};
 
 use steeve_plan::{BufferId, Bytes, Id, IdVec, Offset};
-use tags::{Tag, Tags};
+use tags::{WriterTag, WriterTags};
 
-use crate::fusion::{Extent, GroupRead, group_reads, prefix};
+use crate::fusion::{GroupRead, KeptExtent, group_reads, prefix};
 use crate::{AssignedGraph, Fusion, Graph, Memory, MemoryId, Named, Op, Reuse, TensorId, TensorPlace, Unread};
 
 /// A claim where the tensors of a graph stand, to be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct TensorPlaces {
     /// For each tensor with bytes of its own where they are; nothing for views and external tensors.
     pub places: IdVec<TensorId, Option<TensorPlace>>,
     /// Which sources a node may write over: [`Reuse::Ggml`] those of ggml's list, otherwise those of our own table.
@@ -60,8 +60,8 @@ pub struct Places {
 /// assert!(faults.to_string().contains("reads tensor 1 (a), but node 1"), "{faults}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn replay(assigned: &AssignedGraph, places: &Places) -> Result<(), ReplayFaults> {
-    let mut replay = Replay::new(assigned, places);
+pub fn replay(assigned: &AssignedGraph, places: &TensorPlaces) -> Result<(), ReplayFaults> {
+    let mut replay = ReplayRun::new(assigned, places);
     replay.check_claims();
     replay.before_the_run();
     for index in 0..assigned.graph().nodes().len() {
@@ -73,20 +73,20 @@ pub fn replay(assigned: &AssignedGraph, places: &Places) -> Result<(), ReplayFau
 
 /// An address space: the memory of one root, or a planned buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Space {
+enum AddressSpace {
     Root(TensorId),
     Buffer(MemoryId, BufferId),
 }
 
-struct Replay<'a> {
+struct ReplayRun<'a> {
     assigned: &'a AssignedGraph,
-    places: &'a Places,
-    apart: BTreeMap<TensorId, Tags>,
-    planned: BTreeMap<Space, Tags>,
+    places: &'a TensorPlaces,
+    isolated: BTreeMap<TensorId, WriterTags>,
+    planned: BTreeMap<AddressSpace, WriterTags>,
     /// Whether a node computes each tensor.
     computed: Vec<bool>,
     /// By node: the root it has written over as its operation allows.
-    taken: BTreeMap<usize, TensorId>,
+    overwritten: BTreeMap<usize, TensorId>,
     /// For how many nodes a read is repeated at most.
     longest_extra_lifetime: usize,
     /// What fused groups read to their end, in the order of nodes; how many of these have begun; and those that have not ended.
@@ -96,9 +96,9 @@ struct Replay<'a> {
     faults: Vec<ReplayFault>,
 }
 
-impl<'a> Replay<'a> {
-    fn new(assigned: &'a AssignedGraph, places: &'a Places) -> Self {
-        let (apart, planned, taken) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+impl<'a> ReplayRun<'a> {
+    fn new(assigned: &'a AssignedGraph, places: &'a TensorPlaces) -> Self {
+        let (isolated, planned, overwritten) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let graph = assigned.graph();
         let mut computed = vec![false; graph.tensors().len()];
         for node in graph.nodes() {
@@ -111,10 +111,10 @@ impl<'a> Replay<'a> {
         Self {
             assigned,
             places,
-            apart,
+            isolated,
             planned,
             computed,
-            taken,
+            overwritten,
             longest_extra_lifetime,
             groups,
             begun: 0,
@@ -138,7 +138,7 @@ impl<'a> Replay<'a> {
             if !it.is_planned() {
                 continue;
             }
-            if let Some(why) = self.misplaced(tensor, place) {
+            if let Some(why) = self.place_fault(tensor, place) {
                 let TensorPlace { memory, offset, size, .. } = place;
                 let tensor = self.named(tensor);
                 self.faults.push(ReplayFault::Place { tensor, memory, offset, size, why });
@@ -146,7 +146,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn misplaced(&self, tensor: TensorId, place: TensorPlace) -> Option<PlaceFault> {
+    fn place_fault(&self, tensor: TensorId, place: TensorPlace) -> Option<PlaceFault> {
         let memories = self.assigned.memories();
         let Some(memory) = memories.get(place.memory) else { return Some(PlaceFault::NoMemory) };
         if !memory.align.accepts(place.offset) {
@@ -175,21 +175,21 @@ impl<'a> Replay<'a> {
         for root in leafs.chain(touched.filter(given)) {
             if !core::mem::replace(&mut seen[root.index()], true) {
                 let size = self.size(root);
-                self.check_apart(root, size);
-                self.write(root, 0..size, Tag::Caller(root));
+                self.check_disjoint(root, size);
+                self.write(root, 0..size, WriterTag::Caller(root));
             }
         }
     }
 
     /// The caller writes in any order, so what is there before the run shares no byte.
-    fn check_apart(&mut self, root: TensorId, size: u64) {
-        let Some((space, start)) = self.spot(root) else { return };
+    fn check_disjoint(&mut self, root: TensorId, size: u64) {
+        let Some((space, start)) = self.start_of(root) else { return };
         let range = start..start.saturating_add(size);
         let mut there = self.planned.get(&space).into_iter().flat_map(|tags| tags.overlapping(range.clone()));
-        if let Some((piece, &Tag::Caller(other))) = there.next() {
+        if let Some((piece, &WriterTag::Caller(other))) = there.next() {
             let (memory, buffer) = self.buffer_of(root);
             let (tensor, other, offset) = (self.named(root), self.named(other), Offset(piece.start));
-            self.faults.push(ReplayFault::BothBefore { tensor, other, memory, buffer, offset });
+            self.faults.push(ReplayFault::InitialOverlap { tensor, other, memory, buffer, offset });
         }
     }
 
@@ -200,7 +200,7 @@ impl<'a> Replay<'a> {
         if tensor.op == Op::None && tensor.is_planned() {
             // A node without an operation is filled by whoever put it there: the scheduler's copy of a tensor, say.
             let size = self.size(node);
-            self.write(node, 0..size, Tag::Node(index));
+            self.write(node, 0..size, WriterTag::Node(index));
         }
         if tensor.op.writes_nothing() {
             return;
@@ -219,7 +219,7 @@ impl<'a> Replay<'a> {
             None => 0..self.size(root),
             Some(view) => view.offset.0..view.offset.0 + graph.tensor(node).nbytes().0,
         };
-        self.write(root, range, Tag::Node(index));
+        self.write(root, range, WriterTag::Node(index));
         // A fused or concurrent kernel may read its sources later than its turn.
         for earlier in index.saturating_sub(self.longest_extra_lifetime)..index {
             self.read_again(earlier, index);
@@ -255,7 +255,7 @@ impl<'a> Replay<'a> {
             };
             let unread = !read[tensor.index()] && result && !freed;
             if it.flags.is_output() || unread {
-                self.survive(tensor);
+                self.check_survives(tensor);
             }
         }
     }
@@ -267,29 +267,29 @@ impl<'a> Replay<'a> {
     }
 
     /// Where a root starts in the planned world; `None` if it stands nowhere.
-    fn spot(&self, root: TensorId) -> Option<(Space, u64)> {
+    fn start_of(&self, root: TensorId) -> Option<(AddressSpace, u64)> {
         if self.graph().tensor(root).external {
-            return Some((Space::Root(root), 0));
+            return Some((AddressSpace::Root(root), 0));
         }
         let place = self.places.places.get(root).copied().flatten()?;
-        Some((Space::Buffer(place.memory, place.buffer), place.offset.0))
+        Some((AddressSpace::Buffer(place.memory, place.buffer), place.offset.0))
     }
 
-    fn write(&mut self, root: TensorId, range: Range<u64>, tag: Tag) {
-        self.apart.entry(root).or_default().insert(range.clone(), tag);
-        if let Some((space, start)) = self.spot(root) {
+    fn write(&mut self, root: TensorId, range: Range<u64>, tag: WriterTag) {
+        self.isolated.entry(root).or_default().insert(range.clone(), tag);
+        if let Some((space, start)) = self.start_of(root) {
             let range = start.saturating_add(range.start)..start.saturating_add(range.end);
             self.planned.entry(space).or_default().insert(range, tag);
         }
     }
 
     /// The first byte of a tensor at which the two worlds differ, with who wrote there in the planned one.
-    fn difference(&self, tensor: TensorId) -> Option<(u64, Option<Tag>)> {
+    fn difference(&self, tensor: TensorId) -> Option<(u64, Option<WriterTag>)> {
         self.difference_within(tensor, u64::MAX)
     }
 
     /// As [`difference`](Self::difference), among the first `most` bytes of the tensor's root.
-    fn difference_within(&self, tensor: TensorId, most: u64) -> Option<(u64, Option<Tag>)> {
+    fn difference_within(&self, tensor: TensorId, most: u64) -> Option<(u64, Option<WriterTag>)> {
         let tensors = self.graph().tensors();
         let root = tensors.root(tensor);
         let first = tensors.offset(tensor).0;
@@ -297,12 +297,12 @@ impl<'a> Replay<'a> {
         if range.is_empty() {
             return None;
         }
-        let apart = self.apart.get(&root)?;
-        let (space, start) = self.spot(root)?;
-        let nothing = Tags::default();
+        let isolated = self.isolated.get(&root)?;
+        let (space, start) = self.start_of(root)?;
+        let nothing = WriterTags::default();
         let planned = self.planned.get(&space).unwrap_or(&nothing);
         // Bytes that nobody has written mean nothing in either world.
-        apart.overlapping(range).find_map(|(piece, tag)| {
+        isolated.overlapping(range).find_map(|(piece, tag)| {
             let there = start.saturating_add(piece.start)..start.saturating_add(piece.end);
             planned.first_other(there, |found| found == tag).map(|(at, found)| (at, found.copied()))
         })
@@ -311,7 +311,7 @@ impl<'a> Replay<'a> {
     /// Whether a tensor that a node reads or writes is located somewhere. Reports it if not.
     fn check_placed(&mut self, node: usize, tensor: TensorId) -> bool {
         let root = self.graph().root(tensor);
-        let is_placed = self.spot(root).is_some() || self.graph().tensor(root).nbytes() == Bytes::ZERO;
+        let is_placed = self.start_of(root).is_some() || self.graph().tensor(root).nbytes() == Bytes::ZERO;
         if !is_placed {
             self.faults.push(ReplayFault::Unplaced { node, tensor: self.named(tensor) });
         }
@@ -338,16 +338,16 @@ impl<'a> Replay<'a> {
         let tensors = self.graph().tensors();
         let first = tensors.offset(tensor).0;
         let last = first + self.graph().tensor(tensor).nbytes().0;
-        let is_written = |tag: &Tag| !matches!(tag, Tag::Caller(root) if self.computed[root.index()]);
-        match self.apart.get(&tensors.root(tensor)) {
+        let is_written = |tag: &WriterTag| !matches!(tag, WriterTag::Caller(root) if self.computed[root.index()]);
+        match self.isolated.get(&tensors.root(tensor)) {
             None => (first < last).then_some(0),
-            Some(apart) => apart.first_other(first..last, is_written).map(|(at, _)| at - first),
+            Some(isolated) => isolated.first_other(first..last, is_written).map(|(at, _)| at - first),
         }
     }
 
     /// The memory in which a root is located, if the plan keeps to what it holds.
     fn extending_memory(&self, root: TensorId) -> Option<&'a Memory> {
-        let Some((Space::Buffer(memory, _), _)) = self.spot(root) else { return None };
+        let Some((AddressSpace::Buffer(memory, _), _)) = self.start_of(root) else { return None };
         self.assigned.memories().get(memory).filter(|_| !self.places.without_extra_lifetime.contains(&memory))
     }
 
@@ -370,11 +370,11 @@ impl<'a> Replay<'a> {
             return true;
         }
         let most = match read.extent {
-            Extent::Whole => u64::MAX,
-            Extent::Prefix => prefix(self.graph().tensor(root), Bytes(self.size(root))).0,
+            KeptExtent::Whole => u64::MAX,
+            KeptExtent::Prefix => prefix(self.graph().tensor(root), Bytes(self.size(root))).0,
         };
         let difference = self.difference_within(read.source, most);
-        let Some((offset, by)) = difference.filter(|(_, by)| !self.took_over(*by, root)) else { return true };
+        let Some((offset, by)) = difference.filter(|(_, by)| !self.overwrote_in_place(*by, root)) else { return true };
         let (memory, buffer) = self.buffer_of(read.source);
         let reader = self.named(self.graph().nodes()[read.node]);
         let (tensor, by, offset) = (self.named(read.source), self.writer(by), Offset(offset));
@@ -395,7 +395,7 @@ impl<'a> Replay<'a> {
             let Some(memory) = self.extending_memory(root) else { continue };
             if now - earlier <= memory.extra_lifetime as usize
                 && let Some((offset, by)) = self.difference(source)
-                && !self.took_over(by, root)
+                && !self.overwrote_in_place(by, root)
             {
                 self.report_read(earlier, source, offset, by);
             }
@@ -404,16 +404,16 @@ impl<'a> Replay<'a> {
 
     /// Whether `by` wrote over `root`, or over one that wrote over it, as its operation allows. Writes into a root count as
     /// those of the node that made the root: they depend on it, so they come after everything it reads.
-    fn took_over(&self, by: Option<Tag>, root: TensorId) -> bool {
+    fn overwrote_in_place(&self, by: Option<WriterTag>, root: TensorId) -> bool {
         let graph = self.graph();
-        let Some(Tag::Node(mut node)) = by else { return false };
+        let Some(WriterTag::Node(mut node)) = by else { return false };
         loop {
             let written = graph.root(graph.nodes()[node]);
             if written == root {
                 return true;
             }
             let is_into = written != graph.nodes()[node];
-            let Some(before) = (if is_into { Some(written) } else { self.taken.get(&node).copied() }) else {
+            let Some(before) = (if is_into { Some(written) } else { self.overwritten.get(&node).copied() }) else {
                 return false;
             };
             if before == root {
@@ -424,7 +424,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn survive(&mut self, tensor: TensorId) {
+    fn check_survives(&mut self, tensor: TensorId) {
         let Some((offset, by)) = self.difference(tensor) else { return };
         let (memory, buffer) = self.buffer_of(tensor);
         let by = self.writer(by);
@@ -432,7 +432,7 @@ impl<'a> Replay<'a> {
         self.faults.push(ReplayFault::Lost { tensor, by, memory, buffer, offset: Offset(offset) });
     }
 
-    fn report_read(&mut self, node: usize, source: TensorId, offset: u64, by: Option<Tag>) {
+    fn report_read(&mut self, node: usize, source: TensorId, offset: u64, by: Option<WriterTag>) {
         let (memory, buffer) = self.buffer_of(source);
         let reader = self.named(self.graph().nodes()[node]);
         let (tensor, by, offset) = (self.named(source), self.writer(by), Offset(offset));
@@ -440,19 +440,19 @@ impl<'a> Replay<'a> {
     }
 
     fn buffer_of(&self, tensor: TensorId) -> (String, BufferId) {
-        match self.spot(self.graph().root(tensor)) {
-            Some((Space::Buffer(memory, buffer), _)) => {
+        match self.start_of(self.graph().root(tensor)) {
+            Some((AddressSpace::Buffer(memory, buffer), _)) => {
                 (self.assigned.memories().get(memory).map_or(String::new(), |it| it.name.clone()), buffer)
             }
             _ => ("the caller's memory".into(), BufferId::FIRST),
         }
     }
 
-    fn writer(&self, tag: Option<Tag>) -> Writer {
+    fn writer(&self, tag: Option<WriterTag>) -> LastWriter {
         match tag {
-            None => Writer::Nobody,
-            Some(Tag::Caller(tensor)) => Writer::Caller(self.named(tensor)),
-            Some(Tag::Node(node)) => Writer::Node(node, self.named(self.graph().nodes()[node])),
+            None => LastWriter::Nothing,
+            Some(WriterTag::Caller(tensor)) => LastWriter::Caller(self.named(tensor)),
+            Some(WriterTag::Node(node)) => LastWriter::Node(node, self.named(self.graph().nodes()[node])),
         }
     }
 
@@ -463,13 +463,13 @@ impl<'a> Replay<'a> {
         if graph.tensor(node).is_view() {
             return;
         }
-        let Some((space, start)) = self.spot(node) else { return };
+        let Some((space, start)) = self.start_of(node) else { return };
         let end = start.saturating_add(self.size(node));
         let sources = graph.sources(node);
         for (slot, source) in sources.iter().enumerate() {
             let Some(source) = *source else { continue };
             let root = graph.root(source);
-            let Some((other, base)) = self.spot(root).filter(|_| root != node) else { continue };
+            let Some((other, base)) = self.start_of(root).filter(|_| root != node) else { continue };
             let first = base.saturating_add(graph.tensors().offset(source).0);
             let last = first.saturating_add(graph.tensor(source).nbytes().0);
             let overlaps = first.max(start) < last.min(end);
@@ -488,7 +488,7 @@ impl<'a> Replay<'a> {
                 Reuse::None => false,
             };
             if allowed && alone && first == start {
-                self.taken.insert(index, root);
+                self.overwritten.insert(index, root);
             } else {
                 let operation = graph.tensors().op_title(graph.tensor(node).op).into();
                 let (writer, tensor) = (self.named(node), self.named(source));

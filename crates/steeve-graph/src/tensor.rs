@@ -15,7 +15,7 @@ use core::ops::{BitOr, BitOrAssign, Index, Range};
 
 use steeve_plan::{Bytes, Id, IdVec};
 
-use self::id::Origins;
+use self::id::TableOrigins;
 use crate::{Glu, GraphError, Layout, Op, OtherName, Param, Unary};
 
 pub(crate) use id::ContextId;
@@ -145,7 +145,7 @@ impl fmt::Debug for Flags {
 
 /// Where the sources and parameters of a tensor stand in the shared vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Spans {
+struct TensorSpans {
     sources: u32,
     params: u32,
 }
@@ -165,9 +165,9 @@ struct Spans {
 #[derive(Debug, Default)]
 pub struct Tensors {
     table: IdVec<TensorId, Tensor>,
-    origins: Origins,
+    origins: TableOrigins,
     /// Where the spans of each tensor start; they end where the next one's start.
-    spans: Vec<Spans>,
+    spans: Vec<TensorSpans>,
     sources: Vec<Option<TensorId>>,
     params: Vec<Param>,
     others: IdVec<OtherName, Box<str>>,
@@ -196,7 +196,7 @@ impl Tensors {
         let id = self.table.push(Tensor { external, ..tensor }).ok_or(too_many)?;
         self.origins.append(id.index());
         let id = self.named(id);
-        self.spans.push(Spans { sources: first_source, params: first_param });
+        self.spans.push(TensorSpans { sources: first_source, params: first_param });
         self.sources.extend_from_slice(sources);
         self.params.extend_from_slice(params);
         Ok(id)
@@ -268,7 +268,7 @@ impl Tensors {
 
     /// Takes ids of every table by their numbers from now on, and gives out such ids.
     pub(crate) fn detach(&mut self) {
-        self.origins = Origins::Any;
+        self.origins = TableOrigins::Any;
     }
 
     /// Makes the sources of a tensor and the root of its view, which have been checked, ids of this table.
@@ -290,7 +290,7 @@ impl Tensors {
         &self.params[self.span(id, |spans| spans.params, self.params.len())]
     }
 
-    fn span(&self, id: TensorId, start: impl Fn(&Spans) -> u32, all: usize) -> Range<usize> {
+    fn span(&self, id: TensorId, start: impl Fn(&TensorSpans) -> u32, all: usize) -> Range<usize> {
         let end = self.spans.get(id.index() + 1).map_or(all, |next| start(next) as usize);
         start(&self.spans[id.index()]) as usize..end
     }
@@ -400,7 +400,7 @@ impl Tensors {
 
     /// Keeps the first `tensors` only.
     pub(crate) fn truncate(&mut self, tensors: usize) {
-        if let Some(&Spans { sources, params }) = self.spans.get(tensors) {
+        if let Some(&TensorSpans { sources, params }) = self.spans.get(tensors) {
             self.spans.truncate(tensors);
             self.sources.truncate(sources as usize);
             self.params.truncate(params as usize);

@@ -24,9 +24,9 @@ use core::fmt::Debug;
 use steeve_plan::{Align, Bytes, Id};
 
 pub use error::TensorGraphError;
-use numbering::Numbering;
+use numbering::TensorNumbering;
 
-use crate::{AssignedGraph, Memory, MemoryId, Places, Reuse, TensorId, TensorPlace, Unread, replay};
+use crate::{AssignedGraph, Memory, MemoryId, Reuse, TensorId, TensorPlace, TensorPlaces, Unread, replay};
 #[cfg(doc)]
 use crate::{GraphParts, KeyedPlan};
 
@@ -43,9 +43,9 @@ use crate::{GraphParts, KeyedPlan};
 /// use steeve_graph::{Bytes, PlanOptions, TensorGraph, plan_tensor_graph};
 ///
 /// /// An engine's graph: what each instruction reads, and the bytes of its result.
-/// struct Program(Vec<(&'static [usize], u64)>);
+/// struct Instructions(Vec<(&'static [usize], u64)>);
 ///
-/// impl TensorGraph for Program {
+/// impl TensorGraph for Instructions {
 ///     type Key = usize;
 ///
 ///     fn nodes(&self) -> impl Iterator<Item = usize> {
@@ -65,8 +65,8 @@ use crate::{GraphParts, KeyedPlan};
 ///     }
 /// }
 ///
-/// let program = Program(vec![(&[], 1024), (&[0], 4096), (&[1], 1024), (&[2], 4096)]);
-/// let plan = plan_tensor_graph(&program, &PlanOptions::default())?;
+/// let instructions = Instructions(vec![(&[], 1024), (&[0], 4096), (&[1], 1024), (&[2], 4096)]);
+/// let plan = plan_tensor_graph(&instructions, &PlanOptions::default())?;
 /// assert_eq!(plan.peak(), Bytes(4096 + 1024));
 /// let (conv, pool) = (plan.place(1).unwrap(), plan.place(2).unwrap());
 /// assert!(conv.offset.0 + 4096 <= pool.offset.0 || pool.offset.0 + 1024 <= conv.offset.0);
@@ -148,7 +148,7 @@ pub trait TensorGraph {
 #[derive(Clone, Debug)]
 pub struct KeyedGraph<K> {
     pub(crate) assigned: AssignedGraph,
-    pub(crate) keys: Keys<K>,
+    pub(crate) keys: KeyTable<K>,
 }
 
 impl<K: Copy + Ord + Debug> KeyedGraph<K> {
@@ -159,12 +159,12 @@ impl<K: Copy + Ord + Debug> KeyedGraph<K> {
     ///
     /// If the graph names tensors that it does not have, computes one twice or out of order, or has a view outside its root.
     pub fn new(graph: &impl TensorGraph<Key = K>) -> Result<Self, TensorGraphError> {
-        Numbering::new(graph, &[]).finish()
+        TensorNumbering::new(graph, &[]).finish()
     }
 
     /// Numbers the tensors of a graph as those of another one, as far as both have them.
-    pub(crate) fn like(graph: &impl TensorGraph<Key = K>, keys: &Keys<K>) -> Result<Self, TensorGraphError> {
-        Numbering::new(graph, &keys.by_number).finish()
+    pub(crate) fn like(graph: &impl TensorGraph<Key = K>, keys: &KeyTable<K>) -> Result<Self, TensorGraphError> {
+        TensorNumbering::new(graph, &keys.by_number).finish()
     }
 
     /// Returns the graph.
@@ -196,19 +196,19 @@ impl<K: Copy + Ord + Debug> KeyedGraph<K> {
         };
         let places = tensors.pairs().map(own).collect();
         let places =
-            Places { places, reuse: Reuse::Extended, unread: Unread::Free, without_extra_lifetime: Vec::new() };
+            TensorPlaces { places, reuse: Reuse::Extended, unread: Unread::Free, without_extra_lifetime: Vec::new() };
         Ok(replay(&self.assigned, &places)?)
     }
 }
 
 /// The keys of a graph's tensors, and the other way round.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys<K> {
+pub(crate) struct KeyTable<K> {
     pub(crate) by_number: Vec<K>,
     numbers: BTreeMap<K, TensorId>,
 }
 
-impl<K: Copy + Ord> Keys<K> {
+impl<K: Copy + Ord> KeyTable<K> {
     pub(crate) fn number(&self, key: K) -> Option<TensorId> {
         self.numbers.get(&key).copied()
     }

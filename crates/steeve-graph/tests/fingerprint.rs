@@ -6,8 +6,8 @@ mod recordings;
 use std::collections::BTreeMap;
 
 use steeve_graph::{
-    AllocSizes, AssignedGraph, Best, Budget, Fusion, GraphPlan, GraphStrategy, Memory, PlanOptions, Recorded, Reuse,
-    Unread, plan_graph,
+    AllocSizes, AssignedGraph, Best, Budget, Fusion, GraphPlan, GraphStrategy, Memory, PlanOptions, RecordedGraph,
+    Reuse, Unread, plan_graph,
 };
 
 fn graph(text: &str) -> AssignedGraph {
@@ -112,7 +112,7 @@ fn recorded_graphs_of_other_sizes_have_other_exact_fingerprints_and_writing_them
     let mut seen: BTreeMap<u128, (Vec<u64>, String)> = BTreeMap::new();
     recordings::each_graph(|name, recorded| {
         let graph = &recorded.assigned;
-        let again = Recorded::from_json(&recorded.to_json()).unwrap().assigned;
+        let again = RecordedGraph::from_json(&recorded.to_json()).unwrap().assigned;
         assert_eq!((again.fingerprint(), exact(&again)), (graph.fingerprint(), exact(graph)), "{name}");
         let tensors = graph.graph().tensors();
         let planned = tensors.ids().filter(|id| !tensors.is_external(*id));

@@ -6,10 +6,10 @@ mod recordings;
 use recordings::each_graph;
 use steeve_graph::{
     AssignedGraph, Best, Budget, Bytes, Fusion, GraphPlan, GraphStrategy, Id, Memory, PlanBesideGgml, PlanOptions,
-    Recorded, Reuse, Verdict, ggml_answer, plan_beside_ggml, plan_graph, replay,
+    RecordedGraph, Reuse, Verdict, ggml_placement, plan_beside_ggml, plan_graph, replay,
 };
 
-fn planned(name: &str, recorded: &Recorded, options: PlanOptions) -> GraphPlan {
+fn planned(name: &str, recorded: &RecordedGraph, options: PlanOptions) -> GraphPlan {
     let plan = plan_graph(&recorded.assigned, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
     replay(&recorded.assigned, &plan.places()).unwrap_or_else(|faults| panic!("{name}, {options:?}: {faults}"));
     plan.fits(&recorded.assigned).unwrap_or_else(|misfit| panic!("{name}, {options:?}: {misfit}"));
@@ -17,24 +17,24 @@ fn planned(name: &str, recorded: &Recorded, options: PlanOptions) -> GraphPlan {
 }
 
 /// ggml's bytes for each memory of a plan.
-fn ggml_bytes(recorded: &Recorded, plan: &GraphPlan) -> Vec<u64> {
+fn ggml_bytes(recorded: &RecordedGraph, plan: &GraphPlan) -> Vec<u64> {
     let sum = |chunks: &Vec<Bytes>| chunks.iter().map(|chunk| chunk.0).sum();
-    plan.memories().iter().map(|it| sum(&recorded.answer.chunks[it.memory])).collect()
+    plan.memories().iter().map(|it| sum(&recorded.placement.chunks[it.memory])).collect()
 }
 
 #[test]
 fn the_ggml_strategy_gives_ggmls_answer_to_the_byte() {
     let mut placed = 0;
     let graphs = each_graph(|name, recorded| {
-        let answer = ggml_answer(&recorded.assigned).unwrap();
-        for (tensor, recorded) in recorded.answer.places.pairs() {
+        let answer = ggml_placement(&recorded.assigned).unwrap();
+        for (tensor, recorded) in recorded.placement.places.pairs() {
             let Some(wanted) = recorded else { continue };
             let given = answer.places[tensor].unwrap_or_else(|| panic!("{name}: tensor {tensor} has no place"));
             let place = (given.memory, given.place.buffer.index(), given.place.offset);
             assert_eq!(place, (wanted.memory, wanted.chunk as usize, wanted.offset), "{name}: tensor {tensor}");
             placed += u32::from(!name.starts_with("project/"));
         }
-        for (memory, chunks) in recorded.answer.chunks.pairs() {
+        for (memory, chunks) in recorded.placement.chunks.pairs() {
             assert_eq!(&answer.chunks[recorded.assigned.owner(memory)], chunks, "{name}: memory {memory}");
         }
         let plan = planned(name, &recorded, PlanOptions::new(GraphStrategy::Ggml));

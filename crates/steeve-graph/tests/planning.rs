@@ -3,8 +3,8 @@
 
 use steeve_graph::fuzz::{Choices, random_graph, scrambled_graph};
 use steeve_graph::{
-    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Offset, Places, PlanMismatch, PlanOptions,
-    Reuse, Tensor, TensorId, TensorPlace, Unread, ggml_answer, plan_graph, plan_together, replay,
+    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Offset, PlanMismatch, PlanOptions, Reuse,
+    Tensor, TensorId, TensorPlace, TensorPlaces, Unread, ggml_placement, plan_graph, plan_together, replay,
 };
 
 fn graph(text: &str) -> AssignedGraph {
@@ -28,7 +28,7 @@ fn tensor(graph: &AssignedGraph, name: &str) -> TensorId {
 /// "name@offset" or "name@chunk:offset" for each tensor with a place in ggml's answer, and the chunk sizes.
 fn as_ggml(text: &str) -> (String, Vec<Vec<u64>>) {
     let graph = graph(text);
-    let answer = ggml_answer(&graph).unwrap();
+    let answer = ggml_placement(&graph).unwrap();
     let mut places = Vec::new();
     for (id, place) in answer.places.pairs() {
         if let Some(it) = place {
@@ -70,7 +70,7 @@ fn every_plan_of_every_orderly_graph_replays_and_none_is_above_ggmls() {
             // ggml also takes over what an operation may still read (a soft-max mask, say), and into other memories, and may
             // be smaller so.
             let Some(ggml) = &sound else { continue };
-            let places = || Places { reuse: Reuse::Extended, ..ggml.places() };
+            let places = || TensorPlaces { reuse: Reuse::Extended, ..ggml.places() };
             let honest = || ggml.aliased_across_memories().is_none() && replay(&graph, &places()).is_ok();
             if reuse == Reuse::Ggml || reuse == Reuse::Extended && honest() {
                 compared += 1;
@@ -201,14 +201,14 @@ fn an_input_that_no_node_touches_lives_before_the_run_alone() {
                 assert_eq!(life(&kept, i), (0, end), "{graph}");
                 assert!(plan.peak() <= kept.peak());
                 // The checker knows it by itself: where everything is kept, this plan loses an input.
-                let claim = Places { unread: Unread::Keep, ..plan.places() };
+                let claim = TensorPlaces { unread: Unread::Keep, ..plan.places() };
                 let lost = replay(&graph, &claim).is_err();
                 assert_eq!(lost, !plan.survivors().contains(i), "{graph}");
             }
         }
         let ggml = plan_graph(&graph, &PlanOptions::new(GraphStrategy::Ggml)).unwrap();
         assert_eq!(ggml.options().unread, Unread::Keep);
-        assert_eq!(ggml.peak().0, ggml_answer(&graph).unwrap().chunks.iter().flatten().map(|it| it.0).sum::<u64>());
+        assert_eq!(ggml.peak().0, ggml_placement(&graph).unwrap().chunks.iter().flatten().map(|it| it.0).sum::<u64>());
     }
 }
 

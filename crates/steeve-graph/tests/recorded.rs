@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use steeve_graph::recorded::BackendNeeds;
-use steeve_graph::{Bytes, Fusion, Id, MemoryId, Recorded};
+use steeve_graph::{Bytes, Fusion, Id, MemoryId, RecordedGraph};
 
 const GOOD: &str = r#"{"schema":"galloc-dump-1","tag":"t",
 "buffers":[{"name":"A","alignment":32,"max_size":18446744073709551615,"shared_with":0,"chunks":[64]}],
@@ -13,7 +13,7 @@ const GOOD: &str = r#"{"schema":"galloc-dump-1","tag":"t",
 
 #[test]
 fn ids_need_not_be_counted_and_outsiders_are_external() {
-    let recorded = Recorded::from_json(GOOD).unwrap();
+    let recorded = RecordedGraph::from_json(GOOD).unwrap();
     let graph = recorded.assigned.graph();
     let y = graph.nodes()[1];
     assert_eq!(recorded.ids[y], Some(20));
@@ -25,28 +25,28 @@ fn ids_need_not_be_counted_and_outsiders_are_external() {
     assert_eq!((graph.tensor(root).nbytes(), graph.tensors().is_external(graph.nodes()[0])), (Bytes(32), true));
     let json = recorded.to_json();
     assert!(json.contains(r#""src":[10,-1,-2]"#) && json.contains(r#""view_src":-2"#), "{json}");
-    assert_eq!(Recorded::from_json(&json).unwrap(), recorded);
+    assert_eq!(RecordedGraph::from_json(&json).unwrap(), recorded);
     assert_eq!(outside.index(), 3);
 }
 
 #[test]
 fn a_unary_without_a_kind_is_read() {
-    let recorded = Recorded::from_json(&GOOD.replace(r#""desc":"NEG","#, "")).unwrap();
+    let recorded = RecordedGraph::from_json(&GOOD.replace(r#""desc":"NEG","#, "")).unwrap();
     let graph = recorded.assigned.graph();
     assert!(graph.tensor(graph.nodes()[1]).op.ggml_in_place());
-    assert_eq!(Recorded::from_json(&recorded.to_json()).unwrap(), recorded);
+    assert_eq!(RecordedGraph::from_json(&recorded.to_json()).unwrap(), recorded);
 }
 
 #[test]
 fn what_was_kept_for_a_backend_is_read_and_written_and_changes_no_memory() {
-    let plain = Recorded::from_json(GOOD).unwrap();
+    let plain = RecordedGraph::from_json(GOOD).unwrap();
     assert_eq!(plain.needs[MemoryId::FIRST], None);
     for fusion in Fusion::ALL {
         let needs = format!(r#""hold":7,"fusion":"{}","alignment":32"#, fusion.name());
-        let recorded = Recorded::from_json(&GOOD.replace(r#""alignment":32"#, &needs)).unwrap();
+        let recorded = RecordedGraph::from_json(&GOOD.replace(r#""alignment":32"#, &needs)).unwrap();
         assert_eq!(recorded.needs[MemoryId::FIRST], Some(BackendNeeds { extra_lifetime: 7, fusion }));
         assert_eq!(recorded.assigned, plain.assigned);
-        assert_eq!(Recorded::from_json(&recorded.to_json()).unwrap(), recorded);
+        assert_eq!(RecordedGraph::from_json(&recorded.to_json()).unwrap(), recorded);
     }
 }
 
@@ -81,7 +81,7 @@ fn faults_are_named() {
     ];
     for (from, to, expected) in cases {
         assert!(GOOD.contains(from), "{from}");
-        let error = Recorded::from_json(&GOOD.replace(from, to)).unwrap_err().to_string();
+        let error = RecordedGraph::from_json(&GOOD.replace(from, to)).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}\nnot\n{expected}");
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use steeve_alloc::Allocation;
 use steeve_device::{Bindings, BufferType, SharedBuffer};
 use steeve_graph::{
-    AllocSizes, AssignedGraph, Assignment, BufferId, Bytes, GraphStrategy, Id, IdVec, Memory, MemoryId, Places,
-    PlanOptions, TensorId, TensorPlace, replay,
+    AllocSizes, AssignedGraph, Assignment, BufferId, Bytes, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanOptions,
+    TensorId, TensorPlace, TensorPlaces, replay,
 };
 
 /// What an allocation must keep to.
@@ -60,7 +60,7 @@ impl Laws<'_> {
             GraphStrategy::Ggml => (steeve_graph::Reuse::Ggml, assigned.memories().ids().collect()),
             _ => (reuse, Vec::new()),
         };
-        replay(&assigned, &Places { places, reuse, unread, without_extra_lifetime })
+        replay(&assigned, &TensorPlaces { places, reuse, unread, without_extra_lifetime })
             .map_err(|faults| faults.to_string())
     }
 

@@ -2,7 +2,7 @@
 
 use steeve_graph::file::DROP_IN;
 use steeve_graph::{
-    Claim, GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlanFault, PlanFile, PlanOptions, Reuse, Unread,
+    GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlacementClaim, PlanFault, PlanFile, PlanOptions, Reuse, Unread,
     check_plan_file,
 };
 use steeve_view::PlanMap;
@@ -39,7 +39,9 @@ pub(crate) fn check(
         let title = Title { file, plan: "the plan", kind: PlanKind::Given };
         return match check_plan_file(&plan, &graph.assigned, MatchMemories::ByName) {
             // It has been proven.
-            Ok(plan) => judge(verdicts, &title, &graph, &Claim::of_plan(&plan), Vec::new(), || over(&plan, capacities)),
+            Ok(plan) => {
+                judge(verdicts, &title, &graph, &PlacementClaim::of_plan(&plan), Vec::new(), || over(&plan, capacities))
+            }
             Err(faults) => verdicts.does_not_hold(&title, &named(&graph, faults)),
         };
     }
@@ -48,11 +50,11 @@ pub(crate) fn check(
     let (strategy, reuse, unread) = (solved.figures.strategy, options.reuse.name(), options.unread.name());
     let name = format!("our plan (strategy {strategy}, reuse {reuse}, unread {unread})");
     let title = Title { file: &graph.file, plan: &name, kind: PlanKind::Ours };
-    let claim = Claim::of_plan(&solved.plan);
+    let claim = PlacementClaim::of_plan(&solved.plan);
     let faults = claim.faults(&graph.assigned);
     let mut answer = judge(verdicts, &title, &graph, &claim, faults, || over(&solved.plan, capacities))?;
     if let Some(ggml) = graph.answer() {
-        let claim = Claim::of_answer(ggml, &graph.assigned);
+        let claim = PlacementClaim::of_recorded(ggml, &graph.assigned);
         let title = Title { file: &graph.file, plan: "ggml's recorded plan", kind: PlanKind::Ggml };
         // A capacity is asked of our plan: what ggml did can't be changed.
         let faults = claim.faults(&graph.assigned);
@@ -98,7 +100,7 @@ fn judge(
     verdicts: &mut Verdicts<'_>,
     title: &Title<'_>,
     graph: &GraphFile,
-    claim: &Claim,
+    claim: &PlacementClaim,
     faults: Vec<PlanFault>,
     over_capacity: impl FnOnce() -> Vec<Fault>,
 ) -> Result<Answer, Error> {
@@ -112,7 +114,7 @@ fn judge(
 }
 
 /// What holds, and how many bytes it takes of ggml's.
-fn sentence(graph: &GraphFile, claim: &Claim) -> String {
+fn sentence(graph: &GraphFile, claim: &PlacementClaim) -> String {
     let tensors = match claim.places.places.iter().flatten().count() {
         1 => "1 tensor".to_owned(),
         count => format!("{count} tensors"),
@@ -132,7 +134,7 @@ fn sentence(graph: &GraphFile, claim: &Claim) -> String {
 
 /// The figures of each memory. The bound is that of a plan of ours with equal reuse and unread; a claim below it takes over bytes in
 /// another way, and then nothing is known of its bound.
-fn memories(graph: &GraphFile, claim: &Claim) -> Result<Vec<CheckedMemory>, Error> {
+fn memories(graph: &GraphFile, claim: &PlacementClaim) -> Result<Vec<CheckedMemory>, Error> {
     let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(claim.places.reuse).with_unread(claim.places.unread);
     let solved = solve(graph, &options, Capacities::default())?;
     let of_memory = |(memory, bound): (MemoryId, &MemoryFigures)| {

@@ -2,8 +2,10 @@
 
 use std::cell::OnceCell;
 
-use steeve_graph::recorded::{Answer, BackendNeeds};
-use steeve_graph::{AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, Recorded, TensorId, ggml_answer};
+use steeve_graph::recorded::{BackendNeeds, RecordedPlacement};
+use steeve_graph::{
+    AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, RecordedGraph, TensorId, ggml_placement,
+};
 
 use crate::args::{HowArgs, LimitArgs};
 use crate::error::Error;
@@ -24,13 +26,13 @@ pub(crate) struct GraphFile {
     /// Whether it is planned as the drop-in would.
     pub(crate) as_drop_in: bool,
     /// ggml's own answer, as long as it is one to this question.
-    answer: Option<Answer>,
+    answer: Option<RecordedPlacement>,
     ggml: OnceCell<IdVec<MemoryId, Option<Bytes>>>,
 }
 
 impl GraphFile {
-    pub(crate) fn recorded(file: String, recorded: Recorded) -> Self {
-        let Recorded { assigned, ids, answer, hosts, needs, .. } = recorded;
+    pub(crate) fn recorded(file: String, recorded: RecordedGraph) -> Self {
+        let RecordedGraph { assigned, ids, placement: answer, hosts, needs, .. } = recorded;
         let ids = Some(ids);
         Self { file, assigned, ids, hosts, needs, as_drop_in: false, answer: Some(answer), ggml: OnceCell::new() }
     }
@@ -89,7 +91,7 @@ impl GraphFile {
     }
 
     /// Where ggml put the tensors, if that was recorded.
-    pub(crate) fn answer(&self) -> Option<&Answer> {
+    pub(crate) fn answer(&self) -> Option<&RecordedPlacement> {
         self.answer.as_ref()
     }
 
@@ -98,7 +100,7 @@ impl GraphFile {
         let worked_out = || {
             let chunks = match &self.answer {
                 Some(answer) => Some(answer.chunks.clone()),
-                None => ggml_answer(&self.assigned).ok().map(|answer| answer.chunks),
+                None => ggml_placement(&self.assigned).ok().map(|answer| answer.chunks),
             };
             let bytes = |memory| Some(sum(chunks.as_ref()?.get(memory)?.iter().copied()));
             self.assigned.memories().ids().map(bytes).collect()

@@ -215,7 +215,7 @@ fn a_plan_of_another_graph_or_under_other_rules_is_refused() {
 fn a_plan_that_is_larger_than_ggmls_is_refused() {
     let graph: AssignedGraph = "x = input f32[256]; y = sqr x; z = neg y !output".parse().unwrap();
     let options = best().with_reuse(Reuse::None);
-    let (plan, answer) = (plan_graph(&graph, &options).unwrap(), ggml_answer(&graph).unwrap());
+    let (plan, answer) = (plan_graph(&graph, &options).unwrap(), ggml_placement(&graph).unwrap());
     let why = refusal(&plan, &options, &answer).unwrap();
     assert_eq!(why, "memory memory: larger than ggml's: 2048 bytes, 1024 with ggml");
 }
@@ -351,5 +351,5 @@ fn more_reuse_has_files_of_its_own_and_may_fall_back_to_ggmls() {
     assert!(solved(&plans, &graph, &more).1 && !solved(&plans, &graph, &more).1);
     assert_eq!(names(&plans).len(), 2);
     let plan = plan_beside_ggml(&graph, &best()).unwrap().plan;
-    assert_eq!(refusal(&plan, &more, &ggml_answer(&graph).unwrap()), None);
+    assert_eq!(refusal(&plan, &more, &ggml_placement(&graph).unwrap()), None);
 }

@@ -177,14 +177,14 @@ impl<'a> NodeReader<'a> {
                 Ok(OpCall::Xielu { a, numbers: [float(0)?, float(1)?, float(2)?, float(3)?] })
             }
             Op::Unary(kind) => Ok(OpCall::Unary { kind, a }),
-            _ => Err(ShapeError::Unsaid.into()),
+            _ => Err(ShapeError::Undetermined.into()),
         }
     }
 
     /// Reads a gated linear unit. ggml's parameters behind the kind: 1 if the halves are swapped, and the two numbers of
     /// swiglu_oai.
     pub(crate) fn glu(&mut self) -> Result<OpCall, CallError> {
-        let Op::Glu(kind) = self.op else { return Err(ShapeError::Unsaid.into()) };
+        let Op::Glu(kind) = self.op else { return Err(ShapeError::Undetermined.into()) };
         let (a, b) = (self.operand()?, self.optional_operand());
         let is_swapped = self.int(0, "swapped").is_ok_and(|swapped| swapped != 0);
         let gated = match b {

@@ -24,7 +24,7 @@ use crate::{
 /// assert_eq!(graph, random_graph(&mut Choices::from_seed(7)));
 /// ```
 pub fn random_graph(choices: &mut Choices<'_>) -> AssignedGraph {
-    let mut generator = Generator { context: Context::new(), choices, values: Vec::new(), written: Vec::new() };
+    let mut generator = GraphGenerator { context: Context::new(), choices, values: Vec::new(), written: Vec::new() };
     // A shape that can't be built is another one's turn; what has been built stays.
     let _ = generator.leafs();
     for _ in 0..2 + generator.choices.below(80) {
@@ -34,7 +34,7 @@ pub fn random_graph(choices: &mut Choices<'_>) -> AssignedGraph {
     assign(generator.choices, graph)
 }
 
-struct Generator<'a, 'b> {
+struct GraphGenerator<'a, 'b> {
     context: Context,
     choices: &'a mut Choices<'b>,
     /// What later steps may read.
@@ -47,7 +47,7 @@ type Built = Result<TensorId, GraphError>;
 
 const ROW: u64 = 16;
 
-impl Generator<'_, '_> {
+impl GraphGenerator<'_, '_> {
     fn leafs(&mut self) -> Result<(), GraphError> {
         let dtype = |choices: &mut Choices<'_>| choices.pick(&[DataType::F32, DataType::F16]).unwrap_or(DataType::F32);
         for _ in 0..1 + self.choices.below(3) {

@@ -95,8 +95,8 @@ pub fn assert_survives(graph: &AssignedGraph) {
 /// If it does not: that is what a fuzzer looks for.
 #[cfg(feature = "json")]
 pub fn record(bytes: &[u8]) {
-    let Ok(first) = crate::Recorded::from_json_bytes(bytes) else { return };
-    let again = crate::Recorded::from_json(&first.to_json());
+    let Ok(first) = crate::RecordedGraph::from_json_bytes(bytes) else { return };
+    let again = crate::RecordedGraph::from_json(&first.to_json());
     assert_eq!(again.map_err(|error| error.to_string()), Ok(first));
 }
 

@@ -13,18 +13,18 @@ use steeve_plan::{BufferId, Bytes, Id, IdVec};
 
 use super::{MatchMemories, PlanFault, TensorNumbers, check_memory, match_memories, options};
 use crate::liveness::{RootLifetime, root_lifetimes};
-use crate::recorded::Answer;
+use crate::recorded::RecordedPlacement;
 use crate::{
-    AssignedGraph, GraphPlan, GraphStrategy, MemoryId, Named, Places, ReplayFault, Reuse, TensorId, TensorPlace,
+    AssignedGraph, GraphPlan, GraphStrategy, MemoryId, Named, ReplayFault, Reuse, TensorId, TensorPlace, TensorPlaces,
     Unread, replay,
 };
 
 /// Where the tensors of a graph are said to be, and how large the buffers are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Claim {
+pub struct PlacementClaim {
     /// Where each tensor is, and by which rules.
-    pub places: Places,
+    pub places: TensorPlaces,
     /// The sizes of the buffers of each memory. A memory that shares another's has none.
     pub buffers: IdVec<MemoryId, Vec<Bytes>>,
 }
@@ -50,7 +50,7 @@ pub struct Claim {
 /// ```
 pub fn check_plan_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<GraphPlan, Vec<PlanFault>> {
     let mut faults: Vec<PlanFault> = TensorNumbers::new(file, graph).err().into_iter().collect();
-    match Claim::read(file, graph, by) {
+    match PlacementClaim::read(file, graph, by) {
         Ok((claim, wrong)) => {
             let is_unplaced = |fault: &PlanFault| matches!(fault, PlanFault::Unplaced { .. });
             let has_unplaced = wrong.iter().any(is_unplaced);
@@ -74,7 +74,7 @@ pub fn check_plan_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories
     GraphPlan::from_file(file, graph, by).map_err(|fault| [fault].into())
 }
 
-impl Claim {
+impl PlacementClaim {
     /// What a file claims of a graph, as far as its blocks are those of the graph's tensors, and what is wrong with the others,
     /// with figures and with memories. Fails if there is nothing to compare.
     fn read(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<(Self, Vec<PlanFault>), PlanFault> {
@@ -124,7 +124,7 @@ impl Claim {
                 wrong.push(PlanFault::Unplaced { tensor: Named::new(tensor, graph.graph().names()) });
             }
         }
-        let places = Places { places, reuse: options.reuse, unread: options.unread, without_extra_lifetime };
+        let places = TensorPlaces { places, reuse: options.reuse, unread: options.unread, without_extra_lifetime };
         Ok((Self { places, buffers }, wrong))
     }
 
@@ -138,21 +138,24 @@ impl Claim {
     }
 
     /// Returns ggml's own plan of a graph, as it was recorded.
-    pub fn of_answer(answer: &Answer, graph: &AssignedGraph) -> Self {
+    pub fn of_recorded(placement: &RecordedPlacement, graph: &AssignedGraph) -> Self {
         let place = |(index, life): (usize, &RootLifetime)| {
             let tensor = TensorId::from_index(index).filter(|_| life.is_allocated())?;
-            let it = answer.places.get(tensor).copied().flatten()?;
+            let it = placement.places.get(tensor).copied().flatten()?;
             let (memory, buffer) = (graph.owner(it.memory), BufferId::from_index(it.chunk as usize)?);
             Some(TensorPlace::new(memory, buffer, it.offset, it.size_max))
         };
         let (reuse, unread) = (Reuse::Ggml, Unread::Keep);
         let places = root_lifetimes(graph, unread).of_root.iter().enumerate().map(place).collect();
-        let mut buffers = answer.chunks.clone();
+        let mut buffers = placement.chunks.clone();
         // A record repeats the chunks for each id of a memory.
         for (id, _) in graph.memories().pairs().filter(|(_, memory)| memory.shared_with.is_some()) {
             buffers[id].clear();
         }
-        Self { places: Places { places, reuse, unread, without_extra_lifetime: graph.owners().collect() }, buffers }
+        Self {
+            places: TensorPlaces { places, reuse, unread, without_extra_lifetime: graph.owners().collect() },
+            buffers,
+        }
     }
 
     /// Returns the bytes of all buffers of a memory.

@@ -328,7 +328,7 @@ impl PlanFault {
                 ReplayFault::InPlace { .. } => "in-place",
                 ReplayFault::Unplaced { .. } => "unplaced",
                 ReplayFault::Unwritten { .. } => "unwritten",
-                ReplayFault::BothBefore { .. } => "both-before",
+                ReplayFault::InitialOverlap { .. } => "both-before",
                 ReplayFault::Place { .. } => "outside",
             },
         }

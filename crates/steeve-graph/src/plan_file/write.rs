@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use steeve_plan::file::{FileMemory, FileTensor, FileView, PlanFile};
 use steeve_plan::{Id, IdVec};
 
-use crate::compact::lines;
+use crate::compact::text_order;
 use crate::{Fusion, GraphPlan, Memory, MemoryId, MemoryPlan, Op, TensorId};
 
 impl GraphPlan {
@@ -77,7 +77,7 @@ impl<'a> PlanDescription<'a> {
     fn new(plan: &'a GraphPlan) -> Self {
         let graph = plan.assigned.graph();
         let mut numbers: IdVec<TensorId, Option<u32>> = graph.tensors().ids().map(|_| None).collect();
-        for (line, tensor) in (0..).zip(lines(graph)) {
+        for (line, tensor) in (0..).zip(text_order(graph)) {
             numbers[tensor] = Some(line);
         }
         let mut kept = vec![false; graph.tensors().len()];

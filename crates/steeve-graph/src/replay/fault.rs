@@ -52,7 +52,7 @@ pub enum ReplayFault {
         /// What it reads.
         tensor: Named,
         /// Who wrote there.
-        by: Writer,
+        by: LastWriter,
         /// The name of the memory.
         memory: String,
         /// The buffer.
@@ -77,7 +77,7 @@ pub enum ReplayFault {
         /// What it reads.
         tensor: Named,
         /// Who wrote there.
-        by: Writer,
+        by: LastWriter,
         /// The name of the memory.
         memory: String,
         /// The buffer.
@@ -102,7 +102,7 @@ pub enum ReplayFault {
         "{tensor} and {other} are both there before the run and share byte {offset} of buffer {buffer} in {memory}",
         memory = Clipped(memory)
     )]
-    BothBefore {
+    InitialOverlap {
         /// The one that is listed later.
         tensor: Named,
         /// The one that is listed first.
@@ -120,7 +120,7 @@ pub enum ReplayFault {
         /// What was lost.
         tensor: Named,
         /// Who wrote there.
-        by: Writer,
+        by: LastWriter,
         /// The name of the memory.
         memory: String,
         /// The buffer.
@@ -173,7 +173,7 @@ impl ReplayFault {
             Self::Overwritten { tensor, .. }
             | Self::Fusion { tensor, .. }
             | Self::Unwritten { tensor, .. }
-            | Self::BothBefore { tensor, .. }
+            | Self::InitialOverlap { tensor, .. }
             | Self::Lost { tensor, .. }
             | Self::InPlace { tensor, .. }
             | Self::Place { tensor, .. }
@@ -200,21 +200,21 @@ pub enum PlaceFault {
 /// Who wrote a byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Writer {
+pub enum LastWriter {
     /// A node, by its position and tensor.
     Node(usize, Named),
     /// The caller, before the run.
     Caller(Named),
-    /// Nobody.
-    Nobody,
+    /// Nothing.
+    Nothing,
 }
 
-impl fmt::Display for Writer {
+impl fmt::Display for LastWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node(node, tensor) => write!(f, "node {node} ({tensor})"),
             Self::Caller(tensor) => write!(f, "the caller's {tensor}"),
-            Self::Nobody => write!(f, "nobody"),
+            Self::Nothing => write!(f, "nobody"),
         }
     }
 }

@@ -16,7 +16,7 @@ use steeve_plan::Bytes;
 use crate::{Layout, LayoutError, Param};
 
 /// What an operation makes of what it is given.
-pub(crate) type Rule = fn(&ShapeInput<'_>) -> Result<InferredShape, ShapeError>;
+pub(crate) type ShapeRule = fn(&ShapeInput<'_>) -> Result<InferredShape, ShapeError>;
 
 /// What an operation is given.
 pub(crate) struct ShapeInput<'a> {
@@ -24,16 +24,16 @@ pub(crate) struct ShapeInput<'a> {
     pub(crate) params: &'a [Param],
     /// What the caller wants the result to be, where that is for the caller to say.
     pub(crate) wanted: Option<Layout>,
-    pub(crate) strides: Strides,
+    pub(crate) checks: OperandChecks,
 }
 
 /// How closely a rule looks at what does not change the meaning of an operation: data types and strides of operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strides {
+pub(crate) enum OperandChecks {
     /// As ggml's builders.
     Ggml,
     /// Not at all. A node is a view of any strides perhaps, and a backend knows which types and strides its kernels read.
-    Any,
+    ShapesOnly,
 }
 
 impl ShapeInput<'_> {
@@ -47,7 +47,7 @@ impl ShapeInput<'_> {
 
     /// A demand that ggml's kernels have, and the meaning of the operation has not.
     pub(crate) fn demand_ggml(&self, condition: bool, wish: &'static str) -> Result<(), ShapeError> {
-        demand(condition || self.strides == Strides::Any, wish)
+        demand(condition || self.checks == OperandChecks::ShapesOnly, wish)
     }
 
     /// A parameter that is a whole number, if it is there.
@@ -56,7 +56,7 @@ impl ShapeInput<'_> {
     }
 
     pub(crate) fn wanted(&self) -> Result<Layout, ShapeError> {
-        self.wanted.ok_or(ShapeError::Unsaid)
+        self.wanted.ok_or(ShapeError::Undetermined)
     }
 
     /// A parameter that must be an integer from 0.
@@ -105,7 +105,7 @@ pub enum ShapeError {
     },
     /// The shape of the result does not follow from the sources, and nobody said it.
     #[error("the shape of the result does not follow from the sources, so it must be given")]
-    Unsaid,
+    Undetermined,
     /// Types, shapes or strides do not fit together.
     #[error("{0}")]
     Unfit(&'static str),

@@ -46,7 +46,7 @@ use crate::{AssignedGraph, Graph, GraphError, LayoutError, Op, Tensor};
 /// assert_eq!(error.to_string(), "line 2, column 9: there is no tensor z");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{fault}", At(self))]
+#[error("{}{fault}", ErrorPosition(self))]
 pub struct TextError {
     /// The line.
     pub line: u32,
@@ -57,9 +57,9 @@ pub struct TextError {
 }
 
 /// Shows where the fault is; an input that is too large is wrong as a whole.
-struct At<'a>(&'a TextError);
+struct ErrorPosition<'a>(&'a TextError);
 
-impl fmt::Display for At<'_> {
+impl fmt::Display for ErrorPosition<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             TextError { fault: TextFault::InputTooLarge(_), .. } => Ok(()),
@@ -101,10 +101,10 @@ pub enum TextFault {
     Memory(String),
     /// A label that two things have.
     #[error("{} is there already", Clipped(.0))]
-    Twice(String),
+    Duplicate(String),
     /// Type and shape were left out, and the sources do not say them.
     #[error("give the type and shape: {0}")]
-    Unsaid(crate::ShapeError),
+    UnknownShape(crate::ShapeError),
     /// A statement with more words and symbols than any can need.
     #[error("a statement has at most {} words and symbols", lexer::MOST_TOKENS)]
     TooLong,
@@ -171,13 +171,13 @@ impl fmt::Display for AssignedGraph {
 
 /// In which list of a graph a tensor stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum List {
+enum GraphList {
     Leafs,
     Nodes,
     Neither,
 }
 
-impl List {
+impl GraphList {
     /// Where a tensor stands unless its line says otherwise.
     fn usual(tensor: &Tensor) -> Self {
         if tensor.op == Op::None && !tensor.flags.is_param() { Self::Leafs } else { Self::Nodes }

@@ -9,8 +9,8 @@ use core::fmt::{self, Formatter, Write};
 use steeve_plan::{Bytes, Id, IdVec};
 
 use super::lexer::is_word;
-use super::{List, SAME_SIZE_MEMORIES, usual_view};
-use crate::compact::lines;
+use super::{GraphList, SAME_SIZE_MEMORIES, usual_view};
+use crate::compact::text_order;
 use crate::{AssignedGraph, Flags, Fusion, Graph, Memory, MemoryId, Op, Tensor, TensorId};
 
 pub(super) fn write(f: &mut Formatter<'_>, graph: &Graph, assigned: Option<&AssignedGraph>) -> fmt::Result {
@@ -20,9 +20,14 @@ pub(super) fn write(f: &mut Formatter<'_>, graph: &Graph, assigned: Option<&Assi
     for (memory, label) in memories.iter().zip(&memory_labels) {
         write_memory(f, memory, label, &memory_labels)?;
     }
-    let order = lines(graph);
-    let mut writer =
-        Writer { graph, assigned, labels: labels(graph, &order), lines: line_numbers(graph, &order), memory_labels };
+    let order = text_order(graph);
+    let mut writer = TextWriter {
+        graph,
+        assigned,
+        labels: labels(graph, &order),
+        lines: line_numbers(graph, &order),
+        memory_labels,
+    };
     writer.lists(f, &order)
 }
 
@@ -99,7 +104,7 @@ fn quote(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
     f.write_char('"')
 }
 
-struct Writer<'a> {
+struct TextWriter<'a> {
     graph: &'a Graph,
     assigned: Option<&'a AssignedGraph>,
     labels: IdVec<TensorId, String>,
@@ -107,7 +112,7 @@ struct Writer<'a> {
     memory_labels: Vec<String>,
 }
 
-impl Writer<'_> {
+impl TextWriter<'_> {
     /// Leafs, tensors in neither list, nodes. What has a line already is only named again.
     fn lists(&mut self, f: &mut Formatter<'_>, order: &[TensorId]) -> fmt::Result {
         let graph = self.graph;
@@ -116,17 +121,17 @@ impl Writer<'_> {
         let memory = |list: Option<&Vec<MemoryId>>, index: usize| list.and_then(|list| list.get(index)).copied();
         for (index, &leaf) in graph.leafs().iter().enumerate() {
             let memory = memory(assignment.map(|it| &it.leafs), index);
-            self.entry(f, leaf, List::Leafs, memory, &mut written)?;
+            self.entry(f, leaf, GraphList::Leafs, memory, &mut written)?;
         }
         let nodes: Vec<bool> = listed(graph, graph.nodes());
         for &id in order.iter().filter(|id| !nodes[id.index()]) {
             if !written[id.index()] {
-                self.entry(f, id, List::Neither, None, &mut written)?;
+                self.entry(f, id, GraphList::Neither, None, &mut written)?;
             }
         }
         for (index, &node) in graph.nodes().iter().enumerate() {
             let memory = memory(assignment.map(|it| &it.nodes), index);
-            self.entry(f, node, List::Nodes, memory, &mut written)?;
+            self.entry(f, node, GraphList::Nodes, memory, &mut written)?;
         }
         Ok(())
     }
@@ -135,7 +140,7 @@ impl Writer<'_> {
         &self,
         f: &mut Formatter<'_>,
         id: TensorId,
-        list: List,
+        list: GraphList,
         memory: Option<MemoryId>,
         written: &mut [bool],
     ) -> fmt::Result {
@@ -150,7 +155,7 @@ impl Writer<'_> {
         f.write_char('\n')
     }
 
-    fn line(&self, f: &mut Formatter<'_>, id: TensorId, list: List) -> fmt::Result {
+    fn line(&self, f: &mut Formatter<'_>, id: TensorId, list: GraphList) -> fmt::Result {
         let tensor = self.graph.tensor(id);
         write!(f, "{} = ", self.labels[id])?;
         let said = self.head(f, tensor)?;
@@ -166,7 +171,7 @@ impl Writer<'_> {
         if tensor.external && said != "external" {
             f.write_str(" !external")?;
         }
-        if list != List::usual(tensor) {
+        if list != GraphList::usual(tensor) {
             write!(f, " !{}", list.flag())?;
         }
         self.sizes(f, id)?;
