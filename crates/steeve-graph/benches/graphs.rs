@@ -37,7 +37,7 @@ fn main() {
     times(&graphs);
 }
 
-/// Bytes of well-known models.
+/// Prints bytes of well-known models.
 fn table(graphs: &[(String, RecordedGraph)]) {
     println!("{:45} {:>12} {:>12} {:>12} {:>7} {:>9}", "graph", "ggml", "ours", "bound", "ratio", "time us");
     for (name, recorded) in graphs.iter().filter(|(name, _)| MODELS.contains(&name.as_str())) {
@@ -57,7 +57,7 @@ fn table(graphs: &[(String, RecordedGraph)]) {
     }
 }
 
-/// Medians over the graphs above 300 nodes.
+/// Prints medians over the graphs above 300 nodes.
 fn times(graphs: &[(String, RecordedGraph)]) {
     let (mut fast, mut fits, mut per_node, mut ggmls_own) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut loads, mut loads_of_fast) = (Vec::new(), Vec::new());
@@ -101,7 +101,7 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The least time of several runs, and the last result.
+/// Returns the least time of several runs, and the last result.
 fn least<T>(runs: u32, mut work: impl FnMut() -> T) -> (Duration, T) {
     let mut timed = || {
         let before = Instant::now();

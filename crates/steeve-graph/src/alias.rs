@@ -1,9 +1,9 @@
-//! RootLifetimes in, shares out: which node takes over the bytes of a source that dies at it. O(edges).
+//! Uses of roots in, live ranges out: which node's result aliases a source that dies at it. O(edges).
 //!
-//! As a register allocator coalesces a copy, a node may write its result over a source that nobody needs any more. The
-//! source may be a view, as long as it starts where its root starts and the whole root dies with it: `rope(reshape(q))`
-//! runs in the bytes of `q`. Each dying root has only one node that could take it over, so taking one never spoils
-//! another, and every one taken lowers what is alive at that step.
+//! As a register allocator coalesces a copy, a node may write its result over a source that no later node needs. The
+//! source may be a view, as long as it starts where its root starts and the whole root dies with it:
+//! `rope(reshape(q))` runs in the bytes of `q`. Each dying root has only one node whose result could alias it, so an
+//! alias never prevents another, and each one lowers the number of live bytes at its step.
 
 use steeve_plan::{Bytes, Id};
 
@@ -11,7 +11,7 @@ use crate::live_ranges::{LiveRange, LiveRangeId, LiveRanges, end_of_run};
 use crate::liveness::{RootLifetime, RootLifetimes};
 use crate::{AssignedGraph, MemoryId, TensorId};
 
-/// Which take-overs are made.
+/// Which in-place aliases are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AliasRule {
     /// All that the table of operations allows.
@@ -22,17 +22,18 @@ pub(crate) enum AliasRule {
     None,
 }
 
-/// No operation takes over a source behind these slots, so a node with very many sources costs no more than others.
+/// The number of slots that are considered for an alias, so that a node with very many sources costs no more than
+/// others.
 const MAX_SLOTS: usize = 16;
 
 /// What our own liveness and rules say.
 pub(crate) struct AliasedRanges {
     pub(crate) live_ranges: LiveRanges,
-    /// Whether ggml makes a take-over that is not made here, so that its plan may be smaller.
+    /// Whether ggml makes an alias that is not made here, so that its plan may be smaller.
     pub(crate) differs: bool,
 }
 
-/// The shares of all tensors, by our own liveness.
+/// Computes the live ranges of all tensors by our own liveness, with the in-place aliases that `rule` allows.
 pub(crate) fn alias_in_place(assigned: &AssignedGraph, rule: AliasRule, lives: &RootLifetimes) -> AliasedRanges {
     let graph = assigned.graph();
     let live_ranges = LiveRanges::with_capacity(lives.of_root.len(), lives.births.len());
@@ -40,7 +41,7 @@ pub(crate) fn alias_in_place(assigned: &AssignedGraph, rule: AliasRule, lives: &
     let mut differs = false;
     for &root in &lives.births {
         let step = lives.of_root[root.index()].first;
-        // Only a node that is the first to touch its own bytes can take over those of a source.
+        // Only a node that is the first to touch its own bytes can alias those of a source.
         let node = step.checked_sub(1).and_then(|index| graph.nodes().get(index as usize));
         let is_fresh = rule != AliasRule::None && node == Some(&root);
         let choice = if is_fresh { walk.choose(root, step) } else { AliasChoice::default() };
@@ -50,11 +51,12 @@ pub(crate) fn alias_in_place(assigned: &AssignedGraph, rule: AliasRule, lives: &
     AliasedRanges { live_ranges: walk.live_ranges, differs }
 }
 
-/// What a node takes over.
+/// The live range that the result of a node aliases.
 #[derive(Clone, Copy, Default)]
 struct AliasChoice {
     source_range: Option<LiveRangeId>,
-    /// Whether ggml takes over a source here, and ours is none or a smaller one, so that ggml may have fewer bytes alive.
+    /// Whether ggml aliases a source here and our choice is none or a smaller one, so that fewer bytes may be live in
+    /// ggml's plan.
     is_ggml_ahead: bool,
 }
 
@@ -104,8 +106,8 @@ impl AliasWalk<'_> {
         }
     }
 
-    /// The share of a source that dies at `step` and that the node takes over: the one that fits best, the first of
-    /// equals.
+    /// Returns the live range of the smallest source that dies at `step` and that the node may write its result over;
+    /// of equal ones, the first.
     fn best_source(&self, node: TensorId, step: u64) -> Option<LiveRangeId> {
         let memory = self.lives[node.index()].home?;
         let owner = self.assigned.owner(memory);
@@ -126,7 +128,8 @@ impl AliasWalk<'_> {
         found.map(|(_, range)| range)
     }
 
-    /// Where nodes are fused or run side by side, only what ggml itself takes over.
+    /// Returns whether the rule allows an alias. Where nodes are fused or run side by side, only aliases of ggml's
+    /// own rule are allowed.
     fn rule_allows(&self, node: TensorId, slot: usize, source: TensorId, memory: MemoryId) -> bool {
         let graph = self.assigned.graph();
         let ggml = || ggml_allows_alias(self.assigned, node, source);
@@ -137,7 +140,8 @@ impl AliasWalk<'_> {
         ours && (!self.assigned.memories()[memory].keeps_ggml_in_place() || ggml())
     }
 
-    /// The share of the root behind `source`, if that root is used for the last time at `step` and by one slot only.
+    /// Returns the live range of the root behind `source`, if that root is used for the last time at `step` and by
+    /// one slot only.
     fn dying_range(&self, source: TensorId, sources: &[Option<TensorId>], step: u64) -> Option<LiveRangeId> {
         let graph = self.assigned.graph();
         let root = graph.root(source);
@@ -150,7 +154,8 @@ impl AliasWalk<'_> {
         if slots.next().is_none() { self.live_ranges.of_tensor[root.index()] } else { None }
     }
 
-    /// What ggml's rule takes over, perhaps in another memory or through a slot that we leave alone.
+    /// Returns the live range that ggml's rule aliases, perhaps in another memory or through a slot that our rule
+    /// excludes.
     fn ggml_choice(&self, node: TensorId, step: u64) -> Option<LiveRangeId> {
         let sources = self.assigned.graph().sources(node);
         let chosen = |source: &TensorId| {
@@ -161,8 +166,8 @@ impl AliasWalk<'_> {
     }
 }
 
-/// ggml's own rule, apart from who is still alive: an operation of its list, and a source of equal layout that owns its
-/// bytes.
+/// Returns whether ggml's own rule allows an alias, apart from liveness: an operation of its list, and a source of
+/// equal layout that owns its bytes.
 pub(crate) fn ggml_allows_alias(assigned: &AssignedGraph, node: TensorId, source: TensorId) -> bool {
     let graph = assigned.graph();
     let (tensor, parent) = (graph.tensor(node), graph.tensor(source));

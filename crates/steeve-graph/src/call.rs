@@ -1,11 +1,11 @@
 //! A node as kernels take it: operands and parameters under names, checked.
 //!
-//! Graph and node in, [`OpCall`] out. The rule of the operation, the same that builders and text go through, is applied to
-//! the node's sources, parameters and result; the parameters, which a table of tensors keeps as plain numbers, get their
-//! types. So a backend that holds a call has neither shapes nor parameters to check. What is left to a backend is what
-//! depends on its kernels: data types, strides and alignment.
+//! Graph and node in, [`OpCall`] out. The rule of the operation, which builders and text go through as well, is
+//! applied to the node's sources, parameters and result; the parameters, which a table of tensors keeps as plain
+//! numbers, get their types. So a backend that has a call has neither shapes nor parameters to check. What is left to
+//! a backend is what depends on its kernels: data types, strides and alignment.
 //!
-//! Planning never asks for a call: recordings have no parameters, and can be planned all the same.
+//! Planning needs no call: recordings have no parameters, and can be planned all the same.
 
 pub(crate) mod read;
 
@@ -120,12 +120,12 @@ pub enum CallError {
     /// The node is a view of other bytes than its operation says.
     #[error("the result is a view of other bytes than the operation writes: expected source {slot}")]
     View {
-        /// The source that the result shares memory with.
+        /// The source whose memory the result must be a view of.
         slot: usize,
     },
 }
 
-/// As many layouts are found without an allocation.
+/// The number of layouts that are collected without an allocation.
 const FEW: usize = 6;
 
 impl Graph {
@@ -172,7 +172,7 @@ impl Graph {
         Ok(call)
     }
 
-    /// A view must be one of the bytes that the operation says. A copy that owns its result is none.
+    /// Checks that a view is one of the bytes that the operation says. A copy that owns its result is no view.
     fn check_view(&self, node: TensorId, slot: usize, offset: Bytes) -> Result<(), CallError> {
         let (tensor, source) = (self.tensor(node), self.sources(node).get(slot).copied().flatten());
         let is_right = match (tensor.view, source) {

@@ -49,22 +49,26 @@ pub struct ContextMark {
 }
 
 impl Context {
-    /// An empty context.
+    /// Returns an empty context.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The tensors built so far.
+    /// Returns the tensors built so far.
     pub fn tensors(&self) -> &Tensors {
         &self.tensors
     }
 
-    /// The names given so far.
+    /// Returns the names given so far.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// The tensor, unless it was never built here or has been rewound.
+    /// Returns a tensor.
+    ///
+    /// # Errors
+    ///
+    /// If it was never built in this context or has been rewound.
     pub fn tensor(&self, id: TensorId) -> Result<&Tensor, GraphError> {
         self.tensors.find(id)
     }
@@ -89,24 +93,24 @@ impl Context {
         Ok(())
     }
 
-    /// A tensor that nothing makes: a constant or a plain input, whose memory will be planned.
+    /// Appends a tensor that no node computes: a constant or a plain input, whose memory will be planned.
     pub fn new_tensor(&mut self, dtype: DataType, shape: &[u64]) -> Result<TensorId, GraphError> {
         self.push(Tensor::new(Layout::contiguous(dtype, shape)?), &[], &[])
     }
 
-    /// A tensor that the caller writes before a run.
+    /// Appends a tensor that the caller writes before a run.
     pub fn input(&mut self, dtype: DataType, shape: &[u64]) -> Result<TensorId, GraphError> {
         let tensor = Tensor::new(Layout::contiguous(dtype, shape)?);
         self.push(Tensor { flags: Flags::INPUT, ..tensor }, &[], &[])
     }
 
-    /// A tensor whose memory the caller provides: a weight, a cache.
+    /// Appends a tensor whose memory the caller provides: a weight, a cache.
     pub fn external(&mut self, dtype: DataType, shape: &[u64]) -> Result<TensorId, GraphError> {
         let tensor = Tensor::new(Layout::contiguous(dtype, shape)?);
         self.push(Tensor { external: true, ..tensor }, &[], &[])
     }
 
-    /// A tensor of any kind, by hand; what the other functions make is checked more closely.
+    /// Appends a tensor of any kind. What the other functions append is checked more closely.
     pub fn add_tensor(
         &mut self,
         tensor: Tensor,
@@ -131,7 +135,7 @@ impl Context {
         self.build(op, sources, params, None)
     }
 
-    /// The operation with ggml's name and kind; an unknown one is kept by name.
+    /// Returns the operation with ggml's name and kind; an unknown one is kept by name.
     pub fn op(&mut self, name: &str, kind: Option<&str>) -> Result<Op, GraphError> {
         Arc::make_mut(&mut self.tensors).op(name, kind)
     }
@@ -143,32 +147,37 @@ impl Context {
         Ok(())
     }
 
-    /// The caller will write it before a run.
+    /// Marks a tensor as an input: the caller writes it before a run.
     pub fn set_input(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.flag(tensor, Flags::INPUT)
     }
 
-    /// The caller will read it after a run.
+    /// Marks a tensor as an output: the caller reads it after a run.
     pub fn set_output(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.flag(tensor, Flags::OUTPUT)
     }
 
-    /// It survives a run, so that an input need not be written again for the next. The same as being an output.
+    /// Keeps a tensor until the end of a run, as an output, so that an input need not be written again for the next
+    /// run.
     pub fn keep(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.set_output(tensor)
     }
 
-    /// Training changes it.
+    /// Marks a tensor as a parameter, which training changes.
     pub fn set_param(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.flag(tensor, Flags::PARAM)
     }
 
-    /// Training minimises it.
+    /// Marks a tensor as the loss, which training minimises.
     pub fn set_loss(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.flag(tensor, Flags::LOSS)
     }
 
-    /// The caller provides its memory. Fails for a view, which is where its root is.
+    /// Makes a tensor external: the caller provides its memory.
+    ///
+    /// # Errors
+    ///
+    /// If it is a view, whose memory is its root's.
     pub fn set_external(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         if let Some(view) = self.tensor(tensor)?.view {
             let named = |id| Named::new(id, &self.names);
@@ -243,7 +252,7 @@ impl Context {
         sources.iter().map(layout).collect()
     }
 
-    /// The sources, and the wanted shape where that is what does not fit.
+    /// Returns the sources for an error, and the wanted shape where that is what does not fit.
     fn operands(
         &self,
         sources: &[Option<TensorId>],
@@ -264,7 +273,7 @@ impl Context {
         OperandLayouts(given.collect())
     }
 
-    /// Flattens: the root of a view of a view is the tensor that owns the memory.
+    /// Returns a view of a source, flattened: the root of a view of a view is the tensor that owns the memory.
     fn view_of(&self, source: Option<TensorId>, offset: Bytes, layout: &Layout) -> Result<Option<View>, GraphError> {
         let Some(source) = source else {
             return Err(GraphError::NoRule { op: "view".to_string() });

@@ -43,8 +43,8 @@ pub struct CustomOp {
 }
 
 impl CustomOp {
-    /// Declares an operation that overwrites nothing, and whose results have the layouts that
-    /// [`Context::custom_shaped`] is given, unless it gets a [rule](Self::with_rule).
+    /// Declares an operation that overwrites nothing. Its results have the layouts that are given to
+    /// [`Context::custom_shaped`], unless it gets a [rule](Self::with_rule).
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), rule: None, overwrites: 0, writes_into: None }
     }
@@ -103,7 +103,7 @@ impl CustomOp {
         self.writes_into
     }
 
-    /// Holds a node to this declaration, so that a kernel may trust shapes and parameters.
+    /// Checks that a node is what this declaration says, so that a kernel may trust shapes and parameters.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! Graph in, the order that must be kept out: who reads what whom wrote, and who overwrites it.
+//! Graph in, the order that must be kept out: which node reads what another wrote, and which overwrites it.
 //!
-//! Nodes are taken in order, and for each root that anybody writes, the byte ranges are kept apart with their last writer
-//! and those who have read them since.
+//! Nodes are taken in order. For each root that a node writes, the byte ranges are kept separately, with their last
+//! writer and the nodes that have read them since.
 //!
 //! ```text
 //!    root   0 ........ 64 ........ 128 ........ 256
@@ -42,7 +42,7 @@ pub struct Dependency {
 }
 
 impl Graph {
-    /// Which nodes must wait for which, sorted by the one that waits; each pair and reason once.
+    /// Returns which nodes must wait for which, sorted by the one that waits; each pair and reason once.
     ///
     /// Views and other nodes that only describe memory neither wait nor are waited for. Edges that follow from others
     /// are left out where a range has been overwritten in between.
@@ -89,7 +89,7 @@ impl Graph {
         found
     }
 
-    /// Empty ranges for the roots that some node writes; a root that nobody writes orders nothing.
+    /// Returns empty ranges for the roots that some node writes; a root that no node writes orders nothing.
     fn written_roots(&self) -> IdVec<TensorId, Option<RootAccesses>> {
         let mut roots: IdVec<TensorId, Option<RootAccesses>> = self.tensors().iter().map(|_| None).collect();
         for &node in self.nodes() {
@@ -100,7 +100,7 @@ impl Graph {
         roots
     }
 
-    /// The bytes of its root that a tensor touches.
+    /// Returns the bytes of its root that a tensor touches.
     fn extent(&self, id: TensorId) -> Range<u64> {
         let start = self.tensors().offset(id).get();
         // A view lies within its root, so its end can be counted.
@@ -111,17 +111,17 @@ impl Graph {
 type HazardEdges = Vec<(usize, Hazard)>;
 
 steeve_plan::id_type! {
-    /// One who has read a range, in a list that ranges share.
+    /// A reader of a range, in a list that ranges share.
     struct RangeReaderId;
 }
 
-/// A reader, and those who read the same bytes before it. A range that is cut in two leaves both halves with the same
+/// A reader, and the nodes that read these bytes before it. A range that is cut in two leaves both halves with one
 /// list, so a list may be part of many others.
 #[derive(Clone, Copy, Debug)]
 struct RangeReader {
     node: usize,
     before: Option<RangeReaderId>,
-    /// The last node that waited for this reader: whoever is before it has been waited for as well.
+    /// The last node that waited for this reader: it has waited for all readers before this one as well.
     waited_for_by: Option<usize>,
 }
 
@@ -129,7 +129,7 @@ struct RangeReader {
 #[derive(Clone, Copy, Debug, Default)]
 struct AccessHistory {
     writer: Option<usize>,
-    /// The last of those who have read them since.
+    /// The last of the nodes that have read them since.
     readers: Option<RangeReaderId>,
 }
 

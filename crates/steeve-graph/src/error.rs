@@ -21,7 +21,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// With the name it has in `names`.
+    /// Returns a tensor with the name that it has in `names`.
     pub fn new(id: TensorId, names: &Names) -> Self {
         Self { id, name: names.get(id).into(), is_keyed: names.is_keyed() }
     }
@@ -224,7 +224,7 @@ pub enum GraphError {
     /// A memory must share with an earlier one that does not share itself.
     #[error("memory {memory} can't share with memory {with}: it must be an earlier one that shares with nobody")]
     SharedMemory {
-        /// The memory that shares.
+        /// The memory that is to share the other's.
         memory: MemoryId,
         /// The one it names.
         with: MemoryId,

@@ -5,10 +5,10 @@
 //!   exact_fingerprint   the same, shapes, allocation sizes, memories, reuse, unread   a plan of one is a plan of the other
 //! ```
 //!
-//! Operations are part of neither. A plan that is loaded is derived from the very graph and proven for it, take-overs
-//! included, so a number that misses a difference costs a refusal and nothing else; and readers of one graph may know its
-//! operations by different names. Memories are counted in the order in which leafs and nodes first use them, so that their
-//! order in the list does not matter.
+//! Operations are part of neither. A plan that is loaded is derived from the very graph and proven for it, in-place
+//! aliases included, so a number that misses a difference costs a refusal and nothing else; and readers of one graph
+//! may know its operations by different names. Memories are counted in the order in which leafs and nodes first use
+//! them, so that their order in the list does not matter.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Whether a plan still holds for a graph: one pass, no allocation.
+//! Graph in, whether a plan may be used for it out: one pass, no allocation.
 //!
 //! A plan is made for operations and edges, and only as good as those: two graphs with as many nodes of the same sizes
 //! but other edges need different plans (ggml does not look, and overwrites live data). So everything that liveness and
@@ -46,7 +46,7 @@ pub enum PlanMismatch {
         /// What it has.
         room: Bytes,
     },
-    /// A node took over a source, and may not any more.
+    /// A node was planned over a source that it may not overwrite any more.
     #[error("{tensor} was planned over its source in slot {slot}, which is not allowed any more")]
     NotInPlace {
         /// The node.
@@ -91,7 +91,7 @@ impl core::fmt::Display for TensorChange {
 }
 
 impl GraphPlan {
-    /// Whether the plan may be used for `graph`: the graph it was made for, perhaps with smaller tensors.
+    /// Checks that the plan may be used for `graph`: the graph it was made for, perhaps with smaller tensors.
     ///
     /// ```
     /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
@@ -118,13 +118,17 @@ impl GraphPlan {
         Ok(())
     }
 
-    /// The same for a graph that nobody has assigned: leafs and nodes belong to the memories they were planned in, and
-    /// `size` says how many bytes a tensor takes in a memory.
+    /// Checks that the plan may be used for a graph without an assignment, as [`fits`](Self::fits) does: leafs and
+    /// nodes belong to the memories they were planned in, and `size` says how many bytes a tensor takes in a memory.
+    ///
+    /// # Errors
+    ///
+    /// The first difference, with the tensor it is found at.
     pub fn fits_graph(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> Result<(), PlanMismatch> {
         self.compare(graph, size).map_err(|difference| difference.explain(self.assigned.graph(), graph))
     }
 
-    /// Whether [`fits_graph`](Self::fits_graph) says yes. Never allocates anything, not even to say no.
+    /// Returns whether [`fits_graph`](Self::fits_graph) accepts a graph. Never allocates, also where it does not.
     pub fn accepts(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> bool {
         self.compare(graph, size).is_ok()
     }
@@ -150,7 +154,7 @@ impl GraphPlan {
         self.check_aliases(graph)
     }
 
-    /// One tensor: equal but for its sizes, and those not above its place.
+    /// Compares one tensor: equal but for its sizes, and those not above its place.
     fn compare_tensor(
         &self,
         new: &Graph,
@@ -201,7 +205,7 @@ impl GraphPlan {
     }
 }
 
-/// A [`PlanMismatch`] before anybody asks for names.
+/// A [`PlanMismatch`] without names, which cost allocations.
 #[derive(Clone, Copy)]
 enum UnnamedMismatch {
     Count { list: &'static str, planned: usize, given: usize },
@@ -210,7 +214,7 @@ enum UnnamedMismatch {
     NotInPlace { tensor: TensorId, slot: u32 },
 }
 
-/// A [`TensorChange`] before anybody asks for names.
+/// A [`TensorChange`] without names.
 #[derive(Clone, Copy)]
 enum ChangedPart {
     Identity,
@@ -254,7 +258,8 @@ fn count(list: &'static str, planned: usize, given: usize) -> Result<(), Unnamed
     if planned == given { Ok(()) } else { Err(UnnamedMismatch::Count { list, planned, given }) }
 }
 
-/// Names that are not in the table are numbered by each table in its own way.
+/// Returns whether two operations are equal. Names that are not in the table are numbered by each table in its own
+/// way.
 fn same_op(old: &Tensors, before: Op, new: &Tensors, now: Op) -> bool {
     if before == now && !matches!(before, Op::Other(_) | Op::Unary(_) | Op::Glu(_)) {
         return true;

@@ -37,7 +37,7 @@ pub enum Fusion {
     /// The backend fuses nodes where addresses allow it. Plans keep nothing for that, but nodes are computed in place only
     /// where ggml does so: other in-place choices prevent fusions.
     Checked,
-    /// As [`Fusion::Checked`], and live ranges are extended as the [module](crate::fusion) describes.
+    /// What [`Fusion::Checked`] keeps, and live ranges are extended as the [module](crate::fusion) describes.
     Kept,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct GroupRead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeptExtent {
     Whole,
-    /// As much as a small graph has of it.
+    /// As many bytes as a small graph has of it.
     Prefix,
 }
 
@@ -120,12 +120,12 @@ pub(crate) struct GroupEnds {
 }
 
 impl GroupEnds {
-    /// Of the memories' own graph; none where no memory keeps anything for fusions.
+    /// Computes the ends of groups, if a memory of the graph keeps something for fusions.
     pub(crate) fn new(assigned: &AssignedGraph) -> Option<Self> {
         assigned.memories().iter().any(|memory| memory.fusion == Fusion::Kept).then(|| Self::of(assigned))
     }
 
-    /// Of a graph, whatever its memories keep.
+    /// Computes the ends of groups of a graph, whatever its memories keep.
     pub(crate) fn of(assigned: &AssignedGraph) -> Self {
         let graph = assigned.graph();
         let none = || alloc::vec![0; graph.tensors().len()];
@@ -184,13 +184,13 @@ impl FusionGroup<'_> {
         Some(at)
     }
 
-    /// Whether a node is among the sources of another.
+    /// Returns whether a node is among the sources of another.
     fn reads(&self, reader: usize, node: usize) -> bool {
         let nodes = self.graph.nodes();
         self.graph.sources(nodes[reader]).contains(&Some(nodes[node]))
     }
 
-    /// The last node of a router of experts that starts here.
+    /// Returns the last node of a router of experts that starts here.
     fn router(&self) -> Option<usize> {
         const CHOICE: &[ExpectedOp] =
             &[Always(Op::Reshape), Perhaps(Op::Add), Always(Op::Argsort), Always(Op::View), Always(Op::GetRows)];
@@ -215,7 +215,8 @@ impl FusionGroup<'_> {
         Some(end - 1)
     }
 
-    /// The last node of a weighted sum of experts that starts here: the product, a view of each expert, and their sum.
+    /// Returns the last node of a weighted sum of experts that starts here: the product, a view of each expert, and
+    /// their sum.
     fn weighted_sum(&self) -> Option<usize> {
         let run = |from: usize, op: Op| (from..).take_while(|at| self.op(*at) == Some(op)).count();
         let is_view = |at: usize| self.op(at) == Some(Op::View) && self.reads(at, self.node);
@@ -226,7 +227,7 @@ impl FusionGroup<'_> {
         (views > 1 && adds == views - 1).then(|| first_add + adds - 1)
     }
 
-    /// The last node of a gated pair of products that starts here: both multiply the same activation.
+    /// Returns the last node of a gated pair of products that starts here: both multiply the same activation.
     fn gated(&self) -> Option<usize> {
         let (product, bias) = match self.op(self.node)? {
             Op::MulMat => (Op::MulMat, Op::Add),

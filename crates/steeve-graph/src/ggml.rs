@@ -1,8 +1,9 @@
 //! ggml's own plan, to the byte: its order of events on its free list. O(edges), plus the free list's searches.
 //!
-//! First leafs and inputs get their bytes, then each node in order; a source is freed when its last reader has run. The
-//! counts of readers and views are ggml's, and so are its mistakes: where an output is a view that is read, or an input
-//! flag is on a node that computes something, its answer may not hold, and planning as ggml does says so.
+//! First leafs and inputs get their bytes, then each node in order; a source is freed when its last reader has run.
+//! The counts of readers and views are ggml's, and so are its mistakes: where an output is a view that is read, or an
+//! input flag is on a node that computes something, its placement may be wrong, and planning with
+//! [`GraphStrategy::Ggml`](crate::GraphStrategy::Ggml) is an error there.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,21 +14,22 @@ use crate::alias::ggml_allows_alias;
 use crate::live_ranges::{LiveRange, LiveRangeId, LiveRanges, end_of_run};
 use crate::{AssignedGraph, GraphPlanError, MemoryId, TensorId};
 
-/// What ggml's allocator answers for a graph. Nobody has proved it.
+/// The placement that ggml's allocator computes for a graph. It is not proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GgmlPlacement {
-    /// Where each tensor stands; nothing for views and external tensors, and for what the allocator never reaches.
+    /// Where each tensor is located; nothing for views and external tensors, and for what the allocator never
+    /// reaches.
     pub places: IdVec<TensorId, Option<GgmlPlace>>,
-    /// The sizes of each memory's chunks. A memory that shares another's has none of its own.
+    /// The sizes of each memory's chunks. A memory that is another under a second id has none of its own.
     pub chunks: IdVec<MemoryId, Vec<Bytes>>,
 }
 
-/// Where a tensor stands in ggml's answer.
+/// Where ggml places a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GgmlPlace {
-    /// The memory it was asked for, or that of the tensor it took over.
+    /// The memory that decides how many bytes the tensor needs: its own, or that of the source it is written over.
     pub memory: MemoryId,
     /// Chunk and offset.
     pub place: Place,
@@ -35,7 +37,7 @@ pub struct GgmlPlace {
     pub size: Bytes,
 }
 
-/// What ggml's allocator answers for a graph, to the byte.
+/// Computes the placement of ggml's allocator for a graph, to the byte. O(edges), plus the searches of the free list.
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, Bytes, ggml_placement};
@@ -58,7 +60,7 @@ pub fn ggml_placement(assigned: &AssignedGraph) -> Result<GgmlPlacement, GraphPl
     })
 }
 
-/// The shares as ggml's events make them, and where its free list puts them.
+/// The live ranges that follow from ggml's events, and where its free list places them.
 pub(crate) struct GgmlSimulation {
     pub(crate) live_ranges: LiveRanges,
     pub(crate) places: IdVec<LiveRangeId, Place>,
@@ -110,7 +112,7 @@ struct GgmlAllocatorRun<'a> {
 }
 
 /// Readers and views still to come. Signed: a graph may count a view down that was never counted up, and then it is
-/// neither freed nor taken over.
+/// neither freed nor aliased.
 #[derive(Clone, Copy, Default)]
 struct UseCounts {
     readers: i32,
@@ -131,7 +133,7 @@ impl<'a> GgmlAllocatorRun<'a> {
         Self { assigned, counts: vec![UseCounts::default(); tensors], simulation, end: end_of_run(assigned) }
     }
 
-    /// Bytes for a tensor that needs some and has none.
+    /// Allocates bytes for a tensor that needs some and has none.
     fn give(&mut self, tensor: TensorId, memory: MemoryId, step: u64) -> Result<(), GraphPlanError> {
         let it = self.assigned.graph().tensor(tensor);
         if self.counts[tensor.index()].owned || !it.is_planned() {
@@ -163,7 +165,7 @@ impl<'a> GgmlAllocatorRun<'a> {
         simulation.places.push(place);
     }
 
-    /// The first source that qualifies: its tail, if it has one, is free again.
+    /// Aliases the first source that qualifies: its tail, if it has one, is free again. Returns whether there is one.
     fn alias_source(&mut self, node: TensorId, step: u64) -> bool {
         let graph = self.assigned.graph();
         for source in graph.sources(node).iter().copied().flatten() {
@@ -197,7 +199,7 @@ impl<'a> GgmlAllocatorRun<'a> {
             simulation.free[owner].release(tail, Bytes(had - kept));
         }
         if old.start >= step {
-            // Given and taken over at the same step: the two have the same bytes for the same time.
+            // Allocated and aliased at one step: the two have the same bytes for the same time.
             old.size = size;
             simulation.live_ranges.of_tensor[node.index()] = Some(source_range);
             return;
@@ -208,7 +210,7 @@ impl<'a> GgmlAllocatorRun<'a> {
         self.record(range, place);
     }
 
-    /// One reader less. The last one frees the source, or the root that no view of it needs any more.
+    /// Counts one reader less. The last one frees the source, or the root that no view of it needs any more.
     fn read(&mut self, source: TensorId, step: u64) {
         let counts = &mut self.counts[source.index()];
         counts.readers -= 1;

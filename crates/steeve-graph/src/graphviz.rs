@@ -9,8 +9,8 @@ use crate::compact::text_order;
 use crate::{Graph, Tensor, TensorId};
 
 impl Graph {
-    /// The graph in the language of Graphviz: nodes as boxes, leafs as ellipses, views dashed, outputs bold. A dotted
-    /// edge goes from a root to a view that reaches it through nothing else.
+    /// Returns the graph in the language of Graphviz: nodes as boxes, leafs as ellipses, views dashed, outputs bold.
+    /// A dotted edge goes from a root to a view that reaches it through nothing else.
     ///
     /// ```
     /// let graph: steeve_graph::Graph = "x = input 16; y = neg x !output".parse()?;

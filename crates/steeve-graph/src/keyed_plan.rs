@@ -35,7 +35,7 @@ pub fn plan_tensor_graph<G: TensorGraph>(
     Ok(KeyedPlan { plan, keys })
 }
 
-/// Blocks have numbers that the caller does not know, so the largest tensor is named instead.
+/// Names the largest tensor in an error of the planner, whose block numbers the caller does not know.
 fn explain(assigned: &AssignedGraph, error: GraphPlanError) -> TensorGraphError {
     let graph = assigned.graph();
     let planned = graph.tensors().pairs().filter(|(_, tensor)| tensor.is_planned());

@@ -1,12 +1,14 @@
-//! Tensor graphs, and proven plans for them: what lives when, what may share, and where it stands.
+//! Tensor graphs, and proven plans for them: when each tensor is live, which tensors may have the same bytes, and
+//! where each is located.
 //!
 //! A [`Context`] builds [`Tensor`]s and checks their shapes; a [`Graph`] is some of them in the order in which they run;
 //! an [`AssignedGraph`] says which [`Memory`] each leaf and node belongs to. Graphs also come from a [`text`]
 //! form and (with the feature `json`) from recordings of ggml's own allocator.
 //!
-//! [`plan_graph`] finds out when each tensor needs its bytes and which node may take over whose, and gives each memory a
-//! certified plan; [`replay`](replay()) checks it once more, knowing nothing of lifetimes; [`GraphPlan::fits`] says whether
-//! a plan may be used again. [`ggml_placement`] is what ggml's own allocator would do, to the byte.
+//! [`plan_graph`] computes when each tensor needs its bytes and which node's result may be written over a source, and
+//! gives each memory a certified plan; [`replay`](replay()) checks it once more, without live ranges;
+//! [`GraphPlan::fits`] checks that a plan may be used again. [`ggml_placement`] is what ggml's own allocator
+//! computes, to the byte.
 //!
 //! An engine that has a graph already implements [`TensorGraph`] for it; [`plan_tensor_graph`] returns its plan by its own keys.
 //!

@@ -29,18 +29,18 @@ steeve_plan::id_type! {
 pub(crate) struct LiveRange {
     /// The first tensor that has them.
     pub(crate) tensor: TensorId,
-    /// The memory they are in; never one that shares another's.
+    /// The memory they are in; never one that is another under a second id.
     pub(crate) memory: MemoryId,
-    /// The memory it was asked for, which may share the other; it decides how many bytes the tensor needs.
+    /// The memory that decides how many bytes the tensor needs; `memory` under another id, perhaps.
     pub(crate) sized_by: MemoryId,
     pub(crate) size: Bytes,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// The share whose bytes it takes over in place.
+    /// The live range whose bytes it is written over in place.
     pub(crate) alias_of: Option<LiveRangeId>,
 }
 
-/// All shares, and which one each tensor has.
+/// All live ranges, and which one each tensor has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LiveRanges {
     pub(crate) ranges: IdVec<LiveRangeId, LiveRange>,
@@ -59,19 +59,19 @@ pub(crate) struct MemoryProblem {
     pub(crate) ranges: Vec<LiveRangeId>,
 }
 
-/// The step behind the last node: what is never freed ends there.
+/// Returns the step behind the last node: what is never freed ends there.
 pub(crate) fn end_of_run(assigned: &AssignedGraph) -> u64 {
     assigned.graph().nodes().len() as u64 + 1
 }
 
 impl LiveRanges {
-    /// No share yet for any of so many tensors, and room for `shares`.
+    /// Returns no live range for any of so many tensors, and capacity for `ranges`.
     pub(crate) fn with_capacity(tensors: usize, ranges: usize) -> Self {
         Self { ranges: Vec::with_capacity(ranges).into(), of_tensor: vec![None; tensors] }
     }
 
-    /// Extends what no node takes over by the `hold` of its memory, and to the end of the fused groups that read it. Returns for
-    /// each share until when a prefix of it is kept.
+    /// Extends what no node is written over by the extra lifetime of its memory, and to the end of the fused groups
+    /// that read it. Returns for each live range until when a prefix of it is kept.
     pub(crate) fn extend(&mut self, assigned: &AssignedGraph) -> PrefixEnds {
         let memories = assigned.memories();
         let ends = GroupEnds::new(assigned);
@@ -98,8 +98,8 @@ impl LiveRanges {
         PrefixEnds(prefixes)
     }
 
-    /// The ends of tensors as those of their shares. A node of a group may take a source over, and then its result is what must
-    /// stay.
+    /// Returns the ends of tensors as those of their live ranges. A node of a group may be written over a source, and
+    /// then its result is what must be kept.
     fn range_ends(&self, ends: &[u64]) -> IdVec<LiveRangeId, u64> {
         let mut range_ends: IdVec<LiveRangeId, u64> = vec![0; self.ranges.len()].into();
         for (range, end) in self.of_tensor.iter().zip(ends) {
@@ -115,7 +115,7 @@ impl LiveRanges {
         range_ends
     }
 
-    /// Whether a node takes over each share.
+    /// Returns whether a later live range aliases each one.
     pub(crate) fn aliased(&self) -> IdVec<LiveRangeId, bool> {
         let mut aliased: IdVec<LiveRangeId, bool> = vec![false; self.ranges.len()].into();
         for source_range in self.ranges.iter().filter_map(|range| range.alias_of) {
@@ -124,7 +124,7 @@ impl LiveRanges {
         aliased
     }
 
-    /// One problem for each memory that is not shared with an earlier one, in order.
+    /// Returns one problem for each memory that is not an earlier one under another id, in order.
     pub(crate) fn problems(
         &self,
         assigned: &AssignedGraph,

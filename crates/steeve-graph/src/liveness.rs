@@ -1,4 +1,5 @@
-//! Graph in, the first and the last use of every root out. O(edges). Knows no operation, only who reads and who writes.
+//! Graph in, the first and the last use of every root out. O(edges). Independent of operations: only which nodes read
+//! and write which tensors counts.
 //!
 //! A root lives until the last node that reads or writes it, itself or through a view. What ggml never frees lives to
 //! the end: outputs, nodes and leafs that no node reads, and roots of views that no node reads. By default inputs that no
@@ -28,7 +29,7 @@ pub(crate) struct RootLifetime {
 }
 
 impl RootLifetime {
-    /// Whether a plan must place it: it is used, and its bytes are ours to plan.
+    /// Returns whether a plan must place it: it is used, and its memory is planned.
     pub(crate) fn is_allocated(&self) -> bool {
         self.home.is_some() && self.planned
     }
@@ -38,7 +39,7 @@ impl RootLifetime {
 pub(crate) struct RootLifetimes {
     /// The life of every root, by the number of the tensor; of views, nothing.
     pub(crate) of_root: Vec<RootLifetime>,
-    /// Every root whose bytes are ours to plan, once, in the order in which they get them.
+    /// Every root whose memory is planned, once, in the order in which they get their bytes.
     pub(crate) births: Vec<TensorId>,
 }
 
@@ -102,8 +103,8 @@ impl<'a> LivenessWalk<'a> {
         self.lives[root.index()].home.is_none()
     }
 
-    /// Whether a root has its bytes before the run: inputs, and what no node makes, such as a constant that a node reads,
-    /// perhaps through a view, and that is in neither list.
+    /// Returns whether a root has its bytes before the run: inputs, and what no node makes, such as a constant that a
+    /// node reads, perhaps through a view, and that is in neither list.
     fn is_early(&self, root: TensorId) -> bool {
         let it = self.graph.tensor(root);
         it.flags.is_input() || (it.op == Op::None && self.marks[root.index()] & NODE == 0)

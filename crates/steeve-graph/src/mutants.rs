@@ -21,7 +21,7 @@ use crate::{
 /// Bytes of every address space.
 type AddressSpaces = BTreeMap<(usize, usize), Vec<u8>>;
 
-/// Where a root starts: a space and an offset.
+/// Returns where a root starts: a space and an offset.
 fn spot(graph: &Graph, places: Option<&TensorPlaces>, root: TensorId) -> Option<((usize, usize), usize)> {
     let external = graph.tensor(root).external;
     match places {
@@ -90,7 +90,7 @@ fn fill(bytes: &mut [u8], mut seed: u64) {
     }
 }
 
-/// Outputs, and results that nobody reads.
+/// Returns outputs, and results that no node reads.
 fn survivors(graph: &Graph) -> Vec<TensorId> {
     let is_read = |tensor: TensorId| graph.nodes().iter().any(|node| graph.sources(*node).contains(&Some(tensor)));
     let is_viewed = |tensor: TensorId| {
@@ -107,7 +107,7 @@ fn survivors(graph: &Graph) -> Vec<TensorId> {
     graph.leafs().iter().chain(graph.nodes()).copied().filter(kept).collect()
 }
 
-/// TensorPlaces the shares of a draft, right or wrong.
+/// Places live ranges, right or wrong.
 fn placed(assigned: &AssignedGraph, live_ranges: &LiveRanges, prefixes: &PrefixEnds) -> Option<TensorPlaces> {
     let mut place_of = vec![None; live_ranges.ranges.len()];
     for problem in live_ranges.problems(assigned, prefixes).ok()? {
@@ -123,7 +123,7 @@ fn placed(assigned: &AssignedGraph, live_ranges: &LiveRanges, prefixes: &PrefixE
     Some(TensorPlaces { places, reuse: Reuse::Extended, unread: Unread::Keep, without_extra_lifetime: Vec::new() })
 }
 
-/// Plants a fault; what kind it is, or `None` if there was no place for it.
+/// Plants a fault. Returns what kind it is, or `None` if there was no place for it.
 fn spoil(assigned: &AssignedGraph, live_ranges: &mut LiveRanges, choices: &mut Choices<'_>) -> Option<&'static str> {
     let ids: Vec<_> = live_ranges.ranges.ids().collect();
     let id = *ids.get(choices.below(ids.len()))?;
@@ -160,7 +160,7 @@ fn spoil(assigned: &AssignedGraph, live_ranges: &mut LiveRanges, choices: &mut C
     }
 }
 
-/// The same graph with a node moved behind a later one that has no edge to it: a cache write behind its reader, say.
+/// Moves a node of a graph behind a later one that has no edge to it: a cache write behind its reader, say.
 fn reordered(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Option<AssignedGraph> {
     let graph = assigned.graph();
     let mut nodes = graph.nodes().to_vec();
@@ -170,7 +170,7 @@ fn reordered(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Option<Assi
     if to >= nodes.len() {
         return None;
     }
-    // With an edge it would read bytes that nobody has written, and those may be anything.
+    // With an edge it would read bytes that nothing has written, and those may be anything.
     let passed = &nodes[from + 1..=to];
     if passed.iter().any(|later| graph.sources(*later).contains(&Some(nodes[from]))) {
         return None;
@@ -183,8 +183,8 @@ fn reordered(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Option<Assi
     AssignedGraph::new(graph, assigned.memories().clone(), assignment, assigned.sizes().clone()).ok()
 }
 
-/// The door and the checker know of each other nothing, and agree: a graph is out of order if and only if a node reads
-/// what nothing has written, whatever the plan.
+/// The check of node order and the replay share no code, and agree: a graph is out of order if and only if a node
+/// reads what nothing has written, whatever the plan.
 #[test]
 fn a_node_in_front_of_what_it_reads_is_refused_at_the_door_and_by_the_checker() {
     let (mut refused, mut accepted) = (0, 0);

@@ -5,10 +5,11 @@
 //!                                                                                  all of them: GraphPlan
 //! ```
 //!
-//! A plan with take-overs is never larger than ggml's in any memory, unless the memory has a `hold` or keeps what fusions
-//! need, or ggml's plan frees something that must survive, writes over a source that its operation still reads, or takes a node into the memory of its
-//! source, where whoever reads it may not reach it. Most are at their lower bound, which is not above ggml's where all of
-//! its take-overs are made; where one of the two fails, ggml's own answer is made as well and the smaller one taken.
+//! A plan with in-place aliases is never larger than ggml's in any memory, unless the memory has an extra lifetime or
+//! keeps what fusions need, or ggml's plan frees something that must survive, writes over a source that its operation
+//! still reads, or moves a node into the memory of its source, where its readers may not reach it. Most are at their
+//! lower bound, which is not above ggml's where all of its aliases are made; where one of the two fails, ggml's own
+//! placement is computed as well and the smaller one used.
 
 mod error;
 mod options;
@@ -32,7 +33,7 @@ pub(crate) use memory_solution::unlisted;
 use memory_solution::{MemorySolution, assemble, in_place_aliases, placed};
 pub use options::{GraphStrategy, PlanOptions, Reuse, Unread};
 
-/// A proven plan for a graph: one [`Plan`] per memory, and where each tensor stands.
+/// A proven plan for a graph: one [`Plan`] per memory, and where each tensor is located.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphPlan {
     pub(crate) assigned: AssignedGraph,
@@ -42,7 +43,7 @@ pub struct GraphPlan {
     pub(crate) tensor_blocks: Vec<Option<TensorBlock>>,
     /// Tensors that nodes use but that are neither nodes nor leafs.
     pub(crate) unlisted: Vec<TensorId>,
-    /// Nodes that take over a source, with its slot.
+    /// Nodes that are written over a source, with its slot.
     pub(crate) in_place_aliases: Vec<(TensorId, u32)>,
 }
 
@@ -62,29 +63,30 @@ pub(crate) struct TensorBlock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryPlan {
-    /// Which memory; never one that shares another's.
+    /// Which memory; never one that is another under a second id.
     pub memory: MemoryId,
-    /// Where its blocks stand.
+    /// Where its blocks are located.
     pub plan: Plan,
     /// How good that is, and how it is known.
     pub verdict: Verdict,
     /// No plan of these blocks is smaller: the bound, or more where a search has refuted it.
     pub at_least: Bytes,
-    /// The tensor that each block was made for. Where [`Fusion::Kept`](crate::Fusion::Kept) asks for it, a tensor has a second
-    /// block that follows its own: the prefix that outlives it. These are the last.
+    /// The tensor that each block was made for. Where [`Fusion::Kept`](crate::Fusion::Kept) demands it, a tensor has
+    /// a second block that follows its own: the prefix that outlives it. These are the last.
     pub tensors: IdVec<BlockId, TensorId>,
-    /// Whether live ranges are extended as the memory's `hold` and `fusion` ask. Not so in ggml's own plans.
+    /// Whether live ranges are extended as [`Memory::extra_lifetime`] and [`Memory::fusion`] demand. Not so in ggml's
+    /// own plans.
     pub keeps_extra_lifetime: bool,
-    /// The memory as it was planned for. In a plan from a file, alignment, hold and fusion may be more than the graph's memory
-    /// asks for.
+    /// The memory as it was planned for. In a plan from a file, alignment, extra lifetime and fusion may be more than
+    /// the graph's memory demands.
     pub planned_for: Memory,
 }
 
-/// Where a tensor stands.
+/// Where a tensor is located.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorPlace {
-    /// In which memory; never one that shares another's.
+    /// In which memory; never one that is another under a second id.
     pub memory: MemoryId,
     /// In which of its buffers.
     pub buffer: BufferId,
@@ -95,7 +97,7 @@ pub struct TensorPlace {
 }
 
 impl TensorPlace {
-    /// A claim that a tensor stands there.
+    /// Returns the claim that a tensor is located there.
     pub const fn new(memory: MemoryId, buffer: BufferId, offset: Offset, size: Bytes) -> Self {
         Self { memory, buffer, offset, size }
     }
@@ -135,14 +137,16 @@ pub fn plan_graph_watched(
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlanBesideGgml {
-    /// Never larger than ggml's in any memory, unless ggml's plan does not hold for the graph.
+    /// Never larger than ggml's in any memory, unless ggml's plan is wrong for the graph.
     pub plan: GraphPlan,
-    /// The bytes of all of ggml's chunks in each memory. A memory that shares another's has none of its own.
+    /// The bytes of all of ggml's chunks in each memory. A memory that is another under a second id has none of its
+    /// own.
     pub ggml: IdVec<MemoryId, Bytes>,
 }
 
-/// Plans a graph beside ggml, whose allocator is simulated once. In a memory where our plan would be larger, because of its
-/// `hold` or of what it keeps for fusions, the layout is ggml's to the byte, and [`MemoryPlan::keeps_extra_lifetime`] is false.
+/// Plans a graph beside ggml, whose allocator is simulated once. In a memory where our plan would be larger, because
+/// of its extra lifetime or of what it keeps for fusions, the layout is ggml's to the byte, and
+/// [`MemoryPlan::keeps_extra_lifetime`] is false.
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, Bytes, MemoryId, PlanOptions, plan_beside_ggml};
@@ -192,14 +196,15 @@ pub fn plan_beside_ggml_watched(
 /// What is done in a memory whose plan is larger than ggml's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LargerThanGgml {
-    /// It is kept: what the memory holds must be held.
+    /// It is kept: the extended live ranges are needed.
     Kept,
-    /// ggml's own layout is used there, which holds nothing.
+    /// ggml's own layout is used there, which extends no live range.
     AsGgml,
 }
 
-/// Whether the plan of a memory takes more than ggml's. A memory with a hold may, since ggml holds nothing. And where ggml takes
-/// a tensor into the memory of its source, ours may need a buffer that is larger than any that its own memory gives out.
+/// Returns whether the plan of a memory takes more than ggml's. One with an extra lifetime may, since ggml extends no
+/// live range. And where ggml moves a tensor into the memory of its source, ours may need a buffer that is larger
+/// than its own memory allows.
 fn is_larger(assigned: &AssignedGraph, memory: MemoryId, plan: &Plan, run: &GgmlSimulation) -> bool {
     let ours = plan.buffers().iter().copied().max().unwrap_or_default();
     let theirs = run.free[memory].chunks().max().unwrap_or_default();
@@ -220,7 +225,7 @@ fn planned(
     }
 }
 
-/// A graph, and ggml's events on it, which are simulated when they are first asked for.
+/// A graph, and ggml's events on it, which are simulated when they are first needed.
 struct LazySimulation<'a> {
     assigned: &'a AssignedGraph,
     simulation: OnceCell<GgmlSimulation>,
@@ -240,7 +245,7 @@ impl<'a> LazySimulation<'a> {
     }
 }
 
-/// Told now and then where a search stands; says whether to go on.
+/// A callback that gets the progress of a search now and then, and returns whether to go on.
 type SearchWatcher<'a> = dyn FnMut(&SearchProgress) -> ControlFlow<()> + 'a;
 
 fn plan_as_ggml(run: &LazySimulation<'_>, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
@@ -260,7 +265,7 @@ fn plan_as_ggml(run: &LazySimulation<'_>, options: &PlanOptions) -> Result<Graph
     Ok(assemble(assigned, options, &run.live_ranges, solutions))
 }
 
-/// ggml's shares packed better; where that is not smaller, ggml's own packing, if it holds.
+/// Plans ggml's live ranges with a better packing; where that is not smaller, with ggml's own, if it is right.
 fn plan_ggml_ranges(
     run: &LazySimulation<'_>,
     options: &PlanOptions,
@@ -275,7 +280,7 @@ fn plan_ggml_ranges(
     }
 }
 
-/// ggml's take-overs as far as they are safe, for a graph of which ggml frees something early.
+/// Plans ggml's aliases as far as they are safe, for a graph of which ggml frees something early.
 fn plan_safe_ggml_ranges(
     assigned: &AssignedGraph,
     options: &PlanOptions,
@@ -289,7 +294,7 @@ fn plan_safe_ggml_ranges(
     let prefixes = live_ranges.extend(assigned);
     let mut solutions = placed(assigned, &live_ranges, &prefixes, options, watch)?;
     if larger == LargerThanGgml::AsGgml {
-        // ggml's own layout is wrong here, but it holds nothing either.
+        // ggml's own layout is wrong here, but it extends nothing either.
         for (solution, problem) in solutions.iter_mut().zip(unextended.problems(assigned, &PrefixEnds::default())?) {
             if is_larger(assigned, solution.memory, &solution.plan, run) {
                 *solution = MemorySolution {
@@ -302,14 +307,14 @@ fn plan_safe_ggml_ranges(
     Ok(assemble(assigned, options, &live_ranges, solutions))
 }
 
-/// ggml's shares, with lives as long as our options ask for.
+/// ggml's live ranges, which end where our options demand.
 struct GgmlLiveRanges {
     live_ranges: LiveRanges,
     problems: Vec<MemoryProblem>,
 }
 
 impl GgmlLiveRanges {
-    /// `None` if ggml frees something while it is needed.
+    /// Returns `None` if ggml frees something while it is needed.
     fn new(
         assigned: &AssignedGraph,
         options: &PlanOptions,
@@ -345,7 +350,7 @@ impl GgmlLiveRanges {
         }
         if larger == LargerThanGgml::AsGgml && solutions.iter().any(|it| is_larger(assigned, it.memory, &it.plan, run))
         {
-            // Both have the same shares, so one memory can be ggml's and the next ours.
+            // Both have the same live ranges, so one memory can be ggml's and the next ours.
             let problems = run.live_ranges.problems(assigned, &PrefixEnds::default())?;
             for (solution, problem) in solutions.iter_mut().zip(problems) {
                 if is_larger(assigned, solution.memory, &solution.plan, run)
@@ -358,7 +363,8 @@ impl GgmlLiveRanges {
         Ok(assemble(assigned, options, &self.live_ranges, solutions))
     }
 
-    /// Whether a plan of these shares may be smaller than ours in some memory, with take-overs of our table only.
+    /// Returns whether a plan of these live ranges may be smaller than ours in some memory, with aliases of our table
+    /// only.
     fn may_beat(&self, assigned: &AssignedGraph, ours: &[MemorySolution]) -> bool {
         let graph = assigned.graph();
         let is_smaller =
@@ -370,8 +376,9 @@ impl GgmlLiveRanges {
     }
 }
 
-/// Our own shares. ggml's instead, if any memory of that plan is smaller and all its take-overs are in our table: a memory
-/// can't be taken from one plan and the next from the other, because a tensor may stand in different memories in the two.
+/// Plans our own live ranges. Uses ggml's instead, if any memory of that plan is smaller and all its aliases are in
+/// our table: a memory can't be taken from one plan and the next from the other, because a tensor may be located in
+/// different memories in the two.
 fn plan_own_ranges(
     run: &LazySimulation<'_>,
     options: &PlanOptions,
@@ -385,7 +392,7 @@ fn plan_own_ranges(
     let solutions = placed(assigned, &live_ranges, &prefixes, options, watch)?;
     let keeps_ggml_in_place = assigned.memories().iter().any(Memory::keeps_ggml_in_place);
     let at_bound = solutions.iter().all(|solution| solution.plan.is_optimal());
-    // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
+    // Without aliases the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
     if rule == AliasRule::Extended
         && (differs || keeps_ggml_in_place || !at_bound)
         && let Ok(Some(theirs)) = smaller_with_ggml_ranges(run, options, &lives, &solutions, watch)
@@ -395,7 +402,8 @@ fn plan_own_ranges(
     Ok(assemble(assigned, options, &live_ranges, solutions))
 }
 
-/// The plan of ggml's shares, if it is smaller than ours in some memory and all its take-overs are in our table.
+/// Returns the plan of ggml's live ranges, if it is smaller than ours in some memory and all its aliases are in our
+/// table.
 fn smaller_with_ggml_ranges(
     run: &LazySimulation<'_>,
     options: &PlanOptions,
@@ -416,15 +424,15 @@ fn smaller_with_ggml_ranges(
     Ok(is_smaller.then_some(theirs))
 }
 
-/// A tensor whose bytes ggml's events give to others while they are still needed: the root of an output that is a view and
-/// is read, or a tensor whose counts are confused.
+/// Returns a tensor whose bytes ggml's events free while they are still needed: the root of an output that is a view
+/// and is read, or a tensor whose counts are confused.
 fn freed_early(assigned: &AssignedGraph, live_ranges: &LiveRanges, lives: &RootLifetimes) -> Option<TensorId> {
     let (aliased, end) = (live_ranges.aliased(), end_of_run(assigned));
     let index = lives.of_root.iter().zip(&live_ranges.of_tensor).position(|(life, range)| {
         // What is used must have bytes; views and external tensors have no share of their own.
         let Some(range) = *range else { return life.is_allocated() };
         let it = &live_ranges.ranges[range];
-        // A node takes over its source at the last use.
+        // A node is written over its source at the last use.
         let until = if aliased[range] { it.end } else { it.end - 1 };
         let last = life.last.min(end - 1);
         it.start > life.first || last > until || (life.kept && aliased[range])
@@ -432,11 +440,12 @@ fn freed_early(assigned: &AssignedGraph, live_ranges: &LiveRanges, lives: &RootL
     index.and_then(TensorId::from_index)
 }
 
-/// Ends the lives of tensors that ggml never frees where our lives end. ggml's places hold for shorter lives, too.
+/// Ends the live ranges of tensors that ggml never frees where ours end. ggml's places are right for shorter ones,
+/// too.
 fn shorten_unread(live_ranges: &mut LiveRanges, lives: &RootLifetimes) {
     for (life, range) in lives.of_root.iter().zip(&live_ranges.of_tensor) {
         if let Some(range) = *range {
-            // What is taken over ends at the last use, so this never shortens it.
+            // What is aliased ends at the last use, so this never shortens it.
             let end = &mut live_ranges.ranges[range].end;
             *end = (*end).min(life.last + 1);
         }
@@ -444,23 +453,23 @@ fn shorten_unread(live_ranges: &mut LiveRanges, lives: &RootLifetimes) {
 }
 
 impl GraphPlan {
-    /// The graph it was made for.
+    /// Returns the graph it was made for.
     pub fn assigned(&self) -> &AssignedGraph {
         &self.assigned
     }
 
-    /// How it was made.
+    /// Returns how it was made.
     pub fn options(&self) -> &PlanOptions {
         &self.options
     }
 
-    /// The plan of each memory that does not share another's, in order.
+    /// Returns the plan of each memory that is not another under a second id, in order.
     pub fn memories(&self) -> &[MemoryPlan] {
         &self.memories
     }
 
-    /// A node that takes over a source in another memory than the one it was assigned to, as only happens with ggml's
-    /// reuse.
+    /// Returns a node that is written over a source in another memory than the one it was assigned to, as only
+    /// happens with ggml's reuse.
     pub fn aliased_across_memories(&self) -> Option<TensorId> {
         let (graph, assignment) = (self.assigned.graph(), self.assigned.assignment());
         let mut homes = graph.nodes().iter().zip(&assignment.nodes);
@@ -472,35 +481,36 @@ impl GraphPlan {
         self.in_place_aliases.iter().map(|(node, _)| *node).find(is_away)
     }
 
-    /// The bytes of all memories together.
+    /// Returns the bytes of all memories together.
     pub fn peak(&self) -> Bytes {
         Bytes(self.memories.iter().fold(0, |sum: u64, it| sum.saturating_add(it.plan.peak().0)))
     }
 
-    /// The block of a tensor with bytes of its own, with the plan it stands in.
+    /// Returns the block of a tensor with bytes of its own, with the plan of its memory.
     pub fn block(&self, tensor: TensorId) -> Option<(&MemoryPlan, BlockId)> {
         let it = self.tensor_blocks.get(tensor.index()).copied().flatten()?;
         Some((&self.memories[it.memory_plan as usize], it.block))
     }
 
-    /// Whether a block is a tensor's own, and not a prefix that outlives it.
+    /// Returns whether a block is a tensor's own, and not a prefix that outlives it.
     pub fn is_own_block(&self, memory: &MemoryPlan, block: BlockId) -> bool {
         let own = memory.tensors.get(block).and_then(|tensor| self.block(*tensor));
         own.is_some_and(|(it, own)| it.memory == memory.memory && own == block)
     }
 
-    /// The memory that decides how many bytes a tensor with bytes of its own needs: the one it was asked for, which may
-    /// share the one it stands in.
+    /// Returns the memory that decides how many bytes a tensor with bytes of its own needs: the one it is located in,
+    /// perhaps under another id.
     pub fn sized_by(&self, tensor: TensorId) -> Option<MemoryId> {
         self.tensor_blocks.get(tensor.index()).copied().flatten().map(|it| it.sized_by)
     }
 
-    /// The nodes that take over the bytes of a source, with its slot.
+    /// Returns the nodes that are written over a source in place, with its slot.
     pub fn in_place_aliases(&self) -> &[(TensorId, u32)] {
         &self.in_place_aliases
     }
 
-    /// Where each tensor with bytes of its own stands, as a claim that [`replay`](crate::replay()) can judge.
+    /// Returns where each tensor with bytes of its own is located, as a claim that [`replay`](crate::replay()) can
+    /// judge.
     pub fn places(&self) -> TensorPlaces {
         let tensors = self.assigned.graph().tensors();
         let own = |(id, tensor): (TensorId, &Tensor)| if tensor.is_planned() { self.place(id) } else { None };

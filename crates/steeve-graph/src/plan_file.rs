@@ -2,13 +2,13 @@
 //!
 //! The form is [`PlanFile`], which `docs/plan-file.md` describes. There are two readers:
 //!
-//! - The strict one, [`GraphPlan::from_file`], returns a proven plan. A loaded plan may be used for every graph that it
-//!   [`fits`](GraphPlan::fits), so it must hold for shapes that were not there when it was saved. A replay of one graph does not
-//!   show that: a view that reads the first half of its root today may read the second half tomorrow. What does is the
-//!   argument by which plans are made, so that is what the file is held to: every block is live for as long as the graph
-//!   needs its tensor, no two blocks that are live at once share a byte, and a node shares bytes with a source only as its
-//!   operation allows. All three follow from the graph and the addresses; the file's word counts for nothing. Then the
-//!   plan is replayed all the same. O(n log n).
+//! - The strict one, [`GraphPlan::from_file`], returns a proven plan. A loaded plan may be used for every graph that
+//!   it [`fits`](GraphPlan::fits), so it must be right for shapes that did not exist when it was saved. A replay of
+//!   one graph does not show that: a view that reads the first half of its root today may read the second half
+//!   tomorrow. What does is the argument by which plans are made, so that is what the file is checked against: every
+//!   block is live for as long as the graph needs its tensor, no two blocks that are live at once share a byte, and a
+//!   node is written over a source only as its operation allows. All three follow from the graph and the addresses;
+//!   the file's word counts for nothing. Then the plan is replayed all the same. O(n log n).
 //! - The diagnostic one, [`check_plan_file`], lists everything that is wrong.
 
 mod claim;
@@ -64,13 +64,15 @@ impl GraphPlan {
         Self::from_file(&file, graph, MatchMemories::ByName)
     }
 
-    /// Returns the proven plan of a file for a graph. A memory of the graph may have an alignment that divides the plan's, any
-    /// maximum that no buffer passes, a shorter hold, and a fusion that asks for less.
+    /// Returns the proven plan of a file for a graph. A memory of the graph may have an alignment that divides the
+    /// plan's, any maximum that no buffer passes, a shorter extra lifetime, and a fusion that demands less.
     ///
     /// Nothing in the file is believed, so that a plan that is loaded is as good as one that was made just now, but:
-    /// - the options are what the file says, and the plan is held to those. A caller that needs more than
-    ///   [`Unread::Free`] or ggml's reuse must look at [`GraphPlan::options`]; one that needs `hold`, `fusion` or `max_buffer` to
-    ///   be kept, at [`MemoryPlan::keeps_extra_lifetime`](crate::MemoryPlan::keeps_extra_lifetime): ggml's own layout keeps to none of these. The budget of a search is not saved;
+    /// - the options are what the file says, and the plan is checked against those. A caller that needs more than
+    ///   [`Unread::Free`] or ggml's reuse must look at [`GraphPlan::options`]; one that needs
+    ///   [`Memory::extra_lifetime`], [`Memory::fusion`] or [`Memory::max_buffer`] to be kept, at
+    ///   [`MemoryPlan::keeps_extra_lifetime`](crate::MemoryPlan::keeps_extra_lifetime): ggml's own layout keeps to
+    ///   none of these. The budget of a search is not saved;
     /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`](crate::MemoryPlan::at_least) is the bound, and
     ///   [`MemoryPlan::verdict`](crate::MemoryPlan::verdict) is that the plan is optimal if it is at the bound. A block may be live to the end
     ///   though it need not (ggml frees some never), and that counts in the bound.
@@ -95,7 +97,7 @@ impl GraphPlan {
     }
 }
 
-/// How the file says that it was planned.
+/// Returns the options that the file says it was planned with.
 fn options(file: &PlanFile) -> Result<PlanOptions, PlanFault> {
     let word = |field, found: &Option<String>, known| {
         let found = found.clone().unwrap_or_default();
@@ -124,7 +126,7 @@ enum TensorNumbers {
 }
 
 impl TensorNumbers {
-    /// Fails if the file is the plan of another graph.
+    /// Compares fingerprints. Fails if the file is the plan of another graph.
     fn new(file: &PlanFile, graph: &AssignedGraph) -> Result<Self, PlanFault> {
         let Some(plan) = &file.graph else { return Err(PlanFault::NoGraph) };
         let own = graph.fingerprint();
@@ -198,7 +200,7 @@ fn match_memories(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> 
     Ok(matched)
 }
 
-/// Whether a plan made for one memory holds in another.
+/// Checks that a plan made for one memory may be used in another.
 fn check_memory(plan: &FileMemory, memory: &Memory) -> Result<(), PlanFault> {
     let name = || memory.name.clone();
     if !plan.alignment.get().is_multiple_of(memory.align.get()) {
@@ -214,7 +216,7 @@ fn check_memory(plan: &FileMemory, memory: &Memory) -> Result<(), PlanFault> {
     Ok(())
 }
 
-/// What the plan of a memory keeps for fusion.
+/// Returns what the plan of a memory keeps for fusion.
 fn fusion(plan: &FileMemory) -> Result<Fusion, PlanFault> {
     let Some(word) = &plan.fusion else { return Ok(Fusion::None) };
     let unknown = || PlanFault::Word { field: "fusion", found: word.clone(), known: "none, checked and kept" };

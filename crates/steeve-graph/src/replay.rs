@@ -1,16 +1,17 @@
 //! The second checker: knows no lifetimes, only what nodes read and write.
 //!
 //! The node list is executed twice on maps from bytes to tags: once with every root in memory of its own, once at the
-//! planned addresses. A tag says who wrote a byte last. Every read must see the same tags in both, and at the end so must
-//! every output and everything that is never freed:
+//! planned addresses. A tag is the last write of a byte. Every read must see equal tags in both, and at the end so
+//! must every output and everything that is never freed:
 //!
 //! ```text
 //!   apart    a: [aaaa]   b: [bbbb]                       node 2 reads a: aaaa
 //!   planned  [aaaa]  then b is put over its half: [aabb] node 2 reads a: aabb, so b overwrote it too early
 //! ```
 //!
-//! A node that reads bytes which have no tag at all reads whatever lay in memory, and that is a fault of the graph whatever
-//! the plan: the door refuses such graphs, and this checker does not rely on the door.
+//! A node that reads bytes without a tag reads whatever was in memory before, and that is a fault of the graph
+//! whatever the plan. The check of node order refuses such graphs, and this checker does not rely on it.
+//! `docs/checkers.md` has the definitions.
 //!
 //! Nothing here is shared with liveness, aliases or the strategies, but for the map of ranges, which knows of neither.
 //! O(accesses * log of pieces).
@@ -32,7 +33,7 @@ use tags::{WriterTag, WriterTags};
 use crate::fusion::{GroupRead, KeptExtent, group_reads, prefix};
 use crate::{AssignedGraph, Fusion, Graph, Memory, MemoryId, Named, Op, Reuse, TensorId, TensorPlace, Unread};
 
-/// A claim where the tensors of a graph stand, to be replayed.
+/// A claim where the tensors of a graph are located, to be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorPlaces {
     /// For each tensor with bytes of its own where they are; nothing for views and external tensors.
@@ -41,8 +42,8 @@ pub struct TensorPlaces {
     pub reuse: Reuse,
     /// Which tensors that no node reads must survive the run.
     pub unread: Unread,
-    /// The memories whose `hold` and `fusion` it does not keep to, as ggml's own plans do not. In the others, reads are
-    /// repeated for as many steps as those say.
+    /// The memories whose extra lifetime and fusion it does not keep to, as ggml's own plans do not. In the others,
+    /// reads are repeated for as many steps as those say.
     pub without_extra_lifetime: Vec<MemoryId>,
 }
 
@@ -131,7 +132,7 @@ impl<'a> ReplayRun<'a> {
         Named::new(tensor, self.graph().names())
     }
 
-    /// Each place by itself: its memory, its alignment, its size.
+    /// Checks each place by itself: its memory, its alignment, its size.
     fn check_claims(&mut self) {
         for (tensor, place) in self.places.places.pairs() {
             let (Some(place), Some(it)) = (*place, self.graph().tensors().get(tensor)) else { continue };
@@ -156,7 +157,7 @@ impl<'a> ReplayRun<'a> {
         (place.size < needed).then_some(PlaceFault::TooSmall(needed))
     }
 
-    /// Leafs, inputs and what the caller owns are there before the run.
+    /// Writes what is there before the run: leafs, inputs and what the caller owns.
     fn before_the_run(&mut self) {
         let graph = self.graph();
         let mut seen = vec![false; graph.tensors().len()];
@@ -181,7 +182,8 @@ impl<'a> ReplayRun<'a> {
         }
     }
 
-    /// The caller writes in any order, so what is there before the run shares no byte.
+    /// Checks that a root shares no byte with those that are written before the run already: the caller writes in any
+    /// order.
     fn check_disjoint(&mut self, root: TensorId, size: u64) {
         let Some((space, start)) = self.start_of(root) else { return };
         let range = start..start.saturating_add(size);
@@ -198,7 +200,8 @@ impl<'a> ReplayRun<'a> {
         let node = graph.nodes()[index];
         let tensor = graph.tensor(node);
         if tensor.op == Op::None && tensor.is_planned() {
-            // A node without an operation is filled by whoever put it there: the scheduler's copy of a tensor, say.
+            // A node without an operation is filled at its turn from outside of the graph, as copies of the scheduler
+            // are.
             let size = self.size(node);
             self.write(node, 0..size, WriterTag::Node(index));
         }
@@ -227,7 +230,7 @@ impl<'a> ReplayRun<'a> {
         self.read_groups(index);
     }
 
-    /// What must be there at the end: outputs, and what no node has read.
+    /// Checks what must be there at the end: outputs, and what no node has read.
     fn after_the_run(&mut self) {
         let graph = self.graph();
         let mut read = vec![false; graph.tensors().len()];
@@ -260,13 +263,13 @@ impl<'a> ReplayRun<'a> {
         }
     }
 
-    /// The bytes that a root has: what it needs, or what it was given.
+    /// Returns the bytes that a root has: those of its place, but not fewer than it needs.
     fn size(&self, root: TensorId) -> u64 {
         let needed = self.graph().tensor(root).nbytes().0;
         self.places.places.get(root).copied().flatten().map_or(needed, |place| place.size.0.max(needed))
     }
 
-    /// Where a root starts in the planned world; `None` if it stands nowhere.
+    /// Returns where a root starts in the planned memory; `None` if it has no place.
     fn start_of(&self, root: TensorId) -> Option<(AddressSpace, u64)> {
         if self.graph().tensor(root).external {
             return Some((AddressSpace::Root(root), 0));
@@ -283,12 +286,13 @@ impl<'a> ReplayRun<'a> {
         }
     }
 
-    /// The first byte of a tensor at which the two worlds differ, with who wrote there in the planned one.
+    /// Returns the first byte of a tensor at which the two memories differ, with the tag of the planned one.
     fn difference(&self, tensor: TensorId) -> Option<(u64, Option<WriterTag>)> {
         self.difference_within(tensor, u64::MAX)
     }
 
-    /// As [`difference`](Self::difference), among the first `most` bytes of the tensor's root.
+    /// Returns the first byte that differs among the first `most` bytes of the tensor's root, as
+    /// [`difference`](Self::difference) does.
     fn difference_within(&self, tensor: TensorId, most: u64) -> Option<(u64, Option<WriterTag>)> {
         let tensors = self.graph().tensors();
         let root = tensors.root(tensor);
@@ -301,14 +305,14 @@ impl<'a> ReplayRun<'a> {
         let (space, start) = self.start_of(root)?;
         let nothing = WriterTags::default();
         let planned = self.planned.get(&space).unwrap_or(&nothing);
-        // Bytes that nobody has written mean nothing in either world.
+        // Bytes that nothing has written mean nothing in either memory.
         isolated.overlapping(range).find_map(|(piece, tag)| {
             let there = start.saturating_add(piece.start)..start.saturating_add(piece.end);
             planned.first_other(there, |found| found == tag).map(|(at, found)| (at, found.copied()))
         })
     }
 
-    /// Whether a tensor that a node reads or writes is located somewhere. Reports it if not.
+    /// Checks that a tensor that a node reads or writes has a place. Reports it if not.
     fn check_placed(&mut self, node: usize, tensor: TensorId) -> bool {
         let root = self.graph().root(tensor);
         let is_placed = self.start_of(root).is_some() || self.graph().tensor(root).nbytes() == Bytes::ZERO;
@@ -332,8 +336,8 @@ impl<'a> ReplayRun<'a> {
         }
     }
 
-    /// The first byte of a tensor that nothing has written, counted from the start of the tensor. What the caller may have
-    /// written where a node computes does not count.
+    /// Returns the first byte of a tensor that nothing has written, counted from the start of the tensor. What the
+    /// caller may have written where a node computes does not count.
     fn unwritten(&self, tensor: TensorId) -> Option<u64> {
         let tensors = self.graph().tensors();
         let first = tensors.offset(tensor).0;
@@ -345,13 +349,13 @@ impl<'a> ReplayRun<'a> {
         }
     }
 
-    /// The memory in which a root is located, if the plan keeps to what it holds.
+    /// Returns the memory in which a root is located, if the plan extends live ranges there.
     fn extending_memory(&self, root: TensorId) -> Option<&'a Memory> {
         let Some((AddressSpace::Buffer(memory, _), _)) = self.start_of(root) else { return None };
         self.assigned.memories().get(memory).filter(|_| !self.places.without_extra_lifetime.contains(&memory))
     }
 
-    /// The sources of fused groups, once more after `now`.
+    /// Repeats the reads of fused groups after `now`.
     fn read_groups(&mut self, now: usize) {
         while let Some(read) = self.groups.get(self.begun).copied().filter(|read| read.node <= now) {
             self.begun += 1;
@@ -363,7 +367,8 @@ impl<'a> ReplayRun<'a> {
         self.open = open;
     }
 
-    /// Whether a source of a fused group is still there, where the plan keeps such sources. Reports it if not.
+    /// Returns whether a source of a fused group is still there, where the plan keeps such sources. Reports it if
+    /// not.
     fn is_kept(&mut self, read: &GroupRead) -> bool {
         let root = self.graph().root(read.source);
         if self.extending_memory(root).is_none_or(|it| it.fusion != Fusion::Kept) {
@@ -383,7 +388,8 @@ impl<'a> ReplayRun<'a> {
         false
     }
 
-    /// The reads of `earlier`, once more after `now`: only who took a source over as it may has touched it.
+    /// Repeats the reads of `earlier` after `now`: only nodes that are written over the source in place may have
+    /// changed it.
     fn read_again(&mut self, earlier: usize, now: usize) {
         let graph = self.graph();
         let node = graph.nodes()[earlier];
@@ -402,8 +408,9 @@ impl<'a> ReplayRun<'a> {
         }
     }
 
-    /// Whether `by` wrote over `root`, or over one that wrote over it, as its operation allows. Writes into a root count as
-    /// those of the node that made the root: they depend on it, so they come after everything it reads.
+    /// Returns whether `by` is written over `root` in place, or over one that is, as its operation allows. Writes
+    /// into a root count as those of the node that made the root: they depend on it, so they come after everything it
+    /// reads.
     fn overwrote_in_place(&self, by: Option<WriterTag>, root: TensorId) -> bool {
         let graph = self.graph();
         let Some(WriterTag::Node(mut node)) = by else { return false };
@@ -456,8 +463,8 @@ impl<'a> ReplayRun<'a> {
         }
     }
 
-    /// A node whose result shares bytes with a source must be one whose operation allows that, and start where the
-    /// source starts.
+    /// Checks that a node whose result shares bytes with a source has an operation that allows that, and starts where
+    /// the source starts.
     fn check_in_place(&mut self, index: usize, node: TensorId) {
         let graph = self.graph();
         if graph.tensor(node).is_view() {

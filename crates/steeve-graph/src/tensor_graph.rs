@@ -8,7 +8,7 @@
 //!   keys                           keys and numbers                  places by key
 //! ```
 //!
-//! Invariant: what a [`KeyedGraph`] holds has passed the checks of every graph ([`GraphParts::finish`]); a wrong
+//! Invariant: the graph in a [`KeyedGraph`] has passed the checks of every graph ([`GraphParts::finish`]); a wrong
 //! implementation is an error that names its tensors, and never a panic or a wrong plan.
 
 mod error;
@@ -98,23 +98,24 @@ pub trait TensorGraph {
         core::iter::empty()
     }
 
-    /// Whether the caller provides the memory of a tensor, as for weights. No by default.
+    /// Returns whether the caller provides the memory of a tensor, as for weights. No by default.
     fn is_external(&self, _tensor: Self::Key) -> bool {
         false
     }
 
-    /// Returns the tensor whose bytes a tensor shares, and where in them it starts. That may be a view as well. No tensor is a
-    /// view by default.
+    /// Returns the tensor that a view is one of, and where in its bytes the view starts. That tensor may be a view as
+    /// well. No tensor is a view by default.
     fn view_of(&self, _tensor: Self::Key) -> Option<(Self::Key, Bytes)> {
         None
     }
 
-    /// Whether the kernel of `node` may write its result over `source`, one of its sources: every byte of `source` is read
-    /// before the byte at the same distance from the start is written. No by default.
+    /// Returns whether the kernel of `node` may write its result over `source`, one of its sources: every byte of
+    /// `source` is read before the byte at the same distance from the start is written. No by default.
     ///
-    /// It is a permission and not a wish: the planner uses it where no other tensor needs the bytes of `source` any more, no
-    /// other source of the node shares them, `source` is at the start of its root, and the result is not the larger one. Sources
-    /// behind the sixteenth are never overwritten, and neither is a source in a memory with a `hold` or fusion.
+    /// It is a permission and not a wish: the planner uses it where no other tensor needs the bytes of `source` any
+    /// more, no other source of the node is a view of them, `source` is at the start of its root, and the result is
+    /// not the larger one. Sources behind the sixteenth are never overwritten, and neither is a source in a memory
+    /// with an [extra lifetime](Memory::extra_lifetime) or fusion.
     fn may_overwrite(&self, _node: Self::Key, _source: Self::Key) -> bool {
         false
     }
@@ -182,9 +183,9 @@ impl<K: Copy + Ord + Debug> KeyedGraph<K> {
         self.keys.key(number)
     }
 
-    /// Checks the places that another allocator has given to the tensors of this graph: executes the graph at these addresses
-    /// and beside them, and compares. `place` says where a tensor is located; it is not asked for views and external tensors.
-    /// Every node that no node reads may be overwritten after its turn, outputs may not.
+    /// Checks the places that another allocator has given to the tensors of this graph: executes the graph at these
+    /// addresses and beside them, and compares. `place` says where a tensor is located; it is not called for views
+    /// and external tensors. Every node that no node reads may be overwritten after its turn, outputs may not.
     ///
     /// # Errors
     ///

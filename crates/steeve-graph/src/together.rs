@@ -19,7 +19,7 @@ pub struct PlansTogether {
 }
 
 impl PlansTogether {
-    /// The bytes of all buffers.
+    /// Returns the bytes of all buffers.
     pub fn peak(&self) -> Bytes {
         let sizes = self.buffers.iter().flat_map(|(_, sizes)| sizes);
         Bytes(sizes.fold(0, |sum: u64, size| sum.saturating_add(size.0)))
@@ -75,7 +75,7 @@ pub fn plan_together(graphs: &[&AssignedGraph], options: &PlanOptions) -> Result
     Ok(PlansTogether { plans, buffers })
 }
 
-/// Each buffer at least as large as needed, and new ones where there are more.
+/// Makes each buffer at least as large as needed, and adds new ones where there are more.
 fn grow(sizes: &mut Vec<Bytes>, needed: &[Bytes]) {
     for (size, needed) in sizes.iter_mut().zip(needed) {
         *size = (*size).max(*needed);

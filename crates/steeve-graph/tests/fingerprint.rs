@@ -17,7 +17,7 @@ fn graph(text: &str) -> AssignedGraph {
 const MEMORIES: &str = "memory gpu align=32; memory host align=16 max=4096";
 const BODY: &str = "x = input f32[16,4]; v = view f32[16,2]+64 x; a = sqr v; b = neg a @host size=300; w = external f32[16,4]; c = mul_mat f32[4,2] w b !output";
 
-/// The exact fingerprint with the default options.
+/// Returns the exact fingerprint with the default options.
 fn exact(graph: &AssignedGraph) -> u128 {
     graph.exact_fingerprint(&PlanOptions::default()).0
 }

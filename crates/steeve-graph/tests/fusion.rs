@@ -133,7 +133,7 @@ fn named(graph: &Graph) -> BTreeMap<&str, TensorId> {
     graph.tensors().ids().map(|id| (graph.name(id), id)).collect()
 }
 
-/// The bytes of a tensor of `graph` in a plan that fits it.
+/// Returns the bytes of a tensor of `graph` in a plan that fits it.
 fn bytes(plan: &GraphPlan, graph: &Graph, tensor: TensorId) -> Range<u64> {
     let root = graph.root(tensor);
     let start = plan.place(root).expect("it is placed").offset.0;
@@ -220,7 +220,8 @@ fn the_checker_finds_groups_that_overwrite_their_sources() {
 
 #[test]
 fn a_plan_beside_ggml_is_chosen_for_each_memory() {
-    // In the first memory the long hold costs more than ggml takes; the second has an input that no node reads.
+    // In the first memory the long extra lifetime costs more than ggml takes; the second has an input that no node
+    // reads.
     let text = "
         memory gpu align=32 hold=32
         memory cpu align=32
@@ -249,7 +250,7 @@ fn a_plan_beside_ggml_is_chosen_for_each_memory() {
     assert_eq!(loaded.places(), beside.plan.places());
 }
 
-/// Where ggml frees what is still needed its layout can't be used, but a hold does not have to be paid for either.
+/// Where ggml frees what is still needed its layout can't be used, but no extra lifetime has to be paid for either.
 #[test]
 fn a_graph_of_which_ggml_frees_something_early_is_planned_without_the_hold_where_that_is_smaller() {
     let text = |hold: u32| {

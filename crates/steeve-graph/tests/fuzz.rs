@@ -92,8 +92,8 @@ const RECORD: &str = r#"{"schema":"galloc-dump-1","tag":"t","n_nodes":2,"n_leafs
 {"id":6,"name":"v","op":"VIEW","type":"f32","ne":[4,1,1,1],"nb":[4,16,16,16],"flags":16,"nbytes":16,"view_src":5,"view_offs":16,"src":[5]},
 {"id":7,"name":"y","op":"NEW_ONE","type":"f32","ne":[8,1,1,1],"nb":[4,32,32,32],"flags":2,"nbytes":32,"src":[6,-1,-2,7],"pre":3,"pre_buft":"B"}]}"#;
 
-/// The plain definition, in quadratic time: two nodes are ordered by the edges if one writes bytes that the other
-/// touches.
+/// Checks dependencies against the plain definition, in quadratic time: two nodes are ordered by the edges if one
+/// writes bytes that the other touches.
 fn check_dependencies(graph: &Graph) {
     let edges: BTreeSet<(usize, usize)> = graph.dependencies().iter().map(|it| (it.before, it.after)).collect();
     let mut reach: Vec<BTreeSet<usize>> = Vec::new();

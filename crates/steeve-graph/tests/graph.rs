@@ -18,7 +18,7 @@ fn names(graph: &Graph, ids: &[TensorId]) -> String {
     ids.iter().map(|&id| graph.name(id)).collect::<Vec<_>>().join(" ")
 }
 
-/// A small network whose creation order differs from its node order.
+/// Returns a small network whose creation order differs from its node order.
 fn diamond() -> (Context, Vec<TensorId>) {
     let mut context = Context::new();
     let x = context.input(DataType::F32, &[8]).unwrap();
@@ -137,7 +137,7 @@ fn an_extension_that_is_refused_changes_nothing() {
     let y = context.neg(x).unwrap();
     let mut graph = Graph::from_outputs(&context, &[y]).unwrap();
     let before = graph.clone();
-    // A view by hand that does not name the root it shares among its sources, so the root is never reached.
+    // A view that does not have its root among its sources, so the root is never reached.
     let hidden = context.sqr(x).unwrap();
     let view = Some(View { root: hidden, offset: Bytes(0) });
     let view = context.add_tensor(Tensor { op: Op::View, view, ..f32s(8) }, &[], &[]).unwrap();
@@ -292,7 +292,7 @@ fn forms_of_ggmls_recordings_that_do_no_harm_are_graphs() {
     replay(&assigned, &plan.places()).unwrap();
 }
 
-/// Each line with what is said of it.
+/// Each line with its error.
 #[test]
 fn a_node_that_reads_what_is_not_written_yet_is_refused_in_text() {
     for (text, said) in [

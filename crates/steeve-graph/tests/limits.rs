@@ -28,7 +28,7 @@ const PLANNED: &str = "memory gpu \"GPU 0\"\nx = input f32[64]; a = sqr x; b = n
 /// No error is longer than this.
 const READABLE: usize = 1500;
 
-/// The text with something long at each of its letters and digits, and instead of each of its words.
+/// Returns the text with something long at each of its letters and digits, and instead of each of its words.
 fn swollen(text: &str) -> impl Iterator<Item = String> {
     let places = text.char_indices().filter(|(_, letter)| letter.is_alphanumeric()).map(|(place, _)| place);
     places.flat_map(move |place| {
@@ -51,7 +51,7 @@ fn short(what: &str, input: &str, error: &dyn std::error::Error) {
     assert!(message.len() < READABLE, "{what}: {} bytes: {start}\nof {} bytes", message.len(), input.len());
 }
 
-/// A text of this many bytes that begins with another one.
+/// Returns a text of this many bytes that begins with another one.
 fn padded(text: &str, bytes: usize) -> String {
     format!("{text}{}", " ".repeat(bytes - text.len()))
 }
@@ -128,7 +128,7 @@ fn no_error_about_a_graph_with_long_names_echoes_them_whole() {
             }
         }
     }
-    // What does not hold is told by name.
+    // What is wrong is told by name.
     for offset in [0, 4, 1 << 40] {
         let mut places = plan.places();
         let moved = planned.graph().nodes()[1];

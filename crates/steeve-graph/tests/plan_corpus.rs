@@ -16,7 +16,7 @@ fn planned(name: &str, recorded: &RecordedGraph, options: PlanOptions) -> GraphP
     plan
 }
 
-/// ggml's bytes for each memory of a plan.
+/// Returns ggml's bytes for each memory of a plan.
 fn ggml_bytes(recorded: &RecordedGraph, plan: &GraphPlan) -> Vec<u64> {
     let sum = |chunks: &Vec<Bytes>| chunks.iter().map(|chunk| chunk.0).sum();
     plan.memories().iter().map(|it| sum(&recorded.placement.chunks[it.memory])).collect()
@@ -79,8 +79,8 @@ fn no_plan_is_above_ggmls_in_any_memory_and_nearly_all_are_at_their_bound() {
     }
 }
 
-/// Every memory but the host's fuses nodes: no plan is above ggml's, hardly one falls back to ggml's layout, and the tokens of
-/// each prompt find their gated products apart from the activations.
+/// Every memory but the host's fuses nodes: no plan is above ggml's, hardly one falls back to ggml's layout, and in
+/// each prompt's plan the gated products of a token are located apart from the activations.
 #[test]
 fn with_what_fusions_need_no_memory_is_above_ggmls() {
     let (mut memories, mut as_ggml) = (0, 0);

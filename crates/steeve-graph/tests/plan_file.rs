@@ -1,4 +1,4 @@
-//! Plans as files: what is saved is loaded again, in every memory that asks for no more.
+//! Plans as files: what is saved is loaded again, in every memory that demands no more.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "every test uses some of it")]
@@ -222,8 +222,8 @@ fn a_plan_that_was_made_from_the_text_of_a_graph_is_one_for_the_graph() {
     assert!(renumbered > 100 && planned > 400, "{renumbered} of {planned}");
 }
 
-/// A plan is accepted for a memory whose alignment divides the plan's, whose maximum is not below its buffers and whose hold
-/// and fusion ask for no more; in all other cases it is refused. Whichever it is, it holds.
+/// A plan is accepted for a memory whose alignment divides the plan's, whose maximum is not below its buffers and
+/// whose extra lifetime and fusion demand no more; in all other cases it is refused. In either case it is right.
 #[test]
 fn a_plan_is_accepted_for_the_memories_that_it_holds_in() {
     let word = ["none", "checked", "kept"];
@@ -282,7 +282,7 @@ fn memories_are_matched_by_name_or_by_order() {
     let planned = of("memory one align=32; memory two align=16");
     let plan = plan_graph(&planned, &PlanOptions::default()).unwrap();
     let file = plan.to_file();
-    // The same memories in another order: `a` and `d` name theirs.
+    // The memories of the plan in another order: `a` and `d` name theirs.
     let swapped = "memory two align=16; memory one align=32";
     let body = "x = input f32[16] @one; a = sqr x @one; b = mul_mat f32[16] a a; c = neg b; d = mul_mat f32[16] c a @one !output";
     let swapped = graph(&format!("{swapped}\n{body}"));

@@ -31,7 +31,7 @@ fn lie(file: &mut Value, choices: &mut Choices<'_>) -> Option<&'static str> {
             "a block put on another"
         }
         1 if step(&first, 0) < step(&second, 0) => {
-            // The first is said to end where the second begins, and the second stands on it.
+            // The first is said to end where the second begins, and the second is moved onto it.
             rows[a]["live"][1] = second["live"][0].clone();
             (rows[b]["buffer"], rows[b]["offset"]) = (first["buffer"].clone(), first["offset"].clone());
             "a life cut short"
@@ -107,7 +107,7 @@ fn a_file_that_lies_is_refused_or_does_no_harm() {
     assert!(told.len() == 7 && told.values().all(|(refused, _)| *refused > 50), "{told:?}");
 }
 
-/// Where the numbers of a text are, outside of strings.
+/// Returns where the numbers of a text are, outside of strings.
 fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
     let (mut found, mut quoted): (Vec<std::ops::Range<usize>>, bool) = (Vec::new(), false);
     for (at, byte) in text.bytes().enumerate() {
@@ -235,7 +235,7 @@ fn bytes_that_a_view_does_not_read_today_are_not_free() {
 fn a_node_on_its_source_is_a_take_over_whatever_the_file_calls_it() {
     let graph = graph("x = input f32[16]; a = sqr x; b = neg a; c = mul_mat f32[1] b x !output");
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
-    // The take-over of `a` concealed: it ends where `b` starts, and nobody follows.
+    // The alias of `a` is concealed: it ends where `b` starts, and no block follows it.
     let concealed = refusal(&graph, &plan, |rows| rows[2]["follows"] = Value::Null);
     assert_eq!(concealed, "memory memory: tensor 1 (a) is live in [1, 3), and its block in [1, 2)");
     let alive = refusal(&graph, &plan, |rows| {
@@ -298,7 +298,7 @@ fn where_sources_are_held_only_ggmls_take_overs_are_allowed() {
 
 #[test]
 fn a_take_over_through_a_view_that_starts_later_is_refused() {
-    // `b` has the size of the view, and would stand on the part of `a` that it does not read.
+    // `b` has the size of the view, and would be located on the part of `a` that it does not read.
     let graph =
         graph("x = input f32[8,4]; a = sqr x; v = view f32[8,2]+64 a; b = neg v; c = mul_mat f32[1] b b !output");
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();

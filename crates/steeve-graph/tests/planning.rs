@@ -25,7 +25,8 @@ fn tensor(graph: &AssignedGraph, name: &str) -> TensorId {
     graph.graph().tensors().ids().find(|id| graph.graph().name(*id) == name).unwrap()
 }
 
-/// "name@offset" or "name@chunk:offset" for each tensor with a place in ggml's answer, and the chunk sizes.
+/// Returns "name@offset" or "name@chunk:offset" for each tensor with a place in ggml's placement, and the chunk
+/// sizes.
 fn as_ggml(text: &str) -> (String, Vec<Vec<u64>>) {
     let graph = graph(text);
     let answer = ggml_placement(&graph).unwrap();
@@ -59,7 +60,7 @@ fn every_plan_of_every_orderly_graph_replays_and_none_is_above_ggmls() {
         if let Some(ggml) = &ggml {
             replay(&graph, &ggml.places()).unwrap_or_else(|faults| panic!("seed {seed}, ggml: {faults}"));
         }
-        // It knows nothing of `hold`.
+        // ggml has no extra lifetime.
         let sound = ggml.filter(|_| graph.memories().iter().all(|it| it.extra_lifetime == 0));
         for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             let ours = plan(&graph, reuse);
@@ -67,8 +68,8 @@ fn every_plan_of_every_orderly_graph_replays_and_none_is_above_ggmls() {
             if reuse == Reuse::Extended {
                 assert!(ours.aliased_across_memories().is_none(), "seed {seed}\n{graph}");
             }
-            // ggml also takes over what an operation may still read (a soft-max mask, say), and into other memories, and may
-            // be smaller so.
+            // ggml also writes over what an operation may still read (a soft-max mask, say), and into other memories,
+            // and may be smaller so.
             let Some(ggml) = &sound else { continue };
             let places = || TensorPlaces { reuse: Reuse::Extended, ..ggml.places() };
             let honest = || ggml.aliased_across_memories().is_none() && replay(&graph, &places()).is_ok();
@@ -166,7 +167,7 @@ fn what_nobody_reads_lives_to_the_end_unless_the_caller_opts_out() {
     assert_eq!(freed.peak(), Bytes(2 * 1024));
 }
 
-/// The steps at which a tensor has bytes of its own.
+/// Returns the steps at which a tensor has bytes of its own.
 fn life(plan: &GraphPlan, tensor: TensorId) -> (u64, u64) {
     let (memory, block) = plan.block(tensor).unwrap();
     let life = memory.plan.problem().blocks()[block].life;

@@ -22,7 +22,7 @@ fn made(sources: &str, build: impl Fn(&mut Context, &[TensorId]) -> Built) -> St
     }
 }
 
-/// `f32[4,3]`, or `f32[4,3]'` for the transposed view of such a tensor.
+/// Appends the source `f32[4,3]`, or `f32[4,3]'` for the transposed view of such a tensor.
 fn source_of(context: &mut Context, text: &str) -> TensorId {
     let (plain, turned) = text.strip_suffix('\'').map_or((text, false), |plain| (plain, true));
     let (dtype, shape) = plain.strip_suffix(']').unwrap().split_once('[').unwrap();

@@ -49,7 +49,7 @@ impl Net {
         self
     }
 
-    /// A node that may overwrite all its sources.
+    /// Adds a node that may overwrite all its sources.
     fn in_place(mut self, name: &'static str, size: u64, sources: &[&'static str]) -> Self {
         self.overwrites.extend(sources.iter().map(|source| (name, *source)));
         self.node(name, size, sources)
@@ -403,7 +403,7 @@ fn keys_lead_to_numbers_and_back() {
     assert_eq!(plan.graph_plan().place(plan.number("b").unwrap()), plan.place("b"));
 }
 
-/// A graph of ours as if it were somebody else's.
+/// A graph of ours behind the trait, as that of an engine.
 struct Presented<'a> {
     assigned: &'a AssignedGraph,
     /// Inputs and constants, each perhaps several times.
@@ -413,7 +413,7 @@ struct Presented<'a> {
     shrink: u64,
     /// Lets nodes overwrite sources at random instead of by their operations.
     luck: Option<u64>,
-    /// How often the sources of a node were asked for.
+    /// How often the sources of a node were requested.
     calls: Cell<usize>,
 }
 
@@ -497,8 +497,9 @@ impl TensorGraph for Presented<'_> {
     }
 }
 
-/// The same graph where tensors take what they span, in memories without a hold and without limits: so its plan depends on what
-/// a caller can say of it, and not on whether ggml's own layout happens to fit the buffers better.
+/// Returns the graph with tensors that take what they span, in memories without an extra lifetime and without limits:
+/// so its plan depends on what a caller can say of it, and not on whether ggml's own layout happens to fit the
+/// buffers better.
 fn plain(assigned: &AssignedGraph) -> AssignedGraph {
     let memories: Vec<Memory> = assigned
         .memories()

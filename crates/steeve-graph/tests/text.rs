@@ -3,7 +3,7 @@
 
 use steeve_graph::{Align, AssignedGraph, Bytes, Flags, Graph, MemoryId, Op, Unary};
 
-/// What is written in full for what is read.
+/// Returns what is written in full for what is read.
 fn full(text: &str) -> String {
     let graph: AssignedGraph = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
     let written = graph.to_string();

@@ -62,7 +62,7 @@ impl<'a> NodeReader<'a> {
         Ok(counts)
     }
 
-    /// Reads an integer that stands for one of some choices.
+    /// Reads an integer that is the number of one of some choices.
     fn choice<T>(
         &self,
         index: usize,

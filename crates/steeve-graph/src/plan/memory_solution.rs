@@ -23,7 +23,7 @@ pub(super) struct MemorySolution {
 }
 
 impl MemorySolution {
-    /// ggml's places, where its last chunk ignores the limit: that is its answer all the same.
+    /// Certifies ggml's places for the blocks of one memory, where its last chunk may ignore the limit on buffers.
     pub(super) fn from_simulation_unlimited(
         memory_problem: MemoryProblem,
         run: &GgmlSimulation,
@@ -37,7 +37,7 @@ impl MemorySolution {
         }
     }
 
-    /// ggml's places for the blocks of one memory.
+    /// Certifies ggml's places for the blocks of one memory.
     pub(super) fn from_simulation(memory_problem: MemoryProblem, run: &GgmlSimulation) -> Result<Self, Violations> {
         let MemoryProblem { memory, problem, ranges } = memory_problem;
         let places: IdVec<BlockId, _> = ranges.iter().map(|range| run.places[*range]).collect();
@@ -46,7 +46,7 @@ impl MemorySolution {
         Ok(Self { memory, ranges, at_least: plan.bound().bytes, plan, verdict, keeps_extra_lifetime: true })
     }
 
-    /// Our places for the blocks of one memory.
+    /// Places and certifies the blocks of one memory.
     pub(super) fn placed(
         assigned: &AssignedGraph,
         memory_problem: MemoryProblem,
@@ -69,13 +69,13 @@ impl MemorySolution {
         }
     }
 
-    /// The problem that it solves, to be solved once more.
+    /// Returns the problem that it solves, to be solved once more.
     pub(super) fn problem(&self) -> MemoryProblem {
         MemoryProblem { memory: self.memory, problem: self.plan.problem().clone(), ranges: self.ranges.clone() }
     }
 }
 
-/// Our places for the shares of all memories.
+/// Places and certifies the live ranges of all memories.
 pub(super) fn placed(
     assigned: &AssignedGraph,
     live_ranges: &LiveRanges,
@@ -87,7 +87,7 @@ pub(super) fn placed(
     problems.into_iter().map(|problem| MemorySolution::placed(assigned, problem, options, watch)).collect()
 }
 
-/// The plans of all memories as one.
+/// Assembles the solutions of all memories to one plan.
 pub(super) fn assemble(
     assigned: &AssignedGraph,
     options: &PlanOptions,
@@ -115,7 +115,7 @@ pub(super) fn assemble(
     GraphPlan { assigned: assigned.clone(), options: *options, memories, tensor_blocks, unlisted, in_place_aliases }
 }
 
-/// Sources and roots that are in neither list, each once.
+/// Returns sources and roots that are in neither list, each once.
 pub(crate) fn unlisted(graph: &Graph) -> Vec<TensorId> {
     let mut known = alloc::vec![false; graph.tensors().len()];
     for tensor in graph.leafs().iter().chain(graph.nodes()) {
@@ -141,7 +141,7 @@ pub(crate) fn unlisted(graph: &Graph) -> Vec<TensorId> {
     unlisted
 }
 
-/// Which slot each node took over.
+/// Returns the nodes that are written over a source, with its slot.
 pub(super) fn in_place_aliases(graph: &Graph, live_ranges: &LiveRanges) -> Vec<(TensorId, u32)> {
     let slot = |node: &TensorId| {
         let range: &LiveRange = &live_ranges.ranges[live_ranges.of_tensor[node.index()]?];

@@ -6,9 +6,9 @@ use steeve_plan::Best;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlanOptions {
-    /// How shares are placed.
+    /// How live ranges are placed.
     pub strategy: GraphStrategy,
-    /// Which nodes take over a source's bytes. [`GraphStrategy::Ggml`] implies [`Reuse::Ggml`].
+    /// Which nodes are written over a source in place. [`GraphStrategy::Ggml`] implies [`Reuse::Ggml`].
     pub reuse: Reuse,
     /// What becomes of tensors that no node reads. [`GraphStrategy::Ggml`] implies [`Unread::Keep`].
     pub unread: Unread,
@@ -21,7 +21,7 @@ impl PlanOptions {
         Self { strategy, reuse: Reuse::Extended, unread: Unread::FreeInputs }
     }
 
-    /// Sets which nodes take over the bytes of a source.
+    /// Sets which nodes are written over a source in place.
     #[must_use]
     pub const fn with_reuse(mut self, reuse: Reuse) -> Self {
         self.reuse = reuse;
@@ -35,7 +35,7 @@ impl PlanOptions {
         self
     }
 
-    /// What is really done, where the strategy implies something else than the options say.
+    /// Returns what is really done, where the strategy implies something else than the options say.
     pub(crate) fn implied(self) -> Self {
         match self.strategy {
             GraphStrategy::Ggml => Self { reuse: Reuse::Ggml, unread: Unread::Keep, ..self },
@@ -44,13 +44,14 @@ impl PlanOptions {
     }
 }
 
-/// How the shares of a graph are placed.
+/// How the live ranges of a graph are placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GraphStrategy {
-    /// As ggml does it, to the byte.
+    /// ggml's placement, to the byte.
     Ggml,
-    /// Quickly; with take-overs never larger than ggml's plan (but for memories with `hold` or [`Fusion::Kept`](crate::Fusion::Kept)).
+    /// Quick; with in-place aliases never larger than ggml's plan (but for memories with an [extra
+    /// lifetime](crate::Memory::extra_lifetime) or [`Fusion::Kept`](crate::Fusion::Kept)).
     #[default]
     Fast,
     /// [`GraphStrategy::Fast`], then a search with a budget for each memory.
@@ -68,7 +69,8 @@ impl GraphStrategy {
     }
 }
 
-/// Which nodes take over the bytes of a source that dies at them.
+/// Which nodes are written over a source that dies at them. Files, settings and tables call the variants `ggml`,
+/// `more` and `none`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reuse {

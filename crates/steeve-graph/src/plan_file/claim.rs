@@ -25,7 +25,7 @@ use crate::{
 pub struct PlacementClaim {
     /// Where each tensor is, and by which rules.
     pub places: TensorPlaces,
-    /// The sizes of the buffers of each memory. A memory that shares another's has none.
+    /// The sizes of the buffers of each memory. A memory that is another under a second id has none.
     pub buffers: IdVec<MemoryId, Vec<Bytes>>,
 }
 
@@ -75,8 +75,8 @@ pub fn check_plan_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories
 }
 
 impl PlacementClaim {
-    /// What a file claims of a graph, as far as its blocks are those of the graph's tensors, and what is wrong with the others,
-    /// with figures and with memories. Fails if there is nothing to compare.
+    /// Reads what a file claims of a graph, as far as its blocks are those of the graph's tensors. Returns that, and
+    /// what is wrong with the other blocks, with figures and with memories. Fails if there is nothing to compare.
     fn read(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<(Self, Vec<PlanFault>), PlanFault> {
         let options = options(file)?;
         // Of the plan of another graph, too, something can be said.
@@ -91,7 +91,7 @@ impl PlacementClaim {
             let name = &graph.memories()[memory].name;
             buffers[memory].clone_from(&it.buffers);
             let unfit = check_memory(it, &graph.memories()[memory]).err();
-            // What a plan was not made for, it is not asked for.
+            // A plan is not checked for what it was not made for.
             if it.ggml_layout || options.strategy == GraphStrategy::Ggml || unfit.is_some() {
                 without_extra_lifetime.push(memory);
             }
@@ -182,7 +182,8 @@ impl PlacementClaim {
         faults
     }
 
-    /// An operation that may run in place may not where the plan reuses nothing.
+    /// Returns a fault of the replay as one of the file. An operation that may run in place may not where the plan
+    /// reuses nothing.
     fn explained(&self, fault: ReplayFault) -> PlanFault {
         match fault {
             ReplayFault::InPlace { writer, slot, tensor, operation, .. } if self.places.reuse == Reuse::None => {
@@ -233,7 +234,7 @@ impl PlacementClaim {
         }
     }
 
-    /// Whether a tensor is where one of its sources is: then it may be in the memory of that one.
+    /// Returns whether a tensor is located where one of its sources is: then it may be in the memory of that one.
     fn is_in_place(&self, graph: &AssignedGraph, tensor: TensorId, place: &TensorPlace) -> bool {
         let it = graph.graph();
         it.sources(tensor).iter().flatten().any(|source| {
@@ -244,7 +245,7 @@ impl PlacementClaim {
         })
     }
 
-    /// Adds buffers above the maximum of their memory that no single tensor asks for.
+    /// Adds buffers above the maximum of their memory that no single tensor needs.
     fn add_large_buffers(&self, graph: &AssignedGraph, faults: &mut Vec<PlanFault>) {
         let mut largest: BTreeMap<(MemoryId, BufferId), Bytes> = BTreeMap::new();
         for place in self.places.places.iter().flatten() {
@@ -266,7 +267,7 @@ impl PlacementClaim {
     }
 }
 
-/// The memories, by their owners, of the nodes and leafs that write or read each root.
+/// Returns the memories, by their first ids, of the nodes and leafs that write or read each root.
 fn homes(assigned: &AssignedGraph) -> BTreeSet<(TensorId, MemoryId)> {
     let graph = assigned.graph();
     let leafs = graph.leafs().iter().zip(&assigned.assignment().leafs);

@@ -51,7 +51,7 @@ pub enum PlanFault {
         /// How they were matched.
         by: MatchMemories,
     },
-    /// A memory shares another's bytes in the plan and not in the graph, or the other way round.
+    /// A memory is another under a second id in the plan and not in the graph, or the other way round.
     #[error("memory {}: the plan has it {plan}, and the graph {graph}", Clipped(memory))]
     Sharing {
         /// The memory's name.
@@ -71,12 +71,12 @@ pub enum PlanFault {
         /// The memory's.
         graph: Align,
     },
-    /// A memory whose hold is longer than the plan's.
+    /// A memory whose extra lifetime is longer than the plan's.
     #[error("memory {}: its hold is {graph}, above the plan's {plan}", Clipped(memory))]
     ExtraLifetime {
         /// The memory's name.
         memory: String,
-        /// The hold in the file.
+        /// The extra lifetime in the file, which it calls `hold`.
         plan: u32,
         /// The memory's.
         graph: u32,
@@ -117,7 +117,7 @@ pub enum PlanFault {
         /// How many there are.
         tensors: usize,
     },
-    /// A block that takes over the bytes of one that is listed later.
+    /// A block that follows one that is listed later.
     #[error(
         "memory {}: block {block} ({}) follows block {follows}, which is not before it",
         Clipped(memory),
@@ -155,7 +155,7 @@ pub enum PlanFault {
         /// The tensor.
         tensor: Named,
     },
-    /// A tensor is allocated in a memory that it does not belong to, nor what it takes over.
+    /// A tensor is allocated in a memory that it does not belong to, nor the source it is written over.
     #[error("memory {}: {tensor} has a block there, and belongs to memory {}", Clipped(memory), Clipped(home))]
     Elsewhere {
         /// The memory's name.
@@ -275,7 +275,7 @@ pub enum PlanFault {
         tensor: Named,
         /// The slot of the source.
         slot: usize,
-        /// The tensor whose bytes they are.
+        /// The tensor whose bytes it overwrites.
         overwritten: Named,
         /// The node's operation.
         operation: String,
@@ -375,7 +375,7 @@ impl core::fmt::Display for MatchMemories {
     }
 }
 
-/// A violation with tensors for blocks, and a node for the step.
+/// Returns a violation with tensors for blocks, and a node for the step.
 fn invalid(tensors: &[Named], violation: Option<&Violation>) -> String {
     match (violation, tensors) {
         (Some(Violation::Overlap { buffer, offset, step, .. }), [one, other]) => {

@@ -15,7 +15,7 @@ use crate::liveness::{RootLifetime, root_lifetimes};
 use crate::plan::{TensorBlock, unlisted};
 use crate::{AssignedGraph, GraphPlan, MemoryId, MemoryPlan, Named, PlanOptions, Reuse, TensorId};
 
-/// Holds a file to the graph.
+/// Checks a file against the graph.
 pub(super) struct PlanLoader<'a> {
     file: &'a PlanFile,
     pub(super) graph: &'a AssignedGraph,
@@ -23,7 +23,7 @@ pub(super) struct PlanLoader<'a> {
     pub(super) numbers: TensorNumbers,
     pub(super) matched: MatchedMemories,
     lives: Vec<RootLifetime>,
-    /// The memory that ggml asks for each tensor's bytes.
+    /// The memory that decides in ggml's plan how many bytes each tensor needs.
     pub(super) sized_by_ggml: Vec<Option<MemoryId>>,
     pub(super) end: u64,
     pub(super) group_ends: Option<GroupEnds>,
@@ -40,7 +40,7 @@ impl<'a> PlanLoader<'a> {
     ) -> Self {
         let tensor_blocks = vec![None; graph.graph().tensors().len()];
         let (lives, sized_by_ggml) = (root_lifetimes(graph, options.unread).of_root, sized_by_ggml(graph));
-        // The plan may keep groups that the graph's memories do not ask for.
+        // The plan may keep groups that the graph's memories do not demand.
         let kept = Some(Fusion::Kept.name());
         let keeps_groups = file.memories.iter().any(|memory| memory.fusion.as_deref() == kept);
         let group_ends = keeps_groups.then(|| GroupEnds::of(graph));
@@ -90,13 +90,13 @@ impl<'a> PlanLoader<'a> {
         self.lives[tensor.index()]
     }
 
-    /// The node that runs at a step.
+    /// Returns the node that runs at a step.
     pub(super) fn node(&self, step: u64) -> Option<TensorId> {
         let index = usize::try_from(step.checked_sub(1)?).ok()?;
         self.graph.graph().nodes().get(index).copied()
     }
 
-    /// When a tensor must have its bytes, if no node takes them over.
+    /// Returns when a tensor must have its bytes, if no node is written over them.
     pub(super) fn needed(&self, tensor: TensorId, extra_lifetime: u32, group_end: u64) -> Lifetime {
         let life = self.life(tensor);
         let end = (life.last + 1).max(group_end) + u64::from(extra_lifetime);
@@ -106,14 +106,14 @@ impl<'a> PlanLoader<'a> {
         }
     }
 
-    /// Whether `tensor` is used for the last time by `taker`, at `step`.
+    /// Returns whether `tensor` is used for the last time by `successor`, at `step`.
     pub(super) fn is_aliased(&self, tensor: TensorId, successor: TensorId, step: u64) -> bool {
         // What is kept is used last when no node runs any more.
         self.life(tensor).last == step && self.node(step) == Some(successor)
     }
 
-    /// Nodes that are computed in place of a source, whatever the file calls it. Of views nothing is asked: what they write
-    /// and what they read are needed at the same step, so the lifetimes keep them apart.
+    /// Returns the nodes that are computed in place of a source, whatever the file calls it. Of views nothing is
+    /// demanded: what they write and what they read are needed at the same step, so the live ranges keep them apart.
     fn in_place_aliases(&self, memories: &[MemoryPlan]) -> Result<Vec<(TensorId, u32)>, PlanFault> {
         let graph = self.graph.graph();
         let mut found = Vec::new();
@@ -143,8 +143,8 @@ impl<'a> PlanLoader<'a> {
         Ok(found)
     }
 
-    /// By the rule that the plan says it was made with. Shapes may have no bytes here and some tomorrow, so this can't be
-    /// left to the replay.
+    /// Applies the rule that the plan says it was made with. Shapes may have no bytes here and some tomorrow, so this
+    /// can't be left to the replay.
     fn may_alias(&self, node: TensorId, slot: u32, source: TensorId, memory: MemoryId) -> bool {
         let graph = self.graph.graph();
         let root = graph.root(source);
@@ -162,7 +162,8 @@ impl<'a> PlanLoader<'a> {
     }
 }
 
-/// Where ggml asks for each tensor's bytes: as we do, where it is first used, but a view does not speak for its root.
+/// Returns the memory that decides in ggml's plan how many bytes each tensor needs: that of its first use, as in
+/// ours, but the use of a view does not count for its root.
 fn sized_by_ggml(assigned: &AssignedGraph) -> Vec<Option<MemoryId>> {
     let graph = assigned.graph();
     let mut sized_by = vec![None; graph.tensors().len()];
@@ -181,7 +182,7 @@ fn sized_by_ggml(assigned: &AssignedGraph) -> Vec<Option<MemoryId>> {
     sized_by
 }
 
-/// Whether two blocks of a plan share bytes, or would if they had any.
+/// Returns whether two blocks of a plan share bytes, or would if they had any.
 fn touch(plan: &Plan, block: BlockId, other: BlockId) -> bool {
     let blocks = plan.problem().blocks();
     let (here, there) = (plan.place(block), plan.place(other));

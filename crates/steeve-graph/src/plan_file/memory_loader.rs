@@ -22,7 +22,7 @@ pub(super) struct MemoryLoader<'a> {
     file: &'a FileMemory,
     /// The memory that the plan was made for.
     planned_for: Memory,
-    /// The hold and the fusion that the plan keeps to.
+    /// The extra lifetime and the fusion that the plan keeps to.
     extra_lifetime: u32,
     fusion: Fusion,
     keeps_extra_lifetime: bool,
@@ -98,14 +98,14 @@ impl<'a> MemoryLoader<'a> {
         }
     }
 
-    /// One block by itself: its tensor, its memory, its size.
+    /// Checks one block by itself: its tensor, its memory, its size.
     fn block(&self, loader: &mut PlanLoader<'_>, index: usize, block: &FileBlock) -> Result<TensorId, PlanFault> {
         let tensor = self.tensor(loader, index, block)?;
         let home = loader.life(tensor).home.unwrap_or(self.memory);
         if let Some(follows) = block.follows.filter(|before| before.index() >= index) {
             return Err(PlanFault::Order { memory: self.name(), block: index, name: block.name.clone(), follows });
         }
-        // With ggml, what takes over bytes goes to where they are, wherever it was assigned.
+        // In ggml's plans, what is written over a source goes to the memory of the source, wherever it was assigned.
         let follows =
             block.follows.filter(|_| loader.options.reuse == Reuse::Ggml || loader.graph.owner(home) == self.memory);
         let before = follows.and_then(|before| self.file.blocks.get(before.index()));
@@ -144,7 +144,7 @@ impl<'a> MemoryLoader<'a> {
         Ok(tensor)
     }
 
-    /// The memory of the graph that decides on the size of a block.
+    /// Returns the memory of the graph that decides on the size of a block.
     fn sized_by(&self, loader: &PlanLoader<'_>, block: &FileBlock) -> Option<MemoryId> {
         match block.tensor.as_ref()?.sized_by {
             None => Some(self.memory),
@@ -165,7 +165,7 @@ impl<'a> MemoryLoader<'a> {
         Ok(id)
     }
 
-    /// The certified plan of the blocks where the file puts them.
+    /// Returns the certified plan of the blocks where the file puts them.
     fn proven(
         &self,
         loader: &PlanLoader<'_>,
@@ -196,7 +196,7 @@ impl<'a> MemoryLoader<'a> {
         })
     }
 
-    /// Each block is live when its tensor is, and no longer.
+    /// Checks that each block is live when its tensor is, and no longer.
     fn check_lives(
         &self,
         loader: &PlanLoader<'_>,

@@ -20,7 +20,7 @@ impl GraphPlan {
         let mut plans = self.memories.iter().peekable();
         let memory = |(id, memory): (MemoryId, &Memory)| {
             let plan = plans.next_if(|it| it.memory == id);
-            // What was loaded from a file may have been planned for a memory that asks for more.
+            // What was loaded from a file may have been planned for a memory that demands more.
             let Memory { name, align, max_buffer, extra_lifetime, fusion, shared_with } =
                 plan.map_or(memory, |it| &it.planned_for);
             FileMemory {

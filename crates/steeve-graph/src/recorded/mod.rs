@@ -44,7 +44,7 @@ pub struct RecordedGraph {
     pub needs: IdVec<MemoryId, Option<BackendNeeds>>,
     /// Where ggml put the tensors.
     pub placement: RecordedPlacement,
-    /// The id of each tensor in the record; none for the stand-ins of tensors that are outside of it.
+    /// The id of each tensor in the record; none for the substitutes of tensors that are outside of it.
     ///
     /// A source that the record does not describe is an external tensor of no bytes here; a root that it does not
     /// describe is one as large as the view needs.
@@ -60,16 +60,17 @@ pub struct RecordedGraph {
 /// What plans keep for the backend of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendNeeds {
-    /// As [`Memory::extra_lifetime`](crate::Memory::extra_lifetime).
+    /// The nodes for which a tensor stays after its last reader, see
+    /// [`Memory::extra_lifetime`](crate::Memory::extra_lifetime).
     pub extra_lifetime: u32,
-    /// As [`Memory::fusion`](crate::Memory::fusion).
+    /// Whether the backend fuses nodes, see [`Memory::fusion`](crate::Memory::fusion).
     pub fusion: Fusion,
 }
 
 /// What ggml's allocator answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedPlacement {
-    /// Where each tensor stands; nothing for views and external tensors.
+    /// Where each tensor is located; nothing for views and external tensors.
     pub places: IdVec<TensorId, Option<RecordedPlace>>,
     /// The size of each chunk of each memory. Memories that share repeat the same chunks.
     pub chunks: IdVec<MemoryId, Vec<Bytes>>,
@@ -78,7 +79,7 @@ pub struct RecordedPlacement {
 /// Where ggml put one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedPlace {
-    /// In which memory: the one asked for, or that of the tensor it took the place of.
+    /// In which memory: its own, or that of the source it is written over.
     pub memory: MemoryId,
     /// In which piece of it.
     pub chunk: u32,
@@ -102,7 +103,7 @@ pub struct PriorAllocation {
 pub struct RecordingNotes {
     /// What was recorded.
     pub tag: String,
-    /// Whether the program asked for sizes only.
+    /// Whether the program needed sizes only.
     pub no_alloc: Option<bool>,
     /// The longest free list ggml had.
     pub max_free_blocks: Option<u64>,
@@ -188,7 +189,7 @@ pub enum RecordError {
     /// An id that no tensor has.
     #[error("{place} names tensor {id}, which is not in the record")]
     UnknownId {
-        /// Who names it.
+        /// Where it is named.
         place: RecordLocation,
         /// The id it names.
         id: i64,
@@ -196,7 +197,7 @@ pub enum RecordError {
     /// A buffer that is not in the record.
     #[error("{place} names buffer {buffer}, but there are {buffers} of them")]
     UnknownBuffer {
-        /// Who names it.
+        /// Where it is named.
         place: RecordLocation,
         /// The buffer it names.
         buffer: i64,
@@ -226,7 +227,7 @@ pub enum RecordError {
     Graph(#[from] GraphError),
 }
 
-/// Where in a record something stands.
+/// A position in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordLocation {

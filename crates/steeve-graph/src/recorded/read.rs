@@ -117,7 +117,7 @@ struct RecordReader {
     /// The positions in `buffer_types` by name.
     buffer_type_ids: BTreeMap<String, u32>,
     sources: Vec<Option<TensorId>>,
-    /// The stand-in for all sources outside of the record, and how large each root outside of it must be. They get
+    /// The substitute for all sources outside of the record, and how large each root outside of it must be. They get
     /// their ids, behind all others, when they are first met.
     outside: Option<TensorId>,
     outsiders: Vec<u64>,
@@ -201,7 +201,7 @@ impl RecordReader {
         Ok(Some(View { root, offset: Bytes(offset) }))
     }
 
-    /// The one tensor of no bytes that stands for every source outside of the record.
+    /// Returns the one tensor of no bytes that replaces every source outside of the record.
     fn outside(&mut self) -> Result<TensorId, RecordError> {
         match self.outside {
             Some(id) => Ok(id),
@@ -220,7 +220,7 @@ impl RecordReader {
         Ok(id)
     }
 
-    /// Appends the stand-ins, in the order in which they got their ids.
+    /// Appends the substitutes, in the order in which they got their ids.
     fn outsiders(&mut self) -> Result<(), RecordError> {
         for bytes in core::mem::take(&mut self.outsiders) {
             let layout = Layout::contiguous(DataType::I8, &[bytes]).map_err(GraphError::from)?;

@@ -1,4 +1,4 @@
-//! The fields of a record as they stand in the file.
+//! The fields of a record, as in the file.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;

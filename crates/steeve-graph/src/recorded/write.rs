@@ -56,7 +56,7 @@ fn buffers(recorded: &RecordedGraph) -> Vec<BufferRecord<'_>> {
     recorded.assigned.memories().pairs().map(buffer).collect()
 }
 
-/// The id in the record, or the number that says that it is outside.
+/// Returns the id in the record, or the number that says that a tensor is outside.
 fn number(recorded: &RecordedGraph, id: TensorId) -> i64 {
     let known = recorded.ids.get(id).copied().flatten();
     known.and_then(|id| i64::try_from(id).ok()).unwrap_or(OUTSIDE)

@@ -1,4 +1,4 @@
-//! What can go wrong in a replay: who reads, who overwrote, where.
+//! What can go wrong in a replay: which node reads, what overwrote, where.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use crate::{MemoryId, Named};
 pub struct ReplayFaults(pub(super) Vec<ReplayFault>);
 
 impl ReplayFaults {
-    /// The single faults, in the order in which they happened.
+    /// Returns the single faults, in the order in which they happened.
     pub fn list(&self) -> &[ReplayFault] {
         &self.0
     }
@@ -39,7 +39,7 @@ impl core::error::Error for ReplayFaults {}
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayFault {
-    /// A node read bytes that someone else had overwritten.
+    /// A node read bytes that another write had overwritten.
     #[error(
         "node {node} ({reader}) reads {tensor}, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}",
         memory = Clipped(memory)
@@ -51,7 +51,7 @@ pub enum ReplayFault {
         reader: Named,
         /// What it reads.
         tensor: Named,
-        /// Who wrote there.
+        /// The last write there.
         by: LastWriter,
         /// The name of the memory.
         memory: String,
@@ -76,7 +76,7 @@ pub enum ReplayFault {
         reader: Named,
         /// What it reads.
         tensor: Named,
-        /// Who wrote there.
+        /// The last write there.
         by: LastWriter,
         /// The name of the memory.
         memory: String,
@@ -119,7 +119,7 @@ pub enum ReplayFault {
     Lost {
         /// What was lost.
         tensor: Named,
-        /// Who wrote there.
+        /// The last write there.
         by: LastWriter,
         /// The name of the memory.
         memory: String,
@@ -142,14 +142,14 @@ pub enum ReplayFault {
         /// The operation's name.
         operation: String,
     },
-    /// A tensor stands where none can: the place does not make sense by itself.
+    /// A tensor is located where it can't be: the place does not make sense by itself.
     #[error("{tensor} stands at offset {offset} of memory {memory} with {size} bytes, but {why}")]
     Place {
         /// The tensor.
         tensor: Named,
         /// The memory it is said to be in.
         memory: MemoryId,
-        /// Where it is said to stand.
+        /// Its offset by the claim.
         offset: Offset,
         /// The bytes it is said to have.
         size: Bytes,
@@ -182,14 +182,14 @@ impl ReplayFault {
     }
 }
 
-/// Why a tensor can't stand at a place.
+/// Why a tensor can't be located at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceFault {
     /// There is no such memory.
     #[error("there is no such memory")]
     NoMemory,
-    /// Its memory asks for another alignment.
+    /// Its memory demands another alignment.
     #[error("the memory asks for an alignment of {0}")]
     Misaligned(Align),
     /// It needs more.
@@ -197,7 +197,7 @@ pub enum PlaceFault {
     TooSmall(Bytes),
 }
 
-/// Who wrote a byte.
+/// The last write of a byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LastWriter {

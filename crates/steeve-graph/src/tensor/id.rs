@@ -83,12 +83,12 @@ impl fmt::Debug for TensorId {
 }
 
 impl TensorId {
-    /// Whether it comes from a particular context or graph, and not from a number alone.
+    /// Returns whether it comes from a particular context or graph, and not from a number alone.
     pub fn has_origin(self) -> bool {
         self.origin != TableOrigin::ANY
     }
 
-    /// Whether both ids name one tensor: equal numbers, and no different origins.
+    /// Returns whether both ids name one tensor: equal numbers, and no different origins.
     pub fn is_same(self, other: Self) -> bool {
         self == other && self.origin.agrees(other.origin)
     }
@@ -97,7 +97,7 @@ impl TensorId {
         self.origin
     }
 
-    /// The tensor of this number in the table that has this origin.
+    /// Returns the tensor of this number in the table that has this origin.
     pub(super) fn with_origin(self, origin: TableOrigin) -> Self {
         Self { origin, ..self }
     }
@@ -114,8 +114,9 @@ impl Default for ContextId {
     }
 }
 
-/// The stretch of a table that an id comes from. Every table that tensors are appended to has origins of its own, also one
-/// that was cloned or cut off: so two tensors of one number never share an origin, until 2^32 of them have been given out.
+/// The section of a table that an id comes from. Every table that tensors are appended to has origins of its own,
+/// also one that was cloned or cut off: so two tensors of one number never have one origin, until 2^32 of them are in
+/// use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TableOrigin(u32);
 
@@ -123,7 +124,7 @@ impl TableOrigin {
     /// Of an id that was made from a number, and of a table that takes such ids only.
     const ANY: Self = Self(0);
 
-    /// One that no other table has.
+    /// Returns an origin that no other table has.
     fn new() -> Self {
         // The only thing it is used for is being different, so no other memory need be seen in any order.
         static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -162,7 +163,7 @@ impl TableOrigins {
         section.map_or(TableOrigin::ANY, |(_, origin)| *origin)
     }
 
-    /// A tensor is appended at `index`.
+    /// Notes that a tensor is appended at `index`.
     pub(super) fn append(&mut self, index: usize) {
         if let Self::Sections { list, is_open } = self
             && !core::mem::replace(is_open, true)
@@ -171,7 +172,7 @@ impl TableOrigins {
         }
     }
 
-    /// What is appended from now on has an origin of its own; only the first `tensors` are still there.
+    /// Gives what is appended from now on an origin of its own; only the first `tensors` are still there.
     pub(super) fn close(&mut self, tensors: usize) {
         if let Self::Sections { list, is_open } = self {
             list.retain(|(start, _)| (*start as usize) < tensors);

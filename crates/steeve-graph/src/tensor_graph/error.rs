@@ -39,7 +39,7 @@ pub enum TensorGraphError {
     UnknownRoot {
         /// The view.
         tensor: String,
-        /// The tensor whose bytes it shares.
+        /// The tensor whose bytes it is a view of.
         root: String,
     },
     /// A view of a view of ... itself.

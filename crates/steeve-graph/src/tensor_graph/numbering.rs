@@ -41,7 +41,7 @@ struct KnownTensor {
 const ABSENT: KnownTensor =
     KnownTensor { role: TensorRole::Absent, flags: Flags::NONE, view: None, sources: (0, 0), is_listed: false };
 
-/// Numbers that are given out as tensors are met.
+/// Numbers of keys, in the order in which tensors are met.
 pub(super) struct TensorNumbering<'g, G: TensorGraph> {
     graph: &'g G,
     keys: KeyTable<G::Key>,
@@ -53,7 +53,7 @@ pub(super) struct TensorNumbering<'g, G: TensorGraph> {
 }
 
 impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
-    /// The first numbers are those of `keys`, which the graph need not have.
+    /// Gives the first numbers to `keys`, which the graph need not have.
     pub(super) fn new(graph: &'g G, keys: &[G::Key]) -> Self {
         let numbers: BTreeMap<_, _> = keys.iter().copied().zip((0..).map_while(TensorId::from_index)).collect();
         let keys = KeyTable { by_number: keys.to_vec(), numbers };
@@ -259,7 +259,7 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
         Ok(id)
     }
 
-    /// The memory of a leaf or node; that of its root for a view that is no node of the caller's.
+    /// Returns the memory of a leaf or node; that of its root for a view that is no node of the caller's.
     fn memory(&self, tensor: TensorId, memories: usize) -> Result<MemoryId, TensorGraphError> {
         let KnownTensor { role, view, .. } = self.known[tensor.index()];
         let owner = match (role, view) {
@@ -278,7 +278,7 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
     }
 }
 
-/// No operation of ours has a name in lower case, so a caller's is never taken for one.
+/// Returns a name in lower case. No operation of ours has such a name, so a caller's is never taken for one.
 fn lower_case(name: &str) -> Cow<'_, str> {
     if name.chars().any(char::is_uppercase) { Cow::Owned(name.to_lowercase()) } else { Cow::Borrowed(name) }
 }

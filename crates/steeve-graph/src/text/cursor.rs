@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
         if self.symbol(symbol) { Ok(()) } else { Err(self.expected(name)) }
     }
 
-    /// At the next token, or behind the last one.
+    /// Returns the error that something else was expected at the next token, or behind the last one.
     pub(super) fn expected(&self, what: &'static str) -> TextError {
         let fault = TextFault::Expected(what);
         match (self.tokens.get(self.at), self.tokens.last()) {
@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A name of ggml's, in quotes or not.
+    /// Takes a name of ggml's, in quotes or not.
     pub(super) fn name(&mut self) -> Result<String, TextError> {
         match self.peek() {
             Some(TokenKind::Word(name) | TokenKind::Quoted(name)) => {
@@ -135,7 +135,7 @@ impl<'a> Cursor<'a> {
         Ok(numbers)
     }
 
-    /// What has a point, an exponent or is no finite number is a real number.
+    /// Takes parameters. What has a point, an exponent or is no finite number is a real number.
     pub(super) fn params(&mut self) -> Result<Vec<Param>, TextError> {
         let mut params = Vec::new();
         if !self.symbol('(') {
@@ -156,7 +156,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// `f32[4,4]`, `[4,4]` or `16`, with strides in braces; nothing if something else comes next.
+    /// Takes a layout: `f32[4,4]`, `[4,4]` or `16`, with strides in braces; nothing if something else comes next.
     pub(super) fn layout(&mut self) -> Result<Option<WrittenLayout>, TextError> {
         let Some(token) = self.tokens.get(self.at) else { return Ok(None) };
         let bracket = self.tokens.get(self.at + 1).is_some_and(|next| next.kind == TokenKind::Symbol('['));

@@ -7,7 +7,7 @@ use core::str::Chars;
 
 use super::{TextError, TextFault};
 
-/// A word, a quoted name or a symbol, and where it stands.
+/// A word, a quoted name or a symbol, and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     pub(super) kind: TokenKind,
@@ -28,7 +28,7 @@ impl Token {
     }
 }
 
-/// Letters of labels, of operations and of numbers.
+/// Returns whether a character may be in labels, in operations and in numbers.
 pub(super) fn is_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || "_./%-".contains(character)
 }
@@ -123,7 +123,7 @@ impl Lexer<'_> {
         Some(character)
     }
 
-    /// The name behind an opening quote.
+    /// Takes the name behind an opening quote.
     fn quoted(&mut self) -> Option<String> {
         let mut name = String::new();
         loop {
@@ -147,7 +147,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// `{1F6A2}`, as Rust writes it.
+    /// Takes a code point: `{1F6A2}`, as Rust writes it.
     fn code_point(&mut self) -> Option<char> {
         if self.next()? != '{' {
             return None;

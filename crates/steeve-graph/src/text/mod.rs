@@ -169,7 +169,7 @@ impl fmt::Display for AssignedGraph {
     }
 }
 
-/// In which list of a graph a tensor stands.
+/// The list of a graph that a tensor is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GraphList {
     Leafs,
@@ -178,7 +178,7 @@ enum GraphList {
 }
 
 impl GraphList {
-    /// Where a tensor stands unless its line says otherwise.
+    /// Returns the list that a tensor is in unless its line says otherwise.
     fn usual(tensor: &Tensor) -> Self {
         if tensor.op == Op::None && !tensor.flags.is_param() { Self::Leafs } else { Self::Nodes }
     }
@@ -192,11 +192,11 @@ impl GraphList {
     }
 }
 
-/// Up to how many memories one size may stand for all of them. A text with more has a size for each, so that no short text
-/// describes a large table.
+/// Up to how many memories one size may be written once for all of them. A text with more has a size for each, so
+/// that no short text describes a large table.
 const SAME_SIZE_MEMORIES: usize = 64;
 
-/// The slot whose memory an operation usually shares; a plain view shares its first source's.
+/// Returns the slot that the result of an operation usually is a view of; the first for a plain view.
 fn usual_view(op: Op) -> usize {
     op.entry().view_of.unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Text in, graph out: tokens to lines, then lines to tensors, because a source may stand behind its reader.
+//! Text in, graph out: tokens to lines, then lines to tensors, because a source may be listed behind its reader.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -189,7 +189,7 @@ impl TextReader {
         whole.map_err(|error| self.blame(&error).unwrap_or(&last).error(error))
     }
 
-    /// The line of the tensor that an error names.
+    /// Returns the line of the tensor that an error names.
     fn blame(&self, error: &GraphError) -> Option<&Token> {
         let tensor = match error {
             GraphError::ViewOutside { tensor, .. }
@@ -258,7 +258,7 @@ impl TextReader {
         Ok(id)
     }
 
-    /// The view that a line with a shape describes: what it says, or what its operation does by itself.
+    /// Returns the view that a line with a shape describes: what it says, or what its operation does by itself.
     fn written_view(
         &self,
         parts: &GraphParts,
@@ -280,7 +280,7 @@ impl TextReader {
     }
 }
 
-/// Layout and view by the rule of the operation, from sources that stand before.
+/// Infers layout and view by the rule of the operation, from sources that are listed before.
 fn inferred(
     parts: &GraphParts,
     line: &TensorLine,
@@ -308,7 +308,7 @@ fn inferred(
     Ok((inferred.layout, view))
 }
 
-/// What a label says about the name: one with a percent sign says nothing.
+/// Returns the name that a label says: none for one with a percent sign.
 fn name_of(label: &str) -> &str {
     if label.starts_with('%') { "" } else { label }
 }
@@ -358,7 +358,7 @@ fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<TensorLine, TextEr
     Ok(line)
 }
 
-/// The operation, and the flags that its word says.
+/// Takes the operation, and the flags that its word says.
 fn head(cursor: &mut Cursor<'_>) -> Result<(OpName, Flags, bool), TextError> {
     let plain = |name: &str| OpName { name: name.into(), kind: None };
     if cursor.symbol('?') {

@@ -52,7 +52,7 @@ fn write_memory(f: &mut Formatter<'_>, memory: &Memory, label: &str, labels: &[S
     f.write_char('\n')
 }
 
-/// The name where it is a label and no other memory has it, else the number.
+/// Returns the label of each memory: the name where it is a label and no other memory has it, else the number.
 fn memory_labels(memories: &[Memory]) -> Vec<String> {
     let mut taken = BTreeSet::new();
     let mut labels = Vec::with_capacity(memories.len());
@@ -63,7 +63,8 @@ fn memory_labels(memories: &[Memory]) -> Vec<String> {
     labels
 }
 
-/// The same for tensors; the number is that of the line.
+/// Returns the label of each tensor: the name where it is a label and no other tensor has it, else the number of the
+/// line.
 fn labels(graph: &Graph, order: &[TensorId]) -> IdVec<TensorId, String> {
     let mut labels: IdVec<TensorId, String> = graph.tensors().iter().map(|_| String::new()).collect();
     let mut taken = BTreeSet::new();
@@ -83,7 +84,7 @@ fn line_numbers(graph: &Graph, order: &[TensorId]) -> IdVec<TensorId, usize> {
     lines
 }
 
-/// What can stand as a label and as a name at once.
+/// Returns whether a name may be a label.
 fn is_label(name: &str) -> bool {
     let letter = |first: char| first.is_ascii_alphabetic() || first == '_';
     name.starts_with(letter) && name.chars().all(|character| is_word(character) && character != '%')
@@ -113,7 +114,7 @@ struct TextWriter<'a> {
 }
 
 impl TextWriter<'_> {
-    /// Leafs, tensors in neither list, nodes. What has a line already is only named again.
+    /// Writes leafs, tensors in neither list, nodes. What has a line already is only named again.
     fn lists(&mut self, f: &mut Formatter<'_>, order: &[TensorId]) -> fmt::Result {
         let graph = self.graph;
         let mut written = alloc::vec![false; graph.tensors().len()];
@@ -263,7 +264,7 @@ fn listed(graph: &Graph, ids: &[TensorId]) -> Vec<bool> {
     listed
 }
 
-/// A name of ggml's, in quotes if it is no word.
+/// Writes a name of ggml's, in quotes if it is no word.
 fn odd(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
     if !name.is_empty() && name.chars().all(is_word) { f.write_str(name) } else { quote(f, name) }
 }
