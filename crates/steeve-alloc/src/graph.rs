@@ -220,7 +220,7 @@ impl GraphAllocator {
         by: MatchMemories,
     ) -> Result<GraphPlan, AllocError> {
         let assigned = self.assign(request)?;
-        let refused = |fault: PlanFault| AllocError::PlanFile(fault.to_string());
+        let refused = |fault: PlanFault| AllocError::PlanFile(steeve_graph::ErrorChain(&fault).to_string());
         let file = PlanFile::from_json(json).map_err(|error| refused(error.into()))?;
         let plan = GraphPlan::from_file(&file, &assigned, by).map_err(refused)?;
         let (freed, kept) = (plan.options().unread, self.options.plan.unread);

@@ -6,7 +6,7 @@ use std::{fmt, io};
 
 use steeve_graph::file::SCHEMA as PLAN;
 use steeve_graph::recorded::SCHEMA as RECORDED;
-use steeve_graph::{JsonMessage, PlanFileError, RecordError, TextError};
+use steeve_graph::{ErrorChain, JsonMessage, PlanFileError, RecordError, TextError};
 use steeve_plan::csv::{CsvError, TableError};
 use steeve_plan::{Bytes, Clipped};
 
@@ -73,9 +73,9 @@ pub(crate) enum Error {
         Clipped(found)
     )]
     Schema { file: String, found: String },
-    #[error("{file}: {source}; record it again, or leave it out")]
+    #[error("{file}: {}; record it again, or leave it out", ErrorChain(source))]
     Record { file: String, source: Box<RecordError> },
-    #[error("{file}: {source}")]
+    #[error("{file}: {}", ErrorChain(source))]
     Text { file: String, source: Box<TextError> },
     #[error("{file}: {source}")]
     Csv { file: String, source: CsvError },

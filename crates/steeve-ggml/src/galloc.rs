@@ -56,7 +56,7 @@ impl From<Unreadable> for Trouble {
 
 impl From<GraphPlanError> for Trouble {
     fn from(error: GraphPlanError) -> Self {
-        Self::Beyond(error.to_string())
+        Self::Beyond(steeve_graph::ErrorChain(&error).to_string())
     }
 }
 

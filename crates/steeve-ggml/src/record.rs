@@ -26,7 +26,7 @@ pub(crate) unsafe fn record(ggml: &Known, lists: Lists<'_>, memories: &Memories,
     };
     let answer = match ggml_placement(&graph.assigned) {
         Ok(answer) => answer,
-        Err(error) => return say!("graph {number} is not recorded: {error}"),
+        Err(error) => return say!("graph {number} is not recorded: {}", steeve_graph::ErrorChain(&error)),
     };
     let places = answer.places.iter().map(|place| {
         let it = (*place)?;

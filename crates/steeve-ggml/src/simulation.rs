@@ -72,7 +72,8 @@ unsafe fn simulate(ggml: &Ggml, types: &[BufferType], lists: Lists<'_>, ids: &Id
         let memories = memories(known, settings(), types).map_err(Unreadable::Unknown)?;
         read(known, lists, &memories, ids, Purpose::Plan { glu: false })?
     };
-    let answer = ggml_placement(&graph.assigned).map_err(|error| Unreadable::Unknown(error.to_string()))?;
+    let answer = ggml_placement(&graph.assigned)
+        .map_err(|error| Unreadable::Unknown(steeve_graph::ErrorChain(&error).to_string()))?;
     let chunks = |memory| match graph.assigned.owner(memory) == memory {
         true => answer.chunks[memory].iter().map(|size| size.0).collect(),
         false => Vec::new(),

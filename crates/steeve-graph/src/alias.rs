@@ -71,7 +71,7 @@ struct AliasWalk<'a> {
 impl AliasWalk<'_> {
     /// Gives a root bytes: those of `before`, or its own.
     fn begin_range(&mut self, root: TensorId, step: u64, source_range: Option<LiveRangeId>) {
-        let Some(memory) = self.lives[root.index()].home else { return };
+        let Some(memory) = self.lives[root.index()].memory else { return };
         if let Some(source_range) = source_range {
             self.live_ranges.ranges[source_range].end = step;
         }
@@ -82,7 +82,7 @@ impl AliasWalk<'_> {
     fn range_of(&self, tensor: TensorId, memory: MemoryId, start: u64, alias_of: Option<LiveRangeId>) -> LiveRange {
         let life = self.lives[tensor.index()];
         let end = (life.last + 1).min(self.end);
-        let sized_by = life.home.unwrap_or(memory);
+        let sized_by = life.memory.unwrap_or(memory);
         let size = self.assigned.alloc_size(tensor, sized_by);
         LiveRange { tensor, memory, sized_by, size, start, end, alias_of }
     }
@@ -109,7 +109,7 @@ impl AliasWalk<'_> {
     /// Returns the live range of the smallest source that dies at `step` and that the node may write its result over;
     /// of equal ones, the first.
     fn best_source(&self, node: TensorId, step: u64) -> Option<LiveRangeId> {
-        let memory = self.lives[node.index()].home?;
+        let memory = self.lives[node.index()].memory?;
         let owner = self.assigned.owner(memory);
         let size = self.assigned.alloc_size(node, memory);
         let sources = self.assigned.graph().sources(node);

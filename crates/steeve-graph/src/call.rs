@@ -74,7 +74,7 @@ pub enum CallError {
     #[error(transparent)]
     Unknown(GraphError),
     /// An operation that is not in the table.
-    #[error("{op} has no rule that says what it makes")]
+    #[error("{op}: no rule that says what it makes")]
     NoRule {
         /// The operation.
         op: String,
@@ -83,7 +83,7 @@ pub enum CallError {
     #[error(transparent)]
     Refused(#[from] ShapeError),
     /// A parameter that the operation needs is missing or out of range.
-    #[error("parameter {index} ({name}) is missing or out of range")]
+    #[error("parameter {index} ({name}): missing or out of range")]
     Param {
         /// Which one, from 0.
         index: usize,
@@ -94,7 +94,7 @@ pub enum CallError {
     #[error("{0}")]
     Params(String),
     /// A node of another operation than the declared one.
-    #[error("the node is another operation: expected {expected}, got {found}")]
+    #[error("node: another operation: expected {expected}, got {found}")]
     OtherOp {
         /// The name of the declared operation.
         expected: String,
@@ -110,7 +110,7 @@ pub enum CallError {
         reason: String,
     },
     /// The node has another shape than its operation gives it.
-    #[error("the result has another shape than the operation makes: expected {expected:?}, got {found:?}")]
+    #[error("result: another shape than the operation makes: expected {expected:?}, got {found:?}")]
     Result {
         /// The shape by the rule.
         expected: [u64; 4],
@@ -118,7 +118,7 @@ pub enum CallError {
         found: [u64; 4],
     },
     /// The node is a view of other bytes than its operation says.
-    #[error("the result is a view of other bytes than the operation writes: expected source {slot}")]
+    #[error("result: a view of other bytes than the operation writes: expected those of source {slot}")]
     View {
         /// The source whose memory the result must be a view of.
         slot: usize,

@@ -54,7 +54,7 @@ impl CustomOp {
     /// This promises that element `i` of the result needs no other element of source 0 than `i`.
     pub fn elementwise(name: &str) -> Self {
         let like_first = |sources: &[Option<Layout>], _: &[Param]| {
-            let first = sources.first().copied().flatten().ok_or("source 0 is missing")?;
+            let first = sources.first().copied().flatten().ok_or("source 0: missing")?;
             Layout::contiguous(first.dtype(), &first.ne()).map_err(|error| error.to_string())
         };
         Self::new(name).with_rule(like_first).overwriting(0)
@@ -144,7 +144,10 @@ impl CustomOp {
         let target = match self.writes_into {
             Some(slot) => {
                 let target = sources.get(slot).copied().flatten();
-                Some(target.ok_or_else(|| alloc::format!("source {slot}, which it writes into, is missing"))?)
+                Some(
+                    target
+                        .ok_or_else(|| alloc::format!("source {slot}: missing, though the operation writes into it"))?,
+                )
             }
             None => None,
         };

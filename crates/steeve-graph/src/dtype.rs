@@ -130,7 +130,7 @@ impl fmt::Display for DataType {
 
 /// A name that no [`DataType`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no such type of data; ggml's names are meant, such as f32, f16, i32, q8_0 or q4_K")]
+#[error("data type: unknown name: expected one of ggml's, such as f32, f16, i32, q8_0 or q4_K")]
 pub struct UnknownDataType;
 
 #[cfg(test)]

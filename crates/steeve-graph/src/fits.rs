@@ -16,7 +16,7 @@ use crate::{AssignedGraph, Graph, GraphPlan, MemoryId, Named, Op, TensorId, Tens
 #[non_exhaustive]
 pub enum PlanMismatch {
     /// Not as many nodes or leafs.
-    #[error("the plan was made for {planned} {list}, and the graph has {given}")]
+    #[error("{list}: another number than planned: expected {planned}, got {given}")]
     Count {
         /// "nodes" or "leafs".
         list: &'static str,
@@ -26,10 +26,10 @@ pub enum PlanMismatch {
         given: usize,
     },
     /// Other memories.
-    #[error("the memories differ from those the plan was made for")]
+    #[error("memories: others than those the plan was made for")]
     Memories,
     /// A tensor is not what it was.
-    #[error("{tensor} has changed since the plan was made: {what}")]
+    #[error("{tensor}: changed since the plan was made: {what}")]
     Changed {
         /// The tensor.
         tensor: Named,
@@ -37,7 +37,7 @@ pub enum PlanMismatch {
         what: TensorChange,
     },
     /// A tensor has outgrown its place.
-    #[error("{tensor} needs {needed} bytes, and its place in the plan has {room}")]
+    #[error("{tensor}: larger than its place in the plan: expected at most {room} bytes, got {needed}")]
     Outgrown {
         /// The tensor.
         tensor: Named,
@@ -47,7 +47,7 @@ pub enum PlanMismatch {
         room: Bytes,
     },
     /// A node was planned over a source that it may not overwrite any more.
-    #[error("{tensor} was planned over its source in slot {slot}, which is not allowed any more")]
+    #[error("{tensor}: planned over its source in slot {slot}, which it may not overwrite any more")]
     NotInPlace {
         /// The node.
         tensor: Named,
@@ -99,7 +99,7 @@ impl GraphPlan {
     /// let plan = plan_graph(&graph(512), &PlanOptions::default())?;
     /// assert!(plan.fits(&graph(64)).is_ok());
     /// let error = plan.fits(&graph(1024)).unwrap_err();
-    /// assert_eq!(error.to_string(), "tensor 0 (x) needs 4096 bytes, and its place in the plan has 2048");
+    /// assert_eq!(error.to_string(), "tensor 0 (x): larger than its place in the plan: expected at most 2048 bytes, got 4096");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn fits(&self, graph: &AssignedGraph) -> Result<(), PlanMismatch> {

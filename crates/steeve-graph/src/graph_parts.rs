@@ -157,7 +157,7 @@ impl GraphParts {
     /// parts.node(z);
     /// parts.node(y);
     /// let error = parts.finish().unwrap_err();
-    /// assert!(error.to_string().starts_with("node 0 (tensor 2) reads tensor 1 in slot 0, which node 1 writes later"));
+    /// assert!(error.to_string().starts_with("node 0 (tensor 2): reads tensor 1 in slot 0, which node 1 writes later"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn finish(mut self) -> Result<Graph, GraphError> {

@@ -241,13 +241,13 @@ fn numbers(f: &mut fmt::Formatter<'_>, numbers: &[u64]) -> fmt::Result {
 #[non_exhaustive]
 pub enum LayoutError {
     /// More dimensions than tensors have.
-    #[error("a tensor has at most 4 dimensions, not {dimensions}")]
+    #[error("shape: too many dimensions: expected at most 4, got {dimensions}")]
     TooManyDimensions {
         /// How many were given.
         dimensions: usize,
     },
     /// A row that ends within a block.
-    #[error("a row of {row} elements is no whole number of {dtype} blocks, which hold {} each", .dtype.block_len())]
+    #[error("{dtype}: a row is no whole number of blocks: expected a multiple of {} elements, got {row}", .dtype.block_len())]
     PartialBlock {
         /// The type.
         dtype: DataType,
@@ -255,7 +255,7 @@ pub enum LayoutError {
         row: u64,
     },
     /// A tensor that would pass the end of the address space.
-    #[error("a tensor of {dtype}{ne:?} has 2^64 bytes or more")]
+    #[error("{dtype}{ne:?}: too large: expected fewer than 2^64 bytes")]
     TooLarge {
         /// The type.
         dtype: DataType,

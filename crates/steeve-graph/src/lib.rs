@@ -88,7 +88,7 @@ pub use context::{Context, ContextMark};
 pub use custom_op::CustomOp;
 pub use dependencies::{Dependency, Hazard};
 pub use dtype::{DataType, UnknownDataType};
-pub use error::{GraphError, Named, OperandLayouts};
+pub use error::{ErrorChain, GraphError, Named, OperandLayouts};
 pub use fingerprint::Fingerprint;
 pub use fits::{PlanMismatch, TensorChange};
 pub use fusion::Fusion;

@@ -1,4 +1,4 @@
-//! Which tensor needs which bytes when: what liveness and aliases decide, before anything is placed.
+//! Live ranges before placement: which tensor needs which bytes when, as liveness and aliases decide.
 //!
 //! Step 0 is before the run, node `t` runs at step `t + 1`. A [`LiveRange`] is the bytes of a tensor from the step at which
 //! they are first needed to the step at which they are free again:
@@ -8,7 +8,7 @@
 //!          before   node 0   node 1   node 2   end
 //!   input  [----------------)                        read last by node 0
 //!   node 0          [----------------)               read last by node 1
-//!   node 1                   [---------------)       nobody reads it: it lives to the end
+//!   node 1                   [---------------)       no node reads it: it lives to the end
 //! ```
 
 use alloc::vec;
@@ -47,7 +47,7 @@ pub(crate) struct LiveRanges {
     pub(crate) of_tensor: Vec<Option<LiveRangeId>>,
 }
 
-/// For each share the step up to which a prefix of it outlives it; 0 where none does.
+/// For each live range the step up to which a prefix of it outlives it; 0 where none does.
 #[derive(Default)]
 pub(crate) struct PrefixEnds(IdVec<LiveRangeId, u64>);
 
@@ -55,7 +55,7 @@ pub(crate) struct PrefixEnds(IdVec<LiveRangeId, u64>);
 pub(crate) struct MemoryProblem {
     pub(crate) memory: MemoryId,
     pub(crate) problem: Problem,
-    /// The share of each block. Prefixes that outlive their live range come last.
+    /// The live range of each block. Prefixes that outlive their live range come last.
     pub(crate) ranges: Vec<LiveRangeId>,
 }
 

@@ -17,7 +17,7 @@ use crate::{AssignedGraph, Graph, MemoryId, Op, TensorId, Unread};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RootLifetime {
     /// The memory it belongs to; `None` for what no node and no leaf touches.
-    pub(crate) home: Option<MemoryId>,
+    pub(crate) memory: Option<MemoryId>,
     /// The first step at which it must have its bytes.
     pub(crate) first: u64,
     /// The last step at which it is used.
@@ -31,7 +31,7 @@ pub(crate) struct RootLifetime {
 impl RootLifetime {
     /// Returns whether a plan must place it: it is used, and its memory is planned.
     pub(crate) fn is_allocated(&self) -> bool {
-        self.home.is_some() && self.planned
+        self.memory.is_some() && self.planned
     }
 }
 
@@ -100,7 +100,7 @@ impl<'a> LivenessWalk<'a> {
     }
 
     fn is_unused(&self, root: TensorId) -> bool {
-        self.lives[root.index()].home.is_none()
+        self.lives[root.index()].memory.is_none()
     }
 
     /// Returns whether a root has its bytes before the run: inputs, and what no node makes, such as a constant that a
@@ -124,7 +124,7 @@ impl<'a> LivenessWalk<'a> {
         let first = if step > 0 && self.is_early(root) { 0 } else { step };
         let planned = self.graph.tensor(root).is_planned();
         let life = &mut self.lives[root.index()];
-        *life = RootLifetime { home: Some(memory), first, planned, ..*life };
+        *life = RootLifetime { memory: Some(memory), first, planned, ..*life };
         if planned {
             let births = if first == 0 { &mut self.early } else { &mut self.later };
             births.push(root);

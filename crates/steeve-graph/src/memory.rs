@@ -32,7 +32,8 @@ pub struct Memory {
     pub align: Align,
     /// The largest buffer the device gives out.
     pub max_buffer: Option<Bytes>,
-    /// For how many nodes after its last reader a tensor must stay, because the device fuses or reorders.
+    /// For how many nodes after its last reader a tensor must stay, because the device fuses or reorders. Text and plan
+    /// files, recordings, options and settings call it `hold`.
     pub extra_lifetime: u32,
     /// Whether its backend fuses nodes, and what plans keep so that it can.
     pub fusion: Fusion,

@@ -154,7 +154,7 @@ fn spoil(assigned: &AssignedGraph, live_ranges: &mut LiveRanges, choices: &mut C
             let other = *others.get(choices.below(others.len()))?;
             live_ranges.ranges[other].end = start;
             live_ranges.ranges[id].alias_of = Some(other);
-            Some("a take-over of something that is still needed")
+            Some("an alias of something that is still needed")
         }
         _ => None,
     }
@@ -186,7 +186,7 @@ fn reordered(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Option<Assi
 /// The check of node order and the replay share no code, and agree: a graph is out of order if and only if a node
 /// reads what nothing has written, whatever the plan.
 #[test]
-fn a_node_in_front_of_what_it_reads_is_refused_at_the_door_and_by_the_checker() {
+fn a_node_in_front_of_what_it_reads_is_refused_by_the_order_check_and_by_replay() {
     let (mut refused, mut accepted) = (0, 0);
     for seed in 0..1500 {
         let mut choices = Choices::from_seed(seed);
@@ -207,16 +207,16 @@ fn a_node_in_front_of_what_it_reads_is_refused_at_the_door_and_by_the_checker() 
         nodes.insert(to, node);
         let mut parts = graph.clone().into_parts();
         parts.set_nodes(nodes.clone());
-        let door = parts.finish().err();
+        let refusal = parts.finish().err();
         // Of a root that is written later, or of a tensor without bytes, nothing is read.
         let is_empty = |tensor: TensorId| graph.tensor(tensor).nbytes().0 == 0;
         let reads_nothing =
-            matches!(&door, Some(GraphError::Order(fault)) if fault.slot.is_none() || is_empty(fault.tensor.id));
+            matches!(&refusal, Some(GraphError::Order(fault)) if fault.slot.is_none() || is_empty(fault.tensor.id));
         let moved = AssignedGraph::from(graph.with_nodes(nodes));
         let unwritten = |fault: &ReplayFault| matches!(fault, ReplayFault::Unwritten { .. });
         let caught = replay(&moved, &places).is_err_and(|faults| faults.list().iter().any(unwritten));
-        assert!(caught == door.is_some() || reads_nothing, "seed {seed}: {door:?}\n{moved}");
-        if door.is_some() { refused += 1 } else { accepted += 1 }
+        assert!(caught == refusal.is_some() || reads_nothing, "seed {seed}: {refusal:?}\n{moved}");
+        if refusal.is_some() { refused += 1 } else { accepted += 1 }
     }
     assert!(refused > 300 && accepted > 300, "{refused} refused, {accepted} accepted");
 }

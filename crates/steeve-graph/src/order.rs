@@ -45,9 +45,9 @@ impl fmt::Display for OrderFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, position, slot, tensor, root, written_at } = self;
         match slot {
-            Some(slot) if tensor == node => write!(f, "node {position} ({node}) reads itself in slot {slot}")?,
-            Some(slot) => write!(f, "node {position} ({node}) reads {tensor} in slot {slot}")?,
-            None => write!(f, "node {position} ({node}) writes into {root}")?,
+            Some(slot) if tensor == node => write!(f, "node {position} ({node}): reads itself in slot {slot}")?,
+            Some(slot) => write!(f, "node {position} ({node}): reads {tensor} in slot {slot}")?,
+            None => write!(f, "node {position} ({node}): writes into {root}")?,
         }
         if slot.is_some() && tensor != root {
             write!(f, ", a view of {root}")?;

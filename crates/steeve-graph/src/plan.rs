@@ -1,8 +1,8 @@
 //! Graph in, one proven plan per memory out.
 //!
 //! ```text
-//!   AssignedGraph --liveness, aliases--> shares --> one Problem per memory --place, certify--> Plan
-//!                                                                                  all of them: GraphPlan
+//!   AssignedGraph --liveness, aliases--> live ranges --> one Problem per memory --place, certify--> Plan
+//!                                                                                       all of them: GraphPlan
 //! ```
 //!
 //! A plan with in-place aliases is never larger than ggml's in any memory, unless the memory has an extra lifetime or
@@ -472,11 +472,11 @@ impl GraphPlan {
     /// happens with ggml's reuse.
     pub fn aliased_across_memories(&self) -> Option<TensorId> {
         let (graph, assignment) = (self.assigned.graph(), self.assigned.assignment());
-        let mut homes = graph.nodes().iter().zip(&assignment.nodes);
+        let mut assigned = graph.nodes().iter().zip(&assignment.nodes);
         // Both lists are in the order of nodes.
         let is_away = |node: &TensorId| {
-            let home = homes.find(|(other, _)| *other == node).map(|(_, memory)| self.assigned.owner(*memory));
-            self.block(*node).map(|(it, _)| it.memory) != home
+            let own = assigned.find(|(other, _)| *other == node).map(|(_, memory)| self.assigned.owner(*memory));
+            self.block(*node).map(|(it, _)| it.memory) != own
         };
         self.in_place_aliases.iter().map(|(node, _)| *node).find(is_away)
     }

@@ -51,7 +51,7 @@ impl GraphPlan {
     ///
     /// let larger = graph("x = input f32[65]; a = sqr x; b = neg a; c = add a b !output");
     /// let error = GraphPlan::from_json(&json, &larger).unwrap_err();
-    /// assert_eq!(error.to_string(), "memory memory: tensor 0 (x) needs 260 bytes, and its block has 256");
+    /// assert_eq!(error.to_string(), "memory memory: block of tensor 0 (x) too small: expected at least 260 bytes, got 256");
     ///
     /// let other = graph("x = input f32[64]; a = sqr x; b = neg x; c = add a b !output");
     /// assert!(GraphPlan::from_json(&json, &other).is_err());
@@ -108,12 +108,12 @@ fn options(file: &PlanFile) -> Result<PlanOptions, PlanFault> {
         "ggml" => GraphStrategy::Ggml,
         "fast" => GraphStrategy::Fast,
         "best" => GraphStrategy::Best(Best::default()),
-        found => return Err(word("strategy", &Some(found.to_owned()), "ggml, fast and best")),
+        found => return Err(word("strategy", &Some(found.to_owned()), "ggml, fast or best")),
     };
     let reuse =
-        Reuse::from_name(&named(&file.reuse)).ok_or_else(|| word("reuse", &file.reuse, "ggml, more and none"))?;
+        Reuse::from_name(&named(&file.reuse)).ok_or_else(|| word("reuse", &file.reuse, "ggml, more or none"))?;
     let unread = Unread::from_name(&named(&file.unread))
-        .ok_or_else(|| word("unread", &file.unread, "keep, free-inputs and free"))?;
+        .ok_or_else(|| word("unread", &file.unread, "keep, free-inputs or free"))?;
     Ok(PlanOptions { strategy, reuse, unread }.implied())
 }
 
@@ -219,6 +219,6 @@ fn check_memory(plan: &FileMemory, memory: &Memory) -> Result<(), PlanFault> {
 /// Returns what the plan of a memory keeps for fusion.
 fn fusion(plan: &FileMemory) -> Result<Fusion, PlanFault> {
     let Some(word) = &plan.fusion else { return Ok(Fusion::None) };
-    let unknown = || PlanFault::Word { field: "fusion", found: word.clone(), known: "none, checked and kept" };
+    let unknown = || PlanFault::Word { field: "fusion", found: word.clone(), known: "none, checked or kept" };
     Fusion::from_name(word).ok_or_else(unknown)
 }

@@ -4,7 +4,7 @@
 //! order of nodes alone, without live ranges.
 //!
 //! ```text
-//!   written at 1   [ a ]              lost: c stands on its end
+//!   written at 1   [ a ]              lost: c overwrites its end
 //!   written at 2         [ b ]        survives
 //!   written at 3      [ c]            survives
 //! ```
@@ -38,7 +38,7 @@ impl GraphPlan {
     /// let survivors = plan_graph(&graph, &PlanOptions::default())?.survivors();
     /// let (x, c) = (graph.graph().leafs()[0], graph.graph().nodes()[2]);
     /// assert!(survivors.contains(c));
-    /// assert!(!survivors.contains(x)); // `a` has taken over its bytes
+    /// assert!(!survivors.contains(x)); // `a` is written over it
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn survivors(&self) -> Survivors {

@@ -31,15 +31,16 @@ impl PlansTogether {
 #[non_exhaustive]
 pub enum TogetherError {
     /// One of them has no plan.
-    #[error("graph {graph}: {error}")]
+    #[error("graph {graph}: no plan")]
     Plan {
         /// Which one, from 0.
         graph: usize,
-        /// What is wrong.
+        /// The cause.
+        #[source]
         error: GraphPlanError,
     },
     /// Two of them are assigned to different memories.
-    #[error("graph {graph} is assigned to other memories than graph 0, so they can't share buffers")]
+    #[error("graph {graph}: can't share buffers: expected the memories of graph 0, got others")]
     Memories {
         /// Which one, from 0.
         graph: usize,

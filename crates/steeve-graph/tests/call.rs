@@ -171,18 +171,18 @@ fn the_halves_of_a_row_come_in_either_order() {
 #[test]
 fn what_is_missing_or_does_not_fit_is_said() {
     let error = |text: &str| called(text).unwrap_err().to_string();
-    assert_eq!(error("x = input f32[8]; y = rms_norm x"), "parameter 0 (epsilon) is missing or out of range");
-    assert_eq!(error("x = input f32[8]; y = group_norm(0, 0.5) x"), "parameter 0 (groups) is missing or out of range");
-    assert_eq!(error("x = input f32[8]; y = add f32[8] x -"), "source 1 is missing");
+    assert_eq!(error("x = input f32[8]; y = rms_norm x"), "parameter 0 (epsilon): missing or out of range");
+    assert_eq!(error("x = input f32[8]; y = group_norm(0, 0.5) x"), "parameter 0 (groups): missing or out of range");
+    assert_eq!(error("x = input f32[8]; y = add f32[8] x -"), "source 1: missing");
     assert_eq!(
         error("x = input f32[8]; z = input f32[3]; y = add f32[8] x z"),
         "the second must fill the first when it is repeated"
     );
     assert_eq!(
         error("x = input f32[8]; y = sqr f32[4] x"),
-        "the result has another shape than the operation makes: expected [8, 1, 1, 1], got [4, 1, 1, 1]"
+        "result: another shape than the operation makes: expected [8, 1, 1, 1], got [4, 1, 1, 1]"
     );
-    assert_eq!(error("x = input f32[8]; y = ?MY_RELU f32[8] x"), "MY_RELU has no rule that says what it makes");
+    assert_eq!(error("x = input f32[8]; y = ?MY_RELU f32[8] x"), "MY_RELU: no rule that says what it makes");
     assert_eq!(called("x = input f32[8]; y = argsort(2) x"), Err(CallError::Param { index: 0, name: "order" }));
     assert_eq!(
         called("x = input f32[8]; y = mul_mat f32[8,8] x"),

@@ -98,7 +98,7 @@ fn names_of_the_table_and_empty_ones_are_refused() {
 #[test]
 fn a_rule_that_refuses_says_why_with_the_operands() {
     let halves = CustomOp::new("HALVES").with_rule(|sources, params| {
-        let a = sources.first().copied().flatten().ok_or("source 0 is missing")?;
+        let a = sources.first().copied().flatten().ok_or("source 0: missing")?;
         let by =
             params.first().and_then(|param| param.int()).filter(|by| *by > 0).ok_or("parameter 0 must be above 0")?;
         if a.ne()[0] % by as u64 != 0 {
@@ -111,7 +111,7 @@ fn a_rule_that_refuses_says_why_with_the_operands() {
     let error = |context: &mut Context, sources: &[TensorId], params: &[Param]| {
         context.custom(&halves, sources, params).unwrap_err().to_string()
     };
-    assert_eq!(error(&mut context, &[], &[]), "HALVES of (): source 0 is missing");
+    assert_eq!(error(&mut context, &[], &[]), "HALVES of (): source 0: missing");
     assert_eq!(error(&mut context, &[x], &[]), "HALVES of (f32[9]): parameter 0 must be above 0");
     assert_eq!(error(&mut context, &[x], &[2.into()]), "HALVES of (f32[9]): rows of 9 can't be cut into 2");
     let y = context.custom(&halves, &[x], &[3.into()]).unwrap();
@@ -154,7 +154,7 @@ fn slots_beyond_the_last_source_and_beyond_sixteen_change_nothing() {
     let missing = context.custom(&CustomOp::new("INTO").writing_into(usize::MAX), &[x], &[]).unwrap_err();
     assert_eq!(
         missing.to_string(),
-        format!("INTO of (f32[8]): source {}, which it writes into, is missing", usize::MAX)
+        format!("INTO of (f32[8]): source {}: missing, though the operation writes into it", usize::MAX)
     );
 }
 

@@ -139,7 +139,7 @@ fn random_graphs_have_what_plans_must_cope_with() {
                 ("an external cache is written", writes && graph.tensors().is_external(node)),
                 ("an output", tensor.flags.is_output()),
                 ("in place", (0..2).any(|slot| graph.may_overwrite(node, slot))),
-                ("nobody reads it", !graph.nodes().iter().any(|&it| graph.sources(it).contains(&Some(node)))),
+                ("no node reads it", !graph.nodes().iter().any(|&it| graph.sources(it).contains(&Some(node)))),
                 ("an operation of the caller's", matches!(tensor.op, Op::Other(_)) && !tensor.is_view()),
                 ("an operation of the caller's in place", (0..2).any(|slot| graph.permits_overwrite(node, slot))),
                 (
@@ -164,7 +164,7 @@ fn random_graphs_have_what_plans_must_cope_with() {
         "an external cache is written",
         "an output",
         "in place",
-        "nobody reads it",
+        "no node reads it",
         "padded",
         "no bytes",
         "a view of no bytes",

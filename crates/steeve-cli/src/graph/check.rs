@@ -2,8 +2,8 @@
 
 use steeve_graph::file::DROP_IN;
 use steeve_graph::{
-    GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlacementClaim, PlanFault, PlanFile, PlanOptions, Reuse, Unread,
-    check_plan_file,
+    ErrorChain, GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlacementClaim, PlanFault, PlanFile, PlanOptions,
+    Reuse, Unread, check_plan_file,
 };
 use steeve_view::PlanMap;
 
@@ -86,7 +86,11 @@ fn under_rule(file: &str, mut plan: PlanFile, how: &HowArgs) -> Result<PlanFile,
 /// Faults with the ids that the graph's file has for its tensors.
 fn named(graph: &GraphFile, faults: Vec<PlanFault>) -> Vec<Fault> {
     let fault = |it: &PlanFault| {
-        Fault::of_tensors(it.kind(), it.tensors().into_iter().map(|tensor| graph.id(tensor)), it.to_string())
+        Fault::of_tensors(
+            it.kind(),
+            it.tensors().into_iter().map(|tensor| graph.id(tensor)),
+            ErrorChain(it).to_string(),
+        )
     };
     faults.iter().map(fault).collect()
 }

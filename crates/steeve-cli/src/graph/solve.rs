@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use steeve_graph::{
-    Bytes, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, PlanOptions, Reuse, SearchProgress,
-    Verdict, plan_beside_ggml_watched, plan_graph_watched,
+    Bytes, ErrorChain, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, PlanOptions, Reuse,
+    SearchProgress, Verdict, plan_beside_ggml_watched, plan_graph_watched,
 };
 use steeve_plan::{Clipped, Step};
 
@@ -73,9 +73,9 @@ fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -
 fn no_plan(graph: &GraphFile, error: &GraphPlanError) -> Error {
     let why = match error {
         GraphPlanError::GgmlFails { .. } | GraphPlanError::GgmlFrees { .. } => {
-            format!("{error}; plan it with --strategy fast")
+            format!("{}; plan it with --strategy fast", ErrorChain(error))
         }
-        _ => error.to_string(),
+        _ => ErrorChain(error).to_string(),
     };
     Error::Place { file: graph.file.clone(), why }
 }

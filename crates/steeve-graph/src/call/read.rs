@@ -101,15 +101,18 @@ impl<'a> NodeReader<'a> {
 
     pub(crate) fn rope(&self) -> Result<Rope, CallError> {
         let number = self.int(1, "mode")?;
-        let mode = RopeMode::from_ggml_id(number)
-            .ok_or_else(|| CallError::Params(alloc::format!("mode {number} is none of 0, 2, 8, 24 and 40")))?;
+        let mode = RopeMode::from_ggml_id(number).ok_or_else(|| {
+            CallError::Params(alloc::format!("mode: unknown: expected 0, 2, 8, 24 or 40, got {number}"))
+        })?;
         // Without sections ggml's own graphs have any numbers there, or none.
         let sections = self.counts(9, "sections");
         let sections = if mode.has_sections() { sections? } else { sections.unwrap_or([0; 4]) };
         // Sums of them stay small this way.
         let makes_sense = sections.iter().any(|&pairs| pairs > 0) && sections.iter().all(|&pairs| pairs <= 1 << 30);
         if mode.has_sections() && !makes_sense {
-            return Err(CallError::Params(alloc::format!("sections of {sections:?} pairs make no sense")));
+            return Err(CallError::Params(alloc::format!(
+                "sections: no pairs or too many: expected at most 2^30 in each, got {sections:?}"
+            )));
         }
         Ok(Rope {
             dims: self.count(0, "dims")?,

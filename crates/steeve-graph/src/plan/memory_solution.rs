@@ -14,7 +14,7 @@ use crate::{AssignedGraph, Graph, MemoryId, TensorId};
 /// A memory's proven plan, and what else is known of it.
 pub(super) struct MemorySolution {
     pub(super) memory: MemoryId,
-    /// The share of each block.
+    /// The live range of each block.
     pub(super) ranges: Vec<LiveRangeId>,
     pub(super) plan: Plan,
     pub(super) verdict: Verdict,

@@ -76,7 +76,7 @@ impl GraphStrategy {
 pub enum Reuse {
     /// Those that ggml chooses, exactly.
     Ggml,
-    /// All that the table of operations allows, also through views.
+    /// All that the table of operations allows, also through views. Files, options and settings call it `more`.
     #[default]
     Extended,
     /// None: every tensor has bytes of its own while it lives.

@@ -44,7 +44,7 @@ pub struct PlacementClaim {
 /// let faults = check_plan_file(&spoilt, &graph, MatchMemories::ByName).unwrap_err();
 /// assert_eq!(
 ///     faults[1].to_string(),
-///     "node 2 (tensor 3 (c)) reads tensor 1 (a), but node 1 (tensor 2 (b)) has overwritten byte 128 of buffer 0 in memory"
+///     "node 2 (tensor 3 (c)): reads tensor 1 (a), but node 1 (tensor 2 (b)) has overwritten byte 128 of buffer 0 in memory"
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -166,11 +166,11 @@ impl PlacementClaim {
 
     /// Returns everything that is wrong with it.
     pub fn faults(&self, graph: &AssignedGraph) -> Vec<PlanFault> {
-        let homes = homes(graph);
+        let users = users(graph);
         let mut faults = Vec::new();
         for (tensor, place) in self.places.places.pairs() {
             if let Some(place) = place {
-                self.add_faults_of(graph, tensor, place, &homes, &mut faults);
+                self.add_faults_of(graph, tensor, place, &users, &mut faults);
             }
         }
         self.add_large_buffers(graph, &mut faults);
@@ -200,7 +200,7 @@ impl PlacementClaim {
         graph: &AssignedGraph,
         tensor: TensorId,
         place: &TensorPlace,
-        homes: &BTreeSet<(TensorId, MemoryId)>,
+        users: &BTreeSet<(TensorId, MemoryId)>,
         faults: &mut Vec<PlanFault>,
     ) {
         let TensorPlace { memory: id, buffer, offset, size, .. } = *place;
@@ -227,10 +227,14 @@ impl PlacementClaim {
                 faults.push(PlanFault::Outside { memory: memory(), tensor: named(), size, offset, buffer, room });
             }
         }
-        if !homes.contains(&(tensor, id)) && !self.is_in_place(graph, tensor, place) {
-            let home = homes.range((tensor, MemoryId::FIRST)..).next().filter(|(root, _)| *root == tensor);
-            let home = home.and_then(|(_, home)| graph.memories().get(*home)).map(|home| home.name.clone());
-            faults.push(PlanFault::Elsewhere { memory: memory(), tensor: named(), home: home.unwrap_or_default() });
+        if !users.contains(&(tensor, id)) && !self.is_in_place(graph, tensor, place) {
+            let belongs_to = users.range((tensor, MemoryId::FIRST)..).next().filter(|(root, _)| *root == tensor);
+            let belongs_to = belongs_to.and_then(|(_, memory)| graph.memories().get(*memory)).map(|it| it.name.clone());
+            faults.push(PlanFault::Elsewhere {
+                memory: memory(),
+                tensor: named(),
+                belongs_to: belongs_to.unwrap_or_default(),
+            });
         }
     }
 
@@ -268,15 +272,15 @@ impl PlacementClaim {
 }
 
 /// Returns the memories, by their first ids, of the nodes and leafs that write or read each root.
-fn homes(assigned: &AssignedGraph) -> BTreeSet<(TensorId, MemoryId)> {
+fn users(assigned: &AssignedGraph) -> BTreeSet<(TensorId, MemoryId)> {
     let graph = assigned.graph();
     let leafs = graph.leafs().iter().zip(&assigned.assignment().leafs);
     let nodes = graph.nodes().iter().zip(&assigned.assignment().nodes);
-    let mut homes = BTreeSet::new();
+    let mut users = BTreeSet::new();
     for (tensor, memory) in leafs.chain(nodes) {
         let memory = assigned.owner(*memory);
-        homes.insert((graph.root(*tensor), memory));
-        homes.extend(graph.sources(*tensor).iter().flatten().map(|source| (graph.root(*source), memory)));
+        users.insert((graph.root(*tensor), memory));
+        users.extend(graph.sources(*tensor).iter().flatten().map(|source| (graph.root(*source), memory)));
     }
-    homes
+    users
 }

@@ -101,31 +101,32 @@ impl<'a> MemoryLoader<'a> {
     /// Checks one block by itself: its tensor, its memory, its size.
     fn block(&self, loader: &mut PlanLoader<'_>, index: usize, block: &FileBlock) -> Result<TensorId, PlanFault> {
         let tensor = self.tensor(loader, index, block)?;
-        let home = loader.life(tensor).home.unwrap_or(self.memory);
+        let belongs_to = loader.life(tensor).memory.unwrap_or(self.memory);
         if let Some(follows) = block.follows.filter(|before| before.index() >= index) {
             return Err(PlanFault::Order { memory: self.name(), block: index, name: block.name.clone(), follows });
         }
         // In ggml's plans, what is written over a source goes to the memory of the source, wherever it was assigned.
-        let follows =
-            block.follows.filter(|_| loader.options.reuse == Reuse::Ggml || loader.graph.owner(home) == self.memory);
+        let follows = block
+            .follows
+            .filter(|_| loader.options.reuse == Reuse::Ggml || loader.graph.owner(belongs_to) == self.memory);
         let before = follows.and_then(|before| self.file.blocks.get(before.index()));
         let (sized_by, before) =
             (self.sized_by(loader, block), before.and_then(|before| self.sized_by(loader, before)));
         let is_allowed =
-            |it: MemoryId| it == home || Some(it) == loader.sized_by_ggml[tensor.index()] || Some(it) == before;
+            |it: MemoryId| it == belongs_to || Some(it) == loader.sized_by_ggml[tensor.index()] || Some(it) == before;
         let sized_by = match sized_by.filter(|it| loader.graph.owner(*it) == self.memory) {
             Some(sized_by) if is_allowed(sized_by) => sized_by,
             sized_by => {
                 let (memory, named) = (self.name(), loader.named(tensor));
                 let name = |id: MemoryId| loader.graph.memories()[id].name.clone();
-                let home_owner = loader.graph.owner(home);
+                let belongs_to_owner = loader.graph.owner(belongs_to);
                 return Err(match sized_by {
                     // The size is another memory's, and the bytes are where they belong.
-                    sized_by if home_owner == self.memory => {
+                    sized_by if belongs_to_owner == self.memory => {
                         let sized_by = sized_by.map_or_else(|| "unknown".to_owned(), name);
                         PlanFault::SizedBy { memory, tensor: named, sized_by }
                     }
-                    _ => PlanFault::Elsewhere { memory, tensor: named, home: name(home) },
+                    _ => PlanFault::Elsewhere { memory, tensor: named, belongs_to: name(belongs_to) },
                 });
             }
         };

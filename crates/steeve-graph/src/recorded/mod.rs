@@ -72,7 +72,7 @@ pub struct BackendNeeds {
 pub struct RecordedPlacement {
     /// Where each tensor is located; nothing for views and external tensors.
     pub places: IdVec<TensorId, Option<RecordedPlace>>,
-    /// The size of each chunk of each memory. Memories that share repeat the same chunks.
+    /// The size of each chunk of each memory. A memory that is another under a second id repeats its chunks.
     pub chunks: IdVec<MemoryId, Vec<Bytes>>,
 }
 
@@ -169,25 +169,25 @@ impl RecordedGraph {
 #[non_exhaustive]
 pub enum RecordError {
     /// It is no JSON, or a field is missing or of another kind.
-    #[error("not a recorded graph: {}", JsonMessage(.0))]
-    Json(#[from] serde_json::Error),
+    #[error("recorded graph: no such JSON: expected the schema galloc-dump-1")]
+    Json(#[source] RecordJsonError),
     /// A text that is longer than is read.
     #[error(transparent)]
     InputTooLarge(#[from] InputTooLarge),
     /// It says that it is something else.
-    #[error("the schema is {:?}; this reads \"galloc-dump-1\"", Clipped(found))]
+    #[error("schema: unknown: expected \"galloc-dump-1\", got {:?}", Clipped(found))]
     Schema {
         /// What it says.
         found: String,
     },
     /// Two tensors have one id.
-    #[error("two tensors have the id {id}")]
+    #[error("tensors: two have the id {id}")]
     SameId {
         /// The id.
         id: u64,
     },
     /// An id that no tensor has.
-    #[error("{place} names tensor {id}, which is not in the record")]
+    #[error("{place}: unknown tensor: expected one of the record, got {id}")]
     UnknownId {
         /// Where it is named.
         place: RecordLocation,
@@ -195,7 +195,7 @@ pub enum RecordError {
         id: i64,
     },
     /// A buffer that is not in the record.
-    #[error("{place} names buffer {buffer}, but there are {buffers} of them")]
+    #[error("{place}: unknown buffer: expected one of {buffers}, got {buffer}")]
     UnknownBuffer {
         /// Where it is named.
         place: RecordLocation,
@@ -215,16 +215,28 @@ pub enum RecordError {
         fault: RecordedTensorFault,
     },
     /// A buffer's alignment that is no power of two.
-    #[error("buffer {buffer}: {error}")]
+    #[error("buffer {buffer}: wrong alignment")]
     Align {
         /// Which buffer.
         buffer: usize,
         /// What is wrong.
+        #[source]
         error: steeve_plan::UnitError,
     },
     /// The parts do not fit together.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+/// What a JSON reader says of a record, on one line and of limited length.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", JsonMessage(.0))]
+pub struct RecordJsonError(serde_json::Error);
+
+impl From<serde_json::Error> for RecordError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Json(RecordJsonError(error))
+    }
 }
 
 /// A position in a record.
@@ -263,13 +275,13 @@ impl core::fmt::Display for RecordLocation {
 #[non_exhaustive]
 pub enum RecordedTensorFault {
     /// A type that ggml did not have.
-    #[error("type {:?} is not known", Clipped(.0))]
+    #[error("type unknown: expected a name of ggml's, got {:?}", Clipped(.0))]
     Type(String),
     /// A layout that no tensor can have.
     #[error(transparent)]
     Layout(#[from] crate::LayoutError),
     /// The record says another number of bytes than type, shape and strides do.
-    #[error("nbytes is {recorded}, but a tensor of {dtype}{ne:?} with strides {nb:?} spans {computed}")]
+    #[error("nbytes wrong: expected {computed} for {dtype}{ne:?} with strides {nb:?}, got {recorded}")]
     Bytes {
         /// What the record says.
         recorded: u64,
@@ -283,9 +295,9 @@ pub enum RecordedTensorFault {
         nb: [u64; 4],
     },
     /// An offset without a root, or a root without an offset.
-    #[error("view_src and view_offs must stand together")]
+    #[error("half a view: expected view_src and view_offs, got one of them")]
     HalfView,
     /// A chunk that can't be counted.
-    #[error("chunk {0} is out of range")]
+    #[error("chunk out of range: got {0}")]
     Chunk(i64),
 }

@@ -40,10 +40,7 @@ impl core::error::Error for ReplayFaults {}
 #[non_exhaustive]
 pub enum ReplayFault {
     /// A node read bytes that another write had overwritten.
-    #[error(
-        "node {node} ({reader}) reads {tensor}, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}",
-        memory = Clipped(memory)
-    )]
+    #[error("node {node} ({reader}): reads {tensor}, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}", memory = Clipped(memory))]
     Overwritten {
         /// The position of the node that reads.
         node: usize,
@@ -62,11 +59,7 @@ pub enum ReplayFault {
     },
     /// A source of a group of nodes that a backend runs as one is overwritten before the last of them has run, so that the
     /// backend can't fuse them.
-    #[error(
-        "nodes {node} to {last} can't be fused: node {node} ({reader}) reads {tensor}, and {by} overwrites it before the last \
-         of them is done (memory {memory}, buffer {buffer}, byte {offset})",
-        memory = Clipped(memory)
-    )]
+    #[error("nodes {node} to {last}: can't be fused: node {node} ({reader}) reads {tensor}, and {by} overwrites it before the last of them is done (memory {memory}, buffer {buffer}, byte {offset})", memory = Clipped(memory))]
     Fusion {
         /// The position of the first node of the group, which reads.
         node: usize,
@@ -86,7 +79,7 @@ pub enum ReplayFault {
         offset: Offset,
     },
     /// A node read bytes that neither a node nor the caller had written.
-    #[error("node {node} ({reader}) reads {tensor}, but nothing has written its byte {byte}")]
+    #[error("node {node} ({reader}): reads {tensor}, but nothing has written its byte {byte}")]
     Unwritten {
         /// The position of the node that reads.
         node: usize,
@@ -98,10 +91,7 @@ pub enum ReplayFault {
         byte: Offset,
     },
     /// Two tensors that the caller writes before the run share a byte.
-    #[error(
-        "{tensor} and {other} are both there before the run and share byte {offset} of buffer {buffer} in {memory}",
-        memory = Clipped(memory)
-    )]
+    #[error("{tensor}: there before the run, as {other}, with which it shares byte {offset} of buffer {buffer} in {memory}", memory = Clipped(memory))]
     InitialOverlap {
         /// The one that is listed later.
         tensor: Named,
@@ -115,7 +105,7 @@ pub enum ReplayFault {
         offset: Offset,
     },
     /// Something that must survive the run did not.
-    #[error("{tensor} must survive the run, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}", memory = Clipped(memory))]
+    #[error("{tensor}: must survive the run, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}", memory = Clipped(memory))]
     Lost {
         /// What was lost.
         tensor: Named,
@@ -129,7 +119,7 @@ pub enum ReplayFault {
         offset: Offset,
     },
     /// A node writes over a source that its operation may still read.
-    #[error("node {node} ({writer}) writes over its source in slot {slot}, {tensor}, which {operation} may not", operation = Clipped(operation))]
+    #[error("node {node} ({writer}): writes over its source in slot {slot}, {tensor}, which {operation} may not", operation = Clipped(operation))]
     InPlace {
         /// The position of the node.
         node: usize,
@@ -143,7 +133,7 @@ pub enum ReplayFault {
         operation: String,
     },
     /// A tensor is located where it can't be: the place does not make sense by itself.
-    #[error("{tensor} stands at offset {offset} of memory {memory} with {size} bytes, but {why}")]
+    #[error("{tensor}: can't be at offset {offset} of memory {memory} with {size} bytes: {why}")]
     Place {
         /// The tensor.
         tensor: Named,
@@ -157,7 +147,7 @@ pub enum ReplayFault {
         why: PlaceFault,
     },
     /// A node reads or writes a tensor that has no place.
-    #[error("node {node} uses {tensor}, which has no place")]
+    #[error("node {node}: uses {tensor}, which has no place")]
     Unplaced {
         /// The position of the node.
         node: usize,
@@ -187,13 +177,13 @@ impl ReplayFault {
 #[non_exhaustive]
 pub enum PlaceFault {
     /// There is no such memory.
-    #[error("there is no such memory")]
+    #[error("no such memory")]
     NoMemory,
     /// Its memory demands another alignment.
-    #[error("the memory asks for an alignment of {0}")]
+    #[error("expected an alignment of {0}")]
     Misaligned(Align),
     /// It needs more.
-    #[error("it needs {0}")]
+    #[error("expected at least {0} bytes")]
     TooSmall(Bytes),
 }
 
@@ -214,7 +204,7 @@ impl fmt::Display for LastWriter {
         match self {
             Self::Node(node, tensor) => write!(f, "node {node} ({tensor})"),
             Self::Caller(tensor) => write!(f, "the caller's {tensor}"),
-            Self::Nothing => write!(f, "nobody"),
+            Self::Nothing => write!(f, "nothing"),
         }
     }
 }

@@ -92,19 +92,19 @@ impl InferredShape {
 #[non_exhaustive]
 pub enum ShapeError {
     /// A source it needs was not given.
-    #[error("source {slot} is missing")]
+    #[error("source {slot}: missing")]
     Missing {
         /// Which one, from 0.
         slot: usize,
     },
     /// A parameter it needs was not given, or makes no sense.
-    #[error("parameter {index} is missing or out of range")]
+    #[error("parameter {index}: missing or out of range")]
     Param {
         /// Which one, from 0.
         index: usize,
     },
     /// The shape of the result does not follow from the sources, and is not given.
-    #[error("the shape of the result does not follow from the sources, so it must be given")]
+    #[error("result: its shape does not follow from the sources: expected one that is given")]
     Undetermined,
     /// Types, shapes or strides do not fit together.
     #[error("{0}")]

@@ -88,7 +88,7 @@ pub(crate) fn refusal(graph: &AssignedGraph, plan: &GraphPlan, edit: impl Fn(&mu
     edit(file["memories"][0]["blocks"].as_array_mut().unwrap());
     match with_claims(&mut file, graph) {
         Ok(_) => panic!("accepted: {file}"),
-        Err(error) => error.to_string(),
+        Err(error) => steeve_graph::ErrorChain(&error).to_string(),
     }
 }
 
