@@ -126,7 +126,7 @@ fn a_graph_that_outgrew_its_plan_is_an_error_that_names_the_tensor() {
     let error = allocator.alloc(split(65).graph(), &Bindings::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no reserved plan fits: tensor 0 (x) needs 65 bytes, and its place in the plan has 64; call reserve_with for this \
+        "no reserved plan fits: tensor 0 (x): larger than its place in the plan: expected at most 64 bytes, got 65; call reserve_with for this \
          graph, or allow planning again with Replan::Always"
     );
     assert_eq!(gpu.ledger().asked(), 1);
@@ -148,7 +148,7 @@ fn a_graph_with_other_edges_is_noticed() {
     let error = allocator.alloc(other.graph(), &Bindings::new()).unwrap_err();
     assert!(matches!(error, AllocError::NeedsReserve { misfit: PlanMismatch::Changed { .. } }), "{error}");
     let error = error.to_string();
-    assert!(error.contains("tensor 2 (b) has changed since the plan was made: it has other sources"), "{error}");
+    assert!(error.contains("tensor 2 (b): changed since the plan was made: it has other sources"), "{error}");
 }
 
 #[test]
