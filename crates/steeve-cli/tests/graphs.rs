@@ -363,7 +363,7 @@ fn a_plan_of_something_else_is_no_plan_for_it() {
     let other = folder.file("other.graph", "x = input 16; y = neg x !output");
     let said = steeve(&["check", &other, &of_graph]);
     assert!(
-        said.expect(1).out.contains("block 2 (z) is that of tensor 2, and the graph has 2 tensors"),
+        said.expect(1).out.contains("block 2 (z) of an unknown tensor: expected one of 2 tensors, got tensor 2"),
         "{}",
         said.out
     );

@@ -1,5 +1,7 @@
 //! What every error of the crate looks like: messages on one line, without a period, and causes in `source` alone.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::error::Error;
 
 use steeve_graph::recorded::{RecordLocation, RecordedTensorFault};
