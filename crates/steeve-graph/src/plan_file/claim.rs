@@ -1,7 +1,7 @@
 //! A claim where the tensors of a graph are, and everything that is wrong with it.
 //!
 //! Two checkers look at it. The first looks at each tensor alone: is it in the graph, in its memory, in its buffer, aligned and
-//! large enough? The second, [`replay`], runs the graph at the claimed addresses. Neither knows what made the claim, nor any
+//! large enough? The second, [`replay`](replay()), runs the graph at the claimed addresses. Neither knows what made the claim, nor any
 //! live range.
 
 use alloc::boxed::Box;
