@@ -80,6 +80,10 @@ impl Context {
 
     /// Drops what was built after the mark. Ids of such tensors are no longer valid; the next tensors that are built get
     /// them. Graphs made before keep theirs.
+    ///
+    /// # Errors
+    ///
+    /// If the mark is one of another context, or of this one before a rewind.
     pub fn rewind(&mut self, mark: ContextMark) -> Result<(), GraphError> {
         let left = mark.last.map_or(0, |last| last.index() + 1);
         let is_there = mark.last.is_none_or(|last| self.tensors.get(last).is_some());
@@ -111,6 +115,10 @@ impl Context {
     }
 
     /// Appends a tensor of any kind. What the other functions append is checked more closely.
+    ///
+    /// # Errors
+    ///
+    /// If a source or root is not of this context, or a view is outside of its root.
     pub fn add_tensor(
         &mut self,
         tensor: Tensor,
@@ -131,6 +139,10 @@ impl Context {
     }
 
     /// Applies any operation of the table; the functions named after them do the same with arguments that have names.
+    ///
+    /// # Errors
+    ///
+    /// If a source is not of this context, or the rule of the operation refuses sources or parameters.
     pub fn apply(&mut self, op: Op, sources: &[Option<TensorId>], params: &[Param]) -> Result<TensorId, GraphError> {
         self.build(op, sources, params, None)
     }
@@ -141,6 +153,10 @@ impl Context {
     }
 
     /// Gives a tensor a name.
+    ///
+    /// # Errors
+    ///
+    /// If the tensor is not of this context.
     pub fn set_name(&mut self, tensor: TensorId, name: &str) -> Result<(), GraphError> {
         self.tensor(tensor)?;
         Arc::make_mut(&mut self.names).set(tensor, name);

@@ -102,6 +102,10 @@ impl GraphPlan {
     /// assert_eq!(error.to_string(), "tensor 0 (x): larger than its place in the plan: expected at most 2048 bytes, got 4096");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first difference, with the tensor it is found at.
     pub fn fits(&self, graph: &AssignedGraph) -> Result<(), PlanMismatch> {
         self.fits_graph(graph.graph(), |tensor, memory| graph.alloc_size(tensor, memory))?;
         if self.assigned.memories() != graph.memories() {

@@ -47,6 +47,10 @@ pub struct GgmlPlace {
 /// assert_eq!(answer.chunks.as_slice()[0], [Bytes(16)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+///
+/// If a chunk passes the end of the address space.
 pub fn ggml_placement(assigned: &AssignedGraph) -> Result<GgmlPlacement, GraphPlanError> {
     let run = simulate(assigned)?;
     let place = |range: &Option<LiveRangeId>| {

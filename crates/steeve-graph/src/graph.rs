@@ -45,6 +45,10 @@ impl Graph {
     ///
     /// A tensor without operation is a leaf, unless it is a parameter. A view is reached through its source, as every
     /// other tensor.
+    ///
+    /// # Errors
+    ///
+    /// If an output is not of this context, or a node would run before what it reads is written.
     pub fn from_outputs(context: &Context, outputs: &[TensorId]) -> Result<Self, GraphError> {
         let mut graph = Self::empty(context);
         graph.expand(context, outputs)?;
@@ -64,6 +68,10 @@ impl Graph {
     /// assert_eq!((graph.nodes(), graph.leafs()), (&[z, y][..], &[x][..]));
     /// # Ok::<(), steeve_graph::GraphError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a node is not of this context, is listed twice, or would run before what it reads is written.
     pub fn from_nodes(context: &Context, nodes: &[TensorId]) -> Result<Self, GraphError> {
         let (mut graph, mut leafs) = (Self::empty(context), Vec::new());
         let mut listed = alloc::vec![false; graph.tensors.len()];
@@ -103,6 +111,11 @@ impl Graph {
     /// assert_eq!(graph.nodes(), [place, write, read]);
     /// # Ok::<(), steeve_graph::GraphError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a tensor is not of this context, the context is another one, or a node would run before what it reads is
+    /// written.
     pub fn expand(&mut self, context: &Context, tensors: &[TensorId]) -> Result<(), GraphError> {
         for &tensor in tensors {
             context.tensor(tensor)?;

@@ -160,6 +160,10 @@ impl GraphParts {
     /// assert!(error.to_string().starts_with("node 0 (tensor 2): reads tensor 1 in slot 0, which node 1 writes later"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first of these rules that is broken, with the tensor.
     pub fn finish(mut self) -> Result<Graph, GraphError> {
         self.check()?;
         let Self { tensors, names, nodes, leafs } = self;

@@ -171,6 +171,10 @@ impl AllocSizes {
     }
 
     /// Sets the size of `tensor`, which is `id`, in each memory. No size may be below what it spans.
+    ///
+    /// # Errors
+    ///
+    /// If there are not as many sizes as memories, or one is below what the tensor spans.
     pub fn set(&mut self, id: TensorId, tensor: &Tensor, sizes: &[Bytes]) -> Result<(), GraphError> {
         if sizes.len() != self.memories {
             let (given, memories) = (sizes.len(), self.memories);
@@ -237,6 +241,11 @@ pub struct AssignedGraph {
 
 impl AssignedGraph {
     /// Checks that the assignment is one for this graph and these memories.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory, one shares with a later one, the assignment is that of another graph, or a size is
+    /// below what its tensor spans.
     pub fn new(
         graph: Graph,
         memories: impl Into<IdVec<MemoryId, Memory>>,

@@ -119,12 +119,20 @@ impl TensorPlace {
 /// assert_eq!(plan.peak(), Bytes(2 * 4096));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+///
+/// If the tensors of a memory add up to 2^64 bytes or more, or if [`GraphStrategy::Ggml`] is wrong for the graph.
 pub fn plan_graph(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
     plan_graph_watched(assigned, options, &mut |_| ControlFlow::Continue(()))
 }
 
 /// Plans a graph as [`plan_graph`] does, and tells `watch` how the search of each memory goes on. `Break` ends it, and the
 /// best plan so far is the answer.
+///
+/// # Errors
+///
+/// If the tensors of a memory add up to 2^64 bytes or more, or if [`GraphStrategy::Ggml`] is wrong for the graph.
 pub fn plan_graph_watched(
     assigned: &AssignedGraph,
     options: &PlanOptions,
@@ -162,12 +170,20 @@ pub struct PlanBesideGgml {
 /// assert_eq!(beside.plan.peak(), Bytes(3 * 4096)); // `z` is allocated over `spare`
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+///
+/// If the tensors of a memory add up to 2^64 bytes or more, in our plan or in ggml's.
 pub fn plan_beside_ggml(assigned: &AssignedGraph, options: &PlanOptions) -> Result<PlanBesideGgml, GraphPlanError> {
     plan_beside_ggml_watched(assigned, options, &mut |_| ControlFlow::Continue(()))
 }
 
 /// Plans a graph as [`plan_beside_ggml`] does, and tells `watch` how the search of each memory goes on. `Break` ends it, and the
 /// best plan so far is the answer.
+///
+/// # Errors
+///
+/// If the tensors of a memory add up to 2^64 bytes or more, in our plan or in ggml's.
 pub fn plan_beside_ggml_watched(
     assigned: &AssignedGraph,
     options: &PlanOptions,

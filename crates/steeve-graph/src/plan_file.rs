@@ -58,7 +58,9 @@ impl GraphPlan {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Fails if the text has more than [`InputLimit::DEFAULT`] bytes.
+    /// # Errors
+    ///
+    /// If the text is no plan of the graph, or has more than [`InputLimit::DEFAULT`] bytes.
     pub fn from_json(text: &str, graph: &AssignedGraph) -> Result<Self, PlanFault> {
         let file = PlanFile::from_json_within(text, InputLimit::DEFAULT)?;
         Self::from_file(&file, graph, MatchMemories::ByName)
@@ -78,6 +80,10 @@ impl GraphPlan {
     ///   though it need not (ggml frees some never), and that counts in the bound.
     ///
     /// All these checks take longer than most fast plans are made in; saving pays for plans that a search has found.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong; [`check_plan_file`] lists all of them.
     pub fn from_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<Self, PlanFault> {
         let numbers = TensorNumbers::new(file, graph)?;
         let options = options(file)?;

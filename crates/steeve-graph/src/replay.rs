@@ -61,6 +61,10 @@ pub struct TensorPlaces {
 /// assert!(faults.to_string().contains("reads tensor 1 (a), but node 1"), "{faults}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+///
+/// Every fault, in the order in which they happen.
 pub fn replay(assigned: &AssignedGraph, places: &TensorPlaces) -> Result<(), ReplayFaults> {
     let mut replay = ReplayRun::new(assigned, places);
     replay.check_claims();

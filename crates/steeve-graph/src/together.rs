@@ -57,6 +57,10 @@ pub enum TogetherError {
 /// assert_eq!(together.peak(), Bytes(2048));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+///
+/// If one of the graphs has no plan, or they are assigned to different memories.
 pub fn plan_together(graphs: &[&AssignedGraph], options: &PlanOptions) -> Result<PlansTogether, TogetherError> {
     let mut plans: Vec<GraphPlan> = Vec::with_capacity(graphs.len());
     let mut buffers: Vec<(MemoryId, Vec<Bytes>)> = Vec::new();

@@ -140,7 +140,9 @@ pub struct GgmlTimes {
 impl RecordedGraph {
     /// Reads a recorded graph, and checks it.
     ///
-    /// Fails if the text has more than [`InputLimit::DEFAULT`] bytes.
+    /// # Errors
+    ///
+    /// If the text is no recorded graph, or has more than [`InputLimit::DEFAULT`] bytes.
     pub fn from_json(json: &str) -> Result<Self, RecordError> {
         Self::from_json_within(json, InputLimit::DEFAULT)
     }

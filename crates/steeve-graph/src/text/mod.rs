@@ -134,6 +134,10 @@ pub enum TextFault {
 /// let error = text::read_within("x = input 16; y = neg x", InputLimit::new(Bytes(10))).unwrap_err();
 /// assert_eq!(error.to_string(), "input too large: at most 10 bytes are read, got 23");
 /// ```
+///
+/// # Errors
+///
+/// The first fault, with its line and column.
 pub fn read_within(text: &str, limit: InputLimit) -> Result<AssignedGraph, TextError> {
     match limit.check(text.len()) {
         Ok(()) => read::read(text),
