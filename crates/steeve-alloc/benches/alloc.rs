@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use steeve_alloc::{GraphAllocator, allocate_context};
 use steeve_device::{Bindings, BufferType, Device, MemorySpec, NullDevice, Offset, SharedBuffer, Usage};
-use steeve_graph::{Align, AssignedGraph, Graph, GraphStrategy, Memory, PlanOptions, Recorded, plan_graph};
+use steeve_graph::{Align, AssignedGraph, Graph, GraphStrategy, Memory, PlanOptions, RecordedGraph, plan_graph};
 use steeve_testkit::timing::median_time;
 use steeve_testkit::transformer::{Transformer, rebuilt};
 
@@ -96,7 +96,7 @@ fn recorded() -> Vec<(String, Graph)> {
         let Ok(file) = std::fs::File::open(folder.join("graphs").join(format!("{name}.json.gz"))) else { continue };
         let mut json = Vec::new();
         flate2::read::GzDecoder::new(file).read_to_end(&mut json).expect("gzip");
-        let recorded = Recorded::from_json_bytes(&json).expect("a recorded graph");
+        let recorded = RecordedGraph::from_json_bytes(&json).expect("a recorded graph");
         graphs.push((name.to_string(), recorded.assigned.into_graph()));
     }
     graphs

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use steeve_device::DeviceError;
-use steeve_graph::{Bytes, DataType, GraphError, GraphPlanError, Misfit, Named};
+use steeve_graph::{Bytes, DataType, GraphError, GraphPlanError, Named, PlanMismatch};
 
 /// Why an allocator did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,7 +85,7 @@ pub enum AllocError {
     )]
     NeedsReserve {
         /// What does not fit the plan used last.
-        misfit: Misfit,
+        misfit: PlanMismatch,
     },
     /// Nothing has been reserved, and the allocator may not plan by itself.
     #[error(
@@ -102,7 +102,7 @@ pub enum AllocError {
     },
     /// A plan whose places are too small for the memories it is to be used with.
     #[error("the plan can't be used here: {0}")]
-    PlanMisfit(Misfit),
+    PlanMisfit(PlanMismatch),
     /// The caller provides its memory, and has not.
     #[error("{tensor} is external, and no memory is bound to it")]
     Unbound {

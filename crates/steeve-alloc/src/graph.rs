@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, Bytes, Offset, SharedBuffer};
 use steeve_graph::{
-    AssignedGraph, Assignment, Graph, GraphPlan, GraphStrategy, Id, MatchMemories, MemoryId, MemoryPlan, Misfit, Named,
-    PlanFault, PlanFile, PlanOptions, SizeClass, TensorId, fit_buffers, plan_graph, share_buffers,
+    AssignedGraph, Assignment, Graph, GraphPlan, GraphStrategy, Id, MatchMemories, MemoryId, MemoryPlan, Named,
+    PlanFault, PlanFile, PlanMismatch, PlanOptions, SizeClass, TensorId, fit_buffers, plan_graph, share_buffers,
 };
 
 use crate::contents::Contents;
@@ -159,12 +159,13 @@ impl GraphAllocator {
             let (planned, own) = (names(assigned.memories().as_slice()), names(self.memories.planned().as_slice()));
             return Err(AllocError::OtherMemories { planned, own });
         }
-        let unheld = plan.memories().iter().filter(|it| !it.keeps_hold);
-        let mut unheld = unheld.map(|it| &self.memories.planned()[it.memory]).filter(|memory| memory.hold > 0);
+        let unheld = plan.memories().iter().filter(|it| !it.keeps_extra_lifetime);
+        let mut unheld =
+            unheld.map(|it| &self.memories.planned()[it.memory]).filter(|memory| memory.extra_lifetime > 0);
         if let Some(memory) = unheld.next()
             && self.options.plan.strategy != GraphStrategy::Ggml
         {
-            return Err(AllocError::IgnoresHold { memory: memory.name.clone(), hold: memory.hold });
+            return Err(AllocError::IgnoresHold { memory: memory.name.clone(), hold: memory.extra_lifetime });
         }
         let graph = assigned.graph();
         plan.fits_graph(graph, |tensor, memory| self.memories.size(graph, tensor, memory))
@@ -219,11 +220,7 @@ impl GraphAllocator {
         by: MatchMemories,
     ) -> Result<GraphPlan, AllocError> {
         let assigned = self.assign(request)?;
-        // The error keeps text alone, so that of the source belongs to it.
-        let refused = |fault: PlanFault| {
-            let source = std::error::Error::source(&fault).map_or_else(String::new, |source| format!(": {source}"));
-            AllocError::PlanFile(format!("{fault}{source}"))
-        };
+        let refused = |fault: PlanFault| AllocError::PlanFile(steeve_graph::ErrorChain(&fault).to_string());
         let file = PlanFile::from_json(json).map_err(|error| refused(error.into()))?;
         let plan = GraphPlan::from_file(&file, &assigned, by).map_err(refused)?;
         let (freed, kept) = (plan.options().unread, self.options.plan.unread);
@@ -408,7 +405,7 @@ impl GraphAllocator {
         let Some(latest) = self.plans.latest() else { return AllocError::NothingReserved };
         let size = |tensor, memory| self.memories.size(graph, tensor, memory);
         // If the plan fits after all, it is for other memories.
-        let misfit = latest.plan.fits_graph(graph, size).err().unwrap_or(Misfit::Memories);
+        let misfit = latest.plan.fits_graph(graph, size).err().unwrap_or(PlanMismatch::Memories);
         AllocError::NeedsReserve { misfit }
     }
 

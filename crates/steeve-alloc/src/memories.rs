@@ -26,7 +26,13 @@ impl Memories {
         let planned = types.iter().enumerate().map(|(index, memory)| {
             let shared_with = first(memory).filter(|first| *first < index).and_then(MemoryId::from_index);
             let (max_buffer, hold, fusion) = (memory.max_size(), memory.hold(), memory.fusion());
-            Memory { max_buffer, hold, fusion, shared_with, ..Memory::new(memory.name(), memory.align()) }
+            Memory {
+                max_buffer,
+                extra_lifetime: hold,
+                fusion,
+                shared_with,
+                ..Memory::new(memory.name(), memory.align())
+            }
         });
         let planned: IdVec<MemoryId, Memory> = planned.collect::<Vec<_>>().into();
         Ok(Self { types: types.into(), planned, padded })

@@ -102,7 +102,7 @@ impl Planned {
     pub(crate) fn bytes_of(&self, graph: &Graph, memories: &Memories) -> Bytes {
         let size = |tensor: TensorId| {
             // Of tensors with bytes of their own alone: a view may be one that the graph does not have.
-            Some(memories.size(graph, tensor, self.plan.asked(tensor)?).0)
+            Some(memories.size(graph, tensor, self.plan.sized_by(tensor)?).0)
         };
         Bytes(self.plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add))
     }
@@ -111,7 +111,7 @@ impl Planned {
     /// the same.
     pub(crate) fn is_made_for(&self, graph: &Graph, memories: &Memories) -> bool {
         let fills = |tensor: TensorId| {
-            let (Some(asked), Some(place)) = (self.plan.asked(tensor), self.plan.place(tensor)) else { return true };
+            let (Some(asked), Some(place)) = (self.plan.sized_by(tensor), self.plan.place(tensor)) else { return true };
             memories.size(graph, tensor, asked) == place.size
         };
         let tensors = self.plan.assigned().graph().tensors();
@@ -342,6 +342,6 @@ impl Plans {
 /// What the planned tensors take together, were none placed over another.
 fn bytes(planned: &Planned) -> Bytes {
     let plan = &planned.plan;
-    let size = |tensor| plan.asked(tensor).and(plan.place(tensor)).map(|place| place.size.0);
+    let size = |tensor| plan.sized_by(tensor).and(plan.place(tensor)).map(|place| place.size.0);
     Bytes(plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add))
 }

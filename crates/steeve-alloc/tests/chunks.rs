@@ -1,7 +1,7 @@
 //! Laws of memory over time: after any sequence of graphs there is no more of it than with ggml.
 //!
 //! ggml plans every graph from empty. A memory with a chunk that has to grow gives all its buffers back and gets those of the
-//! new plan; a memory in which every chunk fits keeps what it has. That is played through on top of [`ggml_answer`], and
+//! new plan; a memory in which every chunk fits keeps what it has. That is played through on top of [`ggml_placement`], and
 //! after every step:
 //!
 //! - a memory whose buffers were made anew has no more bytes than with ggml;
@@ -18,7 +18,7 @@ use graphs::{assigned, memory, spec};
 use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan, SmallGraphs};
 use steeve_device::{Bindings, Bytes, DiscreteDevice};
 use steeve_graph::fuzz::Choices;
-use steeve_graph::{AssignedGraph, GraphStrategy, PlanOptions, Reuse, TensorId, ggml_answer, plan_graph};
+use steeve_graph::{AssignedGraph, GraphStrategy, PlanOptions, Reuse, TensorId, ggml_placement, plan_graph};
 
 const SEQUENCES: u64 = 3000;
 const STEPS: usize = 12;
@@ -58,7 +58,7 @@ impl Reference {
 
     /// False if there is no memory.
     fn reserve(&mut self, graph: &AssignedGraph) -> bool {
-        let answer = ggml_answer(graph).unwrap();
+        let answer = ggml_placement(graph).unwrap();
         let needed = |memory: usize| &answer.chunks.as_slice()[memory];
         self.latest = None;
         for (memory, it) in self.memories.iter_mut().enumerate() {
@@ -136,7 +136,7 @@ fn graph_of(seed: u64, topology: u64, scale: u64, memories: &str, several: bool)
 /// Whether a plan of ours takes no more than ggml's anywhere. It may, where ggml's does not hold, or where it takes a result
 /// into the memory of its source.
 fn is_comparable(graph: &AssignedGraph, options: &PlanOptions) -> bool {
-    let answer = ggml_answer(graph).unwrap();
+    let answer = ggml_placement(graph).unwrap();
     let Ok(plan) = plan_graph(graph, options) else { return false };
     plan_graph(graph, &PlanOptions::new(GraphStrategy::Ggml)).is_ok()
         && plan.memories().iter().all(|it| {
@@ -237,7 +237,7 @@ fn sequence(seed: u64, several: bool, options: PlanOptions, seen: &mut Seen) {
             it.most = it.most.max(has);
             let most = it.most;
             // What ggml could not have counts as if it had.
-            let needed = ggml_answer(&graph).unwrap().chunks.as_slice()[memory].clone();
+            let needed = ggml_placement(&graph).unwrap().chunks.as_slice()[memory].clone();
             let allowed = if theirs { has } else { has.max(total(&needed)) };
             seen.made += u32::from(made);
             seen.kept += u32::from(!made);

@@ -276,7 +276,7 @@ fn what_can_be_read_after_a_run_is_what_would_be_there_with_memory_for_everythin
         let best = GraphStrategy::Best(Best::new(Budget::Nodes(100)));
         let strategy = choices.pick(&[GraphStrategy::Fast, best]).unwrap();
         let plan = PlanOptions::new(strategy)
-            .with_reuse(choices.pick(&[Reuse::More, Reuse::More, Reuse::None]).unwrap())
+            .with_reuse(choices.pick(&[Reuse::Extended, Reuse::Extended, Reuse::None]).unwrap())
             .with_unread(choices.pick(&[Unread::Keep, Unread::Free]).unwrap());
         let allocator = GraphAllocator::with_buffers(memories.clone()).unwrap();
         let mut allocator = allocator.with_options(AllocOptions::new().with_plan(plan));

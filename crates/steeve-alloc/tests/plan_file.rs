@@ -124,7 +124,7 @@ fn a_plan_whose_places_are_too_small_for_what_a_memory_pads_is_refused() {
     let error = strict(&device).reserve_planned(plan).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the plan can't be used here: tensor 0 (x) needs 256 bytes, and its place in the plan has 64"
+        "the plan can't be used here: tensor 0 (x): larger than its place in the plan: expected at most 64 bytes, got 256"
     );
     // With its sizes it is welcome.
     let mut planner = GraphAllocator::new(&memory(&device));

@@ -245,7 +245,7 @@ fn spec(choices: &mut Choices<'_>) -> MemorySpec {
 }
 
 fn options(choices: &mut Choices<'_>) -> AllocOptions {
-    let reuse = choices.pick(&[Reuse::More, Reuse::More, Reuse::Ggml, Reuse::None]).unwrap();
+    let reuse = choices.pick(&[Reuse::Extended, Reuse::Extended, Reuse::Ggml, Reuse::None]).unwrap();
     let unread = choices.pick(&[Unread::Keep, Unread::Free]).unwrap();
     let plan = PlanOptions::new(GraphStrategy::Fast).with_reuse(reuse).with_unread(unread);
     let replan = choices.pick(&[Replan::OneMemory, Replan::Always, Replan::Never]).unwrap();

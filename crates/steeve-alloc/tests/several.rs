@@ -12,7 +12,7 @@ use graphs::{assigned, device, graph, host, memory, spec, tensor};
 use placed::Laws;
 use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, Replan};
 use steeve_device::{Bindings, BufferType, Bytes, DiscreteDevice, Offset};
-use steeve_graph::{Align, AssignedGraph, Assignment, GraphError, Misfit, PlanOptions, TensorId};
+use steeve_graph::{Align, AssignedGraph, Assignment, GraphError, PlanMismatch, PlanOptions, TensorId};
 
 fn split(size: u64) -> AssignedGraph {
     assigned(&format!(
@@ -126,7 +126,7 @@ fn a_graph_that_outgrew_its_plan_is_an_error_that_names_the_tensor() {
     let error = allocator.alloc(split(65).graph(), &Bindings::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no reserved plan fits: tensor 0 (x) needs 65 bytes, and its place in the plan has 64; call reserve_with for this \
+        "no reserved plan fits: tensor 0 (x): larger than its place in the plan: expected at most 64 bytes, got 65; call reserve_with for this \
          graph, or allow planning again with Replan::Always"
     );
     assert_eq!(gpu.ledger().asked(), 1);
@@ -146,9 +146,9 @@ fn a_graph_with_other_edges_is_noticed() {
     let (one, other) = (assigned(&text("x")), assigned(&text("a")));
     allocator.reserve((one.graph(), one.assignment())).unwrap();
     let error = allocator.alloc(other.graph(), &Bindings::new()).unwrap_err();
-    assert!(matches!(error, AllocError::NeedsReserve { misfit: Misfit::Changed { .. } }), "{error}");
+    assert!(matches!(error, AllocError::NeedsReserve { misfit: PlanMismatch::Changed { .. } }), "{error}");
     let error = error.to_string();
-    assert!(error.contains("tensor 2 (b) has changed since the plan was made: it has other sources"), "{error}");
+    assert!(error.contains("tensor 2 (b): changed since the plan was made: it has other sources"), "{error}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn planning_again_puts_each_where_the_one_at_its_position_went() {
     let longer = graph("x = input i8[8]; a = ?F i8[8] x; b = ?F i8[8] a; c = ?F i8[8] b; y = ?F i8[8] c !output");
     let error = allocator.alloc(&longer, &bindings).unwrap_err();
     assert!(
-        matches!(error, AllocError::NeedsReserve { misfit: Misfit::Count { planned: 3, given: 4, .. } }),
+        matches!(error, AllocError::NeedsReserve { misfit: PlanMismatch::Count { planned: 3, given: 4, .. } }),
         "{error}"
     );
 }

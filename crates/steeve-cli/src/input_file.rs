@@ -5,7 +5,7 @@
 //! of input are new arms of [`FileContent`] and [`InputFile`].
 
 use steeve_graph::recorded::SCHEMA as RECORDED;
-use steeve_graph::{PlanFile, PlanFileError, Recorded, text};
+use steeve_graph::{PlanFile, PlanFileError, RecordedGraph, text};
 use steeve_plan::InputLimit;
 use steeve_plan::csv::{self, Table};
 
@@ -88,7 +88,7 @@ fn model_kind(source: &InputSource, head: &[u8]) -> Option<&'static str> {
 
 fn read_json(file: String, text: &str, limit: InputLimit) -> Result<(InputFile, Option<PlanFile>), Error> {
     if json_lines::names_schema(text, RECORDED) {
-        return match Recorded::from_json_within(text, limit) {
+        return match RecordedGraph::from_json_within(text, limit) {
             Ok(recorded) => Ok((InputFile::Graph(Box::new(GraphFile::recorded(file, recorded))), None)),
             Err(error) => Err(Error::Record { file, source: Box::new(error) }),
         };

@@ -244,7 +244,7 @@ fn a_node_that_reads_what_is_written_later_is_refused_with_its_line() {
     let graph = folder.file("late.graph", text);
     for command in ["plan", "check", "show", "view", "compare"] {
         let said = steeve(&[command, &graph]);
-        said.expect(2).complains(&["line 2", "node 0 (tensor 1 (z)) reads tensor 2 (y)", "which node 1 writes later"]);
+        said.expect(2).complains(&["line 2", "node 0 (tensor 1 (z)): reads tensor 2 (y)", "which node 1 writes later"]);
     }
 }
 
@@ -290,25 +290,30 @@ fn each_fault_of_a_plan_is_one_sentence() {
     check(
         &t("offset", 4.into()),
         &[
-            "memory host: tensor 0 (t) is at offset 4, which is no multiple of the alignment 64",
+            "memory host: tensor 0 (t) misaligned: expected a multiple of 64, got offset 4",
             // 404 of 448 bytes: it is within its buffer.
         ],
     );
     check(
         &t("offset", 128.into()),
-        &["memory host: tensor 0 (t) of 400 bytes at offset 128 passes the end of buffer 0, which has 448 bytes"],
+        &[
+            "memory host: tensor 0 (t) outside of buffer 0: expected an end within 448 bytes, got 400 bytes at offset 128",
+        ],
     );
-    check(&t("size", 399.into()), &["memory host: tensor 0 (t) needs 400 bytes, and its block has 399"]);
-    check(&t("buffer", 1.into()), &["memory host: tensor 0 (t) is in buffer 1, and there are 1"]);
+    check(
+        &t("size", 399.into()),
+        &["memory host: block of tensor 0 (t) too small: expected at least 400 bytes, got 399"],
+    );
+    check(&t("buffer", 1.into()), &["memory host: tensor 0 (t) in an unknown buffer: expected one of 1, got buffer 1"]);
     check(
         &|plan| plan["memories"][1]["name"] = "disk".into(),
-        &["the plan has the memories [gpu, disk], and the graph [gpu, host]; matched by name"],
+        &["plan: made for other memories: expected [gpu, host], got [gpu, disk], matched by name"],
     );
     check(
         &t("tensor", object!({"id": 9})),
         &[
-            "memory host: block 0 (t) is that of tensor 9, and the graph has 4 tensors",
-            "tensor 0 (t) has no block, and the graph uses it",
+            "memory host: block 0 (t) of an unknown tensor: expected one of 4 tensors, got tensor 9",
+            "tensor 0 (t): no block, and the graph uses it",
         ],
     );
     check(
@@ -320,7 +325,7 @@ fn each_fault_of_a_plan_is_one_sentence() {
     );
     check(
         &|plan| plan["memories"][0]["peak"] = 1.into(),
-        &["memory gpu: peak: does not match the blocks: expected 512, got 1"],
+        &["memory gpu: a figure does not agree with the blocks: peak is 1, and the blocks make it 512"],
     );
 }
 
@@ -336,7 +341,7 @@ fn a_plan_that_overwrites_what_is_still_read_is_caught() {
     fs::write(&plan, content.to_string()).unwrap();
     let said = steeve(&["check", &graph, &plan]);
     assert!(
-        said.expect(1).out.contains("node 2 (tensor 3 (c)) reads tensor 1 (a), but node 1 (tensor 2 (b))"),
+        said.expect(1).out.contains("node 2 (tensor 3 (c)): reads tensor 1 (a), but node 1 (tensor 2 (b))"),
         "{}",
         said.out
     );
@@ -358,7 +363,7 @@ fn a_plan_of_something_else_is_no_plan_for_it() {
     let other = folder.file("other.graph", "x = input 16; y = neg x !output");
     let said = steeve(&["check", &other, &of_graph]);
     assert!(
-        said.expect(1).out.contains("block 2 (z) is that of tensor 2, and the graph has 2 tensors"),
+        said.expect(1).out.contains("block 2 (z) of an unknown tensor: expected one of 2 tensors, got tensor 2"),
         "{}",
         said.out
     );
@@ -523,10 +528,14 @@ fn bad_graphs_are_named_and_explained() {
         said.expect(2).complains(&[&file]).complains(words);
         assert_eq!((said.out.as_str(), said.err.lines().count()), ("", 1), "{}", said.err);
     };
-    check("empty.graph", "", &["empty: expected a graph"]);
-    check("line.graph", "x = input 16\ny = neg z\n", &["line 2, column 9", "there is no tensor z"]);
-    check("op.graph", "x = input 16; y = frobnicate x", &["no operation frobnicate", "write ?frobnicate"]);
-    check("broken.json", "{\"schema\":\"galloc-dump-1\",", &["not a recorded graph or plan", "line 1"]);
+    check("empty.graph", "", &["is empty", "x = input 16"]);
+    check("line.graph", "x = input 16\ny = neg z\n", &["line 2, column 9", "tensor z: unknown"]);
+    check(
+        "op.graph",
+        "x = input 16; y = frobnicate x",
+        &["operation frobnicate: unknown", "?frobnicate to keep the name"],
+    );
+    check("broken.json", "{\"schema\":\"galloc-dump-1\",", &["no recorded graph", "line 1"]);
     check("schema.json", "{\"schema\":\"galloc-dump-2\"}", &["galloc-dump-2", "\"galloc-dump-1\""]);
     check("fields.json", "{\"schema\":\"galloc-dump-1\"}", &["missing field", "invalid recording"]);
     check("model.gguf", "", &["a GGUF model", "record its graph", "steeve record", "text form"]);

@@ -11,7 +11,8 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 use steeve_graph::{
-    AssignedGraph, Fusion, GraphPlan, GraphStrategy, Memory, PlanOptions, Recorded, Reuse, Unread, plan_beside_ggml,
+    AssignedGraph, Fusion, GraphPlan, GraphStrategy, Memory, PlanOptions, RecordedGraph, Reuse, Unread,
+    plan_beside_ggml,
 };
 
 use crate::harness::{Folder, corpus, gzip, steeve, steeve_with};
@@ -33,11 +34,11 @@ fn names(folder: &str) -> Vec<String> {
 }
 
 /// The graph of a recording in memories for which this is kept.
-fn kept(recorded: Recorded, keep: impl Fn(&Memory) -> (u32, Fusion)) -> AssignedGraph {
+fn kept(recorded: RecordedGraph, keep: impl Fn(&Memory) -> (u32, Fusion)) -> AssignedGraph {
     let graph = recorded.assigned;
     let keep = |memory: &Memory| {
         let (hold, fusion) = keep(memory);
-        Memory { hold, fusion, ..memory.clone() }
+        Memory { extra_lifetime: hold, fusion, ..memory.clone() }
     };
     let memories: Vec<Memory> = graph.memories().iter().map(keep).collect();
     let (assignment, sizes) = (graph.assignment().clone(), graph.sizes().clone());
@@ -64,7 +65,7 @@ fn each_graph_has_a_file_that_the_library_reads() {
     let args = [&["plan", &llama, &copy, &other, "--as", "drop-in", "-o", &plans], &SEARCH[..]].concat();
     let said = steeve(&args);
     assert_eq!(said.expect(0).out.lines().filter(|line| line.contains("best")).count(), 3 + 2 + 2, "{}", said.out);
-    let graphs = [corpus(LLAMA), other].map(|file| kept(Recorded::from_json(&unpacked(file)).unwrap(), drop_in));
+    let graphs = [corpus(LLAMA), other].map(|file| kept(RecordedGraph::from_json(&unpacked(file)).unwrap(), drop_in));
     let mut expected: Vec<String> = graphs.iter().map(|graph| graph.plan_file_name(&best())).collect();
     for (graph, name) in graphs.iter().zip(&expected) {
         let plan = GraphPlan::from_json(&unpacked(format!("{plans}{name}")), graph).unwrap();
@@ -85,12 +86,12 @@ fn other_rules_have_other_files() {
     let folder = Folder::new("plan-folder-rules");
     let plans = folder.path("plans/");
     let graph = corpus(LLAMA);
-    let read = || Recorded::from_json(&unpacked(&graph)).unwrap();
+    let read = || RecordedGraph::from_json(&unpacked(&graph)).unwrap();
     let mut expected = Vec::new();
     for (args, name) in [
         // A folder is the drop-in's, whether or not that is said.
         (&[][..], kept(read(), drop_in).plan_file_name(&best())),
-        (&["--reuse", "more"], kept(read(), drop_in).plan_file_name(&best().with_reuse(Reuse::More))),
+        (&["--reuse", "more"], kept(read(), drop_in).plan_file_name(&best().with_reuse(Reuse::Extended))),
         (
             &["--as", "drop-in", "--unread", "keep"],
             kept(read(), drop_in).plan_file_name(&best().with_unread(Unread::Keep)),
@@ -117,7 +118,7 @@ fn what_the_drop_in_kept_for_a_backend_is_kept_by_the_plan() {
     let plans = folder.path("plans/");
     steeve(&["plan", &file, "--as", "drop-in", "-o", &plans]).expect(0);
     let first = Cell::new(true);
-    let graph = kept(Recorded::from_json(&recorded).unwrap(), |memory| match first.replace(false) {
+    let graph = kept(RecordedGraph::from_json(&recorded).unwrap(), |memory| match first.replace(false) {
         true => (32, Fusion::Checked),
         false => drop_in(memory),
     });

@@ -91,7 +91,7 @@ proptest! {
         });
         let backend = CpuBackend::new(threads).with_kernel(relu_kernel(&own).by_rows()).with_kernel(add_kernel);
         let expected = run(&graph(false), &backend, Reuse::None);
-        for reuse in [Reuse::None, Reuse::Ggml, Reuse::More] {
+        for reuse in [Reuse::None, Reuse::Ggml, Reuse::Extended] {
             prop_assert_eq!(&run(&graph(true), &backend, reuse), &expected);
         }
     }
@@ -215,7 +215,7 @@ fn rows_of_strided_views_are_refused_where_they_have_gaps_and_lent_where_they_ha
         context.custom_shaped(&copy, layout, &[view], &[]).unwrap()
     });
     let value = |i: usize| (i * 37 % 101) as f32 - 50.0;
-    assert_eq!(run(&spread, &backend, Reuse::More), [2, 3, 6, 7, 10, 11].map(value));
+    assert_eq!(run(&spread, &backend, Reuse::Extended), [2, 3, 6, 7, 10, 11].map(value));
     let turned = build(|context| {
         let x = context.input(F32, &[3, 2]).unwrap();
         let view = context.transpose(x).unwrap();

@@ -314,10 +314,10 @@ fn rope_refuses_what_it_can_not_turn() {
     params[1] = Param::Int(4);
     let to = trial.context.apply(Op::Rope, &[Some(a), Some(positions)], &params).unwrap();
     let why = trial.refusal(to);
-    assert!(why.ends_with("mode 4 is none of 0, 2, 8, 24 and 40"), "{why}");
+    assert!(why.ends_with("mode: unknown: expected 0, 2, 8, 24 or 40, got 4"), "{why}");
     let to = trial.context.rope(a, four, None, rope(8, RopeMode::Sections)).unwrap();
     let why = trial.refusal(to);
-    assert!(why.ends_with("sections of [0, 0, 0, 0] pairs make no sense"), "{why}");
+    assert!(why.ends_with("sections: no pairs or too many: expected at most 2^30 in each, got [0, 0, 0, 0]"), "{why}");
 }
 
 #[test]

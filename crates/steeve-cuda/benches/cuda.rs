@@ -372,7 +372,7 @@ const CONTEXT: u64 = 1024;
 /// A model of about two thousand million weights of bf16.
 struct Model {
     context: Context,
-    mark: steeve_graph::Mark,
+    mark: steeve_graph::ContextMark,
     weights: Vec<TensorId>,
 }
 

@@ -104,7 +104,7 @@ impl Chain {
         let mut bindings = Bindings::new();
         bindings.bind(self.identity, &identity, Offset(0), Bytes(size)).unwrap();
         bindings.bind(self.row, &row, Offset(0), Bytes(4 * self.n)).unwrap();
-        let plan = PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::More);
+        let plan = PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::Extended);
         let mut allocator = GraphAllocator::new(&memory).with_options(AllocOptions::new().with_plan(plan));
         let allocation = allocator.alloc(&self.graph, &bindings).unwrap();
         assert!(allocator.buffer_size(0).unwrap() <= Bytes(4 * size), "memory is not reused at once");

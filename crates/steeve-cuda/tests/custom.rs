@@ -105,7 +105,7 @@ fn own_operations_give_what_built_in_ones_give_however_they_are_planned() {
     for device in devices().into_iter().map(with_kernels) {
         for shape in [[1, 1, 1], [7, 3, 2], [300, 5, 1], [1031, 64, 3]] {
             let expected = run(&graph(false, shape), &device, Reuse::None);
-            for reuse in [Reuse::None, Reuse::Ggml, Reuse::More] {
+            for reuse in [Reuse::None, Reuse::Ggml, Reuse::Extended] {
                 assert_eq!(run(&graph(true, shape), &device, reuse), expected, "{shape:?}, {reuse:?}");
             }
         }
@@ -135,7 +135,7 @@ fn kernels_by_rows_and_claims_to_run_in_place_conform_however_work_is_captured()
             let x = context.input(F32, &[300, 2]).unwrap();
             context.custom(&center(), &[x], &[]).unwrap()
         });
-        let result = run(&graph, &device, Reuse::More);
+        let result = run(&graph, &device, Reuse::Extended);
         for row in result.chunks(300) {
             assert!(row.iter().sum::<f32>().abs() < 0.05 && row.iter().any(|x| x.abs() > 1.0));
         }
@@ -194,7 +194,7 @@ fn an_operation_writes_into_a_source() {
     });
     for device in devices() {
         let device = device.with_kernel(kernel.clone());
-        let result = run(&graph, &device, Reuse::More);
+        let result = run(&graph, &device, Reuse::Extended);
         assert_eq!(result[..4], [9.0; 4]);
         assert_eq!(result[8..], [9.0; 4]);
         assert!(result[4..8].iter().all(|x| *x != 9.0));

@@ -80,7 +80,7 @@ pub(crate) unsafe fn planned_memories(
         is_host.push(host);
         planned.push(Memory {
             max_buffer: (max_size != usize::MAX).then_some(Bytes(max_size as u64)),
-            hold,
+            extra_lifetime: hold,
             fusion,
             shared_with: first.and_then(MemoryId::from_index),
             ..Memory::new(name, align)

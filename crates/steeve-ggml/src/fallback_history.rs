@@ -39,12 +39,12 @@ pub(crate) struct FallbackHistory {
 }
 
 impl FallbackHistory {
-    /// Notes that our allocator has served a call.
+    /// RecordingNotes that our allocator has served a call.
     pub(crate) fn served(&mut self) {
         self.served = self.served.saturating_add(1);
     }
 
-    /// Notes a graph that our allocator could not plan.
+    /// RecordingNotes a graph that our allocator could not plan.
     ///
     /// # Safety
     /// Null, or a graph of ggml's.
@@ -59,7 +59,7 @@ impl FallbackHistory {
         }
     }
 
-    /// Notes that ggml's own allocator is used from now on, and how long ours waits.
+    /// RecordingNotes that ggml's own allocator is used from now on, and how long ours waits.
     pub(crate) fn switch_to_fallback(&mut self) {
         self.useless_returns = if self.served < FEW_CALLS { self.useless_returns.saturating_add(1) } else { 0 };
         self.wait = match self.useless_returns.checked_sub(PATIENCE + 1) {
@@ -68,7 +68,7 @@ impl FallbackHistory {
         };
     }
 
-    /// Notes that our allocator is used again, and that ggml's own buffers are gone.
+    /// RecordingNotes that our allocator is used again, and that ggml's own buffers are gone.
     pub(crate) fn return_to_own(&mut self) {
         self.served = 0;
         self.buffers.clear();
@@ -92,7 +92,7 @@ impl FallbackHistory {
         }
     }
 
-    /// Notes in which buffers ggml's own has placed tensors, by what is new after its `act`.
+    /// RecordingNotes in which buffers ggml's own has placed tensors, by what is new after its `act`.
     ///
     /// # Safety
     /// Null, or a graph of ggml's.

@@ -3,7 +3,7 @@
 //! That takes milliseconds, and a program with one memory allocates its graph anew for each token. So the answers for the last
 //! few graphs are kept, each by a hash of everything that it depends on, which takes microseconds.
 
-use steeve_graph::ggml_answer;
+use steeve_graph::ggml_placement;
 
 use crate::buffer_types::planned_memories;
 use crate::drop_in_settings::settings;
@@ -83,7 +83,7 @@ unsafe fn simulate(
         let memories = planned_memories(known, settings(), types).map_err(GraphReadError::Unsupported)?;
         read(known, lists, &memories, ids, ReadPurpose::Plan { glu: false })?
     };
-    let answer = ggml_answer(&graph.assigned).map_err(|error| GraphReadError::Unsupported(error.to_string()))?;
+    let answer = ggml_placement(&graph.assigned).map_err(|error| GraphReadError::Unsupported(error.to_string()))?;
     let chunks = |memory| match graph.assigned.owner(memory) == memory {
         true => answer.chunks[memory].iter().map(|size| size.0).collect(),
         false => Vec::new(),

@@ -210,7 +210,7 @@ impl GraphPattern {
             expected: Vec::with_capacity(listed.len()),
             more_sources: Vec::new(),
             targets: targets(&listed, &known),
-            take_overs: plan.take_overs().iter().map(|(node, slot)| (number(node), *slot)).collect(),
+            take_overs: plan.in_place_aliases().iter().map(|(node, slot)| (number(node), *slot)).collect(),
             by_address: (0..known.len() as u32).collect(),
             params,
             planned_shapes: None,
@@ -564,7 +564,7 @@ fn known(read: &ReadGraph, plan: &GraphPlan) -> Vec<KnownTensor> {
             buffer: place.buffer.index() as u32,
             offset: place.offset.0,
             room: place.size.0,
-            asked: plan.asked(id).unwrap_or(place.memory),
+            asked: plan.sized_by(id).unwrap_or(place.memory),
         },
     };
     let known = graph.tensors().ids().map(|id| {

@@ -22,8 +22,8 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use steeve_graph::file::DROP_IN;
 use steeve_graph::{
-    AssignedGraph, Bytes, GgmlAnswer, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, InputLimit, MemoryId,
-    MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, ggml_answer,
+    AssignedGraph, Bytes, GgmlPlacement, GraphPlan, GraphPlanError, GraphStrategy, Id, IdVec, InputLimit, MemoryId,
+    MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, ggml_placement,
 };
 
 use crate::record_graph::temporary_file;
@@ -100,7 +100,7 @@ fn solve_in(
 ) -> Result<SolvedPlan, GraphPlanError> {
     let file = folder.join(graph.plan_file_name(options));
     // What ggml can't plan is an error in any case.
-    let answer = ggml_answer(graph)?;
+    let answer = ggml_placement(graph)?;
     let refused = match read_plan(&file, graph, options, &answer) {
         Ok(Some(plan)) => {
             let ggml = answer.chunks.iter().map(|chunks| sum(chunks)).collect();
@@ -135,7 +135,7 @@ fn read_plan(
     file: &Path,
     graph: &AssignedGraph,
     options: &PlanOptions,
-    answer: &GgmlAnswer,
+    answer: &GgmlPlacement,
 ) -> Result<Option<GraphPlan>, String> {
     let limit = limit(graph);
     let text = match unpacked(file, limit) {
@@ -173,13 +173,13 @@ fn unpacked(file: &Path, limit: InputLimit) -> io::Result<String> {
 }
 
 /// Returns why this process would not use a plan; `None` if it would. The plan itself is proven.
-fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlAnswer) -> Option<String> {
+fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlPlacement) -> Option<String> {
     let made = plan.options();
     if !matches!(made.strategy, GraphStrategy::Best(_)) {
         return Some(format!("strategy: expected best, got {}", made.strategy.name()));
     }
     // Where more reuse makes a plan larger, ggml's is used.
-    if made.reuse != options.reuse && (made.reuse, options.reuse) != (Reuse::Ggml, Reuse::More) {
+    if made.reuse != options.reuse && (made.reuse, options.reuse) != (Reuse::Ggml, Reuse::Extended) {
         return Some(format!("reuse: expected {}, got {}", options.reuse.name(), made.reuse.name()));
     }
     if made.unread != options.unread {
@@ -195,7 +195,7 @@ fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlAnswer) -> Opti
             name(it)
         ));
     }
-    let holds_nothing = |it: &&MemoryPlan| !it.keeps_hold && !is_ggmls(plan, it, answer);
+    let holds_nothing = |it: &&MemoryPlan| !it.keeps_extra_lifetime && !is_ggmls(plan, it, answer);
     let it = plan.memories().iter().find(holds_nothing)?;
     Some(format!("memory {}: the layout is not ggml's, and keeps nothing for the backend", name(it)))
 }
@@ -210,7 +210,7 @@ fn is_larger(graph: &AssignedGraph, it: &MemoryPlan, chunks: &[Bytes]) -> bool {
 }
 
 /// Returns whether every tensor of a memory is where ggml allocates it.
-fn is_ggmls(plan: &GraphPlan, it: &MemoryPlan, answer: &GgmlAnswer) -> bool {
+fn is_ggmls(plan: &GraphPlan, it: &MemoryPlan, answer: &GgmlPlacement) -> bool {
     it.tensors.iter().all(|tensor| {
         let ours = plan.place(*tensor).map(|place| (place.buffer, place.offset));
         let theirs = answer.places.as_slice().get(tensor.index()).copied().flatten();

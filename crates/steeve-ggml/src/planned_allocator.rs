@@ -305,7 +305,7 @@ impl PlannedAllocator {
     /// Plans a graph: returns our plan, or ggml's where that is smaller, or the one that an earlier search left in the folder of plans.
     fn solve(&self, graph: &AssignedGraph, strategy: GraphStrategy) -> Result<GraphPlan, AllocFailure> {
         let start = Instant::now();
-        let reuse = if self.settings.reuse_more { Reuse::More } else { Reuse::Ggml };
+        let reuse = if self.settings.reuse_more { Reuse::Extended } else { Reuse::Ggml };
         let options = PlanOptions::new(strategy).with_reuse(reuse).with_unread(self.settings.unread);
         // Never worse than ggml's in any memory, and never wrong either.
         let folder = self.settings.plan_folder.as_deref();

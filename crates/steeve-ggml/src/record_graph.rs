@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use steeve_graph::recorded::{Answer, Answered, BackendNeeds, Before, Notes};
-use steeve_graph::{Id, Memory, Recorded, ggml_answer};
+use steeve_graph::recorded::{BackendNeeds, PriorAllocation, RecordedPlace, RecordedPlacement, RecordingNotes};
+use steeve_graph::{Id, Memory, RecordedGraph, ggml_placement};
 
 use crate::ggml_instance::KnownGgml;
 use crate::log::log_stderr;
@@ -30,13 +30,13 @@ pub(crate) unsafe fn record(
         Ok(graph) => graph,
         Err(why) => return log_stderr!("graph {number}: not recorded: {why}"),
     };
-    let answer = match ggml_answer(&graph.assigned) {
+    let answer = match ggml_placement(&graph.assigned) {
         Ok(answer) => answer,
         Err(error) => return log_stderr!("graph {number}: not recorded: {error}"),
     };
     let places = answer.places.iter().map(|place| {
         let it = (*place)?;
-        Some(Answered {
+        Some(RecordedPlace {
             memory: it.memory,
             chunk: it.place.buffer.index() as u32,
             offset: it.place.offset,
@@ -49,18 +49,18 @@ pub(crate) unsafe fn record(
         // SAFETY: a tensor of the graph.
         let tensor = unsafe { &**tensor };
         let bits = u8::from(!tensor.data.is_null()) | u8::from(!tensor.buffer.is_null()) << 1;
-        Before { bits, buffer_type: None }
+        PriorAllocation { bits, buffer_type: None }
     });
     let program = std::env::args_os().next().unwrap_or_default();
     let program = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let recorded = Recorded {
+    let recorded = RecordedGraph {
         hosts: memories.is_host.iter().copied().map(Some).collect(),
         needs: graph.assigned.memories().iter().map(needs).collect(),
-        answer: Answer { places: places.collect(), chunks: chunks.collect() },
+        placement: RecordedPlacement { places: places.collect(), chunks: chunks.collect() },
         ids: (0..graph.tensors.len() as u64).map(Some).collect(),
-        before: before.collect(),
+        prior: before.collect(),
         buffer_types: Vec::new(),
-        notes: Notes { tag: format!("{program}, ggml {}", ggml.version()), ..Notes::default() },
+        notes: RecordingNotes { tag: format!("{program}, ggml {}", ggml.version()), ..RecordingNotes::default() },
         assigned: graph.assigned,
     };
     let name = |number| format!("{}-{number:04}-{}nodes.json.gz", std::process::id(), lists.nodes.len());
@@ -73,7 +73,7 @@ pub(crate) unsafe fn record(
 
 /// Returns what plans keep for the backend of a memory.
 fn needs(memory: &Memory) -> Option<BackendNeeds> {
-    Some(BackendNeeds { hold: memory.hold, fusion: memory.fusion })
+    Some(BackendNeeds { extra_lifetime: memory.extra_lifetime, fusion: memory.fusion })
 }
 
 /// Writes a file with the first name that no other file has, all or nothing: a program that is killed leaves no half of

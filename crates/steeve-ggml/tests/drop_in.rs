@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use harness::{BARE, Ggml, Loaded, NEW, Workshop, preloaded, said};
-use steeve_graph::{Bytes, MemoryId, Recorded};
+use steeve_graph::{Bytes, MemoryId, RecordedGraph};
 
 /// Without settings, the lines that the program `report` prints.
 const OURS: &str = "640\n640\n640\n1 buffers, 0 originals\n";
@@ -363,7 +363,7 @@ fn records_can_be_read() {
     assert_eq!(records.len(), 2);
     let small = &records[0];
     assert_eq!(small.assigned.graph().nodes().len(), 4);
-    assert_eq!(small.answer.chunks[MemoryId::FIRST], [Bytes(896)]);
+    assert_eq!(small.placement.chunks[MemoryId::FIRST], [Bytes(896)]);
     assert_eq!(small.assigned.memories()[MemoryId::FIRST].name, "CPU");
     assert!(small.notes.tag.contains("ggml 0.0.0-mock"), "{}", small.notes.tag);
     let graph = records[1].assigned.graph();
@@ -375,13 +375,13 @@ fn records_can_be_read() {
     assert_eq!((said.out.as_str(), said.lines().len()), (OURS, 2));
 }
 
-fn records(folder: &Path) -> Vec<Recorded> {
+fn records(folder: &Path) -> Vec<RecordedGraph> {
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     let read = |file: &std::path::PathBuf| {
         let mut json = String::new();
         flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap()).read_to_string(&mut json).unwrap();
-        Recorded::from_json(&json).unwrap()
+        RecordedGraph::from_json(&json).unwrap()
     };
     files.iter().map(read).collect()
 }

@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use harness::{BARE, Loaded, NEW, Said, Workshop, preloaded};
 use steeve_graph::{
-    AssignedGraph, Best, Budget, GraphStrategy, Memory, PlanOptions, Recorded, Reuse, plan_beside_ggml,
+    AssignedGraph, Best, Budget, GraphStrategy, Memory, PlanOptions, RecordedGraph, Reuse, plan_beside_ggml,
 };
 
 const BEST: (&str, &str) = ("STEEVE_BUDGET", "200nodes");
@@ -121,12 +121,12 @@ fn processes_share_a_folder() {
 }
 
 /// Plans what a recording has as `steeve plan --as drop-in --strategy best -o FOLDER/` does.
-fn plan(recorded: Recorded, folder: &Path) {
-    let Recorded { assigned, needs, .. } = recorded;
+fn plan(recorded: RecordedGraph, folder: &Path) {
+    let RecordedGraph { assigned, needs, .. } = recorded;
     let (assignment, sizes) = (assigned.assignment().clone(), assigned.sizes().clone());
     let kept = assigned.memories().iter().zip(&needs).map(|(memory, needs)| {
         let needs = needs.expect("the library says what it keeps");
-        Memory { hold: needs.hold, fusion: needs.fusion, ..memory.clone() }
+        Memory { extra_lifetime: needs.extra_lifetime, fusion: needs.fusion, ..memory.clone() }
     });
     let memories: Vec<Memory> = kept.collect();
     let graph = AssignedGraph::new(assigned.into_graph(), memories, assignment, sizes).unwrap();
@@ -139,10 +139,10 @@ fn plan(recorded: Recorded, folder: &Path) {
     packed.finish().unwrap();
 }
 
-fn recording(file: &Path) -> Recorded {
+fn recording(file: &Path) -> RecordedGraph {
     let mut json = String::new();
     flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap()).read_to_string(&mut json).unwrap();
-    Recorded::from_json(&json).unwrap()
+    RecordedGraph::from_json(&json).unwrap()
 }
 
 /// Memory of the processor, of a GPU whose backend checks what it fuses, and of one that nothing is known of.

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use steeve_graph::{GraphPlan, GraphStrategy, PlanOptions, Recorded, Reuse, plan_graph};
+use steeve_graph::{GraphPlan, GraphStrategy, PlanOptions, RecordedGraph, Reuse, plan_graph};
 
 /// Graphs for the table: what a server plans for a prompt (one row of logits, flash attention on), and other networks.
 const MODELS: [&str; 15] = [
@@ -37,13 +37,16 @@ fn main() {
     times(&graphs);
 }
 
-/// Bytes of well-known models.
-fn table(graphs: &[(String, Recorded)]) {
+/// Prints bytes of well-known models.
+fn table(graphs: &[(String, RecordedGraph)]) {
     println!("{:45} {:>12} {:>12} {:>12} {:>7} {:>9}", "graph", "ggml", "ours", "bound", "ratio", "time us");
     for (name, recorded) in graphs.iter().filter(|(name, _)| MODELS.contains(&name.as_str())) {
-        let (time, plan) = least(5, || planned(recorded, GraphStrategy::Fast, Reuse::More));
-        let ggml: u64 =
-            plan.memories().iter().map(|it| recorded.answer.chunks[it.memory].iter().map(|it| it.0).sum::<u64>()).sum();
+        let (time, plan) = least(5, || planned(recorded, GraphStrategy::Fast, Reuse::Extended));
+        let ggml: u64 = plan
+            .memories()
+            .iter()
+            .map(|it| recorded.placement.chunks[it.memory].iter().map(|it| it.0).sum::<u64>())
+            .sum();
         let bound: u64 = plan.memories().iter().map(|it| it.plan.bound().bytes.0).sum();
         let ours = plan.peak().0;
         println!(
@@ -54,8 +57,8 @@ fn table(graphs: &[(String, Recorded)]) {
     }
 }
 
-/// Medians over the graphs above 300 nodes.
-fn times(graphs: &[(String, Recorded)]) {
+/// Prints medians over the graphs above 300 nodes.
+fn times(graphs: &[(String, RecordedGraph)]) {
     let (mut fast, mut fits, mut per_node, mut ggmls_own) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut loads, mut loads_of_fast) = (Vec::new(), Vec::new());
     for (_, recorded) in graphs {
@@ -64,7 +67,7 @@ fn times(graphs: &[(String, Recorded)]) {
             continue;
         }
         let (ggml, plan) = least(7, || planned(recorded, GraphStrategy::Ggml, Reuse::Ggml));
-        let (ours, fast_plan) = least(7, || planned(recorded, GraphStrategy::Fast, Reuse::More));
+        let (ours, fast_plan) = least(7, || planned(recorded, GraphStrategy::Fast, Reuse::Extended));
         let json = fast_plan.to_json();
         let (load, _) = least(7, || GraphPlan::from_json(&json, &recorded.assigned).expect("its own plan"));
         loads.push(load.as_secs_f64() * 1e6);
@@ -89,7 +92,7 @@ fn times(graphs: &[(String, Recorded)]) {
     println!("  ggml itself, not certified, as recorded: {:.0} ns per node", median(&mut ggmls_own));
 }
 
-fn planned(recorded: &Recorded, strategy: GraphStrategy, reuse: Reuse) -> GraphPlan {
+fn planned(recorded: &RecordedGraph, strategy: GraphStrategy, reuse: Reuse) -> GraphPlan {
     plan_graph(&recorded.assigned, &PlanOptions::new(strategy).with_reuse(reuse)).expect("a plan")
 }
 
@@ -98,7 +101,7 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The least time of several runs, and the last result.
+/// Returns the least time of several runs, and the last result.
 fn least<T>(runs: u32, mut work: impl FnMut() -> T) -> (Duration, T) {
     let mut timed = || {
         let before = Instant::now();
@@ -113,7 +116,7 @@ fn least<T>(runs: u32, mut work: impl FnMut() -> T) -> (Duration, T) {
     best
 }
 
-fn graphs() -> Vec<(String, Recorded)> {
+fn graphs() -> Vec<(String, RecordedGraph)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let corpus = std::env::var_os("STEEVE_CORPUS").map_or_else(|| root.join("../shared/corpus"), PathBuf::from);
     let folder = if corpus.is_dir() { corpus } else { root.join("corpus") };
@@ -127,7 +130,7 @@ fn graphs() -> Vec<(String, Recorded)> {
             let mut json = Vec::new();
             let file = std::fs::File::open(&path).expect("a readable file");
             flate2::read::GzDecoder::new(file).read_to_end(&mut json).expect("gzip");
-            graphs.push((format!("{kind}/{name}"), Recorded::from_json_bytes(&json).expect("a recorded graph")));
+            graphs.push((format!("{kind}/{name}"), RecordedGraph::from_json_bytes(&json).expect("a recorded graph")));
         }
     }
     graphs.sort_by(|a, b| a.0.cmp(&b.0));

@@ -1,11 +1,11 @@
 //! A node as kernels take it: operands and parameters under names, checked.
 //!
-//! Graph and node in, [`OpCall`] out. The rule of the operation, the same that builders and text go through, is applied to
-//! the node's sources, parameters and result; the parameters, which a table of tensors keeps as plain numbers, get their
-//! types. So a backend that holds a call has neither shapes nor parameters to check. What is left to a backend is what
-//! depends on its kernels: data types, strides and alignment.
+//! Graph and node in, [`OpCall`] out. The rule of the operation, which builders and text go through as well, is
+//! applied to the node's sources, parameters and result; the parameters, which a table of tensors keeps as plain
+//! numbers, get their types. So a backend that has a call has neither shapes nor parameters to check. What is left to
+//! a backend is what depends on its kernels: data types, strides and alignment.
 //!
-//! Planning never asks for a call: recordings have no parameters, and can be planned all the same.
+//! Planning needs no call: recordings have no parameters, and can be planned all the same.
 
 pub(crate) mod read;
 
@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use steeve_plan::Bytes;
 
-use crate::shape::{ShapeInput, Strides};
+use crate::shape::{OperandChecks, ShapeInput};
 use crate::{Graph, GraphError, Layout, ShapeError, TensorId};
 
 pub use crate::op::OpCall;
@@ -74,7 +74,7 @@ pub enum CallError {
     #[error(transparent)]
     Unknown(GraphError),
     /// An operation that is not in the table.
-    #[error("{op} has no rule that says what it makes")]
+    #[error("{op}: no rule that says what it makes")]
     NoRule {
         /// The operation.
         op: String,
@@ -83,7 +83,7 @@ pub enum CallError {
     #[error(transparent)]
     Refused(#[from] ShapeError),
     /// A parameter that the operation needs is missing or out of range.
-    #[error("parameter {index} ({name}) is missing or out of range")]
+    #[error("parameter {index} ({name}): missing or out of range")]
     Param {
         /// Which one, from 0.
         index: usize,
@@ -94,7 +94,7 @@ pub enum CallError {
     #[error("{0}")]
     Params(String),
     /// A node of another operation than the declared one.
-    #[error("the node is another operation: expected {expected}, got {found}")]
+    #[error("node: another operation: expected {expected}, got {found}")]
     OtherOp {
         /// The name of the declared operation.
         expected: String,
@@ -110,7 +110,7 @@ pub enum CallError {
         reason: String,
     },
     /// The node has another shape than its operation gives it.
-    #[error("the result has another shape than the operation makes: expected {expected:?}, got {found:?}")]
+    #[error("result: another shape than the operation makes: expected {expected:?}, got {found:?}")]
     Result {
         /// The shape by the rule.
         expected: [u64; 4],
@@ -118,14 +118,14 @@ pub enum CallError {
         found: [u64; 4],
     },
     /// The node is a view of other bytes than its operation says.
-    #[error("the result is a view of other bytes than the operation writes: expected source {slot}")]
+    #[error("result: a view of other bytes than the operation writes: expected those of source {slot}")]
     View {
-        /// The source that the result shares memory with.
+        /// The source whose memory the result must be a view of.
         slot: usize,
     },
 }
 
-/// As many layouts are found without an allocation.
+/// The number of layouts that are collected without an allocation.
 const FEW: usize = 6;
 
 impl Graph {
@@ -157,8 +157,12 @@ impl Graph {
             many = sources.iter().map(layout).collect();
             &many[..]
         };
-        let inferred =
-            rule(&ShapeInput { sources: layouts, params, wanted: Some(tensor.layout), strides: Strides::Any })?;
+        let inferred = rule(&ShapeInput {
+            sources: layouts,
+            params,
+            wanted: Some(tensor.layout),
+            checks: OperandChecks::ShapesOnly,
+        })?;
         if inferred.layout.ne() != tensor.layout.ne() {
             return Err(CallError::Result { expected: inferred.layout.ne(), found: tensor.layout.ne() });
         }
@@ -168,7 +172,7 @@ impl Graph {
         Ok(call)
     }
 
-    /// A view must be one of the bytes that the operation says. A copy that owns its result is none.
+    /// Checks that a view is one of the bytes that the operation says. A copy that owns its result is no view.
     fn check_view(&self, node: TensorId, slot: usize, offset: Bytes) -> Result<(), CallError> {
         let (tensor, source) = (self.tensor(node), self.sources(node).get(slot).copied().flatten());
         let is_right = match (tensor.view, source) {

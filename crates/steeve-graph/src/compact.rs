@@ -6,9 +6,9 @@ use steeve_plan::{Id, IdVec};
 
 use crate::{AllocSizes, AssignedGraph, Graph, GraphError, GraphParts, Tensor, TensorId, View};
 
-/// The tensors a graph reaches: leafs in their order, then those in neither list, then nodes in their order. Each
-/// stands where it is first met. O(tensors + sources).
-pub(crate) fn lines(graph: &Graph) -> Vec<TensorId> {
+/// Returns the tensors that a graph reaches: leafs in their order, then those in neither list, then nodes in their
+/// order; each at its first occurrence. O(tensors + sources).
+pub(crate) fn text_order(graph: &Graph) -> Vec<TensorId> {
     let mut met = alloc::vec![false; graph.tensors().len()];
     let mut first = |ids: &[TensorId]| -> Vec<TensorId> {
         ids.iter().copied().filter(|id| !core::mem::replace(&mut met[id.index()], true)).collect()
@@ -20,7 +20,7 @@ pub(crate) fn lines(graph: &Graph) -> Vec<TensorId> {
     lines
 }
 
-/// What the listed tensors read or view, and so on, that is in neither list; in the order of the table.
+/// Returns what the listed tensors read or view, directly or not, that is in neither list; in the order of the table.
 fn asides(graph: &Graph, leafs: &[TensorId], nodes: &[TensorId], mut met: Vec<bool>) -> Vec<TensorId> {
     let mut found = Vec::new();
     let mut open: Vec<TensorId> = leafs.iter().chain(nodes).copied().collect();
@@ -38,10 +38,10 @@ fn asides(graph: &Graph, leafs: &[TensorId], nodes: &[TensorId], mut met: Vec<bo
 }
 
 impl Graph {
-    /// The same graph without the tensors it does not reach. Leafs come first in the table, nodes last, in their order:
-    /// the numbers that reading the text of the graph gives.
+    /// Returns this graph without the tensors that it does not reach. Leafs come first in the table, nodes last, in
+    /// their order: the numbers that reading the text of the graph gives.
     pub fn compact(&self) -> Result<Self, GraphError> {
-        self.renumber(&lines(self))
+        self.renumber(&text_order(self))
     }
 
     fn renumber(&self, lines: &[TensorId]) -> Result<Self, GraphError> {
@@ -69,9 +69,9 @@ impl Graph {
 }
 
 impl AssignedGraph {
-    /// The same with a [compact](Graph::compact) graph.
+    /// Returns this assigned graph with a [compact](Graph::compact) graph.
     pub fn compact(&self) -> Result<Self, GraphError> {
-        let lines = lines(self.graph());
+        let lines = text_order(self.graph());
         let graph = self.graph().renumber(&lines)?;
         let mut sizes = AllocSizes::new(self.sizes().memories());
         for (new, &old) in graph.tensors().ids().zip(&lines) {

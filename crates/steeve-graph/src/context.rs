@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use steeve_plan::{Bytes, Id};
 
-use crate::error::{Named, Operands};
-use crate::parts::checked_view;
-use crate::shape::{ShapeInput, Strides};
+use crate::error::{Named, OperandLayouts};
+use crate::graph_parts::checked_view;
+use crate::shape::{OperandChecks, ShapeInput};
 use crate::tensor::ContextId;
 use crate::{DataType, Flags, GraphError, Layout, Names, Op, Param, ShapeError, Tensor, TensorId, Tensors, View};
 
@@ -42,41 +42,49 @@ pub struct Context {
 
 /// A moment in the life of a [`Context`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct ContextMark {
     context: ContextId,
     /// The last tensor there was.
     last: Option<TensorId>,
 }
 
 impl Context {
-    /// An empty context.
+    /// Returns an empty context.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The tensors built so far.
+    /// Returns the tensors built so far.
     pub fn tensors(&self) -> &Tensors {
         &self.tensors
     }
 
-    /// The names given so far.
+    /// Returns the names given so far.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// The tensor, unless it was never built here or has been rewound.
+    /// Returns a tensor.
+    ///
+    /// # Errors
+    ///
+    /// If it was never built in this context or has been rewound.
     pub fn tensor(&self, id: TensorId) -> Result<&Tensor, GraphError> {
         self.tensors.find(id)
     }
 
     /// Remembers what has been built so far.
-    pub fn mark(&self) -> Mark {
-        Mark { context: self.identity, last: self.tensors.ids().next_back() }
+    pub fn mark(&self) -> ContextMark {
+        ContextMark { context: self.identity, last: self.tensors.ids().next_back() }
     }
 
     /// Drops what was built after the mark. Ids of such tensors are no longer valid; the next tensors that are built get
     /// them. Graphs made before keep theirs.
-    pub fn rewind(&mut self, mark: Mark) -> Result<(), GraphError> {
+    ///
+    /// # Errors
+    ///
+    /// If the mark is one of another context, or of this one before a rewind.
+    pub fn rewind(&mut self, mark: ContextMark) -> Result<(), GraphError> {
         let left = mark.last.map_or(0, |last| last.index() + 1);
         let is_there = mark.last.is_none_or(|last| self.tensors.get(last).is_some());
         if mark.context != self.identity || !is_there {
@@ -89,24 +97,28 @@ impl Context {
         Ok(())
     }
 
-    /// A tensor that nothing makes: a constant or a plain input, whose memory will be planned.
+    /// Appends a tensor that no node computes: a constant or a plain input, whose memory will be planned.
     pub fn new_tensor(&mut self, dtype: DataType, shape: &[u64]) -> Result<TensorId, GraphError> {
         self.push(Tensor::new(Layout::contiguous(dtype, shape)?), &[], &[])
     }
 
-    /// A tensor that the caller writes before a run.
+    /// Appends a tensor that the caller writes before a run.
     pub fn input(&mut self, dtype: DataType, shape: &[u64]) -> Result<TensorId, GraphError> {
         let tensor = Tensor::new(Layout::contiguous(dtype, shape)?);
         self.push(Tensor { flags: Flags::INPUT, ..tensor }, &[], &[])
     }
 
-    /// A tensor whose memory the caller provides: a weight, a cache.
+    /// Appends a tensor whose memory the caller provides: a weight, a cache.
     pub fn external(&mut self, dtype: DataType, shape: &[u64]) -> Result<TensorId, GraphError> {
         let tensor = Tensor::new(Layout::contiguous(dtype, shape)?);
         self.push(Tensor { external: true, ..tensor }, &[], &[])
     }
 
-    /// A tensor of any kind, by hand; what the other functions make is checked more closely.
+    /// Appends a tensor of any kind. What the other functions append is checked more closely.
+    ///
+    /// # Errors
+    ///
+    /// If a source or root is not of this context, or a view is outside of its root.
     pub fn add_tensor(
         &mut self,
         tensor: Tensor,
@@ -127,48 +139,61 @@ impl Context {
     }
 
     /// Applies any operation of the table; the functions named after them do the same with arguments that have names.
+    ///
+    /// # Errors
+    ///
+    /// If a source is not of this context, or the rule of the operation refuses sources or parameters.
     pub fn apply(&mut self, op: Op, sources: &[Option<TensorId>], params: &[Param]) -> Result<TensorId, GraphError> {
         self.build(op, sources, params, None)
     }
 
-    /// The operation with ggml's name and kind; an unknown one is kept by name.
+    /// Returns the operation with ggml's name and kind; an unknown one is kept by name.
     pub fn op(&mut self, name: &str, kind: Option<&str>) -> Result<Op, GraphError> {
         Arc::make_mut(&mut self.tensors).op(name, kind)
     }
 
     /// Gives a tensor a name.
+    ///
+    /// # Errors
+    ///
+    /// If the tensor is not of this context.
     pub fn set_name(&mut self, tensor: TensorId, name: &str) -> Result<(), GraphError> {
         self.tensor(tensor)?;
         Arc::make_mut(&mut self.names).set(tensor, name);
         Ok(())
     }
 
-    /// The caller will write it before a run.
+    /// Marks a tensor as an input: the caller writes it before a run.
     pub fn set_input(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.flag(tensor, Flags::INPUT)
     }
 
-    /// The caller will read it after a run.
+    /// Marks a tensor as an output: the caller reads it after a run.
     pub fn set_output(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.flag(tensor, Flags::OUTPUT)
     }
 
-    /// It survives a run, so that an input need not be written again for the next. The same as being an output.
+    /// Keeps a tensor until the end of a run, as an output, so that an input need not be written again for the next
+    /// run.
     pub fn keep(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.set_output(tensor)
     }
 
-    /// Training changes it.
+    /// Marks a tensor as a parameter, which training changes.
     pub fn set_param(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.flag(tensor, Flags::PARAM)
     }
 
-    /// Training minimises it.
+    /// Marks a tensor as the loss, which training minimises.
     pub fn set_loss(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         self.flag(tensor, Flags::LOSS)
     }
 
-    /// The caller provides its memory. Fails for a view, which is where its root is.
+    /// Makes a tensor external: the caller provides its memory.
+    ///
+    /// # Errors
+    ///
+    /// If it is a view, whose memory is its root's.
     pub fn set_external(&mut self, tensor: TensorId) -> Result<(), GraphError> {
         if let Some(view) = self.tensor(tensor)?.view {
             let named = |id| Named::new(id, &self.names);
@@ -195,7 +220,7 @@ impl Context {
             return Err(GraphError::NoRule { op: title() });
         };
         let inferred =
-            rule(&ShapeInput { sources: &layouts, params, wanted, strides: Strides::Ggml }).map_err(|reason| {
+            rule(&ShapeInput { sources: &layouts, params, wanted, checks: OperandChecks::Ggml }).map_err(|reason| {
                 let operands = self.operands(sources, &layouts, wanted, reason);
                 GraphError::Shape { op: title(), operands, reason }
             })?;
@@ -243,14 +268,14 @@ impl Context {
         sources.iter().map(layout).collect()
     }
 
-    /// The sources, and the wanted shape where that is what does not fit.
+    /// Returns the sources for an error, and the wanted shape where that is what does not fit.
     fn operands(
         &self,
         sources: &[Option<TensorId>],
         layouts: &[Option<Layout>],
         wanted: Option<Layout>,
         reason: ShapeError,
-    ) -> Operands {
+    ) -> OperandLayouts {
         let mut operands = self.named_operands(sources, layouts);
         let result = wanted.filter(|_| matches!(reason, ShapeError::Unfit(_)));
         operands.0.extend(result.map(|layout| Some(("result".into(), layout))));
@@ -258,13 +283,13 @@ impl Context {
     }
 
     /// Returns the sources with their names, for an error.
-    pub(crate) fn named_operands(&self, sources: &[Option<TensorId>], layouts: &[Option<Layout>]) -> Operands {
+    pub(crate) fn named_operands(&self, sources: &[Option<TensorId>], layouts: &[Option<Layout>]) -> OperandLayouts {
         let name = |source: &Option<TensorId>| source.map_or("", |source| self.names.get(source)).into();
         let given = sources.iter().zip(layouts).map(|(source, layout)| layout.map(|layout| (name(source), layout)));
-        Operands(given.collect())
+        OperandLayouts(given.collect())
     }
 
-    /// Flattens: the root of a view of a view is the tensor that owns the memory.
+    /// Returns a view of a source, flattened: the root of a view of a view is the tensor that owns the memory.
     fn view_of(&self, source: Option<TensorId>, offset: Bytes, layout: &Layout) -> Result<Option<View>, GraphError> {
         let Some(source) = source else {
             return Err(GraphError::NoRule { op: "view".to_string() });

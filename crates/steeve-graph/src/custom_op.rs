@@ -13,7 +13,7 @@ use core::fmt;
 use crate::{CallError, Context, Glu, Graph, GraphError, Layout, Op, Param, Tensor, TensorId, Unary, View};
 
 /// Derives the layout of a result from the layouts of the sources and the parameters.
-type ShapeRule = dyn Fn(&[Option<Layout>], &[Param]) -> Result<Layout, String> + Send + Sync;
+type CustomShapeRule = dyn Fn(&[Option<Layout>], &[Param]) -> Result<Layout, String> + Send + Sync;
 
 /// The planner looks at as many sources of a node for one to overwrite.
 const MOST_SLOTS: usize = u16::BITS as usize;
@@ -36,15 +36,15 @@ const MOST_SLOTS: usize = u16::BITS as usize;
 #[derive(Clone)]
 pub struct CustomOp {
     name: Arc<str>,
-    rule: Option<Arc<ShapeRule>>,
+    rule: Option<Arc<CustomShapeRule>>,
     /// One bit per slot.
     overwrites: u16,
     writes_into: Option<usize>,
 }
 
 impl CustomOp {
-    /// Declares an operation that overwrites nothing, and whose results have the layouts that
-    /// [`Context::custom_shaped`] is given, unless it gets a [rule](Self::with_rule).
+    /// Declares an operation that overwrites nothing. Its results have the layouts that are given to
+    /// [`Context::custom_shaped`], unless it gets a [rule](Self::with_rule).
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), rule: None, overwrites: 0, writes_into: None }
     }
@@ -54,7 +54,7 @@ impl CustomOp {
     /// This promises that element `i` of the result needs no other element of source 0 than `i`.
     pub fn elementwise(name: &str) -> Self {
         let like_first = |sources: &[Option<Layout>], _: &[Param]| {
-            let first = sources.first().copied().flatten().ok_or("source 0 is missing")?;
+            let first = sources.first().copied().flatten().ok_or("source 0: missing")?;
             Layout::contiguous(first.dtype(), &first.ne()).map_err(|error| error.to_string())
         };
         Self::new(name).with_rule(like_first).overwriting(0)
@@ -103,7 +103,7 @@ impl CustomOp {
         self.writes_into
     }
 
-    /// Holds a node to this declaration, so that a kernel may trust shapes and parameters.
+    /// Checks that a node is what this declaration says, so that a kernel may trust shapes and parameters.
     ///
     /// # Errors
     ///
@@ -144,7 +144,10 @@ impl CustomOp {
         let target = match self.writes_into {
             Some(slot) => {
                 let target = sources.get(slot).copied().flatten();
-                Some(target.ok_or_else(|| alloc::format!("source {slot}, which it writes into, is missing"))?)
+                Some(
+                    target
+                        .ok_or_else(|| alloc::format!("source {slot}: missing, though the operation writes into it"))?,
+                )
             }
             None => None,
         };

@@ -14,7 +14,7 @@ macro_rules! data_types {
         /// let q4_k: DataType = "q4_K".parse()?;
         /// assert_eq!((q4_k.block_len(), q4_k.block_bytes()), (256, 144));
         /// assert!("q4_k_m".parse::<DataType>().is_err());
-        /// # Ok::<(), steeve_graph::UnknownType>(())
+        /// # Ok::<(), steeve_graph::UnknownDataType>(())
         /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -29,37 +29,37 @@ macro_rules! data_types {
             /// Every type, in ggml's order.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// ggml's name of it, as in recorded graphs.
+            /// Returns ggml's name of the type, as in recorded graphs.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// How many elements one block holds.
+            /// Returns how many elements one block has.
             pub const fn block_len(self) -> u64 {
                 match self { $(Self::$variant => $block),* }
             }
 
-            /// How many bytes one block takes.
+            /// Returns how many bytes one block takes.
             pub const fn block_bytes(self) -> u64 {
                 match self { $(Self::$variant => $bytes),* }
             }
 
-            /// ggml's number of it.
+            /// Returns ggml's number of the type.
             pub const fn ggml_id(self) -> u32 {
                 match self { $(Self::$variant => $ggml),* }
             }
 
-            /// The type with ggml's number `id`; `None` for numbers that ggml retired or has not given yet.
+            /// Returns the type with ggml's number `id`; `None` for numbers that ggml retired or has not given yet.
             pub const fn from_ggml_id(id: u32) -> Option<Self> {
                 match id { $($ggml => Some(Self::$variant),)* _ => None }
             }
         }
 
         impl FromStr for DataType {
-            type Err = UnknownType;
+            type Err = UnknownDataType;
 
-            fn from_str(name: &str) -> Result<Self, UnknownType> {
-                match name { $($name => Ok(Self::$variant),)* _ => Err(UnknownType) }
+            fn from_str(name: &str) -> Result<Self, UnknownDataType> {
+                match name { $($name => Ok(Self::$variant),)* _ => Err(UnknownDataType) }
             }
         }
     };
@@ -105,17 +105,18 @@ data_types! {
 }
 
 impl DataType {
-    /// Whether it is one of the types that kernels compute with: `f32`, `f16` or `bf16`. `f64` is only stored.
+    /// Returns whether it is one of the types that kernels compute with: `f32`, `f16` or `bf16`. `f64` is only
+    /// stored.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::Bf16)
     }
 
-    /// Whether elements are whole numbers: `i8`, `i16`, `i32` or `i64`.
+    /// Returns whether elements are whole numbers: `i8`, `i16`, `i32` or `i64`.
     pub const fn is_integer(self) -> bool {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// Whether elements share blocks, with a scale or more. A type that is not quantised is a plain number.
+    /// Returns whether elements share blocks, with a scale or more. A type that is not quantised is a plain number.
     pub const fn is_quantised(self) -> bool {
         self.block_len() > 1
     }
@@ -129,8 +130,8 @@ impl fmt::Display for DataType {
 
 /// A name that no [`DataType`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no such type of data; ggml's names are meant, such as f32, f16, i32, q8_0 or q4_K")]
-pub struct UnknownType;
+#[error("data type: unknown name: expected one of ggml's, such as f32, f16, i32, q8_0 or q4_K")]
+pub struct UnknownDataType;
 
 #[cfg(test)]
 mod tests {

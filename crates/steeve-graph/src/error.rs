@@ -21,7 +21,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// With the name it has in `names`.
+    /// Returns a tensor with the name that it has in `names`.
     pub fn new(id: TensorId, names: &Names) -> Self {
         Self { id, name: names.get(id).into(), is_keyed: names.is_keyed() }
     }
@@ -39,11 +39,38 @@ impl fmt::Display for Named {
     }
 }
 
+/// Displays an error and its causes on one line: `message: cause: cause`.
+///
+/// Messages of this crate do not repeat their causes, which are in [`source`](core::error::Error::source).
+///
+/// ```
+/// use steeve_graph::{AssignedGraph, ErrorChain, PlanOptions, plan_graph};
+/// let graph: AssignedGraph = "x = input i8[9223372036854775808]; y = sqr x; z = add x y !output".parse()?;
+/// let error = plan_graph(&graph, &PlanOptions::default()).unwrap_err();
+/// assert_eq!(error.to_string(), "memory memory: its tensors can't be planned");
+/// assert!(ErrorChain(&error).to_string().starts_with("memory memory: its tensors can't be planned: "));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorChain<'a>(pub &'a (dyn core::error::Error + 'a));
+
+impl fmt::Display for ErrorChain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(cause) = source {
+            write!(f, ": {cause}")?;
+            source = cause.source();
+        }
+        Ok(())
+    }
+}
+
 /// What an operation was applied to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operands(pub Vec<Option<(Box<str>, Layout)>>);
+pub struct OperandLayouts(pub Vec<Option<(Box<str>, Layout)>>);
 
-impl fmt::Display for Operands {
+impl fmt::Display for OperandLayouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, operand) in self.0.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
@@ -62,13 +89,13 @@ impl fmt::Display for Operands {
 #[non_exhaustive]
 pub enum GraphError {
     /// More tensors or sources than can be numbered.
-    #[error("{tensors} tensors with their sources are more than can be numbered")]
+    #[error("tensors: too many: expected fewer than 2^32, and sources likewise, got {tensors} tensors")]
     TooMany {
         /// How many there are.
         tensors: usize,
     },
     /// An id that is not, or no longer, in the context.
-    #[error("there is no tensor {tensor}: the context has {tensors} of them, and some may have been rewound")]
+    #[error("tensor {tensor}: unknown: expected one of {tensors} tensors, some of which may have been rewound")]
     Unknown {
         /// The id that was given.
         tensor: TensorId,
@@ -76,7 +103,9 @@ pub enum GraphError {
         tensors: usize,
     },
     /// An id of another context or graph, or from before a rewind.
-    #[error("tensor {tensor}: this id comes from another context or graph, or from before a rewind")]
+    #[error(
+        "tensor {tensor}: foreign id: expected one of this context or graph, got one of another or from before a rewind"
+    )]
     Foreign {
         /// The id that was given.
         tensor: TensorId,
@@ -87,12 +116,12 @@ pub enum GraphError {
         /// The operation.
         op: String,
         /// What it was applied to.
-        operands: Operands,
+        operands: OperandLayouts,
         /// What it wanted.
         reason: ShapeError,
     },
     /// An operation whose rule is not known can't be applied.
-    #[error("{op} has no rule that says what it makes; give its result by hand", op = Clipped(op))]
+    #[error("{op}: no shape rule: expected a result that is given by hand", op = Clipped(op))]
     NoRule {
         /// The operation.
         op: String,
@@ -103,7 +132,7 @@ pub enum GraphError {
         /// The operation.
         op: String,
         /// What it was applied to.
-        operands: Operands,
+        operands: OperandLayouts,
         /// What its rule says.
         reason: String,
     },
@@ -120,7 +149,7 @@ pub enum GraphError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// A view that ends behind its root.
-    #[error("{tensor} would view {bytes} bytes at offset {offset} of {root}, which has {room}")]
+    #[error("{tensor}: view outside of {root}: expected at most {room} bytes, got {bytes} at offset {offset}")]
     ViewOutside {
         /// The view, or what it is made from.
         tensor: Named,
@@ -134,7 +163,7 @@ pub enum GraphError {
         room: Bytes,
     },
     /// A root must own memory.
-    #[error("{tensor} views {root}, which is a view itself; name the tensor that owns the memory")]
+    #[error("{tensor}: view of a view: expected a root that owns memory, got {root}")]
     ViewOfView {
         /// The view.
         tensor: Named,
@@ -142,7 +171,7 @@ pub enum GraphError {
         root: Named,
     },
     /// A view of a tensor that does not exist.
-    #[error("{tensor} views tensor {root}, but there are only {tensors} tensors")]
+    #[error("{tensor}: unknown root: expected one of {tensors} tensors, got tensor {root}")]
     UnknownRoot {
         /// The view.
         tensor: Named,
@@ -152,7 +181,7 @@ pub enum GraphError {
         tensors: usize,
     },
     /// A source that does not exist.
-    #[error("source {slot} of {tensor} is tensor {source_id}, but there are only {tensors} tensors")]
+    #[error("{tensor}: unknown source in slot {slot}: expected one of {tensors} tensors, got tensor {source_id}")]
     UnknownSource {
         /// The reader.
         tensor: Named,
@@ -174,10 +203,10 @@ pub enum GraphError {
         second: usize,
     },
     /// A node that reads or changes bytes before they are written.
-    #[error("{0}; every source of a node must be written before it")]
+    #[error("{0}: expected sources that are written before it")]
     Order(Box<OrderFault>),
     /// Only a root can be external.
-    #[error("{tensor} is a view of {root}; make that one external")]
+    #[error("{tensor}: a view can't be external: expected its root, {root}")]
     ExternalView {
         /// The view.
         tensor: Named,
@@ -186,7 +215,7 @@ pub enum GraphError {
     },
     /// A mark of another context, or one that a rewind has passed already.
     #[error(
-        "the mark is behind {mark} tensors of another context, or of this one before a rewind; there are {tensors} now"
+        "mark: not of this context, or from before a rewind: expected one behind at most {tensors} tensors, got one behind {mark}"
     )]
     Mark {
         /// How many tensors there were at the mark.
@@ -195,13 +224,15 @@ pub enum GraphError {
         tensors: usize,
     },
     /// A graph can be extended only from the context it was made from.
-    #[error("{tensor} is another one in this context than in the graph")]
+    #[error(
+        "{tensor}: another tensor in this context than in the graph: expected the context that the graph was made from"
+    )]
     OtherContext {
         /// The first tensor that differs.
         tensor: Named,
     },
     /// An assignment for another graph.
-    #[error("the assignment has {given} {list}, but the graph has {wanted}")]
+    #[error("assignment: wrong number of {list}: expected {wanted}, got {given}")]
     AssignmentLength {
         /// `nodes` or `leafs`.
         list: &'static str,
@@ -211,10 +242,10 @@ pub enum GraphError {
         wanted: usize,
     },
     /// There must be at least one memory.
-    #[error("there is no memory that the tensors could belong to")]
+    #[error("memories: none are given: expected at least one")]
     NoMemory,
     /// A memory that does not exist.
-    #[error("memory {memory} is named, but there are only {memories}")]
+    #[error("memory {memory}: unknown: expected one of {memories} memories")]
     UnknownMemory {
         /// The memory that is named.
         memory: MemoryId,
@@ -222,15 +253,15 @@ pub enum GraphError {
         memories: usize,
     },
     /// A memory must share with an earlier one that does not share itself.
-    #[error("memory {memory} can't share with memory {with}: it must be an earlier one that shares with nobody")]
+    #[error("memory {memory}: can't share with memory {with}: expected an earlier one that shares with no other")]
     SharedMemory {
-        /// The memory that shares.
+        /// The memory that is to share the other's.
         memory: MemoryId,
         /// The one it names.
         with: MemoryId,
     },
     /// Sizes for another number of memories.
-    #[error("{given} sizes are given for tensor {tensor}, but there are {memories} memories")]
+    #[error("tensor {tensor}: wrong number of sizes: expected one for each of {memories} memories, got {given}")]
     SizesLength {
         /// The tensor.
         tensor: TensorId,
@@ -240,7 +271,7 @@ pub enum GraphError {
         memories: usize,
     },
     /// A tensor would get less memory than it spans.
-    #[error("tensor {tensor} spans {bytes} bytes and can't be given {size}")]
+    #[error("tensor {tensor}: size too small: expected at least {bytes} bytes, got {size}")]
     SizeTooSmall {
         /// The tensor.
         tensor: TensorId,

@@ -5,10 +5,10 @@
 //!   exact_fingerprint   the same, shapes, allocation sizes, memories, reuse, unread   a plan of one is a plan of the other
 //! ```
 //!
-//! Operations are part of neither. A plan that is loaded is derived from the very graph and proven for it, take-overs
-//! included, so a number that misses a difference costs a refusal and nothing else; and readers of one graph may know its
-//! operations by different names. Memories are counted in the order in which leafs and nodes first use them, so that their
-//! order in the list does not matter.
+//! Operations are part of neither. A plan that is loaded is derived from the very graph and proven for it, in-place
+//! aliases included, so a number that misses a difference costs a refusal and nothing else; and readers of one graph
+//! may know its operations by different names. Memories are counted in the order in which leafs and nodes first use
+//! them, so that their order in the list does not matter.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -42,7 +42,7 @@ impl AssignedGraph {
     /// assert_ne!(one.fingerprint(), other.fingerprint());
     /// ```
     pub fn fingerprint(&self) -> Fingerprint {
-        let mut hash = Hash::new();
+        let mut hash = GraphHasher::new();
         hash.structure(self, &UsedMemories::of(self));
         hash.finish()
     }
@@ -61,7 +61,7 @@ impl AssignedGraph {
     /// assert_ne!(one.exact_fingerprint(&options), one.exact_fingerprint(&options.with_unread(Unread::Keep)));
     /// ```
     pub fn exact_fingerprint(&self, options: &PlanOptions) -> Fingerprint {
-        let mut hash = Hash::new();
+        let mut hash = GraphHasher::new();
         let memories = UsedMemories::of(self);
         hash.structure(self, &memories);
         memories.ids.iter().for_each(|memory| hash.memory(self, &memories, *memory));
@@ -123,9 +123,9 @@ impl UsedMemories {
 }
 
 /// Two independent streams of multiply and rotate, so that the result has 128 bits.
-struct Hash(u64, u64);
+struct GraphHasher(u64, u64);
 
-impl Hash {
+impl GraphHasher {
     fn new() -> Self {
         Self(0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344)
     }
@@ -172,7 +172,7 @@ impl Hash {
         // No buffer has no bytes.
         self.add(memory.max_buffer.unwrap_or(Bytes::ZERO).0);
         self.add(u64::from(memory.max_buffer.is_some()));
-        self.add(u64::from(memory.hold));
+        self.add(u64::from(memory.extra_lifetime));
         self.text(memory.fusion.name());
         // The first in use that is the same memory under another id.
         let same = |other: &&MemoryId| assigned.owner(**other) == assigned.owner(id);

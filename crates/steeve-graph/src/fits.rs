@@ -1,4 +1,4 @@
-//! Whether a plan still holds for a graph: one pass, no allocation.
+//! Graph in, whether a plan may be used for it out: one pass, no allocation.
 //!
 //! A plan is made for operations and edges, and only as good as those: two graphs with as many nodes of the same sizes
 //! but other edges need different plans (ggml does not look, and overwrites live data). So everything that liveness and
@@ -14,9 +14,9 @@ use crate::{AssignedGraph, Graph, GraphPlan, MemoryId, Named, Op, TensorId, Tens
 /// Why a plan does not fit a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Misfit {
+pub enum PlanMismatch {
     /// Not as many nodes or leafs.
-    #[error("the plan was made for {planned} {list}, and the graph has {given}")]
+    #[error("{list}: another number than planned: expected {planned}, got {given}")]
     Count {
         /// "nodes" or "leafs".
         list: &'static str,
@@ -26,18 +26,18 @@ pub enum Misfit {
         given: usize,
     },
     /// Other memories.
-    #[error("the memories differ from those the plan was made for")]
+    #[error("memories: others than those the plan was made for")]
     Memories,
     /// A tensor is not what it was.
-    #[error("{tensor} has changed since the plan was made: {what}")]
+    #[error("{tensor}: changed since the plan was made: {what}")]
     Changed {
         /// The tensor.
         tensor: Named,
         /// What is different about it.
-        what: Change,
+        what: TensorChange,
     },
     /// A tensor has outgrown its place.
-    #[error("{tensor} needs {needed} bytes, and its place in the plan has {room}")]
+    #[error("{tensor}: larger than its place in the plan: expected at most {room} bytes, got {needed}")]
     Outgrown {
         /// The tensor.
         tensor: Named,
@@ -46,8 +46,8 @@ pub enum Misfit {
         /// What it has.
         room: Bytes,
     },
-    /// A node took over a source, and may not any more.
-    #[error("{tensor} was planned over its source in slot {slot}, which is not allowed any more")]
+    /// A node was planned over a source that it may not overwrite any more.
+    #[error("{tensor}: planned over its source in slot {slot}, which it may not overwrite any more")]
     NotInPlace {
         /// The node.
         tensor: Named,
@@ -59,7 +59,7 @@ pub enum Misfit {
 /// What is different about a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Change {
+pub enum TensorChange {
     /// It is another tensor at the same position.
     Identity,
     /// Another operation.
@@ -76,7 +76,7 @@ pub enum Change {
     Memory,
 }
 
-impl core::fmt::Display for Change {
+impl core::fmt::Display for TensorChange {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Identity => write!(f, "it is another tensor"),
@@ -91,7 +91,7 @@ impl core::fmt::Display for Change {
 }
 
 impl GraphPlan {
-    /// Whether the plan may be used for `graph`: the graph it was made for, perhaps with smaller tensors.
+    /// Checks that the plan may be used for `graph`: the graph it was made for, perhaps with smaller tensors.
     ///
     /// ```
     /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
@@ -99,93 +99,101 @@ impl GraphPlan {
     /// let plan = plan_graph(&graph(512), &PlanOptions::default())?;
     /// assert!(plan.fits(&graph(64)).is_ok());
     /// let error = plan.fits(&graph(1024)).unwrap_err();
-    /// assert_eq!(error.to_string(), "tensor 0 (x) needs 4096 bytes, and its place in the plan has 2048");
+    /// assert_eq!(error.to_string(), "tensor 0 (x): larger than its place in the plan: expected at most 2048 bytes, got 4096");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn fits(&self, graph: &AssignedGraph) -> Result<(), Misfit> {
+    ///
+    /// # Errors
+    ///
+    /// The first difference, with the tensor it is found at.
+    pub fn fits(&self, graph: &AssignedGraph) -> Result<(), PlanMismatch> {
         self.fits_graph(graph.graph(), |tensor, memory| graph.alloc_size(tensor, memory))?;
         if self.assigned.memories() != graph.memories() {
-            return Err(Misfit::Memories);
+            return Err(PlanMismatch::Memories);
         }
         let (old, new) = (self.assigned.assignment(), graph.assignment());
         let lists = [(&old.leafs, &new.leafs, graph.graph().leafs()), (&old.nodes, &new.nodes, graph.graph().nodes())];
         for (before, now, tensors) in lists {
             if let Some(index) = before.iter().zip(now).position(|(before, now)| before != now) {
                 let tensor = Named::new(tensors[index], graph.graph().names());
-                return Err(Misfit::Changed { tensor, what: Change::Memory });
+                return Err(PlanMismatch::Changed { tensor, what: TensorChange::Memory });
             }
         }
         Ok(())
     }
 
-    /// The same for a graph that nobody has assigned: leafs and nodes belong to the memories they were planned in, and
-    /// `size` says how many bytes a tensor takes in a memory.
-    pub fn fits_graph(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> Result<(), Misfit> {
+    /// Checks that the plan may be used for a graph without an assignment, as [`fits`](Self::fits) does: leafs and
+    /// nodes belong to the memories they were planned in, and `size` says how many bytes a tensor takes in a memory.
+    ///
+    /// # Errors
+    ///
+    /// The first difference, with the tensor it is found at.
+    pub fn fits_graph(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> Result<(), PlanMismatch> {
         self.compare(graph, size).map_err(|difference| difference.explain(self.assigned.graph(), graph))
     }
 
-    /// Whether [`fits_graph`](Self::fits_graph) says yes. Never allocates anything, not even to say no.
+    /// Returns whether [`fits_graph`](Self::fits_graph) accepts a graph. Never allocates, also where it does not.
     pub fn accepts(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> bool {
         self.compare(graph, size).is_ok()
     }
 
-    fn compare(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> Result<(), Difference> {
+    fn compare(&self, graph: &Graph, size: impl Fn(TensorId, MemoryId) -> Bytes) -> Result<(), UnnamedMismatch> {
         let planned = self.assigned.graph();
         count("nodes", planned.nodes().len(), graph.nodes().len())?;
         count("leafs", planned.leafs().len(), graph.leafs().len())?;
         for (before, now) in [(planned.leafs(), graph.leafs()), (planned.nodes(), graph.nodes())] {
             for (before, now) in before.iter().zip(now) {
                 if before != now {
-                    return Err(Difference::Tensor(*now, Part::Identity));
+                    return Err(UnnamedMismatch::Tensor(*now, ChangedPart::Identity));
                 }
-                self.same(graph, *now, &size)?;
+                self.compare_tensor(graph, *now, &size)?;
             }
         }
         for tensor in &self.unlisted {
             if !graph.tensors().has_number(*tensor) {
-                return Err(Difference::Tensor(*tensor, Part::Identity));
+                return Err(UnnamedMismatch::Tensor(*tensor, ChangedPart::Identity));
             }
-            self.same(graph, *tensor, &size)?;
+            self.compare_tensor(graph, *tensor, &size)?;
         }
-        self.still_in_place(graph)
+        self.check_aliases(graph)
     }
 
-    /// One tensor: equal but for its sizes, and those not above its place.
-    fn same(
+    /// Compares one tensor: equal but for its sizes, and those not above its place.
+    fn compare_tensor(
         &self,
         new: &Graph,
         tensor: TensorId,
         size: &impl Fn(TensorId, MemoryId) -> Bytes,
-    ) -> Result<(), Difference> {
+    ) -> Result<(), UnnamedMismatch> {
         let old = self.assigned.graph();
         let (before, now) = (old.tensor(tensor), new.tensor(tensor));
-        let fail = |part| Err(Difference::Tensor(tensor, part));
+        let fail = |part| Err(UnnamedMismatch::Tensor(tensor, part));
         if !same_op(old.tensors(), before.op, new.tensors(), now.op) {
-            return fail(Part::Operation);
+            return fail(ChangedPart::Operation);
         }
         if old.sources(tensor) != new.sources(tensor) {
-            return fail(Part::Edges);
+            return fail(ChangedPart::Edges);
         }
         if before.view.map(|view| view.root) != now.view.map(|view| view.root) {
-            return fail(Part::View);
+            return fail(ChangedPart::View);
         }
         if before.flags != now.flags {
-            return fail(Part::Flags);
+            return fail(ChangedPart::Flags);
         }
         if before.external != now.external {
-            return fail(Part::External);
+            return fail(ChangedPart::External);
         }
-        let Some(given) = self.given.get(new.root(tensor).index()).copied().flatten() else { return Ok(()) };
-        let room = given.room;
+        let Some(block) = self.tensor_blocks.get(new.root(tensor).index()).copied().flatten() else { return Ok(()) };
+        let room = block.size;
         let needed = match now.view {
-            None => size(tensor, given.asked),
+            None => size(tensor, block.sized_by),
             Some(view) => view.offset.checked_add(now.nbytes()).unwrap_or(Bytes(u64::MAX)),
         };
-        if needed > room { Err(Difference::Outgrown { tensor, needed, room }) } else { Ok(()) }
+        if needed > room { Err(UnnamedMismatch::Outgrown { tensor, needed, room }) } else { Ok(()) }
     }
 
-    fn still_in_place(&self, graph: &Graph) -> Result<(), Difference> {
-        for (node, slot) in &self.take_overs {
+    fn check_aliases(&self, graph: &Graph) -> Result<(), UnnamedMismatch> {
+        for (node, slot) in &self.in_place_aliases {
             let source = graph.sources(*node).get(*slot as usize).copied().flatten();
             let start = source.map(|source| graph.tensors().offset(source));
             let allowed = match graph.tensor(*node).op {
@@ -194,25 +202,25 @@ impl GraphPlan {
                 _ => source.is_some_and(|source| graph.tensor(source).layout == graph.tensor(*node).layout),
             };
             if !allowed || start != Some(Bytes::ZERO) {
-                return Err(Difference::NotInPlace { tensor: *node, slot: *slot });
+                return Err(UnnamedMismatch::NotInPlace { tensor: *node, slot: *slot });
             }
         }
         Ok(())
     }
 }
 
-/// A [`Misfit`] before anybody asks for names.
+/// A [`PlanMismatch`] without names, which cost allocations.
 #[derive(Clone, Copy)]
-enum Difference {
+enum UnnamedMismatch {
     Count { list: &'static str, planned: usize, given: usize },
-    Tensor(TensorId, Part),
+    Tensor(TensorId, ChangedPart),
     Outgrown { tensor: TensorId, needed: Bytes, room: Bytes },
     NotInPlace { tensor: TensorId, slot: u32 },
 }
 
-/// A [`Change`] before anybody asks for names.
+/// A [`TensorChange`] without names.
 #[derive(Clone, Copy)]
-enum Part {
+enum ChangedPart {
     Identity,
     Operation,
     Edges,
@@ -221,38 +229,41 @@ enum Part {
     External,
 }
 
-impl Difference {
-    fn explain(self, planned: &Graph, graph: &Graph) -> Misfit {
+impl UnnamedMismatch {
+    fn explain(self, planned: &Graph, graph: &Graph) -> PlanMismatch {
         // What the graph no longer has keeps its old name.
         let known = |tensor| if graph.tensors().has_number(tensor) { graph } else { planned };
         let named = |tensor| Named::new(tensor, known(tensor).names());
         match self {
-            Self::Count { list, planned, given } => Misfit::Count { list, planned, given },
-            Self::Outgrown { tensor, needed, room } => Misfit::Outgrown { tensor: named(tensor), needed, room },
-            Self::NotInPlace { tensor, slot } => Misfit::NotInPlace { tensor: named(tensor), slot: slot as usize },
-            Self::Tensor(tensor, part) => Misfit::Changed {
+            Self::Count { list, planned, given } => PlanMismatch::Count { list, planned, given },
+            Self::Outgrown { tensor, needed, room } => PlanMismatch::Outgrown { tensor: named(tensor), needed, room },
+            Self::NotInPlace { tensor, slot } => {
+                PlanMismatch::NotInPlace { tensor: named(tensor), slot: slot as usize }
+            }
+            Self::Tensor(tensor, part) => PlanMismatch::Changed {
                 tensor: named(tensor),
                 what: match part {
-                    Part::Identity => Change::Identity,
-                    Part::Operation => {
+                    ChangedPart::Identity => TensorChange::Identity,
+                    ChangedPart::Operation => {
                         let op = known(tensor).tensor(tensor).op;
-                        Change::Operation(known(tensor).tensors().op_title(op).into())
+                        TensorChange::Operation(known(tensor).tensors().op_title(op).into())
                     }
-                    Part::Edges => Change::Edges,
-                    Part::View => Change::View,
-                    Part::Flags => Change::Flags,
-                    Part::External => Change::External,
+                    ChangedPart::Edges => TensorChange::Edges,
+                    ChangedPart::View => TensorChange::View,
+                    ChangedPart::Flags => TensorChange::Flags,
+                    ChangedPart::External => TensorChange::External,
                 },
             },
         }
     }
 }
 
-fn count(list: &'static str, planned: usize, given: usize) -> Result<(), Difference> {
-    if planned == given { Ok(()) } else { Err(Difference::Count { list, planned, given }) }
+fn count(list: &'static str, planned: usize, given: usize) -> Result<(), UnnamedMismatch> {
+    if planned == given { Ok(()) } else { Err(UnnamedMismatch::Count { list, planned, given }) }
 }
 
-/// Names that are not in the table are numbered by each table in its own way.
+/// Returns whether two operations are equal. Names that are not in the table are numbered by each table in its own
+/// way.
 fn same_op(old: &Tensors, before: Op, new: &Tensors, now: Op) -> bool {
     if before == now && !matches!(before, Op::Other(_) | Op::Unary(_) | Op::Glu(_)) {
         return true;

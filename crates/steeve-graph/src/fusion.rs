@@ -37,7 +37,7 @@ pub enum Fusion {
     /// The backend fuses nodes where addresses allow it. Plans keep nothing for that, but nodes are computed in place only
     /// where ggml does so: other in-place choices prevent fusions.
     Checked,
-    /// As [`Fusion::Checked`], and live ranges are extended as the [module](crate::fusion) describes.
+    /// What [`Fusion::Checked`] keeps, and live ranges are extended as the [module](crate::fusion) describes.
     Kept,
 }
 
@@ -78,14 +78,14 @@ pub(crate) struct GroupRead {
     pub(crate) node: usize,
     /// The index of the last node of the group.
     pub(crate) last: usize,
-    pub(crate) extent: Extent,
+    pub(crate) extent: KeptExtent,
 }
 
 /// How much of a source is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum KeptExtent {
     Whole,
-    /// As much as a small graph has of it.
+    /// As many bytes as a small graph has of it.
     Prefix,
 }
 
@@ -94,11 +94,11 @@ pub(crate) fn group_reads(assigned: &AssignedGraph) -> Vec<GroupRead> {
     let (graph, memories) = (assigned.graph(), &assigned.assignment().nodes);
     let mut reads = Vec::new();
     for node in 0..graph.nodes().len() {
-        let group = Group { graph, node };
+        let group = FusionGroup { graph, node };
         let (last, slots, extent): (_, &[usize], _) = match group.op(node) {
-            Some(Op::SoftMax | Op::Unary(_) | Op::Argsort) => (group.router(), &[0], Extent::Whole),
-            Some(Op::Mul) => (group.weighted_sum(), &[0, 1], Extent::Whole),
-            Some(Op::MulMat | Op::MulMatId) => (group.gated(), &[1], Extent::Prefix),
+            Some(Op::SoftMax | Op::Unary(_) | Op::Argsort) => (group.router(), &[0], KeptExtent::Whole),
+            Some(Op::Mul) => (group.weighted_sum(), &[0, 1], KeptExtent::Whole),
+            Some(Op::MulMat | Op::MulMatId) => (group.gated(), &[1], KeptExtent::Prefix),
             _ => continue,
         };
         // One backend fuses what it computes itself.
@@ -120,20 +120,20 @@ pub(crate) struct GroupEnds {
 }
 
 impl GroupEnds {
-    /// Of the memories' own graph; none where no memory keeps anything for fusions.
+    /// Computes the ends of groups, if a memory of the graph keeps something for fusions.
     pub(crate) fn new(assigned: &AssignedGraph) -> Option<Self> {
         assigned.memories().iter().any(|memory| memory.fusion == Fusion::Kept).then(|| Self::of(assigned))
     }
 
-    /// Of a graph, whatever its memories keep.
+    /// Computes the ends of groups of a graph, whatever its memories keep.
     pub(crate) fn of(assigned: &AssignedGraph) -> Self {
         let graph = assigned.graph();
         let none = || alloc::vec![0; graph.tensors().len()];
         let mut ends = Self { whole: none(), prefix: none() };
         for GroupRead { source, last, extent, .. } in group_reads(assigned) {
             let ends = match extent {
-                Extent::Whole => &mut ends.whole,
-                Extent::Prefix => &mut ends.prefix,
+                KeptExtent::Whole => &mut ends.whole,
+                KeptExtent::Prefix => &mut ends.prefix,
             };
             let end = &mut ends[graph.root(source).index()];
             // Node `last` runs at step `last + 1`.
@@ -154,26 +154,26 @@ impl GroupEnds {
 
 /// An operation of a group.
 #[derive(Clone, Copy)]
-enum Expected {
+enum ExpectedOp {
     Always(Op),
     Perhaps(Op),
 }
-use Expected::{Always, Perhaps};
+use ExpectedOp::{Always, Perhaps};
 
 /// Matches the nodes from one on. A backend fuses nodes that directly follow each other.
 #[derive(Clone, Copy)]
-struct Group<'a> {
+struct FusionGroup<'a> {
     graph: &'a Graph,
     node: usize,
 }
 
-impl Group<'_> {
+impl FusionGroup<'_> {
     fn op(&self, node: usize) -> Option<Op> {
         Some(self.graph.tensor(*self.graph.nodes().get(node)?).op)
     }
 
     /// Matches operations from `at` on. Returns the index behind the last.
-    fn follow(&self, mut at: usize, ops: &[Expected]) -> Option<usize> {
+    fn match_ops(&self, mut at: usize, ops: &[ExpectedOp]) -> Option<usize> {
         for expected in ops {
             match *expected {
                 Always(op) | Perhaps(op) if self.op(at) == Some(op) => at += 1,
@@ -184,17 +184,17 @@ impl Group<'_> {
         Some(at)
     }
 
-    /// Whether a node is among the sources of another.
+    /// Returns whether a node is among the sources of another.
     fn reads(&self, reader: usize, node: usize) -> bool {
         let nodes = self.graph.nodes();
         self.graph.sources(nodes[reader]).contains(&Some(nodes[node]))
     }
 
-    /// The last node of a router of experts that starts here.
+    /// Returns the last node of a router of experts that starts here.
     fn router(&self) -> Option<usize> {
-        const CHOICE: &[Expected] =
+        const CHOICE: &[ExpectedOp] =
             &[Always(Op::Reshape), Perhaps(Op::Add), Always(Op::Argsort), Always(Op::View), Always(Op::GetRows)];
-        const LATE_SOFT_MAX: &[Expected] = &[
+        const LATE_SOFT_MAX: &[ExpectedOp] = &[
             Always(Op::Argsort),
             Always(Op::View),
             Always(Op::GetRows),
@@ -202,20 +202,21 @@ impl Group<'_> {
             Always(Op::SoftMax),
             Always(Op::Reshape),
         ];
-        const NORMALISED: &[Expected] =
+        const NORMALISED: &[ExpectedOp] =
             &[Always(Op::Reshape), Always(Op::SumRows), Perhaps(Op::Clamp), Always(Op::Div), Always(Op::Reshape)];
-        if let Some(end) = self.follow(self.node, LATE_SOFT_MAX) {
+        if let Some(end) = self.match_ops(self.node, LATE_SOFT_MAX) {
             return Some(end - 1);
         }
         // Softplus is followed by a square root.
         let first = if self.op(self.node + 1) == Some(Op::Sqrt) { self.node + 2 } else { self.node + 1 };
-        let chosen = self.follow(first, CHOICE)?;
-        let end = self.follow(chosen, NORMALISED).unwrap_or(chosen);
-        let end = self.follow(end, &[Perhaps(Op::Scale)])?;
+        let chosen = self.match_ops(first, CHOICE)?;
+        let end = self.match_ops(chosen, NORMALISED).unwrap_or(chosen);
+        let end = self.match_ops(end, &[Perhaps(Op::Scale)])?;
         Some(end - 1)
     }
 
-    /// The last node of a weighted sum of experts that starts here: the product, a view of each expert, and their sum.
+    /// Returns the last node of a weighted sum of experts that starts here: the product, a view of each expert, and
+    /// their sum.
     fn weighted_sum(&self) -> Option<usize> {
         let run = |from: usize, op: Op| (from..).take_while(|at| self.op(*at) == Some(op)).count();
         let is_view = |at: usize| self.op(at) == Some(Op::View) && self.reads(at, self.node);
@@ -226,14 +227,14 @@ impl Group<'_> {
         (views > 1 && adds == views - 1).then(|| first_add + adds - 1)
     }
 
-    /// The last node of a gated pair of products that starts here: both multiply the same activation.
+    /// Returns the last node of a gated pair of products that starts here: both multiply the same activation.
     fn gated(&self) -> Option<usize> {
         let (product, bias) = match self.op(self.node)? {
             Op::MulMat => (Op::MulMat, Op::Add),
             _ => (Op::MulMatId, Op::AddId),
         };
-        let second = self.follow(self.node, &[Always(product), Perhaps(bias)])?;
-        let glu = self.follow(second, &[Always(product), Perhaps(bias)])?;
+        let second = self.match_ops(self.node, &[Always(product), Perhaps(bias)])?;
+        let glu = self.match_ops(second, &[Always(product), Perhaps(bias)])?;
         let activation = |node: usize| self.graph.sources(self.graph.nodes()[node]).get(1).copied().flatten();
         let is_gated =
             matches!(self.op(glu), Some(Op::Glu(_))) && self.reads(glu, second - 1) && self.reads(glu, glu - 1);

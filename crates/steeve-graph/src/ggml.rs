@@ -1,33 +1,35 @@
 //! ggml's own plan, to the byte: its order of events on its free list. O(edges), plus the free list's searches.
 //!
-//! First leafs and inputs get their bytes, then each node in order; a source is freed when its last reader has run. The
-//! counts of readers and views are ggml's, and so are its mistakes: where an output is a view that is read, or an input
-//! flag is on a node that computes something, its answer may not hold, and planning as ggml does says so.
+//! First leafs and inputs get their bytes, then each node in order; a source is freed when its last reader has run.
+//! The counts of readers and views are ggml's, and so are its mistakes: where an output is a view that is read, or an
+//! input flag is on a node that computes something, its placement may be wrong, and planning with
+//! [`GraphStrategy::Ggml`](crate::GraphStrategy::Ggml) is an error there.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use steeve_plan::{Bytes, FreeList, Id, IdVec, Offset, Place};
 
-use crate::alias::ggml_allows;
-use crate::draft::{Draft, Share, ShareId, end_of_run};
+use crate::alias::ggml_allows_alias;
+use crate::live_ranges::{LiveRange, LiveRangeId, LiveRanges, end_of_run};
 use crate::{AssignedGraph, GraphPlanError, MemoryId, TensorId};
 
-/// What ggml's allocator answers for a graph. Nobody has proved it.
+/// The placement that ggml's allocator computes for a graph. It is not proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct GgmlAnswer {
-    /// Where each tensor stands; nothing for views and external tensors, and for what the allocator never reaches.
+pub struct GgmlPlacement {
+    /// Where each tensor is located; nothing for views and external tensors, and for what the allocator never
+    /// reaches.
     pub places: IdVec<TensorId, Option<GgmlPlace>>,
-    /// The sizes of each memory's chunks. A memory that shares another's has none of its own.
+    /// The sizes of each memory's chunks. A memory that is another under a second id has none of its own.
     pub chunks: IdVec<MemoryId, Vec<Bytes>>,
 }
 
-/// Where a tensor stands in ggml's answer.
+/// Where ggml places a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GgmlPlace {
-    /// The memory it was asked for, or that of the tensor it took over.
+    /// The memory that decides how many bytes the tensor needs: its own, or that of the source it is written over.
     pub memory: MemoryId,
     /// Chunk and offset.
     pub place: Place,
@@ -35,41 +37,45 @@ pub struct GgmlPlace {
     pub size: Bytes,
 }
 
-/// What ggml's allocator answers for a graph, to the byte.
+/// Computes the placement of ggml's allocator for a graph, to the byte. O(edges), plus the searches of the free list.
 ///
 /// ```
-/// use steeve_graph::{AssignedGraph, Bytes, ggml_answer};
+/// use steeve_graph::{AssignedGraph, Bytes, ggml_placement};
 /// let graph: AssignedGraph = "a = input f32[4]; b = neg a; c = neg b !output".parse()?;
-/// let answer = ggml_answer(&graph)?;
+/// let answer = ggml_placement(&graph)?;
 /// // Each one takes over the bytes of the one before.
 /// assert_eq!(answer.chunks.as_slice()[0], [Bytes(16)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn ggml_answer(assigned: &AssignedGraph) -> Result<GgmlAnswer, GraphPlanError> {
+///
+/// # Errors
+///
+/// If a chunk passes the end of the address space.
+pub fn ggml_placement(assigned: &AssignedGraph) -> Result<GgmlPlacement, GraphPlanError> {
     let run = simulate(assigned)?;
-    let place = |share: &Option<ShareId>| {
-        let share = (*share)?;
-        let size = run.draft.shares[share].size;
-        Some(GgmlPlace { memory: run.draft.shares[share].asked, place: run.places[share], size })
+    let place = |range: &Option<LiveRangeId>| {
+        let range = (*range)?;
+        let size = run.live_ranges.ranges[range].size;
+        Some(GgmlPlace { memory: run.live_ranges.ranges[range].sized_by, place: run.places[range], size })
     };
-    Ok(GgmlAnswer {
-        places: run.draft.of_tensor.iter().map(place).collect(),
+    Ok(GgmlPlacement {
+        places: run.live_ranges.of_tensor.iter().map(place).collect(),
         chunks: run.free.iter().map(|free| free.chunks().collect()).collect(),
     })
 }
 
-/// The shares as ggml's events make them, and where its free list puts them.
-pub(crate) struct Simulation {
-    pub(crate) draft: Draft,
-    pub(crate) places: IdVec<ShareId, Place>,
+/// The live ranges that follow from ggml's events, and where its free list places them.
+pub(crate) struct GgmlSimulation {
+    pub(crate) live_ranges: LiveRanges,
+    pub(crate) places: IdVec<LiveRangeId, Place>,
     pub(crate) free: IdVec<MemoryId, FreeList>,
 }
 
 /// Runs ggml's events on the free lists.
-pub(crate) fn simulate(assigned: &AssignedGraph) -> Result<Simulation, GraphPlanError> {
+pub(crate) fn simulate(assigned: &AssignedGraph) -> Result<GgmlSimulation, GraphPlanError> {
     let graph = assigned.graph();
     let assignment = assigned.assignment();
-    let mut run = Run::new(assigned);
+    let mut run = GgmlAllocatorRun::new(assigned);
     for (leaf, memory) in graph.leafs().iter().zip(&assignment.leafs) {
         run.give(*leaf, *memory, 0)?;
     }
@@ -102,43 +108,43 @@ pub(crate) fn simulate(assigned: &AssignedGraph) -> Result<Simulation, GraphPlan
     Ok(run.simulation)
 }
 
-struct Run<'a> {
+struct GgmlAllocatorRun<'a> {
     assigned: &'a AssignedGraph,
-    counts: Vec<Counts>,
-    simulation: Simulation,
+    counts: Vec<UseCounts>,
+    simulation: GgmlSimulation,
     end: u64,
 }
 
 /// Readers and views still to come. Signed: a graph may count a view down that was never counted up, and then it is
-/// neither freed nor taken over.
+/// neither freed nor aliased.
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct UseCounts {
     readers: i32,
     views: i32,
     /// Whether it has bytes now.
     owned: bool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> GgmlAllocatorRun<'a> {
     fn new(assigned: &'a AssignedGraph) -> Self {
         let tensors = assigned.graph().tensors().len();
         let free = assigned.memories().iter().map(|memory| FreeList::new(memory.align, memory.max_buffer));
-        let simulation = Simulation {
-            draft: Draft::with_room(tensors, tensors),
+        let simulation = GgmlSimulation {
+            live_ranges: LiveRanges::with_capacity(tensors, tensors),
             places: Vec::with_capacity(tensors).into(),
             free: free.collect(),
         };
-        Self { assigned, counts: vec![Counts::default(); tensors], simulation, end: end_of_run(assigned) }
+        Self { assigned, counts: vec![UseCounts::default(); tensors], simulation, end: end_of_run(assigned) }
     }
 
-    /// Bytes for a tensor that needs some and has none.
+    /// Allocates bytes for a tensor that needs some and has none.
     fn give(&mut self, tensor: TensorId, memory: MemoryId, step: u64) -> Result<(), GraphPlanError> {
         let it = self.assigned.graph().tensor(tensor);
         if self.counts[tensor.index()].owned || !it.is_planned() {
             return Ok(());
         }
         self.counts[tensor.index()].owned = true;
-        if it.op.ggml_in_place() && self.take_over(tensor, step) {
+        if it.op.ggml_in_place() && self.alias_source(tensor, step) {
             return Ok(());
         }
         let owner = self.assigned.owner(memory);
@@ -147,8 +153,9 @@ impl<'a> Run<'a> {
             let (memory, tensor) = (self.assigned.memories()[memory].name.clone(), self.named(tensor));
             return Err(GraphPlanError::AddressSpace { memory, tensor, size });
         };
-        let share = Share { tensor, memory: owner, asked: memory, size, start: step, end: self.end, follows: None };
-        self.record(share, place);
+        let range =
+            LiveRange { tensor, memory: owner, sized_by: memory, size, start: step, end: self.end, alias_of: None };
+        self.record(range, place);
         Ok(())
     }
 
@@ -156,39 +163,39 @@ impl<'a> Run<'a> {
         crate::Named::new(tensor, self.assigned.graph().names())
     }
 
-    fn record(&mut self, share: Share, place: Place) {
+    fn record(&mut self, range: LiveRange, place: Place) {
         let simulation = &mut self.simulation;
-        simulation.draft.of_tensor[share.tensor.index()] = simulation.draft.shares.push(share);
+        simulation.live_ranges.of_tensor[range.tensor.index()] = simulation.live_ranges.ranges.push(range);
         simulation.places.push(place);
     }
 
-    /// The first source that qualifies: its tail, if it has one, is free again.
-    fn take_over(&mut self, node: TensorId, step: u64) -> bool {
+    /// Aliases the first source that qualifies: its tail, if it has one, is free again. Returns whether there is one.
+    fn alias_source(&mut self, node: TensorId, step: u64) -> bool {
         let graph = self.assigned.graph();
         for source in graph.sources(node).iter().copied().flatten() {
             let counts = self.counts[source.index()];
             let last = counts.owned && counts.readers == 1 && counts.views == 0;
-            if !last || !ggml_allows(self.assigned, node, source) {
+            if !last || !ggml_allows_alias(self.assigned, node, source) {
                 continue;
             }
-            let Some(before) = self.simulation.draft.of_tensor[source.index()] else { continue };
-            let memory = self.simulation.draft.shares[before].asked;
+            let Some(source_range) = self.simulation.live_ranges.of_tensor[source.index()] else { continue };
+            let memory = self.simulation.live_ranges.ranges[source_range].sized_by;
             let size = self.assigned.alloc_size(node, memory);
             if size > self.assigned.alloc_size(source, memory) {
                 continue;
             }
             self.counts[source.index()].owned = false;
-            self.follow(node, before, step, size);
+            self.alias_to(node, source_range, step, size);
             return true;
         }
         false
     }
 
-    fn follow(&mut self, node: TensorId, before: ShareId, step: u64, size: Bytes) {
+    fn alias_to(&mut self, node: TensorId, source_range: LiveRangeId, step: u64, size: Bytes) {
         let simulation = &mut self.simulation;
-        let place = simulation.places[before];
-        let old = &mut simulation.draft.shares[before];
-        let (owner, asked, align) = (old.memory, old.asked, self.assigned.memories()[old.memory].align);
+        let place = simulation.places[source_range];
+        let old = &mut simulation.live_ranges.ranges[source_range];
+        let (owner, sized_by, align) = (old.memory, old.sized_by, self.assigned.memories()[old.memory].align);
         let padded = |bytes: Bytes| align.round_up(bytes).unwrap_or(bytes).0;
         let (kept, had) = (padded(size), padded(old.size));
         if had > kept {
@@ -196,18 +203,18 @@ impl<'a> Run<'a> {
             simulation.free[owner].release(tail, Bytes(had - kept));
         }
         if old.start >= step {
-            // Given and taken over at the same step: the two have the same bytes for the same time.
+            // Allocated and aliased at one step: the two have the same bytes for the same time.
             old.size = size;
-            simulation.draft.of_tensor[node.index()] = Some(before);
+            simulation.live_ranges.of_tensor[node.index()] = Some(source_range);
             return;
         }
         old.end = step;
-        let follows = Some(before);
-        let share = Share { tensor: node, memory: owner, asked, size, start: step, end: self.end, follows };
-        self.record(share, place);
+        let alias_of = Some(source_range);
+        let range = LiveRange { tensor: node, memory: owner, sized_by, size, start: step, end: self.end, alias_of };
+        self.record(range, place);
     }
 
-    /// One reader less. The last one frees the source, or the root that no view of it needs any more.
+    /// Counts one reader less. The last one frees the source, or the root that no view of it needs any more.
     fn read(&mut self, source: TensorId, step: u64) {
         let counts = &mut self.counts[source.index()];
         counts.readers -= 1;
@@ -233,10 +240,10 @@ impl<'a> Run<'a> {
         }
         counts.owned = false;
         let simulation = &mut self.simulation;
-        if let Some(share) = simulation.draft.of_tensor[tensor.index()] {
-            let it = &mut simulation.draft.shares[share];
+        if let Some(range) = simulation.live_ranges.of_tensor[tensor.index()] {
+            let it = &mut simulation.live_ranges.ranges[range];
             it.end = step + 1;
-            simulation.free[it.memory].release(simulation.places[share], it.size);
+            simulation.free[it.memory].release(simulation.places[range], it.size);
         }
     }
 }

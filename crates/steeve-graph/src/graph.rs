@@ -1,7 +1,8 @@
 //! Tensors in the order in which they are computed.
 //!
-//! A graph shares its table of tensors with the context it was made from, so making one copies no tensor and the same
-//! ids are valid in both. What the context builds or changes later does not reach the graph. Cloning one costs four counts.
+//! A graph has the table of tensors of the context it was made from, so making one copies no tensor and ids are valid
+//! in both. What the context builds or changes later does not reach the graph. Cloning one costs four reference
+//! counts.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -40,18 +41,23 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// All that `outputs` need, in ggml's order: depth first, sources in slot order.
+    /// Returns the graph of all that `outputs` need, in ggml's order: depth first, sources in slot order.
     ///
     /// A tensor without operation is a leaf, unless it is a parameter. A view is reached through its source, as every
     /// other tensor.
+    ///
+    /// # Errors
+    ///
+    /// If an output is not of this context, or a node would run before what it reads is written.
     pub fn from_outputs(context: &Context, outputs: &[TensorId]) -> Result<Self, GraphError> {
         let mut graph = Self::empty(context);
         graph.expand(context, outputs)?;
         Ok(graph)
     }
 
-    /// Exactly these nodes in this order. Leafs are the tensors without operation that the nodes read, in the order in
-    /// which they are first read. What else the nodes read must be external, or written by an earlier one of them.
+    /// Returns the graph of exactly these nodes in this order. Leafs are the tensors without operation that the nodes
+    /// read, in the order in which they are first read. What else the nodes read must be external, or written by an
+    /// earlier one of them.
     ///
     /// ```
     /// use steeve_graph::{Context, DataType, Graph};
@@ -62,6 +68,10 @@ impl Graph {
     /// assert_eq!((graph.nodes(), graph.leafs()), (&[z, y][..], &[x][..]));
     /// # Ok::<(), steeve_graph::GraphError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a node is not of this context, is listed twice, or would run before what it reads is written.
     pub fn from_nodes(context: &Context, nodes: &[TensorId]) -> Result<Self, GraphError> {
         let (mut graph, mut leafs) = (Self::empty(context), Vec::new());
         let mut listed = alloc::vec![false; graph.tensors.len()];
@@ -101,6 +111,11 @@ impl Graph {
     /// assert_eq!(graph.nodes(), [place, write, read]);
     /// # Ok::<(), steeve_graph::GraphError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a tensor is not of this context, the context is another one, or a node would run before what it reads is
+    /// written.
     pub fn expand(&mut self, context: &Context, tensors: &[TensorId]) -> Result<(), GraphError> {
         for &tensor in tensors {
             context.tensor(tensor)?;
@@ -120,7 +135,8 @@ impl Graph {
         Ok(())
     }
 
-    /// The parts of the graph, to be changed and checked again. Copies the tables only if somebody else has them too.
+    /// Returns the parts of the graph, to be changed and checked again. Copies the tables only if another handle has
+    /// them too.
     pub fn into_parts(self) -> GraphParts {
         let Self { tensors, names, nodes, leafs } = self;
         GraphParts {
@@ -131,14 +147,15 @@ impl Graph {
         }
     }
 
-    /// Whether both are handles of one graph, which is known without looking at a tensor.
+    /// Returns whether both are handles of one graph, which is known without looking at a tensor. O(1).
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.tensors, &other.tensors)
             && Arc::ptr_eq(&self.nodes, &other.nodes)
             && Arc::ptr_eq(&self.leafs, &other.leafs)
     }
 
-    /// Whether they are equal but for the names: what is known of one is known of the other.
+    /// Returns whether both graphs are equal but for the names: what is known of one is known of the other.
+    /// O(tensors).
     ///
     /// ```
     /// use steeve_graph::Graph;
@@ -150,43 +167,46 @@ impl Graph {
         self.is_same(other) || self.nodes == other.nodes && self.leafs == other.leafs && self.tensors == other.tensors
     }
 
-    /// The table of tensors. It may have some that the graph does not reach.
+    /// Returns the table of tensors. It may have some that the graph does not reach.
     pub fn tensors(&self) -> &Tensors {
         &self.tensors
     }
 
-    /// The names of the tensors.
+    /// Returns the names of the tensors.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// The nodes in the order in which they run.
+    /// Returns the nodes in the order in which they run.
     pub fn nodes(&self) -> &[TensorId] {
         &self.nodes
     }
 
-    /// The leafs.
+    /// Returns the leafs.
     pub fn leafs(&self) -> &[TensorId] {
         &self.leafs
     }
 
-    /// Returns the tensor of this number, wherever the id comes from; [`Tensors::find`] asks. Panics like an index if there is
-    /// none.
+    /// Returns the tensor of this number, wherever the id comes from; [`Tensors::find`] checks that.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, like an index.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         &self.tensors[id]
     }
 
-    /// The sources in slot order; an empty slot keeps its place.
+    /// Returns the sources in slot order; an empty slot keeps its place.
     pub fn sources(&self, id: TensorId) -> &[Option<TensorId>] {
         self.tensors.sources(id)
     }
 
-    /// The parameters of the operation; none where they are not known.
+    /// Returns the parameters of the operation; none where they are not known.
     pub fn params(&self, id: TensorId) -> &[Param] {
         self.tensors.params(id)
     }
 
-    /// The tensor that owns the memory: itself, unless it is a view.
+    /// Returns the tensor that owns the memory: itself, unless it is a view.
     pub fn root(&self, id: TensorId) -> TensorId {
         self.tensors.root(id)
     }
@@ -211,14 +231,14 @@ impl Graph {
         last
     }
 
-    /// The name, or an empty one.
+    /// Returns the name, or an empty one.
     pub fn name(&self, id: TensorId) -> &str {
         self.names.get(id)
     }
 
-    /// Whether the operation of `node` may write its result over its source in `slot`: by the table of operations, if their
-    /// layouts are equal, or because the graph [permits](Self::permits_overwrite) it, if the result is not the larger one. That
-    /// no other slot touches the same root is for the caller to see.
+    /// Returns whether the operation of `node` may write its result over its source in `slot`: by the table of
+    /// operations, if their layouts are equal, or because the graph [permits](Self::permits_overwrite) it, if the
+    /// result is not the larger one. That no other slot touches that root is for the caller to check.
     pub fn may_overwrite(&self, node: TensorId, slot: usize) -> bool {
         let tensor = self.tensor(node);
         let Some(source) = self.sources(node).get(slot).copied().flatten() else { return false };
@@ -229,7 +249,7 @@ impl Graph {
         self.permits_overwrite(node, slot) && tensor.nbytes() <= source.nbytes()
     }
 
-    /// Whether `node` may overwrite the source in some slot, if their layouts allow it.
+    /// Returns whether `node` may overwrite the source in some slot, if their layouts allow it.
     pub(crate) fn overwrites_any_slot(&self, node: TensorId) -> bool {
         self.tensor(node).op.overwrites_any_slot() || self.tensors.permitted_slots(node) != 0
     }
@@ -243,7 +263,7 @@ impl Graph {
         Self { tensors, names, nodes: Arc::new(nodes), leafs: Arc::new(leafs) }
     }
 
-    /// The same with its nodes in another order, which may mean something else.
+    /// Returns this graph with its nodes in another order, which may mean something else.
     #[cfg(all(test, feature = "fuzz"))]
     pub(crate) fn with_nodes(&self, nodes: Vec<TensorId>) -> Self {
         Self { nodes: Arc::new(nodes), ..self.clone() }
@@ -258,7 +278,7 @@ impl Graph {
         Self { tensors, names, nodes: Arc::default(), leafs: Arc::default() }
     }
 
-    /// Takes over what the context has become, if that is still the one the graph was made from.
+    /// Adopts the tables of the context, if it is still the one the graph was made from.
     fn follow(&mut self, context: &Context) -> Result<(), GraphError> {
         let (tensors, names) = context.tables();
         if !Arc::ptr_eq(&tensors, &self.tensors) {
@@ -272,7 +292,8 @@ impl Graph {
     }
 }
 
-/// Depth first with a stack of its own, so that a deep graph does not overflow the thread's.
+/// Lists what a tensor needs, depth first, with a stack of its own, so that a deep graph does not overflow the
+/// thread's.
 fn visit(
     tensors: &Tensors,
     start: TensorId,

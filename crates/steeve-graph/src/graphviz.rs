@@ -5,12 +5,12 @@ use core::fmt::{self, Write};
 
 use steeve_plan::Id;
 
-use crate::compact::lines;
+use crate::compact::text_order;
 use crate::{Graph, Tensor, TensorId};
 
 impl Graph {
-    /// The graph in the language of Graphviz: nodes as boxes, leafs as ellipses, views dashed, outputs bold. A dotted
-    /// edge goes from a root to a view that reaches it through nothing else.
+    /// Returns the graph in the language of Graphviz: nodes as boxes, leafs as ellipses, views dashed, outputs bold.
+    /// A dotted edge goes from a root to a view that reaches it through nothing else.
     ///
     /// ```
     /// let graph: steeve_graph::Graph = "x = input 16; y = neg x !output".parse()?;
@@ -28,7 +28,7 @@ impl Graph {
         text.write_str("digraph {\n  rankdir=TB;\n  node [fontname=monospace];\n")?;
         let mut leafs = alloc::vec![false; self.tensors().len()];
         self.leafs().iter().for_each(|leaf| leafs[leaf.index()] = true);
-        for id in lines(self) {
+        for id in text_order(self) {
             let shape = if leafs[id.index()] { "ellipse" } else { "box" };
             self.draw_tensor(text, id, shape)?;
         }

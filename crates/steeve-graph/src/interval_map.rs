@@ -1,7 +1,7 @@
 //! Values of ranges of bytes: what wrote them last, what has read them since, whether they are in use.
 //!
-//! The map holds disjoint, non-empty *pieces*, each with one value; bytes in no piece are a *gap*. An operation on a range
-//! cuts the pieces that cross its ends, so it touches exactly that range:
+//! The map has disjoint, non-empty *pieces*, each with one value; bytes in no piece are a *gap*. An operation on a
+//! range cuts the pieces that cross its ends, so it touches exactly that range:
 //!
 //! ```text
 //!   before           [ a          ]        [ b      ]

@@ -6,7 +6,7 @@ use core::fmt::Debug;
 
 use steeve_plan::{BufferId, Bytes};
 
-use crate::tensor_graph::Keys;
+use crate::tensor_graph::KeyTable;
 use crate::{
     AssignedGraph, GraphPlan, GraphPlanError, KeyedGraph, MemoryId, PlanOptions, TensorGraph, TensorGraphError,
     TensorId, TensorPlace, plan_graph, replay,
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct KeyedPlan<K> {
     plan: GraphPlan,
-    keys: Keys<K>,
+    keys: KeyTable<K>,
 }
 
 /// Plans the memory of a caller's graph, and proves the plan.
@@ -35,7 +35,7 @@ pub fn plan_tensor_graph<G: TensorGraph>(
     Ok(KeyedPlan { plan, keys })
 }
 
-/// Blocks have numbers that the caller does not know, so the largest tensor is named instead.
+/// Names the largest tensor in an error of the planner, whose block numbers the caller does not know.
 fn explain(assigned: &AssignedGraph, error: GraphPlanError) -> TensorGraphError {
     let graph = assigned.graph();
     let planned = graph.tensors().pairs().filter(|(_, tensor)| tensor.is_planned());
@@ -63,7 +63,7 @@ impl<K: Copy + Ord + Debug> KeyedPlan<K> {
     /// Returns the source whose bytes a node overwrites with its result.
     pub fn overwrites(&self, node: K) -> Option<K> {
         let node = self.keys.number(node)?;
-        let (_, slot) = self.plan.take_overs().iter().find(|(taker, _)| *taker == node)?;
+        let (_, slot) = self.plan.in_place_aliases().iter().find(|(result, _)| *result == node)?;
         let source = self.plan.assigned().graph().sources(node).get(*slot as usize).copied().flatten()?;
         self.keys.key(source)
     }
@@ -118,7 +118,7 @@ impl<K: Copy + Ord + Debug> KeyedPlan<K> {
 
 #[cfg(feature = "json")]
 impl<K: Copy + Ord + Debug> KeyedPlan<K> {
-    /// Returns the plan as the text of a plan file. Keys are not part of it, only names.
+    /// Returns the plan as the text of a plan file. KeyTable are not part of it, only names.
     pub fn to_json(&self) -> String {
         self.plan.to_json()
     }

@@ -1,7 +1,7 @@
 //! What a tensor looks like in memory: type, shape and byte strides.
 //!
-//! [`Layout::new`] is the door: inside, the number of elements and of bytes are known to stay below 2^64, so nobody who
-//! reads a layout checks again.
+//! [`Layout::new`] checks that the number of elements and of bytes stay below 2^64, so no code that reads a layout
+//! checks it again.
 
 use core::fmt;
 
@@ -33,7 +33,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A layout with these strides in bytes. Fails if it has, or spans, 2^64 bytes or more.
+    /// Returns a layout with these strides in bytes.
+    ///
+    /// # Errors
+    ///
+    /// If it has, or spans, 2^64 bytes or more.
     pub fn new(dtype: DataType, ne: [u64; MAX_DIMS], nb: [u64; MAX_DIMS]) -> Result<Self, LayoutError> {
         let too_large = LayoutError::TooLarge { dtype, ne };
         let bytes = match (elements(ne), span(dtype, ne, nb)) {
@@ -43,7 +47,11 @@ impl Layout {
         Ok(Self { ne, nb, bytes, dtype })
     }
 
-    /// A layout without gaps. The shape has at most four dimensions, and its rows must be whole blocks.
+    /// Returns a layout without gaps.
+    ///
+    /// # Errors
+    ///
+    /// If the shape has more than four dimensions, its rows are no whole blocks, or it has 2^64 bytes or more.
     pub fn contiguous(dtype: DataType, shape: &[u64]) -> Result<Self, LayoutError> {
         let ne = padded(shape)?;
         if !ne[0].is_multiple_of(dtype.block_len()) {
@@ -53,32 +61,34 @@ impl Layout {
         Self::new(dtype, ne, nb)
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     pub const fn dtype(&self) -> DataType {
         self.dtype
     }
 
-    /// The number of elements in each dimension.
+    /// Returns the number of elements in each dimension.
     pub const fn ne(&self) -> [u64; MAX_DIMS] {
         self.ne
     }
 
-    /// The stride of each dimension in bytes. The first one steps over a block, not over an element.
+    /// Returns the stride of each dimension in bytes. The first one steps over a block, not over an element.
     pub const fn nb(&self) -> [u64; MAX_DIMS] {
         self.nb
     }
 
-    /// From the first byte of the first element to the last byte of the last; none if there are no elements.
+    /// Returns the bytes from the first byte of the first element to the last byte of the last; none if there are no
+    /// elements.
     pub const fn nbytes(&self) -> Bytes {
         self.bytes
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> u64 {
         self.ne.iter().product()
     }
 
-    /// Whether there are no gaps and the dimensions stand in order. A dimension of one element may have any stride.
+    /// Returns whether there are no gaps and the dimensions are in order. A dimension of one element may have any
+    /// stride.
     pub fn is_contiguous(&self) -> bool {
         let (block, size) = (self.dtype.block_len(), self.dtype.block_bytes());
         if self.ne[0] != block && self.nb[0] != size {
@@ -92,46 +102,46 @@ impl Layout {
         })
     }
 
-    /// Whether the elements of a row have no gaps between them.
+    /// Returns whether the elements of a row have no gaps between them.
     pub fn has_contiguous_rows(&self) -> bool {
         self.ne[0] == self.dtype.block_len() || self.nb[0] == self.dtype.block_bytes()
     }
 
-    /// Whether the strides are those of [`contiguous`](Self::contiguous) to the last one, which is more than
-    /// [`is_contiguous`](Self::is_contiguous) asks.
+    /// Returns whether the strides are those of [`contiguous`](Self::contiguous) to the last one, which is more than
+    /// [`is_contiguous`](Self::is_contiguous) demands.
     pub fn has_default_strides(&self) -> bool {
         self.ne[0].is_multiple_of(self.dtype.block_len()) && contiguous_strides(self.dtype, self.ne) == Some(self.nb)
     }
 
-    /// Whether the first dimension takes larger steps than the second.
+    /// Returns whether the first dimension takes larger steps than the second.
     pub fn is_transposed(&self) -> bool {
         self.nb[0] > self.nb[1]
     }
 
-    /// Whether only rows may have gaps behind them.
+    /// Returns whether only rows may have gaps behind them.
     pub(crate) fn is_padded_rows(&self) -> bool {
         let product = |dim: usize| self.nb[dim].checked_mul(self.ne[dim]);
         self.nb[0] == self.dtype.block_bytes() && product(1) == Some(self.nb[2]) && product(2) == Some(self.nb[3])
     }
 
-    /// Whether both have the same number of elements in each dimension.
+    /// Returns whether both have the same number of elements in each dimension.
     pub fn same_shape(&self, other: &Self) -> bool {
         self.ne == other.ne
     }
 
-    /// The same shape and type without gaps, which is what most operations make.
+    /// Returns the layout of this shape and type without gaps, which is that of most results.
     pub(crate) fn packed(&self) -> Result<Self, LayoutError> {
         Self::contiguous(self.dtype, &self.ne)
     }
 
-    /// Where each block starts, in bytes from the first and in the order of the elements. An element of a plain type is a
-    /// block of one.
+    /// Returns where each block starts, in bytes from the first and in the order of the elements. An element of a
+    /// plain type is a block of one.
     pub fn block_offsets(&self) -> impl Iterator<Item = u64> + use<> {
         self.offsets(self.ne[0] / self.dtype.block_len())
     }
 
-    /// Where each run of bytes without gaps starts, in bytes from the first and in the order of the elements; and how long
-    /// all of them are. A run is a row, or a block where those have gaps between them.
+    /// Returns where each run of bytes without gaps starts, in bytes from the first and in the order of the elements;
+    /// and how long all of them are. A run is a row, or a block where those have gaps between them.
     ///
     /// ```
     /// use steeve_graph::{DataType, Layout};
@@ -146,7 +156,7 @@ impl Layout {
         (self.offsets(columns), len * self.dtype.block_bytes())
     }
 
-    /// Where each of the first blocks of all rows starts.
+    /// Returns where each of the first blocks of all rows starts.
     fn offsets(&self, columns: u64) -> impl Iterator<Item = u64> + use<> {
         let ([_, n1, n2, n3], [s0, s1, s2, s3]) = (self.ne, self.nb);
         (0..n3).flat_map(move |i3| {
@@ -156,7 +166,7 @@ impl Layout {
         })
     }
 
-    /// The shape without the ones at the end, but at least one dimension.
+    /// Returns the shape without the ones at the end, but at least one dimension.
     pub fn shape(&self) -> &[u64] {
         let used = self.ne.iter().rposition(|&n| n != 1).map_or(1, |last| last + 1);
         &self.ne[..used]
@@ -182,8 +192,8 @@ fn contiguous_strides(dtype: DataType, ne: [u64; MAX_DIMS]) -> Option<[u64; MAX_
     Some([dtype.block_bytes(), row, plane, plane.checked_mul(ne[2])?])
 }
 
-/// As `ggml_nbytes`: a plain type steps from the first element to the last in every dimension, a block type takes its
-/// first dimension as whole blocks.
+/// Returns the bytes of `ggml_nbytes`: a plain type steps from the first element to the last in every dimension, a
+/// block type takes its first dimension as whole blocks.
 fn span(dtype: DataType, ne: [u64; MAX_DIMS], nb: [u64; MAX_DIMS]) -> Option<u64> {
     if ne.contains(&0) {
         return Some(0);
@@ -231,13 +241,13 @@ fn numbers(f: &mut fmt::Formatter<'_>, numbers: &[u64]) -> fmt::Result {
 #[non_exhaustive]
 pub enum LayoutError {
     /// More dimensions than tensors have.
-    #[error("a tensor has at most 4 dimensions, not {dimensions}")]
+    #[error("shape: too many dimensions: expected at most 4, got {dimensions}")]
     TooManyDimensions {
         /// How many were given.
         dimensions: usize,
     },
     /// A row that ends within a block.
-    #[error("a row of {row} elements is no whole number of {dtype} blocks, which hold {} each", .dtype.block_len())]
+    #[error("{dtype}: a row is no whole number of blocks: expected a multiple of {} elements, got {row}", .dtype.block_len())]
     PartialBlock {
         /// The type.
         dtype: DataType,
@@ -245,7 +255,7 @@ pub enum LayoutError {
         row: u64,
     },
     /// A tensor that would pass the end of the address space.
-    #[error("a tensor of {dtype}{ne:?} has 2^64 bytes or more")]
+    #[error("{dtype}{ne:?}: too large: expected fewer than 2^64 bytes")]
     TooLarge {
         /// The type.
         dtype: DataType,

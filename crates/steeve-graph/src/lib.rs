@@ -1,12 +1,14 @@
-//! Tensor graphs, and proven plans for them: what lives when, what may share, and where it stands.
+//! Tensor graphs, and proven plans for them: when each tensor is live, which tensors may have the same bytes, and
+//! where each is located.
 //!
 //! A [`Context`] builds [`Tensor`]s and checks their shapes; a [`Graph`] is some of them in the order in which they run;
 //! an [`AssignedGraph`] says which [`Memory`] each leaf and node belongs to. Graphs also come from a [`text`]
 //! form and (with the feature `json`) from recordings of ggml's own allocator.
 //!
-//! [`plan_graph`] finds out when each tensor needs its bytes and which node may take over whose, and gives each memory a
-//! certified plan; [`replay`](replay()) checks it once more, knowing nothing of lifetimes; [`GraphPlan::fits`] says whether
-//! a plan may be used again. [`ggml_answer`] is what ggml's own allocator would do, to the byte.
+//! [`plan_graph`] computes when each tensor needs its bytes and which node's result may be written over a source, and
+//! gives each memory a certified plan; [`replay`](replay()) checks it once more, without live ranges;
+//! [`GraphPlan::fits`] checks that a plan may be used again. [`ggml_placement`] is what ggml's own allocator
+//! computes, to the byte.
 //!
 //! An engine that has a graph already implements [`TensorGraph`] for it; [`plan_tensor_graph`] returns its plan by its own keys.
 //!
@@ -37,7 +39,7 @@ mod call;
 mod compact;
 mod context;
 mod custom_op;
-mod depend;
+mod dependencies;
 mod dtype;
 mod error;
 #[cfg(feature = "fuzz")]
@@ -52,7 +54,7 @@ mod names;
 mod op;
 mod order;
 mod param;
-mod parts;
+mod graph_parts;
 #[cfg(feature = "json")]
 pub mod recorded;
 mod shape;
@@ -60,7 +62,7 @@ mod tensor;
 pub mod text;
 
 // From the graph to its plan.
-mod draft;
+mod live_ranges;
 mod liveness;
 mod alias;
 mod ggml;
@@ -71,7 +73,7 @@ mod fits;
 mod fingerprint;
 #[cfg(feature = "json")]
 mod plan_file;
-mod survive;
+mod survivors;
 mod replay;
 
 // From a caller's own graph to a plan by its keys.
@@ -82,16 +84,17 @@ mod mutants;
 
 pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, RopeMode, SoftMax, Window};
 pub use call::{CallError, Directions, Gated, OpCall, SwigluOai};
-pub use context::{Context, Mark};
+pub use context::{Context, ContextMark};
 pub use custom_op::CustomOp;
-pub use depend::{Dependency, Hazard};
-pub use dtype::{DataType, UnknownType};
-pub use error::{GraphError, Named, Operands};
+pub use dependencies::{Dependency, Hazard};
+pub use dtype::{DataType, UnknownDataType};
+pub use error::{ErrorChain, GraphError, Named, OperandLayouts};
 pub use fingerprint::Fingerprint;
-pub use fits::{Change, Misfit};
+pub use fits::{PlanMismatch, TensorChange};
 pub use fusion::Fusion;
-pub use ggml::{GgmlAnswer, GgmlPlace, ggml_answer};
+pub use ggml::{GgmlPlace, GgmlPlacement, ggml_placement};
 pub use graph::Graph;
+pub use graph_parts::GraphParts;
 pub use interval_map::IntervalMap;
 pub use keyed_plan::{KeyedPlan, plan_tensor_graph};
 pub use layout::{Layout, LayoutError, MAX_DIMS};
@@ -100,16 +103,15 @@ pub use names::Names;
 pub use op::{Glu, Op, OtherName, Unary};
 pub use order::OrderFault;
 pub use param::Param;
-pub use parts::GraphParts;
 pub use plan::{
     GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, TensorPlace, Unread,
     plan_beside_ggml, plan_beside_ggml_watched, plan_graph, plan_graph_watched,
 };
 #[cfg(feature = "json")]
-pub use plan_file::{Claim, MatchMemories, PlanFault, check_plan_file};
+pub use plan_file::{MatchMemories, PlacementClaim, PlanFault, check_plan_file};
 #[cfg(feature = "json")]
-pub use recorded::{RecordError, Recorded};
-pub use replay::{PlaceFault, Places, ReplayFault, ReplayFaults, Writer, replay};
+pub use recorded::{RecordError, RecordedGraph};
+pub use replay::{LastWriter, PlaceFault, ReplayFault, ReplayFaults, TensorPlaces, replay};
 pub use shape::ShapeError;
 pub use size_class::{SizeClass, SizeClasses};
 #[cfg(feature = "json")]
@@ -120,7 +122,7 @@ pub use steeve_plan::{
     Align, Best, BlockId, Budget, BufferId, Bytes, Id, IdVec, InputLimit, InputTooLarge, Offset, Plan, SearchProgress,
     Verdict,
 };
-pub use survive::Survivors;
+pub use survivors::Survivors;
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use tensor_graph::{KeyedGraph, TensorGraph, TensorGraphError};
 pub use text::{TextError, TextFault};

@@ -1,4 +1,5 @@
-//! Graph in, the first and the last use of every root out. O(edges). Knows no operation, only who reads and who writes.
+//! Graph in, the first and the last use of every root out. O(edges). Independent of operations: only which nodes read
+//! and write which tensors counts.
 //!
 //! A root lives until the last node that reads or writes it, itself or through a view. What ggml never frees lives to
 //! the end: outputs, nodes and leafs that no node reads, and roots of views that no node reads. By default inputs that no
@@ -9,14 +10,14 @@ use alloc::vec::Vec;
 
 use steeve_plan::Id;
 
-use crate::draft::end_of_run;
+use crate::live_ranges::end_of_run;
 use crate::{AssignedGraph, Graph, MemoryId, Op, TensorId, Unread};
 
-/// When and where a root is needed. Steps as in [`draft`](crate::draft).
+/// When and where a root is needed. Steps as in [`live_ranges`](crate::live_ranges).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Life {
+pub(crate) struct RootLifetime {
     /// The memory it belongs to; `None` for what no node and no leaf touches.
-    pub(crate) home: Option<MemoryId>,
+    pub(crate) memory: Option<MemoryId>,
     /// The first step at which it must have its bytes.
     pub(crate) first: u64,
     /// The last step at which it is used.
@@ -27,29 +28,29 @@ pub(crate) struct Life {
     pub(crate) planned: bool,
 }
 
-impl Life {
-    /// Whether a plan must place it: it is used, and its bytes are ours to plan.
+impl RootLifetime {
+    /// Returns whether a plan must place it: it is used, and its memory is planned.
     pub(crate) fn is_allocated(&self) -> bool {
-        self.home.is_some() && self.planned
+        self.memory.is_some() && self.planned
     }
 }
 
 /// All lives of a graph.
-pub(crate) struct Lives {
+pub(crate) struct RootLifetimes {
     /// The life of every root, by the number of the tensor; of views, nothing.
-    pub(crate) of_root: Vec<Life>,
-    /// Every root whose bytes are ours to plan, once, in the order in which they get them.
+    pub(crate) of_root: Vec<RootLifetime>,
+    /// Every root whose memory is planned, once, in the order in which they get their bytes.
     pub(crate) births: Vec<TensorId>,
 }
 
 /// Finds the life of every root. O(edges).
-pub(crate) fn lives(assigned: &AssignedGraph, unread: Unread) -> Lives {
+pub(crate) fn root_lifetimes(assigned: &AssignedGraph, unread: Unread) -> RootLifetimes {
     let graph = assigned.graph();
     let assignment = assigned.assignment();
-    let mut walk = Walk::new(graph);
+    let mut walk = LivenessWalk::new(graph);
     // Leafs, then inputs: they have their bytes before the run.
     for (leaf, memory) in graph.leafs().iter().zip(&assignment.leafs) {
-        walk.meet(graph.root(*leaf), 0, *memory);
+        walk.use_root(graph.root(*leaf), 0, *memory);
     }
     for (step, (node, memory)) in (1..).zip(graph.nodes().iter().zip(&assignment.nodes)) {
         let it = graph.tensor(*node);
@@ -58,18 +59,18 @@ pub(crate) fn lives(assigned: &AssignedGraph, unread: Unread) -> Lives {
             walk.marks[root.index()] |= VIEWED;
         }
         // Whatever has its bytes before the run gets them in the order of nodes, each in front of its sources.
-        if walk.is_unmet(root) && walk.is_early(root) {
-            walk.meet(root, step, *memory);
+        if walk.is_unused(root) && walk.is_early(root) {
+            walk.use_root(root, step, *memory);
         }
         for source in graph.sources(*node).iter().copied().flatten() {
             walk.marks[source.index()] |= READ;
-            walk.meet(graph.root(source), step, *memory);
+            walk.use_root(graph.root(source), step, *memory);
         }
-        walk.meet(root, step, *memory);
+        walk.use_root(root, step, *memory);
     }
-    walk.keep(end_of_run(assigned), unread);
+    walk.mark_kept(end_of_run(assigned), unread);
     walk.early.append(&mut walk.later);
-    Lives { of_root: walk.lives, births: walk.early }
+    RootLifetimes { of_root: walk.lives, births: walk.early }
 }
 
 /// The tensor is a node.
@@ -80,30 +81,30 @@ const READ: u8 = 2;
 /// (ggml's scheduler makes such nodes), and keeps nothing.
 const VIEWED: u8 = 4;
 
-struct Walk<'a> {
+struct LivenessWalk<'a> {
     graph: &'a Graph,
-    lives: Vec<Life>,
+    lives: Vec<RootLifetime>,
     marks: Vec<u8>,
     /// Roots that have their bytes before the run, and the others.
     early: Vec<TensorId>,
     later: Vec<TensorId>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> LivenessWalk<'a> {
     fn new(graph: &'a Graph) -> Self {
         let tensors = graph.tensors().len();
         let mut marks = vec![0; tensors];
         graph.nodes().iter().for_each(|node| marks[node.index()] = NODE);
         let later = Vec::with_capacity(graph.nodes().len());
-        Self { graph, lives: vec![Life::default(); tensors], marks, early: Vec::new(), later }
+        Self { graph, lives: vec![RootLifetime::default(); tensors], marks, early: Vec::new(), later }
     }
 
-    fn is_unmet(&self, root: TensorId) -> bool {
-        self.lives[root.index()].home.is_none()
+    fn is_unused(&self, root: TensorId) -> bool {
+        self.lives[root.index()].memory.is_none()
     }
 
-    /// Whether a root has its bytes before the run: inputs, and what no node makes, such as a constant that a node reads,
-    /// perhaps through a view, and that is in neither list.
+    /// Returns whether a root has its bytes before the run: inputs, and what no node makes, such as a constant that a
+    /// node reads, perhaps through a view, and that is in neither list.
     fn is_early(&self, root: TensorId) -> bool {
         let it = self.graph.tensor(root);
         it.flags.is_input() || (it.op == Op::None && self.marks[root.index()] & NODE == 0)
@@ -111,19 +112,19 @@ impl<'a> Walk<'a> {
 
     /// Notes a use. Steps never fall from one call to the next.
     #[inline(always)]
-    fn meet(&mut self, root: TensorId, step: u64, memory: MemoryId) {
-        if self.is_unmet(root) {
-            self.give_birth(root, step, memory);
+    fn use_root(&mut self, root: TensorId, step: u64, memory: MemoryId) {
+        if self.is_unused(root) {
+            self.begin(root, step, memory);
         }
         self.lives[root.index()].last = step;
     }
 
     #[inline(never)]
-    fn give_birth(&mut self, root: TensorId, step: u64, memory: MemoryId) {
+    fn begin(&mut self, root: TensorId, step: u64, memory: MemoryId) {
         let first = if step > 0 && self.is_early(root) { 0 } else { step };
         let planned = self.graph.tensor(root).is_planned();
         let life = &mut self.lives[root.index()];
-        *life = Life { home: Some(memory), first, planned, ..*life };
+        *life = RootLifetime { memory: Some(memory), first, planned, ..*life };
         if planned {
             let births = if first == 0 { &mut self.early } else { &mut self.later };
             births.push(root);
@@ -131,7 +132,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Marks what lives to the end.
-    fn keep(&mut self, end: u64, unread: Unread) {
+    fn mark_kept(&mut self, end: u64, unread: Unread) {
         let graph = self.graph;
         for tensor in graph.leafs().iter().chain(graph.nodes()) {
             let it = graph.tensor(*tensor);

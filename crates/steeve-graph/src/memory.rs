@@ -17,7 +17,7 @@ impl MemoryId {
     /// The first memory, which is the default.
     pub const FIRST: Self = Self(core::num::NonZeroU32::MIN);
 
-    /// The memory at a position of the list, from 0.
+    /// Returns the memory at a position of the list, from 0.
     pub const fn nth(position: u16) -> Self {
         Self(core::num::NonZeroU32::MIN.saturating_add(position as u32))
     }
@@ -32,8 +32,9 @@ pub struct Memory {
     pub align: Align,
     /// The largest buffer the device gives out.
     pub max_buffer: Option<Bytes>,
-    /// For how many nodes after its last reader a tensor must stay, because the device fuses or reorders.
-    pub hold: u32,
+    /// For how many nodes after its last reader a tensor must stay, because the device fuses or reorders. Text and plan
+    /// files, recordings, options and settings call it `hold`.
+    pub extra_lifetime: u32,
     /// Whether its backend fuses nodes, and what plans keep so that it can.
     pub fusion: Fusion,
     /// The earlier memory that is the same one under another id.
@@ -41,16 +42,16 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A memory without limits.
+    /// Returns a memory without limits.
     pub fn new(name: impl Into<String>, align: Align) -> Self {
-        Self { name: name.into(), align, max_buffer: None, hold: 0, fusion: Fusion::None, shared_with: None }
+        Self { name: name.into(), align, max_buffer: None, extra_lifetime: 0, fusion: Fusion::None, shared_with: None }
     }
 }
 
 impl Memory {
-    /// Whether nodes take over only what ggml lets them: where nodes are fused or run side by side.
+    /// Returns whether only ggml's own in-place aliases are made: where nodes are fused or run side by side.
     pub(crate) fn keeps_ggml_in_place(&self) -> bool {
-        self.hold > 0 || self.fusion != Fusion::None
+        self.extra_lifetime > 0 || self.fusion != Fusion::None
     }
 }
 
@@ -62,7 +63,7 @@ impl fmt::Display for Memory {
             Some(limit) => write!(f, "of at most {limit} bytes")?,
             None => write!(f, "of any size")?,
         }
-        write!(f, ", hold {}", self.hold)?;
+        write!(f, ", hold {}", self.extra_lifetime)?;
         if self.fusion != Fusion::None {
             write!(f, ", fusion {}", self.fusion.name())?;
         }
@@ -99,13 +100,13 @@ impl PartialEq for Assignment {
 }
 
 impl Assignment {
-    /// Everything in the first memory.
+    /// Assigns everything to the first memory.
     pub fn single(graph: &Graph) -> Self {
         let all = |count: usize| alloc::vec![MemoryId::FIRST; count];
         Self { leafs: all(graph.leafs().len()), nodes: all(graph.nodes().len()) }
     }
 
-    /// Each leaf and node where `memory` says.
+    /// Assigns each leaf and node to the memory that `memory` returns.
     ///
     /// ```
     /// use steeve_graph::{Assignment, AssignedGraph, MemoryId};
@@ -139,22 +140,22 @@ impl Assignment {
 pub struct AllocSizes {
     memories: usize,
     /// Empty as long as every size is the default.
-    rows: Vec<Option<RowId>>,
+    rows: Vec<Option<SizeRowId>>,
     sizes: Vec<Bytes>,
 }
 
 steeve_plan::id_type! {
     /// A row of sizes, one for each memory.
-    struct RowId;
+    struct SizeRowId;
 }
 
 impl AllocSizes {
-    /// Every tensor takes what it spans, in each of `memories`.
+    /// Returns the sizes where every tensor takes what it spans, in each of `memories`.
     pub const fn new(memories: usize) -> Self {
         Self { memories, rows: Vec::new(), sizes: Vec::new() }
     }
 
-    /// The bytes that `tensor`, which is `id`, takes in `memory`. O(1).
+    /// Returns the bytes that `tensor`, which is `id`, takes in `memory`. O(1).
     pub fn get(&self, id: TensorId, tensor: &Tensor, memory: MemoryId) -> Bytes {
         if self.rows.is_empty() {
             return tensor.nbytes();
@@ -163,13 +164,17 @@ impl AllocSizes {
         row.and_then(|row| row.get(memory.index())).copied().unwrap_or(tensor.nbytes())
     }
 
-    /// One size for each memory, where they are not the default.
+    /// Returns one size for each memory, where they are not the default.
     pub fn row(&self, id: TensorId) -> Option<&[Bytes]> {
         let row = self.rows.get(id.index()).copied().flatten()?.index();
         self.sizes.get(row * self.memories..(row + 1) * self.memories)
     }
 
     /// Sets the size of `tensor`, which is `id`, in each memory. No size may be below what it spans.
+    ///
+    /// # Errors
+    ///
+    /// If there are not as many sizes as memories, or one is below what the tensor spans.
     pub fn set(&mut self, id: TensorId, tensor: &Tensor, sizes: &[Bytes]) -> Result<(), GraphError> {
         if sizes.len() != self.memories {
             let (given, memories) = (sizes.len(), self.memories);
@@ -188,7 +193,7 @@ impl AllocSizes {
             (None, true) => {}
             (None, false) => {
                 let rows = self.sizes.len() / self.memories;
-                let row = RowId::from_index(rows).ok_or(GraphError::TooMany { tensors: rows })?;
+                let row = SizeRowId::from_index(rows).ok_or(GraphError::TooMany { tensors: rows })?;
                 if self.rows.len() <= id.index() {
                     self.rows.resize(id.index() + 1, None);
                 }
@@ -199,7 +204,7 @@ impl AllocSizes {
         Ok(())
     }
 
-    /// For how many memories there are sizes.
+    /// Returns for how many memories there are sizes.
     pub const fn memories(&self) -> usize {
         self.memories
     }
@@ -217,7 +222,7 @@ impl Eq for AllocSizes {}
 
 /// A graph, the memories there are, and which of them each leaf and node belongs to: what is to be planned.
 ///
-/// [`AssignedGraph::new`] is the door; inside, everything fits together.
+/// [`AssignedGraph::new`] checks that its parts fit together; no later stage checks that again.
 ///
 /// ```
 /// use steeve_graph::{Align, AssignedGraph, Memory, MemoryId};
@@ -236,6 +241,11 @@ pub struct AssignedGraph {
 
 impl AssignedGraph {
     /// Checks that the assignment is one for this graph and these memories.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory, one shares with a later one, the assignment is that of another graph, or a size is
+    /// below what its tensor spans.
     pub fn new(
         graph: Graph,
         memories: impl Into<IdVec<MemoryId, Memory>>,
@@ -258,39 +268,39 @@ impl AssignedGraph {
         Ok(Self { graph, memories, assignment, sizes })
     }
 
-    /// Everything in one memory, and every tensor takes what it spans.
+    /// Assigns everything to one memory; every tensor takes what it spans.
     pub fn single(graph: Graph, memory: Memory) -> Self {
         let assignment = Assignment::single(&graph);
         let memory = Memory { shared_with: None, ..memory };
         Self { graph, memories: alloc::vec![memory].into(), assignment, sizes: AllocSizes::new(1) }
     }
 
-    /// The graph.
+    /// Returns the graph.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// The memories.
+    /// Returns the memories.
     pub fn memories(&self) -> &IdVec<MemoryId, Memory> {
         &self.memories
     }
 
-    /// Which memory each leaf and node belongs to.
+    /// Returns which memory each leaf and node belongs to.
     pub fn assignment(&self) -> &Assignment {
         &self.assignment
     }
 
-    /// How many bytes tensors take.
+    /// Returns how many bytes tensors take.
     pub fn sizes(&self) -> &AllocSizes {
         &self.sizes
     }
 
-    /// The bytes that tensor `id` takes in `memory`.
+    /// Returns the bytes that tensor `id` takes in `memory`.
     pub fn alloc_size(&self, id: TensorId, memory: MemoryId) -> Bytes {
         self.sizes.get(id, self.graph.tensor(id), memory)
     }
 
-    /// The first id of the same memory: itself, unless it shares.
+    /// Returns the first id of a memory: itself, unless it is an earlier one under another id.
     pub fn owner(&self, memory: MemoryId) -> MemoryId {
         self.memories[memory].shared_with.unwrap_or(memory)
     }
@@ -307,7 +317,7 @@ impl AssignedGraph {
         self.memories.pairs().filter(|(_, memory)| memory.shared_with.is_none()).map(|(id, _)| id)
     }
 
-    /// The graph alone.
+    /// Returns the graph alone.
     pub fn into_graph(self) -> Graph {
         self.graph
     }

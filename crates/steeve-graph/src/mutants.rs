@@ -10,17 +10,19 @@ use alloc::vec::Vec;
 
 use steeve_plan::{Id, IdVec, Strategy, certify, place};
 
-use crate::alias::{TakeOver, shares};
-use crate::draft::{Draft, Prefixes, end_of_run};
+use crate::alias::{AliasRule, alias_in_place};
 use crate::fuzz::{Choices, random_graph};
-use crate::liveness::lives;
-use crate::{AssignedGraph, Graph, GraphError, Op, Places, ReplayFault, Reuse, TensorId, TensorPlace, Unread, replay};
+use crate::live_ranges::{LiveRanges, PrefixEnds, end_of_run};
+use crate::liveness::root_lifetimes;
+use crate::{
+    AssignedGraph, Graph, GraphError, Op, ReplayFault, Reuse, TensorId, TensorPlace, TensorPlaces, Unread, replay,
+};
 
 /// Bytes of every address space.
-type World = BTreeMap<(usize, usize), Vec<u8>>;
+type AddressSpaces = BTreeMap<(usize, usize), Vec<u8>>;
 
-/// Where a root starts: a space and an offset.
-fn spot(graph: &Graph, places: Option<&Places>, root: TensorId) -> Option<((usize, usize), usize)> {
+/// Returns where a root starts: a space and an offset.
+fn spot(graph: &Graph, places: Option<&TensorPlaces>, root: TensorId) -> Option<((usize, usize), usize)> {
     let external = graph.tensor(root).external;
     match places {
         Some(places) if !external => {
@@ -31,11 +33,16 @@ fn spot(graph: &Graph, places: Option<&Places>, root: TensorId) -> Option<((usiz
     }
 }
 
-fn bytes<'w>(world: &'w mut World, graph: &Graph, places: Option<&Places>, tensor: TensorId) -> Option<&'w mut [u8]> {
+fn bytes<'w>(
+    spaces: &'w mut AddressSpaces,
+    graph: &Graph,
+    places: Option<&TensorPlaces>,
+    tensor: TensorId,
+) -> Option<&'w mut [u8]> {
     let (space, start) = spot(graph, places, graph.root(tensor))?;
     let start = start + graph.tensors().offset(tensor).0 as usize;
     let end = start + graph.tensor(tensor).nbytes().0 as usize;
-    let memory = world.entry(space).or_default();
+    let memory = spaces.entry(space).or_default();
     if memory.len() < end {
         memory.resize(end, 0);
     }
@@ -43,8 +50,8 @@ fn bytes<'w>(world: &'w mut World, graph: &Graph, places: Option<&Places>, tenso
 }
 
 /// Runs the graph; what must survive at the end, byte for byte.
-fn run(graph: &Graph, places: Option<&Places>) -> Vec<Vec<u8>> {
-    let mut world = World::new();
+fn run(graph: &Graph, places: Option<&TensorPlaces>) -> Vec<Vec<u8>> {
+    let mut spaces = AddressSpaces::new();
     let mut filled = vec![false; graph.tensors().len()];
     let roots = graph.leafs().iter().map(|leaf| graph.root(*leaf)).chain(graph.nodes().iter().flat_map(|node| {
         let used = core::iter::once(*node).chain(graph.sources(*node).iter().copied().flatten());
@@ -53,7 +60,7 @@ fn run(graph: &Graph, places: Option<&Places>) -> Vec<Vec<u8>> {
     }));
     for root in roots.collect::<Vec<_>>() {
         if !core::mem::replace(&mut filled[root.index()], true)
-            && let Some(bytes) = bytes(&mut world, graph, places, root)
+            && let Some(bytes) = bytes(&mut spaces, graph, places, root)
         {
             fill(bytes, root.index() as u64 + 1);
         }
@@ -64,16 +71,16 @@ fn run(graph: &Graph, places: Option<&Places>) -> Vec<Vec<u8>> {
         }
         let mut hash = index as u64 + 1000;
         for source in graph.sources(*node).iter().copied().flatten() {
-            for byte in bytes(&mut world, graph, places, source).unwrap_or_default() {
+            for byte in bytes(&mut spaces, graph, places, source).unwrap_or_default() {
                 hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3).rotate_left(7);
             }
         }
-        if let Some(bytes) = bytes(&mut world, graph, places, *node) {
+        if let Some(bytes) = bytes(&mut spaces, graph, places, *node) {
             fill(bytes, hash);
         }
     }
     let survivors = survivors(graph);
-    survivors.iter().map(|it| bytes(&mut world, graph, places, *it).unwrap_or_default().to_vec()).collect()
+    survivors.iter().map(|it| bytes(&mut spaces, graph, places, *it).unwrap_or_default().to_vec()).collect()
 }
 
 fn fill(bytes: &mut [u8], mut seed: u64) {
@@ -83,7 +90,7 @@ fn fill(bytes: &mut [u8], mut seed: u64) {
     }
 }
 
-/// Outputs, and results that nobody reads.
+/// Returns outputs, and results that no node reads.
 fn survivors(graph: &Graph) -> Vec<TensorId> {
     let is_read = |tensor: TensorId| graph.nodes().iter().any(|node| graph.sources(*node).contains(&Some(tensor)));
     let is_viewed = |tensor: TensorId| {
@@ -100,60 +107,60 @@ fn survivors(graph: &Graph) -> Vec<TensorId> {
     graph.leafs().iter().chain(graph.nodes()).copied().filter(kept).collect()
 }
 
-/// Places the shares of a draft, right or wrong.
-fn placed(assigned: &AssignedGraph, draft: &Draft, prefixes: &Prefixes) -> Option<Places> {
-    let mut place_of = vec![None; draft.shares.len()];
-    for part in draft.problems(assigned, prefixes).ok()? {
-        let outcome = place(&part.problem, &Strategy::Fast).ok()?;
+/// Places live ranges, right or wrong.
+fn placed(assigned: &AssignedGraph, live_ranges: &LiveRanges, prefixes: &PrefixEnds) -> Option<TensorPlaces> {
+    let mut place_of = vec![None; live_ranges.ranges.len()];
+    for problem in live_ranges.problems(assigned, prefixes).ok()? {
+        let outcome = place(&problem.problem, &Strategy::Fast).ok()?;
         // The first checker sees nothing wrong: it believes the lifetimes it is given.
-        let plan = certify(part.problem, outcome.placement).ok()?;
-        for ((block, at), share) in plan.places().pairs().zip(&part.shares) {
+        let plan = certify(problem.problem, outcome.placement).ok()?;
+        for ((block, at), range) in plan.places().pairs().zip(&problem.ranges) {
             let size = plan.problem().blocks()[block].size;
-            place_of[share.index()].get_or_insert(TensorPlace::new(part.memory, at.buffer, at.offset, size));
+            place_of[range.index()].get_or_insert(TensorPlace::new(problem.memory, at.buffer, at.offset, size));
         }
     }
-    let places: IdVec<TensorId, _> = draft.of_tensor.iter().map(|share| place_of[(*share)?.index()]).collect();
-    Some(Places { places, reuse: Reuse::More, unread: Unread::Keep, without_hold: Vec::new() })
+    let places: IdVec<TensorId, _> = live_ranges.of_tensor.iter().map(|range| place_of[(*range)?.index()]).collect();
+    Some(TensorPlaces { places, reuse: Reuse::Extended, unread: Unread::Keep, without_extra_lifetime: Vec::new() })
 }
 
-/// Plants a fault; what kind it is, or `None` if there was no place for it.
-fn spoil(assigned: &AssignedGraph, draft: &mut Draft, choices: &mut Choices<'_>) -> Option<&'static str> {
-    let ids: Vec<_> = draft.shares.ids().collect();
+/// Plants a fault. Returns what kind it is, or `None` if there was no place for it.
+fn spoil(assigned: &AssignedGraph, live_ranges: &mut LiveRanges, choices: &mut Choices<'_>) -> Option<&'static str> {
+    let ids: Vec<_> = live_ranges.ranges.ids().collect();
     let id = *ids.get(choices.below(ids.len()))?;
-    let followed = draft.shares.iter().any(|share| share.follows == Some(id));
+    let followed = live_ranges.ranges.iter().any(|range| range.alias_of == Some(id));
     let end = end_of_run(assigned);
-    let share = &mut draft.shares[id];
+    let range = &mut live_ranges.ranges[id];
     match choices.below(4) {
-        0 if !followed && share.end > share.start + 1 => {
-            share.end -= 1;
+        0 if !followed && range.end > range.start + 1 => {
+            range.end -= 1;
             Some("a lifetime one too short")
         }
-        1 if !followed && share.end == end && share.end > share.start + 1 => {
-            share.end = share.start + 1;
+        1 if !followed && range.end == end && range.end > range.start + 1 => {
+            range.end = range.start + 1;
             Some("an output or an unread node reused")
         }
-        2 if !followed && share.end < end && share.end > share.start + 2 => {
-            share.end = share.start + 1;
+        2 if !followed && range.end < end && range.end > range.start + 2 => {
+            range.end = range.start + 1;
             Some("a lifetime that ignores later readers and views")
         }
-        3 if share.follows.is_none() && share.start > 0 => {
-            let (memory, size, start) = (share.memory, share.size, share.start);
+        3 if range.alias_of.is_none() && range.start > 0 => {
+            let (memory, size, start) = (range.memory, range.size, range.start);
             let other = ids.iter().copied().filter(|other| {
-                let it = &draft.shares[*other];
-                let free = !draft.shares.iter().any(|share| share.follows == Some(*other));
+                let it = &live_ranges.ranges[*other];
+                let free = !live_ranges.ranges.iter().any(|range| range.alias_of == Some(*other));
                 *other != id && free && it.memory == memory && it.size >= size && it.start < start && start < it.end
             });
             let others: Vec<_> = other.collect();
             let other = *others.get(choices.below(others.len()))?;
-            draft.shares[other].end = start;
-            draft.shares[id].follows = Some(other);
-            Some("a take-over of something that is still needed")
+            live_ranges.ranges[other].end = start;
+            live_ranges.ranges[id].alias_of = Some(other);
+            Some("an alias of something that is still needed")
         }
         _ => None,
     }
 }
 
-/// The same graph with a node moved behind a later one that has no edge to it: a cache write behind its reader, say.
+/// Moves a node of a graph behind a later one that has no edge to it: a cache write behind its reader, say.
 fn reordered(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Option<AssignedGraph> {
     let graph = assigned.graph();
     let mut nodes = graph.nodes().to_vec();
@@ -163,7 +170,7 @@ fn reordered(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Option<Assi
     if to >= nodes.len() {
         return None;
     }
-    // With an edge it would read bytes that nobody has written, and those may be anything.
+    // With an edge it would read bytes that nothing has written, and those may be anything.
     let passed = &nodes[from + 1..=to];
     if passed.iter().any(|later| graph.sources(*later).contains(&Some(nodes[from]))) {
         return None;
@@ -176,18 +183,18 @@ fn reordered(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Option<Assi
     AssignedGraph::new(graph, assigned.memories().clone(), assignment, assigned.sizes().clone()).ok()
 }
 
-/// The door and the checker know of each other nothing, and agree: a graph is out of order if and only if a node reads
-/// what nothing has written, whatever the plan.
+/// The check of node order and the replay share no code, and agree: a graph is out of order if and only if a node
+/// reads what nothing has written, whatever the plan.
 #[test]
-fn a_node_in_front_of_what_it_reads_is_refused_at_the_door_and_by_the_checker() {
+fn a_node_in_front_of_what_it_reads_is_refused_by_the_order_check_and_by_replay() {
     let (mut refused, mut accepted) = (0, 0);
     for seed in 0..1500 {
         let mut choices = Choices::from_seed(seed);
         let assigned = random_graph(&mut choices);
         let places = placed(
             &assigned,
-            &shares(&assigned, TakeOver::None, &lives(&assigned, Unread::Keep)).draft,
-            &Prefixes::default(),
+            &alias_in_place(&assigned, AliasRule::None, &root_lifetimes(&assigned, Unread::Keep)).live_ranges,
+            &PrefixEnds::default(),
         )
         .unwrap();
         let graph = assigned.graph();
@@ -200,16 +207,16 @@ fn a_node_in_front_of_what_it_reads_is_refused_at_the_door_and_by_the_checker() 
         nodes.insert(to, node);
         let mut parts = graph.clone().into_parts();
         parts.set_nodes(nodes.clone());
-        let door = parts.finish().err();
+        let refusal = parts.finish().err();
         // Of a root that is written later, or of a tensor without bytes, nothing is read.
         let is_empty = |tensor: TensorId| graph.tensor(tensor).nbytes().0 == 0;
         let reads_nothing =
-            matches!(&door, Some(GraphError::Order(fault)) if fault.slot.is_none() || is_empty(fault.tensor.id));
+            matches!(&refusal, Some(GraphError::Order(fault)) if fault.slot.is_none() || is_empty(fault.tensor.id));
         let moved = AssignedGraph::from(graph.with_nodes(nodes));
         let unwritten = |fault: &ReplayFault| matches!(fault, ReplayFault::Unwritten { .. });
         let caught = replay(&moved, &places).is_err_and(|faults| faults.list().iter().any(unwritten));
-        assert!(caught == door.is_some() || reads_nothing, "seed {seed}: {door:?}\n{moved}");
-        if door.is_some() { refused += 1 } else { accepted += 1 }
+        assert!(caught == refusal.is_some() || reads_nothing, "seed {seed}: {refusal:?}\n{moved}");
+        if refusal.is_some() { refused += 1 } else { accepted += 1 }
     }
     assert!(refused > 300 && accepted > 300, "{refused} refused, {accepted} accepted");
 }
@@ -221,18 +228,19 @@ fn every_planted_fault_that_does_harm_is_caught() {
     for seed in 0..1200 {
         let mut choices = Choices::from_seed(seed);
         let assigned = random_graph(&mut choices);
-        let mut right = shares(&assigned, TakeOver::More, &lives(&assigned, Unread::Keep)).draft;
-        let prefixes = right.extend_by_hold(&assigned);
+        let mut right =
+            alias_in_place(&assigned, AliasRule::Extended, &root_lifetimes(&assigned, Unread::Keep)).live_ranges;
+        let prefixes = right.extend(&assigned);
         let good = placed(&assigned, &right, &prefixes).unwrap();
         assert_eq!(run(assigned.graph(), None), run(assigned.graph(), Some(&good)), "seed {seed}: the plan is wrong");
         for _ in 0..8 {
-            let mut draft = right.clone();
+            let mut live_ranges = right.clone();
             let (kind, graph, places) = if choices.below(5) == 0 {
                 let Some(graph) = reordered(&assigned, &mut choices) else { continue };
                 ("a node moved past another", graph, good.clone())
             } else {
-                let Some(kind) = spoil(&assigned, &mut draft, &mut choices) else { continue };
-                let Some(places) = placed(&assigned, &draft, &prefixes) else { continue };
+                let Some(kind) = spoil(&assigned, &mut live_ranges, &mut choices) else { continue };
+                let Some(places) = placed(&assigned, &live_ranges, &prefixes) else { continue };
                 (kind, assigned.clone(), places)
             };
             mutants += 1;

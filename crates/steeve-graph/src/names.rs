@@ -24,7 +24,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The name, or an empty one.
+    /// Returns the name, or an empty one.
     pub fn get(&self, id: TensorId) -> &str {
         self.names.get(id.index()).map_or("", |name| name)
     }
@@ -45,7 +45,7 @@ impl Names {
         self.is_keyed = true;
     }
 
-    /// Whether errors say names alone.
+    /// Returns whether errors say names alone.
     pub(crate) const fn is_keyed(&self) -> bool {
         self.is_keyed
     }

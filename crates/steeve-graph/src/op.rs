@@ -9,7 +9,7 @@ use core::fmt;
 use steeve_plan::Bytes;
 
 use crate::call::{Directions, Gated, ReadCall, SwigluOai};
-use crate::shape::{Rule, attention, elementwise, image, matrix, reduce, rows, view};
+use crate::shape::{ShapeRule, attention, elementwise, image, matrix, reduce, rows, view};
 use crate::{
     Convolution, DataType, FlashAttention, Interpolation, Layout, Order, Pool, Rope, SoftMax, TensorId, Window,
 };
@@ -20,12 +20,12 @@ steeve_plan::id_type! {
 }
 
 /// What the table says about an operation.
-pub(crate) struct Entry {
+pub(crate) struct OpEntry {
     pub(crate) name: &'static str,
-    pub(crate) rule: Option<Rule>,
+    pub(crate) rule: Option<ShapeRule>,
     /// Gives sources and parameters their names.
     pub(crate) read: Option<ReadCall>,
-    /// The source whose memory the result shares by itself, as views and cache writes do.
+    /// The source whose memory the result is a view of, as for views and cache writes.
     pub(crate) view_of: Option<usize>,
     ggml_in_place: bool,
     /// One bit per source slot.
@@ -33,12 +33,12 @@ pub(crate) struct Entry {
     writes: bool,
 }
 
-const fn entry(name: &'static str) -> Entry {
-    Entry { name, rule: None, read: None, view_of: None, ggml_in_place: false, overwrites: 0, writes: true }
+const fn entry(name: &'static str) -> OpEntry {
+    OpEntry { name, rule: None, read: None, view_of: None, ggml_in_place: false, overwrites: 0, writes: true }
 }
 
-impl Entry {
-    const fn rule(mut self, rule: Rule) -> Self {
+impl OpEntry {
+    const fn rule(mut self, rule: ShapeRule) -> Self {
         self.rule = Some(rule);
         self
     }
@@ -69,7 +69,7 @@ impl Entry {
     }
 }
 
-/// From the table: [`Op`], and [`OpCall`] with the reader of each operation. Operands are named in the order of their slots,
+/// From the table: [`Op`], and [`OpCall`] with the reader of each operation. OperandLayouts are named in the order of their slots,
 /// those that a node may lack last; parameters are read by the functions of [`NodeReader`](crate::call::NodeReader).
 macro_rules! operations {
     ($(
@@ -106,7 +106,7 @@ macro_rules! operations {
 
         /// An operation with its operands and parameters. Shapes fit together, and parameters are in their range.
         ///
-        /// Made by [`Graph::call`](crate::Graph::call). Operands that a node may lack are options.
+        /// Made by [`Graph::call`](crate::Graph::call). OperandLayouts that a node may lack are options.
         ///
         /// ```
         /// use steeve_graph::{Graph, OpCall};
@@ -135,10 +135,10 @@ macro_rules! operations {
             /// The operations without a kind, in the order of the table.
             pub const PLAIN: &[Self] = &[$(Self::$variant),*];
 
-            pub(crate) const fn entry(self) -> &'static Entry {
+            pub(crate) const fn entry(self) -> &'static OpEntry {
                 match self {
                     $(Self::$variant => {
-                        const ENTRY: &Entry = &$entry.call(|node| {
+                        const ENTRY: &OpEntry = &$entry.call(|node| {
                             let _ = &node;
                             Ok(OpCall::$variant {
                                 $($($operand: node.operand()?,)*)?
@@ -160,13 +160,14 @@ macro_rules! operations {
 // Elementwise: element i of the result depends on element i of the source and on nothing else of it, so a kernel may
 // write i as soon as it has read i. That is safe for equal layouts in any order of elements and with any number of
 // threads.
-const UNARY: &Entry = &entry("UNARY").rule(elementwise::unary).call(|node| node.unary()).ggml_in_place().overwrites(0);
+const UNARY: &OpEntry =
+    &entry("UNARY").rule(elementwise::unary).call(|node| node.unary()).ggml_in_place().overwrites(0);
 
 // With two sources a GLU is elementwise in both; ggml just does not list it. With one source the result is half as
 // wide, which the demand for equal layouts excludes.
-const GLU: &Entry = &entry("GLU").rule(elementwise::glu).call(|node| node.glu()).overwrites(0).overwrites(1);
+const GLU: &OpEntry = &entry("GLU").rule(elementwise::glu).call(|node| node.glu()).overwrites(0).overwrites(1);
 
-const OTHER: &Entry = &entry("");
+const OTHER: &OpEntry = &entry("");
 
 operations! {
     /// No operation: a leaf, or a plain view.
@@ -212,9 +213,9 @@ operations! {
     RmsNorm [a] with (
         epsilon: f32 = float(0, "epsilon"),
     ) => entry("RMS_NORM").rule(elementwise::same).ggml_in_place().overwrites(0);
-    /// The gradient of rms_norm, from the gradient of its result (slot 0) and its source (slot 1). ggml's kernel first
-    /// copies slot 1 into the result and adds slot 0 afterwards: the result may stand on slot 1, while slot 0 would be
-    /// lost before it is added.
+    /// The gradient of rms_norm, from the gradient of its result (slot 0) and its source (slot 1). ggml's kernel
+    /// first copies slot 1 into the result and adds slot 0 afterwards: the result may be written over slot 1, while
+    /// slot 0 would be lost before it is added.
     RmsNormBack [gradient, a] with (
         epsilon: f32 = float(0, "epsilon"),
     ) => entry("RMS_NORM_BACK").rule(elementwise::same_pair).ggml_in_place().overwrites(1);
@@ -239,7 +240,7 @@ operations! {
     Cpy [a, b] => entry("CPY").rule(view::cpy).view_of(1);
     /// A copy without gaps. Never in place, as [`Dup`](Self::Dup): otherwise it reorders elements.
     Cont [a] => entry("CONT").rule(elementwise::cont);
-    /// The same elements in another shape.
+    /// A view of all elements in another shape.
     Reshape [a] => entry("RESHAPE").rule(view::reshape).view_of(0).writes_nothing();
     /// A part of a tensor.
     View [a] with (offset: Bytes = offset()) => entry("VIEW").rule(view::view).view_of(0).writes_nothing();
@@ -264,8 +265,8 @@ operations! {
     SoftMax [a] optional [mask, sinks] with (
         soft_max: SoftMax = soft_max(),
     ) => entry("SOFT_MAX").rule(attention::soft_max).ggml_in_place().overwrites(0);
-    /// The gradient of soft_max, from the gradient of its result (slot 0) and its result (slot 1). ggml's kernel copies
-    /// slot 0 into the result and multiplies by slot 1 afterwards: the result may stand on slot 0 only.
+    /// The gradient of soft_max, from the gradient of its result (slot 0) and its result (slot 1). ggml's kernel
+    /// copies slot 0 into the result and multiplies by slot 1 afterwards: the result may be written over slot 0 only.
     SoftMaxBack [gradient, result] with (
         soft_max: SoftMax = soft_max_back(),
     ) => entry("SOFT_MAX_BACK").rule(elementwise::same_pair).ggml_in_place().overwrites(0);
@@ -306,9 +307,9 @@ operations! {
     Pad [a] with (before: [u32; 4] = padding(0), behind: [u32; 4] = padding(1)) => entry("PAD").rule(image::pad);
     /// The order that sorts each row. Never in place: the type differs.
     Argsort [a] with (order: Order = order()) => entry("ARGSORT").rule(reduce::argsort);
-    /// Where the largest elements of each row stand.
+    /// The positions of the largest elements of each row.
     TopK [a] with (k: u64 = count(0, "k")) => entry("TOP_K").rule(reduce::top_k);
-    /// The same number everywhere. The source gives the shape and is not read.
+    /// One number everywhere. The source gives the shape and is not read.
     Fill optional [like] with (
         value: f32 = float(0, "value"),
     ) => entry("FILL").rule(elementwise::fill).ggml_in_place().overwrites(0);
@@ -317,53 +318,54 @@ operations! {
     FlashAttnExt [q, k, v] optional [mask, sinks] with (
         attention: FlashAttention = attention(),
     ) => entry("FLASH_ATTN_EXT").rule(attention::flash_attn_ext);
-    /// An operation of the caller's. Nobody knows what its kernel reads when.
+    /// An operation of the caller's. In which order its kernel reads is not known, so it overwrites nothing.
     Custom => entry("CUSTOM").rule(view::custom);
 }
 
 impl Op {
-    /// ggml's name of it. An operation that is not in the table has an empty one here;
-    /// [`Tensors::op_name`](crate::Tensors::op_name) knows it.
+    /// Returns ggml's name of the operation. One that is not in the table has an empty name here and its own in
+    /// [`Tensors::op_name`](crate::Tensors::op_name).
     pub const fn name(self) -> &'static str {
         self.entry().name
     }
 
-    /// Whether the planner of ggml 0.21 lets it take the place of a source.
+    /// Returns whether the planner of ggml 0.21 lets its result be written over a source.
     pub const fn ggml_in_place(self) -> bool {
         self.entry().ggml_in_place
     }
 
-    /// Whether it only describes memory, so that running it does nothing: `NONE`, `VIEW`, `RESHAPE`, `PERMUTE` and
-    /// `TRANSPOSE`.
+    /// Returns whether it only describes memory, so that running it does nothing: `NONE`, `VIEW`, `RESHAPE`,
+    /// `PERMUTE` and `TRANSPOSE`.
     pub const fn writes_nothing(self) -> bool {
         !self.entry().writes
     }
 
-    /// Whether `result` may be written over the source in `slot` while the operation reads its sources.
+    /// Returns whether `result` may be written over the source in `slot` while the operation reads its sources.
     ///
-    /// That holds if no other slot touches the same root, which the caller has to look at. It always demands equal
+    /// That is right if no other slot touches that root, which the caller has to check. It always demands equal
     /// types, shapes and strides.
     pub fn may_overwrite(self, slot: usize, sources: &[Option<&Layout>], result: &Layout) -> bool {
         self.overwrites_slot(slot) && sources.get(slot).copied().flatten() == Some(result)
     }
 
-    /// The part of [`may_overwrite`](Self::may_overwrite) that does not need the layouts.
+    /// Returns the part of [`may_overwrite`](Self::may_overwrite) that does not need the layouts.
     pub const fn overwrites_slot(self, slot: usize) -> bool {
         slot < 16 && self.entry().overwrites >> slot & 1 == 1
     }
 
-    /// The source that it writes into, as `CPY` and `SET_ROWS` do, unless its result owns its memory. Kernels do not read
-    /// that source.
+    /// Returns the source that it writes into, as `CPY` and `SET_ROWS` do, unless its result owns its memory. Kernels
+    /// do not read that source.
     pub const fn writes_into(self) -> Option<usize> {
         if self.entry().writes { self.entry().view_of } else { None }
     }
 
-    /// Whether it may overwrite the source in some slot.
+    /// Returns whether it may overwrite the source in some slot.
     pub(crate) const fn overwrites_any_slot(self) -> bool {
         self.entry().overwrites != 0
     }
 
-    /// The plain operation with ggml's name, in upper case; `UNARY` and `GLU` have kinds and are not among them.
+    /// Returns the plain operation with ggml's name, in upper case; `UNARY` and `GLU` have kinds and are not among
+    /// them.
     pub fn plain(name: &str) -> Option<Self> {
         Self::PLAIN.iter().copied().find(|op| op.name() == name)
     }
@@ -384,12 +386,12 @@ macro_rules! kinds {
             /// Every kind in the list.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// ggml's name of it; empty for one that is not in the list.
+            /// Returns ggml's name of the kind; empty for one that is not in the list.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* Self::Other(_) => "" }
             }
 
-            /// The kind with ggml's name, in upper case.
+            /// Returns the kind with ggml's name, in upper case.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|kind| kind.name() == name)
             }
@@ -429,7 +431,8 @@ mod tests {
 
     use super::*;
 
-    /// One line per operation: what ggml does in place, what we overwrite, whose memory it shares, whether it writes.
+    /// One line per operation: what ggml does in place, what we overwrite, whose memory the result is a view of,
+    /// whether it writes.
     const TABLE: &str = "\
 NONE            writes nothing
 DUP

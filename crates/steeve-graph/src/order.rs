@@ -45,9 +45,9 @@ impl fmt::Display for OrderFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, position, slot, tensor, root, written_at } = self;
         match slot {
-            Some(slot) if tensor == node => write!(f, "node {position} ({node}) reads itself in slot {slot}")?,
-            Some(slot) => write!(f, "node {position} ({node}) reads {tensor} in slot {slot}")?,
-            None => write!(f, "node {position} ({node}) writes into {root}")?,
+            Some(slot) if tensor == node => write!(f, "node {position} ({node}): reads itself in slot {slot}")?,
+            Some(slot) => write!(f, "node {position} ({node}): reads {tensor} in slot {slot}")?,
+            None => write!(f, "node {position} ({node}): writes into {root}")?,
         }
         if slot.is_some() && tensor != root {
             write!(f, ", a view of {root}")?;
@@ -62,7 +62,7 @@ impl fmt::Display for OrderFault {
 
 /// When the bytes of a root are there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum WriteTime {
     BeforeTheRun,
     At(usize),
     Never,
@@ -84,10 +84,10 @@ pub(crate) fn check_order(
         let check = |slot: Option<usize>, tensor: TensorId| {
             let root = tensors.root(tensor);
             let written_at = match written[root.index()] {
-                Written::BeforeTheRun => return Ok(()),
-                Written::At(at) if at < position => return Ok(()),
-                Written::At(at) => Some(at),
-                Written::Never => None,
+                WriteTime::BeforeTheRun => return Ok(()),
+                WriteTime::At(at) if at < position => return Ok(()),
+                WriteTime::At(at) => Some(at),
+                WriteTime::Never => None,
             };
             let named = |id| Named::new(id, names);
             let (node, tensor, root) = (named(node), named(tensor), named(root));
@@ -112,16 +112,16 @@ fn written(
     names: &Names,
     nodes: &[TensorId],
     leafs: &[TensorId],
-) -> Result<Vec<Written>, GraphError> {
-    let mut written: Vec<Written> = Vec::with_capacity(tensors.len());
+) -> Result<Vec<WriteTime>, GraphError> {
+    let mut written: Vec<WriteTime> = Vec::with_capacity(tensors.len());
     written.extend(tensors.iter().map(|it| match it.external || it.flags.is_input() || it.op == Op::None {
-        true => Written::BeforeTheRun,
-        false => Written::Never,
+        true => WriteTime::BeforeTheRun,
+        false => WriteTime::Never,
     }));
     let mut is_leaf = vec![false; tensors.len()];
     for leaf in leafs {
         is_leaf[leaf.index()] = true;
-        written[leaf.index()] = Written::BeforeTheRun;
+        written[leaf.index()] = WriteTime::BeforeTheRun;
     }
     let mut listed = vec![false; tensors.len()];
     for (position, &node) in nodes.iter().enumerate() {
@@ -133,7 +133,7 @@ fn written(
         // A node without an operation that is no leaf is filled when its turn comes: a copy of ggml's scheduler.
         let is_copy = it.op == Op::None && !it.flags.is_input() && !is_leaf[node.index()];
         if it.is_planned() && (is_copy || !it.op.writes_nothing()) {
-            written[node.index()] = Written::At(position);
+            written[node.index()] = WriteTime::At(position);
         }
     }
     Ok(written)

@@ -14,12 +14,13 @@ pub enum Param {
 }
 
 impl Param {
-    /// A number of elements or bytes. Larger ones than fit, which no tensor has, become the largest that does.
+    /// Returns a number of elements or bytes as a parameter. Larger ones than fit, which no tensor has, become the
+    /// largest that does.
     pub(crate) fn count(value: u64) -> Self {
         Self::Int(i64::try_from(value).unwrap_or(i64::MAX))
     }
 
-    /// The number, if it is an integer.
+    /// Returns the number, if it is an integer.
     pub const fn int(self) -> Option<i64> {
         match self {
             Self::Int(value) => Some(value),
@@ -27,7 +28,7 @@ impl Param {
         }
     }
 
-    /// The number as a real one.
+    /// Returns the number as a real one.
     pub const fn float(self) -> f32 {
         match self {
             Self::Int(value) => value as f32,

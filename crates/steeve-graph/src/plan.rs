@@ -1,18 +1,19 @@
 //! Graph in, one proven plan per memory out.
 //!
 //! ```text
-//!   AssignedGraph --liveness, aliases--> shares --> one Problem per memory --place, certify--> Plan
-//!                                                                                  all of them: GraphPlan
+//!   AssignedGraph --liveness, aliases--> live ranges --> one Problem per memory --place, certify--> Plan
+//!                                                                                       all of them: GraphPlan
 //! ```
 //!
-//! A plan with take-overs is never larger than ggml's in any memory, unless the memory has a `hold` or keeps what fusions
-//! need, or ggml's plan frees something that must survive, writes over a source that its operation still reads, or takes a node into the memory of its
-//! source, where whoever reads it may not reach it. Most are at their lower bound, which is not above ggml's where all of
-//! its take-overs are made; where one of the two fails, ggml's own answer is made as well and the smaller one taken.
+//! A plan with in-place aliases is never larger than ggml's in any memory, unless the memory has an extra lifetime or
+//! keeps what fusions need, or ggml's plan frees something that must survive, writes over a source that its operation
+//! still reads, or moves a node into the memory of its source, where its readers may not reach it. Most are at their
+//! lower bound, which is not above ggml's where all of its aliases are made; where one of the two fails, ggml's own
+//! placement is computed as well and the smaller one used.
 
 mod error;
 mod options;
-mod part;
+mod memory_solution;
 
 use alloc::vec::Vec;
 use core::cell::OnceCell;
@@ -20,71 +21,72 @@ use core::ops::ControlFlow;
 
 use steeve_plan::{BlockId, BufferId, Bytes, FreeList, Id, IdVec, Offset, Plan, SearchProgress, Verdict, lower_bound};
 
-use crate::alias::{OurShares, TakeOver, shares};
-use crate::draft::{Draft, MemoryProblem, Prefixes, end_of_run};
-use crate::ggml::{Simulation, simulate};
-use crate::liveness::{Lives, lives};
-use crate::{AssignedGraph, Memory, MemoryId, Named, Places, Tensor, TensorId};
+use crate::alias::{AliasRule, AliasedRanges, alias_in_place};
+use crate::ggml::{GgmlSimulation, simulate};
+use crate::live_ranges::{LiveRanges, MemoryProblem, PrefixEnds, end_of_run};
+use crate::liveness::{RootLifetimes, root_lifetimes};
+use crate::{AssignedGraph, Memory, MemoryId, Named, Tensor, TensorId, TensorPlaces};
 
 pub use error::GraphPlanError;
-pub use options::{GraphStrategy, PlanOptions, Reuse, Unread};
 #[cfg(feature = "json")]
-pub(crate) use part::unlisted;
-use part::{Part, assemble, placed, take_overs};
+pub(crate) use memory_solution::unlisted;
+use memory_solution::{MemorySolution, assemble, in_place_aliases, placed};
+pub use options::{GraphStrategy, PlanOptions, Reuse, Unread};
 
-/// A proven plan for a graph: one [`Plan`] per memory, and where each tensor stands.
+/// A proven plan for a graph: one [`Plan`] per memory, and where each tensor is located.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphPlan {
     pub(crate) assigned: AssignedGraph,
     pub(crate) options: PlanOptions,
     pub(crate) memories: Vec<MemoryPlan>,
     /// What each tensor with bytes of its own was given.
-    pub(crate) given: Vec<Option<Given>>,
+    pub(crate) tensor_blocks: Vec<Option<TensorBlock>>,
     /// Tensors that nodes use but that are neither nodes nor leafs.
     pub(crate) unlisted: Vec<TensorId>,
-    /// Nodes that take over a source, with its slot.
-    pub(crate) take_overs: Vec<(TensorId, u32)>,
+    /// Nodes that are written over a source, with its slot.
+    pub(crate) in_place_aliases: Vec<(TensorId, u32)>,
 }
 
 /// What a tensor was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct TensorBlock {
     /// Which of the plan's memories.
-    pub(crate) part: u32,
+    pub(crate) memory_plan: u32,
     pub(crate) block: BlockId,
     /// The memory that decides how many bytes the tensor needs.
-    pub(crate) asked: MemoryId,
+    pub(crate) sized_by: MemoryId,
     /// The size of the block, so that `fits` need not look it up.
-    pub(crate) room: Bytes,
+    pub(crate) size: Bytes,
 }
 
 /// The plan of one memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryPlan {
-    /// Which memory; never one that shares another's.
+    /// Which memory; never one that is another under a second id.
     pub memory: MemoryId,
-    /// Where its blocks stand.
+    /// Where its blocks are located.
     pub plan: Plan,
     /// How good that is, and how it is known.
     pub verdict: Verdict,
     /// No plan of these blocks is smaller: the bound, or more where a search has refuted it.
     pub at_least: Bytes,
-    /// The tensor that each block was made for. Where [`Fusion::Kept`](crate::Fusion::Kept) asks for it, a tensor has a second
-    /// block that follows its own: the prefix that outlives it. These are the last.
+    /// The tensor that each block was made for. Where [`Fusion::Kept`](crate::Fusion::Kept) demands it, a tensor has
+    /// a second block that follows its own: the prefix that outlives it. These are the last.
     pub tensors: IdVec<BlockId, TensorId>,
-    /// Whether live ranges are extended as the memory's `hold` and `fusion` ask. Not so in ggml's own plans.
-    pub keeps_hold: bool,
-    /// The memory as it was planned for. In a plan from a file, alignment, hold and fusion may be more than the graph's memory
-    /// asks for.
+    /// Whether live ranges are extended as [`Memory::extra_lifetime`] and [`Memory::fusion`] demand. Not so in ggml's
+    /// own plans.
+    pub keeps_extra_lifetime: bool,
+    /// The memory as it was planned for. In a plan from a file, alignment, extra lifetime and fusion may be more than
+    /// the graph's memory demands.
     pub planned_for: Memory,
 }
 
-/// Where a tensor stands.
+/// Where a tensor is located.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorPlace {
-    /// In which memory; never one that shares another's.
+    /// In which memory; never one that is another under a second id.
     pub memory: MemoryId,
     /// In which of its buffers.
     pub buffer: BufferId,
@@ -95,7 +97,7 @@ pub struct TensorPlace {
 }
 
 impl TensorPlace {
-    /// A claim that a tensor stands there.
+    /// Returns the claim that a tensor is located there.
     pub const fn new(memory: MemoryId, buffer: BufferId, offset: Offset, size: Bytes) -> Self {
         Self { memory, buffer, offset, size }
     }
@@ -117,32 +119,42 @@ impl TensorPlace {
 /// assert_eq!(plan.peak(), Bytes(2 * 4096));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+///
+/// If the tensors of a memory add up to 2^64 bytes or more, or if [`GraphStrategy::Ggml`] is wrong for the graph.
 pub fn plan_graph(assigned: &AssignedGraph, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
     plan_graph_watched(assigned, options, &mut |_| ControlFlow::Continue(()))
 }
 
 /// Plans a graph as [`plan_graph`] does, and tells `watch` how the search of each memory goes on. `Break` ends it, and the
 /// best plan so far is the answer.
+///
+/// # Errors
+///
+/// If the tensors of a memory add up to 2^64 bytes or more, or if [`GraphStrategy::Ggml`] is wrong for the graph.
 pub fn plan_graph_watched(
     assigned: &AssignedGraph,
     options: &PlanOptions,
-    watch: &mut Watch<'_>,
+    watch: &mut SearchWatcher<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
-    planned(&GgmlRun::new(assigned), &options.implied(), watch)
+    planned(&LazySimulation::new(assigned), &options.implied(), watch)
 }
 
 /// A plan, and what ggml's allocator takes for the same graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlanBesideGgml {
-    /// Never larger than ggml's in any memory, unless ggml's plan does not hold for the graph.
+    /// Never larger than ggml's in any memory, unless ggml's plan is wrong for the graph.
     pub plan: GraphPlan,
-    /// The bytes of all of ggml's chunks in each memory. A memory that shares another's has none of its own.
+    /// The bytes of all of ggml's chunks in each memory. A memory that is another under a second id has none of its
+    /// own.
     pub ggml: IdVec<MemoryId, Bytes>,
 }
 
-/// Plans a graph beside ggml, whose allocator is simulated once. In a memory where our plan would be larger, because of its
-/// `hold` or of what it keeps for fusions, the layout is ggml's to the byte, and [`MemoryPlan::keeps_hold`] is false.
+/// Plans a graph beside ggml, whose allocator is simulated once. In a memory where our plan would be larger, because
+/// of its extra lifetime or of what it keeps for fusions, the layout is ggml's to the byte, and
+/// [`MemoryPlan::keeps_extra_lifetime`] is false.
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, Bytes, MemoryId, PlanOptions, plan_beside_ggml};
@@ -158,29 +170,38 @@ pub struct PlanBesideGgml {
 /// assert_eq!(beside.plan.peak(), Bytes(3 * 4096)); // `z` is allocated over `spare`
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+///
+/// If the tensors of a memory add up to 2^64 bytes or more, in our plan or in ggml's.
 pub fn plan_beside_ggml(assigned: &AssignedGraph, options: &PlanOptions) -> Result<PlanBesideGgml, GraphPlanError> {
     plan_beside_ggml_watched(assigned, options, &mut |_| ControlFlow::Continue(()))
 }
 
 /// Plans a graph as [`plan_beside_ggml`] does, and tells `watch` how the search of each memory goes on. `Break` ends it, and the
 /// best plan so far is the answer.
+///
+/// # Errors
+///
+/// If the tensors of a memory add up to 2^64 bytes or more, in our plan or in ggml's.
 pub fn plan_beside_ggml_watched(
     assigned: &AssignedGraph,
     options: &PlanOptions,
-    watch: &mut Watch<'_>,
+    watch: &mut SearchWatcher<'_>,
 ) -> Result<PlanBesideGgml, GraphPlanError> {
-    let (run, options) = (GgmlRun::new(assigned), options.implied());
+    let (run, options) = (LazySimulation::new(assigned), options.implied());
     let ggml: IdVec<MemoryId, Bytes> = run.get()?.free.iter().map(FreeList::total).collect();
-    let with_ggml_shares =
-        |options: &PlanOptions, watch: &mut Watch<'_>| with_ggml_shares(&run, options, Larger::AsGgml, watch);
+    let plan_ggml_ranges = |options: &PlanOptions, watch: &mut SearchWatcher<'_>| {
+        plan_ggml_ranges(&run, options, LargerThanGgml::AsGgml, watch)
+    };
     let plan = match (options.strategy, options.reuse) {
-        (GraphStrategy::Ggml, _) => as_ggml_does(&run, &options)?,
-        (_, Reuse::Ggml) => with_ggml_shares(&options, watch)?,
-        (_, Reuse::More | Reuse::None) => {
+        (GraphStrategy::Ggml, _) => plan_as_ggml(&run, &options)?,
+        (_, Reuse::Ggml) => plan_ggml_ranges(&options, watch)?,
+        (_, Reuse::Extended | Reuse::None) => {
             let ours = planned(&run, &options, watch)?;
             let simulation = run.get()?;
             match ours.memories.iter().any(|it| is_larger(assigned, it.memory, &it.plan, simulation)) {
-                true => with_ggml_shares(&options.with_reuse(Reuse::Ggml), watch)?,
+                true => plan_ggml_ranges(&options.with_reuse(Reuse::Ggml), watch)?,
                 false => ours,
             }
         }
@@ -190,43 +211,48 @@ pub fn plan_beside_ggml_watched(
 
 /// What is done in a memory whose plan is larger than ggml's.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Larger {
-    /// It is kept: what the memory holds must be held.
+enum LargerThanGgml {
+    /// It is kept: the extended live ranges are needed.
     Kept,
-    /// ggml's own layout is used there, which holds nothing.
+    /// ggml's own layout is used there, which extends no live range.
     AsGgml,
 }
 
-/// Whether the plan of a memory takes more than ggml's. A memory with a hold may, since ggml holds nothing. And where ggml takes
-/// a tensor into the memory of its source, ours may need a buffer that is larger than any that its own memory gives out.
-fn is_larger(assigned: &AssignedGraph, memory: MemoryId, plan: &Plan, run: &Simulation) -> bool {
+/// Returns whether the plan of a memory takes more than ggml's. One with an extra lifetime may, since ggml extends no
+/// live range. And where ggml moves a tensor into the memory of its source, ours may need a buffer that is larger
+/// than its own memory allows.
+fn is_larger(assigned: &AssignedGraph, memory: MemoryId, plan: &Plan, run: &GgmlSimulation) -> bool {
     let ours = plan.buffers().iter().copied().max().unwrap_or_default();
     let theirs = run.free[memory].chunks().max().unwrap_or_default();
     let limit = assigned.memories()[memory].max_buffer.unwrap_or(ours);
     plan.peak() > run.free[memory].total() || ours > limit.max(theirs)
 }
 
-fn planned(run: &GgmlRun<'_>, options: &PlanOptions, watch: &mut Watch<'_>) -> Result<GraphPlan, GraphPlanError> {
+fn planned(
+    run: &LazySimulation<'_>,
+    options: &PlanOptions,
+    watch: &mut SearchWatcher<'_>,
+) -> Result<GraphPlan, GraphPlanError> {
     match (options.strategy, options.reuse) {
-        (GraphStrategy::Ggml, _) => as_ggml_does(run, options),
-        (_, Reuse::Ggml) => with_ggml_shares(run, options, Larger::Kept, watch),
-        (_, Reuse::None) => with_our_shares(run, options, TakeOver::None, watch),
-        (_, Reuse::More) => with_our_shares(run, options, TakeOver::More, watch),
+        (GraphStrategy::Ggml, _) => plan_as_ggml(run, options),
+        (_, Reuse::Ggml) => plan_ggml_ranges(run, options, LargerThanGgml::Kept, watch),
+        (_, Reuse::None) => plan_own_ranges(run, options, AliasRule::None, watch),
+        (_, Reuse::Extended) => plan_own_ranges(run, options, AliasRule::Extended, watch),
     }
 }
 
-/// A graph, and ggml's events on it, which are simulated when they are first asked for.
-struct GgmlRun<'a> {
+/// A graph, and ggml's events on it, which are simulated when they are first needed.
+struct LazySimulation<'a> {
     assigned: &'a AssignedGraph,
-    simulation: OnceCell<Simulation>,
+    simulation: OnceCell<GgmlSimulation>,
 }
 
-impl<'a> GgmlRun<'a> {
+impl<'a> LazySimulation<'a> {
     fn new(assigned: &'a AssignedGraph) -> Self {
         Self { assigned, simulation: OnceCell::new() }
     }
 
-    fn get(&self) -> Result<&Simulation, GraphPlanError> {
+    fn get(&self) -> Result<&GgmlSimulation, GraphPlanError> {
         if let Some(simulation) = self.simulation.get() {
             return Ok(simulation);
         }
@@ -235,265 +261,279 @@ impl<'a> GgmlRun<'a> {
     }
 }
 
-/// Told now and then where a search stands; says whether to go on.
-type Watch<'a> = dyn FnMut(&SearchProgress) -> ControlFlow<()> + 'a;
+/// A callback that gets the progress of a search now and then, and returns whether to go on.
+type SearchWatcher<'a> = dyn FnMut(&SearchProgress) -> ControlFlow<()> + 'a;
 
-fn as_ggml_does(run: &GgmlRun<'_>, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
+fn plan_as_ggml(run: &LazySimulation<'_>, options: &PlanOptions) -> Result<GraphPlan, GraphPlanError> {
     let (assigned, run) = (run.assigned, run.get()?);
     // A plan is used for other shapes too, so one that does no harm by luck is none.
-    if let Some(tensor) = freed_early(assigned, &run.draft, &lives(assigned, options.unread)) {
+    if let Some(tensor) = freed_early(assigned, &run.live_ranges, &root_lifetimes(assigned, options.unread)) {
         return Err(GraphPlanError::GgmlFrees { tensor: Named::new(tensor, assigned.graph().names()) });
     }
-    let mut parts = Vec::new();
-    for problem in run.draft.problems(assigned, &Prefixes::default())? {
+    let mut solutions = Vec::new();
+    for problem in run.live_ranges.problems(assigned, &PrefixEnds::default())? {
         let memory = problem.memory;
-        parts.push(Part::as_ggml(problem, run).map_err(|violations| {
+        solutions.push(MemorySolution::from_simulation_unlimited(problem, run).map_err(|violations| {
             let memory = assigned.memories()[memory].name.clone();
             GraphPlanError::GgmlFails { memory, violations }
         })?);
     }
-    Ok(assemble(assigned, options, &run.draft, parts))
+    Ok(assemble(assigned, options, &run.live_ranges, solutions))
 }
 
-/// ggml's shares packed better; where that is not smaller, ggml's own packing, if it holds.
-fn with_ggml_shares(
-    run: &GgmlRun<'_>,
+/// Plans ggml's live ranges with a better packing; where that is not smaller, with ggml's own, if it is right.
+fn plan_ggml_ranges(
+    run: &LazySimulation<'_>,
     options: &PlanOptions,
-    larger: Larger,
-    watch: &mut Watch<'_>,
+    larger: LargerThanGgml,
+    watch: &mut SearchWatcher<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
     let (assigned, run) = (run.assigned, run.get()?);
-    let lives = lives(assigned, options.unread);
-    match GgmlShares::new(assigned, options, run, &lives)? {
-        Some(shares) => shares.packed(assigned, options, run, larger, watch),
-        None => with_safe_ggml_shares(assigned, options, run, &lives, larger, watch),
+    let lives = root_lifetimes(assigned, options.unread);
+    match GgmlLiveRanges::new(assigned, options, run, &lives)? {
+        Some(ranges) => ranges.packed(assigned, options, run, larger, watch),
+        None => plan_safe_ggml_ranges(assigned, options, run, &lives, larger, watch),
     }
 }
 
-/// ggml's take-overs as far as they are safe, for a graph of which ggml frees something early.
-fn with_safe_ggml_shares(
+/// Plans ggml's aliases as far as they are safe, for a graph of which ggml frees something early.
+fn plan_safe_ggml_ranges(
     assigned: &AssignedGraph,
     options: &PlanOptions,
-    run: &Simulation,
-    lives: &Lives,
-    larger: Larger,
-    watch: &mut Watch<'_>,
+    run: &GgmlSimulation,
+    lives: &RootLifetimes,
+    larger: LargerThanGgml,
+    watch: &mut SearchWatcher<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
-    let OurShares { mut draft, .. } = shares(assigned, TakeOver::Ggml, lives);
-    let unheld = draft.clone();
-    let prefixes = draft.extend_by_hold(assigned);
-    let mut parts = placed(assigned, &draft, &prefixes, options, watch)?;
-    if larger == Larger::AsGgml {
-        // ggml's own layout is wrong here, but it holds nothing either.
-        for (part, problem) in parts.iter_mut().zip(unheld.problems(assigned, &Prefixes::default())?) {
-            if is_larger(assigned, part.memory, &part.plan, run) {
-                *part = Part { keeps_hold: false, ..Part::placed(assigned, problem, options, watch)? };
+    let AliasedRanges { mut live_ranges, .. } = alias_in_place(assigned, AliasRule::Ggml, lives);
+    let unextended = live_ranges.clone();
+    let prefixes = live_ranges.extend(assigned);
+    let mut solutions = placed(assigned, &live_ranges, &prefixes, options, watch)?;
+    if larger == LargerThanGgml::AsGgml {
+        // ggml's own layout is wrong here, but it extends nothing either.
+        for (solution, problem) in solutions.iter_mut().zip(unextended.problems(assigned, &PrefixEnds::default())?) {
+            if is_larger(assigned, solution.memory, &solution.plan, run) {
+                *solution = MemorySolution {
+                    keeps_extra_lifetime: false,
+                    ..MemorySolution::placed(assigned, problem, options, watch)?
+                };
             }
         }
     }
-    Ok(assemble(assigned, options, &draft, parts))
+    Ok(assemble(assigned, options, &live_ranges, solutions))
 }
 
-/// ggml's shares, with lives as long as our options ask for.
-struct GgmlShares {
-    draft: Draft,
+/// ggml's live ranges, which end where our options demand.
+struct GgmlLiveRanges {
+    live_ranges: LiveRanges,
     problems: Vec<MemoryProblem>,
 }
 
-impl GgmlShares {
-    /// `None` if ggml frees something while it is needed.
+impl GgmlLiveRanges {
+    /// Returns `None` if ggml frees something while it is needed.
     fn new(
         assigned: &AssignedGraph,
         options: &PlanOptions,
-        run: &Simulation,
-        lives: &Lives,
+        run: &GgmlSimulation,
+        lives: &RootLifetimes,
     ) -> Result<Option<Self>, GraphPlanError> {
-        if freed_early(assigned, &run.draft, lives).is_some() {
+        if freed_early(assigned, &run.live_ranges, lives).is_some() {
             return Ok(None);
         }
-        let mut draft = run.draft.clone();
+        let mut live_ranges = run.live_ranges.clone();
         if options.unread != Unread::Keep {
-            shorten_unread(&mut draft, lives);
+            shorten_unread(&mut live_ranges, lives);
         }
-        let prefixes = draft.extend_by_hold(assigned);
-        let problems = draft.problems(assigned, &prefixes)?;
-        Ok(Some(Self { draft, problems }))
+        let prefixes = live_ranges.extend(assigned);
+        let problems = live_ranges.problems(assigned, &prefixes)?;
+        Ok(Some(Self { live_ranges, problems }))
     }
 
     fn packed(
         self,
         assigned: &AssignedGraph,
         options: &PlanOptions,
-        run: &Simulation,
-        larger: Larger,
-        watch: &mut Watch<'_>,
+        run: &GgmlSimulation,
+        larger: LargerThanGgml,
+        watch: &mut SearchWatcher<'_>,
     ) -> Result<GraphPlan, GraphPlanError> {
-        let mut parts = Vec::with_capacity(self.problems.len());
+        let mut solutions = Vec::with_capacity(self.problems.len());
         for problem in self.problems {
-            let ours = Part::placed(assigned, problem, options, watch)?;
-            let theirs =
-                (ours.plan.peak() > run.free[ours.memory].total()).then(|| Part::of_ggml(ours.problem(), run).ok());
-            parts.push(theirs.flatten().unwrap_or(ours));
+            let ours = MemorySolution::placed(assigned, problem, options, watch)?;
+            let theirs = (ours.plan.peak() > run.free[ours.memory].total())
+                .then(|| MemorySolution::from_simulation(ours.problem(), run).ok());
+            solutions.push(theirs.flatten().unwrap_or(ours));
         }
-        if larger == Larger::AsGgml && parts.iter().any(|it| is_larger(assigned, it.memory, &it.plan, run)) {
-            // Both have the same shares, so one memory can be ggml's and the next ours.
-            let problems = run.draft.problems(assigned, &Prefixes::default())?;
-            for (part, problem) in parts.iter_mut().zip(problems) {
-                if is_larger(assigned, part.memory, &part.plan, run)
-                    && let Ok(theirs) = Part::as_ggml(problem, run)
+        if larger == LargerThanGgml::AsGgml && solutions.iter().any(|it| is_larger(assigned, it.memory, &it.plan, run))
+        {
+            // Both have the same live ranges, so one memory can be ggml's and the next ours.
+            let problems = run.live_ranges.problems(assigned, &PrefixEnds::default())?;
+            for (solution, problem) in solutions.iter_mut().zip(problems) {
+                if is_larger(assigned, solution.memory, &solution.plan, run)
+                    && let Ok(theirs) = MemorySolution::from_simulation_unlimited(problem, run)
                 {
-                    *part = Part { keeps_hold: false, ..theirs };
+                    *solution = MemorySolution { keeps_extra_lifetime: false, ..theirs };
                 }
             }
         }
-        Ok(assemble(assigned, options, &self.draft, parts))
+        Ok(assemble(assigned, options, &self.live_ranges, solutions))
     }
 
-    /// Whether a plan of these shares may be smaller than ours in some memory, with take-overs of our table only.
-    fn may_beat(&self, assigned: &AssignedGraph, ours: &[Part]) -> bool {
+    /// Returns whether a plan of these live ranges may be smaller than ours in some memory, with aliases of our table
+    /// only.
+    fn may_beat(&self, assigned: &AssignedGraph, ours: &[MemorySolution]) -> bool {
         let graph = assigned.graph();
-        let is_smaller = |(their, our): (&MemoryProblem, &Part)| lower_bound(&their.problem).bytes < our.plan.peak();
+        let is_smaller =
+            |(their, our): (&MemoryProblem, &MemorySolution)| lower_bound(&their.problem).bytes < our.plan.peak();
         self.problems.iter().zip(ours).any(is_smaller)
-            && take_overs(graph, &self.draft).iter().all(|(node, slot)| graph.may_overwrite(*node, *slot as usize))
+            && in_place_aliases(graph, &self.live_ranges)
+                .iter()
+                .all(|(node, slot)| graph.may_overwrite(*node, *slot as usize))
     }
 }
 
-/// Our own shares. ggml's instead, if any memory of that plan is smaller and all its take-overs are in our table: a memory
-/// can't be taken from one plan and the next from the other, because a tensor may stand in different memories in the two.
-fn with_our_shares(
-    run: &GgmlRun<'_>,
+/// Plans our own live ranges. Uses ggml's instead, if any memory of that plan is smaller and all its aliases are in
+/// our table: a memory can't be taken from one plan and the next from the other, because a tensor may be located in
+/// different memories in the two.
+fn plan_own_ranges(
+    run: &LazySimulation<'_>,
     options: &PlanOptions,
-    rule: TakeOver,
-    watch: &mut Watch<'_>,
+    rule: AliasRule,
+    watch: &mut SearchWatcher<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
     let assigned = run.assigned;
-    let lives = lives(assigned, options.unread);
-    let OurShares { mut draft, differs } = shares(assigned, rule, &lives);
-    let prefixes = draft.extend_by_hold(assigned);
-    let parts = placed(assigned, &draft, &prefixes, options, watch)?;
-    let held = assigned.memories().iter().any(Memory::keeps_ggml_in_place);
-    let at_bound = parts.iter().all(|part| part.plan.is_optimal());
-    // Without take-overs the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
-    if rule == TakeOver::More
-        && (differs || held || !at_bound)
-        && let Ok(Some(theirs)) = smaller_with_ggml_shares(run, options, &lives, &parts, watch)
+    let lives = root_lifetimes(assigned, options.unread);
+    let AliasedRanges { mut live_ranges, differs } = alias_in_place(assigned, rule, &lives);
+    let prefixes = live_ranges.extend(assigned);
+    let solutions = placed(assigned, &live_ranges, &prefixes, options, watch)?;
+    let keeps_ggml_in_place = assigned.memories().iter().any(Memory::keeps_ggml_in_place);
+    let at_bound = solutions.iter().all(|solution| solution.plan.is_optimal());
+    // Without aliases the plan is what it is; with all of ggml's and at the bound it can't be above ggml's.
+    if rule == AliasRule::Extended
+        && (differs || keeps_ggml_in_place || !at_bound)
+        && let Ok(Some(theirs)) = smaller_with_ggml_ranges(run, options, &lives, &solutions, watch)
     {
         return Ok(theirs);
     }
-    Ok(assemble(assigned, options, &draft, parts))
+    Ok(assemble(assigned, options, &live_ranges, solutions))
 }
 
-/// The plan of ggml's shares, if it is smaller than ours in some memory and all its take-overs are in our table.
-fn smaller_with_ggml_shares(
-    run: &GgmlRun<'_>,
+/// Returns the plan of ggml's live ranges, if it is smaller than ours in some memory and all its aliases are in our
+/// table.
+fn smaller_with_ggml_ranges(
+    run: &LazySimulation<'_>,
     options: &PlanOptions,
-    lives: &Lives,
-    ours: &[Part],
-    watch: &mut Watch<'_>,
+    lives: &RootLifetimes,
+    ours: &[MemorySolution],
+    watch: &mut SearchWatcher<'_>,
 ) -> Result<Option<GraphPlan>, GraphPlanError> {
     let (assigned, run) = (run.assigned, run.get()?);
-    let theirs = match GgmlShares::new(assigned, options, run, lives)? {
-        Some(shares) if !shares.may_beat(assigned, ours) => return Ok(None),
-        Some(shares) => shares.packed(assigned, options, run, Larger::Kept, watch)?,
-        None => with_safe_ggml_shares(assigned, options, run, lives, Larger::Kept, watch)?,
+    let theirs = match GgmlLiveRanges::new(assigned, options, run, lives)? {
+        Some(ranges) if !ranges.may_beat(assigned, ours) => return Ok(None),
+        Some(ranges) => ranges.packed(assigned, options, run, LargerThanGgml::Kept, watch)?,
+        None => plan_safe_ggml_ranges(assigned, options, run, lives, LargerThanGgml::Kept, watch)?,
     };
-    let is_smaller = theirs.take_overs.iter().all(|(node, slot)| assigned.graph().may_overwrite(*node, *slot as usize))
-        && theirs.away_from_home().is_none()
-        && theirs.memories.iter().zip(ours).any(|(their, our)| their.plan.peak() < our.plan.peak());
+    let is_smaller =
+        theirs.in_place_aliases.iter().all(|(node, slot)| assigned.graph().may_overwrite(*node, *slot as usize))
+            && theirs.aliased_across_memories().is_none()
+            && theirs.memories.iter().zip(ours).any(|(their, our)| their.plan.peak() < our.plan.peak());
     Ok(is_smaller.then_some(theirs))
 }
 
-/// A tensor whose bytes ggml's events give to others while they are still needed: the root of an output that is a view and
-/// is read, or a tensor whose counts are confused.
-fn freed_early(assigned: &AssignedGraph, draft: &Draft, lives: &Lives) -> Option<TensorId> {
-    let (taken, end) = (draft.taken(), end_of_run(assigned));
-    let index = lives.of_root.iter().zip(&draft.of_tensor).position(|(life, share)| {
+/// Returns a tensor whose bytes ggml's events free while they are still needed: the root of an output that is a view
+/// and is read, or a tensor whose counts are confused.
+fn freed_early(assigned: &AssignedGraph, live_ranges: &LiveRanges, lives: &RootLifetimes) -> Option<TensorId> {
+    let (aliased, end) = (live_ranges.aliased(), end_of_run(assigned));
+    let index = lives.of_root.iter().zip(&live_ranges.of_tensor).position(|(life, range)| {
         // What is used must have bytes; views and external tensors have no share of their own.
-        let Some(share) = *share else { return life.is_allocated() };
-        let it = &draft.shares[share];
-        // A node takes over its source at the last use.
-        let until = if taken[share] { it.end } else { it.end - 1 };
+        let Some(range) = *range else { return life.is_allocated() };
+        let it = &live_ranges.ranges[range];
+        // A node is written over its source at the last use.
+        let until = if aliased[range] { it.end } else { it.end - 1 };
         let last = life.last.min(end - 1);
-        it.start > life.first || last > until || (life.kept && taken[share])
+        it.start > life.first || last > until || (life.kept && aliased[range])
     });
     index.and_then(TensorId::from_index)
 }
 
-/// Ends the lives of tensors that ggml never frees where our lives end. ggml's places hold for shorter lives, too.
-fn shorten_unread(draft: &mut Draft, lives: &Lives) {
-    for (life, share) in lives.of_root.iter().zip(&draft.of_tensor) {
-        if let Some(share) = *share {
-            // What is taken over ends at the last use, so this never shortens it.
-            let end = &mut draft.shares[share].end;
+/// Ends the live ranges of tensors that ggml never frees where ours end. ggml's places are right for shorter ones,
+/// too.
+fn shorten_unread(live_ranges: &mut LiveRanges, lives: &RootLifetimes) {
+    for (life, range) in lives.of_root.iter().zip(&live_ranges.of_tensor) {
+        if let Some(range) = *range {
+            // What is aliased ends at the last use, so this never shortens it.
+            let end = &mut live_ranges.ranges[range].end;
             *end = (*end).min(life.last + 1);
         }
     }
 }
 
 impl GraphPlan {
-    /// The graph it was made for.
+    /// Returns the graph it was made for.
     pub fn assigned(&self) -> &AssignedGraph {
         &self.assigned
     }
 
-    /// How it was made.
+    /// Returns how it was made.
     pub fn options(&self) -> &PlanOptions {
         &self.options
     }
 
-    /// The plan of each memory that does not share another's, in order.
+    /// Returns the plan of each memory that is not another under a second id, in order.
     pub fn memories(&self) -> &[MemoryPlan] {
         &self.memories
     }
 
-    /// A node that takes over a source in another memory than the one it was assigned to, as only happens with ggml's
-    /// reuse.
-    pub fn away_from_home(&self) -> Option<TensorId> {
+    /// Returns a node that is written over a source in another memory than the one it was assigned to, as only
+    /// happens with ggml's reuse.
+    pub fn aliased_across_memories(&self) -> Option<TensorId> {
         let (graph, assignment) = (self.assigned.graph(), self.assigned.assignment());
-        let mut homes = graph.nodes().iter().zip(&assignment.nodes);
+        let mut assigned = graph.nodes().iter().zip(&assignment.nodes);
         // Both lists are in the order of nodes.
         let is_away = |node: &TensorId| {
-            let home = homes.find(|(other, _)| *other == node).map(|(_, memory)| self.assigned.owner(*memory));
-            self.block(*node).map(|(it, _)| it.memory) != home
+            let own = assigned.find(|(other, _)| *other == node).map(|(_, memory)| self.assigned.owner(*memory));
+            self.block(*node).map(|(it, _)| it.memory) != own
         };
-        self.take_overs.iter().map(|(node, _)| *node).find(is_away)
+        self.in_place_aliases.iter().map(|(node, _)| *node).find(is_away)
     }
 
-    /// The bytes of all memories together.
+    /// Returns the bytes of all memories together.
     pub fn peak(&self) -> Bytes {
         Bytes(self.memories.iter().fold(0, |sum: u64, it| sum.saturating_add(it.plan.peak().0)))
     }
 
-    /// The block of a tensor with bytes of its own, with the plan it stands in.
+    /// Returns the block of a tensor with bytes of its own, with the plan of its memory.
     pub fn block(&self, tensor: TensorId) -> Option<(&MemoryPlan, BlockId)> {
-        let given = self.given.get(tensor.index()).copied().flatten()?;
-        Some((&self.memories[given.part as usize], given.block))
+        let it = self.tensor_blocks.get(tensor.index()).copied().flatten()?;
+        Some((&self.memories[it.memory_plan as usize], it.block))
     }
 
-    /// Whether a block is a tensor's own, and not a prefix that outlives it.
+    /// Returns whether a block is a tensor's own, and not a prefix that outlives it.
     pub fn is_own_block(&self, memory: &MemoryPlan, block: BlockId) -> bool {
         let own = memory.tensors.get(block).and_then(|tensor| self.block(*tensor));
         own.is_some_and(|(it, own)| it.memory == memory.memory && own == block)
     }
 
-    /// The memory that decides how many bytes a tensor with bytes of its own needs: the one it was asked for, which may
-    /// share the one it stands in.
-    pub fn asked(&self, tensor: TensorId) -> Option<MemoryId> {
-        self.given.get(tensor.index()).copied().flatten().map(|given| given.asked)
+    /// Returns the memory that decides how many bytes a tensor with bytes of its own needs: the one it is located in,
+    /// perhaps under another id.
+    pub fn sized_by(&self, tensor: TensorId) -> Option<MemoryId> {
+        self.tensor_blocks.get(tensor.index()).copied().flatten().map(|it| it.sized_by)
     }
 
-    /// The nodes that take over the bytes of a source, with its slot.
-    pub fn take_overs(&self) -> &[(TensorId, u32)] {
-        &self.take_overs
+    /// Returns the nodes that are written over a source in place, with its slot.
+    pub fn in_place_aliases(&self) -> &[(TensorId, u32)] {
+        &self.in_place_aliases
     }
 
-    /// Where each tensor with bytes of its own stands, as a claim that [`replay`](crate::replay()) can judge.
-    pub fn places(&self) -> Places {
+    /// Returns where each tensor with bytes of its own is located, as a claim that [`replay`](crate::replay()) can
+    /// judge.
+    pub fn places(&self) -> TensorPlaces {
         let tensors = self.assigned.graph().tensors();
         let own = |(id, tensor): (TensorId, &Tensor)| if tensor.is_planned() { self.place(id) } else { None };
         let PlanOptions { reuse, unread, .. } = self.options;
-        let without_hold = self.memories.iter().filter(|it| !it.keeps_hold).map(|it| it.memory).collect();
-        Places { places: tensors.pairs().map(own).collect(), reuse, unread, without_hold }
+        let without_extra_lifetime =
+            self.memories.iter().filter(|it| !it.keeps_extra_lifetime).map(|it| it.memory).collect();
+        TensorPlaces { places: tensors.pairs().map(own).collect(), reuse, unread, without_extra_lifetime }
     }
 
     /// Returns where a tensor is allocated, also a view; `None` for external memory and for what the graph never touches.

@@ -2,13 +2,13 @@
 //!
 //! The form is [`PlanFile`], which `docs/plan-file.md` describes. There are two readers:
 //!
-//! - The strict one, [`GraphPlan::from_file`], returns a proven plan. A loaded plan may be used for every graph that it
-//!   [`fits`](GraphPlan::fits), so it must hold for shapes that were not there when it was saved. A replay of one graph does not
-//!   show that: a view that reads the first half of its root today may read the second half tomorrow. What does is the
-//!   argument by which plans are made, so that is what the file is held to: every block is live for as long as the graph
-//!   needs its tensor, no two blocks that are live at once share a byte, and a node shares bytes with a source only as its
-//!   operation allows. All three follow from the graph and the addresses; the file's word counts for nothing. Then the
-//!   plan is replayed all the same. O(n log n).
+//! - The strict one, [`GraphPlan::from_file`], returns a proven plan. A loaded plan may be used for every graph that
+//!   it [`fits`](GraphPlan::fits), so it must be right for shapes that did not exist when it was saved. A replay of
+//!   one graph does not show that: a view that reads the first half of its root today may read the second half
+//!   tomorrow. What does is the argument by which plans are made, so that is what the file is checked against: every
+//!   block is live for as long as the graph needs its tensor, no two blocks that are live at once share a byte, and a
+//!   node is written over a source only as its operation allows. All three follow from the graph and the addresses;
+//!   the file's word counts for nothing. Then the plan is replayed all the same. O(n log n).
 //! - The diagnostic one, [`check_plan_file`], lists everything that is wrong.
 
 mod claim;
@@ -25,13 +25,13 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-pub use claim::{Claim, check_plan_file};
+pub use claim::{PlacementClaim, check_plan_file};
 pub use fault::{MatchMemories, PlanFault};
 use loader::PlanLoader;
 use steeve_plan::file::{FileMemory, FileTensor, PlanFile};
 use steeve_plan::{Best, Clipped, Id, IdVec, InputLimit};
 
-use crate::compact::lines;
+use crate::compact::text_order;
 use crate::{
     AssignedGraph, Fusion, GraphPlan, GraphStrategy, Memory, MemoryId, PlanOptions, Reuse, TensorId, Unread, replay,
 };
@@ -51,31 +51,39 @@ impl GraphPlan {
     ///
     /// let larger = graph("x = input f32[65]; a = sqr x; b = neg a; c = add a b !output");
     /// let error = GraphPlan::from_json(&json, &larger).unwrap_err();
-    /// assert_eq!(error.to_string(), "memory memory: tensor 0 (x) needs 260 bytes, and its block has 256");
+    /// assert_eq!(error.to_string(), "memory memory: block of tensor 0 (x) too small: expected at least 260 bytes, got 256");
     ///
     /// let other = graph("x = input f32[64]; a = sqr x; b = neg x; c = add a b !output");
     /// assert!(GraphPlan::from_json(&json, &other).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Fails if the text has more than [`InputLimit::DEFAULT`] bytes.
+    /// # Errors
+    ///
+    /// If the text is no plan of the graph, or has more than [`InputLimit::DEFAULT`] bytes.
     pub fn from_json(text: &str, graph: &AssignedGraph) -> Result<Self, PlanFault> {
         let file = PlanFile::from_json_within(text, InputLimit::DEFAULT)?;
         Self::from_file(&file, graph, MatchMemories::ByName)
     }
 
-    /// Returns the proven plan of a file for a graph. A memory of the graph may have an alignment that divides the plan's, any
-    /// maximum that no buffer passes, a shorter hold, and a fusion that asks for less.
+    /// Returns the proven plan of a file for a graph. A memory of the graph may have an alignment that divides the
+    /// plan's, any maximum that no buffer passes, a shorter extra lifetime, and a fusion that demands less.
     ///
     /// Nothing in the file is believed, so that a plan that is loaded is as good as one that was made just now, but:
-    /// - the options are what the file says, and the plan is held to those. A caller that needs more than
-    ///   [`Unread::Free`] or ggml's reuse must look at [`GraphPlan::options`]; one that needs `hold`, `fusion` or `max_buffer` to
-    ///   be kept, at [`MemoryPlan::keeps_hold`](crate::MemoryPlan::keeps_hold): ggml's own layout keeps to none of these. The budget of a search is not saved;
+    /// - the options are what the file says, and the plan is checked against those. A caller that needs more than
+    ///   [`Unread::Free`] or ggml's reuse must look at [`GraphPlan::options`]; one that needs
+    ///   [`Memory::extra_lifetime`], [`Memory::fusion`] or [`Memory::max_buffer`] to be kept, at
+    ///   [`MemoryPlan::keeps_extra_lifetime`](crate::MemoryPlan::keeps_extra_lifetime): ggml's own layout keeps to
+    ///   none of these. The budget of a search is not saved;
     /// - what a search has refuted can't be known without searching again: [`MemoryPlan::at_least`](crate::MemoryPlan::at_least) is the bound, and
     ///   [`MemoryPlan::verdict`](crate::MemoryPlan::verdict) is that the plan is optimal if it is at the bound. A block may be live to the end
     ///   though it need not (ggml frees some never), and that counts in the bound.
     ///
     /// All these checks take longer than most fast plans are made in; saving pays for plans that a search has found.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong; [`check_plan_file`] lists all of them.
     pub fn from_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<Self, PlanFault> {
         let numbers = TensorNumbers::new(file, graph)?;
         let options = options(file)?;
@@ -95,7 +103,7 @@ impl GraphPlan {
     }
 }
 
-/// How the file says that it was planned.
+/// Returns the options that the file says it was planned with.
 fn options(file: &PlanFile) -> Result<PlanOptions, PlanFault> {
     let word = |field, found: &Option<String>, known| {
         let found = found.clone().unwrap_or_default();
@@ -106,12 +114,12 @@ fn options(file: &PlanFile) -> Result<PlanOptions, PlanFault> {
         "ggml" => GraphStrategy::Ggml,
         "fast" => GraphStrategy::Fast,
         "best" => GraphStrategy::Best(Best::default()),
-        found => return Err(word("strategy", &Some(found.to_owned()), "ggml, fast and best")),
+        found => return Err(word("strategy", &Some(found.to_owned()), "ggml, fast or best")),
     };
     let reuse =
-        Reuse::from_name(&named(&file.reuse)).ok_or_else(|| word("reuse", &file.reuse, "ggml, more and none"))?;
+        Reuse::from_name(&named(&file.reuse)).ok_or_else(|| word("reuse", &file.reuse, "ggml, more or none"))?;
     let unread = Unread::from_name(&named(&file.unread))
-        .ok_or_else(|| word("unread", &file.unread, "keep, free-inputs and free"))?;
+        .ok_or_else(|| word("unread", &file.unread, "keep, free-inputs or free"))?;
     Ok(PlanOptions { strategy, reuse, unread }.implied())
 }
 
@@ -124,7 +132,7 @@ enum TensorNumbers {
 }
 
 impl TensorNumbers {
-    /// Fails if the file is the plan of another graph.
+    /// Compares fingerprints. Fails if the file is the plan of another graph.
     fn new(file: &PlanFile, graph: &AssignedGraph) -> Result<Self, PlanFault> {
         let Some(plan) = &file.graph else { return Err(PlanFault::NoGraph) };
         let own = graph.fingerprint();
@@ -133,7 +141,7 @@ impl TensorNumbers {
         }
         let text = file.text.as_ref().unwrap_or(plan);
         match graph.compact() {
-            Ok(compact) if *text == compact.fingerprint().to_string() => Ok(Self::Text(lines(graph.graph()))),
+            Ok(compact) if *text == compact.fingerprint().to_string() => Ok(Self::Text(text_order(graph.graph()))),
             _ => Err(PlanFault::Fingerprint { plan: plan.clone(), graph: own }),
         }
     }
@@ -147,20 +155,20 @@ impl TensorNumbers {
 }
 
 /// The memories of a graph and those of a file.
-struct Matched {
+struct MatchedMemories {
     /// The position in the file of each memory of the graph.
     of_graph: IdVec<MemoryId, usize>,
     /// The memory of the graph at each position of the file.
     of_file: Vec<MemoryId>,
 }
 
-impl Matched {
+impl MatchedMemories {
     fn file<'a>(&self, file: &'a PlanFile, memory: MemoryId) -> &'a FileMemory {
         &file.memories[self.of_graph[memory]]
     }
 }
 
-fn match_memories(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<Matched, PlanFault> {
+fn match_memories(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<MatchedMemories, PlanFault> {
     let mismatch = || {
         let plan: Vec<&str> = file.memories.iter().map(|memory| memory.name.as_str()).collect();
         let graph: Vec<&str> = graph.memories().iter().map(|memory| memory.name.as_str()).collect();
@@ -174,7 +182,7 @@ fn match_memories(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> 
     for (index, memory) in file.memories.iter().enumerate().rev() {
         by_name.entry(&memory.name).or_default().push(index);
     }
-    let mut matched = Matched { of_graph: IdVec::new(), of_file: vec![MemoryId::FIRST; file.memories.len()] };
+    let mut matched = MatchedMemories { of_graph: IdVec::new(), of_file: vec![MemoryId::FIRST; file.memories.len()] };
     for (id, memory) in graph.memories().pairs() {
         let index = match by {
             MatchMemories::ByName => by_name.get_mut(memory.name.as_str()).and_then(Vec::pop).ok_or_else(mismatch)?,
@@ -198,14 +206,14 @@ fn match_memories(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> 
     Ok(matched)
 }
 
-/// Whether a plan made for one memory holds in another.
+/// Checks that a plan made for one memory may be used in another.
 fn check_memory(plan: &FileMemory, memory: &Memory) -> Result<(), PlanFault> {
     let name = || memory.name.clone();
     if !plan.alignment.get().is_multiple_of(memory.align.get()) {
         return Err(PlanFault::Alignment { memory: name(), plan: plan.alignment, graph: memory.align });
     }
-    if plan.hold < memory.hold {
-        return Err(PlanFault::Hold { memory: name(), plan: plan.hold, graph: memory.hold });
+    if plan.hold < memory.extra_lifetime {
+        return Err(PlanFault::ExtraLifetime { memory: name(), plan: plan.hold, graph: memory.extra_lifetime });
     }
     let fusion = fusion(plan)?;
     if fusion < memory.fusion {
@@ -214,9 +222,9 @@ fn check_memory(plan: &FileMemory, memory: &Memory) -> Result<(), PlanFault> {
     Ok(())
 }
 
-/// What the plan of a memory keeps for fusion.
+/// Returns what the plan of a memory keeps for fusion.
 fn fusion(plan: &FileMemory) -> Result<Fusion, PlanFault> {
     let Some(word) = &plan.fusion else { return Ok(Fusion::None) };
-    let unknown = || PlanFault::Word { field: "fusion", found: word.clone(), known: "none, checked and kept" };
+    let unknown = || PlanFault::Word { field: "fusion", found: word.clone(), known: "none, checked or kept" };
     Fusion::from_name(word).ok_or_else(unknown)
 }

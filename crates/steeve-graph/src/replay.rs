@@ -1,16 +1,17 @@
 //! The second checker: knows no lifetimes, only what nodes read and write.
 //!
 //! The node list is executed twice on maps from bytes to tags: once with every root in memory of its own, once at the
-//! planned addresses. A tag says who wrote a byte last. Every read must see the same tags in both, and at the end so must
-//! every output and everything that is never freed:
+//! planned addresses. A tag is the last write of a byte. Every read must see equal tags in both, and at the end so
+//! must every output and everything that is never freed:
 //!
 //! ```text
 //!   apart    a: [aaaa]   b: [bbbb]                       node 2 reads a: aaaa
 //!   planned  [aaaa]  then b is put over its half: [aabb] node 2 reads a: aabb, so b overwrote it too early
 //! ```
 //!
-//! A node that reads bytes which have no tag at all reads whatever lay in memory, and that is a fault of the graph whatever
-//! the plan: the door refuses such graphs, and this checker does not rely on the door.
+//! A node that reads bytes without a tag reads whatever was in memory before, and that is a fault of the graph
+//! whatever the plan. The check of node order refuses such graphs, and this checker does not rely on it.
+//! `docs/checkers.md` has the definitions.
 //!
 //! Nothing here is shared with liveness, aliases or the strategies, but for the map of ranges, which knows of neither.
 //! O(accesses * log of pieces).
@@ -24,26 +25,26 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-pub use fault::{PlaceFault, ReplayFault, ReplayFaults, Writer};
+pub use fault::{LastWriter, PlaceFault, ReplayFault, ReplayFaults};
 
 use steeve_plan::{BufferId, Bytes, Id, IdVec, Offset};
-use tags::{Tag, Tags};
+use tags::{WriterTag, WriterTags};
 
-use crate::fusion::{Extent, GroupRead, group_reads, prefix};
+use crate::fusion::{GroupRead, KeptExtent, group_reads, prefix};
 use crate::{AssignedGraph, Fusion, Graph, Memory, MemoryId, Named, Op, Reuse, TensorId, TensorPlace, Unread};
 
-/// A claim where the tensors of a graph stand, to be replayed.
+/// A claim where the tensors of a graph are located, to be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct TensorPlaces {
     /// For each tensor with bytes of its own where they are; nothing for views and external tensors.
     pub places: IdVec<TensorId, Option<TensorPlace>>,
     /// Which sources a node may write over: [`Reuse::Ggml`] those of ggml's list, otherwise those of our own table.
     pub reuse: Reuse,
     /// Which tensors that no node reads must survive the run.
     pub unread: Unread,
-    /// The memories whose `hold` and `fusion` it does not keep to, as ggml's own plans do not. In the others, reads are
-    /// repeated for as many steps as those say.
-    pub without_hold: Vec<MemoryId>,
+    /// The memories whose extra lifetime and fusion it does not keep to, as ggml's own plans do not. In the others,
+    /// reads are repeated for as many steps as those say.
+    pub without_extra_lifetime: Vec<MemoryId>,
 }
 
 /// Executes the graph at the planned addresses and beside them, and compares.
@@ -60,8 +61,12 @@ pub struct Places {
 /// assert!(faults.to_string().contains("reads tensor 1 (a), but node 1"), "{faults}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn replay(assigned: &AssignedGraph, places: &Places) -> Result<(), ReplayFaults> {
-    let mut replay = Replay::new(assigned, places);
+///
+/// # Errors
+///
+/// Every fault, in the order in which they happen.
+pub fn replay(assigned: &AssignedGraph, places: &TensorPlaces) -> Result<(), ReplayFaults> {
+    let mut replay = ReplayRun::new(assigned, places);
     replay.check_claims();
     replay.before_the_run();
     for index in 0..assigned.graph().nodes().len() {
@@ -73,22 +78,22 @@ pub fn replay(assigned: &AssignedGraph, places: &Places) -> Result<(), ReplayFau
 
 /// An address space: the memory of one root, or a planned buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Space {
+enum AddressSpace {
     Root(TensorId),
     Buffer(MemoryId, BufferId),
 }
 
-struct Replay<'a> {
+struct ReplayRun<'a> {
     assigned: &'a AssignedGraph,
-    places: &'a Places,
-    apart: BTreeMap<TensorId, Tags>,
-    planned: BTreeMap<Space, Tags>,
+    places: &'a TensorPlaces,
+    isolated: BTreeMap<TensorId, WriterTags>,
+    planned: BTreeMap<AddressSpace, WriterTags>,
     /// Whether a node computes each tensor.
     computed: Vec<bool>,
     /// By node: the root it has written over as its operation allows.
-    taken: BTreeMap<usize, TensorId>,
+    overwritten: BTreeMap<usize, TensorId>,
     /// For how many nodes a read is repeated at most.
-    longest_hold: usize,
+    longest_extra_lifetime: usize,
     /// What fused groups read to their end, in the order of nodes; how many of these have begun; and those that have not ended.
     groups: Vec<GroupRead>,
     begun: usize,
@@ -96,26 +101,26 @@ struct Replay<'a> {
     faults: Vec<ReplayFault>,
 }
 
-impl<'a> Replay<'a> {
-    fn new(assigned: &'a AssignedGraph, places: &'a Places) -> Self {
-        let (apart, planned, taken) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+impl<'a> ReplayRun<'a> {
+    fn new(assigned: &'a AssignedGraph, places: &'a TensorPlaces) -> Self {
+        let (isolated, planned, overwritten) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let graph = assigned.graph();
         let mut computed = vec![false; graph.tensors().len()];
         for node in graph.nodes() {
             computed[node.index()] = graph.tensor(*node).is_planned() && !graph.tensor(*node).op.writes_nothing();
         }
         let memories = assigned.memories();
-        let longest_hold = memories.iter().map(|memory| memory.hold as usize).max().unwrap_or(0);
+        let longest_extra_lifetime = memories.iter().map(|memory| memory.extra_lifetime as usize).max().unwrap_or(0);
         let fuses = memories.iter().any(|memory| memory.fusion == Fusion::Kept);
         let groups = if fuses { group_reads(assigned) } else { Vec::new() };
         Self {
             assigned,
             places,
-            apart,
+            isolated,
             planned,
             computed,
-            taken,
-            longest_hold,
+            overwritten,
+            longest_extra_lifetime,
             groups,
             begun: 0,
             open: Vec::new(),
@@ -131,14 +136,14 @@ impl<'a> Replay<'a> {
         Named::new(tensor, self.graph().names())
     }
 
-    /// Each place by itself: its memory, its alignment, its size.
+    /// Checks each place by itself: its memory, its alignment, its size.
     fn check_claims(&mut self) {
         for (tensor, place) in self.places.places.pairs() {
             let (Some(place), Some(it)) = (*place, self.graph().tensors().get(tensor)) else { continue };
             if !it.is_planned() {
                 continue;
             }
-            if let Some(why) = self.misplaced(tensor, place) {
+            if let Some(why) = self.place_fault(tensor, place) {
                 let TensorPlace { memory, offset, size, .. } = place;
                 let tensor = self.named(tensor);
                 self.faults.push(ReplayFault::Place { tensor, memory, offset, size, why });
@@ -146,7 +151,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn misplaced(&self, tensor: TensorId, place: TensorPlace) -> Option<PlaceFault> {
+    fn place_fault(&self, tensor: TensorId, place: TensorPlace) -> Option<PlaceFault> {
         let memories = self.assigned.memories();
         let Some(memory) = memories.get(place.memory) else { return Some(PlaceFault::NoMemory) };
         if !memory.align.accepts(place.offset) {
@@ -156,7 +161,7 @@ impl<'a> Replay<'a> {
         (place.size < needed).then_some(PlaceFault::TooSmall(needed))
     }
 
-    /// Leafs, inputs and what the caller owns are there before the run.
+    /// Writes what is there before the run: leafs, inputs and what the caller owns.
     fn before_the_run(&mut self) {
         let graph = self.graph();
         let mut seen = vec![false; graph.tensors().len()];
@@ -175,21 +180,22 @@ impl<'a> Replay<'a> {
         for root in leafs.chain(touched.filter(given)) {
             if !core::mem::replace(&mut seen[root.index()], true) {
                 let size = self.size(root);
-                self.check_apart(root, size);
-                self.write(root, 0..size, Tag::Caller(root));
+                self.check_disjoint(root, size);
+                self.write(root, 0..size, WriterTag::Caller(root));
             }
         }
     }
 
-    /// The caller writes in any order, so what is there before the run shares no byte.
-    fn check_apart(&mut self, root: TensorId, size: u64) {
-        let Some((space, start)) = self.spot(root) else { return };
+    /// Checks that a root shares no byte with those that are written before the run already: the caller writes in any
+    /// order.
+    fn check_disjoint(&mut self, root: TensorId, size: u64) {
+        let Some((space, start)) = self.start_of(root) else { return };
         let range = start..start.saturating_add(size);
         let mut there = self.planned.get(&space).into_iter().flat_map(|tags| tags.overlapping(range.clone()));
-        if let Some((piece, &Tag::Caller(other))) = there.next() {
+        if let Some((piece, &WriterTag::Caller(other))) = there.next() {
             let (memory, buffer) = self.buffer_of(root);
             let (tensor, other, offset) = (self.named(root), self.named(other), Offset(piece.start));
-            self.faults.push(ReplayFault::BothBefore { tensor, other, memory, buffer, offset });
+            self.faults.push(ReplayFault::InitialOverlap { tensor, other, memory, buffer, offset });
         }
     }
 
@@ -198,9 +204,10 @@ impl<'a> Replay<'a> {
         let node = graph.nodes()[index];
         let tensor = graph.tensor(node);
         if tensor.op == Op::None && tensor.is_planned() {
-            // A node without an operation is filled by whoever put it there: the scheduler's copy of a tensor, say.
+            // A node without an operation is filled at its turn from outside of the graph, as copies of the scheduler
+            // are.
             let size = self.size(node);
-            self.write(node, 0..size, Tag::Node(index));
+            self.write(node, 0..size, WriterTag::Node(index));
         }
         if tensor.op.writes_nothing() {
             return;
@@ -219,15 +226,15 @@ impl<'a> Replay<'a> {
             None => 0..self.size(root),
             Some(view) => view.offset.0..view.offset.0 + graph.tensor(node).nbytes().0,
         };
-        self.write(root, range, Tag::Node(index));
+        self.write(root, range, WriterTag::Node(index));
         // A fused or concurrent kernel may read its sources later than its turn.
-        for earlier in index.saturating_sub(self.longest_hold)..index {
+        for earlier in index.saturating_sub(self.longest_extra_lifetime)..index {
             self.read_again(earlier, index);
         }
         self.read_groups(index);
     }
 
-    /// What must be there at the end: outputs, and what no node has read.
+    /// Checks what must be there at the end: outputs, and what no node has read.
     fn after_the_run(&mut self) {
         let graph = self.graph();
         let mut read = vec![false; graph.tensors().len()];
@@ -255,41 +262,42 @@ impl<'a> Replay<'a> {
             };
             let unread = !read[tensor.index()] && result && !freed;
             if it.flags.is_output() || unread {
-                self.survive(tensor);
+                self.check_survives(tensor);
             }
         }
     }
 
-    /// The bytes that a root has: what it needs, or what it was given.
+    /// Returns the bytes that a root has: those of its place, but not fewer than it needs.
     fn size(&self, root: TensorId) -> u64 {
         let needed = self.graph().tensor(root).nbytes().0;
         self.places.places.get(root).copied().flatten().map_or(needed, |place| place.size.0.max(needed))
     }
 
-    /// Where a root starts in the planned world; `None` if it stands nowhere.
-    fn spot(&self, root: TensorId) -> Option<(Space, u64)> {
+    /// Returns where a root starts in the planned memory; `None` if it has no place.
+    fn start_of(&self, root: TensorId) -> Option<(AddressSpace, u64)> {
         if self.graph().tensor(root).external {
-            return Some((Space::Root(root), 0));
+            return Some((AddressSpace::Root(root), 0));
         }
         let place = self.places.places.get(root).copied().flatten()?;
-        Some((Space::Buffer(place.memory, place.buffer), place.offset.0))
+        Some((AddressSpace::Buffer(place.memory, place.buffer), place.offset.0))
     }
 
-    fn write(&mut self, root: TensorId, range: Range<u64>, tag: Tag) {
-        self.apart.entry(root).or_default().insert(range.clone(), tag);
-        if let Some((space, start)) = self.spot(root) {
+    fn write(&mut self, root: TensorId, range: Range<u64>, tag: WriterTag) {
+        self.isolated.entry(root).or_default().insert(range.clone(), tag);
+        if let Some((space, start)) = self.start_of(root) {
             let range = start.saturating_add(range.start)..start.saturating_add(range.end);
             self.planned.entry(space).or_default().insert(range, tag);
         }
     }
 
-    /// The first byte of a tensor at which the two worlds differ, with who wrote there in the planned one.
-    fn difference(&self, tensor: TensorId) -> Option<(u64, Option<Tag>)> {
+    /// Returns the first byte of a tensor at which the two memories differ, with the tag of the planned one.
+    fn difference(&self, tensor: TensorId) -> Option<(u64, Option<WriterTag>)> {
         self.difference_within(tensor, u64::MAX)
     }
 
-    /// As [`difference`](Self::difference), among the first `most` bytes of the tensor's root.
-    fn difference_within(&self, tensor: TensorId, most: u64) -> Option<(u64, Option<Tag>)> {
+    /// Returns the first byte that differs among the first `most` bytes of the tensor's root, as
+    /// [`difference`](Self::difference) does.
+    fn difference_within(&self, tensor: TensorId, most: u64) -> Option<(u64, Option<WriterTag>)> {
         let tensors = self.graph().tensors();
         let root = tensors.root(tensor);
         let first = tensors.offset(tensor).0;
@@ -297,21 +305,21 @@ impl<'a> Replay<'a> {
         if range.is_empty() {
             return None;
         }
-        let apart = self.apart.get(&root)?;
-        let (space, start) = self.spot(root)?;
-        let nothing = Tags::default();
+        let isolated = self.isolated.get(&root)?;
+        let (space, start) = self.start_of(root)?;
+        let nothing = WriterTags::default();
         let planned = self.planned.get(&space).unwrap_or(&nothing);
-        // Bytes that nobody has written mean nothing in either world.
-        apart.overlapping(range).find_map(|(piece, tag)| {
+        // Bytes that nothing has written mean nothing in either memory.
+        isolated.overlapping(range).find_map(|(piece, tag)| {
             let there = start.saturating_add(piece.start)..start.saturating_add(piece.end);
             planned.first_other(there, |found| found == tag).map(|(at, found)| (at, found.copied()))
         })
     }
 
-    /// Whether a tensor that a node reads or writes is located somewhere. Reports it if not.
+    /// Checks that a tensor that a node reads or writes has a place. Reports it if not.
     fn check_placed(&mut self, node: usize, tensor: TensorId) -> bool {
         let root = self.graph().root(tensor);
-        let is_placed = self.spot(root).is_some() || self.graph().tensor(root).nbytes() == Bytes::ZERO;
+        let is_placed = self.start_of(root).is_some() || self.graph().tensor(root).nbytes() == Bytes::ZERO;
         if !is_placed {
             self.faults.push(ReplayFault::Unplaced { node, tensor: self.named(tensor) });
         }
@@ -332,26 +340,26 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The first byte of a tensor that nothing has written, counted from the start of the tensor. What the caller may have
-    /// written where a node computes does not count.
+    /// Returns the first byte of a tensor that nothing has written, counted from the start of the tensor. What the
+    /// caller may have written where a node computes does not count.
     fn unwritten(&self, tensor: TensorId) -> Option<u64> {
         let tensors = self.graph().tensors();
         let first = tensors.offset(tensor).0;
         let last = first + self.graph().tensor(tensor).nbytes().0;
-        let is_written = |tag: &Tag| !matches!(tag, Tag::Caller(root) if self.computed[root.index()]);
-        match self.apart.get(&tensors.root(tensor)) {
+        let is_written = |tag: &WriterTag| !matches!(tag, WriterTag::Caller(root) if self.computed[root.index()]);
+        match self.isolated.get(&tensors.root(tensor)) {
             None => (first < last).then_some(0),
-            Some(apart) => apart.first_other(first..last, is_written).map(|(at, _)| at - first),
+            Some(isolated) => isolated.first_other(first..last, is_written).map(|(at, _)| at - first),
         }
     }
 
-    /// The memory in which a root is located, if the plan keeps to what it holds.
-    fn holding(&self, root: TensorId) -> Option<&'a Memory> {
-        let Some((Space::Buffer(memory, _), _)) = self.spot(root) else { return None };
-        self.assigned.memories().get(memory).filter(|_| !self.places.without_hold.contains(&memory))
+    /// Returns the memory in which a root is located, if the plan extends live ranges there.
+    fn extending_memory(&self, root: TensorId) -> Option<&'a Memory> {
+        let Some((AddressSpace::Buffer(memory, _), _)) = self.start_of(root) else { return None };
+        self.assigned.memories().get(memory).filter(|_| !self.places.without_extra_lifetime.contains(&memory))
     }
 
-    /// The sources of fused groups, once more after `now`.
+    /// Repeats the reads of fused groups after `now`.
     fn read_groups(&mut self, now: usize) {
         while let Some(read) = self.groups.get(self.begun).copied().filter(|read| read.node <= now) {
             self.begun += 1;
@@ -363,18 +371,19 @@ impl<'a> Replay<'a> {
         self.open = open;
     }
 
-    /// Whether a source of a fused group is still there, where the plan keeps such sources. Reports it if not.
+    /// Returns whether a source of a fused group is still there, where the plan keeps such sources. Reports it if
+    /// not.
     fn is_kept(&mut self, read: &GroupRead) -> bool {
         let root = self.graph().root(read.source);
-        if self.holding(root).is_none_or(|it| it.fusion != Fusion::Kept) {
+        if self.extending_memory(root).is_none_or(|it| it.fusion != Fusion::Kept) {
             return true;
         }
         let most = match read.extent {
-            Extent::Whole => u64::MAX,
-            Extent::Prefix => prefix(self.graph().tensor(root), Bytes(self.size(root))).0,
+            KeptExtent::Whole => u64::MAX,
+            KeptExtent::Prefix => prefix(self.graph().tensor(root), Bytes(self.size(root))).0,
         };
         let difference = self.difference_within(read.source, most);
-        let Some((offset, by)) = difference.filter(|(_, by)| !self.took_over(*by, root)) else { return true };
+        let Some((offset, by)) = difference.filter(|(_, by)| !self.overwrote_in_place(*by, root)) else { return true };
         let (memory, buffer) = self.buffer_of(read.source);
         let reader = self.named(self.graph().nodes()[read.node]);
         let (tensor, by, offset) = (self.named(read.source), self.writer(by), Offset(offset));
@@ -383,7 +392,8 @@ impl<'a> Replay<'a> {
         false
     }
 
-    /// The reads of `earlier`, once more after `now`: only who took a source over as it may has touched it.
+    /// Repeats the reads of `earlier` after `now`: only nodes that are written over the source in place may have
+    /// changed it.
     fn read_again(&mut self, earlier: usize, now: usize) {
         let graph = self.graph();
         let node = graph.nodes()[earlier];
@@ -392,28 +402,29 @@ impl<'a> Replay<'a> {
         }
         for source in graph.sources(node).iter().copied().flatten() {
             let root = graph.root(source);
-            let Some(memory) = self.holding(root) else { continue };
-            if now - earlier <= memory.hold as usize
+            let Some(memory) = self.extending_memory(root) else { continue };
+            if now - earlier <= memory.extra_lifetime as usize
                 && let Some((offset, by)) = self.difference(source)
-                && !self.took_over(by, root)
+                && !self.overwrote_in_place(by, root)
             {
                 self.report_read(earlier, source, offset, by);
             }
         }
     }
 
-    /// Whether `by` wrote over `root`, or over one that wrote over it, as its operation allows. Writes into a root count as
-    /// those of the node that made the root: they depend on it, so they come after everything it reads.
-    fn took_over(&self, by: Option<Tag>, root: TensorId) -> bool {
+    /// Returns whether `by` is written over `root` in place, or over one that is, as its operation allows. Writes
+    /// into a root count as those of the node that made the root: they depend on it, so they come after everything it
+    /// reads.
+    fn overwrote_in_place(&self, by: Option<WriterTag>, root: TensorId) -> bool {
         let graph = self.graph();
-        let Some(Tag::Node(mut node)) = by else { return false };
+        let Some(WriterTag::Node(mut node)) = by else { return false };
         loop {
             let written = graph.root(graph.nodes()[node]);
             if written == root {
                 return true;
             }
             let is_into = written != graph.nodes()[node];
-            let Some(before) = (if is_into { Some(written) } else { self.taken.get(&node).copied() }) else {
+            let Some(before) = (if is_into { Some(written) } else { self.overwritten.get(&node).copied() }) else {
                 return false;
             };
             if before == root {
@@ -424,7 +435,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn survive(&mut self, tensor: TensorId) {
+    fn check_survives(&mut self, tensor: TensorId) {
         let Some((offset, by)) = self.difference(tensor) else { return };
         let (memory, buffer) = self.buffer_of(tensor);
         let by = self.writer(by);
@@ -432,7 +443,7 @@ impl<'a> Replay<'a> {
         self.faults.push(ReplayFault::Lost { tensor, by, memory, buffer, offset: Offset(offset) });
     }
 
-    fn report_read(&mut self, node: usize, source: TensorId, offset: u64, by: Option<Tag>) {
+    fn report_read(&mut self, node: usize, source: TensorId, offset: u64, by: Option<WriterTag>) {
         let (memory, buffer) = self.buffer_of(source);
         let reader = self.named(self.graph().nodes()[node]);
         let (tensor, by, offset) = (self.named(source), self.writer(by), Offset(offset));
@@ -440,36 +451,36 @@ impl<'a> Replay<'a> {
     }
 
     fn buffer_of(&self, tensor: TensorId) -> (String, BufferId) {
-        match self.spot(self.graph().root(tensor)) {
-            Some((Space::Buffer(memory, buffer), _)) => {
+        match self.start_of(self.graph().root(tensor)) {
+            Some((AddressSpace::Buffer(memory, buffer), _)) => {
                 (self.assigned.memories().get(memory).map_or(String::new(), |it| it.name.clone()), buffer)
             }
             _ => ("the caller's memory".into(), BufferId::FIRST),
         }
     }
 
-    fn writer(&self, tag: Option<Tag>) -> Writer {
+    fn writer(&self, tag: Option<WriterTag>) -> LastWriter {
         match tag {
-            None => Writer::Nobody,
-            Some(Tag::Caller(tensor)) => Writer::Caller(self.named(tensor)),
-            Some(Tag::Node(node)) => Writer::Node(node, self.named(self.graph().nodes()[node])),
+            None => LastWriter::Nothing,
+            Some(WriterTag::Caller(tensor)) => LastWriter::Caller(self.named(tensor)),
+            Some(WriterTag::Node(node)) => LastWriter::Node(node, self.named(self.graph().nodes()[node])),
         }
     }
 
-    /// A node whose result shares bytes with a source must be one whose operation allows that, and start where the
-    /// source starts.
+    /// Checks that a node whose result shares bytes with a source has an operation that allows that, and starts where
+    /// the source starts.
     fn check_in_place(&mut self, index: usize, node: TensorId) {
         let graph = self.graph();
         if graph.tensor(node).is_view() {
             return;
         }
-        let Some((space, start)) = self.spot(node) else { return };
+        let Some((space, start)) = self.start_of(node) else { return };
         let end = start.saturating_add(self.size(node));
         let sources = graph.sources(node);
         for (slot, source) in sources.iter().enumerate() {
             let Some(source) = *source else { continue };
             let root = graph.root(source);
-            let Some((other, base)) = self.spot(root).filter(|_| root != node) else { continue };
+            let Some((other, base)) = self.start_of(root).filter(|_| root != node) else { continue };
             let first = base.saturating_add(graph.tensors().offset(source).0);
             let last = first.saturating_add(graph.tensor(source).nbytes().0);
             let overlaps = first.max(start) < last.min(end);
@@ -481,14 +492,14 @@ impl<'a> Replay<'a> {
             let allowed = match self.places.reuse {
                 Reuse::Ggml => graph.tensor(node).op.ggml_in_place() && equal,
                 // Where nodes are fused or run side by side, only what ggml does is known to be safe.
-                Reuse::More => {
-                    let free = self.holding(root).is_none_or(|memory| !memory.keeps_ggml_in_place());
+                Reuse::Extended => {
+                    let free = self.extending_memory(root).is_none_or(|memory| !memory.keeps_ggml_in_place());
                     graph.may_overwrite(node, slot) && (free || graph.tensor(node).op.ggml_in_place() && equal)
                 }
                 Reuse::None => false,
             };
             if allowed && alone && first == start {
-                self.taken.insert(index, root);
+                self.overwritten.insert(index, root);
             } else {
                 let operation = graph.tensors().op_title(graph.tensor(node).op).into();
                 let (writer, tensor) = (self.named(node), self.named(source));

@@ -1,6 +1,6 @@
-//! Tensors, and the table they stand in.
+//! Tensors, and the table they are kept in.
 //!
-//! A [`Tensor`] owns nothing: its sources, its parameters and the names of unknown operations stand in shared vectors
+//! A [`Tensor`] owns nothing: its sources, its parameters and the names of unknown operations are in shared vectors
 //! of its [`Tensors`], and its own name in [`Names`](crate::Names), so a table is cheap to copy and quick to walk.
 //!
 //! A [`TensorId`] remembers the table it comes from, so that a context or graph can refuse ids of another.
@@ -15,7 +15,7 @@ use core::ops::{BitOr, BitOrAssign, Index, Range};
 
 use steeve_plan::{Bytes, Id, IdVec};
 
-use self::id::Origins;
+use self::id::TableOrigins;
 use crate::{Glu, GraphError, Layout, Op, OtherName, Param, Unary};
 
 pub(crate) use id::ContextId;
@@ -32,27 +32,27 @@ pub struct Tensor {
     pub flags: Flags,
     /// Whether the caller provides its memory. Only roots are external; a view is where its root is.
     pub external: bool,
-    /// The root it shares memory with, if it owns none.
+    /// The root whose memory it is a view of, if it owns none.
     pub view: Option<View>,
 }
 
 impl Tensor {
-    /// A tensor that nothing makes and whose memory will be planned.
+    /// Returns a tensor that no node computes and whose memory will be planned.
     pub const fn new(layout: Layout) -> Self {
         Self { layout, op: Op::None, flags: Flags::NONE, external: false, view: None }
     }
 
-    /// From its first to its last byte.
+    /// Returns the bytes from its first to its last.
     pub const fn nbytes(&self) -> Bytes {
         self.layout.nbytes()
     }
 
-    /// Whether it shares the memory of another tensor.
+    /// Returns whether it is a view of another tensor's memory.
     pub const fn is_view(&self) -> bool {
         self.view.is_some()
     }
 
-    /// Whether the planner has to find memory for it.
+    /// Returns whether the planner has to find memory for it.
     pub const fn is_planned(&self) -> bool {
         self.view.is_none() && !self.external
     }
@@ -87,37 +87,37 @@ impl Flags {
     pub const ALL: [(Self, &str); 4] =
         [(Self::INPUT, "input"), (Self::OUTPUT, "output"), (Self::PARAM, "param"), (Self::LOSS, "loss")];
 
-    /// The flags of ggml's number. Bits that say nothing about memory are dropped.
+    /// Returns the flags of ggml's number. Bits that say nothing about memory are dropped.
     pub const fn from_bits(bits: u64) -> Self {
         Self((bits & 15) as u8)
     }
 
-    /// ggml's number.
+    /// Returns ggml's number.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether all of `flags` are set.
+    /// Returns whether all of `flags` are set.
     pub const fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    /// Whether it is an input.
+    /// Returns whether it is an input.
     pub const fn is_input(self) -> bool {
         self.contains(Self::INPUT)
     }
 
-    /// Whether it is an output.
+    /// Returns whether it is an output.
     pub const fn is_output(self) -> bool {
         self.contains(Self::OUTPUT)
     }
 
-    /// Whether it is a parameter.
+    /// Returns whether it is a parameter.
     pub const fn is_param(self) -> bool {
         self.contains(Self::PARAM)
     }
 
-    /// The names of the flags that are set.
+    /// Returns the names of the flags that are set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::ALL.into_iter().filter(move |(flag, _)| self.contains(*flag)).map(|(_, name)| name)
     }
@@ -143,9 +143,9 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// Where the sources and parameters of a tensor stand in the shared vectors.
+/// Where the sources and parameters of a tensor start in the shared vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Spans {
+struct TensorSpans {
     sources: u32,
     params: u32,
 }
@@ -165,9 +165,9 @@ struct Spans {
 #[derive(Debug, Default)]
 pub struct Tensors {
     table: IdVec<TensorId, Tensor>,
-    origins: Origins,
+    origins: TableOrigins,
     /// Where the spans of each tensor start; they end where the next one's start.
-    spans: Vec<Spans>,
+    spans: Vec<TensorSpans>,
     sources: Vec<Option<TensorId>>,
     params: Vec<Param>,
     others: IdVec<OtherName, Box<str>>,
@@ -196,39 +196,39 @@ impl Tensors {
         let id = self.table.push(Tensor { external, ..tensor }).ok_or(too_many)?;
         self.origins.append(id.index());
         let id = self.named(id);
-        self.spans.push(Spans { sources: first_source, params: first_param });
+        self.spans.push(TensorSpans { sources: first_source, params: first_param });
         self.sources.extend_from_slice(sources);
         self.params.extend_from_slice(params);
         Ok(id)
     }
 
-    /// Room for `tensors` more of them with `sources` slots in all.
+    /// Reserves room for `tensors` more of them with `sources` slots in all.
     pub fn reserve(&mut self, tensors: usize, sources: usize) {
         self.spans.reserve(tensors);
         self.sources.reserve(sources);
     }
 
-    /// How many tensors there are.
+    /// Returns how many tensors there are.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// The ids in order.
+    /// Returns the ids in order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = TensorId> + ExactSizeIterator {
         self.table.ids().map(|id| self.named(id))
     }
 
-    /// The tensors in order.
+    /// Returns the tensors in order.
     pub fn iter(&self) -> core::slice::Iter<'_, Tensor> {
         self.table.iter()
     }
 
-    /// Ids and tensors in order.
+    /// Returns ids and tensors in order.
     pub fn pairs(&self) -> impl DoubleEndedIterator<Item = (TensorId, &Tensor)> + ExactSizeIterator {
         self.ids().zip(self.table.iter())
     }
@@ -256,19 +256,19 @@ impl Tensors {
         if self.has_number(id) { self.find(id).map(Some) } else { Ok(None) }
     }
 
-    /// Whether a tensor of this number is here, wherever the id comes from.
+    /// Returns whether a tensor of this number is here, wherever the id comes from.
     pub(crate) fn has_number(&self, id: TensorId) -> bool {
         id.index() < self.len()
     }
 
-    /// The id of this table with the number of `id`.
+    /// Returns the id of this table with the number of `id`.
     pub(crate) fn named(&self, id: TensorId) -> TensorId {
         id.with_origin(self.origins.of(id.index()))
     }
 
     /// Takes ids of every table by their numbers from now on, and gives out such ids.
     pub(crate) fn detach(&mut self) {
-        self.origins = Origins::Any;
+        self.origins = TableOrigins::Any;
     }
 
     /// Makes the sources of a tensor and the root of its view, which have been checked, ids of this table.
@@ -279,38 +279,45 @@ impl Tensors {
         self.table[id].view = view.map(|view| View { root: self.named(view.root), ..view });
     }
 
-    /// The sources in slot order; an empty slot keeps its place. Panics like an index for an id of another table.
+    /// Returns the sources in slot order; an empty slot keeps its place.
+    ///
+    /// # Panics
+    ///
+    /// For an id of another table, like an index.
     pub fn sources(&self, id: TensorId) -> &[Option<TensorId>] {
         &self.sources[self.span(id, |spans| spans.sources, self.sources.len())]
     }
 
-    /// The parameters of the operation; none where they are not known, as in recorded graphs. Panics like an index for
-    /// an id of another table.
+    /// Returns the parameters of the operation; none where they are not known, as in recorded graphs.
+    ///
+    /// # Panics
+    ///
+    /// For an id of another table, like an index.
     pub fn params(&self, id: TensorId) -> &[Param] {
         &self.params[self.span(id, |spans| spans.params, self.params.len())]
     }
 
-    fn span(&self, id: TensorId, start: impl Fn(&Spans) -> u32, all: usize) -> Range<usize> {
+    fn span(&self, id: TensorId, start: impl Fn(&TensorSpans) -> u32, all: usize) -> Range<usize> {
         let end = self.spans.get(id.index() + 1).map_or(all, |next| start(next) as usize);
         start(&self.spans[id.index()]) as usize..end
     }
 
-    /// The tensor that owns the memory: itself, unless it is a view.
+    /// Returns the tensor that owns the memory: itself, unless it is a view.
     pub fn root(&self, id: TensorId) -> TensorId {
         self.table[id].view.map_or(id, |view| view.root)
     }
 
-    /// Where it starts, counted from the start of its root.
+    /// Returns where it starts, counted from the start of its root.
     pub fn offset(&self, id: TensorId) -> Bytes {
         self.table[id].view.map_or(Bytes::ZERO, |view| view.offset)
     }
 
-    /// Whether its memory, or its root's, is the caller's.
+    /// Returns whether its memory, or its root's, is the caller's.
     pub fn is_external(&self, id: TensorId) -> bool {
         self.table[self.root(id)].external
     }
 
-    /// ggml's name of the operation, also of one that is not in the table.
+    /// Returns ggml's name of the operation, also of one that is not in the table.
     pub fn op_name(&self, op: Op) -> &str {
         match op {
             Op::Other(name) => self.other(name),
@@ -318,7 +325,7 @@ impl Tensors {
         }
     }
 
-    /// ggml's name of the kind of an operation that has kinds.
+    /// Returns ggml's name of the kind of an operation that has kinds.
     pub fn kind_name(&self, op: Op) -> Option<&str> {
         match op {
             Op::Unary(Unary::Other(name)) | Op::Glu(Glu::Other(name)) => Some(self.other(name)),
@@ -328,7 +335,7 @@ impl Tensors {
         }
     }
 
-    /// The kind if there is one, else the operation: `SILU`, `MUL_MAT`.
+    /// Returns the kind if there is one, else the operation: `SILU`, `MUL_MAT`.
     pub fn op_title(&self, op: Op) -> &str {
         self.kind_name(op).filter(|kind| !kind.is_empty()).unwrap_or_else(|| self.op_name(op))
     }
@@ -337,7 +344,8 @@ impl Tensors {
         self.others.get(name).map_or("", |name| name)
     }
 
-    /// The operation with ggml's name and, for `UNARY` and `GLU`, its kind. What is not in the tables is kept by name.
+    /// Returns the operation with ggml's name and, for `UNARY` and `GLU`, its kind. What is not in the tables is kept
+    /// by name.
     pub fn op(&mut self, name: &str, kind: Option<&str>) -> Result<Op, GraphError> {
         let kind = kind.unwrap_or("");
         Ok(match name {
@@ -400,7 +408,7 @@ impl Tensors {
 
     /// Keeps the first `tensors` only.
     pub(crate) fn truncate(&mut self, tensors: usize) {
-        if let Some(&Spans { sources, params }) = self.spans.get(tensors) {
+        if let Some(&TensorSpans { sources, params }) = self.spans.get(tensors) {
             self.spans.truncate(tensors);
             self.sources.truncate(sources as usize);
             self.params.truncate(params as usize);
@@ -422,7 +430,8 @@ impl Tensors {
         self.other_ids.clear();
     }
 
-    /// Whether the tensor of this number is the same in both, names of unknown operations included and flags not.
+    /// Returns whether the tensor of this number is equal in both, names of unknown operations included and flags
+    /// not.
     pub(crate) fn same(&self, id: TensorId, other: &Self) -> bool {
         let (Some(a), Some(b)) = (self.table.get(id), other.table.get(id)) else { return false };
         (a.layout, a.view) == (b.layout, b.view)
@@ -464,7 +473,7 @@ impl Index<TensorId> for Tensors {
 impl PartialEq for Tensors {
     fn eq(&self, other: &Self) -> bool {
         if self.others == other.others {
-            // Unknown operations have the same numbers in both, so nobody has to ask for their names.
+            // Unknown operations have equal numbers in both, so their names need not be compared.
             return self.table == other.table
                 && self.spans == other.spans
                 && self.sources == other.sources

@@ -8,11 +8,11 @@
 //!   keys                           keys and numbers                  places by key
 //! ```
 //!
-//! Invariant: what a [`KeyedGraph`] holds has passed the checks of every graph ([`GraphParts::finish`]); a wrong
+//! Invariant: the graph in a [`KeyedGraph`] has passed the checks of every graph ([`GraphParts::finish`]); a wrong
 //! implementation is an error that names its tensors, and never a panic or a wrong plan.
 
 mod error;
-mod number;
+mod numbering;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -24,9 +24,9 @@ use core::fmt::Debug;
 use steeve_plan::{Align, Bytes, Id};
 
 pub use error::TensorGraphError;
-use number::Numbering;
+use numbering::TensorNumbering;
 
-use crate::{AssignedGraph, Memory, MemoryId, Places, Reuse, TensorId, TensorPlace, Unread, replay};
+use crate::{AssignedGraph, Memory, MemoryId, Reuse, TensorId, TensorPlace, TensorPlaces, Unread, replay};
 #[cfg(doc)]
 use crate::{GraphParts, KeyedPlan};
 
@@ -43,9 +43,9 @@ use crate::{GraphParts, KeyedPlan};
 /// use steeve_graph::{Bytes, PlanOptions, TensorGraph, plan_tensor_graph};
 ///
 /// /// An engine's graph: what each instruction reads, and the bytes of its result.
-/// struct Program(Vec<(&'static [usize], u64)>);
+/// struct Instructions(Vec<(&'static [usize], u64)>);
 ///
-/// impl TensorGraph for Program {
+/// impl TensorGraph for Instructions {
 ///     type Key = usize;
 ///
 ///     fn nodes(&self) -> impl Iterator<Item = usize> {
@@ -65,8 +65,8 @@ use crate::{GraphParts, KeyedPlan};
 ///     }
 /// }
 ///
-/// let program = Program(vec![(&[], 1024), (&[0], 4096), (&[1], 1024), (&[2], 4096)]);
-/// let plan = plan_tensor_graph(&program, &PlanOptions::default())?;
+/// let instructions = Instructions(vec![(&[], 1024), (&[0], 4096), (&[1], 1024), (&[2], 4096)]);
+/// let plan = plan_tensor_graph(&instructions, &PlanOptions::default())?;
 /// assert_eq!(plan.peak(), Bytes(4096 + 1024));
 /// let (conv, pool) = (plan.place(1).unwrap(), plan.place(2).unwrap());
 /// assert!(conv.offset.0 + 4096 <= pool.offset.0 || pool.offset.0 + 1024 <= conv.offset.0);
@@ -98,23 +98,24 @@ pub trait TensorGraph {
         core::iter::empty()
     }
 
-    /// Whether the caller provides the memory of a tensor, as for weights. No by default.
+    /// Returns whether the caller provides the memory of a tensor, as for weights. No by default.
     fn is_external(&self, _tensor: Self::Key) -> bool {
         false
     }
 
-    /// Returns the tensor whose bytes a tensor shares, and where in them it starts. That may be a view as well. No tensor is a
-    /// view by default.
+    /// Returns the tensor that a view is one of, and where in its bytes the view starts. That tensor may be a view as
+    /// well. No tensor is a view by default.
     fn view_of(&self, _tensor: Self::Key) -> Option<(Self::Key, Bytes)> {
         None
     }
 
-    /// Whether the kernel of `node` may write its result over `source`, one of its sources: every byte of `source` is read
-    /// before the byte at the same distance from the start is written. No by default.
+    /// Returns whether the kernel of `node` may write its result over `source`, one of its sources: every byte of
+    /// `source` is read before the byte at the same distance from the start is written. No by default.
     ///
-    /// It is a permission and not a wish: the planner uses it where no other tensor needs the bytes of `source` any more, no
-    /// other source of the node shares them, `source` is at the start of its root, and the result is not the larger one. Sources
-    /// behind the sixteenth are never overwritten, and neither is a source in a memory with a `hold` or fusion.
+    /// It is a permission and not a wish: the planner uses it where no other tensor needs the bytes of `source` any
+    /// more, no other source of the node is a view of them, `source` is at the start of its root, and the result is
+    /// not the larger one. Sources behind the sixteenth are never overwritten, and neither is a source in a memory
+    /// with an [extra lifetime](Memory::extra_lifetime) or fusion.
     fn may_overwrite(&self, _node: Self::Key, _source: Self::Key) -> bool {
         false
     }
@@ -148,7 +149,7 @@ pub trait TensorGraph {
 #[derive(Clone, Debug)]
 pub struct KeyedGraph<K> {
     pub(crate) assigned: AssignedGraph,
-    pub(crate) keys: Keys<K>,
+    pub(crate) keys: KeyTable<K>,
 }
 
 impl<K: Copy + Ord + Debug> KeyedGraph<K> {
@@ -159,12 +160,12 @@ impl<K: Copy + Ord + Debug> KeyedGraph<K> {
     ///
     /// If the graph names tensors that it does not have, computes one twice or out of order, or has a view outside its root.
     pub fn new(graph: &impl TensorGraph<Key = K>) -> Result<Self, TensorGraphError> {
-        Numbering::new(graph, &[]).finish()
+        TensorNumbering::new(graph, &[]).finish()
     }
 
     /// Numbers the tensors of a graph as those of another one, as far as both have them.
-    pub(crate) fn like(graph: &impl TensorGraph<Key = K>, keys: &Keys<K>) -> Result<Self, TensorGraphError> {
-        Numbering::new(graph, &keys.by_number).finish()
+    pub(crate) fn like(graph: &impl TensorGraph<Key = K>, keys: &KeyTable<K>) -> Result<Self, TensorGraphError> {
+        TensorNumbering::new(graph, &keys.by_number).finish()
     }
 
     /// Returns the graph.
@@ -182,9 +183,9 @@ impl<K: Copy + Ord + Debug> KeyedGraph<K> {
         self.keys.key(number)
     }
 
-    /// Checks the places that another allocator has given to the tensors of this graph: executes the graph at these addresses
-    /// and beside them, and compares. `place` says where a tensor is located; it is not asked for views and external tensors.
-    /// Every node that no node reads may be overwritten after its turn, outputs may not.
+    /// Checks the places that another allocator has given to the tensors of this graph: executes the graph at these
+    /// addresses and beside them, and compares. `place` says where a tensor is located; it is not called for views
+    /// and external tensors. Every node that no node reads may be overwritten after its turn, outputs may not.
     ///
     /// # Errors
     ///
@@ -195,19 +196,20 @@ impl<K: Copy + Ord + Debug> KeyedGraph<K> {
             if tensor.is_planned() { self.keys.key(id).and_then(&place) } else { None }
         };
         let places = tensors.pairs().map(own).collect();
-        let places = Places { places, reuse: Reuse::More, unread: Unread::Free, without_hold: Vec::new() };
+        let places =
+            TensorPlaces { places, reuse: Reuse::Extended, unread: Unread::Free, without_extra_lifetime: Vec::new() };
         Ok(replay(&self.assigned, &places)?)
     }
 }
 
 /// The keys of a graph's tensors, and the other way round.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys<K> {
+pub(crate) struct KeyTable<K> {
     pub(crate) by_number: Vec<K>,
     numbers: BTreeMap<K, TensorId>,
 }
 
-impl<K: Copy + Ord> Keys<K> {
+impl<K: Copy + Ord> KeyTable<K> {
     pub(crate) fn number(&self, key: K) -> Option<TensorId> {
         self.numbers.get(&key).copied()
     }

@@ -19,7 +19,7 @@ pub struct PlansTogether {
 }
 
 impl PlansTogether {
-    /// The bytes of all buffers.
+    /// Returns the bytes of all buffers.
     pub fn peak(&self) -> Bytes {
         let sizes = self.buffers.iter().flat_map(|(_, sizes)| sizes);
         Bytes(sizes.fold(0, |sum: u64, size| sum.saturating_add(size.0)))
@@ -31,15 +31,16 @@ impl PlansTogether {
 #[non_exhaustive]
 pub enum TogetherError {
     /// One of them has no plan.
-    #[error("graph {graph}: {error}")]
+    #[error("graph {graph}: no plan")]
     Plan {
         /// Which one, from 0.
         graph: usize,
-        /// What is wrong.
+        /// The cause.
+        #[source]
         error: GraphPlanError,
     },
     /// Two of them are assigned to different memories.
-    #[error("graph {graph} is assigned to other memories than graph 0, so they can't share buffers")]
+    #[error("graph {graph}: can't share buffers: expected the memories of graph 0, got others")]
     Memories {
         /// Which one, from 0.
         graph: usize,
@@ -56,6 +57,10 @@ pub enum TogetherError {
 /// assert_eq!(together.peak(), Bytes(2048));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+///
+/// If one of the graphs has no plan, or they are assigned to different memories.
 pub fn plan_together(graphs: &[&AssignedGraph], options: &PlanOptions) -> Result<PlansTogether, TogetherError> {
     let mut plans: Vec<GraphPlan> = Vec::with_capacity(graphs.len());
     let mut buffers: Vec<(MemoryId, Vec<Bytes>)> = Vec::new();
@@ -75,7 +80,7 @@ pub fn plan_together(graphs: &[&AssignedGraph], options: &PlanOptions) -> Result
     Ok(PlansTogether { plans, buffers })
 }
 
-/// Each buffer at least as large as needed, and new ones where there are more.
+/// Makes each buffer at least as large as needed, and adds new ones where there are more.
 fn grow(sizes: &mut Vec<Bytes>, needed: &[Bytes]) {
     for (size, needed) in sizes.iter_mut().zip(needed) {
         *size = (*size).max(*needed);

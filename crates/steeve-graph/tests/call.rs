@@ -92,7 +92,7 @@ fn a_call_has_what_was_passed_to_the_builder() {
     let mut seen = std::collections::BTreeMap::new();
     for seed in 0..600 {
         let random = random_graph(&mut Choices::from_seed(seed));
-        // The same tensors in a context that can grow.
+        // These tensors in a context that can grow.
         let (random, mut context, mut ids) = (random.graph(), Context::new(), Vec::new());
         for id in random.tensors().ids() {
             let here = |id: TensorId| ids[id.index()];
@@ -171,18 +171,18 @@ fn the_halves_of_a_row_come_in_either_order() {
 #[test]
 fn what_is_missing_or_does_not_fit_is_said() {
     let error = |text: &str| called(text).unwrap_err().to_string();
-    assert_eq!(error("x = input f32[8]; y = rms_norm x"), "parameter 0 (epsilon) is missing or out of range");
-    assert_eq!(error("x = input f32[8]; y = group_norm(0, 0.5) x"), "parameter 0 (groups) is missing or out of range");
-    assert_eq!(error("x = input f32[8]; y = add f32[8] x -"), "source 1 is missing");
+    assert_eq!(error("x = input f32[8]; y = rms_norm x"), "parameter 0 (epsilon): missing or out of range");
+    assert_eq!(error("x = input f32[8]; y = group_norm(0, 0.5) x"), "parameter 0 (groups): missing or out of range");
+    assert_eq!(error("x = input f32[8]; y = add f32[8] x -"), "source 1: missing");
     assert_eq!(
         error("x = input f32[8]; z = input f32[3]; y = add f32[8] x z"),
         "the second must fill the first when it is repeated"
     );
     assert_eq!(
         error("x = input f32[8]; y = sqr f32[4] x"),
-        "the result has another shape than the operation makes: expected [8, 1, 1, 1], got [4, 1, 1, 1]"
+        "result: another shape than the operation makes: expected [8, 1, 1, 1], got [4, 1, 1, 1]"
     );
-    assert_eq!(error("x = input f32[8]; y = ?MY_RELU f32[8] x"), "MY_RELU has no rule that says what it makes");
+    assert_eq!(error("x = input f32[8]; y = ?MY_RELU f32[8] x"), "MY_RELU: no rule that says what it makes");
     assert_eq!(called("x = input f32[8]; y = argsort(2) x"), Err(CallError::Param { index: 0, name: "order" }));
     assert_eq!(
         called("x = input f32[8]; y = mul_mat f32[8,8] x"),
@@ -190,7 +190,8 @@ fn what_is_missing_or_does_not_fit_is_said() {
     );
 }
 
-/// ggml builds a node in place as a view of its source, with all its gaps.
+/// Strides of a result are for kernels to check: ggml builds a node in place as a view of its source, with all its
+/// gaps.
 #[test]
 fn strides_of_a_result_are_for_kernels_to_look_at() {
     let mut context = Context::new();
@@ -223,7 +224,7 @@ fn ids_of_other_graphs_are_refused() {
     assert!(matches!(graph.call(far), Err(CallError::Unknown(_))));
 }
 
-/// Recordings have no parameters: what needs none is a call, the rest is an error that says so, and nothing panics.
+/// Recordings have no parameters: a node that needs none is a call, any other is an error, and nothing panics.
 #[test]
 fn recorded_nodes_are_calls_or_errors() {
     let (mut calls, mut lacking, mut others) = (0, 0, std::collections::BTreeMap::new());

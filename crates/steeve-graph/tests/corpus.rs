@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use steeve_graph::{AssignedGraph, Context, Op, Recorded, Tensor, TensorId};
+use steeve_graph::{AssignedGraph, Context, Op, RecordedGraph, Tensor, TensorId};
 
 mod recordings;
 
@@ -12,7 +12,7 @@ use recordings::each_graph;
 #[test]
 fn every_recorded_graph_survives_writing_and_reading() {
     let graphs = each_graph(|path, recorded| {
-        let again = Recorded::from_json(&recorded.to_json()).unwrap();
+        let again = RecordedGraph::from_json(&recorded.to_json()).unwrap();
         assert!(again == recorded, "{}", path);
     });
     println!("corpus: {graphs} graph files tested");

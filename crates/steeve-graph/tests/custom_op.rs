@@ -98,7 +98,7 @@ fn names_of_the_table_and_empty_ones_are_refused() {
 #[test]
 fn a_rule_that_refuses_says_why_with_the_operands() {
     let halves = CustomOp::new("HALVES").with_rule(|sources, params| {
-        let a = sources.first().copied().flatten().ok_or("source 0 is missing")?;
+        let a = sources.first().copied().flatten().ok_or("source 0: missing")?;
         let by =
             params.first().and_then(|param| param.int()).filter(|by| *by > 0).ok_or("parameter 0 must be above 0")?;
         if a.ne()[0] % by as u64 != 0 {
@@ -111,12 +111,12 @@ fn a_rule_that_refuses_says_why_with_the_operands() {
     let error = |context: &mut Context, sources: &[TensorId], params: &[Param]| {
         context.custom(&halves, sources, params).unwrap_err().to_string()
     };
-    assert_eq!(error(&mut context, &[], &[]), "HALVES of (): source 0 is missing");
+    assert_eq!(error(&mut context, &[], &[]), "HALVES of (): source 0: missing");
     assert_eq!(error(&mut context, &[x], &[]), "HALVES of (f32[9]): parameter 0 must be above 0");
     assert_eq!(error(&mut context, &[x], &[2.into()]), "HALVES of (f32[9]): rows of 9 can't be cut into 2");
     let y = context.custom(&halves, &[x], &[3.into()]).unwrap();
     assert_eq!(context.tensor(y).unwrap().layout, layout(&[3]));
-    // A layout that the caller gives is held to the rule.
+    // A layout that the caller gives must be that of the rule.
     let wrong = context.custom_shaped(&halves, layout(&[4]), &[x], &[3.into()]).unwrap_err();
     assert_eq!(wrong.to_string(), "HALVES of (f32[9]): the result does not fit: expected f32[3], got f32[4]");
     let unsaid = context.custom(&CustomOp::new("F"), &[x], &[]).unwrap_err();
@@ -154,12 +154,12 @@ fn slots_beyond_the_last_source_and_beyond_sixteen_change_nothing() {
     let missing = context.custom(&CustomOp::new("INTO").writing_into(usize::MAX), &[x], &[]).unwrap_err();
     assert_eq!(
         missing.to_string(),
-        format!("INTO of (f32[8]): source {}, which it writes into, is missing", usize::MAX)
+        format!("INTO of (f32[8]): source {}: missing, though the operation writes into it", usize::MAX)
     );
 }
 
-/// A result that a later node writes into, in memory that holds its sources: those writes depend on the result, so they are
-/// no danger to what it was made of.
+/// A later node writes into a result in a memory with an extra lifetime: that write depends on the result, so it does
+/// no harm to what the result was computed from.
 #[test]
 fn writes_into_a_result_that_took_over_its_source_keep_what_is_held() {
     for write in ["cpy x b", "?H f32[8]+0^b b x"] {

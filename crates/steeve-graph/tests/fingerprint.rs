@@ -6,8 +6,8 @@ mod recordings;
 use std::collections::BTreeMap;
 
 use steeve_graph::{
-    AllocSizes, AssignedGraph, Best, Budget, Fusion, GraphPlan, GraphStrategy, Memory, PlanOptions, Recorded, Reuse,
-    Unread, plan_graph,
+    AllocSizes, AssignedGraph, Best, Budget, Fusion, GraphPlan, GraphStrategy, Memory, PlanOptions, RecordedGraph,
+    Reuse, Unread, plan_graph,
 };
 
 fn graph(text: &str) -> AssignedGraph {
@@ -17,7 +17,7 @@ fn graph(text: &str) -> AssignedGraph {
 const MEMORIES: &str = "memory gpu align=32; memory host align=16 max=4096";
 const BODY: &str = "x = input f32[16,4]; v = view f32[16,2]+64 x; a = sqr v; b = neg a @host size=300; w = external f32[16,4]; c = mul_mat f32[4,2] w b !output";
 
-/// The exact fingerprint with the default options.
+/// Returns the exact fingerprint with the default options.
 fn exact(graph: &AssignedGraph) -> u128 {
     graph.exact_fingerprint(&PlanOptions::default()).0
 }
@@ -112,7 +112,7 @@ fn recorded_graphs_of_other_sizes_have_other_exact_fingerprints_and_writing_them
     let mut seen: BTreeMap<u128, (Vec<u64>, String)> = BTreeMap::new();
     recordings::each_graph(|name, recorded| {
         let graph = &recorded.assigned;
-        let again = Recorded::from_json(&recorded.to_json()).unwrap().assigned;
+        let again = RecordedGraph::from_json(&recorded.to_json()).unwrap().assigned;
         assert_eq!((again.fingerprint(), exact(&again)), (graph.fingerprint(), exact(graph)), "{name}");
         let tensors = graph.graph().tensors();
         let planned = tensors.ids().filter(|id| !tensors.is_external(*id));
@@ -135,7 +135,7 @@ fn a_memory_that_no_tensor_uses_takes_no_part() {
 }
 
 #[test]
-fn a_plan_is_loaded_for_other_operations_if_these_allow_its_take_overs() {
+fn a_plan_is_loaded_for_other_operations_if_these_allow_its_aliases() {
     let text = "x = input f32[64]; y = sqr x; z = mul_mat f32[64] y y !output";
     let saved = plan_graph(&graph(text), &PlanOptions::default()).unwrap().to_json();
     for (operation, loads) in [("neg", true), ("scale", true), ("cont", false)] {

@@ -130,7 +130,10 @@ fn an_id_from_before_a_rewind_is_refused_though_its_number_is_used_again() {
     let new = context.input(F32, &[4]).unwrap();
     assert_eq!(old, new);
     let error = context.add(weight, old).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 1: this id comes from another context or graph, or from before a rewind");
+    assert_eq!(
+        error.to_string(),
+        "tensor 1: foreign id: expected one of this context or graph, got one of another or from before a rewind"
+    );
     assert!(context.add(weight, new).is_ok());
     // The graph that was made before knows the old one, and not the new.
     assert!(old_graph.tensors().get(old).is_some() && old_graph.tensors().get(new).is_none());
@@ -169,7 +172,7 @@ fn a_mark_of_another_context_is_refused() {
     assert_eq!(other.tensors().len(), 1);
     assert!(one.rewind(empty).is_ok() && one.rewind(mark).is_err());
     let error = one.rewind(mark).unwrap_err().to_string();
-    assert!(error.contains("behind 1 tensors of another context, or of this one before a rewind"), "{error}");
+    assert!(error.contains("mark: not of this context, or from before a rewind"), "{error}");
 }
 
 #[test]

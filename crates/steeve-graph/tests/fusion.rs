@@ -133,7 +133,7 @@ fn named(graph: &Graph) -> BTreeMap<&str, TensorId> {
     graph.tensors().ids().map(|id| (graph.name(id), id)).collect()
 }
 
-/// The bytes of a tensor of `graph` in a plan that fits it.
+/// Returns the bytes of a tensor of `graph` in a plan that fits it.
 fn bytes(plan: &GraphPlan, graph: &Graph, tensor: TensorId) -> Range<u64> {
     let root = graph.root(tensor);
     let start = plan.place(root).expect("it is placed").offset.0;
@@ -150,7 +150,7 @@ fn no_group_overwrites_what_it_reads() {
     for seed in 0..600 {
         let prompt = Model::new(seed, 512);
         let assigned = prompt.graph(Fusion::Kept);
-        let options = PlanOptions::default().with_reuse(if seed % 2 == 0 { Reuse::Ggml } else { Reuse::More });
+        let options = PlanOptions::default().with_reuse(if seed % 2 == 0 { Reuse::Ggml } else { Reuse::Extended });
         let plan = plan_graph(&assigned, &options).unwrap();
         replay(&assigned, &plan.places()).unwrap_or_else(|faults| panic!("seed {seed}: {faults}\n{}", prompt.text));
         let unkept = plan_graph(&prompt.graph(Fusion::Checked), &options).unwrap();
@@ -211,7 +211,7 @@ fn the_checker_finds_groups_that_overwrite_their_sources() {
             caught += 1;
             assert!(replay(&kept, &unkept.places()).is_err(), "seed {seed}\n{}", prompt.text);
             let mut ignored = unkept.places();
-            ignored.without_hold.push(MemoryId::FIRST);
+            ignored.without_extra_lifetime.push(MemoryId::FIRST);
             assert!(replay(&kept, &ignored).is_ok(), "seed {seed}");
         }
     }
@@ -220,7 +220,8 @@ fn the_checker_finds_groups_that_overwrite_their_sources() {
 
 #[test]
 fn a_plan_beside_ggml_is_chosen_for_each_memory() {
-    // In the first memory the long hold costs more than ggml takes; the second has an input that no node reads.
+    // In the first memory the long extra lifetime costs more than ggml takes; the second has an input that no node
+    // reads.
     let text = "
         memory gpu align=32 hold=32
         memory cpu align=32
@@ -237,9 +238,9 @@ fn a_plan_beside_ggml_is_chosen_for_each_memory() {
     let graph: AssignedGraph = text.parse().unwrap();
     let beside = plan_beside_ggml(&graph, &PlanOptions::default().with_reuse(Reuse::Ggml)).unwrap();
     let [gpu, cpu] = beside.plan.memories() else { panic!("two memories") };
-    assert!(!gpu.keeps_hold && gpu.plan.peak() == beside.ggml[gpu.memory]);
+    assert!(!gpu.keeps_extra_lifetime && gpu.plan.peak() == beside.ggml[gpu.memory]);
     assert!(
-        cpu.keeps_hold && cpu.plan.peak() < beside.ggml[cpu.memory],
+        cpu.keeps_extra_lifetime && cpu.plan.peak() < beside.ggml[cpu.memory],
         "{} {}",
         cpu.plan.peak(),
         beside.ggml[cpu.memory]
@@ -249,7 +250,7 @@ fn a_plan_beside_ggml_is_chosen_for_each_memory() {
     assert_eq!(loaded.places(), beside.plan.places());
 }
 
-/// Where ggml frees what is still needed its layout can't be used, but a hold does not have to be paid for either.
+/// Where ggml frees what is still needed its layout can't be used, but no extra lifetime has to be paid for either.
 #[test]
 fn a_graph_of_which_ggml_frees_something_early_is_planned_without_the_hold_where_that_is_smaller() {
     let text = |hold: u32| {
@@ -270,7 +271,7 @@ fn a_graph_of_which_ggml_frees_something_early_is_planned_without_the_hold_where
         assert!(plan_graph(&graph, &PlanOptions::new(GraphStrategy::Ggml)).is_err(), "ggml frees `a` early");
         let beside = plan_beside_ggml(&graph, &PlanOptions::default().with_reuse(Reuse::Ggml)).unwrap();
         replay(&graph, &beside.plan.places()).unwrap();
-        (beside.plan.peak(), beside.plan.memories()[0].keeps_hold)
+        (beside.plan.peak(), beside.plan.memories()[0].keeps_extra_lifetime)
     };
     let held: AssignedGraph = text(32).parse().unwrap();
     let with_hold = plan_graph(&held, &PlanOptions::default().with_reuse(Reuse::Ggml)).unwrap();

@@ -92,8 +92,8 @@ const RECORD: &str = r#"{"schema":"galloc-dump-1","tag":"t","n_nodes":2,"n_leafs
 {"id":6,"name":"v","op":"VIEW","type":"f32","ne":[4,1,1,1],"nb":[4,16,16,16],"flags":16,"nbytes":16,"view_src":5,"view_offs":16,"src":[5]},
 {"id":7,"name":"y","op":"NEW_ONE","type":"f32","ne":[8,1,1,1],"nb":[4,32,32,32],"flags":2,"nbytes":32,"src":[6,-1,-2,7],"pre":3,"pre_buft":"B"}]}"#;
 
-/// The plain definition, in quadratic time: two nodes are ordered by the edges if one writes bytes that the other
-/// touches.
+/// Checks dependencies against the plain definition, in quadratic time: two nodes are ordered by the edges if one
+/// writes bytes that the other touches.
 fn check_dependencies(graph: &Graph) {
     let edges: BTreeSet<(usize, usize)> = graph.dependencies().iter().map(|it| (it.before, it.after)).collect();
     let mut reach: Vec<BTreeSet<usize>> = Vec::new();
@@ -139,7 +139,7 @@ fn random_graphs_have_what_plans_must_cope_with() {
                 ("an external cache is written", writes && graph.tensors().is_external(node)),
                 ("an output", tensor.flags.is_output()),
                 ("in place", (0..2).any(|slot| graph.may_overwrite(node, slot))),
-                ("nobody reads it", !graph.nodes().iter().any(|&it| graph.sources(it).contains(&Some(node)))),
+                ("no node reads it", !graph.nodes().iter().any(|&it| graph.sources(it).contains(&Some(node)))),
                 ("an operation of the caller's", matches!(tensor.op, Op::Other(_)) && !tensor.is_view()),
                 ("an operation of the caller's in place", (0..2).any(|slot| graph.permits_overwrite(node, slot))),
                 (
@@ -164,7 +164,7 @@ fn random_graphs_have_what_plans_must_cope_with() {
         "an external cache is written",
         "an output",
         "in place",
-        "nobody reads it",
+        "no node reads it",
         "padded",
         "no bytes",
         "a view of no bytes",

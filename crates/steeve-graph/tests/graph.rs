@@ -18,7 +18,7 @@ fn names(graph: &Graph, ids: &[TensorId]) -> String {
     ids.iter().map(|&id| graph.name(id)).collect::<Vec<_>>().join(" ")
 }
 
-/// A small network whose creation order differs from its node order.
+/// Returns a small network whose creation order differs from its node order.
 fn diamond() -> (Context, Vec<TensorId>) {
     let mut context = Context::new();
     let x = context.input(DataType::F32, &[8]).unwrap();
@@ -116,7 +116,7 @@ fn an_explicit_list_is_kept_as_it_is() {
     let cut = Graph::from_nodes(&context, &[ids[4]]).unwrap_err();
     assert!(cut.to_string().contains("reads tensor 3 (left) in slot 0, which no node writes"), "{cut}");
     let turned = Graph::from_nodes(&context, &[ids[4], ids[2], ids[3]]).unwrap_err();
-    assert!(turned.to_string().contains("node 0 (tensor 4 (out)) reads tensor 3 (left)"), "{turned}");
+    assert!(turned.to_string().contains("node 0 (tensor 4 (out)): reads tensor 3 (left)"), "{turned}");
     let twice = Graph::from_nodes(&context, &[ids[2], ids[3], ids[2]]).unwrap_err();
     assert_eq!(twice.to_string(), "tensor 2 (right): listed twice, as node 0 and as node 2");
 }
@@ -137,7 +137,7 @@ fn an_extension_that_is_refused_changes_nothing() {
     let y = context.neg(x).unwrap();
     let mut graph = Graph::from_outputs(&context, &[y]).unwrap();
     let before = graph.clone();
-    // A view by hand that does not name the root it shares among its sources, so the root is never reached.
+    // A view that does not have its root among its sources, so the root is never reached.
     let hidden = context.sqr(x).unwrap();
     let view = Some(View { root: hidden, offset: Bytes(0) });
     let view = context.add_tensor(Tensor { op: Op::View, view, ..f32s(8) }, &[], &[]).unwrap();
@@ -252,18 +252,21 @@ fn parts_with_a_fault_are_refused_by_name() {
     };
     assert_eq!(
         fault(&[(f32s(8), vec![None, Some(id(3))])], &[]),
-        "source 1 of tensor 0 (t0) is tensor 3, but there are only 1 tensors"
+        "tensor 0 (t0): unknown source in slot 1: expected one of 1 tensors, got tensor 3"
     );
-    assert_eq!(fault(&[(view(id(4), 0), vec![])], &[]), "tensor 0 (t0) views tensor 4, but there are only 1 tensors");
+    assert_eq!(
+        fault(&[(view(id(4), 0), vec![])], &[]),
+        "tensor 0 (t0): unknown root: expected one of 1 tensors, got tensor 4"
+    );
     assert_eq!(
         fault(&[(f32s(8), vec![]), (view(id(0), 0), vec![]), (view(id(1), 0), vec![])], &[]),
-        "tensor 2 (t2) views tensor 1 (t1), which is a view itself; name the tensor that owns the memory"
+        "tensor 2 (t2): view of a view: expected a root that owns memory, got tensor 1 (t1)"
     );
     assert_eq!(
         fault(&[(f32s(8), vec![]), (view(id(0), 4), vec![])], &[]),
-        "tensor 1 (t1) would view 32 bytes at offset 4 of tensor 0 (t0), which has 32"
+        "tensor 1 (t1): view outside of tensor 0 (t0): expected at most 32 bytes, got 32 at offset 4"
     );
-    assert!(fault(&[(f32s(8), vec![])], &[1]).starts_with("there is no tensor 1"));
+    assert!(fault(&[(f32s(8), vec![])], &[1]).starts_with("tensor 1: unknown"));
 }
 
 #[test]
@@ -292,27 +295,27 @@ fn forms_of_ggmls_recordings_that_do_no_harm_are_graphs() {
     replay(&assigned, &plan.places()).unwrap();
 }
 
-/// Each line with what is said of it.
+/// Each line with its error.
 #[test]
 fn a_node_that_reads_what_is_not_written_yet_is_refused_in_text() {
     for (text, said) in [
         (
             "x = input f32[4]; z = sqr f32[4] y !output; y = sqr f32[4] x",
-            "node 0 (tensor 1 (z)) reads tensor 2 (y) in slot 0, which node 1 writes later",
+            "node 0 (tensor 1 (z)): reads tensor 2 (y) in slot 0, which node 1 writes later",
         ),
-        ("y = sqr f32[4] y", "node 0 (tensor 0 (y)) reads itself in slot 0, before it is written"),
+        ("y = sqr f32[4] y", "node 0 (tensor 0 (y)): reads itself in slot 0, before it is written"),
         (
             "x = input f32[4]; z = add f32[4] x v; y = sqr f32[4] x; v = view f32[4]+0 y",
-            "node 0 (tensor 1 (z)) reads tensor 3 (v) in slot 1, a view of tensor 2 (y), which node 1 writes later",
+            "node 0 (tensor 1 (z)): reads tensor 3 (v) in slot 1, a view of tensor 2 (y), which node 1 writes later",
         ),
         ("x = input f32[4]; y = sqr x; node y", "tensor 1 (y): listed twice, as node 0 and as node 1"),
         (
             "x = input f32[4]; w = cpy f32[4]+0^y x; y = sqr f32[4] x",
-            "node 0 (tensor 1 (w)) writes into tensor 2 (y), which node 1 writes later",
+            "node 0 (tensor 1 (w)): writes into tensor 2 (y), which node 1 writes later",
         ),
         (
             "x = input f32[4]; a = sqr x !aside; b = neg a !output",
-            "node 0 (tensor 2 (b)) reads tensor 1 (a) in slot 0, which no node writes",
+            "node 0 (tensor 2 (b)): reads tensor 1 (a) in slot 0, which no node writes",
         ),
     ] {
         match text.parse::<AssignedGraph>() {

@@ -37,7 +37,7 @@ fn bytes(range: &Range<u64>) -> Range<usize> {
     range.start as usize..range.end.max(range.start) as usize
 }
 
-/// Pieces as an array, after a look at their order and sizes.
+/// Returns pieces as an array, after a check of their order and sizes.
 fn spread<'a>(pieces: impl Iterator<Item = (Range<u64>, &'a u8)>, within: Range<u64>) -> Model {
     let (mut model, mut at) = ([None; BYTES], within.start);
     for (piece, value) in pieces {
@@ -54,7 +54,7 @@ fn only(model: &Model, range: &Range<u64>) -> Model {
     part
 }
 
-/// Does the same to both, and compares what the map says it found.
+/// Acts on both in one way, and compares what the map says it found.
 fn act(map: &mut IntervalMap<u8>, model: &mut Model, act: Act) {
     match act {
         Act::Insert(range, value) => {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use steeve_graph::{AssignedGraph, Bytes, Graph, GraphPlan, PlanOptions, Recorded, plan_graph, text};
+use steeve_graph::{AssignedGraph, Bytes, Graph, GraphPlan, PlanOptions, RecordedGraph, plan_graph, text};
 use steeve_plan::InputLimit;
 
 const TEXT: &str = "memory gpu align=128 max=4096 hold=2 \"GPU 0\"\nmemory host align=64 shares=gpu\n\
@@ -28,7 +28,7 @@ const PLANNED: &str = "memory gpu \"GPU 0\"\nx = input f32[64]; a = sqr x; b = n
 /// No error is longer than this.
 const READABLE: usize = 1500;
 
-/// The text with something long at each of its letters and digits, and instead of each of its words.
+/// Returns the text with something long at each of its letters and digits, and instead of each of its words.
 fn swollen(text: &str) -> impl Iterator<Item = String> {
     let places = text.char_indices().filter(|(_, letter)| letter.is_alphanumeric()).map(|(place, _)| place);
     places.flat_map(move |place| {
@@ -51,7 +51,7 @@ fn short(what: &str, input: &str, error: &dyn std::error::Error) {
     assert!(message.len() < READABLE, "{what}: {} bytes: {start}\nof {} bytes", message.len(), input.len());
 }
 
-/// A text of this many bytes that begins with another one.
+/// Returns a text of this many bytes that begins with another one.
 fn padded(text: &str, bytes: usize) -> String {
     format!("{text}{}", " ".repeat(bytes - text.len()))
 }
@@ -64,9 +64,9 @@ fn every_reader_takes_just_its_limit_and_not_one_byte_more() {
     assert!(within(TEXT).parse::<AssignedGraph>().is_ok());
     assert_eq!(above(TEXT).parse::<AssignedGraph>().unwrap_err().to_string(), too_large);
     assert_eq!(above(TEXT).parse::<Graph>().unwrap_err().to_string(), too_large);
-    assert!(Recorded::from_json(&within(RECORDED)).is_ok());
-    assert_eq!(Recorded::from_json(&above(RECORDED)).unwrap_err().to_string(), too_large);
-    assert_eq!(Recorded::from_json_bytes(above(RECORDED).as_bytes()).unwrap_err().to_string(), too_large);
+    assert!(RecordedGraph::from_json(&within(RECORDED)).is_ok());
+    assert_eq!(RecordedGraph::from_json(&above(RECORDED)).unwrap_err().to_string(), too_large);
+    assert_eq!(RecordedGraph::from_json_bytes(above(RECORDED).as_bytes()).unwrap_err().to_string(), too_large);
     let graph: AssignedGraph = PLANNED.parse().unwrap();
     let saved = plan_graph(&graph, &PlanOptions::default()).unwrap().to_json();
     assert!(GraphPlan::from_json(&within(&saved), &graph).is_ok());
@@ -74,22 +74,22 @@ fn every_reader_takes_just_its_limit_and_not_one_byte_more() {
     // The limit can be raised, and lowered.
     let raised = InputLimit::new(Bytes(1 << 40));
     assert!(text::read_within(&above(TEXT), raised).is_ok());
-    assert!(Recorded::from_json_within(&above(RECORDED), raised).is_ok());
+    assert!(RecordedGraph::from_json_within(&above(RECORDED), raised).is_ok());
     let lowered = InputLimit::new(Bytes(40));
-    assert!(text::read_within(TEXT, lowered).is_err() && Recorded::from_json_within(RECORDED, lowered).is_err());
+    assert!(text::read_within(TEXT, lowered).is_err() && RecordedGraph::from_json_within(RECORDED, lowered).is_err());
 }
 
 #[test]
 fn no_error_of_a_reader_echoes_a_long_name_whole() {
     TEXT.parse::<AssignedGraph>().unwrap();
-    Recorded::from_json(RECORDED).unwrap();
+    RecordedGraph::from_json(RECORDED).unwrap();
     for text in swollen(TEXT) {
         if let Err(error) = text.parse::<AssignedGraph>() {
             short("text", &text, &error);
         }
     }
     for text in swollen(RECORDED) {
-        if let Err(error) = Recorded::from_json(&text) {
+        if let Err(error) = RecordedGraph::from_json(&text) {
             short("record", &text, &error);
         }
     }
@@ -128,7 +128,7 @@ fn no_error_about_a_graph_with_long_names_echoes_them_whole() {
             }
         }
     }
-    // What does not hold is told by name.
+    // What is wrong is told by name.
     for offset in [0, 4, 1 << 40] {
         let mut places = plan.places();
         let moved = planned.graph().nodes()[1];
@@ -176,9 +176,9 @@ fn many_names_take_little_time() {
         r#"{{"schema":"galloc-dump-1","buffers":[{{"name":"CPU","alignment":32,"max_size":1}}],"leafs":[],"nodes":[[0,0]],"tensors":[{}]}}"#,
         rows(&row)
     );
-    let recorded = Recorded::from_json(&json).unwrap();
+    let recorded = RecordedGraph::from_json(&json).unwrap();
     assert_eq!(recorded.buffer_types.len(), COUNT);
-    assert_eq!(Recorded::from_json(&recorded.to_json()).unwrap(), recorded);
+    assert_eq!(RecordedGraph::from_json(&recorded.to_json()).unwrap(), recorded);
 }
 
 #[test]

@@ -6,35 +6,35 @@ mod recordings;
 use recordings::each_graph;
 use steeve_graph::{
     AssignedGraph, Best, Budget, Bytes, Fusion, GraphPlan, GraphStrategy, Id, Memory, PlanBesideGgml, PlanOptions,
-    Recorded, Reuse, Verdict, ggml_answer, plan_beside_ggml, plan_graph, replay,
+    RecordedGraph, Reuse, Verdict, ggml_placement, plan_beside_ggml, plan_graph, replay,
 };
 
-fn planned(name: &str, recorded: &Recorded, options: PlanOptions) -> GraphPlan {
+fn planned(name: &str, recorded: &RecordedGraph, options: PlanOptions) -> GraphPlan {
     let plan = plan_graph(&recorded.assigned, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
     replay(&recorded.assigned, &plan.places()).unwrap_or_else(|faults| panic!("{name}, {options:?}: {faults}"));
     plan.fits(&recorded.assigned).unwrap_or_else(|misfit| panic!("{name}, {options:?}: {misfit}"));
     plan
 }
 
-/// ggml's bytes for each memory of a plan.
-fn ggml_bytes(recorded: &Recorded, plan: &GraphPlan) -> Vec<u64> {
+/// Returns ggml's bytes for each memory of a plan.
+fn ggml_bytes(recorded: &RecordedGraph, plan: &GraphPlan) -> Vec<u64> {
     let sum = |chunks: &Vec<Bytes>| chunks.iter().map(|chunk| chunk.0).sum();
-    plan.memories().iter().map(|it| sum(&recorded.answer.chunks[it.memory])).collect()
+    plan.memories().iter().map(|it| sum(&recorded.placement.chunks[it.memory])).collect()
 }
 
 #[test]
 fn the_ggml_strategy_gives_ggmls_answer_to_the_byte() {
     let mut placed = 0;
     let graphs = each_graph(|name, recorded| {
-        let answer = ggml_answer(&recorded.assigned).unwrap();
-        for (tensor, recorded) in recorded.answer.places.pairs() {
+        let answer = ggml_placement(&recorded.assigned).unwrap();
+        for (tensor, recorded) in recorded.placement.places.pairs() {
             let Some(wanted) = recorded else { continue };
             let given = answer.places[tensor].unwrap_or_else(|| panic!("{name}: tensor {tensor} has no place"));
             let place = (given.memory, given.place.buffer.index(), given.place.offset);
             assert_eq!(place, (wanted.memory, wanted.chunk as usize, wanted.offset), "{name}: tensor {tensor}");
             placed += u32::from(!name.starts_with("project/"));
         }
-        for (memory, chunks) in recorded.answer.chunks.pairs() {
+        for (memory, chunks) in recorded.placement.chunks.pairs() {
             assert_eq!(&answer.chunks[recorded.assigned.owner(memory)], chunks, "{name}: memory {memory}");
         }
         let plan = planned(name, &recorded, PlanOptions::new(GraphStrategy::Ggml));
@@ -46,7 +46,7 @@ fn the_ggml_strategy_gives_ggmls_answer_to_the_byte() {
 
 #[test]
 fn no_plan_is_above_ggmls_in_any_memory_and_nearly_all_are_at_their_bound() {
-    for reuse in [Reuse::Ggml, Reuse::More] {
+    for reuse in [Reuse::Ggml, Reuse::Extended] {
         let (mut memories, mut at_bound) = (0, 0);
         let mut ratios: Vec<(String, f64)> = Vec::new();
         let graphs = each_graph(|name, recorded| {
@@ -72,15 +72,15 @@ fn no_plan_is_above_ggmls_in_any_memory_and_nearly_all_are_at_their_bound() {
         let real = mean(&|name| !name.starts_with("arch/"));
         println!("corpus: {reuse:?}: {at_bound} of {memories} at the bound, ours over ggml's {servers:.4}, {real:.4}");
         assert!(at_bound * 100 >= memories * 99, "{at_bound} of {memories}");
-        if graphs > 500 && reuse == Reuse::More {
+        if graphs > 500 && reuse == Reuse::Extended {
             assert!(servers <= 0.78, "{servers}");
             assert!(real <= 0.935, "{real}");
         }
     }
 }
 
-/// Every memory but the host's fuses nodes: no plan is above ggml's, hardly one falls back to ggml's layout, and the tokens of
-/// each prompt find their gated products apart from the activations.
+/// Every memory but the host's fuses nodes: no plan is above ggml's, hardly one falls back to ggml's layout, and in
+/// each prompt's plan the gated products of a token are located apart from the activations.
 #[test]
 fn with_what_fusions_need_no_memory_is_above_ggmls() {
     let (mut memories, mut as_ggml) = (0, 0);
@@ -100,7 +100,7 @@ fn with_what_fusions_need_no_memory_is_above_ggmls() {
         for it in plan.memories() {
             assert!(it.plan.peak() <= ggml[it.memory], "{name}, memory {}: {}", it.memory, it.plan.peak());
             memories += 1;
-            as_ggml += u32::from(!it.keeps_hold);
+            as_ggml += u32::from(!it.keeps_extra_lifetime);
         }
         let all = ggml.iter().map(|bytes| bytes.0).sum::<u64>();
         ratios.push((name.to_owned(), plan.peak().0 as f64 / all as f64));
@@ -120,7 +120,7 @@ fn with_what_fusions_need_no_memory_is_above_ggmls() {
 fn a_search_of_a_second_brings_every_memory_without_a_limit_to_its_bound() {
     each_graph(|name, recorded| {
         let best = GraphStrategy::Best(Best::new(Budget::Nodes(20_000)));
-        for reuse in [Reuse::Ggml, Reuse::More] {
+        for reuse in [Reuse::Ggml, Reuse::Extended] {
             let plan = plan_graph(&recorded.assigned, &PlanOptions::new(best).with_reuse(reuse)).unwrap();
             for it in plan.memories() {
                 let limited = recorded.assigned.memories()[it.memory].max_buffer.is_some();

@@ -1,4 +1,4 @@
-//! Plans as files: what is saved is loaded again, in every memory that asks for no more.
+//! Plans as files: what is saved is loaded again, in every memory that demands no more.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "every test uses some of it")]
@@ -137,17 +137,20 @@ fn a_plan_of_another_graph_is_refused_and_the_message_says_why() {
     }
     assert_eq!(
         error(memories, &body.replace("[16,4]", "[16,5]")),
-        "memory gpu: tensor 0 (x) needs 320 bytes, and its block has 256"
+        "memory gpu: block of tensor 0 (x) too small: expected at least 320 bytes, got 256"
     );
     assert_eq!(
         error(memories, &body.replace("@host", "@host size=300")),
-        "memory host: tensor 2 (b) needs 300 bytes, and its block has 256"
+        "memory host: block of tensor 2 (b) too small: expected at least 300 bytes, got 256"
     );
     for (change, message) in [
-        ("align=64", "memory host: its alignment is 64, which does not divide the plan's 16"),
-        ("align=16 hold=2", "memory host: its hold is 2, above the plan's 0"),
-        ("align=16 fusion=checked", "memory host: its fusion is checked, beyond the plan's none"),
-        ("align=16 shares=gpu", "memory host: the plan has it with bytes of its own, and the graph sharing memory gpu"),
+        ("align=64", "memory host: alignment beyond the plan's: expected a divisor of 16, got 64"),
+        ("align=16 hold=2", "memory host: hold beyond the plan's: expected at most 0, got 2"),
+        ("align=16 fusion=checked", "memory host: fusion beyond the plan's: expected at most none, got checked"),
+        (
+            "align=16 shares=gpu",
+            "memory host: shared in another way: expected sharing memory gpu, got with bytes of its own",
+        ),
     ] {
         assert_eq!(error(&memories.replace("host align=16", &format!("host {change}")), body), message);
     }
@@ -156,11 +159,11 @@ fn a_plan_of_another_graph_is_refused_and_the_message_says_why() {
     assert!(message.contains("buffer 0: too large: at most 300 bytes"), "{message}");
     assert_eq!(
         error(&memories.replace("gpu", "tpu"), body),
-        "the plan has the memories [gpu, host], and the graph [tpu, host]; matched by name"
+        "plan: made for other memories: expected [tpu, host], got [gpu, host], matched by name"
     );
     assert_eq!(
         error(&format!("{memories}; memory disk align=1"), body),
-        "the plan has the memories [gpu, host], and the graph [gpu, host, disk]; matched by name"
+        "plan: made for other memories: expected [gpu, host, disk], got [gpu, host], matched by name"
     );
     // A smaller graph may use it, and so may the one it was made for.
     let smaller = graph(&format!("{memories}\n{}", body.replace("[16,4]", "[16,3]").replace("[4,4]", "[3,3]")));
@@ -180,10 +183,12 @@ fn a_file_of_another_version_or_kind_is_refused() {
         error(&text.replace("\"fast\"", "\"faster\"")),
         "strategy: unknown value: expected ggml, fast, best or best-fit, got \"faster\""
     );
-    assert_eq!(error(&text.replace("\"more\"", "\"most\"")), "reuse is \"most\"; known are ggml, more and none");
-    let unknown = GraphPlan::from_json(&text.replace("\"reuse\"", "\"use\""), &graph).unwrap_err();
-    assert!(std::error::Error::source(&unknown).unwrap().to_string().contains("unknown field `use`"), "{unknown}");
-    let older = "schema: missing: expected \"steeve-plan\" (plan files of older versions have none); make it again with steeve plan -o";
+    assert_eq!(
+        error(&text.replace("\"more\"", "\"most\"")),
+        "reuse: unknown word: expected ggml, more or none, got \"most\""
+    );
+    assert!(error(&text.replace("\"reuse\"", "\"use\"")).contains("unknown field `use`"));
+    let older = "the file names no schema, and a plan file has \"steeve-plan\" (those of older versions had none); make it again with steeve plan -o";
     assert_eq!(error(r#"{"version":2,"fingerprint":"0","memories":[]}"#), older);
     assert_eq!(error(&text.replace(r#""schema":"steeve-plan","#, "")), older);
     for other in ["", "[1]", &"[".repeat(100_000), &format!("{text}]")] {
@@ -195,7 +200,7 @@ fn a_file_of_another_version_or_kind_is_refused() {
     }
     assert!(GraphPlan::from_json(&format!("{text}\n"), &graph).is_ok());
     let blocks = r#"{"schema":"steeve-plan","version":3,"strategy":"fast","memories":[{"name":"memory","peak":0,"lower_bound":0,"buffers":[],"blocks":[]}]}"#;
-    assert!(error(blocks).contains("is that of a block list"), "{}", error(blocks));
+    assert!(error(blocks).contains("that of a block list"), "{}", error(blocks));
 }
 
 /// The text of a graph is that of its compact form, whose tensors have other numbers.
@@ -223,8 +228,8 @@ fn a_plan_that_was_made_from_the_text_of_a_graph_is_one_for_the_graph() {
     assert!(renumbered > 100 && planned > 400, "{renumbered} of {planned}");
 }
 
-/// A plan is accepted for a memory whose alignment divides the plan's, whose maximum is not below its buffers and whose hold
-/// and fusion ask for no more; in all other cases it is refused. Whichever it is, it holds.
+/// A plan is accepted for a memory whose alignment divides the plan's, whose maximum is not below its buffers and
+/// whose extra lifetime and fusion demand no more; in all other cases it is refused. In either case it is right.
 #[test]
 fn a_plan_is_accepted_for_the_memories_that_it_holds_in() {
     let word = ["none", "checked", "kept"];
@@ -283,7 +288,7 @@ fn memories_are_matched_by_name_or_by_order() {
     let planned = of("memory one align=32; memory two align=16");
     let plan = plan_graph(&planned, &PlanOptions::default()).unwrap();
     let file = plan.to_file();
-    // The same memories in another order: `a` and `d` name theirs.
+    // The memories of the plan in another order: `a` and `d` name theirs.
     let swapped = "memory two align=16; memory one align=32";
     let body = "x = input f32[16] @one; a = sqr x @one; b = mul_mat f32[16] a a; c = neg b; d = mul_mat f32[16] c a @one !output";
     let swapped = graph(&format!("{swapped}\n{body}"));

@@ -31,7 +31,7 @@ fn lie(file: &mut Value, choices: &mut Choices<'_>) -> Option<&'static str> {
             "a block put on another"
         }
         1 if step(&first, 0) < step(&second, 0) => {
-            // The first is said to end where the second begins, and the second stands on it.
+            // The first is said to end where the second begins, and the second is moved onto it.
             rows[a]["live"][1] = second["live"][0].clone();
             (rows[b]["buffer"], rows[b]["offset"]) = (first["buffer"].clone(), first["offset"].clone());
             "a life cut short"
@@ -40,7 +40,7 @@ fn lie(file: &mut Value, choices: &mut Choices<'_>) -> Option<&'static str> {
             rows[a]["live"][1] = second["live"][0].clone();
             (rows[b]["buffer"], rows[b]["offset"], rows[b]["follows"]) =
                 (first["buffer"].clone(), first["offset"].clone(), json!(a));
-            "a take-over"
+            "an alias"
         }
         3 => {
             let half = first["size"].as_u64()? / 2;
@@ -49,7 +49,7 @@ fn lie(file: &mut Value, choices: &mut Choices<'_>) -> Option<&'static str> {
         }
         4 => {
             rows[b]["follows"] = Value::Null;
-            "a take-over concealed"
+            "an alias concealed"
         }
         5 => {
             (rows[a]["tensor"]["id"], rows[b]["tensor"]["id"]) =
@@ -107,7 +107,7 @@ fn a_file_that_lies_is_refused_or_does_no_harm() {
     assert!(told.len() == 7 && told.values().all(|(refused, _)| *refused > 50), "{told:?}");
 }
 
-/// Where the numbers of a text are, outside of strings.
+/// Returns where the numbers of a text are, outside of strings.
 fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
     let (mut found, mut quoted): (Vec<std::ops::Range<usize>>, bool) = (Vec::new(), false);
     for (at, byte) in text.bytes().enumerate() {
@@ -228,16 +228,16 @@ fn bytes_that_a_view_does_not_read_today_are_not_free() {
         smuggle(rows);
         rows[1]["live"] = json!([1, 3]);
     });
-    assert_eq!(error, "memory memory: tensor 1 (a) is live in [1, 5), and its block in [1, 3)");
+    assert_eq!(error, "memory memory: live range of tensor 1 (a) wrong: expected [1, 5), got [1, 3)");
 }
 
 #[test]
 fn a_node_on_its_source_is_a_take_over_whatever_the_file_calls_it() {
     let graph = graph("x = input f32[16]; a = sqr x; b = neg a; c = mul_mat f32[1] b x !output");
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
-    // The take-over of `a` concealed: it ends where `b` starts, and nobody follows.
+    // The alias of `a` is concealed: it ends where `b` starts, and no block follows it.
     let concealed = refusal(&graph, &plan, |rows| rows[2]["follows"] = Value::Null);
-    assert_eq!(concealed, "memory memory: tensor 1 (a) is live in [1, 3), and its block in [1, 2)");
+    assert_eq!(concealed, "memory memory: live range of tensor 1 (a) wrong: expected [1, 3), got [1, 2)");
     let alive = refusal(&graph, &plan, |rows| {
         rows[2]["follows"] = Value::Null;
         rows[1]["live"] = json!([1, 3]);
@@ -263,8 +263,8 @@ fn a_take_over_that_the_operation_forbids_is_refused_also_where_there_are_no_byt
                 (blocks[2]["buffer"], blocks[2]["offset"]) = (blocks[1]["buffer"].clone(), blocks[1]["offset"].clone());
                 (blocks[3]["buffer"], blocks[3]["offset"]) = (blocks[1]["buffer"].clone(), blocks[1]["offset"].clone());
             });
-            let source = "is computed in place of its source in slot 0, tensor 1 (a)";
-            assert_eq!(error, format!("tensor 2 (b) {source}, which {name} may not with reuse more"));
+            let source = "computed in place of its source in slot 0, tensor 1 (a)";
+            assert_eq!(error, format!("tensor 2 (b): {source}, which {name} may not with reuse more"));
         }
     }
 }
@@ -279,7 +279,7 @@ fn a_source_on_another_source_is_no_take_over() {
         (rows[1]["buffer"], rows[1]["offset"]) = (rows[0]["buffer"].clone(), rows[0]["offset"].clone());
         (rows[2]["offset"], rows[3]["offset"]) = (json!(4096), json!(8192));
     });
-    assert_eq!(error, "memory memory: tensor 0 (x) is live in [0, 3), and its block in [0, 1)");
+    assert_eq!(error, "memory memory: live range of tensor 0 (x) wrong: expected [0, 3), got [0, 1)");
 }
 
 #[test]
@@ -292,31 +292,31 @@ fn where_sources_are_held_only_ggmls_take_overs_are_allowed() {
     let error = refusal(&graph, &plan, |blocks| smuggle_take_over(blocks));
     assert_eq!(
         error,
-        "tensor 3 (b) is computed in place of its source in slot 0, tensor 1 (a), which NEG may not with reuse more"
+        "tensor 3 (b): computed in place of its source in slot 0, tensor 1 (a), which NEG may not with reuse more"
     );
 }
 
 #[test]
 fn a_take_over_through_a_view_that_starts_later_is_refused() {
-    // `b` has the size of the view, and would stand on the part of `a` that it does not read.
+    // `b` has the size of the view, and would be located on the part of `a` that it does not read.
     let graph =
         graph("x = input f32[8,4]; a = sqr x; v = view f32[8,2]+64 a; b = neg v; c = mul_mat f32[1] b b !output");
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
     let error = refusal(&graph, &plan, |blocks| smuggle_take_over(blocks));
     assert_eq!(
         error,
-        "tensor 3 (b) is computed in place of its source in slot 0, tensor 1 (a), which NEG may not with reuse more"
+        "tensor 3 (b): computed in place of its source in slot 0, tensor 1 (a), which NEG may not with reuse more"
     );
 }
 
 #[test]
-fn a_plan_without_reuse_has_no_take_overs() {
+fn a_plan_without_reuse_aliases_nothing() {
     let graph = graph("x = input f32[16]; a = sqr x; b = neg a !output");
     let text = saved(&graph).replace(r#""reuse":"more""#, r#""reuse":"none""#);
     let error = GraphPlan::from_json(&text, &graph).unwrap_err().to_string();
     assert_eq!(
         error,
-        "tensor 1 (a) is computed in place of its source in slot 0, tensor 0 (x), which SQR may not with reuse none"
+        "tensor 1 (a): computed in place of its source in slot 0, tensor 0 (x), which SQR may not with reuse none"
     );
 }
 
@@ -329,11 +329,14 @@ fn a_tensor_stands_in_its_own_memory_and_has_the_bytes_that_this_one_asks_for() 
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
     // Under the name `gpu` it would do with less.
     let error = refusal(&graph, &plan, |rows| (rows[1]["tensor"]["sized_by"], rows[1]["size"]) = (json!(0), json!(64)));
-    assert_eq!(error, "memory gpu: the size of tensor 1 (a) is not decided by memory gpu");
+    assert_eq!(
+        error,
+        "memory gpu: size of tensor 1 (a) decided by a wrong memory: expected one that it may belong to, got gpu"
+    );
     let error = refusal(&graph, &plan, |rows| rows[1]["size"] = json!(64));
-    assert_eq!(error, "memory gpu: tensor 1 (a) needs 128 bytes, and its block has 64");
+    assert_eq!(error, "memory gpu: block of tensor 1 (a) too small: expected at least 128 bytes, got 64");
     let error = refusal(&graph, &plan, |rows| rows.push(block(2, [2, 3])));
-    assert_eq!(error, "memory gpu: tensor 2 (b) has a block there, and belongs to memory host");
+    assert_eq!(error, "memory gpu: block of tensor 2 (b) in a wrong memory: expected memory host");
 }
 
 #[test]
@@ -349,10 +352,14 @@ fn every_tensor_has_one_place_and_what_needs_none_has_none() {
         assert_eq!(refusal(&graph, &plan, add(tensor)), message);
     }
     assert_eq!(refusal(&graph, &plan, add(1)), "memory memory: tensor 1 (x) has a second block");
-    let unknown = "memory memory: block 3 () is that of tensor 6, and the graph has 6 tensors";
+    let unknown = "memory memory: block 3 () of an unknown tensor: expected one of 6 tensors, got tensor 6";
     assert_eq!(refusal(&graph, &plan, add(6)), unknown);
     let gone = refusal(&graph, &plan, |rows| drop(rows.pop()));
-    assert!(gone.starts_with("memory memory: tensor 4 (a) is live in [2, 4)") || gone.contains("no block"), "{gone}");
+    assert!(
+        gone.starts_with("memory memory: live range of tensor 4 (a) wrong: expected [2, 4)")
+            || gone.contains("no block"),
+        "{gone}"
+    );
 }
 
 #[test]
@@ -386,24 +393,24 @@ fn lifetimes_and_claims_that_would_make_a_plan_look_better_are_refused() {
             apart(rows);
             rows[0]["live"] = json!(life);
         });
-        assert!(error.starts_with("memory memory: tensor 0 (x) is live in [0, 2), and its block"), "{error}");
+        assert!(error.starts_with("memory memory: live range of tensor 0 (x) wrong: expected [0, 2), got"), "{error}");
     }
     let early = refusal(&graph, &plan, |rows| {
         apart(rows);
         rows[2]["live"] = json!([0, 4]);
     });
-    assert_eq!(early, "memory memory: tensor 2 (b) is live in [2, 4), and its block in [0, 4)");
+    assert_eq!(early, "memory memory: live range of tensor 2 (b) wrong: expected [2, 4), got [0, 4)");
 }
 
 #[test]
 fn bytes_are_taken_over_across_memories_by_ggmls_rule_alone() {
     let graph = graph("memory a align=1; memory b align=1; x = input f32[16]; y = sqr x; z = neg y @b !output");
     let plan = plan_graph(&graph, &PlanOptions::default().with_reuse(Reuse::Ggml)).unwrap();
-    assert!(plan.away_from_home().is_some());
+    assert!(plan.aliased_across_memories().is_some());
     assert_eq!(GraphPlan::from_json(&plan.to_json(), &graph).unwrap(), plan);
     let text = plan.to_json().replace(r#""reuse":"ggml""#, r#""reuse":"more""#);
     let error = GraphPlan::from_json(&text, &graph).unwrap_err().to_string();
-    assert_eq!(error, "memory a: tensor 2 (z) has a block there, and belongs to memory b");
+    assert_eq!(error, "memory a: block of tensor 2 (z) in a wrong memory: expected memory b");
 }
 
 #[test]
@@ -414,5 +421,5 @@ fn a_block_follows_one_that_is_listed_before_it() {
         blocks.swap(1, 2);
         blocks[1]["follows"] = json!(2);
     });
-    assert_eq!(error, "memory memory: block 1 (b) follows block 2, which is not before it");
+    assert_eq!(error, "memory memory: block 1 (b) follows a later one: expected a block before it, got block 2");
 }

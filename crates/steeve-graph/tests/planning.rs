@@ -3,8 +3,8 @@
 
 use steeve_graph::fuzz::{Choices, random_graph, scrambled_graph};
 use steeve_graph::{
-    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Misfit, Offset, Places, PlanOptions, Reuse,
-    Tensor, TensorId, TensorPlace, Unread, ggml_answer, plan_graph, plan_together, replay,
+    AssignedGraph, Bytes, GraphPlan, GraphPlanError, GraphStrategy, Id, Offset, PlanMismatch, PlanOptions, Reuse,
+    Tensor, TensorId, TensorPlace, TensorPlaces, Unread, ggml_placement, plan_graph, plan_together, replay,
 };
 
 fn graph(text: &str) -> AssignedGraph {
@@ -25,10 +25,11 @@ fn tensor(graph: &AssignedGraph, name: &str) -> TensorId {
     graph.graph().tensors().ids().find(|id| graph.graph().name(*id) == name).unwrap()
 }
 
-/// "name@offset" or "name@chunk:offset" for each tensor with a place in ggml's answer, and the chunk sizes.
+/// Returns "name@offset" or "name@chunk:offset" for each tensor with a place in ggml's placement, and the chunk
+/// sizes.
 fn as_ggml(text: &str) -> (String, Vec<Vec<u64>>) {
     let graph = graph(text);
-    let answer = ggml_answer(&graph).unwrap();
+    let answer = ggml_placement(&graph).unwrap();
     let mut places = Vec::new();
     for (id, place) in answer.places.pairs() {
         if let Some(it) = place {
@@ -59,20 +60,20 @@ fn every_plan_of_every_orderly_graph_replays_and_none_is_above_ggmls() {
         if let Some(ggml) = &ggml {
             replay(&graph, &ggml.places()).unwrap_or_else(|faults| panic!("seed {seed}, ggml: {faults}"));
         }
-        // It knows nothing of `hold`.
-        let sound = ggml.filter(|_| graph.memories().iter().all(|it| it.hold == 0));
-        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        // ggml has no extra lifetime.
+        let sound = ggml.filter(|_| graph.memories().iter().all(|it| it.extra_lifetime == 0));
+        for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             let ours = plan(&graph, reuse);
             ours.fits(&graph).unwrap_or_else(|misfit| panic!("seed {seed}: {misfit}"));
-            if reuse == Reuse::More {
-                assert!(ours.away_from_home().is_none(), "seed {seed}\n{graph}");
+            if reuse == Reuse::Extended {
+                assert!(ours.aliased_across_memories().is_none(), "seed {seed}\n{graph}");
             }
-            // ggml also takes over what an operation may still read (a soft-max mask, say), and into other memories, and may
-            // be smaller so.
+            // ggml also writes over what an operation may still read (a soft-max mask, say), and into other memories,
+            // and may be smaller so.
             let Some(ggml) = &sound else { continue };
-            let places = || Places { reuse: Reuse::More, ..ggml.places() };
-            let honest = || ggml.away_from_home().is_none() && replay(&graph, &places()).is_ok();
-            if reuse == Reuse::Ggml || reuse == Reuse::More && honest() {
+            let places = || TensorPlaces { reuse: Reuse::Extended, ..ggml.places() };
+            let honest = || ggml.aliased_across_memories().is_none() && replay(&graph, &places()).is_ok();
+            if reuse == Reuse::Ggml || reuse == Reuse::Extended && honest() {
                 compared += 1;
                 for (our, their) in ours.memories().iter().zip(ggml.memories()) {
                     assert!(
@@ -93,7 +94,7 @@ fn every_plan_of_every_orderly_graph_replays_and_none_is_above_ggmls() {
 fn any_graph_that_passes_the_door_is_planned_and_replayed() {
     for seed in 0..2500 {
         let graph = scrambled_graph(&mut Choices::from_seed(seed));
-        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             let plan = plan_graph(&graph, &with(GraphStrategy::Fast, reuse)).unwrap();
             plan.fits(&graph).unwrap_or_else(|misfit| panic!("seed {seed}: {misfit}"));
             replay(&graph, &plan.places()).unwrap_or_else(|faults| panic!("seed {seed}, {reuse:?}: {faults}\n{graph}"));
@@ -120,7 +121,7 @@ fn a_source_that_dies_is_taken_over_also_through_a_view() {
     ";
     let text = format!("w = external f32[64,32]\n{text}");
     let graph = graph(&text);
-    let (more, ggml) = (plan(&graph, Reuse::More), plan(&graph, Reuse::Ggml));
+    let (more, ggml) = (plan(&graph, Reuse::Extended), plan(&graph, Reuse::Ggml));
     let place = |plan: &GraphPlan, name| plan.place(tensor(&graph, name)).unwrap().offset;
     assert_eq!(place(&more, "y"), place(&more, "q"));
     assert_ne!(place(&ggml, "y"), place(&ggml, "q"));
@@ -140,7 +141,7 @@ fn what_no_node_makes_has_its_bytes_before_the_run_in_a_list_or_not() {
     ";
     for text in [text.to_owned(), text.replace("a = input", "a = leaf")] {
         let graph = graph(&text);
-        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             assert!(plan(&graph, reuse).place(tensor(&graph, "v")).is_some());
         }
     }
@@ -152,8 +153,8 @@ fn more_reuse_never_writes_over_what_an_operation_still_reads_even_where_ggml_do
         "x = input f32[64,4]; g = mul_mat f32[64,4] x x; d = rms_norm_back g x; e = mul_mat f32[1] d x !output",
         "x = input f32[1,4]; k = mul_mat f32[64,4] x x; m = input f32[64,4]; s = soft_max k m; e = mul_mat f32[1] s k !output",
     ] {
-        let plan = plan(&graph(text), Reuse::More);
-        assert_eq!(plan.options().reuse, Reuse::More, "{text}");
+        let plan = plan(&graph(text), Reuse::Extended);
+        assert_eq!(plan.options().reuse, Reuse::Extended, "{text}");
     }
 }
 
@@ -166,7 +167,7 @@ fn what_nobody_reads_lives_to_the_end_unless_the_caller_opts_out() {
     assert_eq!(freed.peak(), Bytes(2 * 1024));
 }
 
-/// The steps at which a tensor has bytes of its own.
+/// Returns the steps at which a tensor has bytes of its own.
 fn life(plan: &GraphPlan, tensor: TensorId) -> (u64, u64) {
     let (memory, block) = plan.block(tensor).unwrap();
     let life = memory.plan.problem().blocks()[block].life;
@@ -192,7 +193,7 @@ fn an_input_that_no_node_touches_lives_before_the_run_alone() {
             graph(&format!("x = input 64; {leaf}; a = sqr x; {nodes}; b = mul_mat f32[64] a a; c = neg b !output"));
         let i = tensor(&graph, "i");
         let end = graph.graph().nodes().len() as u64 + 1;
-        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             let options = with(GraphStrategy::Fast, reuse);
             let (plan, kept) = (plan(&graph, reuse), plan_graph(&graph, &options.with_unread(Unread::Keep)).unwrap());
             replay(&graph, &kept.places()).unwrap();
@@ -201,14 +202,14 @@ fn an_input_that_no_node_touches_lives_before_the_run_alone() {
                 assert_eq!(life(&kept, i), (0, end), "{graph}");
                 assert!(plan.peak() <= kept.peak());
                 // The checker knows it by itself: where everything is kept, this plan loses an input.
-                let claim = Places { unread: Unread::Keep, ..plan.places() };
+                let claim = TensorPlaces { unread: Unread::Keep, ..plan.places() };
                 let lost = replay(&graph, &claim).is_err();
                 assert_eq!(lost, !plan.survivors().contains(i), "{graph}");
             }
         }
         let ggml = plan_graph(&graph, &PlanOptions::new(GraphStrategy::Ggml)).unwrap();
         assert_eq!(ggml.options().unread, Unread::Keep);
-        assert_eq!(ggml.peak().0, ggml_answer(&graph).unwrap().chunks.iter().flatten().map(|it| it.0).sum::<u64>());
+        assert_eq!(ggml.peak().0, ggml_placement(&graph).unwrap().chunks.iter().flatten().map(|it| it.0).sum::<u64>());
     }
 }
 
@@ -218,10 +219,10 @@ fn what_the_caller_writes_before_the_run_shares_no_byte_in_whatever_order_it_is_
         ["spare = input 64; x = input 64; y = neg x !output", "x = input 64; spare = input 64; y = neg x !output"]
     {
         let graph = graph(text);
-        let mut places = plan(&graph, Reuse::More).places();
+        let mut places = plan(&graph, Reuse::Extended).places();
         places.places[tensor(&graph, "spare")] = places.places[tensor(&graph, "x")];
         let faults = replay(&graph, &places).unwrap_err().to_string();
-        assert!(faults.contains("are both there before the run and share byte"), "{faults}");
+        assert!(faults.contains("with which it shares byte"), "{faults}");
     }
 }
 
@@ -237,7 +238,7 @@ fn a_cache_written_through_a_view_keeps_what_a_sibling_view_reads_later() {
              sum = sqr all
              out = neg sum !output"
         ));
-        for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+        for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
             let plan = plan(&graph, reuse);
             assert_eq!(plan.place(tensor(&graph, "cache")).is_some(), cache == "input");
             if cache == "input" {
@@ -343,7 +344,7 @@ fn a_stale_plan_is_noticed_where_ggml_would_overwrite_live_data() {
     assert_eq!(count(&planned), count(&other));
     assert_ne!(planned.fingerprint(), other.fingerprint());
     let misfit = plan.fits(&other).unwrap_err();
-    assert_eq!(misfit.to_string(), "tensor 4 (d) has changed since the plan was made: it has other sources");
+    assert_eq!(misfit.to_string(), "tensor 4 (d): changed since the plan was made: it has other sources");
     let faults = replay(&other, &plan.places()).unwrap_err().to_string();
     assert!(faults.contains("reads tensor 1 (a), but node 2 (tensor 3 (c)) has overwritten byte"), "{faults}");
 }
@@ -360,10 +361,10 @@ fn what_a_plan_depends_on_must_not_change_and_sizes_may_only_shrink() {
     assert!(misfit("neg", "abs").contains("its operation is ABS now"));
     assert!(misfit("x = input", "x = external").contains("flags"));
     assert!(misfit("b = neg a", "b = neg a !output").contains("flags"));
-    assert!(misfit("f32[8,4]", "f32[8,5]").contains("needs 160 bytes, and its place in the plan has 128"));
+    assert!(misfit("f32[8,4]", "f32[8,5]").contains("expected at most 128 bytes, got 160"));
     let more = graph(&format!("{text}; d = neg c"));
-    assert!(matches!(plan.fits(&more), Err(Misfit::Count { list: "nodes", .. })));
-    assert!(matches!(plan.fits(&graph(&format!("memory m align=64\n{text}"))), Err(Misfit::Memories)));
+    assert!(matches!(plan.fits(&more), Err(PlanMismatch::Count { list: "nodes", .. })));
+    assert!(matches!(plan.fits(&graph(&format!("memory m align=64\n{text}"))), Err(PlanMismatch::Memories)));
 }
 
 #[test]
@@ -379,7 +380,7 @@ fn a_take_over_that_became_a_broadcast_is_noticed() {
     let broadcast =
         text(4).replace("a = mul_mat f32[8,4] y y", "a = mul_mat f32[8,1] y y").replace("add a y", "add f32[8,4] a y");
     let misfit = plan.fits(&graph(&broadcast)).unwrap_err();
-    assert!(matches!(misfit, Misfit::NotInPlace { slot: 0, .. }), "{misfit}");
+    assert!(matches!(misfit, PlanMismatch::NotInPlace { slot: 0, .. }), "{misfit}");
 }
 
 #[test]
@@ -389,7 +390,7 @@ fn writing_over_a_source_that_the_operation_still_reads_is_a_fault() {
         "x = input f32[8]; y = input f32[8,4]; a = neg x; b = neg y; c = add b a; m = mul_mat f32[8,4] c c !output",
     );
     let mut places = plan(&graph, Reuse::None).places();
-    places.reuse = Reuse::More;
+    places.reuse = Reuse::Extended;
     // Everything far from everything else, so that only what is put over something touches it.
     for id in graph.graph().tensors().ids() {
         let far = Offset(4096 * id.index() as u64);
@@ -407,7 +408,7 @@ fn writing_over_a_source_that_the_operation_still_reads_is_a_fault() {
     assert_eq!(over("c", "b"), None);
     let broadcast = over("c", "a").unwrap();
     assert!(
-        broadcast.contains("node 2 (tensor 4 (c)) writes over its source in slot 1, tensor 2 (a), which ADD may not"),
+        broadcast.contains("node 2 (tensor 4 (c)): writes over its source in slot 1, tensor 2 (a), which ADD may not"),
         "{broadcast}"
     );
     let product = over("m", "c").unwrap();
@@ -434,7 +435,7 @@ fn several_graphs_share_buffers_that_are_as_large_as_the_largest_needs() {
 fn sizes_beyond_the_address_space_are_an_error() {
     let huge = "x = input i8[4611686018427387904]; y = dup x; z = dup y; a = dup z; b = concat i8[4611686018427387904,3] a z !output; c = add i8[1] x y";
     let graph = graph(huge);
-    for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+    for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
         let error = plan_graph(&graph, &with(GraphStrategy::Fast, reuse)).unwrap_err();
         assert!(error.to_string().contains("memory"), "{error}");
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use steeve_graph::recorded::BackendNeeds;
-use steeve_graph::{Bytes, Fusion, Id, MemoryId, Recorded};
+use steeve_graph::{Bytes, Fusion, Id, MemoryId, RecordedGraph};
 
 const GOOD: &str = r#"{"schema":"galloc-dump-1","tag":"t",
 "buffers":[{"name":"A","alignment":32,"max_size":18446744073709551615,"shared_with":0,"chunks":[64]}],
@@ -13,7 +13,7 @@ const GOOD: &str = r#"{"schema":"galloc-dump-1","tag":"t",
 
 #[test]
 fn ids_need_not_be_counted_and_outsiders_are_external() {
-    let recorded = Recorded::from_json(GOOD).unwrap();
+    let recorded = RecordedGraph::from_json(GOOD).unwrap();
     let graph = recorded.assigned.graph();
     let y = graph.nodes()[1];
     assert_eq!(recorded.ids[y], Some(20));
@@ -25,63 +25,84 @@ fn ids_need_not_be_counted_and_outsiders_are_external() {
     assert_eq!((graph.tensor(root).nbytes(), graph.tensors().is_external(graph.nodes()[0])), (Bytes(32), true));
     let json = recorded.to_json();
     assert!(json.contains(r#""src":[10,-1,-2]"#) && json.contains(r#""view_src":-2"#), "{json}");
-    assert_eq!(Recorded::from_json(&json).unwrap(), recorded);
+    assert_eq!(RecordedGraph::from_json(&json).unwrap(), recorded);
     assert_eq!(outside.index(), 3);
 }
 
 #[test]
 fn a_unary_without_a_kind_is_read() {
-    let recorded = Recorded::from_json(&GOOD.replace(r#""desc":"NEG","#, "")).unwrap();
+    let recorded = RecordedGraph::from_json(&GOOD.replace(r#""desc":"NEG","#, "")).unwrap();
     let graph = recorded.assigned.graph();
     assert!(graph.tensor(graph.nodes()[1]).op.ggml_in_place());
-    assert_eq!(Recorded::from_json(&recorded.to_json()).unwrap(), recorded);
+    assert_eq!(RecordedGraph::from_json(&recorded.to_json()).unwrap(), recorded);
 }
 
 #[test]
 fn what_was_kept_for_a_backend_is_read_and_written_and_changes_no_memory() {
-    let plain = Recorded::from_json(GOOD).unwrap();
+    let plain = RecordedGraph::from_json(GOOD).unwrap();
     assert_eq!(plain.needs[MemoryId::FIRST], None);
     for fusion in Fusion::ALL {
         let needs = format!(r#""hold":7,"fusion":"{}","alignment":32"#, fusion.name());
-        let recorded = Recorded::from_json(&GOOD.replace(r#""alignment":32"#, &needs)).unwrap();
-        assert_eq!(recorded.needs[MemoryId::FIRST], Some(BackendNeeds { hold: 7, fusion }));
+        let recorded = RecordedGraph::from_json(&GOOD.replace(r#""alignment":32"#, &needs)).unwrap();
+        assert_eq!(recorded.needs[MemoryId::FIRST], Some(BackendNeeds { extra_lifetime: 7, fusion }));
         assert_eq!(recorded.assigned, plain.assigned);
-        assert_eq!(Recorded::from_json(&recorded.to_json()).unwrap(), recorded);
+        assert_eq!(RecordedGraph::from_json(&recorded.to_json()).unwrap(), recorded);
     }
 }
 
 #[test]
 fn faults_are_named() {
     let cases = [
-        ("galloc-dump-1", "galloc-dump-9", "the schema is \"galloc-dump-9\"; this reads \"galloc-dump-1\""),
-        (r#""id":20"#, r#""id":10"#, "two tensors have the id 10"),
-        (r#"[10,0]]"#, r#"[11,0]]"#, "leaf 0 names tensor 11, which is not in the record"),
-        (r#"[10,0]]"#, r#"[10,1]]"#, "leaf 0 names buffer 1, but there are 1 of them"),
-        (r#"[20,0]]"#, r#"[-2,0]]"#, "node 1 names tensor -2, which is not in the record"),
-        (r#""src":[10,"#, r#""src":[12,"#, "a source of tensor 20 names tensor 12, which is not in the record"),
-        (r#""alignment":32"#, r#""alignment":33"#, "buffer 0: alignment: not a power of two: 33"),
-        (r#""shared_with":0"#, r#""shared_with":3"#, "buffer 0 names buffer 3, but there are 1 of them"),
-        (r#""type":"f32","ne":[4"#, r#""type":"f31","ne":[4"#, "tensor 30 (v): type \"f31\" is not known"),
+        ("galloc-dump-1", "galloc-dump-9", "schema: unknown: expected \"galloc-dump-1\", got \"galloc-dump-9\""),
+        (r#""id":20"#, r#""id":10"#, "tensors: two have the id 10"),
+        (r#"[10,0]]"#, r#"[11,0]]"#, "leaf 0: unknown tensor: expected one of the record, got 11"),
+        (r#"[10,0]]"#, r#"[10,1]]"#, "leaf 0: unknown buffer: expected one of 1, got 1"),
+        (r#"[20,0]]"#, r#"[-2,0]]"#, "node 1: unknown tensor: expected one of the record, got -2"),
+        (r#""src":[10,"#, r#""src":[12,"#, "a source of tensor 20: unknown tensor: expected one of the record, got 12"),
+        (
+            r#""alignment":32"#,
+            r#""alignment":33"#,
+            "buffer 0: wrong alignment: an alignment must be a power of two, and 33 is none",
+        ),
+        (r#""shared_with":0"#, r#""shared_with":3"#, "buffer 0: unknown buffer: expected one of 1, got 3"),
+        (
+            r#""type":"f32","ne":[4"#,
+            r#""type":"f31","ne":[4"#,
+            "tensor 30 (v): type unknown: expected a name of ggml's, got \"f31\"",
+        ),
         (
             r#""flags":16,"nbytes":16"#,
             r#""flags":16,"nbytes":17"#,
-            "tensor 30 (v): nbytes is 17, but a tensor of f32[4, 1, 1, 1] with strides [4, 16, 16, 16] spans 16",
+            "tensor 30 (v): nbytes wrong: expected 16 for f32[4, 1, 1, 1] with strides [4, 16, 16, 16], got 17",
         ),
-        (r#","view_offs":16"#, "", "tensor 30 (v): view_src and view_offs must stand together"),
-        (r#""chunk":0,"offset":32"#, r#""chunk":-7,"offset":32"#, "tensor 20 (y): chunk -7 is out of range"),
-        (r#""alloc_size":[40]"#, r#""alloc_size":[4]"#, "tensor 1 spans 32 bytes and can't be given 4"),
-        (r#""alloc_size":[40]"#, r#""alloc_size":[40,1]"#, "2 sizes are given for tensor 1, but there are 1 memories"),
+        (r#","view_offs":16"#, "", "tensor 30 (v): half a view: expected view_src and view_offs, got one of them"),
+        (r#""chunk":0,"offset":32"#, r#""chunk":-7,"offset":32"#, "tensor 20 (y): chunk out of range: got -7"),
+        (r#""alloc_size":[40]"#, r#""alloc_size":[4]"#, "tensor 1: size too small: expected at least 32 bytes, got 4"),
+        (
+            r#""alloc_size":[40]"#,
+            r#""alloc_size":[40,1]"#,
+            "tensor 1: wrong number of sizes: expected one for each of 1 memories, got 2",
+        ),
         (
             r#""view_src":-2,"view_offs":16"#,
             r#""view_src":20,"view_offs":17"#,
-            "tensor 2 (v) would view 16 bytes at offset 17 of tensor 1 (y), which has 32",
+            "tensor 2 (v): view outside of tensor 1 (y): expected at most 32 bytes, got 16 at offset 17",
         ),
-        (r#""nb":[4,32,32,32],"flags":18"#, r#""nb":[4,32,32,"flags":18"#, "not a recorded graph: "),
-        (r#""ne":[4,1,1,1]"#, r#""ne":[-4,1,1,1]"#, "not a recorded graph: invalid value: integer `-4`"),
+        (
+            r#""nb":[4,32,32,32],"flags":18"#,
+            r#""nb":[4,32,32,"flags":18"#,
+            "recorded graph: no such JSON: expected the schema galloc-dump-1: ",
+        ),
+        (
+            r#""ne":[4,1,1,1]"#,
+            r#""ne":[-4,1,1,1]"#,
+            "recorded graph: no such JSON: expected the schema galloc-dump-1: invalid value: integer `-4`",
+        ),
     ];
     for (from, to, expected) in cases {
         assert!(GOOD.contains(from), "{from}");
-        let error = Recorded::from_json(&GOOD.replace(from, to)).unwrap_err().to_string();
+        let error = RecordedGraph::from_json(&GOOD.replace(from, to)).unwrap_err();
+        let error = steeve_graph::ErrorChain(&error).to_string();
         assert!(error.starts_with(expected), "{error}\nnot\n{expected}");
     }
 }

@@ -22,7 +22,7 @@ fn made(sources: &str, build: impl Fn(&mut Context, &[TensorId]) -> Built) -> St
     }
 }
 
-/// `f32[4,3]`, or `f32[4,3]'` for the transposed view of such a tensor.
+/// Appends the source `f32[4,3]`, or `f32[4,3]'` for the transposed view of such a tensor.
 fn source_of(context: &mut Context, text: &str) -> TensorId {
     let (plain, turned) = text.strip_suffix('\'').map_or((text, false), |plain| (plain, true));
     let (dtype, shape) = plain.strip_suffix(']').unwrap().split_once('[').unwrap();
@@ -117,7 +117,7 @@ table! {
         "f32[4,3] f32[4,5]" |c, s| c.concat(s[0], s[1], 0)
             => "concat of (f32[4,3], f32[4,5]): all dimensions but the joined one must be equal";
         "f32[4,3] f32[4,3]" |c, s| c.concat(s[0], s[1], 4)
-            => "concat of (f32[4,3], f32[4,3]): parameter 0 is missing or out of range";
+            => "concat of (f32[4,3], f32[4,3]): parameter 0: missing or out of range";
         "f32[4,3] f16[4,5]" |c, s| c.concat(s[0], s[1], 1)
             => "concat of (f32[4,3], f16[4,5]): both types must be equal";
         "f32[4,1]" |c, s| c.repeat(s[0], &[8, 3]) => "f32[8,3]";
@@ -138,9 +138,9 @@ table! {
         "f32[8,4]" |c, s| c.view_3d(s[0], [2, 2, 2], [8, 64], Bytes::ZERO) => "f32[2,2,2]{4,8,64,128}+0^0";
         "f32[8,4]" |c, s| c.view_4d(s[0], [2, 2, 2, 1], [8, 16, 32], Bytes(96)) => "f32[2,2,2]+96^0";
         "f32[8,4]" |c, s| c.view_1d(s[0], 5, Bytes(112))
-            => "tensor 0 would view 20 bytes at offset 112 of tensor 0, which has 128";
+            => "tensor 0: view outside of tensor 0: expected at most 128 bytes, got 20 at offset 112";
         "f32[8,4]" |c, s| c.view_1d(s[0], 1, Bytes(u64::MAX))
-            => "tensor 0 would view 4 bytes at offset 9223372036854775807 of tensor 0, which has 128";
+            => "tensor 0: view outside of tensor 0: expected at most 128 bytes, got 4 at offset 9223372036854775807";
         "f32[8,4]" |c, s| { let v = c.view_1d(s[0], 16, Bytes(64))?; c.view_1d(v, 2, Bytes(8)) } => "f32[2]+72^0";
         "f32[8,4]" |c, s| c.reshape(s[0], &[2, 16]) => "f32[2,16]+0^0";
         "f32[8,4]" |c, s| { let v = c.view_1d(s[0], 16, Bytes(64))?; c.reshape(v, &[4, 4]) } => "f32[4,4]+64^0";
@@ -151,9 +151,9 @@ table! {
         "f32[8,4,2]" |c, s| c.permute(s[0], [0, 2, 1, 3]) => "f32[8,2,4]{4,128,32,256}+0^0";
         "f32[8,4,2]" |c, s| c.permute(s[0], [2, 0, 1, 3]) => "f32[4,2,8]{32,128,4,256}+0^0";
         "f32[8,4]" |c, s| c.permute(s[0], [0, 0, 1, 3])
-            => "permute of (f32[8,4]): parameter 1 is missing or out of range";
+            => "permute of (f32[8,4]): parameter 1: missing or out of range";
         "f32[8,4]" |c, s| c.permute(s[0], [0, 4, 1, 3])
-            => "permute of (f32[8,4]): parameter 1 is missing or out of range";
+            => "permute of (f32[8,4]): parameter 1: missing or out of range";
         "f32[8,4]" |c, s| c.transpose(s[0]) => "f32[4,8]{32,4,128,128}+0^0";
         "f32[8,4] f16[4,8]" |c, s| c.cpy(s[0], s[1]) => "f16[4,8]+0^1";
         "f32[8,4] f16[4,7]" |c, s| c.cpy(s[0], s[1])
@@ -205,7 +205,7 @@ table! {
         "f16[3,3,4,8] f32[2,8,4]" |c, s| c.im2col(s[0], s[1], Convolution::default(), DataType::F32)
             => "im2col of (f16[3,3,4,8], f32[2,8,4]): the kernel must fit into what it is moved over";
         "f16[3,3,4,8] f32[9,8,4]" |c, s| c.im2col(s[0], s[1], STILL, DataType::F32)
-            => "im2col of (f16[3,3,4,8], f32[9,8,4]): parameter 0 is missing or out of range";
+            => "im2col of (f16[3,3,4,8], f32[9,8,4]): parameter 0: missing or out of range";
         "f16[3,3,4,8] f32[9,8,4,2]" |c, s| c.conv_2d(s[0], s[1], PADDED) => "f32[9,8,8,2]";
         "f16[3,4,8] f32[9,4]" |c, s| c.conv_1d(s[0], s[1], PADDED) => "f32[9,8]+0^5";
         "f16[3,4,8] f32[9,4,2]" |c, s| c.conv_1d(s[0], s[1], PADDED) => "f32[9,8,2]+0^5";
@@ -213,11 +213,11 @@ table! {
     operations_without_a_function_are_applied:
         "f32[4,3] f32[4,8] i32[3]" |c, s| c.apply(Op::AddId, &[Some(s[0]), Some(s[1]), Some(s[2])], &[]) => "f32[4,3]";
         "f32[4,3]" |c, s| c.apply(Op::Fill, &[Some(s[0])], &[Param::Float(1.0)]) => "f32[4,3]";
-        "f32[4,3]" |c, s| c.apply(Op::Add, &[Some(s[0]), None], &[]) => "add of (f32[4,3], -): source 1 is missing";
+        "f32[4,3]" |c, s| c.apply(Op::Add, &[Some(s[0]), None], &[]) => "add of (f32[4,3], -): source 1: missing";
         "f32[4,3]" |c, s| c.apply(Op::View, &[Some(s[0])], &[])
-            => "view of (f32[4,3]): the shape of the result does not follow from the sources, so it must be given";
+            => "view of (f32[4,3]): result: its shape does not follow from the sources: expected one that is given";
         "f32[4,3]" |c, s| { let op = c.op("SSM_SCAN", None)?; c.apply(op, &[Some(s[0])], &[]) }
-            => "ssm_scan has no rule that says what it makes; give its result by hand";
+            => "ssm_scan: no shape rule: expected a result that is given by hand";
         "f32[4,3] f32[5]" |c, s| c.custom_shaped(&CustomOp::new("F"), Layout::contiguous(DataType::I8, &[7])?, s, &[]) => "i8[7]";
 }
 

@@ -49,7 +49,7 @@ impl Net {
         self
     }
 
-    /// A node that may overwrite all its sources.
+    /// Adds a node that may overwrite all its sources.
     fn in_place(mut self, name: &'static str, size: u64, sources: &[&'static str]) -> Self {
         self.overwrites.extend(sources.iter().map(|source| (name, *source)));
         self.node(name, size, sources)
@@ -233,7 +233,7 @@ fn a_node_that_is_a_view_writes_into_its_root() {
     let net = net.node("slot", 64, &["x"]).node("y", 64, &["cache"]).output("y");
     assert_eq!(net.plan().peak(), Bytes(64));
     let early = Net::default().input("x", 64).view("v", 32, "q", 0).node("v", 32, &["x"]).node("q", 64, &["x"]);
-    assert!(early.refusal().starts_with("node 0 (tensor v) writes into tensor q, which node 1 writes later"));
+    assert!(early.refusal().starts_with("node 0 (tensor v): writes into tensor q, which node 1 writes later"));
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn memories_are_planned_apart() {
     assert_eq!(plan.place("b").unwrap().memory, MemoryId::nth(1));
     assert_eq!(plan.buffers().count(), 2);
     net.memories.insert("c", 7);
-    assert_eq!(net.refusal(), "tensor c belongs to memory 7, but there are only 2");
+    assert_eq!(net.refusal(), "tensor c: unknown memory: expected one of 2 memories, got 7");
 }
 
 #[test]
@@ -268,39 +268,39 @@ fn wrong_graphs_are_refused_by_name() {
     let refused = [
         (
             net().node("b", 64, &["a", "gone"]),
-            "node b reads tensor gone in slot 1, which is no node, no input, no view and not external",
+            "node b: unknown source in slot 1: expected a node, an input, a view or an external tensor, got tensor gone",
         ),
-        (net().output("gone"), "output gone is no node, no input, no view and not external"),
+        (net().output("gone"), "output gone: unknown: expected a node, an input, a view or an external tensor"),
         (
             net().node("b", 8, &["v"]).view("v", 8, "gone", 0),
-            "tensor v is a view of tensor gone, which is no node, no input and not external",
+            "tensor v: unknown root: expected a node, an input or an external tensor, got tensor gone",
         ),
         (
             net().node("b", 8, &["v"]).view("v", 8, "v", 0),
-            "tensor v is a view of itself, through other views or directly",
+            "tensor v: a view of itself, directly or through other views",
         ),
         (
             net().node("b", 8, &["u"]).view("u", 8, "v", 0).view("v", 8, "w", 0).view("w", 8, "v", 0),
-            "tensor u is a view of itself, through other views or directly",
+            "tensor u: a view of itself, directly or through other views",
         ),
-        (net().node("x", 64, &[]), "tensor x is listed as an input and as a node"),
+        (net().node("x", 64, &[]), "tensor x: listed as an input and as a node"),
         (net().node("a", 64, &["x"]), "tensor a: listed twice, as node 0 and as node 1"),
-        (net().node("b", 64, &["b"]), "node 1 (tensor b) reads itself in slot 0, before it is written"),
+        (net().node("b", 64, &["b"]), "node 1 (tensor b): reads itself in slot 0, before it is written"),
         (
             net().node("b", 64, &["c"]).node("c", 64, &["b"]),
-            "node 1 (tensor b) reads tensor c in slot 0, which node 2 writes later",
+            "node 1 (tensor b): reads tensor c in slot 0, which node 2 writes later",
         ),
         (
             net().node("b", 8, &["v"]).view("v", 8, "a", 57),
-            "tensor v would view 8 bytes at offset 57 of tensor a, which has 64",
+            "tensor v: view outside of tensor a: expected at most 64 bytes, got 8 at offset 57",
         ),
         (
             net().node("b", 8, &["v"]).view("v", 8, "w", u64::MAX).view("w", 64, "a", 1),
-            "tensor v would view 8 bytes at offset 18446744073709551615 of tensor a, which has 64",
+            "tensor v: view outside of tensor a: expected at most 64 bytes, got 8 at offset 18446744073709551615",
         ),
         (
             net().size_of("a", u64::MAX),
-            "the tensors add up to 2^64 bytes or more: the largest is tensor a of 18446744073709551615 bytes",
+            "tensors: too large: expected fewer than 2^64 bytes in all, got tensor a of 18446744073709551615 bytes and others",
         ),
     ];
     for (net, message) in refused {
@@ -313,13 +313,16 @@ fn a_plan_fits_smaller_tensors_and_says_which_has_outgrown() {
     let plan = chain().plan();
     plan.fits(&chain().size_of("a", 32).size_of("c", 1)).unwrap();
     let misfit = |net: Net| plan.fits(&net).unwrap_err().to_string();
-    assert_eq!(misfit(chain().size_of("b", 65)), "tensor b needs 65 bytes, and its place in the plan has 64");
+    assert_eq!(
+        misfit(chain().size_of("b", 65)),
+        "tensor b: larger than its place in the plan: expected at most 64 bytes, got 65"
+    );
     let other = Net::default().input("x", 64).node("a", 64, &["x"]).node("b", 64, &["x"]).node("c", 64, &["b"]);
-    assert_eq!(misfit(other.output("c")), "tensor b has changed since the plan was made: it has other sources");
-    assert_eq!(misfit(chain().output("a")), "tensor a has changed since the plan was made: its flags are others");
+    assert_eq!(misfit(other.output("c")), "tensor b: changed since the plan was made: it has other sources");
+    assert_eq!(misfit(chain().output("a")), "tensor a: changed since the plan was made: its flags are others");
     let renamed = Net::default().input("x", 64).node("a", 64, &["x"]).node("d", 64, &["a"]).node("c", 64, &["d"]);
-    assert_eq!(misfit(renamed.output("c")), "tensor d has changed since the plan was made: it is another tensor");
-    assert_eq!(misfit(chain().node("d", 64, &["c"])), "the plan was made for 3 nodes, and the graph has 4");
+    assert_eq!(misfit(renamed.output("c")), "tensor d: changed since the plan was made: it is another tensor");
+    assert_eq!(misfit(chain().node("d", 64, &["c"])), "nodes: another number than planned: expected 3, got 4");
 }
 
 #[test]
@@ -330,7 +333,7 @@ fn a_plan_does_not_outlive_its_permissions() {
     let mut withdrawn = net.clone();
     withdrawn.overwrites.clear();
     let message = plan.fits(&withdrawn).unwrap_err().to_string();
-    assert_eq!(message, "tensor a was planned over its source in slot 0, which is not allowed any more");
+    assert_eq!(message, "tensor a: planned over its source in slot 0, which it may not overwrite any more");
     assert!(plan.fits(&net.clone().size_of("x", 8)).is_err());
     let faults = plan.replay(&withdrawn).unwrap_err().to_string();
     assert!(faults.contains("tensor a") && faults.contains("tensor x"), "{faults}");
@@ -353,7 +356,7 @@ fn a_plan_survives_its_file() {
     let compact = keyed.assigned().compact().unwrap();
     assert_eq!(plan_graph(&compact, &PlanOptions::default()).unwrap().peak(), plan.peak());
     let error = KeyedPlan::from_json(&plan.to_json(), &net.clone().size_of("a", 33)).unwrap_err();
-    assert!(error.to_string().contains("tensor a needs 33 bytes"), "{error}");
+    assert!(error.to_string().contains("block of tensor a too small: expected at least 33 bytes"), "{error}");
     assert!(KeyedPlan::from_json("{}", &net).is_err());
 }
 
@@ -403,7 +406,7 @@ fn keys_lead_to_numbers_and_back() {
     assert_eq!(plan.graph_plan().place(plan.number("b").unwrap()), plan.place("b"));
 }
 
-/// A graph of ours as if it were somebody else's.
+/// A graph of ours behind the trait, as that of an engine.
 struct Presented<'a> {
     assigned: &'a AssignedGraph,
     /// Inputs and constants, each perhaps several times.
@@ -413,7 +416,7 @@ struct Presented<'a> {
     shrink: u64,
     /// Lets nodes overwrite sources at random instead of by their operations.
     luck: Option<u64>,
-    /// How often the sources of a node were asked for.
+    /// How often the sources of a node were requested.
     calls: Cell<usize>,
 }
 
@@ -497,13 +500,14 @@ impl TensorGraph for Presented<'_> {
     }
 }
 
-/// The same graph where tensors take what they span, in memories without a hold and without limits: so its plan depends on what
-/// a caller can say of it, and not on whether ggml's own layout happens to fit the buffers better.
+/// Returns the graph with tensors that take what they span, in memories without an extra lifetime and without limits:
+/// so its plan depends on what a caller can say of it, and not on whether ggml's own layout happens to fit the
+/// buffers better.
 fn plain(assigned: &AssignedGraph) -> AssignedGraph {
     let memories: Vec<Memory> = assigned
         .memories()
         .iter()
-        .map(|it| Memory { hold: 0, fusion: Fusion::None, max_buffer: None, ..it.clone() })
+        .map(|it| Memory { extra_lifetime: 0, fusion: Fusion::None, max_buffer: None, ..it.clone() })
         .collect();
     let sizes = AllocSizes::new(memories.len());
     AssignedGraph::new(assigned.graph().clone(), memories, assigned.assignment().clone(), sizes).unwrap()
@@ -540,7 +544,7 @@ proptest! {
         let theirs = plan_tensor_graph(&graph, &options).unwrap();
         // Now and then ggml's own in-place decisions make a smaller plan of a graph of ours. A caller's graph has none of these.
         let taken = |node: Key| {
-            let (_, slot) = ours.take_overs().iter().find(|(taker, _)| *taker == node.0)?;
+            let (_, slot) = ours.in_place_aliases().iter().find(|(taker, _)| *taker == node.0)?;
             assigned.graph().sources(node.0)[*slot as usize].map(Key)
         };
         if graph.nodes().all(|node| theirs.overwrites(node) == taken(node)) {

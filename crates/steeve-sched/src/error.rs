@@ -72,7 +72,7 @@ pub enum SchedError {
     },
     /// ggml's reuse has put a result into another memory than that of its worker.
     #[error(
-        "{node}: located in the memory of its source, where its readers may not reach it: use Reuse::More instead of ggml's reuse"
+        "{node}: located in the memory of its source, where its readers may not reach it: use Reuse::Extended instead of ggml's reuse"
     )]
     ResultInWrongMemory {
         /// The node.

@@ -488,7 +488,7 @@ impl Drop for Scheduler {
 
 /// Fails if a node is computed in the memory of another worker than its own.
 fn check_results_in_own_memory(plan: &GraphPlan, schedule: &Schedule) -> Result<(), SchedError> {
-    match plan.away_from_home() {
+    match plan.aliased_across_memories() {
         Some(node) => Err(SchedError::ResultInWrongMemory { node: Named::new(node, schedule.graph().names()) }),
         None => Ok(()),
     }

@@ -102,7 +102,7 @@ fn a_plan_with_a_node_in_the_memory_of_another_worker_is_refused() {
     let plan = plan_graph(&assigned, &PlanOptions::default().with_reuse(Reuse::Ggml)).unwrap();
     let mut loaded = scheduler("gpu", &chain);
     let answer = loaded.load_plan(&chain.graph, &bindings, &plan.to_json(), MatchMemories::ByName);
-    match plan.away_from_home() {
+    match plan.aliased_across_memories() {
         Some(_) => assert!(matches!(answer, Err(SchedError::ResultInWrongMemory { .. })), "{answer:?}"),
         None => assert!(answer.is_ok(), "{answer:?}"),
     }

@@ -1,8 +1,8 @@
 //! Models, small but with everything that large ones have.
 
 use steeve_graph::{
-    Bytes, Context, Convolution, DataType, FlashAttention, Glu, Graph, GraphError, Interpolation, Mark, Order, Pool,
-    Rope, RopeMode, SoftMax, TensorId, Window,
+    Bytes, Context, ContextMark, Convolution, DataType, FlashAttention, Glu, Graph, GraphError, Interpolation, Order,
+    Pool, Rope, RopeMode, SoftMax, TensorId, Window,
 };
 
 use crate::reference::{Sketch, Values};
@@ -52,7 +52,7 @@ pub struct Model {
     pub embedding: TensorId,
     pub layers: Vec<Layer>,
     pub norm: TensorId,
-    pub mark: Mark,
+    pub mark: ContextMark,
     /// How many tensors stand before the mark.
     pub fixed: usize,
     pub attention: Attention,

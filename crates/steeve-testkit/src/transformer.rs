@@ -1,7 +1,7 @@
 //! Graphs as a language model has them, of any length: weights and caches once, the rest built again for each run.
 
 use steeve_graph::{
-    Bytes, Context, DataType, Glu, Graph, GraphError, GraphParts, Mark, Rope, SoftMax, Tensor, TensorId,
+    Bytes, Context, ContextMark, DataType, Glu, Graph, GraphError, GraphParts, Rope, SoftMax, Tensor, TensorId,
 };
 
 const WIDTH: u64 = 64;
@@ -15,7 +15,7 @@ pub struct Transformer {
     pub context: Context,
     layers: Vec<Layer>,
     embedding: TensorId,
-    mark: Mark,
+    mark: ContextMark,
 }
 
 struct Layer {

@@ -44,7 +44,7 @@ fn an_output_through_a_view_keeps_its_root() {
 fn an_input_that_no_node_reads_is_unread_under_every_rule() {
     let graph: AssignedGraph = "x = input f32[64]; unused = input f32[64]; a = silu x !output".parse().unwrap();
     for unread in [Unread::Keep, Unread::FreeInputs, Unread::Free] {
-        let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::More).with_unread(unread);
+        let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::Extended).with_unread(unread);
         let map = PlanMap::of_graph("steeve", &plan_graph(&graph, &options).unwrap());
         assert_eq!(tile(&map, "unused").last_use, LastUse::Unread);
     }

@@ -38,7 +38,7 @@ shifted = neg tokens !output @host
 
 fn of_graph(strategy: GraphStrategy, name: &str) -> PlanMap {
     let graph: AssignedGraph = LAYER.parse().unwrap();
-    let reuse = if strategy == GraphStrategy::Ggml { Reuse::Ggml } else { Reuse::More };
+    let reuse = if strategy == GraphStrategy::Ggml { Reuse::Ggml } else { Reuse::Extended };
     PlanMap::of_graph(name, &plan_graph(&graph, &PlanOptions::new(strategy).with_reuse(reuse)).unwrap())
 }
 

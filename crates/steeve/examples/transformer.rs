@@ -8,8 +8,8 @@
 //!
 //!     cargo run --release -p steeve --example transformer -- --layers 8 --width 512 --prompt 128 --tokens 64
 //!     cargo run --release -p steeve --example transformer -- --weights q4_0
-//!     cargo run --release -p steeve --example transformer -- --device cuda:0
-//!     cargo run --release -p steeve --example transformer -- --device cuda:0 --layers-on-gpu 4
+//!     cargo run --release -p steeve --features cuda --example transformer -- --device cuda:0
+//!     cargo run --release -p steeve --features cuda --example transformer -- --device cuda:0 --layers-on-gpu 4
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -267,8 +267,8 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Failure> {
     let size = Size::from_args()?;
     let cpu: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(usize::try_from(size.threads)?));
-    let cuda = size.gpu.map(find_gpu).transpose()?;
-    let gpu = cuda.clone().map(|device| device as Arc<dyn Device>);
+    let found = size.gpu.map(find_gpu).transpose()?;
+    let gpu = found.clone().map(|device| device as Arc<dyn Device>);
     let mut context = Context::new();
     let model = Model::new(&mut context, size)?;
     let weights = place(&context, &model, &cpu, gpu.as_ref())?;
@@ -284,7 +284,8 @@ fn run() -> Result<(), Failure> {
     if size.tokens > 0 {
         println!("after it            {:>12.1} tokens per second", size.tokens as f64 / spent[1..].iter().sum::<f64>());
     }
-    if let Some(launches) = cuda.map(|device| device.launches()) {
+    #[cfg(feature = "cuda")]
+    if let Some(launches) = found.map(|device| device.launches()) {
         println!("on the GPU          {:>12} runs in one launch, {} kernel by kernel", launches.whole, launches.apart);
         if let Some(why) = launches.refused {
             println!("not captured        {why}");
@@ -370,13 +371,19 @@ fn talk(scheduler: &mut Scheduler, context: &mut Context, model: &Model, weights
     Ok(talk)
 }
 
-/// The GPU of this number.
+/// Returns the GPU of this number.
+#[cfg(feature = "cuda")]
 fn find_gpu(number: usize) -> Result<Arc<CudaDevice>, Failure> {
     let devices = CudaDevice::all().map_err(|error| error.to_string())?;
     let count = devices.len();
     let device = devices.into_iter().nth(number);
-    let device = device.ok_or_else(|| format!("there is no cuda:{number}: this machine has {count} of them"))?;
+    let device = device.ok_or_else(|| format!("cuda:{number}: no such GPU: this machine has {count}"))?;
     Ok(Arc::new(device))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn find_gpu(number: usize) -> Result<Arc<NullDevice>, Failure> {
+    Err(format!("cuda:{number}: built without the feature cuda: cargo run --features cuda").into())
 }
 
 /// Memory for weights and caches: those of the last layers on the GPU; the words too, if all layers are there.

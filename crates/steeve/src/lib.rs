@@ -132,11 +132,14 @@
 #![forbid(unsafe_code)]
 
 pub use steeve_alloc as alloc;
+#[cfg(feature = "cpu")]
 pub use steeve_cpu as cpu;
+#[cfg(feature = "cuda")]
 pub use steeve_cuda as cuda;
 pub use steeve_device as device;
 pub use steeve_graph as graph;
 pub use steeve_plan as plan;
+#[cfg(feature = "sched")]
 pub use steeve_sched as sched;
 
 /// What most programs need: `use steeve::prelude::*;`.
@@ -146,8 +149,10 @@ pub mod prelude {
         AllocError, AllocOptions, Allocation, Computation, Element, GraphAllocator, Replan, TensorAllocator,
         allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
     };
+    #[cfg(feature = "cpu")]
     pub use steeve_cpu::{Cancel, CpuBackend, CpuDevice, CpuKernel, CustomCall, NodeTime, Observed, Timings};
-    pub use steeve_cuda::{Capture, CudaDevice, Launches};
+    #[cfg(feature = "cuda")]
+    pub use steeve_cuda::{Capture, CudaDevice, CudaKernel, Launches};
     pub use steeve_device::{
         Backend, Bindings, BufferType, Device, DeviceError, DeviceKind, HostMemory, MemorySpec, NullDevice, Registry,
         SharedBuffer, Usage,
@@ -158,5 +163,6 @@ pub mod prelude {
         MemoryId, Offset, Op, Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary,
         plan_graph, plan_tensor_graph, replay,
     };
+    #[cfg(feature = "sched")]
     pub use steeve_sched::{Job, SchedError, SchedOptions, Schedule, Scheduler, TensorLocations, Worker, WorkerId};
 }

@@ -1,4 +1,4 @@
-//! Whether ggml answers what `steeve_graph::ggml_answer` says that it does.
+//! Whether ggml answers what `steeve_graph::ggml_placement` says that it does.
 //!
 //! That is ggml 0.21's answer; since then CLAMP may run in place. Where a graph differs, ggml is asked once more with CLAMP
 //! as it was.

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use steeve_graph::{RecordError, Recorded};
+use steeve_graph::{RecordError, RecordedGraph};
 
 /// A recorded graph that has not been read yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,12 +70,12 @@ fn collect(root: &Path, folder: &Path, found: &mut Vec<GraphFile>) -> Result<(),
 
 impl GraphFile {
     /// Reads it.
-    pub fn read(&self) -> Result<Recorded, CorpusError> {
+    pub fn read(&self) -> Result<RecordedGraph, CorpusError> {
         let path = || self.path.clone();
         let mut json = Vec::new();
         fs::File::open(&self.path)
             .and_then(|file| flate2::read::GzDecoder::new(file).read_to_end(&mut json))
             .map_err(|error| CorpusError::File { path: path(), error })?;
-        Recorded::from_json_bytes(&json).map_err(|error| CorpusError::Record { path: path(), error: error.into() })
+        RecordedGraph::from_json_bytes(&json).map_err(|error| CorpusError::Record { path: path(), error: error.into() })
     }
 }

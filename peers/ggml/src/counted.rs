@@ -45,7 +45,7 @@ impl BufferType for CountedMemory {
     }
 
     fn hold(&self) -> u32 {
-        self.memory.hold
+        self.memory.extra_lifetime
     }
 
     fn padding(&self) -> Option<&dyn Padding> {

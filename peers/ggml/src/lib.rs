@@ -11,7 +11,7 @@
 //! Memory is never touched: ggml's buffers start at an address that nobody reads, so graphs of any size can be planned.
 //! [`GgmlSched`] is ggml's scheduler over the same graphs, with several devices that compute nothing.
 //! [`Products`] are matrix products, which both sides really compute.
-//! [`Verdict`] compares ggml's answer with `steeve_graph::ggml_answer`; [`measure`] takes times of both sides in turn.
+//! [`Verdict`] compares ggml's answer with `steeve_graph::ggml_placement`; [`measure`] takes times of both sides in turn.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod abi;

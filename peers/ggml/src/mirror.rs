@@ -28,7 +28,7 @@ pub enum ClampRule {
     /// As the ggml that is linked decides: it may, since the versions after 0.21.
     #[default]
     Linked,
-    /// Never, as in ggml 0.21, whose answers `steeve_graph::ggml_answer` gives. ggml is told that it is some
+    /// Never, as in ggml 0.21, whose answers `steeve_graph::ggml_placement` gives. ggml is told that it is some
     /// operation of the caller's.
     NeverInPlace,
 }

@@ -1,9 +1,9 @@
-//! Whether ggml's answer is the one that `steeve_graph::ggml_answer` gives: sizes of memories, and every tensor's place.
+//! Whether ggml's answer is the one that `steeve_graph::ggml_placement` gives: sizes of memories, and every tensor's place.
 
 use std::collections::HashMap;
 use std::fmt;
 
-use steeve_graph::{AssignedGraph, Bytes, GraphPlanError, Id, MemoryId, Offset, ggml_answer};
+use steeve_graph::{AssignedGraph, Bytes, GraphPlanError, Id, MemoryId, Offset, ggml_placement};
 
 use crate::ggml::{Ggml, GgmlError};
 use crate::mirror::ClampRule;
@@ -79,7 +79,7 @@ impl Verdict {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn verdict(assigned: &AssignedGraph, clamp: ClampRule) -> Result<Verdict, Failure> {
-    let ours = ggml_answer(assigned)?;
+    let ours = ggml_placement(assigned)?;
     let mut ggml = Ggml::new(assigned, clamp)?;
     let sizes = ggml.fresh().reserve()?;
     let mut differences = Vec::new();

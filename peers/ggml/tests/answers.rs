@@ -1,9 +1,9 @@
-//! ggml itself answers what `steeve_graph::ggml_answer` says that it does.
+//! ggml itself answers what `steeve_graph::ggml_placement` says that it does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use peer_ggml::{ClampRule, Failure, Ggml, GgmlError, corpus, transformer, verdict};
 use steeve_graph::fuzz::{Choices, random_graph, scrambled_graph};
-use steeve_graph::{AllocSizes, AssignedGraph, Bytes, Id, MemoryId, Op, ggml_answer};
+use steeve_graph::{AllocSizes, AssignedGraph, Bytes, Id, MemoryId, Op, ggml_placement};
 
 fn assert_equal(name: &str, graph: &AssignedGraph) {
     let verdict = verdict(graph, ClampRule::NeverInPlace).unwrap_or_else(|failure| panic!("{name}: {failure}"));
@@ -42,7 +42,7 @@ fn graphs_without_sense_have_the_sizes_we_say() {
     let mut planned = 0;
     for seed in 0..5000 {
         let graph = with_sizes(&scrambled_graph(&mut Choices::from_seed(seed)), |_, _| 0);
-        let (Ok(mut ggml), Ok(answer)) = (Ggml::new(&graph, ClampRule::NeverInPlace), ggml_answer(&graph)) else {
+        let (Ok(mut ggml), Ok(answer)) = (Ggml::new(&graph, ClampRule::NeverInPlace), ggml_placement(&graph)) else {
             continue;
         };
         if graph.graph().tensors().ids().any(|id| graph.graph().sources(id).contains(&Some(id))) {
@@ -63,7 +63,7 @@ fn ggml_gives_no_bytes_to_a_node_that_reads_itself_in_place() {
     let graph: AssignedGraph = "x = neg f32[8] x".parse().unwrap();
     let mut ggml = Ggml::new(&graph, ClampRule::Linked).unwrap();
     assert_eq!(ggml.fresh().reserve().unwrap()[MemoryId::FIRST], Bytes(0));
-    assert_eq!(ggml_answer(&graph).unwrap().chunks[MemoryId::FIRST], [Bytes(32)]);
+    assert_eq!(ggml_placement(&graph).unwrap().chunks[MemoryId::FIRST], [Bytes(32)]);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use steeve_alloc::Allocation;
 use steeve_device::{Bindings, BufferType, SharedBuffer};
 use steeve_graph::{
-    AllocSizes, AssignedGraph, Assignment, BufferId, Bytes, GraphStrategy, Id, IdVec, Memory, MemoryId, Places,
-    PlanOptions, TensorId, TensorPlace, replay,
+    AllocSizes, AssignedGraph, Assignment, BufferId, Bytes, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanOptions,
+    TensorId, TensorPlace, TensorPlaces, replay,
 };
 
 /// What an allocation must keep to.
@@ -56,11 +56,12 @@ impl Laws<'_> {
         }
         let PlanOptions { strategy, reuse, unread, .. } = *self.options;
         let assigned = self.assigned(allocation)?;
-        let (reuse, without_hold) = match strategy {
+        let (reuse, without_extra_lifetime) = match strategy {
             GraphStrategy::Ggml => (steeve_graph::Reuse::Ggml, assigned.memories().ids().collect()),
             _ => (reuse, Vec::new()),
         };
-        replay(&assigned, &Places { places, reuse, unread, without_hold }).map_err(|faults| faults.to_string())
+        replay(&assigned, &TensorPlaces { places, reuse, unread, without_extra_lifetime })
+            .map_err(|faults| faults.to_string())
     }
 
     /// The graph with the memories as devices have them, whatever the allocator made of those.
@@ -71,7 +72,7 @@ impl Laws<'_> {
                 let (it, first) = (&self.memories[index], self.first(&self.memories[index]));
                 let shared_with = if first < index { MemoryId::from_index(first) } else { None };
                 let (max_buffer, hold, fusion) = (it.max_size(), it.hold(), it.fusion());
-                Memory { max_buffer, hold, fusion, shared_with, ..Memory::new(it.name(), it.align()) }
+                Memory { max_buffer, extra_lifetime: hold, fusion, shared_with, ..Memory::new(it.name(), it.align()) }
             })
             .collect();
         let mut sizes = AllocSizes::new(memories.len());

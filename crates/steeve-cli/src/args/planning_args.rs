@@ -33,7 +33,7 @@ impl From<ReuseName> for Reuse {
     fn from(name: ReuseName) -> Self {
         match name {
             ReuseName::Ggml => Self::Ggml,
-            ReuseName::More => Self::More,
+            ReuseName::More => Self::Extended,
             ReuseName::None => Self::None,
         }
     }
@@ -167,7 +167,7 @@ impl PlanningArgs {
             None if search.is_given() => GraphStrategy::Best(search.best()),
             None => GraphStrategy::default(),
         };
-        let default = if self.planned_as.is_some() { Reuse::Ggml } else { Reuse::More };
+        let default = if self.planned_as.is_some() { Reuse::Ggml } else { Reuse::Extended };
         let (reuse, unread) = (self.reuse.map_or(default, Reuse::from), self.unread.map(Unread::from));
         Ok(PlanOptions::new(strategy).with_reuse(reuse).with_unread(unread.unwrap_or_default()))
     }

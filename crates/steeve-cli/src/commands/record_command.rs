@@ -202,7 +202,7 @@ fn plan(file: &Path, limit: InputLimit) -> Result<RecordedGraph, Error> {
         name: source.short_name(),
         nodes: graph.assigned.graph().nodes().len(),
         plain: figures(Reuse::Ggml)?.figures,
-        more: figures(Reuse::More)?.figures,
+        more: figures(Reuse::Extended)?.figures,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use steeve_graph::file::DROP_IN;
 use steeve_graph::{
-    Claim, GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlanFault, PlanFile, PlanOptions, Reuse, Unread,
+    GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlacementClaim, PlanFault, PlanFile, PlanOptions, Reuse, Unread,
     check_plan_file,
 };
 use steeve_view::PlanMap;
@@ -39,7 +39,7 @@ pub(crate) fn check_graph(
         let title = PlanTitle { file, plan: "the plan", kind: PlanKind::Given };
         return match check_plan_file(&plan, &graph.assigned, MatchMemories::ByName) {
             // It has been proven.
-            Ok(plan) => report_verdict(output, &title, &graph, &Claim::of_plan(&plan), Vec::new(), || {
+            Ok(plan) => report_verdict(output, &title, &graph, &PlacementClaim::of_plan(&plan), Vec::new(), || {
                 capacity_faults(&plan, capacities)
             }),
             Err(faults) => output.does_not_hold(&title, &with_file_ids(&graph, faults)),
@@ -50,12 +50,12 @@ pub(crate) fn check_graph(
     let (strategy, reuse, unread) = (solved.figures.strategy, options.reuse.name(), options.unread.name());
     let name = format!("our plan (strategy {strategy}, reuse {reuse}, unread {unread})");
     let title = PlanTitle { file: &graph.file, plan: &name, kind: PlanKind::Ours };
-    let claim = Claim::of_plan(&solved.plan);
+    let claim = PlacementClaim::of_plan(&solved.plan);
     let faults = claim.faults(&graph.assigned);
     let mut answer =
         report_verdict(output, &title, &graph, &claim, faults, || capacity_faults(&solved.plan, capacities))?;
     if let Some(ggml) = graph.answer() {
-        let claim = Claim::of_answer(ggml, &graph.assigned);
+        let claim = PlacementClaim::of_recorded(ggml, &graph.assigned);
         let title = PlanTitle { file: &graph.file, plan: "ggml's recorded plan", kind: PlanKind::Ggml };
         // A capacity is asked of our plan: what ggml did can't be changed.
         let faults = claim.faults(&graph.assigned);
@@ -101,7 +101,7 @@ fn report_verdict(
     output: &mut CheckOutput<'_>,
     title: &PlanTitle<'_>,
     graph: &GraphFile,
-    claim: &Claim,
+    claim: &PlacementClaim,
     faults: Vec<PlanFault>,
     over_capacity: impl FnOnce() -> Vec<CheckFault>,
 ) -> Result<ExitStatus, Error> {
@@ -115,7 +115,7 @@ fn report_verdict(
 }
 
 /// Describes a valid plan: tensors, bytes, and the ratio to ggml's.
-fn describe_plan(graph: &GraphFile, claim: &Claim) -> String {
+fn describe_plan(graph: &GraphFile, claim: &PlacementClaim) -> String {
     let tensors = match claim.places.places.iter().flatten().count() {
         1 => "1 tensor".to_owned(),
         count => format!("{count} tensors"),
@@ -135,7 +135,7 @@ fn describe_plan(graph: &GraphFile, claim: &Claim) -> String {
 
 /// Returns the figures of each memory. The bound is that of a plan of ours with equal reuse and unread. A claim below it reuses
 /// bytes in another way, and has no known bound.
-fn memories(graph: &GraphFile, claim: &Claim) -> Result<Vec<CheckedMemory>, Error> {
+fn memories(graph: &GraphFile, claim: &PlacementClaim) -> Result<Vec<CheckedMemory>, Error> {
     let options = PlanOptions::new(GraphStrategy::Fast).with_reuse(claim.places.reuse).with_unread(claim.places.unread);
     let solved = solve_graph(graph, &options, Capacities::default())?;
     let of_memory = |(memory, bound): (MemoryId, &MemoryFigures)| {

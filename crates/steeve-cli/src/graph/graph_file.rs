@@ -2,8 +2,10 @@
 
 use std::cell::OnceCell;
 
-use steeve_graph::recorded::{Answer, BackendNeeds};
-use steeve_graph::{AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, Recorded, TensorId, ggml_answer};
+use steeve_graph::recorded::{BackendNeeds, RecordedPlacement};
+use steeve_graph::{
+    AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, RecordedGraph, TensorId, ggml_placement,
+};
 
 use crate::args::{LimitArgs, PlanningArgs};
 use crate::error::{Error, ErrorChain};
@@ -24,13 +26,13 @@ pub(crate) struct GraphFile {
     /// Whether it is planned as the drop-in would.
     pub(crate) as_drop_in: bool,
     /// ggml's own answer, as long as it is one to this question.
-    answer: Option<Answer>,
+    answer: Option<RecordedPlacement>,
     ggml: OnceCell<IdVec<MemoryId, Option<Bytes>>>,
 }
 
 impl GraphFile {
-    pub(crate) fn recorded(file: String, recorded: Recorded) -> Self {
-        let Recorded { assigned, ids, answer, hosts, needs, .. } = recorded;
+    pub(crate) fn recorded(file: String, recorded: RecordedGraph) -> Self {
+        let RecordedGraph { assigned, ids, placement: answer, hosts, needs, .. } = recorded;
         let ids = Some(ids);
         Self { file, assigned, ids, hosts, needs, as_drop_in: false, answer: Some(answer), ggml: OnceCell::new() }
     }
@@ -48,9 +50,9 @@ impl GraphFile {
         let graph = self.with_memories(|id, memory| {
             let by_name = memory.name == "CPU" || memory.name.ends_with("_Host");
             let is_host = hosts.get(id).copied().flatten().unwrap_or(by_name);
-            let default = BackendNeeds { hold: 0, fusion: if is_host { Fusion::None } else { Fusion::Kept } };
-            let BackendNeeds { hold, fusion } = needs.get(id).copied().flatten().unwrap_or(default);
-            Memory { hold, fusion, ..memory.clone() }
+            let default = BackendNeeds { extra_lifetime: 0, fusion: if is_host { Fusion::None } else { Fusion::Kept } };
+            let BackendNeeds { extra_lifetime, fusion } = needs.get(id).copied().flatten().unwrap_or(default);
+            Memory { extra_lifetime, fusion, ..memory.clone() }
         })?;
         Ok(Self { as_drop_in: true, ..graph })
     }
@@ -89,7 +91,7 @@ impl GraphFile {
     }
 
     /// Returns ggml's recorded places, if there are any.
-    pub(crate) fn answer(&self) -> Option<&Answer> {
+    pub(crate) fn answer(&self) -> Option<&RecordedPlacement> {
         self.answer.as_ref()
     }
 
@@ -98,7 +100,7 @@ impl GraphFile {
         let worked_out = || {
             let chunks = match &self.answer {
                 Some(answer) => Some(answer.chunks.clone()),
-                None => ggml_answer(&self.assigned).ok().map(|answer| answer.chunks),
+                None => ggml_placement(&self.assigned).ok().map(|answer| answer.chunks),
             };
             let bytes = |memory| Some(sum(chunks.as_ref()?.get(memory)?.iter().copied()));
             self.assigned.memories().ids().map(bytes).collect()

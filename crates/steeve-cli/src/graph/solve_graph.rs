@@ -124,7 +124,7 @@ fn at_node(memory: &MemoryPlan, bytes: Bytes) -> String {
 
 /// Suggests `--reuse more`, unless nodes are fused: then only ggml's own in-place decisions are made.
 fn more_reuse(reuse: Reuse, memory: &Memory) -> &'static str {
-    if reuse == Reuse::More || memory.fusion != Fusion::None { "" } else { "try --reuse more, or " }
+    if reuse == Reuse::Extended || memory.fusion != Fusion::None { "" } else { "try --reuse more, or " }
 }
 
 fn further_search(strategy: GraphStrategy) -> &'static str {

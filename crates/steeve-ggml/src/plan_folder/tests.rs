@@ -200,7 +200,7 @@ fn a_plan_of_another_graph_or_under_other_rules_is_refused() {
         (other(&"x = input f32[4]; y = neg x !output".parse().unwrap(), &best()), "another graph"),
         (other(&graph, &fast), "strategy: expected best, got fast"),
         (other(&graph, &PlanOptions::new(GraphStrategy::Ggml)), "strategy: expected best, got ggml"),
-        (other(&graph, &best().with_reuse(Reuse::More)), "reuse: expected ggml, got more"),
+        (other(&graph, &best().with_reuse(Reuse::Extended)), "reuse: expected ggml, got more"),
         (other(&graph, &best().with_unread(Unread::Keep)), "unread: expected free-inputs, got keep"),
     ] {
         fs::write(&file, packed(text.as_bytes())).unwrap();
@@ -215,7 +215,7 @@ fn a_plan_of_another_graph_or_under_other_rules_is_refused() {
 fn a_plan_that_is_larger_than_ggmls_is_refused() {
     let graph: AssignedGraph = "x = input f32[256]; y = sqr x; z = neg y !output".parse().unwrap();
     let options = best().with_reuse(Reuse::None);
-    let (plan, answer) = (plan_graph(&graph, &options).unwrap(), ggml_answer(&graph).unwrap());
+    let (plan, answer) = (plan_graph(&graph, &options).unwrap(), ggml_placement(&graph).unwrap());
     let why = refusal(&plan, &options, &answer).unwrap();
     assert_eq!(why, "memory memory: larger than ggml's plan: expected at most 1024 bytes, got 2048");
 }
@@ -290,11 +290,12 @@ fn ggmls_own_layout_is_kept_where_a_hold_would_cost_more_than_it() {
         .parse()
         .unwrap();
     let (first, ..) = solved(&folder.plans(), &graph, &best());
-    let keeps_hold = |plan: &GraphPlan| plan.memories().iter().map(|it| it.keeps_hold).collect::<Vec<_>>();
-    assert_eq!(keeps_hold(&first), [false, true]);
+    let keeps_extra_lifetime =
+        |plan: &GraphPlan| plan.memories().iter().map(|it| it.keeps_extra_lifetime).collect::<Vec<_>>();
+    assert_eq!(keeps_extra_lifetime(&first), [false, true]);
     let (again, planned, _) = solved(&folder.plans(), &graph, &best());
     assert!(!planned);
-    assert_eq!((again.places(), keeps_hold(&again)), (first.places(), keeps_hold(&first)));
+    assert_eq!((again.places(), keeps_extra_lifetime(&again)), (first.places(), keeps_extra_lifetime(&first)));
 }
 
 #[test]
@@ -343,10 +344,10 @@ fn threads_share_a_folder() {
 fn more_reuse_has_files_of_its_own_and_may_fall_back_to_ggmls() {
     let folder = Folder::new("more");
     let (plans, graph) = (folder.plans(), gapped(1));
-    let more = best().with_reuse(Reuse::More);
+    let more = best().with_reuse(Reuse::Extended);
     solved(&plans, &graph, &best());
     assert!(solved(&plans, &graph, &more).1 && !solved(&plans, &graph, &more).1);
     assert_eq!(names(&plans).len(), 2);
     let plan = plan_beside_ggml(&graph, &best()).unwrap().plan;
-    assert_eq!(refusal(&plan, &more, &ggml_answer(&graph).unwrap()), None);
+    assert_eq!(refusal(&plan, &more, &ggml_placement(&graph).unwrap()), None);
 }

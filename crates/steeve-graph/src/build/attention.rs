@@ -25,7 +25,7 @@ pub enum RopeMode {
     /// Neighbours are a pair.
     #[default]
     Normal,
-    /// The same place in both halves of what is rotated is a pair, as in GPT-NeoX.
+    /// Elements at equal places in both halves of what is rotated are a pair, as in GPT-NeoX.
     Neox,
     /// Pairs as [`Neox`](Self::Neox); a position has four parts, which rotate sections one behind another.
     Sections,
@@ -55,7 +55,7 @@ impl RopeMode {
         Self::ALL.into_iter().find(|mode| i64::from(mode.ggml_id()) == number)
     }
 
-    /// Whether a position has four parts.
+    /// Returns whether a position has four parts.
     pub const fn has_sections(self) -> bool {
         matches!(self, Self::Sections | Self::Vision | Self::InterleavedSections)
     }
@@ -128,7 +128,7 @@ pub struct FlashAttention {
 }
 
 impl Context {
-    /// Soft-max of each row of `a`, scaled and with `mask` added.
+    /// Appends the soft-max of each row of `a`, scaled and with `mask` added.
     pub fn soft_max(&mut self, a: TensorId, mask: Option<TensorId>, numbers: SoftMax) -> Result<TensorId, GraphError> {
         let params = [numbers.scale.into(), numbers.max_bias.into()];
         match mask {
@@ -162,8 +162,8 @@ impl Context {
         }
     }
 
-    /// Attention in one step: `q` `[d, token, head]`, `k` `[d, kv, head]` and `v` `[dv, kv, head]` make
-    /// `[dv, head, token]`.
+    /// Appends attention in one step: `q` `[d, token, head]`, `k` `[d, kv, head]` and `v` `[dv, kv, head]` make `[dv,
+    /// head, token]`.
     pub fn flash_attn_ext(
         &mut self,
         q: TensorId,

@@ -23,110 +23,110 @@ macro_rules! two_sources {
 }
 
 two_sources! {
-    /// `a + b`; `b` is repeated to the shape of `a`.
+    /// Appends `a + b`; `b` is repeated to the shape of `a`.
     add Op::Add;
-    /// `a - b`; `b` is repeated to the shape of `a`.
+    /// Appends `a - b`; `b` is repeated to the shape of `a`.
     sub Op::Sub;
-    /// `a * b`, element by element; `b` is repeated to the shape of `a`.
+    /// Appends `a * b`, element by element; `b` is repeated to the shape of `a`.
     mul Op::Mul;
-    /// `a / b`, element by element; `b` is repeated to the shape of `a`.
+    /// Appends `a / b`, element by element; `b` is repeated to the shape of `a`.
     div Op::Div;
 }
 
 one_source! {
-    /// The square.
+    /// Appends the square of each element.
     sqr Op::Sqr;
-    /// The square root.
+    /// Appends the square root of each element.
     sqrt Op::Sqrt;
-    /// The natural logarithm.
+    /// Appends the natural logarithm of each element.
     log Op::Log;
-    /// The sum of all elements: one number.
+    /// Appends the sum of all elements: one number.
     sum Op::Sum;
-    /// The sum of each row.
+    /// Appends the sum of each row.
     sum_rows Op::SumRows;
-    /// The mean of each row.
+    /// Appends the mean of each row.
     mean Op::Mean;
-    /// A copy without gaps.
+    /// Appends a copy without gaps.
     cont Op::Cont;
-    /// A copy.
+    /// Appends a copy.
     dup Op::Dup;
-    /// The absolute value.
+    /// Appends the absolute value of each element.
     abs Op::Unary(Unary::Abs);
-    /// The sign.
+    /// Appends the sign of each element.
     sgn Op::Unary(Unary::Sgn);
-    /// `-a`.
+    /// Appends `-a`.
     neg Op::Unary(Unary::Neg);
-    /// One above zero, else zero.
+    /// Appends one for each element above zero, else zero.
     step Op::Unary(Unary::Step);
-    /// The hyperbolic tangent.
+    /// Appends the hyperbolic tangent of each element.
     tanh Op::Unary(Unary::Tanh);
-    /// The exponential linear unit.
+    /// Appends the exponential linear unit of each element.
     elu Op::Unary(Unary::Elu);
-    /// Zero for negative elements.
+    /// Appends `a` with zeros for negative elements.
     relu Op::Unary(Unary::Relu);
-    /// The logistic function.
+    /// Appends the logistic function of each element.
     sigmoid Op::Unary(Unary::Sigmoid);
-    /// The Gaussian error linear unit, approximated by a hyperbolic tangent.
+    /// Appends the Gaussian error linear unit, approximated by a hyperbolic tangent.
     gelu Op::Unary(Unary::Gelu);
-    /// The same, approximated by a logistic function.
+    /// Appends the Gaussian error linear unit, approximated by a logistic function.
     gelu_quick Op::Unary(Unary::GeluQuick);
-    /// The same, exactly.
+    /// Appends the Gaussian error linear unit, computed by the error function.
     gelu_erf Op::Unary(Unary::GeluErf);
-    /// `a * sigmoid(a)`.
+    /// Appends `a * sigmoid(a)`.
     silu Op::Unary(Unary::Silu);
-    /// `a * hardsigmoid(a)`.
+    /// Appends `a * hardsigmoid(a)`.
     hardswish Op::Unary(Unary::Hardswish);
-    /// The logistic function, made of straight lines.
+    /// Appends the logistic function, made of straight lines.
     hardsigmoid Op::Unary(Unary::Hardsigmoid);
-    /// The exponential function.
+    /// Appends the exponential function of each element.
     exp Op::Unary(Unary::Exp);
-    /// The exponential function less one.
+    /// Appends the exponential function less one.
     expm1 Op::Unary(Unary::Expm1);
-    /// The logarithm of one plus the exponential function.
+    /// Appends the logarithm of one plus the exponential function.
     softplus Op::Unary(Unary::Softplus);
-    /// The next integer below.
+    /// Appends the next integer below each element.
     floor Op::Unary(Unary::Floor);
-    /// The next integer above.
+    /// Appends the next integer above each element.
     ceil Op::Unary(Unary::Ceil);
-    /// The nearest integer.
+    /// Appends the nearest integer to each element.
     round Op::Unary(Unary::Round);
-    /// The integer part.
+    /// Appends the integer part of each element.
     trunc Op::Unary(Unary::Trunc);
 }
 
 impl Context {
-    /// Any elementwise function of one source.
+    /// Appends any elementwise function of one source.
     pub fn unary(&mut self, kind: Unary, a: TensorId) -> Result<TensorId, GraphError> {
         self.apply(Op::Unary(kind), &[Some(a)], &[])
     }
 
-    /// A trainable activation, with its four numbers.
-    /// They are those that `ggml_xielu` takes; ggml stores the first two of them transformed, and nobody does here.
+    /// Appends a trainable activation with the four numbers that `ggml_xielu` takes. ggml stores the first two of
+    /// them transformed; here they are stored as they are given.
     pub fn xielu(&mut self, a: TensorId, numbers: [f32; 4]) -> Result<TensorId, GraphError> {
         self.apply(Op::Unary(Unary::Xielu), &[Some(a)], &numbers.map(Param::Float))
     }
 
-    /// A gated linear unit of the halves of each row of `a`.
+    /// Appends a gated linear unit of the halves of each row of `a`.
     pub fn glu(&mut self, kind: Glu, a: TensorId) -> Result<TensorId, GraphError> {
         self.apply(Op::Glu(kind), &[Some(a)], &[])
     }
 
-    /// A gated linear unit of two tensors of one shape: the gate is `a`.
+    /// Appends a gated linear unit of two tensors of one shape: the gate is `a`.
     pub fn glu_split(&mut self, kind: Glu, a: TensorId, b: TensorId) -> Result<TensorId, GraphError> {
         self.apply(Op::Glu(kind), &[Some(a), Some(b)], &[])
     }
 
-    /// `a * factor`.
+    /// Appends `a * factor`.
     pub fn scale(&mut self, a: TensorId, factor: f32) -> Result<TensorId, GraphError> {
         self.scale_bias(a, factor, 0.0)
     }
 
-    /// `a * factor + bias`.
+    /// Appends `a * factor + bias`.
     pub fn scale_bias(&mut self, a: TensorId, factor: f32, bias: f32) -> Result<TensorId, GraphError> {
         self.apply(Op::Scale, &[Some(a)], &[factor.into(), bias.into()])
     }
 
-    /// Each element at least `min` and at most `max`.
+    /// Appends `a` with each element limited to at least `min` and at most `max`.
     ///
     /// The result is a tensor of its own, which the planner may put in the place of `a`; in ggml up to 0.21 it is a
     /// view that destroys `a`.
@@ -134,37 +134,37 @@ impl Context {
         self.apply(Op::Clamp, &[Some(a)], &[min.into(), max.into()])
     }
 
-    /// `a`, and `a * slope` where that is negative.
+    /// Appends `a` with its negative elements multiplied by `slope`.
     pub fn leaky_relu(&mut self, a: TensorId, slope: f32) -> Result<TensorId, GraphError> {
         self.apply(Op::LeakyRelu, &[Some(a)], &[slope.into()])
     }
 
-    /// Each row less its mean, divided by its deviation.
+    /// Appends `a` with each row less its mean, divided by its deviation.
     pub fn norm(&mut self, a: TensorId, epsilon: f32) -> Result<TensorId, GraphError> {
         self.apply(Op::Norm, &[Some(a)], &[epsilon.into()])
     }
 
-    /// Each row divided by its root mean square.
+    /// Appends `a` with each row divided by its root mean square.
     pub fn rms_norm(&mut self, a: TensorId, epsilon: f32) -> Result<TensorId, GraphError> {
         self.apply(Op::RmsNorm, &[Some(a)], &[epsilon.into()])
     }
 
-    /// [`norm`](Self::norm) over `groups` groups of the third dimension.
+    /// Appends `a` with each of `groups` groups of the third dimension normalised as [`norm`](Self::norm) does it.
     pub fn group_norm(&mut self, a: TensorId, groups: u32, epsilon: f32) -> Result<TensorId, GraphError> {
         self.apply(Op::GroupNorm, &[Some(a)], &[Param::Int(groups.into()), epsilon.into()])
     }
 
-    /// Each row divided by its length.
+    /// Appends `a` with each row divided by its length.
     pub fn l2_norm(&mut self, a: TensorId, epsilon: f32) -> Result<TensorId, GraphError> {
         self.apply(Op::L2Norm, &[Some(a)], &[epsilon.into()])
     }
 
-    /// Minus infinity above the diagonal that starts at column `past`.
+    /// Appends `a` with minus infinity above the diagonal that starts at column `past`.
     pub fn diag_mask_inf(&mut self, a: TensorId, past: u32) -> Result<TensorId, GraphError> {
         self.apply(Op::DiagMaskInf, &[Some(a)], &[Param::Int(past.into())])
     }
 
-    /// Zero above the diagonal that starts at column `past`.
+    /// Appends `a` with zeros above the diagonal that starts at column `past`.
     pub fn diag_mask_zero(&mut self, a: TensorId, past: u32) -> Result<TensorId, GraphError> {
         self.apply(Op::DiagMaskZero, &[Some(a)], &[Param::Int(past.into())])
     }

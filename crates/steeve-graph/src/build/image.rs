@@ -7,7 +7,7 @@ use crate::{Context, DataType, GraphError, Layout, Op, Param, TensorId};
 pub struct Convolution {
     /// How far it moves.
     pub stride: [u32; 2],
-    /// How many zeros stand on each side.
+    /// How many zeros are added on each side.
     pub padding: [u32; 2],
     /// How far its elements are apart.
     pub dilation: [u32; 2],
@@ -29,7 +29,7 @@ pub enum Pool {
 }
 
 impl Pool {
-    /// ggml's number of it.
+    /// Returns ggml's number of the pool.
     pub(crate) const fn ggml_id(self) -> i64 {
         match self {
             Self::Max => 0,
@@ -53,7 +53,7 @@ pub struct Window {
     pub size: [u32; 2],
     /// How far it moves.
     pub stride: [u32; 2],
-    /// How much stands on each side; ggml allows fractions.
+    /// How much is added on each side; ggml allows fractions.
     pub padding: [f32; 2],
 }
 
@@ -67,7 +67,7 @@ pub enum Interpolation {
 }
 
 impl Interpolation {
-    /// ggml's number of it.
+    /// Returns ggml's number of the interpolation.
     pub(crate) const fn ggml_id(self) -> i64 {
         match self {
             Self::Nearest => 0,
@@ -81,7 +81,7 @@ impl Interpolation {
 }
 
 impl Context {
-    /// The patches of `image` `[w, h, channel, n]` under `kernel` `[w, h, channel, ..]`, one in each row.
+    /// Appends the patches of `image` `[w, h, channel, n]` under `kernel` `[w, h, channel, ..]`, one in each row.
     pub fn im2col(
         &mut self,
         kernel: TensorId,
@@ -118,7 +118,7 @@ impl Context {
         self.reshape(product, &[length, out, count])
     }
 
-    /// One element of each window of a row.
+    /// Appends one element for each window of a row.
     pub fn pool_1d(
         &mut self,
         a: TensorId,
@@ -131,7 +131,7 @@ impl Context {
         self.apply(Op::Pool1d, &[Some(a)], &[pool.param(), size, stride, padding])
     }
 
-    /// One element of each window of a plane.
+    /// Appends one element for each window of a plane.
     pub fn pool_2d(&mut self, a: TensorId, pool: Pool, window: Window) -> Result<TensorId, GraphError> {
         let [k0, k1] = window.size.map(|value| Param::Int(value.into()));
         let [s0, s1] = window.stride.map(|value| Param::Int(value.into()));
@@ -139,7 +139,7 @@ impl Context {
         self.apply(Op::Pool2d, &[Some(a)], &[pool.param(), k0, k1, s0, s1, p0, p1])
     }
 
-    /// Both directions of a plane `factor` times as large.
+    /// Appends `a` with both directions of a plane `factor` times as large.
     pub fn upscale(&mut self, a: TensorId, factor: u32, how: Interpolation) -> Result<TensorId, GraphError> {
         let layout = self.tensor(a)?.layout;
         let [width, height, planes, cubes] = layout.ne();
@@ -149,7 +149,7 @@ impl Context {
         self.build(Op::Upscale, &[Some(a)], &[Param::Int(how.ggml_id())], Some(wanted))
     }
 
-    /// Zeros behind the elements of each dimension.
+    /// Appends `a` with zeros behind the elements of each dimension.
     pub fn pad(&mut self, a: TensorId, behind: [u32; 4]) -> Result<TensorId, GraphError> {
         let mut params = [Param::Int(0); 8];
         for (dim, count) in behind.into_iter().enumerate() {
@@ -175,7 +175,7 @@ impl Context {
     }
 }
 
-/// A shape too large to count becomes the largest there is, which no tensor has.
+/// Multiplies numbers; a product too large to count becomes the largest number there is, which no tensor has.
 fn product(numbers: &[u64]) -> u64 {
     numbers.iter().fold(1, |product: u64, &number| product.saturating_mul(number))
 }

@@ -12,7 +12,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// ggml's number of it.
+    /// Returns ggml's number of the order.
     pub(crate) const fn ggml_id(self) -> i64 {
         match self {
             Self::Ascending => 0,
@@ -26,17 +26,18 @@ impl Order {
 }
 
 impl Context {
-    /// The matrix product: `a` `[k, m]` and `b` `[k, n]` make `[m, n]`. `a` is repeated over the outer dimensions.
+    /// Appends the matrix product: `a` `[k, m]` and `b` `[k, n]` make `[m, n]`. `a` is repeated over the outer
+    /// dimensions.
     pub fn mul_mat(&mut self, a: TensorId, b: TensorId) -> Result<TensorId, GraphError> {
         self.apply(Op::MulMat, &[Some(a), Some(b)], &[])
     }
 
-    /// The matrix product of each token with the experts that `ids` names for it.
+    /// Appends the matrix product of each token with the experts that `ids` names for it.
     pub fn mul_mat_id(&mut self, experts: TensorId, b: TensorId, ids: TensorId) -> Result<TensorId, GraphError> {
         self.apply(Op::MulMatId, &[Some(experts), Some(b), Some(ids)], &[])
     }
 
-    /// The rows of `a` that `ids` names.
+    /// Appends the rows of `a` that `ids` names.
     pub fn get_rows(&mut self, a: TensorId, ids: TensorId) -> Result<TensorId, GraphError> {
         self.apply(Op::GetRows, &[Some(a), Some(ids)], &[])
     }
@@ -46,29 +47,29 @@ impl Context {
         self.apply(Op::SetRows, &[Some(rows), Some(ids), Some(target)], &[])
     }
 
-    /// `a` and then `b` along dimension `dim`.
+    /// Appends `a` and `b` joined along dimension `dim`.
     pub fn concat(&mut self, a: TensorId, b: TensorId, dim: u32) -> Result<TensorId, GraphError> {
         self.apply(Op::Concat, &[Some(a), Some(b)], &[Param::Int(dim.into())])
     }
 
-    /// `a` again and again until it fills `shape`.
+    /// Appends `a` repeated until it fills `shape`.
     pub fn repeat(&mut self, a: TensorId, shape: &[u64]) -> Result<TensorId, GraphError> {
         let wanted = Layout::contiguous(self.tensor(a)?.layout.dtype(), shape)?;
         self.build(Op::Repeat, &[Some(a)], &[], Some(wanted))
     }
 
-    /// A copy without gaps in another shape.
+    /// Appends a copy of `a` without gaps in another shape.
     pub fn cont_shaped(&mut self, a: TensorId, shape: &[u64]) -> Result<TensorId, GraphError> {
         let wanted = Layout::contiguous(self.tensor(a)?.layout.dtype(), shape)?;
         self.build(Op::Cont, &[Some(a)], &[], Some(wanted))
     }
 
-    /// The order that sorts each row.
+    /// Appends the order that sorts each row.
     pub fn argsort(&mut self, a: TensorId, order: Order) -> Result<TensorId, GraphError> {
         self.apply(Op::Argsort, &[Some(a)], &[Param::Int(order.ggml_id())])
     }
 
-    /// Where the `k` largest elements of each row stand, in any order.
+    /// Appends the positions of the `k` largest elements of each row, in any order.
     pub fn top_k(&mut self, a: TensorId, k: u64) -> Result<TensorId, GraphError> {
         self.apply(Op::TopK, &[Some(a)], &[Param::count(k)])
     }

@@ -5,17 +5,17 @@ use steeve_plan::Bytes;
 use crate::{Context, GraphError, Layout, MAX_DIMS, Op, Param, TensorId};
 
 impl Context {
-    /// `ne` elements from `offset` on.
+    /// Appends a view of `ne` elements from `offset` on.
     pub fn view_1d(&mut self, a: TensorId, ne: u64, offset: Bytes) -> Result<TensorId, GraphError> {
         self.view(a, &[ne], &[], offset)
     }
 
-    /// A plane with rows `stride` bytes apart.
+    /// Appends a view of a plane with rows `stride` bytes apart.
     pub fn view_2d(&mut self, a: TensorId, ne: [u64; 2], stride: u64, offset: Bytes) -> Result<TensorId, GraphError> {
         self.view(a, &ne, &[stride], offset)
     }
 
-    /// A cube with these strides of the second and third dimension in bytes.
+    /// Appends a view of a cube; `strides` are those of the second and third dimension in bytes.
     pub fn view_3d(
         &mut self,
         a: TensorId,
@@ -26,7 +26,7 @@ impl Context {
         self.view(a, &ne, &strides, offset)
     }
 
-    /// Four dimensions, with the strides of all but the first in bytes.
+    /// Appends a view with four dimensions; `strides` are those of all but the first in bytes.
     pub fn view_4d(
         &mut self,
         a: TensorId,
@@ -37,18 +37,18 @@ impl Context {
         self.view(a, &ne, &strides, offset)
     }
 
-    /// The same elements in another shape. `a` must have no gaps.
+    /// Appends a view of all elements of `a` in another shape. `a` must have no gaps.
     pub fn reshape(&mut self, a: TensorId, shape: &[u64]) -> Result<TensorId, GraphError> {
         let wanted = Layout::contiguous(self.tensor(a)?.layout.dtype(), shape)?;
         self.build(Op::Reshape, &[Some(a)], &[], Some(wanted))
     }
 
-    /// Dimension `i` of `a` becomes dimension `axes[i]` of the result.
+    /// Appends a view with permuted dimensions: dimension `i` of `a` becomes dimension `axes[i]` of the result.
     pub fn permute(&mut self, a: TensorId, axes: [u32; 4]) -> Result<TensorId, GraphError> {
         self.apply(Op::Permute, &[Some(a)], &axes.map(|axis| Param::Int(axis.into())))
     }
 
-    /// The first two dimensions exchanged.
+    /// Appends a view with the first two dimensions exchanged.
     pub fn transpose(&mut self, a: TensorId) -> Result<TensorId, GraphError> {
         self.apply(Op::Transpose, &[Some(a)], &[])
     }
@@ -58,7 +58,8 @@ impl Context {
         self.apply(Op::Cpy, &[Some(a), Some(b)], &[])
     }
 
-    /// The first stride is that of the type; those behind the last one given have no gaps, as in ggml.
+    /// Appends a view. The first stride is that of the type; those behind the last one given have no gaps, as in
+    /// ggml.
     fn view(&mut self, a: TensorId, shape: &[u64], strides: &[u64], offset: Bytes) -> Result<TensorId, GraphError> {
         let dtype = self.tensor(a)?.layout.dtype();
         let packed = Layout::contiguous(dtype, shape)?;

@@ -62,7 +62,7 @@ impl<'a> NodeReader<'a> {
         Ok(counts)
     }
 
-    /// Reads an integer that stands for one of some choices.
+    /// Reads an integer that is the number of one of some choices.
     fn choice<T>(
         &self,
         index: usize,
@@ -101,15 +101,18 @@ impl<'a> NodeReader<'a> {
 
     pub(crate) fn rope(&self) -> Result<Rope, CallError> {
         let number = self.int(1, "mode")?;
-        let mode = RopeMode::from_ggml_id(number)
-            .ok_or_else(|| CallError::Params(alloc::format!("mode {number} is none of 0, 2, 8, 24 and 40")))?;
+        let mode = RopeMode::from_ggml_id(number).ok_or_else(|| {
+            CallError::Params(alloc::format!("mode: unknown: expected 0, 2, 8, 24 or 40, got {number}"))
+        })?;
         // Without sections ggml's own graphs have any numbers there, or none.
         let sections = self.counts(9, "sections");
         let sections = if mode.has_sections() { sections? } else { sections.unwrap_or([0; 4]) };
         // Sums of them stay small this way.
         let makes_sense = sections.iter().any(|&pairs| pairs > 0) && sections.iter().all(|&pairs| pairs <= 1 << 30);
         if mode.has_sections() && !makes_sense {
-            return Err(CallError::Params(alloc::format!("sections of {sections:?} pairs make no sense")));
+            return Err(CallError::Params(alloc::format!(
+                "sections: no pairs or too many: expected at most 2^30 in each, got {sections:?}"
+            )));
         }
         Ok(Rope {
             dims: self.count(0, "dims")?,
@@ -177,14 +180,14 @@ impl<'a> NodeReader<'a> {
                 Ok(OpCall::Xielu { a, numbers: [float(0)?, float(1)?, float(2)?, float(3)?] })
             }
             Op::Unary(kind) => Ok(OpCall::Unary { kind, a }),
-            _ => Err(ShapeError::Unsaid.into()),
+            _ => Err(ShapeError::Undetermined.into()),
         }
     }
 
     /// Reads a gated linear unit. ggml's parameters behind the kind: 1 if the halves are swapped, and the two numbers of
     /// swiglu_oai.
     pub(crate) fn glu(&mut self) -> Result<OpCall, CallError> {
-        let Op::Glu(kind) = self.op else { return Err(ShapeError::Unsaid.into()) };
+        let Op::Glu(kind) = self.op else { return Err(ShapeError::Undetermined.into()) };
         let (a, b) = (self.operand()?, self.optional_operand());
         let is_swapped = self.int(0, "swapped").is_ok_and(|swapped| swapped != 0);
         let gated = match b {

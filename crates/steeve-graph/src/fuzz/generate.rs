@@ -12,7 +12,7 @@ use crate::{
     Window,
 };
 
-/// A graph with a meaning: every node stands behind what it reads.
+/// Builds a graph as a program would: every node is listed behind what it reads.
 ///
 /// There are chains that can run in place, sources with several readers, views of views, caches (planned and external)
 /// that are written through views and read through others, inputs, outputs, nodes and views that no node reads, tensors
@@ -24,7 +24,7 @@ use crate::{
 /// assert_eq!(graph, random_graph(&mut Choices::from_seed(7)));
 /// ```
 pub fn random_graph(choices: &mut Choices<'_>) -> AssignedGraph {
-    let mut generator = Generator { context: Context::new(), choices, values: Vec::new(), written: Vec::new() };
+    let mut generator = GraphGenerator { context: Context::new(), choices, values: Vec::new(), written: Vec::new() };
     // A shape that can't be built is another one's turn; what has been built stays.
     let _ = generator.leafs();
     for _ in 0..2 + generator.choices.below(80) {
@@ -34,12 +34,12 @@ pub fn random_graph(choices: &mut Choices<'_>) -> AssignedGraph {
     assign(generator.choices, graph)
 }
 
-struct Generator<'a, 'b> {
+struct GraphGenerator<'a, 'b> {
     context: Context,
     choices: &'a mut Choices<'b>,
     /// What later steps may read.
     values: Vec<TensorId>,
-    /// Writes into caches, and values nobody may ever read, which the graph must have in this order.
+    /// Writes into caches and values that perhaps no node reads, which the graph must have in this order.
     written: Vec<TensorId>,
 }
 
@@ -47,7 +47,7 @@ type Built = Result<TensorId, GraphError>;
 
 const ROW: u64 = 16;
 
-impl Generator<'_, '_> {
+impl GraphGenerator<'_, '_> {
     fn leafs(&mut self) -> Result<(), GraphError> {
         let dtype = |choices: &mut Choices<'_>| choices.pick(&[DataType::F32, DataType::F16]).unwrap_or(DataType::F32);
         for _ in 0..1 + self.choices.below(3) {
@@ -67,7 +67,7 @@ impl Generator<'_, '_> {
         Ok(())
     }
 
-    /// One more value, or an error if the choices do not fit together.
+    /// Appends one more value, or fails if the choices do not fit together.
     fn step(&mut self) -> Result<(), GraphError> {
         let value = match self.choices.below(9) {
             0 | 1 => self.elementwise(),
@@ -93,7 +93,7 @@ impl Generator<'_, '_> {
         Ok(())
     }
 
-    /// Any value, mostly a recent one.
+    /// Returns any value, mostly a recent one.
     fn any(&mut self) -> TensorId {
         let count = self.values.len();
         let back = if self.choices.once_in(3) { self.choices.below(count) } else { self.choices.below(count.min(4)) };
@@ -232,7 +232,8 @@ impl Generator<'_, '_> {
         }
     }
 
-    /// A write into a cache through a view, which must stay where it is in the order of nodes, or a read of one.
+    /// Appends a write into a cache through a view, which must stay at its position in the order of nodes, or a read
+    /// of a cache.
     fn cache(&mut self) -> Built {
         let caches: Vec<TensorId> = self.values.iter().copied().filter(|&id| self.is_cache(id)).collect();
         let cache = self.choices.pick(&caches).unwrap_or(self.values[0]);
@@ -269,7 +270,7 @@ impl Generator<'_, '_> {
         tensor.is_some_and(|it| it.op == Op::None && !it.flags.is_input() && it.layout.ne()[1] >= 8)
     }
 
-    /// Some value of this shape.
+    /// Returns some value of this shape.
     fn value_of(&mut self, row: u64, rows: u64) -> Built {
         let fits = |id: &TensorId| {
             let layout = self.context.tensors()[*id].layout;
@@ -344,7 +345,7 @@ impl Generator<'_, '_> {
     }
 }
 
-/// Memories change from one run of nodes to the next, as a scheduler's splits do.
+/// Assigns a graph to memories that change from one run of nodes to the next, as a scheduler's splits do.
 fn assign(choices: &mut Choices<'_>, graph: Graph) -> AssignedGraph {
     let memories: Vec<Memory> = (0..1 + choices.below(3)).map(|index| memory(choices, index)).collect();
     let count = memories.len();
@@ -353,7 +354,7 @@ fn assign(choices: &mut Choices<'_>, graph: Graph) -> AssignedGraph {
     for (id, tensor) in graph.tensors().pairs().filter(|(_, tensor)| padded && tensor.is_planned()) {
         if choices.once_in(3) {
             let row: Vec<_> = (0..count).map(|_| Bytes(tensor.nbytes().get() + 16 * choices.below(4) as u64)).collect();
-            // As many sizes as memories, and none below what the tensor spans.
+            // There are as many sizes as memories, and none is below what the tensor spans.
             let _ = sizes.set(id, tensor, &row);
         }
     }

@@ -18,18 +18,18 @@ pub struct Choices<'a> {
 }
 
 impl<'a> Choices<'a> {
-    /// The same decisions for the same seed, everywhere and always.
+    /// Returns the decisions of a seed: equal ones for equal seeds, on every machine.
     pub fn from_seed(seed: u64) -> Self {
         // The state must not be 0; an odd factor spreads small seeds.
         Self { bytes: None, state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 }
     }
 
-    /// The decisions that the bytes say; the first of all choices once they are used up.
+    /// Returns the decisions that the bytes say; the first of all choices once they are used up.
     pub fn from_bytes(bytes: &'a [u8]) -> Self {
         Self { bytes: Some(bytes), state: 0 }
     }
 
-    /// A number below `count`, or 0 if there is none.
+    /// Returns a number below `count`, or 0 if there is none.
     pub fn below(&mut self, count: usize) -> usize {
         let number = match &mut self.bytes {
             Some(bytes) => take(bytes, if count > 256 { 4 } else { 1 }),
@@ -38,17 +38,17 @@ impl<'a> Choices<'a> {
         usize::try_from(number % (count.max(1) as u64)).unwrap_or(0)
     }
 
-    /// Once in `times`, on average.
+    /// Returns true once in `times`, on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) + 1 == times
     }
 
-    /// One of the items; `None` if there are none.
+    /// Returns one of the items; `None` if there are none.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> Option<T> {
         items.get(self.below(items.len())).copied()
     }
 
-    /// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled", 2016).
+    /// Steps xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled", 2016).
     fn step(&mut self) -> u64 {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
@@ -63,7 +63,7 @@ fn take(bytes: &mut &[u8], count: usize) -> u64 {
     now.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// Any text is refused or read, and what is read survives being written and read again.
+/// Checks that any text is refused or read, and that what is read survives being written and read again.
 ///
 /// # Panics
 ///
@@ -76,7 +76,7 @@ pub fn text(bytes: &[u8]) {
     let _ = first.graph().to_graphviz();
 }
 
-/// Writing a graph and reading it again gives the compact graph.
+/// Checks that writing a graph and reading it again gives the compact graph.
 ///
 /// # Panics
 ///
@@ -88,20 +88,20 @@ pub fn assert_survives(graph: &AssignedGraph) {
     assert_eq!(again.map(|again| again.to_string()), Ok(written));
 }
 
-/// Any file is refused or read, and what is read survives being written and read again.
+/// Checks that any file is refused or read, and that what is read survives being written and read again.
 ///
 /// # Panics
 ///
 /// If it does not: that is what a fuzzer looks for.
 #[cfg(feature = "json")]
 pub fn record(bytes: &[u8]) {
-    let Ok(first) = crate::Recorded::from_json_bytes(bytes) else { return };
-    let again = crate::Recorded::from_json(&first.to_json());
+    let Ok(first) = crate::RecordedGraph::from_json_bytes(bytes) else { return };
+    let again = crate::RecordedGraph::from_json(&first.to_json());
     assert_eq!(again.map_err(|error| error.to_string()), Ok(first));
 }
 
-/// Any parts at all: they are refused at the door exactly if a node would read bytes that nothing has written, or is
-/// listed twice. Says whether they are a graph.
+/// Checks that any parts are refused by [`GraphParts::finish`] exactly if a node would read bytes that nothing has
+/// written, or is listed twice. Returns whether they are a graph.
 ///
 /// # Panics
 ///
@@ -115,7 +115,8 @@ pub fn order(bytes: &[u8]) -> bool {
     graph.is_ok()
 }
 
-/// The plain definition in quadratic time: which bytes are there is asked anew for every access.
+/// Applies the plain definition of node order in quadratic time: which bytes are there is computed anew for every
+/// access.
 fn is_out_of_order(parts: &GraphParts) -> bool {
     let tensors = &parts.tensors;
     (0..parts.nodes.len()).any(|position| {
@@ -138,11 +139,16 @@ fn is_out_of_order(parts: &GraphParts) -> bool {
     })
 }
 
-/// Any graph at all: it has a plan with each reuse, the plan replays, and it fits the graph it was made for.
+/// Checks that any graph has a plan with each reuse, that the plan replays, and that it fits the graph it was made
+/// for.
+///
+/// # Panics
+///
+/// If it does not: that is what a fuzzer looks for.
 pub fn plan(bytes: &[u8]) {
     let mut choices = Choices::from_bytes(bytes);
     let graph = if choices.once_in(2) { random_graph(&mut choices) } else { scrambled_graph(&mut choices) };
-    for reuse in [Reuse::Ggml, Reuse::More, Reuse::None] {
+    for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
         match plan_graph(&graph, &PlanOptions::default().with_reuse(reuse)) {
             Ok(plan) => {
                 assert!(plan.fits(&graph).is_ok(), "{reuse:?}: the plan does not fit its own graph\n{graph}");

@@ -12,16 +12,17 @@ use crate::{
     Param, Tensor, TensorId, Unary, View,
 };
 
-/// A graph that keeps the rules of [`GraphParts`] and no other: operations with any sources, views of anything, empty
-/// tensors, tensors in both lists or in none, leafs listed twice. For what must survive anything.
+/// Builds a graph that keeps the rules of [`GraphParts`] and no other: operations with any sources, views of
+/// anything, empty tensors, tensors in both lists or in none, leafs listed twice. For functions that must survive any
+/// graph.
 pub fn scrambled_graph(choices: &mut Choices<'_>) -> AssignedGraph {
     // Most are refused for their order, and a fuzzer's bytes come to an end.
     let tries = (0..16).find_map(|_| scrambled_parts(choices).and_then(|parts| assign(choices, parts)));
     tries.unwrap_or_else(|| super::random_graph(choices))
 }
 
-/// Parts that keep every rule of [`GraphParts::finish`] but, now and then, the order of nodes: sources behind their readers,
-/// nodes that read themselves or are listed twice.
+/// Builds parts that keep every rule of [`GraphParts::finish`] but, now and then, the order of nodes: sources behind
+/// their readers, nodes that read themselves or are listed twice.
 pub(super) fn scrambled_parts(choices: &mut Choices<'_>) -> Option<GraphParts> {
     let count = 1 + choices.below(12);
     // Half of them have every source in front of its reader, so that not all are refused.
@@ -70,7 +71,7 @@ fn layout(choices: &mut Choices<'_>) -> Layout {
     strided.or(packed).unwrap_or_else(smallest)
 }
 
-/// One byte, which is always a layout.
+/// Returns one byte, which is always a layout.
 fn smallest() -> Layout {
     match Layout::contiguous(DataType::I8, &[1]) {
         Ok(layout) => layout,
@@ -108,7 +109,7 @@ fn param(choices: &mut Choices<'_>) -> Param {
     }
 }
 
-/// Most tensors in one list, some in both, twice or in none, in any order.
+/// Lists most tensors once, some in both lists, twice or in none, in any order.
 fn list_any(choices: &mut Choices<'_>, count: usize, parts: &mut GraphParts) {
     for _ in 0..count + choices.below(3) {
         let Some(id) = TensorId::from_index(choices.below(count)) else { continue };
@@ -116,7 +117,7 @@ fn list_any(choices: &mut Choices<'_>, count: usize, parts: &mut GraphParts) {
     }
 }
 
-/// Every tensor in a list, in the order of the table; some leafs twice, or in both lists, and some in none.
+/// Lists every tensor in the order of the table; some leafs twice, or in both lists, and some tensors in none.
 fn list_all(choices: &mut Choices<'_>, parts: &mut GraphParts) {
     let ids: Vec<_> = parts.tensors().ids().collect();
     for id in ids {
@@ -156,8 +157,8 @@ pub(super) fn memory(choices: &mut Choices<'_>, index: usize) -> Memory {
     let name = choices.pick(&["cpu", "gpu", "an odd one"]).unwrap_or("cpu");
     let align = Align::new(1 << choices.below(8)).unwrap_or(Align::ONE);
     let max_buffer = if choices.once_in(4) { Some(Bytes(1 << (8 + choices.below(8)))) } else { None };
-    let hold = if choices.once_in(6) { 1 + choices.below(2) as u32 } else { 0 };
+    let extra_lifetime = if choices.once_in(6) { 1 + choices.below(2) as u32 } else { 0 };
     let shared_with = if index > 0 && choices.once_in(4) { Some(MemoryId::FIRST) } else { None };
     let fusion = if choices.once_in(4) { Fusion::ALL[choices.below(3)] } else { Fusion::None };
-    Memory { max_buffer, hold, fusion, shared_with, ..Memory::new(name, align) }
+    Memory { max_buffer, extra_lifetime, fusion, shared_with, ..Memory::new(name, align) }
 }

@@ -11,37 +11,40 @@ use crate::Named;
 #[non_exhaustive]
 pub enum GraphPlanError {
     /// The tensors of a memory are no problem that could be solved.
-    #[error("memory {memory}: {error}", memory = Clipped(memory))]
+    #[error("memory {memory}: its tensors can't be planned", memory = Clipped(memory))]
     Problem {
         /// The memory's name.
         memory: String,
-        /// What is wrong.
+        /// The cause.
+        #[source]
         error: ProblemError,
     },
     /// The tensors of a memory can't be placed.
-    #[error("memory {memory}: {error}", memory = Clipped(memory))]
+    #[error("memory {memory}: its tensors can't be placed", memory = Clipped(memory))]
     Place {
         /// The memory's name.
         memory: String,
-        /// What is wrong.
+        /// The cause.
+        #[source]
         error: PlaceError,
     },
     /// ggml's own answer overwrites live bytes.
-    #[error("memory {memory}: ggml's plan does not hold for this graph: {violations}", memory = Clipped(memory))]
+    #[error("memory {memory}: ggml's plan is wrong for this graph", memory = Clipped(memory))]
     GgmlFails {
         /// The memory's name.
         memory: String,
-        /// What is wrong.
+        /// The blocks that overlap, or are misplaced.
+        #[source]
         violations: Violations,
     },
     /// ggml's own answer does not keep the bytes of a tensor for as long as they are needed.
-    #[error("{tensor}: ggml's plan gives its bytes to others while they are needed")]
+    #[error("{tensor}: ggml's plan frees its bytes while they are needed")]
     GgmlFrees {
         /// The tensor that owns the bytes.
         tensor: Named,
     },
     /// A tensor passes the end of the address space.
-    #[error("memory {memory} has no room for {tensor} of {size} bytes within the address space", memory = Clipped(memory))]
+    #[error("memory {memory}: no room for {tensor}: expected an end within 2^64 bytes, got {size} bytes more", memory = Clipped(memory))]
     AddressSpace {
         /// The memory's name.
         memory: String,

@@ -6,9 +6,9 @@ use steeve_plan::Best;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlanOptions {
-    /// How shares are placed.
+    /// How live ranges are placed.
     pub strategy: GraphStrategy,
-    /// Which nodes take over a source's bytes. [`GraphStrategy::Ggml`] implies [`Reuse::Ggml`].
+    /// Which nodes are written over a source in place. [`GraphStrategy::Ggml`] implies [`Reuse::Ggml`].
     pub reuse: Reuse,
     /// What becomes of tensors that no node reads. [`GraphStrategy::Ggml`] implies [`Unread::Keep`].
     pub unread: Unread,
@@ -18,10 +18,10 @@ impl PlanOptions {
     /// Returns the default options with another strategy. [`GraphStrategy::Ggml`] is ggml's to the byte, so it has ggml's
     /// reuse and keeps what is not read, whatever the other two options say.
     pub const fn new(strategy: GraphStrategy) -> Self {
-        Self { strategy, reuse: Reuse::More, unread: Unread::FreeInputs }
+        Self { strategy, reuse: Reuse::Extended, unread: Unread::FreeInputs }
     }
 
-    /// Sets which nodes take over the bytes of a source.
+    /// Sets which nodes are written over a source in place.
     #[must_use]
     pub const fn with_reuse(mut self, reuse: Reuse) -> Self {
         self.reuse = reuse;
@@ -35,7 +35,7 @@ impl PlanOptions {
         self
     }
 
-    /// What is really done, where the strategy implies something else than the options say.
+    /// Returns what is really done, where the strategy implies something else than the options say.
     pub(crate) fn implied(self) -> Self {
         match self.strategy {
             GraphStrategy::Ggml => Self { reuse: Reuse::Ggml, unread: Unread::Keep, ..self },
@@ -44,13 +44,14 @@ impl PlanOptions {
     }
 }
 
-/// How the shares of a graph are placed.
+/// How the live ranges of a graph are placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GraphStrategy {
-    /// As ggml does it, to the byte.
+    /// ggml's placement, to the byte.
     Ggml,
-    /// Quickly; with take-overs never larger than ggml's plan (but for memories with `hold` or [`Fusion::Kept`](crate::Fusion::Kept)).
+    /// Quick; with in-place aliases never larger than ggml's plan (but for memories with an [extra
+    /// lifetime](crate::Memory::extra_lifetime) or [`Fusion::Kept`](crate::Fusion::Kept)).
     #[default]
     Fast,
     /// [`GraphStrategy::Fast`], then a search with a budget for each memory.
@@ -68,28 +69,29 @@ impl GraphStrategy {
     }
 }
 
-/// Which nodes take over the bytes of a source that dies at them.
+/// Which nodes are written over a source that dies at them. Files, settings and tables call the variants `ggml`,
+/// `more` and `none`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reuse {
     /// Those that ggml chooses, exactly.
     Ggml,
-    /// All that the table of operations allows, also through views.
+    /// All that the table of operations allows, also through views. Files, options and settings call it `more`.
     #[default]
-    More,
+    Extended,
     /// None: every tensor has bytes of its own while it lives.
     None,
 }
 
 impl Reuse {
     /// All variants.
-    pub const ALL: [Self; 3] = [Self::Ggml, Self::More, Self::None];
+    pub const ALL: [Self; 3] = [Self::Ggml, Self::Extended, Self::None];
 
     /// Returns the name in plan files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ggml => "ggml",
-            Self::More => "more",
+            Self::Extended => "more",
             Self::None => "none",
         }
     }

@@ -1,7 +1,7 @@
 //! A claim where the tensors of a graph are, and everything that is wrong with it.
 //!
 //! Two checkers look at it. The first looks at each tensor alone: is it in the graph, in its memory, in its buffer, aligned and
-//! large enough? The second, [`replay`], runs the graph at the claimed addresses. Neither knows what made the claim, nor any
+//! large enough? The second, [`replay`](replay()), runs the graph at the claimed addresses. Neither knows what made the claim, nor any
 //! live range.
 
 use alloc::boxed::Box;
@@ -12,20 +12,20 @@ use steeve_plan::file::{FileFault, PlanFile};
 use steeve_plan::{BufferId, Bytes, Id, IdVec};
 
 use super::{MatchMemories, PlanFault, TensorNumbers, check_memory, match_memories, options};
-use crate::liveness::{Life, lives};
-use crate::recorded::Answer;
+use crate::liveness::{RootLifetime, root_lifetimes};
+use crate::recorded::RecordedPlacement;
 use crate::{
-    AssignedGraph, GraphPlan, GraphStrategy, MemoryId, Named, Places, ReplayFault, Reuse, TensorId, TensorPlace,
+    AssignedGraph, GraphPlan, GraphStrategy, MemoryId, Named, ReplayFault, Reuse, TensorId, TensorPlace, TensorPlaces,
     Unread, replay,
 };
 
 /// Where the tensors of a graph are said to be, and how large the buffers are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Claim {
+pub struct PlacementClaim {
     /// Where each tensor is, and by which rules.
-    pub places: Places,
-    /// The sizes of the buffers of each memory. A memory that shares another's has none.
+    pub places: TensorPlaces,
+    /// The sizes of the buffers of each memory. A memory that is another under a second id has none.
     pub buffers: IdVec<MemoryId, Vec<Bytes>>,
 }
 
@@ -44,13 +44,13 @@ pub struct Claim {
 /// let faults = check_plan_file(&spoilt, &graph, MatchMemories::ByName).unwrap_err();
 /// assert_eq!(
 ///     faults[1].to_string(),
-///     "node 2 (tensor 3 (c)) reads tensor 1 (a), but node 1 (tensor 2 (b)) has overwritten byte 128 of buffer 0 in memory"
+///     "node 2 (tensor 3 (c)): reads tensor 1 (a), but node 1 (tensor 2 (b)) has overwritten byte 128 of buffer 0 in memory"
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check_plan_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<GraphPlan, Vec<PlanFault>> {
     let mut faults: Vec<PlanFault> = TensorNumbers::new(file, graph).err().into_iter().collect();
-    match Claim::read(file, graph, by) {
+    match PlacementClaim::read(file, graph, by) {
         Ok((claim, wrong)) => {
             let is_unplaced = |fault: &PlanFault| matches!(fault, PlanFault::Unplaced { .. });
             let has_unplaced = wrong.iter().any(is_unplaced);
@@ -74,26 +74,26 @@ pub fn check_plan_file(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories
     GraphPlan::from_file(file, graph, by).map_err(|fault| [fault].into())
 }
 
-impl Claim {
-    /// What a file claims of a graph, as far as its blocks are those of the graph's tensors, and what is wrong with the others,
-    /// with figures and with memories. Fails if there is nothing to compare.
+impl PlacementClaim {
+    /// Reads what a file claims of a graph, as far as its blocks are those of the graph's tensors. Returns that, and
+    /// what is wrong with the other blocks, with figures and with memories. Fails if there is nothing to compare.
     fn read(file: &PlanFile, graph: &AssignedGraph, by: MatchMemories) -> Result<(Self, Vec<PlanFault>), PlanFault> {
         let options = options(file)?;
         // Of the plan of another graph, too, something can be said.
         let numbers = TensorNumbers::new(file, graph).unwrap_or(TensorNumbers::Own);
         let matched = match_memories(file, graph, by)?;
-        let lives = lives(graph, options.unread).of_root;
+        let lives = root_lifetimes(graph, options.unread).of_root;
         let mut places: IdVec<TensorId, Option<TensorPlace>> = graph.graph().tensors().ids().map(|_| None).collect();
         let mut buffers: IdVec<MemoryId, Vec<Bytes>> = graph.memories().iter().map(|_| Vec::new()).collect();
-        let (mut without_hold, mut wrong) = (Vec::new(), Vec::new());
+        let (mut without_extra_lifetime, mut wrong) = (Vec::new(), Vec::new());
         for memory in graph.owners() {
             let it = matched.file(file, memory);
             let name = &graph.memories()[memory].name;
             buffers[memory].clone_from(&it.buffers);
             let unfit = check_memory(it, &graph.memories()[memory]).err();
-            // What a plan was not made for, it is not asked for.
+            // A plan is not checked for what it was not made for.
             if it.ggml_layout || options.strategy == GraphStrategy::Ggml || unfit.is_some() {
-                without_hold.push(memory);
+                without_extra_lifetime.push(memory);
             }
             wrong.extend(unfit);
             let figures = it.own_faults().into_iter().filter(|fault| matches!(fault, FileFault::Figure { .. }));
@@ -109,13 +109,13 @@ impl Claim {
                 let named = || (name.clone(), Named::new(tensor, graph.graph().names()));
                 if !life.is_allocated() {
                     let (memory, tensor) = named();
-                    wrong.push(PlanFault::Needless { memory, tensor });
+                    wrong.push(PlanFault::Unneeded { memory, tensor });
                     continue;
                 }
                 let place = TensorPlace::new(memory, block.buffer, block.offset, block.size);
                 if places[tensor].replace(place).is_some() {
                     let (memory, tensor) = named();
-                    wrong.push(PlanFault::Twice { memory, tensor });
+                    wrong.push(PlanFault::Duplicate { memory, tensor });
                 }
             }
         }
@@ -124,7 +124,7 @@ impl Claim {
                 wrong.push(PlanFault::Unplaced { tensor: Named::new(tensor, graph.graph().names()) });
             }
         }
-        let places = Places { places, reuse: options.reuse, unread: options.unread, without_hold };
+        let places = TensorPlaces { places, reuse: options.reuse, unread: options.unread, without_extra_lifetime };
         Ok((Self { places, buffers }, wrong))
     }
 
@@ -138,21 +138,24 @@ impl Claim {
     }
 
     /// Returns ggml's own plan of a graph, as it was recorded.
-    pub fn of_answer(answer: &Answer, graph: &AssignedGraph) -> Self {
-        let place = |(index, life): (usize, &Life)| {
+    pub fn of_recorded(placement: &RecordedPlacement, graph: &AssignedGraph) -> Self {
+        let place = |(index, life): (usize, &RootLifetime)| {
             let tensor = TensorId::from_index(index).filter(|_| life.is_allocated())?;
-            let it = answer.places.get(tensor).copied().flatten()?;
+            let it = placement.places.get(tensor).copied().flatten()?;
             let (memory, buffer) = (graph.owner(it.memory), BufferId::from_index(it.chunk as usize)?);
             Some(TensorPlace::new(memory, buffer, it.offset, it.size_max))
         };
         let (reuse, unread) = (Reuse::Ggml, Unread::Keep);
-        let places = lives(graph, unread).of_root.iter().enumerate().map(place).collect();
-        let mut buffers = answer.chunks.clone();
+        let places = root_lifetimes(graph, unread).of_root.iter().enumerate().map(place).collect();
+        let mut buffers = placement.chunks.clone();
         // A record repeats the chunks for each id of a memory.
         for (id, _) in graph.memories().pairs().filter(|(_, memory)| memory.shared_with.is_some()) {
             buffers[id].clear();
         }
-        Self { places: Places { places, reuse, unread, without_hold: graph.owners().collect() }, buffers }
+        Self {
+            places: TensorPlaces { places, reuse, unread, without_extra_lifetime: graph.owners().collect() },
+            buffers,
+        }
     }
 
     /// Returns the bytes of all buffers of a memory.
@@ -163,11 +166,11 @@ impl Claim {
 
     /// Returns everything that is wrong with it.
     pub fn faults(&self, graph: &AssignedGraph) -> Vec<PlanFault> {
-        let homes = homes(graph);
+        let users = users(graph);
         let mut faults = Vec::new();
         for (tensor, place) in self.places.places.pairs() {
             if let Some(place) = place {
-                self.add_faults_of(graph, tensor, place, &homes, &mut faults);
+                self.add_faults_of(graph, tensor, place, &users, &mut faults);
             }
         }
         self.add_large_buffers(graph, &mut faults);
@@ -179,12 +182,13 @@ impl Claim {
         faults
     }
 
-    /// An operation that may run in place may not where the plan reuses nothing.
+    /// Returns a fault of the replay as one of the file. An operation that may run in place may not where the plan
+    /// reuses nothing.
     fn explained(&self, fault: ReplayFault) -> PlanFault {
         match fault {
             ReplayFault::InPlace { writer, slot, tensor, operation, .. } if self.places.reuse == Reuse::None => {
                 let reuse = self.places.reuse.name();
-                PlanFault::TakeOver { reuse, tensor: writer, slot, taken: tensor, operation }
+                PlanFault::InPlace { reuse, tensor: writer, slot, overwritten: tensor, operation }
             }
             fault => PlanFault::Replay(Box::new(fault)),
         }
@@ -196,7 +200,7 @@ impl Claim {
         graph: &AssignedGraph,
         tensor: TensorId,
         place: &TensorPlace,
-        homes: &BTreeSet<(TensorId, MemoryId)>,
+        users: &BTreeSet<(TensorId, MemoryId)>,
         faults: &mut Vec<PlanFault>,
     ) {
         let TensorPlace { memory: id, buffer, offset, size, .. } = *place;
@@ -223,14 +227,18 @@ impl Claim {
                 faults.push(PlanFault::Outside { memory: memory(), tensor: named(), size, offset, buffer, room });
             }
         }
-        if !homes.contains(&(tensor, id)) && !self.is_in_place(graph, tensor, place) {
-            let home = homes.range((tensor, MemoryId::FIRST)..).next().filter(|(root, _)| *root == tensor);
-            let home = home.and_then(|(_, home)| graph.memories().get(*home)).map(|home| home.name.clone());
-            faults.push(PlanFault::Elsewhere { memory: memory(), tensor: named(), home: home.unwrap_or_default() });
+        if !users.contains(&(tensor, id)) && !self.is_in_place(graph, tensor, place) {
+            let belongs_to = users.range((tensor, MemoryId::FIRST)..).next().filter(|(root, _)| *root == tensor);
+            let belongs_to = belongs_to.and_then(|(_, memory)| graph.memories().get(*memory)).map(|it| it.name.clone());
+            faults.push(PlanFault::Elsewhere {
+                memory: memory(),
+                tensor: named(),
+                belongs_to: belongs_to.unwrap_or_default(),
+            });
         }
     }
 
-    /// Whether a tensor is where one of its sources is: then it may be in the memory of that one.
+    /// Returns whether a tensor is located where one of its sources is: then it may be in the memory of that one.
     fn is_in_place(&self, graph: &AssignedGraph, tensor: TensorId, place: &TensorPlace) -> bool {
         let it = graph.graph();
         it.sources(tensor).iter().flatten().any(|source| {
@@ -241,7 +249,7 @@ impl Claim {
         })
     }
 
-    /// Adds buffers above the maximum of their memory that no single tensor asks for.
+    /// Adds buffers above the maximum of their memory that no single tensor needs.
     fn add_large_buffers(&self, graph: &AssignedGraph, faults: &mut Vec<PlanFault>) {
         let mut largest: BTreeMap<(MemoryId, BufferId), Bytes> = BTreeMap::new();
         for place in self.places.places.iter().flatten() {
@@ -250,7 +258,7 @@ impl Claim {
             let most = largest.entry((place.memory, place.buffer)).or_default();
             *most = size.max(*most);
         }
-        for (id, buffers) in self.buffers.pairs().filter(|(id, _)| !self.places.without_hold.contains(id)) {
+        for (id, buffers) in self.buffers.pairs().filter(|(id, _)| !self.places.without_extra_lifetime.contains(id)) {
             let Some(max_buffer) = graph.memories()[id].max_buffer else { continue };
             for (buffer, size) in buffers.iter().copied().enumerate() {
                 let single = BufferId::from_index(buffer).and_then(|buffer| largest.get(&(id, buffer)));
@@ -263,16 +271,16 @@ impl Claim {
     }
 }
 
-/// The memories, by their owners, of the nodes and leafs that write or read each root.
-fn homes(assigned: &AssignedGraph) -> BTreeSet<(TensorId, MemoryId)> {
+/// Returns the memories, by their first ids, of the nodes and leafs that write or read each root.
+fn users(assigned: &AssignedGraph) -> BTreeSet<(TensorId, MemoryId)> {
     let graph = assigned.graph();
     let leafs = graph.leafs().iter().zip(&assigned.assignment().leafs);
     let nodes = graph.nodes().iter().zip(&assigned.assignment().nodes);
-    let mut homes = BTreeSet::new();
+    let mut users = BTreeSet::new();
     for (tensor, memory) in leafs.chain(nodes) {
         let memory = assigned.owner(*memory);
-        homes.insert((graph.root(*tensor), memory));
-        homes.extend(graph.sources(*tensor).iter().flatten().map(|source| (graph.root(*source), memory)));
+        users.insert((graph.root(*tensor), memory));
+        users.extend(graph.sources(*tensor).iter().flatten().map(|source| (graph.root(*source), memory)));
     }
-    homes
+    users
 }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use steeve_plan::file::{FileFault, PlanFileError};
 use steeve_plan::{Align, BlockId, BufferId, Bytes, Clipped, Lifetime, Offset, ProblemError, Violation};
 
-use crate::{Fingerprint, Misfit, Named, ReplayFault, TensorId};
+use crate::{Fingerprint, Named, PlanMismatch, ReplayFault, TensorId};
 
 /// One thing that is wrong with a plan file, or why it is no plan for a graph.
 #[derive(Debug, thiserror::Error)]
@@ -18,10 +18,10 @@ pub enum PlanFault {
     #[error(transparent)]
     File(#[from] PlanFileError),
     /// It is the plan of a block list.
-    #[error("the plan file is that of a block list: it names no graph")]
+    #[error("plan file: names no graph: expected the plan of a graph, got that of a block list")]
     NoGraph,
     /// A word that is not known.
-    #[error("{field} is {:?}; known are {known}", Clipped(found))]
+    #[error("{field}: unknown word: expected {known}, got {:?}", Clipped(found))]
     Word {
         /// The field.
         field: &'static str,
@@ -31,10 +31,7 @@ pub enum PlanFault {
         known: &'static str,
     },
     /// Made for a graph with other edges, flags or assignment.
-    #[error(
-        "the plan was made for another graph (fingerprint {plan}; this one has {graph}): edges, views, flags, external tensors or assignment differ",
-        plan = Clipped(plan)
-    )]
+    #[error("plan: made for another graph: expected the fingerprint {graph}, got {plan} (edges, views, flags, external tensors or assignment differ)", plan = Clipped(plan))]
     Fingerprint {
         /// The fingerprint in the file.
         plan: String,
@@ -42,7 +39,7 @@ pub enum PlanFault {
         graph: Fingerprint,
     },
     /// Other memories.
-    #[error("the plan has the memories [{}], and the graph [{}]; matched {by}", Clipped(plan), Clipped(graph))]
+    #[error("plan: made for other memories: expected [{}], got [{}], matched {by}", Clipped(graph), Clipped(plan))]
     Memories {
         /// The names in the file.
         plan: String,
@@ -51,8 +48,8 @@ pub enum PlanFault {
         /// How they were matched.
         by: MatchMemories,
     },
-    /// A memory shares another's bytes in the plan and not in the graph, or the other way round.
-    #[error("memory {}: the plan has it {plan}, and the graph {graph}", Clipped(memory))]
+    /// A memory is another under a second id in the plan and not in the graph, or the other way round.
+    #[error("memory {}: shared in another way: expected {graph}, got {plan}", Clipped(memory))]
     Sharing {
         /// The memory's name.
         memory: String,
@@ -62,7 +59,7 @@ pub enum PlanFault {
         graph: String,
     },
     /// A memory whose alignment does not divide the plan's.
-    #[error("memory {}: its alignment is {graph}, which does not divide the plan's {plan}", Clipped(memory))]
+    #[error("memory {}: alignment beyond the plan's: expected a divisor of {plan}, got {graph}", Clipped(memory))]
     Alignment {
         /// The memory's name.
         memory: String,
@@ -71,18 +68,18 @@ pub enum PlanFault {
         /// The memory's.
         graph: Align,
     },
-    /// A memory whose hold is longer than the plan's.
-    #[error("memory {}: its hold is {graph}, above the plan's {plan}", Clipped(memory))]
-    Hold {
+    /// A memory whose extra lifetime is longer than the plan's.
+    #[error("memory {}: hold beyond the plan's: expected at most {plan}, got {graph}", Clipped(memory))]
+    ExtraLifetime {
         /// The memory's name.
         memory: String,
-        /// The hold in the file.
+        /// The extra lifetime in the file, which it calls `hold`.
         plan: u32,
         /// The memory's.
         graph: u32,
     },
     /// A memory whose backend fuses more than the plan keeps to.
-    #[error("memory {}: its fusion is {graph}, beyond the plan's {plan}", Clipped(memory))]
+    #[error("memory {}: fusion beyond the plan's: expected at most {plan}, got {graph}", Clipped(memory))]
     Fusion {
         /// The memory's name.
         memory: String,
@@ -92,7 +89,7 @@ pub enum PlanFault {
         graph: &'static str,
     },
     /// A buffer that is larger than the memory gives out.
-    #[error("memory {}: buffer {buffer} has {size} bytes, above the maximum of {max_buffer}", Clipped(memory))]
+    #[error("memory {}: buffer {buffer} too large: expected at most {max_buffer} bytes, got {size}", Clipped(memory))]
     BufferSize {
         /// The memory's name.
         memory: String,
@@ -104,7 +101,7 @@ pub enum PlanFault {
         max_buffer: Bytes,
     },
     /// A block without a tensor, or with one that does not exist.
-    #[error("memory {}: block {block} ({}) is that of {}, and the graph has {tensors} tensors", Clipped(memory), Clipped(name), tensor.map_or_else(|| String::from("no tensor"), |id| alloc::format!("tensor {id}")))]
+    #[error("memory {}: block {block} ({}) of an unknown tensor: expected one of {tensors} tensors, got {}", Clipped(memory), Clipped(name), tensor.map_or_else(|| String::from("none"), |id| alloc::format!("tensor {id}")))]
     UnknownTensor {
         /// The memory's name.
         memory: String,
@@ -117,9 +114,9 @@ pub enum PlanFault {
         /// How many there are.
         tensors: usize,
     },
-    /// A block that takes over the bytes of one that is listed later.
+    /// A block that follows one that is listed later.
     #[error(
-        "memory {}: block {block} ({}) follows block {follows}, which is not before it",
+        "memory {}: block {block} ({}) follows a later one: expected a block before it, got block {follows}",
         Clipped(memory),
         Clipped(name)
     )]
@@ -135,7 +132,7 @@ pub enum PlanFault {
     },
     /// A block for what needs none.
     #[error("memory {}: {tensor} has a block and needs none: it is external, a view, or never used", Clipped(memory))]
-    Needless {
+    Unneeded {
         /// The memory's name.
         memory: String,
         /// The tensor.
@@ -143,30 +140,34 @@ pub enum PlanFault {
     },
     /// A tensor has two blocks.
     #[error("memory {}: {tensor} has a second block", Clipped(memory))]
-    Twice {
+    Duplicate {
         /// The memory's name.
         memory: String,
         /// The tensor.
         tensor: Named,
     },
     /// A tensor has no block.
-    #[error("{tensor} has no block, and the graph uses it")]
+    #[error("{tensor}: no block, and the graph uses it")]
     Unplaced {
         /// The tensor.
         tensor: Named,
     },
-    /// A tensor is allocated in a memory that it does not belong to, nor what it takes over.
-    #[error("memory {}: {tensor} has a block there, and belongs to memory {}", Clipped(memory), Clipped(home))]
+    /// A tensor is allocated in a memory that it does not belong to, nor the source it is written over.
+    #[error("memory {}: block of {tensor} in a wrong memory: expected memory {}", Clipped(memory), Clipped(belongs_to))]
     Elsewhere {
         /// The memory's name.
         memory: String,
         /// The tensor.
         tensor: Named,
         /// The name of the memory it belongs to.
-        home: String,
+        belongs_to: String,
     },
     /// The memory that decides on the size of a tensor is not one that the tensor may belong to.
-    #[error("memory {}: the size of {tensor} is not decided by memory {}", Clipped(memory), Clipped(sized_by))]
+    #[error(
+        "memory {}: size of {tensor} decided by a wrong memory: expected one that it may belong to, got {}",
+        Clipped(memory),
+        Clipped(sized_by)
+    )]
     SizedBy {
         /// The memory's name.
         memory: String,
@@ -176,7 +177,7 @@ pub enum PlanFault {
         sized_by: String,
     },
     /// A block is too small for its tensor.
-    #[error("memory {}: {tensor} needs {needed} bytes, and its block has {size}", Clipped(memory))]
+    #[error("memory {}: block of {tensor} too small: expected at least {needed} bytes, got {size}", Clipped(memory))]
     TooSmall {
         /// The memory's name.
         memory: String,
@@ -188,10 +189,7 @@ pub enum PlanFault {
         size: Bytes,
     },
     /// A tensor's offset is not aligned.
-    #[error(
-        "memory {}: {tensor} is at offset {offset}, which is no multiple of the alignment {align}",
-        Clipped(memory)
-    )]
+    #[error("memory {}: {tensor} misaligned: expected a multiple of {align}, got offset {offset}", Clipped(memory))]
     Misaligned {
         /// The memory's name.
         memory: String,
@@ -204,7 +202,7 @@ pub enum PlanFault {
     },
     /// A tensor passes the end of its buffer.
     #[error(
-        "memory {}: {tensor} of {size} bytes at offset {offset} passes the end of buffer {buffer}, which has {room} bytes",
+        "memory {}: {tensor} outside of buffer {buffer}: expected an end within {room} bytes, got {size} bytes at offset {offset}",
         Clipped(memory)
     )]
     Outside {
@@ -222,7 +220,10 @@ pub enum PlanFault {
         room: Bytes,
     },
     /// A tensor in a buffer that does not exist.
-    #[error("memory {}: {tensor} is in buffer {buffer}, and there are {buffers}", Clipped(memory))]
+    #[error(
+        "memory {}: {tensor} in an unknown buffer: expected one of {buffers}, got buffer {buffer}",
+        Clipped(memory)
+    )]
     NoBuffer {
         /// The memory's name.
         memory: String,
@@ -234,11 +235,12 @@ pub enum PlanFault {
         buffers: usize,
     },
     /// The blocks of a memory are no problem that could have a plan.
-    #[error("memory {}: {error}", Clipped(memory))]
+    #[error("memory {}: its blocks can't be planned", Clipped(memory))]
     Problem {
         /// The memory's name.
         memory: String,
-        /// What is wrong.
+        /// The cause.
+        #[source]
         error: ProblemError,
     },
     /// Two blocks of a memory overlap while both are live, or a block is where it can't be.
@@ -252,7 +254,7 @@ pub enum PlanFault {
         violation: Box<Option<Violation>>,
     },
     /// A block has another live range than its tensor.
-    #[error("memory {}: {tensor} is live in {needed}, and its block in {found}", Clipped(memory))]
+    #[error("memory {}: live range of {tensor} wrong: expected {needed}, got {found}", Clipped(memory))]
     Lifetime {
         /// The memory's name.
         memory: String,
@@ -265,32 +267,33 @@ pub enum PlanFault {
     },
     /// A node is computed in place of a source that it may not overwrite.
     #[error(
-        "{tensor} is computed in place of its source in slot {slot}, {taken}, which {} may not with reuse {reuse}",
+        "{tensor}: computed in place of its source in slot {slot}, {overwritten}, which {} may not with reuse {reuse}",
         Clipped(operation)
     )]
-    TakeOver {
+    InPlace {
         /// The plan's reuse.
         reuse: &'static str,
         /// The node.
         tensor: Named,
         /// The slot of the source.
         slot: usize,
-        /// The tensor whose bytes they are.
-        taken: Named,
+        /// The tensor whose bytes it overwrites.
+        overwritten: Named,
         /// The node's operation.
         operation: String,
     },
     /// A figure does not agree with the blocks.
-    #[error("memory {}: {fault}", Clipped(memory))]
+    #[error("memory {}: a figure does not agree with the blocks", Clipped(memory))]
     Figure {
         /// The memory's name.
         memory: String,
         /// Which, and what it is.
+        #[source]
         fault: FileFault,
     },
     /// The plan does not fit the graph.
     #[error(transparent)]
-    Misfit(#[from] Misfit),
+    Mismatch(#[from] PlanMismatch),
     /// Something is overwritten, or lost, when the graph runs at these addresses.
     #[error(transparent)]
     Replay(Box<ReplayFault>),
@@ -301,17 +304,17 @@ impl PlanFault {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::File(_) => "file",
-            Self::NoGraph | Self::Fingerprint { .. } | Self::Misfit(_) => "other-graph",
+            Self::NoGraph | Self::Fingerprint { .. } | Self::Mismatch(_) => "other-graph",
             Self::Word { .. } => "word",
             Self::Memories { .. } | Self::Sharing { .. } => "memories",
             Self::Alignment { .. } => "alignment",
-            Self::Hold { .. } => "hold",
+            Self::ExtraLifetime { .. } => "hold",
             Self::Fusion { .. } => "fusion",
             Self::BufferSize { .. } => "buffer-size",
             Self::UnknownTensor { .. } => "unknown",
             Self::Order { .. } => "order",
-            Self::Needless { .. } => "needless",
-            Self::Twice { .. } => "twice",
+            Self::Unneeded { .. } => "needless",
+            Self::Duplicate { .. } => "twice",
             Self::Unplaced { .. } => "unplaced",
             Self::Elsewhere { .. } | Self::SizedBy { .. } => "elsewhere",
             Self::TooSmall { .. } => "too-small",
@@ -319,7 +322,7 @@ impl PlanFault {
             Self::Outside { .. } | Self::NoBuffer { .. } => "outside",
             Self::Problem { .. } | Self::Invalid { .. } => "overlap",
             Self::Lifetime { .. } => "live-range",
-            Self::TakeOver { .. } => "in-place",
+            Self::InPlace { .. } => "in-place",
             Self::Figure { .. } => "figure",
             Self::Replay(fault) => match **fault {
                 ReplayFault::Overwritten { .. } => "overwritten",
@@ -328,7 +331,7 @@ impl PlanFault {
                 ReplayFault::InPlace { .. } => "in-place",
                 ReplayFault::Unplaced { .. } => "unplaced",
                 ReplayFault::Unwritten { .. } => "unwritten",
-                ReplayFault::BothBefore { .. } => "both-before",
+                ReplayFault::InitialOverlap { .. } => "both-before",
                 ReplayFault::Place { .. } => "outside",
             },
         }
@@ -337,8 +340,8 @@ impl PlanFault {
     /// Returns the tensors that it is about.
     pub fn tensors(&self) -> Vec<TensorId> {
         match self {
-            Self::Needless { tensor, .. }
-            | Self::Twice { tensor, .. }
+            Self::Unneeded { tensor, .. }
+            | Self::Duplicate { tensor, .. }
             | Self::Unplaced { tensor }
             | Self::Elsewhere { tensor, .. }
             | Self::SizedBy { tensor, .. }
@@ -347,7 +350,7 @@ impl PlanFault {
             | Self::Outside { tensor, .. }
             | Self::NoBuffer { tensor, .. }
             | Self::Lifetime { tensor, .. } => [tensor.id].into(),
-            Self::TakeOver { tensor, taken, .. } => [tensor.id, taken.id].into(),
+            Self::InPlace { tensor, overwritten, .. } => [tensor.id, overwritten.id].into(),
             Self::Invalid { tensors, .. } => tensors.iter().map(|it| it.id).collect(),
             Self::Replay(fault) => [fault.tensor().id].into(),
             _ => Vec::new(),
@@ -375,7 +378,7 @@ impl core::fmt::Display for MatchMemories {
     }
 }
 
-/// A violation with tensors for blocks, and a node for the step.
+/// Returns a violation with tensors for blocks, and a node for the step.
 fn invalid(tensors: &[Named], violation: Option<&Violation>) -> String {
     match (violation, tensors) {
         (Some(Violation::Overlap { buffer, offset, step, .. }), [one, other]) => {

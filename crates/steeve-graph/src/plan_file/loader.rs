@@ -7,27 +7,27 @@ use steeve_plan::file::PlanFile;
 use steeve_plan::{BlockId, Bytes, Id, Lifetime, Place, Plan};
 
 use super::memory_loader::MemoryLoader;
-use super::{Matched, PlanFault, TensorNumbers};
-use crate::alias::ggml_allows;
-use crate::draft::end_of_run;
+use super::{MatchedMemories, PlanFault, TensorNumbers};
+use crate::alias::ggml_allows_alias;
 use crate::fusion::{Fusion, GroupEnds};
-use crate::liveness::{Life, lives};
-use crate::plan::{Given, unlisted};
+use crate::live_ranges::end_of_run;
+use crate::liveness::{RootLifetime, root_lifetimes};
+use crate::plan::{TensorBlock, unlisted};
 use crate::{AssignedGraph, GraphPlan, MemoryId, MemoryPlan, Named, PlanOptions, Reuse, TensorId};
 
-/// Holds a file to the graph.
+/// Checks a file against the graph.
 pub(super) struct PlanLoader<'a> {
     file: &'a PlanFile,
     pub(super) graph: &'a AssignedGraph,
     pub(super) options: PlanOptions,
     pub(super) numbers: TensorNumbers,
-    pub(super) matched: Matched,
-    lives: Vec<Life>,
-    /// The memory that ggml asks for each tensor's bytes.
-    pub(super) asked_by_ggml: Vec<Option<MemoryId>>,
+    pub(super) matched: MatchedMemories,
+    lives: Vec<RootLifetime>,
+    /// The memory that decides in ggml's plan how many bytes each tensor needs.
+    pub(super) sized_by_ggml: Vec<Option<MemoryId>>,
     pub(super) end: u64,
     pub(super) group_ends: Option<GroupEnds>,
-    pub(super) given: Vec<Option<Given>>,
+    pub(super) tensor_blocks: Vec<Option<TensorBlock>>,
 }
 
 impl<'a> PlanLoader<'a> {
@@ -36,37 +36,49 @@ impl<'a> PlanLoader<'a> {
         graph: &'a AssignedGraph,
         options: PlanOptions,
         numbers: TensorNumbers,
-        matched: Matched,
+        matched: MatchedMemories,
     ) -> Self {
-        let given = vec![None; graph.graph().tensors().len()];
-        let (lives, asked_by_ggml) = (lives(graph, options.unread).of_root, asked_by_ggml(graph));
-        // The plan may keep groups that the graph's memories do not ask for.
+        let tensor_blocks = vec![None; graph.graph().tensors().len()];
+        let (lives, sized_by_ggml) = (root_lifetimes(graph, options.unread).of_root, sized_by_ggml(graph));
+        // The plan may keep groups that the graph's memories do not demand.
         let kept = Some(Fusion::Kept.name());
         let keeps_groups = file.memories.iter().any(|memory| memory.fusion.as_deref() == kept);
         let group_ends = keeps_groups.then(|| GroupEnds::of(graph));
-        Self { file, graph, options, numbers, matched, lives, asked_by_ggml, end: end_of_run(graph), group_ends, given }
+        Self {
+            file,
+            graph,
+            options,
+            numbers,
+            matched,
+            lives,
+            sized_by_ggml,
+            end: end_of_run(graph),
+            group_ends,
+            tensor_blocks,
+        }
     }
 
     pub(super) fn plan(mut self) -> Result<GraphPlan, PlanFault> {
         let owners: Vec<MemoryId> = self.graph.owners().collect();
         let mut memories = Vec::with_capacity(owners.len());
-        for (part, memory) in (0..).zip(owners) {
+        for (memory_plan, memory) in (0..).zip(owners) {
             let file = self.matched.file(self.file, memory);
-            memories.push(MemoryLoader::new(&self, memory, part, file)?.check(&mut self)?);
+            memories.push(MemoryLoader::new(&self, memory, memory_plan, file)?.check(&mut self)?);
         }
-        let bare = self.lives.iter().zip(&self.given).position(|(life, given)| life.is_allocated() && given.is_none());
+        let bare =
+            self.lives.iter().zip(&self.tensor_blocks).position(|(life, block)| life.is_allocated() && block.is_none());
         if let Some(tensor) = bare.and_then(TensorId::from_index) {
             return Err(PlanFault::Unplaced { tensor: self.named(tensor) });
         }
-        let take_overs = self.take_overs(&memories)?;
-        let Self { graph, options, given, .. } = self;
+        let in_place_aliases = self.in_place_aliases(&memories)?;
+        let Self { graph, options, tensor_blocks, .. } = self;
         Ok(GraphPlan {
             assigned: graph.clone(),
             options,
             memories,
-            given,
+            tensor_blocks,
             unlisted: unlisted(graph.graph()),
-            take_overs,
+            in_place_aliases,
         })
     }
 
@@ -74,54 +86,56 @@ impl<'a> PlanLoader<'a> {
         Named::new(tensor, self.graph.graph().names())
     }
 
-    pub(super) fn life(&self, tensor: TensorId) -> Life {
+    pub(super) fn life(&self, tensor: TensorId) -> RootLifetime {
         self.lives[tensor.index()]
     }
 
-    /// The node that runs at a step.
+    /// Returns the node that runs at a step.
     pub(super) fn node(&self, step: u64) -> Option<TensorId> {
         let index = usize::try_from(step.checked_sub(1)?).ok()?;
         self.graph.graph().nodes().get(index).copied()
     }
 
-    /// When a tensor must have its bytes, if no node takes them over.
-    pub(super) fn needed(&self, tensor: TensorId, hold: u32, group_end: u64) -> Lifetime {
+    /// Returns when a tensor must have its bytes, if no node is written over them.
+    pub(super) fn needed(&self, tensor: TensorId, extra_lifetime: u32, group_end: u64) -> Lifetime {
         let life = self.life(tensor);
-        let end = (life.last + 1).max(group_end) + u64::from(hold);
+        let end = (life.last + 1).max(group_end) + u64::from(extra_lifetime);
         match Lifetime::new(life.first, end.min(self.end)) {
             Ok(needed) => needed,
             Err(_) => unreachable!("what is used is used before the run ends"),
         }
     }
 
-    /// Whether `tensor` is used for the last time by `taker`, at `step`.
-    pub(super) fn is_taken_over(&self, tensor: TensorId, taker: TensorId, step: u64) -> bool {
+    /// Returns whether `tensor` is used for the last time by `successor`, at `step`.
+    pub(super) fn is_aliased(&self, tensor: TensorId, successor: TensorId, step: u64) -> bool {
         // What is kept is used last when no node runs any more.
-        self.life(tensor).last == step && self.node(step) == Some(taker)
+        self.life(tensor).last == step && self.node(step) == Some(successor)
     }
 
-    /// Nodes that are computed in place of a source, whatever the file calls it. Of views nothing is asked: what they write
-    /// and what they read are needed at the same step, so the lifetimes keep them apart.
-    fn take_overs(&self, memories: &[MemoryPlan]) -> Result<Vec<(TensorId, u32)>, PlanFault> {
+    /// Returns the nodes that are computed in place of a source, whatever the file calls it. Of views nothing is
+    /// demanded: what they write and what they read are needed at the same step, so the live ranges keep them apart.
+    fn in_place_aliases(&self, memories: &[MemoryPlan]) -> Result<Vec<(TensorId, u32)>, PlanFault> {
         let graph = self.graph.graph();
         let mut found = Vec::new();
         for node in graph.nodes() {
-            let Some(given) = self.given[node.index()] else { continue };
+            let Some(result) = self.tensor_blocks[node.index()] else { continue };
             for (slot, source) in (0..).zip(graph.sources(*node)) {
                 let Some(source) = *source else { continue };
                 let root = graph.root(source);
-                let Some(taken) = self.given[root.index()].filter(|it| root != *node && it.part == given.part) else {
+                let Some(operand) =
+                    self.tensor_blocks[root.index()].filter(|it| root != *node && it.memory_plan == result.memory_plan)
+                else {
                     continue;
                 };
-                let MemoryPlan { memory, plan, .. } = &memories[given.part as usize];
-                if !touch(plan, given.block, taken.block) {
+                let MemoryPlan { memory, plan, .. } = &memories[result.memory_plan as usize];
+                if !touch(plan, result.block, operand.block) {
                     continue;
                 }
-                if !self.may_take_over(*node, slot, source, *memory) {
+                if !self.may_alias(*node, slot, source, *memory) {
                     let operation = graph.tensors().op_title(graph.tensor(*node).op).into();
-                    let (tensor, taken, slot) = (self.named(*node), self.named(root), slot as usize);
+                    let (tensor, overwritten, slot) = (self.named(*node), self.named(root), slot as usize);
                     let reuse = self.options.reuse.name();
-                    return Err(PlanFault::TakeOver { reuse, tensor, slot, taken, operation });
+                    return Err(PlanFault::InPlace { reuse, tensor, slot, overwritten, operation });
                 }
                 found.push((*node, slot));
             }
@@ -129,16 +143,16 @@ impl<'a> PlanLoader<'a> {
         Ok(found)
     }
 
-    /// By the rule that the plan says it was made with. Shapes may have no bytes here and some tomorrow, so this can't be
-    /// left to the replay.
-    fn may_take_over(&self, node: TensorId, slot: u32, source: TensorId, memory: MemoryId) -> bool {
+    /// Applies the rule that the plan says it was made with. Shapes may have no bytes here and some tomorrow, so this
+    /// can't be left to the replay.
+    fn may_alias(&self, node: TensorId, slot: u32, source: TensorId, memory: MemoryId) -> bool {
         let graph = self.graph.graph();
         let root = graph.root(source);
         let slots = graph.sources(node).iter().flatten().filter(|other| graph.root(**other) == root).count();
-        let as_ggml = || ggml_allows(self.graph, node, source);
+        let as_ggml = || ggml_allows_alias(self.graph, node, source);
         let allowed = match self.options.reuse {
             Reuse::Ggml => as_ggml(),
-            Reuse::More => {
+            Reuse::Extended => {
                 let ours = graph.may_overwrite(node, slot as usize) && graph.tensors().offset(source) == Bytes::ZERO;
                 ours && (!self.graph.memories()[memory].keeps_ggml_in_place() || as_ggml())
             }
@@ -148,12 +162,13 @@ impl<'a> PlanLoader<'a> {
     }
 }
 
-/// Where ggml asks for each tensor's bytes: as we do, where it is first used, but a view does not speak for its root.
-fn asked_by_ggml(assigned: &AssignedGraph) -> Vec<Option<MemoryId>> {
+/// Returns the memory that decides in ggml's plan how many bytes each tensor needs: that of its first use, as in
+/// ours, but the use of a view does not count for its root.
+fn sized_by_ggml(assigned: &AssignedGraph) -> Vec<Option<MemoryId>> {
     let graph = assigned.graph();
-    let mut asked = vec![None; graph.tensors().len()];
+    let mut sized_by = vec![None; graph.tensors().len()];
     let mut ask = |tensor: TensorId, memory: MemoryId| {
-        asked[tensor.index()].get_or_insert(memory);
+        sized_by[tensor.index()].get_or_insert(memory);
     };
     let nodes = || graph.nodes().iter().copied().zip(assigned.assignment().nodes.iter().copied());
     graph.leafs().iter().zip(&assigned.assignment().leafs).for_each(|(leaf, memory)| ask(*leaf, *memory));
@@ -164,10 +179,10 @@ fn asked_by_ggml(assigned: &AssignedGraph) -> Vec<Option<MemoryId>> {
     for (node, memory) in nodes() {
         graph.sources(node).iter().copied().flatten().chain([node]).for_each(|tensor| ask(tensor, memory));
     }
-    asked
+    sized_by
 }
 
-/// Whether two blocks of a plan share bytes, or would if they had any.
+/// Returns whether two blocks of a plan share bytes, or would if they had any.
 fn touch(plan: &Plan, block: BlockId, other: BlockId) -> bool {
     let blocks = plan.problem().blocks();
     let (here, there) = (plan.place(block), plan.place(other));

@@ -12,34 +12,34 @@ use steeve_plan::{Block, BlockId, Id, IdVec, Place, Placement, Plan, Problem, Ve
 use super::loader::PlanLoader;
 use super::{PlanFault, fusion};
 use crate::fusion::{Fusion, GroupEnds};
-use crate::plan::Given;
+use crate::plan::TensorBlock;
 use crate::{GraphStrategy, Memory, MemoryId, MemoryPlan, Reuse, TensorId};
 
 /// One memory of the file.
 pub(super) struct MemoryLoader<'a> {
     memory: MemoryId,
-    part: u32,
+    memory_plan: u32,
     file: &'a FileMemory,
     /// The memory that the plan was made for.
     planned_for: Memory,
-    /// The hold and the fusion that the plan keeps to.
-    hold: u32,
+    /// The extra lifetime and the fusion that the plan keeps to.
+    extra_lifetime: u32,
     fusion: Fusion,
-    keeps_hold: bool,
+    keeps_extra_lifetime: bool,
 }
 
 impl<'a> MemoryLoader<'a> {
     pub(super) fn new(
         loader: &PlanLoader<'_>,
         memory: MemoryId,
-        part: u32,
+        memory_plan: u32,
         file: &'a FileMemory,
     ) -> Result<Self, PlanFault> {
-        let keeps_hold = !file.ggml_layout && loader.options.strategy != GraphStrategy::Ggml;
-        let (align, hold, fusion) = (file.alignment, file.hold, fusion(file)?);
-        let planned_for = Memory { align, hold, fusion, ..loader.graph.memories()[memory].clone() };
-        let (hold, fusion) = if keeps_hold { (hold, fusion) } else { (0, Fusion::None) };
-        Ok(Self { memory, part, file, planned_for, hold, fusion, keeps_hold })
+        let keeps_extra_lifetime = !file.ggml_layout && loader.options.strategy != GraphStrategy::Ggml;
+        let (align, extra_lifetime, fusion) = (file.alignment, file.hold, fusion(file)?);
+        let planned_for = Memory { align, extra_lifetime, fusion, ..loader.graph.memories()[memory].clone() };
+        let (extra_lifetime, fusion) = if keeps_extra_lifetime { (extra_lifetime, fusion) } else { (0, Fusion::None) };
+        Ok(Self { memory, memory_plan, file, planned_for, extra_lifetime, fusion, keeps_extra_lifetime })
     }
 
     pub(super) fn check(self, loader: &mut PlanLoader<'_>) -> Result<MemoryPlan, PlanFault> {
@@ -57,8 +57,16 @@ impl<'a> MemoryLoader<'a> {
             return Err(PlanFault::Figure { memory: self.name(), fault });
         }
         let verdict = if plan.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
-        let Self { memory, planned_for, keeps_hold, .. } = self;
-        Ok(MemoryPlan { memory, at_least: plan.bound().bytes, plan, verdict, tensors, keeps_hold, planned_for })
+        let Self { memory, planned_for, keeps_extra_lifetime, .. } = self;
+        Ok(MemoryPlan {
+            memory,
+            at_least: plan.bound().bytes,
+            plan,
+            verdict,
+            tensors,
+            keeps_extra_lifetime,
+            planned_for,
+        })
     }
 
     fn name(&self) -> String {
@@ -68,18 +76,18 @@ impl<'a> MemoryLoader<'a> {
     /// Adds the prefixes that outlive their blocks, in the order of planning.
     fn add_prefixes(&self, loader: &PlanLoader<'_>, blocks: &mut Vec<Block>, tensors: &mut IdVec<BlockId, TensorId>) {
         let Some(ends) = loader.group_ends.as_ref().filter(|_| self.fusion == Fusion::Kept) else { return };
-        let mut taken = vec![false; blocks.len()];
+        let mut aliased = vec![false; blocks.len()];
         for before in blocks.iter().filter_map(|block| block.follows) {
-            if let Some(taken) = taken.get_mut(before.index()) {
-                *taken = true;
+            if let Some(aliased) = aliased.get_mut(before.index()) {
+                *aliased = true;
             }
         }
         let mut until: Vec<u64> = Vec::with_capacity(blocks.len());
-        for (index, taken) in taken.into_iter().enumerate() {
+        for (index, aliased) in aliased.into_iter().enumerate() {
             let Some(block) = BlockId::from_index(index) else { continue };
             let before = blocks[index].follows.and_then(|before| until.get(before.index()).copied()).unwrap_or(0);
             until.push(ends.prefix[tensors[block].index()].max(before));
-            if taken {
+            if aliased {
                 continue;
             }
             let tensor = loader.graph.graph().tensor(tensors[block]);
@@ -90,51 +98,54 @@ impl<'a> MemoryLoader<'a> {
         }
     }
 
-    /// One block by itself: its tensor, its memory, its size.
+    /// Checks one block by itself: its tensor, its memory, its size.
     fn block(&self, loader: &mut PlanLoader<'_>, index: usize, block: &FileBlock) -> Result<TensorId, PlanFault> {
         let tensor = self.tensor(loader, index, block)?;
-        let home = loader.life(tensor).home.unwrap_or(self.memory);
+        let belongs_to = loader.life(tensor).memory.unwrap_or(self.memory);
         if let Some(follows) = block.follows.filter(|before| before.index() >= index) {
             return Err(PlanFault::Order { memory: self.name(), block: index, name: block.name.clone(), follows });
         }
-        // With ggml, what takes over bytes goes to where they are, wherever it was assigned.
-        let follows =
-            block.follows.filter(|_| loader.options.reuse == Reuse::Ggml || loader.graph.owner(home) == self.memory);
+        // In ggml's plans, what is written over a source goes to the memory of the source, wherever it was assigned.
+        let follows = block
+            .follows
+            .filter(|_| loader.options.reuse == Reuse::Ggml || loader.graph.owner(belongs_to) == self.memory);
         let before = follows.and_then(|before| self.file.blocks.get(before.index()));
-        let (asked, before) = (self.sized_by(loader, block), before.and_then(|before| self.sized_by(loader, before)));
-        let is_asked =
-            |it: MemoryId| it == home || Some(it) == loader.asked_by_ggml[tensor.index()] || Some(it) == before;
-        let asked = match asked.filter(|it| loader.graph.owner(*it) == self.memory) {
-            Some(asked) if is_asked(asked) => asked,
-            asked => {
+        let (sized_by, before) =
+            (self.sized_by(loader, block), before.and_then(|before| self.sized_by(loader, before)));
+        let is_allowed =
+            |it: MemoryId| it == belongs_to || Some(it) == loader.sized_by_ggml[tensor.index()] || Some(it) == before;
+        let sized_by = match sized_by.filter(|it| loader.graph.owner(*it) == self.memory) {
+            Some(sized_by) if is_allowed(sized_by) => sized_by,
+            sized_by => {
                 let (memory, named) = (self.name(), loader.named(tensor));
                 let name = |id: MemoryId| loader.graph.memories()[id].name.clone();
-                let home_owner = loader.graph.owner(home);
-                return Err(match asked {
+                let belongs_to_owner = loader.graph.owner(belongs_to);
+                return Err(match sized_by {
                     // The size is another memory's, and the bytes are where they belong.
-                    asked if home_owner == self.memory => {
-                        let sized_by = asked.map_or_else(|| "unknown".to_owned(), name);
+                    sized_by if belongs_to_owner == self.memory => {
+                        let sized_by = sized_by.map_or_else(|| "unknown".to_owned(), name);
                         PlanFault::SizedBy { memory, tensor: named, sized_by }
                     }
-                    _ => PlanFault::Elsewhere { memory, tensor: named, home: name(home) },
+                    _ => PlanFault::Elsewhere { memory, tensor: named, belongs_to: name(belongs_to) },
                 });
             }
         };
-        let needed = loader.graph.alloc_size(tensor, asked);
+        let needed = loader.graph.alloc_size(tensor, sized_by);
         if block.size < needed {
             let (memory, tensor, size) = (self.name(), loader.named(tensor), block.size);
             return Err(PlanFault::TooSmall { memory, tensor, needed, size });
         }
         // Beyond what ids can count there is no problem, and that is said later.
-        let given = BlockId::from_index(index);
-        let given = given.map(|id| Given { part: self.part, block: id, asked, room: block.size });
-        if core::mem::replace(&mut loader.given[tensor.index()], given).is_some() {
-            return Err(PlanFault::Twice { memory: self.name(), tensor: loader.named(tensor) });
+        let tensor_block = BlockId::from_index(index);
+        let tensor_block =
+            tensor_block.map(|id| TensorBlock { memory_plan: self.memory_plan, block: id, sized_by, size: block.size });
+        if core::mem::replace(&mut loader.tensor_blocks[tensor.index()], tensor_block).is_some() {
+            return Err(PlanFault::Duplicate { memory: self.name(), tensor: loader.named(tensor) });
         }
         Ok(tensor)
     }
 
-    /// The memory of the graph that decides on the size of a block.
+    /// Returns the memory of the graph that decides on the size of a block.
     fn sized_by(&self, loader: &PlanLoader<'_>, block: &FileBlock) -> Option<MemoryId> {
         match block.tensor.as_ref()?.sized_by {
             None => Some(self.memory),
@@ -150,12 +161,12 @@ impl<'a> MemoryLoader<'a> {
             return Err(PlanFault::UnknownTensor { memory, block, name, tensor, tensors });
         };
         if !loader.life(id).is_allocated() {
-            return Err(PlanFault::Needless { memory: self.name(), tensor: loader.named(id) });
+            return Err(PlanFault::Unneeded { memory: self.name(), tensor: loader.named(id) });
         }
         Ok(id)
     }
 
-    /// The certified plan of the blocks where the file puts them.
+    /// Returns the certified plan of the blocks where the file puts them.
     fn proven(
         &self,
         loader: &PlanLoader<'_>,
@@ -174,7 +185,7 @@ impl<'a> MemoryLoader<'a> {
             None => certify(problem, placement),
             Some(limit) => match certify(problem.clone().with_max_buffer(limit), placement.clone()) {
                 // ggml's last chunk ignores the limit, and that is its answer all the same.
-                Err(_) if !self.keeps_hold => certify(problem, placement),
+                Err(_) if !self.keeps_extra_lifetime => certify(problem, placement),
                 proven => proven,
             },
         };
@@ -186,30 +197,30 @@ impl<'a> MemoryLoader<'a> {
         })
     }
 
-    /// Each block is live when its tensor is, and no longer.
+    /// Checks that each block is live when its tensor is, and no longer.
     fn check_lives(
         &self,
         loader: &PlanLoader<'_>,
         blocks: &[Block],
         tensors: &IdVec<BlockId, TensorId>,
     ) -> Result<(), PlanFault> {
-        let mut takers: Vec<Option<TensorId>> = vec![None; blocks.len()];
+        let mut successors: Vec<Option<TensorId>> = vec![None; blocks.len()];
         for (it, tensor) in blocks.iter().zip(tensors) {
-            if let Some(taker) = it.follows.and_then(|before| takers.get_mut(before.index())) {
-                *taker = Some(*tensor);
+            if let Some(successor) = it.follows.and_then(|before| successors.get_mut(before.index())) {
+                *successor = Some(*tensor);
             }
         }
         let group_ends = loader.group_ends.as_ref().filter(|_| self.fusion == Fusion::Kept);
         let mut until: Vec<u64> = Vec::with_capacity(blocks.len());
-        for ((it, tensor), taker) in blocks.iter().zip(tensors).zip(takers) {
+        for ((it, tensor), successor) in blocks.iter().zip(tensors).zip(successors) {
             let tensor = *tensor;
             let before = it.follows.and_then(|before| until.get(before.index()).copied()).unwrap_or(0);
             let group_end = group_ends.map_or(0, |ends| ends.whole[tensor.index()].max(before));
             until.push(group_end);
             let (start, end) = (it.life.start().0, it.life.end().0);
-            let needed = loader.needed(tensor, self.hold, group_end);
-            let ends = match taker {
-                Some(taker) => loader.is_taken_over(tensor, taker, end),
+            let needed = loader.needed(tensor, self.extra_lifetime, group_end);
+            let ends = match successor {
+                Some(successor) => loader.is_aliased(tensor, successor, end),
                 // What ggml never frees ends with the run.
                 None => end == needed.end().0 || end == loader.end,
             };

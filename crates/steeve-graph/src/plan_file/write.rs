@@ -8,26 +8,26 @@ use alloc::vec::Vec;
 use steeve_plan::file::{FileMemory, FileTensor, FileView, PlanFile};
 use steeve_plan::{Id, IdVec};
 
-use crate::compact::lines;
+use crate::compact::text_order;
 use crate::{Fusion, GraphPlan, Memory, MemoryId, MemoryPlan, Op, TensorId};
 
 impl GraphPlan {
     /// Returns the plan as a file. The graph is not part of it, only its fingerprint and what helps people to read it: names,
     /// operations, types and views.
     pub fn to_file(&self) -> PlanFile {
-        let described = Described::new(self);
+        let described = PlanDescription::new(self);
         // Both are in the order of memories.
         let mut plans = self.memories.iter().peekable();
         let memory = |(id, memory): (MemoryId, &Memory)| {
             let plan = plans.next_if(|it| it.memory == id);
-            // What was loaded from a file may have been planned for a memory that asks for more.
-            let Memory { name, align, max_buffer, hold, fusion, shared_with } =
+            // What was loaded from a file may have been planned for a memory that demands more.
+            let Memory { name, align, max_buffer, extra_lifetime, fusion, shared_with } =
                 plan.map_or(memory, |it| &it.planned_for);
             FileMemory {
                 name: name.clone(),
                 alignment: *align,
                 max_buffer: *max_buffer,
-                hold: *hold,
+                hold: *extra_lifetime,
                 fusion: (*fusion != Fusion::None).then(|| fusion.name().to_owned()),
                 shared_with: shared_with.map(|with| with.index() as u32),
                 ..plan.map(|it| described.memory(it)).unwrap_or_default()
@@ -61,7 +61,7 @@ impl GraphPlan {
 }
 
 /// A plan with what a file says of each tensor.
-struct Described<'a> {
+struct PlanDescription<'a> {
     plan: &'a GraphPlan,
     /// The number of each tensor in the text of the graph.
     lines: IdVec<TensorId, Option<u32>>,
@@ -73,11 +73,11 @@ struct Described<'a> {
     views: Vec<Vec<FileView>>,
 }
 
-impl<'a> Described<'a> {
+impl<'a> PlanDescription<'a> {
     fn new(plan: &'a GraphPlan) -> Self {
         let graph = plan.assigned.graph();
         let mut numbers: IdVec<TensorId, Option<u32>> = graph.tensors().ids().map(|_| None).collect();
-        for (line, tensor) in (0..).zip(lines(graph)) {
+        for (line, tensor) in (0..).zip(text_order(graph)) {
             numbers[tensor] = Some(line);
         }
         let mut kept = vec![false; graph.tensors().len()];
@@ -98,7 +98,7 @@ impl<'a> Described<'a> {
         // Prefixes that outlive their block are derived again.
         let own = it.tensors.ids().take_while(|block| self.plan.is_own_block(it, *block)).count();
         memory.blocks.truncate(own);
-        memory.ggml_layout = !it.keeps_hold;
+        memory.ggml_layout = !it.keeps_extra_lifetime;
         for (block, tensor) in memory.blocks.iter_mut().zip(&it.tensors) {
             block.alignment = None;
             self.plan.assigned.graph().name(*tensor).clone_into(&mut block.name);
@@ -110,7 +110,7 @@ impl<'a> Described<'a> {
     fn tensor(&self, memory: &MemoryPlan, tensor: TensorId) -> FileTensor {
         let graph = self.plan.assigned.graph();
         let it = graph.tensor(tensor);
-        let sized_by = self.plan.asked(tensor).filter(|asked| *asked != memory.memory);
+        let sized_by = self.plan.sized_by(tensor).filter(|asked| *asked != memory.memory);
         let op = if it.op == Op::None { "".into() } else { graph.tensors().op_title(it.op).to_lowercase() };
         FileTensor {
             id: tensor.index() as u32,

@@ -1,11 +1,11 @@
-//! The fields of a record as they stand in the file.
+//! The fields of a record, as in the file.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::Times;
+use super::GgmlTimes;
 use crate::Fusion;
 
 /// The schema of recorded graphs.
@@ -17,7 +17,7 @@ pub(super) const OUTSIDE: i64 = -2;
 pub(super) const EMPTY: i64 = -1;
 
 #[derive(Deserialize, Serialize)]
-pub(super) struct Dump<'a> {
+pub(super) struct GraphRecord<'a> {
     #[serde(borrow)]
     pub(super) schema: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -31,21 +31,21 @@ pub(super) struct Dump<'a> {
     #[serde(default)]
     pub(super) n_tensors: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) time_us: Option<Times>,
+    pub(super) time_us: Option<GgmlTimes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) max_free_blocks: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) n_view_inplace: Option<u64>,
     #[serde(borrow)]
-    pub(super) buffers: Vec<Buffer<'a>>,
+    pub(super) buffers: Vec<BufferRecord<'a>>,
     pub(super) leafs: Vec<(i64, i64)>,
     pub(super) nodes: Vec<(i64, i64)>,
     #[serde(borrow)]
-    pub(super) tensors: Vec<Row<'a>>,
+    pub(super) tensors: Vec<TensorRecord<'a>>,
 }
 
 #[derive(Deserialize, Serialize)]
-pub(super) struct Buffer<'a> {
+pub(super) struct BufferRecord<'a> {
     #[serde(borrow)]
     pub(super) name: Cow<'a, str>,
     pub(super) alignment: u64,
@@ -63,7 +63,7 @@ pub(super) struct Buffer<'a> {
 }
 
 #[derive(Deserialize, Serialize)]
-pub(super) struct Row<'a> {
+pub(super) struct TensorRecord<'a> {
     pub(super) id: u64,
     #[serde(borrow, default)]
     pub(super) name: Cow<'a, str>,
@@ -91,12 +91,12 @@ pub(super) struct Row<'a> {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) alloc_size: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) res: Option<Res>,
+    pub(super) res: Option<PlaceRecord>,
 }
 
 /// A tensor that ggml never placed may have negative numbers here.
 #[derive(Clone, Copy, Deserialize, Serialize)]
-pub(super) struct Res {
+pub(super) struct PlaceRecord {
     pub(super) buffer_id: i64,
     pub(super) chunk: i64,
     pub(super) offset: u64,

@@ -1,4 +1,4 @@
-//! What can go wrong in a replay: who reads, who overwrote, where.
+//! What can go wrong in a replay: which node reads, what overwrote, where.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use crate::{MemoryId, Named};
 pub struct ReplayFaults(pub(super) Vec<ReplayFault>);
 
 impl ReplayFaults {
-    /// The single faults, in the order in which they happened.
+    /// Returns the single faults, in the order in which they happened.
     pub fn list(&self) -> &[ReplayFault] {
         &self.0
     }
@@ -39,11 +39,8 @@ impl core::error::Error for ReplayFaults {}
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayFault {
-    /// A node read bytes that someone else had overwritten.
-    #[error(
-        "node {node} ({reader}) reads {tensor}, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}",
-        memory = Clipped(memory)
-    )]
+    /// A node read bytes that another write had overwritten.
+    #[error("node {node} ({reader}): reads {tensor}, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}", memory = Clipped(memory))]
     Overwritten {
         /// The position of the node that reads.
         node: usize,
@@ -51,8 +48,8 @@ pub enum ReplayFault {
         reader: Named,
         /// What it reads.
         tensor: Named,
-        /// Who wrote there.
-        by: Writer,
+        /// The last write there.
+        by: LastWriter,
         /// The name of the memory.
         memory: String,
         /// The buffer.
@@ -62,11 +59,7 @@ pub enum ReplayFault {
     },
     /// A source of a group of nodes that a backend runs as one is overwritten before the last of them has run, so that the
     /// backend can't fuse them.
-    #[error(
-        "nodes {node} to {last} can't be fused: node {node} ({reader}) reads {tensor}, and {by} overwrites it before the last \
-         of them is done (memory {memory}, buffer {buffer}, byte {offset})",
-        memory = Clipped(memory)
-    )]
+    #[error("nodes {node} to {last}: can't be fused: node {node} ({reader}) reads {tensor}, and {by} overwrites it before the last of them is done (memory {memory}, buffer {buffer}, byte {offset})", memory = Clipped(memory))]
     Fusion {
         /// The position of the first node of the group, which reads.
         node: usize,
@@ -76,8 +69,8 @@ pub enum ReplayFault {
         reader: Named,
         /// What it reads.
         tensor: Named,
-        /// Who wrote there.
-        by: Writer,
+        /// The last write there.
+        by: LastWriter,
         /// The name of the memory.
         memory: String,
         /// The buffer.
@@ -86,7 +79,7 @@ pub enum ReplayFault {
         offset: Offset,
     },
     /// A node read bytes that neither a node nor the caller had written.
-    #[error("node {node} ({reader}) reads {tensor}, but nothing has written its byte {byte}")]
+    #[error("node {node} ({reader}): reads {tensor}, but nothing has written its byte {byte}")]
     Unwritten {
         /// The position of the node that reads.
         node: usize,
@@ -98,11 +91,8 @@ pub enum ReplayFault {
         byte: Offset,
     },
     /// Two tensors that the caller writes before the run share a byte.
-    #[error(
-        "{tensor} and {other} are both there before the run and share byte {offset} of buffer {buffer} in {memory}",
-        memory = Clipped(memory)
-    )]
-    BothBefore {
+    #[error("{tensor}: there before the run, as {other}, with which it shares byte {offset} of buffer {buffer} in {memory}", memory = Clipped(memory))]
+    InitialOverlap {
         /// The one that is listed later.
         tensor: Named,
         /// The one that is listed first.
@@ -115,12 +105,12 @@ pub enum ReplayFault {
         offset: Offset,
     },
     /// Something that must survive the run did not.
-    #[error("{tensor} must survive the run, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}", memory = Clipped(memory))]
+    #[error("{tensor}: must survive the run, but {by} has overwritten byte {offset} of buffer {buffer} in {memory}", memory = Clipped(memory))]
     Lost {
         /// What was lost.
         tensor: Named,
-        /// Who wrote there.
-        by: Writer,
+        /// The last write there.
+        by: LastWriter,
         /// The name of the memory.
         memory: String,
         /// The buffer.
@@ -129,7 +119,7 @@ pub enum ReplayFault {
         offset: Offset,
     },
     /// A node writes over a source that its operation may still read.
-    #[error("node {node} ({writer}) writes over its source in slot {slot}, {tensor}, which {operation} may not", operation = Clipped(operation))]
+    #[error("node {node} ({writer}): writes over its source in slot {slot}, {tensor}, which {operation} may not", operation = Clipped(operation))]
     InPlace {
         /// The position of the node.
         node: usize,
@@ -142,14 +132,14 @@ pub enum ReplayFault {
         /// The operation's name.
         operation: String,
     },
-    /// A tensor stands where none can: the place does not make sense by itself.
-    #[error("{tensor} stands at offset {offset} of memory {memory} with {size} bytes, but {why}")]
+    /// A tensor is located where it can't be: the place does not make sense by itself.
+    #[error("{tensor}: can't be at offset {offset} of memory {memory} with {size} bytes: {why}")]
     Place {
         /// The tensor.
         tensor: Named,
         /// The memory it is said to be in.
         memory: MemoryId,
-        /// Where it is said to stand.
+        /// Its offset by the claim.
         offset: Offset,
         /// The bytes it is said to have.
         size: Bytes,
@@ -157,7 +147,7 @@ pub enum ReplayFault {
         why: PlaceFault,
     },
     /// A node reads or writes a tensor that has no place.
-    #[error("node {node} uses {tensor}, which has no place")]
+    #[error("node {node}: uses {tensor}, which has no place")]
     Unplaced {
         /// The position of the node.
         node: usize,
@@ -173,7 +163,7 @@ impl ReplayFault {
             Self::Overwritten { tensor, .. }
             | Self::Fusion { tensor, .. }
             | Self::Unwritten { tensor, .. }
-            | Self::BothBefore { tensor, .. }
+            | Self::InitialOverlap { tensor, .. }
             | Self::Lost { tensor, .. }
             | Self::InPlace { tensor, .. }
             | Self::Place { tensor, .. }
@@ -182,39 +172,39 @@ impl ReplayFault {
     }
 }
 
-/// Why a tensor can't stand at a place.
+/// Why a tensor can't be located at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceFault {
     /// There is no such memory.
-    #[error("there is no such memory")]
+    #[error("no such memory")]
     NoMemory,
-    /// Its memory asks for another alignment.
-    #[error("the memory asks for an alignment of {0}")]
+    /// Its memory demands another alignment.
+    #[error("expected an alignment of {0}")]
     Misaligned(Align),
     /// It needs more.
-    #[error("it needs {0}")]
+    #[error("expected at least {0} bytes")]
     TooSmall(Bytes),
 }
 
-/// Who wrote a byte.
+/// The last write of a byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Writer {
+pub enum LastWriter {
     /// A node, by its position and tensor.
     Node(usize, Named),
     /// The caller, before the run.
     Caller(Named),
-    /// Nobody.
-    Nobody,
+    /// Nothing.
+    Nothing,
 }
 
-impl fmt::Display for Writer {
+impl fmt::Display for LastWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node(node, tensor) => write!(f, "node {node} ({tensor})"),
             Self::Caller(tensor) => write!(f, "the caller's {tensor}"),
-            Self::Nobody => write!(f, "nobody"),
+            Self::Nothing => write!(f, "nothing"),
         }
     }
 }

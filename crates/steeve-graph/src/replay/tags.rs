@@ -4,10 +4,10 @@ use crate::{IntervalMap, TensorId};
 
 /// What wrote a byte last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tag {
+pub(super) enum WriterTag {
     Caller(TensorId),
     Node(usize),
 }
 
 /// The tag of each byte that has been written.
-pub(super) type Tags = IntervalMap<Tag>;
+pub(super) type WriterTags = IntervalMap<WriterTag>;

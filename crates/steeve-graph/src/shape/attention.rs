@@ -52,7 +52,7 @@ pub(crate) fn rope(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     InferredShape::own(a.packed()?)
 }
 
-/// `q` `[d, token, head]`, `k` `[d, kv, head]`, `v` `[dv, kv, head]` make `[dv, head, token]`.
+/// Infers attention: `q` `[d, token, head]`, `k` `[d, kv, head]`, `v` `[dv, kv, head]` make `[dv, head, token]`.
 pub(crate) fn flash_attn_ext(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let (q, k, v) = (call.source(0)?, call.source(1)?, call.source(2)?);
     fit(&k, &q)?;

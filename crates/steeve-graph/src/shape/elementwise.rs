@@ -7,7 +7,7 @@ pub(crate) fn same(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     InferredShape::own(call.source(0)?.packed()?)
 }
 
-/// Two sources of one shape, which is that of the result.
+/// Infers a result of the shape that two sources share.
 pub(crate) fn same_pair(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let (a, b) = (call.source(0)?, call.source(1)?);
     demand(a.same_shape(&b), "both shapes must be equal")?;
@@ -20,7 +20,7 @@ pub(crate) fn add1(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     InferredShape::own(a.packed()?)
 }
 
-/// `a` `[n, used, token]`, `b` `[n, expert]` and `ids` `[used, token]` make `[n, used, token]`.
+/// Infers added rows: `a` `[n, used, token]`, `b` `[n, expert]` and `ids` `[used, token]` make `[n, used, token]`.
 pub(crate) fn add_id(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let (a, b, ids) = (call.source(0)?, call.source(1)?, call.source(2)?);
     demand(a.ne()[0] == b.ne()[0], "both must have rows of one length")?;
@@ -47,7 +47,7 @@ pub(crate) fn scale(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> 
     InferredShape::own(a.packed()?)
 }
 
-/// The shape of the source, or another one with as many elements.
+/// Infers the shape of the source, or another one with as many elements.
 pub(crate) fn cont(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let a = call.source(0)?;
     let ne = call.wanted.map_or(a.ne(), |wanted| wanted.ne());
@@ -56,7 +56,7 @@ pub(crate) fn cont(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     InferredShape::own(layout)
 }
 
-/// The shape of the source, or the one the caller wants.
+/// Infers the shape of the source, or the one the caller wants.
 pub(crate) fn fill(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     match call.maybe(0) {
         Some(like) => InferredShape::own(like.packed()?),

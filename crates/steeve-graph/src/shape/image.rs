@@ -4,8 +4,8 @@ use super::elementwise::typed;
 use super::{InferredShape, ShapeError, ShapeInput, demand};
 use crate::DataType;
 
-/// Parameters: strides, paddings, dilations (each for both directions), 1 for an image and 0 for a row, ggml's number
-/// of the type of the result.
+/// Infers patches of an image. Parameters: strides, paddings, dilations (each for both directions), 1 for an image
+/// and 0 for a row, ggml's number of the type of the result.
 pub(crate) fn im2col(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let (kernel, image) = (call.source(0)?.ne(), call.source(1)?.ne());
     let number = u32::try_from(call.count(7)?).ok();
@@ -23,7 +23,7 @@ pub(crate) fn im2col(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError>
     InferredShape::own(typed(dtype, [patch.ok_or(ShapeError::Param { index: 0 })?, width, height, image[3]])?)
 }
 
-/// How many places a kernel of `size` has in a direction of `length`; at least one.
+/// Returns how many places a kernel of `size` has in a direction of `length`; at least one.
 fn steps(call: &ShapeInput<'_>, direction: usize, length: u64, size: u64) -> Result<u64, ShapeError> {
     let (stride, padding) = (call.count(direction)?, call.count(2 + direction)?);
     let dilation = call.count(4 + direction)?;
@@ -36,14 +36,14 @@ fn steps(call: &ShapeInput<'_>, direction: usize, length: u64, size: u64) -> Res
     u64::try_from(room / i128::from(stride) + 1).map_err(|_| ShapeError::Param { index: direction })
 }
 
-/// Parameters: which pool, window, stride, padding.
+/// Infers windows of a row. Parameters: which pool, window, stride, padding.
 pub(crate) fn pool_1d(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let [row, rest @ ..] = call.source(0)?.ne();
     let out = windows(row, call.float(1)?, call.float(2)?, call.float(3)?)?;
     InferredShape::own(typed(DataType::F32, [out, rest[0], rest[1], rest[2]])?)
 }
 
-/// Parameters: which pool, windows, strides, paddings, each for both directions.
+/// Infers windows of a plane. Parameters: which pool, windows, strides, paddings, each for both directions.
 pub(crate) fn pool_2d(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let [row, column, planes, cubes] = call.source(0)?.ne();
     let across = windows(row, call.float(1)?, call.float(3)?, call.float(5)?)?;
@@ -51,7 +51,7 @@ pub(crate) fn pool_2d(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError
     InferredShape::own(typed(DataType::F32, [across, down, planes, cubes])?)
 }
 
-/// In single precision, as ggml computes it: a padding may be a fraction.
+/// Counts windows in single precision, as ggml does: a padding may be a fraction.
 fn windows(length: u64, window: f32, stride: f32, padding: f32) -> Result<u64, ShapeError> {
     let count = (length as f32 + 2.0 * padding - window) / stride + 1.0;
     demand(stride > 0.0 && count >= 1.0 && count.is_finite(), "at least one window must fit")?;
@@ -64,7 +64,7 @@ pub(crate) fn upscale(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError
     InferredShape::own(typed(a.dtype(), wanted.ne())?)
 }
 
-/// Parameters: zeros before and behind, for each dimension.
+/// Infers a padded shape. Parameters: zeros before and behind, for each dimension.
 pub(crate) fn pad(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let a = call.source(0)?;
     let mut ne = a.ne();

@@ -4,8 +4,8 @@ use super::elementwise::typed;
 use super::{InferredShape, ShapeError, ShapeInput, demand, divides};
 use crate::{DataType, Layout};
 
-/// Whether `a` and `b` can be multiplied, as `ggml_can_mul_mat`: equal first dimensions, and `a` repeated over the outer
-/// ones.
+/// Checks that `a` and `b` can be multiplied, as `ggml_can_mul_mat` does: equal first dimensions, and `a` repeated
+/// over the outer ones.
 pub(crate) fn fit(a: &Layout, b: &Layout) -> Result<(), ShapeError> {
     let (a, b) = (a.ne(), b.ne());
     demand(a[0] == b[0], "the first dimensions must be equal")?;
@@ -20,7 +20,8 @@ pub(crate) fn mul_mat(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError
     InferredShape::own(typed(DataType::F32, [a.ne()[1], columns, planes, cubes])?)
 }
 
-/// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
+/// Infers products with experts: `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make
+/// `[m, used, token]`.
 pub(crate) fn mul_mat_id(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let (experts, b, ids) = (call.source(0)?, call.source(1)?, call.source(2)?);
     call.demand_ggml(!experts.is_transposed(), "the experts must not be transposed")?;

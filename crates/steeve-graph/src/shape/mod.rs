@@ -16,7 +16,7 @@ use steeve_plan::Bytes;
 use crate::{Layout, LayoutError, Param};
 
 /// What an operation makes of what it is given.
-pub(crate) type Rule = fn(&ShapeInput<'_>) -> Result<InferredShape, ShapeError>;
+pub(crate) type ShapeRule = fn(&ShapeInput<'_>) -> Result<InferredShape, ShapeError>;
 
 /// What an operation is given.
 pub(crate) struct ShapeInput<'a> {
@@ -24,16 +24,16 @@ pub(crate) struct ShapeInput<'a> {
     pub(crate) params: &'a [Param],
     /// What the caller wants the result to be, where that is for the caller to say.
     pub(crate) wanted: Option<Layout>,
-    pub(crate) strides: Strides,
+    pub(crate) checks: OperandChecks,
 }
 
 /// How closely a rule looks at what does not change the meaning of an operation: data types and strides of operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strides {
-    /// As ggml's builders.
+pub(crate) enum OperandChecks {
+    /// Those that ggml's builders check.
     Ggml,
     /// Not at all. A node is a view of any strides perhaps, and a backend knows which types and strides its kernels read.
-    Any,
+    ShapesOnly,
 }
 
 impl ShapeInput<'_> {
@@ -45,21 +45,21 @@ impl ShapeInput<'_> {
         self.sources.get(slot).copied().flatten()
     }
 
-    /// A demand that ggml's kernels have, and the meaning of the operation has not.
+    /// Checks what ggml's kernels demand, and the meaning of the operation does not.
     pub(crate) fn demand_ggml(&self, condition: bool, wish: &'static str) -> Result<(), ShapeError> {
-        demand(condition || self.strides == Strides::Any, wish)
+        demand(condition || self.checks == OperandChecks::ShapesOnly, wish)
     }
 
-    /// A parameter that is a whole number, if it is there.
+    /// Returns a parameter that is a whole number, if it is there.
     pub(crate) fn given_int(&self, index: usize) -> Option<i64> {
         self.params.get(index).and_then(|param| param.int())
     }
 
     pub(crate) fn wanted(&self) -> Result<Layout, ShapeError> {
-        self.wanted.ok_or(ShapeError::Unsaid)
+        self.wanted.ok_or(ShapeError::Undetermined)
     }
 
-    /// A parameter that must be an integer from 0.
+    /// Returns a parameter that must be an integer from 0.
     pub(crate) fn count(&self, index: usize) -> Result<u64, ShapeError> {
         let value = self.params.get(index).and_then(|param| param.int());
         value.and_then(|value| u64::try_from(value).ok()).ok_or(ShapeError::Param { index })
@@ -73,7 +73,7 @@ impl ShapeInput<'_> {
 /// What an operation makes.
 pub(crate) struct InferredShape {
     pub(crate) layout: Layout,
-    /// The source whose memory it shares, and how far from that source's start.
+    /// The source whose memory the result is a view of, and how far from that source's start.
     pub(crate) shares: Option<(usize, Bytes)>,
 }
 
@@ -92,20 +92,20 @@ impl InferredShape {
 #[non_exhaustive]
 pub enum ShapeError {
     /// A source it needs was not given.
-    #[error("source {slot} is missing")]
+    #[error("source {slot}: missing")]
     Missing {
         /// Which one, from 0.
         slot: usize,
     },
     /// A parameter it needs was not given, or makes no sense.
-    #[error("parameter {index} is missing or out of range")]
+    #[error("parameter {index}: missing or out of range")]
     Param {
         /// Which one, from 0.
         index: usize,
     },
-    /// The shape of the result does not follow from the sources, and nobody said it.
-    #[error("the shape of the result does not follow from the sources, so it must be given")]
-    Unsaid,
+    /// The shape of the result does not follow from the sources, and is not given.
+    #[error("result: its shape does not follow from the sources: expected one that is given")]
+    Undetermined,
     /// Types, shapes or strides do not fit together.
     #[error("{0}")]
     Unfit(&'static str),
@@ -118,7 +118,7 @@ pub(crate) fn demand(condition: bool, wish: &'static str) -> Result<(), ShapeErr
     if condition { Ok(()) } else { Err(ShapeError::Unfit(wish)) }
 }
 
-/// Whether copies of `part` fill `whole` exactly.
+/// Returns whether copies of `part` fill `whole` exactly.
 pub(crate) fn repeats_to(part: &Layout, whole: &Layout) -> bool {
     if part.ne().contains(&0) {
         return whole.ne().contains(&0);
@@ -126,7 +126,7 @@ pub(crate) fn repeats_to(part: &Layout, whole: &Layout) -> bool {
     part.ne().iter().zip(whole.ne()).all(|(&part, whole)| whole.is_multiple_of(part))
 }
 
-/// `of` is a multiple of `part`; a part of nothing fills only nothing.
+/// Returns whether `of` is a multiple of `part`; a part of nothing fills only nothing.
 pub(crate) fn divides(part: u64, of: u64) -> bool {
     of.is_multiple_of(part)
 }

@@ -15,7 +15,7 @@ pub(crate) fn get_rows(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeErro
     InferredShape::own(typed(dtype, [row, count, outer, last])?)
 }
 
-/// Slots as in ggml: the rows, where they go, and the tensor that is written.
+/// Infers written rows. Slots as in ggml: the rows, where they go, and the tensor that is written.
 pub(crate) fn set_rows(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let (rows, ids, target) = (call.source(0)?, call.source(1)?, call.source(2)?);
     let (r, i, t) = (rows.ne(), ids.ne(), target.ne());

@@ -1,11 +1,12 @@
-//! Results that share the memory of a source, and those whose shape only the caller knows.
+//! Results that are views of a source, and those whose shape only the caller knows.
 
 use steeve_plan::Bytes;
 
 use super::{InferredShape, ShapeError, ShapeInput, demand};
 use crate::Layout;
 
-/// The caller gives layout and offset; whether they stay within the root is checked where the root is known.
+/// Infers a view. The caller gives layout and offset; whether they stay within the root is checked where the root is
+/// known.
 pub(crate) fn view(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let (a, wanted) = (call.source(0)?, call.wanted()?);
     demand(a.dtype() == wanted.dtype(), "a view has the type of its source")?;
@@ -20,7 +21,7 @@ pub(crate) fn reshape(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError
     InferredShape::shared(Layout::contiguous(a.dtype(), &wanted.ne())?, 0, Bytes::ZERO)
 }
 
-/// Parameter `i` says where dimension `i` of the source goes.
+/// Infers permuted dimensions. Parameter `i` says where dimension `i` of the source goes.
 pub(crate) fn permute(call: &ShapeInput<'_>) -> Result<InferredShape, ShapeError> {
     let a = call.source(0)?;
     let (mut ne, mut nb, mut taken) = ([0; 4], [0; 4], [false; 4]);

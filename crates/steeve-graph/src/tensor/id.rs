@@ -28,7 +28,7 @@ use steeve_plan::Id;
 #[derive(Clone, Copy)]
 pub struct TensorId {
     number: NonZeroU32,
-    origin: Origin,
+    origin: TableOrigin,
 }
 
 impl Id for TensorId {
@@ -36,7 +36,7 @@ impl Id for TensorId {
         if index >= u32::MAX as usize {
             return None;
         }
-        NonZeroU32::new(index as u32 + 1).map(|number| Self { number, origin: Origin::ANY })
+        NonZeroU32::new(index as u32 + 1).map(|number| Self { number, origin: TableOrigin::ANY })
     }
 
     fn index(self) -> usize {
@@ -83,47 +83,48 @@ impl fmt::Debug for TensorId {
 }
 
 impl TensorId {
-    /// Whether it comes from a particular context or graph, and not from a number alone.
+    /// Returns whether it comes from a particular context or graph, and not from a number alone.
     pub fn has_origin(self) -> bool {
-        self.origin != Origin::ANY
+        self.origin != TableOrigin::ANY
     }
 
-    /// Whether both ids name one tensor: equal numbers, and no different origins.
+    /// Returns whether both ids name one tensor: equal numbers, and no different origins.
     pub fn is_same(self, other: Self) -> bool {
         self == other && self.origin.agrees(other.origin)
     }
 
-    pub(super) fn origin(self) -> Origin {
+    pub(super) fn origin(self) -> TableOrigin {
         self.origin
     }
 
-    /// The tensor of this number in the table that has this origin.
-    pub(super) fn with_origin(self, origin: Origin) -> Self {
+    /// Returns the tensor of this number in the table that has this origin.
+    pub(super) fn with_origin(self, origin: TableOrigin) -> Self {
         Self { origin, ..self }
     }
 }
 
 /// A context, as its marks know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ContextId(Origin);
+pub(crate) struct ContextId(TableOrigin);
 
 /// A new one each time.
 impl Default for ContextId {
     fn default() -> Self {
-        Self(Origin::new())
+        Self(TableOrigin::new())
     }
 }
 
-/// The stretch of a table that an id comes from. Every table that tensors are appended to has origins of its own, also one
-/// that was cloned or cut off: so two tensors of one number never share an origin, until 2^32 of them have been given out.
+/// The section of a table that an id comes from. Every table that tensors are appended to has origins of its own,
+/// also one that was cloned or cut off: so two tensors of one number never have one origin, until 2^32 of them are in
+/// use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Origin(u32);
+pub(super) struct TableOrigin(u32);
 
-impl Origin {
+impl TableOrigin {
     /// Of an id that was made from a number, and of a table that takes such ids only.
     const ANY: Self = Self(0);
 
-    /// One that no other table has.
+    /// Returns an origin that no other table has.
     fn new() -> Self {
         // The only thing it is used for is being different, so no other memory need be seen in any order.
         static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -137,43 +138,43 @@ impl Origin {
 
 /// Where the tensors of a table come from.
 #[derive(Clone, Debug)]
-pub(super) enum Origins {
+pub(super) enum TableOrigins {
     /// Nowhere in particular: ids are taken by their numbers.
     Any,
     /// The origin of each stretch, with the index at which it starts.
-    Stretches {
-        list: Vec<(u32, Origin)>,
+    Sections {
+        list: Vec<(u32, TableOrigin)>,
         /// Whether the next tensor belongs to the last one.
         is_open: bool,
     },
 }
 
-impl Default for Origins {
+impl Default for TableOrigins {
     fn default() -> Self {
-        Self::Stretches { list: Vec::new(), is_open: false }
+        Self::Sections { list: Vec::new(), is_open: false }
     }
 }
 
-impl Origins {
-    pub(super) fn of(&self, index: usize) -> Origin {
-        let Self::Stretches { list, .. } = self else { return Origin::ANY };
+impl TableOrigins {
+    pub(super) fn of(&self, index: usize) -> TableOrigin {
+        let Self::Sections { list, .. } = self else { return TableOrigin::ANY };
         // Most tables have one stretch or two, and most questions are about the last.
-        let stretch = list.iter().rev().find(|(start, _)| *start as usize <= index);
-        stretch.map_or(Origin::ANY, |(_, origin)| *origin)
+        let section = list.iter().rev().find(|(start, _)| *start as usize <= index);
+        section.map_or(TableOrigin::ANY, |(_, origin)| *origin)
     }
 
-    /// A tensor is appended at `index`.
+    /// Notes that a tensor is appended at `index`.
     pub(super) fn append(&mut self, index: usize) {
-        if let Self::Stretches { list, is_open } = self
+        if let Self::Sections { list, is_open } = self
             && !core::mem::replace(is_open, true)
         {
-            list.push((index as u32, Origin::new()));
+            list.push((index as u32, TableOrigin::new()));
         }
     }
 
-    /// What is appended from now on has an origin of its own; only the first `tensors` are still there.
+    /// Gives what is appended from now on an origin of its own; only the first `tensors` are still there.
     pub(super) fn close(&mut self, tensors: usize) {
-        if let Self::Stretches { list, is_open } = self {
+        if let Self::Sections { list, is_open } = self {
             list.retain(|(start, _)| (*start as usize) < tensors);
             *is_open = false;
         }

@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use steeve_plan::{Bytes, Clipped};
 
-use crate::{GraphError, GraphPlanError, MemoryId, Misfit, ReplayFaults};
+use crate::{GraphError, GraphPlanError, MemoryId, PlanMismatch, ReplayFaults};
 
 /// Why a [`TensorGraph`](crate::TensorGraph) is no graph, has no plan, or does not go with one. Tensors are called what
 /// [`TensorGraph::name`](crate::TensorGraph::name) calls them.
@@ -13,10 +13,7 @@ use crate::{GraphError, GraphPlanError, MemoryId, Misfit, ReplayFaults};
 #[non_exhaustive]
 pub enum TensorGraphError {
     /// A node reads a tensor that nothing makes.
-    #[error(
-        "node {node} reads tensor {tensor} in slot {slot}, which is no node, no input, no view and not external",
-        node = Clipped(node), tensor = Clipped(tensor)
-    )]
+    #[error("node {node}: unknown source in slot {slot}: expected a node, an input, a view or an external tensor, got tensor {tensor}", node = Clipped(node), tensor = Clipped(tensor))]
     UnknownSource {
         /// The node.
         node: String,
@@ -26,36 +23,33 @@ pub enum TensorGraphError {
         tensor: String,
     },
     /// An output that nothing makes.
-    #[error("output {tensor} is no node, no input, no view and not external", tensor = Clipped(tensor))]
+    #[error("output {tensor}: unknown: expected a node, an input, a view or an external tensor", tensor = Clipped(tensor))]
     UnknownOutput {
         /// The output.
         tensor: String,
     },
     /// A view of a tensor that nothing makes.
-    #[error(
-        "tensor {tensor} is a view of tensor {root}, which is no node, no input and not external",
-        tensor = Clipped(tensor), root = Clipped(root)
-    )]
+    #[error("tensor {tensor}: unknown root: expected a node, an input or an external tensor, got tensor {root}", tensor = Clipped(tensor), root = Clipped(root))]
     UnknownRoot {
         /// The view.
         tensor: String,
-        /// The tensor whose bytes it shares.
+        /// The tensor whose bytes it is a view of.
         root: String,
     },
     /// A view of a view of ... itself.
-    #[error("tensor {tensor} is a view of itself, through other views or directly", tensor = Clipped(tensor))]
+    #[error("tensor {tensor}: a view of itself, directly or through other views", tensor = Clipped(tensor))]
     ViewCycle {
         /// The view.
         tensor: String,
     },
     /// A tensor that is written before the run and in it.
-    #[error("tensor {tensor} is listed as an input and as a node", tensor = Clipped(tensor))]
+    #[error("tensor {tensor}: listed as an input and as a node", tensor = Clipped(tensor))]
     InputAndNode {
         /// The tensor.
         tensor: String,
     },
     /// A tensor in a memory that does not exist.
-    #[error("tensor {tensor} belongs to memory {memory}, but there are only {memories}", tensor = Clipped(tensor))]
+    #[error("tensor {tensor}: unknown memory: expected one of {memories} memories, got {memory}", tensor = Clipped(tensor))]
     UnknownMemory {
         /// The tensor.
         tensor: String,
@@ -65,10 +59,7 @@ pub enum TensorGraphError {
         memories: usize,
     },
     /// The sizes pass the end of the address space.
-    #[error(
-        "the tensors add up to 2^64 bytes or more: the largest is tensor {tensor} of {size} bytes",
-        tensor = Clipped(tensor)
-    )]
+    #[error("tensors: too large: expected fewer than 2^64 bytes in all, got tensor {tensor} of {size} bytes and others", tensor = Clipped(tensor))]
     TooLarge {
         /// The largest tensor.
         tensor: String,
@@ -85,7 +76,7 @@ pub enum TensorGraphError {
     Plan(#[from] GraphPlanError),
     /// The plan does not fit the graph.
     #[error(transparent)]
-    Fit(#[from] Misfit),
+    Fit(#[from] PlanMismatch),
     /// A replay of the plan has found faults.
     #[error(transparent)]
     Replay(#[from] ReplayFaults),

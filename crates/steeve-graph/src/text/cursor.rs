@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use steeve_plan::Bytes;
 
-use super::lexer::{Kind, Token};
+use super::lexer::{Token, TokenKind};
 use super::{TextError, TextFault};
 use crate::{DataType, Layout, LayoutError, MAX_DIMS, Param};
 
@@ -17,14 +17,14 @@ pub(super) struct Reference {
 }
 
 /// A layout as it is written: without a type it is that of the root of a view, else f32.
-pub(super) struct Said {
+pub(super) struct WrittenLayout {
     token: Token,
     dtype: Option<DataType>,
     shape: Vec<u64>,
     strides: Option<[u64; MAX_DIMS]>,
 }
 
-impl Said {
+impl WrittenLayout {
     pub(super) fn layout(&self, usual: DataType) -> Result<Layout, TextError> {
         let dtype = self.dtype.unwrap_or(usual);
         let layout = match self.strides {
@@ -55,13 +55,13 @@ impl<'a> Cursor<'a> {
         Some(token)
     }
 
-    fn peek(&self) -> Option<&'a Kind> {
+    fn peek(&self) -> Option<&'a TokenKind> {
         self.tokens.get(self.at).map(|token| &token.kind)
     }
 
     /// Takes the symbol if it is the next token.
     pub(super) fn symbol(&mut self, symbol: char) -> bool {
-        let found = self.peek() == Some(&Kind::Symbol(symbol));
+        let found = self.peek() == Some(&TokenKind::Symbol(symbol));
         self.at += usize::from(found);
         found
     }
@@ -77,15 +77,15 @@ impl<'a> Cursor<'a> {
         if self.symbol(symbol) { Ok(()) } else { Err(self.expected(name)) }
     }
 
-    /// At the next token, or behind the last one.
+    /// Returns the error that something else was expected at the next token, or behind the last one.
     pub(super) fn expected(&self, what: &'static str) -> TextError {
         let fault = TextFault::Expected(what);
         match (self.tokens.get(self.at), self.tokens.last()) {
             (Some(token), _) => token.error(fault),
             (None, Some(last)) => {
                 let width = match &last.kind {
-                    Kind::Word(word) | Kind::Quoted(word) => word.chars().count(),
-                    Kind::Symbol(_) => 1,
+                    TokenKind::Word(word) | TokenKind::Quoted(word) => word.chars().count(),
+                    TokenKind::Symbol(_) => 1,
                 };
                 let column = last.column.saturating_add(u32::try_from(width).unwrap_or(u32::MAX));
                 TextError { line: last.line, column, fault }
@@ -100,7 +100,7 @@ impl<'a> Cursor<'a> {
 
     pub(super) fn reference(&mut self, what: &'static str) -> Result<Reference, TextError> {
         match self.tokens.get(self.at) {
-            Some(token @ Token { kind: Kind::Word(word), .. }) => {
+            Some(token @ Token { kind: TokenKind::Word(word), .. }) => {
                 self.at += 1;
                 Ok(Reference { label: word.clone(), token: token.clone() })
             }
@@ -108,10 +108,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A name of ggml's, in quotes or not.
+    /// Takes a name of ggml's, in quotes or not.
     pub(super) fn name(&mut self) -> Result<String, TextError> {
         match self.peek() {
-            Some(Kind::Word(name) | Kind::Quoted(name)) => {
+            Some(TokenKind::Word(name) | TokenKind::Quoted(name)) => {
                 self.at += 1;
                 Ok(name.clone())
             }
@@ -135,7 +135,7 @@ impl<'a> Cursor<'a> {
         Ok(numbers)
     }
 
-    /// What has a point, an exponent or is no finite number is a real number.
+    /// Takes parameters. What has a point, an exponent or is no finite number is a real number.
     pub(super) fn params(&mut self) -> Result<Vec<Param>, TextError> {
         let mut params = Vec::new();
         if !self.symbol('(') {
@@ -156,22 +156,24 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// `f32[4,4]`, `[4,4]` or `16`, with strides in braces; nothing if something else comes next.
-    pub(super) fn layout(&mut self) -> Result<Option<Said>, TextError> {
+    /// Takes a layout: `f32[4,4]`, `[4,4]` or `16`, with strides in braces; nothing if something else comes next.
+    pub(super) fn layout(&mut self) -> Result<Option<WrittenLayout>, TextError> {
         let Some(token) = self.tokens.get(self.at) else { return Ok(None) };
-        let bracket = self.tokens.get(self.at + 1).is_some_and(|next| next.kind == Kind::Symbol('['));
+        let bracket = self.tokens.get(self.at + 1).is_some_and(|next| next.kind == TokenKind::Symbol('['));
         let (dtype, shape) = match &token.kind {
-            Kind::Symbol('[') => (None, self.shape()?),
-            Kind::Word(word) if bracket => {
+            TokenKind::Symbol('[') => (None, self.shape()?),
+            TokenKind::Word(word) if bracket => {
                 let dtype = word.parse().map_err(|_| token.error(TextFault::Expected("a type of data")))?;
                 self.at += 1;
                 (Some(dtype), self.shape()?)
             }
-            Kind::Word(word) if word.bytes().all(|byte| byte.is_ascii_digit()) => (None, alloc::vec![self.number()?.0]),
+            TokenKind::Word(word) if word.bytes().all(|byte| byte.is_ascii_digit()) => {
+                (None, alloc::vec![self.number()?.0])
+            }
             _ => return Ok(None),
         };
         let strides = if self.symbol('{') { Some(self.strides()?) } else { None };
-        Ok(Some(Said { token: token.clone(), dtype, shape, strides }))
+        Ok(Some(WrittenLayout { token: token.clone(), dtype, shape, strides }))
     }
 
     fn strides(&mut self) -> Result<[u64; MAX_DIMS], TextError> {

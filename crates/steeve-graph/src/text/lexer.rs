@@ -7,16 +7,16 @@ use core::str::Chars;
 
 use super::{TextError, TextFault};
 
-/// A word, a quoted name or a symbol, and where it stands.
+/// A word, a quoted name or a symbol, and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     Word(String),
     Quoted(String),
     Symbol(char),
@@ -28,7 +28,7 @@ impl Token {
     }
 }
 
-/// Letters of labels, of operations and of numbers.
+/// Returns whether a character may be in labels, in operations and in numbers.
 pub(super) fn is_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || "_./%-".contains(character)
 }
@@ -52,17 +52,19 @@ impl<'a> Statements<'a> {
         self.tokens.clear();
         while let Some(step) = self.lexer.step()? {
             match step {
-                Step::Token(token) if self.tokens.len() == MOST_TOKENS => return Err(token.error(TextFault::TooLong)),
-                Step::Token(token) => self.tokens.push(token),
-                Step::End if !self.tokens.is_empty() => break,
-                Step::End | Step::Nothing => {}
+                LexStep::Token(token) if self.tokens.len() == MOST_TOKENS => {
+                    return Err(token.error(TextFault::TooLong));
+                }
+                LexStep::Token(token) => self.tokens.push(token),
+                LexStep::End if !self.tokens.is_empty() => break,
+                LexStep::End | LexStep::Nothing => {}
             }
         }
         Ok(if self.tokens.is_empty() { None } else { Some(&self.tokens) })
     }
 }
 
-enum Step {
+enum LexStep {
     Token(Token),
     /// The end of a statement.
     End,
@@ -76,24 +78,24 @@ struct Lexer<'a> {
 }
 
 impl Lexer<'_> {
-    fn step(&mut self) -> Result<Option<Step>, TextError> {
+    fn step(&mut self) -> Result<Option<LexStep>, TextError> {
         let (line, column) = (self.line, self.column);
         let Some(character) = self.next() else { return Ok(None) };
-        let token = |kind| Step::Token(Token { kind, line, column });
+        let token = |kind| LexStep::Token(Token { kind, line, column });
         Ok(Some(match character {
-            '\n' | ';' => Step::End,
+            '\n' | ';' => LexStep::End,
             '#' => {
                 while self.rest.peek().is_some_and(|&next| next != '\n') {
                     self.next();
                 }
-                Step::Nothing
+                LexStep::Nothing
             }
             '"' => match self.quoted() {
-                Some(name) => token(Kind::Quoted(name)),
+                Some(name) => token(TokenKind::Quoted(name)),
                 None => return Err(TextError { line, column, fault: TextFault::Quote }),
             },
             '=' | '[' | ']' | '{' | '}' | '(' | ')' | '+' | '^' | '@' | '!' | ',' | '?' => {
-                token(Kind::Symbol(character))
+                token(TokenKind::Symbol(character))
             }
             _ if is_word(character) => {
                 let mut word = String::from(character);
@@ -103,9 +105,9 @@ impl Lexer<'_> {
                     word.push(next);
                     self.next();
                 }
-                token(Kind::Word(word))
+                token(TokenKind::Word(word))
             }
-            _ if character.is_whitespace() => Step::Nothing,
+            _ if character.is_whitespace() => LexStep::Nothing,
             _ => return Err(TextError { line, column, fault: TextFault::Character(character) }),
         }))
     }
@@ -121,7 +123,7 @@ impl Lexer<'_> {
         Some(character)
     }
 
-    /// The name behind an opening quote.
+    /// Takes the name behind an opening quote.
     fn quoted(&mut self) -> Option<String> {
         let mut name = String::new();
         loop {
@@ -145,7 +147,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// `{1F6A2}`, as Rust writes it.
+    /// Takes a code point: `{1F6A2}`, as Rust writes it.
     fn code_point(&mut self) -> Option<char> {
         if self.next()? != '{' {
             return None;

@@ -4,7 +4,7 @@
 //! memory gpu align=128 max=1073741824 hold=2      a memory; without such lines there is one, aligned to 1
 //! memory host align=64
 //! x = input f32[64,32]                            leafs: input, external, leaf (a constant), param (a node)
-//! w = external q4_K[256,64] "blk.0.w (copy)"      a name that is no label stands behind in quotes
+//! w = external q4_K[256,64] "blk.0.w (copy)"      a name that is no label, behind in quotes
 //! cache = external f16[128,256]
 //! q = mul_mat f32[64,32] w x @host                operation, type and shape, sources, memory
 //! s = soft_max(0.125,0.0) q - mask                parameters in parentheses; - is an empty slot
@@ -43,10 +43,9 @@ use crate::{AssignedGraph, Graph, GraphError, LayoutError, Op, Tensor};
 /// ```
 /// use steeve_graph::Graph;
 /// let error = "x = input 16\ny = neg z".parse::<Graph>().unwrap_err();
-/// assert_eq!(error.to_string(), "line 2, column 9: there is no tensor z");
+/// assert_eq!(error.to_string(), "line 2, column 9: tensor z: unknown");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{fault}", At(self))]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
     /// The line.
     pub line: u32,
@@ -56,15 +55,20 @@ pub struct TextError {
     pub fault: TextFault,
 }
 
-/// Shows where the fault is; an input that is too large is wrong as a whole.
-struct At<'a>(&'a TextError);
-
-impl fmt::Display for At<'_> {
+/// The position and the fault; an input that is too large is wrong as a whole.
+impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            TextError { fault: TextFault::InputTooLarge(_), .. } => Ok(()),
-            TextError { line, column, .. } => write!(f, "line {line}, column {column}: "),
+        if !matches!(self.fault, TextFault::InputTooLarge(_)) {
+            write!(f, "line {}, column {}: ", self.line, self.column)?;
         }
+        write!(f, "{}", self.fault)
+    }
+}
+
+/// The fault is part of the message, so the source is that of the fault.
+impl core::error::Error for TextError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        self.fault.source()
     }
 }
 
@@ -73,46 +77,46 @@ impl fmt::Display for At<'_> {
 #[non_exhaustive]
 pub enum TextFault {
     /// A character that means nothing.
-    #[error("{0:?} means nothing here")]
+    #[error("unknown character: got {0:?}")]
     Character(char),
     /// A quoted name without its end.
-    #[error("this quoted name has no end on its line, or an escape other than \\\\, \\\", \\n, \\r, \\t and \\u{{..}}")]
+    #[error("quoted name: no end on its line, or an escape other than \\\\, \\\", \\n, \\r, \\t and \\u{{..}}")]
     Quote,
     /// Something else was expected.
     #[error("expected {0}")]
     Expected(&'static str),
     /// A number that is none, or too large.
-    #[error("{} is no number that fits here", Clipped(.0))]
+    #[error("number: none that fits here: got {}", Clipped(.0))]
     Number(String),
     /// An operation that is not in the table.
-    #[error("there is no operation {name}; write ?{name} to keep its name", name = Clipped(.0))]
+    #[error("operation {name}: unknown: expected one of the table, or ?{name} to keep the name", name = Clipped(.0))]
     Op(String),
     /// A flag that does not exist.
-    #[error("there is no flag !{}", Clipped(.0))]
+    #[error("flag !{}: unknown", Clipped(.0))]
     Flag(String),
     /// An attribute that does not exist.
-    #[error("there is no attribute {}=", Clipped(.0))]
+    #[error("attribute {}=: unknown", Clipped(.0))]
     Attribute(String),
     /// A label that nothing has.
-    #[error("there is no tensor {}", Clipped(.0))]
+    #[error("tensor {}: unknown", Clipped(.0))]
     Tensor(String),
     /// A memory that was not declared.
-    #[error("there is no memory {}", Clipped(.0))]
+    #[error("memory {}: unknown", Clipped(.0))]
     Memory(String),
     /// A label that two things have.
-    #[error("{} is there already", Clipped(.0))]
-    Twice(String),
+    #[error("label {}: given twice", Clipped(.0))]
+    Duplicate(String),
     /// Type and shape were left out, and the sources do not say them.
-    #[error("give the type and shape: {0}")]
-    Unsaid(crate::ShapeError),
+    #[error("type and shape: missing, and not known from the sources")]
+    UnknownShape(#[source] crate::ShapeError),
     /// A statement with more words and symbols than any can need.
-    #[error("a statement has at most {} words and symbols", lexer::MOST_TOKENS)]
+    #[error("statement: too long: expected at most {} words and symbols", lexer::MOST_TOKENS)]
     TooLong,
     /// A text that is longer than is read.
     #[error(transparent)]
     InputTooLarge(#[from] InputTooLarge),
     /// The root of a view was left out, and the sources do not say it.
-    #[error("give the root of the view, as in +0^root")]
+    #[error("root of the view: missing: expected one, as in +0^root")]
     NoRoot,
     /// A shape that no tensor can have.
     #[error(transparent)]
@@ -130,6 +134,10 @@ pub enum TextFault {
 /// let error = text::read_within("x = input 16; y = neg x", InputLimit::new(Bytes(10))).unwrap_err();
 /// assert_eq!(error.to_string(), "input too large: at most 10 bytes are read, got 23");
 /// ```
+///
+/// # Errors
+///
+/// The first fault, with its line and column.
 pub fn read_within(text: &str, limit: InputLimit) -> Result<AssignedGraph, TextError> {
     match limit.check(text.len()) {
         Ok(()) => read::read(text),
@@ -169,16 +177,16 @@ impl fmt::Display for AssignedGraph {
     }
 }
 
-/// In which list of a graph a tensor stands.
+/// The list of a graph that a tensor is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum List {
+enum GraphList {
     Leafs,
     Nodes,
     Neither,
 }
 
-impl List {
-    /// Where a tensor stands unless its line says otherwise.
+impl GraphList {
+    /// Returns the list that a tensor is in unless its line says otherwise.
     fn usual(tensor: &Tensor) -> Self {
         if tensor.op == Op::None && !tensor.flags.is_param() { Self::Leafs } else { Self::Nodes }
     }
@@ -192,11 +200,11 @@ impl List {
     }
 }
 
-/// Up to how many memories one size may stand for all of them. A text with more has a size for each, so that no short text
-/// describes a large table.
+/// Up to how many memories one size may be written once for all of them. A text with more has a size for each, so
+/// that no short text describes a large table.
 const SAME_SIZE_MEMORIES: usize = 64;
 
-/// The slot whose memory an operation usually shares; a plain view shares its first source's.
+/// Returns the slot that the result of an operation usually is a view of; the first for a plain view.
 fn usual_view(op: Op) -> usize {
     op.entry().view_of.unwrap_or(0)
 }

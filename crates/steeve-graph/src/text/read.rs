@@ -1,4 +1,4 @@
-//! Text in, graph out: tokens to lines, then lines to tensors, because a source may stand behind its reader.
+//! Text in, graph out: tokens to lines, then lines to tensors, because a source may be listed behind its reader.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -6,17 +6,17 @@ use alloc::vec::Vec;
 
 use steeve_plan::{Align, Bytes, Id};
 
-use super::cursor::{Cursor, Reference, Said};
-use super::lexer::{Kind, Statements, Token};
-use super::{List, SAME_SIZE_MEMORIES, TextError, TextFault, usual_view};
-use crate::shape::{ShapeInput, Strides};
+use super::cursor::{Cursor, Reference, WrittenLayout};
+use super::lexer::{Statements, Token, TokenKind};
+use super::{GraphList, SAME_SIZE_MEMORIES, TextError, TextFault, usual_view};
+use crate::shape::{OperandChecks, ShapeInput};
 use crate::{
     AllocSizes, AssignedGraph, Assignment, DataType, Flags, Fusion, Glu, GraphError, GraphParts, Layout, Memory,
     MemoryId, Op, Param, ShapeError, Tensor, TensorId, Unary, View,
 };
 
 pub(super) fn read(text: &str) -> Result<AssignedGraph, TextError> {
-    let mut reader = Reader::default();
+    let mut reader = TextReader::default();
     let mut statements = Statements::new(text);
     while let Some(tokens) = statements.next()? {
         reader.statement(Cursor { tokens, at: 0 })?;
@@ -25,18 +25,18 @@ pub(super) fn read(text: &str) -> Result<AssignedGraph, TextError> {
 }
 
 /// A line that describes a tensor.
-struct Line {
+struct TensorLine {
     token: Token,
     name: String,
-    op: Head,
+    op: OpName,
     params: Vec<Param>,
-    layout: Option<Said>,
+    layout: Option<WrittenLayout>,
     view: Option<(Bytes, Option<Reference>)>,
     sources: Vec<Option<Reference>>,
     flags: Flags,
     external: bool,
     owner: bool,
-    list: Option<List>,
+    list: Option<GraphList>,
     memory: Option<Reference>,
     sizes: Vec<Bytes>,
     /// The slots that it may overwrite, and where that is said.
@@ -44,28 +44,28 @@ struct Line {
 }
 
 /// An operation by its names, because only the table can keep unknown ones.
-struct Head {
+struct OpName {
     name: String,
     kind: Option<String>,
 }
 
 /// One entry of the lists of the graph.
-struct Entry {
+struct ListEntry {
     tensor: Reference,
-    list: List,
+    list: GraphList,
     memory: Option<Reference>,
 }
 
 #[derive(Default)]
-struct Reader {
+struct TextReader {
     memories: Vec<Memory>,
     memory_labels: BTreeMap<String, MemoryId>,
     labels: BTreeMap<String, TensorId>,
-    lines: Vec<Line>,
-    entries: Vec<Entry>,
+    lines: Vec<TensorLine>,
+    entries: Vec<ListEntry>,
 }
 
-impl Reader {
+impl TextReader {
     fn statement(&mut self, mut cursor: Cursor<'_>) -> Result<(), TextError> {
         let first = cursor.reference("a label")?;
         if cursor.symbol('=') {
@@ -73,8 +73,8 @@ impl Reader {
         }
         match first.label.as_str() {
             "memory" => self.memory(cursor),
-            "leaf" => self.again(cursor, List::Leafs),
-            "node" => self.again(cursor, List::Nodes),
+            "leaf" => self.again(cursor, GraphList::Leafs),
+            "node" => self.again(cursor, GraphList::Nodes),
             _ => Err(cursor.expected("=")),
         }
     }
@@ -84,12 +84,12 @@ impl Reader {
         let mut memory = Memory::new(name_of(&label.label), Align::ONE);
         while let Some(token) = cursor.next() {
             match &token.kind {
-                Kind::Quoted(name) => memory.name.clone_from(name),
-                Kind::Word(key) => {
+                TokenKind::Quoted(name) => memory.name.clone_from(name),
+                TokenKind::Word(key) => {
                     cursor.demand('=')?;
                     self.memory_attribute(key, token, &mut memory, &mut cursor)?;
                 }
-                Kind::Symbol(_) => {
+                TokenKind::Symbol(_) => {
                     return Err(token.error(TextFault::Expected("align=, max=, hold=, fusion= or shares=")));
                 }
             }
@@ -98,7 +98,7 @@ impl Reader {
         let id = id.ok_or(label.token.error(TextFault::Expected("fewer memories")))?;
         self.memories.push(memory);
         match self.memory_labels.insert(label.label.clone(), id) {
-            Some(_) => Err(label.token.error(TextFault::Twice(label.label))),
+            Some(_) => Err(label.token.error(TextFault::Duplicate(label.label))),
             None => Ok(()),
         }
     }
@@ -118,7 +118,7 @@ impl Reader {
             "max" => memory.max_buffer = Some(Bytes(cursor.number()?.0)),
             "hold" => {
                 let (value, token) = cursor.number()?;
-                memory.hold = u32::try_from(value).map_err(|_| token.error(number_fault(value)))?;
+                memory.extra_lifetime = u32::try_from(value).map_err(|_| token.error(number_fault(value)))?;
             }
             "fusion" => {
                 let word = cursor.reference("none, checked or kept")?;
@@ -131,11 +131,11 @@ impl Reader {
         Ok(())
     }
 
-    fn again(&mut self, mut cursor: Cursor<'_>, list: List) -> Result<(), TextError> {
+    fn again(&mut self, mut cursor: Cursor<'_>, list: GraphList) -> Result<(), TextError> {
         let tensor = cursor.reference("a tensor")?;
         let memory = if cursor.symbol('@') { Some(cursor.reference("a memory")?) } else { None };
         cursor.end()?;
-        self.entries.push(Entry { tensor, list, memory });
+        self.entries.push(ListEntry { tensor, list, memory });
         Ok(())
     }
 
@@ -143,13 +143,13 @@ impl Reader {
         let id = TensorId::from_index(self.lines.len());
         let id = id.ok_or(label.token.error(GraphError::TooMany { tensors: self.lines.len() }))?;
         if self.labels.insert(label.label.clone(), id).is_some() {
-            return Err(label.token.error(TextFault::Twice(label.label)));
+            return Err(label.token.error(TextFault::Duplicate(label.label)));
         }
         let line = line(&label, &mut cursor)?;
         let list = line.list;
-        let usual = if line.op.name == "NONE" && !line.flags.is_param() { List::Leafs } else { List::Nodes };
+        let usual = if line.op.name == "NONE" && !line.flags.is_param() { GraphList::Leafs } else { GraphList::Nodes };
         let list = list.unwrap_or(usual);
-        self.entries.push(Entry { tensor: label, list, memory: line.memory.clone() });
+        self.entries.push(ListEntry { tensor: label, list, memory: line.memory.clone() });
         self.lines.push(line);
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Reader {
     }
 
     fn finish(mut self) -> Result<AssignedGraph, TextError> {
-        let last = Token { kind: Kind::Symbol(' '), line: 1, column: 1 };
+        let last = Token { kind: TokenKind::Symbol(' '), line: 1, column: 1 };
         let memories =
             if self.memories.is_empty() { alloc::vec![Memory::default()] } else { core::mem::take(&mut self.memories) };
         let mut parts = GraphParts::default();
@@ -189,7 +189,7 @@ impl Reader {
         whole.map_err(|error| self.blame(&error).unwrap_or(&last).error(error))
     }
 
-    /// The line of the tensor that an error names.
+    /// Returns the line of the tensor that an error names.
     fn blame(&self, error: &GraphError) -> Option<&Token> {
         let tensor = match error {
             GraphError::ViewOutside { tensor, .. }
@@ -212,30 +212,30 @@ impl Reader {
                 None => MemoryId::FIRST,
             };
             match entry.list {
-                List::Leafs => {
+                GraphList::Leafs => {
                     parts.leaf(id);
                     assignment.leafs.push(memory);
                 }
-                List::Nodes => {
+                GraphList::Nodes => {
                     parts.node(id);
                     assignment.nodes.push(memory);
                 }
-                List::Neither => {}
+                GraphList::Neither => {}
             }
         }
         Ok(assignment)
     }
 
-    fn push(&self, parts: &mut GraphParts, line: &Line) -> Result<TensorId, TextError> {
+    fn push(&self, parts: &mut GraphParts, line: &TensorLine) -> Result<TensorId, TextError> {
         let wrong = |error: GraphError| line.token.error(error);
         let op = parts.op(&line.op.name, line.op.kind.as_deref()).map_err(wrong)?;
         let source = |source: &Option<Reference>| source.as_ref().map(|it| self.tensor_id(it)).transpose();
         let sources: Vec<_> = line.sources.iter().map(source).collect::<Result<_, _>>()?;
         let (layout, view) = match &line.layout {
-            Some(said) => {
-                let view = self.said_view(parts, line, op, &sources)?;
+            Some(written) => {
+                let view = self.written_view(parts, line, op, &sources)?;
                 let root = view.and_then(|view| parts.tensors().get(view.root));
-                (said.layout(root.map_or(DataType::F32, |root| root.layout.dtype()))?, view)
+                (written.layout(root.map_or(DataType::F32, |root| root.layout.dtype()))?, view)
             }
             None => inferred(parts, line, op, &sources)?,
         };
@@ -258,11 +258,11 @@ impl Reader {
         Ok(id)
     }
 
-    /// The view that a line with a shape describes: what it says, or what its operation does by itself.
-    fn said_view(
+    /// Returns the view that a line with a shape describes: what it says, or what its operation does by itself.
+    fn written_view(
         &self,
         parts: &GraphParts,
-        line: &Line,
+        line: &TensorLine,
         op: Op,
         sources: &[Option<TensorId>],
     ) -> Result<Option<View>, TextError> {
@@ -280,25 +280,26 @@ impl Reader {
     }
 }
 
-/// Layout and view by the rule of the operation, from sources that stand before.
+/// Infers layout and view by the rule of the operation, from sources that are listed before.
 fn inferred(
     parts: &GraphParts,
-    line: &Line,
+    line: &TensorLine,
     op: Op,
     sources: &[Option<TensorId>],
 ) -> Result<(Layout, Option<View>), TextError> {
-    let unsaid = |refusal| line.token.error(TextFault::Unsaid(refusal));
+    let unsaid = |refusal| line.token.error(TextFault::UnknownShape(refusal));
     let tensors = parts.tensors();
     let mut layouts = Vec::with_capacity(sources.len());
     for source in sources {
         layouts.push(match *source {
-            Some(source) => Some(tensors.get(source).ok_or_else(|| unsaid(ShapeError::Unsaid))?.layout),
+            Some(source) => Some(tensors.get(source).ok_or_else(|| unsaid(ShapeError::Undetermined))?.layout),
             None => None,
         });
     }
-    let rule = op.entry().rule.ok_or_else(|| unsaid(ShapeError::Unsaid))?;
-    let inferred = rule(&ShapeInput { sources: &layouts, params: &line.params, wanted: None, strides: Strides::Ggml })
-        .map_err(unsaid)?;
+    let rule = op.entry().rule.ok_or_else(|| unsaid(ShapeError::Undetermined))?;
+    let inferred =
+        rule(&ShapeInput { sources: &layouts, params: &line.params, wanted: None, checks: OperandChecks::Ggml })
+            .map_err(unsaid)?;
     let view = inferred.shares.and_then(|(slot, offset)| {
         let source = sources.get(slot).copied().flatten()?;
         let offset = tensors.offset(source).checked_add(offset)?;
@@ -307,7 +308,7 @@ fn inferred(
     Ok((inferred.layout, view))
 }
 
-/// What a label says about the name: one with a percent sign says nothing.
+/// Returns the name that a label says: none for one with a percent sign.
 fn name_of(label: &str) -> &str {
     if label.starts_with('%') { "" } else { label }
 }
@@ -316,12 +317,12 @@ fn number_fault(value: u64) -> TextFault {
     TextFault::Number(alloc::format!("{value}"))
 }
 
-fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<Line, TextError> {
+fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<TensorLine, TextError> {
     let (op, flags, external) = head(cursor)?;
     let params = cursor.params()?;
     let layout = cursor.layout()?;
     let view = if layout.is_some() { cursor.view()? } else { None };
-    let mut line = Line {
+    let mut line = TensorLine {
         token: label.token.clone(),
         name: name_of(&label.label).into(),
         op,
@@ -339,25 +340,27 @@ fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<Line, TextError> {
     };
     while let Some(token) = cursor.next() {
         match &token.kind {
-            Kind::Quoted(name) => line.name.clone_from(name),
-            Kind::Symbol('!') => flag(&mut line, cursor)?,
-            Kind::Symbol('@') => line.memory = Some(cursor.reference("a memory")?),
-            Kind::Word(word) if word == "-" => line.sources.push(None),
-            Kind::Word(word) if cursor.symbol('=') => match word.as_str() {
+            TokenKind::Quoted(name) => line.name.clone_from(name),
+            TokenKind::Symbol('!') => flag(&mut line, cursor)?,
+            TokenKind::Symbol('@') => line.memory = Some(cursor.reference("a memory")?),
+            TokenKind::Word(word) if word == "-" => line.sources.push(None),
+            TokenKind::Word(word) if cursor.symbol('=') => match word.as_str() {
                 "size" => line.sizes = cursor.numbers()?.into_iter().map(Bytes).collect(),
                 "overwrites" => line.overwrites = Some((cursor.numbers()?, token.clone())),
                 _ => return Err(token.error(TextFault::Attribute(word.clone()))),
             },
-            Kind::Word(word) => line.sources.push(Some(Reference { label: word.clone(), token: token.clone() })),
-            Kind::Symbol(_) => return Err(token.error(TextFault::Expected("a source, a flag or the end of the line"))),
+            TokenKind::Word(word) => line.sources.push(Some(Reference { label: word.clone(), token: token.clone() })),
+            TokenKind::Symbol(_) => {
+                return Err(token.error(TextFault::Expected("a source, a flag or the end of the line")));
+            }
         }
     }
     Ok(line)
 }
 
-/// The operation, and the flags that its word says.
-fn head(cursor: &mut Cursor<'_>) -> Result<(Head, Flags, bool), TextError> {
-    let plain = |name: &str| Head { name: name.into(), kind: None };
+/// Takes the operation, and the flags that its word says.
+fn head(cursor: &mut Cursor<'_>) -> Result<(OpName, Flags, bool), TextError> {
+    let plain = |name: &str| OpName { name: name.into(), kind: None };
     if cursor.symbol('?') {
         return Ok((plain(&cursor.name()?), Flags::NONE, false));
     }
@@ -369,7 +372,7 @@ fn head(cursor: &mut Cursor<'_>) -> Result<(Head, Flags, bool), TextError> {
         "leaf" => (plain("NONE"), Flags::NONE, false),
         "unary" | "glu" => {
             cursor.demand('?')?;
-            let head = Head { name: word.to_ascii_uppercase(), kind: Some(cursor.name()?) };
+            let head = OpName { name: word.to_ascii_uppercase(), kind: Some(cursor.name()?) };
             (head, Flags::NONE, false)
         }
         _ => {
@@ -378,8 +381,8 @@ fn head(cursor: &mut Cursor<'_>) -> Result<(Head, Flags, bool), TextError> {
             let head = match () {
                 () if !lower => None,
                 () if Op::plain(&upper).is_some() => Some(plain(&upper)),
-                () if Unary::from_name(&upper).is_some() => Some(Head { name: "UNARY".into(), kind: Some(upper) }),
-                () if Glu::from_name(&upper).is_some() => Some(Head { name: "GLU".into(), kind: Some(upper) }),
+                () if Unary::from_name(&upper).is_some() => Some(OpName { name: "UNARY".into(), kind: Some(upper) }),
+                () if Glu::from_name(&upper).is_some() => Some(OpName { name: "GLU".into(), kind: Some(upper) }),
                 () => None,
             };
             (head.ok_or_else(|| token.error(TextFault::Op(word)))?, Flags::NONE, false)
@@ -387,14 +390,14 @@ fn head(cursor: &mut Cursor<'_>) -> Result<(Head, Flags, bool), TextError> {
     })
 }
 
-fn flag(line: &mut Line, cursor: &mut Cursor<'_>) -> Result<(), TextError> {
+fn flag(line: &mut TensorLine, cursor: &mut Cursor<'_>) -> Result<(), TextError> {
     let Reference { label: name, token } = cursor.reference("a flag")?;
     match name.as_str() {
         "external" => line.external = true,
         "owner" => line.owner = true,
-        "leaf" => line.list = Some(List::Leafs),
-        "node" => line.list = Some(List::Nodes),
-        "aside" => line.list = Some(List::Neither),
+        "leaf" => line.list = Some(GraphList::Leafs),
+        "node" => line.list = Some(GraphList::Nodes),
+        "aside" => line.list = Some(GraphList::Neither),
         _ => match Flags::ALL.into_iter().find(|&(_, known)| known == name) {
             Some((flag, _)) => line.flags |= flag,
             None => return Err(token.error(TextFault::Flag(name))),

@@ -9,8 +9,8 @@ use core::fmt::{self, Formatter, Write};
 use steeve_plan::{Bytes, Id, IdVec};
 
 use super::lexer::is_word;
-use super::{List, SAME_SIZE_MEMORIES, usual_view};
-use crate::compact::lines;
+use super::{GraphList, SAME_SIZE_MEMORIES, usual_view};
+use crate::compact::text_order;
 use crate::{AssignedGraph, Flags, Fusion, Graph, Memory, MemoryId, Op, Tensor, TensorId};
 
 pub(super) fn write(f: &mut Formatter<'_>, graph: &Graph, assigned: Option<&AssignedGraph>) -> fmt::Result {
@@ -20,9 +20,14 @@ pub(super) fn write(f: &mut Formatter<'_>, graph: &Graph, assigned: Option<&Assi
     for (memory, label) in memories.iter().zip(&memory_labels) {
         write_memory(f, memory, label, &memory_labels)?;
     }
-    let order = lines(graph);
-    let mut writer =
-        Writer { graph, assigned, labels: labels(graph, &order), lines: line_numbers(graph, &order), memory_labels };
+    let order = text_order(graph);
+    let mut writer = TextWriter {
+        graph,
+        assigned,
+        labels: labels(graph, &order),
+        lines: line_numbers(graph, &order),
+        memory_labels,
+    };
     writer.lists(f, &order)
 }
 
@@ -31,8 +36,8 @@ fn write_memory(f: &mut Formatter<'_>, memory: &Memory, label: &str, labels: &[S
     if let Some(max) = memory.max_buffer {
         write!(f, " max={max}")?;
     }
-    if memory.hold > 0 {
-        write!(f, " hold={}", memory.hold)?;
+    if memory.extra_lifetime > 0 {
+        write!(f, " hold={}", memory.extra_lifetime)?;
     }
     if memory.fusion != Fusion::None {
         write!(f, " fusion={}", memory.fusion.name())?;
@@ -47,7 +52,7 @@ fn write_memory(f: &mut Formatter<'_>, memory: &Memory, label: &str, labels: &[S
     f.write_char('\n')
 }
 
-/// The name where it is a label and no other memory has it, else the number.
+/// Returns the label of each memory: the name where it is a label and no other memory has it, else the number.
 fn memory_labels(memories: &[Memory]) -> Vec<String> {
     let mut taken = BTreeSet::new();
     let mut labels = Vec::with_capacity(memories.len());
@@ -58,7 +63,8 @@ fn memory_labels(memories: &[Memory]) -> Vec<String> {
     labels
 }
 
-/// The same for tensors; the number is that of the line.
+/// Returns the label of each tensor: the name where it is a label and no other tensor has it, else the number of the
+/// line.
 fn labels(graph: &Graph, order: &[TensorId]) -> IdVec<TensorId, String> {
     let mut labels: IdVec<TensorId, String> = graph.tensors().iter().map(|_| String::new()).collect();
     let mut taken = BTreeSet::new();
@@ -78,7 +84,7 @@ fn line_numbers(graph: &Graph, order: &[TensorId]) -> IdVec<TensorId, usize> {
     lines
 }
 
-/// What can stand as a label and as a name at once.
+/// Returns whether a name may be a label.
 fn is_label(name: &str) -> bool {
     let letter = |first: char| first.is_ascii_alphabetic() || first == '_';
     name.starts_with(letter) && name.chars().all(|character| is_word(character) && character != '%')
@@ -99,7 +105,7 @@ fn quote(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
     f.write_char('"')
 }
 
-struct Writer<'a> {
+struct TextWriter<'a> {
     graph: &'a Graph,
     assigned: Option<&'a AssignedGraph>,
     labels: IdVec<TensorId, String>,
@@ -107,8 +113,8 @@ struct Writer<'a> {
     memory_labels: Vec<String>,
 }
 
-impl Writer<'_> {
-    /// Leafs, tensors in neither list, nodes. What has a line already is only named again.
+impl TextWriter<'_> {
+    /// Writes leafs, tensors in neither list, nodes. What has a line already is only named again.
     fn lists(&mut self, f: &mut Formatter<'_>, order: &[TensorId]) -> fmt::Result {
         let graph = self.graph;
         let mut written = alloc::vec![false; graph.tensors().len()];
@@ -116,17 +122,17 @@ impl Writer<'_> {
         let memory = |list: Option<&Vec<MemoryId>>, index: usize| list.and_then(|list| list.get(index)).copied();
         for (index, &leaf) in graph.leafs().iter().enumerate() {
             let memory = memory(assignment.map(|it| &it.leafs), index);
-            self.entry(f, leaf, List::Leafs, memory, &mut written)?;
+            self.entry(f, leaf, GraphList::Leafs, memory, &mut written)?;
         }
         let nodes: Vec<bool> = listed(graph, graph.nodes());
         for &id in order.iter().filter(|id| !nodes[id.index()]) {
             if !written[id.index()] {
-                self.entry(f, id, List::Neither, None, &mut written)?;
+                self.entry(f, id, GraphList::Neither, None, &mut written)?;
             }
         }
         for (index, &node) in graph.nodes().iter().enumerate() {
             let memory = memory(assignment.map(|it| &it.nodes), index);
-            self.entry(f, node, List::Nodes, memory, &mut written)?;
+            self.entry(f, node, GraphList::Nodes, memory, &mut written)?;
         }
         Ok(())
     }
@@ -135,7 +141,7 @@ impl Writer<'_> {
         &self,
         f: &mut Formatter<'_>,
         id: TensorId,
-        list: List,
+        list: GraphList,
         memory: Option<MemoryId>,
         written: &mut [bool],
     ) -> fmt::Result {
@@ -150,7 +156,7 @@ impl Writer<'_> {
         f.write_char('\n')
     }
 
-    fn line(&self, f: &mut Formatter<'_>, id: TensorId, list: List) -> fmt::Result {
+    fn line(&self, f: &mut Formatter<'_>, id: TensorId, list: GraphList) -> fmt::Result {
         let tensor = self.graph.tensor(id);
         write!(f, "{} = ", self.labels[id])?;
         let said = self.head(f, tensor)?;
@@ -166,7 +172,7 @@ impl Writer<'_> {
         if tensor.external && said != "external" {
             f.write_str(" !external")?;
         }
-        if list != List::usual(tensor) {
+        if list != GraphList::usual(tensor) {
             write!(f, " !{}", list.flag())?;
         }
         self.sizes(f, id)?;
@@ -258,7 +264,7 @@ fn listed(graph: &Graph, ids: &[TensorId]) -> Vec<bool> {
     listed
 }
 
-/// A name of ggml's, in quotes if it is no word.
+/// Writes a name of ggml's, in quotes if it is no word.
 fn odd(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
     if !name.is_empty() && name.chars().all(is_word) { f.write_str(name) } else { quote(f, name) }
 }

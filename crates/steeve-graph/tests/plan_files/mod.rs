@@ -14,7 +14,7 @@ pub(crate) fn graph(text: &str) -> AssignedGraph {
 pub(crate) fn options() -> Vec<PlanOptions> {
     let best = GraphStrategy::Best(Best::new(Budget::Nodes(300)));
     let ours = [GraphStrategy::Fast, best].into_iter().flat_map(|strategy| {
-        [Reuse::Ggml, Reuse::More, Reuse::None].map(|reuse| PlanOptions::new(strategy).with_reuse(reuse))
+        [Reuse::Ggml, Reuse::Extended, Reuse::None].map(|reuse| PlanOptions::new(strategy).with_reuse(reuse))
     });
     [PlanOptions::new(GraphStrategy::Ggml)].into_iter().chain(ours).collect()
 }
@@ -49,8 +49,8 @@ pub(crate) fn variant(assigned: &AssignedGraph, choices: &mut Choices<'_>) -> Op
     AssignedGraph::new(parts.finish().ok()?, assigned.memories().clone(), assigned.assignment().clone(), sizes).ok()
 }
 
-/// A plan may be used for every graph that it fits: it holds for its own, and for others with other views and sizes.
-/// How many others it fitted.
+/// Checks that a plan is right for every graph that it fits: for its own, and for others with other views and sizes.
+/// Returns how many others it fitted.
 pub(crate) fn assert_holds(what: &str, plan: &GraphPlan, graph: &AssignedGraph, choices: &mut Choices<'_>) -> u32 {
     plan.fits(graph).unwrap_or_else(|misfit| panic!("{what}: {misfit}"));
     replay(graph, &plan.places()).unwrap_or_else(|faults| panic!("{what}: {faults}"));
@@ -82,17 +82,17 @@ pub(crate) fn saved(graph: &AssignedGraph) -> String {
     plan_graph(graph, &PlanOptions::default()).unwrap().to_json()
 }
 
-/// What is said of a file after `edit` has been at the blocks of its first memory.
+/// Returns the error for a file after `edit` has changed the blocks of its first memory.
 pub(crate) fn refusal(graph: &AssignedGraph, plan: &GraphPlan, edit: impl Fn(&mut Vec<Value>)) -> String {
     let mut file: Value = serde_json::from_str(&plan.to_json()).unwrap();
     edit(file["memories"][0]["blocks"].as_array_mut().unwrap());
     match with_claims(&mut file, graph) {
         Ok(_) => panic!("accepted: {file}"),
-        Err(error) => error.to_string(),
+        Err(error) => steeve_graph::ErrorChain(&error).to_string(),
     }
 }
 
-/// A block of a file for a tensor.
+/// Returns a block of a file for a tensor.
 pub(crate) fn block(tensor: u32, live: [u64; 2]) -> Value {
     json!({"size": 64, "live": live, "buffer": 0, "offset": 4096, "tensor": {"id": tensor}})
 }

@@ -3,9 +3,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use steeve_graph::Recorded;
+use steeve_graph::RecordedGraph;
 
-/// `STEEVE_CORPUS`, else `../shared/corpus` beside the workspace root; `None`, and a line that says so, if it is not there.
+/// Returns the folder `STEEVE_CORPUS`, else `../shared/corpus` beside the workspace root; `None`, and a line that
+/// says so, if it is not there.
 fn shared() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
     let folder = std::env::var_os("STEEVE_CORPUS").map_or_else(beside, PathBuf::from).join("graphs");
@@ -28,16 +29,16 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-fn read(path: &Path) -> Recorded {
+fn read(path: &Path) -> RecordedGraph {
     let mut json = String::new();
     let file = std::fs::File::open(path).unwrap();
     flate2::read::GzDecoder::new(file).read_to_string(&mut json).unwrap();
-    Recorded::from_json(&json).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    RecordedGraph::from_json(&json).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Acts on every graph, with its folder and name (`llm/qwen3...`; `project/llm/...` for the project's own, most of which
-/// are in the shared corpus too). How many of them are from the shared corpus.
-pub(crate) fn each_graph(mut act: impl FnMut(&str, Recorded)) -> usize {
+/// Acts on every graph, with its folder and name (`llm/qwen3...`; `project/llm/...` for the project's own, most of
+/// which are in the shared corpus too). Returns how many of them are from the shared corpus.
+pub(crate) fn each_graph(mut act: impl FnMut(&str, RecordedGraph)) -> usize {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/graphs");
     let mut found = Vec::new();
     let shared = shared();

@@ -124,7 +124,7 @@ fn a_result_that_the_reuse_of_ggml_puts_into_another_memory_is_refused() {
         assert_eq!(
             setup.reserve().unwrap_err().to_string(),
             "tensor 1 (y): located in the memory of its source, where its readers may not reach it: \
-             use Reuse::More instead of ggml's reuse"
+             use Reuse::Extended instead of ggml's reuse"
         );
         // Where no device reads another's memory, no bytes of another are reused.
         judge(PlanningSetup::new("gpu offloads mul_mat; cpu host", WITH_EVERYTHING), 2, planned);

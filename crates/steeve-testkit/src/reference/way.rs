@@ -26,8 +26,8 @@ pub fn ways() -> [Way; 5] {
         Way { name: "no reuse", plan: fast.with_reuse(Reuse::None) },
         Way { name: "ggml's plan", plan: PlanOptions::new(GraphStrategy::Ggml) },
         Way { name: "fast, ggml's reuse", plan: fast.with_reuse(Reuse::Ggml) },
-        Way { name: "fast, more reuse", plan: fast.with_reuse(Reuse::More) },
-        Way { name: "best, more reuse", plan: best.with_reuse(Reuse::More) },
+        Way { name: "fast, more reuse", plan: fast.with_reuse(Reuse::Extended) },
+        Way { name: "best, more reuse", plan: best.with_reuse(Reuse::Extended) },
     ]
 }
 
@@ -99,7 +99,7 @@ pub fn run_in(
         reserved => reserved?,
     }
     let plan = allocator.plan_of(&case.graph).expect("it has just been planned");
-    let mut ran = Ran { take_overs: plan.take_overs().to_vec(), peak: plan.peak(), ..Ran::default() };
+    let mut ran = Ran { take_overs: plan.in_place_aliases().to_vec(), peak: plan.peak(), ..Ran::default() };
     allocator.clear(0xFF)?;
     let allocation = allocator.alloc(&case.graph, &bound.bindings)?;
     for leaf in case.graph.leafs().iter().filter(|id| !case.graph.tensor(**id).external) {

@@ -50,7 +50,7 @@ pub(super) fn pairs(before: &Path, after: &Path) -> Result<ComparedPaths, Error>
 fn folders(before: &Path, after: &Path) -> Result<Vec<FilePair>, Error> {
     let (mut old, mut new) = (files(before)?, files(after)?);
     let mut pairs = Vec::new();
-    for key in [MatchKey::Name, MatchKey::Recorded] {
+    for key in [MatchKey::Name, MatchKey::RecordedGraph] {
         let mut olds = key.of_all(&old);
         let matched: Vec<(String, String)> =
             key.of_all(&new).into_iter().filter_map(|(key, new)| Some((olds.remove(&key)?, new))).collect();
@@ -88,7 +88,7 @@ enum MatchKey {
     /// The name.
     Name,
     /// The number of a recording: another run has another process, and what has changed often another number of nodes.
-    Recorded,
+    RecordedGraph,
 }
 
 impl MatchKey {
@@ -97,7 +97,7 @@ impl MatchKey {
         let names = files.keys();
         match self {
             Self::Name => names.map(|name| ((name.clone(), 0, 0), name.clone())).collect(),
-            Self::Recorded => {
+            Self::RecordedGraph => {
                 let recorded: Vec<(RecordingName<'_>, &String)> =
                     names.filter_map(|name| Some((RecordingName::read(name)?, name))).collect();
                 let ranks = process_ranks(recorded.iter().map(|(it, _)| it));

@@ -12,7 +12,7 @@ use crate::error::Named;
 use crate::order::check_order;
 use crate::{Flags, Graph, GraphError, Names, Op, Param, Tensor, TensorId, Tensors, View};
 
-/// The parts of a graph that nobody has checked yet.
+/// The parts of a graph that are not checked yet.
 ///
 /// ```
 /// use steeve_graph::{DataType, GraphParts, Layout, Op, Tensor, Unary};
@@ -40,7 +40,7 @@ impl GraphParts {
         self.tensors.push(tensor, sources, &[])
     }
 
-    /// The same with the parameters of its operation.
+    /// Appends a tensor with the parameters of its operation to the table.
     pub fn push_with(
         &mut self,
         tensor: Tensor,
@@ -50,7 +50,7 @@ impl GraphParts {
         self.tensors.push(tensor, sources, params)
     }
 
-    /// The operation with ggml's name and kind, see [`Tensors::op`].
+    /// Returns the operation with ggml's name and kind, see [`Tensors::op`].
     pub fn op(&mut self, name: &str, kind: Option<&str>) -> Result<Op, GraphError> {
         self.tensors.op(name, kind)
     }
@@ -130,7 +130,7 @@ impl GraphParts {
         self.leafs.clear();
     }
 
-    /// The tensors so far.
+    /// Returns the tensors so far.
     pub fn tensors(&self) -> &Tensors {
         &self.tensors
     }
@@ -157,9 +157,13 @@ impl GraphParts {
     /// parts.node(z);
     /// parts.node(y);
     /// let error = parts.finish().unwrap_err();
-    /// assert!(error.to_string().starts_with("node 0 (tensor 2) reads tensor 1 in slot 0, which node 1 writes later"));
+    /// assert!(error.to_string().starts_with("node 0 (tensor 2): reads tensor 1 in slot 0, which node 1 writes later"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first of these rules that is broken, with the tensor.
     pub fn finish(mut self) -> Result<Graph, GraphError> {
         self.check()?;
         let Self { tensors, names, nodes, leafs } = self;

@@ -1,4 +1,4 @@
-//! Keys in, numbers out: how a [`TensorGraph`] becomes an [`AssignedGraph`].
+//! KeyTable in, numbers out: how a [`TensorGraph`] becomes an [`AssignedGraph`].
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use steeve_plan::{Bytes, Id};
 
-use super::{KeyedGraph, Keys, TensorGraph, TensorGraphError};
+use super::{KeyTable, KeyedGraph, TensorGraph, TensorGraphError};
 use crate::{
     AllocSizes, AssignedGraph, Assignment, DataType, Flags, GraphError, GraphParts, Layout, MemoryId, Op, Tensor,
     TensorId, View,
@@ -16,7 +16,7 @@ use crate::{
 
 /// What a tensor is to the graph.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum TensorRole {
     /// Another graph has it, and this one not.
     Absent,
     Input,
@@ -28,8 +28,8 @@ enum Role {
 
 /// What is known of a number.
 #[derive(Clone, Copy)]
-struct Known {
-    role: Role,
+struct KnownTensor {
+    role: TensorRole,
     flags: Flags,
     view: Option<View>,
     /// Where its sources start and end, if it is a node of the caller's.
@@ -38,24 +38,25 @@ struct Known {
     is_listed: bool,
 }
 
-const ABSENT: Known = Known { role: Role::Absent, flags: Flags::NONE, view: None, sources: (0, 0), is_listed: false };
+const ABSENT: KnownTensor =
+    KnownTensor { role: TensorRole::Absent, flags: Flags::NONE, view: None, sources: (0, 0), is_listed: false };
 
-/// Numbers that are given out as tensors are met.
-pub(super) struct Numbering<'g, G: TensorGraph> {
+/// Numbers of keys, in the order in which tensors are met.
+pub(super) struct TensorNumbering<'g, G: TensorGraph> {
     graph: &'g G,
-    keys: Keys<G::Key>,
-    known: Vec<Known>,
+    keys: KeyTable<G::Key>,
+    known: Vec<KnownTensor>,
     /// The caller's nodes, and views before their first readers.
     nodes: Vec<TensorId>,
     /// The sources of the caller's nodes.
     sources: Vec<Option<TensorId>>,
 }
 
-impl<'g, G: TensorGraph> Numbering<'g, G> {
-    /// The first numbers are those of `keys`, which the graph need not have.
+impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
+    /// Gives the first numbers to `keys`, which the graph need not have.
     pub(super) fn new(graph: &'g G, keys: &[G::Key]) -> Self {
         let numbers: BTreeMap<_, _> = keys.iter().copied().zip((0..).map_while(TensorId::from_index)).collect();
-        let keys = Keys { by_number: keys.to_vec(), numbers };
+        let keys = KeyTable { by_number: keys.to_vec(), numbers };
         let known = alloc::vec![ABSENT; keys.by_number.len()];
         Self { graph, keys, known, nodes: Vec::new(), sources: Vec::new() }
     }
@@ -64,14 +65,14 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
         let inputs: Vec<G::Key> = self.graph.inputs().collect();
         let mut input_ids = Vec::with_capacity(inputs.len());
         for input in &inputs {
-            let role = if self.graph.is_external(*input) { Role::External } else { Role::Input };
+            let role = if self.graph.is_external(*input) { TensorRole::External } else { TensorRole::Input };
             input_ids.push(self.meet(*input, role)?);
         }
         let nodes: Vec<G::Key> = self.graph.nodes().collect();
         let mut node_ids = Vec::with_capacity(nodes.len());
         for node in &nodes {
-            let id = self.meet(*node, Role::Node)?;
-            if self.known[id.index()].role != Role::Node {
+            let id = self.meet(*node, TensorRole::Node)?;
+            if self.known[id.index()].role != TensorRole::Node {
                 return Err(TensorGraphError::InputAndNode { tensor: self.graph.name(*node) });
             }
             node_ids.push(id);
@@ -80,21 +81,21 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
             self.find_view(id, input)?;
             if let Some(view) = self.known[id.index()].view {
                 // Before the run, the bytes of a node's result are those of other tensors.
-                if self.known[view.root.index()].role == Role::Node {
+                if self.known[view.root.index()].role == TensorRole::Node {
                     return Err(TensorGraphError::InputAndNode { tensor: self.graph.name(input) });
                 }
-                self.known[id.index()].role = Role::View;
+                self.known[id.index()].role = TensorRole::View;
             }
         }
         for (id, node) in node_ids.into_iter().zip(nodes) {
-            self.read(id, node)?;
+            self.add_node(id, node)?;
         }
         self.mark_outputs()?;
         self.assign()
     }
 
     /// Returns the number of a key. One that is met for the first time gets `role`.
-    fn meet(&mut self, key: G::Key, role: Role) -> Result<TensorId, TensorGraphError> {
+    fn meet(&mut self, key: G::Key, role: TensorRole) -> Result<TensorId, TensorGraphError> {
         let id = match self.keys.numbers.entry(key) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
@@ -106,7 +107,7 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
             }
         };
         let entry = &mut self.known[id.index()];
-        if entry.role == Role::Absent {
+        if entry.role == TensorRole::Absent {
             entry.role = role;
         }
         Ok(id)
@@ -114,15 +115,15 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
 
     /// Returns the number of a tensor that has a role already, or is external or a view.
     fn find(&mut self, key: G::Key) -> Result<Option<TensorId>, TensorGraphError> {
-        if let Some(id) = self.keys.number(key).filter(|id| self.known[id.index()].role != Role::Absent) {
+        if let Some(id) = self.keys.number(key).filter(|id| self.known[id.index()].role != TensorRole::Absent) {
             return Ok(Some(id));
         }
         if self.graph.view_of(key).is_some() {
-            let id = self.meet(key, Role::View)?;
+            let id = self.meet(key, TensorRole::View)?;
             self.find_view(id, key)?;
             return Ok(Some(id));
         }
-        if self.graph.is_external(key) { self.meet(key, Role::External).map(Some) } else { Ok(None) }
+        if self.graph.is_external(key) { self.meet(key, TensorRole::External).map(Some) } else { Ok(None) }
     }
 
     /// Follows the views of a tensor to the root. A chain of them that comes back to itself is found as Brent does ("An improved
@@ -161,7 +162,7 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
     }
 
     /// Notes the sources of a node, and lists it behind those that are views and not listed yet.
-    fn read(&mut self, id: TensorId, node: G::Key) -> Result<(), TensorGraphError> {
+    fn add_node(&mut self, id: TensorId, node: G::Key) -> Result<(), TensorGraphError> {
         let (graph, first) = (self.graph, self.sources.len());
         for (slot, source) in graph.sources(node).enumerate() {
             let unknown = || {
@@ -170,7 +171,7 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
             };
             let source = self.find(source)?.ok_or_else(unknown)?;
             let entry = &mut self.known[source.index()];
-            if entry.role == Role::View && !core::mem::replace(&mut entry.is_listed, true) {
+            if entry.role == TensorRole::View && !core::mem::replace(&mut entry.is_listed, true) {
                 self.nodes.push(source);
             }
             self.sources.push(Some(source));
@@ -186,9 +187,9 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
         for output in self.graph.outputs() {
             let unknown = || TensorGraphError::UnknownOutput { tensor: self.graph.name(output) };
             let id = self.find(output)?.ok_or_else(unknown)?;
-            let Known { role, view, .. } = self.known[id.index()];
+            let KnownTensor { role, view, .. } = self.known[id.index()];
             self.known[id.index()].flags |= Flags::OUTPUT;
-            if let (Role::View, Some(view)) = (role, view) {
+            if let (TensorRole::View, Some(view)) = (role, view) {
                 self.known[view.root.index()].flags |= Flags::OUTPUT;
             }
         }
@@ -204,7 +205,7 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
         let mut leafs = Vec::new();
         for (entry, key) in self.known.iter().zip(&self.keys.by_number) {
             let id = self.push(&mut parts, entry, *key)?;
-            if matches!(entry.role, Role::Input | Role::External) {
+            if matches!(entry.role, TensorRole::Input | TensorRole::External) {
                 leafs.push(id);
             }
         }
@@ -219,30 +220,30 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
         Ok(KeyedGraph { assigned, keys: self.keys })
     }
 
-    fn push(&self, parts: &mut GraphParts, entry: &Known, key: G::Key) -> Result<TensorId, TensorGraphError> {
+    fn push(&self, parts: &mut GraphParts, entry: &KnownTensor, key: G::Key) -> Result<TensorId, TensorGraphError> {
         let graph = self.graph;
         let layout = |size: Bytes| Layout::contiguous(DataType::I8, &[size.0]).map_err(GraphError::from);
         // The caller may not know the tensors of another graph.
-        if entry.role == Role::Absent {
+        if entry.role == TensorRole::Absent {
             let id = parts.push(Tensor::new(layout(Bytes::ZERO)?), &[])?;
             parts.set_name(id, &format!("{key:?}"))?;
             return Ok(id);
         }
         let op = match entry.role {
-            Role::Node => parts.tensors.other_op(&lower_case(graph.op_name(key)))?,
-            Role::View => Op::View,
-            Role::Input | Role::External | Role::Absent => Op::None,
+            TensorRole::Node => parts.tensors.other_op(&lower_case(graph.op_name(key)))?,
+            TensorRole::View => Op::View,
+            TensorRole::Input | TensorRole::External | TensorRole::Absent => Op::None,
         };
-        let flags = if entry.role == Role::Input { entry.flags | Flags::INPUT } else { entry.flags };
-        let external = entry.role == Role::External || entry.role == Role::Node && graph.is_external(key);
+        let flags = if entry.role == TensorRole::Input { entry.flags | Flags::INPUT } else { entry.flags };
+        let external = entry.role == TensorRole::External || entry.role == TensorRole::Node && graph.is_external(key);
         let tensor = Tensor { op, flags, external, view: entry.view, ..Tensor::new(layout(graph.size(key))?) };
         let root = [entry.view.map(|view| view.root)];
         let sources = match entry.role {
-            Role::View => &root[..],
+            TensorRole::View => &root[..],
             _ => &self.sources[entry.sources.0..entry.sources.1],
         };
         let id = parts.push(tensor, sources)?;
-        for (slot, source) in sources.iter().enumerate().filter(|_| entry.role == Role::Node) {
+        for (slot, source) in sources.iter().enumerate().filter(|_| entry.role == TensorRole::Node) {
             if let Some(source) = source.and_then(|source| self.keys.key(source))
                 && graph.may_overwrite(key, source)
             {
@@ -258,15 +259,15 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
         Ok(id)
     }
 
-    /// The memory of a leaf or node; that of its root for a view that is no node of the caller's.
+    /// Returns the memory of a leaf or node; that of its root for a view that is no node of the caller's.
     fn memory(&self, tensor: TensorId, memories: usize) -> Result<MemoryId, TensorGraphError> {
-        let Known { role, view, .. } = self.known[tensor.index()];
+        let KnownTensor { role, view, .. } = self.known[tensor.index()];
         let owner = match (role, view) {
-            (Role::View, Some(view)) => view.root,
+            (TensorRole::View, Some(view)) => view.root,
             _ => tensor,
         };
         let Some(key) = self.keys.key(owner) else { return Ok(MemoryId::FIRST) };
-        if self.known[owner.index()].role == Role::External {
+        if self.known[owner.index()].role == TensorRole::External {
             return Ok(MemoryId::FIRST);
         }
         let memory = self.graph.memory(key);
@@ -277,7 +278,7 @@ impl<'g, G: TensorGraph> Numbering<'g, G> {
     }
 }
 
-/// No operation of ours has a name in lower case, so a caller's is never taken for one.
+/// Returns a name in lower case. No operation of ours has such a name, so a caller's is never taken for one.
 fn lower_case(name: &str) -> Cow<'_, str> {
     if name.chars().any(char::is_uppercase) { Cow::Owned(name.to_lowercase()) } else { Cow::Borrowed(name) }
 }

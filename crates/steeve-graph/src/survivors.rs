@@ -1,10 +1,10 @@
 //! Plan in, which tensors still have their contents after a run out. O(n log n).
 //!
-//! A tensor survives if nobody who is written after it stands on its bytes. The last write decides, and that is known from
-//! the order of nodes alone: lifetimes are not asked.
+//! A tensor survives if no later write is located on its bytes. The last write decides, and that is known from the
+//! order of nodes alone, without live ranges.
 //!
 //! ```text
-//!   written at 1   [ a ]              lost: c stands on its end
+//!   written at 1   [ a ]              lost: c overwrites its end
 //!   written at 2         [ b ]        survives
 //!   written at 3      [ c]            survives
 //! ```
@@ -22,15 +22,15 @@ use crate::{Graph, GraphPlan, IntervalMap, MemoryId, Op, TensorId};
 pub struct Survivors(Vec<bool>);
 
 impl Survivors {
-    /// Whether `tensor` still has its contents after a run; of a view, whether its root has.
+    /// Returns whether `tensor` still has its contents after a run; of a view, whether its root has.
     pub fn contains(&self, tensor: TensorId) -> bool {
         self.0.get(tensor.index()).copied().unwrap_or(false)
     }
 }
 
 impl GraphPlan {
-    /// Which tensors still have their contents after a run: outputs, and whatever nobody happens to overwrite. External
-    /// tensors are among them; what the graph never touches is not.
+    /// Returns which tensors still have their contents after a run: outputs, and whatever happens not to be
+    /// overwritten. External tensors are among them; what the graph never touches is not.
     ///
     /// ```
     /// use steeve_graph::{AssignedGraph, PlanOptions, plan_graph};
@@ -38,7 +38,7 @@ impl GraphPlan {
     /// let survivors = plan_graph(&graph, &PlanOptions::default())?.survivors();
     /// let (x, c) = (graph.graph().leafs()[0], graph.graph().nodes()[2]);
     /// assert!(survivors.contains(c));
-    /// assert!(!survivors.contains(x)); // `a` has taken over its bytes
+    /// assert!(!survivors.contains(x)); // `a` is written over it
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn survivors(&self) -> Survivors {
@@ -61,11 +61,11 @@ impl GraphPlan {
     }
 }
 
-/// For each root the step of the last node that writes it, itself or through a view; 0 if that is the caller.
+/// Returns for each root the step of the last node that writes it, itself or through a view; 0 if that is the caller.
 fn last_writes(graph: &Graph) -> Vec<usize> {
     let mut written = vec![0; graph.tensors().len()];
     for (index, node) in graph.nodes().iter().enumerate() {
-        // Who has bytes of its own and no operation is filled by somebody when its turn comes: a copy of the scheduler's.
+        // What has bytes of its own and no operation is filled from outside at its turn: a copy of the scheduler's.
         let it = graph.tensor(*node);
         if !it.op.writes_nothing() || (it.op == Op::None && it.is_planned()) {
             written[graph.root(*node).index()] = index + 1;

@@ -1,7 +1,7 @@
-//! Graph in, the order that must be kept out: who reads what whom wrote, and who overwrites it.
+//! Graph in, the order that must be kept out: which node reads what another wrote, and which overwrites it.
 //!
-//! Nodes are taken in order, and for each root that anybody writes, the byte ranges are kept apart with their last writer
-//! and those who have read them since.
+//! Nodes are taken in order. For each root that a node writes, the byte ranges are kept separately, with their last
+//! writer and the nodes that have read them since.
 //!
 //! ```text
 //!    root   0 ........ 64 ........ 128 ........ 256
@@ -42,7 +42,7 @@ pub struct Dependency {
 }
 
 impl Graph {
-    /// Which nodes must wait for which, sorted by the one that waits; each pair and reason once.
+    /// Returns which nodes must wait for which, sorted by the one that waits; each pair and reason once.
     ///
     /// Views and other nodes that only describe memory neither wait nor are waited for. Edges that follow from others
     /// are left out where a range has been overwritten in between.
@@ -89,9 +89,9 @@ impl Graph {
         found
     }
 
-    /// Empty ranges for the roots that some node writes; a root that nobody writes orders nothing.
-    fn written_roots(&self) -> IdVec<TensorId, Option<Ranges>> {
-        let mut roots: IdVec<TensorId, Option<Ranges>> = self.tensors().iter().map(|_| None).collect();
+    /// Returns empty ranges for the roots that some node writes; a root that no node writes orders nothing.
+    fn written_roots(&self) -> IdVec<TensorId, Option<RootAccesses>> {
+        let mut roots: IdVec<TensorId, Option<RootAccesses>> = self.tensors().iter().map(|_| None).collect();
         for &node in self.nodes() {
             if !self.tensor(node).op.writes_nothing() {
                 roots[self.root(node)].get_or_insert_default();
@@ -100,7 +100,7 @@ impl Graph {
         roots
     }
 
-    /// The bytes of its root that a tensor touches.
+    /// Returns the bytes of its root that a tensor touches.
     fn extent(&self, id: TensorId) -> Range<u64> {
         let start = self.tensors().offset(id).get();
         // A view lies within its root, so its end can be counted.
@@ -108,59 +108,64 @@ impl Graph {
     }
 }
 
-type Edges = Vec<(usize, Hazard)>;
+type HazardEdges = Vec<(usize, Hazard)>;
 
 steeve_plan::id_type! {
-    /// One who has read a range, in a list that ranges share.
-    struct ReaderId;
+    /// A reader of a range, in a list that ranges share.
+    struct RangeReaderId;
 }
 
-/// A reader, and those who read the same bytes before it. A range that is cut in two leaves both halves with the same
+/// A reader, and the nodes that read these bytes before it. A range that is cut in two leaves both halves with one
 /// list, so a list may be part of many others.
 #[derive(Clone, Copy, Debug)]
-struct Reader {
+struct RangeReader {
     node: usize,
-    before: Option<ReaderId>,
-    /// The last node that waited for this reader: whoever is before it has been waited for as well.
+    before: Option<RangeReaderId>,
+    /// The last node that waited for this reader: it has waited for all readers before this one as well.
     waited_for_by: Option<usize>,
 }
 
 /// What happened to the bytes of a range.
 #[derive(Clone, Copy, Debug, Default)]
-struct Past {
+struct AccessHistory {
     writer: Option<usize>,
-    /// The last of those who have read them since.
-    readers: Option<ReaderId>,
+    /// The last of the nodes that have read them since.
+    readers: Option<RangeReaderId>,
 }
 
 /// The bytes of a root. Those in no range have neither been read nor written.
 #[derive(Default)]
-struct Ranges {
-    pasts: IntervalMap<Past>,
-    readers: IdVec<ReaderId, Reader>,
+struct RootAccesses {
+    histories: IntervalMap<AccessHistory>,
+    readers: IdVec<RangeReaderId, RangeReader>,
 }
 
-impl Ranges {
-    fn read(&mut self, range: Range<u64>, node: usize, edges: &mut Edges) {
+impl RootAccesses {
+    fn read(&mut self, range: Range<u64>, node: usize, edges: &mut HazardEdges) {
         let readers = &mut self.readers;
-        self.pasts.update(range, &Past::default(), |_, past| {
-            edges.extend(past.writer.map(|writer| (writer, Hazard::ReadAfterWrite)));
-            if past.readers.is_none_or(|last| readers[last].node != node) {
-                past.readers = readers.push(Reader { node, before: past.readers, waited_for_by: None });
+        self.histories.update(range, &AccessHistory::default(), |_, history| {
+            edges.extend(history.writer.map(|writer| (writer, Hazard::ReadAfterWrite)));
+            if history.readers.is_none_or(|last| readers[last].node != node) {
+                history.readers = readers.push(RangeReader { node, before: history.readers, waited_for_by: None });
             }
         });
     }
 
-    fn write(&mut self, range: Range<u64>, node: usize, edges: &mut Edges) {
+    fn write(&mut self, range: Range<u64>, node: usize, edges: &mut HazardEdges) {
         let readers = &mut self.readers;
-        self.pasts.replace(range, Past { writer: Some(node), readers: None }, |_, past| {
-            edges.extend(past.writer.map(|writer| (writer, Hazard::WriteAfterWrite)));
-            wait_for_readers(readers, past.readers, node, edges);
+        self.histories.replace(range, AccessHistory { writer: Some(node), readers: None }, |_, history| {
+            edges.extend(history.writer.map(|writer| (writer, Hazard::WriteAfterWrite)));
+            wait_for_readers(readers, history.readers, node, edges);
         });
     }
 }
 
-fn wait_for_readers(readers: &mut IdVec<ReaderId, Reader>, mut last: Option<ReaderId>, node: usize, edges: &mut Edges) {
+fn wait_for_readers(
+    readers: &mut IdVec<RangeReaderId, RangeReader>,
+    mut last: Option<RangeReaderId>,
+    node: usize,
+    edges: &mut HazardEdges,
+) {
     while let Some(id) = last {
         let reader = &mut readers[id];
         if reader.waited_for_by == Some(node) {
