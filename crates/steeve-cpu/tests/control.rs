@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use steeve_testkit::reference;
 
-use reference::{Sketch, Values};
+use reference::{CaseBuilder, Values};
 use steeve_alloc::{AllocError, Allocation, GraphAllocator};
 use steeve_cpu::{CpuBackend, CpuDevice};
 use steeve_device::{
@@ -499,11 +499,11 @@ fn who_writes_a_cache_has_it_alone() {
 }
 
 /// Graphs with ids that the caller writes: the ids, how many rows there are, and the node.
-fn with_ids() -> Result<Vec<(Sketch, TensorId, TensorId)>, GraphError> {
+fn with_ids() -> Result<Vec<(CaseBuilder, TensorId, TensorId)>, GraphError> {
     let mut graphs = Vec::new();
     let within = Values::Within(1.0);
     for kind in 0..5 {
-        let mut sketch = Sketch::new(kind);
+        let mut sketch = CaseBuilder::new(kind);
         let table = sketch.input(F32, &[8, 6], within)?;
         let ids_type = if kind == 1 { DataType::I64 } else { DataType::I32 };
         let ids = sketch.context.input(ids_type, if kind >= 3 { &[2, 1] } else { &[2] })?;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use steeve_testkit::reference;
 
-use reference::{Case, Crew, Sketch, Values, contents_of, judge, named, pack};
+use reference::{Case, CaseBuilder, ThreadedBackends, Values, contents_of, judge, named, pack};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, Bytes, DeviceError, Offset, SharedBuffer, Usage};
 use steeve_graph::{DataType, Glu, Graph, GraphError, Id, Layout, Op, Param, Rope, RopeMode, Tensor, TensorId, Unary};
@@ -49,7 +49,7 @@ const FORMS: &[Form] =
     &[Form::Plain, Form::Plain, Form::Reshaped, Form::Inner, Form::Spread, Form::Turned, Form::Permuted];
 
 struct Maker {
-    sketch: Sketch,
+    sketch: CaseBuilder,
     dtype: DataType,
     values: Values,
 }
@@ -182,7 +182,7 @@ fn rope(maker: &mut Maker, a: TensorId, ne: [u64; 4]) -> Result<(Vec<TensorId>, 
 
 /// The result has the layout of the source in `slot`, gaps included; `None` if it can't.
 fn trial(op: Op, slot: usize, seed: u64) -> Option<Trial> {
-    let mut sketch = Sketch::new(seed);
+    let mut sketch = CaseBuilder::new(seed);
     let dtype = sketch.choices.pick(&[DataType::F32, DataType::F32, DataType::F16, DataType::Bf16])?;
     let values = if matches!(op, Op::Sqrt | Op::Log | Op::Div) { Values::Positive } else { Values::Within(2.0) };
     let mut maker = Maker { sketch, dtype, values };
@@ -272,7 +272,7 @@ struct Count {
     refused: Vec<String>,
 }
 
-fn check(trial: &Trial, slot: usize, crew: &Crew, count: &mut Count) -> Result<(), String> {
+fn check(trial: &Trial, slot: usize, crew: &ThreadedBackends, count: &mut Count) -> Result<(), String> {
     let (graph, node) = (&trial.case.graph, trial.node);
     if let Err(refusal) = crew.one.supports(graph, node) {
         count.refused.push(refusal.to_string());
@@ -322,7 +322,7 @@ fn trials() -> u64 {
 
 #[test]
 fn a_result_on_a_source_is_what_it_is_elsewhere() {
-    let crew = Crew::new();
+    let crew = ThreadedBackends::new();
     let mut counts: BTreeMap<(String, usize), Count> = BTreeMap::new();
     let context = steeve_graph::Context::new();
     for (index, op) in operations().enumerate() {

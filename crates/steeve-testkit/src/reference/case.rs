@@ -3,7 +3,7 @@
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{AssignedGraph, Context, DataType, Graph, GraphError, Layout, Named, TensorId};
 
-use super::number::encode;
+use super::element_codec::encode;
 use crate::formats::random_blocks;
 
 /// A graph, and the bytes of its leafs.
@@ -91,13 +91,13 @@ fn unit(choices: &mut Choices<'_>) -> f64 {
 
 /// A context, and what its leafs hold so far.
 #[derive(Debug)]
-pub struct Sketch {
+pub struct CaseBuilder {
     pub context: Context,
     pub contents: Vec<(TensorId, Vec<u8>)>,
     pub choices: Choices<'static>,
 }
 
-impl Sketch {
+impl CaseBuilder {
     pub fn new(seed: u64) -> Self {
         Self { context: Context::new(), contents: Vec::new(), choices: Choices::from_seed(seed) }
     }

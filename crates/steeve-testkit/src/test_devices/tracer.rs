@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 use steeve_device::{Backend, BufferType, Device, DeviceError, DeviceKind, Graph, MemoryInfo, SharedBuffer, TensorId};
 
 use super::lock;
-use super::trace::{Access, Entry, HOST, Trace, What, merged};
+use super::trace::{Access, HOST, Trace, TraceAction, TraceEntry, merged};
 use buffers::TracedMemory;
 use streams::TracedBackend;
 
@@ -23,12 +23,12 @@ use streams::TracedBackend;
 /// The calls of one host thread are in the trace in their order. An event that comes from elsewhere orders nothing
 /// here, and neither does what a device may do beyond its promises.
 #[derive(Clone, Debug, Default)]
-pub struct Tracer(Arc<Log>);
+pub struct Tracer(Arc<TraceLog>);
 
 #[derive(Default)]
-struct Log(Mutex<Book>);
+struct TraceLog(Mutex<TraceState>);
 
-struct Book {
+struct TraceState {
     trace: Trace,
     /// The memories that are wrapped, with what is within.
     memories: Vec<(Weak<TracedMemory>, Arc<dyn BufferType>)>,
@@ -39,7 +39,7 @@ struct Book {
     events: usize,
 }
 
-impl Default for Book {
+impl Default for TraceState {
     fn default() -> Self {
         let trace = Trace { streams: vec![String::from("host")], ..Trace::default() };
         Self { trace, memories: Vec::new(), kinds: Vec::new(), buffers: HashMap::new(), events: 0 }
@@ -61,7 +61,7 @@ impl Tracer {
     pub fn wrap(&self, device: &Arc<dyn Device>) -> Arc<dyn Device> {
         let types = device.buffer_types().iter().map(|memory| self.memory(memory)).collect();
         let host = device.host_memory().map(|memory| self.memory(memory));
-        Arc::new(Traced { log: Arc::clone(&self.0), inner: Arc::clone(device), types, host })
+        Arc::new(TracedDevice { log: Arc::clone(&self.0), inner: Arc::clone(device), types, host })
     }
 
     /// The same memory, watched: the same one for each that is the same. For buffers that no device makes.
@@ -85,14 +85,14 @@ impl Tracer {
     }
 }
 
-impl Log {
-    fn with<R>(&self, act: impl FnOnce(&mut Book) -> R) -> R {
+impl TraceLog {
+    fn with<R>(&self, act: impl FnOnce(&mut TraceState) -> R) -> R {
         act(&mut lock(&self.0))
     }
 
-    fn enter(&self, stream: usize, what: What, accesses: Vec<Access>) {
+    fn enter(&self, stream: usize, what: TraceAction, accesses: Vec<Access>) {
         let accesses = merged(accesses);
-        self.with(|book| book.trace.entries.push(Entry { stream, what, accesses }));
+        self.with(|book| book.trace.entries.push(TraceEntry { stream, what, accesses }));
     }
 
     /// What is within a memory, if it is wrapped; else the memory.
@@ -153,13 +153,13 @@ impl Log {
 }
 
 /// Everybody has one, and it may be long.
-impl fmt::Debug for Log {
+impl fmt::Debug for TraceLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log").finish_non_exhaustive()
     }
 }
 
-impl Book {
+impl TraceState {
     fn inner(&self, memory: &Arc<dyn BufferType>) -> Arc<dyn BufferType> {
         let wraps = |outer: &Weak<TracedMemory>| std::ptr::addr_eq(outer.as_ptr(), Arc::as_ptr(memory));
         let known = self.memories.iter().find(|(outer, _)| wraps(outer));
@@ -168,14 +168,14 @@ impl Book {
 }
 
 /// A device that is watched.
-struct Traced {
-    log: Arc<Log>,
+struct TracedDevice {
+    log: Arc<TraceLog>,
     inner: Arc<dyn Device>,
     types: Vec<Arc<dyn BufferType>>,
     host: Option<Arc<dyn BufferType>>,
 }
 
-impl Device for Traced {
+impl Device for TracedDevice {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -217,7 +217,7 @@ impl Device for Traced {
     }
 }
 
-impl fmt::Debug for Traced {
+impl fmt::Debug for TracedDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Traced").field(&self.inner).finish()
     }

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use steeve_graph::IntervalMap;
 
-use super::trace::{Access, Entry, HOST, Kind, Trace, What};
+use super::trace::{Access, AccessKind, HOST, Trace, TraceAction, TraceEntry};
 
 /// Two entries that touch the same bytes, and nothing orders them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl fmt::Display for Violation {
 
 /// All conflicts that nothing orders, by the later entry. None is as it should be.
 pub fn happens_before(trace: &Trace) -> Vec<Violation> {
-    let mut judge = Judge {
+    let mut judge = RaceChecker {
         trace,
         clocks: vec![vec![0; trace.streams.len()]; trace.streams.len()],
         events: HashMap::new(),
@@ -68,20 +68,20 @@ pub fn happens_before(trace: &Trace) -> Vec<Violation> {
 }
 
 /// For each stream, up to which of its entries everything has happened.
-type Clock = Vec<u64>;
+type VectorClock = Vec<u64>;
 
-struct Judge<'a> {
+struct RaceChecker<'a> {
     trace: &'a Trace,
-    clocks: Vec<Clock>,
-    events: HashMap<usize, Clock>,
+    clocks: Vec<VectorClock>,
+    events: HashMap<usize, VectorClock>,
     /// By buffer. Bytes that nothing has touched are in no piece.
-    bytes: HashMap<usize, IntervalMap<Piece>>,
+    bytes: HashMap<usize, IntervalMap<LastAccesses>>,
     found: Vec<Violation>,
 }
 
-impl Judge<'_> {
+impl RaceChecker<'_> {
     /// What the entry's stream knows when the entry happens.
-    fn advance(&mut self, entry: &Entry) {
+    fn advance(&mut self, entry: &TraceEntry) {
         let stream = entry.stream;
         if stream != HOST {
             // Whatever the host has done or waited for before it enqueued this.
@@ -90,19 +90,23 @@ impl Judge<'_> {
         }
         self.clocks[stream][stream] += 1;
         match &entry.what {
-            What::Record(event) => {
+            TraceAction::Record(event) => {
                 self.events.insert(*event, self.clocks[stream].clone());
             }
-            What::Wait(event) => {
+            TraceAction::Wait(event) => {
                 if let Some(then) = self.events.get(event) {
                     join(&mut self.clocks[stream], then);
                 }
             }
-            What::Join(other) => {
+            TraceAction::Join(other) => {
                 let other = self.clocks[*other].clone();
                 join(&mut self.clocks[stream], &other);
             }
-            What::Submit(_) | What::Copy | What::Write | What::Read | What::Touch(_) => {}
+            TraceAction::Submit(_)
+            | TraceAction::Copy
+            | TraceAction::Write
+            | TraceAction::Read
+            | TraceAction::Touch(_) => {}
         }
     }
 
@@ -110,11 +114,11 @@ impl Judge<'_> {
         let stream = self.trace.entries[index].stream;
         let clock = &self.clocks[stream];
         let pieces = self.bytes.entry(access.buffer).or_default();
-        let untouched = Piece { read: vec![None; clock.len()], written: vec![None; clock.len()] };
+        let untouched = LastAccesses { read: vec![None; clock.len()], written: vec![None; clock.len()] };
         let first = self.found.len();
         let found = &mut self.found;
         pieces.update(access.range.clone(), &untouched, |range, piece| {
-            let mut check = |before: &[Option<Seen>], hazard: Hazard| {
+            let mut check = |before: &[Option<PastAccess>], hazard: Hazard| {
                 for (stream, seen) in before.iter().enumerate() {
                     let Some(seen) = seen.filter(|seen| clock[stream] < seen.time) else { continue };
                     let (earlier, later, buffer, range) = (seen.entry, index, access.buffer, range.clone());
@@ -122,16 +126,16 @@ impl Judge<'_> {
                 }
             };
             match access.kind {
-                Kind::Read => check(&piece.written, Hazard::ReadAfterWrite),
-                Kind::Write => {
+                AccessKind::Read => check(&piece.written, Hazard::ReadAfterWrite),
+                AccessKind::Write => {
                     check(&piece.read, Hazard::WriteAfterRead);
                     check(&piece.written, Hazard::WriteAfterWrite);
                 }
             }
-            let seen = Some(Seen { time: clock[stream], entry: index });
+            let seen = Some(PastAccess { time: clock[stream], entry: index });
             match access.kind {
-                Kind::Read => piece.read[stream] = seen,
-                Kind::Write => piece.written[stream] = seen,
+                AccessKind::Read => piece.read[stream] = seen,
+                AccessKind::Write => piece.written[stream] = seen,
             }
         });
         let found = self.found.split_off(first);
@@ -140,7 +144,7 @@ impl Judge<'_> {
     }
 }
 
-fn join(clock: &mut Clock, other: &Clock) {
+fn join(clock: &mut VectorClock, other: &VectorClock) {
     for (time, other) in clock.iter_mut().zip(other) {
         *time = (*time).max(*other);
     }
@@ -180,13 +184,13 @@ fn words(trace: &Trace, violation: &Violation) -> String {
 
 /// The last accesses to a piece of a buffer, by stream.
 #[derive(Clone, Debug)]
-struct Piece {
-    read: Vec<Option<Seen>>,
-    written: Vec<Option<Seen>>,
+struct LastAccesses {
+    read: Vec<Option<PastAccess>>,
+    written: Vec<Option<PastAccess>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct PastAccess {
     time: u64,
     entry: usize,
 }

@@ -12,41 +12,41 @@ use std::time::Duration;
 
 use steeve_device::DeviceError;
 
-use super::event::Moment;
-use super::gate::Gate;
+use super::event::EventState;
+use super::host_gate::HostGate;
 use super::lock;
 
 /// What a stream is given to do.
-pub(super) enum Work {
+pub(super) enum StreamTask {
     /// Anything.
-    Act(Box<dyn FnOnce() -> Result<(), DeviceError> + Send>),
+    FaultPoint(Box<dyn FnOnce() -> Result<(), DeviceError> + Send>),
     /// Lets an event happen.
-    Record(Arc<Moment>),
+    Record(Arc<EventState>),
     /// Goes on when an event has happened.
-    Wait(Arc<Moment>),
+    Wait(Arc<EventState>),
 }
 
 /// Work in order. Everybody who waits for it holds it too.
 pub(super) struct Stream {
     name: String,
-    gate: Arc<Gate>,
-    queue: Mutex<Queue>,
+    gate: Arc<HostGate>,
+    queue: Mutex<TaskQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
-    works: VecDeque<Work>,
+struct TaskQueue {
+    works: VecDeque<StreamTask>,
     /// The number of the next work to be enqueued, and of the next to be done.
     next: u64,
     done: u64,
-    failed: Option<Arc<Failure>>,
+    failed: Option<Arc<StreamFailure>>,
     closed: bool,
 }
 
 /// An error, and whether somebody has been told.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct StreamFailure {
     error: DeviceError,
     /// The first work that was enqueued after that.
     resume: Mutex<Option<u64>>,
@@ -56,11 +56,11 @@ pub(super) struct Failure {
 pub(super) const FOR_EVER: Duration = Duration::from_secs(60);
 
 impl Stream {
-    pub(super) fn gate(&self) -> &Arc<Gate> {
+    pub(super) fn gate(&self) -> &Arc<HostGate> {
         &self.gate
     }
 
-    pub(super) fn enqueue(&self, work: Work) {
+    pub(super) fn enqueue(&self, work: StreamTask) {
         let mut queue = self.lock();
         queue.works.push_back(work);
         queue.next += 1;
@@ -83,7 +83,7 @@ impl Stream {
     }
 
     /// An error, if nobody has been told of this failure yet. What is enqueued from now on is done again.
-    pub(super) fn tell(&self, failed: &Failure) -> Result<(), DeviceError> {
+    pub(super) fn tell(&self, failed: &StreamFailure) -> Result<(), DeviceError> {
         let queue = self.lock();
         let mut resume = lock(&failed.resume);
         if resume.is_some() {
@@ -93,7 +93,7 @@ impl Stream {
         Err(failed.error.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, TaskQueue> {
         lock(&self.queue)
     }
 
@@ -105,14 +105,14 @@ impl Stream {
             }
             let Some(work) = queue.works.pop_front() else { return };
             let number = queue.done;
-            let resumed = |failed: &Arc<Failure>| lock(&failed.resume).is_some_and(|resume| number >= resume);
+            let resumed = |failed: &Arc<StreamFailure>| lock(&failed.resume).is_some_and(|resume| number >= resume);
             queue.failed = queue.failed.take_if(|failed| !resumed(failed));
             let failed = queue.failed.clone();
             drop(queue);
             let result = perform(work, failed.as_ref(), &self.name);
             let mut queue = self.lock();
             if let Err(error) = result {
-                queue.failed = Some(Arc::new(Failure { error, resume: Mutex::default() }));
+                queue.failed = Some(Arc::new(StreamFailure { error, resume: Mutex::default() }));
             }
             queue.done += 1;
             self.changed.notify_all();
@@ -121,18 +121,18 @@ impl Stream {
 }
 
 /// All that it holds is dropped when it is done.
-fn perform(work: Work, failed: Option<&Arc<Failure>>, name: &str) -> Result<(), DeviceError> {
+fn perform(work: StreamTask, failed: Option<&Arc<StreamFailure>>, name: &str) -> Result<(), DeviceError> {
     match work {
-        Work::Act(_) if failed.is_some() => Ok(()),
-        Work::Act(act) => catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| {
+        StreamTask::FaultPoint(_) if failed.is_some() => Ok(()),
+        StreamTask::FaultPoint(act) => catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| {
             Err(DeviceError::Failed { device: name.into(), why: "a piece of its work has panicked".into() })
         }),
-        Work::Record(moment) => {
+        StreamTask::Record(moment) => {
             moment.happen(failed.cloned());
             Ok(())
         }
         // Also after a failure, so that what happens behind it means what it says.
-        Work::Wait(moment) => moment.wait(name).map(drop),
+        StreamTask::Wait(moment) => moment.wait(name).map(drop),
     }
 }
 
@@ -148,13 +148,13 @@ impl fmt::Debug for Stream {
 
 /// A stream with the thread that serves it, which ends with this.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct StreamWorker {
     stream: Arc<Stream>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Worker {
-    pub(super) fn new(name: &str, gate: &Arc<Gate>) -> Result<Self, DeviceError> {
+impl StreamWorker {
+    pub(super) fn new(name: &str, gate: &Arc<HostGate>) -> Result<Self, DeviceError> {
         let stream =
             Stream { name: name.into(), gate: Arc::clone(gate), queue: Mutex::default(), changed: Condvar::new() };
         let stream = Arc::new(stream);
@@ -169,7 +169,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for StreamWorker {
     /// What was enqueued is still done.
     fn drop(&mut self) {
         let _open = self.stream.gate.open();

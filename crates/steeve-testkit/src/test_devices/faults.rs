@@ -15,7 +15,7 @@ pub struct Faults(Arc<Mutex<[Option<u64>; 3]>>);
 
 /// What can fail.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Act {
+pub(super) enum FaultPoint {
     Allocation,
     Copy,
     Submit,
@@ -24,18 +24,18 @@ pub(super) enum Act {
 impl Faults {
     /// An allocation of this device's memory fails.
     pub fn fail_allocation_after(&self, count: u64) {
-        self.set(Act::Allocation, count);
+        self.set(FaultPoint::Allocation, count);
     }
 
     /// A copy, write or read of a backend fails, or one of the host in this device's memory. A copy by the host between
     /// two buffers reads one and writes the other; what moves no byte does not count.
     pub fn fail_copy_after(&self, count: u64) {
-        self.set(Act::Copy, count);
+        self.set(FaultPoint::Copy, count);
     }
 
     /// A submit fails.
     pub fn fail_submit_after(&self, count: u64) {
-        self.set(Act::Submit, count);
+        self.set(FaultPoint::Submit, count);
     }
 
     /// Whether something is still to fail.
@@ -48,12 +48,12 @@ impl Faults {
         *lock(&self.0) = [None; 3];
     }
 
-    fn set(&self, act: Act, count: u64) {
+    fn set(&self, act: FaultPoint, count: u64) {
         lock(&self.0)[act as usize] = Some(count);
     }
 
     /// Counts an act; whether it fails.
-    pub(super) fn strike(&self, act: Act) -> bool {
+    pub(super) fn strike(&self, act: FaultPoint) -> bool {
         let count = &mut lock(&self.0)[act as usize];
         match count {
             Some(0) => {
@@ -69,12 +69,12 @@ impl Faults {
     }
 
     /// Counts an act; an error that names the device if it fails.
-    pub(super) fn check(&self, act: Act, device: &str) -> Result<(), DeviceError> {
+    pub(super) fn check(&self, act: FaultPoint, device: &str) -> Result<(), DeviceError> {
         if self.strike(act) { Err(act.error(device)) } else { Ok(()) }
     }
 }
 
-impl Act {
+impl FaultPoint {
     pub(super) fn error(self, device: &str) -> DeviceError {
         let what = match self {
             Self::Allocation => "allocation",

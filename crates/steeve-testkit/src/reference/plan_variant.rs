@@ -9,31 +9,31 @@ use steeve_device::{Backend, Bindings, BufferType, Bytes, Offset, SharedBuffer, 
 use steeve_graph::{Best, Budget, Context, GraphPlanError, GraphStrategy, PlanOptions, Reuse, TensorId};
 
 use super::case::Case;
-use super::memory::{Memory, pack};
+use super::eval_memory::{EvalMemory, pack};
 
 /// How a graph is planned.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct PlanVariant {
     pub name: &'static str,
     pub plan: PlanOptions,
 }
 
 /// All of them. In the first, every tensor has bytes of its own for as long as it lives.
-pub fn ways() -> [Way; 5] {
+pub fn plan_variants() -> [PlanVariant; 5] {
     let fast = PlanOptions::new(GraphStrategy::Fast);
     let best = PlanOptions::new(GraphStrategy::Best(Best::new(Budget::Nodes(300))));
     [
-        Way { name: "no reuse", plan: fast.with_reuse(Reuse::None) },
-        Way { name: "ggml's plan", plan: PlanOptions::new(GraphStrategy::Ggml) },
-        Way { name: "fast, ggml's reuse", plan: fast.with_reuse(Reuse::Ggml) },
-        Way { name: "fast, more reuse", plan: fast.with_reuse(Reuse::More) },
-        Way { name: "best, more reuse", plan: best.with_reuse(Reuse::More) },
+        PlanVariant { name: "no reuse", plan: fast.with_reuse(Reuse::None) },
+        PlanVariant { name: "ggml's plan", plan: PlanOptions::new(GraphStrategy::Ggml) },
+        PlanVariant { name: "fast, ggml's reuse", plan: fast.with_reuse(Reuse::Ggml) },
+        PlanVariant { name: "fast, more reuse", plan: fast.with_reuse(Reuse::More) },
+        PlanVariant { name: "best, more reuse", plan: best.with_reuse(Reuse::More) },
     ]
 }
 
 /// What a run made.
 #[derive(Clone, Debug, Default)]
-pub struct Ran {
+pub struct RunResult {
     /// The nodes that ran with their results, without gaps, as they were just then.
     pub nodes: Vec<(TensorId, Vec<u8>)>,
     /// What was read in the end.
@@ -49,16 +49,16 @@ pub struct Ran {
 
 /// External tensors in two buffers.
 #[derive(Clone, Debug)]
-pub struct Bound {
+pub struct BoundTensors {
     pub bindings: Bindings,
     pub buffers: Vec<SharedBuffer>,
 }
 
 /// Memory for external tensors with their contents. What is between them is `0xFF`.
-pub fn bind(context: &Context, contents: &[(TensorId, Vec<u8>)], memory: &Arc<dyn BufferType>) -> Bound {
+pub fn bind(context: &Context, contents: &[(TensorId, Vec<u8>)], memory: &Arc<dyn BufferType>) -> BoundTensors {
     let tensors = context.tensors();
     let external: Vec<&(TensorId, Vec<u8>)> = contents.iter().filter(|(id, _)| tensors[*id].external).collect();
-    let mut bound = Bound { bindings: Bindings::new(), buffers: Vec::new() };
+    let mut bound = BoundTensors { bindings: Bindings::new(), buffers: Vec::new() };
     for half in 0..2 {
         let mine = || external.iter().skip(half).step_by(2);
         let size = mine().map(|(id, _)| tensors[*id].nbytes().get().next_multiple_of(64)).sum();
@@ -76,30 +76,30 @@ pub fn bind(context: &Context, contents: &[(TensorId, Vec<u8>)], memory: &Arc<dy
 }
 
 /// An allocator that plans in this way.
-pub fn allocator(way: &Way, backend: &CpuBackend) -> GraphAllocator {
-    GraphAllocator::new(&backend.buffer_type()).with_options(AllocOptions::new().with_plan(way.plan))
+pub fn allocator(plan_variant: &PlanVariant, backend: &CpuBackend) -> GraphAllocator {
+    GraphAllocator::new(&backend.buffer_type()).with_options(AllocOptions::new().with_plan(plan_variant.plan))
 }
 
 /// Plans, fills and runs a graph in memory of its own. `None` if ggml's plan loses something that is read after the run.
-pub fn run(case: &Case, way: &Way, backend: &CpuBackend) -> Result<Option<Ran>, String> {
+pub fn run(case: &Case, plan_variant: &PlanVariant, backend: &CpuBackend) -> Result<Option<RunResult>, String> {
     let bound = bind(&case.context, &case.contents, &backend.buffer_type());
-    let ran = run_in(case, &mut allocator(way, backend), &bound, backend);
-    ran.map_err(|error| format!("{}, {} threads: {error}", way.name, backend.threads()))
+    let ran = run_in(case, &mut allocator(plan_variant, backend), &bound, backend);
+    ran.map_err(|error| format!("{}, {} threads: {error}", plan_variant.name, backend.threads()))
 }
 
 /// The same in memory that may have been used before. External tensors are what they are.
 pub fn run_in(
     case: &Case,
     allocator: &mut GraphAllocator,
-    bound: &Bound,
+    bound: &BoundTensors,
     backend: &CpuBackend,
-) -> Result<Option<Ran>, AllocError> {
+) -> Result<Option<RunResult>, AllocError> {
     match allocator.reserve(&case.graph) {
         Err(AllocError::Plan(GraphPlanError::GgmlFrees { .. })) => return Ok(None),
         reserved => reserved?,
     }
     let plan = allocator.plan_of(&case.graph).expect("it has just been planned");
-    let mut ran = Ran { take_overs: plan.take_overs().to_vec(), peak: plan.peak(), ..Ran::default() };
+    let mut ran = RunResult { take_overs: plan.take_overs().to_vec(), peak: plan.peak(), ..RunResult::default() };
     allocator.clear(0xFF)?;
     let allocation = allocator.alloc(&case.graph, &bound.bindings)?;
     for leaf in case.graph.leafs().iter().filter(|id| !case.graph.tensor(**id).external) {
@@ -130,8 +130,8 @@ pub fn run_in(
 }
 
 /// The leafs as the evaluator sees them.
-pub fn contents_of(case: &Case) -> Memory {
-    let mut memory = Memory::default();
+pub fn contents_of(case: &Case) -> EvalMemory {
+    let mut memory = EvalMemory::default();
     for (leaf, bytes) in &case.contents {
         memory.set_bytes(case.context.tensors(), *leaf, bytes);
     }

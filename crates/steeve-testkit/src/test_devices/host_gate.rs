@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use super::lock;
 
 #[derive(Debug, Default)]
-pub(super) struct Gate {
-    state: Mutex<State>,
+pub(super) struct HostGate {
+    state: Mutex<GateCounts>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GateCounts {
     /// Host threads that wait for a device.
     waiting: usize,
     /// Streams that are at work in host memory.
@@ -26,12 +26,12 @@ struct State {
 /// Who waits for a host that waits for something else goes on then, and may collide.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Gate {
+impl HostGate {
     /// Lets streams in until the answer is dropped, which waits for those who are inside.
-    pub(super) fn open(self: &Arc<Self>) -> Opened {
+    pub(super) fn open(self: &Arc<Self>) -> HostWait {
         lock(&self.state).waiting += 1;
         self.changed.notify_all();
-        Opened(Arc::clone(self))
+        HostWait(Arc::clone(self))
     }
 
     /// Does a short piece of work as soon as the gate is open.
@@ -44,14 +44,14 @@ impl Gate {
         }
         state.inside += 1;
         drop(state);
-        let _inside = Inside(self);
+        let _inside = HostMemoryWork(self);
         act()
     }
 }
 
-struct Inside<'a>(&'a Gate);
+struct HostMemoryWork<'a>(&'a HostGate);
 
-impl Drop for Inside<'_> {
+impl Drop for HostMemoryWork<'_> {
     fn drop(&mut self) {
         lock(&self.0.state).inside -= 1;
         self.0.changed.notify_all();
@@ -59,9 +59,9 @@ impl Drop for Inside<'_> {
 }
 
 #[derive(Debug)]
-pub(super) struct Opened(Arc<Gate>);
+pub(super) struct HostWait(Arc<HostGate>);
 
-impl Drop for Opened {
+impl Drop for HostWait {
     fn drop(&mut self) {
         let mut state = lock(&self.0.state);
         state.waiting -= 1;

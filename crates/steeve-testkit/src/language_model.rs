@@ -5,14 +5,14 @@ use steeve_graph::{
     Rope, RopeMode, SoftMax, TensorId, Window,
 };
 
-use crate::reference::{Sketch, Values};
+use crate::reference::{CaseBuilder, Values};
 
 const F32: DataType = DataType::F32;
 const F16: DataType = DataType::F16;
 
 /// How scores become a mixture of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attention {
+pub enum AttentionForm {
     /// In one step.
     Flash,
     /// By products and a soft-max.
@@ -30,7 +30,7 @@ const USED: u64 = 2;
 const WORDS: u64 = 40;
 const CONTEXT: u64 = 24;
 
-pub struct Layer {
+pub struct ModelWeights {
     pub norm: TensorId,
     pub q: TensorId,
     pub k: TensorId,
@@ -47,37 +47,37 @@ pub struct Layer {
 }
 
 /// A language model with grouped queries, rotated positions, a cache of keys and values, and a mixture of experts.
-pub struct Model {
-    pub sketch: Sketch,
+pub struct TestModel {
+    pub sketch: CaseBuilder,
     pub embedding: TensorId,
-    pub layers: Vec<Layer>,
+    pub layers: Vec<ModelWeights>,
     pub norm: TensorId,
     pub mark: Mark,
     /// How many tensors stand before the mark.
     pub fixed: usize,
-    pub attention: Attention,
+    pub attention: AttentionForm,
 }
 
 /// A prompt and some tokens behind it, one step after another.
-pub const SAID: [&[i32]; 5] = [&[3, 17, 8, 39, 0, 21, 5], &[12], &[30], &[2, 9], &[33]];
+pub const TOKENS: [&[i32]; 5] = [&[3, 17, 8, 39, 0, 21, 5], &[12], &[30], &[2, 9], &[33]];
 
 /// The graph of some tokens behind others, with what its leafs hold but for the weights and caches.
-pub struct Step {
+pub struct ModelGraph {
     pub context: Context,
     pub graph: Graph,
     pub inputs: Vec<(TensorId, Vec<u8>)>,
 }
 
-impl Model {
-    pub fn new(attention: Attention) -> Result<Self, GraphError> {
-        let mut sketch = Sketch::new(11);
+impl TestModel {
+    pub fn new(attention: AttentionForm) -> Result<Self, GraphError> {
+        let mut sketch = CaseBuilder::new(11);
         let mut weight = |dtype: DataType, shape: &[u64]| {
             sketch.external(dtype, shape, Values::Within(1.7 / (shape[0] as f64).sqrt()))
         };
         let embedding = weight(F16, &[WIDTH, WORDS])?;
         let mut layers = Vec::new();
         for _ in 0..2 {
-            layers.push(Layer {
+            layers.push(ModelWeights {
                 norm: weight(F32, &[WIDTH])?,
                 q: weight(F16, &[WIDTH, WIDTH])?,
                 k: weight(DataType::Bf16, &[WIDTH, KV_WIDTH])?,
@@ -103,7 +103,7 @@ impl Model {
     }
 
     /// The graph of these words, behind `past` others.
-    pub fn step(&mut self, words: &[i32], past: u64) -> Result<Step, GraphError> {
+    pub fn step(&mut self, words: &[i32], past: u64) -> Result<ModelGraph, GraphError> {
         self.sketch.context.rewind(self.mark)?;
         let count = words.len() as u64;
         let c = &mut self.sketch.context;
@@ -153,15 +153,15 @@ impl Model {
         let scores = c.mul_mat(self.embedding, last)?;
         c.set_output(scores)?;
         graph.expand(c, &[scores])?;
-        Ok(Step { context: c.clone(), graph, inputs })
+        Ok(ModelGraph { context: c.clone(), graph, inputs })
     }
 }
 
 /// `q` is `[head, token, heads]`; the answer has a row for each token.
 fn attend(
     c: &mut Context,
-    attention: Attention,
-    layer: &Layer,
+    attention: AttentionForm,
+    layer: &ModelWeights,
     q: TensorId,
     mask: TensorId,
     keys: u64,
@@ -169,7 +169,7 @@ fn attend(
     let (scale, count) = (1.0 / (HEAD as f32).sqrt(), c.tensor(q)?.layout.ne()[1]);
     let mut heads = |cache: TensorId| c.view_3d(cache, [HEAD, keys, KV_HEADS], [2 * KV_WIDTH, 2 * HEAD], Bytes(0));
     let (k, v) = (heads(layer.k_cache)?, heads(layer.v_cache)?);
-    if attention == Attention::Flash {
+    if attention == AttentionForm::Flash {
         let numbers = FlashAttention { scale, ..FlashAttention::default() };
         let mixed = c.flash_attn_ext(q, k, v, Some(mask), numbers)?;
         return c.reshape(mixed, &[WIDTH, count]);
@@ -183,7 +183,7 @@ fn attend(
     c.cont_shaped(mixed, &[WIDTH, count])
 }
 
-fn mix_experts(c: &mut Context, layer: &Layer, x: TensorId, count: u64) -> Result<TensorId, GraphError> {
+fn mix_experts(c: &mut Context, layer: &ModelWeights, x: TensorId, count: u64) -> Result<TensorId, GraphError> {
     let scores = c.mul_mat(layer.router, x)?;
     let shares = c.soft_max(scores, None, SoftMax::default())?;
     let order = c.argsort(shares, Order::Descending)?;
@@ -209,7 +209,7 @@ fn mix_experts(c: &mut Context, layer: &Layer, x: TensorId, count: u64) -> Resul
 
 /// A convolution with a bias for each channel.
 fn convolved(
-    sketch: &mut Sketch,
+    sketch: &mut CaseBuilder,
     dtype: DataType,
     x: TensorId,
     out: u64,
@@ -225,7 +225,7 @@ fn convolved(
 const SAME: Convolution = Convolution { stride: [1, 1], padding: [1, 1], dilation: [1, 1] };
 
 /// A network that looks at two pictures: what it makes of them, and the order of its guesses.
-pub fn seeing(sketch: &mut Sketch) -> Result<Vec<TensorId>, GraphError> {
+pub fn seeing(sketch: &mut CaseBuilder) -> Result<Vec<TensorId>, GraphError> {
     let x = sketch.input(F32, &[18, 14, 3, 2], Values::Within(1.0))?;
     let x = convolved(sketch, F16, x, 8, SAME)?;
     let x = sketch.context.relu(x)?;
@@ -259,7 +259,7 @@ pub fn seeing(sketch: &mut Sketch) -> Result<Vec<TensorId>, GraphError> {
 }
 
 /// A network with long skips that draws a picture.
-pub fn drawing(sketch: &mut Sketch) -> Result<TensorId, GraphError> {
+pub fn drawing(sketch: &mut CaseBuilder) -> Result<TensorId, GraphError> {
     let mut x = sketch.input(F32, &[16, 16, 2, 1], Values::Within(1.0))?;
     let mut skips = Vec::new();
     // Down: each level is kept until the way up comes by, although a function of it could stand on it.

@@ -8,12 +8,12 @@ use steeve_device::{
     Backend, BufferType, Bytes, Device, DeviceError, DeviceKind, Graph, MemoryInfo, MemorySpec, TensorId,
 };
 
-use super::World;
+use super::TestSystem;
 use super::backend::TestBackend;
 use super::faults::Faults;
+use super::latency::Latency;
 use super::memory::TestMemory;
-use super::program::own_error;
-use super::random::Pace;
+use super::staged_nodes::own_error;
 
 /// A question about a node.
 type Predicate = Arc<dyn Fn(&Graph, TensorId) -> bool + Send + Sync>;
@@ -21,13 +21,13 @@ type Predicate = Arc<dyn Fn(&Graph, TensorId) -> bool + Send + Sync>;
 /// A device with memory that the host reaches by copies only. It computes by the kernels of the processor, to the bit.
 ///
 /// ```text
-/// let world = World::new();
+/// let world = TestSystem::new();
 /// let gpu = world.device("gpu").asynchronous(true).jitter(7, 50).without(|graph, node| ..);
 /// gpu.faults().fail_submit_after(3);
 /// ```
 #[derive(Clone)]
 pub struct TestDevice {
-    config: Config,
+    config: DeviceConfig,
     memory: Arc<TestMemory>,
     types: [Arc<dyn BufferType>; 1],
     faults: Faults,
@@ -36,15 +36,15 @@ pub struct TestDevice {
 
 /// What it is like.
 #[derive(Clone)]
-pub(super) struct Config {
-    pub(super) world: World,
+pub(super) struct DeviceConfig {
+    pub(super) world: TestSystem,
     pub(super) name: String,
     kind: Option<DeviceKind>,
     missing: Option<Predicate>,
     offloaded: Option<Predicate>,
     pub(super) asynchronous: bool,
-    pub(super) nodes: Pace,
-    pub(super) copies: Pace,
+    pub(super) nodes: Latency,
+    pub(super) copies: Latency,
     pub(super) copies_host: bool,
     pub(super) copies_peers: bool,
     pub(super) reads_host: bool,
@@ -52,7 +52,7 @@ pub(super) struct Config {
 }
 
 impl TestDevice {
-    pub(super) fn new(world: &World, spec: MemorySpec) -> Self {
+    pub(super) fn new(world: &TestSystem, spec: MemorySpec) -> Self {
         let (name, faults) = (spec.name.clone(), Faults::default());
         let memory = Arc::new(TestMemory::new(world, spec, faults.clone()));
         let shown: Arc<dyn BufferType> = Arc::<TestMemory>::clone(&memory);
@@ -67,16 +67,22 @@ impl TestDevice {
         Self::with(&self.config.world, name.into(), memory, shown, Faults::default())
     }
 
-    fn with(world: &World, name: String, memory: Arc<TestMemory>, shown: Arc<dyn BufferType>, faults: Faults) -> Self {
-        let config = Config {
+    fn with(
+        world: &TestSystem,
+        name: String,
+        memory: Arc<TestMemory>,
+        shown: Arc<dyn BufferType>,
+        faults: Faults,
+    ) -> Self {
+        let config = DeviceConfig {
             world: world.clone(),
             name,
             kind: None,
             missing: None,
             offloaded: None,
             asynchronous: false,
-            nodes: Pace::Quick,
-            copies: Pace::Quick,
+            nodes: Latency::Quick,
+            copies: Latency::Quick,
             copies_host: true,
             copies_peers: true,
             reads_host: false,
@@ -115,14 +121,14 @@ impl TestDevice {
 
     /// How long each node lets wait before it reads, and before it writes.
     #[must_use]
-    pub fn slow_nodes(mut self, pace: Pace) -> Self {
+    pub fn slow_nodes(mut self, pace: Latency) -> Self {
         self.config.nodes = pace;
         self
     }
 
     /// How long each half of a copy, write or read lets wait.
     #[must_use]
-    pub fn slow_copies(mut self, pace: Pace) -> Self {
+    pub fn slow_copies(mut self, pace: Latency) -> Self {
         self.config.copies = pace;
         self
     }
@@ -130,7 +136,7 @@ impl TestDevice {
     /// Nodes and copies let wait for 0 to below `micros` microseconds, by the seed.
     #[must_use]
     pub fn jitter(self, seed: u64, micros: u64) -> Self {
-        self.slow_nodes(Pace::Jitter { seed, micros }).slow_copies(Pace::Jitter { seed: !seed, micros })
+        self.slow_nodes(Latency::Jitter { seed, micros }).slow_copies(Latency::Jitter { seed: !seed, micros })
     }
 
     /// Its backends can't enqueue copies from or to host memory.
@@ -187,7 +193,7 @@ impl TestDevice {
     }
 }
 
-impl Config {
+impl DeviceConfig {
     /// Whether it can run a node, which the kernels of `cpu` must know.
     pub(super) fn supports(&self, cpu: &CpuBackend, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
         cpu.supports(graph, node).map_err(|error| own_error(&self.name, error))?;

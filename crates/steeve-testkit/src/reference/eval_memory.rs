@@ -2,16 +2,16 @@
 
 use steeve_graph::{Id, Layout, Op, TensorId, Tensors};
 
-use super::call::{Array, Call, evaluate};
-use super::number::{decode, encode, sizes};
+use super::element_codec::{decode, encode, sizes};
+use super::evaluate::{Array, NodeCall, evaluate};
 
 /// What stands in each root. A root that nobody has written is full of `0xFF`.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
+pub struct EvalMemory {
     roots: Vec<Vec<u8>>,
 }
 
-impl Memory {
+impl EvalMemory {
     /// The elements of a tensor, in order.
     pub fn read(&self, tensors: &Tensors, id: TensorId) -> Vec<f64> {
         let dtype = tensors[id].layout.dtype();
@@ -56,7 +56,7 @@ impl Memory {
     }
 
     /// What a node is given now.
-    pub fn call<'a>(&self, tensors: &'a Tensors, node: TensorId) -> Call<'a> {
+    pub fn call<'a>(&self, tensors: &'a Tensors, node: TensorId) -> NodeCall<'a> {
         let array = |id: TensorId| {
             let layout = tensors[id].layout;
             let (dtype, ne, bytes) = (layout.dtype(), layout.ne().map(|n| n as usize), self.bytes(tensors, id));
@@ -65,7 +65,7 @@ impl Memory {
             Array { dtype, ne, values: values.collect(), sizes: sizes.collect() }
         };
         let sources = tensors.sources(node).iter().map(|source| source.map(array)).collect();
-        Call { op: tensors[node].op, params: tensors.params(node), sources, result: tensors[node].layout }
+        NodeCall { op: tensors[node].op, params: tensors.params(node), sources, result: tensors[node].layout }
     }
 
     /// Runs a node: its exact values, rounded when they are stored.

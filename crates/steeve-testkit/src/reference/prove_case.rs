@@ -4,20 +4,20 @@ use steeve_cpu::CpuBackend;
 use steeve_graph::TensorId;
 
 use super::case::{Case, named};
-use super::judge::judge;
-use super::memory::Memory;
-use super::number::decode;
-use super::way::{Ran, contents_of, run, ways};
+use super::element_codec::decode;
+use super::eval_memory::EvalMemory;
+use super::plan_variant::{RunResult, contents_of, plan_variants, run};
+use super::tolerance::judge;
 
 /// Backends with one thread and with more.
 #[derive(Debug)]
-pub struct Crew {
+pub struct ThreadedBackends {
     pub one: CpuBackend,
     pub two: CpuBackend,
     pub three: CpuBackend,
 }
 
-impl Crew {
+impl ThreadedBackends {
     pub fn new() -> Self {
         let [one, two, three] = [1, 2, 3].map(CpuBackend::new);
         Self { one, two, three }
@@ -27,24 +27,28 @@ impl Crew {
 /// Runs a graph in every way. Each node's result must be the same to the bit in each, what is read in the end too, and the
 /// results of the first way within tolerance of the exact ones. The answers are all runs, without those that ggml's plan
 /// does not allow; `note` is told how much of its tolerance each node used up.
-pub fn prove(case: &Case, crew: &Crew, note: &mut dyn FnMut(TensorId, f64)) -> Result<Vec<Ran>, String> {
-    let [first, others @ ..] = ways();
+pub fn prove(
+    case: &Case,
+    crew: &ThreadedBackends,
+    note: &mut dyn FnMut(TensorId, f64),
+) -> Result<Vec<RunResult>, String> {
+    let [first, others @ ..] = plan_variants();
     let fail = |what: String| format!("{what}\n{}", case.text());
     let apart = run(case, &first, &crew.one).map_err(fail)?.expect("a plan without reuse keeps everything");
     judge_run(case, &apart, note).map_err(fail)?;
     let mut all = vec![apart];
-    let runs = [(&first, &crew.three)].into_iter().chain(others.iter().map(|way| (way, &crew.two)));
-    for (way, backend) in runs {
-        let Some(ran) = run(case, way, backend).map_err(fail)? else { continue };
+    let runs = [(&first, &crew.three)].into_iter().chain(others.iter().map(|plan_variant| (plan_variant, &crew.two)));
+    for (plan_variant, backend) in runs {
+        let Some(ran) = run(case, plan_variant, backend).map_err(fail)? else { continue };
         same(case, &all[0], &ran)
-            .map_err(|what| fail(format!("{}, {} threads: {what}", way.name, backend.threads())))?;
+            .map_err(|what| fail(format!("{}, {} threads: {what}", plan_variant.name, backend.threads())))?;
         all.push(ran);
     }
     Ok(all)
 }
 
 /// Whether two runs made the same, to the bit.
-pub fn same(case: &Case, one: &Ran, other: &Ran) -> Result<(), String> {
+pub fn same(case: &Case, one: &RunResult, other: &RunResult) -> Result<(), String> {
     let differ = |what: &str, id: TensorId, a: &[u8], b: &[u8]| {
         let at = a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
         let layout = case.graph.tensor(id).layout;
@@ -73,7 +77,7 @@ pub fn same(case: &Case, one: &Ran, other: &Ran) -> Result<(), String> {
 }
 
 /// Each node's result is within tolerance of the exact one, computed from what its sources really were.
-pub fn judge_run(case: &Case, ran: &Ran, note: &mut dyn FnMut(TensorId, f64)) -> Result<Memory, String> {
+pub fn judge_run(case: &Case, ran: &RunResult, note: &mut dyn FnMut(TensorId, f64)) -> Result<EvalMemory, String> {
     let (graph, tensors) = (&case.graph, case.graph.tensors());
     let mut memory = contents_of(case);
     let mut seen = ran.nodes.iter();
@@ -103,7 +107,7 @@ pub fn judge_run(case: &Case, ran: &Ran, note: &mut dyn FnMut(TensorId, f64)) ->
 
 /// The outputs are near those of an evaluation in f64 that has seen nothing but the leafs: as far as `tolerance` of the
 /// largest element. Node by node a graph is judged more closely; this finds what is lost in between.
-pub fn judge_whole(case: &Case, memory: &mut Memory, ran: &Ran, tolerance: f64) -> Result<(), String> {
+pub fn judge_whole(case: &Case, memory: &mut EvalMemory, ran: &RunResult, tolerance: f64) -> Result<(), String> {
     let tensors = case.graph.tensors();
     for node in case.graph.nodes() {
         memory.step(tensors, *node);

@@ -2,17 +2,17 @@
 
 use steeve_graph::{DataType, Op, TensorId, Tensors};
 
-use super::call::{Array, Call, Exact, evaluate};
+use super::element_codec::{ROUNDING, decode, encode, half_step, stored};
+use super::eval_memory::EvalMemory;
+use super::evaluate::{Array, ExpectedValues, NodeCall, evaluate};
 use super::matrix::other_meaning;
-use super::memory::Memory;
-use super::number::{ROUNDING, decode, encode, half_step, stored};
 
 /// A thousand divided by the largest number in f32, about.
 const LOST: f64 = 3e-36;
 
 /// Compares the bytes that a node made, without gaps, with what its sources in `memory` say. The answer is how much of the
 /// tolerance was used up, from 0 to 1.
-pub fn judge(tensors: &Tensors, memory: &Memory, node: TensorId, made: &[u8]) -> Result<f64, String> {
+pub fn judge(tensors: &Tensors, memory: &EvalMemory, node: TensorId, made: &[u8]) -> Result<f64, String> {
     let layout = tensors[node].layout;
     let dtype = layout.dtype();
     let op = tensors[node].op;
@@ -40,7 +40,7 @@ pub fn judge(tensors: &Tensors, memory: &Memory, node: TensorId, made: &[u8]) ->
 }
 
 /// Whether every element is within tolerance.
-fn near(dtype: DataType, made: &[u8], exact: &Exact) -> Result<f64, String> {
+fn near(dtype: DataType, made: &[u8], exact: &ExpectedValues) -> Result<f64, String> {
     let size = dtype.block_bytes() as usize;
     if made.len() != exact.values.len() * size {
         return Err(format!("{} elements of {}", made.len() / size, exact.values.len()));
@@ -92,7 +92,7 @@ fn same_blocks(dtype: DataType, wanted: &[u8], made: &[u8]) -> Result<f64, Strin
 }
 
 /// Sorted ids of a row, or the ids of its largest elements in any order. Equal elements may change places.
-fn orders(call: &Call<'_>, ids: &[f64]) -> Result<(), String> {
+fn orders(call: &NodeCall<'_>, ids: &[f64]) -> Result<(), String> {
     let (a, count): (&Array, usize) = (call.source(0), call.ne()[0]);
     for (index, (row, ids)) in a.rows().zip(ids.chunks(count.max(1))).enumerate() {
         let mut taken = vec![false; row.len()];

@@ -13,9 +13,9 @@ use steeve_device::{
     SpanMut,
 };
 
-use super::faults::{Act, Faults};
-use super::gate::Gate;
-use super::{World, lock};
+use super::faults::{FaultPoint, Faults};
+use super::host_gate::HostGate;
+use super::{TestSystem, lock};
 
 /// What bytes are before they are written.
 const GARBAGE: u8 = 0xA5;
@@ -27,21 +27,21 @@ const GONE: u8 = 0xDD;
 pub(super) struct TestMemory {
     spec: MemorySpec,
     number: u64,
-    world: std::sync::Weak<super::Inner>,
+    world: std::sync::Weak<super::SystemState>,
     faults: Faults,
-    counts: Arc<Mutex<Counts>>,
+    counts: Arc<Mutex<MemoryCounts>>,
 }
 
 /// What has been given out.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct MemoryCounts {
     bytes: u64,
     peak: u64,
     buffers: u64,
 }
 
 impl TestMemory {
-    pub(super) fn new(world: &World, spec: MemorySpec, faults: Faults) -> Self {
+    pub(super) fn new(world: &TestSystem, spec: MemorySpec, faults: Faults) -> Self {
         let number = world.number();
         Self { spec, number, world: Arc::downgrade(&world.0), faults, counts: Arc::default() }
     }
@@ -67,7 +67,7 @@ impl TestMemory {
         MemoryInfo { free: Bytes(total.0.saturating_sub(self.live().0)), total }
     }
 
-    fn enter(&self, size: Bytes) -> Result<Given, DeviceError> {
+    fn enter(&self, size: Bytes) -> Result<MemoryCharge, DeviceError> {
         let mut counts = lock(&self.counts);
         let left = Bytes(self.spec.capacity.map_or(u64::MAX, Bytes::get).saturating_sub(counts.bytes));
         if size > left {
@@ -77,7 +77,7 @@ impl TestMemory {
         counts.bytes += size.0;
         counts.buffers += 1;
         counts.peak = counts.peak.max(counts.bytes);
-        Ok(Given { counts: Arc::clone(&self.counts), size })
+        Ok(MemoryCharge { counts: Arc::clone(&self.counts), size })
     }
 }
 
@@ -112,7 +112,7 @@ impl BufferType for TestMemory {
 
     fn allocate(&self, size: Bytes) -> Result<Box<dyn Buffer>, DeviceError> {
         let memory = self.spec.name.clone();
-        self.faults.check(Act::Allocation, &memory)?;
+        self.faults.check(FaultPoint::Allocation, &memory)?;
         if let Some(max) = self.spec.max_size.filter(|max| size > *max) {
             return Err(DeviceError::TooLarge { memory, asked: size, max });
         }
@@ -122,7 +122,7 @@ impl BufferType for TestMemory {
         };
         // Far from each other, and from anything that could be a pointer here. Numbers belong to the world, so no two
         // buffers ever stand at one place, on whichever device.
-        let number = self.world.upgrade().map_or(0, |world| World(world).number());
+        let number = self.world.upgrade().map_or(0, |world| TestSystem(world).number());
         let address = (1 << 63 | number << 40) & !(self.spec.align.get() - 1);
         let storage = Arc::new(Storage { memory: self.number, bytes: Mutex::new(bytes) });
         Ok(Box::new(TestBuffer { name: memory, address, size, storage, faults: self.faults.clone(), _given: given }))
@@ -139,12 +139,12 @@ fn garbage(size: Bytes) -> Option<Vec<u8>> {
 
 /// Bytes that count as given out until this is dropped.
 #[derive(Debug)]
-struct Given {
-    counts: Arc<Mutex<Counts>>,
+struct MemoryCharge {
+    counts: Arc<Mutex<MemoryCounts>>,
     size: Bytes,
 }
 
-impl Drop for Given {
+impl Drop for MemoryCharge {
     fn drop(&mut self) {
         let mut counts = lock(&self.counts);
         counts.bytes -= self.size.0;
@@ -166,7 +166,7 @@ pub(super) struct TestBuffer {
     size: Bytes,
     storage: Arc<Storage>,
     faults: Faults,
-    _given: Given,
+    _given: MemoryCharge,
 }
 
 impl TestBuffer {
@@ -180,7 +180,7 @@ impl TestBuffer {
     }
 
     fn fail_if_told(&self, size: Bytes) -> Result<(), DeviceError> {
-        if size > Bytes::ZERO { self.faults.check(Act::Copy, &self.name) } else { Ok(()) }
+        if size > Bytes::ZERO { self.faults.check(FaultPoint::Copy, &self.name) } else { Ok(()) }
     }
 
     /// The bytes of a transfer that is about to be made.
@@ -245,7 +245,7 @@ impl Drop for TestBuffer {
 
 /// Bytes that streams work on, whatever has become of the handle.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum BufferBytes {
     /// In the memory of a device.
     Device(Arc<Storage>),
     /// In host memory. Its handle is borrowed for each piece of work.
@@ -254,7 +254,7 @@ pub(super) enum Place {
 
 /// Whose memory a place is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum MemoryOwner {
     /// The device's own.
     Own,
     /// That of another device of this kind.
@@ -267,7 +267,7 @@ pub(super) enum Whose {
 
 /// What a piece of work does with a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum BufferUse {
     Read,
     Write,
 }
@@ -275,16 +275,16 @@ pub(super) enum Use {
 /// How long a stream tries to borrow a buffer of the host's.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl Place {
+impl BufferBytes {
     /// The bytes behind a handle, which must be free for such a use now; `None` for memory of a device that is not of
     /// this kind.
-    pub(super) fn of(buffer: &SharedBuffer, usage: Use) -> Result<Option<Self>, DeviceError> {
+    pub(super) fn of(buffer: &SharedBuffer, usage: BufferUse) -> Result<Option<Self>, DeviceError> {
         let storage = |buffer: &dyn Buffer| {
             buffer.as_any().downcast_ref::<TestBuffer>().map(|buffer| Arc::clone(&buffer.storage))
         };
         let storage = match usage {
-            Use::Read => storage(&*buffer.borrow()?),
-            Use::Write => storage(&*buffer.borrow_mut()?),
+            BufferUse::Read => storage(&*buffer.borrow()?),
+            BufferUse::Write => storage(&*buffer.borrow_mut()?),
         };
         Ok(match storage {
             Some(storage) => Some(Self::Device(storage)),
@@ -293,11 +293,11 @@ impl Place {
     }
 
     /// Whose it is, for the device whose memory has this number.
-    pub(super) fn whose(&self, own: u64) -> Whose {
+    pub(super) fn whose(&self, own: u64) -> MemoryOwner {
         match self {
-            Self::Host(_) => Whose::Host,
-            Self::Device(storage) if storage.memory == own => Whose::Own,
-            Self::Device(_) => Whose::Peer,
+            Self::Host(_) => MemoryOwner::Host,
+            Self::Device(storage) if storage.memory == own => MemoryOwner::Own,
+            Self::Device(_) => MemoryOwner::Peer,
         }
     }
 
@@ -311,7 +311,7 @@ impl Place {
     }
 
     /// Copies bytes out. A stream comes through its gate.
-    pub(super) fn load(&self, gate: Option<&Gate>, offset: usize, into: &mut [u8]) -> Result<(), DeviceError> {
+    pub(super) fn load(&self, gate: Option<&HostGate>, offset: usize, into: &mut [u8]) -> Result<(), DeviceError> {
         match self {
             Self::Device(storage) => {
                 into.copy_from_slice(&lock(&storage.bytes)[offset..offset + into.len()]);
@@ -331,7 +331,7 @@ impl Place {
     }
 
     /// Copies bytes in. A stream comes through its gate.
-    pub(super) fn store(&self, gate: Option<&Gate>, offset: usize, from: &[u8]) -> Result<(), DeviceError> {
+    pub(super) fn store(&self, gate: Option<&HostGate>, offset: usize, from: &[u8]) -> Result<(), DeviceError> {
         match self {
             Self::Device(storage) => {
                 lock(&storage.bytes)[offset..offset + from.len()].copy_from_slice(from);
@@ -350,7 +350,7 @@ impl Place {
     }
 }
 
-fn through<R>(gate: Option<&Gate>, act: impl FnOnce() -> R) -> R {
+fn through<R>(gate: Option<&HostGate>, act: impl FnOnce() -> R) -> R {
     match gate {
         Some(gate) => gate.pass(act),
         None => act(),

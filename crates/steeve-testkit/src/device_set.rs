@@ -7,11 +7,11 @@ use steeve_device::{Align, Backend, Bindings, BufferType, Bytes, Device, MemoryS
 use steeve_graph::{Graph, TensorId};
 use steeve_sched::{Job, SchedError, Scheduler};
 
-use crate::reference::{Case, allocator, bind, run_in, ways};
-use crate::world::{Random, TestDevice, Tracer, World, happens_before};
+use crate::reference::{Case, allocator, bind, plan_variants, run_in};
+use crate::test_devices::{Random, TestDevice, TestSystem, Tracer, happens_before};
 
 /// Some devices of random features, and the processor last. All of them are watched.
-pub struct Rig {
+pub struct DeviceSet {
     pub tracer: Tracer,
     pub devices: Vec<Arc<dyn Device>>,
     /// The same without the processor, to be told to fail.
@@ -20,17 +20,17 @@ pub struct Rig {
 
 /// Which features devices may have.
 #[derive(Clone, Copy, Debug)]
-pub struct Features {
+pub struct DeviceFeatures {
     /// Operations are missing here and there.
     pub missing: bool,
     /// Work is done by threads that lag behind.
     pub threads: bool,
 }
 
-impl Rig {
+impl DeviceSet {
     /// As the numbers say.
-    pub fn random(random: &mut Random, count: usize, features: Features) -> Self {
-        let (world, tracer) = (World::new(), Tracer::new());
+    pub fn random(random: &mut Random, count: usize, features: DeviceFeatures) -> Self {
+        let (world, tracer) = (TestSystem::new(), Tracer::new());
         let (mut made, mut devices) = (Vec::<TestDevice>::new(), Vec::new());
         for index in 0..count {
             let name = format!("gpu{index}");
@@ -125,19 +125,19 @@ fn one_in(times: u64, seed: u64, graph: &Graph, node: TensorId) -> bool {
 
 /// What can be read after a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub outputs: Vec<(TensorId, Vec<u8>)>,
     pub externals: Vec<(TensorId, Vec<u8>)>,
 }
 
 /// What the processor alone makes of a graph, run after run with the same inputs.
-pub fn alone(case: &Case, runs: usize) -> Vec<Outcome> {
+pub fn alone(case: &Case, runs: usize) -> Vec<RunOutcome> {
     let backend = CpuBackend::new(1);
     let bound = bind(&case.context, &case.contents, &backend.buffer_type());
-    let mut allocator = allocator(&ways()[0], &backend);
+    let mut allocator = allocator(&plan_variants()[0], &backend);
     let run = |_| {
         let ran = run_in(case, &mut allocator, &bound, &backend).unwrap().expect("nothing is reused");
-        Outcome { outputs: ran.outputs, externals: ran.externals }
+        RunOutcome { outputs: ran.outputs, externals: ran.externals }
     };
     (0..runs).map(run).collect()
 }
@@ -150,11 +150,11 @@ pub fn fill(case: &Case, job: &Job) {
 }
 
 /// Reads all that can be read.
-pub fn outcome(case: &Case, job: &Job) -> Outcome {
+pub fn outcome(case: &Case, job: &Job) -> RunOutcome {
     let outputs = case.outputs().into_iter().map(|id| (id, job.read_bytes(id).unwrap())).collect();
     let externals = case.graph.leafs().iter().filter(|leaf| case.graph.tensor(**leaf).external);
     let externals = externals.map(|id| (*id, job.allocation().raw_bytes(*id).unwrap())).collect();
-    Outcome { outputs, externals }
+    RunOutcome { outputs, externals }
 }
 
 /// Pins some nodes to random workers, where they can be.

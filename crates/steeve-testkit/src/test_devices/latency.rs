@@ -36,7 +36,7 @@ impl Random {
 
 /// How long a piece of work lets wait for it.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Pace {
+pub enum Latency {
     /// Not at all.
     #[default]
     Quick,
@@ -53,24 +53,24 @@ pub enum Pace {
 
 /// A pace with what is left of its numbers.
 #[derive(Debug)]
-pub(super) struct Pacer {
-    pace: Pace,
-    random: Random,
+pub(super) struct LatencySource {
+    pace: Latency,
+    latency: Random,
 }
 
-impl Pacer {
+impl LatencySource {
     /// `number` makes the numbers of two streams differ.
-    pub(super) fn new(pace: Pace, number: u64) -> Self {
-        let seed = if let Pace::Jitter { seed, .. } = pace { seed } else { 0 };
-        Self { pace, random: Random::new(seed ^ number.wrapping_mul(0x5851_F42D_4C95_7F2D)) }
+    pub(super) fn new(pace: Latency, number: u64) -> Self {
+        let seed = if let Latency::Jitter { seed, .. } = pace { seed } else { 0 };
+        Self { pace, latency: Random::new(seed ^ number.wrapping_mul(0x5851_F42D_4C95_7F2D)) }
     }
 
     /// How long to wait now.
     pub(super) fn next(&mut self) -> Duration {
         match self.pace {
-            Pace::Quick => Duration::ZERO,
-            Pace::Slow(time) => time,
-            Pace::Jitter { micros, .. } => Duration::from_micros(self.random.below(micros.max(1))),
+            Latency::Quick => Duration::ZERO,
+            Latency::Slow(time) => time,
+            Latency::Jitter { micros, .. } => Duration::from_micros(self.latency.below(micros.max(1))),
         }
     }
 }

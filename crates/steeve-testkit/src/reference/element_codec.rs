@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use steeve_graph::DataType;
 
-use crate::formats::{Parts, parts};
+use crate::formats::{ElementParts, parts};
 
 /// Half of the distance between two neighbours around 1 in f32: the error of one rounding.
 pub(super) const ROUNDING: f64 = 1.0 / (1u64 << 24) as f64;
@@ -30,7 +30,9 @@ pub(super) fn decode(dtype: DataType, block: &[u8]) -> Vec<f64> {
 pub(super) fn sizes(dtype: DataType, block: &[u8]) -> Vec<f64> {
     match parts(dtype, block, 0) {
         None => decode(dtype, block).into_iter().map(f64::abs).collect(),
-        Some(_) => (0..dtype.block_len() as usize).filter_map(|i| parts(dtype, block, i)).map(Parts::size).collect(),
+        Some(_) => {
+            (0..dtype.block_len() as usize).filter_map(|i| parts(dtype, block, i)).map(ElementParts::size).collect()
+        }
     }
 }
 

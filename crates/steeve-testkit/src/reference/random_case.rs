@@ -9,13 +9,13 @@ use steeve_cpu::CpuBackend;
 use steeve_device::Backend;
 use steeve_graph::{DataType, Graph, GraphError, Id, Layout, Op, TensorId};
 
-use super::case::{Case, Sketch, Values};
-use super::memory::Memory;
-use super::recipes::{CACHES, RECIPES, Recipe};
+use super::case::{Case, CaseBuilder, Values};
+use super::eval_memory::EvalMemory;
+use super::op_generators::{CACHES, OP_GENERATORS, OpGenerator};
 
 /// How large the tensors are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
+pub enum CaseSize {
     /// A few hundred elements at most.
     Small,
     /// Enough for a kernel to cut its work into pieces for several threads.
@@ -24,10 +24,10 @@ pub enum Size {
 
 /// What was built of which operation and type, and how it went.
 #[derive(Clone, Debug, Default)]
-pub struct Census(pub BTreeMap<String, Count>);
+pub struct OpCoverage(pub BTreeMap<String, CoverageCount>);
 
 #[derive(Clone, Debug, Default)]
-pub struct Count {
+pub struct CoverageCount {
     pub built: usize,
     /// How many ran, and were judged.
     pub judged: usize,
@@ -38,8 +38,8 @@ pub struct Count {
     pub why: String,
 }
 
-impl Census {
-    pub fn of(&mut self, graph: &Graph, node: TensorId) -> &mut Count {
+impl OpCoverage {
+    pub fn of(&mut self, graph: &Graph, node: TensorId) -> &mut CoverageCount {
         let tensors = graph.tensors();
         let dtype = |id: &Option<TensorId>| id.map_or("-", |id| tensors[id].layout.dtype().name());
         let types: Vec<&str> = tensors.sources(node).iter().map(dtype).collect();
@@ -54,31 +54,31 @@ impl Census {
     }
 }
 
-pub(super) type Built = Result<TensorId, GraphError>;
+pub(super) type BuildResult = Result<TensorId, GraphError>;
 
-pub(super) struct World<'a> {
-    pub sketch: Sketch,
-    pub size: Size,
+pub(super) struct GraphGenerator<'a> {
+    pub sketch: CaseBuilder,
+    pub size: CaseSize,
     /// What later steps may read.
     pub values: Vec<TensorId>,
     /// Leafs that are written through views, read through others, and read as a whole.
     pub caches: Vec<TensorId>,
-    memory: Memory,
+    memory: EvalMemory,
     nodes: Vec<TensorId>,
     /// Nodes that the graph must have although nobody may read them.
     kept: Vec<TensorId>,
     backend: &'a CpuBackend,
-    census: &'a mut Census,
+    census: &'a mut OpCoverage,
 }
 
 /// A graph of about so many recipes.
-pub fn random_case(seed: u64, size: Size, backend: &CpuBackend, census: &mut Census) -> Case {
-    let mut world = World {
-        sketch: Sketch::new(seed),
+pub fn random_case(seed: u64, size: CaseSize, backend: &CpuBackend, census: &mut OpCoverage) -> Case {
+    let mut generator = GraphGenerator {
+        sketch: CaseBuilder::new(seed),
         size,
         values: Vec::new(),
         caches: Vec::new(),
-        memory: Memory::default(),
+        memory: EvalMemory::default(),
         nodes: Vec::new(),
         kept: Vec::new(),
         backend,
@@ -86,29 +86,29 @@ pub fn random_case(seed: u64, size: Size, backend: &CpuBackend, census: &mut Cen
     };
     for (dtype, [row, rows]) in CACHES {
         // Rows enough for several threads to have some.
-        let shape = &[*row, if size == Size::Large { 40_000 / row } else { *rows }];
-        let cache = match world.sketch.choices.once_in(4) {
-            true => world.sketch.constant(*dtype, shape, Values::Within(1.0)),
-            false => world.sketch.external(*dtype, shape, Values::Within(1.0)),
+        let shape = &[*row, if size == CaseSize::Large { 40_000 / row } else { *rows }];
+        let cache = match generator.sketch.choices.once_in(4) {
+            true => generator.sketch.constant(*dtype, shape, Values::Within(1.0)),
+            false => generator.sketch.external(*dtype, shape, Values::Within(1.0)),
         };
-        world.caches.push(cache.expect("a cache has a shape that its type allows"));
+        generator.caches.push(cache.expect("a cache has a shape that its type allows"));
     }
-    world.remember(0);
+    generator.remember(0);
     // Each recipe is the first one of some graph.
-    world.step(RECIPES[seed as usize % RECIPES.len()]);
+    generator.step(OP_GENERATORS[seed as usize % OP_GENERATORS.len()]);
     let more = match size {
-        Size::Small => 6 + world.sketch.choices.below(18),
-        Size::Large => 1 + world.sketch.choices.below(3),
+        CaseSize::Small => 6 + generator.sketch.choices.below(18),
+        CaseSize::Large => 1 + generator.sketch.choices.below(3),
     };
     for _ in 0..more {
-        let recipe = world.pick(RECIPES);
-        world.step(recipe);
+        let recipe = generator.pick(OP_GENERATORS);
+        generator.step(recipe);
     }
-    world.finish()
+    generator.finish()
 }
 
-impl World<'_> {
-    fn step(&mut self, recipe: Recipe) {
+impl GraphGenerator<'_> {
+    fn step(&mut self, recipe: OpGenerator) {
         let (mark, first) = (self.sketch.context.mark(), self.sketch.context.tensors().len());
         let (leafs, nodes, before) = (self.sketch.contents.len(), self.nodes.len(), self.memory.clone());
         let built = recipe(self);
@@ -235,7 +235,7 @@ impl World<'_> {
     }
 
     /// A leaf of any kind.
-    pub(super) fn leaf(&mut self, dtype: DataType, shape: &[u64], values: Values) -> Built {
+    pub(super) fn leaf(&mut self, dtype: DataType, shape: &[u64], values: Values) -> BuildResult {
         match self.below(4) {
             0 => self.sketch.constant(dtype, shape, values),
             1 => self.sketch.external(dtype, shape, values),
@@ -246,11 +246,11 @@ impl World<'_> {
     /// Any shape.
     pub(super) fn shape(&mut self) -> [u64; 4] {
         match self.size {
-            Size::Small => {
+            CaseSize::Small => {
                 let row = self.pick(&[1, 2, 3, 4, 5, 8, 16, 32, 32, 33, 64]);
                 [row, self.pick(&[1, 2, 3, 4, 5, 6]), self.pick(&[1, 1, 2, 3, 4]), self.pick(&[1, 1, 1, 2])]
             }
-            Size::Large => {
+            CaseSize::Large => {
                 let row = self.pick(&[33, 64, 160, 257, 1024]);
                 let heads = self.pick(&[1, 2, 4]);
                 [row, 36_000 / row / heads, heads, 1]
@@ -260,16 +260,16 @@ impl World<'_> {
 
     /// A number of rows, of keys or of tokens.
     pub(super) fn many(&mut self, few: u64) -> u64 {
-        let scale = if self.size == Size::Large { 40 } else { 1 };
+        let scale = if self.size == CaseSize::Large { 40 } else { 1 };
         scale * (1 + self.below(few as usize) as u64)
     }
 
     /// Any value that is no integer and no block, mostly a recent one; sometimes a leaf.
-    pub(super) fn value(&mut self) -> Built {
+    pub(super) fn value(&mut self) -> BuildResult {
         self.value_where(|_| true)
     }
 
-    pub(super) fn value_where(&mut self, fits: impl Fn(&Layout) -> bool) -> Built {
+    pub(super) fn value_where(&mut self, fits: impl Fn(&Layout) -> bool) -> BuildResult {
         let fitting = |id: &&TensorId| self.layout(**id).dtype().is_float() && fits(&self.layout(**id));
         let known: Vec<TensorId> = self.values.iter().filter(fitting).copied().collect();
         if known.is_empty() || self.sketch.choices.once_in(12) {

@@ -5,32 +5,32 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use steeve_device::{DeviceError, Event};
 
-use super::gate::Gate;
+use super::host_gate::HostGate;
 use super::lock;
-use super::stream::{FOR_EVER, Failure, Stream, stuck};
+use super::stream::{FOR_EVER, Stream, StreamFailure, stuck};
 
 /// What happens once.
 #[derive(Debug, Default)]
-pub(super) struct Moment {
-    state: Mutex<State>,
+pub(super) struct EventState {
+    state: Mutex<EventProgress>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct EventProgress {
     happened: bool,
     /// What had gone wrong in its stream by then.
-    failed: Option<Arc<Failure>>,
+    failed: Option<Arc<StreamFailure>>,
 }
 
-impl Moment {
-    pub(super) fn happen(&self, failed: Option<Arc<Failure>>) {
-        *lock(&self.state) = State { happened: true, failed };
+impl EventState {
+    pub(super) fn happen(&self, failed: Option<Arc<StreamFailure>>) {
+        *lock(&self.state) = EventProgress { happened: true, failed };
         self.changed.notify_all();
     }
 
     /// Waits for it, and tells what had gone wrong.
-    pub(super) fn wait(&self, name: &str) -> Result<Option<Arc<Failure>>, DeviceError> {
+    pub(super) fn wait(&self, name: &str) -> Result<Option<Arc<StreamFailure>>, DeviceError> {
         let waited = self.changed.wait_timeout_while(lock(&self.state), FOR_EVER, |state| !state.happened);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.happened { Ok(state.failed.clone()) } else { Err(stuck(name)) }
@@ -41,8 +41,8 @@ impl Moment {
 #[derive(Debug)]
 pub(super) struct TestEvent {
     name: String,
-    gate: Arc<Gate>,
-    pub(super) moment: Arc<Moment>,
+    gate: Arc<HostGate>,
+    pub(super) moment: Arc<EventState>,
     /// `None` if nothing can have gone wrong.
     stream: Option<Arc<Stream>>,
 }
@@ -55,7 +55,7 @@ impl TestEvent {
     }
 
     /// One that has happened.
-    pub(super) fn past(gate: &Arc<Gate>, name: &str) -> Self {
+    pub(super) fn past(gate: &Arc<HostGate>, name: &str) -> Self {
         let event = Self { name: name.into(), gate: Arc::clone(gate), moment: Arc::default(), stream: None };
         event.moment.happen(None);
         event
@@ -81,7 +81,7 @@ impl Event for TestEvent {
 pub struct Latch(TestEvent);
 
 impl Latch {
-    pub(super) fn new(gate: &Arc<Gate>) -> Self {
+    pub(super) fn new(gate: &Arc<HostGate>) -> Self {
         Self(TestEvent { name: "a latch".into(), gate: Arc::clone(gate), moment: Arc::default(), stream: None })
     }
 

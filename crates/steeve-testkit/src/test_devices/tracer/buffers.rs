@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use steeve_device::{Align, Buffer, BufferType, Bytes, DeviceError, Fusion, InitTensor, Offset, Padding};
 
-use super::{Access, HOST, Log, What};
-use crate::world::trace::Kind;
+use super::{Access, HOST, TraceAction, TraceLog};
+use crate::test_devices::trace::AccessKind;
 
 /// A memory whose buffers are watched.
 pub(super) struct TracedMemory {
-    log: Arc<Log>,
+    log: Arc<TraceLog>,
     inner: Arc<dyn BufferType>,
 }
 
 impl TracedMemory {
-    pub(super) fn new(log: Arc<Log>, inner: Arc<dyn BufferType>) -> Self {
+    pub(super) fn new(log: Arc<TraceLog>, inner: Arc<dyn BufferType>) -> Self {
         Self { log, inner }
     }
 }
@@ -66,7 +66,7 @@ impl fmt::Debug for TracedMemory {
 
 /// A buffer that is watched.
 struct TracedBuffer {
-    log: Arc<Log>,
+    log: Arc<TraceLog>,
     number: usize,
     inner: Box<dyn Buffer>,
 }
@@ -80,14 +80,14 @@ thread_local! {
 
 /// Calls a backend, which may use the methods of buffers itself.
 pub(super) fn quietly<R>(act: impl FnOnce() -> R) -> R {
-    struct Leave;
-    impl Drop for Leave {
+    struct LeaveCall;
+    impl Drop for LeaveCall {
         fn drop(&mut self) {
             WITHIN.set(WITHIN.get() - 1);
         }
     }
     WITHIN.set(WITHIN.get() + 1);
-    let _leave = Leave;
+    let _leave = LeaveCall;
     act()
 }
 
@@ -100,14 +100,14 @@ fn unveiled(buffer: &dyn Buffer) -> Option<&TracedBuffer> {
 }
 
 impl TracedBuffer {
-    fn access(&self, offset: Offset, size: Bytes, kind: Kind) -> Access {
+    fn access(&self, offset: Offset, size: Bytes, kind: AccessKind) -> Access {
         Access { buffer: self.number, range: offset.0..offset.0.saturating_add(size.0), kind }
     }
 
     /// The host has done something.
     fn touch(&self, how: &'static str, accesses: Vec<Access>) {
         if WITHIN.get() == 0 && accesses.iter().any(|access| !access.range.is_empty()) {
-            self.log.enter(HOST, What::Touch(how), accesses);
+            self.log.enter(HOST, TraceAction::Touch(how), accesses);
         }
     }
 }
@@ -123,43 +123,43 @@ impl Buffer for TracedBuffer {
 
     fn read(&self, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
         self.inner.read(offset, into)?;
-        self.touch("read", vec![self.access(offset, Bytes(into.len() as u64), Kind::Read)]);
+        self.touch("read", vec![self.access(offset, Bytes(into.len() as u64), AccessKind::Read)]);
         Ok(())
     }
 
     fn write(&mut self, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
         self.inner.write(offset, from)?;
-        self.touch("write", vec![self.access(offset, Bytes(from.len() as u64), Kind::Write)]);
+        self.touch("write", vec![self.access(offset, Bytes(from.len() as u64), AccessKind::Write)]);
         Ok(())
     }
 
     fn fill(&mut self, offset: Offset, size: Bytes, byte: u8) -> Result<(), DeviceError> {
         self.inner.fill(offset, size, byte)?;
-        self.touch("fill", vec![self.access(offset, size, Kind::Write)]);
+        self.touch("fill", vec![self.access(offset, size, AccessKind::Write)]);
         Ok(())
     }
 
     fn copy_within(&mut self, from: Offset, to: Offset, size: Bytes) -> Result<(), DeviceError> {
         self.inner.copy_within(from, to, size)?;
-        self.touch("copy", vec![self.access(from, size, Kind::Read), self.access(to, size, Kind::Write)]);
+        self.touch("copy", vec![self.access(from, size, AccessKind::Read), self.access(to, size, AccessKind::Write)]);
         Ok(())
     }
 
     fn copy_from(&mut self, to: Offset, source: &dyn Buffer, from: Offset, size: Bytes) -> Result<(), DeviceError> {
-        let write = self.access(to, size, Kind::Write);
+        let write = self.access(to, size, AccessKind::Write);
         let Some(source) = unveiled(source) else {
             self.inner.copy_from(to, source, from, size)?;
             self.touch("copy", vec![write]);
             return Ok(());
         };
         self.inner.copy_from(to, &*source.inner, from, size)?;
-        self.touch("copy", vec![source.access(from, size, Kind::Read), write]);
+        self.touch("copy", vec![source.access(from, size, AccessKind::Read), write]);
         Ok(())
     }
 
     fn clear(&mut self, byte: u8) -> Result<(), DeviceError> {
         self.inner.clear(byte)?;
-        self.touch("fill", vec![self.access(Offset(0), self.size(), Kind::Write)]);
+        self.touch("fill", vec![self.access(Offset(0), self.size(), AccessKind::Write)]);
         Ok(())
     }
 
@@ -183,7 +183,7 @@ impl Buffer for TracedBuffer {
 impl Drop for TracedBuffer {
     /// Nobody may work on bytes that are given back.
     fn drop(&mut self) {
-        self.touch("free", vec![self.access(Offset(0), self.size(), Kind::Write)]);
+        self.touch("free", vec![self.access(Offset(0), self.size(), AccessKind::Write)]);
     }
 }
 

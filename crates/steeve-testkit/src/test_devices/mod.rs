@@ -1,7 +1,7 @@
 //! A world of devices for tests: devices that really compute, and somebody who watches them.
 //!
 //! ```text
-//!   World --device--> TestDevice --backend--> a stream: a thread that takes work in order
+//!   TestSystem --device--> TestDevice --backend--> a stream: a thread that takes work in happens_before
 //!                         |
 //!                       Tracer --device--> the same, and every call is in the Trace
 //!                                                             |
@@ -12,21 +12,21 @@
 //! events. What a test gets wrong shows twice: in the bytes, because streams really run at the same time, and in the
 //! trace, whoever was quicker.
 
-mod random;
+mod latency;
 mod faults;
 
 // What devices are made of.
-mod gate;
+mod host_gate;
 mod memory;
 mod stream;
 mod event;
-mod program;
+mod staged_nodes;
 mod backend;
 mod device;
 
 // What they did.
 mod trace;
-mod order;
+mod happens_before;
 mod tracer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,33 +34,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use steeve_device::{BufferType, MemorySpec};
 
-use gate::Gate;
+use host_gate::HostGate;
 
 pub use device::TestDevice;
 pub use event::Latch;
 pub use faults::Faults;
-pub use order::{Hazard, Violation, happens_before};
-pub use random::{Pace, Random};
-pub use trace::{Access, Entry, HOST, Kind, Trace, What};
+pub use happens_before::{Hazard, Violation, happens_before};
+pub use latency::{Latency, Random};
+pub use trace::{Access, AccessKind, HOST, Trace, TraceAction, TraceEntry};
 pub use tracer::Tracer;
 
 /// Where devices live that know each other. Clones are the same world.
 ///
 /// It has one host thread, on which everything is enqueued and waited for. Work on host memory is done while that
-/// thread waits for some device of this world, and never while it runs: see `Gate`.
+/// thread waits for some device of this world, and never while it runs: see `HostGate`.
 #[derive(Clone, Debug, Default)]
-pub struct World(Arc<Inner>);
+pub struct TestSystem(Arc<SystemState>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    gate: Arc<Gate>,
+struct SystemState {
+    gate: Arc<HostGate>,
     /// The next address or number that nobody has yet.
     numbers: Arc<AtomicU64>,
     /// The memories of all devices.
     memories: Mutex<Vec<Arc<dyn BufferType>>>,
 }
 
-impl World {
+impl TestSystem {
     /// An empty one.
     pub fn new() -> Self {
         Self::default()
@@ -77,7 +77,7 @@ impl World {
         Latch::new(&self.0.gate)
     }
 
-    fn gate(&self) -> &Arc<Gate> {
+    fn gate(&self) -> &Arc<HostGate> {
         &self.0.gate
     }
 

@@ -2,7 +2,7 @@
 
 use steeve_graph::{DataType, Layout, Op, Param};
 
-use super::matrix::Other;
+use super::matrix::RowRounding;
 use super::{attention, elementwise, image, matrix, movement, reduce};
 
 /// The elements of a tensor in order, whatever its strides.
@@ -44,14 +44,14 @@ impl Array {
 
 /// A node with its sources.
 #[derive(Debug)]
-pub struct Call<'a> {
+pub struct NodeCall<'a> {
     pub op: Op,
     pub params: &'a [Param],
     pub sources: Vec<Option<Array>>,
     pub result: Layout,
 }
 
-impl Call<'_> {
+impl NodeCall<'_> {
     pub fn source(&self, slot: usize) -> &Array {
         self.maybe(slot).expect("the source is there")
     }
@@ -78,8 +78,8 @@ impl Call<'_> {
     }
 
     /// An element for each place of the result.
-    pub fn each(&self, element: impl Fn([usize; 4]) -> Element) -> Exact {
-        let mut exact = Exact::default();
+    pub fn each(&self, element: impl Fn([usize; 4]) -> BoundedValue) -> ExpectedValues {
+        let mut exact = ExpectedValues::default();
         for index in indices(self.ne()) {
             exact.push(element(index));
         }
@@ -96,12 +96,12 @@ pub(super) fn indices([n0, n1, n2, n3]: [usize; 4]) -> impl Iterator<Item = [usi
 
 /// A value, and how far a kernel that computes in f32 may be from it before it rounds to the type of the result.
 #[derive(Clone, Copy, Debug)]
-pub struct Element {
+pub struct BoundedValue {
     pub value: f64,
     pub slack: f64,
 }
 
-impl Element {
+impl BoundedValue {
     /// A value that is copied, or made by one operation that the processor rounds correctly.
     pub fn exact(value: f64) -> Self {
         Self { value, slack: 0.0 }
@@ -114,13 +114,13 @@ impl Element {
 
 /// The exact values of a result.
 #[derive(Clone, Debug, Default)]
-pub struct Exact {
+pub struct ExpectedValues {
     pub values: Vec<f64>,
     pub slack: Vec<f64>,
 }
 
-impl Exact {
-    pub fn push(&mut self, Element { value, slack }: Element) {
+impl ExpectedValues {
+    pub fn push(&mut self, BoundedValue { value, slack }: BoundedValue) {
         self.values.push(value);
         self.slack.push(slack);
     }
@@ -131,7 +131,7 @@ impl Exact {
 /// # Panics
 ///
 /// For operations that have no meaning here.
-pub(super) fn evaluate(call: &Call<'_>) -> Exact {
+pub(super) fn evaluate(call: &NodeCall<'_>) -> ExpectedValues {
     match call.op {
         Op::Add | Op::Sub | Op::Mul | Op::Div => elementwise::binary(call),
         Op::Add1 => elementwise::add_one(call),
@@ -153,8 +153,8 @@ pub(super) fn evaluate(call: &Call<'_>) -> Exact {
         Op::L2Norm => reduce::l2_norm(call),
         Op::Argsort => reduce::argsort(call),
         Op::TopK => reduce::top_k(call),
-        Op::MulMat => matrix::mul_mat(call, Other::Rounded),
-        Op::MulMatId => matrix::mul_mat_id(call, Other::Rounded),
+        Op::MulMat => matrix::mul_mat(call, RowRounding::Rounded),
+        Op::MulMatId => matrix::mul_mat_id(call, RowRounding::Rounded),
         Op::Dup | Op::Cont | Op::Cpy => movement::copy(call),
         Op::Repeat => movement::repeat(call),
         Op::Concat => movement::concat(call),

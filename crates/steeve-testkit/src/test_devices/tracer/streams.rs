@@ -9,30 +9,30 @@ use steeve_device::{
 };
 
 use super::buffers::quietly;
-use super::{Access, HOST, Log, What};
-use crate::world::trace::{Kind, merged};
+use super::{Access, HOST, TraceAction, TraceLog};
+use crate::test_devices::trace::{AccessKind, merged};
 
 /// A backend that is watched.
 #[derive(Debug)]
 pub(super) struct TracedBackend {
-    log: Arc<Log>,
+    log: Arc<TraceLog>,
     inner: Box<dyn Backend>,
     /// The host's, if it works at once.
     stream: usize,
 }
 
 impl TracedBackend {
-    pub(super) fn new(log: &Arc<Log>, inner: Box<dyn Backend>) -> Self {
+    pub(super) fn new(log: &Arc<TraceLog>, inner: Box<dyn Backend>) -> Self {
         let stream = if inner.is_async() { log.stream(inner.name()) } else { HOST };
         Self { log: Arc::clone(log), inner, stream }
     }
 
-    fn access(&self, buffer: &SharedBuffer, offset: Offset, size: Bytes, kind: Kind) -> Access {
+    fn access(&self, buffer: &SharedBuffer, offset: Offset, size: Bytes, kind: AccessKind) -> Access {
         Access { buffer: self.log.buffer(buffer), range: offset.0..offset.0.saturating_add(size.0), kind }
     }
 
     /// What was refused has not been enqueued; but what is done at once may have been done in part.
-    fn enter(&self, done: &Result<(), DeviceError>, what: What, accesses: Vec<Access>) {
+    fn enter(&self, done: &Result<(), DeviceError>, what: TraceAction, accesses: Vec<Access>) {
         if done.is_ok() || self.stream == HOST {
             self.log.enter(self.stream, what, accesses);
         }
@@ -41,14 +41,14 @@ impl TracedBackend {
     /// The host has waited for all of it.
     fn enter_join(&self) {
         if self.stream != HOST {
-            self.log.enter(HOST, What::Join(self.stream), Vec::new());
+            self.log.enter(HOST, TraceAction::Join(self.stream), Vec::new());
         }
     }
 
     /// The bytes that some nodes touch.
     fn accesses(&self, graph: &Graph, nodes: Range<usize>, tensors: &dyn Locate) -> Vec<Access> {
         let mut accesses = Vec::new();
-        let mut add = |tensor: TensorId, kind: Kind| {
+        let mut add = |tensor: TensorId, kind: AccessKind| {
             let Some(Address { buffer, offset, size }) = tensors.locate(tensor) else { return };
             let it = graph.tensor(tensor);
             accesses.push(self.access(buffer, offset, if it.is_view() { it.nbytes() } else { size }, kind));
@@ -58,8 +58,8 @@ impl TracedBackend {
             if it.op.writes_nothing() || it.layout.elements() == 0 {
                 continue;
             }
-            graph.sources(node).iter().flatten().for_each(|source| add(*source, Kind::Read));
-            add(node, Kind::Write);
+            graph.sources(node).iter().flatten().for_each(|source| add(*source, AccessKind::Read));
+            add(node, AccessKind::Write);
         }
         merged(accesses)
     }
@@ -103,19 +103,27 @@ impl Backend for TracedBackend {
             return Err(DeviceError::Failed { device: self.name().into(), why });
         };
         let done = quietly(|| self.inner.submit(&mut *prepared.inner));
-        self.enter(&done, What::Submit(prepared.nodes.clone()), prepared.accesses.clone());
+        self.enter(&done, TraceAction::Submit(prepared.nodes.clone()), prepared.accesses.clone());
         done
     }
 
     fn write(&self, buffer: &SharedBuffer, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
         let done = quietly(|| self.inner.write(buffer, offset, from));
-        self.enter(&done, What::Write, vec![self.access(buffer, offset, Bytes(from.len() as u64), Kind::Write)]);
+        self.enter(
+            &done,
+            TraceAction::Write,
+            vec![self.access(buffer, offset, Bytes(from.len() as u64), AccessKind::Write)],
+        );
         done
     }
 
     fn read(&self, buffer: &SharedBuffer, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
         let done = quietly(|| self.inner.read(buffer, offset, into));
-        self.enter(&done, What::Read, vec![self.access(buffer, offset, Bytes(into.len() as u64), Kind::Read)]);
+        self.enter(
+            &done,
+            TraceAction::Read,
+            vec![self.access(buffer, offset, Bytes(into.len() as u64), AccessKind::Read)],
+        );
         if done.is_ok() {
             self.enter_join();
         }
@@ -125,11 +133,12 @@ impl Backend for TracedBackend {
     fn copy(&self, to: (&SharedBuffer, Offset), from: (&SharedBuffer, Offset), size: Bytes) -> Result<(), DeviceError> {
         let is_enqueued = self.can_copy(to.0.memory(), from.0.memory());
         let done = quietly(|| self.inner.copy(to, from, size));
-        let accesses = vec![self.access(from.0, from.1, size, Kind::Read), self.access(to.0, to.1, size, Kind::Write)];
+        let accesses =
+            vec![self.access(from.0, from.1, size, AccessKind::Read), self.access(to.0, to.1, size, AccessKind::Write)];
         match is_enqueued {
-            true => self.enter(&done, What::Copy, accesses),
+            true => self.enter(&done, TraceAction::Copy, accesses),
             // By the rules it is done at once, and whoever asks for it sees to it that both sides are at rest.
-            false => self.log.enter(HOST, What::Copy, accesses),
+            false => self.log.enter(HOST, TraceAction::Copy, accesses),
         }
         done
     }
@@ -137,7 +146,7 @@ impl Backend for TracedBackend {
     fn record(&self) -> Result<Arc<dyn Event>, DeviceError> {
         let inner = quietly(|| self.inner.record())?;
         let number = self.log.event();
-        self.log.enter(self.stream, What::Record(number), Vec::new());
+        self.log.enter(self.stream, TraceAction::Record(number), Vec::new());
         Ok(Arc::new(TracedEvent { log: Arc::clone(&self.log), number, inner }))
     }
 
@@ -146,7 +155,7 @@ impl Backend for TracedBackend {
             return quietly(|| self.inner.wait(event));
         };
         let done = quietly(|| self.inner.wait(&*event.inner));
-        self.enter(&done, What::Wait(event.number), Vec::new());
+        self.enter(&done, TraceAction::Wait(event.number), Vec::new());
         done
     }
 
@@ -175,7 +184,7 @@ impl Prepared for TracedPrepared {
 /// An event with a number. Backends that are not watched take it for an event of a device that they do not know.
 #[derive(Debug)]
 struct TracedEvent {
-    log: Arc<Log>,
+    log: Arc<TraceLog>,
     number: usize,
     inner: Arc<dyn Event>,
 }
@@ -183,7 +192,7 @@ struct TracedEvent {
 impl Event for TracedEvent {
     fn synchronise(&self) -> Result<(), DeviceError> {
         let done = self.inner.synchronise();
-        self.log.enter(HOST, What::Wait(self.number), Vec::new());
+        self.log.enter(HOST, TraceAction::Wait(self.number), Vec::new());
         done
     }
 

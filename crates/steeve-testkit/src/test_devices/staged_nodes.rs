@@ -14,29 +14,29 @@ use steeve_device::{
 };
 use steeve_graph::Named;
 
-use super::faults::Act;
-use super::gate::Gate;
+use super::faults::FaultPoint;
+use super::host_gate::HostGate;
+use super::latency::{LatencySource, pause};
 use super::lock;
-use super::memory::{Place, Use, Whose};
-use super::random::{Pacer, pause};
+use super::memory::{BufferBytes, BufferUse, MemoryOwner};
 
 /// What a stream works with.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct StreamEngine {
     pub(super) name: String,
     pub(super) cpu: CpuBackend,
-    pub(super) nodes: Mutex<Pacer>,
-    pub(super) copies: Mutex<Pacer>,
+    pub(super) nodes: Mutex<LatencySource>,
+    pub(super) copies: Mutex<LatencySource>,
     /// What it must pass to host memory. The host itself must not.
-    pub(super) gate: Option<Arc<Gate>>,
+    pub(super) gate: Option<Arc<HostGate>>,
 }
 
-impl Engine {
-    pub(super) fn gate(&self) -> Option<&Gate> {
+impl StreamEngine {
+    pub(super) fn gate(&self) -> Option<&HostGate> {
         self.gate.as_deref()
     }
 
-    pub(super) fn pause(pacer: &Mutex<Pacer>) {
+    pub(super) fn pause(pacer: &Mutex<LatencySource>) {
         let time = lock(pacer).next();
         pause(time);
     }
@@ -59,24 +59,24 @@ pub(super) fn own_error(name: &str, error: DeviceError) -> DeviceError {
 
 /// Nodes in order, and the buffers that they stand in.
 #[derive(Debug, Default)]
-pub(super) struct Program {
-    steps: Vec<Step>,
-    buffers: Vec<(SharedBuffer, Use)>,
+pub(super) struct StagedNodes {
+    steps: Vec<StagedNode>,
+    buffers: Vec<(SharedBuffer, BufferUse)>,
 }
 
 /// A node.
 #[derive(Debug)]
-struct Step {
+struct StagedNode {
     /// The result comes first; it is both loaded and stored.
-    operands: Vec<Operand>,
+    operands: Vec<StagedOperand>,
     stage: SharedBuffer,
     prepared: Mutex<Box<dyn Prepared>>,
 }
 
 /// A tensor, and where its copy stands.
 #[derive(Debug)]
-struct Operand {
-    place: Place,
+struct StagedOperand {
+    place: BufferBytes,
     range: Range<usize>,
     staged: Offset,
 }
@@ -86,31 +86,31 @@ const ALIGN: u64 = 64;
 
 /// The memory that a device computes in: that with this number, and perhaps the host's.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reach {
+pub(super) struct ReachableMemory {
     pub(super) own: u64,
     pub(super) host: bool,
 }
 
-impl Reach {
-    fn has(self, place: &Place) -> bool {
+impl ReachableMemory {
+    fn has(self, place: &BufferBytes) -> bool {
         match place.whose(self.own) {
-            Whose::Own => true,
-            Whose::Host => self.host,
-            Whose::Peer | Whose::Foreign => false,
+            MemoryOwner::Own => true,
+            MemoryOwner::Host => self.host,
+            MemoryOwner::Peer | MemoryOwner::Foreign => false,
         }
     }
 }
 
 /// A program in the making.
-struct Maker<'a> {
-    engine: &'a Engine,
+struct NodeStager<'a> {
+    engine: &'a StreamEngine,
     graph: &'a Graph,
     tensors: &'a dyn Locate,
-    reach: Reach,
-    program: Program,
+    reach: ReachableMemory,
+    staged_nodes: StagedNodes,
 }
 
-impl Maker<'_> {
+impl NodeStager<'_> {
     fn add(&mut self, index: usize) -> Result<(), DeviceError> {
         let (engine, graph) = (self.engine, self.graph);
         let node = graph.nodes()[index];
@@ -125,8 +125,8 @@ impl Maker<'_> {
         }
         let (mut operands, mut room) = (Vec::new(), 0);
         for &id in &ids {
-            let (place, range) = self.operand(id, if id == node { Use::Write } else { Use::Read })?;
-            operands.push(Operand { place, range, staged: Offset(room) });
+            let (place, range) = self.operand(id, if id == node { BufferUse::Write } else { BufferUse::Read })?;
+            operands.push(StagedOperand { place, range, staged: Offset(room) });
             room = (room + graph.tensor(id).nbytes().0).next_multiple_of(ALIGN);
         }
         let stage: Arc<dyn BufferType> = Arc::new(HostMemory::named(&engine.name));
@@ -136,62 +136,62 @@ impl Maker<'_> {
             bindings.bind(*id, &stage, operand.staged, graph.tensor(*id).nbytes())?;
         }
         let prepared = engine.cpu.prepare(graph, index..index + 1, &bindings).map_err(|error| engine.own(error))?;
-        self.program.steps.push(Step { operands, stage, prepared: Mutex::new(prepared) });
+        self.staged_nodes.steps.push(StagedNode { operands, stage, prepared: Mutex::new(prepared) });
         Ok(())
     }
 
     /// Where a tensor stands, if it can be reached.
-    fn operand(&mut self, tensor: TensorId, usage: Use) -> Result<(Place, Range<usize>), DeviceError> {
+    fn operand(&mut self, tensor: TensorId, usage: BufferUse) -> Result<(BufferBytes, Range<usize>), DeviceError> {
         let named = || Named::new(tensor, self.graph.names());
         let Some(address) = self.tensors.locate(tensor) else { return Err(DeviceError::Unplaced { tensor: named() }) };
         let (buffer, size) = (address.buffer, self.graph.tensor(tensor).nbytes());
-        let Some(place) = Place::of(buffer, Use::Read)?.filter(|place| self.reach.has(place)) else {
+        let Some(place) = BufferBytes::of(buffer, BufferUse::Read)?.filter(|place| self.reach.has(place)) else {
             let why = format!("{} stands in {}, which it can't reach", named(), buffer.memory().name());
             return Err(DeviceError::Failed { device: self.engine.name.clone(), why });
         };
         let range = range_in(buffer, address.offset, size)?;
-        match self.program.buffers.iter_mut().find(|(known, _)| known.is_same(buffer)) {
-            Some((_, known)) if usage == Use::Write => *known = Use::Write,
+        match self.staged_nodes.buffers.iter_mut().find(|(known, _)| known.is_same(buffer)) {
+            Some((_, known)) if usage == BufferUse::Write => *known = BufferUse::Write,
             Some(_) => {}
-            None => self.program.buffers.push((buffer.clone(), usage)),
+            None => self.staged_nodes.buffers.push((buffer.clone(), usage)),
         }
         Ok((place, range))
     }
 }
 
-impl Program {
+impl StagedNodes {
     pub(super) fn new(
-        engine: &Engine,
+        engine: &StreamEngine,
         graph: &Graph,
         nodes: Range<usize>,
         tensors: &dyn Locate,
-        reach: Reach,
+        reach: ReachableMemory,
     ) -> Result<Self, DeviceError> {
-        let mut maker = Maker { engine, graph, tensors, reach, program: Self::default() };
+        let mut maker = NodeStager { engine, graph, tensors, reach, staged_nodes: Self::default() };
         for index in nodes {
             maker.add(index)?;
         }
-        Ok(maker.program)
+        Ok(maker.staged_nodes)
     }
 
     /// Whether all buffers are free to be used now.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
-        self.buffers.iter().try_for_each(|(buffer, usage)| Place::of(buffer, *usage).map(drop))
+        self.buffers.iter().try_for_each(|(buffer, usage)| BufferBytes::of(buffer, *usage).map(drop))
     }
 
     /// Runs all nodes, or fails in the middle.
-    pub(super) fn run(&self, engine: &Engine, fails: bool) -> Result<(), DeviceError> {
+    pub(super) fn run(&self, engine: &StreamEngine, fails: bool) -> Result<(), DeviceError> {
         let end = if fails { self.steps.len() / 2 } else { self.steps.len() };
         for step in &self.steps[..end] {
             step.run(engine)?;
         }
-        if fails { Err(Act::Submit.error(&engine.name)) } else { Ok(()) }
+        if fails { Err(FaultPoint::Submit.error(&engine.name)) } else { Ok(()) }
     }
 }
 
-impl Step {
-    fn run(&self, engine: &Engine) -> Result<(), DeviceError> {
-        Engine::pause(&engine.nodes);
+impl StagedNode {
+    fn run(&self, engine: &StreamEngine) -> Result<(), DeviceError> {
+        StreamEngine::pause(&engine.nodes);
         for operand in &self.operands {
             let mut bytes = vec![0; operand.range.len()];
             operand.place.load(engine.gate(), operand.range.start, &mut bytes)?;
@@ -201,7 +201,7 @@ impl Step {
         let result = &self.operands[0];
         let mut bytes = vec![0; result.range.len()];
         self.stage.read(result.staged, &mut bytes)?;
-        Engine::pause(&engine.nodes);
+        StreamEngine::pause(&engine.nodes);
         result.place.store(engine.gate(), result.range.start, &bytes)
     }
 }
@@ -218,8 +218,8 @@ pub(super) fn range_in(buffer: &SharedBuffer, offset: Offset, size: Bytes) -> Re
 #[derive(Debug)]
 pub(super) struct TestPrepared {
     /// Whose it is.
-    pub(super) engine: Arc<Engine>,
-    pub(super) program: Arc<Program>,
+    pub(super) engine: Arc<StreamEngine>,
+    pub(super) staged_nodes: Arc<StagedNodes>,
 }
 
 impl Prepared for TestPrepared {

@@ -17,23 +17,23 @@ pub struct Trace {
     /// The names of the memories that the buffers are in.
     pub buffers: Vec<String>,
     /// What was done.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<TraceEntry>,
 }
 
 /// Something that was done.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct TraceEntry {
     /// Who does it.
     pub stream: usize,
     /// What it is.
-    pub what: What,
+    pub what: TraceAction,
     /// The bytes that it touches.
     pub accesses: Vec<Access>,
 }
 
 /// What can be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum TraceAction {
     /// A run of these nodes, of the graph that was given to `prepare`.
     Submit(Range<usize>),
     /// A copy by a backend.
@@ -61,12 +61,12 @@ pub struct Access {
     /// Which bytes; at least one.
     pub range: Range<u64>,
     /// What is done to them.
-    pub kind: Kind,
+    pub kind: AccessKind,
 }
 
 /// What can be done to bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum AccessKind {
     /// They are read.
     Read,
     /// They are written.
@@ -75,7 +75,7 @@ pub enum Kind {
 
 impl Trace {
     /// How many entries are such.
-    pub fn count(&self, is_such: impl Fn(&Entry) -> bool) -> usize {
+    pub fn count(&self, is_such: impl Fn(&TraceEntry) -> bool) -> usize {
         self.entries.iter().filter(|entry| is_such(entry)).count()
     }
 
@@ -86,17 +86,17 @@ impl Trace {
 
     /// An entry in words: `entry 7, gpu0 runs nodes 2..5`.
     pub fn title(&self, index: usize) -> String {
-        let Entry { stream, what, .. } = &self.entries[index];
+        let TraceEntry { stream, what, .. } = &self.entries[index];
         let name = |stream: usize| self.streams.get(stream).map_or("?", String::as_str);
         let act = match what {
-            What::Submit(nodes) => format!("runs nodes {nodes:?}"),
-            What::Copy => String::from("copies"),
-            What::Write => String::from("writes"),
-            What::Read => String::from("reads"),
-            What::Touch(how) => format!("itself does a {how}"),
-            What::Record(event) => format!("records event {event}"),
-            What::Wait(event) => format!("waits for event {event}"),
-            What::Join(stream) => format!("waits for all of stream {stream} ({})", name(*stream)),
+            TraceAction::Submit(nodes) => format!("runs nodes {nodes:?}"),
+            TraceAction::Copy => String::from("copies"),
+            TraceAction::Write => String::from("writes"),
+            TraceAction::Read => String::from("reads"),
+            TraceAction::Touch(how) => format!("itself does a {how}"),
+            TraceAction::Record(event) => format!("records event {event}"),
+            TraceAction::Wait(event) => format!("waits for event {event}"),
+            TraceAction::Join(stream) => format!("waits for all of stream {stream} ({})", name(*stream)),
         };
         format!("entry {index}, stream {stream} ({}) {act}", name(*stream))
     }
@@ -113,7 +113,7 @@ impl fmt::Display for Trace {
         for (index, entry) in self.entries.iter().enumerate() {
             write!(f, "{}", self.title(index))?;
             for Access { buffer, range, kind } in &entry.accesses {
-                let verb = if *kind == Kind::Read { "reads" } else { "writes" };
+                let verb = if *kind == AccessKind::Read { "reads" } else { "writes" };
                 write!(f, "; {verb} {}..{} of {}", range.start, range.end, self.buffer(*buffer))?;
             }
             writeln!(f)?;
