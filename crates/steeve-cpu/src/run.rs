@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use steeve_device::{
-    DeviceError, Locate, LocatedTensor, Lowering, Offset, Prepared, Reading, Shape, SharedBuffer, SourceUse, Span,
-    SpanMut, UsedBuffer, Writing,
+    BufferReadGuard, BufferWriteGuard, DeviceError, Locate, LocatedTensor, Lowering, Offset, Prepared, Shape,
+    SharedBuffer, SourceUse, Span, SpanMut, UsedBuffer,
 };
 use steeve_graph::{Bytes, Graph, Layout, Named, Op, TensorId};
 
@@ -369,8 +369,8 @@ struct Spare<'a> {
 
 /// A buffer for as long as a run lasts.
 enum Borrowed<'a> {
-    Shared(Reading<'a>),
-    Mut(Writing<'a>),
+    Shared(BufferReadGuard<'a>),
+    Mut(BufferWriteGuard<'a>),
 }
 
 impl Borrowed<'_> {

@@ -47,18 +47,18 @@ pub trait Locate: Send + Sync {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Bindings(Arc<Vec<Bound>>);
+pub struct Bindings(Arc<Vec<BoundTensor>>);
 
 /// By tensor, in order.
 #[derive(Clone, Debug)]
-struct Bound {
+struct BoundTensor {
     tensor: TensorId,
     buffer: SharedBuffer,
     offset: Offset,
     size: Bytes,
 }
 
-impl Bound {
+impl BoundTensor {
     fn address(&self) -> Address<'_> {
         Address { buffer: &self.buffer, offset: self.offset, size: self.size }
     }
@@ -79,7 +79,7 @@ impl Bindings {
         size: Bytes,
     ) -> Result<(), DeviceError> {
         buffer.check_bounds(offset, size)?;
-        let bound = Bound { tensor, buffer: buffer.clone(), offset, size };
+        let bound = BoundTensor { tensor, buffer: buffer.clone(), offset, size };
         let bounds = Arc::make_mut(&mut self.0);
         match bounds.binary_search_by_key(&tensor, |bound| bound.tensor) {
             Ok(index) => bounds[index] = bound,
@@ -91,12 +91,12 @@ impl Bindings {
     /// Returns where `tensor` is; `None` also where a tensor of the same number but of another context is bound.
     pub fn get(&self, tensor: TensorId) -> Option<Address<'_>> {
         let index = self.0.binary_search_by_key(&tensor, |bound| bound.tensor).ok()?;
-        Some(&self.0[index]).filter(|bound| bound.tensor.is_same(tensor)).map(Bound::address)
+        Some(&self.0[index]).filter(|bound| bound.tensor.is_same(tensor)).map(BoundTensor::address)
     }
 
     /// Whether every tensor stands where it does in the other. Of clones that is known at once.
     pub fn is_same(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Bound, &Bound)| {
+        let same = |(one, other): (&BoundTensor, &BoundTensor)| {
             let places = (one.tensor, one.offset, one.size) == (other.tensor, other.offset, other.size);
             places && one.buffer.is_same(&other.buffer)
         };
@@ -120,7 +120,7 @@ impl Bindings {
             return;
         }
         // Stable: theirs stand before ours, and the first stays.
-        let mut all: Vec<Bound> = other.0.iter().chain(&*self.0).cloned().collect();
+        let mut all: Vec<BoundTensor> = other.0.iter().chain(&*self.0).cloned().collect();
         all.sort_by_key(|bound| bound.tensor);
         all.dedup_by_key(|bound| bound.tensor);
         self.0 = Arc::new(all);

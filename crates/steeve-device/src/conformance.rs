@@ -26,13 +26,13 @@ mod random;
 
 // Memories and devices.
 mod memory;
-mod bytes;
+mod transfers;
 mod device;
 
 // Backends.
-mod case;
-mod table;
-mod trial;
+mod op_case;
+mod op_cases;
+mod bound_graph;
 mod in_place;
 mod backend;
 

@@ -9,17 +9,17 @@ use crate::{DeviceError, MemoryInfo, MemorySpec};
 
 /// Counts the bytes and buffers that a device has given out. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(Arc<Counts>);
+pub struct Ledger(Arc<LedgerState>);
 
 #[derive(Debug, Default)]
-struct Counts {
-    live: Mutex<Live>,
+struct LedgerState {
+    live: Mutex<LiveBuffers>,
     /// How often memory was asked for, also in vain.
     asked: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Live {
+struct LiveBuffers {
     bytes: u64,
     peak: u64,
     buffers: u64,
@@ -52,10 +52,10 @@ impl Ledger {
     }
 
     /// Enters a buffer of `size` bytes, unless the memory has a limit that says no.
-    pub(crate) fn enter(&self, spec: &MemorySpec, size: Bytes) -> Result<Entry, DeviceError> {
+    pub(crate) fn enter(&self, spec: &MemorySpec, size: Bytes) -> Result<LedgerEntry, DeviceError> {
         self.take(spec, size, size)?;
         self.with(|live| live.buffers += 1);
-        Ok(Entry { ledger: self.clone(), size })
+        Ok(LedgerEntry { ledger: self.clone(), size })
     }
 
     /// Counts `more` bytes of a buffer that has `size` with them.
@@ -81,19 +81,19 @@ impl Ledger {
         MemoryInfo { free: Bytes(total.0.saturating_sub(self.live().0)), total }
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Live) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut LiveBuffers) -> R) -> R {
         act(&mut self.0.live.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Bytes that count as given out until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LedgerEntry {
     ledger: Ledger,
     size: Bytes,
 }
 
-impl Entry {
+impl LedgerEntry {
     /// The buffer has more bytes from now on, unless the memory has a limit that says no.
     pub(crate) fn grow(&mut self, spec: &MemorySpec, size: Bytes) -> Result<(), DeviceError> {
         self.ledger.take(spec, size, Bytes(size.0.saturating_sub(self.size.0)))?;
@@ -102,7 +102,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for LedgerEntry {
     fn drop(&mut self) {
         self.ledger.with(|live| {
             live.bytes -= self.size.0;

@@ -32,7 +32,7 @@
 
 mod error;
 mod buffer;
-mod shared;
+mod shared_buffer;
 mod bindings;
 mod device;
 mod backend;
@@ -42,11 +42,11 @@ mod element;
 
 // Memories.
 #[allow(unsafe_code)]
-mod host;
-mod spec;
+mod host_memory;
+mod memory_spec;
 mod ledger;
-mod null;
-mod discrete;
+mod null_device;
+mod discrete_device;
 
 pub mod conformance;
 
@@ -54,14 +54,14 @@ pub use backend::{Backend, Event, Finished, Prepared};
 pub use bindings::{Address, Bindings, Locate};
 pub use buffer::{Buffer, BufferType, InitTensor, Padding, Usage, copy_through_host};
 pub use device::{Device, DeviceKind, MemoryInfo, Registry};
-pub use discrete::{DiscreteDevice, Faults};
+pub use discrete_device::{DiscreteDevice, Faults};
 pub use element::Element;
 pub use error::DeviceError;
-pub use host::{HostBuffer, HostMemory, Pages, Span, SpanMut};
+pub use host_memory::{HostBuffer, HostMemory, Pages, Span, SpanMut};
 pub use ledger::Ledger;
 pub use lowering::{LocatedTensor, LoweredNode, LoweredSource, Lowering, SourceUse, UsedBuffer};
-pub use null::NullDevice;
+pub use memory_spec::MemorySpec;
+pub use null_device::NullDevice;
 pub use shape::Shape;
-pub use shared::{Reading, SharedBuffer, Writing};
-pub use spec::MemorySpec;
+pub use shared_buffer::{BufferReadGuard, BufferWriteGuard, SharedBuffer};
 pub use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId, Tensors};

@@ -107,7 +107,7 @@ pub struct Lowering<'a> {
     device: &'a str,
     graph: &'a Graph,
     tensors: &'a dyn Locate,
-    reaches: Reaches<'a>,
+    reaches: CanReach<'a>,
     buffers: Vec<UsedBuffer>,
     /// The index of the latest buffer at each address. Empty buffers may have the address of another.
     by_address: BTreeMap<u64, usize>,
@@ -115,12 +115,12 @@ pub struct Lowering<'a> {
 }
 
 /// Whether the device computes on a buffer.
-type Reaches<'a> = &'a dyn Fn(&SharedBuffer) -> Result<bool, DeviceError>;
+type CanReach<'a> = &'a dyn Fn(&SharedBuffer) -> Result<bool, DeviceError>;
 
 impl<'a> Lowering<'a> {
     /// Returns a lowering for nodes of `graph` on `device`, whose tensors are where `tensors` says. `reaches` tells whether the
     /// device can compute on a buffer; it is asked once per buffer.
-    pub fn new(device: &'a str, graph: &'a Graph, tensors: &'a dyn Locate, reaches: Reaches<'a>) -> Self {
+    pub fn new(device: &'a str, graph: &'a Graph, tensors: &'a dyn Locate, reaches: CanReach<'a>) -> Self {
         Self { device, graph, tensors, reaches, buffers: Vec::new(), by_address: BTreeMap::new(), sources: Vec::new() }
     }
 

@@ -77,15 +77,15 @@ fn the_later_bindings_win() {
 
 /// A null device of some kind.
 #[derive(Debug)]
-struct Kind(NullDevice, DeviceKind);
+struct NullDeviceOfKind(NullDevice, DeviceKind);
 
-impl Kind {
+impl NullDeviceOfKind {
     fn device(name: &str, kind: DeviceKind, free: u64) -> Arc<dyn Device> {
         Arc::new(Self(NullDevice::new(MemorySpec::new(name).with_capacity(Bytes(free))), kind))
     }
 }
 
-impl Device for Kind {
+impl Device for NullDeviceOfKind {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -120,10 +120,10 @@ fn devices_stay_in_the_order_in_which_they_came() {
     let mut registry = Registry::new();
     assert!(registry.best().is_none() && registry.best_of(DeviceKind::Cpu).is_none() && registry.devices().is_empty());
     for name in ["c", "a", "b"] {
-        registry.register(Kind::device(name, DeviceKind::Gpu, 10));
+        registry.register(NullDeviceOfKind::device(name, DeviceKind::Gpu, 10));
     }
     assert_eq!(names(&registry), ["c", "a", "b"]);
-    registry.register(Kind::device("a", DeviceKind::Cpu, 20));
+    registry.register(NullDeviceOfKind::device("a", DeviceKind::Cpu, 20));
     assert_eq!(names(&registry), ["c", "a", "b"]);
     assert_eq!(registry.by_name("a").unwrap().kind(), DeviceKind::Cpu);
     assert!(registry.by_name("A").is_none());
@@ -135,7 +135,7 @@ fn devices_stay_in_the_order_in_which_they_came() {
 fn the_best_device_has_the_best_kind_and_then_the_most_free_memory() {
     let mut registry = Registry::new();
     let best = |registry: &Registry| registry.best().map(|device| device.name().to_string());
-    registry.register(Kind::device("plan", DeviceKind::Planning, 1 << 40));
+    registry.register(NullDeviceOfKind::device("plan", DeviceKind::Planning, 1 << 40));
     assert_eq!(best(&registry), None);
     for (name, kind) in [
         ("cpu", DeviceKind::Cpu),
@@ -143,10 +143,10 @@ fn the_best_device_has_the_best_kind_and_then_the_most_free_memory() {
         ("igpu", DeviceKind::IntegratedGpu),
         ("gpu", DeviceKind::Gpu),
     ] {
-        registry.register(Kind::device(name, kind, 100));
+        registry.register(NullDeviceOfKind::device(name, kind, 100));
         assert_eq!(best(&registry).as_deref(), Some(name));
     }
-    registry.register(Kind::device("other", DeviceKind::Gpu, 99));
+    registry.register(NullDeviceOfKind::device("other", DeviceKind::Gpu, 99));
     assert_eq!(best(&registry).as_deref(), Some("gpu"));
     // Free counts, not total.
     let taken = make(&**registry.by_name("gpu").unwrap(), 2).unwrap();

@@ -200,12 +200,12 @@ fn copies_cross_from_device_to_device() {
 
 /// A memory whose buffers are not what it promises.
 #[derive(Debug)]
-struct Liar {
+struct MisreportingMemory {
     size: i64,
     address: u64,
 }
 
-impl BufferType for Liar {
+impl BufferType for MisreportingMemory {
     fn name(&self) -> &str {
         "liar"
     }
@@ -219,17 +219,20 @@ impl BufferType for Liar {
     }
 
     fn allocate(&self, size: Bytes) -> Result<Box<dyn Buffer>, DeviceError> {
-        Ok(Box::new(Lie { size: Bytes(size.0.checked_add_signed(self.size).unwrap()), address: self.address }))
+        Ok(Box::new(MisreportingBuffer {
+            size: Bytes(size.0.checked_add_signed(self.size).unwrap()),
+            address: self.address,
+        }))
     }
 }
 
 #[derive(Debug)]
-struct Lie {
+struct MisreportingBuffer {
     size: Bytes,
     address: u64,
 }
 
-impl Buffer for Lie {
+impl Buffer for MisreportingBuffer {
     fn size(&self) -> Bytes {
         self.size
     }
@@ -266,7 +269,7 @@ impl Buffer for Lie {
 #[test]
 fn promises_are_checked_when_a_buffer_is_made() {
     let make = |size, address| -> Result<SharedBuffer, DeviceError> {
-        let memory: Arc<dyn BufferType> = Arc::new(Liar { size, address });
+        let memory: Arc<dyn BufferType> = Arc::new(MisreportingMemory { size, address });
         SharedBuffer::allocate(&memory, Bytes(64), Usage::Any)
     };
     let error = make(-1, 32).unwrap_err();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use steeve_graph::{Bytes, Context, DataType, Graph, GraphError, Offset};
 
-use super::bytes;
-use super::report::{Findings, Report, Stop};
+use super::report::{Findings, LawAbort, Report};
+use super::transfers;
 use crate::{Buffer, BufferType, DeviceError, SharedBuffer, Usage};
 
 /// Checks all laws of a kind of memory. It is asked for a few buffers of a few megabytes, and once for the largest there is.
@@ -22,19 +22,19 @@ pub fn check_memory(memory: &Arc<dyn BufferType>) -> Report {
         report.check(law, |findings| act(memory, findings));
     }
     if has_bytes(memory) {
-        for (law, act) in bytes::LAWS {
+        for (law, act) in transfers::LAWS {
             report.check(law, |findings| act(memory, findings));
         }
     } else {
         report.check(WITHOUT_BYTES, |findings| without_bytes(memory, findings));
-        for (law, _) in bytes::LAWS {
+        for (law, _) in transfers::LAWS {
             report.skip(law, format!("{} has no bytes", memory.name()));
         }
     }
     report
 }
 
-pub(super) type Law = (&'static str, fn(&Arc<dyn BufferType>, &mut Findings) -> Result<(), Stop>);
+pub(super) type Law = (&'static str, fn(&Arc<dyn BufferType>, &mut Findings) -> Result<(), LawAbort>);
 
 const LAWS: &[Law] = &[
     ("it has a name", name),
@@ -63,9 +63,9 @@ pub(super) fn at_most(memory: &dyn BufferType, size: u64) -> u64 {
 }
 
 /// The size that most laws are tried with.
-pub(super) fn usual_size(memory: &dyn BufferType) -> Result<u64, Stop> {
+pub(super) fn usual_size(memory: &dyn BufferType) -> Result<u64, LawAbort> {
     match at_most(memory, SIZE) {
-        0 => Err(Stop::Skip(String::from("no buffer has a byte"))),
+        0 => Err(LawAbort::Skip(String::from("no buffer has a byte"))),
         size => Ok(size),
     }
 }
@@ -76,7 +76,7 @@ fn has_bytes(memory: &Arc<dyn BufferType>) -> bool {
     !matches!(written, Err(DeviceError::NoBytes { .. }))
 }
 
-fn name(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn name(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     findings.expect(!memory.name().trim().is_empty(), || format!("it is called {:?}", memory.name()));
     Ok(())
 }
@@ -94,11 +94,11 @@ fn edges(memory: &dyn BufferType) -> Vec<u64> {
     sizes
 }
 
-fn sizes(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn sizes(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     for size in edges(&**memory) {
         match memory.allocate(Bytes(size)) {
             Ok(buffer) => full_size(&*buffer, size, findings),
-            Err(error) => findings.say(format!("{size} bytes were refused: {error}")),
+            Err(error) => findings.report_violation(format!("{size} bytes were refused: {error}")),
         }
     }
     Ok(())
@@ -109,7 +109,7 @@ fn full_size(buffer: &dyn Buffer, asked: u64, findings: &mut Findings) {
     findings.expect(given >= asked, || format!("{asked} bytes were asked for, and the buffer has {given}"));
 }
 
-fn alignment(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn alignment(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let align = memory.align();
     // Several at a time, so that they do not all stand at the same place.
     let mut buffers = Vec::new();
@@ -125,9 +125,9 @@ fn alignment(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<()
     Ok(())
 }
 
-fn largest(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn largest(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let Some(max) = memory.max_size() else {
-        return Err(Stop::Skip(String::from("there is no largest size")));
+        return Err(LawAbort::Skip(String::from("there is no largest size")));
     };
     match memory.allocate(max) {
         Ok(mut buffer) => {
@@ -135,11 +135,11 @@ fn largest(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), 
             let last = Offset(max.0.saturating_sub(1));
             match buffer.write(last, &[1][..max.0.min(1) as usize]) {
                 Ok(()) | Err(DeviceError::NoBytes { .. }) => Ok(()),
-                Err(error) => Err(Stop::Failed(format!("the last of {max} bytes can't be written: {error}"))),
+                Err(error) => Err(LawAbort::Failed(format!("the last of {max} bytes can't be written: {error}"))),
             }
         }
-        Err(error @ DeviceError::OutOfMemory { .. }) => Err(Stop::Skip(error.to_string())),
-        Err(error) => Err(Stop::Failed(format!("{max} bytes are said to be the largest buffer, but: {error}"))),
+        Err(error @ DeviceError::OutOfMemory { .. }) => Err(LawAbort::Skip(error.to_string())),
+        Err(error) => Err(LawAbort::Failed(format!("{max} bytes are said to be the largest buffer, but: {error}"))),
     }
 }
 
@@ -150,7 +150,7 @@ pub(super) fn excessive(memory: &dyn BufferType) -> Vec<Bytes> {
     above.chain([1 << 62, 1 << 63, u64::MAX - 1, u64::MAX]).map(Bytes).collect()
 }
 
-fn too_large(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn too_large(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     for size in excessive(&**memory) {
         match memory.allocate(size) {
             Ok(buffer) => full_size(&*buffer, size.0, findings),
@@ -162,8 +162,8 @@ fn too_large(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<()
     Ok(())
 }
 
-fn tensors(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
-    let graph = some_tensors().map_err(own_fault)?;
+fn tensors(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
+    let graph = some_tensors().map_err(suite_fault)?;
     for (id, tensor) in graph.tensors().pairs() {
         let (first, second) = (memory.alloc_size(graph.tensors(), id), memory.alloc_size(graph.tensors(), id));
         let layout = tensor.layout;
@@ -185,17 +185,17 @@ fn some_tensors() -> Result<Graph, GraphError> {
 }
 
 /// What the suite builds is always right, or the suite is wrong.
-pub(super) fn own_fault(error: GraphError) -> Stop {
-    Stop::Failed(format!("the suite itself has a fault: {error}"))
+pub(super) fn suite_fault(error: GraphError) -> LawAbort {
+    LawAbort::Failed(format!("the suite itself has a fault: {error}"))
 }
 
-fn init_hook(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
-    let graph = some_tensors().map_err(own_fault)?;
+fn init_hook(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
+    let graph = some_tensors().map_err(suite_fault)?;
     let mut seen = 0;
     for id in graph.tensors().ids() {
         let size = memory.alloc_size(graph.tensors(), id);
         if at_most(&**memory, size.0) < size.0 {
-            findings.leave_out(format!("no buffer has {size} bytes"));
+            findings.omit(format!("no buffer has {size} bytes"));
             continue;
         }
         let mut buffer = memory.allocate(size)?;
@@ -205,10 +205,10 @@ fn init_hook(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<()
         }
         buffer.reset()?;
     }
-    if seen == 0 { Err(Stop::Skip(String::from("its buffers have no init hook"))) } else { Ok(()) }
+    if seen == 0 { Err(LawAbort::Skip(String::from("its buffers have no init hook"))) } else { Ok(()) }
 }
 
-fn one_type(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn one_type(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let mut buffer = memory.allocate(Bytes(usual_size(&**memory)?))?;
     let shared = buffer.as_any().type_id();
     findings
@@ -216,7 +216,7 @@ fn one_type(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(),
     Ok(())
 }
 
-fn borrows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn borrows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let size = usual_size(&**memory)?;
     let buffer = SharedBuffer::allocate(memory, Bytes(size), Usage::Any)?;
     let other = buffer.clone();
@@ -238,7 +238,7 @@ fn borrows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), 
     Ok(())
 }
 
-fn release(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn release(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let size = usual_size(&**memory)?;
     let buffer = SharedBuffer::allocate(memory, Bytes(size), Usage::Any)?;
     let other = buffer.clone();
@@ -253,7 +253,7 @@ fn release(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), 
 }
 
 /// In bounds there are no bytes, out of bounds is out of bounds, and nothing is nothing.
-fn without_bytes(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn without_bytes(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let size = usual_size(&**memory)?;
     let (all, half, room) = (Bytes(size), Offset(size / 2), Offset(size));
     let (mut buffer, other) = (memory.allocate(all)?, memory.allocate(all)?);

@@ -72,22 +72,22 @@ impl Report {
     }
 
     /// Checks one law: `act` says what it finds.
-    pub(crate) fn check(&mut self, law: &str, act: impl FnOnce(&mut Findings) -> Result<(), Stop>) {
+    pub(crate) fn check(&mut self, law: &str, act: impl FnOnce(&mut Findings) -> Result<(), LawAbort>) {
         let mut findings = Findings::default();
         let end = act(&mut findings);
-        self.enter(law, findings, end);
+        self.record(law, findings, end);
     }
 
-    pub(crate) fn enter(&mut self, law: &str, mut findings: Findings, end: Result<(), Stop>) {
-        for why in std::mem::take(&mut findings.left_out) {
+    pub(crate) fn record(&mut self, law: &str, mut findings: Findings, end: Result<(), LawAbort>) {
+        for why in std::mem::take(&mut findings.omitted) {
             self.skip(law, why);
         }
         match end {
             Ok(()) => {}
-            Err(Stop::Failed(what)) => findings.say(what),
-            Err(Stop::Skip(why)) => {
+            Err(LawAbort::Failed(what)) => findings.report_violation(what),
+            Err(LawAbort::Skip(why)) => {
                 self.skip(law, why);
-                if findings.said.is_empty() {
+                if findings.violations.is_empty() {
                     return;
                 }
             }
@@ -95,8 +95,8 @@ impl Report {
         if !self.has_checked(law) {
             self.checked.push(law.into());
         }
-        let count = findings.said.len();
-        for (index, what) in findings.said.into_iter().take(SHOWN).enumerate() {
+        let count = findings.violations.len();
+        for (index, what) in findings.violations.into_iter().take(SHOWN).enumerate() {
             let more =
                 if index + 1 == SHOWN && count > SHOWN { format!("; {} more", count - SHOWN) } else { "".into() };
             self.failures.push(Failure { law: law.into(), what: format!("{what}{more}") });
@@ -152,36 +152,36 @@ impl fmt::Display for Report {
 /// What is found out about one law.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    said: Vec<String>,
-    left_out: Vec<String>,
+    violations: Vec<String>,
+    omitted: Vec<String>,
 }
 
 impl Findings {
-    pub(crate) fn say(&mut self, what: impl Into<String>) {
-        self.said.push(what.into());
+    pub(crate) fn report_violation(&mut self, what: impl Into<String>) {
+        self.violations.push(what.into());
     }
 
     /// Takes over what somebody else found.
     pub(crate) fn absorb(&mut self, other: Self) {
-        self.said.extend(other.said);
-        self.left_out.extend(other.left_out);
+        self.violations.extend(other.violations);
+        self.omitted.extend(other.omitted);
     }
 
     /// A case that could not be looked at.
-    pub(crate) fn leave_out(&mut self, why: impl Into<String>) {
-        self.left_out.push(why.into());
+    pub(crate) fn omit(&mut self, why: impl Into<String>) {
+        self.omitted.push(why.into());
     }
 
     pub(crate) fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
-            self.say(what());
+            self.report_violation(what());
         }
     }
 }
 
 /// Why a law was not looked at to the end.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum LawAbort {
     /// It does not hold.
     Failed(String),
     /// It can't be looked at.
@@ -189,7 +189,7 @@ pub(crate) enum Stop {
 }
 
 /// What the law did not expect to be refused.
-impl From<DeviceError> for Stop {
+impl From<DeviceError> for LawAbort {
     fn from(error: DeviceError) -> Self {
         Self::Failed(format!("refused: {error}"))
     }

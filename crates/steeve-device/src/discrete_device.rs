@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId, Tensors};
 
-use crate::ledger::Entry;
+use crate::ledger::LedgerEntry;
 use crate::{
     Backend, Buffer, BufferType, Device, DeviceError, DeviceKind, InitTensor, Ledger, MemoryInfo, MemorySpec, Padding,
 };
@@ -33,7 +33,7 @@ pub struct DiscreteDevice {
     spec: MemorySpec,
     ledger: Ledger,
     faults: Faults,
-    inits: Option<Inits>,
+    inits: Option<InitLog>,
     types: [Arc<dyn BufferType>; 1],
 }
 
@@ -46,10 +46,10 @@ impl DiscreteDevice {
     /// The same with buffers that want to see each tensor that is placed in them.
     #[must_use]
     pub fn with_init_hook(self) -> Self {
-        Self::with(self.spec, self.ledger, self.faults, Some(Inits::default()))
+        Self::with(self.spec, self.ledger, self.faults, Some(InitLog::default()))
     }
 
-    fn with(spec: MemorySpec, ledger: Ledger, faults: Faults, inits: Option<Inits>) -> Self {
+    fn with(spec: MemorySpec, ledger: Ledger, faults: Faults, inits: Option<InitLog>) -> Self {
         let memory = DiscreteMemory {
             spec: spec.clone(),
             ledger: ledger.clone(),
@@ -72,7 +72,7 @@ impl DiscreteDevice {
 
     /// The tensors that its buffers have seen since they were last reset, in order.
     pub fn seen(&self) -> Vec<(TensorId, Offset)> {
-        self.inits.as_ref().map(Inits::list).unwrap_or_default()
+        self.inits.as_ref().map(InitLog::list).unwrap_or_default()
     }
 }
 
@@ -106,10 +106,10 @@ const NO_COMPUTE: &str = "this device has memory only";
 
 /// What a device is told to fail at. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Faults(Arc<Mutex<Fault>>);
+pub struct Faults(Arc<Mutex<PendingFaults>>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Fault {
+struct PendingFaults {
     /// How many more allocations succeed; `None` for all.
     allocations: Option<u64>,
     /// Buffers above this are refused.
@@ -137,7 +137,7 @@ impl Faults {
 
     /// Nothing fails any more.
     pub fn clear(&self) {
-        self.with(|fault| *fault = Fault::default());
+        self.with(|fault| *fault = PendingFaults::default());
     }
 
     fn allocation_fails(&self) -> bool {
@@ -148,7 +148,7 @@ impl Faults {
         self.with(|fault| count_down(&mut fault.transfers))
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Fault) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut PendingFaults) -> R) -> R {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -173,7 +173,7 @@ struct DiscreteMemory {
     spec: MemorySpec,
     ledger: Ledger,
     faults: Faults,
-    inits: Option<Inits>,
+    inits: Option<InitLog>,
     next_address: AtomicU64,
 }
 
@@ -240,8 +240,8 @@ struct DiscreteBuffer {
     address: u64,
     bytes: Vec<u8>,
     faults: Faults,
-    inits: Option<Inits>,
-    entry: Entry,
+    inits: Option<InitLog>,
+    entry: LedgerEntry,
 }
 
 impl DiscreteBuffer {
@@ -335,9 +335,9 @@ impl Buffer for DiscreteBuffer {
 
 /// The tensors that were set up since the last reset.
 #[derive(Clone, Debug, Default)]
-struct Inits(Arc<Mutex<Vec<(TensorId, Offset)>>>);
+struct InitLog(Arc<Mutex<Vec<(TensorId, Offset)>>>);
 
-impl Inits {
+impl InitLog {
     fn list(&self) -> Vec<(TensorId, Offset)> {
         self.with(|list| list.clone())
     }
@@ -347,7 +347,7 @@ impl Inits {
     }
 }
 
-impl InitTensor for Inits {
+impl InitTensor for InitLog {
     fn init_tensor(&mut self, _: &Tensors, tensor: TensorId, offset: Offset) -> Result<(), DeviceError> {
         self.with(|list| list.push((tensor, offset)));
         Ok(())

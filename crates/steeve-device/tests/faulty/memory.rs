@@ -7,7 +7,7 @@ use steeve_device::{Align, Buffer, BufferType, Bytes, DeviceError, HostMemory, O
 
 /// In which way a memory is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum MemoryFault {
     None,
     NoName,
     MisalignedBase,
@@ -61,23 +61,23 @@ pub(crate) enum Fault {
 }
 
 /// A right buffer, which several wrong ones may share.
-type Inner = Arc<Mutex<Box<dyn Buffer>>>;
+type SoundBuffer = Arc<Mutex<Box<dyn Buffer>>>;
 
 #[derive(Debug)]
-pub(crate) struct Wrong {
+pub(crate) struct FaultyMemory {
     inner: Arc<dyn BufferType>,
-    fault: Fault,
-    shared: Mutex<Vec<Inner>>,
+    fault: MemoryFault,
+    shared: Mutex<Vec<SoundBuffer>>,
     refused: Mutex<bool>,
     calls: Mutex<u64>,
 }
 
-impl Wrong {
-    pub(crate) fn memory(fault: Fault) -> Arc<dyn BufferType> {
+impl FaultyMemory {
+    pub(crate) fn memory(fault: MemoryFault) -> Arc<dyn BufferType> {
         Self::around(Arc::new(HostMemory::named("wrong")), fault)
     }
 
-    fn around(inner: Arc<dyn BufferType>, fault: Fault) -> Arc<dyn BufferType> {
+    fn around(inner: Arc<dyn BufferType>, fault: MemoryFault) -> Arc<dyn BufferType> {
         let (shared, refused, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
         Arc::new(Self { inner, fault, shared, refused, calls })
     }
@@ -86,9 +86,9 @@ impl Wrong {
 /// What it says is its largest buffer, where it says so.
 pub(crate) const MAX: u64 = 1 << 22;
 
-impl BufferType for Wrong {
+impl BufferType for FaultyMemory {
     fn name(&self) -> &str {
-        if self.fault == Fault::NoName { " " } else { self.inner.name() }
+        if self.fault == MemoryFault::NoName { " " } else { self.inner.name() }
     }
 
     fn align(&self) -> Align {
@@ -96,7 +96,7 @@ impl BufferType for Wrong {
     }
 
     fn max_size(&self) -> Option<Bytes> {
-        matches!(self.fault, Fault::OverstatesMax | Fault::CutsToMax).then_some(Bytes(MAX))
+        matches!(self.fault, MemoryFault::OverstatesMax | MemoryFault::CutsToMax).then_some(Bytes(MAX))
     }
 
     fn is_host(&self) -> bool {
@@ -104,32 +104,32 @@ impl BufferType for Wrong {
     }
 
     fn padding(&self) -> Option<&dyn Padding> {
-        (self.fault == Fault::PadsAtRandom).then_some(self as &dyn Padding)
+        (self.fault == MemoryFault::PadsAtRandom).then_some(self as &dyn Padding)
     }
 
     fn allocate(&self, size: Bytes) -> Result<Box<dyn Buffer>, DeviceError> {
         let refuse = |max| Err(DeviceError::TooLarge { memory: self.name().into(), asked: size, max: Bytes(max) });
         match self.fault {
-            Fault::RefusesZero if size == Bytes(0) => return refuse(0),
-            Fault::OverstatesMax if size >= Bytes(MAX) => return refuse(MAX - 1),
-            Fault::Sulks if *self.refused.lock().unwrap() => return refuse(0),
+            MemoryFault::RefusesZero if size == Bytes(0) => return refuse(0),
+            MemoryFault::OverstatesMax if size >= Bytes(MAX) => return refuse(MAX - 1),
+            MemoryFault::Sulks if *self.refused.lock().unwrap() => return refuse(0),
             _ => {}
         }
-        let asked = if self.fault == Fault::CutsToMax { Bytes(size.0.min(MAX)) } else { size };
+        let asked = if self.fault == MemoryFault::CutsToMax { Bytes(size.0.min(MAX)) } else { size };
         let inner = self.inner.allocate(asked).inspect_err(|_| *self.refused.lock().unwrap() = true)?;
         let mut shared = self.shared.lock().unwrap();
         let inner = match shared.iter().find(|other| other.lock().unwrap().size() == asked) {
-            Some(other) if self.fault == Fault::SharesBytes => Arc::clone(other),
+            Some(other) if self.fault == MemoryFault::SharesBytes => Arc::clone(other),
             _ => Arc::new(Mutex::new(inner)),
         };
-        if self.fault == Fault::SharesBytes {
+        if self.fault == MemoryFault::SharesBytes {
             shared.push(Arc::clone(&inner));
         }
-        Ok(Box::new(WrongBuffer { inner, fault: self.fault, other: () }))
+        Ok(Box::new(FaultyBuffer { inner, fault: self.fault, other: () }))
     }
 }
 
-impl Padding for Wrong {
+impl Padding for FaultyMemory {
     fn alloc_size(&self, tensors: &Tensors, tensor: TensorId) -> Bytes {
         let mut calls = self.calls.lock().unwrap();
         *calls += 1;
@@ -138,13 +138,13 @@ impl Padding for Wrong {
 }
 
 #[derive(Debug)]
-struct WrongBuffer {
-    inner: Inner,
-    fault: Fault,
+struct FaultyBuffer {
+    inner: SoundBuffer,
+    fault: MemoryFault,
     other: (),
 }
 
-impl WrongBuffer {
+impl FaultyBuffer {
     fn with<R>(&self, act: impl FnOnce(&mut dyn Buffer) -> R) -> R {
         act(&mut **self.inner.lock().unwrap())
     }
@@ -156,14 +156,16 @@ impl WrongBuffer {
         let end = offset.0.checked_add(size);
         let outside = end.is_none_or(|end| end > room.0);
         match self.fault {
-            Fault::AcceptsOneMore if end == Some(room.0 + 1) => Err(Ok(())),
-            Fault::RefusesTheLast if end == Some(room.0) && size > 0 => Err(refuse()),
-            Fault::RefusesEmptyAtEnd if offset.0 == room.0 => Err(refuse()),
-            Fault::AcceptsEmptyBeyond if size == 0 => Ok(Offset(offset.0.min(room.0))),
-            Fault::Wraps if offset.0.wrapping_add(size) <= room.0 && outside => Err(Ok(())),
-            Fault::Cuts => Ok(Offset(offset.0 & 0xFFFF_FFFF)),
-            Fault::SaysLittle if outside => Err(Err(DeviceError::Failed { device: "wrong".into(), why: "no".into() })),
-            Fault::WrongNumbers if outside => {
+            MemoryFault::AcceptsOneMore if end == Some(room.0 + 1) => Err(Ok(())),
+            MemoryFault::RefusesTheLast if end == Some(room.0) && size > 0 => Err(refuse()),
+            MemoryFault::RefusesEmptyAtEnd if offset.0 == room.0 => Err(refuse()),
+            MemoryFault::AcceptsEmptyBeyond if size == 0 => Ok(Offset(offset.0.min(room.0))),
+            MemoryFault::Wraps if offset.0.wrapping_add(size) <= room.0 && outside => Err(Ok(())),
+            MemoryFault::Cuts => Ok(Offset(offset.0 & 0xFFFF_FFFF)),
+            MemoryFault::SaysLittle if outside => {
+                Err(Err(DeviceError::Failed { device: "wrong".into(), why: "no".into() }))
+            }
+            MemoryFault::WrongNumbers if outside => {
                 Err(Err(DeviceError::Outside { memory: "wrong".into(), offset: Offset(7), size: Bytes(size), room }))
             }
             _ => Ok(offset),
@@ -176,18 +178,18 @@ impl WrongBuffer {
     }
 }
 
-impl Buffer for WrongBuffer {
+impl Buffer for FaultyBuffer {
     fn grow(&mut self, size: Bytes) -> Result<bool, DeviceError> {
         let larger = || HostMemory::named("wrong").allocate(size);
         match self.fault {
-            Fault::SaysItHasGrown => Ok(true),
-            Fault::GrowsElsewhere => {
+            MemoryFault::SaysItHasGrown => Ok(true),
+            MemoryFault::GrowsElsewhere => {
                 let (mut moved, size) = (larger()?, self.size());
                 moved.copy_from(Offset(0), &**self.inner.lock().unwrap(), Offset(0), size)?;
                 self.inner = Arc::new(Mutex::new(moved));
                 Ok(true)
             }
-            Fault::GrowsEmpty => {
+            MemoryFault::GrowsEmpty => {
                 self.inner = Arc::new(Mutex::new(larger()?));
                 Ok(true)
             }
@@ -197,11 +199,11 @@ impl Buffer for WrongBuffer {
 
     fn size(&self) -> Bytes {
         let size = self.with(|inner| inner.size());
-        if self.fault == Fault::Smaller { Bytes(size.0.saturating_sub(1)) } else { size }
+        if self.fault == MemoryFault::Smaller { Bytes(size.0.saturating_sub(1)) } else { size }
     }
 
     fn address(&self) -> u64 {
-        self.with(|inner| inner.address()) + u64::from(self.fault == Fault::MisalignedBase)
+        self.with(|inner| inner.address()) + u64::from(self.fault == MemoryFault::MisalignedBase)
     }
 
     fn read(&self, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
@@ -210,18 +212,18 @@ impl Buffer for WrongBuffer {
             Err(end) => return end,
         };
         match self.fault {
-            Fault::NoBytesForReaders if !into.is_empty() => Err(DeviceError::NoBytes { memory: "wrong".into() }),
-            Fault::ReadsThenRefuses if self.rest(offset) < into.len() as u64 => {
+            MemoryFault::NoBytesForReaders if !into.is_empty() => Err(DeviceError::NoBytes { memory: "wrong".into() }),
+            MemoryFault::ReadsThenRefuses if self.rest(offset) < into.len() as u64 => {
                 let rest = self.rest(offset) as usize;
                 let _ = self.with(|inner| inner.read(offset, &mut into[..rest]));
                 self.with(|inner| inner.read(offset, into))
             }
-            Fault::ReadsWords => {
+            MemoryFault::ReadsWords => {
                 let words = into.len() / 4 * 4;
                 self.with(|inner| inner.read(offset, &mut into[..words]))?;
                 self.with(|inner| inner.read(Offset(offset.0.saturating_add(into.len() as u64)), &mut []))
             }
-            Fault::ReadersDisturb => self.with(|inner| {
+            MemoryFault::ReadersDisturb => self.with(|inner| {
                 inner.read(offset, into)?;
                 if into.is_empty() { Ok(()) } else { inner.fill(offset, Bytes(1), !into[0]) }
             }),
@@ -235,12 +237,12 @@ impl Buffer for WrongBuffer {
             Err(end) => return end,
         };
         match self.fault {
-            Fault::WritesThenRefuses if self.rest(offset) < from.len() as u64 => {
+            MemoryFault::WritesThenRefuses if self.rest(offset) < from.len() as u64 => {
                 let rest = self.rest(offset) as usize;
                 let _ = self.with(|inner| inner.write(offset, &from[..rest]));
                 self.with(|inner| inner.write(offset, from))
             }
-            Fault::WritesWords => {
+            MemoryFault::WritesWords => {
                 self.with(|inner| inner.write(Offset(offset.0.saturating_add(from.len() as u64)), &[]))?;
                 self.with(|inner| inner.write(offset, &from[..from.len() / 4 * 4]))
             }
@@ -255,14 +257,14 @@ impl Buffer for WrongBuffer {
         };
         let rest = self.rest(offset);
         match self.fault {
-            Fault::FillsOneMore if size.0 > 0 && size.0 < rest => {
+            MemoryFault::FillsOneMore if size.0 > 0 && size.0 < rest => {
                 self.with(|inner| inner.fill(offset, Bytes(size.0 + 1), byte))
             }
-            Fault::FillsOneLess if size.0 > 1 && size.0 <= rest => {
+            MemoryFault::FillsOneLess if size.0 > 1 && size.0 <= rest => {
                 self.with(|inner| inner.fill(offset, Bytes(size.0 - 1), byte))
             }
-            Fault::FillsZeros => self.with(|inner| inner.fill(offset, size, 0)),
-            Fault::FillsThenRefuses if size.0 > rest => {
+            MemoryFault::FillsZeros => self.with(|inner| inner.fill(offset, size, 0)),
+            MemoryFault::FillsThenRefuses if size.0 > rest => {
                 let _ = self.with(|inner| inner.fill(offset, Bytes(rest), byte));
                 self.with(|inner| inner.fill(offset, size, byte))
             }
@@ -271,7 +273,7 @@ impl Buffer for WrongBuffer {
     }
 
     fn clear(&mut self, byte: u8) -> Result<(), DeviceError> {
-        let less = u64::from(self.fault == Fault::ClearLeavesTheLast);
+        let less = u64::from(self.fault == MemoryFault::ClearLeavesTheLast);
         self.fill(Offset(0), Bytes(self.size().0 - less), byte)
     }
 
@@ -282,8 +284,8 @@ impl Buffer for WrongBuffer {
             }
         }
         let (from, to) = match self.fault {
-            Fault::Cuts => (Offset(from.0 & 0xFFFF_FFFF), Offset(to.0 & 0xFFFF_FFFF)),
-            Fault::AcceptsEmptyBeyond if size.0 == 0 => (Offset(0), Offset(0)),
+            MemoryFault::Cuts => (Offset(from.0 & 0xFFFF_FFFF), Offset(to.0 & 0xFFFF_FFFF)),
+            MemoryFault::AcceptsEmptyBeyond if size.0 == 0 => (Offset(0), Offset(0)),
             _ => (from, to),
         };
         let fits = |offset: Offset| offset.checked_add(size).is_some_and(|end| end.0 <= self.size().0);
@@ -295,9 +297,9 @@ impl Buffer for WrongBuffer {
             })
         };
         match self.fault {
-            Fault::CopiesUpwards if fits(from) && fits(to) => (0..size.0).try_for_each(each),
-            Fault::CopiesDownwards if fits(from) && fits(to) => (0..size.0).rev().try_for_each(each),
-            Fault::CopiesThenRefuses if !fits(to) && fits(from) => {
+            MemoryFault::CopiesUpwards if fits(from) && fits(to) => (0..size.0).try_for_each(each),
+            MemoryFault::CopiesDownwards if fits(from) && fits(to) => (0..size.0).rev().try_for_each(each),
+            MemoryFault::CopiesThenRefuses if !fits(to) && fits(from) => {
                 let rest = self.rest(to);
                 let _ = self.with(|inner| inner.copy_within(from, to, Bytes(rest)));
                 self.with(|inner| inner.copy_within(from, to, size))
@@ -309,21 +311,21 @@ impl Buffer for WrongBuffer {
     fn copy_from(&mut self, to: Offset, source: &dyn Buffer, from: Offset, size: Bytes) -> Result<(), DeviceError> {
         let (from, to) = match self.fault {
             // Out of bounds is still out of bounds.
-            Fault::CopiesFromStart if from.0.saturating_add(size.0) <= source.size().0 => (Offset(0), to),
-            Fault::CopiesToStart if to.0.saturating_add(size.0) <= self.size().0 => (from, Offset(0)),
+            MemoryFault::CopiesFromStart if from.0.saturating_add(size.0) <= source.size().0 => (Offset(0), to),
+            MemoryFault::CopiesToStart if to.0.saturating_add(size.0) <= self.size().0 => (from, Offset(0)),
             _ => (from, to),
         };
         if let Err(end) = self.bend(to, size.0) {
             return end;
         }
-        let short = self.fault == Fault::CopiesAtMostOneMegabyte && size.0 <= self.size().0.min(source.size().0);
+        let short = self.fault == MemoryFault::CopiesAtMostOneMegabyte && size.0 <= self.size().0.min(source.size().0);
         let size = if short { Bytes(size.0.min(1 << 20)) } else { size };
         // The way of the trait itself, through what this buffer makes of reads and writes.
-        Through(self).copy_from(to, source, from, size)
+        DefaultCopies(self).copy_from(to, source, from, size)
     }
 
     fn reset(&mut self) -> Result<(), DeviceError> {
-        if self.fault == Fault::ResetClears { self.clear(0) } else { Ok(()) }
+        if self.fault == MemoryFault::ResetClears { self.clear(0) } else { Ok(()) }
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -331,15 +333,15 @@ impl Buffer for WrongBuffer {
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
-        if self.fault == Fault::TwoTypes { &mut self.other } else { self }
+        if self.fault == MemoryFault::TwoTypes { &mut self.other } else { self }
     }
 }
 
 /// The same buffer with the copies that the trait provides.
 #[derive(Debug)]
-struct Through<'a>(&'a mut WrongBuffer);
+struct DefaultCopies<'a>(&'a mut FaultyBuffer);
 
-impl Buffer for Through<'_> {
+impl Buffer for DefaultCopies<'_> {
     fn size(&self) -> Bytes {
         self.0.size()
     }

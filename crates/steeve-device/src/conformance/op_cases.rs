@@ -4,7 +4,7 @@
 
 use steeve_graph::{Context, DataType, Glu, GraphError, Op, Param, Rope, RopeMode, TensorId, Unary};
 
-use super::case::{Case, Form, Reach, Sketch, Values};
+use super::op_case::{CaseBuilder, Dependence, LeafValues, OpCase, SourceForm};
 
 /// Every operation whose result may stand on a source, all kinds of it.
 pub(crate) fn operations() -> impl Iterator<Item = Op> {
@@ -17,28 +17,28 @@ pub(crate) fn operations() -> impl Iterator<Item = Op> {
 pub(crate) const TYPES: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
 
 /// All cases of an operation; none if nobody has thought of any.
-pub(crate) fn cases(op: Op, dtype: DataType) -> Result<Vec<Case>, GraphError> {
+pub(crate) fn cases(op: Op, dtype: DataType) -> Result<Vec<OpCase>, GraphError> {
     let float = Param::Float;
     match op {
-        Op::Unary(Unary::Xielu) => one_source(op, dtype, &[0.8, 0.9, 0.5, -1e-6].map(float), Reach::Element),
-        Op::Unary(_) | Op::Sqr | Op::Sqrt | Op::Log => one_source(op, dtype, &[], Reach::Element),
-        Op::Scale => one_source(op, dtype, &[float(0.7), float(0.3)], Reach::Element),
-        Op::Clamp => one_source(op, dtype, &[float(-1.5), float(1.25)], Reach::Element),
-        Op::LeakyRelu => one_source(op, dtype, &[float(0.1)], Reach::Element),
-        Op::Fill => one_source(op, dtype, &[float(2.5)], Reach::Nothing),
-        Op::DiagMaskInf | Op::DiagMaskZero => one_source(op, dtype, &[Param::Int(2)], Reach::Element),
-        Op::Norm | Op::RmsNorm | Op::L2Norm => one_source(op, dtype, &[float(1e-5)], Reach::Row),
+        Op::Unary(Unary::Xielu) => one_source(op, dtype, &[0.8, 0.9, 0.5, -1e-6].map(float), Dependence::Element),
+        Op::Unary(_) | Op::Sqr | Op::Sqrt | Op::Log => one_source(op, dtype, &[], Dependence::Element),
+        Op::Scale => one_source(op, dtype, &[float(0.7), float(0.3)], Dependence::Element),
+        Op::Clamp => one_source(op, dtype, &[float(-1.5), float(1.25)], Dependence::Element),
+        Op::LeakyRelu => one_source(op, dtype, &[float(0.1)], Dependence::Element),
+        Op::Fill => one_source(op, dtype, &[float(2.5)], Dependence::Nothing),
+        Op::DiagMaskInf | Op::DiagMaskZero => one_source(op, dtype, &[Param::Int(2)], Dependence::Element),
+        Op::Norm | Op::RmsNorm | Op::L2Norm => one_source(op, dtype, &[float(1e-5)], Dependence::Row),
         Op::GroupNorm => group_norm(dtype),
         Op::Add | Op::Sub | Op::Mul | Op::Div => {
-            let mut cases = two_sources(op, dtype, &[], Reach::Element)?;
+            let mut cases = two_sources(op, dtype, &[], Dependence::Element)?;
             cases.extend(broadcasts(op, dtype)?);
             Ok(cases)
         }
         Op::Add1 => add_one(dtype),
         Op::AddId => add_id(dtype),
-        Op::Glu(_) | Op::SiluBack => two_sources(op, dtype, &[], Reach::Element),
-        Op::RmsNormBack => two_sources(op, dtype, &[float(1e-5)], Reach::Row),
-        Op::SoftMaxBack => two_sources(op, dtype, &[float(0.5), float(0.0)], Reach::Row),
+        Op::Glu(_) | Op::SiluBack => two_sources(op, dtype, &[], Dependence::Element),
+        Op::RmsNormBack => two_sources(op, dtype, &[float(1e-5)], Dependence::Row),
+        Op::SoftMaxBack => two_sources(op, dtype, &[float(0.5), float(0.0)], Dependence::Row),
         Op::SoftMax => soft_max(dtype),
         Op::Rope | Op::RopeBack => rope(op, dtype),
         _ => Ok(Vec::new()),
@@ -51,63 +51,63 @@ const SHAPES: &[&[u64]] = &[&[1], &[7], &[64], &[33, 5], &[8, 3, 2], &[5, 2, 3, 
 /// Shapes for sources with gaps.
 const VIEWED: &[&[u64]] = &[&[33, 5], &[5, 2, 3, 2]];
 
-fn values(op: Op) -> Values {
+fn values(op: Op) -> LeafValues {
     match op {
-        Op::Sqrt | Op::Log => Values::Positive,
-        _ => Values::Any,
+        Op::Sqrt | Op::Log => LeafValues::Positive,
+        _ => LeafValues::Any,
     }
 }
 
-fn one_source(op: Op, dtype: DataType, params: &[Param], reach: Reach) -> Result<Vec<Case>, GraphError> {
+fn one_source(op: Op, dtype: DataType, params: &[Param], reach: Dependence) -> Result<Vec<OpCase>, GraphError> {
     let mut cases = Vec::new();
     for shape in SHAPES {
-        let mut sketch = Sketch::new(dtype);
-        let a = sketch.leaf(shape, values(op))?;
-        cases.push(sketch.finish(op, &[a], params, reach)?);
+        let mut builder = CaseBuilder::new(dtype);
+        let a = builder.leaf(shape, values(op))?;
+        cases.push(builder.finish(op, &[a], params, reach)?);
     }
     for shape in VIEWED {
-        for form in [Form::Reshaped, Form::Part, Form::Spread, Form::Turned] {
-            let mut sketch = Sketch::new(dtype);
-            let a = sketch.source(shape, form, values(op))?;
-            cases.push(sketch.finish_alike(op, &[a], params, reach)?);
+        for form in [SourceForm::Reshaped, SourceForm::Part, SourceForm::Spread, SourceForm::Turned] {
+            let mut builder = CaseBuilder::new(dtype);
+            let a = builder.source(shape, form, values(op))?;
+            cases.push(builder.finish_alike(op, &[a], params, reach)?);
         }
     }
     Ok(cases)
 }
 
 /// Two sources of one shape, of which one may have another form.
-fn two_sources(op: Op, dtype: DataType, params: &[Param], reach: Reach) -> Result<Vec<Case>, GraphError> {
+fn two_sources(op: Op, dtype: DataType, params: &[Param], reach: Dependence) -> Result<Vec<OpCase>, GraphError> {
     let mut cases = Vec::new();
     for shape in SHAPES {
-        let mut sketch = Sketch::new(dtype);
-        let sources = [sketch.leaf(shape, values(op))?, sketch.leaf(shape, values(op))?];
-        cases.push(sketch.finish(op, &sources, params, reach)?);
+        let mut builder = CaseBuilder::new(dtype);
+        let sources = [builder.leaf(shape, values(op))?, builder.leaf(shape, values(op))?];
+        cases.push(builder.finish(op, &sources, params, reach)?);
     }
     // A GLU reads whole rows, so it takes no source whose rows have gaps.
-    let turned = if matches!(op, Op::Glu(_)) { Form::Spread } else { Form::Turned };
+    let turned = if matches!(op, Op::Glu(_)) { SourceForm::Spread } else { SourceForm::Turned };
     for shape in VIEWED {
         for forms in [
-            [Form::Plain, Form::Spread],
-            [Form::Plain, turned],
-            [Form::Spread, Form::Plain],
-            [turned, Form::Plain],
-            [Form::Reshaped, Form::Part],
+            [SourceForm::Plain, SourceForm::Spread],
+            [SourceForm::Plain, turned],
+            [SourceForm::Spread, SourceForm::Plain],
+            [turned, SourceForm::Plain],
+            [SourceForm::Reshaped, SourceForm::Part],
         ] {
-            let mut sketch = Sketch::new(dtype);
-            let sources = [sketch.source(shape, forms[0], values(op))?, sketch.source(shape, forms[1], values(op))?];
-            cases.push(sketch.finish(op, &sources, params, reach)?);
+            let mut builder = CaseBuilder::new(dtype);
+            let sources = [builder.source(shape, forms[0], values(op))?, builder.source(shape, forms[1], values(op))?];
+            cases.push(builder.finish(op, &sources, params, reach)?);
         }
-        for form in [Form::Spread, Form::Turned] {
-            let mut sketch = Sketch::new(dtype);
-            let sources = [sketch.source(shape, form, values(op))?, sketch.source(shape, form, values(op))?];
-            cases.push(sketch.finish_alike(op, &sources, params, reach)?);
+        for form in [SourceForm::Spread, SourceForm::Turned] {
+            let mut builder = CaseBuilder::new(dtype);
+            let sources = [builder.source(shape, form, values(op))?, builder.source(shape, form, values(op))?];
+            cases.push(builder.finish_alike(op, &sources, params, reach)?);
         }
     }
     Ok(cases)
 }
 
 /// A second source that is repeated: it must not be overwritten, and the first may.
-fn broadcasts(op: Op, dtype: DataType) -> Result<Vec<Case>, GraphError> {
+fn broadcasts(op: Op, dtype: DataType) -> Result<Vec<OpCase>, GraphError> {
     let pairs: &[(&[u64], &[u64])] = &[
         (&[33, 5], &[33]),
         (&[33, 5], &[1]),
@@ -119,66 +119,66 @@ fn broadcasts(op: Op, dtype: DataType) -> Result<Vec<Case>, GraphError> {
     ];
     let mut cases = Vec::new();
     for (a, b) in pairs {
-        let mut sketch = Sketch::new(dtype);
-        let sources = [sketch.leaf(a, values(op))?, sketch.leaf(b, values(op))?];
-        cases.push(sketch.finish(op, &sources, &[], Reach::Element)?);
+        let mut builder = CaseBuilder::new(dtype);
+        let sources = [builder.leaf(a, values(op))?, builder.leaf(b, values(op))?];
+        cases.push(builder.finish(op, &sources, &[], Dependence::Element)?);
     }
-    let mut sketch = Sketch::new(dtype);
-    let sources = [sketch.leaf(&[33, 5], values(op))?, sketch.source(&[1, 5], Form::Turned, values(op))?];
-    cases.push(sketch.finish(op, &sources, &[], Reach::Element)?);
+    let mut builder = CaseBuilder::new(dtype);
+    let sources = [builder.leaf(&[33, 5], values(op))?, builder.source(&[1, 5], SourceForm::Turned, values(op))?];
+    cases.push(builder.finish(op, &sources, &[], Dependence::Element)?);
     Ok(cases)
 }
 
-fn add_one(dtype: DataType) -> Result<Vec<Case>, GraphError> {
+fn add_one(dtype: DataType) -> Result<Vec<OpCase>, GraphError> {
     let mut cases = Vec::new();
     for shape in SHAPES {
-        let mut sketch = Sketch::new(dtype);
-        let sources = [sketch.leaf(shape, Values::Any)?, sketch.leaf(&[1], Values::Any)?];
-        cases.push(sketch.finish(Op::Add1, &sources, &[], Reach::Element)?);
+        let mut builder = CaseBuilder::new(dtype);
+        let sources = [builder.leaf(shape, LeafValues::Any)?, builder.leaf(&[1], LeafValues::Any)?];
+        cases.push(builder.finish(Op::Add1, &sources, &[], Dependence::Element)?);
     }
     Ok(cases)
 }
 
 /// `[row, used, token]`, one row of `[row, expert]` for each by `[used, token]`.
-fn add_id(dtype: DataType) -> Result<Vec<Case>, GraphError> {
+fn add_id(dtype: DataType) -> Result<Vec<OpCase>, GraphError> {
     let mut cases = Vec::new();
     for (shape, experts) in [([7, 2, 3], 4), ([33, 3, 5], 2), ([1, 1, 1], 3), ([1031, 2, 7], 5)] {
-        let mut sketch = Sketch::new(dtype);
-        let a = sketch.leaf(&shape, Values::Any)?;
-        let b = sketch.leaf(&[shape[0], experts], Values::Any)?;
-        let ids = sketch.typed(DataType::I32, &shape[1..], Values::Below(experts))?;
-        cases.push(sketch.finish(Op::AddId, &[a, b, ids], &[], Reach::Element)?);
+        let mut builder = CaseBuilder::new(dtype);
+        let a = builder.leaf(&shape, LeafValues::Any)?;
+        let b = builder.leaf(&[shape[0], experts], LeafValues::Any)?;
+        let ids = builder.typed(DataType::I32, &shape[1..], LeafValues::Below(experts))?;
+        cases.push(builder.finish(Op::AddId, &[a, b, ids], &[], Dependence::Element)?);
     }
     // As many experts as rows: even an equal layout does not let the result stand on them.
-    let mut sketch = Sketch::new(dtype);
-    let (a, b) = (sketch.leaf(&[9, 4], Values::Any)?, sketch.leaf(&[9, 4], Values::Any)?);
-    let ids = sketch.typed(DataType::I32, &[4], Values::Below(4))?;
-    cases.push(sketch.finish(Op::AddId, &[a, b, ids], &[], Reach::Element)?);
+    let mut builder = CaseBuilder::new(dtype);
+    let (a, b) = (builder.leaf(&[9, 4], LeafValues::Any)?, builder.leaf(&[9, 4], LeafValues::Any)?);
+    let ids = builder.typed(DataType::I32, &[4], LeafValues::Below(4))?;
+    cases.push(builder.finish(Op::AddId, &[a, b, ids], &[], Dependence::Element)?);
     Ok(cases)
 }
 
-fn group_norm(dtype: DataType) -> Result<Vec<Case>, GraphError> {
+fn group_norm(dtype: DataType) -> Result<Vec<OpCase>, GraphError> {
     let mut cases = Vec::new();
     for (shape, groups) in [([5, 3, 6, 1], 3), ([7, 1, 4, 2], 4), ([3, 5, 5, 2], 2), ([31, 17, 6, 3], 2)] {
         let params = [Param::Int(groups), Param::Float(1e-5)];
-        let mut sketch = Sketch::new(dtype);
-        let a = sketch.leaf(&shape, Values::Any)?;
-        cases.push(sketch.finish(Op::GroupNorm, &[a], &params, Reach::Cube)?);
-        let mut sketch = Sketch::new(dtype);
-        let a = sketch.source(&shape, Form::Spread, Values::Any)?;
-        cases.push(sketch.finish_alike(Op::GroupNorm, &[a], &params, Reach::Cube)?);
+        let mut builder = CaseBuilder::new(dtype);
+        let a = builder.leaf(&shape, LeafValues::Any)?;
+        cases.push(builder.finish(Op::GroupNorm, &[a], &params, Dependence::Cube)?);
+        let mut builder = CaseBuilder::new(dtype);
+        let a = builder.source(&shape, SourceForm::Spread, LeafValues::Any)?;
+        cases.push(builder.finish_alike(Op::GroupNorm, &[a], &params, Dependence::Cube)?);
     }
     Ok(cases)
 }
 
 /// Without and with a mask of either type, one for all heads or for each, slopes, and sinks.
-fn soft_max(dtype: DataType) -> Result<Vec<Case>, GraphError> {
+fn soft_max(dtype: DataType) -> Result<Vec<OpCase>, GraphError> {
     let mut cases = Vec::new();
     let numbers = |bias: f32| [Param::Float(0.5), Param::Float(bias)];
     for shape in SHAPES {
-        let mut sketch = Sketch::new(dtype);
-        let a = sketch.leaf(shape, Values::Any)?;
-        cases.push(sketch.finish(Op::SoftMax, &[a], &numbers(0.0), Reach::Row)?);
+        let mut builder = CaseBuilder::new(dtype);
+        let a = builder.leaf(shape, LeafValues::Any)?;
+        cases.push(builder.finish(Op::SoftMax, &[a], &numbers(0.0), Dependence::Row)?);
     }
     for mask_type in [DataType::F32, DataType::F16] {
         for (shape, mask, bias) in [
@@ -188,24 +188,24 @@ fn soft_max(dtype: DataType) -> Result<Vec<Case>, GraphError> {
             ([17, 3, 4, 2], [17, 3, 2, 2], 0.0),
             ([17, 3, 4, 1], [17, 3, 1, 1], 8.0),
         ] {
-            let mut sketch = Sketch::new(dtype);
-            let a = sketch.leaf(&shape, Values::Any)?;
-            let mask = sketch.typed(mask_type, &mask, Values::Any)?;
-            cases.push(sketch.finish(Op::SoftMax, &[a, mask], &numbers(bias), Reach::Row)?);
+            let mut builder = CaseBuilder::new(dtype);
+            let a = builder.leaf(&shape, LeafValues::Any)?;
+            let mask = builder.typed(mask_type, &mask, LeafValues::Any)?;
+            cases.push(builder.finish(Op::SoftMax, &[a, mask], &numbers(bias), Dependence::Row)?);
         }
     }
-    let mut sketch = Sketch::new(dtype);
-    let a = sketch.leaf(&[17, 3, 4], Values::Any)?;
-    let mask = sketch.typed(DataType::F32, &[17, 3], Values::Any)?;
-    let sinks = sketch.typed(DataType::F32, &[4], Values::Any)?;
-    cases.push(sketch.finish(Op::SoftMax, &[a, mask, sinks], &numbers(0.0), Reach::Row)?);
+    let mut builder = CaseBuilder::new(dtype);
+    let a = builder.leaf(&[17, 3, 4], LeafValues::Any)?;
+    let mask = builder.typed(DataType::F32, &[17, 3], LeafValues::Any)?;
+    let sinks = builder.typed(DataType::F32, &[4], LeafValues::Any)?;
+    cases.push(builder.finish(Op::SoftMax, &[a, mask, sinks], &numbers(0.0), Dependence::Row)?);
     Ok(cases)
 }
 
 /// Neighbours and halves, whole rows and parts of them, with and without factors, and positions of four parts.
-fn rope(op: Op, dtype: DataType) -> Result<Vec<Case>, GraphError> {
+fn rope(op: Op, dtype: DataType) -> Result<Vec<OpCase>, GraphError> {
     let mut cases = Vec::new();
-    let factors = [Factors::Without, Factors::With];
+    let factors = [FreqFactors::Without, FreqFactors::With];
     for (shape, dims) in [([16, 3, 5, 1], 16), ([20, 1, 3, 2], 12), ([64, 3, 13, 1], 64)] {
         for (mode, factors) in
             [RopeMode::Normal, RopeMode::Neox].into_iter().flat_map(|mode| factors.map(|factors| (mode, factors)))
@@ -214,30 +214,38 @@ fn rope(op: Op, dtype: DataType) -> Result<Vec<Case>, GraphError> {
         }
     }
     let sections = Rope { dims: 16, mode: RopeMode::Sections, sections: [2, 2, 2, 2], ..Rope::default() };
-    cases.push(rope_case(op, dtype, [16, 3, 5, 1], Factors::Without, sections)?);
+    cases.push(rope_case(op, dtype, [16, 3, 5, 1], FreqFactors::Without, sections)?);
     Ok(cases)
 }
 
 /// Whether a rope has a factor for each frequency.
 #[derive(Clone, Copy)]
-enum Factors {
+enum FreqFactors {
     With,
     Without,
 }
 
-fn rope_case(op: Op, dtype: DataType, shape: [u64; 4], factors: Factors, numbers: Rope) -> Result<Case, GraphError> {
-    let mut sketch = Sketch::new(dtype);
+fn rope_case(
+    op: Op,
+    dtype: DataType,
+    shape: [u64; 4],
+    factors: FreqFactors,
+    numbers: Rope,
+) -> Result<OpCase, GraphError> {
+    let mut builder = CaseBuilder::new(dtype);
     // Sources of a rope are mostly products seen as heads.
-    let a = sketch.source(&shape, Form::Reshaped, Values::Any)?;
+    let a = builder.source(&shape, SourceForm::Reshaped, LeafValues::Any)?;
     let parts = numbers.mode.parts();
-    let positions = sketch.typed(DataType::I32, &[shape[2] * parts], Values::Below(100))?;
+    let positions = builder.typed(DataType::I32, &[shape[2] * parts], LeafValues::Below(100))?;
     let factors = match factors {
-        Factors::With => Some(sketch.typed(DataType::F32, &[u64::from(numbers.dims) / 2], Values::Positive)?),
-        Factors::Without => None,
+        FreqFactors::With => {
+            Some(builder.typed(DataType::F32, &[u64::from(numbers.dims) / 2], LeafValues::Positive)?)
+        }
+        FreqFactors::Without => None,
     };
-    let params = rope_params(sketch.context.clone(), a, positions, numbers)?;
+    let params = rope_params(builder.context.clone(), a, positions, numbers)?;
     let sources: Vec<TensorId> = [a, positions].into_iter().chain(factors).collect();
-    sketch.finish(op, &sources, &params, Reach::Row)
+    builder.finish(op, &sources, &params, Dependence::Row)
 }
 
 /// The numbers in the order in which the builder gives them.
@@ -290,13 +298,13 @@ mod tests {
     fn cases_have_odd_rows_gaps_and_repeated_sources() {
         for op in operations() {
             let cases = cases(op, DataType::F32).unwrap();
-            let rows = |case: &Case| case.graph.tensor(case.node).layout.ne()[0];
+            let rows = |case: &OpCase| case.graph.tensor(case.node).layout.ne()[0];
             let rope = matches!(op, Op::Rope | Op::RopeBack);
             assert!(rope || cases.iter().any(|case| rows(case) % 2 == 1 && rows(case) > 1), "{op:?}");
             assert!(cases.iter().any(|case| case.graph.tensor(case.node).layout.elements() > 2000), "{op:?}");
         }
         let gaps = |op: Op| {
-            let viewed = |case: &Case| {
+            let viewed = |case: &OpCase| {
                 let sources = case.graph.sources(case.node).iter().flatten();
                 sources.filter(|id| !case.graph.tensor(**id).layout.is_contiguous()).count()
             };
@@ -310,11 +318,11 @@ mod tests {
     #[test]
     fn other_values_are_other_values() {
         for (values, dtype) in [
-            (Values::Any, DataType::F32),
-            (Values::Any, DataType::F16),
-            (Values::Positive, DataType::Bf16),
-            (Values::Below(2), DataType::I32),
-            (Values::Below(300), DataType::I32),
+            (LeafValues::Any, DataType::F32),
+            (LeafValues::Any, DataType::F16),
+            (LeafValues::Positive, DataType::Bf16),
+            (LeafValues::Below(2), DataType::I32),
+            (LeafValues::Below(300), DataType::I32),
         ] {
             let (one, other) = (values.bytes(dtype, 50, 7), values.other_bytes(dtype, 50, 7));
             let size = dtype.block_bytes() as usize;
@@ -326,8 +334,8 @@ mod tests {
 
     #[test]
     fn halves_are_what_they_stand_for() {
-        let half = Values::Positive.bytes(DataType::F16, 100, 3);
-        let full = Values::Positive.bytes(DataType::F32, 100, 3);
+        let half = LeafValues::Positive.bytes(DataType::F16, 100, 3);
+        let full = LeafValues::Positive.bytes(DataType::F32, 100, 3);
         for (half, full) in half.chunks(2).zip(full.chunks(4)) {
             let (half, full) = (u16::from_le_bytes([half[0], half[1]]), f32::from_le_bytes(full.try_into().unwrap()));
             let value = f32::from(half >> 10).exp2() / 32768.0 * (1.0 + f32::from(half & 0x3FF) / 1024.0);

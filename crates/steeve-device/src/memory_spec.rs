@@ -36,7 +36,7 @@ pub struct MemorySpec {
 impl MemorySpec {
     /// Unlimited memory in which tensors stand at multiples of 32 bytes.
     pub fn new(name: impl Into<String>) -> Self {
-        let align = crate::host::DEFAULT_ALIGN;
+        let align = crate::host_memory::DEFAULT_ALIGN;
         Self {
             name: name.into(),
             align,

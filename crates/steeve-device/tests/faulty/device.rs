@@ -27,25 +27,25 @@ pub(crate) enum DeviceFault {
 
 /// A discrete device, and what is wrong with it.
 #[derive(Debug)]
-pub(crate) struct WrongDevice {
+pub(crate) struct FaultyDevice {
     inner: DiscreteDevice,
     types: Vec<Arc<dyn BufferType>>,
     fault: DeviceFault,
 }
 
-impl WrongDevice {
+impl FaultyDevice {
     pub(crate) fn new(fault: DeviceFault) -> Self {
         let spec = MemorySpec::new("gpu").with_capacity(Bytes(1 << 28)).with_max_size(Bytes(1 << 23));
         let inner = DiscreteDevice::new(spec);
         let first = Arc::clone(&inner.buffer_types()[0]);
-        let kept = Arc::new(Keeper { inner: Arc::clone(&first), fault, kept: Mutex::default() });
+        let kept = Arc::new(LeakingMemory { inner: Arc::clone(&first), fault, kept: Mutex::default() });
         let second = if fault == DeviceFault::TwinTypes { "gpu" } else { "pinned" };
         let types: Vec<Arc<dyn BufferType>> = vec![kept, Arc::new(HostMemory::named(second))];
         Self { inner, types, fault }
     }
 }
 
-impl Device for WrongDevice {
+impl Device for FaultyDevice {
     fn name(&self) -> &str {
         if self.fault == DeviceFault::NoName { "" } else { "GPU0" }
     }
@@ -96,13 +96,13 @@ impl Device for WrongDevice {
 
 /// A memory that keeps some of what it should give back.
 #[derive(Debug)]
-struct Keeper {
+struct LeakingMemory {
     inner: Arc<dyn BufferType>,
     fault: DeviceFault,
     kept: Mutex<Vec<Box<dyn Buffer>>>,
 }
 
-impl BufferType for Keeper {
+impl BufferType for LeakingMemory {
     fn name(&self) -> &str {
         self.inner.name()
     }

@@ -32,9 +32,9 @@ use crate::{Buffer, BufferType, DeviceError, HostBuffer, HostMemory, Usage};
 /// # Ok::<(), DeviceError>(())
 /// ```
 #[derive(Clone)]
-pub struct SharedBuffer(Arc<Inner>);
+pub struct SharedBuffer(Arc<SharedState>);
 
-struct Inner {
+struct SharedState {
     memory: Arc<dyn BufferType>,
     /// It may grow.
     size: AtomicU64,
@@ -67,7 +67,7 @@ impl SharedBuffer {
     pub fn new(memory: Arc<dyn BufferType>, buffer: Box<dyn Buffer>, usage: Usage) -> Self {
         let (size, address) = (AtomicU64::new(buffer.size().0), buffer.address());
         let (usage, buffer) = (AtomicU8::new(number(usage)), RwLock::new(Some(buffer)));
-        Self(Arc::new(Inner { memory, size, address, usage, buffer }))
+        Self(Arc::new(SharedState { memory, size, address, usage, buffer }))
     }
 
     /// Memory that can only be read and that has an owner: a mapped file, an `Arc<[u8]>`, a static.
@@ -108,7 +108,7 @@ impl SharedBuffer {
     /// # Ok::<(), steeve_device::DeviceError>(())
     /// ```
     pub fn lend<R>(bytes: &mut [u8], act: impl FnOnce(&Self) -> R) -> R {
-        crate::host::lend(bytes, act)
+        crate::host_memory::lend(bytes, act)
     }
 
     /// Checks that `size` bytes at `offset` lie within this buffer.
@@ -160,20 +160,20 @@ impl SharedBuffer {
     }
 
     /// Borrows it for reading; others can read too.
-    pub fn borrow(&self) -> Result<Reading<'_>, DeviceError> {
+    pub fn borrow(&self) -> Result<BufferReadGuard<'_>, DeviceError> {
         let guard = match self.0.buffer.try_read() {
             Ok(guard) => guard,
             // Who panicked while writing has left bytes half written, which are bytes all the same.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(self.in_use()),
         };
-        if guard.is_some() { Ok(Reading(guard)) } else { Err(self.released()) }
+        if guard.is_some() { Ok(BufferReadGuard(guard)) } else { Err(self.released()) }
     }
 
     /// Borrows it for writing; nobody else can read or write.
-    pub fn borrow_mut(&self) -> Result<Writing<'_>, DeviceError> {
+    pub fn borrow_mut(&self) -> Result<BufferWriteGuard<'_>, DeviceError> {
         let guard = self.lock()?;
-        if guard.is_some() { Ok(Writing(guard)) } else { Err(self.released()) }
+        if guard.is_some() { Ok(BufferWriteGuard(guard)) } else { Err(self.released()) }
     }
 
     /// Whether the memory has been given back.
@@ -288,9 +288,9 @@ fn number(usage: Usage) -> u8 {
 
 /// A buffer borrowed for reading.
 #[derive(Debug)]
-pub struct Reading<'a>(RwLockReadGuard<'a, Option<Box<dyn Buffer>>>);
+pub struct BufferReadGuard<'a>(RwLockReadGuard<'a, Option<Box<dyn Buffer>>>);
 
-impl Deref for Reading<'_> {
+impl Deref for BufferReadGuard<'_> {
     type Target = dyn Buffer;
 
     fn deref(&self) -> &Self::Target {
@@ -303,9 +303,9 @@ impl Deref for Reading<'_> {
 
 /// A buffer borrowed for writing.
 #[derive(Debug)]
-pub struct Writing<'a>(RwLockWriteGuard<'a, Option<Box<dyn Buffer>>>);
+pub struct BufferWriteGuard<'a>(RwLockWriteGuard<'a, Option<Box<dyn Buffer>>>);
 
-impl Deref for Writing<'_> {
+impl Deref for BufferWriteGuard<'_> {
     type Target = dyn Buffer;
 
     fn deref(&self) -> &Self::Target {
@@ -316,7 +316,7 @@ impl Deref for Writing<'_> {
     }
 }
 
-impl DerefMut for Writing<'_> {
+impl DerefMut for BufferWriteGuard<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         match &mut *self.0 {
             Some(buffer) => &mut **buffer,

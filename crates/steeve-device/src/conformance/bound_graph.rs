@@ -4,25 +4,25 @@ use std::ops::Range;
 
 use steeve_graph::{Bytes, Graph, Id, Offset, TensorId};
 
-use super::report::Stop;
+use super::report::LawAbort;
 use crate::{Backend, Bindings, BufferType, DeviceError, Prepared, SharedBuffer, Usage};
 
 /// Where each root stands in one buffer, with free bytes before, between and behind them.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
-    of: Vec<Option<Place>>,
+pub(crate) struct TensorPlaces {
+    of: Vec<Option<PlacedTensor>>,
     size: u64,
 }
 
 /// Where a root stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PlacedTensor {
     pub(crate) offset: u64,
     /// The bytes that its tensor takes in this memory.
     pub(crate) size: u64,
 }
 
-impl Place {
+impl PlacedTensor {
     pub(crate) fn range(self) -> Range<usize> {
         self.offset as usize..(self.offset + self.size) as usize
     }
@@ -31,26 +31,26 @@ impl Place {
 /// At least so many bytes are free between two tensors.
 const GAP: u64 = 64;
 
-impl Places {
+impl TensorPlaces {
     /// Every root apart. The tensors of the suite are small.
-    pub(crate) fn apart(graph: &Graph, memory: &dyn BufferType) -> Self {
+    pub(crate) fn separate(graph: &Graph, memory: &dyn BufferType) -> Self {
         let (align, tensors) = (memory.align().get(), graph.tensors());
         let mut end = 0;
         let mut place = |id: TensorId| {
             let size = memory.alloc_size(tensors, id).0;
             let offset = (end + GAP).next_multiple_of(align);
             end = offset + size;
-            Place { offset, size }
+            PlacedTensor { offset, size }
         };
         let of = tensors.ids().map(|id| (!tensors[id].is_view()).then(|| place(id))).collect();
         Self { of, size: end + GAP }
     }
 
     /// The same, but `node` stands where `root` does. `None` if it is larger there.
-    pub(crate) fn over(&self, node: TensorId, root: TensorId) -> Option<Self> {
+    pub(crate) fn aliased(&self, node: TensorId, root: TensorId) -> Option<Self> {
         let (above, below) = (self.get(node)?, self.get(root)?);
         let mut places = self.clone();
-        places.of[node.index()] = Some(Place { offset: below.offset, ..above });
+        places.of[node.index()] = Some(PlacedTensor { offset: below.offset, ..above });
         (above.size <= below.size).then_some(places)
     }
 
@@ -59,12 +59,12 @@ impl Places {
         self.size
     }
 
-    pub(crate) fn get(&self, root: TensorId) -> Option<Place> {
+    pub(crate) fn get(&self, root: TensorId) -> Option<PlacedTensor> {
         self.of.get(root.index()).copied().flatten()
     }
 
     /// All roots that stand somewhere.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (TensorId, Place)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TensorId, PlacedTensor)> {
         let ids = (0..self.of.len()).filter_map(TensorId::from_index);
         ids.filter_map(|id| Some((id, self.get(id)?)))
     }
@@ -90,25 +90,25 @@ impl Places {
 pub(crate) type Contents = Vec<(TensorId, Vec<u8>)>;
 
 /// A graph in a buffer, ready to run.
-pub(crate) struct Stage<'a> {
+pub(crate) struct BoundGraph<'a> {
     backend: &'a dyn Backend,
     graph: &'a Graph,
-    pub(crate) places: Places,
+    pub(crate) places: TensorPlaces,
     pub(crate) buffer: SharedBuffer,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> BoundGraph<'a> {
     /// A new buffer with all bytes `fill` but those of the leafs.
     pub(crate) fn new(
         backend: &'a dyn Backend,
         graph: &'a Graph,
-        places: Places,
+        places: TensorPlaces,
         contents: &Contents,
         fill: u8,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, LawAbort> {
         let memory = backend.buffer_type();
         if let Some(max) = memory.max_size().filter(|max| max.0 < places.size) {
-            return Err(Stop::Skip(format!("the buffers of {} have at most {max} bytes", memory.name())));
+            return Err(LawAbort::Skip(format!("the buffers of {} have at most {max} bytes", memory.name())));
         }
         let buffer = SharedBuffer::allocate(&memory, Bytes(places.size), Usage::Compute)?;
         buffer.clear(fill)?;
@@ -117,9 +117,9 @@ impl<'a> Stage<'a> {
                 hook.init_tensor(graph.tensors(), id, Offset(place.offset))?;
             }
         }
-        let stage = Self { backend, graph, places, buffer };
-        stage.write(contents)?;
-        Ok(stage)
+        let bound = Self { backend, graph, places, buffer };
+        bound.write(contents)?;
+        Ok(bound)
     }
 
     pub(crate) fn write(&self, contents: &Contents) -> Result<(), DeviceError> {

@@ -5,19 +5,19 @@ use steeve_graph::{Bytes, Context, DataType, Graph, GraphError, Id, Layout, Op, 
 use super::random::Random;
 
 /// An operation to be run, with everything it reads.
-pub(crate) struct Case {
+pub(crate) struct OpCase {
     pub(crate) graph: Graph,
     /// The operation; views that lead to its sources stand before it.
     pub(crate) node: TensorId,
     /// How far an element of a source that may be overwritten reaches.
-    pub(crate) reach: Reach,
-    pub(crate) leafs: Vec<(TensorId, Values)>,
+    pub(crate) reach: Dependence,
+    pub(crate) leafs: Vec<(TensorId, LeafValues)>,
 }
 
 /// Which elements of the result depend on one element of a source that the result may stand on. This is the reason why it
 /// may: a kernel writes what the others no longer need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum Dependence {
     /// None: the source gives the shape.
     Nothing,
     /// The one at the same place.
@@ -32,7 +32,7 @@ pub(crate) enum Reach {
 
 /// What a leaf holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Values {
+pub(crate) enum LeafValues {
     /// Real numbers of both signs, none of them near zero.
     Any,
     /// Real numbers above zero.
@@ -41,7 +41,7 @@ pub(crate) enum Values {
     Below(u64),
 }
 
-impl Values {
+impl LeafValues {
     /// The bytes of `count` values, from a seed.
     pub(crate) fn bytes(self, dtype: DataType, count: u64, seed: u64) -> Vec<u8> {
         let (mut random, mut bytes) = (Random::new(seed), Vec::new());
@@ -84,7 +84,7 @@ fn half(value: f32) -> u16 {
     (sign | exponent << 10 | mantissa) as u16
 }
 
-impl Case {
+impl OpCase {
     /// The operation with the layouts of its sources and of its result.
     pub(crate) fn title(&self) -> String {
         let tensors = self.graph.tensors();
@@ -106,7 +106,7 @@ impl Case {
 
     /// What each leaf holds at first.
     pub(crate) fn contents(&self) -> Vec<(TensorId, Vec<u8>)> {
-        let bytes = |(id, values): &(TensorId, Values)| {
+        let bytes = |(id, values): &(TensorId, LeafValues)| {
             let layout = self.graph.tensor(*id).layout;
             (*id, values.bytes(layout.dtype(), layout.elements(), seed(*id)))
         };
@@ -132,15 +132,15 @@ pub(crate) fn op_title(tensors: &Tensors, node: TensorId) -> String {
 }
 
 /// A case that is being built: sources in some of the forms that a tensor can have.
-pub(crate) struct Sketch {
+pub(crate) struct CaseBuilder {
     pub(crate) context: Context,
     pub(crate) dtype: DataType,
-    leafs: Vec<(TensorId, Values)>,
+    leafs: Vec<(TensorId, LeafValues)>,
 }
 
 /// How a source stands in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum SourceForm {
     /// Without gaps.
     Plain,
     /// A tensor of one dimension, seen in another shape.
@@ -153,17 +153,17 @@ pub(crate) enum Form {
     Turned,
 }
 
-impl Sketch {
+impl CaseBuilder {
     pub(crate) fn new(dtype: DataType) -> Self {
         Self { context: Context::new(), dtype, leafs: Vec::new() }
     }
 
     /// A leaf of the type of the case.
-    pub(crate) fn leaf(&mut self, shape: &[u64], values: Values) -> Result<TensorId, GraphError> {
+    pub(crate) fn leaf(&mut self, shape: &[u64], values: LeafValues) -> Result<TensorId, GraphError> {
         self.typed(self.dtype, shape, values)
     }
 
-    pub(crate) fn typed(&mut self, dtype: DataType, shape: &[u64], values: Values) -> Result<TensorId, GraphError> {
+    pub(crate) fn typed(&mut self, dtype: DataType, shape: &[u64], values: LeafValues) -> Result<TensorId, GraphError> {
         let leaf = self.context.input(dtype, shape)?;
         self.context.set_name(leaf, &format!("leaf {}", self.leafs.len()))?;
         self.leafs.push((leaf, values));
@@ -171,27 +171,32 @@ impl Sketch {
     }
 
     /// A source of this shape and form.
-    pub(crate) fn source(&mut self, shape: &[u64], form: Form, values: Values) -> Result<TensorId, GraphError> {
+    pub(crate) fn source(
+        &mut self,
+        shape: &[u64],
+        form: SourceForm,
+        values: LeafValues,
+    ) -> Result<TensorId, GraphError> {
         let mut ne = [1; 4];
         ne[..shape.len()].copy_from_slice(shape);
         let packed = Layout::contiguous(self.dtype, &ne)?;
         let [_, s1, s2, s3] = packed.nb();
         match form {
-            Form::Plain => self.leaf(shape, values),
-            Form::Reshaped => {
+            SourceForm::Plain => self.leaf(shape, values),
+            SourceForm::Reshaped => {
                 let leaf = self.leaf(&[packed.elements()], values)?;
                 self.context.reshape(leaf, shape)
             }
-            Form::Part => {
+            SourceForm::Part => {
                 let leaf = self.leaf(&[ne[0], ne[1], ne[2], ne[3] + 1], values)?;
                 self.context.view_4d(leaf, ne, [s1, s2, s3], Bytes::ZERO)
             }
-            Form::Spread => {
+            SourceForm::Spread => {
                 let leaf = self.leaf(&[ne[0] + 3, ne[1], ne[2], ne[3]], values)?;
                 let [_, s1, s2, s3] = self.context.tensor(leaf)?.layout.nb();
                 self.context.view_4d(leaf, ne, [s1, s2, s3], Bytes::ZERO)
             }
-            Form::Turned => {
+            SourceForm::Turned => {
                 let leaf = self.leaf(&[ne[1], ne[0], ne[2], ne[3]], values)?;
                 self.context.transpose(leaf)
             }
@@ -204,8 +209,8 @@ impl Sketch {
         op: Op,
         sources: &[TensorId],
         params: &[Param],
-        reach: Reach,
-    ) -> Result<Case, GraphError> {
+        reach: Dependence,
+    ) -> Result<OpCase, GraphError> {
         let sources: Vec<_> = sources.iter().copied().map(Some).collect();
         let node = self.context.apply(op, &sources, params)?;
         self.end(node, reach)
@@ -217,8 +222,8 @@ impl Sketch {
         op: Op,
         sources: &[TensorId],
         params: &[Param],
-        reach: Reach,
-    ) -> Result<Case, GraphError> {
+        reach: Dependence,
+    ) -> Result<OpCase, GraphError> {
         let layout = self.context.tensor(sources[0])?.layout;
         let sources: Vec<_> = sources.iter().copied().map(Some).collect();
         let node = self.context.add_tensor(Tensor { op, ..Tensor::new(layout) }, &sources, params)?;
@@ -229,26 +234,26 @@ impl Sketch {
     /// values for.
     pub(crate) fn built(
         build: impl FnOnce(&mut Context) -> Result<TensorId, GraphError>,
-    ) -> Result<Option<Case>, GraphError> {
-        let mut sketch = Self::new(DataType::F32);
-        let node = build(&mut sketch.context)?;
-        let graph = Graph::from_outputs(&sketch.context, &[node])?;
+    ) -> Result<Option<OpCase>, GraphError> {
+        let mut builder = Self::new(DataType::F32);
+        let node = build(&mut builder.context)?;
+        let graph = Graph::from_outputs(&builder.context, &[node])?;
         for &leaf in graph.leafs() {
             let values = match graph.tensor(leaf).layout.dtype() {
                 dtype if dtype.is_quantised() => return Ok(None),
-                dtype if dtype.is_float() => Values::Any,
+                dtype if dtype.is_float() => LeafValues::Any,
                 // Small enough to be an index of anything with two rows.
-                _ => Values::Below(2),
+                _ => LeafValues::Below(2),
             };
-            sketch.leafs.push((leaf, values));
+            builder.leafs.push((leaf, values));
         }
-        sketch.end(node, Reach::Unknown).map(Some)
+        builder.end(node, Dependence::Unknown).map(Some)
     }
 
-    fn end(mut self, node: TensorId, reach: Reach) -> Result<Case, GraphError> {
+    fn end(mut self, node: TensorId, reach: Dependence) -> Result<OpCase, GraphError> {
         self.context.set_name(node, "result")?;
         self.context.set_output(node)?;
         let graph = Graph::from_outputs(&self.context, &[node])?;
-        Ok(Case { graph, node, reach, leafs: self.leafs })
+        Ok(OpCase { graph, node, reach, leafs: self.leafs })
     }
 }

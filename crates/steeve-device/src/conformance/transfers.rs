@@ -7,7 +7,7 @@ use steeve_graph::{Bytes, Offset};
 
 use super::memory::{Law, at_most, usual_size};
 use super::random::Random;
-use super::report::{Findings, Stop};
+use super::report::{Findings, LawAbort};
 use crate::{Buffer, BufferType, Device, DeviceError, DiscreteDevice, HostMemory, Span, SpanMut};
 
 pub(super) const LAWS: &[Law] = &[
@@ -29,70 +29,70 @@ pub(super) const LAWS: &[Law] = &[
 ];
 
 /// A buffer, and what should be in it.
-struct Piece {
+struct MirroredBuffer {
     buffer: Box<dyn Buffer>,
-    model: Vec<u8>,
+    mirror: Vec<u8>,
 }
 
-impl Piece {
+impl MirroredBuffer {
     /// A buffer of `size` bytes or more, all of them random.
-    fn new(memory: &dyn BufferType, size: u64, random: &mut Random) -> Result<Self, Stop> {
+    fn new(memory: &dyn BufferType, size: u64, random: &mut Random) -> Result<Self, LawAbort> {
         let mut buffer = memory.allocate(Bytes(size))?;
         let room = buffer.size().0;
         if room < size {
-            return Err(Stop::Failed(format!("{size} bytes were asked for, and the buffer has {room}")));
+            return Err(LawAbort::Failed(format!("{size} bytes were asked for, and the buffer has {room}")));
         }
         if room > TOO_LARGE {
-            return Err(Stop::Skip(format!("a buffer of {size} bytes has {room}, which is too much to look at")));
+            return Err(LawAbort::Skip(format!("a buffer of {size} bytes has {room}, which is too much to look at")));
         }
-        let model = random.bytes(room as usize);
-        buffer.write(Offset(0), &model)?;
-        Ok(Self { buffer, model })
+        let mirror = random.bytes(room as usize);
+        buffer.write(Offset(0), &mirror)?;
+        Ok(Self { buffer, mirror })
     }
 
-    fn usual(memory: &dyn BufferType, random: &mut Random) -> Result<Self, Stop> {
+    fn usual(memory: &dyn BufferType, random: &mut Random) -> Result<Self, LawAbort> {
         Self::new(memory, usual_size(memory)?, random)
     }
 
     fn room(&self) -> u64 {
-        self.model.len() as u64
+        self.mirror.len() as u64
     }
 
     /// Reads everything, and says where it is not what it should be.
-    fn verify(&self, findings: &mut Findings, after: impl Display) -> Result<(), Stop> {
-        let mut seen = vec![0; self.model.len()];
+    fn verify(&self, findings: &mut Findings, after: impl Display) -> Result<(), LawAbort> {
+        let mut seen = vec![0; self.mirror.len()];
         self.buffer.read(Offset(0), &mut seen)?;
-        let differ = || seen.iter().zip(&self.model).enumerate().filter(|(_, (seen, model))| seen != model);
-        if let Some((at, (seen, model))) = differ().next() {
+        let differ = || seen.iter().zip(&self.mirror).enumerate().filter(|(_, (seen, mirror))| seen != mirror);
+        if let Some((at, (seen, mirror))) = differ().next() {
             let (count, room) = (differ().count(), self.room());
-            findings.say(format!(
-                "after {after}, byte {at} of {room} is {seen:#04x} instead of {model:#04x}; {count} bytes differ"
+            findings.report_violation(format!(
+                "after {after}, byte {at} of {room} is {seen:#04x} instead of {mirror:#04x}; {count} bytes differ"
             ));
         }
         Ok(())
     }
 
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Stop> {
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), LawAbort> {
         self.buffer.write(Offset(offset), from)?;
-        self.model[offset as usize..][..from.len()].copy_from_slice(from);
+        self.mirror[offset as usize..][..from.len()].copy_from_slice(from);
         Ok(())
     }
 
-    fn fill(&mut self, offset: u64, size: u64, byte: u8) -> Result<(), Stop> {
+    fn fill(&mut self, offset: u64, size: u64, byte: u8) -> Result<(), LawAbort> {
         self.buffer.fill(Offset(offset), Bytes(size), byte)?;
-        self.model[offset as usize..][..size as usize].fill(byte);
+        self.mirror[offset as usize..][..size as usize].fill(byte);
         Ok(())
     }
 
-    fn copy_within(&mut self, from: u64, to: u64, size: u64) -> Result<(), Stop> {
+    fn copy_within(&mut self, from: u64, to: u64, size: u64) -> Result<(), LawAbort> {
         self.buffer.copy_within(Offset(from), Offset(to), Bytes(size))?;
-        self.model.copy_within(from as usize..(from + size) as usize, to as usize);
+        self.mirror.copy_within(from as usize..(from + size) as usize, to as usize);
         Ok(())
     }
 
-    fn copy_from(&mut self, to: u64, source: &Self, from: u64, size: u64) -> Result<(), Stop> {
+    fn copy_from(&mut self, to: u64, source: &Self, from: u64, size: u64) -> Result<(), LawAbort> {
         self.buffer.copy_from(Offset(to), &*source.buffer, Offset(from), Bytes(size))?;
-        self.model[to as usize..][..size as usize].copy_from_slice(&source.model[from as usize..][..size as usize]);
+        self.mirror[to as usize..][..size as usize].copy_from_slice(&source.mirror[from as usize..][..size as usize]);
         Ok(())
     }
 }
@@ -146,87 +146,87 @@ fn expect_outside(findings: &mut Findings, what: &str, asked: (u64, u64), room: 
     let (offset, size) = asked;
     let asked = || format!("{what} of {size} bytes at offset {offset} of {room}");
     match result {
-        Ok(()) => findings.say(format!("{} was accepted", asked())),
+        Ok(()) => findings.report_violation(format!("{} was accepted", asked())),
         Err(DeviceError::Outside { offset: o, size: s, room: r, .. }) => {
             let same = (o.0, s.0, r.0) == (offset, size, room);
             findings.expect(same, || format!("{} was refused as {s} bytes at offset {o} of {r}", asked()));
         }
-        Err(other) => findings.say(format!("{} was refused with other words: {other}", asked())),
+        Err(other) => findings.report_violation(format!("{} was refused with other words: {other}", asked())),
     }
 }
 
-fn round_trips(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn round_trips(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let random = &mut Random::new(1);
-    let mut piece = Piece::usual(&**memory, random)?;
-    piece.verify(findings, "a write of all bytes")?;
+    let mut mirrored = MirroredBuffer::usual(&**memory, random)?;
+    mirrored.verify(findings, "a write of all bytes")?;
     for _ in 0..64 {
-        let offset = random.below(piece.room());
-        let size = random.below((piece.room() - offset).min(67) + 1);
-        piece.write(offset, &random.bytes(size as usize))?;
-        piece.verify(findings, format_args!("a write of {size} bytes at offset {offset}"))?;
+        let offset = random.below(mirrored.room());
+        let size = random.below((mirrored.room() - offset).min(67) + 1);
+        mirrored.write(offset, &random.bytes(size as usize))?;
+        mirrored.verify(findings, format_args!("a write of {size} bytes at offset {offset}"))?;
     }
     Ok(())
 }
 
-fn reaches_the_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn reaches_the_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let random = &mut Random::new(2);
-    let mut piece = Piece::usual(&**memory, random)?;
-    for (offset, size) in inside(piece.room(), random) {
-        let at = format!("of {size} bytes at offset {offset} of {}", piece.room());
+    let mut mirrored = MirroredBuffer::usual(&**memory, random)?;
+    for (offset, size) in inside(mirrored.room(), random) {
+        let at = format!("of {size} bytes at offset {offset} of {}", mirrored.room());
         let mut seen = vec![0; size as usize];
-        match piece.buffer.read(Offset(offset), &mut seen) {
+        match mirrored.buffer.read(Offset(offset), &mut seen) {
             Ok(()) => {
-                let same = seen == piece.model[offset as usize..][..size as usize];
+                let same = seen == mirrored.mirror[offset as usize..][..size as usize];
                 findings.expect(same, || format!("a read {at} gave other bytes"));
             }
-            Err(error) => findings.say(format!("a read {at} was refused: {error}")),
+            Err(error) => findings.report_violation(format!("a read {at} was refused: {error}")),
         }
-        if let Err(error) = piece.buffer.write(Offset(offset), &seen) {
-            findings.say(format!("a write {at} was refused: {error}"));
+        if let Err(error) = mirrored.buffer.write(Offset(offset), &seen) {
+            findings.report_violation(format!("a write {at} was refused: {error}"));
         }
-        if let Err(Stop::Failed(error)) = piece.fill(offset, size, 0x3C) {
-            findings.say(format!("a fill {at} was {error}"));
+        if let Err(LawAbort::Failed(error)) = mirrored.fill(offset, size, 0x3C) {
+            findings.report_violation(format!("a fill {at} was {error}"));
         }
-        piece.verify(findings, format_args!("transfers {at}"))?;
-        piece.write(0, &random.bytes(piece.model.len()))?;
+        mirrored.verify(findings, format_args!("transfers {at}"))?;
+        mirrored.write(0, &random.bytes(mirrored.mirror.len()))?;
     }
     Ok(())
 }
 
-fn passes_the_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn passes_the_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let random = &mut Random::new(3);
-    let mut piece = Piece::usual(&**memory, random)?;
-    let room = piece.room();
+    let mut mirrored = MirroredBuffer::usual(&**memory, random)?;
+    let room = mirrored.room();
     for asked @ (offset, size) in short_outside(room) {
         let (at, sent) = (Offset(offset), random.bytes(size as usize));
         let mut seen = sent.clone();
-        expect_outside(findings, "a read", asked, room, piece.buffer.read(at, &mut seen));
+        expect_outside(findings, "a read", asked, room, mirrored.buffer.read(at, &mut seen));
         findings.expect(seen == sent, || format!("a refused read of {size} bytes at {offset} gave some of them"));
-        expect_outside(findings, "a write", asked, room, piece.buffer.write(at, &sent));
-        piece.verify(findings, format_args!("a refused write of {size} bytes at offset {offset}"))?;
+        expect_outside(findings, "a write", asked, room, mirrored.buffer.write(at, &sent));
+        mirrored.verify(findings, format_args!("a refused write of {size} bytes at offset {offset}"))?;
     }
     for asked @ (offset, size) in outside(room) {
-        let result = piece.buffer.fill(Offset(offset), Bytes(size), 0x3C);
+        let result = mirrored.buffer.fill(Offset(offset), Bytes(size), 0x3C);
         expect_outside(findings, "a fill", asked, room, result);
-        piece.verify(findings, format_args!("a refused fill of {size} bytes at offset {offset}"))?;
+        mirrored.verify(findings, format_args!("a refused fill of {size} bytes at offset {offset}"))?;
     }
     Ok(())
 }
 
-fn copy_passes_an_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn copy_passes_an_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let random = &mut Random::new(4);
-    let (mut piece, other) = (Piece::usual(&**memory, random)?, Piece::usual(&**memory, random)?);
-    if piece.room() != other.room() {
-        return Err(Stop::Skip(String::from("two buffers of one size have different sizes")));
+    let (mut mirrored, other) = (MirroredBuffer::usual(&**memory, random)?, MirroredBuffer::usual(&**memory, random)?);
+    if mirrored.room() != other.room() {
+        return Err(LawAbort::Skip(String::from("two buffers of one size have different sizes")));
     }
-    let (room, start) = (piece.room(), Offset(0));
+    let (room, start) = (mirrored.room(), Offset(0));
     for (offset, size) in outside(room) {
         let (at, bytes, from) = (Offset(offset), Bytes(size), &*other.buffer);
         let tries = [
-            ("a copy within, from there", piece.buffer.copy_within(at, start, bytes)),
-            ("a copy within, to there", piece.buffer.copy_within(start, at, bytes)),
-            ("a copy from another, from there", piece.buffer.copy_from(start, from, at, bytes)),
-            ("a copy from another, to there", piece.buffer.copy_from(at, from, start, bytes)),
+            ("a copy within, from there", mirrored.buffer.copy_within(at, start, bytes)),
+            ("a copy within, to there", mirrored.buffer.copy_within(start, at, bytes)),
+            ("a copy from another, from there", mirrored.buffer.copy_from(start, from, at, bytes)),
+            ("a copy from another, to there", mirrored.buffer.copy_from(at, from, start, bytes)),
         ];
         for (what, result) in tries {
             // If both sides pass the end, it is for the memory to say which one.
@@ -235,50 +235,55 @@ fn copy_passes_an_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> 
             let told = if swapped { (0, size) } else { (offset, size) };
             expect_outside(findings, what, told, room, result);
         }
-        piece.verify(findings, format_args!("refused copies of {size} bytes at offset {offset}"))?;
+        mirrored.verify(findings, format_args!("refused copies of {size} bytes at offset {offset}"))?;
         other.verify(findings, format_args!("refused copies of {size} bytes at offset {offset}"))?;
     }
     Ok(())
 }
 
-fn fills(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn fills(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let random = &mut Random::new(5);
-    let mut piece = Piece::usual(&**memory, random)?;
-    for (offset, size) in inside(piece.room(), random) {
+    let mut mirrored = MirroredBuffer::usual(&**memory, random)?;
+    for (offset, size) in inside(mirrored.room(), random) {
         for byte in [0, 0xFF, 0x5A] {
-            piece.fill(offset, size, byte)?;
-            piece.verify(findings, format_args!("a fill of {size} bytes at offset {offset} with {byte:#04x}"))?;
+            mirrored.fill(offset, size, byte)?;
+            mirrored.verify(findings, format_args!("a fill of {size} bytes at offset {offset} with {byte:#04x}"))?;
         }
-        piece.write(0, &random.bytes(piece.model.len()))?;
+        mirrored.write(0, &random.bytes(mirrored.mirror.len()))?;
     }
     for byte in [0x5A, 0, 0xFF] {
-        piece.buffer.clear(byte)?;
-        piece.model.fill(byte);
-        piece.verify(findings, format_args!("a clear with {byte:#04x}"))?;
+        mirrored.buffer.clear(byte)?;
+        mirrored.mirror.fill(byte);
+        mirrored.verify(findings, format_args!("a clear with {byte:#04x}"))?;
     }
     Ok(())
 }
 
-fn overlaps(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn overlaps(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let random = &mut Random::new(6);
-    let mut piece = Piece::usual(&**memory, random)?;
-    let room = piece.room();
+    let mut mirrored = MirroredBuffer::usual(&**memory, random)?;
+    let room = mirrored.room();
     for shift in [0, 1, 2, 3, 4, 7, 8, 13, 16, 31, 64, 100, 255, room / 2, room - 1] {
         for size in [0, 1, 2, 5, 8, 63, 64, 65, 333, room.saturating_sub(shift)] {
             let Some(spare) = room.checked_sub(shift + size) else { continue };
             let low = random.below(spare + 1);
             for (from, to) in [(low, low + shift), (low + shift, low)] {
-                piece.copy_within(from, to, size)?;
-                piece.verify(findings, format_args!("a copy within of {size} bytes from offset {from} to {to}"))?;
+                mirrored.copy_within(from, to, size)?;
+                mirrored.verify(findings, format_args!("a copy within of {size} bytes from offset {from} to {to}"))?;
             }
         }
-        piece.write(0, &random.bytes(piece.model.len()))?;
+        mirrored.write(0, &random.bytes(mirrored.mirror.len()))?;
     }
     Ok(())
 }
 
 /// Copies at every edge of both.
-fn copy_between(target: &mut Piece, source: &Piece, findings: &mut Findings, random: &mut Random) -> Result<(), Stop> {
+fn copy_between(
+    target: &mut MirroredBuffer,
+    source: &MirroredBuffer,
+    findings: &mut Findings,
+    random: &mut Random,
+) -> Result<(), LawAbort> {
     for (from, size) in inside(source.room(), random) {
         let Some(spare) = target.room().checked_sub(size) else { continue };
         for to in [0, random.below(spare + 1), spare] {
@@ -286,41 +291,43 @@ fn copy_between(target: &mut Piece, source: &Piece, findings: &mut Findings, ran
             target.verify(findings, format_args!("a copy of {size} bytes from offset {from} of another to {to}"))?;
         }
         source.verify(findings, format_args!("a copy of {size} bytes out of it"))?;
-        target.write(0, &random.bytes(target.model.len()))?;
+        target.write(0, &random.bytes(target.mirror.len()))?;
     }
     Ok(())
 }
 
-fn copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let random = &mut Random::new(7);
-    let (mut target, source) = (Piece::usual(&**memory, random)?, Piece::usual(&**memory, random)?);
+    let (mut target, source) = (MirroredBuffer::usual(&**memory, random)?, MirroredBuffer::usual(&**memory, random)?);
     copy_between(&mut target, &source, findings, random)
 }
 
-fn host_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn host_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     both_ways(&**memory, &HostMemory::new(), findings)
 }
 
-fn foreign_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn foreign_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     both_ways(&**memory, &*DiscreteDevice::new("another device").buffer_types()[0], findings)
 }
 
-fn both_ways(memory: &dyn BufferType, foreign: &dyn BufferType, findings: &mut Findings) -> Result<(), Stop> {
+fn both_ways(memory: &dyn BufferType, foreign: &dyn BufferType, findings: &mut Findings) -> Result<(), LawAbort> {
     let random = &mut Random::new(8);
-    let (mut here, mut there) = (Piece::usual(memory, random)?, Piece::new(foreign, usual_size(memory)?, random)?);
+    let (mut here, mut there) =
+        (MirroredBuffer::usual(memory, random)?, MirroredBuffer::new(foreign, usual_size(memory)?, random)?);
     copy_between(&mut here, &there, findings, random)?;
     copy_between(&mut there, &here, findings, random)
 }
 
 /// Longer than any piece by piece that a device may have: 1 MiB and a bit.
-fn large_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn large_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let (random, wanted) = (&mut Random::new(9), (1 << 21) + (1 << 20) + 77);
     let size = at_most(&**memory, wanted);
     if size < wanted {
-        return Err(Stop::Skip(format!("no buffer has more than {size} bytes")));
+        return Err(LawAbort::Skip(format!("no buffer has more than {size} bytes")));
     }
-    let (mut here, other) = (Piece::new(&**memory, size, random)?, Piece::new(&**memory, size, random)?);
-    let mut host = Piece::new(&HostMemory::new(), size, random)?;
+    let (mut here, other) =
+        (MirroredBuffer::new(&**memory, size, random)?, MirroredBuffer::new(&**memory, size, random)?);
+    let mut host = MirroredBuffer::new(&HostMemory::new(), size, random)?;
     let most = size - 13;
     here.copy_from(5, &other, 7, most)?;
     here.verify(findings, format_args!("a copy of {most} bytes from another buffer"))?;
@@ -338,31 +345,31 @@ fn large_copies(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result
     Ok(())
 }
 
-fn grows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn grows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let random = &mut Random::new(16);
     for (size, more) in
         [(usual_size(&**memory)?, 1), (at_most(&**memory, 3 << 20), 3), (at_most(&**memory, 3 << 20), 7 << 20)]
     {
-        let mut piece = Piece::new(&**memory, size, random)?;
-        let address = piece.buffer.address();
+        let mut mirrored = MirroredBuffer::new(&**memory, size, random)?;
+        let address = mirrored.buffer.address();
         for _ in 0..3 {
-            let wanted = at_most(&**memory, piece.room() + more);
-            if wanted <= piece.room() {
+            let wanted = at_most(&**memory, mirrored.room() + more);
+            if wanted <= mirrored.room() {
                 break;
             }
-            let grown = piece.buffer.grow(Bytes(wanted))?;
-            let (room, now) = (piece.buffer.size().0, piece.buffer.address());
-            let fits = if grown { room >= wanted } else { room == piece.room() };
+            let grown = mirrored.buffer.grow(Bytes(wanted))?;
+            let (room, now) = (mirrored.buffer.size().0, mirrored.buffer.address());
+            let fits = if grown { room >= wanted } else { room == mirrored.room() };
             findings.expect(fits && now == address, || {
                 format!("{wanted} bytes at {address:#x} are {room} at {now:#x} after a growth that says {grown}")
             });
-            if room > TOO_LARGE || room < piece.room() {
+            if room > TOO_LARGE || room < mirrored.room() {
                 break;
             }
-            let (start, behind) = (piece.room(), random.bytes((room - piece.room()) as usize));
-            piece.model.extend(&behind);
-            piece.write(start, &behind)?;
-            piece.verify(findings, format_args!("a growth to {room} bytes"))?;
+            let (start, behind) = (mirrored.room(), random.bytes((room - mirrored.room()) as usize));
+            mirrored.mirror.extend(&behind);
+            mirrored.write(start, &behind)?;
+            mirrored.verify(findings, format_args!("a growth to {room} bytes"))?;
             if !grown {
                 break;
             }
@@ -371,43 +378,43 @@ fn grows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), St
     Ok(())
 }
 
-fn reset(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
-    let mut piece = Piece::usual(&**memory, &mut Random::new(10))?;
+fn reset(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
+    let mut mirrored = MirroredBuffer::usual(&**memory, &mut Random::new(10))?;
     for _ in 0..2 {
-        piece.buffer.reset()?;
-        piece.verify(findings, "a reset")?;
+        mirrored.buffer.reset()?;
+        mirrored.verify(findings, "a reset")?;
     }
     Ok(())
 }
 
-fn apart(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn apart(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let random = &mut Random::new(11);
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<MirroredBuffer> = Vec::new();
     for round in 0..12 {
         // Some are dropped in between, so that their memory may be given out again.
         if round % 4 == 3 {
             pieces.remove(random.below(pieces.len() as u64) as usize);
         }
-        pieces.push(Piece::usual(&**memory, random)?);
-        for piece in &pieces {
-            piece.verify(findings, "another buffer was made and written")?;
+        pieces.push(MirroredBuffer::usual(&**memory, random)?);
+        for mirrored in &pieces {
+            mirrored.verify(findings, "another buffer was made and written")?;
         }
     }
     let byte = [0x77];
     for index in 0..pieces.len() {
         pieces[index].fill(0, 1, byte[0])?;
-        for piece in &pieces {
-            piece.verify(findings, "another buffer was filled")?;
+        for mirrored in &pieces {
+            mirrored.verify(findings, "another buffer was filled")?;
         }
     }
     Ok(())
 }
 
-fn readers(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
-    let piece = Piece::usual(&**memory, &mut Random::new(12))?;
+fn readers(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
+    let mirrored = MirroredBuffer::usual(&**memory, &mut Random::new(12))?;
     let read = || {
         let mut found = Findings::default();
-        let end = (0..16).try_for_each(|_| piece.verify(&mut found, "reads of several threads"));
+        let end = (0..16).try_for_each(|_| mirrored.verify(&mut found, "reads of several threads"));
         (found, end)
     };
     std::thread::scope(|scope| {
@@ -418,27 +425,27 @@ fn readers(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), 
                     findings.absorb(found);
                     end?;
                 }
-                Err(_) => findings.say("a reader panicked"),
+                Err(_) => findings.report_violation("a reader panicked"),
             }
         }
         Ok(())
     })
 }
 
-fn host_spans(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn host_spans(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     if !memory.is_host() {
-        return Err(Stop::Skip(String::from("it is no host memory")));
+        return Err(LawAbort::Skip(String::from("it is no host memory")));
     }
-    let mut piece = Piece::usual(&**memory, &mut Random::new(13))?;
-    let (address, room) = (piece.buffer.address(), Bytes(piece.room()));
-    let Some(span) = Span::of(&*piece.buffer, Offset(0), room) else {
-        return Err(Stop::Skip(String::from("its buffers are no HostBuffer")));
+    let mut mirrored = MirroredBuffer::usual(&**memory, &mut Random::new(13))?;
+    let (address, room) = (mirrored.buffer.address(), Bytes(mirrored.room()));
+    let Some(span) = Span::of(&*mirrored.buffer, Offset(0), room) else {
+        return Err(LawAbort::Skip(String::from("its buffers are no HostBuffer")));
     };
     let start = span?.start().addr() as u64;
     findings.expect(start == address, || format!("a buffer at address {address:#x} starts at {start:#x}"));
-    if let Some(span) = SpanMut::of(&mut *piece.buffer, Offset(0), room) {
+    if let Some(span) = SpanMut::of(&mut *mirrored.buffer, Offset(0), room) {
         span?.as_slice_mut().fill(0x42);
-        piece.model.fill(0x42);
+        mirrored.mirror.fill(0x42);
     }
-    piece.verify(findings, "a write by the host")
+    mirrored.verify(findings, "a write by the host")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId};
 
-use crate::ledger::Entry;
+use crate::ledger::LedgerEntry;
 use crate::{Backend, Buffer, BufferType, Device, DeviceError, DeviceKind, Ledger, MemoryInfo, MemorySpec, Padding};
 
 /// A device whose buffers are numbers. Everything about memory can be found out with it, and nothing is allocated.
@@ -126,7 +126,7 @@ impl BufferType for NullMemory {
 struct NullBuffer {
     name: String,
     size: Bytes,
-    _entry: Entry,
+    _entry: LedgerEntry,
 }
 
 impl NullBuffer {

@@ -96,12 +96,14 @@ impl BufferType for HostMemory {
         let out_of_memory = || DeviceError::OutOfMemory { memory: self.name.to_string(), asked: size, left: None };
         let len = usize::try_from(size.0).map_err(|_| out_of_memory())?;
         let align = usize::try_from(self.align.get()).map_err(|_| out_of_memory())?;
-        let home = match self.pages {
+        let storage = match self.pages {
             // A mapping is aligned to a page, which is not enough for every alignment.
-            Pages::Huge if len > 0 && align <= PAGE => Home::Mapped(map_huge(len).ok_or_else(out_of_memory)?),
-            Pages::Huge | Pages::Plain => Home::Own(Own::new(len, align).ok_or_else(out_of_memory)?),
+            Pages::Huge if len > 0 && align <= PAGE => HostStorage::Mapped(map_huge(len).ok_or_else(out_of_memory)?),
+            Pages::Huge | Pages::Plain => {
+                HostStorage::HeapMemory(HeapMemory::new(len, align).ok_or_else(out_of_memory)?)
+            }
         };
-        Ok(Box::new(HostBuffer { name: self.name.clone(), home }))
+        Ok(Box::new(HostBuffer { name: self.name.clone(), storage }))
     }
 }
 
@@ -119,15 +121,15 @@ fn map_huge(len: usize) -> Option<MmapMut> {
 /// A piece of memory of this process.
 pub struct HostBuffer {
     name: Box<str>,
-    home: Home,
+    storage: HostStorage,
 }
 
-enum Home {
-    Own(Own),
+enum HostStorage {
+    HeapMemory(HeapMemory),
     Mapped(MmapMut),
     Readable(Box<dyn AsRef<[u8]> + Send + Sync>),
     Writable(Box<dyn OwnedBytes>),
-    Lent(Lent),
+    LentMemory(LentMemory),
 }
 
 /// What can be read and written; a name for two traits in one box.
@@ -161,61 +163,61 @@ impl HostBuffer {
     /// # Ok::<(), steeve_device::DeviceError>(())
     /// ```
     pub fn read_only(name: &str, owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), home: Home::Readable(Box::new(owner)) }
+        Self { name: name.into(), storage: HostStorage::Readable(Box::new(owner)) }
     }
 
     /// Memory that the caller hands over: a `Vec<u8>`, a mapped file that is private or writable.
     pub fn owned(name: &str, owner: impl AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), home: Home::Writable(Box::new(owner)) }
+        Self { name: name.into(), storage: HostStorage::Writable(Box::new(owner)) }
     }
 
     /// `size` bytes at `offset` for reading.
     pub fn span(&self, offset: Offset, size: Bytes) -> Result<Span<'_>, DeviceError> {
         let (start, len) = self.extent();
-        let (at, size) = within(&self.name, offset, size, len)?;
-        // SAFETY: `within` has proven that `at` is at most the length of the memory that starts at `start`.
+        let (at, size) = checked_range(&self.name, offset, size, len)?;
+        // SAFETY: `checked_range` has proven that `at` is at most the length of the memory that starts at `start`.
         let start = unsafe { start.add(at) };
         Ok(Span { start, len: size, borrow: PhantomData })
     }
 
     /// `size` bytes at `offset` for writing.
     pub fn span_mut(&mut self, offset: Offset, size: Bytes) -> Result<SpanMut<'_>, DeviceError> {
-        self.home.span_mut(&self.name, offset, size)
+        self.storage.span_mut(&self.name, offset, size)
     }
 
     fn extent(&self) -> (NonNull<u8>, usize) {
-        match &self.home {
-            Home::Own(own) => (own.start, own.len),
-            Home::Lent(lent) => (lent.start, lent.len),
-            Home::Mapped(map) => parts(NonNull::from(&**map)),
-            Home::Readable(owner) => parts(NonNull::from((**owner).as_ref())),
-            Home::Writable(owner) => parts(NonNull::from(owner.bytes())),
+        match &self.storage {
+            HostStorage::HeapMemory(own) => (own.start, own.len),
+            HostStorage::LentMemory(lent) => (lent.start, lent.len),
+            HostStorage::Mapped(map) => start_and_len(NonNull::from(&**map)),
+            HostStorage::Readable(owner) => start_and_len(NonNull::from((**owner).as_ref())),
+            HostStorage::Writable(owner) => start_and_len(NonNull::from(owner.bytes())),
         }
     }
 }
 
-impl Home {
+impl HostStorage {
     fn span_mut(&mut self, name: &str, offset: Offset, size: Bytes) -> Result<SpanMut<'_>, DeviceError> {
         let (start, len) = match self {
-            Self::Own(own) => (own.start, own.len),
-            Self::Lent(lent) => (lent.start, lent.len),
-            Self::Mapped(map) => parts(NonNull::from(&mut **map)),
-            Self::Writable(owner) => parts(NonNull::from(owner.bytes_mut())),
+            Self::HeapMemory(own) => (own.start, own.len),
+            Self::LentMemory(lent) => (lent.start, lent.len),
+            Self::Mapped(map) => start_and_len(NonNull::from(&mut **map)),
+            Self::Writable(owner) => start_and_len(NonNull::from(owner.bytes_mut())),
             Self::Readable(_) => return Err(DeviceError::ReadOnly { memory: name.into() }),
         };
-        let (at, size) = within(name, offset, size, len)?;
-        // SAFETY: `within` has proven that `at` is at most the length of the memory that starts at `start`.
+        let (at, size) = checked_range(name, offset, size, len)?;
+        // SAFETY: `checked_range` has proven that `at` is at most the length of the memory that starts at `start`.
         let start = unsafe { start.add(at) };
         Ok(SpanMut { start, len: size, borrow: PhantomData })
     }
 }
 
-fn parts(bytes: NonNull<[u8]>) -> (NonNull<u8>, usize) {
+fn start_and_len(bytes: NonNull<[u8]>) -> (NonNull<u8>, usize) {
     (bytes.cast(), bytes.len())
 }
 
 /// Start and length as numbers that lie within `room`.
-fn within(memory: &str, offset: Offset, size: Bytes, room: usize) -> Result<(usize, usize), DeviceError> {
+fn checked_range(memory: &str, offset: Offset, size: Bytes, room: usize) -> Result<(usize, usize), DeviceError> {
     DeviceError::check_bounds(memory, offset, size, Bytes(room as u64))?;
     // Both are at most `room`.
     Ok((offset.0 as usize, size.0 as usize))
@@ -247,8 +249,8 @@ impl Buffer for HostBuffer {
 
     fn copy_within(&mut self, from: Offset, to: Offset, size: Bytes) -> Result<(), DeviceError> {
         let room = self.extent().1;
-        let (from, len) = within(&self.name, from, size, room)?;
-        let (to, _) = within(&self.name, to, size, room)?;
+        let (from, len) = checked_range(&self.name, from, size, room)?;
+        let (to, _) = checked_range(&self.name, to, size, room)?;
         let mut all = self.span_mut(Offset(0), Bytes(room as u64))?;
         all.as_slice_mut().copy_within(from..from + len, to);
         Ok(())
@@ -265,11 +267,14 @@ impl Buffer for HostBuffer {
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
-        match self.home {
+        match self.storage {
             // Who has a `&mut HostBuffer` can swap it for another and so carry lent memory away from the handle that gives
             // it back. What is lent shows nobody but `SpanMut::of` what it is.
-            Home::Lent(_) => &mut self.home,
-            Home::Own(_) | Home::Mapped(_) | Home::Readable(_) | Home::Writable(_) => self,
+            HostStorage::LentMemory(_) => &mut self.storage,
+            HostStorage::HeapMemory(_)
+            | HostStorage::Mapped(_)
+            | HostStorage::Readable(_)
+            | HostStorage::Writable(_) => self,
         }
     }
 }
@@ -371,8 +376,8 @@ impl<'a> SpanMut<'a> {
     /// ```
     pub fn of(buffer: &'a mut dyn Buffer, offset: Offset, size: Bytes) -> Option<Result<Self, DeviceError>> {
         let any = buffer.as_any_mut();
-        if any.is::<Home>() {
-            return any.downcast_mut::<Home>().map(|home| home.span_mut(LENT, offset, size));
+        if any.is::<HostStorage>() {
+            return any.downcast_mut::<HostStorage>().map(|storage| storage.span_mut(LENT, offset, size));
         }
         any.downcast_mut::<HostBuffer>().map(|host| host.span_mut(offset, size))
     }
@@ -401,18 +406,18 @@ impl<'a> SpanMut<'a> {
 }
 
 /// Memory of the global allocator, zeroed.
-struct Own {
+struct HeapMemory {
     start: NonNull<u8>,
     len: usize,
     layout: Layout,
 }
 
 // SAFETY: the memory has one owner, like a `Box<[u8]>`.
-unsafe impl Send for Own {}
+unsafe impl Send for HeapMemory {}
 // SAFETY: shared access only reads, like a `Box<[u8]>`.
-unsafe impl Sync for Own {}
+unsafe impl Sync for HeapMemory {}
 
-impl Own {
+impl HeapMemory {
     /// `None` if there is no such memory. Bases are at least on a cache line of their own.
     fn new(len: usize, align: usize) -> Option<Self> {
         let layout = Layout::from_size_align(len, align.max(64)).ok()?;
@@ -427,7 +432,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for HeapMemory {
     fn drop(&mut self) {
         if self.len > 0 {
             // SAFETY: `new` got it from the allocator with this layout, and nobody else frees it.
@@ -439,26 +444,27 @@ impl Drop for Own {
 /// See [`SharedBuffer::lend`].
 pub(crate) fn lend<R>(bytes: &mut [u8], act: impl FnOnce(&SharedBuffer) -> R) -> R {
     let memory = HostMemory::named(LENT).with_align(Align::ONE);
-    let (start, len) = parts(NonNull::from(bytes));
-    let buffer = Box::new(HostBuffer { name: memory.name.clone(), home: Home::Lent(Lent { start, len }) });
+    let (start, len) = start_and_len(NonNull::from(bytes));
+    let buffer =
+        Box::new(HostBuffer { name: memory.name.clone(), storage: HostStorage::LentMemory(LentMemory { start, len }) });
     // The buffer can be reached through its handle alone: nobody gets a `&mut HostBuffer` of it that could be moved out of.
-    // `TakeBack` drops it before `bytes` is free again, also when `act` panics. So no `Lent` outlives the borrow.
-    let take_back = TakeBack(SharedBuffer::new(Arc::new(memory), buffer, Usage::Any));
-    act(&take_back.0)
+    // `RevokeOnDrop` drops it before `bytes` is free again, also when `act` panics. So no `LentMemory` outlives the borrow.
+    let revoke = RevokeOnDrop(SharedBuffer::new(Arc::new(memory), buffer, Usage::Any));
+    act(&revoke.0)
 }
 
 const LENT: &str = "lent memory";
 
 /// Drops lent memory, and waits for whoever is still using it in another thread.
-struct TakeBack(SharedBuffer);
+struct RevokeOnDrop(SharedBuffer);
 
-impl Drop for TakeBack {
+impl Drop for RevokeOnDrop {
     fn drop(&mut self) {
         // A lock may panic instead of waiting for its own thread for ever. Whoever still reads would then read what is no
         // longer lent, so there is no way on.
-        let no_way_on = AbortOnUnwind;
+        let abort_on_unwind = AbortOnUnwind;
         self.0.wait_and_release();
-        std::mem::forget(no_way_on);
+        std::mem::forget(abort_on_unwind);
     }
 }
 
@@ -471,12 +477,12 @@ impl Drop for AbortOnUnwind {
 }
 
 /// Memory that somebody else owns, and that [`lend`] keeps borrowed for as long as this exists.
-struct Lent {
+struct LentMemory {
     start: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: it stands for a `&mut [u8]`, which is `Send`.
-unsafe impl Send for Lent {}
+unsafe impl Send for LentMemory {}
 // SAFETY: shared access only reads, as with a `&mut [u8]`.
-unsafe impl Sync for Lent {}
+unsafe impl Sync for LentMemory {}
