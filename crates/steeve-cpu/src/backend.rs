@@ -8,10 +8,11 @@ use steeve_device::{
 };
 use steeve_graph::{Graph, TensorId};
 
+use crate::cancel::Cancel;
 use crate::custom::{CpuKernel, CustomKernels};
 use crate::pool::Pool;
-use crate::run::{CpuPrepared, Observed, Observer, Run, kernel_of, prepare};
-use crate::watch::{Cancel, Timings};
+use crate::run::{CpuPrepared, GraphRun, Observed, Observer, kernel_of, prepare};
+use crate::timings::Timings;
 
 const NAME: &str = "CPU";
 
@@ -160,7 +161,7 @@ impl Backend for CpuBackend {
         let mut timings = is_measured.then(Timings::default);
         let (pool, cancel) = (&self.pool, &self.cancel);
         let observer = observing.as_mut().map(|observer| &mut ***observer as &mut Observer);
-        let done = Run { name: NAME, pool, cancel, observer, timings: timings.as_mut() }.run(prepared);
+        let done = GraphRun { name: NAME, pool, cancel, observer, timings: timings.as_mut() }.run(prepared);
         let mut measured = self.timings.lock().unwrap_or_else(PoisonError::into_inner);
         if measured.is_some() && timings.is_some() {
             *measured = timings;

@@ -18,13 +18,13 @@ use std::sync::Arc;
 use steeve_device::{Element, Shape};
 use steeve_graph::{CustomOp, DataType, Graph, Param, TensorId};
 
-use crate::kernel::{Kernel, Operands, Rows, Scratch};
-use crate::raw::Raw;
+use crate::kernel::{Kernel, Operands, RowUnits, ThreadScratch};
+use crate::tensor_ptr::TensorPtr;
 
 /// What a closure returns: an error ends the run, and names the node.
 pub type KernelResult = Result<(), Box<dyn Error + Send + Sync>>;
 
-type Closure = dyn Fn(&CustomCall<'_>) -> KernelResult + Send + Sync;
+type KernelFn = dyn Fn(&CustomCall<'_>) -> KernelResult + Send + Sync;
 
 /// A kernel of a caller's own operation on the processor.
 ///
@@ -63,27 +63,27 @@ type Closure = dyn Fn(&CustomCall<'_>) -> KernelResult + Send + Sync;
 #[derive(Clone)]
 pub struct CpuKernel {
     op: CustomOp,
-    closure: Arc<Closure>,
-    split: Split,
+    closure: Arc<KernelFn>,
+    split: WorkSplit,
 }
 
 /// How the work of a node is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Split {
+enum WorkSplit {
     Whole,
-    Rows,
+    RowUnits,
 }
 
 impl CpuKernel {
     /// Returns a kernel that computes each node in one call, on one thread.
     pub fn new(op: &CustomOp, closure: impl Fn(&CustomCall<'_>) -> KernelResult + Send + Sync + 'static) -> Self {
-        Self { op: op.clone(), closure: Arc::new(closure), split: Split::Whole }
+        Self { op: op.clone(), closure: Arc::new(closure), split: WorkSplit::Whole }
     }
 
     /// Lets several threads compute rows of one result. A call then reaches its own [rows](CustomCall::rows) of the result and
     /// of sources that the operation may overwrite or writes into, and no others.
     pub fn by_rows(mut self) -> Self {
-        self.split = Split::Rows;
+        self.split = WorkSplit::RowUnits;
         self
     }
 }
@@ -126,7 +126,7 @@ impl CustomKernels {
             kernel: kernel.clone(),
             params: graph.params(node).into(),
             shares,
-            rows: Rows::of(result),
+            rows: RowUnits::of(result),
         }))
     }
 }
@@ -138,21 +138,21 @@ struct CustomNode {
     params: Box<[Param]>,
     /// By slot: whether the result may have the memory of the source.
     shares: Box<[bool]>,
-    rows: Rows,
+    rows: RowUnits,
 }
 
 impl Kernel for CustomNode {
     fn units(&self) -> usize {
         match self.kernel.split {
-            Split::Whole => 1,
-            Split::Rows => self.rows.units(),
+            WorkSplit::Whole => 1,
+            WorkSplit::RowUnits => self.rows.units(),
         }
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
         let rows = match self.kernel.split {
-            Split::Whole => 0..operands.result.shape.rows(),
-            Split::Rows => self.rows.unit(unit),
+            WorkSplit::Whole => 0..operands.result.shape.rows(),
+            WorkSplit::RowUnits => self.rows.unit(unit),
         };
         let call = CustomCall { operands, rows, params: &self.params, shares: &self.shares, local: PhantomData };
         let name = self.kernel.op.name();
@@ -259,7 +259,7 @@ impl<'a> CustomCall<'a> {
 
     /// Returns what is to be computed.
     pub fn result(&self) -> ResultView<'a> {
-        ResultView(View { raw: self.operands.result, reach: self.rows.clone(), local: PhantomData })
+        ResultView(TensorView { raw: self.operands.result, reach: self.rows.clone(), local: PhantomData })
     }
 
     /// Returns a source.
@@ -271,18 +271,18 @@ impl<'a> CustomCall<'a> {
         let raw = self.operands.optional(slot).ok_or(CustomCallError::NoSource { slot })?;
         let is_shared = self.shares.get(slot).copied().unwrap_or(false);
         let reach = if is_shared { self.rows.clone() } else { 0..raw.shape.rows() };
-        Ok(SourceView { view: View { raw, reach, local: PhantomData }, is_shared })
+        Ok(SourceView { view: TensorView { raw, reach, local: PhantomData }, is_shared })
     }
 }
 
 /// The rows of a tensor that a call reaches.
-struct View<'a> {
-    raw: Raw<'a>,
+struct TensorView<'a> {
+    raw: TensorPtr<'a>,
     reach: Range<usize>,
     local: PhantomData<*mut u8>,
 }
 
-impl<'a> View<'a> {
+impl<'a> TensorView<'a> {
     fn row<T: Element>(&self, row: usize) -> Result<&'a [Cell<T>], CustomCallError> {
         let shape = self.raw.shape;
         if shape.dtype != T::TYPE {
@@ -325,7 +325,7 @@ impl<'a> View<'a> {
 }
 
 /// The result of a node, to be written.
-pub struct ResultView<'a>(View<'a>);
+pub struct ResultView<'a>(TensorView<'a>);
 
 impl<'a> ResultView<'a> {
     /// Returns the data type.
@@ -360,7 +360,7 @@ impl<'a> ResultView<'a> {
 
 /// A source of a node, to be read.
 pub struct SourceView<'a> {
-    view: View<'a>,
+    view: TensorView<'a>,
     /// Whether the result may have its memory.
     is_shared: bool,
 }

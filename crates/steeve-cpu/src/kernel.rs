@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use steeve_device::Shape;
 use steeve_graph::{CallError, Graph, Named, OpCall, TensorId};
 
-use crate::raw::{Raw, Room};
+use crate::tensor_ptr::{NodeScratch, TensorPtr};
 
 /// A node, as far as choosing a kernel for it goes: a call whose operands fit together, and where their elements are.
 ///
@@ -66,15 +66,15 @@ fn shape_of(graph: &Graph, id: TensorId) -> Result<Shape, String> {
 /// What a kernel works on. Sources that it may not write over while it reads them stand apart from the result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operands<'a> {
-    pub(crate) result: Raw<'a>,
-    pub(crate) sources: &'a [Option<Raw<'a>>],
+    pub(crate) result: TensorPtr<'a>,
+    pub(crate) sources: &'a [Option<TensorPtr<'a>>],
     /// At least as many bytes as the kernel has asked for.
-    pub(crate) room: Room<'a>,
+    pub(crate) node_scratch: NodeScratch<'a>,
 }
 
 impl<'a> Operands<'a> {
     /// A source that was there when the kernel was chosen.
-    pub(crate) fn source(&self, slot: usize) -> Raw<'a> {
+    pub(crate) fn source(&self, slot: usize) -> TensorPtr<'a> {
         match self.sources.get(slot).copied().flatten() {
             Some(source) => source,
             None => unreachable!("the kernel was chosen with a source in slot {slot}"),
@@ -82,7 +82,7 @@ impl<'a> Operands<'a> {
     }
 
     /// A source that may be missing.
-    pub(crate) fn optional(&self, slot: usize) -> Option<Raw<'a>> {
+    pub(crate) fn optional(&self, slot: usize) -> Option<TensorPtr<'a>> {
         self.sources.get(slot).copied().flatten()
     }
 }
@@ -94,41 +94,41 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     fn units(&self) -> usize;
 
     /// How much is done before all units, and how many bytes it makes.
-    fn before(&self) -> Before {
-        Before::default()
+    fn prologue(&self) -> Prologue {
+        Prologue::default()
     }
 
     /// Does one unit of what comes before all others.
     ///
     /// # Safety
     /// As for [`run`](Self::run), but for what it says of this one, and nobody else touches its part of the room.
-    unsafe fn run_before(&self, _: &Operands<'_>, _: usize, _: &mut Scratch) {}
+    unsafe fn run_prologue(&self, _: &Operands<'_>, _: usize, _: &mut ThreadScratch) {}
 
     /// Does one unit. What data alone can show to be wrong, such as a row that does not exist, is an error.
     ///
     /// # Safety
     /// The operands have the shapes that the kernel was chosen for, their memory is borrowed, and no other thread writes
     /// what this unit touches. The result may stand exactly on a source whose slot the operation overwrites; otherwise
-    /// sources and result are apart. Every unit of [`run_before`](Self::run_before) has been done.
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String>;
+    /// sources and result are apart. Every unit of [`run_prologue`](Self::run_prologue) has been done.
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String>;
 }
 
 /// Work before the units of a kernel, into memory that they all read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct Prologue {
     pub(crate) units: usize,
     pub(crate) bytes: usize,
 }
 
 /// Memory of a thread, for rows that are worked on.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct ThreadScratch {
     floats: Vec<f32>,
     words: Vec<u64>,
     bytes: Vec<i8>,
 }
 
-impl Scratch {
+impl ThreadScratch {
     /// `N` rows of the given lengths. What is in them is left from before.
     pub(crate) fn rows<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
         Self::rows_of(&mut self.floats, lengths)
@@ -170,12 +170,12 @@ impl Scratch {
 
 /// Rows in units of about so many elements.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows {
+pub(crate) struct RowUnits {
     rows: usize,
     per_unit: usize,
 }
 
-impl Rows {
+impl RowUnits {
     /// Enough for a thread to be worth waking, few enough for all of them to have some.
     const ELEMENTS: usize = 16 * 1024;
 

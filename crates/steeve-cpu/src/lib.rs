@@ -12,20 +12,22 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod raw;
-mod wide;
-mod narrow;
-mod number;
+mod tensor_ptr;
+mod multiversion;
+mod half_float;
+mod float_rows;
 mod quant;
 mod kernel;
 mod kernels;
 mod custom;
 mod pool;
-mod watch;
+mod cancel;
+mod timings;
 mod run;
 mod backend;
 
 pub use backend::{CpuBackend, CpuDevice};
+pub use cancel::Cancel;
 pub use custom::{CpuKernel, CustomCall, CustomCallError, KernelResult, ResultView, SourceRow, SourceView};
 pub use run::Observed;
-pub use watch::{Cancel, NodeTime, Timings};
+pub use timings::{NodeTime, Timings};

@@ -3,15 +3,15 @@
 //! What a block holds is written down once for each format, in [`small`] and [`large`]; elements as `f32` are made of that
 //! here, and products of whole numbers in `kernels::dots`. Rounding to blocks is that of ggml's reference, to the bit.
 
-pub(crate) mod small;
-pub(crate) mod large;
+pub(crate) mod block32;
+pub(crate) mod block256;
 
 use half::f16;
 use steeve_graph::DataType;
 
-use crate::wide::wide;
-use large::{Q2K, Q3K, Q4K, Q5K, Q6K};
-use small::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Small};
+use crate::multiversion::multiversion;
+use block32::{Block32, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+use block256::{Q2K, Q3K, Q4K, Q5K, Q6K};
 
 /// Makes floats of blocks.
 type Decode = fn(&[u8], &mut [f32]);
@@ -58,7 +58,7 @@ pub(crate) fn encoder(dtype: DataType) -> Option<Encode> {
 
 macro_rules! decoders {
     ($($name:ident: $way:ident $format:ty;)*) => {
-        $(wide! {
+        $(multiversion! {
             fn $name(bytes: &[u8], row: &mut [f32]) {
                 $way::decode::<$format>(bytes, row);
             }
@@ -67,20 +67,20 @@ macro_rules! decoders {
 }
 
 decoders! {
-    decode_q8_0: small Q8_0;
-    decode_q4_0: small Q4_0;
-    decode_q4_1: small Q4_1;
-    decode_q5_0: small Q5_0;
-    decode_q5_1: small Q5_1;
-    decode_mxfp4: small Mxfp4;
-    decode_q2_k: large Q2K;
-    decode_q3_k: large Q3K;
-    decode_q4_k: large Q4K;
-    decode_q5_k: large Q5K;
-    decode_q6_k: large Q6K;
+    decode_q8_0: block32 Q8_0;
+    decode_q4_0: block32 Q4_0;
+    decode_q4_1: block32 Q4_1;
+    decode_q5_0: block32 Q5_0;
+    decode_q5_1: block32 Q5_1;
+    decode_mxfp4: block32 Mxfp4;
+    decode_q2_k: block256 Q2K;
+    decode_q3_k: block256 Q3K;
+    decode_q4_k: block256 Q4K;
+    decode_q5_k: block256 Q5K;
+    decode_q6_k: block256 Q6K;
 }
 
-wide! {
+multiversion! {
     fn encode_q8_0(row: &[f32], bytes: &mut [u8]) {
         for (row, block) in row.as_chunks().0.iter().zip(bytes.as_chunks_mut::<{ Q8_0::BYTES }>().0) {
             let scale = largest(row) / 127.0;
@@ -95,7 +95,7 @@ wide! {
     }
 }
 
-wide! {
+multiversion! {
     fn encode_q4_0(row: &[f32], bytes: &mut [u8]) {
         for (row, block) in row.as_chunks().0.iter().zip(bytes.as_chunks_mut::<{ Q4_0::BYTES }>().0) {
             // The first element that is farthest from zero becomes -8 exactly, whatever its sign.

@@ -29,12 +29,12 @@ fn refusal(result: Result<impl Sized, AllocError>) -> DeviceError {
 }
 
 /// An allocated graph, with the allocator that has its memory.
-struct Allocated {
+struct AllocatedChain {
     allocation: Allocation,
     _allocator: GraphAllocator,
 }
 
-impl std::ops::Deref for Allocated {
+impl std::ops::Deref for AllocatedChain {
     type Target = Allocation;
 
     fn deref(&self) -> &Allocation {
@@ -42,19 +42,19 @@ impl std::ops::Deref for Allocated {
     }
 }
 
-fn allocate(graph: &Graph, bindings: &Bindings, memory: &Arc<dyn BufferType>) -> Allocated {
+fn allocate(graph: &Graph, bindings: &Bindings, memory: &Arc<dyn BufferType>) -> AllocatedChain {
     let mut allocator = GraphAllocator::new(memory);
-    Allocated { allocation: allocator.alloc(graph, bindings).unwrap(), _allocator: allocator }
+    AllocatedChain { allocation: allocator.alloc(graph, bindings).unwrap(), _allocator: allocator }
 }
 
 /// `x`, its square, and a chain of four behind it that ends with an output.
-struct Chain {
+struct NodeChain {
     x: TensorId,
     nodes: [TensorId; 5],
     graph: Graph,
 }
 
-impl Chain {
+impl NodeChain {
     fn new() -> Self {
         let build = || -> Result<Self, GraphError> {
             let mut context = Context::new();
@@ -74,7 +74,7 @@ impl Chain {
         build().unwrap()
     }
 
-    fn allocated(&self, backend: &CpuBackend) -> Allocated {
+    fn allocated(&self, backend: &CpuBackend) -> AllocatedChain {
         let allocation = allocate(&self.graph, &Bindings::new(), &backend.buffer_type());
         self.fill(&allocation);
         allocation
@@ -169,19 +169,19 @@ fn what_has_no_kernel_is_refused_by_name_and_changes_nothing() {
 #[test]
 fn what_another_backend_prepared_is_refused() {
     #[derive(Debug)]
-    struct Foreign;
-    impl steeve_device::Prepared for Foreign {
+    struct ForeignPrepared;
+    impl steeve_device::Prepared for ForeignPrepared {
         fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
             self
         }
     }
-    let error = CpuBackend::new(1).submit(&mut Foreign).unwrap_err();
+    let error = CpuBackend::new(1).submit(&mut ForeignPrepared).unwrap_err();
     assert_eq!(error.to_string(), "CPU: another backend has prepared these nodes");
 }
 
 #[test]
 fn a_cancelled_backend_runs_nothing() {
-    let (backend, chain) = (CpuBackend::new(2), Chain::new());
+    let (backend, chain) = (CpuBackend::new(2), NodeChain::new());
     let allocation = chain.allocated(&backend);
     let before = allocation.raw_bytes(chain.x).unwrap();
     backend.cancel().cancel();
@@ -220,7 +220,7 @@ fn a_kept_input_survives_a_cancelled_run() {
 
 #[test]
 fn the_callback_can_end_a_run() {
-    let (backend, chain) = (CpuBackend::new(1), Chain::new());
+    let (backend, chain) = (CpuBackend::new(1), NodeChain::new());
     for stop in 0..5 {
         let (seen, cancel) = (Arc::new(AtomicUsize::new(0)), backend.cancel());
         // By saying so, which ends the run at once.
@@ -255,7 +255,7 @@ fn the_callback_can_end_a_run() {
 
 #[test]
 fn another_thread_can_end_a_run() {
-    let (backend, chain) = (CpuBackend::new(2), Chain::new());
+    let (backend, chain) = (CpuBackend::new(2), NodeChain::new());
     let (began, has_begun) = channel();
     let (ended, has_ended) = channel();
     let cancel = backend.cancel();
@@ -306,7 +306,7 @@ fn runs_end_soon_after_somebody_says_so() {
 
 #[test]
 fn the_callback_sees_the_bytes_of_each_node_in_order() {
-    let (backend, chain) = (CpuBackend::new(1), Chain::new());
+    let (backend, chain) = (CpuBackend::new(1), NodeChain::new());
     type Seen = (TensorId, Layout, Vec<u8>);
     let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
     let list = Arc::clone(&seen);
@@ -353,7 +353,7 @@ fn the_callback_sees_the_bytes_of_each_node_in_order() {
 
 #[test]
 fn nobody_is_told_who_does_not_ask() {
-    let (backend, chain) = (CpuBackend::new(1), Chain::new());
+    let (backend, chain) = (CpuBackend::new(1), NodeChain::new());
     let count = Arc::new(AtomicUsize::new(0));
     let also = Arc::clone(&count);
     backend.observe(move |_| {
@@ -368,7 +368,7 @@ fn nobody_is_told_who_does_not_ask() {
 
 #[test]
 fn timings_list_every_node_that_ran() {
-    let (backend, chain) = (CpuBackend::new(2), Chain::new());
+    let (backend, chain) = (CpuBackend::new(2), NodeChain::new());
     backend.measure();
     assert_eq!(backend.timings().map(|it| it.0.len()), Some(0));
     for _ in 0..2 {
@@ -398,7 +398,7 @@ fn timings_list_every_node_that_ran() {
 
 #[test]
 fn memory_that_the_processor_cannot_reach_is_refused() {
-    let (backend, chain, far) = (CpuBackend::new(1), Chain::new(), DiscreteDevice::new("far"));
+    let (backend, chain, far) = (CpuBackend::new(1), NodeChain::new(), DiscreteDevice::new("far"));
     let memory = &far.buffer_types()[0];
     let allocation = allocate(&chain.graph, &Bindings::new(), memory);
     chain.fill(&allocation);

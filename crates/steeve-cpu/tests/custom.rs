@@ -167,9 +167,9 @@ fn an_operation_writes_into_a_cache_and_leaves_the_rest_of_it() {
 
 #[test]
 fn what_a_kernel_can_not_have_is_an_error_that_says_so() {
-    type Act = fn(&steeve_cpu::CustomCall<'_>) -> Result<(), CustomCallError>;
+    type KernelFn = fn(&steeve_cpu::CustomCall<'_>) -> Result<(), CustomCallError>;
     let row = |row, reach| CustomCallError::Row { row, reach };
-    let acts: [(Act, CustomCallError); 7] = [
+    let acts: [(KernelFn, CustomCallError); 7] = [
         (|call| call.source(1).map(drop), CustomCallError::NoSource { slot: 1 }),
         (|call| call.source(usize::MAX).map(drop), CustomCallError::NoSource { slot: usize::MAX }),
         (|call| call.param(0).map(drop), CustomCallError::NoParam { index: 0, params: 0 }),

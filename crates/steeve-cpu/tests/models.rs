@@ -40,9 +40,9 @@ fn talk(attention: AttentionForm, way: &PlanVariant, backend: &CpuBackend) -> Ve
 }
 
 fn prove_model(attention: AttentionForm) -> Vec<(Case, RunResult)> {
-    let crew = ThreadedBackends::new();
+    let backends = ThreadedBackends::new();
     let [first, others @ ..] = plan_variants();
-    let base = talk(attention, &first, &crew.one);
+    let base = talk(attention, &first, &backends.one);
     let (mut whole, fixed) = (EvalMemory::default(), TestModel::new(attention).unwrap().fixed);
     for (index, (case, ran)) in base.iter().enumerate() {
         let fail = |what| -> ! { panic!("step {index}: {what}") };
@@ -57,7 +57,7 @@ fn prove_model(attention: AttentionForm) -> Vec<(Case, RunResult)> {
         }
         judge_whole(case, &mut whole, ran, 2e-3).unwrap_or_else(|what| fail(what));
     }
-    for (way, backend) in [(&first, &crew.three)].into_iter().chain(others.iter().map(|way| (way, &crew.two))) {
+    for (way, backend) in [(&first, &backends.three)].into_iter().chain(others.iter().map(|way| (way, &backends.two))) {
         for (index, ((case, one), (_, other))) in base.iter().zip(&talk(attention, way, backend)).enumerate() {
             same(case, one, other).unwrap_or_else(|what| panic!("{}, step {index}: {what}", way.name));
         }

@@ -20,7 +20,7 @@ fn seeds(usual: u64) -> u64 {
 
 /// What happened in all graphs of a test.
 #[derive(Default)]
-struct Totals {
+struct ProofTotals {
     census: OpCoverage,
     graphs: usize,
     nodes: usize,
@@ -32,12 +32,12 @@ struct Totals {
     peaks: [u64; 2],
 }
 
-fn prove_seeds(seeds: u64, size: CaseSize) -> Totals {
-    let (crew, mut totals) = (ThreadedBackends::new(), Totals::default());
+fn prove_seeds(seeds: u64, size: CaseSize) -> ProofTotals {
+    let (backends, mut totals) = (ThreadedBackends::new(), ProofTotals::default());
     for seed in 0..seeds {
-        let case = random_case(seed, size, &crew.one, &mut totals.census);
+        let case = random_case(seed, size, &backends.one, &mut totals.census);
         let mut used = Vec::new();
-        let runs = match prove(&case, &crew, &mut |node, part| used.push((node, part))) {
+        let runs = match prove(&case, &backends, &mut |node, part| used.push((node, part))) {
             Ok(runs) => runs,
             Err(what) => panic!("seed {seed}, {size:?}: {what}"),
         };
@@ -54,7 +54,7 @@ fn prove_seeds(seeds: u64, size: CaseSize) -> Totals {
             *sum += ran.peak.get();
         }
     }
-    let Totals { graphs, nodes, without_ggml, take_overs, peaks: [apart, reused], .. } = totals;
+    let ProofTotals { graphs, nodes, without_ggml, take_overs, peaks: [apart, reused], .. } = totals;
     println!("{graphs} graphs, {without_ggml} not in ggml's plan; {nodes} nodes, {take_overs} in place");
     println!("{apart} bytes without reuse, {reused} with");
     for (what, count) in &totals.census.0 {
@@ -138,9 +138,9 @@ fn on_any_slot() -> Result<Vec<(Case, TensorId, u32)>, GraphError> {
 
 #[test]
 fn ggml_may_put_a_result_on_any_slot() {
-    let crew = ThreadedBackends::new();
+    let backends = ThreadedBackends::new();
     for (case, node, slot) in on_any_slot().unwrap() {
-        let runs = prove(&case, &crew, &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+        let runs = prove(&case, &backends, &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
         // The order of the ways: without reuse twice, ggml's plan, ggml's reuse, ours.
         for (way, ran) in ["ggml's plan", "ggml's reuse"].iter().zip(&runs[2..4]) {
             let stands = ran.take_overs.contains(&(node, slot));

@@ -14,11 +14,11 @@ use steeve_device::Shape;
 use steeve_graph::{DataType, FlashAttention, TensorId};
 
 use super::functions::{exp, tanh};
-use super::product::{FEW, Matrix, Out, Size, Sum, product, readable};
-use crate::kernel::{Kernel, NodeCall, Operands, Scratch};
-use crate::number::{load_row, store};
-use crate::raw::Raw;
-use crate::wide::wide;
+use super::gemm::{FEW, GemmOperands, MatrixView, ProductOutput, ProductSize, product, readable};
+use crate::float_rows::{load_row, store};
+use crate::kernel::{Kernel, NodeCall, Operands, ThreadScratch};
+use crate::multiversion::multiversion;
+use crate::tensor_ptr::TensorPtr;
 
 /// `q` `[d, token, head]`, `k` `[d, key, head]`, `v` `[dv, key, head]` and a mask `[key, token]` make `[dv, head, token]`.
 /// Slot 4 may have sinks: one more score for each head, with no value.
@@ -93,34 +93,36 @@ impl Kernel for Attention {
         self.units
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (q, k, v) = (operands.source(0), operands.source(1), operands.source(2));
         let ([d, _, heads, _], keys, dv) = (q.shape.ne, k.shape.ne[1], v.shape.ne[0]);
         let part = self.part(operands, unit);
-        let size = Size { m: KEYS.min(keys), n: part.count, k: d };
-        let lengths = [part.count * d, part.count * size.m, part.count * (dv + 2), size.m, size.m * dv, size.room()];
-        let [queries, scores, so_far, mask, values_room, room] = scratch.rows(lengths);
+        let size = ProductSize { m: KEYS.min(keys), n: part.count, k: d };
+        let lengths =
+            [part.count * d, part.count * size.m, part.count * (dv + 2), size.m, size.m * dv, size.workspace()];
+        let [queries, scores, so_far, mask, values_workspace, workspace] = scratch.rows(lengths);
         for (i, row) in queries.chunks_mut(d).enumerate() {
             let (head, token) = part.query(i);
             // SAFETY: a row of the queries.
             unsafe { load_row(q, q.shape.row_offset([token, head, part.outer]), row) };
         }
-        let mut so_far = SoFar::new(so_far, part.count, dv);
+        let mut so_far = OnlineSoftMax::new(so_far, part.count, dv);
         // Where the keys and the values of these heads start.
-        let start =
-            |of: Raw<'_>, key: usize| of.shape.row_offset([key, part.head / (heads / of.shape.ne[2]), part.outer]);
+        let start = |of: TensorPtr<'_>, key: usize| {
+            of.shape.row_offset([key, part.head / (heads / of.shape.ne[2]), part.outer])
+        };
         for first in (0..keys).step_by(KEYS) {
             // SAFETY: there are so many keys.
             let seen = unsafe { part.seen(first, &mut mask[..KEYS.min(keys - first)]) };
             if seen == 0 {
                 continue;
             }
-            let size = Size { m: seen, ..size };
+            let size = ProductSize { m: seen, ..size };
             let (scores, mask) = (&mut scores[..size.m * part.count], &mut mask[..size.m]);
             // SAFETY: a block of keys.
             unsafe {
-                let keys = Matrix::new(k, start(k, first));
-                product(keys, Matrix::loaded(queries, d), size, Out::room(scores, size.m), room);
+                let keys = MatrixView::new(k, start(k, first));
+                product(keys, MatrixView::loaded(queries, d), size, ProductOutput::dense(scores, size.m), workspace);
             }
             for (i, scores) in scores.chunks_mut(size.m).enumerate() {
                 finish(scores, self.scale, self.softcap);
@@ -130,9 +132,9 @@ impl Kernel for Attention {
                 }
                 so_far.soften(i, scores);
             }
-            let size = Size { m: dv, n: part.count, k: size.m };
+            let size = ProductSize { m: dv, n: part.count, k: size.m };
             // SAFETY: a block of values, and a weight for each of them and each query.
-            unsafe { add_values(Matrix::new(v, start(v, first)), scores, size, so_far.sums, values_room) };
+            unsafe { add_values(MatrixView::new(v, start(v, first)), scores, size, so_far.sums, values_workspace) };
         }
         // SAFETY: the rows of the result that only this unit writes.
         unsafe { part.write(&mut so_far, operands) };
@@ -141,13 +143,13 @@ impl Kernel for Attention {
 }
 
 impl Attention {
-    fn part<'a>(&self, operands: &Operands<'a>, unit: usize) -> Part<'a> {
+    fn part<'a>(&self, operands: &Operands<'a>, unit: usize) -> QueryBlock<'a> {
         let [_, tokens, heads, _] = operands.source(0).shape.ne;
         let (queries, groups) = (self.group * tokens, heads / self.group);
         let blocks = queries.div_ceil(self.block);
         let (first, rest) = (unit % blocks * self.block, unit / blocks);
         let (head, outer) = (rest % groups * self.group, rest / groups);
-        Part {
+        QueryBlock {
             mask: operands.optional(3),
             first,
             count: self.block.min(queries - first),
@@ -159,8 +161,8 @@ impl Attention {
 }
 
 /// The queries of a unit.
-struct Part<'a> {
-    mask: Option<Raw<'a>>,
+struct QueryBlock<'a> {
+    mask: Option<TensorPtr<'a>>,
     first: usize,
     count: usize,
     /// The first head of their group.
@@ -170,7 +172,7 @@ struct Part<'a> {
     outer: usize,
 }
 
-impl Part<'_> {
+impl QueryBlock<'_> {
     /// The head and the token of a query. The heads of a token follow one another.
     fn query(&self, i: usize) -> (usize, usize) {
         (self.head + (self.first + i) % self.group, (self.first + i) / self.group)
@@ -208,7 +210,7 @@ impl Part<'_> {
 
     /// # Safety
     /// Nobody else looks at the rows of these queries.
-    unsafe fn write(&self, so_far: &mut SoFar<'_>, operands: &Operands<'_>) {
+    unsafe fn write(&self, so_far: &mut OnlineSoftMax<'_>, operands: &Operands<'_>) {
         let (result, sinks) = (operands.result, operands.optional(4));
         for i in 0..self.count {
             let (head, token) = self.query(i);
@@ -224,7 +226,7 @@ impl Part<'_> {
 }
 
 /// What each query has seen so far.
-struct SoFar<'a> {
+struct OnlineSoftMax<'a> {
     /// The largest score.
     largest: &'a mut [f32],
     /// The sum of the weights, as they are by the largest score.
@@ -234,9 +236,9 @@ struct SoFar<'a> {
     length: usize,
 }
 
-impl<'a> SoFar<'a> {
-    fn new(room: &'a mut [f32], queries: usize, length: usize) -> Self {
-        let (largest, rest) = room.split_at_mut(queries);
+impl<'a> OnlineSoftMax<'a> {
+    fn new(workspace: &'a mut [f32], queries: usize, length: usize) -> Self {
+        let (largest, rest) = workspace.split_at_mut(queries);
         let (totals, sums) = rest.split_at_mut(queries);
         largest.fill(NOTHING);
         totals.fill(0.0);
@@ -267,13 +269,13 @@ impl<'a> SoFar<'a> {
 
 const NOTHING: f32 = f32::NEG_INFINITY;
 
-wide! {
+multiversion! {
     fn scale(row: &mut [f32], factor: f32) {
         row.iter_mut().for_each(|x| *x *= factor);
     }
 }
 
-wide! {
+multiversion! {
     /// What becomes of scores before the mask.
     fn finish(scores: &mut [f32], scale: f32, softcap: f32) {
         scores.iter_mut().for_each(|score| *score *= scale);
@@ -283,7 +285,7 @@ wide! {
     }
 }
 
-wide! {
+multiversion! {
     /// Where the mask says nothing the score is nothing, whatever stands there: nobody may have written that key.
     fn add_mask(scores: &mut [f32], mask: &[f32], slope: f32) {
         for (score, mask) in scores.iter_mut().zip(mask) {
@@ -292,7 +294,7 @@ wide! {
     }
 }
 
-wide! {
+multiversion! {
     /// Turns scores into weights and adds those up. Returns what all weights before must be multiplied by, because a larger
     /// score has come.
     fn soften(scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
@@ -328,17 +330,23 @@ wide! {
 /// Values without any weight are not looked at: nobody may have written them.
 ///
 /// # Safety
-/// There are so many rows of values. `room` holds them.
-unsafe fn add_values(values: Matrix<'_>, weights: &[f32], size: Size, sums: &mut [f32], room: &mut [f32]) {
-    let Size { m, n, k } = size;
+/// There are so many rows of values. `workspace` holds them.
+unsafe fn add_values(
+    values: MatrixView<'_>,
+    weights: &[f32],
+    size: ProductSize,
+    sums: &mut [f32],
+    workspace: &mut [f32],
+) {
+    let ProductSize { m, n, k } = size;
     if n <= FEW || m <= FEW {
         for first in (0..k).step_by(TOGETHER) {
             let count = TOGETHER.min(k - first);
-            for (key, row) in (first..).zip(room.chunks_mut(m).take(count)) {
+            for (key, row) in (first..).zip(workspace.chunks_mut(m).take(count)) {
                 // SAFETY: as promised.
                 unsafe { values.load(key, 0, row) };
             }
-            add_rows(&room[..count * m], m, &weights[first..], k, sums);
+            add_rows(&workspace[..count * m], m, &weights[first..], k, sums);
         }
         return;
     }
@@ -349,7 +357,7 @@ unsafe fn add_values(values: Matrix<'_>, weights: &[f32], size: Size, sums: &mut
     let hides = weights.contains(&0.0);
     let in_place = values.in_place().filter(|(_, stride)| *stride >= m && !hides);
     let (a, stride) = in_place.unwrap_or_else(|| {
-        for (key, row) in room.chunks_mut(m).take(k).enumerate() {
+        for (key, row) in workspace.chunks_mut(m).take(k).enumerate() {
             if used[key] == 0.0 {
                 row.fill(0.0);
             } else {
@@ -357,16 +365,16 @@ unsafe fn add_values(values: Matrix<'_>, weights: &[f32], size: Size, sums: &mut
                 unsafe { values.load(key, 0, row) };
             }
         }
-        (room.as_ptr(), m)
+        (workspace.as_ptr(), m)
     });
     // What one query sees and another does not must not reach the other, and zero times infinity would.
-    if hides && !room[..k * m].iter().all(|value| value.is_finite()) {
-        for (key, row) in room.chunks(m).take(k).enumerate() {
+    if hides && !workspace[..k * m].iter().all(|value| value.is_finite()) {
+        for (key, row) in workspace.chunks(m).take(k).enumerate() {
             add_weighted(row, &weights[key..], k, sums);
         }
         return;
     }
-    let sum = Sum { a, a_row: 1, a_column: stride, b: weights.as_ptr(), b_column: k };
+    let sum = GemmOperands { a, a_row: 1, a_column: stride, b: weights.as_ptr(), b_column: k };
     // SAFETY: `k` rows of values, and the weights.
     unsafe { sum.add_to(sums.as_mut_ptr(), m, size) };
 }
@@ -374,7 +382,7 @@ unsafe fn add_values(values: Matrix<'_>, weights: &[f32], size: Size, sums: &mut
 /// So many rows of values are added to sums while those are in registers.
 const TOGETHER: usize = 4;
 
-wide! {
+multiversion! {
     /// Adds rows of length `m`, one behind another, to each row of sums, times the first of each `stride` weights.
     fn add_rows(rows: &[f32], m: usize, weights: &[f32], stride: usize, sums: &mut [f32]) {
         for (j, sums) in sums.chunks_mut(m).enumerate() {
@@ -403,7 +411,7 @@ fn add_one(row: &[f32], weight: f32, sums: &mut [f32]) {
     }
 }
 
-wide! {
+multiversion! {
     /// Adds a row to each row of sums, times the first of each `stride` weights.
     fn add_weighted(row: &[f32], weights: &[f32], stride: usize, sums: &mut [f32]) {
         for (sums, weight) in sums.chunks_mut(row.len().max(1)).zip(weights.iter().step_by(stride)) {

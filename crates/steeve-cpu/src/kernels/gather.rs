@@ -5,11 +5,11 @@ use std::ops::Range;
 use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
-use super::product::{Matrix, readable};
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load_row, store};
+use super::gemm::{MatrixView, readable};
+use crate::float_rows::{load_row, store};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
 use crate::quant::encoder;
-use crate::raw::Raw;
+use crate::tensor_ptr::TensorPtr;
 
 /// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
 pub(crate) fn get_rows(node: &NodeCall<'_>, a: TensorId, ids: TensorId) -> Result<Box<dyn Kernel>, String> {
@@ -22,7 +22,7 @@ pub(crate) fn get_rows(node: &NodeCall<'_>, a: TensorId, ids: TensorId) -> Resul
     if result.dtype != wanted {
         return Err(format!("rows of {} are taken as {wanted}", a.dtype));
     }
-    Ok(Box::new(GetRows { rows: Rows::of(&result) }))
+    Ok(Box::new(GetRows { rows: RowUnits::of(&result) }))
 }
 
 fn is_id(ids: &Shape) -> Result<(), String> {
@@ -36,7 +36,7 @@ fn is_id(ids: &Shape) -> Result<(), String> {
 ///
 /// # Safety
 /// There is an id.
-pub(crate) unsafe fn id_at(ids: Raw<'_>, offset: usize, rows: usize) -> Result<usize, String> {
+pub(crate) unsafe fn id_at(ids: TensorPtr<'_>, offset: usize, rows: usize) -> Result<usize, String> {
     // SAFETY: as promised.
     let id: i64 = unsafe {
         match ids.shape.dtype {
@@ -50,7 +50,7 @@ pub(crate) unsafe fn id_at(ids: Raw<'_>, offset: usize, rows: usize) -> Result<u
 
 #[derive(Debug)]
 struct GetRows {
-    rows: Rows,
+    rows: RowUnits,
 }
 
 impl Kernel for GetRows {
@@ -58,7 +58,7 @@ impl Kernel for GetRows {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, ids) = (operands.result, operands.source(0), operands.source(1));
         let [row] = scratch.rows([result.shape.ne[0]]);
         for index in self.rows.unit(unit) {
@@ -74,7 +74,7 @@ impl Kernel for GetRows {
                         result.write(to + i * result.shape.nb[0], a.read::<i32>(from + i * a.shape.nb[0]));
                     }
                 } else {
-                    Matrix::new(a, from).load(0, 0, row);
+                    MatrixView::new(a, from).load(0, 0, row);
                     store(DataType::F32, result.at(to), result.shape.nb[0], row);
                 }
             }
@@ -117,7 +117,7 @@ impl Kernel for SetRows {
         self.units
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (target, rows, ids) = (operands.result, operands.source(0), operands.source(1));
         let (first, plane) = (unit % self.parts * Self::PART, unit / self.parts);
         let part = first..target.shape.ne[0].min(first + Self::PART);
@@ -142,7 +142,7 @@ impl Kernel for SetRows {
 ///
 /// # Safety
 /// There is such a part of a row, it starts and ends between blocks, and nobody else looks at it.
-unsafe fn write_part(to: Raw<'_>, offset: usize, part: Range<usize>, row: &[f32]) {
+unsafe fn write_part(to: TensorPtr<'_>, offset: usize, part: Range<usize>, row: &[f32]) {
     let (block, step) = (to.shape.dtype.block_len() as usize, to.shape.nb[0]);
     let start = offset + part.start / block * step;
     // SAFETY: as promised.

@@ -9,29 +9,29 @@ use std::fmt;
 use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
-use super::walk::Walk;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load, store};
+use super::strided_walk::StridedWalk;
+use crate::float_rows::{load, store};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
 
 /// A function of one number, for each element of the first source.
-pub(crate) fn of_one(
+pub(crate) fn map_unary(
     node: &NodeCall<'_>,
     a: TensorId,
-    function: impl One + 'static,
+    function: impl UnaryFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     floats([node.result, a])?;
-    let lines = Lines::new(Walk::elements([&node.result, &a]));
+    let lines = LineUnits::new(StridedWalk::elements([&node.result, &a]));
     let types = [node.result.dtype, a.dtype];
-    Ok(Box::new(MapOne { function, direct: types == [DataType::F32; 2] && lines.steps == [4; 2], types, lines }))
+    Ok(Box::new(UnaryMap { function, direct: types == [DataType::F32; 2] && lines.steps == [4; 2], types, lines }))
 }
 
 /// A function of two numbers: an element of the first source and one of the second, which may be repeated.
-pub(crate) fn of_two(
+pub(crate) fn map_binary(
     node: &NodeCall<'_>,
     a: TensorId,
     b: TensorId,
-    function: impl Two + 'static,
+    function: impl BinaryFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let [a, b] = node.shapes([a, b])?;
     let walk = repeated(&node.result, &a, &b);
@@ -39,50 +39,50 @@ pub(crate) fn of_two(
 }
 
 /// A function of two numbers that both are in the first source, in the halves of its rows.
-pub(crate) fn of_halves(
+pub(crate) fn map_halves(
     node: &NodeCall<'_>,
     a: TensorId,
-    halves: Halves,
-    function: impl Two + 'static,
+    halves: GluHalves,
+    function: impl BinaryFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let (a, result) = (node.shape(a)?, node.result);
     let half = Shape { ne: result.ne, ..a };
     let (low, high) = ((0, 0), (0, result.ne[0] * a.nb[0]));
     let sources = match halves {
-        Halves::InOrder => [low, high],
-        Halves::Swapped => [high, low],
+        GluHalves::InOrder => [low, high],
+        GluHalves::Swapped => [high, low],
     };
-    of_pairs([result, half, half], sources, Walk::elements([&result, &half, &half]), function)
+    of_pairs([result, half, half], sources, StridedWalk::elements([&result, &half, &half]), function)
 }
 
 /// Which half of a row comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Halves {
+pub(crate) enum GluHalves {
     InOrder,
     Swapped,
 }
 
 /// A function of one whole number.
-pub(crate) fn of_one_int(
+pub(crate) fn map_unary_int(
     node: &NodeCall<'_>,
     a: TensorId,
-    function: impl OneInt + 'static,
+    function: impl UnaryIntFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     ints([node.result, a])?;
-    Ok(Box::new(MapOneInt { function, lines: Lines::new(Walk::elements([&node.result, &a])) }))
+    Ok(Box::new(UnaryIntMap { function, lines: LineUnits::new(StridedWalk::elements([&node.result, &a])) }))
 }
 
-/// A function of two whole numbers, as [`of_two`].
-pub(crate) fn of_two_ints(
+/// A function of two whole numbers, as [`map_binary`].
+pub(crate) fn map_binary_int(
     node: &NodeCall<'_>,
     a: TensorId,
     b: TensorId,
-    function: impl TwoInts + 'static,
+    function: impl BinaryIntFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let [a, b] = node.shapes([a, b])?;
     ints([node.result, a, b])?;
-    Ok(Box::new(MapTwoInts { function, lines: Lines::new(repeated(&node.result, &a, &b)) }))
+    Ok(Box::new(BinaryIntMap { function, lines: LineUnits::new(repeated(&node.result, &a, &b)) }))
 }
 
 /// The same number everywhere.
@@ -90,7 +90,11 @@ pub(crate) fn constant(node: &NodeCall<'_>, value: f32) -> Result<Box<dyn Kernel
     if !node.result.dtype.is_float() && node.result.dtype != DataType::I32 {
         return Err("only f32, f16, bf16 and i32".into());
     }
-    Ok(Box::new(Constant { value, dtype: node.result.dtype, lines: Lines::new(Walk::elements([&node.result])) }))
+    Ok(Box::new(FillConstant {
+        value,
+        dtype: node.result.dtype,
+        lines: LineUnits::new(StridedWalk::elements([&node.result])),
+    }))
 }
 
 pub(crate) fn floats<const N: usize>(shapes: [Shape; N]) -> Result<(), String> {
@@ -105,19 +109,19 @@ pub(crate) fn ints<const N: usize>(shapes: [Shape; N]) -> Result<(), String> {
 fn of_pairs(
     [result, a, b]: [Shape; 3],
     sources: [(usize, usize); 2],
-    walk: Walk<3>,
-    function: impl Two + 'static,
+    walk: StridedWalk<3>,
+    function: impl BinaryFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     floats([result, a, b])?;
-    let lines = Lines::new(walk);
+    let lines = LineUnits::new(walk);
     let types = [result, a, b].map(|shape| shape.dtype);
     let direct = types == [DataType::F32; 3] && matches!(lines.steps, [4, 4, 4 | 0]);
-    Ok(Box::new(MapTwo { function, sources, types, direct, lines }))
+    Ok(Box::new(BinaryMap { function, sources, types, direct, lines }))
 }
 
 /// The way over a result and a source of its shape, with another source that fills it when it is repeated.
-fn repeated(result: &Shape, a: &Shape, b: &Shape) -> Walk<3> {
-    let mut walk = Walk::new();
+fn repeated(result: &Shape, a: &Shape, b: &Shape) -> StridedWalk<3> {
+    let mut walk = StridedWalk::new();
     for dim in 0..4 {
         let (n, part) = (result.ne[dim], b.ne[dim]);
         walk.push_repeated(n, [result.nb[dim], a.nb[dim], b.nb[dim]], part.max(1));
@@ -126,30 +130,30 @@ fn repeated(result: &Shape, a: &Shape, b: &Shape) -> Walk<3> {
 }
 
 /// Functions that a kernel is made for.
-pub(crate) trait One: Fn(f32) -> f32 + Send + Sync {}
-impl<F: Fn(f32) -> f32 + Send + Sync> One for F {}
+pub(crate) trait UnaryFn: Fn(f32) -> f32 + Send + Sync {}
+impl<F: Fn(f32) -> f32 + Send + Sync> UnaryFn for F {}
 
-pub(crate) trait Two: Fn(f32, f32) -> f32 + Send + Sync {}
-impl<F: Fn(f32, f32) -> f32 + Send + Sync> Two for F {}
+pub(crate) trait BinaryFn: Fn(f32, f32) -> f32 + Send + Sync {}
+impl<F: Fn(f32, f32) -> f32 + Send + Sync> BinaryFn for F {}
 
-pub(crate) trait OneInt: Fn(i32) -> i32 + Send + Sync {}
-impl<F: Fn(i32) -> i32 + Send + Sync> OneInt for F {}
+pub(crate) trait UnaryIntFn: Fn(i32) -> i32 + Send + Sync {}
+impl<F: Fn(i32) -> i32 + Send + Sync> UnaryIntFn for F {}
 
-pub(crate) trait TwoInts: Fn(i32, i32) -> Result<i32, String> + Send + Sync {}
-impl<F: Fn(i32, i32) -> Result<i32, String> + Send + Sync> TwoInts for F {}
+pub(crate) trait BinaryIntFn: Fn(i32, i32) -> Result<i32, String> + Send + Sync {}
+impl<F: Fn(i32, i32) -> Result<i32, String> + Send + Sync> BinaryIntFn for F {}
 
-/// A [`Walk`] cut into lines, and those into units of work.
+/// A [`StridedWalk`] cut into lines, and those into units of work.
 #[derive(Debug)]
-struct Lines<const N: usize> {
+struct LineUnits<const N: usize> {
     /// How many elements a line has.
     length: usize,
     /// What each operand steps along it.
     steps: [usize; N],
     /// From line to line.
-    walk: Walk<N>,
+    walk: StridedWalk<N>,
     /// Long lines are cut into so many pieces.
     pieces: usize,
-    rows: Rows,
+    rows: RowUnits,
 }
 
 /// A longer line is cut into pieces of this length.
@@ -158,11 +162,11 @@ const PIECE: usize = 16 * 1024;
 /// What is not computed where it stands is loaded in parts of this length, which stay in the nearest cache.
 const PART: usize = 1024;
 
-impl<const N: usize> Lines<N> {
-    fn new(walk: Walk<N>) -> Self {
+impl<const N: usize> LineUnits<N> {
+    fn new(walk: StridedWalk<N>) -> Self {
         let (length, steps, walk) = walk.split();
         let pieces = length.div_ceil(PIECE).max(1);
-        Self { length, steps, walk, pieces, rows: Rows::new(walk.count() * pieces, length.min(PIECE)) }
+        Self { length, steps, walk, pieces, rows: RowUnits::new(walk.count() * pieces, length.min(PIECE)) }
     }
 
     /// Calls `act` for each line of a unit: where it starts in each operand, and its length.
@@ -228,7 +232,7 @@ macro_rules! wide_loop {
 wide_loop! {
     /// # Safety
     /// `length` elements of `f32` can be read at `from` and written at `to`, and they are the same or apart.
-    unsafe fn map_one(to: *mut u8, from: *const u8, length: usize; function: One) {
+    unsafe fn map_one(to: *mut u8, from: *const u8, length: usize; function: UnaryFn) {
         let (to, from) = (to.cast::<f32>(), from.cast::<f32>());
         let whole = length - length % BLOCK;
         // SAFETY: as promised.
@@ -255,7 +259,7 @@ wide_loop! {
 wide_loop! {
     /// # Safety
     /// As for [`map_one`], with two sources.
-    unsafe fn map_two(to: *mut u8, a: *const u8, b: *const u8, length: usize; function: Two) {
+    unsafe fn map_two(to: *mut u8, a: *const u8, b: *const u8, length: usize; function: BinaryFn) {
         let (to, a, b) = (to.cast::<f32>(), a.cast::<f32>(), b.cast::<f32>());
         let whole = length - length % BLOCK;
         // SAFETY: as promised.
@@ -281,20 +285,20 @@ wide_loop! {
     }
 }
 
-struct MapOne<F> {
+struct UnaryMap<F> {
     function: F,
     types: [DataType; 2],
     /// Whether it is computed where it stands.
     direct: bool,
-    lines: Lines<2>,
+    lines: LineUnits<2>,
 }
 
-impl<F: One> Kernel for MapOne<F> {
+impl<F: UnaryFn> Kernel for UnaryMap<F> {
     fn units(&self) -> usize {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, a) = (operands.result, operands.source(0));
         let ([to, from], [to_step, from_step]) = (self.types, self.lines.steps);
         if self.direct {
@@ -318,21 +322,21 @@ impl<F: One> Kernel for MapOne<F> {
     }
 }
 
-struct MapTwo<F> {
+struct BinaryMap<F> {
     function: F,
     /// The slots of the two, and where they start there.
     sources: [(usize, usize); 2],
     types: [DataType; 3],
     direct: bool,
-    lines: Lines<3>,
+    lines: LineUnits<3>,
 }
 
-impl<F: Two> Kernel for MapTwo<F> {
+impl<F: BinaryFn> Kernel for BinaryMap<F> {
     fn units(&self) -> usize {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let [(a_slot, a_start), (b_slot, b_start)] = self.sources;
         let (result, a, b) = (operands.result, operands.source(a_slot), operands.source(b_slot));
         let ([to, a_type, b_type], [to_step, a_step, b_step]) = (self.types, self.lines.steps);
@@ -366,17 +370,17 @@ impl<F: Two> Kernel for MapTwo<F> {
     }
 }
 
-struct MapOneInt<F> {
+struct UnaryIntMap<F> {
     function: F,
-    lines: Lines<2>,
+    lines: LineUnits<2>,
 }
 
-impl<F: OneInt> Kernel for MapOneInt<F> {
+impl<F: UnaryIntFn> Kernel for UnaryIntMap<F> {
     fn units(&self) -> usize {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, [to, from]) = (operands.result, operands.source(0), self.lines.steps);
         self.lines.each(unit, |[r, a_], n| {
             for i in 0..n {
@@ -388,17 +392,17 @@ impl<F: OneInt> Kernel for MapOneInt<F> {
     }
 }
 
-struct MapTwoInts<F> {
+struct BinaryIntMap<F> {
     function: F,
-    lines: Lines<3>,
+    lines: LineUnits<3>,
 }
 
-impl<F: TwoInts> Kernel for MapTwoInts<F> {
+impl<F: BinaryIntFn> Kernel for BinaryIntMap<F> {
     fn units(&self) -> usize {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, b) = (operands.result, operands.source(0), operands.source(1));
         let [to, a_step, b_step] = self.lines.steps;
         let mut done = Ok(());
@@ -417,18 +421,18 @@ impl<F: TwoInts> Kernel for MapTwoInts<F> {
     }
 }
 
-struct Constant {
+struct FillConstant {
     value: f32,
     dtype: DataType,
-    lines: Lines<1>,
+    lines: LineUnits<1>,
 }
 
-impl Kernel for Constant {
+impl Kernel for FillConstant {
     fn units(&self) -> usize {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let ([x], [step]) = (scratch.rows([PART.min(self.lines.length)]), self.lines.steps);
         // As bits, an i32 is stored like any other four bytes.
         let (value, dtype) = match self.dtype {
@@ -452,9 +456,9 @@ macro_rules! without_function {
     };
 }
 
-without_function! { MapOne<F>, MapTwo<F>, MapOneInt<F>, MapTwoInts<F> }
+without_function! { UnaryMap<F>, BinaryMap<F>, UnaryIntMap<F>, BinaryIntMap<F> }
 
-impl fmt::Debug for Constant {
+impl fmt::Debug for FillConstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Constant").field("value", &self.value).finish_non_exhaustive()
     }

@@ -3,13 +3,13 @@
 use steeve_graph::{DataType, SoftMax as Numbers, TensorId};
 
 use super::functions::exp;
+use super::lane_sum::{dot, itself, sum};
 use super::map::floats;
-use super::rows::each_pair;
-use super::sum::{dot, itself, sum};
-use super::walk::Walk;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load_row, store_row};
-use crate::wide::wide;
+use super::row_map::each_pair;
+use super::strided_walk::StridedWalk;
+use crate::float_rows::{load_row, store_row};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::multiversion::multiversion;
 
 /// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
 pub(crate) fn soft_max(
@@ -30,24 +30,24 @@ pub(crate) fn soft_max(
     }
     // The mask has at least as many rows as the source, and is repeated over heads and batches. The last operand counts
     // heads.
-    let mut walk = Walk::new();
+    let mut walk = StridedWalk::new();
     for dim in 1..4 {
         let (n, mask) = (result.ne[dim], mask.as_ref().map_or((1, 0), |mask| (mask.ne[dim], mask.nb[dim])));
         let part = if dim == 1 { n } else { mask.0 };
         let steps = [result.nb[dim], a.nb[dim], usize::from(dim == 2), mask.1];
         walk.push_repeated(n, steps, part.max(1));
     }
-    let slopes = Slopes::new(numbers.max_bias, result.ne[2]);
-    Ok(Box::new(SoftMax { scale: numbers.scale, slopes, walk, rows: Rows::of(&result) }))
+    let slopes = AlibiSlopes::new(numbers.max_bias, result.ne[2]);
+    Ok(Box::new(SoftMax { scale: numbers.scale, slopes, walk, rows: RowUnits::of(&result) }))
 }
 
 #[derive(Debug)]
 struct SoftMax {
     scale: f32,
-    slopes: Slopes,
+    slopes: AlibiSlopes,
     /// Result, source, head, mask.
-    walk: Walk<4>,
-    rows: Rows,
+    walk: StridedWalk<4>,
+    rows: RowUnits,
 }
 
 impl Kernel for SoftMax {
@@ -55,7 +55,7 @@ impl Kernel for SoftMax {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let (mask, sinks) = (operands.optional(1), operands.optional(2));
         let n = result.shape.ne[0];
@@ -79,19 +79,19 @@ impl Kernel for SoftMax {
     }
 }
 
-wide! {
+multiversion! {
     fn scale_and_mask(row: &mut [f32], scale: f32, mask: &[f32], slope: f32) {
         row.iter_mut().zip(mask).for_each(|(x, mask)| *x = *x * scale + slope * mask);
     }
 }
 
-wide! {
+multiversion! {
     fn scale_row(row: &mut [f32], scale: f32) {
         row.iter_mut().for_each(|x| *x *= scale);
     }
 }
 
-wide! {
+multiversion! {
     fn soft_max_row(row: &mut [f32], sink: Option<f32>) {
         let max = largest(row).max(sink.unwrap_or(f32::NEG_INFINITY));
         row.iter_mut().for_each(|x| *x = exp(*x - max));
@@ -116,12 +116,12 @@ fn largest(row: &[f32]) -> f32 {
 /// The slopes of ALiBi: powers of one number for the first heads, as many as the largest power of two in their count, and
 /// the odd powers of its root for the others.
 #[derive(Clone, Copy, Debug)]
-struct Slopes {
+struct AlibiSlopes {
     /// Both numbers, and how many heads have the first; nothing if every slope is one.
     bases: Option<(f32, f32, usize)>,
 }
 
-impl Slopes {
+impl AlibiSlopes {
     fn new(max_bias: f32, heads: usize) -> Self {
         let first = 1 << heads.max(1).ilog2();
         let base = |bias: f32| 2.0f32.powf(-bias / first as f32);
@@ -150,7 +150,7 @@ pub(crate) fn soft_max_back(
     each_pair(node, gradient, y, move |gradient, y| soft_max_back_row(gradient, y, scale))
 }
 
-wide! {
+multiversion! {
     fn soft_max_back_row(gradient: &mut [f32], y: &[f32], scale: f32) {
         let mean = dot(y, gradient) as f32;
         gradient.iter_mut().zip(y).for_each(|(dy, y)| *dy = scale * (*dy - mean) * y);
@@ -161,11 +161,11 @@ wide! {
 pub(crate) fn diag_mask(node: &NodeCall<'_>, a: TensorId, past: u32, value: f32) -> Result<Box<dyn Kernel>, String> {
     let (a, past) = (node.shape(a)?, past as usize);
     floats([node.result, a])?;
-    let mut walk = Walk::new();
+    let mut walk = StridedWalk::new();
     for dim in 1..4 {
         walk.push(node.result.ne[dim], [node.result.nb[dim], a.nb[dim], usize::from(dim == 1)]);
     }
-    Ok(Box::new(DiagMask { past, value, walk, rows: Rows::of(&node.result) }))
+    Ok(Box::new(DiagMask { past, value, walk, rows: RowUnits::of(&node.result) }))
 }
 
 #[derive(Debug)]
@@ -173,8 +173,8 @@ struct DiagMask {
     past: usize,
     value: f32,
     /// Result, source, row of the plane.
-    walk: Walk<3>,
-    rows: Rows,
+    walk: StridedWalk<3>,
+    rows: RowUnits,
 }
 
 impl Kernel for DiagMask {
@@ -182,7 +182,7 @@ impl Kernel for DiagMask {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let [x] = scratch.rows([result.shape.ne[0]]);
         for [r, a_, row] in self.walk.from(rows.start).take(rows.len()) {

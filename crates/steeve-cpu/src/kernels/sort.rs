@@ -2,10 +2,10 @@
 
 use steeve_graph::{DataType, Order, TensorId};
 
-use super::walk::Walk;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::load_row;
-use crate::raw::Raw;
+use super::strided_walk::StridedWalk;
+use crate::float_rows::load_row;
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::tensor_ptr::TensorPtr;
 
 /// The order that sorts each row, or the start of it, as long as the rows of the result.
 pub(crate) fn sorted(node: &NodeCall<'_>, a: TensorId, order: Order) -> Result<Box<dyn Kernel>, String> {
@@ -19,18 +19,18 @@ pub(crate) fn sorted(node: &NodeCall<'_>, a: TensorId, order: Order) -> Result<B
     if i32::try_from(a.ne[0]).is_err() {
         return Err("a row must be short enough to be numbered by i32".into());
     }
-    let (descending, rows) = (order == Order::Descending, Rows::new(a.rows(), a.ne[0]));
-    Ok(Box::new(Sorted { descending, walk: Walk::rows([&node.result, &a]), rows }))
+    let (descending, rows) = (order == Order::Descending, RowUnits::new(a.rows(), a.ne[0]));
+    Ok(Box::new(SortRows { descending, walk: StridedWalk::rows([&node.result, &a]), rows }))
 }
 
 #[derive(Debug)]
-struct Sorted {
+struct SortRows {
     descending: bool,
-    walk: Walk<2>,
-    rows: Rows,
+    walk: StridedWalk<2>,
+    rows: RowUnits,
 }
 
-impl Sorted {
+impl SortRows {
     /// Smaller for what comes first.
     fn word(&self, key: u32, index: usize) -> u64 {
         let key = if self.descending { !key } else { key };
@@ -39,7 +39,7 @@ impl Sorted {
 
     /// # Safety
     /// A row of the source.
-    unsafe fn load(&self, a: Raw<'_>, offset: usize, words: &mut [u64], x: &mut [f32]) {
+    unsafe fn load(&self, a: TensorPtr<'_>, offset: usize, words: &mut [u64], x: &mut [f32]) {
         if a.shape.dtype == DataType::I32 {
             for (i, word) in words.iter_mut().enumerate() {
                 // SAFETY: an element of the row.
@@ -62,12 +62,12 @@ fn key(x: f32) -> u32 {
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-impl Kernel for Sorted {
+impl Kernel for SortRows {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let (length, count) = (a.shape.ne[0], result.shape.ne[0]);
         let (words, x) = scratch.words_and_row(length);

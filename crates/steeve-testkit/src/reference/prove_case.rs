@@ -29,15 +29,16 @@ impl ThreadedBackends {
 /// does not allow; `note` is told how much of its tolerance each node used up.
 pub fn prove(
     case: &Case,
-    crew: &ThreadedBackends,
+    backends: &ThreadedBackends,
     note: &mut dyn FnMut(TensorId, f64),
 ) -> Result<Vec<RunResult>, String> {
     let [first, others @ ..] = plan_variants();
     let fail = |what: String| format!("{what}\n{}", case.text());
-    let apart = run(case, &first, &crew.one).map_err(fail)?.expect("a plan without reuse keeps everything");
+    let apart = run(case, &first, &backends.one).map_err(fail)?.expect("a plan without reuse keeps everything");
     judge_run(case, &apart, note).map_err(fail)?;
     let mut all = vec![apart];
-    let runs = [(&first, &crew.three)].into_iter().chain(others.iter().map(|plan_variant| (plan_variant, &crew.two)));
+    let runs =
+        [(&first, &backends.three)].into_iter().chain(others.iter().map(|plan_variant| (plan_variant, &backends.two)));
     for (plan_variant, backend) in runs {
         let Some(ran) = run(case, plan_variant, backend).map_err(fail)? else { continue };
         same(case, &all[0], &ran)

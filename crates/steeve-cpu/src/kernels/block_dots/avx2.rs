@@ -4,8 +4,8 @@
 //! on, or their sign goes to the other factor. No sum of two passes 16 bits: 2 * 128 * 127 is the most. `vpdpbusd` adds four
 //! neighbours into 32 bits at once, on machines that have it.
 
-mod small;
-mod large;
+mod block32;
+mod block256;
 
 use std::arch::x86_64::{
     __m256, __m256i, _mm_add_ps, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_movehl_ps, _mm_shuffle_ps,
@@ -14,39 +14,39 @@ use std::arch::x86_64::{
 
 use steeve_graph::DataType;
 
-use self::large::large;
-use self::small::{small, small_vnni};
-use super::Dots;
-use crate::quant::large::{Q2K, Q3K, Q4K, Q5K, Q6K};
-use crate::quant::small::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+use self::block32::{block32, block32_vnni};
+use self::block256::block256;
+use super::DotsFn;
+use crate::quant::block32::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+use crate::quant::block256::{Q2K, Q3K, Q4K, Q5K, Q6K};
 
 /// How blocks of a type are multiplied on a machine with AVX2 and F16C; the caller has asked whether this one has them.
-pub(super) fn dots(dtype: DataType) -> Option<Dots> {
+pub(super) fn dots(dtype: DataType) -> Option<DotsFn> {
     Some(match dtype {
-        DataType::Q8_0 => small::<Q8_0>,
-        DataType::Q4_0 => small::<Q4_0>,
-        DataType::Q4_1 => small::<Q4_1>,
-        DataType::Q5_0 => small::<Q5_0>,
-        DataType::Q5_1 => small::<Q5_1>,
-        DataType::Mxfp4 => small::<Mxfp4>,
-        DataType::Q2K => large::<Q2K>,
-        DataType::Q3K => large::<Q3K>,
-        DataType::Q4K => large::<Q4K>,
-        DataType::Q5K => large::<Q5K>,
-        DataType::Q6K => large::<Q6K>,
+        DataType::Q8_0 => block32::<Q8_0>,
+        DataType::Q4_0 => block32::<Q4_0>,
+        DataType::Q4_1 => block32::<Q4_1>,
+        DataType::Q5_0 => block32::<Q5_0>,
+        DataType::Q5_1 => block32::<Q5_1>,
+        DataType::Mxfp4 => block32::<Mxfp4>,
+        DataType::Q2K => block256::<Q2K>,
+        DataType::Q3K => block256::<Q3K>,
+        DataType::Q4K => block256::<Q4K>,
+        DataType::Q5K => block256::<Q5K>,
+        DataType::Q6K => block256::<Q6K>,
         _ => return None,
     })
 }
 
 /// The same with AVX-512's VNNI for short vectors besides. Formats of 256 have nothing from it.
-pub(super) fn dots_vnni(dtype: DataType) -> Option<Dots> {
+pub(super) fn dots_vnni(dtype: DataType) -> Option<DotsFn> {
     Some(match dtype {
-        DataType::Q8_0 => small_vnni::<Q8_0>,
-        DataType::Q4_0 => small_vnni::<Q4_0>,
-        DataType::Q4_1 => small_vnni::<Q4_1>,
-        DataType::Q5_0 => small_vnni::<Q5_0>,
-        DataType::Q5_1 => small_vnni::<Q5_1>,
-        DataType::Mxfp4 => small_vnni::<Mxfp4>,
+        DataType::Q8_0 => block32_vnni::<Q8_0>,
+        DataType::Q4_0 => block32_vnni::<Q4_0>,
+        DataType::Q4_1 => block32_vnni::<Q4_1>,
+        DataType::Q5_0 => block32_vnni::<Q5_0>,
+        DataType::Q5_1 => block32_vnni::<Q5_1>,
+        DataType::Mxfp4 => block32_vnni::<Mxfp4>,
         _ => return dots(dtype),
     })
 }

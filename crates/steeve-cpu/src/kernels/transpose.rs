@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use steeve_device::Shape;
 
-use crate::kernel::{Kernel, Operands, Rows, Scratch};
+use crate::kernel::{Kernel, Operands, RowUnits, ThreadScratch};
 
 /// A copy between two tensors of one shape where the rows of one side are columns of the other; `None` if that is not what
 /// it is.
@@ -25,8 +25,8 @@ pub(crate) fn turned(from: &Shape, to: &Shape) -> Option<Box<dyn Kernel>> {
     let sorted = |grid: &Shape| Shape { ne: order.map(|dim| grid.ne[dim]), nb: order.map(|dim| grid.nb[dim]), ..*grid };
     let (from, to) = (sorted(from), sorted(to));
     match to.size() {
-        2 => Some(Box::new(Turned::<u16> { from, to, from_rows, element: PhantomData })),
-        4 => Some(Box::new(Turned::<u32> { from, to, from_rows, element: PhantomData })),
+        2 => Some(Box::new(Transpose::<u16> { from, to, from_rows, element: PhantomData })),
+        4 => Some(Box::new(Transpose::<u32> { from, to, from_rows, element: PhantomData })),
         _ => None,
     }
 }
@@ -36,7 +36,7 @@ const SIDE: usize = 16;
 
 /// In both grids the first two dimensions are the ones that change places.
 #[derive(Debug)]
-struct Turned<T> {
+struct Transpose<T> {
     from: Shape,
     to: Shape,
     /// Whether the source is dense along the first dimension and the result along the second, or the other way round.
@@ -44,24 +44,24 @@ struct Turned<T> {
     element: PhantomData<T>,
 }
 
-impl<T> Turned<T> {
+impl<T> Transpose<T> {
     /// How many squares there are along and across a plane.
     fn squares(&self) -> [usize; 2] {
         [self.to.ne[0].div_ceil(SIDE), self.to.ne[1].div_ceil(SIDE)]
     }
 
-    fn rows(&self) -> Rows {
+    fn rows(&self) -> RowUnits {
         let ([along, across], [n0, n1, n2, n3]) = (self.squares(), self.to.ne);
-        Rows::new(along * across * n2 * n3, n0.min(SIDE) * n1.min(SIDE))
+        RowUnits::new(along * across * n2 * n3, n0.min(SIDE) * n1.min(SIDE))
     }
 }
 
-impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for Turned<T> {
+impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for Transpose<T> {
     fn units(&self) -> usize {
         self.rows().units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
         let (result, a) = (operands.result, operands.source(0));
         let [along, across] = self.squares();
         let [n0, n1, n2, _] = self.to.ne;

@@ -14,14 +14,14 @@ mod avx2;
 
 use steeve_graph::DataType;
 
-use super::rounded::Rounded;
-use crate::kernel::Scratch;
-use crate::quant::large::{Groups, Large, Q2K, Q3K, Q4K, Q5K, Q6K};
-use crate::quant::small::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Quants, Small};
+use super::rounded_rows::RoundedRow;
+use crate::kernel::ThreadScratch;
+use crate::quant::block32::{Block32, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, UnpackedBlock32};
+use crate::quant::block256::{Block256, Q2K, Q3K, Q4K, Q5K, Q6K, UnpackedBlock256};
 
 /// Rows of blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weights {
+pub(crate) struct BlockRows {
     pub(crate) start: *const u8,
     /// Bytes from one row to the next.
     pub(crate) stride: usize,
@@ -31,8 +31,8 @@ pub(crate) struct Weights {
 
 /// A rounded row, and where its products go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Column<'a> {
-    pub(crate) row: Rounded<'a>,
+pub(crate) struct RoundedColumn<'a> {
+    pub(crate) row: RoundedRow<'a>,
     pub(crate) out: *mut u8,
     /// Bytes from one product to the next.
     pub(crate) step: usize,
@@ -43,18 +43,18 @@ pub(crate) struct Column<'a> {
 /// # Safety
 /// There are such rows, as long as those of the columns, which are rounded as the format wants it. There is room for the
 /// products, and nobody else looks at it. The machine is the one that [`dots`] has chosen it for.
-pub(crate) type Dots = unsafe fn(Weights, &[Column<'_>], &mut Scratch);
+pub(crate) type DotsFn = unsafe fn(BlockRows, &[RoundedColumn<'_>], &mut ThreadScratch);
 
 /// So few columns are a few.
 pub(crate) const FEW: usize = 4;
 
 /// How blocks of a type are multiplied on this machine; `None` for other types.
-pub(crate) fn dots(dtype: DataType) -> Option<Dots> {
+pub(crate) fn dots(dtype: DataType) -> Option<DotsFn> {
     ways(dtype).next()
 }
 
 /// All ways to do that on this machine, the best first.
-fn ways(dtype: DataType) -> impl Iterator<Item = Dots> {
+fn ways(dtype: DataType) -> impl Iterator<Item = DotsFn> {
     #[cfg(target_arch = "x86_64")]
     let quick = {
         let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
@@ -67,44 +67,44 @@ fn ways(dtype: DataType) -> impl Iterator<Item = Dots> {
 }
 
 /// The same for any machine.
-fn plain(dtype: DataType) -> Option<Dots> {
+fn plain(dtype: DataType) -> Option<DotsFn> {
     Some(match dtype {
-        DataType::Q8_0 => each_small::<Q8_0>,
-        DataType::Q4_0 => each_small::<Q4_0>,
-        DataType::Q4_1 => each_small::<Q4_1>,
-        DataType::Q5_0 => each_small::<Q5_0>,
-        DataType::Q5_1 => each_small::<Q5_1>,
-        DataType::Mxfp4 => each_small::<Mxfp4>,
-        DataType::Q2K => each_large::<Q2K>,
-        DataType::Q3K => each_large::<Q3K>,
-        DataType::Q4K => each_large::<Q4K>,
-        DataType::Q5K => each_large::<Q5K>,
-        DataType::Q6K => each_large::<Q6K>,
+        DataType::Q8_0 => each_block32::<Q8_0>,
+        DataType::Q4_0 => each_block32::<Q4_0>,
+        DataType::Q4_1 => each_block32::<Q4_1>,
+        DataType::Q5_0 => each_block32::<Q5_0>,
+        DataType::Q5_1 => each_block32::<Q5_1>,
+        DataType::Mxfp4 => each_block32::<Mxfp4>,
+        DataType::Q2K => each_block256::<Q2K>,
+        DataType::Q3K => each_block256::<Q3K>,
+        DataType::Q4K => each_block256::<Q4K>,
+        DataType::Q5K => each_block256::<Q5K>,
+        DataType::Q6K => each_block256::<Q6K>,
         _ => return None,
     })
 }
 
 /// # Safety
-/// As for [`Dots`].
-unsafe fn each_small<F: Small>(weights: Weights, columns: &[Column<'_>], _: &mut Scratch) {
+/// As for [`DotsFn`].
+unsafe fn each_block32<F: Block32>(weights: BlockRows, columns: &[RoundedColumn<'_>], _: &mut ThreadScratch) {
     // SAFETY: as promised.
-    unsafe { each(weights, columns, |row| row.quants.len() / 32 * F::BYTES, small::<F>) }
+    unsafe { each(weights, columns, |row| row.quants.len() / 32 * F::BYTES, block32::<F>) }
 }
 
 /// # Safety
-/// As for [`Dots`].
-unsafe fn each_large<F: Large>(weights: Weights, columns: &[Column<'_>], _: &mut Scratch) {
+/// As for [`DotsFn`].
+unsafe fn each_block256<F: Block256>(weights: BlockRows, columns: &[RoundedColumn<'_>], _: &mut ThreadScratch) {
     // SAFETY: as promised.
-    unsafe { each(weights, columns, |row| row.quants.len() / 256 * F::BYTES, large::<F>) }
+    unsafe { each(weights, columns, |row| row.quants.len() / 256 * F::BYTES, block256::<F>) }
 }
 
 /// # Safety
-/// As for [`Dots`]; `bytes` is how long a row of weights is.
+/// As for [`DotsFn`]; `bytes` is how long a row of weights is.
 unsafe fn each(
-    weights: Weights,
-    columns: &[Column<'_>],
-    bytes: impl Fn(&Rounded<'_>) -> usize,
-    dot: impl Fn(&[u8], &Rounded<'_>) -> f32,
+    weights: BlockRows,
+    columns: &[RoundedColumn<'_>],
+    bytes: impl Fn(&RoundedRow<'_>) -> usize,
+    dot: impl Fn(&[u8], &RoundedRow<'_>) -> f32,
 ) {
     for i in 0..weights.rows {
         for column in columns {
@@ -117,7 +117,7 @@ unsafe fn each(
     }
 }
 
-impl Column<'_> {
+impl RoundedColumn<'_> {
     /// # Safety
     /// There is such a product, and nobody else looks at it.
     unsafe fn write(&self, i: usize, value: f32) {
@@ -126,26 +126,26 @@ impl Column<'_> {
     }
 }
 
-fn small<F: Small>(weights: &[u8], row: &Rounded<'_>) -> f32 {
+fn block32<F: Block32>(weights: &[u8], row: &RoundedRow<'_>) -> f32 {
     let (mut lanes, mut leasts) = ([0.0; 8], 0.0);
     for (b, (block, x)) in weights.chunks_exact(F::BYTES).zip(row.quants.as_chunks::<32>().0).enumerate() {
-        let Quants { scale, least, quants } = F::unpack(block);
+        let UnpackedBlock32 { scale, least, quants } = F::unpack(block);
         let scale = scale * row.scales[b];
         for (lane, sum) in lanes.iter_mut().enumerate() {
             let products = (4 * lane..4 * lane + 4).map(|i| i32::from(quants[i]) * i32::from(x[i]));
             *sum += products.sum::<i32>() as f32 * scale;
         }
         if F::LEAST {
-            leasts += least * row.sums.small[b];
+            leasts += least * row.sums.block32[b];
         }
     }
     if F::LEAST { total(lanes) + leasts } else { total(lanes) }
 }
 
-fn large<F: Large>(weights: &[u8], row: &Rounded<'_>) -> f32 {
+fn block256<F: Block256>(weights: &[u8], row: &RoundedRow<'_>) -> f32 {
     let mut lanes = [0.0; 8];
     for (b, (block, x)) in weights.chunks_exact(F::BYTES).zip(row.quants.as_chunks::<256>().0).enumerate() {
-        let Groups { scale, step, factors, leasts, quants } = F::unpack(block);
+        let UnpackedBlock256 { scale, step, factors, leasts, quants } = F::unpack(block);
         let mut sums = [0; 8];
         for (i, (quant, x)) in quants.iter().zip(x).enumerate() {
             sums[i % 32 / 4] += i32::from(factors[i / 16]) * i32::from(*quant) * i32::from(*x);
@@ -153,7 +153,7 @@ fn large<F: Large>(weights: &[u8], row: &Rounded<'_>) -> f32 {
         // What is taken off, for each group: an offset of its quants, or its least element.
         let taken = if F::OFFSET == 0 { leasts } else { factors };
         let mut rest = [0; 8];
-        for (group, sum) in row.sums.large[b].iter().enumerate() {
+        for (group, sum) in row.sums.block256[b].iter().enumerate() {
             // The even ones come first.
             let number = group % 8 * 2 + group / 8;
             rest[group / 2] += i32::from(taken[number]) * i32::from(*sum);
@@ -183,10 +183,10 @@ fn total(lanes: [f32; 8]) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rounded::Blocks;
+    use super::super::rounded_rows::BlockLength;
     use super::*;
     use crate::quant::codec;
-    use crate::raw::{Line, Room};
+    use crate::tensor_ptr::{CacheLine, NodeScratch};
 
     fn random(state: &mut u64) -> u8 {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -194,16 +194,16 @@ mod tests {
     }
 
     /// Every product of some rows with some columns.
-    fn products(dots: Dots, blocks: &[u8], rows: usize, columns: &[Rounded<'_>]) -> Vec<f32> {
+    fn products(dots: DotsFn, blocks: &[u8], rows: usize, columns: &[RoundedRow<'_>]) -> Vec<f32> {
         let mut out = vec![f32::NAN; rows * columns.len()];
-        let columns: Vec<Column<'_>> = out
+        let columns: Vec<RoundedColumn<'_>> = out
             .chunks_mut(rows)
             .zip(columns)
-            .map(|(out, row)| Column { row: *row, out: out.as_mut_ptr().cast(), step: 4 })
+            .map(|(out, row)| RoundedColumn { row: *row, out: out.as_mut_ptr().cast(), step: 4 })
             .collect();
-        let weights = Weights { start: blocks.as_ptr(), stride: blocks.len() / rows, rows };
+        let weights = BlockRows { start: blocks.as_ptr(), stride: blocks.len() / rows, rows };
         // SAFETY: so many rows of whole blocks, and a place for each product.
-        unsafe { dots(weights, &columns, &mut Scratch::default()) };
+        unsafe { dots(weights, &columns, &mut ThreadScratch::default()) };
         out
     }
 
@@ -212,13 +212,13 @@ mod tests {
     fn all_ways_give_the_same_bits() {
         let mut state = 1;
         for &dtype in DataType::ALL {
-            let (Some(plain), Some(kind)) = (plain(dtype), Blocks::of(dtype)) else { continue };
+            let (Some(plain), Some(kind)) = (plain(dtype), BlockLength::of(dtype)) else { continue };
             for (count, rows, n) in [(1, 1, 1), (3, 7, 1), (2, 5, 2), (4, 3, 3), (2, 6, 4), (9, 4, 4), (19, 3, 11)] {
                 let k = count * kind.len();
                 let blocks: Vec<u8> =
                     (0..rows * count * dtype.block_bytes() as usize).map(|_| random(&mut state)).collect();
-                let mut lines = vec![Line([0; 64]); kind.bytes(n, k).unwrap() / 64];
-                let room = Room::new(&mut lines);
+                let mut lines = vec![CacheLine([0; 64]); kind.bytes(n, k).unwrap() / 64];
+                let room = NodeScratch::new(&mut lines);
                 for index in 0..n {
                     let row: Vec<f32> = (0..k).map(|_| f32::from(random(&mut state).cast_signed()) / 16.0).collect();
                     // SAFETY: there is room for so many rows of this length.

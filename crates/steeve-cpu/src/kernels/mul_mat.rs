@@ -2,10 +2,10 @@
 
 use steeve_graph::{DataType, TensorId};
 
-use super::blocks;
-use super::product::{FEW, Matrix, Out, Size, product, readable};
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::store_row;
+use super::block_product;
+use super::gemm::{FEW, MatrixView, ProductOutput, ProductSize, product, readable};
+use crate::float_rows::store_row;
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
 
 /// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
 pub(crate) fn mul_mat(node: &NodeCall<'_>, a: TensorId, b: TensorId) -> Result<Box<dyn Kernel>, String> {
@@ -17,19 +17,19 @@ pub(crate) fn mul_mat(node: &NodeCall<'_>, a: TensorId, b: TensorId) -> Result<B
     let [k, m, ..] = a.ne;
     let [_, n, planes, cubes] = b.ne;
     if k == 0 {
-        return Ok(Box::new(Zeros { rows: Rows::of(&result) }));
+        return Ok(Box::new(FillZeros { rows: RowUnits::of(&result) }));
     }
     let repeats = [planes / a.ne[2].max(1), cubes / a.ne[3].max(1)];
-    if let Some(kernel) = blocks::mul_mat(&a, &b, repeats)? {
+    if let Some(kernel) = block_product::mul_mat(&a, &b, repeats)? {
         return Ok(kernel);
     }
-    let tiles = Tiles::new(Size { m, n, k });
+    let tiles = Tiling::new(ProductSize { m, n, k });
     Ok(Box::new(MulMat { tiles, planes, units: tiles.count() * planes * cubes, repeats }))
 }
 
 #[derive(Debug)]
 struct MulMat {
-    tiles: Tiles,
+    tiles: Tiling,
     planes: usize,
     units: usize,
     /// How often each plane and each cube of `a` is used.
@@ -41,19 +41,19 @@ impl Kernel for MulMat {
         self.units
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, b) = (operands.result, operands.source(0), operands.source(1));
         let (tile, plane) = (self.tiles.tile(unit % self.tiles.count()), unit / self.tiles.count());
         let [i2, i3] = [plane % self.planes, plane / self.planes];
         let a_offset = a.shape.row_offset([tile.row, i2 / self.repeats[0], i3 / self.repeats[1]]);
         let b_offset = b.shape.row_offset([tile.column, i2, i3]);
-        let [room] = scratch.rows([tile.size.room()]);
+        let [workspace] = scratch.rows([tile.size.workspace()]);
         let [element, column, ..] = result.shape.nb;
         // SAFETY: tiles lie within the matrices, and each is written by one unit.
         unsafe {
             let start = result.at(tile.row * element + result.shape.row_offset([tile.column, i2, i3]));
-            let out = Out { start, row: element, column };
-            product(Matrix::new(a, a_offset), Matrix::new(b, b_offset), tile.size, out, room);
+            let out = ProductOutput { start, row: element, column };
+            product(MatrixView::new(a, a_offset), MatrixView::new(b, b_offset), tile.size, out, workspace);
         }
         Ok(())
     }
@@ -61,16 +61,16 @@ impl Kernel for MulMat {
 
 /// The sums of nothing.
 #[derive(Debug)]
-pub(crate) struct Zeros {
-    pub(crate) rows: Rows,
+pub(crate) struct FillZeros {
+    pub(crate) rows: RowUnits,
 }
 
-impl Kernel for Zeros {
+impl Kernel for FillZeros {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let result = operands.result;
         let [zeros] = scratch.rows([result.shape.ne[0]]);
         zeros.fill(0.0);
@@ -84,8 +84,8 @@ impl Kernel for Zeros {
 
 /// A matrix product in tiles.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tiles {
-    size: Size,
+pub(crate) struct Tiling {
+    size: ProductSize,
     rows: usize,
     columns: usize,
 }
@@ -95,18 +95,18 @@ pub(crate) struct Tiles {
 pub(crate) struct Tile {
     pub(crate) row: usize,
     pub(crate) column: usize,
-    pub(crate) size: Size,
+    pub(crate) size: ProductSize,
 }
 
-impl Tiles {
+impl Tiling {
     /// Few rows on one side: enough of the other to be worth waking a thread. Otherwise what keeps the library near its best
     /// speed: it reorders the rows it is given, which must be used by enough columns, and each core has a cache of its own.
-    pub(crate) fn new(size: Size) -> Self {
+    pub(crate) fn new(size: ProductSize) -> Self {
         const ELEMENTS: usize = 64 * 1024;
         let enough = (ELEMENTS / size.k.max(1)).clamp(16, 4096);
         let (rows, columns) = match size {
-            Size { n: ..=FEW, .. } => (enough, FEW),
-            Size { m: ..=FEW, .. } => (FEW, enough),
+            ProductSize { n: ..=FEW, .. } => (enough, FEW),
+            ProductSize { m: ..=FEW, .. } => (FEW, enough),
             _ => (128, 512),
         };
         Self { size, rows, columns }
@@ -124,12 +124,12 @@ impl Tiles {
     /// All columns of some rows of the first matrix.
     pub(crate) fn strip(&self, index: usize) -> Tile {
         let row = index * self.rows;
-        Tile { row, column: 0, size: Size { m: self.rows.min(self.size.m - row), ..self.size } }
+        Tile { row, column: 0, size: ProductSize { m: self.rows.min(self.size.m - row), ..self.size } }
     }
 
     /// Tiles that share columns of the result follow one another.
     pub(crate) fn tile(&self, index: usize) -> Tile {
         let (strip, column) = (self.strip(index % self.down()), index / self.down() * self.columns);
-        Tile { column, size: Size { n: self.columns.min(self.size.n - column), ..strip.size }, ..strip }
+        Tile { column, size: ProductSize { n: self.columns.min(self.size.n - column), ..strip.size }, ..strip }
     }
 }

@@ -10,13 +10,13 @@ use steeve_graph::{Context, DataType, Graph, Id, Layout, TensorId};
 pub(crate) use steeve_testkit::formats;
 
 /// A context whose leafs have data.
-pub(crate) struct Trial {
+pub(crate) struct FilledContext {
     pub(crate) context: Context,
     data: Vec<(TensorId, Vec<u8>)>,
     state: u64,
 }
 
-impl Trial {
+impl FilledContext {
     pub(crate) fn new(seed: u64) -> Self {
         Self { context: Context::new(), data: Vec::new(), state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
     }

@@ -1,18 +1,18 @@
 //! Sums in double precision, in an order that depends on nothing but the position of an element.
 
-use crate::wide::wide;
+use crate::multiversion::multiversion;
 
 /// As many sums run side by side, so that they are made of vector instructions.
 const LANES: usize = 8;
 
 /// A sum to which rows are added one behind another; how they are cut makes no difference.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sum {
+pub(crate) struct LaneSum {
     lanes: [f64; LANES],
     next: usize,
 }
 
-impl Sum {
+impl LaneSum {
     /// Adds a term for each element.
     #[inline(always)]
     pub(crate) fn add(&mut self, row: &[f32], term: impl Fn(f32) -> f64) {
@@ -41,9 +41,9 @@ impl Sum {
     }
 }
 
-wide! {
+multiversion! {
     /// Adds the elements of a row.
-    pub(crate) fn add_row(sum: &mut Sum, row: &[f32]) {
+    pub(crate) fn add_row(sum: &mut LaneSum, row: &[f32]) {
         sum.add(row, itself);
     }
 }
@@ -51,7 +51,7 @@ wide! {
 /// The sum of a term for each element of a row.
 #[inline(always)]
 pub(crate) fn sum(row: &[f32], term: impl Fn(f32) -> f64) -> f64 {
-    let mut sum = Sum::default();
+    let mut sum = LaneSum::default();
     sum.add(row, term);
     sum.total()
 }
@@ -67,7 +67,7 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
     for (lane, (a, b)) in lanes.iter_mut().zip(a_tail.iter().zip(b_tail)) {
         *lane += f64::from(*a) * f64::from(*b);
     }
-    Sum { lanes, next: 0 }.total()
+    LaneSum { lanes, next: 0 }.total()
 }
 
 #[inline(always)]
@@ -89,7 +89,7 @@ mod tests {
         let row: Vec<f32> = (0..100).map(|i| 1.0 / (i as f32 + 1.0)).collect();
         let whole = sum(&row, itself);
         for cut in 0..=row.len() {
-            let mut parts = Sum::default();
+            let mut parts = LaneSum::default();
             parts.add(&row[..cut], itself);
             parts.add(&row[cut..], itself);
             assert_eq!(parts.total().to_bits(), whole.to_bits());

@@ -5,14 +5,14 @@ use std::slice::{from_raw_parts, from_raw_parts_mut};
 use half::{bf16, f16};
 use steeve_graph::DataType;
 
-use crate::narrow::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
-use crate::raw::Raw;
+use crate::half_float::{narrow_bf16, narrow_f16, widen_bf16, widen_f16};
+use crate::tensor_ptr::TensorPtr;
 
 /// Loads a row of floats, at its offset in bytes, into `row`.
 ///
 /// # Safety
 /// The row lies within the tensor, whose type [is a float](DataType::is_float).
-pub(crate) unsafe fn load_row(from: Raw<'_>, offset: usize, row: &mut [f32]) {
+pub(crate) unsafe fn load_row(from: TensorPtr<'_>, offset: usize, row: &mut [f32]) {
     // SAFETY: the elements of a row are its first dimension, as promised.
     unsafe { load(from.shape.dtype, from.at(offset), from.shape.nb[0], row) }
 }
@@ -21,7 +21,7 @@ pub(crate) unsafe fn load_row(from: Raw<'_>, offset: usize, row: &mut [f32]) {
 ///
 /// # Safety
 /// The row lies within the tensor, which is the result of the node that runs, and whose type [is a float](DataType::is_float).
-pub(crate) unsafe fn store_row(to: Raw<'_>, offset: usize, row: &[f32]) {
+pub(crate) unsafe fn store_row(to: TensorPtr<'_>, offset: usize, row: &[f32]) {
     // SAFETY: the elements of a row are its first dimension, as promised.
     unsafe { store(to.shape.dtype, to.at(offset), to.shape.nb[0], row) }
 }

@@ -9,13 +9,13 @@ use std::arch::x86_64::{
     _mm256_sub_epi32, _mm256_xor_si256,
 };
 
-use super::super::{Column, Weights};
+use super::super::{BlockRows, RoundedColumn};
 use super::{TOGETHER, bytes_32, half_at, total};
-use crate::kernel::Scratch;
-use crate::quant::small::{E2M1, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Small, half_of_power};
+use crate::kernel::ThreadScratch;
+use crate::quant::block32::{Block32, E2M1, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, half_of_power};
 
 /// A format whose blocks of 32 can be loaded. Its functions are for machines with AVX2 and F16C alone, and are given blocks.
-pub(super) trait LoadSmall: Small {
+pub(super) trait LoadBlock32: Block32 {
     /// The scale, and the least element where there are such.
     unsafe fn numbers(block: *const u8) -> [f32; 2];
 
@@ -27,42 +27,50 @@ pub(super) trait LoadSmall: Small {
 }
 
 /// # Safety
-/// As for [`Dots`](super::Dots), on a machine with AVX2 and F16C.
+/// As for [`DotsFn`](super::DotsFn), on a machine with AVX2 and F16C.
 #[target_feature(enable = "avx2,f16c")]
-pub(super) unsafe fn small<F: LoadSmall>(weights: Weights, columns: &[Column<'_>], scratch: &mut Scratch) {
+pub(super) unsafe fn block32<F: LoadBlock32>(
+    weights: BlockRows,
+    columns: &[RoundedColumn<'_>],
+    scratch: &mut ThreadScratch,
+) {
     if columns.len() >= MANY {
         // SAFETY: as promised.
-        return unsafe { small_many::<F, Signs>(weights, columns, scratch) };
+        return unsafe { block32_many_columns::<F, Avx2Product>(weights, columns, scratch) };
     }
     // SAFETY: as promised.
-    unsafe { small_few::<F>(weights, columns) }
+    unsafe { block32_few_columns::<F>(weights, columns) }
 }
 
 /// # Safety
-/// As for [`Dots`](super::Dots), on a machine with AVX2, F16C, and AVX-512 with VNNI and short vectors.
+/// As for [`DotsFn`](super::DotsFn), on a machine with AVX2, F16C, and AVX-512 with VNNI and short vectors.
 #[target_feature(enable = "avx2,f16c,avx512vl,avx512vnni")]
-pub(super) unsafe fn small_vnni<F: LoadSmall>(weights: Weights, columns: &[Column<'_>], scratch: &mut Scratch) {
+pub(super) unsafe fn block32_vnni<F: LoadBlock32>(
+    weights: BlockRows,
+    columns: &[RoundedColumn<'_>],
+    scratch: &mut ThreadScratch,
+) {
     if columns.len() >= MANY {
         // SAFETY: as promised.
-        return unsafe { small_many::<F, Vnni>(weights, columns, scratch) };
+        return unsafe { block32_many_columns::<F, VnniProduct>(weights, columns, scratch) };
     }
     // SAFETY: as promised.
-    unsafe { small_few::<F>(weights, columns) }
+    unsafe { block32_few_columns::<F>(weights, columns) }
 }
 
 /// # Safety
-/// As for [`small`].
+/// As for [`block32`].
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn small_few<F: LoadSmall>(weights: Weights, columns: &[Column<'_>]) {
+unsafe fn block32_few_columns<F: LoadBlock32>(weights: BlockRows, columns: &[RoundedColumn<'_>]) {
     for columns in columns.chunks(TOGETHER) {
         for i in 0..weights.rows {
             // SAFETY: as promised.
             unsafe {
                 match *columns {
-                    [a] => small_row::<F, 1>(weights, i, &[a]),
-                    [a, b] => small_row::<F, 2>(weights, i, &[a, b]),
-                    [a, b, c] => small_row::<F, 3>(weights, i, &[a, b, c]),
-                    [a, b, c, d] => small_row::<F, 4>(weights, i, &[a, b, c, d]),
+                    [a] => block32_row::<F, 1>(weights, i, &[a]),
+                    [a, b] => block32_row::<F, 2>(weights, i, &[a, b]),
+                    [a, b, c] => block32_row::<F, 3>(weights, i, &[a, b, c]),
+                    [a, b, c, d] => block32_row::<F, 4>(weights, i, &[a, b, c, d]),
                     _ => unreachable!("{} columns", columns.len()),
                 }
             }
@@ -76,10 +84,10 @@ const MANY: usize = 8;
 /// One row at a time, because memory likes to be read in order.
 ///
 /// # Safety
-/// As for [`small`].
+/// As for [`block32`].
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn small_row<F: LoadSmall, const C: usize>(weights: Weights, i: usize, columns: &[Column<'_>; C]) {
+unsafe fn block32_row<F: LoadBlock32, const C: usize>(weights: BlockRows, i: usize, columns: &[RoundedColumn<'_>; C]) {
     let mut lanes = [_mm256_setzero_ps(); C];
     let mut leasts = [0.0; C];
     // SAFETY: as promised: there are so many blocks in the row.
@@ -102,7 +110,7 @@ unsafe fn small_row<F: LoadSmall, const C: usize>(weights: Weights, i: usize, co
                 let scale = _mm256_mul_ps(scale, _mm256_broadcast_ss(row.scales.get_unchecked(b)));
                 lanes[c] = _mm256_add_ps(lanes[c], _mm256_mul_ps(sums, scale));
                 if F::LEAST {
-                    leasts[c] += least * row.sums.small.get_unchecked(b);
+                    leasts[c] += least * row.sums.block32.get_unchecked(b);
                 }
             }
         }
@@ -116,9 +124,13 @@ unsafe fn small_row<F: LoadSmall, const C: usize>(weights: Weights, i: usize, co
 /// Takes all rows apart, and then multiplies them with the columns.
 ///
 /// # Safety
-/// As for [`small`], on a machine that `M` is for, within a function that is compiled for it.
+/// As for [`block32`], on a machine that `M` is for, within a function that is compiled for it.
 #[inline(always)]
-unsafe fn small_many<F: LoadSmall, M: Multiply>(weights: Weights, columns: &[Column<'_>], scratch: &mut Scratch) {
+unsafe fn block32_many_columns<F: LoadBlock32, M: QuantProduct>(
+    weights: BlockRows,
+    columns: &[RoundedColumn<'_>],
+    scratch: &mut ThreadScratch,
+) {
     let Some(first) = columns.first() else { return };
     let (k, blocks) = (first.row.quants.len(), first.row.scales.len());
     let (quants, numbers) = scratch.bytes_and_row(weights.rows * k, 2 * weights.rows * blocks);
@@ -136,7 +148,7 @@ unsafe fn small_many<F: LoadSmall, M: Multiply>(weights: Weights, columns: &[Col
     for columns in columns.chunks(TOGETHER) {
         for i in 0..weights.rows {
             let part = i * blocks..(i + 1) * blocks;
-            let row = Apart {
+            let row = UnpackedRow {
                 quants: &quants.as_chunks::<32>().0[part.clone()],
                 scales: &scales[part.clone()],
                 leasts: &leasts[part],
@@ -157,18 +169,22 @@ unsafe fn small_many<F: LoadSmall, M: Multiply>(weights: Weights, columns: &[Col
 
 /// A row that was taken apart.
 #[derive(Clone, Copy)]
-struct Apart<'a> {
+struct UnpackedRow<'a> {
     quants: &'a [[i8; 32]],
     scales: &'a [f32],
     leasts: &'a [f32],
 }
 
-/// The same sums as [`small_row`], where scales are multiplied eight at a time.
+/// The same sums as [`block32_row`], where scales are multiplied eight at a time.
 ///
 /// # Safety
-/// As for [`small_many`].
+/// As for [`block32_many_columns`].
 #[inline(always)]
-unsafe fn row_apart<F: LoadSmall, M: Multiply, const C: usize>(apart: Apart<'_>, i: usize, columns: &[Column<'_>; C]) {
+unsafe fn row_apart<F: LoadBlock32, M: QuantProduct, const C: usize>(
+    apart: UnpackedRow<'_>,
+    i: usize,
+    columns: &[RoundedColumn<'_>; C],
+) {
     // SAFETY: the machine has it.
     let mut lanes = unsafe { [_mm256_setzero_ps(); C] };
     let mut leasts = [0.0; C];
@@ -198,7 +214,7 @@ unsafe fn row_apart<F: LoadSmall, M: Multiply, const C: usize>(apart: Apart<'_>,
                     let scale = _mm256_broadcast_ss(scales[c].get_unchecked(b));
                     lanes[c] = _mm256_add_ps(lanes[c], _mm256_mul_ps(sums, scale));
                     if F::LEAST {
-                        leasts[c] += apart.leasts.get_unchecked(at) * row.sums.small.get_unchecked(at);
+                        leasts[c] += apart.leasts.get_unchecked(at) * row.sums.block32.get_unchecked(at);
                     }
                 }
             }
@@ -211,26 +227,26 @@ unsafe fn row_apart<F: LoadSmall, M: Multiply, const C: usize>(apart: Apart<'_>,
 }
 
 /// How 32 quants are multiplied with elements of several rows. For machines with what it uses.
-trait Multiply {
+trait QuantProduct {
     /// What can be found out about the quants alone.
-    unsafe fn ready<F: LoadSmall>(quants: __m256i) -> __m256i;
+    unsafe fn ready<F: LoadBlock32>(quants: __m256i) -> __m256i;
 
     /// The sums of four products each.
-    unsafe fn sums<F: LoadSmall>(quants: __m256i, ready: __m256i, x: __m256i) -> __m256;
+    unsafe fn sums<F: LoadBlock32>(quants: __m256i, ready: __m256i, x: __m256i) -> __m256;
 }
 
 /// By AVX2.
-struct Signs;
+struct Avx2Product;
 
-impl Multiply for Signs {
+impl QuantProduct for Avx2Product {
     #[inline(always)]
-    unsafe fn ready<F: LoadSmall>(quants: __m256i) -> __m256i {
+    unsafe fn ready<F: LoadBlock32>(quants: __m256i) -> __m256i {
         // SAFETY: as promised.
         unsafe { _mm256_sign_epi8(quants, quants) }
     }
 
     #[inline(always)]
-    unsafe fn sums<F: LoadSmall>(quants: __m256i, size: __m256i, x: __m256i) -> __m256 {
+    unsafe fn sums<F: LoadBlock32>(quants: __m256i, size: __m256i, x: __m256i) -> __m256 {
         // SAFETY: as promised.
         unsafe { multiply::<F>(quants, size, x) }
     }
@@ -238,11 +254,11 @@ impl Multiply for Signs {
 
 /// By one instruction for products and sums of four. One factor has no sign: the quants, or the elements with 128 added, for
 /// which sums start that much lower.
-struct Vnni;
+struct VnniProduct;
 
-impl Multiply for Vnni {
+impl QuantProduct for VnniProduct {
     #[inline(always)]
-    unsafe fn ready<F: LoadSmall>(quants: __m256i) -> __m256i {
+    unsafe fn ready<F: LoadBlock32>(quants: __m256i) -> __m256i {
         // SAFETY: as promised.
         unsafe {
             let zero = _mm256_setzero_si256();
@@ -254,7 +270,7 @@ impl Multiply for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn sums<F: LoadSmall>(quants: __m256i, start: __m256i, x: __m256i) -> __m256 {
+    unsafe fn sums<F: LoadBlock32>(quants: __m256i, start: __m256i, x: __m256i) -> __m256 {
         // SAFETY: as promised.
         unsafe {
             let sums = if F::LEAST {
@@ -270,7 +286,7 @@ impl Multiply for Vnni {
 /// The sums of four products each. `size` is the quants without their sign.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn multiply<F: LoadSmall>(quants: __m256i, size: __m256i, x: __m256i) -> __m256 {
+fn multiply<F: LoadBlock32>(quants: __m256i, size: __m256i, x: __m256i) -> __m256 {
     let pairs = if F::LEAST {
         _mm256_maddubs_epi16(quants, x)
     } else {
@@ -316,7 +332,7 @@ unsafe fn fifth_bits(block: *const u8, at: usize) -> __m256i {
     }
 }
 
-impl LoadSmall for Q8_0 {
+impl LoadBlock32 for Q8_0 {
     #[inline(always)]
     unsafe fn numbers(block: *const u8) -> [f32; 2] {
         // SAFETY: as promised.
@@ -330,7 +346,7 @@ impl LoadSmall for Q8_0 {
     }
 }
 
-impl LoadSmall for Q4_0 {
+impl LoadBlock32 for Q4_0 {
     const ABOVE: i8 = 8;
 
     #[inline(always)]
@@ -346,7 +362,7 @@ impl LoadSmall for Q4_0 {
     }
 }
 
-impl LoadSmall for Q4_1 {
+impl LoadBlock32 for Q4_1 {
     #[inline(always)]
     unsafe fn numbers(block: *const u8) -> [f32; 2] {
         // SAFETY: as promised.
@@ -360,7 +376,7 @@ impl LoadSmall for Q4_1 {
     }
 }
 
-impl LoadSmall for Q5_0 {
+impl LoadBlock32 for Q5_0 {
     const ABOVE: i8 = 16;
 
     #[inline(always)]
@@ -376,7 +392,7 @@ impl LoadSmall for Q5_0 {
     }
 }
 
-impl LoadSmall for Q5_1 {
+impl LoadBlock32 for Q5_1 {
     #[inline(always)]
     unsafe fn numbers(block: *const u8) -> [f32; 2] {
         // SAFETY: as promised.
@@ -390,7 +406,7 @@ impl LoadSmall for Q5_1 {
     }
 }
 
-impl LoadSmall for Mxfp4 {
+impl LoadBlock32 for Mxfp4 {
     #[inline(always)]
     unsafe fn numbers(block: *const u8) -> [f32; 2] {
         // SAFETY: as promised.

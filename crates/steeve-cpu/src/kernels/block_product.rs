@@ -7,31 +7,31 @@
 
 use steeve_device::Shape;
 
-use super::dots::{self, Column, Dots, Weights, dots};
-use super::experts::rows_of;
-use super::rounded::{Blocks, Rounded};
-use crate::kernel::{Before, Kernel, Operands, Rows, Scratch};
-use crate::number::load_row;
-use crate::raw::Raw;
+use super::block_dots::{self, BlockRows, DotsFn, RoundedColumn, dots};
+use super::mul_mat_id::rows_of;
+use super::rounded_rows::{BlockLength, RoundedRow};
+use crate::float_rows::load_row;
+use crate::kernel::{Kernel, Operands, Prologue, RowUnits, ThreadScratch};
+use crate::tensor_ptr::TensorPtr;
 
 /// `a` `[k, m]` in blocks and `b` `[k, n]` make `[m, n]`; `None` for types without such a way. How often planes and cubes of
 /// `a` are used is given; that the shapes fit has been seen.
 pub(crate) fn mul_mat(a: &Shape, b: &Shape, repeats: [usize; 2]) -> Result<Option<Box<dyn Kernel>>, String> {
-    let Some(both) = Both::new(a, b)? else { return Ok(None) };
+    let Some(product) = RoundedProduct::new(a, b)? else { return Ok(None) };
     let [_, n, planes, cubes] = b.ne;
-    let strips = Strips::new(a, n);
+    let strips = WeightStrips::new(a, n);
     let across = n.div_ceil(COLUMNS);
     let units = strips.count() * across * planes * cubes;
-    Ok(Some(Box::new(MulMat { both, strips, across, units, repeats })))
+    Ok(Some(Box::new(MulMat { product, strips, across, units, repeats })))
 }
 
 /// `experts` `[k, m, expert]` in blocks, `b` `[k, used or 1, token]` and `ids` `[used, token]` make `[m, used, token]`; `None`
 /// for types without such a way. That the shapes fit has been seen.
 pub(crate) fn mul_mat_id(experts: &Shape, b: &Shape, ids: &Shape) -> Result<Option<Box<dyn Kernel>>, String> {
-    let (Some(both), count) = (Both::new(experts, b)?, experts.ne[2]) else { return Ok(None) };
-    let strips = Strips::new(experts, (ids.ne[0] * ids.ne[1]).div_ceil(count.max(1)));
+    let (Some(product), count) = (RoundedProduct::new(experts, b)?, experts.ne[2]) else { return Ok(None) };
+    let strips = WeightStrips::new(experts, (ids.ne[0] * ids.ne[1]).div_ceil(count.max(1)));
     // Somebody has to look at the ids, even if there are no experts.
-    Ok(Some(Box::new(MulMatId { both, strips, units: (strips.count() * count).max(1) })))
+    Ok(Some(Box::new(MulMatId { product, strips, units: (strips.count() * count).max(1) })))
 }
 
 /// A unit of [`mul_mat`] has at most so many columns; one of [`mul_mat_id`] has all of its expert's.
@@ -39,37 +39,37 @@ const COLUMNS: usize = 256;
 
 /// Weights in blocks and rows that are rounded for them.
 #[derive(Clone, Copy, Debug)]
-struct Both {
-    blocks: Blocks,
-    dots: Dots,
+struct RoundedProduct {
+    blocks: BlockLength,
+    dots: DotsFn,
     /// Of the second source.
-    rows: Rows,
+    rows: RowUnits,
     bytes: usize,
 }
 
-impl Both {
+impl RoundedProduct {
     fn new(a: &Shape, b: &Shape) -> Result<Option<Self>, String> {
-        let (Some(blocks), Some(dots)) = (Blocks::of(a.dtype), dots(a.dtype)) else { return Ok(None) };
+        let (Some(blocks), Some(dots)) = (BlockLength::of(a.dtype), dots(a.dtype)) else { return Ok(None) };
         let bytes = blocks.bytes(b.rows(), b.ne[0]).ok_or("the second source is too large to be rounded")?;
-        Ok(Some(Self { blocks, dots, rows: Rows::of(b), bytes }))
+        Ok(Some(Self { blocks, dots, rows: RowUnits::of(b), bytes }))
     }
 
-    fn before(&self) -> Before {
-        Before { units: self.rows.units(), bytes: self.bytes }
+    fn prologue(&self) -> Prologue {
+        Prologue { units: self.rows.units(), bytes: self.bytes }
     }
 
     /// Rounds some rows of the second source.
     ///
     /// # Safety
-    /// As for [`Kernel::run_before`].
-    unsafe fn round(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) {
+    /// As for [`Kernel::run_prologue`].
+    unsafe fn round(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) {
         let b = operands.source(1);
         let [row] = scratch.rows([b.shape.ne[0]]);
         for index in self.rows.unit(unit) {
             // SAFETY: rows of the source, each of which has its place in the room.
             unsafe {
                 load_row(b, b.shape.row_offset(b.shape.row_at(index)), row);
-                self.blocks.round(row, operands.room, index);
+                self.blocks.round(row, operands.node_scratch, index);
             }
         }
     }
@@ -78,10 +78,10 @@ impl Both {
     ///
     /// # Safety
     /// All have been rounded.
-    unsafe fn row<'a>(&self, operands: &Operands<'a>, [i1, i2, i3]: [usize; 3]) -> Rounded<'a> {
+    unsafe fn row<'a>(&self, operands: &Operands<'a>, [i1, i2, i3]: [usize; 3]) -> RoundedRow<'a> {
         let [k, n1, n2, _] = operands.source(1).shape.ne;
         // SAFETY: as promised.
-        unsafe { self.blocks.row(operands.room, i1 + n1 * (i2 + n2 * i3), k) }
+        unsafe { self.blocks.row(operands.node_scratch, i1 + n1 * (i2 + n2 * i3), k) }
     }
 
     /// Multiplies rows of weights with columns.
@@ -90,16 +90,16 @@ impl Both {
     /// There are such rows and columns, and nobody else looks at where the products go.
     unsafe fn multiply<'a>(
         &self,
-        weights: Weights,
-        mut columns: impl ExactSizeIterator<Item = Column<'a>>,
-        scratch: &mut Scratch,
+        weights: BlockRows,
+        mut columns: impl ExactSizeIterator<Item = RoundedColumn<'a>>,
+        scratch: &mut ThreadScratch,
     ) {
         // One token is what there is most often, and needs no list.
         match (columns.len(), columns.next()) {
             // SAFETY: as promised.
             (1, Some(only)) => unsafe { (self.dots)(weights, &[only], scratch) },
             (_, first) => {
-                let columns: Vec<Column<'_>> = first.into_iter().chain(columns).collect();
+                let columns: Vec<RoundedColumn<'_>> = first.into_iter().chain(columns).collect();
                 // SAFETY: as promised.
                 unsafe { (self.dots)(weights, &columns, scratch) }
             }
@@ -109,15 +109,15 @@ impl Both {
 
 /// Rows of weights, some at a time.
 #[derive(Clone, Copy, Debug)]
-struct Strips {
+struct WeightStrips {
     m: usize,
     rows: usize,
 }
 
-impl Strips {
+impl WeightStrips {
     /// With few columns as much as is worth waking a thread; with many what stays in a cache of one core.
     fn new(a: &Shape, n: usize) -> Self {
-        let elements = if n <= dots::FEW { 64 * 1024 } else { 256 * 1024 };
+        let elements = if n <= block_dots::FEW { 64 * 1024 } else { 256 * 1024 };
         Self { m: a.ne[1], rows: (elements / a.ne[0].max(1)).clamp(8, 4096) }
     }
 
@@ -129,18 +129,18 @@ impl Strips {
     ///
     /// # Safety
     /// There is such a plane.
-    unsafe fn weights(&self, strip: usize, a: Raw<'_>, plane: usize) -> (usize, Weights) {
+    unsafe fn weights(&self, strip: usize, a: TensorPtr<'_>, plane: usize) -> (usize, BlockRows) {
         let (row, stride) = (strip * self.rows, a.shape.nb[1]);
         // SAFETY: as promised.
         let start = unsafe { a.at(plane + row * stride) };
-        (row, Weights { start, stride, rows: self.rows.min(self.m - row) })
+        (row, BlockRows { start, stride, rows: self.rows.min(self.m - row) })
     }
 }
 
 #[derive(Debug)]
 struct MulMat {
-    both: Both,
-    strips: Strips,
+    product: RoundedProduct,
+    strips: WeightStrips,
     /// How many units have the same rows of weights of a plane.
     across: usize,
     units: usize,
@@ -153,16 +153,16 @@ impl Kernel for MulMat {
         self.units
     }
 
-    fn before(&self) -> Before {
-        self.both.before()
+    fn prologue(&self) -> Prologue {
+        self.product.prologue()
     }
 
-    unsafe fn run_before(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) {
+    unsafe fn run_prologue(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) {
         // SAFETY: as promised.
-        unsafe { self.both.round(operands, unit, scratch) }
+        unsafe { self.product.round(operands, unit, scratch) }
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, a) = (operands.result, operands.source(0));
         let [_, n, planes, _] = result.shape.ne;
         let (strip, rest) = (unit % self.strips.count(), unit / self.strips.count());
@@ -175,9 +175,9 @@ impl Kernel for MulMat {
             let columns = (first..n.min(first + COLUMNS)).map(|i1| {
                 let (at, step) = ([i1, i2, i3], result.shape.nb[0]);
                 let out = result.at(result.shape.row_offset(at) + row * step);
-                Column { row: self.both.row(operands, at), out, step }
+                RoundedColumn { row: self.product.row(operands, at), out, step }
             });
-            self.both.multiply(weights, columns, scratch);
+            self.product.multiply(weights, columns, scratch);
         }
         Ok(())
     }
@@ -185,8 +185,8 @@ impl Kernel for MulMat {
 
 #[derive(Debug)]
 struct MulMatId {
-    both: Both,
-    strips: Strips,
+    product: RoundedProduct,
+    strips: WeightStrips,
     units: usize,
 }
 
@@ -195,16 +195,16 @@ impl Kernel for MulMatId {
         self.units
     }
 
-    fn before(&self) -> Before {
-        self.both.before()
+    fn prologue(&self) -> Prologue {
+        self.product.prologue()
     }
 
-    unsafe fn run_before(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) {
+    unsafe fn run_prologue(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) {
         // SAFETY: as promised.
-        unsafe { self.both.round(operands, unit, scratch) }
+        unsafe { self.product.round(operands, unit, scratch) }
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, experts, b) = (operands.result, operands.source(0), operands.source(1));
         let (strip, expert) = (unit % self.strips.count(), unit / self.strips.count());
         // SAFETY: the ids.
@@ -219,9 +219,9 @@ impl Kernel for MulMatId {
                 let step = result.shape.nb[0];
                 let out = result.at(result.shape.row_offset([slot, token, 0]) + row * step);
                 // The rows of the second source are repeated over the slots.
-                Column { row: self.both.row(operands, [slot % b.shape.ne[1], token, 0]), out, step }
+                RoundedColumn { row: self.product.row(operands, [slot % b.shape.ne[1], token, 0]), out, step }
             });
-            self.both.multiply(weights, columns, scratch);
+            self.product.multiply(weights, columns, scratch);
         }
         Ok(())
     }

@@ -5,13 +5,13 @@
 
 use steeve_graph::{DataType, TensorId};
 
-use super::blocks;
+use super::block_product;
 use super::gather::id_at;
-use super::matrix::{Tiles, Zeros};
-use super::product::{Matrix, Out, Size, product, readable};
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load_row, store};
-use crate::raw::Raw;
+use super::gemm::{MatrixView, ProductOutput, ProductSize, product, readable};
+use super::mul_mat::{FillZeros, Tiling};
+use crate::float_rows::{load_row, store};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::tensor_ptr::TensorPtr;
 
 /// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
 pub(crate) fn mul_mat_id(
@@ -27,19 +27,19 @@ pub(crate) fn mul_mat_id(
     }
     let ([k, m, count, _], [used, tokens, ..]) = (experts.ne, ids.ne);
     if k == 0 {
-        return Ok(Box::new(Zeros { rows: Rows::of(&result) }));
+        return Ok(Box::new(FillZeros { rows: RowUnits::of(&result) }));
     }
-    if let Some(kernel) = blocks::mul_mat_id(&experts, &b, &ids)? {
+    if let Some(kernel) = block_product::mul_mat_id(&experts, &b, &ids)? {
         return Ok(kernel);
     }
-    let tiles = Tiles::new(Size { m, n: (used * tokens).div_ceil(count.max(1)), k });
+    let tiles = Tiling::new(ProductSize { m, n: (used * tokens).div_ceil(count.max(1)), k });
     // Somebody has to look at the ids, even if there are no experts.
     Ok(Box::new(MulMatId { tiles, units: (tiles.down() * count).max(1) }))
 }
 
 #[derive(Debug)]
 struct MulMatId {
-    tiles: Tiles,
+    tiles: Tiling,
     units: usize,
 }
 
@@ -51,7 +51,7 @@ impl Kernel for MulMatId {
         self.units
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (experts, b, ids) = (operands.source(0), operands.source(1), operands.source(2));
         let expert = unit / self.tiles.down();
         // SAFETY: the ids.
@@ -59,16 +59,16 @@ impl Kernel for MulMatId {
         let tile = self.tiles.strip(unit % self.tiles.down());
         let (k, start) = (tile.size.k, experts.shape.row_offset([tile.row, 0, 0]) + expert * experts.shape.nb[2]);
         for rows in rows.chunks(TOGETHER) {
-            let size = Size { n: rows.len(), ..tile.size };
-            let [gathered, out, room] = scratch.rows([size.n * k, size.m * size.n, size.room()]);
+            let size = ProductSize { n: rows.len(), ..tile.size };
+            let [gathered, out, workspace] = scratch.rows([size.n * k, size.m * size.n, size.workspace()]);
             for (row, &(slot, token)) in gathered.chunks_mut(k).zip(rows) {
                 // SAFETY: a row of the second source, whose rows are repeated over the slots.
                 unsafe { load_row(b, b.shape.row_offset([slot, token, 0]), row) };
             }
             // SAFETY: a tile of an expert, with what was gathered.
             unsafe {
-                let a = Matrix::new(experts, start);
-                product(a, Matrix::loaded(gathered, k), size, Out::room(out, size.m), room);
+                let a = MatrixView::new(experts, start);
+                product(a, MatrixView::loaded(gathered, k), size, ProductOutput::dense(out, size.m), workspace);
             }
             let result = operands.result;
             for (column, &(slot, token)) in out.chunks(size.m.max(1)).zip(rows) {
@@ -85,7 +85,7 @@ impl Kernel for MulMatId {
 ///
 /// # Safety
 /// Nobody writes the ids.
-pub(crate) unsafe fn rows_of(ids: Raw<'_>, expert: usize, count: usize) -> Result<Vec<(usize, usize)>, String> {
+pub(crate) unsafe fn rows_of(ids: TensorPtr<'_>, expert: usize, count: usize) -> Result<Vec<(usize, usize)>, String> {
     let [used, tokens, ..] = ids.shape.ne;
     let mut rows = Vec::new();
     for (slot, token) in (0..tokens).flat_map(|token| (0..used).map(move |slot| (slot, token))) {

@@ -10,7 +10,7 @@ use steeve_device::Shape;
 
 /// A tensor in memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Raw<'a> {
+pub(crate) struct TensorPtr<'a> {
     start: *mut u8,
     pub(crate) shape: &'a Shape,
     borrow: PhantomData<&'a mut [u8]>,
@@ -18,11 +18,11 @@ pub(crate) struct Raw<'a> {
 
 // SAFETY: a pointer to memory that is borrowed for 'a, with a shape. Who reads and writes it when is for the kernels, which
 // are told so.
-unsafe impl Send for Raw<'_> {}
+unsafe impl Send for TensorPtr<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Raw<'_> {}
+unsafe impl Sync for TensorPtr<'_> {}
 
-impl<'a> Raw<'a> {
+impl<'a> TensorPtr<'a> {
     /// # Safety
     /// `start` and the `shape.bytes` behind it are memory that is borrowed for 'a; for writing, if it will be written.
     pub(crate) unsafe fn new(start: *mut u8, shape: &'a Shape) -> Self {
@@ -82,19 +82,19 @@ impl<'a> Raw<'a> {
 
 /// Memory of a node, which some of its units fill before the others read it. It starts at a multiple of 64.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room<'a> {
+pub(crate) struct NodeScratch<'a> {
     start: *mut u8,
     bytes: usize,
     borrow: PhantomData<&'a mut [u8]>,
 }
 
 // SAFETY: a pointer to memory that is borrowed for 'a. Who reads and writes it when is for the kernels.
-unsafe impl Send for Room<'_> {}
+unsafe impl Send for NodeScratch<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Room<'_> {}
+unsafe impl Sync for NodeScratch<'_> {}
 
-impl<'a> Room<'a> {
-    pub(crate) fn new(lines: &'a mut [Line]) -> Self {
+impl<'a> NodeScratch<'a> {
+    pub(crate) fn new(lines: &'a mut [CacheLine]) -> Self {
         Self { start: lines.as_mut_ptr().cast(), bytes: size_of_val(lines), borrow: PhantomData }
     }
 
@@ -120,7 +120,7 @@ impl<'a> Room<'a> {
     }
 }
 
-/// What a [`Room`] is made of.
+/// What a [`NodeScratch`] is made of.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line(pub(crate) [u8; 64]);
+pub(crate) struct CacheLine(pub(crate) [u8; 64]);

@@ -10,13 +10,13 @@ const MOST: usize = 8;
 
 /// Dimensions, the innermost first, with the steps that each of `N` operands takes along them, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk<const N: usize> {
+pub(crate) struct StridedWalk<const N: usize> {
     dims: usize,
     ne: [usize; MOST],
     steps: [[usize; N]; MOST],
 }
 
-impl<const N: usize> Walk<N> {
+impl<const N: usize> StridedWalk<N> {
     /// One place.
     pub(crate) fn new() -> Self {
         Self { dims: 0, ne: [1; MOST], steps: [[0; N]; MOST] }
@@ -90,8 +90,8 @@ impl<const N: usize> Walk<N> {
     }
 
     /// Where the operands stand at each place from `index` on, in bytes from their starts.
-    pub(crate) fn from(&self, index: usize) -> Places<'_, N> {
-        let mut places = Places { walk: self, at: [0; MOST], offsets: [0; N] };
+    pub(crate) fn from(&self, index: usize) -> WalkOffsets<'_, N> {
+        let mut places = WalkOffsets { walk: self, at: [0; MOST], offsets: [0; N] };
         let mut rest = index;
         for dim in 0..self.dims {
             // There may be no place at all.
@@ -107,14 +107,14 @@ impl<const N: usize> Walk<N> {
     }
 }
 
-/// The places of a [`Walk`], without end: behind the last comes the first.
-pub(crate) struct Places<'a, const N: usize> {
-    walk: &'a Walk<N>,
+/// The places of a [`StridedWalk`], without end: behind the last comes the first.
+pub(crate) struct WalkOffsets<'a, const N: usize> {
+    walk: &'a StridedWalk<N>,
     at: [usize; MOST],
     offsets: [usize; N],
 }
 
-impl<const N: usize> Iterator for Places<'_, N> {
+impl<const N: usize> Iterator for WalkOffsets<'_, N> {
     type Item = [usize; N];
 
     fn next(&mut self) -> Option<[usize; N]> {
@@ -141,13 +141,13 @@ impl<const N: usize> Iterator for Places<'_, N> {
 mod tests {
     use super::*;
 
-    fn places<const N: usize>(walk: &Walk<N>) -> Vec<[usize; N]> {
+    fn places<const N: usize>(walk: &StridedWalk<N>) -> Vec<[usize; N]> {
         walk.from(0).take(walk.count()).collect()
     }
 
     #[test]
     fn dimensions_without_gaps_are_one() {
-        let mut walk = Walk::new();
+        let mut walk = StridedWalk::new();
         walk.push(1, [4, 4]);
         walk.push(3, [4, 8]);
         walk.push(5, [12, 24]);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_repeated_operand_starts_over() {
-        let mut walk = Walk::new();
+        let mut walk = StridedWalk::new();
         walk.push_repeated(6, [4, 2], 3);
         walk.push_repeated(2, [24, 6], 1);
         let offsets: Vec<usize> = places(&walk).iter().map(|place| place[1]).collect();
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn every_start_sees_the_same_places() {
-        let mut walk = Walk::new();
+        let mut walk = StridedWalk::new();
         for (n, steps) in [(2, [4, 100]), (3, [9, 1]), (4, [50, 7])] {
             walk.push(n, steps);
         }
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_short_inner_dimension_goes_outside() {
-        let mut walk = Walk::new();
+        let mut walk = StridedWalk::new();
         for (n, steps) in [(2, [4]), (3, [9]), (40, [50])] {
             walk.push(n, steps);
         }

@@ -3,8 +3,8 @@
 use steeve_device::Shape;
 use steeve_graph::TensorId;
 
-use super::movement::{in_blocks, move_blocks, rows};
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
+use super::copy::{in_blocks, move_blocks, rows};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
 
 /// One tensor behind another along a dimension.
 pub(crate) fn concat(node: &NodeCall<'_>, a: TensorId, b: TensorId, dim: usize) -> Result<Box<dyn Kernel>, String> {
@@ -13,23 +13,23 @@ pub(crate) fn concat(node: &NodeCall<'_>, a: TensorId, b: TensorId, dim: usize) 
         return Err("all types must be equal".into());
     }
     let (to, parts) = (in_blocks(node.result)?, [in_blocks(a)?, in_blocks(b)?]);
-    Ok(Box::new(Joined { to, parts, dim, rows: rows(&to) }))
+    Ok(Box::new(Concat { to, parts, dim, rows: rows(&to) }))
 }
 
 #[derive(Debug)]
-struct Joined {
+struct Concat {
     to: Shape,
     parts: [Shape; 2],
     dim: usize,
-    rows: Rows,
+    rows: RowUnits,
 }
 
-impl Kernel for Joined {
+impl Kernel for Concat {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
         let (result, sources) = (operands.result, [operands.source(0), operands.source(1)]);
         for row in self.rows.unit(unit) {
             let at @ [i1, i2, i3] = self.to.row_at(row);
@@ -67,22 +67,22 @@ pub(crate) fn repeat(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>
         return Err("both types must be equal".into());
     }
     let (to, from) = (in_blocks(node.result)?, in_blocks(a)?);
-    Ok(Box::new(Repeated { to, from, rows: rows(&to) }))
+    Ok(Box::new(Repeat { to, from, rows: rows(&to) }))
 }
 
 #[derive(Debug)]
-struct Repeated {
+struct Repeat {
     to: Shape,
     from: Shape,
-    rows: Rows,
+    rows: RowUnits,
 }
 
-impl Kernel for Repeated {
+impl Kernel for Repeat {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, (to, from)) = (operands.result, operands.source(0), (&self.to, &self.from));
         for row in self.rows.unit(unit) {
             let at @ [i1, i2, i3] = to.row_at(row);

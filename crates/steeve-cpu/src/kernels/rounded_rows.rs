@@ -13,32 +13,32 @@
 
 use steeve_graph::DataType;
 
-use crate::raw::Room;
-use crate::wide::wide;
+use crate::multiversion::multiversion;
+use crate::tensor_ptr::NodeScratch;
 
 /// Which blocks are rounded together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blocks {
+pub(crate) enum BlockLength {
     /// Of 32.
-    Small,
+    Block32,
     /// Of 256.
-    Large,
+    Block256,
 }
 
-impl Blocks {
+impl BlockLength {
     /// What goes with a format of weights; `None` for types that are no blocks.
     pub(crate) fn of(dtype: DataType) -> Option<Self> {
         match dtype.block_len() {
-            32 => Some(Self::Small),
-            256 => Some(Self::Large),
+            32 => Some(Self::Block32),
+            256 => Some(Self::Block256),
             _ => None,
         }
     }
 
     pub(crate) fn len(self) -> usize {
         match self {
-            Self::Small => 32,
-            Self::Large => 256,
+            Self::Block32 => 32,
+            Self::Block256 => 256,
         }
     }
 
@@ -46,7 +46,7 @@ impl Blocks {
     fn places(self, k: usize) -> [usize; 3] {
         let (blocks, scales) = (k / self.len(), k);
         let sums = scales + 4 * blocks;
-        let end = sums + blocks * if self == Self::Small { 4 } else { 32 };
+        let end = sums + blocks * if self == Self::Block32 { 4 } else { 32 };
         [scales, sums, end.next_multiple_of(64)]
     }
 
@@ -61,15 +61,15 @@ impl Blocks {
     ///
     /// # Safety
     /// The room is for rows of this length, and nobody else looks at this one.
-    pub(crate) unsafe fn round(self, row: &[f32], room: Room<'_>, index: usize) {
+    pub(crate) unsafe fn round(self, row: &[f32], node_scratch: NodeScratch<'_>, index: usize) {
         let [scales, sums, bytes] = self.places(row.len());
         let (start, blocks) = (index * bytes, row.len() / self.len());
         // SAFETY: as promised; a row starts at a multiple of 64, and all parts of it are multiples of 4 long.
         unsafe {
-            let (quants, scales) = (room.write(start, row.len()), room.write(start + scales, blocks));
+            let (quants, scales) = (node_scratch.write(start, row.len()), node_scratch.write(start + scales, blocks));
             match self {
-                Self::Small => round_small(row, quants, scales, room.write(start + sums, blocks)),
-                Self::Large => round_large(row, quants, scales, room.write(start + sums, 16 * blocks)),
+                Self::Block32 => round_block32(row, quants, scales, node_scratch.write(start + sums, blocks)),
+                Self::Block256 => round_block256(row, quants, scales, node_scratch.write(start + sums, 16 * blocks)),
             }
         }
     }
@@ -78,17 +78,17 @@ impl Blocks {
     ///
     /// # Safety
     /// It has been rounded, and nobody writes it again while it is looked at.
-    pub(crate) unsafe fn row(self, room: Room<'_>, index: usize, k: usize) -> Rounded<'_> {
+    pub(crate) unsafe fn row(self, node_scratch: NodeScratch<'_>, index: usize, k: usize) -> RoundedRow<'_> {
         let [scales, sums, bytes] = self.places(k);
         let (start, blocks) = (index * bytes, k / self.len());
         // SAFETY: as promised, and as it was written.
         unsafe {
-            Rounded {
-                quants: room.read(start, k),
-                scales: room.read(start + scales, blocks),
+            RoundedRow {
+                quants: node_scratch.read(start, k),
+                scales: node_scratch.read(start + scales, blocks),
                 sums: match self {
-                    Self::Small => Sums { small: room.read(start + sums, blocks), large: &[] },
-                    Self::Large => Sums { small: &[], large: room.read(start + sums, blocks) },
+                    Self::Block32 => BlockSums { block32: node_scratch.read(start + sums, blocks), block256: &[] },
+                    Self::Block256 => BlockSums { block32: &[], block256: node_scratch.read(start + sums, blocks) },
                 },
             }
         }
@@ -97,22 +97,22 @@ impl Blocks {
 
 /// A row that was rounded.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rounded<'a> {
+pub(crate) struct RoundedRow<'a> {
     pub(crate) quants: &'a [i8],
     /// One for each block.
     pub(crate) scales: &'a [f32],
-    pub(crate) sums: Sums<'a>,
+    pub(crate) sums: BlockSums<'a>,
 }
 
 /// One entry for each block, in the slice of its kind.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sums<'a> {
-    pub(crate) small: &'a [f32],
-    pub(crate) large: &'a [[i16; 16]],
+pub(crate) struct BlockSums<'a> {
+    pub(crate) block32: &'a [f32],
+    pub(crate) block256: &'a [[i16; 16]],
 }
 
-wide! {
-    fn round_small(row: &[f32], quants: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
+multiversion! {
+    fn round_block32(row: &[f32], quants: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
         let blocks = row.as_chunks::<32>().0.iter().zip(quants.as_chunks_mut::<32>().0);
         for ((row, quants), (scale, sum)) in blocks.zip(scales.iter_mut().zip(sums)) {
             *scale = round_block(row, quants);
@@ -121,8 +121,8 @@ wide! {
     }
 }
 
-wide! {
-    fn round_large(row: &[f32], quants: &mut [i8], scales: &mut [f32], sums: &mut [i16]) {
+multiversion! {
+    fn round_block256(row: &[f32], quants: &mut [i8], scales: &mut [f32], sums: &mut [i16]) {
         let blocks = row.as_chunks::<256>().0.iter().zip(quants.as_chunks_mut::<256>().0);
         for ((row, quants), (scale, sums)) in blocks.zip(scales.iter_mut().zip(sums.as_chunks_mut::<16>().0)) {
             *scale = round_block(row, quants);
@@ -160,18 +160,18 @@ fn round_block<const N: usize>(row: &[f32; N], quants: &mut [i8; N]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raw::Line;
+    use crate::tensor_ptr::CacheLine;
 
     #[test]
     fn every_element_is_within_half_a_step() {
-        for blocks in [Blocks::Small, Blocks::Large] {
+        for blocks in [BlockLength::Block32, BlockLength::Block256] {
             let row: Vec<f32> = (0..512).map(|i| ((i * 37 % 101) as f32 - 50.0) * 1.5f32.powi(i / 32)).collect();
-            let mut lines = vec![Line([0; 64]); blocks.bytes(2, 512).unwrap() / 64];
-            let room = Room::new(&mut lines);
+            let mut lines = vec![CacheLine([0; 64]); blocks.bytes(2, 512).unwrap() / 64];
+            let node_scratch = NodeScratch::new(&mut lines);
             // SAFETY: a room for two such rows.
             let rounded = unsafe {
-                blocks.round(&row, room, 1);
-                blocks.row(room, 1, 512)
+                blocks.round(&row, node_scratch, 1);
+                blocks.row(node_scratch, 1, 512)
             };
             for (i, (x, quant)) in row.iter().zip(rounded.quants).enumerate() {
                 let scale = rounded.scales[i / blocks.len()];

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use crate::wide::wide;
+use crate::multiversion::multiversion;
 
 /// `f16` to `f32`.
 pub(crate) fn widen_f16(bytes: &[u8], row: &mut [f32]) {
@@ -28,7 +28,7 @@ pub(crate) fn narrow_f16(row: &[f32], bytes: &mut [u8]) {
     }
 }
 
-wide! {
+multiversion! {
     /// `bf16` to `f32`.
     pub(crate) fn widen_bf16(bytes: &[u8], row: &mut [f32]) {
         for (x, bytes) in row.iter_mut().zip(bytes.as_chunks().0) {
@@ -37,7 +37,7 @@ wide! {
     }
 }
 
-wide! {
+multiversion! {
     /// `f32` to `bf16`, to the nearest, ties to even.
     pub(crate) fn narrow_bf16(row: &[f32], bytes: &mut [u8]) {
         for (x, bytes) in row.iter().zip(bytes.as_chunks_mut().0) {

@@ -14,10 +14,10 @@
 
 use steeve_graph::DataType;
 
-use super::small::half_at;
+use super::block32::half_at;
 
 /// How a format stores its blocks.
-pub(crate) trait Large {
+pub(crate) trait Block256 {
     /// The type that tensors of such blocks have.
     const TYPE: DataType;
 
@@ -28,11 +28,11 @@ pub(crate) trait Large {
     const OFFSET: i8 = 0;
 
     /// Takes a block of so many bytes apart.
-    fn unpack(block: &[u8]) -> Groups;
+    fn unpack(block: &[u8]) -> UnpackedBlock256;
 }
 
-/// A block that was taken apart. Quants are as they stand, from zero on, and [`Large::OFFSET`] is still to be taken off.
-pub(crate) struct Groups {
+/// A block that was taken apart. Quants are as they stand, from zero on, and [`Block256::OFFSET`] is still to be taken off.
+pub(crate) struct UnpackedBlock256 {
     pub(crate) scale: f32,
     pub(crate) step: f32,
     /// Of each group of 16 elements.
@@ -47,23 +47,29 @@ pub(crate) struct Q4K;
 pub(crate) struct Q5K;
 pub(crate) struct Q6K;
 
-impl Large for Q2K {
+impl Block256 for Q2K {
     const TYPE: DataType = DataType::Q2K;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Groups {
+    fn unpack(block: &[u8]) -> UnpackedBlock256 {
         let nibble = |shift: u32| std::array::from_fn(|i| (block[i] >> shift & 15).cast_signed());
         let quants = two_bits(&block[16..80]);
-        Groups { scale: half_at(block, 80), step: half_at(block, 82), factors: nibble(0), leasts: nibble(4), quants }
+        UnpackedBlock256 {
+            scale: half_at(block, 80),
+            step: half_at(block, 82),
+            factors: nibble(0),
+            leasts: nibble(4),
+            quants,
+        }
     }
 }
 
-impl Large for Q3K {
+impl Block256 for Q3K {
     const TYPE: DataType = DataType::Q3K;
     const OFFSET: i8 = 4;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Groups {
+    fn unpack(block: &[u8]) -> UnpackedBlock256 {
         let mut quants = two_bits(&block[32..96]);
         for (part, quants) in quants.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             for (quant, bits) in quants.iter_mut().zip(&block[..32]) {
@@ -78,26 +84,26 @@ impl Large for Q3K {
             let high = packed[8 + i % 4] >> (2 * (i / 4)) & 3;
             (low | high << 4).cast_signed() - 32
         });
-        Groups { scale: half_at(block, 108), step: 0.0, factors, leasts: [0; 16], quants }
+        UnpackedBlock256 { scale: half_at(block, 108), step: 0.0, factors, leasts: [0; 16], quants }
     }
 }
 
-impl Large for Q4K {
+impl Block256 for Q4K {
     const TYPE: DataType = DataType::Q4K;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Groups {
+    fn unpack(block: &[u8]) -> UnpackedBlock256 {
         let [factors, leasts] = six_bits(&block[4..16]);
         let quants = nibbles(&block[16..144]);
-        Groups { scale: half_at(block, 0), step: half_at(block, 2), factors, leasts, quants }
+        UnpackedBlock256 { scale: half_at(block, 0), step: half_at(block, 2), factors, leasts, quants }
     }
 }
 
-impl Large for Q5K {
+impl Block256 for Q5K {
     const TYPE: DataType = DataType::Q5K;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Groups {
+    fn unpack(block: &[u8]) -> UnpackedBlock256 {
         let [factors, leasts] = six_bits(&block[4..16]);
         let mut quants = nibbles(&block[48..176]);
         for (part, quants) in quants.as_chunks_mut::<32>().0.iter_mut().enumerate() {
@@ -105,16 +111,16 @@ impl Large for Q5K {
                 *quant |= ((bits >> part & 1) << 4).cast_signed();
             }
         }
-        Groups { scale: half_at(block, 0), step: half_at(block, 2), factors, leasts, quants }
+        UnpackedBlock256 { scale: half_at(block, 0), step: half_at(block, 2), factors, leasts, quants }
     }
 }
 
-impl Large for Q6K {
+impl Block256 for Q6K {
     const TYPE: DataType = DataType::Q6K;
     const OFFSET: i8 = 32;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Groups {
+    fn unpack(block: &[u8]) -> UnpackedBlock256 {
         let mut quants = [0; 256];
         for (part, quants) in quants.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             // Of each half of the block: 64 bytes of nibbles, of which the low ones come first, and 32 of the other bits.
@@ -127,7 +133,7 @@ impl Large for Q6K {
             }
         }
         let factors = std::array::from_fn(|i| block[192 + i].cast_signed());
-        Groups { scale: half_at(block, 208), step: 0.0, factors, leasts: [0; 16], quants }
+        UnpackedBlock256 { scale: half_at(block, 208), step: 0.0, factors, leasts: [0; 16], quants }
     }
 }
 
@@ -176,9 +182,9 @@ pub(crate) fn six_bits_of([a, b, c]: [u32; 3]) -> [u64; 2] {
 
 /// The elements of whole blocks.
 #[inline(always)]
-pub(super) fn decode<F: Large>(bytes: &[u8], row: &mut [f32]) {
+pub(super) fn decode<F: Block256>(bytes: &[u8], row: &mut [f32]) {
     for (block, row) in bytes.chunks_exact(F::BYTES).zip(row.as_chunks_mut::<256>().0) {
-        let Groups { scale, step, factors, leasts, quants } = F::unpack(block);
+        let UnpackedBlock256 { scale, step, factors, leasts, quants } = F::unpack(block);
         let groups = row.as_chunks_mut::<16>().0.iter_mut().zip(quants.as_chunks::<16>().0);
         for ((row, quants), (factor, least)) in groups.zip(factors.into_iter().zip(leasts)) {
             let (factor, least) = (scale * f32::from(factor), step * f32::from(least));

@@ -4,7 +4,7 @@
 //! fused with an addition, so results are equal to the bit with and without them.
 
 /// A function on numbers, compiled for the least machine of its kind and for those with wide registers.
-macro_rules! wide {
+macro_rules! multiversion {
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         $(#[$doc])*
         $vis fn $name($($arg: $type),*) $(-> $result)? {
@@ -14,12 +14,12 @@ macro_rules! wide {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2")]
-                fn wide($($arg: $type),*) $(-> $result)? {
+                fn multiversion($($arg: $type),*) $(-> $result)? {
                     plain($($arg),*)
                 }
                 if is_x86_feature_detected!("avx2") {
                     // SAFETY: the machine has been asked.
-                    return unsafe { wide($($arg),*) };
+                    return unsafe { multiversion($($arg),*) };
                 }
             }
             plain($($arg),*)
@@ -27,4 +27,4 @@ macro_rules! wide {
     };
 }
 
-pub(crate) use wide;
+pub(crate) use multiversion;

@@ -9,21 +9,21 @@ use std::arch::x86_64::{
     _mm256_sub_epi32, _mm256_sub_ps,
 };
 
-use super::super::{Column, Weights};
+use super::super::{BlockRows, RoundedColumn};
 use super::{TOGETHER, bytes_32, half_at, total};
-use crate::kernel::Scratch;
-use crate::quant::large::{Large, Q2K, Q3K, Q4K, Q5K, Q6K, six_bits_of};
+use crate::kernel::ThreadScratch;
+use crate::quant::block256::{Block256, Q2K, Q3K, Q4K, Q5K, Q6K, six_bits_of};
 
 /// A format whose blocks of 256 can be loaded. Its functions are for machines with AVX2 and F16C alone, and are given blocks.
-pub(super) trait LoadLarge: Large {
-    unsafe fn head(block: *const u8) -> Head;
+pub(super) trait LoadBlock256: Block256 {
+    unsafe fn head(block: *const u8) -> BlockHeader;
 
     /// 32 quants as bytes, from zero on.
     unsafe fn quants<const PART: i32>(block: *const u8) -> __m256i;
 }
 
 /// What a block has besides its quants.
-pub(super) struct Head {
+pub(super) struct BlockHeader {
     scale: f32,
     step: f32,
     /// Of each group 16 bits: those of the even groups, then those of the odd ones.
@@ -33,18 +33,22 @@ pub(super) struct Head {
 }
 
 /// # Safety
-/// As for [`Dots`](super::Dots), on a machine with AVX2 and F16C.
+/// As for [`DotsFn`](super::DotsFn), on a machine with AVX2 and F16C.
 #[target_feature(enable = "avx2,f16c")]
-pub(super) unsafe fn large<F: LoadLarge>(weights: Weights, columns: &[Column<'_>], _: &mut Scratch) {
+pub(super) unsafe fn block256<F: LoadBlock256>(
+    weights: BlockRows,
+    columns: &[RoundedColumn<'_>],
+    _: &mut ThreadScratch,
+) {
     for columns in columns.chunks(TOGETHER) {
         for i in 0..weights.rows {
             // SAFETY: as promised.
             unsafe {
                 match *columns {
-                    [a] => large_row::<F, 1>(weights, i, &[a]),
-                    [a, b] => large_row::<F, 2>(weights, i, &[a, b]),
-                    [a, b, c] => large_row::<F, 3>(weights, i, &[a, b, c]),
-                    [a, b, c, d] => large_row::<F, 4>(weights, i, &[a, b, c, d]),
+                    [a] => block256_row::<F, 1>(weights, i, &[a]),
+                    [a, b] => block256_row::<F, 2>(weights, i, &[a, b]),
+                    [a, b, c] => block256_row::<F, 3>(weights, i, &[a, b, c]),
+                    [a, b, c, d] => block256_row::<F, 4>(weights, i, &[a, b, c, d]),
                     _ => unreachable!("{} columns", columns.len()),
                 }
             }
@@ -53,17 +57,21 @@ pub(super) unsafe fn large<F: LoadLarge>(weights: Weights, columns: &[Column<'_>
 }
 
 /// # Safety
-/// As for [`large`].
+/// As for [`block256`].
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn large_row<F: LoadLarge, const C: usize>(weights: Weights, i: usize, columns: &[Column<'_>; C]) {
+unsafe fn block256_row<F: LoadBlock256, const C: usize>(
+    weights: BlockRows,
+    i: usize,
+    columns: &[RoundedColumn<'_>; C],
+) {
     let mut lanes = [_mm256_setzero_ps(); C];
     // SAFETY: as promised: there are so many blocks in the row.
     unsafe {
         let row = weights.start.add(i * weights.stride);
         for b in 0..columns[0].row.scales.len() {
             let block = row.add(b * F::BYTES);
-            let Head { scale, step, factors, taken } = F::head(block);
+            let BlockHeader { scale, step, factors, taken } = F::head(block);
             let mut sums = [_mm256_setzero_si256(); C];
             macro_rules! add_parts {
                 ($($part:literal)*) => {
@@ -84,7 +92,7 @@ unsafe fn large_row<F: LoadLarge, const C: usize>(weights: Weights, i: usize, co
             for c in 0..C {
                 let row = &columns[c].row;
                 let x = *row.scales.get_unchecked(b);
-                let groups = _mm256_loadu_si256(row.sums.large.as_ptr().add(b).cast());
+                let groups = _mm256_loadu_si256(row.sums.block256.as_ptr().add(b).cast());
                 let rest = _mm256_madd_epi16(taken, groups);
                 let scale = _mm256_set1_ps(scale * x);
                 if F::OFFSET == 0 {
@@ -164,24 +172,24 @@ unsafe fn for_two_groups(bytes: u64) -> __m256i {
 /// # Safety
 /// The block starts with the numbers of q4_K and q5_K, and the machine has AVX2 and F16C.
 #[inline(always)]
-unsafe fn six_bit_head(block: *const u8) -> Head {
+unsafe fn six_bit_head(block: *const u8) -> BlockHeader {
     // SAFETY: as promised.
     unsafe {
         let words = block.add(4).cast::<[u32; 3]>().read_unaligned();
         let [factors, leasts] = six_bits_of(words.map(u32::from_le)).map(|bytes| for_two_groups(bytes));
-        Head { scale: half_at(block, 0), step: half_at(block, 2), factors, taken: leasts }
+        BlockHeader { scale: half_at(block, 0), step: half_at(block, 2), factors, taken: leasts }
     }
 }
 
-impl LoadLarge for Q2K {
+impl LoadBlock256 for Q2K {
     #[inline(always)]
-    unsafe fn head(block: *const u8) -> Head {
+    unsafe fn head(block: *const u8) -> BlockHeader {
         // SAFETY: as promised.
         unsafe {
             let (both, low) = (_mm_loadu_si128(block.cast()), _mm_set1_epi8(15));
             let factors = even_and_odd(_mm_and_si128(both, low));
             let taken = even_and_odd(_mm_and_si128(_mm_srli_epi16::<4>(both), low));
-            Head { scale: half_at(block, 80), step: half_at(block, 82), factors, taken }
+            BlockHeader { scale: half_at(block, 80), step: half_at(block, 82), factors, taken }
         }
     }
 
@@ -192,9 +200,9 @@ impl LoadLarge for Q2K {
     }
 }
 
-impl LoadLarge for Q3K {
+impl LoadBlock256 for Q3K {
     #[inline(always)]
-    unsafe fn head(block: *const u8) -> Head {
+    unsafe fn head(block: *const u8) -> BlockHeader {
         // SAFETY: as promised.
         unsafe {
             let low = u64::from_le(block.add(96).cast::<u64>().read_unaligned());
@@ -206,7 +214,7 @@ impl LoadLarge for Q3K {
             let bytes = [first.to_le_bytes(), last.to_le_bytes()];
             let bytes = _mm_sub_epi8(_mm_loadu_si128(bytes.as_ptr().cast()), _mm_set1_epi8(32));
             let factors = even_and_odd_signed(bytes);
-            Head { scale: half_at(block, 108), step: 0.0, factors, taken: factors }
+            BlockHeader { scale: half_at(block, 108), step: 0.0, factors, taken: factors }
         }
     }
 
@@ -220,9 +228,9 @@ impl LoadLarge for Q3K {
     }
 }
 
-impl LoadLarge for Q4K {
+impl LoadBlock256 for Q4K {
     #[inline(always)]
-    unsafe fn head(block: *const u8) -> Head {
+    unsafe fn head(block: *const u8) -> BlockHeader {
         // SAFETY: as promised.
         unsafe { six_bit_head(block) }
     }
@@ -234,9 +242,9 @@ impl LoadLarge for Q4K {
     }
 }
 
-impl LoadLarge for Q5K {
+impl LoadBlock256 for Q5K {
     #[inline(always)]
-    unsafe fn head(block: *const u8) -> Head {
+    unsafe fn head(block: *const u8) -> BlockHeader {
         // SAFETY: as promised.
         unsafe { six_bit_head(block) }
     }
@@ -251,13 +259,13 @@ impl LoadLarge for Q5K {
     }
 }
 
-impl LoadLarge for Q6K {
+impl LoadBlock256 for Q6K {
     #[inline(always)]
-    unsafe fn head(block: *const u8) -> Head {
+    unsafe fn head(block: *const u8) -> BlockHeader {
         // SAFETY: as promised.
         unsafe {
             let factors = even_and_odd_signed(_mm_loadu_si128(block.add(192).cast()));
-            Head { scale: half_at(block, 208), step: 0.0, factors, taken: factors }
+            BlockHeader { scale: half_at(block, 208), step: 0.0, factors, taken: factors }
         }
     }
 

@@ -17,10 +17,10 @@ use half::f16;
 use steeve_device::Shape;
 use steeve_graph::DataType;
 
-use crate::number::load;
+use crate::float_rows::load;
+use crate::multiversion::multiversion;
 use crate::quant::codec;
-use crate::raw::Raw;
-use crate::wide::wide;
+use crate::tensor_ptr::TensorPtr;
 
 /// With so few rows on one side there is nothing for the library to win.
 pub(crate) const FEW: usize = 16;
@@ -52,7 +52,7 @@ pub(crate) fn readable(shape: &Shape) -> Result<(), String> {
 
 /// Rows in memory that can be read as `f32`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Matrix<'a> {
+pub(crate) struct MatrixView<'a> {
     start: *const u8,
     dtype: DataType,
     /// Bytes from one row to the next.
@@ -62,12 +62,12 @@ pub(crate) struct Matrix<'a> {
     borrow: PhantomData<&'a [u8]>,
 }
 
-impl<'a> Matrix<'a> {
+impl<'a> MatrixView<'a> {
     /// The rows of a plane of a [`readable`] tensor, from the one at `offset` on.
     ///
     /// # Safety
     /// `offset` is where a row starts, and nobody writes the tensor while the matrix is used.
-    pub(crate) unsafe fn new(raw: Raw<'a>, offset: usize) -> Self {
+    pub(crate) unsafe fn new(raw: TensorPtr<'a>, offset: usize) -> Self {
         let shape = raw.shape;
         // SAFETY: as promised.
         let start = unsafe { raw.at(offset) };
@@ -99,18 +99,18 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// A part of a row as `f32`, where it stands or in `room`.
+    /// A part of a row as `f32`, where it stands or in `workspace`.
     ///
     /// # Safety
     /// As for [`load`](Self::load).
-    unsafe fn part<'b>(&'b self, row: usize, from: usize, length: usize, room: &'b mut [f32]) -> &'b [f32] {
+    unsafe fn part<'b>(&'b self, row: usize, from: usize, length: usize, workspace: &'b mut [f32]) -> &'b [f32] {
         match self.in_place() {
             // SAFETY: as promised.
             Some((start, stride)) => unsafe { std::slice::from_raw_parts(start.add(row * stride + from), length) },
             None => {
                 // SAFETY: as promised.
-                unsafe { self.load(row, from, &mut room[..length]) };
-                &room[..length]
+                unsafe { self.load(row, from, &mut workspace[..length]) };
+                &workspace[..length]
             }
         }
     }
@@ -131,12 +131,12 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// A piece of each of `rows` rows as `f32`: where it stands, and how many elements apart; loaded into `room` unless it
+    /// A piece of each of `rows` rows as `f32`: where it stands, and how many elements apart; loaded into `workspace` unless it
     /// can be read in place.
     ///
     /// # Safety
-    /// There are such rows, and they have that piece. It is used for no longer than `room` is left alone.
-    pub(crate) unsafe fn piece(&self, rows: usize, part: Range<usize>, room: &mut [f32]) -> (*const f32, usize) {
+    /// There are such rows, and they have that piece. It is used for no longer than `workspace` is left alone.
+    pub(crate) unsafe fn piece(&self, rows: usize, part: Range<usize>, workspace: &mut [f32]) -> (*const f32, usize) {
         if let Some((start, stride)) = self.in_place() {
             // SAFETY: as promised.
             return (unsafe { start.add(part.start) }, stride);
@@ -144,24 +144,24 @@ impl<'a> Matrix<'a> {
         let length = part.len();
         for row in 0..rows {
             // SAFETY: as promised.
-            unsafe { self.load(row, part.start, &mut room[row * length..(row + 1) * length]) };
+            unsafe { self.load(row, part.start, &mut workspace[row * length..(row + 1) * length]) };
         }
-        (room.as_ptr(), length)
+        (workspace.as_ptr(), length)
     }
 }
 
 /// Where a product goes: element `[i, j]` stands `i` rows and `j` columns from the start, both in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Out {
+pub(crate) struct ProductOutput {
     pub(crate) start: *mut u8,
     pub(crate) row: usize,
     pub(crate) column: usize,
 }
 
-impl Out {
+impl ProductOutput {
     /// Side by side, columns of `length`.
-    pub(crate) fn room(room: &mut [f32], length: usize) -> Self {
-        Self { start: room.as_mut_ptr().cast(), row: 4, column: 4 * length }
+    pub(crate) fn dense(workspace: &mut [f32], length: usize) -> Self {
+        Self { start: workspace.as_mut_ptr().cast(), row: 4, column: 4 * length }
     }
 
     fn turned(self) -> Self {
@@ -178,15 +178,15 @@ impl Out {
 
 /// How many rows on each side, and how long they are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
+pub(crate) struct ProductSize {
     pub(crate) m: usize,
     pub(crate) n: usize,
     pub(crate) k: usize,
 }
 
-impl Size {
+impl ProductSize {
     /// How much memory a product of this size takes at most; a smaller one takes less.
-    pub(crate) fn room(self) -> usize {
+    pub(crate) fn workspace(self) -> usize {
         let Self { m, n, k } = self;
         let few = m.min(FEW).max(n.min(FEW)) * k;
         few.max((m + n) * k.min(PIECE) + m * n)
@@ -196,18 +196,24 @@ impl Size {
 /// Multiplies.
 ///
 /// # Safety
-/// There are such rows of `a` and `b`, and such elements of `out`, which nobody else looks at. `room` is as large as the
+/// There are such rows of `a` and `b`, and such elements of `out`, which nobody else looks at. `workspace` is as large as the
 /// size says.
-pub(crate) unsafe fn product(a: Matrix<'_>, b: Matrix<'_>, size: Size, out: Out, room: &mut [f32]) {
-    let Size { m, n, k } = size;
+pub(crate) unsafe fn product(
+    a: MatrixView<'_>,
+    b: MatrixView<'_>,
+    size: ProductSize,
+    out: ProductOutput,
+    workspace: &mut [f32],
+) {
+    let ProductSize { m, n, k } = size;
     // SAFETY: as promised.
     unsafe {
         if n <= FEW {
-            dots(a, b, size, out, room);
+            dots(a, b, size, out, workspace);
         } else if m <= FEW {
-            dots(b, a, Size { m: n, n: m, k }, out.turned(), room);
+            dots(b, a, ProductSize { m: n, n: m, k }, out.turned(), workspace);
         } else {
-            pieces(a, b, size, out, room);
+            pieces(a, b, size, out, workspace);
         }
     }
 }
@@ -216,12 +222,18 @@ pub(crate) unsafe fn product(a: Matrix<'_>, b: Matrix<'_>, size: Size, out: Out,
 ///
 /// # Safety
 /// As for [`product`]; `b` has at most [`FEW`] rows.
-unsafe fn dots(a: Matrix<'_>, b: Matrix<'_>, Size { m, n, k }: Size, out: Out, room: &mut [f32]) {
+unsafe fn dots(
+    a: MatrixView<'_>,
+    b: MatrixView<'_>,
+    ProductSize { m, n, k }: ProductSize,
+    out: ProductOutput,
+    workspace: &mut [f32],
+) {
     // SAFETY: as promised.
-    let (few, stride) = unsafe { b.piece(n, 0..k, room) };
+    let (few, stride) = unsafe { b.piece(n, 0..k, workspace) };
     let mut rows: [&[f32]; FEW] = [&[]; FEW];
     for (j, row) in rows.iter_mut().enumerate().take(n) {
-        // SAFETY: a row of `b`, in its place or in `room`, neither of which is written below.
+        // SAFETY: a row of `b`, in its place or in `workspace`, neither of which is written below.
         *row = unsafe { std::slice::from_raw_parts(few.add(j * stride), k) };
     }
     if n == 1
@@ -265,7 +277,7 @@ unsafe fn dots(a: Matrix<'_>, b: Matrix<'_>, Size { m, n, k }: Size, out: Out, r
     }
 }
 
-wide! {
+multiversion! {
     /// Adds the products of each of `rows` with each of `few`, from element `from` on, in lanes.
     fn add_products(rows: &[&[f32]], few: &[&[f32]], from: usize, sums: &mut [[[f32; LANES]; ROWS]]) {
         for (few, sums) in few.iter().zip(sums) {
@@ -312,7 +324,7 @@ fn add_f16(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES]) {
     add_widened(bytes, row, sums, |bytes| f16::from_ne_bytes(bytes).to_f32());
 }
 
-wide! {
+multiversion! {
     fn add_bf16(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES]) {
         add_widened(bytes, row, sums, |bytes| f32::from_bits(u32::from(u16::from_ne_bytes(bytes)) << 16));
     }
@@ -369,7 +381,7 @@ mod f16c {
     }
 }
 
-wide! {
+multiversion! {
     /// The sums of the lanes, halved again and again.
     fn totals(sums: &[[f32; LANES]], totals: &mut [f32]) {
         for (sums, total) in sums.iter().zip(totals) {
@@ -389,18 +401,24 @@ fn total_of(lanes: &[f32; LANES]) -> f32 {
 ///
 /// # Safety
 /// As for [`product`].
-unsafe fn pieces(a: Matrix<'_>, b: Matrix<'_>, Size { m, n, k }: Size, out: Out, room: &mut [f32]) {
-    let (product, room) = room.split_at_mut(m * n);
-    let (a_room, b_room) = room.split_at_mut(m * k.min(PIECE));
+unsafe fn pieces(
+    a: MatrixView<'_>,
+    b: MatrixView<'_>,
+    ProductSize { m, n, k }: ProductSize,
+    out: ProductOutput,
+    workspace: &mut [f32],
+) {
+    let (product, workspace) = workspace.split_at_mut(m * n);
+    let (a_workspace, b_workspace) = workspace.split_at_mut(m * k.min(PIECE));
     let in_place = out.row == 4 && out.column.is_multiple_of(4) && out.start.cast::<f32>().is_aligned();
-    let to = if in_place { out } else { Out::room(product, m) };
+    let to = if in_place { out } else { ProductOutput::dense(product, m) };
     for from in (0..k.max(1)).step_by(PIECE) {
         let part = from..k.min(from + PIECE);
         // SAFETY: as promised.
         let ((a, a_stride), (b, b_stride)) =
-            unsafe { (a.piece(m, part.clone(), a_room), b.piece(n, part.clone(), b_room)) };
-        let sum = Sum { a, a_row: a_stride, a_column: 1, b, b_column: b_stride };
-        let size = Size { m, n, k: part.len() };
+            unsafe { (a.piece(m, part.clone(), a_workspace), b.piece(n, part.clone(), b_workspace)) };
+        let sum = GemmOperands { a, a_row: a_stride, a_column: 1, b, b_column: b_stride };
+        let size = ProductSize { m, n, k: part.len() };
         // SAFETY: as promised; `to` is aligned.
         unsafe {
             match from {
@@ -421,7 +439,7 @@ unsafe fn pieces(a: Matrix<'_>, b: Matrix<'_>, Size { m, n, k }: Size, out: Out,
 
 /// A product for the library: `a` is `m` rows and `k` columns, `b` has its `k` rows side by side. Strides count elements.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sum {
+pub(crate) struct GemmOperands {
     pub(crate) a: *const f32,
     pub(crate) a_row: usize,
     pub(crate) a_column: usize,
@@ -429,12 +447,12 @@ pub(crate) struct Sum {
     pub(crate) b_column: usize,
 }
 
-impl Sum {
+impl GemmOperands {
     /// Writes it into columns of `out`.
     ///
     /// # Safety
     /// All elements are there, and nobody else looks at those of `out`.
-    pub(crate) unsafe fn write(self, out: *mut f32, column: usize, size: Size) {
+    pub(crate) unsafe fn write(self, out: *mut f32, column: usize, size: ProductSize) {
         // SAFETY: as promised.
         unsafe { self.run(out, column, size, false) }
     }
@@ -443,14 +461,14 @@ impl Sum {
     ///
     /// # Safety
     /// As for [`write`](Self::write).
-    pub(crate) unsafe fn add_to(self, out: *mut f32, column: usize, size: Size) {
+    pub(crate) unsafe fn add_to(self, out: *mut f32, column: usize, size: ProductSize) {
         // SAFETY: as promised.
         unsafe { self.run(out, column, size, true) }
     }
 
     /// # Safety
     /// As for [`write`](Self::write).
-    unsafe fn run(self, out: *mut f32, column: usize, Size { m, n, k }: Size, add: bool) {
+    unsafe fn run(self, out: *mut f32, column: usize, ProductSize { m, n, k }: ProductSize, add: bool) {
         // A stride of a tensor in memory is below 2^63.
         let [a_row, a_column, b_column, column] =
             [self.a_row, self.a_column, self.b_column, column].map(usize::cast_signed);

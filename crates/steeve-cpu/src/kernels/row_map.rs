@@ -5,19 +5,19 @@ use std::fmt;
 use steeve_graph::TensorId;
 
 use super::map::floats;
-use super::walk::Walk;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load_row, store_row};
+use super::strided_walk::StridedWalk;
+use crate::float_rows::{load_row, store_row};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
 
 /// A function that changes a row of the first source.
 pub(crate) fn each_row(
     node: &NodeCall<'_>,
     a: TensorId,
-    function: impl Row + 'static,
+    function: impl RowFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     floats([node.result, a])?;
-    Ok(Box::new(EachRow { function, walk: Walk::rows([&node.result, &a]), rows: Rows::of(&node.result) }))
+    Ok(Box::new(RowMap { function, walk: StridedWalk::rows([&node.result, &a]), rows: RowUnits::of(&node.result) }))
 }
 
 /// A function that changes a row of the first source with one of the second, which has the same shape.
@@ -25,31 +25,35 @@ pub(crate) fn each_pair(
     node: &NodeCall<'_>,
     a: TensorId,
     b: TensorId,
-    function: impl RowPair + 'static,
+    function: impl RowPairFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let [a, b] = node.shapes([a, b])?;
     floats([node.result, a, b])?;
-    Ok(Box::new(EachPair { function, walk: Walk::rows([&node.result, &a, &b]), rows: Rows::of(&node.result) }))
+    Ok(Box::new(RowPairMap {
+        function,
+        walk: StridedWalk::rows([&node.result, &a, &b]),
+        rows: RowUnits::of(&node.result),
+    }))
 }
 
-pub(crate) trait Row: Fn(&mut [f32]) + Send + Sync {}
-impl<F: Fn(&mut [f32]) + Send + Sync> Row for F {}
+pub(crate) trait RowFn: Fn(&mut [f32]) + Send + Sync {}
+impl<F: Fn(&mut [f32]) + Send + Sync> RowFn for F {}
 
-pub(crate) trait RowPair: Fn(&mut [f32], &[f32]) + Send + Sync {}
-impl<F: Fn(&mut [f32], &[f32]) + Send + Sync> RowPair for F {}
+pub(crate) trait RowPairFn: Fn(&mut [f32], &[f32]) + Send + Sync {}
+impl<F: Fn(&mut [f32], &[f32]) + Send + Sync> RowPairFn for F {}
 
-struct EachRow<F> {
+struct RowMap<F> {
     function: F,
-    walk: Walk<2>,
-    rows: Rows,
+    walk: StridedWalk<2>,
+    rows: RowUnits,
 }
 
-impl<F: Row> Kernel for EachRow<F> {
+impl<F: RowFn> Kernel for RowMap<F> {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let [x] = scratch.rows([result.shape.ne[0]]);
         for [r, a_] in self.walk.from(rows.start).take(rows.len()) {
@@ -64,18 +68,18 @@ impl<F: Row> Kernel for EachRow<F> {
     }
 }
 
-struct EachPair<F> {
+struct RowPairMap<F> {
     function: F,
-    walk: Walk<3>,
-    rows: Rows,
+    walk: StridedWalk<3>,
+    rows: RowUnits,
 }
 
-impl<F: RowPair> Kernel for EachPair<F> {
+impl<F: RowPairFn> Kernel for RowPairMap<F> {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, b, rows) = (operands.result, operands.source(0), operands.source(1), self.rows.unit(unit));
         let [x, y] = scratch.rows([result.shape.ne[0]; 2]);
         for [r, a_, b_] in self.walk.from(rows.start).take(rows.len()) {
@@ -91,13 +95,13 @@ impl<F: RowPair> Kernel for EachPair<F> {
     }
 }
 
-impl<F> fmt::Debug for EachRow<F> {
+impl<F> fmt::Debug for RowMap<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EachRow").field("walk", &self.walk).finish_non_exhaustive()
     }
 }
 
-impl<F> fmt::Debug for EachPair<F> {
+impl<F> fmt::Debug for RowPairMap<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EachPair").field("walk", &self.walk).finish_non_exhaustive()
     }

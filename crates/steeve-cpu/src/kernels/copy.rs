@@ -7,26 +7,26 @@ use half::{bf16, f16};
 use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
-use super::turn::turned;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load, store};
+use super::transpose::turned;
+use crate::float_rows::{load, store};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
 use crate::quant::{codec, encoder};
-use crate::raw::Raw;
+use crate::tensor_ptr::TensorPtr;
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
 pub(crate) fn copy(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     let (a, result) = (node.shape(a)?, node.result);
     let (from, to) = (in_blocks(a)?, in_blocks(result)?);
     if a.dtype == result.dtype {
-        return Ok(turned(&from, &to).unwrap_or_else(|| Box::new(Moved { from: from.merged(), to: to.merged() })));
+        return Ok(turned(&from, &to).unwrap_or_else(|| Box::new(CopyBlocks { from: from.merged(), to: to.merged() })));
     }
     let (from, to) = (from.merged(), to.merged());
     let is_read = a.dtype.is_float() || codec(a.dtype).is_some();
     if is_read && (result.dtype.is_float() || encoder(result.dtype).is_some()) {
-        return Ok(Box::new(Converted { from, to, elements: a.elements() }));
+        return Ok(Box::new(ConvertFloats { from, to, elements: a.elements() }));
     }
     if !a.dtype.is_quantised() && !result.dtype.is_quantised() {
-        return Ok(Box::new(Cast { from, to }));
+        return Ok(Box::new(CastElements { from, to }));
     }
     Err(format!("{} can't become {} here", a.dtype, result.dtype))
 }
@@ -37,17 +37,17 @@ pub(super) fn in_blocks(shape: Shape) -> Result<Shape, String> {
 }
 
 /// The rows of a shape of blocks.
-pub(super) fn rows(grid: &Shape) -> Rows {
-    Rows::new(grid.rows(), grid.ne[0] * grid.size() / 4)
+pub(super) fn rows(grid: &Shape) -> RowUnits {
+    RowUnits::new(grid.rows(), grid.ne[0] * grid.size() / 4)
 }
 
 /// A block of a shape that counts blocks, and the way to the next.
-struct Cursor<'a> {
+struct BlockCursor<'a> {
     grid: &'a Shape,
     at: [usize; 4],
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> BlockCursor<'a> {
     /// The block that has `index` before it.
     fn new(grid: &'a Shape, index: usize) -> Self {
         let mut rest = index;
@@ -118,19 +118,19 @@ fn unit_range(unit: usize, all: usize) -> std::ops::Range<usize> {
 
 /// Blocks that stay as they are.
 #[derive(Debug)]
-struct Moved {
+struct CopyBlocks {
     from: Shape,
     to: Shape,
 }
 
-impl Kernel for Moved {
+impl Kernel for CopyBlocks {
     fn units(&self) -> usize {
         self.to.elements().div_ceil(UNIT)
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.to.elements()));
-        let (mut from, mut to) = (Cursor::new(&self.from, range.start), Cursor::new(&self.to, range.start));
+        let (mut from, mut to) = (BlockCursor::new(&self.from, range.start), BlockCursor::new(&self.to, range.start));
         let (size, mut left) = (self.to.size(), range.len());
         while left > 0 {
             let count = left.min(from.left()).min(to.left());
@@ -149,7 +149,7 @@ impl Kernel for Moved {
 
 /// Elements that are `f32` on their way.
 #[derive(Debug)]
-struct Converted {
+struct ConvertFloats {
     from: Shape,
     to: Shape,
     elements: usize,
@@ -158,16 +158,16 @@ struct Converted {
 /// How many elements are on the way at a time; a whole number of blocks of every type.
 const PIECE: usize = 1024;
 
-impl Kernel for Converted {
+impl Kernel for ConvertFloats {
     fn units(&self) -> usize {
         self.elements.div_ceil(UNIT)
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.elements));
         let [row] = scratch.rows([PIECE]);
-        let mut from = Typed::new(&self.from, a, range.start);
-        let mut to = Typed::new(&self.to, result, range.start);
+        let mut from = FloatCursor::new(&self.from, a, range.start);
+        let mut to = FloatCursor::new(&self.to, result, range.start);
         for start in range.clone().step_by(PIECE) {
             let row = &mut row[..PIECE.min(range.end - start)];
             // SAFETY: both have as many elements, and each of the result's is written by one unit.
@@ -181,18 +181,18 @@ impl Kernel for Converted {
 }
 
 /// A place in a tensor that can be read and written as `f32`.
-struct Typed<'a> {
-    raw: Raw<'a>,
+struct FloatCursor<'a> {
+    raw: TensorPtr<'a>,
     /// The elements of a block, and its bytes.
     length: usize,
     size: usize,
-    cursor: Cursor<'a>,
+    cursor: BlockCursor<'a>,
 }
 
-impl<'a> Typed<'a> {
-    fn new(grid: &'a Shape, raw: Raw<'a>, element: usize) -> Self {
+impl<'a> FloatCursor<'a> {
+    fn new(grid: &'a Shape, raw: TensorPtr<'a>, element: usize) -> Self {
         let (length, size) = (raw.shape.dtype.block_len() as usize, raw.shape.size());
-        Self { raw, length, size, cursor: Cursor::new(grid, element / length) }
+        Self { raw, length, size, cursor: BlockCursor::new(grid, element / length) }
     }
 
     /// How many elements can be read or written at once, of so many; at least one.
@@ -241,22 +241,22 @@ impl<'a> Typed<'a> {
 
 /// Plain numbers of which one side is whole or double: rare, so one at a time.
 #[derive(Debug)]
-struct Cast {
+struct CastElements {
     from: Shape,
     to: Shape,
 }
 
-impl Kernel for Cast {
+impl Kernel for CastElements {
     fn units(&self) -> usize {
         self.to.elements().div_ceil(UNIT)
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
         let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.to.elements()));
-        let (mut from, mut to) = (Cursor::new(&self.from, range.start), Cursor::new(&self.to, range.start));
+        let (mut from, mut to) = (BlockCursor::new(&self.from, range.start), BlockCursor::new(&self.to, range.start));
         for _ in range {
             // SAFETY: an element of each.
-            unsafe { Number::read(a, from.offset()).write(result, to.offset()) };
+            unsafe { CastValue::read(a, from.offset()).write(result, to.offset()) };
             from.advance(1);
             to.advance(1);
         }
@@ -267,15 +267,15 @@ impl Kernel for Cast {
 /// A number of any plain type. Real ones lose their fraction when they become whole, and the nearest end of the range if
 /// they are beyond it; whole ones keep their lowest bits. That is what casts in C do, where it is defined.
 #[derive(Clone, Copy, Debug)]
-enum Number {
+enum CastValue {
     Whole(i64),
     Real(f64),
 }
 
-impl Number {
+impl CastValue {
     /// # Safety
     /// There is an element of that plain type.
-    unsafe fn read(from: Raw<'_>, offset: usize) -> Self {
+    unsafe fn read(from: TensorPtr<'_>, offset: usize) -> Self {
         // SAFETY: as promised.
         unsafe {
             match from.shape.dtype {
@@ -294,7 +294,7 @@ impl Number {
 
     /// # Safety
     /// There is an element of that plain type, and nobody else looks at it.
-    unsafe fn write(self, to: Raw<'_>, offset: usize) {
+    unsafe fn write(self, to: TensorPtr<'_>, offset: usize) {
         let real = match self {
             Self::Whole(x) => x as f64,
             Self::Real(x) => x,

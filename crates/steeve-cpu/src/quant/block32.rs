@@ -16,7 +16,7 @@ use half::f16;
 use steeve_graph::DataType;
 
 /// How a format stores its blocks.
-pub(crate) trait Small {
+pub(crate) trait Block32 {
     /// The type that tensors of such blocks have.
     const TYPE: DataType;
 
@@ -27,11 +27,11 @@ pub(crate) trait Small {
     const LEAST: bool = false;
 
     /// Takes a block of so many bytes apart.
-    fn unpack(block: &[u8]) -> Quants;
+    fn unpack(block: &[u8]) -> UnpackedBlock32;
 }
 
 /// A block that was taken apart.
-pub(crate) struct Quants {
+pub(crate) struct UnpackedBlock32 {
     pub(crate) scale: f32,
     pub(crate) least: f32,
     pub(crate) quants: [i8; 32],
@@ -44,65 +44,65 @@ pub(crate) struct Q5_0;
 pub(crate) struct Q5_1;
 pub(crate) struct Mxfp4;
 
-impl Small for Q8_0 {
+impl Block32 for Q8_0 {
     const TYPE: DataType = DataType::Q8_0;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Quants {
+    fn unpack(block: &[u8]) -> UnpackedBlock32 {
         let mut quants = [0; 32];
         quants.iter_mut().zip(&block[2..34]).for_each(|(quant, byte)| *quant = byte.cast_signed());
-        Quants { scale: half_at(block, 0), least: 0.0, quants }
+        UnpackedBlock32 { scale: half_at(block, 0), least: 0.0, quants }
     }
 }
 
-impl Small for Q4_0 {
+impl Block32 for Q4_0 {
     const TYPE: DataType = DataType::Q4_0;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Quants {
+    fn unpack(block: &[u8]) -> UnpackedBlock32 {
         let quants = nibbles(&block[2..18]).map(|quant| quant - 8);
-        Quants { scale: half_at(block, 0), least: 0.0, quants }
+        UnpackedBlock32 { scale: half_at(block, 0), least: 0.0, quants }
     }
 }
 
-impl Small for Q4_1 {
+impl Block32 for Q4_1 {
     const TYPE: DataType = DataType::Q4_1;
     const LEAST: bool = true;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Quants {
-        Quants { scale: half_at(block, 0), least: half_at(block, 2), quants: nibbles(&block[4..20]) }
+    fn unpack(block: &[u8]) -> UnpackedBlock32 {
+        UnpackedBlock32 { scale: half_at(block, 0), least: half_at(block, 2), quants: nibbles(&block[4..20]) }
     }
 }
 
-impl Small for Q5_0 {
+impl Block32 for Q5_0 {
     const TYPE: DataType = DataType::Q5_0;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Quants {
+    fn unpack(block: &[u8]) -> UnpackedBlock32 {
         let quants = fifth_bits(&block[2..6], nibbles(&block[6..22])).map(|quant| quant - 16);
-        Quants { scale: half_at(block, 0), least: 0.0, quants }
+        UnpackedBlock32 { scale: half_at(block, 0), least: 0.0, quants }
     }
 }
 
-impl Small for Q5_1 {
+impl Block32 for Q5_1 {
     const TYPE: DataType = DataType::Q5_1;
     const LEAST: bool = true;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Quants {
+    fn unpack(block: &[u8]) -> UnpackedBlock32 {
         let quants = fifth_bits(&block[4..8], nibbles(&block[8..24]));
-        Quants { scale: half_at(block, 0), least: half_at(block, 2), quants }
+        UnpackedBlock32 { scale: half_at(block, 0), least: half_at(block, 2), quants }
     }
 }
 
-impl Small for Mxfp4 {
+impl Block32 for Mxfp4 {
     const TYPE: DataType = DataType::Mxfp4;
 
     #[inline(always)]
-    fn unpack(block: &[u8]) -> Quants {
+    fn unpack(block: &[u8]) -> UnpackedBlock32 {
         let quants = nibbles(&block[1..17]).map(|nibble| E2M1[nibble as usize & 15]);
-        Quants { scale: half_of_power(block[0]), least: 0.0, quants }
+        UnpackedBlock32 { scale: half_of_power(block[0]), least: 0.0, quants }
     }
 }
 
@@ -141,9 +141,9 @@ fn fifth_bits(bits: &[u8], mut quants: [i8; 32]) -> [i8; 32] {
 
 /// The elements of whole blocks.
 #[inline(always)]
-pub(super) fn decode<F: Small>(bytes: &[u8], row: &mut [f32]) {
+pub(super) fn decode<F: Block32>(bytes: &[u8], row: &mut [f32]) {
     for (block, row) in bytes.chunks_exact(F::BYTES).zip(row.as_chunks_mut::<32>().0) {
-        let Quants { scale, least, quants } = F::unpack(block);
+        let UnpackedBlock32 { scale, least, quants } = F::unpack(block);
         for (x, quant) in row.iter_mut().zip(quants) {
             // Adding zero would turn a zero below zero into one above.
             *x = if F::LEAST { scale * f32::from(quant) + least } else { scale * f32::from(quant) };
