@@ -71,7 +71,7 @@ pub struct CpuKernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkSplit {
     Whole,
-    RowUnits,
+    Rows,
 }
 
 impl CpuKernel {
@@ -83,7 +83,7 @@ impl CpuKernel {
     /// Lets several threads compute rows of one result. A call then reaches its own [rows](CustomCall::rows) of the result and
     /// of sources that the operation may overwrite or writes into, and no others.
     pub fn by_rows(mut self) -> Self {
-        self.split = WorkSplit::RowUnits;
+        self.split = WorkSplit::Rows;
         self
     }
 }
@@ -145,14 +145,14 @@ impl Kernel for CustomNode {
     fn units(&self) -> usize {
         match self.kernel.split {
             WorkSplit::Whole => 1,
-            WorkSplit::RowUnits => self.rows.units(),
+            WorkSplit::Rows => self.rows.units(),
         }
     }
 
     unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
         let rows = match self.kernel.split {
             WorkSplit::Whole => 0..operands.result.shape.rows(),
-            WorkSplit::RowUnits => self.rows.unit(unit),
+            WorkSplit::Rows => self.rows.unit(unit),
         };
         let call = CustomCall { operands, rows, params: &self.params, shares: &self.shares, local: PhantomData };
         let name = self.kernel.op.name();

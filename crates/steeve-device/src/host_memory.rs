@@ -99,9 +99,7 @@ impl BufferType for HostMemory {
         let storage = match self.pages {
             // A mapping is aligned to a page, which is not enough for every alignment.
             Pages::Huge if len > 0 && align <= PAGE => HostStorage::Mapped(map_huge(len).ok_or_else(out_of_memory)?),
-            Pages::Huge | Pages::Plain => {
-                HostStorage::HeapMemory(HeapMemory::new(len, align).ok_or_else(out_of_memory)?)
-            }
+            Pages::Huge | Pages::Plain => HostStorage::Heap(HeapMemory::new(len, align).ok_or_else(out_of_memory)?),
         };
         Ok(Box::new(HostBuffer { name: self.name.clone(), storage }))
     }
@@ -125,11 +123,11 @@ pub struct HostBuffer {
 }
 
 enum HostStorage {
-    HeapMemory(HeapMemory),
+    Heap(HeapMemory),
     Mapped(MmapMut),
     Readable(Box<dyn AsRef<[u8]> + Send + Sync>),
     Writable(Box<dyn OwnedBytes>),
-    LentMemory(LentMemory),
+    Lent(LentMemory),
 }
 
 /// What can be read and written; a name for two traits in one box.
@@ -187,8 +185,8 @@ impl HostBuffer {
 
     fn extent(&self) -> (NonNull<u8>, usize) {
         match &self.storage {
-            HostStorage::HeapMemory(own) => (own.start, own.len),
-            HostStorage::LentMemory(lent) => (lent.start, lent.len),
+            HostStorage::Heap(own) => (own.start, own.len),
+            HostStorage::Lent(lent) => (lent.start, lent.len),
             HostStorage::Mapped(map) => start_and_len(NonNull::from(&**map)),
             HostStorage::Readable(owner) => start_and_len(NonNull::from((**owner).as_ref())),
             HostStorage::Writable(owner) => start_and_len(NonNull::from(owner.bytes())),
@@ -199,8 +197,8 @@ impl HostBuffer {
 impl HostStorage {
     fn span_mut(&mut self, name: &str, offset: Offset, size: Bytes) -> Result<SpanMut<'_>, DeviceError> {
         let (start, len) = match self {
-            Self::HeapMemory(own) => (own.start, own.len),
-            Self::LentMemory(lent) => (lent.start, lent.len),
+            Self::Heap(own) => (own.start, own.len),
+            Self::Lent(lent) => (lent.start, lent.len),
             Self::Mapped(map) => start_and_len(NonNull::from(&mut **map)),
             Self::Writable(owner) => start_and_len(NonNull::from(owner.bytes_mut())),
             Self::Readable(_) => return Err(DeviceError::ReadOnly { memory: name.into() }),
@@ -270,11 +268,8 @@ impl Buffer for HostBuffer {
         match self.storage {
             // Who has a `&mut HostBuffer` can swap it for another and so carry lent memory away from the handle that gives
             // it back. What is lent shows nobody but `SpanMut::of` what it is.
-            HostStorage::LentMemory(_) => &mut self.storage,
-            HostStorage::HeapMemory(_)
-            | HostStorage::Mapped(_)
-            | HostStorage::Readable(_)
-            | HostStorage::Writable(_) => self,
+            HostStorage::Lent(_) => &mut self.storage,
+            HostStorage::Heap(_) | HostStorage::Mapped(_) | HostStorage::Readable(_) | HostStorage::Writable(_) => self,
         }
     }
 }
@@ -446,7 +441,7 @@ pub(crate) fn lend<R>(bytes: &mut [u8], act: impl FnOnce(&SharedBuffer) -> R) ->
     let memory = HostMemory::named(LENT).with_align(Align::ONE);
     let (start, len) = start_and_len(NonNull::from(bytes));
     let buffer =
-        Box::new(HostBuffer { name: memory.name.clone(), storage: HostStorage::LentMemory(LentMemory { start, len }) });
+        Box::new(HostBuffer { name: memory.name.clone(), storage: HostStorage::Lent(LentMemory { start, len }) });
     // The buffer can be reached through its handle alone: nobody gets a `&mut HostBuffer` of it that could be moved out of.
     // `RevokeOnDrop` drops it before `bytes` is free again, also when `act` panics. So no `LentMemory` outlives the borrow.
     let revoke = RevokeOnDrop(SharedBuffer::new(Arc::new(memory), buffer, Usage::Any));
