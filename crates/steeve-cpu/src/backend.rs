@@ -143,14 +143,14 @@ impl Backend for CpuBackend {
 
     fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
         let Some(prepared) = prepared.as_any_mut().downcast_mut::<CpuPrepared>() else {
-            let why = "another backend has prepared these nodes".into();
+            let why = "wrong backend: expected nodes prepared by this backend".into();
             return Err(DeviceError::Failed { device: NAME.into(), why });
         };
         // Nothing stays locked during the run but the observer itself, which may well ask this backend something.
         let observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut observing = match observer.as_ref().map(|observer| observer.try_lock()) {
             Some(Err(TryLockError::WouldBlock)) => {
-                let why = "its observer is told about another run, which must end first".into();
+                let why = "observer busy: another run must end first".into();
                 return Err(DeviceError::Failed { device: NAME.into(), why });
             }
             Some(Err(TryLockError::Poisoned(poisoned))) => Some(poisoned.into_inner()),

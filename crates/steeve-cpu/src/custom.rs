@@ -15,10 +15,10 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use steeve_device::{Element, Shape};
+use steeve_device::{Element, KernelError, Shape};
 use steeve_graph::{CustomOp, DataType, Graph, Param, TensorId};
 
-use crate::kernel::{Kernel, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::tensor_ptr::TensorPtr;
 
 /// What a closure returns: an error ends the run, and names the node.
@@ -149,7 +149,7 @@ impl Kernel for CustomNode {
         }
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let rows = match self.kernel.split {
             WorkSplit::Whole => 0..operands.result.shape.rows(),
             WorkSplit::Rows => self.rows.unit(unit),
@@ -157,8 +157,8 @@ impl Kernel for CustomNode {
         let call = CustomCall { operands, rows, params: &self.params, shares: &self.shares, local: PhantomData };
         let name = self.kernel.op.name();
         match catch_unwind(AssertUnwindSafe(|| (self.kernel.closure)(&call))) {
-            Ok(done) => done.map_err(|error| format!("{name}: {error}")),
-            Err(panic) => Err(format!("{name}: the kernel panicked: {}", panic_message(&*panic))),
+            Ok(done) => done.map_err(|error| UnitError::Kernel { op: name.into(), source: KernelError::new(error) }),
+            Err(panic) => Err(format!("kernel of {name} panicked: {}", panic_message(&*panic)).into()),
         }
     }
 }
@@ -208,13 +208,15 @@ pub enum CustomCallError {
 impl fmt::Display for CustomCallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSource { slot } => write!(f, "source {slot} is missing"),
-            Self::NoParam { index, params } => write!(f, "parameter {index} is missing: there are {params}"),
-            Self::DataType { expected, found } => write!(f, "another data type: expected {expected}, got {found}"),
-            Self::Row { row, reach } => {
-                write!(f, "row {row} is out of reach: expected one from {} to below {}", reach.start, reach.end)
+            Self::NoSource { slot } => write!(f, "no source in slot {slot}"),
+            Self::NoParam { index, params } => {
+                write!(f, "no such parameter: expected an index below {params}, got {index}")
             }
-            Self::Strided { row } => write!(f, "the elements of row {row} are not side by side in memory"),
+            Self::DataType { expected, found } => write!(f, "wrong data type: expected {expected}, got {found}"),
+            Self::Row { row, reach } => {
+                write!(f, "row out of reach: expected one in {reach:?}, got {row}")
+            }
+            Self::Strided { row } => write!(f, "strided row: expected adjacent, aligned elements in row {row}"),
         }
     }
 }

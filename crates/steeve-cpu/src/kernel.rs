@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use steeve_device::Shape;
+use steeve_device::{KernelError, Shape};
 use steeve_graph::{CallError, Graph, Named, OpCall, TensorId};
 
 use crate::tensor_ptr::{NodeScratch, TensorPtr};
@@ -47,7 +47,7 @@ impl<'a> NodeCall<'a> {
     }
 }
 
-pub(crate) const NO_KERNEL: &str = "there is no kernel for it";
+pub(crate) const NO_KERNEL: &str = "no kernel for this operation";
 
 /// Returns the shape of a node's result. The error says which of its tensors can't be counted here.
 pub(crate) fn shapes_of(graph: &Graph, node: TensorId) -> Result<Shape, String> {
@@ -60,7 +60,7 @@ pub(crate) fn shapes_of(graph: &Graph, node: TensorId) -> Result<Shape, String> 
 
 fn shape_of(graph: &Graph, id: TensorId) -> Result<Shape, String> {
     let shape = Shape::new(&graph.tensor(id).layout);
-    shape.ok_or_else(|| format!("{} is too large for this machine", Named::new(id, graph.names())))
+    shape.ok_or_else(|| format!("too large for this machine: {}", Named::new(id, graph.names())))
 }
 
 /// What a kernel works on. Sources that it may not write over while it reads them stand apart from the result.
@@ -110,7 +110,22 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     /// The operands have the shapes that the kernel was chosen for, their memory is borrowed, and no other thread writes
     /// what this unit touches. The result may stand exactly on a source whose slot the operation overwrites; otherwise
     /// sources and result are apart. Every unit of [`run_prologue`](Self::run_prologue) has been done.
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String>;
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError>;
+}
+
+/// Why a unit of work failed.
+#[derive(Debug)]
+pub(crate) enum UnitError {
+    /// Data that only a run can show to be wrong.
+    Data(String),
+    /// The error of a caller's own kernel of operation `op`.
+    Kernel { op: String, source: KernelError },
+}
+
+impl From<String> for UnitError {
+    fn from(why: String) -> Self {
+        Self::Data(why)
+    }
 }
 
 /// Work before the units of a kernel, into memory that they all read.

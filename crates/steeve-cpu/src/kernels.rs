@@ -87,7 +87,7 @@ pub(crate) fn choose(node: &NodeCall<'_>) -> Result<Box<dyn Kernel>, String> {
         Call::Cpy { a, .. } | Call::Cont { a } | Call::Dup { a } => copy::copy(node, a),
         Call::Concat { a, b, dim } => concat::concat(node, a, b, dim),
         Call::Repeat { a } => concat::repeat(node, a),
-        Call::Custom {} => Err("callers' own operations have no kernel here".into()),
+        Call::Custom {} => Err("no kernel for callers' own operations".into()),
         _ => Err(NO_KERNEL.into()),
     }
 }

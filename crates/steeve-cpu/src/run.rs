@@ -17,7 +17,7 @@ use steeve_graph::{Bytes, Graph, Layout, Named, Op, TensorId};
 
 use crate::cancel::Cancel;
 use crate::custom::CustomKernels;
-use crate::kernel::{Kernel, NodeCall, Operands, shapes_of};
+use crate::kernel::{Kernel, NodeCall, Operands, UnitError, shapes_of};
 use crate::kernels::choose;
 use crate::pool::{Pool, WorkerGroup};
 use crate::tensor_ptr::{CacheLine, NodeScratch, TensorPtr};
@@ -109,10 +109,10 @@ pub(crate) fn kernel_of(
     custom: &CustomKernels,
 ) -> Result<Option<Box<dyn Kernel>>, DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
-    let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
+    let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("no such tensor".into())) };
     let count = graph.sources(node).len();
     if count > MOST_SOURCES {
-        return Err(refuse(format!("it has {count} sources")));
+        return Err(refuse(format!("too many sources: expected at most {MOST_SOURCES}, got {count}")));
     }
     if tensor.op.writes_nothing() {
         return Ok(None);
@@ -161,12 +161,12 @@ impl CpuPrepared {
             self.sources[first + source.slot] = Some(operand);
         }
         grow(&mut self.staging, staging, CacheLine([0; 64])).map_err(|asked| {
-            let memory = format!("{name}, for sources that stand under their result,");
+            let memory = format!("{name} (copies of overwritten sources)");
             DeviceError::OutOfMemory { memory, asked, left: None }
         })?;
         let node_scratch = kernel.prologue().bytes.div_ceil(size_of::<CacheLine>());
         grow(&mut self.node_scratch, node_scratch, CacheLine([0; 64])).map_err(|asked| {
-            let memory = format!("{name}, for what the units of a node share,");
+            let memory = format!("{name} (node scratch)");
             DeviceError::OutOfMemory { memory, asked, left: None }
         })?;
         let in_order = units == 1 || result.shape.overlaps_itself();
@@ -228,7 +228,7 @@ impl GraphRun<'_> {
             starts.push(borrowed.start(self.name, &used.buffer)?);
         }
         let Some(mut group) = self.pool.enter() else {
-            let why = "it runs a graph already, on this very thread: an observer can't run another".into();
+            let why = "recursive run: an observer can't run graphs on its own backend".into();
             return Err(DeviceError::Failed { device: self.name.into(), why });
         };
         for step in steps.iter() {
@@ -248,9 +248,12 @@ impl GraphRun<'_> {
                     self.cancel,
                 )
             };
-            let ended = done.map_err(|why| {
-                let why = format!("{}: {why}", Named::new(step.node, graph.names()));
-                DeviceError::Failed { device: self.name.into(), why }
+            let ended = done.map_err(|error| {
+                let (backend, node) = (self.name.into(), Named::new(step.node, graph.names()));
+                match error {
+                    UnitError::Data(why) => DeviceError::Failed { device: backend, why: format!("{node}: {why}") },
+                    UnitError::Kernel { op, source } => DeviceError::Kernel { backend, node, op, source },
+                }
             })?;
             // Units that were left out leave a result that is none.
             if ended == StepEnd::Cancelled || self.cancel.is_cancelled() {
@@ -290,7 +293,7 @@ impl KernelStep {
         sources: &[Option<Operand>],
         spare: StepScratch<'_>,
         cancel: &Cancel,
-    ) -> Result<StepEnd, String> {
+    ) -> Result<StepEnd, UnitError> {
         // SAFETY: as promised.
         let raw = |operand: &Operand| unsafe { starts[operand.buffer].add(operand.offset) };
         let mut pointers: [Option<TensorPtr<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
@@ -339,7 +342,7 @@ impl KernelStep {
             return Ok(StepEnd::Complete);
         }
         // Of several errors the one of the first unit counts, whoever was quicker.
-        let failed: Mutex<Option<(usize, String)>> = Mutex::new(None);
+        let failed: Mutex<Option<(usize, UnitError)>> = Mutex::new(None);
         group.run(self.units, &|unit, scratch| {
             if leaves_out() {
                 return;
@@ -386,7 +389,7 @@ impl BorrowedBuffer<'_> {
     fn start(&mut self, name: &str, buffer: &SharedBuffer) -> Result<*mut u8, DeviceError> {
         let size = buffer.size();
         let no_host = || {
-            let why = format!("{} is no memory of this process", buffer.memory().name());
+            let why = format!("not host memory: {}", buffer.memory().name());
             DeviceError::Failed { device: name.into(), why }
         };
         match self {

@@ -277,7 +277,7 @@ fn an_id_that_names_no_row_is_an_error_with_its_number() {
         let (a, b) = (trial.leaf(DataType::F32, &[8, 2, 1]), trial.leaf(DataType::F32, &[8, 4]));
         let ids = trial.given(DataType::I32, &[2, 1], &[0.0, id]);
         let to = trial.context.apply(Op::AddId, &[Some(a), Some(b), Some(ids)], &[]).unwrap();
-        assert!(trial.refusal(to).contains(&format!("id {id} names none of the 4 rows")), "{}", trial.refusal(to));
+        assert!(trial.refusal(to).contains(&format!("expected an id below 4, got {id}")), "{}", trial.refusal(to));
     }
 }
 
@@ -347,13 +347,13 @@ fn what_is_not_supported_is_said_before_anything_runs() {
     let (f, i) = (trial.leaf(DataType::F32, &[32]), trial.leaf(DataType::I32, &[32]));
     let q = trial.leaf(DataType::Q8_0, &[32]);
     let sum = trial.context.add(f, i).unwrap();
-    assert!(trial.refusal(sum).ends_with("only f32, f16 and bf16"), "{}", trial.refusal(sum));
+    assert!(trial.refusal(sum).ends_with("data type: expected f32, f16 or bf16"), "{}", trial.refusal(sum));
     let sum = trial.context.add(i, f).unwrap();
-    assert!(trial.refusal(sum).ends_with("i32 goes with i32 only"));
+    assert!(trial.refusal(sum).ends_with("data types: expected i32 with i32"));
     let relu = trial.context.relu(q).unwrap();
-    assert!(trial.refusal(relu).ends_with("only f32, f16 and bf16"));
+    assert!(trial.refusal(relu).ends_with("data type: expected f32, f16 or bf16"));
     let silu = trial.context.silu(i).unwrap();
-    assert!(trial.refusal(silu).ends_with("only f32, f16 and bf16"));
+    assert!(trial.refusal(silu).ends_with("data type: expected f32, f16 or bf16"));
     let short = trial.leaf(DataType::F32, &[31]);
     let layout = trial.layout(f);
     let wrong = by_hand(&mut trial, Op::Add, layout, &[f, short], &[]);
@@ -362,7 +362,7 @@ fn what_is_not_supported_is_said_before_anything_runs() {
     assert!(trial.refusal(wrong).contains("the result has another shape than the operation makes"));
     let zero = trial.given(DataType::I32, &[1], &[0.0]);
     let quotient = trial.context.div(i, zero).unwrap();
-    assert!(trial.refusal(quotient).contains("is divided by zero"));
+    assert!(trial.refusal(quotient).contains("division by zero"));
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn what_is_not_supported_is_said_before_anything_runs() {
     let mut trial = FilledContext::new(1);
     let q = trial.leaf(DataType::Q8_0, &[32, 2]);
     let padded = trial.context.pad(q, [32, 0, 0, 0]).unwrap();
-    assert!(trial.refusal(padded).ends_with("only plain types"));
+    assert!(trial.refusal(padded).ends_with("data type: expected a plain type"));
     let larger = trial.context.upscale(q, 2, Interpolation::Bilinear).unwrap();
-    assert!(trial.refusal(larger).ends_with("only f32, f16 and bf16"));
+    assert!(trial.refusal(larger).ends_with("data type: expected f32, f16 or bf16"));
 }

@@ -24,7 +24,7 @@ use crate::{
 /// device.faults().fail_after(1);
 /// assert!(SharedBuffer::allocate(memory, Bytes(1024), Usage::Any).is_ok());
 /// let error = SharedBuffer::allocate(memory, Bytes(1024), Usage::Any).unwrap_err();
-/// assert_eq!(error.to_string(), "gpu: told to fail allocation 1");
+/// assert_eq!(error.to_string(), "gpu: injected fault: allocation 1");
 /// assert_eq!(device.ledger().live(), Bytes(0));
 /// # Ok::<(), steeve_device::DeviceError>(())
 /// ```
@@ -210,7 +210,7 @@ impl BufferType for DiscreteMemory {
         let number = self.ledger.ask();
         let memory = self.spec.name.clone();
         if self.faults.allocation_fails() {
-            return Err(DeviceError::Failed { device: memory, why: format!("told to fail allocation {number}") });
+            return Err(DeviceError::Failed { device: memory, why: format!("injected fault: allocation {number}") });
         }
         if let Some(max) = self.faults.with(|fault| fault.refuse_above).filter(|max| size > *max) {
             return Err(DeviceError::TooLarge { memory, asked: size, max });
@@ -260,10 +260,7 @@ impl DiscreteBuffer {
 
     fn fail_if_told(&self, size: Bytes) -> Result<(), DeviceError> {
         if size > Bytes::ZERO && self.faults.transfer_fails() {
-            return Err(DeviceError::Failed {
-                device: self.spec.name.clone(),
-                why: "told to fail this transfer".into(),
-            });
+            return Err(DeviceError::Failed { device: self.spec.name.clone(), why: "injected fault: transfer".into() });
         }
         Ok(())
     }

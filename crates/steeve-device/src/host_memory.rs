@@ -157,7 +157,7 @@ impl HostBuffer {
     /// let mut two = [0; 2];
     /// buffer.read(Offset(1), &mut two)?;
     /// assert_eq!(two, [2, 3]);
-    /// assert_eq!(buffer.write(Offset(1), &two).unwrap_err().to_string(), "weights is read only");
+    /// assert_eq!(buffer.write(Offset(1), &two).unwrap_err().to_string(), "weights: read-only memory");
     /// # Ok::<(), steeve_device::DeviceError>(())
     /// ```
     pub fn read_only(name: &str, owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {

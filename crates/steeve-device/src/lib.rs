@@ -24,7 +24,7 @@
 //! buffer.read(Offset(16), &mut back)?;
 //! assert_eq!(&back, b"hello");
 //! let error = buffer.write(Offset(1020), b"hello").unwrap_err();
-//! assert_eq!(error.to_string(), "5 bytes at offset 1020 pass the end of a buffer of host, which has 1024 bytes");
+//! assert_eq!(error.to_string(), "host: out of bounds: expected a range within 1024 bytes, got 5 bytes at offset 1020");
 //! # Ok::<(), steeve_device::DeviceError>(())
 //! ```
 #![deny(unsafe_code)]
@@ -56,7 +56,7 @@ pub use buffer::{Buffer, BufferType, InitTensor, Padding, Usage, copy_through_ho
 pub use device::{Device, DeviceKind, MemoryInfo, Registry};
 pub use discrete_device::{DiscreteDevice, Faults};
 pub use element::Element;
-pub use error::DeviceError;
+pub use error::{DeviceError, KernelError};
 pub use host_memory::{HostBuffer, HostMemory, Pages, Span, SpanMut};
 pub use ledger::Ledger;
 pub use lowering::{LocatedTensor, LoweredNode, LoweredSource, Lowering, SourceUse, UsedBuffer};

@@ -132,7 +132,7 @@ impl<'a> Lowering<'a> {
     pub fn nodes(device: &str, graph: &'a Graph, range: Range<usize>) -> Result<&'a [TensorId], DeviceError> {
         let all = graph.nodes();
         all.get(range.clone()).ok_or_else(|| {
-            let why = format!("nodes {} to {} are asked for, and the graph has {}", range.start, range.end, all.len());
+            let why = format!("no such nodes: expected a range within 0..{}, got {range:?}", all.len());
             DeviceError::Failed { device: device.into(), why }
         })
     }
@@ -195,7 +195,7 @@ impl<'a> Lowering<'a> {
             Some(index) => index,
             None => {
                 if !(self.reaches)(buffer)? {
-                    let why = format!("{} is located in {}, which it can't reach", named(), buffer.memory().name());
+                    let why = format!("unreachable memory: {} is located in {}", named(), buffer.memory().name());
                     return Err(DeviceError::Failed { device: self.device.into(), why });
                 }
                 self.by_address.insert(buffer.address(), self.buffers.len());
@@ -204,7 +204,7 @@ impl<'a> Lowering<'a> {
             }
         };
         let shape = Shape::new(layout).ok_or_else(|| {
-            let why = format!("{} is too large", named());
+            let why = format!("tensor too large: {}", named());
             DeviceError::Failed { device: self.device.into(), why }
         })?;
         Ok(LocatedTensor { buffer: index, offset: address.offset, address: address.number(), shape })

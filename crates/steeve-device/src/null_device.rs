@@ -17,7 +17,7 @@ use crate::{Backend, Buffer, BufferType, Device, DeviceError, DeviceKind, Ledger
 /// let buffer = SharedBuffer::allocate(memory, Bytes(50 << 30), Usage::Compute)?;
 /// assert_eq!(device.ledger().live(), Bytes(50 << 30));
 /// let error = SharedBuffer::allocate(memory, Bytes(50 << 30), Usage::Compute).unwrap_err();
-/// assert_eq!(error.to_string(), "gpu has no 53687091200 bytes left, only 32212254720");
+/// assert_eq!(error.to_string(), "gpu: out of memory: requested 53687091200 bytes, 32212254720 bytes available");
 /// # Ok::<(), steeve_device::DeviceError>(())
 /// ```
 #[derive(Debug)]

@@ -52,7 +52,7 @@ impl SharedBuffer {
             Err(DeviceError::Broken { memory: memory.name().into(), promised, given })
         };
         if buffer.size() < size {
-            return broken(format!("a buffer of {size} bytes"), format!("{}", buffer.size()));
+            return broken(format!("a buffer of {size} bytes"), format!("{} bytes", buffer.size()));
         }
         if !memory.align().accepts(Offset(buffer.address())) {
             return broken(
@@ -210,7 +210,7 @@ impl SharedBuffer {
         let (grown, address) = (buffer.size(), buffer.address());
         if grown < size || address != self.0.address {
             let promised = format!("{size} bytes at address {:#x}", self.0.address);
-            let given = format!("{grown} at {address:#x}");
+            let given = format!("{grown} bytes at address {address:#x}");
             return Err(DeviceError::Broken { memory: self.0.memory.name().into(), promised, given });
         }
         self.0.size.store(grown.0, Ordering::Relaxed);

@@ -68,7 +68,7 @@ fn what_no_process_has_is_refused() {
         let memory = HostMemory::new().with_pages(pages);
         for size in [1 << 62, isize::MAX as u64, isize::MAX as u64 + 1, u64::MAX] {
             let error = memory.allocate(Bytes(size)).unwrap_err();
-            assert_eq!(error.to_string(), format!("host has no {size} bytes left"));
+            assert_eq!(error.to_string(), format!("host: out of memory: requested {size} bytes"));
         }
         // An alignment that leaves room for nothing else.
         let memory = memory.with_align(align(1 << 63));

@@ -138,7 +138,10 @@ fn lent_memory_cant_be_carried_away() {
         assert!(writing.as_any().downcast_ref::<HostBuffer>().is_some());
         SpanMut::of(&mut *writing, Offset(2), Bytes(3)).unwrap().unwrap().as_slice_mut().fill(4);
         let error = SpanMut::of(&mut *writing, Offset(2), Bytes(7)).unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "7 bytes at offset 2 pass the end of a buffer of lent memory, which has 8 bytes");
+        assert_eq!(
+            error.to_string(),
+            "lent memory: out of bounds: expected a range within 8 bytes, got 7 bytes at offset 2"
+        );
         assert_eq!(Span::of(&*writing, Offset(1), Bytes(2)).unwrap().unwrap().as_slice(), [1, 4]);
     });
     assert_eq!(mine, [1, 1, 4, 4, 4, 1, 1, 1]);

@@ -16,7 +16,7 @@ use steeve_graph::{DataType, FlashAttention, TensorId};
 use super::functions::{exp, tanh};
 use super::gemm::{FEW, GemmOperands, MatrixView, ProductOutput, ProductSize, product, readable};
 use crate::float_rows::{load_row, store};
-use crate::kernel::{Kernel, NodeCall, Operands, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, ThreadScratch, UnitError};
 use crate::multiversion::multiversion;
 use crate::tensor_ptr::TensorPtr;
 
@@ -32,7 +32,7 @@ pub(crate) fn flash_attn_ext(
     let [q, k, v] = node.shapes(operands)?;
     can_be_read([&q, &k, &v], node.optional(mask)?, node.optional(sinks)?)?;
     if node.result.dtype != DataType::F32 {
-        return Err("the result must be f32".into());
+        return Err("result: expected f32".into());
     }
     let [_, tokens, heads, outer] = q.ne;
     // Heads whose keys and values differ have nothing to share.
@@ -59,10 +59,10 @@ fn can_be_read([q, k, v]: [&Shape; 3], mask: Option<Shape>, sinks: Option<Shape>
     let demand = |condition: bool, wish: &str| if condition { Ok(()) } else { Err(wish.to_owned()) };
     readable(k)?;
     readable(v)?;
-    demand(q.dtype.is_float(), "the queries must be f32, f16 or bf16")?;
-    demand(q.ne[0] > 0, "queries of no elements have no scores")?;
-    demand(mask.is_none_or(|mask| mask.dtype.is_float()), "the mask must be f32, f16 or bf16")?;
-    demand(sinks.is_none_or(|sinks| sinks.dtype == DataType::F32), "the sinks must be f32")
+    demand(q.dtype.is_float(), "queries: expected f32, f16 or bf16")?;
+    demand(q.ne[0] > 0, "queries: expected at least one element each")?;
+    demand(mask.is_none_or(|mask| mask.dtype.is_float()), "mask: expected f32, f16 or bf16")?;
+    demand(sinks.is_none_or(|sinks| sinks.dtype == DataType::F32), "sinks: expected f32")
 }
 
 /// What the mask of a head is multiplied by (ALiBi, Press et al. 2021), as ggml computes it.
@@ -93,7 +93,7 @@ impl Kernel for Attention {
         self.units
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (q, k, v) = (operands.source(0), operands.source(1), operands.source(2));
         let ([d, _, heads, _], keys, dv) = (q.shape.ne, k.shape.ne[1], v.shape.ne[0]);
         let part = self.part(operands, unit);

@@ -11,7 +11,7 @@ use super::block_dots::{self, BlockRows, DotsFn, RoundedColumn, dots};
 use super::mul_mat_id::rows_of;
 use super::rounded_rows::{BlockLength, RoundedRow};
 use crate::float_rows::load_row;
-use crate::kernel::{Kernel, Operands, Prologue, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, Operands, Prologue, RowUnits, ThreadScratch, UnitError};
 use crate::tensor_ptr::TensorPtr;
 
 /// `a` `[k, m]` in blocks and `b` `[k, n]` make `[m, n]`; `None` for types without such a way. How often planes and cubes of
@@ -50,7 +50,7 @@ struct RoundedProduct {
 impl RoundedProduct {
     fn new(a: &Shape, b: &Shape) -> Result<Option<Self>, String> {
         let (Some(blocks), Some(dots)) = (BlockLength::of(a.dtype), dots(a.dtype)) else { return Ok(None) };
-        let bytes = blocks.bytes(b.rows(), b.ne[0]).ok_or("the second source is too large to be rounded")?;
+        let bytes = blocks.bytes(b.rows(), b.ne[0]).ok_or("second source too large to be rounded")?;
         Ok(Some(Self { blocks, dots, rows: RowUnits::of(b), bytes }))
     }
 
@@ -162,7 +162,7 @@ impl Kernel for MulMat {
         unsafe { self.product.round(operands, unit, scratch) }
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a) = (operands.result, operands.source(0));
         let [_, n, planes, _] = result.shape.ne;
         let (strip, rest) = (unit % self.strips.count(), unit / self.strips.count());
@@ -204,7 +204,7 @@ impl Kernel for MulMatId {
         unsafe { self.product.round(operands, unit, scratch) }
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, experts, b) = (operands.result, operands.source(0), operands.source(1));
         let (strip, expert) = (unit % self.strips.count(), unit / self.strips.count());
         // SAFETY: the ids.

@@ -4,13 +4,13 @@ use steeve_device::Shape;
 use steeve_graph::TensorId;
 
 use super::copy::{in_blocks, move_blocks, rows};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
 /// One tensor behind another along a dimension.
 pub(crate) fn concat(node: &NodeCall<'_>, a: TensorId, b: TensorId, dim: usize) -> Result<Box<dyn Kernel>, String> {
     let [a, b] = node.shapes([a, b])?;
     if a.dtype != node.result.dtype || b.dtype != node.result.dtype {
-        return Err("all types must be equal".into());
+        return Err("data types: expected equal ones".into());
     }
     let (to, parts) = (in_blocks(node.result)?, [in_blocks(a)?, in_blocks(b)?]);
     Ok(Box::new(Concat { to, parts, dim, rows: rows(&to) }))
@@ -29,7 +29,7 @@ impl Kernel for Concat {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, sources) = (operands.result, [operands.source(0), operands.source(1)]);
         for row in self.rows.unit(unit) {
             let at @ [i1, i2, i3] = self.to.row_at(row);
@@ -64,7 +64,7 @@ impl Kernel for Concat {
 pub(crate) fn repeat(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     if a.dtype != node.result.dtype {
-        return Err("both types must be equal".into());
+        return Err("data types: expected equal ones".into());
     }
     let (to, from) = (in_blocks(node.result)?, in_blocks(a)?);
     Ok(Box::new(Repeat { to, from, rows: rows(&to) }))
@@ -82,7 +82,7 @@ impl Kernel for Repeat {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, (to, from)) = (operands.result, operands.source(0), (&self.to, &self.from));
         for row in self.rows.unit(unit) {
             let at @ [i1, i2, i3] = to.row_at(row);

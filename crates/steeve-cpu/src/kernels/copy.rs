@@ -9,7 +9,7 @@ use steeve_graph::{DataType, TensorId};
 
 use super::transpose::turned;
 use crate::float_rows::{load, store};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::quant::{codec, encoder};
 use crate::tensor_ptr::TensorPtr;
 
@@ -28,12 +28,12 @@ pub(crate) fn copy(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, 
     if !a.dtype.is_quantised() && !result.dtype.is_quantised() {
         return Ok(Box::new(CastElements { from, to }));
     }
-    Err(format!("{} can't become {} here", a.dtype, result.dtype))
+    Err(format!("no conversion of {} to {}", a.dtype, result.dtype))
 }
 
 /// The shape with rows of blocks, which are moved as they are.
 pub(super) fn in_blocks(shape: Shape) -> Result<Shape, String> {
-    shape.in_blocks().ok_or_else(|| format!("rows of {} must be whole blocks without gaps", shape.dtype))
+    shape.in_blocks().ok_or_else(|| format!("rows of {}: expected whole blocks without gaps", shape.dtype))
 }
 
 /// The rows of a shape of blocks.
@@ -128,7 +128,7 @@ impl Kernel for CopyBlocks {
         self.to.elements().div_ceil(UNIT)
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.to.elements()));
         let (mut from, mut to) = (BlockCursor::new(&self.from, range.start), BlockCursor::new(&self.to, range.start));
         let (size, mut left) = (self.to.size(), range.len());
@@ -163,7 +163,7 @@ impl Kernel for ConvertFloats {
         self.elements.div_ceil(UNIT)
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.elements));
         let [row] = scratch.rows([PIECE]);
         let mut from = FloatCursor::new(&self.from, a, range.start);
@@ -251,7 +251,7 @@ impl Kernel for CastElements {
         self.to.elements().div_ceil(UNIT)
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, range) = (operands.result, operands.source(0), unit_range(unit, self.to.elements()));
         let (mut from, mut to) = (BlockCursor::new(&self.from, range.start), BlockCursor::new(&self.to, range.start));
         for _ in range {

@@ -6,7 +6,7 @@ use super::functions as f;
 use super::map::{GluHalves, floats, map_binary, map_binary_int, map_halves, map_unary, map_unary_int};
 use super::strided_walk::StridedWalk;
 use crate::float_rows::{load_row, store_row};
-use crate::kernel::{Kernel, NO_KERNEL, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NO_KERNEL, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::multiversion::multiversion;
 
 /// A function of two floats, and the same of two whole numbers, where `b` may be repeated in any dimension.
@@ -30,7 +30,7 @@ binary! {
     mul, |a, b| a * b, |a, b| Ok(a.wrapping_mul(b));
     /// `a / b`.
     div, |a, b| a / b, |a, b| match b {
-        0 => Err(format!("{a} is divided by zero")),
+        0 => Err(format!("division by zero: {a}")),
         b => Ok(a.wrapping_div(b)),
     };
 }
@@ -96,7 +96,7 @@ fn unary_int(node: &NodeCall<'_>, kind: Unary, a: TensorId) -> Result<Box<dyn Ke
         Unary::Neg => map_unary_int(node, a, i32::wrapping_neg),
         Unary::Step => map_unary_int(node, a, |x| i32::from(x > 0)),
         Unary::Relu => map_unary_int(node, a, |x| x.max(0)),
-        _ => Err("only f32, f16 and bf16".into()),
+        _ => Err("data type: expected f32, f16 or bf16".into()),
     }
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn add_id(node: &NodeCall<'_>, a: TensorId, b: TensorId, ids: TensorI
     let [a, b, ids] = node.shapes([a, b, ids])?;
     floats([node.result, a, b])?;
     if ids.dtype != DataType::I32 {
-        return Err("the ids must be i32".into());
+        return Err("ids: expected i32".into());
     }
     let (r, mut walk) = (node.result, StridedWalk::new());
     walk.push(r.ne[1], [r.nb[1], a.nb[1], ids.nb[0]]);
@@ -157,7 +157,7 @@ impl Kernel for AddId {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, b, ids) = (operands.result, operands.source(0), operands.source(1), operands.source(2));
         let [x, y] = scratch.rows([a.shape.ne[0]; 2]);
         let (rows, count) = (self.rows.unit(unit), b.shape.ne[1]);
@@ -166,7 +166,7 @@ impl Kernel for AddId {
             unsafe {
                 let id = ids.read::<i32>(id);
                 let Some(row) = usize::try_from(id).ok().filter(|&row| row < count) else {
-                    return Err(format!("id {id} names none of the {count} rows"));
+                    return Err(format!("no such row: expected an id below {count}, got {id}").into());
                 };
                 load_row(a, a_, x);
                 load_row(b, row * b.shape.nb[1], y);

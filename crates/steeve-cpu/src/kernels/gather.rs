@@ -7,7 +7,7 @@ use steeve_graph::{DataType, TensorId};
 
 use super::gemm::{MatrixView, readable};
 use crate::float_rows::{load_row, store};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::quant::encoder;
 use crate::tensor_ptr::TensorPtr;
 
@@ -20,7 +20,7 @@ pub(crate) fn get_rows(node: &NodeCall<'_>, a: TensorId, ids: TensorId) -> Resul
     }
     let wanted = if a.dtype == DataType::I32 { DataType::I32 } else { DataType::F32 };
     if result.dtype != wanted {
-        return Err(format!("rows of {} are taken as {wanted}", a.dtype));
+        return Err(format!("result: expected {wanted} for rows of {}", a.dtype));
     }
     Ok(Box::new(GetRows { rows: RowUnits::of(&result) }))
 }
@@ -28,7 +28,7 @@ pub(crate) fn get_rows(node: &NodeCall<'_>, a: TensorId, ids: TensorId) -> Resul
 fn is_id(ids: &Shape) -> Result<(), String> {
     match ids.dtype {
         DataType::I32 | DataType::I64 => Ok(()),
-        dtype => Err(format!("ids must be i32 or i64, not {dtype}")),
+        dtype => Err(format!("ids: expected i32 or i64, got {dtype}")),
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) unsafe fn id_at(ids: TensorPtr<'_>, offset: usize, rows: usize) -> Re
         }
     };
     let row = usize::try_from(id).ok().filter(|&row| row < rows);
-    row.ok_or_else(|| format!("id {id} is not among the {rows} rows"))
+    row.ok_or_else(|| format!("no such row: expected an id below {rows}, got {id}"))
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Kernel for GetRows {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, ids) = (operands.result, operands.source(0), operands.source(1));
         let [row] = scratch.rows([result.shape.ne[0]]);
         for index in self.rows.unit(unit) {
@@ -88,11 +88,11 @@ pub(crate) fn set_rows(node: &NodeCall<'_>, rows: TensorId, ids: TensorId) -> Re
     let ([rows, ids], target) = (node.shapes([rows, ids])?, node.result);
     is_id(&ids)?;
     if !rows.dtype.is_float() {
-        return Err(format!("rows must be f32, f16 or bf16, not {}", rows.dtype));
+        return Err(format!("rows: expected f32, f16 or bf16, got {}", rows.dtype));
     }
     readable(&target)?;
     if !target.dtype.is_float() && encoder(target.dtype).is_none() {
-        return Err(format!("nothing is rounded to {} here", target.dtype));
+        return Err(format!("no rounding to {}", target.dtype));
     }
     let parts = target.ne[0].div_ceil(SetRows::PART);
     Ok(Box::new(SetRows { parts, planes: target.ne[2], units: parts * target.ne[2] * target.ne[3] }))
@@ -117,7 +117,7 @@ impl Kernel for SetRows {
         self.units
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (target, rows, ids) = (operands.result, operands.source(0), operands.source(1));
         let (first, plane) = (unit % self.parts * Self::PART, unit / self.parts);
         let part = first..target.shape.ne[0].min(first + Self::PART);

@@ -44,10 +44,10 @@ pub(crate) fn readable(shape: &Shape) -> Result<(), String> {
     }
     let dtype = shape.dtype;
     if codec(dtype).is_none() {
-        return Err(format!("{dtype} can't be read as f32 here"));
+        return Err(format!("no conversion of {dtype} to f32"));
     }
     let whole = (shape.ne[0] as u64).is_multiple_of(dtype.block_len()) && shape.nb[0] as u64 == dtype.block_bytes();
-    if whole { Ok(()) } else { Err(format!("rows of {dtype} must be whole blocks without gaps")) }
+    if whole { Ok(()) } else { Err(format!("rows of {dtype}: expected whole blocks without gaps")) }
 }
 
 /// Rows in memory that can be read as `f32`.

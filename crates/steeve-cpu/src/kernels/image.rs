@@ -8,7 +8,7 @@ use steeve_graph::{Convolution, DataType, Directions, Pool, TensorId};
 use super::map::floats;
 use super::strided_walk::StridedWalk;
 use crate::float_rows::{load, load_row, store_row};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
 /// The patches of an image under a convolution kernel, one in each row.
 pub(crate) fn im2col(
@@ -92,7 +92,7 @@ impl Kernel for Im2col {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, image, rows) = (operands.result, operands.source(1), self.rows.unit(unit));
         let ([width, height, channels], [step, down, channel_step, outer]) = (self.size, self.image_steps);
         let [across_axis, down_axis] = self.axes;
@@ -215,7 +215,7 @@ impl Kernel for PoolRows {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let (length, [across, down]) = (a.shape.ne[0], self.windows);
         let [x, out] = scratch.rows([length, result.shape.ne[0]]);

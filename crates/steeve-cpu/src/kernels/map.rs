@@ -11,7 +11,7 @@ use steeve_graph::{DataType, TensorId};
 
 use super::strided_walk::StridedWalk;
 use crate::float_rows::{load, store};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
 /// A function of one number, for each element of the first source.
 pub(crate) fn map_unary(
@@ -88,7 +88,7 @@ pub(crate) fn map_binary_int(
 /// The same number everywhere.
 pub(crate) fn constant(node: &NodeCall<'_>, value: f32) -> Result<Box<dyn Kernel>, String> {
     if !node.result.dtype.is_float() && node.result.dtype != DataType::I32 {
-        return Err("only f32, f16, bf16 and i32".into());
+        return Err("data type: expected f32, f16, bf16 or i32".into());
     }
     Ok(Box::new(FillConstant {
         value,
@@ -98,12 +98,16 @@ pub(crate) fn constant(node: &NodeCall<'_>, value: f32) -> Result<Box<dyn Kernel
 }
 
 pub(crate) fn floats<const N: usize>(shapes: [Shape; N]) -> Result<(), String> {
-    if shapes.iter().all(|shape| shape.dtype.is_float()) { Ok(()) } else { Err("only f32, f16 and bf16".into()) }
+    if shapes.iter().all(|shape| shape.dtype.is_float()) {
+        Ok(())
+    } else {
+        Err("data type: expected f32, f16 or bf16".into())
+    }
 }
 
 pub(crate) fn ints<const N: usize>(shapes: [Shape; N]) -> Result<(), String> {
     let all = shapes.iter().all(|shape| shape.dtype == DataType::I32);
-    if all { Ok(()) } else { Err("i32 goes with i32 only".into()) }
+    if all { Ok(()) } else { Err("data types: expected i32 with i32".into()) }
 }
 
 fn of_pairs(
@@ -298,7 +302,7 @@ impl<F: UnaryFn> Kernel for UnaryMap<F> {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a) = (operands.result, operands.source(0));
         let ([to, from], [to_step, from_step]) = (self.types, self.lines.steps);
         if self.direct {
@@ -336,7 +340,7 @@ impl<F: BinaryFn> Kernel for BinaryMap<F> {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let [(a_slot, a_start), (b_slot, b_start)] = self.sources;
         let (result, a, b) = (operands.result, operands.source(a_slot), operands.source(b_slot));
         let ([to, a_type, b_type], [to_step, a_step, b_step]) = (self.types, self.lines.steps);
@@ -380,7 +384,7 @@ impl<F: UnaryIntFn> Kernel for UnaryIntMap<F> {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, [to, from]) = (operands.result, operands.source(0), self.lines.steps);
         self.lines.each(unit, |[r, a_], n| {
             for i in 0..n {
@@ -402,7 +406,7 @@ impl<F: BinaryIntFn> Kernel for BinaryIntMap<F> {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, b) = (operands.result, operands.source(0), operands.source(1));
         let [to, a_step, b_step] = self.lines.steps;
         let mut done = Ok(());
@@ -417,7 +421,7 @@ impl<F: BinaryIntFn> Kernel for BinaryIntMap<F> {
                 }
             }
         });
-        done
+        Ok(done?)
     }
 }
 
@@ -432,7 +436,7 @@ impl Kernel for FillConstant {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let ([x], [step]) = (scratch.rows([PART.min(self.lines.length)]), self.lines.steps);
         // As bits, an i32 is stored like any other four bytes.
         let (value, dtype) = match self.dtype {

@@ -5,14 +5,14 @@ use steeve_graph::{DataType, TensorId};
 use super::block_product;
 use super::gemm::{FEW, MatrixView, ProductOutput, ProductSize, product, readable};
 use crate::float_rows::store_row;
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
 /// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
 pub(crate) fn mul_mat(node: &NodeCall<'_>, a: TensorId, b: TensorId) -> Result<Box<dyn Kernel>, String> {
     let ([a, b], result) = (node.shapes([a, b])?, node.result);
     readable(&a)?;
     if !b.dtype.is_float() || result.dtype != DataType::F32 {
-        return Err("the second source must be f32, f16 or bf16, and the result f32".into());
+        return Err("data types: expected a second source of f32, f16 or bf16 and a result of f32".into());
     }
     let [k, m, ..] = a.ne;
     let [_, n, planes, cubes] = b.ne;
@@ -41,7 +41,7 @@ impl Kernel for MulMat {
         self.units
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, b) = (operands.result, operands.source(0), operands.source(1));
         let (tile, plane) = (self.tiles.tile(unit % self.tiles.count()), unit / self.tiles.count());
         let [i2, i3] = [plane % self.planes, plane / self.planes];
@@ -70,7 +70,7 @@ impl Kernel for FillZeros {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let result = operands.result;
         let [zeros] = scratch.rows([result.shape.ne[0]]);
         zeros.fill(0.0);

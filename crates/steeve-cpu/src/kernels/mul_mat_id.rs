@@ -10,7 +10,7 @@ use super::gather::id_at;
 use super::gemm::{MatrixView, ProductOutput, ProductSize, product, readable};
 use super::mul_mat::{FillZeros, Tiling};
 use crate::float_rows::{load_row, store};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::tensor_ptr::TensorPtr;
 
 /// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
@@ -23,7 +23,7 @@ pub(crate) fn mul_mat_id(
     let ([experts, b, ids], result) = (node.shapes([experts, b, ids])?, node.result);
     readable(&experts)?;
     if !b.dtype.is_float() || ids.dtype != DataType::I32 || result.dtype != DataType::F32 {
-        return Err("the second source must be f32, f16 or bf16, the ids i32 and the result f32".into());
+        return Err("data types: expected a second source of f32, f16 or bf16, ids of i32 and a result of f32".into());
     }
     let ([k, m, count, _], [used, tokens, ..]) = (experts.ne, ids.ne);
     if k == 0 {
@@ -51,7 +51,7 @@ impl Kernel for MulMatId {
         self.units
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (experts, b, ids) = (operands.source(0), operands.source(1), operands.source(2));
         let expert = unit / self.tiles.down();
         // SAFETY: the ids.
@@ -91,7 +91,7 @@ pub(crate) unsafe fn rows_of(ids: TensorPtr<'_>, expert: usize, count: usize) ->
     for (slot, token) in (0..tokens).flat_map(|token| (0..used).map(move |slot| (slot, token))) {
         let offset = slot * ids.shape.nb[0] + token * ids.shape.nb[1];
         // SAFETY: an element of the ids.
-        let id = unsafe { id_at(ids, offset, count) }.map_err(|why| why.replace("rows", "experts"))?;
+        let id = unsafe { id_at(ids, offset, count) }.map_err(|why| why.replace("no such row", "no such expert"))?;
         if id == expert {
             rows.push((slot, token));
         }

@@ -8,7 +8,7 @@ use super::map::floats;
 use super::row_map::{each_pair, each_row};
 use super::strided_walk::StridedWalk;
 use crate::float_rows::{load, store};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::multiversion::multiversion;
 
 /// Each row less its mean, divided by its deviation.
@@ -114,7 +114,7 @@ impl Kernel for GroupNorm {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a) = (operands.result, operands.source(0));
         let (r, s) = (result.shape, a.shape);
         let [x] = scratch.rows([PART]);

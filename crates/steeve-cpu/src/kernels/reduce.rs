@@ -6,7 +6,7 @@ use steeve_graph::{DataType, TensorId};
 use super::lane_sum::{LaneSum, add_row};
 use super::strided_walk::StridedWalk;
 use crate::float_rows::{load, store};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::tensor_ptr::TensorPtr;
 
 /// The sum of all elements.
@@ -52,7 +52,7 @@ fn total(
         (from, to) => from.is_float() && to.is_float(),
     };
     if !fits {
-        return Err(format!("no {to} is made of {from} this way"));
+        return Err(format!("data types: no sum of {from} as {to}"));
     }
     let (length, [step], part) = part.split_in_order();
     Ok(Box::new(SumElements { from, to, divisor, length, step, part, walk, rows }))
@@ -111,7 +111,7 @@ impl Kernel for SumElements {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let [x] = scratch.rows([PIECE]);
         for [r, a_] in self.walk.from(rows.start).take(rows.len()) {

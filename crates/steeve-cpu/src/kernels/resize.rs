@@ -7,7 +7,7 @@ use steeve_graph::{Interpolation, TensorId};
 
 use super::map::floats;
 use crate::float_rows::{load_row, store_row};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
 /// An image of another size.
 pub(crate) fn upscale(
@@ -73,7 +73,7 @@ impl Kernel for BilinearUpscale {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let [above, below, out] = scratch.rows([a.shape.ne[0], a.shape.ne[0], result.shape.ne[0]]);
         for row in rows {
@@ -119,7 +119,7 @@ enum ResizeRule {
 
 fn moved(a: &Shape, result: &Shape, how: ResizeRule) -> Result<Box<dyn Kernel>, String> {
     if a.dtype != result.dtype {
-        return Err("both types must be equal".into());
+        return Err("data types: expected equal ones".into());
     }
     let rows = RowUnits::of(result);
     match (a.dtype.block_len(), a.dtype.block_bytes()) {
@@ -127,7 +127,7 @@ fn moved(a: &Shape, result: &Shape, how: ResizeRule) -> Result<Box<dyn Kernel>, 
         (1, 2) => Ok(Box::new(ResizeByCopy::<u16> { how, rows, element: PhantomData })),
         (1, 4) => Ok(Box::new(ResizeByCopy::<u32> { how, rows, element: PhantomData })),
         (1, 8) => Ok(Box::new(ResizeByCopy::<u64> { how, rows, element: PhantomData })),
-        _ => Err("only plain types".into()),
+        _ => Err("data type: expected a plain type".into()),
     }
 }
 
@@ -144,7 +144,7 @@ impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for ResizeByCopy<
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a) = (operands.result, operands.source(0));
         let (r, s) = (result.shape, a.shape);
         for row in self.rows.unit(unit) {

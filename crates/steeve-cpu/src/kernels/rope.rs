@@ -10,7 +10,7 @@ use steeve_graph::{DataType, RopeMode, TensorId};
 use super::map::floats;
 use super::strided_walk::StridedWalk;
 use crate::float_rows::{load_row, store_row};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::multiversion::multiversion;
 use crate::tensor_ptr::TensorPtr;
 
@@ -26,10 +26,10 @@ pub(crate) fn rope(
     let ([a, positions], factors) = (node.shapes([a, positions])?, node.optional(factors)?);
     floats([node.result, a])?;
     if positions.dtype != DataType::I32 {
-        return Err("the positions must be i32".into());
+        return Err("positions: expected i32".into());
     }
     if factors.is_some_and(|factors| factors.dtype != DataType::F32) {
-        return Err("the frequency factors must be f32".into());
+        return Err("frequency factors: expected f32".into());
     }
     let params = RopeParams::new(&rope, direction);
     let [length, heads, tokens, outer] = node.result.ne;
@@ -235,7 +235,7 @@ impl Kernel for RopeRows {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, positions) = (operands.result, operands.source(0), operands.source(1));
         let [x, cos, sin] = scratch.rows([result.shape.ne[0], self.pairs, self.pairs]);
         let tokens = self.rows.unit(unit);

@@ -7,7 +7,7 @@ use steeve_graph::TensorId;
 use super::map::floats;
 use super::strided_walk::StridedWalk;
 use crate::float_rows::{load_row, store_row};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
 /// A function that changes a row of the first source.
 pub(crate) fn each_row(
@@ -53,7 +53,7 @@ impl<F: RowFn> Kernel for RowMap<F> {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let [x] = scratch.rows([result.shape.ne[0]]);
         for [r, a_] in self.walk.from(rows.start).take(rows.len()) {
@@ -79,7 +79,7 @@ impl<F: RowPairFn> Kernel for RowPairMap<F> {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, b, rows) = (operands.result, operands.source(0), operands.source(1), self.rows.unit(unit));
         let [x, y] = scratch.rows([result.shape.ne[0]; 2]);
         for [r, a_, b_] in self.walk.from(rows.start).take(rows.len()) {

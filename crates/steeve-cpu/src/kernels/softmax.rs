@@ -8,7 +8,7 @@ use super::map::floats;
 use super::row_map::each_pair;
 use super::strided_walk::StridedWalk;
 use crate::float_rows::{load_row, store_row};
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::multiversion::multiversion;
 
 /// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
@@ -23,10 +23,10 @@ pub(crate) fn soft_max(
     floats([result, a])?;
     let (mask, sinks) = (node.optional(mask)?, node.optional(sinks)?);
     if mask.is_some_and(|mask| !mask.dtype.is_float()) {
-        return Err("the mask must be f32, f16 or bf16".into());
+        return Err("mask: expected f32, f16 or bf16".into());
     }
     if sinks.is_some_and(|sinks| sinks.dtype != DataType::F32) {
-        return Err("the sinks must be f32".into());
+        return Err("sinks: expected f32".into());
     }
     // The mask has at least as many rows as the source, and is repeated over heads and batches. The last operand counts
     // heads.
@@ -55,7 +55,7 @@ impl Kernel for SoftMax {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let (mask, sinks) = (operands.optional(1), operands.optional(2));
         let n = result.shape.ne[0];
@@ -145,7 +145,7 @@ pub(crate) fn soft_max_back(
     Numbers { scale, max_bias }: Numbers,
 ) -> Result<Box<dyn Kernel>, String> {
     if max_bias != 0.0 {
-        return Err("only without a bias".into());
+        return Err("bias: expected none".into());
     }
     each_pair(node, gradient, y, move |gradient, y| soft_max_back_row(gradient, y, scale))
 }
@@ -182,7 +182,7 @@ impl Kernel for DiagMask {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let [x] = scratch.rows([result.shape.ne[0]]);
         for [r, a_, row] in self.walk.from(rows.start).take(rows.len()) {

@@ -4,20 +4,20 @@ use steeve_graph::{DataType, Order, TensorId};
 
 use super::strided_walk::StridedWalk;
 use crate::float_rows::load_row;
-use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::tensor_ptr::TensorPtr;
 
 /// The order that sorts each row, or the start of it, as long as the rows of the result.
 pub(crate) fn sorted(node: &NodeCall<'_>, a: TensorId, order: Order) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     if !a.dtype.is_float() && a.dtype != DataType::I32 {
-        return Err("only f32, f16, bf16 and i32".into());
+        return Err("data type: expected f32, f16, bf16 or i32".into());
     }
     if node.result.dtype != DataType::I32 {
-        return Err("the result must be i32".into());
+        return Err("result: expected i32".into());
     }
     if i32::try_from(a.ne[0]).is_err() {
-        return Err("a row must be short enough to be numbered by i32".into());
+        return Err("row too long: expected indices that fit i32".into());
     }
     let (descending, rows) = (order == Order::Descending, RowUnits::new(a.rows(), a.ne[0]));
     Ok(Box::new(SortRows { descending, walk: StridedWalk::rows([&node.result, &a]), rows }))
@@ -67,7 +67,7 @@ impl Kernel for SortRows {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let (length, count) = (a.shape.ne[0], result.shape.ne[0]);
         let (words, x) = scratch.words_and_row(length);

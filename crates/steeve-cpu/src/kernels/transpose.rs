@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use steeve_device::Shape;
 
-use crate::kernel::{Kernel, Operands, RowUnits, ThreadScratch};
+use crate::kernel::{Kernel, Operands, RowUnits, ThreadScratch, UnitError};
 
 /// A copy between two tensors of one shape where the rows of one side are columns of the other; `None` if that is not what
 /// it is.
@@ -61,7 +61,7 @@ impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for Transpose<T> 
         self.rows().units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a) = (operands.result, operands.source(0));
         let [along, across] = self.squares();
         let [n0, n1, n2, _] = self.to.ne;

@@ -116,7 +116,7 @@ impl Backend for TestBackend {
         tensors: &dyn Locate,
     ) -> Result<Box<dyn Prepared>, DeviceError> {
         let Some(asked) = graph.nodes().get(nodes.clone()) else {
-            let why = format!("nodes {nodes:?} are asked for, and the graph has {}", graph.nodes().len());
+            let why = format!("no such nodes: expected a range within 0..{}, got {nodes:?}", graph.nodes().len());
             return Err(DeviceError::Failed { device: self.config.name.clone(), why });
         };
         asked.iter().try_for_each(|node| self.supports(graph, *node))?;

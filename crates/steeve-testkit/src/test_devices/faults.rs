@@ -81,6 +81,6 @@ impl FaultPoint {
             Self::Copy => "copy",
             Self::Submit => "run",
         };
-        DeviceError::Failed { device: device.into(), why: format!("told to fail this {what}") }
+        DeviceError::Failed { device: device.into(), why: format!("injected fault: {what}") }
     }
 }

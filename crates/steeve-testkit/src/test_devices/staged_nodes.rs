@@ -146,7 +146,7 @@ impl NodeStager<'_> {
         let Some(address) = self.tensors.locate(tensor) else { return Err(DeviceError::Unplaced { tensor: named() }) };
         let (buffer, size) = (address.buffer, self.graph.tensor(tensor).nbytes());
         let Some(place) = BufferBytes::of(buffer, BufferUse::Read)?.filter(|place| self.reach.has(place)) else {
-            let why = format!("{} stands in {}, which it can't reach", named(), buffer.memory().name());
+            let why = format!("unreachable memory: {} is located in {}", named(), buffer.memory().name());
             return Err(DeviceError::Failed { device: self.engine.name.clone(), why });
         };
         let range = range_in(buffer, address.offset, size)?;
