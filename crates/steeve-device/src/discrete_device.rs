@@ -1,7 +1,7 @@
-//! A device with memory of its own that can be reached by copies only: for tests.
+//! A device for tests whose memory is reached by copies only.
 //!
-//! Its addresses are made up, so whoever takes one for a pointer gets nowhere; its bytes are garbage until they are written;
-//! and it fails when it is told to.
+//! Its addresses are made up, so they are of no use as pointers; its bytes are garbage until they are written; and
+//! faults can be injected.
 
 use std::any::Any;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::{
     Backend, Buffer, BufferType, Device, DeviceError, DeviceKind, InitTensor, Ledger, MemoryInfo, MemorySpec, Padding,
 };
 
-/// A device for tests: memory apart from the host's, with limits and faults as one likes.
+/// A device for tests with memory apart from the host's, limits and injected faults.
 ///
 /// ```
 /// use steeve_device::{Bytes, Device, DiscreteDevice, MemorySpec, SharedBuffer, Usage};
@@ -38,12 +38,12 @@ pub struct DiscreteDevice {
 }
 
 impl DiscreteDevice {
-    /// A device with one such memory.
+    /// Returns a device with one memory of these properties.
     pub fn new(spec: impl Into<MemorySpec>) -> Self {
         Self::with(spec.into(), Ledger::default(), Faults::default(), None)
     }
 
-    /// The same with buffers that want to see each tensor that is placed in them.
+    /// Returns this device with buffers that record each tensor that is placed in them.
     #[must_use]
     pub fn with_init_hook(self) -> Self {
         Self::with(self.spec, self.ledger, self.faults, Some(InitLog::default()))
@@ -60,17 +60,17 @@ impl DiscreteDevice {
         Self { spec, ledger, faults, inits, types: [Arc::new(memory)] }
     }
 
-    /// What it has given out.
+    /// Returns the ledger of its allocations.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// What it is told to fail at.
+    /// Returns its injected faults.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// The tensors that its buffers have seen since they were last reset, in order.
+    /// Returns the tensors placed in its buffers since they were last reset, in order.
     pub fn seen(&self) -> Vec<(TensorId, Offset)> {
         self.inits.as_ref().map(InitLog::list).unwrap_or_default()
     }
@@ -104,38 +104,38 @@ impl Device for DiscreteDevice {
 
 const NO_COMPUTE: &str = "this device has memory only";
 
-/// What a device is told to fail at. Clones are the same.
+/// The faults to inject into a device. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Mutex<PendingFaults>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct PendingFaults {
-    /// How many more allocations succeed; `None` for all.
+    /// The number of allocations that succeed before one fails; `None` for all.
     allocations: Option<u64>,
-    /// Buffers above this are refused.
+    /// The size above which buffers are refused.
     refuse_above: Option<Bytes>,
-    /// How many more transfers succeed; `None` for all.
+    /// The number of transfers that succeed before one fails; `None` for all.
     transfers: Option<u64>,
 }
 
 impl Faults {
-    /// The next `count` allocations succeed; the one behind them fails, and those behind that succeed again.
+    /// Makes the allocation after the next `count` ones fail, and none after it.
     pub fn fail_after(&self, count: u64) {
         self.with(|fault| fault.allocations = Some(count));
     }
 
-    /// Buffers above `size` are refused.
+    /// Refuses buffers larger than `size`.
     pub fn refuse_above(&self, size: Bytes) {
         self.with(|fault| fault.refuse_above = Some(size));
     }
 
-    /// The next `count` reads, writes, fills and copies succeed; the one behind them fails, and those behind that succeed
-    /// again. A copy between two buffers reads one and writes the other; what moves no byte does not count.
+    /// Makes the transfer (read, write, fill or copy) after the next `count` ones fail, and none after it. A copy
+    /// between two buffers reads one and writes the other; transfers of no bytes do not count.
     pub fn fail_transfer_after(&self, count: u64) {
         self.with(|fault| fault.transfers = Some(count));
     }
 
-    /// Nothing fails any more.
+    /// Removes all faults.
     pub fn clear(&self) {
         self.with(|fault| *fault = PendingFaults::default());
     }
@@ -153,7 +153,7 @@ impl Faults {
     }
 }
 
-/// Whether it was zero; then it counts no more.
+/// Counts down. Returns whether the count was zero, and stops counting then.
 fn count_down(count: &mut Option<u64>) -> bool {
     match count {
         Some(0) => {
@@ -217,7 +217,7 @@ impl BufferType for DiscreteMemory {
         }
         let entry = self.ledger.enter(&self.spec, size)?;
         let bytes = garbage(&memory, size)?;
-        // Far from each other and from anything that could be a pointer here.
+        // Far from each other and from any valid pointer.
         let address =
             self.next_address.fetch_add(1, Ordering::Relaxed).wrapping_mul(1 << 48) & !(self.spec.align.get() - 1);
         let (spec, faults, inits) = (self.spec.clone(), self.faults.clone(), self.inits.clone());
@@ -225,7 +225,11 @@ impl BufferType for DiscreteMemory {
     }
 }
 
-/// Nobody may count on zeros. An error if the host itself has not so much.
+/// Returns bytes that are not zero, so that code which relies on zeros fails.
+///
+/// # Errors
+///
+/// If the host has not enough memory.
 fn garbage(memory: &str, size: Bytes) -> Result<Vec<u8>, DeviceError> {
     let (len, mut bytes) = (usize::try_from(size.0).unwrap_or(usize::MAX), Vec::new());
     let out_of_memory = |_| DeviceError::OutOfMemory { memory: memory.into(), asked: size, left: None };
@@ -245,7 +249,7 @@ struct DiscreteBuffer {
 }
 
 impl DiscreteBuffer {
-    /// The bytes of a transfer that is about to be made.
+    /// Returns the range of a transfer, which fails here if a fault is injected.
     fn transfer(&self, offset: Offset, size: Bytes) -> Result<Range<usize>, DeviceError> {
         let range = self.range(offset, size)?;
         self.fail_if_told(size)?;
@@ -330,7 +334,7 @@ impl Buffer for DiscreteBuffer {
     }
 }
 
-/// The tensors that were set up since the last reset.
+/// The tensors placed since the last reset.
 #[derive(Clone, Debug, Default)]
 struct InitLog(Arc<Mutex<Vec<(TensorId, Offset)>>>);
 

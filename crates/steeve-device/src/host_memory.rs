@@ -1,8 +1,8 @@
 //! Memory of this process: the only file of this crate with `unsafe`.
 //!
-//! A [`HostBuffer`] is memory of its own (aligned, perhaps in huge pages), memory of an owner that the caller hands over
-//! (a vector, a mapped file), or memory lent for a while. All accesses go through a [`Span`]: a start and a length that
-//! have been proven to lie within the buffer, and that can't outlive the borrow they were made from.
+//! A [`HostBuffer`] is memory of its own (aligned, perhaps in huge pages), memory of an owner that the caller hands
+//! over (a vector, a mapped file), or memory lent for a while. All accesses go through a [`Span`]: a start and a length
+//! that have been proven to lie within the buffer, and that can't outlive the borrow they were made from.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -32,42 +32,42 @@ pub struct HostMemory {
     pages: Pages,
 }
 
-/// Which pages memory is made of.
+/// The pages that memory is allocated in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pages {
-    /// Those of the allocator.
+    /// The allocator's own.
     #[default]
     Plain,
-    /// Huge ones where the system has them, which saves address translation in large buffers.
+    /// Huge pages where the system has them, which saves address translation in large buffers.
     Huge,
 }
 
 impl HostMemory {
-    /// Memory called `host`, in which tensors stand at multiples of 32 bytes, as ggml's do.
+    /// Returns memory called `host` that aligns tensors to 32 bytes, as ggml does.
     pub fn new() -> Self {
         Self::named("host")
     }
 
-    /// The same with another name.
+    /// Returns memory called `name` that aligns tensors to 32 bytes, as ggml does.
     pub fn named(name: &str) -> Self {
         Self { name: name.into(), align: DEFAULT_ALIGN, pages: Pages::Plain }
     }
 
-    /// The same with another alignment of tensors.
+    /// Returns this memory with another alignment of tensors.
     #[must_use]
     pub fn with_align(self, align: Align) -> Self {
         Self { align, ..self }
     }
 
-    /// The same with other pages.
+    /// Returns this memory with other pages.
     #[must_use]
     pub fn with_pages(self, pages: Pages) -> Self {
         Self { pages, ..self }
     }
 }
 
-/// As ggml's processor memory has it.
+/// The alignment of ggml's CPU memory.
 pub(crate) const DEFAULT_ALIGN: Align = match Align::new(32) {
     Ok(align) => align,
     Err(_) => Align::ONE,
@@ -105,10 +105,10 @@ impl BufferType for HostMemory {
     }
 }
 
-/// The smallest page that any system we run on has.
+/// The smallest page size of any supported system.
 const PAGE: usize = 4096;
 
-/// Anonymous memory that the system is asked to back with huge pages. It may not have any: then they are small.
+/// Maps anonymous memory and advises the system to back it with huge pages. Without huge pages it gets small ones.
 fn map_huge(len: usize) -> Option<MmapMut> {
     let map = MmapMut::map_anon(len).ok()?;
     #[cfg(target_os = "linux")]
@@ -130,7 +130,7 @@ enum HostStorage {
     Lent(LentMemory),
 }
 
-/// What can be read and written; a name for two traits in one box.
+/// Memory that can be read and written: two traits under one name, for a box.
 trait OwnedBytes: Send + Sync {
     fn bytes(&self) -> &[u8];
     fn bytes_mut(&mut self) -> &mut [u8];
@@ -147,7 +147,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + Sync> OwnedBytes for T {
 }
 
 impl HostBuffer {
-    /// Memory that can only be read: a mapped file, an `Arc<[u8]>`, a static.
+    /// Wraps memory that can only be read: a mapped file, an `Arc<[u8]>`, a static.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -164,12 +164,12 @@ impl HostBuffer {
         Self { name: name.into(), storage: HostStorage::Readable(Box::new(owner)) }
     }
 
-    /// Memory that the caller hands over: a `Vec<u8>`, a mapped file that is private or writable.
+    /// Wraps memory that the caller hands over: a `Vec<u8>`, a mapped file that is private or writable.
     pub fn owned(name: &str, owner: impl AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static) -> Self {
         Self { name: name.into(), storage: HostStorage::Writable(Box::new(owner)) }
     }
 
-    /// `size` bytes at `offset` for reading.
+    /// Returns `size` bytes at `offset` for reading.
     pub fn span(&self, offset: Offset, size: Bytes) -> Result<Span<'_>, DeviceError> {
         let (start, len) = self.extent();
         let (at, size) = checked_range(&self.name, offset, size, len)?;
@@ -178,7 +178,7 @@ impl HostBuffer {
         Ok(Span { start, len: size, borrow: PhantomData })
     }
 
-    /// `size` bytes at `offset` for writing.
+    /// Returns `size` bytes at `offset` for writing.
     pub fn span_mut(&mut self, offset: Offset, size: Bytes) -> Result<SpanMut<'_>, DeviceError> {
         self.storage.span_mut(&self.name, offset, size)
     }
@@ -214,7 +214,7 @@ fn start_and_len(bytes: NonNull<[u8]>) -> (NonNull<u8>, usize) {
     (bytes.cast(), bytes.len())
 }
 
-/// Start and length as numbers that lie within `room`.
+/// Returns `offset` and `size` as numbers, proven to lie within `room`.
 fn checked_range(memory: &str, offset: Offset, size: Bytes, room: usize) -> Result<(usize, usize), DeviceError> {
     DeviceError::check_bounds(memory, offset, size, Bytes(room as u64))?;
     // Both are at most `room`.
@@ -256,7 +256,7 @@ impl Buffer for HostBuffer {
 
     fn copy_from(&mut self, to: Offset, source: &dyn Buffer, from: Offset, size: Bytes) -> Result<(), DeviceError> {
         let mut target = self.span_mut(to, size)?;
-        // One copy, whoever the source is: it reads straight into this memory.
+        // One copy, of whatever type the source is: it reads straight into this memory.
         source.read(from, target.as_slice_mut())
     }
 
@@ -266,8 +266,8 @@ impl Buffer for HostBuffer {
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
         match self.storage {
-            // Who has a `&mut HostBuffer` can swap it for another and so carry lent memory away from the handle that gives
-            // it back. What is lent shows nobody but `SpanMut::of` what it is.
+            // A `&mut HostBuffer` could be swapped for another, which would carry lent memory away from the handle that
+            // releases it. So only `SpanMut::of` can tell what lent memory is.
             HostStorage::Lent(_) => &mut self.storage,
             HostStorage::Heap(_) | HostStorage::Mapped(_) | HostStorage::Readable(_) | HostStorage::Writable(_) => self,
         }
@@ -300,7 +300,7 @@ pub struct Span<'a> {
 
 /// A piece of host memory for writing, proven to lie within its buffer.
 ///
-/// There is one at a time, and nobody reads meanwhile:
+/// There is one at a time, and no reader meanwhile:
 ///
 /// ```compile_fail,E0502
 /// use steeve_device::{Bytes, HostBuffer, Offset};
@@ -322,41 +322,41 @@ unsafe impl Send for Span<'_> {}
 unsafe impl Sync for Span<'_> {}
 // SAFETY: a span for writing is a `&mut [u8]` in all but name, which is `Send`.
 unsafe impl Send for SpanMut<'_> {}
-// SAFETY: through a shared `SpanMut` nothing but its start and length can be had.
+// SAFETY: a shared `SpanMut` gives access to nothing but its start and length.
 unsafe impl Sync for SpanMut<'_> {}
 
 impl<'a> Span<'a> {
-    /// `size` bytes at `offset` of a buffer of this process; `None` if its memory is elsewhere.
+    /// Returns `size` bytes at `offset` of a buffer of this process; `None` if its memory is elsewhere.
     pub fn of(buffer: &'a dyn Buffer, offset: Offset, size: Bytes) -> Option<Result<Self, DeviceError>> {
         buffer.as_any().downcast_ref::<HostBuffer>().map(|host| host.span(offset, size))
     }
 
-    /// Its first byte. Valid for reads of its length while the borrow lasts.
+    /// Returns the first byte. It is valid for reads of the span's length while the borrow lasts.
     pub fn start(&self) -> *const u8 {
         self.start.as_ptr()
     }
 
-    /// How many bytes it has.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &'a [u8] {
-        // SAFETY: the span lies within memory that is initialised, and the borrow it was made from lasts for 'a and keeps
-        // writers away.
+        // SAFETY: the span lies within memory that is initialised, and the borrow it was made from lasts for 'a and
+        // excludes writers.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl<'a> SpanMut<'a> {
-    /// `size` bytes at `offset` of a buffer of this process, also of one that is [lent](SharedBuffer::lend); `None` if its
-    /// memory is elsewhere.
+    /// Returns `size` bytes at `offset` of a buffer of this process, also of one that is [lent](SharedBuffer::lend);
+    /// `None` if its memory is elsewhere.
     ///
     /// ```
     /// use steeve_device::{Bytes, Offset, SharedBuffer, SpanMut};
@@ -377,25 +377,25 @@ impl<'a> SpanMut<'a> {
         any.downcast_mut::<HostBuffer>().map(|host| host.span_mut(offset, size))
     }
 
-    /// Its first byte. Valid for reads and writes of its length while the borrow lasts.
+    /// Returns the first byte. It is valid for reads and writes of the span's length while the borrow lasts.
     pub fn start(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// How many bytes it has.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the span lies within memory that is initialised, and the borrow it was made from lasts and keeps all
-        // others away.
+        // SAFETY: the span lies within memory that is initialised, and the borrow it was made from lasts and excludes
+        // all other accesses.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -413,7 +413,7 @@ unsafe impl Send for HeapMemory {}
 unsafe impl Sync for HeapMemory {}
 
 impl HeapMemory {
-    /// `None` if there is no such memory. Bases are at least on a cache line of their own.
+    /// Allocates memory aligned to at least a cache line; `None` if there is none.
     fn new(len: usize, align: usize) -> Option<Self> {
         let layout = Layout::from_size_align(len, align.max(64)).ok()?;
         if len == 0 {
@@ -430,33 +430,34 @@ impl HeapMemory {
 impl Drop for HeapMemory {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: `new` got it from the allocator with this layout, and nobody else frees it.
+            // SAFETY: `new` got it from the allocator with this layout, and nothing else frees it.
             unsafe { dealloc(self.start.as_ptr(), self.layout) }
         }
     }
 }
 
-/// See [`SharedBuffer::lend`].
+/// Implements [`SharedBuffer::lend`].
 pub(crate) fn lend<R>(bytes: &mut [u8], act: impl FnOnce(&SharedBuffer) -> R) -> R {
     let memory = HostMemory::named(LENT).with_align(Align::ONE);
     let (start, len) = start_and_len(NonNull::from(bytes));
     let buffer =
         Box::new(HostBuffer { name: memory.name.clone(), storage: HostStorage::Lent(LentMemory { start, len }) });
-    // The buffer can be reached through its handle alone: nobody gets a `&mut HostBuffer` of it that could be moved out of.
-    // `RevokeOnDrop` drops it before `bytes` is free again, also when `act` panics. So no `LentMemory` outlives the borrow.
+    // The buffer can be reached through its handle alone: no code gets a `&mut HostBuffer` of it that could be moved
+    // out of. `RevokeOnDrop` drops it before `bytes` is free again, also when `act` panics. So no `LentMemory` outlives
+    // the borrow.
     let revoke = RevokeOnDrop(SharedBuffer::new(Arc::new(memory), buffer, Usage::Any));
     act(&revoke.0)
 }
 
 const LENT: &str = "lent memory";
 
-/// Drops lent memory, and waits for whoever is still using it in another thread.
+/// Drops lent memory, after borrows in other threads have ended.
 struct RevokeOnDrop(SharedBuffer);
 
 impl Drop for RevokeOnDrop {
     fn drop(&mut self) {
-        // A lock may panic instead of waiting for its own thread for ever. Whoever still reads would then read what is no
-        // longer lent, so there is no way on.
+        // A lock may panic instead of waiting for its own thread for ever. Readers would then read what is no longer
+        // lent, so the process must not go on.
         let abort_on_unwind = AbortOnUnwind;
         self.0.wait_and_release();
         std::mem::forget(abort_on_unwind);
@@ -471,13 +472,13 @@ impl Drop for AbortOnUnwind {
     }
 }
 
-/// Memory that somebody else owns, and that [`lend`] keeps borrowed for as long as this exists.
+/// Memory of another owner, which [`lend`] keeps borrowed for as long as this exists.
 struct LentMemory {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it stands for a `&mut [u8]`, which is `Send`.
+// SAFETY: it is a `&mut [u8]` in all but name, which is `Send`.
 unsafe impl Send for LentMemory {}
 // SAFETY: shared access only reads, as with a `&mut [u8]`.
 unsafe impl Sync for LentMemory {}

@@ -8,10 +8,11 @@
 //!                                                     Bindings      tensor -> buffer and offset
 //! ```
 //!
-//! A [`BufferType`] is a kind of memory and what the planner must know of it; a [`Buffer`] is a piece of it. A
-//! [`SharedBuffer`] is how everybody holds one: cheap to clone, borrowed once per transfer or run, and its memory can be
-//! taken back. [`Backend`]s run graphs in such memory. [`HostMemory`] is plain memory of this process, [`NullDevice`] only
-//! counts, and [`DiscreteDevice`] is a device with memory of its own for tests. [`conformance`] judges any of them.
+//! A [`BufferType`] is a type of memory with what the planner must know of it; a [`Buffer`] is a piece of it. A
+//! [`SharedBuffer`] is the handle of a buffer: cheap to clone, borrowed once per transfer or run, and its memory can be
+//! released. [`Backend`]s run graphs in such memory. [`HostMemory`] is plain memory of this process, [`NullDevice`]
+//! only counts bytes, and [`DiscreteDevice`] is a device for tests with memory of its own. [`conformance`] checks any
+//! of them.
 //!
 //! ```
 //! use std::sync::Arc;

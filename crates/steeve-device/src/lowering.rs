@@ -1,9 +1,9 @@
-//! Nodes and the places of their tensors in, located operands out: the first thing that every backend does in
+//! Nodes and the locations of their tensors in, located operands out: the first step of every backend's
 //! [`prepare`](crate::Backend::prepare).
 //!
-//! What comes out has been checked once: every operand lies within its buffer, the device reaches that buffer, and each source
-//! is classified by the bytes that it shares with the result. So kernels neither look at bounds nor compare addresses.
-//! Costs one lookup per operand, and allocates nothing per node.
+//! The output has been checked once: every operand lies within its buffer, the device reaches that buffer, and each
+//! source is classified by the bytes that it shares with the result. So kernels neither check bounds nor compare
+//! addresses. Costs one lookup per operand, and allocates nothing per node.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -142,8 +142,8 @@ impl<'a> Lowering<'a> {
     /// # Errors
     ///
     /// If an operand has no memory ([`Unplaced`](DeviceError::Unplaced)), passes the end of its buffer
-    /// ([`Outside`](DeviceError::Outside)) is in a buffer that the device does not
-    /// reach, or has a [`Shape`] that no memory can have.
+    /// ([`Outside`](DeviceError::Outside)), is in a buffer that the device does not reach, or has a [`Shape`] that no
+    /// memory can have.
     pub fn lower(&mut self, node: TensorId) -> Result<LoweredNode<'_>, DeviceError> {
         let op = self.graph.tensor(node).op;
         self.lower_by(node, |slot| op.overwrites_slot(slot))
@@ -154,7 +154,7 @@ impl<'a> Lowering<'a> {
     ///
     /// # Errors
     ///
-    /// As [`lower`](Self::lower).
+    /// If [`lower`](Self::lower) would fail.
     pub fn lower_custom(&mut self, node: TensorId, op: &CustomOp) -> Result<LoweredNode<'_>, DeviceError> {
         self.lower_by(node, |slot| op.overwrites(slot))
     }

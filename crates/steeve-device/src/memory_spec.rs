@@ -1,10 +1,10 @@
-//! What a memory is like, where no hardware says so.
+//! The properties of a memory that no hardware defines.
 
 use steeve_graph::{Align, Bytes, Fusion, TensorId, Tensors};
 
 use crate::{BufferType, Padding};
 
-/// The figures of a memory: of a device that is planned for, or of one that is made up for a test.
+/// The properties of a memory: of a device that is planned for, or of a test device.
 ///
 /// ```
 /// use steeve_device::{Align, Bytes, MemorySpec};
@@ -15,26 +15,26 @@ use crate::{BufferType, Padding};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemorySpec {
-    /// What to call it.
+    /// The name.
     pub name: String,
-    /// What the offsets of tensors are multiples of.
+    /// The alignment of the offsets of tensors.
     pub align: Align,
-    /// The largest buffer.
+    /// The size of the largest buffer.
     pub max_size: Option<Bytes>,
-    /// How many bytes there are in all.
+    /// The bytes of all buffers together.
     pub capacity: Option<Bytes>,
-    /// For how many nodes after its last reader a tensor must stay.
+    /// The number of nodes for which a tensor is kept after its last reader.
     pub hold: u32,
     /// What plans keep for backends that fuse nodes.
     pub fusion: Fusion,
-    /// What the sizes of tensors are rounded up to, beyond the alignment of their offsets.
+    /// The multiple to which sizes of tensors are rounded up, beyond the alignment of their offsets.
     pub padding: Option<Align>,
-    /// Whether buffers can be made larger where they stand.
+    /// Whether buffers can grow in place.
     pub grows: bool,
 }
 
 impl MemorySpec {
-    /// Unlimited memory in which tensors stand at multiples of 32 bytes.
+    /// Returns unlimited memory that aligns tensors to 32 bytes.
     pub fn new(name: impl Into<String>) -> Self {
         let align = crate::host_memory::DEFAULT_ALIGN;
         Self {
@@ -49,31 +49,31 @@ impl MemorySpec {
         }
     }
 
-    /// The figures of an existing kind of memory, but for what it pads.
+    /// Returns the properties of an existing type of memory, without its padding.
     pub fn like(memory: &dyn BufferType) -> Self {
         let (align, max_size) = (memory.align(), memory.max_size());
         Self { align, max_size, hold: memory.hold(), fusion: memory.fusion(), ..Self::new(memory.name()) }
     }
 
-    /// The same with another alignment of offsets.
+    /// Returns these properties with another alignment of offsets.
     #[must_use]
     pub fn with_align(self, align: Align) -> Self {
         Self { align, ..self }
     }
 
-    /// The same with a largest buffer.
+    /// Returns these properties with a largest buffer.
     #[must_use]
     pub fn with_max_size(self, max_size: Bytes) -> Self {
         Self { max_size: Some(max_size), ..self }
     }
 
-    /// The same with a limit on all buffers together.
+    /// Returns these properties with a limit on all buffers together.
     #[must_use]
     pub fn with_capacity(self, capacity: Bytes) -> Self {
         Self { capacity: Some(capacity), ..self }
     }
 
-    /// The same with a hold.
+    /// Returns these properties with a number of nodes for which tensors are kept after their last reader.
     #[must_use]
     pub fn with_hold(self, hold: u32) -> Self {
         Self { hold, ..self }
@@ -85,13 +85,13 @@ impl MemorySpec {
         Self { fusion, ..self }
     }
 
-    /// The same with sizes of tensors rounded up.
+    /// Returns these properties with sizes of tensors rounded up to a multiple of `padding`.
     #[must_use]
     pub fn with_padding(self, padding: Align) -> Self {
         Self { padding: Some(padding), ..self }
     }
 
-    /// The same with buffers that can be made larger where they stand.
+    /// Returns these properties with buffers that can grow in place.
     #[must_use]
     pub fn with_growth(self) -> Self {
         Self { grows: true, ..self }

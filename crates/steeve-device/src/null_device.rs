@@ -1,4 +1,4 @@
-//! A device that counts bytes and has none: for planning.
+//! A device that only counts bytes: for planning.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId};
 use crate::ledger::LedgerEntry;
 use crate::{Backend, Buffer, BufferType, Device, DeviceError, DeviceKind, Ledger, MemoryInfo, MemorySpec, Padding};
 
-/// A device whose buffers are numbers. Everything about memory can be found out with it, and nothing is allocated.
+/// A device whose buffers are numbers. It answers every question about memory, and nothing is allocated.
 ///
 /// ```
 /// use steeve_device::{Bytes, Device, MemorySpec, NullDevice, SharedBuffer, Usage};
@@ -29,21 +29,21 @@ pub struct NullDevice {
 }
 
 impl NullDevice {
-    /// A device with one such memory.
+    /// Returns a device with one memory of these properties.
     pub fn new(spec: impl Into<MemorySpec>) -> Self {
         let (spec, ledger) = (spec.into(), Ledger::default());
         let memory = NullMemory { spec: spec.clone(), ledger: ledger.clone() };
         Self { spec, ledger, types: [Arc::new(memory)], supports_all: false }
     }
 
-    /// The same as a stand-in for a device that runs every operation, so that a graph can be spread over devices that are
-    /// not there. It still computes nothing.
+    /// Returns this device as a stand-in for one that runs every operation, so that a graph can be scheduled on devices
+    /// that do not exist. It still computes nothing.
     #[must_use]
     pub fn as_if_it_computed(self) -> Self {
         Self { supports_all: true, ..self }
     }
 
-    /// What it has given out.
+    /// Returns the ledger of its allocations.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -130,7 +130,7 @@ struct NullBuffer {
 }
 
 impl NullBuffer {
-    /// Nothing can be had from here, but a transfer that would not fit is told so first.
+    /// Returns the error of a transfer: out of bounds first, else that there are no bytes. An empty transfer succeeds.
     fn refuse(&self, offset: Offset, size: Bytes) -> Result<(), DeviceError> {
         self.fits(offset, size)?;
         if size == Bytes::ZERO { Ok(()) } else { Err(DeviceError::NoBytes { memory: self.name.clone() }) }

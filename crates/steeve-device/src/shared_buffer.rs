@@ -1,7 +1,7 @@
-//! How everybody holds a buffer: a cheap handle with one borrow flag.
+//! A cheap handle of a buffer, with one borrow flag.
 //!
-//! A transfer or a run borrows the buffer once, for reading or for writing; whoever comes in between gets an error instead
-//! of torn data, and nobody ever waits. The owner can take the memory back: what is held elsewhere then says
+//! A transfer or a run borrows the buffer once, for reading or for writing; a conflicting borrow is an error instead of
+//! torn data, and no call waits. The owner can release the memory: other handles then return
 //! [`Released`](DeviceError::Released).
 
 use std::fmt;
@@ -13,7 +13,7 @@ use steeve_graph::{Bytes, Offset};
 
 use crate::{Buffer, BufferType, DeviceError, HostBuffer, HostMemory, Usage};
 
-/// A buffer that several can hold. Clones are the same buffer.
+/// A buffer with several handles. Clones are handles of the same buffer.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -36,16 +36,20 @@ pub struct SharedBuffer(Arc<SharedState>);
 
 struct SharedState {
     memory: Arc<dyn BufferType>,
-    /// It may grow.
+    /// The size, which may grow.
     size: AtomicU64,
     address: u64,
     usage: AtomicU8,
-    /// `None` once the memory has been given back. Never locked by waiting, but for the end of [`SharedBuffer::lend`].
+    /// `None` once the memory has been released. Never locked by waiting, except at the end of [`SharedBuffer::lend`].
     buffer: RwLock<Option<Box<dyn Buffer>>>,
 }
 
 impl SharedBuffer {
-    /// A new buffer of exactly this type; its promises about size and alignment are checked.
+    /// Allocates a buffer of exactly this type.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory, or the buffer has not the size and alignment that its type promises.
     pub fn allocate(memory: &Arc<dyn BufferType>, size: Bytes, usage: Usage) -> Result<Self, DeviceError> {
         let buffer = memory.allocate(size)?;
         let broken = |promised: String, given: String| {
@@ -63,14 +67,14 @@ impl SharedBuffer {
         Ok(Self::new(Arc::clone(memory), buffer, usage))
     }
 
-    /// A buffer that exists already.
+    /// Wraps an existing buffer.
     pub fn new(memory: Arc<dyn BufferType>, buffer: Box<dyn Buffer>, usage: Usage) -> Self {
         let (size, address) = (AtomicU64::new(buffer.size().0), buffer.address());
         let (usage, buffer) = (AtomicU8::new(number(usage)), RwLock::new(Some(buffer)));
         Self(Arc::new(SharedState { memory, size, address, usage, buffer }))
     }
 
-    /// Memory that can only be read and that has an owner: a mapped file, an `Arc<[u8]>`, a static.
+    /// Wraps read-only memory that has an owner: a mapped file, an `Arc<[u8]>`, a static.
     ///
     /// ```
     /// use steeve_device::{Offset, SharedBuffer, Usage};
@@ -87,13 +91,13 @@ impl SharedBuffer {
         Self::new(Arc::new(HostMemory::named(name)), Box::new(HostBuffer::read_only(name, owner)), usage)
     }
 
-    /// Memory that the caller hands over: a `Vec<u8>`, a mapped file that is private or writable.
+    /// Wraps memory that the caller hands over: a `Vec<u8>`, a mapped file that is private or writable.
     pub fn owned(name: &str, owner: impl AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static, usage: Usage) -> Self {
         Self::new(Arc::new(HostMemory::named(name)), Box::new(HostBuffer::owned(name, owner)), usage)
     }
 
-    /// Lends memory of the caller's for as long as `act` runs. Handles that outlive it say [`DeviceError::Released`]; who
-    /// still borrows the buffer in another thread is waited for, for ever if that borrow was leaked.
+    /// Lends memory of the caller for as long as `act` runs. Handles that outlive it return [`DeviceError::Released`].
+    /// Waits at the end for borrows in other threads, for ever if one was leaked.
     ///
     /// Offsets of tensors are aligned by address, so the slice may start anywhere.
     ///
@@ -120,22 +124,22 @@ impl SharedBuffer {
         DeviceError::check_bounds(self.memory().name(), offset, size, self.size())
     }
 
-    /// The kind of memory.
+    /// Returns the type of memory.
     pub fn memory(&self) -> &Arc<dyn BufferType> {
         &self.0.memory
     }
 
-    /// Its size.
+    /// Returns the size.
     pub fn size(&self) -> Bytes {
         Bytes(self.0.size.load(Ordering::Relaxed))
     }
 
-    /// The address of its first byte, as its device counts.
+    /// Returns the address of the first byte, as the device counts.
     pub fn address(&self) -> u64 {
         self.0.address
     }
 
-    /// What it is for.
+    /// Returns what the buffer is used for.
     pub fn usage(&self) -> Usage {
         match self.0.usage.load(Ordering::Relaxed) {
             1 => Usage::Weights,
@@ -144,51 +148,55 @@ impl SharedBuffer {
         }
     }
 
-    /// Says what it is for.
+    /// Sets what the buffer is used for.
     pub fn set_usage(&self, usage: Usage) {
         self.0.usage.store(number(usage), Ordering::Relaxed);
     }
 
-    /// A number that no other buffer has as long as this one is held.
+    /// Returns a number that no other buffer has as long as this one is held.
     pub fn number(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Whether both are handles of one buffer.
+    /// Returns whether both are handles of one buffer.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Borrows it for reading; others can read too.
+    /// Borrows the buffer for reading, along with other readers.
     pub fn borrow(&self) -> Result<BufferReadGuard<'_>, DeviceError> {
         let guard = match self.0.buffer.try_read() {
             Ok(guard) => guard,
-            // Who panicked while writing has left bytes half written, which are bytes all the same.
+            // A panic during a write leaves the bytes half written, but still valid.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(self.in_use()),
         };
         if guard.is_some() { Ok(BufferReadGuard(guard)) } else { Err(self.released()) }
     }
 
-    /// Borrows it for writing; nobody else can read or write.
+    /// Borrows the buffer for writing, alone.
     pub fn borrow_mut(&self) -> Result<BufferWriteGuard<'_>, DeviceError> {
         let guard = self.lock()?;
         if guard.is_some() { Ok(BufferWriteGuard(guard)) } else { Err(self.released()) }
     }
 
-    /// Whether the memory has been given back.
+    /// Returns whether the memory has been released.
     pub fn is_released(&self) -> bool {
         matches!(self.borrow(), Err(DeviceError::Released { .. }))
     }
 
-    /// Gives the memory back now, whoever else holds a handle. Fails if it is in use; twice is once.
+    /// Releases the memory at once, also for all other handles. Does nothing if it was released before.
+    ///
+    /// # Errors
+    ///
+    /// If the buffer is borrowed.
     pub fn release(&self) -> Result<(), DeviceError> {
         *self.lock()? = None;
         Ok(())
     }
 
-    /// Makes it at least as large where it stands, if it is smaller and its memory can do that: `false` if not. Its address
-    /// and its bytes stay, and whoever holds a handle sees it grow.
+    /// Grows the buffer in place to at least `size` bytes. Returns `false` if its memory can't. Its address and bytes
+    /// stay, and all handles see the new size.
     ///
     /// ```
     /// use steeve_device::{Bytes, Device, DiscreteDevice, MemorySpec, Offset, SharedBuffer, Usage};
@@ -217,12 +225,12 @@ impl SharedBuffer {
         Ok(true)
     }
 
-    /// Copies bytes out of it.
+    /// Copies bytes out of the buffer.
     pub fn read(&self, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError> {
         self.borrow()?.read(offset, into)
     }
 
-    /// Copies bytes into it.
+    /// Copies bytes into the buffer.
     pub fn write(&self, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
         self.borrow_mut()?.write(offset, from)
     }
@@ -246,7 +254,7 @@ impl SharedBuffer {
         self.borrow_mut()?.copy_from(to, &*source, from, size)
     }
 
-    /// Gives the memory back as soon as nobody uses it.
+    /// Releases the memory as soon as no borrow is left.
     pub(crate) fn wait_and_release(&self) {
         match self.0.buffer.write() {
             Ok(mut guard) => *guard = None,

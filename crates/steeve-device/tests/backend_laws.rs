@@ -16,7 +16,7 @@ fn failed_laws(report: &Report) -> Vec<&str> {
     laws
 }
 
-/// Exactly these laws fail. A law that ends with a star stands for all that start like it.
+/// Checks that exactly these laws fail. A law that ends with a star matches all that start like it.
 #[track_caller]
 fn catches(fault: BackendFault, execution: Execution, laws: &[&str]) {
     let report = check_backend(&ReferenceBackend::new(fault, execution));
@@ -195,7 +195,7 @@ fn disorder_is_found_out() {
     catches(
         BackendFault::RunsOnce,
         Execution::Eager,
-        &[order[1], order[2], "events happen, and can be waited for", "nobody runs *"],
+        &[order[1], order[2], "events happen, and can be waited for", "no run uses *"],
     );
     catches(BackendFault::RunsAll, Execution::Eager, &["some of the nodes can run alone"]);
     let report = check_backend(&ReferenceBackend::new(BackendFault::ReadsEarly, Execution::Eager));
@@ -226,8 +226,8 @@ fn events_that_mean_nothing_are_found_out() {
 
 #[test]
 fn runs_in_memory_of_others_are_found_out() {
-    catches(BackendFault::IgnoresBorrows, Execution::Eager, &["nobody runs in memory that somebody else uses"]);
-    catches(BackendFault::IgnoresRelease, Execution::Lazy, &["nobody runs in memory that was given back"]);
+    catches(BackendFault::IgnoresBorrows, Execution::Eager, &["no run uses a buffer that is borrowed"]);
+    catches(BackendFault::IgnoresRelease, Execution::Lazy, &["no run uses a buffer that was released"]);
 }
 
 #[test]

@@ -296,7 +296,7 @@ impl Drop for TemporaryFile {
 fn a_mapped_file_is_read_where_it_stands() {
     let bytes: Vec<u8> = (0..10_000u32).map(|index| index as u8).collect();
     let file = TemporaryFile::new("read", &bytes);
-    // SAFETY: nobody changes the file while it is mapped.
+    // SAFETY: nothing changes the file while it is mapped.
     let map = unsafe { Mmap::map(&file.open()) }.unwrap();
     let start = map.as_ptr().addr() as u64;
     let mut buffer = HostBuffer::read_only("file", map);
@@ -311,7 +311,7 @@ fn a_mapped_file_is_read_where_it_stands() {
 #[test]
 fn a_mapped_file_is_written_where_it_stands() {
     let file = TemporaryFile::new("write", &[1; 5000]);
-    // SAFETY: nobody else changes the file while it is mapped.
+    // SAFETY: nothing else changes the file while it is mapped.
     let map = unsafe { MmapMut::map_mut(&file.open()) }.unwrap();
     let mut buffer = HostBuffer::owned("file", map);
     buffer.write(Offset(4_998), &[2, 3]).unwrap();
@@ -321,7 +321,7 @@ fn a_mapped_file_is_written_where_it_stands() {
     let contents = file.contents();
     assert_eq!((&contents[..3], &contents[4_997..]), (&[2, 3, 1][..], &[1, 2, 3][..]));
     // A private mapping leaves the file alone.
-    // SAFETY: nobody else changes the file while it is mapped.
+    // SAFETY: nothing else changes the file while it is mapped.
     let map = unsafe { MmapOptions::new().map_copy(&file.open()) }.unwrap();
     let mut buffer = HostBuffer::owned("copy of a file", map);
     buffer.clear(9).unwrap();
@@ -381,7 +381,7 @@ fn range(room: usize, at: u64, size: u64) -> Option<std::ops::Range<usize>> {
     Some(at as usize..end as usize)
 }
 
-/// The same transfer on a vector; `None` if it passes an end.
+/// Makes the transfer on a vector; `None` if it passes an end.
 fn model(model: &mut [u8], other: &[u8], act: &Transfer) -> Option<()> {
     let room = model.len();
     match act {

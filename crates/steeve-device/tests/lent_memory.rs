@@ -132,7 +132,7 @@ fn lent_memory_cant_be_carried_away() {
     let mut mine = [1u8; 8];
     SharedBuffer::lend(&mut mine, |buffer| {
         let mut writing = buffer.borrow_mut().unwrap();
-        // Who got a `&mut HostBuffer` could swap it for another one, and keep what was lent.
+        // A `&mut HostBuffer` could be swapped for another one, which would keep what was lent.
         assert!(writing.as_any_mut().downcast_mut::<HostBuffer>().is_none());
         // Looking at it is no harm.
         assert!(writing.as_any().downcast_ref::<HostBuffer>().is_some());

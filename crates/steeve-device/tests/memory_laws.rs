@@ -79,7 +79,7 @@ fn host_memory_conforms() {
         let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new().with_pages(pages));
         let report = check_memory(&memory);
         report.assert();
-        assert!(report.has_checked("the host sees host memory where it stands"), "{report:#}");
+        assert!(report.has_checked("the host accesses host memory directly"), "{report:#}");
     }
 }
 
@@ -99,13 +99,13 @@ fn memory_without_bytes_skips_the_laws_of_bytes() {
     let device = NullDevice::new(MemorySpec::new("plan").with_max_size(Bytes(1 << 40)));
     let report = check_memory(&device.buffer_types()[0]);
     report.assert();
-    assert!(report.has_checked("who has no bytes says so"));
+    assert!(report.has_checked("a memory without bytes says so"));
     assert!(report.has_checked("the largest buffer can be had"));
     for law in [PASSES, COPY_PASSES, REACHES, ROUND_TRIP, FILLS, OVERLAPS, LARGE].into_iter().chain(COPIES) {
         assert!(!report.has_checked(law), "{law:?}");
         assert!(report.skipped.iter().any(|it| it.law == law && it.why == "plan has no bytes"), "{law:?}\n{report:#}");
     }
-    // Who can be written must be readable too.
+    // Memory that can be written must be readable too.
     catches_among_others(MemoryFault::NoBytesForReaders, ROUND_TRIP);
 }
 
@@ -115,7 +115,7 @@ fn wrong_sizes_and_addresses_are_found_out() {
     catches(
         MemoryFault::MisalignedBase,
         &[
-            "a buffer stands at a multiple of the alignment",
+            "the address of a buffer is aligned",
             "a handle lends to many readers or to one writer",
             "a handle takes its memory back",
         ],
@@ -125,8 +125,8 @@ fn wrong_sizes_and_addresses_are_found_out() {
         MemoryFault::RefusesZero,
         &[
             "a buffer has the size that was asked for, or more",
-            "a buffer stands at a multiple of the alignment",
-            "the init hook sees a tensor that stands in the buffer",
+            "the address of a buffer is aligned",
+            "the init hook sees a tensor of the buffer",
         ],
     );
     catches(MemoryFault::OverstatesMax, &["the largest buffer can be had"]);

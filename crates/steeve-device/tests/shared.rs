@@ -1,4 +1,4 @@
-//! Handles: who may borrow when, what becomes of memory that is taken back, and many threads at once. Runs under valgrind.
+//! Handles: which borrows conflict, what becomes of released memory, and many threads at once. Runs under valgrind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::any::Any;
@@ -30,7 +30,7 @@ fn several_threads_read_at_once() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let reading = buffer.borrow().unwrap();
-                // Nobody goes on before all four have borrowed it.
+                // No thread goes on before all four have borrowed it.
                 all_in.wait();
                 let mut seen = [0; 256];
                 reading.read(Offset(0), &mut seen).unwrap();
@@ -66,7 +66,7 @@ fn a_writer_shuts_everybody_out() {
         writing.write(Offset(0), &[9; 16]).unwrap();
     }
     assert_eq!(in_use(16).to_string(), "host: buffer in use: another run or transfer has borrowed its 16 bytes");
-    // Nobody is left with a flag up, neither of the buffer nor of those that wanted it.
+    // No borrow flag is left set, neither of the buffer nor by the refused borrows.
     assert!(other.borrow_mut().is_ok() && source.borrow_mut().is_ok());
 }
 
@@ -120,7 +120,7 @@ fn memory_is_given_back_while_others_hold_it() {
         other.release().unwrap();
         assert_eq!((other.size(), other.usage(), other.is_same(&buffer)), (Bytes(100), Usage::Compute, true));
     }
-    // Where it stood and what it was can still be said.
+    // Its address and size can still be read.
     assert_eq!(others[0].address(), buffer.address());
     assert_eq!(format!("{buffer:?}"), r#"SharedBuffer { memory: "gpu", size: Bytes(100), .. }"#);
 }

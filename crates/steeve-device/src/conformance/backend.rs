@@ -70,8 +70,8 @@ const LAWS: &[Law] = &[
     ("no nodes are nodes too", none),
     ("events happen, and can be waited for", events),
     ("a tensor without memory is an error that names it", unplaced),
-    ("nobody runs in memory that somebody else uses", in_use),
-    ("nobody runs in memory that was given back", released),
+    ("no run uses a buffer that is borrowed", in_use),
+    ("no run uses a buffer that was released", released),
 ];
 
 fn transfers(backend: &dyn Backend, findings: &mut Findings) -> Result<(), LawAbort> {
@@ -84,7 +84,7 @@ fn transfers(backend: &dyn Backend, findings: &mut Findings) -> Result<(), LawAb
     let sent = Random::new(1).bytes(size as usize);
     let mut from = sent.clone();
     backend.write(&one, Offset(0), &from)?;
-    // What was given has been read.
+    // What was passed to the write has been read.
     from.fill(0);
     backend.copy((&two, Offset(0)), (&one, Offset(0)), Bytes(size))?;
     backend.copy((&two, Offset(3)), (&one, Offset(8)), Bytes(77))?;
@@ -191,7 +191,7 @@ impl NodeChain {
         BoundGraph::new(backend, &self.graph, places, &self.contents(seed), fill)
     }
 
-    /// What the last node should be.
+    /// Returns what the last node should compute.
     fn answer(&self, backend: &dyn Backend, seed: u64) -> Result<Vec<u8>, LawAbort> {
         let bound = self.bound(backend, seed, 0xFF)?;
         bound.run()?;
@@ -205,7 +205,7 @@ impl NodeChain {
 
 fn order(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Result<(), LawAbort> {
     let answer = chain.answer(backend, 1)?;
-    // Who runs a node before its source reads what was there before.
+    // A node that runs before its source reads what the buffer held before.
     let other = chain.bound(backend, 1, 0x11)?;
     other.run()?;
     findings.expect(chain.last(&other, &other.image()?) == answer, || {
@@ -253,16 +253,18 @@ fn twice(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> R
         backend.submit(&mut *prepared)?;
         backend.synchronise()?;
         results.push(chain.last(&bound, &bound.image()?));
-        // What the run before has left must not help.
+        // What the previous run has left must not help.
         for node in chain.nodes {
             let place =
-                bound.places.get(node).ok_or_else(|| LawAbort::Failed(String::from("a node stands nowhere")))?;
+                bound.places.get(node).ok_or_else(|| LawAbort::Failed(String::from("a node has no location")))?;
             backend.write(&bound.buffer, Offset(place.offset), &vec![0xFF; place.size as usize])?;
         }
     }
     findings.expect(results[0] == results[1], || String::from("the second run gives another result"));
     findings.expect(results[0] == results[2], || String::from("the third run gives another result"));
-    findings.expect(results[0] == chain.answer(backend, 1)?, || String::from("the result is that of nobody else"));
+    findings.expect(results[0] == chain.answer(backend, 1)?, || {
+        String::from("the result differs from that of a chain of its own")
+    });
     Ok(())
 }
 
@@ -292,7 +294,7 @@ fn none(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Re
     Ok(())
 }
 
-/// An event of a device that nobody knows.
+/// An event of a device that no backend knows.
 #[derive(Debug, Default)]
 struct ForeignEvent(AtomicBool);
 
@@ -314,7 +316,7 @@ fn events(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> 
     backend.submit(&mut *prepared)?;
     let event = backend.record()?;
     event.synchronise()?;
-    // Not through the backend, which might still do then what it has to.
+    // Not through the backend, which might finish pending work first.
     let mut image = vec![0; bound.places.size() as usize];
     bound.buffer.read(Offset(0), &mut image)?;
     findings.expect(chain.last(&bound, &image) == answer, || {
@@ -343,7 +345,7 @@ fn unplaced(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -
         match backend.prepare(&chain.graph, 0..3, &bindings).map(drop) {
             Err(DeviceError::Unplaced { tensor }) if tensor.id == missing => {}
             other => {
-                findings.report_violation(format!("tensor {missing} stands nowhere, and prepare answers {other:?}"))
+                findings.report_violation(format!("tensor {missing} has no memory, and prepare returns {other:?}"))
             }
         }
     }
@@ -358,9 +360,8 @@ fn in_use(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> 
         let _writing = bound.buffer.borrow_mut()?;
         match backend.submit(&mut *prepared).and_then(|()| backend.synchronise()) {
             Err(DeviceError::InUse { .. }) => {}
-            other => {
-                findings.report_violation(format!("somebody else writes the buffer, and a run in it answers {other:?}"))
-            }
+            other => findings
+                .report_violation(format!("the buffer is borrowed for writing, and a run in it returns {other:?}")),
         }
     }
     backend.submit(&mut *prepared)?;

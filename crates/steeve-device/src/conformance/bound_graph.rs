@@ -1,4 +1,4 @@
-//! A graph in memory that the suite has laid out: where each tensor stands, what is around it, and what a run makes of it.
+//! A graph in memory that the suite has laid out: where each tensor is, what is around it, and what a run computes.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use steeve_graph::{Bytes, Graph, Id, Offset, TensorId};
 use super::report::LawAbort;
 use crate::{Backend, Bindings, BufferType, DeviceError, Prepared, SharedBuffer, Usage};
 
-/// Where each root stands in one buffer, with free bytes before, between and behind them.
+/// The location of each root in one buffer, with free bytes before, between and behind them.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorPlaces {
     of: Vec<Option<PlacedTensor>>,
     size: u64,
 }
 
-/// Where a root stands.
+/// The location of a root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedTensor {
     pub(crate) offset: u64,
@@ -28,11 +28,11 @@ impl PlacedTensor {
     }
 }
 
-/// At least so many bytes are free between two tensors.
+/// The least number of free bytes between two tensors.
 const GAP: u64 = 64;
 
 impl TensorPlaces {
-    /// Every root apart. The tensors of the suite are small.
+    /// Returns locations at which no two roots share a byte. The tensors of the suite are small.
     pub(crate) fn separate(graph: &Graph, memory: &dyn BufferType) -> Self {
         let (align, tensors) = (memory.align().get(), graph.tensors());
         let mut end = 0;
@@ -46,7 +46,7 @@ impl TensorPlaces {
         Self { of, size: end + GAP }
     }
 
-    /// The same, but `node` stands where `root` does. `None` if it is larger there.
+    /// Returns these locations with `node` at the location of `root`; `None` if it is larger.
     pub(crate) fn aliased(&self, node: TensorId, root: TensorId) -> Option<Self> {
         let (above, below) = (self.get(node)?, self.get(root)?);
         let mut places = self.clone();
@@ -54,7 +54,7 @@ impl TensorPlaces {
         (above.size <= below.size).then_some(places)
     }
 
-    /// The bytes of the buffer.
+    /// Returns the bytes of the buffer.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
@@ -63,13 +63,13 @@ impl TensorPlaces {
         self.of.get(root.index()).copied().flatten()
     }
 
-    /// All roots that stand somewhere.
+    /// Returns all roots that are located in the buffer.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TensorId, PlacedTensor)> {
         let ids = (0..self.of.len()).filter_map(TensorId::from_index);
         ids.filter_map(|id| Some((id, self.get(id)?)))
     }
 
-    /// Every tensor but `without`; a view where its root is.
+    /// Binds every tensor but `without`; a view where its root is.
     pub(crate) fn bind(
         &self,
         graph: &Graph,
@@ -98,7 +98,7 @@ pub(crate) struct BoundGraph<'a> {
 }
 
 impl<'a> BoundGraph<'a> {
-    /// A new buffer with all bytes `fill` but those of the leafs.
+    /// Allocates a buffer whose bytes are all `fill` but those of the leafs.
     pub(crate) fn new(
         backend: &'a dyn Backend,
         graph: &'a Graph,
@@ -142,14 +142,14 @@ impl<'a> BoundGraph<'a> {
         self.backend.synchronise()
     }
 
-    /// All bytes of the buffer.
+    /// Returns all bytes of the buffer.
     pub(crate) fn image(&self) -> Result<Vec<u8>, DeviceError> {
         let mut bytes = vec![0; self.places.size as usize];
         self.backend.read(&self.buffer, Offset(0), &mut bytes)?;
         Ok(bytes)
     }
 
-    /// The bytes of a root in an image.
+    /// Returns the bytes of a root in an image.
     pub(crate) fn part<'b>(&self, image: &'b [u8], root: TensorId) -> &'b [u8] {
         self.places.get(root).and_then(|place| image.get(place.range())).unwrap_or_default()
     }

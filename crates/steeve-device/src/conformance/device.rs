@@ -102,16 +102,13 @@ fn computes(device: &dyn Device, findings: &mut Findings) -> Result<(), LawAbort
     Ok(())
 }
 
-/// Somebody else may take and give memory at the same time, so one round of many that is right is enough: what leaks does
-/// so in every round.
+/// Others may allocate and free at the same time, so one correct round of many is enough: a leak shows in every round.
 const ROUNDS: usize = 8;
 
-/// What one buffer or many of them are made of, so that they fit into what is free.
+/// Returns a size of which `count` buffers fit into the free memory.
 fn piece_of(device: &dyn Device, memory: &dyn BufferType, count: u64) -> Result<Bytes, LawAbort> {
     if matches!(device.kind(), DeviceKind::Cpu | DeviceKind::IntegratedGpu) {
-        return Err(LawAbort::Skip(String::from(
-            "it shares its memory with everybody else, who take and give some too",
-        )));
+        return Err(LawAbort::Skip(String::from("other processes allocate and free its memory too")));
     }
     match at_most(memory, (1 << 20).min(device.memory().free.0 / count)) {
         0 => Err(LawAbort::Skip(format!("not even {count} bytes are free, or no buffer has one"))),
@@ -140,7 +137,7 @@ fn counted(device: &dyn Device, memory: &Arc<dyn BufferType>, findings: &mut Fin
     Err(wrong.map_or_else(|| LawAbort::Skip(format!("{} does not count its buffers", device.name())), LawAbort::Failed))
 }
 
-/// Whether what is free goes down and up with buffers.
+/// Returns whether the free memory falls and rises with buffers.
 fn counts(device: &dyn Device, memory: &Arc<dyn BufferType>) -> Result<(), LawAbort> {
     let size = piece_of(device, &**memory, 2)?;
     for _ in 0..ROUNDS {
@@ -153,7 +150,7 @@ fn counts(device: &dyn Device, memory: &Arc<dyn BufferType>) -> Result<(), LawAb
     Err(LawAbort::Skip(format!("{} does not count its buffers", device.name())))
 }
 
-/// Whether `act` leaves as much free as there was.
+/// Checks that `act` leaves as much memory free as there was.
 fn leaves_nothing(device: &dyn Device, mut act: impl FnMut() -> Result<(), LawAbort>) -> Result<(), LawAbort> {
     let mut figures = (Bytes::ZERO, Bytes::ZERO);
     for _ in 0..ROUNDS {

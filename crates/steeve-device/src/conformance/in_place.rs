@@ -1,7 +1,8 @@
 //! The laws of one operation, on all of its cases.
 //!
-//! A case runs in memory where every tensor stands apart, and again with the result on each source that it may overwrite.
-//! All memory around the tensors is filled with `0xFF`, which are no numbers, so that whoever reads too far is found out.
+//! A case runs in memory where no two tensors share a byte, and again with the result on each source that it may
+//! overwrite. All memory around the tensors is filled with `0xFF`, which are no numbers, so that reads out of bounds
+//! show.
 
 use steeve_graph::{Context, CustomOp, DataType, GraphError, Op, TensorId};
 
@@ -15,7 +16,7 @@ use crate::{Backend, DeviceError};
 const FILL: u8 = 0xFF;
 const OTHER_FILL: u8 = 0x11;
 
-/// What is found out about an operation of one type.
+/// The findings about an operation of one type.
 #[derive(Default)]
 pub(super) struct OpFindings {
     separate: LawFindings,
@@ -32,7 +33,7 @@ struct LawFindings {
     ran: usize,
 }
 
-/// Runs all cases of an operation, and enters what it finds.
+/// Runs all cases of an operation, and records the findings.
 pub(super) fn check_operation(
     backend: &dyn Backend,
     op: Op,
@@ -94,7 +95,7 @@ impl OpFindings {
         Self { aliased, ..Self::default() }
     }
 
-    /// Enters the laws of an operation into the report.
+    /// Records the laws of an operation in the report.
     fn record(&mut self, title: &str, report: &mut Report) {
         let laws = std::mem::take(&mut self.aliased);
         let laws = laws.into_iter().map(|(slot, law)| (format!("{title} over source {slot}"), law));
@@ -156,12 +157,12 @@ impl LawFindings {
     }
 }
 
-/// Why the backend does not run a case, if it does not.
+/// Returns why the backend does not run a case, if it does not.
 fn refusal(backend: &dyn Backend, case: &OpCase) -> Option<DeviceError> {
     case.graph.nodes().iter().find_map(|node| backend.supports(&case.graph, *node).err())
 }
 
-/// A case that has run with every tensor apart.
+/// A case that has run with no two tensors sharing a byte.
 struct SeparateRun<'a> {
     case: &'a OpCase,
     places: TensorPlaces,
@@ -178,7 +179,7 @@ impl<'a> SeparateRun<'a> {
         Ok(Self { case, places, contents, result, violations })
     }
 
-    /// The result depends on the sources, on nothing else, and on each element only where it should.
+    /// Checks that the result depends on the sources, on nothing else, and on each element only where it should.
     fn check(&self, backend: &dyn Backend) -> Result<Vec<String>, LawAbort> {
         let (case, places, mut violations) = (self.case, &self.places, self.violations.clone());
         let again = run(backend, case, places, &self.contents, OTHER_FILL, &mut violations)?;
@@ -198,7 +199,7 @@ impl<'a> SeparateRun<'a> {
         Ok(violations)
     }
 
-    /// The result is the same where it stands on the source in `slot`.
+    /// Checks that the result is equal where it has the memory of the source in `slot`.
     fn check_aliased(&self, backend: &dyn Backend, slot: usize) -> Result<Vec<String>, LawAbort> {
         let (case, mut violations) = (self.case, Vec::new());
         let source = self.source_root(slot).ok_or_else(|| LawAbort::Failed(String::from("the source is missing")))?;
@@ -217,7 +218,7 @@ impl<'a> SeparateRun<'a> {
         Some(self.case.graph.root(source))
     }
 
-    /// Where the elements of another result differ.
+    /// Returns the elements in which another result differs.
     fn differing<'b>(&'b self, other: &'b [u8]) -> impl Iterator<Item = (u64, usize)> + 'b {
         let layout = self.case.graph.tensor(self.case.node).layout;
         let size = layout.dtype().block_bytes() as usize;
@@ -234,7 +235,7 @@ impl<'a> SeparateRun<'a> {
         Some(format!("element {index} has the bytes {two:02x?} instead of {one:02x?}; {count} of {all} differ"))
     }
 
-    /// Other values must give another result, unless they are not read.
+    /// Checks that other values give another result, unless they are not read.
     fn check_change(&self, leaf: usize, changed: &[u8], violations: &mut Vec<String>) {
         let (case, differs) = (self.case, self.differing(changed).next().is_some());
         let few = case.graph.tensor(case.node).layout.elements() < 16;
@@ -249,7 +250,7 @@ impl<'a> SeparateRun<'a> {
         }
     }
 
-    /// The contents with one element of the source in `slot` changed, if that source is a leaf or all of one.
+    /// Returns the contents with one element of the source in `slot` changed, if that source is a leaf or all of one.
     fn perturbed_contents(&self, slot: usize) -> Option<Contents> {
         let source = self.case.graph.sources(self.case.node).get(slot).copied().flatten()?;
         let (root, layout) = (self.source_root(slot)?, self.case.graph.tensor(source).layout);
@@ -264,7 +265,7 @@ impl<'a> SeparateRun<'a> {
         Some(contents)
     }
 
-    /// Which element is changed: one in the middle.
+    /// Returns which element is changed: one in the middle.
     fn perturbed_element(&self) -> u64 {
         self.case.graph.tensor(self.case.node).layout.elements() / 2
     }
@@ -289,7 +290,7 @@ impl<'a> SeparateRun<'a> {
     }
 }
 
-/// Runs a case; the bytes of its result. Says what else has changed in memory.
+/// Runs a case. Returns the bytes of its result, and records what else has changed in memory.
 fn run(
     backend: &dyn Backend,
     case: &OpCase,
@@ -308,7 +309,7 @@ fn run(
     Ok(bound.part(&after, case.node).to_vec())
 }
 
-/// What was written that is not the result, in words. What a tensor has behind its elements is for the kernels.
+/// Returns what was written outside the result, in words. What a tensor has behind its elements is for the kernels.
 fn stray_write(case: &OpCase, places: &TensorPlaces, before: &[u8], after: &[u8]) -> Option<String> {
     let tensors = case.graph.tensors();
     let mut free = vec![true; before.len()];

@@ -1,4 +1,4 @@
-//! The laws of a kind of memory.
+//! The laws of a type of memory.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::report::{Findings, LawAbort, Report};
 use super::transfers;
 use crate::{Buffer, BufferType, DeviceError, SharedBuffer, Usage};
 
-/// Checks all laws of a kind of memory. It is asked for a few buffers of a few megabytes, and once for the largest there is.
+/// Checks all laws of a type of memory. Allocates a few buffers of a few megabytes, and once the largest there is.
 ///
 /// ```
 /// use steeve_device::conformance::check_memory;
@@ -39,30 +39,30 @@ pub(super) type Law = (&'static str, fn(&Arc<dyn BufferType>, &mut Findings) -> 
 const LAWS: &[Law] = &[
     ("it has a name", name),
     ("a buffer has the size that was asked for, or more", sizes),
-    ("a buffer stands at a multiple of the alignment", alignment),
+    ("the address of a buffer is aligned", alignment),
     ("the largest buffer can be had", largest),
     ("what is too large is refused, or had in full", too_large),
     ("a tensor takes what it spans, or more", tensors),
-    ("the init hook sees a tensor that stands in the buffer", init_hook),
+    ("the init hook sees a tensor of the buffer", init_hook),
     ("a buffer is of one type", one_type),
     ("a handle lends to many readers or to one writer", borrows),
     ("a handle takes its memory back", release),
 ];
 
-const WITHOUT_BYTES: &str = "who has no bytes says so";
+const WITHOUT_BYTES: &str = "a memory without bytes says so";
 
 /// Enough for every edge, and an odd number.
 const SIZE: u64 = 1021;
 
-/// The most that is asked for, but for the largest buffer.
+/// The largest size that is allocated, except for the largest buffer.
 const LIMIT: u64 = 1 << 26;
 
-/// `size`, unless the memory gives out no such buffers.
+/// Returns `size`, or the largest size of a buffer if that is less.
 pub(super) fn at_most(memory: &dyn BufferType, size: u64) -> u64 {
     memory.max_size().map_or(size, |max| size.min(max.0))
 }
 
-/// The size that most laws are tried with.
+/// Returns the size that most laws are tried with.
 pub(super) fn usual_size(memory: &dyn BufferType) -> Result<u64, LawAbort> {
     match at_most(memory, SIZE) {
         0 => Err(LawAbort::Skip(String::from("no buffer has a byte"))),
@@ -70,7 +70,7 @@ pub(super) fn usual_size(memory: &dyn BufferType) -> Result<u64, LawAbort> {
     }
 }
 
-/// Only who says that there are none has none: every other refusal breaks a law.
+/// Returns whether the memory has bytes. Only `NoBytes` says that it has none: every other error breaks a law.
 fn has_bytes(memory: &Arc<dyn BufferType>) -> bool {
     let written = memory.allocate(Bytes(at_most(&**memory, SIZE))).and_then(|mut buffer| buffer.write(Offset(0), &[1]));
     !matches!(written, Err(DeviceError::NoBytes { .. }))
@@ -81,7 +81,7 @@ fn name(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Law
     Ok(())
 }
 
-/// Sizes around every edge that the memory itself has.
+/// Returns sizes around every edge that the memory itself has.
 fn edges(memory: &dyn BufferType) -> Vec<u64> {
     let align = memory.align().get();
     let around =
@@ -111,7 +111,7 @@ fn full_size(buffer: &dyn Buffer, asked: u64, findings: &mut Findings) {
 
 fn alignment(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let align = memory.align();
-    // Several at a time, so that they do not all stand at the same place.
+    // Several at a time, so that they are not all at one address.
     let mut buffers = Vec::new();
     for size in edges(&**memory) {
         buffers.push((size, memory.allocate(Bytes(size))?));
@@ -119,7 +119,7 @@ fn alignment(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<()
     for (size, buffer) in buffers {
         let address = buffer.address();
         findings.expect(align.accepts(Offset(address)), || {
-            format!("a buffer of {size} bytes stands at address {address:#x}, which is no multiple of {align}")
+            format!("a buffer of {size} bytes is at address {address:#x}, which is no multiple of {align}")
         });
     }
     Ok(())
@@ -143,7 +143,7 @@ fn largest(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), 
     }
 }
 
-/// Sizes that no memory has, and those just above the largest buffer.
+/// Returns sizes that no memory has, and those just above the largest buffer.
 pub(super) fn excessive(memory: &dyn BufferType) -> Vec<Bytes> {
     let above = memory.max_size().into_iter().flat_map(|max| [max.0.checked_add(1), max.0.checked_mul(2)]);
     let above = above.flatten().filter(|size| memory.max_size().is_some_and(|max| *size > max.0));
@@ -157,7 +157,7 @@ fn too_large(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<()
             Err(error) => findings.expect(!error.to_string().is_empty(), || format!("{size} bytes: no word why not")),
         }
     }
-    // Who was refused can still have something small.
+    // After a refusal a small buffer can still be allocated.
     memory.allocate(Bytes(usual_size(&**memory)?))?;
     Ok(())
 }
@@ -184,7 +184,7 @@ fn some_tensors() -> Result<Graph, GraphError> {
     Graph::from_outputs(&context, &[y, w])
 }
 
-/// What the suite builds is always right, or the suite is wrong.
+/// Turns an error of a graph that the suite builds, which is a fault of the suite, into the end of a law.
 pub(super) fn suite_fault(error: GraphError) -> LawAbort {
     LawAbort::Failed(format!("the suite itself has a fault: {error}"))
 }
@@ -233,7 +233,7 @@ fn borrows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), 
         findings.expect(in_use(other.read(Offset(0), &mut [0])), || String::from("a reader got in with a writer"));
         findings.expect(in_use(other.clear(0)), || String::from("a writer got in with a writer"));
     }
-    // All flags are down again.
+    // All borrow flags are free again.
     drop(other.borrow_mut()?);
     Ok(())
 }
@@ -252,7 +252,7 @@ fn release(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), 
     Ok(())
 }
 
-/// In bounds there are no bytes, out of bounds is out of bounds, and nothing is nothing.
+/// Checks memory without bytes: `NoBytes` within bounds, `Outside` beyond them, and success for empty transfers.
 fn without_bytes(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let size = usual_size(&**memory)?;
     let (all, half, room) = (Bytes(size), Offset(size / 2), Offset(size));

@@ -7,20 +7,20 @@ use super::random::Random;
 /// An operation to be run, with everything it reads.
 pub(crate) struct OpCase {
     pub(crate) graph: Graph,
-    /// The operation; views that lead to its sources stand before it.
+    /// The operation; views that lead to its sources come before it.
     pub(crate) node: TensorId,
-    /// How far an element of a source that may be overwritten reaches.
+    /// Which elements of the result an element of an overwritten source influences.
     pub(crate) reach: Dependence,
     pub(crate) leafs: Vec<(TensorId, LeafValues)>,
 }
 
-/// Which elements of the result depend on one element of a source that the result may stand on. This is the reason why it
-/// may: a kernel writes what the others no longer need.
+/// Which elements of the result depend on one element of a source whose memory the result may have. It may because a
+/// kernel writes only what the other elements no longer need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dependence {
     /// None: the source gives the shape.
     Nothing,
-    /// The one at the same place.
+    /// The element at the same position.
     Element,
     /// Those of the same row.
     Row,
@@ -42,7 +42,7 @@ pub(crate) enum LeafValues {
 }
 
 impl LeafValues {
-    /// The bytes of `count` values, from a seed.
+    /// Returns the bytes of `count` values, from a seed.
     pub(crate) fn bytes(self, dtype: DataType, count: u64, seed: u64) -> Vec<u8> {
         let (mut random, mut bytes) = (Random::new(seed), Vec::new());
         for _ in 0..count {
@@ -51,7 +51,7 @@ impl LeafValues {
         bytes
     }
 
-    /// Other bytes: every value is another one.
+    /// Returns other bytes: every value differs from that of `bytes`.
     pub(crate) fn other_bytes(self, dtype: DataType, count: u64, seed: u64) -> Vec<u8> {
         let Self::Below(end) = self else { return self.bytes(dtype, count, !seed) };
         let bytes = self.bytes(dtype, count, seed);
@@ -77,7 +77,7 @@ impl LeafValues {
     }
 }
 
-/// `value`, which is no smaller than 2^-14 and below 2^16, cut to half the bits.
+/// Cuts `value`, which is no smaller than 2^-14 and below 2^16, to half the bits.
 fn half(value: f32) -> u16 {
     let bits = value.to_bits();
     let (sign, exponent, mantissa) = (bits >> 31 << 15, (bits >> 23 & 0xFF) - 112, bits >> 13 & 0x3FF);
@@ -85,7 +85,7 @@ fn half(value: f32) -> u16 {
 }
 
 impl OpCase {
-    /// The operation with the layouts of its sources and of its result.
+    /// Returns the operation with the layouts of its sources and of its result.
     pub(crate) fn title(&self) -> String {
         let tensors = self.graph.tensors();
         let layout = |id: &Option<TensorId>| id.map_or(String::from("-"), |id| tensors[id].layout.to_string());
@@ -93,7 +93,8 @@ impl OpCase {
         format!("{} of ({}) to {}", op_title(tensors, self.node), sources.join(", "), tensors[self.node].layout)
     }
 
-    /// The slots that the result may stand on here: the table says so, and no other slot touches the same root.
+    /// Returns the slots whose memory the result may have here: the table says so, and no other slot reads the same
+    /// root.
     pub(crate) fn slots(&self) -> Vec<usize> {
         let (graph, sources) = (&self.graph, self.graph.sources(self.node));
         let alone = |slot: usize| {
@@ -104,7 +105,7 @@ impl OpCase {
         (0..sources.len()).filter(|slot| graph.may_overwrite(self.node, *slot) && alone(*slot)).collect()
     }
 
-    /// What each leaf holds at first.
+    /// Returns what each leaf holds at first.
     pub(crate) fn contents(&self) -> Vec<(TensorId, Vec<u8>)> {
         let bytes = |(id, values): &(TensorId, LeafValues)| {
             let layout = self.graph.tensor(*id).layout;
@@ -113,7 +114,7 @@ impl OpCase {
         self.leafs.iter().map(bytes).collect()
     }
 
-    /// The same but for one leaf, which holds other values.
+    /// Returns the contents with other values in one leaf.
     pub(crate) fn changed_contents(&self, leaf: usize) -> Vec<(TensorId, Vec<u8>)> {
         let mut contents = self.contents();
         let ((id, values), layout) = (self.leafs[leaf], self.graph.tensor(self.leafs[leaf].0).layout);
@@ -126,19 +127,19 @@ fn seed(id: TensorId) -> u64 {
     0x57EE_7E00 + id.index() as u64
 }
 
-/// `add`, `silu`.
+/// Returns the name of an operation, such as `add` or `silu`.
 pub(crate) fn op_title(tensors: &Tensors, node: TensorId) -> String {
     tensors.op_title(tensors[node].op).to_ascii_lowercase()
 }
 
-/// A case that is being built: sources in some of the forms that a tensor can have.
+/// Builds a case: sources in some of the forms that a tensor can have.
 pub(crate) struct CaseBuilder {
     pub(crate) context: Context,
     pub(crate) dtype: DataType,
     leafs: Vec<(TensorId, LeafValues)>,
 }
 
-/// How a source stands in memory.
+/// How a source lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceForm {
     /// Without gaps.
@@ -158,7 +159,7 @@ impl CaseBuilder {
         Self { context: Context::new(), dtype, leafs: Vec::new() }
     }
 
-    /// A leaf of the type of the case.
+    /// Adds a leaf of the type of the case.
     pub(crate) fn leaf(&mut self, shape: &[u64], values: LeafValues) -> Result<TensorId, GraphError> {
         self.typed(self.dtype, shape, values)
     }
@@ -170,7 +171,7 @@ impl CaseBuilder {
         Ok(leaf)
     }
 
-    /// A source of this shape and form.
+    /// Adds a source of this shape and form.
     pub(crate) fn source(
         &mut self,
         shape: &[u64],
@@ -216,7 +217,7 @@ impl CaseBuilder {
         self.end(node, reach)
     }
 
-    /// The same with a result that has the layout of the first source, gaps included.
+    /// Applies the operation at the end of the case to a result that has the layout of the first source, gaps included.
     pub(crate) fn finish_alike(
         mut self,
         op: Op,
@@ -230,8 +231,8 @@ impl CaseBuilder {
         self.end(node, reach)
     }
 
-    /// The graph that `build` makes, whose last node is the operation. `None` if it has leafs of blocks, which the suite has no
-    /// values for.
+    /// Returns the graph that `build` makes, whose last node is the operation; `None` if it has leafs of blocks, which
+    /// the suite has no values for.
     pub(crate) fn built(
         build: impl FnOnce(&mut Context) -> Result<TensorId, GraphError>,
     ) -> Result<Option<OpCase>, GraphError> {

@@ -1,4 +1,4 @@
-//! The cases of every operation whose result may stand on a source.
+//! The cases of every operation whose result may have the memory of a source.
 //!
 //! They are made of the table of operations itself, so that one that is added to it and has no case here fails a test.
 
@@ -6,7 +6,7 @@ use steeve_graph::{Context, DataType, Glu, GraphError, Op, Param, Rope, RopeMode
 
 use super::op_case::{CaseBuilder, Dependence, LeafValues, OpCase, SourceForm};
 
-/// Every operation whose result may stand on a source, all kinds of it.
+/// Returns every operation whose result may have the memory of a source, in all kinds.
 pub(crate) fn operations() -> impl Iterator<Item = Op> {
     let unary = Unary::ALL.iter().copied().map(Op::Unary);
     let glu = Glu::ALL.iter().copied().map(Op::Glu);
@@ -16,7 +16,7 @@ pub(crate) fn operations() -> impl Iterator<Item = Op> {
 /// The types that cases are made of.
 pub(crate) const TYPES: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
 
-/// All cases of an operation; none if nobody has thought of any.
+/// Returns all cases of an operation; none if it has none here.
 pub(crate) fn cases(op: Op, dtype: DataType) -> Result<Vec<OpCase>, GraphError> {
     let float = Param::Float;
     match op {
@@ -149,7 +149,7 @@ fn add_id(dtype: DataType) -> Result<Vec<OpCase>, GraphError> {
         let ids = builder.typed(DataType::I32, &shape[1..], LeafValues::Below(experts))?;
         cases.push(builder.finish(Op::AddId, &[a, b, ids], &[], Dependence::Element)?);
     }
-    // As many experts as rows: even an equal layout does not let the result stand on them.
+    // As many experts as rows: even an equal layout does not let the result have their memory.
     let mut builder = CaseBuilder::new(dtype);
     let (a, b) = (builder.leaf(&[9, 4], LeafValues::Any)?, builder.leaf(&[9, 4], LeafValues::Any)?);
     let ids = builder.typed(DataType::I32, &[4], LeafValues::Below(4))?;
@@ -248,7 +248,7 @@ fn rope_case(
     builder.finish(op, &sources, &params, Dependence::Row)
 }
 
-/// The numbers in the order in which the builder gives them.
+/// Returns the parameters in the order in which the builder gives them.
 fn rope_params(
     mut context: Context,
     a: TensorId,
@@ -263,7 +263,7 @@ fn rope_params(
 mod tests {
     use super::*;
 
-    /// The slots of an operation that some case lets the result stand on, and how many cases do.
+    /// Returns in how many cases of an operation the result may have the memory of the source in `slot`.
     fn covered(op: Op, dtype: DataType, slot: usize) -> usize {
         cases(op, dtype).unwrap().iter().filter(|case| case.slots().contains(&slot)).count()
     }

@@ -25,17 +25,17 @@ pub(super) const LAWS: &[Law] = &[
     ("reset leaves the bytes", reset),
     ("no two buffers share a byte", apart),
     ("many can read at once", readers),
-    ("the host sees host memory where it stands", host_spans),
+    ("the host accesses host memory directly", host_spans),
 ];
 
-/// A buffer, and what should be in it.
+/// A buffer, and the bytes that it should have.
 struct MirroredBuffer {
     buffer: Box<dyn Buffer>,
     mirror: Vec<u8>,
 }
 
 impl MirroredBuffer {
-    /// A buffer of `size` bytes or more, all of them random.
+    /// Allocates a buffer of `size` bytes or more, and fills it with random bytes.
     fn new(memory: &dyn BufferType, size: u64, random: &mut Random) -> Result<Self, LawAbort> {
         let mut buffer = memory.allocate(Bytes(size))?;
         let room = buffer.size().0;
@@ -58,7 +58,7 @@ impl MirroredBuffer {
         self.mirror.len() as u64
     }
 
-    /// Reads everything, and says where it is not what it should be.
+    /// Reads all bytes, and records where they are not what they should be.
     fn verify(&self, findings: &mut Findings, after: impl Display) -> Result<(), LawAbort> {
         let mut seen = vec![0; self.mirror.len()];
         self.buffer.read(Offset(0), &mut seen)?;
@@ -97,10 +97,10 @@ impl MirroredBuffer {
     }
 }
 
-/// Buffers above this are not compared.
+/// The size above which buffers are not compared.
 const TOO_LARGE: u64 = 1 << 28;
 
-/// Ranges that lie within `room` bytes: every edge, and some in between.
+/// Returns ranges that lie within `room` bytes: every edge, and some in between.
 fn inside(room: u64, random: &mut Random) -> Vec<(u64, u64)> {
     let mut ranges = Vec::new();
     for offset in [0, 1, 2, 3, room / 2, room.saturating_sub(2), room.saturating_sub(1), room] {
@@ -117,7 +117,8 @@ fn inside(room: u64, random: &mut Random) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Ranges of at most `room + 1` bytes that pass the end of `room` bytes, also by passing 2^64 or by being cut to 32 bits.
+/// Returns ranges of at most `room + 1` bytes that pass the end of `room` bytes, also by passing 2^64 or by being cut
+/// to 32 bits.
 fn short_outside(room: u64) -> Vec<(u64, u64)> {
     let max = u64::MAX;
     let mut ranges = vec![(0, room + 1), (1, room), (room, 1), (room + 1, 0), (room + 1, 1), (room + 4096, 0)];
@@ -126,7 +127,7 @@ fn short_outside(room: u64) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Those, and ranges that are longer than any slice.
+/// Returns the ranges of [`short_outside`], and ranges that are longer than any slice.
 fn outside(room: u64) -> Vec<(u64, u64)> {
     let max = u64::MAX;
     let long = [
@@ -141,7 +142,7 @@ fn outside(room: u64) -> Vec<(u64, u64)> {
     short_outside(room).into_iter().chain(long).collect()
 }
 
-/// A refusal has the numbers of what was asked.
+/// Checks that a refusal has the numbers of the call.
 fn expect_outside(findings: &mut Findings, what: &str, asked: (u64, u64), room: u64, result: Result<(), DeviceError>) {
     let (offset, size) = asked;
     let asked = || format!("{what} of {size} bytes at offset {offset} of {room}");
@@ -229,7 +230,7 @@ fn copy_passes_an_end(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> 
             ("a copy from another, to there", mirrored.buffer.copy_from(at, from, start, bytes)),
         ];
         for (what, result) in tries {
-            // If both sides pass the end, it is for the memory to say which one.
+            // If both ranges pass the end, the memory may report either.
             let swapped =
                 matches!(&result, Err(DeviceError::Outside { offset, .. }) if *offset == start && size > room);
             let told = if swapped { (0, size) } else { (offset, size) };
@@ -277,7 +278,7 @@ fn overlaps(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(),
     Ok(())
 }
 
-/// Copies at every edge of both.
+/// Checks copies at every edge of both buffers.
 fn copy_between(
     target: &mut MirroredBuffer,
     source: &MirroredBuffer,

@@ -337,7 +337,7 @@ impl Buffer for FaultyBuffer {
     }
 }
 
-/// The same buffer with the copies that the trait provides.
+/// The buffer of a faulty memory with the default copies of the trait.
 #[derive(Debug)]
 struct DefaultCopies<'a>(&'a mut FaultyBuffer);
 
@@ -367,10 +367,10 @@ impl Buffer for DefaultCopies<'_> {
     }
 
     fn as_any(&self) -> &dyn Any {
-        unreachable!("nobody asks what it is while it copies")
+        unreachable!("copies do not ask for the type")
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
-        unreachable!("nobody asks what it is while it copies")
+        unreachable!("copies do not ask for the type")
     }
 }

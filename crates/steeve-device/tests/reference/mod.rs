@@ -33,7 +33,7 @@ pub(crate) enum BackendFault {
     WritesOneMore,
     /// Reads each element of source 0 one further, the last one behind the end.
     ReadsOneFurther,
-    /// The same, but the last one twice.
+    /// Reads each element of source 0 one further, the last one twice.
     ShiftsByOne,
     /// Adds to what is there.
     Accumulates,
@@ -71,7 +71,7 @@ pub(crate) enum BackendFault {
 pub(crate) enum Execution {
     /// At once.
     Eager,
-    /// When somebody waits for it.
+    /// When the backend is synchronised.
     Lazy,
 }
 
