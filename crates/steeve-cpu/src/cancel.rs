@@ -1,9 +1,9 @@
-//! Ending runs early, from another thread.
+//! Cancelling runs from another thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Ends runs from another thread. Clones are the same.
+/// A handle that cancels runs from another thread. Clones share one flag.
 ///
 /// ```
 /// use steeve_cpu::{Cancel, CpuBackend};
@@ -17,17 +17,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Every run ends before its next unit of work, and says so.
+    /// Makes every run end before its next unit of work, with [`Cancelled`](steeve_device::DeviceError::Cancelled).
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Runs go on again.
+    /// Lets runs go on again.
     pub fn reset(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Whether runs are ended.
+    /// Returns whether runs are cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -26,7 +26,7 @@ pub(crate) unsafe fn store_row(to: TensorPtr<'_>, offset: usize, row: &[f32]) {
     unsafe { store(to.shape.dtype, to.at(offset), to.shape.nb[0], row) }
 }
 
-/// Loads floats that stand `stride` bytes apart.
+/// Loads floats that are `stride` bytes apart.
 ///
 /// # Safety
 /// All of them lie within borrowed memory, and their type [is a float](DataType::is_float).
@@ -87,7 +87,7 @@ mod tests {
                 [dtype.block_bytes() as usize, 4, 6, 12].into_iter().filter(|&it| it >= dtype.block_bytes() as usize)
             {
                 let (mut bytes, mut back) = (vec![0u8; 1 + 200 * stride], vec![0.0; 200]);
-                // SAFETY: there is room for 200 elements, one byte in.
+                // SAFETY: the buffer holds 200 elements from the second byte on.
                 unsafe {
                     store(dtype, bytes.as_mut_ptr().add(1), stride, &row);
                     load(dtype, bytes.as_ptr().add(1), stride, &mut back);

@@ -1,14 +1,15 @@
-//! Dense rows of `f16` and `bf16` as `f32` and back. Bytes, because they may stand at any address.
+//! Conversions of dense rows of `f16` and `bf16` to `f32` and back. Rows are bytes, because they may start at any
+//! address.
 
 use half::f16;
 
 use crate::multiversion::multiversion;
 
-/// `f16` to `f32`.
+/// Converts `f16` to `f32`.
 pub(crate) fn widen_f16(bytes: &[u8], row: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx") && is_x86_feature_detected!("f16c") {
-        // SAFETY: the machine has been asked.
+        // SAFETY: the processor has these features.
         return unsafe { f16c::widen(bytes, row) };
     }
     for (x, bytes) in row.iter_mut().zip(bytes.as_chunks().0) {
@@ -16,11 +17,11 @@ pub(crate) fn widen_f16(bytes: &[u8], row: &mut [f32]) {
     }
 }
 
-/// `f32` to `f16`, to the nearest, ties to even.
+/// Converts `f32` to `f16`, to the nearest, ties to even.
 pub(crate) fn narrow_f16(row: &[f32], bytes: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx") && is_x86_feature_detected!("f16c") {
-        // SAFETY: the machine has been asked.
+        // SAFETY: the processor has these features.
         return unsafe { f16c::narrow(row, bytes) };
     }
     for (x, bytes) in row.iter().zip(bytes.as_chunks_mut().0) {
@@ -29,7 +30,7 @@ pub(crate) fn narrow_f16(row: &[f32], bytes: &mut [u8]) {
 }
 
 multiversion! {
-    /// `bf16` to `f32`.
+    /// Converts `bf16` to `f32`.
     pub(crate) fn widen_bf16(bytes: &[u8], row: &mut [f32]) {
         for (x, bytes) in row.iter_mut().zip(bytes.as_chunks().0) {
             *x = f32::from_bits(u32::from(u16::from_ne_bytes(*bytes)) << 16);
@@ -38,7 +39,7 @@ multiversion! {
 }
 
 multiversion! {
-    /// `f32` to `bf16`, to the nearest, ties to even.
+    /// Converts `f32` to `bf16`, to the nearest, ties to even.
     pub(crate) fn narrow_bf16(row: &[f32], bytes: &mut [u8]) {
         for (x, bytes) in row.iter().zip(bytes.as_chunks_mut().0) {
             let bits = x.to_bits();

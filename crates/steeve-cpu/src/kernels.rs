@@ -1,4 +1,4 @@
-//! The kernels, by family. Each family says which operations it knows and what it supports of them.
+//! The kernels, by family. Each family knows its operations and which types and strides it supports.
 
 mod strided_walk;
 mod functions;
@@ -29,7 +29,11 @@ use steeve_graph::{OpCall, Order};
 
 use crate::kernel::{Kernel, NO_KERNEL, NodeCall};
 
-/// The kernel for a node that writes something. The error says what is not supported.
+/// Returns the kernel for a node that writes something.
+///
+/// # Errors
+///
+/// What is not supported.
 pub(crate) fn choose(node: &NodeCall<'_>) -> Result<Box<dyn Kernel>, String> {
     use OpCall as Call;
     match node.call {

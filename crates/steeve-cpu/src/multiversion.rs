@@ -1,9 +1,9 @@
-//! The same code for the registers that the machine has.
+//! Functions compiled several times, for the vector registers that the processor has.
 //!
-//! Nothing is computed differently: the compiler only may use wider registers, where there are some. No multiplication is
-//! fused with an addition, so results are equal to the bit with and without them.
+//! Results are equal to the bit: the compiler may only use wider registers where there are some, and no multiplication
+//! is fused with an addition.
 
-/// A function on numbers, compiled for the least machine of its kind and for those with wide registers.
+/// Compiles a function for the baseline of the target and for AVX2, and picks one at run time.
 macro_rules! multiversion {
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         $(#[$doc])*
@@ -18,7 +18,7 @@ macro_rules! multiversion {
                     plain($($arg),*)
                 }
                 if is_x86_feature_detected!("avx2") {
-                    // SAFETY: the machine has been asked.
+                    // SAFETY: the processor has this feature.
                     return unsafe { multiversion($($arg),*) };
                 }
             }

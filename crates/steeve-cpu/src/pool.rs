@@ -1,8 +1,8 @@
-//! Threads that are made once and share units of work.
+//! Threads that are spawned once and share units of work.
 //!
-//! Units are taken from one counter, so a slow thread holds nobody up; what a unit computes does not depend on who takes it.
-//! Between two pieces of work a thread spins for a moment, because the next node comes soon, and then sleeps. One that
-//! wakes too late has no part in the work, and nobody waits for it.
+//! Units are taken from one counter, so a slow thread delays no other; what a unit computes does not depend on its
+//! thread. Between two jobs a thread spins for a moment, because the next node comes soon, and then sleeps. One that
+//! wakes too late takes no part in the job, which does not wait for it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,26 +10,26 @@ use std::thread::{JoinHandle, ThreadId};
 
 use crate::kernel::ThreadScratch;
 
-/// Threads, the caller's among them.
+/// A pool of threads, the caller's among them.
 #[derive(Debug)]
 pub(crate) struct Pool {
     shared: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
-    /// The caller's own; also who has it is the only one who gives out work.
+    /// The scratch memory of the caller's thread. The thread that has locked it is the only one that submits jobs.
     scratch: Mutex<ThreadScratch>,
-    /// The thread that has it.
+    /// The thread that has locked `scratch`.
     holder: Mutex<Option<ThreadId>>,
 }
 
 #[derive(Debug, Default)]
 struct PoolState {
-    /// Counts pieces of work; changes when there is a new one.
+    /// The number of jobs so far; changes when there is a new one.
     number: AtomicUsize,
     board: Mutex<JobBoard>,
     wake: Condvar,
-    /// The first unit that nobody has taken yet.
+    /// The first unit that no thread has taken yet.
     next: AtomicUsize,
-    /// Workers that have begun the current piece and not finished it. Rises only while the board is locked.
+    /// Workers that have begun the current job and not finished it. Rises only while the board is locked.
     busy: AtomicUsize,
     panicked: AtomicBool,
     stop: AtomicBool,
@@ -37,49 +37,49 @@ struct PoolState {
 
 #[derive(Debug, Default)]
 struct JobBoard {
-    /// The current piece, for as long as workers may begin it.
+    /// The current job, for as long as workers may begin it.
     job: Option<Job>,
     /// Workers that must be woken.
     sleeping: usize,
 }
 
-/// A piece of work. The closure is borrowed by [`WorkerGroup::run`], which waits for all who have begun before it returns.
+/// A job. The closure is borrowed by [`WorkerGroup::run`], which returns only after all workers that have begun it.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     units: usize,
     work: *const (dyn Fn(usize, &mut ThreadScratch) + Sync),
 }
 
-// SAFETY: the closure is `Sync`, and it outlives the work.
+// SAFETY: the closure is `Sync`, and it outlives the job.
 unsafe impl Send for Job {}
 
 /// More threads than any machine has cores.
 const MOST: usize = 1024;
 
-/// How often a thread looks for work before it sleeps.
+/// The number of times that a thread looks for work before it sleeps.
 const SPINS: usize = 2000;
 
 impl Pool {
-    /// So many threads in all; at least the caller's.
+    /// Spawns a pool of `threads` threads, at least one; the caller's is one of them.
     pub(crate) fn new(threads: usize) -> Self {
         let shared = Arc::new(PoolState::default());
         let worker = |index: usize| {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name(format!("steeve-{index}")).spawn(move || shared.serve()).ok()
         };
-        // More threads than a machine could have help nobody. One that can't be had is one less, and the work is done all the
-        // same.
+        // More threads than a machine could have are of no use. One that can't be spawned is left out, and the others
+        // do its work.
         let workers = (1..threads.min(MOST)).map_while(worker).collect();
         Self { shared, workers, scratch: Mutex::default(), holder: Mutex::default() }
     }
 
-    /// How many threads there are.
+    /// Returns the number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Who holds it may give out work, with scratch memory of its own. `None` for a thread that holds it already, which would
-    /// wait for itself.
+    /// Locks the pool for the calling thread, which may then submit jobs. Returns `None` for a thread that has locked
+    /// it already and would wait for itself.
     pub(crate) fn enter(&self) -> Option<WorkerGroup<'_>> {
         let this = std::thread::current().id();
         if *self.holder() == Some(this) {
@@ -103,13 +103,13 @@ impl Drop for Pool {
         }
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
-            // Its panic has been told already.
+            // Its panic has been reported already.
             let _ = worker.join();
         }
     }
 }
 
-/// The right to give out work, one at a time.
+/// The right to submit jobs, one at a time.
 pub(crate) struct WorkerGroup<'a> {
     pool: &'a Pool,
     scratch: MutexGuard<'a, ThreadScratch>,
@@ -125,15 +125,15 @@ impl WorkerGroup<'_> {
     /// Does all units, here and on the other threads, and returns when the last is done.
     ///
     /// # Panics
-    /// If a unit panics, once all are done.
+    /// If a unit panics, after all are done.
     pub(crate) fn run(&mut self, units: usize, work: &(dyn Fn(usize, &mut ThreadScratch) + Sync)) {
         let shared = &self.pool.shared;
         if units <= 1 || self.pool.workers.is_empty() {
             (0..units).for_each(|unit| work(unit, &mut self.scratch));
             return;
         }
-        // SAFETY: the lifetime is forgotten, and `FinishJob` waits until no worker can have the closure any more, also if a
-        // unit panics here.
+        // SAFETY: the lifetime is forgotten, and `FinishJob` waits until no worker can have the closure any more, also
+        // if a unit panics here.
         let work: *const (dyn Fn(usize, &mut ThreadScratch) + Sync) =
             unsafe { std::mem::transmute::<*const (dyn Fn(usize, &mut ThreadScratch) + Sync + '_), _>(work) };
         let sleeping = {
@@ -156,7 +156,7 @@ impl WorkerGroup<'_> {
     }
 }
 
-/// Lets no worker begin the current piece any more, and waits for those who have.
+/// Keeps workers from beginning the current job, and waits for those that have begun it.
 struct FinishJob<'a>(&'a PoolState);
 
 impl Drop for FinishJob<'_> {
@@ -191,7 +191,7 @@ impl PoolState {
         }
     }
 
-    /// What a worker does until the pool is dropped.
+    /// Does the jobs of a worker until the pool is dropped.
     fn serve(&self) {
         let mut scratch = ThreadScratch::default();
         let mut seen = 0;
@@ -204,7 +204,7 @@ impl PoolState {
         }
     }
 
-    /// The next piece of work, which has begun then; `None` when there will be no more.
+    /// Waits for the next job, and begins it; `None` when the pool is dropped.
     fn wait(&self, seen: &mut usize) -> Option<Job> {
         loop {
             for _ in 0..SPINS {

@@ -1,4 +1,4 @@
-//! Nodes that are ready to run, and running them.
+//! Prepared nodes, and running them.
 //!
 //! Each buffer is borrowed once per run. Sources that [`Lowering`] calls staged are copied away before the kernel runs, so
 //! that a kernel never sees its sources change.
@@ -23,7 +23,7 @@ use crate::pool::{Pool, WorkerGroup};
 use crate::tensor_ptr::{CacheLine, NodeScratch, TensorPtr};
 use crate::timings::{NodeTime, Timings};
 
-/// More sources are refused; `staged` has a bit for each.
+/// The largest number of sources of a node; `staged` has a bit for each.
 const MOST_SOURCES: usize = 16;
 
 /// Nodes with their kernels and operands.
@@ -33,7 +33,7 @@ pub(crate) struct CpuPrepared {
     buffers: Vec<UsedBuffer>,
     steps: Vec<KernelStep>,
     sources: Vec<Option<Operand>>,
-    /// Where sources are copied to that share bytes with a result, each from the start of a line on.
+    /// Copies of sources that share bytes with a result, each from the start of a cache line on.
     staging: Vec<CacheLine>,
     /// Memory that the units of one node share.
     node_scratch: Vec<CacheLine>,
@@ -42,7 +42,7 @@ pub(crate) struct CpuPrepared {
 #[derive(Debug)]
 struct KernelStep {
     node: TensorId,
-    /// Which of the graph's nodes it is.
+    /// The position among the graph's nodes.
     index: usize,
     kernel: Box<dyn Kernel>,
     units: usize,
@@ -101,7 +101,7 @@ pub(crate) fn prepare(
     Ok(prepared)
 }
 
-/// The kernel of a node; `None` if it writes nothing, or has no elements.
+/// Returns the kernel of a node; `None` if it writes nothing, or has no elements.
 pub(crate) fn kernel_of(
     name: &str,
     graph: &Graph,
@@ -176,7 +176,11 @@ impl CpuPrepared {
     }
 }
 
-/// Makes it at least so long. The error is what there was no memory for.
+/// Extends a list to at least `length`.
+///
+/// # Errors
+///
+/// The bytes that there was no memory for.
 fn grow<T: Clone>(list: &mut Vec<T>, length: usize, value: T) -> Result<(), Bytes> {
     if let Some(more) = length.checked_sub(list.len()) {
         list.try_reserve_exact(more).map_err(|_| Bytes(length.saturating_mul(size_of::<T>()) as u64))?;
@@ -185,7 +189,7 @@ fn grow<T: Clone>(list: &mut Vec<T>, length: usize, value: T) -> Result<(), Byte
     Ok(())
 }
 
-/// Who is told about each node's result, and may end the run.
+/// A callback for each node's result, which may end the run.
 pub(crate) type Observer = dyn FnMut(&Observed<'_>) -> ControlFlow<()> + Send;
 
 /// The result of a node that has just run.
@@ -202,7 +206,7 @@ pub struct Observed<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What goes with a run.
+/// The environment of a run.
 pub(crate) struct GraphRun<'a> {
     pub(crate) name: &'a str,
     pub(crate) pool: &'a Pool,
@@ -255,7 +259,7 @@ impl GraphRun<'_> {
                     UnitError::Kernel { op, source } => DeviceError::Kernel { backend, node, op, source },
                 }
             })?;
-            // Units that were left out leave a result that is none.
+            // A cancelled step leaves a result that is incomplete.
             if ended == StepEnd::Cancelled || self.cancel.is_cancelled() {
                 return Err(cancelled(step.index));
             }
@@ -268,7 +272,7 @@ impl GraphRun<'_> {
                 timings.0.push(NodeTime { node: step.node, op, time: start.elapsed() });
             }
             if let Some(observer) = &mut self.observer {
-                // SAFETY: as above, and no kernel runs now.
+                // SAFETY: every operand lies within its buffer, which is borrowed, and no kernel runs now.
                 let bytes = unsafe {
                     let start = starts[step.result.buffer].add(step.result.offset);
                     std::slice::from_raw_parts(start, step.result.shape.bytes)
@@ -294,7 +298,7 @@ impl KernelStep {
         spare: StepScratch<'_>,
         cancel: &Cancel,
     ) -> Result<StepEnd, UnitError> {
-        // SAFETY: as promised.
+        // SAFETY: the caller promises that the operand lies within its buffer.
         let raw = |operand: &Operand| unsafe { starts[operand.buffer].add(operand.offset) };
         let mut pointers: [Option<TensorPtr<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
         let StepScratch { mut staging, node_scratch } = spare;
@@ -305,18 +309,18 @@ impl KernelStep {
                 let (copy, rest) = staging.split_at_mut(operand.shape.bytes.div_ceil(size_of::<CacheLine>()));
                 staging = rest;
                 let copy = copy.as_mut_ptr().cast();
-                // SAFETY: the source as promised, and a copy of its size.
+                // SAFETY: the source lies within its buffer, as the caller promises, and the copy has its size.
                 unsafe { std::ptr::copy_nonoverlapping(start, copy, operand.shape.bytes) };
                 start = copy;
             }
-            // SAFETY: as promised, or the copy.
+            // SAFETY: the operand lies within its buffer, as the caller promises, or is the copy.
             *entry = Some(unsafe { TensorPtr::new(start, &operand.shape) });
         }
-        // SAFETY: as promised.
+        // SAFETY: the result lies within its buffer, as the caller promises.
         let result = unsafe { TensorPtr::new(raw(&self.result), &self.result.shape) };
         let operands =
             Operands { result, sources: &pointers[..sources.len()], node_scratch: NodeScratch::new(node_scratch) };
-        // Whether some unit was left out. Who cancels may take that back before anybody asks again.
+        // Whether some unit was left out. The cancellation may be reset before it is checked again.
         let is_short = AtomicBool::new(false);
         let leaves_out = || {
             let is_cancelled = cancel.is_cancelled();
@@ -336,18 +340,19 @@ impl KernelStep {
         }
         if self.in_order {
             for unit in 0..self.units {
-                // SAFETY: as above.
+                // SAFETY: the kernel was chosen for these shapes, and sources that it must not see change are copies.
                 unsafe { self.kernel.run(&operands, unit, group.scratch()) }?;
             }
             return Ok(StepEnd::Complete);
         }
-        // Of several errors the one of the first unit counts, whoever was quicker.
+        // Of several errors that of the first unit is returned, so the threads do not matter.
         let failed: Mutex<Option<(usize, UnitError)>> = Mutex::new(None);
         group.run(self.units, &|unit, scratch| {
             if leaves_out() {
                 return;
             }
-            // SAFETY: as above; each unit is done once, and the crew has done all that comes before.
+            // SAFETY: the kernel was chosen for these shapes, and sources that it must not see change are copies; each
+            // unit is done once, and the whole prologue has been done.
             if let Err(why) = unsafe { self.kernel.run(&operands, unit, scratch) } {
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 if failed.as_ref().is_none_or(|(first, _)| unit < *first) {
@@ -385,7 +390,7 @@ enum BorrowedBuffer<'a> {
 }
 
 impl BorrowedBuffer<'_> {
-    /// Its first byte; null stands for nothing in an empty one.
+    /// Returns the first byte; null for an empty buffer without memory.
     fn start(&mut self, name: &str, buffer: &SharedBuffer) -> Result<*mut u8, DeviceError> {
         let size = buffer.size();
         let no_host = || {

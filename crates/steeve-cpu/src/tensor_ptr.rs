@@ -1,14 +1,14 @@
-//! Tensors in memory as kernels see them: raw pointers, proven once to lie within what is borrowed.
+//! Tensors in memory as kernels access them: raw pointers, proven once to lie within what is borrowed.
 //!
-//! A `&[T]` and a `&mut [T]` over the same bytes would be undefined, and a result may well stand on a source. So elements
-//! and rows are copied in and out, and references to planned memory are made for as long as a row is copied, or to sources
-//! of operations that never run in place.
+//! A `&[T]` and a `&mut [T]` over the same bytes would be undefined, and a result may have the memory of a source. So
+//! elements and rows are copied in and out, and references to planned memory are made for as long as a row is copied,
+//! or to sources of operations that never run in place.
 
 use std::marker::PhantomData;
 
 use steeve_device::Shape;
 
-/// A tensor in memory.
+/// A tensor in borrowed memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TensorPtr<'a> {
     start: *mut u8,
@@ -16,10 +16,10 @@ pub(crate) struct TensorPtr<'a> {
     borrow: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: a pointer to memory that is borrowed for 'a, with a shape. Who reads and writes it when is for the kernels, which
-// are told so.
+// SAFETY: a pointer to memory that is borrowed for 'a, with a shape. The kernels order reads and writes, as the
+// contracts of the unsafe methods demand.
 unsafe impl Send for TensorPtr<'_> {}
-// SAFETY: as above.
+// SAFETY: the kernels order reads and writes, as for `Send`.
 unsafe impl Sync for TensorPtr<'_> {}
 
 impl<'a> TensorPtr<'a> {
@@ -29,53 +29,54 @@ impl<'a> TensorPtr<'a> {
         Self { start, shape, borrow: PhantomData }
     }
 
-    /// The byte at `offset`.
+    /// Returns the address of the byte at `offset`.
     ///
     /// # Safety
-    /// Within the tensor.
+    /// The byte lies within the tensor, or is its end.
     pub(crate) unsafe fn at(self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.shape.bytes, "{offset} lies outside of {:?}", self.shape);
-        // SAFETY: as promised.
+        // SAFETY: the caller promises that the byte lies within the tensor.
         unsafe { self.start.add(offset) }
     }
 
-    /// An element by its position in bytes. It may stand at any address.
+    /// Reads the element at `offset` bytes. It may be at any address.
     ///
     /// # Safety
-    /// Within the tensor, whose bytes at that place are a `T`.
+    /// The element lies within the tensor, and its bytes are a `T`.
     pub(crate) unsafe fn read<T: Copy>(self, offset: usize) -> T {
         debug_assert!(offset + size_of::<T>() <= self.shape.bytes, "{offset} lies outside of {:?}", self.shape);
-        // SAFETY: as promised.
+        // SAFETY: the caller promises that the element lies within the tensor and is a `T`.
         unsafe { self.start.add(offset).cast::<T>().read_unaligned() }
     }
 
-    /// `len` bytes from `offset` on.
+    /// Returns `len` bytes from `offset` on.
     ///
     /// # Safety
-    /// Within the tensor, and nobody writes them while they are looked at.
+    /// They lie within the tensor, and are not written while the slice is in use.
     pub(crate) unsafe fn bytes(self, offset: usize, len: usize) -> &'a [u8] {
         debug_assert!(offset + len <= self.shape.bytes, "{offset} lies outside of {:?}", self.shape);
-        // SAFETY: as promised.
+        // SAFETY: the caller promises that the bytes lie within the tensor and are not written.
         unsafe { std::slice::from_raw_parts(self.start.add(offset), len) }
     }
 
-    /// `len` bytes from `offset` on, to be written.
+    /// Returns `len` bytes from `offset` on, to be written.
     ///
     /// # Safety
-    /// Within the tensor, which is the result of the node that runs, and nobody else looks at them meanwhile.
+    /// They lie within the tensor, which is the result of the node that runs, and are not accessed in another way while
+    /// the slice is in use.
     pub(crate) unsafe fn bytes_mut(self, offset: usize, len: usize) -> &'a mut [u8] {
         debug_assert!(offset + len <= self.shape.bytes, "{offset} lies outside of {:?}", self.shape);
-        // SAFETY: as promised.
+        // SAFETY: the caller promises that the bytes lie within the tensor and are not accessed in another way.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(offset), len) }
     }
 
-    /// Writes an element by its position in bytes.
+    /// Writes an element at `offset` bytes.
     ///
     /// # Safety
-    /// Within the tensor, which is the result of the node that runs.
+    /// The element lies within the tensor, which is the result of the node that runs.
     pub(crate) unsafe fn write<T: Copy>(self, offset: usize, value: T) {
         debug_assert!(offset + size_of::<T>() <= self.shape.bytes, "{offset} lies outside of {:?}", self.shape);
-        // SAFETY: as promised.
+        // SAFETY: the caller promises that the element lies within the tensor.
         unsafe { self.start.add(offset).cast::<T>().write_unaligned(value) }
     }
 }
@@ -88,9 +89,10 @@ pub(crate) struct NodeScratch<'a> {
     borrow: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: a pointer to memory that is borrowed for 'a. Who reads and writes it when is for the kernels.
+// SAFETY: a pointer to memory that is borrowed for 'a. The kernels order reads and writes, as the contracts of the
+// unsafe methods demand.
 unsafe impl Send for NodeScratch<'_> {}
-// SAFETY: as above.
+// SAFETY: the kernels order reads and writes, as for `Send`.
 unsafe impl Sync for NodeScratch<'_> {}
 
 impl<'a> NodeScratch<'a> {
@@ -98,29 +100,29 @@ impl<'a> NodeScratch<'a> {
         Self { start: lines.as_mut_ptr().cast(), bytes: size_of_val(lines), borrow: PhantomData }
     }
 
-    /// `count` elements from the byte at `offset` on.
+    /// Returns `count` elements from the byte at `offset` on.
     ///
     /// # Safety
-    /// They lie within, `offset` is a multiple of their alignment, every bit pattern is one of them, and nobody writes them
-    /// while they are looked at.
+    /// They lie within the memory, `offset` is a multiple of their alignment, every bit pattern is one of them, and
+    /// they are not written while the slice is in use.
     pub(crate) unsafe fn read<T>(self, offset: usize, count: usize) -> &'a [T] {
         debug_assert!(offset + count * size_of::<T>() <= self.bytes, "{offset} lies outside of {} bytes", self.bytes);
-        // SAFETY: as promised; all of it has been written, with zeros at least.
+        // SAFETY: as the caller promises; all of it has been written, with zeros at least.
         unsafe { std::slice::from_raw_parts(self.start.add(offset).cast(), count) }
     }
 
-    /// `count` elements from the byte at `offset` on, to be written.
+    /// Returns `count` elements from the byte at `offset` on, to be written.
     ///
     /// # Safety
-    /// As for [`read`](Self::read), and nobody else looks at them meanwhile.
+    /// They are as for [`read`](Self::read), and are not accessed in another way while the slice is in use.
     pub(crate) unsafe fn write<T>(self, offset: usize, count: usize) -> &'a mut [T] {
         debug_assert!(offset + count * size_of::<T>() <= self.bytes, "{offset} lies outside of {} bytes", self.bytes);
-        // SAFETY: as promised; all of it has been written, with zeros at least.
+        // SAFETY: as the caller promises; all of it has been written, with zeros at least.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(offset).cast(), count) }
     }
 }
 
-/// What a [`NodeScratch`] is made of.
+/// The unit of a [`NodeScratch`]: aligned, and written at least with zeros.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheLine(pub(crate) [u8; 64]);

@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use steeve_graph::TensorId;
 
-/// How long one node took.
+/// The time that one node took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTime {
     /// The node.
     pub node: TensorId,
     /// The name of its operation.
     pub op: Cow<'static, str>,
-    /// How long it took.
+    /// The time.
     pub time: Duration,
 }
 
-/// How long the nodes of the last run took, in order.
+/// The times of the nodes of the last run, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timings(pub Vec<NodeTime>);
 
 impl Timings {
-    /// All nodes together.
+    /// Returns the time of all nodes together.
     pub fn total(&self) -> Duration {
         self.0.iter().map(|node| node.time).sum()
     }
 
-    /// Operations with how many nodes they had and how long those took, the longest first.
+    /// Returns operations with their numbers of nodes and their times, the longest first.
     pub fn by_op(&self) -> Vec<(&str, usize, Duration)> {
         let mut ops: Vec<(&str, usize, Duration)> = Vec::new();
         for node in &self.0 {

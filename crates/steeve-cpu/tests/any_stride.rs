@@ -1,4 +1,4 @@
-//! A result that stands on a source is the result that stands apart, to the bit, also for strides that no rule lets
+//! A result with the memory of a source equals the result with its own, to the bit, also for strides that no rule lets
 //! through: elements with gaps, dimensions in any order. `in_place` does the same with what the builders make.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -69,7 +69,7 @@ fn any_shape(trial: &mut FilledContext) -> [u64; 4] {
 }
 
 impl StrideCase {
-    /// Sources and parameters for an operation whose result stands on `slot`; `None` if it has no such slot, or none of
+    /// Returns sources and parameters for an operation whose result has the memory of `slot`; `None` if it has no such slot, or none of
     /// the result's shape.
     fn new(trial: &mut FilledContext, op: Op, slot: usize) -> Option<Self> {
         let mut shape = any_shape(trial);
@@ -130,7 +130,7 @@ impl StrideCase {
         let of_ids = matches!(op, Op::AddId | Op::Rope | Op::RopeBack);
         let mut types = vec![(dtype, shape)];
         types.append(&mut others);
-        // The result looks like the slot that it stands on.
+        // The result has the layout of the slot whose memory it has.
         let &(on, part) = types.get(slot)?;
         if part != shape || (on == DataType::I32) != (dtype == DataType::I32) {
             return None;
@@ -214,7 +214,7 @@ impl StrideCase {
     }
 }
 
-/// Where the result stands.
+/// Whether the result has the memory of a source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ResultPlace {
     Separate,

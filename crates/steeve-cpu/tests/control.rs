@@ -233,7 +233,7 @@ fn the_callback_can_end_a_run() {
             _ => ControlFlow::Continue(()),
         });
         let error = refusal(chain.allocated(&backend).compute(&backend));
-        // A view among the nodes is counted, though nobody sees it.
+        // A view among the nodes is counted, though no observer sees it.
         assert!(matches!(error, DeviceError::Cancelled { node, nodes: 6 } if node > stop), "{error}");
         assert_eq!(seen.load(Ordering::SeqCst), stop + 1);
         // By cancelling, which ends this run and all others before their next node; behind the last there is none.
@@ -297,7 +297,7 @@ fn runs_end_soon_after_somebody_says_so() {
         std::thread::sleep(Duration::from_millis(20));
         cancel.cancel();
     });
-    // For as long as it takes: whoever never looks at the flag never gets out of here.
+    // For as long as it takes: a run that never checks the flag never ends.
     let error = loop {
         if let Err(error) = allocation.compute(&backend) {
             break error;
@@ -321,7 +321,7 @@ fn the_callback_sees_the_bytes_of_each_node_in_order() {
     let allocation = chain.allocated(&backend);
     allocation.compute(&backend).unwrap();
     let seen = std::mem::take(&mut *seen.lock().unwrap());
-    // The transposed view writes nothing, and nobody is told.
+    // The transposed view writes nothing, and the observer is not called.
     assert_eq!(seen.iter().map(|(node, ..)| *node).collect::<Vec<_>>(), chain.nodes);
     let floats = |bytes: &[u8]| -> Vec<f32> { bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect() };
     for ((_, _, bytes), value) in seen.iter().zip([2.25, 4.5, 4.5, -4.5, 0.0]) {

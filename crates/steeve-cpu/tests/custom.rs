@@ -67,7 +67,7 @@ fn build(act: impl FnOnce(&mut Context) -> TensorId) -> Graph {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The same chain of built-in operations is the reference.
+    /// Returns a chain of built-in operations, the reference for the chain of custom ones.
     #[test]
     fn own_operations_give_what_built_in_ones_give_however_they_are_planned(
         ne in (1u64..70, 1u64..300, 1u64..3), steps in prop::collection::vec(0usize..3, 1..6), threads in 1usize..4,

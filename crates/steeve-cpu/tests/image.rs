@@ -74,7 +74,7 @@ fn patches_of_rows_have_no_height() {
         let kernel = trial.leaf(DataType::F16, &[size, channels, 2]);
         let [stride, padding, dilation] = [1 + trial.below(3), trial.below(4), 1 + trial.below(3)].map(|it| it as i64);
         let dtype = i64::from(DataType::F16.ggml_id());
-        // What stands in the second direction does not count.
+        // The values for the second direction do not count.
         let [other, more] = [trial.below(3) as i64, trial.below(3) as i64];
         let params = [stride, other, padding, more, dilation, other, 0, dtype].map(Param::Int);
         let patches = trial.context.apply(Op::Im2col, &[Some(kernel), Some(rows)], &params).unwrap();

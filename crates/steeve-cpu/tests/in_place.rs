@@ -1,8 +1,8 @@
-//! In place is honest: a result that stands on a source is the one that it would be elsewhere, to the bit.
+//! In place is exact: a result with the memory of a source is the one that it would be elsewhere, to the bit.
 //!
 //! Each operation, each slot that it may overwrite, random shapes, types and strides, one to three threads. Places are laid
-//! out here and not by a planner: the result stands exactly on the source, on any other source of its layout (as ggml's
-//! plans have it), and half on a source, half off it.
+//! out here and not by a planner: the result has exactly the memory of the source, that of any other source of its layout
+//! (as in ggml's plans), or half of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, Bytes, DeviceError, Offset, SharedBuffer, Usage};
 use steeve_graph::{DataType, Glu, Graph, GraphError, Id, Layout, Op, Param, Rope, RopeMode, Tensor, TensorId, Unary};
 
-/// Every operation whose result may stand on a source, all kinds of it.
+/// Returns every operation whose result may have the memory of a source, in all kinds.
 fn operations() -> impl Iterator<Item = Op> {
     let unary = Unary::ALL.iter().copied().map(Op::Unary);
     let glu = Glu::ALL.iter().copied().map(Op::Glu);
@@ -30,7 +30,7 @@ struct OpTrial {
     node: TensorId,
 }
 
-/// How a source stands in its root.
+/// How a source lies in its root.
 #[derive(Clone, Copy)]
 enum SourceForm {
     Plain,
@@ -166,7 +166,7 @@ fn sources(maker: &mut TrialBuilder, op: Op) -> Result<(Vec<TensorId>, Vec<Param
             }
         }
         Op::Rope | Op::RopeBack => rope(maker, a, ne)?,
-        op => panic!("nobody has thought of {op:?}"),
+        op => panic!("no case for {op:?}"),
     })
 }
 
@@ -226,11 +226,11 @@ impl RootOffsets {
 
     /// Where a tensor starts.
     fn of(&self, graph: &Graph, id: TensorId) -> u64 {
-        let root = self.starts[graph.root(id).index()].expect("every root stands somewhere");
+        let root = self.starts[graph.root(id).index()].expect("every root has an offset");
         root + graph.tensors().offset(id).get()
     }
 
-    /// The same with a root elsewhere.
+    /// Returns these offsets with a root elsewhere.
     fn moved(&self, root: TensorId, start: u64) -> Self {
         let mut places = self.clone();
         places.starts[root.index()] = Some(start);

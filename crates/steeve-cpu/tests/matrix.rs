@@ -165,7 +165,7 @@ fn ids_that_name_no_expert_are_named() {
     }
 }
 
-/// Both kinds of rows that nobody can round: the products with them are no numbers, and no others are touched.
+/// Both kinds of rows that can't be rounded: the products with them are NaN, and no others are touched.
 #[test]
 fn what_is_no_number_stays_in_its_column() {
     for dtype in FORMATS {

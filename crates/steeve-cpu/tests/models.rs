@@ -94,7 +94,7 @@ fn prove_whole(case: &Case, tolerance: f64) {
 fn a_convolutional_network_sees_the_same_in_every_plan() {
     let mut sketch = CaseBuilder::new(5);
     let outputs = seeing(&mut sketch).unwrap();
-    // The order of the best is nobody's business, so the whole is judged by the shares alone.
+    // The order of the best is undefined, so the whole is judged by the shares alone.
     let case = sketch.case(&outputs[..1]).unwrap();
     prove_whole(&case, 2e-3);
     let mut sketch = CaseBuilder::new(5);

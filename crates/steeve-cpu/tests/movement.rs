@@ -152,7 +152,7 @@ fn a_copy_of_nothing_is_nothing() {
     assert!(trial.result(copy).is_empty());
 }
 
-/// Where an element stands in the values of a shape.
+/// Returns the position of an element in the values of a shape.
 fn at(ne: [u64; 4], [i0, i1, i2, i3]: [u64; 4]) -> usize {
     (i0 + ne[0] * (i1 + ne[1] * (i2 + ne[2] * i3))) as usize
 }

@@ -1,4 +1,4 @@
-//! The proof by running: any graph gives the same bits wherever its tensors stand, and the right ones.
+//! The proof by running: any graph gives the same bits wherever its tensors are located, and the right ones.
 //!
 //! Random graphs of all operations are run without reuse, in ggml's plan, and in plans of ours, in memory full of `0xFF`.
 //! `STEEVE_PROOF=100000` asks for more of them, and `--nocapture` shows what was in them.
@@ -26,7 +26,7 @@ struct ProofTotals {
     nodes: usize,
     /// Graphs in which ggml's plan loses something that is read.
     without_ggml: usize,
-    /// Nodes that stand on a source in the plan of most reuse.
+    /// Nodes with the memory of a source in the plan of most reuse.
     take_overs: usize,
     /// The bytes of all plans without reuse, and with most of it.
     peaks: [u64; 2],
@@ -91,7 +91,7 @@ fn so_does_one_whose_work_is_cut_into_pieces() {
     assert!(totals.nodes > 2 * totals.graphs, "the graphs are almost empty");
 }
 
-/// A graph of nodes in this order, whose results are outputs where nobody reads them.
+/// Returns a graph of nodes in this order, whose results are outputs where no node reads them.
 fn case(mut sketch: CaseBuilder, nodes: &[TensorId], outputs: &[TensorId]) -> Result<Case, GraphError> {
     for output in outputs {
         sketch.context.set_output(*output)?;
@@ -143,14 +143,14 @@ fn ggml_may_put_a_result_on_any_slot() {
         let runs = prove(&case, &backends, &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
         // The order of the ways: without reuse twice, ggml's plan, ggml's reuse, ours.
         for (way, ran) in ["ggml's plan", "ggml's reuse"].iter().zip(&runs[2..4]) {
-            let stands = ran.take_overs.contains(&(node, slot));
-            assert!(stands, "{way} does not put {} on slot {slot}", named(&case.graph, node));
+            let is_aliased = ran.take_overs.contains(&(node, slot));
+            assert!(is_aliased, "{way} does not put {} on slot {slot}", named(&case.graph, node));
         }
         assert!(!runs[4].take_overs.contains(&(node, slot)), "{} must keep slot {slot}", named(&case.graph, node));
     }
 }
 
-/// A chain in which everybody stands on the one before, under each kind of reuse.
+/// Returns a chain in which every result has the memory of the one before, under each kind of reuse.
 #[test]
 fn a_chain_runs_in_the_bytes_of_its_input() {
     let mut sketch = CaseBuilder::new(7);
@@ -168,7 +168,7 @@ fn a_chain_runs_in_the_bytes_of_its_input() {
     assert_eq!(runs[0].take_overs, []);
 }
 
-/// Whatever stands in the second direction.
+/// Any value for the second direction.
 #[test]
 fn rows_are_convolved_in_one_direction() {
     let mut results = Vec::new();

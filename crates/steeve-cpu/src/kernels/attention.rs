@@ -20,8 +20,8 @@ use crate::kernel::{Kernel, NodeCall, Operands, ThreadScratch, UnitError};
 use crate::multiversion::multiversion;
 use crate::tensor_ptr::TensorPtr;
 
-/// `q` `[d, token, head]`, `k` `[d, key, head]`, `v` `[dv, key, head]` and a mask `[key, token]` make `[dv, head, token]`.
-/// Slot 4 may have sinks: one more score for each head, with no value.
+/// Returns the kernel for attention: `q` `[d, token, head]`, `k` `[d, key, head]`, `v` `[dv, key, head]` and a mask
+/// `[key, token]` make `[dv, head, token]`. Slot 4 may have sinks: one more score for each head, with no value.
 pub(crate) fn flash_attn_ext(
     node: &NodeCall<'_>,
     operands: [TensorId; 3],
@@ -45,16 +45,16 @@ pub(crate) fn flash_attn_ext(
     Ok(Box::new(Attention { scale, softcap, slopes, group, block, units: queries.div_ceil(block) * groups }))
 }
 
-/// How many queries go together at most.
+/// The largest number of queries of a unit.
 const QUERIES: usize = 64;
 
-/// How many units there should be at least.
+/// The least number of units.
 const UNITS: usize = 16;
 
-/// How many keys go together.
+/// The number of keys of a block.
 const KEYS: usize = 256;
 
-/// Whether there are kernels for these types, and for rows that have elements.
+/// Checks that there are kernels for these types, and that rows have elements.
 fn can_be_read([q, k, v]: [&Shape; 3], mask: Option<Shape>, sinks: Option<Shape>) -> Result<(), String> {
     let demand = |condition: bool, wish: &str| if condition { Ok(()) } else { Err(wish.to_owned()) };
     readable(k)?;
@@ -65,7 +65,7 @@ fn can_be_read([q, k, v]: [&Shape; 3], mask: Option<Shape>, sinks: Option<Shape>
     demand(sinks.is_none_or(|sinks| sinks.dtype == DataType::F32), "sinks: expected f32")
 }
 
-/// What the mask of a head is multiplied by (ALiBi, Press et al. 2021), as ggml computes it.
+/// Returns the slope of a head, by which the mask is multiplied (ALiBi, Press et al. 2021), as ggml computes it.
 fn slope(head: usize, heads: usize, max_bias: f32) -> f32 {
     if max_bias <= 0.0 {
         return 1.0;
@@ -81,9 +81,9 @@ struct Attention {
     /// Zero for none.
     softcap: f32,
     slopes: Vec<f32>,
-    /// How many heads share their keys and values.
+    /// The number of heads that share their keys and values.
     group: usize,
-    /// How many queries of a group make a unit.
+    /// The number of queries of a group in a unit.
     block: usize,
     units: usize,
 }
@@ -173,29 +173,29 @@ struct QueryBlock<'a> {
 }
 
 impl QueryBlock<'_> {
-    /// The head and the token of a query. The heads of a token follow one another.
+    /// Returns the head and the token of a query. The heads of a token follow one another.
     fn query(&self, i: usize) -> (usize, usize) {
         (self.head + (self.first + i) % self.group, (self.first + i) / self.group)
     }
 
-    /// Loads a part of a query's row of the mask, from `key` on; whether there is one.
+    /// Loads a part of a query's row of the mask, from `key` on. Returns whether there is one.
     ///
     /// # Safety
-    /// There are so many keys.
+    /// There are that many keys.
     unsafe fn load_mask(&self, i: usize, key: usize, row: &mut [f32]) -> bool {
         let (Some(mask), (head, token)) = (self.mask, self.query(i)) else { return false };
-        // The outer dimensions of a mask start over.
+        // The outer dimensions of a mask wrap around.
         let offset = mask.shape.row_offset([token, head, self.outer]) + key * mask.shape.nb[0];
         // SAFETY: as promised.
         unsafe { load_row(mask, offset, row) };
         true
     }
 
-    /// How many keys of a block are left without those at its end that no query sees: a cache is looked at beyond what is
-    /// written, and behind each token of a prompt are others.
+    /// Returns how many keys of a block are left without those at its end that no query sees: a cache is longer than
+    /// what is written, and behind each token of a prompt are others.
     ///
     /// # Safety
-    /// There are as many keys from `first` on as `row` has room for.
+    /// There are as many keys from `first` on as `row` has elements.
     unsafe fn seen(&self, first: usize, row: &mut [f32]) -> usize {
         let mut seen = 0;
         for i in 0..self.count {
@@ -209,7 +209,7 @@ impl QueryBlock<'_> {
     }
 
     /// # Safety
-    /// Nobody else looks at the rows of these queries.
+    /// No other thread accesses the rows of these queries.
     unsafe fn write(&self, so_far: &mut OnlineSoftMax<'_>, operands: &Operands<'_>) {
         let (result, sinks) = (operands.result, operands.optional(4));
         for i in 0..self.count {
@@ -225,11 +225,11 @@ impl QueryBlock<'_> {
     }
 }
 
-/// What each query has seen so far.
+/// The running state of each query.
 struct OnlineSoftMax<'a> {
-    /// The largest score.
+    /// The largest score so far.
     largest: &'a mut [f32],
-    /// The sum of the weights, as they are by the largest score.
+    /// The sum of the weights, relative to the largest score.
     totals: &'a mut [f32],
     /// Rows of sums of values times weights.
     sums: &'a mut [f32],
@@ -250,7 +250,7 @@ impl<'a> OnlineSoftMax<'a> {
         &mut self.sums[i * self.length..(i + 1) * self.length]
     }
 
-    /// Turns scores into weights, for which the sums must be made ready where a larger score has come.
+    /// Turns scores into weights, and rescales the sums where a larger score has come.
     fn soften(&mut self, i: usize, scores: &mut [f32]) {
         let grown = soften(scores, &mut self.largest[i], &mut self.totals[i]);
         if grown != 1.0 {
@@ -258,7 +258,7 @@ impl<'a> OnlineSoftMax<'a> {
         }
     }
 
-    /// The sums of a query divided by its weights; zero where it has seen nothing.
+    /// Returns the sums of a query divided by its weights; zero where it has seen no key.
     fn mean(&mut self, i: usize) -> &[f32] {
         let part = if self.totals[i] == 0.0 { 0.0 } else { 1.0 / self.totals[i] };
         let row = self.row(i);
@@ -276,7 +276,7 @@ multiversion! {
 }
 
 multiversion! {
-    /// What becomes of scores before the mask.
+    /// Computes scores before the mask.
     fn finish(scores: &mut [f32], scale: f32, softcap: f32) {
         scores.iter_mut().for_each(|score| *score *= scale);
         if softcap != 0.0 {
@@ -286,7 +286,7 @@ multiversion! {
 }
 
 multiversion! {
-    /// Where the mask says nothing the score is nothing, whatever stands there: nobody may have written that key.
+    /// Where the mask hides a key the score is minus infinity, whatever the key holds: it may never have been written.
     fn add_mask(scores: &mut [f32], mask: &[f32], slope: f32) {
         for (score, mask) in scores.iter_mut().zip(mask) {
             *score = if *mask == NOTHING { NOTHING } else { *score + slope * mask };
@@ -295,8 +295,8 @@ multiversion! {
 }
 
 multiversion! {
-    /// Turns scores into weights and adds those up. Returns what all weights before must be multiplied by, because a larger
-    /// score has come.
+    /// Turns scores into weights and adds those up. Returns the factor for all weights before, because of a larger
+    /// score.
     fn soften(scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
         let (chunks, rest) = scores.as_chunks_mut::<8>();
         let mut most = [*largest; 8];
@@ -306,7 +306,7 @@ multiversion! {
             }
         }
         let new = most.iter().chain(&*rest).fold(NOTHING, |most, score| if *score > most { *score } else { most });
-        // Nothing less nothing is no number, and where nothing has been seen anything will do.
+        // Minus infinity less minus infinity is NaN, and where no key has been seen any number will do.
         let base = if new == NOTHING { 0.0 } else { new };
         let mut sums = [0.0; 8];
         for chunk in chunks {
@@ -327,10 +327,10 @@ multiversion! {
 }
 
 /// Adds `k` rows of values, each times its weight, to each of `n` rows of sums of length `m`. Weights are rows of `k`.
-/// Values without any weight are not looked at: nobody may have written them.
+/// Values without any weight are not read: they may never have been written.
 ///
 /// # Safety
-/// There are so many rows of values. `workspace` holds them.
+/// There are that many rows of values, and `workspace` holds them.
 unsafe fn add_values(
     values: MatrixView<'_>,
     weights: &[f32],
@@ -379,7 +379,7 @@ unsafe fn add_values(
     unsafe { sum.add_to(sums.as_mut_ptr(), m, size) };
 }
 
-/// So many rows of values are added to sums while those are in registers.
+/// The number of rows of values that are added to sums while those are in registers.
 const TOGETHER: usize = 4;
 
 multiversion! {

@@ -5,9 +5,9 @@
 //!   blocks of 256    8 lanes, each the sum of 32 products times their factors    the same
 //! ```
 //!
-//! Every element of a result is computed by itself and in one order, whatever is computed beside it: lanes by lanes, then
-//! their sum, halved again and again. So there is one answer, to the bit, of every way through here and on every machine (but
-//! for which NaN it is, where there is one).
+//! Every element of a result is computed by itself and in one order, whatever is computed beside it: lanes by lanes,
+//! then their sum, halved again and again. So every implementation on every machine gives one result, to the bit
+//! (except for which NaN it is, where there is one).
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -19,41 +19,41 @@ use crate::kernel::ThreadScratch;
 use crate::quant::block32::{Block32, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, UnpackedBlock32};
 use crate::quant::block256::{Block256, Q2K, Q3K, Q4K, Q5K, Q6K, UnpackedBlock256};
 
-/// Rows of blocks.
+/// Rows of weights in blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockRows {
     pub(crate) start: *const u8,
-    /// Bytes from one row to the next.
+    /// The bytes from one row to the next.
     pub(crate) stride: usize,
-    /// How many rows there are.
+    /// The number of rows.
     pub(crate) rows: usize,
 }
 
-/// A rounded row, and where its products go.
+/// A rounded row, and the destination of its products.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundedColumn<'a> {
     pub(crate) row: RoundedRow<'a>,
     pub(crate) out: *mut u8,
-    /// Bytes from one product to the next.
+    /// The bytes from one product to the next.
     pub(crate) step: usize,
 }
 
 /// Multiplies each row of weights with each column, all of one length.
 ///
 /// # Safety
-/// There are such rows, as long as those of the columns, which are rounded as the format wants it. There is room for the
-/// products, and nobody else looks at it. The machine is the one that [`dots`] has chosen it for.
+/// There are such rows, as long as those of the columns, which are rounded as the format needs it. There is memory for
+/// the products, and no other thread accesses it. The processor is one that [`dots`] has chosen the function for.
 pub(crate) type DotsFn = unsafe fn(BlockRows, &[RoundedColumn<'_>], &mut ThreadScratch);
 
-/// So few columns are a few.
+/// The largest number of columns that counts as few.
 pub(crate) const FEW: usize = 4;
 
-/// How blocks of a type are multiplied on this machine; `None` for other types.
+/// Returns how blocks of a type are multiplied on this machine; `None` for other types.
 pub(crate) fn dots(dtype: DataType) -> Option<DotsFn> {
     ways(dtype).next()
 }
 
-/// All ways to do that on this machine, the best first.
+/// Returns all implementations that this machine can run, the best first.
 fn ways(dtype: DataType) -> impl Iterator<Item = DotsFn> {
     #[cfg(target_arch = "x86_64")]
     let quick = {
@@ -66,7 +66,7 @@ fn ways(dtype: DataType) -> impl Iterator<Item = DotsFn> {
     quick.into_iter().flatten().chain(plain(dtype))
 }
 
-/// The same for any machine.
+/// Returns the portable implementation.
 fn plain(dtype: DataType) -> Option<DotsFn> {
     Some(match dtype {
         DataType::Q8_0 => each_block32::<Q8_0>,
@@ -85,21 +85,21 @@ fn plain(dtype: DataType) -> Option<DotsFn> {
 }
 
 /// # Safety
-/// As for [`DotsFn`].
+/// The contract of [`DotsFn`] holds.
 unsafe fn each_block32<F: Block32>(weights: BlockRows, columns: &[RoundedColumn<'_>], _: &mut ThreadScratch) {
     // SAFETY: as promised.
     unsafe { each(weights, columns, |row| row.quants.len() / 32 * F::BYTES, block32::<F>) }
 }
 
 /// # Safety
-/// As for [`DotsFn`].
+/// The contract of [`DotsFn`] holds.
 unsafe fn each_block256<F: Block256>(weights: BlockRows, columns: &[RoundedColumn<'_>], _: &mut ThreadScratch) {
     // SAFETY: as promised.
     unsafe { each(weights, columns, |row| row.quants.len() / 256 * F::BYTES, block256::<F>) }
 }
 
 /// # Safety
-/// As for [`DotsFn`]; `bytes` is how long a row of weights is.
+/// The contract of [`DotsFn`] holds; `bytes` is the length of a row of weights.
 unsafe fn each(
     weights: BlockRows,
     columns: &[RoundedColumn<'_>],
@@ -119,7 +119,7 @@ unsafe fn each(
 
 impl RoundedColumn<'_> {
     /// # Safety
-    /// There is such a product, and nobody else looks at it.
+    /// There is such a product, and no other thread accesses it.
     unsafe fn write(&self, i: usize, value: f32) {
         // SAFETY: as promised.
         unsafe { self.out.add(i * self.step).cast::<f32>().write_unaligned(value) }
@@ -150,7 +150,7 @@ fn block256<F: Block256>(weights: &[u8], row: &RoundedRow<'_>) -> f32 {
         for (i, (quant, x)) in quants.iter().zip(x).enumerate() {
             sums[i % 32 / 4] += i32::from(factors[i / 16]) * i32::from(*quant) * i32::from(*x);
         }
-        // What is taken off, for each group: an offset of its quants, or its least element.
+        // For each group what is subtracted: an offset of its quants, or its least element.
         let taken = if F::OFFSET == 0 { leasts } else { factors };
         let mut rest = [0; 8];
         for (group, sum) in row.sums.block256[b].iter().enumerate() {
@@ -174,7 +174,7 @@ fn block256<F: Block256>(weights: &[u8], row: &RoundedRow<'_>) -> f32 {
     total(lanes)
 }
 
-/// The sum of the lanes, halved again and again.
+/// Returns the sum of the lanes, halved again and again.
 fn total(lanes: [f32; 8]) -> f32 {
     let [a, b, c, d, e, f, g, h] = lanes;
     let [a, b, c, d] = [a + e, b + f, c + g, d + h];
@@ -193,7 +193,7 @@ mod tests {
         (*state >> 56) as u8
     }
 
-    /// Every product of some rows with some columns.
+    /// Computes every product of some rows with some columns.
     fn products(dots: DotsFn, blocks: &[u8], rows: usize, columns: &[RoundedRow<'_>]) -> Vec<f32> {
         let mut out = vec![f32::NAN; rows * columns.len()];
         let columns: Vec<RoundedColumn<'_>> = out
@@ -207,7 +207,7 @@ mod tests {
         out
     }
 
-    /// All formats, with any bytes as blocks: scales may be infinite or no numbers.
+    /// Returns all formats, with any bytes as blocks: scales may be infinite or NaN.
     #[test]
     fn all_ways_give_the_same_bits() {
         let mut state = 1;

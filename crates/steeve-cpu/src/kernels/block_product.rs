@@ -14,8 +14,8 @@ use crate::float_rows::load_row;
 use crate::kernel::{Kernel, Operands, Prologue, RowUnits, ThreadScratch, UnitError};
 use crate::tensor_ptr::TensorPtr;
 
-/// `a` `[k, m]` in blocks and `b` `[k, n]` make `[m, n]`; `None` for types without such a way. How often planes and cubes of
-/// `a` are used is given; that the shapes fit has been seen.
+/// Returns the kernel for `a` `[k, m]` in blocks and `b` `[k, n]`, which make `[m, n]`; `None` for other types.
+/// `repeats` is how often planes and cubes of `a` are used; the caller has checked the shapes.
 pub(crate) fn mul_mat(a: &Shape, b: &Shape, repeats: [usize; 2]) -> Result<Option<Box<dyn Kernel>>, String> {
     let Some(product) = RoundedProduct::new(a, b)? else { return Ok(None) };
     let [_, n, planes, cubes] = b.ne;
@@ -25,24 +25,24 @@ pub(crate) fn mul_mat(a: &Shape, b: &Shape, repeats: [usize; 2]) -> Result<Optio
     Ok(Some(Box::new(MulMat { product, strips, across, units, repeats })))
 }
 
-/// `experts` `[k, m, expert]` in blocks, `b` `[k, used or 1, token]` and `ids` `[used, token]` make `[m, used, token]`; `None`
-/// for types without such a way. That the shapes fit has been seen.
+/// Returns the kernel for `experts` `[k, m, expert]` in blocks, `b` `[k, used or 1, token]` and `ids` `[used, token]`,
+/// which make `[m, used, token]`; `None` for other types. The caller has checked the shapes.
 pub(crate) fn mul_mat_id(experts: &Shape, b: &Shape, ids: &Shape) -> Result<Option<Box<dyn Kernel>>, String> {
     let (Some(product), count) = (RoundedProduct::new(experts, b)?, experts.ne[2]) else { return Ok(None) };
     let strips = WeightStrips::new(experts, (ids.ne[0] * ids.ne[1]).div_ceil(count.max(1)));
-    // Somebody has to look at the ids, even if there are no experts.
+    // One unit has to check the ids, even if there are no experts.
     Ok(Some(Box::new(MulMatId { product, strips, units: (strips.count() * count).max(1) })))
 }
 
-/// A unit of [`mul_mat`] has at most so many columns; one of [`mul_mat_id`] has all of its expert's.
+/// The largest number of columns of a unit of [`mul_mat`]; one of [`mul_mat_id`] has all of its expert's.
 const COLUMNS: usize = 256;
 
-/// Weights in blocks and rows that are rounded for them.
+/// The product of weights in blocks with rows that are rounded for them.
 #[derive(Clone, Copy, Debug)]
 struct RoundedProduct {
     blocks: BlockLength,
     dots: DotsFn,
-    /// Of the second source.
+    /// The rows of the second source.
     rows: RowUnits,
     bytes: usize,
 }
@@ -61,12 +61,12 @@ impl RoundedProduct {
     /// Rounds some rows of the second source.
     ///
     /// # Safety
-    /// As for [`Kernel::run_prologue`].
+    /// The contract of [`Kernel::run_prologue`] holds.
     unsafe fn round(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) {
         let b = operands.source(1);
         let [row] = scratch.rows([b.shape.ne[0]]);
         for index in self.rows.unit(unit) {
-            // SAFETY: rows of the source, each of which has its place in the room.
+            // SAFETY: rows of the source, each of which has its own memory in the node scratch.
             unsafe {
                 load_row(b, b.shape.row_offset(b.shape.row_at(index)), row);
                 self.blocks.round(row, operands.node_scratch, index);
@@ -74,7 +74,7 @@ impl RoundedProduct {
         }
     }
 
-    /// A row of the second source.
+    /// Returns a rounded row of the second source.
     ///
     /// # Safety
     /// All have been rounded.
@@ -87,7 +87,7 @@ impl RoundedProduct {
     /// Multiplies rows of weights with columns.
     ///
     /// # Safety
-    /// There are such rows and columns, and nobody else looks at where the products go.
+    /// There are such rows and columns, and no other thread accesses their products.
     unsafe fn multiply<'a>(
         &self,
         weights: BlockRows,
@@ -107,7 +107,7 @@ impl RoundedProduct {
     }
 }
 
-/// Rows of weights, some at a time.
+/// Rows of weights, cut into strips.
 #[derive(Clone, Copy, Debug)]
 struct WeightStrips {
     m: usize,
@@ -115,7 +115,8 @@ struct WeightStrips {
 }
 
 impl WeightStrips {
-    /// With few columns as much as is worth waking a thread; with many what stays in a cache of one core.
+    /// Cuts rows: with few columns into what is worth waking a thread, with many into what stays in a cache of one
+    /// core.
     fn new(a: &Shape, n: usize) -> Self {
         let elements = if n <= block_dots::FEW { 64 * 1024 } else { 256 * 1024 };
         Self { m: a.ne[1], rows: (elements / a.ne[0].max(1)).clamp(8, 4096) }
@@ -125,7 +126,7 @@ impl WeightStrips {
         self.m.div_ceil(self.rows)
     }
 
-    /// Its first row, and the weights of a plane that starts at an offset.
+    /// Returns the first row of a strip, and its weights in a plane that starts at an offset.
     ///
     /// # Safety
     /// There is such a plane.
@@ -141,7 +142,7 @@ impl WeightStrips {
 struct MulMat {
     product: RoundedProduct,
     strips: WeightStrips,
-    /// How many units have the same rows of weights of a plane.
+    /// The number of units that use the same rows of weights of a plane.
     across: usize,
     units: usize,
     /// How often each plane and each cube of `a` is used.

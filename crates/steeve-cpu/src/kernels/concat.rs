@@ -1,4 +1,4 @@
-//! Tensors one behind another, and again and again. Blocks are moved, whatever they hold.
+//! Concatenation and repetition of tensors. Blocks are copied, whatever they hold.
 
 use steeve_device::Shape;
 use steeve_graph::TensorId;
@@ -6,7 +6,7 @@ use steeve_graph::TensorId;
 use super::copy::{in_blocks, move_blocks, rows};
 use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
-/// One tensor behind another along a dimension.
+/// Returns the kernel for one tensor behind another along a dimension.
 pub(crate) fn concat(node: &NodeCall<'_>, a: TensorId, b: TensorId, dim: usize) -> Result<Box<dyn Kernel>, String> {
     let [a, b] = node.shapes([a, b])?;
     if a.dtype != node.result.dtype || b.dtype != node.result.dtype {
@@ -60,7 +60,7 @@ impl Kernel for Concat {
     }
 }
 
-/// A tensor again and again until it fills the result.
+/// Returns the kernel for a tensor that is repeated until it fills the result.
 pub(crate) fn repeat(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     if a.dtype != node.result.dtype {

@@ -1,7 +1,8 @@
-//! Copies: the elements of a tensor in another place, order or type.
+//! Copies of the elements of a tensor with another layout or type.
 //!
-//! A copy takes the elements of both tensors in order, whatever their shapes, so it is cut into units along that order.
-//! What keeps its type is moved block by block, whatever the blocks hold; a plain element is a block of one.
+//! A copy reads the elements of both tensors in order, whatever their shapes, so it is cut into units along that order.
+//! Elements that keep their type are copied block by block, whatever the blocks hold; a plain element is a block of
+//! one.
 
 use half::{bf16, f16};
 use steeve_device::Shape;
@@ -13,7 +14,7 @@ use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitErr
 use crate::quant::{codec, encoder};
 use crate::tensor_ptr::TensorPtr;
 
-/// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
+/// Returns the kernel for `cpy`, `cont` and `dup`: the first source into the result, perhaps of another type.
 pub(crate) fn copy(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     let (a, result) = (node.shape(a)?, node.result);
     let (from, to) = (in_blocks(a)?, in_blocks(result)?);
@@ -31,24 +32,24 @@ pub(crate) fn copy(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, 
     Err(format!("no conversion of {} to {}", a.dtype, result.dtype))
 }
 
-/// The shape with rows of blocks, which are moved as they are.
+/// Returns the shape with rows of blocks, which are copied unchanged.
 pub(super) fn in_blocks(shape: Shape) -> Result<Shape, String> {
     shape.in_blocks().ok_or_else(|| format!("rows of {}: expected whole blocks without gaps", shape.dtype))
 }
 
-/// The rows of a shape of blocks.
+/// Returns the rows of a shape of blocks.
 pub(super) fn rows(grid: &Shape) -> RowUnits {
     RowUnits::new(grid.rows(), grid.ne[0] * grid.size() / 4)
 }
 
-/// A block of a shape that counts blocks, and the way to the next.
+/// A position in a shape that counts blocks.
 struct BlockCursor<'a> {
     grid: &'a Shape,
     at: [usize; 4],
 }
 
 impl<'a> BlockCursor<'a> {
-    /// The block that has `index` before it.
+    /// Returns the position with `index` blocks before it.
     fn new(grid: &'a Shape, index: usize) -> Self {
         let mut rest = index;
         let at = grid.ne.map(|n| {
@@ -63,12 +64,12 @@ impl<'a> BlockCursor<'a> {
         self.grid.offset(self.at)
     }
 
-    /// How many blocks of this row are left.
+    /// Returns how many blocks of this row are left.
     fn left(&self) -> usize {
         self.grid.ne[0] - self.at[0]
     }
 
-    /// Goes on by at most as many as are left in the row.
+    /// Advances by at most as many blocks as are left in the row.
     fn advance(&mut self, blocks: usize) {
         self.at[0] += blocks;
         for dim in 0..3 {
@@ -80,13 +81,13 @@ impl<'a> BlockCursor<'a> {
     }
 }
 
-/// Copies `count` blocks of `size` bytes that stand `steps` bytes apart, from the second to the first.
+/// Copies `count` blocks of `size` bytes that are `steps` bytes apart, from the second to the first.
 ///
 /// # Safety
-/// All of them lie within borrowed memory; the two sides are apart.
+/// All of them lie within borrowed memory; the two sides share no byte.
 pub(crate) unsafe fn move_blocks([to, from]: [*mut u8; 2], steps: [usize; 2], size: usize, count: usize) {
     /// # Safety
-    /// As above, for blocks of the size of `T`.
+    /// All of the blocks, which have the size of `T`, lie within borrowed memory; the two sides share no byte.
     unsafe fn each<T: Copy>([to, from]: [*mut u8; 2], steps: [usize; 2], count: usize) {
         for i in 0..count {
             // SAFETY: as promised.
@@ -109,14 +110,14 @@ pub(crate) unsafe fn move_blocks([to, from]: [*mut u8; 2], steps: [usize; 2], si
     }
 }
 
-/// How many blocks or elements a unit copies; a whole number of blocks of every type.
+/// The number of blocks or elements of a unit; a whole number of blocks of every type.
 const UNIT: usize = 32 * 1024;
 
 fn unit_range(unit: usize, all: usize) -> std::ops::Range<usize> {
     unit * UNIT..all.min((unit + 1) * UNIT)
 }
 
-/// Blocks that stay as they are.
+/// Copies blocks unchanged.
 #[derive(Debug)]
 struct CopyBlocks {
     from: Shape,
@@ -147,7 +148,7 @@ impl Kernel for CopyBlocks {
     }
 }
 
-/// Elements that are `f32` on their way.
+/// Converts elements by way of `f32`.
 #[derive(Debug)]
 struct ConvertFloats {
     from: Shape,
@@ -155,7 +156,7 @@ struct ConvertFloats {
     elements: usize,
 }
 
-/// How many elements are on the way at a time; a whole number of blocks of every type.
+/// The number of elements that are converted at a time; a whole number of blocks of every type.
 const PIECE: usize = 1024;
 
 impl Kernel for ConvertFloats {
@@ -180,7 +181,7 @@ impl Kernel for ConvertFloats {
     }
 }
 
-/// A place in a tensor that can be read and written as `f32`.
+/// A position in a tensor that can be read and written as `f32`.
 struct FloatCursor<'a> {
     raw: TensorPtr<'a>,
     /// The elements of a block, and its bytes.
@@ -195,15 +196,15 @@ impl<'a> FloatCursor<'a> {
         Self { raw, length, size, cursor: BlockCursor::new(grid, element / length) }
     }
 
-    /// How many elements can be read or written at once, of so many; at least one.
+    /// Returns how many of `count` elements can be read or written at once; at least one.
     fn run(&self, wanted: usize) -> usize {
-        // A codec wants its blocks side by side.
+        // A codec needs adjacent blocks.
         let apart = self.length > 1 && self.cursor.grid.nb[0] != self.size;
         (if apart { self.length } else { self.cursor.left() * self.length }).min(wanted)
     }
 
     /// # Safety
-    /// So many elements are left, and they end between blocks.
+    /// That many elements are left, and they end between blocks.
     unsafe fn load(&mut self, mut row: &mut [f32]) {
         while !row.is_empty() {
             let (part, rest) = row.split_at_mut(self.run(row.len()));
@@ -221,7 +222,7 @@ impl<'a> FloatCursor<'a> {
     }
 
     /// # Safety
-    /// So many elements are left, and they end between blocks; nobody else looks at them.
+    /// That many elements are left, and they end between blocks; no other thread accesses them.
     unsafe fn store(&mut self, mut row: &[f32]) {
         while !row.is_empty() {
             let (part, rest) = row.split_at(self.run(row.len()));
@@ -239,7 +240,7 @@ impl<'a> FloatCursor<'a> {
     }
 }
 
-/// Plain numbers of which one side is whole or double: rare, so one at a time.
+/// Converts plain numbers of which one side is whole or double: rare, so one at a time.
 #[derive(Debug)]
 struct CastElements {
     from: Shape,
@@ -264,8 +265,8 @@ impl Kernel for CastElements {
     }
 }
 
-/// A number of any plain type. Real ones lose their fraction when they become whole, and the nearest end of the range if
-/// they are beyond it; whole ones keep their lowest bits. That is what casts in C do, where it is defined.
+/// A number of any plain type. Real ones lose their fraction when they become whole, and are clamped to the range of
+/// the type; whole ones keep their lowest bits. That is what casts in C do, where it is defined.
 #[derive(Clone, Copy, Debug)]
 enum CastValue {
     Whole(i64),
@@ -293,7 +294,7 @@ impl CastValue {
     }
 
     /// # Safety
-    /// There is an element of that plain type, and nobody else looks at it.
+    /// There is an element of that plain type, and no other thread accesses it.
     unsafe fn write(self, to: TensorPtr<'_>, offset: usize) {
         let real = match self {
             Self::Whole(x) => x as f64,

@@ -9,7 +9,8 @@ use crate::float_rows::{load_row, store_row};
 use crate::kernel::{Kernel, NO_KERNEL, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::multiversion::multiversion;
 
-/// A function of two floats, and the same of two whole numbers, where `b` may be repeated in any dimension.
+/// Defines the kernel for a function of two floats, or of two whole numbers, where `b` may be repeated in any
+/// dimension.
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident, $function:expr, $ints:expr;)*) => {
         $($(#[$doc])* pub(crate) fn $name(node: &NodeCall<'_>, a: TensorId, b: TensorId) -> Result<Box<dyn Kernel>, String> {
@@ -35,7 +36,7 @@ binary! {
     };
 }
 
-/// The square.
+/// Returns the kernel for the square.
 pub(crate) fn sqr(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     match node.result.dtype {
         DataType::I32 => map_unary_int(node, a, |x| x.wrapping_mul(x)),
@@ -43,7 +44,7 @@ pub(crate) fn sqr(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, S
     }
 }
 
-/// `a * factor + bias`.
+/// Returns the kernel for `a * factor + bias`.
 pub(crate) fn scale(node: &NodeCall<'_>, a: TensorId, factor: f32, bias: f32) -> Result<Box<dyn Kernel>, String> {
     match bias {
         0.0 => map_unary(node, a, move |x| x * factor),
@@ -51,13 +52,13 @@ pub(crate) fn scale(node: &NodeCall<'_>, a: TensorId, factor: f32, bias: f32) ->
     }
 }
 
-/// The trainable activation.
+/// Returns the kernel for xielu, the trainable activation.
 pub(crate) fn xielu(node: &NodeCall<'_>, a: TensorId, numbers: [f32; 4]) -> Result<Box<dyn Kernel>, String> {
     let xielu = f::Xielu::new(numbers);
     map_unary(node, a, move |x| xielu.at(x))
 }
 
-/// A function of each element.
+/// Returns the kernel for a function of each element.
 pub(crate) fn unary(node: &NodeCall<'_>, kind: Unary, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     if node.result.dtype == DataType::I32 {
         return unary_int(node, kind, a);
@@ -88,7 +89,7 @@ pub(crate) fn unary(node: &NodeCall<'_>, kind: Unary, a: TensorId) -> Result<Box
     }
 }
 
-/// What makes sense for whole numbers.
+/// Returns the kernel for a function of each whole number, where there is one.
 fn unary_int(node: &NodeCall<'_>, kind: Unary, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     match kind {
         Unary::Abs => map_unary_int(node, a, i32::wrapping_abs),
@@ -100,7 +101,7 @@ fn unary_int(node: &NodeCall<'_>, kind: Unary, a: TensorId) -> Result<Box<dyn Ke
     }
 }
 
-/// A gated linear unit: of two operands, or of the halves of the rows of one.
+/// Returns the kernel for a gated linear unit: of two operands, or of the halves of the rows of one.
 pub(crate) fn glu(
     node: &NodeCall<'_>,
     kind: Glu,
@@ -108,7 +109,7 @@ pub(crate) fn glu(
     SwigluOai { alpha, limit }: SwigluOai,
 ) -> Result<Box<dyn Kernel>, String> {
     match kind {
-        // A shut gate lets nothing through, not even what is infinite.
+        // A closed gate lets nothing through, not even infinity.
         Glu::Reglu => gate(node, gated, |x, y| if x > 0.0 { x * y } else { 0.0 }),
         Glu::Geglu => gate(node, gated, |x, y| f::gelu(x) * y),
         Glu::Swiglu => gate(node, gated, |x, y| f::silu(x) * y),
@@ -131,7 +132,8 @@ fn gate(
     }
 }
 
-/// Adds to each row of `a` `[n, used, token]` the row of `b` `[n, expert]` that `ids` `[used, token]` names.
+/// Returns the kernel that adds to each row of `a` `[n, used, token]` the row of `b` `[n, expert]` that `ids` `[used,
+/// token]` selects.
 pub(crate) fn add_id(node: &NodeCall<'_>, a: TensorId, b: TensorId, ids: TensorId) -> Result<Box<dyn Kernel>, String> {
     let [a, b, ids] = node.shapes([a, b, ids])?;
     floats([node.result, a, b])?;

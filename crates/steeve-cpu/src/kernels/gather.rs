@@ -1,4 +1,4 @@
-//! Rows that ids name: taken out of a tensor, and written into one.
+//! Rows selected by ids: read from a tensor, and written into one.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitErr
 use crate::quant::encoder;
 use crate::tensor_ptr::TensorPtr;
 
-/// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
+/// Returns the kernel for the rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` select: `[k, n, ..]`.
 pub(crate) fn get_rows(node: &NodeCall<'_>, a: TensorId, ids: TensorId) -> Result<Box<dyn Kernel>, String> {
     let ([a, ids], result) = (node.shapes([a, ids])?, node.result);
     is_id(&ids)?;
@@ -32,10 +32,14 @@ fn is_id(ids: &Shape) -> Result<(), String> {
     }
 }
 
-/// The id at an offset. The error names it if there is no such row.
+/// Reads the id at an offset.
+///
+/// # Errors
+///
+/// If there is no such row, with the id.
 ///
 /// # Safety
-/// There is an id.
+/// There is an id at the offset.
 pub(crate) unsafe fn id_at(ids: TensorPtr<'_>, offset: usize, rows: usize) -> Result<usize, String> {
     // SAFETY: as promised.
     let id: i64 = unsafe {
@@ -83,7 +87,8 @@ impl Kernel for GetRows {
     }
 }
 
-/// `rows` `[k, n, ..]` go where `ids` `[n, ..]` says in the target `[k, m, ..]`, which is the result.
+/// Returns the kernel that writes `rows` `[k, n, ..]` to the rows that `ids` `[n, ..]` select in the target `[k, m,
+/// ..]`, which is the result.
 pub(crate) fn set_rows(node: &NodeCall<'_>, rows: TensorId, ids: TensorId) -> Result<Box<dyn Kernel>, String> {
     let ([rows, ids], target) = (node.shapes([rows, ids])?, node.result);
     is_id(&ids)?;
@@ -98,8 +103,8 @@ pub(crate) fn set_rows(node: &NodeCall<'_>, rows: TensorId, ids: TensorId) -> Re
     Ok(Box::new(SetRows { parts, planes: target.ne[2], units: parts * target.ne[2] * target.ne[3] }))
 }
 
-/// A unit writes a part of every row of a plane, in the order of the ids. So of two rows with one id the later one stays,
-/// whatever the threads.
+/// Writes selected rows. A unit writes a part of every row of a plane, in the order of the ids. So of two rows with one
+/// id the later one stays, whatever the threads.
 #[derive(Debug)]
 struct SetRows {
     parts: usize,
@@ -141,7 +146,7 @@ impl Kernel for SetRows {
 /// Writes a part of a row that starts at `offset`.
 ///
 /// # Safety
-/// There is such a part of a row, it starts and ends between blocks, and nobody else looks at it.
+/// There is such a part of a row, it starts and ends between blocks, and no other thread accesses it.
 unsafe fn write_part(to: TensorPtr<'_>, offset: usize, part: Range<usize>, row: &[f32]) {
     let (block, step) = (to.shape.dtype.block_len() as usize, to.shape.nb[0]);
     let start = offset + part.start / block * step;

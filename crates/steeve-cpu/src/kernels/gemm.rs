@@ -1,14 +1,14 @@
-//! Products of a few hundred rows with a few hundred rows: what matrix products and attention are made of.
+//! Products of a few hundred rows with a few hundred rows, from which matrix products and attention are built.
 //!
 //! ```text
 //!   a  m rows of k        b  n rows of k        out[i, j] = sum over k of a[i, k] * b[j, k]
 //! ```
 //!
-//! With few rows on one side each row of the other is read once and multiplied with all of them, because reading is what
-//! takes the time; with one, `f16` and `bf16` are converted in registers. Otherwise both are cut along `k` and given to the
-//! library, piece by piece, converted to `f32` where they are not. Which way is taken, and where is cut, depends on `m`, `n`
-//! and `k` alone, and so does every result: strides, addresses and types only decide about what is copied. Matrix products
-//! with blocks go another way, see `blocks`; attention reads keys and values in blocks here.
+//! With few rows on one side each row of the other is read once and multiplied with all of them, because reading takes
+//! most of the time; with one, `f16` and `bf16` are converted in registers. Otherwise both are cut along `k` and given
+//! to the gemm library, piece by piece, converted to `f32` where needed. The method and the cuts depend on `m`, `n` and
+//! `k` alone, and so does every result: strides, addresses and types only decide what is copied. Matrix products with
+//! blocks are in `block_product`; attention reads keys and values in blocks here.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -22,22 +22,22 @@ use crate::multiversion::multiversion;
 use crate::quant::codec;
 use crate::tensor_ptr::TensorPtr;
 
-/// With so few rows on one side there is nothing for the library to win.
+/// The number of rows on one side up to which the library is not faster.
 pub(crate) const FEW: usize = 16;
 
-/// How much of `k` is converted and multiplied at a time.
+/// The part of `k` that is converted and multiplied at a time.
 const PIECE: usize = 1024;
 
-/// How much of a row is converted at a time where it is read once.
+/// The part of a row that is converted at a time where it is read once.
 const CHUNK: usize = 256;
 
-/// So many rows are read at a time, which keeps more of memory busy than one.
+/// The number of rows that are read at a time, which keeps more of memory busy than one.
 const ROWS: usize = 4;
 
-/// Each sum is kept in so many parts, so that one addition need not wait for the one before.
+/// The number of partial sums of each sum, so that an addition need not wait for the one before.
 const LANES: usize = 16;
 
-/// Whether the rows of a tensor can be read as `f32`.
+/// Checks that the rows of a tensor can be read as `f32`.
 pub(crate) fn readable(shape: &Shape) -> Result<(), String> {
     if shape.dtype.is_float() {
         return Ok(());
@@ -63,10 +63,10 @@ pub(crate) struct MatrixView<'a> {
 }
 
 impl<'a> MatrixView<'a> {
-    /// The rows of a plane of a [`readable`] tensor, from the one at `offset` on.
+    /// Returns the rows of a plane of a [`readable`] tensor, from the one at `offset` on.
     ///
     /// # Safety
-    /// `offset` is where a row starts, and nobody writes the tensor while the matrix is used.
+    /// `offset` is the start of a row, and the tensor is not written while the matrix is in use.
     pub(crate) unsafe fn new(raw: TensorPtr<'a>, offset: usize) -> Self {
         let shape = raw.shape;
         // SAFETY: as promised.
@@ -74,7 +74,7 @@ impl<'a> MatrixView<'a> {
         Self { start, dtype: shape.dtype, row: shape.nb[1], step: shape.nb[0], borrow: PhantomData }
     }
 
-    /// Rows that were loaded, one behind another.
+    /// Returns loaded rows, one behind another.
     pub(crate) fn loaded(rows: &'a [f32], length: usize) -> Self {
         Self { start: rows.as_ptr().cast(), dtype: DataType::F32, row: 4 * length, step: 4, borrow: PhantomData }
     }
@@ -89,7 +89,7 @@ impl<'a> MatrixView<'a> {
             None => unsafe { load(self.dtype, self.start.add(row * self.row + from * self.step), self.step, into) },
             Some(codec) => {
                 let (block, size) = (self.dtype.block_len() as usize, self.dtype.block_bytes() as usize);
-                // SAFETY: as promised, and blocks stand side by side in what is readable.
+                // SAFETY: the caller promises the part, and blocks are adjacent in what is readable.
                 let blocks = unsafe {
                     let start = self.start.add(row * self.row + from / block * size);
                     std::slice::from_raw_parts(start, into.len() / block * size)
@@ -99,10 +99,10 @@ impl<'a> MatrixView<'a> {
         }
     }
 
-    /// A part of a row as `f32`, where it stands or in `workspace`.
+    /// Returns a part of a row as `f32`, in place or in `workspace`.
     ///
     /// # Safety
-    /// As for [`load`](Self::load).
+    /// The contract of [`load`](Self::load) holds.
     unsafe fn part<'b>(&'b self, row: usize, from: usize, length: usize, workspace: &'b mut [f32]) -> &'b [f32] {
         match self.in_place() {
             // SAFETY: as promised.
@@ -115,14 +115,14 @@ impl<'a> MatrixView<'a> {
         }
     }
 
-    /// Where the rows stand, and how many elements apart, if that is how `f32` can be read in place.
+    /// Returns the start of the rows and their distance in elements, if they can be read in place as `f32`.
     pub(crate) fn in_place(&self) -> Option<(*const f32, usize)> {
         let start = self.start.cast::<f32>();
         let fits = self.dtype == DataType::F32 && self.step == 4 && self.row.is_multiple_of(4) && start.is_aligned();
         fits.then_some((start, self.row / 4))
     }
 
-    /// How a row is multiplied with one of `f32`, if its elements have two bytes and stand side by side.
+    /// Returns how a row is multiplied with one of `f32`, if its elements have two bytes and no gaps.
     fn narrow(&self) -> Option<AddNarrow> {
         match (self.dtype, self.step) {
             (DataType::F16, 2) => Some(add_f16),
@@ -131,11 +131,11 @@ impl<'a> MatrixView<'a> {
         }
     }
 
-    /// A piece of each of `rows` rows as `f32`: where it stands, and how many elements apart; loaded into `workspace` unless it
-    /// can be read in place.
+    /// Returns the start of a piece of each of `rows` rows as `f32`, and their distance in elements; loaded into
+    /// `workspace` unless it can be read in place.
     ///
     /// # Safety
-    /// There are such rows, and they have that piece. It is used for no longer than `workspace` is left alone.
+    /// There are such rows, and they have that piece. It is used only while `workspace` is not written.
     pub(crate) unsafe fn piece(&self, rows: usize, part: Range<usize>, workspace: &mut [f32]) -> (*const f32, usize) {
         if let Some((start, stride)) = self.in_place() {
             // SAFETY: as promised.
@@ -150,7 +150,7 @@ impl<'a> MatrixView<'a> {
     }
 }
 
-/// Where a product goes: element `[i, j]` stands `i` rows and `j` columns from the start, both in bytes.
+/// The destination of a product: element `[i, j]` is `i` rows and `j` columns from the start, both in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProductOutput {
     pub(crate) start: *mut u8,
@@ -159,7 +159,7 @@ pub(crate) struct ProductOutput {
 }
 
 impl ProductOutput {
-    /// Side by side, columns of `length`.
+    /// Returns adjacent columns of `length` elements.
     pub(crate) fn dense(workspace: &mut [f32], length: usize) -> Self {
         Self { start: workspace.as_mut_ptr().cast(), row: 4, column: 4 * length }
     }
@@ -169,14 +169,14 @@ impl ProductOutput {
     }
 
     /// # Safety
-    /// There is such an element, and nobody else looks at it.
+    /// There is such an element, and no other thread accesses it.
     unsafe fn write(self, i: usize, j: usize, value: f32) {
         // SAFETY: as promised.
         unsafe { self.start.add(i * self.row + j * self.column).cast::<f32>().write_unaligned(value) }
     }
 }
 
-/// How many rows on each side, and how long they are.
+/// The number of rows on each side, and their length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProductSize {
     pub(crate) m: usize,
@@ -185,7 +185,7 @@ pub(crate) struct ProductSize {
 }
 
 impl ProductSize {
-    /// How much memory a product of this size takes at most; a smaller one takes less.
+    /// Returns the workspace, in elements, that a product of this size needs at most; a smaller one needs less.
     pub(crate) fn workspace(self) -> usize {
         let Self { m, n, k } = self;
         let few = m.min(FEW).max(n.min(FEW)) * k;
@@ -193,11 +193,11 @@ impl ProductSize {
     }
 }
 
-/// Multiplies.
+/// Multiplies the rows of `a` with the rows of `b`.
 ///
 /// # Safety
-/// There are such rows of `a` and `b`, and such elements of `out`, which nobody else looks at. `workspace` is as large as the
-/// size says.
+/// There are such rows of `a` and `b`, and such elements of `out`, which no other thread accesses. `workspace` is as
+/// large as [`ProductSize::workspace`] says.
 pub(crate) unsafe fn product(
     a: MatrixView<'_>,
     b: MatrixView<'_>,
@@ -218,10 +218,10 @@ pub(crate) unsafe fn product(
     }
 }
 
-/// Reads each row of `a` once.
+/// Multiplies with each row of `a` read once.
 ///
 /// # Safety
-/// As for [`product`]; `b` has at most [`FEW`] rows.
+/// The contract of [`product`] holds; `b` has at most [`FEW`] rows.
 unsafe fn dots(
     a: MatrixView<'_>,
     b: MatrixView<'_>,
@@ -241,7 +241,7 @@ unsafe fn dots(
     {
         for i in 0..m {
             let mut sums = [0.0; LANES];
-            // SAFETY: a row of `a`, whose elements stand side by side, and its product.
+            // SAFETY: a row of `a`, whose elements are adjacent, and its product.
             unsafe {
                 add(std::slice::from_raw_parts(a.start.add(i * a.row), 2 * k), rows[0], &mut sums);
                 out.write(i, 0, total_of(&sums));
@@ -318,7 +318,7 @@ type AddNarrow = fn(&[u8], &[f32], &mut [f32; LANES]);
 fn add_f16(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
-        // SAFETY: the machine has been asked.
+        // SAFETY: the processor has these features.
         return unsafe { f16c::add(bytes, row, sums) };
     }
     add_widened(bytes, row, sums, |bytes| f16::from_ne_bytes(bytes).to_f32());
@@ -330,7 +330,7 @@ multiversion! {
     }
 }
 
-/// In the same lanes as [`add_lanes`].
+/// Adds products in the lanes of [`add_lanes`].
 #[inline(always)]
 fn add_widened(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES], widen: impl Fn([u8; 2]) -> f32) {
     let (chunks, rest) = row.as_chunks::<LANES>();
@@ -382,7 +382,7 @@ mod f16c {
 }
 
 multiversion! {
-    /// The sums of the lanes, halved again and again.
+    /// Returns the sum of the lanes, halved again and again.
     fn totals(sums: &[[f32; LANES]], totals: &mut [f32]) {
         for (sums, total) in sums.iter().zip(totals) {
             *total = total_of(sums);
@@ -400,7 +400,7 @@ fn total_of(lanes: &[f32; LANES]) -> f32 {
 /// Gives pieces to the library, which adds them up.
 ///
 /// # Safety
-/// As for [`product`].
+/// The contract of [`product`] holds.
 unsafe fn pieces(
     a: MatrixView<'_>,
     b: MatrixView<'_>,
@@ -437,7 +437,8 @@ unsafe fn pieces(
     }
 }
 
-/// A product for the library: `a` is `m` rows and `k` columns, `b` has its `k` rows side by side. Strides count elements.
+/// The operands of the gemm library: `a` has `m` rows and `k` columns, the `k` rows of `b` are adjacent. Strides count
+/// elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GemmOperands {
     pub(crate) a: *const f32,
@@ -448,26 +449,26 @@ pub(crate) struct GemmOperands {
 }
 
 impl GemmOperands {
-    /// Writes it into columns of `out`.
+    /// Writes the product into columns of `out`.
     ///
     /// # Safety
-    /// All elements are there, and nobody else looks at those of `out`.
+    /// All elements exist, and no other thread accesses those of `out`.
     pub(crate) unsafe fn write(self, out: *mut f32, column: usize, size: ProductSize) {
         // SAFETY: as promised.
         unsafe { self.run(out, column, size, false) }
     }
 
-    /// Adds it to columns of `out`.
+    /// Adds the product to columns of `out`.
     ///
     /// # Safety
-    /// As for [`write`](Self::write).
+    /// The contract of [`write`](Self::write) holds.
     pub(crate) unsafe fn add_to(self, out: *mut f32, column: usize, size: ProductSize) {
         // SAFETY: as promised.
         unsafe { self.run(out, column, size, true) }
     }
 
     /// # Safety
-    /// As for [`write`](Self::write).
+    /// The contract of [`write`](Self::write) holds.
     unsafe fn run(self, out: *mut f32, column: usize, ProductSize { m, n, k }: ProductSize, add: bool) {
         // A stride of a tensor in memory is below 2^63.
         let [a_row, a_column, b_column, column] =

@@ -1,4 +1,4 @@
-//! Patches of images, and windows on them.
+//! Patches of images, and pooling windows.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::strided_walk::StridedWalk;
 use crate::float_rows::{load, load_row, store_row};
 use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
-/// The patches of an image under a convolution kernel, one in each row.
+/// Returns the kernel for the patches of an image under a convolution kernel, one in each row.
 pub(crate) fn im2col(
     node: &NodeCall<'_>,
     kernel: TensorId,
@@ -46,27 +46,27 @@ pub(crate) fn im2col(
     Ok(Box::new(Im2col { size, axes, image_steps, walk, rows: RowUnits::of(&result) }))
 }
 
-/// How a kernel moves in one direction of an image.
+/// How a convolution kernel moves along one axis of an image.
 #[derive(Clone, Copy, Debug)]
 struct ConvolutionAxis {
     stride: usize,
     padding: usize,
     dilation: usize,
-    /// Of the image.
+    /// The length of the image.
     length: usize,
 }
 
 impl ConvolutionAxis {
-    /// Where the kernel's element `at` lies when it stands at `place`; nothing for the padding.
+    /// Returns the image position of the kernel's element `at` for output `place`; `None` for the padding.
     fn position(&self, place: usize, at: usize) -> Option<usize> {
         let padded = place.checked_mul(self.stride)?.checked_add(at.checked_mul(self.dilation)?)?;
         padded.checked_sub(self.padding).filter(|&position| position < self.length)
     }
 
-    /// Which of the kernel's `size` elements lie within the image.
+    /// Returns which of the kernel's `size` elements lie within the image.
     fn inside(&self, place: usize, size: usize) -> Range<usize> {
         if self.dilation == 0 {
-            // All elements lie on each other.
+            // All elements are at one position.
             return 0..if self.position(place, 0).is_some() { size } else { 0 };
         }
         let start = place.saturating_mul(self.stride);
@@ -77,10 +77,10 @@ impl ConvolutionAxis {
 
 #[derive(Debug)]
 struct Im2col {
-    /// The kernel: across, down, channels.
+    /// The size of the convolution kernel: across, down, channels.
     size: [usize; 3],
     axes: [ConvolutionAxis; 2],
-    /// Of the image: across, down, channel, image.
+    /// The strides of the image: across, down, channel, image.
     image_steps: [usize; 4],
     /// Result, place across, place down, image.
     walk: StridedWalk<4>,
@@ -131,7 +131,7 @@ impl Kernel for Im2col {
     }
 }
 
-/// The maximum or the mean of each window of a row: its size, its stride and the padding.
+/// Returns the kernel for the maximum or the mean of each window of a row: its size, its stride and the padding.
 pub(crate) fn pool_1d(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -142,7 +142,7 @@ pub(crate) fn pool_1d(
     pooled(node, &node.shape(a)?, pool, [across, PoolWindow { size: 1, stride: 1, padding: 0 }], None)
 }
 
-/// The maximum or the mean of each window of a plane.
+/// Returns the kernel for the maximum or the mean of each window of a plane.
 pub(crate) fn pool_2d(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -191,7 +191,7 @@ struct PoolWindow {
 }
 
 impl PoolWindow {
-    /// What it covers of `length` elements.
+    /// Returns the elements that the window covers, of `length`.
     fn at(&self, place: usize, length: usize) -> Range<usize> {
         let within = |edge: i128| usize::try_from(edge.max(0)).map_or(length, |edge| edge.min(length));
         let start = place as i128 * self.stride as i128 - i128::from(self.padding);
@@ -221,7 +221,7 @@ impl Kernel for PoolRows {
         let [x, out] = scratch.rows([length, result.shape.ne[0]]);
         for [r, a_, row] in self.walk.from(rows.start).take(rows.len()) {
             out.fill(if self.mean { 0.0 } else { f32::MIN });
-            // An empty row stands nowhere.
+            // A row without elements has no address.
             let covered = if length == 0 { 0..0 } else { self.plane.map_or(0..1, |height| down.at(row, height)) };
             for y in covered {
                 let offset = if self.plane.is_some() { a_ + y * a.shape.nb[1] } else { a_ };

@@ -2,10 +2,10 @@
 
 use crate::multiversion::multiversion;
 
-/// As many sums run side by side, so that they are made of vector instructions.
+/// The number of partial sums, so that they become vector instructions.
 const LANES: usize = 8;
 
-/// A sum to which rows are added one behind another; how they are cut makes no difference.
+/// A sum to which rows are added one after another; how they are cut makes no difference.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LaneSum {
     lanes: [f64; LANES],
@@ -48,7 +48,7 @@ multiversion! {
     }
 }
 
-/// The sum of a term for each element of a row.
+/// Returns the sum of a term for each element of a row.
 #[inline(always)]
 pub(crate) fn sum(row: &[f32], term: impl Fn(f32) -> f64) -> f64 {
     let mut sum = LaneSum::default();
@@ -56,7 +56,7 @@ pub(crate) fn sum(row: &[f32], term: impl Fn(f32) -> f64) -> f64 {
     sum.total()
 }
 
-/// The sum of the products of two rows.
+/// Returns the sum of the products of two rows.
 #[inline(always)]
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut lanes = [0.0; LANES];

@@ -1,8 +1,8 @@
-//! Kernels that make each element of the result of one element of each source.
+//! Kernels that compute each element of the result from one element of each source.
 //!
-//! Each is generic over its function, so that there is no call per element. Dense `f32` is computed where it stands, some
-//! elements at a time; everything else is loaded, computed and stored in short pieces. Both read a piece before they write
-//! it, so a result may stand on a source.
+//! Each is generic over its function, so that there is no call per element. Dense `f32` is computed in place, some
+//! elements at a time; everything else is loaded, computed and stored in short pieces. Both read a piece before they
+//! write it, so a result may have the memory of a source.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::strided_walk::StridedWalk;
 use crate::float_rows::{load, store};
 use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
-/// A function of one number, for each element of the first source.
+/// Returns the kernel of a function of one number, for each element of the first source.
 pub(crate) fn map_unary(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -26,7 +26,8 @@ pub(crate) fn map_unary(
     Ok(Box::new(UnaryMap { function, direct: types == [DataType::F32; 2] && lines.steps == [4; 2], types, lines }))
 }
 
-/// A function of two numbers: an element of the first source and one of the second, which may be repeated.
+/// Returns the kernel of a function of two numbers: an element of the first source and one of the second, which may be
+/// repeated.
 pub(crate) fn map_binary(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -38,7 +39,7 @@ pub(crate) fn map_binary(
     of_pairs([node.result, a, b], [(0, 0), (1, 0)], walk, function)
 }
 
-/// A function of two numbers that both are in the first source, in the halves of its rows.
+/// Returns the kernel of a function of two numbers that both are in the first source, in the halves of its rows.
 pub(crate) fn map_halves(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -55,14 +56,14 @@ pub(crate) fn map_halves(
     of_pairs([result, half, half], sources, StridedWalk::elements([&result, &half, &half]), function)
 }
 
-/// Which half of a row comes first.
+/// The order of the halves of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GluHalves {
     InOrder,
     Swapped,
 }
 
-/// A function of one whole number.
+/// Returns the kernel of a function of one whole number.
 pub(crate) fn map_unary_int(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -73,7 +74,7 @@ pub(crate) fn map_unary_int(
     Ok(Box::new(UnaryIntMap { function, lines: LineUnits::new(StridedWalk::elements([&node.result, &a])) }))
 }
 
-/// A function of two whole numbers, as [`map_binary`].
+/// Returns the kernel of a function of two whole numbers; the second source may be repeated.
 pub(crate) fn map_binary_int(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -85,7 +86,7 @@ pub(crate) fn map_binary_int(
     Ok(Box::new(BinaryIntMap { function, lines: LineUnits::new(repeated(&node.result, &a, &b)) }))
 }
 
-/// The same number everywhere.
+/// Returns the kernel that writes one number everywhere.
 pub(crate) fn constant(node: &NodeCall<'_>, value: f32) -> Result<Box<dyn Kernel>, String> {
     if !node.result.dtype.is_float() && node.result.dtype != DataType::I32 {
         return Err("data type: expected f32, f16, bf16 or i32".into());
@@ -123,7 +124,7 @@ fn of_pairs(
     Ok(Box::new(BinaryMap { function, sources, types, direct, lines }))
 }
 
-/// The way over a result and a source of its shape, with another source that fills it when it is repeated.
+/// Returns the walk over a result and a source of its shape, with another source that is repeated until it fills it.
 fn repeated(result: &Shape, a: &Shape, b: &Shape) -> StridedWalk<3> {
     let mut walk = StridedWalk::new();
     for dim in 0..4 {
@@ -149,21 +150,21 @@ impl<F: Fn(i32, i32) -> Result<i32, String> + Send + Sync> BinaryIntFn for F {}
 /// A [`StridedWalk`] cut into lines, and those into units of work.
 #[derive(Debug)]
 struct LineUnits<const N: usize> {
-    /// How many elements a line has.
+    /// The number of elements of a line.
     length: usize,
-    /// What each operand steps along it.
+    /// The step of each operand along a line.
     steps: [usize; N],
-    /// From line to line.
+    /// The walk from line to line.
     walk: StridedWalk<N>,
-    /// Long lines are cut into so many pieces.
+    /// The number of pieces that a long line is cut into.
     pieces: usize,
     rows: RowUnits,
 }
 
-/// A longer line is cut into pieces of this length.
+/// The length of the pieces that longer lines are cut into.
 const PIECE: usize = 16 * 1024;
 
-/// What is not computed where it stands is loaded in parts of this length, which stay in the nearest cache.
+/// The length of the parts in which operands are loaded that are not computed in place; they stay in the nearest cache.
 const PART: usize = 1024;
 
 impl<const N: usize> LineUnits<N> {
@@ -173,7 +174,7 @@ impl<const N: usize> LineUnits<N> {
         Self { length, steps, walk, pieces, rows: RowUnits::new(walk.count() * pieces, length.min(PIECE)) }
     }
 
-    /// Calls `act` for each line of a unit: where it starts in each operand, and its length.
+    /// Calls `act` for each line of a unit: its start in each operand, and its length.
     fn each(&self, unit: usize, mut act: impl FnMut([usize; N], usize)) {
         let lines = self.rows.unit(unit);
         if self.pieces == 1 {
@@ -189,7 +190,7 @@ impl<const N: usize> LineUnits<N> {
         }
     }
 
-    /// The same in parts that fit into scratch memory.
+    /// Calls `act` for parts of each line of a unit that fit into scratch memory.
     fn each_part(&self, unit: usize, mut act: impl FnMut([usize; N], usize)) {
         self.each(unit, |mut offsets, length| {
             for start in (0..length).step_by(PART) {
@@ -200,14 +201,13 @@ impl<const N: usize> LineUnits<N> {
     }
 }
 
-/// So many elements are read before the same number is written.
+/// The number of elements that are read before as many are written.
 const BLOCK: usize = 64;
 
-/// Fewer are not worth a block.
+/// The number of elements below which blocks do not pay.
 const FEW: usize = 16;
 
-/// A loop over a function, compiled for the least machine of its kind and for those with wide registers. Nothing is
-/// computed differently.
+/// Compiles a loop over a function for the baseline of the target and for AVX2. Both compute the same.
 macro_rules! wide_loop {
     ($(#[$doc:meta])* unsafe fn $name:ident($($arg:ident: $type:ty),*; $function:ident: $bound:ident) $body:block) => {
         $(#[$doc])*
@@ -223,7 +223,7 @@ macro_rules! wide_loop {
                     unsafe { plain($($arg,)* $function) }
                 }
                 if is_x86_feature_detected!("avx2") {
-                    // SAFETY: as the caller promises; the machine has been asked.
+                    // SAFETY: as the caller promises; the processor has this feature.
                     return unsafe { wide($($arg,)* $function) };
                 }
             }
@@ -235,7 +235,7 @@ macro_rules! wide_loop {
 
 wide_loop! {
     /// # Safety
-    /// `length` elements of `f32` can be read at `from` and written at `to`, and they are the same or apart.
+    /// `length` elements of `f32` can be read at `from` and written at `to`, and the two are equal or share no byte.
     unsafe fn map_one(to: *mut u8, from: *const u8, length: usize; function: UnaryFn) {
         let (to, from) = (to.cast::<f32>(), from.cast::<f32>());
         let whole = length - length % BLOCK;
@@ -262,7 +262,7 @@ wide_loop! {
 
 wide_loop! {
     /// # Safety
-    /// As for [`map_one`], with two sources.
+    /// The contract of [`map_one`] holds, with two sources.
     unsafe fn map_two(to: *mut u8, a: *const u8, b: *const u8, length: usize; function: BinaryFn) {
         let (to, a, b) = (to.cast::<f32>(), a.cast::<f32>(), b.cast::<f32>());
         let whole = length - length % BLOCK;
@@ -292,7 +292,7 @@ wide_loop! {
 struct UnaryMap<F> {
     function: F,
     types: [DataType; 2],
-    /// Whether it is computed where it stands.
+    /// Whether it is computed in place.
     direct: bool,
     lines: LineUnits<2>,
 }
@@ -306,7 +306,7 @@ impl<F: UnaryFn> Kernel for UnaryMap<F> {
         let (result, a) = (operands.result, operands.source(0));
         let ([to, from], [to_step, from_step]) = (self.types, self.lines.steps);
         if self.direct {
-            // SAFETY: lines of the operands, which stand on each other or apart.
+            // SAFETY: lines of the operands, which have the same memory or share no byte.
             self.lines.each(unit, |[r, a_], n| unsafe { map_one(result.at(r), a.at(a_), n, &self.function) });
             return Ok(());
         }
@@ -319,7 +319,7 @@ impl<F: UnaryFn> Kernel for UnaryMap<F> {
                 let x = x.as_mut_ptr().cast::<u8>();
                 map_one(x, x, n, &self.function);
             }
-            // SAFETY: as above.
+            // SAFETY: parts of the operands' lines; the source's has been copied.
             unsafe { store(to, result.at(r), to_step, x) };
         });
         Ok(())
@@ -328,7 +328,7 @@ impl<F: UnaryFn> Kernel for UnaryMap<F> {
 
 struct BinaryMap<F> {
     function: F,
-    /// The slots of the two, and where they start there.
+    /// The slots of the two sources, and their offsets there.
     sources: [(usize, usize); 2],
     types: [DataType; 3],
     direct: bool,
@@ -345,7 +345,7 @@ impl<F: BinaryFn> Kernel for BinaryMap<F> {
         let (result, a, b) = (operands.result, operands.source(a_slot), operands.source(b_slot));
         let ([to, a_type, b_type], [to_step, a_step, b_step]) = (self.types, self.lines.steps);
         if self.direct {
-            // SAFETY: lines of the operands, which stand on each other or apart; a repeated one is apart.
+            // SAFETY: lines of the operands, which have the same memory or share no byte; a repeated one shares none.
             self.lines.each(unit, |[r, a_, b_], n| unsafe {
                 let (to, x, y) = (result.at(r), a.at(a_start + a_), b.at(b_start + b_));
                 if b_step == 0 {
@@ -367,7 +367,7 @@ impl<F: BinaryFn> Kernel for BinaryMap<F> {
                 let x = x.as_mut_ptr().cast::<u8>();
                 map_two(x, x, y.as_ptr().cast(), n, &self.function);
             }
-            // SAFETY: as above.
+            // SAFETY: parts of the operands' lines; the sources' have been copied.
             unsafe { store(to, result.at(r), to_step, x) };
         });
         Ok(())

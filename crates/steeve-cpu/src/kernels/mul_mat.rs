@@ -7,7 +7,8 @@ use super::gemm::{FEW, MatrixView, ProductOutput, ProductSize, product, readable
 use crate::float_rows::store_row;
 use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
-/// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
+/// Returns the kernel for `a` `[k, m]` and `b` `[k, n]`, which make `[m, n]`; `a` is repeated over the outer
+/// dimensions.
 pub(crate) fn mul_mat(node: &NodeCall<'_>, a: TensorId, b: TensorId) -> Result<Box<dyn Kernel>, String> {
     let ([a, b], result) = (node.shapes([a, b])?, node.result);
     readable(&a)?;
@@ -59,7 +60,7 @@ impl Kernel for MulMat {
     }
 }
 
-/// The sums of nothing.
+/// The product of matrices with `k = 0`: sums without terms.
 #[derive(Debug)]
 pub(crate) struct FillZeros {
     pub(crate) rows: RowUnits,
@@ -90,7 +91,7 @@ pub(crate) struct Tiling {
     columns: usize,
 }
 
-/// A tile starts at `row` of the first matrix and at `column`, which is a row, of the second.
+/// A tile, which starts at `row` of the first matrix and at `column`, which is a row, of the second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile {
     pub(crate) row: usize,
@@ -99,8 +100,9 @@ pub(crate) struct Tile {
 }
 
 impl Tiling {
-    /// Few rows on one side: enough of the other to be worth waking a thread. Otherwise what keeps the library near its best
-    /// speed: it reorders the rows it is given, which must be used by enough columns, and each core has a cache of its own.
+    /// Cuts a product into tiles. With few rows on one side a tile has enough of the other to be worth waking a thread;
+    /// otherwise its size keeps the library near its best speed: it reorders the rows it is given, which must be used
+    /// by enough columns, and each core has a cache of its own.
     pub(crate) fn new(size: ProductSize) -> Self {
         const ELEMENTS: usize = 64 * 1024;
         let enough = (ELEMENTS / size.k.max(1)).clamp(16, 4096);
@@ -116,18 +118,18 @@ impl Tiling {
         self.down() * self.size.n.div_ceil(self.columns)
     }
 
-    /// How many there are along the first matrix.
+    /// Returns the number of tiles along the first matrix.
     pub(crate) fn down(&self) -> usize {
         self.size.m.div_ceil(self.rows)
     }
 
-    /// All columns of some rows of the first matrix.
+    /// Returns a tile of all columns of some rows of the first matrix.
     pub(crate) fn strip(&self, index: usize) -> Tile {
         let row = index * self.rows;
         Tile { row, column: 0, size: ProductSize { m: self.rows.min(self.size.m - row), ..self.size } }
     }
 
-    /// Tiles that share columns of the result follow one another.
+    /// Returns a tile by number. Tiles that share columns of the result follow one another.
     pub(crate) fn tile(&self, index: usize) -> Tile {
         let (strip, column) = (self.strip(index % self.down()), index / self.down() * self.columns);
         Tile { column, size: ProductSize { n: self.columns.min(self.size.n - column), ..strip.size }, ..strip }

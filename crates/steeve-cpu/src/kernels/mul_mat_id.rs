@@ -1,7 +1,7 @@
-//! The matrix product with experts that ids name.
+//! The matrix product with experts that ids select.
 //!
-//! The rows that one expert gets are gathered, so that its product is one; a unit is a tile of an expert. Which rows an
-//! expert gets is for the ids to say, so units are cut for an even distribution, and some have nothing to do.
+//! The rows of one expert are gathered for one product; a unit is a tile of an expert. The ids decide which rows an
+//! expert gets, so units are cut for an even distribution, and some have nothing to do.
 
 use steeve_graph::{DataType, TensorId};
 
@@ -13,7 +13,8 @@ use crate::float_rows::{load_row, store};
 use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::tensor_ptr::TensorPtr;
 
-/// `experts` `[k, m, expert]`, `b` `[k, used or 1, token]`, `ids` `[used, token]` make `[m, used, token]`.
+/// Returns the kernel for `experts` `[k, m, expert]`, `b` `[k, used or 1, token]` and `ids` `[used, token]`, which make
+/// `[m, used, token]`.
 pub(crate) fn mul_mat_id(
     node: &NodeCall<'_>,
     experts: TensorId,
@@ -33,7 +34,7 @@ pub(crate) fn mul_mat_id(
         return Ok(kernel);
     }
     let tiles = Tiling::new(ProductSize { m, n: (used * tokens).div_ceil(count.max(1)), k });
-    // Somebody has to look at the ids, even if there are no experts.
+    // One unit has to check the ids, even if there are no experts.
     Ok(Box::new(MulMatId { tiles, units: (tiles.down() * count).max(1) }))
 }
 
@@ -43,7 +44,7 @@ struct MulMatId {
     units: usize,
 }
 
-/// How many rows are gathered at a time.
+/// The number of rows that are gathered at a time.
 const TOGETHER: usize = 512;
 
 impl Kernel for MulMatId {
@@ -81,10 +82,14 @@ impl Kernel for MulMatId {
     }
 }
 
-/// The slots and tokens whose id is an expert's. The error names an id that is none of `count` experts'.
+/// Returns the slots and tokens whose id is that of an expert.
+///
+/// # Errors
+///
+/// If an id is that of none of `count` experts.
 ///
 /// # Safety
-/// Nobody writes the ids.
+/// The ids are not written meanwhile.
 pub(crate) unsafe fn rows_of(ids: TensorPtr<'_>, expert: usize, count: usize) -> Result<Vec<(usize, usize)>, String> {
     let [used, tokens, ..] = ids.shape.ne;
     let mut rows = Vec::new();

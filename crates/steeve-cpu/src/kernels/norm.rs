@@ -1,4 +1,4 @@
-//! Norms: what a row is divided by, found out in double precision.
+//! Norms, whose divisors are computed in double precision.
 
 use steeve_device::Shape;
 use steeve_graph::TensorId;
@@ -100,9 +100,9 @@ pub(crate) fn group_norm(
 #[derive(Debug)]
 struct GroupNorm {
     epsilon: f32,
-    /// How many channels a group has.
+    /// The number of channels of a group.
     per_group: usize,
-    /// How many groups there are; the last may be smaller.
+    /// The number of groups; the last may be smaller.
     groups: usize,
     whole: ChannelGroup,
     last: ChannelGroup,
@@ -131,7 +131,7 @@ impl Kernel for GroupNorm {
             });
             let mean = (sum.total() / group.count() as f64) as f32;
             let mut squares = LaneSum::default();
-            // SAFETY: as above.
+            // SAFETY: parts of the group, in the source.
             group.each_part(starts, |[_, a_], n| unsafe {
                 load(s.dtype, a.at(a_), group.steps[1], &mut x[..n]);
                 add_squares(&mut squares, &x[..n], mean);
@@ -164,7 +164,7 @@ struct ChannelGroup {
     walk: StridedWalk<2>,
 }
 
-/// What is loaded at once.
+/// The number of elements that are loaded at a time.
 const PART: usize = 1024;
 
 impl ChannelGroup {
@@ -181,7 +181,8 @@ impl ChannelGroup {
         self.length * self.walk.count()
     }
 
-    /// Calls `act` for parts of the group, in order: where each starts in the result and in the source, and its length.
+    /// Calls `act` for parts of the group, in order: the offsets of each in the result and in the source, and its
+    /// length.
     fn each_part(&self, starts: [usize; 2], mut act: impl FnMut([usize; 2], usize)) {
         for offsets in self.walk.from(0).take(self.walk.count()) {
             for at in (0..self.length).step_by(PART) {

@@ -9,7 +9,7 @@ use crate::float_rows::{load, store};
 use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::tensor_ptr::TensorPtr;
 
-/// The sum of all elements.
+/// Returns the kernel for the sum of all elements.
 pub(crate) fn sum(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     let mut all = StridedWalk::new();
@@ -17,18 +17,18 @@ pub(crate) fn sum(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, S
     total(node, &a, None, all, StridedWalk::new(), RowUnits::new(1, 1))
 }
 
-/// The sum of each row.
+/// Returns the kernel for the sum of each row.
 pub(crate) fn sum_rows(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     of_rows(node, &node.shape(a)?, None)
 }
 
-/// The mean of each row.
+/// Returns the kernel for the mean of each row.
 pub(crate) fn mean(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     of_rows(node, &a, Some(a.ne[0] as f64))
 }
 
-/// One number of each row.
+/// Returns the kernel for one number of each row.
 fn of_rows(node: &NodeCall<'_>, a: &Shape, divisor: Option<f64>) -> Result<Box<dyn Kernel>, String> {
     let result = node.result;
     let mut row = StridedWalk::new();
@@ -36,7 +36,7 @@ fn of_rows(node: &NodeCall<'_>, a: &Shape, divisor: Option<f64>) -> Result<Box<d
     total(node, a, divisor, row, StridedWalk::rows([&result, a]), RowUnits::new(result.rows(), a.ne[0]))
 }
 
-/// The kernel that makes one number of each `part`, divided by `divisor`.
+/// Returns the kernel that makes one number of each `part`, divided by `divisor`.
 fn total(
     node: &NodeCall<'_>,
     a: &Shape,
@@ -62,23 +62,23 @@ fn total(
 struct SumElements {
     from: DataType,
     to: DataType,
-    /// What a sum is divided by.
+    /// The divisor of a sum.
     divisor: Option<f64>,
-    /// What is added up: lines, the steps along them, and the way from line to line.
+    /// The elements of a sum: lines, the steps along them, and the walk from line to line.
     length: usize,
     step: usize,
     part: StridedWalk<1>,
-    /// From one such part to the next: result, source.
+    /// The walk from one such part to the next: result, source.
     walk: StridedWalk<2>,
     rows: RowUnits,
 }
 
-/// What is loaded at once.
+/// The number of elements that are loaded at a time.
 const PIECE: usize = 1024;
 
 impl SumElements {
     /// # Safety
-    /// A part of the source.
+    /// The part lies within the source.
     unsafe fn floats(&self, a: TensorPtr<'_>, start: usize, x: &mut [f32]) -> f64 {
         let mut sum = LaneSum::default();
         for [line] in self.part.from(0).take(self.part.count()) {
@@ -93,7 +93,7 @@ impl SumElements {
     }
 
     /// # Safety
-    /// A part of the source.
+    /// The part lies within the source.
     unsafe fn ints(&self, a: TensorPtr<'_>, start: usize) -> i64 {
         let mut sum = 0i64;
         for [line] in self.part.from(0).take(self.part.count()) {

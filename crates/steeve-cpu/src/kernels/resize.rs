@@ -9,7 +9,7 @@ use super::map::floats;
 use crate::float_rows::{load_row, store_row};
 use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
-/// An image of another size.
+/// Returns the kernel for an image of another size.
 pub(crate) fn upscale(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -31,7 +31,7 @@ pub(crate) fn upscale(
     }
 }
 
-/// How much larger each dimension is.
+/// The factors by which each dimension grows.
 #[derive(Clone, Copy, Debug)]
 struct ScaleFactors {
     factors: [f32; 4],
@@ -44,12 +44,12 @@ impl ScaleFactors {
         Self { factors, lengths: a.ne }
     }
 
-    /// The element of the source that is nearest.
+    /// Returns the nearest element of the source.
     fn nearest(&self, dim: usize, at: usize) -> usize {
         ((at as f32 / self.factors[dim]) as usize).min(self.lengths[dim].saturating_sub(1))
     }
 
-    /// The two elements of the source around, and how far from the first.
+    /// Returns the two elements of the source around, and the distance from the first.
     fn around(&self, dim: usize, at: usize) -> (usize, usize, f32) {
         let position = (at as f32 + 0.5) / self.factors[dim] - 0.5;
         let last = self.lengths[dim].saturating_sub(1);
@@ -63,7 +63,7 @@ impl ScaleFactors {
 #[derive(Debug)]
 struct BilinearUpscale {
     scale: ScaleFactors,
-    /// The two columns around each of the result, and how far from the first.
+    /// The two columns around each of the result, and the distance from the first.
     columns: Vec<(usize, usize, f32)>,
     rows: RowUnits,
 }
@@ -97,17 +97,17 @@ impl Kernel for BilinearUpscale {
     }
 }
 
-/// Zeros before and behind the elements of each dimension.
+/// Returns the kernel for zeros before and behind the elements of each dimension.
 pub(crate) fn pad(node: &NodeCall<'_>, a: TensorId, before: [u32; 4]) -> Result<Box<dyn Kernel>, String> {
     let (a, result) = (node.shape(a)?, node.result);
     let before = before.map(|zeros| zeros as usize);
     moved(&a, &result, ResizeRule::Pad { before })
 }
 
-/// How elements are moved.
+/// The rule by which elements are copied.
 #[derive(Debug)]
 enum ResizeRule {
-    /// With the column that each of the result is taken from, in bytes.
+    /// The nearest one, with the source column of each column of the result, in bytes.
     Nearest {
         scale: ScaleFactors,
         columns: Vec<usize>,
@@ -131,7 +131,7 @@ fn moved(a: &Shape, result: &Shape, how: ResizeRule) -> Result<Box<dyn Kernel>, 
     }
 }
 
-/// Moves elements of the size of `T`.
+/// Copies elements of the size of `T`.
 #[derive(Debug)]
 struct ResizeByCopy<T> {
     how: ResizeRule,

@@ -1,7 +1,7 @@
-//! Rotary positions: pairs of elements turned by angles that depend on the position of a token.
+//! Rotary positions: pairs of elements rotated by angles that depend on the position of a token.
 //!
-//! The angles of a token are found once and used for all its heads. They are made as ggml makes them, one from the other
-//! in single precision, so that a model sees what it sees there.
+//! The angles of a token are computed once and used for all its heads. They are computed as in ggml, one from the other
+//! in single precision, so that a model gets the same angles.
 
 use std::f32::consts::PI;
 
@@ -14,7 +14,7 @@ use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitErr
 use crate::multiversion::multiversion;
 use crate::tensor_ptr::TensorPtr;
 
-/// Rotates `[dim, head, token]` by the positions of its tokens; back for the gradient.
+/// Returns the kernel that rotates `[dim, head, token]` by the positions of its tokens; back for the gradient.
 pub(crate) fn rope(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -54,18 +54,18 @@ pub(crate) enum Direction {
 enum Pairing {
     /// Neighbours.
     Neighbours,
-    /// The same place in both halves of what is rotated.
+    /// The elements at the same position in both halves of what is rotated.
     GluHalves,
-    /// The same, and all of the row is rotated.
+    /// The elements at the same position in both halves of a row, all of which is rotated.
     Vision,
 }
 
-/// Which part of a position a pair is turned by.
+/// The part of a position that a pair is rotated by.
 #[derive(Clone, Copy, Debug)]
 enum SectionRule {
     /// Sections one behind another.
     Sections,
-    /// The same, and the angles start over in each.
+    /// Sections one behind another, and the angles start over in each.
     Restarting,
     /// The first three parts in turn.
     Interleaved,
@@ -77,12 +77,12 @@ struct RopeParams {
     pairing: Pairing,
     sections: Option<(SectionRule, [usize; 4])>,
     freq_scale: f32,
-    /// What an angle is multiplied by from pair to pair.
+    /// The factor of an angle from pair to pair.
     theta_scale: f32,
     ext_factor: f32,
-    /// What the result is multiplied by.
+    /// The factor of the result.
     magnitude: f32,
-    /// Between which pairs YaRN goes from one to the other.
+    /// The pairs between which YaRN passes from interpolation to extrapolation.
     ramp: [f32; 2],
     /// 1 forward, -1 back.
     sign: f32,
@@ -114,7 +114,7 @@ impl RopeParams {
         }
     }
 
-    /// How many pairs of a row are rotated.
+    /// Returns the number of pairs of a row that are rotated.
     fn pairs(&self) -> usize {
         match self.pairing {
             Pairing::Vision => self.dims,
@@ -122,7 +122,7 @@ impl RopeParams {
         }
     }
 
-    /// Cosine and sine of a pair, for the angle it would be turned by at its own speed.
+    /// Returns cosine and sine of a pair, for the angle without scaling.
     fn turn(&self, pair: usize, theta: f32) -> (f32, f32) {
         let mut angle = self.freq_scale * theta;
         if self.ext_factor != 0.0 {
@@ -135,7 +135,7 @@ impl RopeParams {
         (cos * self.magnitude, sin * self.magnitude * self.sign)
     }
 
-    /// Cosines and sines of all pairs. `factor` divides the angle of a pair.
+    /// Computes cosines and sines of all pairs. `factor` divides the angle of a pair.
     fn turns(&self, parts: [f32; 4], cos: &mut [f32], sin: &mut [f32], factor: impl Fn(usize) -> f32) {
         let mut thetas = parts;
         for (pair, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
@@ -149,7 +149,7 @@ impl RopeParams {
                     _ => ends.iter().filter(|&&end| sector >= end).count(),
                 };
                 if let SectionRule::Restarting = sharing {
-                    // Of sections that start at one place, only the first starts over, as in ggml.
+                    // Of sections with one start, only the first starts over, as in ggml.
                     let starts = [0, ends[0], ends[1], ends[2]];
                     if let Some(first) = starts.iter().position(|&start| start == sector) {
                         thetas[first] = parts[first];
@@ -207,7 +207,7 @@ struct RopeRows {
 
 impl RopeRows {
     /// # Safety
-    /// A token of the operands.
+    /// The token is one of the operands'.
     unsafe fn turns(
         &self,
         positions: TensorPtr<'_>,

@@ -1,32 +1,32 @@
-//! Rows of activations rounded to eight bits, for products with blocks: whole numbers are multiplied and added exactly, and
-//! many at a time.
+//! Rows of activations rounded to eight bits, for products with blocks: whole numbers are multiplied and added exactly,
+//! and many at a time.
 //!
 //! ```text
 //!   a row:   quants i8, one for each element | scales f32, one for each block | sums
 //!            element = scale * quant, where the one farthest from zero is 127 or -127
 //! ```
 //!
-//! As in ggml, blocks are those of the weights: 32 elements, or 256. Scales stay in `f32`, because no file has to hold them;
-//! ggml rounds those of 32 to `f16`, which loses what is small. The sums are what weights with a least element need: of a
-//! block of 32 `scale * (sum of the quants)`, and of a block of 256 those of its 16 groups, the even ones before the odd ones,
-//! as vector instructions want them.
+//! As in ggml, blocks are those of the weights: 32 elements, or 256. Scales stay in `f32`, because no file has to hold
+//! them; ggml rounds those of 32 to `f16`, which loses small numbers. The sums are what weights with a least element
+//! need: of a block of 32 `scale * (sum of the quants)`, and of a block of 256 those of its 16 groups, the even ones
+//! before the odd ones, as vector instructions need them.
 
 use steeve_graph::DataType;
 
 use crate::multiversion::multiversion;
 use crate::tensor_ptr::NodeScratch;
 
-/// Which blocks are rounded together.
+/// The length of the blocks that are rounded together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockLength {
-    /// Of 32.
+    /// 32 elements.
     Block32,
-    /// Of 256.
+    /// 256 elements.
     Block256,
 }
 
 impl BlockLength {
-    /// What goes with a format of weights; `None` for types that are no blocks.
+    /// Returns the length that a format of weights is multiplied with; `None` for types without blocks.
     pub(crate) fn of(dtype: DataType) -> Option<Self> {
         match dtype.block_len() {
             32 => Some(Self::Block32),
@@ -42,7 +42,7 @@ impl BlockLength {
         }
     }
 
-    /// Where scales and sums of a row of `k` elements stand, and how far away the next row is.
+    /// Returns the offsets of scales and sums of a row of `k` elements, and the distance to the next row.
     fn places(self, k: usize) -> [usize; 3] {
         let (blocks, scales) = (k / self.len(), k);
         let sums = scales + 4 * blocks;
@@ -50,17 +50,17 @@ impl BlockLength {
         [scales, sums, end.next_multiple_of(64)]
     }
 
-    /// The bytes of so many rows of `k` elements; `None` for more than can be counted.
+    /// Returns the bytes of `rows` rows of `k` elements; `None` for more than can be counted.
     pub(crate) fn bytes(self, rows: usize, k: usize) -> Option<usize> {
         // Scales, sums and what is rounded up take less than the elements and a line.
         k.checked_mul(2)?.checked_add(64)?;
         rows.checked_mul(self.places(k)[2])
     }
 
-    /// Rounds a row and puts it in its place.
+    /// Rounds a row into the node scratch.
     ///
     /// # Safety
-    /// The room is for rows of this length, and nobody else looks at this one.
+    /// The node scratch has memory for rows of this length, and no other thread accesses this one.
     pub(crate) unsafe fn round(self, row: &[f32], node_scratch: NodeScratch<'_>, index: usize) {
         let [scales, sums, bytes] = self.places(row.len());
         let (start, blocks) = (index * bytes, row.len() / self.len());
@@ -74,10 +74,10 @@ impl BlockLength {
         }
     }
 
-    /// A row of `k` elements.
+    /// Returns a rounded row of `k` elements.
     ///
     /// # Safety
-    /// It has been rounded, and nobody writes it again while it is looked at.
+    /// It has been rounded, and is not written while it is in use.
     pub(crate) unsafe fn row(self, node_scratch: NodeScratch<'_>, index: usize, k: usize) -> RoundedRow<'_> {
         let [scales, sums, bytes] = self.places(k);
         let (start, blocks) = (index * bytes, k / self.len());
@@ -95,7 +95,7 @@ impl BlockLength {
     }
 }
 
-/// A row that was rounded.
+/// A rounded row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundedRow<'a> {
     pub(crate) quants: &'a [i8],
@@ -133,11 +133,11 @@ multiversion! {
     }
 }
 
-/// Rounds a block to the nearest, halves away from zero, and answers with its scale. That is no number, or infinite, where an
-/// element is, so that products with it are no numbers.
+/// Rounds a block to the nearest, halves away from zero, and returns its scale. That is NaN or infinite where an
+/// element is, so that products with it are NaN.
 #[inline(always)]
 fn round_block<const N: usize>(row: &[f32; N], quants: &mut [i8; N]) -> f32 {
-    // By their bits: then what is no number counts as larger than all others.
+    // By their bits: then NaN counts as larger than all others.
     let mut most = [0; 8];
     for part in row.as_chunks::<8>().0 {
         for (most, x) in most.iter_mut().zip(part) {
@@ -145,7 +145,7 @@ fn round_block<const N: usize>(row: &[f32; N], quants: &mut [i8; N]) -> f32 {
         }
     }
     let scale = f32::from_bits(most.into_iter().fold(0, u32::max)) / 127.0;
-    // The inverse of what is not normal may be infinite.
+    // The inverse of a subnormal number may be infinite.
     let inverse = if scale.is_normal() { 1.0 / scale } else { 0.0 };
     for (quant, x) in quants.iter_mut().zip(row) {
         let x = if inverse == 0.0 { 0.0 } else { x * inverse };
@@ -168,7 +168,7 @@ mod tests {
             let row: Vec<f32> = (0..512).map(|i| ((i * 37 % 101) as f32 - 50.0) * 1.5f32.powi(i / 32)).collect();
             let mut lines = vec![CacheLine([0; 64]); blocks.bytes(2, 512).unwrap() / 64];
             let node_scratch = NodeScratch::new(&mut lines);
-            // SAFETY: a room for two such rows.
+            // SAFETY: memory for two such rows.
             let rounded = unsafe {
                 blocks.round(&row, node_scratch, 1);
                 blocks.row(node_scratch, 1, 512)

@@ -1,4 +1,4 @@
-//! Kernels that make each row of the result of a row of each source. A row is copied before its result is written.
+//! Kernels that compute each row of the result from a row of each source. A row is copied before its result is written.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::strided_walk::StridedWalk;
 use crate::float_rows::{load_row, store_row};
 use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
-/// A function that changes a row of the first source.
+/// Returns the kernel of a function that changes a row of the first source.
 pub(crate) fn each_row(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -20,7 +20,8 @@ pub(crate) fn each_row(
     Ok(Box::new(RowMap { function, walk: StridedWalk::rows([&node.result, &a]), rows: RowUnits::of(&node.result) }))
 }
 
-/// A function that changes a row of the first source with one of the second, which has the same shape.
+/// Returns the kernel of a function that changes a row of the first source with one of the second, which has the same
+/// shape.
 pub(crate) fn each_pair(
     node: &NodeCall<'_>,
     a: TensorId,

@@ -11,7 +11,8 @@ use crate::float_rows::{load_row, store_row};
 use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::multiversion::multiversion;
 
-/// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
+/// Returns the kernel for soft-max of each row after a scale; a mask is added first, times the slope of its head, and a
+/// sink takes its share.
 pub(crate) fn soft_max(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -101,7 +102,7 @@ multiversion! {
     }
 }
 
-/// The largest element; minus infinity if there is none.
+/// Returns the largest element; minus infinity if there is none.
 #[inline(always)]
 fn largest(row: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
@@ -117,7 +118,7 @@ fn largest(row: &[f32]) -> f32 {
 /// the odd powers of its root for the others.
 #[derive(Clone, Copy, Debug)]
 struct AlibiSlopes {
-    /// Both numbers, and how many heads have the first; nothing if every slope is one.
+    /// Both bases, and how many heads have the first; `None` if every slope is one.
     bases: Option<(f32, f32, usize)>,
 }
 
@@ -137,7 +138,7 @@ impl AlibiSlopes {
     }
 }
 
-/// The gradient of soft-max: `dx = scale * y * (dy - sum(y dy))`.
+/// Returns the kernel for the gradient of soft-max: `dx = scale * y * (dy - sum(y dy))`.
 pub(crate) fn soft_max_back(
     node: &NodeCall<'_>,
     gradient: TensorId,
@@ -157,7 +158,7 @@ multiversion! {
     }
 }
 
-/// Minus infinity or zero above the diagonal that starts at a column.
+/// Returns the kernel that writes minus infinity or zero above the diagonal that starts at a column.
 pub(crate) fn diag_mask(node: &NodeCall<'_>, a: TensorId, past: u32, value: f32) -> Result<Box<dyn Kernel>, String> {
     let (a, past) = (node.shape(a)?, past as usize);
     floats([node.result, a])?;

@@ -7,7 +7,7 @@ use crate::float_rows::load_row;
 use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::tensor_ptr::TensorPtr;
 
-/// The order that sorts each row, or the start of it, as long as the rows of the result.
+/// Returns the kernel for the order that sorts each row, or the start of it, as long as the rows of the result.
 pub(crate) fn sorted(node: &NodeCall<'_>, a: TensorId, order: Order) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     if !a.dtype.is_float() && a.dtype != DataType::I32 {
@@ -31,14 +31,14 @@ struct SortRows {
 }
 
 impl SortRows {
-    /// Smaller for what comes first.
+    /// Returns a word that is smaller for what comes first.
     fn word(&self, key: u32, index: usize) -> u64 {
         let key = if self.descending { !key } else { key };
         u64::from(key) << 32 | index as u64
     }
 
     /// # Safety
-    /// A row of the source.
+    /// The row lies within the source.
     unsafe fn load(&self, a: TensorPtr<'_>, offset: usize, words: &mut [u64], x: &mut [f32]) {
         if a.shape.dtype == DataType::I32 {
             for (i, word) in words.iter_mut().enumerate() {
@@ -56,7 +56,7 @@ impl SortRows {
     }
 }
 
-/// In the order of the numbers. Both zeros are equal, and what is no number is larger than all.
+/// Returns a key in the order of the numbers. Both zeros are equal, and NaN is larger than all.
 fn key(x: f32) -> u32 {
     let bits = if x.is_nan() { f32::NAN.to_bits() } else { (x + 0.0).to_bits() };
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }

@@ -1,4 +1,4 @@
-//! The way over the elements of several tensors at once.
+//! A walk over the elements of several tensors at once.
 //!
 //! Dimensions without gaps between them become one, and those of one element none: a tensor of many short rows is then a
 //! few long ones. A dimension in which an operand is repeated has no step in that operand.
@@ -17,26 +17,26 @@ pub(crate) struct StridedWalk<const N: usize> {
 }
 
 impl<const N: usize> StridedWalk<N> {
-    /// One place.
+    /// Returns a walk of one position.
     pub(crate) fn new() -> Self {
         Self { dims: 0, ne: [1; MOST], steps: [[0; N]; MOST] }
     }
 
-    /// All elements of operands of one shape.
+    /// Returns a walk over all elements of operands of one shape.
     pub(crate) fn elements(shapes: [&Shape; N]) -> Self {
         let mut walk = Self::new();
         (0..4).for_each(|dim| walk.push(shapes[0].ne[dim], shapes.map(|shape| shape.nb[dim])));
         walk
     }
 
-    /// The rows of operands with equal outer dimensions.
+    /// Returns a walk over the rows of operands with equal outer dimensions.
     pub(crate) fn rows(shapes: [&Shape; N]) -> Self {
         let mut walk = Self::new();
         (1..4).for_each(|dim| walk.push(shapes[0].ne[dim], shapes.map(|shape| shape.nb[dim])));
         walk
     }
 
-    /// `n` steps outside of what there is so far.
+    /// Adds an outer dimension of `n` steps.
     pub(crate) fn push(&mut self, n: usize, steps: [usize; N]) {
         if n == 1 {
             return;
@@ -52,7 +52,7 @@ impl<const N: usize> StridedWalk<N> {
         self.dims += 1;
     }
 
-    /// The same for operands of which the last is repeated every `part` steps.
+    /// Adds an outer dimension for operands of which the last is repeated every `part` steps.
     pub(crate) fn push_repeated(&mut self, n: usize, steps: [usize; N], part: usize) {
         let mut inner = steps;
         if part == 1 {
@@ -65,8 +65,8 @@ impl<const N: usize> StridedWalk<N> {
         self.push(n / part, outer);
     }
 
-    /// The innermost dimension, its steps, and the rest. Where the innermost one is short, another takes its place:
-    /// elements may be visited in any order.
+    /// Splits off the innermost dimension with its steps. Where it is short, another takes its place: elements may be
+    /// visited in any order.
     pub(crate) fn split(mut self) -> (usize, [usize; N], Self) {
         const SHORT: usize = 16;
         let longest = (0..self.dims).max_by_key(|&dim| (self.ne[dim], MOST - dim)).unwrap_or(0);
@@ -77,24 +77,24 @@ impl<const N: usize> StridedWalk<N> {
         self.split_in_order()
     }
 
-    /// The same, where the order of the elements matters.
+    /// Splits off the innermost dimension with its steps, and keeps the order of the elements.
     pub(crate) fn split_in_order(self) -> (usize, [usize; N], Self) {
         let mut rest = Self::new();
         (1..self.dims).for_each(|dim| rest.push(self.ne[dim], self.steps[dim]));
         (self.ne[0], self.steps[0], rest)
     }
 
-    /// How many places there are.
+    /// Returns the number of positions.
     pub(crate) fn count(&self) -> usize {
         self.ne[..self.dims].iter().product()
     }
 
-    /// Where the operands stand at each place from `index` on, in bytes from their starts.
+    /// Returns the offsets of the operands at each position from `index` on, in bytes from their starts.
     pub(crate) fn from(&self, index: usize) -> WalkOffsets<'_, N> {
         let mut places = WalkOffsets { walk: self, at: [0; MOST], offsets: [0; N] };
         let mut rest = index;
         for dim in 0..self.dims {
-            // There may be no place at all.
+            // There may be no position at all.
             let n = self.ne[dim].max(1);
             let at = rest % n;
             rest /= n;
@@ -107,7 +107,7 @@ impl<const N: usize> StridedWalk<N> {
     }
 }
 
-/// The places of a [`StridedWalk`], without end: behind the last comes the first.
+/// The positions of a [`StridedWalk`], without end: the last is followed by the first.
 pub(crate) struct WalkOffsets<'a, const N: usize> {
     walk: &'a StridedWalk<N>,
     at: [usize; MOST],

@@ -1,7 +1,7 @@
 //! Copies that turn rows into columns.
 //!
-//! Element by element one side would touch a cache line for each. So squares are copied, which take whole lines on both
-//! sides, by way of a small one that stays in the nearest cache.
+//! Copied element by element, one side would touch a cache line for each. So squares are copied, which take whole lines
+//! on both sides, by way of a small one that stays in the nearest cache.
 
 use std::marker::PhantomData;
 
@@ -9,8 +9,8 @@ use steeve_device::Shape;
 
 use crate::kernel::{Kernel, Operands, RowUnits, ThreadScratch, UnitError};
 
-/// A copy between two tensors of one shape where the rows of one side are columns of the other; `None` if that is not what
-/// it is.
+/// Returns the kernel for a copy between two tensors of one shape where the rows of one side are columns of the other;
+/// `None` for other copies.
 pub(crate) fn turned(from: &Shape, to: &Shape) -> Option<Box<dyn Kernel>> {
     if from.ne != to.ne || from.size() != to.size() {
         return None;
@@ -34,7 +34,7 @@ pub(crate) fn turned(from: &Shape, to: &Shape) -> Option<Box<dyn Kernel>> {
 /// The side of a square: a cache line of `f32`.
 const SIDE: usize = 16;
 
-/// In both grids the first two dimensions are the ones that change places.
+/// Copies by squares. In both shapes the first two dimensions are the ones that change places.
 #[derive(Debug)]
 struct Transpose<T> {
     from: Shape,
@@ -45,7 +45,7 @@ struct Transpose<T> {
 }
 
 impl<T> Transpose<T> {
-    /// How many squares there are along and across a plane.
+    /// Returns the number of squares along and across a plane.
     fn squares(&self) -> [usize; 2] {
         [self.to.ne[0].div_ceil(SIDE), self.to.ne[1].div_ceil(SIDE)]
     }
@@ -87,7 +87,7 @@ impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for Transpose<T> 
 /// Copies a square of `[across, along]` elements, as the source counts them. Steps are given with the dense one first.
 ///
 /// # Safety
-/// There are such squares at both places, and nobody else looks at what is written.
+/// There are such squares at both addresses, and no other thread accesses the one that is written.
 unsafe fn copy<T: Copy + Default>(
     to: *mut u8,
     to_steps: [usize; 2],

@@ -9,33 +9,33 @@
 //!   q6_K   128 bytes of nibbles, 64 bytes of fifth and sixth bits, 16 x factor i8, scale f16   quant - 32
 //! ```
 //!
-//! Quants are cut into 32 at a time, and what stands at one byte are elements 32, or 64, apart: byte `i` of the first 32 of
+//! Quants are cut into 32 at a time, and those in one byte are elements 32, or 64, apart: byte `i` of the first 32 of
 //! q2_K has elements `i`, `32 + i`, `64 + i` and `96 + i`, the lowest bits first.
 
 use steeve_graph::DataType;
 
 use super::block32::half_at;
 
-/// How a format stores its blocks.
+/// A block format, and how it is unpacked.
 pub(crate) trait Block256 {
     /// The type that tensors of such blocks have.
     const TYPE: DataType;
 
-    /// The bytes of a block.
+    /// The size of a block.
     const BYTES: usize = Self::TYPE.block_bytes() as usize;
 
-    /// What is taken from every quant; a format that has this has no leasts.
+    /// The offset that is subtracted from every quant; a format that has one has no leasts.
     const OFFSET: i8 = 0;
 
-    /// Takes a block of so many bytes apart.
+    /// Unpacks a block.
     fn unpack(block: &[u8]) -> UnpackedBlock256;
 }
 
-/// A block that was taken apart. Quants are as they stand, from zero on, and [`Block256::OFFSET`] is still to be taken off.
+/// An unpacked block. Quants are as stored, from zero on, and [`Block256::OFFSET`] is still to be subtracted.
 pub(crate) struct UnpackedBlock256 {
     pub(crate) scale: f32,
     pub(crate) step: f32,
-    /// Of each group of 16 elements.
+    /// One for each group of 16 elements.
     pub(crate) factors: [i8; 16],
     pub(crate) leasts: [i8; 16],
     pub(crate) quants: [i8; 256],
@@ -137,7 +137,7 @@ impl Block256 for Q6K {
     }
 }
 
-/// 256 quants of two bits each in 64 bytes.
+/// Unpacks 256 quants of two bits each from 64 bytes.
 #[inline(always)]
 fn two_bits(bytes: &[u8]) -> [i8; 256] {
     let mut quants = [0; 256];
@@ -149,7 +149,7 @@ fn two_bits(bytes: &[u8]) -> [i8; 256] {
     quants
 }
 
-/// 256 quants of four bits each in 128 bytes.
+/// Unpacks 256 quants of four bits each from 128 bytes.
 #[inline(always)]
 fn nibbles(bytes: &[u8]) -> [i8; 256] {
     let mut quants = [0; 256];
@@ -161,8 +161,9 @@ fn nibbles(bytes: &[u8]) -> [i8; 256] {
     quants
 }
 
-/// Eight factors and eight leasts of six bits each in 12 bytes, one for 32 elements. The first four of each are the low bits
-/// of bytes 0 to 3 and 4 to 7; the others have their low bits in bytes 8 to 11 and their high ones above the first four.
+/// Unpacks eight factors and eight leasts of six bits each from 12 bytes, one for 32 elements. The first four of each
+/// are the low bits of bytes 0 to 3 and 4 to 7; the others have their low bits in bytes 8 to 11 and their high ones
+/// above the first four.
 #[inline(always)]
 fn six_bits(bytes: &[u8]) -> [[i8; 16]; 2] {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -170,7 +171,7 @@ fn six_bits(bytes: &[u8]) -> [[i8; 16]; 2] {
     [factors, leasts].map(|all| std::array::from_fn(|i| all.to_le_bytes()[i / 2].cast_signed()))
 }
 
-/// The same, as eight bytes each.
+/// Unpacks the factors and leasts of `six_bits` as eight bytes each.
 #[inline(always)]
 pub(crate) fn six_bits_of([a, b, c]: [u32; 3]) -> [u64; 2] {
     let high = |word: u32| word >> 2 & 0x3030_3030;
@@ -180,7 +181,7 @@ pub(crate) fn six_bits_of([a, b, c]: [u32; 3]) -> [u64; 2] {
     [factors, leasts]
 }
 
-/// The elements of whole blocks.
+/// Decodes whole blocks.
 #[inline(always)]
 pub(super) fn decode<F: Block256>(bytes: &[u8], row: &mut [f32]) {
     for (block, row) in bytes.chunks_exact(F::BYTES).zip(row.as_chunks_mut::<256>().0) {

@@ -15,22 +15,22 @@
 use half::f16;
 use steeve_graph::DataType;
 
-/// How a format stores its blocks.
+/// A block format, and how it is unpacked.
 pub(crate) trait Block32 {
     /// The type that tensors of such blocks have.
     const TYPE: DataType;
 
-    /// The bytes of a block.
+    /// The size of a block.
     const BYTES: usize = Self::TYPE.block_bytes() as usize;
 
     /// Whether blocks have a least element; otherwise it is zero.
     const LEAST: bool = false;
 
-    /// Takes a block of so many bytes apart.
+    /// Unpacks a block.
     fn unpack(block: &[u8]) -> UnpackedBlock32;
 }
 
-/// A block that was taken apart.
+/// An unpacked block.
 pub(crate) struct UnpackedBlock32 {
     pub(crate) scale: f32,
     pub(crate) least: f32,
@@ -106,10 +106,10 @@ impl Block32 for Mxfp4 {
     }
 }
 
-/// Twice the numbers of one sign, two exponent bits and one bit behind the point.
+/// The e2m1 numbers (sign, two exponent bits, one mantissa bit), doubled.
 pub(crate) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// 2 to the power of `exponent - 128`. The two smallest are subnormal.
+/// Returns 2 to the power of `exponent - 128`. The two smallest are subnormal.
 #[inline(always)]
 pub(crate) fn half_of_power(exponent: u8) -> f32 {
     f32::from_bits(if exponent < 2 { 0x0020_0000 << exponent } else { u32::from(exponent - 1) << 23 })
@@ -139,13 +139,13 @@ fn fifth_bits(bits: &[u8], mut quants: [i8; 32]) -> [i8; 32] {
     quants
 }
 
-/// The elements of whole blocks.
+/// Decodes whole blocks.
 #[inline(always)]
 pub(super) fn decode<F: Block32>(bytes: &[u8], row: &mut [f32]) {
     for (block, row) in bytes.chunks_exact(F::BYTES).zip(row.as_chunks_mut::<32>().0) {
         let UnpackedBlock32 { scale, least, quants } = F::unpack(block);
         for (x, quant) in row.iter_mut().zip(quants) {
-            // Adding zero would turn a zero below zero into one above.
+            // Adding zero would turn a negative zero into a positive one.
             *x = if F::LEAST { scale * f32::from(quant) + least } else { scale * f32::from(quant) };
         }
     }

@@ -97,7 +97,7 @@ impl FilledContext {
         self.context.tensor(tensor).unwrap().layout
     }
 
-    /// What a tensor that nobody computes holds, in order.
+    /// Returns what a tensor that no node computes holds, in order.
     pub(crate) fn values(&self, tensor: TensorId) -> Vec<f64> {
         let tensors = self.context.tensors();
         let root = tensors.root(tensor);
@@ -105,7 +105,7 @@ impl FilledContext {
         read(&self.layout(tensor), &bytes[tensors.offset(tensor).0 as usize..])
     }
 
-    /// Runs with so many threads; roots stand `shift` bytes behind a multiple of 64.
+    /// Runs with that many threads; roots are `shift` bytes behind a multiple of 64.
     pub(crate) fn run(&self, outputs: &[TensorId], threads: usize, shift: u64) -> Result<Vec<Vec<u8>>, DeviceError> {
         let graph = Graph::from_outputs(&self.context, outputs).unwrap();
         let (tensors, backend) = (self.context.tensors(), CpuBackend::new(threads));
@@ -119,7 +119,7 @@ impl FilledContext {
         }
         let memory: std::sync::Arc<dyn steeve_device::BufferType> = std::sync::Arc::new(HostMemory::new());
         let buffer = SharedBuffer::allocate(&memory, Bytes(end + 64), Usage::Compute)?;
-        // What nobody writes shows.
+        // Bytes that no kernel writes show.
         buffer.clear(0xff)?;
         let mut bindings = Bindings::new();
         for id in tensors.ids() {

@@ -1,4 +1,4 @@
-//! The same with vector instructions: 32 products at a time.
+//! Products of blocks with vector instructions: 32 products at a time.
 //!
 //! `vpmaddubsw` multiplies bytes without a sign by bytes with one, and adds two neighbours into 16 bits. So quants are from zero
 //! on, or their sign goes to the other factor. No sum of two passes 16 bits: 2 * 128 * 127 is the most. `vpdpbusd` adds four
@@ -20,7 +20,7 @@ use super::DotsFn;
 use crate::quant::block32::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use crate::quant::block256::{Q2K, Q3K, Q4K, Q5K, Q6K};
 
-/// How blocks of a type are multiplied on a machine with AVX2 and F16C; the caller has asked whether this one has them.
+/// Returns how blocks of a type are multiplied with AVX2 and F16C; the caller has checked that the processor has them.
 pub(super) fn dots(dtype: DataType) -> Option<DotsFn> {
     Some(match dtype {
         DataType::Q8_0 => block32::<Q8_0>,
@@ -38,7 +38,8 @@ pub(super) fn dots(dtype: DataType) -> Option<DotsFn> {
     })
 }
 
-/// The same with AVX-512's VNNI for short vectors besides. Formats of 256 have nothing from it.
+/// Returns how blocks of a type are multiplied with AVX-512's VNNI for short vectors besides. Formats of 256 do not
+/// profit from it.
 pub(super) fn dots_vnni(dtype: DataType) -> Option<DotsFn> {
     Some(match dtype {
         DataType::Q8_0 => block32_vnni::<Q8_0>,
@@ -51,10 +52,10 @@ pub(super) fn dots_vnni(dtype: DataType) -> Option<DotsFn> {
     })
 }
 
-/// How many columns go together: so many sums stay in registers.
+/// The number of columns that are multiplied together: as many sums as stay in registers.
 const TOGETHER: usize = 4;
 
-/// The sum of the lanes, halved again and again.
+/// Returns the sum of the lanes, halved again and again.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn total(lanes: __m256) -> f32 {

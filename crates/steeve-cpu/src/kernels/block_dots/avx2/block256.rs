@@ -1,4 +1,4 @@
-//! Blocks of 256.
+//! Products of blocks of 256 elements.
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_and_si128, _mm_cvtepu8_epi16, _mm_cvtsi32_si128, _mm_cvtsi64_si128, _mm_loadu_si128,
@@ -14,26 +14,27 @@ use super::{TOGETHER, bytes_32, half_at, total};
 use crate::kernel::ThreadScratch;
 use crate::quant::block256::{Block256, Q2K, Q3K, Q4K, Q5K, Q6K, six_bits_of};
 
-/// A format whose blocks of 256 can be loaded. Its functions are for machines with AVX2 and F16C alone, and are given blocks.
+/// A block format of 256 elements whose blocks can be loaded. Its functions need AVX2 and F16C and a pointer to a
+/// block.
 pub(super) trait LoadBlock256: Block256 {
     unsafe fn head(block: *const u8) -> BlockHeader;
 
-    /// 32 quants as bytes, from zero on.
+    /// Loads 32 quants as bytes, from zero on.
     unsafe fn quants<const PART: i32>(block: *const u8) -> __m256i;
 }
 
-/// What a block has besides its quants.
+/// The numbers of a block besides its quants.
 pub(super) struct BlockHeader {
     scale: f32,
     step: f32,
-    /// Of each group 16 bits: those of the even groups, then those of the odd ones.
+    /// 16 bits for each group: those of the even groups, then those of the odd ones.
     factors: __m256i,
     /// The least elements, or the factors again where quants have an offset.
     taken: __m256i,
 }
 
 /// # Safety
-/// As for [`DotsFn`](super::DotsFn), on a machine with AVX2 and F16C.
+/// The contract of [`DotsFn`](super::DotsFn) holds, and the processor has AVX2 and F16C.
 #[target_feature(enable = "avx2,f16c")]
 pub(super) unsafe fn block256<F: LoadBlock256>(
     weights: BlockRows,
@@ -57,7 +58,7 @@ pub(super) unsafe fn block256<F: LoadBlock256>(
 }
 
 /// # Safety
-/// As for [`block256`].
+/// The contract of [`block256`] holds.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn block256_row<F: LoadBlock256, const C: usize>(
@@ -113,7 +114,7 @@ unsafe fn block256_row<F: LoadBlock256, const C: usize>(
     }
 }
 
-/// `bits` of each of 32 bytes, above the lowest `shift`.
+/// Extracts `bits` of each of 32 bytes, above the lowest `shift`.
 ///
 /// # Safety
 /// There are 32 bytes, and the machine has AVX2.
@@ -126,17 +127,17 @@ unsafe fn bits_of(block: *const u8, at: usize, shift: i32, bits: u32) -> __m256i
     }
 }
 
-/// The same, moved up by `up`.
+/// Extracts `bits` of each of 32 bytes, above the lowest `shift`, and moves them up by `up`.
 ///
 /// # Safety
-/// As for [`bits_of`].
+/// The contract of [`bits_of`] holds.
 #[inline(always)]
 unsafe fn high_bits_of(block: *const u8, at: usize, shift: i32, bits: u32, up: i32) -> __m256i {
     // SAFETY: as promised.
     unsafe { _mm256_sll_epi16(bits_of(block, at, shift, bits), _mm_cvtsi32_si128(up)) }
 }
 
-/// Factors, or leasts, of 16 groups as 16 bits each, those of the even groups first; of bytes from zero on.
+/// Widens factors, or leasts, of 16 groups from unsigned bytes to 16 bits each, those of the even groups first.
 ///
 /// # Safety
 /// The machine has AVX2.
@@ -146,7 +147,7 @@ unsafe fn even_and_odd(bytes: __m128i) -> __m256i {
     unsafe { _mm256_set_m128i(_mm_srli_epi16::<8>(bytes), _mm_and_si128(bytes, _mm_set1_epi16(0xff))) }
 }
 
-/// The same, of bytes with a sign.
+/// Widens factors of 16 groups from signed bytes to 16 bits each, those of the even groups first.
 ///
 /// # Safety
 /// The machine has AVX2.
@@ -156,7 +157,7 @@ unsafe fn even_and_odd_signed(bytes: __m128i) -> __m256i {
     unsafe { _mm256_set_m128i(_mm_srai_epi16::<8>(bytes), _mm_srai_epi16::<8>(_mm_slli_epi16::<8>(bytes))) }
 }
 
-/// The same, of eight bytes that stand for two groups each.
+/// Widens eight bytes, each of which is for two groups, to 16 bits each, those of the even groups first.
 ///
 /// # Safety
 /// The machine has AVX2.

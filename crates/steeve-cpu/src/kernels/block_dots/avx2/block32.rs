@@ -1,4 +1,4 @@
-//! Blocks of 32.
+//! Products of blocks of 32 elements.
 
 use std::arch::x86_64::{
     __m256, __m256i, _mm_loadu_si128, _mm_srli_epi16, _mm256_add_ps, _mm256_and_si256, _mm256_broadcast_ss,
@@ -14,20 +14,20 @@ use super::{TOGETHER, bytes_32, half_at, total};
 use crate::kernel::ThreadScratch;
 use crate::quant::block32::{Block32, E2M1, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, half_of_power};
 
-/// A format whose blocks of 32 can be loaded. Its functions are for machines with AVX2 and F16C alone, and are given blocks.
+/// A block format of 32 elements whose blocks can be loaded. Its functions need AVX2 and F16C and a pointer to a block.
 pub(super) trait LoadBlock32: Block32 {
-    /// The scale, and the least element where there are such.
+    /// Loads the scale, and the least element where the format has one.
     unsafe fn numbers(block: *const u8) -> [f32; 2];
 
-    /// What is still to be taken from the quants below, which are then from zero on.
+    /// The offset to subtract from the quants of `quants`, which are then from zero on.
     const ABOVE: i8 = 0;
 
-    /// The quants as bytes: with a sign, unless there is a least element or they are above what they stand for.
+    /// Loads the quants as bytes: signed, unless the format has a least element or an offset.
     unsafe fn quants(block: *const u8) -> __m256i;
 }
 
 /// # Safety
-/// As for [`DotsFn`](super::DotsFn), on a machine with AVX2 and F16C.
+/// The contract of [`DotsFn`](super::DotsFn) holds, and the processor has AVX2 and F16C.
 #[target_feature(enable = "avx2,f16c")]
 pub(super) unsafe fn block32<F: LoadBlock32>(
     weights: BlockRows,
@@ -43,7 +43,8 @@ pub(super) unsafe fn block32<F: LoadBlock32>(
 }
 
 /// # Safety
-/// As for [`DotsFn`](super::DotsFn), on a machine with AVX2, F16C, and AVX-512 with VNNI and short vectors.
+/// The contract of [`DotsFn`](super::DotsFn) holds, and the processor has AVX2, F16C, and AVX-512 with VNNI and short
+/// vectors.
 #[target_feature(enable = "avx2,f16c,avx512vl,avx512vnni")]
 pub(super) unsafe fn block32_vnni<F: LoadBlock32>(
     weights: BlockRows,
@@ -59,7 +60,7 @@ pub(super) unsafe fn block32_vnni<F: LoadBlock32>(
 }
 
 /// # Safety
-/// As for [`block32`].
+/// The contract of [`block32`] holds.
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn block32_few_columns<F: LoadBlock32>(weights: BlockRows, columns: &[RoundedColumn<'_>]) {
     for columns in columns.chunks(TOGETHER) {
@@ -78,13 +79,13 @@ unsafe fn block32_few_columns<F: LoadBlock32>(weights: BlockRows, columns: &[Rou
     }
 }
 
-/// For so many columns rows of weights are better taken apart once and for all.
+/// The number of columns from which it pays to unpack rows of weights once for all.
 const MANY: usize = 8;
 
-/// One row at a time, because memory likes to be read in order.
+/// Multiplies one row at a time, because memory is read fastest in order.
 ///
 /// # Safety
-/// As for [`block32`].
+/// The contract of [`block32`] holds.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn block32_row<F: LoadBlock32, const C: usize>(weights: BlockRows, i: usize, columns: &[RoundedColumn<'_>; C]) {
@@ -103,7 +104,7 @@ unsafe fn block32_row<F: LoadBlock32, const C: usize>(weights: BlockRows, i: usi
                 let sums = if F::ABOVE == 0 {
                     multiply::<F>(quants, size, x)
                 } else {
-                    // Cheaper than signs, where nobody has found those out before.
+                    // Cheaper than signs, where those are not known yet.
                     let above = _mm256_maddubs_epi16(_mm256_set1_epi8(F::ABOVE), x);
                     whole_sums(_mm256_sub_epi16(_mm256_maddubs_epi16(quants, x), above))
                 };
@@ -121,10 +122,11 @@ unsafe fn block32_row<F: LoadBlock32, const C: usize>(weights: BlockRows, i: usi
     }
 }
 
-/// Takes all rows apart, and then multiplies them with the columns.
+/// Unpacks all rows, and then multiplies them with the columns.
 ///
 /// # Safety
-/// As for [`block32`], on a machine that `M` is for, within a function that is compiled for it.
+/// The contract of [`block32`] holds, `M` fits the processor, and this is inlined into a function that is compiled for
+/// it.
 #[inline(always)]
 unsafe fn block32_many_columns<F: LoadBlock32, M: QuantProduct>(
     weights: BlockRows,
@@ -137,7 +139,7 @@ unsafe fn block32_many_columns<F: LoadBlock32, M: QuantProduct>(
     let (scales, leasts) = numbers.split_at_mut(weights.rows * blocks);
     let apart = quants.as_chunks_mut::<32>().0.iter_mut().zip(scales.iter_mut().zip(leasts.iter_mut()));
     for (index, (quants, (scale, least))) in apart.enumerate() {
-        // SAFETY: a block of a row, and room for its quants.
+        // SAFETY: a block of a row, and memory for its quants.
         unsafe {
             let block = weights.start.add(index / blocks * weights.stride + index % blocks * F::BYTES);
             let signed = _mm256_sub_epi8(F::quants(block), _mm256_set1_epi8(F::ABOVE));
@@ -167,7 +169,7 @@ unsafe fn block32_many_columns<F: LoadBlock32, M: QuantProduct>(
     }
 }
 
-/// A row that was taken apart.
+/// An unpacked row.
 #[derive(Clone, Copy)]
 struct UnpackedRow<'a> {
     quants: &'a [[i8; 32]],
@@ -175,17 +177,17 @@ struct UnpackedRow<'a> {
     leasts: &'a [f32],
 }
 
-/// The same sums as [`block32_row`], where scales are multiplied eight at a time.
+/// Computes the sums of [`block32_row`], with scales multiplied eight at a time.
 ///
 /// # Safety
-/// As for [`block32_many_columns`].
+/// The contract of [`block32_many_columns`] holds.
 #[inline(always)]
 unsafe fn row_apart<F: LoadBlock32, M: QuantProduct, const C: usize>(
     apart: UnpackedRow<'_>,
     i: usize,
     columns: &[RoundedColumn<'_>; C],
 ) {
-    // SAFETY: the machine has it.
+    // SAFETY: the processor has this feature.
     let mut lanes = unsafe { [_mm256_setzero_ps(); C] };
     let mut leasts = [0.0; C];
     let blocks = apart.scales.len();
@@ -226,16 +228,16 @@ unsafe fn row_apart<F: LoadBlock32, M: QuantProduct, const C: usize>(
     }
 }
 
-/// How 32 quants are multiplied with elements of several rows. For machines with what it uses.
+/// The product of 32 quants with elements of several rows. Its functions need the instructions that they use.
 trait QuantProduct {
-    /// What can be found out about the quants alone.
+    /// Returns what is derived from the quants alone.
     unsafe fn ready<F: LoadBlock32>(quants: __m256i) -> __m256i;
 
-    /// The sums of four products each.
+    /// Returns sums of four products each.
     unsafe fn sums<F: LoadBlock32>(quants: __m256i, ready: __m256i, x: __m256i) -> __m256;
 }
 
-/// By AVX2.
+/// The product with AVX2.
 struct Avx2Product;
 
 impl QuantProduct for Avx2Product {
@@ -252,8 +254,8 @@ impl QuantProduct for Avx2Product {
     }
 }
 
-/// By one instruction for products and sums of four. One factor has no sign: the quants, or the elements with 128 added, for
-/// which sums start that much lower.
+/// The product with one instruction for products and sums of four. One factor is unsigned: the quants, or the elements
+/// with 128 added, for which sums start that much lower.
 struct VnniProduct;
 
 impl QuantProduct for VnniProduct {
@@ -283,7 +285,7 @@ impl QuantProduct for VnniProduct {
     }
 }
 
-/// The sums of four products each. `size` is the quants without their sign.
+/// Returns sums of four products each. `size` is the quants without their sign.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn multiply<F: LoadBlock32>(quants: __m256i, size: __m256i, x: __m256i) -> __m256 {
@@ -295,14 +297,14 @@ fn multiply<F: LoadBlock32>(quants: __m256i, size: __m256i, x: __m256i) -> __m25
     whole_sums(pairs)
 }
 
-/// Sums of two as sums of four.
+/// Adds sums of two to sums of four.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn whole_sums(pairs: __m256i) -> __m256 {
     _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
 }
 
-/// The nibbles of 16 bytes, the low ones first.
+/// Unpacks the nibbles of 16 bytes, the low ones first.
 ///
 /// # Safety
 /// There are 16 bytes, and the machine has AVX2.
@@ -315,7 +317,7 @@ unsafe fn nibbles(block: *const u8, at: usize) -> __m256i {
     }
 }
 
-/// 32 bits as bytes of 0 or 16.
+/// Unpacks 32 bits as bytes of 0 or 16.
 ///
 /// # Safety
 /// There are four bytes, and the machine has AVX2.
