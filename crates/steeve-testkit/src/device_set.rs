@@ -14,7 +14,7 @@ use crate::test_devices::{Random, TestDevice, TestSystem, Tracer, happens_before
 pub struct DeviceSet {
     pub tracer: Tracer,
     pub devices: Vec<Arc<dyn Device>>,
-    /// The same without the processor, to be told to fail.
+    /// The devices without the processor, to inject faults into.
     pub made: Vec<TestDevice>,
 }
 
@@ -28,7 +28,7 @@ pub struct DeviceFeatures {
 }
 
 impl DeviceSet {
-    /// As the numbers say.
+    /// Returns random devices.
     pub fn random(random: &mut Random, count: usize, features: DeviceFeatures) -> Self {
         let (world, tracer) = (TestSystem::new(), Tracer::new());
         let (mut made, mut devices) = (Vec::<TestDevice>::new(), Vec::new());
@@ -98,7 +98,7 @@ impl DeviceSet {
         bindings
     }
 
-    /// Nobody touched bytes that somebody else might still have been using.
+    /// Checks that no access touched bytes that another stream might still have been using.
     pub fn assert_ordered(&self, what: &str) {
         let trace = self.tracer.trace();
         let violations = happens_before(&trace);
@@ -113,7 +113,7 @@ impl DeviceSet {
     }
 }
 
-/// By the operation, so that a device either knows it or not. What only describes memory everybody knows.
+/// Decides by the operation, so that a device either supports it or not. Every device supports views.
 fn one_in(times: u64, seed: u64, graph: &Graph, node: TensorId) -> bool {
     if graph.tensor(node).op.writes_nothing() {
         return false;
@@ -123,14 +123,14 @@ fn one_in(times: u64, seed: u64, graph: &Graph, node: TensorId) -> bool {
     (mixed >> 33).is_multiple_of(times)
 }
 
-/// What can be read after a run.
+/// The tensors that can be read after a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOutcome {
     pub outputs: Vec<(TensorId, Vec<u8>)>,
     pub externals: Vec<(TensorId, Vec<u8>)>,
 }
 
-/// What the processor alone makes of a graph, run after run with the same inputs.
+/// Returns the outcomes of a graph on the processor alone, run after run with the same inputs.
 pub fn alone(case: &Case, runs: usize) -> Vec<RunOutcome> {
     let backend = CpuBackend::new(1);
     let bound = bind(&case.context, &case.contents, &backend.buffer_type());

@@ -30,7 +30,7 @@ impl ElementParts {
         self.product + self.added
     }
 
-    /// How large the numbers are that make the element.
+    /// Returns how large the numbers are that make the element.
     pub fn size(self) -> f64 {
         self.product.abs() + self.added.abs()
     }

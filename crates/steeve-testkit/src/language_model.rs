@@ -53,7 +53,7 @@ pub struct TestModel {
     pub layers: Vec<ModelWeights>,
     pub norm: TensorId,
     pub mark: Mark,
-    /// How many tensors stand before the mark.
+    /// The number of tensors before the mark.
     pub fixed: usize,
     pub attention: AttentionForm,
 }
@@ -134,7 +134,7 @@ impl TestModel {
             let k = c.rope(k, positions, None, rope)?;
             let k = c.reshape(k, &[KV_WIDTH, count])?;
             let v = c.mul_mat(layer.v, normed)?;
-            // Keys through a view, values by their rows. Nobody has an edge to these writes.
+            // Keys through a view, values by their rows. No node has an edge to these writes.
             let place = c.view_2d(layer.k_cache, [KV_WIDTH, count], 2 * KV_WIDTH, Bytes(2 * KV_WIDTH * past))?;
             let writes = [c.cpy(k, place)?, c.set_rows(layer.v_cache, v, ids)?];
             graph.expand(c, &writes)?;
@@ -235,7 +235,7 @@ pub fn seeing(sketch: &mut CaseBuilder) -> Result<Vec<TensorId>, GraphError> {
     let y = convolved(sketch, F32, x, 12, way)?;
     let y = sketch.context.group_norm(y, 4, 1e-5)?;
     let y = sketch.context.hardswish(y)?;
-    // A residual of two convolutions: `y` lives on while the function of it could stand on it.
+    // A residual of two convolutions: `y` lives on while the function of it could have its memory.
     let z = sketch.context.elu(y)?;
     let z = convolved(sketch, F16, z, 12, SAME)?;
     let z = sketch.context.gelu(z)?;
@@ -262,7 +262,7 @@ pub fn seeing(sketch: &mut CaseBuilder) -> Result<Vec<TensorId>, GraphError> {
 pub fn drawing(sketch: &mut CaseBuilder) -> Result<TensorId, GraphError> {
     let mut x = sketch.input(F32, &[16, 16, 2, 1], Values::Within(1.0))?;
     let mut skips = Vec::new();
-    // Down: each level is kept until the way up comes by, although a function of it could stand on it.
+    // Down: each level is kept until the way up comes by, although a function of it could have its memory.
     for channels in [4, 8, 12] {
         x = convolved(sketch, F16, x, channels, SAME)?;
         x = sketch.context.group_norm(x, 2, 1e-5)?;

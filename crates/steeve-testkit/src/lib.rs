@@ -1,4 +1,4 @@
-//! What the tests and benchmarks of several crates share. Not published.
+//! Helpers that the tests and benchmarks of several crates share. Not published.
 //!
 //! [`mod@reference`] evaluates graphs in f64 and judges what backends make of them; [`language_model`] and [`transformer`] build models;
 //! [`formats`] decodes block formats element by element; [`world`] has devices that compute asynchronously under a tracer, and

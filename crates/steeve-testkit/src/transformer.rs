@@ -31,7 +31,7 @@ struct LayerWeights {
     values: TensorId,
 }
 
-/// What comes in and what comes out.
+/// The inputs and outputs of the model.
 pub struct ModelTensors {
     pub ids: TensorId,
     pub positions: TensorId,
@@ -139,7 +139,7 @@ impl LayerWeights {
     }
 }
 
-/// The same graph in tables of its own, as if another program had built it.
+/// Returns the graph in tables of its own, as if another program had built it.
 pub fn rebuilt(graph: &Graph) -> Result<Graph, GraphError> {
     let mut parts = GraphParts::default();
     parts.detach();

@@ -138,7 +138,7 @@ fn section(call: &NodeCall<'_>, mode: i64, pair: usize) -> (usize, usize) {
     (part, if mode == 24 { sector - starts[part] } else { pair })
 }
 
-/// How much of a pair's frequency is extrapolated, after YaRN (Peng et al., 2023).
+/// Returns how much of a pair's frequency is extrapolated, after YaRN (Peng et al., 2023).
 fn ramp(call: &NodeCall<'_>, pair: usize) -> f64 {
     let (dims, context, base) = (call.float(0), call.float(2), call.float(3));
     let turns = |count: f64| dims * (context / (count * 2.0 * std::f64::consts::PI)).ln() / (2.0 * base.ln());

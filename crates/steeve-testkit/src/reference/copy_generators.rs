@@ -1,4 +1,4 @@
-//! Recipes of copies: rows, caches, joins, casts, and images that grow.
+//! Generators of copies: rows, caches, joins, casts, and images that grow.
 
 use steeve_graph::{Bytes, DataType, GraphError, Interpolation, Layout, Op, Param, TensorId};
 
@@ -26,11 +26,11 @@ pub(super) fn take_rows(generator: &mut GraphGenerator<'_>) -> BuildResult {
     let count = generator.many(5);
     let ids = generator.leaf(DataType::I32, &[count, n2, n3], Values::Below(n1))?;
     let rows = generator.sketch.context.get_rows(a, ids)?;
-    // Numbers as large as ids may be are not for everyone, but they may be shown to everyone.
+    // Not every operation accepts numbers as large as ids may be, but a copy of them can be read.
     if generator.layout(rows).dtype() == DataType::I32 { generator.sketch.context.dup(rows) } else { Ok(rows) }
 }
 
-/// A value with so many elements.
+/// Returns a value with that many elements.
 fn value_of(generator: &mut GraphGenerator<'_>, shape: [u64; 2]) -> BuildResult {
     let count = shape[0] * shape[1];
     if generator.below(2) == 0 {
@@ -59,7 +59,7 @@ pub(super) fn write_cache(generator: &mut GraphGenerator<'_>) -> BuildResult {
     let (cache, part) = rows_of_cache(generator, count)?;
     let layout = generator.layout(cache);
     let (row, size) = (layout.ne()[0], layout.dtype().block_bytes());
-    // Also into columns, where a cache stands the other way round.
+    // Also into columns, as in a transposed cache.
     if !layout.dtype().is_quantised() && count <= row && generator.below(3) == 0 {
         let rows = layout.ne()[1];
         let skip = generator.below((row - count + 1) as usize) as u64;

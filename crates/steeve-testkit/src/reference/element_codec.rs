@@ -1,4 +1,4 @@
-//! Numbers as they stand in memory.
+//! Elements as bytes in memory.
 
 use half::{bf16, f16};
 use steeve_graph::DataType;
@@ -26,7 +26,8 @@ pub(super) fn decode(dtype: DataType, block: &[u8]) -> Vec<f64> {
     }
 }
 
-/// How large the numbers are of which each element of a block is made: products and what is added to them are rounded apart.
+/// Returns how large the numbers are of which each element of a block is made: products and what is added to them are
+/// rounded apart.
 pub(super) fn sizes(dtype: DataType, block: &[u8]) -> Vec<f64> {
     match parts(dtype, block, 0) {
         None => decode(dtype, block).into_iter().map(f64::abs).collect(),
@@ -74,7 +75,8 @@ fn scales(scale: f32) -> (f32, f32) {
     (scale, if scale == 0.0 { 0.0 } else { 1.0 / scale })
 }
 
-/// How far the nearest number of a type may be from a value, and a bit more: half of the distance between neighbours.
+/// Returns how far the nearest number of a type may be from a value, and a bit more: half of the distance between
+/// neighbours.
 /// Integers and blocks must be exact.
 pub(super) fn half_step(dtype: DataType, value: f64) -> f64 {
     // The bits of the significand, with the leading one, and the exponent of the smallest normal number.

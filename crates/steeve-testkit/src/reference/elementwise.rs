@@ -9,7 +9,7 @@ use steeve_graph::{Glu, Op, Unary};
 use super::element_codec::ROUNDING;
 use super::evaluate::{BoundedValue, ExpectedValues, NodeCall};
 
-/// How many roundings a function of one number may take.
+/// Returns how many roundings a function of one number may take.
 const FUNCTION: f64 = 16.0 * ROUNDING;
 
 pub(super) fn binary(call: &NodeCall<'_>) -> ExpectedValues {
@@ -92,7 +92,7 @@ fn function(kind: Unary, x: f64, numbers: [f64; 4]) -> BoundedValue {
         Unary::Trunc => BoundedValue::exact(x.trunc()),
         Unary::Tanh => relative(x.tanh()),
         Unary::Exp => absolute(x.exp(), x.exp() * (1.0 + x.abs() / 4.0)),
-        // ggml takes one from the exponential, which loses what stands behind the one.
+        // ggml subtracts one from the exponential, which loses the digits below the one.
         Unary::Expm1 => absolute(x.exp_m1(), x.exp_m1().abs() + 1.0),
         Unary::Elu if x > 0.0 => BoundedValue::exact(x),
         Unary::Elu => relative(x.exp_m1()),
@@ -109,7 +109,7 @@ fn function(kind: Unary, x: f64, numbers: [f64; 4]) -> BoundedValue {
     }
 }
 
-/// What is no number stays none, where ggml's takes it for nothing.
+/// NaN stays NaN, where ggml takes it for zero.
 fn hard_sigmoid(x: f64) -> f64 {
     ((x + 3.0) / 6.0).clamp(0.0, 1.0)
 }

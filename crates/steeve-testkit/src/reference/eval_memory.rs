@@ -5,7 +5,7 @@ use steeve_graph::{Id, Layout, Op, TensorId, Tensors};
 use super::element_codec::{decode, encode, sizes};
 use super::evaluate::{Array, NodeCall, evaluate};
 
-/// What stands in each root. A root that nobody has written is full of `0xFF`.
+/// The bytes of each root. A root that has not been written is full of `0xFF`.
 #[derive(Clone, Debug, Default)]
 pub struct EvalMemory {
     roots: Vec<Vec<u8>>,
@@ -55,7 +55,7 @@ impl EvalMemory {
         self.roots.truncate(tensors);
     }
 
-    /// What a node is given now.
+    /// Returns the call of a node with the sources as they are now.
     pub fn call<'a>(&self, tensors: &'a Tensors, node: TensorId) -> NodeCall<'a> {
         let array = |id: TensorId| {
             let layout = tensors[id].layout;

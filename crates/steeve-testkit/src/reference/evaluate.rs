@@ -1,4 +1,4 @@
-//! What an operation is given and what it makes, as exact numbers.
+//! Operations on exact numbers: their operands and their results.
 
 use steeve_graph::{DataType, Layout, Op, Param};
 
@@ -21,7 +21,7 @@ impl Array {
         self.values[((i3 * n2 + i2) * n1 + i1) * n0 + i0]
     }
 
-    /// The element that stands there when the array is repeated.
+    /// Returns the element at this position when the array is repeated.
     pub fn wrapped(&self, index: [usize; 4]) -> f64 {
         self.at(std::array::from_fn(|dim| index[dim] % self.ne[dim]))
     }
@@ -126,7 +126,7 @@ impl ExpectedValues {
     }
 }
 
-/// What a node makes of its sources, before it is rounded to the type of the result.
+/// Evaluates a node, before its result is rounded to its type.
 ///
 /// # Panics
 ///

@@ -276,7 +276,7 @@ pub(super) fn rope(generator: &mut GraphGenerator<'_>) -> BuildResult {
 pub(super) fn rope_back(generator: &mut GraphGenerator<'_>) -> BuildResult {
     let a = source(generator, SourceForm::Any)?;
     let (positions, factors, numbers) = rotation(generator, a)?;
-    // The parameters are those of a rope, which somebody has to build.
+    // The parameters are those of a rope, so one has to be built.
     let mut other = generator.sketch.context.clone();
     let rope = other.rope(a, positions, factors, numbers)?;
     let params = other.tensors().params(rope).to_vec();

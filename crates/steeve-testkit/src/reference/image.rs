@@ -78,7 +78,7 @@ pub(super) fn upscale(call: &NodeCall<'_>) -> ExpectedValues {
         if call.int(0) == 0 {
             return BoundedValue::exact(a.at([below(x, 0), below(y, 1), i2, i3]));
         }
-        // Where the middle of an element stands in the source, between which two, and how far from the first.
+        // The middle of an element in the source, the two elements around, and the distance from the first.
         let place = |index: usize, dim: usize| {
             let at = (index as f64 + 0.5) * a.ne[dim] as f64 / ne[dim] as f64 - 0.5;
             let last = a.ne[dim] as f64 - 1.0;

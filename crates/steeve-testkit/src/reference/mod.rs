@@ -1,9 +1,9 @@
-//! What graphs mean: an evaluator in f64, too simple to be wrong, and the proofs that the tests here share.
+//! The meaning of graphs: an evaluator in f64, too simple to be wrong, and the proofs that the tests here share.
 //!
 //! ```text
 //!   graph, contents of its leafs ---> EvalMemory --evaluate--> every node's values, with how far a kernel may be from them
-//!                                                             |  judge
-//!   the same ------- each PlanVariant: a plan, threads ---> RunResult ------+--- equal to the bit in every plan_variant
+//!                                                                   |  judge
+//!   the same ---- each PlanVariant: a plan, threads ---> RunResult -+--- equal to the bit in all variants
 //! ```
 //!
 //! Nothing here is shared with the kernels: operations are written from what they mean in ggml, one plain loop each.
@@ -37,7 +37,7 @@ pub use prove_case::{ThreadedBackends, judge_run, judge_whole, prove, same};
 pub use random_case::{CaseSize, OpCoverage, random_case};
 pub use tolerance::judge;
 
-/// So many seeds, or as many as the environment asks for.
+/// Returns `usual` seeds, or as many as the environment asks for.
 pub fn seeds(usual: u64) -> u64 {
     std::env::var("STEEVE_PROOF").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }

@@ -1,4 +1,4 @@
-//! How each operation gets into a random graph: the list of recipes, and what they all need.
+//! How each operation gets into a random graph: the list of generators, and what they all need.
 
 use steeve_graph::{Bytes, DataType, TensorId};
 
@@ -9,7 +9,7 @@ use crate::formats::FORMATS;
 
 pub(super) type OpGenerator = fn(&mut GraphGenerator<'_>) -> BuildResult;
 
-/// All of them; one is as likely as another.
+/// All generators; one is as likely as another.
 #[rustfmt::skip]
 pub(super) const OP_GENERATORS: &[OpGenerator] = &[
     function_generators::unary, function_generators::unary, function_generators::root, function_generators::logarithm, function_generators::scale, function_generators::clamp, function_generators::leaky_relu,
@@ -36,7 +36,7 @@ pub(super) const CACHES: &[(DataType, [u64; 2])] =
 
 pub(super) const F32: DataType = DataType::F32;
 
-/// What strides a source may have.
+/// The strides that a source may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SourceForm {
     /// Any.
@@ -60,7 +60,7 @@ pub(super) fn source(generator: &mut GraphGenerator<'_>, form: SourceForm) -> Bu
     if fits { Ok(a) } else { generator.sketch.context.cont(a) }
 }
 
-/// The same memory, looked at in another way.
+/// Returns a view of the same memory in another form.
 pub(super) fn seen_otherwise(generator: &mut GraphGenerator<'_>, a: TensorId) -> BuildResult {
     let layout = generator.layout(a);
     let (ne, nb) = (layout.ne(), layout.nb());

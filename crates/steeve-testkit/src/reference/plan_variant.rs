@@ -11,14 +11,14 @@ use steeve_graph::{Best, Budget, Context, GraphPlanError, GraphStrategy, PlanOpt
 use super::case::Case;
 use super::eval_memory::{EvalMemory, pack};
 
-/// How a graph is planned.
+/// A way to plan a graph.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanVariant {
     pub name: &'static str,
     pub plan: PlanOptions,
 }
 
-/// All of them. In the first, every tensor has bytes of its own for as long as it lives.
+/// Returns all variants. In the first, every tensor has bytes of its own for as long as it lives.
 pub fn plan_variants() -> [PlanVariant; 5] {
     let fast = PlanOptions::new(GraphStrategy::Fast);
     let best = PlanOptions::new(GraphStrategy::Best(Best::new(Budget::Nodes(300))));
@@ -31,18 +31,18 @@ pub fn plan_variants() -> [PlanVariant; 5] {
     ]
 }
 
-/// What a run made.
+/// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunResult {
     /// The nodes that ran with their results, without gaps, as they were just then.
     pub nodes: Vec<(TensorId, Vec<u8>)>,
-    /// What was read in the end.
+    /// The outputs, read after the run.
     pub outputs: Vec<(TensorId, Vec<u8>)>,
     /// All bytes of the external buffers in the end.
     pub images: Vec<Vec<u8>>,
     /// The external tensors in the end.
     pub externals: Vec<(TensorId, Vec<u8>)>,
-    /// Nodes that stood on a source, with its slot.
+    /// Nodes that had the memory of a source, with its slot.
     pub take_overs: Vec<(TensorId, u32)>,
     pub peak: Bytes,
 }
@@ -87,7 +87,7 @@ pub fn run(case: &Case, plan_variant: &PlanVariant, backend: &CpuBackend) -> Res
     ran.map_err(|error| format!("{}, {} threads: {error}", plan_variant.name, backend.threads()))
 }
 
-/// The same in memory that may have been used before. External tensors are what they are.
+/// Runs a case in memory that may have been used before. External tensors keep their values.
 pub fn run_in(
     case: &Case,
     allocator: &mut GraphAllocator,

@@ -66,7 +66,7 @@ pub(super) fn mixture(generator: &mut GraphGenerator<'_>) -> BuildResult {
     generator.sketch.context.mul(mixed, weights)
 }
 
-/// Heads of queries that share heads of keys and values, which stand in a cache the way models have them.
+/// Heads of queries that share heads of keys and values, with a cache laid out as in real models.
 pub(super) fn attention(generator: &mut GraphGenerator<'_>) -> BuildResult {
     let (d, dv) = (generator.pick(&[8, 16, 32]), generator.pick(&[8, 16, 32]));
     let (kv_heads, share, tokens, keys) =
@@ -102,7 +102,7 @@ pub(super) fn attention(generator: &mut GraphGenerator<'_>) -> BuildResult {
     }
 }
 
-/// How a kernel moves.
+/// The strides, paddings and dilations of a convolution.
 fn convolving(generator: &mut GraphGenerator<'_>) -> Convolution {
     let mut both = |items: &[u32]| [generator.pick(items), generator.pick(items)];
     Convolution { stride: both(&[1, 1, 2]), padding: both(&[0, 1, 2]), dilation: both(&[1, 1, 2]) }

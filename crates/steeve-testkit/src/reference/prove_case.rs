@@ -24,9 +24,9 @@ impl ThreadedBackends {
     }
 }
 
-/// Runs a graph in every way. Each node's result must be the same to the bit in each, what is read in the end too, and the
-/// results of the first way within tolerance of the exact ones. The answers are all runs, without those that ggml's plan
-/// does not allow; `note` is told how much of its tolerance each node used up.
+/// Runs a graph with every plan variant. Each node's result and the outputs must be equal to the bit in all, and the results
+/// of the first within tolerance of the exact ones. Returns all runs, without those that ggml's plan does not allow; calls
+/// `note` with how much of its tolerance each node used up.
 pub fn prove(
     case: &Case,
     backends: &ThreadedBackends,
@@ -48,7 +48,7 @@ pub fn prove(
     Ok(all)
 }
 
-/// Whether two runs made the same, to the bit.
+/// Returns whether two runs made the same, to the bit.
 pub fn same(case: &Case, one: &RunResult, other: &RunResult) -> Result<(), String> {
     let differ = |what: &str, id: TensorId, a: &[u8], b: &[u8]| {
         let at = a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
@@ -74,7 +74,7 @@ pub fn same(case: &Case, one: &RunResult, other: &RunResult) -> Result<(), Strin
             }
         }
     }
-    if one.images != other.images { Err("something stands between the external tensors".into()) } else { Ok(()) }
+    if one.images != other.images { Err("bytes between the external tensors have changed".into()) } else { Ok(()) }
 }
 
 /// Each node's result is within tolerance of the exact one, computed from what its sources really were.

@@ -13,7 +13,7 @@ use super::case::{Case, CaseBuilder, Values};
 use super::eval_memory::EvalMemory;
 use super::op_generators::{CACHES, OP_GENERATORS, OpGenerator};
 
-/// How large the tensors are.
+/// The size of the tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaseSize {
     /// A few hundred elements at most.
@@ -22,14 +22,14 @@ pub enum CaseSize {
     Large,
 }
 
-/// What was built of which operation and type, and how it went.
+/// How many nodes of each operation and type were built, and with what outcome.
 #[derive(Clone, Debug, Default)]
 pub struct OpCoverage(pub BTreeMap<String, CoverageCount>);
 
 #[derive(Clone, Debug, Default)]
 pub struct CoverageCount {
     pub built: usize,
-    /// How many ran, and were judged.
+    /// The number of nodes that ran, and were judged.
     pub judged: usize,
     pub refused: usize,
     /// The most of a tolerance that was used up.
@@ -47,7 +47,7 @@ impl OpCoverage {
         self.0.entry(format!("{title} {} -> {result}", types.join(" "))).or_default()
     }
 
-    /// How many nodes of an operation ran, whatever their types.
+    /// Returns how many nodes of an operation ran, whatever their types.
     pub fn judged(&self, title: &str) -> usize {
         let mine = |key: &&String| key.split(' ').next() == Some(title);
         self.0.keys().filter(mine).map(|key| self.0[key].judged).sum()
@@ -59,19 +59,19 @@ pub(super) type BuildResult = Result<TensorId, GraphError>;
 pub(super) struct GraphGenerator<'a> {
     pub sketch: CaseBuilder,
     pub size: CaseSize,
-    /// What later steps may read.
+    /// The tensors that later steps may read.
     pub values: Vec<TensorId>,
     /// Leafs that are written through views, read through others, and read as a whole.
     pub caches: Vec<TensorId>,
     memory: EvalMemory,
     nodes: Vec<TensorId>,
-    /// Nodes that the graph must have although nobody may read them.
+    /// Nodes that the graph must have although no node may read them.
     kept: Vec<TensorId>,
     backend: &'a CpuBackend,
     census: &'a mut OpCoverage,
 }
 
-/// A graph of about so many recipes.
+/// Returns a graph of about that many generated operations.
 pub fn random_case(seed: u64, size: CaseSize, backend: &CpuBackend, census: &mut OpCoverage) -> Case {
     let mut generator = GraphGenerator {
         sketch: CaseBuilder::new(seed),
@@ -192,7 +192,8 @@ impl GraphGenerator<'_> {
             outputs.extend(self.sketch.choices.pick(&candidates));
         }
         outputs.extend(candidates.last().copied());
-        // Values that nobody reads keep their bytes to the end, as with ggml. With too many of them nothing is ever reused.
+        // Values that no node reads keep their bytes to the end, as with ggml. With too many of them nothing is ever
+        // reused.
         for value in &candidates {
             if self.sketch.choices.once_in(5) {
                 self.kept.push(*value);

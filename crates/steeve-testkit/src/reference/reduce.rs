@@ -6,7 +6,7 @@
 use super::element_codec::ROUNDING;
 use super::evaluate::{Array, BoundedValue, ExpectedValues, NodeCall};
 
-/// How far a sum of so many terms may be off, relative to the sum of their sizes.
+/// Returns how far a sum of that many terms may be off, relative to the sum of their sizes.
 pub(super) fn terms(count: usize) -> f64 {
     (4.0 + (count as f64).sqrt()) * ROUNDING
 }
@@ -111,7 +111,7 @@ pub(super) fn argsort(call: &NodeCall<'_>) -> ExpectedValues {
     orders(call.source(0), call.int(0) == 1, call.ne()[0])
 }
 
-/// Where the largest stand, in any order.
+/// Returns the positions of the largest elements, in any order.
 pub(super) fn top_k(call: &NodeCall<'_>) -> ExpectedValues {
     orders(call.source(0), true, call.ne()[0])
 }

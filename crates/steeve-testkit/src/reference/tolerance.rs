@@ -1,4 +1,4 @@
-//! Whether what a node made is what it should have made.
+//! Compares the result of a node with what it should be, within a tolerance.
 
 use steeve_graph::{DataType, Op, TensorId, Tensors};
 
@@ -39,7 +39,7 @@ pub fn judge(tensors: &Tensors, memory: &EvalMemory, node: TensorId, made: &[u8]
     }
 }
 
-/// Whether every element is within tolerance.
+/// Checks that every element is within tolerance.
 fn near(dtype: DataType, made: &[u8], exact: &ExpectedValues) -> Result<f64, String> {
     let size = dtype.block_bytes() as usize;
     if made.len() != exact.values.len() * size {
@@ -63,7 +63,7 @@ fn near(dtype: DataType, made: &[u8], exact: &ExpectedValues) -> Result<f64, Str
     Ok(worst)
 }
 
-/// How much of the tolerance is used up; `None` if it is not enough.
+/// Returns how much of the tolerance is used up; `None` if it is not enough.
 fn off(made: f64, value: f64, stored: f64, tolerance: f64) -> Option<f64> {
     if value.is_nan() || made.is_nan() {
         return (value.is_nan() && made.is_nan()).then_some(0.0);

@@ -68,7 +68,7 @@ impl TestBackend {
         }
     }
 
-    /// Whether copies between its own memory and such memory are enqueued.
+    /// Returns whether copies between its own memory and such memory are enqueued.
     fn is_linked(&self, whose: MemoryOwner) -> bool {
         match whose {
             MemoryOwner::Own => true,

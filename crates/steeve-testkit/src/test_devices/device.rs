@@ -34,7 +34,7 @@ pub struct TestDevice {
     cpu: Arc<CpuBackend>,
 }
 
-/// What it is like.
+/// The properties of a test device.
 #[derive(Clone)]
 pub(super) struct DeviceConfig {
     pub(super) world: TestSystem,
@@ -60,8 +60,8 @@ impl TestDevice {
         Self::with(world, name, memory, shown, faults)
     }
 
-    /// Another device that computes in the memory of this one. Allocations, and what the host does in that memory, fail
-    /// as this one is told.
+    /// Returns another device that computes in the memory of this one. Allocations and accesses by the host fail by the
+    /// faults of this one.
     pub fn sharing(&self, name: &str) -> Self {
         let (memory, shown) = (Arc::clone(&self.memory), Arc::clone(&self.types[0]));
         Self::with(&self.config.world, name.into(), memory, shown, Faults::default())
@@ -112,21 +112,21 @@ impl TestDevice {
         self
     }
 
-    /// Whether each of its backends has a thread that does the work.
+    /// Sets whether each of its backends has a thread that does the work.
     #[must_use]
     pub fn asynchronous(mut self, asynchronous: bool) -> Self {
         self.config.asynchronous = asynchronous;
         self
     }
 
-    /// How long each node lets wait before it reads, and before it writes.
+    /// Sets how long each node waits before it reads, and before it writes.
     #[must_use]
     pub fn slow_nodes(mut self, pace: Latency) -> Self {
         self.config.nodes = pace;
         self
     }
 
-    /// How long each half of a copy, write or read lets wait.
+    /// Sets how long each half of a copy, write or read waits.
     #[must_use]
     pub fn slow_copies(mut self, pace: Latency) -> Self {
         self.config.copies = pace;
@@ -167,7 +167,7 @@ impl TestDevice {
         self
     }
 
-    /// What it is told to fail at.
+    /// Returns its injected faults.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
@@ -187,14 +187,14 @@ impl TestDevice {
         self.memory.peak()
     }
 
-    /// How many buffers exist.
+    /// Returns how many buffers exist.
     pub fn buffers(&self) -> u64 {
         self.memory.buffers()
     }
 }
 
 impl DeviceConfig {
-    /// Whether it can run a node, which the kernels of `cpu` must know.
+    /// Checks that it runs a node, which the kernels of `cpu` must support.
     pub(super) fn supports(&self, cpu: &CpuBackend, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
         cpu.supports(graph, node).map_err(|error| own_error(&self.name, error))?;
         match &self.missing {

@@ -9,7 +9,7 @@ use super::host_gate::HostGate;
 use super::lock;
 use super::stream::{FOR_EVER, Stream, StreamFailure, stuck};
 
-/// What happens once.
+/// The state of an event, which happens once.
 #[derive(Debug, Default)]
 pub(super) struct EventState {
     state: Mutex<EventProgress>,
@@ -19,7 +19,7 @@ pub(super) struct EventState {
 #[derive(Debug, Default)]
 struct EventProgress {
     happened: bool,
-    /// What had gone wrong in its stream by then.
+    /// The failure of its stream by then, if any.
     failed: Option<Arc<StreamFailure>>,
 }
 
@@ -37,7 +37,7 @@ impl EventState {
     }
 }
 
-/// A moment in the stream of a device, for everybody.
+/// An event in the stream of a device.
 #[derive(Debug)]
 pub(super) struct TestEvent {
     name: String,
@@ -76,7 +76,7 @@ impl Event for TestEvent {
     }
 }
 
-/// An event that happens when the test says so: a stream that waits for it stands still, and all others go on.
+/// An event that the test triggers: a stream that waits for it is blocked, and all others go on.
 #[derive(Debug)]
 pub struct Latch(TestEvent);
 
@@ -97,7 +97,7 @@ impl Latch {
 }
 
 impl Drop for Latch {
-    /// A test that fails must not leave a stream behind that nobody can end.
+    /// A test that fails must not leave a blocked stream behind.
     fn drop(&mut self) {
         self.release();
     }

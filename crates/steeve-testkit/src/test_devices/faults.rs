@@ -1,4 +1,4 @@
-//! What a device is told to fail at.
+//! Faults that tests inject into a device.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,14 +6,14 @@ use steeve_device::DeviceError;
 
 use super::lock;
 
-/// What a device is told to fail at. Clones are the same, so it can be set while the device is in use.
+/// Injected faults. Clones are the same, so they can be set while the device is in use.
 ///
 /// The next `count` succeed, the one behind them fails, and those behind that succeed again. Work is counted when it is
 /// enqueued, and fails when it is done: half of it has happened then.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Mutex<[Option<u64>; 3]>>);
 
-/// What can fail.
+/// The calls that can fail.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FaultPoint {
     Allocation,
@@ -38,12 +38,12 @@ impl Faults {
         self.set(FaultPoint::Submit, count);
     }
 
-    /// Whether something is still to fail.
+    /// Returns whether a fault is pending.
     pub fn is_pending(&self) -> bool {
         lock(&self.0).iter().any(Option::is_some)
     }
 
-    /// Nothing fails any more.
+    /// Removes all faults.
     pub fn clear(&self) {
         *lock(&self.0) = [None; 3];
     }

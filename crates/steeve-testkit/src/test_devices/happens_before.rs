@@ -27,12 +27,12 @@ pub struct Violation {
     pub buffer: usize,
     /// The bytes.
     pub range: Range<u64>,
-    /// What goes wrong.
+    /// The hazard.
     pub hazard: Hazard,
     text: String,
 }
 
-/// What goes wrong if the later of two entries comes first.
+/// The hazard if the later of two entries comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hazard {
     /// It reads what is not there yet.
@@ -80,7 +80,7 @@ struct RaceChecker<'a> {
 }
 
 impl RaceChecker<'_> {
-    /// What the entry's stream knows when the entry happens.
+    /// Returns the clock of the entry's stream when the entry happens.
     fn advance(&mut self, entry: &TraceEntry) {
         let stream = entry.stream;
         if stream != HOST {

@@ -23,11 +23,11 @@ struct GateCounts {
     inside: usize,
 }
 
-/// Who waits for a host that waits for something else goes on then, and may collide.
+/// How long a stream waits for a host that waits for something else. Then it goes on, and may collide.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl HostGate {
-    /// Lets streams in until the answer is dropped, which waits for those who are inside.
+    /// Lets streams in until the returned guard is dropped, which waits for those that are inside.
     pub(super) fn open(self: &Arc<Self>) -> HostWait {
         lock(&self.state).waiting += 1;
         self.changed.notify_all();

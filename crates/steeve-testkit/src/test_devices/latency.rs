@@ -34,15 +34,15 @@ impl Random {
     }
 }
 
-/// How long a piece of work lets wait for it.
+/// The latency of a task.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Latency {
-    /// Not at all.
+    /// None.
     #[default]
     Quick,
     /// So long.
     Slow(Duration),
-    /// Anything from 0 to below so many microseconds, by the seed.
+    /// Anything from 0 to below this many microseconds, by the seed.
     Jitter {
         /// Which numbers.
         seed: u64,
@@ -65,7 +65,7 @@ impl LatencySource {
         Self { pace, latency: Random::new(seed ^ number.wrapping_mul(0x5851_F42D_4C95_7F2D)) }
     }
 
-    /// How long to wait now.
+    /// Returns the next latency.
     pub(super) fn next(&mut self) -> Duration {
         match self.pace {
             Latency::Quick => Duration::ZERO,

@@ -1,6 +1,6 @@
 //! The memory of a device: the host reaches it by copies only.
 //!
-//! The bytes of a buffer stand behind a lock of their own. So the handle of a buffer is borrowed while work is
+//! The bytes of a buffer have a lock of their own. So the handle of a buffer is borrowed while work is
 //! enqueued, and a stream works on the bytes later without it, as the hardware would.
 
 use std::any::Any;
@@ -17,10 +17,10 @@ use super::faults::{FaultPoint, Faults};
 use super::host_gate::HostGate;
 use super::{TestSystem, lock};
 
-/// What bytes are before they are written.
+/// The value of bytes before they are written.
 const GARBAGE: u8 = 0xA5;
 
-/// What they are once they have been given back, for streams that still work on them.
+/// The value of bytes after they are released, for streams that still work on them.
 const GONE: u8 = 0xDD;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct TestMemory {
     counts: Arc<Mutex<MemoryCounts>>,
 }
 
-/// What has been given out.
+/// The bytes and buffers that are allocated.
 #[derive(Clone, Copy, Debug, Default)]
 struct MemoryCounts {
     bytes: u64,
@@ -120,8 +120,8 @@ impl BufferType for TestMemory {
         let Some(bytes) = garbage(size) else {
             return Err(DeviceError::OutOfMemory { memory, asked: size, left: None });
         };
-        // Far from each other, and from anything that could be a pointer here. Numbers belong to the world, so no two
-        // buffers ever stand at one place, on whichever device.
+        // Far from each other, and from anything that could be a pointer here. Numbers are those of the system, so no two
+        // buffers ever share an address, on any of its devices.
         let number = self.world.upgrade().map_or(0, |world| TestSystem(world).number());
         let address = (1 << 63 | number << 40) & !(self.spec.align.get() - 1);
         let storage = Arc::new(Storage { memory: self.number, bytes: Mutex::new(bytes) });
@@ -261,18 +261,18 @@ pub(super) enum MemoryOwner {
     Peer,
     /// The host's.
     Host,
-    /// That of a device that nobody knows here.
+    /// The memory of a device outside of this group.
     Foreign,
 }
 
-/// What a piece of work does with a buffer.
+/// How a task uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BufferUse {
     Read,
     Write,
 }
 
-/// How long a stream tries to borrow a buffer of the host's.
+/// How long a stream tries to borrow a host buffer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl BufferBytes {
@@ -301,7 +301,7 @@ impl BufferBytes {
         }
     }
 
-    /// Whether both are the same bytes.
+    /// Returns whether both are the same bytes.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Device(one), Self::Device(other)) => Arc::ptr_eq(one, other),
@@ -320,7 +320,7 @@ impl BufferBytes {
             Self::Host(buffer) => through(gate, || {
                 let (offset, size) = (Offset(offset as u64), Bytes(into.len() as u64));
                 let reading = patiently(|| buffer.borrow())?;
-                // Not by the buffer's own methods, which somebody may count as the host's.
+                // Not by the buffer's own methods, which a tracer may count as the host's.
                 match Span::of(&*reading, offset, size) {
                     Some(span) => into.copy_from_slice(span?.as_slice()),
                     None => reading.read(offset, into)?,

@@ -1,4 +1,4 @@
-//! A world of devices for tests: devices that really compute, and somebody who watches them.
+//! Devices for tests that really compute, and a tracer that records their calls.
 //!
 //! ```text
 //!   TestSystem --device--> TestDevice --backend--> a stream: a thread that takes work in happens_before
@@ -8,9 +8,9 @@
 //!                                                       happens_before --> Violations
 //! ```
 //!
-//! The devices of one world know each other: they copy between their memories, and one's stream waits for another's
-//! events. What a test gets wrong shows twice: in the bytes, because streams really run at the same time, and in the
-//! trace, whoever was quicker.
+//! The devices of one system know each other: they copy between their memories, and one's stream waits for another's
+//! events. A missing wait shows twice: in the bytes, because streams really run at the same time, and in the trace,
+//! whichever stream was quicker.
 
 mod latency;
 mod faults;
@@ -44,7 +44,7 @@ pub use latency::{Latency, Random};
 pub use trace::{Access, AccessKind, HOST, Trace, TraceAction, TraceEntry};
 pub use tracer::Tracer;
 
-/// Where devices live that know each other. Clones are the same world.
+/// A system of devices that know each other. Clones are the same system.
 ///
 /// It has one host thread, on which everything is enqueued and waited for. Work on host memory is done while that
 /// thread waits for some device of this world, and never while it runs: see `HostGate`.
@@ -54,7 +54,7 @@ pub struct TestSystem(Arc<SystemState>);
 #[derive(Debug, Default)]
 struct SystemState {
     gate: Arc<HostGate>,
-    /// The next address or number that nobody has yet.
+    /// The next address or number that is not in use.
     numbers: Arc<AtomicU64>,
     /// The memories of all devices.
     memories: Mutex<Vec<Arc<dyn BufferType>>>,
@@ -94,7 +94,7 @@ impl TestSystem {
     }
 }
 
-/// Who panicked has failed the test already.
+/// A thread that panicked has failed the test already.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

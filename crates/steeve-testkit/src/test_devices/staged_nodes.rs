@@ -20,14 +20,14 @@ use super::latency::{LatencySource, pause};
 use super::lock;
 use super::memory::{BufferBytes, BufferUse, MemoryOwner};
 
-/// What a stream works with.
+/// What the tasks of a stream need.
 #[derive(Debug)]
 pub(super) struct StreamEngine {
     pub(super) name: String,
     pub(super) cpu: CpuBackend,
     pub(super) nodes: Mutex<LatencySource>,
     pub(super) copies: Mutex<LatencySource>,
-    /// What it must pass to host memory. The host itself must not.
+    /// The gate to host memory; `None` for the host itself.
     pub(super) gate: Option<Arc<HostGate>>,
 }
 
@@ -41,7 +41,7 @@ impl StreamEngine {
         pause(time);
     }
 
-    /// What the kernels of the processor say is said by this device.
+    /// Renames errors of the CPU kernels to this device.
     pub(super) fn own(&self, error: DeviceError) -> DeviceError {
         own_error(&self.name, error)
     }
@@ -53,11 +53,12 @@ pub(super) fn own_error(name: &str, error: DeviceError) -> DeviceError {
             DeviceError::Unsupported { backend: name.into(), node, op, why }
         }
         DeviceError::Failed { why, .. } => DeviceError::Failed { device: name.into(), why },
+        DeviceError::Kernel { node, op, source, .. } => DeviceError::Kernel { backend: name.into(), node, op, source },
         other => other,
     }
 }
 
-/// Nodes in order, and the buffers that they stand in.
+/// Nodes in order, and the buffers that they use.
 #[derive(Debug, Default)]
 pub(super) struct StagedNodes {
     steps: Vec<StagedNode>,
@@ -73,7 +74,7 @@ struct StagedNode {
     prepared: Mutex<Box<dyn Prepared>>,
 }
 
-/// A tensor, and where its copy stands.
+/// A tensor, and the location of its copy.
 #[derive(Debug)]
 struct StagedOperand {
     place: BufferBytes,
@@ -140,7 +141,11 @@ impl NodeStager<'_> {
         Ok(())
     }
 
-    /// Where a tensor stands, if it can be reached.
+    /// Locates a tensor.
+    ///
+    /// # Errors
+    ///
+    /// If the device does not reach it.
     fn operand(&mut self, tensor: TensorId, usage: BufferUse) -> Result<(BufferBytes, Range<usize>), DeviceError> {
         let named = || Named::new(tensor, self.graph.names());
         let Some(address) = self.tensors.locate(tensor) else { return Err(DeviceError::Unplaced { tensor: named() }) };
@@ -174,7 +179,7 @@ impl StagedNodes {
         Ok(maker.staged_nodes)
     }
 
-    /// Whether all buffers are free to be used now.
+    /// Checks that all buffers can be borrowed now.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         self.buffers.iter().try_for_each(|(buffer, usage)| BufferBytes::of(buffer, *usage).map(drop))
     }
@@ -214,7 +219,7 @@ pub(super) fn range_in(buffer: &SharedBuffer, offset: Offset, size: Bytes) -> Re
     range.ok_or_else(|| DeviceError::Outside { memory: buffer.memory().name().into(), offset, size, room })
 }
 
-/// What [`Backend::prepare`] gives out.
+/// The return value of [`Backend::prepare`].
 #[derive(Debug)]
 pub(super) struct TestPrepared {
     /// Whose it is.

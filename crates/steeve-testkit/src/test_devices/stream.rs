@@ -1,7 +1,7 @@
-//! A thread that does work in the order in which it was enqueued.
+//! A thread that does tasks in the order in which they were enqueued.
 //!
-//! Work that fails makes the stream skip what was enqueued until somebody is told. Events happen all the same, and
-//! other streams do not hear of it: who enqueued the work has to ask.
+//! A task that fails makes the stream skip the others until the error has been returned from a call. Events happen all
+//! the same, and other streams do not see the error: only calls on this stream return it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::event::EventState;
 use super::host_gate::HostGate;
 use super::lock;
 
-/// What a stream is given to do.
+/// A task of a stream.
 pub(super) enum StreamTask {
     /// Anything.
     FaultPoint(Box<dyn FnOnce() -> Result<(), DeviceError> + Send>),
@@ -26,7 +26,7 @@ pub(super) enum StreamTask {
     Wait(Arc<EventState>),
 }
 
-/// Work in order. Everybody who waits for it holds it too.
+/// A stream of tasks in order. All its waiters share it.
 pub(super) struct Stream {
     name: String,
     gate: Arc<HostGate>,
@@ -44,7 +44,7 @@ struct TaskQueue {
     closed: bool,
 }
 
-/// An error, and whether somebody has been told.
+/// An error, and whether it has been reported.
 #[derive(Debug)]
 pub(super) struct StreamFailure {
     error: DeviceError,
@@ -82,7 +82,7 @@ impl Stream {
         failed.map_or(Ok(()), |failed| self.tell(&failed))
     }
 
-    /// An error, if nobody has been told of this failure yet. What is enqueued from now on is done again.
+    /// Returns an error that has not been reported yet. Tasks that are enqueued from now on are done again.
     pub(super) fn tell(&self, failed: &StreamFailure) -> Result<(), DeviceError> {
         let queue = self.lock();
         let mut resume = lock(&failed.resume);
@@ -170,7 +170,7 @@ impl StreamWorker {
 }
 
 impl Drop for StreamWorker {
-    /// What was enqueued is still done.
+    /// Tasks that were enqueued are still done.
     fn drop(&mut self) {
         let _open = self.stream.gate.open();
         self.stream.lock().closed = true;

@@ -1,4 +1,4 @@
-//! What devices were asked to do, in the order of the host's calls.
+//! The calls of devices, in the order of the host's calls.
 //!
 //! Stream [`HOST`] is the host itself, with all backends that work at once; each asynchronous backend has one of its
 //! own.
@@ -16,22 +16,22 @@ pub struct Trace {
     pub streams: Vec<String>,
     /// The names of the memories that the buffers are in.
     pub buffers: Vec<String>,
-    /// What was done.
+    /// The calls.
     pub entries: Vec<TraceEntry>,
 }
 
 /// Something that was done.
 #[derive(Clone, Debug)]
 pub struct TraceEntry {
-    /// Who does it.
+    /// The stream that does it.
     pub stream: usize,
-    /// What it is.
+    /// The action.
     pub what: TraceAction,
     /// The bytes that it touches.
     pub accesses: Vec<Access>,
 }
 
-/// What can be done.
+/// An action of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceAction {
     /// A run of these nodes, of the graph that was given to `prepare`.
@@ -60,11 +60,11 @@ pub struct Access {
     pub buffer: usize,
     /// Which bytes; at least one.
     pub range: Range<u64>,
-    /// What is done to them.
+    /// The kind of access.
     pub kind: AccessKind,
 }
 
-/// What can be done to bytes.
+/// A kind of access to bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AccessKind {
     /// They are read.
@@ -74,7 +74,7 @@ pub enum AccessKind {
 }
 
 impl Trace {
-    /// How many entries are such.
+    /// Returns how many entries satisfy a condition.
     pub fn count(&self, is_such: impl Fn(&TraceEntry) -> bool) -> usize {
         self.entries.iter().filter(|entry| is_such(entry)).count()
     }
@@ -122,7 +122,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The same bytes in as few pieces as there are, in order.
+/// Merges adjacent ranges: the same bytes in as few ranges as there are, in order.
 pub(super) fn merged(mut accesses: Vec<Access>) -> Vec<Access> {
     accesses.retain(|access| access.range.start < access.range.end);
     accesses.sort_by_key(|access| (access.kind, access.buffer, access.range.start));

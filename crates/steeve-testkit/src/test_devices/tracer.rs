@@ -1,8 +1,8 @@
-//! Devices that write down what they are asked to do.
+//! Devices that record their calls.
 //!
-//! Everything is handed on to the device within. Buffers show what is within them to backends that ask for the type, so
-//! the backend of the device, and those of others, work as ever; memories are told apart by a list that all devices of
-//! one tracer share, because a kind of memory can't be asked for its type.
+//! Every call is passed on to the device within. Buffers show the buffer within them to backends that ask for the type,
+//! so the backend of the device, and those of others, work unchanged; memories are distinguished by a list that all
+//! devices of one tracer share, because a type of memory can't be asked for its type.
 
 mod buffers;
 mod streams;
@@ -52,19 +52,19 @@ impl Tracer {
         Self::default()
     }
 
-    /// The same device, watched.
+    /// Returns a device that records each call of `device`.
     pub fn device(&self, device: impl Device + 'static) -> Arc<dyn Device> {
         self.wrap(&(Arc::new(device) as Arc<dyn Device>))
     }
 
-    /// The same device, watched.
+    /// Returns a device that records each call of `device`.
     pub fn wrap(&self, device: &Arc<dyn Device>) -> Arc<dyn Device> {
         let types = device.buffer_types().iter().map(|memory| self.memory(memory)).collect();
         let host = device.host_memory().map(|memory| self.memory(memory));
         Arc::new(TracedDevice { log: Arc::clone(&self.0), inner: Arc::clone(device), types, host })
     }
 
-    /// The same memory, watched: the same one for each that is the same. For buffers that no device makes.
+    /// Returns a memory that records each access to its buffers, one for each memory. For buffers that no device makes.
     pub fn memory(&self, memory: &Arc<dyn BufferType>) -> Arc<dyn BufferType> {
         self.0.outer(memory)
     }
@@ -79,7 +79,7 @@ impl Tracer {
         self.0.buffer(buffer)
     }
 
-    /// Forgets all entries. Who still works is not waited for, so let all devices be at rest.
+    /// Forgets all entries. Does not wait for work under way, so let all devices be at rest.
     pub fn clear(&self) {
         self.0.with(|book| book.trace.entries.clear());
     }
@@ -95,12 +95,12 @@ impl TraceLog {
         self.with(|book| book.trace.entries.push(TraceEntry { stream, what, accesses }));
     }
 
-    /// What is within a memory, if it is wrapped; else the memory.
+    /// Returns the memory within a wrapped one; otherwise the memory itself.
     fn inner(&self, memory: &Arc<dyn BufferType>) -> Arc<dyn BufferType> {
         self.with(|book| book.inner(memory))
     }
 
-    /// What a memory is wrapped in.
+    /// Returns the wrapper of a memory.
     fn outer(self: &Arc<Self>, memory: &Arc<dyn BufferType>) -> Arc<dyn BufferType> {
         self.with(|book| {
             let inner = book.inner(memory);
@@ -152,7 +152,7 @@ impl TraceLog {
     }
 }
 
-/// Everybody has one, and it may be long.
+/// Prints no entries: every traced device has the log, and it may be long.
 impl fmt::Debug for TraceLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log").finish_non_exhaustive()

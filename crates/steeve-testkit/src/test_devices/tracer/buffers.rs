@@ -72,9 +72,9 @@ struct TracedBuffer {
 }
 
 thread_local! {
-    /// How many calls of backends this thread is in: what those do to buffers is not the host's doing.
+    /// The depth of backend calls on this thread: accesses within them are not the host's.
     static WITHIN: Cell<usize> = const { Cell::new(0) };
-    /// Whether buffers show themselves instead of what is within them.
+    /// Whether buffers show themselves instead of the buffer within.
     static UNVEILED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -181,7 +181,7 @@ impl Buffer for TracedBuffer {
 }
 
 impl Drop for TracedBuffer {
-    /// Nobody may work on bytes that are given back.
+    /// No stream may work on released bytes.
     fn drop(&mut self) {
         self.touch("free", vec![self.access(Offset(0), self.size(), AccessKind::Write)]);
     }

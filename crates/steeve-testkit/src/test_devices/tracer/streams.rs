@@ -31,7 +31,7 @@ impl TracedBackend {
         Access { buffer: self.log.buffer(buffer), range: offset.0..offset.0.saturating_add(size.0), kind }
     }
 
-    /// What was refused has not been enqueued; but what is done at once may have been done in part.
+    /// A refused call has not been enqueued; but a synchronous one may have been done in part.
     fn enter(&self, done: &Result<(), DeviceError>, what: TraceAction, accesses: Vec<Access>) {
         if done.is_ok() || self.stream == HOST {
             self.log.enter(self.stream, what, accesses);
@@ -137,7 +137,7 @@ impl Backend for TracedBackend {
             vec![self.access(from.0, from.1, size, AccessKind::Read), self.access(to.0, to.1, size, AccessKind::Write)];
         match is_enqueued {
             true => self.enter(&done, TraceAction::Copy, accesses),
-            // By the rules it is done at once, and whoever asks for it sees to it that both sides are at rest.
+            // By the contract it is done at once, and the caller ensures that both sides are at rest.
             false => self.log.enter(HOST, TraceAction::Copy, accesses),
         }
         done
