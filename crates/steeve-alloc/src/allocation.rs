@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steeve_device::{Address, Bindings, Buffer, Bytes, Locate, Reading, SharedBuffer};
+use steeve_device::{Address, Bindings, Buffer, BufferReadGuard, Bytes, Locate, SharedBuffer};
 use steeve_graph::{Graph, Layout, Named, TensorId};
 
 use crate::contents::{Contents, Phase, State};
@@ -218,7 +218,7 @@ impl Allocation {
     }
 
     /// The tensor's buffer, with contents of the tensor's own in it for as long as it is borrowed.
-    fn open(&self, tensor: TensorId) -> Result<Reading<'_>, AllocError> {
+    fn open(&self, tensor: TensorId) -> Result<BufferReadGuard<'_>, AllocError> {
         let address = self.address(tensor)?;
         // Once for an error that says more than that the buffer is in use or gone, and once more when nobody can write.
         self.check_readable(tensor)?;

@@ -73,8 +73,7 @@ fn a_tensor_above_the_largest_size_is_asked_for_alone_and_refused_by_the_device(
     let error = allocate_context(&mut context, &memory(&device)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no buffer of 104 bytes for 1 tensors of a context: gpu gives out buffers of at most 64 bytes, and 104 were asked \
-         for"
+        "no buffer of 104 bytes for 1 tensors of a context: gpu: buffer too large: expected at most 64 bytes, got 104"
     );
     assert_eq!(device.ledger().live(), Bytes(0));
 }

@@ -206,7 +206,10 @@ fn a_device_that_is_full_says_so_and_is_usable_when_it_no_longer_is() {
     let graph = |size: u64| graphs::graph(&format!("x = input i8[{size}]; y = ?F i8[{size}] x !output"));
     allocator.reserve(&graph(400)).unwrap();
     let error = allocator.alloc(&graph(600), &Bindings::new()).unwrap_err();
-    assert_eq!(error.to_string(), "no buffer of 1200 bytes for chunk 0 of gpu: gpu has no 1200 bytes left, only 1000");
+    assert_eq!(
+        error.to_string(),
+        "no buffer of 1200 bytes for chunk 0 of gpu: gpu: out of memory: requested 1200 bytes, 1000 bytes available"
+    );
     assert_eq!(device.ledger().live(), Bytes(0));
     let mut weights = context("w = leaf i8[300]");
     let held = allocate_context(&mut weights, &memory(&device)).unwrap();

@@ -101,7 +101,7 @@ fn a_growth_that_fails_keeps_the_old_sizes_and_the_next_alloc_makes_them_again()
         let error = allocator.alloc(&pair(320), &none()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no buffer of 640 bytes for chunk 0 of gpu: gpu gives out buffers of at most 200 bytes, and 640 were asked for"
+            "no buffer of 640 bytes for chunk 0 of gpu: gpu: buffer too large: expected at most 200 bytes, got 640"
         );
         // The old one was freed first, so there is none now.
         assert_eq!((allocator.buffer_size(0), device.ledger().live()), (Ok(Bytes(0)), Bytes(0)));

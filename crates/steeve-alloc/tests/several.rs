@@ -309,5 +309,5 @@ fn memories_of_several_kinds_work_together() {
     assert!(allocation.read::<f32>(tensor(graph.graph(), "y")).is_ok());
     // There are no bytes in the null device, and that is an error like any other.
     let error = allocation.raw_bytes(tensor(graph.graph(), "a")).unwrap_err();
-    assert_eq!(error.to_string(), "null only counts bytes: there is nothing to read or write");
+    assert_eq!(error.to_string(), "null: no bytes to read or write: the memory only counts them");
 }

@@ -53,7 +53,7 @@ fn products(threads: usize, m: usize, n: usize, k: usize) {
         let weights = context.external(dtype, &[k as u64, m as u64]).expect("a matrix");
         let input = context.external(DataType::F32, &[k as u64, n as u64]).expect("a matrix");
         let product = context.mul_mat(weights, input).expect("they fit");
-        Ready::new(&context, product, &backend)
+        PreparedGraph::new(&context, product, &backend)
     });
     let times = medians_in_turn(15, 1 + nodes.len(), |which| match which {
         0 => library(&a, &b, &mut result, [m, n, k], threads),
@@ -74,10 +74,10 @@ fn products(threads: usize, m: usize, n: usize, k: usize) {
 
 /// The library, with each thread doing its share of the rows.
 fn library(a: &[f32], b: &[f32], result: &mut [f32], [m, n, k]: [usize; 3], threads: usize) {
-    struct Start(*mut f32);
+    struct RowStart(*mut f32);
     // SAFETY: each thread writes rows of its own.
-    unsafe impl Sync for Start {}
-    let (start, share) = (Start(result.as_mut_ptr()), m.div_ceil(threads));
+    unsafe impl Sync for RowStart {}
+    let (start, share) = (RowStart(result.as_mut_ptr()), m.div_ceil(threads));
     let rows = |thread: usize| {
         let (start, row) = (&start, thread * share);
         // SAFETY: rows of matrices of these sizes.
@@ -126,13 +126,13 @@ fn decoding(threads: usize) {
         let weights: Vec<_> = (0..8).map(|_| context.external(dtype, &[k, m]).expect("a matrix")).collect();
         let products: Vec<_> = weights.iter().map(|w| context.mul_mat(*w, input).expect("they fit")).collect();
         let graph = Graph::from_outputs(&context, &products).expect("a graph");
-        let mut ready = Ready::of(&context, &graph, &backend);
+        let mut prepared = PreparedGraph::of(&context, &graph, &backend);
         let bytes: u64 = weights.iter().map(|w| context.tensor(*w).expect("it is there").nbytes().0).sum();
         let from = vec![1u8; bytes as usize];
         let mut to = vec![0u8; bytes as usize];
         let share = from.len().div_ceil(threads);
         let times = medians_in_turn(9, 2, |which| match which {
-            0 => ready.submit(&backend),
+            0 => prepared.submit(&backend),
             _ => std::thread::scope(|scope| {
                 for (from, to) in from.chunks(share).zip(to.chunks_mut(share)) {
                     scope.spawn(|| black_box(to).copy_from_slice(black_box(from)));
@@ -160,8 +160,8 @@ fn attention() {
             let v = context.external(dtype, &[128, keys, 8]).expect("values");
             let numbers = steeve_graph::FlashAttention { scale: 0.1, ..Default::default() };
             let result = context.flash_attn_ext(q, k, v, None, numbers).expect("they fit");
-            let mut ready = Ready::new(&context, result, &backend);
-            let time = medians_in_turn(5, 1, |_| ready.submit(&backend))[0];
+            let mut prepared = PreparedGraph::new(&context, result, &backend);
+            let time = medians_in_turn(5, 1, |_| prepared.submit(&backend))[0];
             let flops = 4.0 * 128.0 * 32.0 * (tokens * keys) as f64;
             println!(
                 "  {threads} threads, {tokens:3} tokens, {keys} keys of {dtype:5} {:8.2} ms {:6.1} Gflop/s",
@@ -184,8 +184,8 @@ fn copies() {
     let copy = |name: &str, build: &dyn Fn(&mut Context) -> TensorId| {
         let mut context = Context::new();
         let result = build(&mut context);
-        let mut ready = Ready::new(&context, result, &backend);
-        let time = medians_in_turn(9, 1, |_| ready.submit(&backend))[0];
+        let mut prepared = PreparedGraph::new(&context, result, &backend);
+        let time = medians_in_turn(9, 1, |_| prepared.submit(&backend))[0];
         println!("  {name:24} {:8.2} ms", time * 1e3);
     };
     let leaf = |context: &mut Context| context.external(DataType::F32, &[2048, 2048]).expect("a matrix");
@@ -222,10 +222,10 @@ fn executor() {
         last = context.add(last, input).expect("they fit");
     }
     let graph = Graph::from_outputs(&context, &[last]).expect("a graph");
-    let mut ready = Ready::of(&context, &graph, &backend);
-    let bindings = ready.bindings.clone();
+    let mut prepared = PreparedGraph::of(&context, &graph, &backend);
+    let bindings = prepared.bindings.clone();
     let times = medians_in_turn(31, 2, |which| match which {
-        0 => ready.submit(&backend),
+        0 => prepared.submit(&backend),
         _ => drop(black_box(backend.prepare(&graph, 0..NODES, &bindings).expect("they are supported"))),
     });
     let per_node = |time: f64| time * 1e9 / NODES as f64;
@@ -235,12 +235,12 @@ fn executor() {
 }
 
 /// Nodes that are prepared, with every root in one buffer.
-struct Ready {
+struct PreparedGraph {
     prepared: Box<dyn Prepared>,
     bindings: Bindings,
 }
 
-impl Ready {
+impl PreparedGraph {
     fn new(context: &Context, output: TensorId, backend: &CpuBackend) -> Self {
         Self::of(context, &Graph::from_outputs(context, &[output]).expect("a graph"), backend)
     }

@@ -8,10 +8,11 @@ use steeve_device::{
 };
 use steeve_graph::{Graph, TensorId};
 
+use crate::cancel::Cancel;
 use crate::custom::{CpuKernel, CustomKernels};
 use crate::pool::Pool;
-use crate::run::{CpuPrepared, Observed, Observer, Run, kernel_of, prepare};
-use crate::watch::{Cancel, Timings};
+use crate::run::{CpuPrepared, GraphRun, Observed, Observer, kernel_of, prepare};
+use crate::timings::Timings;
 
 const NAME: &str = "CPU";
 
@@ -47,7 +48,8 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// So many threads, the caller's among them; at least that one. They are made now and kept.
+    /// Returns a backend with `threads` threads, at least one; the caller's is one of them. They are spawned now and
+    /// kept.
     pub fn new(threads: usize) -> Self {
         Self::with(threads, Arc::new(HostMemory::named(NAME)), CustomKernels::default())
     }
@@ -64,23 +66,23 @@ impl CpuBackend {
         Self { pool, memory, cancel, observer, timings, custom }
     }
 
-    /// How many threads it has.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.pool.threads()
     }
 
-    /// What ends its runs.
+    /// Returns the handle that cancels its runs.
     pub fn cancel(&self) -> Cancel {
         self.cancel.clone()
     }
 
-    /// Tells `observer` about the result of each node that computes something, in order; `Break` ends the run. It may not run
-    /// graphs on this backend itself.
+    /// Calls `observer` with the result of each node that computes something, in order; `Break` ends the run. The
+    /// observer must not run graphs on this backend itself.
     pub fn observe(&self, observer: impl FnMut(&Observed<'_>) -> ControlFlow<()> + Send + 'static) {
         *self.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Mutex::new(Box::new(observer))));
     }
 
-    /// Nobody is told any more.
+    /// Removes the observer.
     pub fn stop_observing(&self) {
         *self.observer.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -90,19 +92,19 @@ impl CpuBackend {
         *self.timings.lock().unwrap_or_else(PoisonError::into_inner) = Some(Timings::default());
     }
 
-    /// Nothing is measured any more.
+    /// Stops measuring.
     pub fn stop_measuring(&self) {
         *self.timings.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// How long the nodes of the last run took; nothing unless it is [measured](Self::measure).
+    /// Returns how long the nodes of the last run took; `None` unless they are [measured](Self::measure).
     pub fn timings(&self) -> Option<Timings> {
         self.timings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Default for CpuBackend {
-    /// As many threads as the machine has cores.
+    /// Returns a backend with as many threads as the machine has cores.
     fn default() -> Self {
         Self::new(cores())
     }
@@ -142,14 +144,14 @@ impl Backend for CpuBackend {
 
     fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
         let Some(prepared) = prepared.as_any_mut().downcast_mut::<CpuPrepared>() else {
-            let why = "another backend has prepared these nodes".into();
+            let why = "wrong backend: expected nodes prepared by this backend".into();
             return Err(DeviceError::Failed { device: NAME.into(), why });
         };
-        // Nothing stays locked during the run but the observer itself, which may well ask this backend something.
+        // During the run only the observer stays locked, which may call this backend.
         let observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut observing = match observer.as_ref().map(|observer| observer.try_lock()) {
             Some(Err(TryLockError::WouldBlock)) => {
-                let why = "its observer is told about another run, which must end first".into();
+                let why = "observer busy: another run must end first".into();
                 return Err(DeviceError::Failed { device: NAME.into(), why });
             }
             Some(Err(TryLockError::Poisoned(poisoned))) => Some(poisoned.into_inner()),
@@ -160,7 +162,7 @@ impl Backend for CpuBackend {
         let mut timings = is_measured.then(Timings::default);
         let (pool, cancel) = (&self.pool, &self.cancel);
         let observer = observing.as_mut().map(|observer| &mut ***observer as &mut Observer);
-        let done = Run { name: NAME, pool, cancel, observer, timings: timings.as_mut() }.run(prepared);
+        let done = GraphRun { name: NAME, pool, cancel, observer, timings: timings.as_mut() }.run(prepared);
         let mut measured = self.timings.lock().unwrap_or_else(PoisonError::into_inner);
         if measured.is_some() && timings.is_some() {
             *measured = timings;
@@ -191,12 +193,12 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
-    /// With as many threads for each backend as the machine has cores.
+    /// Returns a device whose backends have as many threads as the machine has cores.
     pub fn new() -> Self {
         Self::with_threads(cores())
     }
 
-    /// With so many threads for each backend.
+    /// Returns a device whose backends have `threads` threads.
     pub fn with_threads(threads: usize) -> Self {
         Self { threads, types: [Arc::new(HostMemory::named(NAME))], custom: CustomKernels::default() }
     }
@@ -249,7 +251,7 @@ impl Device for CpuDevice {
     }
 }
 
-/// What the system says about its memory; nothing where it does not.
+/// Returns what the system reports about its memory; `None` where it does not.
 fn memory_info() -> Option<MemoryInfo> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = |name: &str| {

@@ -15,16 +15,16 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use steeve_device::{Element, Shape};
+use steeve_device::{Element, KernelError, Shape};
 use steeve_graph::{CustomOp, DataType, Graph, Param, TensorId};
 
-use crate::kernel::{Kernel, Operands, Rows, Scratch};
-use crate::raw::Raw;
+use crate::kernel::{Kernel, Operands, RowUnits, ThreadScratch, UnitError};
+use crate::tensor_ptr::TensorPtr;
 
 /// What a closure returns: an error ends the run, and names the node.
 pub type KernelResult = Result<(), Box<dyn Error + Send + Sync>>;
 
-type Closure = dyn Fn(&CustomCall<'_>) -> KernelResult + Send + Sync;
+type KernelFn = dyn Fn(&CustomCall<'_>) -> KernelResult + Send + Sync;
 
 /// A kernel of a caller's own operation on the processor.
 ///
@@ -63,13 +63,13 @@ type Closure = dyn Fn(&CustomCall<'_>) -> KernelResult + Send + Sync;
 #[derive(Clone)]
 pub struct CpuKernel {
     op: CustomOp,
-    closure: Arc<Closure>,
-    split: Split,
+    closure: Arc<KernelFn>,
+    split: WorkSplit,
 }
 
 /// How the work of a node is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Split {
+enum WorkSplit {
     Whole,
     Rows,
 }
@@ -77,13 +77,13 @@ enum Split {
 impl CpuKernel {
     /// Returns a kernel that computes each node in one call, on one thread.
     pub fn new(op: &CustomOp, closure: impl Fn(&CustomCall<'_>) -> KernelResult + Send + Sync + 'static) -> Self {
-        Self { op: op.clone(), closure: Arc::new(closure), split: Split::Whole }
+        Self { op: op.clone(), closure: Arc::new(closure), split: WorkSplit::Whole }
     }
 
     /// Lets several threads compute rows of one result. A call then reaches its own [rows](CustomCall::rows) of the result and
     /// of sources that the operation may overwrite or writes into, and no others.
     pub fn by_rows(mut self) -> Self {
-        self.split = Split::Rows;
+        self.split = WorkSplit::Rows;
         self
     }
 }
@@ -126,7 +126,7 @@ impl CustomKernels {
             kernel: kernel.clone(),
             params: graph.params(node).into(),
             shares,
-            rows: Rows::of(result),
+            rows: RowUnits::of(result),
         }))
     }
 }
@@ -138,27 +138,27 @@ struct CustomNode {
     params: Box<[Param]>,
     /// By slot: whether the result may have the memory of the source.
     shares: Box<[bool]>,
-    rows: Rows,
+    rows: RowUnits,
 }
 
 impl Kernel for CustomNode {
     fn units(&self) -> usize {
         match self.kernel.split {
-            Split::Whole => 1,
-            Split::Rows => self.rows.units(),
+            WorkSplit::Whole => 1,
+            WorkSplit::Rows => self.rows.units(),
         }
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let rows = match self.kernel.split {
-            Split::Whole => 0..operands.result.shape.rows(),
-            Split::Rows => self.rows.unit(unit),
+            WorkSplit::Whole => 0..operands.result.shape.rows(),
+            WorkSplit::Rows => self.rows.unit(unit),
         };
         let call = CustomCall { operands, rows, params: &self.params, shares: &self.shares, local: PhantomData };
         let name = self.kernel.op.name();
         match catch_unwind(AssertUnwindSafe(|| (self.kernel.closure)(&call))) {
-            Ok(done) => done.map_err(|error| format!("{name}: {error}")),
-            Err(panic) => Err(format!("{name}: the kernel panicked: {}", panic_message(&*panic))),
+            Ok(done) => done.map_err(|error| UnitError::Kernel { op: name.into(), source: KernelError::new(error) }),
+            Err(panic) => Err(format!("kernel of {name} panicked: {}", panic_message(&*panic)).into()),
         }
     }
 }
@@ -208,13 +208,15 @@ pub enum CustomCallError {
 impl fmt::Display for CustomCallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSource { slot } => write!(f, "source {slot} is missing"),
-            Self::NoParam { index, params } => write!(f, "parameter {index} is missing: there are {params}"),
-            Self::DataType { expected, found } => write!(f, "another data type: expected {expected}, got {found}"),
-            Self::Row { row, reach } => {
-                write!(f, "row {row} is out of reach: expected one from {} to below {}", reach.start, reach.end)
+            Self::NoSource { slot } => write!(f, "no source in slot {slot}"),
+            Self::NoParam { index, params } => {
+                write!(f, "no such parameter: expected an index below {params}, got {index}")
             }
-            Self::Strided { row } => write!(f, "the elements of row {row} are not side by side in memory"),
+            Self::DataType { expected, found } => write!(f, "wrong data type: expected {expected}, got {found}"),
+            Self::Row { row, reach } => {
+                write!(f, "row out of reach: expected one in {reach:?}, got {row}")
+            }
+            Self::Strided { row } => write!(f, "strided row: expected adjacent, aligned elements in row {row}"),
         }
     }
 }
@@ -259,7 +261,7 @@ impl<'a> CustomCall<'a> {
 
     /// Returns what is to be computed.
     pub fn result(&self) -> ResultView<'a> {
-        ResultView(View { raw: self.operands.result, reach: self.rows.clone(), local: PhantomData })
+        ResultView(TensorView { raw: self.operands.result, reach: self.rows.clone(), local: PhantomData })
     }
 
     /// Returns a source.
@@ -271,18 +273,18 @@ impl<'a> CustomCall<'a> {
         let raw = self.operands.optional(slot).ok_or(CustomCallError::NoSource { slot })?;
         let is_shared = self.shares.get(slot).copied().unwrap_or(false);
         let reach = if is_shared { self.rows.clone() } else { 0..raw.shape.rows() };
-        Ok(SourceView { view: View { raw, reach, local: PhantomData }, is_shared })
+        Ok(SourceView { view: TensorView { raw, reach, local: PhantomData }, is_shared })
     }
 }
 
 /// The rows of a tensor that a call reaches.
-struct View<'a> {
-    raw: Raw<'a>,
+struct TensorView<'a> {
+    raw: TensorPtr<'a>,
     reach: Range<usize>,
     local: PhantomData<*mut u8>,
 }
 
-impl<'a> View<'a> {
+impl<'a> TensorView<'a> {
     fn row<T: Element>(&self, row: usize) -> Result<&'a [Cell<T>], CustomCallError> {
         let shape = self.raw.shape;
         if shape.dtype != T::TYPE {
@@ -325,7 +327,7 @@ impl<'a> View<'a> {
 }
 
 /// The result of a node, to be written.
-pub struct ResultView<'a>(View<'a>);
+pub struct ResultView<'a>(TensorView<'a>);
 
 impl<'a> ResultView<'a> {
     /// Returns the data type.
@@ -360,7 +362,7 @@ impl<'a> ResultView<'a> {
 
 /// A source of a node, to be read.
 pub struct SourceView<'a> {
-    view: View<'a>,
+    view: TensorView<'a>,
     /// Whether the result may have its memory.
     is_shared: bool,
 }

@@ -1,13 +1,13 @@
-//! What a kernel is, and how one is chosen.
+//! The interface of kernels, and what they are chosen by.
 
 use std::fmt::Debug;
 
-use steeve_device::Shape;
+use steeve_device::{KernelError, Shape};
 use steeve_graph::{CallError, Graph, Named, OpCall, TensorId};
 
-use crate::raw::{Raw, Room};
+use crate::tensor_ptr::{NodeScratch, TensorPtr};
 
-/// A node, as far as choosing a kernel for it goes: a call whose operands fit together, and where their elements are.
+/// A node as kernels are chosen for it: a call whose operands fit together, and their shapes.
 ///
 /// A kernel looks at types and strides. It trusts shapes and parameters, which [`Graph::call`] has checked.
 #[derive(Debug)]
@@ -18,7 +18,11 @@ pub(crate) struct NodeCall<'a> {
 }
 
 impl<'a> NodeCall<'a> {
-    /// The error says what is missing or does not fit together.
+    /// Reads a node.
+    ///
+    /// # Errors
+    ///
+    /// What is missing or does not fit together.
     pub(crate) fn new(graph: &'a Graph, node: TensorId) -> Result<Self, String> {
         let result = shapes_of(graph, node)?;
         let call = graph.call(node).map_err(|error| match error {
@@ -28,7 +32,7 @@ impl<'a> NodeCall<'a> {
         Ok(Self { call, result, graph })
     }
 
-    /// The shape of an operand, which can be counted here.
+    /// Returns the shape of an operand, unless a number is too large for this machine.
     pub(crate) fn shape(&self, operand: TensorId) -> Result<Shape, String> {
         shape_of(self.graph, operand)
     }
@@ -41,13 +45,13 @@ impl<'a> NodeCall<'a> {
         Ok(shapes)
     }
 
-    /// The shape of an operand that may be missing.
+    /// Returns the shape of an operand that may be missing.
     pub(crate) fn optional(&self, operand: Option<TensorId>) -> Result<Option<Shape>, String> {
         operand.map(|operand| self.shape(operand)).transpose()
     }
 }
 
-pub(crate) const NO_KERNEL: &str = "there is no kernel for it";
+pub(crate) const NO_KERNEL: &str = "no kernel for this operation";
 
 /// Returns the shape of a node's result. The error says which of its tensors can't be counted here.
 pub(crate) fn shapes_of(graph: &Graph, node: TensorId) -> Result<Shape, String> {
@@ -60,29 +64,29 @@ pub(crate) fn shapes_of(graph: &Graph, node: TensorId) -> Result<Shape, String> 
 
 fn shape_of(graph: &Graph, id: TensorId) -> Result<Shape, String> {
     let shape = Shape::new(&graph.tensor(id).layout);
-    shape.ok_or_else(|| format!("{} is too large for this machine", Named::new(id, graph.names())))
+    shape.ok_or_else(|| format!("too large for this machine: {}", Named::new(id, graph.names())))
 }
 
-/// What a kernel works on. Sources that it may not write over while it reads them stand apart from the result.
+/// The operands of a kernel. Sources share no byte with the result, unless the kernel may overwrite them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operands<'a> {
-    pub(crate) result: Raw<'a>,
-    pub(crate) sources: &'a [Option<Raw<'a>>],
-    /// At least as many bytes as the kernel has asked for.
-    pub(crate) room: Room<'a>,
+    pub(crate) result: TensorPtr<'a>,
+    pub(crate) sources: &'a [Option<TensorPtr<'a>>],
+    /// At least as many bytes as the kernel's prologue has asked for.
+    pub(crate) node_scratch: NodeScratch<'a>,
 }
 
 impl<'a> Operands<'a> {
-    /// A source that was there when the kernel was chosen.
-    pub(crate) fn source(&self, slot: usize) -> Raw<'a> {
+    /// Returns a source that was present when the kernel was chosen.
+    pub(crate) fn source(&self, slot: usize) -> TensorPtr<'a> {
         match self.sources.get(slot).copied().flatten() {
             Some(source) => source,
             None => unreachable!("the kernel was chosen with a source in slot {slot}"),
         }
     }
 
-    /// A source that may be missing.
-    pub(crate) fn optional(&self, slot: usize) -> Option<Raw<'a>> {
+    /// Returns a source that may be missing.
+    pub(crate) fn optional(&self, slot: usize) -> Option<TensorPtr<'a>> {
         self.sources.get(slot).copied().flatten()
     }
 }
@@ -90,46 +94,67 @@ impl<'a> Operands<'a> {
 /// Computes one node. The work is cut into units, which any thread may take in any order; how they are cut depends on
 /// shapes alone, and so does every result.
 pub(crate) trait Kernel: Send + Sync + Debug {
-    /// Into how many units the work is cut.
+    /// Returns the number of units that the work is cut into.
     fn units(&self) -> usize;
 
-    /// How much is done before all units, and how many bytes it makes.
-    fn before(&self) -> Before {
-        Before::default()
+    /// Returns the work before all units, and the bytes that it fills.
+    fn prologue(&self) -> Prologue {
+        Prologue::default()
     }
 
-    /// Does one unit of what comes before all others.
+    /// Does one unit of the prologue.
     ///
     /// # Safety
-    /// As for [`run`](Self::run), but for what it says of this one, and nobody else touches its part of the room.
-    unsafe fn run_before(&self, _: &Operands<'_>, _: usize, _: &mut Scratch) {}
+    /// The promises of [`run`](Self::run) hold, except that the prologue may be incomplete, and no other thread
+    /// accesses the part of the node scratch that belongs to this unit.
+    unsafe fn run_prologue(&self, _: &Operands<'_>, _: usize, _: &mut ThreadScratch) {}
 
-    /// Does one unit. What data alone can show to be wrong, such as a row that does not exist, is an error.
+    /// Does one unit.
+    ///
+    /// # Errors
+    ///
+    /// What data alone can show to be wrong, such as a row that does not exist.
     ///
     /// # Safety
-    /// The operands have the shapes that the kernel was chosen for, their memory is borrowed, and no other thread writes
-    /// what this unit touches. The result may stand exactly on a source whose slot the operation overwrites; otherwise
-    /// sources and result are apart. Every unit of [`run_before`](Self::run_before) has been done.
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String>;
+    /// The operands have the shapes that the kernel was chosen for, their memory is borrowed, and no other thread
+    /// writes what this unit touches. The result may have exactly the memory of a source whose slot the operation
+    /// overwrites; otherwise sources and result share no byte. Every unit of [`run_prologue`](Self::run_prologue) has
+    /// been done.
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError>;
 }
 
-/// Work before the units of a kernel, into memory that they all read.
+/// Why a unit of work failed.
+#[derive(Debug)]
+pub(crate) enum UnitError {
+    /// Data that only a run can show to be wrong.
+    Data(String),
+    /// The error of a caller's own kernel of operation `op`.
+    Kernel { op: String, source: KernelError },
+}
+
+impl From<String> for UnitError {
+    fn from(why: String) -> Self {
+        Self::Data(why)
+    }
+}
+
+/// The work before the units of a kernel, which fills memory that all of them read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct Prologue {
     pub(crate) units: usize,
     pub(crate) bytes: usize,
 }
 
-/// Memory of a thread, for rows that are worked on.
+/// Scratch memory of one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct ThreadScratch {
     floats: Vec<f32>,
     words: Vec<u64>,
     bytes: Vec<i8>,
 }
 
-impl Scratch {
-    /// `N` rows of the given lengths. What is in them is left from before.
+impl ThreadScratch {
+    /// Returns `N` rows of the given lengths, with the contents of earlier uses.
     pub(crate) fn rows<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
         Self::rows_of(&mut self.floats, lengths)
     }
@@ -147,7 +172,7 @@ impl Scratch {
         })
     }
 
-    /// So many bytes, and a row of that length. What is in them is left from before.
+    /// Returns `bytes` bytes and a row of `length` elements, with the contents of earlier uses.
     pub(crate) fn bytes_and_row(&mut self, bytes: usize, length: usize) -> (&mut [i8], &mut [f32]) {
         if self.bytes.len() < bytes {
             self.bytes.resize(bytes, 0);
@@ -156,7 +181,7 @@ impl Scratch {
         (&mut self.bytes[..bytes], row)
     }
 
-    /// So many words, and a row of that length. What is in them is left from before.
+    /// Returns `length` words and a row of that length, with the contents of earlier uses.
     pub(crate) fn words_and_row(&mut self, length: usize) -> (&mut [u64], &mut [f32]) {
         if self.words.len() < length {
             self.words.resize(length, 0);
@@ -168,23 +193,23 @@ impl Scratch {
     }
 }
 
-/// Rows in units of about so many elements.
+/// Rows cut into units of about equal numbers of elements.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows {
+pub(crate) struct RowUnits {
     rows: usize,
     per_unit: usize,
 }
 
-impl Rows {
-    /// Enough for a thread to be worth waking, few enough for all of them to have some.
+impl RowUnits {
+    /// Enough to be worth waking a thread, few enough for all threads to have some.
     const ELEMENTS: usize = 16 * 1024;
 
-    /// Rows that cost about `elements` each.
+    /// Cuts `rows` rows that cost about `elements` each.
     pub(crate) fn new(rows: usize, elements: usize) -> Self {
         Self { rows, per_unit: (Self::ELEMENTS / elements.max(1)).max(1) }
     }
 
-    /// The rows of a tensor.
+    /// Cuts the rows of a tensor.
     pub(crate) fn of(result: &Shape) -> Self {
         Self::new(result.rows(), result.ne[0])
     }
@@ -193,7 +218,7 @@ impl Rows {
         self.rows.div_ceil(self.per_unit)
     }
 
-    /// The rows of a unit.
+    /// Returns the rows of a unit.
     pub(crate) fn unit(&self, unit: usize) -> std::ops::Range<usize> {
         let start = unit * self.per_unit;
         start..(start + self.per_unit).min(self.rows)

@@ -1,10 +1,10 @@
-//! The kernels, by family. Each family says which operations it knows and what it supports of them.
+//! The kernels, by family. Each family knows its operations and which types and strides it supports.
 
-mod walk;
+mod strided_walk;
 mod functions;
-mod sum;
+mod lane_sum;
 mod map;
-mod rows;
+mod row_map;
 mod elementwise;
 mod norm;
 mod softmax;
@@ -13,23 +13,27 @@ mod reduce;
 mod sort;
 mod image;
 mod resize;
-mod product;
-mod rounded;
-mod dots;
-mod blocks;
-mod matrix;
-mod experts;
+mod gemm;
+mod rounded_rows;
+mod block_dots;
+mod block_product;
+mod mul_mat;
+mod mul_mat_id;
 mod attention;
 mod gather;
-mod movement;
-mod join;
-mod turn;
+mod copy;
+mod concat;
+mod transpose;
 
 use steeve_graph::{OpCall, Order};
 
 use crate::kernel::{Kernel, NO_KERNEL, NodeCall};
 
-/// The kernel for a node that writes something. The error says what is not supported.
+/// Returns the kernel for a node that writes something.
+///
+/// # Errors
+///
+/// What is not supported.
 pub(crate) fn choose(node: &NodeCall<'_>) -> Result<Box<dyn Kernel>, String> {
     use OpCall as Call;
     match node.call {
@@ -40,14 +44,14 @@ pub(crate) fn choose(node: &NodeCall<'_>) -> Result<Box<dyn Kernel>, String> {
         Call::Add1 { a, b } => elementwise::add(node, a, b),
         Call::AddId { a, b, ids } => elementwise::add_id(node, a, b, ids),
         Call::Sqr { a } => elementwise::sqr(node, a),
-        Call::Sqrt { a } => map::of_one(node, a, f32::sqrt),
-        Call::Log { a } => map::of_one(node, a, f32::ln),
+        Call::Sqrt { a } => map::map_unary(node, a, f32::sqrt),
+        Call::Log { a } => map::map_unary(node, a, f32::ln),
         Call::Scale { a, factor, bias } => elementwise::scale(node, a, factor, bias),
-        Call::Clamp { a, min, max } => map::of_one(node, a, move |x| functions::clamp(x, min, max)),
-        Call::LeakyRelu { a, slope } => map::of_one(node, a, move |x| functions::leaky_relu(x, slope)),
+        Call::Clamp { a, min, max } => map::map_unary(node, a, move |x| functions::clamp(x, min, max)),
+        Call::LeakyRelu { a, slope } => map::map_unary(node, a, move |x| functions::leaky_relu(x, slope)),
         Call::Unary { kind, a } => elementwise::unary(node, kind, a),
         Call::Xielu { a, numbers } => elementwise::xielu(node, a, numbers),
-        Call::SiluBack { gradient, a } => map::of_two(node, gradient, a, functions::silu_back),
+        Call::SiluBack { gradient, a } => map::map_binary(node, gradient, a, functions::silu_back),
         Call::Glu { kind, gated, swiglu } => elementwise::glu(node, kind, gated, swiglu),
         Call::Fill { value, .. } => map::constant(node, value),
         Call::Norm { a, epsilon } => norm::norm(node, a, epsilon),
@@ -77,17 +81,17 @@ pub(crate) fn choose(node: &NodeCall<'_>) -> Result<Box<dyn Kernel>, String> {
         Call::Pool2d { a, pool, window } => image::pool_2d(node, a, pool, window),
         Call::Upscale { a, interpolation } => resize::upscale(node, a, interpolation),
         Call::Pad { a, before, .. } => resize::pad(node, a, before),
-        Call::MulMat { a, b } => matrix::mul_mat(node, a, b),
-        Call::MulMatId { experts, b, ids } => experts::mul_mat_id(node, experts, b, ids),
+        Call::MulMat { a, b } => mul_mat::mul_mat(node, a, b),
+        Call::MulMatId { experts, b, ids } => mul_mat_id::mul_mat_id(node, experts, b, ids),
         Call::FlashAttnExt { q, k, v, mask, sinks, attention } => {
             attention::flash_attn_ext(node, [q, k, v], mask, sinks, attention)
         }
         Call::GetRows { a, ids } => gather::get_rows(node, a, ids),
         Call::SetRows { rows, ids, .. } => gather::set_rows(node, rows, ids),
-        Call::Cpy { a, .. } | Call::Cont { a } | Call::Dup { a } => movement::copy(node, a),
-        Call::Concat { a, b, dim } => join::concat(node, a, b, dim),
-        Call::Repeat { a } => join::repeat(node, a),
-        Call::Custom {} => Err("callers' own operations have no kernel here".into()),
+        Call::Cpy { a, .. } | Call::Cont { a } | Call::Dup { a } => copy::copy(node, a),
+        Call::Concat { a, b, dim } => concat::concat(node, a, b, dim),
+        Call::Repeat { a } => concat::repeat(node, a),
+        Call::Custom {} => Err("no kernel for callers' own operations".into()),
         _ => Err(NO_KERNEL.into()),
     }
 }

@@ -1,93 +1,93 @@
-//! Threads that are made once and share units of work.
+//! Threads that are spawned once and share units of work.
 //!
-//! Units are taken from one counter, so a slow thread holds nobody up; what a unit computes does not depend on who takes it.
-//! Between two pieces of work a thread spins for a moment, because the next node comes soon, and then sleeps. One that
-//! wakes too late has no part in the work, and nobody waits for it.
+//! Units are taken from one counter, so a slow thread delays no other; what a unit computes does not depend on its
+//! thread. Between two jobs a thread spins for a moment, because the next node comes soon, and then sleeps. One that
+//! wakes too late takes no part in the job, which does not wait for it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
 
-use crate::kernel::Scratch;
+use crate::kernel::ThreadScratch;
 
-/// Threads, the caller's among them.
+/// A pool of threads, the caller's among them.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
-    /// The caller's own; also who has it is the only one who gives out work.
-    scratch: Mutex<Scratch>,
-    /// The thread that has it.
+    /// The scratch memory of the caller's thread. The thread that has locked it is the only one that submits jobs.
+    scratch: Mutex<ThreadScratch>,
+    /// The thread that has locked `scratch`.
     holder: Mutex<Option<ThreadId>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    /// Counts pieces of work; changes when there is a new one.
+struct PoolState {
+    /// The number of jobs so far; changes when there is a new one.
     number: AtomicUsize,
-    board: Mutex<Board>,
+    board: Mutex<JobBoard>,
     wake: Condvar,
-    /// The first unit that nobody has taken yet.
+    /// The first unit that no thread has taken yet.
     next: AtomicUsize,
-    /// Workers that have begun the current piece and not finished it. Rises only while the board is locked.
+    /// Workers that have begun the current job and not finished it. Rises only while the board is locked.
     busy: AtomicUsize,
     panicked: AtomicBool,
     stop: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Board {
-    /// The current piece, for as long as workers may begin it.
+struct JobBoard {
+    /// The current job, for as long as workers may begin it.
     job: Option<Job>,
     /// Workers that must be woken.
     sleeping: usize,
 }
 
-/// A piece of work. The closure is borrowed by [`Crew::run`], which waits for all who have begun before it returns.
+/// A job. The closure is borrowed by [`WorkerGroup::run`], which returns only after all workers that have begun it.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     units: usize,
-    work: *const (dyn Fn(usize, &mut Scratch) + Sync),
+    work: *const (dyn Fn(usize, &mut ThreadScratch) + Sync),
 }
 
-// SAFETY: the closure is `Sync`, and it outlives the work.
+// SAFETY: the closure is `Sync`, and it outlives the job.
 unsafe impl Send for Job {}
 
 /// More threads than any machine has cores.
 const MOST: usize = 1024;
 
-/// How often a thread looks for work before it sleeps.
+/// The number of times that a thread looks for work before it sleeps.
 const SPINS: usize = 2000;
 
 impl Pool {
-    /// So many threads in all; at least the caller's.
+    /// Spawns a pool of `threads` threads, at least one; the caller's is one of them.
     pub(crate) fn new(threads: usize) -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(PoolState::default());
         let worker = |index: usize| {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name(format!("steeve-{index}")).spawn(move || shared.serve()).ok()
         };
-        // More threads than a machine could have help nobody. One that can't be had is one less, and the work is done all the
-        // same.
+        // More threads than a machine could have are of no use. One that can't be spawned is left out, and the others
+        // do its work.
         let workers = (1..threads.min(MOST)).map_while(worker).collect();
         Self { shared, workers, scratch: Mutex::default(), holder: Mutex::default() }
     }
 
-    /// How many threads there are.
+    /// Returns the number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Who holds it may give out work, with scratch memory of its own. `None` for a thread that holds it already, which would
-    /// wait for itself.
-    pub(crate) fn enter(&self) -> Option<Crew<'_>> {
+    /// Locks the pool for the calling thread, which may then submit jobs. Returns `None` for a thread that has locked
+    /// it already and would wait for itself.
+    pub(crate) fn enter(&self) -> Option<WorkerGroup<'_>> {
         let this = std::thread::current().id();
         if *self.holder() == Some(this) {
             return None;
         }
         let scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         *self.holder() = Some(this);
-        Some(Crew { pool: self, scratch })
+        Some(WorkerGroup { pool: self, scratch })
     }
 
     fn holder(&self) -> MutexGuard<'_, Option<ThreadId>> {
@@ -103,39 +103,39 @@ impl Drop for Pool {
         }
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
-            // Its panic has been told already.
+            // Its panic has been reported already.
             let _ = worker.join();
         }
     }
 }
 
-/// The right to give out work, one at a time.
-pub(crate) struct Crew<'a> {
+/// The right to submit jobs, one at a time.
+pub(crate) struct WorkerGroup<'a> {
     pool: &'a Pool,
-    scratch: MutexGuard<'a, Scratch>,
+    scratch: MutexGuard<'a, ThreadScratch>,
 }
 
-impl Drop for Crew<'_> {
+impl Drop for WorkerGroup<'_> {
     fn drop(&mut self) {
         *self.pool.holder() = None;
     }
 }
 
-impl Crew<'_> {
+impl WorkerGroup<'_> {
     /// Does all units, here and on the other threads, and returns when the last is done.
     ///
     /// # Panics
-    /// If a unit panics, once all are done.
-    pub(crate) fn run(&mut self, units: usize, work: &(dyn Fn(usize, &mut Scratch) + Sync)) {
+    /// If a unit panics, after all are done.
+    pub(crate) fn run(&mut self, units: usize, work: &(dyn Fn(usize, &mut ThreadScratch) + Sync)) {
         let shared = &self.pool.shared;
         if units <= 1 || self.pool.workers.is_empty() {
             (0..units).for_each(|unit| work(unit, &mut self.scratch));
             return;
         }
-        // SAFETY: the lifetime is forgotten, and `Finish` waits until no worker can have the closure any more, also if a
-        // unit panics here.
-        let work: *const (dyn Fn(usize, &mut Scratch) + Sync) =
-            unsafe { std::mem::transmute::<*const (dyn Fn(usize, &mut Scratch) + Sync + '_), _>(work) };
+        // SAFETY: the lifetime is forgotten, and `FinishJob` waits until no worker can have the closure any more, also
+        // if a unit panics here.
+        let work: *const (dyn Fn(usize, &mut ThreadScratch) + Sync) =
+            unsafe { std::mem::transmute::<*const (dyn Fn(usize, &mut ThreadScratch) + Sync + '_), _>(work) };
         let sleeping = {
             let mut board = shared.lock();
             board.job = Some(Job { units, work });
@@ -144,22 +144,22 @@ impl Crew<'_> {
             shared.number.fetch_add(1, Ordering::Release);
             board.sleeping
         };
-        let finish = Finish(shared);
+        let finish = FinishJob(shared);
         (1..units).take(sleeping).for_each(|_| shared.wake.notify_one());
         shared.take_units(Job { units, work }, &mut self.scratch);
         drop(finish);
         assert!(!shared.panicked.load(Ordering::Relaxed), "a kernel panicked on another thread");
     }
 
-    pub(crate) fn scratch(&mut self) -> &mut Scratch {
+    pub(crate) fn scratch(&mut self) -> &mut ThreadScratch {
         &mut self.scratch
     }
 }
 
-/// Lets no worker begin the current piece any more, and waits for those who have.
-struct Finish<'a>(&'a Shared);
+/// Keeps workers from beginning the current job, and waits for those that have begun it.
+struct FinishJob<'a>(&'a PoolState);
 
-impl Drop for Finish<'_> {
+impl Drop for FinishJob<'_> {
     fn drop(&mut self) {
         self.0.lock().job = None;
         let mut spins = 0;
@@ -174,13 +174,13 @@ impl Drop for Finish<'_> {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Board> {
+impl PoolState {
+    fn lock(&self) -> MutexGuard<'_, JobBoard> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_units(&self, job: Job, scratch: &mut Scratch) {
-        // SAFETY: `Crew::run` keeps the closure until every worker is done.
+    fn take_units(&self, job: Job, scratch: &mut ThreadScratch) {
+        // SAFETY: `WorkerGroup::run` keeps the closure until every worker is done.
         let work = unsafe { &*job.work };
         loop {
             let unit = self.next.fetch_add(1, Ordering::Relaxed);
@@ -191,9 +191,9 @@ impl Shared {
         }
     }
 
-    /// What a worker does until the pool is dropped.
+    /// Does the jobs of a worker until the pool is dropped.
     fn serve(&self) {
-        let mut scratch = Scratch::default();
+        let mut scratch = ThreadScratch::default();
         let mut seen = 0;
         while let Some(job) = self.wait(&mut seen) {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.take_units(job, &mut scratch)));
@@ -204,7 +204,7 @@ impl Shared {
         }
     }
 
-    /// The next piece of work, which has begun then; `None` when there will be no more.
+    /// Waits for the next job, and begins it; `None` when the pool is dropped.
     fn wait(&self, seen: &mut usize) -> Option<Job> {
         loop {
             for _ in 0..SPINS {
@@ -239,10 +239,10 @@ mod tests {
     fn every_unit_is_done_once_whatever_the_threads() {
         for threads in [1, 2, 3, 8] {
             let pool = Pool::new(threads);
-            let mut crew = pool.enter().unwrap();
+            let mut group = pool.enter().unwrap();
             for units in [0, 1, 2, 7, 1000] {
                 let counts: Vec<AtomicUsize> = (0..units).map(|_| AtomicUsize::new(0)).collect();
-                crew.run(units, &|unit, _| {
+                group.run(units, &|unit, _| {
                     counts[unit].fetch_add(1, Ordering::Relaxed);
                 });
                 assert!(

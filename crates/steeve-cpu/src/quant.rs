@@ -1,33 +1,34 @@
 //! Block formats, as in GGUF files: elements that share a scale.
 //!
-//! What a block holds is written down once for each format, in [`small`] and [`large`]; elements as `f32` are made of that
-//! here, and products of whole numbers in `kernels::dots`. Rounding to blocks is that of ggml's reference, to the bit.
+//! The layout of a block is defined once for each format, in [`block32`] and [`block256`]; elements as `f32` are made
+//! of that here, and products of whole numbers in `kernels::block_dots`. Rounding to blocks is that of ggml's
+//! reference, to the bit.
 
-pub(crate) mod small;
-pub(crate) mod large;
+pub(crate) mod block32;
+pub(crate) mod block256;
 
 use half::f16;
 use steeve_graph::DataType;
 
-use crate::wide::wide;
-use large::{Q2K, Q3K, Q4K, Q5K, Q6K};
-use small::{Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Small};
+use crate::multiversion::multiversion;
+use block32::{Block32, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+use block256::{Q2K, Q3K, Q4K, Q5K, Q6K};
 
-/// Makes floats of blocks.
+/// Decodes blocks to floats.
 type Decode = fn(&[u8], &mut [f32]);
 
 /// Rounds floats to blocks.
 pub(crate) type Encode = fn(&[f32], &mut [u8]);
 
-/// How blocks are read and written. Both sides hold the same whole number of blocks.
+/// The conversions of a block format. Both sides hold the same whole number of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Codec {
     pub(crate) decode: Decode,
-    /// Formats without one are those of weights, which nobody computes.
+    /// `None` for formats of weights, which are never computed.
     pub(crate) encode: Option<Encode>,
 }
 
-/// The codec of a type; `None` for plain types and formats that nobody has written yet.
+/// Returns the codec of a type; `None` for plain types and formats without one.
 pub(crate) fn codec(dtype: DataType) -> Option<Codec> {
     let decode: Decode = match dtype {
         DataType::Q8_0 => decode_q8_0,
@@ -51,14 +52,14 @@ pub(crate) fn codec(dtype: DataType) -> Option<Codec> {
     Some(Codec { decode, encode })
 }
 
-/// How floats become blocks of a type, if there is a way.
+/// Returns the rounding of floats to blocks of a type, if there is one.
 pub(crate) fn encoder(dtype: DataType) -> Option<Encode> {
     codec(dtype).and_then(|codec| codec.encode)
 }
 
 macro_rules! decoders {
     ($($name:ident: $way:ident $format:ty;)*) => {
-        $(wide! {
+        $(multiversion! {
             fn $name(bytes: &[u8], row: &mut [f32]) {
                 $way::decode::<$format>(bytes, row);
             }
@@ -67,20 +68,20 @@ macro_rules! decoders {
 }
 
 decoders! {
-    decode_q8_0: small Q8_0;
-    decode_q4_0: small Q4_0;
-    decode_q4_1: small Q4_1;
-    decode_q5_0: small Q5_0;
-    decode_q5_1: small Q5_1;
-    decode_mxfp4: small Mxfp4;
-    decode_q2_k: large Q2K;
-    decode_q3_k: large Q3K;
-    decode_q4_k: large Q4K;
-    decode_q5_k: large Q5K;
-    decode_q6_k: large Q6K;
+    decode_q8_0: block32 Q8_0;
+    decode_q4_0: block32 Q4_0;
+    decode_q4_1: block32 Q4_1;
+    decode_q5_0: block32 Q5_0;
+    decode_q5_1: block32 Q5_1;
+    decode_mxfp4: block32 Mxfp4;
+    decode_q2_k: block256 Q2K;
+    decode_q3_k: block256 Q3K;
+    decode_q4_k: block256 Q4K;
+    decode_q5_k: block256 Q5K;
+    decode_q6_k: block256 Q6K;
 }
 
-wide! {
+multiversion! {
     fn encode_q8_0(row: &[f32], bytes: &mut [u8]) {
         for (row, block) in row.as_chunks().0.iter().zip(bytes.as_chunks_mut::<{ Q8_0::BYTES }>().0) {
             let scale = largest(row) / 127.0;
@@ -95,7 +96,7 @@ wide! {
     }
 }
 
-wide! {
+multiversion! {
     fn encode_q4_0(row: &[f32], bytes: &mut [u8]) {
         for (row, block) in row.as_chunks().0.iter().zip(bytes.as_chunks_mut::<{ Q4_0::BYTES }>().0) {
             // The first element that is farthest from zero becomes -8 exactly, whatever its sign.
@@ -114,13 +115,13 @@ wide! {
     }
 }
 
-/// The lowest byte of a small integer: adding this leaves it in the lowest bits, and vector instructions can.
+/// Returns the lowest byte of a small integer: adding this leaves it in the lowest bits, and vector instructions can.
 #[inline(always)]
 fn low_byte(x: f32) -> u8 {
     (x + 12_582_912.0).to_bits() as u8
 }
 
-/// How far from zero a block reaches. What is no number does not count.
+/// Returns the largest magnitude of a block. Values that are no numbers do not count.
 #[inline(always)]
 fn largest(row: &[f32; 32]) -> f32 {
     let mut most = [0.0; 8];

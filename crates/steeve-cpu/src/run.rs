@@ -1,4 +1,4 @@
-//! Nodes that are ready to run, and running them.
+//! Prepared nodes, and running them.
 //!
 //! Each buffer is borrowed once per run. Sources that [`Lowering`] calls staged are copied away before the kernel runs, so
 //! that a kernel never sees its sources change.
@@ -10,19 +10,20 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use steeve_device::{
-    DeviceError, Locate, LocatedTensor, Lowering, Offset, Prepared, Reading, Shape, SharedBuffer, SourceUse, Span,
-    SpanMut, UsedBuffer, Writing,
+    BufferReadGuard, BufferWriteGuard, DeviceError, Locate, LocatedTensor, Lowering, Offset, Prepared, Shape,
+    SharedBuffer, SourceUse, Span, SpanMut, UsedBuffer,
 };
 use steeve_graph::{Bytes, Graph, Layout, Named, Op, TensorId};
 
+use crate::cancel::Cancel;
 use crate::custom::CustomKernels;
-use crate::kernel::{Kernel, NodeCall, Operands, shapes_of};
+use crate::kernel::{Kernel, NodeCall, Operands, UnitError, shapes_of};
 use crate::kernels::choose;
-use crate::pool::{Crew, Pool};
-use crate::raw::{Line, Raw, Room};
-use crate::watch::{Cancel, NodeTime, Timings};
+use crate::pool::{Pool, WorkerGroup};
+use crate::tensor_ptr::{CacheLine, NodeScratch, TensorPtr};
+use crate::timings::{NodeTime, Timings};
 
-/// More sources are refused; `staged` has a bit for each.
+/// The largest number of sources of a node; `staged` has a bit for each.
 const MOST_SOURCES: usize = 16;
 
 /// Nodes with their kernels and operands.
@@ -30,18 +31,18 @@ const MOST_SOURCES: usize = 16;
 pub(crate) struct CpuPrepared {
     graph: Graph,
     buffers: Vec<UsedBuffer>,
-    steps: Vec<Step>,
+    steps: Vec<KernelStep>,
     sources: Vec<Option<Operand>>,
-    /// Where sources are copied to that share bytes with a result, each from the start of a line on.
-    stage: Vec<Line>,
+    /// Copies of sources that share bytes with a result, each from the start of a cache line on.
+    staging: Vec<CacheLine>,
     /// Memory that the units of one node share.
-    room: Vec<Line>,
+    node_scratch: Vec<CacheLine>,
 }
 
 #[derive(Debug)]
-struct Step {
+struct KernelStep {
     node: TensorId,
-    /// Which of the graph's nodes it is.
+    /// The position among the graph's nodes.
     index: usize,
     kernel: Box<dyn Kernel>,
     units: usize,
@@ -89,8 +90,8 @@ pub(crate) fn prepare(
         buffers: Vec::new(),
         steps: Vec::with_capacity(nodes.len()),
         sources: Vec::new(),
-        stage: Vec::new(),
-        room: Vec::new(),
+        staging: Vec::new(),
+        node_scratch: Vec::new(),
     };
     let mut lowering = Lowering::new(name, graph, tensors, &|buffer| Ok(buffer.memory().is_host()));
     for (index, &node) in (first..).zip(nodes) {
@@ -100,7 +101,7 @@ pub(crate) fn prepare(
     Ok(prepared)
 }
 
-/// The kernel of a node; `None` if it writes nothing, or has no elements.
+/// Returns the kernel of a node; `None` if it writes nothing, or has no elements.
 pub(crate) fn kernel_of(
     name: &str,
     graph: &Graph,
@@ -108,10 +109,10 @@ pub(crate) fn kernel_of(
     custom: &CustomKernels,
 ) -> Result<Option<Box<dyn Kernel>>, DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
-    let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
+    let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("no such tensor".into())) };
     let count = graph.sources(node).len();
     if count > MOST_SOURCES {
-        return Err(refuse(format!("it has {count} sources")));
+        return Err(refuse(format!("too many sources: expected at most {MOST_SOURCES}, got {count}")));
     }
     if tensor.op.writes_nothing() {
         return Ok(None);
@@ -149,33 +150,37 @@ impl CpuPrepared {
         };
         let result = Operand::new(&lowered.result);
         let first = self.sources.len();
-        let (mut staged, mut stage) = (0, 0);
+        let (mut staged, mut staging) = (0, 0);
         self.sources.resize(first + self.graph.sources(node).len(), None);
         for source in lowered.sources {
             let operand = Operand::new(&source.located);
             if source.usage == SourceUse::Staged {
                 staged |= 1 << source.slot;
-                stage += operand.shape.bytes.div_ceil(size_of::<Line>());
+                staging += operand.shape.bytes.div_ceil(size_of::<CacheLine>());
             }
             self.sources[first + source.slot] = Some(operand);
         }
-        grow(&mut self.stage, stage, Line([0; 64])).map_err(|asked| {
-            let memory = format!("{name}, for sources that stand under their result,");
+        grow(&mut self.staging, staging, CacheLine([0; 64])).map_err(|asked| {
+            let memory = format!("{name} (copies of overwritten sources)");
             DeviceError::OutOfMemory { memory, asked, left: None }
         })?;
-        let room = kernel.before().bytes.div_ceil(size_of::<Line>());
-        grow(&mut self.room, room, Line([0; 64])).map_err(|asked| {
-            let memory = format!("{name}, for what the units of a node share,");
+        let node_scratch = kernel.prologue().bytes.div_ceil(size_of::<CacheLine>());
+        grow(&mut self.node_scratch, node_scratch, CacheLine([0; 64])).map_err(|asked| {
+            let memory = format!("{name} (node scratch)");
             DeviceError::OutOfMemory { memory, asked, left: None }
         })?;
         let in_order = units == 1 || result.shape.overlaps_itself();
         let sources = first..self.sources.len();
-        self.steps.push(Step { node, index, kernel, units, in_order, result, sources, staged });
+        self.steps.push(KernelStep { node, index, kernel, units, in_order, result, sources, staged });
         Ok(())
     }
 }
 
-/// Makes it at least so long. The error is what there was no memory for.
+/// Extends a list to at least `length`.
+///
+/// # Errors
+///
+/// The bytes that there was no memory for.
 fn grow<T: Clone>(list: &mut Vec<T>, length: usize, value: T) -> Result<(), Bytes> {
     if let Some(more) = length.checked_sub(list.len()) {
         list.try_reserve_exact(more).map_err(|_| Bytes(length.saturating_mul(size_of::<T>()) as u64))?;
@@ -184,7 +189,7 @@ fn grow<T: Clone>(list: &mut Vec<T>, length: usize, value: T) -> Result<(), Byte
     Ok(())
 }
 
-/// Who is told about each node's result, and may end the run.
+/// A callback for each node's result, which may end the run.
 pub(crate) type Observer = dyn FnMut(&Observed<'_>) -> ControlFlow<()> + Send;
 
 /// The result of a node that has just run.
@@ -201,8 +206,8 @@ pub struct Observed<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What goes with a run.
-pub(crate) struct Run<'a> {
+/// The environment of a run.
+pub(crate) struct GraphRun<'a> {
     pub(crate) name: &'a str,
     pub(crate) pool: &'a Pool,
     pub(crate) cancel: &'a Cancel,
@@ -210,24 +215,24 @@ pub(crate) struct Run<'a> {
     pub(crate) timings: Option<&'a mut Timings>,
 }
 
-impl Run<'_> {
+impl GraphRun<'_> {
     /// Runs all nodes, on borrowed buffers.
     pub(crate) fn run(mut self, prepared: &mut CpuPrepared) -> Result<(), DeviceError> {
-        let CpuPrepared { graph, buffers, steps, sources, stage, room } = prepared;
+        let CpuPrepared { graph, buffers, steps, sources, staging, node_scratch } = prepared;
         let mut borrowed = Vec::with_capacity(buffers.len());
         for UsedBuffer { buffer, is_written } in buffers.iter() {
             borrowed.push(if *is_written {
-                Borrowed::Mut(buffer.borrow_mut()?)
+                BorrowedBuffer::Mut(buffer.borrow_mut()?)
             } else {
-                Borrowed::Shared(buffer.borrow()?)
+                BorrowedBuffer::Shared(buffer.borrow()?)
             });
         }
         let mut starts = Vec::with_capacity(buffers.len());
         for (borrowed, used) in borrowed.iter_mut().zip(buffers.iter()) {
             starts.push(borrowed.start(self.name, &used.buffer)?);
         }
-        let Some(mut crew) = self.pool.enter() else {
-            let why = "it runs a graph already, on this very thread: an observer can't run another".into();
+        let Some(mut group) = self.pool.enter() else {
+            let why = "recursive run: an observer can't run graphs on its own backend".into();
             return Err(DeviceError::Failed { device: self.name.into(), why });
         };
         for step in steps.iter() {
@@ -239,14 +244,23 @@ impl Run<'_> {
             // SAFETY: `prepare` has seen that every operand lies within its buffer, and `borrowed` has them all, for
             // writing where something is written.
             let done = unsafe {
-                step.run(&mut crew, &starts, &sources[step.sources.clone()], Spare { stage, room }, self.cancel)
+                step.run(
+                    &mut group,
+                    &starts,
+                    &sources[step.sources.clone()],
+                    StepScratch { staging, node_scratch },
+                    self.cancel,
+                )
             };
-            let ended = done.map_err(|why| {
-                let why = format!("{}: {why}", Named::new(step.node, graph.names()));
-                DeviceError::Failed { device: self.name.into(), why }
+            let ended = done.map_err(|error| {
+                let (backend, node) = (self.name.into(), Named::new(step.node, graph.names()));
+                match error {
+                    UnitError::Data(why) => DeviceError::Failed { device: backend, why: format!("{node}: {why}") },
+                    UnitError::Kernel { op, source } => DeviceError::Kernel { backend, node, op, source },
+                }
             })?;
-            // Units that were left out leave a result that is none.
-            if ended == Ended::Short || self.cancel.is_cancelled() {
+            // A cancelled step leaves a result that is incomplete.
+            if ended == StepEnd::Cancelled || self.cancel.is_cancelled() {
                 return Err(cancelled(step.index));
             }
             if let (Some(timings), Some(start)) = (&mut self.timings, start) {
@@ -258,7 +272,7 @@ impl Run<'_> {
                 timings.0.push(NodeTime { node: step.node, op, time: start.elapsed() });
             }
             if let Some(observer) = &mut self.observer {
-                // SAFETY: as above, and no kernel runs now.
+                // SAFETY: every operand lies within its buffer, which is borrowed, and no kernel runs now.
                 let bytes = unsafe {
                     let start = starts[step.result.buffer].add(step.result.offset);
                     std::slice::from_raw_parts(start, step.result.shape.bytes)
@@ -273,39 +287,40 @@ impl Run<'_> {
     }
 }
 
-impl Step {
+impl KernelStep {
     /// # Safety
     /// Each operand lies within the buffer that starts at its place in `starts`, and all are borrowed.
     unsafe fn run(
         &self,
-        crew: &mut Crew<'_>,
+        group: &mut WorkerGroup<'_>,
         starts: &[*mut u8],
         sources: &[Option<Operand>],
-        spare: Spare<'_>,
+        spare: StepScratch<'_>,
         cancel: &Cancel,
-    ) -> Result<Ended, String> {
-        // SAFETY: as promised.
+    ) -> Result<StepEnd, UnitError> {
+        // SAFETY: the caller promises that the operand lies within its buffer.
         let raw = |operand: &Operand| unsafe { starts[operand.buffer].add(operand.offset) };
-        let mut raws: [Option<Raw<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
-        let Spare { mut stage, room } = spare;
-        for (slot, (entry, source)) in raws.iter_mut().zip(sources).enumerate() {
+        let mut pointers: [Option<TensorPtr<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
+        let StepScratch { mut staging, node_scratch } = spare;
+        for (slot, (entry, source)) in pointers.iter_mut().zip(sources).enumerate() {
             let Some(operand) = source else { continue };
             let mut start = raw(operand);
             if self.staged >> slot & 1 == 1 {
-                let (copy, rest) = stage.split_at_mut(operand.shape.bytes.div_ceil(size_of::<Line>()));
-                stage = rest;
+                let (copy, rest) = staging.split_at_mut(operand.shape.bytes.div_ceil(size_of::<CacheLine>()));
+                staging = rest;
                 let copy = copy.as_mut_ptr().cast();
-                // SAFETY: the source as promised, and a copy of its size.
+                // SAFETY: the source lies within its buffer, as the caller promises, and the copy has its size.
                 unsafe { std::ptr::copy_nonoverlapping(start, copy, operand.shape.bytes) };
                 start = copy;
             }
-            // SAFETY: as promised, or the copy.
-            *entry = Some(unsafe { Raw::new(start, &operand.shape) });
+            // SAFETY: the operand lies within its buffer, as the caller promises, or is the copy.
+            *entry = Some(unsafe { TensorPtr::new(start, &operand.shape) });
         }
-        // SAFETY: as promised.
-        let result = unsafe { Raw::new(raw(&self.result), &self.result.shape) };
-        let operands = Operands { result, sources: &raws[..sources.len()], room: Room::new(room) };
-        // Whether some unit was left out. Who cancels may take that back before anybody asks again.
+        // SAFETY: the result lies within its buffer, as the caller promises.
+        let result = unsafe { TensorPtr::new(raw(&self.result), &self.result.shape) };
+        let operands =
+            Operands { result, sources: &pointers[..sources.len()], node_scratch: NodeScratch::new(node_scratch) };
+        // Whether some unit was left out. The cancellation may be reset before it is checked again.
         let is_short = AtomicBool::new(false);
         let leaves_out = || {
             let is_cancelled = cancel.is_cancelled();
@@ -314,29 +329,30 @@ impl Step {
             }
             is_cancelled
         };
-        crew.run(self.kernel.before().units, &|unit, scratch| {
+        group.run(self.kernel.prologue().units, &|unit, scratch| {
             if !leaves_out() {
                 // SAFETY: the kernel was chosen for these shapes, and sources that it must not see change are copies.
-                unsafe { self.kernel.run_before(&operands, unit, scratch) };
+                unsafe { self.kernel.run_prologue(&operands, unit, scratch) };
             }
         });
         if is_short.load(Ordering::Relaxed) {
-            return Ok(Ended::Short);
+            return Ok(StepEnd::Cancelled);
         }
         if self.in_order {
             for unit in 0..self.units {
-                // SAFETY: as above.
-                unsafe { self.kernel.run(&operands, unit, crew.scratch()) }?;
+                // SAFETY: the kernel was chosen for these shapes, and sources that it must not see change are copies.
+                unsafe { self.kernel.run(&operands, unit, group.scratch()) }?;
             }
-            return Ok(Ended::Whole);
+            return Ok(StepEnd::Complete);
         }
-        // Of several errors the one of the first unit counts, whoever was quicker.
-        let failed: Mutex<Option<(usize, String)>> = Mutex::new(None);
-        crew.run(self.units, &|unit, scratch| {
+        // Of several errors that of the first unit is returned, so the threads do not matter.
+        let failed: Mutex<Option<(usize, UnitError)>> = Mutex::new(None);
+        group.run(self.units, &|unit, scratch| {
             if leaves_out() {
                 return;
             }
-            // SAFETY: as above; each unit is done once, and the crew has done all that comes before.
+            // SAFETY: the kernel was chosen for these shapes, and sources that it must not see change are copies; each
+            // unit is done once, and the whole prologue has been done.
             if let Err(why) = unsafe { self.kernel.run(&operands, unit, scratch) } {
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 if failed.as_ref().is_none_or(|(first, _)| unit < *first) {
@@ -346,39 +362,39 @@ impl Step {
         });
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, why)) => Err(why),
-            None if is_short.into_inner() => Ok(Ended::Short),
-            None => Ok(Ended::Whole),
+            None if is_short.into_inner() => Ok(StepEnd::Cancelled),
+            None => Ok(StepEnd::Complete),
         }
     }
 }
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum StepEnd {
     /// All units were done.
-    Whole,
+    Complete,
     /// Some were left out, because the run was cancelled.
-    Short,
+    Cancelled,
 }
 
 /// Memory of the prepared nodes that each of them may use.
-struct Spare<'a> {
-    stage: &'a mut [Line],
-    room: &'a mut [Line],
+struct StepScratch<'a> {
+    staging: &'a mut [CacheLine],
+    node_scratch: &'a mut [CacheLine],
 }
 
 /// A buffer for as long as a run lasts.
-enum Borrowed<'a> {
-    Shared(Reading<'a>),
-    Mut(Writing<'a>),
+enum BorrowedBuffer<'a> {
+    Shared(BufferReadGuard<'a>),
+    Mut(BufferWriteGuard<'a>),
 }
 
-impl Borrowed<'_> {
-    /// Its first byte; null stands for nothing in an empty one.
+impl BorrowedBuffer<'_> {
+    /// Returns the first byte; null for an empty buffer without memory.
     fn start(&mut self, name: &str, buffer: &SharedBuffer) -> Result<*mut u8, DeviceError> {
         let size = buffer.size();
         let no_host = || {
-            let why = format!("{} is no memory of this process", buffer.memory().name());
+            let why = format!("not host memory: {}", buffer.memory().name());
             DeviceError::Failed { device: name.into(), why }
         };
         match self {

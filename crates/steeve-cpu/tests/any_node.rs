@@ -1,14 +1,14 @@
 //! Nodes that no rule has looked at are run or refused: nothing panics, and nothing is written but the result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod trial;
+mod filled_context;
 
 use std::sync::Arc;
 
+use filled_context::FilledContext;
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, BufferType, Bytes, HostMemory, Offset, SharedBuffer, Usage};
 use steeve_graph::{Context, DataType, Glu, Graph, Layout, Op, Param, Tensor, TensorId, Unary};
-use trial::Trial;
 
 const TYPES: [DataType; 10] = [
     DataType::F32,
@@ -24,7 +24,7 @@ const TYPES: [DataType; 10] = [
 ];
 
 /// Sources may read one element again and again; elements of a result may not share bytes.
-fn any_layout(trial: &mut Trial, shapes: &[[u64; 4]], again: bool) -> Layout {
+fn any_layout(trial: &mut FilledContext, shapes: &[[u64; 4]], again: bool) -> Layout {
     let dtype = trial.pick(&TYPES);
     let mut ne = trial.pick(shapes);
     if trial.below(4) == 0 {
@@ -48,7 +48,7 @@ fn every_operation() -> Vec<Op> {
 }
 
 /// Whether it ran.
-fn tried(trial: &mut Trial, op: Op) -> bool {
+fn tried(trial: &mut FilledContext, op: Op) -> bool {
     let shape = [0; 4].map(|_| trial.pick(&[1, 2, 4, 6]));
     let [a, b, c, d] = shape;
     let shapes = [
@@ -110,7 +110,7 @@ fn tried(trial: &mut Trial, op: Op) -> bool {
 
 #[test]
 fn any_node_is_run_or_refused() {
-    let (mut trial, mut ran) = (Trial::new(1), 0);
+    let (mut trial, mut ran) = (FilledContext::new(1), 0);
     for _ in 0..1000 {
         for op in every_operation() {
             ran += usize::from(tried(&mut trial, op));

@@ -1,36 +1,36 @@
-//! A result that stands on a source is the result that stands apart, to the bit, also for strides that no rule lets
+//! A result with the memory of a source equals the result with its own, to the bit, also for strides that no rule lets
 //! through: elements with gaps, dimensions in any order. `in_place` does the same with what the builders make.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod trial;
+mod filled_context;
 
 use std::sync::Arc;
 
+use filled_context::{FilledContext, encode};
 use proptest::prelude::*;
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, BufferType, Bytes, HostMemory, Offset, SharedBuffer, Usage};
 use steeve_graph::{Context, DataType, Glu, Graph, Layout, Op, Param, Tensor, TensorId, Unary};
-use trial::{Trial, encode};
 
 const FLOATS: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
 
 /// A node with its sources.
 #[derive(Debug)]
-struct Case {
+struct StrideCase {
     op: Op,
     params: Vec<Param>,
     result: Layout,
-    sources: Vec<Source>,
+    sources: Vec<StridedSource>,
 }
 
 #[derive(Debug)]
-struct Source {
+struct StridedSource {
     layout: Layout,
     bytes: Vec<u8>,
 }
 
 /// Elements in any order of dimensions, with gaps or without; no two share a byte.
-fn any_layout(trial: &mut Trial, dtype: DataType, ne: [u64; 4]) -> Layout {
+fn any_layout(trial: &mut FilledContext, dtype: DataType, ne: [u64; 4]) -> Layout {
     if trial.below(3) == 0 {
         return Layout::contiguous(dtype, &ne).unwrap();
     }
@@ -45,13 +45,17 @@ fn any_layout(trial: &mut Trial, dtype: DataType, ne: [u64; 4]) -> Layout {
 }
 
 /// A source with random numbers, also in its gaps.
-fn source(trial: &mut Trial, layout: Layout, mut number: impl FnMut(&mut Trial) -> f64) -> Source {
+fn source(
+    trial: &mut FilledContext,
+    layout: Layout,
+    mut number: impl FnMut(&mut FilledContext) -> f64,
+) -> StridedSource {
     let (size, bytes) = (layout.dtype().block_bytes(), layout.nbytes().0);
     let numbers = (0..bytes.div_ceil(size)).flat_map(|_| encode(layout.dtype(), number(trial)));
-    Source { layout, bytes: numbers.take(bytes as usize).collect() }
+    StridedSource { layout, bytes: numbers.take(bytes as usize).collect() }
 }
 
-fn any_shape(trial: &mut Trial) -> [u64; 4] {
+fn any_shape(trial: &mut FilledContext) -> [u64; 4] {
     match trial.below(8) {
         // Large enough for several units of work.
         0 => trial.pick(&[[40_000, 1, 1, 1], [1, 40_000, 1, 1], [3, 7, 1000, 2], [700, 50, 1, 1], [64, 32, 10, 2]]),
@@ -64,10 +68,10 @@ fn any_shape(trial: &mut Trial) -> [u64; 4] {
     }
 }
 
-impl Case {
-    /// Sources and parameters for an operation whose result stands on `slot`; `None` if it has no such slot, or none of
+impl StrideCase {
+    /// Returns sources and parameters for an operation whose result has the memory of `slot`; `None` if it has no such slot, or none of
     /// the result's shape.
-    fn new(trial: &mut Trial, op: Op, slot: usize) -> Option<Self> {
+    fn new(trial: &mut FilledContext, op: Op, slot: usize) -> Option<Self> {
         let mut shape = any_shape(trial);
         let mut dtype = trial.pick(&FLOATS);
         let mut params: Vec<Param> = Vec::new();
@@ -105,7 +109,7 @@ impl Case {
             Op::DiagMaskInf | Op::DiagMaskZero => params = vec![Param::Int(trial.below(4) as i64)],
             Op::Fill => params = vec![Param::Float(1.5)],
             Op::SoftMax => {
-                let part = |trial: &mut Trial, n: u64| if slot == 1 || trial.below(2) == 0 { n } else { 1 };
+                let part = |trial: &mut FilledContext, n: u64| if slot == 1 || trial.below(2) == 0 { n } else { 1 };
                 let mask = [shape[0], shape[1], part(trial, shape[2]), part(trial, shape[3])];
                 others = vec![(trial.pick(&[DataType::F32, DataType::F16]), mask)];
                 params = vec![Param::Float(1.5), Param::Float(trial.pick(&[0.0, 8.0]))];
@@ -126,7 +130,7 @@ impl Case {
         let of_ids = matches!(op, Op::AddId | Op::Rope | Op::RopeBack);
         let mut types = vec![(dtype, shape)];
         types.append(&mut others);
-        // The result looks like the slot that it stands on.
+        // The result has the layout of the slot whose memory it has.
         let &(on, part) = types.get(slot)?;
         if part != shape || (on == DataType::I32) != (dtype == DataType::I32) {
             return None;
@@ -145,11 +149,11 @@ impl Case {
     }
 
     /// Bytes of the result, with what the slot has in its gaps.
-    fn run(&self, threads: usize, slot: usize, place: Place, using: Use) -> Vec<u8> {
+    fn run(&self, threads: usize, slot: usize, place: ResultPlace, using: SlotUse) -> Vec<u8> {
         let mut context = Context::new();
         let leaf = |context: &mut Context, layout: Layout| context.add_tensor(Tensor::new(layout), &[], &[]).unwrap();
         let mut ids: Vec<TensorId> = self.sources.iter().map(|source| leaf(&mut context, source.layout)).collect();
-        if using == Use::Twice {
+        if using == SlotUse::Twice {
             ids[1] = ids[0];
         }
         let slots: Vec<_> = ids.iter().copied().map(Some).collect();
@@ -170,7 +174,7 @@ impl Case {
             buffer.write(Offset(end), &source.bytes).unwrap();
             end += room(&source.layout);
         }
-        let start = if place == Place::On { starts[slot] } else { end };
+        let start = if place == ResultPlace::OnSource { starts[slot] } else { end };
         bindings.bind(node, &buffer, Offset(start), self.result.nbytes()).unwrap();
         buffer.write(Offset(start), &self.sources[slot].bytes).unwrap();
         let backend = CpuBackend::new(threads);
@@ -182,7 +186,7 @@ impl Case {
             bytes
         };
         for (index, (start, source)) in starts.iter().zip(&self.sources).enumerate() {
-            if place == Place::Apart || index != slot {
+            if place == ResultPlace::Separate || index != slot {
                 assert!(read(*start, &source.layout) == source.bytes, "source {index} has changed: {self:?}");
             }
         }
@@ -192,28 +196,34 @@ impl Case {
     fn check(&self, slot: usize) {
         let layouts: Vec<Layout> = self.sources.iter().map(|source| source.layout).collect();
         let what = format!("{} on slot {slot}: {} of {layouts:?}", self.op.name(), self.result);
-        let apart = self.run(1, slot, Place::Apart, Use::Once);
+        let apart = self.run(1, slot, ResultPlace::Separate, SlotUse::Once);
         for threads in 1..=3 {
-            assert!(self.run(threads, slot, Place::Apart, Use::Once) == apart, "{threads} threads: {what}");
-            assert!(self.run(threads, slot, Place::On, Use::Once) == apart, "in place, {threads} threads: {what}");
+            assert!(
+                self.run(threads, slot, ResultPlace::Separate, SlotUse::Once) == apart,
+                "{threads} threads: {what}"
+            );
+            assert!(
+                self.run(threads, slot, ResultPlace::OnSource, SlotUse::Once) == apart,
+                "in place, {threads} threads: {what}"
+            );
         }
         if slot == 0 && layouts.get(1) == Some(&self.result) {
-            let apart = self.run(1, 0, Place::Apart, Use::Twice);
-            assert!(self.run(2, 0, Place::On, Use::Twice) == apart, "on both slots: {what}");
+            let apart = self.run(1, 0, ResultPlace::Separate, SlotUse::Twice);
+            assert!(self.run(2, 0, ResultPlace::OnSource, SlotUse::Twice) == apart, "on both slots: {what}");
         }
     }
 }
 
-/// Where the result stands.
+/// Whether the result has the memory of a source.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Apart,
-    On,
+enum ResultPlace {
+    Separate,
+    OnSource,
 }
 
 /// Whether the first source is in both slots.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum SlotUse {
     Once,
     Twice,
 }
@@ -225,10 +235,10 @@ fn every_operation() -> Vec<Op> {
 
 #[test]
 fn every_operation_that_overwrites_a_slot_is_tried() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     for op in every_operation() {
         for slot in (0..16).filter(|&slot| op.overwrites_slot(slot)) {
-            let found = (0..100).any(|_| Case::new(&mut trial, op, slot).is_some());
+            let found = (0..100).any(|_| StrideCase::new(&mut trial, op, slot).is_some());
             assert!(found, "{} is not tried on slot {slot}", op.name());
         }
     }
@@ -240,10 +250,10 @@ proptest! {
     /// Slots that an operation does not overwrite are among them: the executor copies what would change.
     #[test]
     fn standing_on_a_source_changes_nothing(seed in any::<u64>()) {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         for op in every_operation() {
             for slot in 0..3 {
-                if let Some(case) = Case::new(&mut trial, op, slot) {
+                if let Some(case) = StrideCase::new(&mut trial, op, slot) {
                     case.check(slot);
                 }
             }

@@ -1,12 +1,12 @@
 //! Attention against soft-max over all scores at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod trial;
+mod filled_context;
 
+use filled_context::{FilledContext, assert_close};
 use steeve_graph::{DataType, FlashAttention, Op, Param, TensorId};
-use trial::{Trial, assert_close};
 
-struct Case {
+struct AttentionCase {
     q: TensorId,
     k: TensorId,
     v: TensorId,
@@ -32,7 +32,7 @@ fn slope(head: u64, heads: u64, max_bias: f64) -> f64 {
     }
 }
 
-fn naive(trial: &Trial, case: &Case) -> Vec<f64> {
+fn naive(trial: &FilledContext, case: &AttentionCase) -> Vec<f64> {
     let values = |tensor: TensorId| (trial.layout(tensor).ne(), trial.values(tensor));
     let ((qn, q), (kn, k), (vn, v)) = (values(case.q), values(case.k), values(case.v));
     let (mask, sinks) = (case.mask.map(values), case.sinks.map(|sinks| trial.values(sinks)));
@@ -68,7 +68,7 @@ fn naive(trial: &Trial, case: &Case) -> Vec<f64> {
     wanted
 }
 
-fn result(trial: &mut Trial, case: &Case) -> TensorId {
+fn result(trial: &mut FilledContext, case: &AttentionCase) -> TensorId {
     let numbers = [case.numbers.scale, case.numbers.max_bias, case.numbers.softcap].map(Param::Float);
     let sources = [Some(case.q), Some(case.k), Some(case.v), case.mask, case.sinks];
     trial.context.apply(Op::FlashAttnExt, &sources, &numbers).unwrap()
@@ -77,7 +77,7 @@ fn result(trial: &mut Trial, case: &Case) -> TensorId {
 #[test]
 fn attention_is_a_soft_max_over_all_keys() {
     for seed in 0..80 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&[DataType::F32, DataType::F16, DataType::Bf16, DataType::Q8_0, DataType::Q4_0]);
         let step = dtype.block_len();
         let (d, dv) = (step * (1 + trial.below(3)), step * (1 + trial.below(3)));
@@ -104,7 +104,7 @@ fn attention_is_a_soft_max_over_all_keys() {
             max_bias: if masked { trial.pick(&[0.0, 8.0]) } else { 0.0 },
             softcap: trial.pick(&[0.0, 0.0, 5.0]),
         };
-        let case = Case { q, k, v, mask, sinks, numbers };
+        let case = AttentionCase { q, k, v, mask, sinks, numbers };
         let ours = result(&mut trial, &case);
         let what = format!("seed {seed}: {} {} {}", trial.layout(q), trial.layout(k), trial.layout(v));
         assert_close(&trial.result(ours), &naive(&trial, &case), 1e-5, &what);
@@ -114,7 +114,7 @@ fn attention_is_a_soft_max_over_all_keys() {
 #[test]
 fn what_the_mask_hides_is_never_looked_at() {
     for tokens in [1, 40] {
-        let mut trial = Trial::new(3);
+        let mut trial = FilledContext::new(3);
         let (keys, hole) = (300, [0, 100, 299]);
         let spoiled = |key: u64| hole.contains(&key) || key >= 280;
         let q = trial.leaf(DataType::F32, &[32, tokens, 2]);
@@ -131,14 +131,14 @@ fn what_the_mask_hides_is_never_looked_at() {
             (0..tokens * keys).map(|i| if spoiled(i % keys) { f64::NEG_INFINITY } else { 0.0 }).collect();
         let mask = Some(trial.given(DataType::F16, &[keys, tokens], &mask));
         let numbers = FlashAttention { scale: 0.2, ..Default::default() };
-        let ours = result(&mut trial, &Case { q, k, v, mask, sinks: None, numbers });
+        let ours = result(&mut trial, &AttentionCase { q, k, v, mask, sinks: None, numbers });
         assert!(trial.result(ours).iter().all(|x| x.is_finite()), "{tokens} tokens");
     }
 }
 
 #[test]
 fn a_query_that_sees_nothing_gives_nothing() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let (q, k) = (trial.leaf(DataType::F32, &[8, 2, 2]), trial.leaf(DataType::F32, &[8, 5, 1]));
     let v = trial.leaf(DataType::F32, &[6, 5, 1]);
     let hidden = [0.0, 0.0, 0.0, 0.0, 0.0].into_iter().chain([f64::NEG_INFINITY; 5]).collect::<Vec<_>>();
@@ -151,7 +151,7 @@ fn a_query_that_sees_nothing_gives_nothing() {
 
 #[test]
 fn no_keys_give_nothing() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let (q, k) = (trial.leaf(DataType::F32, &[8, 2, 2]), trial.leaf(DataType::F32, &[8, 0, 1]));
     let v = trial.leaf(DataType::F32, &[6, 0, 1]);
     let ours = trial.context.flash_attn_ext(q, k, v, None, FlashAttention::default()).unwrap();
@@ -160,7 +160,7 @@ fn no_keys_give_nothing() {
 
 #[test]
 fn heads_and_masks_that_do_not_fit_are_refused() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let (q, k) = (trial.leaf(DataType::F32, &[8, 2, 4]), trial.leaf(DataType::F32, &[8, 5, 2]));
     let v = trial.leaf(DataType::F32, &[6, 5, 3]);
     let error = trial.context.flash_attn_ext(q, k, v, None, FlashAttention::default()).unwrap_err().to_string();

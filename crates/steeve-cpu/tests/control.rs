@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use steeve_testkit::reference;
 
-use reference::{Sketch, Values};
+use reference::{CaseBuilder, Values};
 use steeve_alloc::{AllocError, Allocation, GraphAllocator};
 use steeve_cpu::{CpuBackend, CpuDevice};
 use steeve_device::{
@@ -29,12 +29,12 @@ fn refusal(result: Result<impl Sized, AllocError>) -> DeviceError {
 }
 
 /// An allocated graph, with the allocator that has its memory.
-struct Allocated {
+struct AllocatedChain {
     allocation: Allocation,
     _allocator: GraphAllocator,
 }
 
-impl std::ops::Deref for Allocated {
+impl std::ops::Deref for AllocatedChain {
     type Target = Allocation;
 
     fn deref(&self) -> &Allocation {
@@ -42,19 +42,19 @@ impl std::ops::Deref for Allocated {
     }
 }
 
-fn allocate(graph: &Graph, bindings: &Bindings, memory: &Arc<dyn BufferType>) -> Allocated {
+fn allocate(graph: &Graph, bindings: &Bindings, memory: &Arc<dyn BufferType>) -> AllocatedChain {
     let mut allocator = GraphAllocator::new(memory);
-    Allocated { allocation: allocator.alloc(graph, bindings).unwrap(), _allocator: allocator }
+    AllocatedChain { allocation: allocator.alloc(graph, bindings).unwrap(), _allocator: allocator }
 }
 
 /// `x`, its square, and a chain of four behind it that ends with an output.
-struct Chain {
+struct NodeChain {
     x: TensorId,
     nodes: [TensorId; 5],
     graph: Graph,
 }
 
-impl Chain {
+impl NodeChain {
     fn new() -> Self {
         let build = || -> Result<Self, GraphError> {
             let mut context = Context::new();
@@ -74,7 +74,7 @@ impl Chain {
         build().unwrap()
     }
 
-    fn allocated(&self, backend: &CpuBackend) -> Allocated {
+    fn allocated(&self, backend: &CpuBackend) -> AllocatedChain {
         let allocation = allocate(&self.graph, &Bindings::new(), &backend.buffer_type());
         self.fill(&allocation);
         allocation
@@ -152,7 +152,10 @@ fn what_has_no_kernel_is_refused_by_name_and_changes_nothing() {
         for error in &errors {
             assert!(matches!(error, DeviceError::Unsupported { node: named, .. } if named.id == node), "{error:?}");
             let text = error.to_string();
-            assert!(text.contains("odd") && text.contains(words) && text.starts_with("CPU can't run "), "{text}");
+            assert!(
+                text.contains("odd") && text.contains(words) && text.starts_with("CPU: unsupported node: "),
+                "{text}"
+            );
         }
         assert_eq!(image().collect::<Vec<_>>(), before);
         // No run has happened: the input is still what was written.
@@ -169,25 +172,25 @@ fn what_has_no_kernel_is_refused_by_name_and_changes_nothing() {
 #[test]
 fn what_another_backend_prepared_is_refused() {
     #[derive(Debug)]
-    struct Foreign;
-    impl steeve_device::Prepared for Foreign {
+    struct ForeignPrepared;
+    impl steeve_device::Prepared for ForeignPrepared {
         fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
             self
         }
     }
-    let error = CpuBackend::new(1).submit(&mut Foreign).unwrap_err();
-    assert_eq!(error.to_string(), "CPU: another backend has prepared these nodes");
+    let error = CpuBackend::new(1).submit(&mut ForeignPrepared).unwrap_err();
+    assert_eq!(error.to_string(), "CPU: wrong backend: expected nodes prepared by this backend");
 }
 
 #[test]
 fn a_cancelled_backend_runs_nothing() {
-    let (backend, chain) = (CpuBackend::new(2), Chain::new());
+    let (backend, chain) = (CpuBackend::new(2), NodeChain::new());
     let allocation = chain.allocated(&backend);
     let before = allocation.raw_bytes(chain.x).unwrap();
     backend.cancel().cancel();
     let error = refusal(allocation.compute(&backend));
     assert_eq!(error, DeviceError::Cancelled { node: 0, nodes: 6 });
-    assert_eq!(error.to_string(), "the run was cancelled before node 0 of 6");
+    assert_eq!(error.to_string(), "run cancelled: before node 0 of 6");
     assert_eq!(allocation.raw_bytes(chain.x).unwrap(), before);
     // A run that was begun has consumed its inputs, however far it came.
     let consumed = |error: AllocError| matches!(error, AllocError::Consumed { tensor } if tensor.id == chain.x);
@@ -220,7 +223,7 @@ fn a_kept_input_survives_a_cancelled_run() {
 
 #[test]
 fn the_callback_can_end_a_run() {
-    let (backend, chain) = (CpuBackend::new(1), Chain::new());
+    let (backend, chain) = (CpuBackend::new(1), NodeChain::new());
     for stop in 0..5 {
         let (seen, cancel) = (Arc::new(AtomicUsize::new(0)), backend.cancel());
         // By saying so, which ends the run at once.
@@ -230,7 +233,7 @@ fn the_callback_can_end_a_run() {
             _ => ControlFlow::Continue(()),
         });
         let error = refusal(chain.allocated(&backend).compute(&backend));
-        // A view among the nodes is counted, though nobody sees it.
+        // A view among the nodes is counted, though no observer sees it.
         assert!(matches!(error, DeviceError::Cancelled { node, nodes: 6 } if node > stop), "{error}");
         assert_eq!(seen.load(Ordering::SeqCst), stop + 1);
         // By cancelling, which ends this run and all others before their next node; behind the last there is none.
@@ -255,7 +258,7 @@ fn the_callback_can_end_a_run() {
 
 #[test]
 fn another_thread_can_end_a_run() {
-    let (backend, chain) = (CpuBackend::new(2), Chain::new());
+    let (backend, chain) = (CpuBackend::new(2), NodeChain::new());
     let (began, has_begun) = channel();
     let (ended, has_ended) = channel();
     let cancel = backend.cancel();
@@ -294,7 +297,7 @@ fn runs_end_soon_after_somebody_says_so() {
         std::thread::sleep(Duration::from_millis(20));
         cancel.cancel();
     });
-    // For as long as it takes: whoever never looks at the flag never gets out of here.
+    // For as long as it takes: a run that never checks the flag never ends.
     let error = loop {
         if let Err(error) = allocation.compute(&backend) {
             break error;
@@ -306,7 +309,7 @@ fn runs_end_soon_after_somebody_says_so() {
 
 #[test]
 fn the_callback_sees_the_bytes_of_each_node_in_order() {
-    let (backend, chain) = (CpuBackend::new(1), Chain::new());
+    let (backend, chain) = (CpuBackend::new(1), NodeChain::new());
     type Seen = (TensorId, Layout, Vec<u8>);
     let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
     let list = Arc::clone(&seen);
@@ -318,7 +321,7 @@ fn the_callback_sees_the_bytes_of_each_node_in_order() {
     let allocation = chain.allocated(&backend);
     allocation.compute(&backend).unwrap();
     let seen = std::mem::take(&mut *seen.lock().unwrap());
-    // The transposed view writes nothing, and nobody is told.
+    // The transposed view writes nothing, and the observer is not called.
     assert_eq!(seen.iter().map(|(node, ..)| *node).collect::<Vec<_>>(), chain.nodes);
     let floats = |bytes: &[u8]| -> Vec<f32> { bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect() };
     for ((_, _, bytes), value) in seen.iter().zip([2.25, 4.5, 4.5, -4.5, 0.0]) {
@@ -353,7 +356,7 @@ fn the_callback_sees_the_bytes_of_each_node_in_order() {
 
 #[test]
 fn nobody_is_told_who_does_not_ask() {
-    let (backend, chain) = (CpuBackend::new(1), Chain::new());
+    let (backend, chain) = (CpuBackend::new(1), NodeChain::new());
     let count = Arc::new(AtomicUsize::new(0));
     let also = Arc::clone(&count);
     backend.observe(move |_| {
@@ -368,7 +371,7 @@ fn nobody_is_told_who_does_not_ask() {
 
 #[test]
 fn timings_list_every_node_that_ran() {
-    let (backend, chain) = (CpuBackend::new(2), Chain::new());
+    let (backend, chain) = (CpuBackend::new(2), NodeChain::new());
     backend.measure();
     assert_eq!(backend.timings().map(|it| it.0.len()), Some(0));
     for _ in 0..2 {
@@ -398,13 +401,13 @@ fn timings_list_every_node_that_ran() {
 
 #[test]
 fn memory_that_the_processor_cannot_reach_is_refused() {
-    let (backend, chain, far) = (CpuBackend::new(1), Chain::new(), DiscreteDevice::new("far"));
+    let (backend, chain, far) = (CpuBackend::new(1), NodeChain::new(), DiscreteDevice::new("far"));
     let memory = &far.buffer_types()[0];
     let allocation = allocate(&chain.graph, &Bindings::new(), memory);
     chain.fill(&allocation);
     let error = refusal(allocation.compute(&backend));
     let DeviceError::Failed { why, .. } = &error else { panic!("{error:?}") };
-    assert!(why.contains("far") && why.contains("can't reach"), "{why}");
+    assert!(why.contains("far") && why.contains("unreachable"), "{why}");
     assert!(!CpuDevice::new().reads(memory) && CpuDevice::new().reads(&backend.buffer_type()));
     // Nothing was begun, so the input is still there.
     assert_eq!(allocation.read::<f32>(chain.x).unwrap(), [1.5; 12]);
@@ -499,11 +502,11 @@ fn who_writes_a_cache_has_it_alone() {
 }
 
 /// Graphs with ids that the caller writes: the ids, how many rows there are, and the node.
-fn with_ids() -> Result<Vec<(Sketch, TensorId, TensorId)>, GraphError> {
+fn with_ids() -> Result<Vec<(CaseBuilder, TensorId, TensorId)>, GraphError> {
     let mut graphs = Vec::new();
     let within = Values::Within(1.0);
     for kind in 0..5 {
-        let mut sketch = Sketch::new(kind);
+        let mut sketch = CaseBuilder::new(kind);
         let table = sketch.input(F32, &[8, 6], within)?;
         let ids_type = if kind == 1 { DataType::I64 } else { DataType::I32 };
         let ids = sketch.context.input(ids_type, if kind >= 3 { &[2, 1] } else { &[2] })?;

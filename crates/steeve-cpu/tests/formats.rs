@@ -1,13 +1,13 @@
 //! Block formats: what is read from blocks is what their descriptions and another implementation say.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod trial;
+mod filled_context;
 
 use std::path::PathBuf;
 
+use filled_context::FilledContext;
+use filled_context::formats::{FORMATS, parts, random_blocks};
 use steeve_graph::DataType;
-use trial::Trial;
-use trial::formats::{FORMATS, parts, random_blocks};
 
 fn golden(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -15,7 +15,7 @@ fn golden(name: &str) -> Vec<u8> {
 }
 
 /// A leaf with one of these blocks in each row, all rows of which are taken.
-fn taken(trial: &mut Trial, dtype: DataType, blocks: Vec<u8>) -> Vec<u8> {
+fn taken(trial: &mut FilledContext, dtype: DataType, blocks: Vec<u8>) -> Vec<u8> {
     let count = blocks.len() as u64 / dtype.block_bytes();
     let a = trial.blocks(dtype, &[dtype.block_len(), count], blocks);
     let all: Vec<f64> = (0..count).map(|row| row as f64).collect();
@@ -28,7 +28,7 @@ fn taken(trial: &mut Trial, dtype: DataType, blocks: Vec<u8>) -> Vec<u8> {
 #[test]
 fn golden_blocks_are_read_as_gguf_reads_them() {
     for dtype in FORMATS {
-        let made = taken(&mut Trial::new(1), dtype, golden(&format!("{dtype}.blocks")));
+        let made = taken(&mut FilledContext::new(1), dtype, golden(&format!("{dtype}.blocks")));
         let wanted = golden(&format!("{dtype}.f32"));
         assert_eq!(made.len(), wanted.len(), "{dtype}");
         for (i, (a, b)) in made.as_chunks().0.iter().zip(wanted.as_chunks().0).enumerate() {
@@ -41,7 +41,7 @@ fn golden_blocks_are_read_as_gguf_reads_them() {
 #[test]
 fn rows_become_the_blocks_that_gguf_makes() {
     for dtype in [DataType::Q8_0, DataType::Q4_0] {
-        let mut trial = Trial::new(1);
+        let mut trial = FilledContext::new(1);
         let rows = trial.blocks(DataType::F32, &[64, 8], golden("rows.f32"));
         let place = trial.leaf(dtype, &[64, 8]);
         let copy = trial.context.cpy(rows, place).unwrap();
@@ -52,9 +52,9 @@ fn rows_become_the_blocks_that_gguf_makes() {
 #[test]
 fn random_blocks_are_read_as_their_description_says() {
     for dtype in FORMATS {
-        let mut trial = Trial::new(dtype.ggml_id().into());
+        let mut trial = FilledContext::new(dtype.ggml_id().into());
         let blocks = random_blocks(dtype, 40, 1.0, || trial.below(256) as u8);
-        let made = taken(&mut Trial::new(1), dtype, blocks.clone());
+        let made = taken(&mut FilledContext::new(1), dtype, blocks.clone());
         let size = dtype.block_bytes() as usize;
         let wanted = blocks
             .chunks(size)
@@ -70,25 +70,25 @@ fn random_blocks_are_read_as_their_description_says() {
 #[test]
 fn blocks_of_every_format_become_floats_by_a_copy() {
     for dtype in FORMATS {
-        let mut trial = Trial::new(5);
+        let mut trial = FilledContext::new(5);
         let a = trial.leaf(dtype, &[2 * dtype.block_len(), 3]);
         let place = trial.leaf(DataType::F32, &[2 * dtype.block_len(), 3]);
         let copy = trial.context.cpy(a, place).unwrap();
-        trial::assert_close(&trial.result(copy), &trial.values(a), 1e-6, dtype.name());
+        filled_context::assert_close(&trial.result(copy), &trial.values(a), 1e-6, dtype.name());
     }
 }
 
 #[test]
 fn what_nobody_rounds_to_is_named() {
     for dtype in FORMATS.into_iter().filter(|dtype| ![DataType::Q8_0, DataType::Q4_0].contains(dtype)) {
-        let mut trial = Trial::new(1);
+        let mut trial = FilledContext::new(1);
         let (a, b) = (trial.leaf(DataType::F32, &[256, 2]), trial.leaf(dtype, &[256, 2]));
         let copy = trial.context.cpy(a, b).unwrap();
         let why = trial.refusal(copy);
-        assert!(why.ends_with(&format!("f32 can't become {dtype} here")), "{why}");
+        assert!(why.ends_with(&format!("no conversion of f32 to {dtype}")), "{why}");
         let ids = trial.given(DataType::I32, &[2], &[0.0, 1.0]);
         let written = trial.context.set_rows(b, a, ids).unwrap();
         let why = trial.refusal(written);
-        assert!(why.ends_with(&format!("nothing is rounded to {dtype} here")), "{why}");
+        assert!(why.ends_with(&format!("no rounding to {dtype}")), "{why}");
     }
 }

@@ -1,10 +1,10 @@
 //! Patches, windows, larger images and zeros around them, against the same written down element by element.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod trial;
+mod filled_context;
 
+use filled_context::{FilledContext, assert_close};
 use steeve_graph::{Convolution, DataType, Interpolation, Op, Param, Pool, TensorId, Window};
-use trial::{Trial, assert_close};
 
 const FLOATS: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
 
@@ -15,7 +15,7 @@ struct Pixels {
 }
 
 impl Pixels {
-    fn of(trial: &Trial, tensor: TensorId) -> Self {
+    fn of(trial: &FilledContext, tensor: TensorId) -> Self {
         Self { ne: trial.layout(tensor).ne(), numbers: trial.values(tensor) }
     }
 
@@ -38,7 +38,7 @@ fn positions(ne: [u64; 4]) -> impl Iterator<Item = [i64; 4]> {
 #[test]
 fn patches_are_what_a_kernel_sees() {
     for seed in 0..200 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let [kw, kh, channels, images] =
             [1 + trial.below(4), 1 + trial.below(3), 1 + trial.below(3), 1 + trial.below(2)];
         let [w, h] = [trial.below(9) + 10, trial.below(5) + 8];
@@ -67,14 +67,14 @@ fn patches_are_what_a_kernel_sees() {
 #[test]
 fn patches_of_rows_have_no_height() {
     for seed in 0..100 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let [size, channels, count, length] =
             [1 + trial.below(4), 1 + trial.below(3), 1 + trial.below(3), 12 + trial.below(9)];
         let rows = trial.strided(DataType::F32, [length, channels, count, 1]);
         let kernel = trial.leaf(DataType::F16, &[size, channels, 2]);
         let [stride, padding, dilation] = [1 + trial.below(3), trial.below(4), 1 + trial.below(3)].map(|it| it as i64);
         let dtype = i64::from(DataType::F16.ggml_id());
-        // What stands in the second direction does not count.
+        // The values for the second direction do not count.
         let [other, more] = [trial.below(3) as i64, trial.below(3) as i64];
         let params = [stride, other, padding, more, dilation, other, 0, dtype].map(Param::Int);
         let patches = trial.context.apply(Op::Im2col, &[Some(kernel), Some(rows)], &params).unwrap();
@@ -90,7 +90,7 @@ fn patches_of_rows_have_no_height() {
 #[test]
 fn windows_of_planes_give_their_maximum_or_mean() {
     for seed in 0..150 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&FLOATS);
         let [w, h, planes, cubes] = [5 + trial.below(9), 5 + trial.below(5), 1 + trial.below(3), 1 + trial.below(2)];
         let a = trial.strided(dtype, [w, h, planes, cubes]);
@@ -120,7 +120,7 @@ fn windows_of_planes_give_their_maximum_or_mean() {
 #[test]
 fn windows_of_rows_give_their_maximum_or_mean() {
     for seed in 0..100 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&FLOATS);
         let a = trial.strided(dtype, [9, 4, 3, 2]);
         let [size, stride, padding] = [1 + trial.below(4) as u32, 1 + trial.below(3) as u32, trial.below(3) as u32];
@@ -149,7 +149,7 @@ fn windows_of_rows_give_their_maximum_or_mean() {
 #[test]
 fn larger_images_take_the_nearest_or_what_lies_between() {
     for seed in 0..100 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let how = trial.pick(&[Interpolation::Nearest, Interpolation::Bilinear]);
         let dtype = match how {
             Interpolation::Nearest => {
@@ -186,7 +186,7 @@ fn larger_images_take_the_nearest_or_what_lies_between() {
 #[test]
 fn zeros_stand_around_a_padded_tensor() {
     for seed in 0..150 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype =
             trial.pick(&[DataType::F32, DataType::F16, DataType::Bf16, DataType::I32, DataType::I8, DataType::I64]);
         let shape = [0; 4].map(|_| 1 + trial.below(6));
@@ -204,7 +204,7 @@ fn zeros_stand_around_a_padded_tensor() {
 
 #[test]
 fn a_padded_nothing_is_all_zeros() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let a = trial.leaf(DataType::F32, &[3, 0]);
     let to = trial.context.pad(a, [1, 2, 0, 0]).unwrap();
     assert_eq!(trial.result(to), [0.0; 8]);
@@ -212,7 +212,7 @@ fn a_padded_nothing_is_all_zeros() {
 
 #[test]
 fn large_images_are_cut_without_a_seam() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let image = trial.leaf(DataType::F32, &[60, 50, 8]);
     let kernel = trial.leaf(DataType::F16, &[3, 3, 8, 4]);
     let way = Convolution { padding: [1, 1], ..Convolution::default() };
@@ -230,10 +230,10 @@ fn large_images_are_cut_without_a_seam() {
 
 #[test]
 fn what_is_not_supported_is_said_before_anything_runs() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let q = trial.leaf(DataType::Q8_0, &[32, 2]);
     let padded = trial.context.pad(q, [32, 0, 0, 0]).unwrap();
-    assert!(trial.refusal(padded).ends_with("only plain types"));
+    assert!(trial.refusal(padded).ends_with("data type: expected a plain type"));
     let larger = trial.context.upscale(q, 2, Interpolation::Bilinear).unwrap();
-    assert!(trial.refusal(larger).ends_with("only f32, f16 and bf16"));
+    assert!(trial.refusal(larger).ends_with("data type: expected f32, f16 or bf16"));
 }

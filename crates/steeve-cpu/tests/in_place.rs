@@ -1,19 +1,19 @@
-//! In place is honest: a result that stands on a source is the one that it would be elsewhere, to the bit.
+//! In place is exact: a result with the memory of a source is the one that it would be elsewhere, to the bit.
 //!
 //! Each operation, each slot that it may overwrite, random shapes, types and strides, one to three threads. Places are laid
-//! out here and not by a planner: the result stands exactly on the source, on any other source of its layout (as ggml's
-//! plans have it), and half on a source, half off it.
+//! out here and not by a planner: the result has exactly the memory of the source, that of any other source of its layout
+//! (as in ggml's plans), or half of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeMap;
 use steeve_testkit::reference;
 
-use reference::{Case, Crew, Sketch, Values, contents_of, judge, named, pack};
+use reference::{Case, CaseBuilder, ThreadedBackends, Values, contents_of, judge, named, pack};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, Bytes, DeviceError, Offset, SharedBuffer, Usage};
 use steeve_graph::{DataType, Glu, Graph, GraphError, Id, Layout, Op, Param, Rope, RopeMode, Tensor, TensorId, Unary};
 
-/// Every operation whose result may stand on a source, all kinds of it.
+/// Returns every operation whose result may have the memory of a source, in all kinds.
 fn operations() -> impl Iterator<Item = Op> {
     let unary = Unary::ALL.iter().copied().map(Op::Unary);
     let glu = Glu::ALL.iter().copied().map(Op::Glu);
@@ -25,14 +25,14 @@ fn slots(op: Op) -> impl Iterator<Item = usize> {
 }
 
 /// An operation with sources of random shapes, types and strides.
-struct Trial {
+struct OpTrial {
     case: Case,
     node: TensorId,
 }
 
-/// How a source stands in its root.
+/// How a source lies in its root.
 #[derive(Clone, Copy)]
-enum Form {
+enum SourceForm {
     Plain,
     Reshaped,
     /// From the middle of a root on.
@@ -45,16 +45,23 @@ enum Form {
     Permuted,
 }
 
-const FORMS: &[Form] =
-    &[Form::Plain, Form::Plain, Form::Reshaped, Form::Inner, Form::Spread, Form::Turned, Form::Permuted];
+const FORMS: &[SourceForm] = &[
+    SourceForm::Plain,
+    SourceForm::Plain,
+    SourceForm::Reshaped,
+    SourceForm::Inner,
+    SourceForm::Spread,
+    SourceForm::Turned,
+    SourceForm::Permuted,
+];
 
-struct Maker {
-    sketch: Sketch,
+struct TrialBuilder {
+    sketch: CaseBuilder,
     dtype: DataType,
     values: Values,
 }
 
-impl Maker {
+impl TrialBuilder {
     fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         self.sketch.choices.pick(items).expect("there is something to pick from")
     }
@@ -73,32 +80,32 @@ impl Maker {
         self.source_in(ne, form)
     }
 
-    fn source_in(&mut self, ne: [u64; 4], form: Form) -> Result<TensorId, GraphError> {
+    fn source_in(&mut self, ne: [u64; 4], form: SourceForm) -> Result<TensorId, GraphError> {
         let (dtype, values) = (self.dtype, self.values);
         let [s1, s2, s3] = [1, 2, 3].map(|dim| Layout::contiguous(dtype, &ne).map(|it| it.nb()[dim]));
         let (s1, s2, s3) = (s1?, s2?, s3?);
         let size = dtype.block_bytes();
         let sketch = &mut self.sketch;
         match form {
-            Form::Plain => sketch.input(dtype, &ne, values),
-            Form::Reshaped => {
+            SourceForm::Plain => sketch.input(dtype, &ne, values),
+            SourceForm::Reshaped => {
                 let leaf = sketch.input(dtype, &[ne.iter().product()], values)?;
                 sketch.context.reshape(leaf, &ne)
             }
-            Form::Inner => {
+            SourceForm::Inner => {
                 let leaf = sketch.input(dtype, &[ne.iter().product::<u64>() + 23], values)?;
                 sketch.context.view_4d(leaf, ne, [s1, s2, s3], Bytes(7 * size))
             }
-            Form::Spread => {
+            SourceForm::Spread => {
                 let leaf = sketch.input(dtype, &[ne[0] + 3, ne[1], ne[2], ne[3]], values)?;
                 let [_, s1, s2, s3] = sketch.layout(leaf).nb();
                 sketch.context.view_4d(leaf, ne, [s1, s2, s3], Bytes(size))
             }
-            Form::Turned => {
+            SourceForm::Turned => {
                 let leaf = sketch.input(dtype, &[ne[1], ne[0], ne[2], ne[3]], values)?;
                 sketch.context.transpose(leaf)
             }
-            Form::Permuted => {
+            SourceForm::Permuted => {
                 let leaf = sketch.input(dtype, &[ne[0], ne[2], ne[1], ne[3]], values)?;
                 sketch.context.permute(leaf, [0, 2, 1, 3])
             }
@@ -116,7 +123,7 @@ impl Maker {
 }
 
 /// Sources and parameters of an operation.
-fn sources(maker: &mut Maker, op: Op) -> Result<(Vec<TensorId>, Vec<Param>), GraphError> {
+fn sources(maker: &mut TrialBuilder, op: Op) -> Result<(Vec<TensorId>, Vec<Param>), GraphError> {
     let float = Param::Float;
     let ne = maker.shape();
     let a = maker.source(ne)?;
@@ -159,11 +166,11 @@ fn sources(maker: &mut Maker, op: Op) -> Result<(Vec<TensorId>, Vec<Param>), Gra
             }
         }
         Op::Rope | Op::RopeBack => rope(maker, a, ne)?,
-        op => panic!("nobody has thought of {op:?}"),
+        op => panic!("no case for {op:?}"),
     })
 }
 
-fn rope(maker: &mut Maker, a: TensorId, ne: [u64; 4]) -> Result<(Vec<TensorId>, Vec<Param>), GraphError> {
+fn rope(maker: &mut TrialBuilder, a: TensorId, ne: [u64; 4]) -> Result<(Vec<TensorId>, Vec<Param>), GraphError> {
     let mode = maker.pick(&[RopeMode::Normal, RopeMode::Neox, RopeMode::Sections]);
     let positions = ne[2] * mode.parts();
     let positions = maker.sketch.input(DataType::I32, &[positions], Values::Below(50))?;
@@ -181,11 +188,11 @@ fn rope(maker: &mut Maker, a: TensorId, ne: [u64; 4]) -> Result<(Vec<TensorId>, 
 }
 
 /// The result has the layout of the source in `slot`, gaps included; `None` if it can't.
-fn trial(op: Op, slot: usize, seed: u64) -> Option<Trial> {
-    let mut sketch = Sketch::new(seed);
+fn trial(op: Op, slot: usize, seed: u64) -> Option<OpTrial> {
+    let mut sketch = CaseBuilder::new(seed);
     let dtype = sketch.choices.pick(&[DataType::F32, DataType::F32, DataType::F16, DataType::Bf16])?;
     let values = if matches!(op, Op::Sqrt | Op::Log | Op::Div) { Values::Positive } else { Values::Within(2.0) };
-    let mut maker = Maker { sketch, dtype, values };
+    let mut maker = TrialBuilder { sketch, dtype, values };
     let (sources, params) = sources(&mut maker, op).ok()?;
     let mut context = maker.sketch.context;
     let layout = context.tensor(*sources.get(slot)?).ok()?.layout;
@@ -195,17 +202,17 @@ fn trial(op: Op, slot: usize, seed: u64) -> Option<Trial> {
     let all: Vec<Option<TensorId>> = sources.iter().copied().map(Some).collect();
     let node = context.add_tensor(Tensor { op, ..Tensor::new(layout) }, &all, &params).ok()?;
     let graph = Graph::from_outputs(&context, &[node]).ok()?;
-    Some(Trial { case: Case { context, graph, contents: maker.sketch.contents }, node })
+    Some(OpTrial { case: Case { context, graph, contents: maker.sketch.contents }, node })
 }
 
 /// Where each root starts in one buffer, with room between them.
 #[derive(Clone)]
-struct Places {
+struct RootOffsets {
     starts: Vec<Option<u64>>,
     size: u64,
 }
 
-impl Places {
+impl RootOffsets {
     fn apart(graph: &Graph) -> Self {
         let mut end = 0;
         let starts = graph.tensors().pairs().map(|(_, tensor)| {
@@ -219,11 +226,11 @@ impl Places {
 
     /// Where a tensor starts.
     fn of(&self, graph: &Graph, id: TensorId) -> u64 {
-        let root = self.starts[graph.root(id).index()].expect("every root stands somewhere");
+        let root = self.starts[graph.root(id).index()].expect("every root has an offset");
         root + graph.tensors().offset(id).get()
     }
 
-    /// The same with a root elsewhere.
+    /// Returns these offsets with a root elsewhere.
     fn moved(&self, root: TensorId, start: u64) -> Self {
         let mut places = self.clone();
         places.starts[root.index()] = Some(start);
@@ -232,7 +239,7 @@ impl Places {
 }
 
 /// Runs a trial in these places. The bytes of the result without gaps; all others must stay what they are.
-fn run(trial: &Trial, places: &Places, backend: &CpuBackend) -> Result<Vec<u8>, String> {
+fn run(trial: &OpTrial, places: &RootOffsets, backend: &CpuBackend) -> Result<Vec<u8>, String> {
     let words = |error: DeviceError| error.to_string();
     let (graph, node) = (&trial.case.graph, trial.node);
     let buffer = SharedBuffer::allocate(&backend.buffer_type(), Bytes(places.size), Usage::Compute).map_err(words)?;
@@ -266,23 +273,23 @@ fn run(trial: &Trial, places: &Places, backend: &CpuBackend) -> Result<Vec<u8>, 
 
 /// What happened to the trials of an operation and a slot.
 #[derive(Default)]
-struct Count {
+struct TrialCounts {
     ran: usize,
     with_gaps: usize,
     refused: Vec<String>,
 }
 
-fn check(trial: &Trial, slot: usize, crew: &Crew, count: &mut Count) -> Result<(), String> {
+fn check(trial: &OpTrial, slot: usize, backends: &ThreadedBackends, count: &mut TrialCounts) -> Result<(), String> {
     let (graph, node) = (&trial.case.graph, trial.node);
-    if let Err(refusal) = crew.one.supports(graph, node) {
+    if let Err(refusal) = backends.one.supports(graph, node) {
         count.refused.push(refusal.to_string());
         return Ok(());
     }
-    let apart = Places::apart(graph);
-    let wanted = run(trial, &apart, &crew.one)?;
+    let apart = RootOffsets::apart(graph);
+    let wanted = run(trial, &apart, &backends.one)?;
     judge(graph.tensors(), &contents_of(&trial.case), node, &wanted)?;
     let layout = graph.tensor(node).layout;
-    let same = |what: String, places: &Places, backend: &CpuBackend| -> Result<(), String> {
+    let same = |what: String, places: &RootOffsets, backend: &CpuBackend| -> Result<(), String> {
         let threads = backend.threads();
         let made = run(trial, places, backend).map_err(|why| format!("{what}, {threads} threads: {why}"))?;
         match wanted.iter().zip(&made).position(|(wanted, made)| wanted != made) {
@@ -302,13 +309,13 @@ fn check(trial: &Trial, slot: usize, crew: &Crew, count: &mut Count) -> Result<(
         let start = apart.of(graph, source);
         if graph.tensor(source).layout == layout && alone(other) {
             let places = apart.moved(node, start);
-            for backend in [&crew.one, &crew.two, &crew.three] {
+            for backend in [&backends.one, &backends.two, &backends.three] {
                 same(format!("on slot {other}"), &places, backend)?;
             }
         }
         // Half on it and half off: an operation never promises that, and the kernel must not see it.
         let places = apart.moved(node, start + layout.dtype().block_bytes());
-        same(format!("beside slot {other}"), &places, &crew.two)?;
+        same(format!("beside slot {other}"), &places, &backends.two)?;
     }
     count.ran += usize::from(graph.sources(node)[slot].is_some_and(|source| graph.tensor(source).layout == layout));
     count.with_gaps += usize::from(!layout.is_contiguous());
@@ -322,8 +329,8 @@ fn trials() -> u64 {
 
 #[test]
 fn a_result_on_a_source_is_what_it_is_elsewhere() {
-    let crew = Crew::new();
-    let mut counts: BTreeMap<(String, usize), Count> = BTreeMap::new();
+    let backends = ThreadedBackends::new();
+    let mut counts: BTreeMap<(String, usize), TrialCounts> = BTreeMap::new();
     let context = steeve_graph::Context::new();
     for (index, op) in operations().enumerate() {
         for slot in slots(op) {
@@ -331,7 +338,7 @@ fn a_result_on_a_source_is_what_it_is_elsewhere() {
             let count = counts.entry((title, slot)).or_default();
             for seed in (0..trials()).map(|seed| 10_000 * index as u64 + seed) {
                 let Some(trial) = trial(op, slot, seed) else { continue };
-                if let Err(what) = check(&trial, slot, &crew, count) {
+                if let Err(what) = check(&trial, slot, &backends, count) {
                     let name = named(&trial.case.graph, trial.node);
                     panic!("seed {seed}, slot {slot}: {name}: {what}\n{}", trial.case.text());
                 }
@@ -339,7 +346,7 @@ fn a_result_on_a_source_is_what_it_is_elsewhere() {
         }
     }
     for ((title, slot), count) in &counts {
-        let Count { ran, with_gaps, refused } = count;
+        let TrialCounts { ran, with_gaps, refused } = count;
         println!("{title} {slot}: {ran} ran, {with_gaps} with gaps, {} refused {:?}", refused.len(), refused.last());
         assert!(
             *ran as u64 * 3 >= trials() || trials() < 20,

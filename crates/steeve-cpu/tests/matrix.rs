@@ -1,14 +1,14 @@
 //! Matrix products against sums that are written down.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod trial;
+mod filled_context;
 
+use filled_context::formats::{FORMATS, rounded_for};
+use filled_context::{FilledContext, assert_close};
 use steeve_graph::{Bytes, DataType, TensorId};
-use trial::formats::{FORMATS, rounded_for};
-use trial::{Trial, assert_close};
 
 /// `[m, n]` for each plane, as ggml repeats the first source.
-fn naive(trial: &Trial, a: TensorId, b: TensorId) -> Vec<f64> {
+fn naive(trial: &FilledContext, a: TensorId, b: TensorId) -> Vec<f64> {
     let ([k, m, a2, a3], [_, n, b2, b3]) = (trial.layout(a).ne(), trial.layout(b).ne());
     let (x, y) = (trial.values(a), multiplied(trial, a, b));
     let mut wanted = Vec::new();
@@ -28,13 +28,13 @@ fn naive(trial: &Trial, a: TensorId, b: TensorId) -> Vec<f64> {
 }
 
 /// What the rows of `b` are when they are multiplied with those of `a`.
-fn multiplied(trial: &Trial, a: TensorId, b: TensorId) -> Vec<f64> {
+fn multiplied(trial: &FilledContext, a: TensorId, b: TensorId) -> Vec<f64> {
     let (dtype, k) = (trial.layout(a).dtype(), trial.layout(b).ne()[0] as usize);
     trial.values(b).chunks(k).flat_map(|row| rounded_for(dtype, row)).collect()
 }
 
 /// Floats as often as blocks.
-fn weights(trial: &mut Trial) -> DataType {
+fn weights(trial: &mut FilledContext) -> DataType {
     match trial.below(2) {
         0 => trial.pick(&[DataType::F32, DataType::F16, DataType::Bf16]),
         _ => trial.pick(&FORMATS),
@@ -44,7 +44,7 @@ fn weights(trial: &mut Trial) -> DataType {
 #[test]
 fn products_are_sums_of_products_for_all_types_and_strides() {
     for seed in 0..500 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let weights = weights(&mut trial);
         let k = match weights.block_len() {
             1 => trial.pick(&[1, 2, 3, 7, 33, 64, 130]),
@@ -78,7 +78,7 @@ fn long_and_wide_products_are_cut_without_a_seam() {
         (DataType::Mxfp4, [320, 1700, 3]),
         (DataType::F32, [40, 3, 600]),
     ] {
-        let mut trial = Trial::new(k);
+        let mut trial = FilledContext::new(k);
         let (a, b) = (trial.leaf(dtype, &[k, m]), trial.leaf(DataType::F32, &[k, n]));
         let product = trial.context.mul_mat(a, b).unwrap();
         // What is added up is several times as large as the sum where blocks have least elements.
@@ -91,7 +91,7 @@ fn long_and_wide_products_are_cut_without_a_seam() {
 #[test]
 fn a_sum_of_nothing_is_zero() {
     for n in [1, 40] {
-        let mut trial = Trial::new(n);
+        let mut trial = FilledContext::new(n);
         let (a, b) = (trial.leaf(DataType::F32, &[1, 20]), trial.leaf(DataType::F32, &[0, n]));
         // Without a step from row to row it would count as transposed.
         let a = trial.context.view_2d(a, [0, 20], 4, Bytes(0)).unwrap();
@@ -103,7 +103,7 @@ fn a_sum_of_nothing_is_zero() {
 #[test]
 fn nothing_is_made_of_no_rows() {
     for (m, n) in [(0, 3), (3, 0), (0, 0)] {
-        let mut trial = Trial::new(1);
+        let mut trial = FilledContext::new(1);
         let (a, b) = (trial.leaf(DataType::F32, &[8, m]), trial.leaf(DataType::F32, &[8, n]));
         let product = trial.context.mul_mat(a, b).unwrap();
         assert!(trial.result(product).is_empty());
@@ -112,7 +112,7 @@ fn nothing_is_made_of_no_rows() {
 
 #[test]
 fn what_can_not_be_multiplied_says_so() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let (a, b) = (trial.context.external(DataType::Iq4Xs, &[256, 4]).unwrap(), trial.leaf(DataType::F32, &[256, 1]));
     let product = trial.context.mul_mat(a, b).unwrap();
     assert!(trial.refusal(product).ends_with("iq4_xs can't be read as f32 here"), "{}", trial.refusal(product));
@@ -121,7 +121,7 @@ fn what_can_not_be_multiplied_says_so() {
 #[test]
 fn each_token_gets_the_experts_that_its_ids_name() {
     for seed in 0..250 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let weights = weights(&mut trial);
         let k = match weights.block_len() {
             1 => trial.pick(&[1, 3, 33, 100]),
@@ -157,7 +157,7 @@ fn each_token_gets_the_experts_that_its_ids_name() {
 #[test]
 fn ids_that_name_no_expert_are_named() {
     for (id, wrong) in [(3.0, "id 3 is not among the 3 experts"), (-2.0, "id -2 is not among the 3 experts")] {
-        let mut trial = Trial::new(1);
+        let mut trial = FilledContext::new(1);
         let (experts, b) = (trial.leaf(DataType::F32, &[8, 4, 3]), trial.leaf(DataType::F32, &[8, 1, 2]));
         let ids = trial.given(DataType::I32, &[2, 2], &[0.0, 1.0, id, 2.0]);
         let product = trial.context.mul_mat_id(experts, b, ids).unwrap();
@@ -165,12 +165,12 @@ fn ids_that_name_no_expert_are_named() {
     }
 }
 
-/// Both kinds of rows that nobody can round: the products with them are no numbers, and no others are touched.
+/// Both kinds of rows that can't be rounded: the products with them are NaN, and no others are touched.
 #[test]
 fn what_is_no_number_stays_in_its_column() {
     for dtype in FORMATS {
         for odd in [f64::NAN, f64::INFINITY] {
-            let mut trial = Trial::new(3);
+            let mut trial = FilledContext::new(3);
             let mut numbers: Vec<f64> = (0..3 * 256).map(|_| f64::from(trial.number())).collect();
             numbers[256 + 17] = odd;
             let (a, b) = (trial.leaf(dtype, &[256, 5]), trial.given(DataType::F32, &[256, 3], &numbers));
@@ -187,7 +187,7 @@ fn what_is_no_number_stays_in_its_column() {
 #[test]
 fn rounding_costs_no_more_than_half_a_step() {
     for dtype in FORMATS {
-        let mut trial = Trial::new(4);
+        let mut trial = FilledContext::new(4);
         let (a, b) = (trial.leaf(dtype, &[512, 9]), trial.leaf(DataType::F32, &[512, 2]));
         let product = trial.context.mul_mat(a, b).unwrap();
         let (made, x, y) = (trial.result(product), trial.values(a), trial.values(b));

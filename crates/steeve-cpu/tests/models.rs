@@ -2,24 +2,24 @@
 //! tolerance of the exact one, and all of it near an evaluation in f64 that has seen nothing but the leafs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use nets::{Attention, Model, Step, drawing, seeing};
+use language_model::{AttentionForm, ModelGraph, TestModel, drawing, seeing};
 use reference::{
-    Case, Crew, Memory, Ran, Sketch, Way, allocator, bind, contents_of, judge_run, judge_whole, prove, run_in, same,
-    ways,
+    Case, CaseBuilder, EvalMemory, PlanVariant, RunResult, ThreadedBackends, allocator, bind, contents_of, judge_run,
+    judge_whole, plan_variants, prove, run_in, same,
 };
 use steeve_cpu::CpuBackend;
 use steeve_device::Backend;
 use steeve_graph::Id;
-use steeve_testkit::{nets, reference};
+use steeve_testkit::{language_model, reference};
 
 /// A prompt and some tokens behind it, in one allocator and the same caches.
-fn talk(attention: Attention, way: &Way, backend: &CpuBackend) -> Vec<(Case, Ran)> {
-    let mut model = Model::new(attention).unwrap();
+fn talk(attention: AttentionForm, way: &PlanVariant, backend: &CpuBackend) -> Vec<(Case, RunResult)> {
+    let mut model = TestModel::new(attention).unwrap();
     let bound = bind(&model.sketch.context, &model.sketch.contents, &backend.buffer_type());
     let mut allocator = allocator(way, backend);
-    let (mut past, mut said): (u64, Vec<(Case, Ran)>) = (0, Vec::new());
+    let (mut past, mut said): (u64, Vec<(Case, RunResult)>) = (0, Vec::new());
     for words in [&[3, 17, 8, 39, 0, 21, 5][..], &[12], &[30], &[2, 9], &[33]] {
-        let Step { context, graph, inputs } = model.step(words, past).unwrap();
+        let ModelGraph { context, graph, inputs } = model.step(words, past).unwrap();
         past += words.len() as u64;
         // External tensors are what the last step has left.
         let mut contents = model.sketch.contents.clone();
@@ -39,11 +39,11 @@ fn talk(attention: Attention, way: &Way, backend: &CpuBackend) -> Vec<(Case, Ran
     said
 }
 
-fn prove_model(attention: Attention) -> Vec<(Case, Ran)> {
-    let crew = Crew::new();
-    let [first, others @ ..] = ways();
-    let base = talk(attention, &first, &crew.one);
-    let (mut whole, fixed) = (Memory::default(), Model::new(attention).unwrap().fixed);
+fn prove_model(attention: AttentionForm) -> Vec<(Case, RunResult)> {
+    let backends = ThreadedBackends::new();
+    let [first, others @ ..] = plan_variants();
+    let base = talk(attention, &first, &backends.one);
+    let (mut whole, fixed) = (EvalMemory::default(), TestModel::new(attention).unwrap().fixed);
     for (index, (case, ran)) in base.iter().enumerate() {
         let fail = |what| -> ! { panic!("step {index}: {what}") };
         judge_run(case, ran, &mut |_, _| {}).unwrap_or_else(|what| fail(what));
@@ -57,7 +57,7 @@ fn prove_model(attention: Attention) -> Vec<(Case, Ran)> {
         }
         judge_whole(case, &mut whole, ran, 2e-3).unwrap_or_else(|what| fail(what));
     }
-    for (way, backend) in [(&first, &crew.three)].into_iter().chain(others.iter().map(|way| (way, &crew.two))) {
+    for (way, backend) in [(&first, &backends.three)].into_iter().chain(others.iter().map(|way| (way, &backends.two))) {
         for (index, ((case, one), (_, other))) in base.iter().zip(&talk(attention, way, backend)).enumerate() {
             same(case, one, other).unwrap_or_else(|what| panic!("{}, step {index}: {what}", way.name));
         }
@@ -67,10 +67,10 @@ fn prove_model(attention: Attention) -> Vec<(Case, Ran)> {
 
 #[test]
 fn a_transformer_says_the_same_in_every_plan() {
-    let flash = prove_model(Attention::Flash);
-    let plain = prove_model(Attention::Plain);
+    let flash = prove_model(AttentionForm::Flash);
+    let plain = prove_model(AttentionForm::Plain);
     for ((_, flash), (_, plain)) in flash.iter().zip(&plain) {
-        let floats = |ran: &Ran| -> Vec<f32> {
+        let floats = |ran: &RunResult| -> Vec<f32> {
             ran.outputs[0].1.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
         };
         let (flash, plain) = (floats(flash), floats(plain));
@@ -84,7 +84,7 @@ fn a_transformer_says_the_same_in_every_plan() {
 
 /// Proves one graph, also as a whole.
 fn prove_whole(case: &Case, tolerance: f64) {
-    let runs = prove(case, &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+    let runs = prove(case, &ThreadedBackends::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
     judge_whole(case, &mut contents_of(case), &runs[0], tolerance).unwrap_or_else(|what| panic!("{what}"));
     let (apart, reused) = (&runs[0], &runs[runs.len() - 1]);
     assert!(apart.take_overs.is_empty() && !reused.take_overs.is_empty() && reused.peak <= apart.peak);
@@ -92,19 +92,20 @@ fn prove_whole(case: &Case, tolerance: f64) {
 
 #[test]
 fn a_convolutional_network_sees_the_same_in_every_plan() {
-    let mut sketch = Sketch::new(5);
+    let mut sketch = CaseBuilder::new(5);
     let outputs = seeing(&mut sketch).unwrap();
-    // The order of the best is nobody's business, so the whole is judged by the shares alone.
+    // The order of the best is undefined, so the whole is judged by the shares alone.
     let case = sketch.case(&outputs[..1]).unwrap();
     prove_whole(&case, 2e-3);
-    let mut sketch = Sketch::new(5);
+    let mut sketch = CaseBuilder::new(5);
     let outputs = seeing(&mut sketch).unwrap();
-    prove(&sketch.case(&outputs).unwrap(), &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+    prove(&sketch.case(&outputs).unwrap(), &ThreadedBackends::new(), &mut |_, _| {})
+        .unwrap_or_else(|what| panic!("{what}"));
 }
 
 #[test]
 fn a_network_with_long_skips_draws_the_same_in_every_plan() {
-    let mut sketch = Sketch::new(6);
+    let mut sketch = CaseBuilder::new(6);
     let output = drawing(&mut sketch).unwrap();
     prove_whole(&sketch.case(&[output]).unwrap(), 2e-3);
 }

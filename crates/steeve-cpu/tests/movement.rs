@@ -1,11 +1,11 @@
 //! Copies, joins, repetitions and rows that ids name, against loops over elements.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod trial;
+mod filled_context;
 
+use filled_context::{FilledContext, assert_close, read};
 use half::f16;
 use steeve_graph::{Bytes, DataType, TensorId};
-use trial::{Trial, assert_close, read};
 
 const PLAIN: [DataType; 8] = [
     DataType::F32,
@@ -19,7 +19,7 @@ const PLAIN: [DataType; 8] = [
 ];
 
 /// Another shape of as many elements whose rows are whole blocks.
-fn another(trial: &mut Trial, shape: [u64; 4], block: u64) -> [u64; 4] {
+fn another(trial: &mut FilledContext, shape: [u64; 4], block: u64) -> [u64; 4] {
     let all: u64 = shape.iter().product();
     let rows: Vec<u64> = (1..=all).filter(|row| all.is_multiple_of(*row) && row.is_multiple_of(block)).collect();
     let row = trial.pick(&rows);
@@ -31,7 +31,7 @@ fn another(trial: &mut Trial, shape: [u64; 4], block: u64) -> [u64; 4] {
 #[test]
 fn copies_keep_elements_in_order_whatever_shapes_strides_and_types() {
     for seed in 0..300 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let (from, to) = (trial.pick(&PLAIN), trial.pick(&PLAIN));
         let shape = [17, 33, 4, 3].map(|most| trial.pick(&[1, 2, 3, most]));
         let a = trial.strided(from, shape);
@@ -49,7 +49,7 @@ fn copies_keep_elements_in_order_whatever_shapes_strides_and_types() {
 #[test]
 fn copies_without_gaps_have_the_elements_of_their_source() {
     for seed in 0..200 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&PLAIN);
         let shape = [70, 40, 5, 2].map(|most| trial.pick(&[1, 2, 16.min(most), most]));
         let a = trial.strided(dtype, shape);
@@ -61,7 +61,7 @@ fn copies_without_gaps_have_the_elements_of_their_source() {
 #[test]
 fn blocks_are_copied_as_they_are() {
     for seed in 0..100 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&[DataType::Q8_0, DataType::Q4_0]);
         let shape = [32 * (1 + trial.below(3)), 1 + trial.below(4), 1 + trial.below(3), 1 + trial.below(2)];
         let (a, other) = (trial.strided(dtype, shape), another(&mut trial, shape, 32));
@@ -74,7 +74,7 @@ fn blocks_are_copied_as_they_are() {
 #[test]
 fn floats_become_blocks_as_in_the_reference() {
     for seed in 0..100 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let (from, to) = (trial.pick(&[DataType::F32, DataType::F16]), trial.pick(&[DataType::Q8_0, DataType::Q4_0]));
         let shape = [32 * (1 + trial.below(3)), 1 + trial.below(4), 1 + trial.below(3), 1];
         let (a, other) = (trial.strided(from, shape), another(&mut trial, shape, 32));
@@ -107,7 +107,7 @@ fn rounded(dtype: DataType, block: &[f64]) -> Vec<f64> {
 #[test]
 fn blocks_become_floats_across_rows() {
     for seed in 0..50 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&[DataType::Q8_0, DataType::Q4_0]);
         let shape = [32 * (1 + trial.below(3)), 1 + trial.below(4), 1 + trial.below(3), 1];
         let (a, other) = (trial.strided(dtype, shape), another(&mut trial, shape, 1));
@@ -125,7 +125,7 @@ fn large_copies_are_cut_without_a_seam() {
         (DataType::I32, DataType::F32),
         (DataType::F16, DataType::I16),
     ] {
-        let mut trial = Trial::new(9);
+        let mut trial = FilledContext::new(9);
         let (a, b) = (trial.leaf(from, &[301, 333]), trial.leaf(to, &[333, 301]));
         let (a, b) = (trial.context.transpose(a).unwrap(), b);
         let copy = trial.context.cpy(a, b).unwrap();
@@ -137,7 +137,7 @@ fn large_copies_are_cut_without_a_seam() {
 
 #[test]
 fn numbers_beyond_a_range_end_at_its_end() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let a = trial.given(DataType::F32, &[4], &[1e30, -1e30, f64::NAN, -2.9]);
     let b = trial.leaf(DataType::I8, &[4]);
     let copy = trial.context.cpy(a, b).unwrap();
@@ -146,13 +146,13 @@ fn numbers_beyond_a_range_end_at_its_end() {
 
 #[test]
 fn a_copy_of_nothing_is_nothing() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let (a, b) = (trial.leaf(DataType::F32, &[0, 3]), trial.leaf(DataType::F16, &[5, 0]));
     let copy = trial.context.cpy(a, b).unwrap();
     assert!(trial.result(copy).is_empty());
 }
 
-/// Where an element stands in the values of a shape.
+/// Returns the position of an element in the values of a shape.
 fn at(ne: [u64; 4], [i0, i1, i2, i3]: [u64; 4]) -> usize {
     (i0 + ne[0] * (i1 + ne[1] * (i2 + ne[2] * i3))) as usize
 }
@@ -164,7 +164,7 @@ fn positions([n0, n1, n2, n3]: [u64; 4]) -> impl Iterator<Item = [u64; 4]> {
 #[test]
 fn a_join_has_one_and_then_the_other() {
     for seed in 0..300 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype =
             trial.pick(&[DataType::F32, DataType::F16, DataType::I8, DataType::I32, DataType::I64, DataType::Q8_0]);
         let dim = trial.below(4) as usize;
@@ -190,7 +190,7 @@ fn a_join_has_one_and_then_the_other() {
 #[test]
 fn a_repetition_starts_over() {
     for seed in 0..200 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype =
             trial.pick(&[DataType::F32, DataType::Bf16, DataType::I8, DataType::I32, DataType::F64, DataType::Q4_0]);
         let shape = [dtype.block_len(), 1, 1, 1].map(|n| n * (1 + trial.below(4)));
@@ -207,7 +207,7 @@ fn a_repetition_starts_over() {
 #[test]
 fn rows_are_taken_where_ids_say() {
     for seed in 0..200 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype =
             trial.pick(&[DataType::F32, DataType::F16, DataType::Bf16, DataType::I32, DataType::Q8_0, DataType::Q4_0]);
         let [row, rows] = [dtype.block_len() * (1 + trial.below(3)), 1 + trial.below(9)];
@@ -230,7 +230,7 @@ fn rows_are_taken_where_ids_say() {
 #[test]
 fn rows_are_written_where_ids_say_and_the_last_one_stays() {
     for seed in 0..200 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&[DataType::F32, DataType::F16, DataType::Bf16, DataType::Q8_0, DataType::Q4_0]);
         let row = if dtype.is_quantised() { 32 * trial.pick(&[1, 2, 40]) } else { trial.pick(&[1, 5, 1500]) };
         let (rows, planes, cubes, count) = (1 + trial.below(6), 1 + trial.below(3), 1 + trial.below(2), trial.below(9));
@@ -259,7 +259,7 @@ fn rows_are_written_where_ids_say_and_the_last_one_stays() {
 }
 
 /// Perhaps with gaps between rows, but none within.
-fn dense_rows(trial: &mut Trial, dtype: DataType, shape: [u64; 4]) -> TensorId {
+fn dense_rows(trial: &mut FilledContext, dtype: DataType, shape: [u64; 4]) -> TensorId {
     loop {
         let tensor = trial.strided(dtype, shape);
         if trial.layout(tensor).has_contiguous_rows() && trial.layout(tensor).ne() == shape {
@@ -271,7 +271,7 @@ fn dense_rows(trial: &mut Trial, dtype: DataType, shape: [u64; 4]) -> TensorId {
 #[test]
 fn ids_that_name_no_row_are_named() {
     for (id, wrong) in [(7.0, "id 7 is not among the 4 rows"), (-1.0, "id -1 is not among the 4 rows")] {
-        let mut trial = Trial::new(1);
+        let mut trial = FilledContext::new(1);
         let (a, ids) = (trial.leaf(DataType::F32, &[8, 4]), trial.given(DataType::I32, &[3], &[0.0, id, 3.0]));
         let taken = trial.context.get_rows(a, ids).unwrap();
         assert!(trial.refusal(taken).ends_with(wrong), "{}", trial.refusal(taken));
@@ -283,7 +283,7 @@ fn ids_that_name_no_row_are_named() {
 
 #[test]
 fn a_copy_into_places_that_share_bytes_ends_with_the_last() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let (a, root) = (trial.leaf(DataType::F32, &[4096, 64]), trial.leaf(DataType::F32, &[4096]));
     let all = trial.context.view_2d(root, [4096, 64], 0, Bytes(0)).unwrap();
     let copy = trial.context.cpy(a, all).unwrap();

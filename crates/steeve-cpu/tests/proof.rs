@@ -1,10 +1,10 @@
-//! The proof by running: any graph gives the same bits wherever its tensors stand, and the right ones.
+//! The proof by running: any graph gives the same bits wherever its tensors are located, and the right ones.
 //!
 //! Random graphs of all operations are run without reuse, in ggml's plan, and in plans of ours, in memory full of `0xFF`.
 //! `STEEVE_PROOF=100000` asks for more of them, and `--nocapture` shows what was in them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use reference::{Case, Census, Crew, Size, Sketch, Values, named, prove, random_case};
+use reference::{Case, CaseBuilder, CaseSize, OpCoverage, ThreadedBackends, Values, named, prove, random_case};
 use steeve_graph::{
     Convolution, DataType, FlashAttention, Glu, Graph, GraphError, Interpolation, Op, Param, Pool, SoftMax, TensorId,
     Unary, Window,
@@ -20,24 +20,24 @@ fn seeds(usual: u64) -> u64 {
 
 /// What happened in all graphs of a test.
 #[derive(Default)]
-struct Totals {
-    census: Census,
+struct ProofTotals {
+    census: OpCoverage,
     graphs: usize,
     nodes: usize,
     /// Graphs in which ggml's plan loses something that is read.
     without_ggml: usize,
-    /// Nodes that stand on a source in the plan of most reuse.
+    /// Nodes with the memory of a source in the plan of most reuse.
     take_overs: usize,
     /// The bytes of all plans without reuse, and with most of it.
     peaks: [u64; 2],
 }
 
-fn prove_seeds(seeds: u64, size: Size) -> Totals {
-    let (crew, mut totals) = (Crew::new(), Totals::default());
+fn prove_seeds(seeds: u64, size: CaseSize) -> ProofTotals {
+    let (backends, mut totals) = (ThreadedBackends::new(), ProofTotals::default());
     for seed in 0..seeds {
-        let case = random_case(seed, size, &crew.one, &mut totals.census);
+        let case = random_case(seed, size, &backends.one, &mut totals.census);
         let mut used = Vec::new();
-        let runs = match prove(&case, &crew, &mut |node, part| used.push((node, part))) {
+        let runs = match prove(&case, &backends, &mut |node, part| used.push((node, part))) {
             Ok(runs) => runs,
             Err(what) => panic!("seed {seed}, {size:?}: {what}"),
         };
@@ -54,7 +54,7 @@ fn prove_seeds(seeds: u64, size: Size) -> Totals {
             *sum += ran.peak.get();
         }
     }
-    let Totals { graphs, nodes, without_ggml, take_overs, peaks: [apart, reused], .. } = totals;
+    let ProofTotals { graphs, nodes, without_ggml, take_overs, peaks: [apart, reused], .. } = totals;
     println!("{graphs} graphs, {without_ggml} not in ggml's plan; {nodes} nodes, {take_overs} in place");
     println!("{apart} bytes without reuse, {reused} with");
     for (what, count) in &totals.census.0 {
@@ -73,7 +73,7 @@ fn titles() -> impl Iterator<Item = &'static str> {
 #[test]
 fn every_plan_of_a_graph_gives_the_same_bits() {
     let count = seeds(2000);
-    let totals = prove_seeds(count, Size::Small);
+    let totals = prove_seeds(count, CaseSize::Small);
     if count >= 2000 {
         for title in titles() {
             let judged = totals.census.judged(title);
@@ -87,12 +87,12 @@ fn every_plan_of_a_graph_gives_the_same_bits() {
 
 #[test]
 fn so_does_one_whose_work_is_cut_into_pieces() {
-    let totals = prove_seeds(seeds(72).min(2000), Size::Large);
+    let totals = prove_seeds(seeds(72).min(2000), CaseSize::Large);
     assert!(totals.nodes > 2 * totals.graphs, "the graphs are almost empty");
 }
 
-/// A graph of nodes in this order, whose results are outputs where nobody reads them.
-fn case(mut sketch: Sketch, nodes: &[TensorId], outputs: &[TensorId]) -> Result<Case, GraphError> {
+/// Returns a graph of nodes in this order, whose results are outputs where no node reads them.
+fn case(mut sketch: CaseBuilder, nodes: &[TensorId], outputs: &[TensorId]) -> Result<Case, GraphError> {
     for output in outputs {
         sketch.context.set_output(*output)?;
     }
@@ -115,7 +115,7 @@ fn on_any_slot() -> Result<Vec<(Case, TensorId, u32)>, GraphError> {
         (Op::SoftMax, &[&[1024, 40], &[1024, 40]], vec![float(0.5), float(0.0)], 1),
     ];
     for (seed, (op, shapes, params, dying)) in (0..).zip(rows) {
-        let mut sketch = Sketch::new(seed);
+        let mut sketch = CaseBuilder::new(seed);
         let (mut nodes, mut sources) = (Vec::new(), Vec::new());
         for shape in shapes {
             let leaf = sketch.input(DataType::F32, shape, Values::Within(2.0))?;
@@ -138,22 +138,22 @@ fn on_any_slot() -> Result<Vec<(Case, TensorId, u32)>, GraphError> {
 
 #[test]
 fn ggml_may_put_a_result_on_any_slot() {
-    let crew = Crew::new();
+    let backends = ThreadedBackends::new();
     for (case, node, slot) in on_any_slot().unwrap() {
-        let runs = prove(&case, &crew, &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+        let runs = prove(&case, &backends, &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
         // The order of the ways: without reuse twice, ggml's plan, ggml's reuse, ours.
         for (way, ran) in ["ggml's plan", "ggml's reuse"].iter().zip(&runs[2..4]) {
-            let stands = ran.take_overs.contains(&(node, slot));
-            assert!(stands, "{way} does not put {} on slot {slot}", named(&case.graph, node));
+            let is_aliased = ran.take_overs.contains(&(node, slot));
+            assert!(is_aliased, "{way} does not put {} on slot {slot}", named(&case.graph, node));
         }
         assert!(!runs[4].take_overs.contains(&(node, slot)), "{} must keep slot {slot}", named(&case.graph, node));
     }
 }
 
-/// A chain in which everybody stands on the one before, under each kind of reuse.
+/// Returns a chain in which every result has the memory of the one before, under each kind of reuse.
 #[test]
 fn a_chain_runs_in_the_bytes_of_its_input() {
-    let mut sketch = Sketch::new(7);
+    let mut sketch = CaseBuilder::new(7);
     let x = sketch.input(DataType::F32, &[64, 6, 4], Values::Within(2.0)).unwrap();
     let rows = sketch.context.reshape(x, &[64, 24]).unwrap();
     let normed = sketch.context.rms_norm(rows, 1e-5).unwrap();
@@ -162,32 +162,32 @@ fn a_chain_runs_in_the_bytes_of_its_input() {
     let shares = sketch.context.soft_max(limited, None, SoftMax::default()).unwrap();
     let last = sketch.context.scale(shares, 3.0).unwrap();
     let case = sketch.case(&[last]).unwrap();
-    let runs = prove(&case, &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+    let runs = prove(&case, &ThreadedBackends::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
     let last = runs.last().unwrap();
     assert_eq!((last.take_overs.len(), last.peak.get()), (5, 64 * 24 * 4));
     assert_eq!(runs[0].take_overs, []);
 }
 
-/// Whatever stands in the second direction.
+/// Any value for the second direction.
 #[test]
 fn rows_are_convolved_in_one_direction() {
     let mut results = Vec::new();
     for second in [[1, 0, 1], [2, 1, 2]] {
-        let mut sketch = Sketch::new(3);
+        let mut sketch = CaseBuilder::new(3);
         let rows = sketch.input(DataType::F32, &[9, 2, 2], Values::Within(1.0)).unwrap();
         let kernel = sketch.external(DataType::F16, &[3, 2, 4], Values::Within(1.0)).unwrap();
         let [stride, padding, dilation] = second;
         let way = Convolution { stride: [1, stride], padding: [1, padding], dilation: [1, dilation] };
         let out = sketch.context.conv_1d(kernel, rows, way).unwrap();
         let case = sketch.case(&[out]).unwrap();
-        let runs = prove(&case, &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+        let runs = prove(&case, &ThreadedBackends::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
         results.push(runs[0].outputs[0].1.clone());
     }
     assert_eq!(results[0], results[1]);
 }
 
 /// Numbers that are none, and infinite ones, among others.
-fn odd_numbers(sketch: &mut Sketch, shape: &[u64]) -> Result<TensorId, GraphError> {
+fn odd_numbers(sketch: &mut CaseBuilder, shape: &[u64]) -> Result<TensorId, GraphError> {
     let x = sketch.input(F32, shape, Values::Within(2.0))?;
     let bytes = &mut sketch.contents.last_mut().expect("it has just been made").1;
     for (index, value) in [(3, f32::NAN), (17, f32::INFINITY), (30, f32::NEG_INFINITY), (41, -0.0)] {
@@ -198,7 +198,7 @@ fn odd_numbers(sketch: &mut Sketch, shape: &[u64]) -> Result<TensorId, GraphErro
 
 #[test]
 fn what_is_no_number_and_what_is_infinite_pass_through() {
-    let build = |sketch: &mut Sketch| -> Result<Vec<TensorId>, GraphError> {
+    let build = |sketch: &mut CaseBuilder| -> Result<Vec<TensorId>, GraphError> {
         let x = odd_numbers(sketch, &[8, 6, 2])?;
         let y = sketch.input(F32, &[8, 6, 2], Values::Positive)?;
         let w = sketch.external(DataType::F16, &[8, 5], Values::Within(1.0))?;
@@ -239,16 +239,16 @@ fn what_is_no_number_and_what_is_infinite_pass_through() {
             c.pool_2d(x, Pool::Mean, window)?,
         ])
     };
-    let mut sketch = Sketch::new(1);
+    let mut sketch = CaseBuilder::new(1);
     let outputs = build(&mut sketch).unwrap();
     let case = sketch.case(&outputs).unwrap();
-    prove(&case, &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+    prove(&case, &ThreadedBackends::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
 }
 
 #[test]
 fn what_a_mask_hides_is_hidden() {
-    let build = |sketch: &mut Sketch| -> Result<Vec<TensorId>, GraphError> {
-        let hide = |sketch: &mut Sketch, id: TensorId, infinity: &[u8]| {
+    let build = |sketch: &mut CaseBuilder| -> Result<Vec<TensorId>, GraphError> {
+        let hide = |sketch: &mut CaseBuilder, id: TensorId, infinity: &[u8]| {
             let (known, bytes) = sketch.contents.last_mut().expect("it has just been made");
             assert_eq!(*known, id);
             // Every third element; each row keeps some.
@@ -277,10 +277,10 @@ fn what_a_mask_hides_is_hidden() {
             c.flash_attn_ext(q, k, v, Some(nothing), attention)?,
         ])
     };
-    let mut sketch = Sketch::new(2);
+    let mut sketch = CaseBuilder::new(2);
     let outputs = build(&mut sketch).unwrap();
     let case = sketch.case(&outputs).unwrap();
-    let runs = prove(&case, &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+    let runs = prove(&case, &ThreadedBackends::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
     for (_, bytes) in &runs[0].outputs {
         assert!(bytes.as_chunks().0.iter().all(|it| f32::from_le_bytes(*it).is_finite()));
     }
@@ -289,21 +289,21 @@ fn what_a_mask_hides_is_hidden() {
 /// Without elements there is nothing to run, and nothing to go wrong.
 #[test]
 fn tensors_without_elements_run_too() {
-    let mut sketch = Sketch::new(3);
+    let mut sketch = CaseBuilder::new(3);
     let x = sketch.input(F32, &[8, 0, 2], Values::Within(1.0)).unwrap();
     let w = sketch.external(F32, &[8, 5], Values::Within(1.0)).unwrap();
     let y = sketch.context.mul_mat(w, x).unwrap();
     let z = sketch.context.silu(y).unwrap();
     let sum = sketch.context.apply(Op::Sum, &[Some(w)], &[] as &[Param]).unwrap();
     let case = sketch.case(&[z, sum]).unwrap();
-    let runs = prove(&case, &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+    let runs = prove(&case, &ThreadedBackends::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
     assert_eq!(runs[0].nodes.len(), 1);
 }
 
 /// A gate above zero lets through what is infinite; a shut one does not, as in ggml.
 #[test]
 fn a_shut_gate_lets_nothing_through() {
-    let mut sketch = Sketch::new(4);
+    let mut sketch = CaseBuilder::new(4);
     let gate = sketch.input(F32, &[8, 6, 2], Values::Within(2.0)).unwrap();
     let x = odd_numbers(&mut sketch, &[8, 6, 2]).unwrap();
     // The gates in front of what is odd.
@@ -312,7 +312,8 @@ fn a_shut_gate_lets_nothing_through() {
         bytes[4 * index..][..4].copy_from_slice(&value.to_le_bytes());
     }
     let y = sketch.context.glu_split(Glu::Reglu, gate, x).unwrap();
-    let runs = prove(&sketch.case(&[y]).unwrap(), &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+    let runs = prove(&sketch.case(&[y]).unwrap(), &ThreadedBackends::new(), &mut |_, _| {})
+        .unwrap_or_else(|what| panic!("{what}"));
     let made = &runs[0].outputs[0].1;
     assert!(made.as_chunks().0.iter().all(|it| f32::from_le_bytes(*it).is_finite()));
 }
@@ -342,14 +343,14 @@ fn blocks_are_rounded_as_in_ggml() {
         (0..32).map(|i| if i == 0 { 127.0 } else { i as f32 + 0.5 }).collect(),
     ];
     for dtype in [DataType::Q8_0, DataType::Q4_0] {
-        let mut sketch = Sketch::new(0);
+        let mut sketch = CaseBuilder::new(0);
         let shape = [32, rows.len() as u64];
         let x = sketch.input(F32, &shape, Values::Same(0.0)).unwrap();
         sketch.contents[0].1 = rows.iter().flatten().flat_map(|x| x.to_le_bytes()).collect();
         let place = sketch.external(dtype, &shape, Values::Same(1.0)).unwrap();
         let write = sketch.context.cpy(x, place).unwrap();
         let case = sketch.case(&[write]).unwrap();
-        prove(&case, &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+        prove(&case, &ThreadedBackends::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
     }
 }
 
@@ -357,7 +358,7 @@ fn blocks_are_rounded_as_in_ggml() {
 #[test]
 fn blocks_of_every_format_are_multiplied_in_every_plan() {
     for dtype in reference::FORMATS {
-        let mut sketch = Sketch::new(dtype.ggml_id().into());
+        let mut sketch = CaseBuilder::new(dtype.ggml_id().into());
         let x = sketch.input(F32, &[512, 2, 19], Values::Within(1.0)).unwrap();
         let weights = sketch.external(dtype, &[512, 300], Values::Within(0.05)).unwrap();
         let experts = sketch.external(dtype, &[512, 40, 3], Values::Within(0.05)).unwrap();
@@ -370,6 +371,6 @@ fn blocks_of_every_format_are_multiplied_in_every_plan() {
         let one = sketch.context.view_1d(taken, 512, steeve_graph::Bytes(2048)).unwrap();
         let one = sketch.context.mul_mat(weights, one).unwrap();
         let case = sketch.case(&[many, chosen, one]).unwrap();
-        prove(&case, &Crew::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
+        prove(&case, &ThreadedBackends::new(), &mut |_, _| {}).unwrap_or_else(|what| panic!("{what}"));
     }
 }

@@ -1,10 +1,10 @@
 //! What is made of whole rows, against the same written down in double precision.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod trial;
+mod filled_context;
 
+use filled_context::{FilledContext, assert_close};
 use steeve_graph::{DataType, Op, Order, Param, Rope, RopeMode, SoftMax, TensorId};
-use trial::{Trial, assert_close};
 
 const FLOATS: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
 
@@ -17,7 +17,7 @@ fn tolerance(dtype: DataType) -> f64 {
 }
 
 /// A tensor of some shape and type, with any strides.
-fn some(trial: &mut Trial) -> TensorId {
+fn some(trial: &mut FilledContext) -> TensorId {
     let dtype = trial.pick(&FLOATS);
     let shape =
         [trial.pick(&[1, 2, 7, 8, 33, 200]), trial.pick(&[1, 2, 5]), trial.pick(&[1, 3, 4]), trial.pick(&[1, 2])];
@@ -25,7 +25,7 @@ fn some(trial: &mut Trial) -> TensorId {
 }
 
 /// Applies a function to each row of the values.
-fn by_rows(trial: &Trial, tensor: TensorId, mut function: impl FnMut(usize, &[f64]) -> Vec<f64>) -> Vec<f64> {
+fn by_rows(trial: &FilledContext, tensor: TensorId, mut function: impl FnMut(usize, &[f64]) -> Vec<f64>) -> Vec<f64> {
     let length = trial.layout(tensor).ne()[0].max(1) as usize;
     trial.values(tensor).chunks(length).enumerate().flat_map(|(i, row)| function(i, row)).collect()
 }
@@ -41,8 +41,8 @@ fn squares(row: &[f64]) -> f64 {
 #[test]
 fn norms_divide_rows_by_what_they_say() {
     const EPSILON: f64 = 1e-3;
-    type Exact = fn(&[f64]) -> Vec<f64>;
-    let cases: [(Op, Exact); 3] = [
+    type ExactRow = fn(&[f64]) -> Vec<f64>;
+    let cases: [(Op, ExactRow); 3] = [
         (Op::Norm, |row| {
             let centred: Vec<f64> = row.iter().map(|x| x - mean(row)).collect();
             let deviation = (squares(&centred) / row.len() as f64 + EPSILON).sqrt();
@@ -56,7 +56,7 @@ fn norms_divide_rows_by_what_they_say() {
     ];
     for seed in 0..60 {
         for (op, exact) in cases {
-            let mut trial = Trial::new(seed);
+            let mut trial = FilledContext::new(seed);
             let a = some(&mut trial);
             let to = trial.context.apply(op, &[Some(a)], &[Param::Float(EPSILON as f32)]).unwrap();
             let wanted = by_rows(&trial, a, |_, row| exact(row));
@@ -68,7 +68,7 @@ fn norms_divide_rows_by_what_they_say() {
 
 #[test]
 fn the_gradient_of_rms_norm_is_its_slope() {
-    let (mut trial, n) = (Trial::new(4), 9usize);
+    let (mut trial, n) = (FilledContext::new(4), 9usize);
     let (gradient, x) = (trial.strided(DataType::F32, [9, 3, 2, 1]), trial.strided(DataType::F32, [9, 3, 2, 1]));
     let to = trial.context.apply(Op::RmsNormBack, &[Some(gradient), Some(x)], &[Param::Float(0.01)]).unwrap();
     let norm = |row: &[f64]| -> Vec<f64> {
@@ -94,7 +94,7 @@ fn the_gradient_of_rms_norm_is_its_slope() {
 #[test]
 fn groups_of_channels_are_normed_together() {
     for seed in 0..80 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&FLOATS);
         let [w, h] = [trial.pick(&[1, 2, 7, 40]), trial.pick(&[1, 3, 33])];
         let (channels, outer) = (1 + trial.below(7), 1 + trial.below(2));
@@ -121,7 +121,7 @@ fn groups_of_channels_are_normed_together() {
 #[test]
 fn the_part_above_the_diagonal_is_masked() {
     for seed in 0..60 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let (a, past) = (some(&mut trial), trial.below(5) as u32);
         let (inf, zero) =
             (trial.context.diag_mask_inf(a, past).unwrap(), trial.context.diag_mask_zero(a, past).unwrap());
@@ -139,7 +139,7 @@ fn the_part_above_the_diagonal_is_masked() {
 #[test]
 fn soft_max_scales_masks_and_leaves_a_share_to_the_sink() {
     for seed in 0..150 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&FLOATS);
         let (m2, m3) = (trial.pick(&[1, 2]), trial.pick(&[1, 2]));
         let [n, rows] = [trial.pick(&[1, 3, 16, 37, 300]), trial.pick(&[1, 2, 5])];
@@ -181,7 +181,7 @@ fn soft_max_scales_masks_and_leaves_a_share_to_the_sink() {
 
 #[test]
 fn a_masked_element_has_no_share() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let a = trial.given(DataType::F32, &[4], &[1.0, 2.0, 1.0, 50.0]);
     let mask = trial.given(DataType::F16, &[4], &[0.0, f64::NEG_INFINITY, 0.0, f64::NEG_INFINITY]);
     let to = trial.context.soft_max(a, Some(mask), SoftMax::default()).unwrap();
@@ -191,7 +191,7 @@ fn a_masked_element_has_no_share() {
 #[test]
 fn the_gradient_of_soft_max_is_its_slope() {
     for seed in 0..20 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let (gradient, y) = (trial.strided(DataType::F32, [19, 3, 2, 1]), trial.strided(DataType::F32, [19, 3, 2, 1]));
         let params = [Param::Float(0.5), Param::Float(0.0)];
         let to = trial.context.apply(Op::SoftMaxBack, &[Some(gradient), Some(y)], &params).unwrap();
@@ -228,7 +228,7 @@ fn part_of(mode: u32, sections: [usize; 4], pair: usize) -> (usize, usize) {
 #[test]
 fn rope_turns_pairs_by_their_positions() {
     for seed in 0..200 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&FLOATS);
         let mode = trial.pick(&[0u32, 2, 8, 24, 40]);
         let dims = trial.pick(&[2u64, 8, 24]);
@@ -297,7 +297,7 @@ fn rope_turns_pairs_by_their_positions() {
 
 #[test]
 fn rope_refuses_what_it_can_not_turn() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let (a, positions) = (trial.leaf(DataType::F32, &[8, 2, 3]), trial.given(DataType::I32, &[3], &[0.0, 1.0, 2.0]));
     let four = trial.leaf(DataType::I32, &[12]);
     let rope = |dims, mode| Rope { dims, mode, ..Rope::default() };
@@ -323,7 +323,7 @@ fn rope_refuses_what_it_can_not_turn() {
 #[test]
 fn sums_and_means_are_what_they_are() {
     for seed in 0..80 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let a = some(&mut trial);
         let dtype = trial.layout(a).dtype();
         let (sum, rows) = (trial.context.sum(a).unwrap(), trial.context.sum_rows(a).unwrap());
@@ -340,7 +340,7 @@ fn sums_and_means_are_what_they_are() {
 
 #[test]
 fn whole_numbers_are_added_up() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let a = trial.given(DataType::I32, &[3, 2], &[f64::from(i32::MAX), 1.0, 1.0, -4.0, 1.0, -3.0]);
     let (sum, rows) = (trial.context.sum(a).unwrap(), trial.context.sum_rows(a).unwrap());
     let means = trial.context.mean(a).unwrap();
@@ -351,7 +351,7 @@ fn whole_numbers_are_added_up() {
 
 #[test]
 fn nothing_adds_up_to_nothing() {
-    let mut trial = Trial::new(1);
+    let mut trial = FilledContext::new(1);
     let a = trial.leaf(DataType::F32, &[0, 3]);
     let (sum, rows) = (trial.context.sum(a).unwrap(), trial.context.sum_rows(a).unwrap());
     assert_eq!((trial.result(sum), trial.result(rows)), (vec![0.0], vec![0.0; 3]));
@@ -360,7 +360,7 @@ fn nothing_adds_up_to_nothing() {
 #[test]
 fn long_and_many_rows_are_cut_without_a_seam() {
     for shape in [[50_000, 3, 1, 1], [1, 40_000, 1, 1], [3, 5, 1000, 2], [700, 40, 1, 2]] {
-        let mut trial = Trial::new(shape[0]);
+        let mut trial = FilledContext::new(shape[0]);
         let a = trial.leaf(DataType::F32, &shape);
         let (norm, sums) = (trial.context.rms_norm(a, 1e-5).unwrap(), trial.context.sum_rows(a).unwrap());
         let soft = trial.context.soft_max(a, None, SoftMax::default()).unwrap();
@@ -391,7 +391,7 @@ fn sorted(row: &[f64], order: Order) -> Vec<f64> {
 #[test]
 fn orders_are_stable() {
     for seed in 0..80 {
-        let mut trial = Trial::new(seed);
+        let mut trial = FilledContext::new(seed);
         let dtype = trial.pick(&[DataType::F32, DataType::F16, DataType::Bf16, DataType::I32]);
         let shape = [trial.pick(&[1, 2, 9, 100, 999]), 1 + trial.below(4), 1 + trial.below(3), 1];
         let a = trial.strided(dtype, shape);

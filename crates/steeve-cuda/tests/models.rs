@@ -6,19 +6,19 @@ mod gpu;
 mod proof;
 
 use gpu::{assert_captured, devices};
-use nets::{Attention, Model, SAID, Step, drawing, seeing};
+use language_model::{AttentionForm, ModelGraph, TOKENS, TestModel, drawing, seeing};
 use proof::{Outcome, judge_nodes, near, run_whole};
-use reference::{Case, Sketch, ways};
+use reference::{Case, CaseBuilder, plan_variants};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Device};
-use steeve_testkit::{nets, reference};
+use steeve_testkit::{language_model, reference};
 
 /// A prompt and some tokens behind it; external tensors are what the last step has left.
-fn talk(attention: Attention, backend: &dyn Backend, judged: bool) -> Vec<(Case, Outcome)> {
-    let mut model = Model::new(attention).unwrap();
+fn talk(attention: AttentionForm, backend: &dyn Backend, judged: bool) -> Vec<(Case, Outcome)> {
+    let mut model = TestModel::new(attention).unwrap();
     let (mut past, mut said): (u64, Vec<(Case, Outcome)>) = (0, Vec::new());
-    for words in SAID {
-        let Step { context, graph, inputs } = model.step(words, past).unwrap();
+    for words in TOKENS {
+        let ModelGraph { context, graph, inputs } = model.step(words, past).unwrap();
         past += words.len() as u64;
         let mut contents = model.sketch.contents.clone();
         if let Some((_, outcome)) = said.last() {
@@ -36,7 +36,8 @@ fn talk(attention: Attention, backend: &dyn Backend, judged: bool) -> Vec<(Case,
             })
             .unwrap_or_else(|what| panic!("{attention:?}: {what}"));
         }
-        let mut outcomes = run_whole(backend, &case, &ways()[3], 3).unwrap().expect("the plan keeps everything");
+        let mut outcomes =
+            run_whole(backend, &case, &plan_variants()[3], 3).unwrap().expect("the plan keeps everything");
         assert!(outcomes.iter().all(|it| *it == outcomes[0]), "a captured run gives something else");
         said.push((case, outcomes.remove(0)));
     }
@@ -47,7 +48,7 @@ fn talk(attention: Attention, backend: &dyn Backend, judged: bool) -> Vec<(Case,
 fn a_transformer_says_what_it_says_on_the_processor() {
     for device in devices() {
         let (backend, cpu) = (device.backend().unwrap(), CpuBackend::new(2));
-        for attention in [Attention::Flash, Attention::Plain] {
+        for attention in [AttentionForm::Flash, AttentionForm::Plain] {
             let (here, there) = (talk(attention, &*backend, true), talk(attention, &cpu, false));
             for (step, ((case, here), (_, there))) in here.iter().zip(&there).enumerate() {
                 near(case, &here.outputs, &there.outputs, 3e-2)
@@ -62,10 +63,10 @@ fn a_transformer_says_what_it_says_on_the_processor() {
 fn networks_for_pictures_see_and_draw_the_same() {
     for device in devices() {
         let (backend, cpu) = (device.backend().unwrap(), CpuBackend::new(2));
-        let mut sketch = Sketch::new(5);
+        let mut sketch = CaseBuilder::new(5);
         let outputs = seeing(&mut sketch).unwrap();
         let sees = sketch.case(&outputs).unwrap();
-        let mut sketch = Sketch::new(6);
+        let mut sketch = CaseBuilder::new(6);
         let output = drawing(&mut sketch).unwrap();
         let draws = sketch.case(&[output]).unwrap();
         for case in [sees, draws] {
@@ -74,7 +75,7 @@ fn networks_for_pictures_see_and_draw_the_same() {
             })
             .unwrap_or_else(|what| panic!("{what}"));
             let run = |backend: &dyn Backend| {
-                run_whole(backend, &case, &ways()[3], 2).unwrap().expect("the plan keeps everything").remove(1)
+                run_whole(backend, &case, &plan_variants()[3], 2).unwrap().expect("the plan keeps everything").remove(1)
             };
             near(&case, &run(&*backend).outputs, &run(&cpu).outputs, 1e-2).unwrap_or_else(|what| panic!("{what}"));
         }

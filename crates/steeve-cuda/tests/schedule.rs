@@ -6,25 +6,25 @@ mod gpu;
 mod proof;
 
 use std::sync::Arc;
-use steeve_testkit::{nets, reference, rig, world};
+use steeve_testkit::{device_set, language_model, reference, test_devices};
 
+use device_set::{DeviceSet, RunOutcome, alone, fill, outcome, pin_some};
 use gpu::{assert_captured, devices};
-use nets::{Attention, Model, SAID, Step, drawing, seeing};
+use language_model::{AttentionForm, ModelGraph, TOKENS, TestModel, drawing, seeing};
 use proof::near;
-use reference::{Case, Census, Size, Sketch, random_case, seeds};
-use rig::{Outcome, Rig, alone, fill, outcome, pin_some};
+use reference::{Case, CaseBuilder, CaseSize, OpCoverage, random_case, seeds};
 use steeve_cpu::{CpuBackend, CpuDevice};
 use steeve_cuda::{Capture, CudaDevice};
 use steeve_device::Device;
 use steeve_graph::{DataType, Op, Unary};
 use steeve_sched::{Offload, SchedError, SchedOptions};
-use world::{Random, Tracer};
+use test_devices::{Random, Tracer};
 
 /// A GPU and the processor, both watched.
-fn rig(device: &Arc<CudaDevice>) -> Rig {
+fn watched_devices(device: &Arc<CudaDevice>) -> DeviceSet {
     let (tracer, device) = (Tracer::new(), Arc::clone(device) as Arc<dyn Device>);
     let devices = vec![tracer.wrap(&device), tracer.device(CpuDevice::with_threads(1))];
-    Rig { tracer, devices, made: Vec::new() }
+    DeviceSet { tracer, devices, made: Vec::new() }
 }
 
 fn options(random: &mut Random) -> SchedOptions {
@@ -48,16 +48,16 @@ fn jumps(case: &Case) -> bool {
     })
 }
 
-fn prove(rig: &Rig, case: &Case, seed: u64, tolerance: f32) -> bool {
+fn prove(device_set: &DeviceSet, case: &Case, seed: u64, tolerance: f32) -> bool {
     let mut random = Random::new(seed);
-    let mut scheduler = rig.scheduler().with_options(options(&mut random));
-    let mut bindings = rig.bind(case, &mut random, true);
+    let mut scheduler = device_set.scheduler().with_options(options(&mut random));
+    let mut bindings = device_set.bind(case, &mut random, true);
     pin_some(&mut scheduler, case, &bindings, &mut random);
     if let Err(error) = scheduler.schedule(&case.graph, &bindings) {
         // A cache may stand where nobody can write into it.
         assert!(matches!(error, SchedError::Unsupported { .. }), "seed {seed}: {error}");
         scheduler.reset().unwrap();
-        bindings = rig.bind(case, &mut random, false);
+        bindings = device_set.bind(case, &mut random, false);
     }
     let fail = |what: String| -> ! { panic!("seed {seed}: {what}\n{}", case.text()) };
     let job = scheduler.alloc(&case.graph, &bindings).unwrap_or_else(|error| fail(error.to_string()));
@@ -65,7 +65,7 @@ fn prove(rig: &Rig, case: &Case, seed: u64, tolerance: f32) -> bool {
     for wanted in &wanted {
         fill(case, &job);
         scheduler.compute(&job).unwrap_or_else(|error| fail(format!("{error}, on\n{}", job.schedule())));
-        let got: Outcome = outcome(case, &job);
+        let got: RunOutcome = outcome(case, &job);
         if !jumps(case) {
             near(case, &got.outputs, &wanted.outputs, tolerance)
                 .unwrap_or_else(|what| fail(format!("{what}, on\n{}", job.schedule())));
@@ -79,19 +79,19 @@ fn prove(rig: &Rig, case: &Case, seed: u64, tolerance: f32) -> bool {
     }
     scheduler.synchronise().unwrap_or_else(|error| fail(error.to_string()));
     let splits = job.schedule().splits().len();
-    rig.assert_ordered(&format!("seed {seed}\n{}\n{}", job.schedule(), case.text()));
+    device_set.assert_ordered(&format!("seed {seed}\n{}\n{}", job.schedule(), case.text()));
     splits > 1
 }
 
 #[test]
 fn random_graphs_are_near_what_the_processor_makes_of_them() {
     for device in devices() {
-        let (cpu, mut census, mut split, count) = (CpuBackend::new(1), Census::default(), 0, seeds(150));
+        let (cpu, mut census, mut split, count) = (CpuBackend::new(1), OpCoverage::default(), 0, seeds(150));
         let device = Arc::new(device);
-        let rig = rig(&device);
+        let device_set = watched_devices(&device);
         for seed in 0..count {
-            let case = random_case(seed, Size::Small, &cpu, &mut census);
-            split += usize::from(prove(&rig, &case, seed, 2e-2));
+            let case = random_case(seed, CaseSize::Small, &cpu, &mut census);
+            split += usize::from(prove(&device_set, &case, seed, 2e-2));
         }
         println!("{split} of {count} graphs were split");
         assert!(split as u64 * 2 > count, "there is nothing to split");
@@ -103,14 +103,14 @@ fn random_graphs_are_near_what_the_processor_makes_of_them() {
 fn networks_for_pictures_do_the_same_on_both() {
     for device in devices() {
         let device = Arc::new(device);
-        let rig = rig(&device);
+        let device_set = watched_devices(&device);
         for seed in 0..8 {
-            let mut sketch = Sketch::new(5);
+            let mut sketch = CaseBuilder::new(5);
             let outputs = seeing(&mut sketch).unwrap();
-            prove(&rig, &sketch.case(&outputs[..1]).unwrap(), seed, 1e-2);
-            let mut sketch = Sketch::new(6);
+            prove(&device_set, &sketch.case(&outputs[..1]).unwrap(), seed, 1e-2);
+            let mut sketch = CaseBuilder::new(6);
             let output = drawing(&mut sketch).unwrap();
-            prove(&rig, &sketch.case(&[output]).unwrap(), seed, 1e-2);
+            prove(&device_set, &sketch.case(&[output]).unwrap(), seed, 1e-2);
         }
         assert_captured(&device);
     }
@@ -121,25 +121,25 @@ fn a_language_model_says_the_same_with_its_layers_on_both() {
     for device in devices() {
         // Each of its graphs runs once.
         let device = Arc::new(device.with_capture(Capture::AtOnce));
-        let rig = rig(&device);
+        let device_set = watched_devices(&device);
         for (attention, seed) in
-            [Attention::Flash, Attention::Plain].into_iter().flat_map(|it| [(it, 0), (it, 1), (it, 2)])
+            [AttentionForm::Flash, AttentionForm::Plain].into_iter().flat_map(|it| [(it, 0), (it, 1), (it, 2)])
         {
             let mut random = Random::new(seed);
-            let mut model = Model::new(attention).unwrap();
-            let mut scheduler = rig.scheduler().with_options(options(&mut random));
+            let mut model = TestModel::new(attention).unwrap();
+            let mut scheduler = device_set.scheduler().with_options(options(&mut random));
             let (mut bindings, mut past) = (None, 0);
             let mut contents_alone: Option<Vec<(steeve_graph::TensorId, Vec<u8>)>> = None;
-            for (index, words) in SAID.iter().enumerate() {
-                let Step { context, graph, inputs } = model.step(words, past).unwrap();
+            for (index, words) in TOKENS.iter().enumerate() {
+                let ModelGraph { context, graph, inputs } = model.step(words, past).unwrap();
                 past += words.len() as u64;
                 let mut contents = contents_alone.clone().unwrap_or_else(|| model.sketch.contents.clone());
                 contents.extend(inputs);
                 let case = Case { context, graph, contents };
                 let bindings = bindings.get_or_insert_with(|| {
-                    let spread = rig.bind(&case, &mut random, true);
+                    let spread = device_set.bind(&case, &mut random, true);
                     let is_fine = scheduler.schedule(&case.graph, &spread).is_ok();
-                    if is_fine { spread } else { rig.bind(&case, &mut random, false) }
+                    if is_fine { spread } else { device_set.bind(&case, &mut random, false) }
                 });
                 let job = scheduler.alloc(&case.graph, bindings).unwrap();
                 fill(&case, &job);
@@ -150,7 +150,7 @@ fn a_language_model_says_the_same_with_its_layers_on_both() {
                 });
                 contents_alone = Some(wanted.externals);
             }
-            rig.assert_ordered(&format!("{attention:?}, seed {seed}"));
+            device_set.assert_ordered(&format!("{attention:?}, seed {seed}"));
         }
         assert_captured(&device);
     }

@@ -1,8 +1,8 @@
 //! A stream of work on a device.
 //!
-//! Everything is enqueued, in order: [`submit`](Backend::submit), [`write`](Backend::write) and the rest may return before
-//! they are done, and [`synchronise`](Backend::synchronise) waits for all of it. A backend that computes on the calling
-//! thread does each at once, and is right to.
+//! All work is enqueued, in order: [`submit`](Backend::submit), [`write`](Backend::write) and the rest may return
+//! before they are done, and [`synchronise`](Backend::synchronise) waits for all of it. A backend that computes on the
+//! calling thread may do each at once.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -13,34 +13,42 @@ use steeve_graph::{Bytes, Graph, Offset, TensorId};
 
 use crate::{BufferType, DeviceError, Locate, SharedBuffer};
 
-/// Runs graphs, and moves data between runs, in the order in which it is asked.
+/// A stream of work: runs graphs, and moves data between runs, in the order of the calls.
 pub trait Backend: Send + Debug {
-    /// What to call it.
+    /// Returns the name.
     fn name(&self) -> &str;
 
-    /// The kind of memory it computes in, unless told otherwise.
+    /// Returns the type of memory it computes in by default.
     fn buffer_type(&self) -> Arc<dyn BufferType>;
 
-    /// Whether work may still be under way when a call returns. If not, each call is done when it returns.
+    /// Returns whether work may still be under way when a call returns. If not, each call is done when it returns.
     fn is_async(&self) -> bool {
         false
     }
 
-    /// Whether [`copy`](Self::copy) from one kind of memory to the other is enqueued like any other work of this backend.
-    /// Otherwise somebody else has to see to it that both sides are at rest, and it is done at once.
+    /// Returns whether [`copy`](Self::copy) from one type of memory to the other is enqueued like any other work of
+    /// this backend. Otherwise the copy is done at once, and the caller ensures that no work is under way on either
+    /// side.
     fn can_copy(&self, to: &Arc<dyn BufferType>, from: &Arc<dyn BufferType>) -> bool {
         let _ = (to, from);
         false
     }
 
-    /// Whether it can run a node; if not, an error that names the node and the types.
+    /// Returns whether it can run a node.
+    ///
+    /// # Errors
+    ///
+    /// If it can't: an error that names the node and the types.
     fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError>;
 
-    /// Chooses kernels for some consecutive nodes whose tensors stand where `tensors` says. What is not supported, or
-    /// stands nowhere, is an error here and not later.
+    /// Chooses kernels for some consecutive nodes whose tensors are located where `tensors` says.
     ///
-    /// Nodes among them that only describe memory (views, reshapes) are to be passed over: there is nothing to run, and they
-    /// may stand in memory that this backend can't reach.
+    /// Nodes among them that only describe memory (views, reshapes) are skipped: there is nothing to run, and they may
+    /// be in memory that this backend can't reach.
+    ///
+    /// # Errors
+    ///
+    /// If a node is not supported or has a tensor without memory; neither is reported later.
     fn prepare(
         &self,
         graph: &Graph,
@@ -48,8 +56,8 @@ pub trait Backend: Send + Debug {
         tensors: &dyn Locate,
     ) -> Result<Box<dyn Prepared>, DeviceError>;
 
-    /// Runs what this backend has prepared. May return before it is done, and the caller keeps what was prepared until it
-    /// is.
+    /// Runs nodes that this backend has prepared. May return before they are done; the caller keeps `prepared` until
+    /// then.
     fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError>;
 
     /// Enqueues a write. `from` has been read when this returns.
@@ -70,37 +78,42 @@ pub trait Backend: Send + Debug {
         to.0.copy_from(to.1, from.0, from.1, size)
     }
 
-    /// An event that happens when all that was enqueued so far is done.
+    /// Returns an event that happens when all work that was enqueued so far is done.
     fn record(&self) -> Result<Arc<dyn Event>, DeviceError> {
         self.synchronise()?;
         Ok(Arc::new(Finished))
     }
 
-    /// What is enqueued from now on waits for the event. One of another kind of device is waited for on the host.
+    /// Makes work that is enqueued from now on wait for an event. One of another kind of device is waited for on the
+    /// host.
     fn wait(&self, event: &dyn Event) -> Result<(), DeviceError> {
         event.synchronise()
     }
 
-    /// Waits until all that was enqueued is done, and says what went wrong.
+    /// Waits until all enqueued work is done.
+    ///
+    /// # Errors
+    ///
+    /// If some of it failed.
     fn synchronise(&self) -> Result<(), DeviceError>;
 }
 
 /// Nodes that a backend is ready to run, again and again.
 pub trait Prepared: Send + Debug {
-    /// For the backend that made it.
+    /// Returns the value itself, for the backend that made it.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-/// A moment in a backend's stream of work.
+/// A point in a backend's stream of work.
 pub trait Event: Send + Sync + Debug {
-    /// Waits on the host until it has happened.
+    /// Waits on the host until the event has happened.
     fn synchronise(&self) -> Result<(), DeviceError>;
 
-    /// For backends of the same kind, which can wait without the host.
+    /// Returns the value itself, for backends of the same kind, which can wait without the host.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// The event of a backend that is never behind.
+/// The event of a backend whose work is done when a call returns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Finished;
 

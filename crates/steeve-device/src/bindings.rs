@@ -1,4 +1,4 @@
-//! Where tensors stand in real memory.
+//! Where tensors are located in device memory.
 
 use std::sync::Arc;
 
@@ -6,31 +6,31 @@ use steeve_graph::{Bytes, Offset, TensorId};
 
 use crate::{DeviceError, SharedBuffer, Usage};
 
-/// A tensor's place in a buffer.
+/// The location of a tensor in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Address<'a> {
     /// The buffer.
     pub buffer: &'a SharedBuffer,
-    /// How far from its start.
+    /// The distance from the start of the buffer.
     pub offset: Offset,
     /// The bytes that the tensor may use there.
     pub size: Bytes,
 }
 
 impl Address<'_> {
-    /// The address as its device counts.
+    /// Returns the address as the device counts.
     pub fn number(&self) -> u64 {
         self.buffer.address().saturating_add(self.offset.0)
     }
 }
 
-/// Somebody who knows where tensors stand: bindings, or the allocation of a graph.
+/// A source of tensor locations: bindings, or the allocation of a graph.
 pub trait Locate: Send + Sync {
-    /// Where `tensor` stands; `None` if it has no memory.
+    /// Returns the location of `tensor`; `None` if it has no memory.
     fn locate(&self, tensor: TensorId) -> Option<Address<'_>>;
 }
 
-/// Tensors whose memory the caller provides, and where it is. Clones are cheap.
+/// The locations of tensors whose memory the caller provides. Clones are cheap.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -47,30 +47,30 @@ pub trait Locate: Send + Sync {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Bindings(Arc<Vec<Bound>>);
+pub struct Bindings(Arc<Vec<BoundTensor>>);
 
 /// By tensor, in order.
 #[derive(Clone, Debug)]
-struct Bound {
+struct BoundTensor {
     tensor: TensorId,
     buffer: SharedBuffer,
     offset: Offset,
     size: Bytes,
 }
 
-impl Bound {
+impl BoundTensor {
     fn address(&self) -> Address<'_> {
         Address { buffer: &self.buffer, offset: self.offset, size: self.size }
     }
 }
 
 impl Bindings {
-    /// No tensor at all.
+    /// Returns bindings without any tensor.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `tensor` has `size` bytes at `offset` of `buffer`, whatever it had before.
+    /// Binds `tensor` to `size` bytes at `offset` of `buffer`, and replaces an earlier binding.
     pub fn bind(
         &mut self,
         tensor: TensorId,
@@ -79,7 +79,7 @@ impl Bindings {
         size: Bytes,
     ) -> Result<(), DeviceError> {
         buffer.check_bounds(offset, size)?;
-        let bound = Bound { tensor, buffer: buffer.clone(), offset, size };
+        let bound = BoundTensor { tensor, buffer: buffer.clone(), offset, size };
         let bounds = Arc::make_mut(&mut self.0);
         match bounds.binary_search_by_key(&tensor, |bound| bound.tensor) {
             Ok(index) => bounds[index] = bound,
@@ -91,52 +91,52 @@ impl Bindings {
     /// Returns where `tensor` is; `None` also where a tensor of the same number but of another context is bound.
     pub fn get(&self, tensor: TensorId) -> Option<Address<'_>> {
         let index = self.0.binary_search_by_key(&tensor, |bound| bound.tensor).ok()?;
-        Some(&self.0[index]).filter(|bound| bound.tensor.is_same(tensor)).map(Bound::address)
+        Some(&self.0[index]).filter(|bound| bound.tensor.is_same(tensor)).map(BoundTensor::address)
     }
 
-    /// Whether every tensor stands where it does in the other. Of clones that is known at once.
+    /// Returns whether both bind the same tensors to the same locations. Costs nothing for clones.
     pub fn is_same(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Bound, &Bound)| {
+        let same = |(one, other): (&BoundTensor, &BoundTensor)| {
             let places = (one.tensor, one.offset, one.size) == (other.tensor, other.offset, other.size);
             places && one.buffer.is_same(&other.buffer)
         };
         Arc::ptr_eq(&self.0, &other.0) || (self.0.len() == other.0.len() && self.0.iter().zip(other.0.iter()).all(same))
     }
 
-    /// All tensors with their places, by id.
+    /// Returns all tensors with their locations, by id.
     pub fn iter(&self) -> impl Iterator<Item = (TensorId, Address<'_>)> {
         self.0.iter().map(|bound| (bound.tensor, bound.address()))
     }
 
-    /// Whether there is none.
+    /// Returns whether no tensor is bound.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes over all of `other`'s, which win where both have one.
+    /// Adds all bindings of `other`, which win where both bind a tensor.
     pub fn extend(&mut self, other: &Self) {
         if self.0.is_empty() {
             self.0 = Arc::clone(&other.0);
             return;
         }
-        // Stable: theirs stand before ours, and the first stays.
-        let mut all: Vec<Bound> = other.0.iter().chain(&*self.0).cloned().collect();
+        // Stable: bindings of `other` come before ours, and the first of a tensor is kept.
+        let mut all: Vec<BoundTensor> = other.0.iter().chain(&*self.0).cloned().collect();
         all.sort_by_key(|bound| bound.tensor);
         all.dedup_by_key(|bound| bound.tensor);
         self.0 = Arc::new(all);
     }
 
-    /// Says what all of its buffers are for. A scheduler runs operations where their
+    /// Sets the usage of all buffers. A scheduler runs operations where their
     /// [weights](crate::Usage::Weights) are.
     pub fn set_usage(&self, usage: Usage) {
         self.0.iter().for_each(|bound| bound.buffer.set_usage(usage));
     }
 
-    /// The distinct buffers, in the order of the tensors that stand in them.
+    /// Returns the distinct buffers, in the order of the tensors that are located in them.
     pub fn buffers(&self) -> Vec<SharedBuffer> {
         let mut buffers: Vec<SharedBuffer> = Vec::new();
         for bound in self.0.iter() {
-            // Tensors mostly stand in the buffer of the one before.
+            // Most tensors are in the buffer of the one before.
             if !buffers.iter().rev().any(|buffer| buffer.is_same(&bound.buffer)) {
                 buffers.push(bound.buffer.clone());
             }

@@ -1,7 +1,7 @@
-//! A kind of memory, and a piece of it: what a device crate implements.
+//! A type of memory, and a piece of it: the traits that a device crate implements.
 //!
-//! All methods of a [`Buffer`] check bounds: an implementation is safe to call with any numbers. A read is `&self`, a write
-//! `&mut self`; [`SharedBuffer`](crate::SharedBuffer) turns that into a flag at run time.
+//! All methods of a [`Buffer`] check bounds: an implementation is safe to call with any numbers. A read takes `&self`,
+//! a write `&mut self`; [`SharedBuffer`](crate::SharedBuffer) turns that into a borrow flag at run time.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use steeve_graph::{Align, Bytes, Fusion, Offset, TensorId, Tensors};
 
 use crate::DeviceError;
 
-/// What a buffer is for. A scheduler runs an operation where its weights are.
+/// What a buffer is used for. A scheduler runs an operation where its weights are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Usage {
@@ -23,76 +23,80 @@ pub enum Usage {
     Compute,
 }
 
-/// A kind of memory.
+/// A type of memory.
 pub trait BufferType: Send + Sync + Debug {
-    /// What to call it.
+    /// Returns the name.
     fn name(&self) -> &str;
 
-    /// What the offsets of tensors are multiples of; also of a buffer's address, unless its memory is the caller's.
+    /// Returns the alignment of the offsets of tensors; also of a buffer's address, unless the caller provides its
+    /// memory.
     fn align(&self) -> Align;
 
-    /// The largest buffer it gives out.
+    /// Returns the size of the largest buffer, if there is a limit.
     fn max_size(&self) -> Option<Bytes> {
         None
     }
 
-    /// Whether the host can read and write it where it stands.
+    /// Returns whether the host can read and write it directly.
     fn is_host(&self) -> bool;
 
-    /// For how many nodes after its last reader a tensor must stay, because backends fuse or reorder nodes.
+    /// Returns the number of nodes for which a tensor is kept after its last reader, because backends fuse or reorder
+    /// nodes.
     fn hold(&self) -> u32 {
         0
     }
 
-    /// Whether backends that compute here fuse nodes where addresses allow it, and what plans keep so that they can.
+    /// Returns whether backends that compute here fuse nodes where addresses allow it, and what plans keep so that they
+    /// can.
     fn fusion(&self) -> Fusion {
         Fusion::None
     }
 
-    /// Who says that tensors take more bytes here than they span. `None` costs nothing.
+    /// Returns the rule by which tensors take more bytes here than they span. `None` costs nothing.
     fn padding(&self) -> Option<&dyn Padding> {
         None
     }
 
-    /// A buffer of at least `size` bytes.
+    /// Allocates a buffer of at least `size` bytes.
     fn allocate(&self, size: Bytes) -> Result<Box<dyn Buffer>, DeviceError>;
 }
 
 impl dyn BufferType + '_ {
-    /// The bytes that a tensor takes here: what it spans, or more.
+    /// Returns the bytes that a tensor takes here: what it spans, or more.
     pub fn alloc_size(&self, tensors: &Tensors, tensor: TensorId) -> Bytes {
         let bytes = tensors.get(tensor).map_or(Bytes::ZERO, |it| it.nbytes());
         self.padding().map_or(bytes, |padding| padding.alloc_size(tensors, tensor).max(bytes))
     }
 }
 
-/// Kernels that want bytes behind a tensor, or scratch memory with it.
+/// A rule for kernels that need bytes behind a tensor, or scratch memory with it.
 pub trait Padding {
-    /// The bytes that `tensor` takes. Less than it spans counts as what it spans.
+    /// Returns the bytes that `tensor` takes. Less than it spans counts as what it spans.
     fn alloc_size(&self, tensors: &Tensors, tensor: TensorId) -> Bytes;
 }
 
 /// A piece of memory.
 pub trait Buffer: Send + Sync + Debug {
-    /// Its size.
+    /// Returns the size.
     fn size(&self) -> Bytes;
 
-    /// The address of its first byte, as its device counts.
+    /// Returns the address of the first byte, as the device counts.
     fn address(&self) -> u64;
 
-    /// Copies bytes out of it.
+    /// Copies bytes out of the buffer.
     fn read(&self, offset: Offset, into: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Copies bytes into it.
+    /// Copies bytes into the buffer.
     fn write(&mut self, offset: Offset, from: &[u8]) -> Result<(), DeviceError>;
 
     /// Sets `size` bytes to `byte`.
     fn fill(&mut self, offset: Offset, size: Bytes, byte: u8) -> Result<(), DeviceError>;
 
-    /// Copies from one place in it to another; the two may overlap.
+    /// Copies from one range of the buffer to another; the two may overlap.
     fn copy_within(&mut self, from: Offset, to: Offset, size: Bytes) -> Result<(), DeviceError>;
 
-    /// Copies out of another buffer, perhaps of another device. Goes through the host unless a device knows better.
+    /// Copies out of another buffer, perhaps of another device. Goes through the host unless a device has a shorter
+    /// way.
     fn copy_from(&mut self, to: Offset, source: &dyn Buffer, from: Offset, size: Bytes) -> Result<(), DeviceError> {
         copy_through_host(self, to, source, from, size)
     }
@@ -102,41 +106,44 @@ pub trait Buffer: Send + Sync + Debug {
         self.fill(Offset(0), self.size(), byte)
     }
 
-    /// Makes it at least as large where it stands: its address and its bytes stay. `false`, and nothing changes, if it can't
-    /// be larger there. Nobody asks for less than it has.
+    /// Grows the buffer in place to at least `size` bytes, which are no fewer than it has: address and bytes stay.
+    /// Returns `false`, and changes nothing, if it can't.
     fn grow(&mut self, size: Bytes) -> Result<bool, DeviceError> {
         let _ = size;
         Ok(false)
     }
 
-    /// Forgets what was set up for the tensors of the last graph.
+    /// Drops what was set up for the tensors of the last graph.
     fn reset(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// Who wants to see each tensor that is placed here. `None` costs nothing.
+    /// Returns the hook to call for each tensor that is placed here. `None` costs nothing.
     fn init_hook(&mut self) -> Option<&mut dyn InitTensor> {
         None
     }
 
-    /// For backends that know the type.
+    /// Returns the value itself, for backends that know the type.
     fn as_any(&self) -> &dyn Any;
 
-    /// For backends that know the type.
+    /// Returns the value itself, for backends that know the type.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-/// Sees each tensor that gets a place in a buffer.
+/// A hook that is called for each tensor that is placed in a buffer.
 pub trait InitTensor {
-    /// `tensor` stands at `offset` from now on.
+    /// Sets up `tensor`, which is located at `offset` from now on.
     fn init_tensor(&mut self, tensors: &Tensors, tensor: TensorId, offset: Offset) -> Result<(), DeviceError>;
 }
 
-/// How many bytes are on the way at a time.
+/// The bytes that are copied at a time.
 const STAGE: u64 = 1 << 20;
 
-/// Copies out of another buffer through a piece of host memory: what [`Buffer::copy_from`] does where a device knows no better.
-/// Fails before anything is written if either side is too small.
+/// Copies out of another buffer through host memory: the default of [`Buffer::copy_from`].
+///
+/// # Errors
+///
+/// If either range is out of bounds, before anything is written; or if a transfer fails.
 pub fn copy_through_host<B: Buffer + ?Sized>(
     target: &mut B,
     to: Offset,

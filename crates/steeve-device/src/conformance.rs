@@ -1,14 +1,14 @@
 //! Laws that every device, memory and backend keeps, and one call that checks them.
 //!
-//! A device crate has one test for each: `check_device(&device).assert()`. What can't be checked is in the report with the
-//! reason, so nothing passes in silence.
+//! A device crate has one test for each: `check_device(&device).assert()`. What can't be checked is in the report with
+//! the reason, so nothing is skipped in silence.
 //!
 //! - [`check_memory`]: sizes and addresses are as promised; transfers touch exactly their range, and none that passes an
 //!   end; an error changes nothing; buffers share no bytes.
-//! - [`check_device`]: names, figures, and all of its memories; what is given back is free again.
-//! - [`check_backend`]: every operation that may take over the bytes of a source gives the same result there as anywhere
-//!   else, to the bit; it depends on its sources alone and writes nothing but its result; nodes run in order.
-//! - [`check_custom_op`]: the same of a caller's own operation.
+//! - [`check_device`]: names, figures, and all of its memories; what is released is free again.
+//! - [`check_backend`]: every operation whose result may have the memory of a source computes the same there as
+//!   anywhere else, to the bit; it depends on its sources alone and writes nothing but its result; nodes run in order.
+//! - [`check_custom_op`]: the in-place laws for a caller's own operation.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -26,13 +26,13 @@ mod random;
 
 // Memories and devices.
 mod memory;
-mod bytes;
+mod transfers;
 mod device;
 
 // Backends.
-mod case;
-mod table;
-mod trial;
+mod op_case;
+mod op_cases;
+mod bound_graph;
 mod in_place;
 mod backend;
 

@@ -1,4 +1,4 @@
-//! Devices, and the list of those there are.
+//! Devices and their registry.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use steeve_graph::{Bytes, Graph, TensorId};
 
 use crate::{Backend, BufferType, DeviceError};
 
-/// What a device is.
+/// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum DeviceKind {
@@ -15,73 +15,77 @@ pub enum DeviceKind {
     Gpu,
     /// A graphics processor that shares the host's memory.
     IntegratedGpu,
-    /// Something that helps the processor with some operations.
+    /// An accelerator that helps the processor with some operations.
     Accelerator,
     /// The processor.
     Cpu,
-    /// Nothing that computes: for planning.
+    /// A device that computes nothing: for planning.
     Planning,
 }
 
-/// How much memory a device has.
+/// The memory of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// What can still be had.
+    /// The bytes that can still be allocated.
     pub free: Bytes,
-    /// All of it.
+    /// All bytes.
     pub total: Bytes,
 }
 
-/// Something with memory that perhaps runs graphs.
+/// A device: some memory, and perhaps backends that run graphs.
 pub trait Device: Send + Sync + Debug {
-    /// A short name that no other device has: `CUDA0`.
+    /// Returns a short name that no other device has: `CUDA0`.
     fn name(&self) -> &str;
 
-    /// A name for people: that of the product.
+    /// Returns a name for people: that of the product.
     fn description(&self) -> &str {
         self.name()
     }
 
-    /// What it is.
+    /// Returns the kind of device.
     fn kind(&self) -> DeviceKind;
 
-    /// How much memory it has.
+    /// Returns how much memory the device has.
     fn memory(&self) -> MemoryInfo;
 
-    /// The kinds of memory it gives out. The first is the default.
+    /// Returns the types of memory it can allocate. The first is the default.
     fn buffer_types(&self) -> &[Arc<dyn BufferType>];
 
-    /// The kind of memory it computes in, unless told otherwise.
+    /// Returns the type of memory that its backends compute in by default.
     fn default_buffer_type(&self) -> Option<&Arc<dyn BufferType>> {
         self.buffer_types().first()
     }
 
-    /// Memory of the host that it copies to and from by itself, while others work, if it has such: pinned memory. Who
-    /// computes on the host beside it does well to keep results there.
+    /// Returns host memory that the device copies to and from by itself while other devices work (pinned memory), if it
+    /// has such. Results of work on the host are best kept there.
     fn host_memory(&self) -> Option<&Arc<dyn BufferType>> {
         None
     }
 
-    /// Whether its backends can read and write memory of this type, its own or another's.
+    /// Returns whether its backends can read and write memory of this type, its own or another's.
     fn reads(&self, memory: &Arc<dyn BufferType>) -> bool {
         self.buffer_types().iter().any(|own| Arc::ptr_eq(own, memory))
     }
 
-    /// Whether its backends can run a node; if not, why.
+    /// Returns whether its backends can run a node.
+    ///
+    /// # Errors
+    ///
+    /// If they can't, with the reason.
     fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError>;
 
-    /// Whether it is worth moving a node here although its weights are in the memory of the host and have to be copied for
-    /// it. A product with many columns is, on a fast device.
+    /// Returns whether it is worth moving a node here although its weights are in host memory and have to be copied for
+    /// it, as for a product with many columns on a fast device.
     fn offloads(&self, graph: &Graph, node: TensorId) -> bool {
         let _ = (graph, node);
         false
     }
 
-    /// A stream of work on it.
+    /// Returns a new stream of work on the device.
     fn backend(&self) -> Result<Box<dyn Backend>, DeviceError>;
 }
 
-/// The devices there are, in the order in which they were registered.
+/// The registered devices, in order of registration.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -101,7 +105,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// No device yet.
+    /// Returns a registry without devices.
     pub fn new() -> Self {
         Self::default()
     }
@@ -114,24 +118,24 @@ impl Registry {
         }
     }
 
-    /// All of them.
+    /// Returns all devices.
     pub fn devices(&self) -> &[Arc<dyn Device>] {
         &self.devices
     }
 
-    /// The one called `name`.
+    /// Returns the device called `name`.
     pub fn by_name(&self, name: &str) -> Option<&Arc<dyn Device>> {
         self.devices.iter().find(|device| device.name() == name)
     }
 
-    /// Of those of one kind the one with the most free memory; the first of equals.
+    /// Returns the device of one kind that has the most free memory; the first of equals.
     pub fn best_of(&self, kind: DeviceKind) -> Option<&Arc<dyn Device>> {
         let of_kind = self.devices.iter().filter(|device| device.kind() == kind);
-        // `max_by_key` takes the last of equals, so ask from behind.
+        // `max_by_key` returns the last of equals, so the order is reversed.
         of_kind.rev().max_by_key(|device| device.memory().free)
     }
 
-    /// The best device that computes: a GPU, else an integrated one, else an accelerator, else the processor.
+    /// Returns the best device that computes: a GPU, else an integrated one, else an accelerator, else the processor.
     pub fn best(&self) -> Option<&Arc<dyn Device>> {
         [DeviceKind::Gpu, DeviceKind::IntegratedGpu, DeviceKind::Accelerator, DeviceKind::Cpu]
             .into_iter()

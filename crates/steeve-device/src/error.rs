@@ -1,116 +1,172 @@
-//! What devices refuse.
+//! The errors of devices, memories and backends.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
 
 use steeve_graph::{Bytes, Graph, Named, Offset, TensorId};
 
-/// Why a device did not do what it was asked.
+/// An error of a device, a memory or a backend.
+///
+/// Each displays as one line, `thing: what is wrong: expected, got`; an error that caused it is its
+/// [`source`](std::error::Error::source) and not part of the line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// There is not so much memory left.
-    #[error("{memory} has no {asked} bytes{}", left_over(.left))]
+    /// The memory does not have that many bytes left.
+    #[error("{memory}: out of memory: requested {asked} bytes{}", available(.left))]
     OutOfMemory {
-        /// The buffer type.
+        /// The name of the buffer type.
         memory: String,
-        /// How many bytes were asked for.
+        /// The requested bytes.
         asked: Bytes,
-        /// How many there are, where that is known.
+        /// The bytes that are available, if known.
         left: Option<Bytes>,
     },
-    /// No buffer may be so large.
-    #[error("{memory} gives out buffers of at most {max} bytes, and {asked} were asked for")]
+    /// The memory has no buffers of that size.
+    #[error("{memory}: buffer too large: expected at most {max} bytes, got {asked}")]
     TooLarge {
-        /// The buffer type.
+        /// The name of the buffer type.
         memory: String,
-        /// How many bytes were asked for.
+        /// The requested bytes.
         asked: Bytes,
-        /// The largest buffer.
+        /// The size of the largest buffer.
         max: Bytes,
     },
-    /// The device made a buffer that is not what its type promises.
-    #[error("{memory} promised {promised}, and gave {given}")]
+    /// A buffer is not what its type promises.
+    #[error("{memory}: broken promise: expected {promised}, got {given}")]
     Broken {
-        /// The buffer type.
+        /// The name of the buffer type.
         memory: String,
         /// What was promised.
         promised: String,
-        /// What came.
+        /// What the memory returned.
         given: String,
     },
     /// A transfer passes the end of its buffer.
-    #[error("{size} bytes at offset {offset} pass the end of a buffer of {memory}, which has {room} bytes")]
+    #[error("{memory}: out of bounds: expected a range within {room} bytes, got {size} bytes at offset {offset}")]
     Outside {
-        /// The buffer type.
+        /// The name of the buffer type.
         memory: String,
-        /// Where the transfer starts.
+        /// The offset at which the range starts.
         offset: Offset,
-        /// How many bytes it has.
+        /// The bytes of the range.
         size: Bytes,
-        /// How many the buffer has.
+        /// The bytes of the buffer.
         room: Bytes,
     },
-    /// Somebody else has borrowed the buffer.
-    #[error("a buffer of {memory} with {size} bytes is in use by another run or transfer")]
+    /// Another run or transfer has borrowed the buffer.
+    #[error("{memory}: buffer in use: another run or transfer has borrowed its {size} bytes")]
     InUse {
-        /// The buffer type.
+        /// The name of the buffer type.
         memory: String,
         /// The buffer's size.
         size: Bytes,
     },
-    /// The memory of the buffer has been given back.
-    #[error("the memory of a buffer of {memory} with {size} bytes has been given back")]
+    /// The memory of the buffer has been released.
+    #[error("{memory}: buffer released: its {size} bytes have been given back")]
     Released {
-        /// The buffer type.
+        /// The name of the buffer type.
         memory: String,
         /// The buffer's size.
         size: Bytes,
     },
     /// The memory can't be written.
-    #[error("{memory} is read only")]
+    #[error("{memory}: read-only memory")]
     ReadOnly {
-        /// The buffer type.
+        /// The name of the buffer type.
         memory: String,
     },
-    /// There are no bytes behind the buffer.
-    #[error("{memory} only counts bytes: there is nothing to read or write")]
+    /// The buffer has no bytes: its memory only counts them.
+    #[error("{memory}: no bytes to read or write: the memory only counts them")]
     NoBytes {
-        /// The buffer type.
+        /// The name of the buffer type.
         memory: String,
     },
-    /// The backend can't run a node.
-    #[error("{backend} can't run {node}, {op}: {why}")]
+    /// The backend has no kernel for a node.
+    #[error("{backend}: unsupported node: {node}, {op}: {why}")]
     Unsupported {
-        /// The backend.
+        /// The name of the backend.
         backend: String,
         /// The node.
         node: Named,
-        /// Its operation with the types and shapes.
+        /// The operation with types and shapes of sources and result.
         op: String,
-        /// What is missing.
+        /// What is not supported.
         why: String,
     },
-    /// A tensor that a node needs stands nowhere.
-    #[error("{tensor} has no memory")]
+    /// A tensor that a node needs is not located in any buffer.
+    #[error("{tensor}: no memory: expected a binding or an allocation")]
     Unplaced {
         /// The tensor.
         tensor: Named,
     },
     /// The run was cancelled.
-    #[error("the run was cancelled before node {node} of {nodes}")]
+    #[error("run cancelled: before node {node} of {nodes}")]
     Cancelled {
         /// The first node that did not run.
         node: usize,
-        /// How many there are.
+        /// The number of nodes of the graph.
         nodes: usize,
     },
-    /// The device or its driver failed.
+    /// The device, its driver or a node failed.
     #[error("{device}: {why}")]
     Failed {
-        /// The device or the memory.
+        /// The name of the device or memory.
         device: String,
-        /// What it said.
+        /// What went wrong.
         why: String,
     },
+    /// A caller's own kernel returned an error.
+    #[error("{backend}: kernel failed: {node}, {op}")]
+    Kernel {
+        /// The name of the backend.
+        backend: String,
+        /// The node.
+        node: Named,
+        /// The name of its operation.
+        op: String,
+        /// The error that the kernel returned.
+        #[source]
+        source: KernelError,
+    },
 }
+
+/// An error that a caller's own kernel returned, shared by the clones of a [`DeviceError`]. Two are equal if their messages are.
+#[derive(Clone, Debug)]
+pub struct KernelError(Arc<dyn Error + Send + Sync>);
+
+impl KernelError {
+    /// Wraps an error of a kernel.
+    pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(error.into().into())
+    }
+
+    /// Returns the kernel's own error, for downcasts.
+    pub fn get(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.0
+    }
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for KernelError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl PartialEq for KernelError {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for KernelError {}
 
 impl DeviceError {
     /// Checks that `size` bytes at `offset` lie within a buffer of `room` bytes.
@@ -126,7 +182,7 @@ impl DeviceError {
         }
     }
 
-    /// `backend` can't run `node`: [`DeviceError::Unsupported`] with the operation, types and shapes in words.
+    /// Returns [`DeviceError::Unsupported`] for `node` on `backend`, with its operation, types and shapes in words.
     pub fn unsupported(backend: &str, graph: &Graph, node: TensorId, why: impl Into<String>) -> Self {
         let tensors = graph.tensors();
         let layout = |id: TensorId| tensors.get(id).map_or_else(|| String::from("?"), |it| it.layout.to_string());
@@ -142,6 +198,6 @@ impl DeviceError {
     }
 }
 
-fn left_over(left: &Option<Bytes>) -> String {
-    left.map_or_else(|| String::from(" left"), |left| format!(" left, only {left}"))
+fn available(left: &Option<Bytes>) -> String {
+    left.map_or_else(String::new, |left| format!(", {left} bytes available"))
 }

@@ -1,4 +1,4 @@
-//! Who has how many bytes: what devices without a driver that counts keep themselves.
+//! A count of allocated bytes, for devices without a driver that counts them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,58 +7,62 @@ use steeve_graph::Bytes;
 
 use crate::{DeviceError, MemoryInfo, MemorySpec};
 
-/// Counts the bytes and buffers that a device has given out. Clones count together.
+/// Counts the bytes and buffers that a device has allocated. Clones share the counts.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(Arc<Counts>);
+pub struct Ledger(Arc<LedgerState>);
 
 #[derive(Debug, Default)]
-struct Counts {
-    live: Mutex<Live>,
-    /// How often memory was asked for, also in vain.
+struct LedgerState {
+    live: Mutex<LiveBuffers>,
+    /// The number of requests, those that failed among them.
     asked: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Live {
+struct LiveBuffers {
     bytes: u64,
     peak: u64,
     buffers: u64,
 }
 
 impl Ledger {
-    /// The bytes of all buffers that exist.
+    /// Returns the bytes of all buffers that exist.
     pub fn live(&self) -> Bytes {
         Bytes(self.with(|live| live.bytes))
     }
 
-    /// The most bytes there ever were at a time.
+    /// Returns the largest number of bytes that existed at a time.
     pub fn peak(&self) -> Bytes {
         Bytes(self.with(|live| live.peak))
     }
 
-    /// How many buffers exist.
+    /// Returns the number of buffers that exist.
     pub fn buffers(&self) -> u64 {
         self.with(|live| live.buffers)
     }
 
-    /// How often a buffer was asked for, also in vain.
+    /// Returns the number of requests for a buffer, those that failed among them.
     pub fn asked(&self) -> u64 {
         self.0.asked.load(Ordering::Relaxed)
     }
 
-    /// Counts a request; answers its number, from 0.
+    /// Counts a request. Returns its number, from 0.
     pub(crate) fn ask(&self) -> u64 {
         self.0.asked.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Enters a buffer of `size` bytes, unless the memory has a limit that says no.
-    pub(crate) fn enter(&self, spec: &MemorySpec, size: Bytes) -> Result<Entry, DeviceError> {
+    /// Enters a buffer of `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the memory has a limit that does not allow it.
+    pub(crate) fn enter(&self, spec: &MemorySpec, size: Bytes) -> Result<LedgerEntry, DeviceError> {
         self.take(spec, size, size)?;
         self.with(|live| live.buffers += 1);
-        Ok(Entry { ledger: self.clone(), size })
+        Ok(LedgerEntry { ledger: self.clone(), size })
     }
 
-    /// Counts `more` bytes of a buffer that has `size` with them.
+    /// Counts `more` bytes of a buffer that has `size` bytes with them.
     fn take(&self, spec: &MemorySpec, size: Bytes, more: Bytes) -> Result<(), DeviceError> {
         let memory = || spec.name.clone();
         if let Some(max) = spec.max_size.filter(|max| size > *max) {
@@ -75,26 +79,30 @@ impl Ledger {
         })
     }
 
-    /// What is free of `capacity`.
+    /// Returns the memory of a device with `capacity` bytes.
     pub(crate) fn info(&self, capacity: Option<Bytes>) -> MemoryInfo {
         let total = capacity.unwrap_or(Bytes(u64::MAX));
         MemoryInfo { free: Bytes(total.0.saturating_sub(self.live().0)), total }
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Live) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut LiveBuffers) -> R) -> R {
         act(&mut self.0.live.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Bytes that count as given out until this is dropped.
+/// Bytes that count as allocated until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LedgerEntry {
     ledger: Ledger,
     size: Bytes,
 }
 
-impl Entry {
-    /// The buffer has more bytes from now on, unless the memory has a limit that says no.
+impl LedgerEntry {
+    /// Counts the buffer with `size` bytes from now on.
+    ///
+    /// # Errors
+    ///
+    /// If the memory has a limit that does not allow it.
     pub(crate) fn grow(&mut self, spec: &MemorySpec, size: Bytes) -> Result<(), DeviceError> {
         self.ledger.take(spec, size, Bytes(size.0.saturating_sub(self.size.0)))?;
         self.size = self.size.max(size);
@@ -102,7 +110,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for LedgerEntry {
     fn drop(&mut self) {
         self.ledger.with(|live| {
             live.bytes -= self.size.0;

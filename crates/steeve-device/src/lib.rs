@@ -8,10 +8,11 @@
 //!                                                     Bindings      tensor -> buffer and offset
 //! ```
 //!
-//! A [`BufferType`] is a kind of memory and what the planner must know of it; a [`Buffer`] is a piece of it. A
-//! [`SharedBuffer`] is how everybody holds one: cheap to clone, borrowed once per transfer or run, and its memory can be
-//! taken back. [`Backend`]s run graphs in such memory. [`HostMemory`] is plain memory of this process, [`NullDevice`] only
-//! counts, and [`DiscreteDevice`] is a device with memory of its own for tests. [`conformance`] judges any of them.
+//! A [`BufferType`] is a type of memory with what the planner must know of it; a [`Buffer`] is a piece of it. A
+//! [`SharedBuffer`] is the handle of a buffer: cheap to clone, borrowed once per transfer or run, and its memory can be
+//! released. [`Backend`]s run graphs in such memory. [`HostMemory`] is plain memory of this process, [`NullDevice`]
+//! only counts bytes, and [`DiscreteDevice`] is a device for tests with memory of its own. [`conformance`] checks any
+//! of them.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -24,7 +25,7 @@
 //! buffer.read(Offset(16), &mut back)?;
 //! assert_eq!(&back, b"hello");
 //! let error = buffer.write(Offset(1020), b"hello").unwrap_err();
-//! assert_eq!(error.to_string(), "5 bytes at offset 1020 pass the end of a buffer of host, which has 1024 bytes");
+//! assert_eq!(error.to_string(), "host: out of bounds: expected a range within 1024 bytes, got 5 bytes at offset 1020");
 //! # Ok::<(), steeve_device::DeviceError>(())
 //! ```
 #![deny(unsafe_code)]
@@ -32,7 +33,7 @@
 
 mod error;
 mod buffer;
-mod shared;
+mod shared_buffer;
 mod bindings;
 mod device;
 mod backend;
@@ -42,11 +43,11 @@ mod element;
 
 // Memories.
 #[allow(unsafe_code)]
-mod host;
-mod spec;
+mod host_memory;
+mod memory_spec;
 mod ledger;
-mod null;
-mod discrete;
+mod null_device;
+mod discrete_device;
 
 pub mod conformance;
 
@@ -54,14 +55,14 @@ pub use backend::{Backend, Event, Finished, Prepared};
 pub use bindings::{Address, Bindings, Locate};
 pub use buffer::{Buffer, BufferType, InitTensor, Padding, Usage, copy_through_host};
 pub use device::{Device, DeviceKind, MemoryInfo, Registry};
-pub use discrete::{DiscreteDevice, Faults};
+pub use discrete_device::{DiscreteDevice, Faults};
 pub use element::Element;
-pub use error::DeviceError;
-pub use host::{HostBuffer, HostMemory, Pages, Span, SpanMut};
+pub use error::{DeviceError, KernelError};
+pub use host_memory::{HostBuffer, HostMemory, Pages, Span, SpanMut};
 pub use ledger::Ledger;
 pub use lowering::{LocatedTensor, LoweredNode, LoweredSource, Lowering, SourceUse, UsedBuffer};
-pub use null::NullDevice;
+pub use memory_spec::MemorySpec;
+pub use null_device::NullDevice;
 pub use shape::Shape;
-pub use shared::{Reading, SharedBuffer, Writing};
-pub use spec::MemorySpec;
+pub use shared_buffer::{BufferReadGuard, BufferWriteGuard, SharedBuffer};
 pub use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId, Tensors};

@@ -1,9 +1,9 @@
-//! Nodes and the places of their tensors in, located operands out: the first thing that every backend does in
+//! Nodes and the locations of their tensors in, located operands out: the first step of every backend's
 //! [`prepare`](crate::Backend::prepare).
 //!
-//! What comes out has been checked once: every operand lies within its buffer, the device reaches that buffer, and each source
-//! is classified by the bytes that it shares with the result. So kernels neither look at bounds nor compare addresses.
-//! Costs one lookup per operand, and allocates nothing per node.
+//! The output has been checked once: every operand lies within its buffer, the device reaches that buffer, and each
+//! source is classified by the bytes that it shares with the result. So kernels neither check bounds nor compare
+//! addresses. Costs one lookup per operand, and allocates nothing per node.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -107,7 +107,7 @@ pub struct Lowering<'a> {
     device: &'a str,
     graph: &'a Graph,
     tensors: &'a dyn Locate,
-    reaches: Reaches<'a>,
+    reaches: CanReach<'a>,
     buffers: Vec<UsedBuffer>,
     /// The index of the latest buffer at each address. Empty buffers may have the address of another.
     by_address: BTreeMap<u64, usize>,
@@ -115,12 +115,12 @@ pub struct Lowering<'a> {
 }
 
 /// Whether the device computes on a buffer.
-type Reaches<'a> = &'a dyn Fn(&SharedBuffer) -> Result<bool, DeviceError>;
+type CanReach<'a> = &'a dyn Fn(&SharedBuffer) -> Result<bool, DeviceError>;
 
 impl<'a> Lowering<'a> {
     /// Returns a lowering for nodes of `graph` on `device`, whose tensors are where `tensors` says. `reaches` tells whether the
     /// device can compute on a buffer; it is asked once per buffer.
-    pub fn new(device: &'a str, graph: &'a Graph, tensors: &'a dyn Locate, reaches: Reaches<'a>) -> Self {
+    pub fn new(device: &'a str, graph: &'a Graph, tensors: &'a dyn Locate, reaches: CanReach<'a>) -> Self {
         Self { device, graph, tensors, reaches, buffers: Vec::new(), by_address: BTreeMap::new(), sources: Vec::new() }
     }
 
@@ -132,7 +132,7 @@ impl<'a> Lowering<'a> {
     pub fn nodes(device: &str, graph: &'a Graph, range: Range<usize>) -> Result<&'a [TensorId], DeviceError> {
         let all = graph.nodes();
         all.get(range.clone()).ok_or_else(|| {
-            let why = format!("nodes {} to {} are asked for, and the graph has {}", range.start, range.end, all.len());
+            let why = format!("no such nodes: expected a range within 0..{}, got {range:?}", all.len());
             DeviceError::Failed { device: device.into(), why }
         })
     }
@@ -142,8 +142,8 @@ impl<'a> Lowering<'a> {
     /// # Errors
     ///
     /// If an operand has no memory ([`Unplaced`](DeviceError::Unplaced)), passes the end of its buffer
-    /// ([`Outside`](DeviceError::Outside)) is in a buffer that the device does not
-    /// reach, or has a [`Shape`] that no memory can have.
+    /// ([`Outside`](DeviceError::Outside)), is in a buffer that the device does not reach, or has a [`Shape`] that no
+    /// memory can have.
     pub fn lower(&mut self, node: TensorId) -> Result<LoweredNode<'_>, DeviceError> {
         let op = self.graph.tensor(node).op;
         self.lower_by(node, |slot| op.overwrites_slot(slot))
@@ -154,7 +154,7 @@ impl<'a> Lowering<'a> {
     ///
     /// # Errors
     ///
-    /// As [`lower`](Self::lower).
+    /// If [`lower`](Self::lower) would fail.
     pub fn lower_custom(&mut self, node: TensorId, op: &CustomOp) -> Result<LoweredNode<'_>, DeviceError> {
         self.lower_by(node, |slot| op.overwrites(slot))
     }
@@ -195,7 +195,7 @@ impl<'a> Lowering<'a> {
             Some(index) => index,
             None => {
                 if !(self.reaches)(buffer)? {
-                    let why = format!("{} is located in {}, which it can't reach", named(), buffer.memory().name());
+                    let why = format!("unreachable memory: {} is located in {}", named(), buffer.memory().name());
                     return Err(DeviceError::Failed { device: self.device.into(), why });
                 }
                 self.by_address.insert(buffer.address(), self.buffers.len());
@@ -204,7 +204,7 @@ impl<'a> Lowering<'a> {
             }
         };
         let shape = Shape::new(layout).ok_or_else(|| {
-            let why = format!("{} is too large", named());
+            let why = format!("tensor too large: {}", named());
             DeviceError::Failed { device: self.device.into(), why }
         })?;
         Ok(LocatedTensor { buffer: index, offset: address.offset, address: address.number(), shape })

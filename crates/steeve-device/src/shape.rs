@@ -74,7 +74,7 @@ impl Shape {
         [row % n1, row / n1 % n2, row / n1 / n2]
     }
 
-    /// Returns where a row starts, in bytes. Indices beyond the shape start over, as those of a repeated source do.
+    /// Returns where a row starts, in bytes. Indices beyond the shape wrap around, as those of a repeated source do.
     pub fn row_offset(&self, [i1, i2, i3]: [usize; 3]) -> usize {
         let [_, n1, n2, n3] = self.ne;
         self.offset([0, i1 % n1, i2 % n2, i3 % n3])
@@ -120,7 +120,7 @@ impl Shape {
         }
     }
 
-    /// Returns the same elements as one row. They have no gaps between them.
+    /// Returns these elements as one row. They have no gaps between them.
     pub fn line(&self) -> Self {
         Self { ne: [self.elements(), 1, 1, 1], nb: [self.nb[0], 0, 0, 0], ..*self }
     }
@@ -137,7 +137,8 @@ impl Shape {
         Self { ne: self.ne, nb, dtype, bytes: row.saturating_mul(self.rows()) }
     }
 
-    /// Returns the same memory with the first dimension counted in blocks; `None` unless rows are whole blocks without gaps.
+    /// Returns this memory with the first dimension counted in blocks; `None` unless rows are whole blocks without
+    /// gaps.
     /// An element of a plain type is a block of one.
     pub fn in_blocks(self) -> Option<Self> {
         let [n0, n1, n2, n3] = self.ne;
@@ -146,7 +147,7 @@ impl Shape {
         is_whole.then_some(Self { ne: [n0 / length, n1, n2, n3], ..self })
     }
 
-    /// Returns the same blocks in the same order with fewer and longer rows, where there are no gaps between them. The first
+    /// Returns these blocks in this order with fewer and longer rows, where there are no gaps between them. The first
     /// dimension [counts blocks](Self::in_blocks).
     pub fn merged(self) -> Self {
         let (mut ne, mut nb, mut last) = ([1; 4], [self.size(), 0, 0, 0], 0);

@@ -77,15 +77,15 @@ fn the_later_bindings_win() {
 
 /// A null device of some kind.
 #[derive(Debug)]
-struct Kind(NullDevice, DeviceKind);
+struct NullDeviceOfKind(NullDevice, DeviceKind);
 
-impl Kind {
+impl NullDeviceOfKind {
     fn device(name: &str, kind: DeviceKind, free: u64) -> Arc<dyn Device> {
         Arc::new(Self(NullDevice::new(MemorySpec::new(name).with_capacity(Bytes(free))), kind))
     }
 }
 
-impl Device for Kind {
+impl Device for NullDeviceOfKind {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -120,10 +120,10 @@ fn devices_stay_in_the_order_in_which_they_came() {
     let mut registry = Registry::new();
     assert!(registry.best().is_none() && registry.best_of(DeviceKind::Cpu).is_none() && registry.devices().is_empty());
     for name in ["c", "a", "b"] {
-        registry.register(Kind::device(name, DeviceKind::Gpu, 10));
+        registry.register(NullDeviceOfKind::device(name, DeviceKind::Gpu, 10));
     }
     assert_eq!(names(&registry), ["c", "a", "b"]);
-    registry.register(Kind::device("a", DeviceKind::Cpu, 20));
+    registry.register(NullDeviceOfKind::device("a", DeviceKind::Cpu, 20));
     assert_eq!(names(&registry), ["c", "a", "b"]);
     assert_eq!(registry.by_name("a").unwrap().kind(), DeviceKind::Cpu);
     assert!(registry.by_name("A").is_none());
@@ -135,7 +135,7 @@ fn devices_stay_in_the_order_in_which_they_came() {
 fn the_best_device_has_the_best_kind_and_then_the_most_free_memory() {
     let mut registry = Registry::new();
     let best = |registry: &Registry| registry.best().map(|device| device.name().to_string());
-    registry.register(Kind::device("plan", DeviceKind::Planning, 1 << 40));
+    registry.register(NullDeviceOfKind::device("plan", DeviceKind::Planning, 1 << 40));
     assert_eq!(best(&registry), None);
     for (name, kind) in [
         ("cpu", DeviceKind::Cpu),
@@ -143,10 +143,10 @@ fn the_best_device_has_the_best_kind_and_then_the_most_free_memory() {
         ("igpu", DeviceKind::IntegratedGpu),
         ("gpu", DeviceKind::Gpu),
     ] {
-        registry.register(Kind::device(name, kind, 100));
+        registry.register(NullDeviceOfKind::device(name, kind, 100));
         assert_eq!(best(&registry).as_deref(), Some(name));
     }
-    registry.register(Kind::device("other", DeviceKind::Gpu, 99));
+    registry.register(NullDeviceOfKind::device("other", DeviceKind::Gpu, 99));
     assert_eq!(best(&registry).as_deref(), Some("gpu"));
     // Free counts, not total.
     let taken = make(&**registry.by_name("gpu").unwrap(), 2).unwrap();
@@ -166,11 +166,8 @@ fn the_ledger_knows_who_has_what() {
     assert_eq!(figures(), (100, 100, 2, 2));
     assert_eq!(device.memory(), MemoryInfo { free: Bytes(0), total: Bytes(100) });
     let none = make(&device, 0).unwrap();
-    assert_eq!(make(&device, 1).unwrap_err().to_string(), "gpu has no 1 bytes left, only 0");
-    assert_eq!(
-        make(&device, 61).unwrap_err().to_string(),
-        "gpu gives out buffers of at most 60 bytes, and 61 were asked for"
-    );
+    assert_eq!(make(&device, 1).unwrap_err().to_string(), "gpu: out of memory: requested 1 bytes, 0 bytes available");
+    assert_eq!(make(&device, 61).unwrap_err().to_string(), "gpu: buffer too large: expected at most 60 bytes, got 61");
     assert_eq!(figures(), (100, 100, 3, 5));
     drop((one, none));
     assert_eq!(figures(), (40, 100, 1, 5));
@@ -204,7 +201,7 @@ fn the_ledger_counts_for_many_threads() {
 fn unlimited_memory_still_ends_at_two_to_the_64() {
     let device = NullDevice::new("plan");
     let all = make(&device, u64::MAX).unwrap();
-    assert_eq!(make(&device, 1).unwrap_err().to_string(), "plan has no 1 bytes left, only 0");
+    assert_eq!(make(&device, 1).unwrap_err().to_string(), "plan: out of memory: requested 1 bytes, 0 bytes available");
     assert_eq!(device.memory().free, Bytes(0));
     drop(all);
     assert_eq!(device.memory(), MemoryInfo { free: Bytes(u64::MAX), total: Bytes(u64::MAX) });
@@ -217,7 +214,7 @@ fn allocations_fail_when_told() {
     let results: Vec<bool> = (0..5).map(|_| make(&device, 8).is_ok()).collect();
     assert_eq!(results, [true, true, false, true, true]);
     device.faults().fail_after(0);
-    assert_eq!(make(&device, 8).unwrap_err().to_string(), "gpu: told to fail allocation 5");
+    assert_eq!(make(&device, 8).unwrap_err().to_string(), "gpu: injected fault: allocation 5");
     device.faults().refuse_above(Bytes(10));
     assert!(make(&device, 10).is_ok() && make(&device, 11).is_err() && make(&device, 10).is_ok());
     device.faults().fail_after(0);
@@ -231,7 +228,7 @@ fn allocations_fail_when_told() {
 fn what_the_host_has_not_got_is_an_error_too() {
     let device = DiscreteDevice::new("gpu");
     for size in [1 << 62, 1 << 63, u64::MAX] {
-        assert_eq!(make(&device, size).unwrap_err().to_string(), format!("gpu has no {size} bytes left"));
+        assert_eq!(make(&device, size).unwrap_err().to_string(), format!("gpu: out of memory: requested {size} bytes"));
     }
     assert_eq!((device.ledger().live(), device.ledger().buffers()), (Bytes(0), 0));
 }
@@ -259,7 +256,7 @@ fn transfers_fail_when_told_and_change_nothing() {
     buffer.read(Offset(8), &mut []).unwrap();
     assert!(matches!(buffer.write(Offset(8), &[1]), Err(DeviceError::Outside { .. })));
     let error = buffer.copy_within(Offset(0), Offset(4), Bytes(4)).unwrap_err();
-    assert_eq!(error.to_string(), "gpu: told to fail this transfer");
+    assert_eq!(error.to_string(), "gpu: injected fault: transfer");
     // A copy between two is a read and a write.
     device.faults().fail_transfer_after(1);
     assert!(other.copy_from(Offset(0), &*buffer, Offset(0), Bytes(8)).is_err());
@@ -310,7 +307,7 @@ fn null_buffers_have_sizes_and_nothing_else() {
     let mut buffer = make(&device, 1 << 50).unwrap();
     assert_eq!((buffer.size(), buffer.address()), (Bytes(1 << 50), 0));
     let error = buffer.write(Offset(1 << 49), &[1]).unwrap_err();
-    assert_eq!(error.to_string(), "plan only counts bytes: there is nothing to read or write");
+    assert_eq!(error.to_string(), "plan: no bytes to read or write: the memory only counts them");
     buffer.write(Offset(1 << 50), &[]).unwrap();
     assert!(matches!(buffer.write(Offset(1 << 50), &[1]), Err(DeviceError::Outside { .. })));
     // An end that is passed is told first, whichever it is.
@@ -326,7 +323,7 @@ fn null_buffers_have_sizes_and_nothing_else() {
     let graph = Graph::from_outputs(&context, &[y]).unwrap();
     assert_eq!(
         device.supports(&graph, y).unwrap_err().to_string(),
-        "plan can't run tensor 1 (y), neg of (f32[4]) to f32[4]: this device computes nothing"
+        "plan: unsupported node: tensor 1 (y), neg of (f32[4]) to f32[4]: this device computes nothing"
     );
     assert_eq!(device.backend().unwrap_err().to_string(), "plan: this device computes nothing");
 }

@@ -68,7 +68,7 @@ fn what_no_process_has_is_refused() {
         let memory = HostMemory::new().with_pages(pages);
         for size in [1 << 62, isize::MAX as u64, isize::MAX as u64 + 1, u64::MAX] {
             let error = memory.allocate(Bytes(size)).unwrap_err();
-            assert_eq!(error.to_string(), format!("host has no {size} bytes left"));
+            assert_eq!(error.to_string(), format!("host: out of memory: requested {size} bytes"));
         }
         // An alignment that leaves room for nothing else.
         let memory = memory.with_align(align(1 << 63));
@@ -142,21 +142,21 @@ fn memory_elsewhere_has_no_spans() {
 }
 
 /// Counts how often it is dropped.
-struct Counted(Vec<u8>, Arc<AtomicUsize>);
+struct DropCounted(Vec<u8>, Arc<AtomicUsize>);
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for DropCounted {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl AsMut<[u8]> for Counted {
+impl AsMut<[u8]> for DropCounted {
     fn as_mut(&mut self) -> &mut [u8] {
         &mut self.0
     }
 }
 
-impl Drop for Counted {
+impl Drop for DropCounted {
     fn drop(&mut self) {
         self.1.fetch_add(1, Ordering::SeqCst);
     }
@@ -165,7 +165,7 @@ impl Drop for Counted {
 #[test]
 fn an_owner_lives_as_long_as_its_buffer_and_no_longer() {
     let drops = Arc::new(AtomicUsize::new(0));
-    let owner = || Counted(vec![5; 10], Arc::clone(&drops));
+    let owner = || DropCounted(vec![5; 10], Arc::clone(&drops));
     let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
     for buffer in [HostBuffer::owned("owned", owner()), HostBuffer::read_only("kept", owner())] {
         let before = drops.load(Ordering::SeqCst);
@@ -230,21 +230,21 @@ fn read_only_memory_refuses_every_write() {
 }
 
 /// An owner that never says the same twice.
-struct Fickle(Vec<u8>, AtomicUsize);
+struct VaryingLength(Vec<u8>, AtomicUsize);
 
-impl Fickle {
+impl VaryingLength {
     fn len(&self) -> usize {
         [64, 1, 0, 33][self.1.fetch_add(1, Ordering::SeqCst) % 4]
     }
 }
 
-impl AsRef<[u8]> for Fickle {
+impl AsRef<[u8]> for VaryingLength {
     fn as_ref(&self) -> &[u8] {
         &self.0[..self.len()]
     }
 }
 
-impl AsMut<[u8]> for Fickle {
+impl AsMut<[u8]> for VaryingLength {
     fn as_mut(&mut self) -> &mut [u8] {
         let len = self.len();
         &mut self.0[..len]
@@ -253,7 +253,7 @@ impl AsMut<[u8]> for Fickle {
 
 #[test]
 fn an_owner_that_changes_its_mind_harms_nobody() {
-    let mut buffer = HostBuffer::owned("fickle", Fickle(vec![0; 64], AtomicUsize::new(0)));
+    let mut buffer = HostBuffer::owned("fickle", VaryingLength(vec![0; 64], AtomicUsize::new(0)));
     for round in 0..200 {
         let (offset, size) = (Offset(round % 70), Bytes(round % 5));
         // Whatever comes of it: it is an error, or it is within what the owner said at that moment.
@@ -266,9 +266,9 @@ fn an_owner_that_changes_its_mind_harms_nobody() {
 }
 
 /// A file that is gone with the test.
-struct Temporary(PathBuf);
+struct TemporaryFile(PathBuf);
 
-impl Temporary {
+impl TemporaryFile {
     fn new(name: &str, bytes: &[u8]) -> Self {
         let path = std::env::temp_dir().join(format!("steeve-{}-{name}", std::process::id()));
         File::create(&path).unwrap().write_all(bytes).unwrap();
@@ -286,7 +286,7 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -295,8 +295,8 @@ impl Drop for Temporary {
 #[test]
 fn a_mapped_file_is_read_where_it_stands() {
     let bytes: Vec<u8> = (0..10_000u32).map(|index| index as u8).collect();
-    let file = Temporary::new("read", &bytes);
-    // SAFETY: nobody changes the file while it is mapped.
+    let file = TemporaryFile::new("read", &bytes);
+    // SAFETY: nothing changes the file while it is mapped.
     let map = unsafe { Mmap::map(&file.open()) }.unwrap();
     let start = map.as_ptr().addr() as u64;
     let mut buffer = HostBuffer::read_only("file", map);
@@ -310,8 +310,8 @@ fn a_mapped_file_is_read_where_it_stands() {
 
 #[test]
 fn a_mapped_file_is_written_where_it_stands() {
-    let file = Temporary::new("write", &[1; 5000]);
-    // SAFETY: nobody else changes the file while it is mapped.
+    let file = TemporaryFile::new("write", &[1; 5000]);
+    // SAFETY: nothing else changes the file while it is mapped.
     let map = unsafe { MmapMut::map_mut(&file.open()) }.unwrap();
     let mut buffer = HostBuffer::owned("file", map);
     buffer.write(Offset(4_998), &[2, 3]).unwrap();
@@ -321,7 +321,7 @@ fn a_mapped_file_is_written_where_it_stands() {
     let contents = file.contents();
     assert_eq!((&contents[..3], &contents[4_997..]), (&[2, 3, 1][..], &[1, 2, 3][..]));
     // A private mapping leaves the file alone.
-    // SAFETY: nobody else changes the file while it is mapped.
+    // SAFETY: nothing else changes the file while it is mapped.
     let map = unsafe { MmapOptions::new().map_copy(&file.open()) }.unwrap();
     let mut buffer = HostBuffer::owned("copy of a file", map);
     buffer.clear(9).unwrap();
@@ -354,7 +354,7 @@ fn swapped_buffers_keep_their_memory() {
 
 /// A transfer, with any numbers.
 #[derive(Clone, Debug)]
-enum Act {
+enum Transfer {
     Write(u64, Vec<u8>),
     Read(u64, usize),
     Fill(u64, u64, u8),
@@ -366,13 +366,13 @@ fn number() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 0u64..140, 1 => Just(u64::MAX), 1 => u64::MAX - 140.., 1 => any::<u64>()]
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = Transfer> {
     prop_oneof![
-        (number(), prop::collection::vec(any::<u8>(), 0..140)).prop_map(|(at, bytes)| Act::Write(at, bytes)),
-        (number(), 0usize..140).prop_map(|(at, size)| Act::Read(at, size)),
-        (number(), number(), any::<u8>()).prop_map(|(at, size, byte)| Act::Fill(at, size, byte)),
-        (number(), number(), number()).prop_map(|(from, to, size)| Act::CopyWithin(from, to, size)),
-        (number(), number(), number()).prop_map(|(to, from, size)| Act::CopyFrom(to, from, size)),
+        (number(), prop::collection::vec(any::<u8>(), 0..140)).prop_map(|(at, bytes)| Transfer::Write(at, bytes)),
+        (number(), 0usize..140).prop_map(|(at, size)| Transfer::Read(at, size)),
+        (number(), number(), any::<u8>()).prop_map(|(at, size, byte)| Transfer::Fill(at, size, byte)),
+        (number(), number(), number()).prop_map(|(from, to, size)| Transfer::CopyWithin(from, to, size)),
+        (number(), number(), number()).prop_map(|(to, from, size)| Transfer::CopyFrom(to, from, size)),
     ]
 }
 
@@ -381,20 +381,20 @@ fn range(room: usize, at: u64, size: u64) -> Option<std::ops::Range<usize>> {
     Some(at as usize..end as usize)
 }
 
-/// The same transfer on a vector; `None` if it passes an end.
-fn model(model: &mut [u8], other: &[u8], act: &Act) -> Option<()> {
+/// Makes the transfer on a vector; `None` if it passes an end.
+fn model(model: &mut [u8], other: &[u8], act: &Transfer) -> Option<()> {
     let room = model.len();
     match act {
-        Act::Write(at, bytes) => model[range(room, *at, bytes.len() as u64)?].copy_from_slice(bytes),
-        Act::Read(at, size) => {
+        Transfer::Write(at, bytes) => model[range(room, *at, bytes.len() as u64)?].copy_from_slice(bytes),
+        Transfer::Read(at, size) => {
             range(room, *at, *size as u64)?;
         }
-        Act::Fill(at, size, byte) => model[range(room, *at, *size)?].fill(*byte),
-        Act::CopyWithin(from, to, size) => {
+        Transfer::Fill(at, size, byte) => model[range(room, *at, *size)?].fill(*byte),
+        Transfer::CopyWithin(from, to, size) => {
             let (from, to) = (range(room, *from, *size)?, range(room, *to, *size)?);
             model.copy_within(from, to.start);
         }
-        Act::CopyFrom(to, from, size) => {
+        Transfer::CopyFrom(to, from, size) => {
             let (to, from) = (range(room, *to, *size)?, range(other.len(), *from, *size)?);
             model[to].copy_from_slice(&other[from]);
         }
@@ -406,7 +406,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_buffer_does_what_a_vector_does(acts in prop::collection::vec(act(), 1..40)) {
+    fn every_buffer_does_what_a_vector_does(transfers in prop::collection::vec(act(), 1..40)) {
         let first: Vec<u8> = (0..131).collect();
         let other: Vec<u8> = (0..97).map(|byte| byte ^ 0xFF).collect();
         let source = HostBuffer::read_only("source", other.clone());
@@ -420,13 +420,13 @@ proptest! {
         let check = |buffer: &mut dyn Buffer| {
             buffer.write(Offset(0), &first)?;
             let mut vector = first.clone();
-            for act in &acts {
+            for act in &transfers {
                 let done = match act {
-                    Act::Write(at, bytes) => buffer.write(Offset(*at), bytes),
-                    Act::Read(at, size) => buffer.read(Offset(*at), &mut vec![0; *size]),
-                    Act::Fill(at, size, byte) => buffer.fill(Offset(*at), Bytes(*size), *byte),
-                    Act::CopyWithin(from, to, size) => buffer.copy_within(Offset(*from), Offset(*to), Bytes(*size)),
-                    Act::CopyFrom(to, from, size) => buffer.copy_from(Offset(*to), &source, Offset(*from), Bytes(*size)),
+                    Transfer::Write(at, bytes) => buffer.write(Offset(*at), bytes),
+                    Transfer::Read(at, size) => buffer.read(Offset(*at), &mut vec![0; *size]),
+                    Transfer::Fill(at, size, byte) => buffer.fill(Offset(*at), Bytes(*size), *byte),
+                    Transfer::CopyWithin(from, to, size) => buffer.copy_within(Offset(*from), Offset(*to), Bytes(*size)),
+                    Transfer::CopyFrom(to, from, size) => buffer.copy_from(Offset(*to), &source, Offset(*from), Bytes(*size)),
                 };
                 assert_eq!(done.is_ok(), model(&mut vector, &other, act).is_some(), "{act:?}: {done:?}");
                 assert_eq!(bytes_of(buffer), vector, "{act:?}");

@@ -111,10 +111,10 @@ fn refusals_name_the_tensor_the_memory_and_the_numbers() {
     assert!(refusal(&bindings).contains("tensor 1 (b)"), "{}", refusal(&bindings));
     // Bound with fewer bytes than the tensor has.
     bindings.bind(b, &buffer, Offset(32), Bytes(8)).unwrap();
-    assert_eq!(refusal(&bindings), "16 bytes at offset 32 pass the end of a buffer of host, which has 40 bytes");
+    assert_eq!(refusal(&bindings), "host: out of bounds: expected a range within 40 bytes, got 16 bytes at offset 32");
     let far = SharedBuffer::allocate(&DiscreteDevice::new("far").buffer_types()[0], Bytes(16), Usage::Any).unwrap();
     bindings.bind(b, &far, Offset(0), Bytes(16)).unwrap();
-    assert_eq!(refusal(&bindings), "CPU: tensor 1 (b) is located in far, which it can't reach");
+    assert_eq!(refusal(&bindings), "CPU: unreachable memory: tensor 1 (b) is located in far");
     let nodes = Lowering::nodes("CPU", &graph, 0..2).unwrap_err();
-    assert_eq!(nodes.to_string(), "CPU: nodes 0 to 2 are asked for, and the graph has 1");
+    assert_eq!(nodes.to_string(), "CPU: no such nodes: expected a range within 0..1, got 0..2");
 }

@@ -1,13 +1,13 @@
 //! The suite for memories and devices: it passes what is right, and finds out what is wrong, for the right reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod wrong;
+mod faulty;
 
 use std::sync::Arc;
 
+use faulty::{DeviceFault, FaultyDevice, FaultyMemory, MAX, MemoryFault};
 use steeve_device::conformance::{Report, check_device, check_memory};
 use steeve_device::{Align, BufferType, Bytes, Device, DiscreteDevice, HostMemory, MemorySpec, NullDevice, Pages};
-use wrong::{DeviceFault, Fault, MAX, Wrong, WrongDevice};
 
 fn failed_laws(report: &Report) -> Vec<&str> {
     let mut laws: Vec<&str> = report.failures.iter().map(|failure| failure.law.as_str()).collect();
@@ -17,15 +17,15 @@ fn failed_laws(report: &Report) -> Vec<&str> {
 
 /// Exactly these laws fail.
 #[track_caller]
-fn catches(fault: Fault, laws: &[&str]) {
-    let report = check_memory(&Wrong::memory(fault));
+fn catches(fault: MemoryFault, laws: &[&str]) {
+    let report = check_memory(&FaultyMemory::memory(fault));
     assert_eq!(failed_laws(&report), laws, "{fault:?}\n{report}");
 }
 
 /// At least this law fails.
 #[track_caller]
-fn catches_among_others(fault: Fault, law: &str) {
-    let report = check_memory(&Wrong::memory(fault));
+fn catches_among_others(fault: MemoryFault, law: &str) {
+    let report = check_memory(&FaultyMemory::memory(fault));
     assert!(failed_laws(&report).contains(&law), "{fault:?}\n{report}");
 }
 
@@ -55,7 +55,7 @@ fn the_memories_of_this_crate_conform() {
         memories.push(Arc::clone(&DiscreteDevice::new(discrete.clone()).with_init_hook().buffer_types()[0]));
         memories.push(Arc::clone(&DiscreteDevice::new(discrete.with_growth()).buffer_types()[0]));
     }
-    memories.push(Wrong::memory(Fault::None));
+    memories.push(FaultyMemory::memory(MemoryFault::None));
     for memory in memories {
         let report = check_memory(&memory);
         report.assert();
@@ -68,7 +68,7 @@ fn the_memories_of_this_crate_conform() {
 
 #[test]
 fn growth_that_loses_something_is_caught() {
-    for fault in [Fault::GrowsElsewhere, Fault::SaysItHasGrown, Fault::GrowsEmpty] {
+    for fault in [MemoryFault::GrowsElsewhere, MemoryFault::SaysItHasGrown, MemoryFault::GrowsEmpty] {
         catches(fault, &[GROWS]);
     }
 }
@@ -79,7 +79,7 @@ fn host_memory_conforms() {
         let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new().with_pages(pages));
         let report = check_memory(&memory);
         report.assert();
-        assert!(report.has_checked("the host sees host memory where it stands"), "{report:#}");
+        assert!(report.has_checked("the host accesses host memory directly"), "{report:#}");
     }
 }
 
@@ -99,88 +99,88 @@ fn memory_without_bytes_skips_the_laws_of_bytes() {
     let device = NullDevice::new(MemorySpec::new("plan").with_max_size(Bytes(1 << 40)));
     let report = check_memory(&device.buffer_types()[0]);
     report.assert();
-    assert!(report.has_checked("who has no bytes says so"));
+    assert!(report.has_checked("a memory without bytes says so"));
     assert!(report.has_checked("the largest buffer can be had"));
     for law in [PASSES, COPY_PASSES, REACHES, ROUND_TRIP, FILLS, OVERLAPS, LARGE].into_iter().chain(COPIES) {
         assert!(!report.has_checked(law), "{law:?}");
         assert!(report.skipped.iter().any(|it| it.law == law && it.why == "plan has no bytes"), "{law:?}\n{report:#}");
     }
-    // Who can be written must be readable too.
-    catches_among_others(Fault::NoBytesForReaders, ROUND_TRIP);
+    // Memory that can be written must be readable too.
+    catches_among_others(MemoryFault::NoBytesForReaders, ROUND_TRIP);
 }
 
 #[test]
 fn wrong_sizes_and_addresses_are_found_out() {
-    catches(Fault::NoName, &["it has a name"]);
+    catches(MemoryFault::NoName, &["it has a name"]);
     catches(
-        Fault::MisalignedBase,
+        MemoryFault::MisalignedBase,
         &[
-            "a buffer stands at a multiple of the alignment",
+            "the address of a buffer is aligned",
             "a handle lends to many readers or to one writer",
             "a handle takes its memory back",
         ],
     );
-    catches_among_others(Fault::Smaller, "a buffer has the size that was asked for, or more");
+    catches_among_others(MemoryFault::Smaller, "a buffer has the size that was asked for, or more");
     catches(
-        Fault::RefusesZero,
+        MemoryFault::RefusesZero,
         &[
             "a buffer has the size that was asked for, or more",
-            "a buffer stands at a multiple of the alignment",
-            "the init hook sees a tensor that stands in the buffer",
+            "the address of a buffer is aligned",
+            "the init hook sees a tensor of the buffer",
         ],
     );
-    catches(Fault::OverstatesMax, &["the largest buffer can be had"]);
-    catches(Fault::CutsToMax, &["what is too large is refused, or had in full"]);
-    catches_among_others(Fault::Sulks, "what is too large is refused, or had in full");
-    catches(Fault::PadsAtRandom, &["a tensor takes what it spans, or more"]);
-    catches(Fault::TwoTypes, &["a buffer is of one type"]);
+    catches(MemoryFault::OverstatesMax, &["the largest buffer can be had"]);
+    catches(MemoryFault::CutsToMax, &["what is too large is refused, or had in full"]);
+    catches_among_others(MemoryFault::Sulks, "what is too large is refused, or had in full");
+    catches(MemoryFault::PadsAtRandom, &["a tensor takes what it spans, or more"]);
+    catches(MemoryFault::TwoTypes, &["a buffer is of one type"]);
 }
 
 #[test]
 fn wrong_bounds_are_found_out() {
-    catches(Fault::AcceptsOneMore, &[PASSES, COPY_PASSES]);
-    catches_among_others(Fault::RefusesTheLast, REACHES);
-    catches_among_others(Fault::RefusesEmptyAtEnd, REACHES);
-    catches(Fault::AcceptsEmptyBeyond, &[PASSES, COPY_PASSES]);
-    catches(Fault::Wraps, &[PASSES, COPY_PASSES]);
-    catches(Fault::Cuts, &[PASSES, COPY_PASSES]);
-    catches(Fault::SaysLittle, &[PASSES, COPY_PASSES]);
-    catches(Fault::WrongNumbers, &[PASSES, COPY_PASSES]);
+    catches(MemoryFault::AcceptsOneMore, &[PASSES, COPY_PASSES]);
+    catches_among_others(MemoryFault::RefusesTheLast, REACHES);
+    catches_among_others(MemoryFault::RefusesEmptyAtEnd, REACHES);
+    catches(MemoryFault::AcceptsEmptyBeyond, &[PASSES, COPY_PASSES]);
+    catches(MemoryFault::Wraps, &[PASSES, COPY_PASSES]);
+    catches(MemoryFault::Cuts, &[PASSES, COPY_PASSES]);
+    catches(MemoryFault::SaysLittle, &[PASSES, COPY_PASSES]);
+    catches(MemoryFault::WrongNumbers, &[PASSES, COPY_PASSES]);
 }
 
 #[test]
 fn errors_that_change_something_are_found_out() {
-    catches(Fault::WritesThenRefuses, &[PASSES]);
-    catches(Fault::ReadsThenRefuses, &[PASSES]);
-    catches(Fault::FillsThenRefuses, &[PASSES]);
-    catches(Fault::CopiesThenRefuses, &[COPY_PASSES]);
+    catches(MemoryFault::WritesThenRefuses, &[PASSES]);
+    catches(MemoryFault::ReadsThenRefuses, &[PASSES]);
+    catches(MemoryFault::FillsThenRefuses, &[PASSES]);
+    catches(MemoryFault::CopiesThenRefuses, &[COPY_PASSES]);
 }
 
 #[test]
 fn wrong_transfers_are_found_out() {
-    catches_among_others(Fault::WritesWords, ROUND_TRIP);
-    catches_among_others(Fault::ReadsWords, ROUND_TRIP);
-    catches_among_others(Fault::FillsOneMore, FILLS);
-    catches_among_others(Fault::FillsOneLess, FILLS);
-    catches_among_others(Fault::FillsZeros, FILLS);
-    catches(Fault::ClearLeavesTheLast, &[FILLS]);
-    catches(Fault::CopiesUpwards, &[OVERLAPS, LARGE]);
-    catches(Fault::CopiesDownwards, &[OVERLAPS, LARGE]);
-    catches(Fault::CopiesFromStart, &[COPIES[0], COPIES[1], COPIES[2], LARGE]);
-    catches(Fault::CopiesToStart, &[COPIES[0], COPIES[1], COPIES[2], LARGE]);
-    catches(Fault::CopiesAtMostOneMegabyte, &[LARGE]);
-    catches(Fault::ResetClears, &["reset leaves the bytes"]);
-    catches_among_others(Fault::SharesBytes, "no two buffers share a byte");
-    catches_among_others(Fault::ReadersDisturb, "many can read at once");
+    catches_among_others(MemoryFault::WritesWords, ROUND_TRIP);
+    catches_among_others(MemoryFault::ReadsWords, ROUND_TRIP);
+    catches_among_others(MemoryFault::FillsOneMore, FILLS);
+    catches_among_others(MemoryFault::FillsOneLess, FILLS);
+    catches_among_others(MemoryFault::FillsZeros, FILLS);
+    catches(MemoryFault::ClearLeavesTheLast, &[FILLS]);
+    catches(MemoryFault::CopiesUpwards, &[OVERLAPS, LARGE]);
+    catches(MemoryFault::CopiesDownwards, &[OVERLAPS, LARGE]);
+    catches(MemoryFault::CopiesFromStart, &[COPIES[0], COPIES[1], COPIES[2], LARGE]);
+    catches(MemoryFault::CopiesToStart, &[COPIES[0], COPIES[1], COPIES[2], LARGE]);
+    catches(MemoryFault::CopiesAtMostOneMegabyte, &[LARGE]);
+    catches(MemoryFault::ResetClears, &["reset leaves the bytes"]);
+    catches_among_others(MemoryFault::SharesBytes, "no two buffers share a byte");
+    catches_among_others(MemoryFault::ReadersDisturb, "many can read at once");
 }
 
 #[test]
 fn failures_have_the_numbers() {
-    let report = check_memory(&Wrong::memory(Fault::ClearLeavesTheLast));
+    let report = check_memory(&FaultyMemory::memory(MemoryFault::ClearLeavesTheLast));
     let what = &report.failures[0].what;
     assert!(what.starts_with("after a clear with 0x5a, byte 1020 of 1021 is 0x"), "{what}");
     assert!(what.ends_with(" instead of 0x5a; 1 bytes differ"), "{what}");
-    let report = check_memory(&Wrong::memory(Fault::AcceptsOneMore));
+    let report = check_memory(&FaultyMemory::memory(MemoryFault::AcceptsOneMore));
     assert_eq!(report.failures[0].what, "a read of 1022 bytes at offset 0 of 1021 was accepted");
     assert!(report.failures[2].what.contains("; "), "{}", report.failures[2].what);
     assert!(report.to_string().starts_with("memory wrong: 2"), "{report}");
@@ -190,7 +190,7 @@ fn failures_have_the_numbers() {
 
 #[test]
 fn the_devices_of_this_crate_conform() {
-    let report = check_device(&WrongDevice::new(DeviceFault::None));
+    let report = check_device(&FaultyDevice::new(DeviceFault::None));
     report.assert();
     for law in
         ["many buffers leave nothing behind", "a refusal leaves nothing behind", "a buffer counts while it exists"]
@@ -225,7 +225,7 @@ fn wrong_devices_are_found_out() {
         (DeviceFault::KeepsRefusals, "gpu: a refusal leaves nothing behind"),
         (DeviceFault::CountsHalf, "gpu: a buffer counts while it exists"),
     ] {
-        let report = check_device(&WrongDevice::new(fault));
+        let report = check_device(&FaultyDevice::new(fault));
         assert!(failed_laws(&report).contains(&law), "{fault:?}\n{report}");
         let few = if matches!(fault, DeviceFault::KeepsBuffers | DeviceFault::FreeAboveTotal) { 3 } else { 1 };
         assert!(failed_laws(&report).len() <= few, "{fault:?}\n{report}");

@@ -1,4 +1,4 @@
-//! Handles: who may borrow when, what becomes of memory that is taken back, and many threads at once. Runs under valgrind.
+//! Handles: which borrows conflict, what becomes of released memory, and many threads at once. Runs under valgrind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::any::Any;
@@ -30,7 +30,7 @@ fn several_threads_read_at_once() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let reading = buffer.borrow().unwrap();
-                // Nobody goes on before all four have borrowed it.
+                // No thread goes on before all four have borrowed it.
                 all_in.wait();
                 let mut seen = [0; 256];
                 reading.read(Offset(0), &mut seen).unwrap();
@@ -65,8 +65,8 @@ fn a_writer_shuts_everybody_out() {
         });
         writing.write(Offset(0), &[9; 16]).unwrap();
     }
-    assert_eq!(in_use(16).to_string(), "a buffer of host with 16 bytes is in use by another run or transfer");
-    // Nobody is left with a flag up, neither of the buffer nor of those that wanted it.
+    assert_eq!(in_use(16).to_string(), "host: buffer in use: another run or transfer has borrowed its 16 bytes");
+    // No borrow flag is left set, neither of the buffer nor by the refused borrows.
     assert!(other.borrow_mut().is_ok() && source.borrow_mut().is_ok());
 }
 
@@ -116,11 +116,11 @@ fn memory_is_given_back_while_others_hold_it() {
     assert_eq!((device.ledger().live(), device.ledger().buffers()), (Bytes(0), 0));
     for other in &others {
         let error = other.read(Offset(0), &mut [0]).unwrap_err();
-        assert_eq!(error.to_string(), "the memory of a buffer of gpu with 100 bytes has been given back");
+        assert_eq!(error.to_string(), "gpu: buffer released: its 100 bytes have been given back");
         other.release().unwrap();
         assert_eq!((other.size(), other.usage(), other.is_same(&buffer)), (Bytes(100), Usage::Compute, true));
     }
-    // Where it stood and what it was can still be said.
+    // Its address and size can still be read.
     assert_eq!(others[0].address(), buffer.address());
     assert_eq!(format!("{buffer:?}"), r#"SharedBuffer { memory: "gpu", size: Bytes(100), .. }"#);
 }
@@ -188,24 +188,24 @@ fn copies_cross_from_device_to_device() {
     there.read(Offset(0), &mut seen).unwrap();
     assert_eq!(seen, [0xA5, 4, 5, 6, 7, 8, 0xA5, 0xA5]);
     let error = there.copy_from(Offset(1), &here, Offset(4), Bytes(5)).unwrap_err();
-    assert_eq!(error.to_string(), "5 bytes at offset 4 pass the end of a buffer of one, which has 8 bytes");
+    assert_eq!(error.to_string(), "one: out of bounds: expected a range within 8 bytes, got 5 bytes at offset 4");
     let error = there.copy_from(Offset(4), &here, Offset(1), Bytes(5)).unwrap_err();
-    assert_eq!(error.to_string(), "5 bytes at offset 4 pass the end of a buffer of two, which has 8 bytes");
+    assert_eq!(error.to_string(), "two: out of bounds: expected a range within 8 bytes, got 5 bytes at offset 4");
     let error = there.copy_from(Offset(0), &here, Offset(u64::MAX), Bytes(5)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "5 bytes at offset 18446744073709551615 pass the end of a buffer of one, which has 8 bytes"
+        "one: out of bounds: expected a range within 8 bytes, got 5 bytes at offset 18446744073709551615"
     );
 }
 
 /// A memory whose buffers are not what it promises.
 #[derive(Debug)]
-struct Liar {
+struct MisreportingMemory {
     size: i64,
     address: u64,
 }
 
-impl BufferType for Liar {
+impl BufferType for MisreportingMemory {
     fn name(&self) -> &str {
         "liar"
     }
@@ -219,17 +219,20 @@ impl BufferType for Liar {
     }
 
     fn allocate(&self, size: Bytes) -> Result<Box<dyn Buffer>, DeviceError> {
-        Ok(Box::new(Lie { size: Bytes(size.0.checked_add_signed(self.size).unwrap()), address: self.address }))
+        Ok(Box::new(MisreportingBuffer {
+            size: Bytes(size.0.checked_add_signed(self.size).unwrap()),
+            address: self.address,
+        }))
     }
 }
 
 #[derive(Debug)]
-struct Lie {
+struct MisreportingBuffer {
     size: Bytes,
     address: u64,
 }
 
-impl Buffer for Lie {
+impl Buffer for MisreportingBuffer {
     fn size(&self) -> Bytes {
         self.size
     }
@@ -266,13 +269,13 @@ impl Buffer for Lie {
 #[test]
 fn promises_are_checked_when_a_buffer_is_made() {
     let make = |size, address| -> Result<SharedBuffer, DeviceError> {
-        let memory: Arc<dyn BufferType> = Arc::new(Liar { size, address });
+        let memory: Arc<dyn BufferType> = Arc::new(MisreportingMemory { size, address });
         SharedBuffer::allocate(&memory, Bytes(64), Usage::Any)
     };
     let error = make(-1, 32).unwrap_err();
-    assert_eq!(error.to_string(), "liar promised a buffer of 64 bytes, and gave 63");
+    assert_eq!(error.to_string(), "liar: broken promise: expected a buffer of 64 bytes, got 63 bytes");
     let error = make(0, 48).unwrap_err();
-    assert_eq!(error.to_string(), "liar promised buffers at multiples of 32, and gave one at address 0x30");
+    assert_eq!(error.to_string(), "liar: broken promise: expected buffers at multiples of 32, got one at address 0x30");
     // More is not less.
     assert_eq!(make(7, 64).unwrap().size(), Bytes(71));
 }

@@ -3,14 +3,14 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use steeve_testkit::world;
+use steeve_testkit::test_devices;
 
 use steeve_alloc::AllocError;
 use steeve_cpu::{CpuDevice, CpuKernel};
 use steeve_device::{Bindings, BufferType, Bytes, Device, DeviceError, HostMemory, Offset, SharedBuffer, Usage};
 use steeve_graph::{Context, CustomOp, DataType, Graph, TensorId};
 use steeve_sched::{ComputedNode, Job, NodeWatcher, SchedError, SchedOptions, Scheduler, WatchedRun, Worker};
-use world::{Kind, Pace, TestDevice, Tracer, What, World, happens_before};
+use test_devices::{AccessKind, Latency, TestDevice, TestSystem, TraceAction, Tracer, happens_before};
 
 const F32: DataType = DataType::F32;
 
@@ -72,7 +72,7 @@ impl ChainGraph {
 
 #[test]
 fn a_copy_is_made_again_after_its_root_was_written() {
-    let world = World::new();
+    let world = TestSystem::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true).jitter(3, 20));
     let cpu = processor();
     let mut context = Context::new();
@@ -114,7 +114,7 @@ fn a_copy_is_made_again_after_its_root_was_written() {
 
 #[test]
 fn of_a_mixture_only_the_experts_that_are_asked_for_are_copied() {
-    let (world, tracer) = (World::new(), Tracer::new());
+    let (world, tracer) = (TestSystem::new(), Tracer::new());
     let gpu = tracer.device(
         world
             .device("gpu")
@@ -167,16 +167,16 @@ fn copied_from(tracer: &Tracer, tensor: TensorId, bindings: &Bindings) -> u64 {
     let buffer = tracer.buffer(bindings.get(tensor).unwrap().buffer);
     let trace = tracer.trace();
     let reads =
-        trace.entries.iter().filter(|entry| matches!(entry.what, What::Copy | What::Touch(_))).flat_map(|entry| {
-            entry.accesses.iter().filter(|access| access.kind == Kind::Read && access.buffer == buffer)
-        });
+        trace.entries.iter().filter(|entry| matches!(entry.what, TraceAction::Copy | TraceAction::Touch(_))).flat_map(
+            |entry| entry.accesses.iter().filter(|access| access.kind == AccessKind::Read && access.buffer == buffer),
+        );
     reads.map(|access| access.range.end - access.range.start).sum()
 }
 
 #[test]
 fn in_a_pipeline_the_first_device_goes_on_while_the_second_is_busy() {
     for turns in [2, 3] {
-        let world = World::new();
+        let world = TestSystem::new();
         let devices = ["gpu0", "gpu1"].map(|name| Arc::new(world.device(name).asynchronous(true)) as Arc<dyn Device>);
         let devices = devices.into_iter().chain([processor()]);
         let mut scheduler =
@@ -205,7 +205,7 @@ fn in_a_pipeline_the_first_device_goes_on_while_the_second_is_busy() {
 
 #[test]
 fn the_same_graph_again_is_neither_split_nor_planned_and_allocates_nothing() {
-    let world = World::new();
+    let world = TestSystem::new();
     let gpu = world.device("gpu");
     let mut scheduler = Scheduler::new([Arc::new(gpu.clone()) as Arc<dyn Device>, processor()]).unwrap();
     let (prompt, token) = (ChainGraph::new(9), ChainGraph::new(4));
@@ -230,7 +230,7 @@ fn the_same_graph_again_is_neither_split_nor_planned_and_allocates_nothing() {
 
 /// Tries all numbers of failing actions, until nothing is left to fail.
 fn fail_each(set: impl Fn(&TestDevice, u64), threads: bool, turns: usize) {
-    let world = World::new();
+    let world = TestSystem::new();
     let made = ["gpu0", "gpu1"].map(|name| world.device(name).asynchronous(threads).jitter(1, 5));
     let chain = ChainGraph::new(7);
     let mut failures = 0;
@@ -277,7 +277,7 @@ fn a_failing_device_leaves_the_scheduler_usable() {
 
 #[test]
 fn a_device_without_memory_leaves_the_scheduler_usable() {
-    let world = World::new();
+    let world = TestSystem::new();
     let gpu = world.device("gpu");
     let mut scheduler = Scheduler::new([Arc::new(gpu.clone()) as Arc<dyn Device>, processor()]).unwrap();
     let chain = ChainGraph::new(5);
@@ -309,8 +309,8 @@ impl NodeWatcher for RecordingWatcher {
 
 #[test]
 fn a_watcher_sees_what_it_wants_and_may_stop() {
-    let world = World::new();
-    let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true).slow_nodes(Pace::Quick));
+    let world = TestSystem::new();
+    let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true).slow_nodes(Latency::Quick));
     let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
     let chain = ChainGraph::new(6);
     let gpu = scheduler.worker("gpu").unwrap();
@@ -339,7 +339,7 @@ fn a_watcher_sees_what_it_wants_and_may_stop() {
 
 #[test]
 fn jobs_wait_for_each_other_and_mistakes_are_errors() {
-    let world = World::new();
+    let world = TestSystem::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true).jitter(5, 50));
     let mut scheduler = Scheduler::new([Arc::clone(&gpu), processor()]).unwrap();
     let (one, other) = (ChainGraph::new(4), ChainGraph::new(7));
@@ -372,7 +372,7 @@ fn jobs_wait_for_each_other_and_mistakes_are_errors() {
 
 #[test]
 fn what_no_device_can_run_is_an_error_that_names_it() {
-    let world = World::new();
+    let world = TestSystem::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").without(|_, _| true));
     let mut context = Context::new();
     let x = context.input(F32, &[4]).unwrap();
@@ -400,7 +400,7 @@ fn an_operation_of_the_callers_runs_where_it_has_a_kernel_and_the_rest_where_it_
         }
         Ok(())
     });
-    let world = World::new();
+    let world = TestSystem::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu"));
     let cpu: Arc<dyn Device> = Arc::new(CpuDevice::with_threads(1).with_kernel(kernel));
     let mut context = Context::new();
@@ -436,7 +436,7 @@ fn cached(gpu: &Arc<dyn Device>) -> (Graph, Bindings, TensorId, TensorId) {
 
 #[test]
 fn what_a_run_in_flight_uses_can_be_neither_read_nor_written() {
-    let world = World::new();
+    let world = TestSystem::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true));
     let (graph, bindings, cache, x) = cached(&gpu);
     let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
@@ -454,7 +454,7 @@ fn what_a_run_in_flight_uses_can_be_neither_read_nor_written() {
 
 #[test]
 fn other_options_hold_for_graphs_that_were_planned_before() {
-    let world = World::new();
+    let world = TestSystem::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu"));
     let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
     let chain = ChainGraph::new(6);
@@ -476,7 +476,7 @@ fn other_options_hold_for_graphs_that_were_planned_before() {
 
 #[test]
 fn pins_leave_jobs_that_exist_as_they_are() {
-    let world = World::new();
+    let world = TestSystem::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu").asynchronous(true).jitter(2, 30));
     let mut scheduler = Scheduler::new([gpu, processor()]).unwrap();
     let chain = ChainGraph::new(4);
@@ -496,7 +496,7 @@ fn pins_leave_jobs_that_exist_as_they_are() {
 
 #[test]
 fn external_tensors_on_the_same_bytes_are_refused_if_one_is_written() {
-    let world = World::new();
+    let world = TestSystem::new();
     let gpu: Arc<dyn Device> = Arc::new(world.device("gpu"));
     let mut context = Context::new();
     let (one, other) = (context.external(F32, &[16]).unwrap(), context.external(F32, &[8]).unwrap());
@@ -534,7 +534,7 @@ fn graphs_that_are_reserved_together_are_remembered_together() {
 /// A worker on the host keeps results where the first device that has such memory copies to and from by itself.
 #[test]
 fn results_on_the_host_stand_where_a_device_copies_them_by_itself() {
-    let world = World::new();
+    let world = TestSystem::new();
     let pinned: Arc<dyn BufferType> = Arc::new(HostMemory::named("pinned"));
     let plain = || Arc::new(world.device("plain")) as Arc<dyn Device>;
     let gpu = || Arc::new(world.device("gpu").asynchronous(true).with_host_memory(&pinned)) as Arc<dyn Device>;

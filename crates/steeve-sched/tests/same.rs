@@ -5,14 +5,14 @@
 //! `STEEVE_PROOF=10000` asks for more graphs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use nets::{Attention, Model, Step, drawing, seeing};
-use reference::{Case, Census, Size, Sketch, random_case};
-use rig::{Features, Outcome, Rig, alone, fill, outcome, pin_some};
+use device_set::{DeviceFeatures, DeviceSet, RunOutcome, alone, fill, outcome, pin_some};
+use language_model::{AttentionForm, ModelGraph, TestModel, drawing, seeing};
+use reference::{Case, CaseBuilder, CaseSize, OpCoverage, random_case};
 use steeve_cpu::CpuBackend;
 use steeve_graph::{Best, Budget, GraphStrategy, PlanOptions, Reuse};
 use steeve_sched::{Offload, SchedError, SchedOptions};
-use steeve_testkit::{nets, reference, rig, world};
-use world::Random;
+use steeve_testkit::{device_set, language_model, reference, test_devices};
+use test_devices::Random;
 
 fn seeds(usual: u64) -> u64 {
     std::env::var("STEEVE_PROOF").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
@@ -41,20 +41,20 @@ fn random_options(random: &mut Random) -> SchedOptions {
 }
 
 /// Runs a graph three times on random devices: waiting each time, and without waiting where copies are in turn.
-fn prove(case: &Case, seed: u64, features: Features, tally: &mut RunCounts) {
+fn prove(case: &Case, seed: u64, features: DeviceFeatures, tally: &mut RunCounts) {
     let mut random = Random::new(seed);
     let count = 1 + random.index(4);
-    let rig = Rig::random(&mut random, count, features);
+    let device_set = DeviceSet::random(&mut random, count, features);
     let wanted = alone(case, 3);
-    let mut scheduler = rig.scheduler().with_options(random_options(&mut random));
-    let mut bindings = rig.bind(case, &mut random, true);
+    let mut scheduler = device_set.scheduler().with_options(random_options(&mut random));
+    let mut bindings = device_set.bind(case, &mut random, true);
     pin_some(&mut scheduler, case, &bindings, &mut random);
     if let Err(error) = scheduler.schedule(&case.graph, &bindings) {
         // A cache may be located where no device can write into it.
         assert!(matches!(error, SchedError::Unsupported { .. }), "seed {seed}: {error}");
         tally.moved += 1;
         scheduler.reset().unwrap();
-        bindings = rig.bind(case, &mut random, false);
+        bindings = device_set.bind(case, &mut random, false);
     }
     let fail = |what: String| -> ! { panic!("seed {seed}: {what}\n{}", case.text()) };
     let job = scheduler.alloc(&case.graph, &bindings).unwrap_or_else(|error| fail(error.to_string()));
@@ -62,7 +62,7 @@ fn prove(case: &Case, seed: u64, features: Features, tally: &mut RunCounts) {
     tally.graphs += 1;
     tally.splits += schedule.splits().len();
     tally.copies += schedule.copies().len();
-    let check = |run: usize, got: &Outcome| {
+    let check = |run: usize, got: &RunOutcome| {
         if *got != wanted[run] {
             let other = got.outputs.iter().zip(&wanted[run].outputs).position(|(got, wanted)| got != wanted);
             fail(format!("run {run}: output {other:?} is another one, on\n{schedule}\n{}", schedule.reasons()));
@@ -87,8 +87,8 @@ fn prove(case: &Case, seed: u64, features: Features, tally: &mut RunCounts) {
     scheduler.submit(&job).unwrap_or_else(|error| fail(error.to_string()));
     scheduler.synchronise().unwrap_or_else(|error| fail(error.to_string()));
     check(2, &outcome(case, &job));
-    tally.shared += usize::from(rig.made.len() > 1);
-    rig.assert_ordered(&format!("seed {seed}\n{schedule}\n{}", case.text()));
+    tally.shared += usize::from(device_set.made.len() > 1);
+    device_set.assert_ordered(&format!("seed {seed}\n{schedule}\n{}", case.text()));
 }
 
 /// Returns whether a node writes into something that the caller writes too: then it can't be written again during a
@@ -101,10 +101,10 @@ fn has_changing_inputs(case: &Case) -> bool {
     graph.nodes().iter().filter(|node| writes(node)).any(|node| leafs.contains(&graph.root(*node)))
 }
 
-fn prove_random(seeds: u64, offset: u64, features: Features) -> RunCounts {
-    let (backend, mut census, mut tally) = (CpuBackend::new(1), Census::default(), RunCounts::default());
+fn prove_random(seeds: u64, offset: u64, features: DeviceFeatures) -> RunCounts {
+    let (backend, mut census, mut tally) = (CpuBackend::new(1), OpCoverage::default(), RunCounts::default());
     for seed in offset..offset + seeds {
-        let case = random_case(seed, Size::Small, &backend, &mut census);
+        let case = random_case(seed, CaseSize::Small, &backend, &mut census);
         prove(&case, seed, features, &mut tally);
     }
     println!("{tally:?}");
@@ -114,20 +114,20 @@ fn prove_random(seeds: u64, offset: u64, features: Features) -> RunCounts {
 
 #[test]
 fn every_graph_is_the_same_on_devices_that_work_at_once() {
-    prove_random(seeds(400), 0, Features { missing: true, threads: false });
+    prove_random(seeds(400), 0, DeviceFeatures { missing: true, threads: false });
 }
 
 #[test]
 fn every_graph_is_the_same_on_devices_that_lag_behind() {
-    let tally = prove_random(seeds(400), 1_000_000, Features { missing: true, threads: true });
+    let tally = prove_random(seeds(400), 1_000_000, DeviceFeatures { missing: true, threads: true });
     assert!(tally.in_turn > 0, "no pipeline was tried");
 }
 
 #[test]
 fn a_network_that_sees_sees_the_same() {
-    let features = Features { missing: true, threads: true };
+    let features = DeviceFeatures { missing: true, threads: true };
     for seed in 0..12 {
-        let mut sketch = Sketch::new(5);
+        let mut sketch = CaseBuilder::new(5);
         let outputs = seeing(&mut sketch).unwrap();
         prove(&sketch.case(&outputs).unwrap(), seed, features, &mut RunCounts::default());
     }
@@ -135,9 +135,9 @@ fn a_network_that_sees_sees_the_same() {
 
 #[test]
 fn a_network_that_draws_draws_the_same() {
-    let features = Features { missing: true, threads: true };
+    let features = DeviceFeatures { missing: true, threads: true };
     for seed in 0..12 {
-        let mut sketch = Sketch::new(6);
+        let mut sketch = CaseBuilder::new(6);
         let output = drawing(&mut sketch).unwrap();
         prove(&sketch.case(&[output]).unwrap(), seed, features, &mut RunCounts::default());
     }
@@ -145,27 +145,28 @@ fn a_network_that_draws_draws_the_same() {
 
 #[test]
 fn a_language_model_says_the_same_step_by_step() {
-    for attention in [Attention::Flash, Attention::Plain] {
+    for attention in [AttentionForm::Flash, AttentionForm::Plain] {
         for seed in 0..8 {
             let mut random = Random::new(seed);
             let count = 1 + random.index(4);
-            let rig = Rig::random(&mut random, count, Features { missing: seed % 2 == 1, threads: true });
+            let device_set =
+                DeviceSet::random(&mut random, count, DeviceFeatures { missing: seed % 2 == 1, threads: true });
             let wanted = talk(attention);
-            let mut model = Model::new(attention).unwrap();
-            let mut scheduler = rig.scheduler().with_options(random_options(&mut random));
+            let mut model = TestModel::new(attention).unwrap();
+            let mut scheduler = device_set.scheduler().with_options(random_options(&mut random));
             let mut bindings = None;
             let mut past = 0;
-            for (index, (words, wanted)) in SAID.iter().zip(&wanted).enumerate() {
-                let Step { context, graph, inputs } = model.step(words, past).unwrap();
+            for (index, (words, wanted)) in TOKENS.iter().zip(&wanted).enumerate() {
+                let ModelGraph { context, graph, inputs } = model.step(words, past).unwrap();
                 past += words.len() as u64;
                 let mut contents = model.sketch.contents.clone();
                 contents.extend(inputs);
                 let case = Case { context, graph, contents };
                 // Weights and caches once, wherever they can be.
                 let bindings = bindings.get_or_insert_with(|| {
-                    let spread = rig.bind(&case, &mut random, true);
+                    let spread = device_set.bind(&case, &mut random, true);
                     let is_fine = scheduler.schedule(&case.graph, &spread).is_ok();
-                    if is_fine { spread } else { rig.bind(&case, &mut random, false) }
+                    if is_fine { spread } else { device_set.bind(&case, &mut random, false) }
                 });
                 let job = scheduler.alloc(&case.graph, bindings).unwrap();
                 fill(&case, &job);
@@ -177,29 +178,29 @@ fn a_language_model_says_the_same_step_by_step() {
                     job.schedule()
                 );
             }
-            rig.assert_ordered(&format!("seed {seed}, {attention:?}"));
+            device_set.assert_ordered(&format!("seed {seed}, {attention:?}"));
         }
     }
 }
 
-const SAID: [&[i32]; 5] = [&[3, 17, 8, 39, 0, 21, 5], &[12], &[30], &[2, 9], &[33]];
+const TOKENS: [&[i32]; 5] = [&[3, 17, 8, 39, 0, 21, 5], &[12], &[30], &[2, 9], &[33]];
 
 /// Runs the same graph on the processor alone.
-fn talk(attention: Attention) -> Vec<Outcome> {
+fn talk(attention: AttentionForm) -> Vec<RunOutcome> {
     use steeve_device::Backend;
-    let mut model = Model::new(attention).unwrap();
+    let mut model = TestModel::new(attention).unwrap();
     let backend = CpuBackend::new(1);
     let bound = reference::bind(&model.sketch.context, &model.sketch.contents, &backend.buffer_type());
-    let mut allocator = reference::allocator(&reference::ways()[0], &backend);
+    let mut allocator = reference::allocator(&reference::plan_variants()[0], &backend);
     let mut past = 0;
     let say = |words: &&[i32]| {
-        let Step { context, graph, inputs } = model.step(words, past).unwrap();
+        let ModelGraph { context, graph, inputs } = model.step(words, past).unwrap();
         past += words.len() as u64;
         let mut contents = model.sketch.contents.clone();
         contents.extend(inputs);
         let case = Case { context, graph, contents };
         let ran = reference::run_in(&case, &mut allocator, &bound, &backend).unwrap().unwrap();
-        Outcome { outputs: ran.outputs, externals: ran.externals }
+        RunOutcome { outputs: ran.outputs, externals: ran.externals }
     };
-    SAID.iter().map(say).collect()
+    TOKENS.iter().map(say).collect()
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use steeve_testkit::world;
+use steeve_testkit::test_devices;
 
 use steeve_cpu::CpuDevice;
 use steeve_device::conformance::{check_backend, check_device, check_memory};
@@ -13,7 +13,7 @@ use steeve_device::{
     MemorySpec, Offset, Prepared, SharedBuffer, Usage,
 };
 use steeve_graph::Op;
-use world::{HOST, Hazard, Pace, Tracer, Violation, What, World, happens_before};
+use test_devices::{HOST, Hazard, Latency, TestSystem, TraceAction, Tracer, Violation, happens_before};
 
 fn conforms(device: &dyn Device) {
     check_device(device).assert();
@@ -25,7 +25,7 @@ fn conforms(device: &dyn Device) {
 
 #[test]
 fn devices_conform_at_once() {
-    let world = World::new();
+    let world = TestSystem::new();
     conforms(&world.device("plain"));
     let (align, padding) = (Align::new(256).unwrap(), Align::new(128).unwrap());
     let odd = MemorySpec::new("odd").with_align(align).with_padding(padding).with_capacity(Bytes(1 << 27));
@@ -34,23 +34,23 @@ fn devices_conform_at_once() {
 
 #[test]
 fn devices_conform_with_a_thread() {
-    conforms(&World::new().device("thread").asynchronous(true));
+    conforms(&TestSystem::new().device("thread").asynchronous(true));
 }
 
 #[test]
 fn devices_conform_with_jitter() {
-    conforms(&World::new().device("jitter").asynchronous(true).jitter(1, 3));
+    conforms(&TestSystem::new().device("jitter").asynchronous(true).jitter(1, 3));
 }
 
 #[test]
 fn devices_conform_when_they_are_watched() {
-    let (world, tracer) = (World::new(), Tracer::new());
+    let (world, tracer) = (TestSystem::new(), Tracer::new());
     conforms(&*tracer.device(world.device("watched").asynchronous(true)));
     conforms(&*tracer.device(CpuDevice::with_threads(1)));
     let trace = tracer.trace();
     assert!(trace.entries.len() > 10_000);
     // The suite itself gives buffers back into which it has enqueued a write, and waits for nothing.
-    let is_free = |violation: &Violation| trace.entries[violation.later].what == What::Touch("free");
+    let is_free = |violation: &Violation| trace.entries[violation.later].what == TraceAction::Touch("free");
     assert!(happens_before(&trace).iter().all(is_free));
 }
 
@@ -107,7 +107,7 @@ fn host_memory() -> Arc<dyn BufferType> {
 
 #[test]
 fn the_host_reaches_the_memory_by_copies_only() {
-    let device = World::new().device(MemorySpec::new("gpu").with_capacity(Bytes(4 * SLOT)));
+    let device = TestSystem::new().device(MemorySpec::new("gpu").with_capacity(Bytes(4 * SLOT)));
     let buffer = slots(device.buffer_type(), 2);
     assert!(!device.buffer_type().is_host());
     assert_eq!(read_slot(&buffer, 1), [0xA5; SLOT as usize]);
@@ -115,7 +115,7 @@ fn the_host_reaches_the_memory_by_copies_only() {
     assert_eq!(read_slot(&buffer, 1), numbers(1.0));
     assert_eq!((device.live(), device.peak(), device.buffers()), (Bytes(2 * SLOT), Bytes(2 * SLOT), 1));
     let error = SharedBuffer::allocate(device.buffer_type(), Bytes(3 * SLOT), Usage::Any).unwrap_err();
-    assert_eq!(error.to_string(), "gpu has no 192 bytes left, only 128");
+    assert_eq!(error.to_string(), "gpu: out of memory: requested 192 bytes, 128 bytes available");
     drop(buffer);
     assert_eq!((device.live(), device.buffers()), (Bytes(0), 0));
 }
@@ -123,20 +123,20 @@ fn the_host_reaches_the_memory_by_copies_only() {
 #[test]
 fn what_is_missing_is_refused_by_name() {
     let is_square = |graph: &Graph, node| graph.tensor(node).op == Op::Sqr;
-    let device = World::new().device("gpu").without(is_square).offloading(is_square);
+    let device = TestSystem::new().device("gpu").without(is_square).offloading(is_square);
     let (backend, graph) = (device.backend().unwrap(), square());
     let node = graph.nodes()[0];
-    let why = "gpu can't run tensor 1 (y), sqr of (f32[16]) to f32[16]: this device is made without it";
+    let why = "gpu: unsupported node: tensor 1 (y), sqr of (f32[16]) to f32[16]: this device is made without it";
     assert_eq!(device.supports(&graph, node).unwrap_err().to_string(), why);
     let buffer = slots(device.buffer_type(), 2);
     assert_eq!(prepare_square(&*backend, &buffer, 0, 1).unwrap_err().to_string(), why);
     assert!(device.offloads(&graph, node));
-    assert!(!World::new().device("gpu").offloads(&graph, node));
+    assert!(!TestSystem::new().device("gpu").offloads(&graph, node));
 }
 
 #[test]
 fn nodes_run_where_the_device_reaches() {
-    let (world, host) = (World::new(), host_memory());
+    let (world, host) = (TestSystem::new(), host_memory());
     let (near, far) = (world.device("near").reading_host().asynchronous(true), world.device("far"));
     assert_eq!((near.kind(), far.kind()), (DeviceKind::IntegratedGpu, DeviceKind::Gpu));
     assert_eq!((near.reads(&host), far.reads(&host)), (true, false));
@@ -154,16 +154,16 @@ fn nodes_run_where_the_device_reaches() {
     for (device, memory) in [(&far, &host), (&far, near.buffer_type()), (&near, far.buffer_type())] {
         let error = prepare_square(&*device.backend().unwrap(), &slots(memory, 2), 0, 1).unwrap_err();
         let (name, memory) = (device.name(), memory.name());
-        assert_eq!(error.to_string(), format!("{name}: tensor 1 (y) stands in {memory}, which it can't reach"));
+        assert_eq!(error.to_string(), format!("{name}: unreachable memory: tensor 1 (y) is located in {memory}"));
     }
 }
 
 #[test]
 fn copies_are_enqueued_between_memories_that_know_each_other() {
-    let (world, host, stranger) = (World::new(), host_memory(), DiscreteDevice::new("stranger"));
+    let (world, host, stranger) = (TestSystem::new(), host_memory(), DiscreteDevice::new("stranger"));
     let stranger = Arc::clone(&stranger.buffer_types()[0]);
     let (all, peer) = (world.device("all"), world.device("peer"));
-    let table = |device: &world::TestDevice| {
+    let table = |device: &test_devices::TestDevice| {
         let (backend, own) = (device.backend().unwrap(), device.buffer_type());
         [own, &host, peer.buffer_type(), &stranger].map(|memory| {
             assert_eq!(backend.can_copy(own, memory), backend.can_copy(memory, own));
@@ -179,7 +179,7 @@ fn copies_are_enqueued_between_memories_that_know_each_other() {
 
 #[test]
 fn a_copy_that_can_not_be_enqueued_is_done_at_once() {
-    let world = World::new();
+    let world = TestSystem::new();
     let device = world.device("gpu").asynchronous(true).without_host_copies();
     let (here, there) = (slots(&host_memory(), 1), slots(device.buffer_type(), 1));
     here.write(slot(0), &numbers(1.0)).unwrap();
@@ -192,7 +192,7 @@ fn a_copy_that_can_not_be_enqueued_is_done_at_once() {
 
 #[test]
 fn devices_can_share_a_memory() {
-    let world = World::new();
+    let world = TestSystem::new();
     let one = world.device("one").asynchronous(true);
     let two = one.sharing("two").asynchronous(true);
     assert!(Arc::ptr_eq(one.buffer_type(), two.buffer_type()) && one.reads(two.buffer_type()));
@@ -211,7 +211,7 @@ fn devices_can_share_a_memory() {
 #[test]
 fn a_fault_strikes_once_and_names_the_device() {
     for asynchronous in [false, true] {
-        let device = World::new().device("gpu").asynchronous(asynchronous);
+        let device = TestSystem::new().device("gpu").asynchronous(asynchronous);
         let (backend, faults) = (device.backend().unwrap(), device.faults());
         let buffer = slots(device.buffer_type(), 3);
         backend.write(&buffer, slot(0), &numbers(1.0)).unwrap();
@@ -220,14 +220,14 @@ fn a_fault_strikes_once_and_names_the_device() {
         faults.fail_allocation_after(1);
         let make = || SharedBuffer::allocate(device.buffer_type(), Bytes(SLOT), Usage::Any);
         make().unwrap();
-        assert_eq!(make().unwrap_err().to_string(), "gpu: told to fail this allocation");
+        assert_eq!(make().unwrap_err().to_string(), "gpu: injected fault: allocation");
         make().unwrap();
 
         faults.fail_submit_after(1);
         let mut run = || backend.submit(&mut *prepared).and_then(|()| backend.synchronise());
         run().unwrap();
         assert!(faults.is_pending());
-        assert_eq!(run().unwrap_err().to_string(), "gpu: told to fail this run");
+        assert_eq!(run().unwrap_err().to_string(), "gpu: injected fault: run");
         assert!(!faults.is_pending());
         run().unwrap();
 
@@ -240,7 +240,7 @@ fn a_fault_strikes_once_and_names_the_device() {
         buffer.fill(slot(2), Bytes(SLOT), 0).unwrap_err();
         copy().unwrap();
         faults.fail_copy_after(0);
-        assert_eq!(copy().unwrap_err().to_string(), "gpu: told to fail this copy");
+        assert_eq!(copy().unwrap_err().to_string(), "gpu: injected fault: copy");
         copy().unwrap();
         assert_eq!(read_slot(&buffer, 2), squares(1.0, 1));
 
@@ -253,7 +253,7 @@ fn a_fault_strikes_once_and_names_the_device() {
 
 #[test]
 fn after_an_error_the_queue_is_skipped_until_somebody_is_told() {
-    let world = World::new();
+    let world = TestSystem::new();
     let (device, other) = (world.device("gpu").asynchronous(true), world.device("other").asynchronous(true));
     let (backend, waiting) = (device.backend().unwrap(), other.backend().unwrap());
     let buffer = slots(device.buffer_type(), 4);
@@ -271,7 +271,7 @@ fn after_an_error_the_queue_is_skipped_until_somebody_is_told() {
         waiting.synchronise().unwrap();
         before.synchronise().unwrap();
         let told = if told_by_event { behind.synchronise() } else { backend.synchronise() };
-        assert_eq!(told.unwrap_err().to_string(), "gpu: told to fail this run");
+        assert_eq!(told.unwrap_err().to_string(), "gpu: injected fault: run");
         behind.synchronise().unwrap();
         backend.synchronise().unwrap();
         let seen = [1, 2, 3].map(|index| read_slot(&buffer, index));
@@ -290,8 +290,8 @@ fn has_thread(name: &str) -> bool {
 
 #[test]
 fn a_stream_ends_with_its_backend_and_what_was_enqueued_is_done() {
-    let world = World::new();
-    let device = world.device("quite unique").asynchronous(true).slow_nodes(Pace::Slow(Duration::from_millis(1)));
+    let world = TestSystem::new();
+    let device = world.device("quite unique").asynchronous(true).slow_nodes(Latency::Slow(Duration::from_millis(1)));
     let (buffer, host) = (slots(device.buffer_type(), 2), slots(&host_memory(), 1));
     let backend = device.backend().unwrap();
     backend.write(&buffer, slot(0), &numbers(2.0)).unwrap();
@@ -310,7 +310,7 @@ fn a_stream_ends_with_its_backend_and_what_was_enqueued_is_done() {
 
 #[test]
 fn a_trace_has_all_that_was_asked_for() {
-    let (world, tracer) = (World::new(), Tracer::new());
+    let (world, tracer) = (TestSystem::new(), Tracer::new());
     let (gpu, cpu) = (tracer.device(world.device("gpu").asynchronous(true)), tracer.device(CpuDevice::with_threads(1)));
     let (there, here) = (&gpu.buffer_types()[0], &cpu.buffer_types()[0]);
     assert!(gpu.reads(there) && !gpu.reads(here) && cpu.reads(here) && !cpu.reads(there));
@@ -355,14 +355,14 @@ entry 15, stream 0 (host) itself does a free; writes 0..128 of buffer 0 (gpu)
     let trace = tracer.trace();
     assert_eq!(trace.to_string(), wanted);
     assert_eq!(happens_before(&trace), []);
-    assert_eq!(trace.count(|entry| entry.what == What::Copy && entry.stream != HOST), 1);
+    assert_eq!(trace.count(|entry| entry.what == TraceAction::Copy && entry.stream != HOST), 1);
     tracer.clear();
     assert_eq!(tracer.trace().to_string(), "");
 }
 
 #[test]
 fn devices_that_share_a_memory_share_it_when_they_are_watched() {
-    let (world, tracer) = (World::new(), Tracer::new());
+    let (world, tracer) = (TestSystem::new(), Tracer::new());
     let one = world.device("one");
     let twins = [tracer.device(one.sharing("two").asynchronous(true)), tracer.device(one.asynchronous(true))];
     assert!(Arc::ptr_eq(&twins[0].buffer_types()[0], &twins[1].buffer_types()[0]));
@@ -375,7 +375,7 @@ fn devices_that_share_a_memory_share_it_when_they_are_watched() {
 
 /// Two streams on two devices, and a buffer on each.
 struct AccessScenario {
-    world: World,
+    world: TestSystem,
     tracer: Tracer,
     gpus: [Box<dyn Backend>; 2],
     buffers: [SharedBuffer; 2],
@@ -385,7 +385,7 @@ struct AccessScenario {
 
 impl AccessScenario {
     fn new(waits: bool) -> Self {
-        let (world, tracer) = (World::new(), Tracer::new());
+        let (world, tracer) = (TestSystem::new(), Tracer::new());
         let devices = ["gpu0", "gpu1"].map(|name| tracer.device(world.device(name).asynchronous(true)));
         let buffers = devices.each_ref().map(|device| slots(&device.buffer_types()[0], 4));
         for (buffer, first) in buffers.iter().zip([1.0, 101.0]) {

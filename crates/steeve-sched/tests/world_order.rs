@@ -4,11 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use steeve_testkit::world;
+use steeve_testkit::test_devices;
 
 use steeve_cpu::CpuDevice;
 use steeve_device::{Backend, Bindings, Bytes, Device, Event, Graph, Offset, Prepared, SharedBuffer, Usage};
-use world::{Access, Entry, HOST, Hazard, Kind, Random, Trace, Tracer, What, World, happens_before};
+use test_devices::{
+    Access, AccessKind, HOST, Hazard, Random, TestSystem, Trace, TraceAction, TraceEntry, Tracer, happens_before,
+};
 
 /// A byte that an entry touches although nothing orders it behind some entry of a stream: stream, entry, buffer, byte.
 type Conflict = (usize, usize, Hazard, usize, u64);
@@ -20,11 +22,11 @@ fn all_pairs(trace: &Trace) -> BTreeSet<Conflict> {
     for later in 0..count {
         for earlier in 0..later {
             let (one, other) = (&entries[earlier], &entries[later]);
-            let by_event = |event: usize| one.what == What::Record(event);
+            let by_event = |event: usize| one.what == TraceAction::Record(event);
             before[earlier][later] = one.stream == other.stream
                 || one.stream == HOST
-                || matches!(other.what, What::Wait(event) if by_event(event))
-                || matches!(other.what, What::Join(stream) if one.stream == stream);
+                || matches!(other.what, TraceAction::Wait(event) if by_event(event))
+                || matches!(other.what, TraceAction::Join(stream) if one.stream == stream);
         }
     }
     for middle in 0..count {
@@ -54,12 +56,12 @@ fn all_pairs(trace: &Trace) -> BTreeSet<Conflict> {
     conflicts
 }
 
-fn hazard(first: Kind, second: Kind) -> Option<Hazard> {
+fn hazard(first: AccessKind, second: AccessKind) -> Option<Hazard> {
     match (first, second) {
-        (Kind::Read, Kind::Read) => None,
-        (Kind::Write, Kind::Read) => Some(Hazard::ReadAfterWrite),
-        (Kind::Read, Kind::Write) => Some(Hazard::WriteAfterRead),
-        (Kind::Write, Kind::Write) => Some(Hazard::WriteAfterWrite),
+        (AccessKind::Read, AccessKind::Read) => None,
+        (AccessKind::Write, AccessKind::Read) => Some(Hazard::ReadAfterWrite),
+        (AccessKind::Read, AccessKind::Write) => Some(Hazard::WriteAfterRead),
+        (AccessKind::Write, AccessKind::Write) => Some(Hazard::WriteAfterWrite),
     }
 }
 
@@ -84,23 +86,23 @@ fn any_trace(random: &mut Random) -> Trace {
     let mut events = 0;
     for _ in 0..10 + random.index(40) {
         let mut stream = random.index(streams);
-        let (mut what, mut accesses) = (What::Copy, Vec::new());
+        let (mut what, mut accesses) = (TraceAction::Copy, Vec::new());
         match random.index(10) {
             0 | 1 => {
-                what = What::Record(events);
+                what = TraceAction::Record(events);
                 events += 1;
             }
-            2..5 if events > 0 => what = What::Wait(random.index(events)),
-            5 => (stream, what) = (HOST, What::Join(1 + random.index(streams - 1))),
+            2..5 if events > 0 => what = TraceAction::Wait(random.index(events)),
+            5 => (stream, what) = (HOST, TraceAction::Join(1 + random.index(streams - 1))),
             _ => {
                 for _ in 0..1 + random.index(3) {
                     let start = random.below(30);
-                    let kind = if random.once_in(2) { Kind::Read } else { Kind::Write };
+                    let kind = if random.once_in(2) { AccessKind::Read } else { AccessKind::Write };
                     accesses.push(Access { buffer: random.index(2), range: start..start + 1 + random.below(8), kind });
                 }
             }
         }
-        trace.entries.push(Entry { stream, what, accesses });
+        trace.entries.push(TraceEntry { stream, what, accesses });
     }
     trace
 }
@@ -126,12 +128,16 @@ fn long_traces_are_judged_in_no_time() {
         let stream = random.index(9);
         let accesses = (0..20).map(|index| {
             let start = random.below(1 << 20) & !31;
-            Access { buffer: 0, range: start..start + 1024, kind: if index == 0 { Kind::Write } else { Kind::Read } }
+            Access {
+                buffer: 0,
+                range: start..start + 1024,
+                kind: if index == 0 { AccessKind::Write } else { AccessKind::Read },
+            }
         });
-        trace.entries.push(Entry { stream, what: What::Submit(0..1), accesses: accesses.collect() });
-        trace.entries.push(Entry { stream, what: What::Record(event), accesses: Vec::new() });
+        trace.entries.push(TraceEntry { stream, what: TraceAction::Submit(0..1), accesses: accesses.collect() });
+        trace.entries.push(TraceEntry { stream, what: TraceAction::Record(event), accesses: Vec::new() });
         for stream in 0..9 {
-            trace.entries.push(Entry { stream, what: What::Wait(event), accesses: Vec::new() });
+            trace.entries.push(TraceEntry { stream, what: TraceAction::Wait(event), accesses: Vec::new() });
         }
     }
     assert_eq!(happens_before(&trace), []);
@@ -211,7 +217,7 @@ fn any_program(random: &mut Random, places: usize, faults: Option<u64>) -> Vec<S
 
 /// Runs a program on so many devices and the processor; answers all bytes in the end, and what happened.
 fn run(seed: u64, places: usize, asynchronous: bool, steps: &[Step]) -> (Vec<Vec<u8>>, Trace) {
-    let (world, tracer) = (World::new(), Tracer::new());
+    let (world, tracer) = (TestSystem::new(), Tracer::new());
     let device = |index: usize| -> Arc<dyn Device> {
         let device = world.device(format!("gpu{index}").as_str()).asynchronous(asynchronous);
         if index + 1 == places {

@@ -20,38 +20,38 @@ pub const FORMATS: [DataType; 11] = [
 
 /// An element is a product, and something is added to it, or nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts {
+pub struct ElementParts {
     pub product: f64,
     pub added: f64,
 }
 
-impl Parts {
+impl ElementParts {
     pub fn value(self) -> f64 {
         self.product + self.added
     }
 
-    /// How large the numbers are that make the element.
+    /// Returns how large the numbers are that make the element.
     pub fn size(self) -> f64 {
         self.product.abs() + self.added.abs()
     }
 }
 
 /// Element `i` of a block; `None` for types that are no blocks.
-pub fn parts(dtype: DataType, block: &[u8], i: usize) -> Option<Parts> {
+pub fn parts(dtype: DataType, block: &[u8], i: usize) -> Option<ElementParts> {
     let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f64();
     let bits = |byte: u8, shift: usize, count: usize| f64::from(byte >> shift & ((1 << count) - 1));
     // In 16 bytes: the low nibbles first.
     let nibble = |from: usize| bits(block[from + i % 16], i / 16 * 4, 4);
     let fifth = |from: usize| 16.0 * bits(block[from + i / 8], i % 8, 1);
-    let simple = |product: f64| Some(Parts { product, added: 0.0 });
+    let simple = |product: f64| Some(ElementParts { product, added: 0.0 });
     // Blocks of 256: halves of 128, parts of 32, groups of 16.
     let (half_of_it, part, group, within) = (i / 128, i / 32, i / 16, i % 32);
     match dtype {
         DataType::Q8_0 => simple(half(0) * f64::from(block[2 + i].cast_signed())),
         DataType::Q4_0 => simple(half(0) * (nibble(2) - 8.0)),
         DataType::Q5_0 => simple(half(0) * (nibble(6) + fifth(2) - 16.0)),
-        DataType::Q4_1 => Some(Parts { product: half(0) * nibble(4), added: half(2) }),
-        DataType::Q5_1 => Some(Parts { product: half(0) * (nibble(8) + fifth(4)), added: half(2) }),
+        DataType::Q4_1 => Some(ElementParts { product: half(0) * nibble(4), added: half(2) }),
+        DataType::Q5_1 => Some(ElementParts { product: half(0) * (nibble(8) + fifth(4)), added: half(2) }),
         DataType::Mxfp4 => {
             let number = nibble(1) as usize;
             let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][number % 8];
@@ -60,7 +60,7 @@ pub fn parts(dtype: DataType, block: &[u8], i: usize) -> Option<Parts> {
         DataType::Q2K => {
             let quant = bits(block[16 + 32 * half_of_it + within], part % 4 * 2, 2);
             let (factor, least) = (bits(block[group], 0, 4), bits(block[group], 4, 4));
-            Some(Parts { product: half(80) * factor * quant, added: -half(82) * least })
+            Some(ElementParts { product: half(80) * factor * quant, added: -half(82) * least })
         }
         DataType::Q3K => {
             let low = bits(block[32 + 32 * half_of_it + within], part % 4 * 2, 2);
@@ -85,7 +85,7 @@ pub fn parts(dtype: DataType, block: &[u8], i: usize) -> Option<Parts> {
                     bits(low, 4, 4) + 16.0 * bits(packed[4 + first], 6, 2),
                 )
             };
-            Some(Parts { product: half(0) * factor * quant, added: -half(2) * least })
+            Some(ElementParts { product: half(0) * factor * quant, added: -half(2) * least })
         }
         DataType::Q6K => {
             let low = bits(block[64 * half_of_it + i % 64], i % 128 / 64 * 4, 4);

@@ -1,16 +1,17 @@
-//! What the tests and benchmarks of several crates share. Not published.
+//! Helpers that the tests and benchmarks of several crates share. Not published.
 //!
-//! [`mod@reference`] evaluates graphs in f64 and judges what backends make of them; [`nets`] and [`transformer`] build models;
+//! [`mod@reference`] evaluates graphs in f64 and judges what backends make of them; [`language_model`] and [`transformer`] build models;
 //! [`formats`] decodes block formats element by element; [`world`] has devices that compute asynchronously under a tracer, and
-//! [`rig`] random sets of them; [`timing`] takes the medians that benchmarks print.
+//! [`device_set`] random sets of them; [`timing`] takes the medians that benchmarks print.
+#![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "helpers of tests, read where they are used")]
 #![allow(clippy::new_without_default, clippy::should_implement_trait, reason = "only tests make these")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 pub mod formats;
-pub mod nets;
+pub mod language_model;
 pub mod reference;
-pub mod rig;
+pub mod device_set;
 pub mod timing;
 pub mod transformer;
-pub mod world;
+pub mod test_devices;

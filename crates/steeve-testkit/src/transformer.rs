@@ -13,12 +13,12 @@ const VOCABULARY: u64 = 96;
 /// A model whose compute part is built again and again over the same weights.
 pub struct Transformer {
     pub context: Context,
-    layers: Vec<Layer>,
+    layers: Vec<LayerWeights>,
     embedding: TensorId,
     mark: ContextMark,
 }
 
-struct Layer {
+struct LayerWeights {
     norms: [TensorId; 2],
     q: TensorId,
     k: TensorId,
@@ -31,8 +31,8 @@ struct Layer {
     values: TensorId,
 }
 
-/// What comes in and what comes out.
-pub struct Ends {
+/// The inputs and outputs of the model.
+pub struct ModelTensors {
     pub ids: TensorId,
     pub positions: TensorId,
     pub mask: TensorId,
@@ -50,13 +50,13 @@ impl Transformer {
     fn new(layers: usize) -> Result<Self, GraphError> {
         let mut context = Context::new();
         let embedding = context.external(DataType::F32, &[WIDTH, VOCABULARY])?;
-        let layers = (0..layers).map(|_| Layer::new(&mut context)).collect::<Result<_, _>>()?;
+        let layers = (0..layers).map(|_| LayerWeights::new(&mut context)).collect::<Result<_, _>>()?;
         let mark = context.mark();
         Ok(Self { context, layers, embedding, mark })
     }
 
     /// The graph for some tokens, built afresh.
-    pub fn graph(&mut self, tokens: u64) -> Result<(Graph, Ends), GraphError> {
+    pub fn graph(&mut self, tokens: u64) -> Result<(Graph, ModelTensors), GraphError> {
         self.context.rewind(self.mark)?;
         let context = &mut self.context;
         let ids = context.input(DataType::I32, &[tokens])?;
@@ -71,11 +71,11 @@ impl Transformer {
         let logits = context.mul_mat(self.embedding, last)?;
         context.set_output(logits)?;
         outputs.push(logits);
-        Ok((Graph::from_outputs(context, &outputs)?, Ends { ids, positions, mask, logits }))
+        Ok((Graph::from_outputs(context, &outputs)?, ModelTensors { ids, positions, mask, logits }))
     }
 }
 
-impl Layer {
+impl LayerWeights {
     fn new(context: &mut Context) -> Result<Self, GraphError> {
         let mut weight = |rows: u64, columns: u64| context.external(DataType::F32, &[columns, rows]);
         Ok(Self {
@@ -139,7 +139,7 @@ impl Layer {
     }
 }
 
-/// The same graph in tables of its own, as if another program had built it.
+/// Returns the graph in tables of its own, as if another program had built it.
 pub fn rebuilt(graph: &Graph) -> Result<Graph, GraphError> {
     let mut parts = GraphParts::default();
     parts.detach();

@@ -1,15 +1,15 @@
 //! Functions of one number, as ggml defines them.
 //!
-//! The exponential function and what is made of it is plain arithmetic here: without a branch and without a call, so that
-//! loops over it are made of vector instructions, and equal to the bit on every machine. The polynomials are minimax fits
+//! The exponential function and what is made of it is plain arithmetic here, without branches and calls, so that loops
+//! over it become vector instructions and are equal to the bit on every machine. The polynomials are minimax fits
 //! (Remez) in the form that each function names. All are inlined, so that they become part of loops for wide registers.
 
 use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
 
-/// `e` to the power of `x`, to about one unit in the last place.
+/// Computes `e` to the power of `x`, to about one unit in the last place.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    // Beyond these there is nothing but zero and infinity. A number that is none passes both.
+    // Beyond these there is nothing but zero and infinity. NaN passes both.
     let x = if x < -104.0 { -104.0 } else { x };
     let x = if x > 89.0 { 89.0 } else { x };
     // Adding it leaves the nearest integer in the lowest bits.
@@ -35,7 +35,7 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127).cast_unsigned()) << 23)
 }
 
-/// The hyperbolic tangent: `x + x^3 P(x^2)` near zero, where the other form would lose digits.
+/// Computes the hyperbolic tangent: `x + x^3 P(x^2)` near zero, where the other form would lose digits.
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {
     let z = x * x;
@@ -49,7 +49,7 @@ pub(crate) fn tanh(x: f32) -> f32 {
     if x.abs() < 0.625 { near } else { far }
 }
 
-/// The error function: `x + x P(x^2)` near zero, and farther out `1 - exp(-P(x))`.
+/// Computes the error function: `x + x P(x^2)` near zero, and farther out `1 - exp(-P(x))`.
 #[inline(always)]
 pub(crate) fn erf(x: f32) -> f32 {
     let z = x * x;
@@ -82,14 +82,14 @@ pub(crate) fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
 }
 
-/// The gradient of silu at `x`, for a gradient of its result.
+/// Computes the gradient of silu at `x`, for a gradient of its result.
 #[inline(always)]
 pub(crate) fn silu_back(gradient: f32, x: f32) -> f32 {
     let s = sigmoid(x);
     gradient * s * (1.0 + x * (1.0 - s))
 }
 
-/// `x / 2 * (1 + tanh(u))`, which is `x * sigmoid(2 u)`.
+/// Computes `x / 2 * (1 + tanh(u))`, which is `x * sigmoid(2 u)`.
 #[inline(always)]
 pub(crate) fn gelu(x: f32) -> f32 {
     const SQRT_2_OVER_PI: f32 = 0.797_884_6;
@@ -139,7 +139,7 @@ pub(crate) fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { (1.0 + x.exp()).ln() }
 }
 
-/// The numbers of xielu, made of what its builder is given.
+/// The parameters of xielu, derived from those of its builder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Xielu {
     negative: f32,
@@ -165,7 +165,7 @@ impl Xielu {
     }
 }
 
-/// At most `max` and then at least `min`, also where `max` is below.
+/// Limits `x` to at most `max` and then to at least `min`, also where `max` is below.
 #[inline(always)]
 pub(crate) fn clamp(x: f32, min: f32, max: f32) -> f32 {
     let x = if x < max { x } else { max };
@@ -178,7 +178,7 @@ pub(crate) fn leaky_relu(x: f32, slope: f32) -> f32 {
     if x < 0.0 { x * slope } else { x }
 }
 
-/// The gated unit of gpt-oss: both sides are limited, and one is added to the second.
+/// Computes the gated unit of gpt-oss: both sides are limited, and one is added to the second.
 #[inline(always)]
 pub(crate) fn swiglu_oai(x: f32, y: f32, alpha: f32, limit: f32) -> f32 {
     let x = if limit < x { limit } else { x };
@@ -191,7 +191,7 @@ pub(crate) fn swiglu_oai(x: f32, y: f32, alpha: f32, limit: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// The largest error in units in the last place of the exact result.
+    /// Returns the largest error in units in the last place of the exact result.
     fn worst(range: std::ops::RangeInclusive<f32>, f: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64) -> f64 {
         let (low, high) = range.into_inner();
         let steps = 400_000;
@@ -206,7 +206,7 @@ mod tests {
         worst
     }
 
-    /// By its series.
+    /// Computes the error function by its series.
     fn exact_erf(x: f64) -> f64 {
         let (mut term, mut sum) = (x, x);
         for n in 1..200 {

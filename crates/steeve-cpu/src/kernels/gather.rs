@@ -1,17 +1,17 @@
-//! Rows that ids name: taken out of a tensor, and written into one.
+//! Rows selected by ids: read from a tensor, and written into one.
 
 use std::ops::Range;
 
 use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
-use super::product::{Matrix, readable};
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load_row, store};
+use super::gemm::{MatrixView, readable};
+use crate::float_rows::{load_row, store};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 use crate::quant::encoder;
-use crate::raw::Raw;
+use crate::tensor_ptr::TensorPtr;
 
-/// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
+/// Returns the kernel for the rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` select: `[k, n, ..]`.
 pub(crate) fn get_rows(node: &NodeCall<'_>, a: TensorId, ids: TensorId) -> Result<Box<dyn Kernel>, String> {
     let ([a, ids], result) = (node.shapes([a, ids])?, node.result);
     is_id(&ids)?;
@@ -20,23 +20,27 @@ pub(crate) fn get_rows(node: &NodeCall<'_>, a: TensorId, ids: TensorId) -> Resul
     }
     let wanted = if a.dtype == DataType::I32 { DataType::I32 } else { DataType::F32 };
     if result.dtype != wanted {
-        return Err(format!("rows of {} are taken as {wanted}", a.dtype));
+        return Err(format!("result: expected {wanted} for rows of {}", a.dtype));
     }
-    Ok(Box::new(GetRows { rows: Rows::of(&result) }))
+    Ok(Box::new(GetRows { rows: RowUnits::of(&result) }))
 }
 
 fn is_id(ids: &Shape) -> Result<(), String> {
     match ids.dtype {
         DataType::I32 | DataType::I64 => Ok(()),
-        dtype => Err(format!("ids must be i32 or i64, not {dtype}")),
+        dtype => Err(format!("ids: expected i32 or i64, got {dtype}")),
     }
 }
 
-/// The id at an offset. The error names it if there is no such row.
+/// Reads the id at an offset.
+///
+/// # Errors
+///
+/// If there is no such row, with the id.
 ///
 /// # Safety
-/// There is an id.
-pub(crate) unsafe fn id_at(ids: Raw<'_>, offset: usize, rows: usize) -> Result<usize, String> {
+/// There is an id at the offset.
+pub(crate) unsafe fn id_at(ids: TensorPtr<'_>, offset: usize, rows: usize) -> Result<usize, String> {
     // SAFETY: as promised.
     let id: i64 = unsafe {
         match ids.shape.dtype {
@@ -45,12 +49,12 @@ pub(crate) unsafe fn id_at(ids: Raw<'_>, offset: usize, rows: usize) -> Result<u
         }
     };
     let row = usize::try_from(id).ok().filter(|&row| row < rows);
-    row.ok_or_else(|| format!("id {id} is not among the {rows} rows"))
+    row.ok_or_else(|| format!("no such row: expected an id below {rows}, got {id}"))
 }
 
 #[derive(Debug)]
 struct GetRows {
-    rows: Rows,
+    rows: RowUnits,
 }
 
 impl Kernel for GetRows {
@@ -58,7 +62,7 @@ impl Kernel for GetRows {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, ids) = (operands.result, operands.source(0), operands.source(1));
         let [row] = scratch.rows([result.shape.ne[0]]);
         for index in self.rows.unit(unit) {
@@ -74,7 +78,7 @@ impl Kernel for GetRows {
                         result.write(to + i * result.shape.nb[0], a.read::<i32>(from + i * a.shape.nb[0]));
                     }
                 } else {
-                    Matrix::new(a, from).load(0, 0, row);
+                    MatrixView::new(a, from).load(0, 0, row);
                     store(DataType::F32, result.at(to), result.shape.nb[0], row);
                 }
             }
@@ -83,23 +87,24 @@ impl Kernel for GetRows {
     }
 }
 
-/// `rows` `[k, n, ..]` go where `ids` `[n, ..]` says in the target `[k, m, ..]`, which is the result.
+/// Returns the kernel that writes `rows` `[k, n, ..]` to the rows that `ids` `[n, ..]` select in the target `[k, m,
+/// ..]`, which is the result.
 pub(crate) fn set_rows(node: &NodeCall<'_>, rows: TensorId, ids: TensorId) -> Result<Box<dyn Kernel>, String> {
     let ([rows, ids], target) = (node.shapes([rows, ids])?, node.result);
     is_id(&ids)?;
     if !rows.dtype.is_float() {
-        return Err(format!("rows must be f32, f16 or bf16, not {}", rows.dtype));
+        return Err(format!("rows: expected f32, f16 or bf16, got {}", rows.dtype));
     }
     readable(&target)?;
     if !target.dtype.is_float() && encoder(target.dtype).is_none() {
-        return Err(format!("nothing is rounded to {} here", target.dtype));
+        return Err(format!("no rounding to {}", target.dtype));
     }
     let parts = target.ne[0].div_ceil(SetRows::PART);
     Ok(Box::new(SetRows { parts, planes: target.ne[2], units: parts * target.ne[2] * target.ne[3] }))
 }
 
-/// A unit writes a part of every row of a plane, in the order of the ids. So of two rows with one id the later one stays,
-/// whatever the threads.
+/// Writes selected rows. A unit writes a part of every row of a plane, in the order of the ids. So of two rows with one
+/// id the later one stays, whatever the threads.
 #[derive(Debug)]
 struct SetRows {
     parts: usize,
@@ -117,7 +122,7 @@ impl Kernel for SetRows {
         self.units
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (target, rows, ids) = (operands.result, operands.source(0), operands.source(1));
         let (first, plane) = (unit % self.parts * Self::PART, unit / self.parts);
         let part = first..target.shape.ne[0].min(first + Self::PART);
@@ -141,8 +146,8 @@ impl Kernel for SetRows {
 /// Writes a part of a row that starts at `offset`.
 ///
 /// # Safety
-/// There is such a part of a row, it starts and ends between blocks, and nobody else looks at it.
-unsafe fn write_part(to: Raw<'_>, offset: usize, part: Range<usize>, row: &[f32]) {
+/// There is such a part of a row, it starts and ends between blocks, and no other thread accesses it.
+unsafe fn write_part(to: TensorPtr<'_>, offset: usize, part: Range<usize>, row: &[f32]) {
     let (block, step) = (to.shape.dtype.block_len() as usize, to.shape.nb[0]);
     let start = offset + part.start / block * step;
     // SAFETY: as promised.

@@ -1,123 +1,132 @@
-//! Kernels that make each element of the result of one element of each source.
+//! Kernels that compute each element of the result from one element of each source.
 //!
-//! Each is generic over its function, so that there is no call per element. Dense `f32` is computed where it stands, some
-//! elements at a time; everything else is loaded, computed and stored in short pieces. Both read a piece before they write
-//! it, so a result may stand on a source.
+//! Each is generic over its function, so that there is no call per element. Dense `f32` is computed in place, some
+//! elements at a time; everything else is loaded, computed and stored in short pieces. Both read a piece before they
+//! write it, so a result may have the memory of a source.
 
 use std::fmt;
 
 use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
-use super::walk::Walk;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load, store};
+use super::strided_walk::StridedWalk;
+use crate::float_rows::{load, store};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
-/// A function of one number, for each element of the first source.
-pub(crate) fn of_one(
+/// Returns the kernel of a function of one number, for each element of the first source.
+pub(crate) fn map_unary(
     node: &NodeCall<'_>,
     a: TensorId,
-    function: impl One + 'static,
+    function: impl UnaryFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     floats([node.result, a])?;
-    let lines = Lines::new(Walk::elements([&node.result, &a]));
+    let lines = LineUnits::new(StridedWalk::elements([&node.result, &a]));
     let types = [node.result.dtype, a.dtype];
-    Ok(Box::new(MapOne { function, direct: types == [DataType::F32; 2] && lines.steps == [4; 2], types, lines }))
+    Ok(Box::new(UnaryMap { function, direct: types == [DataType::F32; 2] && lines.steps == [4; 2], types, lines }))
 }
 
-/// A function of two numbers: an element of the first source and one of the second, which may be repeated.
-pub(crate) fn of_two(
+/// Returns the kernel of a function of two numbers: an element of the first source and one of the second, which may be
+/// repeated.
+pub(crate) fn map_binary(
     node: &NodeCall<'_>,
     a: TensorId,
     b: TensorId,
-    function: impl Two + 'static,
+    function: impl BinaryFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let [a, b] = node.shapes([a, b])?;
     let walk = repeated(&node.result, &a, &b);
     of_pairs([node.result, a, b], [(0, 0), (1, 0)], walk, function)
 }
 
-/// A function of two numbers that both are in the first source, in the halves of its rows.
-pub(crate) fn of_halves(
+/// Returns the kernel of a function of two numbers that both are in the first source, in the halves of its rows.
+pub(crate) fn map_halves(
     node: &NodeCall<'_>,
     a: TensorId,
-    halves: Halves,
-    function: impl Two + 'static,
+    halves: GluHalves,
+    function: impl BinaryFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let (a, result) = (node.shape(a)?, node.result);
     let half = Shape { ne: result.ne, ..a };
     let (low, high) = ((0, 0), (0, result.ne[0] * a.nb[0]));
     let sources = match halves {
-        Halves::InOrder => [low, high],
-        Halves::Swapped => [high, low],
+        GluHalves::InOrder => [low, high],
+        GluHalves::Swapped => [high, low],
     };
-    of_pairs([result, half, half], sources, Walk::elements([&result, &half, &half]), function)
+    of_pairs([result, half, half], sources, StridedWalk::elements([&result, &half, &half]), function)
 }
 
-/// Which half of a row comes first.
+/// The order of the halves of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Halves {
+pub(crate) enum GluHalves {
     InOrder,
     Swapped,
 }
 
-/// A function of one whole number.
-pub(crate) fn of_one_int(
+/// Returns the kernel of a function of one whole number.
+pub(crate) fn map_unary_int(
     node: &NodeCall<'_>,
     a: TensorId,
-    function: impl OneInt + 'static,
+    function: impl UnaryIntFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     ints([node.result, a])?;
-    Ok(Box::new(MapOneInt { function, lines: Lines::new(Walk::elements([&node.result, &a])) }))
+    Ok(Box::new(UnaryIntMap { function, lines: LineUnits::new(StridedWalk::elements([&node.result, &a])) }))
 }
 
-/// A function of two whole numbers, as [`of_two`].
-pub(crate) fn of_two_ints(
+/// Returns the kernel of a function of two whole numbers; the second source may be repeated.
+pub(crate) fn map_binary_int(
     node: &NodeCall<'_>,
     a: TensorId,
     b: TensorId,
-    function: impl TwoInts + 'static,
+    function: impl BinaryIntFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     let [a, b] = node.shapes([a, b])?;
     ints([node.result, a, b])?;
-    Ok(Box::new(MapTwoInts { function, lines: Lines::new(repeated(&node.result, &a, &b)) }))
+    Ok(Box::new(BinaryIntMap { function, lines: LineUnits::new(repeated(&node.result, &a, &b)) }))
 }
 
-/// The same number everywhere.
+/// Returns the kernel that writes one number everywhere.
 pub(crate) fn constant(node: &NodeCall<'_>, value: f32) -> Result<Box<dyn Kernel>, String> {
     if !node.result.dtype.is_float() && node.result.dtype != DataType::I32 {
-        return Err("only f32, f16, bf16 and i32".into());
+        return Err("data type: expected f32, f16, bf16 or i32".into());
     }
-    Ok(Box::new(Constant { value, dtype: node.result.dtype, lines: Lines::new(Walk::elements([&node.result])) }))
+    Ok(Box::new(FillConstant {
+        value,
+        dtype: node.result.dtype,
+        lines: LineUnits::new(StridedWalk::elements([&node.result])),
+    }))
 }
 
 pub(crate) fn floats<const N: usize>(shapes: [Shape; N]) -> Result<(), String> {
-    if shapes.iter().all(|shape| shape.dtype.is_float()) { Ok(()) } else { Err("only f32, f16 and bf16".into()) }
+    if shapes.iter().all(|shape| shape.dtype.is_float()) {
+        Ok(())
+    } else {
+        Err("data type: expected f32, f16 or bf16".into())
+    }
 }
 
 pub(crate) fn ints<const N: usize>(shapes: [Shape; N]) -> Result<(), String> {
     let all = shapes.iter().all(|shape| shape.dtype == DataType::I32);
-    if all { Ok(()) } else { Err("i32 goes with i32 only".into()) }
+    if all { Ok(()) } else { Err("data types: expected i32 with i32".into()) }
 }
 
 fn of_pairs(
     [result, a, b]: [Shape; 3],
     sources: [(usize, usize); 2],
-    walk: Walk<3>,
-    function: impl Two + 'static,
+    walk: StridedWalk<3>,
+    function: impl BinaryFn + 'static,
 ) -> Result<Box<dyn Kernel>, String> {
     floats([result, a, b])?;
-    let lines = Lines::new(walk);
+    let lines = LineUnits::new(walk);
     let types = [result, a, b].map(|shape| shape.dtype);
     let direct = types == [DataType::F32; 3] && matches!(lines.steps, [4, 4, 4 | 0]);
-    Ok(Box::new(MapTwo { function, sources, types, direct, lines }))
+    Ok(Box::new(BinaryMap { function, sources, types, direct, lines }))
 }
 
-/// The way over a result and a source of its shape, with another source that fills it when it is repeated.
-fn repeated(result: &Shape, a: &Shape, b: &Shape) -> Walk<3> {
-    let mut walk = Walk::new();
+/// Returns the walk over a result and a source of its shape, with another source that is repeated until it fills it.
+fn repeated(result: &Shape, a: &Shape, b: &Shape) -> StridedWalk<3> {
+    let mut walk = StridedWalk::new();
     for dim in 0..4 {
         let (n, part) = (result.ne[dim], b.ne[dim]);
         walk.push_repeated(n, [result.nb[dim], a.nb[dim], b.nb[dim]], part.max(1));
@@ -126,46 +135,46 @@ fn repeated(result: &Shape, a: &Shape, b: &Shape) -> Walk<3> {
 }
 
 /// Functions that a kernel is made for.
-pub(crate) trait One: Fn(f32) -> f32 + Send + Sync {}
-impl<F: Fn(f32) -> f32 + Send + Sync> One for F {}
+pub(crate) trait UnaryFn: Fn(f32) -> f32 + Send + Sync {}
+impl<F: Fn(f32) -> f32 + Send + Sync> UnaryFn for F {}
 
-pub(crate) trait Two: Fn(f32, f32) -> f32 + Send + Sync {}
-impl<F: Fn(f32, f32) -> f32 + Send + Sync> Two for F {}
+pub(crate) trait BinaryFn: Fn(f32, f32) -> f32 + Send + Sync {}
+impl<F: Fn(f32, f32) -> f32 + Send + Sync> BinaryFn for F {}
 
-pub(crate) trait OneInt: Fn(i32) -> i32 + Send + Sync {}
-impl<F: Fn(i32) -> i32 + Send + Sync> OneInt for F {}
+pub(crate) trait UnaryIntFn: Fn(i32) -> i32 + Send + Sync {}
+impl<F: Fn(i32) -> i32 + Send + Sync> UnaryIntFn for F {}
 
-pub(crate) trait TwoInts: Fn(i32, i32) -> Result<i32, String> + Send + Sync {}
-impl<F: Fn(i32, i32) -> Result<i32, String> + Send + Sync> TwoInts for F {}
+pub(crate) trait BinaryIntFn: Fn(i32, i32) -> Result<i32, String> + Send + Sync {}
+impl<F: Fn(i32, i32) -> Result<i32, String> + Send + Sync> BinaryIntFn for F {}
 
-/// A [`Walk`] cut into lines, and those into units of work.
+/// A [`StridedWalk`] cut into lines, and those into units of work.
 #[derive(Debug)]
-struct Lines<const N: usize> {
-    /// How many elements a line has.
+struct LineUnits<const N: usize> {
+    /// The number of elements of a line.
     length: usize,
-    /// What each operand steps along it.
+    /// The step of each operand along a line.
     steps: [usize; N],
-    /// From line to line.
-    walk: Walk<N>,
-    /// Long lines are cut into so many pieces.
+    /// The walk from line to line.
+    walk: StridedWalk<N>,
+    /// The number of pieces that a long line is cut into.
     pieces: usize,
-    rows: Rows,
+    rows: RowUnits,
 }
 
-/// A longer line is cut into pieces of this length.
+/// The length of the pieces that longer lines are cut into.
 const PIECE: usize = 16 * 1024;
 
-/// What is not computed where it stands is loaded in parts of this length, which stay in the nearest cache.
+/// The length of the parts in which operands are loaded that are not computed in place; they stay in the nearest cache.
 const PART: usize = 1024;
 
-impl<const N: usize> Lines<N> {
-    fn new(walk: Walk<N>) -> Self {
+impl<const N: usize> LineUnits<N> {
+    fn new(walk: StridedWalk<N>) -> Self {
         let (length, steps, walk) = walk.split();
         let pieces = length.div_ceil(PIECE).max(1);
-        Self { length, steps, walk, pieces, rows: Rows::new(walk.count() * pieces, length.min(PIECE)) }
+        Self { length, steps, walk, pieces, rows: RowUnits::new(walk.count() * pieces, length.min(PIECE)) }
     }
 
-    /// Calls `act` for each line of a unit: where it starts in each operand, and its length.
+    /// Calls `act` for each line of a unit: its start in each operand, and its length.
     fn each(&self, unit: usize, mut act: impl FnMut([usize; N], usize)) {
         let lines = self.rows.unit(unit);
         if self.pieces == 1 {
@@ -181,7 +190,7 @@ impl<const N: usize> Lines<N> {
         }
     }
 
-    /// The same in parts that fit into scratch memory.
+    /// Calls `act` for parts of each line of a unit that fit into scratch memory.
     fn each_part(&self, unit: usize, mut act: impl FnMut([usize; N], usize)) {
         self.each(unit, |mut offsets, length| {
             for start in (0..length).step_by(PART) {
@@ -192,14 +201,13 @@ impl<const N: usize> Lines<N> {
     }
 }
 
-/// So many elements are read before the same number is written.
+/// The number of elements that are read before as many are written.
 const BLOCK: usize = 64;
 
-/// Fewer are not worth a block.
+/// The number of elements below which blocks do not pay.
 const FEW: usize = 16;
 
-/// A loop over a function, compiled for the least machine of its kind and for those with wide registers. Nothing is
-/// computed differently.
+/// Compiles a loop over a function for the baseline of the target and for AVX2. Both compute the same.
 macro_rules! wide_loop {
     ($(#[$doc:meta])* unsafe fn $name:ident($($arg:ident: $type:ty),*; $function:ident: $bound:ident) $body:block) => {
         $(#[$doc])*
@@ -215,7 +223,7 @@ macro_rules! wide_loop {
                     unsafe { plain($($arg,)* $function) }
                 }
                 if is_x86_feature_detected!("avx2") {
-                    // SAFETY: as the caller promises; the machine has been asked.
+                    // SAFETY: as the caller promises; the processor has this feature.
                     return unsafe { wide($($arg,)* $function) };
                 }
             }
@@ -227,8 +235,8 @@ macro_rules! wide_loop {
 
 wide_loop! {
     /// # Safety
-    /// `length` elements of `f32` can be read at `from` and written at `to`, and they are the same or apart.
-    unsafe fn map_one(to: *mut u8, from: *const u8, length: usize; function: One) {
+    /// `length` elements of `f32` can be read at `from` and written at `to`, and the two are equal or share no byte.
+    unsafe fn map_one(to: *mut u8, from: *const u8, length: usize; function: UnaryFn) {
         let (to, from) = (to.cast::<f32>(), from.cast::<f32>());
         let whole = length - length % BLOCK;
         // SAFETY: as promised.
@@ -254,8 +262,8 @@ wide_loop! {
 
 wide_loop! {
     /// # Safety
-    /// As for [`map_one`], with two sources.
-    unsafe fn map_two(to: *mut u8, a: *const u8, b: *const u8, length: usize; function: Two) {
+    /// The contract of [`map_one`] holds, with two sources.
+    unsafe fn map_two(to: *mut u8, a: *const u8, b: *const u8, length: usize; function: BinaryFn) {
         let (to, a, b) = (to.cast::<f32>(), a.cast::<f32>(), b.cast::<f32>());
         let whole = length - length % BLOCK;
         // SAFETY: as promised.
@@ -281,24 +289,24 @@ wide_loop! {
     }
 }
 
-struct MapOne<F> {
+struct UnaryMap<F> {
     function: F,
     types: [DataType; 2],
-    /// Whether it is computed where it stands.
+    /// Whether it is computed in place.
     direct: bool,
-    lines: Lines<2>,
+    lines: LineUnits<2>,
 }
 
-impl<F: One> Kernel for MapOne<F> {
+impl<F: UnaryFn> Kernel for UnaryMap<F> {
     fn units(&self) -> usize {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a) = (operands.result, operands.source(0));
         let ([to, from], [to_step, from_step]) = (self.types, self.lines.steps);
         if self.direct {
-            // SAFETY: lines of the operands, which stand on each other or apart.
+            // SAFETY: lines of the operands, which have the same memory or share no byte.
             self.lines.each(unit, |[r, a_], n| unsafe { map_one(result.at(r), a.at(a_), n, &self.function) });
             return Ok(());
         }
@@ -311,33 +319,33 @@ impl<F: One> Kernel for MapOne<F> {
                 let x = x.as_mut_ptr().cast::<u8>();
                 map_one(x, x, n, &self.function);
             }
-            // SAFETY: as above.
+            // SAFETY: parts of the operands' lines; the source's has been copied.
             unsafe { store(to, result.at(r), to_step, x) };
         });
         Ok(())
     }
 }
 
-struct MapTwo<F> {
+struct BinaryMap<F> {
     function: F,
-    /// The slots of the two, and where they start there.
+    /// The slots of the two sources, and their offsets there.
     sources: [(usize, usize); 2],
     types: [DataType; 3],
     direct: bool,
-    lines: Lines<3>,
+    lines: LineUnits<3>,
 }
 
-impl<F: Two> Kernel for MapTwo<F> {
+impl<F: BinaryFn> Kernel for BinaryMap<F> {
     fn units(&self) -> usize {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let [(a_slot, a_start), (b_slot, b_start)] = self.sources;
         let (result, a, b) = (operands.result, operands.source(a_slot), operands.source(b_slot));
         let ([to, a_type, b_type], [to_step, a_step, b_step]) = (self.types, self.lines.steps);
         if self.direct {
-            // SAFETY: lines of the operands, which stand on each other or apart; a repeated one is apart.
+            // SAFETY: lines of the operands, which have the same memory or share no byte; a repeated one shares none.
             self.lines.each(unit, |[r, a_, b_], n| unsafe {
                 let (to, x, y) = (result.at(r), a.at(a_start + a_), b.at(b_start + b_));
                 if b_step == 0 {
@@ -359,24 +367,24 @@ impl<F: Two> Kernel for MapTwo<F> {
                 let x = x.as_mut_ptr().cast::<u8>();
                 map_two(x, x, y.as_ptr().cast(), n, &self.function);
             }
-            // SAFETY: as above.
+            // SAFETY: parts of the operands' lines; the sources' have been copied.
             unsafe { store(to, result.at(r), to_step, x) };
         });
         Ok(())
     }
 }
 
-struct MapOneInt<F> {
+struct UnaryIntMap<F> {
     function: F,
-    lines: Lines<2>,
+    lines: LineUnits<2>,
 }
 
-impl<F: OneInt> Kernel for MapOneInt<F> {
+impl<F: UnaryIntFn> Kernel for UnaryIntMap<F> {
     fn units(&self) -> usize {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, [to, from]) = (operands.result, operands.source(0), self.lines.steps);
         self.lines.each(unit, |[r, a_], n| {
             for i in 0..n {
@@ -388,17 +396,17 @@ impl<F: OneInt> Kernel for MapOneInt<F> {
     }
 }
 
-struct MapTwoInts<F> {
+struct BinaryIntMap<F> {
     function: F,
-    lines: Lines<3>,
+    lines: LineUnits<3>,
 }
 
-impl<F: TwoInts> Kernel for MapTwoInts<F> {
+impl<F: BinaryIntFn> Kernel for BinaryIntMap<F> {
     fn units(&self) -> usize {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, b) = (operands.result, operands.source(0), operands.source(1));
         let [to, a_step, b_step] = self.lines.steps;
         let mut done = Ok(());
@@ -413,22 +421,22 @@ impl<F: TwoInts> Kernel for MapTwoInts<F> {
                 }
             }
         });
-        done
+        Ok(done?)
     }
 }
 
-struct Constant {
+struct FillConstant {
     value: f32,
     dtype: DataType,
-    lines: Lines<1>,
+    lines: LineUnits<1>,
 }
 
-impl Kernel for Constant {
+impl Kernel for FillConstant {
     fn units(&self) -> usize {
         self.lines.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let ([x], [step]) = (scratch.rows([PART.min(self.lines.length)]), self.lines.steps);
         // As bits, an i32 is stored like any other four bytes.
         let (value, dtype) = match self.dtype {
@@ -452,9 +460,9 @@ macro_rules! without_function {
     };
 }
 
-without_function! { MapOne<F>, MapTwo<F>, MapOneInt<F>, MapTwoInts<F> }
+without_function! { UnaryMap<F>, BinaryMap<F>, UnaryIntMap<F>, BinaryIntMap<F> }
 
-impl fmt::Debug for Constant {
+impl fmt::Debug for FillConstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Constant").field("value", &self.value).finish_non_exhaustive()
     }

@@ -1,22 +1,22 @@
-//! Norms: what a row is divided by, found out in double precision.
+//! Norms, whose divisors are computed in double precision.
 
 use steeve_device::Shape;
 use steeve_graph::TensorId;
 
+use super::lane_sum::{LaneSum, add_row, dot, itself, square, sum};
 use super::map::floats;
-use super::rows::{each_pair, each_row};
-use super::sum::{Sum, add_row, dot, itself, square, sum};
-use super::walk::Walk;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load, store};
-use crate::wide::wide;
+use super::row_map::{each_pair, each_row};
+use super::strided_walk::StridedWalk;
+use crate::float_rows::{load, store};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
+use crate::multiversion::multiversion;
 
 /// Each row less its mean, divided by its deviation.
 pub(crate) fn norm(node: &NodeCall<'_>, a: TensorId, epsilon: f32) -> Result<Box<dyn Kernel>, String> {
     each_row(node, a, move |row| norm_row(row, epsilon))
 }
 
-wide! {
+multiversion! {
     fn norm_row(row: &mut [f32], epsilon: f32) {
         let count = row.len() as f64;
         let mean = (sum(row, itself) / count) as f32;
@@ -31,7 +31,7 @@ pub(crate) fn rms_norm(node: &NodeCall<'_>, a: TensorId, epsilon: f32) -> Result
     each_row(node, a, move |row| rms_norm_row(row, epsilon))
 }
 
-wide! {
+multiversion! {
     fn rms_norm_row(row: &mut [f32], epsilon: f32) {
         let mean = (sum(row, square) / row.len() as f64) as f32;
         scale(row, 1.0 / (mean + epsilon).sqrt());
@@ -43,7 +43,7 @@ pub(crate) fn l2_norm(node: &NodeCall<'_>, a: TensorId, epsilon: f32) -> Result<
     each_row(node, a, move |row| l2_norm_row(row, epsilon))
 }
 
-wide! {
+multiversion! {
     fn l2_norm_row(row: &mut [f32], epsilon: f32) {
         let length = sum(row, square).sqrt() as f32;
         scale(row, 1.0 / length.max(epsilon));
@@ -60,7 +60,7 @@ pub(crate) fn rms_norm_back(
     each_pair(node, gradient, a, move |gradient, x| rms_norm_back_row(gradient, x, epsilon))
 }
 
-wide! {
+multiversion! {
     fn rms_norm_back_row(gradient: &mut [f32], x: &[f32], epsilon: f32) {
         let count = x.len() as f64;
         let squares = sum(x, square);
@@ -91,22 +91,22 @@ pub(crate) fn group_norm(
         epsilon,
         per_group,
         groups,
-        whole: Group::new(&node.result, &a, per_group),
-        last: Group::new(&node.result, &a, channels - groups.saturating_sub(1) * per_group),
-        rows: Rows::new(groups * outer, n0 * n1 * per_group),
+        whole: ChannelGroup::new(&node.result, &a, per_group),
+        last: ChannelGroup::new(&node.result, &a, channels - groups.saturating_sub(1) * per_group),
+        rows: RowUnits::new(groups * outer, n0 * n1 * per_group),
     }))
 }
 
 #[derive(Debug)]
 struct GroupNorm {
     epsilon: f32,
-    /// How many channels a group has.
+    /// The number of channels of a group.
     per_group: usize,
-    /// How many groups there are; the last may be smaller.
+    /// The number of groups; the last may be smaller.
     groups: usize,
-    whole: Group,
-    last: Group,
-    rows: Rows,
+    whole: ChannelGroup,
+    last: ChannelGroup,
+    rows: RowUnits,
 }
 
 impl Kernel for GroupNorm {
@@ -114,7 +114,7 @@ impl Kernel for GroupNorm {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a) = (operands.result, operands.source(0));
         let (r, s) = (result.shape, a.shape);
         let [x] = scratch.rows([PART]);
@@ -123,15 +123,15 @@ impl Kernel for GroupNorm {
             let group = if number + 1 == self.groups { &self.last } else { &self.whole };
             let start = |shape: &Shape| number * self.per_group * shape.nb[2] + outer * shape.nb[3];
             let starts = [start(r), start(s)];
-            let mut sum = Sum::default();
+            let mut sum = LaneSum::default();
             // SAFETY: parts of the group, in the source.
             group.each_part(starts, |[_, a_], n| unsafe {
                 load(s.dtype, a.at(a_), group.steps[1], &mut x[..n]);
                 add_row(&mut sum, &x[..n]);
             });
             let mean = (sum.total() / group.count() as f64) as f32;
-            let mut squares = Sum::default();
-            // SAFETY: as above.
+            let mut squares = LaneSum::default();
+            // SAFETY: parts of the group, in the source.
             group.each_part(starts, |[_, a_], n| unsafe {
                 load(s.dtype, a.at(a_), group.steps[1], &mut x[..n]);
                 add_squares(&mut squares, &x[..n], mean);
@@ -149,27 +149,27 @@ impl Kernel for GroupNorm {
     }
 }
 
-wide! {
-    fn add_squares(sum: &mut Sum, row: &[f32], mean: f32) {
+multiversion! {
+    fn add_squares(sum: &mut LaneSum, row: &[f32], mean: f32) {
         sum.add(row, |x| square(x - mean));
     }
 }
 
 /// The elements of a group, as lines that are as long as they can be.
 #[derive(Debug)]
-struct Group {
+struct ChannelGroup {
     length: usize,
     /// Along a line, in the result and in the source.
     steps: [usize; 2],
-    walk: Walk<2>,
+    walk: StridedWalk<2>,
 }
 
-/// What is loaded at once.
+/// The number of elements that are loaded at a time.
 const PART: usize = 1024;
 
-impl Group {
+impl ChannelGroup {
     fn new(result: &Shape, a: &Shape, channels: usize) -> Self {
-        let mut walk = Walk::new();
+        let mut walk = StridedWalk::new();
         for (dim, n) in [result.ne[0], result.ne[1], channels].into_iter().enumerate() {
             walk.push(n, [result.nb[dim], a.nb[dim]]);
         }
@@ -181,7 +181,8 @@ impl Group {
         self.length * self.walk.count()
     }
 
-    /// Calls `act` for parts of the group, in order: where each starts in the result and in the source, and its length.
+    /// Calls `act` for parts of the group, in order: the offsets of each in the result and in the source, and its
+    /// length.
     fn each_part(&self, starts: [usize; 2], mut act: impl FnMut([usize; 2], usize)) {
         for offsets in self.walk.from(0).take(self.walk.count()) {
             for at in (0..self.length).step_by(PART) {

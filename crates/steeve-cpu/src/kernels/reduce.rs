@@ -3,47 +3,47 @@
 use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
-use super::sum::{Sum, add_row};
-use super::walk::Walk;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load, store};
-use crate::raw::Raw;
+use super::lane_sum::{LaneSum, add_row};
+use super::strided_walk::StridedWalk;
+use crate::float_rows::{load, store};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
+use crate::tensor_ptr::TensorPtr;
 
-/// The sum of all elements.
+/// Returns the kernel for the sum of all elements.
 pub(crate) fn sum(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
-    let mut all = Walk::new();
+    let mut all = StridedWalk::new();
     (0..4).for_each(|dim| all.push(a.ne[dim], [a.nb[dim]]));
-    total(node, &a, None, all, Walk::new(), Rows::new(1, 1))
+    total(node, &a, None, all, StridedWalk::new(), RowUnits::new(1, 1))
 }
 
-/// The sum of each row.
+/// Returns the kernel for the sum of each row.
 pub(crate) fn sum_rows(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     of_rows(node, &node.shape(a)?, None)
 }
 
-/// The mean of each row.
+/// Returns the kernel for the mean of each row.
 pub(crate) fn mean(node: &NodeCall<'_>, a: TensorId) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     of_rows(node, &a, Some(a.ne[0] as f64))
 }
 
-/// One number of each row.
+/// Returns the kernel for one number of each row.
 fn of_rows(node: &NodeCall<'_>, a: &Shape, divisor: Option<f64>) -> Result<Box<dyn Kernel>, String> {
     let result = node.result;
-    let mut row = Walk::new();
+    let mut row = StridedWalk::new();
     row.push(a.ne[0], [a.nb[0]]);
-    total(node, a, divisor, row, Walk::rows([&result, a]), Rows::new(result.rows(), a.ne[0]))
+    total(node, a, divisor, row, StridedWalk::rows([&result, a]), RowUnits::new(result.rows(), a.ne[0]))
 }
 
-/// The kernel that makes one number of each `part`, divided by `divisor`.
+/// Returns the kernel that makes one number of each `part`, divided by `divisor`.
 fn total(
     node: &NodeCall<'_>,
     a: &Shape,
     divisor: Option<f64>,
-    part: Walk<1>,
-    walk: Walk<2>,
-    rows: Rows,
+    part: StridedWalk<1>,
+    walk: StridedWalk<2>,
+    rows: RowUnits,
 ) -> Result<Box<dyn Kernel>, String> {
     let (from, to) = (a.dtype, node.result.dtype);
     let fits = match (from, to) {
@@ -52,35 +52,35 @@ fn total(
         (from, to) => from.is_float() && to.is_float(),
     };
     if !fits {
-        return Err(format!("no {to} is made of {from} this way"));
+        return Err(format!("data types: no sum of {from} as {to}"));
     }
     let (length, [step], part) = part.split_in_order();
-    Ok(Box::new(Total { from, to, divisor, length, step, part, walk, rows }))
+    Ok(Box::new(SumElements { from, to, divisor, length, step, part, walk, rows }))
 }
 
 #[derive(Debug)]
-struct Total {
+struct SumElements {
     from: DataType,
     to: DataType,
-    /// What a sum is divided by.
+    /// The divisor of a sum.
     divisor: Option<f64>,
-    /// What is added up: lines, the steps along them, and the way from line to line.
+    /// The elements of a sum: lines, the steps along them, and the walk from line to line.
     length: usize,
     step: usize,
-    part: Walk<1>,
-    /// From one such part to the next: result, source.
-    walk: Walk<2>,
-    rows: Rows,
+    part: StridedWalk<1>,
+    /// The walk from one such part to the next: result, source.
+    walk: StridedWalk<2>,
+    rows: RowUnits,
 }
 
-/// What is loaded at once.
+/// The number of elements that are loaded at a time.
 const PIECE: usize = 1024;
 
-impl Total {
+impl SumElements {
     /// # Safety
-    /// A part of the source.
-    unsafe fn floats(&self, a: Raw<'_>, start: usize, x: &mut [f32]) -> f64 {
-        let mut sum = Sum::default();
+    /// The part lies within the source.
+    unsafe fn floats(&self, a: TensorPtr<'_>, start: usize, x: &mut [f32]) -> f64 {
+        let mut sum = LaneSum::default();
         for [line] in self.part.from(0).take(self.part.count()) {
             for at in (0..self.length).step_by(PIECE) {
                 let x = &mut x[..PIECE.min(self.length - at)];
@@ -93,8 +93,8 @@ impl Total {
     }
 
     /// # Safety
-    /// A part of the source.
-    unsafe fn ints(&self, a: Raw<'_>, start: usize) -> i64 {
+    /// The part lies within the source.
+    unsafe fn ints(&self, a: TensorPtr<'_>, start: usize) -> i64 {
         let mut sum = 0i64;
         for [line] in self.part.from(0).take(self.part.count()) {
             for i in 0..self.length {
@@ -106,12 +106,12 @@ impl Total {
     }
 }
 
-impl Kernel for Total {
+impl Kernel for SumElements {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let [x] = scratch.rows([PIECE]);
         for [r, a_] in self.walk.from(rows.start).take(rows.len()) {

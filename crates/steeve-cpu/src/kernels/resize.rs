@@ -6,10 +6,10 @@ use steeve_device::Shape;
 use steeve_graph::{Interpolation, TensorId};
 
 use super::map::floats;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load_row, store_row};
+use crate::float_rows::{load_row, store_row};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
 
-/// An image of another size.
+/// Returns the kernel for an image of another size.
 pub(crate) fn upscale(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -18,38 +18,38 @@ pub(crate) fn upscale(
     let (a, result) = (node.shape(a)?, node.result);
     match interpolation {
         Interpolation::Nearest => {
-            let scale = Scale::new(&a, &result);
+            let scale = ScaleFactors::new(&a, &result);
             let columns = (0..result.ne[0]).map(|at| scale.nearest(0, at) * a.nb[0]).collect();
-            moved(&a, &result, Move::Nearest { scale, columns })
+            moved(&a, &result, ResizeRule::Nearest { scale, columns })
         }
         Interpolation::Bilinear => {
             floats([a, result])?;
-            let scale = Scale::new(&a, &result);
+            let scale = ScaleFactors::new(&a, &result);
             let columns = (0..result.ne[0]).map(|at| scale.around(0, at)).collect();
-            Ok(Box::new(Bilinear { scale, columns, rows: Rows::of(&result) }))
+            Ok(Box::new(BilinearUpscale { scale, columns, rows: RowUnits::of(&result) }))
         }
     }
 }
 
-/// How much larger each dimension is.
+/// The factors by which each dimension grows.
 #[derive(Clone, Copy, Debug)]
-struct Scale {
+struct ScaleFactors {
     factors: [f32; 4],
     lengths: [usize; 4],
 }
 
-impl Scale {
+impl ScaleFactors {
     fn new(a: &Shape, result: &Shape) -> Self {
         let factors = std::array::from_fn(|dim| result.ne[dim] as f32 / a.ne[dim] as f32);
         Self { factors, lengths: a.ne }
     }
 
-    /// The element of the source that is nearest.
+    /// Returns the nearest element of the source.
     fn nearest(&self, dim: usize, at: usize) -> usize {
         ((at as f32 / self.factors[dim]) as usize).min(self.lengths[dim].saturating_sub(1))
     }
 
-    /// The two elements of the source around, and how far from the first.
+    /// Returns the two elements of the source around, and the distance from the first.
     fn around(&self, dim: usize, at: usize) -> (usize, usize, f32) {
         let position = (at as f32 + 0.5) / self.factors[dim] - 0.5;
         let last = self.lengths[dim].saturating_sub(1);
@@ -61,19 +61,19 @@ impl Scale {
 }
 
 #[derive(Debug)]
-struct Bilinear {
-    scale: Scale,
-    /// The two columns around each of the result, and how far from the first.
+struct BilinearUpscale {
+    scale: ScaleFactors,
+    /// The two columns around each of the result, and the distance from the first.
     columns: Vec<(usize, usize, f32)>,
-    rows: Rows,
+    rows: RowUnits,
 }
 
-impl Kernel for Bilinear {
+impl Kernel for BilinearUpscale {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let [above, below, out] = scratch.rows([a.shape.ne[0], a.shape.ne[0], result.shape.ne[0]]);
         for row in rows {
@@ -97,19 +97,19 @@ impl Kernel for Bilinear {
     }
 }
 
-/// Zeros before and behind the elements of each dimension.
+/// Returns the kernel for zeros before and behind the elements of each dimension.
 pub(crate) fn pad(node: &NodeCall<'_>, a: TensorId, before: [u32; 4]) -> Result<Box<dyn Kernel>, String> {
     let (a, result) = (node.shape(a)?, node.result);
     let before = before.map(|zeros| zeros as usize);
-    moved(&a, &result, Move::Pad { before })
+    moved(&a, &result, ResizeRule::Pad { before })
 }
 
-/// How elements are moved.
+/// The rule by which elements are copied.
 #[derive(Debug)]
-enum Move {
-    /// With the column that each of the result is taken from, in bytes.
+enum ResizeRule {
+    /// The nearest one, with the source column of each column of the result, in bytes.
     Nearest {
-        scale: Scale,
+        scale: ScaleFactors,
         columns: Vec<usize>,
     },
     Pad {
@@ -117,34 +117,34 @@ enum Move {
     },
 }
 
-fn moved(a: &Shape, result: &Shape, how: Move) -> Result<Box<dyn Kernel>, String> {
+fn moved(a: &Shape, result: &Shape, how: ResizeRule) -> Result<Box<dyn Kernel>, String> {
     if a.dtype != result.dtype {
-        return Err("both types must be equal".into());
+        return Err("data types: expected equal ones".into());
     }
-    let rows = Rows::of(result);
+    let rows = RowUnits::of(result);
     match (a.dtype.block_len(), a.dtype.block_bytes()) {
-        (1, 1) => Ok(Box::new(Moved::<u8> { how, rows, element: PhantomData })),
-        (1, 2) => Ok(Box::new(Moved::<u16> { how, rows, element: PhantomData })),
-        (1, 4) => Ok(Box::new(Moved::<u32> { how, rows, element: PhantomData })),
-        (1, 8) => Ok(Box::new(Moved::<u64> { how, rows, element: PhantomData })),
-        _ => Err("only plain types".into()),
+        (1, 1) => Ok(Box::new(ResizeByCopy::<u8> { how, rows, element: PhantomData })),
+        (1, 2) => Ok(Box::new(ResizeByCopy::<u16> { how, rows, element: PhantomData })),
+        (1, 4) => Ok(Box::new(ResizeByCopy::<u32> { how, rows, element: PhantomData })),
+        (1, 8) => Ok(Box::new(ResizeByCopy::<u64> { how, rows, element: PhantomData })),
+        _ => Err("data type: expected a plain type".into()),
     }
 }
 
-/// Moves elements of the size of `T`.
+/// Copies elements of the size of `T`.
 #[derive(Debug)]
-struct Moved<T> {
-    how: Move,
-    rows: Rows,
+struct ResizeByCopy<T> {
+    how: ResizeRule,
+    rows: RowUnits,
     element: PhantomData<T>,
 }
 
-impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for Moved<T> {
+impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for ResizeByCopy<T> {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, _: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a) = (operands.result, operands.source(0));
         let (r, s) = (result.shape, a.shape);
         for row in self.rows.unit(unit) {
@@ -155,7 +155,7 @@ impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for Moved<T> {
                 range.for_each(|i| unsafe { result.write(to + i * r.nb[0], T::default()) });
             };
             match &self.how {
-                Move::Nearest { scale, columns } => {
+                ResizeRule::Nearest { scale, columns } => {
                     let from =
                         s.row_offset([scale.nearest(1, at[0]), scale.nearest(2, at[1]), scale.nearest(3, at[2])]);
                     for (i, column) in columns.iter().enumerate() {
@@ -163,7 +163,7 @@ impl<T: Copy + Default + Send + Sync + std::fmt::Debug> Kernel for Moved<T> {
                         unsafe { result.write::<T>(to + i * r.nb[0], a.read(from + column)) };
                     }
                 }
-                Move::Pad { before: [first, outer @ ..] } => {
+                ResizeRule::Pad { before: [first, outer @ ..] } => {
                     // Rows without elements may have any stride.
                     let inner = |i: usize| {
                         at[i].checked_sub(outer[i]).filter(|&position| position < s.ne[i + 1] && s.ne[0] > 0)

@@ -1,20 +1,20 @@
-//! Rotary positions: pairs of elements turned by angles that depend on the position of a token.
+//! Rotary positions: pairs of elements rotated by angles that depend on the position of a token.
 //!
-//! The angles of a token are found once and used for all its heads. They are made as ggml makes them, one from the other
-//! in single precision, so that a model sees what it sees there.
+//! The angles of a token are computed once and used for all its heads. They are computed as in ggml, one from the other
+//! in single precision, so that a model gets the same angles.
 
 use std::f32::consts::PI;
 
 use steeve_graph::{DataType, RopeMode, TensorId};
 
 use super::map::floats;
-use super::walk::Walk;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load_row, store_row};
-use crate::raw::Raw;
-use crate::wide::wide;
+use super::strided_walk::StridedWalk;
+use crate::float_rows::{load_row, store_row};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
+use crate::multiversion::multiversion;
+use crate::tensor_ptr::TensorPtr;
 
-/// Rotates `[dim, head, token]` by the positions of its tokens; back for the gradient.
+/// Returns the kernel that rotates `[dim, head, token]` by the positions of its tokens; back for the gradient.
 pub(crate) fn rope(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -26,20 +26,20 @@ pub(crate) fn rope(
     let ([a, positions], factors) = (node.shapes([a, positions])?, node.optional(factors)?);
     floats([node.result, a])?;
     if positions.dtype != DataType::I32 {
-        return Err("the positions must be i32".into());
+        return Err("positions: expected i32".into());
     }
     if factors.is_some_and(|factors| factors.dtype != DataType::F32) {
-        return Err("the frequency factors must be f32".into());
+        return Err("frequency factors: expected f32".into());
     }
-    let numbers = Numbers::new(&rope, direction);
+    let params = RopeParams::new(&rope, direction);
     let [length, heads, tokens, outer] = node.result.ne;
-    let pairs = numbers.pairs();
-    let (r, mut within, mut walk) = (node.result, Walk::new(), Walk::new());
+    let pairs = params.pairs();
+    let (r, mut within, mut walk) = (node.result, StridedWalk::new(), StridedWalk::new());
     within.push(heads, [r.nb[1], a.nb[1]]);
     walk.push(tokens, [r.nb[2], a.nb[2], 1]);
     walk.push(outer, [r.nb[3], a.nb[3], 0]);
-    let rows = Rows::new(tokens * outer, length * heads);
-    Ok(Box::new(Rope { numbers, pairs, tokens, heads: within, walk, rows }))
+    let rows = RowUnits::new(tokens * outer, length * heads);
+    Ok(Box::new(RopeRows { params, pairs, tokens, heads: within, walk, rows }))
 }
 
 /// Whether elements are rotated by their positions, or back, as for the gradient.
@@ -54,48 +54,48 @@ pub(crate) enum Direction {
 enum Pairing {
     /// Neighbours.
     Neighbours,
-    /// The same place in both halves of what is rotated.
-    Halves,
-    /// The same, and all of the row is rotated.
+    /// The elements at the same position in both halves of what is rotated.
+    GluHalves,
+    /// The elements at the same position in both halves of a row, all of which is rotated.
     Vision,
 }
 
-/// Which part of a position a pair is turned by.
+/// The part of a position that a pair is rotated by.
 #[derive(Clone, Copy, Debug)]
-enum Sharing {
+enum SectionRule {
     /// Sections one behind another.
     Sections,
-    /// The same, and the angles start over in each.
+    /// Sections one behind another, and the angles start over in each.
     Restarting,
     /// The first three parts in turn.
     Interleaved,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Numbers {
+struct RopeParams {
     dims: usize,
     pairing: Pairing,
-    sections: Option<(Sharing, [usize; 4])>,
+    sections: Option<(SectionRule, [usize; 4])>,
     freq_scale: f32,
-    /// What an angle is multiplied by from pair to pair.
+    /// The factor of an angle from pair to pair.
     theta_scale: f32,
     ext_factor: f32,
-    /// What the result is multiplied by.
+    /// The factor of the result.
     magnitude: f32,
-    /// Between which pairs YaRN goes from one to the other.
+    /// The pairs between which YaRN passes from interpolation to extrapolation.
     ramp: [f32; 2],
     /// 1 forward, -1 back.
     sign: f32,
 }
 
-impl Numbers {
+impl RopeParams {
     fn new(rope: &steeve_graph::Rope, direction: Direction) -> Self {
         let (pairing, sharing) = match rope.mode {
             RopeMode::Normal => (Pairing::Neighbours, None),
-            RopeMode::Neox => (Pairing::Halves, None),
-            RopeMode::Sections => (Pairing::Halves, Some(Sharing::Sections)),
-            RopeMode::Vision => (Pairing::Vision, Some(Sharing::Restarting)),
-            RopeMode::InterleavedSections => (Pairing::Halves, Some(Sharing::Interleaved)),
+            RopeMode::Neox => (Pairing::GluHalves, None),
+            RopeMode::Sections => (Pairing::GluHalves, Some(SectionRule::Sections)),
+            RopeMode::Vision => (Pairing::Vision, Some(SectionRule::Restarting)),
+            RopeMode::InterleavedSections => (Pairing::GluHalves, Some(SectionRule::Interleaved)),
         };
         let sections = sharing.map(|sharing| (sharing, rope.sections.map(|pairs| pairs as usize)));
         let steeve_graph::Rope { dims, freq_base, freq_scale, ext_factor, .. } = *rope;
@@ -114,15 +114,15 @@ impl Numbers {
         }
     }
 
-    /// How many pairs of a row are rotated.
+    /// Returns the number of pairs of a row that are rotated.
     fn pairs(&self) -> usize {
         match self.pairing {
             Pairing::Vision => self.dims,
-            Pairing::Neighbours | Pairing::Halves => self.dims / 2,
+            Pairing::Neighbours | Pairing::GluHalves => self.dims / 2,
         }
     }
 
-    /// Cosine and sine of a pair, for the angle it would be turned by at its own speed.
+    /// Returns cosine and sine of a pair, for the angle without scaling.
     fn turn(&self, pair: usize, theta: f32) -> (f32, f32) {
         let mut angle = self.freq_scale * theta;
         if self.ext_factor != 0.0 {
@@ -135,7 +135,7 @@ impl Numbers {
         (cos * self.magnitude, sin * self.magnitude * self.sign)
     }
 
-    /// Cosines and sines of all pairs. `factor` divides the angle of a pair.
+    /// Computes cosines and sines of all pairs. `factor` divides the angle of a pair.
     fn turns(&self, parts: [f32; 4], cos: &mut [f32], sin: &mut [f32], factor: impl Fn(usize) -> f32) {
         let mut thetas = parts;
         for (pair, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
@@ -144,12 +144,12 @@ impl Numbers {
                 let sector = pair % sections.iter().sum::<usize>();
                 let ends = [sections[0], sections[0] + sections[1], sections[0] + sections[1] + sections[2]];
                 part = match sharing {
-                    Sharing::Interleaved if sector < 3 * sections[sector % 3] => sector % 3,
-                    Sharing::Interleaved => 3,
+                    SectionRule::Interleaved if sector < 3 * sections[sector % 3] => sector % 3,
+                    SectionRule::Interleaved => 3,
                     _ => ends.iter().filter(|&&end| sector >= end).count(),
                 };
-                if let Sharing::Restarting = sharing {
-                    // Of sections that start at one place, only the first starts over, as in ggml.
+                if let SectionRule::Restarting = sharing {
+                    // Of sections with one start, only the first starts over, as in ggml.
                     let starts = [0, ends[0], ends[1], ends[2]];
                     if let Some(first) = starts.iter().position(|&start| start == sector) {
                         thetas[first] = parts[first];
@@ -164,7 +164,7 @@ impl Numbers {
     fn rotate(&self, row: &mut [f32], cos: &[f32], sin: &[f32]) {
         match self.pairing {
             Pairing::Neighbours => turn_neighbours(row[..self.dims].as_chunks_mut::<2>().0, cos, sin),
-            Pairing::Halves | Pairing::Vision => {
+            Pairing::GluHalves | Pairing::Vision => {
                 let (first, second) = row.split_at_mut(cos.len());
                 turn_halves(first, second, cos, sin);
             }
@@ -177,7 +177,7 @@ fn turned(x: f32, y: f32, cos: f32, sin: f32) -> (f32, f32) {
     (x * cos - y * sin, x * sin + y * cos)
 }
 
-wide! {
+multiversion! {
     fn turn_neighbours(pairs: &mut [[f32; 2]], cos: &[f32], sin: &[f32]) {
         for ([x, y], (cos, sin)) in pairs.iter_mut().zip(cos.iter().zip(sin)) {
             (*x, *y) = turned(*x, *y, *cos, *sin);
@@ -185,7 +185,7 @@ wide! {
     }
 }
 
-wide! {
+multiversion! {
     fn turn_halves(first: &mut [f32], second: &mut [f32], cos: &[f32], sin: &[f32]) {
         for ((x, y), (cos, sin)) in first.iter_mut().zip(second).zip(cos.iter().zip(sin)) {
             (*x, *y) = turned(*x, *y, *cos, *sin);
@@ -194,24 +194,24 @@ wide! {
 }
 
 #[derive(Debug)]
-struct Rope {
-    numbers: Numbers,
+struct RopeRows {
+    params: RopeParams,
     pairs: usize,
     tokens: usize,
     /// From head to head: result, source.
-    heads: Walk<2>,
+    heads: StridedWalk<2>,
     /// From token to token: result, source, position.
-    walk: Walk<3>,
-    rows: Rows,
+    walk: StridedWalk<3>,
+    rows: RowUnits,
 }
 
-impl Rope {
+impl RopeRows {
     /// # Safety
-    /// A token of the operands.
+    /// The token is one of the operands'.
     unsafe fn turns(
         &self,
-        positions: Raw<'_>,
-        factors: Option<Raw<'_>>,
+        positions: TensorPtr<'_>,
+        factors: Option<TensorPtr<'_>>,
         token: usize,
         cos: &mut [f32],
         sin: &mut [f32],
@@ -219,23 +219,23 @@ impl Rope {
         // SAFETY: there is a position for each part and token, and a factor for each pair.
         unsafe {
             let at = |part: usize| positions.read::<i32>((token + part * self.tokens) * positions.shape.nb[0]) as f32;
-            let parts = if self.numbers.sections.is_some() { std::array::from_fn(at) } else { [at(0); 4] };
+            let parts = if self.params.sections.is_some() { std::array::from_fn(at) } else { [at(0); 4] };
             match factors {
                 Some(factors) => {
-                    self.numbers.turns(parts, cos, sin, |pair| factors.read::<f32>(pair * factors.shape.nb[0]));
+                    self.params.turns(parts, cos, sin, |pair| factors.read::<f32>(pair * factors.shape.nb[0]));
                 }
-                None => self.numbers.turns(parts, cos, sin, |_| 1.0),
+                None => self.params.turns(parts, cos, sin, |_| 1.0),
             }
         }
     }
 }
 
-impl Kernel for Rope {
+impl Kernel for RopeRows {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, positions) = (operands.result, operands.source(0), operands.source(1));
         let [x, cos, sin] = scratch.rows([result.shape.ne[0], self.pairs, self.pairs]);
         let tokens = self.rows.unit(unit);
@@ -246,7 +246,7 @@ impl Kernel for Rope {
                 // SAFETY: rows of the operands; the source's is copied before the result's is written.
                 unsafe {
                     load_row(a, a_ + from, x);
-                    self.numbers.rotate(x, cos, sin);
+                    self.params.rotate(x, cos, sin);
                     store_row(result, r + to, x);
                 }
             }

@@ -3,15 +3,16 @@
 use steeve_graph::{DataType, SoftMax as Numbers, TensorId};
 
 use super::functions::exp;
+use super::lane_sum::{dot, itself, sum};
 use super::map::floats;
-use super::rows::each_pair;
-use super::sum::{dot, itself, sum};
-use super::walk::Walk;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::{load_row, store_row};
-use crate::wide::wide;
+use super::row_map::each_pair;
+use super::strided_walk::StridedWalk;
+use crate::float_rows::{load_row, store_row};
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
+use crate::multiversion::multiversion;
 
-/// Soft-max of each row after a scale; a mask is added first, times the slope of its head, and a sink takes its share.
+/// Returns the kernel for soft-max of each row after a scale; a mask is added first, times the slope of its head, and a
+/// sink takes its share.
 pub(crate) fn soft_max(
     node: &NodeCall<'_>,
     a: TensorId,
@@ -23,31 +24,31 @@ pub(crate) fn soft_max(
     floats([result, a])?;
     let (mask, sinks) = (node.optional(mask)?, node.optional(sinks)?);
     if mask.is_some_and(|mask| !mask.dtype.is_float()) {
-        return Err("the mask must be f32, f16 or bf16".into());
+        return Err("mask: expected f32, f16 or bf16".into());
     }
     if sinks.is_some_and(|sinks| sinks.dtype != DataType::F32) {
-        return Err("the sinks must be f32".into());
+        return Err("sinks: expected f32".into());
     }
     // The mask has at least as many rows as the source, and is repeated over heads and batches. The last operand counts
     // heads.
-    let mut walk = Walk::new();
+    let mut walk = StridedWalk::new();
     for dim in 1..4 {
         let (n, mask) = (result.ne[dim], mask.as_ref().map_or((1, 0), |mask| (mask.ne[dim], mask.nb[dim])));
         let part = if dim == 1 { n } else { mask.0 };
         let steps = [result.nb[dim], a.nb[dim], usize::from(dim == 2), mask.1];
         walk.push_repeated(n, steps, part.max(1));
     }
-    let slopes = Slopes::new(numbers.max_bias, result.ne[2]);
-    Ok(Box::new(SoftMax { scale: numbers.scale, slopes, walk, rows: Rows::of(&result) }))
+    let slopes = AlibiSlopes::new(numbers.max_bias, result.ne[2]);
+    Ok(Box::new(SoftMax { scale: numbers.scale, slopes, walk, rows: RowUnits::of(&result) }))
 }
 
 #[derive(Debug)]
 struct SoftMax {
     scale: f32,
-    slopes: Slopes,
+    slopes: AlibiSlopes,
     /// Result, source, head, mask.
-    walk: Walk<4>,
-    rows: Rows,
+    walk: StridedWalk<4>,
+    rows: RowUnits,
 }
 
 impl Kernel for SoftMax {
@@ -55,7 +56,7 @@ impl Kernel for SoftMax {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let (mask, sinks) = (operands.optional(1), operands.optional(2));
         let n = result.shape.ne[0];
@@ -79,19 +80,19 @@ impl Kernel for SoftMax {
     }
 }
 
-wide! {
+multiversion! {
     fn scale_and_mask(row: &mut [f32], scale: f32, mask: &[f32], slope: f32) {
         row.iter_mut().zip(mask).for_each(|(x, mask)| *x = *x * scale + slope * mask);
     }
 }
 
-wide! {
+multiversion! {
     fn scale_row(row: &mut [f32], scale: f32) {
         row.iter_mut().for_each(|x| *x *= scale);
     }
 }
 
-wide! {
+multiversion! {
     fn soft_max_row(row: &mut [f32], sink: Option<f32>) {
         let max = largest(row).max(sink.unwrap_or(f32::NEG_INFINITY));
         row.iter_mut().for_each(|x| *x = exp(*x - max));
@@ -101,7 +102,7 @@ wide! {
     }
 }
 
-/// The largest element; minus infinity if there is none.
+/// Returns the largest element; minus infinity if there is none.
 #[inline(always)]
 fn largest(row: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
@@ -116,12 +117,12 @@ fn largest(row: &[f32]) -> f32 {
 /// The slopes of ALiBi: powers of one number for the first heads, as many as the largest power of two in their count, and
 /// the odd powers of its root for the others.
 #[derive(Clone, Copy, Debug)]
-struct Slopes {
-    /// Both numbers, and how many heads have the first; nothing if every slope is one.
+struct AlibiSlopes {
+    /// Both bases, and how many heads have the first; `None` if every slope is one.
     bases: Option<(f32, f32, usize)>,
 }
 
-impl Slopes {
+impl AlibiSlopes {
     fn new(max_bias: f32, heads: usize) -> Self {
         let first = 1 << heads.max(1).ilog2();
         let base = |bias: f32| 2.0f32.powf(-bias / first as f32);
@@ -137,7 +138,7 @@ impl Slopes {
     }
 }
 
-/// The gradient of soft-max: `dx = scale * y * (dy - sum(y dy))`.
+/// Returns the kernel for the gradient of soft-max: `dx = scale * y * (dy - sum(y dy))`.
 pub(crate) fn soft_max_back(
     node: &NodeCall<'_>,
     gradient: TensorId,
@@ -145,27 +146,27 @@ pub(crate) fn soft_max_back(
     Numbers { scale, max_bias }: Numbers,
 ) -> Result<Box<dyn Kernel>, String> {
     if max_bias != 0.0 {
-        return Err("only without a bias".into());
+        return Err("bias: expected none".into());
     }
     each_pair(node, gradient, y, move |gradient, y| soft_max_back_row(gradient, y, scale))
 }
 
-wide! {
+multiversion! {
     fn soft_max_back_row(gradient: &mut [f32], y: &[f32], scale: f32) {
         let mean = dot(y, gradient) as f32;
         gradient.iter_mut().zip(y).for_each(|(dy, y)| *dy = scale * (*dy - mean) * y);
     }
 }
 
-/// Minus infinity or zero above the diagonal that starts at a column.
+/// Returns the kernel that writes minus infinity or zero above the diagonal that starts at a column.
 pub(crate) fn diag_mask(node: &NodeCall<'_>, a: TensorId, past: u32, value: f32) -> Result<Box<dyn Kernel>, String> {
     let (a, past) = (node.shape(a)?, past as usize);
     floats([node.result, a])?;
-    let mut walk = Walk::new();
+    let mut walk = StridedWalk::new();
     for dim in 1..4 {
         walk.push(node.result.ne[dim], [node.result.nb[dim], a.nb[dim], usize::from(dim == 1)]);
     }
-    Ok(Box::new(DiagMask { past, value, walk, rows: Rows::of(&node.result) }))
+    Ok(Box::new(DiagMask { past, value, walk, rows: RowUnits::of(&node.result) }))
 }
 
 #[derive(Debug)]
@@ -173,8 +174,8 @@ struct DiagMask {
     past: usize,
     value: f32,
     /// Result, source, row of the plane.
-    walk: Walk<3>,
-    rows: Rows,
+    walk: StridedWalk<3>,
+    rows: RowUnits,
 }
 
 impl Kernel for DiagMask {
@@ -182,7 +183,7 @@ impl Kernel for DiagMask {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let [x] = scratch.rows([result.shape.ne[0]]);
         for [r, a_, row] in self.walk.from(rows.start).take(rows.len()) {

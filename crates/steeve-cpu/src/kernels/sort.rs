@@ -2,44 +2,44 @@
 
 use steeve_graph::{DataType, Order, TensorId};
 
-use super::walk::Walk;
-use crate::kernel::{Kernel, NodeCall, Operands, Rows, Scratch};
-use crate::number::load_row;
-use crate::raw::Raw;
+use super::strided_walk::StridedWalk;
+use crate::float_rows::load_row;
+use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitError};
+use crate::tensor_ptr::TensorPtr;
 
-/// The order that sorts each row, or the start of it, as long as the rows of the result.
+/// Returns the kernel for the order that sorts each row, or the start of it, as long as the rows of the result.
 pub(crate) fn sorted(node: &NodeCall<'_>, a: TensorId, order: Order) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     if !a.dtype.is_float() && a.dtype != DataType::I32 {
-        return Err("only f32, f16, bf16 and i32".into());
+        return Err("data type: expected f32, f16, bf16 or i32".into());
     }
     if node.result.dtype != DataType::I32 {
-        return Err("the result must be i32".into());
+        return Err("result: expected i32".into());
     }
     if i32::try_from(a.ne[0]).is_err() {
-        return Err("a row must be short enough to be numbered by i32".into());
+        return Err("row too long: expected indices that fit i32".into());
     }
-    let (descending, rows) = (order == Order::Descending, Rows::new(a.rows(), a.ne[0]));
-    Ok(Box::new(Sorted { descending, walk: Walk::rows([&node.result, &a]), rows }))
+    let (descending, rows) = (order == Order::Descending, RowUnits::new(a.rows(), a.ne[0]));
+    Ok(Box::new(SortRows { descending, walk: StridedWalk::rows([&node.result, &a]), rows }))
 }
 
 #[derive(Debug)]
-struct Sorted {
+struct SortRows {
     descending: bool,
-    walk: Walk<2>,
-    rows: Rows,
+    walk: StridedWalk<2>,
+    rows: RowUnits,
 }
 
-impl Sorted {
-    /// Smaller for what comes first.
+impl SortRows {
+    /// Returns a word that is smaller for what comes first.
     fn word(&self, key: u32, index: usize) -> u64 {
         let key = if self.descending { !key } else { key };
         u64::from(key) << 32 | index as u64
     }
 
     /// # Safety
-    /// A row of the source.
-    unsafe fn load(&self, a: Raw<'_>, offset: usize, words: &mut [u64], x: &mut [f32]) {
+    /// The row lies within the source.
+    unsafe fn load(&self, a: TensorPtr<'_>, offset: usize, words: &mut [u64], x: &mut [f32]) {
         if a.shape.dtype == DataType::I32 {
             for (i, word) in words.iter_mut().enumerate() {
                 // SAFETY: an element of the row.
@@ -56,18 +56,18 @@ impl Sorted {
     }
 }
 
-/// In the order of the numbers. Both zeros are equal, and what is no number is larger than all.
+/// Returns a key in the order of the numbers. Both zeros are equal, and NaN is larger than all.
 fn key(x: f32) -> u32 {
     let bits = if x.is_nan() { f32::NAN.to_bits() } else { (x + 0.0).to_bits() };
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-impl Kernel for Sorted {
+impl Kernel for SortRows {
     fn units(&self) -> usize {
         self.rows.units()
     }
 
-    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut Scratch) -> Result<(), String> {
+    unsafe fn run(&self, operands: &Operands<'_>, unit: usize, scratch: &mut ThreadScratch) -> Result<(), UnitError> {
         let (result, a, rows) = (operands.result, operands.source(0), self.rows.unit(unit));
         let (length, count) = (a.shape.ne[0], result.shape.ne[0]);
         let (words, x) = scratch.words_and_row(length);

@@ -5,7 +5,7 @@ use steeve_graph::{DataType, FlashAttention, Op, Param};
 
 use crate::frame::on_each_gpu;
 use crate::proof::{Where, run_node};
-use crate::reference::{Sketch, Values, contents_of};
+use crate::reference::{CaseBuilder, Values, contents_of};
 
 /// Longer keys than one block takes, grouped heads, masks, every type of cache.
 #[test]
@@ -95,7 +95,7 @@ fn what_is_hidden_from_a_query_never_reaches_it() {
                 [[200, 70, 20, 0], [130, 130, 1, 80], [1400, 40, 600, 0], [1400, 40, 0, 1370]].map(|it| (dtype, it))
             })
         {
-            let mut sketch = Sketch::new(keys);
+            let mut sketch = CaseBuilder::new(keys);
             let q = sketch.input(DataType::F32, &[D, tokens, 4], Values::Within(1.0)).unwrap();
             let k = sketch.external(dtype, &[D, keys, 2], Values::Within(1.0)).unwrap();
             let v = sketch.external(dtype, &[D, keys, 2], Values::Within(1.0)).unwrap();

@@ -6,13 +6,13 @@ use steeve_graph::{Bytes, DataType, Op, SoftMax, TensorId};
 
 use crate::frame::on_each_gpu;
 use crate::proof::{Outcome, run_whole};
-use crate::reference::{Case, Sketch, Values, named, ways};
+use crate::reference::{Case, CaseBuilder, Values, named, plan_variants};
 
 const F32: DataType = DataType::F32;
 
 /// A graph of no tokens, most of whose nodes have nothing to do; some make something of nothing.
 fn no_tokens() -> Case {
-    let mut sketch = Sketch::new(1);
+    let mut sketch = CaseBuilder::new(1);
     let mut input = |dtype: DataType, shape: &[u64]| sketch.input(dtype, shape, Values::Within(1.0)).unwrap();
     let (x, y, some) = (input(F32, &[64, 0]), input(F32, &[64, 0]), input(F32, &[64, 3]));
     let (row, mask, halves) = (input(F32, &[64]), input(F32, &[64, 0]), input(DataType::F16, &[64, 9]));
@@ -56,7 +56,7 @@ fn outcomes(backend: &dyn Backend, case: &Case) -> Vec<Outcome> {
         refused.unwrap_or_else(|error| panic!("{}: {error}", named(&case.graph, *node)));
     }
     let run = |way| run_whole(backend, case, way, 3).unwrap().unwrap_or_default();
-    ways().iter().flat_map(run).collect()
+    plan_variants().iter().flat_map(run).collect()
 }
 
 #[test]

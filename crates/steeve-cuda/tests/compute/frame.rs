@@ -9,7 +9,7 @@ use steeve_graph::{DataType, TensorId};
 
 use crate::gpu::{assert_captured, devices};
 use crate::proof::{Where, judge_nodes, run_node, run_whole};
-use crate::reference::{Case, Sketch, contents_of, named, ways};
+use crate::reference::{Case, CaseBuilder, contents_of, named, plan_variants};
 
 pub(crate) const FLOATS: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
 
@@ -40,13 +40,13 @@ pub(crate) struct Proof {
 
 impl Proof {
     /// An empty sketch with a seed of its own.
-    pub(crate) fn sketch(&mut self) -> Sketch {
+    pub(crate) fn sketch(&mut self) -> CaseBuilder {
         self.seed += 1;
-        Sketch::new(self.seed)
+        CaseBuilder::new(self.seed)
     }
 
     /// Every node runs here and is right, and every plan gives the same bits.
-    pub(crate) fn prove(&mut self, sketch: Sketch, outputs: &[TensorId], what: impl Display) {
+    pub(crate) fn prove(&mut self, sketch: CaseBuilder, outputs: &[TensorId], what: impl Display) {
         let case = sketch.case(outputs).unwrap();
         let refused = self.prove_supported(&case).unwrap_or_else(|why| panic!("{what}: {why}"));
         assert!(refused.is_empty(), "{what}: {} is refused", named(&case.graph, refused[0]));
@@ -63,7 +63,7 @@ impl Proof {
             return Ok(refused);
         }
         let tensors = case.graph.tensors();
-        for way in ways() {
+        for way in plan_variants() {
             let ran = run_whole(&*self.backend, case, &way, 3).map_err(|error| format!("{}: {error}", way.name))?;
             let Some(outcomes) = ran else { continue };
             for (time, outcome) in outcomes.iter().enumerate() {

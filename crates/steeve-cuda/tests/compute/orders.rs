@@ -3,10 +3,10 @@
 use steeve_graph::{DataType, Order, TensorId};
 
 use crate::frame::on_each_gpu;
-use crate::reference::{Sketch, Values, named};
+use crate::reference::{CaseBuilder, Values, named};
 
 /// What stands in the memory of a row, so that many are equal: numbers, both zeros, infinities and what is none.
-fn crowded(dtype: DataType, sketch: &mut Sketch, count: u64) -> (Vec<f64>, Vec<u8>) {
+fn crowded(dtype: DataType, sketch: &mut CaseBuilder, count: u64) -> (Vec<f64>, Vec<u8>) {
     let special = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -f64::NAN];
     let (mut values, mut bytes) = (Vec::new(), Vec::new());
     for _ in 0..count {

@@ -3,7 +3,7 @@
 use steeve_graph::{Bytes, DataType};
 
 use crate::frame::{FLOATS, on_each_gpu};
-use crate::reference::{FORMATS, Sketch, Values};
+use crate::reference::{CaseBuilder, FORMATS, Values};
 
 /// Products of every pair of types, with few columns and many, repeated planes, and strides that no library takes.
 #[test]
@@ -74,9 +74,9 @@ impl Far {
         }
     }
 
-    fn bytes(self, sketch: &mut Sketch, [k, rows]: [u64; 2]) -> Vec<u8> {
+    fn bytes(self, sketch: &mut CaseBuilder, [k, rows]: [u64; 2]) -> Vec<u8> {
         let places = (0..rows as usize).flat_map(|row| (0..k as usize).map(move |element| (element, row)));
-        let unit = |sketch: &mut Sketch| sketch.choices.below(2_000_001) as f64 / 1e6 - 1.0;
+        let unit = |sketch: &mut CaseBuilder| sketch.choices.below(2_000_001) as f64 / 1e6 - 1.0;
         places.flat_map(|(i, row)| ((self.most(i, row) * unit(sketch)) as f32).to_le_bytes()).collect()
     }
 }

@@ -5,11 +5,11 @@ use steeve_graph::DataType;
 
 use crate::frame::on_each_gpu;
 use crate::proof::{Where, computing, judge_node, run_node};
-use crate::reference::{Case, Census, Size, Values, contents_of, named, random_case, seeds};
+use crate::reference::{Case, CaseSize, OpCoverage, Values, contents_of, named, random_case, seeds};
 
-fn prove_seeds(count: u64, size: Size) {
+fn prove_seeds(count: u64, size: CaseSize) {
     on_each_gpu(0, |proof| {
-        let (cpu, mut census) = (CpuBackend::new(1), Census::default());
+        let (cpu, mut census) = (CpuBackend::new(1), OpCoverage::default());
         for seed in 0..count {
             let case = random_case(seed, size, &cpu, &mut census);
             if let Err(what) = proof.prove_supported(&case) {
@@ -21,20 +21,20 @@ fn prove_seeds(count: u64, size: Size) {
 
 #[test]
 fn every_node_is_right_and_every_plan_gives_the_same_bits() {
-    prove_seeds(seeds(400), Size::Small);
+    prove_seeds(seeds(400), CaseSize::Small);
 }
 
 #[test]
 fn so_it_is_with_large_tensors() {
-    prove_seeds(seeds(40).min(1000), Size::Large);
+    prove_seeds(seeds(40).min(1000), CaseSize::Large);
 }
 
 #[test]
 fn a_result_that_covers_a_part_of_a_source_is_right_too() {
     on_each_gpu(0, |proof| {
-        let (backend, cpu, mut census, mut tried) = (&*proof.backend, CpuBackend::new(1), Census::default(), 0);
+        let (backend, cpu, mut census, mut tried) = (&*proof.backend, CpuBackend::new(1), OpCoverage::default(), 0);
         for seed in 10_000..10_000 + seeds(150) {
-            let case = random_case(seed, Size::Small, &cpu, &mut census);
+            let case = random_case(seed, CaseSize::Small, &cpu, &mut census);
             let (graph, tensors) = (&case.graph, case.graph.tensors());
             let mut memory = contents_of(&case);
             for node in computing(graph) {

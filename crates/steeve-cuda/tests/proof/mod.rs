@@ -8,7 +8,7 @@ use steeve_alloc::{AllocError, AllocOptions, GraphAllocator};
 use steeve_device::{Backend, Bindings, Bytes, DeviceError, Offset, SharedBuffer, Usage};
 use steeve_graph::{DataType, Graph, GraphPlanError, Id, Op, TensorId, Tensors};
 
-use crate::reference::{Case, Memory, Way, contents_of, judge, named, pack};
+use crate::reference::{Case, EvalMemory, PlanVariant, contents_of, judge, named, pack};
 
 /// Where the result of a node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) fn run_node(
     backend: &dyn Backend,
     graph: &Graph,
     node: TensorId,
-    memory: &Memory,
+    memory: &EvalMemory,
     place: Where,
 ) -> Result<Vec<u8>, DeviceError> {
     let (tensors, kind) = (graph.tensors(), backend.buffer_type());
@@ -70,7 +70,7 @@ pub(crate) fn run_node(
 }
 
 /// Whether a result is what its sources in `memory` say; how much of the tolerance is used up.
-pub(crate) fn judge_node(tensors: &Tensors, memory: &Memory, node: TensorId, made: &[u8]) -> Result<f64, String> {
+pub(crate) fn judge_node(tensors: &Tensors, memory: &EvalMemory, node: TensorId, made: &[u8]) -> Result<f64, String> {
     match tensors[node].op {
         Op::MulMat | Op::MulMatId => judge_product(tensors, memory, node, made),
         _ => judge(tensors, memory, node, made),
@@ -79,7 +79,7 @@ pub(crate) fn judge_node(tensors: &Tensors, memory: &Memory, node: TensorId, mad
 
 /// Products are judged by the types that meet: with many columns a second source of f32 is rounded to the weights' type,
 /// and blocks are f16 then. Nothing is rounded to eight bits, as on the processor.
-fn judge_product(tensors: &Tensors, memory: &Memory, node: TensorId, made: &[u8]) -> Result<f64, String> {
+fn judge_product(tensors: &Tensors, memory: &EvalMemory, node: TensorId, made: &[u8]) -> Result<f64, String> {
     let call = memory.call(tensors, node);
     let (a, b) = (call.source(0), call.source(1));
     let [m, n, planes, _] = call.ne();
@@ -137,7 +137,7 @@ pub(crate) fn judge_nodes(
     backend: &dyn Backend,
     case: &Case,
     note: &mut dyn FnMut(TensorId, Option<f64>),
-) -> Result<Memory, String> {
+) -> Result<EvalMemory, String> {
     let (graph, tensors) = (&case.graph, case.graph.tensors());
     let mut memory = contents_of(case);
     for node in computing(graph) {
@@ -181,7 +181,7 @@ pub(crate) fn bind(case: &Case, backend: &dyn Backend) -> Bindings {
 pub(crate) fn run_whole(
     backend: &dyn Backend,
     case: &Case,
-    way: &Way,
+    way: &PlanVariant,
     times: usize,
 ) -> Result<Option<Vec<Outcome>>, AllocError> {
     let options = AllocOptions::new().with_plan(way.plan);

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use steeve_graph::{Bytes, Context, DataType, Graph, GraphError, Layout, Offset, Op, Tensor, TensorId};
 
-use super::case::Values;
+use super::bound_graph::{BoundGraph, Contents, TensorPlaces};
 use super::in_place::check_operation;
-use super::memory::own_fault;
+use super::memory::suite_fault;
+use super::op_case::LeafValues;
+use super::op_cases::{TYPES, operations};
 use super::random::Random;
-use super::report::{Findings, Report, Stop};
-use super::table::{TYPES, operations};
-use super::trial::{Contents, Places, Stage};
+use super::report::{Findings, LawAbort, Report};
 use crate::{Backend, DeviceError, Event, Finished, SharedBuffer, Usage};
 
 /// Checks all laws of a backend: how nodes run, and the in-place table on every operation that it supports.
@@ -50,17 +50,17 @@ fn in_place(backend: &dyn Backend, report: &mut Report) {
         for dtype in TYPES {
             let found = check_operation(backend, op, dtype, &title, report);
             ran += found.ran;
-            found.contradictions.into_iter().for_each(|what| contradictions.say(what));
+            found.contradictions.into_iter().for_each(|what| contradictions.report_violation(what));
         }
     }
-    report.enter("what it does not support it does not prepare", contradictions, Ok(()));
+    report.record("what it does not support it does not prepare", contradictions, Ok(()));
     report.check("it runs an operation of the in-place table", |_| match ran {
-        0 => Err(Stop::Skip(String::from("it supports none of them"))),
+        0 => Err(LawAbort::Skip(String::from("it supports none of them"))),
         _ => Ok(()),
     });
 }
 
-type Law = (&'static str, fn(&dyn Backend, &Chain, &mut Findings) -> Result<(), Stop>);
+type Law = (&'static str, fn(&dyn Backend, &NodeChain, &mut Findings) -> Result<(), LawAbort>);
 
 const LAWS: &[Law] = &[
     ("nodes run in order", order),
@@ -70,21 +70,21 @@ const LAWS: &[Law] = &[
     ("no nodes are nodes too", none),
     ("events happen, and can be waited for", events),
     ("a tensor without memory is an error that names it", unplaced),
-    ("nobody runs in memory that somebody else uses", in_use),
-    ("nobody runs in memory that was given back", released),
+    ("no run uses a buffer that is borrowed", in_use),
+    ("no run uses a buffer that was released", released),
 ];
 
-fn transfers(backend: &dyn Backend, findings: &mut Findings) -> Result<(), Stop> {
+fn transfers(backend: &dyn Backend, findings: &mut Findings) -> Result<(), LawAbort> {
     let (memory, size) = (backend.buffer_type(), 301);
     if memory.max_size().is_some_and(|max| max.0 < size) {
-        return Err(Stop::Skip(format!("no buffer of {} has {size} bytes", memory.name())));
+        return Err(LawAbort::Skip(format!("no buffer of {} has {size} bytes", memory.name())));
     }
     let make = || SharedBuffer::allocate(&memory, Bytes(size), Usage::Compute);
     let (one, two) = (make()?, make()?);
     let sent = Random::new(1).bytes(size as usize);
     let mut from = sent.clone();
     backend.write(&one, Offset(0), &from)?;
-    // What was given has been read.
+    // What was passed to the write has been read.
     from.fill(0);
     backend.copy((&two, Offset(0)), (&one, Offset(0)), Bytes(size))?;
     backend.copy((&two, Offset(3)), (&one, Offset(8)), Bytes(77))?;
@@ -105,7 +105,7 @@ fn transfers(backend: &dyn Backend, findings: &mut Findings) -> Result<(), Stop>
     Ok(())
 }
 
-fn unknown(backend: &dyn Backend, findings: &mut Findings) -> Result<(), Stop> {
+fn unknown(backend: &dyn Backend, findings: &mut Findings) -> Result<(), LawAbort> {
     let build = || -> Result<(Graph, TensorId, TensorId), GraphError> {
         let mut context = Context::new();
         let x = context.input(DataType::F32, &[4])?;
@@ -115,21 +115,23 @@ fn unknown(backend: &dyn Backend, findings: &mut Findings) -> Result<(), Stop> {
         context.set_name(node, "riddle")?;
         Ok((Graph::from_outputs(&context, &[node])?, x, node))
     };
-    let (graph, x, node) = build().map_err(own_fault)?;
-    let places = Places::apart(&graph, &*backend.buffer_type());
-    let contents = vec![(x, Values::Any.bytes(DataType::F32, 4, 1))];
-    let stage = Stage::new(backend, &graph, places, &contents, 0)?;
-    for (what, result) in [("supports", backend.supports(&graph, node)), ("prepare", stage.prepare(0..1).map(drop))] {
+    let (graph, x, node) = build().map_err(suite_fault)?;
+    let places = TensorPlaces::separate(&graph, &*backend.buffer_type());
+    let contents = vec![(x, LeafValues::Any.bytes(DataType::F32, 4, 1))];
+    let bound = BoundGraph::new(backend, &graph, places, &contents, 0)?;
+    for (what, result) in [("supports", backend.supports(&graph, node)), ("prepare", bound.prepare(0..1).map(drop))] {
         match result {
             Err(DeviceError::Unsupported { node: named, .. }) if named.id == node => {}
-            other => findings.say(format!("{what} answers {other:?} instead of Unsupported with tensor {node}")),
+            other => {
+                findings.report_violation(format!("{what} answers {other:?} instead of Unsupported with tensor {node}"))
+            }
         }
     }
     Ok(())
 }
 
 /// Three nodes of two operations that do not commute, `f`, `f`, `g`, or of one, if no other is supported.
-struct Chain {
+struct NodeChain {
     graph: Graph,
     x: TensorId,
     y: TensorId,
@@ -139,9 +141,9 @@ struct Chain {
 /// Any two of these give something else in another order.
 const STEPS: [Op; 4] = [Op::Scale, Op::Sqr, Op::Add, Op::Mul];
 
-fn chain(backend: &dyn Backend) -> Result<Chain, Stop> {
-    let runs = |op: &Op| -> Result<bool, Stop> {
-        let chain = build_chain(*op, *op).map_err(own_fault)?;
+fn chain(backend: &dyn Backend) -> Result<NodeChain, LawAbort> {
+    let runs = |op: &Op| -> Result<bool, LawAbort> {
+        let chain = build_chain(*op, *op).map_err(suite_fault)?;
         Ok(backend.supports(&chain.graph, chain.nodes[0]).is_ok())
     };
     let mut found = Vec::new();
@@ -151,13 +153,13 @@ fn chain(backend: &dyn Backend) -> Result<Chain, Stop> {
         }
     }
     match found[..] {
-        [f, g, ..] => build_chain(f, g).map_err(own_fault),
-        [f] => build_chain(f, f).map_err(own_fault),
-        [] => Err(Stop::Skip(String::from("none of scale, sqr, add and mul is supported for f32"))),
+        [f, g, ..] => build_chain(f, g).map_err(suite_fault),
+        [f] => build_chain(f, f).map_err(suite_fault),
+        [] => Err(LawAbort::Skip(String::from("none of scale, sqr, add and mul is supported for f32"))),
     }
 }
 
-fn build_chain(f: Op, g: Op) -> Result<Chain, GraphError> {
+fn build_chain(f: Op, g: Op) -> Result<NodeChain, GraphError> {
     let mut context = Context::new();
     let (x, y) = (context.input(DataType::F32, &[37])?, context.input(DataType::F32, &[37])?);
     let mut nodes = [x; 3];
@@ -174,102 +176,106 @@ fn build_chain(f: Op, g: Op) -> Result<Chain, GraphError> {
         context.set_name(id, name)?;
     }
     context.set_output(last)?;
-    Ok(Chain { graph: Graph::from_nodes(&context, &nodes)?, x, y, nodes })
+    Ok(NodeChain { graph: Graph::from_nodes(&context, &nodes)?, x, y, nodes })
 }
 
-impl Chain {
+impl NodeChain {
     fn contents(&self, seed: u64) -> Contents {
         [self.x, self.y]
-            .map(|id| (id, Values::Positive.bytes(DataType::F32, 37, seed + u64::from(id == self.y))))
+            .map(|id| (id, LeafValues::Positive.bytes(DataType::F32, 37, seed + u64::from(id == self.y))))
             .into()
     }
 
-    fn stage<'a>(&'a self, backend: &'a dyn Backend, seed: u64, fill: u8) -> Result<Stage<'a>, Stop> {
-        let places = Places::apart(&self.graph, &*backend.buffer_type());
-        Stage::new(backend, &self.graph, places, &self.contents(seed), fill)
+    fn bound<'a>(&'a self, backend: &'a dyn Backend, seed: u64, fill: u8) -> Result<BoundGraph<'a>, LawAbort> {
+        let places = TensorPlaces::separate(&self.graph, &*backend.buffer_type());
+        BoundGraph::new(backend, &self.graph, places, &self.contents(seed), fill)
     }
 
-    /// What the last node should be.
-    fn answer(&self, backend: &dyn Backend, seed: u64) -> Result<Vec<u8>, Stop> {
-        let stage = self.stage(backend, seed, 0xFF)?;
-        stage.run()?;
-        Ok(self.last(&stage, &stage.image()?))
+    /// Returns what the last node should compute.
+    fn answer(&self, backend: &dyn Backend, seed: u64) -> Result<Vec<u8>, LawAbort> {
+        let bound = self.bound(backend, seed, 0xFF)?;
+        bound.run()?;
+        Ok(self.last(&bound, &bound.image()?))
     }
 
-    fn last(&self, stage: &Stage<'_>, image: &[u8]) -> Vec<u8> {
-        stage.part(image, self.nodes[2])[..37 * 4].to_vec()
+    fn last(&self, bound: &BoundGraph<'_>, image: &[u8]) -> Vec<u8> {
+        bound.part(image, self.nodes[2])[..37 * 4].to_vec()
     }
 }
 
-fn order(backend: &dyn Backend, chain: &Chain, findings: &mut Findings) -> Result<(), Stop> {
+fn order(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Result<(), LawAbort> {
     let answer = chain.answer(backend, 1)?;
-    // Who runs a node before its source reads what was there before.
-    let other = chain.stage(backend, 1, 0x11)?;
+    // A node that runs before its source reads what the buffer held before.
+    let other = chain.bound(backend, 1, 0x11)?;
     other.run()?;
     findings.expect(chain.last(&other, &other.image()?) == answer, || {
         String::from("a result depends on what was in the memory of the nodes before")
     });
-    let mut places = Places::apart(&chain.graph, &*backend.buffer_type());
+    let mut places = TensorPlaces::separate(&chain.graph, &*backend.buffer_type());
     for node in chain.nodes {
-        places =
-            places.over(node, chain.x).ok_or_else(|| Stop::Skip(String::from("results take more than sources")))?;
+        places = places
+            .aliased(node, chain.x)
+            .ok_or_else(|| LawAbort::Skip(String::from("results take more than sources")))?;
     }
-    let stage = Stage::new(backend, &chain.graph, places, &chain.contents(1), 0xFF)?;
-    stage.run()?;
-    findings.expect(chain.last(&stage, &stage.image()?) == answer, || {
+    let bound = BoundGraph::new(backend, &chain.graph, places, &chain.contents(1), 0xFF)?;
+    bound.run()?;
+    findings.expect(chain.last(&bound, &bound.image()?) == answer, || {
         String::from("three nodes one upon the other give another result than apart")
     });
     Ok(())
 }
 
-fn alone(backend: &dyn Backend, chain: &Chain, findings: &mut Findings) -> Result<(), Stop> {
+fn alone(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Result<(), LawAbort> {
     let answer = chain.answer(backend, 1)?;
-    let stage = chain.stage(backend, 1, 0xFF)?;
-    let mut images = vec![stage.image()?];
+    let bound = chain.bound(backend, 1, 0xFF)?;
+    let mut images = vec![bound.image()?];
     for (index, node) in chain.nodes.into_iter().enumerate() {
-        let mut prepared = stage.prepare(index..index + 1)?;
+        let mut prepared = bound.prepare(index..index + 1)?;
         backend.submit(&mut *prepared)?;
         backend.synchronise()?;
-        images.push(stage.image()?);
+        images.push(bound.image()?);
         for other in chain.nodes.into_iter().filter(|other| *other != node) {
-            let same = stage.part(&images[index], other) == stage.part(&images[index + 1], other);
+            let same = bound.part(&images[index], other) == bound.part(&images[index + 1], other);
             findings.expect(same, || format!("node {index} was to run alone, but tensor {other} has changed"));
         }
     }
-    findings.expect(chain.last(&stage, &images[3]) == answer, || {
+    findings.expect(chain.last(&bound, &images[3]) == answer, || {
         String::from("nodes that run one by one give another result than together")
     });
     Ok(())
 }
 
-fn twice(backend: &dyn Backend, chain: &Chain, findings: &mut Findings) -> Result<(), Stop> {
-    let stage = chain.stage(backend, 1, 0xFF)?;
-    let mut prepared = stage.prepare(0..3)?;
+fn twice(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Result<(), LawAbort> {
+    let bound = chain.bound(backend, 1, 0xFF)?;
+    let mut prepared = bound.prepare(0..3)?;
     let mut results = Vec::new();
     for _ in 0..3 {
         backend.submit(&mut *prepared)?;
         backend.synchronise()?;
-        results.push(chain.last(&stage, &stage.image()?));
-        // What the run before has left must not help.
+        results.push(chain.last(&bound, &bound.image()?));
+        // What the previous run has left must not help.
         for node in chain.nodes {
-            let place = stage.places.get(node).ok_or_else(|| Stop::Failed(String::from("a node stands nowhere")))?;
-            backend.write(&stage.buffer, Offset(place.offset), &vec![0xFF; place.size as usize])?;
+            let place =
+                bound.places.get(node).ok_or_else(|| LawAbort::Failed(String::from("a node has no location")))?;
+            backend.write(&bound.buffer, Offset(place.offset), &vec![0xFF; place.size as usize])?;
         }
     }
     findings.expect(results[0] == results[1], || String::from("the second run gives another result"));
     findings.expect(results[0] == results[2], || String::from("the third run gives another result"));
-    findings.expect(results[0] == chain.answer(backend, 1)?, || String::from("the result is that of nobody else"));
+    findings.expect(results[0] == chain.answer(backend, 1)?, || {
+        String::from("the result differs from that of a chain of its own")
+    });
     Ok(())
 }
 
-fn anew(backend: &dyn Backend, chain: &Chain, findings: &mut Findings) -> Result<(), Stop> {
-    let stage = chain.stage(backend, 1, 0xFF)?;
-    let mut prepared = stage.prepare(0..3)?;
+fn anew(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Result<(), LawAbort> {
+    let bound = chain.bound(backend, 1, 0xFF)?;
+    let mut prepared = bound.prepare(0..3)?;
     // Enqueued in turn, without waiting in between.
     backend.submit(&mut *prepared)?;
-    stage.write(&chain.contents(5))?;
+    bound.write(&chain.contents(5))?;
     backend.submit(&mut *prepared)?;
-    let seen = chain.last(&stage, &stage.image()?);
+    let seen = chain.last(&bound, &bound.image()?);
     let (old, new) = (chain.answer(backend, 1)?, chain.answer(backend, 5)?);
     findings.expect(old != new, || String::from("the result does not depend on the leafs"));
     findings.expect(seen == new, || {
@@ -279,20 +285,20 @@ fn anew(backend: &dyn Backend, chain: &Chain, findings: &mut Findings) -> Result
     Ok(())
 }
 
-fn none(backend: &dyn Backend, chain: &Chain, findings: &mut Findings) -> Result<(), Stop> {
-    let stage = chain.stage(backend, 1, 0xFF)?;
-    let before = stage.image()?;
-    backend.submit(&mut *stage.prepare(1..1)?)?;
+fn none(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Result<(), LawAbort> {
+    let bound = chain.bound(backend, 1, 0xFF)?;
+    let before = bound.image()?;
+    backend.submit(&mut *bound.prepare(1..1)?)?;
     backend.synchronise()?;
-    findings.expect(stage.image()? == before, || String::from("a run of no nodes has written something"));
+    findings.expect(bound.image()? == before, || String::from("a run of no nodes has written something"));
     Ok(())
 }
 
-/// An event of a device that nobody knows.
+/// An event of a device that no backend knows.
 #[derive(Debug, Default)]
-struct Foreign(AtomicBool);
+struct ForeignEvent(AtomicBool);
 
-impl Event for Foreign {
+impl Event for ForeignEvent {
     fn synchronise(&self) -> Result<(), DeviceError> {
         self.0.store(true, Ordering::SeqCst);
         Ok(())
@@ -303,75 +309,78 @@ impl Event for Foreign {
     }
 }
 
-fn events(backend: &dyn Backend, chain: &Chain, findings: &mut Findings) -> Result<(), Stop> {
+fn events(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Result<(), LawAbort> {
     let answer = chain.answer(backend, 1)?;
-    let stage = chain.stage(backend, 1, 0xFF)?;
-    let mut prepared = stage.prepare(0..3)?;
+    let bound = chain.bound(backend, 1, 0xFF)?;
+    let mut prepared = bound.prepare(0..3)?;
     backend.submit(&mut *prepared)?;
     let event = backend.record()?;
     event.synchronise()?;
-    // Not through the backend, which might still do then what it has to.
-    let mut image = vec![0; stage.places.size() as usize];
-    stage.buffer.read(Offset(0), &mut image)?;
-    findings.expect(chain.last(&stage, &image) == answer, || {
+    // Not through the backend, which might finish pending work first.
+    let mut image = vec![0; bound.places.size() as usize];
+    bound.buffer.read(Offset(0), &mut image)?;
+    findings.expect(chain.last(&bound, &image) == answer, || {
         String::from("the event behind a run has happened, but the result is not there")
     });
-    let foreign = Foreign::default();
+    let foreign = ForeignEvent::default();
     backend.wait(&*event)?;
     backend.wait(&Finished)?;
     backend.wait(&foreign)?;
-    stage.write(&chain.contents(5))?;
+    bound.write(&chain.contents(5))?;
     backend.submit(&mut *prepared)?;
     backend.synchronise()?;
     let waited = foreign.0.load(Ordering::SeqCst);
     findings.expect(waited, || String::from("an event of another device was not waited for"));
-    stage.buffer.read(Offset(0), &mut image)?;
-    findings.expect(chain.last(&stage, &image) == chain.answer(backend, 5)?, || {
+    bound.buffer.read(Offset(0), &mut image)?;
+    findings.expect(chain.last(&bound, &image) == chain.answer(backend, 5)?, || {
         String::from("after synchronise the result is not there")
     });
     Ok(())
 }
 
-fn unplaced(backend: &dyn Backend, chain: &Chain, findings: &mut Findings) -> Result<(), Stop> {
-    let stage = chain.stage(backend, 1, 0xFF)?;
+fn unplaced(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Result<(), LawAbort> {
+    let bound = chain.bound(backend, 1, 0xFF)?;
     for missing in [chain.x].into_iter().chain(chain.nodes) {
-        let bindings = stage.places.bind(&chain.graph, &stage.buffer, Some(missing))?;
+        let bindings = bound.places.bind(&chain.graph, &bound.buffer, Some(missing))?;
         match backend.prepare(&chain.graph, 0..3, &bindings).map(drop) {
             Err(DeviceError::Unplaced { tensor }) if tensor.id == missing => {}
-            other => findings.say(format!("tensor {missing} stands nowhere, and prepare answers {other:?}")),
+            other => {
+                findings.report_violation(format!("tensor {missing} has no memory, and prepare returns {other:?}"))
+            }
         }
     }
     Ok(())
 }
 
-fn in_use(backend: &dyn Backend, chain: &Chain, findings: &mut Findings) -> Result<(), Stop> {
+fn in_use(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Result<(), LawAbort> {
     let answer = chain.answer(backend, 1)?;
-    let stage = chain.stage(backend, 1, 0xFF)?;
-    let mut prepared = stage.prepare(0..3)?;
+    let bound = chain.bound(backend, 1, 0xFF)?;
+    let mut prepared = bound.prepare(0..3)?;
     {
-        let _writing = stage.buffer.borrow_mut()?;
+        let _writing = bound.buffer.borrow_mut()?;
         match backend.submit(&mut *prepared).and_then(|()| backend.synchronise()) {
             Err(DeviceError::InUse { .. }) => {}
-            other => findings.say(format!("somebody else writes the buffer, and a run in it answers {other:?}")),
+            other => findings
+                .report_violation(format!("the buffer is borrowed for writing, and a run in it returns {other:?}")),
         }
     }
     backend.submit(&mut *prepared)?;
-    findings.expect(chain.last(&stage, &stage.image()?) == answer, || {
+    findings.expect(chain.last(&bound, &bound.image()?) == answer, || {
         String::from("after a run that could not be, the next one gives another result")
     });
     Ok(())
 }
 
-fn released(backend: &dyn Backend, chain: &Chain, findings: &mut Findings) -> Result<(), Stop> {
-    let stage = chain.stage(backend, 1, 0xFF)?;
-    let mut prepared = stage.prepare(0..3)?;
+fn released(backend: &dyn Backend, chain: &NodeChain, findings: &mut Findings) -> Result<(), LawAbort> {
+    let bound = chain.bound(backend, 1, 0xFF)?;
+    let mut prepared = bound.prepare(0..3)?;
     backend.submit(&mut *prepared)?;
     backend.synchronise()?;
-    stage.buffer.release()?;
+    bound.buffer.release()?;
     match backend.submit(&mut *prepared).and_then(|()| backend.synchronise()) {
         Err(DeviceError::Released { .. }) => Ok(()),
         other => {
-            findings.say(format!("the memory was given back, and a run in it answers {other:?}"));
+            findings.report_violation(format!("the memory was given back, and a run in it answers {other:?}"));
             Ok(())
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use steeve_graph::{Bytes, Context, DataType, Graph};
 
-use super::memory::{at_most, check_memory, excessive, own_fault};
-use super::report::{Findings, Report, Stop};
+use super::memory::{at_most, check_memory, excessive, suite_fault};
+use super::report::{Findings, LawAbort, Report};
 use crate::{Buffer, BufferType, Device, DeviceError, DeviceKind};
 
 /// Checks all laws of a device and of its memories. Its backends are for [`check_backend`](super::check_backend).
@@ -36,7 +36,7 @@ pub fn check_device(device: &dyn Device) -> Report {
     report
 }
 
-fn names(device: &dyn Device, findings: &mut Findings) -> Result<(), Stop> {
+fn names(device: &dyn Device, findings: &mut Findings) -> Result<(), LawAbort> {
     findings.expect(!device.name().trim().is_empty(), || format!("it is called {:?}", device.name()));
     let description = device.description();
     findings.expect(!description.trim().is_empty(), || format!("it is described as {description:?}"));
@@ -57,32 +57,36 @@ fn same(a: &Arc<dyn BufferType>, b: &Arc<dyn BufferType>) -> bool {
     Arc::ptr_eq(a, b)
 }
 
-fn default_type(device: &dyn Device, findings: &mut Findings) -> Result<(), Stop> {
+fn default_type(device: &dyn Device, findings: &mut Findings) -> Result<(), LawAbort> {
     match (device.buffer_types().first(), device.default_buffer_type()) {
         (Some(first), Some(default)) => findings
             .expect(same(first, default), || format!("the first is {}, the default {}", first.name(), default.name())),
-        (None, None) => return Err(Stop::Skip(String::from("it has no buffer types"))),
-        (Some(first), None) => findings.say(format!("there is no default, but {} is the first", first.name())),
-        (None, Some(default)) => findings.say(format!("the default is {}, but the list is empty", default.name())),
+        (None, None) => return Err(LawAbort::Skip(String::from("it has no buffer types"))),
+        (Some(first), None) => {
+            findings.report_violation(format!("there is no default, but {} is the first", first.name()))
+        }
+        (None, Some(default)) => {
+            findings.report_violation(format!("the default is {}, but the list is empty", default.name()))
+        }
     }
     Ok(())
 }
 
-fn reads(device: &dyn Device, findings: &mut Findings) -> Result<(), Stop> {
+fn reads(device: &dyn Device, findings: &mut Findings) -> Result<(), LawAbort> {
     for memory in device.buffer_types() {
         findings.expect(device.reads(memory), || format!("it says that it can't read {}", memory.name()));
     }
     Ok(())
 }
 
-fn computes(device: &dyn Device, findings: &mut Findings) -> Result<(), Stop> {
+fn computes(device: &dyn Device, findings: &mut Findings) -> Result<(), LawAbort> {
     let mut context = Context::new();
     let add = |context: &mut Context| {
         let x = context.input(DataType::F32, &[4])?;
         context.add(x, x)
     };
-    let node = add(&mut context).map_err(own_fault)?;
-    let graph = Graph::from_outputs(&context, &[node]).map_err(own_fault)?;
+    let node = add(&mut context).map_err(suite_fault)?;
+    let graph = Graph::from_outputs(&context, &[node]).map_err(suite_fault)?;
     match device.backend() {
         Ok(backend) => {
             let memory = backend.buffer_type();
@@ -98,22 +102,21 @@ fn computes(device: &dyn Device, findings: &mut Findings) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Somebody else may take and give memory at the same time, so one round of many that is right is enough: what leaks does
-/// so in every round.
+/// Others may allocate and free at the same time, so one correct round of many is enough: a leak shows in every round.
 const ROUNDS: usize = 8;
 
-/// What one buffer or many of them are made of, so that they fit into what is free.
-fn piece_of(device: &dyn Device, memory: &dyn BufferType, count: u64) -> Result<Bytes, Stop> {
+/// Returns a size of which `count` buffers fit into the free memory.
+fn piece_of(device: &dyn Device, memory: &dyn BufferType, count: u64) -> Result<Bytes, LawAbort> {
     if matches!(device.kind(), DeviceKind::Cpu | DeviceKind::IntegratedGpu) {
-        return Err(Stop::Skip(String::from("it shares its memory with everybody else, who take and give some too")));
+        return Err(LawAbort::Skip(String::from("other processes allocate and free its memory too")));
     }
     match at_most(memory, (1 << 20).min(device.memory().free.0 / count)) {
-        0 => Err(Stop::Skip(format!("not even {count} bytes are free, or no buffer has one"))),
+        0 => Err(LawAbort::Skip(format!("not even {count} bytes are free, or no buffer has one"))),
         size => Ok(Bytes(size)),
     }
 }
 
-fn counted(device: &dyn Device, memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn counted(device: &dyn Device, memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let size = piece_of(device, &**memory, 2)?;
     let mut wrong = None;
     for _ in 0..ROUNDS {
@@ -131,11 +134,11 @@ fn counted(device: &dyn Device, memory: &Arc<dyn BufferType>, findings: &mut Fin
         }
         wrong = Some(format!("{before} bytes were free, {during} with a buffer of {size}, {after} without it again"));
     }
-    Err(wrong.map_or_else(|| Stop::Skip(format!("{} does not count its buffers", device.name())), Stop::Failed))
+    Err(wrong.map_or_else(|| LawAbort::Skip(format!("{} does not count its buffers", device.name())), LawAbort::Failed))
 }
 
-/// Whether what is free goes down and up with buffers.
-fn counts(device: &dyn Device, memory: &Arc<dyn BufferType>) -> Result<(), Stop> {
+/// Returns whether the free memory falls and rises with buffers.
+fn counts(device: &dyn Device, memory: &Arc<dyn BufferType>) -> Result<(), LawAbort> {
     let size = piece_of(device, &**memory, 2)?;
     for _ in 0..ROUNDS {
         let before = device.memory().free;
@@ -144,11 +147,11 @@ fn counts(device: &dyn Device, memory: &Arc<dyn BufferType>) -> Result<(), Stop>
             return Ok(());
         }
     }
-    Err(Stop::Skip(format!("{} does not count its buffers", device.name())))
+    Err(LawAbort::Skip(format!("{} does not count its buffers", device.name())))
 }
 
-/// Whether `act` leaves as much free as there was.
-fn leaves_nothing(device: &dyn Device, mut act: impl FnMut() -> Result<(), Stop>) -> Result<(), Stop> {
+/// Checks that `act` leaves as much memory free as there was.
+fn leaves_nothing(device: &dyn Device, mut act: impl FnMut() -> Result<(), LawAbort>) -> Result<(), LawAbort> {
     let mut figures = (Bytes::ZERO, Bytes::ZERO);
     for _ in 0..ROUNDS {
         let before = device.memory().free;
@@ -159,10 +162,10 @@ fn leaves_nothing(device: &dyn Device, mut act: impl FnMut() -> Result<(), Stop>
         }
     }
     let (before, after) = figures;
-    Err(Stop::Failed(format!("{before} bytes were free before, and {after} are afterwards, again and again")))
+    Err(LawAbort::Failed(format!("{before} bytes were free before, and {after} are afterwards, again and again")))
 }
 
-fn many(device: &dyn Device, memory: &Arc<dyn BufferType>) -> Result<(), Stop> {
+fn many(device: &dyn Device, memory: &Arc<dyn BufferType>) -> Result<(), LawAbort> {
     counts(device, memory)?;
     let size = piece_of(device, &**memory, 64)?;
     leaves_nothing(device, || {
@@ -175,7 +178,7 @@ fn many(device: &dyn Device, memory: &Arc<dyn BufferType>) -> Result<(), Stop> {
     })
 }
 
-fn refusals(device: &dyn Device, memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn refusals(device: &dyn Device, memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     counts(device, memory)?;
     let mut sizes = excessive(&**memory);
     sizes.extend(device.memory().total.0.checked_add(1).map(Bytes));
@@ -185,7 +188,7 @@ fn refusals(device: &dyn Device, memory: &Arc<dyn BufferType>, findings: &mut Fi
         Ok(())
     })?;
     if refused == 0 {
-        return Err(Stop::Skip(String::from("it refuses no size")));
+        return Err(LawAbort::Skip(String::from("it refuses no size")));
     }
     findings.expect(memory.allocate(piece_of(device, &**memory, 2)?).is_ok(), || {
         String::from("after refusals nothing can be had any more")

@@ -1,25 +1,26 @@
 //! The laws of one operation, on all of its cases.
 //!
-//! A case runs in memory where every tensor stands apart, and again with the result on each source that it may overwrite.
-//! All memory around the tensors is filled with `0xFF`, which are no numbers, so that whoever reads too far is found out.
+//! A case runs in memory where no two tensors share a byte, and again with the result on each source that it may
+//! overwrite. All memory around the tensors is filled with `0xFF`, which are no numbers, so that reads out of bounds
+//! show.
 
 use steeve_graph::{Context, CustomOp, DataType, GraphError, Op, TensorId};
 
-use super::case::{Case, Reach, Sketch, Values};
-use super::report::{Findings, Report, Stop};
-use super::table::cases;
-use super::trial::{Contents, Place, Places, Stage};
+use super::bound_graph::{BoundGraph, Contents, PlacedTensor, TensorPlaces};
+use super::op_case::{CaseBuilder, Dependence, LeafValues, OpCase};
+use super::op_cases::cases;
+use super::report::{Findings, LawAbort, Report};
 use crate::{Backend, DeviceError};
 
 /// What the free memory holds, and what it holds when that must not matter.
 const FILL: u8 = 0xFF;
 const OTHER_FILL: u8 = 0x11;
 
-/// What is found out about an operation of one type.
+/// The findings about an operation of one type.
 #[derive(Default)]
-pub(super) struct Found {
-    apart: Law,
-    over: Vec<(usize, Law)>,
+pub(super) struct OpFindings {
+    separate: LawFindings,
+    aliased: Vec<(usize, LawFindings)>,
     /// Cases that are not supported, and yet can be prepared.
     pub(super) contradictions: Vec<String>,
     /// How many cases ran.
@@ -27,25 +28,25 @@ pub(super) struct Found {
 }
 
 #[derive(Default)]
-struct Law {
+struct LawFindings {
     findings: Findings,
     ran: usize,
 }
 
-/// Runs all cases of an operation, and enters what it finds.
+/// Runs all cases of an operation, and records the findings.
 pub(super) fn check_operation(
     backend: &dyn Backend,
     op: Op,
     dtype: DataType,
     title: &str,
     report: &mut Report,
-) -> Found {
-    let mut found = Found::new(|slot| op.overwrites_slot(slot));
+) -> OpFindings {
+    let mut found = OpFindings::new(|slot| op.overwrites_slot(slot));
     match cases(op, dtype) {
         Ok(cases) => cases.iter().for_each(|case| found.check(backend, case)),
-        Err(error) => found.apart.findings.say(format!("the suite itself has a fault: {error}")),
+        Err(error) => found.separate.findings.report_violation(format!("the suite itself has a fault: {error}")),
     }
-    found.enter(&format!("{title} {dtype}"), report);
+    found.record(&format!("{title} {dtype}"), report);
     found
 }
 
@@ -73,139 +74,143 @@ pub fn check_custom_op(
     build: impl FnOnce(&mut Context) -> Result<TensorId, GraphError>,
 ) -> Report {
     let mut report = Report::new(format!("operation {} on {}", op.name(), backend.name()));
-    let mut found = Found::new(|slot| op.overwrites(slot));
-    match Sketch::built(build) {
+    let mut found = OpFindings::new(|slot| op.overwrites(slot));
+    match CaseBuilder::built(build) {
         Ok(Some(case)) => match op.check(&case.graph, case.node) {
             Ok(()) => found.check(backend, &case),
-            Err(error) => found.apart.findings.say(format!("the graph is not one of the operation: {error}")),
+            Err(error) => {
+                found.separate.findings.report_violation(format!("the graph is not one of the operation: {error}"))
+            }
         },
-        Ok(None) => found.apart.findings.leave_out("there are no values for inputs of blocks"),
-        Err(error) => found.apart.findings.say(format!("the graph can't be built: {error}")),
+        Ok(None) => found.separate.findings.omit("there are no values for inputs of blocks"),
+        Err(error) => found.separate.findings.report_violation(format!("the graph can't be built: {error}")),
     }
-    found.enter(op.name(), &mut report);
+    found.record(op.name(), &mut report);
     report
 }
 
-impl Found {
+impl OpFindings {
     fn new(overwrites: impl Fn(usize) -> bool) -> Self {
-        let over = (0..16).filter(|slot| overwrites(*slot)).map(|slot| (slot, Law::default())).collect();
-        Self { over, ..Self::default() }
+        let aliased = (0..16).filter(|slot| overwrites(*slot)).map(|slot| (slot, LawFindings::default())).collect();
+        Self { aliased, ..Self::default() }
     }
 
-    /// Enters the laws of an operation into the report.
-    fn enter(&mut self, title: &str, report: &mut Report) {
-        let laws = std::mem::take(&mut self.over);
+    /// Records the laws of an operation in the report.
+    fn record(&mut self, title: &str, report: &mut Report) {
+        let laws = std::mem::take(&mut self.aliased);
         let laws = laws.into_iter().map(|(slot, law)| (format!("{title} over source {slot}"), law));
-        let apart = (format!("{title} apart"), std::mem::take(&mut self.apart));
-        for (name, law) in [apart].into_iter().chain(laws) {
-            let end = if law.ran > 0 { Ok(()) } else { Err(Stop::Skip(String::from("no case can run"))) };
-            report.enter(&name, law.findings, end);
+        let separate = (format!("{title} apart"), std::mem::take(&mut self.separate));
+        for (name, law) in [separate].into_iter().chain(laws) {
+            let end = if law.ran > 0 { Ok(()) } else { Err(LawAbort::Skip(String::from("no case can run"))) };
+            report.record(&name, law.findings, end);
         }
     }
 
-    fn check(&mut self, backend: &dyn Backend, case: &Case) {
+    fn check(&mut self, backend: &dyn Backend, case: &OpCase) {
         if let Some(refusal) = refusal(backend, case) {
-            self.leave_out(case, refusal.to_string());
-            let places = Places::apart(&case.graph, &*backend.buffer_type());
-            let stage = Stage::new(backend, &case.graph, places, &Contents::new(), FILL);
-            if stage.is_ok_and(|stage| stage.prepare(0..case.graph.nodes().len()).is_ok()) {
+            self.omit(case, refusal.to_string());
+            let places = TensorPlaces::separate(&case.graph, &*backend.buffer_type());
+            let bound = BoundGraph::new(backend, &case.graph, places, &Contents::new(), FILL);
+            if bound.is_ok_and(|bound| bound.prepare(0..case.graph.nodes().len()).is_ok()) {
                 self.contradictions.push(format!("{} is not supported ({refusal}), but can be prepared", case.title()));
             }
             return;
         }
-        match Apart::run(backend, case) {
-            Ok(apart) => {
+        match SeparateRun::run(backend, case) {
+            Ok(separate) => {
                 self.ran += 1;
-                self.apart.note(case, apart.check(backend));
-                for (slot, law) in &mut self.over {
+                self.separate.note(case, separate.check(backend));
+                for (slot, law) in &mut self.aliased {
                     if case.slots().contains(slot) {
-                        law.note(case, apart.check_over(backend, *slot));
+                        law.note(case, separate.check_aliased(backend, *slot));
                     }
                 }
             }
-            Err(Stop::Skip(why)) => self.leave_out(case, format!("{}: {why}", case.title())),
+            Err(LawAbort::Skip(why)) => self.omit(case, format!("{}: {why}", case.title())),
             Err(failed) => {
-                self.leave_out(case, format!("{}: it does not even run apart", case.title()));
-                self.apart.note(case, Err(failed));
+                self.omit(case, format!("{}: it does not even run apart", case.title()));
+                self.separate.note(case, Err(failed));
             }
         }
     }
 
-    fn leave_out(&mut self, case: &Case, why: String) {
-        self.apart.findings.leave_out(why.clone());
-        for (slot, law) in &mut self.over {
+    fn omit(&mut self, case: &OpCase, why: String) {
+        self.separate.findings.omit(why.clone());
+        for (slot, law) in &mut self.aliased {
             if case.slots().contains(slot) {
-                law.findings.leave_out(why.clone());
+                law.findings.omit(why.clone());
             }
         }
     }
 }
 
-impl Law {
-    fn note(&mut self, case: &Case, said: Result<Vec<String>, Stop>) {
-        match said {
-            Ok(said) => said.into_iter().for_each(|what| self.findings.say(format!("{}: {what}", case.title()))),
-            Err(Stop::Failed(what)) => self.findings.say(format!("{}: {what}", case.title())),
-            Err(Stop::Skip(why)) => return self.findings.leave_out(format!("{}: {why}", case.title())),
+impl LawFindings {
+    fn note(&mut self, case: &OpCase, violations: Result<Vec<String>, LawAbort>) {
+        match violations {
+            Ok(violations) => violations
+                .into_iter()
+                .for_each(|what| self.findings.report_violation(format!("{}: {what}", case.title()))),
+            Err(LawAbort::Failed(what)) => self.findings.report_violation(format!("{}: {what}", case.title())),
+            Err(LawAbort::Skip(why)) => return self.findings.omit(format!("{}: {why}", case.title())),
         }
         self.ran += 1;
     }
 }
 
-/// Why the backend does not run a case, if it does not.
-fn refusal(backend: &dyn Backend, case: &Case) -> Option<DeviceError> {
+/// Returns why the backend does not run a case, if it does not.
+fn refusal(backend: &dyn Backend, case: &OpCase) -> Option<DeviceError> {
     case.graph.nodes().iter().find_map(|node| backend.supports(&case.graph, *node).err())
 }
 
-/// A case that has run with every tensor apart.
-struct Apart<'a> {
-    case: &'a Case,
-    places: Places,
+/// A case that has run with no two tensors sharing a byte.
+struct SeparateRun<'a> {
+    case: &'a OpCase,
+    places: TensorPlaces,
     contents: Contents,
     result: Vec<u8>,
-    said: Vec<String>,
+    violations: Vec<String>,
 }
 
-impl<'a> Apart<'a> {
-    fn run(backend: &dyn Backend, case: &'a Case) -> Result<Self, Stop> {
-        let (places, contents) = (Places::apart(&case.graph, &*backend.buffer_type()), case.contents());
-        let mut said = Vec::new();
-        let result = run(backend, case, &places, &contents, FILL, &mut said)?;
-        Ok(Self { case, places, contents, result, said })
+impl<'a> SeparateRun<'a> {
+    fn run(backend: &dyn Backend, case: &'a OpCase) -> Result<Self, LawAbort> {
+        let (places, contents) = (TensorPlaces::separate(&case.graph, &*backend.buffer_type()), case.contents());
+        let mut violations = Vec::new();
+        let result = run(backend, case, &places, &contents, FILL, &mut violations)?;
+        Ok(Self { case, places, contents, result, violations })
     }
 
-    /// The result depends on the sources, on nothing else, and on each element only where it should.
-    fn check(&self, backend: &dyn Backend) -> Result<Vec<String>, Stop> {
-        let (case, places, mut said) = (self.case, &self.places, self.said.clone());
-        let again = run(backend, case, places, &self.contents, OTHER_FILL, &mut said)?;
+    /// Checks that the result depends on the sources, on nothing else, and on each element only where it should.
+    fn check(&self, backend: &dyn Backend) -> Result<Vec<String>, LawAbort> {
+        let (case, places, mut violations) = (self.case, &self.places, self.violations.clone());
+        let again = run(backend, case, places, &self.contents, OTHER_FILL, &mut violations)?;
         if let Some(differs) = self.differs(&again) {
-            said.push(format!("the result depends on bytes that are none of its sources: {differs}"));
+            violations.push(format!("the result depends on bytes that are none of its sources: {differs}"));
         }
         for leaf in 0..case.leafs.len() {
-            let changed = run(backend, case, places, &case.changed_contents(leaf), FILL, &mut said)?;
-            self.judge_change(leaf, &changed, &mut said);
+            let changed = run(backend, case, places, &case.changed_contents(leaf), FILL, &mut violations)?;
+            self.check_change(leaf, &changed, &mut violations);
         }
         for slot in case.slots() {
-            if let Some(contents) = self.nudged(slot) {
-                let changed = run(backend, case, places, &contents, FILL, &mut said)?;
-                self.judge_reach(slot, &changed, &mut said);
+            if let Some(contents) = self.perturbed_contents(slot) {
+                let changed = run(backend, case, places, &contents, FILL, &mut violations)?;
+                self.check_dependence(slot, &changed, &mut violations);
             }
         }
-        Ok(said)
+        Ok(violations)
     }
 
-    /// The result is the same where it stands on the source in `slot`.
-    fn check_over(&self, backend: &dyn Backend, slot: usize) -> Result<Vec<String>, Stop> {
-        let (case, mut said) = (self.case, Vec::new());
-        let source = self.source_root(slot).ok_or_else(|| Stop::Failed(String::from("the source is missing")))?;
-        let Some(places) = self.places.over(case.node, source) else {
-            return Err(Stop::Skip(String::from("the result takes more bytes than the source")));
+    /// Checks that the result is equal where it has the memory of the source in `slot`.
+    fn check_aliased(&self, backend: &dyn Backend, slot: usize) -> Result<Vec<String>, LawAbort> {
+        let (case, mut violations) = (self.case, Vec::new());
+        let source = self.source_root(slot).ok_or_else(|| LawAbort::Failed(String::from("the source is missing")))?;
+        let Some(places) = self.places.aliased(case.node, source) else {
+            return Err(LawAbort::Skip(String::from("the result takes more bytes than the source")));
         };
-        let result = run(backend, case, &places, &self.contents, FILL, &mut said)?;
+        let result = run(backend, case, &places, &self.contents, FILL, &mut violations)?;
         if let Some(differs) = self.differs(&result) {
-            said.push(format!("the result is another one than apart: {differs}"));
+            violations.push(format!("the result is another one than apart: {differs}"));
         }
-        Ok(said)
+        Ok(violations)
     }
 
     fn source_root(&self, slot: usize) -> Option<TensorId> {
@@ -213,7 +218,7 @@ impl<'a> Apart<'a> {
         Some(self.case.graph.root(source))
     }
 
-    /// Where the elements of another result differ.
+    /// Returns the elements in which another result differs.
     fn differing<'b>(&'b self, other: &'b [u8]) -> impl Iterator<Item = (u64, usize)> + 'b {
         let layout = self.case.graph.tensor(self.case.node).layout;
         let size = layout.dtype().block_bytes() as usize;
@@ -230,85 +235,87 @@ impl<'a> Apart<'a> {
         Some(format!("element {index} has the bytes {two:02x?} instead of {one:02x?}; {count} of {all} differ"))
     }
 
-    /// Other values must give another result, unless they are not read.
-    fn judge_change(&self, leaf: usize, changed: &[u8], said: &mut Vec<String>) {
+    /// Checks that other values give another result, unless they are not read.
+    fn check_change(&self, leaf: usize, changed: &[u8], violations: &mut Vec<String>) {
         let (case, differs) = (self.case, self.differing(changed).next().is_some());
         let few = case.graph.tensor(case.node).layout.elements() < 16;
         match (case.reach, differs) {
-            (Reach::Nothing, true) => {
-                said.push(format!("the result depends on leaf {leaf}, which gives the shape only"))
+            (Dependence::Nothing, true) => {
+                violations.push(format!("the result depends on leaf {leaf}, which gives the shape only"))
             }
-            (Reach::Nothing, false) | (Reach::Unknown, _) | (_, true) => {}
+            (Dependence::Nothing, false) | (Dependence::Unknown, _) | (_, true) => {}
             // Among a few elements a step may well be the same.
             (_, false) if few => {}
-            (_, false) => said.push(format!("the result is the same, whatever leaf {leaf} holds")),
+            (_, false) => violations.push(format!("the result is the same, whatever leaf {leaf} holds")),
         }
     }
 
-    /// The contents with one element of the source in `slot` changed, if that source is a leaf or all of one.
-    fn nudged(&self, slot: usize) -> Option<Contents> {
+    /// Returns the contents with one element of the source in `slot` changed, if that source is a leaf or all of one.
+    fn perturbed_contents(&self, slot: usize) -> Option<Contents> {
         let source = self.case.graph.sources(self.case.node).get(slot).copied().flatten()?;
         let (root, layout) = (self.source_root(slot)?, self.case.graph.tensor(source).layout);
-        let at = layout.block_offsets().nth(self.nudge() as usize)? as usize;
+        let at = layout.block_offsets().nth(self.perturbed_element() as usize)? as usize;
         let mut contents = self.contents.clone();
         let (_, bytes) = contents.iter_mut().find(|(id, _)| *id == root)?;
         let last = bytes.get_mut(at + layout.dtype().block_bytes() as usize - 1)?;
         // A bit of the exponent of a little-endian number, and its sign where it has one.
         let (_, values) = self.case.leafs.iter().find(|(id, _)| *id == root)?;
         *last ^= if layout.dtype() == DataType::F16 { 0x04 } else { 0x01 };
-        *last ^= if matches!(values, Values::Any) { 0x80 } else { 0 };
+        *last ^= if matches!(values, LeafValues::Any) { 0x80 } else { 0 };
         Some(contents)
     }
 
-    /// Which element is changed: one in the middle.
-    fn nudge(&self) -> u64 {
+    /// Returns which element is changed: one in the middle.
+    fn perturbed_element(&self) -> u64 {
         self.case.graph.tensor(self.case.node).layout.elements() / 2
     }
 
-    fn judge_reach(&self, slot: usize, changed: &[u8], said: &mut Vec<String>) {
+    fn check_dependence(&self, slot: usize, changed: &[u8], violations: &mut Vec<String>) {
         let ne = self.case.graph.tensor(self.case.node).layout.ne();
         let (per_row, per_cube) = (ne[0], ne[0] * ne[1] * ne[2]);
-        let nudge = self.nudge();
+        let perturbed_element = self.perturbed_element();
         let reached = |index: u64| match self.case.reach {
-            Reach::Nothing => false,
-            Reach::Unknown => true,
-            Reach::Element => index == nudge,
-            Reach::Row => index / per_row == nudge / per_row,
-            Reach::Cube => index / per_cube == nudge / per_cube,
+            Dependence::Nothing => false,
+            Dependence::Unknown => true,
+            Dependence::Element => index == perturbed_element,
+            Dependence::Row => index / per_row == perturbed_element / per_row,
+            Dependence::Cube => index / per_cube == perturbed_element / per_cube,
         };
         if let Some((index, _)) = self.differing(changed).find(|(index, _)| !reached(*index)) {
             let reach = self.case.reach;
-            said.push(format!("element {nudge} of source {slot} reaches element {index}, beyond its {reach:?}"));
+            violations.push(format!(
+                "element {perturbed_element} of source {slot} reaches element {index}, beyond its {reach:?}"
+            ));
         }
     }
 }
 
-/// Runs a case; the bytes of its result. Says what else has changed in memory.
+/// Runs a case. Returns the bytes of its result, and records what else has changed in memory.
 fn run(
     backend: &dyn Backend,
-    case: &Case,
-    places: &Places,
+    case: &OpCase,
+    places: &TensorPlaces,
     contents: &Contents,
     fill: u8,
-    said: &mut Vec<String>,
-) -> Result<Vec<u8>, Stop> {
-    let stage = Stage::new(backend, &case.graph, places.clone(), contents, fill)?;
-    let before = stage.image()?;
-    stage.run()?;
-    let after = stage.image()?;
-    if let Some(what) = strayed(case, places, &before, &after) {
-        said.push(what);
+    violations: &mut Vec<String>,
+) -> Result<Vec<u8>, LawAbort> {
+    let bound = BoundGraph::new(backend, &case.graph, places.clone(), contents, fill)?;
+    let before = bound.image()?;
+    bound.run()?;
+    let after = bound.image()?;
+    if let Some(what) = stray_write(case, places, &before, &after) {
+        violations.push(what);
     }
-    Ok(stage.part(&after, case.node).to_vec())
+    Ok(bound.part(&after, case.node).to_vec())
 }
 
-/// What was written that is not the result, in words. What a tensor has behind its elements is for the kernels.
-fn strayed(case: &Case, places: &Places, before: &[u8], after: &[u8]) -> Option<String> {
+/// Returns what was written outside the result, in words. What a tensor has behind its elements is for the kernels.
+fn stray_write(case: &OpCase, places: &TensorPlaces, before: &[u8], after: &[u8]) -> Option<String> {
     let tensors = case.graph.tensors();
     let mut free = vec![true; before.len()];
     for (id, place) in places.iter() {
         let spanned = tensors[id].nbytes().0;
-        let padding = Place { offset: place.offset + spanned, size: place.size.saturating_sub(spanned) };
+        let padding = PlacedTensor { offset: place.offset + spanned, size: place.size.saturating_sub(spanned) };
         free[padding.range()].fill(false);
     }
     free[places.get(case.node)?.range()].fill(false);

@@ -1,14 +1,14 @@
-//! The laws of a kind of memory.
+//! The laws of a type of memory.
 
 use std::sync::Arc;
 
 use steeve_graph::{Bytes, Context, DataType, Graph, GraphError, Offset};
 
-use super::bytes;
-use super::report::{Findings, Report, Stop};
+use super::report::{Findings, LawAbort, Report};
+use super::transfers;
 use crate::{Buffer, BufferType, DeviceError, SharedBuffer, Usage};
 
-/// Checks all laws of a kind of memory. It is asked for a few buffers of a few megabytes, and once for the largest there is.
+/// Checks all laws of a type of memory. Allocates a few buffers of a few megabytes, and once the largest there is.
 ///
 /// ```
 /// use steeve_device::conformance::check_memory;
@@ -22,66 +22,66 @@ pub fn check_memory(memory: &Arc<dyn BufferType>) -> Report {
         report.check(law, |findings| act(memory, findings));
     }
     if has_bytes(memory) {
-        for (law, act) in bytes::LAWS {
+        for (law, act) in transfers::LAWS {
             report.check(law, |findings| act(memory, findings));
         }
     } else {
         report.check(WITHOUT_BYTES, |findings| without_bytes(memory, findings));
-        for (law, _) in bytes::LAWS {
+        for (law, _) in transfers::LAWS {
             report.skip(law, format!("{} has no bytes", memory.name()));
         }
     }
     report
 }
 
-pub(super) type Law = (&'static str, fn(&Arc<dyn BufferType>, &mut Findings) -> Result<(), Stop>);
+pub(super) type Law = (&'static str, fn(&Arc<dyn BufferType>, &mut Findings) -> Result<(), LawAbort>);
 
 const LAWS: &[Law] = &[
     ("it has a name", name),
     ("a buffer has the size that was asked for, or more", sizes),
-    ("a buffer stands at a multiple of the alignment", alignment),
+    ("the address of a buffer is aligned", alignment),
     ("the largest buffer can be had", largest),
     ("what is too large is refused, or had in full", too_large),
     ("a tensor takes what it spans, or more", tensors),
-    ("the init hook sees a tensor that stands in the buffer", init_hook),
+    ("the init hook sees a tensor of the buffer", init_hook),
     ("a buffer is of one type", one_type),
     ("a handle lends to many readers or to one writer", borrows),
     ("a handle takes its memory back", release),
 ];
 
-const WITHOUT_BYTES: &str = "who has no bytes says so";
+const WITHOUT_BYTES: &str = "a memory without bytes says so";
 
 /// Enough for every edge, and an odd number.
 const SIZE: u64 = 1021;
 
-/// The most that is asked for, but for the largest buffer.
+/// The largest size that is allocated, except for the largest buffer.
 const LIMIT: u64 = 1 << 26;
 
-/// `size`, unless the memory gives out no such buffers.
+/// Returns `size`, or the largest size of a buffer if that is less.
 pub(super) fn at_most(memory: &dyn BufferType, size: u64) -> u64 {
     memory.max_size().map_or(size, |max| size.min(max.0))
 }
 
-/// The size that most laws are tried with.
-pub(super) fn usual_size(memory: &dyn BufferType) -> Result<u64, Stop> {
+/// Returns the size that most laws are tried with.
+pub(super) fn usual_size(memory: &dyn BufferType) -> Result<u64, LawAbort> {
     match at_most(memory, SIZE) {
-        0 => Err(Stop::Skip(String::from("no buffer has a byte"))),
+        0 => Err(LawAbort::Skip(String::from("no buffer has a byte"))),
         size => Ok(size),
     }
 }
 
-/// Only who says that there are none has none: every other refusal breaks a law.
+/// Returns whether the memory has bytes. Only `NoBytes` says that it has none: every other error breaks a law.
 fn has_bytes(memory: &Arc<dyn BufferType>) -> bool {
     let written = memory.allocate(Bytes(at_most(&**memory, SIZE))).and_then(|mut buffer| buffer.write(Offset(0), &[1]));
     !matches!(written, Err(DeviceError::NoBytes { .. }))
 }
 
-fn name(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn name(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     findings.expect(!memory.name().trim().is_empty(), || format!("it is called {:?}", memory.name()));
     Ok(())
 }
 
-/// Sizes around every edge that the memory itself has.
+/// Returns sizes around every edge that the memory itself has.
 fn edges(memory: &dyn BufferType) -> Vec<u64> {
     let align = memory.align().get();
     let around =
@@ -94,11 +94,11 @@ fn edges(memory: &dyn BufferType) -> Vec<u64> {
     sizes
 }
 
-fn sizes(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn sizes(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     for size in edges(&**memory) {
         match memory.allocate(Bytes(size)) {
             Ok(buffer) => full_size(&*buffer, size, findings),
-            Err(error) => findings.say(format!("{size} bytes were refused: {error}")),
+            Err(error) => findings.report_violation(format!("{size} bytes were refused: {error}")),
         }
     }
     Ok(())
@@ -109,9 +109,9 @@ fn full_size(buffer: &dyn Buffer, asked: u64, findings: &mut Findings) {
     findings.expect(given >= asked, || format!("{asked} bytes were asked for, and the buffer has {given}"));
 }
 
-fn alignment(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn alignment(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let align = memory.align();
-    // Several at a time, so that they do not all stand at the same place.
+    // Several at a time, so that they are not all at one address.
     let mut buffers = Vec::new();
     for size in edges(&**memory) {
         buffers.push((size, memory.allocate(Bytes(size))?));
@@ -119,15 +119,15 @@ fn alignment(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<()
     for (size, buffer) in buffers {
         let address = buffer.address();
         findings.expect(align.accepts(Offset(address)), || {
-            format!("a buffer of {size} bytes stands at address {address:#x}, which is no multiple of {align}")
+            format!("a buffer of {size} bytes is at address {address:#x}, which is no multiple of {align}")
         });
     }
     Ok(())
 }
 
-fn largest(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn largest(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let Some(max) = memory.max_size() else {
-        return Err(Stop::Skip(String::from("there is no largest size")));
+        return Err(LawAbort::Skip(String::from("there is no largest size")));
     };
     match memory.allocate(max) {
         Ok(mut buffer) => {
@@ -135,35 +135,35 @@ fn largest(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), 
             let last = Offset(max.0.saturating_sub(1));
             match buffer.write(last, &[1][..max.0.min(1) as usize]) {
                 Ok(()) | Err(DeviceError::NoBytes { .. }) => Ok(()),
-                Err(error) => Err(Stop::Failed(format!("the last of {max} bytes can't be written: {error}"))),
+                Err(error) => Err(LawAbort::Failed(format!("the last of {max} bytes can't be written: {error}"))),
             }
         }
-        Err(error @ DeviceError::OutOfMemory { .. }) => Err(Stop::Skip(error.to_string())),
-        Err(error) => Err(Stop::Failed(format!("{max} bytes are said to be the largest buffer, but: {error}"))),
+        Err(error @ DeviceError::OutOfMemory { .. }) => Err(LawAbort::Skip(error.to_string())),
+        Err(error) => Err(LawAbort::Failed(format!("{max} bytes are said to be the largest buffer, but: {error}"))),
     }
 }
 
-/// Sizes that no memory has, and those just above the largest buffer.
+/// Returns sizes that no memory has, and those just above the largest buffer.
 pub(super) fn excessive(memory: &dyn BufferType) -> Vec<Bytes> {
     let above = memory.max_size().into_iter().flat_map(|max| [max.0.checked_add(1), max.0.checked_mul(2)]);
     let above = above.flatten().filter(|size| memory.max_size().is_some_and(|max| *size > max.0));
     above.chain([1 << 62, 1 << 63, u64::MAX - 1, u64::MAX]).map(Bytes).collect()
 }
 
-fn too_large(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn too_large(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     for size in excessive(&**memory) {
         match memory.allocate(size) {
             Ok(buffer) => full_size(&*buffer, size.0, findings),
             Err(error) => findings.expect(!error.to_string().is_empty(), || format!("{size} bytes: no word why not")),
         }
     }
-    // Who was refused can still have something small.
+    // After a refusal a small buffer can still be allocated.
     memory.allocate(Bytes(usual_size(&**memory)?))?;
     Ok(())
 }
 
-fn tensors(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
-    let graph = some_tensors().map_err(own_fault)?;
+fn tensors(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
+    let graph = some_tensors().map_err(suite_fault)?;
     for (id, tensor) in graph.tensors().pairs() {
         let (first, second) = (memory.alloc_size(graph.tensors(), id), memory.alloc_size(graph.tensors(), id));
         let layout = tensor.layout;
@@ -184,18 +184,18 @@ fn some_tensors() -> Result<Graph, GraphError> {
     Graph::from_outputs(&context, &[y, w])
 }
 
-/// What the suite builds is always right, or the suite is wrong.
-pub(super) fn own_fault(error: GraphError) -> Stop {
-    Stop::Failed(format!("the suite itself has a fault: {error}"))
+/// Turns an error of a graph that the suite builds, which is a fault of the suite, into the end of a law.
+pub(super) fn suite_fault(error: GraphError) -> LawAbort {
+    LawAbort::Failed(format!("the suite itself has a fault: {error}"))
 }
 
-fn init_hook(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
-    let graph = some_tensors().map_err(own_fault)?;
+fn init_hook(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
+    let graph = some_tensors().map_err(suite_fault)?;
     let mut seen = 0;
     for id in graph.tensors().ids() {
         let size = memory.alloc_size(graph.tensors(), id);
         if at_most(&**memory, size.0) < size.0 {
-            findings.leave_out(format!("no buffer has {size} bytes"));
+            findings.omit(format!("no buffer has {size} bytes"));
             continue;
         }
         let mut buffer = memory.allocate(size)?;
@@ -205,10 +205,10 @@ fn init_hook(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<()
         }
         buffer.reset()?;
     }
-    if seen == 0 { Err(Stop::Skip(String::from("its buffers have no init hook"))) } else { Ok(()) }
+    if seen == 0 { Err(LawAbort::Skip(String::from("its buffers have no init hook"))) } else { Ok(()) }
 }
 
-fn one_type(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn one_type(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let mut buffer = memory.allocate(Bytes(usual_size(&**memory)?))?;
     let shared = buffer.as_any().type_id();
     findings
@@ -216,7 +216,7 @@ fn one_type(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(),
     Ok(())
 }
 
-fn borrows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn borrows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let size = usual_size(&**memory)?;
     let buffer = SharedBuffer::allocate(memory, Bytes(size), Usage::Any)?;
     let other = buffer.clone();
@@ -233,12 +233,12 @@ fn borrows(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), 
         findings.expect(in_use(other.read(Offset(0), &mut [0])), || String::from("a reader got in with a writer"));
         findings.expect(in_use(other.clear(0)), || String::from("a writer got in with a writer"));
     }
-    // All flags are down again.
+    // All borrow flags are free again.
     drop(other.borrow_mut()?);
     Ok(())
 }
 
-fn release(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+fn release(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let size = usual_size(&**memory)?;
     let buffer = SharedBuffer::allocate(memory, Bytes(size), Usage::Any)?;
     let other = buffer.clone();
@@ -252,8 +252,8 @@ fn release(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), 
     Ok(())
 }
 
-/// In bounds there are no bytes, out of bounds is out of bounds, and nothing is nothing.
-fn without_bytes(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), Stop> {
+/// Checks memory without bytes: `NoBytes` within bounds, `Outside` beyond them, and success for empty transfers.
+fn without_bytes(memory: &Arc<dyn BufferType>, findings: &mut Findings) -> Result<(), LawAbort> {
     let size = usual_size(&**memory)?;
     let (all, half, room) = (Bytes(size), Offset(size / 2), Offset(size));
     let (mut buffer, other) = (memory.allocate(all)?, memory.allocate(all)?);

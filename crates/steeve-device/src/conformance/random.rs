@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in every run.
+//! Pseudo-random numbers that are equal in every run.
 
 /// SplitMix64, by Sebastiano Vigna.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `end`, which is not zero. Slightly uneven, which does not matter here.
+    /// Returns a number below `end`, which is not zero. Slightly uneven, which does not matter here.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -25,7 +25,7 @@ impl Random {
         (0..count).map(|_| self.next().to_le_bytes()[7]).collect()
     }
 
-    /// From 0.25 to below 4.
+    /// Returns a number from 0.25 to below 4.
     pub(crate) fn real(&mut self) -> f32 {
         let unit = (self.next() >> 40) as f32 / (1u64 << 24) as f32;
         0.25 + 3.75 * unit

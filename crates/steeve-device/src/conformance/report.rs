@@ -1,10 +1,10 @@
-//! What a check found.
+//! The report of a check.
 
 use std::fmt;
 
 use crate::DeviceError;
 
-/// What a check found: a plain value.
+/// The report of a check: a plain value.
 ///
 /// ```
 /// use steeve_device::conformance::check_device;
@@ -16,13 +16,13 @@ use crate::DeviceError;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// What was checked.
+    /// The name of what was checked.
     pub subject: String,
     /// The laws that were checked, in order, those that do not hold among them.
     pub checked: Vec<String>,
     /// The laws, or the cases of one, that could not be checked.
     pub skipped: Vec<Skipped>,
-    /// What does not hold.
+    /// The laws that do not hold.
     pub failures: Vec<Failure>,
 }
 
@@ -32,7 +32,7 @@ pub struct Report {
 pub struct Skipped {
     /// The law.
     pub law: String,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 
@@ -42,17 +42,17 @@ pub struct Skipped {
 pub struct Failure {
     /// The law.
     pub law: String,
-    /// What was seen, with the numbers.
+    /// What was observed, with the numbers.
     pub what: String,
 }
 
 impl Report {
-    /// Whether every law that was checked holds, and there was one.
+    /// Returns whether every law that was checked holds, and there was one.
     pub fn is_ok(&self) -> bool {
         self.failures.is_empty() && !self.checked.is_empty()
     }
 
-    /// The way to end a test.
+    /// Ends a test.
     ///
     /// # Panics
     ///
@@ -62,7 +62,7 @@ impl Report {
         assert!(self.is_ok(), "{self}");
     }
 
-    /// Whether the law was checked.
+    /// Returns whether the law was checked.
     pub fn has_checked(&self, law: &str) -> bool {
         self.checked.iter().any(|checked| checked == law)
     }
@@ -71,23 +71,23 @@ impl Report {
         Self { subject, ..Self::default() }
     }
 
-    /// Checks one law: `act` says what it finds.
-    pub(crate) fn check(&mut self, law: &str, act: impl FnOnce(&mut Findings) -> Result<(), Stop>) {
+    /// Checks one law: `act` records what it finds.
+    pub(crate) fn check(&mut self, law: &str, act: impl FnOnce(&mut Findings) -> Result<(), LawAbort>) {
         let mut findings = Findings::default();
         let end = act(&mut findings);
-        self.enter(law, findings, end);
+        self.record(law, findings, end);
     }
 
-    pub(crate) fn enter(&mut self, law: &str, mut findings: Findings, end: Result<(), Stop>) {
-        for why in std::mem::take(&mut findings.left_out) {
+    pub(crate) fn record(&mut self, law: &str, mut findings: Findings, end: Result<(), LawAbort>) {
+        for why in std::mem::take(&mut findings.omitted) {
             self.skip(law, why);
         }
         match end {
             Ok(()) => {}
-            Err(Stop::Failed(what)) => findings.say(what),
-            Err(Stop::Skip(why)) => {
+            Err(LawAbort::Failed(what)) => findings.report_violation(what),
+            Err(LawAbort::Skip(why)) => {
                 self.skip(law, why);
-                if findings.said.is_empty() {
+                if findings.violations.is_empty() {
                     return;
                 }
             }
@@ -95,8 +95,8 @@ impl Report {
         if !self.has_checked(law) {
             self.checked.push(law.into());
         }
-        let count = findings.said.len();
-        for (index, what) in findings.said.into_iter().take(SHOWN).enumerate() {
+        let count = findings.violations.len();
+        for (index, what) in findings.violations.into_iter().take(SHOWN).enumerate() {
             let more =
                 if index + 1 == SHOWN && count > SHOWN { format!("; {} more", count - SHOWN) } else { "".into() };
             self.failures.push(Failure { law: law.into(), what: format!("{what}{more}") });
@@ -110,7 +110,7 @@ impl Report {
         }
     }
 
-    /// Takes over what was found out about a part.
+    /// Adds the report of a part, whose name is put in front of its laws.
     pub(crate) fn include(&mut self, part: &str, other: Self) {
         let name = |law: String| format!("{part}: {law}");
         self.checked.extend(other.checked.into_iter().map(name));
@@ -119,10 +119,10 @@ impl Report {
     }
 }
 
-/// So many failures of one law are shown.
+/// The number of failures of one law that are shown.
 const SHOWN: usize = 3;
 
-/// So many failures of a report are shown.
+/// The number of failures of a report that are shown.
 const LINES: usize = 24;
 
 /// One line of counts, then what failed; with `{:#}` all of it, and also what was skipped and what was checked.
@@ -149,47 +149,47 @@ impl fmt::Display for Report {
     }
 }
 
-/// What is found out about one law.
+/// The findings about one law.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    said: Vec<String>,
-    left_out: Vec<String>,
+    violations: Vec<String>,
+    omitted: Vec<String>,
 }
 
 impl Findings {
-    pub(crate) fn say(&mut self, what: impl Into<String>) {
-        self.said.push(what.into());
+    pub(crate) fn report_violation(&mut self, what: impl Into<String>) {
+        self.violations.push(what.into());
     }
 
-    /// Takes over what somebody else found.
+    /// Adds the findings of another check of this law.
     pub(crate) fn absorb(&mut self, other: Self) {
-        self.said.extend(other.said);
-        self.left_out.extend(other.left_out);
+        self.violations.extend(other.violations);
+        self.omitted.extend(other.omitted);
     }
 
-    /// A case that could not be looked at.
-    pub(crate) fn leave_out(&mut self, why: impl Into<String>) {
-        self.left_out.push(why.into());
+    /// Records a case that could not be checked.
+    pub(crate) fn omit(&mut self, why: impl Into<String>) {
+        self.omitted.push(why.into());
     }
 
     pub(crate) fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
-            self.say(what());
+            self.report_violation(what());
         }
     }
 }
 
-/// Why a law was not looked at to the end.
+/// Why a law was not checked to the end.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum LawAbort {
     /// It does not hold.
     Failed(String),
-    /// It can't be looked at.
+    /// It can't be checked.
     Skip(String),
 }
 
-/// What the law did not expect to be refused.
-impl From<DeviceError> for Stop {
+/// A refusal that the law did not expect.
+impl From<DeviceError> for LawAbort {
     fn from(error: DeviceError) -> Self {
         Self::Failed(format!("refused: {error}"))
     }

@@ -4,12 +4,12 @@ use steeve_graph::{DataType, Glu, Layout, Op, Param, Unary};
 
 /// A tensor in the order of its indices.
 #[derive(Clone, Debug)]
-pub(super) struct Array {
+pub(super) struct FloatArray {
     pub(super) ne: [usize; 4],
     pub(super) data: Vec<f32>,
 }
 
-impl Array {
+impl FloatArray {
     /// From the bytes of a tensor: `f32`, `f16` or `i32`.
     pub(super) fn decode(layout: &Layout, bytes: &[u8]) -> Self {
         let one = |at: usize| match layout.dtype() {
@@ -42,7 +42,7 @@ fn half(bits: u16) -> f32 {
 }
 
 /// The elements of the result.
-pub(super) fn compute(op: Op, params: &[Param], sources: &[Array]) -> Vec<f32> {
+pub(super) fn compute(op: Op, params: &[Param], sources: &[FloatArray]) -> Vec<f32> {
     let a = &sources[0];
     let param = |index: usize| params[index].float();
     let each = |act: &dyn Fn(f32) -> f32| a.data.iter().map(|value| act(*value)).collect::<Vec<f32>>();
@@ -101,11 +101,11 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-fn chunks(a: &Array, size: usize, act: &dyn Fn(&[f32]) -> Vec<f32>) -> Vec<f32> {
+fn chunks(a: &FloatArray, size: usize, act: &dyn Fn(&[f32]) -> Vec<f32>) -> Vec<f32> {
     a.data.chunks(size).flat_map(act).collect()
 }
 
-fn rows_of_two(a: &Array, b: &Array, act: impl Fn(&[f32], &[f32]) -> Vec<f32>) -> Vec<f32> {
+fn rows_of_two(a: &FloatArray, b: &FloatArray, act: impl Fn(&[f32], &[f32]) -> Vec<f32>) -> Vec<f32> {
     a.data.chunks(a.ne[0]).zip(b.data.chunks(a.ne[0])).flat_map(|(a, b)| act(a, b)).collect()
 }
 
@@ -117,7 +117,7 @@ fn normed(values: &[f32], epsilon: f32) -> Vec<f32> {
 }
 
 /// Groups of channels; the last may have fewer.
-fn group_norm(a: &Array, groups: usize, epsilon: f32) -> Vec<f32> {
+fn group_norm(a: &FloatArray, groups: usize, epsilon: f32) -> Vec<f32> {
     let [width, height, channels, _] = a.ne;
     let group = channels.div_ceil(groups) * width * height;
     let images = a.data.chunks(width * height * channels);
@@ -126,12 +126,18 @@ fn group_norm(a: &Array, groups: usize, epsilon: f32) -> Vec<f32> {
         .collect()
 }
 
-fn diagonal(a: &Array, past: usize, value: f32) -> Vec<f32> {
+fn diagonal(a: &FloatArray, past: usize, value: f32) -> Vec<f32> {
     let masked = |[i, j, ..]: [usize; 4]| i > past + j;
     a.indices().zip(&a.data).map(|(index, x)| if masked(index) { value } else { *x }).collect()
 }
 
-fn soft_max(a: &Array, mask: Option<&Array>, sinks: Option<&Array>, scale: f32, max_bias: f32) -> Vec<f32> {
+fn soft_max(
+    a: &FloatArray,
+    mask: Option<&FloatArray>,
+    sinks: Option<&FloatArray>,
+    scale: f32,
+    max_bias: f32,
+) -> Vec<f32> {
     let [n, rows, heads, _] = a.ne;
     let mut result = Vec::new();
     for (number, row) in a.data.chunks(n).enumerate() {
@@ -148,7 +154,7 @@ fn soft_max(a: &Array, mask: Option<&Array>, sinks: Option<&Array>, scale: f32, 
     result
 }
 
-fn rope(sources: &[Array], params: &[Param], direction: f32) -> Vec<f32> {
+fn rope(sources: &[FloatArray], params: &[Param], direction: f32) -> Vec<f32> {
     let (a, positions) = (&sources[0], &sources[1].data);
     let int = |index: usize| params[index].int().unwrap() as usize;
     let (dims, mode, base) = (int(0), int(1), params[3].float());

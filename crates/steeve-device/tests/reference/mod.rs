@@ -13,11 +13,11 @@ use steeve_device::{
 };
 use steeve_graph::{DataType, Layout, Named, Op, Param};
 
-use kernels::{Array, compute};
+use kernels::{FloatArray, compute};
 
 /// In which way it is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum BackendFault {
     None,
     /// Takes a source for all ones.
     IgnoresSource(usize),
@@ -33,7 +33,7 @@ pub(crate) enum Fault {
     WritesOneMore,
     /// Reads each element of source 0 one further, the last one behind the end.
     ReadsOneFurther,
-    /// The same, but the last one twice.
+    /// Reads each element of source 0 one further, the last one twice.
     ShiftsByOne,
     /// Adds to what is there.
     Accumulates,
@@ -68,28 +68,28 @@ pub(crate) enum Fault {
 
 /// When work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum Execution {
     /// At once.
     Eager,
-    /// When somebody waits for it.
+    /// When the backend is synchronised.
     Lazy,
 }
 
 #[derive(Debug)]
-pub(crate) struct Reference {
+pub(crate) struct ReferenceBackend {
     memory: Arc<dyn BufferType>,
-    fault: Fault,
-    pace: Pace,
-    queue: Queue,
+    fault: BackendFault,
+    execution: Execution,
+    queue: JobQueue,
 }
 
-impl Reference {
-    pub(crate) fn new(fault: Fault, pace: Pace) -> Self {
-        Self::on(Arc::new(HostMemory::new()), fault, pace)
+impl ReferenceBackend {
+    pub(crate) fn new(fault: BackendFault, execution: Execution) -> Self {
+        Self::on(Arc::new(HostMemory::new()), fault, execution)
     }
 
-    pub(crate) fn on(memory: Arc<dyn BufferType>, fault: Fault, pace: Pace) -> Self {
-        Self { memory, fault, pace, queue: Queue::default() }
+    pub(crate) fn on(memory: Arc<dyn BufferType>, fault: BackendFault, execution: Execution) -> Self {
+        Self { memory, fault, execution, queue: JobQueue::default() }
     }
 
     fn refuse(&self, graph: &Graph, node: TensorId, why: &str) -> DeviceError {
@@ -101,7 +101,7 @@ impl Reference {
         if tensor.op.writes_nothing() {
             return Ok(());
         }
-        if self.fault == Fault::SupportsNothing {
+        if self.fault == BackendFault::SupportsNothing {
             return Err(self.refuse(graph, node, "on strike"));
         }
         let sources = graph.sources(node).iter().flatten();
@@ -120,9 +120,9 @@ impl Reference {
 
     fn check(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
         match (self.fault, graph.tensor(node).op) {
-            (Fault::PreparesTooMuch, op) if !matches!(op, Op::Other(_)) => Ok(()),
-            (Fault::PreparesUnknown, Op::Other(_)) => Ok(()),
-            (Fault::PromisesTooMuch, _) if graph.tensor(node).layout.dtype() != DataType::F32 => {
+            (BackendFault::PreparesTooMuch, op) if !matches!(op, Op::Other(_)) => Ok(()),
+            (BackendFault::PreparesUnknown, Op::Other(_)) => Ok(()),
+            (BackendFault::PromisesTooMuch, _) if graph.tensor(node).layout.dtype() != DataType::F32 => {
                 Err(self.refuse(graph, node, "on second thoughts, no"))
             }
             _ => self.knows(graph, node),
@@ -137,20 +137,22 @@ impl Reference {
         }
     }
 
-    fn job(&self, graph: &Graph, tensors: &dyn Locate, node: TensorId) -> Result<Job, DeviceError> {
+    fn job(&self, graph: &Graph, tensors: &dyn Locate, node: TensorId) -> Result<NodeJob, DeviceError> {
         let operand = |id: &Option<TensorId>| id.map(|id| self.operand(graph, tensors, id)).transpose();
         let job = (|| {
             let result = self.operand(graph, tensors, node)?;
             let sources: Vec<_> = graph.sources(node).iter().map(operand).collect::<Result<_, _>>()?;
             let early = match self.fault {
-                Fault::ReadsEarly => sources.iter().flatten().map(Operand::load).collect::<Result<Vec<_>, _>>()?,
+                BackendFault::ReadsEarly => {
+                    sources.iter().flatten().map(Operand::load).collect::<Result<Vec<_>, _>>()?
+                }
                 _ => Vec::new(),
             };
             let (op, params, fault) = (graph.tensor(node).op, graph.params(node).to_vec(), self.fault);
-            Ok(Job { op, params, sources, result, early, fault })
+            Ok(NodeJob { op, params, sources, result, early, fault })
         })();
         job.map_err(|error| match error {
-            DeviceError::Unplaced { .. } if self.fault == Fault::NamesAnother => {
+            DeviceError::Unplaced { .. } if self.fault == BackendFault::NamesAnother => {
                 DeviceError::Unplaced { tensor: Named::new(graph.nodes()[0], graph.names()) }
             }
             other => other,
@@ -158,7 +160,7 @@ impl Reference {
     }
 }
 
-impl Backend for Reference {
+impl Backend for ReferenceBackend {
     fn name(&self) -> &str {
         "reference"
     }
@@ -169,7 +171,7 @@ impl Backend for Reference {
 
     fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
         match self.fault {
-            Fault::PromisesTooMuch if !matches!(graph.tensor(node).op, Op::Other(_)) => Ok(()),
+            BackendFault::PromisesTooMuch if !matches!(graph.tensor(node).op, Op::Other(_)) => Ok(()),
             _ => self.knows(graph, node),
         }
     }
@@ -180,7 +182,8 @@ impl Backend for Reference {
         nodes: Range<usize>,
         tensors: &dyn Locate,
     ) -> Result<Box<dyn Prepared>, DeviceError> {
-        let nodes = if self.fault == Fault::RunsAll && !nodes.is_empty() { 0..graph.nodes().len() } else { nodes };
+        let nodes =
+            if self.fault == BackendFault::RunsAll && !nodes.is_empty() { 0..graph.nodes().len() } else { nodes };
         let mut jobs = Vec::new();
         for node in &graph.nodes()[nodes] {
             self.check(graph, *node)?;
@@ -188,30 +191,30 @@ impl Backend for Reference {
                 continue;
             }
             match self.job(graph, tensors, *node) {
-                Err(DeviceError::Unplaced { .. }) if self.fault == Fault::IgnoresUnplaced => {}
+                Err(DeviceError::Unplaced { .. }) if self.fault == BackendFault::IgnoresUnplaced => {}
                 job => jobs.push(job?),
             }
         }
-        if self.fault == Fault::RunsBackwards {
+        if self.fault == BackendFault::RunsBackwards {
             jobs.reverse();
         }
-        Ok(Box::new(Ready { jobs: Arc::new(jobs), runs: 0 }))
+        Ok(Box::new(ReferencePrepared { jobs: Arc::new(jobs), runs: 0 }))
     }
 
     fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
-        let ready = prepared.as_any_mut().downcast_mut::<Ready>().expect("a Ready");
+        let ready = prepared.as_any_mut().downcast_mut::<ReferencePrepared>().expect("a Ready");
         ready.runs += 1;
-        if self.fault == Fault::RunsOnce && ready.runs > 1 {
+        if self.fault == BackendFault::RunsOnce && ready.runs > 1 {
             return Ok(());
         }
         self.queue.0.lock().unwrap().push(Arc::clone(&ready.jobs));
-        if self.pace == Pace::Eager { self.queue.drain() } else { Ok(()) }
+        if self.execution == Execution::Eager { self.queue.drain() } else { Ok(()) }
     }
 
     fn write(&self, buffer: &SharedBuffer, offset: Offset, from: &[u8]) -> Result<(), DeviceError> {
         self.synchronise()?;
         match self.fault {
-            Fault::WritesNothing => buffer.write(offset, &vec![0; from.len()]),
+            BackendFault::WritesNothing => buffer.write(offset, &vec![0; from.len()]),
             _ => buffer.write(offset, from),
         }
     }
@@ -223,19 +226,19 @@ impl Backend for Reference {
         size: steeve_device::Bytes,
     ) -> Result<(), DeviceError> {
         self.synchronise()?;
-        let start = if self.fault == Fault::CopiesFromStart { Offset(0) } else { from.1 };
+        let start = if self.fault == BackendFault::CopiesFromStart { Offset(0) } else { from.1 };
         to.0.copy_from(to.1, from.0, start, size)
     }
 
     fn record(&self) -> Result<Arc<dyn Event>, DeviceError> {
         match self.fault {
-            Fault::RecordsEarly => Ok(Arc::new(Finished)),
-            _ => Ok(Arc::new(Drained(self.queue.clone()))),
+            BackendFault::RecordsEarly => Ok(Arc::new(Finished)),
+            _ => Ok(Arc::new(DrainEvent(self.queue.clone()))),
         }
     }
 
     fn wait(&self, event: &dyn Event) -> Result<(), DeviceError> {
-        if self.fault == Fault::ForgetsForeignEvents { Ok(()) } else { event.synchronise() }
+        if self.fault == BackendFault::ForgetsForeignEvents { Ok(()) } else { event.synchronise() }
     }
 
     fn synchronise(&self) -> Result<(), DeviceError> {
@@ -244,12 +247,12 @@ impl Backend for Reference {
 }
 
 #[derive(Debug)]
-struct Ready {
-    jobs: Arc<Vec<Job>>,
+struct ReferencePrepared {
+    jobs: Arc<Vec<NodeJob>>,
     runs: u32,
 }
 
-impl Prepared for Ready {
+impl Prepared for ReferencePrepared {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
@@ -257,19 +260,19 @@ impl Prepared for Ready {
 
 /// What is still to be done.
 #[derive(Clone, Debug, Default)]
-struct Queue(Arc<Mutex<Vec<Arc<Vec<Job>>>>>);
+struct JobQueue(Arc<Mutex<Vec<Arc<Vec<NodeJob>>>>>);
 
-impl Queue {
+impl JobQueue {
     fn drain(&self) -> Result<(), DeviceError> {
         let work = std::mem::take(&mut *self.0.lock().unwrap());
-        work.iter().flat_map(|jobs| jobs.iter()).try_for_each(Job::run_unless_told)
+        work.iter().flat_map(|jobs| jobs.iter()).try_for_each(NodeJob::run_unless_told)
     }
 }
 
 #[derive(Debug)]
-struct Drained(Queue);
+struct DrainEvent(JobQueue);
 
-impl Event for Drained {
+impl Event for DrainEvent {
     fn synchronise(&self) -> Result<(), DeviceError> {
         self.0.drain()
     }
@@ -293,8 +296,8 @@ impl Operand {
         Ok(bytes)
     }
 
-    fn load(&self) -> Result<Array, DeviceError> {
-        Ok(Array::decode(&self.layout, &self.bytes()?))
+    fn load(&self) -> Result<FloatArray, DeviceError> {
+        Ok(FloatArray::decode(&self.layout, &self.bytes()?))
     }
 
     fn store(&self, array: &[f32]) -> Result<(), DeviceError> {
@@ -308,20 +311,20 @@ impl Operand {
 }
 
 #[derive(Debug)]
-struct Job {
+struct NodeJob {
     op: Op,
     params: Vec<Param>,
     sources: Vec<Option<Operand>>,
     result: Operand,
-    early: Vec<Array>,
-    fault: Fault,
+    early: Vec<FloatArray>,
+    fault: BackendFault,
 }
 
-impl Job {
+impl NodeJob {
     fn run_unless_told(&self) -> Result<(), DeviceError> {
         match (self.fault, self.run()) {
-            (Fault::IgnoresBorrows, Err(DeviceError::InUse { .. })) => Ok(()),
-            (Fault::IgnoresRelease, Err(DeviceError::Released { .. })) => Ok(()),
+            (BackendFault::IgnoresBorrows, Err(DeviceError::InUse { .. })) => Ok(()),
+            (BackendFault::IgnoresRelease, Err(DeviceError::Released { .. })) => Ok(()),
             (_, end) => end,
         }
     }
@@ -329,8 +332,8 @@ impl Job {
     fn run(&self) -> Result<(), DeviceError> {
         let before = self.result.load()?;
         match (self.fault, self.op) {
-            (Fault::ClearsFirst, _) => self.result.store(&vec![0.0; before.data.len()])?,
-            (Fault::CopiesFirst, _) => {
+            (BackendFault::ClearsFirst, _) => self.result.store(&vec![0.0; before.data.len()])?,
+            (BackendFault::CopiesFirst, _) => {
                 if let Some(first) = self.sources[0].as_ref().filter(|it| it.layout.ne() == self.result.layout.ne()) {
                     let first = first.load()?;
                     let mut sources = vec![first.clone()];
@@ -341,8 +344,8 @@ impl Job {
                     return self.result.store(&compute(self.op, &self.params, &sources));
                 }
             }
-            (Fault::NormReadsAgain, Op::Norm) => return self.norm_reads_again(),
-            (Fault::RopeReadsAgain, Op::Rope) => return self.rope_reads_again(),
+            (BackendFault::NormReadsAgain, Op::Norm) => return self.norm_reads_again(),
+            (BackendFault::RopeReadsAgain, Op::Rope) => return self.rope_reads_again(),
             _ => {}
         }
         let mut sources = match self.early[..] {
@@ -352,16 +355,16 @@ impl Job {
         self.spoil_sources(&mut sources)?;
         let mut result = compute(self.op, &self.params, &sources);
         match self.fault {
-            Fault::ForgetsLastElement => {
+            BackendFault::ForgetsLastElement => {
                 result.pop();
             }
-            Fault::Accumulates => result.iter_mut().zip(&before.data).for_each(|(sum, old)| *sum += old),
+            BackendFault::Accumulates => result.iter_mut().zip(&before.data).for_each(|(sum, old)| *sum += old),
             _ => {}
         }
         self.result.store(&result)?;
         match (self.fault, self.sources.get(1)) {
-            (Fault::ScribblesOnSource, Some(Some(source))) => source.buffer.write(source.offset, &[0; 4]),
-            (Fault::WritesOneMore, _) => {
+            (BackendFault::ScribblesOnSource, Some(Some(source))) => source.buffer.write(source.offset, &[0; 4]),
+            (BackendFault::WritesOneMore, _) => {
                 let end = self.result.offset.checked_add(self.result.layout.nbytes()).unwrap();
                 self.result.buffer.write(end, &1f32.to_le_bytes())
             }
@@ -369,14 +372,14 @@ impl Job {
         }
     }
 
-    fn spoil_sources(&self, sources: &mut [Array]) -> Result<(), DeviceError> {
+    fn spoil_sources(&self, sources: &mut [FloatArray]) -> Result<(), DeviceError> {
         match self.fault {
-            Fault::IgnoresSource(slot) => {
+            BackendFault::IgnoresSource(slot) => {
                 if let Some(source) = sources.get_mut(slot) {
                     source.data.fill(1.0);
                 }
             }
-            Fault::ReadsOneFurther => {
+            BackendFault::ReadsOneFurther => {
                 let Some(first) = &self.sources[0] else { return Ok(()) };
                 let mut behind = [0; 4];
                 let end = first.offset.checked_add(first.layout.nbytes()).unwrap();
@@ -384,7 +387,7 @@ impl Job {
                 sources[0].data.rotate_left(1);
                 *sources[0].data.last_mut().unwrap() = f32::from_le_bytes(behind);
             }
-            Fault::ShiftsByOne => {
+            BackendFault::ShiftsByOne => {
                 let last = *sources[0].data.last().unwrap();
                 sources[0].data.rotate_left(1);
                 *sources[0].data.last_mut().unwrap() = last;

@@ -4,9 +4,9 @@
 //! angle is a position times a power, which a kernel may find by multiplying again and again: its relative error grows
 //! with the index of the pair, and the error of sine and cosine is that times the angle.
 
-use super::call::{Array, Call, Element, Exact};
+use super::element_codec::ROUNDING;
+use super::evaluate::{Array, BoundedValue, ExpectedValues, NodeCall};
 use super::matrix::dot;
-use super::number::ROUNDING;
 use super::reduce::terms;
 
 /// The slope of a head, after ALiBi (Press, Smith, Lewis, "Train Short, Test Long", 2022).
@@ -23,11 +23,11 @@ fn slope(head: usize, heads: usize, max_bias: f64) -> f64 {
 }
 
 /// Slots: scores, mask, one sink for each head. Parameters: scale, bias.
-pub(super) fn soft_max(call: &Call<'_>) -> Exact {
+pub(super) fn soft_max(call: &NodeCall<'_>) -> ExpectedValues {
     let (a, mask, sinks) = (call.source(0), call.maybe(1), call.maybe(2));
     let [n0, n1, n2, n3] = a.ne;
     let (scale, max_bias) = (call.float(0), call.float(1));
-    let mut exact = Exact::default();
+    let mut exact = ExpectedValues::default();
     for (i3, i2, i1) in (0..n3).flat_map(|i3| (0..n2).flat_map(move |i2| (0..n1).map(move |i1| (i3, i2, i1)))) {
         let slope = slope(i2, n2, max_bias);
         let added = |i0: usize| mask.map_or(0.0, |mask| slope * mask.at([i0, i1, i2 % mask.ne[2], i3 % mask.ne[3]]));
@@ -41,22 +41,22 @@ pub(super) fn soft_max(call: &Call<'_>) -> Exact {
         let sum = scores.iter().copied().chain(sink).map(|score| (score - most).exp()).sum::<f64>();
         for score in scores {
             let value = (score - most).exp() / sum;
-            exact.push(Element::near(value, value * (terms(n0) + 16.0 * ROUNDING * (1.0 + size))));
+            exact.push(BoundedValue::near(value, value * (terms(n0) + 16.0 * ROUNDING * (1.0 + size))));
         }
     }
     exact
 }
 
 /// Slot 0 is the gradient of the result, slot 1 the result. Parameter: scale.
-pub(super) fn soft_max_back(call: &Call<'_>) -> Exact {
+pub(super) fn soft_max_back(call: &NodeCall<'_>) -> ExpectedValues {
     let (gradient, result) = (call.source(0), call.source(1));
-    let mut exact = Exact::default();
+    let mut exact = ExpectedValues::default();
     for (dy, y) in gradient.rows().zip(result.rows()) {
-        let Element { value: sum, slack } = dot(dy, y);
+        let BoundedValue { value: sum, slack } = dot(dy, y);
         for (dy, y) in dy.iter().zip(y) {
             let value = call.float(0) * (dy - sum) * y;
             let scale = (call.float(0) * y).abs();
-            exact.push(Element::near(value, scale * (slack + 8.0 * ROUNDING * (dy.abs() + sum.abs()))));
+            exact.push(BoundedValue::near(value, scale * (slack + 8.0 * ROUNDING * (dy.abs() + sum.abs()))));
         }
     }
     exact
@@ -64,7 +64,7 @@ pub(super) fn soft_max_back(call: &Call<'_>) -> Exact {
 
 /// A rotation by an angle, with the factor that goes with it.
 #[derive(Clone, Copy)]
-struct Turn {
+struct Rotation {
     angle: f64,
     factor: f64,
     /// How far the angle may be off.
@@ -72,7 +72,7 @@ struct Turn {
 }
 
 /// Slots: rows `[dim, head, token]`, positions, a factor for each frequency. Parameters as in the builder.
-pub(super) fn rope(call: &Call<'_>, sign: f64) -> Exact {
+pub(super) fn rope(call: &NodeCall<'_>, sign: f64) -> ExpectedValues {
     let (a, positions) = (call.source(0), call.source(1));
     let (dims, mode, n0) = (call.count(0), call.int(1), a.ne[0]);
     let vision = mode == 24;
@@ -86,7 +86,7 @@ pub(super) fn rope(call: &Call<'_>, sign: f64) -> Exact {
     call.each(|index| {
         let [i0, i1, i2, i3] = index;
         if i0 >= rotated {
-            return Element::exact(a.at(index));
+            return BoundedValue::exact(a.at(index));
         }
         let (pair, is_second, other) = match apart {
             None => (i0 / 2, i0 % 2 == 1, i0 ^ 1),
@@ -97,11 +97,11 @@ pub(super) fn rope(call: &Call<'_>, sign: f64) -> Exact {
         let (mine, theirs) = (a.at(index), a.at([other, i1, i2, i3]));
         let value = if is_second { theirs * sin + mine * cos } else { mine * cos - theirs * sin };
         let scale = (mine.abs() + theirs.abs()) * turn.factor.abs();
-        Element::near(value * turn.factor, scale * (turn.slack + 16.0 * ROUNDING))
+        BoundedValue::near(value * turn.factor, scale * (turn.slack + 16.0 * ROUNDING))
     })
 }
 
-fn turn(call: &Call<'_>, positions: &Array, tokens: usize, token: usize, pair: usize) -> Turn {
+fn turn(call: &NodeCall<'_>, positions: &Array, tokens: usize, token: usize, pair: usize) -> Rotation {
     let (dims, mode) = (call.count(0), call.int(1));
     let [base, freq_scale, ext_factor, attn_factor] = [3, 4, 5, 6].map(|index| call.float(index));
     let position = |part: usize| positions.at([part * tokens + token, 0, 0, 0]);
@@ -118,11 +118,11 @@ fn turn(call: &Call<'_>, positions: &Array, tokens: usize, token: usize, pair: u
         size *= 1.0 + 0.1 * (1.0 / freq_scale).ln();
     }
     let slack = angle.abs().max(far.abs()) * (8.0 + 3.0 * steps as f64) * ROUNDING;
-    Turn { angle, factor: size, slack }
+    Rotation { angle, factor: size, slack }
 }
 
 /// Which part of the position turns a pair, and how often its frequency has been divided.
-fn section(call: &Call<'_>, mode: i64, pair: usize) -> (usize, usize) {
+fn section(call: &NodeCall<'_>, mode: i64, pair: usize) -> (usize, usize) {
     let [s0, s1, s2, s3] = [9, 10, 11, 12].map(|index| call.count(index));
     let sector = pair % (s0 + s1 + s2 + s3);
     if mode == 40 {
@@ -140,8 +140,8 @@ fn section(call: &Call<'_>, mode: i64, pair: usize) -> (usize, usize) {
     (part, if mode == 24 { sector - starts[part] } else { pair })
 }
 
-/// How much of a pair's frequency is extrapolated, after YaRN (Peng et al., 2023).
-fn ramp(call: &Call<'_>, pair: usize) -> f64 {
+/// Returns how much of a pair's frequency is extrapolated, after YaRN (Peng et al., 2023).
+fn ramp(call: &NodeCall<'_>, pair: usize) -> f64 {
     let (dims, context, base) = (call.float(0), call.float(2), call.float(3));
     let turns = |count: f64| dims * (context / (count * 2.0 * std::f64::consts::PI)).ln() / (2.0 * base.ln());
     let low = turns(call.float(7)).floor().max(0.0);
@@ -150,12 +150,12 @@ fn ramp(call: &Call<'_>, pair: usize) -> f64 {
 }
 
 /// Slots: `q` `[d, token, head]`, `k` `[d, kv, head]`, `v` `[dv, kv, head]`, mask. Parameters: scale, bias, soft limit.
-pub(super) fn flash(call: &Call<'_>) -> Exact {
+pub(super) fn flash(call: &NodeCall<'_>) -> ExpectedValues {
     let (q, k, v, mask) = (call.source(0), call.source(1), call.source(2), call.maybe(3));
     let (scale, max_bias, limit) = (call.float(0), call.float(1), call.float(2));
     let (heads, keys) = (q.ne[2], k.ne[1]);
     let [dv, _, tokens, outer] = call.ne();
-    let mut exact = Exact::default();
+    let mut exact = ExpectedValues::default();
     for (i3, token, head) in
         (0..outer).flat_map(|i3| (0..tokens).flat_map(move |t| (0..heads).map(move |head| (i3, t, head))))
     {
@@ -163,7 +163,7 @@ pub(super) fn flash(call: &Call<'_>) -> Exact {
         let (k_head, v_head) = (head / (heads / k.ne[2]), head / (heads / v.ne[2]));
         let (mut scores, mut off) = (Vec::new(), 0.0f64);
         for key in 0..keys {
-            let Element { value, slack } = dot(q.row([token, head, i3]), k.row([key, k_head, i3]));
+            let BoundedValue { value, slack } = dot(q.row([token, head, i3]), k.row([key, k_head, i3]));
             let mut score = value * scale;
             if limit != 0.0 {
                 score = limit * (score / limit).tanh();
@@ -185,7 +185,7 @@ pub(super) fn flash(call: &Call<'_>) -> Exact {
                     .map(|key| weights[key] / sum * v.at([i0, key, v_head, i3]))
             };
             let size = all().map(f64::abs).sum::<f64>();
-            exact.push(Element::near(all().sum(), size * (off + terms(keys))));
+            exact.push(BoundedValue::near(all().sum(), size * (off + terms(keys))));
         }
     }
     exact

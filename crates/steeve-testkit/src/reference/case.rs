@@ -3,7 +3,7 @@
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{AssignedGraph, Context, DataType, Graph, GraphError, Layout, Named, TensorId};
 
-use super::number::encode;
+use super::element_codec::encode;
 use crate::formats::random_blocks;
 
 /// A graph, and the bytes of its leafs.
@@ -15,7 +15,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The graph as text, for whoever has to find out what went wrong.
+    /// Returns the graph as text, for reports of failures.
     pub fn text(&self) -> String {
         AssignedGraph::from(self.graph.clone()).to_string()
     }
@@ -24,7 +24,7 @@ impl Case {
         self.contents.iter().find(|(id, _)| *id == leaf).map(|(_, bytes)| bytes.as_slice())
     }
 
-    /// What is read after a run.
+    /// Returns the tensors that are read after a run.
     pub fn outputs(&self) -> Vec<TensorId> {
         let listed = self.graph.nodes().iter().chain(self.graph.leafs()).copied();
         listed.filter(|id| self.graph.tensor(*id).flags.is_output()).collect()
@@ -39,18 +39,18 @@ pub fn named(graph: &Graph, id: TensorId) -> String {
     format!("{name}, {title} of ({sources}) to {layout} with {:?}", tensors.params(id))
 }
 
-/// What a leaf holds.
+/// The values of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
     /// Numbers of both signs up to this.
     Within(f64),
-    /// The same, and minus infinity here and there: what a mask hides.
+    /// Numbers of both signs up to this, and minus infinity here and there: what a mask hides.
     Hiding(f64),
     /// Numbers from 1/2 to 2.
     Positive,
     /// Integers from 0 to below this.
     Below(u64),
-    /// The same, none of them twice.
+    /// Integers from 0 to below this, none of them twice.
     Distinct(u64),
     /// All the same.
     Same(f64),
@@ -59,7 +59,7 @@ pub enum Values {
 impl Values {
     pub fn bytes(self, choices: &mut Choices<'_>, layout: &Layout) -> Vec<u8> {
         let (count, dtype) = (layout.elements() as usize, layout.dtype());
-        // Nobody rounds to the other formats, so their blocks are any.
+        // The other formats have no encoder, so their blocks are any.
         if let Self::Within(most) = self
             && dtype.is_quantised()
             && ![DataType::Q8_0, DataType::Q4_0].contains(&dtype)
@@ -91,18 +91,18 @@ fn unit(choices: &mut Choices<'_>) -> f64 {
 
 /// A context, and what its leafs hold so far.
 #[derive(Debug)]
-pub struct Sketch {
+pub struct CaseBuilder {
     pub context: Context,
     pub contents: Vec<(TensorId, Vec<u8>)>,
     pub choices: Choices<'static>,
 }
 
-impl Sketch {
+impl CaseBuilder {
     pub fn new(seed: u64) -> Self {
         Self { context: Context::new(), contents: Vec::new(), choices: Choices::from_seed(seed) }
     }
 
-    /// What the caller writes before a run.
+    /// Returns the tensors that the caller writes before a run.
     pub fn input(&mut self, dtype: DataType, shape: &[u64], values: Values) -> Result<TensorId, GraphError> {
         let leaf = self.context.input(dtype, shape)?;
         self.fill(leaf, values)

@@ -6,17 +6,17 @@
 
 use steeve_graph::{Glu, Op, Unary};
 
-use super::call::{Call, Element, Exact};
-use super::number::ROUNDING;
+use super::element_codec::ROUNDING;
+use super::evaluate::{BoundedValue, ExpectedValues, NodeCall};
 
-/// How many roundings a function of one number may take.
+/// Returns how many roundings a function of one number may take.
 const FUNCTION: f64 = 16.0 * ROUNDING;
 
-pub(super) fn binary(call: &Call<'_>) -> Exact {
+pub(super) fn binary(call: &NodeCall<'_>) -> ExpectedValues {
     let (a, b) = (call.source(0), call.source(1));
     call.each(|index| {
         let (x, y) = (a.at(index), b.wrapped(index));
-        Element::exact(match call.op {
+        BoundedValue::exact(match call.op {
             Op::Add => x + y,
             Op::Sub => x - y,
             Op::Mul => x * y,
@@ -25,74 +25,76 @@ pub(super) fn binary(call: &Call<'_>) -> Exact {
     })
 }
 
-pub(super) fn add_one(call: &Call<'_>) -> Exact {
+pub(super) fn add_one(call: &NodeCall<'_>) -> ExpectedValues {
     let (a, b) = (call.source(0), call.source(1).values[0]);
-    call.each(|index| Element::exact(a.at(index) + b))
+    call.each(|index| BoundedValue::exact(a.at(index) + b))
 }
 
 /// `a[i0, used, token] + b[i0, ids[used, token]]`
-pub(super) fn add_id(call: &Call<'_>) -> Exact {
+pub(super) fn add_id(call: &NodeCall<'_>) -> ExpectedValues {
     let (a, b, ids) = (call.source(0), call.source(1), call.source(2));
     call.each(|index| {
         let [i0, i1, i2, _] = index;
-        Element::exact(a.at(index) + b.at([i0, ids.at([i1, i2, 0, 0]) as usize, 0, 0]))
+        BoundedValue::exact(a.at(index) + b.at([i0, ids.at([i1, i2, 0, 0]) as usize, 0, 0]))
     })
 }
 
-pub(super) fn diag_mask(call: &Call<'_>, masked: f64) -> Exact {
+pub(super) fn diag_mask(call: &NodeCall<'_>, masked: f64) -> ExpectedValues {
     let (a, past) = (call.source(0), call.count(0));
     call.each(|index| {
         let [i0, i1, ..] = index;
-        Element::exact(if i0 > past + i1 { masked } else { a.at(index) })
+        BoundedValue::exact(if i0 > past + i1 { masked } else { a.at(index) })
     })
 }
 
-pub(super) fn unary(call: &Call<'_>) -> Exact {
+pub(super) fn unary(call: &NodeCall<'_>) -> ExpectedValues {
     let a = call.source(0);
     let numbers: [f64; 4] = std::array::from_fn(|index| call.float(index));
     call.each(|index| {
         let x = a.at(index);
         match call.op {
-            Op::Sqr => Element::exact(x * x),
-            Op::Sqrt => Element::exact(x.sqrt()),
-            Op::Log => Element::near(x.ln(), FUNCTION * x.ln().abs()),
+            Op::Sqr => BoundedValue::exact(x * x),
+            Op::Sqrt => BoundedValue::exact(x.sqrt()),
+            Op::Log => BoundedValue::near(x.ln(), FUNCTION * x.ln().abs()),
             Op::Scale => {
                 let [factor, bias, ..] = numbers;
-                Element::near(x * factor + bias, ROUNDING * (x * factor).abs())
+                BoundedValue::near(x * factor + bias, ROUNDING * (x * factor).abs())
             }
-            Op::Clamp => Element::exact(if x.is_nan() { x } else { x.min(numbers[1]).max(numbers[0]) }),
-            Op::LeakyRelu => Element::near(if x < 0.0 { x * numbers[0] } else { x }, ROUNDING * (x * numbers[0]).abs()),
-            Op::Fill => Element::exact(numbers[0]),
+            Op::Clamp => BoundedValue::exact(if x.is_nan() { x } else { x.min(numbers[1]).max(numbers[0]) }),
+            Op::LeakyRelu => {
+                BoundedValue::near(if x < 0.0 { x * numbers[0] } else { x }, ROUNDING * (x * numbers[0]).abs())
+            }
+            Op::Fill => BoundedValue::exact(numbers[0]),
             Op::Unary(kind) => function(kind, x, numbers),
             op => panic!("{op:?} is no function of one element"),
         }
     })
 }
 
-fn function(kind: Unary, x: f64, numbers: [f64; 4]) -> Element {
-    let relative = |value: f64| Element::near(value, FUNCTION * value.abs());
-    let absolute = |value: f64, scale: f64| Element::near(value, FUNCTION * scale.abs());
+fn function(kind: Unary, x: f64, numbers: [f64; 4]) -> BoundedValue {
+    let relative = |value: f64| BoundedValue::near(value, FUNCTION * value.abs());
+    let absolute = |value: f64, scale: f64| BoundedValue::near(value, FUNCTION * scale.abs());
     match kind {
-        Unary::Abs => Element::exact(x.abs()),
-        Unary::Sgn => Element::exact(if x > 0.0 {
+        Unary::Abs => BoundedValue::exact(x.abs()),
+        Unary::Sgn => BoundedValue::exact(if x > 0.0 {
             1.0
         } else if x < 0.0 {
             -1.0
         } else {
             0.0
         }),
-        Unary::Neg => Element::exact(-x),
-        Unary::Step => Element::exact(if x > 0.0 { 1.0 } else { 0.0 }),
-        Unary::Relu => Element::exact(if x > 0.0 { x } else { 0.0 }),
-        Unary::Floor => Element::exact(x.floor()),
-        Unary::Ceil => Element::exact(x.ceil()),
-        Unary::Round => Element::exact(x.round()),
-        Unary::Trunc => Element::exact(x.trunc()),
+        Unary::Neg => BoundedValue::exact(-x),
+        Unary::Step => BoundedValue::exact(if x > 0.0 { 1.0 } else { 0.0 }),
+        Unary::Relu => BoundedValue::exact(if x > 0.0 { x } else { 0.0 }),
+        Unary::Floor => BoundedValue::exact(x.floor()),
+        Unary::Ceil => BoundedValue::exact(x.ceil()),
+        Unary::Round => BoundedValue::exact(x.round()),
+        Unary::Trunc => BoundedValue::exact(x.trunc()),
         Unary::Tanh => relative(x.tanh()),
         Unary::Exp => absolute(x.exp(), x.exp() * (1.0 + x.abs() / 4.0)),
-        // ggml takes one from the exponential, which loses what stands behind the one.
+        // ggml subtracts one from the exponential, which loses the digits below the one.
         Unary::Expm1 => absolute(x.exp_m1(), x.exp_m1().abs() + 1.0),
-        Unary::Elu if x > 0.0 => Element::exact(x),
+        Unary::Elu if x > 0.0 => BoundedValue::exact(x),
         Unary::Elu => relative(x.exp_m1()),
         Unary::Sigmoid => relative(sigmoid(x)),
         Unary::Silu => absolute(x * sigmoid(x), x * sigmoid(x)),
@@ -107,7 +109,7 @@ fn function(kind: Unary, x: f64, numbers: [f64; 4]) -> Element {
     }
 }
 
-/// What is no number stays none, where ggml's takes it for nothing.
+/// NaN stays NaN, where ggml takes it for zero.
 fn hard_sigmoid(x: f64) -> f64 {
     ((x + 3.0) / 6.0).clamp(0.0, 1.0)
 }
@@ -117,18 +119,18 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 /// `x * sigmoid(slope * x)`. The product is rounded, and its exponential has a relative error as large as that is.
-fn steep(x: f64, slope: f64) -> Element {
+fn steep(x: f64, slope: f64) -> BoundedValue {
     let value = x * sigmoid(slope * x);
-    Element::near(value, value.abs() * (FUNCTION + 2.0 * ROUNDING * (slope * x).abs()))
+    BoundedValue::near(value, value.abs() * (FUNCTION + 2.0 * ROUNDING * (slope * x).abs()))
 }
 
-fn gelu(x: f64) -> Element {
+fn gelu(x: f64) -> BoundedValue {
     let inner = (2.0 / std::f64::consts::PI).sqrt() * x * (1.0 + 0.044715 * x * x);
-    Element::near(0.5 * x * (1.0 + inner.tanh()), FUNCTION * x.abs())
+    BoundedValue::near(0.5 * x * (1.0 + inner.tanh()), FUNCTION * x.abs())
 }
 
 /// The numbers are those that ggml's function takes; both slopes go through a softplus.
-fn xielu(x: f64, [negative, positive, linear, epsilon]: [f64; 4]) -> Element {
+fn xielu(x: f64, [negative, positive, linear, epsilon]: [f64; 4]) -> BoundedValue {
     let (negative, positive) = (linear + negative.exp().ln_1p(), positive.exp().ln_1p());
     let (value, parts) = if x > 0.0 {
         (positive * x * x + linear * x, positive.abs() * x * x)
@@ -136,7 +138,7 @@ fn xielu(x: f64, [negative, positive, linear, epsilon]: [f64; 4]) -> Element {
         let bent = x.min(epsilon).exp_m1();
         ((bent - x) * negative + linear * x, (bent.abs() + x.abs()) * negative.abs())
     };
-    Element::near(value, FUNCTION * (parts + (linear * x).abs()))
+    BoundedValue::near(value, FUNCTION * (parts + (linear * x).abs()))
 }
 
 /// The error function, from its series where that is short and from its continued fraction elsewhere.
@@ -163,19 +165,19 @@ fn erf(x: f64) -> f64 {
 }
 
 /// `dy * s * (1 + x * (1 - s))`, where `s` is the logistic function of `x`; slot 0 is `dy`.
-pub(super) fn silu_back(call: &Call<'_>) -> Exact {
+pub(super) fn silu_back(call: &NodeCall<'_>) -> ExpectedValues {
     let (gradient, source) = (call.source(0), call.source(1));
     call.each(|index| {
         let (dy, x) = (gradient.at(index), source.at(index));
         let s = sigmoid(x);
         let value = dy * s * (1.0 + x * (1.0 - s));
-        Element::near(value, FUNCTION * dy.abs() * s * (1.0 + x.abs()))
+        BoundedValue::near(value, FUNCTION * dy.abs() * s * (1.0 + x.abs()))
     })
 }
 
 /// A function of the first source, or of the first half of a row, times the second. Parameters as ggml has them behind the
 /// kind: 1 if the halves are swapped, then the two numbers of `swiglu_oai`.
-pub(super) fn glu(call: &Call<'_>, kind: Glu) -> Exact {
+pub(super) fn glu(call: &NodeCall<'_>, kind: Glu) -> ExpectedValues {
     let (a, half, swapped) = (call.source(0), call.ne()[0], call.int(0) == 1);
     call.each(|index| {
         let [i0, i1, i2, i3] = index;
@@ -185,11 +187,11 @@ pub(super) fn glu(call: &Call<'_>, kind: Glu) -> Exact {
             None => (a.at(index), a.at([half + i0, i1, i2, i3])),
         };
         let plain = |kind: Unary| {
-            let Element { value, slack } = function(kind, x, [0.0; 4]);
-            Element::near(value * gate, slack * gate.abs() + FUNCTION * (value * gate).abs())
+            let BoundedValue { value, slack } = function(kind, x, [0.0; 4]);
+            BoundedValue::near(value * gate, slack * gate.abs() + FUNCTION * (value * gate).abs())
         };
         match kind {
-            Glu::Reglu => Element::exact(if x > 0.0 { x * gate } else { 0.0 }),
+            Glu::Reglu => BoundedValue::exact(if x > 0.0 { x * gate } else { 0.0 }),
             Glu::Geglu => plain(Unary::Gelu),
             Glu::GegluErf => plain(Unary::GeluErf),
             Glu::GegluQuick => plain(Unary::GeluQuick),
@@ -202,10 +204,10 @@ pub(super) fn glu(call: &Call<'_>, kind: Glu) -> Exact {
 
 /// The slope of the logistic function, and what both sources are limited to. Without any they are those of the model that
 /// brought it.
-fn swiglu_oai(call: &Call<'_>, x: f64, gate: f64) -> Element {
+fn swiglu_oai(call: &NodeCall<'_>, x: f64, gate: f64) -> BoundedValue {
     let given = |index: usize, default: f32| f64::from(call.params.get(index).map_or(default, |it| it.float()));
     let (slope, limit) = (given(1, 1.702), given(2, 7.0));
     let (x, gate) = (if x > limit { limit } else { x }, gate.clamp(-limit, limit));
-    let Element { value, slack } = steep(x, slope);
-    Element::near(value * (gate + 1.0), slack * (gate.abs() + 1.0))
+    let BoundedValue { value, slack } = steep(x, slope);
+    BoundedValue::near(value * (gate + 1.0), slack * (gate.abs() + 1.0))
 }
