@@ -270,7 +270,9 @@ fn dense_rows(trial: &mut FilledContext, dtype: DataType, shape: [u64; 4]) -> Te
 
 #[test]
 fn ids_that_name_no_row_are_named() {
-    for (id, wrong) in [(7.0, "id 7 is not among the 4 rows"), (-1.0, "id -1 is not among the 4 rows")] {
+    for (id, wrong) in
+        [(7.0, "no such row: expected an id below 4, got 7"), (-1.0, "no such row: expected an id below 4, got -1")]
+    {
         let mut trial = FilledContext::new(1);
         let (a, ids) = (trial.leaf(DataType::F32, &[8, 4]), trial.given(DataType::I32, &[3], &[0.0, id, 3.0]));
         let taken = trial.context.get_rows(a, ids).unwrap();

@@ -1,7 +1,7 @@
 //! Helpers that the tests and benchmarks of several crates share. Not published.
 //!
 //! [`mod@reference`] evaluates graphs in f64 and judges what backends make of them; [`language_model`] and [`transformer`] build models;
-//! [`formats`] decodes block formats element by element; [`world`] has devices that compute asynchronously under a tracer, and
+//! [`formats`] decodes block formats element by element; [`test_devices`] has devices that compute asynchronously under a tracer, and
 //! [`device_set`] random sets of them; [`timing`] takes the medians that benchmarks print.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "helpers of tests, read where they are used")]
