@@ -117,6 +117,8 @@ impl GraphGenerator<'_, '_> {
             1 => context.sqrt(a),
             2 => context.log(a),
             3 => context.scale(a, number),
+            // The number also decides, so that graphs of a seed stay what they are but for this.
+            4 if number < 4.0 => context.leaky_relu(a, number),
             4 => context.clamp(a, -number, number),
             5 => context.norm(a, 1e-5),
             6 => context.rms_norm(a, 1e-5),
