@@ -1,4 +1,4 @@
-//! SearchProgress bars of searches and of lists of files, and Ctrl-C.
+//! Progress bars of searches and of lists of files, and Ctrl-C.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};

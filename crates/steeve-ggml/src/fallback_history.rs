@@ -39,7 +39,7 @@ pub(crate) struct FallbackHistory {
 }
 
 impl FallbackHistory {
-    /// RecordingNotes that our allocator has served a call.
+    /// Notes that our allocator has served a call.
     pub(crate) fn served(&mut self) {
         self.served = self.served.saturating_add(1);
     }
@@ -59,7 +59,7 @@ impl FallbackHistory {
         }
     }
 
-    /// RecordingNotes that ggml's own allocator is used from now on, and how long ours waits.
+    /// Notes that ggml's own allocator is used from now on, and how long ours waits.
     pub(crate) fn switch_to_fallback(&mut self) {
         self.useless_returns = if self.served < FEW_CALLS { self.useless_returns.saturating_add(1) } else { 0 };
         self.wait = match self.useless_returns.checked_sub(PATIENCE + 1) {
@@ -68,7 +68,7 @@ impl FallbackHistory {
         };
     }
 
-    /// RecordingNotes that our allocator is used again, and that ggml's own buffers are gone.
+    /// Notes that our allocator is used again, and that ggml's own buffers are gone.
     pub(crate) fn return_to_own(&mut self) {
         self.served = 0;
         self.buffers.clear();
@@ -92,7 +92,7 @@ impl FallbackHistory {
         }
     }
 
-    /// RecordingNotes in which buffers ggml's own has placed tensors, by what is new after its `act`.
+    /// Notes in which buffers ggml's own has placed tensors, by what is new after its `act`.
     ///
     /// # Safety
     /// Null, or a graph of ggml's.

@@ -69,7 +69,7 @@ impl OpEntry {
     }
 }
 
-/// From the table: [`Op`], and [`OpCall`] with the reader of each operation. OperandLayouts are named in the order of their slots,
+/// From the table: [`Op`], and [`OpCall`] with the reader of each operation. Operands are named in the order of their slots,
 /// those that a node may lack last; parameters are read by the functions of [`NodeReader`](crate::call::NodeReader).
 macro_rules! operations {
     ($(
@@ -106,7 +106,7 @@ macro_rules! operations {
 
         /// An operation with its operands and parameters. Shapes fit together, and parameters are in their range.
         ///
-        /// Made by [`Graph::call`](crate::Graph::call). OperandLayouts that a node may lack are options.
+        /// Made by [`Graph::call`](crate::Graph::call). Operands that a node may lack are options.
         ///
         /// ```
         /// use steeve_graph::{Graph, OpCall};

@@ -98,7 +98,7 @@ pub struct PriorAllocation {
     pub buffer_type: Option<u32>,
 }
 
-/// RecordingNotes of the recording.
+/// Notes of the recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordingNotes {
     /// What was recorded.
