@@ -125,7 +125,7 @@ impl Core {
         let has_blas = self.blas().is_ok();
         GpuProfile {
             arch: 10 * self.context.arch.0 + self.context.arch.1,
-            processors: self.context.processors,
+            processors: self.context.processors as usize,
             has_blas,
         }
     }

@@ -16,7 +16,7 @@ pub(crate) use rope::{Pairing, PositionSharing};
 pub(crate) use rows::Norm;
 
 use crate::command_list::{CommandList, NO_KERNEL, NodeCall, Source};
-use crate::shape::Operand;
+use crate::operand::Operand;
 
 /// Adds the commands of a node that writes something. The error says what is not supported.
 pub(crate) fn choose(node: &NodeCall<'_>, commands: &mut CommandList) -> Result<(), String> {
@@ -95,8 +95,8 @@ pub(crate) fn check_addresses(result: Operand, sources: &[Source]) -> Result<(),
     demand(!result.shape.overlaps_itself(), "elements of the result share bytes")
 }
 
-/// Whether a number divides another. Nothing divides nothing.
-fn divides(part: u64, whole: u64) -> bool {
+/// Returns whether a number divides another. Every number divides zero.
+fn divides(part: usize, whole: usize) -> bool {
     whole.is_multiple_of(part)
 }
 

@@ -6,7 +6,7 @@
 use crate::cuda_c::{CudaValue, DevicePointer, Flag, cuda_struct};
 use crate::data_types::number;
 use crate::kernels::{Function, Norm, Pairing, PositionSharing};
-use crate::shape::Operand;
+use crate::operand::{Operand, signed};
 
 cuda_struct! {
     /// A tensor as kernels are given it.
@@ -23,8 +23,7 @@ cuda_struct! {
 
 impl From<Operand> for Tensor {
     fn from(Operand { address, shape }: Operand) -> Self {
-        // All are below 2^62.
-        let [ne, nb] = [shape.ne, shape.nb].map(|all| all.map(u64::cast_signed));
+        let [ne, nb] = [shape.ne, shape.nb].map(|all| all.map(signed));
         Self { data: DevicePointer::new(address), ne, nb, dtype: number(shape.dtype), size: shape.size() as i32 }
     }
 }

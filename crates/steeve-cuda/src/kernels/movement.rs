@@ -1,13 +1,14 @@
 //! Copies of tensors, and rows that ids name.
 
+use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
 use super::{demand, divides};
 use crate::command_list::{ACROSS, CommandList, NodeCall};
 use crate::data_types::{can_be_rounded_to, is_weight, is_weight_block};
 use crate::kernel_list::{self as kernel, Kernel};
+use crate::operand::{Operand, signed, unsigned};
 use crate::params::{ConcatParams, CopyParams, RowsParams, TurnParams};
-use crate::shape::{Operand, Shape};
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
 pub(crate) fn copy(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId) -> Result<(), String> {
@@ -20,7 +21,11 @@ pub(crate) fn convert(commands: &mut CommandList, a: Operand, result: Operand) -
     let (from, to) = (a.in_blocks()?, result.in_blocks()?);
     let (kinds, elements) = ((a.shape.dtype, result.shape.dtype), a.shape.elements());
     let mut each = |kernel, count, from: Operand, to: Operand| {
-        commands.launch_each(kernel, count, CopyParams { result: to.into(), source: from.into(), count })
+        commands.launch_each(
+            kernel,
+            count,
+            CopyParams { result: to.into(), source: from.into(), count: unsigned(count) },
+        )
     };
     if kinds.0 == kinds.1 {
         if a.shape.is_dense() && result.shape.is_dense() {
@@ -28,9 +33,9 @@ pub(crate) fn convert(commands: &mut CommandList, a: Operand, result: Operand) -
             return Ok(());
         }
         if let Some(kernel) = turn(&a.shape, &result.shape) {
-            let planes = result.shape.planes().cast_signed();
+            let planes = signed(result.shape.planes());
             let params = TurnParams { result: result.into(), source: a.into(), planes };
-            let tiles = |n: u64| n.div_ceil(32);
+            let tiles = |n: usize| n.div_ceil(32);
             let grid = [tiles(result.shape.ne[0]), tiles(result.shape.ne[1]), result.shape.planes().min(ACROSS)];
             return commands.launch(kernel, grid, 256, params);
         }
@@ -40,8 +45,8 @@ pub(crate) fn convert(commands: &mut CommandList, a: Operand, result: Operand) -
         let in_fours = divides(4, elements)
             && a.shape.is_dense()
             && result.shape.is_dense()
-            && result.address.is_multiple_of(4 * result.shape.size())
-            && (!kinds.0.is_float() || a.address.is_multiple_of(4 * a.shape.size()));
+            && result.starts_at(4 * result.shape.size())
+            && (!kinds.0.is_float() || a.starts_at(4 * a.shape.size()));
         if in_fours {
             return each(kernel::copy_floats_4, elements / 4, a, result);
         }
@@ -85,7 +90,7 @@ pub(crate) fn concat(
     demand(a.shape.dtype == dtype && b.shape.dtype == dtype, "all types must be equal")?;
     let (to, parts) = (node.result.in_blocks()?, [a.in_blocks()?, b.in_blocks()?]);
     let (count, [first, second]) = (to.shape.elements(), parts.map(Into::into));
-    let params = ConcatParams { result: to.into(), first, second, count, dim: dim as i64 };
+    let params = ConcatParams { result: to.into(), first, second, count: unsigned(count), dim: signed(dim) };
     commands.launch_each(kernel::concat, count, params)
 }
 
@@ -95,7 +100,11 @@ pub(crate) fn repeat(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorI
     demand(a.shape.dtype == node.result.shape.dtype, "both types must be equal")?;
     let (to, from) = (node.result.in_blocks()?, a.in_blocks()?);
     let count = to.shape.elements();
-    commands.launch_each(kernel::repeat, count, CopyParams { result: to.into(), source: from.into(), count })
+    commands.launch_each(
+        kernel::repeat,
+        count,
+        CopyParams { result: to.into(), source: from.into(), count: unsigned(count) },
+    )
 }
 
 fn demand_ids(ids: &Operand) -> Result<(), String> {
