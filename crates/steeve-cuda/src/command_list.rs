@@ -27,7 +27,7 @@ pub(crate) struct Source {
     pub(crate) tensor: TensorId,
     pub(crate) slot: usize,
     pub(crate) operand: Operand,
-    /// Whether that is a copy, because the kernel would see the source change.
+    /// Set if that is a copy, because the kernel would see the source change.
     pub(crate) is_copy: bool,
 }
 
@@ -45,7 +45,7 @@ impl<'a> NodeCall<'a> {
     pub(crate) fn operand(&self, tensor: TensorId) -> Result<Operand, String> {
         let of_it = || self.sources.iter().filter(|source| source.tensor == tensor);
         let source = of_it().find(|source| source.is_copy).or_else(|| of_it().next());
-        source.map(|source| source.operand).ok_or_else(|| format!("tensor {tensor} is not located"))
+        source.map(|source| source.operand).ok_or_else(|| format!("no location of tensor {tensor}"))
     }
 
     pub(crate) fn operands<const N: usize>(&self, tensors: [TensorId; N]) -> Result<[Operand; N], String> {
@@ -62,11 +62,11 @@ impl<'a> NodeCall<'a> {
     }
 }
 
-pub(crate) const NO_KERNEL: &str = "there is no kernel for it";
+pub(crate) const NO_KERNEL: &str = "no kernel for it";
 
 pub(crate) fn floats<const N: usize>(operands: [Operand; N]) -> Result<(), String> {
     let all = operands.iter().all(|operand| operand.shape.dtype.is_float());
-    if all { Ok(()) } else { Err("only f32, f16 and bf16".into()) }
+    if all { Ok(()) } else { Err("data type: expected f32, f16 or bf16".into()) }
 }
 
 /// What the machine is like, as far as it matters how work is cut.
@@ -191,7 +191,7 @@ pub(crate) const ACROSS: usize = 65535;
 
 /// Returns a number of blocks as CUDA takes it: there is at least one.
 fn grid_number(count: usize, most: usize) -> Result<u32, String> {
-    let refuse = || format!("kernel launch: too many blocks in one direction: at most {most}, needs {count}");
+    let refuse = || format!("too many blocks in one direction: expected at most {most}, got {count}");
     u32::try_from(count.max(1)).ok().filter(|_| count <= most).ok_or_else(refuse)
 }
 

@@ -126,7 +126,7 @@ impl CustomKernels {
         if bytes > MOST_BYTES {
             let slots = graph.sources(node).len();
             return Err(format!(
-                "{slots} sources take {bytes} bytes of parameters: a kernel gets at most {MOST_BYTES}"
+                "too many parameters: expected at most {MOST_BYTES} bytes, got {bytes} for {slots} sources"
             ));
         }
         Ok(Some(kernel))

@@ -46,7 +46,7 @@ impl Operand {
 
     /// Returns the operand with a shape that counts blocks.
     pub(crate) fn in_blocks(self) -> Result<Self, String> {
-        let refuse = || format!("rows of {} must be whole blocks without gaps", self.shape.dtype);
+        let refuse = || format!("rows of {}: expected whole blocks without gaps", self.shape.dtype);
         Ok(Self { shape: self.shape.in_blocks().ok_or_else(refuse)?, ..self })
     }
 }

@@ -26,8 +26,9 @@ pub(crate) struct CudaPrepared {
     pub(crate) commands: Commands,
     /// How many commands there are before those of each node.
     starts: Vec<usize>,
-    /// Whether it has run, and whether capturing it was tried then.
+    /// Set once it has run.
     pub(crate) has_run: bool,
+    /// Set once capturing it was tried.
     pub(crate) was_tried: bool,
     pub(crate) captured: Option<CapturedGraph>,
     pub(crate) registered: NodeRegistration,
@@ -61,13 +62,13 @@ pub(crate) fn supports(
     node: TensorId,
 ) -> Result<(), DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
-    let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
+    let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("no such tensor".into())) };
     if tensor.op.writes_nothing() || tensor.layout.elements() == 0 {
         return Ok(());
     }
     let operand = |id: TensorId| {
         let shape = Shape::new(&graph.tensor(id).layout)
-            .ok_or_else(|| refuse(format!("{} is too large", Named::new(id, graph.names()))))?;
+            .ok_or_else(|| refuse(format!("too large for this machine: {}", Named::new(id, graph.names()))))?;
         // Roots are located at multiples of any alignment there is.
         Ok::<_, DeviceError>(Operand { address: (1 << 50) + graph.tensors().offset(id).get(), shape })
     };

@@ -39,7 +39,7 @@ pub(crate) fn flash_attn_ext(
 ) -> Result<(), String> {
     let ([q, k, v], mask, sinks) = (node.operands(operands)?, node.optional(mask)?, node.optional(sinks)?);
     can_be_read([&q, &k, &v], mask, sinks)?;
-    demand(node.result.shape.dtype == DataType::F32, "the result must be f32")?;
+    demand(node.result.shape.dtype == DataType::F32, "result: expected f32")?;
     if node.result.shape.elements() == 0 {
         return Ok(());
     }
@@ -290,25 +290,25 @@ impl TensorCoreCut {
     }
 }
 
-/// Whether rows can be read in pieces of 16 bytes, of numbers of two.
+/// Returns whether rows can be read in pieces of 16 bytes, of numbers of two.
 fn is_wide(it: &Operand) -> bool {
     divides(8, it.shape.ne[0]) && it.is_aligned(16)
 }
 
-/// Whether four elements can be read at once.
+/// Returns whether four elements can be read at once.
 fn goes_in_fours(it: &Operand) -> bool {
     let shape = it.shape;
     divides(4, shape.ne[0]) && (!shape.dtype.is_float() || shape.has_dense_rows() && it.is_aligned(4 * shape.size()))
 }
 
-/// Whether there are kernels for these types and lengths.
+/// Returns an error unless there are kernels for these types and lengths.
 fn can_be_read([q, k, v]: [&Operand; 3], mask: Option<Operand>, sinks: Option<Operand>) -> Result<(), String> {
     demand_cache(k)?;
     demand_cache(v)?;
-    demand(q.shape.dtype.is_float(), "the queries must be f32, f16 or bf16")?;
+    demand(q.shape.dtype.is_float(), "queries: expected f32, f16 or bf16")?;
     let (d, dv) = (q.shape.ne[0], v.shape.ne[0]);
-    demand(d > 0, "queries of no elements have no scores")?;
-    demand(d <= LONGEST && dv <= LONGEST, "rows have at most 512 elements")?;
-    demand(mask.is_none_or(|mask| mask.shape.dtype.is_float()), "the mask must be f32, f16 or bf16")?;
-    demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "the sinks must be f32")
+    demand(d > 0, "queries: expected at least one element each")?;
+    demand(d <= LONGEST && dv <= LONGEST, "rows too long: expected at most 512 elements")?;
+    demand(mask.is_none_or(|mask| mask.shape.dtype.is_float()), "mask: expected f32, f16 or bf16")?;
+    demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "sinks: expected f32")
 }

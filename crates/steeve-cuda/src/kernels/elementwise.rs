@@ -87,7 +87,7 @@ pub(crate) fn unary(
 ) -> Result<(), String> {
     let a = node.operand(a)?;
     if node.result.shape.dtype == DataType::I32 {
-        demand(function.has_ints() && a.shape.dtype == DataType::I32, "only f32, f16 and bf16")?;
+        demand(function.has_ints() && a.shape.dtype == DataType::I32, "data type: expected f32, f16 or bf16")?;
     } else {
         floats([node.result, a])?;
     }
@@ -109,7 +109,7 @@ pub(crate) fn xielu(
 /// Writes one number everywhere.
 pub(crate) fn fill(node: &NodeCall<'_>, commands: &mut CommandList, value: f32) -> Result<(), String> {
     let dtype = node.result.shape.dtype;
-    demand(dtype.is_float() || dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
+    demand(dtype.is_float() || dtype == DataType::I32, "data type: expected f32, f16, bf16 or i32")?;
     ElementwiseLoop::elements([Some(node.result), None, None]).launch(commands, Function::Fill, [value, 0.0, 0.0, 0.0])
 }
 
@@ -145,7 +145,7 @@ fn of_two(
 ) -> Result<(), String> {
     let ints = [node.result, a, b].iter().filter(|it| it.shape.dtype == DataType::I32).count();
     if ints == 3 {
-        demand(function.has_ints(), "only f32, f16 and bf16")?;
+        demand(function.has_ints(), "data type: expected f32, f16 or bf16")?;
     } else {
         floats([node.result, a, b])?;
     }
@@ -167,7 +167,7 @@ pub(crate) fn add_id(
 ) -> Result<(), String> {
     let [a, b, ids] = node.operands([a, b, ids])?;
     floats([node.result, a, b])?;
-    demand(ids.shape.dtype == DataType::I32, "the ids must be i32")?;
+    demand(ids.shape.dtype == DataType::I32, "ids: expected i32")?;
     let threads = node.result.shape.ne[0].next_multiple_of(32).min(256) as u32;
     let params = AddIdParams { result: node.result.into(), a: a.into(), b: b.into(), ids: ids.into() };
     commands.launch(kernel::add_id, [node.result.shape.rows(), 1, 1], threads, params)
@@ -226,7 +226,7 @@ impl ElementwiseLoop {
         self.push(n / part, [outer[0], outer[1], 0]);
     }
 
-    /// Whether an operand has four elements side by side wherever four are taken, or one number for all of them.
+    /// Returns whether an operand has four elements side by side wherever four are taken, or one number for all of them.
     fn goes_in_fours(&self, operand: usize) -> bool {
         let Some(it) = self.operands[operand] else { return true };
         let (size, steps) = (it.shape.size(), self.steps[..self.dims].iter().map(|steps| steps[operand]));

@@ -63,7 +63,7 @@ pub(crate) fn pool_2d(
 ) -> Result<(), String> {
     // ggml counts with a fraction of the padding when it makes the result, and leaves it out when it fills it.
     let [p0, p1] = window.padding.map(|padding| padding as i64);
-    demand(p0.abs().max(p1.abs()) < 1 << 31, "the padding makes no sense")?;
+    demand(p0.abs().max(p1.abs()) < 1 << 31, "padding: expected less than 2147483648")?;
     let window = [window.size.map(i64::from), window.stride.map(i64::from), [p0, p1]];
     pooled(node, commands, a, pool, window, true)
 }
@@ -100,7 +100,7 @@ pub(crate) fn upscale(
     let kernel = match interpolation {
         Interpolation::Nearest => {
             let plain = a.shape.dtype == result.shape.dtype && a.shape.dtype.block_len() == 1;
-            demand(plain, "both must be of one plain type")?;
+            demand(plain, "data types: expected one plain type")?;
             kernel::upscale_nearest
         }
         Interpolation::Bilinear => {
@@ -120,7 +120,7 @@ pub(crate) fn pad(
 ) -> Result<(), String> {
     let (a, result) = (node.operand(a)?, node.result);
     let plain = a.shape.dtype == result.shape.dtype && a.shape.dtype.block_len() == 1;
-    demand(plain, "both must be of one plain type")?;
+    demand(plain, "data types: expected one plain type")?;
     let count = result.shape.elements();
     let params =
         PadParams { result: result.into(), source: a.into(), count: unsigned(count), before: before.map(i64::from) };

@@ -31,7 +31,7 @@ pub(crate) fn mul_mat(node: &NodeCall<'_>, commands: &mut CommandList, a: Tensor
     let ([a, b], result) = (node.operands([a, b])?, node.result);
     demand_weights(&a)?;
     let types = b.shape.dtype.is_float() && result.shape.dtype == DataType::F32;
-    demand(types, "the second source must be f32, f16 or bf16, and the result f32")?;
+    demand(types, "data types: expected a second source of f32, f16 or bf16 and a result of f32")?;
     let [k, m, a_planes, a_cubes] = a.shape.ne;
     let [_, n, planes, cubes] = b.shape.ne;
     if result.shape.elements() == 0 {
@@ -115,7 +115,7 @@ fn as_floats(commands: &mut CommandList, b: Operand) -> Result<Operand, String> 
     Ok(dense)
 }
 
-/// Whether the library can make the product; then it will.
+/// Makes the product by the library; returns whether it can.
 fn by_library(commands: &mut CommandList, a: Operand, b: Operand, result: Operand) -> Result<bool, String> {
     let number = |value: usize| i32::try_from(value).ok();
     let numbers = [a.shape.ne[1], b.shape.ne[1], a.shape.ne[0], b.shape.ne[2]].map(number);
@@ -228,7 +228,7 @@ pub(crate) fn mul_mat_id(
     let ([experts, b, ids], result) = (node.operands([experts, b, ids])?, node.result);
     demand_weights(&experts)?;
     let types = b.shape.dtype.is_float() && ids.shape.dtype == DataType::I32 && result.shape.dtype == DataType::F32;
-    demand(types, "the second source must be f32, f16 or bf16, the ids i32 and the result f32")?;
+    demand(types, "data types: expected a second source of f32, f16 or bf16, ids of i32 and a result of f32")?;
     let ([k, m, count, _], [used, tokens, ..]) = (experts.shape.ne, ids.shape.ne);
     if result.shape.elements() == 0 {
         return Ok(());

@@ -58,7 +58,7 @@ pub(crate) fn convert(commands: &mut CommandList, a: Operand, result: Operand) -
     if is_plain(kinds.0) && is_plain(kinds.1) {
         return each(kernel::copy_cast, elements, a, result);
     }
-    Err(format!("{} can't become {} here", kinds.0, kinds.1))
+    Err(format!("no conversion of {} to {}", kinds.0, kinds.1))
 }
 
 fn is_plain(dtype: DataType) -> bool {
@@ -87,7 +87,7 @@ pub(crate) fn concat(
 ) -> Result<(), String> {
     let [a, b] = node.operands([a, b])?;
     let dtype = node.result.shape.dtype;
-    demand(a.shape.dtype == dtype && b.shape.dtype == dtype, "all types must be equal")?;
+    demand(a.shape.dtype == dtype && b.shape.dtype == dtype, "data types: expected equal ones")?;
     let (to, parts) = (node.result.in_blocks()?, [a.in_blocks()?, b.in_blocks()?]);
     let (count, [first, second]) = (to.shape.elements(), parts.map(Into::into));
     let params = ConcatParams { result: to.into(), first, second, count: unsigned(count), dim: signed(dim) };
@@ -97,7 +97,7 @@ pub(crate) fn concat(
 /// A tensor again and again until it fills the result.
 pub(crate) fn repeat(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId) -> Result<(), String> {
     let a = node.operand(a)?;
-    demand(a.shape.dtype == node.result.shape.dtype, "both types must be equal")?;
+    demand(a.shape.dtype == node.result.shape.dtype, "data types: expected equal ones")?;
     let (to, from) = (node.result.in_blocks()?, a.in_blocks()?);
     let count = to.shape.elements();
     commands.launch_each(
@@ -109,23 +109,23 @@ pub(crate) fn repeat(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorI
 
 fn demand_ids(ids: &Operand) -> Result<(), String> {
     let is_id = matches!(ids.shape.dtype, DataType::I32 | DataType::I64);
-    demand(is_id, &format!("ids must be i32 or i64, not {}", ids.shape.dtype))
+    demand(is_id, &format!("ids: expected i32 or i64, got {}", ids.shape.dtype))
 }
 
-/// Whether rows can be read as floats and written by rounding, as caches are, and say so if not.
+/// Returns an error unless rows can be read as floats and written by rounding, as those of caches are.
 pub(crate) fn demand_cache(operand: &Operand) -> Result<(), String> {
     demand(can_be_rounded_to(operand.shape.dtype), &unreadable(operand))?;
     operand.in_blocks().map(drop)
 }
 
-/// Whether rows can be read as floats, and say so if not.
+/// Returns an error unless rows can be read as floats.
 pub(crate) fn demand_weights(operand: &Operand) -> Result<(), String> {
     demand(is_weight(operand.shape.dtype), &unreadable(operand))?;
     operand.in_blocks().map(drop)
 }
 
 fn unreadable(operand: &Operand) -> String {
-    format!("{} can't be read as f32 here", operand.shape.dtype)
+    format!("no conversion of {} to f32", operand.shape.dtype)
 }
 
 /// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
@@ -141,7 +141,7 @@ pub(crate) fn get_rows(
     if wanted == DataType::F32 {
         demand_weights(&a)?;
     }
-    demand(result.shape.dtype == wanted, &format!("rows of {} are taken as {wanted}", a.shape.dtype))?;
+    demand(result.shape.dtype == wanted, &format!("result: expected {wanted} for rows of {}", a.shape.dtype))?;
     let parts = result.shape.ne[0].div_ceil(1024).clamp(1, 64);
     commands.launch(
         kernel::get_rows,
@@ -160,8 +160,8 @@ pub(crate) fn set_rows(
 ) -> Result<(), String> {
     let ([rows, ids], target) = (node.operands([rows, ids])?, node.result);
     demand_ids(&ids)?;
-    demand(rows.shape.dtype.is_float(), &format!("rows must be f32, f16 or bf16, not {}", rows.shape.dtype))?;
-    demand(!is_weight_block(target.shape.dtype), &format!("nothing is rounded to {} here", target.shape.dtype))?;
+    demand(rows.shape.dtype.is_float(), &format!("rows: expected f32, f16 or bf16, got {}", rows.shape.dtype))?;
+    demand(!is_weight_block(target.shape.dtype), &format!("no rounding to {}", target.shape.dtype))?;
     demand_cache(&target)?;
     if rows.shape.elements() == 0 {
         return Ok(());

@@ -33,9 +33,9 @@ pub(crate) fn rope(
 ) -> Result<(), String> {
     let ([a, positions], factors) = (node.operands(operands)?, node.optional(factors)?);
     floats([node.result, a])?;
-    demand(positions.shape.dtype == DataType::I32, "the positions must be i32")?;
+    demand(positions.shape.dtype == DataType::I32, "positions: expected i32")?;
     let factors_are_read = factors.is_none_or(|factors| factors.shape.dtype == DataType::F32);
-    demand(factors_are_read, "the frequency factors must be f32")?;
+    demand(factors_are_read, "frequency factors: expected f32")?;
     let (pairing, sharing) = match rope.mode {
         RopeMode::Normal => (Pairing::Neighbours, PositionSharing::None),
         RopeMode::Neox => (Pairing::Halves, PositionSharing::None),

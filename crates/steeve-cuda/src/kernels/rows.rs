@@ -104,8 +104,8 @@ pub(crate) fn soft_max(
     let (a, shape) = (node.operand(a)?, node.result.shape);
     let (mask, sinks) = (node.optional(mask)?, node.optional(sinks)?);
     floats([node.result, a])?;
-    demand(mask.is_none_or(|mask| mask.shape.dtype.is_float()), "the mask must be f32, f16 or bf16")?;
-    demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "the sinks must be f32")?;
+    demand(mask.is_none_or(|mask| mask.shape.dtype.is_float()), "mask: expected f32, f16 or bf16")?;
+    demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "sinks: expected f32")?;
     let params = SoftMaxParams {
         result: node.result.into(),
         scores: a.into(),
@@ -136,7 +136,7 @@ pub(crate) fn soft_max_back(
 ) -> Result<(), String> {
     let [gradient, y] = node.operands([gradient, y])?;
     floats([node.result, gradient, y])?;
-    demand(numbers.max_bias == 0.0, "only without a bias")?;
+    demand(numbers.max_bias == 0.0, "bias: expected none")?;
     let (result, scale) = (node.result.into(), numbers.scale);
     let params = SoftMaxBackParams { result, gradient: gradient.into(), output: y.into(), scale };
     let shape = node.result.shape;
@@ -170,7 +170,7 @@ const PART: usize = 8192;
 /// As many blocks are enough for every GPU. They do not depend on which one it is, so that sums do not either.
 const PARTS: usize = 2048;
 
-/// What is added up, and whether the sum is divided by how many there are.
+/// What is added up; a mean is divided by how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
     All,
@@ -188,7 +188,7 @@ pub(crate) fn sum(node: &NodeCall<'_>, commands: &mut CommandList, sum: Sum, a: 
         (DataType::I32, to) => to.is_float(),
         (from, to) => from.is_float() && to.is_float(),
     };
-    demand(fits, &format!("no {} is made of {} this way", result.dtype, a.dtype))?;
+    demand(fits, &format!("data types: no sum of {} as {}", a.dtype, result.dtype))?;
     if is_all && a.is_dense() {
         source.shape = a.line();
     }
@@ -221,9 +221,9 @@ const WORDS: usize = 1 << 24;
 pub(crate) fn order(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId, order: Order) -> Result<(), String> {
     let source = node.operand(a)?;
     let (a, result) = (source.shape, node.result.shape);
-    demand(a.dtype.is_float() || a.dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
-    demand(result.dtype == DataType::I32, "the result must be i32")?;
-    demand(a.ne[0] <= i32::MAX as usize, "places in rows of more than 2147483647 elements are no i32")?;
+    demand(a.dtype.is_float() || a.dtype == DataType::I32, "data type: expected f32, f16, bf16 or i32")?;
+    demand(result.dtype == DataType::I32, "result: expected i32")?;
+    demand(a.ne[0] <= i32::MAX as usize, "row too long: expected indices that fit i32")?;
     let (n, rows) = (a.ne[0], a.rows());
     if result.elements() == 0 {
         return Ok(());
