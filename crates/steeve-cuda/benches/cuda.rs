@@ -163,7 +163,7 @@ impl Library {
         let source = |address: u64| with_exposed_provenance::<c_void>(address as usize);
         let narrow = blas::cudaDataType_t::CUDA_R_16BF;
         let enqueue = || {
-            // SAFETY: matrices of these sizes stand at the addresses.
+            // SAFETY: matrices of these sizes are at the addresses.
             let done = unsafe {
                 blas::cublasGemmEx(
                     self.handle,

@@ -72,8 +72,8 @@ template <int TYPE, int R, int AHEAD> __device__ void attend(const AttentionPara
         float scores[AHEAD], keys_read[AHEAD][R], values_read[AHEAD][R];
         // Each lane looks at the mask for one of the keys.
         float masked = hide && lane < AHEAD && key + lane < last ? load(hide + (key + lane) * mask.nb[0], mask.dtype) : 0;
-        // All is on its way before anything is used. What is hidden may be read, but is not looked at: nobody may have
-        // written it.
+        // All is on its way before anything is used. What is hidden may be read, but is not looked at: it may not have
+        // been written.
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
             i64 at = key + j < last ? key + j : last - 1;
@@ -345,7 +345,7 @@ __device__ __forceinline__ void store_few(
 
 // A few queries that share their keys, and many keys: four queries in a block, and each warp takes every fourth tile of 32
 // keys. Scores: a lane has a key, and reads all of its row. Values: a lane has four elements. What each block has found is put
-// together by `attend_parts`. Rows are of one type, have at most 128 elements, and stand at multiples of 16 bytes.
+// together by `attend_parts`. Rows are of one type, have at most 128 elements, and start at multiples of 16 bytes.
 // Blocks: pieces of four queries, groups, outer times parts.
 template <int TYPE> __device__ void attend_few(const AttentionParams &a) {
     __shared__ float queries[4][LONG], sums_here[WARPS][4][LONG];

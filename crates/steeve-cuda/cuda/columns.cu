@@ -52,7 +52,7 @@ __device__ Eight load8(const char *line, int type, i64 first) {
     return out;
 }
 
-// The same for blocks that only weights have: two times four elements that stand in the same bytes, or near them, from
+// The same for blocks that only weights have: two times four elements that are in the same bytes, or near them, from
 // element `j` of a block on. A lane has the same place in all of its blocks, so that most of what finds it is done once.
 template <int TYPE, int R, int C>
 __device__ __forceinline__ void add_quads(

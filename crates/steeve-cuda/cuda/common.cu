@@ -119,7 +119,7 @@ __device__ float load_at(const char *row, int type, i64 step, i64 i) {
     return load(row + i * step, type);
 }
 
-// Four elements of such a row, from a multiple of four on; floats stand side by side at a multiple of their size.
+// Four elements of such a row, from a multiple of four on; floats are side by side at a multiple of their size.
 __device__ Four load4_at(const char *row, int type, i64 i) {
     Four out;
     if (type == Q8_0) {
@@ -179,7 +179,7 @@ __device__ void encode(char *block, int type, const float *x) {
     else encode_q4_0(block, x);
 }
 
-// Moves a block of any type. Blocks stand at multiples of their size, or of two bytes if they hold several elements.
+// Moves a block of any type. Blocks are at multiples of their size, or of two bytes if they hold several elements.
 __device__ void move(char *to, const char *from, int size) {
     switch (size) {
     case 1: *to = *from; break;

@@ -89,7 +89,7 @@ template <int V> __device__ void apply(Function function, float *xs, const float
     }
 }
 
-// Where the operands stand at a place, by its number.
+// Where the operands are at a place, by its number.
 __device__ void find(const MapParams &a, u64 index, i64 *offsets) {
     offsets[0] = offsets[1] = offsets[2] = 0;
     bool is_short = a.count >> 32 == 0;

@@ -7,7 +7,7 @@ struct Quad {
     float scale, least;
 };
 
-// Four bytes. Blocks stand at multiples of two, and with `WORDS` at multiples of four.
+// Four bytes. Blocks are at multiples of two, and with `WORDS` at multiples of four.
 template <bool WORDS> __device__ u32 word_at(const char *p) {
     if (WORDS) return *(const u32 *)p;
     return ((const u16 *)p)[0] | (u32)((const u16 *)p)[1] << 16;
@@ -92,7 +92,7 @@ template <int TYPE, bool WORDS> __device__ __forceinline__ Quad quad_at(const ch
     if constexpr (TYPE == Q4_K || TYPE == Q5_K) {
         u32 quants = word_at<WORDS>(b + (TYPE == Q4_K ? 16 : 48) + 32 * (part / 2) + within) >> part % 2 * 4 & 0x0f0f0f0f;
         if (TYPE == Q5_K) quants |= (word_at<WORDS>(b + 16 + within) >> part & 0x01010101) << 4;
-        // Six bits each: those of the last four parts stand in two places.
+        // Six bits each: those of the last four parts are in two places.
         u32 one = word_at<WORDS>(b + 4), two = word_at<WORDS>(b + 8), rest = word_at<WORDS>(b + 12);
         int shift = part % 4 * 8;
         u32 factor = one >> shift & 63, least = two >> shift & 63;

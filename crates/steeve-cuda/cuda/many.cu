@@ -14,8 +14,8 @@
 //   room 1  | values 0      | keys 2     |
 //   room 2  |    | keys 1      | values 2   |
 //
-// Before all this `attend_look` has looked at the mask: tiles that nobody sees are not read, nor are keys that nobody sees
-// in a tile that somebody does, and tiles with nothing but zeros need no mask.
+// Before all this `attend_look` has looked at the mask: tiles that no query sees are not read, nor are keys that no query
+// sees in a tile that one does, and tiles with nothing but zeros need no mask.
 
 #define MANY_THREADS 128
 
@@ -92,7 +92,7 @@ __device__ float largest(float x) {
     return fmaxf(x, __shfl_xor_sync(ALL, x, 2));
 }
 
-// Starts copying the keys of a tile that somebody sees into shared memory, with zeros for the others: so nothing that is
+// Starts copying the keys of a tile that some query sees into shared memory, with zeros for the others: so nothing that is
 // hidden from all meets a weight of zero. Pieces of 16 bytes change places within a row, so that eight rows of them are in
 // different banks.
 template <int N, int PITCH, int PIECES>
@@ -123,7 +123,7 @@ __device__ void copy_rows(u32 to, const char *rows, i64 step, int length, int ti
     }
 }
 
-// The tiles that somebody sees, in order. Each lane has looked at one of 32.
+// The tiles that some query sees, in order. Each lane has looked at one of 32.
 template <int N> struct Tiles {
     const TileMask *looks;
     i64 keys;

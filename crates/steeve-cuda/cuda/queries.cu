@@ -3,7 +3,7 @@
 #define WARPS 4
 
 // The elements of a row that a lane has: R side by side. What is beyond the row is not read.
-// With a type that is known to the compiler it stands in fours, and all reads are on their way before anything is used.
+// With a type that is known to the compiler it is in fours, and all reads are on their way before anything is used.
 template <int TYPE, int R>
 __device__ void read_row(const char *row, const Tensor &t, int lane, int length, i64 in_fours, float *x) {
 #pragma unroll

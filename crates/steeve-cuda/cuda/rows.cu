@@ -1,5 +1,5 @@
 // Rows: norms, soft-max, positions, sums and orders. A block does a row, unless it says otherwise. Where the result may
-// stand on a source, an element is read by the thread that writes it, and all that needs other elements comes before.
+// be on a source, an element is read by the thread that writes it, and all that needs other elements comes before.
 
 // Squares may be beyond all numbers of f32, though their root is not.
 __device__ float norm_factor(Norm norm, double squares, double count, float epsilon) {

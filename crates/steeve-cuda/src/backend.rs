@@ -36,7 +36,7 @@ pub struct CudaBackend {
     uploads: RefCell<UploadRing>,
     /// Made when the first product for it is prepared.
     blas: RefCell<Option<Blas>>,
-    /// Whether the driver captures kernels that start before the one ahead of them is done, as far as is known.
+    /// Set if the driver captures kernels that start before the one ahead of them is done, as far as is known.
     can_capture_early: Cell<bool>,
     /// Where work is captured. Nothing ever runs there.
     recorder: Stream,
@@ -252,7 +252,7 @@ impl Backend for CudaBackend {
     fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
         let prepared = prepared.as_any_mut().downcast_mut::<CudaPrepared>();
         let Some(prepared) = prepared.filter(|prepared| prepared.registered.is_of(&self.asserts)) else {
-            return Err(self.fail("another backend has prepared these nodes"));
+            return Err(self.fail("nodes that another backend has prepared"));
         };
         if self.capture == Capture::WhenRepeated && prepared.has_run && !prepared.was_tried {
             prepared.was_tried = true;

@@ -12,7 +12,7 @@ use steeve_graph::DataType;
 use crate::driver::{Context, DeviceBytes, Stream};
 use crate::memory::{allocate, out_of_memory};
 
-/// Whether the library can be loaded.
+/// Returns whether the library can be loaded, and loads it.
 pub(crate) fn is_there() -> bool {
     // SAFETY: only tries to load the library.
     let is_there = unsafe { sys::is_culib_present() };

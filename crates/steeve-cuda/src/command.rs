@@ -150,7 +150,7 @@ pub(crate) struct CommandQueue<'a> {
     pub(crate) kernels: &'a LoadedKernels,
     /// Only where there are products for it, and with its work on `stream`.
     pub(crate) blas: Option<&'a Blas>,
-    /// Whether kernels may be started before the one ahead of them is done, if they can wait by themselves.
+    /// Set if kernels may be started before the one ahead of them is done, if they can wait by themselves.
     pub(crate) early: bool,
 }
 
@@ -197,7 +197,7 @@ impl CommandQueue<'_> {
             // SAFETY: as promised.
             Command::Copy { to, from, size } => Ok(unsafe { self.stream.copy(*to, *from, *size) }?),
             Command::Product(product) => {
-                let Some(blas) = self.blas else { return Err("cuBLAS is missing".into()) };
+                let Some(blas) = self.blas else { return Err("no cuBLAS".into()) };
                 // SAFETY: as promised.
                 unsafe { blas.enqueue(product) }
             }

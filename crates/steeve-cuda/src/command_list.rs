@@ -1,5 +1,6 @@
 //! From a node to commands: what kernels are told about, and where they put their steps.
 
+use steeve_device::Shape;
 use steeve_graph::{CallError, Graph, OpCall, TensorId};
 
 use crate::blas::Product;
@@ -7,8 +8,8 @@ use crate::command::{Commands, Cut, ParameterWords};
 use crate::cuda_c::DevicePointer;
 use crate::driver::Function;
 use crate::kernel_list::Kernel;
+use crate::operand::{Operand, unsigned};
 use crate::params::{AssertSite, KernelParams};
-use crate::shape::{Operand, Shape};
 
 /// A node with everything located: a call whose operands fit together.
 ///
@@ -26,7 +27,7 @@ pub(crate) struct Source {
     pub(crate) tensor: TensorId,
     pub(crate) slot: usize,
     pub(crate) operand: Operand,
-    /// Whether that is a copy, because the kernel would see the source change.
+    /// Set if that is a copy, because the kernel would see the source change.
     pub(crate) is_copy: bool,
 }
 
@@ -44,7 +45,7 @@ impl<'a> NodeCall<'a> {
     pub(crate) fn operand(&self, tensor: TensorId) -> Result<Operand, String> {
         let of_it = || self.sources.iter().filter(|source| source.tensor == tensor);
         let source = of_it().find(|source| source.is_copy).or_else(|| of_it().next());
-        source.map(|source| source.operand).ok_or_else(|| format!("tensor {tensor} is not located"))
+        source.map(|source| source.operand).ok_or_else(|| format!("no location of tensor {tensor}"))
     }
 
     pub(crate) fn operands<const N: usize>(&self, tensors: [TensorId; N]) -> Result<[Operand; N], String> {
@@ -61,17 +62,17 @@ impl<'a> NodeCall<'a> {
     }
 }
 
-pub(crate) const NO_KERNEL: &str = "there is no kernel for it";
+pub(crate) const NO_KERNEL: &str = "no kernel for it";
 
 pub(crate) fn floats<const N: usize>(operands: [Operand; N]) -> Result<(), String> {
     let all = operands.iter().all(|operand| operand.shape.dtype.is_float());
-    if all { Ok(()) } else { Err("only f32, f16 and bf16".into()) }
+    if all { Ok(()) } else { Err("data type: expected f32, f16 or bf16".into()) }
 }
 
 /// What the machine is like, as far as it matters how work is cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GpuProfile {
-    pub(crate) processors: u32,
+    pub(crate) processors: usize,
     pub(crate) has_blas: bool,
     /// What kernels are compiled for: 90 is that of compute capability 9.0.
     pub(crate) arch: i32,
@@ -91,7 +92,7 @@ pub(crate) struct CommandList {
 }
 
 /// Kernels that give an element to each thread have so many of them in a block.
-const THREADS: u64 = 256;
+const THREADS: usize = 256;
 
 impl CommandList {
     /// Returns a list with room for the commands of so many nodes, whose kernels report to a word at `asserts`.
@@ -106,16 +107,18 @@ impl CommandList {
     }
 
     /// Returns scratch memory for this node. It starts where `like` does within a line, so that kernels are chosen as for that.
-    pub(crate) fn scratch(&mut self, bytes: u64, like: u64) -> u64 {
+    pub(crate) fn scratch(&mut self, bytes: usize, like: u64) -> u64 {
         let start = self.used + like % 256;
-        self.used = (start + bytes).next_multiple_of(256);
+        // What passes the address space is refused later, as too much memory.
+        let end = start.saturating_add(unsigned(bytes)).checked_next_multiple_of(256);
+        self.used = end.unwrap_or(u64::MAX - 255);
         self.most = self.most.max(self.used);
-        self.base + start
+        self.base.saturating_add(start)
     }
 
     /// Returns scratch memory for so many values.
-    pub(crate) fn scratch_values<T>(&mut self, count: u64) -> DevicePointer<T> {
-        DevicePointer::new(self.scratch(size_of::<T>() as u64 * count, 0))
+    pub(crate) fn scratch_values<T>(&mut self, count: usize) -> DevicePointer<T> {
+        DevicePointer::new(self.scratch(size_of::<T>() * count, 0))
     }
 
     /// Returns scratch memory for a tensor.
@@ -123,8 +126,8 @@ impl CommandList {
         Operand { address: self.scratch(shape.bytes, 0), shape }
     }
 
-    pub(crate) fn copy(&mut self, to: u64, from: u64, size: u64) {
-        self.commands.copy(to, from, size);
+    pub(crate) fn copy(&mut self, to: u64, from: u64, size: usize) {
+        self.commands.copy(to, from, unsigned(size));
     }
 
     pub(crate) fn product(&mut self, product: Product) {
@@ -135,7 +138,7 @@ impl CommandList {
     pub(crate) fn launch<P: KernelParams>(
         &mut self,
         kernel: Kernel<P>,
-        grid: [u64; 3],
+        grid: [usize; 3],
         block: u32,
         params: P,
     ) -> Result<(), String> {
@@ -146,13 +149,12 @@ impl CommandList {
     pub(crate) fn launch_sharing<P: KernelParams>(
         &mut self,
         kernel: Kernel<P>,
-        grid: [u64; 3],
+        grid: [usize; 3],
         block: u32,
         shared: u32,
         params: P,
     ) -> Result<(), String> {
-        let grid =
-            [grid_number(grid[0], i32::MAX as u64)?, grid_number(grid[1], ACROSS)?, grid_number(grid[2], ACROSS)?];
+        let grid = [grid_number(grid[0], ALONG)?, grid_number(grid[1], ACROSS)?, grid_number(grid[2], ACROSS)?];
         self.commands.launch(kernel, Cut { grid, block, shared }, self.asserts, params);
         Ok(())
     }
@@ -161,11 +163,11 @@ impl CommandList {
     pub(crate) fn launch_custom(
         &mut self,
         function: Function,
-        blocks: u64,
+        blocks: usize,
         block: u32,
         fill: impl FnOnce(&mut ParameterWords<'_>),
     ) -> Result<(), String> {
-        let grid = [grid_number(blocks, i32::MAX as u64)?, 1, 1];
+        let grid = [grid_number(blocks, ALONG)?, 1, 1];
         self.commands.launch_custom(function, Cut { grid, block, shared: 0 }, self.asserts, fill);
         Ok(())
     }
@@ -174,19 +176,23 @@ impl CommandList {
     pub(crate) fn launch_each<P: KernelParams>(
         &mut self,
         kernel: Kernel<P>,
-        count: u64,
+        count: usize,
         params: P,
     ) -> Result<(), String> {
         self.launch(kernel, [count.div_ceil(THREADS), 1, 1], THREADS as u32, params)
     }
 }
 
-/// So many blocks fit into a launch across, and ever so many along.
-pub(crate) const ACROSS: u64 = 65535;
+/// The most blocks of a launch in its first direction.
+const ALONG: usize = i32::MAX as usize;
 
-fn grid_number(count: u64, most: u64) -> Result<u32, String> {
-    let refuse = || format!("kernel launch: too many blocks in one direction: at most {most}, needs {count}");
-    if count <= most { Ok(count.max(1) as u32) } else { Err(refuse()) }
+/// The most blocks of a launch in each other direction.
+pub(crate) const ACROSS: usize = 65535;
+
+/// Returns a number of blocks as CUDA takes it: there is at least one.
+fn grid_number(count: usize, most: usize) -> Result<u32, String> {
+    let refuse = || format!("too many blocks in one direction: expected at most {most}, got {count}");
+    u32::try_from(count.max(1)).ok().filter(|_| count <= most).ok_or_else(refuse)
 }
 
 #[cfg(test)]

@@ -215,7 +215,9 @@ impl Compiler {
         let version = format!("{}.{}", version.0, version.1);
         match Target::new(10 * major + minor, &known) {
             Some(target) => Ok(Some(Self { version, target })),
-            None => Err(format!("NVRTC {version} compiles for {known:?}, and this GPU is {major}{minor}")),
+            None => {
+                Err(format!("NVRTC {version}: no code for this GPU: expected one of {known:?}, got {major}{minor}"))
+            }
         }
     }
 }

@@ -144,7 +144,7 @@ impl<T: CudaValue> CudaValue for DevicePointer<T> {
     }
 }
 
-/// Whether something is so, in the four bytes of a number, so that structures have no gaps.
+/// A `bool` in the four bytes of a number, so that structures have no gaps.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flag(i32);

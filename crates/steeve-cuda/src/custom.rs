@@ -15,8 +15,8 @@ use steeve_graph::{CustomOp, Graph, Op, Param, TensorId};
 
 use crate::command_list::{CommandList, Source};
 use crate::driver::Function;
+use crate::operand::{Operand, unsigned};
 use crate::params::{AssertSite, Tensor};
-use crate::shape::Operand;
 use crate::sources;
 
 /// A kernel of a caller's own operation on GPUs, in CUDA C.
@@ -126,7 +126,7 @@ impl CustomKernels {
         if bytes > MOST_BYTES {
             let slots = graph.sources(node).len();
             return Err(format!(
-                "{slots} sources take {bytes} bytes of parameters: a kernel gets at most {MOST_BYTES}"
+                "too many parameters: expected at most {MOST_BYTES} bytes, got {bytes} for {slots} sources"
             ));
         }
         Ok(Some(kernel))
@@ -151,7 +151,7 @@ impl CudaKernel {
         let call = CallShape::of(graph, node);
         let function = compile(&self.text(call))?;
         let (count, grid) = match self.split {
-            WorkSplit::Elements => (result.shape.elements(), result.shape.elements().div_ceil(u64::from(THREADS))),
+            WorkSplit::Elements => (result.shape.elements(), result.shape.elements().div_ceil(THREADS as usize)),
             WorkSplit::Rows => (result.shape.rows(), result.shape.rows()),
         };
         let mut operands = vec![Tensor::optional(None); call.sources];
@@ -160,7 +160,7 @@ impl CudaKernel {
         params.resize(call.params, CustomParam::default());
         commands.launch_custom(function, grid, THREADS, |words| {
             words.push(Tensor::from(result));
-            words.push(count);
+            words.push(unsigned(count));
             operands.into_iter().for_each(|operand| words.push(operand));
             params.into_iter().for_each(|param| words.push(param));
         })

@@ -125,12 +125,12 @@ impl Core {
         let has_blas = self.blas().is_ok();
         GpuProfile {
             arch: 10 * self.context.arch.0 + self.context.arch.1,
-            processors: self.context.processors,
+            processors: self.context.processors as usize,
             has_blas,
         }
     }
 
-    /// Whether there is cuBLAS; if not, why.
+    /// Returns an error that says why if there is no cuBLAS.
     fn blas(&self) -> Result<(), String> {
         let missing = || String::from("its library (libcublas) can't be loaded");
         let known = &mut *lock(&self.blas);
@@ -142,7 +142,7 @@ impl Core {
         *lock(&self.blas) = Some(Err(why));
     }
 
-    /// Whether memory is that of another GPU.
+    /// Returns whether memory is that of a GPU in use, this one or another.
     pub(crate) fn is_peer(&self, memory: &Arc<dyn BufferType>) -> bool {
         lock(&CORES).iter().filter_map(Weak::upgrade).any(|core| Arc::ptr_eq(&core.memory, memory))
     }
@@ -342,7 +342,7 @@ mod tests {
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 let mut seen = vec![0; SIZE as usize];
                 next.read(Offset(0), &mut seen).unwrap();
-                assert!(seen.iter().all(|byte| *byte == 0x55), "somebody still wrote to {}", memory.name());
+                assert!(seen.iter().all(|byte| *byte == 0x55), "a copy still wrote to {}", memory.name());
             }
         }
     }

@@ -83,7 +83,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn count() -> Result<usize, String> {
     // SAFETY: only tries to load the library.
     if !unsafe { sys::is_culib_present() } {
-        return Err("the driver's library (libcuda) can't be loaded".into());
+        return Err("no driver: its library (libcuda) can't be loaded".into());
     }
     let (mut version, mut count) = (0, 0);
     call!(cuInit(0))?;
@@ -91,7 +91,7 @@ pub(crate) fn count() -> Result<usize, String> {
     call!(cuDriverGetVersion(&mut version))?;
     if version < LEAST_VERSION {
         let text = |version: i32| format!("{}.{}", version / 1000, version % 1000 / 10);
-        return Err(format!("the driver is for CUDA {}, and {} is the least", text(version), text(LEAST_VERSION)));
+        return Err(format!("driver too old: expected CUDA {} or newer, got {}", text(LEAST_VERSION), text(version)));
     }
     call!(cuDeviceGetCount(&mut count))?;
     Ok(usize::try_from(count).unwrap_or(0))

@@ -104,12 +104,14 @@ impl KernelAsserts {
                 // Kernels have no room for more.
                 let beyond = if value == i32::MAX || value == i32::MIN { " or beyond" } else { "" };
                 match op {
-                    Op::Div => format!("{name}: {value} is divided by zero"),
-                    Op::MulMatId => format!("{name}: id {value}{beyond} is not among the {} experts", count(2)),
-                    _ => format!("{name}: id {value}{beyond} is not among the {} rows", count(1)),
+                    Op::Div => format!("{name}: division by zero: {value}"),
+                    Op::MulMatId => {
+                        format!("{name}: no such expert: expected an id below {}, got {value}{beyond}", count(2))
+                    }
+                    _ => format!("{name}: no such row: expected an id below {}, got {value}{beyond}", count(1)),
                 }
             }
-            None => format!("a node that was prepared long ago was given {value}, which makes no sense"),
+            None => format!("a node that was prepared long ago: invalid value: {value}"),
         };
         Err(DeviceError::Failed { device: self.device.to_string(), why })
     }

@@ -16,7 +16,7 @@ pub(crate) use rope::{Pairing, PositionSharing};
 pub(crate) use rows::Norm;
 
 use crate::command_list::{CommandList, NO_KERNEL, NodeCall, Source};
-use crate::shape::Operand;
+use crate::operand::Operand;
 
 /// Adds the commands of a node that writes something. The error says what is not supported.
 pub(crate) fn choose(node: &NodeCall<'_>, commands: &mut CommandList) -> Result<(), String> {
@@ -81,7 +81,7 @@ pub(crate) fn choose(node: &NodeCall<'_>, commands: &mut CommandList) -> Result<
         Call::FlashAttnExt { q, k, v, mask, sinks, attention } => {
             attention::flash_attn_ext(node, commands, [q, k, v], [mask, sinks], attention)
         }
-        Call::Custom {} => Err("callers' own operations have no kernel here".into()),
+        Call::Custom {} => Err("no kernel for callers' own operations".into()),
         _ => Err(NO_KERNEL.into()),
     }
 }
@@ -89,14 +89,14 @@ pub(crate) fn choose(node: &NodeCall<'_>, commands: &mut CommandList) -> Result<
 /// Returns an error unless every element can be read and written at once, and no two of the result share bytes.
 pub(crate) fn check_addresses(result: Operand, sources: &[Source]) -> Result<(), String> {
     if let Some(source) = sources.iter().find(|source| !source.operand.is_at_its_unit()) {
-        return Err(format!("the elements of source {} are not at multiples of their size", source.slot));
+        return Err(format!("elements of source {}: expected addresses at multiples of their size", source.slot));
     }
-    demand(result.is_at_its_unit(), "the elements of the result are not at multiples of their size")?;
-    demand(!result.shape.overlaps_itself(), "elements of the result share bytes")
+    demand(result.is_at_its_unit(), "elements of the result: expected addresses at multiples of their size")?;
+    demand(!result.shape.overlaps_itself(), "elements of the result: expected no shared bytes")
 }
 
-/// Whether a number divides another. Nothing divides nothing.
-fn divides(part: u64, whole: u64) -> bool {
+/// Returns whether a number divides another. Every number divides zero.
+fn divides(part: usize, whole: usize) -> bool {
     whole.is_multiple_of(part)
 }
 

@@ -32,7 +32,7 @@ mod blas;
 // What is run.
 mod cuda_c;
 mod data_types;
-mod shape;
+mod operand;
 mod params;
 mod kernel_list;
 mod sources;

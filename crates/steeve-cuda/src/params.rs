@@ -6,7 +6,7 @@
 use crate::cuda_c::{CudaValue, DevicePointer, Flag, cuda_struct};
 use crate::data_types::number;
 use crate::kernels::{Function, Norm, Pairing, PositionSharing};
-use crate::shape::Operand;
+use crate::operand::{Operand, signed};
 
 cuda_struct! {
     /// A tensor as kernels are given it.
@@ -23,8 +23,7 @@ cuda_struct! {
 
 impl From<Operand> for Tensor {
     fn from(Operand { address, shape }: Operand) -> Self {
-        // All are below 2^62.
-        let [ne, nb] = [shape.ne, shape.nb].map(|all| all.map(u64::cast_signed));
+        let [ne, nb] = [shape.ne, shape.nb].map(|all| all.map(signed));
         Self { data: DevicePointer::new(address), ne, nb, dtype: number(shape.dtype), size: shape.size() as i32 }
     }
 }
@@ -197,7 +196,7 @@ kernel_params! {
         part_length: i64,
         /// What the blocks of a sum have found: whole numbers, or doubles.
         partial: DevicePointer<u64>,
-        /// Whether there is one sum of all elements.
+        /// Set if there is one sum of all elements.
         is_all: Flag,
     }
 
@@ -212,7 +211,7 @@ kernel_params! {
         from: DevicePointer<u64>,
         /// Null where ids are written instead.
         to: DevicePointer<u64>,
-        /// Whether the largest come first.
+        /// Set if the largest come first.
         is_descending: Flag,
     }
 }
@@ -263,7 +262,7 @@ kernel_params! {
         image_size: [i64; 2],
         /// The bytes from element to element of the image: across, down, by channel, by image.
         image_steps: [i64; 4],
-        /// Whether images are rows.
+        /// Set if images are rows.
         is_flat: Flag,
     }
 
@@ -276,7 +275,7 @@ kernel_params! {
         stride: [i64; 2],
         padding: [i64; 2],
         is_mean: Flag,
-        /// Whether windows are more than one row high.
+        /// Set if windows are more than one row high.
         goes_down: Flag,
     }
 
@@ -312,7 +311,7 @@ kernel_params! {
         /// How many neighbours share a plane, and a cube, of the weights.
         plane_repeats: i64,
         cube_repeats: i64,
-        /// Whether several elements of the weights can be read at once.
+        /// Set if several elements of the weights can be read at once.
         is_aligned: Flag,
     }
 
@@ -321,7 +320,7 @@ kernel_params! {
         source: Tensor,
         /// The power of two that each row was divided by.
         powers: DevicePointer<f32>,
-        /// Whether four elements of the source can be read at once.
+        /// Set if four elements of the source can be read at once.
         in_fours: Flag,
     }
 
@@ -343,7 +342,7 @@ cuda_struct! {
     TileMask {
         /// One bit for each key that a query sees.
         seen: u64,
-        /// Whether the mask is zero everywhere.
+        /// Not zero if the mask is zero everywhere.
         zeros: u64,
     }
 }
@@ -369,7 +368,7 @@ kernel_params! {
         queries: i64,
         /// What `attend_look` has found, if there is a mask.
         tile_masks: DevicePointer<TileMask>,
-        /// Whether four elements of the keys, and of the values, can be read at once.
+        /// Set if four elements of the keys, and of the values, can be read at once.
         keys_in_fours: Flag,
         values_in_fours: Flag,
         scale: f32,

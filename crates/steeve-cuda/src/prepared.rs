@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use steeve_device::{
-    DeviceError, Locate, LocatedTensor, LoweredSource, Lowering, Prepared, SharedBuffer, SourceUse, UsedBuffer,
+    DeviceError, Locate, LocatedTensor, LoweredSource, Lowering, Prepared, Shape, SharedBuffer, SourceUse, UsedBuffer,
 };
 use steeve_graph::{Graph, Named, TensorId};
 
@@ -16,8 +16,8 @@ use crate::driver::{CapturedGraph, Context};
 use crate::kernel_asserts::{KernelAsserts, NodeRegistration};
 use crate::kernels::{check_addresses, choose};
 use crate::memory::CudaBuffer;
+use crate::operand::Operand;
 use crate::scratch::{Scratch, ScratchMemory};
-use crate::shape::{Operand, Shape};
 
 /// Nodes with their commands.
 #[derive(Debug)]
@@ -26,8 +26,9 @@ pub(crate) struct CudaPrepared {
     pub(crate) commands: Commands,
     /// How many commands there are before those of each node.
     starts: Vec<usize>,
-    /// Whether it has run, and whether capturing it was tried then.
+    /// Set once it has run.
     pub(crate) has_run: bool,
+    /// Set once capturing it was tried.
     pub(crate) was_tried: bool,
     pub(crate) captured: Option<CapturedGraph>,
     pub(crate) registered: NodeRegistration,
@@ -61,12 +62,13 @@ pub(crate) fn supports(
     node: TensorId,
 ) -> Result<(), DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
-    let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("there is no such tensor".into())) };
+    let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("no such tensor".into())) };
     if tensor.op.writes_nothing() || tensor.layout.elements() == 0 {
         return Ok(());
     }
     let operand = |id: TensorId| {
-        let shape = shape_of(name, graph, node, id)?;
+        let shape = Shape::new(&graph.tensor(id).layout)
+            .ok_or_else(|| refuse(format!("too large for this machine: {}", Named::new(id, graph.names()))))?;
         // Roots are located at multiples of any alignment there is.
         Ok::<_, DeviceError>(Operand { address: (1 << 50) + graph.tensors().offset(id).get(), shape })
     };
@@ -171,19 +173,16 @@ impl NodeLowering<'_> {
             return Ok(());
         }
         let refuse = |why: String| DeviceError::unsupported(self.name, graph, node, why);
-        let operand = |id: TensorId, located: &LocatedTensor| {
-            let shape = shape_of(self.name, graph, node, id)?;
-            Ok::<_, DeviceError>(Operand { address: located.address, shape })
-        };
+        let operand = |located: LocatedTensor| Operand { address: located.address, shape: located.shape };
         let custom = self.custom.kernel(graph, node).map_err(refuse)?;
         let lowered = match custom {
             Some(kernel) => operands.lower_custom(node, kernel.op())?,
             None => operands.lower(node)?,
         };
-        let result = operand(node, &lowered.result)?;
+        let result = operand(lowered.result);
         sources.clear();
         for &LoweredSource { tensor, slot, located, usage } in lowered.sources {
-            let (mut operand, is_copy) = (operand(tensor, &located)?, usage == SourceUse::Staged);
+            let (mut operand, is_copy) = (operand(located), usage == SourceUse::Staged);
             if is_copy {
                 let copy = list.scratch(operand.shape.bytes, operand.address);
                 list.copy(copy, operand.address, operand.shape.bytes);
@@ -203,10 +202,4 @@ impl NodeLowering<'_> {
 struct LoweredNodes {
     list: CommandList,
     starts: Vec<usize>,
-}
-
-fn shape_of(name: &str, graph: &Graph, node: TensorId, operand: TensorId) -> Result<Shape, DeviceError> {
-    let too_large = || format!("{} is too large", Named::new(operand, graph.names()));
-    let shape = Shape::new(&graph.tensor(operand).layout);
-    shape.ok_or_else(|| DeviceError::unsupported(name, graph, node, too_large()))
 }

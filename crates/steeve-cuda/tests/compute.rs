@@ -1,4 +1,4 @@
-//! Operations on each GPU there is: every node within tolerance of exact values, wherever its result stands, and the same
+//! Operations on each GPU there is: every node within tolerance of exact values, wherever its result is, and the same
 //! bits in every plan, launched one by one and captured.
 //!
 //! `STEEVE_PROOF=10000` asks for more random graphs, and `--nocapture` shows what was in them.

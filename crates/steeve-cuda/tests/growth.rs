@@ -1,4 +1,4 @@
-//! Memory of each GPU there is grows where it stands.
+//! Memory of each GPU there is grows in place.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod gpu;
@@ -90,7 +90,7 @@ impl Chain {
         Self { graph: Graph::from_outputs(&context, &[output]).unwrap(), input, output }
     }
 
-    /// The buffer that all of it stands in.
+    /// The buffer that all of it is in.
     fn buffer<'a>(&self, allocation: &'a Allocation) -> &'a SharedBuffer {
         allocation.address(self.input).unwrap().buffer
     }
@@ -159,7 +159,7 @@ impl Decoded {
     }
 }
 
-/// All that is prepared for a stream shares one scratch memory: who was captured first goes on when others need more of it.
+/// All that is prepared for a stream shares one scratch memory: what was captured first goes on when more of it is needed.
 #[test]
 fn scratch_memory_grows_behind_what_was_captured() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! One graph over a GPU and the processor: near what the processor makes of it alone, the same again and again, and nobody
-//! ever touches bytes that somebody else might still use.
+//! One graph over a GPU and the processor: near what the processor makes of it alone, the same again and again, and no
+//! bytes are touched that may still be in use.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod gpu;
@@ -32,7 +32,7 @@ fn options(random: &mut Random) -> SchedOptions {
     SchedOptions::new().with_offload(offload).with_pipeline_depth(1 + random.index(3))
 }
 
-/// Whether a small difference can become a large one, or a number is no float at all.
+/// Returns whether a small difference can become a large one, or a number is no float at all.
 fn jumps(case: &Case) -> bool {
     let graph = &case.graph;
     graph.nodes().iter().any(|node| {
@@ -54,7 +54,7 @@ fn prove(device_set: &DeviceSet, case: &Case, seed: u64, tolerance: f32) -> bool
     let mut bindings = device_set.bind(case, &mut random, true);
     pin_some(&mut scheduler, case, &bindings, &mut random);
     if let Err(error) = scheduler.schedule(&case.graph, &bindings) {
-        // A cache may stand where nobody can write into it.
+        // A cache may be where no backend can write into it.
         assert!(matches!(error, SchedError::Unsupported { .. }), "seed {seed}: {error}");
         scheduler.reset().unwrap();
         bindings = device_set.bind(case, &mut random, false);

@@ -219,7 +219,7 @@ impl fmt::Debug for PinnedBytes {
     }
 }
 
-/// Whether the host's memory at an address is pinned, so that copies from it are not done when they are enqueued.
+/// Returns whether the host's memory at an address is pinned, so that copies from it are not done when they are enqueued.
 pub(crate) fn is_pinned(context: &Context, address: *const u8) -> bool {
     let Ok(_entered) = context.enter() else { return false };
     let mut kind = 0u32;

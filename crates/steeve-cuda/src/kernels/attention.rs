@@ -7,26 +7,26 @@ use super::{demand, divides};
 use crate::command_list::{CommandList, GpuProfile, NodeCall};
 use crate::cuda_c::DevicePointer;
 use crate::kernel_list::{self as kernel, Kernel};
+use crate::operand::{Operand, signed};
 use crate::params::{AttentionParams, MaskParams, Tensor, TileMask};
-use crate::shape::Operand;
 
 /// The longest rows that fit into registers.
-const LONGEST: u64 = 512;
+const LONGEST: usize = 512;
 
 /// As many queries that share their keys make a tile.
-const QUERIES: u64 = 16;
+const QUERIES: usize = 16;
 
 /// What a tile shares: its queries, 32 keys and 32 values, in rows of 132 numbers.
 const TILE_BYTES: u32 = (16 + 32 + 32) * 132 * 4;
 
 /// The keys that a block of few queries takes at a time.
-const KEYS_OF_FEW: u64 = 128;
+const KEYS_OF_FEW: usize = 128;
 
 /// The keys of many queries that are worth another block.
-const KEYS_OF_MANY: u64 = 256;
+const KEYS_OF_MANY: usize = 256;
 
 /// Fewer keys than this are not worth another block.
-const KEYS: u64 = 32;
+const KEYS: usize = 32;
 
 /// `q` `[d, token, head]`, `k` `[d, key, head]`, `v` `[dv, key, head]` and a mask `[key, token]` make `[dv, head, token]`.
 /// Slot 4 may have sinks: one more score for each head, with no value.
@@ -39,7 +39,7 @@ pub(crate) fn flash_attn_ext(
 ) -> Result<(), String> {
     let ([q, k, v], mask, sinks) = (node.operands(operands)?, node.optional(mask)?, node.optional(sinks)?);
     can_be_read([&q, &k, &v], mask, sinks)?;
-    demand(node.result.shape.dtype == DataType::F32, "the result must be f32")?;
+    demand(node.result.shape.dtype == DataType::F32, "result: expected f32")?;
     if node.result.shape.elements() == 0 {
         return Ok(());
     }
@@ -64,17 +64,17 @@ struct AttentionWork {
     v: Operand,
     mask: Option<Operand>,
     /// The length of a value.
-    dv: u64,
+    dv: usize,
     /// The longer of a key and a value.
-    longest: u64,
-    tokens: u64,
-    heads: u64,
-    outer: u64,
-    keys: u64,
+    longest: usize,
+    tokens: usize,
+    heads: usize,
+    outer: usize,
+    keys: usize,
     /// The heads that share their keys, how many such groups there are, and the queries of one.
-    group: u64,
-    groups: u64,
-    together: u64,
+    group: usize,
+    groups: usize,
+    together: usize,
     /// The type of keys and values that kernels can know, because they are of one type and in fours; none if they can't.
     known: Option<DataType>,
 }
@@ -115,8 +115,8 @@ impl AttentionWork {
             sinks: Tensor::optional(sinks),
             parts: 0,
             partial: DevicePointer::NULL,
-            group: self.group.cast_signed(),
-            queries: self.together.cast_signed(),
+            group: signed(self.group),
+            queries: signed(self.together),
             tile_masks: DevicePointer::NULL,
             keys_in_fours: goes_in_fours(&self.k).into(),
             values_in_fours: goes_in_fours(&self.v).into(),
@@ -126,12 +126,12 @@ impl AttentionWork {
         }
     }
 
-    fn queries(&self) -> u64 {
+    fn queries(&self) -> usize {
         self.tokens * self.heads * self.outer
     }
 
     /// Returns scratch memory for what the parts of all queries find.
-    fn partial(&self, commands: &mut CommandList, parts: u64) -> DevicePointer<f32> {
+    fn partial(&self, commands: &mut CommandList, parts: usize) -> DevicePointer<f32> {
         commands.scratch_values(self.queries() * parts * (self.dv + 2))
     }
 
@@ -143,7 +143,7 @@ impl AttentionWork {
     /// Many queries that share their keys; `None` if another kernel is for them.
     fn launch_tiles(&self, commands: &mut CommandList, params: AttentionParams) -> Option<Result<(), String>> {
         let blocks = self.together.div_ceil(QUERIES);
-        let is_enough = blocks * self.groups * self.outer >= u64::from(commands.machine.processors) / 2;
+        let is_enough = blocks * self.groups * self.outer >= commands.machine.processors / 2;
         if self.longest > 128 || self.together < QUERIES || !is_enough {
             return None;
         }
@@ -162,13 +162,13 @@ impl AttentionWork {
             Some(DataType::Bf16) => kernel::attend_few_bf16,
             _ => return None,
         };
-        let (pieces, processors) = (self.together.div_ceil(4), u64::from(commands.machine.processors));
+        let (pieces, processors) = (self.together.div_ceil(4), commands.machine.processors);
         let (blocks, most) = (pieces * self.groups * self.outer, self.keys.div_ceil(KEYS_OF_FEW));
         if self.longest > 128 || !is_wide(&self.k) || !is_wide(&self.v) || blocks * most < processors {
             return None;
         }
         let parts = most.min((processors * 4).div_ceil(blocks)).clamp(1, 64);
-        let params = AttentionParams { parts: parts.cast_signed(), partial: self.partial(commands, parts), ..params };
+        let params = AttentionParams { parts: signed(parts), partial: self.partial(commands, parts), ..params };
         let launched = commands.launch(kernel, [pieces, self.groups, self.outer * parts], 128, params);
         Some(launched.and_then(|()| self.launch_parts(commands, params)))
     }
@@ -176,9 +176,9 @@ impl AttentionWork {
     /// Queries one by one.
     fn launch_single(&self, commands: &mut CommandList, mut params: AttentionParams) -> Result<(), String> {
         // All processors should have something, though the parts of a query must then be put together.
-        let wanted = u64::from(commands.machine.processors * 4).div_ceil(self.queries());
+        let wanted = (commands.machine.processors * 4).div_ceil(self.queries());
         let parts = self.keys.div_ceil(KEYS).min(wanted).clamp(1, 64);
-        params.parts = parts.cast_signed();
+        params.parts = signed(parts);
         if parts > 1 {
             params.partial = self.partial(commands, parts);
         }
@@ -208,13 +208,13 @@ impl AttentionWork {
 struct TensorCoreCut {
     kernel: Kernel<AttentionParams>,
     /// The queries of a block, and the keys of a tile.
-    queries: u64,
-    keys: u64,
+    queries: usize,
+    keys: usize,
     /// The bytes that threads share: three rooms for a tile.
     shared: u32,
-    blocks: u64,
-    tiles: u64,
-    parts: u64,
+    blocks: usize,
+    tiles: usize,
+    parts: usize,
 }
 
 impl TensorCoreCut {
@@ -244,16 +244,16 @@ impl TensorCoreCut {
         let all = blocks * work.groups * work.outer;
         // Where two warps have the halves of a query they would have to agree about its parts.
         let most = if queries == 64 { (tiles * keys / KEYS_OF_MANY).clamp(1, 64) } else { 1 };
-        if queries < 64 && all < u64::from(machine.processors) / 4 {
+        if queries < 64 && all < machine.processors / 4 {
             return None;
         }
-        let parts = (2 * u64::from(machine.processors) / all.max(1)).clamp(1, most);
+        let parts = (2 * machine.processors / all.max(1)).clamp(1, most);
         let shared = 3 * keys as u32 * row;
         Some(Self { kernel, queries, keys, shared, blocks, tiles, parts })
     }
 
     fn launch(self, work: &AttentionWork, commands: &mut CommandList, params: AttentionParams) -> Result<(), String> {
-        let mut params = AttentionParams { parts: self.parts.cast_signed(), ..params };
+        let mut params = AttentionParams { parts: signed(self.parts), ..params };
         if self.parts > 1 {
             params.partial = work.partial(commands, self.parts);
         }
@@ -272,17 +272,17 @@ impl TensorCoreCut {
         commands: &mut CommandList,
         mask: Operand,
     ) -> Result<DevicePointer<TileMask>, String> {
-        let planes = |dim: usize, count: u64| if mask.shape.ne[dim] == 1 { 1 } else { count };
+        let planes = |dim: usize, count: usize| if mask.shape.ne[dim] == 1 { 1 } else { count };
         let grid = [self.tiles * self.blocks, planes(2, work.groups), planes(3, work.outer)];
         let tile_masks = commands.scratch_values(grid.iter().product());
         let params = MaskParams {
             mask: mask.into(),
-            keys: work.keys.cast_signed(),
-            group: work.group.cast_signed(),
-            queries: work.together.cast_signed(),
-            tile_keys: self.keys.cast_signed(),
-            block_queries: self.queries.cast_signed(),
-            tiles: self.tiles.cast_signed(),
+            keys: signed(work.keys),
+            group: signed(work.group),
+            queries: signed(work.together),
+            tile_keys: signed(self.keys),
+            block_queries: signed(self.queries),
+            tiles: signed(self.tiles),
             tile_masks,
         };
         commands.launch(kernel::attend_look, grid, 128, params)?;
@@ -290,25 +290,25 @@ impl TensorCoreCut {
     }
 }
 
-/// Whether rows can be read in pieces of 16 bytes, of numbers of two.
+/// Returns whether rows can be read in pieces of 16 bytes, of numbers of two.
 fn is_wide(it: &Operand) -> bool {
     divides(8, it.shape.ne[0]) && it.is_aligned(16)
 }
 
-/// Whether four elements can be read at once.
+/// Returns whether four elements can be read at once.
 fn goes_in_fours(it: &Operand) -> bool {
     let shape = it.shape;
     divides(4, shape.ne[0]) && (!shape.dtype.is_float() || shape.has_dense_rows() && it.is_aligned(4 * shape.size()))
 }
 
-/// Whether there are kernels for these types and lengths.
+/// Returns an error unless there are kernels for these types and lengths.
 fn can_be_read([q, k, v]: [&Operand; 3], mask: Option<Operand>, sinks: Option<Operand>) -> Result<(), String> {
     demand_cache(k)?;
     demand_cache(v)?;
-    demand(q.shape.dtype.is_float(), "the queries must be f32, f16 or bf16")?;
+    demand(q.shape.dtype.is_float(), "queries: expected f32, f16 or bf16")?;
     let (d, dv) = (q.shape.ne[0], v.shape.ne[0]);
-    demand(d > 0, "queries of no elements have no scores")?;
-    demand(d <= LONGEST && dv <= LONGEST, "rows have at most 512 elements")?;
-    demand(mask.is_none_or(|mask| mask.shape.dtype.is_float()), "the mask must be f32, f16 or bf16")?;
-    demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "the sinks must be f32")
+    demand(d > 0, "queries: expected at least one element each")?;
+    demand(d <= LONGEST && dv <= LONGEST, "rows too long: expected at most 512 elements")?;
+    demand(mask.is_none_or(|mask| mask.shape.dtype.is_float()), "mask: expected f32, f16 or bf16")?;
+    demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "sinks: expected f32")
 }

@@ -1,5 +1,6 @@
 //! One element of the result from one of each source: which function goes with which operation, and the way over them.
 
+use steeve_device::Shape;
 use steeve_graph::{DataType, Gated, Glu, SwigluOai, TensorId, Unary};
 
 use super::demand;
@@ -7,8 +8,8 @@ use crate::command_list::{CommandList, NO_KERNEL, NodeCall, floats};
 use crate::cuda_c::{DevicePointer, cuda_enum};
 use crate::data_types::number;
 use crate::kernel_list::{self as kernel, Kernel};
+use crate::operand::{Operand, signed, unsigned};
 use crate::params::{AddIdParams, MapParams};
-use crate::shape::{Operand, Shape};
 
 cuda_enum! {
     /// What is made of an element of each source.
@@ -86,7 +87,7 @@ pub(crate) fn unary(
 ) -> Result<(), String> {
     let a = node.operand(a)?;
     if node.result.shape.dtype == DataType::I32 {
-        demand(function.has_ints() && a.shape.dtype == DataType::I32, "only f32, f16 and bf16")?;
+        demand(function.has_ints() && a.shape.dtype == DataType::I32, "data type: expected f32, f16 or bf16")?;
     } else {
         floats([node.result, a])?;
     }
@@ -108,7 +109,7 @@ pub(crate) fn xielu(
 /// Writes one number everywhere.
 pub(crate) fn fill(node: &NodeCall<'_>, commands: &mut CommandList, value: f32) -> Result<(), String> {
     let dtype = node.result.shape.dtype;
-    demand(dtype.is_float() || dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
+    demand(dtype.is_float() || dtype == DataType::I32, "data type: expected f32, f16, bf16 or i32")?;
     ElementwiseLoop::elements([Some(node.result), None, None]).launch(commands, Function::Fill, [value, 0.0, 0.0, 0.0])
 }
 
@@ -130,7 +131,7 @@ pub(crate) fn glu(
     let result = node.result;
     floats([a, result])?;
     let low = Operand { shape: Shape { ne: result.shape.ne, ..a.shape }, ..a };
-    let high = Operand { address: a.address + result.shape.ne[0] * a.shape.nb[0], ..low };
+    let high = Operand { address: a.at(result.shape.ne[0] * a.shape.nb[0]), ..low };
     let [x, y] = if is_swapped { [high, low] } else { [low, high] };
     ElementwiseLoop::elements([Some(result), Some(x), Some(y)]).launch(commands, function, numbers)
 }
@@ -144,7 +145,7 @@ fn of_two(
 ) -> Result<(), String> {
     let ints = [node.result, a, b].iter().filter(|it| it.shape.dtype == DataType::I32).count();
     if ints == 3 {
-        demand(function.has_ints(), "only f32, f16 and bf16")?;
+        demand(function.has_ints(), "data type: expected f32, f16 or bf16")?;
     } else {
         floats([node.result, a, b])?;
     }
@@ -166,7 +167,7 @@ pub(crate) fn add_id(
 ) -> Result<(), String> {
     let [a, b, ids] = node.operands([a, b, ids])?;
     floats([node.result, a, b])?;
-    demand(ids.shape.dtype == DataType::I32, "the ids must be i32")?;
+    demand(ids.shape.dtype == DataType::I32, "ids: expected i32")?;
     let threads = node.result.shape.ne[0].next_multiple_of(32).min(256) as u32;
     let params = AddIdParams { result: node.result.into(), a: a.into(), b: b.into(), ids: ids.into() };
     commands.launch(kernel::add_id, [node.result.shape.rows(), 1, 1], threads, params)
@@ -180,8 +181,8 @@ pub(crate) fn add_id(
 struct ElementwiseLoop {
     operands: [Option<Operand>; 3],
     dims: usize,
-    ne: [u64; 8],
-    steps: [[u64; 3]; 8],
+    ne: [usize; 8],
+    steps: [[usize; 3]; 8],
 }
 
 impl ElementwiseLoop {
@@ -200,7 +201,7 @@ impl ElementwiseLoop {
     }
 
     /// Adds `n` steps outside of what there is so far.
-    fn push(&mut self, n: u64, steps: [u64; 3]) {
+    fn push(&mut self, n: usize, steps: [usize; 3]) {
         if n == 1 {
             return;
         }
@@ -216,7 +217,7 @@ impl ElementwiseLoop {
     }
 
     /// Adds `n` steps outside of what there is so far, where the last operand is repeated every `part` steps.
-    fn push_repeated(&mut self, n: u64, steps: [u64; 3], part: u64) {
+    fn push_repeated(&mut self, n: usize, steps: [usize; 3], part: usize) {
         if part == 1 {
             return self.push(n, [steps[0], steps[1], 0]);
         }
@@ -225,28 +226,26 @@ impl ElementwiseLoop {
         self.push(n / part, [outer[0], outer[1], 0]);
     }
 
-    /// Whether an operand has four elements side by side wherever four are taken, or one number for all of them.
+    /// Returns whether an operand has four elements side by side wherever four are taken, or one number for all of them.
     fn goes_in_fours(&self, operand: usize) -> bool {
         let Some(it) = self.operands[operand] else { return true };
         let (size, steps) = (it.shape.size(), self.steps[..self.dims].iter().map(|steps| steps[operand]));
         let mut steps = steps;
         match steps.next() {
             Some(0) => operand > 0,
-            Some(step) if step == size => {
-                it.address.is_multiple_of(4 * size) && steps.all(|step| step.is_multiple_of(4 * size))
-            }
+            Some(step) if step == size => it.starts_at(4 * size) && steps.all(|step| step.is_multiple_of(4 * size)),
             _ => false,
         }
     }
 
     fn launch(&self, commands: &mut CommandList, function: Function, numbers: [f32; 4]) -> Result<(), String> {
-        let mut params = self.params(function, numbers);
+        let (mut params, count) = (self.params(function, numbers), self.count());
         if self.operands[0].is_some_and(|result| result.shape.dtype == DataType::I32) {
-            return launch_map(commands, kernel::map_int, 1, params);
+            return launch_map(commands, kernel::map_int, count, params);
         }
         let in_fours = self.dims > 0 && self.ne[0].is_multiple_of(4) && (0..3).all(|index| self.goes_in_fours(index));
         if !in_fours {
-            return launch_map(commands, kernel::map_1, 2, params);
+            return launch_map(commands, kernel::map_1, count.div_ceil(2), params);
         }
         params.ne[0] /= 4;
         params.count /= 4;
@@ -257,7 +256,12 @@ impl ElementwiseLoop {
             params.nb[index][0] *= 4;
         }
         let is_f32 = self.operands.iter().flatten().all(|operand| operand.shape.dtype == DataType::F32);
-        launch_map(commands, if is_f32 { kernel::map_4_f32 } else { kernel::map_4 }, 2, params)
+        launch_map(commands, if is_f32 { kernel::map_4_f32 } else { kernel::map_4 }, (count / 4).div_ceil(2), params)
+    }
+
+    /// Returns the number of elements.
+    fn count(&self) -> usize {
+        self.ne[..self.dims].iter().product()
     }
 
     /// Returns the parameters for one element at a time.
@@ -266,14 +270,14 @@ impl ElementwiseLoop {
             |operand: Option<Operand>| operand.map_or(DevicePointer::NULL, |it| DevicePointer::new(it.address));
         // An operand that is missing has no steps.
         let step = |index: usize, dim: usize| match self.operands[index] {
-            Some(_) if dim < self.dims => self.steps[dim][index].cast_signed(),
+            Some(_) if dim < self.dims => signed(self.steps[dim][index]),
             _ => 0,
         };
         MapParams {
             data: self.operands.map(address),
             nb: std::array::from_fn(|index| std::array::from_fn(|dim| step(index, dim))),
-            ne: self.ne,
-            count: self.ne[..self.dims].iter().product(),
+            ne: self.ne.map(unsigned),
+            count: unsigned(self.count()),
             dims: self.dims.max(1) as i32,
             function,
             dtypes: self.operands.map(|operand| operand.map_or(0, |it| number(it.shape.dtype))),
@@ -283,14 +287,14 @@ impl ElementwiseLoop {
     }
 }
 
-/// Launches an elementwise kernel, whose threads do `each` of its groups.
+/// Launches an elementwise kernel with so many threads.
 fn launch_map(
     commands: &mut CommandList,
     kernel: Kernel<MapParams>,
-    each: u64,
+    threads: usize,
     params: MapParams,
 ) -> Result<(), String> {
-    commands.launch(kernel, [params.count.div_ceil(256 * each), 1, 1], 256, params)
+    commands.launch_each(kernel, threads, params)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use steeve_graph::{Convolution, Directions, Interpolation, Pool, TensorId, Windo
 use super::demand;
 use crate::command_list::{CommandList, NodeCall, floats};
 use crate::kernel_list as kernel;
+use crate::operand::{signed, unsigned};
 use crate::params::{Im2colParams, PadParams, PoolParams, UpscaleParams};
 
 /// The patches of an image under a convolution kernel, one in each row.
@@ -19,7 +20,7 @@ pub(crate) fn im2col(
     floats([image, result])?;
     let flat = directions == Directions::One;
     // A row is an image of height one, whose channels are its second dimension.
-    let spread = |all: [u64; 4], one: u64| if flat { [all[0], one, all[1], all[2]] } else { all };
+    let spread = |all: [usize; 4], one: usize| if flat { [all[0], one, all[1], all[2]] } else { all };
     let (size, source) = (spread(kernel.shape.ne, 1), spread(image.shape.ne, 1));
     let steps = spread(image.shape.nb, 0);
     // There is one direction only, whatever the parameters say about the other.
@@ -28,13 +29,13 @@ pub(crate) fn im2col(
     let params = Im2colParams {
         result: result.into(),
         image: image.into(),
-        count,
-        kernel_size: [size[0], size[1]].map(u64::cast_signed),
+        count: unsigned(count),
+        kernel_size: [size[0], size[1]].map(signed),
         stride: both(stride, 1),
         padding: both(padding, 0),
         dilation: both(dilation, 1),
-        image_size: [source[0], source[1]].map(u64::cast_signed),
-        image_steps: steps.map(u64::cast_signed),
+        image_size: [source[0], source[1]].map(signed),
+        image_steps: steps.map(signed),
         is_flat: flat.into(),
     };
     commands.launch_each(kernel::im2col, count, params)
@@ -62,7 +63,7 @@ pub(crate) fn pool_2d(
 ) -> Result<(), String> {
     // ggml counts with a fraction of the padding when it makes the result, and leaves it out when it fills it.
     let [p0, p1] = window.padding.map(|padding| padding as i64);
-    demand(p0.abs().max(p1.abs()) < 1 << 31, "the padding makes no sense")?;
+    demand(p0.abs().max(p1.abs()) < 1 << 31, "padding: expected less than 2147483648")?;
     let window = [window.size.map(i64::from), window.stride.map(i64::from), [p0, p1]];
     pooled(node, commands, a, pool, window, true)
 }
@@ -81,7 +82,7 @@ fn pooled(
     let count = result.shape.elements();
     let (is_mean, goes_down) = ((pool == Pool::Mean).into(), goes_down.into());
     let (result, source) = (result.into(), a.into());
-    let params = PoolParams { result, source, count, size, stride, padding, is_mean, goes_down };
+    let params = PoolParams { result, source, count: unsigned(count), size, stride, padding, is_mean, goes_down };
     commands.launch_each(kernel::pool, count, params)
 }
 
@@ -95,11 +96,11 @@ pub(crate) fn upscale(
     let (a, result) = (node.operand(a)?, node.result);
     let factors = std::array::from_fn(|dim| result.shape.ne[dim] as f32 / a.shape.ne[dim] as f32);
     let count = result.shape.elements();
-    let params = UpscaleParams { result: result.into(), source: a.into(), count, factors };
+    let params = UpscaleParams { result: result.into(), source: a.into(), count: unsigned(count), factors };
     let kernel = match interpolation {
         Interpolation::Nearest => {
             let plain = a.shape.dtype == result.shape.dtype && a.shape.dtype.block_len() == 1;
-            demand(plain, "both must be of one plain type")?;
+            demand(plain, "data types: expected one plain type")?;
             kernel::upscale_nearest
         }
         Interpolation::Bilinear => {
@@ -119,8 +120,9 @@ pub(crate) fn pad(
 ) -> Result<(), String> {
     let (a, result) = (node.operand(a)?, node.result);
     let plain = a.shape.dtype == result.shape.dtype && a.shape.dtype.block_len() == 1;
-    demand(plain, "both must be of one plain type")?;
+    demand(plain, "data types: expected one plain type")?;
     let count = result.shape.elements();
-    let params = PadParams { result: result.into(), source: a.into(), count, before: before.map(i64::from) };
+    let params =
+        PadParams { result: result.into(), source: a.into(), count: unsigned(count), before: before.map(i64::from) };
     commands.launch_each(kernel::pad, count, params)
 }

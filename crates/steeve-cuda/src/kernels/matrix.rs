@@ -13,25 +13,25 @@ use crate::command_list::{ACROSS, CommandList, NodeCall};
 use crate::cuda_c::DevicePointer;
 use crate::data_types::is_weight_block;
 use crate::kernel_list as kernel;
+use crate::operand::{Operand, signed, unsigned};
 use crate::params::{NarrowParams, ProductParams, Tensor, WidenParams, ZerosParams};
-use crate::shape::Operand;
 
 /// As many columns are done by warps.
-const FEW: u64 = 8;
+const FEW: usize = 8;
 
 /// As many columns of f16 are done by warps: the library is quicker beyond. So it is for bf16, but rounding the second source to that loses
 /// eight times as much.
-const FEW_HALVES: u64 = 2;
+const FEW_HALVES: usize = 2;
 
 /// As many rows of tokens are done one by one before experts gather theirs.
-const FEW_ROWS: u64 = 64;
+const FEW_ROWS: usize = 64;
 
 /// `a` `[k, m]` and `b` `[k, n]` make `[m, n]`; `a` is repeated over the outer dimensions.
 pub(crate) fn mul_mat(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId, b: TensorId) -> Result<(), String> {
     let ([a, b], result) = (node.operands([a, b])?, node.result);
     demand_weights(&a)?;
     let types = b.shape.dtype.is_float() && result.shape.dtype == DataType::F32;
-    demand(types, "the second source must be f32, f16 or bf16, and the result f32")?;
+    demand(types, "data types: expected a second source of f32, f16 or bf16 and a result of f32")?;
     let [k, m, a_planes, a_cubes] = a.shape.ne;
     let [_, n, planes, cubes] = b.shape.ne;
     if result.shape.elements() == 0 {
@@ -68,14 +68,14 @@ pub(crate) fn mul_mat(node: &NodeCall<'_>, commands: &mut CommandList, a: Tensor
 
 impl ProductParams {
     /// Returns the parameters of a product without experts, of `planes` planes of `b`.
-    fn new(result: Operand, a: Operand, b: Operand, planes: u64, repeats: [u64; 2]) -> Self {
-        let [plane_repeats, cube_repeats] = repeats.map(u64::cast_signed);
+    fn new(result: Operand, a: Operand, b: Operand, planes: usize, repeats: [usize; 2]) -> Self {
+        let [plane_repeats, cube_repeats] = repeats.map(signed);
         Self {
             result: result.into(),
             weights: a.into(),
             inputs: b.into(),
             ids: Tensor::optional(None),
-            planes: planes.cast_signed(),
+            planes: signed(planes),
             plane_repeats,
             cube_repeats,
             is_aligned: false.into(),
@@ -92,7 +92,7 @@ fn is_aligned(weights: &Operand) -> bool {
 /// The sums of nothing.
 fn zeros(commands: &mut CommandList, result: Operand) -> Result<(), String> {
     let count = result.shape.elements();
-    commands.launch_each(kernel::zeros, count, ZerosParams { result: result.into(), count })
+    commands.launch_each(kernel::zeros, count, ZerosParams { result: result.into(), count: unsigned(count) })
 }
 
 /// Weights whose blocks are multiples of four bytes at such addresses. Hardly any are elsewhere.
@@ -115,9 +115,9 @@ fn as_floats(commands: &mut CommandList, b: Operand) -> Result<Operand, String> 
     Ok(dense)
 }
 
-/// Whether the library can make the product; then it will.
+/// Makes the product by the library; returns whether it can.
 fn by_library(commands: &mut CommandList, a: Operand, b: Operand, result: Operand) -> Result<bool, String> {
-    let number = |value: u64| i32::try_from(value).ok();
+    let number = |value: usize| i32::try_from(value).ok();
     let numbers = [a.shape.ne[1], b.shape.ne[1], a.shape.ne[0], b.shape.ne[2]].map(number);
     let [Some(m), Some(n), Some(k), Some(planes)] = numbers else { return Ok(false) };
     let Some(result_side) = side(&result, m) else { return Ok(false) };
@@ -162,8 +162,8 @@ fn products(commands: &mut CommandList, product: Product, a: &Operand, b: &Opera
     // Neighbours in the outer dimensions of `b` share one of `a`, or each has its own.
     let is_shared = a_planes != planes;
     let groups = if is_shared { a_planes } else { 1 };
-    let next = |it: &Operand| (it.shape.nb[2] / it.shape.size()).cast_signed();
-    let at = |it: &Operand, i2: u64, i3: u64| it.address + i2 * it.shape.nb[2] + i3 * it.shape.nb[3];
+    let next = |it: &Operand| signed(it.shape.nb[2] / it.shape.size());
+    let at = |it: &Operand, i2: usize, i3: usize| it.at(it.shape.offset([0, 0, i2, i3]));
     for (i3, group) in (0..cubes).flat_map(|i3| (0..groups).map(move |group| (i3, group))) {
         let (a3, first) = (i3 / (cubes / a_cubes), group * (planes / groups));
         commands.product(Product {
@@ -195,7 +195,7 @@ fn narrow(
 fn side(it: &Operand, length: i32) -> Option<MatrixOperand> {
     let (shape, size) = (it.shape, it.shape.size());
     let whole = shape.nb.iter().all(|step| step.is_multiple_of(size));
-    let row = if shape.ne[1] == 1 { i64::from(length) } else { (shape.nb[1] / size).cast_signed() };
+    let row = if shape.ne[1] == 1 { i64::from(length) } else { signed(shape.nb[1] / size) };
     let fits = shape.has_dense_rows() && whole && row >= i64::from(length);
     Some(MatrixOperand { address: it.address, row: i32::try_from(row).ok()?, next: 0 }).filter(|_| fits)
 }
@@ -228,7 +228,7 @@ pub(crate) fn mul_mat_id(
     let ([experts, b, ids], result) = (node.operands([experts, b, ids])?, node.result);
     demand_weights(&experts)?;
     let types = b.shape.dtype.is_float() && ids.shape.dtype == DataType::I32 && result.shape.dtype == DataType::F32;
-    demand(types, "the second source must be f32, f16 or bf16, the ids i32 and the result f32")?;
+    demand(types, "data types: expected a second source of f32, f16 or bf16, ids of i32 and a result of f32")?;
     let ([k, m, count, _], [used, tokens, ..]) = (experts.shape.ne, ids.shape.ne);
     if result.shape.elements() == 0 {
         return Ok(());

@@ -1,13 +1,14 @@
 //! Copies of tensors, and rows that ids name.
 
+use steeve_device::Shape;
 use steeve_graph::{DataType, TensorId};
 
 use super::{demand, divides};
 use crate::command_list::{ACROSS, CommandList, NodeCall};
 use crate::data_types::{can_be_rounded_to, is_weight, is_weight_block};
 use crate::kernel_list::{self as kernel, Kernel};
+use crate::operand::{Operand, signed, unsigned};
 use crate::params::{ConcatParams, CopyParams, RowsParams, TurnParams};
-use crate::shape::{Operand, Shape};
 
 /// `cpy`, `cont` and `dup`: the first source into the result, of another type perhaps.
 pub(crate) fn copy(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId) -> Result<(), String> {
@@ -20,7 +21,11 @@ pub(crate) fn convert(commands: &mut CommandList, a: Operand, result: Operand) -
     let (from, to) = (a.in_blocks()?, result.in_blocks()?);
     let (kinds, elements) = ((a.shape.dtype, result.shape.dtype), a.shape.elements());
     let mut each = |kernel, count, from: Operand, to: Operand| {
-        commands.launch_each(kernel, count, CopyParams { result: to.into(), source: from.into(), count })
+        commands.launch_each(
+            kernel,
+            count,
+            CopyParams { result: to.into(), source: from.into(), count: unsigned(count) },
+        )
     };
     if kinds.0 == kinds.1 {
         if a.shape.is_dense() && result.shape.is_dense() {
@@ -28,9 +33,9 @@ pub(crate) fn convert(commands: &mut CommandList, a: Operand, result: Operand) -
             return Ok(());
         }
         if let Some(kernel) = turn(&a.shape, &result.shape) {
-            let planes = result.shape.planes().cast_signed();
+            let planes = signed(result.shape.planes());
             let params = TurnParams { result: result.into(), source: a.into(), planes };
-            let tiles = |n: u64| n.div_ceil(32);
+            let tiles = |n: usize| n.div_ceil(32);
             let grid = [tiles(result.shape.ne[0]), tiles(result.shape.ne[1]), result.shape.planes().min(ACROSS)];
             return commands.launch(kernel, grid, 256, params);
         }
@@ -40,8 +45,8 @@ pub(crate) fn convert(commands: &mut CommandList, a: Operand, result: Operand) -
         let in_fours = divides(4, elements)
             && a.shape.is_dense()
             && result.shape.is_dense()
-            && result.address.is_multiple_of(4 * result.shape.size())
-            && (!kinds.0.is_float() || a.address.is_multiple_of(4 * a.shape.size()));
+            && result.starts_at(4 * result.shape.size())
+            && (!kinds.0.is_float() || a.starts_at(4 * a.shape.size()));
         if in_fours {
             return each(kernel::copy_floats_4, elements / 4, a, result);
         }
@@ -53,7 +58,7 @@ pub(crate) fn convert(commands: &mut CommandList, a: Operand, result: Operand) -
     if is_plain(kinds.0) && is_plain(kinds.1) {
         return each(kernel::copy_cast, elements, a, result);
     }
-    Err(format!("{} can't become {} here", kinds.0, kinds.1))
+    Err(format!("no conversion of {} to {}", kinds.0, kinds.1))
 }
 
 fn is_plain(dtype: DataType) -> bool {
@@ -82,41 +87,45 @@ pub(crate) fn concat(
 ) -> Result<(), String> {
     let [a, b] = node.operands([a, b])?;
     let dtype = node.result.shape.dtype;
-    demand(a.shape.dtype == dtype && b.shape.dtype == dtype, "all types must be equal")?;
+    demand(a.shape.dtype == dtype && b.shape.dtype == dtype, "data types: expected equal ones")?;
     let (to, parts) = (node.result.in_blocks()?, [a.in_blocks()?, b.in_blocks()?]);
     let (count, [first, second]) = (to.shape.elements(), parts.map(Into::into));
-    let params = ConcatParams { result: to.into(), first, second, count, dim: dim as i64 };
+    let params = ConcatParams { result: to.into(), first, second, count: unsigned(count), dim: signed(dim) };
     commands.launch_each(kernel::concat, count, params)
 }
 
 /// A tensor again and again until it fills the result.
 pub(crate) fn repeat(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId) -> Result<(), String> {
     let a = node.operand(a)?;
-    demand(a.shape.dtype == node.result.shape.dtype, "both types must be equal")?;
+    demand(a.shape.dtype == node.result.shape.dtype, "data types: expected equal ones")?;
     let (to, from) = (node.result.in_blocks()?, a.in_blocks()?);
     let count = to.shape.elements();
-    commands.launch_each(kernel::repeat, count, CopyParams { result: to.into(), source: from.into(), count })
+    commands.launch_each(
+        kernel::repeat,
+        count,
+        CopyParams { result: to.into(), source: from.into(), count: unsigned(count) },
+    )
 }
 
 fn demand_ids(ids: &Operand) -> Result<(), String> {
     let is_id = matches!(ids.shape.dtype, DataType::I32 | DataType::I64);
-    demand(is_id, &format!("ids must be i32 or i64, not {}", ids.shape.dtype))
+    demand(is_id, &format!("ids: expected i32 or i64, got {}", ids.shape.dtype))
 }
 
-/// Whether rows can be read as floats and written by rounding, as caches are, and say so if not.
+/// Returns an error unless rows can be read as floats and written by rounding, as those of caches are.
 pub(crate) fn demand_cache(operand: &Operand) -> Result<(), String> {
     demand(can_be_rounded_to(operand.shape.dtype), &unreadable(operand))?;
     operand.in_blocks().map(drop)
 }
 
-/// Whether rows can be read as floats, and say so if not.
+/// Returns an error unless rows can be read as floats.
 pub(crate) fn demand_weights(operand: &Operand) -> Result<(), String> {
     demand(is_weight(operand.shape.dtype), &unreadable(operand))?;
     operand.in_blocks().map(drop)
 }
 
 fn unreadable(operand: &Operand) -> String {
-    format!("{} can't be read as f32 here", operand.shape.dtype)
+    format!("no conversion of {} to f32", operand.shape.dtype)
 }
 
 /// The rows of `a` `[k, rows, ..]` that `ids` `[n, ..]` names make `[k, n, ..]`.
@@ -132,7 +141,7 @@ pub(crate) fn get_rows(
     if wanted == DataType::F32 {
         demand_weights(&a)?;
     }
-    demand(result.shape.dtype == wanted, &format!("rows of {} are taken as {wanted}", a.shape.dtype))?;
+    demand(result.shape.dtype == wanted, &format!("result: expected {wanted} for rows of {}", a.shape.dtype))?;
     let parts = result.shape.ne[0].div_ceil(1024).clamp(1, 64);
     commands.launch(
         kernel::get_rows,
@@ -151,8 +160,8 @@ pub(crate) fn set_rows(
 ) -> Result<(), String> {
     let ([rows, ids], target) = (node.operands([rows, ids])?, node.result);
     demand_ids(&ids)?;
-    demand(rows.shape.dtype.is_float(), &format!("rows must be f32, f16 or bf16, not {}", rows.shape.dtype))?;
-    demand(!is_weight_block(target.shape.dtype), &format!("nothing is rounded to {} here", target.shape.dtype))?;
+    demand(rows.shape.dtype.is_float(), &format!("rows: expected f32, f16 or bf16, got {}", rows.shape.dtype))?;
+    demand(!is_weight_block(target.shape.dtype), &format!("no rounding to {}", target.shape.dtype))?;
     demand_cache(&target)?;
     if rows.shape.elements() == 0 {
         return Ok(());

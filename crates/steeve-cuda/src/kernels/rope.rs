@@ -8,6 +8,7 @@ use super::demand;
 use crate::command_list::{CommandList, NodeCall, floats};
 use crate::cuda_c::cuda_enum;
 use crate::kernel_list as kernel;
+use crate::operand::{signed, unsigned};
 use crate::params::{RopeParams, Tensor};
 
 cuda_enum! {
@@ -32,9 +33,9 @@ pub(crate) fn rope(
 ) -> Result<(), String> {
     let ([a, positions], factors) = (node.operands(operands)?, node.optional(factors)?);
     floats([node.result, a])?;
-    demand(positions.shape.dtype == DataType::I32, "the positions must be i32")?;
+    demand(positions.shape.dtype == DataType::I32, "positions: expected i32")?;
     let factors_are_read = factors.is_none_or(|factors| factors.shape.dtype == DataType::F32);
-    demand(factors_are_read, "the frequency factors must be f32")?;
+    demand(factors_are_read, "frequency factors: expected f32")?;
     let (pairing, sharing) = match rope.mode {
         RopeMode::Normal => (Pairing::Neighbours, PositionSharing::None),
         RopeMode::Neox => (Pairing::Halves, PositionSharing::None),
@@ -43,7 +44,7 @@ pub(crate) fn rope(
         RopeMode::InterleavedSections => (Pairing::Halves, PositionSharing::InTurn),
     };
     let [length, heads, tokens, outer] = node.result.shape.ne;
-    let dims = i64::from(rope.dims);
+    let dims = rope.dims as usize;
     let pairs = if rope.mode == RopeMode::Vision { dims } else { dims / 2 };
     let Rope { freq_base, freq_scale, ext_factor, .. } = rope;
     let corrected = if ext_factor == 0.0 { 1.0 } else { 1.0 + 0.1 * (1.0 / freq_scale).ln() };
@@ -52,17 +53,17 @@ pub(crate) fn rope(
     let theta_scale = freq_base.powf(-2.0 / dims as f32);
     let magnitude = rope.attn_factor * corrected;
     // A pair each, and then what is behind them.
-    let units = length.cast_signed() - pairs;
-    let count = units.cast_unsigned() * heads * tokens * outer;
+    let units = length - pairs;
+    let count = units * heads * tokens * outer;
     let params = RopeParams {
         result: node.result.into(),
         source: a.into(),
         positions: positions.into(),
         factors: Tensor::optional(factors),
         sections: if rope.mode.has_sections() { rope.sections.map(i64::from) } else { [0; 4] },
-        pairs,
-        units,
-        count,
+        pairs: signed(pairs),
+        units: signed(units),
+        count: unsigned(count),
         pairing,
         sharing,
         freq_scale,

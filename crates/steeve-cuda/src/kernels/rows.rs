@@ -6,19 +6,19 @@ use super::{demand, divides};
 use crate::command_list::{ACROSS, CommandList, NodeCall, floats};
 use crate::cuda_c::{DevicePointer, cuda_enum};
 use crate::kernel_list as kernel;
+use crate::operand::{Operand, signed, unsigned};
 use crate::params::{
     DiagMaskParams, GroupNormParams, NormParams, OrderParams, RmsNormBackParams, SoftMaxBackParams, SoftMaxParams,
     SumParams, Tensor,
 };
-use crate::shape::Operand;
 
 /// As many threads for a row as it has groups of `each` elements, in whole warps.
-fn threads(length: u64, each: u64, most: u64) -> u32 {
+fn threads(length: usize, each: usize, most: usize) -> u32 {
     length.div_ceil(each).next_power_of_two().clamp(32, most) as u32
 }
 
 /// If rows fit into registers, and four elements can be read at once: as many threads, and as many groups of four for each.
-fn held(length: u64, operands: &[Operand]) -> Option<(u32, u64)> {
+fn held(length: usize, operands: &[Operand]) -> Option<(u32, usize)> {
     let is_held = |operand: &Operand| operand.shape.has_dense_rows() && operand.is_aligned(4 * operand.shape.size());
     let groups = length / 4;
     let block = groups.div_ceil(4).next_power_of_two().clamp(32, 512);
@@ -78,7 +78,7 @@ pub(crate) fn group_norm(
     groups: u32,
     epsilon: f32,
 ) -> Result<(), String> {
-    let (a, groups) = (node.operand(a)?, u64::from(groups));
+    let (a, groups) = (node.operand(a)?, groups as usize);
     floats([node.result, a])?;
     let [n0, n1, channels, outer] = node.result.shape.ne;
     let per_group = channels.div_ceil(groups).max(1);
@@ -86,8 +86,8 @@ pub(crate) fn group_norm(
     let params = GroupNormParams {
         result: node.result.into(),
         source: a.into(),
-        channels: per_group.cast_signed(),
-        groups: groups.cast_signed(),
+        channels: signed(per_group),
+        groups: signed(groups),
         epsilon,
     };
     commands.launch(kernel::group_norm, [groups * outer, 1, 1], threads(n0 * n1 * per_group, 4, 1024), params)
@@ -104,8 +104,8 @@ pub(crate) fn soft_max(
     let (a, shape) = (node.operand(a)?, node.result.shape);
     let (mask, sinks) = (node.optional(mask)?, node.optional(sinks)?);
     floats([node.result, a])?;
-    demand(mask.is_none_or(|mask| mask.shape.dtype.is_float()), "the mask must be f32, f16 or bf16")?;
-    demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "the sinks must be f32")?;
+    demand(mask.is_none_or(|mask| mask.shape.dtype.is_float()), "mask: expected f32, f16 or bf16")?;
+    demand(sinks.is_none_or(|sinks| sinks.shape.dtype == DataType::F32), "sinks: expected f32")?;
     let params = SoftMaxParams {
         result: node.result.into(),
         scores: a.into(),
@@ -136,7 +136,7 @@ pub(crate) fn soft_max_back(
 ) -> Result<(), String> {
     let [gradient, y] = node.operands([gradient, y])?;
     floats([node.result, gradient, y])?;
-    demand(numbers.max_bias == 0.0, "only without a bias")?;
+    demand(numbers.max_bias == 0.0, "bias: expected none")?;
     let (result, scale) = (node.result.into(), numbers.scale);
     let params = SoftMaxBackParams { result, gradient: gradient.into(), output: y.into(), scale };
     let shape = node.result.shape;
@@ -154,17 +154,23 @@ pub(crate) fn diag_mask(
     let a = node.operand(a)?;
     floats([node.result, a])?;
     let count = node.result.shape.elements();
-    let params = DiagMaskParams { result: node.result.into(), source: a.into(), past: past.into(), count, value };
+    let params = DiagMaskParams {
+        result: node.result.into(),
+        source: a.into(),
+        past: past.into(),
+        count: unsigned(count),
+        value,
+    };
     commands.launch_each(kernel::diag_mask, count, params)
 }
 
 /// Fewer elements than this are not worth another block.
-const PART: u64 = 8192;
+const PART: usize = 8192;
 
 /// As many blocks are enough for every GPU. They do not depend on which one it is, so that sums do not either.
-const PARTS: u64 = 2048;
+const PARTS: usize = 2048;
 
-/// What is added up, and whether the sum is divided by how many there are.
+/// What is added up; a mean is divided by how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
     All,
@@ -182,7 +188,7 @@ pub(crate) fn sum(node: &NodeCall<'_>, commands: &mut CommandList, sum: Sum, a: 
         (DataType::I32, to) => to.is_float(),
         (from, to) => from.is_float() && to.is_float(),
     };
-    demand(fits, &format!("no {} is made of {} this way", result.dtype, a.dtype))?;
+    demand(fits, &format!("data types: no sum of {} as {}", a.dtype, result.dtype))?;
     if is_all && a.is_dense() {
         source.shape = a.line();
     }
@@ -191,9 +197,9 @@ pub(crate) fn sum(node: &NodeCall<'_>, commands: &mut CommandList, sum: Sum, a: 
     let mut params = SumParams {
         result: node.result.into(),
         source: source.into(),
-        divisor: if is_mean { a.ne[0].cast_signed() } else { 1 },
-        parts: parts.cast_signed(),
-        part_length: length.div_ceil(parts).cast_signed(),
+        divisor: if is_mean { signed(a.ne[0]) } else { 1 },
+        parts: signed(parts),
+        part_length: signed(length.div_ceil(parts)),
         partial: DevicePointer::NULL,
         is_all: is_all.into(),
     };
@@ -206,18 +212,18 @@ pub(crate) fn sum(node: &NodeCall<'_>, commands: &mut CommandList, sum: Sum, a: 
 }
 
 /// As many words are sorted by one block, in the memory that its threads share.
-const CHUNK: u64 = 2048;
+const CHUNK: usize = 2048;
 
 /// As many words are merged at a time, if rows are not longer.
-const WORDS: u64 = 1 << 24;
+const WORDS: usize = 1 << 24;
 
 /// Writes the order that sorts each row, or the places of its largest elements.
 pub(crate) fn order(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId, order: Order) -> Result<(), String> {
     let source = node.operand(a)?;
     let (a, result) = (source.shape, node.result.shape);
-    demand(a.dtype.is_float() || a.dtype == DataType::I32, "only f32, f16, bf16 and i32")?;
-    demand(result.dtype == DataType::I32, "the result must be i32")?;
-    demand(a.ne[0] <= i32::MAX as u64, "places in rows of more than 2147483647 elements are no i32")?;
+    demand(a.dtype.is_float() || a.dtype == DataType::I32, "data type: expected f32, f16, bf16 or i32")?;
+    demand(result.dtype == DataType::I32, "result: expected i32")?;
+    demand(a.ne[0] <= i32::MAX as usize, "row too long: expected indices that fit i32")?;
     let (n, rows) = (a.ne[0], a.rows());
     if result.elements() == 0 {
         return Ok(());
@@ -228,8 +234,8 @@ pub(crate) fn order(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId
         result: node.result.into(),
         source: source.into(),
         first_row: 0,
-        rows: rows.cast_signed(),
-        run: chunk.cast_signed(),
+        rows: signed(rows),
+        run: signed(chunk),
         from: DevicePointer::NULL,
         to: DevicePointer::NULL,
         is_descending: (order == Order::Descending).into(),
@@ -242,14 +248,14 @@ pub(crate) fn order(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId
     let passes = n.div_ceil(chunk).next_power_of_two().trailing_zeros();
     let mut room = || commands.scratch_values(n * together);
     let rooms = [room(), if passes > 1 { room() } else { DevicePointer::NULL }];
-    for first in (0..rows).step_by(together as usize) {
+    for first in (0..rows).step_by(together) {
         let some = (rows - first).min(together);
         let lines = some.min(ACROSS);
-        params = OrderParams { first_row: first.cast_signed(), rows: some.cast_signed(), ..params };
-        params = OrderParams { run: chunk.cast_signed(), from: DevicePointer::NULL, to: rooms[0], ..params };
+        params = OrderParams { first_row: signed(first), rows: signed(some), ..params };
+        params = OrderParams { run: signed(chunk), from: DevicePointer::NULL, to: rooms[0], ..params };
         commands.launch_sharing(kernel::order_chunks, [n.div_ceil(chunk), lines, 1], block, shared, params)?;
         for pass in 0..passes {
-            params.run = (chunk << pass).cast_signed();
+            params.run = signed(chunk << pass);
             params.from = rooms[pass as usize % 2];
             params.to = if pass + 1 == passes { DevicePointer::NULL } else { rooms[(pass as usize + 1) % 2] };
             commands.launch(kernel::order_runs, [n.div_ceil(256), lines, 1], 256, params)?;

@@ -45,9 +45,9 @@ fn copies_of_blocks_are_the_same_bytes() {
     });
 }
 
-/// Blocks are read in words of four bytes where their size allows it, and they may stand between those.
+/// Blocks are read in words of four bytes where their size allows it, and they may start between those.
 #[test]
-fn blocks_that_stand_between_words_are_read_right() {
+fn blocks_that_start_between_words_are_read_right() {
     on_each_gpu(700, |proof| {
         for dtype in FORMATS.into_iter().filter(|dtype| dtype.block_bytes().is_multiple_of(2)) {
             let mut sketch = proof.sketch();

@@ -1,11 +1,11 @@
-//! Rows in order: who comes first, and who is largest.
+//! Rows in order: which element comes first, and which is largest.
 
 use steeve_graph::{DataType, Order, TensorId};
 
 use crate::frame::on_each_gpu;
 use crate::reference::{CaseBuilder, Values, named};
 
-/// What stands in the memory of a row, so that many are equal: numbers, both zeros, infinities and what is none.
+/// What the memory of a row has, so that many are equal: numbers, both zeros, infinities and what is none.
 fn crowded(dtype: DataType, sketch: &mut CaseBuilder, count: u64) -> (Vec<f64>, Vec<u8>) {
     let special = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -f64::NAN];
     let (mut values, mut bytes) = (Vec::new(), Vec::new());

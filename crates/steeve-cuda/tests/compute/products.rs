@@ -18,7 +18,7 @@ fn products_of_all_types_and_strides_are_right() {
                 // The same seen through another order of dimensions, without a copy.
                 let y = sketch.input(b, &[k, 4, n], Values::Within(1.0)).unwrap();
                 let y = sketch.context.permute(y, [0, 2, 1, 3]).unwrap();
-                // And rows that do not stand side by side.
+                // And rows whose elements have gaps between them.
                 let z = sketch.input(b, &[n, k], Values::Within(1.0)).unwrap();
                 let z = sketch.context.transpose(z).unwrap();
                 let row = sketch.layout(weights).nb()[1];

@@ -58,7 +58,7 @@ fn a_result_that_covers_a_part_of_a_source_is_right_too() {
     });
 }
 
-/// A row that does not exist is an error with a name when somebody waits, and everything goes on behind it.
+/// A row that does not exist is an error with a name at the next wait, and everything goes on behind it.
 #[test]
 fn what_data_shows_to_be_wrong_is_reported_and_over() {
     on_each_gpu(0, |proof| {
@@ -70,7 +70,7 @@ fn what_data_shows_to_be_wrong_is_reported_and_over() {
         let case = sketch.case(&[taken]).unwrap();
         let backend = &*proof.backend;
         let error = run_node(backend, &case.graph, taken, &contents_of(&case), Where::Apart).unwrap_err().to_string();
-        assert!(error.contains("taken") && error.contains("id 4 is not among the 4 rows"), "{error}");
+        assert!(error.contains("taken") && error.contains("no such row: expected an id below 4, got 4"), "{error}");
         backend.synchronise().unwrap();
         let mut right = Case { contents: case.contents.clone(), ..case };
         right.contents[1].1 = [3i32, 0, 3].iter().flat_map(|id| id.to_le_bytes()).collect();

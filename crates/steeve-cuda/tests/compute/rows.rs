@@ -5,7 +5,7 @@ use steeve_graph::{Bytes, DataType, Op, TensorId};
 use crate::frame::on_each_gpu;
 use crate::reference::Values;
 
-/// Numbers whose squares no f32 holds, in rows that fit into registers and in rows that stand askew.
+/// Numbers whose squares no f32 holds, in rows that fit into registers and in rows at odd addresses.
 #[test]
 fn norms_of_very_large_and_very_small_numbers_are_right() {
     on_each_gpu(200, |proof| {

@@ -10,7 +10,7 @@ use steeve_graph::{DataType, Graph, GraphPlanError, Id, Op, TensorId, Tensors};
 
 use crate::reference::{Case, EvalMemory, PlanVariant, contents_of, judge, named, pack};
 
-/// Where the result of a node stands.
+/// Where the result of a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
     /// Apart from all sources.
@@ -69,7 +69,7 @@ pub(crate) fn run_node(
     Ok(pack(&tensors[node].layout, &spanned))
 }
 
-/// Whether a result is what its sources in `memory` say; how much of the tolerance is used up.
+/// Returns how much of the tolerance is used up; an error if a result is not what its sources in `memory` say.
 pub(crate) fn judge_node(tensors: &Tensors, memory: &EvalMemory, node: TensorId, made: &[u8]) -> Result<f64, String> {
     match tensors[node].op {
         Op::MulMat | Op::MulMatId => judge_product(tensors, memory, node, made),
